@@ -1,0 +1,172 @@
+package toolyard
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Batch is the calls of one model response, as an agent hands them in: the native form of the wire.
+type Batch struct {
+	// ID is the agent's choice; the same id is the same batch. Empty: one is made.
+	ID    BatchID `json:"id,omitempty"`
+	Agent Agent   `json:"agent,omitempty"`
+	// Session is the conversation; empty means [DefaultSession].
+	Session Session `json:"session,omitempty"`
+	// Workspace is where the calls act; empty means [DefaultWorkspace].
+	Workspace Workspace `json:"workspace,omitempty"`
+	// Interactive says that a person can be asked. The zero value is the strict one: nobody can.
+	Interactive bool    `json:"interactive,omitempty"`
+	Calls       []Call  `json:"calls"`
+	Options     Options `json:"options,omitzero"`
+}
+
+// Key is the batch's identity.
+func (b *Batch) Key() BatchKey { return BatchKey{Agent: b.Agent, ID: b.ID} }
+
+// Call is one tool call. Its place in [Batch.Calls] is its index.
+type Call struct {
+	// ID is the provider's, echoed in the result.
+	ID   string `json:"id"`
+	Tool string `json:"tool"`
+	// Input is any JSON value. What is not an object (broken arguments travel as the string that the model wrote)
+	// fails the call at parse_schema, not the batch.
+	Input json.RawMessage `json:"input"`
+}
+
+// Strategy says how calls become groups; see package partition.
+type Strategy string
+
+// The partition strategies.
+const (
+	Consecutive Strategy = "consecutive"  // the default: a safe call extends the current safe group
+	SafeFirst   Strategy = "safe_first"   // all safe calls first, then the others one by one
+	Sequential  Strategy = "sequential"   // every call alone, in order
+	OrderedHalt Strategy = "ordered_halt" // every call alone, in order, stop at the first failure
+)
+
+// Strategies lists the partition strategies.
+var Strategies = []Strategy{Consecutive, SafeFirst, Sequential, OrderedHalt}
+
+// OnError says what the failure of one call while executing does to the other calls of its group.
+type OnError string
+
+// The policies on an error.
+const (
+	CancelGroup OnError = "cancel_group" // the default: its siblings end as sibling_canceled
+	Continue    OnError = "continue"     // its siblings go on
+)
+
+// Options are a batch's own settings. Each can only tighten what the operator allows.
+type Options struct {
+	// Partition is the strategy; empty means [Consecutive].
+	Partition Strategy `json:"partition,omitempty"`
+	// MaxConcurrency is how many calls may be in flight, 1 to [MaxConcurrency]; 0 means the dispatcher's default.
+	MaxConcurrency int `json:"max_concurrency,omitempty"`
+	// OnError is what a failing call does to its group; empty means [CancelGroup].
+	OnError OnError `json:"on_error,omitempty"`
+	// TimeoutMS bounds the batch, in milliseconds: calls not answered by then end as deadline_exceeded. 0 means the
+	// dispatcher's default.
+	TimeoutMS int64 `json:"timeout_ms,omitempty"`
+	// CallTimeoutMS caps each call under its tool's own timeout, in milliseconds. 0 sets no further cap.
+	CallTimeoutMS int64 `json:"call_timeout_ms,omitempty"`
+	// Deny and Ask are permission rules on top of the operator's. There is no allow: an agent never grants itself.
+	Deny []string `json:"deny,omitempty"`
+	Ask  []string `json:"ask,omitempty"`
+}
+
+// Normalize fills in what the batch left out: names, call ids ("call_1" for the first), strategy and error policy.
+// newID is used when the batch has no id. Limits are left as they are.
+func (b *Batch) Normalize(newID BatchID) {
+	if b.ID == "" {
+		b.ID = newID
+	}
+	if b.Agent == "" {
+		b.Agent = DefaultAgent
+	}
+	if b.Session == "" {
+		b.Session = DefaultSession
+	}
+	if b.Workspace == "" {
+		b.Workspace = DefaultWorkspace
+	}
+	if b.Options.Partition == "" {
+		b.Options.Partition = Consecutive
+	}
+	if b.Options.OnError == "" {
+		b.Options.OnError = CancelGroup
+	}
+	for i := range b.Calls {
+		if b.Calls[i].ID == "" {
+			b.Calls[i].ID = fmt.Sprintf("call_%d", i+1)
+		}
+		if len(b.Calls[i].Input) == 0 || string(b.Calls[i].Input) == "null" {
+			b.Calls[i].Input = json.RawMessage("{}")
+		}
+	}
+}
+
+// Validate says what is wrong with a normalized batch, as an [*InputError], or returns nil. It does not look at
+// tools: an unknown one is a result.
+func (b *Batch) Validate() error {
+	for _, n := range []struct{ field, name string }{
+		{"id", string(b.ID)}, {"agent", string(b.Agent)}, {"session", string(b.Session)}, {"workspace", string(b.Workspace)},
+	} {
+		if err := CheckName(n.field, n.name); err != nil {
+			return err
+		}
+	}
+	if len(b.Calls) == 0 {
+		return &InputError{Field: "calls", Problem: "has no calls; a batch needs at least one"}
+	}
+	if len(b.Calls) > MaxCallsPerBatch {
+		return &InputError{Field: "calls", TooLarge: true,
+			Problem: fmt.Sprintf("has %d calls; at most %d are allowed in a batch", len(b.Calls), MaxCallsPerBatch)}
+	}
+	seen := make(map[string]int, len(b.Calls))
+	for i, c := range b.Calls {
+		if err := CheckName(fmt.Sprintf("calls[%d].id", i), c.ID); err != nil {
+			return err
+		}
+		if err := CheckName(fmt.Sprintf("calls[%d].tool", i), c.Tool); err != nil {
+			return err
+		}
+		if first, ok := seen[c.ID]; ok {
+			return &InputError{Field: fmt.Sprintf("calls[%d].id", i),
+				Problem: fmt.Sprintf("%q is also the id of calls[%d]; results are paired by id, so each needs its own", c.ID, first)}
+		}
+		seen[c.ID] = i
+		if !json.Valid(c.Input) {
+			return &InputError{Field: fmt.Sprintf("calls[%d].input", i), Problem: "is not JSON"}
+		}
+	}
+	return b.Options.validate()
+}
+
+func (o *Options) validate() error {
+	bad := func(field, format string, args ...any) error {
+		return &InputError{Field: "options." + field, Problem: fmt.Sprintf(format, args...)}
+	}
+	switch o.Partition {
+	case Consecutive, SafeFirst, Sequential, OrderedHalt:
+	default:
+		return bad("partition", "%q is not a strategy; use one of %q", o.Partition, Strategies)
+	}
+	switch o.OnError {
+	case CancelGroup, Continue:
+	default:
+		return bad("on_error", "%q is not a policy; use %q or %q", o.OnError, CancelGroup, Continue)
+	}
+	if o.MaxConcurrency < 0 || o.MaxConcurrency > MaxConcurrency {
+		return bad("max_concurrency", "is %d; use 1 to %d, or leave it out", o.MaxConcurrency, MaxConcurrency)
+	}
+	if o.TimeoutMS < 0 {
+		return bad("timeout_ms", "is %d; use a positive number of milliseconds, or leave it out", o.TimeoutMS)
+	}
+	if o.CallTimeoutMS < 0 {
+		return bad("call_timeout_ms", "is %d; use a positive number of milliseconds, or leave it out", o.CallTimeoutMS)
+	}
+	if n := len(o.Deny) + len(o.Ask); n > MaxRulesPerBatch {
+		return bad("deny", "and ask have %d rules together; at most %d are allowed", n, MaxRulesPerBatch)
+	}
+	return nil
+}

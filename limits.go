@@ -1,0 +1,14 @@
+package toolyard
+
+// The limits on what an agent may hand in. Past each of them the caller gets an [InputError] that names it.
+const (
+	MaxCallsPerBatch = 10_000   // calls in one batch
+	MaxBatchBytes    = 16 << 20 // encoded bytes of one batch
+	MaxNameBytes     = 128      // bytes of an agent, batch, session, workspace, pool, tool or call name
+	MaxJSONDepth     = 512      // nesting of objects and arrays in a batch
+	MaxRulesPerBatch = 1_000    // deny and ask rules that one batch may bring
+	MaxConcurrency   = 1_000    // calls of one batch in flight
+
+	// DefaultMaxConcurrency is how many calls of one batch are in flight when it does not say.
+	DefaultMaxConcurrency = 10
+)

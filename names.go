@@ -1,0 +1,80 @@
+package toolyard
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Agent names who holds a conversation and owns its batches.
+type Agent string
+
+// BatchID names a batch among its agent's batches.
+type BatchID string
+
+// Session names a conversation.
+type Session string
+
+// Workspace names the shared state that calls act on: the domain of exclusivity.
+type Workspace string
+
+// Pool names interchangeable workers.
+type Pool string
+
+// BatchKey is a batch's identity, everywhere.
+type BatchKey struct {
+	Agent Agent   `json:"agent"`
+	ID    BatchID `json:"id"`
+}
+
+// String renders the key for people: agent/id.
+func (k BatchKey) String() string { return string(k.Agent) + "/" + string(k.ID) }
+
+// What a batch gets when it names none.
+const (
+	DefaultAgent     Agent     = "default"
+	DefaultSession   Session   = "default"
+	DefaultWorkspace Workspace = "default"
+	DefaultPool      Pool      = "default"
+)
+
+// InputError says which field of what was handed in is wrong, and how to mend it. It is the only error that
+// [Batch.Validate] and the decoders of provider forms return for bad input.
+type InputError struct {
+	// Field is the path of the field, such as "calls[3].id"; empty for the document as a whole.
+	Field string
+	// Problem says what was expected and what was found.
+	Problem string
+	// TooLarge says that a named size or count limit was passed (HTTP 413).
+	TooLarge bool
+}
+
+func (e *InputError) Error() string {
+	if e.Field == "" {
+		return e.Problem
+	}
+	return e.Field + ": " + e.Problem
+}
+
+// CheckName says what is wrong with a name of an agent, batch, session, workspace, pool or call, or returns nil.
+// Names are 1 to [MaxNameBytes] bytes of valid UTF-8 without control characters. Any other character is allowed,
+// also those that mean something in a NATS subject: they are escaped where they become part of one.
+func CheckName(field, name string) error {
+	bad := func(format string, args ...any) error {
+		return &InputError{Field: field, Problem: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case name == "":
+		return bad("is empty; give it 1 to %d bytes", MaxNameBytes)
+	case len(name) > MaxNameBytes:
+		return bad("is %d bytes long; at most %d are allowed", len(name), MaxNameBytes)
+	case !utf8.ValidString(name):
+		return bad("is not valid UTF-8")
+	}
+	if i := strings.IndexFunc(name, func(r rune) bool { return unicode.IsControl(r) }); i >= 0 {
+		r, _ := utf8.DecodeRuneInString(name[i:])
+		return bad("has the control character %U at byte %d; names are printable", r, i)
+	}
+	return nil
+}

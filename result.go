@@ -1,0 +1,73 @@
+package toolyard
+
+// Result is the frozen outcome of one call: exactly one per call, output or error.
+type Result struct {
+	Index   int    `json:"index"`
+	CallID  string `json:"call_id"`
+	Tool    string `json:"tool"`
+	IsError bool   `json:"is_error"`
+	Code    Code   `json:"code"`
+	// Output is what the model reads on success, or a preview of it when Truncated.
+	Output string `json:"output"`
+	// Error is what the model reads on failure: what happened and what to do next.
+	Error string `json:"error"`
+	// Detail is what the operator reads: causes, stack traces. It never goes to a model.
+	Detail string `json:"detail,omitempty"`
+	// Retryable says that the same call, unchanged, may succeed; RetryAfterMS how long to wait first.
+	Retryable    bool  `json:"retryable"`
+	RetryAfterMS int64 `json:"retry_after_ms"`
+
+	Class         Class `json:"concurrency_class"`
+	WasConcurrent bool  `json:"was_concurrent"`
+
+	// DurationMS is the time in the pipeline on the worker that finished the call; ExecuteMS the tool's own part of
+	// it; QueueMS from being queued to being taken; ApprovalWaitMS how long a person took.
+	DurationMS     float64 `json:"duration_ms"`
+	ExecuteMS      float64 `json:"execute_ms"`
+	QueueMS        float64 `json:"queue_ms"`
+	ApprovalWaitMS float64 `json:"approval_wait_ms"`
+
+	// Attempts counts the executions that were started; 0 when none was.
+	Attempts int    `json:"attempts"`
+	Worker   string `json:"worker"`
+
+	// Truncated says that Output is a preview and Blob the reference of the whole, for read_result.
+	Truncated bool   `json:"truncated"`
+	Blob      string `json:"blob"`
+	// Isolation is what stood around the tool: none, native, bwrap, ... Empty when nothing ran.
+	Isolation string `json:"isolation"`
+
+	Phases []Fact `json:"phases"`
+}
+
+// Status is where a batch stands.
+type Status string
+
+// The states of a batch, each with who moves it on.
+const (
+	// StatusOpen: more calls may be appended. The agent closes it, or the idle limit does.
+	StatusOpen Status = "open"
+	// StatusRunning: accepted, not all calls have results. Its owner moves it on; when the owner dies, the next owner.
+	StatusRunning Status = "running"
+	// StatusWaiting: parked for a person's decision. It holds no ticket, no slot and no owner.
+	StatusWaiting Status = "waiting"
+	// StatusCompleted: every call has its result and all of them were replied.
+	StatusCompleted Status = "completed"
+	// StatusCanceled: completed, after a cancel of the whole batch.
+	StatusCanceled Status = "canceled"
+)
+
+// BatchView is what may be seen of a batch: the fold of its events, without inputs.
+type BatchView struct {
+	ID        BatchID   `json:"id"`
+	Agent     Agent     `json:"agent"`
+	Session   Session   `json:"session"`
+	Workspace Workspace `json:"workspace"`
+	Status    Status    `json:"status"`
+	// Surface is the hash of the tools that the batch sees; empty before it is planned.
+	Surface string `json:"surface"`
+	// Groups are the indices of the calls in each group, in the order in which the groups run.
+	Groups [][]int `json:"groups"`
+	// Results are those that are there, by index.
+	Results []Result `json:"results"`
+}

@@ -1,0 +1,55 @@
+package tool
+
+import (
+	"context"
+	"errors"
+
+	"github.com/toolyard/toolyard"
+)
+
+// Env is what a call may know of where it runs. It is frozen: a copy for each call.
+type Env struct {
+	Agent   toolyard.Agent
+	Batch   toolyard.BatchID
+	Session toolyard.Session
+	Index   int
+	CallID  string
+
+	// Workspace is the batch's workspace, and WorkspaceDir its directory on this worker; empty where it has none.
+	Workspace    toolyard.Workspace
+	WorkspaceDir string
+
+	// Attempt counts the executions of this call, from 1.
+	Attempt int
+	// IdempotencyKey is the same for every attempt of this call; pass it on to what can tell repeats by it.
+	IdempotencyKey string
+	// FencingToken grows with each group that holds the workspace; refuse effects that carry a smaller one than the
+	// last. 0 when the call holds no ticket.
+	FencingToken uint64
+
+	// Progress tells whoever watches. It is lossy and never blocks. Never nil inside a tool.
+	Progress func(Progress)
+	// CommitPoint reports an error when this worker may no longer act for this call. Ask right before an effect that
+	// others can see (a rename, say). Never nil inside a tool.
+	CommitPoint func() error
+	// Blobs reads offloaded results of the same agent. Nil where the pool has none.
+	Blobs Blobs
+}
+
+// Progress is one report of a running call.
+type Progress struct {
+	// Fraction is 0 to 1, or negative when unknown.
+	Fraction float64 `json:"fraction"`
+	Status   string  `json:"status,omitempty"`
+	// Output is a piece of the output so far.
+	Output string `json:"output,omitempty"`
+}
+
+// Blobs reads offloaded results.
+type Blobs interface {
+	// ReadBlob returns the whole content behind ref, or an error that wraps [ErrNoBlob] when there is none for this agent.
+	ReadBlob(ctx context.Context, ref string) ([]byte, error)
+}
+
+// ErrNoBlob is wrapped by [Blobs] when a reference leads nowhere.
+var ErrNoBlob = errors.New("no such result")
