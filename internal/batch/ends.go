@@ -1,0 +1,219 @@
+package batch
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// ending is the decided end of one open call.
+type ending struct {
+	result toolyard.Result
+	since  time.Time
+	// told says that the workers were told; asked is the sequence that the append handed to the shell expected, and
+	// tried that there was one.
+	told, tried bool
+	asked       uint64
+}
+
+// decideEnds says for which open calls the owner must write the result, because nobody else will or may: a deadline, a
+// cancel, a failed sibling, a halt, no worker, or a lost one. What was decided for a call first stays.
+//
+// Everything here is derived from the state and the clock, never from the moment at which an event came in, so that the
+// next owner decides the same.
+func (m *Machine) decideEnds() {
+	s := &m.state
+	if m.group == len(s.Plan.Groups) {
+		return
+	}
+	failed := m.firstFailure()
+	culprit := m.culprit()
+	decide := func(i int) {
+		if _, ok := m.ends[i]; ok || !s.Open(i) {
+			return
+		}
+		if r, ok := m.end(i, failed, culprit); ok {
+			m.ends[i] = &ending{result: r, since: m.now}
+		}
+	}
+	if len(s.Cancels) > 0 || failed >= 0 || !m.now.Before(s.Plan.Deadline) {
+		for i := range s.Calls {
+			decide(i)
+		}
+		return
+	}
+	for _, i := range s.Plan.Groups[m.group].Calls { // of what has not started, nothing else can end
+		decide(i)
+	}
+}
+
+// end decides for one open call, the strongest reason first.
+func (m *Machine) end(i, failed, culprit int) (toolyard.Result, bool) {
+	s := &m.state
+	for _, c := range s.Cancels {
+		if len(c.Calls) == 0 || slices.Contains(c.Calls, i) {
+			return m.result(i, toolyard.Canceled, "Canceled: "+orElse(c.Reason, "the call was canceled")+". It was not completed; do not assume that it had no effect.", "by "+c.By), true
+		}
+	}
+	if !m.now.Before(s.Plan.Deadline) {
+		r := m.result(i, toolyard.DeadlineExceeded, "The batch's time limit passed before this call was answered. Ask for less at once, or for a longer timeout.", "")
+		return r, true
+	}
+	if failed >= 0 && i > failed {
+		return m.result(i, toolyard.Skipped, fmt.Sprintf("Not executed: an earlier call in this batch failed (%s).", m.name(failed)), ""), true
+	}
+	if culprit >= 0 && m.groupOf[i] == m.group {
+		return m.result(i, toolyard.SiblingCanceled, fmt.Sprintf("Canceled because a call that ran beside it failed: %s. See that call's error; call again if the result is still needed.", m.name(culprit)), ""), true
+	}
+	c := s.Calls[i]
+	if c.Status == Claimed && m.lost[c.Worker] && (!s.Plan.Calls[i].Judgement.Idempotent || c.Attempt >= m.cfg.MaxAttempts) {
+		r := m.result(i, toolyard.OutcomeUnknown, "The worker that ran this call was lost. It may or may not have taken effect: check before trying again.", "worker "+c.Worker)
+		return r, true
+	}
+	if since, ok := m.unserved(i); ok && m.now.Sub(since) >= m.cfg.WorkerWait {
+		p := s.Plan.Calls[i]
+		r := m.result(i, toolyard.DependencyUnavailable, fmt.Sprintf("No worker for %s was there for %s. The call did not run; the same call may succeed later.", p.Tool, m.cfg.WorkerWait.Round(time.Millisecond)),
+			fmt.Sprintf("no live worker of pool %q takes %s calls", p.Pool, p.Judgement.Class))
+		r.Retryable = true
+		return r, true
+	}
+	return toolyard.Result{}, false
+}
+
+// firstFailure returns the first call with an error, when the batch stops there, or -1.
+func (m *Machine) firstFailure() int {
+	if m.state.Plan.Partition != toolyard.OrderedHalt {
+		return -1
+	}
+	return slices.IndexFunc(m.state.Calls, func(c Call) bool { return c.Result != nil && c.Result.IsError })
+}
+
+// culprit returns the call of the current group whose failure ends its siblings, or -1.
+func (m *Machine) culprit() int {
+	plan := m.state.Plan
+	if g := plan.Groups[m.group]; plan.OnError == toolyard.CancelGroup && g.Safe {
+		for _, i := range g.Calls {
+			if r := m.state.Calls[i].Result; r != nil && r.Code.FailsSiblings() && plan.Calls[i].AbortsSiblings && executed(r) {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// executed reports whether the tool itself was started: only then does its failure say something about its siblings.
+func executed(r *toolyard.Result) bool {
+	return slices.ContainsFunc(r.Phases, func(f toolyard.Fact) bool { return f.Phase == toolyard.PhaseExecute })
+}
+
+// unserved says since when call i waits in a queue that no worker serves.
+func (m *Machine) unserved(i int) (time.Time, bool) {
+	queued, ok := m.queued[i]
+	if !ok || m.state.Calls[i].Status == Claimed {
+		return time.Time{}, false
+	}
+	p := m.state.Plan.Calls[i]
+	absent, ok := m.absent[Route{Pool: p.Pool, Class: p.Judgement.Class}]
+	if !ok {
+		return time.Time{}, false
+	}
+	if queued.After(absent) {
+		return queued, true
+	}
+	return absent, true
+}
+
+// endCalls hands the decided ends to the shell. A call of a group that never started was never queued: the owner alone
+// can write about it, and all of them go into one event. Any other gets its result on its own chain, where a worker's
+// may come first, and workers are told after the log. Only a claimed call that is canceled or late is first given the
+// grace to be stopped by its worker: while it may still act, its group is not over.
+func (m *Machine) endCalls() []Effect {
+	s := &m.state
+	var settled []toolyard.Result
+	var out []Effect
+	abort := map[toolyard.Code][]int{}
+	tell := func(i int, e *ending) {
+		if !e.told {
+			e.told = true
+			abort[e.result.Code] = append(abort[e.result.Code], i)
+		}
+	}
+	for _, i := range slices.Sorted(maps.Keys(m.ends)) {
+		e, c := m.ends[i], s.Calls[i]
+		if _, started := s.Started[m.groupOf[i]]; !started {
+			settled = append(settled, e.result)
+			continue
+		}
+		stoppable := e.result.Code == toolyard.Canceled || e.result.Code == toolyard.DeadlineExceeded
+		if c.Status == Claimed && stoppable && m.now.Sub(e.since) < m.cfg.AbortGrace {
+			tell(i, e)
+			continue
+		}
+		if e.tried && e.asked == c.Seq {
+			continue
+		}
+		e.tried, e.asked = true, c.Seq
+		out = append(out, Append{Chain: ChainCall, Index: i, Expected: c.Seq, Body: events.Finished{Result: e.result}})
+		tell(i, e)
+	}
+	if len(settled) > 0 && !m.appending {
+		m.appending = true
+		out = append(out, Append{Chain: ChainBatch, Expected: s.BatchSeq, Body: events.Settled{Results: settled}})
+	}
+	for _, code := range slices.Sorted(maps.Keys(abort)) {
+		out = append(out, Abort{Calls: abort[code], Code: code})
+	}
+	return append(out, m.retryLost()...)
+}
+
+// retryLost gives up the claims that lost workers hold on idempotent calls, so that they run again.
+func (m *Machine) retryLost() []Effect {
+	var out []Effect
+	for i, c := range m.state.Calls {
+		if _, ends := m.ends[i]; ends || c.Status != Claimed || !m.lost[c.Worker] {
+			continue
+		}
+		if at, ok := m.retries[i]; ok && at == c.Seq {
+			continue
+		}
+		m.retries[i] = c.Seq
+		out = append(out, Append{Chain: ChainCall, Index: i, Expected: c.Seq, Body: events.AttemptFailed{
+			Worker: c.Worker, Attempt: c.Attempt, Code: toolyard.OutcomeUnknown, Reason: "the worker was lost",
+		}})
+	}
+	return out
+}
+
+// result makes the result of a call that the owner ends, with the facts that explain it.
+func (m *Machine) result(i int, code toolyard.Code, message, detail string) toolyard.Result {
+	p, c := m.state.Plan.Calls[i], m.state.Calls[i]
+	r := toolyard.Result{
+		Index: i, CallID: p.ID, Tool: p.Tool, IsError: true, Code: code, Error: message, Detail: detail,
+		Class: p.Judgement.Class, Attempts: c.Attempt, Worker: c.Worker,
+		Phases: []toolyard.Fact{
+			{Phase: toolyard.PhaseSchedule, Outcome: toolyard.OutcomeFailed, Code: code, Detail: detail},
+			{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeOK},
+		},
+	}
+	if at, ok := m.queued[i]; ok {
+		r.QueueMS = float64(m.now.Sub(at)) / float64(time.Millisecond)
+	}
+	return r
+}
+
+// name is how a call is named to the model.
+func (m *Machine) name(i int) string {
+	p := m.state.Plan.Calls[i]
+	return fmt.Sprintf("%s, call %s", p.Tool, p.ID)
+}
+
+func orElse(s, or string) string {
+	if s == "" {
+		return or
+	}
+	return s
+}

@@ -1,0 +1,341 @@
+package batch
+
+import (
+	"slices"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/ticket"
+)
+
+// MaxReplyBytes is how many bytes of output and error text one reply carries, unless a single result has more.
+const MaxReplyBytes = 256 << 10
+
+// Config is what the owner decides with, beside the log.
+type Config struct {
+	// WorkerWait is how long a queued call waits while no worker can take it. After that it ends as
+	// dependency_unavailable.
+	WorkerWait time.Duration
+	// MaxAttempts is how often an idempotent call is started at most.
+	MaxAttempts int
+	// AbortGrace is how long a worker that claimed a call may take to stop it before the owner ends the call itself.
+	AbortGrace time.Duration
+}
+
+// Route is where a call is queued: the workers of one pool that take calls of one class.
+type Route struct {
+	Pool  toolyard.Pool
+	Class toolyard.Class
+}
+
+// Input is what a machine is stepped with.
+type Input interface{ input() }
+
+// The inputs.
+type (
+	// Stored is an event that is in the log: the owner's own, or another's.
+	Stored struct{ Record }
+	// Granted says that the group's ticket is granted.
+	Granted struct {
+		Group  int
+		Ticket uint64
+	}
+	// Observed says what is known of the workers now: the routes that nobody serves, and the workers that hold a claim
+	// and have been silent for so long that they cannot be executing any more.
+	Observed struct {
+		Absent []Route
+		Lost   []string
+	}
+)
+
+func (Stored) input()   {}
+func (Granted) input()  {}
+func (Observed) input() {}
+
+// Effect is what the shell around a machine does. Effects are performed in the order in which they are returned.
+type Effect interface{ effect() }
+
+// The effects.
+type (
+	// Append stores an event at the end of a chain, expecting that chain's last known sequence. The shell answers with
+	// Stored: of this event when it was appended, of the events that stand there instead when not. A conflict on the
+	// batch chain means that the batch has another owner: the shell stops.
+	Append struct {
+		Chain    Chain
+		Index    int
+		Expected uint64
+		Body     events.Body
+	}
+	// Take stands in line for a group's ticket and leaves those of the groups before, as one change. The shell answers
+	// with Granted, at once or later.
+	Take struct {
+		Group int
+		Mode  ticket.Mode
+	}
+	// Leave takes the batch's tickets up to this group's out of the queue.
+	Leave struct{ Group int }
+	// Queue hands a call to the workers of its route.
+	Queue struct {
+		Route   Route
+		Request events.Requested
+	}
+	// Abort tells all workers to stop these calls now. A hint for speed: the log decides.
+	Abort struct {
+		Calls []int
+		Code  toolyard.Code
+	}
+	// Complete says that nothing is left to do: the submission can be acknowledged.
+	Complete struct{}
+)
+
+func (Append) effect()   {}
+func (Take) effect()     {}
+func (Leave) effect()    {}
+func (Queue) effect()    {}
+func (Abort) effect()    {}
+func (Complete) effect() {}
+
+// Machine runs one planned batch for its owner. It is not safe for concurrent use.
+type Machine struct {
+	state State
+	cfg   Config
+	now   time.Time
+
+	group int // the first group that is not over
+	// standing is the group whose ticket this owner asked for last, -1 for none; granted is its number once it is
+	// granted; inLine says that a ticket of this batch may stand in the queue.
+	standing int
+	granted  *uint64
+	inLine   bool
+	// queued says since when each call is in the work queue, for all that this owner queued and that are still open.
+	queued map[int]time.Time
+	absent map[Route]time.Time
+	lost   map[string]bool
+	// ends are the open calls that are to end without more ado, decided and not stored yet.
+	ends map[int]*ending
+	// retries says for which calls the end of a lost attempt was handed to the shell, with the sequence it expected.
+	retries map[int]uint64
+	groupOf []int // by call
+	// appending and replying say that an append on the batch or reply chain was handed to the shell.
+	appending, replying, done bool
+}
+
+// New makes the machine of a batch whose state has a plan. Step it once, without inputs, to begin.
+func New(cfg Config, s State) *Machine {
+	m := &Machine{
+		state: s, cfg: cfg, standing: -1, queued: map[int]time.Time{}, absent: map[Route]time.Time{},
+		lost: map[string]bool{}, ends: map[int]*ending{}, retries: map[int]uint64{}, groupOf: make([]int, len(s.Calls)),
+	}
+	for g, group := range s.Plan.Groups {
+		for _, i := range group.Calls {
+			m.groupOf[i] = g
+		}
+		m.inLine = m.inLine || group.Ticket && s.Takeovers > 0 // the former owner's
+	}
+	return m
+}
+
+// State is the fold so far. It is not to be changed.
+func (m *Machine) State() *State { return &m.state }
+
+// Step takes what happened until now and returns what is to be done. It fails with an [*InvariantError] when a stored
+// event contradicts the state.
+func (m *Machine) Step(now time.Time, inputs ...Input) ([]Effect, error) {
+	m.now = now
+	for _, in := range inputs {
+		if err := m.take(in); err != nil {
+			return nil, err
+		}
+	}
+	if m.done {
+		return nil, nil
+	}
+	for m.group < len(m.state.Plan.Groups) && m.state.Over(m.group) {
+		m.group++
+	}
+	m.decideEnds()
+	return slices.Concat(m.endCalls(), m.reply(), m.advance()), nil
+}
+
+func (m *Machine) take(in Input) error {
+	switch in := in.(type) {
+	case Stored:
+		if err := m.state.Apply(in.Record); err != nil {
+			return err
+		}
+		switch in.Chain {
+		case ChainBatch:
+			m.appending = false
+		case ChainReply:
+			m.replying = false
+		case ChainCall:
+			if m.state.Calls[in.Index].Status == Retrying {
+				delete(m.queued, in.Index)
+			}
+		}
+		for i := range m.ends {
+			if !m.state.Open(i) {
+				delete(m.ends, i)
+			}
+		}
+		for i := range m.queued {
+			if !m.state.Open(i) {
+				delete(m.queued, i)
+			}
+		}
+	case Granted:
+		if in.Group == m.standing {
+			m.granted = &in.Ticket
+		}
+	case Observed:
+		seen := map[Route]time.Time{}
+		for _, r := range in.Absent {
+			seen[r] = m.now
+			if since, ok := m.absent[r]; ok {
+				seen[r] = since
+			}
+		}
+		m.absent = seen
+		clear(m.lost)
+		for _, w := range in.Lost {
+			m.lost[w] = true
+		}
+	}
+	return nil
+}
+
+// reply answers all results that are there in emission order and were not answered yet, and says with the last one
+// that the batch is complete.
+func (m *Machine) reply() []Effect {
+	s := &m.state
+	if s.Completed {
+		m.done = true
+		return append(m.leave(len(s.Plan.Groups)-1), Complete{})
+	}
+	if m.replying {
+		return nil
+	}
+	r := events.Reply{Results: []toolyard.Result{}}
+	size := 0
+	for i := s.Replied; i < len(s.Calls) && !s.Open(i); i++ {
+		size += len(s.Calls[i].Result.Output) + len(s.Calls[i].Result.Error)
+		if size > MaxReplyBytes && len(r.Results) > 0 {
+			break
+		}
+		r.Results = append(r.Results, *s.Calls[i].Result)
+	}
+	r.Completed = s.Replied+len(r.Results) == len(s.Calls)
+	if len(r.Results) == 0 && !r.Completed {
+		return nil
+	}
+	m.replying = true
+	return []Effect{Append{Chain: ChainReply, Index: s.Replied, Expected: s.ReplySeq, Body: r}}
+}
+
+// advance moves the current group on: its ticket, its start, its calls into the queue.
+func (m *Machine) advance() []Effect {
+	s := &m.state
+	if m.done {
+		return nil
+	}
+	if m.group == len(s.Plan.Groups) {
+		return m.leave(m.group - 1)
+	}
+	g := s.Plan.Groups[m.group]
+	if m.ending(g) {
+		return nil
+	}
+	var out []Effect
+	switch {
+	case g.Ticket && m.standing != m.group:
+		take := Take{Group: m.group, Mode: ticket.Exclusive}
+		if g.Safe {
+			take.Mode = ticket.Shared
+		}
+		m.standing, m.granted, m.inLine = m.group, nil, true
+		return []Effect{take}
+	case g.Ticket && m.granted == nil:
+		return nil
+	case !g.Ticket:
+		out = m.leave(m.group - 1)
+	}
+	number := uint64(0)
+	if g.Ticket {
+		number = *m.granted
+	}
+	if started, ok := s.Started[m.group]; !ok || started != number {
+		if m.appending {
+			return out
+		}
+		m.appending = true
+		return append(out, Append{
+			Chain: ChainBatch, Expected: s.BatchSeq, Body: events.Started{Group: m.group, Ticket: number},
+		})
+	}
+	return append(out, m.queueCalls(g, number)...)
+}
+
+// leave takes the batch out of its workspace's queue, up to a group.
+func (m *Machine) leave(group int) []Effect {
+	if !m.inLine {
+		return nil
+	}
+	m.standing, m.granted, m.inLine = -1, nil, false
+	return []Effect{Leave{Group: group}}
+}
+
+// ending reports whether every open call of the group is to end without running.
+func (m *Machine) ending(g events.Group) bool {
+	for _, i := range g.Calls {
+		if _, ok := m.ends[i]; m.state.Open(i) && !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// queueCalls queues calls of a started group up to the batch's limit of calls in flight. A call that is claimed already
+// (by a worker that this owner found at work) counts as in flight.
+func (m *Machine) queueCalls(g events.Group, number uint64) []Effect {
+	s := &m.state
+	flying := 0
+	for _, i := range g.Calls {
+		if _, queued := m.queued[i]; s.Open(i) && (queued || s.Calls[i].Status == Claimed) {
+			flying++
+		}
+	}
+	var out []Effect
+	for _, i := range g.Calls {
+		if flying >= s.Plan.MaxConcurrency {
+			break
+		}
+		_, queued := m.queued[i]
+		_, ends := m.ends[i]
+		if !s.Open(i) || queued || ends || s.Calls[i].Status == Claimed {
+			continue
+		}
+		m.queued[i] = m.now
+		flying++
+		out = append(out, m.queue(i, g, number))
+	}
+	return out
+}
+
+func (m *Machine) queue(i int, g events.Group, number uint64) Queue {
+	s, plan, sub := &m.state, m.state.Plan, m.state.Submission
+	c := plan.Calls[i]
+	return Queue{
+		Route: Route{Pool: c.Pool, Class: c.Judgement.Class},
+		Request: events.Requested{
+			Agent: s.Key.Agent, Batch: s.Key.ID, Session: plan.Session, Workspace: plan.Workspace,
+			Interactive: sub.Interactive, Group: m.group, Ticket: number, WasConcurrent: len(g.Calls) > 1 && plan.MaxConcurrency > 1,
+			Deny: sub.Options.Deny, Ask: sub.Options.Ask, CallTimeoutMS: sub.Options.CallTimeoutMS,
+			Deadline: plan.Deadline, QueuedAt: m.now,
+			Calls: []events.RequestedCall{{
+				Index: i, ID: c.ID, Tool: c.Tool, Input: sub.Calls[i].Input, Declaration: c.Declaration,
+				Judgement: c.Judgement, Claim: c.Claim, Expected: s.Calls[i].Seq, Attempt: s.Calls[i].Attempt + 1,
+			}},
+		},
+	}
+}

@@ -1,0 +1,338 @@
+// Package batch is one batch as a state machine: events in, effects out.
+//
+// Authority: the log. [State] is a pure fold over a batch's events, and the same fold serves the dispatcher that runs
+// the batch, the one that takes it over, a live watch and a replay. [Machine] adds what only the owner needs to go on
+// (what it has queued, which ticket it stands in line with) and all of that can be made again from the state.
+//
+//	          planned                    all results in
+//	submitted ───────▶ group 0 ─▶ group 1 ─▶ … ─▶ completed
+//	                     │  ticket granted ─▶ started ─▶ calls queued ─▶ claimed ─▶ finished
+//	                     └─ replies, as far as results are there in emission order
+//
+// Ordering: events of one chain are applied in the order of their sequences; between chains there is no order, and
+// none is needed. An event that was applied already changes nothing.
+//
+// Failure: an event that contradicts the state is an [*InvariantError]. It stops this batch, not the pool.
+package batch
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// Chain names a line of events in which each append expects the one before it. A batch has one of each but of call
+// chains, of which it has one for each call.
+type Chain string
+
+// The chains, each with who appends to it.
+const (
+	ChainSubmission Chain = "submission" // the agent, once
+	ChainBatch      Chain = "batch"      // the owner alone
+	ChainControl    Chain = "control"    // whoever may cancel
+	ChainCall       Chain = "call"       // the claiming worker, the owner
+	ChainReply      Chain = "reply"      // the owner; any owner would append the same
+)
+
+// Record is one stored event.
+type Record struct {
+	Chain Chain
+	// Index is the call's, in ChainCall.
+	Index int
+	// Seq is the stream sequence that the event got.
+	Seq  uint64
+	Time time.Time
+	Body events.Body
+}
+
+// CallStatus is where a call stands in the log.
+type CallStatus string
+
+// The states of a call, each with who moves it on, and what happens if that one dies.
+const (
+	// Pending: no event yet. The owner queues it, a worker claims or finishes it. If either dies the next one does.
+	Pending CallStatus = "pending"
+	// Claimed: a worker may be executing it. That worker finishes it; if it is lost, the owner settles the call.
+	Claimed CallStatus = "claimed"
+	// Retrying: an attempt failed and another is due. The owner queues it.
+	Retrying CallStatus = "retrying"
+	// Finished: it has its result, for good.
+	Finished CallStatus = "finished"
+)
+
+// Call is the state of one call.
+type Call struct {
+	Status CallStatus
+	// Seq is the sequence of the last event on the call's own subject, 0 when there is none: its next append's fence.
+	Seq     uint64
+	Worker  string
+	Attempt int
+	Result  *toolyard.Result
+}
+
+// State is a batch as its events tell it. The zero State is a batch of which nothing is known.
+type State struct {
+	Key           toolyard.BatchKey
+	Submission    *toolyard.Batch
+	SubmissionSeq uint64
+	SubmittedAt   time.Time
+	Refused       *events.Refused
+	Plan          *events.Planned
+	Owner         string
+	Takeovers     int
+	// Started has the ticket of each group that was started, by group.
+	Started map[int]uint64
+	Calls   []Call
+	// Replied counts the results that were replied: those of the calls before that index.
+	Replied   int
+	Completed bool
+	Cancels   []events.Canceled
+	// The sequences of the last events applied, by chain: what an append to it must expect.
+	BatchSeq, ControlSeq, ReplySeq uint64
+}
+
+// InvariantError says that an event contradicts the state: a bug, or a stream that somebody else wrote to.
+type InvariantError struct {
+	Key     toolyard.BatchKey
+	Record  Record
+	Problem string
+}
+
+func (e *InvariantError) Error() string {
+	where := string(e.Record.Chain)
+	if e.Record.Chain == ChainCall {
+		where = fmt.Sprintf("call %d", e.Record.Index)
+	}
+	return fmt.Sprintf("batch %s: event %d on the %s chain: %s", e.Key, e.Record.Seq, where, e.Problem)
+}
+
+// Apply folds one event into the state. It reports an [*InvariantError] and leaves the state as it was when the event
+// cannot follow what was applied before.
+func (s *State) Apply(r Record) error {
+	bad := func(format string, args ...any) error {
+		return &InvariantError{Key: s.Key, Record: r, Problem: fmt.Sprintf(format, args...)}
+	}
+	switch r.Chain {
+	case ChainSubmission:
+		b, ok := r.Body.(events.Submitted)
+		if !ok {
+			return bad("%T is no submission", r.Body)
+		}
+		s.Key, s.Submission, s.SubmissionSeq, s.SubmittedAt = b.Key(), &b.Batch, r.Seq, r.Time
+		return nil
+	case ChainBatch:
+		if r.Seq <= s.BatchSeq {
+			return nil
+		}
+		if err := s.applyBatch(r, bad); err != nil {
+			return err
+		}
+		s.BatchSeq = r.Seq
+		return nil
+	case ChainControl:
+		if r.Seq <= s.ControlSeq {
+			return nil
+		}
+		b, ok := r.Body.(events.Canceled)
+		if !ok {
+			return bad("%T is no control event", r.Body)
+		}
+		s.Cancels = append(s.Cancels, b)
+		s.ControlSeq = r.Seq
+		return nil
+	case ChainReply:
+		if r.Seq <= s.ReplySeq {
+			return nil
+		}
+		if err := s.applyReply(r, bad); err != nil {
+			return err
+		}
+		s.ReplySeq = r.Seq
+		return nil
+	case ChainCall:
+		return s.applyCall(r, bad)
+	}
+	return bad("there is no chain %q", r.Chain)
+}
+
+type badFunc func(format string, args ...any) error
+
+func (s *State) applyBatch(r Record, bad badFunc) error {
+	if b, ok := r.Body.(events.Planned); ok {
+		return s.applyPlanned(b, bad)
+	}
+	if s.Plan == nil {
+		return bad("%s before planned", r.Body.EventType())
+	}
+	switch b := r.Body.(type) {
+	case events.Adopted:
+		s.Owner, s.Takeovers = b.Owner, b.Takeover
+	case events.Started:
+		if b.Group < 0 || b.Group >= len(s.Plan.Groups) {
+			return bad("there is no group %d", b.Group)
+		}
+		for g := range b.Group {
+			for _, i := range s.Plan.Groups[g].Calls {
+				if s.Calls[i].Result == nil {
+					return bad("group %d started before call %d of group %d has its result", b.Group, i, g)
+				}
+			}
+		}
+		s.Started[b.Group] = b.Ticket
+	case events.Settled:
+		return s.finishAll(b.Results, bad)
+	default:
+		return bad("%T is no batch event", r.Body)
+	}
+	return nil
+}
+
+func (s *State) applyPlanned(b events.Planned, bad badFunc) error {
+	if s.Plan != nil {
+		return bad("planned twice")
+	}
+	seen := make([]bool, len(b.Calls))
+	for g, group := range b.Groups {
+		for _, i := range group.Calls {
+			if i < 0 || i >= len(seen) || seen[i] {
+				return bad("group %d has call %d, which is in no or in another group", g, i)
+			}
+			seen[i] = true
+		}
+	}
+	for i, ok := range seen {
+		if !ok {
+			return bad("call %d is in no group", i)
+		}
+	}
+	next := *s
+	next.Plan, next.Owner = &b, b.Owner
+	next.Started = map[int]uint64{}
+	next.Calls = make([]Call, len(b.Calls))
+	for i := range next.Calls {
+		next.Calls[i].Status = Pending
+	}
+	if err := next.finishAll(b.Results, bad); err != nil {
+		return err
+	}
+	*s = next
+	return nil
+}
+
+// finishAll takes results that came in one event of the owner: all of them or none.
+func (s *State) finishAll(results []toolyard.Result, bad badFunc) error {
+	seen := make(map[int]bool, len(results))
+	for _, res := range results {
+		switch {
+		case res.Index < 0 || res.Index >= len(s.Calls):
+			return bad("there is no call %d", res.Index)
+		case s.Calls[res.Index].Status != Pending:
+			return bad("call %d is %s and cannot be answered by the owner alone", res.Index, s.Calls[res.Index].Status)
+		case seen[res.Index]:
+			return bad("call %d has two results", res.Index)
+		}
+		seen[res.Index] = true
+	}
+	for _, res := range results {
+		s.Calls[res.Index].Status, s.Calls[res.Index].Result = Finished, &res
+	}
+	return nil
+}
+
+func (s *State) applyCall(r Record, bad badFunc) error {
+	if s.Plan == nil {
+		return bad("before planned")
+	}
+	if r.Index < 0 || r.Index >= len(s.Calls) {
+		return bad("there is no call %d", r.Index)
+	}
+	c := &s.Calls[r.Index]
+	if r.Seq <= c.Seq {
+		return nil
+	}
+	if c.Status == Finished {
+		return bad("it has its result already")
+	}
+	switch b := r.Body.(type) {
+	case events.Claimed:
+		c.Status, c.Worker, c.Attempt = Claimed, b.Worker, b.Attempt
+	case events.AttemptFailed:
+		c.Status, c.Worker, c.Attempt = Retrying, "", b.Attempt
+	case events.Finished:
+		if b.Result.Index != r.Index {
+			return bad("its result is that of call %d", b.Result.Index)
+		}
+		c.Status, c.Result = Finished, &b.Result
+	default:
+		return bad("%T is no call event", r.Body)
+	}
+	c.Seq = r.Seq
+	return nil
+}
+
+func (s *State) applyReply(r Record, bad badFunc) error {
+	switch b := r.Body.(type) {
+	case events.Refused:
+		s.Refused = &b
+	case events.Reply:
+		if s.Completed {
+			return bad("a reply after the last one")
+		}
+		for n, res := range b.Results {
+			if res.Index != s.Replied+n {
+				return bad("it has the result of call %d where that of call %d is next", res.Index, s.Replied+n)
+			}
+		}
+		s.Replied += len(b.Results)
+		s.Completed = b.Completed
+	default:
+		return bad("%T is no reply", r.Body)
+	}
+	return nil
+}
+
+// View is what may be seen of the batch.
+func (s *State) View() toolyard.BatchView {
+	v := toolyard.BatchView{
+		ID: s.Key.ID, Agent: s.Key.Agent, Status: toolyard.StatusRunning,
+		Groups: [][]int{}, Results: []toolyard.Result{},
+	}
+	if s.Submission != nil {
+		v.Session, v.Workspace = s.Submission.Session, s.Submission.Workspace
+	}
+	if s.Plan != nil {
+		v.Session, v.Workspace, v.Surface = s.Plan.Session, s.Plan.Workspace, s.Plan.Surface
+		for _, g := range s.Plan.Groups {
+			v.Groups = append(v.Groups, g.Calls)
+		}
+	}
+	for _, c := range s.Calls {
+		if c.Result != nil {
+			v.Results = append(v.Results, *c.Result)
+		}
+	}
+	if s.Completed {
+		v.Status = toolyard.StatusCompleted
+		for _, c := range s.Cancels {
+			if len(c.Calls) == 0 {
+				v.Status = toolyard.StatusCanceled
+			}
+		}
+	}
+	return v
+}
+
+// Open reports whether the call of that index has no result yet.
+func (s *State) Open(index int) bool { return s.Calls[index].Result == nil }
+
+// Over reports whether every call of the group has its result.
+func (s *State) Over(group int) bool {
+	for _, i := range s.Plan.Groups[group].Calls {
+		if s.Open(i) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,199 @@
+// Package events says what is written down: the types of events, the data of each, and the CloudEvent around it.
+//
+// An event is something that happened and will not change: it is the only thing that a batch's state is made of, and
+// programs of every later version read it. So a data type here only ever grows; a change that an older reader would
+// misread gets a new type with a higher version. Which subject an event is stored under, and who may write it, is the
+// broker's matter; what it means for a batch is package batch's.
+package events
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// Type is a CloudEvents type: reverse DNS, and a version at the end.
+type Type string
+
+// The event types. Each line says who writes it, once per what.
+const (
+	BatchSubmitted    Type = "dev.toolyard.batch.submitted.v1"     // an agent, once a batch
+	BatchRefused      Type = "dev.toolyard.batch.refused.v1"       // a dispatcher, instead of all others
+	BatchPlanned      Type = "dev.toolyard.batch.planned.v1"       // the owner, once a batch
+	BatchAdopted      Type = "dev.toolyard.batch.adopted.v1"       // the next owner, once a takeover
+	BatchCanceled     Type = "dev.toolyard.batch.canceled.v1"      // whoever may: on the control chain
+	GroupStarted      Type = "dev.toolyard.group.started.v1"       // the owner, once a group and ticket
+	CallsSettled      Type = "dev.toolyard.calls.settled.v1"       // the owner: calls of groups that never started
+	CallsRequested    Type = "dev.toolyard.calls.requested.v1"     // the owner, on the work queue
+	CallClaimed       Type = "dev.toolyard.call.claimed.v1"        // a worker, once an attempt
+	CallAttemptFailed Type = "dev.toolyard.call.attempt_failed.v1" // whoever ends an attempt that is to be repeated
+	CallFinished      Type = "dev.toolyard.call.finished.v1"       // a worker or the owner, once a call
+	Results           Type = "dev.toolyard.results.v1"             // the owner, on the reply stream
+)
+
+// Body is the data of one event type.
+type Body interface{ EventType() Type }
+
+// Submitted is a batch as it was handed in: the native form.
+type Submitted struct{ toolyard.Batch }
+
+// Refused says why a submission cannot be accepted: a problem document (RFC 9457).
+type Refused struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+	// Field is the path of the field that is wrong, if one is.
+	Field string `json:"field,omitempty"`
+}
+
+// Planned pins everything that was decided about a batch before anything of it ran.
+type Planned struct {
+	// SubmissionSeq is the stream sequence of the submission: only a redelivery of that message adopts the batch.
+	SubmissionSeq uint64             `json:"submission_seq"`
+	Owner         string             `json:"owner"`
+	Session       toolyard.Session   `json:"session"`
+	Workspace     toolyard.Workspace `json:"workspace"`
+	// Surface is the hash of the tools that the batch sees.
+	Surface        string            `json:"surface"`
+	Partition      toolyard.Strategy `json:"partition"`
+	OnError        toolyard.OnError  `json:"on_error"`
+	MaxConcurrency int               `json:"max_concurrency"`
+	// Deadline is when calls that are not answered end as deadline_exceeded.
+	Deadline time.Time     `json:"deadline"`
+	Calls    []PlannedCall `json:"calls"`
+	Groups   []Group       `json:"groups"`
+	// Results are those of calls that were answered at plan.
+	Results []toolyard.Result `json:"results,omitempty"`
+}
+
+// PlannedCall is what was decided about one call. Its input stays in the submission; here is its hash.
+type PlannedCall struct {
+	ID string `json:"id"`
+	// Tool is the tool's own name, or the name the model used when there is no such tool.
+	Tool string        `json:"tool"`
+	Pool toolyard.Pool `json:"pool"`
+	// Declaration is the hash of the tool's declaration; the worker's must be the same.
+	Declaration string         `json:"declaration,omitempty"`
+	Judgement   tool.Judgement `json:"judgement"`
+	// Claim says that a worker must claim the call before it executes it: the call is exclusive or not idempotent.
+	Claim bool `json:"claim,omitempty"`
+	// AbortsSiblings says that the call's failure while executing cancels the rest of its group.
+	AbortsSiblings bool   `json:"aborts_siblings,omitempty"`
+	InputSHA256    string `json:"input_sha256"`
+}
+
+// Group is calls that may run together: a safe group, or one exclusive call.
+type Group struct {
+	Safe  bool  `json:"safe"`
+	Calls []int `json:"calls"`
+	// Ticket says that the group needs its workspace's ticket: some call of it acts on the workspace.
+	Ticket bool `json:"ticket,omitempty"`
+}
+
+// Adopted says that another dispatcher owns the batch from here on.
+type Adopted struct {
+	Owner string `json:"owner"`
+	// Takeover counts the owners before this one.
+	Takeover int `json:"takeover"`
+}
+
+// Canceled asks for calls to end as canceled.
+type Canceled struct {
+	// Calls are the indices; none means the whole batch.
+	Calls  []int  `json:"calls,omitempty"`
+	By     string `json:"by"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// Started says that a group's calls may be queued: everything before it has its result, and its ticket is granted.
+type Started struct {
+	Group int `json:"group"`
+	// Ticket is the ticket's number, the fencing token of the group's calls; 0 when the group needs none.
+	Ticket uint64 `json:"ticket,omitempty"`
+}
+
+// Settled gives calls of groups that never started their results. Such a call was never queued, so nobody but the
+// owner can write about it, and one event can carry many.
+type Settled struct {
+	Results []toolyard.Result `json:"results"`
+}
+
+// Requested is work for a pool: calls of one group.
+type Requested struct {
+	Agent       toolyard.Agent     `json:"agent"`
+	Batch       toolyard.BatchID   `json:"batch"`
+	Session     toolyard.Session   `json:"session"`
+	Workspace   toolyard.Workspace `json:"workspace"`
+	Interactive bool               `json:"interactive,omitempty"`
+	Group       int                `json:"group"`
+	Ticket      uint64             `json:"ticket,omitempty"`
+	// WasConcurrent says that other calls run beside these.
+	WasConcurrent bool            `json:"was_concurrent,omitempty"`
+	Calls         []RequestedCall `json:"calls"`
+	// Deny and Ask are the batch's own permission rules.
+	Deny []string `json:"deny,omitempty"`
+	Ask  []string `json:"ask,omitempty"`
+	// CallTimeoutMS caps each call under its tool's own timeout, in milliseconds; 0 sets no further cap.
+	CallTimeoutMS int64     `json:"call_timeout_ms,omitempty"`
+	Deadline      time.Time `json:"deadline"`
+	QueuedAt      time.Time `json:"queued_at"`
+}
+
+// RequestedCall is one call to run.
+type RequestedCall struct {
+	Index       int             `json:"index"`
+	ID          string          `json:"id"`
+	Tool        string          `json:"tool"`
+	Input       json.RawMessage `json:"input"`
+	Declaration string          `json:"declaration"`
+	Judgement   tool.Judgement  `json:"judgement"`
+	Claim       bool            `json:"claim,omitempty"`
+	// Expected is the sequence of the last event on the call's own subject, 0 when there is none: what the worker's
+	// first append must expect.
+	Expected uint64 `json:"expected"`
+	// Attempt counts the executions, this one included.
+	Attempt int `json:"attempt"`
+}
+
+// Claimed is one worker's right to execute one call.
+type Claimed struct {
+	Worker  string `json:"worker"`
+	Attempt int    `json:"attempt"`
+	Ticket  uint64 `json:"ticket,omitempty"`
+}
+
+// AttemptFailed says that an attempt ended without a result, and that the call is to run again.
+type AttemptFailed struct {
+	Worker  string        `json:"worker,omitempty"`
+	Attempt int           `json:"attempt"`
+	Code    toolyard.Code `json:"code"`
+	Reason  string        `json:"reason"`
+}
+
+// Finished gives a call its result.
+type Finished struct {
+	Result toolyard.Result `json:"result"`
+}
+
+// Reply carries all results that were ready, in emission order. Its CloudEvent's sequence is the first's index.
+type Reply struct {
+	Results   []toolyard.Result `json:"results"`
+	Completed bool              `json:"completed"`
+}
+
+// EventType implements [Body].
+func (Submitted) EventType() Type     { return BatchSubmitted }
+func (Refused) EventType() Type       { return BatchRefused }
+func (Planned) EventType() Type       { return BatchPlanned }
+func (Adopted) EventType() Type       { return BatchAdopted }
+func (Canceled) EventType() Type      { return BatchCanceled }
+func (Started) EventType() Type       { return GroupStarted }
+func (Settled) EventType() Type       { return CallsSettled }
+func (Requested) EventType() Type     { return CallsRequested }
+func (Claimed) EventType() Type       { return CallClaimed }
+func (AttemptFailed) EventType() Type { return CallAttemptFailed }
+func (Finished) EventType() Type      { return CallFinished }
+func (Reply) EventType() Type         { return Results }

@@ -1,0 +1,81 @@
+package events
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/toolyard/toolyard"
+)
+
+func TestEveryBodyComesBackAsItWent(t *testing.T) {
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	m := Meta{
+		ID: "e-1", Source: "/dispatcher/d-1", Subject: "a/b/0", Time: at, Sequence: Sequence(7), PartitionKey: "a/b",
+		TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+	}
+	want := []Body{
+		Submitted{toolyard.Batch{ID: "b", Agent: "a", Calls: []toolyard.Call{{ID: "c", Tool: "t", Input: json.RawMessage(`{"x":1}`)}}}},
+		Refused{Title: "Bad Request", Status: 400, Detail: "calls: has no calls", Field: "calls"},
+		Planned{SubmissionSeq: 3, Owner: "d-1", Deadline: at, Groups: []Group{{Safe: true, Calls: []int{0, 1}, Ticket: true}}},
+		Adopted{Owner: "d-2", Takeover: 1},
+		Canceled{By: "operator", Calls: []int{2}},
+		Started{Group: 1, Ticket: 9},
+		Settled{Results: []toolyard.Result{{Index: 4, Code: toolyard.Skipped, IsError: true}}},
+		Requested{Agent: "a", Batch: "b", Calls: []RequestedCall{{Index: 1, Input: json.RawMessage(`{}`), Attempt: 1}}, QueuedAt: at, Deadline: at},
+		Claimed{Worker: "w-1", Attempt: 2, Ticket: 9},
+		AttemptFailed{Worker: "w-1", Attempt: 1, Code: toolyard.Timeout, Reason: "slow"},
+		Finished{Result: toolyard.Result{Index: 1, Output: "ok"}},
+		Reply{Results: []toolyard.Result{{Index: 0}}, Completed: true},
+	}
+	if len(want) != len(bodies) {
+		t.Fatalf("the table has %d bodies, the package %d", len(want), len(bodies))
+	}
+	for _, b := range want {
+		e, err := Encode(m, b)
+		if err != nil {
+			t.Fatalf("%s: %v", b.EventType(), err)
+		}
+		gm, gb, err := Decode(e)
+		if err != nil {
+			t.Fatalf("%s: %v", b.EventType(), err)
+		}
+		if d := cmp.Diff(m, gm); d != "" {
+			t.Errorf("%s: attributes differ (-want +got):\n%s", b.EventType(), d)
+		}
+		if d := cmp.Diff(b, gb); d != "" {
+			t.Errorf("%s: data differs (-want +got):\n%s", b.EventType(), d)
+		}
+	}
+}
+
+func TestUnreadableEventsAreRefused(t *testing.T) {
+	good := func() event.Event {
+		e, err := Encode(Meta{ID: "e", Source: "/x", Subject: "a/b", Time: time.Unix(0, 0)}, Started{Group: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	for name, c := range map[string]struct {
+		spoil func(*event.Event)
+		want  string
+	}{
+		"unknown type": {func(e *event.Event) { e.SetType("dev.toolyard.group.started.v2") }, "does not know the type"},
+		"no source":    {func(e *event.Event) { e.SetSource("") }, "source"},
+		"other data":   {func(e *event.Event) { _ = e.SetData(event.ApplicationJSON, json.RawMessage(`{"group":"one"}`)) }, "not of its type"},
+		"no data":      {func(e *event.Event) { e.DataEncoded = nil }, "not of its type"},
+	} {
+		e := good()
+		c.spoil(&e)
+		_, b, err := Decode(e)
+		if _, ok := errors.AsType[*UnreadableError](err); !ok || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v and %v, want an UnreadableError about %q", name, b, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+// Package ticket is the workspace lock as a value: a queue of tickets, first come, first served.
+//
+// Authority: the queue of a workspace is one key in the broker, changed only by compare-and-set; this package says
+// what each change does. A ticket belongs to a batch's group, not to a process, so that no lease can expire while a
+// paused dispatcher still believes it holds one, and a dispatcher that takes a batch over finds its ticket standing.
+//
+//	head                                          tail
+//	[shared 7] [shared 8] [exclusive 9] [shared 10]
+//	 granted    granted    waits          waits
+//
+// A ticket is granted when no earlier one conflicts with it: shared tickets stand together, an exclusive one stands
+// alone. Since a later shared ticket never passes an earlier exclusive one, writers do not starve. Numbers only grow,
+// and a ticket's number is the fencing token of what runs under it.
+//
+// Failure: joining and leaving name the group, and a batch's groups only go forward: doing either again changes nothing,
+// and a former owner that wakes up late can neither take the place of a later group nor give it away.
+package ticket
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/toolyard/toolyard"
+)
+
+// MaxQueue is how many tickets may stand in one workspace's queue, holders included.
+const MaxQueue = 4096
+
+// ErrFull is wrapped by [Queue.Join] when [MaxQueue] tickets stand already.
+var ErrFull = errors.New("the workspace's queue is full")
+
+// ErrPassed is wrapped by [Queue.Join] when a later group of the same batch stands in the queue: who asks is a former
+// owner that does not know it yet.
+var ErrPassed = errors.New("the batch has passed that group")
+
+// Mode says what a ticket stands beside.
+type Mode string
+
+// The modes.
+const (
+	Shared    Mode = "shared"    // beside other shared tickets
+	Exclusive Mode = "exclusive" // alone
+)
+
+// Holder is whose ticket it is: one group of one batch.
+type Holder struct {
+	Agent toolyard.Agent   `json:"agent"`
+	Batch toolyard.BatchID `json:"batch"`
+	Group int              `json:"group"`
+}
+
+// Ticket is one place in the queue. N is its number, and the fencing token.
+type Ticket struct {
+	N uint64 `json:"n"`
+	Holder
+	Mode Mode `json:"mode"`
+}
+
+// Queue is a workspace's tickets, the earliest first. The zero Queue is empty. Methods return a new queue and leave
+// the old one as it was.
+type Queue struct {
+	// Last is the highest number given out so far.
+	Last    uint64   `json:"last"`
+	Tickets []Ticket `json:"queue"`
+}
+
+// Join puts a ticket for h at the tail and returns it, and takes out those of the batch's earlier groups: passing from
+// one group to the next is one change. A holder that stands in the queue already keeps its place.
+func (q Queue) Join(h Holder, mode Mode) (Queue, Ticket, error) {
+	next := Queue{Last: q.Last, Tickets: make([]Ticket, 0, len(q.Tickets)+1)}
+	var own *Ticket
+	for _, t := range q.Tickets {
+		switch {
+		case t.Holder == h:
+			own = &t
+		case t.sameBatch(h) && t.Group > h.Group:
+			return q, Ticket{}, fmt.Errorf("%w: group %d stands in the queue, not %d", ErrPassed, t.Group, h.Group)
+		case t.sameBatch(h):
+			continue
+		}
+		next.Tickets = append(next.Tickets, t)
+	}
+	if own != nil {
+		return next, *own, nil
+	}
+	if len(next.Tickets) >= MaxQueue {
+		return q, Ticket{}, fmt.Errorf("%w: %d tickets stand in it", ErrFull, len(next.Tickets))
+	}
+	next.Last++
+	t := Ticket{N: next.Last, Holder: h, Mode: mode}
+	next.Tickets = append(next.Tickets, t)
+	return next, t, nil
+}
+
+// Leave takes out the tickets of h's batch up to h's group.
+func (q Queue) Leave(h Holder) Queue {
+	passed := func(t Ticket) bool { return t.sameBatch(h) && t.Group <= h.Group }
+	if !slices.ContainsFunc(q.Tickets, passed) {
+		return q
+	}
+	return Queue{Last: q.Last, Tickets: slices.DeleteFunc(slices.Clone(q.Tickets), passed)}
+}
+
+func (t Ticket) sameBatch(h Holder) bool { return t.Agent == h.Agent && t.Batch == h.Batch }
+
+// Find returns h's ticket.
+func (q Queue) Find(h Holder) (Ticket, bool) {
+	for _, t := range q.Tickets {
+		if t.Holder == h {
+			return t, true
+		}
+	}
+	return Ticket{}, false
+}
+
+// Granted reports whether h's ticket stands and no earlier one conflicts with it.
+func (q Queue) Granted(h Holder) (Ticket, bool) {
+	for i, t := range q.Tickets {
+		if t.Holder == h {
+			return t, i == 0 || t.Mode == Shared
+		}
+		if t.Mode != Shared {
+			return Ticket{}, false
+		}
+	}
+	return Ticket{}, false
+}

@@ -1,0 +1,110 @@
+package ticket_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/ticket"
+)
+
+func holder(batch string, group int) ticket.Holder {
+	return ticket.Holder{Agent: "a", Batch: toolyard.BatchID(batch), Group: group}
+}
+
+// TestQueueKeepsItsPromises plays random joins and leaves and checks after each step what must always hold: granted
+// tickets are all shared or a single exclusive one, numbers only grow, a repeat changes nothing, and nobody who came
+// earlier waits behind somebody granted who conflicts with him.
+func TestQueueKeepsItsPromises(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var q ticket.Queue
+		for step := range 60 {
+			h := holder(fmt.Sprint(r.IntN(6)), r.IntN(2))
+			last := q.Last
+			if r.IntN(5) < 3 {
+				mode := []ticket.Mode{ticket.Shared, ticket.Exclusive}[r.IntN(2)]
+				q2, t1, err := q.Join(h, mode)
+				if errors.Is(err, ticket.ErrPassed) {
+					continue
+				} else if err != nil {
+					t.Fatal(err)
+				}
+				q3, t2, _ := q2.Join(h, mode)
+				if t1 != t2 || len(q3.Tickets) != len(q2.Tickets) || q3.Last != q2.Last {
+					t.Fatalf("seed %d step %d: joining again changed the queue", seed, step)
+				}
+				q = q2
+			} else {
+				q = q.Leave(h)
+				if _, ok := q.Find(h); ok {
+					t.Fatalf("seed %d step %d: %v still stands after leaving", seed, step, h)
+				}
+			}
+			if q.Last < last {
+				t.Fatalf("seed %d step %d: numbers went back from %d to %d", seed, step, last, q.Last)
+			}
+			check(t, q)
+		}
+	}
+}
+
+func check(t *testing.T, q ticket.Queue) {
+	t.Helper()
+	shared, exclusive := 0, 0
+	var n uint64
+	for i, tk := range q.Tickets {
+		if tk.N <= n {
+			t.Fatalf("numbers do not grow: %v", q.Tickets)
+		}
+		n = tk.N
+		_, granted := q.Granted(tk.Holder)
+		conflictBefore := false
+		for _, e := range q.Tickets[:i] {
+			conflictBefore = conflictBefore || e.Mode == ticket.Exclusive || tk.Mode == ticket.Exclusive
+		}
+		if granted == conflictBefore {
+			t.Fatalf("ticket %d of %v: granted %v, with an earlier conflict %v", tk.N, q.Tickets, granted, conflictBefore)
+		}
+		if granted && tk.Mode == ticket.Exclusive {
+			exclusive++
+		} else if granted {
+			shared++
+		}
+	}
+	if exclusive > 1 || exclusive == 1 && shared > 0 {
+		t.Fatalf("%d exclusive and %d shared tickets are granted together: %v", exclusive, shared, q.Tickets)
+	}
+}
+
+func TestOldQueuesAreLeftAlone(t *testing.T) {
+	a, _, _ := ticket.Queue{}.Join(holder("a", 0), ticket.Exclusive)
+	b, _, _ := a.Join(holder("b", 0), ticket.Exclusive)
+	_ = b.Leave(holder("a", 0))
+	if len(a.Tickets) != 1 || len(b.Tickets) != 2 || b.Tickets[0].Batch != "a" {
+		t.Errorf("a change reached an older queue: %v, %v", a, b)
+	}
+}
+
+func TestAFormerOwnerChangesNothingForALaterGroup(t *testing.T) {
+	q, _, _ := ticket.Queue{}.Join(holder("b", 1), ticket.Shared)
+	q, now, err := q.Join(holder("b", 2), ticket.Exclusive)
+	if err != nil || len(q.Tickets) != 1 || now.N != 2 {
+		t.Fatalf("passing on to group 2: %v, %v, %v", q, now, err)
+	}
+	if _, _, err := q.Join(holder("b", 1), ticket.Shared); !errors.Is(err, ticket.ErrPassed) {
+		t.Errorf("joining for group 1 again: %v, want ErrPassed", err)
+	}
+	if left := q.Leave(holder("b", 1)); len(left.Tickets) != 1 {
+		t.Errorf("leaving for group 1 took out group 2's ticket: %v", left)
+	}
+}
+
+func TestFullQueueRefuses(t *testing.T) {
+	q := ticket.Queue{Tickets: make([]ticket.Ticket, ticket.MaxQueue)}
+	if _, _, err := q.Join(holder("late", 0), ticket.Shared); !errors.Is(err, ticket.ErrFull) {
+		t.Errorf("Join on a full queue: %v, want ErrFull", err)
+	}
+}
