@@ -139,6 +139,19 @@ func New(cfg Config, s State) *Machine {
 // State is the fold so far. It is not to be changed.
 func (m *Machine) State() *State { return &m.state }
 
+// InFlight returns the calls that are queued or claimed and have no result, by index.
+func (m *Machine) InFlight() []int {
+	var out []int
+	if m.group < len(m.state.Plan.Groups) {
+		for _, i := range m.state.Plan.Groups[m.group].Calls {
+			if _, queued := m.queued[i]; m.state.Open(i) && (queued || m.state.Calls[i].Status == Claimed) {
+				out = append(out, i)
+			}
+		}
+	}
+	return out
+}
+
 // Step takes what happened until now and returns what is to be done. It fails with an [*InvariantError] when a stored
 // event contradicts the state.
 func (m *Machine) Step(now time.Time, inputs ...Input) ([]Effect, error) {

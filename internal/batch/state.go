@@ -39,12 +39,14 @@ const (
 // Record is one stored event.
 type Record struct {
 	Chain Chain
-	// Index is the call's, in ChainCall.
+	// Index is the call's in ChainCall, and that of the first result in ChainReply.
 	Index int
 	// Seq is the stream sequence that the event got.
 	Seq  uint64
 	Time time.Time
 	Body events.Body
+	// Latest says that the reader went straight to the last event of the reply chain, past those before it.
+	Latest bool
 }
 
 // CallStatus is where a call stands in the log.
@@ -279,6 +281,9 @@ func (s *State) applyReply(r Record, bad badFunc) error {
 	case events.Reply:
 		if s.Completed {
 			return bad("a reply after the last one")
+		}
+		if r.Latest && r.Index > s.Replied {
+			s.Replied = r.Index
 		}
 		for n, res := range b.Results {
 			if res.Index != s.Replied+n {

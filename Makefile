@@ -1,0 +1,80 @@
+# Everything a developer runs. "make check" is exactly what CI runs.
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS   += --no-print-directory
+
+PKG       ?= ./...
+FUZZTIME  ?= 10s
+BENCH     ?= .
+STEPS     := gofmt vet lint mod generated test
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Say what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@echo "  PKG=./internal/batch narrows test, lint, fuzz and bench; FUZZTIME=1m, BENCH=Fold are for fuzz and bench."
+
+.PHONY: check
+check: ## All that CI checks: gofmt, vet, lint, mod, generated, test
+	@for step in $(STEPS); do \
+		echo "== $$step"; begin=$$SECONDS; \
+		$(MAKE) $$step; \
+		[ $$step = test ] || echo "   ok, $$((SECONDS - begin)) s"; \
+	done
+
+.PHONY: build
+build: ## Build the commands into bin/
+	go build -o bin/ ./cmd/...
+
+.PHONY: test
+test: ## Run the tests with the race detector, and count them
+	@{ go test -race -json $(PKG) && go -C tools test -json ./...; } | go run -C tools ./testsum
+
+.PHONY: lint
+lint: ## Run staticcheck, at the version of tools/go.mod
+	@go tool -modfile=tools/go.mod staticcheck $(PKG)
+	@cd tools && go tool staticcheck ./...
+
+.PHONY: vet
+vet: ## Run go vet
+	@go vet ./...
+	@go -C tools vet ./...
+
+.PHONY: gofmt
+gofmt: ## Check that the code is formatted
+	@unformatted=$$(gofmt -s -l .); [ -z "$$unformatted" ] || { echo "not formatted; run make fmt:"; echo "$$unformatted"; exit 1; }
+
+.PHONY: fmt
+fmt: ## Format the code
+	@gofmt -s -w .
+
+.PHONY: mod
+mod: ## Check that go.mod and go.sum are tidy and the modules unchanged
+	@go mod verify >/dev/null && go mod tidy -diff
+	@cd tools && go mod verify >/dev/null && go mod tidy -diff
+
+.PHONY: generated
+generated: ## Check that go generate changes nothing
+	@sums() { git ls-files -z --cached --others --exclude-standard | xargs -0 sha256sum 2>/dev/null || true; }; \
+	before=$$(sums); go generate ./...; \
+	diff <(echo "$$before") <(sums) || { echo "go generate changed the files above; commit them with what they are made from"; exit 1; }
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz test for FUZZTIME, one after the other
+	@go list -f '{{$$d := .Dir}}{{range .TestGoFiles}}{{$$d}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$$d}}/{{.}} {{end}}' $(PKG) | tr -s ' ' '\n' | \
+		xargs -r awk 'match($$0, /^func Fuzz[A-Za-z0-9_]*/) {f = FILENAME; sub(/\/[^\/]*$$/, "", f); print f, substr($$0, 6, RLENGTH - 5)}' | \
+		while read -r dir name; do \
+			echo "== $$name in $${dir#$$PWD/}"; \
+			go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$dir" </dev/null; \
+		done
+
+.PHONY: bench
+bench: ## Run the benchmarks that match BENCH
+	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf bin
+	find . -name '*.test' -type f -not -path './.git/*' -delete

@@ -1,0 +1,167 @@
+package archtest
+
+// layer is a package's height. An import goes to a lower layer, or stands in sameLayer.
+type layer int
+
+const (
+	vocabulary layer = iota
+	values
+	deciders
+	drivers
+	shells
+	wiring
+	outside // support for tests and readers: imports anything, and only tests and its like import it
+)
+
+// layerNotes are the words for the layers, as the picture in ARCHITECTURE.md shows them.
+var layerNotes = [...]struct{ name, is string }{
+	vocabulary: {"vocabulary", "the words of the project; imports nothing of ours. Pure"},
+	values:     {"values", "typed data and its encodings. Pure"},
+	deciders:   {"deciders", "decide what happens next, from what they are given. Pure"},
+	drivers:    {"drivers", "one outside thing each: NATS, processes, files, HTTP"},
+	shells:     {"IO shells", "run the decisions against the drivers"},
+	wiring:     {"wiring", "flags, configuration, and who meets whom"},
+	outside:    {"outside", "tests, examples and their support"},
+}
+
+// lastPure is the highest layer whose packages touch no clock, network, file, goroutine or global randomness: what
+// they decide depends on their arguments alone, so that every run can be repeated from its inputs.
+const lastPure = deciders
+
+// packages gives every package its layer. A path that ends in "/..." stands for all below it.
+var packages = []struct {
+	path  string // below the module's root; "" is the root itself
+	layer layer
+	why   string
+}{
+	{"", vocabulary, "what agents hand in and get back: others' programs compile against it"},
+
+	{"tool", values, "a tool author's view: declarations and typed handlers"},
+	{"internal/events", values, "event types, typed data to CloudEvent and back"},
+	{"internal/provider", values, "wire forms of the model providers, behind one door"},
+	{"internal/provider/anthropic", values, "Anthropic Messages"},
+	{"internal/provider/openai", values, "OpenAI Responses"},
+	{"internal/provider/openaichat", values, "OpenAI Chat Completions"},
+	{"internal/provider/gemini", values, "Gemini content"},
+	{"internal/provider/native", values, "our own form"},
+	{"internal/provider/answer", values, "a batch's answer in words, the same for every provider"},
+	{"internal/provider/strictjson", values, "reading JSON without guessing, the same for every provider"},
+
+	{"internal/batch", deciders, "one batch as a state machine: events in, effects out"},
+	{"internal/ticket", deciders, "the queue of a workspace"},
+	{"internal/partition", deciders, "calls and classes to groups"},
+	{"internal/registry", deciders, "surfaces, aliases, deferral"},
+	{"internal/policy", deciders, "permission rules and modes"},
+	{"internal/shell", deciders, "command parsing for class and policy"},
+	{"internal/schema", deciders, "JSON Schema on inputs"},
+
+	{"internal/broker", drivers, "JetStream: appends, queues, tickets"},
+	{"internal/natsd", drivers, "the embedded nats-server"},
+	{"internal/builtin", drivers, "the built-in tools: files, processes, HTTP"},
+	{"internal/sandbox", drivers, "isolated processes"},
+	{"internal/hooks", drivers, "commands and requests around a call"},
+	{"internal/breaker", drivers, "circuit breakers: they have a clock"},
+	{"internal/mcp", drivers, "what MCP's two sides share"},
+	{"internal/mcp/toolset", drivers, "an MCP server's tools as ours"},
+	{"internal/pipeline", drivers, "the twelve phases; execute has deadlines and goroutines"},
+
+	{"internal/dispatcher", shells, "runs internal/batch against the broker"},
+	{"internal/worker", shells, "runs internal/pipeline against the broker"},
+	{"internal/api", shells, "HTTP in front of the broker"},
+	{"internal/mcp/server", shells, "MCP in front of the broker"},
+	{"client", shells, "an agent's side, in Go"},
+
+	{"cmd/...", wiring, "the mains"},
+
+	{"internal/archtest", outside, "this package"},
+	{"internal/testenv", outside, "servers and pools for tests"},
+	{"examples/...", outside, "programs to read and copy"},
+	{"test/...", outside, "tests of several packages, or of whole processes, together"},
+}
+
+// sameLayer are the only imports between packages of one layer. "/..." works on both sides.
+var sameLayer = []struct{ from, to, why string }{
+	{"internal/provider", "internal/provider/...", "it picks the leaf; the leaves hold one SDK each"},
+	{"internal/provider/...", "internal/provider/answer", "what a result says does not depend on who asked"},
+	{"internal/provider/...", "internal/provider/strictjson", "every form is read with the same limits"},
+	{"internal/events", "tool", "a worker's entry in the registry carries its tools' declarations"},
+	{"internal/batch", "internal/partition", "the fold of planned calls into groups"},
+	{"internal/batch", "internal/ticket", "a batch holds and waits for tickets"},
+	{"internal/registry", "internal/schema", "a surface refuses tools whose schema does not compile"},
+	{"internal/registry", "internal/shell", "a classification rule names the shell rule for a command field"},
+	{"internal/policy", "internal/shell", "a rule like bash(git status:*) matches parsed commands"},
+	{"internal/pipeline", "internal/breaker", "the schedule phase asks the breaker"},
+	{"internal/builtin", "internal/sandbox", "bash runs in it"},
+	{"internal/hooks", "internal/sandbox", "command hooks start through its launcher"},
+	{"internal/mcp/toolset", "internal/sandbox", "MCP servers on stdio start through its launcher"},
+	{"internal/mcp/...", "internal/mcp", "the two sides share it"},
+}
+
+// strangers never import each other, in tests neither.
+var strangers = []struct{ a, b, why string }{
+	{"internal/dispatcher", "internal/worker", "they meet only through events: either can be killed, replaced or run elsewhere; what needs both is in test/"},
+}
+
+// reserved are modules that only the named packages import: a heavy dependency stays in one leaf, and can be
+// replaced there. Outside packages are free; tests are free unless tests is set.
+var reserved = []struct {
+	module string // and all below it
+	by     []string
+	tests  bool
+	why    string
+}{
+	{"github.com/nats-io/nats.go", []string{"internal/broker", "internal/natsd", "client", "cmd/..."}, false,
+		"the broker alone knows streams, subjects, consumers and headers; client and mains only connect"},
+	{"github.com/nats-io/nats-server", []string{"internal/natsd"}, true,
+		"a fleet runs without it; tests get servers from internal/natsd and internal/testenv"},
+	{"github.com/cloudevents/sdk-go", []string{"internal/events", "internal/broker"}, false,
+		"the form of an event is decided in one place and bound to NATS in another"},
+	{"github.com/anthropics/anthropic-sdk-go", []string{"internal/provider/anthropic"}, false, "one provider, one leaf"},
+	{"github.com/openai/openai-go", []string{"internal/provider/openai", "internal/provider/openaichat"}, false, "one provider, two forms"},
+	{"google.golang.org/genai", []string{"internal/provider/gemini"}, false, "one provider, one leaf"},
+	{"github.com/santhosh-tekuri/jsonschema", []string{"internal/schema"}, false, "its messages are ours to word, in one place"},
+	{"mvdan.cc/sh", []string{"internal/shell"}, false, "one reading of a command, for class and policy alike"},
+	{"github.com/sony/gobreaker", []string{"internal/breaker"}, false, "others see our breaker's states"},
+	{"github.com/spf13/cobra", []string{"cmd/..."}, false, "flags end in wiring; packages take Options"},
+}
+
+// impure are the packages that pure packages do not import.
+var impure = map[string]string{
+	"os": "files and environment", "os/exec": "processes", "os/signal": "signals", "os/user": "the machine", "io/ioutil": "files",
+	"syscall": "the machine", "net": "network", "net/http": "network", "net/rpc": "network", "net/smtp": "network", "log": "a global logger",
+	"math/rand": "global randomness", "math/rand/v2": "global randomness", "crypto/rand": "global randomness", "github.com/google/uuid": "global randomness",
+	"sync": "shared state", "sync/atomic": "shared state",
+}
+
+// impureAllowed are the exceptions.
+var impureAllowed = []struct{ path, imports, why string }{
+	{"internal/schema", "sync", "a cache of compiled schemas: the answer does not depend on it"},
+}
+
+// impureCalls are what pure packages do not mention, by import path.
+var impureCalls = map[string][]string{
+	"time":    {"Now", "Since", "Until", "Sleep", "NewTimer", "NewTicker", "Tick", "After", "AfterFunc"},
+	"context": {"WithTimeout", "WithTimeoutCause", "WithDeadline", "WithDeadlineCause", "AfterFunc"},
+}
+
+// bannedNames say nothing about what is inside, so everything ends up there.
+var bannedNames = []string{"util", "utils", "common", "helper", "helpers", "model", "models", "misc"}
+
+// maxFileLines is what can be read in one sitting. A longer file tells two stories.
+const maxFileLines = 700
+
+// notPaths stand in backticks in the documents and only look like paths of the repository.
+var notPaths = []string{
+	"tools/list", "tools/call", // methods of MCP
+}
+
+// foreign are strings that tracked files must not hold: they mean something on one machine only, or break the build of
+// whoever uses another registry. They are put together here, or this file would break its own rule.
+var foreign = struct{ dirs, hosts []string }{
+	dirs: []string{"/" + "work/", "/" + "root/"},
+	hosts: []string{"proxy." + "golang.org", "sum." + "golang.org", "goproxy." + "io", "goproxy." + "cn", "registry." + "npmjs.org",
+		"pypi." + "org", "files." + "pythonhosted.org", "index." + "crates.io", "static." + "crates.io", "deb." + "debian.org"},
+}
+
+// foreignAllowed are the exceptions, by file and string.
+var foreignAllowed = []struct{ file, text, why string }{}

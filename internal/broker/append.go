@@ -1,0 +1,214 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// The server's error codes that the primitive knows.
+const (
+	codeWrongLastSequence         jetstream.ErrorCode = 10071 // the subject ends elsewhere
+	codeWrongLastSequenceConstant jetstream.ErrorCode = 10164 // another write to the subject is in flight
+	codeStreamFull                jetstream.ErrorCode = 10077 // a limit of the stream, and DiscardNew
+)
+
+// The rhythm of repeats. An attempt that is not answered in time is repeated until the caller's context ends.
+const (
+	attemptTimeout = 2 * time.Second
+	firstPause     = 5 * time.Millisecond
+	longestPause   = 500 * time.Millisecond
+)
+
+// ErrConflict is wrapped by appends that lost: the chain does not end where the writer last saw it.
+var ErrConflict = errors.New("another event stands there")
+
+// ErrFull is wrapped when a stream is at one of its limits. Nothing was stored; trying again later may help.
+var ErrFull = errors.New("the stream is full")
+
+// Append stores an event at the end of a chain of a batch, if the chain's last sequence is still expected. It returns the
+// new event's record; [ErrConflict] when the chain ends elsewhere; [ErrFull] when the stream takes nothing more. Losing the
+// answer is no failure: the append is repeated, and finds itself, until ctx ends. pool is used in call chains only.
+func (b *Broker) Append(ctx context.Context, k toolyard.BatchKey, c batch.Chain, pool toolyard.Pool, index int, expected uint64, body events.Body) (batch.Record, error) {
+	subject, stream, subjectOf := subjectChain(k, c, pool, index), streamEvent, about(k)
+	m := b.meta(k, subjectOf)
+	switch c {
+	case batch.ChainSubmission:
+		subject, stream = subjectBatch(k), streamBatch
+	case batch.ChainReply:
+		subject, stream = subjectReply(k), streamReply
+		m.Sequence = events.Sequence(index)
+	case batch.ChainCall:
+		m.Subject = aboutCall(k, index)
+	}
+	msg, err := b.message(ctx, subject, m, body)
+	if err != nil {
+		return batch.Record{}, err
+	}
+	seq, err := b.append(ctx, stream, expected, msg)
+	if err != nil {
+		return batch.Record{}, fmt.Errorf("append %s to %s: %w", body.EventType(), subject, err)
+	}
+	return batch.Record{Chain: c, Index: index, Seq: seq, Time: m.Time, Body: body}, nil
+}
+
+// append is the primitive. The event's id is the nonce by which it recognises itself.
+func (b *Broker) append(ctx context.Context, stream string, expected uint64, msg *nats.Msg) (uint64, error) {
+	pause := firstPause
+	for {
+		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		ack, err := b.js.PublishMsg(attempt, msg, jetstream.WithExpectLastSequencePerSubject(expected),
+			jetstream.WithExpectStream(stream), jetstream.WithRetryAttempts(0))
+		cancel()
+		if err == nil {
+			return ack.Sequence, nil
+		}
+		switch again, verdict := classify(err); {
+		case errors.Is(verdict, ErrConflict):
+			return b.won(ctx, stream, expected, msg)
+		case !again:
+			return 0, verdict
+		}
+		if err := wait(ctx, &pause); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// classify says whether a publish that failed so may be repeated, and what it means if not.
+func classify(err error) (again bool, verdict error) {
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
+		switch {
+		case api.ErrorCode == codeWrongLastSequence:
+			return false, ErrConflict
+		case api.ErrorCode == codeWrongLastSequenceConstant:
+			return true, err
+		case api.ErrorCode == codeStreamFull:
+			return false, fmt.Errorf("%w: %w", ErrFull, err)
+		default:
+			return api.Code >= 500, err // 503: no leader now; the rest is a mistake that stays one
+		}
+	}
+	switch {
+	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrBadSubject),
+		errors.Is(err, nats.ErrHeadersNotSupported), errors.Is(err, nats.ErrConnectionDraining):
+		return false, err
+	}
+	return true, err // timeouts, no responders, a connection that is being restored
+}
+
+// won decides a conflict: the message that took the slot behind expected is either ours, stored by an attempt whose
+// answer was lost, or another's. More may have been appended on top of ours since, so the chain is walked back.
+func (b *Broker) won(ctx context.Context, stream string, expected uint64, msg *nats.Msg) (uint64, error) {
+	stored, err := b.chain(ctx, stream, msg.Subject, expected)
+	if err != nil {
+		return 0, err
+	}
+	if len(stored) > 0 && stored[0].header.Get(headerID) == msg.Header.Get(headerID) {
+		return stored[0].seq, nil
+	}
+	return 0, ErrConflict
+}
+
+// chain returns the messages of a literal subject after a sequence, the oldest first, read through the leader. Each
+// message of a chain says which one it was appended behind, so they are walked from the last one back.
+func (b *Broker) chain(ctx context.Context, stream, subject string, after uint64) ([]raw, error) {
+	m, ok, err := b.last(ctx, stream, subject)
+	if err != nil || !ok {
+		return nil, err
+	}
+	var out []raw
+	for m.seq > after {
+		if len(out) == MaxChainLength {
+			return nil, fmt.Errorf("subject %s has more than %d events", subject, MaxChainLength)
+		}
+		out = append(out, m)
+		h := m.header.Get(headerExpected)
+		before, err := strconv.ParseUint(h, 10, 64)
+		if err != nil {
+			return nil, &events.UnreadableError{ID: m.header.Get(headerID), Problem: fmt.Sprintf("message %d on %s was appended without expecting a sequence (%q)", m.seq, subject, h)}
+		}
+		if before == 0 || before <= after {
+			break
+		}
+		if m, err = b.at(ctx, stream, before); err != nil {
+			return nil, err
+		}
+	}
+	slices.Reverse(out)
+	return out, nil
+}
+
+// last reads the last message of a literal subject through the stream's leader; ok is false when there is none.
+func (b *Broker) last(ctx context.Context, stream, subject string) (raw, bool, error) {
+	m, err := retry(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return b.streams[stream].GetLastMsgForSubject(ctx, subject)
+	})
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return raw{}, false, nil
+	}
+	if err != nil {
+		return raw{}, false, fmt.Errorf("read the last message on %s: %w", subject, err)
+	}
+	return fromStream(m), true, nil
+}
+
+// at reads one message by its sequence, through the stream's leader.
+func (b *Broker) at(ctx context.Context, stream string, seq uint64) (raw, error) {
+	m, err := retry(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return b.streams[stream].GetMsg(ctx, seq)
+	})
+	if err != nil {
+		return raw{}, fmt.Errorf("read message %d of %s: %w", seq, stream, err)
+	}
+	return fromStream(m), nil
+}
+
+func fromStream(m *jetstream.RawStreamMsg) raw {
+	return raw{subject: m.Subject, seq: m.Sequence, time: m.Time, header: m.Header, data: m.Data}
+}
+
+// retry repeats a read that failed for want of an answer, until ctx ends.
+func retry[T any](ctx context.Context, read func(context.Context) (T, error)) (T, error) {
+	pause := firstPause
+	for {
+		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		v, err := read(attempt)
+		cancel()
+		if err == nil {
+			return v, nil
+		}
+		if again, verdict := classify(err); !again {
+			return v, verdict
+		}
+		if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrObjectNotFound) {
+			return v, err
+		}
+		if err := wait(ctx, &pause); err != nil {
+			return v, err
+		}
+	}
+}
+
+// wait pauses before a repeat, longer each time.
+func wait(ctx context.Context, pause *time.Duration) error {
+	t := time.NewTimer(*pause)
+	defer t.Stop()
+	*pause = min(2**pause, longestPause)
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
+	}
+}

@@ -1,0 +1,92 @@
+package broker
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// errNoObject says that there is no object of that name.
+var errNoObject = errors.New("no such object")
+
+// objectName names an object by its kind and content, so that storing it twice stores the same.
+func objectName(kind string, content []byte) string {
+	sum := sha256.Sum256(content)
+	return kind + "." + hex.EncodeToString(sum[:])
+}
+
+// putObject stores content under a name that is made from it. What is there already is kept, unless half of its time is
+// over: then it is stored again, since whoever asks needs it for a whole lifetime.
+func (b *Broker) putObject(ctx context.Context, name string, content []byte) error {
+	info, err := retry(ctx, func(ctx context.Context) (*jetstream.ObjectInfo, error) { return b.blobs.GetInfo(ctx, name) })
+	switch {
+	case err == nil && time.Since(info.ModTime) < b.settings.Lifetime/2:
+		return nil
+	case err != nil && !errors.Is(err, jetstream.ErrObjectNotFound):
+		return fmt.Errorf("look for object %s: %w", name, err)
+	}
+	_, err = retry(ctx, func(ctx context.Context) (*jetstream.ObjectInfo, error) { return b.blobs.PutBytes(ctx, name, content) })
+	if err != nil {
+		return fmt.Errorf("store object %s (%d bytes): %w", name, len(content), err)
+	}
+	return nil
+}
+
+func (b *Broker) getObject(ctx context.Context, name string) ([]byte, error) {
+	content, err := retry(ctx, func(ctx context.Context) ([]byte, error) { return b.blobs.GetBytes(ctx, name) })
+	if errors.Is(err, jetstream.ErrObjectNotFound) {
+		return nil, errNoObject
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read object %s: %w", name, err)
+	}
+	return content, nil
+}
+
+// PutSurface stores a surface or a toolset under the hash that names it.
+func (b *Broker) PutSurface(ctx context.Context, hash string, content []byte) error {
+	return b.putObject(ctx, "surface."+Escape(hash), content)
+}
+
+// Surface reads what [Broker.PutSurface] stored.
+func (b *Broker) Surface(ctx context.Context, hash string) ([]byte, error) {
+	content, err := b.getObject(ctx, "surface."+Escape(hash))
+	if errors.Is(err, errNoObject) {
+		return nil, fmt.Errorf("surface %s: %w", hash, err)
+	}
+	return content, err
+}
+
+// refPrefix starts the references of offloaded results.
+const refPrefix = "result-"
+
+// PutResult offloads a result of an agent and returns its reference. Only that agent's calls can read it.
+func (b *Broker) PutResult(ctx context.Context, agent toolyard.Agent, content []byte) (ref string, err error) {
+	name := objectName("result."+Escape(string(agent)), content)
+	if err := b.putObject(ctx, name, content); err != nil {
+		return "", err
+	}
+	return refPrefix + name[strings.LastIndexByte(name, '.')+1:], nil
+}
+
+// Result reads an offloaded result of an agent. It wraps [tool.ErrNoBlob] when the agent has none of that reference.
+func (b *Broker) Result(ctx context.Context, agent toolyard.Agent, ref string) ([]byte, error) {
+	sum, ok := strings.CutPrefix(ref, refPrefix)
+	if _, err := hex.DecodeString(sum); !ok || err != nil || len(sum) != 2*sha256.Size {
+		return nil, fmt.Errorf("%w: a reference is %q and %d hexadecimal digits", tool.ErrNoBlob, refPrefix, 2*sha256.Size)
+	}
+	content, err := b.getObject(ctx, "result."+Escape(string(agent))+"."+sum)
+	if errors.Is(err, errNoObject) {
+		return nil, fmt.Errorf("%w: %s", tool.ErrNoBlob, ref)
+	}
+	return content, err
+}

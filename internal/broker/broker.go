@@ -1,0 +1,65 @@
+// Package broker is JetStream as Toolyard uses it: it alone knows streams, subjects, consumers and headers.
+//
+// Authority: the streams. Everything that must happen once is one primitive, [Broker.Append]: an event is stored at the
+// end of a chain only if the chain still ends where the writer last saw it.
+//
+//	what           where                                      who writes               fence
+//	submission     TY_BATCH  ty.batch.<agent>.<batch>         agents                   expected 0
+//	batch events   TY_EVENT  ty.event.<agent>.<batch>._.*     the owner; control: any  expected last, per chain
+//	call events    TY_EVENT  ty.event.<agent>.<batch>.<p>.<i> claiming worker, owner   expected last
+//	work           TY_CALL   ty.call.<class>.<pool>.…         owners                   none: duplicates lose at the claim
+//	replies        TY_REPLY  ty.reply.<agent>.<batch>         the owner                expected last
+//	tickets        ty_ticket one key a workspace              dispatchers              expected revision
+//	workers        ty_worker one key a worker, with a TTL     that worker
+//	blobs          ty_blob   objects named by their content   anybody                  the name
+//
+// Ordering: appends to one chain are ordered; between chains there is no order. Live copies of stored events come over
+// core NATS and may be lost: they are hints to read.
+//
+// Failure: an append whose answer is lost is repeated with the same event id, and recognises itself in the stream. Reads
+// that decide go through the stream's leader, since any other replica may be behind.
+package broker
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Broker is a connection to the streams. It is safe for concurrent use.
+type Broker struct {
+	nc       *nats.Conn
+	js       jetstream.JetStream
+	settings Settings
+	source   string
+
+	streams     map[string]jetstream.Stream
+	submissions jetstream.Consumer
+	tickets     jetstream.KeyValue
+	workers     jetstream.KeyValue
+	blobs       jetstream.ObjectStore
+}
+
+// Open makes the streams that are missing and returns a broker on them. source is who writes, as a URI reference
+// ("/dispatcher/<id>"). The connection stays the caller's to close. It fails when a relation between settings does not
+// hold, or when the server does not answer within ctx.
+func Open(ctx context.Context, nc *nats.Conn, settings Settings, source string) (*Broker, error) {
+	settings = settings.WithDefaults()
+	if err := settings.Check(); err != nil {
+		return nil, fmt.Errorf("settings: %w", err)
+	}
+	js, err := jetstream.New(nc, jetstream.WithPublishAsyncTimeout(attemptTimeout))
+	if err != nil {
+		return nil, fmt.Errorf("JetStream: %w", err)
+	}
+	b := &Broker{nc: nc, js: js, settings: settings, source: source}
+	if err := b.setup(ctx); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// Settings are those in force.
+func (b *Broker) Settings() Settings { return b.settings }

@@ -1,0 +1,129 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// ErrNoBatch is wrapped when there is no submission of that key, or no longer.
+var ErrNoBatch = errors.New("no such batch")
+
+// Fold reads a batch from the log, through the streams' leaders: what its owner must know to go on. Of each call and of
+// the replies it reads the last event only, which says all that counts. A submission that cannot be read is an
+// [*events.UnreadableError]; a log that contradicts itself a [*batch.InvariantError].
+func (b *Broker) Fold(ctx context.Context, k toolyard.BatchKey) (batch.State, error) {
+	s := batch.State{Key: k}
+	m, ok, err := b.last(ctx, streamBatch, subjectBatch(k))
+	if err != nil {
+		return s, err
+	}
+	if !ok {
+		return s, fmt.Errorf("%w: %s", ErrNoBatch, k)
+	}
+	if err := b.applyRaw(ctx, &s, m); err != nil {
+		return s, err
+	}
+	for _, c := range []batch.Chain{batch.ChainBatch, batch.ChainControl} {
+		if err := b.CatchUp(ctx, &s, c, 0); err != nil {
+			return s, err
+		}
+	}
+	if s.Plan != nil {
+		for g := range s.Started { // of calls in other groups, nobody but the owner has written
+			for _, i := range s.Plan.Groups[g].Calls {
+				if err := b.CatchUp(ctx, &s, batch.ChainCall, i); err != nil {
+					return s, err
+				}
+			}
+		}
+	}
+	return s, b.CatchUp(ctx, &s, batch.ChainReply, 0)
+}
+
+// CatchUp reads what a chain has beyond the state and applies it: all of it on the chains of the batch, only the last
+// event of a call and of the replies.
+func (b *Broker) CatchUp(ctx context.Context, s *batch.State, c batch.Chain, index int) error {
+	records, err := b.Newer(ctx, s, c, index)
+	if err != nil {
+		return err
+	}
+	for _, r := range records {
+		if err := s.Apply(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Newer reads what [Broker.CatchUp] applies.
+func (b *Broker) Newer(ctx context.Context, s *batch.State, c batch.Chain, index int) ([]batch.Record, error) {
+	var stored []raw
+	switch c {
+	case batch.ChainBatch, batch.ChainControl:
+		after := s.BatchSeq
+		if c == batch.ChainControl {
+			after = s.ControlSeq
+		}
+		var err error
+		if stored, err = b.chain(ctx, streamEvent, subjectChain(s.Key, c, "", 0), after); err != nil {
+			return nil, err
+		}
+	case batch.ChainCall, batch.ChainReply:
+		stream, subject, seen := streamReply, subjectReply(s.Key), s.ReplySeq
+		if c == batch.ChainCall {
+			stream, subject, seen = streamEvent, subjectChain(s.Key, c, s.Plan.Calls[index].Pool, index), s.Calls[index].Seq
+		}
+		m, ok, err := b.last(ctx, stream, subject)
+		if err != nil {
+			return nil, err
+		}
+		if ok && m.seq > seen {
+			stored = []raw{m}
+		}
+	}
+	var out []batch.Record
+	for _, m := range stored {
+		_, r, _, err := b.record(ctx, m)
+		if err != nil {
+			return nil, err
+		}
+		r.Latest = c == batch.ChainReply
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+func (b *Broker) applyRaw(ctx context.Context, s *batch.State, m raw) error {
+	k, r, _, err := b.record(ctx, m)
+	if err != nil {
+		return err
+	}
+	if sub, ok := r.Body.(events.Submitted); ok {
+		if err := checkSubmission(k, &sub.Batch); err != nil {
+			return err
+		}
+		r.Body = sub
+	}
+	return s.Apply(r)
+}
+
+// checkSubmission completes and checks a batch that was found under a subject: agent and batch are the subject's, and a
+// body that says otherwise is refused.
+func checkSubmission(k toolyard.BatchKey, sub *toolyard.Batch) error {
+	if sub.Agent == "" {
+		sub.Agent = k.Agent
+	}
+	sub.Normalize(k.ID)
+	if sub.Agent != k.Agent {
+		return &toolyard.InputError{Field: "agent", Problem: fmt.Sprintf("is %q, but the batch was submitted for agent %q", sub.Agent, k.Agent)}
+	}
+	if sub.ID != k.ID {
+		return &toolyard.InputError{Field: "id", Problem: fmt.Sprintf("is %q, but the batch was submitted as %q", sub.ID, k.ID)}
+	}
+	return sub.Validate()
+}

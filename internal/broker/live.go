@@ -1,0 +1,102 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+)
+
+// feedBuffer is how many live messages wait for a reader. More are dropped: the reader reads the stream every second.
+const feedBuffer = 1024
+
+// Feed is the live copies of what is stored about one batch. They are hints: some may be missing.
+type Feed struct {
+	b   *Broker
+	sub *nats.Subscription
+	C   chan *nats.Msg
+}
+
+// FollowEvents starts a feed of a batch's events. Subscribe first, then read: nothing falls between.
+func (b *Broker) FollowEvents(k toolyard.BatchKey) (*Feed, error) {
+	return b.follow(prefixLive + subjectEvents(k)[len("ty."):])
+}
+
+// FollowReplies starts a feed of a batch's replies.
+func (b *Broker) FollowReplies(k toolyard.BatchKey) (*Feed, error) {
+	return b.follow(prefixLive + subjectReply(k)[len("ty."):])
+}
+
+func (b *Broker) follow(subject string) (*Feed, error) {
+	f := &Feed{b: b, C: make(chan *nats.Msg, feedBuffer)}
+	var err error
+	if f.sub, err = b.nc.ChanSubscribe(subject, f.C); err != nil {
+		return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
+	}
+	return f, nil
+}
+
+// Record reads a message of the feed. before is the sequence of the message that its subject had before, by which a
+// reader sees a gap.
+func (f *Feed) Record(ctx context.Context, m *nats.Msg) (r batch.Record, before uint64, err error) {
+	seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+	if err != nil {
+		return r, 0, fmt.Errorf("live message on %s: sequence: %w", m.Subject, err)
+	}
+	if before, err = strconv.ParseUint(m.Header.Get("Nats-Last-Sequence"), 10, 64); err != nil {
+		return r, 0, fmt.Errorf("live message on %s: last sequence: %w", m.Subject, err)
+	}
+	at, err := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
+	if err != nil {
+		return r, 0, fmt.Errorf("live message on %s: time: %w", m.Subject, err)
+	}
+	_, r, _, err = f.b.record(ctx, raw{subject: m.Header.Get("Nats-Subject"), seq: seq, time: at, header: m.Header, data: m.Data})
+	return r, before, err
+}
+
+// Stop ends the feed.
+func (f *Feed) Stop() error {
+	if err := f.sub.Unsubscribe(); err != nil {
+		return fmt.Errorf("unsubscribe from %s: %w", f.sub.Subject, err)
+	}
+	return nil
+}
+
+// AbortNotice tells workers to stop calls at once. That they are over stands in the log, or will.
+type AbortNotice struct {
+	Agent toolyard.Agent   `json:"agent"`
+	Batch toolyard.BatchID `json:"batch"`
+	Calls []int            `json:"calls"`
+	Code  toolyard.Code    `json:"code"`
+}
+
+// Abort tells all workers.
+func (b *Broker) Abort(n AbortNotice) error {
+	data, err := json.Marshal(n)
+	if err != nil {
+		return fmt.Errorf("encode an abort: %w", err)
+	}
+	if err := b.nc.Publish(subjectAbort, data); err != nil {
+		return fmt.Errorf("broadcast an abort: %w", err)
+	}
+	return nil
+}
+
+// OnAbort calls stop with each abort that is broadcast, until the returned function is called.
+func (b *Broker) OnAbort(stop func(AbortNotice, error)) (func() error, error) {
+	sub, err := b.nc.Subscribe(subjectAbort, func(m *nats.Msg) {
+		var n AbortNotice
+		err := json.Unmarshal(m.Data, &n)
+		stop(n, err)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen for aborts: %w", err)
+	}
+	return sub.Unsubscribe, nil
+}

@@ -1,0 +1,163 @@
+package broker
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+)
+
+// The subject grammar. Tokens are names, escaped so that no name can become more or other than one token.
+//
+//	ty.batch.<agent>.<batch>                              a submission
+//	ty.event.<agent>.<batch>._.batch | control            the batch's own chains
+//	ty.event.<agent>.<batch>.<pool>.<index>               one call's chain
+//	ty.call.<class>.<pool>.<agent>.<batch>.<index>        a call to run
+//	ty.reply.<agent>.<batch>                              results, for the agent
+//	ty.live.event.…, ty.live.reply.…                      the same messages again on core NATS, once stored
+//	ty.abort                                              stop these calls: a broadcast to all workers
+//	ty.judge.<pool>                                       a request to any worker of the pool: judge these inputs
+const (
+	prefixBatch     = "ty.batch."
+	prefixEvent     = "ty.event."
+	prefixCall      = "ty.call."
+	prefixReply     = "ty.reply."
+	prefixLive      = "ty.live."
+	prefixLiveEvent = "ty.live.event."
+	prefixLiveReply = "ty.live.reply."
+	subjectAbort    = "ty.abort"
+	prefixJudge     = "ty.judge."
+	noPool          = "_" // stands where a batch's own chains have no pool
+)
+
+// Escape makes one subject token of a name: bytes outside [A-Za-z0-9_-] become "=hh" (lower-case hexadecimal).
+func Escape(name string) string {
+	plain := true
+	for i := range len(name) {
+		plain = plain && isPlain(name[i])
+	}
+	if plain {
+		return name
+	}
+	var b strings.Builder
+	for i := range len(name) {
+		if c := name[i]; isPlain(c) {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "=%02x", c)
+		}
+	}
+	return b.String()
+}
+
+func isPlain(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-'
+}
+
+// Unescape is the inverse of [Escape]. It refuses what Escape never makes, so that a name has one token only.
+func Unescape(token string) (string, error) {
+	if !strings.Contains(token, "=") {
+		return token, nil
+	}
+	var b strings.Builder
+	for i := 0; i < len(token); i++ {
+		if token[i] != '=' {
+			b.WriteByte(token[i])
+			continue
+		}
+		if i+3 > len(token) {
+			return "", fmt.Errorf("subject token %q ends inside an escape", token)
+		}
+		c, err := strconv.ParseUint(token[i+1:i+3], 16, 8)
+		if err != nil || isPlain(byte(c)) || strings.ToLower(token[i+1:i+3]) != token[i+1:i+3] {
+			return "", fmt.Errorf("subject token %q has the escape %q, which is never made", token, token[i:i+3])
+		}
+		b.WriteByte(byte(c))
+		i += 2
+	}
+	return b.String(), nil
+}
+
+func keyTokens(k toolyard.BatchKey) string {
+	return Escape(string(k.Agent)) + "." + Escape(string(k.ID))
+}
+
+// about is the CloudEvents subject of a batch, or of one of its calls.
+func about(k toolyard.BatchKey) string { return Escape(string(k.Agent)) + "/" + Escape(string(k.ID)) }
+
+func aboutCall(k toolyard.BatchKey, index int) string { return about(k) + "/" + strconv.Itoa(index) }
+
+func subjectBatch(k toolyard.BatchKey) string { return prefixBatch + keyTokens(k) }
+
+func subjectReply(k toolyard.BatchKey) string { return prefixReply + keyTokens(k) }
+
+func subjectEvents(k toolyard.BatchKey) string { return prefixEvent + keyTokens(k) + ".>" }
+
+// subjectChain is the literal subject of a chain on the event stream.
+func subjectChain(k toolyard.BatchKey, c batch.Chain, pool toolyard.Pool, index int) string {
+	if c == batch.ChainCall {
+		return prefixEvent + keyTokens(k) + "." + string(pool) + "." + strconv.Itoa(index)
+	}
+	return prefixEvent + keyTokens(k) + "." + noPool + "." + string(c)
+}
+
+func subjectCall(r batch.Route, k toolyard.BatchKey, index int) string {
+	return prefixCall + string(r.Class) + "." + string(r.Pool) + "." + keyTokens(k) + "." + strconv.Itoa(index)
+}
+
+func filterCalls(r batch.Route) string {
+	return prefixCall + string(r.Class) + "." + string(r.Pool) + ".>"
+}
+
+// CheckPool says what is wrong with a pool's name. It names consumers too, so it is stricter than other names: 1 to
+// [MaxPoolBytes] bytes of [A-Za-z0-9_-], and not "_".
+func CheckPool(p toolyard.Pool) error {
+	if p == "" || len(p) > MaxPoolBytes || p == noPool || Escape(string(p)) != string(p) {
+		return fmt.Errorf("pool name %q: use 1 to %d letters, digits, dashes and underscores (but not %q alone)", p, MaxPoolBytes, noPool)
+	}
+	return nil
+}
+
+// place is what a subject of ours says about the message under it.
+type place struct {
+	key   toolyard.BatchKey
+	chain batch.Chain
+	pool  toolyard.Pool
+	index int
+}
+
+// parseSubject reads a subject of the batch, event or reply stream.
+func parseSubject(subject string) (place, error) {
+	bad := func() (place, error) { return place{}, fmt.Errorf("subject %q is not of the grammar", subject) }
+	t := strings.Split(subject, ".")
+	if len(t) < 4 || t[0] != "ty" {
+		return bad()
+	}
+	agent, err := Unescape(t[2])
+	if err != nil {
+		return place{}, err
+	}
+	id, err := Unescape(t[3])
+	if err != nil {
+		return place{}, err
+	}
+	p := place{key: toolyard.BatchKey{Agent: toolyard.Agent(agent), ID: toolyard.BatchID(id)}}
+	switch {
+	case t[1] == "batch" && len(t) == 4:
+		p.chain = batch.ChainSubmission
+	case t[1] == "reply" && len(t) == 4:
+		p.chain = batch.ChainReply
+	case t[1] == "event" && len(t) == 6 && t[4] == noPool && (t[5] == string(batch.ChainBatch) || t[5] == string(batch.ChainControl)):
+		p.chain = batch.Chain(t[5])
+	case t[1] == "event" && len(t) == 6 && t[4] != noPool:
+		p.chain, p.pool = batch.ChainCall, toolyard.Pool(t[4])
+		if p.index, err = strconv.Atoi(t[5]); err != nil || p.index < 0 || strconv.Itoa(p.index) != t[5] {
+			return bad()
+		}
+	default:
+		return bad()
+	}
+	return p, nil
+}

@@ -1,0 +1,105 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/ticket"
+)
+
+// Queue is the tickets of one workspace, as stored.
+type TicketQueue struct {
+	Workspace toolyard.Workspace
+	ticket.Queue
+	// Revision grows with every change.
+	Revision uint64
+}
+
+// ChangeTickets applies a change to a workspace's queue: read, change, compare and set, until it holds. change may be
+// called several times; when it returns an error nothing is stored. It returns the queue as it stands after.
+func (b *Broker) ChangeTickets(ctx context.Context, w toolyard.Workspace, change func(ticket.Queue) (ticket.Queue, error)) (TicketQueue, error) {
+	key := Escape(string(w))
+	pause := firstPause
+	for {
+		have, err := b.readTickets(ctx, w)
+		if err != nil {
+			return have, err
+		}
+		next, err := change(have.Queue)
+		if err != nil {
+			return have, err
+		}
+		value, err := json.Marshal(next)
+		if err != nil {
+			return have, fmt.Errorf("encode the queue of workspace %q: %w", w, err)
+		}
+		if len(value) > MaxInlineBytes*3/2 {
+			return have, fmt.Errorf("the queue of workspace %q has %d bytes: %w", w, len(value), ticket.ErrFull)
+		}
+		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		rev, err := b.tickets.Update(attempt, key, value, have.Revision)
+		cancel()
+		if err == nil {
+			return TicketQueue{Workspace: w, Queue: next, Revision: rev}, nil
+		}
+		// Whether another's change came between, or ours was stored and its answer lost: the change is made again on what
+		// stands there now, and changes nothing where it holds already.
+		if again, verdict := classify(err); !again && !errors.Is(verdict, ErrConflict) {
+			return have, fmt.Errorf("change the queue of workspace %q: %w", w, verdict)
+		} else if again {
+			if err := wait(ctx, &pause); err != nil {
+				return have, err
+			}
+		}
+	}
+}
+
+// readTickets reads a workspace's queue. The answer may be behind; a change made on it then fails and is repeated.
+func (b *Broker) readTickets(ctx context.Context, w toolyard.Workspace) (TicketQueue, error) {
+	e, err := retry(ctx, func(ctx context.Context) (jetstream.KeyValueEntry, error) {
+		return b.tickets.Get(ctx, Escape(string(w)))
+	})
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return TicketQueue{Workspace: w}, nil
+	}
+	if err != nil {
+		return TicketQueue{Workspace: w}, fmt.Errorf("read the queue of workspace %q: %w", w, err)
+	}
+	return decodeTickets(w, e)
+}
+
+func decodeTickets(w toolyard.Workspace, e jetstream.KeyValueEntry) (TicketQueue, error) {
+	q := TicketQueue{Workspace: w, Revision: e.Revision()}
+	if len(e.Value()) == 0 { // deleted by an operator
+		return q, nil
+	}
+	if err := json.Unmarshal(e.Value(), &q.Queue); err != nil {
+		return q, fmt.Errorf("the queue of workspace %q is not readable: %w", w, err)
+	}
+	return q, nil
+}
+
+// WatchTickets calls see with every workspace's queue as it is and with each change from then on, until ctx ends.
+func (b *Broker) WatchTickets(ctx context.Context, see func(TicketQueue, error)) error {
+	w, err := b.tickets.WatchAll(ctx)
+	if err != nil {
+		return fmt.Errorf("watch the tickets: %w", err)
+	}
+	for e := range w.Updates() {
+		if e == nil { // all that was there has been seen
+			continue
+		}
+		name, err := Unescape(e.Key())
+		if err != nil {
+			see(TicketQueue{}, err)
+			continue
+		}
+		see(decodeTickets(toolyard.Workspace(name), e))
+	}
+	return context.Cause(ctx)
+}

@@ -1,0 +1,87 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
+)
+
+// Worker is what a worker says of itself: the value of its registry key.
+type Worker struct {
+	ID         string               `json:"id"`
+	Pool       toolyard.Pool        `json:"pool"`
+	Classes    []toolyard.Class     `json:"classes"`
+	Workspaces []toolyard.Workspace `json:"workspaces"`
+	Isolation  string               `json:"isolation"`
+	// Toolset is the hash of its tools' declarations, stored as a surface.
+	Toolset string    `json:"toolset"`
+	Slots   int       `json:"slots"`
+	Started time.Time `json:"started"`
+}
+
+// Beat writes the worker's key. It lives for the worker TTL; the worker alone writes it.
+func (b *Broker) Beat(ctx context.Context, w Worker) error {
+	value, err := json.Marshal(w)
+	if err != nil {
+		return fmt.Errorf("encode worker %s: %w", w.ID, err)
+	}
+	msg := nats.NewMsg("$KV." + bucketAlive + "." + Escape(w.ID))
+	msg.Data = value
+	attempt, cancel := context.WithTimeout(ctx, min(attemptTimeout, b.settings.WorkerTTL))
+	defer cancel()
+	if _, err := b.js.PublishMsg(attempt, msg, jetstream.WithMsgTTL(b.settings.WorkerTTL)); err != nil {
+		return fmt.Errorf("beat of worker %s: %w", w.ID, err)
+	}
+	return nil
+}
+
+// Gone takes the worker's key out: it takes nothing more.
+func (b *Broker) Gone(ctx context.Context, id string) error {
+	if err := b.workers.Delete(ctx, Escape(id)); err != nil {
+		return fmt.Errorf("sign off worker %s: %w", id, err)
+	}
+	return nil
+}
+
+// WorkerChange is one change of the registry. Worker is nil when the worker is gone; an empty ID says that all workers
+// that were there when the watch began have been seen.
+type WorkerChange struct {
+	ID     string
+	Worker *Worker
+}
+
+// WatchWorkers calls see with every live worker and with each change from then on, until ctx ends.
+func (b *Broker) WatchWorkers(ctx context.Context, see func(WorkerChange, error)) error {
+	w, err := b.workers.WatchAll(ctx)
+	if err != nil {
+		return fmt.Errorf("watch the workers: %w", err)
+	}
+	for e := range w.Updates() {
+		if e == nil {
+			see(WorkerChange{}, nil)
+			continue
+		}
+		id, err := Unescape(e.Key())
+		if err != nil {
+			see(WorkerChange{ID: e.Key()}, err)
+			continue
+		}
+		if e.Operation() != jetstream.KeyValuePut {
+			see(WorkerChange{ID: id}, nil)
+			continue
+		}
+		var v Worker
+		if err := json.Unmarshal(e.Value(), &v); err != nil {
+			see(WorkerChange{ID: id}, fmt.Errorf("the key of worker %q is not readable: %w", id, err))
+			continue
+		}
+		see(WorkerChange{ID: id, Worker: &v}, nil)
+	}
+	return context.Cause(ctx)
+}

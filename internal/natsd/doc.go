@@ -1,0 +1,15 @@
+// Package natsd runs the embedded nats-server with JetStream: the engine of a single machine, and of tests. A fleet
+// points at a NATS cluster and does not use it.
+//
+// Authority: one server owns one store directory. The directory is locked while the server lives; a second server on
+// it is refused. The kernel drops the lock when the process dies, however it dies.
+//
+// Ordering: [Start] returns when the store is recovered and clients are served. [Server.Shutdown] returns when the
+// clients are gone, the store is closed and no goroutine of the server is left; only then is the lock dropped.
+//
+// Failure: what JetStream acknowledged survives the death of the process at any instruction. It survives a power loss
+// only with [Options.SyncAlways]; without it the last [SyncInterval] may be lost.
+//
+// The server asks its clients for no credentials: whoever reaches Listen can do all that NATS can. Keep it on
+// loopback or inside a trusted network; a fleet with trust domains runs a NATS cluster with accounts.
+package natsd

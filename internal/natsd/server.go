@@ -1,0 +1,179 @@
+package natsd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// readyWait bounds the wait for a server whose start has already returned without complaint.
+const readyWait = 5 * time.Second
+
+// Server is a running nats-server. Its methods may be used from many goroutines.
+type Server struct {
+	ns   *server.Server
+	url  string
+	dir  string
+	log  *slog.Logger
+	lock *os.File
+	stop sync.Once
+
+	mu    sync.Mutex
+	down  bool
+	conns []*nats.Conn // those of Connect, so that Shutdown can close them
+}
+
+// Start locks the store directory, recovers what is in it and serves clients. It takes milliseconds on an empty
+// store, about a second for each million subjects. ctx bounds only the start: it is looked at before and after the
+// recovery, which cannot be interrupted. The caller owns the server and calls [Server.Shutdown].
+//
+// The error is a [*StoreInUseError] when another server lives in the directory, and names the address, and wraps
+// [syscall.EADDRINUSE], when that is taken. Trying again makes sense for both, once whoever holds it is gone.
+func Start(ctx context.Context, opts Options) (*Server, error) {
+	if err := opts.normalize(); err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("natsd: start: %w", context.Cause(ctx))
+	}
+	lock, err := lockStore(opts.StoreDir)
+	if err != nil {
+		return nil, err
+	}
+	s, err := start(ctx, opts, lock)
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return s, nil
+}
+
+// start does what Start does, in a directory that is locked.
+func start(ctx context.Context, opts Options, lock *os.File) (*Server, error) {
+	so := &server.Options{
+		ServerName:         opts.ServerName,
+		DontListen:         opts.Listen == "",
+		NoSigs:             true, // else it traps the process's signals
+		MaxPayload:         int32(opts.MaxPayloadBytes),
+		JetStream:          true,
+		StoreDir:           opts.StoreDir,
+		JetStreamMaxStore:  opts.MaxStoreBytes,
+		JetStreamMaxMemory: opts.MaxMemoryBytes,
+		SyncInterval:       SyncInterval,
+		SyncAlways:         opts.SyncAlways,
+	}
+	if opts.Listen != "" {
+		host, port, err := splitListen(opts.Listen)
+		if err != nil {
+			return nil, err
+		}
+		so.Host, so.Port = host, port
+		if port == 0 {
+			so.Port = server.RANDOM_PORT
+		} else if err := probe(opts.Listen); err != nil {
+			return nil, err
+		}
+	}
+	ns, err := server.NewServer(so)
+	if err != nil {
+		return nil, fmt.Errorf("natsd: configure the server: %w", err)
+	}
+	logs := &logAdapter{log: opts.Logger.With("component", "nats-server")}
+	ns.SetLoggerV2(logs, false, false, false)
+	ns.Start() // returns when started, or when it gave up
+
+	switch {
+	case logs.firstFatal() != "":
+		err = fmt.Errorf("natsd: start with store directory %s: %s", opts.StoreDir, logs.firstFatal())
+	case !ns.ReadyForConnections(readyWait):
+		err = fmt.Errorf("natsd: start with store directory %s: not ready after %s; its log says why", opts.StoreDir, readyWait)
+	case ctx.Err() != nil:
+		err = fmt.Errorf("natsd: start: %w", context.Cause(ctx))
+	}
+	if err != nil {
+		ns.Shutdown()
+		ns.WaitForShutdown()
+		return nil, err
+	}
+	return &Server{ns: ns, url: clientURL(so.Host, ns.Addr()), dir: opts.StoreDir, log: opts.Logger, lock: lock}, nil
+}
+
+// probe takes the address and gives it back: the server itself would find it taken only after the recovery, and tell
+// its log only.
+func probe(addr string) error {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("natsd: cannot listen on %s; free it, name another address, or port 0 for any free one: %w", addr, err)
+	}
+	return l.Close()
+}
+
+// ClientURL is where clients on this machine connect, such as "nats://127.0.0.1:4222"; empty when the server has no
+// address.
+func (s *Server) ClientURL() string { return s.url }
+
+// clientURL takes the host as it was asked for, and the port as it was given.
+func clientURL(host string, addr net.Addr) string {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok {
+		return ""
+	}
+	switch ip := net.ParseIP(host); {
+	case host == "", ip.Equal(net.IPv4zero):
+		host = "127.0.0.1" // every interface: a client needs one
+	case ip.Equal(net.IPv6unspecified):
+		host = "::1"
+	}
+	return (&url.URL{Scheme: "nats", Host: net.JoinHostPort(host, strconv.Itoa(tcp.Port))}).String()
+}
+
+// InProcess connects clients without a socket: nats.Connect("", nats.InProcessServer(s.InProcess())). Whoever connects
+// so closes the connection before Shutdown, or it tries to reconnect; [Server.Connect] takes care of that.
+func (s *Server) InProcess() nats.InProcessConnProvider { return s.ns }
+
+// Connect connects a client inside this process, without a socket. The caller may close the connection; Shutdown
+// closes what is still open.
+func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
+	nc, err := nats.Connect("", append(slices.Clip(opts), nats.InProcessServer(s.ns))...)
+	if err != nil {
+		return nil, fmt.Errorf("natsd: connect in process: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		nc.Close()
+		return nil, errors.New("natsd: connect in process: the server is shut down")
+	}
+	s.conns = append(slices.DeleteFunc(s.conns, (*nats.Conn).IsClosed), nc)
+	return nc, nil
+}
+
+// Shutdown closes the connections of [Server.Connect], stops the server, waits until it is gone and gives the store
+// directory back. Called again, it waits for the first call.
+func (s *Server) Shutdown() {
+	s.stop.Do(func() {
+		s.mu.Lock()
+		s.down = true
+		conns := s.conns
+		s.conns = nil
+		s.mu.Unlock()
+		for _, nc := range conns {
+			nc.Close()
+		}
+		s.ns.Shutdown()
+		s.ns.WaitForShutdown()
+		if err := s.lock.Close(); err != nil {
+			s.log.Error("natsd: give back the store directory", "dir", s.dir, "error", err)
+		}
+	})
+}
