@@ -127,3 +127,18 @@ func checkSubmission(k toolyard.BatchKey, sub *toolyard.Batch) error {
 	}
 	return sub.Validate()
 }
+
+// Replies reads the replies of a batch after a sequence of their stream, in order.
+func (b *Broker) Replies(ctx context.Context, k toolyard.BatchKey, after uint64) ([]batch.Record, error) {
+	stored, err := b.chain(ctx, streamReply, subjectReply(k), after)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]batch.Record, len(stored))
+	for i, m := range stored {
+		if _, out[i], _, err = b.record(ctx, m); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,152 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// accept takes a delivered submission up: it refuses it, plans it, adopts it, or finds it complete, and then runs it.
+func (d *Dispatcher) accept(ctx context.Context, r *runner) error {
+	var err error
+	if r.feed, err = d.b.FollowEvents(r.key); err != nil { // first listen, then read: nothing falls between
+		return err
+	}
+	defer func() {
+		if err := r.feed.Stop(); err != nil {
+			r.log.Warn("a batch's feed was not stopped", "error", err)
+		}
+	}()
+	s, err := r.sub.Read(ctx)
+	if refused, ok := refusal(err); ok {
+		return r.refuse(ctx, refused)
+	}
+	if err != nil {
+		return err
+	}
+	if age := time.Since(s.SubmittedAt); age > d.b.Settings().Lifetime {
+		return r.refuse(ctx, events.Refused{Type: "about:blank", Title: "Gone", Status: 410,
+			Detail: fmt.Sprintf("the batch was submitted %s ago; batches live for %s", age.Round(time.Second), d.b.Settings().Lifetime)})
+	}
+	if r.sub.Again {
+		if s, err = d.b.Fold(ctx, r.key); err != nil {
+			return err
+		}
+	}
+	if s.Refused != nil || s.Completed {
+		return r.sub.Done(ctx)
+	}
+	if s.Plan == nil {
+		s, err = d.plan(ctx, r, s)
+	} else {
+		s, err = d.adopt(ctx, r, s)
+	}
+	if refused, ok := refusal(err); ok {
+		return r.refuse(ctx, refused)
+	}
+	if err != nil {
+		return err
+	}
+	return r.run(ctx, s)
+}
+
+// refusal makes the problem document of an error that says that the submission itself is wrong.
+func refusal(err error) (events.Refused, bool) {
+	if input, ok := errors.AsType[*toolyard.InputError](err); ok {
+		return events.Refuse(input), true
+	}
+	if bad, ok := errors.AsType[*events.UnreadableError](err); ok {
+		return events.Refuse(&toolyard.InputError{Problem: bad.Error()}), true
+	}
+	return events.Refused{}, false
+}
+
+func (r *runner) refuse(ctx context.Context, why events.Refused) error {
+	r.log.Info("refused a submission", "status", why.Status, "detail", why.Detail)
+	return r.sub.Refuse(ctx, why)
+}
+
+// plan decides about a new batch and becomes its owner. When another dispatcher was faster, the batch is its.
+func (d *Dispatcher) plan(ctx context.Context, r *runner, s batch.State) (batch.State, error) {
+	reg, err := d.roster.registry(s.Submission.Workspace)
+	if err != nil {
+		return s, err
+	}
+	plan, err := d.cfg.Planner.Plan(reg, s.Submission)
+	if err != nil {
+		return s, err
+	}
+	asks := plan.Asks()
+	for _, pool := range slices.Sorted(maps.Keys(asks)) {
+		judged, err := d.b.Judge(ctx, pool, asks[pool])
+		if err != nil {
+			r.log.Warn("calls were not judged; they count as UNSAFE", "pool", pool, "calls", len(asks[pool]), "error", err)
+			continue
+		}
+		plan.Answer(judged)
+	}
+	stored, err := plan.Surface.Encode()
+	if err != nil {
+		return s, err
+	}
+	if err := d.keepSurface(ctx, plan.Surface.Hash, stored); err != nil {
+		return s, err
+	}
+	timeout := d.cfg.BatchTimeout
+	if ms := s.Submission.Options.TimeoutMS; ms > 0 {
+		timeout = min(time.Duration(ms)*time.Millisecond, d.b.Settings().Lifetime)
+	}
+	planned := plan.Finish(d.cfg.ID, r.sub.Seq, time.Now().Add(timeout).UTC())
+	return d.own(ctx, r, s, planned)
+}
+
+// keepSurface stores a surface, unless this dispatcher stored it not long ago.
+func (d *Dispatcher) keepSurface(ctx context.Context, hash string, encoded []byte) error {
+	d.mu.Lock()
+	at, ok := d.surfaces[hash]
+	d.mu.Unlock()
+	if ok && time.Since(at) < d.b.Settings().Lifetime/4 {
+		return nil
+	}
+	if err := d.b.PutSurface(ctx, hash, encoded); err != nil {
+		return fmt.Errorf("store the surface: %w", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.surfaces) >= surfacesKept {
+		clear(d.surfaces)
+	}
+	d.surfaces[hash] = time.Now()
+	return nil
+}
+
+// adopt goes on with a batch whose former owner fell silent.
+func (d *Dispatcher) adopt(ctx context.Context, r *runner, s batch.State) (batch.State, error) {
+	if s.Plan.SubmissionSeq != r.sub.Seq {
+		return s, fmt.Errorf("the batch was planned for submission %d, and this is submission %d", s.Plan.SubmissionSeq, r.sub.Seq)
+	}
+	r.log.Info("adopting a batch", "former", s.Owner, "takeover", s.Takeovers+1)
+	return d.own(ctx, r, s, events.Adopted{Owner: d.cfg.ID, Takeover: s.Takeovers + 1})
+}
+
+// own appends the event that makes this dispatcher the owner.
+func (d *Dispatcher) own(ctx context.Context, r *runner, s batch.State, by events.Body) (batch.State, error) {
+	rec, err := retryFull(ctx, r.log, func() (batch.Record, error) {
+		return d.b.Append(ctx, r.key, batch.ChainBatch, "", 0, s.BatchSeq, by)
+	})
+	if errors.Is(err, broker.ErrConflict) {
+		return s, errLost
+	}
+	if err != nil {
+		return s, err
+	}
+	return s, s.Apply(rec)
+}

@@ -1,0 +1,314 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/ticket"
+)
+
+// errLost says that the batch has another owner: this one stops without a word to anybody.
+var errLost = errors.New("the batch has another owner")
+
+// rereadAfter is how long an owner trusts the live feed before it reads calls in flight from the stream.
+const rereadAfter = time.Second
+
+// runner is the shell around one batch's machine: it performs the effects, in order, and brings in what happens.
+type runner struct {
+	d   *Dispatcher
+	log *slog.Logger
+	key toolyard.BatchKey
+	m   *batch.Machine
+	sub *broker.Submission
+
+	feed        *broker.Feed
+	redelivered chan *broker.Submission
+	granted     chan grantAnswer
+	news        time.Time // when the log last said anything
+	pending     []batch.Input
+	complete    bool
+}
+
+type grantAnswer struct {
+	group int
+	mode  ticket.Mode
+	t     ticket.Ticket
+	err   error
+}
+
+func (d *Dispatcher) newRunner(sub *broker.Submission) *runner {
+	return &runner{
+		d: d, key: sub.Key, sub: sub, log: d.log.With("agent", sub.Key.Agent, "batch", sub.Key.ID),
+		redelivered: make(chan *broker.Submission, 1), granted: make(chan grantAnswer, 4),
+	}
+}
+
+// run advances the batch until it is complete, lost, or ctx ends.
+func (r *runner) run(ctx context.Context, s batch.State) error {
+	r.m = batch.New(r.d.cfg.machine(), s)
+	defer r.d.desk.forget(s.Plan.Workspace, r.key)
+	r.news = time.Now()
+	beat := time.NewTicker(broker.Heartbeat(r.d.b.Settings().BatchAckWait))
+	defer beat.Stop()
+	for {
+		if err := r.step(ctx); err != nil || r.complete {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case m := <-r.feed.C:
+			if err := r.live(ctx, m); err != nil {
+				return err
+			}
+			for drained := false; !drained; { // what came meanwhile is one step, and one reply
+				select {
+				case m := <-r.feed.C:
+					if err := r.live(ctx, m); err != nil {
+						return err
+					}
+				default:
+					drained = true
+				}
+			}
+		case g := <-r.granted:
+			if err := r.grant(ctx, g); err != nil {
+				return err
+			}
+		case sub := <-r.redelivered:
+			r.sub = sub
+		case <-beat.C:
+			if err := r.beat(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// step steps the machine and performs its effects, until there is nothing new.
+func (r *runner) step(ctx context.Context) error {
+	for {
+		inputs := r.pending
+		r.pending = nil
+		effects, err := r.m.Step(time.Now(), inputs...)
+		if err != nil {
+			return err
+		}
+		if err := r.perform(ctx, effects); err != nil {
+			return err
+		}
+		if len(r.pending) == 0 || r.complete {
+			return nil
+		}
+	}
+}
+
+func (r *runner) perform(ctx context.Context, effects []batch.Effect) error {
+	var calls []batch.Queue
+	for _, e := range effects {
+		switch e := e.(type) {
+		case batch.Append:
+			if err := r.append(ctx, e); err != nil {
+				return err
+			}
+		case batch.Take:
+			r.take(ctx, e.Group, e.Mode)
+		case batch.Leave:
+			if err := r.d.desk.leave(ctx, r.m.State().Plan.Workspace, r.holder(e.Group)); err != nil {
+				return err
+			}
+		case batch.Queue:
+			calls = append(calls, e)
+		case batch.Abort:
+			if err := r.d.b.Abort(broker.AbortNotice{Agent: r.key.Agent, Batch: r.key.ID, Calls: e.Calls, Code: e.Code}); err != nil {
+				r.log.Warn("workers were not told to stop; they see it in the log", "error", err)
+			}
+		case batch.Complete:
+			r.complete = true
+			if err := r.sub.Done(ctx); err != nil {
+				// It will be delivered again, to whomever, who finds the batch complete.
+				r.log.Info("the batch is complete, but its submission could not be acknowledged", "error", err)
+			}
+		}
+	}
+	return r.queue(ctx, calls)
+}
+
+// append stores an event, or finds what stands there instead.
+func (r *runner) append(ctx context.Context, e batch.Append) error {
+	var pool toolyard.Pool
+	if e.Chain == batch.ChainCall {
+		pool = r.m.State().Plan.Calls[e.Index].Pool
+	}
+	rec, err := retryFull(ctx, r.log, func() (batch.Record, error) {
+		return r.d.b.Append(ctx, r.key, e.Chain, pool, e.Index, e.Expected, e.Body)
+	})
+	if !errors.Is(err, broker.ErrConflict) {
+		if err == nil {
+			r.pending = append(r.pending, batch.Stored{Record: rec})
+		}
+		return err
+	}
+	if e.Chain == batch.ChainBatch {
+		return errLost
+	}
+	return r.read(ctx, e.Chain, e.Index)
+}
+
+// read brings in what a chain has beyond the state.
+func (r *runner) read(ctx context.Context, c batch.Chain, index int) error {
+	records, err := r.d.b.Newer(ctx, r.m.State(), c, index)
+	if err != nil {
+		return err
+	}
+	for _, rec := range records {
+		r.pending = append(r.pending, batch.Stored{Record: rec})
+	}
+	return nil
+}
+
+// queue hands calls to the workers. A full queue is waited for: the calls are accepted.
+func (r *runner) queue(ctx context.Context, calls []batch.Queue) error {
+	if len(calls) == 0 {
+		return nil
+	}
+	routes := make([]batch.Route, len(calls))
+	requests := make([]events.Requested, len(calls))
+	for i, c := range calls {
+		routes[i], requests[i] = c.Route, c.Request
+	}
+	_, err := retryFull(ctx, r.log, func() (struct{}, error) { return struct{}{}, r.d.b.QueueAll(ctx, routes, requests) })
+	return err
+}
+
+// retryFull repeats what a full stream refused, until it has room again or ctx ends.
+func retryFull[T any](ctx context.Context, log *slog.Logger, do func() (T, error)) (T, error) {
+	const pause = 500 * time.Millisecond
+	for {
+		v, err := do()
+		if !errors.Is(err, broker.ErrFull) {
+			return v, err
+		}
+		log.Warn("a stream is full; waiting for room", "error", err)
+		select {
+		case <-ctx.Done():
+			return v, context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (r *runner) holder(group int) ticket.Holder {
+	return ticket.Holder{Agent: r.key.Agent, Batch: r.key.ID, Group: group}
+}
+
+func (r *runner) take(ctx context.Context, group int, mode ticket.Mode) {
+	r.d.desk.take(ctx, r.m.State().Plan.Workspace, r.holder(group), mode, func(t ticket.Ticket, err error) {
+		select {
+		case r.granted <- grantAnswer{group, mode, t, err}:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// grant brings in a ticket. When joining failed for a reason that passes, it is tried again.
+func (r *runner) grant(ctx context.Context, g grantAnswer) error {
+	switch {
+	case g.err == nil:
+		r.pending = append(r.pending, batch.Granted{Group: g.group, Ticket: g.t.N})
+		return nil
+	case errors.Is(g.err, ticket.ErrPassed):
+		return errLost
+	case errors.Is(g.err, ticket.ErrFull):
+		r.log.Warn("waiting for a place in the workspace's queue", "error", g.err)
+		time.AfterFunc(rereadAfter, func() {
+			if ctx.Err() == nil {
+				r.take(ctx, g.group, g.mode)
+			}
+		})
+		return nil
+	}
+	return fmt.Errorf("take a ticket: %w", g.err)
+}
+
+// live brings in a live copy of an event. When it shows a gap, the chain is read instead.
+func (r *runner) live(ctx context.Context, m *nats.Msg) error {
+	rec, before, err := r.feed.Record(ctx, m)
+	if err != nil {
+		if _, ok := errors.AsType[*events.UnreadableError](err); ok {
+			return err
+		}
+		r.log.Warn("a live event cannot be read", "error", err)
+		return nil
+	}
+	r.news = time.Now()
+	s := r.m.State()
+	last := s.BatchSeq
+	switch rec.Chain {
+	case batch.ChainControl:
+		last = s.ControlSeq
+	case batch.ChainCall:
+		if rec.Index >= len(s.Calls) {
+			return fmt.Errorf("live event on %s: there is no call %d", m.Subject, rec.Index)
+		}
+		last = s.Calls[rec.Index].Seq
+	}
+	switch {
+	case rec.Seq <= last:
+		return nil
+	case rec.Chain == batch.ChainBatch:
+		return errLost // the owner knows all events of this chain but those of the next owner
+	case before != last && rec.Chain == batch.ChainControl:
+		return r.read(ctx, rec.Chain, rec.Index)
+	}
+	r.pending = append(r.pending, batch.Stored{Record: rec})
+	return nil
+}
+
+// beat keeps the submission, looks at the workers, and reads what the feed may have missed.
+func (r *runner) beat(ctx context.Context) error {
+	alive, cancel := context.WithTimeout(ctx, r.d.b.Settings().BatchAckWait)
+	err := r.sub.Alive(alive)
+	cancel()
+	if err != nil {
+		// Whether another owns the batch now is decided by the log, at the next append.
+		r.log.Warn("the submission could not be kept", "error", err)
+	}
+	s := r.m.State()
+	routes := map[batch.Route]bool{}
+	var observed batch.Observed
+	quiet := time.Since(r.news) >= rereadAfter
+	for _, i := range r.m.InFlight() {
+		p, c := s.Plan.Calls[i], s.Calls[i]
+		if c.Status == batch.Claimed {
+			if r.d.roster.silent(c.Worker, r.d.b.Settings().CallAckWait) {
+				observed.Lost = append(observed.Lost, c.Worker)
+			}
+		} else {
+			routes[batch.Route{Pool: p.Pool, Class: p.Judgement.Class}] = true
+		}
+		if quiet {
+			if err := r.read(ctx, batch.ChainCall, i); err != nil {
+				return err
+			}
+		}
+	}
+	if quiet {
+		if err := r.read(ctx, batch.ChainControl, 0); err != nil {
+			return err
+		}
+		r.news = time.Now()
+	}
+	observed.Absent = r.d.roster.absent(routes)
+	r.pending = append(r.pending, observed)
+	return nil
+}

@@ -1,0 +1,221 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/ticket"
+)
+
+// The rhythm of looking for tickets that nobody will give back.
+const (
+	sweepEvery  = 2 * time.Second
+	stuckBefore = 5 * time.Second
+)
+
+// desk is where one dispatcher's batches stand in line for workspaces. Changes to one workspace that come while another
+// is on its way are combined into one.
+type desk struct {
+	b     *broker.Broker
+	log   *slog.Logger
+	mu    sync.Mutex
+	lines map[toolyard.Workspace]*line
+}
+
+// line is one workspace as this dispatcher sees it.
+type line struct {
+	queue   broker.TicketQueue
+	changed time.Time // when queue last changed
+	pending []change
+	busy    bool
+	waiting map[ticket.Holder]func(ticket.Ticket, error)
+}
+
+// change is one joining or leaving. done is called once, without the desk's lock, when it is stored or has failed.
+type change struct {
+	holder ticket.Holder
+	mode   ticket.Mode // empty: leave
+	done   func(error)
+}
+
+func newDesk(b *broker.Broker, log *slog.Logger) *desk {
+	return &desk{b: b, log: log, lines: map[toolyard.Workspace]*line{}}
+}
+
+// take joins a workspace's queue and calls granted once: when the ticket is granted, or when joining failed. Asking again
+// for the same holder replaces granted.
+func (d *desk) take(ctx context.Context, w toolyard.Workspace, h ticket.Holder, mode ticket.Mode, granted func(ticket.Ticket, error)) {
+	d.mu.Lock()
+	d.line(w).waiting[h] = granted
+	d.mu.Unlock()
+	d.submit(ctx, w, change{holder: h, mode: mode, done: func(err error) {
+		if err == nil {
+			return
+		}
+		d.mu.Lock()
+		f, ok := d.line(w).waiting[h]
+		delete(d.line(w).waiting, h)
+		d.mu.Unlock()
+		if ok {
+			f(ticket.Ticket{}, err)
+		}
+	}})
+}
+
+// leave takes the tickets of h's batch up to h's group out of the queue, and returns when that is stored.
+func (d *desk) leave(ctx context.Context, w toolyard.Workspace, h ticket.Holder) error {
+	d.mu.Lock()
+	delete(d.line(w).waiting, h)
+	d.mu.Unlock()
+	done := make(chan error, 1)
+	d.submit(ctx, w, change{holder: h, done: func(err error) { done <- err }})
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// forget stops waiting for a ticket, which keeps standing in the queue: its batch goes on elsewhere.
+func (d *desk) forget(w toolyard.Workspace, k toolyard.BatchKey) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l := d.line(w)
+	for h := range l.waiting {
+		if h.Agent == k.Agent && h.Batch == k.ID {
+			delete(l.waiting, h)
+		}
+	}
+}
+
+func (d *desk) line(w toolyard.Workspace) *line {
+	l, ok := d.lines[w]
+	if !ok {
+		l = &line{waiting: map[ticket.Holder]func(ticket.Ticket, error){}}
+		d.lines[w] = l
+	}
+	return l
+}
+
+func (d *desk) submit(ctx context.Context, w toolyard.Workspace, c change) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l := d.line(w)
+	l.pending = append(l.pending, c)
+	if !l.busy {
+		l.busy = true
+		go d.flush(ctx, w, l)
+	}
+}
+
+// flush stores what is pending, until nothing is.
+func (d *desk) flush(ctx context.Context, w toolyard.Workspace, l *line) {
+	for {
+		d.mu.Lock()
+		changes := l.pending
+		l.pending = nil
+		if len(changes) == 0 {
+			l.busy = false
+			d.mu.Unlock()
+			return
+		}
+		d.mu.Unlock()
+		refused := make([]error, len(changes))
+		q, err := d.b.ChangeTickets(ctx, w, func(q ticket.Queue) (ticket.Queue, error) {
+			for i, c := range changes {
+				refused[i] = nil
+				if c.mode == "" {
+					q = q.Leave(c.holder)
+				} else {
+					q, _, refused[i] = q.Join(c.holder, c.mode)
+				}
+			}
+			return q, nil
+		})
+		for i, c := range changes {
+			c.done(errors.Join(refused[i], err))
+		}
+		if err == nil {
+			d.see(q)
+		}
+	}
+}
+
+// see takes a workspace's queue as it is now, and tells whose ticket it grants.
+func (d *desk) see(q broker.TicketQueue) {
+	type grant struct {
+		tell func(ticket.Ticket, error)
+		t    ticket.Ticket
+	}
+	var grants []grant
+	d.mu.Lock()
+	l := d.line(q.Workspace)
+	if q.Revision > l.queue.Revision {
+		l.queue, l.changed = q, time.Now()
+	}
+	for h, tell := range l.waiting {
+		if t, ok := l.queue.Granted(h); ok {
+			grants = append(grants, grant{tell, t})
+			delete(l.waiting, h)
+		}
+	}
+	d.mu.Unlock()
+	for _, g := range grants {
+		g.tell(g.t, nil)
+	}
+}
+
+// watch follows all workspaces until ctx ends.
+func (d *desk) watch(ctx context.Context) error {
+	return d.b.WatchTickets(ctx, func(q broker.TicketQueue, err error) {
+		if err != nil {
+			d.log.Error("a workspace's tickets cannot be read", "error", err)
+			return
+		}
+		d.see(q)
+	})
+}
+
+// sweep takes out tickets that stand before a waiting one for long and whose group is over: their owner died between the
+// group's last result and leaving, or a former owner joined when it no longer was one.
+func (d *desk) sweep(ctx context.Context) {
+	for w, t := range d.stuck() {
+		s, err := d.b.Fold(ctx, toolyard.BatchKey{Agent: t.Agent, ID: t.Batch})
+		over := errors.Is(err, broker.ErrNoBatch)
+		if err == nil {
+			over = s.Completed || s.Refused != nil || s.Plan != nil && t.Group < len(s.Plan.Groups) && s.Over(t.Group)
+		} else if !over {
+			d.log.Warn("the holder of a ticket cannot be read", "workspace", w, "ticket", t.N, "error", err)
+		}
+		if !over {
+			continue
+		}
+		d.log.Warn("a ticket was left behind; taking it out", "workspace", w, "agent", t.Agent, "batch", t.Batch, "group", t.Group)
+		if err := d.leave(ctx, w, t.Holder); err != nil {
+			d.log.Warn("a ticket that was left behind stays", "workspace", w, "error", err)
+		}
+	}
+}
+
+// stuck returns, for each workspace where somebody of ours waits and nothing has changed for long, the first ticket.
+func (d *desk) stuck() map[toolyard.Workspace]ticket.Ticket {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := map[toolyard.Workspace]ticket.Ticket{}
+	for w, l := range d.lines {
+		if len(l.waiting) > 0 && len(l.queue.Tickets) > 0 && time.Since(l.changed) > stuckBefore {
+			out[w] = l.queue.Tickets[0]
+			l.changed = time.Now() // look at it once per interval
+		}
+		if len(l.waiting) == 0 && !l.busy && len(l.queue.Tickets) == 0 {
+			delete(d.lines, w)
+		}
+	}
+	return out
+}

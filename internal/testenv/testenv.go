@@ -1,0 +1,55 @@
+// Package testenv starts what tests run against: a real nats-server with JetStream, in the test's own process and on
+// its own store.
+package testenv
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/natsd"
+)
+
+// Log is a logger whose lines stand in the test's output.
+func Log(t testing.TB) *slog.Logger {
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// Server starts a nats-server that other processes can connect to, and stops it with the test.
+func Server(t testing.TB) *natsd.Server {
+	t.Helper()
+	s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Shutdown)
+	return s
+}
+
+// Conn is a connection of its own to a server, closed with the test.
+func Conn(t testing.TB, s *natsd.Server) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// Broker is a broker on a connection of its own.
+func Broker(t testing.TB, s *natsd.Server, source string) *broker.Broker {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	b, err := broker.Open(ctx, Conn(t, s), broker.Settings{}, source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
