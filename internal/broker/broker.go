@@ -61,5 +61,12 @@ func Open(ctx context.Context, nc *nats.Conn, settings Settings, source string) 
 	return b, nil
 }
 
+// As is the same broker for another writer in the same process.
+func (b *Broker) As(source string) *Broker {
+	other := *b
+	other.source = source
+	return &other
+}
+
 // Settings are those in force.
 func (b *Broker) Settings() Settings { return b.settings }

@@ -142,3 +142,18 @@ func (b *Broker) Replies(ctx context.Context, k toolyard.BatchKey, after uint64)
 	}
 	return out, nil
 }
+
+// OwnClaim reports whether a call's chain ends with a worker's own claim for an attempt, and the claim's sequence: so a
+// worker recognises a claim whose answer it did not get.
+func (b *Broker) OwnClaim(ctx context.Context, k toolyard.BatchKey, pool toolyard.Pool, index int, worker string, attempt int) (uint64, bool, error) {
+	m, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainCall, pool, index))
+	if err != nil || !ok {
+		return 0, false, err
+	}
+	_, r, _, err := b.record(ctx, m)
+	if err != nil {
+		return 0, false, err
+	}
+	c, ok := r.Body.(events.Claimed)
+	return r.Seq, ok && c.Worker == worker && c.Attempt == attempt, nil
+}

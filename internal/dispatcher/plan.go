@@ -59,7 +59,7 @@ func (p *Planner) Plan(reg registry.Registry, sub *toolyard.Batch) (*Plan, error
 		plan.planned.MaxConcurrency = p.MaxConcurrency
 	}
 	for i, call := range sub.Calls {
-		entry, failed := p.Pipeline.Preflight(i, call, &plan.Surface, nil)
+		entry, failed := p.Pipeline.Preflight(call, &plan.Surface, nil)
 		plan.entries[i] = entry
 		c := events.PlannedCall{ID: call.ID, Tool: call.Tool, Pool: entry.Pool, Declaration: entry.Hash, InputSHA256: inputHash(call.Input)}
 		if entry.Name != "" {
@@ -71,7 +71,7 @@ func (p *Planner) Plan(reg registry.Registry, sub *toolyard.Batch) (*Plan, error
 		switch {
 		case failed != nil:
 			c.Judgement = tool.Strictest("it cannot run: " + string(failed.Code))
-			failed.Class = c.Judgement.Class
+			failed.Index, failed.Class = i, c.Judgement.Class
 			plan.planned.Results = append(plan.planned.Results, *failed)
 		default:
 			var ask bool

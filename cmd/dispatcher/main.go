@@ -1,0 +1,49 @@
+// Command dispatcher takes batches of tool calls and has a pool of workers run them.
+//
+// Its subcommands cover one machine (run: everything in one process, one batch), a service (serve) and what is done to a
+// service from outside (submit, explain, tools). See --help of each.
+package main
+
+import (
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolyard/toolyard/cmd/internal/cli"
+)
+
+func main() {
+	os.Exit(cli.Main(command(os.Stdin, os.Stdout, os.Stderr), os.Args[1:], os.Stderr))
+}
+
+// std are the standard streams.
+type std struct {
+	in       io.Reader
+	out, err io.Writer
+	level    string
+}
+
+func command(in io.Reader, out, errw io.Writer) *cobra.Command {
+	s := &std{in: in, out: out, err: errw}
+	root := &cobra.Command{
+		Use:   "dispatcher",
+		Short: "Runs the tool calls of AI agents on a pool of workers",
+		Long: `dispatcher takes the tool calls that a model emitted in one turn, works out which of them
+may run together, has workers run them, and answers every one of them in order.
+
+Every flag can also be set by an environment variable (--max-concurrency is
+TOOLYARD_MAX_CONCURRENCY) or by a key of a YAML file (--config; the key is the flag's name).
+A flag that may be repeated takes one value a line in the environment, a list in the file.
+
+Exit status: 0 done (a tool's error is a result), 1 the system failed, 2 the input or the
+flags are wrong, 130 interrupted.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetOut(out)
+	root.PersistentFlags().StringVar(&s.level, "log-level", "warn", "how much to log on stderr: debug, info, warn or error")
+	cli.WithSettings(root)
+	root.AddCommand(s.runCommand(), s.serveCommand(), s.submitCommand(), s.explainCommand(), s.toolsCommand())
+	return root
+}

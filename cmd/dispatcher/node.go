@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/natsd"
+	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/worker"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// setupTimeout bounds the start: the server, its streams, the first look at the workers.
+const setupTimeout = 30 * time.Second
+
+// node is what one process of this command runs: maybe a NATS server, a dispatcher, maybe a worker.
+type node struct {
+	log    *slog.Logger
+	server *natsd.Server
+	nc     *nats.Conn
+	broker *broker.Broker
+	// failed gets the first error of a part that could not go on.
+	failed chan error
+	stop   context.CancelFunc
+	parts  sync.WaitGroup
+}
+
+// nodeConfig says what a node runs. With a URL it uses the NATS system there, otherwise it embeds a server.
+type nodeConfig struct {
+	url        string
+	store      string
+	listen     string
+	syncAlways bool
+	settings   broker.Settings
+	dispatcher dispatcher.Config
+	worker     *worker.Config
+}
+
+// startNode starts everything and returns when it is ready. Stop it with close.
+func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, err error) {
+	n = &node{log: log, failed: make(chan error, 2)}
+	defer func() {
+		if err != nil {
+			n.close()
+		}
+	}()
+	setup, cancel := context.WithTimeout(ctx, setupTimeout)
+	defer cancel()
+	if cfg.url != "" {
+		if n.nc, err = cli.Connect(cfg.url, "toolyard dispatcher", log); err != nil {
+			return n, err
+		}
+	} else {
+		n.server, err = natsd.Start(setup, natsd.Options{
+			StoreDir: cfg.store, Listen: cfg.listen, SyncAlways: cfg.syncAlways, MaxStoreBytes: cfg.settings.WithDefaults().MaxStoreBytes, Logger: log,
+		})
+		if err != nil {
+			return n, fmt.Errorf("start the embedded NATS server: %w", err)
+		}
+		if n.nc, err = n.server.Connect(cli.Options("toolyard dispatcher", log)...); err != nil {
+			return n, fmt.Errorf("connect to the embedded NATS server: %w", err)
+		}
+	}
+	if cfg.dispatcher.ID == "" {
+		cfg.dispatcher.ID = "dispatcher-" + broker.NewID()
+	}
+	cfg.dispatcher.Log = log
+	if n.broker, err = broker.Open(setup, n.nc, cfg.settings, "/dispatcher/"+cfg.dispatcher.ID); err != nil {
+		return n, err
+	}
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	n.stop = stop
+	if cfg.worker != nil {
+		if cfg.worker.ID == "" {
+			cfg.worker.ID = "worker-" + broker.NewID()
+		}
+		w, err := worker.New(n.broker.As("/worker/"+cfg.worker.ID), *cfg.worker)
+		if err != nil {
+			return n, err
+		}
+		n.run(running, "worker", w.Run)
+		if err := n.await(setup, w.Ready()); err != nil { // so that the dispatcher's first look sees it
+			return n, err
+		}
+	}
+	d := dispatcher.New(n.broker, cfg.dispatcher)
+	n.run(running, "dispatcher", d.Run)
+	return n, n.await(setup, d.Ready())
+}
+
+func (n *node) run(ctx context.Context, what string, run func(context.Context) error) {
+	n.parts.Go(func() {
+		if err := run(ctx); err != nil {
+			n.failed <- fmt.Errorf("%s: %w", what, err)
+		}
+	})
+}
+
+func (n *node) await(ctx context.Context, ready <-chan struct{}) error {
+	select {
+	case <-ready:
+		return nil
+	case err := <-n.failed:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("start: %w", context.Cause(ctx))
+	}
+}
+
+// close stops everything that runs, in the order in which it depends on each other.
+func (n *node) close() {
+	if n.stop != nil {
+		n.stop()
+	}
+	n.parts.Wait()
+	if n.nc != nil {
+		n.nc.Close()
+	}
+	if n.server != nil {
+		n.server.Shutdown()
+	}
+}
+
+// planner makes the planner of this process.
+func planner(rules policy.Rules, maxConcurrency int) dispatcher.Planner {
+	return dispatcher.Planner{Pipeline: &pipeline.Pipeline{}, Rules: rules, MaxConcurrency: maxConcurrency}
+}
+
+// base are the tools that are known without any worker.
+func base(tools []tool.Tool) []registry.Entry {
+	var out []registry.Entry
+	for _, t := range tools {
+		out = append(out, registry.Entry{Declaration: t.Declaration, Origin: registry.Builtin, Pool: "default"})
+	}
+	return out
+}
+
+// ended turns the end of a command's context into what is reported.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
+		return cli.ErrInterrupted
+	}
+	return err
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/provider"
+)
+
+// outputFlags say how results are shown.
+type outputFlags struct {
+	json   bool
+	format string
+	events string
+}
+
+func (o *outputFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&o.json, "json", false, "print one JSON document: the batch with its results")
+	f.StringVar(&o.format, "format", "", "print exactly what goes back to a provider: anthropic, openai, openai-chat, gemini (or native: the results)")
+	f.StringVar(&o.events, "events", "", "write the event log to `PATH`, as JSON lines of CloudEvents")
+}
+
+func (s *std) runCommand() *cobra.Command {
+	var in batchFlags
+	var out outputFlags
+	var perms cli.Permissions
+	var w cli.Worker
+	var dir string
+	cmd := &cobra.Command{
+		Use:   "run [flags] FILE|-",
+		Short: "Run one batch with everything in this process, and exit",
+		Long: `run starts a NATS server, a dispatcher and a worker in this process, on a temporary store,
+runs the batch in FILE against a directory, prints the results in the order of the calls, and exits.
+
+FILE is a batch in the native form, or what a model emitted: an assistant message of Anthropic, OpenAI
+(Responses or Chat Completions) or Gemini, or the whole response around it. Which one is recognised by its shape.
+
+Calls that read inside the workspace need no permission. For others say so: with --allow RULE, or with
+--permission-mode accept_edits for edits of files. What nobody decided is denied, and the model is told.`,
+		Example: `  dispatcher run --permission-mode accept_edits examples/explore.json
+  dispatcher run --json --workspace . examples/anthropic-message.json
+  dispatcher run --format anthropic - < message.json`,
+		Args: fileArg,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.run(cmd.Context(), args[0], dir, in, out, perms, w)
+		},
+	}
+	cmd.Flags().StringVar(&dir, "workspace", ".", "the directory that the calls act on")
+	in.add(cmd.Flags())
+	out.add(cmd)
+	perms.Add(cmd.Flags())
+	w.AddSlots(cmd.Flags())
+	return cmd
+}
+
+func (s *std) run(ctx context.Context, file, dir string, in batchFlags, out outputFlags, perms cli.Permissions, w cli.Worker) error {
+	log, err := cli.Logger(s.err, s.level)
+	if err != nil {
+		return err
+	}
+	format, err := resultFormat(out.format, out.json)
+	if err != nil {
+		return err
+	}
+	batch, err := in.read(s.in, file, "")
+	if err != nil {
+		return err
+	}
+	if dir, err = cli.Dir("--workspace", dir); err != nil {
+		return err
+	}
+	tools, err := w.Tools()
+	if err != nil {
+		return err
+	}
+	rules, mode, err := perms.Rules(tools)
+	if err != nil {
+		return err
+	}
+	cfg, err := w.Config(tools, rules, mode, log)
+	if err != nil {
+		return err
+	}
+	cfg.Workspaces[batch.Workspace] = dir
+	store, err := os.MkdirTemp("", "toolyard-run-")
+	if err != nil {
+		return fmt.Errorf("make a temporary store: %w", err)
+	}
+	defer func() {
+		if err := os.RemoveAll(store); err != nil {
+			log.Warn("the temporary store was not removed", "path", store, "error", err)
+		}
+	}()
+	n, err := startNode(ctx, log, nodeConfig{store: store, worker: &cfg, dispatcher: dispatcher.Config{
+		Planner: planner(rules, in.maxConcurrency), Base: base(tools),
+	}})
+	if err != nil {
+		return ended(ctx, err)
+	}
+	defer n.close()
+	c, err := client.Connect(ctx, n.nc, client.Options{})
+	if err != nil {
+		return ended(ctx, err)
+	}
+	return s.submitAndShow(ctx, c, batch, out, format, n.failed)
+}
+
+// submitAndShow hands a batch in and shows its results as they come.
+func (s *std) submitAndShow(ctx context.Context, c *client.Client, batch toolyard.Batch, out outputFlags, format provider.Format, failed <-chan error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case err := <-failed:
+			cancel(err)
+		case <-ctx.Done():
+		}
+	}()
+	err := s.follow(ctx, c, batch, out, format)
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return ended(ctx, err)
+}
+
+func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch, out outputFlags, format provider.Format) error {
+	b, err := c.Submit(ctx, batch)
+	refused := new(client.RefusedError)
+	switch {
+	case errors.Is(err, client.ErrOtherContent):
+		return &cli.UsageError{Err: err}
+	case err != nil:
+		return err
+	}
+	show := newShow(s.out, batch, !out.json && format == "")
+	show.begin(b.Key())
+	var results []toolyard.Result
+	for r, err := range b.Results(ctx) {
+		if errors.As(err, &refused) {
+			return &cli.UsageError{Err: err}
+		}
+		if err != nil {
+			return err
+		}
+		if len(results) == 0 && show.on {
+			view, err := b.View(ctx)
+			if err != nil {
+				return err
+			}
+			show.plan(view)
+		}
+		show.result(r)
+		results = append(results, r)
+	}
+	view, err := b.View(ctx)
+	if err != nil {
+		return err
+	}
+	if out.events != "" {
+		if err := writeEvents(ctx, b, out.events); err != nil {
+			return err
+		}
+	}
+	switch {
+	case out.json:
+		return printJSON(s.out, view)
+	case format != "":
+		rendered, err := provider.Render(format, batch.Calls, results)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(s.out, "%s\n", rendered)
+		return err
+	}
+	return show.end(view)
+}
+
+// writeEvents writes a batch's log as JSON lines.
+func writeEvents(ctx context.Context, b *client.Batch, path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return cli.Usagef("--events: %w", err)
+	}
+	w := bufio.NewWriter(f)
+	for e, err := range b.Events(ctx) {
+		if err == nil {
+			_, err = fmt.Fprintf(w, "%s\n", e)
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("--events %s: %w", path, err), f.Close())
+		}
+	}
+	if err := errors.Join(w.Flush(), f.Close()); err != nil {
+		return fmt.Errorf("--events %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/dispatcher"
+)
+
+// serveFlags are the flags of serve.
+type serveFlags struct {
+	url, data, listen, natsListen string
+	withWorker, syncAlways        bool
+	replicas, maxConcurrency      int
+	maxBatches                    int
+	lifetime                      time.Duration
+	timeout, workerWait           time.Duration
+	maxStore                      int64
+	perms                         cli.Permissions
+	worker                        cli.Worker
+}
+
+func (o *serveFlags) add(f *pflag.FlagSet) {
+	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "where HTTP is served, as `HOST:PORT`; port 0 takes a free one")
+	f.StringVar(&o.natsListen, "nats-listen", "127.0.0.1:4222", "where the embedded NATS server listens, as `HOST:PORT`; port 0 takes a free one")
+	f.StringVar(&o.data, "data", "", "where the embedded NATS server keeps its streams (default: toolyard in the user's state directory)")
+	f.StringVar(&o.url, "nats", "", "use the NATS system at `URL` instead of an embedded server")
+	f.BoolVar(&o.withWorker, "with-worker", false, "run a worker in this process too")
+	f.BoolVar(&o.syncAlways, "sync-always", false, "the embedded server writes each message through to the disk: it survives a power loss, and is slower")
+	f.IntVar(&o.replicas, "replicas", 1, "on how many NATS servers each stream is kept: 1, 3 or 5")
+	f.DurationVar(&o.lifetime, "batch-lifetime", broker.Settings{}.WithDefaults().Lifetime, "how long a batch is kept, waits for people included")
+	f.Int64Var(&o.maxStore, "max-store-bytes", broker.Settings{}.WithDefaults().MaxStoreBytes, "what the streams may use on disk together")
+	f.IntVar(&o.maxConcurrency, "max-concurrency", toolyard.DefaultMaxConcurrency, "calls in flight of a batch that names no number")
+	f.IntVar(&o.maxBatches, "max-batches", dispatcher.DefaultMaxBatches, "batches that this dispatcher runs at a time; more wait in the stream")
+	f.DurationVar(&o.timeout, "timeout", dispatcher.DefaultBatchTimeout, "the time limit of a batch that names none")
+	f.DurationVar(&o.workerWait, "worker-wait", dispatcher.DefaultWorkerWait, "how long a call waits while no worker can take it, before it ends as dependency_unavailable")
+	o.perms.Add(f)
+	o.worker.Add(f)
+}
+
+func (o *serveFlags) check() error {
+	for _, d := range []struct {
+		flag string
+		v    time.Duration
+	}{{"--timeout", o.timeout}, {"--worker-wait", o.workerWait}, {"--batch-lifetime", o.lifetime}} {
+		if d.v <= 0 {
+			return cli.Usagef("%s %s: use a positive time", d.flag, d.v)
+		}
+	}
+	if o.maxConcurrency < 1 || o.maxConcurrency > toolyard.MaxConcurrency {
+		return cli.Usagef("--max-concurrency %d: use 1 to %d", o.maxConcurrency, toolyard.MaxConcurrency)
+	}
+	if o.maxBatches < 1 || o.maxBatches > broker.MaxOpenSubmissions {
+		return cli.Usagef("--max-batches %d: use 1 to %d", o.maxBatches, broker.MaxOpenSubmissions)
+	}
+	return nil
+}
+
+func (s *std) serve(ctx context.Context, o serveFlags) error {
+	log, err := cli.Logger(s.err, s.level)
+	if err != nil {
+		return err
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	tools, err := o.worker.Tools()
+	if err != nil {
+		return err
+	}
+	rules, mode, err := o.perms.Rules(tools)
+	if err != nil {
+		return err
+	}
+	cfg := nodeConfig{
+		url: o.url, listen: o.natsListen, syncAlways: o.syncAlways,
+		settings: broker.Settings{Replicas: o.replicas, Lifetime: o.lifetime, MaxStoreBytes: o.maxStore},
+		dispatcher: dispatcher.Config{
+			Planner: planner(rules, o.maxConcurrency), Base: base(tools), BatchTimeout: o.timeout,
+			WorkerWait: o.workerWait, MaxBatches: o.maxBatches,
+		},
+	}
+	if err := cfg.settings.WithDefaults().Check(); err != nil {
+		return &cli.UsageError{Err: err}
+	}
+	if o.withWorker {
+		w, err := o.worker.Config(tools, rules, mode, log)
+		if err != nil {
+			return err
+		}
+		cfg.worker = &w
+	}
+	if o.url == "" {
+		if cfg.store, err = dataDir(o.data); err != nil {
+			return err
+		}
+	}
+	n, err := startNode(ctx, log, cfg)
+	if err != nil {
+		return ended(ctx, err)
+	}
+	defer n.close()
+	l, err := net.Listen("tcp", o.listen)
+	if err != nil {
+		return cli.Usagef("--listen %s: %w", o.listen, err)
+	}
+	server := &http.Server{Handler: operations(n), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+
+	natsURL := o.url
+	if n.server != nil {
+		natsURL = n.server.ClientURL()
+	}
+	if _, err := fmt.Fprintf(s.out, "toolyard dispatcher ready\nhttp: http://%s\nnats: %s\n", l.Addr(), natsURL); err != nil {
+		return fmt.Errorf("say that the dispatcher is ready: %w", err)
+	}
+	select {
+	case <-ctx.Done():
+	case err = <-n.failed:
+	case err = <-served:
+		err = fmt.Errorf("serve HTTP: %w", err)
+	}
+	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	return errors.Join(err, server.Shutdown(bye))
+}
+
+// operations serves what tells a supervisor how the process is.
+func operations(n *node) http.Handler {
+	mux := http.NewServeMux()
+	say := func(w http.ResponseWriter, status int, text string) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.WriteHeader(status)
+		if _, err := fmt.Fprintln(w, text); err != nil {
+			n.log.Debug("an answer was not sent", "error", err)
+		}
+	}
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if !n.nc.IsConnected() {
+			say(w, http.StatusServiceUnavailable, "not connected to NATS")
+			return
+		}
+		say(w, http.StatusOK, "ok")
+	})
+	return mux
+}
+
+// dataDir is where an embedded server keeps its streams.
+func dataDir(dir string) (string, error) {
+	if dir != "" {
+		return dir, nil
+	}
+	state := os.Getenv("XDG_STATE_HOME")
+	if state == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", cli.Usagef("--data: there is no home directory to keep the streams in; name a directory")
+		}
+		state = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(state, "toolyard"), nil
+}

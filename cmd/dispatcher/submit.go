@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/cmd/internal/cli"
+)
+
+// defaultURL is where dispatcher serve listens for NATS clients unless it is told otherwise.
+const defaultURL = "nats://127.0.0.1:4222"
+
+func (s *std) submitCommand() *cobra.Command {
+	var in batchFlags
+	var out outputFlags
+	var perms cli.Permissions
+	var url, workspace string
+	cmd := &cobra.Command{
+		Use:   "submit [flags] FILE|-",
+		Short: "Hand a batch to a running system and show its results",
+		Long: `submit hands the batch in FILE to the dispatchers at --nats, waits for the results and prints them
+in the order of the calls. FILE is what "dispatcher run" takes.
+
+Once it is handed in the batch runs to its end, whether or not anybody waits. The same --id again, with the same
+content, runs nothing and shows the same results.
+
+A batch can tighten the operator's permission rules, with --deny and --ask, and never loosen them.`,
+		Example: `  dispatcher submit examples/explore.json
+  dispatcher submit --nats nats://10.0.0.7:4222 --agent reviewer --format openai response.json`,
+		Args: fileArg,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			log, err := cli.Logger(s.err, s.level)
+			if err != nil {
+				return err
+			}
+			format, err := resultFormat(out.format, out.json)
+			if err != nil {
+				return err
+			}
+			batch, err := in.read(s.in, args[0], toolyard.Workspace(workspace))
+			if err != nil {
+				return err
+			}
+			if _, _, err := perms.Rules(nil); err != nil {
+				return err
+			}
+			batch.Options.Deny = append(batch.Options.Deny, perms.Deny...)
+			batch.Options.Ask = append(batch.Options.Ask, perms.Ask...)
+			nc, err := cli.Connect(url, "toolyard submit", log)
+			if err != nil {
+				return err
+			}
+			defer nc.Close()
+			setup, cancel := context.WithTimeout(cmd.Context(), setupTimeout)
+			defer cancel()
+			c, err := client.Connect(setup, nc, client.Options{})
+			if err != nil {
+				return ended(cmd.Context(), err)
+			}
+			return s.submitAndShow(cmd.Context(), c, batch, out, format, nil)
+		},
+	}
+	cmd.Flags().StringVar(&url, "nats", defaultURL, "the NATS system, as `URL`")
+	cmd.Flags().StringVar(&workspace, "workspace", "", "the name of the workspace that the calls act on (default: FILE's, or \"default\")")
+	in.add(cmd.Flags())
+	out.add(cmd)
+	perms.AddTightening(cmd.Flags())
+	return cmd
+}
+
+func (s *std) serveCommand() *cobra.Command {
+	var o serveFlags
+	cmd := &cobra.Command{
+		Use:   "serve [flags]",
+		Short: "Dispatch batches for agents and workers until it is stopped",
+		Long: `serve dispatches batches. By itself it embeds a NATS server that keeps its streams in --data and listens
+for workers and agents on --nats-listen; with --nats URL it uses the NATS system there, beside any number of
+other dispatchers. --with-worker adds a worker to the process: then one machine needs nothing else.
+
+The addresses are printed when it is ready. SIGTERM ends it tidily: the batches that it owned go on with another
+dispatcher, or when it is started again.`,
+		Example: `  dispatcher serve --with-worker --workspace default=.
+  dispatcher serve --nats nats://10.0.0.7:4222 --replicas 3`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return s.serve(cmd.Context(), o) },
+	}
+	o.add(cmd.Flags())
+	return cmd
+}
+
+// shutdownTimeout bounds the end of the HTTP server.
+const shutdownTimeout = 5 * time.Second

@@ -1,0 +1,102 @@
+// Package cli is what the two commands share: exit statuses, settings from flags, environment and file, and the log.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolyard/toolyard"
+)
+
+// The exit statuses.
+const (
+	ExitOK          = 0
+	ExitFailed      = 1   // the system failed
+	ExitUsage       = 2   // the input or the flags are wrong
+	ExitInterrupted = 130 // a person or a supervisor stopped it
+)
+
+// UsageError is about what was handed in: its one line says what and where.
+type UsageError struct{ Err error }
+
+func (e *UsageError) Error() string { return e.Err.Error() }
+func (e *UsageError) Unwrap() error { return e.Err }
+
+// Usagef makes a [*UsageError].
+func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
+
+// ErrInterrupted says that a signal ended the command before it was done.
+var ErrInterrupted = errors.New("interrupted")
+
+// Main runs a command line and returns its exit status. The first SIGINT or SIGTERM ends the command's context, the
+// second ends the process.
+func Main(root *cobra.Command, args []string, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // from here on a signal has its default meaning
+	root.SetArgs(args)
+	root.SetErr(stderr)
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return Usagef("%w; see %s --help", err, cmd.CommandPath())
+	})
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return ExitOK
+	}
+	status := ExitFailed
+	input := new(toolyard.InputError)
+	usage := new(UsageError)
+	switch {
+	case errors.Is(err, ErrInterrupted), ctx.Err() != nil && errors.Is(err, context.Canceled):
+		status, err = ExitInterrupted, ErrInterrupted
+	case errors.As(err, &usage), errors.As(err, &input), isCobraUsage(err):
+		status = ExitUsage
+	}
+	_, _ = fmt.Fprintf(stderr, "%s: %s\n", root.Name(), OneLine(err.Error())) // there is nowhere else to say it
+	return status
+}
+
+// isCobraUsage recognises the errors that cobra makes itself of unknown commands and wrong arguments.
+func isCobraUsage(err error) bool {
+	for _, start := range []string{"unknown command", "accepts ", "requires at least", "required flag"} {
+		if strings.HasPrefix(err.Error(), start) {
+			return true
+		}
+	}
+	return false
+}
+
+// OneLine puts a text on one line that is safe to print on a terminal.
+func OneLine(s string) string { return Printable(strings.Join(strings.Fields(s), " ")) }
+
+// Printable replaces what a terminal would act on.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return r
+		case r < 0x20 || r >= 0x7f && r < 0xa0 || r == '\u2028' || r == '\u2029' || r >= '\u202a' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069':
+			return '\ufffd'
+		}
+		return r
+	}, s)
+}
+
+// Logger makes the command's log on stderr.
+func Logger(stderr io.Writer, level string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, Usagef("--log-level %q: use debug, info, warn or error", level)
+	}
+	return slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: l})), nil
+}

@@ -1,0 +1,172 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/pflag"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/builtin"
+	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/worker"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// Permissions are the flags of the operator's rules.
+type Permissions struct {
+	Allow, Deny, Ask []string
+	Mode             string
+}
+
+// Add adds the flags.
+func (p *Permissions) Add(f *pflag.FlagSet) {
+	f.StringArrayVar(&p.Allow, "allow", nil, "allow calls that match `RULE`: tool or tool(specifier); may be repeated")
+	p.AddTightening(f)
+	f.StringVar(&p.Mode, "permission-mode", string(policy.Default), "what happens to calls that no rule decides: default, accept_edits, plan, dont_ask or bypass")
+}
+
+// AddTightening adds the flags that can only take permissions away.
+func (p *Permissions) AddTightening(f *pflag.FlagSet) {
+	f.StringArrayVar(&p.Deny, "deny", nil, "deny calls that match `RULE`; it wins over everything; may be repeated")
+	f.StringArrayVar(&p.Ask, "ask", nil, "ask before calls that match `RULE`, even where they would be allowed; may be repeated")
+}
+
+// Rules reads the rules and checks them against the declarations that are known.
+func (p *Permissions) Rules(tools []tool.Tool) (policy.Rules, policy.Mode, error) {
+	var rules policy.Rules
+	mode, err := policy.ParseMode(p.Mode)
+	if err != nil {
+		return rules, mode, Usagef("--permission-mode: %w", err)
+	}
+	for _, list := range []struct {
+		flag  string
+		texts []string
+		to    *[]policy.Rule
+	}{{"--allow", p.Allow, &rules.Allow}, {"--deny", p.Deny, &rules.Deny}, {"--ask", p.Ask, &rules.Ask}} {
+		if *list.to, err = policy.ParseRules(list.texts); err != nil {
+			return rules, mode, Usagef("%s: %w", list.flag, err)
+		}
+	}
+	declarations := make([]*tool.Declaration, len(tools))
+	for i := range tools {
+		declarations[i] = &tools[i].Declaration
+	}
+	if err := rules.Check(declarations...); err != nil {
+		return rules, mode, &UsageError{err}
+	}
+	return rules, mode, nil
+}
+
+// Worker are the flags of a worker.
+type Worker struct {
+	Pool         string
+	Workspaces   []string
+	Classes      []string
+	ReadSlots    int
+	WriteSlots   int
+	AllowPrivate []string
+	Drain        time.Duration
+}
+
+// Add adds the flags that say where and how calls run.
+func (w *Worker) Add(f *pflag.FlagSet) {
+	f.StringVar(&w.Pool, "pool", string(toolyard.DefaultPool), "the pool whose calls to take; all workers of a pool have the same tools and workspaces")
+	f.StringArrayVar(&w.Workspaces, "workspace", nil, "serve a workspace from a directory, as `NAME=DIR`; may be repeated")
+	f.StringSliceVar(&w.Classes, "classes", nil, "take calls of these classes only: READ_ONLY, WRITE_EXCLUSIVE, UNSAFE")
+	w.AddSlots(f)
+}
+
+// AddSlots adds the flags that say how much runs at a time, and what tools may reach.
+func (w *Worker) AddSlots(f *pflag.FlagSet) {
+	f.IntVar(&w.ReadSlots, "read-slots", worker.DefaultReadSlots, "READ_ONLY calls that run at a time")
+	f.IntVar(&w.WriteSlots, "write-slots", worker.DefaultWriteSlots, "calls of each other class that run at a time, in different workspaces")
+	f.StringSliceVar(&w.AllowPrivate, "web-allow-private", nil, "private addresses that web_fetch may reach all the same: hosts or CIDRs")
+	f.DurationVar(&w.Drain, "drain-grace", worker.DefaultDrainGrace, "how long running calls may go on after SIGTERM")
+}
+
+// Tools makes the built-in tools.
+func (w *Worker) Tools() ([]tool.Tool, error) {
+	tools, err := builtin.All(builtin.Options{AllowPrivateAddresses: w.AllowPrivate})
+	if err != nil {
+		return nil, Usagef("--web-allow-private: %w", err)
+	}
+	return tools, nil
+}
+
+// Config makes the worker's configuration.
+func (w *Worker) Config(tools []tool.Tool, rules policy.Rules, mode policy.Mode, log *slog.Logger) (worker.Config, error) {
+	cfg := worker.Config{
+		Pool: toolyard.Pool(w.Pool), Tools: tools, Origin: registry.Builtin, Rules: rules, Mode: mode, Log: log,
+		DrainGrace: w.Drain, Workspaces: map[toolyard.Workspace]string{},
+		Slots: map[toolyard.Class]int{toolyard.ReadOnly: w.ReadSlots, toolyard.WriteExclusive: w.WriteSlots, toolyard.Unsafe: w.WriteSlots},
+	}
+	for _, c := range w.Classes {
+		class := toolyard.Class(strings.ToUpper(strings.TrimSpace(c)))
+		if !class.Known() {
+			return cfg, Usagef("--classes: %q is no class; use some of %s, %s, %s", c, toolyard.ReadOnly, toolyard.WriteExclusive, toolyard.Unsafe)
+		}
+		cfg.Classes = append(cfg.Classes, class)
+	}
+	for _, s := range w.Workspaces {
+		name, dir, ok := strings.Cut(s, "=")
+		if !ok {
+			return cfg, Usagef("--workspace %q: write NAME=DIR", s)
+		}
+		if err := toolyard.CheckName("--workspace", name); err != nil {
+			return cfg, err
+		}
+		abs, err := Dir("--workspace", dir)
+		if err != nil {
+			return cfg, err
+		}
+		cfg.Workspaces[toolyard.Workspace(name)] = abs
+	}
+	return cfg, nil
+}
+
+// Dir makes a directory's path absolute and checks that it is one.
+func Dir(flag, dir string) (string, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", Usagef("%s %q: %w", flag, dir, err)
+	}
+	info, err := os.Stat(abs)
+	if err != nil {
+		return "", Usagef("%s %q: %w", flag, dir, errors.Unwrap(err))
+	}
+	if !info.IsDir() {
+		return "", Usagef("%s %q: is not a directory", flag, dir)
+	}
+	return abs, nil
+}
+
+// Connect connects to NATS, and from then on for as long as it takes.
+func Connect(url, name string, log *slog.Logger) (*nats.Conn, error) {
+	nc, err := nats.Connect(url, Options(name, log)...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to NATS at %s: %w; is the server there? (dispatcher serve starts one)", url, err)
+	}
+	return nc, nil
+}
+
+// Options are those of every connection that lives long.
+func Options(name string, log *slog.Logger) []nats.Option {
+	return []nats.Option{
+		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond), nats.ReconnectJitter(50*time.Millisecond, 50*time.Millisecond),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				log.Warn("lost the connection to NATS", "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) { log.Info("connected to NATS again", "url", nc.ConnectedUrlRedacted()) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("NATS", "error", err) }),
+	}
+}

@@ -1,0 +1,130 @@
+// Command worker runs the tool calls that dispatchers hand out.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/sandbox"
+	"github.com/toolyard/toolyard/internal/worker"
+)
+
+// setupTimeout bounds the start.
+const setupTimeout = 30 * time.Second
+
+func main() {
+	os.Exit(cli.Main(command(os.Stdout, os.Stderr), os.Args[1:], os.Stderr))
+}
+
+func command(out, errw io.Writer) *cobra.Command {
+	var level string
+	root := &cobra.Command{
+		Use:   "worker",
+		Short: "Runs tool calls for Toolyard's dispatchers",
+		Long: `worker takes tool calls from the queues of its pool and runs them.
+
+Every flag can also be set by an environment variable (--read-slots is TOOLYARD_READ_SLOTS) or by a key of a
+YAML file (--config; the key is the flag's name).
+
+Exit status: 0 stopped tidily, 1 the system failed, 2 the flags are wrong.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetOut(out)
+	root.PersistentFlags().StringVar(&level, "log-level", "warn", "how much to log on stderr: debug, info, warn or error")
+	cli.WithSettings(root)
+	root.AddCommand(serveCommand(out, errw, &level), checkCommand(out))
+	return root
+}
+
+func serveCommand(out, errw io.Writer, level *string) *cobra.Command {
+	var w cli.Worker
+	var perms cli.Permissions
+	var url string
+	cmd := &cobra.Command{
+		Use:   "serve [flags]",
+		Short: "Take calls and run them until it is stopped",
+		Long: `serve takes calls from the NATS system at --nats and runs them. The directories that calls may act on are
+named with --workspace. All workers of a pool serve the same workspaces, with the same tools.
+
+Permission rules are the operator's and hold for every call that runs here. Read-only calls inside the workspace need none.
+
+SIGTERM stops taking calls, lets those that run finish for --drain-grace, and hands the rest over. A second one is immediate.`,
+		Example: `  worker serve --nats nats://127.0.0.1:4222 --workspace default=. --permission-mode accept_edits`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return serve(cmd.Context(), out, errw, *level, url, w, perms)
+		},
+	}
+	cmd.Flags().StringVar(&url, "nats", "nats://127.0.0.1:4222", "the NATS system, as `URL`")
+	w.Add(cmd.Flags())
+	perms.Add(cmd.Flags())
+	return cmd
+}
+
+func serve(ctx context.Context, out, errw io.Writer, level, url string, flags cli.Worker, perms cli.Permissions) error {
+	log, err := cli.Logger(errw, level)
+	if err != nil {
+		return err
+	}
+	tools, err := flags.Tools()
+	if err != nil {
+		return err
+	}
+	rules, mode, err := perms.Rules(tools)
+	if err != nil {
+		return err
+	}
+	cfg, err := flags.Config(tools, rules, mode, log)
+	if err != nil {
+		return err
+	}
+	cfg.ID = "worker-" + broker.NewID()
+	nc, err := cli.Connect(url, "toolyard worker", log)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	setup, cancel := context.WithTimeout(ctx, setupTimeout)
+	defer cancel()
+	b, err := broker.Open(setup, nc, broker.Settings{}, "/worker/"+cfg.ID)
+	if err != nil {
+		return err
+	}
+	w, err := worker.New(b, cfg)
+	if err != nil {
+		return &cli.UsageError{Err: err}
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	select {
+	case <-w.Ready():
+		if _, err := fmt.Fprintf(out, "toolyard worker ready\nid: %s\npool: %s\n", cfg.ID, cfg.Pool); err != nil {
+			return fmt.Errorf("say that the worker is ready: %w", err)
+		}
+	case err := <-ended:
+		return err
+	}
+	return <-ended
+}
+
+func checkCommand(out io.Writer) *cobra.Command {
+	return &cobra.Command{
+		Use:   "check",
+		Short: "Say what isolation this machine can give, and how to get more",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s := sandbox.Refuse{}
+			_, err := s.Probe(cmd.Context())
+			_, werr := fmt.Fprintf(out, "isolation: %s\n%v\n", s.Isolation(), err)
+			return werr
+		},
+	}
+}

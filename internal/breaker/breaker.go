@@ -1,0 +1,238 @@
+// Package breaker stops calls to a dependency that is down: after a few infrastructure failures in a row it answers at
+// once instead of trying again, and lets one probe through when some time has passed.
+//
+// Each worker has its own breakers and is the authority on them. What one worker has found out reaches the others as a
+// snapshot ([Breakers.OpenUntil]) that rides on its heartbeat; they impose it ([Breakers.Impose]) until its time is over and
+// then probe for themselves. An imposed state is not in the snapshot of the worker it was imposed on: two workers would
+// keep each other's breakers open for ever.
+//
+// State machine of one dependency: closed, open (tripped here, or imposed), half-open (one probe at a time). The first
+// two kinds of transition are gobreaker's, which reads its own clock.
+package breaker
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+)
+
+// Defaults and limits.
+const (
+	DefaultTripAfter       = 5                // infrastructure failures in a row
+	DefaultOpenFor         = 30 * time.Second // from the trip to the first probe
+	DefaultMaxDependencies = 1_024            // dependencies watched at once
+	DefaultProbeRetryAfter = time.Second      // what callers are told to wait while a probe is out
+)
+
+// Options are the settings. The zero value means the defaults.
+type Options struct {
+	// TripAfter is how many infrastructure failures in a row trip a breaker. 0: [DefaultTripAfter].
+	TripAfter uint32
+	// OpenFor is how long a tripped breaker refuses everything. It also bounds what other workers can impose, so that
+	// a wrong clock can't close a dependency off for long. 0: [DefaultOpenFor].
+	OpenFor time.Duration
+	// MaxDependencies bounds the memory: past it the least recently used closed breaker is forgotten. 0: [DefaultMaxDependencies].
+	MaxDependencies int
+	// Now is the clock of snapshots, of imposed states and of retryAfter. gobreaker can't be given one: when a tripped
+	// breaker becomes half-open is decided by [time.Now]. Nil: [time.Now].
+	Now func() time.Time
+}
+
+// Outcome is what a call says about its dependency.
+type Outcome string
+
+// The outcomes.
+const (
+	// Answered: the dependency did its part. It resets the count and closes a half-open breaker.
+	Answered Outcome = "answered"
+	// Failed: an infrastructure failure. Only these count towards a trip.
+	Failed Outcome = "failed"
+	// Unrelated: the call says nothing, it was cancelled, refused, or the model's own mistake. Another probe may go.
+	Unrelated Outcome = "unrelated"
+)
+
+// ErrOpen is wrapped by [Breakers.Allow] while a dependency is held to be down, and ErrFull when a new dependency finds
+// no place because all breakers are open.
+var (
+	ErrOpen = errors.New("the circuit breaker is open")
+	ErrFull = errors.New("too many dependencies are down to watch another")
+)
+
+// Breakers are the circuit breakers of one worker, by the name of the dependency. They are safe for concurrent use.
+type Breakers struct {
+	opts Options
+
+	mu   sync.Mutex
+	deps map[string]*dependency
+	tick uint64
+}
+
+type dependency struct {
+	cb *gobreaker.TwoStepCircuitBreaker[struct{}]
+	// openUntil is when the breaker's own trip ends; written by gobreaker's callback under mu of Breakers.
+	openUntil time.Time
+	// imposed is until when others hold the dependency to be down. It stays set after that time until a probe has answered.
+	imposed time.Time
+	probing bool
+	// trip makes the next failure trip the breaker whatever the count.
+	trip bool
+	used uint64
+}
+
+// New makes breakers that are all closed.
+func New(opts Options) *Breakers {
+	if opts.TripAfter == 0 {
+		opts.TripAfter = DefaultTripAfter
+	}
+	if opts.OpenFor <= 0 {
+		opts.OpenFor = DefaultOpenFor
+	}
+	if opts.MaxDependencies <= 0 {
+		opts.MaxDependencies = DefaultMaxDependencies
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	return &Breakers{opts: opts, deps: map[string]*dependency{}}
+}
+
+// Allow asks whether a call to the dependency may be tried. When it may, the caller must call done exactly once it knows; calling
+// it again does nothing, never calling it blocks a half-open breaker. When it may not, err wraps [ErrOpen] or
+// [ErrFull] and retryAfter, more than 0, says how long to wait.
+func (b *Breakers) Allow(dep string) (done func(Outcome), retryAfter time.Duration, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	d := b.find(dep)
+	if d == nil {
+		return nil, b.opts.OpenFor, fmt.Errorf("%s: %w", dep, ErrFull)
+	}
+	now := b.opts.Now()
+	probe := false
+	if !d.imposed.IsZero() {
+		if wait := d.imposed.Sub(now); wait > 0 {
+			return nil, wait, fmt.Errorf("%s: %w, as another worker found", dep, ErrOpen)
+		}
+		if d.probing {
+			return nil, DefaultProbeRetryAfter, fmt.Errorf("%s: %w, a probe is out", dep, ErrOpen)
+		}
+		probe = true
+	}
+	report, err := d.cb.Allow()
+	switch {
+	case errors.Is(err, gobreaker.ErrTooManyRequests):
+		return nil, DefaultProbeRetryAfter, fmt.Errorf("%s: %w, a probe is out", dep, ErrOpen)
+	case err != nil:
+		return nil, max(d.openUntil.Sub(now), time.Millisecond), fmt.Errorf("%s: %w", dep, ErrOpen)
+	}
+	d.probing = d.probing || probe
+	reported := false
+	return func(o Outcome) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if reported {
+			return
+		}
+		reported = true
+		if probe {
+			d.probing = false
+			switch o {
+			case Answered:
+				d.imposed = time.Time{}
+			case Failed: // the others were right: from here on it is this worker's own trip
+				d.imposed, d.trip = time.Time{}, true
+			}
+		}
+		switch o {
+		case Answered:
+			report(nil)
+		case Failed:
+			report(errFailed)
+		default: // what nobody can read proves nothing
+			report(errExcluded)
+		}
+		d.trip = false
+	}, 0, nil
+}
+
+// errExcluded tells gobreaker to forget a call, errFailed that it failed.
+var (
+	errExcluded = errors.New("unrelated")
+	errFailed   = errors.New("infrastructure failure")
+)
+
+// find returns the dependency's state, made if need be; nil when there is no place. b.mu is held.
+func (b *Breakers) find(dep string) *dependency {
+	b.tick++
+	if d, ok := b.deps[dep]; ok {
+		d.used = b.tick
+		return d
+	}
+	if len(b.deps) >= b.opts.MaxDependencies && !b.forget() {
+		return nil
+	}
+	d := &dependency{used: b.tick}
+	d.cb = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		Name:        dep,
+		MaxRequests: 1, // half-open: one probe
+		Timeout:     b.opts.OpenFor,
+		ReadyToTrip: func(c gobreaker.Counts) bool { return d.trip || c.ConsecutiveFailures >= b.opts.TripAfter },
+		IsExcluded:  func(err error) bool { return errors.Is(err, errExcluded) },
+		OnStateChange: func(_ string, _, to gobreaker.State) {
+			d.openUntil = time.Time{}
+			if to == gobreaker.StateOpen {
+				d.openUntil = b.opts.Now().Add(b.opts.OpenFor)
+			}
+		},
+	})
+	b.deps[dep] = d
+	return d
+}
+
+// forget drops the least recently used breaker that holds nothing against its dependency. b.mu is held.
+func (b *Breakers) forget() bool {
+	oldest, found := "", false
+	for name, d := range b.deps {
+		if d.imposed.IsZero() && d.cb.State() == gobreaker.StateClosed && (!found || d.used < b.deps[oldest].used) {
+			oldest, found = name, true
+		}
+	}
+	if found {
+		delete(b.deps, oldest)
+	}
+	return found
+}
+
+// OpenUntil is the snapshot for the other workers: the dependencies that this worker itself found to be down, and until
+// when it tries none of them. It is empty, not nil, when all is well.
+func (b *Breakers) OpenUntil() map[string]time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := map[string]time.Time{}
+	now := b.opts.Now()
+	for name, d := range b.deps {
+		if d.openUntil.After(now) {
+			out[name] = d.openUntil
+		}
+	}
+	return out
+}
+
+// Impose takes over what another worker found: calls are refused until then, at most for [Options.OpenFor] from now, and one
+// probe at a time afterwards until one is answered. A time that has passed changes nothing.
+func (b *Breakers) Impose(dep string, until time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.opts.Now()
+	if !until.After(now) {
+		return
+	}
+	if limit := now.Add(b.opts.OpenFor); until.After(limit) {
+		until = limit
+	}
+	if d := b.find(dep); d != nil && until.After(d.imposed) {
+		d.imposed = until
+	}
+}

@@ -1,0 +1,72 @@
+package builtin
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/toolyard/toolyard/internal/sandbox"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// Options is what an operator decides about the built-in tools. The zero value is the strictest.
+type Options struct {
+	// Sandbox is what commands run in. Nil: [sandbox.Refuse], and bash answers setup_required.
+	Sandbox sandbox.Sandbox
+	// AllowPrivateAddresses lists what web_fetch may reach beside public addresses. An entry is an address ("127.0.0.1"),
+	// a prefix ("10.1.0.0/16") or a host name ("wiki.internal", also ".internal" for every name under it), which allows
+	// that name whatever address it has. Empty: public addresses only.
+	AllowPrivateAddresses []string
+}
+
+// All returns the built-in tools sorted by name. It fails when an option is malformed.
+func All(opts Options) ([]tool.Tool, error) {
+	if opts.Sandbox == nil {
+		opts.Sandbox = sandbox.Refuse{}
+	}
+	allowed, err := parseAllowed(opts.AllowPrivateAddresses)
+	if err != nil {
+		return nil, fmt.Errorf("builtin: AllowPrivateAddresses: %w", err)
+	}
+	var tools []tool.Tool
+	for _, build := range []func() (tool.Tool, error){
+		func() (tool.Tool, error) { return bash(opts.Sandbox) },
+		func() (tool.Tool, error) { return webFetch(newFetcher(allowed)) },
+		readFile, glob, grep, writeFile, editFile, readResult,
+	} {
+		t, err := build()
+		if err != nil {
+			return nil, fmt.Errorf("builtin: %w", err)
+		}
+		tools = append(tools, t)
+	}
+	slices.SortFunc(tools, func(a, b tool.Tool) int { return cmp.Compare(a.Name, b.Name) })
+	return tools, nil
+}
+
+// define makes a tool whose check and run share one input type: [tool.New] with a stricter decoder ([decode]). Each run
+// finds out again what its check found, so that a caller that skips validate_values meets the same refusals.
+func define[In any](d tool.Declaration, check func(context.Context, tool.Env, In) error,
+	run func(context.Context, tool.Env, In) (string, error),
+) (tool.Tool, error) {
+	return tool.Raw(tool.Tool{
+		Declaration: d,
+		Check: func(ctx context.Context, env tool.Env, input json.RawMessage) error {
+			in, err := decode[In](input)
+			if err != nil {
+				return err
+			}
+			return check(ctx, env, in)
+		},
+		Run: func(ctx context.Context, env tool.Env, input json.RawMessage) (tool.Output, error) {
+			in, err := decode[In](input)
+			if err != nil {
+				return tool.Output{}, err
+			}
+			text, err := run(ctx, env, in)
+			return tool.Output{Text: text}, err
+		},
+	})
+}

@@ -1,0 +1,89 @@
+package builtin
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/toolyard/toolyard/tool"
+)
+
+// decode reads input that has passed the schema. encoding/json would silently put U+FFFD in place of bytes that are not
+// UTF-8 and of half surrogate pairs, and a tool would then act on another path, or write another text, than was asked
+// for: both are refused here.
+func decode[In any](input json.RawMessage) (In, error) {
+	var in In
+	switch {
+	case !utf8.Valid(input):
+		return in, tool.Invalid("the input is not valid UTF-8; send text as UTF-8")
+	case halfSurrogate(input):
+		return in, tool.Invalid("the input holds half of a surrogate pair (\\uD800 to \\uDFFF alone), which is no character; send both halves or the character itself")
+	}
+	if err := json.Unmarshal(input, &in); err != nil {
+		return in, tool.Invalid("the input does not fit the tool: %v", err)
+	}
+	return in, nil
+}
+
+// halfSurrogate reports whether JSON text escapes a surrogate that has no other half.
+func halfSurrogate(text []byte) bool {
+	if !bytes.Contains(text, []byte(`\u`)) {
+		return false
+	}
+	escape := func(i int) (rune, bool) {
+		if i+6 > len(text) || text[i] != '\\' || text[i+1] != 'u' {
+			return 0, false
+		}
+		n, err := strconv.ParseUint(string(text[i+2:i+6]), 16, 16)
+		return rune(n), err == nil
+	}
+	for i := 0; i < len(text); i++ {
+		if text[i] != '\\' {
+			continue
+		}
+		if r, ok := escape(i); ok {
+			if utf16.IsSurrogate(r) {
+				low, _ := escape(i + 6)
+				if utf16.DecodeRune(r, low) == utf8.RuneError {
+					return true
+				}
+				i += 6
+			}
+			i += 4
+		}
+		i++ // what is escaped is no escape itself
+	}
+	return false
+}
+
+// whole is an integer in the input. JSON Schema calls 5.0 and 5e0 integers too, and models write them.
+type whole int64
+
+// UnmarshalJSON reads any JSON number without a fraction.
+func (w *whole) UnmarshalJSON(b []byte) error {
+	if n, err := strconv.ParseInt(string(b), 10, 64); err == nil {
+		*w = whole(n)
+		return nil
+	}
+	f, err := strconv.ParseFloat(string(b), 64)
+	if err != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 {
+		return fmt.Errorf("%s is not a whole number that can be counted", b)
+	}
+	*w = whole(f)
+	return nil
+}
+
+// between returns the number, or def where the call has none; past the bounds it is an error that names them.
+func (w *whole) between(field string, def, least, most int64) (int64, error) {
+	if w == nil {
+		return def, nil
+	}
+	if n := int64(*w); n < least || n > most {
+		return 0, tool.Invalid("%s is %d; give a number from %d to %d", field, n, least, most)
+	}
+	return int64(*w), nil
+}

@@ -1,0 +1,149 @@
+package builtin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/toolyard/toolyard/tool"
+)
+
+// fetcher gets pages from addresses that are allowed. It keeps nothing between calls: no cookies, no open connections,
+// no proxy from the environment (which would resolve names out of sight of the check).
+type fetcher struct {
+	allowed allowed
+	// lookup resolves a host name.
+	lookup  func(ctx context.Context, host string) ([]netip.Addr, error)
+	timeout time.Duration
+	client  *http.Client
+}
+
+func newFetcher(a allowed) *fetcher {
+	f := &fetcher{allowed: a, timeout: FetchTimeout}
+	f.lookup = func(ctx context.Context, host string) ([]netip.Addr, error) {
+		return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	}
+	f.client = &http.Client{
+		CheckRedirect: f.checkRedirect,
+		Transport: &http.Transport{
+			Proxy:                  nil,
+			DialContext:            f.dial,
+			DisableKeepAlives:      true,
+			ForceAttemptHTTP2:      true,
+			TLSHandshakeTimeout:    DialTimeout,
+			MaxResponseHeaderBytes: MaxFetchHeader,
+		},
+	}
+	return f
+}
+
+// private is the violation of an address that is not allowed. It does not repeat the address: where a name or a
+// redirect leads inside a network is nothing that a model is to find out.
+func private(what string) error {
+	return tool.Violation("%s leads to a private or local address, and this worker fetches from public ones only", what)
+}
+
+// checkURL is the error of a URL that is not fetched from, as far as its text tells; what names the URL in messages. The
+// address that a host name stands for is checked by dial.
+func (f *fetcher) checkURL(u *url.URL, what string) error {
+	host := u.Hostname()
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https":
+		return tool.Invalid("%s must begin with http:// or https://", what)
+	case u.User != nil:
+		return tool.Invalid("%s holds a user name or password; leave them out: this tool fetches public pages only", what)
+	case u.Opaque != "" || host == "":
+		return tool.Invalid("%s names no host", what)
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+			return tool.Invalid("%s has the port %s; ports go from 1 to 65535", what, show(port))
+		}
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		if !f.allowed.address(host, ip) {
+			return private(what)
+		}
+		return nil
+	}
+	// RFC 6761 gives these names to the loopback; whatever a resolver says of them, they are not public.
+	if name := canonicalHost(host); (name == "localhost" || strings.HasSuffix(name, ".localhost")) &&
+		!f.allowed.host(name) && !f.allowed.address(name, netip.MustParseAddr("127.0.0.1")) {
+		return private(what)
+	}
+	return nil
+}
+
+var (
+	errRedirects = errors.New("too many redirects")             // ends a chain of them
+	errResolve   = errors.New("the host name was not resolved") // no address was dialed
+)
+
+// checkRedirect applies the same checks to where a page sends the fetch on. The page before is not named to the next.
+func (f *fetcher) checkRedirect(req *http.Request, via []*http.Request) error {
+	if len(via) > MaxRedirects {
+		return errRedirects
+	}
+	req.Header.Del("Referer")
+	return f.checkURL(req.URL, "the redirect of url")
+}
+
+// dial resolves a host once, and connects to one of the addresses found that are allowed. No name is resolved again
+// between the check and the connection.
+func (f *fetcher) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	var found []netip.Addr
+	if ip, err := netip.ParseAddr(host); err == nil {
+		found = []netip.Addr{ip}
+	} else {
+		ctx, stop := context.WithTimeoutCause(ctx, DialTimeout, errors.New("the name was not resolved in time"))
+		defer stop()
+		if found, err = f.lookup(ctx, host); err != nil {
+			return nil, fmt.Errorf("%w: %w", errResolve, err)
+		}
+		for i, ip := range found {
+			found[i] = ip.Unmap() // a resolver may hand out IPv4 addresses in either form
+		}
+	}
+	dialer := net.Dialer{
+		Timeout: DialTimeout,
+		// A second fence, at the socket itself.
+		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+			if to, err := netip.ParseAddrPort(address); err != nil || !f.allowed.address(host, to.Addr()) {
+				return private("url")
+			}
+			return nil
+		},
+	}
+	err = nil
+	tried := 0
+	for _, ip := range found {
+		if !f.allowed.address(host, ip) {
+			continue
+		}
+		tried++
+		conn, failed := dialer.DialContext(ctx, network, net.JoinHostPort(ip.String(), port))
+		if failed == nil {
+			return conn, nil
+		}
+		err = errors.Join(err, failed)
+	}
+	if tried == 0 && len(found) > 0 {
+		return nil, private("url")
+	}
+	if err == nil {
+		err = fmt.Errorf("%w: no address", errResolve)
+	}
+	return nil, err
+}

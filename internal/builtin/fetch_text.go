@@ -1,0 +1,215 @@
+package builtin
+
+import (
+	"bytes"
+	"net/url"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/net/html"
+	"golang.org/x/net/html/atom"
+	"golang.org/x/net/html/charset"
+)
+
+// toUTF8 converts a body to UTF-8: from the charset that it or its server declares, else as UTF-8 when it is that, else
+// as windows-1252, which is what browsers do. What still is no character becomes U+FFFD. cut says that the body's end is
+// missing, maybe in the middle of a character.
+func toUTF8(body []byte, contentType string, cut bool) string {
+	encoding, name, certain := charset.DetermineEncoding(body, contentType)
+	if !certain && (utf8.Valid(body) || cut && !isBinary(body, false)) || certain && name == "utf-8" {
+		body = bytes.TrimPrefix(body, []byte("\ufeff"))
+		return strings.ToValidUTF8(string(body), "\uFFFD")
+	}
+	text, err := encoding.NewDecoder().Bytes(body)
+	if err != nil {
+		text = body
+	}
+	return strings.TrimPrefix(strings.ToValidUTF8(string(text), "\uFFFD"), "\ufeff")
+}
+
+// unread are the elements whose content is not for reading.
+var unread = map[atom.Atom]bool{
+	atom.Script: true, atom.Style: true, atom.Noscript: true, atom.Template: true, atom.Svg: true, atom.Math: true, atom.Iframe: true,
+	atom.Select: true, atom.Textarea: true,
+}
+
+// blocks are the elements that begin and end a line. The value is what the line begins with.
+var blocks = map[atom.Atom]string{
+	atom.P: "", atom.Div: "", atom.Section: "", atom.Article: "", atom.Header: "", atom.Footer: "", atom.Main: "", atom.Nav: "", atom.Aside: "",
+	atom.Ul: "", atom.Ol: "", atom.Dl: "", atom.Dt: "", atom.Dd: "", atom.Table: "", atom.Tr: "", atom.Blockquote: "", atom.Pre: "", atom.Form: "",
+	atom.Figure: "", atom.Figcaption: "", atom.Details: "", atom.Summary: "", atom.Address: "", atom.Hr: "", atom.Body: "",
+	atom.Li: "- ", atom.H1: "# ", atom.H2: "## ", atom.H3: "### ", atom.H4: "#### ", atom.H5: "##### ", atom.H6: "###### ",
+}
+
+// htmlPage is HTML on its way to text.
+type htmlPage struct {
+	out   strings.Builder
+	base  *url.URL
+	title strings.Builder
+
+	inTitle bool
+	pre     int      // how many pre elements are open
+	lines   int      // line ends at the end of out, at most 2
+	space   bool     // white space was read and not written
+	prefix  string   // what is due in front of the next text
+	links   []string // the addresses of the open links
+}
+
+// htmlText reduces HTML to its title and readable text. It reads tokens and builds no tree, so that its time and memory
+// grow with the page's size whatever the page nests.
+func htmlText(source string, base *url.URL) (title, text string) {
+	z := html.NewTokenizer(strings.NewReader(source))
+	p := &htmlPage{base: base, lines: 2}
+	var skip atom.Atom // the unread element that is open
+	depth := 0         // and how many of its name are, inside each other
+	open := func(t html.Token) {
+		switch {
+		case depth > 0 && t.DataAtom == skip:
+			depth++
+		case depth > 0:
+		case unread[t.DataAtom]:
+			skip, depth = t.DataAtom, 1
+		default:
+			p.open(t)
+		}
+	}
+	for {
+		switch z.Next() {
+		case html.ErrorToken: // the end: a string gives no other error
+			return strings.Join(strings.Fields(p.title.String()), " "), strings.TrimSpace(p.out.String())
+		case html.TextToken:
+			if depth == 0 {
+				p.text(string(z.Text()))
+			}
+		case html.StartTagToken:
+			open(z.Token())
+		case html.SelfClosingTagToken:
+			// Of HTML's own elements only those without content can close themselves; <script/> begins a script.
+			if t := z.Token(); t.DataAtom != atom.Svg && t.DataAtom != atom.Math {
+				open(t)
+			}
+		case html.EndTagToken:
+			switch t := z.Token(); {
+			case depth > 0 && t.DataAtom == skip:
+				depth--
+			case depth == 0:
+				p.close(t)
+			}
+		}
+	}
+}
+
+func (p *htmlPage) open(t html.Token) {
+	switch prefix, block := blocks[t.DataAtom]; {
+	case t.DataAtom == atom.Title:
+		p.inTitle = p.title.Len() == 0
+	case t.DataAtom == atom.Br:
+		p.newline(1)
+	case t.DataAtom == atom.Td || t.DataAtom == atom.Th:
+		if p.lines == 0 {
+			p.write(" | ")
+		}
+	case t.DataAtom == atom.A:
+		p.links = append(p.links, p.link(t))
+	case t.DataAtom == atom.Img:
+		for _, a := range t.Attr {
+			if a.Key == "alt" && strings.TrimSpace(a.Val) != "" {
+				p.text("[image: " + a.Val + "]")
+			}
+		}
+	case block:
+		if t.DataAtom == atom.Pre {
+			p.pre++
+		}
+		p.newline(gap(t.DataAtom))
+		if prefix != "" {
+			p.prefix = prefix
+		}
+	}
+}
+
+func (p *htmlPage) close(t html.Token) {
+	switch _, block := blocks[t.DataAtom]; {
+	case t.DataAtom == atom.Title:
+		p.inTitle = false
+	case t.DataAtom == atom.A && len(p.links) > 0:
+		to := p.links[len(p.links)-1]
+		p.links = p.links[:len(p.links)-1]
+		if to != "" {
+			p.write(" (" + to + ")")
+		}
+	case block:
+		if t.DataAtom == atom.Pre && p.pre > 0 {
+			p.pre--
+		}
+		p.newline(gap(t.DataAtom))
+		p.prefix = ""
+	}
+}
+
+// gap is how many line ends an element has around it.
+func gap(a atom.Atom) int {
+	switch a {
+	case atom.P, atom.H1, atom.H2, atom.H3, atom.H4, atom.H5, atom.H6, atom.Table, atom.Blockquote, atom.Pre, atom.Ul, atom.Ol, atom.Dl:
+		return 2
+	}
+	return 1
+}
+
+// link is the absolute address of a link to another page, or empty.
+func (p *htmlPage) link(t html.Token) string {
+	for _, a := range t.Attr {
+		if a.Key != "href" || strings.HasPrefix(a.Val, "#") {
+			continue
+		}
+		if u, err := p.base.Parse(strings.TrimSpace(a.Val)); err == nil && (u.Scheme == "http" || u.Scheme == "https") {
+			return u.String()
+		}
+	}
+	return ""
+}
+
+// text writes text with its runs of white space made one space, unless it is preformatted.
+func (p *htmlPage) text(s string) {
+	if p.inTitle {
+		p.title.WriteString(s)
+		return
+	}
+	if p.pre > 0 {
+		p.write(s)
+		return
+	}
+	for i, word := range strings.Fields(s) {
+		if i > 0 || strings.TrimLeft(s, " \t\r\n\f") != s {
+			p.space = true
+		}
+		p.write(word)
+	}
+	if strings.TrimRight(s, " \t\r\n\f") != s {
+		p.space = true
+	}
+}
+
+// write writes text as it is, after the space that is due.
+func (p *htmlPage) write(s string) {
+	if s == "" {
+		return
+	}
+	if p.space && p.lines == 0 && p.pre == 0 {
+		p.out.WriteByte(' ')
+	}
+	p.out.WriteString(p.prefix + s)
+	p.space, p.prefix = false, ""
+	p.lines = 0
+	if strings.HasSuffix(s, "\n") {
+		p.lines = 1
+	}
+}
+
+// newline ends the line, and sees to n line ends in all.
+func (p *htmlPage) newline(n int) {
+	for ; p.lines < n; p.lines++ {
+		p.out.WriteByte('\n')
+	}
+	p.space = false
+}

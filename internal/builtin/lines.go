@@ -1,0 +1,142 @@
+package builtin
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// lines reads text line by line, never holding more of a line than is shown, and never reading more than a number of
+// bytes, however large the file or a line of it is.
+type lines struct {
+	r   *bufio.Reader
+	max int64 // bytes
+	// read counts the bytes taken so far.
+	read int64
+	// crlf is set once a line ended in \r\n.
+	crlf bool
+}
+
+// line is one line without its end. It is cut when it has more than [MaxLineChars] characters; bytes is its whole size.
+type line struct {
+	text  string
+	cut   bool
+	bytes int64
+}
+
+// errScanLimit stops a read that has gone through all the bytes it may. The model sees it in a note.
+var errScanLimit = errors.New("this tool reads no further into a file")
+
+func newLines(r io.Reader, max int64) *lines {
+	return &lines{r: bufio.NewReaderSize(r, 64<<10), max: max}
+}
+
+// head returns up to [BinaryProbeBytes] of the start without taking them; whole says that there is no more.
+func (l *lines) head() (head []byte, whole bool, err error) {
+	head, err = l.r.Peek(BinaryProbeBytes)
+	if errors.Is(err, io.EOF) {
+		return head, true, nil
+	}
+	return head, false, err
+}
+
+// atEnd reports whether nothing is left.
+func (l *lines) atEnd() bool {
+	_, err := l.r.Peek(1)
+	return errors.Is(err, io.EOF)
+}
+
+// skip takes n lines and returns how many it found; fewer than n only at the end of the file.
+func (l *lines) skip(n int64) (found int64, err error) {
+	open := false // whether a line has begun
+	for found < n {
+		if _, err := l.r.Peek(1); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return found, err
+		}
+		chunk, _ := l.r.Peek(l.r.Buffered()) // what is buffered can be peeked
+		if here := int64(bytes.Count(chunk, newline)); here <= n-found {
+			found += here
+			open = chunk[len(chunk)-1] != '\n'
+			if !open && found == n {
+				return found, l.take(len(chunk))
+			}
+			if found == n { // the next line has begun in this chunk
+				chunk = chunk[:bytes.LastIndexByte(chunk, '\n')+1]
+				return found, l.take(len(chunk))
+			}
+		} else {
+			end := 0
+			for ; found < n; found++ {
+				end += bytes.IndexByte(chunk[end:], '\n') + 1
+			}
+			return found, l.take(end)
+		}
+		if err := l.take(len(chunk)); err != nil {
+			return found, err
+		}
+	}
+	if open {
+		found++
+	}
+	return found, nil
+}
+
+var newline = []byte{'\n'}
+
+// take moves past n buffered bytes.
+func (l *lines) take(n int) error {
+	l.read += int64(n)
+	if _, err := l.r.Discard(n); err != nil {
+		return err
+	}
+	if l.read > l.max {
+		return errScanLimit
+	}
+	return nil
+}
+
+// next takes a line. It is called when not at the end.
+func (l *lines) next() (line, error) {
+	const keep = MaxLineChars*utf8.UTFMax + 2 // bytes that hold all characters that are shown, and the line's end
+	var kept []byte
+	var ln line
+	if l.read > l.max {
+		return ln, errScanLimit
+	}
+	for {
+		chunk, err := l.r.ReadSlice('\n')
+		l.read += int64(len(chunk))
+		ln.bytes += int64(len(chunk))
+		kept = append(kept, chunk[:min(len(chunk), keep-len(kept))]...)
+		if err == nil || errors.Is(err, io.EOF) {
+			break
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line{}, err
+		}
+		if bytes.IndexByte(kept, 0) >= 0 {
+			break // binary: where the line ends is of no interest
+		}
+		if l.read > l.max {
+			return line{}, errScanLimit
+		}
+	}
+	text := string(kept)
+	if ln.bytes == int64(len(kept)) {
+		if body, ok := strings.CutSuffix(text, "\r\n"); ok {
+			text, l.crlf = body, true
+		} else {
+			text = strings.TrimSuffix(text, "\n")
+		}
+	}
+	if l.read == ln.bytes {
+		text = strings.TrimPrefix(text, "\ufeff") // a byte order mark
+	}
+	ln.text, ln.cut = cutChars(text, MaxLineChars)
+	return ln, nil
+}

@@ -1,0 +1,179 @@
+package builtin
+
+import (
+	"errors"
+	"io/fs"
+	"path"
+	"strings"
+	"syscall"
+
+	"github.com/toolyard/toolyard/tool"
+)
+
+// target is where a path leads inside the workspace.
+type target struct {
+	field, written string
+	// name is the path below the workspace's directory, with no symbolic link and no ".." in it; "." is the directory itself.
+	name string
+	// info is what is there. Nil when nothing is.
+	info fs.FileInfo
+	// have is the deepest directory on the way that exists: the parent of name, when only the last name is missing.
+	have string
+}
+
+// resolve follows a path one name at a time. [os.Root] would follow it too, but refuses absolute links that stay inside,
+// says the same of a link out and of a broken name, and gives a writer no way to know which file a link stands for.
+// What it returns is still opened through the root, which holds when names are swapped in between.
+//
+// A path whose last names are missing is no error here: see [target.exist].
+func (w *workspace) resolve(field, written string) (target, error) {
+	t := target{field: field, written: written, name: "."}
+	names, needsDir, err := w.split(field, written)
+	if err != nil {
+		return t, err
+	}
+	steps, links := 0, 0
+	for len(names) > 0 {
+		name := names[0]
+		names = names[1:]
+		if steps++; steps > MaxPathSteps {
+			return t, tooManyNames(field, written)
+		}
+		if name == ".." {
+			if t.name == "." {
+				return t, leaves(field, written)
+			}
+			t.name = path.Dir(t.name)
+			continue
+		}
+		next := path.Join(t.name, name)
+		info, err := w.root.Lstat(next)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return w.missing(t, name, names, needsDir)
+		case err != nil:
+			return t, w.fault(field, written, "look at", err)
+		case info.Mode()&fs.ModeSymlink != 0:
+			if links++; links > MaxSymlinks {
+				return t, tool.Invalid("%s %s goes through more than %d symbolic links; it may lead round in a circle", field, show(written), MaxSymlinks)
+			}
+			more, err := w.follow(t, next)
+			if err != nil {
+				return t, err
+			}
+			if more.absolute {
+				t.name = "."
+			}
+			names = append(more.names, names...)
+		case !info.IsDir() && (len(names) > 0 || needsDir):
+			return t, tool.Invalid("%s %s goes through %s, which is %s and not a directory", field, show(written), show(next), kind(info.Mode()))
+		default:
+			t.name, t.info = next, info
+		}
+	}
+	// A path may end in ".." or in a link to the directory itself: what is there is looked at once more.
+	if t.info, err = w.root.Lstat(t.name); err != nil {
+		return t, w.fault(field, written, "look at", err)
+	}
+	t.have = path.Dir(t.name)
+	return t, nil
+}
+
+// missing ends a path at a name that is not there. The rest of the names must go down: nobody can say what ".." after
+// a missing name is.
+func (w *workspace) missing(t target, name string, rest []string, needsDir bool) (target, error) {
+	t.have, t.info = t.name, nil
+	t.name = path.Join(t.name, name)
+	for _, name := range rest {
+		if name == ".." {
+			return t, w.notThere(t)
+		}
+		t.name = path.Join(t.name, name)
+	}
+	if needsDir {
+		return t, w.notThere(t)
+	}
+	return t, nil
+}
+
+// link is what a symbolic link says.
+type link struct {
+	names    []string
+	absolute bool // the names start at the workspace's directory, not at the link's
+}
+
+// follow reads a symbolic link. An absolute one must name the workspace's directory.
+func (w *workspace) follow(t target, name string) (link, error) {
+	text, err := w.root.Readlink(name)
+	if err != nil {
+		return link{}, w.fault(t.field, t.written, "follow", err)
+	}
+	if !strings.HasPrefix(text, "/") {
+		return link{names: splitNames(text)}, nil
+	}
+	names, ok := w.inside(text)
+	if !ok {
+		return link{}, leaves(t.field, t.written)
+	}
+	return link{names: names, absolute: true}, nil
+}
+
+// exist is the error of a target where nothing is, or nil.
+func (w *workspace) exist(t target) error {
+	if t.info == nil {
+		return w.notThere(t)
+	}
+	return nil
+}
+
+// regular is the error of a target that is not a regular file, or nil.
+func (w *workspace) regular(t target) error {
+	if err := w.exist(t); err != nil {
+		return err
+	}
+	return isRegular(t.field, t.written, t.info)
+}
+
+// directory is the error of a target that is not a directory, or nil.
+func (w *workspace) directory(t target) error {
+	if err := w.exist(t); err != nil {
+		return err
+	}
+	if !t.info.IsDir() {
+		return tool.Invalid("%s %s is %s; give a directory", t.field, show(t.written), kind(t.info.Mode()))
+	}
+	return nil
+}
+
+// isRegular is the error of what is not a regular file, or nil.
+func isRegular(field, written string, info fs.FileInfo) error {
+	switch {
+	case info.Mode().IsRegular():
+		return nil
+	case info.IsDir():
+		return tool.Invalid("%s %s is a directory; give a file, and use glob to see what is in it", field, show(written))
+	}
+	return tool.Invalid("%s %s is %s; only regular files can be used", field, show(written), kind(info.Mode()))
+}
+
+// kind says what a file is, with its article.
+func kind(mode fs.FileMode) string {
+	switch {
+	case mode.IsRegular():
+		return "a regular file"
+	case mode.IsDir():
+		return "a directory"
+	case mode&fs.ModeSymlink != 0:
+		return "a symbolic link"
+	case mode&fs.ModeNamedPipe != 0:
+		return "a named pipe (FIFO)"
+	case mode&fs.ModeSocket != 0:
+		return "a socket"
+	case mode&fs.ModeDevice != 0:
+		return "a device"
+	}
+	return "a special file"
+}
+
+func isNameTooLong(err error) bool  { return errors.Is(err, syscall.ENAMETOOLONG) }
+func isNotDirectory(err error) bool { return errors.Is(err, syscall.ENOTDIR) }

@@ -1,0 +1,70 @@
+package builtin
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// field is one input field of a tool, as the model reads it. Schemas are written by hand because each of these words is
+// part of every prompt, and because their order must be the same in each build.
+type field struct {
+	Name        string `json:"-"`
+	Required    bool   `json:"-"`
+	Type        string `json:"type"`
+	Description string `json:"description"`
+	Minimum     *int64 `json:"minimum,omitempty"`
+	Maximum     *int64 `json:"maximum,omitempty"`
+	Default     any    `json:"default,omitempty"`
+}
+
+// text is a field that holds a string.
+func text(name, description string) field {
+	return field{Name: name, Type: "string", Description: description}
+}
+
+// number is a field that holds an integer between two bounds.
+func number(name string, least, most int64, description string) field {
+	return field{Name: name, Type: "integer", Minimum: &least, Maximum: &most, Description: description}
+}
+
+// boolean is a field that holds true or false, and is false when it is left out.
+func boolean(name, description string) field {
+	return field{Name: name, Type: "boolean", Description: description, Default: false}
+}
+
+// required makes a field one that every call has.
+func (f field) required() field { f.Required = true; return f }
+
+// or says what the field is when a call leaves it out.
+func (f field) or(def any) field { f.Default = def; return f }
+
+// object is the schema of an input with these fields, in this order, and no others.
+func object(fields ...field) json.RawMessage {
+	var b bytes.Buffer
+	required := []string{}
+	b.WriteString(`{"type":"object","properties":{`)
+	for i, f := range fields {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.Write(mustJSON(f.Name))
+		b.WriteByte(':')
+		b.Write(mustJSON(f))
+		if f.Required {
+			required = append(required, f.Name)
+		}
+	}
+	b.WriteString(`},"required":`)
+	b.Write(mustJSON(required))
+	b.WriteString(`,"additionalProperties":false}`)
+	return b.Bytes()
+}
+
+// mustJSON encodes a constant of this package.
+func mustJSON(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("builtin: a schema that cannot be encoded: " + err.Error())
+	}
+	return b
+}

@@ -1,0 +1,162 @@
+package builtin
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+)
+
+// search is one grep under way.
+type search struct {
+	grepPlan
+	out  strings.Builder
+	buf  bytes.Buffer // the file being searched, reused
+	left int64        // bytes that may still be read
+	full string       // the limit that ended the search
+
+	matches, searched     int
+	binary, large, failed int
+}
+
+// errFull ends a search at one of its limits.
+var errFull = errors.New("limit reached")
+
+func (s *search) stop(limit string) error {
+	s.full = limit
+	return errFull
+}
+
+// walk searches a directory and what is below it, in the order of names. Symbolic links are not followed: what they
+// stand for is searched where it is.
+func (s *search) walk(files *countedFS, dir string) error {
+	entries, err := files.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name := path.Join(dir, e.Name())
+		switch {
+		case e.IsDir():
+			if err := s.walk(files, name); err != nil {
+				return err
+			}
+		case e.Type().IsRegular() && s.wants(name):
+			if err := s.file(files.ctx, files.w, path.Join(files.base, name), path.Join(s.shown, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// file searches one file; name is where it is, shown what answers call it. A file that can't be searched is counted.
+func (s *search) file(ctx context.Context, w *workspace, name, shown string) error {
+	if err := stopped(ctx); err != nil {
+		return err
+	}
+	f, info, err := w.openFile(target{field: "path", written: shown, name: name})
+	if err != nil {
+		s.failed++
+		return nil
+	}
+	defer f.Close() // it was only read
+	if info.Size() > MaxGrepFileBytes {
+		s.large++
+		return nil
+	}
+	s.buf.Reset()
+	n, err := io.Copy(&s.buf, io.LimitReader(untilStopped{ctx, f}, MaxGrepFileBytes+1))
+	switch {
+	case stopped(ctx) != nil:
+		return stopped(ctx)
+	case err != nil:
+		s.failed++
+		return nil
+	case n > MaxGrepFileBytes: // it grew
+		s.large++
+		return nil
+	}
+	if s.left -= n; s.left < 0 {
+		return s.stop(fmt.Sprintf("%d MiB of text", MaxGrepBytes>>20))
+	}
+	data := s.buf.Bytes()
+	head := data[:min(len(data), BinaryProbeBytes)]
+	if isBinary(head, len(head) == len(data)) || bytes.IndexByte(data, 0) >= 0 {
+		s.binary++
+		return nil
+	}
+	s.searched++
+	return s.text(ctx, data, show(shown))
+}
+
+// text searches the lines of one file.
+func (s *search) text(ctx context.Context, data []byte, shown string) error {
+	var before [][]byte     // the lines before this one that were not written, at most as many as the context
+	written, match := -1, 0 // the numbers of the last line that was written, and of the last that matched
+	for number := 1; len(data) > 0; number++ {
+		if number%1024 == 0 {
+			if err := stopped(ctx); err != nil {
+				return err
+			}
+		}
+		var line []byte
+		line, data, _ = bytes.Cut(data, newline)
+		line = bytes.TrimSuffix(line, []byte{'\r'})
+		at := s.re.FindIndex(line)
+		switch {
+		case at != nil:
+			if s.matches == MaxGrepMatches {
+				return s.stop(fmt.Sprintf("%d matching lines", MaxGrepMatches))
+			}
+			s.matches++
+			first := number - len(before)
+			if s.context > 0 && s.out.Len() > 0 && (written < 0 || first > written+1) {
+				s.out.WriteString("--\n")
+			}
+			for i, text := range before {
+				if err := s.row(shown, '-', first+i, text, 0); err != nil {
+					return err
+				}
+			}
+			if err := s.row(shown, ':', number, line, at[0]); err != nil {
+				return err
+			}
+			before, written, match = before[:0], number, number
+		case match > 0 && number <= match+s.context:
+			if err := s.row(shown, '-', number, line, 0); err != nil {
+				return err
+			}
+			written = number
+		case s.context > 0:
+			if len(before) == s.context {
+				before = append(before[:0], before[1:]...)
+			}
+			before = append(before, line)
+		}
+	}
+	return nil
+}
+
+// row writes one line of the answer. Of a long line it shows the part around the match.
+func (s *search) row(shown string, sep byte, number int, line []byte, at int) error {
+	const lead = 100 // characters in front of a match far into a line
+	text := string(line)
+	mark := ""
+	if before := []rune(text[:at]); len(before) > MaxGrepLineChars-lead {
+		text, mark = string(before[len(before)-lead:])+text[at:], "…"
+	}
+	text, cut := cutChars(text, MaxGrepLineChars)
+	if cut {
+		text += "…"
+	}
+	row := fmt.Sprintf("%s%c%d%c%s%s\n", shown, sep, number, sep, mark, strings.ToValidUTF8(text, "\uFFFD"))
+	if s.out.Len()+len(row) > MaxOutputBytes-noteBytes {
+		return s.stop(fmt.Sprintf("%d KiB of answer", MaxOutputBytes>>10))
+	}
+	s.out.WriteString(row)
+	return nil
+}

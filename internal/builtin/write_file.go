@@ -1,0 +1,101 @@
+package builtin
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/tool"
+)
+
+type writeFileInput struct {
+	FilePath string `json:"file_path"`
+	Content  string `json:"content"`
+}
+
+func writeFile() (tool.Tool, error) {
+	yes, no := true, false
+	return define(tool.Declaration{
+		Name: "write_file",
+		Description: fmt.Sprintf("Writes a text file of the workspace: creates it, with the directories that its path needs, or replaces its whole content. "+
+			"Readers see the old content or the new, never a part. At most %d MiB. To change a part of a file use edit_file.", MaxWriteBytes>>20),
+		InputSchema: object(
+			text("file_path", "The file: a path relative to the workspace's directory, or an absolute path inside it.").required(),
+			text("content", "The whole new content of the file.").required(),
+		),
+		Class:          tool.ClassRule{Static: toolyard.WriteExclusive},
+		Destructive:    &yes, // the old content is gone
+		Idempotent:     &no,  // somebody may have written in between, and a silent second run would undo it
+		EditsWorkspace: true,
+		Specifier:      tool.Specifier{Path: "file_path"},
+	}, checkWriteFile, runWriteFile)
+}
+
+func checkWriteFile(_ context.Context, env tool.Env, in writeFileInput) error {
+	w, err := openWorkspace(env)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	_, err = w.planWrite(in)
+	return err
+}
+
+// planWrite finds out what a write would replace.
+func (w *workspace) planWrite(in writeFileInput) (target, error) {
+	if len(in.Content) > MaxWriteBytes {
+		return target{}, tool.Invalid("content has %s; a file that is written has at most %d", bytesWhole(int64(len(in.Content))), MaxWriteBytes)
+	}
+	if strings.HasSuffix(in.FilePath, "/") {
+		if _, _, err := w.split("file_path", in.FilePath); err != nil {
+			return target{}, err
+		}
+		return target{}, tool.Invalid("file_path %s ends in a slash and so names a directory; give the path of a file", show(in.FilePath))
+	}
+	t, err := w.resolve("file_path", in.FilePath)
+	if err != nil {
+		return t, err
+	}
+	if t.info == nil {
+		return t, nil
+	}
+	return t, isRegular(t.field, t.written, t.info)
+}
+
+func runWriteFile(ctx context.Context, env tool.Env, in writeFileInput) (string, error) {
+	w, err := openWorkspace(env)
+	if err != nil {
+		return "", err
+	}
+	defer w.close()
+	t, err := w.planWrite(in)
+	if err != nil {
+		return "", err
+	}
+	// What is replaced must still be a file, or still be missing: a rename would put a FIFO or a link away as well.
+	same := func() error {
+		now, err := w.planWrite(in)
+		if err == nil && (now.name != t.name || (now.info == nil) != (t.info == nil)) {
+			err = changed(t)
+		}
+		return err
+	}
+	if err := w.replace(ctx, env, t, []byte(in.Content), same); err != nil {
+		return "", err
+	}
+	verb := "Created"
+	if t.info != nil {
+		verb = "Overwrote"
+	}
+	return fmt.Sprintf("%s %s (%s).", verb, show(w.shownName(t)), bytesWhole(int64(len(in.Content)))), nil
+}
+
+// changed is the error of a write whose file was touched by somebody else since it was looked at. Nothing was written.
+func changed(t target) error {
+	return &tool.Error{
+		Code:      toolyard.ExecutionFailed,
+		Message:   fmt.Sprintf("%s %s was changed by somebody else in the meantime; nothing was written: read it again first", t.field, show(t.written)),
+		Retryable: true,
+	}
+}

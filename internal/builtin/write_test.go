@@ -1,0 +1,240 @@
+package builtin
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// names are all names in the workspace.
+func (b *bench) names() string {
+	b.Helper()
+	var names []string
+	b.must(fs.WalkDir(os.DirFS(b.env.WorkspaceDir), ".", func(path string, _ fs.DirEntry, err error) error {
+		names = append(names, path)
+		return err
+	}))
+	return strings.Join(names, " ")
+}
+
+func (b *bench) run(name string, input in) error {
+	_, err := b.tools[name].Run(b.Context(), b.env, encode(input))
+	return err
+}
+
+func TestWriteFile(t *testing.T) {
+	b := newBench(t)
+	if got := b.ok("write_file", in{"file_path": "a/b/c.txt", "content": "one\n"}); got != "Created a/b/c.txt (4 bytes)." {
+		t.Error(got)
+	}
+	if got := b.content("a/b/c.txt"); got != "one\n" {
+		t.Errorf("content %q", got)
+	}
+	b.must(os.Chmod(b.at("a/b/c.txt"), 0o751))
+	if got := b.ok("write_file", in{"file_path": b.at("a/b/c.txt"), "content": ""}); got != "Overwrote a/b/c.txt (0 bytes)." {
+		t.Error(got)
+	}
+	info, err := os.Stat(b.at("a/b/c.txt"))
+	b.must(err)
+	if info.Mode().Perm() != 0o751 || info.Size() != 0 {
+		t.Errorf("mode %v, %d bytes", info.Mode(), info.Size())
+	}
+	// A new file gets the mode that the umask leaves it, like one of the worker's own.
+	old := syscall.Umask(0o027)
+	defer syscall.Umask(old)
+	b.ok("write_file", in{"file_path": "new", "content": "x"})
+	if info, err = os.Stat(b.at("new")); err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("a new file: %v, %v", info.Mode(), err)
+	}
+	// A link that stays inside is written through, and stays a link.
+	b.link("a/b/c.txt", "to-c")
+	b.link("a/fresh", "to-fresh")
+	b.ok("write_file", in{"file_path": "to-c", "content": "through"})
+	b.ok("write_file", in{"file_path": "to-fresh", "content": "made"})
+	for name, want := range map[string]string{"a/b/c.txt": "through", "a/fresh": "made"} {
+		if got := b.content(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	if info, err := os.Lstat(b.at("to-c")); err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		t.Errorf("the link became %v, %v", info.Mode(), err)
+	}
+	if got := b.names(); got != ". a a/b a/b/c.txt a/fresh new to-c to-fresh" {
+		t.Errorf("the workspace holds %s", got)
+	}
+	b.refused(toolyard.InvalidArguments, "write_file", in{"file_path": "big", "content": strings.Repeat("x", MaxWriteBytes+1)})
+	b.refused(toolyard.InvalidArguments, "write_file", in{"file_path": "dir/", "content": "x"})
+	b.refused(toolyard.SandboxViolation, "write_file", in{"file_path": "../dir/", "content": "x"})
+	b.refused(toolyard.InvalidArguments, "write_file", in{"file_path": "new/x", "content": "x"})
+}
+
+// TestNothingIsLeftOfAWriteThatFails lets each write fail at its commit point, and at a canceled context.
+func TestNothingIsLeftOfAWriteThatFails(t *testing.T) {
+	b := newBench(t)
+	b.put("old.txt", "old content\n")
+	b.put("dir/kept", "")
+	before := b.names()
+	lapsed := errors.New("the lease lapsed")
+	calls := map[string][]in{
+		"write_file": {{"file_path": "old.txt", "content": "new"}, {"file_path": "new.txt", "content": "new"}, {"file_path": "x/y/z/new.txt", "content": "new"},
+			{"file_path": "dir/sub/new.txt", "content": "new"}},
+		"edit_file": {{"file_path": "old.txt", "old_string": "old", "new_string": "new"}},
+	}
+	for name, inputs := range calls {
+		for _, input := range inputs {
+			atCommit := ""
+			b.env.CommitPoint = func() error { atCommit = b.names(); return lapsed }
+			if err := b.run(name, input); !errors.Is(err, lapsed) {
+				t.Errorf("%s %v: %v", name, input, err)
+			}
+			if !strings.Contains(atCommit, ".toolyard-") {
+				t.Errorf("%s %v: no temporary file at the commit point: the test proves nothing", name, input)
+			}
+			b.env.CommitPoint = func() error { t.Error("asked though the call was canceled"); return nil }
+			ctx, cancel := context.WithCancelCause(t.Context())
+			cancel(lapsed)
+			if _, err := b.tools[name].Run(ctx, b.env, encode(input)); !errors.Is(err, lapsed) {
+				t.Errorf("%s %v, canceled: %v", name, input, err)
+			}
+			if got := b.names(); got != before {
+				t.Errorf("%s %v left %s, want %s", name, input, got, before)
+			}
+			if got := b.content("old.txt"); got != "old content\n" {
+				t.Errorf("%s %v: the file is %q", name, input, got)
+			}
+		}
+	}
+}
+
+// TestAFileThatChangesUnderAWrite changes the file after it was looked at, right before the rename.
+func TestAFileThatChangesUnderAWrite(t *testing.T) {
+	b := newBench(t)
+	for name, swap := range map[string]func(){
+		"a later write": func() { b.put("f", "theirs, longer\n") },
+		"another file":  func() { b.put("g", "mine is old\n"); b.must(os.Rename(b.at("g"), b.at("f"))) },
+		"gone":          func() { b.must(os.Remove(b.at("f"))) },
+		"a FIFO":        func() { b.must(os.Remove(b.at("f"))); b.must(syscall.Mkfifo(b.at("f"), 0o644)) },
+		"a link out": func() {
+			b.must(os.Remove(b.at("f")))
+			b.link(filepath.Join(b.outside, "secret"), "f")
+		},
+	} {
+		b.must(os.RemoveAll(b.at("f")))
+		b.put("f", "mine is old\n")
+		w, err := openWorkspace(b.env)
+		b.must(err)
+		p, err := w.planEdit(t.Context(), editFileInput{FilePath: "f", OldString: "old", NewString: "new"})
+		b.must(err)
+		swap()
+		err = w.replace(t.Context(), b.env, p.target, []byte(p.content), w.sameAs(p))
+		if e := tool.AsError(err); err == nil || e.Code == toolyard.ExecutionFailed && !e.Retryable {
+			t.Errorf("%s: %v", name, err)
+		}
+		w.close()
+		if names := b.names(); strings.Contains(names, ".toolyard-") {
+			t.Errorf("%s: left %s", name, names)
+		}
+	}
+	if data, err := os.ReadFile(filepath.Join(b.outside, "secret")); err != nil || string(data) != "TOP SECRET\n" {
+		t.Errorf("the file outside is %q, %v", data, err)
+	}
+}
+
+// TestReadersSeeNoPart reads while a file is written over and over.
+func TestReadersSeeNoPart(t *testing.T) {
+	b := newBench(t)
+	full := map[string]bool{strings.Repeat("a", 5000) + "\n": true, strings.Repeat("b", 3000) + "\n": true}
+	write := func() {
+		for content := range full {
+			b.ok("write_file", in{"file_path": "f", "content": content})
+		}
+	}
+	write()
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if data, err := os.ReadFile(b.at("f")); err != nil || !full[string(data)] {
+				t.Errorf("a reader saw %d bytes, %v", len(data), err)
+				return
+			}
+		}
+	})
+	for range 20 {
+		write()
+	}
+	close(done)
+	wg.Wait()
+}
+
+func TestEditFile(t *testing.T) {
+	b := newBench(t)
+	const old = "func a() {\n\treturn 1\n}\n\nfunc b() {\n\treturn 1\n}\n"
+	edit := func(oldString, newString string, all bool) in {
+		return in{"file_path": "f.go", "old_string": oldString, "new_string": newString, "replace_all": all}
+	}
+	for _, c := range []struct {
+		input         in
+		content, said string
+	}{
+		{edit("func a() {\n\treturn 1", "func a() {\n\treturn 2", false), strings.Replace(old, "1", "2", 1), "Edited f.go at line 1."},
+		{edit("func b", "func c", false), strings.Replace(old, "func b", "func c", 1), "Edited f.go at line 5."},
+		{edit("return 1", "return", true), strings.ReplaceAll(old, "return 1", "return"), "Edited f.go in 2 places, the first at line 2."},
+		{edit("\n\nfunc b() {\n\treturn 1\n}", "", false), "func a() {\n\treturn 1\n}\n", "Edited f.go at line 3."},
+	} {
+		b.put("f.go", old)
+		if got := b.ok("edit_file", c.input); got != c.said {
+			t.Errorf("%v: said %q, want %q", c.input, got, c.said)
+		}
+		if got := b.content("f.go"); got != c.content {
+			t.Errorf("%v: the file is\n%s", c.input, got)
+		}
+	}
+	b.put("f.go", old)
+	for _, c := range []struct {
+		input in
+		parts []string
+	}{
+		{edit("", "x", false), []string{"old_string is empty"}},
+		{edit("func a", "func a", false), []string{"are the same"}},
+		{edit("return 1", "return 2", false), []string{"2 times (lines 2, 6)", "replace_all"}},
+		{edit("\n", "", false), []string{"7 times (lines 1, 2, 3, 4, 5, 6, 7)"}},
+		{edit("func a() {\n    return 1\n}", "x", false), []string{"other white space is in lines 1 to 3", `2: \treturn 1`}},
+		{edit("  return 1  ", "x", false), []string{"other white space is in lines 2 to 2", `2: \treturn 1`}},
+		{edit("1\tfunc a() {\n2\t\treturn 1", "x", false), []string{"line numbers of read_file"}},
+		{edit("func aa() {", "x", false), []string{"most like it", "1: func a() {"}},
+		{edit("zzzzzzzzzzz", "x", false), []string{"nor is anything like it"}},
+	} {
+		b.contains(b.refused(toolyard.InvalidArguments, "edit_file", c.input), c.parts...)
+	}
+	if got := b.content("f.go"); got != old {
+		t.Errorf("a refused edit changed the file: %q", got)
+	}
+	b.put("f.go", "one\r\ntwo\r\n")
+	b.contains(b.refused(toolyard.InvalidArguments, "edit_file", edit("one\ntwo", "x", false)), `end in \r\n`)
+	b.ok("edit_file", edit("one\r\ntwo", "x", false))
+	b.put("f.go", "aaa")
+	b.contains(b.refused(toolyard.InvalidArguments, "edit_file", edit("aa", "b", false)), "2 times") // they overlap
+	b.put("f.go", strings.Repeat("a\n", 50))
+	b.contains(b.refused(toolyard.InvalidArguments, "edit_file", edit("a", "b", false)), "more than 10 times", "9, 10, ...")
+	b.put("f.go", strings.Repeat("a", 1000))
+	b.contains(b.refused(toolyard.InvalidArguments, "edit_file", edit("a", strings.Repeat("b", 20_000), true)), "after the edit")
+	b.put("f.go", "a\x00b")
+	b.contains(b.refused(toolyard.InvalidArguments, "edit_file", edit("a", "b", false)), "binary")
+	b.put("f.go", strings.Repeat("word\n", MaxNearBytes/5+1))
+	b.contains(b.refused(toolyard.InvalidArguments, "edit_file", edit("absent", "b", false)), "too large to look for")
+}

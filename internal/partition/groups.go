@@ -1,0 +1,33 @@
+// Package partition turns the calls of a batch and their classes into groups: runs of calls that may execute together.
+//
+// A group is either safe (its calls are all READ_ONLY, and share the workspace's ticket) or holds one exclusive call.
+// Groups run one after the other; that barrier is the dispatcher's work. [Groups] does it at once. [Partitioner] takes
+// the calls one by one, while the model is still talking, and says which groups can no longer change. Both give the
+// same groups; a test compares them for every string of safe and exclusive calls up to a length.
+//
+// The package is pure: classes in, groups out.
+package partition
+
+import "github.com/toolyard/toolyard"
+
+// Group is a run of calls that may execute together.
+type Group struct {
+	// Safe says that every call of the group is READ_ONLY, so that it can share the workspace. Whether calls run side by
+	// side is a matter of length: the sequential strategies make groups of one call, safe or not. The zero value is
+	// the strict one: alone in the workspace.
+	Safe bool
+	// Calls are indexes into the batch, in emission order. Never empty in a group that this package made.
+	Calls []int
+}
+
+// Groups partitions a whole batch. classes[i] is the class of call i; anything but exactly READ_ONLY is exclusive. An
+// unknown strategy, the empty one too, means sequential: the one that runs nothing beside anything. (The empty strategy of a batch
+// is filled in by its Normalize, long before.) No calls make no groups.
+func Groups(strategy toolyard.Strategy, classes []toolyard.Class) []Group {
+	p := New(strategy)
+	for _, c := range classes {
+		p.Add(c)
+	}
+	p.Close()
+	return p.Groups()
+}

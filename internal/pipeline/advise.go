@@ -1,0 +1,114 @@
+package pipeline
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/toolyard/toolyard"
+)
+
+// words are what the model reads of a failure: what happened, without secrets, and what to do next.
+func (c *call) words() string {
+	f := c.fail
+	message := shorten(c.withhold(strings.TrimSpace(f.message)), MaxErrorChars)
+	switch f.code {
+	case toolyard.SchemaValidationFailed:
+		message = "InputValidationError: " + message
+	case toolyard.InvalidArguments, toolyard.SandboxViolation:
+		message = "ValidationError: " + message
+	}
+	if message != "" && !strings.ContainsAny(message[len(message)-1:], ".!?)\n") {
+		message += "."
+	}
+	separator := " "
+	if strings.Contains(message, "\n") {
+		separator = "\n"
+	}
+	out := message + separator + advice(f.code, c.executed, f.retryable, f.retryAfterMS)
+	if c.executed && !c.judgement.Idempotent && interrupted(f.code) {
+		out += " It may have taken effect all the same: look before you repeat it."
+	}
+	if !c.kept { // otherwise it stands behind the output
+		out = c.envelopeOf(out)
+	}
+	return out
+}
+
+// interrupted reports whether a tool that ended so was stopped in the middle.
+func interrupted(code toolyard.Code) bool {
+	switch code {
+	case toolyard.Timeout, toolyard.Canceled, toolyard.SiblingCanceled, toolyard.DeadlineExceeded:
+		return true
+	}
+	return false
+}
+
+// advice says what to do next.
+func advice(code toolyard.Code, executed, retryable bool, retryAfterMS int64) string {
+	if retryable {
+		if code == toolyard.ResultTooLarge {
+			return "Ask for less, or repeat the call later."
+		}
+		if retryAfterMS > 0 {
+			return fmt.Sprintf("The same call may succeed when you repeat it after %d ms.", retryAfterMS)
+		}
+		return "The same call may succeed when you repeat it."
+	}
+	switch code {
+	case toolyard.UnknownTool:
+		return "Use one of the tools that you were given."
+	case toolyard.BlockedTool:
+		return "Do without it."
+	case toolyard.SchemaNotLoaded:
+		return "Call tool_search for it first, then call it again with the schema that you get."
+	case toolyard.SchemaValidationFailed:
+		return "Call the tool again with an input that fits its schema."
+	case toolyard.InvalidArguments:
+		return "Call the tool again with other values."
+	case toolyard.SetupRequired:
+		return "An operator has to set this up; go on without it, and say so."
+	case toolyard.SandboxViolation:
+		return "This is not allowed here, whatever way it is tried; stay within the workspace."
+	case toolyard.InputMutationFailed:
+		return "This is a fault of the system, not of the call; go on without it, and say so."
+	case toolyard.HookBlocked:
+		if executed {
+			return "Do not repeat the call to get at its output."
+		}
+		return "Do not repeat the call unchanged; take the reason into account."
+	case toolyard.HookFailed:
+		return "The tool was not run. Repeating the call will hardly help; go on without it, and say so."
+	case toolyard.PermissionDenied:
+		return "The tool was not run; find another way, or ask the user to allow it."
+	case toolyard.ApprovalRejected:
+		return "The tool was not run. Do not try to get the same done another way; ask the user how to go on."
+	case toolyard.ApprovalExpired:
+		return "The tool was not run. Go on without it, or ask again when somebody is there."
+	case toolyard.PolicyBlocked:
+		return "The tool was not run. Find another way."
+	case toolyard.Canceled:
+		return "Repeat it only if it is still wanted."
+	case toolyard.SiblingCanceled:
+		return "Its own input is not at fault; repeat it when the other call's error is dealt with."
+	case toolyard.ExecutionFailed:
+		return "Read the error, then change the input or find another way; the same call is likely to fail again."
+	case toolyard.Timeout:
+		return "Ask for less at a time."
+	case toolyard.DeadlineExceeded:
+		return "Hand in what is still needed as a new batch."
+	case toolyard.DependencyUnavailable:
+		return "Go on without it for now."
+	case toolyard.OutcomeUnknown:
+		return "It may have taken effect: look before you repeat it."
+	case toolyard.ResultMappingFailed:
+		return "Its effects stand. Do not repeat the call unchanged."
+	case toolyard.PostHookFailed:
+		return "Its effects stand: use the output, and do not repeat the call."
+	case toolyard.ResultTooLarge:
+		return "Ask for less: a narrower query, a range, or fewer items."
+	}
+	if executed {
+		return "This is a fault of the system, not of the call. The tool may have taken effect: look before you repeat the call."
+	}
+	return "This is a fault of the system, not of the call; go on without it, and say so."
+}

@@ -1,0 +1,74 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// validateValues asks the tool's own check, and then whether this worker can give the call the isolation that its class
+// needs. The check comes first: what is wrong with the values is of more use to the model.
+func (c *call) validateValues(ctx context.Context) finding {
+	if c.p.saturated() { // before the first code that may be left behind, and again before execute
+		return c.tooManyLeftBehind()
+	}
+	if f := c.check(ctx); f.fail != nil {
+		return f
+	}
+	if c.judgement.Class == toolyard.Unsafe && !c.p.isolated() {
+		return failed(toolyard.SetupRequired, fmt.Sprintf(
+			"This call of %q counts as UNSAFE and must run isolated, and this worker has no isolation.", c.entry.Name),
+			"judged UNSAFE: "+c.judgement.Why)
+	}
+	return finding{}
+}
+
+func (c *call) check(ctx context.Context) finding {
+	if c.code.Check == nil {
+		return finding{}
+	}
+	limit := orDefault(c.p.CheckTimeout, DefaultCheckTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, &timeoutError{limit: limit, own: true, what: "the check of the input"})
+	defer cancel()
+	env := c.env(ctx)
+	input := c.input()
+	_, err := guard(c.p, ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.code.Check(ctx, env, input) })
+	if err == nil {
+		return finding{}
+	}
+	if stop := c.ended(ctx); stop != nil {
+		stop.detail = join(stop.detail, err.Error())
+		return finding{fail: stop}
+	}
+	if _, ok := errors.AsType[*panicError](err); ok || errors.Is(err, errGone) {
+		return c.bug(toolyard.PhaseValidateValues, err)
+	}
+	e := tool.AsError(err)
+	code := e.Code
+	switch code {
+	case toolyard.InvalidArguments, toolyard.SetupRequired, toolyard.SandboxViolation, toolyard.DependencyUnavailable, toolyard.Timeout:
+	default: // a check that says no, without saying how
+		code = toolyard.InvalidArguments
+	}
+	return finding{fail: &failure{code: code, message: e.Message, detail: cause(e), retryable: e.Retryable, retryAfterMS: e.RetryAfterMS}}
+}
+
+func (c *call) tooManyLeftBehind() finding {
+	return finding{fail: &failure{code: toolyard.DependencyUnavailable, retryable: true, retryAfterMS: retryWhenSaturatedMS,
+		message: "This worker starts nothing new: too many earlier calls ignored their end and still run.",
+		detail:  fmt.Sprintf("%d goroutines were left behind", c.p.Leaked())}}
+}
+
+// retryWhenSaturatedMS is how long a model is told to wait for goroutines that were left behind, in milliseconds.
+const retryWhenSaturatedMS = 5_000
+
+// cause is what only the operator sees of a tool's failure.
+func cause(e *tool.Error) string {
+	if e.Err == nil || e.Err.Error() == e.Message {
+		return ""
+	}
+	return e.Err.Error()
+}

@@ -1,0 +1,78 @@
+package pipeline
+
+import (
+	"context"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/toolyard/toolyard"
+)
+
+// emitTerminal writes the result down. It always runs, and nothing gets past it unredacted or unbounded.
+func (c *call) emitTerminal(ctx context.Context) finding {
+	if c.fail == nil {
+		c.res.Output = c.text
+		if c.redacted {
+			c.res.Code = toolyard.ResultRedacted
+		}
+		return finding{}
+	}
+	f := finding{}
+	if c.kept && !c.fitted { // evidence, or the output of a tool that succeeded before the call failed
+		if err := c.fit(ctx); err != nil {
+			f = noted("the output is kept as a preview only: " + err.Error())
+		}
+	}
+	if c.kept {
+		c.res.Output = c.text
+	} else {
+		c.res.Truncated, c.res.Blob = false, ""
+	}
+	c.res.IsError = true
+	c.res.Code = c.fail.code
+	c.res.Retryable, c.res.RetryAfterMS = c.fail.retryable, c.fail.retryAfterMS
+	c.res.Error = c.words()
+	c.res.Detail = clip(c.withhold(c.fail.detail), MaxDetailBytes)
+	return f
+}
+
+// plain is a result that shows nothing, for when emit_terminal itself breaks.
+func (c *call) plain() {
+	c.res.IsError = true
+	if c.fail == nil || c.fail.code == "" {
+		c.fail = &failure{code: toolyard.InternalError}
+	}
+	c.res.Code = c.fail.code
+	c.res.Output, c.res.Detail, c.res.Truncated, c.res.Blob = "", "", false, ""
+	c.res.Error = "Internal error: the result could not be written. " + advice(c.res.Code, c.executed, false, 0)
+}
+
+// withhold redacts a text for people; a redactor that breaks leaves nothing of it.
+func (c *call) withhold(text string) string {
+	clean, err := c.p.redact(strings.ToValidUTF8(text, "\uFFFD"))
+	if err != nil {
+		return "[withheld: the redactor broke]"
+	}
+	return clean
+}
+
+// shorten cuts the middle out of a text that is longer than so many characters.
+func shorten(text string, limit int) string {
+	if utf8.RuneCountInString(text) <= limit {
+		return text
+	}
+	const mark = "\n[… cut …]\n"
+	runes := []rune(text)
+	room := limit - utf8.RuneCountInString(mark)
+	return string(runes[:room/2]) + mark + string(runes[len(runes)-(room-room/2):])
+}
+
+func join(parts ...string) string {
+	var out []string
+	for _, p := range parts {
+		if p != "" {
+			out = append(out, p)
+		}
+	}
+	return strings.Join(out, "; ")
+}

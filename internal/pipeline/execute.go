@@ -1,0 +1,154 @@
+package pipeline
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"sync/atomic"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/breaker"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// execute runs the tool within its time: the tool's own limit, or the batch's where that is shorter.
+func (c *call) execute(ctx context.Context) finding {
+	limit := c.entry.Timeout()
+	own := c.job.CallTimeout <= 0 || c.job.CallTimeout >= limit
+	if !own {
+		limit = c.job.CallTimeout
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, &timeoutError{limit: limit, own: own, what: "the tool"})
+	defer cancel()
+	env := c.env(ctx)
+	var over atomic.Bool
+	defer over.Store(true)
+	progress := env.Progress
+	env.Progress = func(p tool.Progress) {
+		if !over.Load() { // what comes after the result is about a call that has ended
+			progress(p)
+		}
+	}
+	input := c.input()
+	c.executed = true
+	c.res.Attempts = c.job.Attempt
+	c.res.Isolation = c.isolation()
+	began := c.p.now()
+	out, err := guard(c.p, ctx, func(ctx context.Context) (tool.Output, error) { return c.code.Run(ctx, env, input) })
+	c.res.ExecuteMS = ms(c.p.now().Sub(began))
+	c.out = out
+	f := c.judgeEnd(ctx, err)
+	if c.report != nil {
+		c.report(c.blame(ctx, err, f))
+		c.report = nil
+	}
+	c.letGo() // the slot, as soon as the tool is done with it
+	if f != nil && !f.lost {
+		c.text, c.kept = c.envelope(out.Text), out.Text != "" // partial output is evidence
+	}
+	return finding{fail: f}
+}
+
+// isolation says what stands around the tool. A worker that can isolate does it for what may be UNSAFE; everything else
+// runs in its own process, and must not claim more.
+func (c *call) isolation() string {
+	if c.p.isolated() && (c.judgement.Class == toolyard.Unsafe || c.entry.Class.Shell != "") {
+		return c.p.Isolation
+	}
+	return "none"
+}
+
+// judgeEnd turns what the tool returned into how the call ends; nil is success. A tool that succeeds while it is being
+// stopped has succeeded: its effects are there, and the model must know. One that fails then was stopped.
+func (c *call) judgeEnd(ctx context.Context, err error) *failure {
+	if err == nil {
+		return nil
+	}
+	detail := err.Error()
+	if p, ok := errors.AsType[*panicError](err); ok {
+		detail += "\n" + string(p.stack)
+	}
+	if stop := c.ended(ctx); stop != nil {
+		if !errors.Is(err, context.Cause(ctx)) && !errors.Is(err, ctx.Err()) {
+			stop.detail = join(stop.detail, detail)
+		}
+		return stop
+	}
+	if _, panicked := errors.AsType[*panicError](err); panicked || errors.Is(err, errGone) {
+		return &failure{code: toolyard.ExecutionFailed, message: "The tool crashed.", detail: detail}
+	}
+	e := tool.AsError(err)
+	f := &failure{code: e.Code, message: e.Message, detail: cause(e), retryable: e.Retryable, retryAfterMS: e.RetryAfterMS}
+	switch e.Code {
+	case toolyard.ExecutionFailed:
+	case toolyard.DependencyUnavailable, toolyard.Timeout:
+		f.retryable = f.retryable || c.judgement.Idempotent
+	case toolyard.InvalidArguments, toolyard.SetupRequired, toolyard.SandboxViolation, toolyard.OutcomeUnknown:
+		f.retryable = false
+	case toolyard.ResultMappingFailed:
+		c.badOutput = e
+		return nil
+	default:
+		f.code, f.detail = toolyard.ExecutionFailed, join("the tool gave the code "+string(e.Code)+", which is not one of execute", f.detail)
+	}
+	return f
+}
+
+// blame says what the call tells about its dependency. Only infrastructure failures count: the tool says so, or its own time
+// limit passed and it has named something that it depends on. A limit that the batch has set says nothing: an agent
+// in a hurry must not close a dependency for everybody.
+func (c *call) blame(ctx context.Context, err error, f *failure) breaker.Outcome {
+	late, isLate := errors.AsType[*timeoutError](context.Cause(ctx))
+	switch {
+	case f == nil:
+		return breaker.Answered
+	case f.lost, errors.Is(err, errGone):
+		return breaker.Unrelated
+	case f.code == toolyard.DependencyUnavailable:
+		return breaker.Failed
+	case f.code == toolyard.Timeout && isLate && late.own && c.entry.Dependency != "":
+		return breaker.Failed
+	case f.code == toolyard.ExecutionFailed:
+		if _, panicked := errors.AsType[*panicError](err); !panicked {
+			return breaker.Answered // it came to a result of its own
+		}
+	}
+	return breaker.Unrelated
+}
+
+// env is what the tool may know; a copy for each use.
+func (c *call) env(ctx context.Context) tool.Env {
+	progress, commit := c.job.Progress, c.job.CommitPoint
+	if progress == nil {
+		progress = func(tool.Progress) {}
+	}
+	return tool.Env{
+		Agent: c.job.Key.Agent, Batch: c.job.Key.ID, Session: c.job.Session, Index: c.job.Index, CallID: c.job.Call.ID,
+		Workspace: c.job.Workspace, WorkspaceDir: c.job.WorkspaceDir, Attempt: c.job.Attempt,
+		IdempotencyKey: IdempotencyKey(c.job.Key, c.job.Index), FencingToken: c.job.FencingToken, Blobs: c.job.Blobs,
+		Progress: progress,
+		CommitPoint: func() error {
+			if ctx.Err() != nil { // also once the result is out: execute's context ends with it
+				return context.Cause(ctx)
+			}
+			if commit == nil {
+				return nil
+			}
+			return commit()
+		},
+	}
+}
+
+// IdempotencyKey names a call for services that can tell repeats: the same for every attempt, different for every other
+// call, and made of letters, digits and a dash.
+func IdempotencyKey(key toolyard.BatchKey, index int) string {
+	raw, err := json.Marshal([]any{key.Agent, key.ID, index})
+	if err != nil {
+		panic(err) // strings and a number always encode
+	}
+	sum := sha256.Sum256(raw)
+	const bytes = 16 // enough to be unique
+	return "ty-" + hex.EncodeToString(sum[:bytes])
+}

@@ -1,0 +1,221 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/schema"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// hookInput is a frozen copy: each hook call gets its own.
+func (c *call) hookInput() HookInput {
+	return HookInput{
+		Key: c.job.Key, Index: c.job.Index, CallID: c.job.Call.ID, Tool: c.entry.Name, Session: c.job.Session,
+		Workspace: c.job.Workspace, WorkspaceDir: c.job.WorkspaceDir, Interactive: c.job.Interactive, Judgement: c.judgement,
+		Input: bytes.Clone(c.observable), InputHash: c.value.Hash(),
+	}
+}
+
+// preHooks lets the hooks veto, change the input, add context and give an opinion.
+func (c *call) preHooks(ctx context.Context) finding {
+	if c.p.Hooks == nil {
+		return finding{}
+	}
+	broke := func(detail string) finding {
+		return failed(toolyard.HookFailed, "A hook of this installation broke, and a broken hook blocks the call.", detail)
+	}
+	in := c.hookInput()
+	v, err := guard(c.p, ctx, func(ctx context.Context) (HookVerdict, error) { return c.p.Hooks.Pre(ctx, in) })
+	switch _, panicked := errors.AsType[*panicError](err); {
+	case panicked || errors.Is(err, errGone):
+		return c.bug(toolyard.PhasePreHooks, err)
+	case err != nil:
+		if stop := c.ended(ctx); stop != nil {
+			return finding{fail: stop}
+		}
+		return broke(err.Error())
+	case v.Block || v.Stop:
+		return c.vetoed(v)
+	}
+	switch v.Opinion {
+	case "", Allow, Ask, Deny:
+		c.opinion, c.opinionReason = v.Opinion, v.Reason
+	default:
+		return broke(fmt.Sprintf("the opinion %q of %s is not known", v.Opinion, v.By))
+	}
+	detail := ""
+	if v.Opinion != "" {
+		detail = join("opinion "+string(v.Opinion), by(v.By))
+	}
+	if c.addContext(v.Context) {
+		detail = join(detail, "context added")
+	}
+	if len(v.Input) > 0 {
+		changed, why := c.replaceInput(ctx, v)
+		if why != "" {
+			return broke(why)
+		}
+		if changed {
+			detail = join(detail, "input changed by "+c.changedBy)
+		}
+	}
+	return finding{detail: detail, noted: detail != ""}
+}
+
+func (c *call) vetoed(v HookVerdict) finding {
+	message := "A hook of this installation refused the call."
+	if v.Reason != "" {
+		message = "A hook of this installation refused the call: " + v.Reason
+	}
+	detail := by(v.By)
+	if v.Stop {
+		detail = join(detail, "it asks for the agent to stop")
+	}
+	return failed(toolyard.HookBlocked, message, detail)
+}
+
+// replaceInput takes over a hook's input. why says that it can't be: it is no JSON, or the call with it would be judged
+// more strictly than it was scheduled, so that it would run beside calls that it must not run beside, or without a claim.
+func (c *call) replaceInput(ctx context.Context, v HookVerdict) (changed bool, why string) {
+	who := v.By
+	if who == "" {
+		who = "a hook"
+	}
+	update, err := schema.Parse(v.Input)
+	if err != nil {
+		return false, "the input of " + who + " can't be parsed: " + err.Error()
+	}
+	doc := restore(update.Doc(), c.observed, c.value.Doc())
+	if same(doc, c.value.Doc()) {
+		return false, ""
+	}
+	raw, err := schema.Encode(doc)
+	if err == nil {
+		update, err = schema.Parse(raw)
+	}
+	if err != nil {
+		return false, "the input of " + who + " can't be encoded: " + err.Error()
+	}
+	if s, err := c.p.schemas().Input(c.entry.InputSchema); err == nil && s.Check(update) == nil {
+		j := c.judge(ctx, update)
+		if j.Class.Strictness() > c.judgement.Class.Strictness() || (c.judgement.Idempotent && !j.Idempotent) {
+			return false, fmt.Sprintf("with the input of %s the call is %s (%s), and it was scheduled as %s", who, j.Class, j.Why, c.judgement.Class)
+		}
+		j.Class = c.judgement.Class // scheduled so: it keeps the turn it has
+		c.judgement = j
+	} // an input that does not fit ends the call when parse_schema runs again
+	c.value, c.changed, c.changedBy = update, true, who
+	return true, ""
+}
+
+// judge finds the judgement of an input that nobody has seen at plan.
+func (c *call) judge(ctx context.Context, v schema.Value) tool.Judgement {
+	d := c.entry.Declaration
+	j, ask := registry.Judge(d, v.Canonical(), c.p.Classify)
+	if !ask {
+		return j
+	}
+	if c.code.Judge == nil {
+		return tool.Strictest("the tool can't be asked")
+	}
+	limit := orDefault(c.p.CheckTimeout, DefaultCheckTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	input := bytes.Clone(v.Canonical())
+	answer, err := guard(c.p, ctx, func(context.Context) (tool.Judgement, error) { return c.code.Judge(input) })
+	if err != nil {
+		return tool.Strictest("the tool failed to judge: " + err.Error())
+	}
+	return registry.CheckJudgement(d, answer)
+}
+
+// postHooks lets the hooks see what came out, and change or withhold it.
+func (c *call) postHooks(ctx context.Context) finding {
+	if c.p.Hooks == nil {
+		return finding{}
+	}
+	in := c.hookInput()
+	in.Outcome = HookOutcome{ExecuteMS: c.res.ExecuteMS, Output: c.shown()}
+	if c.fail != nil {
+		in.Outcome.Code, in.Outcome.IsError, in.Outcome.Error = c.fail.code, true, c.withhold(c.fail.message)
+	}
+	v, err := guard(c.p, ctx, func(ctx context.Context) (HookVerdict, error) { return c.p.Hooks.Post(ctx, in) })
+	if err != nil {
+		c.kept = true
+		if _, panicked := errors.AsType[*panicError](err); panicked || errors.Is(err, errGone) {
+			return c.bug(toolyard.PhasePostHooks, err)
+		}
+		return failed(toolyard.PostHookFailed, "The tool itself succeeded and its output is kept, but a hook that runs after it broke.",
+			join(err.Error(), ended(ctx)))
+	}
+	if v.Block || v.Stop {
+		c.text, c.out, c.kept = "", tool.Output{}, false
+		f := c.vetoed(v)
+		f.fail.message = "The tool itself succeeded; its output is withheld. " + f.fail.message
+		return f
+	}
+	detail := ""
+	if v.Output != nil && c.fail == nil {
+		before := len(c.text)
+		c.out = tool.Output{Text: *v.Output}
+		c.text = c.envelope(c.out.Text)
+		detail = fmt.Sprintf("output changed by %s, %d to %d bytes, mapped again", orSome(v.By), before, len(c.text))
+	}
+	if c.addContext(v.Context) {
+		detail = join(detail, "context added")
+		if c.fail == nil {
+			c.text = c.envelope(c.out.Text)
+		}
+	}
+	return finding{detail: detail, noted: detail != ""}
+}
+
+// shown is the output as a hook may see it.
+func (c *call) shown() string {
+	if len(c.text) > MaxOutputBytes { // persist_result will refuse it
+		return c.withhold(preview(c.text, PreviewHeadChars, PreviewTailChars, ""))
+	}
+	return c.withhold(c.text)
+}
+
+// addContext keeps what the hooks want to tell the model, within the limit of a call.
+func (c *call) addContext(text string) bool {
+	if text == "" {
+		return false
+	}
+	room := MaxHookContextChars
+	for _, t := range c.contexts {
+		room -= len([]rune(t))
+	}
+	if runes := []rune(text); len(runes) > room {
+		text = string(runes[:max(room, 0)]) + "… [cut]"
+	}
+	c.contexts = append(c.contexts, text)
+	return true
+}
+
+func by(who string) string {
+	if who == "" {
+		return ""
+	}
+	return "by " + who
+}
+
+func orSome(who string) string {
+	if who == "" {
+		return "a hook"
+	}
+	return who
+}
+
+func ended(ctx context.Context) string {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause.Error()
+	}
+	return ""
+}

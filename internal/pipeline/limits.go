@@ -1,0 +1,24 @@
+package pipeline
+
+import "time"
+
+// The limits of a call's way through the pipeline. Sizes count encoded bytes where they say bytes.
+const (
+	DefaultGrace         = 100 * time.Millisecond // for code that should have returned: its context ended
+	DefaultCheckTimeout  = 10 * time.Second       // of a tool's Check and Judge
+	DefaultFinishTimeout = 30 * time.Second       // of the phases behind execute, which no cancel stops
+	DefaultMaxLeaked     = 100                    // goroutines left behind before nothing new is started
+
+	MaxInlineResultBytes = 256 << 10 // bytes of output in a result; more goes to the blob store
+	MaxOutputBytes       = 16 << 20  // bytes of output at all; more is result_too_large
+	PreviewHeadChars     = 4_000     // characters of a long output that stay in the result, from its beginning
+	PreviewTailChars     = 1_000     // and from its end
+
+	MaxErrorChars       = 10_000   // characters of an error message for the model; its middle is cut out
+	MaxDetailBytes      = 16 << 10 // bytes of a result's detail
+	MaxFactDetailBytes  = 2 << 10  // bytes of a fact's detail
+	MaxHookContextChars = 10_000   // characters that the hooks of one call may add to its output
+
+	MaxObservableBytes       = 32 << 10 // bytes of the observable copy of an input
+	MaxObservableStringBytes = 2 << 10  // bytes of one string in an observable copy that has to be cut
+)

@@ -1,0 +1,126 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/schema"
+)
+
+// prepareObservableInput makes the copy of the input that hooks, approval, events and transcripts see: canonical,
+// redacted string by string, and cut where it is long, with a mark that says so.
+func (c *call) prepareObservableInput(context.Context) finding {
+	var observed any
+	var raw json.RawMessage
+	err := rescue(func() (err error) {
+		observed = mapStrings(c.value.Doc(), func(s string) string {
+			if c.p.Redact == nil {
+				return s
+			}
+			return c.p.Redact(s)
+		})
+		raw, err = schema.Encode(observed)
+		return err
+	})
+	cut := ""
+	if err == nil && len(raw) > MaxObservableBytes {
+		whole := len(raw)
+		cut = fmt.Sprintf(", cut from %d bytes", whole)
+		observed = mapStrings(observed, func(s string) string { return cutString(s, MaxObservableStringBytes) })
+		if raw, err = schema.Encode(observed); err == nil && len(raw) > MaxObservableBytes {
+			observed = map[string]any{"_cut": fmt.Sprintf("[cut: %d bytes in all]", whole), "_head": cutString(string(raw), MaxObservableStringBytes)}
+			raw, err = schema.Encode(observed)
+		}
+	}
+	if err != nil {
+		return failed(toolyard.InputMutationFailed, "The input could not be prepared for hooks and approval.", err.Error())
+	}
+	c.observable, c.observed = raw, observed
+	hash := c.value.Hash()
+	if c.job.Observe != nil {
+		c.job.Observe(bytes.Clone(raw), hash)
+	}
+	f := finding{detail: fmt.Sprintf("sha256 %.16s, %d bytes%s", hash, len(raw), cut), noted: cut != ""}
+	return f
+}
+
+// input is a copy of what runs.
+func (c *call) input() json.RawMessage { return bytes.Clone(c.value.Canonical()) }
+
+// mapStrings copies a decoded JSON value with each string, but for field names, replaced.
+func mapStrings(doc any, change func(string) string) any {
+	switch v := doc.(type) {
+	case string:
+		return change(v)
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			out[i] = mapStrings(e, change)
+		}
+		return out
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for k, e := range v {
+			out[k] = mapStrings(e, change)
+		}
+		return out
+	}
+	return doc
+}
+
+// cutString keeps the beginning of a long string, and marks it.
+func cutString(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return fmt.Sprintf("%s… [cut: %d bytes in all]", clip(s, limit), len(s))
+}
+
+// restore puts the original back where a hook returns what it was shown: a redacted or cut string that stands in the
+// same place as in the observable copy means the string that stands there in the input.
+func restore(update, observed, original any) any {
+	if s, ok := update.(string); ok {
+		if s == observed {
+			if o, ok := original.(string); ok {
+				return o
+			}
+		}
+		return s
+	}
+	switch u := update.(type) {
+	case []any:
+		seen, ok1 := observed.([]any)
+		was, ok2 := original.([]any)
+		out := make([]any, len(u))
+		for i, e := range u {
+			out[i] = e
+			if ok1 && ok2 && i < len(seen) && i < len(was) {
+				out[i] = restore(e, seen[i], was[i])
+			}
+		}
+		return out
+	case map[string]any:
+		seen, ok1 := observed.(map[string]any)
+		was, ok2 := original.(map[string]any)
+		out := make(map[string]any, len(u))
+		for k, e := range u {
+			out[k] = e
+			if ok1 && ok2 {
+				s, in1 := seen[k]
+				w, in2 := was[k]
+				if in1 && in2 {
+					out[k] = restore(e, s, w)
+				}
+			}
+		}
+		return out
+	}
+	return update
+}
+
+// same reports whether two decoded JSON values are equal.
+func same(a, b any) bool { return reflect.DeepEqual(a, b) }

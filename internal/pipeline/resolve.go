@@ -1,0 +1,123 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/schema"
+)
+
+// Preflight runs the first phases, resolve_tool and parse_schema, against a surface and without any tool's code: the
+// dispatcher's part at plan. loaded are the deferred tools that the session has loaded; nil means none. When a phase
+// fails, the result is terminal and complete but for what a call alone doesn't say (index, worker); otherwise it is nil.
+func (p *Pipeline) Preflight(call toolyard.Call, surface *registry.Surface, loaded map[string]bool) (registry.Entry, *toolyard.Result) {
+	c := p.begin(Job{Call: call})
+	c.find = func(name string) (registry.Entry, *failure) { return findInSurface(surface, name, loaded) }
+	err := rescue(func() error {
+		for i := range c.rows {
+			switch r := &c.rows[i]; r.phase {
+			case toolyard.PhaseResolveTool, toolyard.PhaseParseSchema:
+				if c.fail == nil {
+					c.step(context.Background(), r)
+				}
+			case toolyard.PhaseEmitTerminal:
+				if c.fail != nil {
+					c.step(context.Background(), r)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		c.broken(err)
+	}
+	if c.fail == nil {
+		return c.entry, nil
+	}
+	return c.entry, &c.res
+}
+
+// resolveTool finds the tool that the call names.
+func (c *call) resolveTool(context.Context) finding {
+	entry, fail := c.find(c.job.Call.Tool)
+	c.entry = entry
+	if entry.Name != "" {
+		c.res.Tool = entry.Name
+	}
+	if fail != nil {
+		return finding{fail: fail}
+	}
+	if c.job.Rules != nil && c.job.Rules.Blocks(entry.Name, entry.Aliases) {
+		return failed(toolyard.BlockedTool, fmt.Sprintf("The tool %q is blocked for this batch.", entry.Name), "a deny rule of the batch")
+	}
+	if pinned := c.job.Declaration; false {
+		return failed(toolyard.InternalError, "Internal error: the call reached a worker that has another version of the tool.",
+			fmt.Sprintf("pinned the declaration %.12s, the worker has %.12s and should have handed the call back", pinned, entry.Hash))
+	}
+	if entry.Name != c.job.Call.Tool {
+		return noted(fmt.Sprintf("%q is an alias of %q", c.job.Call.Tool, entry.Name))
+	}
+	return finding{}
+}
+
+// findInTools resolves in the worker's own tools.
+func (c *call) findInTools(name string) (registry.Entry, *failure) {
+	if c.p.Tools != nil {
+		if t, e, ok := c.p.Tools.Lookup(name); ok {
+			c.code = t
+			return e, nil
+		}
+	}
+	return registry.Entry{}, &failure{code: toolyard.UnknownTool, message: fmt.Sprintf("There is no tool %q.", clip(name, toolyard.MaxNameBytes)),
+		detail: "the worker has no tool of this name"}
+}
+
+// findInSurface resolves in the pinned surface.
+func findInSurface(s *registry.Surface, name string, loaded map[string]bool) (registry.Entry, *failure) {
+	if s == nil {
+		s = &registry.Surface{}
+	}
+	entry, code := s.Resolve(name, loaded)
+	shown := clip(name, toolyard.MaxNameBytes)
+	switch code {
+	case toolyard.OK:
+		return entry, nil
+	case toolyard.BlockedTool:
+		return entry, &failure{code: code, message: fmt.Sprintf("The tool %q is blocked here.", shown), detail: "a deny rule took it out of the surface"}
+	case toolyard.SchemaNotLoaded:
+		return entry, &failure{code: code, message: fmt.Sprintf("The tool %q is deferred and its schema has not been loaded, so the input can't be right but by luck.", entry.Name)}
+	}
+	message := fmt.Sprintf("There is no tool %q.", shown)
+	if near := s.Near(name); len(near) > 0 {
+		message += ` Did you mean "` + strings.Join(near, `" or "`) + `"?`
+	}
+	return entry, &failure{code: code, message: message}
+}
+
+// parseSchema checks the input against the tool's schema. Whoever comes after reads the canonical form.
+func (c *call) parseSchema(context.Context) finding {
+	s, err := c.p.schemas().Input(c.entry.InputSchema)
+	if err != nil {
+		return failed(toolyard.InternalError, "Internal error: the tool's input schema is broken, so that no input can be checked.", err.Error())
+	}
+	if !c.again { // again: the value is the hook's, parsed already
+		if c.value, err = schema.Parse(c.job.Call.Input); err != nil {
+			return c.misfit(err)
+		}
+	}
+	if err := s.Check(c.value); err != nil {
+		return c.misfit(err)
+	}
+	return finding{}
+}
+
+func (c *call) misfit(err error) finding {
+	message := err.Error()
+	if c.again {
+		message += "\n(A hook of this installation changed the input; the fault is not in what you sent.)"
+	}
+	return failed(toolyard.SchemaValidationFailed, message, "")
+}

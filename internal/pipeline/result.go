@@ -1,0 +1,58 @@
+package pipeline
+
+import (
+	"context"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/schema"
+)
+
+// mapResult puts the tool's output into the envelope that the model reads. It happens once; again only when a hook has
+// changed the output, which is recorded.
+func (c *call) mapResult(context.Context) finding {
+	const ran = "The tool ran, and its output could not be put into a result"
+	if c.badOutput != nil {
+		return failed(toolyard.ResultMappingFailed, ran+": "+c.badOutput.Message, cause(c.badOutput))
+	}
+	if c.entry.OutputSchema != nil {
+		s, err := c.p.schemas().Output(c.entry.OutputSchema)
+		if err != nil {
+			return failed(toolyard.InternalError, "Internal error: the tool's output schema is broken.", err.Error())
+		}
+		if len(c.out.Structured) == 0 {
+			return failed(toolyard.ResultMappingFailed, ran+": it has no structured part, and the tool declares one.", "")
+		}
+		if err := s.Validate(c.out.Structured); err != nil {
+			return failed(toolyard.ResultMappingFailed, ran+": it does not fit the output schema that the tool declares.", err.Error())
+		}
+	}
+	f := finding{}
+	if c.out.Text == "" && len(c.out.Structured) > 0 {
+		v, err := schema.Parse(c.out.Structured)
+		if err != nil {
+			return failed(toolyard.ResultMappingFailed, ran+": its structured part is not JSON.", err.Error())
+		}
+		c.out.Text = string(v.Canonical())
+	}
+	if !utf8.ValidString(c.out.Text) {
+		f = noted("bytes that are not UTF-8 were replaced")
+	}
+	c.text = c.envelope(c.out.Text)
+	return f
+}
+
+// envelope is the text that the model reads: valid UTF-8, with what hooks have to say behind it.
+func (c *call) envelope(text string) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	for _, t := range c.contexts {
+		text += "\n\n[added by a hook] " + strings.ToValidUTF8(t, "\uFFFD")
+	}
+	return text
+}
+
+// envelopeOf is envelope for a text that has been redacted already.
+func (c *call) envelopeOf(text string) string {
+	return text + c.withhold(c.envelope(""))
+}

@@ -1,0 +1,308 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/breaker"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/schema"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// Pipeline runs calls. Set its fields before the first use and leave them; it is safe for concurrent use. The zero
+// Pipeline can [Pipeline.Preflight], and refuses to run anything.
+type Pipeline struct {
+	// Tools is the code. Nil: every tool is unknown.
+	Tools Tools
+	// Hooks run around the tool. Nil: none.
+	Hooks Hooks
+	// Permission decides. Nil: every call is denied.
+	Permission Permission
+	// Breakers watch dependencies. Nil: nothing is watched.
+	Breakers Breakers
+	// Scheduler gives turns. Nil: no call starts, and internal_error says why.
+	Scheduler Scheduler
+	// Blobs takes long outputs. Nil: they end as result_too_large with a preview.
+	Blobs Blobs
+	// Redact takes secrets out of a text. It is applied to each string of an input, to outputs, errors and details. Nil: nothing is
+	// taken out. One that panics withholds what it was given.
+	Redact func(string) string
+	// Classify judges shell commands, for inputs that a hook has changed. Nil: all of those are UNSAFE.
+	Classify registry.Classifier
+	// Schemas remembers compiled schemas. Nil: a cache of its own.
+	Schemas *schema.Cache
+
+	// Isolation is what this worker puts around calls that are UNSAFE, and around shell commands of any class. Empty
+	// and "none": nothing, and UNSAFE calls are refused.
+	Isolation string
+	// Worker names this worker in results.
+	Worker string
+	// Now is the clock that durations are measured with. Nil: [time.Now].
+	Now func() time.Time
+
+	// Grace is how long code that is not ours has to return after its context ended. 0: [DefaultGrace].
+	Grace time.Duration
+	// CheckTimeout bounds a tool's Check. 0: [DefaultCheckTimeout].
+	CheckTimeout time.Duration
+	// FinishTimeout bounds the phases behind execute: they no longer end when the call is cancelled, since the tool has run and
+	// its result is worth keeping. 0: [DefaultFinishTimeout].
+	FinishTimeout time.Duration
+	// MaxLeaked is how many goroutines may be left behind before no new call is started. 0: [DefaultMaxLeaked].
+	MaxLeaked int
+
+	ownSchemas schema.Cache
+	leaked     atomic.Int64
+	rows       []row // nil: table; tests put others in
+}
+
+// call is one run of the pipeline.
+type call struct {
+	p       *Pipeline
+	job     Job
+	started time.Time
+	rows    []row
+
+	// find resolves the tool's name: in the worker's tools, or in a surface.
+	find func(name string) (registry.Entry, *failure)
+
+	entry     registry.Entry
+	code      tool.Tool // zero at the dispatcher
+	value     schema.Value
+	judgement tool.Judgement
+	// observable is the copy of the input for others, observed the same decoded.
+	observable json.RawMessage
+	observed   any
+
+	// changed says that a hook has changed the input, changedBy which.
+	changed, again bool
+	changedBy      string
+	opinion        Behavior
+	opinionReason  string
+	contexts       []string
+
+	release  func()
+	report   func(breaker.Outcome)
+	executed bool
+	out      tool.Output
+	// badOutput is the tool's own complaint that its output can't be encoded: map_result ends with it.
+	badOutput *tool.Error
+	// text is the output in the envelope; kept says that it goes into the result although the call failed.
+	text string
+	kept bool
+	// fitted says that text has been redacted and cut to size.
+	fitted   bool
+	redacted bool
+
+	fail *failure
+	lost bool
+	res  toolyard.Result
+}
+
+// Run takes a call through all phases and returns its terminal result. The error is [ErrLost], or wraps it, and nothing else: then
+// there is no result. Cancel ctx with one of the causes in this package; see [ErrCanceled].
+func (p *Pipeline) Run(ctx context.Context, job Job) (toolyard.Result, error) {
+	c := p.begin(job)
+	c.find = c.findInTools
+	err := rescue(func() error { c.run(ctx); return nil })
+	c.letGo()
+	if err != nil { // the loop itself has a bug
+		c.broken(err)
+	}
+	if c.lost || errors.Is(context.Cause(ctx), ErrLost) {
+		return toolyard.Result{}, ErrLost
+	}
+	return c.res, nil
+}
+
+func (p *Pipeline) begin(job Job) *call {
+	job.Attempt = max(job.Attempt, 1)
+	if !job.Judgement.Class.Known() {
+		job.Judgement = tool.Strictest("nothing was judged")
+	}
+	c := &call{p: p, job: job, rows: p.rows, judgement: job.Judgement}
+	if c.rows == nil {
+		c.rows = table
+	}
+	c.started = p.now()
+	c.res = toolyard.Result{
+		Index: job.Index, CallID: job.Call.ID, Tool: job.Call.Tool, Class: job.Judgement.Class,
+		WasConcurrent: job.WasConcurrent, QueueMS: job.QueueMS, Worker: p.Worker,
+		Attempts: job.Attempt - 1, Phases: make([]toolyard.Fact, 0, len(c.rows)),
+	}
+	return c
+}
+
+func (c *call) run(ctx context.Context) {
+	finishing := ctx
+	for i := range c.rows {
+		r := &c.rows[i]
+		if c.lost || !c.due(r) {
+			continue
+		}
+		if c.executed && r.phase != toolyard.PhaseExecute && finishing == ctx {
+			var cancel context.CancelFunc
+			finishing, cancel = context.WithTimeoutCause(context.WithoutCancel(ctx), orDefault(c.p.FinishTimeout, DefaultFinishTimeout),
+				errors.New("the phases behind execute took too long"))
+			defer cancel()
+		}
+		c.step(finishing, r)
+		if r.phase == toolyard.PhasePreHooks && c.changed {
+			c.repeat(ctx)
+		}
+	}
+}
+
+func (c *call) due(r *row) bool {
+	switch r.when {
+	case always:
+		return true
+	case whenExecuted:
+		return c.executed
+	}
+	return c.fail == nil
+}
+
+// repeat runs the phases again that looked at an input which a hook has replaced: what is approved is what runs.
+func (c *call) repeat(ctx context.Context) {
+	c.again = true
+	for i := range c.rows {
+		switch r := &c.rows[i]; r.phase {
+		case toolyard.PhaseParseSchema, toolyard.PhaseValidateValues, toolyard.PhaseObservableInput:
+			if c.fail == nil && !c.lost {
+				c.step(ctx, r)
+			}
+		}
+	}
+	c.again = false
+}
+
+// step runs one phase and records its fact.
+func (c *call) step(ctx context.Context, r *row) {
+	began := c.p.now()
+	var f finding
+	if stop := c.ended(ctx); stop != nil && r.waits {
+		f = finding{fail: stop}
+	} else if err := rescue(func() error { f = r.run(c, ctx); return nil }); err != nil {
+		f = c.bug(r.phase, err)
+	}
+	if f.fail != nil && f.fail.lost {
+		c.lost = true
+		return
+	}
+	code := f.remark
+	if f.fail != nil {
+		code = f.fail.code
+	}
+	if (code != toolyard.OK && !r.allows(code)) || (f.fail != nil && !code.IsError()) {
+		f = c.bug(r.phase, fmt.Errorf("the phase ended with the code %q, which is not one of its own", code))
+		code = toolyard.InternalError
+	}
+	fact := toolyard.Fact{Phase: r.phase, Outcome: toolyard.OutcomeOK, Code: code, Detail: f.detail}
+	if c.again {
+		f.noted = true
+		fact.Detail = join("again: the input was changed by "+c.changedBy, fact.Detail)
+	}
+	switch {
+	case f.fail != nil && c.fail == nil:
+		c.fail = f.fail
+		fact.Outcome, fact.Detail = toolyard.OutcomeFailed, join(fact.Detail, f.fail.detail)
+	case f.fail != nil: // the call has failed already: its first failure stands
+		fact.Outcome, fact.Detail = toolyard.OutcomeNoted, join(fact.Detail, f.fail.detail)
+	case f.noted:
+		fact.Outcome = toolyard.OutcomeNoted
+	}
+	fact.Detail = clip(c.withhold(fact.Detail), MaxFactDetailBytes)
+	now := c.p.now()
+	fact.MS = ms(now.Sub(began))
+	c.res.Phases = append(c.res.Phases, fact)
+	if r.phase == toolyard.PhaseEmitTerminal {
+		if f.fail != nil { // emit_terminal itself broke: what it has written can't be trusted
+			c.plain()
+		}
+		c.res.DurationMS = ms(now.Sub(c.started))
+	}
+}
+
+// bug is the finding about a fault of ours.
+func (c *call) bug(phase toolyard.Phase, err error) finding {
+	detail := err.Error()
+	if p, ok := errors.AsType[*panicError](err); ok {
+		detail += "\n" + string(p.stack)
+	}
+	return failed(toolyard.InternalError, fmt.Sprintf("Internal error in %s.", phase), detail)
+}
+
+// broken makes the result of a call whose run could not be finished.
+func (c *call) broken(err error) {
+	f := c.bug(toolyard.PhaseEmitTerminal, err)
+	c.fail = f.fail
+	c.res.Phases = append(c.res.Phases, toolyard.Fact{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeFailed,
+		Code: toolyard.InternalError, Detail: clip(f.fail.detail, MaxFactDetailBytes)})
+	c.plain()
+	c.res.DurationMS = ms(c.p.now().Sub(c.started))
+}
+
+// letGo gives back what the call still holds.
+func (c *call) letGo() {
+	if c.report != nil {
+		c.report(breaker.Unrelated)
+		c.report = nil
+	}
+	if c.release != nil {
+		c.release()
+		c.release = nil
+	}
+}
+
+// panicError is a panic that was recovered.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
+
+// rescue is the one place where panics are recovered.
+func rescue(fn func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &panicError{v, debug.Stack()}
+		}
+	}()
+	return fn()
+}
+
+func (p *Pipeline) now() time.Time {
+	if p.Now == nil {
+		return time.Now()
+	}
+	return p.Now()
+}
+
+func (p *Pipeline) schemas() *schema.Cache {
+	if p.Schemas != nil {
+		return p.Schemas
+	}
+	return &p.ownSchemas
+}
+
+// isolated reports whether the worker can isolate a tool.
+func (p *Pipeline) isolated() bool { return p.Isolation != "" && p.Isolation != "none" }
+
+// ms is a duration in milliseconds, to the microsecond.
+func ms(d time.Duration) float64 { return math.Round(float64(d)/float64(time.Microsecond)) / 1000 }
+
+func orDefault(d, or time.Duration) time.Duration {
+	if d <= 0 {
+		return or
+	}
+	return d
+}

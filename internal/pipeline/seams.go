@@ -1,0 +1,152 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/breaker"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// Tools are the tools whose code this worker has.
+type Tools interface {
+	// Lookup finds a tool by its name, or by an alias that resolves to it in the worker's base registry. The entry is
+	// what the worker announces for it. It is called concurrently and must not wait.
+	Lookup(name string) (t tool.Tool, e registry.Entry, ok bool)
+}
+
+// Rules are a batch's own deny and ask rules, parsed. The pipeline asks only what it needs for resolve_tool;
+// [Permission] gets the value and knows its type.
+type Rules interface {
+	// Blocks reports whether a deny rule takes the whole tool out.
+	Blocks(name string, aliases []string) bool
+}
+
+// Hooks are the hooks of this installation, as one: the implementation matches, orders, bounds and combines them. Both
+// methods return soon after their context ended; a hook that does not is left behind. They are called concurrently.
+// What they get is theirs: changing it changes nothing here.
+type Hooks interface {
+	// Pre runs before permission. An error means that a hook broke, and blocks the call.
+	Pre(ctx context.Context, in HookInput) (HookVerdict, error)
+	// Post runs whenever the tool ran, however that ended. An error means that a hook broke; the output is kept.
+	Post(ctx context.Context, in HookInput) (HookVerdict, error)
+}
+
+// HookInput is a frozen copy of what a hook may know.
+type HookInput struct {
+	Key          toolyard.BatchKey
+	Index        int
+	CallID       string
+	Tool         string
+	Session      toolyard.Session
+	Workspace    toolyard.Workspace
+	WorkspaceDir string
+	Interactive  bool
+	Judgement    tool.Judgement
+	// Input is the observable copy: normalised, redacted, cut where it is long. InputHash names the input itself.
+	Input     json.RawMessage
+	InputHash string
+	// Outcome is what came out; zero for Pre.
+	Outcome HookOutcome
+}
+
+// HookOutcome is what came out of the tool.
+type HookOutcome struct {
+	Code    toolyard.Code
+	IsError bool
+	// Output is the redacted output, Error what the model reads of a failure.
+	Output, Error string
+	ExecuteMS     float64
+}
+
+// HookVerdict is what the hooks say together. The zero verdict lets the call pass as it is.
+type HookVerdict struct {
+	// Block vetoes: the call, or for Post its output. Stop does the same and asks for the agent to be stopped; the
+	// fact says so. Reason is what the model reads.
+	Block, Stop bool
+	Reason      string
+	// By names the hooks that had something to say, for the operator.
+	By string
+	// Input, from Pre, replaces the whole input. What it has in common with the observable copy stands for the original.
+	Input json.RawMessage
+	// Output, from Post, replaces the output of a tool that succeeded. Nil leaves it.
+	Output *string
+	// Context is added to the output for the model.
+	Context string
+	// Opinion, from Pre, is what the hooks think of permission. Empty: nothing. A deny is final.
+	Opinion Behavior
+}
+
+// Behavior is a decision on permission.
+type Behavior string
+
+// The behaviors.
+const (
+	Allow Behavior = "allow"
+	Ask   Behavior = "ask"
+	Deny  Behavior = "deny"
+)
+
+// Permission decides whether a call may run. Deny beats ask beats allow, over rules, mode, flags and the hooks' opinion.
+type Permission interface {
+	// Decide returns soon after its context ended. An implementation that can reach a person asks and waits, and returns
+	// what was decided; Ask then means that nobody could be asked. An error denies. It is called concurrently.
+	Decide(ctx context.Context, in PermissionInput) (PermissionDecision, error)
+}
+
+// PermissionInput is what will run, and who wants it.
+type PermissionInput struct {
+	Key          toolyard.BatchKey
+	Index        int
+	CallID       string
+	Session      toolyard.Session
+	Workspace    toolyard.Workspace
+	WorkspaceDir string
+	Interactive  bool
+	Declaration  tool.Declaration
+	Origin       registry.Origin
+	Judgement    tool.Judgement
+	// Input is what will run, for rules to match on: it may hold secrets. Observable is what may be shown.
+	Input, Observable json.RawMessage
+	InputHash         string
+	// Opinion is the hooks'. An allow never beats a deny or an ask.
+	Opinion       Behavior
+	OpinionReason string
+	// Rules are the batch's own; nil for none.
+	Rules Rules
+}
+
+// PermissionDecision is what was decided. The zero decision denies.
+type PermissionDecision struct {
+	Behavior Behavior
+	// Source says what decided, a rule, the mode, a person, for the operator; Reason why, for the model too.
+	Source, Reason string
+	// Code refines a denial: permission_denied (the default), approval_rejected, approval_expired or policy_blocked.
+	Code toolyard.Code
+	// Waited is how long a person took.
+	Waited time.Duration
+}
+
+// Breakers are the circuit breakers; [*breaker.Breakers] is them.
+type Breakers interface {
+	// Allow asks whether a dependency may be tried. done must be called once; retryAfter comes with an error.
+	Allow(dependency string) (done func(breaker.Outcome), retryAfter time.Duration, err error)
+}
+
+// Scheduler gives a call its turn.
+type Scheduler interface {
+	// Start waits for a slot, checks abort and cancel, and records the claim where the call needs one, in this order.
+	// The caller calls release once, when the execution is over; a tool that was left behind may still run then. Errors:
+	// [ErrLost], [ErrCanceled], [ErrSiblingCanceled], [ErrDeadline], each wrapped or not; any other one means that the
+	// call could not be started, and ends it as dependency_unavailable. It returns soon after its context ended.
+	Start(ctx context.Context, job *Job) (release func(), err error)
+}
+
+// Blobs stores outputs that are too long for a result.
+type Blobs interface {
+	// Put stores content for the agent of the batch and returns its reference once it is stored durably. It is called concurrently.
+	Put(ctx context.Context, key toolyard.BatchKey, content string) (ref string, err error)
+}

@@ -1,0 +1,71 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/toolyard/toolyard"
+)
+
+// Why a call is stopped: causes of the context that is given to [Pipeline.Run] (context.CancelCauseFunc), and errors of
+// [Scheduler].Start. They may be wrapped; a cause that is none of them counts as a cancel.
+var (
+	// ErrCanceled: the agent, a person, an interrupt or an operator stopped it. The call ends as canceled.
+	ErrCanceled = errors.New("canceled")
+	// ErrDeadline: the batch's time is over. The call ends as deadline_exceeded; so it does for context.DeadlineExceeded.
+	ErrDeadline = errors.New("the batch's deadline has passed")
+	// ErrLost: this worker no longer has the right to answer for the call. Run returns it and no result.
+	ErrLost = errors.New("this call is no longer ours: emit nothing")
+)
+
+// ErrSiblingCanceled stops a call because another one of its group failed. The call ends as sibling_canceled.
+type ErrSiblingCanceled struct {
+	// Culprit names the call that failed, for the model.
+	Culprit string
+}
+
+func (e ErrSiblingCanceled) Error() string { return "call " + e.Culprit + " of the same group failed" }
+
+// timeoutError is the cause when a call's own time is over.
+type timeoutError struct {
+	limit time.Duration
+	// own says that the limit is the tool's and not one that the batch has set.
+	own bool
+	// what was running, for the model.
+	what string
+}
+
+func (e *timeoutError) Error() string {
+	return fmt.Sprintf("%s did not finish within %s", e.what, e.limit)
+}
+
+// ended says how the call ends because its context did; nil while it has not.
+func (c *call) ended(ctx context.Context) *failure {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return c.stopped(context.Cause(ctx))
+}
+
+// stopped says how a call ends for a cause.
+func (c *call) stopped(cause error) *failure {
+	f := &failure{detail: cause.Error()}
+	sibling, isSibling := errors.AsType[ErrSiblingCanceled](cause)
+	late, isLate := errors.AsType[*timeoutError](cause)
+	switch {
+	case errors.Is(cause, ErrLost):
+		f.lost = true
+	case isSibling:
+		f.code, f.message = toolyard.SiblingCanceled, "Stopped, because call "+sibling.Culprit+" of the same group failed."
+	case isLate:
+		f.code, f.message = toolyard.Timeout, "Timed out: "+late.Error()+"."
+		f.retryable = !c.executed || c.judgement.Idempotent
+	case errors.Is(cause, ErrDeadline), errors.Is(cause, context.DeadlineExceeded):
+		f.code, f.message = toolyard.DeadlineExceeded, "The batch's time limit passed before the call was done."
+	default:
+		f.code, f.message = toolyard.Canceled, "The call was canceled."
+	}
+	return f
+}

@@ -1,0 +1,313 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/breaker"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// waits is a tool that runs until its context ends, and says a piece before.
+func waits(t *tool.Tool) {
+	t.Run = func(ctx context.Context, _ tool.Env, _ json.RawMessage) (tool.Output, error) {
+		<-ctx.Done()
+		return tool.Output{Text: "half of it"}, ctx.Err()
+	}
+}
+
+// ignores is a tool that runs for an hour whatever its context says.
+func ignores(t *tool.Tool) {
+	t.Run = func(context.Context, tool.Env, json.RawMessage) (tool.Output, error) {
+		time.Sleep(time.Hour)
+		return tool.Output{Text: "late"}, nil
+	}
+}
+
+func timeoutMS(ms int64) func(*tool.Tool) { return func(t *tool.Tool) { t.TimeoutMS = ms } }
+
+func TestTimeoutsSayWhichTheyWere(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		opts      []func(*rig)
+		after     time.Duration
+		says      string
+		retryable bool
+	}{
+		{"the tool's default", []func(*rig){with(waits)}, tool.DefaultTimeout, "2m0s", true},
+		{"the tool's own", []func(*rig){with(waits), with(timeoutMS(3_000))}, 3 * time.Second, "3s", true},
+		{"the batch's cap", []func(*rig){with(waits), func(r *rig) { r.job.CallTimeout = time.Second }}, time.Second, "1s", true},
+		{"a cap that is longer", []func(*rig){with(waits), with(timeoutMS(3_000)), func(r *rig) { r.job.CallTimeout = time.Minute }}, 3 * time.Second, "3s", true},
+		{"a write", []func(*rig){classed(toolyard.WriteExclusive), with(waits), with(timeoutMS(3_000))}, 3 * time.Second, "It may have taken effect", false},
+		{"a tool that does not listen", []func(*rig){with(ignores), with(timeoutMS(3_000))}, 3*time.Second + DefaultGrace, "3s", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(tt.opts...)
+				began := time.Now()
+				res := r.result(t)
+				if got := time.Since(began); got != tt.after {
+					t.Errorf("took %s, want %s", got, tt.after)
+				}
+				if res.Code != toolyard.Timeout || phaseOf(res) != toolyard.PhaseExecute || !strings.Contains(res.Error, tt.says) || res.Retryable != tt.retryable {
+					t.Errorf("%q in %s, retryable %t: %s", res.Code, phaseOf(res), res.Retryable, res.Error)
+				}
+				time.Sleep(2 * time.Hour) // for what was left behind
+				if res.ExecuteMS != float64(tt.after.Milliseconds()) || r.released != 1 {
+					t.Errorf("execute_ms %g, released %d times", res.ExecuteMS, r.released)
+				}
+			})
+		})
+	}
+}
+
+func TestCancelWhileExecuting(t *testing.T) {
+	for _, tt := range []struct {
+		cause error
+		want  toolyard.Code
+		says  string
+	}{
+		{ErrCanceled, toolyard.Canceled, "canceled"},
+		{fmt.Errorf("%w: by ann", ErrCanceled), toolyard.Canceled, "canceled"},
+		{nil, toolyard.Canceled, "canceled"}, // context.Canceled
+		{errors.New("drain"), toolyard.Canceled, "canceled"},
+		{ErrSiblingCanceled{Culprit: "c1 (bash)"}, toolyard.SiblingCanceled, "c1 (bash)"},
+		{ErrDeadline, toolyard.DeadlineExceeded, "time limit"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(with(waits))
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { cancel(tt.cause) })
+			res := r.resultIn(t, ctx)
+			if res.Code != tt.want || phaseOf(res) != toolyard.PhaseExecute || !strings.Contains(res.Error, tt.says) {
+				t.Errorf("%v: %q in %s: %s", tt.cause, res.Code, phaseOf(res), res.Error)
+			}
+			if res.Output != "half of it" {
+				t.Errorf("the partial output is %q", res.Output)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) { // a deadline of the caller's own
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if res := newRig(with(waits)).resultIn(t, ctx); res.Code != toolyard.DeadlineExceeded {
+			t.Errorf("%q", res.Code)
+		}
+	})
+}
+
+// TestCancelInEachPhaseThatWaits: whatever waits ends with the cause, and nothing runs after it.
+func TestCancelInEachPhaseThatWaits(t *testing.T) {
+	block := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	for phase, opt := range map[toolyard.Phase]func(*rig){
+		toolyard.PhaseValidateValues: with(func(t *tool.Tool) {
+			t.Check = func(ctx context.Context, _ tool.Env, _ json.RawMessage) error { return block(ctx) }
+		}),
+		toolyard.PhasePreHooks: func(r *rig) {
+			r.pre = func(ctx context.Context, _ HookInput) (HookVerdict, error) { return HookVerdict{}, block(ctx) }
+		},
+		toolyard.PhasePermission: func(r *rig) {
+			r.decide = func(ctx context.Context, _ PermissionInput) (PermissionDecision, error) {
+				return PermissionDecision{}, block(ctx)
+			}
+		},
+		toolyard.PhaseSchedule: func(r *rig) { r.start = func(ctx context.Context, _ *Job) (func(), error) { return nil, block(ctx) } },
+	} {
+		t.Run(string(phase), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				time.AfterFunc(time.Second, func() { cancel(ErrSiblingCanceled{Culprit: "c1"}) })
+				if res := newRig(opt).resultIn(t, ctx); res.Code != toolyard.SiblingCanceled || phaseOf(res) != phase || res.Attempts != 0 {
+					t.Errorf("%q in %s", res.Code, phaseOf(res))
+				}
+			})
+		})
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(ErrCanceled)
+	ran := false
+	res := newRig(with(func(t *tool.Tool) {
+		t.Check = func(context.Context, tool.Env, json.RawMessage) error { ran = true; return nil }
+	})).resultIn(t, ctx)
+	if res.Code != toolyard.Canceled || phaseOf(res) != toolyard.PhaseValidateValues || ran {
+		t.Errorf("canceled before it began: %q in %s, the check ran: %t", res.Code, phaseOf(res), ran)
+	}
+}
+
+func TestCheckIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(with(func(t *tool.Tool) {
+			t.Check = func(context.Context, tool.Env, json.RawMessage) error { time.Sleep(time.Hour); return nil }
+		}))
+		res := r.result(t)
+		if res.Code != toolyard.Timeout || phaseOf(res) != toolyard.PhaseValidateValues || !res.Retryable || r.Leaked() != 1 {
+			t.Errorf("%q in %s, %d left behind", res.Code, phaseOf(res), r.Leaked())
+		}
+		time.Sleep(time.Hour)
+		if r.Leaked() != 0 {
+			t.Errorf("%d left behind after it has returned", r.Leaked())
+		}
+	})
+}
+
+func TestLostCallsEmitNothing(t *testing.T) {
+	lost := func(t *testing.T, r *rig, ctx context.Context) {
+		t.Helper()
+		if res, err := r.Run(ctx, r.job); !errors.Is(err, ErrLost) || res.CallID != "" || res.Phases != nil {
+			t.Errorf("%+v, %v", res, err)
+		}
+	}
+	lost(t, newRig(starts(fmt.Errorf("claim: %w", ErrLost))), t.Context())
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(ErrLost) })
+		r := newRig(with(waits))
+		lost(t, r, ctx)
+		if r.released != 1 {
+			t.Errorf("released %d times", r.released)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) { // lost behind execute: the tool has succeeded, and still it is not ours
+		ctx, cancel := context.WithCancelCause(t.Context())
+		lost(t, newRig(func(r *rig) {
+			r.post = func(context.Context, HookInput) (HookVerdict, error) { cancel(ErrLost); return HookVerdict{}, nil }
+		}), ctx)
+	})
+}
+
+func TestCancelBehindExecuteKeepsTheResult(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		res := newRig(func(r *rig) {
+			r.post = func(hook context.Context, _ HookInput) (HookVerdict, error) {
+				cancel(ErrCanceled)
+				return HookVerdict{}, hook.Err()
+			}
+		}).resultIn(t, ctx)
+		if res.Code != toolyard.OK || res.Output != "hi" {
+			t.Errorf("%q, %q", res.Code, res.Output)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) { // but a hook that hangs does not hold it for ever
+		began := time.Now()
+		res := newRig(func(r *rig) {
+			r.post = func(ctx context.Context, _ HookInput) (HookVerdict, error) {
+				<-ctx.Done()
+				return HookVerdict{}, ctx.Err()
+			}
+		}).result(t)
+		if res.Code != toolyard.PostHookFailed || res.Output != "hi" || time.Since(began) != DefaultFinishTimeout {
+			t.Errorf("%q, %q after %s", res.Code, res.Output, time.Since(began))
+		}
+	})
+}
+
+// TestLeftBehindToolsAreBounded: a tool that ignores its end does not hold up its result, can't act any more as far as it
+// asks, and when too many of them run nothing new starts.
+func TestLeftBehindToolsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var env tool.Env
+		progress := 0
+		r := newRig(with(timeoutMS(1_000)), with(func(t *tool.Tool) {
+			t.Run = func(_ context.Context, e tool.Env, _ json.RawMessage) (tool.Output, error) {
+				env = e
+				e.Progress(tool.Progress{})
+				time.Sleep(time.Hour)
+				return tool.Output{}, nil
+			}
+		}), func(r *rig) { r.MaxLeaked = 3; r.job.Progress = func(tool.Progress) { progress++ } })
+		for i := range 3 {
+			if res := r.result(t); res.Code != toolyard.Timeout || r.Leaked() != i+1 {
+				t.Fatalf("%q, %d left behind", res.Code, r.Leaked())
+			}
+		}
+		if err := env.CommitPoint(); err == nil {
+			t.Error("a tool that was left behind may commit")
+		}
+		env.Progress(tool.Progress{})
+		if progress != 3 {
+			t.Errorf("%d reports, want those from before the end", progress)
+		}
+		res := r.result(t)
+		if res.Code != toolyard.DependencyUnavailable || phaseOf(res) != toolyard.PhaseValidateValues || !res.Retryable || res.RetryAfterMS == 0 || res.Attempts != 0 {
+			t.Errorf("%+v", res)
+		}
+		time.Sleep(2 * time.Hour)
+		if res := r.result(t); res.Code != toolyard.Timeout {
+			t.Errorf("%q after they have returned", res.Code)
+		}
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+func TestGoexitIsAResult(t *testing.T) {
+	res := newRig(with(func(tt *tool.Tool) {
+		tt.Run = func(context.Context, tool.Env, json.RawMessage) (tool.Output, error) {
+			t.SkipNow()
+			return tool.Output{}, nil
+		}
+	})).result(t)
+	if res.Code != toolyard.ExecutionFailed {
+		t.Errorf("%q", res.Code)
+	}
+}
+
+func TestSuccessWhileBeingStoppedIsSuccess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		res := newRig(with(timeoutMS(1_000)), with(func(t *tool.Tool) {
+			t.Run = func(ctx context.Context, _ tool.Env, _ json.RawMessage) (tool.Output, error) {
+				<-ctx.Done()
+				return tool.Output{Text: "done"}, nil
+			}
+		})).result(t)
+		if res.Code != toolyard.OK || res.Output != "done" {
+			t.Errorf("%q, %q", res.Code, res.Output)
+		}
+	})
+}
+
+// TestBreakerHearsOnlyOfInfrastructure runs the real breakers against calls that end in different ways.
+func TestBreakerHearsOnlyOfInfrastructure(t *testing.T) {
+	depends := with(func(t *tool.Tool) { t.Dependency = "db" })
+	for _, tt := range []struct {
+		name  string
+		trips bool
+		opts  []func(*rig)
+	}{
+		{"unavailable", true, []func(*rig){returns("", tool.Unavailable(errBoom, "down"))}},
+		{"own timeout of a tool that depends on something", true, []func(*rig){with(waits), depends}},
+		{"own timeout of a tool that names nothing", false, []func(*rig){with(waits)}},
+		{"the batch is in a hurry", false, []func(*rig){with(waits), depends, func(r *rig) { r.job.CallTimeout = time.Millisecond }}},
+		{"the tool fails", false, []func(*rig){returns("", errBoom)}},
+		{"wrong values", false, []func(*rig){returns("", tool.Invalid("no"))}},
+		{"a panic", false, []func(*rig){with(func(t *tool.Tool) {
+			t.Run = func(context.Context, tool.Env, json.RawMessage) (tool.Output, error) { panic("x") }
+		})}},
+		{"never started", false, []func(*rig){starts(errBoom)}},
+		{"good", false, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := breaker.New(breaker.Options{})
+				r := newRig(append(tt.opts, func(r *rig) { r.Breakers = b })...)
+				for range breaker.DefaultTripAfter {
+					r.result(t)
+				}
+				res := r.result(t)
+				if tripped := strings.Contains(res.Error, "it was not tried"); tripped != tt.trips {
+					t.Errorf("tripped: %t; %s", tripped, res.Error)
+				}
+				if tt.trips && (res.RetryAfterMS != breaker.DefaultOpenFor.Milliseconds() || !res.Retryable || res.Attempts != 0) {
+					t.Errorf("%+v", res)
+				}
+			})
+		})
+	}
+}

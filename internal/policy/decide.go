@@ -1,0 +1,157 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// Request is one call, as permission sees it.
+type Request struct {
+	// Declaration is the tool's. Nil is denied.
+	Declaration *tool.Declaration
+	// Input is what will run: after schema and hooks.
+	Input json.RawMessage
+	// Judgement is what is known of this input.
+	Judgement tool.Judgement
+	// Mode is the session's; empty means [Default].
+	Mode Mode
+	// Interactive says that a person can be asked.
+	Interactive bool
+	// WorkspaceDir is the workspace's directory, for rules with absolute paths. Empty: there are none that match.
+	WorkspaceDir string
+	// Paths are the forms of the input's path, relative to the workspace: as it was written, and with its symlinks resolved. A
+	// deny or ask rule matches when one of them does, an allow rule when all do. Empty, or a form that is not inside the
+	// workspace: the path is unknown. Read only for tools whose declaration has a path specifier.
+	Paths []string
+}
+
+// Behavior is what happens to a call.
+type Behavior string
+
+// The behaviors. The empty one is no answer and must be taken for a denial.
+const (
+	Allow Behavior = "allow"
+	Ask   Behavior = "ask" // a person decides; denied where nobody can be asked
+	Deny  Behavior = "deny"
+)
+
+// Decision is the answer to a [Request].
+type Decision struct {
+	Behavior Behavior
+	// Code is set when the call is denied: policy_blocked when the session cannot give what the tool needs,
+	// permission_denied for all else.
+	Code toolyard.Code
+	// Source says what decided, for operators: "rule deny write_file(docs/**)", "mode accept_edits", "read-only in the
+	// workspace", "undecided".
+	Source string
+	// Reason tells the model why, and what to do instead, or the person what is asked. Empty when allowed.
+	Reason string
+}
+
+// Decide answers one request. The order is that of the package comment; the rules' own order never matters to the
+// behavior. It has no side effects and never fails: what it can't make out is decided the strict way.
+func Decide(rules Rules, req Request) Decision {
+	d := req.Declaration
+	if d == nil {
+		return deny(toolyard.PermissionDenied, "no declaration", "Nothing is known of this tool, so it may not run.")
+	}
+	s := newSubject(&req)
+	if r, why, ok := firstMatch(rules.Deny, d, s); ok {
+		return deny(toolyard.PermissionDenied, "rule deny "+r.String(),
+			fmt.Sprintf("A permission rule denies this call: %s%s. Do not repeat it; do without it, or use another tool.", r, why))
+	}
+	if d.RequiresUserInteraction && !req.Interactive {
+		return deny(toolyard.PolicyBlocked, "no person in the session",
+			"This tool talks to a person, and nobody is there in this session. Do without it.")
+	}
+	reads := req.Judgement.ReadOnly && !req.Judgement.Destructive // both at once is a contradiction: believe the worse
+	if req.Mode.plans() && !reads {
+		return deny(toolyard.PermissionDenied, "mode "+string(req.Mode),
+			"The session is in plan mode, where only calls that read are allowed. Describe the change instead of making it.")
+	}
+	if r, why, ok := firstMatch(rules.Ask, d, s); ok {
+		return ask(&req, "rule ask "+r.String(), fmt.Sprintf("A permission rule asks for a person's consent to this call: %s%s.", r, why))
+	}
+	if source, ok := allowedByRules(rules.Allow, d, s); ok {
+		return Decision{Behavior: Allow, Source: source}
+	}
+	switch {
+	case req.Mode == AcceptEdits && d.EditsWorkspace:
+		return Decision{Behavior: Allow, Source: "mode accept_edits"}
+	case reads && d.NeedsWorkspace():
+		return Decision{Behavior: Allow, Source: "read-only in the workspace"}
+	case !d.NeedsPermission():
+		return Decision{Behavior: Allow, Source: "needs no permission"}
+	case req.Mode == Bypass:
+		return Decision{Behavior: Allow, Source: "mode bypass"}
+	}
+	reason := "No permission rule allows this call, so a person has to."
+	if req.Judgement.Destructive {
+		reason = "No permission rule allows this call, and it may do what cannot be undone, so a person has to allow it."
+	}
+	return ask(&req, "undecided", reason)
+}
+
+func deny(code toolyard.Code, source, reason string) Decision {
+	return Decision{Behavior: Deny, Code: code, Source: source, Reason: reason}
+}
+
+// ask gives the answer ask, or what the mode makes of it.
+func ask(req *Request, source, reason string) Decision {
+	if !req.Mode.silent() {
+		return Decision{Behavior: Ask, Source: source, Reason: reason}
+	}
+	return deny(toolyard.PermissionDenied, source+", mode "+string(req.Mode),
+		reason+" Nobody is asked in this session, so it is denied. Do not repeat it; do without it, or use a call that is allowed.")
+}
+
+// firstMatch returns the first deny or ask rule that matches, and in brackets what was unknown, if it matches for that.
+func firstMatch(rules []Rule, d *tool.Declaration, s *subject) (match Rule, why string, ok bool) {
+	for _, r := range rules {
+		if !r.namesAny(d.Name, d.Aliases) {
+			continue
+		}
+		if r.Specifier == "" {
+			return r, "", true
+		}
+		if hit, doubt := s.touches(r); hit {
+			if doubt != "" {
+				doubt = " (it holds because " + doubt + ")"
+			}
+			return r, doubt, true
+		}
+	}
+	return Rule{}, "", false
+}
+
+// allowedByRules reports whether allow rules cover the call, and names those that do.
+func allowedByRules(rules []Rule, d *tool.Declaration, s *subject) (source string, ok bool) {
+	var specified []Rule
+	for _, r := range rules {
+		switch {
+		case !r.names(d.Name):
+		case r.Specifier == "" || s.covers(r):
+			return "rule allow " + r.String(), true
+		default:
+			specified = append(specified, r)
+		}
+	}
+	if s.kind != kindCommand || !s.known {
+		return "", false
+	}
+	used, ok := coveredCommands(s.script, specified)
+	if !ok {
+		return "", false
+	}
+	names := make([]string, len(used))
+	for i, r := range used {
+		names[i] = r.String()
+	}
+	slices.Sort(names)
+	return "rule allow " + strings.Join(names, ", "), true
+}

@@ -1,0 +1,164 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"path"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+)
+
+// cleanPaths makes the forms of a path clean; ok is false when there is none, or one is not relative to the workspace.
+func cleanPaths(paths []string) (clean []string, ok bool) {
+	for _, p := range paths {
+		c := path.Clean(p)
+		if p == "" || path.IsAbs(c) || c == ".." || strings.HasPrefix(c, "../") {
+			return nil, false
+		}
+		clean = append(clean, c)
+	}
+	return clean, len(clean) > 0
+}
+
+// checkPathPattern says what is wrong with a path specifier, as far as it shows without knowing the workspace's directory.
+func checkPathPattern(pattern string) error {
+	switch {
+	case strings.HasSuffix(pattern, "/"):
+		return fmt.Errorf("a path never ends in /; for all in the directory write %s**", pattern)
+	case strings.HasPrefix(pattern, "~"):
+		return errors.New("~ is not expanded; write a path relative to the workspace")
+	case strings.Contains("/"+pattern+"/", "/../"):
+		return errors.New("a path has no .. left when it is matched; write it without")
+	case strings.Count(pattern, "{") > maxBraces || strings.Count(pattern, ",") > maxAlternatives:
+		return fmt.Errorf("it has more than %d braces or %d commas; write several rules", maxBraces, maxAlternatives)
+	case !doublestar.ValidatePattern(pattern):
+		return errors.New("it is not a glob; check its brackets and braces")
+	}
+	for rest := pattern; ; {
+		before, after, ok := strings.Cut(rest, "**")
+		switch {
+		case !ok:
+			return nil
+		case before != "" && !strings.ContainsAny(before[len(before)-1:], "/{,"), after != "" && !strings.ContainsAny(after[:1], "/},"):
+			return errors.New("** means any depth only as a whole part of the path, as in docs/**/*.md")
+		}
+		rest = after
+	}
+}
+
+// Alternatives in braces multiply the work of a match: without limits a short rule could take hours.
+const (
+	maxBraces       = 4
+	maxAlternatives = 32
+)
+
+// relativePattern gives a path specifier relative to the workspace.
+func relativePattern(pattern, workspaceDir string) (string, error) {
+	if err := checkPathPattern(pattern); err != nil {
+		return "", err
+	}
+	if path.IsAbs(pattern) {
+		inside, ok := strings.CutPrefix(pattern, strings.TrimSuffix(path.Clean(workspaceDir), "/")+"/")
+		if workspaceDir == "" || !ok {
+			return "", errors.New("the pattern is not inside the workspace; write it relative")
+		}
+		pattern = inside
+	}
+	for {
+		rest, ok := strings.CutPrefix(pattern, "./")
+		if !ok {
+			return pattern, nil
+		}
+		pattern = rest
+	}
+}
+
+func matchAnyPath(pattern, workspaceDir string, paths []string) (bool, error) {
+	rel, err := relativePattern(pattern, workspaceDir)
+	if err != nil {
+		return false, err
+	}
+	for _, p := range paths {
+		if doublestar.MatchUnvalidated(rel, p) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func matchAllPaths(pattern, workspaceDir string, paths []string) (bool, error) {
+	rel, err := relativePattern(pattern, workspaceDir)
+	if err != nil {
+		return false, err
+	}
+	for _, p := range paths {
+		if !doublestar.MatchUnvalidated(rel, p) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// parseDomain reads the specifier "domain:example.com".
+func parseDomain(specifier string) (string, error) {
+	domain, ok := strings.CutPrefix(specifier, "domain:")
+	if !ok {
+		return "", errors.New("a URL's specifier is domain:example.com")
+	}
+	domain, err := plainHost(domain)
+	if err != nil {
+		return "", fmt.Errorf("%q is not a plain domain: %w", domain, err)
+	}
+	return domain, nil
+}
+
+// hostOf gives the host of an http or https URL. It fails on whatever two readers might take for two different hosts.
+func hostOf(raw string) (string, error) {
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil:
+		return "", errors.New("the URL does not parse")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return "", errors.New("the URL is not an http or https one")
+	case u.User != nil:
+		return "", errors.New("the URL has user information")
+	case u.Opaque != "":
+		return "", errors.New("the URL has no host")
+	}
+	return plainHost(u.Hostname())
+}
+
+// plainHost gives a host name in lower case without its last dot. It is ASCII letters, digits, "-" and "_" in labels; a name whose last
+// label is a number must be an IPv4 address in its usual form, as other forms (0x7f.1) mean one in disguise.
+func plainHost(host string) (string, error) {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	labels := strings.Split(host, ".")
+	for _, l := range labels {
+		if l == "" || strings.Trim(l, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+			return host, errors.New("the host name is not plain")
+		}
+	}
+	last := labels[len(labels)-1]
+	if last[0] >= '0' && last[0] <= '9' {
+		if len(labels) != 4 {
+			return host, errors.New("the host is an unusual IP address")
+		}
+		for _, l := range labels {
+			if strings.Trim(l, "0123456789") != "" || len(l) > 3 || len(l) > 1 && l[0] == '0' {
+				return host, errors.New("the host is an unusual IP address")
+			}
+		}
+	}
+	return host, nil
+}
+
+// within reports whether a host is a domain or one of its subdomains. An IP address has none.
+func within(host, domain string) bool {
+	if host == domain {
+		return true
+	}
+	digit := domain[len(domain)-1] >= '0' && domain[len(domain)-1] <= '9'
+	return strings.HasSuffix(host, "."+domain) && !(digit && strings.Count(domain, ".") == 3)
+}

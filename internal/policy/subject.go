@@ -1,0 +1,149 @@
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+
+	"github.com/toolyard/toolyard/internal/shell"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// kind is what a tool's specifiers are matched against.
+type kind string
+
+const (
+	kindNone    kind = "" // nothing, or a declaration that names more than one field
+	kindCommand kind = "command"
+	kindPath    kind = "path"
+	kindURL     kind = "url"
+)
+
+// specifierOf gives the kind and the input field of a tool's specifiers.
+func specifierOf(d *tool.Declaration) (kind, string) {
+	switch s := d.Specifier; s {
+	case tool.Specifier{Command: s.Command}:
+		if s.Command != "" {
+			return kindCommand, s.Command
+		}
+	case tool.Specifier{Path: s.Path}:
+		return kindPath, s.Path
+	case tool.Specifier{URL: s.URL}:
+		return kindURL, s.URL
+	}
+	return kindNone, ""
+}
+
+// Field returns the string at a top-level field of an input. ok is false when it is not there, is no string, or stands there more
+// than once. A name that differs only in case counts as the same one, since encoding/json takes it for the same: a decision
+// about one value must not be used for another. Whoever judges an input by one field should read it with this.
+func Field(input json.RawMessage, name string) (value string, ok bool) {
+	dec := json.NewDecoder(bytes.NewReader(input))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return "", false
+	}
+	var found *string
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return "", false
+		}
+		var raw json.RawMessage
+		if dec.Decode(&raw) != nil {
+			return "", false
+		}
+		k, _ := key.(string)
+		if !strings.EqualFold(k, name) {
+			continue
+		}
+		if found != nil || k != name || json.Unmarshal(raw, &found) != nil || found == nil {
+			return "", false
+		}
+	}
+	if _, err := dec.Token(); err != nil || found == nil {
+		return "", false
+	}
+	return *found, true
+}
+
+// subject is what one call's rules are matched against, read once.
+type subject struct {
+	kind         kind
+	value        string // of the field; for paths see paths
+	known        bool
+	script       shell.Script // of a command that is known
+	why          string       // why the value is not known, for people
+	paths        []string     // clean and relative
+	workspaceDir string
+}
+
+func newSubject(req *Request) *subject {
+	s := &subject{workspaceDir: req.WorkspaceDir}
+	var field string
+	switch s.kind, field = specifierOf(req.Declaration); s.kind {
+	case kindNone:
+		s.why = "the tool has no input that a specifier is matched against"
+	case kindPath:
+		s.paths, s.known = cleanPaths(req.Paths)
+		s.why = "the path is not known to be inside the workspace"
+	default:
+		s.value, s.known = Field(req.Input, field)
+		s.why = "the input has no single text at " + field
+	}
+	if s.kind == kindCommand && s.known {
+		script, err := shell.Parse(s.value)
+		s.script, s.known = script, err == nil
+		if err != nil {
+			s.why = err.Error()
+		}
+	}
+	return s
+}
+
+// touches reports whether a deny or ask rule with a specifier matches: in doubt it does, and why then says what the doubt is.
+func (s *subject) touches(r Rule) (match bool, why string) {
+	if !s.known {
+		return true, s.why
+	}
+	var err error
+	switch s.kind {
+	case kindCommand:
+		var p *commandPattern
+		if p, err = r.commandPattern(); err == nil {
+			return p.touches(s.script)
+		}
+	case kindPath:
+		if match, err = matchAnyPath(r.Specifier, s.workspaceDir, s.paths); err == nil {
+			return match, ""
+		}
+	case kindURL:
+		var domain, host string
+		if domain, err = parseDomain(r.Specifier); err == nil {
+			if host, err = hostOf(s.value); err == nil {
+				return within(host, domain), ""
+			}
+		}
+	}
+	return true, err.Error()
+}
+
+// covers reports whether an allow rule with a specifier matches the whole call, for paths and URLs. Commands are covered by rules
+// together: see coveredCommands.
+func (s *subject) covers(r Rule) bool {
+	if !s.known {
+		return false
+	}
+	switch s.kind {
+	case kindPath:
+		match, err := matchAllPaths(r.Specifier, s.workspaceDir, s.paths)
+		return match && err == nil
+	case kindURL:
+		domain, err := parseDomain(r.Specifier)
+		if err != nil {
+			return false
+		}
+		host, err := hostOf(s.value)
+		return err == nil && within(host, domain)
+	}
+	return false
+}

@@ -1,0 +1,65 @@
+package answer
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/toolyard/toolyard"
+)
+
+func TestPairTexts(t *testing.T) {
+	calls := []toolyard.Call{{ID: "a", Tool: "alias"}, {ID: "b", Tool: "t"}, {ID: "c", Tool: "t"}, {ID: "d", Tool: "t"}, {ID: "e", Tool: "t"}, {ID: "f", Tool: "t"}}
+	results := []toolyard.Result{
+		{CallID: "a", Tool: "real_name", Output: "out", Error: "not read", Detail: "never read"},
+		{CallID: "b", IsError: true, Code: toolyard.UnknownTool, Error: "no such tool", Output: "not read"},
+		{CallID: "c", IsError: true, Code: toolyard.Timeout},
+		{CallID: "d", IsError: true},
+		{CallID: "e", IsError: true, Code: toolyard.PostHookFailed, Error: "the tool itself succeeded", Output: "out"},
+		{CallID: "f", Code: toolyard.ResultRedacted, Output: "pass=***"},
+	}
+	for i := range results {
+		results[i].Index = i
+	}
+	got, err := Pair(calls, results)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Answer{
+		{"a", "alias", "out", false},
+		{"b", "t", "no such tool", true},
+		{"c", "t", "the call failed: timeout", true},
+		{"d", "t", "the call failed", true},
+		{"e", "t", "the tool itself succeeded\n\nout", true},
+		{"f", "t", "pass=***", false},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("\n got %+v\nwant %+v", got, want)
+	}
+}
+
+func TestPairGuards(t *testing.T) {
+	calls := []toolyard.Call{{ID: "a"}, {ID: "b"}}
+	a, b := toolyard.Result{Index: 0, CallID: "a"}, toolyard.Result{Index: 1, CallID: "b"}
+	for _, tt := range []struct {
+		name    string
+		results []toolyard.Result
+		want    string
+	}{
+		{"missing", []toolyard.Result{a}, `rendering results: 2 calls have 1 results; every call needs exactly one`},
+		{"extra", []toolyard.Result{a, b, b}, `rendering results: 2 calls have 3 results; every call needs exactly one`},
+		{"misordered", []toolyard.Result{b, a}, `rendering results: at 0 want the result of call "a", got that of call "b" with index 1`},
+		{"repeated", []toolyard.Result{a, a}, `rendering results: at 1 want the result of call "b", got that of call "a" with index 0`},
+		{"wrong index", []toolyard.Result{a, {Index: 2, CallID: "b"}}, `rendering results: at 1 want the result of call "b", got that of call "b" with index 2`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Pair(calls, tt.results)
+			if err == nil || err.Error() != tt.want {
+				t.Errorf("\n got %v\nwant %s", err, tt.want)
+			}
+			if _, ok := errors.AsType[*toolyard.InputError](err); ok {
+				t.Error("a bug of ours is called bad input")
+			}
+		})
+	}
+}

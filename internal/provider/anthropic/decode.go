@@ -1,0 +1,82 @@
+// Package anthropic reads and writes the forms of the Anthropic Messages API.
+//
+// Calls are read by our own strict reader and not by the SDK's response types, which take what is missing for empty
+// and what has the wrong type for absent; tests hold the two readings equal. What goes back is built from the SDK's
+// params. The package is pure.
+package anthropic
+
+import (
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/provider/strictjson"
+)
+
+// Decode reads the tool_use blocks of an assistant message, or of a whole Messages response, in their order, from data
+// that passed [strictjson.Check]. A message without any gives no calls and no error.
+//
+// Blocks of every other type are skipped: text and thinking are not calls, and server_tool_use, mcp_tool_use and their
+// results are the provider's own business. Inputs are read by [strictjson.Object.Input]; an object is kept as it is. If
+// the response stopped for want of tokens, a tool_use at its very end is taken as cut: its input becomes a string, so
+// that it ends as schema_validation_failed, and a half-written file is not written.
+//
+// toolset_name and caller of a block, which the provider wants echoed, have no place in a [toolyard.Call] and are lost.
+// Errors are [*toolyard.InputError] with the field's path.
+func Decode(data []byte) ([]toolyard.Call, error) {
+	message, err := strictjson.ReadObject("", data)
+	if err != nil {
+		return nil, err
+	}
+	if err := message.Expect("type", "message"); err != nil {
+		return nil, err
+	}
+	if err := message.Expect("role", "assistant"); err != nil {
+		return nil, err
+	}
+	stop, err := message.OptionalString("stop_reason")
+	if err != nil {
+		return nil, err
+	}
+	if message.Kind("content") == "string" {
+		return nil, nil // the short form of a message that is text alone
+	}
+	blocks, err := message.Array("content")
+	if err != nil {
+		return nil, err
+	}
+	var calls []toolyard.Call
+	for i, raw := range blocks {
+		block, err := strictjson.ReadObject(strictjson.Item("content", i), raw)
+		if err != nil {
+			return nil, err
+		}
+		kind, err := block.String("type")
+		if err != nil {
+			return nil, err
+		}
+		if kind != "tool_use" {
+			continue
+		}
+		call, err := toolUse(block)
+		if err != nil {
+			return nil, err
+		}
+		if i == len(blocks)-1 && (stop == "max_tokens" || stop == "model_context_window_exceeded") {
+			call.Input = strictjson.Cut(call.Input)
+		}
+		calls = append(calls, call)
+	}
+	return calls, nil
+}
+
+func toolUse(block strictjson.Object) (call toolyard.Call, err error) {
+	if call.ID, err = block.Name("id"); err != nil {
+		return call, err
+	}
+	if call.Tool, err = block.Name("name"); err != nil {
+		return call, err
+	}
+	if !block.Has("input") {
+		return call, strictjson.Errorf(block.At("input"), "want object, got nothing")
+	}
+	call.Input = block.Input("input")
+	return call, nil
+}

@@ -1,0 +1,73 @@
+package provider
+
+import (
+	"fmt"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/provider/anthropic"
+	"github.com/toolyard/toolyard/internal/provider/gemini"
+	"github.com/toolyard/toolyard/internal/provider/native"
+	"github.com/toolyard/toolyard/internal/provider/openai"
+	"github.com/toolyard/toolyard/internal/provider/openaichat"
+	"github.com/toolyard/toolyard/internal/provider/strictjson"
+)
+
+// CheckJSON says what is wrong with data as one JSON document before anything reads its fields, as a
+// [*toolyard.InputError], or returns nil; see [strictjson.Check] for what is checked.
+func CheckJSON(data []byte) error { return strictjson.Check(data) }
+
+// Decode reads one document of any format into a batch, and says which format it was. With an empty force the format
+// is recognised by shape; otherwise it is force, and the errors are that format's. A provider's form gives the calls
+// alone; agent, session, options and the batch's id are the caller's to fill in.
+//
+// The batch is not normalized and not validated: ids may be empty in native form and may repeat in any. Every error is
+// a [*toolyard.InputError]; a document without calls is one. data is not kept.
+func Decode(data []byte, force Format) (toolyard.Batch, Format, error) {
+	if err := CheckJSON(data); err != nil {
+		return toolyard.Batch{}, force, err
+	}
+	format := force
+	if format == "" {
+		var err error
+		if format, err = recognise(data); err != nil {
+			return toolyard.Batch{}, "", err
+		}
+	}
+	batch, err := decodeAs(data, format)
+	if err == nil && len(batch.Calls) == 0 {
+		err = noCalls(format)
+	}
+	if err != nil {
+		return toolyard.Batch{}, format, err
+	}
+	return batch, format, nil
+}
+
+func decodeAs(data []byte, format Format) (batch toolyard.Batch, err error) {
+	switch format {
+	case Native:
+		return native.Decode(data)
+	case Anthropic:
+		batch.Calls, err = anthropic.Decode(data)
+	case OpenAI:
+		batch.Calls, err = openai.Decode(data)
+	case OpenAIChat:
+		batch.Calls, err = openaichat.Decode(data)
+	case Gemini:
+		batch.Calls, err = gemini.Decode(data)
+	default:
+		_, err = ParseFormat(string(format))
+	}
+	return batch, err
+}
+
+func noCalls(format Format) error {
+	if format == Native {
+		return &toolyard.InputError{Field: "calls", Problem: "has no calls; a batch needs at least one"}
+	}
+	block := map[Format]string{
+		Anthropic: "tool_use block", OpenAI: "function_call item without an output", OpenAIChat: "tool_calls", Gemini: "functionCall part",
+	}[format]
+	return &toolyard.InputError{Problem: fmt.Sprintf(
+		"the input has no calls: as %s it has no %s, so there is nothing to run", format, block)}
+}

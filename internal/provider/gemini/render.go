@@ -1,0 +1,56 @@
+package gemini
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/toolyard/toolyard/internal/provider/answer"
+)
+
+// content, part, functionResponse and response are the wire form of what goes back: the fields of genai.Content,
+// genai.Part and genai.FunctionResponse that are used here, and the two keys that the API gives a meaning to.
+type content struct {
+	Role  string `json:"role"`
+	Parts []part `json:"parts"`
+}
+
+type part struct {
+	FunctionResponse functionResponse `json:"functionResponse"`
+}
+
+type functionResponse struct {
+	ID       string   `json:"id,omitempty"`
+	Name     string   `json:"name"`
+	Response response `json:"response"`
+}
+
+// response has exactly one of its fields: an empty output is still an output.
+type response struct {
+	Output *string `json:"output,omitempty"`
+	Error  *string `json:"error,omitempty"`
+}
+
+// Render writes one user content with a functionResponse part for every answer, in order. An id goes back only if it
+// came from the model; name and order match the others.
+func Render(answers []answer.Answer) ([]byte, error) {
+	c := content{Role: "user", Parts: make([]part, len(answers))}
+	for i := range answers {
+		a := &answers[i]
+		r := functionResponse{Name: a.Tool}
+		if !strings.HasPrefix(a.CallID, madeID) {
+			r.ID = a.CallID
+		}
+		if a.IsError {
+			r.Response.Error = &a.Text
+		} else {
+			r.Response.Output = &a.Text
+		}
+		c.Parts[i].FunctionResponse = r
+	}
+	data, err := json.Marshal(c)
+	if err != nil {
+		return nil, fmt.Errorf("rendering results as Gemini content: %w", err)
+	}
+	return data, nil
+}

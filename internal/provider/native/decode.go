@@ -1,0 +1,126 @@
+// Package native reads and writes the project's own form of a batch, as API.md describes it.
+//
+// Unlike the providers' forms, which grow fields all the time, this one is ours: a field that we do not know is a
+// mistake of the writer, most often one that would have changed the meaning ("partion", "Deny"), and is refused.
+//
+// The package is pure.
+package native
+
+import (
+	"strconv"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/provider/strictjson"
+)
+
+var (
+	batchFields  = []string{"id", "agent", "session", "workspace", "interactive", "calls", "options"}
+	callFields   = []string{"id", "tool", "input"}
+	optionFields = []string{"partition", "max_concurrency", "on_error", "timeout_ms", "call_timeout_ms", "deny", "ask"}
+)
+
+// Decode reads a native batch from data that passed [strictjson.Check]. Optional fields may be null, which means left
+// out. Values are not judged beyond their type: that is [toolyard.Batch.Normalize] and [toolyard.Batch.Validate], and
+// a batch without calls decodes, since an open batch may begin so.
+//
+// Inputs are read by [strictjson.Object.Input]: a string holding a JSON object is that object, any other string stays
+// one, and fails its call at parse_schema. Errors are [*toolyard.InputError] with the field's path.
+func Decode(data []byte) (toolyard.Batch, error) {
+	var b toolyard.Batch
+	o, err := strictjson.ReadObject("", data)
+	if err != nil {
+		return b, err
+	}
+	if err := known(o, "a batch", batchFields); err != nil {
+		return b, err
+	}
+	for _, f := range []struct {
+		name string
+		set  func(string)
+	}{
+		{"id", func(s string) { b.ID = toolyard.BatchID(s) }},
+		{"agent", func(s string) { b.Agent = toolyard.Agent(s) }},
+		{"session", func(s string) { b.Session = toolyard.Session(s) }},
+		{"workspace", func(s string) { b.Workspace = toolyard.Workspace(s) }},
+	} {
+		text, err := o.OptionalString(f.name)
+		if err != nil {
+			return b, err
+		}
+		f.set(text)
+	}
+	if b.Interactive, err = o.OptionalBool("interactive"); err != nil {
+		return b, err
+	}
+	if b.Calls, err = calls(o); err != nil {
+		return b, err
+	}
+	b.Options, err = options(o)
+	return b, err
+}
+
+func calls(batch strictjson.Object) ([]toolyard.Call, error) {
+	if !batch.Given("calls") {
+		return nil, nil
+	}
+	items, err := batch.Array("calls")
+	if err != nil {
+		return nil, err
+	}
+	list := make([]toolyard.Call, len(items))
+	for i, raw := range items {
+		o, err := strictjson.ReadObject(strictjson.Item("calls", i), raw)
+		if err != nil {
+			return nil, err
+		}
+		if err := known(o, "a call", callFields); err != nil {
+			return nil, err
+		}
+		if list[i].ID, err = o.OptionalString("id"); err != nil {
+			return nil, err
+		}
+		if list[i].Tool, err = o.String("tool"); err != nil {
+			return nil, err
+		}
+		list[i].Input = o.Input("input")
+	}
+	return list, nil
+}
+
+func options(batch strictjson.Object) (opts toolyard.Options, err error) {
+	if !batch.Given("options") {
+		return opts, nil
+	}
+	o, err := batch.Object("options")
+	if err != nil {
+		return opts, err
+	}
+	if err := known(o, "options", optionFields); err != nil {
+		return opts, err
+	}
+	partition, err := o.OptionalString("partition")
+	if err != nil {
+		return opts, err
+	}
+	onError, err := o.OptionalString("on_error")
+	if err != nil {
+		return opts, err
+	}
+	maxConcurrency, err := o.OptionalInt("max_concurrency", strconv.IntSize)
+	if err != nil {
+		return opts, err
+	}
+	opts.Partition, opts.OnError = toolyard.Strategy(partition), toolyard.OnError(onError)
+	opts.MaxConcurrency = int(maxConcurrency)
+	if opts.TimeoutMS, err = o.OptionalInt("timeout_ms", 64); err != nil {
+		return opts, err
+	}
+	if opts.CallTimeoutMS, err = o.OptionalInt("call_timeout_ms", 64); err != nil {
+		return opts, err
+	}
+	if opts.Deny, err = o.OptionalStrings("deny"); err != nil {
+		return opts, err
+	}
+	opts.Ask, err = o.OptionalStrings("ask")
+	return opts, err
+}

@@ -1,0 +1,75 @@
+package native
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/toolyard/toolyard/internal/provider/strictjson"
+)
+
+// farthest is how many edits apart a wrong field and the right one may be to be suggested.
+const farthest = 2
+
+// otherNames are what other formats call our fields.
+var otherNames = map[string]string{
+	"name": "tool", "tool_name": "tool", "function": "tool",
+	"arguments": "input", "args": "input", "parameters": "input", "params": "input",
+	"call_id": "id", "tool_use_id": "id", "tool_call_id": "id", "batch_id": "id", "batch": "id",
+	"agent_id": "agent", "session_id": "session", "tool_calls": "calls",
+	"strategy": "partition", "concurrency": "max_concurrency", "timeout": "timeout_ms", "call_timeout": "call_timeout_ms",
+}
+
+// known refuses fields that are not in names, the first in the order of the alphabet, with what was probably meant.
+func known(o strictjson.Object, noun string, names []string) error {
+	for _, field := range o.Names() {
+		if slices.Contains(names, field) {
+			continue
+		}
+		if near := nearest(field, names); near != "" {
+			return strictjson.Errorf(o.At(field), "is not a field of %s; did you mean %q?", noun, near)
+		}
+		return strictjson.Errorf(o.At(field), "is not a field of %s; the fields are %s", noun, strings.Join(names, ", "))
+	}
+	return nil
+}
+
+// nearest returns the name that field was probably meant to be, or "".
+func nearest(field string, names []string) string {
+	lower := strings.ToLower(strings.ReplaceAll(field, "-", "_"))
+	if other := otherNames[lower]; slices.Contains(names, other) {
+		return other
+	}
+	if len(lower) > 64 { // no name of ours is near; and the distance costs len × len
+		return ""
+	}
+	best, bestDistance := "", farthest+1
+	for _, name := range names {
+		d := distance(strings.ReplaceAll(lower, "_", ""), strings.ReplaceAll(name, "_", ""))
+		// Short names are near to everything: "id" must share at least one letter in two.
+		if d < bestDistance && d <= len(name)/2 {
+			best, bestDistance = name, d
+		}
+	}
+	return best
+}
+
+// distance is the number of bytes to insert, delete or change to get from a to b.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,97 @@
+// Package openai reads and writes the forms of the OpenAI Responses API.
+//
+// Calls are read by our own strict reader and not by the SDK's response types, which take what is missing for empty
+// and what has the wrong type for absent; tests hold the two readings equal. What goes back is built from the SDK's
+// params. The package is pure.
+package openai
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/provider/strictjson"
+)
+
+// Decode reads the function_call items of an output array, or of a whole response, in their order, from data that
+// passed [strictjson.Check]. An output without any gives no calls and no error.
+//
+// Items of other types are skipped: messages and reasoning are not calls, and web_search_call and its like are run by
+// the provider. So is a call that the same array answers already: to run it again could repeat its effect. An open
+// item that its receiver must answer with anything but a function_call_output (custom_tool_call, computer_call,
+// shell_call, ...) is an error: left out in silence, it would make the provider refuse the next request. Such items
+// are known by having a call_id, which the provider's own calls do not.
+//
+// The arguments are read by [strictjson.Object.Arguments]; those of an item that is not completed are never taken as
+// {} when empty. namespace and caller of an item, which the provider wants echoed, have no place in a [toolyard.Call]
+// and are lost. Errors are [*toolyard.InputError] with the field's path.
+func Decode(data []byte) ([]toolyard.Call, error) {
+	items, at, err := output(data)
+	if err != nil {
+		return nil, err
+	}
+	objects := make([]strictjson.Object, len(items))
+	kinds := make([]string, len(items))
+	answered := make(map[string]bool)
+	for i, raw := range items {
+		if objects[i], err = strictjson.ReadObject(strictjson.Item(at, i), raw); err != nil {
+			return nil, err
+		}
+		if kinds[i], err = objects[i].String("type"); err != nil {
+			return nil, err
+		}
+		if strings.HasSuffix(kinds[i], "_output") {
+			answered[objects[i].Text("call_id")] = true
+		}
+	}
+	var calls []toolyard.Call
+	for i, item := range objects {
+		id := item.Text("call_id")
+		switch {
+		case kinds[i] == "function_call":
+			call, err := functionCall(item)
+			if err != nil {
+				return nil, err
+			}
+			if !answered[id] {
+				calls = append(calls, call)
+			}
+		case strings.HasSuffix(kinds[i], "_call") && id != "" && !answered[id] && item.Text("execution") != "server":
+			return nil, strictjson.Errorf(item.At("type"),
+				"%s is answered by who receives it, and only function_call items can be answered here; take it out", strictjson.Quote(kinds[i]))
+		}
+	}
+	return calls, nil
+}
+
+// output finds the array of items, and its path.
+func output(data []byte) ([]json.RawMessage, string, error) {
+	if strictjson.Kind(data) == "array" {
+		items, err := strictjson.ReadArray("", data)
+		return items, "", err
+	}
+	response, err := strictjson.ReadObject("", data)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := response.Expect("object", "response"); err != nil {
+		return nil, "", err
+	}
+	items, err := response.Array("output")
+	return items, response.At("output"), err
+}
+
+func functionCall(item strictjson.Object) (call toolyard.Call, err error) {
+	if call.ID, err = item.Name("call_id"); err != nil {
+		return call, err
+	}
+	if call.Tool, err = item.Name("name"); err != nil {
+		return call, err
+	}
+	status, err := item.OptionalString("status")
+	if err != nil {
+		return call, err
+	}
+	call.Input, err = item.Arguments("arguments", status == "" || status == "completed")
+	return call, err
+}

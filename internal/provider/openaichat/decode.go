@@ -1,0 +1,122 @@
+// Package openaichat reads and writes the forms of the OpenAI Chat Completions API, which many other servers speak.
+//
+// Calls are read by our own strict reader and not by the SDK's response types, which take what is missing for empty
+// and what has the wrong type for absent; tests hold the two readings equal. What goes back is built from the SDK's
+// params. The package is pure.
+package openaichat
+
+import (
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/provider/strictjson"
+)
+
+// Decode reads the tool_calls of an assistant message, or of a whole completion, in their order, from data that passed
+// [strictjson.Check]. A message without any gives no calls and no error.
+//
+// Of several choices only one may have calls: they are alternatives, and nobody here can tell which one the
+// conversation goes on with. The arguments of a function are read by [strictjson.Object.Arguments]; the free text of a
+// custom tool by [strictjson.Object.Input]. When the completion stopped at its length limit, empty arguments of its last call are
+// not taken as {}. Errors are [*toolyard.InputError] with the field's path.
+func Decode(data []byte) ([]toolyard.Call, error) {
+	o, err := strictjson.ReadObject("", data)
+	if err != nil {
+		return nil, err
+	}
+	if !o.Has("choices") && o.Text("object") == "" {
+		return message(o, "")
+	}
+	if err := o.Expect("object", "chat.completion"); err != nil {
+		return nil, err
+	}
+	choices, err := o.Array("choices")
+	if err != nil {
+		return nil, err
+	}
+	var calls []toolyard.Call
+	first := ""
+	for i, raw := range choices {
+		choice, err := strictjson.ReadObject(strictjson.Item("choices", i), raw)
+		if err != nil {
+			return nil, err
+		}
+		finish, err := choice.OptionalString("finish_reason")
+		if err != nil {
+			return nil, err
+		}
+		m, err := choice.Object("message")
+		if err != nil {
+			return nil, err
+		}
+		of, err := message(m, finish)
+		if err != nil {
+			return nil, err
+		}
+		if len(of) > 0 && len(calls) > 0 {
+			return nil, strictjson.Errorf(choice.Path(), "has tool calls, and so has %s; hand in the message of one choice", first)
+		}
+		if len(of) > 0 {
+			calls, first = of, choice.Path()
+		}
+	}
+	return calls, nil
+}
+
+func message(m strictjson.Object, finish string) ([]toolyard.Call, error) {
+	if err := m.Expect("role", "assistant"); err != nil {
+		return nil, err
+	}
+	if !m.Given("tool_calls") {
+		if m.Given("function_call") {
+			return nil, strictjson.Errorf(m.At("function_call"), "is the retired form of one call without an id; ask the model with tools instead of functions")
+		}
+		return nil, nil
+	}
+	items, err := m.Array("tool_calls")
+	if err != nil {
+		return nil, err
+	}
+	calls := make([]toolyard.Call, len(items))
+	for i, raw := range items {
+		item, err := strictjson.ReadObject(strictjson.Item(m.At("tool_calls"), i), raw)
+		if err != nil {
+			return nil, err
+		}
+		if calls[i], err = toolCall(item, finish != "length" || i < len(items)-1); err != nil {
+			return nil, err
+		}
+	}
+	return calls, nil
+}
+
+func toolCall(item strictjson.Object, whole bool) (call toolyard.Call, err error) {
+	if call.ID, err = item.Name("id"); err != nil {
+		return call, err
+	}
+	kind, err := item.OptionalString("type")
+	if err != nil {
+		return call, err
+	}
+	switch kind {
+	case "", "function": // some servers leave the type out
+		kind = "function"
+	case "custom":
+	default:
+		return call, strictjson.Errorf(item.At("type"), `want "function" or "custom", got %s`, strictjson.Quote(kind))
+	}
+	o, err := item.Object(kind)
+	if err != nil {
+		return call, err
+	}
+	if call.Tool, err = o.Name("name"); err != nil {
+		return call, err
+	}
+	if kind == "custom" {
+		if _, err := o.String("input"); err != nil {
+			return call, err
+		}
+		call.Input = o.Input("input")
+		return call, nil
+	}
+	call.Input, err = o.Arguments("arguments", whole)
+	return call, err
+}

@@ -1,0 +1,46 @@
+package provider
+
+import (
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/provider/answer"
+	"github.com/toolyard/toolyard/internal/provider/anthropic"
+	"github.com/toolyard/toolyard/internal/provider/gemini"
+	"github.com/toolyard/toolyard/internal/provider/native"
+	"github.com/toolyard/toolyard/internal/provider/openai"
+	"github.com/toolyard/toolyard/internal/provider/openaichat"
+)
+
+// Render writes exactly what goes back to the model, without a newline at the end:
+//
+//	native       the results, an indented array
+//	anthropic    one user message with a tool_result block a call
+//	openai       an array of function_call_output items
+//	openai-chat  an array of messages with role tool
+//	gemini       one user content with a functionResponse part a call
+//
+// results must hold the result of calls[i] at each i; see [answer.Pair] for that guard and for the text that a model
+// reads. Its error, unlike those of [Decode], is a bug of the caller, except for an unknown format, which is a
+// [*toolyard.InputError].
+func Render(format Format, calls []toolyard.Call, results []toolyard.Result) ([]byte, error) {
+	if format == "" {
+		format = Native
+	}
+	if _, err := ParseFormat(string(format)); err != nil {
+		return nil, err
+	}
+	answers, err := answer.Pair(calls, results)
+	if err != nil {
+		return nil, err
+	}
+	switch format {
+	case Anthropic:
+		return anthropic.Render(answers)
+	case OpenAI:
+		return openai.Render(answers)
+	case OpenAIChat:
+		return openaichat.Render(answers)
+	case Gemini:
+		return gemini.Render(answers)
+	}
+	return native.Render(results)
+}

@@ -1,0 +1,121 @@
+package provider
+
+import (
+	"encoding/json"
+	"fmt"
+
+	anthropicsdk "github.com/anthropics/anthropic-sdk-go"
+	openaisdk "github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/responses"
+	"google.golang.org/genai"
+)
+
+// sdkCall is a call, or the answer to one, as a provider's own SDK reads it. A Gemini call mostly has no id.
+type sdkCall struct {
+	ID, Tool string
+	// Input is the object, or for the OpenAI forms the text that holds it; of an answer, what the model reads.
+	Input   string
+	IsError bool
+}
+
+// sdkCalls reads a whole response, or what comes in its place, with the types of the provider's SDK.
+func sdkCalls(format Format, data []byte) (calls []sdkCall, err error) {
+	switch format {
+	case Anthropic:
+		var m anthropicsdk.Message
+		err = json.Unmarshal(data, &m)
+		for _, block := range m.Content {
+			if use, ok := block.AsAny().(anthropicsdk.ToolUseBlock); ok {
+				calls = append(calls, sdkCall{ID: use.ID, Tool: use.Name, Input: string(use.Input)})
+			}
+		}
+	case OpenAI:
+		var r responses.Response
+		if len(data) > 0 && data[0] == '[' {
+			err = json.Unmarshal(data, &r.Output)
+		} else {
+			err = json.Unmarshal(data, &r)
+		}
+		for _, item := range r.Output {
+			if call, ok := item.AsAny().(responses.ResponseFunctionToolCall); ok {
+				calls = append(calls, sdkCall{ID: call.CallID, Tool: call.Name, Input: call.Arguments})
+			}
+		}
+	case OpenAIChat:
+		var c openaisdk.ChatCompletion
+		if err = json.Unmarshal(data, &c); err == nil && len(c.Choices) == 0 {
+			c.Choices = make([]openaisdk.ChatCompletionChoice, 1)
+			err = json.Unmarshal(data, &c.Choices[0].Message)
+		}
+		for _, choice := range c.Choices {
+			for _, call := range choice.Message.ToolCalls {
+				if call.Type != "custom" {
+					calls = append(calls, sdkCall{ID: call.ID, Tool: call.Function.Name, Input: call.Function.Arguments})
+				}
+			}
+		}
+	case Gemini:
+		var r genai.GenerateContentResponse
+		if err = json.Unmarshal(data, &r); err == nil && len(r.Candidates) == 0 {
+			r.Candidates = []*genai.Candidate{{Content: &genai.Content{}}}
+			err = json.Unmarshal(data, r.Candidates[0].Content)
+		}
+		for _, candidate := range r.Candidates {
+			if candidate == nil || candidate.Content == nil {
+				continue
+			}
+			for _, part := range candidate.Content.Parts {
+				if part == nil || part.FunctionCall == nil {
+					continue
+				}
+				args, err := json.Marshal(part.FunctionCall.Args)
+				if err != nil {
+					return nil, err
+				}
+				calls = append(calls, sdkCall{ID: part.FunctionCall.ID, Tool: part.FunctionCall.Name, Input: string(args)})
+			}
+		}
+	default:
+		err = fmt.Errorf("no SDK for %s", format)
+	}
+	return calls, err
+}
+
+// sdkAnswers reads what [Render] wrote with the types of the provider's SDK.
+func sdkAnswers(format Format, data []byte) (answers []sdkCall, err error) {
+	switch format {
+	case Anthropic:
+		var m anthropicsdk.MessageParam
+		err = json.Unmarshal(data, &m)
+		for _, block := range m.Content {
+			r := block.OfToolResult
+			answers = append(answers, sdkCall{ID: r.ToolUseID, Input: r.Content[0].OfText.Text, IsError: r.IsError.Value})
+		}
+	case OpenAI:
+		var items responses.ResponseInputParam
+		err = json.Unmarshal(data, &items)
+		for _, item := range items {
+			answers = append(answers, sdkCall{ID: item.OfFunctionCallOutput.CallID.Value, Input: item.OfFunctionCallOutput.Output.OfString.Value})
+		}
+	case OpenAIChat:
+		var messages []openaisdk.ChatCompletionMessageParamUnion
+		err = json.Unmarshal(data, &messages)
+		for _, m := range messages {
+			answers = append(answers, sdkCall{ID: m.OfTool.ToolCallID, Input: m.OfTool.Content.OfString.Value})
+		}
+	case Gemini:
+		var c genai.Content
+		err = json.Unmarshal(data, &c)
+		for _, part := range c.Parts {
+			r := part.FunctionResponse
+			text, isError := r.Response["error"]
+			if !isError {
+				text = r.Response["output"]
+			}
+			answers = append(answers, sdkCall{ID: r.ID, Tool: r.Name, Input: text.(string), IsError: isError})
+		}
+	default:
+		err = fmt.Errorf("no SDK for %s", format)
+	}
+	return answers, err
+}

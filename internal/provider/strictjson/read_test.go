@@ -1,0 +1,79 @@
+package strictjson
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestArguments(t *testing.T) {
+	deep := func(levels int) string { return strings.Repeat("[", levels) + strings.Repeat("]", levels) }
+	for _, tt := range []struct {
+		name, text, want string
+		cut              bool
+	}{
+		{name: "object", text: `{"a": 1}`, want: `{"a": 1}`},
+		{name: "white space around", text: " {}\n", want: `{}`},
+		{name: "empty", text: ``, want: `{}`},
+		{name: "empty and cut", text: ``, cut: true, want: `""`},
+		{name: "whole although the response was cut", text: `{"a":1}`, cut: true, want: `{"a":1}`},
+		{name: "no object", text: `[1]`, want: `[1]`},
+		{name: "encoded twice", text: `"{\"a\": 1}"`, want: `{"a": 1}`},
+		{name: "a string", text: `"x"`, want: `"x"`},
+		{name: "large number", text: `{"n":12345678901234567890.10}`, want: `{"n":12345678901234567890.10}`},
+		{name: "broken", text: `{"a":`, want: `"{\"a\":"`},
+		{name: "prose", text: `<b> & "x"`, want: `"\u003cb\u003e \u0026 \"x\""`},
+		{name: "white space alone", text: ` `, want: `" "`},
+		{name: "key twice", text: `{"a":1,"a":2}`, want: `"{\"a\":1,\"a\":2}"`},
+		{name: "two values", text: `{}{}`, want: `"{}{}"`},
+		{name: "deepest", text: deep(MaxInputDepth), want: deep(MaxInputDepth)},
+		{name: "too deep", text: deep(MaxInputDepth + 1), want: `"` + deep(MaxInputDepth+1) + `"`},
+		{name: "a million levels", text: strings.Repeat("[", 1_000_000), want: `"` + strings.Repeat("[", 1_000_000) + `"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			document, err := json.Marshal(map[string]string{"arguments": tt.text})
+			if err != nil {
+				t.Fatal(err)
+			}
+			o, err := ReadObject("", document)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := o.Arguments("arguments", !tt.cut)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(got) != tt.want {
+				t.Errorf("got %.200s, want %.200s", got, tt.want)
+			}
+			if strings.HasPrefix(tt.want, `"`) && tt.text != "" && tt.name != "a string" {
+				var text string
+				if err := json.Unmarshal(got, &text); err != nil || text != tt.text {
+					t.Errorf("the text did not survive: %.200q, %v", text, err)
+				}
+			}
+		})
+	}
+}
+
+// A lone surrogate has no Go string; the token itself is kept, so that not even that is lost.
+func TestArgumentsKeepTheToken(t *testing.T) {
+	o, err := ReadObject("", []byte(`{"arguments":"{\ud800"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := o.Arguments("arguments", true); err != nil || string(got) != `"{\ud800"` {
+		t.Errorf("got %s, %v", got, err)
+	}
+}
+
+func TestCut(t *testing.T) {
+	value := json.RawMessage(`{"a":"<b>"}`)
+	var text string
+	if err := json.Unmarshal(Cut(value), &text); err != nil || text != `{"a":"<b>"` {
+		t.Errorf("got %q, %v", text, err)
+	}
+	if got := unwrap(Cut(value)); string(got) != string(Cut(value)) {
+		t.Errorf("a later reading makes %s of it", got)
+	}
+}

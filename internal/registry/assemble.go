@@ -1,0 +1,94 @@
+package registry
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Surface is the tools that one batch sees. It is a value: the same registry and rules give the same bytes.
+type Surface struct {
+	// Hash names the surface: the SHA-256, in hex, of its JSON with this field empty. It covers every byte that a model
+	// may see, also the order of fields in schemas.
+	Hash string `json:"hash"`
+	// Tools are sorted by origin, then name; each name once.
+	Tools []Entry `json:"tools"`
+	// Blocked are the names and aliases that a deny rule took out, sorted: they resolve to blocked_tool.
+	Blocked []string `json:"blocked,omitempty"`
+}
+
+// Assemble makes the surface: what Blocked reports is taken out (nil blocks nothing), then built-ins by name, toolsets
+// by name, MCP tools by name; the first of a name wins, of one name and origin the pool that sorts first. The name of a
+// blocked tool is not free for a tool of a later origin: who blocks a name means whatever answers to it.
+func Assemble(r Registry, blocked func(name string, aliases []string) bool) (Surface, error) {
+	var s Surface
+	taken := map[string]bool{}
+	out := map[string]bool{}
+	for _, e := range r.entries {
+		if taken[e.Name] {
+			continue
+		}
+		taken[e.Name] = true
+		if blocked != nil && blocked(e.Name, slices.Clone(e.Aliases)) {
+			out[e.Name] = true
+			if e.Origin.Base() {
+				for _, a := range e.Aliases {
+					out[a] = true
+				}
+			}
+			continue
+		}
+		s.Tools = append(s.Tools, e)
+	}
+	for _, e := range s.Tools {
+		delete(out, e.Name) // a tool's own name wins over a blocked tool's alias
+	}
+	for name := range out {
+		s.Blocked = append(s.Blocked, name)
+	}
+	slices.Sort(s.Blocked)
+	raw, err := json.Marshal(s)
+	if err != nil {
+		return Surface{}, fmt.Errorf("encode the surface: %w", err)
+	}
+	s.Hash = sum(raw)
+	return s, nil
+}
+
+// Encode is the surface as it is stored. Its error means that the surface was not made by [Assemble] or [Decode].
+func (s *Surface) Encode() ([]byte, error) {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("encode the surface: %w", err)
+	}
+	return raw, nil
+}
+
+// ErrCorrupt is wrapped by [Decode] when what was stored is not what its name says.
+var ErrCorrupt = errors.New("the stored surface does not have its hash")
+
+// Decode reads a stored surface and checks it against its hash: a surface decides what may run.
+func Decode(raw []byte) (*Surface, error) {
+	var s Surface
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return nil, fmt.Errorf("decode a surface: %w", err)
+	}
+	bare := s
+	bare.Hash = ""
+	again, err := json.Marshal(bare)
+	if err != nil {
+		return nil, fmt.Errorf("decode a surface: %w", err)
+	}
+	if got := sum(again); got != s.Hash {
+		return nil, fmt.Errorf("%w: it says %.12s and is %.12s", ErrCorrupt, s.Hash, got)
+	}
+	return &s, nil
+}
+
+func sum(raw []byte) string {
+	s := sha256.Sum256(raw)
+	return hex.EncodeToString(s[:])
+}

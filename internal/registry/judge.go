@@ -1,0 +1,75 @@
+package registry
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/schema"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// Classifier says which class a shell command has and why; package shell's Classify is one.
+type Classifier func(command string) (toolyard.Class, string)
+
+// Judge finds what is known of one call without the tool's code. ask says that only a worker can tell: until it has
+// answered ([CheckJudgement]) the judgement is the strictest. So it is for everything that can't be parsed, for a missing
+// classifier and for one that panics.
+func Judge(d tool.Declaration, input json.RawMessage, classify Classifier) (j tool.Judgement, ask bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			j, ask = tool.Strictest(fmt.Sprintf("the classifier panicked: %v", p)), false
+		}
+	}()
+	v, err := schema.Parse(input)
+	if err != nil {
+		return tool.Strictest("the input can't be parsed"), false
+	}
+	if j, ok := d.StaticJudgement(); ok {
+		return j, false
+	}
+	if d.Class.Shell == "" {
+		return tool.Strictest("not asked yet"), true
+	}
+	fields, _ := v.Doc().(map[string]any)
+	command, ok := fields[d.Class.Shell].(string)
+	if !ok {
+		return tool.Strictest(fmt.Sprintf("the field %q holds no command", d.Class.Shell)), false
+	}
+	for name := range fields { // encoding/json would take it for the same field: what is judged might not be what runs
+		if name != d.Class.Shell && strings.EqualFold(name, d.Class.Shell) {
+			return tool.Strictest(fmt.Sprintf("the field %q stands there twice, also as %q", d.Class.Shell, name)), false
+		}
+	}
+	if classify == nil {
+		return tool.Strictest("there is no shell classifier"), false
+	}
+	class, why := classify(command)
+	if class != toolyard.ReadOnly {
+		return d.Complete(tool.Judgement{Class: toolyard.Unsafe, Why: why}, false), false
+	}
+	return d.Complete(tool.Judgement{Class: toolyard.ReadOnly, Why: why}, true), false
+}
+
+// CheckJudgement turns a tool's own answer into the judgement that counts. A class that is unknown, or stricter than the
+// declared one, is an error of the tool and means UNSAFE. A flag of the declaration wins; what is left open takes its
+// strict meaning: a call that is not read-only counts as destructive, and as idempotent only when the tool says so.
+func CheckJudgement(d tool.Declaration, j tool.Judgement) tool.Judgement {
+	if !j.Class.Known() {
+		return tool.Strictest(fmt.Sprintf("the tool answered with the class %q", j.Class))
+	}
+	if limit := d.Class.Static; limit != "" && j.Class.Strictness() > limit.Strictness() {
+		return tool.Strictest(fmt.Sprintf("the tool answered %s and declares at most %s", j.Class, limit))
+	}
+	readOnly := j.ReadOnly && j.Class != toolyard.Unsafe
+	out := d.Complete(tool.Judgement{Class: j.Class, Why: j.Why}, readOnly)
+	out.Destructive = out.Destructive || j.Destructive
+	if d.Idempotent == nil {
+		out.Idempotent = out.Idempotent || j.Idempotent
+	}
+	if out.Why == "" {
+		out.Why = "the tool's own judgement"
+	}
+	return out
+}

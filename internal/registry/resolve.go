@@ -1,0 +1,60 @@
+package registry
+
+import (
+	"slices"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/schema"
+)
+
+// Resolve finds the tool that a call names: by exact name, else by alias. Only tools of the base registry that are in
+// the surface have aliases, so no connected server can take over a name. loaded are the deferred tools that the session
+// has loaded, by name; nil means none.
+//
+// The code is [toolyard.OK], or why there is no tool to run: unknown_tool, blocked_tool, or schema_not_loaded, with which the
+// entry is set all the same.
+func (s *Surface) Resolve(name string, loaded map[string]bool) (Entry, toolyard.Code) {
+	if i := slices.IndexFunc(s.Tools, func(e Entry) bool { return e.Name == name }); i >= 0 {
+		return s.ready(i, loaded)
+	}
+	if slices.Contains(s.Blocked, name) {
+		return Entry{}, toolyard.BlockedTool
+	}
+	if i := slices.IndexFunc(s.Tools, func(e Entry) bool { return e.Origin.Base() && slices.Contains(e.Aliases, name) }); i >= 0 {
+		return s.ready(i, loaded)
+	}
+	return Entry{}, toolyard.UnknownTool
+}
+
+func (s *Surface) ready(i int, loaded map[string]bool) (Entry, toolyard.Code) {
+	e := s.Tools[i]
+	if e.Deferred() && !loaded[e.Name] {
+		return e, toolyard.SchemaNotLoaded
+	}
+	return e, toolyard.OK
+}
+
+// Deferred reports whether the tool's schema stays out of the prompt until it is loaded. AlwaysLoad wins.
+func (e *Entry) Deferred() bool { return e.ShouldDefer && !e.AlwaysLoad }
+
+// Offered are the tools whose schemas belong into the prompt of a session that has loaded the given deferred tools, in
+// the surface's order.
+func (s *Surface) Offered(loaded map[string]bool) []Entry {
+	var out []Entry
+	for _, e := range s.Tools {
+		if !e.Deferred() || loaded[e.Name] {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// Near are up to three names of the surface that a wrong name may mean, the nearest first.
+func (s *Surface) Near(name string) []string {
+	const suggestions = 3
+	names := make([]string, 0, len(s.Tools))
+	for _, e := range s.Tools {
+		names = append(names, e.Name)
+	}
+	return schema.Near(name, names, suggestions)
+}

@@ -1,0 +1,40 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+)
+
+// IsolationNone is what [Capabilities.Isolation] says where nothing stands around a tool.
+const IsolationNone = "none"
+
+// Capabilities is what a backend has shown that it can do here, by doing it. The zero value is the strictest: no
+// isolation.
+type Capabilities struct {
+	// Backend is the name of the backend that was probed, such as "bwrap".
+	Backend string
+	// Layers are what stands around a process, such as "userns", "pid", "net", "seccomp". Empty: nothing does, whatever
+	// Backend says.
+	Layers []string
+}
+
+// Isolation is the word for results, events and a worker's registration: the backend's name, or [IsolationNone] when
+// no layer holds. It errs toward "none", since a worker that is believed to isolate is sent commands.
+func (c Capabilities) Isolation() string {
+	if c.Backend == "" || len(c.Layers) == 0 {
+		return IsolationNone
+	}
+	return c.Backend
+}
+
+// Sandbox is one way to isolate a process. It is safe for concurrent use.
+type Sandbox interface {
+	// Name is the backend's name, the same on every machine.
+	Name() string
+	// Probe tries the real thing and says what held. An error means that this machine cannot isolate commands; its text
+	// is one line that says what to do about it. Probe leaves nothing behind and is cheap enough to ask for each call.
+	Probe(ctx context.Context) (Capabilities, error)
+}
+
+// ErrNoIsolation is wrapped by the error of a Probe that found no way to isolate commands on this machine.
+var ErrNoIsolation = errors.New("no isolation")

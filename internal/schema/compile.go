@@ -1,0 +1,92 @@
+// Package schema is the parse_schema phase's knowledge: it compiles the JSON Schemas of tools and checks a model's
+// input against them, with messages that a model can act on.
+//
+// Input schemas are closed: a field that the schema does not name is refused unless the schema opens it (see close.go).
+// Nothing is ever loaded: a $ref that leads out of the schema is a compile error. Formats are asserted where there
+// is one clear meaning (see formats.go), annotations otherwise.
+//
+// The package is pure; a [Schema] is immutable and safe for concurrent use.
+package schema
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/toolyard/toolyard"
+)
+
+// The limits of this package. Past each of them the caller gets an error that names it.
+const (
+	MaxSchemaBytes    = 1 << 20               // encoded bytes of one schema
+	MaxDepth          = toolyard.MaxJSONDepth // nesting of objects and arrays in an input
+	MaxValues         = 200_000               // values in one input: the validator reports every wrong one before we cut
+	MaxNumberChars    = 1_000                 // characters of one number literal
+	MaxNumberExponent = 400                   // exponent of one number: past it exact arithmetic costs without bound
+	MaxProblems       = 10                    // problems that one message lists
+)
+
+// base is the address that a schema is compiled under. The domain is reserved: it can't exist.
+const base = "https://toolyard.invalid/schema"
+
+// Schema is a compiled JSON Schema.
+type Schema struct {
+	compiled *jsonschema.Schema
+	// exact is the schema as it is written, where closing can make it accept what it refuses; nil elsewhere.
+	exact *Schema
+	// doc is what was compiled, after closing: messages look up field names in it.
+	doc any
+	// object says that the schema wants an object, so that a string means broken arguments.
+	object bool
+}
+
+// CompileInput compiles a tool's input schema, closed against unknown fields. The error says what is wrong with the
+// schema; it is for the tool's author or operator, not for a model.
+func CompileInput(raw json.RawMessage) (*Schema, error) { return compile(raw, true) }
+
+// CompileOutput compiles a tool's output schema, as it is written.
+func CompileOutput(raw json.RawMessage) (*Schema, error) { return compile(raw, false) }
+
+func compile(raw json.RawMessage, closed bool) (*Schema, error) {
+	if len(raw) > MaxSchemaBytes {
+		return nil, fmt.Errorf("the schema has %d bytes; at most %d are allowed", len(raw), MaxSchemaBytes)
+	}
+	v, err := Parse(raw)
+	if err != nil {
+		return nil, fmt.Errorf("the schema is not usable JSON: %w", err)
+	}
+	var exact *Schema
+	if closed {
+		if contrary(v.doc) {
+			if exact, err = compile(raw, false); err != nil {
+				return nil, err
+			}
+		}
+		closeObjects(v.doc)
+	}
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.UseLoader(noLoader{})
+	c.AssertFormat()
+	for _, f := range annotatedFormats {
+		c.RegisterFormat(&jsonschema.Format{Name: f, Validate: func(any) error { return nil }})
+	}
+	if err := c.AddResource(base, v.doc); err != nil {
+		return nil, fmt.Errorf("add the schema: %w", err)
+	}
+	s, err := c.Compile(base)
+	if err != nil {
+		return nil, fmt.Errorf("compile the schema: %w", err)
+	}
+	root, _ := v.doc.(map[string]any)
+	return &Schema{compiled: s, exact: exact, doc: v.doc, object: root["type"] == "object"}, nil
+}
+
+// noLoader refuses to load anything: schemas come from tools, and a $ref is not a way to make us read a file or a URL.
+type noLoader struct{}
+
+func (noLoader) Load(url string) (any, error) {
+	return nil, errors.New("a schema must be whole: $ref and $schema can't load " + url)
+}

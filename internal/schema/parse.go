@@ -1,0 +1,140 @@
+package schema
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// Value is a parsed JSON value within the limits of this package, and its canonical bytes.
+type Value struct {
+	doc       any
+	canonical json.RawMessage
+}
+
+// Canonical is the value with its keys in byte order, compact, numbers as they were written. Of a field that was given
+// twice it has the last one: whoever reads canonical bytes reads the same as everybody else, which raw bytes don't
+// promise. The caller must not change them.
+func (v Value) Canonical() json.RawMessage { return v.canonical }
+
+// Hash is the SHA-256 of the canonical bytes, in hex: equal for inputs that mean the same.
+func (v Value) Hash() string {
+	sum := sha256.Sum256(v.canonical)
+	return hex.EncodeToString(sum[:])
+}
+
+// Doc is the value as decoded: maps, slices, strings, [json.Number], bools and nil. The caller must not change it.
+func (v Value) Doc() any { return v.doc }
+
+// Parse reads a JSON value. Its errors are [*Error]s: text for whoever wrote the value.
+func Parse(raw json.RawMessage) (Value, error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var doc any
+	if err := dec.Decode(&doc); err != nil {
+		return Value{}, notJSON(string(raw), err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return Value{}, notJSON(string(raw), &json.SyntaxError{Offset: dec.InputOffset() + 1})
+	}
+	w := &walker{}
+	if p := w.walk(doc, nil); p != nil {
+		return Value{}, &Error{Problems: []string{p.String()}}
+	}
+	canonical, err := encode(doc)
+	if err != nil {
+		return Value{}, &Error{Problems: []string{"input: can't be encoded: " + err.Error()}}
+	}
+	return Value{doc: doc, canonical: canonical}, nil
+}
+
+// Encode writes a decoded value as canonical JSON; see [Value.Canonical].
+func Encode(doc any) (json.RawMessage, error) { return encode(doc) }
+
+func encode(doc any) (json.RawMessage, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(doc); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// walker checks the limits of a decoded value before anything expensive looks at it.
+type walker struct{ values int }
+
+func (w *walker) walk(doc any, path []string) *problem {
+	if w.values++; w.values > MaxValues {
+		return &problem{path: nil, text: fmt.Sprintf("has more than %d values; send less", MaxValues)}
+	}
+	if len(path) > MaxDepth {
+		return &problem{path: nil, text: fmt.Sprintf("is nested more than %d deep; send something flatter", MaxDepth)}
+	}
+	switch v := doc.(type) {
+	case map[string]any:
+		for k, e := range v {
+			if p := w.walk(e, append(path, k)); p != nil {
+				return p
+			}
+		}
+	case []any:
+		for i, e := range v {
+			if p := w.walk(e, append(path, strconv.Itoa(i))); p != nil {
+				return p
+			}
+		}
+	case json.Number:
+		if !plainNumber(string(v)) {
+			return &problem{path: append([]string(nil), path...), text: fmt.Sprintf(
+				"expected a number of at most %d characters and an exponent of at most %d, got %s",
+				MaxNumberChars, MaxNumberExponent, shorten(string(v)))}
+		}
+	}
+	return nil
+}
+
+// plainNumber reports whether exact arithmetic on the number is cheap.
+func plainNumber(s string) bool {
+	if len(s) > MaxNumberChars {
+		return false
+	}
+	i := strings.IndexAny(s, "eE")
+	if i < 0 {
+		return true
+	}
+	exp, err := strconv.Atoi(s[i+1:])
+	return err == nil && -MaxNumberExponent <= exp && exp <= MaxNumberExponent
+}
+
+// notJSON says that text is not JSON, where it breaks and what stands there.
+func notJSON(text string, err error) *Error {
+	if strings.TrimSpace(text) == "" {
+		return &Error{Problems: []string{"the arguments were empty; send a JSON object, {} when there is nothing to say"}}
+	}
+	offset, why := int64(len(text)), "it ends too early"
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		if m := syntax.Error(); m != "" && m != "unexpected end of JSON input" {
+			why = m
+		} else if m == "" {
+			why = "there is more text after the end of the value"
+		}
+		if m := syntax.Error(); m != "unexpected end of JSON input" {
+			offset = max(syntax.Offset-1, 0)
+		}
+	}
+	offset = min(offset, int64(len(text)))
+	before := text[:offset]
+	line := strings.Count(before, "\n") + 1
+	const around = 20 // bytes shown on either side of the break
+	near := strings.ToValidUTF8(text[max(0, offset-around):min(int64(len(text)), offset+around)], "")
+	return &Error{Problems: []string{fmt.Sprintf(
+		"the arguments were not valid JSON: %s at byte %d (line %d), near %s; send one complete JSON object",
+		escape(why), offset, line, strconv.Quote(near))}}
+}

@@ -1,0 +1,121 @@
+package schema
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// Error says what does not fit, in words that a model can act on. It is the only error of [Parse] and [Schema.Validate].
+type Error struct {
+	// Problems are at most [MaxProblems] lines "path: expected X, got Y", ordered by path.
+	Problems []string
+	// More is how many further problems there are.
+	More int
+}
+
+func (e *Error) Error() string {
+	if len(e.Problems) == 1 && e.More == 0 {
+		return e.Problems[0]
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d problems:", len(e.Problems)+e.More)
+	for _, p := range e.Problems {
+		b.WriteString("\n- " + p)
+	}
+	if e.More > 0 {
+		fmt.Fprintf(&b, "\n- and %d more", e.More)
+	}
+	return b.String()
+}
+
+// problem is one thing that does not fit.
+type problem struct {
+	path []string
+	text string
+	// doc is the input, to render the path.
+	doc any
+	// wanted are the types that were expected, when the type is all that is wrong.
+	wanted []string
+	// choice are the values that were expected, when that is all that is wrong.
+	choice []any
+	// unknown marks a field that no part of the schema has taken up.
+	unknown bool
+}
+
+func (p *problem) String() string { return renderPath(p.path, p.doc) + ": " + p.text }
+
+// Validate parses an input and checks it. Nil means that it fits; the error is an [*Error].
+func (s *Schema) Validate(input json.RawMessage) error {
+	v, err := Parse(input)
+	if err != nil {
+		return err
+	}
+	return s.Check(v)
+}
+
+// Check is [Schema.Validate] of a parsed input.
+func (s *Schema) Check(v Value) error {
+	if text, ok := v.doc.(string); ok && s.object {
+		return brokenArguments(text)
+	}
+	err := s.compiled.Validate(v.doc)
+	if err == nil {
+		if s.exact != nil {
+			return s.exact.Check(v)
+		}
+		return nil
+	}
+	invalid, ok := errors.AsType[*jsonschema.ValidationError](err)
+	if !ok {
+		return &Error{Problems: []string{"input: could not be checked: " + shorten(err.Error())}}
+	}
+	e := &explainer{schema: s, doc: v.doc}
+	found := tidy(e.collect(invalid))
+	out := &Error{More: max(0, len(found)-MaxProblems)}
+	for i := range found[:min(len(found), MaxProblems)] {
+		found[i].doc = v.doc
+		out.Problems = append(out.Problems, found[i].String())
+	}
+	return out
+}
+
+// brokenArguments explains a string where an object belongs: providers hand over what the model wrote as a string when
+// it is not JSON.
+func brokenArguments(text string) error {
+	if _, err := Parse(json.RawMessage(text)); err != nil {
+		return err
+	}
+	return &Error{Problems: []string{"the arguments are a JSON string that holds JSON; send the object itself, not a string of it"}}
+}
+
+// tidy orders problems by path and text, and drops repeats and what only follows from another problem: a field that
+// is unknown because the part of the schema that names it failed.
+func tidy(found []problem) []problem {
+	slices.SortStableFunc(found, func(a, b problem) int {
+		if c := slices.CompareFunc(a.path, b.path, compareStep); c != 0 {
+			return c
+		}
+		return strings.Compare(a.text, b.text)
+	})
+	found = slices.CompactFunc(found, func(a, b problem) bool { return slices.Equal(a.path, b.path) && a.text == b.text })
+	follows := func(p problem) bool { return p.unknown && strings.HasPrefix(p.text, misplaced) }
+	if rest := slices.DeleteFunc(slices.Clone(found), follows); len(rest) > 0 {
+		return rest
+	}
+	return found
+}
+
+func compareStep(a, b string) int {
+	m, errA := strconv.Atoi(a)
+	n, errB := strconv.Atoi(b)
+	if errA == nil && errB == nil && m != n {
+		return m - n
+	}
+	return strings.Compare(a, b)
+}

@@ -1,0 +1,97 @@
+package shell
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// read parses a command, or says why it is not to be trusted with one meaning.
+func read(command string) (file *syntax.File, err error) {
+	if len(command) > MaxCommandBytes {
+		return nil, fmt.Errorf("the command is %d bytes long; at most %d are read", len(command), MaxCommandBytes)
+	}
+	if !utf8.ValidString(command) {
+		return nil, errors.New("the command is not valid UTF-8")
+	}
+	// Bash takes a carriage return for a letter and the parser may take it for the end of a line; the others have no
+	// business in a command either.
+	for i := range len(command) {
+		if c := command[i]; c < ' ' && c != '\t' && c != '\n' || c == 0x7f {
+			return nil, fmt.Errorf("the command has the control character %#02x at byte %d", c, i)
+		}
+	}
+	defer recovered(&err)
+	file, err = syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(command), "")
+	if err != nil {
+		return nil, fmt.Errorf("the command does not parse: %w", err)
+	}
+	return file, checkHeredocs(file)
+}
+
+// recovered turns a panic of the parser into an error. It is called by defer only.
+func recovered(err *error) {
+	if r := recover(); r != nil {
+		*err = fmt.Errorf("the parser failed on the command: %v", r)
+	}
+}
+
+// checkHeredocs refuses here-documents whose end Bash may see elsewhere: what is text for one reader would be a command for
+// the other. Bash before 5.2 ends one inside a substitution at "EOF)", and quoting in a delimiter has corners of its own.
+func checkHeredocs(file *syntax.File) error {
+	var err error
+	var inSubst []bool // for each open node: is it, or is it inside, a substitution?
+	syntax.Walk(file, func(n syntax.Node) bool {
+		if n == nil {
+			inSubst = inSubst[:len(inSubst)-1]
+			return true
+		}
+		inside := len(inSubst) > 0 && inSubst[len(inSubst)-1]
+		switch n := n.(type) {
+		case *syntax.CmdSubst, *syntax.ProcSubst:
+			inside = true
+		case *syntax.Redirect:
+			if n.Op != syntax.Hdoc && n.Op != syntax.DashHdoc {
+				break
+			}
+			if inside {
+				err = errors.New("a here-document stands inside a substitution, where shells differ on its end")
+			} else if !plainDelimiter(n.Word) {
+				err = errors.New("a here-document's delimiter is not a plain word")
+			}
+		}
+		inSubst = append(inSubst, inside)
+		return true
+	})
+	return err
+}
+
+// plainDelimiter reports whether a here-document's delimiter is one run of letters, digits and "_", bare or in one pair
+// of quotes.
+func plainDelimiter(w *syntax.Word) bool {
+	if w == nil || len(w.Parts) != 1 {
+		return false
+	}
+	var text string
+	switch p := w.Parts[0].(type) {
+	case *syntax.Lit:
+		text = p.Value
+	case *syntax.SglQuoted:
+		if !p.Dollar {
+			text = p.Value
+		}
+	case *syntax.DblQuoted:
+		if len(p.Parts) == 1 && !p.Dollar {
+			if lit, ok := p.Parts[0].(*syntax.Lit); ok {
+				text = lit.Value
+			}
+		}
+	}
+	odd := func(r rune) bool {
+		return !(r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')
+	}
+	return text != "" && !strings.ContainsFunc(text, odd)
+}

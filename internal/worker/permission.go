@@ -1,0 +1,90 @@
+package worker
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/policy"
+)
+
+// Permission decides with the operator's rules and mode, which a batch's own rules tighten. It implements
+// [pipeline.Permission]. There is nobody to ask here: an undecided call is denied by the pipeline.
+type Permission struct {
+	Rules policy.Rules
+	Mode  policy.Mode
+}
+
+// Decide implements [pipeline.Permission].
+func (p Permission) Decide(_ context.Context, in pipeline.PermissionInput) (pipeline.PermissionDecision, error) {
+	rules := p.Rules
+	if own, ok := in.Rules.(policy.Rules); ok {
+		rules = rules.Tighten(own.Deny, own.Ask)
+	}
+	req := policy.Request{
+		Declaration: &in.Declaration, Input: in.Input, Judgement: in.Judgement, Mode: p.Mode,
+		Interactive: in.Interactive, WorkspaceDir: in.WorkspaceDir,
+	}
+	if field := in.Declaration.Specifier.Path; field != "" {
+		if path, ok := policy.Field(in.Input, field); ok {
+			req.Paths = placesOf(in.WorkspaceDir, path)
+		}
+	}
+	d := policy.Decide(rules, req)
+	out := pipeline.PermissionDecision{Source: d.Source, Reason: d.Reason, Code: d.Code, Behavior: pipeline.Behavior(d.Behavior)}
+	// What hooks think can only tighten.
+	switch {
+	case out.Behavior == pipeline.Deny:
+	case in.Opinion == pipeline.Deny:
+		out = pipeline.PermissionDecision{Behavior: pipeline.Deny, Source: "hook", Reason: in.OpinionReason, Code: toolyard.PermissionDenied}
+	case in.Opinion == pipeline.Ask && out.Behavior == pipeline.Allow:
+		out = pipeline.PermissionDecision{Behavior: pipeline.Ask, Source: "hook", Reason: in.OpinionReason}
+	}
+	return out, nil
+}
+
+// placesOf returns the workspace-relative forms of a path that rules are matched against: as it is written, and where it
+// leads when symlinks are followed, its deepest part that exists. None when it cannot be told, which rules read strictly.
+func placesOf(dir, path string) []string {
+	if dir == "" || path == "" || strings.ContainsRune(path, 0) {
+		return nil
+	}
+	root, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	path = filepath.Clean(path)
+	var out []string
+	for _, base := range []string{dir, root} {
+		if rel, err := filepath.Rel(base, path); err == nil && filepath.IsLocal(rel) {
+			out = append(out, filepath.ToSlash(rel))
+			break
+		}
+	}
+	real, rest := path, ""
+	for {
+		resolved, err := filepath.EvalSymlinks(real)
+		if err == nil {
+			real = filepath.Join(resolved, rest)
+			break
+		}
+		parent := filepath.Dir(real)
+		if parent == real {
+			return nil
+		}
+		real, rest = parent, filepath.Join(filepath.Base(real), rest)
+	}
+	rel, err := filepath.Rel(root, real)
+	if err != nil || !filepath.IsLocal(rel) || len(out) == 0 {
+		return nil
+	}
+	if rel = filepath.ToSlash(rel); rel != out[0] {
+		out = append(out, rel)
+	}
+	return out
+}

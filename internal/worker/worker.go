@@ -1,0 +1,293 @@
+// Package worker takes calls from the work queues of its pool and runs them: the shell around package pipeline.
+//
+// Authority: the log. A worker may execute a call that needs a claim only after its own claimed event is stored, and its
+// result counts only when its finished event is: both are appended behind what the worker was told, and a conflict means
+// that somebody else has answered. Being handed a message gives no right to anything.
+//
+//	take ─▶ resolve … permission ─▶ claim ─▶ execute … persist ─▶ finished ─▶ acknowledge
+//	└──────────── lease: kept by answered heartbeats, checked at commit points ───────────┘
+//
+// Ordering: one slot runs one message at a time; slots are independent.
+//
+// Failure: when the worker dies, the message is delivered to another, who finds the claim or runs the call. When the
+// worker cannot renew its delivery, it stops the tool before anyone else may act.
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/breaker"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/shell"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// Defaults of [Config].
+const (
+	DefaultReadSlots  = 16
+	DefaultWriteSlots = 4
+	DefaultDrainGrace = 10 * time.Second
+	// MaxSlots bounds the slots of one class.
+	MaxSlots = 1_024
+)
+
+// Config says how a worker works. What is zero has its default.
+type Config struct {
+	// ID is unique among workers. Default: a new one.
+	ID string
+	// Pool is whose queues it serves. Default [toolyard.DefaultPool].
+	Pool toolyard.Pool
+	// Classes are those it takes calls of. Default all.
+	Classes []toolyard.Class
+	// Slots are how many calls of a class run at a time. Default 16 for READ_ONLY and 4 for the others.
+	Slots map[toolyard.Class]int
+	// Workspaces are the directories it serves.
+	Workspaces map[toolyard.Workspace]string
+	// Tools are what it can run, and Origin where they come from (default built-in).
+	Tools  []tool.Tool
+	Origin registry.Origin
+	// Rules and Mode are the operator's permissions.
+	Rules policy.Rules
+	Mode  policy.Mode
+	// Isolation names what it can put around UNSAFE calls. Default "none": it refuses them.
+	Isolation string
+	// DrainGrace is how long running calls may go on after the worker was told to stop. Default 10 s.
+	DrainGrace time.Duration
+	Log        *slog.Logger
+}
+
+// Worker runs calls. Make it with [New], run it with [Worker.Run].
+type Worker struct {
+	b     *broker.Broker
+	cfg   Config
+	log   *slog.Logger
+	tools toolset
+	pipe  *pipeline.Pipeline
+	ready chan struct{}
+
+	mu      sync.Mutex
+	running map[callKey]*running
+}
+
+// callKey names a call among all.
+type callKey struct {
+	batch toolyard.BatchKey
+	index int
+}
+
+// New makes a worker on a broker. It fails when its configuration does not hold together.
+func New(b *broker.Broker, cfg Config) (*Worker, error) {
+	if cfg.ID == "" {
+		cfg.ID = "worker-" + broker.NewID()
+	}
+	if cfg.Pool == "" {
+		cfg.Pool = toolyard.DefaultPool
+	}
+	if err := broker.CheckPool(cfg.Pool); err != nil {
+		return nil, err
+	}
+	if len(cfg.Classes) == 0 {
+		cfg.Classes = toolyard.Classes
+	}
+	slots := map[toolyard.Class]int{}
+	for _, c := range cfg.Classes {
+		if !c.Known() {
+			return nil, fmt.Errorf("class %q is unknown; use some of %q", c, toolyard.Classes)
+		}
+		slots[c] = cfg.Slots[c]
+		if slots[c] == 0 && c.Safe() {
+			slots[c] = DefaultReadSlots
+		} else if slots[c] == 0 {
+			slots[c] = DefaultWriteSlots
+		}
+		if slots[c] < 0 || slots[c] > MaxSlots {
+			return nil, fmt.Errorf("%d slots for %s; use 1 to %d", slots[c], c, MaxSlots)
+		}
+	}
+	cfg.Slots = slots
+	if cfg.Origin == "" {
+		cfg.Origin = registry.Builtin
+	}
+	if cfg.Isolation == "" {
+		cfg.Isolation = "none"
+	}
+	if cfg.DrainGrace == 0 {
+		cfg.DrainGrace = DefaultDrainGrace
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	tools, err := newToolset(cfg.Tools, cfg.Origin, cfg.Pool)
+	if err != nil {
+		return nil, err
+	}
+	w := &Worker{
+		b: b, cfg: cfg, log: cfg.Log.With("worker", cfg.ID), tools: tools, ready: make(chan struct{}),
+		running: map[callKey]*running{},
+	}
+	w.pipe = &pipeline.Pipeline{
+		Tools: &w.tools, Permission: Permission{Rules: cfg.Rules, Mode: cfg.Mode}, Breakers: breaker.New(breaker.Options{}),
+		Scheduler: w, Blobs: blobs{b}, Classify: shell.Classify, Isolation: cfg.Isolation, Worker: cfg.ID,
+	}
+	return w, nil
+}
+
+// ID is the worker's.
+func (w *Worker) ID() string { return w.cfg.ID }
+
+// Ready returns a channel that is closed when the worker is registered and takes calls.
+func (w *Worker) Ready() <-chan struct{} { return w.ready }
+
+// Run takes calls until ctx ends, lets those that run finish within the drain grace, hands the rest over, and returns when
+// nothing of it runs any more: nil then, an error when it could not go on.
+func (w *Worker) Run(ctx context.Context) error {
+	if err := w.b.PutSurface(ctx, w.tools.surface.Hash, w.tools.encoded); err != nil {
+		return fmt.Errorf("announce the tools: %w", err)
+	}
+	taking, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	// Calls outlive the end of taking by the drain grace.
+	calls, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer abandon(nil)
+
+	offAbort, err := w.b.OnAbort(w.abort)
+	if err != nil {
+		return err
+	}
+	offJudge, err := w.b.OnJudge(w.cfg.Pool, w.judge, func(err error) { w.log.Warn("a request to judge failed", "error", err) })
+	if err != nil {
+		return errors.Join(err, offAbort())
+	}
+	var slots sync.WaitGroup
+	for _, class := range w.cfg.Classes {
+		for range w.cfg.Slots[class] {
+			line, err := w.b.Work(ctx, batch.Route{Pool: w.cfg.Pool, Class: class})
+			if err != nil {
+				stop(err)
+				break
+			}
+			context.AfterFunc(taking, line.Stop)
+			slots.Go(func() {
+				if err := w.slot(calls, line); err != nil {
+					stop(err)
+				}
+			})
+		}
+	}
+	var heart sync.WaitGroup
+	beating, still := context.WithCancel(context.WithoutCancel(ctx))
+	defer still()
+	if err := w.b.Beat(ctx, w.entry()); err != nil {
+		stop(err)
+	} else {
+		close(w.ready)
+		heart.Go(func() { w.beat(beating) })
+	}
+	<-taking.Done()
+
+	grace := time.AfterFunc(w.cfg.DrainGrace, func() { abandon(errShutdown) })
+	slots.Wait()
+	grace.Stop()
+	still()
+	heart.Wait()
+	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
+	defer cancel()
+	ended := errors.Join(offAbort(), offJudge(), w.b.Gone(leave, w.cfg.ID))
+	if ended != nil {
+		w.log.Warn("the worker did not sign off; its entry expires", "error", ended)
+	}
+	if err := context.Cause(taking); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// goodbyeTimeout bounds the last words to the registry.
+const goodbyeTimeout = 2 * time.Second
+
+func (w *Worker) entry() broker.Worker {
+	e := broker.Worker{
+		ID: w.cfg.ID, Pool: w.cfg.Pool, Classes: w.cfg.Classes, Isolation: w.cfg.Isolation,
+		Toolset: w.tools.surface.Hash, Started: time.Now().UTC(),
+	}
+	for ws := range w.cfg.Workspaces {
+		e.Workspaces = append(e.Workspaces, ws)
+	}
+	for _, n := range w.cfg.Slots {
+		e.Slots += n
+	}
+	return e
+}
+
+// beat keeps the worker's registry key alive.
+func (w *Worker) beat(ctx context.Context) {
+	tick := time.NewTicker(broker.Heartbeat(w.b.Settings().WorkerTTL))
+	defer tick.Stop()
+	e := w.entry()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if err := w.b.Beat(ctx, e); err != nil && ctx.Err() == nil {
+				w.log.Warn("a heartbeat failed", "error", err)
+			}
+		}
+	}
+}
+
+// slot runs one message after the other, until its line is stopped.
+func (w *Worker) slot(ctx context.Context, line *broker.Work) error {
+	for {
+		d, err := line.Next(ctx)
+		if errors.Is(err, broker.ErrStopped) {
+			return nil
+		}
+		if _, ok := errors.AsType[*events.UnreadableError](err); ok {
+			w.log.Error("a message on the work queue is no work; it was dropped", "error", err)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		w.take(ctx, d)
+	}
+}
+
+// abort stops calls that were aborted by broadcast.
+func (w *Worker) abort(n broker.AbortNotice, err error) {
+	if err != nil {
+		w.log.Warn("an abort cannot be read", "error", err)
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, i := range n.Calls {
+		if r, ok := w.running[callKey{toolyard.BatchKey{Agent: n.Agent, ID: n.Batch}, i}]; ok {
+			r.cancel(cause(n.Code))
+		}
+	}
+}
+
+// cause is the reason for which a call's context ends.
+func cause(code toolyard.Code) error {
+	switch code {
+	case toolyard.SiblingCanceled:
+		return pipeline.ErrSiblingCanceled{Culprit: "another"}
+	case toolyard.DeadlineExceeded:
+		return pipeline.ErrDeadline
+	default:
+		return pipeline.ErrCanceled
+	}
+}
