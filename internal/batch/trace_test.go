@@ -1,0 +1,308 @@
+package batch
+
+import (
+	"bufio"
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/partition"
+	"github.com/toolyard/toolyard/tool"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden traces")
+
+// TestTraces plays whole runs of a batch and compares them with testdata/*.txt. A line that begins with "> " is what
+// happens; the lines under it are what the machine does, an effect a line:
+//
+//	> plan rrw            a batch of two reads and a write (see planFor) is planned and owned
+//	> claim 2 w1          a worker's claim of call 2 is in the log; > finish, > retry, > cancel likewise
+//	> grant 1             the ticket of group 1 is granted (tickets are numbered by group, from 10)
+//	> observe lost=w1     what is known of the workers; absent=POOL/CLASS
+//	> after 30s           time passes
+//	> adopt               the owner dies and another goes on from the log
+//	> conflict            the next append finds that somebody else was faster, see the trace
+//
+// What the machine appends is stored at once, and is its next input.
+func TestTraces(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no traces: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := play(t, want)
+			if *update {
+				if err := os.WriteFile(file, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if !bytes.Equal(got, want) {
+				t.Errorf("%s differs; see the change with -update. Now:\n%s", file, got)
+			}
+		})
+	}
+}
+
+type player struct {
+	t        *testing.T
+	out      bytes.Buffer
+	log      []Record
+	m        *Machine
+	now      time.Time
+	seq      uint64
+	conflict int // how many appends from now on find somebody else's event
+}
+
+func play(t *testing.T, script []byte) []byte {
+	p := &player{t: t, now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
+	lines := bufio.NewScanner(bytes.NewReader(script))
+	for lines.Scan() {
+		line := lines.Text()
+		if strings.HasPrefix(line, "#") || line == "" {
+			fmt.Fprintln(&p.out, line)
+		}
+		if cmd, ok := strings.CutPrefix(line, "> "); ok {
+			fmt.Fprintln(&p.out, line)
+			p.do(strings.Fields(cmd))
+		}
+	}
+	return p.out.Bytes()
+}
+
+func (p *player) do(args []string) {
+	switch args[0] {
+	case "plan":
+		sub, planned := planFor(args[1], args[2:], p.now)
+		p.store(Record{Chain: ChainSubmission, Body: events.Submitted{Batch: sub}})
+		p.store(Record{Chain: ChainBatch, Body: planned})
+		p.restart()
+	case "adopt":
+		p.store(Record{Chain: ChainBatch, Body: events.Adopted{Owner: "next", Takeover: 1}})
+		p.restart()
+	case "claim":
+		p.step(Stored{p.store(Record{Chain: ChainCall, Index: p.num(args[1]), Body: events.Claimed{Worker: args[2], Attempt: p.m.State().Calls[p.num(args[1])].Attempt + 1}})})
+	case "finish":
+		p.step(Stored{p.store(Record{Chain: ChainCall, Index: p.num(args[1]), Body: events.Finished{Result: resultFor(p.num(args[1]), args[2:])}})})
+	case "cancel":
+		c := events.Canceled{By: "person"}
+		for _, a := range args[1:] {
+			c.Calls = append(c.Calls, p.num(a))
+		}
+		p.step(Stored{p.store(Record{Chain: ChainControl, Body: c})})
+	case "grant":
+		g := p.num(args[1])
+		p.step(Granted{Group: g, Ticket: uint64(10 + g)})
+	case "observe":
+		var o Observed
+		for _, a := range args[1:] {
+			if w, ok := strings.CutPrefix(a, "lost="); ok {
+				o.Lost = append(o.Lost, w)
+			} else if r, ok := strings.CutPrefix(a, "absent="); ok {
+				pool, class, _ := strings.Cut(r, "/")
+				o.Absent = append(o.Absent, Route{Pool: toolyard.Pool(pool), Class: toolyard.Class(class)})
+			}
+		}
+		p.step(o)
+	case "after":
+		d, err := time.ParseDuration(args[1])
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.now = p.now.Add(d)
+		p.step()
+	case "conflict":
+		p.conflict++
+	default:
+		p.t.Fatalf("unknown command %q", args)
+	}
+}
+
+func (p *player) num(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return n
+}
+
+// store puts an event into the log.
+func (p *player) store(r Record) Record {
+	p.seq++
+	r.Seq, r.Time = p.seq, p.now
+	p.log = append(p.log, r)
+	return r
+}
+
+// restart makes a machine from the log alone.
+func (p *player) restart() {
+	var s State
+	for _, r := range p.log {
+		if err := s.Apply(r); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	p.m = New(Config{WorkerWait: 30 * time.Second, MaxAttempts: 3, AbortGrace: 2 * time.Second}, s)
+	p.step()
+}
+
+// step steps the machine and performs its effects.
+func (p *player) step(inputs ...Input) {
+	for first := true; first || len(inputs) > 0; first = false {
+		effects, err := p.m.Step(p.now, inputs...)
+		if err != nil {
+			fmt.Fprintf(&p.out, "broken: %v\n", err)
+			return
+		}
+		inputs = nil
+		for _, e := range effects {
+			fmt.Fprintln(&p.out, line(e))
+			a, ok := e.(Append)
+			if !ok {
+				continue
+			}
+			if expected := p.expected(a); expected != a.Expected {
+				p.t.Fatalf("%s expects %d where the chain ends at %d", line(e), a.Expected, expected)
+			}
+			rec := Record{Chain: a.Chain, Index: a.Index, Body: a.Body}
+			if p.conflict > 0 {
+				p.conflict--
+				rec.Body = events.Finished{Result: resultFor(a.Index, nil)}
+				fmt.Fprintf(&p.out, "  conflict: the worker was faster\n")
+			}
+			inputs = append(inputs, Stored{p.store(rec)})
+		}
+	}
+	// Whatever the machine believes, the fold of the log says the same.
+	var s State
+	for _, r := range p.log {
+		if err := s.Apply(r); err != nil {
+			p.t.Fatalf("the log contradicts itself: %v", err)
+		}
+	}
+	if got, want := fmt.Sprintf("%+v", p.m.State().View()), fmt.Sprintf("%+v", s.View()); got != want {
+		p.t.Fatalf("the machine's state is\n%s\nthe fold of its log\n%s", got, want)
+	}
+}
+
+// expected is where a chain of the log ends.
+func (p *player) expected(a Append) uint64 {
+	for _, r := range slices.Backward(p.log) {
+		if r.Chain == a.Chain && (a.Chain != ChainCall || r.Index == a.Index) {
+			return r.Seq
+		}
+	}
+	return 0
+}
+
+// planFor makes a batch of a word, a letter a call: r reads, n reads without a workspace, w writes, i writes idempotently,
+// x is answered at plan.
+func planFor(word string, opts []string, now time.Time) (toolyard.Batch, events.Planned) {
+	sub := toolyard.Batch{ID: "b", Agent: "a", Session: "s", Workspace: "ws"}
+	p := events.Planned{
+		Owner: "first", Session: "s", Workspace: "ws", Surface: "surface", Partition: toolyard.Consecutive,
+		OnError: toolyard.CancelGroup, MaxConcurrency: 10, Deadline: now.Add(10 * time.Minute),
+	}
+	for _, o := range opts {
+		switch name, v, _ := strings.Cut(o, "="); name {
+		case "partition":
+			p.Partition = toolyard.Strategy(v)
+		case "on_error":
+			p.OnError = toolyard.OnError(v)
+		case "max":
+			p.MaxConcurrency, _ = strconv.Atoi(v)
+		}
+	}
+	var classes []toolyard.Class
+	for i, letter := range word {
+		j := tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true, Idempotent: true}
+		if letter == 'w' || letter == 'i' || letter == 'x' {
+			j = tool.Judgement{Class: toolyard.WriteExclusive, Idempotent: letter == 'i'}
+		}
+		sub.Calls = append(sub.Calls, toolyard.Call{ID: fmt.Sprint("id", i), Tool: string(letter)})
+		p.Calls = append(p.Calls, events.PlannedCall{
+			ID: fmt.Sprint("id", i), Tool: string(letter), Pool: "default", Judgement: j, Claim: !j.Class.Safe() || !j.Idempotent, AbortsSiblings: true,
+		})
+		classes = append(classes, j.Class)
+		if letter == 'x' {
+			p.Results = append(p.Results, toolyard.Result{Index: i, CallID: fmt.Sprint("id", i), Code: toolyard.UnknownTool, IsError: true})
+		}
+	}
+	for _, g := range partition.Groups(p.Partition, classes) {
+		ticket := slices.ContainsFunc(g.Calls, func(i int) bool { return !strings.ContainsRune("nx", rune(word[i])) })
+		p.Groups = append(p.Groups, events.Group{Safe: g.Safe, Calls: g.Calls, Ticket: ticket})
+	}
+	return sub, p
+}
+
+// resultFor makes a worker's result: of a tool that ran, unless its code says otherwise.
+func resultFor(i int, args []string) toolyard.Result {
+	r := toolyard.Result{Index: i, CallID: fmt.Sprint("id", i), Phases: []toolyard.Fact{{Phase: toolyard.PhaseExecute}}}
+	if len(args) > 0 {
+		r.Code, r.IsError = toolyard.Code(args[0]), true
+	}
+	if len(args) > 1 && args[1] == "early" {
+		r.Phases = nil
+	}
+	return r
+}
+
+// line is an effect for people.
+func line(e Effect) string {
+	switch e := e.(type) {
+	case Append:
+		switch b := e.Body.(type) {
+		case events.Started:
+			return fmt.Sprintf("  append started group=%d ticket=%d", b.Group, b.Ticket)
+		case events.Settled:
+			return "  append settled " + outcomes(b.Results)
+		case events.Finished:
+			return "  append finished " + outcomes([]toolyard.Result{b.Result})
+		case events.AttemptFailed:
+			return fmt.Sprintf("  append attempt_failed call=%d attempt=%d %s", e.Index, b.Attempt, b.Code)
+		case events.Reply:
+			s := "  reply " + outcomes(b.Results)
+			if b.Completed {
+				s += " completed"
+			}
+			return s
+		}
+	case Take:
+		return fmt.Sprintf("  take ticket group=%d %s", e.Group, e.Mode)
+	case Leave:
+		return fmt.Sprintf("  leave ticket up to group=%d", e.Group)
+	case Queue:
+		c := e.Request.Calls[0]
+		return fmt.Sprintf("  queue call=%d %s/%s ticket=%d attempt=%d expected=%v claim=%v together=%v",
+			c.Index, e.Route.Pool, e.Route.Class, e.Request.Ticket, c.Attempt, c.Expected > 0, c.Claim, e.Request.WasConcurrent)
+	case Abort:
+		return fmt.Sprintf("  abort %v %s", e.Calls, e.Code)
+	case Complete:
+		return "  complete"
+	}
+	return fmt.Sprintf("  %#v", e)
+}
+
+func outcomes(rs []toolyard.Result) string {
+	var out []string
+	for _, r := range rs {
+		code := string(r.Code)
+		if code == "" {
+			code = "ok"
+		}
+		out = append(out, fmt.Sprintf("%d:%s", r.Index, code))
+	}
+	return strings.Join(out, " ")
+}
