@@ -59,6 +59,9 @@ func (s *show) result(r toolyard.Result) {
 	if r.IsError {
 		s.failed++
 	}
+	if !s.on {
+		return
+	}
 	if g := s.group[r.Index]; g != s.current {
 		s.current = g
 		how := "alone"

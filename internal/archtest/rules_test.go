@@ -95,6 +95,7 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/hooks", "internal/sandbox", "command hooks start through its launcher"},
 	{"internal/mcp/toolset", "internal/sandbox", "MCP servers on stdio start through its launcher"},
 	{"internal/mcp/...", "internal/mcp", "the two sides share it"},
+	{"cmd/...", "cmd/internal/cli", "the two commands read flags, environment and files alike"},
 }
 
 // strangers never import each other, in tests neither.

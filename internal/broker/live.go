@@ -16,11 +16,14 @@ import (
 // feedBuffer is how many live messages wait for a reader. More are dropped: the reader reads the stream every second.
 const feedBuffer = 1024
 
+// LiveMsg is a live copy of something stored. [Feed.Record] reads it.
+type LiveMsg = nats.Msg
+
 // Feed is the live copies of what is stored about one batch. They are hints: some may be missing.
 type Feed struct {
 	b   *Broker
 	sub *nats.Subscription
-	C   chan *nats.Msg
+	C   chan *LiveMsg
 }
 
 // FollowEvents starts a feed of a batch's events. Subscribe first, then read: nothing falls between.
@@ -34,7 +37,7 @@ func (b *Broker) FollowReplies(k toolyard.BatchKey) (*Feed, error) {
 }
 
 func (b *Broker) follow(subject string) (*Feed, error) {
-	f := &Feed{b: b, C: make(chan *nats.Msg, feedBuffer)}
+	f := &Feed{b: b, C: make(chan *LiveMsg, feedBuffer)}
 	var err error
 	if f.sub, err = b.nc.ChanSubscribe(subject, f.C); err != nil {
 		return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
@@ -44,7 +47,7 @@ func (b *Broker) follow(subject string) (*Feed, error) {
 
 // Record reads a message of the feed. before is the sequence of the message that its subject had before, by which a
 // reader sees a gap.
-func (f *Feed) Record(ctx context.Context, m *nats.Msg) (r batch.Record, before uint64, err error) {
+func (f *Feed) Record(ctx context.Context, m *LiveMsg) (r batch.Record, before uint64, err error) {
 	seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
 	if err != nil {
 		return r, 0, fmt.Errorf("live message on %s: sequence: %w", m.Subject, err)

@@ -101,8 +101,9 @@ type Submissions struct {
 	it jetstream.MessagesContext
 }
 
-// prefetchSubmissions is how many submissions one dispatcher asks for at once.
-const prefetchSubmissions = 16
+// prefetchSubmissions is how many submissions a dispatcher asks for: one, when it has room for one. What waits in a buffer is
+// delivered again to others when its ack wait is over.
+const prefetchSubmissions = 1
 
 // Submissions starts to take submissions for one dispatcher.
 func (b *Broker) Submissions() (*Submissions, error) {

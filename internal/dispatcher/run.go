@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
@@ -241,7 +239,7 @@ func (r *runner) grant(ctx context.Context, g grantAnswer) error {
 }
 
 // live brings in a live copy of an event. When it shows a gap, the chain is read instead.
-func (r *runner) live(ctx context.Context, m *nats.Msg) error {
+func (r *runner) live(ctx context.Context, m *broker.LiveMsg) error {
 	rec, before, err := r.feed.Record(ctx, m)
 	if err != nil {
 		if _, ok := errors.AsType[*events.UnreadableError](err); ok {

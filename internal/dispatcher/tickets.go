@@ -16,6 +16,7 @@ import (
 const (
 	sweepEvery  = 2 * time.Second
 	stuckBefore = 5 * time.Second
+	sweptAtOnce = 64 // tickets of one workspace
 )
 
 // desk is where one dispatcher's batches stand in line for workspaces. Changes to one workspace that come while another
@@ -185,33 +186,35 @@ func (d *desk) watch(ctx context.Context) error {
 // sweep takes out tickets that stand before a waiting one for long and whose group is over: their owner died between the
 // group's last result and leaving, or a former owner joined when it no longer was one.
 func (d *desk) sweep(ctx context.Context) {
-	for w, t := range d.stuck() {
-		s, err := d.b.Fold(ctx, toolyard.BatchKey{Agent: t.Agent, ID: t.Batch})
-		over := errors.Is(err, broker.ErrNoBatch)
-		if err == nil {
-			over = s.Completed || s.Refused != nil || s.Plan != nil && t.Group < len(s.Plan.Groups) && s.Over(t.Group)
-		} else if !over {
-			d.log.Warn("the holder of a ticket cannot be read", "workspace", w, "ticket", t.N, "error", err)
-		}
-		if !over {
-			continue
-		}
-		d.log.Warn("a ticket was left behind; taking it out", "workspace", w, "agent", t.Agent, "batch", t.Batch, "group", t.Group)
-		if err := d.leave(ctx, w, t.Holder); err != nil {
-			d.log.Warn("a ticket that was left behind stays", "workspace", w, "error", err)
+	for w, tickets := range d.stuck() {
+		for _, t := range tickets {
+			s, err := d.b.Fold(ctx, toolyard.BatchKey{Agent: t.Agent, ID: t.Batch})
+			over := errors.Is(err, broker.ErrNoBatch)
+			if err == nil {
+				over = s.Completed || s.Refused != nil || s.Plan != nil && t.Group < len(s.Plan.Groups) && s.Over(t.Group)
+			} else if !over {
+				d.log.Warn("the holder of a ticket cannot be read", "workspace", w, "ticket", t.N, "error", err)
+			}
+			if !over {
+				continue
+			}
+			d.log.Warn("a ticket was left behind; taking it out", "workspace", w, "agent", t.Agent, "batch", t.Batch, "group", t.Group)
+			if err := d.leave(ctx, w, t.Holder); err != nil {
+				d.log.Warn("a ticket that was left behind stays", "workspace", w, "error", err)
+			}
 		}
 	}
 }
 
-// stuck returns, for each workspace where somebody of ours waits and nothing has changed for long, the first ticket.
-func (d *desk) stuck() map[toolyard.Workspace]ticket.Ticket {
+// stuck returns, for each workspace where somebody of ours waits and nothing has changed for long, the first tickets.
+func (d *desk) stuck() map[toolyard.Workspace][]ticket.Ticket {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	out := map[toolyard.Workspace]ticket.Ticket{}
+	out := map[toolyard.Workspace][]ticket.Ticket{}
 	for w, l := range d.lines {
 		if len(l.waiting) > 0 && len(l.queue.Tickets) > 0 && time.Since(l.changed) > stuckBefore {
-			out[w] = l.queue.Tickets[0]
-			l.changed = time.Now() // look at it once per interval
+			out[w] = l.queue.Tickets[:min(len(l.queue.Tickets), sweptAtOnce)]
+			l.changed = time.Now() // look again when as much time has passed
 		}
 		if len(l.waiting) == 0 && !l.busy && len(l.queue.Tickets) == 0 {
 			delete(d.lines, w)

@@ -103,6 +103,10 @@ func (r *roster) readToolset(ctx context.Context, w broker.Worker) ([]registry.E
 	if s.Hash != w.Toolset {
 		return nil, fmt.Errorf("the toolset is named %.12s and is %.12s", w.Toolset, s.Hash)
 	}
+	// One worker's bad declaration must not take the tools of all others out of the registry.
+	if _, err := (registry.Registry{}).Register(s.Tools...); err != nil {
+		return nil, err
+	}
 	return s.Tools, nil
 }
 

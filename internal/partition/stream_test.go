@@ -104,6 +104,20 @@ func TestFinalAndStartable(t *testing.T) {
 	}
 }
 
+func TestViewsDoNotAlias(t *testing.T) {
+	for _, strategy := range []toolyard.Strategy{toolyard.Consecutive, toolyard.SafeFirst} {
+		p := New(strategy)
+		for range 5 { // leaves spare capacity behind the fifth
+			p.Add(toolyard.ReadOnly)
+		}
+		view := append(p.Group(0).Calls, 99)
+		p.Add(toolyard.ReadOnly)
+		if view[5] != 99 || p.Group(0).Calls[5] != 5 {
+			t.Errorf("%s: a caller's append and the next call share memory: %v, %v", strategy, view, p.Groups())
+		}
+	}
+}
+
 func TestAddAfterClosePanics(t *testing.T) {
 	defer func() {
 		if recover() == nil {

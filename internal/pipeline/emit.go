@@ -25,8 +25,6 @@ func (c *call) emitTerminal(ctx context.Context) finding {
 	}
 	if c.kept {
 		c.res.Output = c.text
-	} else {
-		c.res.Truncated, c.res.Blob = false, ""
 	}
 	c.res.IsError = true
 	c.res.Code = c.fail.code

@@ -168,6 +168,12 @@ func TestAHookCannotLoosenTheSchedule(t *testing.T) {
 	}{
 		{"as loose", `{"text":"ls"}`, `{"text":"ls -la"}`, shell, toolyard.OK},
 		{"stricter", `{"text":"ls"}`, `{"text":"rm -rf ."}`, shell, toolyard.HookFailed},
+		{"stricter, and declared idempotent", `{"text":"ls"}`, `{"text":"rm -rf ."}`, func(r *rig) {
+			shell(r)
+			d, yes := r.tools["sh"], true
+			d.Idempotent = &yes
+			r.setTool(d)
+		}, toolyard.HookFailed},
 		{"looser than planned", `{"text":"rm x"}`, `{"text":"ls"}`, shell, toolyard.OK},
 		{"judged by the tool", `{"text":"ls"}`, `{"text":"x"}`, ask(reads), toolyard.OK},
 		{"the tool panics", `{"text":"ls"}`, `{"text":"x"}`, ask(func(json.RawMessage) (tool.Judgement, error) { panic("x") }), toolyard.HookFailed},

@@ -68,7 +68,7 @@ func (c *call) fit(ctx context.Context) error {
 	c.res.Truncated = true
 	ref, err := "", errNoStore
 	if c.p.Blobs != nil {
-		ref, err = c.p.Blobs.Put(ctx, c.job.Key, c.text)
+		err = rescue(func() (err error) { ref, err = c.p.Blobs.Put(ctx, c.job.Key, c.text); return err })
 		if err == nil && ref == "" {
 			err = errors.New("the blob store gave no reference")
 		}

@@ -53,7 +53,7 @@ func (c *call) resolveTool(context.Context) finding {
 	if c.job.Rules != nil && c.job.Rules.Blocks(entry.Name, entry.Aliases) {
 		return failed(toolyard.BlockedTool, fmt.Sprintf("The tool %q is blocked for this batch.", entry.Name), "a deny rule of the batch")
 	}
-	if pinned := c.job.Declaration; false {
+	if pinned := c.job.Declaration; pinned != "" && pinned != entry.Hash {
 		return failed(toolyard.InternalError, "Internal error: the call reached a worker that has another version of the tool.",
 			fmt.Sprintf("pinned the declaration %.12s, the worker has %.12s and should have handed the call back", pinned, entry.Hash))
 	}

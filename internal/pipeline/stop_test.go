@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -213,27 +214,28 @@ func TestCancelBehindExecuteKeepsTheResult(t *testing.T) {
 // asks, and when too many of them run nothing new starts.
 func TestLeftBehindToolsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var env tool.Env
-		progress := 0
+		var left atomic.Pointer[tool.Env] // what runs on is not synchronised with the result
+		var progress atomic.Int64
 		r := newRig(with(timeoutMS(1_000)), with(func(t *tool.Tool) {
 			t.Run = func(_ context.Context, e tool.Env, _ json.RawMessage) (tool.Output, error) {
-				env = e
+				left.Store(&e)
 				e.Progress(tool.Progress{})
 				time.Sleep(time.Hour)
 				return tool.Output{}, nil
 			}
-		}), func(r *rig) { r.MaxLeaked = 3; r.job.Progress = func(tool.Progress) { progress++ } })
+		}), func(r *rig) { r.MaxLeaked = 3; r.job.Progress = func(tool.Progress) { progress.Add(1) } })
 		for i := range 3 {
 			if res := r.result(t); res.Code != toolyard.Timeout || r.Leaked() != i+1 {
 				t.Fatalf("%q, %d left behind", res.Code, r.Leaked())
 			}
 		}
+		env := left.Load()
 		if err := env.CommitPoint(); err == nil {
 			t.Error("a tool that was left behind may commit")
 		}
 		env.Progress(tool.Progress{})
-		if progress != 3 {
-			t.Errorf("%d reports, want those from before the end", progress)
+		if n := progress.Load(); n != 3 {
+			t.Errorf("%d reports, want those from before the end", n)
 		}
 		res := r.result(t)
 		if res.Code != toolyard.DependencyUnavailable || phaseOf(res) != toolyard.PhaseValidateValues || !res.Retryable || res.RetryAfterMS == 0 || res.Attempts != 0 {
@@ -245,6 +247,38 @@ func TestLeftBehindToolsAreBounded(t *testing.T) {
 		}
 		time.Sleep(2 * time.Hour)
 	})
+}
+
+// TestCancelWhileTheClaimIsRecorded: the call has its turn by then, and must not start; the turn is given back and the
+// breaker's probe with it.
+func TestCancelWhileTheClaimIsRecorded(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	released, reported := 0, breaker.Outcome("")
+	r := newRig(func(r *rig) {
+		r.start = func(context.Context, *Job) (func(), error) {
+			cancel(ErrCanceled)
+			return func() { released++ }, nil
+		}
+		r.allow = func(string) (func(breaker.Outcome), time.Duration, error) {
+			return func(o breaker.Outcome) { reported = o }, 0, nil
+		}
+	})
+	res := r.resultIn(t, ctx)
+	if res.Code != toolyard.Canceled || phaseOf(res) != toolyard.PhaseSchedule || res.Attempts != 0 || released != 1 || reported != breaker.Unrelated {
+		t.Errorf("%q in %s, released %d times, reported %q", res.Code, phaseOf(res), released, reported)
+	}
+}
+
+// TestNothingStartsWhenOthersWereLeftBehindMeanwhile: approval may have taken hours.
+func TestNothingStartsWhenOthersWereLeftBehindMeanwhile(t *testing.T) {
+	r := newRig()
+	r.decide = func(context.Context, PermissionInput) (PermissionDecision, error) {
+		r.leaked.Store(DefaultMaxLeaked)
+		return PermissionDecision{Behavior: Allow}, nil
+	}
+	if res := r.result(t); res.Code != toolyard.DependencyUnavailable || phaseOf(res) != toolyard.PhaseSchedule || res.Attempts != 0 {
+		t.Errorf("%q in %s", res.Code, phaseOf(res))
+	}
 }
 
 func TestGoexitIsAResult(t *testing.T) {

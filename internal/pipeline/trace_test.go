@@ -137,6 +137,10 @@ var scenarios = []struct {
 		[]func(*rig){returns(strings.Repeat("0123456789", 30), nil), with(func(t *tool.Tool) { t.MaxResultSizeChars = 100 }), func(r *rig) {
 			r.put = func(context.Context, string) (string, error) { return "", errBoom }
 		}}},
+	{"a long output and a store that panics", toolyard.ResultTooLarge, toolyard.PhasePersistResult,
+		[]func(*rig){returns(strings.Repeat("0123456789", 30), nil), with(func(t *tool.Tool) { t.MaxResultSizeChars = 100 }), func(r *rig) {
+			r.put = func(context.Context, string) (string, error) { panic("boom") }
+		}}},
 }
 
 func structured(out, outputSchema string) func(*rig) {

@@ -81,7 +81,7 @@ func Decide(rules Rules, req Request) Decision {
 		return Decision{Behavior: Allow, Source: source}
 	}
 	switch {
-	case req.Mode == AcceptEdits && d.EditsWorkspace:
+	case req.Mode == AcceptEdits && d.EditsWorkspace && !editsPrograms(req.Paths):
 		return Decision{Behavior: Allow, Source: "mode accept_edits"}
 	case reads && d.NeedsWorkspace():
 		return Decision{Behavior: Allow, Source: "read-only in the workspace"}
@@ -95,6 +95,19 @@ func Decide(rules Rules, req Request) Decision {
 		reason = "No permission rule allows this call, and it may do what cannot be undone, so a person has to allow it."
 	}
 	return ask(&req, "undecided", reason)
+}
+
+// editsPrograms reports whether a path lies where a version control system keeps what it runs later (hooks, filters): who
+// accepts edits of files has not accepted programs that run outside of every permission. An unknown path counts too.
+func editsPrograms(paths []string) bool {
+	for _, p := range paths {
+		for _, name := range strings.Split(strings.ToLower(p), "/") {
+			if name == ".git" || name == ".hg" || name == ".svn" {
+				return true
+			}
+		}
+	}
+	return len(paths) == 0
 }
 
 func deny(code toolyard.Code, source, reason string) Decision {

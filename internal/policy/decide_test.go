@@ -46,7 +46,7 @@ says both       ask            ask            deny           deny           allo
 		fmt.Fprintf(&got, "\n%-16s", k.name)
 		for _, m := range modes {
 			k.d.Name = "x"
-			d := Decide(Rules{}, Request{Declaration: &k.d, Judgement: k.j, Mode: m, Interactive: true})
+			d := Decide(Rules{}, Request{Declaration: &k.d, Judgement: k.j, Mode: m, Interactive: true, Paths: []string{"src/a.go"}})
 			fmt.Fprintf(&got, "%-15s", d.Behavior)
 		}
 	}
@@ -138,4 +138,21 @@ func ExampleDecide() {
 	// Output:
 	// src/main.go allow  mode accept_edits
 	// docs/index.md deny permission_denied rule deny write_file(docs/**)
+}
+
+// TestAcceptEditsLeavesProgramsAlone: what a version control system runs later is no mere file.
+func TestAcceptEditsLeavesProgramsAlone(t *testing.T) {
+	d := &tool.Declaration{Name: "write_file", EditsWorkspace: true, Specifier: tool.Specifier{Path: "file_path"}}
+	for path, want := range map[string]Behavior{
+		"src/a.go": Allow, ".gitignore": Allow, ".github/workflows/x.yml": Allow,
+		".git/hooks/pre-commit": Ask, "sub/.git/config": Ask, ".GIT/config": Ask, "a/.hg/hgrc": Ask, "": Ask,
+	} {
+		req := Request{Declaration: d, Mode: AcceptEdits, Interactive: true, Paths: []string{"link", path}}
+		if path == "" {
+			req.Paths = nil
+		}
+		if got := Decide(Rules{}, req); got.Behavior != want {
+			t.Errorf("path %q: %+v, want %s", path, got, want)
+		}
+	}
 }

@@ -163,7 +163,7 @@ func TestDecideAgainstTwin(t *testing.T) {
 					break
 				}
 			}
-			got := Decide(rules, Request{Declaration: d, Mode: mode, Interactive: person, Judgement: tool.Judgement{ReadOnly: reads, Destructive: destroys}})
+			got := Decide(rules, Request{Declaration: d, Mode: mode, Interactive: person, Paths: []string{"a"}, Judgement: tool.Judgement{ReadOnly: reads, Destructive: destroys}})
 			if got.Behavior != want || (got.Code == toolyard.PolicyBlocked) != (!deny && talks && !person) {
 				t.Fatalf("mode %q, %010b: %+v, want %s", mode, bits, got, want)
 			}

@@ -58,6 +58,8 @@ type closer struct {
 	legacy bool
 	// mixed holds the targets of $ref that stand beside other keywords: they are parts, and must not close themselves.
 	mixed map[string]bool
+	// asked holds the targets of $ref inside "if", "not" and "contains": closing them would turn the answer around.
+	asked map[string]bool
 }
 
 func closeObjects(doc any) {
@@ -65,7 +67,7 @@ func closeObjects(doc any) {
 	if !ok {
 		return
 	}
-	c := &closer{root: root, mixed: map[string]bool{}}
+	c := &closer{root: root, mixed: map[string]bool{}, asked: map[string]bool{}}
 	if draft, _ := root["$schema"].(string); draft != "" {
 		c.legacy = !strings.Contains(draft, "2019-09") && !strings.Contains(draft, "2020-12")
 	}
@@ -123,8 +125,24 @@ func (c *closer) findMixed(node map[string]any, part bool) {
 	alone := transparent(node) && !part
 	children(node, func(_, _ string, child map[string]any, childPart bool) { c.findMixed(child, childPart && !alone) })
 	for _, question := range []string{"if", "not", "contains"} {
-		if child, ok := node[question].(map[string]any); ok {
-			c.findMixed(child, true)
+		c.leave(node[question])
+	}
+}
+
+// leave marks what is asked about, and whatever that refers to: it stays as it is.
+func (c *closer) leave(doc any) {
+	switch v := doc.(type) {
+	case map[string]any:
+		if ref, ok := v["$ref"].(string); ok && !c.asked[ref] {
+			c.asked[ref] = true
+			c.leave(c.resolve(ref))
+		}
+		for _, e := range v {
+			c.leave(e)
+		}
+	case []any:
+		for _, e := range v {
+			c.leave(e)
 		}
 	}
 }
@@ -147,6 +165,7 @@ func (c *closer) close(node map[string]any, part, top bool) {
 	}
 	children(node, func(keyword, name string, child map[string]any, childPart bool) {
 		switch {
+		case (keyword == "$defs" || keyword == "definitions") && c.asked["#/"+keyword+"/"+name]:
 		case keyword == "$defs" || keyword == "definitions":
 			c.close(child, c.mixed["#/"+keyword+"/"+name], false)
 		case childPart:

@@ -3,6 +3,8 @@ package schema
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -76,6 +78,10 @@ func TestValidateMessages(t *testing.T) {
 			`u: fits alternatives 1 and 2 of the schema; it must fit exactly one`},
 		{"a definition that is asked about stays as it is", `{"type":"object","properties":{"o":{"type":"object"}},"if":{"properties":{"o":{"$ref":"#/$defs/O"}}},"then":{"required":["x"]},"$defs":{"O":{"properties":{"a":{}}}}}`,
 			`{"o":{"z":1}}`, `x: is required and missing`},
+		{"and so its else part does not apply", `{"type":"object","properties":{"o":{"type":"object"},"x":{}},"if":{"properties":{"o":{"$ref":"#/$defs/O"}}},"then":{"required":["x"]},"else":{"required":["y"]},"$defs":{"O":{"properties":{"a":{}}}}}`,
+			`{"o":{"z":1},"x":1}`, ``},
+		{"a part describes a nested object further", `{"type":"object","properties":{"o":{"properties":{"x":{}}}},"allOf":[{"properties":{"o":{"properties":{"y":{}}}}}]}`,
+			`{"o":{"x":1,"y":2}}`, ``},
 		{"dependent", `{"type":"object","properties":{"a":{},"b":{}},"dependentRequired":{"a":["b"]}}`, `{"a":1}`, `b: is required when "a" is given, and missing`},
 		{"sizes", `{"type":"object","maxProperties":9,"properties":{"s":{"maxLength":2},"l":{"minItems":2},"m":{"maxItems":1},"n":{"exclusiveMinimum":1.5},"o":{"exclusiveMaximum":0},"p":{"maximum":3},"q":{"multipleOf":2},"r":{"pattern":"^x$"},"t":{"not":{"type":"null"}}}}`,
 			`{"s":"abc","l":[],"m":[1,2],"n":1.5,"o":0,"p":4,"q":3,"r":"y","t":null}`, "9 problems:\n- l: expected at least 2 items, got 0\n- m: expected at most 1 items, got 2\n" +
@@ -147,6 +153,20 @@ func TestCompileRefusesWhatItCannotSee(t *testing.T) {
 	} {
 		if _, err := CompileInput(json.RawMessage(bad)); err == nil {
 			t.Errorf("compiled: %.100s", bad)
+		}
+	}
+}
+
+// TestCompileReadsNoFile: one that would do is there, and is not looked at.
+func TestCompileReadsNoFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "schema.json")
+	if err := os.WriteFile(file, []byte(`{"type":"string"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range []string{"file://" + file, file} {
+		_, err := CompileInput(json.RawMessage(fmt.Sprintf(`{"type":"object","properties":{"a":{"$ref":%q}}}`, ref)))
+		if err == nil || !strings.Contains(err.Error(), "must be whole") {
+			t.Errorf("%s: %v", ref, err)
 		}
 	}
 }

@@ -28,9 +28,11 @@ func (p Permission) Decide(_ context.Context, in pipeline.PermissionInput) (pipe
 		Interactive: in.Interactive, WorkspaceDir: in.WorkspaceDir,
 	}
 	if field := in.Declaration.Specifier.Path; field != "" {
-		if path, ok := policy.Field(in.Input, field); ok {
-			req.Paths = placesOf(in.WorkspaceDir, path)
+		path, ok := policy.Field(in.Input, field)
+		if !ok { // an optional path that was left out is the workspace itself
+			path = "."
 		}
+		req.Paths = placesOf(in.WorkspaceDir, path)
 	}
 	d := policy.Decide(rules, req)
 	out := pipeline.PermissionDecision{Source: d.Source, Reason: d.Reason, Code: d.Code, Behavior: pipeline.Behavior(d.Behavior)}

@@ -1,0 +1,201 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+// bin is where the commands are built, once for all tests.
+var bin string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "toolyard-e2e-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		bin = dir
+		build := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "github.com/toolyard/toolyard/cmd/...")
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build the commands: %v\n%s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// run runs a command to its end.
+func run(t *testing.T, stdin io.Reader, name string, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, name), args...)
+	cmd.Stdin = stdin
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	exit := new(exec.ExitError)
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("%s %q: %v", name, args, err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// process is a command that serves.
+type process struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	says map[string]string // what it printed when it was ready: "nats: URL" and the like
+}
+
+// start starts a command and waits until it has said n lines.
+func start(t *testing.T, lines int, name string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, says: map[string]string{}, cmd: exec.Command(filepath.Join(bin, name), args...)}
+	p.cmd.Stderr = &prefixed{t: t, name: name}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.stop(syscall.SIGKILL) })
+	ready := make(chan struct{})
+	go func() {
+		defer close(ready)
+		s := bufio.NewScanner(out)
+		for n := 0; n < lines && s.Scan(); n++ {
+			if k, v, ok := strings.Cut(s.Text(), ": "); ok {
+				p.says[k] = v
+			}
+		}
+		go func() { _, _ = io.Copy(io.Discard, out) }()
+	}()
+	select {
+	case <-ready:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%s %q is not ready after 30 s", name, args)
+	}
+	return p
+}
+
+// stop ends the process and returns its exit status.
+func (p *process) stop(sig syscall.Signal) int {
+	if p.cmd.ProcessState != nil {
+		return p.cmd.ProcessState.ExitCode()
+	}
+	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.t.Errorf("signal %s: %v", sig, err)
+	}
+	_ = p.cmd.Wait() // the status is what counts
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// prefixed puts a process's log into the test's.
+type prefixed struct {
+	t    *testing.T
+	name string
+}
+
+func (w *prefixed) Write(b []byte) (int, error) {
+	fmt.Fprintf(w.t.Output(), "%s: %s", w.name, b)
+	return len(b), nil
+}
+
+// dispatcher starts a dispatcher with an embedded server, or on one.
+func dispatcher(t *testing.T, args ...string) *process {
+	t.Helper()
+	args = append([]string{"serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", t.TempDir()}, args...)
+	return start(t, 3, "dispatcher", args...)
+}
+
+// worker starts a worker that serves a directory.
+func worker(t *testing.T, url, dir string, args ...string) *process {
+	t.Helper()
+	return start(t, 3, "worker", append([]string{"serve", "--nats", url, "--workspace", "default=" + dir}, args...)...)
+}
+
+// connect makes a broker to look at the log with.
+func connect(t *testing.T, url string) *broker.Broker {
+	t.Helper()
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	b, err := broker.Open(t.Context(), nc, broker.Settings{}, "/test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// viewOf reads the batch object that a command printed.
+func viewOf(t *testing.T, stdout string) toolyard.BatchView {
+	t.Helper()
+	var v toolyard.BatchView
+	d := json.NewDecoder(strings.NewReader(stdout))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("the output is no batch object: %v\n%s", err, stdout)
+	}
+	return v
+}
+
+// batchFile writes a batch for a command to read.
+func batchFile(t *testing.T, b toolyard.Batch) string {
+	t.Helper()
+	data, err := json.Marshal(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "batch.json")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func input(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// workspace is a directory with some files.
+func workspace(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
