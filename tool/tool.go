@@ -36,6 +36,9 @@ type Tool struct {
 	Judge func(input json.RawMessage) (Judgement, error)
 	// Run is the tool. Required.
 	Run func(ctx context.Context, env Env, input json.RawMessage) (Output, error)
+	// Enabled says whether the tool is offered now; the worker asks with each heartbeat. A batch that was planned before
+	// keeps what it saw. Nil: always.
+	Enabled func() bool
 }
 
 // Output is what a tool gives back.
@@ -53,6 +56,8 @@ type Typed[In, Out any] struct {
 	Check func(ctx context.Context, env Env, in In) error
 	Judge func(in In) (Judgement, error)
 	Run   func(ctx context.Context, env Env, in In) (Out, error)
+	// Enabled says whether the tool is offered now. Nil: always.
+	Enabled func() bool
 }
 
 // New makes a tool from a typed one. It fails when the declaration is incomplete or no schema can be derived from In.
@@ -69,7 +74,7 @@ func New[In, Out any](t Typed[In, Out]) (Tool, error) {
 			return Tool{}, fmt.Errorf("tool %q: encode the input schema: %w", t.Name, err)
 		}
 	}
-	raw := Tool{Declaration: t.Declaration}
+	raw := Tool{Declaration: t.Declaration, Enabled: t.Enabled}
 	if t.Check != nil {
 		raw.Check = func(ctx context.Context, env Env, input json.RawMessage) error {
 			in, err := decode[In](input)

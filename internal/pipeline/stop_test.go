@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -284,7 +285,7 @@ func TestNothingStartsWhenOthersWereLeftBehindMeanwhile(t *testing.T) {
 func TestGoexitIsAResult(t *testing.T) {
 	res := newRig(with(func(tt *tool.Tool) {
 		tt.Run = func(context.Context, tool.Env, json.RawMessage) (tool.Output, error) {
-			t.SkipNow()
+			runtime.Goexit()
 			return tool.Output{}, nil
 		}
 	})).result(t)

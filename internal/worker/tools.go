@@ -10,38 +10,80 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// toolset is the tools whose code this worker has.
+// toolset is the tools whose code this worker has. It runs all of them; it offers those that are enabled.
 type toolset struct {
-	surface registry.Surface
-	encoded []byte
-	code    map[string]tool.Tool
+	tools  []tool.Tool
+	origin registry.Origin
+	pool   toolyard.Pool
+	// all is what it runs, also for batches that were planned when more was enabled.
+	all  registry.Surface
+	code map[string]tool.Tool
 }
 
-func newToolset(tools []tool.Tool, origin registry.Origin, pool toolyard.Pool) (toolset, error) {
-	ts := toolset{code: map[string]tool.Tool{}}
-	entries := make([]registry.Entry, 0, len(tools))
+// offer is what is announced: a toolset as it is enabled now.
+type offer struct {
+	hash    string
+	encoded []byte
+}
+
+func newToolset(tools []tool.Tool, origin registry.Origin, pool toolyard.Pool) (*toolset, error) {
+	ts := &toolset{tools: tools, origin: origin, pool: pool, code: map[string]tool.Tool{}}
 	for _, t := range tools {
 		if _, ok := ts.code[t.Name]; ok {
 			return ts, fmt.Errorf("there are two tools %q", t.Name)
 		}
 		ts.code[t.Name] = t
-		entries = append(entries, registry.Entry{Declaration: t.Declaration, Origin: origin, Pool: pool})
+	}
+	var err error
+	ts.all, err = ts.assemble(func(tool.Tool) bool { return true })
+	return ts, err
+}
+
+func (ts *toolset) assemble(with func(tool.Tool) bool) (registry.Surface, error) {
+	var entries []registry.Entry
+	for _, t := range ts.tools {
+		if with(t) {
+			entries = append(entries, registry.Entry{Declaration: t.Declaration, Origin: ts.origin, Pool: ts.pool})
+		}
 	}
 	reg, err := registry.Registry{}.Register(entries...)
 	if err != nil {
-		return ts, fmt.Errorf("put the tools together: %w", err)
+		return registry.Surface{}, fmt.Errorf("put the tools together: %w", err)
 	}
-	if ts.surface, err = registry.Assemble(reg, nil); err != nil {
-		return ts, fmt.Errorf("put the tools together: %w", err)
+	s, err := registry.Assemble(reg, nil)
+	if err != nil {
+		return s, fmt.Errorf("put the tools together: %w", err)
 	}
-	ts.encoded, err = ts.surface.Encode()
-	return ts, err
+	return s, nil
+}
+
+// offer asks each tool whether it is enabled. One that panics is not.
+func (ts *toolset) offer() (offer, error) {
+	s, err := ts.assemble(enabled)
+	if err != nil {
+		return offer{}, err
+	}
+	encoded, err := s.Encode()
+	return offer{hash: s.Hash, encoded: encoded}, err
+}
+
+func enabled(t tool.Tool) (yes bool) {
+	if t.Enabled == nil {
+		return true
+	}
+	defer func() {
+		if recover() != nil {
+			yes = false
+		}
+	}()
+	return t.Enabled()
 }
 
 // Lookup implements [pipeline.Tools].
 func (ts *toolset) Lookup(name string) (tool.Tool, registry.Entry, bool) {
-	e, code := ts.surface.Resolve(name, nil)
-	if code == toolyard.UnknownTool || code == toolyard.BlockedTool {
+	loaded := map[string]bool{name: true} // whether a deferred tool was loaded was decided at plan
+	e, code := ts.all.Resolve(name, loaded)
+	if code != toolyard.OK && code != toolyard.SchemaNotLoaded {
 		return tool.Tool{}, e, false
 	}
 	t, ok := ts.code[e.Name]

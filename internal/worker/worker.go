@@ -72,7 +72,7 @@ type Worker struct {
 	b     *broker.Broker
 	cfg   Config
 	log   *slog.Logger
-	tools toolset
+	tools *toolset
 	pipe  *pipeline.Pipeline
 	ready chan struct{}
 
@@ -137,7 +137,7 @@ func New(b *broker.Broker, cfg Config) (*Worker, error) {
 		running: map[callKey]*running{},
 	}
 	w.pipe = &pipeline.Pipeline{
-		Tools: &w.tools, Permission: Permission{Rules: cfg.Rules, Mode: cfg.Mode}, Breakers: breaker.New(breaker.Options{}),
+		Tools: w.tools, Permission: Permission{Rules: cfg.Rules, Mode: cfg.Mode}, Breakers: breaker.New(breaker.Options{}),
 		Scheduler: w, Blobs: blobs{b}, Classify: shell.Classify, Isolation: cfg.Isolation, Worker: cfg.ID,
 	}
 	return w, nil
@@ -152,8 +152,9 @@ func (w *Worker) Ready() <-chan struct{} { return w.ready }
 // Run takes calls until ctx ends, lets those that run finish within the drain grace, hands the rest over, and returns when
 // nothing of it runs any more: nil then, an error when it could not go on.
 func (w *Worker) Run(ctx context.Context) error {
-	if err := w.b.PutSurface(ctx, w.tools.surface.Hash, w.tools.encoded); err != nil {
-		return fmt.Errorf("announce the tools: %w", err)
+	entry, err := w.announce(ctx, w.entry())
+	if err != nil {
+		return err
 	}
 	taking, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -188,11 +189,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	var heart sync.WaitGroup
 	beating, still := context.WithCancel(context.WithoutCancel(ctx))
 	defer still()
-	if err := w.b.Beat(ctx, w.entry()); err != nil {
+	if err := w.b.Beat(ctx, entry); err != nil {
 		stop(err)
 	} else {
 		close(w.ready)
-		heart.Go(func() { w.beat(beating) })
+		heart.Go(func() { w.beat(beating, entry) })
 	}
 	<-taking.Done()
 
@@ -219,7 +220,7 @@ const goodbyeTimeout = 2 * time.Second
 func (w *Worker) entry() broker.Worker {
 	e := broker.Worker{
 		ID: w.cfg.ID, Pool: w.cfg.Pool, Classes: w.cfg.Classes, Isolation: w.cfg.Isolation,
-		Toolset: w.tools.surface.Hash, Started: time.Now().UTC(),
+		Started: time.Now().UTC(),
 	}
 	for ws := range w.cfg.Workspaces {
 		e.Workspaces = append(e.Workspaces, ws)
@@ -230,17 +231,33 @@ func (w *Worker) entry() broker.Worker {
 	return e
 }
 
-// beat keeps the worker's registry key alive.
-func (w *Worker) beat(ctx context.Context) {
+// announce stores what the worker offers now, if that has changed, and puts it into the entry.
+func (w *Worker) announce(ctx context.Context, e broker.Worker) (broker.Worker, error) {
+	now, err := w.tools.offer()
+	if err != nil || now.hash == e.Toolset {
+		return e, err
+	}
+	if err := w.b.PutSurface(ctx, now.hash, now.encoded); err != nil {
+		return e, fmt.Errorf("announce the tools: %w", err)
+	}
+	e.Toolset = now.hash
+	return e, nil
+}
+
+// beat keeps the worker's registry key alive, and what it says of the tools true.
+func (w *Worker) beat(ctx context.Context, e broker.Worker) {
 	tick := time.NewTicker(broker.Heartbeat(w.b.Settings().WorkerTTL))
 	defer tick.Stop()
-	e := w.entry()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if err := w.b.Beat(ctx, e); err != nil && ctx.Err() == nil {
+			var err error
+			if e, err = w.announce(ctx, e); err == nil {
+				err = w.b.Beat(ctx, e)
+			}
+			if err != nil && ctx.Err() == nil {
 				w.log.Warn("a heartbeat failed", "error", err)
 			}
 		}

@@ -1,0 +1,126 @@
+package tool_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/tool"
+)
+
+type greeting struct {
+	Name  string `json:"name" jsonschema:"whom to greet"`
+	Times int    `json:"times,omitempty" jsonschema:"how often"`
+}
+
+func TestATypedToolDerivesItsSchema(t *testing.T) {
+	greet, err := tool.New(tool.Typed[greeting, string]{
+		Declaration: tool.Declaration{Name: "greet", Description: "Greets."},
+		Run:         func(_ context.Context, _ tool.Env, in greeting) (string, error) { return "Hello, " + in.Name, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema struct {
+		Type       string
+		Properties map[string]struct{ Type, Description string }
+		Required   []string
+	}
+	if err := json.Unmarshal(greet.InputSchema, &schema); err != nil {
+		t.Fatal(err)
+	}
+	if schema.Type != "object" || schema.Properties["name"].Description != "whom to greet" || schema.Properties["times"].Type != "integer" ||
+		len(schema.Required) != 1 || schema.Required[0] != "name" {
+		t.Errorf("the schema is %s", greet.InputSchema)
+	}
+	out, err := greet.Run(t.Context(), tool.Env{}, json.RawMessage(`{"name":"Ada"}`))
+	if err != nil || out.Text != "Hello, Ada" || out.Structured != nil {
+		t.Errorf("it gave %+v, %v", out, err)
+	}
+	if _, err := greet.Run(t.Context(), tool.Env{}, json.RawMessage(`{"name":5}`)); tool.AsError(err).Code != toolyard.InvalidArguments {
+		t.Errorf("input of the wrong type: %v", err)
+	}
+}
+
+func TestOutputOfOtherTypesIsJSON(t *testing.T) {
+	sum, err := tool.New(tool.Typed[struct{}, map[string]int]{
+		Declaration: tool.Declaration{Name: "sum", Description: "Sums."},
+		Run: func(context.Context, tool.Env, struct{}) (map[string]int, error) {
+			return map[string]int{"sum": 3}, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := sum.Run(t.Context(), tool.Env{}, json.RawMessage(`{}`))
+	if err != nil || out.Text != `{"sum":3}` || string(out.Structured) != out.Text {
+		t.Errorf("it gave %+v, %v", out, err)
+	}
+}
+
+// TestWhatIsLeftOutIsStrict: the zero declaration claims nothing.
+func TestWhatIsLeftOutIsStrict(t *testing.T) {
+	var d tool.Declaration
+	j, ok := d.StaticJudgement()
+	if !ok || j.Class != toolyard.Unsafe || j.ReadOnly || !j.Destructive || j.Idempotent {
+		t.Errorf("the zero declaration is judged %+v", j)
+	}
+	if !d.NeedsPermission() || !d.NeedsWorkspace() || !d.FailureAbortsSiblings() || d.Timeout() != 2*time.Minute || d.MaxResultChars() != 50_000 {
+		t.Error("the zero declaration is not the strictest")
+	}
+	d = tool.Declaration{Class: tool.ClassRule{Static: "READ-ONLY"}, ReadOnly: true}
+	if j, _ := d.StaticJudgement(); j.Class != toolyard.Unsafe {
+		t.Errorf("an unknown class is judged %+v", j)
+	}
+	d = tool.Declaration{Class: tool.ClassRule{Static: toolyard.ReadOnly}, ReadOnly: true}
+	if j, _ := d.StaticJudgement(); j.Class != toolyard.ReadOnly || !j.ReadOnly || j.Destructive || !j.Idempotent {
+		t.Errorf("a read-only declaration is judged %+v", j)
+	}
+	for _, rule := range []tool.ClassRule{{Shell: "command"}, {Ask: true}} {
+		d = tool.Declaration{Class: rule, ReadOnly: true}
+		if j, ok := d.StaticJudgement(); ok {
+			t.Errorf("a rule that needs the input was judged without: %+v", j)
+		}
+	}
+}
+
+func TestDeclarationsThatAreNotWhole(t *testing.T) {
+	run := func(context.Context, tool.Env, json.RawMessage) (tool.Output, error) { return tool.Output{}, nil }
+	good := tool.Tool{Declaration: tool.Declaration{Name: "x", Description: "d", InputSchema: json.RawMessage(`{"type":"object"}`)}, Run: run}
+	if _, err := tool.Raw(good); err != nil {
+		t.Fatal(err)
+	}
+	for want, spoil := range map[string]func(*tool.Tool){
+		"Run is nil":             func(t *tool.Tool) { t.Run = nil },
+		"name":                   func(t *tool.Tool) { t.Name = "" },
+		"control character":      func(t *tool.Tool) { t.Name = "a\x00" },
+		"Description":            func(t *tool.Tool) { t.Description = "" },
+		"Class.Static":           func(t *tool.Tool) { t.Class.Static = "SAFE" },
+		"beside another":         func(t *tool.Tool) { t.Class = tool.ClassRule{Shell: "c", Static: toolyard.ReadOnly} },
+		"Judge is nil":           func(t *tool.Tool) { t.Class.Ask = true },
+		"MaxResultSizeChars":     func(t *tool.Tool) { t.MaxResultSizeChars = -2 },
+		"TimeoutMS":              func(t *tool.Tool) { t.TimeoutMS = -1 },
+		"JSON Schema of an obje": func(t *tool.Tool) { t.InputSchema = json.RawMessage(`{"type":"string"}`) },
+	} {
+		bad := good
+		spoil(&bad)
+		if _, err := tool.Raw(bad); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want an error about %q, got %v", want, err)
+		}
+	}
+}
+
+func TestErrorsKeepTheirCauseFromTheModel(t *testing.T) {
+	cause := errors.New("password=1")
+	err := tool.AsError(tool.Failed(cause, "the query failed"))
+	if err.Code != toolyard.ExecutionFailed || err.Message != "the query failed" || !errors.Is(err, cause) {
+		t.Errorf("%+v", err)
+	}
+	if e := tool.AsError(cause); e.Code != toolyard.ExecutionFailed || e.Message != "password=1" {
+		t.Errorf("%+v", e)
+	}
+}
