@@ -1,0 +1,485 @@
+package pool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/natsd"
+	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/worker"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// part is a dispatcher or a worker that runs.
+type part struct {
+	stop context.CancelFunc
+	done chan error
+}
+
+// end stops it and waits until nothing of it runs.
+func (p *part) end(t *testing.T) {
+	t.Helper()
+	p.stop()
+	select {
+	case err := <-p.done:
+		if err != nil {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("it did not end within 30 s")
+	}
+	p.done <- nil // for the cleanup
+}
+
+type runs interface {
+	Run(context.Context) error
+	Ready() <-chan struct{}
+}
+
+func begin(t *testing.T, r runs) *part {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	p := &part{stop: stop, done: make(chan error, 2)}
+	go func() { p.done <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		<-p.done
+	})
+	select {
+	case <-r.Ready():
+	case err := <-p.done:
+		t.Fatalf("it did not start: %v", err)
+	case <-time.After(30 * time.Second):
+		t.Fatal("it is not ready after 30 s")
+	}
+	return p
+}
+
+func startWorker(t *testing.T, s *natsd.Server, cfg worker.Config) *part {
+	t.Helper()
+	cfg.Log = testenv.Log(t)
+	cfg.Origin = registry.Toolset
+	if cfg.Mode == "" {
+		cfg.Mode = policy.Bypass
+	}
+	if cfg.DrainGrace == 0 {
+		cfg.DrainGrace = 500 * time.Millisecond
+	}
+	w, err := worker.New(testenv.Broker(t, s, "/worker/test"), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return begin(t, w)
+}
+
+func startDispatcher(t *testing.T, s *natsd.Server, cfg dispatcher.Config) *part {
+	t.Helper()
+	cfg.Log = testenv.Log(t)
+	cfg.Planner.Pipeline = &pipeline.Pipeline{}
+	return begin(t, dispatcher.New(testenv.Broker(t, s, "/dispatcher/test"), cfg))
+}
+
+func startClient(t *testing.T, s *natsd.Server) *client.Client {
+	t.Helper()
+	c, err := client.Connect(t.Context(), testenv.Conn(t, s), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// reader and writer declare tools that may run beside others, and alone.
+func reader(name string) tool.Declaration {
+	return tool.Declaration{Name: name, Description: "A tool of a test.", Class: tool.ClassRule{Static: toolyard.ReadOnly}, ReadOnly: true}
+}
+
+func writer(name string) tool.Declaration {
+	return tool.Declaration{Name: name, Description: "A tool of a test.", Class: tool.ClassRule{Static: toolyard.WriteExclusive}}
+}
+
+type nothing struct{}
+
+func make1(t *testing.T, d tool.Declaration, run func(ctx context.Context, env tool.Env) (string, error)) tool.Tool {
+	t.Helper()
+	made, err := tool.New(tool.Typed[nothing, string]{
+		Declaration: d, Run: func(ctx context.Context, env tool.Env, _ nothing) (string, error) { return run(ctx, env) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+func says(text string) func(context.Context, tool.Env) (string, error) {
+	return func(context.Context, tool.Env) (string, error) { return text, nil }
+}
+
+// stuck waits for the end of its context and tells when it began and why it ended.
+func stuck(began chan<- struct{}, ended chan<- error) func(context.Context, tool.Env) (string, error) {
+	return func(ctx context.Context, _ tool.Env) (string, error) {
+		began <- struct{}{}
+		<-ctx.Done()
+		ended <- context.Cause(ctx)
+		return "", context.Cause(ctx)
+	}
+}
+
+func calls(names ...string) []toolyard.Call {
+	var out []toolyard.Call
+	for _, n := range names {
+		out = append(out, toolyard.Call{Tool: n})
+	}
+	return out
+}
+
+func results(t *testing.T, c *client.Client, b toolyard.Batch) []toolyard.Result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	sub, err := c.Submit(ctx, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return collect(t, ctx, sub)
+}
+
+func collect(t *testing.T, ctx context.Context, sub *client.Batch) []toolyard.Result {
+	t.Helper()
+	var out []toolyard.Result
+	for r, err := range sub.Results(ctx) {
+		if err != nil {
+			t.Fatalf("after %d results: %v", len(out), err)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func codes(rs []toolyard.Result) string {
+	var out []string
+	for _, r := range rs {
+		if r.Code == "" {
+			out = append(out, "ok")
+		} else {
+			out = append(out, string(r.Code))
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+func within(t *testing.T, what string, c <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("after 30 s it has not happened that %s", what)
+	}
+}
+
+// TestSiblingsAreStopped: a read that fails while its siblings run ends them; their tools learn it, and the next group runs.
+func TestSiblingsAreStopped(t *testing.T) {
+	s := testenv.Server(t)
+	began, ended := make(chan struct{}, 2), make(chan error, 2)
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{
+		make1(t, reader("wait"), stuck(began, ended)),
+		make1(t, reader("fail"), func(context.Context, tool.Env) (string, error) {
+			<-began
+			<-began
+			return "", errors.New("the disk is on fire")
+		}),
+		make1(t, writer("write"), says("written")),
+	}})
+	startDispatcher(t, s, dispatcher.Config{})
+	got := results(t, startClient(t, s), toolyard.Batch{Calls: calls("wait", "fail", "wait", "write")})
+	if codes(got) != "sibling_canceled execution_failed sibling_canceled ok" {
+		t.Fatalf("the results are %s", codes(got))
+	}
+	if !strings.Contains(got[0].Error, "fail") || !strings.Contains(got[1].Error, "the disk is on fire") {
+		t.Errorf("the culprit is not named: %q; %q", got[0].Error, got[1].Error)
+	}
+	for range 2 {
+		if _, ok := errors.AsType[pipeline.ErrSiblingCanceled](<-ended); !ok {
+			t.Error("a sibling's context ended for another reason")
+		}
+	}
+}
+
+// TestTheDeadlineReachesTools: the batch's time limit ends what runs, what waits, and what never started.
+func TestTheDeadlineReachesTools(t *testing.T) {
+	s := testenv.Server(t)
+	began, ended := make(chan struct{}, 1), make(chan error, 1)
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, writer("wait"), stuck(began, ended)), make1(t, reader("read"), says("x"))}})
+	startDispatcher(t, s, dispatcher.Config{})
+	got := results(t, startClient(t, s), toolyard.Batch{Calls: calls("read", "wait", "read"), Options: toolyard.Options{TimeoutMS: 700}})
+	if codes(got) != "ok deadline_exceeded deadline_exceeded" {
+		t.Fatalf("the results are %s", codes(got))
+	}
+	if err := <-ended; !errors.Is(err, pipeline.ErrDeadline) {
+		t.Errorf("the tool's context ended with %v", err)
+	}
+}
+
+// TestWorkspacesAreExclusive: two agents' batches write to one workspace through two dispatchers, and count who is in.
+func TestWorkspacesAreExclusive(t *testing.T) {
+	s := testenv.Server(t)
+	var mu sync.Mutex
+	inside, most := map[toolyard.Workspace][2]int{}, map[string]int{}
+	var tokens []uint64
+	enter := func(exclusive int) func(context.Context, tool.Env) (string, error) {
+		return func(_ context.Context, env tool.Env) (string, error) {
+			mu.Lock()
+			in := inside[env.Workspace]
+			in[exclusive]++
+			inside[env.Workspace] = in
+			if in[1] > 1 || in[1] == 1 && in[0] > 0 {
+				t.Errorf("%v calls are in workspace %s", in, env.Workspace)
+			}
+			most[fmt.Sprint(env.Workspace, exclusive)] = max(most[fmt.Sprint(env.Workspace, exclusive)], in[exclusive])
+			if exclusive == 1 && env.Workspace == "a" {
+				tokens = append(tokens, env.FencingToken)
+			}
+			mu.Unlock()
+			time.Sleep(time.Millisecond) // so that there is something to overlap with
+			mu.Lock()
+			in = inside[env.Workspace]
+			in[exclusive]--
+			inside[env.Workspace] = in
+			mu.Unlock()
+			return "", nil
+		}
+	}
+	tools := []tool.Tool{make1(t, reader("read"), enter(0)), make1(t, writer("write"), enter(1))}
+	for range 2 {
+		startWorker(t, s, worker.Config{Tools: tools})
+		startDispatcher(t, s, dispatcher.Config{})
+	}
+	c := startClient(t, s)
+	var wg sync.WaitGroup
+	for n := range 8 {
+		wg.Go(func() {
+			b := toolyard.Batch{Agent: toolyard.Agent(fmt.Sprint("agent ", n)), Workspace: toolyard.Workspace([]string{"a", "b"}[n%2]),
+				Calls: calls("read", "read", "write", "read", "write", "read", "read")}
+			if got := codes(results(t, c, b)); strings.Trim(got, "ok ") != "" {
+				t.Errorf("agent %d: %s", n, got)
+			}
+		})
+	}
+	wg.Wait()
+	if !slices.IsSorted(tokens) || len(tokens) == 0 {
+		t.Errorf("the fencing tokens of writes do not grow: %v", tokens)
+	}
+	t.Logf("most calls together, by workspace and exclusivity: %v", most)
+}
+
+// TestOnlyTheToolsCodeCanTell: a class that is judged by the tool's code, and what happens when it cannot say.
+func TestOnlyTheToolsCodeCanTell(t *testing.T) {
+	s := testenv.Server(t)
+	type in struct {
+		Mood string `json:"mood"`
+	}
+	ask, err := tool.New(tool.Typed[in, string]{
+		Declaration: tool.Declaration{Name: "ask", Description: "d", Class: tool.ClassRule{Ask: true, Static: toolyard.WriteExclusive}},
+		Judge: func(i in) (tool.Judgement, error) {
+			switch i.Mood {
+			case "panic":
+				panic("no")
+			case "wild":
+				return tool.Judgement{Class: toolyard.Unsafe}, nil
+			case "calm":
+				return tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true, Idempotent: true}, nil
+			}
+			return tool.Judgement{Class: toolyard.WriteExclusive}, nil
+		},
+		Run: func(_ context.Context, _ tool.Env, i in) (string, error) { return i.Mood, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{ask}})
+	startDispatcher(t, s, dispatcher.Config{})
+	var b toolyard.Batch
+	for _, mood := range []string{"calm", "calm", "busy", "wild", "panic"} {
+		input, err := json.Marshal(in{mood})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Calls = append(b.Calls, toolyard.Call{Tool: "ask", Input: input})
+	}
+	got := results(t, startClient(t, s), b)
+	var classes []string
+	for _, r := range got {
+		classes = append(classes, string(r.Class))
+	}
+	if strings.Join(classes, " ") != "READ_ONLY READ_ONLY WRITE_EXCLUSIVE UNSAFE UNSAFE" || codes(got) != "ok ok ok setup_required setup_required" {
+		t.Errorf("classes %v, results %s", classes, codes(got))
+	}
+	if !got[0].WasConcurrent || got[2].WasConcurrent {
+		t.Error("was_concurrent is wrong")
+	}
+}
+
+// TestToolsComeAndGo: a tool is offered while it is enabled; one that was offered and is no more is unknown.
+func TestToolsComeAndGo(t *testing.T) {
+	s := testenv.Server(t)
+	var mu sync.Mutex
+	on := true
+	sometimes := make1(t, reader("sometimes"), says("x"))
+	sometimes.Enabled = func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return on
+	}
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{sometimes, make1(t, reader("always"), says("y"))}})
+	startDispatcher(t, s, dispatcher.Config{})
+	c := startClient(t, s)
+	if got := codes(results(t, c, toolyard.Batch{Calls: calls("sometimes", "always")})); got != "ok ok" {
+		t.Fatalf("enabled: %s", got)
+	}
+	mu.Lock()
+	on = false
+	mu.Unlock()
+	for end := time.Now().Add(30 * time.Second); ; {
+		got := codes(results(t, c, toolyard.Batch{Calls: calls("sometimes", "always")}))
+		if got == "unknown_tool ok" {
+			break
+		}
+		if got != "ok ok" || time.Now().After(end) {
+			t.Fatalf("disabled: %s", got)
+		}
+	}
+}
+
+// TestAWorkerThatIsStopped finishes what it can within its grace, and hands over what it cannot.
+func TestAWorkerThatIsStopped(t *testing.T) {
+	s := testenv.Server(t)
+	began, ended := make(chan struct{}, 4), make(chan error, 4)
+	release := make(chan struct{})
+	first := startWorker(t, s, worker.Config{DrainGrace: 300 * time.Millisecond, Tools: []tool.Tool{
+		make1(t, reader("read"), stuck(began, ended)), make1(t, writer("write"), stuck(began, ended)),
+	}})
+	startDispatcher(t, s, dispatcher.Config{})
+	c := startClient(t, s)
+	read, err := c.Submit(t.Context(), toolyard.Batch{Workspace: "a", Calls: calls("read")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write, err := c.Submit(t.Context(), toolyard.Batch{Workspace: "b", Calls: calls("write")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	within(t, "both calls run", began)
+	within(t, "both calls run", began)
+	close(release)
+	first.end(t)
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("again")), make1(t, writer("write"), says("again"))}})
+	if got := collect(t, t.Context(), read); codes(got) != "ok" || got[0].Output != "again" {
+		t.Errorf("the read was not handed over: %+v", got)
+	}
+	if got := collect(t, t.Context(), write); codes(got) != "outcome_unknown" || got[0].Attempts != 1 {
+		t.Errorf("the write that was stopped in the middle: %+v", got)
+	}
+}
+
+// TestADispatcherThatIsStopped hands its batches to another, or to itself when it starts again.
+func TestADispatcherThatIsStopped(t *testing.T) {
+	s := testenv.Server(t)
+	began := make(chan struct{}, 1)
+	release := make(chan struct{})
+	ran := 0
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, writer("write"), func(ctx context.Context, _ tool.Env) (string, error) {
+		ran++ // one call at a time holds the workspace, and one batch has one
+		began <- struct{}{}
+		<-release
+		return "done", nil
+	})}})
+	first := startDispatcher(t, s, dispatcher.Config{})
+	c := startClient(t, s)
+	sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("write")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	within(t, "the call runs", began)
+	first.end(t)
+	close(release)
+	startDispatcher(t, s, dispatcher.Config{})
+	if got := collect(t, t.Context(), sub); codes(got) != "ok" || ran != 1 {
+		t.Errorf("the results are %s, the call ran %d times", codes(got), ran)
+	}
+}
+
+// TestRefusedSubmissions: what reached the stream and cannot be accepted is answered, and the next batch runs.
+func TestRefusedSubmissions(t *testing.T) {
+	s := testenv.Server(t)
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x"))}})
+	startDispatcher(t, s, dispatcher.Config{})
+	c := startClient(t, s)
+	sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("read"), Options: toolyard.Options{Deny: []string{"read("}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused error
+	for _, err := range sub.Results(t.Context()) {
+		refused = err
+	}
+	if e, ok := errors.AsType[*client.RefusedError](refused); !ok || e.Field != "options.deny[0]" || e.Status != 400 {
+		t.Errorf("a rule that cannot be read: %v", refused)
+	}
+	if got := codes(results(t, c, toolyard.Batch{Calls: calls("read")})); got != "ok" {
+		t.Errorf("the next batch: %s", got)
+	}
+}
+
+// TestABrokenToolsetHarmsNobodyElse: a worker whose declarations do not hold gets no calls, and the others go on.
+func TestABrokenToolsetHarmsNobodyElse(t *testing.T) {
+	s := testenv.Server(t)
+	b := testenv.Broker(t, s, "/worker/broken")
+	if err := b.PutSurface(t.Context(), "bad", []byte(`{"hash":"bad","tools":[{"name":"read"}]}`)); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Beat(t.Context(), broker.Worker{ID: "broken", Pool: "default", Classes: toolyard.Classes, Toolset: "bad"}); err != nil {
+		t.Fatal(err)
+	}
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x"))}})
+	startDispatcher(t, s, dispatcher.Config{})
+	if got := codes(results(t, startClient(t, s), toolyard.Batch{Calls: calls("read")})); got != "ok" {
+		t.Errorf("the results are %s", got)
+	}
+}
+
+// TestLargeBatches: 10,000 calls that are answered at plan, and outputs that are too long for one reply message.
+func TestLargeBatches(t *testing.T) {
+	s := testenv.Server(t)
+	long := strings.Repeat("x", 200<<10)
+	d := reader("long")
+	d.MaxResultSizeChars = -1
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, d, says(long))}})
+	startDispatcher(t, s, dispatcher.Config{})
+	c := startClient(t, s)
+	var many toolyard.Batch
+	for range toolyard.MaxCallsPerBatch {
+		many.Calls = append(many.Calls, toolyard.Call{Tool: "no_such_tool"})
+	}
+	got := results(t, c, many)
+	if len(got) != len(many.Calls) {
+		t.Errorf("%d results", len(got))
+	}
+	for i, r := range results(t, c, toolyard.Batch{Calls: calls("long", "long", "long", "long", "long")}) {
+		if r.Index != i || r.Output != long {
+			t.Errorf("call %d came back as call %d with %d bytes: %s", i, r.Index, len(r.Output), r.Error)
+		}
+	}
+}
