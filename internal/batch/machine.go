@@ -152,6 +152,29 @@ func (m *Machine) InFlight() []int {
 	return out
 }
 
+// Wake is when the machine wants to be stepped even if nothing happens: the earliest time at which a decision of its own
+// is due. The zero time means never.
+func (m *Machine) Wake() time.Time {
+	if m.done || m.group == len(m.state.Plan.Groups) {
+		return time.Time{}
+	}
+	wake := m.state.Plan.Deadline
+	earlier := func(t time.Time) {
+		if t.After(m.now) && (t.Before(wake) || !wake.After(m.now)) {
+			wake = t
+		}
+	}
+	for _, i := range m.state.Plan.Groups[m.group].Calls {
+		if c := m.state.Calls[i]; c.Status == Retrying {
+			earlier(c.NotBefore)
+		}
+		if e, ok := m.ends[i]; ok {
+			earlier(e.since.Add(m.cfg.AbortGrace))
+		}
+	}
+	return wake
+}
+
 // Step takes what happened until now and returns what is to be done. It fails with an [*InvariantError] when a stored
 // event contradicts the state.
 func (m *Machine) Step(now time.Time, inputs ...Input) ([]Effect, error) {
@@ -325,7 +348,7 @@ func (m *Machine) queueCalls(g events.Group, number uint64) []Effect {
 		}
 		_, queued := m.queued[i]
 		_, ends := m.ends[i]
-		if !s.Open(i) || queued || ends || s.Calls[i].Status == Claimed {
+		if !s.Open(i) || queued || ends || s.Calls[i].Status == Claimed || m.now.Before(s.Calls[i].NotBefore) {
 			continue
 		}
 		m.queued[i] = m.now
@@ -344,7 +367,7 @@ func (m *Machine) queue(i int, g events.Group, number uint64) Queue {
 			Agent: s.Key.Agent, Batch: s.Key.ID, Session: plan.Session, Workspace: plan.Workspace,
 			Interactive: sub.Interactive, Group: m.group, Ticket: number, WasConcurrent: len(g.Calls) > 1 && plan.MaxConcurrency > 1,
 			Deny: sub.Options.Deny, Ask: sub.Options.Ask, CallTimeoutMS: sub.Options.CallTimeoutMS,
-			Deadline: plan.Deadline, QueuedAt: m.now,
+			Deadline: plan.Deadline, QueuedAt: m.now, MaxAttempts: m.cfg.MaxAttempts,
 			Calls: []events.RequestedCall{{
 				Index: i, ID: c.ID, Tool: c.Tool, Input: sub.Calls[i].Input, Declaration: c.Declaration,
 				Judgement: c.Judgement, Claim: c.Claim, Expected: s.Calls[i].Seq, Attempt: s.Calls[i].Attempt + 1,

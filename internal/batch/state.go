@@ -58,7 +58,7 @@ const (
 	Pending CallStatus = "pending"
 	// Claimed: a worker may be executing it. That worker finishes it; if it is lost, the owner settles the call.
 	Claimed CallStatus = "claimed"
-	// Retrying: an attempt failed and another is due. The owner queues it.
+	// Retrying: an attempt failed and another is due after a pause. The owner queues it.
 	Retrying CallStatus = "retrying"
 	// Finished: it has its result, for good.
 	Finished CallStatus = "finished"
@@ -71,7 +71,25 @@ type Call struct {
 	Seq     uint64
 	Worker  string
 	Attempt int
-	Result  *toolyard.Result
+	// NotBefore is when the next attempt may be queued, while the call is retrying.
+	NotBefore time.Time
+	Result    *toolyard.Result
+}
+
+// The pauses between the attempts of one call: the first, doubled each time up to the longest. A tool may ask for a
+// longer one.
+const (
+	FirstRetryPause   = 200 * time.Millisecond
+	LongestRetryPause = 10 * time.Second
+)
+
+// retryPause is how long to wait after so many attempts.
+func retryPause(attempt int) time.Duration {
+	pause := FirstRetryPause
+	for range min(attempt, 10) - 1 {
+		pause *= 2
+	}
+	return min(pause, LongestRetryPause)
 }
 
 // State is a batch as its events tell it. The zero State is a batch of which nothing is known.
@@ -255,6 +273,7 @@ func (s *State) applyCall(r Record, bad badFunc) error {
 		c.Status, c.Worker, c.Attempt = Claimed, b.Worker, b.Attempt
 	case events.AttemptFailed:
 		c.Status, c.Worker, c.Attempt = Retrying, "", b.Attempt
+		c.NotBefore = r.Time.Add(max(retryPause(b.Attempt), time.Duration(b.RetryAfterMS)*time.Millisecond))
 	case events.Finished:
 		if b.Result.Index != r.Index {
 			return bad("its result is that of call %d", b.Result.Index)

@@ -96,6 +96,12 @@ func (p *player) do(args []string) {
 		p.step(Stored{p.store(Record{Chain: ChainCall, Index: p.num(args[1]), Body: events.Claimed{Worker: args[2], Attempt: p.m.State().Calls[p.num(args[1])].Attempt + 1}})})
 	case "finish":
 		p.step(Stored{p.store(Record{Chain: ChainCall, Index: p.num(args[1]), Body: events.Finished{Result: resultFor(p.num(args[1]), args[2:])}})})
+	case "retry":
+		b := events.AttemptFailed{Attempt: p.m.State().Calls[p.num(args[1])].Attempt + 1, Code: toolyard.DependencyUnavailable}
+		if len(args) > 2 {
+			b.RetryAfterMS = int64(p.num(args[2]))
+		}
+		p.step(Stored{p.store(Record{Chain: ChainCall, Index: p.num(args[1]), Body: b})})
 	case "cancel":
 		c := events.Canceled{By: "person"}
 		for _, a := range args[1:] {

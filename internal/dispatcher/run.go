@@ -57,9 +57,16 @@ func (r *runner) run(ctx context.Context, s batch.State) error {
 	r.news = time.Now()
 	beat := time.NewTicker(broker.Heartbeat(r.d.b.Settings().BatchAckWait))
 	defer beat.Stop()
+	wake := time.NewTimer(0)
+	defer wake.Stop()
 	for {
 		if err := r.step(ctx); err != nil || r.complete {
 			return err
+		}
+		if at := r.m.Wake(); at.IsZero() {
+			wake.Stop()
+		} else {
+			wake.Reset(max(time.Until(at), time.Millisecond)) // late by a hair rather than early
 		}
 		select {
 		case <-ctx.Done():
@@ -84,6 +91,7 @@ func (r *runner) run(ctx context.Context, s batch.State) error {
 			}
 		case sub := <-r.redelivered:
 			r.sub = sub
+		case <-wake.C:
 		case <-beat.C:
 			if err := r.beat(ctx); err != nil {
 				return err

@@ -137,9 +137,11 @@ type Requested struct {
 	Deny []string `json:"deny,omitempty"`
 	Ask  []string `json:"ask,omitempty"`
 	// CallTimeoutMS caps each call under its tool's own timeout, in milliseconds; 0 sets no further cap.
-	CallTimeoutMS int64     `json:"call_timeout_ms,omitempty"`
-	Deadline      time.Time `json:"deadline"`
-	QueuedAt      time.Time `json:"queued_at"`
+	CallTimeoutMS int64 `json:"call_timeout_ms,omitempty"`
+	// MaxAttempts is how often a call may be started in all.
+	MaxAttempts int       `json:"max_attempts"`
+	Deadline    time.Time `json:"deadline"`
+	QueuedAt    time.Time `json:"queued_at"`
 }
 
 // RequestedCall is one call to run.
@@ -171,6 +173,8 @@ type AttemptFailed struct {
 	Attempt int           `json:"attempt"`
 	Code    toolyard.Code `json:"code"`
 	Reason  string        `json:"reason"`
+	// RetryAfterMS is how long the next attempt has to wait at least, in milliseconds.
+	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
 }
 
 // Finished gives a call its result.

@@ -101,11 +101,34 @@ func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.Reques
 	if errors.Is(err, pipeline.ErrLost) {
 		return w.lost(ctx, r, context.Cause(limited))
 	}
-	if err := w.finish(ctx, r, result); err != nil {
+	if w.worthRetrying(r, &result) {
+		err = w.appendCall(ctx, r, events.AttemptFailed{
+			Worker: w.cfg.ID, Attempt: call.Attempt, Code: result.Code, Reason: result.Error, RetryAfterMS: result.RetryAfterMS,
+		})
+	} else {
+		err = w.finish(ctx, r, result)
+	}
+	if err != nil {
 		log.Warn("a result was not stored", "error", err)
 		return errors.Is(err, broker.ErrConflict) // somebody else has answered
 	}
 	return true
+}
+
+// maxRetryAfter is the longest pause that a tool may ask for and still be retried here; a longer one is the model's to
+// wait.
+const maxRetryAfter = 5 * time.Second
+
+// retryRoom is how much time a batch must have left, beyond the pause, for another attempt.
+const retryRoom = 2 * time.Second
+
+// worthRetrying reports whether another attempt is made before the model hears of the failure: one that says of itself
+// that it may pass, of a call that may run twice or did not run at all. A timeout is not: it was long already.
+func (w *Worker) worthRetrying(r *running, res *toolyard.Result) bool {
+	pause := time.Duration(res.RetryAfterMS) * time.Millisecond
+	started := res.Attempts >= r.call.Attempt
+	return res.IsError && res.Retryable && res.Code != toolyard.Timeout && (r.call.Judgement.Idempotent || !started) &&
+		r.call.Attempt < r.d.MaxAttempts && pause <= maxRetryAfter && time.Until(r.d.Deadline) > pause+retryRoom
 }
 
 // lost settles what is left of a call that this worker had to let go of.

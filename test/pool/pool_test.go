@@ -483,3 +483,40 @@ func TestLargeBatches(t *testing.T) {
 		}
 	}
 }
+
+// TestRetries: a failure that says of itself that it may pass is repeated when the call may run twice, and counted.
+func TestRetries(t *testing.T) {
+	s := testenv.Server(t)
+	var mu sync.Mutex
+	ran := map[string]int{}
+	flaky := func(name string, failures int) func(context.Context, tool.Env) (string, error) {
+		return func(_ context.Context, env tool.Env) (string, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			ran[name]++
+			if ran[name] != env.Attempt {
+				t.Errorf("%s: execution %d calls itself attempt %d", name, ran[name], env.Attempt)
+			}
+			if ran[name] <= failures {
+				return "", tool.Unavailable(errors.New("refused"), "the database does not answer")
+			}
+			return "ok", nil
+		}
+	}
+	idempotentWrite := writer("set")
+	idempotentWrite.Idempotent = new(true)
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{
+		make1(t, reader("read"), flaky("read", 2)), make1(t, idempotentWrite, flaky("set", 1)),
+		make1(t, writer("write"), flaky("write", 1)), make1(t, reader("down"), flaky("down", 99)),
+	}})
+	startDispatcher(t, s, dispatcher.Config{})
+	got := results(t, startClient(t, s), toolyard.Batch{Calls: calls("read", "set", "write", "down")})
+	if codes(got) != "ok ok dependency_unavailable dependency_unavailable" {
+		t.Fatalf("the results are %s", codes(got))
+	}
+	for i, want := range []int{3, 2, 1, 3} {
+		if got[i].Attempts != want || ran[got[i].Tool] != want {
+			t.Errorf("%s: %d attempts in its result, %d executions, want %d", got[i].Tool, got[i].Attempts, ran[got[i].Tool], want)
+		}
+	}
+}
