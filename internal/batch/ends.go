@@ -70,7 +70,7 @@ func (m *Machine) end(i, failed, culprit int) (toolyard.Result, bool) {
 		return m.result(i, toolyard.SiblingCanceled, fmt.Sprintf("Canceled because a call that ran beside it failed: %s. See that call's error; call again if the result is still needed.", m.name(culprit)), ""), true
 	}
 	c := s.Calls[i]
-	if c.Status == Claimed && m.lost[c.Worker] && (!s.Plan.Calls[i].Judgement.Idempotent || c.Attempt >= m.cfg.MaxAttempts) {
+	if m.isLost(i) && (!s.Plan.Calls[i].Judgement.Idempotent || c.Attempt >= m.cfg.MaxAttempts) {
 		r := m.result(i, toolyard.OutcomeUnknown, "The worker that ran this call was lost. It may or may not have taken effect: check before trying again.", "worker "+c.Worker)
 		return r, true
 	}
@@ -170,11 +170,18 @@ func (m *Machine) endCalls() []Effect {
 	return append(out, m.retryLost()...)
 }
 
+// isLost reports whether nobody executes a claimed call any more, as far as could be found out.
+func (m *Machine) isLost(i int) bool {
+	c := m.state.Calls[i]
+	seq, dropped := m.dropped[i]
+	return c.Status == Claimed && (m.lost[c.Worker] || dropped && seq == c.Seq)
+}
+
 // retryLost gives up the claims that lost workers hold on idempotent calls, so that they run again.
 func (m *Machine) retryLost() []Effect {
 	var out []Effect
 	for i, c := range m.state.Calls {
-		if _, ends := m.ends[i]; ends || c.Status != Claimed || !m.lost[c.Worker] {
+		if _, ends := m.ends[i]; ends || !m.isLost(i) {
 			continue
 		}
 		if at, ok := m.retries[i]; ok && at == c.Seq {

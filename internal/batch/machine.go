@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -46,6 +47,8 @@ type (
 	Observed struct {
 		Absent []Route
 		Lost   []string
+		// Dropped are calls whose worker says that it does not have them, with the sequence of the claim it was asked about.
+		Dropped map[int]uint64
 	}
 )
 
@@ -112,6 +115,8 @@ type Machine struct {
 	queued map[int]time.Time
 	absent map[Route]time.Time
 	lost   map[string]bool
+	// dropped are the claims that their worker knows nothing of, by call, with the claim's sequence.
+	dropped map[int]uint64
 	// ends are the open calls that are to end without more ado, decided and not stored yet.
 	ends map[int]*ending
 	// retries says for which calls the end of a lost attempt was handed to the shell, with the sequence it expected.
@@ -125,7 +130,7 @@ type Machine struct {
 func New(cfg Config, s State) *Machine {
 	m := &Machine{
 		state: s, cfg: cfg, standing: -1, queued: map[int]time.Time{}, absent: map[Route]time.Time{},
-		lost: map[string]bool{}, ends: map[int]*ending{}, retries: map[int]uint64{}, groupOf: make([]int, len(s.Calls)),
+		lost: map[string]bool{}, dropped: map[int]uint64{}, ends: map[int]*ending{}, retries: map[int]uint64{}, groupOf: make([]int, len(s.Calls)),
 	}
 	for g, group := range s.Plan.Groups {
 		for _, i := range group.Calls {
@@ -237,6 +242,7 @@ func (m *Machine) take(in Input) error {
 		for _, w := range in.Lost {
 			m.lost[w] = true
 		}
+		maps.Copy(m.dropped, in.Dropped)
 	}
 	return nil
 }

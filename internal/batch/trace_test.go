@@ -116,6 +116,8 @@ func (p *player) do(args []string) {
 		for _, a := range args[1:] {
 			if w, ok := strings.CutPrefix(a, "lost="); ok {
 				o.Lost = append(o.Lost, w)
+			} else if i, ok := strings.CutPrefix(a, "dropped="); ok {
+				o.Dropped = map[int]uint64{p.num(i): p.m.State().Calls[p.num(i)].Seq}
 			} else if r, ok := strings.CutPrefix(a, "absent="); ok {
 				pool, class, _ := strings.Cut(r, "/")
 				o.Absent = append(o.Absent, Route{Pool: toolyard.Pool(pool), Class: toolyard.Class(class)})

@@ -19,6 +19,7 @@ import (
 //	ty.live.event.…, ty.live.reply.…                      the same messages again on core NATS, once stored
 //	ty.abort                                              stop these calls: a broadcast to all workers
 //	ty.judge.<pool>                                       a request to any worker of the pool: judge these inputs
+//	ty.holder.<worker>                                    a request to one worker: do you have this call
 const (
 	prefixBatch     = "ty.batch."
 	prefixEvent     = "ty.event."

@@ -32,6 +32,7 @@ type runner struct {
 	redelivered chan *broker.Submission
 	granted     chan grantAnswer
 	news        time.Time // when the log last said anything
+	asked       time.Time // when workers were last asked about the calls that they claimed
 	pending     []batch.Input
 	complete    bool
 }
@@ -291,14 +292,13 @@ func (r *runner) beat(ctx context.Context) error {
 	}
 	s := r.m.State()
 	routes := map[batch.Route]bool{}
-	var observed batch.Observed
+	observed := batch.Observed{Dropped: map[int]uint64{}}
+	var claimed []int
 	quiet := time.Since(r.news) >= rereadAfter
 	for _, i := range r.m.InFlight() {
 		p, c := s.Plan.Calls[i], s.Calls[i]
 		if c.Status == batch.Claimed {
-			if r.d.roster.silent(c.Worker, r.d.b.Settings().CallAckWait) {
-				observed.Lost = append(observed.Lost, c.Worker)
-			}
+			claimed = append(claimed, i)
 		} else {
 			routes[batch.Route{Pool: p.Pool, Class: p.Judgement.Class}] = true
 		}
@@ -314,7 +314,45 @@ func (r *runner) beat(ctx context.Context) error {
 		}
 		r.news = time.Now()
 	}
+	if wait := r.d.b.Settings().CallAckWait; quiet && time.Since(r.asked) >= wait {
+		r.asked = time.Now()
+		for _, i := range claimed {
+			if err := r.askHolder(ctx, i, &observed); err != nil {
+				return err
+			}
+		}
+	}
 	observed.Absent = r.d.roster.absent(routes)
 	r.pending = append(r.pending, observed)
+	return nil
+}
+
+// askHolder finds out whether the worker that claimed a call still has it. A claim is given up only when its holder says
+// that it knows nothing of the call, or says nothing and has been gone from the registry for as long as its lease could
+// last.
+func (r *runner) askHolder(ctx context.Context, i int, observed *batch.Observed) error {
+	c := r.m.State().Calls[i]
+	has, answered, err := r.d.b.Holds(ctx, c.Worker, r.key, i)
+	if err != nil {
+		r.log.Warn("the holder of a claim could not be asked", "worker", c.Worker, "call", i, "error", err)
+		return nil
+	}
+	switch {
+	case has:
+	case answered:
+		// It lets go of a call only after it has written what became of it: that is there now, if ever.
+		records, err := r.d.b.Newer(ctx, r.m.State(), batch.ChainCall, i)
+		if err != nil {
+			return err
+		}
+		if len(records) == 0 {
+			observed.Dropped[i] = c.Seq
+		}
+		for _, rec := range records {
+			r.pending = append(r.pending, batch.Stored{Record: rec})
+		}
+	case r.d.roster.silent(c.Worker, r.d.b.Settings().CallAckWait):
+		observed.Lost = append(observed.Lost, c.Worker)
+	}
 	return nil
 }

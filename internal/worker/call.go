@@ -168,6 +168,14 @@ func (w *Worker) enter(r *running) bool {
 	return true
 }
 
+// has reports whether a call is in this worker's hands.
+func (w *Worker) has(k toolyard.BatchKey, index int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, ok := w.running[callKey{k, index}]
+	return ok
+}
+
 func (w *Worker) leave(r *running) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -170,6 +170,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, offAbort())
 	}
+	offHolds, err := w.b.OnHolds(w.cfg.ID, w.has, func(err error) { w.log.Warn("a question was not answered", "error", err) })
+	if err != nil {
+		return errors.Join(err, offAbort(), offJudge())
+	}
 	var slots sync.WaitGroup
 	for _, class := range w.cfg.Classes {
 		for range w.cfg.Slots[class] {
@@ -204,7 +208,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	heart.Wait()
 	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
 	defer cancel()
-	ended := errors.Join(offAbort(), offJudge(), w.b.Gone(leave, w.cfg.ID))
+	ended := errors.Join(offAbort(), offJudge(), offHolds(), w.b.Gone(leave, w.cfg.ID))
 	if ended != nil {
 		w.log.Warn("the worker did not sign off; its entry expires", "error", ended)
 	}

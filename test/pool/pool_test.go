@@ -13,8 +13,10 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
@@ -518,5 +520,40 @@ func TestRetries(t *testing.T) {
 		if got[i].Attempts != want || ran[got[i].Tool] != want {
 			t.Errorf("%s: %d attempts in its result, %d executions, want %d", got[i].Tool, got[i].Attempts, ran[got[i].Tool], want)
 		}
+	}
+}
+
+// TestACallThatItsWorkerForgot: a claim stands in the log of a live worker that does not have the call, as after a claim
+// whose answer was lost. The owner asks, and settles the call.
+func TestACallThatItsWorkerForgot(t *testing.T) {
+	s := testenv.Server(t)
+	other := make1(t, reader("other"), says("x"))
+	// The worker takes no writes: the test claims the write in its name.
+	startWorker(t, s, worker.Config{ID: "forgetful", Classes: []toolyard.Class{toolyard.ReadOnly},
+		Tools: []tool.Tool{other, make1(t, writer("write"), says("x"))}})
+	startDispatcher(t, s, dispatcher.Config{WorkerWait: time.Minute})
+	c := startClient(t, s)
+	sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("write", "other")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := testenv.Broker(t, s, "/worker/forgetful")
+	for end := time.Now().Add(30 * time.Second); ; {
+		st, err := b.Fold(t.Context(), sub.Key())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(st.Started) > 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the group did not start")
+		}
+	}
+	if _, err := b.Append(t.Context(), sub.Key(), batch.ChainCall, "default", 0, 0, events.Claimed{Worker: "forgetful", Attempt: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if got := collect(t, t.Context(), sub); codes(got) != "outcome_unknown ok" {
+		t.Errorf("the results are %s", codes(got))
 	}
 }

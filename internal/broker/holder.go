@@ -1,0 +1,68 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard"
+)
+
+// prefixHolder starts the subject under which a worker is asked whether it still has a call: ty.holder.<worker>.
+const prefixHolder = "ty.holder."
+
+// holderTimeout is how long a worker may take to say so. A worker that is gone is known at once: nobody listens.
+const holderTimeout = 300 * time.Millisecond
+
+type holding struct {
+	Agent toolyard.Agent   `json:"agent"`
+	Batch toolyard.BatchID `json:"batch"`
+	Index int              `json:"index"`
+}
+
+// Holds asks a worker whether it has a call in its hands. answered is false when it does not say.
+func (b *Broker) Holds(ctx context.Context, worker string, k toolyard.BatchKey, index int) (has, answered bool, err error) {
+	data, err := json.Marshal(holding{k.Agent, k.ID, index})
+	if err != nil {
+		return false, false, fmt.Errorf("encode a question to worker %s: %w", worker, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, holderTimeout)
+	defer cancel()
+	m, err := b.nc.RequestWithContext(ctx, prefixHolder+Escape(worker), data)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+		return false, false, nil
+	case err != nil:
+		return false, false, fmt.Errorf("ask worker %s: %w", worker, err)
+	}
+	if err := json.Unmarshal(m.Data, &has); err != nil {
+		return false, false, fmt.Errorf("worker %s answered unreadably: %w", worker, err)
+	}
+	return has, true, nil
+}
+
+// OnHolds answers for a worker whether it has a call in its hands, until the returned function is called.
+func (b *Broker) OnHolds(worker string, has func(k toolyard.BatchKey, index int) bool, failed func(error)) (func() error, error) {
+	sub, err := b.nc.Subscribe(prefixHolder+Escape(worker), func(m *nats.Msg) {
+		var q holding
+		err := json.Unmarshal(m.Data, &q)
+		var answer []byte
+		if err == nil {
+			answer, err = json.Marshal(has(toolyard.BatchKey{Agent: q.Agent, ID: q.Batch}, q.Index))
+		}
+		if err == nil {
+			err = m.Respond(answer)
+		}
+		if err != nil {
+			failed(fmt.Errorf("say whether a call is held: %w", err))
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen for questions about calls: %w", err)
+	}
+	return sub.Unsubscribe, nil
+}
