@@ -1,9 +1,12 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -23,6 +26,8 @@ type Worker struct {
 	Toolset string    `json:"toolset"`
 	Slots   int       `json:"slots"`
 	Started time.Time `json:"started"`
+	// Breakers says until when each dependency that this worker found to be down is not tried.
+	Breakers map[string]time.Time `json:"breakers,omitempty"`
 }
 
 // Beat writes the worker's key. It lives for the worker TTL; the worker alone writes it.
@@ -84,4 +89,27 @@ func (b *Broker) WatchWorkers(ctx context.Context, see func(WorkerChange, error)
 		see(WorkerChange{ID: id, Worker: &v}, nil)
 	}
 	return context.Cause(ctx)
+}
+
+// Workers returns the live workers.
+func (b *Broker) Workers(ctx context.Context) ([]Worker, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var out []Worker
+	var failed error
+	err := b.WatchWorkers(ctx, func(c WorkerChange, err error) {
+		switch {
+		case err != nil:
+			failed = errors.Join(failed, err)
+		case c.ID == "":
+			cancel()
+		case c.Worker != nil && ctx.Err() == nil:
+			out = append(out, *c.Worker)
+		}
+	})
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return nil, err
+	}
+	slices.SortFunc(out, func(a, b Worker) int { return cmp.Compare(a.ID, b.ID) })
+	return out, failed
 }

@@ -70,9 +70,8 @@ func Encode(m Meta, b Body) (event.Event, error) {
 	if err != nil {
 		return e, fmt.Errorf("encode the data of %s: %w", b.EventType(), err)
 	}
-	if err := e.SetData(event.ApplicationJSON, json.RawMessage(data)); err != nil {
-		return e, fmt.Errorf("set the data of %s: %w", b.EventType(), err)
-	}
+	e.SetDataContentType(event.ApplicationJSON)
+	e.DataEncoded = data // as SetData would, which encodes it once more
 	if err := e.Validate(); err != nil {
 		return e, fmt.Errorf("event %s: %w", b.EventType(), err)
 	}

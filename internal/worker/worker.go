@@ -74,7 +74,9 @@ type Worker struct {
 	log   *slog.Logger
 	tools *toolset
 	pipe  *pipeline.Pipeline
-	ready chan struct{}
+	// breakers are this worker's own; what it finds out rides on its heartbeat, and what others found is imposed on it.
+	breakers *breaker.Breakers
+	ready    chan struct{}
 
 	mu      sync.Mutex
 	running map[callKey]*running
@@ -134,10 +136,10 @@ func New(b *broker.Broker, cfg Config) (*Worker, error) {
 	}
 	w := &Worker{
 		b: b, cfg: cfg, log: cfg.Log.With("worker", cfg.ID), tools: tools, ready: make(chan struct{}),
-		running: map[callKey]*running{},
+		running: map[callKey]*running{}, breakers: breaker.New(breaker.Options{}),
 	}
 	w.pipe = &pipeline.Pipeline{
-		Tools: w.tools, Permission: Permission{Rules: cfg.Rules, Mode: cfg.Mode}, Breakers: breaker.New(breaker.Options{}),
+		Tools: w.tools, Permission: Permission{Rules: cfg.Rules, Mode: cfg.Mode}, Breakers: w.breakers,
 		Scheduler: w, Blobs: blobs{b}, Classify: shell.Classify, Isolation: cfg.Isolation, Worker: cfg.ID,
 	}
 	return w, nil
@@ -198,6 +200,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	} else {
 		close(w.ready)
 		heart.Go(func() { w.beat(beating, entry) })
+		heart.Go(func() { w.listen(beating) })
 	}
 	<-taking.Done()
 
@@ -259,12 +262,28 @@ func (w *Worker) beat(ctx context.Context, e broker.Worker) {
 		case <-tick.C:
 			var err error
 			if e, err = w.announce(ctx, e); err == nil {
+				e.Breakers = w.breakers.OpenUntil()
 				err = w.b.Beat(ctx, e)
 			}
 			if err != nil && ctx.Err() == nil {
 				w.log.Warn("a heartbeat failed", "error", err)
 			}
 		}
+	}
+}
+
+// listen imposes on this worker what others found to be down. An unreadable entry is another's fault.
+func (w *Worker) listen(ctx context.Context) {
+	err := w.b.WatchWorkers(ctx, func(c broker.WorkerChange, err error) {
+		if err != nil || c.Worker == nil || c.ID == w.cfg.ID {
+			return
+		}
+		for dependency, until := range c.Worker.Breakers {
+			w.breakers.Impose(dependency, until)
+		}
+	})
+	if err != nil && ctx.Err() == nil {
+		w.log.Warn("other workers' breakers are not followed any more", "error", err)
 	}
 }
 

@@ -557,3 +557,44 @@ func TestACallThatItsWorkerForgot(t *testing.T) {
 		t.Errorf("the results are %s", codes(got))
 	}
 }
+
+// TestWhatOneWorkerFindsDown is known to the others within a heartbeat: they do not try it either.
+func TestWhatOneWorkerFindsDown(t *testing.T) {
+	s := testenv.Server(t)
+	d := writer("write") // not idempotent: no attempt is repeated
+	d.Dependency = "database"
+	var mu sync.Mutex
+	ran := 0
+	down := make1(t, d, func(context.Context, tool.Env) (string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		ran++
+		return "", tool.Unavailable(errors.New("refused"), "the database does not answer")
+	})
+	first := startWorker(t, s, worker.Config{ID: "first", Tools: []tool.Tool{down}})
+	startDispatcher(t, s, dispatcher.Config{})
+	c := startClient(t, s)
+	for range 5 {
+		if got := codes(results(t, c, toolyard.Batch{Calls: calls("write")})); got != "dependency_unavailable" {
+			t.Fatalf("the results are %s", got)
+		}
+	}
+	startWorker(t, s, worker.Config{ID: "second", Tools: []tool.Tool{down}})
+	for end := time.Now().Add(30 * time.Second); ; {
+		ws, err := c.Workers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(ws) == 2 && !ws[0].Breakers["database"].IsZero() {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the workers say %+v", ws)
+		}
+	}
+	first.end(t)
+	got := results(t, c, toolyard.Batch{Calls: calls("write")})
+	if codes(got) != "dependency_unavailable" || got[0].Worker != "second" || got[0].RetryAfterMS <= 0 || got[0].Attempts != 0 || ran != 5 {
+		t.Errorf("the second worker tried it (%d executions): %+v", ran, got)
+	}
+}

@@ -1,0 +1,154 @@
+package pool
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/worker"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// BenchmarkBatch times a batch of K calls of about 200 bytes, with results of the same size, from submission to the last
+// result: a server, a dispatcher, a worker and a client with a connection each. The floor is a message stored and acknowledged
+// on the same server.
+func BenchmarkBatch(b *testing.B) {
+	s := testenv.Server(b)
+	open := func(source string) *broker.Broker {
+		nc, err := nats.Connect(s.ClientURL())
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(nc.Close)
+		br, err := broker.Open(b.Context(), nc, broker.Settings{}, source)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return br
+	}
+	text := strings.Repeat("x", 190)
+	type in struct {
+		Text string `json:"text"`
+	}
+	declare := func(d tool.Declaration) tool.Tool {
+		made, err := tool.New(tool.Typed[in, string]{Declaration: d, Run: func(_ context.Context, _ tool.Env, i in) (string, error) { return i.Text, nil }})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return made
+	}
+	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
+	w, err := worker.New(open("/worker/bench"), worker.Config{
+		Log: quiet, Mode: policy.Bypass, Tools: []tool.Tool{declare(reader("read")), declare(writer("write"))}, Slots: map[toolyard.Class]int{toolyard.ReadOnly: 64},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	d := dispatcher.New(open("/dispatcher/bench"), dispatcher.Config{Log: quiet, Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}})
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	for _, r := range []runs{w, d} {
+		running.Go(func() {
+			if err := r.Run(ctx); err != nil {
+				b.Error(err)
+			}
+		})
+		<-r.Ready()
+	}
+	b.Cleanup(func() {
+		stop()
+		running.Wait()
+	})
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(nc.Close)
+	c, err := client.Connect(b.Context(), nc, client.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	input, err := json.Marshal(in{text})
+	if err != nil {
+		b.Fatal(err)
+	}
+	one := func(name, workspace string, k int) error {
+		batch := toolyard.Batch{Workspace: toolyard.Workspace(workspace)}
+		for range k {
+			batch.Calls = append(batch.Calls, toolyard.Call{Tool: name, Input: input})
+		}
+		sub, err := c.Submit(b.Context(), batch)
+		if err != nil {
+			return err
+		}
+		n := 0
+		for r, err := range sub.Results(b.Context()) {
+			if err != nil {
+				return err
+			}
+			if r.Index != n || r.Output != text {
+				return fmt.Errorf("result %d is %+v", n, r)
+			}
+			n++
+		}
+		return nil
+	}
+	for _, k := range []int{1, 10} {
+		b.Run(fmt.Sprintf("read/K=%d", k), func(b *testing.B) {
+			var took []time.Duration
+			for b.Loop() {
+				began := time.Now()
+				if err := one("read", "w", k); err != nil {
+					b.Fatal(err)
+				}
+				took = append(took, time.Since(began))
+			}
+			percentiles(b, took)
+		})
+	}
+	b.Run("write/K=3", func(b *testing.B) {
+		var took []time.Duration
+		for b.Loop() {
+			began := time.Now()
+			if err := one("write", "w", 3); err != nil {
+				b.Fatal(err)
+			}
+			took = append(took, time.Since(began))
+		}
+		percentiles(b, took)
+	})
+	b.Run("read/K=10/inflight=32", func(b *testing.B) {
+		b.SetParallelism(16) // 32 on two cores
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if err := one("read", "w", 10); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+		b.ReportMetric(float64(10*b.N)/b.Elapsed().Seconds(), "calls/s")
+	})
+}
+
+func percentiles(b *testing.B, took []time.Duration) {
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+}
