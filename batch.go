@@ -15,9 +15,11 @@ type Batch struct {
 	// Workspace is where the calls act; empty means [DefaultWorkspace].
 	Workspace Workspace `json:"workspace,omitempty"`
 	// Interactive says that a person can be asked. The zero value is the strict one: nobody can.
-	Interactive bool    `json:"interactive,omitempty"`
-	Calls       []Call  `json:"calls"`
-	Options     Options `json:"options,omitzero"`
+	Interactive bool `json:"interactive,omitempty"`
+	// Open says that calls may be appended until the batch is closed: it may begin with none.
+	Open    bool    `json:"open,omitempty"`
+	Calls   []Call  `json:"calls"`
+	Options Options `json:"options,omitzero"`
 }
 
 // Key is the batch's identity.
@@ -95,12 +97,17 @@ func (b *Batch) Normalize(newID BatchID) {
 	if b.Options.OnError == "" {
 		b.Options.OnError = CancelGroup
 	}
-	for i := range b.Calls {
-		if b.Calls[i].ID == "" {
-			b.Calls[i].ID = fmt.Sprintf("call_%d", i+1)
+	NormalizeCalls(b.Calls, 0)
+}
+
+// NormalizeCalls fills in the ids and inputs that calls left out; the first is the batch's call of index from.
+func NormalizeCalls(calls []Call, from int) {
+	for i := range calls {
+		if calls[i].ID == "" {
+			calls[i].ID = fmt.Sprintf("call_%d", from+i+1)
 		}
-		if len(b.Calls[i].Input) == 0 || string(b.Calls[i].Input) == "null" {
-			b.Calls[i].Input = json.RawMessage("{}")
+		if len(calls[i].Input) == 0 || string(calls[i].Input) == "null" {
+			calls[i].Input = json.RawMessage("{}")
 		}
 	}
 }
@@ -115,7 +122,7 @@ func (b *Batch) Validate() error {
 			return err
 		}
 	}
-	if len(b.Calls) == 0 {
+	if len(b.Calls) == 0 && !b.Open {
 		return &InputError{Field: "calls", Problem: "has no calls; a batch needs at least one"}
 	}
 	if len(b.Calls) > MaxCallsPerBatch {

@@ -20,6 +20,8 @@ type Config struct {
 	WorkerWait time.Duration
 	// MaxAttempts is how often an idempotent call is started at most.
 	MaxAttempts int
+	// OpenIdle is how long an open batch may get no calls before it is closed.
+	OpenIdle time.Duration
 	// AbortGrace is how long a worker that claimed a call may take to stop it before the owner ends the call itself.
 	AbortGrace time.Duration
 }
@@ -88,6 +90,9 @@ type (
 		Calls []int
 		Code  toolyard.Code
 	}
+	// Extend plans the calls that were appended and not planned yet, and stores that as events.Extended at the end of the
+	// batch chain. The shell answers with Stored, as to Append.
+	Extend struct{ Expected uint64 }
 	// Complete says that nothing is left to do: the submission can be acknowledged.
 	Complete struct{}
 )
@@ -97,6 +102,7 @@ func (Take) effect()     {}
 func (Leave) effect()    {}
 func (Queue) effect()    {}
 func (Abort) effect()    {}
+func (Extend) effect()   {}
 func (Complete) effect() {}
 
 // Machine runs one planned batch for its owner. It is not safe for concurrent use.
@@ -122,23 +128,31 @@ type Machine struct {
 	// retries says for which calls the end of a lost attempt was handed to the shell, with the sequence it expected.
 	retries map[int]uint64
 	groupOf []int // by call
-	// appending and replying say that an append on the batch or reply chain was handed to the shell.
-	appending, replying, done bool
+	// appending, replying and closing say that an append on the batch, reply or input chain was handed to the shell.
+	appending, replying, closing, done bool
 }
 
 // New makes the machine of a batch whose state has a plan. Step it once, without inputs, to begin.
 func New(cfg Config, s State) *Machine {
 	m := &Machine{
 		state: s, cfg: cfg, standing: -1, queued: map[int]time.Time{}, absent: map[Route]time.Time{},
-		lost: map[string]bool{}, dropped: map[int]uint64{}, ends: map[int]*ending{}, retries: map[int]uint64{}, groupOf: make([]int, len(s.Calls)),
+		lost: map[string]bool{}, dropped: map[int]uint64{}, ends: map[int]*ending{}, retries: map[int]uint64{},
 	}
-	for g, group := range s.Plan.Groups {
-		for _, i := range group.Calls {
-			m.groupOf[i] = g
-		}
+	m.index()
+	for _, group := range s.Plan.Groups {
 		m.inLine = m.inLine || group.Ticket && s.Takeovers > 0 // the former owner's
 	}
 	return m
+}
+
+// index takes note of the groups as they are planned now.
+func (m *Machine) index() {
+	m.groupOf = make([]int, len(m.state.Calls))
+	for g, group := range m.state.Plan.Groups {
+		for _, i := range group.Calls {
+			m.groupOf[i] = g
+		}
+	}
 }
 
 // State is the fold so far. It is not to be changed.
@@ -160,7 +174,7 @@ func (m *Machine) InFlight() []int {
 // Wake is when the machine wants to be stepped even if nothing happens: the earliest time at which a decision of its own
 // is due. The zero time means never.
 func (m *Machine) Wake() time.Time {
-	if m.done || m.group == len(m.state.Plan.Groups) {
+	if m.done {
 		return time.Time{}
 	}
 	wake := m.state.Plan.Deadline
@@ -168,6 +182,12 @@ func (m *Machine) Wake() time.Time {
 		if t.After(m.now) && (t.Before(wake) || !wake.After(m.now)) {
 			wake = t
 		}
+	}
+	if !m.state.Closed {
+		earlier(m.idleEnd())
+	}
+	if m.group == len(m.state.Plan.Groups) {
+		return wake
 	}
 	for _, i := range m.state.Plan.Groups[m.group].Calls {
 		if c := m.state.Calls[i]; c.Status == Retrying {
@@ -196,7 +216,7 @@ func (m *Machine) Step(now time.Time, inputs ...Input) ([]Effect, error) {
 		m.group++
 	}
 	m.decideEnds()
-	return slices.Concat(m.endCalls(), m.reply(), m.advance()), nil
+	return slices.Concat(m.input(), m.endCalls(), m.reply(), m.advance()), nil
 }
 
 func (m *Machine) take(in Input) error {
@@ -208,6 +228,12 @@ func (m *Machine) take(in Input) error {
 		switch in.Chain {
 		case ChainBatch:
 			m.appending = false
+			if b, ok := in.Body.(events.Extended); ok {
+				m.index()
+				m.group = min(m.group, b.FirstGroup)
+			}
+		case ChainInput:
+			m.closing = false
 		case ChainReply:
 			m.replying = false
 		case ChainCall:
@@ -247,6 +273,47 @@ func (m *Machine) take(in Input) error {
 	return nil
 }
 
+// input plans what was appended to an open batch, and closes one that gets nothing any more. It is closed on the input
+// chain, so that every call that was accepted stands before the end.
+func (m *Machine) input() []Effect {
+	s := &m.state
+	if s.Closed || m.appending {
+		return nil
+	}
+	if s.InputSeq > s.PlannedInput {
+		m.appending = true
+		return []Effect{Extend{Expected: s.BatchSeq}}
+	}
+	reason := ""
+	switch {
+	case m.canceled():
+		reason = "the batch was canceled"
+	case !m.now.Before(s.Plan.Deadline):
+		reason = "the batch's time limit passed"
+	case !m.now.Before(m.idleEnd()):
+		reason = "no calls came for " + m.cfg.OpenIdle.String()
+	}
+	if reason == "" || m.closing {
+		return nil
+	}
+	m.closing = true
+	return []Effect{Append{Chain: ChainInput, Expected: s.InputSeq, Body: events.Closed{By: "owner", Reason: reason}}}
+}
+
+// idleEnd is when an open batch is closed if nothing is appended.
+func (m *Machine) idleEnd() time.Time {
+	last := m.state.SubmittedAt
+	if m.state.InputAt.After(last) {
+		last = m.state.InputAt
+	}
+	return last.Add(m.cfg.OpenIdle)
+}
+
+// canceled reports whether the whole batch was.
+func (m *Machine) canceled() bool {
+	return slices.ContainsFunc(m.state.Cancels, func(c events.Canceled) bool { return len(c.Calls) == 0 })
+}
+
 // reply answers all results that are there in emission order and were not answered yet, and says with the last one
 // that the batch is complete.
 func (m *Machine) reply() []Effect {
@@ -267,7 +334,7 @@ func (m *Machine) reply() []Effect {
 		}
 		r.Results = append(r.Results, *s.Calls[i].Result)
 	}
-	r.Completed = s.Replied+len(r.Results) == len(s.Calls)
+	r.Completed = s.Closed && s.Replied+len(r.Results) == len(s.Calls)
 	if len(r.Results) == 0 && !r.Completed {
 		return nil
 	}
@@ -287,6 +354,9 @@ func (m *Machine) advance() []Effect {
 	g := s.Plan.Groups[m.group]
 	if m.ending(g) {
 		return nil
+	}
+	if s.Plan.Partition == toolyard.SafeFirst && !g.Safe && !s.Closed {
+		return m.leave(m.group - 1) // a safe call may still come, and goes first
 	}
 	var out []Effect
 	switch {
@@ -375,7 +445,7 @@ func (m *Machine) queue(i int, g events.Group, number uint64) Queue {
 			Deny: sub.Options.Deny, Ask: sub.Options.Ask, CallTimeoutMS: sub.Options.CallTimeoutMS,
 			Deadline: plan.Deadline, QueuedAt: m.now, MaxAttempts: m.cfg.MaxAttempts,
 			Calls: []events.RequestedCall{{
-				Index: i, ID: c.ID, Tool: c.Tool, Input: sub.Calls[i].Input, Declaration: c.Declaration,
+				Index: i, ID: c.ID, Tool: c.Tool, Input: s.call(i).Input, Declaration: c.Declaration,
 				Judgement: c.Judgement, Claim: c.Claim, Expected: s.Calls[i].Seq, Attempt: s.Calls[i].Attempt + 1,
 			}},
 		},

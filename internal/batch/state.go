@@ -17,6 +17,7 @@ package batch
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -32,6 +33,7 @@ const (
 	ChainSubmission Chain = "submission" // the agent, once
 	ChainBatch      Chain = "batch"      // the owner alone
 	ChainControl    Chain = "control"    // whoever may cancel
+	ChainInput      Chain = "input"      // the agent, to append calls and to close; the owner, to close
 	ChainCall       Chain = "call"       // the claiming worker, the owner
 	ChainReply      Chain = "reply"      // the owner; any owner would append the same
 )
@@ -109,8 +111,16 @@ type State struct {
 	Replied   int
 	Completed bool
 	Cancels   []events.Canceled
+	// Input are the calls of an open batch that were appended after its submission; InputClosed says that none follow, and
+	// InputAt when the last event of the input chain was stored.
+	Input       []toolyard.Call
+	InputClosed bool
+	InputAt     time.Time
+	// Closed says that the plan has all calls; PlannedInput is the last event of the input chain that it took in.
+	Closed       bool
+	PlannedInput uint64
 	// The sequences of the last events applied, by chain: what an append to it must expect.
-	BatchSeq, ControlSeq, ReplySeq uint64
+	BatchSeq, ControlSeq, InputSeq, ReplySeq uint64
 }
 
 // InvariantError says that an event contradicts the state: a bug, or a stream that somebody else wrote to.
@@ -155,12 +165,30 @@ func (s *State) Apply(r Record) error {
 		if r.Seq <= s.ControlSeq {
 			return nil
 		}
-		b, ok := r.Body.(events.Canceled)
-		if !ok {
+		switch b := r.Body.(type) {
+		case events.Canceled:
+			s.Cancels = append(s.Cancels, b)
+		case events.Unreadable: // anybody may write here: what means nothing changes nothing
+		default:
 			return bad("%T is no control event", r.Body)
 		}
-		s.Cancels = append(s.Cancels, b)
 		s.ControlSeq = r.Seq
+		return nil
+	case ChainInput:
+		if r.Seq <= s.InputSeq {
+			return nil
+		}
+		switch b := r.Body.(type) {
+		case events.Appended:
+			if !s.InputClosed {
+				s.Input = append(s.Input, b.Calls...)
+			}
+		case events.Closed, events.Unreadable: // a stream that is broken off is over
+			s.InputClosed = true
+		default:
+			return bad("%T is no input event", r.Body)
+		}
+		s.InputSeq, s.InputAt = r.Seq, r.Time
 		return nil
 	case ChainReply:
 		if r.Seq <= s.ReplySeq {
@@ -196,6 +224,8 @@ func (s *State) applyBatch(r Record, bad badFunc) error {
 		s.Started[b.Group] = b.Ticket
 	case events.Settled:
 		return s.finishAll(b.Results, bad)
+	case events.Extended:
+		return s.applyExtended(b, bad)
 	default:
 		return bad("%T is no batch event", r.Body)
 	}
@@ -206,10 +236,29 @@ func (s *State) applyPlanned(b events.Planned, bad badFunc) error {
 	if s.Plan != nil {
 		return bad("planned twice")
 	}
-	seen := make([]bool, len(b.Calls))
-	for g, group := range b.Groups {
+	if err := checkGroups(b.Groups, len(b.Calls), bad); err != nil {
+		return err
+	}
+	next := *s
+	next.Plan, next.Owner, next.Closed = &b, b.Owner, !b.Open
+	next.Started = map[int]uint64{}
+	next.Calls = make([]Call, len(b.Calls))
+	for i := range next.Calls {
+		next.Calls[i].Status = Pending
+	}
+	if err := next.finishAll(b.Results, bad); err != nil {
+		return err
+	}
+	*s = next
+	return nil
+}
+
+// checkGroups checks that each of n calls is in exactly one group.
+func checkGroups(groups []events.Group, n int, bad badFunc) error {
+	seen := make([]bool, n)
+	for g, group := range groups {
 		for _, i := range group.Calls {
-			if i < 0 || i >= len(seen) || seen[i] {
+			if i < 0 || i >= n || seen[i] {
 				return bad("group %d has call %d, which is in no or in another group", g, i)
 			}
 			seen[i] = true
@@ -220,12 +269,26 @@ func (s *State) applyPlanned(b events.Planned, bad badFunc) error {
 			return bad("call %d is in no group", i)
 		}
 	}
+	return nil
+}
+
+func (s *State) applyExtended(b events.Extended, bad badFunc) error {
+	if s.Closed {
+		return bad("extended after it was closed")
+	}
+	if b.FirstGroup < 0 || b.FirstGroup > len(s.Plan.Groups) {
+		return bad("there is no group %d", b.FirstGroup)
+	}
+	plan := *s.Plan
+	plan.Calls = append(plan.Calls, b.Calls...)
+	plan.Groups = append(slices.Clone(plan.Groups[:b.FirstGroup]), b.Groups...)
+	if err := checkGroups(plan.Groups, len(plan.Calls), bad); err != nil {
+		return err
+	}
 	next := *s
-	next.Plan, next.Owner = &b, b.Owner
-	next.Started = map[int]uint64{}
-	next.Calls = make([]Call, len(b.Calls))
-	for i := range next.Calls {
-		next.Calls[i].Status = Pending
+	next.Plan, next.PlannedInput, next.Closed = &plan, b.InputSeq, b.Closed
+	for range b.Calls {
+		next.Calls = append(next.Calls, Call{Status: Pending})
 	}
 	if err := next.finishAll(b.Results, bad); err != nil {
 		return err
@@ -330,6 +393,9 @@ func (s *State) View() toolyard.BatchView {
 			v.Results = append(v.Results, *c.Result)
 		}
 	}
+	if s.Plan != nil && !s.Closed {
+		v.Status = toolyard.StatusOpen
+	}
 	if s.Completed {
 		v.Status = toolyard.StatusCompleted
 		for _, c := range s.Cancels {
@@ -352,4 +418,17 @@ func (s *State) Over(group int) bool {
 		}
 	}
 	return true
+}
+
+// call is the call of that index as the agent gave it: in the submission, or appended.
+func (s *State) call(index int) toolyard.Call {
+	if n := len(s.Submission.Calls); index >= n {
+		return s.Input[index-n]
+	}
+	return s.Submission.Calls[index]
+}
+
+// Unplanned are the calls that were appended and are not in the plan yet.
+func (s *State) Unplanned() []toolyard.Call {
+	return s.Input[len(s.Plan.Calls)-len(s.Submission.Calls):]
 }

@@ -28,6 +28,7 @@ var update = flag.Bool("update", false, "rewrite the golden traces")
 //	> claim 2 w1          a worker's claim of call 2 is in the log; > finish, > retry, > cancel likewise
 //	> grant 1             the ticket of group 1 is granted (tickets are numbered by group, from 10)
 //	> observe lost=w1     what is known of the workers; absent=POOL/CLASS
+//	> append rw           calls are appended to an open batch (plan rr open); > close, and no more follow
 //	> after 30s           time passes
 //	> adopt               the owner dies and another goes on from the log
 //	> conflict            the next append finds that somebody else was faster, see the trace
@@ -96,6 +97,14 @@ func (p *player) do(args []string) {
 		p.step(Stored{p.store(Record{Chain: ChainCall, Index: p.num(args[1]), Body: events.Claimed{Worker: args[2], Attempt: p.m.State().Calls[p.num(args[1])].Attempt + 1}})})
 	case "finish":
 		p.step(Stored{p.store(Record{Chain: ChainCall, Index: p.num(args[1]), Body: events.Finished{Result: resultFor(p.num(args[1]), args[2:])}})})
+	case "append":
+		var b events.Appended
+		for _, letter := range args[1] {
+			b.Calls = append(b.Calls, toolyard.Call{Tool: string(letter)})
+		}
+		p.step(Stored{p.store(Record{Chain: ChainInput, Body: b})})
+	case "close":
+		p.step(Stored{p.store(Record{Chain: ChainInput, Body: events.Closed{By: "agent"}})})
 	case "retry":
 		b := events.AttemptFailed{Attempt: p.m.State().Calls[p.num(args[1])].Attempt + 1, Code: toolyard.DependencyUnavailable}
 		if len(args) > 2 {
@@ -162,7 +171,7 @@ func (p *player) restart() {
 			p.t.Fatal(err)
 		}
 	}
-	p.m = New(Config{WorkerWait: 30 * time.Second, MaxAttempts: 3, AbortGrace: 2 * time.Second}, s)
+	p.m = New(Config{WorkerWait: 30 * time.Second, MaxAttempts: 3, AbortGrace: 2 * time.Second, OpenIdle: time.Minute}, s)
 	p.step()
 }
 
@@ -178,6 +187,10 @@ func (p *player) step(inputs ...Input) {
 		for _, e := range effects {
 			fmt.Fprintln(&p.out, line(e))
 			a, ok := e.(Append)
+			if x, extend := e.(Extend); extend {
+				a, ok = Append{Chain: ChainBatch, Expected: x.Expected, Body: extendFor(p.m.State())}, true
+				fmt.Fprintln(&p.out, line(a))
+			}
 			if !ok {
 				continue
 			}
@@ -225,6 +238,8 @@ func planFor(word string, opts []string, now time.Time) (toolyard.Batch, events.
 	}
 	for _, o := range opts {
 		switch name, v, _ := strings.Cut(o, "="); name {
+		case "open":
+			sub.Open, p.Open = true, true
 		case "partition":
 			p.Partition = toolyard.Strategy(v)
 		case "on_error":
@@ -233,26 +248,51 @@ func planFor(word string, opts []string, now time.Time) (toolyard.Batch, events.
 			p.MaxConcurrency, _ = strconv.Atoi(v)
 		}
 	}
+	p.Calls, p.Results, p.Groups = callsFor(word, p.Partition)
+	for i, c := range p.Calls {
+		sub.Calls = append(sub.Calls, toolyard.Call{ID: fmt.Sprint("id", i), Tool: c.Tool})
+	}
+	return sub, p
+}
+
+// extendFor plans what was appended.
+func extendFor(s *State) events.Extended {
+	var word strings.Builder
+	for _, c := range s.Plan.Calls {
+		word.WriteString(c.Tool)
+	}
+	for _, c := range s.Unplanned() {
+		word.WriteString(c.Tool)
+	}
+	calls, results, groups := callsFor(word.String(), s.Plan.Partition)
+	n, first := len(s.Plan.Calls), 0
+	for first < len(s.Plan.Groups) && slices.Equal(s.Plan.Groups[first].Calls, groups[first].Calls) {
+		first++
+	}
+	results = slices.DeleteFunc(results, func(r toolyard.Result) bool { return r.Index < n })
+	return events.Extended{InputSeq: s.InputSeq, Closed: s.InputClosed, Calls: calls[n:], Results: results, FirstGroup: first, Groups: groups[first:]}
+}
+
+func callsFor(word string, strategy toolyard.Strategy) (calls []events.PlannedCall, results []toolyard.Result, groups []events.Group) {
 	var classes []toolyard.Class
 	for i, letter := range word {
 		j := tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true, Idempotent: true}
 		if letter == 'w' || letter == 'i' || letter == 'x' {
 			j = tool.Judgement{Class: toolyard.WriteExclusive, Idempotent: letter == 'i'}
 		}
-		sub.Calls = append(sub.Calls, toolyard.Call{ID: fmt.Sprint("id", i), Tool: string(letter)})
-		p.Calls = append(p.Calls, events.PlannedCall{
+		calls = append(calls, events.PlannedCall{
 			ID: fmt.Sprint("id", i), Tool: string(letter), Pool: "default", Judgement: j, Claim: !j.Class.Safe() || !j.Idempotent, AbortsSiblings: true,
 		})
 		classes = append(classes, j.Class)
 		if letter == 'x' {
-			p.Results = append(p.Results, toolyard.Result{Index: i, CallID: fmt.Sprint("id", i), Code: toolyard.UnknownTool, IsError: true})
+			results = append(results, toolyard.Result{Index: i, CallID: fmt.Sprint("id", i), Code: toolyard.UnknownTool, IsError: true})
 		}
 	}
-	for _, g := range partition.Groups(p.Partition, classes) {
+	for _, g := range partition.Groups(strategy, classes) {
 		ticket := slices.ContainsFunc(g.Calls, func(i int) bool { return !strings.ContainsRune("nx", rune(word[i])) })
-		p.Groups = append(p.Groups, events.Group{Safe: g.Safe, Calls: g.Calls, Ticket: ticket})
+		groups = append(groups, events.Group{Safe: g.Safe, Calls: g.Calls, Ticket: ticket})
 	}
-	return sub, p
+	return calls, results, groups
 }
 
 // resultFor makes a worker's result: of a tool that ran, unless its code says otherwise.
@@ -274,6 +314,17 @@ func line(e Effect) string {
 		switch b := e.Body.(type) {
 		case events.Started:
 			return fmt.Sprintf("  append started group=%d ticket=%d", b.Group, b.Ticket)
+		case events.Extended:
+			s := fmt.Sprintf("  append extended calls=%d groups from %d:", len(b.Calls), b.FirstGroup)
+			for _, g := range b.Groups {
+				s += fmt.Sprint(" ", g.Calls)
+			}
+			if b.Closed {
+				s += " closed"
+			}
+			return s
+		case events.Closed:
+			return "  append closed: " + b.Reason
 		case events.Settled:
 			return "  append settled " + outcomes(b.Results)
 		case events.Finished:
@@ -299,6 +350,8 @@ func line(e Effect) string {
 		return fmt.Sprintf("  abort %v %s", e.Calls, e.Code)
 	case Complete:
 		return "  complete"
+	case Extend:
+		return "  extend"
 	}
 	return fmt.Sprintf("  %#v", e)
 }

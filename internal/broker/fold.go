@@ -28,7 +28,7 @@ func (b *Broker) Fold(ctx context.Context, k toolyard.BatchKey) (batch.State, er
 	if err := b.applyRaw(ctx, &s, m); err != nil {
 		return s, err
 	}
-	for _, c := range []batch.Chain{batch.ChainBatch, batch.ChainControl} {
+	for _, c := range []batch.Chain{batch.ChainInput, batch.ChainBatch, batch.ChainControl} {
 		if err := b.CatchUp(ctx, &s, c, 0); err != nil {
 			return s, err
 		}
@@ -64,11 +64,8 @@ func (b *Broker) CatchUp(ctx context.Context, s *batch.State, c batch.Chain, ind
 func (b *Broker) Newer(ctx context.Context, s *batch.State, c batch.Chain, index int) ([]batch.Record, error) {
 	var stored []raw
 	switch c {
-	case batch.ChainBatch, batch.ChainControl:
-		after := s.BatchSeq
-		if c == batch.ChainControl {
-			after = s.ControlSeq
-		}
+	case batch.ChainBatch, batch.ChainControl, batch.ChainInput:
+		after := map[batch.Chain]uint64{batch.ChainBatch: s.BatchSeq, batch.ChainControl: s.ControlSeq, batch.ChainInput: s.InputSeq}[c]
 		var err error
 		if stored, err = b.chain(ctx, streamEvent, subjectChain(s.Key, c, "", 0), after); err != nil {
 			return nil, err
@@ -89,6 +86,10 @@ func (b *Broker) Newer(ctx context.Context, s *batch.State, c batch.Chain, index
 	var out []batch.Record
 	for _, m := range stored {
 		_, r, _, err := b.record(ctx, m)
+		if bad, ok := errors.AsType[*events.UnreadableError](err); ok && (c == batch.ChainControl || c == batch.ChainInput) {
+			// Agents may write here, and what one of them writes must not stop the batch.
+			r, err = batch.Record{Chain: c, Seq: m.seq, Time: m.time, Body: events.Unreadable{Problem: bad.Error()}}, nil
+		}
 		if err != nil {
 			return nil, err
 		}

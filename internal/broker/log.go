@@ -57,7 +57,10 @@ func (b *Broker) Log(ctx context.Context, k toolyard.BatchKey) ([]Logged, error)
 	if _, refused := errors.AsType[*toolyard.InputError](err); err != nil && !refused {
 		return nil, err
 	}
-	chains := []string{subjectChain(k, batch.ChainBatch, "", 0), subjectChain(k, batch.ChainControl, "", 0)}
+	var chains []string
+	for _, c := range ownChains {
+		chains = append(chains, subjectChain(k, c, "", 0))
+	}
 	for _, g := range slices.Sorted(maps.Keys(s.Started)) {
 		for _, i := range s.Plan.Groups[g].Calls {
 			chains = append(chains, subjectChain(k, batch.ChainCall, s.Plan.Calls[i].Pool, i))

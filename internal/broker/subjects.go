@@ -2,6 +2,7 @@ package broker
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,7 +13,7 @@ import (
 // The subject grammar. Tokens are names, escaped so that no name can become more or other than one token.
 //
 //	ty.batch.<agent>.<batch>                              a submission
-//	ty.event.<agent>.<batch>._.batch | control            the batch's own chains
+//	ty.event.<agent>.<batch>._.batch | control | input    the batch's own chains
 //	ty.event.<agent>.<batch>.<pool>.<index>               one call's chain
 //	ty.call.<class>.<pool>.<agent>.<batch>.<index>        a call to run
 //	ty.reply.<agent>.<batch>                              results, for the agent
@@ -112,6 +113,9 @@ func filterCalls(r batch.Route) string {
 	return prefixCall + string(r.Class) + "." + string(r.Pool) + ".>"
 }
 
+// ownChains are those on the event stream that belong to a batch, not to one of its calls.
+var ownChains = []batch.Chain{batch.ChainBatch, batch.ChainControl, batch.ChainInput}
+
 // CheckPool says what is wrong with a pool's name. It names consumers too, so it is stricter than other names: 1 to
 // [MaxPoolBytes] bytes of [A-Za-z0-9_-], and not "_".
 func CheckPool(p toolyard.Pool) error {
@@ -150,7 +154,7 @@ func parseSubject(subject string) (place, error) {
 		p.chain = batch.ChainSubmission
 	case t[1] == "reply" && len(t) == 4:
 		p.chain = batch.ChainReply
-	case t[1] == "event" && len(t) == 6 && t[4] == noPool && (t[5] == string(batch.ChainBatch) || t[5] == string(batch.ChainControl)):
+	case t[1] == "event" && len(t) == 6 && t[4] == noPool && slices.Contains(ownChains, batch.Chain(t[5])):
 		p.chain = batch.Chain(t[5])
 	case t[1] == "event" && len(t) == 6 && t[4] != noPool:
 		p.chain, p.pool = batch.ChainCall, toolyard.Pool(t[4])

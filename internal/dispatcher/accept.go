@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/registry"
 )
 
 // accept takes a delivered submission up: it refuses it, plans it, adopts it, or finds it complete, and then runs it.
@@ -84,15 +85,7 @@ func (d *Dispatcher) plan(ctx context.Context, r *runner, s batch.State) (batch.
 	if err != nil {
 		return s, err
 	}
-	asks := plan.Asks()
-	for _, pool := range slices.Sorted(maps.Keys(asks)) {
-		judged, err := d.b.Judge(ctx, pool, asks[pool])
-		if err != nil {
-			r.log.Warn("calls were not judged; they count as UNSAFE", "pool", pool, "calls", len(asks[pool]), "error", err)
-			continue
-		}
-		plan.Answer(judged)
-	}
+	d.ask(ctx, r, plan)
 	stored, err := plan.Surface.Encode()
 	if err != nil {
 		return s, err
@@ -104,8 +97,38 @@ func (d *Dispatcher) plan(ctx context.Context, r *runner, s batch.State) (batch.
 	if ms := s.Submission.Options.TimeoutMS; ms > 0 {
 		timeout = min(time.Duration(ms)*time.Millisecond, d.b.Settings().Lifetime)
 	}
+	r.surface = &plan.Surface
 	planned := plan.Finish(d.cfg.ID, r.sub.Seq, time.Now().Add(timeout).UTC())
 	return d.own(ctx, r, s, planned)
+}
+
+// ask has workers judge the calls that only they can. Silence means UNSAFE.
+func (d *Dispatcher) ask(ctx context.Context, r *runner, plan *Plan) {
+	asks := plan.Asks()
+	for _, pool := range slices.Sorted(maps.Keys(asks)) {
+		judged, err := d.b.Judge(ctx, pool, asks[pool])
+		if err != nil {
+			r.log.Warn("calls were not judged; they count as UNSAFE", "pool", pool, "calls", len(asks[pool]), "error", err)
+			continue
+		}
+		plan.Answer(judged)
+	}
+}
+
+// extend plans the calls that were appended to an open batch, on the surface that it sees.
+func (d *Dispatcher) extend(ctx context.Context, r *runner, s *batch.State) (events.Extended, error) {
+	if r.surface == nil { // the batch was adopted
+		stored, err := d.b.Surface(ctx, s.Plan.Surface)
+		if err != nil {
+			return events.Extended{}, err
+		}
+		if r.surface, err = registry.Decode(stored); err != nil {
+			return events.Extended{}, err
+		}
+	}
+	plan := d.cfg.Planner.Extend(*r.surface, s)
+	d.ask(ctx, r, plan)
+	return plan.FinishExtending(s), nil
 }
 
 // keepSurface stores a surface, unless this dispatcher stored it not long ago.

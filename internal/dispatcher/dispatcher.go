@@ -32,6 +32,7 @@ const (
 	DefaultBatchTimeout = 10 * time.Minute
 	DefaultWorkerWait   = 30 * time.Second
 	DefaultMaxBatches   = 1_024
+	DefaultOpenIdle     = 5 * time.Minute
 	maxAttempts         = 3
 	abortGrace          = 2 * time.Second
 )
@@ -47,13 +48,15 @@ type Config struct {
 	BatchTimeout time.Duration
 	// WorkerWait is how long a queued call waits while no worker can take it. Default 30 s.
 	WorkerWait time.Duration
+	// OpenIdle is how long an open batch may get no calls before it is closed. Default 5 minutes.
+	OpenIdle time.Duration
 	// MaxBatches is how many batches this dispatcher owns at a time; more wait in the stream. Default 1,024.
 	MaxBatches int
 	Log        *slog.Logger
 }
 
 func (c *Config) machine() batch.Config {
-	return batch.Config{WorkerWait: c.WorkerWait, MaxAttempts: maxAttempts, AbortGrace: abortGrace}
+	return batch.Config{WorkerWait: c.WorkerWait, MaxAttempts: maxAttempts, AbortGrace: abortGrace, OpenIdle: c.OpenIdle}
 }
 
 // Dispatcher owns batches. Make it with [New], run it with [Dispatcher.Run].
@@ -82,6 +85,9 @@ func New(b *broker.Broker, cfg Config) *Dispatcher {
 	}
 	if cfg.WorkerWait == 0 {
 		cfg.WorkerWait = DefaultWorkerWait
+	}
+	if cfg.OpenIdle == 0 {
+		cfg.OpenIdle = DefaultOpenIdle
 	}
 	if cfg.MaxBatches == 0 {
 		cfg.MaxBatches = DefaultMaxBatches

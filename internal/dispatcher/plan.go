@@ -4,9 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/partition"
@@ -28,13 +30,18 @@ type Planner struct {
 	MaxConcurrency int
 }
 
-// Plan is what was decided about a batch.
+// Plan is what was decided about a batch, or about the calls that were appended to one.
 type Plan struct {
 	Surface registry.Surface
 	sub     *toolyard.Batch
+	// calls are those that this plan is about; the first has the index from in the batch.
+	calls   []toolyard.Call
+	from    int
 	entries []registry.Entry
 	planned events.Planned
 	asks    []int
+	// full says that the batch has as many calls as it may have: it is closed.
+	full bool
 }
 
 // Plan pins the surface, resolves each call's tool, checks each input against its schema and judges its class. A rule of
@@ -50,15 +57,59 @@ func (p *Planner) Plan(reg registry.Registry, sub *toolyard.Batch) (*Plan, error
 	if err != nil {
 		return nil, fmt.Errorf("assemble the surface: %w", err)
 	}
-	plan := &Plan{Surface: surface, sub: sub, entries: make([]registry.Entry, len(sub.Calls))}
+	plan := &Plan{Surface: surface, sub: sub, calls: sub.Calls}
 	plan.planned = events.Planned{
 		Session: sub.Session, Workspace: sub.Workspace, Surface: surface.Hash, Partition: sub.Options.Partition,
-		OnError: sub.Options.OnError, MaxConcurrency: sub.Options.MaxConcurrency, Calls: make([]events.PlannedCall, len(sub.Calls)),
+		OnError: sub.Options.OnError, MaxConcurrency: sub.Options.MaxConcurrency, Open: sub.Open,
 	}
 	if plan.planned.MaxConcurrency == 0 {
 		plan.planned.MaxConcurrency = p.MaxConcurrency
 	}
-	for i, call := range sub.Calls {
+	p.judge(plan)
+	return plan, nil
+}
+
+// Extend decides about calls that were appended to a batch, whose surface is pinned. Calls whose id is not valid or
+// stands in the batch already are answered as invalid_arguments.
+func (p *Planner) Extend(surface registry.Surface, s *batch.State) *Plan {
+	plan := &Plan{Surface: surface, sub: s.Submission, calls: slices.Clone(s.Unplanned()), from: len(s.Plan.Calls)}
+	if room := toolyard.MaxCallsPerBatch - plan.from; len(plan.calls) > room { // our clients refuse to send as many
+		plan.calls, plan.full = plan.calls[:room], true
+	}
+	toolyard.NormalizeCalls(plan.calls, plan.from)
+	p.judge(plan)
+	ids := map[string]int{}
+	for i, c := range s.Plan.Calls {
+		ids[c.ID] = i
+	}
+	for n, call := range plan.calls {
+		i := plan.from + n
+		problem := toolyard.CheckName("id", call.ID)
+		if first, ok := ids[call.ID]; ok {
+			problem = &toolyard.InputError{Field: "id", Problem: fmt.Sprintf("%q is also the id of call %d", call.ID, first)}
+		}
+		ids[call.ID] = i
+		if problem == nil || slices.ContainsFunc(plan.planned.Results, func(r toolyard.Result) bool { return r.Index == i }) {
+			continue
+		}
+		plan.planned.Calls[n].Judgement = tool.Strictest("it cannot run")
+		plan.planned.Results = append(plan.planned.Results, toolyard.Result{
+			Index: i, CallID: call.ID, Tool: call.Tool, IsError: true, Code: toolyard.InvalidArguments, Class: toolyard.Unsafe,
+			Error: "The call cannot be accepted: " + problem.Error() + ".",
+			Phases: []toolyard.Fact{
+				{Phase: toolyard.PhaseResolveTool, Outcome: toolyard.OutcomeFailed, Code: toolyard.InvalidArguments, Detail: problem.Error()},
+				{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeOK},
+			},
+		})
+	}
+	return plan
+}
+
+// judge resolves, checks and judges the calls of a plan.
+func (p *Planner) judge(plan *Plan) {
+	plan.entries = make([]registry.Entry, len(plan.calls))
+	plan.planned.Calls = make([]events.PlannedCall, len(plan.calls))
+	for i, call := range plan.calls {
 		entry, failed := p.Pipeline.Preflight(call, &plan.Surface, nil)
 		plan.entries[i] = entry
 		c := events.PlannedCall{ID: call.ID, Tool: call.Tool, Pool: entry.Pool, Declaration: entry.Hash, InputSHA256: inputHash(call.Input)}
@@ -71,7 +122,7 @@ func (p *Planner) Plan(reg registry.Registry, sub *toolyard.Batch) (*Plan, error
 		switch {
 		case failed != nil:
 			c.Judgement = tool.Strictest("it cannot run: " + string(failed.Code))
-			failed.Index, failed.Class = i, c.Judgement.Class
+			failed.Index, failed.Class = plan.from+i, c.Judgement.Class
 			plan.planned.Results = append(plan.planned.Results, *failed)
 		default:
 			var ask bool
@@ -82,7 +133,6 @@ func (p *Planner) Plan(reg registry.Registry, sub *toolyard.Batch) (*Plan, error
 		c.AbortsSiblings = entry.FailureAbortsSiblings()
 		plan.planned.Calls[i] = c
 	}
-	return plan, nil
 }
 
 // Asks returns, for each pool, the calls that only a worker of it can judge.
@@ -90,7 +140,7 @@ func (p *Plan) Asks() map[toolyard.Pool][]broker.JudgeCall {
 	out := map[toolyard.Pool][]broker.JudgeCall{}
 	for _, i := range p.asks {
 		e := p.entries[i]
-		out[e.Pool] = append(out[e.Pool], broker.JudgeCall{Index: i, Tool: e.Name, Declaration: e.Hash, Input: p.sub.Calls[i].Input})
+		out[e.Pool] = append(out[e.Pool], broker.JudgeCall{Index: i, Tool: e.Name, Declaration: e.Hash, Input: p.calls[i].Input})
 	}
 	return out
 }
@@ -108,23 +158,61 @@ func (p *Plan) Answer(js []broker.Judged) {
 func (p *Plan) Finish(owner string, submissionSeq uint64, deadline time.Time) events.Planned {
 	out := p.planned
 	out.Owner, out.SubmissionSeq, out.Deadline = owner, submissionSeq, deadline
-	classes := make([]toolyard.Class, len(out.Calls))
-	for i := range out.Calls {
-		j := out.Calls[i].Judgement
-		classes[i] = j.Class
-		// Whoever may not run twice, or not beside others, needs the right to run recorded before it begins.
-		out.Calls[i].Claim = !j.Class.Safe() || !j.Idempotent
+	claims(out.Calls)
+	out.Groups = p.groups(nil, out.Partition)
+	return out
+}
+
+// FinishExtending makes the groups of the batch with the plan's calls and returns what has changed as an event.
+func (p *Plan) FinishExtending(s *batch.State) events.Extended {
+	claims(p.planned.Calls)
+	groups := p.groups(s.Plan, s.Plan.Partition)
+	first := 0
+	for first < len(s.Plan.Groups) && first < len(groups) && s.Plan.Groups[first].Ticket == groups[first].Ticket &&
+		slices.Equal(s.Plan.Groups[first].Calls, groups[first].Calls) {
+		first++
+	}
+	return events.Extended{
+		InputSeq: s.InputSeq, Closed: s.InputClosed || p.full, Calls: p.planned.Calls, FirstGroup: first, Groups: groups[first:], Results: p.planned.Results,
+	}
+}
+
+// claims says which calls need one: whoever may not run twice, or not beside others, needs the right to run recorded
+// before it begins.
+func claims(calls []events.PlannedCall) {
+	for i := range calls {
+		j := calls[i].Judgement
+		calls[i].Claim = !j.Class.Safe() || !j.Idempotent
+	}
+}
+
+// groups partitions the calls of the batch, those that were planned before and those of this plan.
+func (p *Plan) groups(before *events.Planned, strategy toolyard.Strategy) []events.Group {
+	var classes []toolyard.Class
+	var needs []bool // which calls act on the workspace and are not answered yet
+	if before != nil {
+		needs = make([]bool, len(before.Calls))
+		for _, c := range before.Calls {
+			classes = append(classes, c.Judgement.Class)
+		}
+		for _, g := range before.Groups {
+			for _, i := range g.Calls {
+				needs[i] = g.Ticket
+			}
+		}
 	}
 	answered := map[int]bool{}
-	for _, r := range out.Results {
+	for _, r := range p.planned.Results {
 		answered[r.Index] = true
 	}
-	for _, g := range partition.Groups(out.Partition, classes) {
-		group := events.Group{Safe: g.Safe, Calls: g.Calls}
-		for _, i := range g.Calls {
-			group.Ticket = group.Ticket || !answered[i] && p.entries[i].NeedsWorkspace()
-		}
-		out.Groups = append(out.Groups, group)
+	for i, c := range p.planned.Calls {
+		classes = append(classes, c.Judgement.Class)
+		needs = append(needs, !answered[p.from+i] && p.entries[i].NeedsWorkspace())
+	}
+	var out []events.Group
+	for _, g := range partition.Groups(strategy, classes) {
+		ticket := slices.ContainsFunc(g.Calls, func(i int) bool { return needs[i] })
+		out = append(out, events.Group{Safe: g.Safe, Calls: g.Calls, Ticket: ticket})
 	}
 	return out
 }

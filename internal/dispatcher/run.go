@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
@@ -28,6 +29,7 @@ type runner struct {
 	m   *batch.Machine
 	sub *broker.Submission
 
+	surface     *registry.Surface // what the batch sees; nil until it is needed by a batch that was adopted
 	feed        *broker.Feed
 	redelivered chan *broker.Submission
 	granted     chan grantAnswer
@@ -56,6 +58,11 @@ func (r *runner) run(ctx context.Context, s batch.State) error {
 	r.m = batch.New(r.d.cfg.machine(), s)
 	defer r.d.desk.forget(s.Plan.Workspace, r.key)
 	r.news = time.Now()
+	if !s.Closed { // what was appended before the feed began
+		if err := r.read(ctx, batch.ChainInput, 0); err != nil {
+			return err
+		}
+	}
 	beat := time.NewTicker(broker.Heartbeat(r.d.b.Settings().BatchAckWait))
 	defer beat.Stop()
 	wake := time.NewTimer(0)
@@ -135,6 +142,14 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) error {
 			}
 		case batch.Queue:
 			calls = append(calls, e)
+		case batch.Extend:
+			extended, err := r.d.extend(ctx, r, r.m.State())
+			if err != nil {
+				return err
+			}
+			if err := r.append(ctx, batch.Append{Chain: batch.ChainBatch, Expected: e.Expected, Body: extended}); err != nil {
+				return err
+			}
 		case batch.Abort:
 			if err := r.d.b.Abort(broker.AbortNotice{Agent: r.key.Agent, Batch: r.key.ID, Calls: e.Calls, Code: e.Code}); err != nil {
 				r.log.Warn("workers were not told to stop; they see it in the log", "error", err)
@@ -251,10 +266,8 @@ func (r *runner) grant(ctx context.Context, g grantAnswer) error {
 func (r *runner) live(ctx context.Context, m *broker.LiveMsg) error {
 	rec, before, err := r.feed.Record(ctx, m)
 	if err != nil {
-		if _, ok := errors.AsType[*events.UnreadableError](err); ok {
-			return err
-		}
-		r.log.Warn("a live event cannot be read", "error", err)
+		r.log.Warn("a live event cannot be read; reading the stream instead", "error", err)
+		r.news = time.Time{}
 		return nil
 	}
 	r.news = time.Now()
@@ -263,6 +276,8 @@ func (r *runner) live(ctx context.Context, m *broker.LiveMsg) error {
 	switch rec.Chain {
 	case batch.ChainControl:
 		last = s.ControlSeq
+	case batch.ChainInput:
+		last = s.InputSeq
 	case batch.ChainCall:
 		if rec.Index >= len(s.Calls) {
 			return fmt.Errorf("live event on %s: there is no call %d", m.Subject, rec.Index)
@@ -274,7 +289,7 @@ func (r *runner) live(ctx context.Context, m *broker.LiveMsg) error {
 		return nil
 	case rec.Chain == batch.ChainBatch:
 		return errLost // the owner knows all events of this chain but those of the next owner
-	case before != last && rec.Chain == batch.ChainControl:
+	case before != last && rec.Chain != batch.ChainCall:
 		return r.read(ctx, rec.Chain, rec.Index)
 	}
 	r.pending = append(r.pending, batch.Stored{Record: rec})
@@ -309,8 +324,10 @@ func (r *runner) beat(ctx context.Context) error {
 		}
 	}
 	if quiet {
-		if err := r.read(ctx, batch.ChainControl, 0); err != nil {
-			return err
+		for _, c := range []batch.Chain{batch.ChainControl, batch.ChainInput} {
+			if err := r.read(ctx, c, 0); err != nil {
+				return err
+			}
 		}
 		r.news = time.Now()
 	}

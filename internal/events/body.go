@@ -23,7 +23,10 @@ const (
 	BatchRefused      Type = "dev.toolyard.batch.refused.v1"       // a dispatcher, instead of all others
 	BatchPlanned      Type = "dev.toolyard.batch.planned.v1"       // the owner, once a batch
 	BatchAdopted      Type = "dev.toolyard.batch.adopted.v1"       // the next owner, once a takeover
+	BatchExtended     Type = "dev.toolyard.batch.extended.v1"      // the owner, once an event of the input chain
 	BatchCanceled     Type = "dev.toolyard.batch.canceled.v1"      // whoever may: on the control chain
+	CallsAppended     Type = "dev.toolyard.calls.appended.v1"      // the agent: on the input chain of an open batch
+	BatchClosed       Type = "dev.toolyard.batch.closed.v1"        // the agent or the owner: on the input chain
 	GroupStarted      Type = "dev.toolyard.group.started.v1"       // the owner, once a group and ticket
 	CallsSettled      Type = "dev.toolyard.calls.settled.v1"       // the owner: calls of groups that never started
 	CallsRequested    Type = "dev.toolyard.calls.requested.v1"     // the owner, on the work queue
@@ -67,6 +70,8 @@ type Planned struct {
 	Groups   []Group       `json:"groups"`
 	// Results are those of calls that were answered at plan.
 	Results []toolyard.Result `json:"results,omitempty"`
+	// Open says that calls may be appended.
+	Open bool `json:"open,omitempty"`
 }
 
 // PlannedCall is what was decided about one call. Its input stays in the submission; here is its hash.
@@ -99,6 +104,34 @@ type Adopted struct {
 	// Takeover counts the owners before this one.
 	Takeover int `json:"takeover"`
 }
+
+// Appended adds calls to an open batch, while the model is still talking.
+type Appended struct {
+	Calls []toolyard.Call `json:"calls"`
+}
+
+// Closed says that no calls follow.
+type Closed struct {
+	By     string `json:"by"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// Extended is what was decided about calls that were appended: what Planned is for those that came first.
+type Extended struct {
+	// InputSeq is the sequence of the last event of the input chain that this takes in.
+	InputSeq uint64 `json:"input_seq"`
+	// Closed says that it was the last one.
+	Closed bool `json:"closed,omitempty"`
+	// Calls follow those that are planned already.
+	Calls []PlannedCall `json:"calls,omitempty"`
+	// Groups stand in the place of those from FirstGroup on.
+	FirstGroup int               `json:"first_group"`
+	Groups     []Group           `json:"groups,omitempty"`
+	Results    []toolyard.Result `json:"results,omitempty"`
+}
+
+// Unreadable stands for an event that could not be read. It is never written.
+type Unreadable struct{ Problem string }
 
 // Canceled asks for calls to end as canceled.
 type Canceled struct {
@@ -193,7 +226,11 @@ func (Submitted) EventType() Type     { return BatchSubmitted }
 func (Refused) EventType() Type       { return BatchRefused }
 func (Planned) EventType() Type       { return BatchPlanned }
 func (Adopted) EventType() Type       { return BatchAdopted }
+func (Extended) EventType() Type      { return BatchExtended }
 func (Canceled) EventType() Type      { return BatchCanceled }
+func (Appended) EventType() Type      { return CallsAppended }
+func (Closed) EventType() Type        { return BatchClosed }
+func (Unreadable) EventType() Type    { return "" }
 func (Started) EventType() Type       { return GroupStarted }
 func (Settled) EventType() Type       { return CallsSettled }
 func (Requested) EventType() Type     { return CallsRequested }

@@ -32,6 +32,9 @@ func TestEveryBodyComesBackAsItWent(t *testing.T) {
 		AttemptFailed{Worker: "w-1", Attempt: 1, Code: toolyard.Timeout, Reason: "slow"},
 		Finished{Result: toolyard.Result{Index: 1, Output: "ok"}},
 		Reply{Results: []toolyard.Result{{Index: 0}}, Completed: true},
+		Appended{Calls: []toolyard.Call{{ID: "c", Tool: "t", Input: json.RawMessage(`{}`)}}},
+		Closed{By: "agent", Reason: "done"},
+		Extended{InputSeq: 4, Closed: true, Calls: []PlannedCall{{ID: "c"}}, FirstGroup: 1, Groups: []Group{{Safe: true, Calls: []int{1, 2}}}},
 	}
 	if len(want) != len(bodies) {
 		t.Fatalf("the table has %d bodies, the package %d", len(want), len(bodies))

@@ -598,3 +598,86 @@ func TestWhatOneWorkerFindsDown(t *testing.T) {
 		t.Errorf("the second worker tried it (%d executions): %+v", ran, got)
 	}
 }
+
+// TestStreaming: calls start while others are still to come, and the groups are those that the calls make at once.
+func TestStreaming(t *testing.T) {
+	s := testenv.Server(t)
+	ran := make(chan struct{}, 100)
+	run := func(context.Context, tool.Env) (string, error) {
+		ran <- struct{}{}
+		return "", nil
+	}
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), run), make1(t, writer("write"), run)}})
+	startDispatcher(t, s, dispatcher.Config{})
+	c := startClient(t, s)
+	word := []string{"read", "read", "write", "unknown", "read", "write", "read", "read", "read"}
+	for _, strategy := range toolyard.Strategies {
+		whole, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls(word...), Options: toolyard.Options{Partition: strategy}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := codes(collect(t, t.Context(), whole))
+		wholeView, err := whole.View(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for len(ran) > 0 {
+			<-ran
+		}
+		st, err := c.Open(t.Context(), toolyard.Batch{Options: toolyard.Options{Partition: strategy}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n, name := range word {
+			if err := st.Append(t.Context(), calls(name)...); err != nil {
+				t.Fatal(err)
+			}
+			if n == 1 {
+				within(t, "a call runs while the batch is open", ran)
+			}
+		}
+		if err := st.Append(t.Context(), toolyard.Call{ID: "call_1", Tool: "read"}); err == nil {
+			t.Error("a call with an id that was used before was appended")
+		}
+		if err := st.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := st.Append(t.Context(), calls("read")...); !errors.Is(err, client.ErrClosed) {
+			t.Errorf("a call after the end: %v, want ErrClosed", err)
+		}
+		got := codes(collect(t, t.Context(), st.Batch))
+		view, err := st.View(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != want || fmt.Sprint(view.Groups) != fmt.Sprint(wholeView.Groups) || view.Status != toolyard.StatusCompleted {
+			t.Errorf("%s: streamed %s in %v (%s), at once %s in %v", strategy, got, view.Groups, view.Status, want, wholeView.Groups)
+		}
+	}
+}
+
+// TestAnOpenBatchThatIsLeftAlone is closed when nothing comes for too long, and taken over when its owner dies.
+func TestAnOpenBatchThatIsLeftAlone(t *testing.T) {
+	s := testenv.Server(t)
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x"))}})
+	first := startDispatcher(t, s, dispatcher.Config{OpenIdle: time.Hour})
+	c := startClient(t, s)
+	st, err := c.Open(t.Context(), toolyard.Batch{Calls: calls("read")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range st.Results(t.Context()) {
+		break // the first result is there while the batch is open
+	}
+	first.end(t)
+	if err := st.Append(t.Context(), calls("read", "unknown")...); err != nil {
+		t.Fatal(err)
+	}
+	startDispatcher(t, s, dispatcher.Config{OpenIdle: time.Second})
+	if got := collect(t, t.Context(), c.Batch(st.Key())); codes(got) != "ok ok unknown_tool" {
+		t.Errorf("the results are %s", codes(got))
+	}
+	if err := st.Append(t.Context(), calls("read")...); !errors.Is(err, client.ErrClosed) {
+		t.Errorf("a call after the end: %v, want ErrClosed", err)
+	}
+}

@@ -1,0 +1,86 @@
+package client
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// ErrClosed says that a batch takes no more calls: it was closed, or nothing came for too long.
+var ErrClosed = broker.ErrClosed
+
+// Stream is an open batch: calls are appended while the model is still talking, and each starts as soon as it may. The
+// groups are those that the calls would make if they had come at once. It is not safe for concurrent use; its results are.
+type Stream struct {
+	*Batch
+	seq    uint64
+	next   int
+	ids    map[string]int
+	closed bool
+}
+
+// Open hands in a batch that calls can be appended to; it may begin with none. Close it when the model is done: silence past
+// the dispatcher's idle limit (5 minutes by default) does so too.
+func (c *Client) Open(ctx context.Context, b toolyard.Batch) (*Stream, error) {
+	b.Open = true
+	if b.Calls == nil {
+		b.Calls = []toolyard.Call{}
+	}
+	sub, err := c.Submit(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	s := &Stream{Batch: sub, next: len(b.Calls), ids: map[string]int{}}
+	toolyard.NormalizeCalls(b.Calls, 0)
+	for i, call := range b.Calls {
+		s.ids[call.ID] = i
+	}
+	return s, nil
+}
+
+// Append adds calls. When it returns nil they are stored, and each will have its result. A call that is wrong is a
+// [*toolyard.InputError], and none of them was appended.
+func (s *Stream) Append(ctx context.Context, calls ...toolyard.Call) error {
+	if s.closed {
+		return fmt.Errorf("%w: %s", ErrClosed, s.key)
+	}
+	if len(calls) == 0 {
+		return nil
+	}
+	if s.next+len(calls) > toolyard.MaxCallsPerBatch {
+		return &toolyard.InputError{Field: "calls", TooLarge: true,
+			Problem: fmt.Sprintf("would be %d; at most %d are allowed in a batch", s.next+len(calls), toolyard.MaxCallsPerBatch)}
+	}
+	toolyard.NormalizeCalls(calls, s.next)
+	check := toolyard.Batch{Calls: calls}
+	check.Normalize("appended")
+	if err := check.Validate(); err != nil {
+		return err
+	}
+	for i, c := range calls {
+		if first, ok := s.ids[c.ID]; ok {
+			return &toolyard.InputError{Field: fmt.Sprintf("calls[%d].id", i),
+				Problem: fmt.Sprintf("%q is also the id of call %d; results are paired by id, so each needs its own", c.ID, first)}
+		}
+	}
+	seq, err := s.c.b.Input(ctx, s.key, s.seq, events.Appended{Calls: calls})
+	s.seq = seq
+	if err != nil {
+		return err
+	}
+	for i, c := range calls {
+		s.ids[c.ID] = s.next + i
+	}
+	s.next += len(calls)
+	return nil
+}
+
+// Close says that no calls follow.
+func (s *Stream) Close(ctx context.Context) error {
+	seq, err := s.c.b.Input(ctx, s.key, s.seq, events.Closed{By: "agent"})
+	s.seq, s.closed = seq, err == nil
+	return err
+}
