@@ -13,11 +13,16 @@ import (
 // ending is the decided end of one open call.
 type ending struct {
 	result toolyard.Result
-	since  time.Time
-	// told says that the workers were told; asked is the sequence that the append handed to the shell expected, and
-	// tried that there was one.
-	told, tried bool
-	asked       uint64
+	// told is when the workers were told last; asked is the sequence that the append handed to the shell expected, and
+	// tried says that there was one.
+	told  time.Time
+	tried bool
+	asked uint64
+}
+
+// stops reports whether the end is wanted of a call whatever it is doing, and so stays wanted when it is claimed.
+func (e *ending) stops() bool {
+	return e.result.Code == toolyard.Canceled || e.result.Code == toolyard.DeadlineExceeded
 }
 
 // decideEnds says for which open calls the owner must write the result, because nobody else will or may: a deadline, a
@@ -37,7 +42,7 @@ func (m *Machine) decideEnds() {
 			return
 		}
 		if r, ok := m.end(i, failed, culprit); ok {
-			m.ends[i] = &ending{result: r, since: m.now}
+			m.ends[i] = &ending{result: r}
 		}
 	}
 	if len(s.Cancels) > 0 || failed >= 0 || !m.now.Before(s.Plan.Deadline) {
@@ -71,8 +76,7 @@ func (m *Machine) end(i, failed, culprit int) (toolyard.Result, bool) {
 	}
 	c := s.Calls[i]
 	if m.isLost(i) && (!s.Plan.Calls[i].Judgement.Idempotent || c.Attempt >= m.cfg.MaxAttempts) {
-		r := m.result(i, toolyard.OutcomeUnknown, "The worker that ran this call was lost. It may or may not have taken effect: check before trying again.", "worker "+c.Worker)
-		return r, true
+		return m.unknown(i), true
 	}
 	if since, ok := m.unserved(i); ok && m.now.Sub(since) >= m.cfg.WorkerWait {
 		p := s.Plan.Calls[i]
@@ -82,6 +86,11 @@ func (m *Machine) end(i, failed, culprit int) (toolyard.Result, bool) {
 		return r, true
 	}
 	return toolyard.Result{}, false
+}
+
+// unknown is the result of a call whose worker is lost.
+func (m *Machine) unknown(i int) toolyard.Result {
+	return m.result(i, toolyard.OutcomeUnknown, "The worker that ran this call was lost. It may or may not have taken effect: check before trying again.", "worker "+m.state.Calls[i].Worker)
 }
 
 // firstFailure returns the first call with an error, when the batch stops there, or -1.
@@ -129,42 +138,45 @@ func (m *Machine) unserved(i int) (time.Time, bool) {
 
 // endCalls hands the decided ends to the shell. A call of a group that never started was never queued: the owner alone
 // can write about it, and all of them go into one event. Any other gets its result on its own chain, where a worker's
-// may come first, and workers are told after the log. Only a claimed call that is canceled or late is first given the
-// grace to be stopped by its worker: while it may still act, its group is not over.
+// may come first, and workers are told after the log. Only a claimed call that is canceled or late is left to its worker,
+// who is told until it has written what became of the call, or is lost: while it may still act, its group is not over.
 func (m *Machine) endCalls() []Effect {
 	s := &m.state
 	var settled []toolyard.Result
 	var out []Effect
-	abort := map[toolyard.Code][]int{}
+	abort := m.stopped
+	m.stopped = map[toolyard.Code][]int{}
 	tell := func(i int, e *ending) {
-		if !e.told {
-			e.told = true
+		if e.told.IsZero() || m.now.Sub(e.told) >= m.cfg.AbortEvery {
+			e.told = m.now
 			abort[e.result.Code] = append(abort[e.result.Code], i)
 		}
 	}
 	for _, i := range slices.Sorted(maps.Keys(m.ends)) {
 		e, c := m.ends[i], s.Calls[i]
-		if _, started := s.Started[m.groupOf[i]]; !started {
+		if !m.isStarted(i) {
 			settled = append(settled, e.result)
 			continue
 		}
-		stoppable := e.result.Code == toolyard.Canceled || e.result.Code == toolyard.DeadlineExceeded
-		if c.Status == Claimed && stoppable && m.now.Sub(e.since) < m.cfg.AbortGrace {
-			tell(i, e)
-			continue
+		if c.Status == Claimed && e.stops() {
+			if !m.isLost(i) {
+				tell(i, e)
+				continue
+			}
+			e.result = m.unknown(i)
 		}
 		if e.tried && e.asked == c.Seq {
 			continue
 		}
 		e.tried, e.asked = true, c.Seq
 		out = append(out, Append{Chain: ChainCall, Index: i, Expected: c.Seq, Body: events.Finished{Result: e.result}})
-		tell(i, e)
 	}
 	if len(settled) > 0 && !m.appending {
 		m.appending = true
 		out = append(out, Append{Chain: ChainBatch, Expected: s.BatchSeq, Body: events.Settled{Results: settled}})
 	}
 	for _, code := range slices.Sorted(maps.Keys(abort)) {
+		slices.Sort(abort[code])
 		out = append(out, Abort{Calls: abort[code], Code: code})
 	}
 	return append(out, m.retryLost()...)

@@ -22,8 +22,8 @@ type Config struct {
 	MaxAttempts int
 	// OpenIdle is how long an open batch may get no calls before it is closed.
 	OpenIdle time.Duration
-	// AbortGrace is how long a worker that claimed a call may take to stop it before the owner ends the call itself.
-	AbortGrace time.Duration
+	// AbortEvery is how often a worker is told to stop a call that it claimed, until it has.
+	AbortEvery time.Duration
 }
 
 // Route is where a call is queued: the workers of one pool that take calls of one class.
@@ -125,6 +125,8 @@ type Machine struct {
 	dropped map[int]uint64
 	// ends are the open calls that are to end without more ado, decided and not stored yet.
 	ends map[int]*ending
+	// stopped are calls whose end was stored and whose workers are to be told, by code.
+	stopped map[toolyard.Code][]int
 	// retries says for which calls the end of a lost attempt was handed to the shell, with the sequence it expected.
 	retries map[int]uint64
 	groupOf []int // by call
@@ -136,7 +138,7 @@ type Machine struct {
 func New(cfg Config, s State) *Machine {
 	m := &Machine{
 		state: s, cfg: cfg, standing: -1, queued: map[int]time.Time{}, absent: map[Route]time.Time{},
-		lost: map[string]bool{}, dropped: map[int]uint64{}, ends: map[int]*ending{}, retries: map[int]uint64{},
+		lost: map[string]bool{}, dropped: map[int]uint64{}, ends: map[int]*ending{}, stopped: map[toolyard.Code][]int{}, retries: map[int]uint64{},
 	}
 	m.index()
 	for _, group := range s.Plan.Groups {
@@ -194,7 +196,7 @@ func (m *Machine) Wake() time.Time {
 			earlier(c.NotBefore)
 		}
 		if e, ok := m.ends[i]; ok {
-			earlier(e.since.Add(m.cfg.AbortGrace))
+			earlier(e.told.Add(m.cfg.AbortEvery))
 		}
 	}
 	return wake
@@ -240,11 +242,19 @@ func (m *Machine) take(in Input) error {
 			if m.state.Calls[in.Index].Status == Retrying {
 				delete(m.queued, in.Index)
 			}
-		}
-		for i := range m.ends {
-			if !m.state.Open(i) {
-				delete(m.ends, i)
+			// What was decided of a call in another state is decided anew: one that was claimed meanwhile is running.
+			if e, ok := m.ends[in.Index]; ok && !e.stops() && m.state.Open(in.Index) {
+				delete(m.ends, in.Index)
 			}
+		}
+		for i, e := range m.ends {
+			if m.state.Open(i) {
+				continue
+			}
+			if code := m.state.Calls[i].Result.Code; code == e.result.Code && m.isStarted(i) {
+				m.stopped[code] = append(m.stopped[code], i) // it stands in the log; now whoever runs it may know
+			}
+			delete(m.ends, i)
 		}
 		for i := range m.queued {
 			if !m.state.Open(i) {
@@ -386,6 +396,12 @@ func (m *Machine) advance() []Effect {
 		})
 	}
 	return append(out, m.queueCalls(g, number)...)
+}
+
+// isStarted reports whether the call's group was: only then was it queued.
+func (m *Machine) isStarted(i int) bool {
+	_, ok := m.state.Started[m.groupOf[i]]
+	return ok
 }
 
 // leave takes the batch out of its workspace's queue, up to a group.

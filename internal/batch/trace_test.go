@@ -58,13 +58,14 @@ func TestTraces(t *testing.T) {
 }
 
 type player struct {
-	t        *testing.T
-	out      bytes.Buffer
-	log      []Record
-	m        *Machine
-	now      time.Time
-	seq      uint64
-	conflict int // how many appends from now on find somebody else's event
+	t   *testing.T
+	out bytes.Buffer
+	log []Record
+	m   *Machine
+	now time.Time
+	seq uint64
+	// conflict and overtake say how many appends from now on find a worker's result, or a worker's claim, instead.
+	conflict, overtake int
 }
 
 func play(t *testing.T, script []byte) []byte {
@@ -142,6 +143,8 @@ func (p *player) do(args []string) {
 		p.step()
 	case "conflict":
 		p.conflict++
+	case "overtake":
+		p.overtake++
 	default:
 		p.t.Fatalf("unknown command %q", args)
 	}
@@ -171,7 +174,7 @@ func (p *player) restart() {
 			p.t.Fatal(err)
 		}
 	}
-	p.m = New(Config{WorkerWait: 30 * time.Second, MaxAttempts: 3, AbortGrace: 2 * time.Second, OpenIdle: time.Minute}, s)
+	p.m = New(Config{WorkerWait: 30 * time.Second, MaxAttempts: 3, AbortEvery: time.Second, OpenIdle: time.Minute}, s)
 	p.step()
 }
 
@@ -198,6 +201,11 @@ func (p *player) step(inputs ...Input) {
 				p.t.Fatalf("%s expects %d where the chain ends at %d", line(e), a.Expected, expected)
 			}
 			rec := Record{Chain: a.Chain, Index: a.Index, Body: a.Body}
+			if p.overtake > 0 {
+				p.overtake--
+				rec.Body = events.Claimed{Worker: "w1", Attempt: 1}
+				fmt.Fprintf(&p.out, "  conflict: a worker has claimed it\n")
+			}
 			if p.conflict > 0 {
 				p.conflict--
 				rec.Body = events.Finished{Result: resultFor(a.Index, nil)}
