@@ -129,6 +129,14 @@ func (b *Batch) Validate() error {
 		return &InputError{Field: "calls", TooLarge: true,
 			Problem: fmt.Sprintf("has %d calls; at most %d are allowed in a batch", len(b.Calls), MaxCallsPerBatch)}
 	}
+	size := 0
+	for _, c := range b.Calls {
+		size += len(c.Input) + len(c.ID) + len(c.Tool)
+	}
+	if size > MaxBatchBytes {
+		return &InputError{Field: "calls", TooLarge: true,
+			Problem: fmt.Sprintf("have %d bytes of input; at most %d are allowed in a batch", size, MaxBatchBytes)}
+	}
 	seen := make(map[string]int, len(b.Calls))
 	for i, c := range b.Calls {
 		if err := CheckName(fmt.Sprintf("calls[%d].id", i), c.ID); err != nil {

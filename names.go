@@ -72,6 +72,9 @@ func CheckName(field, name string) error {
 	case !utf8.ValidString(name):
 		return bad("is not valid UTF-8")
 	}
+	if strings.ContainsRune(name, utf8.RuneError) {
+		return bad("has the replacement character U+FFFD, which stands where something was no Unicode (half a surrogate pair, say)")
+	}
 	if i := strings.IndexFunc(name, func(r rune) bool { return unicode.IsControl(r) }); i >= 0 {
 		r, _ := utf8.DecodeRuneInString(name[i:])
 		return bad("has the control character %U at byte %d; names are printable", r, i)

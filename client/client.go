@@ -1,6 +1,6 @@
 // Package client is how a Go program hands batches to Toolyard and gets their results.
 //
-//	c, err := client.Connect(ctx, nc, client.Options{})
+//	c, err := client.Connect(ctx, nc)
 //	b, err := c.Submit(ctx, toolyard.Batch{Agent: "agent-1", Calls: calls})
 //	for result, err := range b.Results(ctx) {
 //		...
@@ -29,20 +29,13 @@ import (
 // rereadAfter is how long a client trusts the live feed before it reads the stream.
 const rereadAfter = time.Second
 
-// Options of [Connect]. The zero value is fine for a system with default settings.
-type Options struct {
-	// Replicas and Lifetime are the system's, if they are not the defaults: they count only when this client is the first
-	// to use it, and makes its streams.
-	Replicas int
-	Lifetime time.Duration
-}
-
 // Client submits batches over NATS. It is safe for concurrent use.
 type Client struct{ b *broker.Broker }
 
-// Connect makes a client on a connection, which stays the caller's to close.
-func Connect(ctx context.Context, nc *nats.Conn, o Options) (*Client, error) {
-	b, err := broker.Open(ctx, nc, broker.Settings{Replicas: o.Replicas, Lifetime: o.Lifetime}, "/client/"+broker.NewID())
+// Connect makes a client on a connection, which stays the caller's to close. It makes nothing on the NATS system:
+// [ErrNoSystem] says that no dispatcher has ever run there.
+func Connect(ctx context.Context, nc *nats.Conn) (*Client, error) {
+	b, err := broker.Attach(ctx, nc, "/client/"+broker.NewID())
 	if err != nil {
 		return nil, fmt.Errorf("connect to Toolyard: %w", err)
 	}
@@ -55,6 +48,8 @@ var (
 	ErrOtherContent = broker.ErrOtherContent
 	// ErrFull says that the system takes no more now; try again later.
 	ErrFull = broker.ErrFull
+	// ErrNoSystem says that no dispatcher has ever run on the NATS system.
+	ErrNoSystem = broker.ErrNoSystem
 	// ErrNoBatch says that there is no such batch, or no longer.
 	ErrNoBatch = broker.ErrNoBatch
 )

@@ -1,7 +1,7 @@
 // Command dispatcher takes batches of tool calls and has a pool of workers run them.
 //
 // Its subcommands cover one machine (run: everything in one process, one batch), a service (serve) and what is done to a
-// service from outside (submit, explain, tools). See --help of each.
+// service from outside (submit, watch, replay, cancel, explain, tools). See --help of each.
 package main
 
 import (
@@ -44,6 +44,7 @@ flags are wrong, 130 interrupted.`,
 	root.SetOut(out)
 	root.PersistentFlags().StringVar(&s.level, "log-level", "warn", "how much to log on stderr: debug, info, warn or error")
 	cli.WithSettings(root)
-	root.AddCommand(s.runCommand(), s.serveCommand(), s.submitCommand(), s.explainCommand(), s.toolsCommand(), s.workersCommand())
+	root.AddCommand(s.runCommand(), s.serveCommand(), s.submitCommand(), s.explainCommand(), s.toolsCommand(), s.workersCommand(),
+		s.watchCommand(), s.replayCommand(), s.cancelCommand())
 	return root
 }

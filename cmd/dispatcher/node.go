@@ -47,6 +47,14 @@ type nodeConfig struct {
 	worker     *worker.Config
 }
 
+// memory is what the embedded server's streams may use in memory; 0 is its default.
+func (c *nodeConfig) memory() int64 {
+	if c.settings.InMemory {
+		return c.settings.MaxStoreBytes
+	}
+	return 0
+}
+
 // startNode starts everything and returns when it is ready. Stop it with close.
 func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, err error) {
 	n = &node{log: log, failed: make(chan error, 2)}
@@ -63,7 +71,8 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 		}
 	} else {
 		n.server, err = natsd.Start(setup, natsd.Options{
-			StoreDir: cfg.store, Listen: cfg.listen, SyncAlways: cfg.syncAlways, MaxStoreBytes: cfg.settings.WithDefaults().MaxStoreBytes, Logger: log,
+			StoreDir: cfg.store, Listen: cfg.listen, SyncAlways: cfg.syncAlways, Logger: log,
+			MaxStoreBytes: cfg.settings.WithDefaults().MaxStoreBytes, MaxMemoryBytes: cfg.memory(),
 		})
 		if err != nil {
 			return n, fmt.Errorf("start the embedded NATS server: %w", err)
@@ -87,7 +96,7 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 		}
 		w, err := worker.New(n.broker.As("/worker/"+cfg.worker.ID), *cfg.worker)
 		if err != nil {
-			return n, err
+			return n, &cli.UsageError{Err: err}
 		}
 		n.run(running, "worker", w.Run)
 		if err := n.await(setup, w.Ready()); err != nil { // so that the dispatcher's first look sees it

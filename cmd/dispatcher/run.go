@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/provider"
 )
@@ -101,14 +102,15 @@ func (s *std) run(ctx context.Context, file, dir string, in batchFlags, out outp
 			log.Warn("the temporary store was not removed", "path", store, "error", err)
 		}
 	}()
-	n, err := startNode(ctx, log, nodeConfig{store: store, worker: &cfg, dispatcher: dispatcher.Config{
+	inMemory := broker.Settings{InMemory: true, MaxStoreBytes: 2 << 30} // the store goes with the process
+	n, err := startNode(ctx, log, nodeConfig{store: store, settings: inMemory, worker: &cfg, dispatcher: dispatcher.Config{
 		Planner: planner(rules, in.maxConcurrency), Base: base(tools),
 	}})
 	if err != nil {
 		return ended(ctx, err)
 	}
 	defer n.close()
-	c, err := client.Connect(ctx, n.nc, client.Options{})
+	c, err := client.Connect(ctx, n.nc)
 	if err != nil {
 		return ended(ctx, err)
 	}

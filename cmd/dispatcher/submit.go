@@ -57,7 +57,7 @@ A batch can tighten the operator's permission rules, with --deny and --ask, and 
 			defer nc.Close()
 			setup, cancel := context.WithTimeout(cmd.Context(), setupTimeout)
 			defer cancel()
-			c, err := client.Connect(setup, nc, client.Options{})
+			c, err := client.Connect(setup, nc)
 			if err != nil {
 				return ended(cmd.Context(), err)
 			}

@@ -33,7 +33,7 @@ func (s *std) workersCommand() *cobra.Command {
 			defer nc.Close()
 			ctx, cancel := context.WithTimeout(cmd.Context(), setupTimeout)
 			defer cancel()
-			c, err := client.Connect(ctx, nc, client.Options{})
+			c, err := client.Connect(ctx, nc)
 			if err != nil {
 				return ended(cmd.Context(), err)
 			}

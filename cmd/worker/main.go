@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,9 +14,6 @@ import (
 	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/internal/worker"
 )
-
-// setupTimeout bounds the start.
-const setupTimeout = 30 * time.Second
 
 func main() {
 	os.Exit(cli.Main(command(os.Stdout, os.Stderr), os.Args[1:], os.Stderr))
@@ -92,9 +88,7 @@ func serve(ctx context.Context, out, errw io.Writer, level, url string, flags cl
 		return err
 	}
 	defer nc.Close()
-	setup, cancel := context.WithTimeout(ctx, setupTimeout)
-	defer cancel()
-	b, err := broker.Open(setup, nc, broker.Settings{}, "/worker/"+cfg.ID)
+	b, err := broker.Join(ctx, nc, "/worker/"+cfg.ID, func() { log.Warn("waiting for a dispatcher to set the NATS system up", "url", url) })
 	if err != nil {
 		return err
 	}

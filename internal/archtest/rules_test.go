@@ -48,6 +48,7 @@ var packages = []struct {
 	{"internal/provider/strictjson", values, "reading JSON without guessing, the same for every provider"},
 
 	{"internal/batch", deciders, "one batch as a state machine: events in, effects out"},
+	{"internal/replay", deciders, "a batch's log, read again: checks and timeline"},
 	{"internal/ticket", deciders, "the queue of a workspace"},
 	{"internal/partition", deciders, "calls and classes to groups"},
 	{"internal/registry", deciders, "surfaces, aliases, deferral"},
@@ -87,6 +88,7 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/events", "tool", "a worker's entry in the registry carries its tools' declarations"},
 	{"internal/batch", "internal/partition", "the fold of planned calls into groups"},
 	{"internal/batch", "internal/ticket", "a batch holds and waits for tickets"},
+	{"internal/replay", "internal/batch", "a replay is the same fold"},
 	{"internal/registry", "internal/schema", "a surface refuses tools whose schema does not compile"},
 	{"internal/registry", "internal/shell", "a classification rule names the shell rule for a command field"},
 	{"internal/policy", "internal/shell", "a rule like bash(git status:*) matches parsed commands"},

@@ -459,10 +459,11 @@ func (m *Machine) queue(i int, g events.Group, number uint64) Queue {
 			Agent: s.Key.Agent, Batch: s.Key.ID, Session: plan.Session, Workspace: plan.Workspace,
 			Interactive: sub.Interactive, Group: m.group, Ticket: number, WasConcurrent: len(g.Calls) > 1 && plan.MaxConcurrency > 1,
 			Deny: sub.Options.Deny, Ask: sub.Options.Ask, CallTimeoutMS: sub.Options.CallTimeoutMS,
-			Deadline: plan.Deadline, QueuedAt: m.now, MaxAttempts: m.cfg.MaxAttempts,
+			RemainingMS: max(0, plan.Deadline.Sub(m.now).Milliseconds()), QueuedAt: m.now, MaxAttempts: m.cfg.MaxAttempts,
 			Calls: []events.RequestedCall{{
 				Index: i, ID: c.ID, Tool: c.Tool, Input: s.call(i).Input, Declaration: c.Declaration,
 				Judgement: c.Judgement, Claim: c.Claim, Expected: s.Calls[i].Seq, Attempt: s.Calls[i].Attempt + 1,
+				Again: s.Takeovers > 0,
 			}},
 		},
 	}

@@ -43,6 +43,9 @@ type Record struct {
 	Chain Chain
 	// Index is the call's in ChainCall, and that of the first result in ChainReply.
 	Index int
+	// Pool is the one in a call's subject; empty in a record that was not read. Events of a call under another pool's
+	// subject stand in another chain, and mean nothing.
+	Pool toolyard.Pool
 	// Seq is the stream sequence that the event got.
 	Seq  uint64
 	Time time.Time
@@ -325,6 +328,9 @@ func (s *State) applyCall(r Record, bad badFunc) error {
 		return bad("there is no call %d", r.Index)
 	}
 	c := &s.Calls[r.Index]
+	if r.Pool != "" && r.Pool != s.Plan.Calls[r.Index].Pool {
+		return nil
+	}
 	if r.Seq <= c.Seq {
 		return nil
 	}

@@ -28,6 +28,7 @@ const (
 	attemptTimeout = 2 * time.Second
 	firstPause     = 5 * time.Millisecond
 	longestPause   = 500 * time.Millisecond
+	longestRead    = 30 * time.Second // a read is given up, since what it wants may be broken
 )
 
 // ErrConflict is wrapped by appends that lost: the chain does not end where the writer last saw it.
@@ -178,9 +179,10 @@ func fromStream(m *jetstream.RawStreamMsg) raw {
 	return raw{subject: m.Subject, seq: m.Sequence, time: m.Time, header: m.Header, data: m.Data}
 }
 
-// retry repeats a read that failed for want of an answer, until ctx ends.
+// retry repeats a read that failed for want of an answer, until ctx ends or it has taken too long.
 func retry[T any](ctx context.Context, read func(context.Context) (T, error)) (T, error) {
 	pause := firstPause
+	began := time.Now()
 	for {
 		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
 		v, err := read(attempt)
@@ -193,6 +195,9 @@ func retry[T any](ctx context.Context, read func(context.Context) (T, error)) (T
 		}
 		if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrObjectNotFound) {
 			return v, err
+		}
+		if time.Since(began) > longestRead {
+			return v, fmt.Errorf("after %s: %w", longestRead, err)
 		}
 		if err := wait(ctx, &pause); err != nil {
 			return v, err

@@ -24,12 +24,12 @@ func objectName(kind string, content []byte) string {
 	return kind + "." + hex.EncodeToString(sum[:])
 }
 
-// putObject stores content under a name that is made from it. What is there already is kept, unless half of its time is
-// over: then it is stored again, since whoever asks needs it for a whole lifetime.
+// putObject stores content under a name that is made from it, for a lifetime and the slack at least. What is there already
+// is kept while it is younger than the slack: a younger one lasts as long.
 func (b *Broker) putObject(ctx context.Context, name string, content []byte) error {
 	info, err := retry(ctx, func(ctx context.Context) (*jetstream.ObjectInfo, error) { return b.blobs.GetInfo(ctx, name) })
 	switch {
-	case err == nil && time.Since(info.ModTime) < b.settings.Lifetime/2:
+	case err == nil && time.Since(info.ModTime) < b.settings.Slack/2:
 		return nil
 	case err != nil && !errors.Is(err, jetstream.ErrObjectNotFound):
 		return fmt.Errorf("look for object %s: %w", name, err)

@@ -22,6 +22,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/nats-io/nats.go"
@@ -42,23 +43,69 @@ type Broker struct {
 	blobs       jetstream.ObjectStore
 }
 
-// Open makes the streams that are missing and returns a broker on them. source is who writes, as a URI reference
-// ("/dispatcher/<id>"). The connection stays the caller's to close. It fails when a relation between settings does not
-// hold, or when the server does not answer within ctx.
+// Open makes the streams that are missing, as a dispatcher does, and returns a broker on them. source is who writes, as a
+// URI reference ("/dispatcher/<id>"). The connection stays the caller's to close. It fails when a relation between the
+// settings does not hold, when the system was made with other settings than those that are given, or when the server does
+// not answer within ctx.
 func Open(ctx context.Context, nc *nats.Conn, settings Settings, source string) (*Broker, error) {
-	settings = settings.WithDefaults()
-	if err := settings.Check(); err != nil {
+	want := settings.WithDefaults()
+	if err := want.Check(); err != nil {
 		return nil, fmt.Errorf("settings: %w", err)
 	}
+	b, err := on(nc, want, source)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.create(ctx); err != nil {
+		return nil, err
+	}
+	if err := b.attach(ctx); err != nil {
+		return nil, err
+	}
+	return b, b.settings.agree(settings)
+}
+
+// Join returns a broker on a system that a dispatcher has made, with its settings. While there is none it waits, until
+// ctx ends; waiting is called once then.
+func Join(ctx context.Context, nc *nats.Conn, source string, waiting func()) (*Broker, error) {
+	pause := firstPause
+	for {
+		b, err := Attach(ctx, nc, source)
+		if err == nil || !errors.Is(err, ErrNoSystem) {
+			return b, err
+		}
+		if waiting != nil {
+			waiting()
+			waiting = nil
+		}
+		if wait(ctx, &pause) != nil {
+			return nil, err
+		}
+	}
+}
+
+// Attach returns a broker on a system that a dispatcher has made, with its settings, or [ErrNoSystem].
+func Attach(ctx context.Context, nc *nats.Conn, source string) (*Broker, error) {
+	b, err := on(nc, Settings{}, source)
+	if err != nil {
+		return nil, err
+	}
+	err = b.attach(ctx)
+	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil, fmt.Errorf("%w (%w)", ErrNoSystem, err)
+	}
+	return b, err
+}
+
+// ErrNoSystem says that no dispatcher has ever run on the NATS system.
+var ErrNoSystem = errors.New("no dispatcher has set this NATS system up yet; start one (dispatcher serve)")
+
+func on(nc *nats.Conn, settings Settings, source string) (*Broker, error) {
 	js, err := jetstream.New(nc, jetstream.WithPublishAsyncTimeout(attemptTimeout))
 	if err != nil {
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
-	b := &Broker{nc: nc, js: js, settings: settings, source: source}
-	if err := b.setup(ctx); err != nil {
-		return nil, err
-	}
-	return b, nil
+	return &Broker{nc: nc, js: js, settings: settings, source: source}, nil
 }
 
 // As is the same broker for another writer in the same process.

@@ -318,10 +318,16 @@ func TestWorkIsTakenOnceAndComesBack(t *testing.T) {
 		{Agent: "a", Batch: "b", Calls: []events.RequestedCall{{Index: 0, Input: json.RawMessage(`{}`)}}},
 		{Agent: "a", Batch: "b", Calls: []events.RequestedCall{{Index: 1, Input: json.RawMessage(`{}`)}}},
 	}
-	if err := b.QueueAll(t.Context(), []batch.Route{r, r}, reqs); err != nil {
+	for i, q := range b.QueueAll(t.Context(), []batch.Route{r, r}, reqs) {
+		if q.Err != nil || q.Seq == 0 {
+			t.Fatalf("call %d: %+v", i, q)
+		}
+	}
+	lane, err := b.Lane(t.Context(), r, broker.LaneOf("a"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := b.Work(t.Context(), r)
+	w, err := lane.Work()
 	if err != nil {
 		t.Fatal(err)
 	}

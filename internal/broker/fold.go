@@ -8,6 +8,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
 // ErrNoBatch is wrapped when there is no submission of that key, or no longer.
@@ -104,12 +105,14 @@ func (b *Broker) applyRaw(ctx context.Context, s *batch.State, m raw) error {
 	if err != nil {
 		return err
 	}
-	if sub, ok := r.Body.(events.Submitted); ok {
-		if err := checkSubmission(k, &sub.Batch); err != nil {
-			return err
-		}
-		r.Body = sub
+	sub, ok := r.Body.(events.Submitted)
+	if !ok {
+		return &events.UnreadableError{Type: string(r.Body.EventType()), ID: m.header.Get(headerID), Problem: "it is no submission; use " + string(events.BatchSubmitted)}
 	}
+	if err := checkSubmission(k, &sub.Batch); err != nil {
+		return err
+	}
+	r.Body = sub
 	return s.Apply(r)
 }
 
@@ -125,6 +128,11 @@ func checkSubmission(k toolyard.BatchKey, sub *toolyard.Batch) error {
 	}
 	if sub.ID != k.ID {
 		return &toolyard.InputError{Field: "id", Problem: fmt.Sprintf("is %q, but the batch was submitted as %q", sub.ID, k.ID)}
+	}
+	for i, c := range sub.Calls { // whoever published it may not have checked what our clients do
+		if err := strictjson.Check(c.Input); err != nil {
+			return &toolyard.InputError{Field: fmt.Sprintf("calls[%d].input", i), Problem: err.Error()}
+		}
 	}
 	return sub.Validate()
 }
@@ -144,6 +152,15 @@ func (b *Broker) Replies(ctx context.Context, k toolyard.BatchKey, after uint64)
 	return out, nil
 }
 
+// Answered reports whether a call has its result.
+func (b *Broker) Answered(ctx context.Context, k toolyard.BatchKey, pool toolyard.Pool, index int) (bool, error) {
+	m, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainCall, pool, index))
+	if err != nil || !ok {
+		return false, err
+	}
+	return m.header.Get(headerType) == string(events.CallFinished), nil
+}
+
 // OwnClaim reports whether a call's chain ends with a worker's own claim for an attempt, and the claim's sequence: so a
 // worker recognises a claim whose answer it did not get.
 func (b *Broker) OwnClaim(ctx context.Context, k toolyard.BatchKey, pool toolyard.Pool, index int, worker string, attempt int) (uint64, bool, error) {
@@ -157,4 +174,32 @@ func (b *Broker) OwnClaim(ctx context.Context, k toolyard.BatchKey, pool toolyar
 	}
 	c, ok := r.Body.(events.Claimed)
 	return r.Seq, ok && c.Worker == worker && c.Attempt == attempt, nil
+}
+
+// EndReplies answers the calls of a batch that were not answered with an internal_error each, and completes it: the way
+// out when its log cannot be followed. The replies themselves must be readable.
+func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *toolyard.Batch, why string) error {
+	for {
+		s := batch.State{Key: k}
+		if err := b.CatchUp(ctx, &s, batch.ChainReply, 0); err != nil {
+			return err
+		}
+		if s.Completed || s.Refused != nil {
+			return nil
+		}
+		r := events.Reply{Results: []toolyard.Result{}, Completed: true}
+		for i, c := range sub.Calls {
+			if i >= s.Replied {
+				r.Results = append(r.Results, toolyard.Result{
+					Index: i, CallID: c.ID, Tool: c.Tool, IsError: true, Code: toolyard.InternalError, Class: toolyard.Unsafe, Detail: why,
+					Error:  "Internal error: the system lost track of this call. It may or may not have taken effect: check before trying again.",
+					Phases: []toolyard.Fact{{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeFailed, Code: toolyard.InternalError}},
+				})
+			}
+		}
+		_, err := b.Append(ctx, k, batch.ChainReply, "", s.Replied, s.ReplySeq, r)
+		if !errors.Is(err, ErrConflict) {
+			return err
+		}
+	}
 }

@@ -22,6 +22,7 @@ import (
 const (
 	headerID          = "ce-id"
 	headerSpecVersion = "ce-specversion"
+	headerType        = "ce-type"
 	headerExpected    = "Nats-Expected-Last-Subject-Sequence"
 	extDataRef        = "dataref" // CloudEvents' own extension for data that is kept elsewhere
 	dataRefScheme     = "ty-blob:"
@@ -129,7 +130,7 @@ func (b *Broker) record(ctx context.Context, m raw) (toolyard.BatchKey, batch.Re
 	if err != nil {
 		return p.key, batch.Record{}, meta, err
 	}
-	r := batch.Record{Chain: p.chain, Index: p.index, Seq: m.seq, Time: m.time, Body: body}
+	r := batch.Record{Chain: p.chain, Index: p.index, Pool: p.pool, Seq: m.seq, Time: m.time, Body: body}
 	if p.chain == batch.ChainReply {
 		if reply, ok := body.(events.Reply); ok && len(reply.Results) > 0 {
 			r.Index = reply.Results[0].Index

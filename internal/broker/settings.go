@@ -22,30 +22,35 @@ const (
 	MaxQueuedCalls = 1_000_000
 	// MaxOpenSubmissions is how many batches all dispatchers together may have taken and not completed.
 	MaxOpenSubmissions = 50_000
-	// MaxCallsInFlight is how many calls of one route all workers together may have taken and not acknowledged.
+	// MaxCallsInFlight is how many calls of one route and lane all workers together may have taken and not acknowledged.
 	MaxCallsInFlight = 20_000
-	// MaxWaitingPulls is how many workers' slots may wait for a call of one route.
+	// Lanes is how many lanes the calls of each route are queued in, by a hash of their agent.
+	Lanes = 8
+	// MaxWaitingPulls is how many workers may wait for a call of one route and lane.
 	MaxWaitingPulls = 8_192
 )
 
-// Settings are the times and sizes that all dispatchers and workers on one NATS system share. The zero Settings are
-// the defaults for one node.
+// Settings are the times and sizes that all dispatchers, workers and clients on one NATS system share. Whoever makes the
+// streams says what they are, and writes them down there; everybody else reads them. The zero Settings are the defaults
+// for one node.
 type Settings struct {
 	// Replicas is how many servers keep each stream: 1 (the default), 3 or 5.
-	Replicas int
-	// Lifetime is how long a batch is kept, from its submission, waits for people included. Default 7 days.
-	Lifetime time.Duration
+	Replicas int `json:"replicas"`
+	// InMemory keeps the streams in the server's memory: nothing survives it.
+	InMemory bool `json:"in_memory,omitempty"`
+	// Lifetime is how long a batch is kept, from its submission, waits for people included. Default 3 days.
+	Lifetime time.Duration `json:"lifetime_ns"`
 	// Slack is how much longer than Lifetime streams keep their messages. Default 1 hour.
-	Slack time.Duration
+	Slack time.Duration `json:"slack_ns"`
 	// BatchAckWait is how long an owner may be silent before another dispatcher gets its batch. Default 1.5 s, and 10 s
 	// with more than one replica, where an election of 4.5 s must not look like a death.
-	BatchAckWait time.Duration
+	BatchAckWait time.Duration `json:"batch_ack_wait_ns"`
 	// CallAckWait is how long a worker may be silent before its call is given to another. Default 3 s, or 10 s.
-	CallAckWait time.Duration
+	CallAckWait time.Duration `json:"call_ack_wait_ns"`
 	// WorkerTTL is how long a worker counts as alive after its last heartbeat: whole seconds. Default 3 s, or 10 s.
-	WorkerTTL time.Duration
-	// MaxStoreBytes is what all streams together may use on disk; they share it by fixed parts. Default 16 GiB.
-	MaxStoreBytes int64
+	WorkerTTL time.Duration `json:"worker_ttl_ns"`
+	// MaxStoreBytes is what all streams together may use on disk; they share it by fixed parts. Default 32 GiB.
+	MaxStoreBytes int64 `json:"max_store_bytes"`
 }
 
 // Heartbeat is how often who works on a message says so, given how long it may be silent.
@@ -70,13 +75,13 @@ func (s Settings) WithDefaults() Settings {
 			*d = many
 		}
 	}
-	pick(&s.Lifetime, 7*24*time.Hour, 7*24*time.Hour)
+	pick(&s.Lifetime, 3*24*time.Hour, 3*24*time.Hour)
 	pick(&s.Slack, time.Hour, time.Hour)
 	pick(&s.BatchAckWait, 1500*time.Millisecond, 10*time.Second)
 	pick(&s.CallAckWait, 3*time.Second, 10*time.Second)
 	pick(&s.WorkerTTL, 3*time.Second, 10*time.Second)
 	if s.MaxStoreBytes == 0 {
-		s.MaxStoreBytes = 16 << 30
+		s.MaxStoreBytes = 32 << 30
 	}
 	return s
 }
@@ -104,5 +109,31 @@ func (s Settings) Check() error {
 	}
 	must(s.WorkerTTL%time.Second == 0, "the worker TTL is %s; use whole seconds", s.WorkerTTL)
 	must(s.MaxStoreBytes >= 64<<20, "the store has %d bytes; use at least 64 MiB", s.MaxStoreBytes)
+	return errors.Join(errs...)
+}
+
+// agree reports which of the settings that somebody wants are not those of the system. What is zero is not wanted.
+func (s Settings) agree(want Settings) error {
+	var errs []error
+	differ := func(name string, have, want any) {
+		errs = append(errs, fmt.Errorf("%s: the system was made with %v, not %v: use that, or delete its streams", name, have, want))
+	}
+	if want.Replicas != 0 && want.Replicas != s.Replicas {
+		differ("replicas", s.Replicas, want.Replicas)
+	}
+	for _, d := range []struct {
+		name       string
+		have, want time.Duration
+	}{
+		{"batch lifetime", s.Lifetime, want.Lifetime}, {"slack", s.Slack, want.Slack}, {"batch ack wait", s.BatchAckWait, want.BatchAckWait},
+		{"call ack wait", s.CallAckWait, want.CallAckWait}, {"worker TTL", s.WorkerTTL, want.WorkerTTL},
+	} {
+		if d.want != 0 && d.want != d.have {
+			differ(d.name, d.have, d.want)
+		}
+	}
+	if want.MaxStoreBytes != 0 && want.MaxStoreBytes != s.MaxStoreBytes {
+		differ("bytes of store", s.MaxStoreBytes, want.MaxStoreBytes)
+	}
 	return errors.Join(errs...)
 }

@@ -1,13 +1,16 @@
 package broker
 
 import (
+	"errors"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/events"
 )
 
 // The subject grammar. Tokens are names, escaped so that no name can become more or other than one token.
@@ -15,7 +18,7 @@ import (
 //	ty.batch.<agent>.<batch>                              a submission
 //	ty.event.<agent>.<batch>._.batch | control | input    the batch's own chains
 //	ty.event.<agent>.<batch>.<pool>.<index>               one call's chain
-//	ty.call.<class>.<pool>.<agent>.<batch>.<index>        a call to run
+//	ty.call.<class>.<pool>.<lane>.<agent>.<batch>.<index> a call to run; the lane is a hash of the agent
 //	ty.reply.<agent>.<batch>                              results, for the agent
 //	ty.live.event.…, ty.live.reply.…                      the same messages again on core NATS, once stored
 //	ty.abort                                              stop these calls: a broadcast to all workers
@@ -60,14 +63,14 @@ func isPlain(c byte) bool {
 
 // Unescape is the inverse of [Escape]. It refuses what Escape never makes, so that a name has one token only.
 func Unescape(token string) (string, error) {
-	if !strings.Contains(token, "=") {
-		return token, nil
-	}
 	var b strings.Builder
 	for i := 0; i < len(token); i++ {
-		if token[i] != '=' {
+		if isPlain(token[i]) {
 			b.WriteByte(token[i])
 			continue
+		}
+		if token[i] != '=' {
+			return "", fmt.Errorf("subject token %q has the byte %#x, which stands there as %q", token, token[i], Escape(token[i:i+1]))
 		}
 		if i+3 > len(token) {
 			return "", fmt.Errorf("subject token %q ends inside an escape", token)
@@ -106,11 +109,19 @@ func subjectChain(k toolyard.BatchKey, c batch.Chain, pool toolyard.Pool, index 
 }
 
 func subjectCall(r batch.Route, k toolyard.BatchKey, index int) string {
-	return prefixCall + string(r.Class) + "." + string(r.Pool) + "." + keyTokens(k) + "." + strconv.Itoa(index)
+	return prefixCall + string(r.Class) + "." + string(r.Pool) + "." + strconv.Itoa(LaneOf(k.Agent)) + "." + keyTokens(k) + "." + strconv.Itoa(index)
 }
 
-func filterCalls(r batch.Route) string {
-	return prefixCall + string(r.Class) + "." + string(r.Pool) + ".>"
+func filterCalls(r batch.Route, lane int) string {
+	return prefixCall + string(r.Class) + "." + string(r.Pool) + "." + strconv.Itoa(lane) + ".>"
+}
+
+// LaneOf is the lane of an agent's calls. Workers serve lanes in turn, so that the calls of one agent do not wait behind
+// all calls of another; agents that share a lane do.
+func LaneOf(a toolyard.Agent) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(a)) // it never fails
+	return int(h.Sum32() % Lanes)
 }
 
 // ownChains are those on the event stream that belong to a batch, not to one of its calls.
@@ -131,6 +142,21 @@ type place struct {
 	chain batch.Chain
 	pool  toolyard.Pool
 	index int
+}
+
+// parseCallSubject reads a subject of the work queue.
+func parseCallSubject(subject string) (k toolyard.BatchKey, index int, err error) {
+	t := strings.Split(subject, ".")
+	if len(t) != 8 || t[0] != "ty" || t[1] != "call" {
+		return k, 0, &events.UnreadableError{Problem: fmt.Sprintf("subject %q is not of the grammar", subject)}
+	}
+	agent, err1 := Unescape(t[5])
+	id, err2 := Unescape(t[6])
+	index, err3 := strconv.Atoi(t[7])
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return k, 0, &events.UnreadableError{Problem: fmt.Sprintf("subject %q is not of the grammar: %v", subject, err)}
+	}
+	return toolyard.BatchKey{Agent: toolyard.Agent(agent), ID: toolyard.BatchID(id)}, index, nil
 }
 
 // parseSubject reads a subject of the batch, event or reply stream.

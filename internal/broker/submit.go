@@ -72,11 +72,12 @@ func canonical(sub toolyard.Batch) ([]byte, error) {
 type Submission struct {
 	Key toolyard.BatchKey
 	Seq uint64
-	// Again says that the submission was delivered before, to whomever: the batch may be under way.
-	Again bool
-	msg   jetstream.Msg
-	b     *Broker
-	raw   raw
+	// Deliveries counts how often the submission was delivered, to whomever, this time included. From the second on the
+	// batch may be under way.
+	Deliveries uint64
+	msg        jetstream.Msg
+	b          *Broker
+	raw        raw
 }
 
 // Read returns the batch. It is an [*events.UnreadableError] or a [*toolyard.InputError] when the submission cannot be
@@ -86,11 +87,15 @@ func (s *Submission) Read(ctx context.Context) (batch.State, error) {
 	return st, s.b.applyRaw(ctx, &st, s.raw)
 }
 
-// Alive tells the stream that the batch is in work. It is answered: an error means that it may be another's by now.
+// Alive tells the stream that the batch is in work. An error means that it may be another's by now; an answer proves
+// nothing, since the stream answers whoever says so.
 func (s *Submission) Alive(ctx context.Context) error {
 	_, err := s.b.nc.RequestWithContext(ctx, s.msg.Reply(), []byte("+WPI"))
 	return err
 }
+
+// Return gives the submission back, to be delivered again after a pause.
+func (s *Submission) Return(pause time.Duration) error { return s.msg.NakWithDelay(pause) }
 
 // Done acknowledges the submission: the batch is complete.
 func (s *Submission) Done(ctx context.Context) error { return s.msg.DoubleAck(ctx) }
@@ -128,7 +133,7 @@ func (s *Submissions) Next() (*Submission, error) {
 		return nil, errors.Join(&events.UnreadableError{ID: m.Headers().Get(headerID), Problem: err.Error()}, m.TermWithReason(err.Error()))
 	}
 	return &Submission{
-		Key: p.key, Seq: meta.Sequence.Stream, Again: meta.NumDelivered > 1, msg: m, b: s.b,
+		Key: p.key, Seq: meta.Sequence.Stream, Deliveries: meta.NumDelivered, msg: m, b: s.b,
 		raw: raw{subject: m.Subject(), seq: meta.Sequence.Stream, time: meta.Timestamp, header: m.Headers(), data: m.Data()},
 	}, nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
-// Queue is the tickets of one workspace, as stored.
+// TicketQueue is the tickets of one workspace, as stored.
 type TicketQueue struct {
 	Workspace toolyard.Workspace
 	ticket.Queue
@@ -24,9 +24,9 @@ type TicketQueue struct {
 // called several times; when it returns an error nothing is stored. It returns the queue as it stands after.
 func (b *Broker) ChangeTickets(ctx context.Context, w toolyard.Workspace, change func(ticket.Queue) (ticket.Queue, error)) (TicketQueue, error) {
 	key := Escape(string(w))
-	pause := firstPause
+	pause, conflicts := firstPause/10, 0
 	for {
-		have, err := b.readTickets(ctx, w)
+		have, err := b.Tickets(ctx, w)
 		if err != nil {
 			return have, err
 		}
@@ -38,29 +38,49 @@ func (b *Broker) ChangeTickets(ctx context.Context, w toolyard.Workspace, change
 		if err != nil {
 			return have, fmt.Errorf("encode the queue of workspace %q: %w", w, err)
 		}
-		if len(value) > MaxInlineBytes*3/2 {
-			return have, fmt.Errorf("the queue of workspace %q has %d bytes: %w", w, len(value), ticket.ErrFull)
-		}
 		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
-		rev, err := b.tickets.Update(attempt, key, value, have.Revision)
+		var rev uint64
+		if have.Revision == 0 { // there is no key, or it was deleted: Create knows which
+			rev, err = b.tickets.Create(attempt, key, value)
+		} else {
+			rev, err = b.tickets.Update(attempt, key, value, have.Revision)
+		}
 		cancel()
 		if err == nil {
 			return TicketQueue{Workspace: w, Queue: next, Revision: rev}, nil
 		}
 		// Whether another's change came between, or ours was stored and its answer lost: the change is made again on what
 		// stands there now, and changes nothing where it holds already.
-		if again, verdict := classify(err); !again && !errors.Is(verdict, ErrConflict) {
+		again, verdict := classify(err)
+		if !again && !errors.Is(verdict, ErrConflict) && !errors.Is(err, jetstream.ErrKeyExists) {
 			return have, fmt.Errorf("change the queue of workspace %q: %w", w, verdict)
-		} else if again {
+		}
+		if again || conflicts > 0 { // the first conflict is repeated at once
 			if err := wait(ctx, &pause); err != nil {
 				return have, err
 			}
 		}
+		conflicts++
 	}
 }
 
-// readTickets reads a workspace's queue. The answer may be behind; a change made on it then fails and is repeated.
-func (b *Broker) readTickets(ctx context.Context, w toolyard.Workspace) (TicketQueue, error) {
+// FitsTickets reports [ticket.ErrFull] when a queue has grown too long to be stored in one message.
+func FitsTickets(q ticket.Queue) error {
+	if len(q.Tickets) < certainlyFits {
+		return nil
+	}
+	value, err := json.Marshal(q)
+	if err == nil && len(value) > MaxInlineBytes {
+		err = fmt.Errorf("%w: it has %d bytes; at most %d are stored", ticket.ErrFull, len(value), MaxInlineBytes)
+	}
+	return err
+}
+
+// certainlyFits is how many tickets with the longest names fit into one message.
+const certainlyFits = 256
+
+// Tickets reads a workspace's queue. The answer may be behind; a change made on it then fails and is repeated.
+func (b *Broker) Tickets(ctx context.Context, w toolyard.Workspace) (TicketQueue, error) {
 	e, err := retry(ctx, func(ctx context.Context) (jetstream.KeyValueEntry, error) {
 		return b.tickets.Get(ctx, Escape(string(w)))
 	})

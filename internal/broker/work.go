@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard"
@@ -13,58 +14,78 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// QueueAll hands calls to the workers of their routes, one message each, all on their way at once. When it returns nil
-// they are in the work queue; when not, some may be. A message that is stored twice does no harm: only one claim and
-// one result win.
-func (b *Broker) QueueAll(ctx context.Context, routes []batch.Route, requests []events.Requested) error {
+// Queued is what became of one call that was handed to the workers.
+type Queued struct {
+	// Seq is the message's place in the work queue, by which it can be taken out again; 0 when it is not known.
+	Seq uint64
+	Err error
+}
+
+// QueueAll hands calls to the workers of their routes, one message each, all on their way at once, and says for each what
+// became of it. A message that is stored twice does no harm: only one claim and one result win.
+func (b *Broker) QueueAll(ctx context.Context, routes []batch.Route, requests []events.Requested) []Queued {
+	out := make([]Queued, len(requests))
+	msgs := make([]*nats.Msg, len(requests))
 	futures := make([]jetstream.PubAckFuture, len(requests))
 	for i, req := range requests {
 		k := toolyard.BatchKey{Agent: req.Agent, ID: req.Batch}
 		index := req.Calls[0].Index
-		msg, err := b.message(ctx, subjectCall(routes[i], k, index), b.meta(k, aboutCall(k, index)), req)
-		if err != nil {
-			return err
+		if msgs[i], out[i].Err = b.message(ctx, subjectCall(routes[i], k, index), b.meta(k, aboutCall(k, index)), req); out[i].Err != nil {
+			continue
 		}
-		if futures[i], err = b.js.PublishMsgAsync(msg, jetstream.WithExpectStream(streamCall)); err != nil {
-			return fmt.Errorf("queue call %d of %s: %w", index, k, err)
+		// When too much is on its way, or the connection is being restored, the publish is made below, one by one.
+		futures[i], _ = b.js.PublishMsgAsync(msgs[i], jetstream.WithExpectStream(streamCall))
+	}
+	for i, req := range requests {
+		if out[i].Err != nil {
+			continue
+		}
+		if out[i] = b.await(ctx, futures[i], msgs[i]); out[i].Err != nil {
+			out[i].Err = fmt.Errorf("queue call %d of %s/%s: %w", req.Calls[0].Index, req.Agent, req.Batch, out[i].Err)
 		}
 	}
-	var errs []error
-	for i, f := range futures {
-		if err := b.await(ctx, f); err != nil {
-			errs = append(errs, fmt.Errorf("queue call %d of %s/%s: %w", requests[i].Calls[0].Index, requests[i].Agent, requests[i].Batch, err))
-		}
-	}
-	return errors.Join(errs...)
+	return out
 }
 
 // await waits for the answer to an asynchronous publish, and repeats the publish while none comes.
-func (b *Broker) await(ctx context.Context, f jetstream.PubAckFuture) error {
-	select {
-	case <-f.Ok():
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case err := <-f.Err():
-		pause := firstPause
-		for {
-			again, verdict := classify(err)
-			if !again {
-				return verdict
-			}
-			if err := wait(ctx, &pause); err != nil {
-				return err
-			}
-			msg := f.Msg()
-			msg.Reply = "" // the first publish's
-			attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
-			_, err = b.js.PublishMsg(attempt, msg, jetstream.WithRetryAttempts(0))
-			cancel()
-			if err == nil {
-				return nil
+func (b *Broker) await(ctx context.Context, f jetstream.PubAckFuture, msg *nats.Msg) Queued {
+	if f != nil {
+		select {
+		case ack := <-f.Ok():
+			return Queued{Seq: ack.Sequence}
+		case <-ctx.Done():
+			return Queued{Err: context.Cause(ctx)}
+		case err := <-f.Err():
+			if again, verdict := classify(err); !again {
+				return Queued{Err: verdict}
 			}
 		}
 	}
+	pause := firstPause
+	msg.Reply = "" // the first publish's
+	for {
+		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		ack, err := b.js.PublishMsg(attempt, msg, jetstream.WithExpectStream(streamCall), jetstream.WithRetryAttempts(0))
+		cancel()
+		if err == nil {
+			return Queued{Seq: ack.Sequence}
+		}
+		if again, verdict := classify(err); !again {
+			return Queued{Err: verdict}
+		}
+		if err := wait(ctx, &pause); err != nil {
+			return Queued{Err: err}
+		}
+	}
+}
+
+// Unqueue takes a message out of the work queue, wherever it is: its call is over. It is no error when it is gone.
+func (b *Broker) Unqueue(ctx context.Context, seq uint64) error {
+	err := b.streams[streamCall].DeleteMsg(ctx, seq)
+	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) && !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
+		return fmt.Errorf("take message %d out of the work queue: %w", seq, err)
+	}
+	return nil
 }
 
 // Delivery is a message of the work queue in the hands of one worker.
@@ -81,7 +102,8 @@ func (d *Delivery) Key() toolyard.BatchKey {
 	return toolyard.BatchKey{Agent: d.Agent, ID: d.Batch}
 }
 
-// Alive tells the queue that the call is in work. It is answered: an error means that it may be another's by now.
+// Alive tells the queue that the call is in work. An error means that it may be another's by now; an answer proves
+// nothing, since the queue answers whoever says so.
 func (d *Delivery) Alive(ctx context.Context) error {
 	_, err := d.b.nc.RequestWithContext(ctx, d.msg.Reply(), []byte("+WPI"))
 	return err
@@ -93,55 +115,86 @@ func (d *Delivery) Done(ctx context.Context) error { return d.msg.DoubleAck(ctx)
 // Return gives the message back, for another worker, after a pause.
 func (d *Delivery) Return(pause time.Duration) error { return d.msg.NakWithDelay(pause) }
 
-// Work is one slot's line to the queue of a route.
-type Work struct {
-	b  *Broker
-	it jetstream.MessagesContext
+// Lane is one lane of a route.
+type Lane struct {
+	b    *Broker
+	cons jetstream.Consumer
 }
 
-// Work opens the queue of a route for one slot. Nothing is fetched ahead: a slot asks for one message when it is free.
-func (b *Broker) Work(ctx context.Context, r batch.Route) (*Work, error) {
+// Lane opens a lane of a route.
+func (b *Broker) Lane(ctx context.Context, r batch.Route, lane int) (*Lane, error) {
 	if err := CheckPool(r.Pool); err != nil {
 		return nil, err
 	}
-	name := "call_" + string(r.Class) + "_" + string(r.Pool)
+	name := fmt.Sprintf("call_%s_%s_%d", r.Class, r.Pool, lane)
 	cons, err := b.streams[streamCall].Consumer(ctx, name)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		cons, err = b.streams[streamCall].CreateConsumer(ctx, jetstream.ConsumerConfig{
-			Durable: name, FilterSubject: filterCalls(r), AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.settings.CallAckWait,
+			Durable: name, FilterSubject: filterCalls(r, lane), AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.settings.CallAckWait,
 			MaxDeliver: -1, MaxAckPending: MaxCallsInFlight, MaxWaiting: MaxWaitingPulls,
 		})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("consumer %s of %s: %w", name, streamCall, err)
 	}
-	it, err := cons.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(30*time.Second))
-	if err != nil {
-		return nil, fmt.Errorf("take calls of %s: %w", name, err)
-	}
-	return &Work{b: b, it: it}, nil
+	return &Lane{b: b, cons: cons}, nil
 }
 
-// Next waits for calls to run. [ErrStopped] is the end. A message that cannot be read is taken out of the queue and
-// reported as an [*events.UnreadableError]: its batch's owner sees that nothing comes, and answers.
+// Work is one line to a lane, by which one message is taken at a time.
+type Work struct {
+	b  *Broker
+	it jetstream.MessagesContext
+}
+
+// Work starts a line. Nothing is fetched ahead: Next asks for one message.
+func (l *Lane) Work() (*Work, error) {
+	it, err := l.cons.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(30*time.Second))
+	if err != nil {
+		return nil, fmt.Errorf("take calls: %w", err)
+	}
+	return &Work{b: l.b, it: it}, nil
+}
+
+// BadWorkError is one message of the work queue that cannot be run. It has been taken out of the queue, or given back when
+// Again is set; the line goes on. Key and Index are those of its subject.
+type BadWorkError struct {
+	Key   toolyard.BatchKey
+	Index int
+	Again bool
+	Err   error
+}
+
+func (e *BadWorkError) Error() string {
+	return fmt.Sprintf("message for call %d of %s: %v", e.Index, e.Key, e.Err)
+}
+
+func (e *BadWorkError) Unwrap() error { return e.Err }
+
+// Next waits for calls to run. [ErrStopped] is the end; a [*BadWorkError] is about one message only.
 func (w *Work) Next(ctx context.Context) (*Delivery, error) {
 	m, meta, err := next(w.it)
 	if err != nil {
 		return nil, err
 	}
-	_, body, err := w.b.decode(ctx, m.Headers(), m.Data())
+	bad := &BadWorkError{}
+	if bad.Key, bad.Index, err = parseCallSubject(m.Subject()); err == nil {
+		var body events.Body
+		_, body, err = w.b.decode(ctx, m.Headers(), m.Data())
+		if req, ok := body.(events.Requested); ok && len(req.Calls) > 0 {
+			return &Delivery{Requested: req, Deliveries: meta.NumDelivered, msg: m, b: w.b}, nil
+		}
+		if err == nil {
+			err = &events.UnreadableError{ID: m.Headers().Get(headerID), Problem: fmt.Sprintf("%T is no work", body)}
+		}
+	}
+	bad.Err = err
 	if _, unreadable := errors.AsType[*events.UnreadableError](err); unreadable {
-		return nil, errors.Join(err, m.TermWithReason(err.Error()))
+		bad.Err = errors.Join(err, m.TermWithReason("it cannot be read"))
+	} else {
+		bad.Again = true
+		bad.Err = errors.Join(err, m.NakWithDelay(longestPause))
 	}
-	if err != nil {
-		return nil, errors.Join(err, m.Nak())
-	}
-	req, ok := body.(events.Requested)
-	if !ok || len(req.Calls) == 0 {
-		err := &events.UnreadableError{ID: m.Headers().Get(headerID), Problem: fmt.Sprintf("%T is no work", body)}
-		return nil, errors.Join(err, m.TermWithReason(err.Problem))
-	}
-	return &Delivery{Requested: req, Deliveries: meta.NumDelivered, msg: m, b: w.b}, nil
+	return nil, bad
 }
 
 // Stop ends Next.

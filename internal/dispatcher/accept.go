@@ -33,17 +33,17 @@ func (d *Dispatcher) accept(ctx context.Context, r *runner) error {
 	if err != nil {
 		return err
 	}
-	if age := time.Since(s.SubmittedAt); age > d.b.Settings().Lifetime {
-		return r.refuse(ctx, events.Refused{Type: "about:blank", Title: "Gone", Status: 410,
-			Detail: fmt.Sprintf("the batch was submitted %s ago; batches live for %s", age.Round(time.Second), d.b.Settings().Lifetime)})
-	}
-	if r.sub.Again {
+	if r.sub.Deliveries > 1 {
 		if s, err = d.b.Fold(ctx, r.key); err != nil {
 			return err
 		}
 	}
+	if age := time.Since(s.SubmittedAt); age > d.b.Settings().Lifetime && s.Plan == nil {
+		return r.refuse(ctx, events.Refused{Type: "about:blank", Title: "Gone", Status: 410,
+			Detail: fmt.Sprintf("the batch was submitted %s ago; batches live for %s", age.Round(time.Second), d.b.Settings().Lifetime)})
+	}
 	if s.Refused != nil || s.Completed {
-		return r.sub.Done(ctx)
+		return d.leaveAndDone(ctx, r, &s)
 	}
 	if s.Plan == nil {
 		s, err = d.plan(ctx, r, s)
@@ -59,6 +59,16 @@ func (d *Dispatcher) accept(ctx context.Context, r *runner) error {
 	return r.run(ctx, s)
 }
 
+// leaveAndDone acknowledges a batch that is complete, whose owner may have died before it left its workspace.
+func (d *Dispatcher) leaveAndDone(ctx context.Context, r *runner, s *batch.State) error {
+	if s.Plan != nil && len(s.Started) > 0 {
+		if err := d.desk.leave(ctx, s.Plan.Workspace, r.holder(len(s.Plan.Groups)-1)); err != nil {
+			return err
+		}
+	}
+	return r.sub.Done(ctx)
+}
+
 // refusal makes the problem document of an error that says that the submission itself is wrong.
 func refusal(err error) (events.Refused, bool) {
 	if input, ok := errors.AsType[*toolyard.InputError](err); ok {
@@ -72,7 +82,7 @@ func refusal(err error) (events.Refused, bool) {
 
 func (r *runner) refuse(ctx context.Context, why events.Refused) error {
 	r.log.Info("refused a submission", "status", why.Status, "detail", why.Detail)
-	return r.sub.Refuse(ctx, why)
+	return r.submission().Refuse(ctx, why)
 }
 
 // plan decides about a new batch and becomes its owner. When another dispatcher was faster, the batch is its.
@@ -95,7 +105,7 @@ func (d *Dispatcher) plan(ctx context.Context, r *runner, s batch.State) (batch.
 	}
 	timeout := d.cfg.BatchTimeout
 	if ms := s.Submission.Options.TimeoutMS; ms > 0 {
-		timeout = min(time.Duration(ms)*time.Millisecond, d.b.Settings().Lifetime)
+		timeout = time.Duration(min(ms, d.b.Settings().Lifetime.Milliseconds())) * time.Millisecond
 	}
 	r.surface = &plan.Surface
 	planned := plan.Finish(d.cfg.ID, r.sub.Seq, time.Now().Add(timeout).UTC())
@@ -154,7 +164,7 @@ func (d *Dispatcher) keepSurface(ctx context.Context, hash string, encoded []byt
 // adopt goes on with a batch whose former owner fell silent.
 func (d *Dispatcher) adopt(ctx context.Context, r *runner, s batch.State) (batch.State, error) {
 	if s.Plan.SubmissionSeq != r.sub.Seq {
-		return s, fmt.Errorf("the batch was planned for submission %d, and this is submission %d", s.Plan.SubmissionSeq, r.sub.Seq)
+		return s, &toolyard.InputError{Field: "id", Problem: fmt.Sprintf("%q was used before, and what that batch left is still kept; use a new id", r.key.ID)}
 	}
 	r.log.Info("adopting a batch", "former", s.Owner, "takeover", s.Takeovers+1)
 	return d.own(ctx, r, s, events.Adopted{Owner: d.cfg.ID, Takeover: s.Takeovers + 1})

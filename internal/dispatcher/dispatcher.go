@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/ticket"
 )
 
 // Defaults of [Config].
@@ -34,7 +36,7 @@ const (
 	DefaultMaxBatches   = 1_024
 	DefaultOpenIdle     = 5 * time.Minute
 	maxAttempts         = 3
-	abortGrace          = 2 * time.Second
+	abortEvery          = time.Second
 )
 
 // Config says how a dispatcher works. Planner is required; what is zero has its default.
@@ -56,7 +58,7 @@ type Config struct {
 }
 
 func (c *Config) machine() batch.Config {
-	return batch.Config{WorkerWait: c.WorkerWait, MaxAttempts: maxAttempts, AbortGrace: abortGrace, OpenIdle: c.OpenIdle}
+	return batch.Config{WorkerWait: c.WorkerWait, MaxAttempts: maxAttempts, AbortEvery: abortEvery, OpenIdle: c.OpenIdle}
 }
 
 // Dispatcher owns batches. Make it with [New], run it with [Dispatcher.Run].
@@ -112,13 +114,16 @@ func (d *Dispatcher) Ready() <-chan struct{} { return d.roster.ready }
 // on. The batches that it owned are another dispatcher's, or its own again at the next start.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
 	var wg sync.WaitGroup
-	defer wg.Wait()
+	defer func() {
+		stop(nil)
+		wg.Wait()
+		d.desk.wait()
+	}()
 	part := func(what string, run func(context.Context) error) {
 		wg.Go(func() {
-			if err := run(ctx); err != nil && ctx.Err() == nil {
-				stop(fmt.Errorf("%s: %w", what, err))
+			if err := run(ctx); ctx.Err() == nil { // none of them ends by itself
+				stop(fmt.Errorf("%s: %w", what, orElse(err, errEnded)))
 			}
 		})
 	}
@@ -132,7 +137,9 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 			case <-ctx.Done():
 				return nil
 			case <-tick.C:
+				d.desk.reread(ctx)
 				d.desk.sweep(ctx)
+				d.roster.expire(d.b.Settings().WorkerTTL * 3 / 2)
 			}
 		}
 	})
@@ -155,6 +162,11 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 			return failure(ctx)
 		}
 		sub, err := subs.Next()
+		if errors.Is(err, broker.ErrStopped) && ctx.Err() == nil {
+			err = fmt.Errorf("take submissions: %w", errEnded)
+			stop(err)
+			return err
+		}
 		if errors.Is(err, broker.ErrStopped) {
 			return failure(ctx)
 		}
@@ -170,10 +182,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		r, ours := d.register(sub)
 		if !ours { // it runs here already: this is a new handle to keep it by
 			<-slots
-			select {
-			case r.redelivered <- sub:
-			default: // one is waiting already; the next redelivery will do
-			}
+			r.redeliver(sub)
 			continue
 		}
 		wg.Go(func() {
@@ -182,6 +191,16 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 			d.serve(ctx, r)
 		})
 	}
+}
+
+// errEnded says that something that runs for ever has ended: the connection was closed.
+var errEnded = errors.New("it ended, which it does when the connection to NATS is closed")
+
+func orElse(err, or error) error {
+	if err == nil {
+		return or
+	}
+	return err
 }
 
 // failure is why ctx ended: nil when the caller wanted it.
@@ -211,12 +230,47 @@ func (d *Dispatcher) unregister(k toolyard.BatchKey) {
 
 // serve runs one batch, from a delivery of its submission to its end, here.
 func (d *Dispatcher) serve(ctx context.Context, r *runner) {
-	err := d.accept(ctx, r)
+	running, stop := context.WithCancel(ctx)
+	var keeping sync.WaitGroup
+	keeping.Go(func() { r.keep(running) })
+	err := d.accept(running, r)
+	stop()
+	keeping.Wait()
 	switch {
 	case err == nil || ctx.Err() != nil:
 	case errors.Is(err, errLost):
 		r.log.Info("another dispatcher owns the batch now")
+	case r.submission().Deliveries >= maxDeliveries:
+		r.log.Error("the batch cannot go on; its open calls are answered as internal_error", "deliveries", r.submission().Deliveries, "error", err)
+		if err := d.giveUp(ctx, r, err); err != nil {
+			r.log.Error("the batch could not even be ended", "error", err)
+		}
 	default:
 		r.log.Error("the batch stopped here; it will be taken up again", "error", err)
+		if err := r.submission().Return(backoff(r.submission().Deliveries)); err != nil {
+			r.log.Warn("the submission was not given back; it is delivered again when its wait is over", "error", err)
+		}
 	}
+}
+
+// maxDeliveries is how often a batch is taken up before it is given up.
+const maxDeliveries = 12
+
+// backoff is how long a batch that stopped waits before it is taken up again: about a minute in all.
+func backoff(deliveries uint64) time.Duration {
+	return min(time.Second<<min(deliveries, 10)/4, 10*time.Second)
+}
+
+// giveUp ends a batch that cannot be run, because its log contradicts itself or cannot be read: every call that was not
+// answered is, the workspace is free, and the submission is done.
+func (d *Dispatcher) giveUp(ctx context.Context, r *runner, why error) error {
+	s, err := r.submission().Read(ctx)
+	if err != nil {
+		return r.refuse(ctx, events.Refused{Type: "about:blank", Title: "Internal Server Error", Status: 500, Detail: "the submission cannot be read: " + err.Error()})
+	}
+	if err := d.b.EndReplies(ctx, r.key, s.Submission, "the batch's log cannot be followed: "+why.Error()); err != nil {
+		return err
+	}
+	last := ticket.Holder{Agent: r.key.Agent, Batch: r.key.ID, Group: math.MaxInt}
+	return errors.Join(d.desk.leave(ctx, s.Submission.Workspace, last), r.submission().Done(ctx))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -27,16 +28,18 @@ type runner struct {
 	log *slog.Logger
 	key toolyard.BatchKey
 	m   *batch.Machine
+	mu  sync.Mutex // of sub
 	sub *broker.Submission
 
-	surface     *registry.Surface // what the batch sees; nil until it is needed by a batch that was adopted
-	feed        *broker.Feed
-	redelivered chan *broker.Submission
-	granted     chan grantAnswer
-	news        time.Time // when the log last said anything
-	asked       time.Time // when workers were last asked about the calls that they claimed
-	pending     []batch.Input
-	complete    bool
+	surface  *registry.Surface // what the batch sees; nil until it is needed by a batch that was adopted
+	feed     *broker.Feed
+	granted  chan grantAnswer
+	queued   map[int]uint64    // the messages in the work queue, by call
+	heard    map[int]time.Time // when the log last said anything about a call
+	news     time.Time         // when the log last said anything
+	asked    time.Time         // when workers were last asked about the calls that they claimed
+	pending  []batch.Input
+	complete bool
 }
 
 type grantAnswer struct {
@@ -49,7 +52,7 @@ type grantAnswer struct {
 func (d *Dispatcher) newRunner(sub *broker.Submission) *runner {
 	return &runner{
 		d: d, key: sub.Key, sub: sub, log: d.log.With("agent", sub.Key.Agent, "batch", sub.Key.ID),
-		redelivered: make(chan *broker.Submission, 1), granted: make(chan grantAnswer, 4),
+		granted: make(chan grantAnswer, 4), queued: map[int]uint64{}, heard: map[int]time.Time{},
 	}
 }
 
@@ -97,8 +100,6 @@ func (r *runner) run(ctx context.Context, s batch.State) error {
 			if err := r.grant(ctx, g); err != nil {
 				return err
 			}
-		case sub := <-r.redelivered:
-			r.sub = sub
 		case <-wake.C:
 		case <-beat.C:
 			if err := r.beat(ctx); err != nil {
@@ -154,9 +155,10 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) error {
 			if err := r.d.b.Abort(broker.AbortNotice{Agent: r.key.Agent, Batch: r.key.ID, Calls: e.Calls, Code: e.Code}); err != nil {
 				r.log.Warn("workers were not told to stop; they see it in the log", "error", err)
 			}
+			r.unqueue(ctx, e.Calls)
 		case batch.Complete:
 			r.complete = true
-			if err := r.sub.Done(ctx); err != nil {
+			if err := r.submission().Done(ctx); err != nil {
 				// It will be delivered again, to whomever, who finds the batch complete.
 				r.log.Info("the batch is complete, but its submission could not be acknowledged", "error", err)
 			}
@@ -208,13 +210,49 @@ func (r *runner) queue(ctx context.Context, calls []batch.Queue) error {
 	for i, c := range calls {
 		routes[i], requests[i] = c.Route, c.Request
 	}
-	_, err := retryFull(ctx, r.log, func() (struct{}, error) { return struct{}{}, r.d.b.QueueAll(ctx, routes, requests) })
-	return err
+	for {
+		full := 0 // how many were refused for want of room: only those are tried again
+		for n, q := range r.d.b.QueueAll(ctx, routes, requests) {
+			switch {
+			case errors.Is(q.Err, broker.ErrFull):
+				routes[full], requests[full] = routes[n], requests[n]
+				full++
+			case q.Err != nil:
+				return q.Err
+			default:
+				r.queued[requests[n].Calls[0].Index] = q.Seq
+			}
+		}
+		if full == 0 {
+			return nil
+		}
+		routes, requests = routes[:full], requests[:full]
+		r.log.Warn("the work queue is full; waiting for room", "calls", full)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(fullPause):
+		}
+	}
+}
+
+// unqueue takes the messages of calls that are over out of the work queue, so that none of them starts late. One that
+// stays is found to be answered by the worker that takes it.
+func (r *runner) unqueue(ctx context.Context, calls []int) {
+	for _, i := range calls {
+		seq, ok := r.queued[i]
+		if !ok || r.m.State().Open(i) {
+			continue
+		}
+		delete(r.queued, i)
+		if err := r.d.b.Unqueue(ctx, seq); err != nil {
+			r.log.Info("a call that is over stays in the work queue", "call", i, "error", err)
+		}
+	}
 }
 
 // retryFull repeats what a full stream refused, until it has room again or ctx ends.
 func retryFull[T any](ctx context.Context, log *slog.Logger, do func() (T, error)) (T, error) {
-	const pause = 500 * time.Millisecond
 	for {
 		v, err := do()
 		if !errors.Is(err, broker.ErrFull) {
@@ -224,10 +262,13 @@ func retryFull[T any](ctx context.Context, log *slog.Logger, do func() (T, error
 		select {
 		case <-ctx.Done():
 			return v, context.Cause(ctx)
-		case <-time.After(pause):
+		case <-time.After(fullPause):
 		}
 	}
 }
+
+// fullPause is how long a runner waits for room in a stream.
+const fullPause = 500 * time.Millisecond
 
 func (r *runner) holder(group int) ticket.Holder {
 	return ticket.Holder{Agent: r.key.Agent, Batch: r.key.ID, Group: group}
@@ -250,7 +291,7 @@ func (r *runner) grant(ctx context.Context, g grantAnswer) error {
 		return nil
 	case errors.Is(g.err, ticket.ErrPassed):
 		return errLost
-	case errors.Is(g.err, ticket.ErrFull):
+	case errors.Is(g.err, ticket.ErrFull), errors.Is(g.err, broker.ErrFull):
 		r.log.Warn("waiting for a place in the workspace's queue", "error", g.err)
 		time.AfterFunc(rereadAfter, func() {
 			if ctx.Err() == nil {
@@ -283,6 +324,7 @@ func (r *runner) live(ctx context.Context, m *broker.LiveMsg) error {
 			return fmt.Errorf("live event on %s: there is no call %d", m.Subject, rec.Index)
 		}
 		last = s.Calls[rec.Index].Seq
+		r.heard[rec.Index] = r.news
 	}
 	switch {
 	case rec.Seq <= last:
@@ -296,15 +338,42 @@ func (r *runner) live(ctx context.Context, m *broker.LiveMsg) error {
 	return nil
 }
 
-// beat keeps the submission, looks at the workers, and reads what the feed may have missed.
-func (r *runner) beat(ctx context.Context) error {
-	alive, cancel := context.WithTimeout(ctx, r.d.b.Settings().BatchAckWait)
-	err := r.sub.Alive(alive)
-	cancel()
-	if err != nil {
-		// Whether another owns the batch now is decided by the log, at the next append.
-		r.log.Warn("the submission could not be kept", "error", err)
+// submission is the delivery by which the batch is kept now.
+func (r *runner) submission() *broker.Submission {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.sub
+}
+
+// redeliver takes a new delivery of the same submission, by which the batch is kept from now on.
+func (r *runner) redeliver(sub *broker.Submission) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sub = sub
+}
+
+// keep tells the stream that the batch is in work, until ctx ends, whatever else the runner is waiting for.
+func (r *runner) keep(ctx context.Context) {
+	wait := r.d.b.Settings().BatchAckWait
+	tick := time.NewTicker(broker.Heartbeat(wait))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		alive, cancel := context.WithTimeout(ctx, wait)
+		if err := r.submission().Alive(alive); err != nil && ctx.Err() == nil {
+			// Whether another owns the batch now is decided by the log, at the next append.
+			r.log.Warn("the submission could not be kept", "error", err)
+		}
+		cancel()
 	}
+}
+
+// beat looks at the workers, and reads what the feed may have missed.
+func (r *runner) beat(ctx context.Context) error {
 	s := r.m.State()
 	routes := map[batch.Route]bool{}
 	observed := batch.Observed{Dropped: map[int]uint64{}}
@@ -317,10 +386,11 @@ func (r *runner) beat(ctx context.Context) error {
 		} else {
 			routes[batch.Route{Pool: p.Pool, Class: p.Judgement.Class}] = true
 		}
-		if quiet {
+		if time.Since(r.heard[i]) >= rereadAfter {
 			if err := r.read(ctx, batch.ChainCall, i); err != nil {
 				return err
 			}
+			r.heard[i] = time.Now()
 		}
 	}
 	if quiet {
@@ -331,7 +401,7 @@ func (r *runner) beat(ctx context.Context) error {
 		}
 		r.news = time.Now()
 	}
-	if wait := r.d.b.Settings().CallAckWait; quiet && time.Since(r.asked) >= wait {
+	if wait := r.d.b.Settings().CallAckWait; time.Since(r.asked) >= wait {
 		r.asked = time.Now()
 		for _, i := range claimed {
 			if err := r.askHolder(ctx, i, &observed); err != nil {

@@ -14,7 +14,7 @@ import (
 
 // The rhythm of looking for tickets that nobody will give back.
 const (
-	sweepEvery  = 2 * time.Second
+	sweepEvery  = time.Second
 	stuckBefore = 5 * time.Second
 	sweptAtOnce = 64 // tickets of one workspace
 )
@@ -24,9 +24,13 @@ const (
 type desk struct {
 	b     *broker.Broker
 	log   *slog.Logger
+	flows sync.WaitGroup
 	mu    sync.Mutex
 	lines map[toolyard.Workspace]*line
 }
+
+// wait returns when no change is on its way any more.
+func (d *desk) wait() { d.flows.Wait() }
 
 // line is one workspace as this dispatcher sees it.
 type line struct {
@@ -111,7 +115,7 @@ func (d *desk) submit(ctx context.Context, w toolyard.Workspace, c change) {
 	l.pending = append(l.pending, c)
 	if !l.busy {
 		l.busy = true
-		go d.flush(ctx, w, l)
+		d.flows.Go(func() { d.flush(ctx, w, l) })
 	}
 }
 
@@ -133,8 +137,14 @@ func (d *desk) flush(ctx context.Context, w toolyard.Workspace, l *line) {
 				refused[i] = nil
 				if c.mode == "" {
 					q = q.Leave(c.holder)
-				} else {
-					q, _, refused[i] = q.Join(c.holder, c.mode)
+					continue
+				}
+				next, _, err := q.Join(c.holder, c.mode)
+				if err == nil {
+					err = broker.FitsTickets(next)
+				}
+				if refused[i] = err; err == nil {
+					q = next
 				}
 			}
 			return q, nil
@@ -181,6 +191,26 @@ func (d *desk) watch(ctx context.Context) error {
 		}
 		d.see(q)
 	})
+}
+
+// reread looks at the queues in which somebody of ours waits, in case the watch has missed something.
+func (d *desk) reread(ctx context.Context) {
+	d.mu.Lock()
+	var waiting []toolyard.Workspace
+	for w, l := range d.lines {
+		if len(l.waiting) > 0 {
+			waiting = append(waiting, w)
+		}
+	}
+	d.mu.Unlock()
+	for _, w := range waiting {
+		q, err := d.b.Tickets(ctx, w)
+		if err != nil {
+			d.log.Warn("a workspace's tickets cannot be read", "workspace", w, "error", err)
+			continue
+		}
+		d.see(q)
+	}
 }
 
 // sweep takes out tickets that stand before a waiting one for long and whose group is over: their owner died between the

@@ -23,6 +23,9 @@ type roster struct {
 
 	mu   sync.Mutex
 	live map[string]broker.Worker
+	// beats says when each live worker was last heard of. The registry forgets silent workers by itself, but not always: a
+	// server that is restarted has lost their time to live.
+	beats map[string]time.Time
 	// gone says when a worker was last seen, for a while after.
 	gone map[string]time.Time
 	// toolsets are the declarations behind each toolset hash that was ever seen: a tool whose workers are all gone is
@@ -40,7 +43,7 @@ const goneKept = 10_000
 
 func newRoster(b *broker.Broker, log *slog.Logger, base []registry.Entry) *roster {
 	return &roster{
-		b: b, log: log, base: base, live: map[string]broker.Worker{}, gone: map[string]time.Time{},
+		b: b, log: log, base: base, live: map[string]broker.Worker{}, beats: map[string]time.Time{}, gone: map[string]time.Time{},
 		toolsets: map[string][]registry.Entry{}, offered: map[toolyard.Pool]string{}, ready: make(chan struct{}),
 		built: map[toolyard.Workspace]registry.Registry{},
 	}
@@ -51,7 +54,8 @@ func (r *roster) watch(ctx context.Context) error {
 	return r.b.WatchWorkers(ctx, func(c broker.WorkerChange, err error) {
 		switch {
 		case err != nil:
-			r.log.Warn("a worker's entry cannot be read", "error", err)
+			r.log.Warn("a worker's entry cannot be read", "worker", c.ID, "error", err)
+			r.heard(c.ID)
 		case c.ID == "":
 			r.mu.Lock()
 			r.since = time.Now()
@@ -66,14 +70,17 @@ func (r *roster) watch(ctx context.Context) error {
 }
 
 func (r *roster) add(ctx context.Context, w broker.Worker) {
+	// That it is alive is one thing, whether its tools can be read another: it may hold claims either way.
 	r.mu.Lock()
-	_, known := r.toolsets[w.Toolset]
 	_, alive := r.live[w.ID]
+	r.live[w.ID], r.beats[w.ID] = w, time.Now()
+	delete(r.gone, w.ID)
+	_, known := r.toolsets[w.Toolset]
 	r.mu.Unlock()
 	if !known {
 		tools, err := r.readToolset(ctx, w)
 		if err != nil {
-			r.log.Warn("a worker's tools cannot be read; it gets no calls", "worker", w.ID, "error", err)
+			r.log.Warn("a worker's tools cannot be read; they are not offered", "worker", w.ID, "error", err)
 			return
 		}
 		r.mu.Lock()
@@ -82,12 +89,25 @@ func (r *roster) add(ctx context.Context, w broker.Worker) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.live[w.ID] = w
-	delete(r.gone, w.ID)
 	if !alive || r.offered[w.Pool] != w.Toolset {
 		r.offered[w.Pool] = w.Toolset
 		clear(r.built)
 		r.log.Info("worker joined", "worker", w.ID, "pool", w.Pool, "classes", w.Classes, "isolation", w.Isolation)
+	}
+}
+
+// expire takes out workers that were not heard of for longer than their time to live.
+func (r *roster) expire(ttl time.Duration) {
+	r.mu.Lock()
+	var silent []string
+	for id, at := range r.beats {
+		if time.Since(at) > ttl {
+			silent = append(silent, id)
+		}
+	}
+	r.mu.Unlock()
+	for _, id := range silent {
+		r.remove(id)
 	}
 }
 
@@ -117,6 +137,7 @@ func (r *roster) remove(id string) {
 		return
 	}
 	delete(r.live, id)
+	delete(r.beats, id)
 	if len(r.gone) >= goneKept {
 		clear(r.gone) // forgotten ones count as gone since the roster's first look, which is longer
 	}
@@ -161,6 +182,16 @@ func (r *roster) registry(w toolyard.Workspace) (registry.Registry, error) {
 	}
 	r.built[w] = reg
 	return reg, nil
+}
+
+// heard notes that a worker is alive of which nothing else can be said.
+func (r *roster) heard(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.live[id]
+	w.ID = id
+	r.live[id], r.beats[id] = w, time.Now()
+	delete(r.gone, id)
 }
 
 // absent returns those of the routes that no live worker serves.

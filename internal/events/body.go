@@ -172,8 +172,10 @@ type Requested struct {
 	// CallTimeoutMS caps each call under its tool's own timeout, in milliseconds; 0 sets no further cap.
 	CallTimeoutMS int64 `json:"call_timeout_ms,omitempty"`
 	// MaxAttempts is how often a call may be started in all.
-	MaxAttempts int       `json:"max_attempts"`
-	Deadline    time.Time `json:"deadline"`
+	MaxAttempts int `json:"max_attempts"`
+	// RemainingMS is how much of the batch's time is left when this is queued, in milliseconds: a worker counts it from
+	// when it gets the message, on its own clock.
+	RemainingMS int64     `json:"remaining_ms"`
 	QueuedAt    time.Time `json:"queued_at"`
 }
 
@@ -191,6 +193,8 @@ type RequestedCall struct {
 	Expected uint64 `json:"expected"`
 	// Attempt counts the executions, this one included.
 	Attempt int `json:"attempt"`
+	// Again says that the call may have been queued before, by a former owner: whoever runs it claims it.
+	Again bool `json:"again,omitempty"`
 }
 
 // Claimed is one worker's right to execute one call.

@@ -27,7 +27,7 @@ func TestEveryBodyComesBackAsItWent(t *testing.T) {
 		Canceled{By: "operator", Calls: []int{2}},
 		Started{Group: 1, Ticket: 9},
 		Settled{Results: []toolyard.Result{{Index: 4, Code: toolyard.Skipped, IsError: true}}},
-		Requested{Agent: "a", Batch: "b", Calls: []RequestedCall{{Index: 1, Input: json.RawMessage(`{}`), Attempt: 1}}, QueuedAt: at, Deadline: at},
+		Requested{Agent: "a", Batch: "b", Calls: []RequestedCall{{Index: 1, Input: json.RawMessage(`{}`), Attempt: 1}}, QueuedAt: at, RemainingMS: 5},
 		Claimed{Worker: "w-1", Attempt: 2, Ticket: 9},
 		AttemptFailed{Worker: "w-1", Attempt: 1, Code: toolyard.Timeout, Reason: "slow"},
 		Finished{Result: toolyard.Result{Index: 1, Output: "ok"}},

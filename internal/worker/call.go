@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -21,6 +21,9 @@ const (
 	maxDeliveries = 40 // then the call ends as dependency_unavailable
 )
 
+// fullPause is how long a worker waits for room in the log.
+const fullPause = 500 * time.Millisecond
+
 // storeTimeout is how long a worker tries to store a result. It is longer than any election or restart of NATS.
 const storeTimeout = 2 * time.Minute
 
@@ -36,20 +39,58 @@ type running struct {
 	d      *broker.Delivery
 	call   events.RequestedCall
 	cancel context.CancelCauseFunc
-	// renewed is when the last heartbeat that was answered was sent, on the monotonic clock; began is its zero.
-	began   time.Time
-	renewed atomic.Int64
-	// seq is the sequence that the next append on the call's chain expects; claimed says that it is this worker's claim.
-	seq     uint64
-	claimed bool
+	lease  lease
+	// term is that of the worker's registration in which the call was received.
+	term int
+	// received is when it was delivered here.
+	received time.Time
+	// What became of the claim; written by Start, read when the pipeline is done.
+	seq      uint64 // what the next append on the call's chain expects
+	claimed  bool   // the claim is this worker's
+	conflict bool   // the call is another's, or answered: that was seen in the log
+	started  bool   // the tool may have begun
 }
 
 func (r *running) key() callKey { return callKey{r.d.Key(), r.call.Index} }
 
-func (r *running) renew(sent time.Time) { r.renewed.Store(int64(sent.Sub(r.began))) }
+// lease is the right to act on a delivery, on the monotonic clock. It is renewed from when the last answered heartbeat was
+// sent. Once it has lapsed it stays so: the stream answers a heartbeat also for a message that is another's by now.
+type lease struct {
+	length time.Duration
+	mu     sync.Mutex
+	since  time.Time
+	lapsed bool
+	// term counts how often it lapsed and was begun anew.
+	term int
+}
 
-// age is how long ago the last answered heartbeat was sent.
-func (r *running) age() time.Duration { return time.Since(r.began) - time.Duration(r.renewed.Load()) }
+// holds reports whether the lease has not lapsed, and which term it is in.
+func (l *lease) holds() (term int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lapsed = l.lapsed || time.Since(l.since) > l.length
+	return l.term, !l.lapsed
+}
+
+// renew extends the lease, unless it has lapsed before.
+func (l *lease) renew(sent time.Time) {
+	if _, ok := l.holds(); ok {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.since = sent
+	}
+}
+
+// again extends a lease, or begins a new term when it has lapsed: what was begun in the old one stays without a right.
+func (l *lease) again(sent time.Time) {
+	_, ok := l.holds()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !ok {
+		l.term++
+	}
+	l.since, l.lapsed = sent, false
+}
 
 // take runs the calls of one message.
 func (w *Worker) take(ctx context.Context, d *broker.Delivery) {
@@ -69,9 +110,12 @@ func (w *Worker) take(ctx context.Context, d *broker.Delivery) {
 // run takes one call to its result in the log. It reports whether the call needs this message no more.
 func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.RequestedCall) (settled bool) {
 	log := w.log.With("agent", d.Agent, "batch", d.Batch, "call", call.Index, "tool", call.Tool)
+	received := time.Now()
 	callCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r := &running{d: d, call: call, cancel: cancel, began: time.Now(), seq: call.Expected}
+	r := &running{d: d, call: call, cancel: cancel, received: received, seq: call.Expected}
+	r.lease.length, r.lease.since = broker.Lease(w.b.Settings().CallAckWait), received
+	r.term, _ = w.registered.holds()
 	if !w.enter(r) { // delivered again while this worker still has it
 		w.giveBack(log, d)
 		return false
@@ -84,12 +128,13 @@ func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.Reques
 			return false
 		}
 		log.Warn("no worker of the pool has the tool as it was planned")
-		return w.finish(ctx, r, w.unavailable(r)) == nil
+		return answered(w.finish(ctx, r, w.unavailable(r)))
 	}
-	lease, stopLease := context.WithCancel(callCtx)
-	defer stopLease()
-	go w.keep(lease, r)
-	limited, stopLimit := context.WithDeadlineCause(callCtx, d.Deadline, pipeline.ErrDeadline)
+	kept, stopKeeping := context.WithCancel(callCtx)
+	defer stopKeeping()
+	go w.keep(kept, r)
+	// The owner's clock decides the deadline; this one only sees to it that nothing runs for ever when nobody says stop.
+	limited, stopLimit := context.WithTimeoutCause(callCtx, time.Duration(d.RemainingMS)*time.Millisecond, pipeline.ErrDeadline)
 	defer stopLimit()
 
 	job, err := w.job(r)
@@ -97,6 +142,7 @@ func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.Reques
 		log.Error("a call cannot be run", "error", err)
 		return false
 	}
+	job.QueueMS = max(0, float64(received.Sub(d.QueuedAt))/float64(time.Millisecond))
 	result, err := w.pipe.Run(limited, job)
 	if errors.Is(err, pipeline.ErrLost) {
 		return w.lost(ctx, r, context.Cause(limited))
@@ -110,10 +156,12 @@ func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.Reques
 	}
 	if err != nil {
 		log.Warn("a result was not stored", "error", err)
-		return errors.Is(err, broker.ErrConflict) // somebody else has answered
 	}
-	return true
+	return answered(err)
 }
+
+// answered reports whether a call has an answer in the log after an append: this one's, or another's.
+func answered(err error) bool { return err == nil || errors.Is(err, broker.ErrConflict) }
 
 // maxRetryAfter is the longest pause that a tool may ask for and still be retried here; a longer one is the model's to
 // wait.
@@ -128,28 +176,51 @@ func (w *Worker) worthRetrying(r *running, res *toolyard.Result) bool {
 	pause := time.Duration(res.RetryAfterMS) * time.Millisecond
 	started := res.Attempts >= r.call.Attempt
 	return res.IsError && res.Retryable && res.Code != toolyard.Timeout && (r.call.Judgement.Idempotent || !started) &&
-		r.call.Attempt < r.d.MaxAttempts && pause <= maxRetryAfter && time.Until(r.d.Deadline) > pause+retryRoom
+		r.call.Attempt < r.d.MaxAttempts && pause <= maxRetryAfter && time.Since(r.received)+pause+retryRoom < time.Duration(r.d.RemainingMS)*time.Millisecond
 }
 
-// lost settles what is left of a call that this worker had to let go of.
+// lost settles what is left of a call that this worker had to let go of. It reports true only when the log says that the
+// call needs this message no more.
 func (w *Worker) lost(ctx context.Context, r *running, why error) (settled bool) {
-	switch {
-	case r.claimed:
-		// Nobody else can run it while the claim stands. The tool was stopped; what it did until then is not known.
-		res := w.ended(r, toolyard.OutcomeUnknown, "The worker had to stop this call while it ran. It may or may not have taken effect: check before trying again.", why)
-		if r.call.Judgement.Idempotent {
-			err := w.appendCall(ctx, r, events.AttemptFailed{Worker: w.cfg.ID, Attempt: r.call.Attempt, Code: toolyard.OutcomeUnknown, Reason: why.Error()})
-			return err == nil || errors.Is(err, broker.ErrConflict)
+	if r.conflict {
+		return true
+	}
+	if why == nil {
+		why = errLapsed
+	}
+	if r.call.Claim || r.d.Deliveries > 1 { // the claim's answer may have been lost
+		if err := w.recognise(ctx, r); err != nil {
+			w.log.Warn("it cannot be told whether a claim was stored", "batch", r.d.Key(), "call", r.call.Index, "error", err)
+			return false
 		}
-		err := w.finish(ctx, r, res)
-		return err == nil || errors.Is(err, broker.ErrConflict)
+	}
+	switch {
+	case r.claimed && (!r.started || r.call.Judgement.Idempotent):
+		// Nobody else can run it while the claim stands, and it may run again: the claim is given up.
+		return answered(w.appendCall(ctx, r, events.AttemptFailed{
+			Worker: w.cfg.ID, Attempt: r.call.Attempt, Code: toolyard.OutcomeUnknown, Reason: why.Error(),
+		}))
+	case r.claimed:
+		return answered(w.finish(ctx, r, w.ended(r, toolyard.OutcomeUnknown,
+			"The worker had to stop this call while it ran. It may or may not have taken effect: check before trying again.", why)))
 	case errors.Is(why, errShutdown):
 		w.giveBack(w.log, r.d)
-		return false
-	case errors.Is(why, errLapsed):
-		return false // it is being delivered again already
 	}
-	return true // the claim or the result is another's
+	return false // it is delivered again, or has been
+}
+
+// recognise finds out whether the claim on the call's chain is this worker's own, of this attempt.
+func (w *Worker) recognise(ctx context.Context, r *running) error {
+	if r.claimed {
+		return nil
+	}
+	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
+	defer cancel()
+	seq, own, err := w.b.OwnClaim(looking, r.d.Key(), w.cfg.Pool, r.call.Index, w.cfg.ID, r.call.Attempt)
+	if err == nil && own {
+		r.seq, r.claimed = seq, true
+	}
+	return err
 }
 
 func (w *Worker) giveBack(log interface{ Warn(string, ...any) }, d *broker.Delivery) {
@@ -202,13 +273,15 @@ func (w *Worker) job(r *running) (pipeline.Job, error) {
 		Key: d.Key(), Index: call.Index, Call: toolyard.Call{ID: call.ID, Tool: call.Tool, Input: call.Input},
 		Session: d.Session, Workspace: d.Workspace, WorkspaceDir: w.cfg.Workspaces[d.Workspace], Interactive: d.Interactive,
 		Declaration: call.Declaration, Judgement: call.Judgement, WasConcurrent: d.WasConcurrent, Attempt: call.Attempt,
-		FencingToken: d.Ticket, QueueMS: max(0, float64(r.began.Sub(d.QueuedAt))/float64(time.Millisecond)),
-		CallTimeout: time.Duration(d.CallTimeoutMS) * time.Millisecond, Rules: rules,
+		FencingToken: d.Ticket,
+		CallTimeout:  time.Duration(d.CallTimeoutMS) * time.Millisecond, Rules: rules,
 		CommitPoint: func() error { return w.mayAct(r) }, Blobs: agentBlobs{w.b, d.Agent},
 	}, nil
 }
 
-// Start implements [pipeline.Scheduler]: the slot is taken already, so what is left is the lease and the claim.
+// Start implements [pipeline.Scheduler]: the slot is taken already, so what is left is the lease and the claim. A read is
+// not claimed at first; one that was delivered before is, so that a read that kills its worker does not kill them all,
+// and one that was answered meanwhile is seen.
 func (w *Worker) Start(ctx context.Context, job *pipeline.Job) (func(), error) {
 	w.mu.Lock()
 	r := w.running[callKey{job.Key, job.Index}]
@@ -217,33 +290,49 @@ func (w *Worker) Start(ctx context.Context, job *pipeline.Job) (func(), error) {
 		return nil, fmt.Errorf("call %d of %s is not this worker's", job.Index, job.Key)
 	}
 	if err := w.mayAct(r); err != nil {
+		r.cancel(err)
 		return nil, err
 	}
-	release := func() {}
-	if !r.call.Claim {
-		return release, nil
+	if r.call.Claim || r.call.Again || r.d.Deliveries > 1 {
+		rec, err := w.b.Append(ctx, job.Key, batch.ChainCall, w.cfg.Pool, job.Index, r.seq,
+			events.Claimed{Worker: w.cfg.ID, Attempt: r.call.Attempt, Ticket: r.d.Ticket})
+		switch {
+		case errors.Is(err, broker.ErrConflict):
+			// A claim that this worker stored before, and never knew of, is as good: nothing was started on it.
+			if err := w.recognise(ctx, r); err != nil {
+				return nil, err
+			}
+			if !r.claimed {
+				r.conflict = true
+				return nil, pipeline.ErrLost
+			}
+		case err != nil:
+			return nil, err
+		default:
+			r.seq, r.claimed = rec.Seq, true
+		}
+		if err := w.mayAct(r); err != nil { // storing it may have taken long
+			r.cancel(err)
+			return nil, err
+		}
 	}
-	rec, err := w.b.Append(ctx, job.Key, batch.ChainCall, w.cfg.Pool, job.Index, r.seq,
-		events.Claimed{Worker: w.cfg.ID, Attempt: r.call.Attempt, Ticket: r.d.Ticket})
-	if errors.Is(err, broker.ErrConflict) {
-		return nil, pipeline.ErrLost
-	}
-	if err != nil {
-		return nil, err
-	}
-	r.seq, r.claimed = rec.Seq, true
-	return release, w.mayAct(r) // storing it may have taken long
+	r.started = true
+	return func() {}, nil
 }
 
-// mayAct reports an error when the lease is too old for an effect.
+// mayAct reports an error when this worker's right to act for the call is not certain: the delivery's lease, or its own
+// place in the registry, by which the owner judges whether it is alive.
 func (w *Worker) mayAct(r *running) error {
-	if r.age() > broker.Lease(w.b.Settings().CallAckWait) {
+	_, held := r.lease.holds()
+	term, alive := w.registered.holds()
+	if !held || !alive || term != r.term {
 		return errLapsed
 	}
 	return nil
 }
 
-// keep renews the delivery, and stops the tool when it cannot.
+// keep renews the delivery, and stops the tool when it cannot, or when the log says that the call is over: what is
+// broadcast may not have come.
 func (w *Worker) keep(ctx context.Context, r *running) {
 	wait := w.b.Settings().CallAckWait
 	tick := time.NewTicker(broker.Heartbeat(wait))
@@ -254,17 +343,22 @@ func (w *Worker) keep(ctx context.Context, r *running) {
 			return
 		case <-tick.C:
 		}
+		if err := w.mayAct(r); err != nil {
+			r.cancel(err)
+			return
+		}
 		sent := time.Now()
 		attempt, cancel := context.WithTimeout(ctx, broker.Heartbeat(wait))
 		err := r.d.Alive(attempt)
-		cancel()
 		if err == nil {
-			r.renew(sent)
+			r.lease.renew(sent)
+			if over, err := w.b.Answered(attempt, r.d.Key(), w.cfg.Pool, r.call.Index); err == nil && over {
+				cancel()
+				r.cancel(pipeline.ErrCanceled)
+				return
+			}
 		}
-		if w.mayAct(r) != nil {
-			r.cancel(errLapsed)
-			return
-		}
+		cancel()
 	}
 }
 
@@ -273,29 +367,36 @@ func (w *Worker) finish(ctx context.Context, r *running, res toolyard.Result) er
 	return w.appendCall(ctx, r, events.Finished{Result: res})
 }
 
-// appendCall appends to the call's chain. A conflict with this worker's own claim, whose answer was lost, is none.
+// appendCall appends to the call's chain. A conflict with this worker's own claim, whose answer was lost, is none, and a
+// full stream is waited for.
 func (w *Worker) appendCall(ctx context.Context, r *running, body events.Body) error {
 	// What a call came to is worth waiting for, also when the worker is being stopped, though not for long then.
 	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(goodbyeTimeout, cancel) })()
-	store := func() error {
+	for {
 		rec, err := w.b.Append(storing, r.d.Key(), batch.ChainCall, w.cfg.Pool, r.call.Index, r.seq, body)
-		if err == nil {
+		switch {
+		case err == nil:
 			r.seq = rec.Seq
+			return nil
+		case errors.Is(err, broker.ErrFull):
+			w.log.Warn("the log is full; waiting for room for a result", "batch", r.d.Key(), "error", err)
+			select {
+			case <-storing.Done():
+				return err
+			case <-time.After(fullPause):
+			}
+		case errors.Is(err, broker.ErrConflict) && !r.claimed && !r.conflict:
+			r.conflict = true
+			if lookErr := w.recognise(ctx, r); lookErr != nil || !r.claimed {
+				return errors.Join(err, lookErr)
+			}
+			r.conflict = false
+		default:
+			return err
 		}
-		return err
 	}
-	err := store()
-	if !errors.Is(err, broker.ErrConflict) || r.claimed || !r.call.Claim {
-		return err
-	}
-	seq, own, lookErr := w.b.OwnClaim(ctx, r.d.Key(), w.cfg.Pool, r.call.Index, w.cfg.ID, r.call.Attempt)
-	if lookErr != nil || !own {
-		return errors.Join(err, lookErr)
-	}
-	r.seq, r.claimed = seq, true
-	return store()
 }
 
 // unavailable is the result of a call whose tool no worker of the pool has as it was planned.
@@ -311,13 +412,12 @@ func (w *Worker) ended(r *running, code toolyard.Code, message string, why error
 	res := toolyard.Result{
 		Index: r.call.Index, CallID: r.call.ID, Tool: r.call.Tool, IsError: true, Code: code, Error: message, Detail: why.Error(),
 		Class: r.call.Judgement.Class, WasConcurrent: r.d.WasConcurrent, Worker: w.cfg.ID, Attempts: r.call.Attempt - 1,
-		DurationMS: float64(time.Since(r.began)) / float64(time.Millisecond),
 		Phases: []toolyard.Fact{
 			{Phase: toolyard.PhaseSchedule, Outcome: toolyard.OutcomeFailed, Code: code, Detail: why.Error()},
 			{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeOK},
 		},
 	}
-	if r.claimed {
+	if r.started {
 		res.Attempts = r.call.Attempt
 	}
 	return res

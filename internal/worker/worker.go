@@ -7,7 +7,8 @@
 //	take ─▶ resolve … permission ─▶ claim ─▶ execute … persist ─▶ finished ─▶ acknowledge
 //	└──────────── lease: kept by answered heartbeats, checked at commit points ───────────┘
 //
-// Ordering: one slot runs one message at a time; slots are independent.
+// Ordering: each class has slots, and each slot runs one message at a time. The lanes of a class (a hash of the agent) are
+// served in turn: each holds a few messages at most that wait for a slot, and slots are given first come, first served.
 //
 // Failure: when the worker dies, the message is delivered to another, who finds the claim or runs the call. When the
 // worker cannot renew its delivery, it stops the tool before anyone else may act.
@@ -22,10 +23,8 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
-	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/breaker"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
@@ -77,6 +76,10 @@ type Worker struct {
 	// breakers are this worker's own; what it finds out rides on its heartbeat, and what others found is imposed on it.
 	breakers *breaker.Breakers
 	ready    chan struct{}
+
+	// registered is the right to count as alive: renewed by each heartbeat that was stored.
+	registered lease
+	announced  time.Time // when the tools were last stored; only the heartbeat looks at it
 
 	mu      sync.Mutex
 	running map[callKey]*running
@@ -176,25 +179,31 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, offAbort(), offJudge())
 	}
-	var slots sync.WaitGroup
+	var lanes, opened sync.WaitGroup
 	for _, class := range w.cfg.Classes {
-		for range w.cfg.Slots[class] {
-			line, err := w.b.Work(ctx, batch.Route{Pool: w.cfg.Pool, Class: class})
-			if err != nil {
-				stop(err)
-				break
-			}
-			context.AfterFunc(taking, line.Stop)
-			slots.Go(func() {
-				if err := w.slot(calls, line); err != nil {
+		slots := newSlots(w.cfg.Slots[class])
+		for lane := range broker.Lanes {
+			opened.Go(func() {
+				lines, err := w.lines(ctx, class, lane)
+				if err != nil {
 					stop(err)
+				}
+				for _, line := range lines {
+					context.AfterFunc(taking, line.Stop)
+					lanes.Go(func() {
+						if err := w.serve(taking, calls, line, slots); err != nil {
+							stop(err)
+						}
+					})
 				}
 			})
 		}
 	}
+	opened.Wait()
 	var heart sync.WaitGroup
 	beating, still := context.WithCancel(context.WithoutCancel(ctx))
 	defer still()
+	w.registered.length, w.registered.since = broker.Lease(w.b.Settings().WorkerTTL), time.Now()
 	if err := w.b.Beat(ctx, entry); err != nil {
 		stop(err)
 	} else {
@@ -205,7 +214,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	<-taking.Done()
 
 	grace := time.AfterFunc(w.cfg.DrainGrace, func() { abandon(errShutdown) })
-	slots.Wait()
+	lanes.Wait()
 	grace.Stop()
 	still()
 	heart.Wait()
@@ -238,16 +247,16 @@ func (w *Worker) entry() broker.Worker {
 	return e
 }
 
-// announce stores what the worker offers now, if that has changed, and puts it into the entry.
+// announce stores what the worker offers now, if that has changed or may soon expire, and puts it into the entry.
 func (w *Worker) announce(ctx context.Context, e broker.Worker) (broker.Worker, error) {
 	now, err := w.tools.offer()
-	if err != nil || now.hash == e.Toolset {
+	if err != nil || now.hash == e.Toolset && time.Since(w.announced) < w.b.Settings().Lifetime/4 {
 		return e, err
 	}
 	if err := w.b.PutSurface(ctx, now.hash, now.encoded); err != nil {
 		return e, fmt.Errorf("announce the tools: %w", err)
 	}
-	e.Toolset = now.hash
+	e.Toolset, w.announced = now.hash, time.Now()
 	return e, nil
 }
 
@@ -260,12 +269,16 @@ func (w *Worker) beat(ctx context.Context, e broker.Worker) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			sent := time.Now()
 			var err error
 			if e, err = w.announce(ctx, e); err == nil {
 				e.Breakers = w.breakers.OpenUntil()
 				err = w.b.Beat(ctx, e)
 			}
-			if err != nil && ctx.Err() == nil {
+			switch {
+			case err == nil:
+				w.registered.again(sent)
+			case ctx.Err() == nil:
 				w.log.Warn("a heartbeat failed", "error", err)
 			}
 		}
@@ -284,24 +297,6 @@ func (w *Worker) listen(ctx context.Context) {
 	})
 	if err != nil && ctx.Err() == nil {
 		w.log.Warn("other workers' breakers are not followed any more", "error", err)
-	}
-}
-
-// slot runs one message after the other, until its line is stopped.
-func (w *Worker) slot(ctx context.Context, line *broker.Work) error {
-	for {
-		d, err := line.Next(ctx)
-		if errors.Is(err, broker.ErrStopped) {
-			return nil
-		}
-		if _, ok := errors.AsType[*events.UnreadableError](err); ok {
-			w.log.Error("a message on the work queue is no work; it was dropped", "error", err)
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		w.take(ctx, d)
 	}
 }
 

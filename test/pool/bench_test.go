@@ -80,7 +80,7 @@ func BenchmarkBatch(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.Cleanup(nc.Close)
-	c, err := client.Connect(b.Context(), nc, client.Options{})
+	c, err := client.Connect(b.Context(), nc)
 	if err != nil {
 		b.Fatal(err)
 	}

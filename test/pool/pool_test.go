@@ -97,7 +97,7 @@ func startDispatcher(t *testing.T, s *natsd.Server, cfg dispatcher.Config) *part
 
 func startClient(t *testing.T, s *natsd.Server) *client.Client {
 	t.Helper()
-	c, err := client.Connect(t.Context(), testenv.Conn(t, s), client.Options{})
+	c, err := client.Connect(t.Context(), testenv.Conn(t, s))
 	if err != nil {
 		t.Fatal(err)
 	}

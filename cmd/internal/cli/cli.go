@@ -43,6 +43,8 @@ func Main(root *cobra.Command, args []string, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // from here on a signal has its default meaning
+	// A closed stdout is an error of the write, not the end on the spot: there is something to tidy up.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	root.SetArgs(args)
 	root.SetErr(stderr)
 	root.SilenceErrors, root.SilenceUsage = true, true

@@ -23,7 +23,7 @@ const (
 // TOOLYARD_MAX_CONCURRENCY and max-concurrency. A flag on the command line wins over the environment, and the
 // environment over the file.
 func WithSettings(root *cobra.Command) {
-	root.PersistentFlags().String(configFlag, "", "YAML file with a key for each flag (a list for a flag that may be repeated)")
+	root.PersistentFlags().String(configFlag, "", "YAML file with a key for each flag (a list for a flag that may be repeated); in the environment --a-flag is TOOLYARD_A_FLAG")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return apply(cmd, os.LookupEnv) }
 }
 

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/cmd/internal/cli"
+)
+
+// batchRef names one batch on a NATS system.
+type batchRef struct{ url, agent string }
+
+func (r *batchRef) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&r.url, "nats", defaultURL, "the NATS system, as `URL`")
+	cmd.Flags().StringVar(&r.agent, "agent", string(toolyard.DefaultAgent), "whose batch it is")
+}
+
+// key checks the names.
+func (r *batchRef) key(id string) (toolyard.BatchKey, error) {
+	if err := toolyard.CheckName("BATCH", id); err != nil {
+		return toolyard.BatchKey{}, err
+	}
+	if err := toolyard.CheckName("--agent", r.agent); err != nil {
+		return toolyard.BatchKey{}, err
+	}
+	return toolyard.BatchKey{Agent: toolyard.Agent(r.agent), ID: toolyard.BatchID(id)}, nil
+}
+
+// attach runs something on the NATS system that is there.
+func (s *std) attach(ctx context.Context, url, name string, do func(*client.Client) error) error {
+	log, err := cli.Logger(s.err, s.level)
+	if err != nil {
+		return err
+	}
+	nc, err := cli.Connect(url, name, log)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	setup, cancel := context.WithTimeout(ctx, setupTimeout)
+	defer cancel()
+	c, err := client.Connect(setup, nc)
+	if err != nil {
+		return ended(ctx, err)
+	}
+	return ended(ctx, do(c))
+}
+
+// batchArg is the one argument of commands about one batch.
+func batchArg(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return cli.Usagef("%s takes the id of one batch, not %d; see %s --help", cmd.CommandPath(), len(args), cmd.CommandPath())
+	}
+	return nil
+}
+
+// misnamed makes an error about what was named wrongly one of usage.
+func misnamed(err error) error {
+	for _, is := range []error{client.ErrNoBatch, client.ErrCompleted, client.ErrNoCall} {
+		if errors.Is(err, is) {
+			return &cli.UsageError{Err: err}
+		}
+	}
+	return err
+}
+
+func (s *std) cancelCommand() *cobra.Command {
+	var ref batchRef
+	var calls []int
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "cancel [flags] BATCH",
+		Short: "Cancel a batch, or some of its calls",
+		Long: `cancel asks for the calls of a batch that have no result to end as canceled, or only for those named with
+--call. It returns when that is stored, and waits for nothing: whoever waits for the batch gets a result for every
+call, as always. A call that has its result keeps it.
+
+A batch that is completed, and one or a call that does not exist, are errors with exit status 2.`,
+		Example: `  dispatcher cancel 01a1ffbe-8b20-73de-9775-9db112e2296a
+  dispatcher cancel --agent reviewer --call 3 --call 4 --reason "no longer needed" nightly-review`,
+		Args: batchArg,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			k, err := ref.key(args[0])
+			if err != nil {
+				return err
+			}
+			return s.attach(cmd.Context(), ref.url, "toolyard cancel", func(c *client.Client) error {
+				ctx, stop := context.WithTimeout(cmd.Context(), setupTimeout)
+				defer stop()
+				if err := c.Batch(k).Cancel(ctx, reason, calls...); err != nil {
+					return misnamed(err)
+				}
+				what := "all calls without a result end as canceled"
+				if len(calls) > 0 {
+					what = fmt.Sprintf("calls %v end as canceled, unless they have their result", calls)
+				}
+				_, err := fmt.Fprintf(s.out, "cancel of batch %s is stored: %s\n", cli.OneLine(k.String()), what)
+				return err
+			})
+		},
+	}
+	ref.add(cmd)
+	cmd.Flags().IntSliceVar(&calls, "call", nil, "cancel only the call of this index; may be repeated")
+	cmd.Flags().StringVar(&reason, "reason", "", "why: the model is told")
+	return cmd
+}

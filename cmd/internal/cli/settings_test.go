@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+)
+
+// settings are flags of each kind, on one command of two.
+type settings struct {
+	Name  string
+	Count int
+	Yes   bool
+	Wait  time.Duration
+	Rules []string
+	Hosts []string
+}
+
+// tree makes a command with settings, and another with one of its own.
+func tree() (*cobra.Command, *settings) {
+	s := &settings{}
+	cmd := &cobra.Command{Use: "one", RunE: func(*cobra.Command, []string) error { return nil }}
+	cmd.Flags().StringVar(&s.Name, "name", "default", "")
+	cmd.Flags().IntVar(&s.Count, "max-count", 10, "")
+	cmd.Flags().BoolVar(&s.Yes, "yes", false, "")
+	cmd.Flags().DurationVar(&s.Wait, "wait", time.Second, "")
+	cmd.Flags().StringArrayVar(&s.Rules, "rule", nil, "")
+	cmd.Flags().StringSliceVar(&s.Hosts, "hosts", nil, "")
+	other := &cobra.Command{Use: "two", RunE: func(*cobra.Command, []string) error { return nil }}
+	other.Flags().String("of-two", "", "")
+	root := &cobra.Command{Use: "prog"}
+	root.AddCommand(cmd, other)
+	WithSettings(root)
+	return root, s
+}
+
+// parse gives the settings that a command line, an environment and a file make together.
+func parse(t *testing.T, env map[string]string, file string, args ...string) (settings, error) {
+	t.Helper()
+	root, s := tree()
+	if file != "" {
+		path := filepath.Join(t.TempDir(), "settings.yaml")
+		if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, "--config", path)
+	}
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		return apply(cmd, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+	}
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetArgs(append([]string{"one"}, args...))
+	err := root.Execute()
+	return *s, err
+}
+
+func TestWhereSettingsComeFrom(t *testing.T) {
+	defaults := settings{Name: "default", Count: 10, Wait: time.Second}
+	const file = "name: from the file\nmax-count: 1\nyes: true\nwait: 5s\nrule: [a, 'b(c, d)']\nhosts:\n  - x\n  - y\nof-two: ignored here\n"
+	fromFile := settings{Name: "from the file", Count: 1, Yes: true, Wait: 5 * time.Second, Rules: []string{"a", "b(c, d)"}, Hosts: []string{"x", "y"}}
+	change := func(s settings, f func(*settings)) settings { f(&s); return s }
+	for _, c := range []struct {
+		name string
+		env  map[string]string
+		file string
+		args []string
+		want settings
+	}{
+		{name: "nothing", want: defaults},
+		{name: "file", file: file, want: fromFile},
+		{name: "one value for a list", file: "rule: a", want: change(defaults, func(s *settings) { s.Rules = []string{"a"} })},
+		{name: "empty file", file: "\n# nothing\n", want: defaults},
+		{name: "environment", env: map[string]string{"TOOLYARD_MAX_COUNT": "2", "TOOLYARD_RULE": "a(b\nc)\n\nd", "TOOLYARD_YES": "true", "MAX_COUNT": "9", "TOOLYARD_NOBODYS": "x"},
+			want: change(defaults, func(s *settings) { s.Count, s.Rules, s.Yes = 2, []string{"a(b", "c)", "d"}, true })},
+		{name: "environment over file", file: file, env: map[string]string{"TOOLYARD_NAME": "", "TOOLYARD_RULE": "z", "TOOLYARD_HOSTS": ""},
+			want: change(fromFile, func(s *settings) { s.Name, s.Rules, s.Hosts = "", []string{"z"}, []string{} })},
+		{name: "flag over all", file: file, env: map[string]string{"TOOLYARD_MAX_COUNT": "2", "TOOLYARD_RULE": "z"}, args: []string{"--max-count=3", "--rule", "f", "--rule", "g", "--yes=false"},
+			want: change(fromFile, func(s *settings) { s.Count, s.Rules, s.Yes = 3, []string{"f", "g"}, false })},
+		{name: "a flag with its own default over all", env: map[string]string{"TOOLYARD_MAX_COUNT": "2"}, args: []string{"--max-count", "10"}, want: defaults},
+		{name: "a bad value that a flag covers", env: map[string]string{"TOOLYARD_MAX_COUNT": "many"}, args: []string{"--max-count", "10"}, want: defaults},
+	} {
+		got, err := parse(t, c.env, c.file, c.args...)
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, d)
+		}
+	}
+}
+
+func TestWrongSettings(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		env  map[string]string
+		file string
+		args []string
+		says []string
+	}{
+		{name: "environment", env: map[string]string{"TOOLYARD_MAX_COUNT": "many"}, says: []string{"TOOLYARD_MAX_COUNT", `"many"`}},
+		{name: "two at once", env: map[string]string{"TOOLYARD_MAX_COUNT": "many", "TOOLYARD_WAIT": "5"}, says: []string{"TOOLYARD_MAX_COUNT", "TOOLYARD_WAIT"}},
+		{name: "no such file", env: map[string]string{"TOOLYARD_CONFIG": "nowhere.yaml"}, says: []string{"nowhere.yaml", "no such file"}},
+		{name: "directory", args: []string{"--config", "."}, says: []string{"not a regular file"}},
+		{name: "unknown key", file: "nmae: x", says: []string{"settings.yaml", `"nmae"`, "--help"}},
+		{name: "value", file: "wait: 5", says: []string{"settings.yaml", `"wait"`, "missing unit"}},
+		{name: "list for one value", file: "name: [a, b]", says: []string{`"name"`, "one value, not 2"}},
+		{name: "empty list for one value", file: "name: []", says: []string{`"name"`, "one value, not 0"}},
+		{name: "mapping", file: "name: x\nrule:\n  a: b", says: []string{"line 3", `"rule"`}},
+		{name: "list in a list", file: "rule: [[a]]", says: []string{"line 1", `"rule"`}},
+		{name: "no mapping", file: "just text", says: []string{"settings.yaml"}},
+		{name: "not YAML", file: "name: [", says: []string{"settings.yaml", "line"}},
+		{name: "too large", file: strings.Repeat("#", maxConfigBytes+1), says: []string{"at most 1048576 bytes"}},
+	} {
+		_, err := parse(t, c.env, c.file, c.args...)
+		if _, ok := errors.AsType[*UsageError](err); !ok && (err == nil || !strings.Contains(c.name, "two")) {
+			t.Errorf("%s: %T %v, want a UsageError", c.name, err, err)
+			continue
+		}
+		for _, s := range c.says {
+			if !strings.Contains(err.Error(), s) {
+				t.Errorf("%s: the error does not say %q: %v", c.name, s, err)
+			}
+		}
+	}
+}
+
+func TestEnvName(t *testing.T) {
+	if got := EnvName("max-concurrency"); got != "TOOLYARD_MAX_CONCURRENCY" {
+		t.Errorf("got %s", got)
+	}
+}

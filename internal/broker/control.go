@@ -1,0 +1,121 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+const (
+	// MaxControlEvents is how many events the control chain of a batch may have: every owner reads all of them.
+	MaxControlEvents = 1_000
+	// maxControlConflicts is how often a control event is tried again because somebody else's came first.
+	maxControlConflicts = 100
+)
+
+// Errors of [Broker.Cancel] that programs act on.
+var (
+	// ErrCompleted is wrapped when a batch has its last result already.
+	ErrCompleted = errors.New("the batch is completed")
+	// ErrNoCall is wrapped when a batch has no call of that index.
+	ErrNoCall = errors.New("no such call")
+)
+
+// Cancel asks for calls of a batch to end as canceled, for all of them when none is named. When it returns nil the wish is
+// in the log, and whoever owns the batch acts on it. It wraps [ErrNoBatch], [ErrCompleted] and [ErrNoCall]. Asking again
+// for what is canceled already stores nothing.
+func (b *Broker) Cancel(ctx context.Context, k toolyard.BatchKey, reason string, calls ...int) error {
+	calls = slices.Compact(slices.Sorted(slices.Values(calls)))
+	if err := b.cancelable(ctx, k, calls); err != nil {
+		return err
+	}
+	wish := events.Canceled{Calls: calls, By: b.source, Reason: reason}
+	control := subjectChain(k, batch.ChainControl, "", 0)
+	for range maxControlConflicts {
+		stored, err := b.chain(ctx, streamEvent, control, 0)
+		if err != nil {
+			return err
+		}
+		last := uint64(0)
+		for _, m := range stored {
+			last = m.seq
+			_, r, _, err := b.record(ctx, m)
+			if _, junk := errors.AsType[*events.UnreadableError](err); junk {
+				continue // anybody may write here: what means nothing changes nothing
+			}
+			if err != nil {
+				return err
+			}
+			if c, ok := r.Body.(events.Canceled); ok && covers(c, calls) {
+				return nil
+			}
+		}
+		if len(stored) >= MaxControlEvents {
+			return fmt.Errorf("%w: batch %s has %d control events, the most that it may have; cancel the whole batch before that", ErrFull, k, len(stored))
+		}
+		_, err = b.Append(ctx, k, batch.ChainControl, "", 0, last, wish)
+		if !errors.Is(err, ErrConflict) {
+			return err
+		}
+	}
+	return fmt.Errorf("cancel batch %s: others wrote first %d times: %w", k, maxControlConflicts, ErrConflict)
+}
+
+// covers reports whether an earlier cancel asks for all of these calls; no calls means all there are.
+func covers(c events.Canceled, calls []int) bool {
+	if len(c.Calls) == 0 {
+		return true
+	}
+	return len(calls) > 0 && !slices.ContainsFunc(calls, func(i int) bool { return !slices.Contains(c.Calls, i) })
+}
+
+// cancelable says why nothing of a batch can be canceled.
+func (b *Broker) cancelable(ctx context.Context, k toolyard.BatchKey, calls []int) error {
+	m, ok, err := b.last(ctx, streamBatch, subjectBatch(k))
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fmt.Errorf("%w: %s", ErrNoBatch, k)
+	}
+	_, sub, _, err := b.record(ctx, m)
+	if err != nil {
+		return err
+	}
+	if body, ok := sub.Body.(events.Submitted); ok && len(calls) > 0 {
+		n := len(body.Calls)
+		if body.Open {
+			s, err := b.Fold(ctx, k)
+			if err != nil {
+				return err
+			}
+			n += len(s.Input)
+		}
+		for _, i := range calls {
+			if i < 0 || i >= n {
+				return fmt.Errorf("%w: batch %s has no call %d; its calls are 0 to %d", ErrNoCall, k, i, n-1)
+			}
+		}
+	}
+	if m, ok, err = b.last(ctx, streamReply, subjectReply(k)); err != nil || !ok {
+		return err
+	}
+	_, reply, _, err := b.record(ctx, m)
+	if err != nil {
+		return err
+	}
+	switch body := reply.Body.(type) {
+	case events.Refused:
+		return fmt.Errorf("%w: %s was refused: %s", ErrCompleted, k, body.Detail)
+	case events.Reply:
+		if body.Completed {
+			return fmt.Errorf("%w: every call of %s has its result", ErrCompleted, k)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,382 @@
+// Package replay reads the log of a batch again: it folds the events with the state machine's own fold, checks on the way
+// what must always hold, and draws what happened.
+//
+// Nothing is done and nobody is asked: a log of last year and one that is still growing are read the same way. The checks
+// go beyond the fold's. The fold takes an event if it can follow the ones before; a replay also holds it against what
+// the batch had promised: that a group waited for those before it, that what was replied is what was found out.
+//
+// Events come in the order in which they were stored. Between the chains of events and replies, which are stored apart,
+// that order is by clocks and only nearly right; so a reply may stand before its results, and is held against them when
+// they come.
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// Contradiction is the first event that cannot be true together with those before it.
+type Contradiction struct {
+	// Event counts from 1; one more than there are events means the log's end.
+	Event   int         `json:"event"`
+	Type    events.Type `json:"type"`
+	Problem string      `json:"problem"`
+}
+
+func (c *Contradiction) Error() string {
+	what := string(c.Type)
+	if what == "" {
+		what = "the end of the log"
+	}
+	return fmt.Sprintf("event %d (%s): %s", c.Event, what, c.Problem)
+}
+
+// Replay takes the events of one batch. The zero Replay is ready.
+type Replay struct {
+	state batch.State
+	read  int
+	wrong *Contradiction
+
+	key     toolyard.BatchKey
+	ids     map[string]int
+	over    int // groups before this one have all their results
+	checked int // calls before this one are planned as they were handed in
+	groupOf map[int]int
+	replied map[int]toolyard.Result // without a result to hold them against yet
+	givenUp []int                   // answered as internal_error by an owner that could not go on
+
+	times times
+}
+
+// Add takes the next event. It returns the [*Contradiction] that the log has shown by then, if it has.
+func (p *Replay) Add(e Event) error {
+	if p.wrong != nil {
+		return p.wrong
+	}
+	if p.ids == nil {
+		p.ids, p.groupOf, p.replied = map[string]int{}, map[int]int{}, map[int]toolyard.Result{}
+		p.times.groups, p.times.calls = map[int]time.Time{}, map[int]*callTimes{}
+	}
+	p.read++
+	if problem := p.add(e); problem != "" {
+		p.wrong = &Contradiction{Event: p.read, Type: e.Body.EventType(), Problem: problem}
+		return p.wrong
+	}
+	return nil
+}
+
+// add checks one event, folds it, and takes its times down. It returns what is wrong.
+func (p *Replay) add(e Event) (problem string) {
+	if problem := p.belongs(e); problem != "" {
+		return problem
+	}
+	if p.foreign(e) {
+		return "" // it means nothing
+	}
+	if problem := p.follows(e); problem != "" {
+		return problem
+	}
+	if sub, ok := e.Body.(events.Submitted); ok {
+		e.Body = p.completed(sub)
+	}
+	e.Seq = uint64(p.read) // the order is that of the log; the fold passes over what is not later
+	if err := p.state.Apply(e.Record); err != nil {
+		if invariant, ok := errors.AsType[*batch.InvariantError](err); ok {
+			return invariant.Problem
+		}
+		return err.Error()
+	}
+	if problem := p.matches(e); problem != "" {
+		return problem
+	}
+	p.times.note(e, &p.state)
+	return ""
+}
+
+// belongs checks that the event is one of this batch, and was not there before.
+func (p *Replay) belongs(e Event) string {
+	if first, ok := p.ids[e.Meta.ID]; ok {
+		return fmt.Sprintf("it has the id of event %d", first)
+	}
+	p.ids[e.Meta.ID] = p.read
+	if e.Chain == batch.ChainSubmission || isUnreadable(e) {
+		return ""
+	}
+	k, index, inCall, err := about(e.Meta.Subject)
+	switch {
+	case err != nil:
+		return err.Error()
+	case inCall != (e.Chain == batch.ChainCall), inCall && index != e.Index:
+		return fmt.Sprintf("its subject %q is not that of its place", e.Meta.Subject)
+	case p.key != toolyard.BatchKey{} && k != p.key:
+		return fmt.Sprintf("it is an event of batch %s in the log of batch %s", k, p.key)
+	}
+	p.key = k
+	return p.sameKey()
+}
+
+// foreign reports whether an event stands in the chain of a call for a pool that the call was not planned for. Whoever may
+// write to the stream may put it there, and nobody reads it.
+func (p *Replay) foreign(e Event) bool {
+	s := &p.state
+	return e.Chain == batch.ChainCall && e.Pool != "" && s.Plan != nil && e.Index >= 0 && e.Index < len(s.Plan.Calls) && e.Pool != s.Plan.Calls[e.Index].Pool
+}
+
+func isUnreadable(e Event) bool {
+	_, ok := e.Body.(events.Unreadable)
+	return ok
+}
+
+// sameKey completes the submission, which need not say whose it is, by what the other events say.
+func (p *Replay) sameKey() string {
+	sub := p.state.Submission
+	if sub == nil {
+		return ""
+	}
+	if sub.Agent == "" {
+		sub.Agent = p.key.Agent
+	}
+	if sub.ID == "" {
+		sub.ID = p.key.ID
+	}
+	if sub.Key() != p.key {
+		return fmt.Sprintf("it is an event of batch %s, and batch %s was submitted", p.key, sub.Key())
+	}
+	p.state.Key = p.key
+	return ""
+}
+
+// completed fills in what a submission leaves out, as whoever accepts it does.
+func (p *Replay) completed(sub events.Submitted) events.Submitted {
+	agent, id := sub.Agent, sub.ID
+	sub.Calls = slices.Clone(sub.Calls)
+	sub.Normalize("")
+	sub.Agent, sub.ID = agent, id // what other events say is better
+	return sub
+}
+
+// follows checks what must hold before the event, beyond what the fold checks.
+func (p *Replay) follows(e Event) string {
+	s := &p.state
+	if _, ok := e.Body.(events.Submitted); ok != (s.Submission == nil) {
+		if ok {
+			return "the batch was submitted before"
+		}
+		return "it stands before the submission"
+	}
+	if s.Refused != nil {
+		return "the batch was refused before"
+	}
+	switch b := e.Body.(type) {
+	case events.Refused:
+		if s.Plan != nil {
+			return "the batch was planned before"
+		}
+	case events.Adopted:
+		if s.Plan != nil && b.Takeover != s.Takeovers+1 {
+			return fmt.Sprintf("it is takeover %d after takeover %d", b.Takeover, s.Takeovers)
+		}
+	case events.Extended:
+		for g := range s.Started {
+			if g > b.FirstGroup {
+				return fmt.Sprintf("it plans group %d again, and group %d had started", b.FirstGroup+1, g+1)
+			}
+		}
+	case events.Started:
+		if s.Plan != nil && b.Group < len(s.Plan.Groups) {
+			return p.barrier(b.Group)
+		}
+	case events.Settled:
+		for _, r := range b.Results {
+			if g, ok := p.groupOf[r.Index]; ok && p.started(g) {
+				return fmt.Sprintf("it settles call %d, whose group %d had started: a worker may have it", r.Index, g+1)
+			}
+		}
+	}
+	if e.Chain == batch.ChainCall {
+		return p.inCall(e)
+	}
+	return ""
+}
+
+func (p *Replay) started(group int) bool {
+	_, ok := p.state.Started[group]
+	return ok
+}
+
+// barrier checks that every call of the groups before this one has its result.
+func (p *Replay) barrier(group int) string {
+	s := &p.state
+	for p.over < group && s.Over(p.over) {
+		p.over++
+	}
+	if p.over >= group {
+		return ""
+	}
+	open := slices.IndexFunc(s.Plan.Groups[p.over].Calls, s.Open)
+	return fmt.Sprintf("group %d started before call %d of group %d had its result", group+1, s.Plan.Groups[p.over].Calls[open], p.over+1)
+}
+
+// inCall checks an event of one call against its group and its claim.
+func (p *Replay) inCall(e Event) string {
+	s := &p.state
+	g, ok := p.groupOf[e.Index]
+	if !ok {
+		return "" // the fold knows that there is no such call
+	}
+	if !p.started(g) {
+		return fmt.Sprintf("call %d has an event before its group %d started", e.Index, g+1)
+	}
+	if _, claim := e.Body.(events.Claimed); claim && s.Calls[e.Index].Status == batch.Claimed {
+		return fmt.Sprintf("call %d is claimed while the claim of worker %s stands", e.Index, s.Calls[e.Index].Worker)
+	}
+	return ""
+}
+
+// matches checks what the event says against what it is about, once it is folded.
+func (p *Replay) matches(e Event) string {
+	switch b := e.Body.(type) {
+	case events.Planned:
+		return p.planned(0, e)
+	case events.Extended:
+		return p.planned(b.FirstGroup, e)
+	case events.Reply:
+		return p.reply(b)
+	case events.Finished, events.Settled:
+		if problem := p.answersItsCall(e); problem != "" {
+			return problem
+		}
+		return p.repliesMatch()
+	}
+	return ""
+}
+
+// reply checks what was replied. An owner that cannot go on with a batch gives it up: its last reply answers what is open
+// as internal_error, and no event says so.
+func (p *Replay) reply(b events.Reply) string {
+	s := &p.state
+	calls := len(s.Calls)
+	for _, r := range b.Results {
+		if b.Completed && r.Code == toolyard.InternalError && (r.Index >= len(s.Calls) || s.Open(r.Index)) {
+			p.givenUp = append(p.givenUp, r.Index)
+			calls = len(s.Submission.Calls) + len(s.Input)
+		} else {
+			p.replied[r.Index] = r
+		}
+		if r.Index >= calls {
+			return fmt.Sprintf("it has the result of call %d, and the batch has %d calls", r.Index, calls)
+		}
+	}
+	if b.Completed && s.Replied != calls {
+		return fmt.Sprintf("it says that the batch is completed, after %d of %d results", s.Replied, calls)
+	}
+	return p.repliesMatch()
+}
+
+// planned takes the groups from one on, and checks that what was planned are the calls that were handed in.
+func (p *Replay) planned(firstGroup int, e Event) string {
+	s := &p.state
+	p.over = min(p.over, firstGroup)
+	for g := firstGroup; g < len(s.Plan.Groups); g++ {
+		for _, i := range s.Plan.Groups[g].Calls {
+			p.groupOf[i] = g
+		}
+	}
+	in := func(i int) *toolyard.Call {
+		if n := len(s.Submission.Calls); i >= n {
+			return &s.Input[i-n]
+		}
+		return &s.Submission.Calls[i]
+	}
+	handedIn := len(s.Submission.Calls) + len(s.Input)
+	if n := len(s.Plan.Calls); n > handedIn || n < len(s.Submission.Calls) {
+		return fmt.Sprintf("it plans %d calls, and %d were handed in", n, handedIn)
+	}
+	for ; p.checked < len(s.Plan.Calls); p.checked++ {
+		// A call that was appended without an id is given one when it is planned.
+		if id, planned := in(p.checked).ID, s.Plan.Calls[p.checked].ID; id != "" && id != planned {
+			return fmt.Sprintf("it plans call %d as %q, and %q was handed in", p.checked, planned, id)
+		}
+	}
+	return p.answersItsCall(e)
+}
+
+// answersItsCall checks that a result carries the id of its call: it is by the id that a model pairs them.
+func (p *Replay) answersItsCall(e Event) string {
+	for _, r := range resultsIn(e.Body) {
+		if want := p.state.Plan.Calls[r.Index].ID; r.CallID != want {
+			return fmt.Sprintf("the result of call %d is that of %q, and the call is %q", r.Index, r.CallID, want)
+		}
+	}
+	return ""
+}
+
+// resultsIn are the results that an event gives to calls.
+func resultsIn(body events.Body) []toolyard.Result {
+	switch b := body.(type) {
+	case events.Planned:
+		return b.Results
+	case events.Extended:
+		return b.Results
+	case events.Settled:
+		return b.Results
+	case events.Finished:
+		return []toolyard.Result{b.Result}
+	}
+	return nil
+}
+
+// repliesMatch holds what was replied against the results that are there.
+func (p *Replay) repliesMatch() string {
+	for _, i := range slices.Sorted(maps.Keys(p.replied)) {
+		if p.state.Open(i) {
+			continue
+		}
+		found, replied := *p.state.Calls[i].Result, p.replied[i]
+		delete(p.replied, i)
+		if !reflect.DeepEqual(found, replied) {
+			return fmt.Sprintf("the reply for call %d is not its result: %s", i, differs(found, replied))
+		}
+	}
+	return ""
+}
+
+// differs says in what two results of one call differ.
+func differs(found, replied toolyard.Result) string {
+	for _, f := range []struct{ what, a, b string }{
+		{"code", outcome(&found), outcome(&replied)},
+		{"output", found.Output, replied.Output},
+		{"error", found.Error, replied.Error},
+	} {
+		if f.a != f.b {
+			a, b, line := firstDifference(f.a, f.b)
+			return fmt.Sprintf("%s line %d: found %q, replied %q", f.what, line, a, b)
+		}
+	}
+	return "they differ beside code, output and error"
+}
+
+// end checks what a log may not end with.
+func (p *Replay) end() {
+	if p.wrong != nil {
+		return
+	}
+	wrong := func(format string, args ...any) {
+		p.wrong = &Contradiction{Event: p.read + 1, Problem: fmt.Sprintf(format, args...)}
+	}
+	if open := slices.Sorted(maps.Keys(p.replied)); len(open) > 0 {
+		wrong("call %d was replied to, and no event gives it a result", open[0])
+		return
+	}
+	if p.state.Completed && !p.state.Closed && len(p.givenUp) == 0 {
+		wrong("the batch was completed, and no event closed it")
+	}
+}

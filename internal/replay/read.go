@@ -1,0 +1,132 @@
+package replay
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// Limits of an event log in a file.
+const (
+	// MaxFileBytes is how long a log may be.
+	MaxFileBytes = 256 << 20
+	// MaxLineBytes is how long one event of it may be: the longest data that is ever stored, and what stands around it.
+	MaxLineBytes = 65 << 20
+)
+
+// Event is one stored event with what stands around it.
+type Event struct {
+	batch.Record
+	Meta events.Meta
+}
+
+// Read reads an event log, one CloudEvent in JSON a line, as "--events" writes it. An event's place in the file stands
+// for its sequence, and its writer's clock for the time at which it was stored. What is wrong is a [*toolyard.InputError]
+// and ends it.
+func Read(r io.Reader) iter.Seq2[Event, error] { return read(r, MaxFileBytes, MaxLineBytes) }
+
+func read(r io.Reader, maxFile int64, maxLine int) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		limited := &io.LimitedReader{R: r, N: maxFile + 1}
+		lines := bufio.NewScanner(limited)
+		lines.Buffer(nil, maxLine)
+		line, found := 0, 0
+		wrong := func(tooLarge bool, format string, args ...any) {
+			yield(Event{}, &toolyard.InputError{TooLarge: tooLarge, Problem: fmt.Sprintf(format, args...)})
+		}
+		for lines.Scan() {
+			line++
+			if limited.N <= 0 {
+				break
+			}
+			text := bytes.TrimSpace(lines.Bytes())
+			if len(text) == 0 {
+				continue
+			}
+			e, err := decode(text, uint64(line))
+			if err != nil {
+				wrong(false, "line %d: %v", line, err)
+				return
+			}
+			found++
+			if !yield(e, nil) {
+				return
+			}
+		}
+		switch err := lines.Err(); {
+		case errors.Is(err, bufio.ErrTooLong):
+			wrong(true, "line %d has more than %d bytes, the most that an event may have", line+1, maxLine)
+		case err != nil:
+			yield(Event{}, fmt.Errorf("read line %d: %w", line+1, err))
+		case limited.N <= 0:
+			wrong(true, "the log has more than %d bytes, the most that is read", maxFile)
+		case found == 0:
+			wrong(false, "the log is empty; it should have one CloudEvent a line, as --events writes them")
+		}
+	}
+}
+
+func decode(text []byte, seq uint64) (Event, error) {
+	meta, body, err := events.DecodeJSON(text)
+	if err != nil {
+		return Event{}, err
+	}
+	e := Event{Meta: meta, Record: batch.Record{Seq: seq, Time: meta.Time, Body: body}}
+	_, index, inCall, err := about(meta.Subject)
+	switch b := body.(type) {
+	case events.Submitted:
+		e.Chain = batch.ChainSubmission // its subject is whatever the agent wrote there
+		return e, nil
+	case events.Canceled:
+		e.Chain = batch.ChainControl
+	case events.Appended, events.Closed:
+		e.Chain = batch.ChainInput
+	case events.Refused:
+		e.Chain = batch.ChainReply
+	case events.Reply:
+		e.Chain = batch.ChainReply
+		if len(b.Results) > 0 {
+			e.Index = b.Results[0].Index
+		}
+	case events.Requested:
+		return e, fmt.Errorf("an event of type %s is work for a queue, and stands in no batch's log", body.EventType())
+	default:
+		e.Chain = batch.ChainBatch
+		if inCall {
+			e.Chain, e.Index = batch.ChainCall, index
+		}
+	}
+	return e, err
+}
+
+// about reads the subject of an event: "<agent>/<batch>", or "<agent>/<batch>/<index>" for one of a call.
+func about(subject string) (k toolyard.BatchKey, index int, inCall bool, err error) {
+	parts := strings.Split(subject, "/")
+	bad := fmt.Errorf("the subject %q is not <agent>/<batch> or <agent>/<batch>/<index>", subject)
+	if len(parts) != 2 && len(parts) != 3 {
+		return k, 0, false, bad
+	}
+	var names [2]string
+	for i := range names {
+		// The escapes are those of URLs with another sign in front, and nothing else of a URL can stand there.
+		if names[i], err = url.PathUnescape(strings.ReplaceAll(parts[i], "=", "%")); err != nil || names[i] == "" {
+			return k, 0, false, bad
+		}
+	}
+	if len(parts) == 3 {
+		if index, err = strconv.Atoi(parts[2]); err != nil || index < 0 {
+			return k, 0, false, bad
+		}
+	}
+	return toolyard.BatchKey{Agent: toolyard.Agent(names[0]), ID: toolyard.BatchID(names[1])}, index, len(parts) == 3, nil
+}

@@ -1,0 +1,165 @@
+package replay
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/toolyard/toolyard"
+)
+
+// Rerun makes a batch of the recorded calls, for whoever runs them again: the same agent, session, workspace, options, ids and
+// inputs, and no id of its own yet. Calls that were not judged READ_ONLY may act again, so they are refused unless writes
+// are allowed. What cannot be run again is a [*toolyard.InputError].
+func (r *Report) Rerun(allowWrites bool) (toolyard.Batch, error) {
+	s := &r.state
+	refuse := func(format string, args ...any) (toolyard.Batch, error) {
+		return toolyard.Batch{}, &toolyard.InputError{Problem: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case s.Submission == nil:
+		return refuse("the log has no submission, so the inputs of its calls are not known")
+	case r.Contradiction != nil:
+		return refuse("the log contradicts itself: %s", r.Contradiction)
+	case s.Refused != nil:
+		return refuse("the batch was refused, so there is nothing to compare with")
+	}
+	b := *s.Submission
+	b.ID, b.Open = "", false
+	b.Calls = slices.Concat(s.Submission.Calls, s.Input)
+	if allowWrites {
+		return b, nil
+	}
+	var acting []string
+	for i, c := range b.Calls {
+		class, name := toolyard.Class("not judged"), c.Tool
+		if s.Plan != nil && i < len(s.Plan.Calls) {
+			class, name = s.Plan.Calls[i].Judgement.Class, s.Plan.Calls[i].Tool
+		}
+		if class != toolyard.ReadOnly {
+			acting = append(acting, fmt.Sprintf("[%d] %s (%s)", i, plain(name), class))
+		}
+	}
+	if len(acting) > 0 {
+		more := ""
+		if len(acting) > maxListed {
+			more = fmt.Sprintf(" and %d more", len(acting)-maxListed)
+			acting = acting[:maxListed]
+		}
+		return refuse("these calls were not READ_ONLY and may act again: %s%s; --allow-writes runs them all the same", strings.Join(acting, ", "), more)
+	}
+	return b, nil
+}
+
+// Difference is where the result of a call is another than it was.
+type Difference struct {
+	Index  int    `json:"index"`
+	CallID string `json:"call_id"`
+	// What differs: result, tool, code, output, error or truncated.
+	What string `json:"what"`
+	// Line is the first line that differs, from 1, of an output or error.
+	Line   int    `json:"line,omitempty"`
+	Before string `json:"before"`
+	After  string `json:"after"`
+}
+
+// Differences compares the recorded results with others of the same calls, call by call.
+func (r *Report) Differences(after []toolyard.Result) []Difference {
+	out := []Difference{}
+	results := map[int]*toolyard.Result{}
+	for i := range after {
+		results[after[i].Index] = &after[i]
+	}
+	n := len(r.state.Submission.Calls) + len(r.state.Input)
+	for i := range n {
+		var was *toolyard.Result
+		if i < len(r.state.Calls) {
+			was = r.state.Calls[i].Result
+		}
+		out = append(out, difference(i, was, results[i])...)
+	}
+	return out
+}
+
+func difference(i int, was, is *toolyard.Result) (out []Difference) {
+	if was == nil || is == nil {
+		if was == is {
+			return nil
+		}
+		say := func(r *toolyard.Result) (string, string) {
+			if r == nil {
+				return "", "no result"
+			}
+			return r.CallID, outcome(r)
+		}
+		id, before := say(was)
+		other, after := say(is)
+		return []Difference{{Index: i, CallID: id + other, What: "result", Before: before, After: after}}
+	}
+	for _, f := range []struct {
+		what   string
+		a, b   string
+		inText bool
+	}{
+		{"tool", was.Tool, is.Tool, false},
+		{"code", outcome(was), outcome(is), false},
+		{"output", was.Output, is.Output, true},
+		{"error", was.Error, is.Error, true},
+		{"truncated", fmt.Sprint(was.Truncated), fmt.Sprint(is.Truncated), false},
+	} {
+		if f.a == f.b {
+			continue
+		}
+		d := Difference{Index: i, CallID: was.CallID, What: f.what, Before: f.a, After: f.b}
+		if f.inText {
+			d.Before, d.After, d.Line = firstDifference(f.a, f.b)
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// maxShownBytes is how much of a line that differs is shown.
+const maxShownBytes = 200
+
+// firstDifference returns the first line in which two texts differ, of both, and its number.
+func firstDifference(a, b string) (lineA, lineB string, n int) {
+	for n = 1; ; n++ {
+		var restA, restB string
+		var moreA, moreB bool
+		lineA, restA, moreA = strings.Cut(a, "\n")
+		lineB, restB, moreB = strings.Cut(b, "\n")
+		if lineA == lineB && moreA && moreB {
+			a, b = restA, restB
+			continue
+		}
+		if lineA == lineB && moreA { // the other text ends here
+			lineA += "\n"
+		} else if lineA == lineB && moreB {
+			lineB += "\n"
+		}
+		return shorten(lineA), shorten(lineB), n
+	}
+}
+
+// shorten cuts a line to what is shown.
+func shorten(s string) string {
+	if len(s) <= maxShownBytes {
+		return s
+	}
+	cut := maxShownBytes
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
+}
+
+// Text says in one line what differs.
+func (d Difference) Text() string {
+	where := d.What
+	if d.Line > 0 {
+		where += fmt.Sprintf(" line %d", d.Line)
+	}
+	return fmt.Sprintf("[%d] %s: %q, now %q", d.Index, where, d.Before, d.After)
+}

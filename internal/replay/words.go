@@ -1,0 +1,184 @@
+package replay
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// maxListed is how many calls, groups or replies one line lists.
+const maxListed = 12
+
+// Words says in one line what an event was. s is the fold of the batch so far, this event included or not, for the names of
+// tools; it may be nil.
+func Words(r batch.Record, s *batch.State) string {
+	call := func() string {
+		name := fmt.Sprintf("[%d]", r.Index)
+		if f, ok := r.Body.(events.Finished); ok {
+			return name + " " + plain(f.Result.Tool)
+		}
+		if s != nil && s.Plan != nil && r.Index < len(s.Plan.Calls) {
+			name += " " + plain(s.Plan.Calls[r.Index].Tool)
+		}
+		return name
+	}
+	if s != nil && s.Plan != nil && r.Chain == batch.ChainCall && r.Pool != "" && r.Index < len(s.Plan.Calls) && r.Pool != s.Plan.Calls[r.Index].Pool {
+		return fmt.Sprintf("[%d] an event for pool %s, where the call is none of its: it changes nothing", r.Index, r.Pool)
+	}
+	switch b := r.Body.(type) {
+	case events.Submitted:
+		return fmt.Sprintf("submitted: %s in workspace %s, session %s%s", count(len(b.Calls), "call"), plain(string(b.Workspace)), plain(string(b.Session)), when(b.Open, ", open for more"))
+	case events.Refused:
+		return fmt.Sprintf("refused (%d): %s", b.Status, plain(b.Detail))
+	case events.Planned:
+		return fmt.Sprintf("planned by %s: %s %s, %s%s", plain(b.Owner), count(len(b.Groups), "group"), groupList(b.Groups), plain(string(b.Partition)), answered(b.Results))
+	case events.Extended:
+		return fmt.Sprintf("%s more planned: %s from %d on %s%s%s", count(len(b.Calls), "call"), count(len(b.Groups), "group"), b.FirstGroup+1, groupList(b.Groups), answered(b.Results), when(b.Closed, "; these were the last"))
+	case events.Appended:
+		return fmt.Sprintf("%s appended", count(len(b.Calls), "call"))
+	case events.Closed:
+		return "closed by " + plain(b.By) + because(b.Reason)
+	case events.Adopted:
+		return fmt.Sprintf("adopted by %s (takeover %d)", plain(b.Owner), b.Takeover)
+	case events.Canceled:
+		what := "the whole batch"
+		if len(b.Calls) > 0 {
+			what = ranges(b.Calls)
+		}
+		return fmt.Sprintf("cancel of %s asked by %s%s", what, plain(b.By), because(b.Reason))
+	case events.Started:
+		return fmt.Sprintf("group %d started%s", b.Group+1, ticketWords(b.Ticket))
+	case events.Settled:
+		return "settled without running: " + outcomes(b.Results)
+	case events.Claimed:
+		return fmt.Sprintf("%s claimed by %s, attempt %d", call(), plain(b.Worker), b.Attempt)
+	case events.AttemptFailed:
+		return fmt.Sprintf("%s attempt %d failed, to be repeated: %s%s", call(), b.Attempt, b.Code, because(b.Reason))
+	case events.Finished:
+		return fmt.Sprintf("%s finished: %s in %s ms%s", call(), outcome(&b.Result), millis(b.Result.DurationMS), by(b.Result.Worker))
+	case events.Reply:
+		indices := make([]int, len(b.Results))
+		for i := range b.Results {
+			indices[i] = b.Results[i].Index
+		}
+		return strings.TrimSpace("replied "+ranges(indices)) + when(b.Completed, " · the batch is complete")
+	case events.Unreadable:
+		return "something that cannot be read, and changes nothing: " + plain(b.Problem)
+	}
+	return string(r.Body.EventType())
+}
+
+// groupList shows groups by the indices of their calls: [0-2] [3].
+func groupList(groups []events.Group) string {
+	var out []string
+	for _, g := range groups[:min(len(groups), maxListed)] {
+		out = append(out, ranges(g.Calls))
+	}
+	if more := len(groups) - maxListed; more > 0 {
+		out = append(out, fmt.Sprintf("… %d more", more))
+	}
+	return strings.Join(out, " ")
+}
+
+// ranges shows indices: [0-2,5].
+func ranges(indices []int) string {
+	if len(indices) == 0 {
+		return ""
+	}
+	indices = slices.Sorted(slices.Values(indices))
+	var parts []string
+	for from := 0; from < len(indices); {
+		to := from
+		for to+1 < len(indices) && indices[to+1] == indices[to]+1 {
+			to++
+		}
+		part := fmt.Sprint(indices[from])
+		if to > from {
+			part += fmt.Sprintf("-%d", indices[to])
+		}
+		parts = append(parts, part)
+		from = to + 1
+	}
+	if more := len(parts) - maxListed; more > 0 {
+		parts = append(parts[:maxListed], fmt.Sprintf("… %d more", more))
+	}
+	return "[" + strings.Join(parts, ",") + "]"
+}
+
+func answered(results []toolyard.Result) string {
+	if len(results) == 0 {
+		return ""
+	}
+	return "; answered at once: " + outcomes(results)
+}
+
+func outcomes(results []toolyard.Result) string {
+	var out []string
+	for i := range results[:min(len(results), maxListed)] {
+		out = append(out, fmt.Sprintf("[%d] %s", results[i].Index, outcome(&results[i])))
+	}
+	if more := len(results) - maxListed; more > 0 {
+		out = append(out, fmt.Sprintf("… %d more", more))
+	}
+	return strings.Join(out, ", ")
+}
+
+// outcome is a result's code, and "ok" where there is none.
+func outcome(r *toolyard.Result) string {
+	switch {
+	case r.Code == "":
+		return "ok"
+	case !r.IsError:
+		return "ok (" + plain(string(r.Code)) + ")"
+	}
+	return plain(string(r.Code))
+}
+
+func ticketWords(n uint64) string {
+	if n == 0 {
+		return ", no ticket"
+	}
+	return fmt.Sprintf(", ticket %d", n)
+}
+
+func by(worker string) string {
+	if worker == "" {
+		return ""
+	}
+	return " by " + plain(worker)
+}
+
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + plain(reason)
+}
+
+func when(holds bool, text string) string {
+	if holds {
+		return text
+	}
+	return ""
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// plain keeps a text on one line. What else a terminal would act on is the printer's matter.
+func plain(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+func millis(ms float64) string {
+	if ms >= 100 || ms <= -100 {
+		return fmt.Sprintf("%.0f", ms)
+	}
+	return fmt.Sprintf("%.2f", ms)
+}

@@ -1,0 +1,2 @@
+// Package sim plays.
+package sim

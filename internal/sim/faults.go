@@ -1,0 +1,265 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+// Fence is a guard of the design that can be taken away.
+type Fence int
+
+// The fences, each with what is done when it is taken away.
+const (
+	// FenceClaim: a claim expects the call's last sequence. Without: it is stored wherever the chain ends.
+	FenceClaim Fence = iota
+	// FenceFinish: so does a result.
+	FenceFinish
+	// FenceBatch: so do the events of the batch chain. Without: two owners at once.
+	FenceBatch
+	// FenceReply: so does a reply.
+	FenceReply
+	// FenceTicket: a workspace's queue is changed by compare-and-set. Without: the last writer wins.
+	FenceTicket
+	// FenceLeaveGroup: leaving names the group. Without: a former owner gives a later group's ticket away.
+	FenceLeaveGroup
+	// FenceCommit: the lease is checked before effects. Without: a worker that woke up goes on.
+	FenceCommit
+	// FenceLapsed: a lease that has lapsed stays so. Without: the next answered heartbeat of a worker that woke up revives it.
+	FenceLapsed
+	// FenceSilence: the owner settles a lost call when its worker has been silent for long. Without: at the first late heartbeat.
+	FenceSilence
+	// FenceHolder: an owner that hears from a claim's holder that it knows nothing of the call settles the call. Without: it
+	// stands in the log, claimed by a live worker that never got the answer to its claim.
+	FenceHolder
+	// FenceLapsedAtStart: a call whose lease lapsed before it started is left to its redelivery. Without: its message is
+	// acknowledged.
+	FenceLapsedAtStart
+	// FenceFoldOrder: a fold reads the input chain after the batch chain. Without: the plan may have calls whose input the fold
+	// does not.
+	FenceFoldOrder
+	// FenceRecognise: a worker recognises a claim of its own whose answer it never got.
+	FenceRecognise
+	// FenceLostClaim: a worker that is silent has lost the claims that were known then. Without: also one that it stores when it
+	// is back.
+	FenceLostClaim
+	// FenceInFlight: after a takeover the new owner rereads all open calls of a started group. Without: only those that it
+	// queued itself.
+	FenceInFlight
+	// FenceTakeover: joining and leaving name the takeover, and open batches are not swept. Without: a former owner gives the
+	// ticket of an open batch away whose group has grown since.
+	FenceTakeover
+	// FenceBeatTimeout: a worker waits for the answer to a heartbeat no longer than until the next one. Without: a single lost
+	// one outlasts its lease.
+	FenceBeatTimeout
+	// FenceNonce: an append whose answer was lost recognises itself. Without: it takes itself for another's.
+	FenceNonce
+	// FenceRedelivery: a submission that its owner no longer keeps alive is delivered again.
+	FenceRedelivery
+	// FenceReread: an owner reads the calls in flight from the stream. Without: it trusts the live feed.
+	FenceReread
+	// FenceSweep: who waits for long takes out tickets that were left behind.
+	FenceSweep
+	// FenceAckLast: a call's message is acknowledged when its result is stored. Without: when it is taken.
+	FenceAckLast
+	fenceCount
+)
+
+var fenceNames = [fenceCount]string{
+	FenceClaim: "expected sequence on claims", FenceFinish: "expected sequence on results", FenceBatch: "expected sequence on the batch chain",
+	FenceReply: "expected sequence on replies", FenceTicket: "compare-and-set on tickets", FenceLeaveGroup: "group check on leaving",
+	FenceCommit: "lease check at commit points", FenceLapsed: "a lapsed lease stays lapsed", FenceSilence: "silence before a lost call is settled",
+	FenceHolder: "a dropped claim is settled", FenceLapsedAtStart: "a call that lapsed before its start is redelivered",
+	FenceFoldOrder: "a fold reads the input after the plan", FenceRecognise: "a worker recognises its own claim",
+	FenceLostClaim: "only claims that were known are lost", FenceInFlight: "rereading what a former owner queued",
+	FenceBeatTimeout: "a heartbeat is given up when the next is due",
+	FenceTakeover:    "takeover check on joining and leaving", FenceNonce: "nonce of an append", FenceRedelivery: "redelivery of submissions",
+	FenceReread: "rereading of calls in flight", FenceSweep: "sweep of tickets left behind", FenceAckLast: "acknowledge after the result",
+}
+
+func (f Fence) String() string { return fenceNames[f] }
+
+// has says that a fence stands.
+func (s *Sim) has(f Fence) bool { return !s.removed[f] }
+
+// settings are the real ones for one node, and so are the relations between heartbeat, lease and wait.
+var settings = broker.Settings{}.WithDefaults()
+
+// faults says what goes wrong in one history, and how often.
+type faults struct {
+	kinds []faultKind
+	// strike is how often a step over the network is the last one before a party is hit; every is the mean time between
+	// hits that come out of the blue.
+	strike float64
+	every  Time
+	// Per message: request lost, answer lost, request late (also later than its sender waits), refused for now, sent
+	// twice; a stale read of a ticket; a live copy lost; an abort lost; slow messages.
+	lose, loseAnswer, late, refuse, twice, stale, feedLost, abortLost, slow float64
+}
+
+type faultKind int
+
+const (
+	crash    faultKind = iota // gone at once; another one of its kind starts later, under a new name
+	pause                     // nothing of it runs, for longer than leases last or shorter
+	cut                       // nothing goes in or out, but it runs on
+	shutdown                  // it is asked to stop, and does so in order (workers)
+	outage                    // NATS is gone and comes back with all that it acknowledged
+)
+
+func (s *Sim) drawFaults() {
+	s.quietAt = s.between(4*time.Second, 20*time.Second)
+	some := func(p, most float64) float64 {
+		if s.rand.Float64() >= p {
+			return 0
+		}
+		return most * s.rand.Float64()
+	}
+	if s.opt.Calm || s.rand.IntN(12) == 0 { // none at all
+		s.f = faults{slow: some(0.5, 0.2)}
+		return
+	}
+	for k := crash; k <= outage; k++ {
+		if s.rand.IntN(2) == 0 {
+			s.f.kinds = append(s.f.kinds, k)
+		}
+	}
+	s.f = faults{
+		kinds: s.f.kinds, strike: some(0.7, 0.02), every: s.between(500*time.Millisecond, 8*time.Second),
+		lose: some(0.4, 0.05), loseAnswer: some(0.5, 0.1), late: some(0.4, 0.05), refuse: some(0.4, 0.1), twice: some(0.4, 0.1),
+		stale: some(0.6, 0.5), feedLost: some(0.6, 0.4), abortLost: some(0.5, 0.8), slow: some(0.6, 0.3),
+	}
+	var next func()
+	next = func() {
+		s.after(nil, Time(s.rand.ExpFloat64()*float64(s.f.every)), func() {
+			if s.now >= s.quietAt {
+				return
+			}
+			if len(s.f.kinds) > 0 {
+				s.hit(s.machines[s.rand.IntN(len(s.machines))])
+			}
+			next()
+		})
+	}
+	next()
+}
+
+// thread is one line of activity of a party. What is planned for it does not happen when it has ended.
+type thread struct {
+	p     *party
+	ended bool
+}
+
+func (t *thread) dead() bool { return t.ended || t.p.crashed }
+
+// party is one process, from its start to its end.
+type party struct {
+	name                  string
+	crashed               bool
+	pausedUntil, cutUntil Time
+	cuts                  int // how often it was cut off: what was on the way then is lost
+	// trouble is when it was last hit; losses are its requests that were not answered in time.
+	trouble  Time
+	troubled bool
+	losses   []Time
+}
+
+// machine is what starts parties of one kind, one after the other, under names of its own.
+type machine struct {
+	name  string
+	boots int
+	p     *party
+	boot  func(*party)
+	drain func() // of the party that runs now; nil when it has no other way to stop than to be killed
+}
+
+func (s *Sim) start(m *machine) {
+	m.boots++
+	name := m.name
+	if m.boots > 1 {
+		name = fmt.Sprintf("%s.%d", m.name, m.boots)
+	}
+	m.p = &party{name: name}
+	m.drain = nil
+	s.log(name, "starts")
+	m.boot(m.p)
+}
+
+// hit lets something happen to a machine, or to NATS.
+func (s *Sim) hit(m *machine) {
+	if m.p.crashed || m.p.pausedUntil > s.now {
+		return
+	}
+	kind := s.f.kinds[s.rand.IntN(len(s.f.kinds))]
+	for_ := s.between(10*time.Millisecond, 800*time.Millisecond)
+	switch s.rand.IntN(4) {
+	case 0:
+		for_ = s.between(800*time.Millisecond, 4*time.Second)
+	case 1:
+		for_ = s.between(4*time.Second, 12*time.Second) // longer than everything that anybody waits for
+	}
+	s.faulted++
+	p := m.p
+	switch kind {
+	case crash:
+		s.kill(m)
+	case pause:
+		p.pausedUntil = s.now + for_
+		p.troubled, p.trouble = true, max(p.trouble, p.pausedUntil)
+		s.log(p.name, "PAUSE for %s", for_)
+	case cut:
+		p.cutUntil = max(p.cutUntil, s.now+for_)
+		p.cuts++
+		p.troubled, p.trouble = true, max(p.trouble, p.cutUntil)
+		s.log(p.name, "CUT OFF for %s", for_)
+	case shutdown:
+		if m.drain != nil {
+			p.troubled, p.trouble = true, never
+			s.log(p.name, "SHUTDOWN")
+			m.drain()
+		}
+	case outage:
+		if s.now >= s.nats.downUntil {
+			s.nats.down(min(for_, 5*time.Second))
+		}
+	}
+}
+
+// never is later than any history.
+const never = Time(1 << 62)
+
+// kill ends a party, and starts the next one later.
+func (s *Sim) kill(m *machine) {
+	m.p.crashed, m.p.troubled, m.p.trouble = true, true, never
+	s.log(m.p.name, "CRASH")
+	s.replace(m)
+}
+
+func (s *Sim) replace(m *machine) {
+	s.after(nil, s.between(50*time.Millisecond, 3*time.Second), func() { s.start(m) })
+}
+
+// strike may hit a party at a step over the network.
+func (s *Sim) strike(p *party) {
+	if len(s.f.kinds) > 0 && s.chance(s.f.strike) {
+		for _, m := range s.machines {
+			if m.p == p {
+				s.hit(m)
+				return
+			}
+		}
+	}
+}
+
+// inTrouble reports whether something happened to the party, or to its messages, since a time, so that it may rightly count
+// as lost.
+func (s *Sim) inTrouble(p *party, since Time) bool {
+	lost := 0
+	for _, t := range p.losses {
+		if t >= since {
+			lost++
+		}
+	}
+	return p.troubled && p.trouble >= since || s.nats.lastDown >= since || lost >= 2
+}

@@ -1,0 +1,332 @@
+package sim
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// execution is one run of a tool, as the tool itself wrote it down: the ledger is the ground truth.
+type execution struct {
+	n       int // its place in the ledger, from 1
+	b       *batchLog
+	index   int
+	kind    string
+	attempt int
+	token   uint64 // the fencing token: the number of its group's ticket
+	worker  string
+	begin   Time
+	end     Time // when the tool returned, or was told to stop; before, when it was last seen alive
+	effects []Time
+	commits int
+	over    bool
+}
+
+func (e *execution) String() string {
+	return fmt.Sprintf("execution %d (%s of %s#%d by %s, attempt %d, token %d, begun %s, last effect or end %s)",
+		e.n, e.kind, e.b.spec.name, e.index, e.worker, e.attempt, e.token, stamp(e.begin), stamp(e.last()))
+}
+
+// begin writes that a tool begins.
+func (s *Sim) begin(r *running) *execution {
+	e := &execution{
+		n: len(s.ledger) + 1, b: r.d.batch, index: r.call.Index, kind: r.spec.kind, attempt: r.call.Attempt, token: r.d.request.Ticket,
+		worker: r.w.p.name, begin: s.now, end: s.now,
+	}
+	s.ledger = append(s.ledger, e)
+	s.log(e.worker, "%s: begins, execution %d, token %d", r, e.n, e.token)
+	s.checkAtMostOnce(e)
+	s.checkBarrier(e)
+	return e
+}
+
+// commit writes that a tool has passed a commit point: its effect is there.
+func (s *Sim) commit(e *execution) {
+	e.commits++
+	e.effects = append(e.effects, s.now)
+	s.log(e.worker, "%s#%d: commits %d, token %d", e.b.spec.name, e.index, e.commits, e.token)
+	s.checkTokens(e)
+}
+
+func (s *Sim) ended(e *execution) {
+	e.end, e.over = s.now, true
+	s.log(e.worker, "%s#%d: execution %d ends", e.b.spec.name, e.index, e.n)
+}
+
+// check is called with each event as it is stored.
+func (s *Sim) check(b *batchLog, m *stored) {
+	s.checkOneResult(b, m)
+	s.checkReplies(b, m)
+	if s.failure == nil {
+		s.checkOutcomeUnknown(b, m)
+		s.checkFold(b, m)
+	}
+}
+
+// checkOneResult is I1 (and Q1): no call gets a second result, whoever writes it.
+func (s *Sim) checkOneResult(b *batchLog, m *stored) {
+	var results []toolyard.Result
+	switch body := m.Body.(type) {
+	case events.Planned:
+		results = body.Results
+	case events.Extended:
+		results = body.Results
+	case events.Settled:
+		results = body.Results
+	case events.Finished:
+		results = []toolyard.Result{body.Result}
+	}
+	for _, r := range results {
+		if b.results[r.Index]++; b.results[r.Index] > 1 {
+			s.fail("I1", "call %d of %s has a second result: %s", r.Index, b.spec.name, outcomes(results))
+		}
+	}
+}
+
+// checkReplies is I2 (and Q2), and that a batch completes once: replies come in emission order without gap or repeat.
+func (s *Sim) checkReplies(b *batchLog, m *stored) {
+	r, ok := m.Body.(events.Reply)
+	if !ok || s.failure != nil {
+		return
+	}
+	if b.done {
+		s.fail("I1", "%s completes again", b.spec.name)
+		return
+	}
+	for n, res := range r.Results {
+		if res.Index != b.truth.Replied+n {
+			s.fail("I2", "%s replies call %d where call %d is next", b.spec.name, res.Index, b.truth.Replied+n)
+			return
+		}
+	}
+	b.done = r.Completed
+}
+
+// checkFold is I7 as it happens: each event can follow those before it, and a reply says what the log says.
+func (s *Sim) checkFold(b *batchLog, m *stored) {
+	if err := b.truth.Apply(m.Record); err != nil {
+		s.fail("I7", "%v", err)
+		return
+	}
+	if r, ok := m.Body.(events.Reply); ok {
+		for _, res := range r.Results {
+			if in := b.truth.Calls[res.Index].Result; in == nil || encode(*in) != encode(res) {
+				s.fail("I7", "%s replies %s, and its log says %+v", b.spec.name, outcomes(r.Results), in)
+			}
+		}
+	}
+}
+
+// checkOutcomeUnknown: a result says outcome_unknown only when the call's worker was really lost, paused or cut off since
+// it claimed the call.
+func (s *Sim) checkOutcomeUnknown(b *batchLog, m *stored) {
+	f, ok := m.Body.(events.Finished)
+	if !ok || f.Result.Code != toolyard.OutcomeUnknown {
+		return
+	}
+	since := Time(-1)
+	for _, c := range b.calls[m.Index] {
+		if claim, ok := c.Body.(events.Claimed); ok && claim.Worker == f.Result.Worker {
+			since = c.at
+		}
+	}
+	if since < 0 {
+		s.fail("outcome_unknown", "call %d of %s was never claimed by %s", m.Index, b.spec.name, f.Result.Worker)
+		return
+	}
+	// A lease runs from the last answered heartbeat, which may have been sent before the claim.
+	if w := s.everyWorker[f.Result.Worker]; !s.inTrouble(w.p, since-settings.CallAckWait) {
+		s.fail("outcome_unknown", "call %d of %s, claimed at %s by %s: nothing had happened to that worker", m.Index, b.spec.name, stamp(since), w.p.name)
+	}
+}
+
+// checkAtMostOnce is I5 (and Q3): a call that is not idempotent begins at most once.
+func (s *Sim) checkAtMostOnce(e *execution) {
+	if kinds[e.kind].idempotent {
+		return
+	}
+	for _, o := range s.ledger[:len(s.ledger)-1] {
+		if o.b == e.b && o.index == e.index {
+			s.fail("I5", "%v begins, and so did %v", e, o)
+		}
+	}
+}
+
+// checkBarrier is I3 (and Q6): a call begins when every call of the groups before it has its result in the log.
+func (s *Sim) checkBarrier(e *execution) {
+	plan := e.b.truth.Plan
+	for g, group := range plan.Groups {
+		if slices.Contains(group.Calls, e.index) {
+			break
+		}
+		if !e.b.truth.Over(g) {
+			s.fail("I3", "%v begins before group %d is over", e, g)
+		}
+	}
+}
+
+// checkTokens is Q7: in a workspace the tokens of committed effects only grow.
+func (s *Sim) checkTokens(e *execution) {
+	if !kinds[e.kind].workspace {
+		return
+	}
+	w := e.b.spec.sub.Workspace
+	if s.tokens == nil {
+		s.tokens = map[toolyard.Workspace]*execution{}
+	}
+	if last := s.tokens[w]; last != nil && last.token > e.token {
+		s.fail("Q7", "%v commits, after %v", e, last)
+	}
+	s.tokens[w] = e
+}
+
+// last is the last instant at which an execution counts: its last effect when it is exclusive, since all between the last
+// commit point and the return is the tool's own affair; its end when it only reads.
+func (e *execution) last() Time {
+	if !kinds[e.kind].class.Safe() {
+		if len(e.effects) == 0 {
+			return e.begin
+		}
+		return e.effects[len(e.effects)-1]
+	}
+	return e.end
+}
+
+// judge checks what can be said at the end only.
+func (s *Sim) judge() {
+	s.checkExclusive()
+	for _, b := range s.sc.batches {
+		log := s.nats.logs[b.key]
+		s.checkComplete(log)
+		s.checkEffects(log)
+		s.checkFolds(log)
+	}
+}
+
+// checkExclusive is I4 (and Q5): in one workspace an exclusive execution overlaps no other. An execution counts from its
+// beginning to its last effect. An execution that only read counts when its result was accepted: one that was
+// delivered twice, or aborted, may read while others write, and nobody sees what it read.
+func (s *Sim) checkExclusive() {
+	byWorkspace := map[toolyard.Workspace][]*execution{}
+	for _, e := range s.ledger {
+		if !kinds[e.kind].workspace {
+			continue
+		}
+		if kinds[e.kind].class.Safe() {
+			r := e.b.truth.Calls[e.index].Result
+			if r == nil || r.Output != fmt.Sprintf("execution %d", e.n) || !e.over {
+				continue
+			}
+		}
+		w := e.b.spec.sub.Workspace
+		byWorkspace[w] = append(byWorkspace[w], e)
+	}
+	for _, w := range slices.Sorted(maps.Keys(byWorkspace)) {
+		es := byWorkspace[w]
+		slices.SortStableFunc(es, func(a, b *execution) int { return cmp.Compare(a.begin, b.begin) })
+		for i, e := range es {
+			for _, o := range es[:i] {
+				if kinds[e.kind].class.Safe() && kinds[o.kind].class.Safe() {
+					continue
+				}
+				if o.last() >= e.begin {
+					s.fail("I4", "in %s: %v overlaps %v", w, e, o)
+					return
+				}
+			}
+		}
+	}
+}
+
+// checkComplete is I1 at the end: every call has exactly one result, in the log and in the replies.
+func (s *Sim) checkComplete(b *batchLog) {
+	replied := 0
+	for _, m := range b.reply {
+		replied += len(m.Body.(events.Reply).Results)
+	}
+	if replied != len(b.truth.Calls) {
+		s.fail("I1", "%s has %d calls and %d replied results", b.spec.name, len(b.truth.Calls), replied)
+	}
+	for i, n := range b.results[:len(b.truth.Calls)] {
+		if n != 1 {
+			s.fail("I1", "call %d of %s has %d results", i, b.spec.name, n)
+		}
+	}
+}
+
+// checkEffects is Q3 and Q4: what is not idempotent happened at most once, and what reports success has happened, whole.
+func (s *Sim) checkEffects(b *batchLog) {
+	for i, c := range b.spec.calls[:len(b.truth.Calls)] {
+		begun, whole := 0, 0
+		for _, e := range s.ledger {
+			if e.b == b && e.index == i {
+				begun++
+				if e.commits == c.commits && e.over {
+					whole++
+				}
+			}
+		}
+		r := b.truth.Calls[i].Result
+		switch {
+		case r == nil:
+		case !kinds[c.kind].idempotent && begun > 1:
+			s.fail("Q3", "call %d of %s began %d times", i, b.spec.name, begun)
+		case !r.IsError && whole == 0:
+			s.fail("Q4", "call %d of %s reports success and happened %d times, never whole", i, b.spec.name, begun)
+		case !r.IsError && !kinds[c.kind].idempotent && whole != 1:
+			s.fail("Q3", "call %d of %s reports success and happened %d times", i, b.spec.name, whole)
+		}
+	}
+}
+
+// checkFolds is I7 (and Q13): the fold of the log from its beginning, in the order of its chains, is what was folded as it
+// came, and what the replies say.
+func (s *Sim) checkFolds(b *batchLog) {
+	st := batch.State{Key: b.spec.key}
+	apply := func(ms subject) {
+		for _, m := range ms {
+			if err := st.Apply(m.Record); err != nil && s.failure == nil {
+				s.fail("I7", "%v", err)
+			}
+		}
+	}
+	apply(b.submission)
+	apply(b.input)
+	apply(b.batch)
+	for _, l := range b.calls {
+		apply(l)
+	}
+	apply(b.control)
+	apply(b.reply)
+	if got, want := encode(st.View()), encode(b.truth.View()); got != want {
+		s.fail("I7", "the log of %s folds to\n%s\nand as it came\n%s", b.spec.name, got, want)
+	}
+}
+
+// checkMachine is I7 for an owner that says its batch is complete: its state is the fold of the log.
+func (s *Sim) checkMachine(r *runner) {
+	for _, c := range r.m.State().Calls { // a former owner reads that the batch is complete, and not all that led there
+		if c.Result != nil {
+			if in := r.b.truth.Calls[c.Result.Index].Result; in == nil || encode(*in) != encode(*c.Result) {
+				s.fail("I7", "%s has %s for %s in its state, and the log folds to %v", r.d.p.name, outcomes([]toolyard.Result{*c.Result}), r.b.spec.name, in)
+			}
+		}
+	}
+	if !r.b.truth.Completed {
+		s.fail("I7", "%s takes %s for complete", r.d.p.name, r.b.spec.name)
+	}
+}
+
+func encode(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // plain data always encodes
+	}
+	return string(b)
+}

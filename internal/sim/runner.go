@@ -1,0 +1,439 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/ticket"
+)
+
+// rereadAfter is how long an owner trusts the live feed, as in package dispatcher.
+const rereadAfter = time.Second
+
+// runner is dispatcher.runner: the shell around one batch's machine. Where the real one blocks, this one is busy.
+type runner struct {
+	s   *Sim
+	d   *dispatcher
+	th  *thread
+	b   *batchLog
+	m   *batch.Machine
+	sub *delivery
+
+	busy    bool
+	copies  []liveCopy
+	granted []grant
+	beatDue bool
+	wakeDue bool
+	wakes   int
+
+	news     Time
+	pending  []batch.Input
+	complete bool
+	// asked is when workers were last asked about the calls that they claimed.
+	asked Time
+}
+
+type liveCopy struct {
+	m      *stored
+	before uint64
+}
+
+type grant struct {
+	group int
+	t     ticket.Ticket
+	err   error
+}
+
+func (r *runner) run(st batch.State) {
+	r.m = batch.New(r.s.machineConfig(), st)
+	r.news = r.s.now
+	r.asked = -settings.CallAckWait
+	r.tick()
+	if !st.Closed { // what was appended before the feed began
+		r.read(batch.ChainInput, 0, r.step)
+		return
+	}
+	r.step()
+}
+
+// wake steps the machine when a decision of its own is due.
+func (r *runner) wake() {
+	r.wakes++
+	mine := r.wakes
+	t := r.m.Wake()
+	if t.IsZero() || t.Sub(epoch) > r.s.quietAt+2*patience {
+		return
+	}
+	r.s.at(r.th, max(t.Sub(epoch), r.s.now+time.Millisecond), func() {
+		if mine == r.wakes {
+			r.wakeDue = true
+			r.next()
+		}
+	})
+}
+
+func (r *runner) tick() {
+	r.s.after(r.th, heartbeat(settings.BatchAckWait), func() {
+		r.beatDue = true
+		r.next()
+		r.tick()
+	})
+}
+
+func (r *runner) copy(m *stored, before uint64) {
+	r.copies = append(r.copies, liveCopy{m, before})
+	r.next()
+}
+
+// next takes up one of the things that have come in while the runner was busy: any of them, as select does.
+func (r *runner) next() {
+	if r.busy || r.th.dead() {
+		return
+	}
+	var ready [4]int
+	n := 0
+	add := func(ok bool, what int) {
+		if ok {
+			ready[n] = what
+			n++
+		}
+	}
+	add(len(r.copies) > 0, 0)
+	add(len(r.granted) > 0, 1)
+	add(r.beatDue, 2)
+	add(r.wakeDue, 3)
+	if n == 0 {
+		return
+	}
+	r.busy = true
+	switch ready[r.s.rand.IntN(n)] {
+	case 0:
+		r.drain()
+	case 1:
+		g := r.granted[0]
+		r.granted = r.granted[1:]
+		switch {
+		case g.err == nil:
+			r.pending = append(r.pending, batch.Granted{Group: g.group, Ticket: g.t.N})
+			r.step()
+		case errors.Is(g.err, ticket.ErrPassed):
+			r.stop("a later group of it stands in line")
+		default:
+			r.s.fail("I9", "no ticket: %v", g.err)
+		}
+	case 2:
+		r.beatDue = false
+		r.beat()
+	case 3:
+		r.wakeDue = false
+		r.step()
+	}
+}
+
+// step steps the machine and performs its effects, until there is nothing new.
+func (r *runner) step() {
+	inputs := r.pending
+	r.pending = nil
+	effects, err := r.m.Step(r.s.clock(), inputs...)
+	if err != nil {
+		r.s.fail("I7", "the machine of %s for %s: %v", r.d.p.name, r.b.spec.name, err)
+		return
+	}
+	r.perform(effects, nil, func() {
+		switch {
+		case r.complete:
+			r.s.checkMachine(r)
+			r.stop("it is complete")
+		case len(r.pending) > 0:
+			r.step()
+		default:
+			r.busy = false
+			r.wake()
+			r.next()
+		}
+	})
+}
+
+// perform does one effect after the other; the calls go into the queue at the end, together.
+func (r *runner) perform(effects []batch.Effect, calls []batch.Queue, then func()) {
+	s := r.s
+	for i, e := range effects {
+		rest := func() { r.perform(effects[i+1:], calls, then) }
+		switch e := e.(type) {
+		case batch.Append:
+			r.append(e, rest)
+			return
+		case batch.Extend:
+			r.append(batch.Append{Chain: batch.ChainBatch, Expected: e.Expected, Body: r.b.spec.extend(r.m.State())}, rest)
+			return
+		case batch.Take:
+			s.log(r.d.p.name, "wants a ticket for %s group %d, %s", r.b.spec.name, e.Group, e.Mode)
+			r.d.desk.take(r.m.State().Plan.Workspace, r.holder(e.Group), e.Mode, r.m.State().Takeovers, func(t ticket.Ticket, err error) {
+				if !r.th.dead() {
+					r.granted = append(r.granted, grant{e.Group, t, err})
+					r.next()
+				}
+			})
+		case batch.Leave:
+			r.d.desk.leave(r.m.State().Plan.Workspace, r.holder(e.Group), r.m.State().Takeovers, func() {
+				if !r.th.dead() {
+					rest()
+				}
+			})
+			return
+		case batch.Queue:
+			calls = append(calls, e)
+		case batch.Abort:
+			s.tell(r.th, "abort", func() { s.nats.abort(r.b, e.Calls, e.Code) })
+		case batch.Complete:
+			r.complete = true
+			r.done(rest)
+			return
+		}
+	}
+	r.queue(calls, then)
+}
+
+// append stores an event, or finds what stands there instead.
+func (r *runner) append(e batch.Append, then func()) {
+	r.s.append(r.th, nil, r.b, e.Chain, e.Index, e.Expected, e.Body, func(rec batch.Record, err error) {
+		switch {
+		case err == nil:
+			r.pending = append(r.pending, batch.Stored{Record: rec})
+			then()
+		case e.Chain == batch.ChainBatch:
+			r.stop("it has another owner")
+		default:
+			r.read(e.Chain, e.Index, then)
+		}
+	})
+}
+
+func (r *runner) holder(group int) ticket.Holder {
+	return ticket.Holder{Agent: r.b.spec.key.Agent, Batch: r.b.spec.key.ID, Group: group}
+}
+
+// queue hands calls to the workers, all on their way at once, each repeated until it is stored: once or more.
+func (r *runner) queue(calls []batch.Queue, then func()) {
+	s := r.s
+	left := len(calls)
+	if left == 0 {
+		then()
+		return
+	}
+	for _, c := range calls {
+		what := "queue"
+		if s.opt.Trace {
+			what = fmt.Sprintf("queue %s#%d, attempt %d, behind %d", r.b.spec.name, c.Request.Calls[0].Index, c.Request.Calls[0].Attempt, c.Request.Calls[0].Expected)
+		}
+		s.retry(r.th, nil, what, func() error {
+			s.nats.work[c.Route.Class].add(&message{batch: r.b, request: &c.Request})
+			return nil
+		}, func(error) {
+			if left--; left == 0 {
+				then()
+			}
+		})
+	}
+}
+
+// read brings in what a chain has beyond the state.
+func (r *runner) read(c batch.Chain, index int, then func()) {
+	r.s.newer(r.th, r.b, r.m.State(), c, index, func(rs []batch.Record) {
+		for _, rec := range rs {
+			r.pending = append(r.pending, batch.Stored{Record: rec})
+		}
+		then()
+	})
+}
+
+// drain brings in all live copies that have come: they are one step, and one reply.
+func (r *runner) drain() {
+	if len(r.copies) == 0 {
+		r.step()
+		return
+	}
+	c := r.copies[0]
+	r.copies = r.copies[1:]
+	r.news = r.s.now
+	st := r.m.State()
+	last := st.BatchSeq
+	switch c.m.Chain {
+	case batch.ChainControl:
+		last = st.ControlSeq
+	case batch.ChainInput:
+		last = st.InputSeq
+	case batch.ChainCall:
+		if c.m.Index >= len(st.Calls) { // another owner has planned it
+			r.stop("a live event is about a call that it does not know")
+			return
+		}
+		last = st.Calls[c.m.Index].Seq
+	}
+	switch {
+	case c.m.Seq <= last:
+	case c.m.Chain == batch.ChainBatch:
+		r.stop("the live feed says that it has another owner")
+		return
+	case c.before != last && c.m.Chain != batch.ChainCall:
+		r.read(c.m.Chain, 0, r.drain)
+		return
+	default:
+		r.pending = append(r.pending, batch.Stored{Record: c.m.Record})
+	}
+	r.drain()
+}
+
+// keep tells the stream that the batch is in work, whatever else the runner is waiting for.
+func (r *runner) keep() {
+	s := r.s
+	due := s.now + heartbeat(settings.BatchAckWait)
+	s.at(r.th, due, func() {
+		sub := r.sub
+		s.request(r.th, settings.BatchAckWait, "keep the submission", func() error { sub.alive(); return nil }, func(error) { r.keep() })
+	})
+}
+
+// beat looks at the workers, and reads what the feed may have missed.
+func (r *runner) beat() {
+	s, st := r.s, r.m.State()
+	routes := map[batch.Route]bool{}
+	seen := batch.Observed{Dropped: map[int]uint64{}}
+	quiet := s.now-r.news >= rereadAfter
+	reread := quiet && s.has(FenceReread)
+	var claimed []int
+	var todo []func(next func())
+	for _, i := range r.inFlight() {
+		p, c := st.Plan.Calls[i], st.Calls[i]
+		if c.Status == batch.Claimed {
+			claimed = append(claimed, i)
+		} else {
+			routes[batch.Route{Pool: p.Pool, Class: p.Judgement.Class}] = true
+		}
+		if reread {
+			todo = append(todo, func(next func()) { r.read(batch.ChainCall, i, next) })
+		}
+	}
+	if reread {
+		todo = append(todo, func(next func()) { r.read(batch.ChainControl, 0, next) }, func(next func()) { r.read(batch.ChainInput, 0, next) })
+	}
+	if quiet {
+		todo = append(todo, func(next func()) { r.news = s.now; next() })
+	}
+	switch {
+	case !s.has(FenceSilence):
+		for _, i := range claimed {
+			if r.d.silent(st.Calls[i].Worker) {
+				seen.Dropped[i] = st.Calls[i].Seq
+			}
+		}
+	case quiet && s.now-r.asked >= settings.CallAckWait:
+		r.asked = s.now
+		for _, i := range claimed {
+			todo = append(todo, func(next func()) { r.askHolder(i, &seen, next) })
+		}
+	}
+	inTurn(todo, func() {
+		for _, route := range slices.SortedFunc(maps.Keys(routes), func(a, b batch.Route) int { return a.Class.Strictness() - b.Class.Strictness() }) {
+			if !r.d.serves(route) {
+				seen.Absent = append(seen.Absent, route)
+			}
+		}
+		if len(seen.Lost)+len(seen.Absent)+len(seen.Dropped) > 0 {
+			s.log(r.d.p.name, "sees for %s: lost %v, dropped %v, absent %v", r.b.spec.name, seen.Lost, seen.Dropped, seen.Absent)
+		}
+		r.pending = append(r.pending, seen)
+		r.step()
+	})
+}
+
+// inFlight returns the calls that somebody may be working on: those that this owner knows to be queued or claimed, and,
+// after a takeover, all open ones of a started group, since the former owner may have queued them.
+func (r *runner) inFlight() []int {
+	out, st := r.m.InFlight(), r.m.State()
+	if st.Takeovers == 0 || !r.s.has(FenceInFlight) {
+		return out
+	}
+	for g, group := range st.Plan.Groups {
+		if _, started := st.Started[g]; started && !st.Over(g) {
+			for _, i := range group.Calls {
+				if st.Open(i) && !slices.Contains(out, i) {
+					out = append(out, i)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// inTurn does one after the other, and then the last.
+func inTurn(todo []func(next func()), last func()) {
+	if len(todo) == 0 {
+		last()
+		return
+	}
+	todo[0](func() { inTurn(todo[1:], last) })
+}
+
+// holderTimeout is how long a worker may take to say whether it has a call, as in package broker.
+const holderTimeout = 300 * time.Millisecond
+
+// askHolder finds out whether the worker that claimed a call still has it.
+func (r *runner) askHolder(i int, seen *batch.Observed, then func()) {
+	s, c := r.s, r.m.State().Calls[i]
+	w := s.everyWorker[c.Worker]
+	answered := false
+	answer := func(has, known bool) {
+		if answered {
+			return
+		}
+		answered = true
+		switch {
+		case has:
+			then()
+		case known && !s.has(FenceHolder):
+			then()
+		case known:
+			s.newer(r.th, r.b, r.m.State(), batch.ChainCall, i, func(rs []batch.Record) {
+				if len(rs) == 0 {
+					seen.Dropped[i] = c.Seq
+				}
+				for _, rec := range rs {
+					r.pending = append(r.pending, batch.Stored{Record: rec})
+				}
+				then()
+			})
+		default:
+			switch {
+			case !r.d.silent(c.Worker):
+			case !s.has(FenceLostClaim):
+				seen.Lost = append(seen.Lost, c.Worker)
+			default:
+				seen.Dropped[i] = c.Seq
+			}
+			then()
+		}
+	}
+	s.after(r.th, holderTimeout, func() { answer(false, false) })
+	what := "ask holder"
+	if s.opt.Trace {
+		what = fmt.Sprintf("ask %s whether it has %s#%d", c.Worker, r.b.spec.name, i)
+	}
+	s.request(r.th, never/2, what, func() error {
+		if w == nil || w.p.cutUntil > s.now {
+			return nil
+		}
+		s.after(w.th, s.delay(), func() {
+			has := w.has(r.b, i)
+			s.log(w.p.name, "says whether it has %s#%d: %v", r.b.spec.name, i, has)
+			if w.p.cutUntil <= s.now && r.d.p.cutUntil <= s.now {
+				s.after(r.th, s.delay(), func() { answer(has, true) })
+			}
+		})
+		return nil
+	}, nil)
+}

@@ -1,0 +1,322 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/partition"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// scenario is what a history is about: who is there, and what is asked of them.
+type scenario struct {
+	workspaces  []toolyard.Workspace
+	dispatchers int
+	workers     []workerSpec
+	agents      int
+	batches     []*batchSpec
+}
+
+type workerSpec struct {
+	classes []toolyard.Class
+	slots   int
+	lacks   string
+}
+
+// batchSpec is one batch, and what its agent does with it.
+type batchSpec struct {
+	key     toolyard.BatchKey
+	name    string
+	agent   int
+	sub     toolyard.Batch
+	all     []toolyard.Call
+	calls   []callSpec
+	timeout time.Duration
+	// submit is when, twice whether on two connections at once; cancel is when (0: never), and which calls (none: all).
+	submit, cancel Time
+	twice          bool
+	canceled       []int
+	// open says that the calls from first on are appended later: pieces of them, one every pause, and then the batch is closed by its
+	// agent, or left open.
+	open   bool
+	first  int
+	pause  Time
+	closes bool
+}
+
+// callSpec is one call: its kind, and how its tool behaves.
+type callSpec struct {
+	kind string // see kinds
+	// code is how it ends, executes whether that comes after the tool has begun.
+	code     toolyard.Code
+	executes bool
+	aborts   bool // its failure ends its siblings
+	before   Time // the phases before the tool
+	takes    Time // the tool
+	commits  int  // its commit points
+	ignores  bool // it does not care for being stopped
+	passes   int  // its failure may pass, and does after so many attempts
+}
+
+// ends is how an attempt ends.
+func (c *callSpec) ends(attempt int) toolyard.Code {
+	if c.passes > 0 && attempt > c.passes {
+		return toolyard.OK
+	}
+	return c.code
+}
+
+// kinds are the letters of batch's traces, and some more.
+var kinds = map[string]struct {
+	class      toolyard.Class
+	idempotent bool
+	workspace  bool
+	weight     int
+}{
+	"read":   {toolyard.ReadOnly, true, true, 6},
+	"look":   {toolyard.ReadOnly, true, false, 2}, // no workspace
+	"pop":    {toolyard.ReadOnly, false, true, 1}, // may not run twice
+	"write":  {toolyard.WriteExclusive, false, true, 4},
+	"put":    {toolyard.WriteExclusive, true, true, 2},
+	"shell":  {toolyard.Unsafe, false, true, 1},
+	"send":   {toolyard.WriteExclusive, false, false, 1}, // no workspace
+	"absent": {toolyard.Unsafe, false, true, 1},          // answered at plan
+}
+
+var kindNames = []string{"read", "look", "pop", "write", "put", "shell", "send", "absent"}
+
+// How calls end at plan, before the tool has begun, and after.
+var (
+	planCodes  = []toolyard.Code{toolyard.UnknownTool, toolyard.BlockedTool, toolyard.SchemaNotLoaded, toolyard.SchemaValidationFailed}
+	earlyCodes = []toolyard.Code{
+		toolyard.InvalidArguments, toolyard.SetupRequired, toolyard.SandboxViolation, toolyard.InputMutationFailed, toolyard.HookBlocked,
+		toolyard.HookFailed, toolyard.PermissionDenied, toolyard.PolicyBlocked, toolyard.DependencyUnavailable,
+	}
+	lateCodes = []toolyard.Code{
+		toolyard.ExecutionFailed, toolyard.Timeout, toolyard.DependencyUnavailable, toolyard.SandboxViolation, toolyard.ResultMappingFailed,
+		toolyard.PostHookFailed, toolyard.ResultTooLarge, toolyard.ResultRedacted, toolyard.InternalError, toolyard.InvalidArguments,
+	}
+)
+
+func pick[T any](s *Sim, from []T) T { return from[s.rand.IntN(len(from))] }
+
+func (s *Sim) one(in int) bool { return s.rand.IntN(in) == 0 }
+
+func (s *Sim) drawScenario() *scenario {
+	sc := &scenario{dispatchers: 2 + s.rand.IntN(2), agents: 1 + s.rand.IntN(3)}
+	for i := range 1 + s.rand.IntN(2) {
+		sc.workspaces = append(sc.workspaces, toolyard.Workspace(fmt.Sprint("ws", i+1)))
+	}
+	for i := range 2 + s.rand.IntN(2) {
+		w := workerSpec{classes: toolyard.Classes, slots: 1 + s.rand.IntN(2)}
+		if i > 0 && s.one(4) {
+			w.classes = toolyard.Classes[:1+s.rand.IntN(2)]
+		}
+		if i > 0 && s.one(8) {
+			w.lacks = pick(s, kindNames[:7])
+		}
+		sc.workers = append(sc.workers, w)
+	}
+	for a := range sc.agents {
+		for b := range 1 + s.rand.IntN(3) {
+			sc.batches = append(sc.batches, s.drawBatch(sc, a, b))
+		}
+	}
+	return sc
+}
+
+func (s *Sim) drawBatch(sc *scenario, agent, n int) *batchSpec {
+	b := &batchSpec{agent: agent, timeout: 10 * time.Minute, submit: s.between(0, 3*time.Second), twice: s.one(6)}
+	if s.one(8) {
+		b.timeout = s.between(500*time.Millisecond, 8*time.Second)
+	}
+	b.key = toolyard.BatchKey{Agent: toolyard.Agent(fmt.Sprint("a", agent+1)), ID: toolyard.BatchID(fmt.Sprint("b", n+1))}
+	b.name = string(b.key.Agent) + "/" + string(b.key.ID)
+	b.sub = toolyard.Batch{ID: b.key.ID, Agent: b.key.Agent, Session: "s", Workspace: pick(s, sc.workspaces), Options: toolyard.Options{
+		Partition: toolyard.Consecutive, OnError: pick(s, []toolyard.OnError{toolyard.CancelGroup, toolyard.Continue}), MaxConcurrency: 1 + s.rand.IntN(4),
+	}}
+	if s.one(2) {
+		b.sub.Options.Partition = pick(s, toolyard.Strategies)
+	}
+	failing := pick(s, []int{3, 6, 20})
+	for i := range 1 + s.rand.IntN(3) + s.rand.IntN(4) {
+		c := s.drawCall(failing)
+		b.calls = append(b.calls, c)
+		b.sub.Calls = append(b.sub.Calls, toolyard.Call{ID: fmt.Sprint("c", i), Tool: c.kind, Input: json.RawMessage("{}")})
+	}
+	b.first, b.all = len(b.calls), b.sub.Calls
+	if s.one(4) {
+		b.open, b.sub.Open, b.closes = true, true, !s.one(4)
+		b.first, b.pause = s.rand.IntN(len(b.calls)+1), s.between(time.Millisecond, 900*time.Millisecond)
+		b.sub.Calls = b.all[:b.first:b.first]
+	}
+	if s.one(5) {
+		b.cancel = b.submit + s.between(0, 5*time.Second)
+		for i := range b.calls {
+			if s.one(2) {
+				b.canceled = append(b.canceled, i)
+			}
+		}
+	}
+	return b
+}
+
+func (s *Sim) drawCall(failing int) callSpec {
+	var c callSpec
+	for w := s.rand.IntN(18); ; {
+		c.kind = pick(s, kindNames)
+		if w -= kinds[c.kind].weight; w < 0 {
+			break
+		}
+	}
+	c.aborts, c.ignores = !s.one(5), s.one(8)
+	c.before = s.between(0, 5*time.Millisecond)
+	if s.one(20) {
+		c.before = s.between(0, 4*time.Second)
+	}
+	c.takes = s.between(time.Millisecond, 60*time.Millisecond)
+	switch s.rand.IntN(10) {
+	case 0, 1:
+		c.takes = s.between(60*time.Millisecond, 800*time.Millisecond)
+	case 2:
+		c.takes = s.between(time.Second, 6*time.Second)
+	}
+	if !kinds[c.kind].class.Safe() {
+		c.commits = 1 + s.rand.IntN(3)
+	}
+	switch {
+	case c.kind == "absent":
+		c.code = pick(s, planCodes)
+	case !s.one(failing):
+	case s.one(3):
+		c.code = pick(s, earlyCodes)
+	default:
+		c.code, c.executes = pick(s, lateCodes), true
+	}
+	if c.code.IsError() && c.kind != "absent" && s.one(4) {
+		c.passes = 1 + s.rand.IntN(3)
+	}
+	return c
+}
+
+// plan is what a dispatcher decides about the batch.
+func (b *batchSpec) plan(owner string, seq uint64, now time.Time) events.Planned {
+	o := b.sub.Options
+	p := events.Planned{
+		SubmissionSeq: seq, Owner: owner, Session: b.sub.Session, Workspace: b.sub.Workspace, Surface: "surface", Partition: o.Partition,
+		OnError: o.OnError, MaxConcurrency: o.MaxConcurrency, Deadline: now.Add(b.timeout), Open: b.open,
+	}
+	p.Calls, p.Results = b.planCalls(0, b.first)
+	p.Groups = b.groups(b.first)
+	return p
+}
+
+// extend is what an owner decides about calls that were appended.
+func (b *batchSpec) extend(s *batch.State) events.Extended {
+	from := len(s.Plan.Calls)
+	to := from + len(s.Unplanned())
+	e := events.Extended{InputSeq: s.InputSeq, Closed: s.InputClosed}
+	e.Calls, e.Results = b.planCalls(from, to)
+	groups := b.groups(to)
+	for e.FirstGroup < len(s.Plan.Groups) && e.FirstGroup < len(groups) && s.Plan.Groups[e.FirstGroup].Ticket == groups[e.FirstGroup].Ticket &&
+		slices.Equal(s.Plan.Groups[e.FirstGroup].Calls, groups[e.FirstGroup].Calls) {
+		e.FirstGroup++
+	}
+	e.Groups = groups[e.FirstGroup:]
+	return e
+}
+
+func (b *batchSpec) planCalls(from, to int) (calls []events.PlannedCall, results []toolyard.Result) {
+	for i := from; i < to; i++ {
+		c := &b.calls[i]
+		k := kinds[c.kind]
+		j := tool.Judgement{Class: k.class, ReadOnly: k.class.Safe(), Idempotent: k.idempotent}
+		calls = append(calls, events.PlannedCall{
+			ID: b.all[i].ID, Tool: c.kind, Pool: toolyard.DefaultPool, Judgement: j, Claim: !j.Class.Safe() || !j.Idempotent, AbortsSiblings: c.aborts,
+		})
+		if c.kind == "absent" {
+			results = append(results, toolyard.Result{Index: i, CallID: b.all[i].ID, Tool: c.kind, IsError: true, Code: c.code, Class: k.class})
+		}
+	}
+	return calls, results
+}
+
+// groups partitions the first n calls.
+func (b *batchSpec) groups(n int) (out []events.Group) {
+	var classes []toolyard.Class
+	for _, c := range b.calls[:n] {
+		classes = append(classes, kinds[c.kind].class)
+	}
+	for _, g := range partition.Groups(b.sub.Options.Partition, classes) {
+		ticket := slices.ContainsFunc(g.Calls, func(i int) bool { return b.calls[i].kind != "absent" && kinds[b.calls[i].kind].workspace })
+		out = append(out, events.Group{Safe: g.Safe, Calls: g.Calls, Ticket: ticket})
+	}
+	return out
+}
+
+// setUp draws the scenario and the faults, and starts everybody.
+func (s *Sim) setUp() {
+	s.sc = s.drawScenario()
+	s.nats = newServer(s)
+	s.drawFaults()
+	for _, b := range s.sc.batches {
+		s.nats.logs[b.key] = &batchLog{spec: b, calls: make([]subject, len(b.calls)), results: make([]int, len(b.calls))}
+	}
+	if s.opt.Trace {
+		s.describe()
+	}
+	start := func(m *machine, boot func(*party)) {
+		m.boot = boot
+		s.machines = append(s.machines, m)
+		s.start(m)
+	}
+	for i := range s.sc.dispatchers {
+		m := &machine{name: fmt.Sprint("d", i+1)}
+		start(m, s.bootDispatcher())
+	}
+	for i, w := range s.sc.workers {
+		m := &machine{name: fmt.Sprint("w", i+1)}
+		start(m, s.bootWorker(m, w))
+	}
+	for i := range s.sc.agents {
+		m := &machine{name: fmt.Sprint("a", i+1)}
+		start(m, s.bootAgent(i))
+	}
+}
+
+func (s *Sim) describe() {
+	var names []string
+	for _, k := range s.f.kinds {
+		names = append(names, [...]string{"crash", "pause", "cut", "shutdown", "outage"}[k])
+	}
+	f := s.f
+	s.log("", "faults until %s: %s, one every %s and at %.1f%% of the steps; messages lost %.1f%%, answers lost %.1f%%, late %.1f%%, refused %.1f%%, twice %.1f%%, reads stale %.0f%%, copies lost %.0f%%, aborts lost %.0f%%",
+		stamp(s.quietAt), strings.Join(names, " "), f.every, 100*f.strike, 100*f.lose, 100*f.loseAnswer, 100*f.late, 100*f.refuse, 100*f.twice, 100*f.stale, 100*f.feedLost, 100*f.abortLost)
+	for _, b := range s.sc.batches {
+		var calls []string
+		for i, c := range b.calls {
+			text := fmt.Sprintf("%d:%s %s", i, c.kind, c.takes.Round(time.Millisecond))
+			if c.code != "" {
+				text += " " + string(c.code)
+			}
+			if c.passes > 0 {
+				text += fmt.Sprintf(" passes after %d", c.passes)
+			}
+			if c.ignores {
+				text += " ignores"
+			}
+			calls = append(calls, text)
+		}
+		o := b.sub.Options
+		if b.open {
+			calls = append(calls, fmt.Sprintf("open: %d at once, the others every %s, closes %v", b.first, b.pause, b.closes))
+		}
+		s.log("", "%s in %s, %s, %s, at most %d, %s: %s", b.name, b.sub.Workspace, o.Partition, o.OnError, o.MaxConcurrency, b.timeout, strings.Join(calls, "; "))
+	}
+}

@@ -1,0 +1,177 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/toolyard/toolyard"
+)
+
+// silent is a server that never answers. It says who asked.
+func silent(t *testing.T) (url string, asked <-chan struct{}) {
+	t.Helper()
+	hits, done := make(chan struct{}, 100), make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		hits <- struct{}{}
+		select {
+		case <-r.Context().Done():
+		case <-done:
+		}
+	}))
+	t.Cleanup(func() { close(done); s.Close() })
+	return s.URL, hits
+}
+
+var fetchAllowed = []string{"--web-allow-private", "127.0.0.1", "--allow", "web_fetch"}
+
+func TestTimeLimits(t *testing.T) {
+	t.Parallel()
+	url, _ := silent(t)
+	p := newPlace(t, map[string]string{"a.txt": "one\n"})
+	p.write("in.json", fmt.Sprintf(`{"calls":[{"id":"read","tool":"read_file","input":{"file_path":"a.txt"}},{"id":"slow","tool":"web_fetch","input":{"url":%q}},
+		{"id":"unknown","tool":"nope"},{"id":"after","tool":"read_file","input":{"file_path":"a.txt"}}]}`, url))
+	for _, c := range []struct {
+		flag string
+		want []toolyard.Code
+	}{
+		{"--call-timeout=100ms", []toolyard.Code{"", toolyard.Timeout, toolyard.UnknownTool, ""}},
+		{"--timeout=300ms", []toolyard.Code{"", toolyard.DeadlineExceeded, toolyard.UnknownTool, toolyard.DeadlineExceeded}},
+	} {
+		// What it logs is not looked at: a worker may say that its late result was not wanted any more.
+		stdout, stderr, status := p.run(nil, nil, slices.Concat([]string{"run", "--json", c.flag}, fetchAllowed, []string{"in.json"})...)
+		if status != 0 {
+			t.Fatalf("%s: exit status %d, %s", c.flag, status, stderr)
+		}
+		v := viewOf(t, stdout)
+		var got []toolyard.Code
+		for _, r := range v.Results {
+			got = append(got, r.Code)
+		}
+		if d := cmp.Diff(c.want, got); d != "" || v.Status != toolyard.StatusCompleted {
+			t.Errorf("%s: status %s, codes (-want +got):\n%s", c.flag, v.Status, d)
+		}
+	}
+}
+
+func TestInterrupt(t *testing.T) {
+	t.Parallel()
+	url, asked := silent(t)
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		p := newPlace(t, nil)
+		p.write("in.json", fmt.Sprintf(`{"calls":[{"tool":"web_fetch","input":{"url":%q}},{"tool":"glob","input":{"pattern":"*"}}]}`, url))
+		// The grace is short: how long it is by default is the operator's choice, and waited for here.
+		cmd := p.command(t.Context(), nil, nil, slices.Concat([]string{"run", "--json", "--drain-grace", "100ms"}, fetchAllowed, []string{"in.json"})...)
+		var out, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-asked: // so it is in the middle of a call
+		case <-time.After(30 * time.Second):
+			_ = cmd.Process.Kill()
+			t.Fatalf("the call does not run: %s", &errs)
+		}
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		hung := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+		_ = cmd.Wait() // the status is what counts
+		hung.Stop()
+		if status := cmd.ProcessState.ExitCode(); status != 130 || errs.String() != "dispatcher: interrupted\n" || out.String() != "" {
+			t.Errorf("after %s: exit status %d, %q, %q", sig, status, &errs, &out)
+		}
+		p.checkTidy(errs.String())
+	}
+}
+
+// TestBrokenPipe: who stops reading, as head does, ends the command tidily.
+func TestBrokenPipe(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, map[string]string{"a.txt": "one\n", "in.json": fine})
+	for _, args := range [][]string{{"run", "in.json"}, {"run", "--json", "in.json"}, {"tools"}} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := p.command(t.Context(), nil, nil, args...)
+		var errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = w, &errs
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Run() // the status is what counts
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if status := cmd.ProcessState.ExitCode(); status != 1 || strings.Count(errs.String(), "\n") != 1 || !strings.Contains(errs.String(), "broken pipe") {
+			t.Errorf("%q: exit status %d, %q", args, status, &errs)
+		}
+		p.checkTidy(errs.String())
+	}
+}
+
+// TestEventsPathIsCheckedFirst: nothing runs when its log cannot be kept.
+func TestEventsPathIsCheckedFirst(t *testing.T) {
+	t.Skip("known: --events is opened after the batch ran, and with --json the results are lost (cmd/dispatcher/run.go, follow and writeEvents)")
+	p := newPlace(t, map[string]string{"in.json": `{"calls":[{"tool":"write_file","input":{"file_path":"out.txt","content":"x"}}]}`})
+	for _, path := range []string{"missing/events.jsonl", "."} {
+		stdout, stderr, status := p.run(nil, nil, "run", "--permission-mode", "bypass", "--events", path, "in.json")
+		refused(t, stdout, stderr, status, "--events")
+		if _, err := os.Stat(filepath.Join(p.dir, "out.txt")); err == nil {
+			t.Error("the batch ran")
+		}
+	}
+}
+
+// TestInterruptWhileReading: the first SIGINT ends a command that waits for its input.
+func TestInterruptWhileReading(t *testing.T) {
+	t.Skip("known: the first SIGINT is swallowed while FILE or standard input is read (cmd/dispatcher/input.go, readFile knows no context)")
+	p := newPlace(t, nil)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close() // nothing more is written
+	cmd := p.command(t.Context(), r, nil, "run", "-")
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(bytes.Repeat([]byte(" "), 1<<20)); err != nil { // more than a pipe holds: so it reads
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	hung := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
+	_ = cmd.Wait() // the status is what counts
+	hung.Stop()
+	if status := cmd.ProcessState.ExitCode(); status != 130 || errs.String() != "dispatcher: interrupted\n" {
+		t.Errorf("exit status %d, %q", status, &errs)
+	}
+}
+
+// TestLongestTimeLimits: a limit past what a clock can hold is as good as none.
+func TestLongestTimeLimits(t *testing.T) {
+	t.Skip("known: timeout_ms from 9223372036855 on overflows and ends the batch at once (internal/dispatcher/accept.go, plan)")
+	p := newPlace(t, map[string]string{"a.txt": "one\n"})
+	for _, option := range []string{"timeout_ms", "call_timeout_ms"} {
+		p.write("in.json", fine[:len(fine)-1]+`,"options":{"`+option+`":9223372036854775807}}`)
+		if r := p.view("in.json").Results[0]; r.IsError {
+			t.Errorf("%s: %s %s", option, r.Code, r.Error)
+		}
+	}
+}
