@@ -60,7 +60,7 @@ runs, and nothing is asked of any server.`,
   dispatcher explain --json --permission-mode plan examples/explore.json`,
 		Args: fileArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			batch, err := in.read(s.in, args[0], "")
+			batch, err := in.read(cmd.Context(), s.in, args[0], "")
 			if err != nil {
 				return err
 			}
@@ -169,6 +169,9 @@ func (e explained) print(s *std, b *toolyard.Batch) error {
 				continue
 			}
 			p.printf("      permission: %s (%s)\n", c.Permission, cli.OneLine(c.DecidedBy))
+			if c.Permission == string(pipeline.Ask) {
+				p.printf("      nobody can be asked, so it would be denied; --allow RULE or --permission-mode decides\n")
+			}
 		}
 	}
 	return p.err

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,12 +51,15 @@ func fileArg(cmd *cobra.Command, args []string) error {
 }
 
 // read reads the batch in a file, applies the flags, and checks it.
-func (b *batchFlags) read(in io.Reader, path string, workspace toolyard.Workspace) (toolyard.Batch, error) {
+func (b *batchFlags) read(ctx context.Context, in io.Reader, path string, workspace toolyard.Workspace) (toolyard.Batch, error) {
 	format, err := provider.ParseFormat(b.inputFormat)
 	if err != nil {
 		return toolyard.Batch{}, cli.Usagef("--input-format: %w", err)
 	}
-	data, err := readFile(in, path)
+	if err := b.check(workspace); err != nil {
+		return toolyard.Batch{}, err
+	}
+	data, err := readFile(ctx, in, path)
 	if err != nil {
 		return toolyard.Batch{}, err
 	}
@@ -113,8 +118,49 @@ func (b *batchFlags) apply(batch *toolyard.Batch) error {
 	return nil
 }
 
-// readFile reads a file up to the size that a batch may have.
-func readFile(in io.Reader, path string) ([]byte, error) {
+// check says which flag is wrong, so that the file is not blamed for it.
+func (b *batchFlags) check(workspace toolyard.Workspace) error {
+	for _, n := range []struct{ flag, name string }{
+		{"--id", b.id}, {"--agent", b.agent}, {"--session", b.session}, {"--workspace", string(workspace)},
+	} {
+		if n.name != "" {
+			if err := toolyard.CheckName(n.flag, n.name); err != nil {
+				return &cli.UsageError{Err: err}
+			}
+		}
+	}
+	if s := toolyard.Strategy(b.partition); s != "" && !slices.Contains(toolyard.Strategies, s) {
+		return cli.Usagef("--partition %q: use one of %q", b.partition, toolyard.Strategies)
+	}
+	if o := toolyard.OnError(b.onError); o != "" && o != toolyard.CancelGroup && o != toolyard.Continue {
+		return cli.Usagef("--on-error %q: use %q or %q", b.onError, toolyard.CancelGroup, toolyard.Continue)
+	}
+	if b.maxConcurrency < 0 || b.maxConcurrency > toolyard.MaxConcurrency {
+		return cli.Usagef("--max-concurrency %d: use 1 to %d", b.maxConcurrency, toolyard.MaxConcurrency)
+	}
+	return nil
+}
+
+// readFile reads a file up to the size that a batch may have. What a pipe or a person does not send ends with ctx.
+func readFile(ctx context.Context, in io.Reader, path string) ([]byte, error) {
+	type read struct {
+		data []byte
+		err  error
+	}
+	done := make(chan read, 1)
+	go func() { // it may wait for ever, and then ends with the process
+		data, err := readAll(in, path)
+		done <- read{data, err}
+	}()
+	select {
+	case r := <-done:
+		return r.data, r.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func readAll(in io.Reader, path string) ([]byte, error) {
 	if path != "-" {
 		info, err := os.Stat(path)
 		if err != nil {

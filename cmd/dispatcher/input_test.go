@@ -33,7 +33,7 @@ func TestFlagsOverFile(t *testing.T) {
 			Partition: toolyard.SafeFirst, OnError: toolyard.Continue, MaxConcurrency: 7, TimeoutMS: 1000, CallTimeoutMS: 1,
 		}}},
 	} {
-		got, err := c.flags.read(strings.NewReader(oneCall), "-", c.workspace)
+		got, err := c.flags.read(t.Context(), strings.NewReader(oneCall), "-", c.workspace)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -46,7 +46,7 @@ func TestFlagsOverFile(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", c.name, d)
 		}
 	}
-	got, err := new(batchFlags).read(strings.NewReader(`{"calls":[{"tool":"grep"}]}`), "-", "")
+	got, err := new(batchFlags).read(t.Context(), strings.NewReader(`{"calls":[{"tool":"grep"}]}`), "-", "")
 	if err != nil || got.ID != "" || got.Agent != "default" || got.Session != "default" || got.Calls[0].ID != "call_1" {
 		t.Errorf("a batch without names: %+v, %v", got, err)
 	}
@@ -64,11 +64,11 @@ func TestWrongInput(t *testing.T) {
 		{"forced format", batchFlags{inputFormat: "gemini"}, oneCall, "standard input: "},
 		{"short time", batchFlags{timeout: time.Microsecond}, oneCall, "--timeout 1µs: use at least 1ms"},
 		{"negative time", batchFlags{callTimeout: -time.Second}, oneCall, "--call-timeout -1s: use at least 1ms"},
-		{"name", batchFlags{agent: "a\x00"}, oneCall, "agent: has the control character U+0000"},
-		{"strategy", batchFlags{partition: "nope"}, oneCall, `options.partition: "nope" is not a strategy`},
-		{"concurrency", batchFlags{maxConcurrency: -1}, oneCall, "options.max_concurrency: is -1"},
+		{"name", batchFlags{agent: "a\x00"}, oneCall, "--agent: has the control character U+0000"},
+		{"strategy", batchFlags{partition: "nope"}, oneCall, `--partition "nope": use one of`},
+		{"concurrency", batchFlags{maxConcurrency: -1}, oneCall, "--max-concurrency -1: use 1 to 1000"},
 	} {
-		_, err := c.flags.read(strings.NewReader(c.text), "-", "")
+		_, err := c.flags.read(t.Context(), strings.NewReader(c.text), "-", "")
 		if _, ok := errors.AsType[*cli.UsageError](err); !ok || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %T %v, want a UsageError that says %q", c.name, err, err, c.want)
 		}
@@ -92,10 +92,10 @@ func TestReadFile(t *testing.T) {
 	if err := os.WriteFile(path, []byte(oneCall), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := readFile(nil, path); err != nil || string(got) != oneCall {
+	if got, err := readFile(t.Context(), nil, path); err != nil || string(got) != oneCall {
 		t.Errorf("got %s, %v", got, err)
 	}
-	if got, err := readFile(strings.NewReader(strings.Repeat(" ", toolyard.MaxBatchBytes)), "-"); err != nil || len(got) != toolyard.MaxBatchBytes {
+	if got, err := readFile(t.Context(), strings.NewReader(strings.Repeat(" ", toolyard.MaxBatchBytes)), "-"); err != nil || len(got) != toolyard.MaxBatchBytes {
 		t.Errorf("at the limit: %d bytes, %v", len(got), err)
 	}
 	for name, c := range map[string]struct {
@@ -108,7 +108,7 @@ func TestReadFile(t *testing.T) {
 		"broken":    {brokenReader{strings.NewReader("{")}, "-", "the line is dead"},
 		"endless":   {zeros{}, "-", "standard input: the input has more than 16777216 bytes"},
 	} {
-		_, err := readFile(c.in, c.path)
+		_, err := readFile(t.Context(), c.in, c.path)
 		if _, ok := errors.AsType[*cli.UsageError](err); !ok || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %T %v, want a UsageError that says %q", name, err, err, c.want)
 		}

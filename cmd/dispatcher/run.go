@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,11 +19,36 @@ import (
 	"github.com/toolyard/toolyard/internal/provider"
 )
 
+// runDrainGrace is how long calls may go on after run was interrupted: a person waits.
+const runDrainGrace = 500 * time.Millisecond
+
 // outputFlags say how results are shown.
 type outputFlags struct {
 	json   bool
 	format string
 	events string
+	file   *os.File // of the events, opened before anything runs
+}
+
+// open opens the file of the events, so that a path that is wrong is known before anything has run.
+func (o *outputFlags) open() error {
+	if o.events == "" {
+		return nil
+	}
+	var err error
+	if o.file, err = os.Create(o.events); err != nil {
+		return cli.Usagef("--events: %w", err)
+	}
+	return nil
+}
+
+// close closes the file when it was not written.
+func (o *outputFlags) close(log *slog.Logger) {
+	if o.file != nil {
+		if err := o.file.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+			log.Warn("the file of the events was not closed", "path", o.events, "error", err)
+		}
+	}
 }
 
 func (o *outputFlags) add(cmd *cobra.Command) {
@@ -60,7 +87,7 @@ Calls that read inside the workspace need no permission. For others say so: with
 	in.add(cmd.Flags())
 	out.add(cmd)
 	perms.Add(cmd.Flags())
-	w.AddSlots(cmd.Flags())
+	w.AddSlots(cmd.Flags(), runDrainGrace)
 	return cmd
 }
 
@@ -73,10 +100,14 @@ func (s *std) run(ctx context.Context, file, dir string, in batchFlags, out outp
 	if err != nil {
 		return err
 	}
-	batch, err := in.read(s.in, file, "")
+	batch, err := in.read(ctx, s.in, file, "")
 	if err != nil {
 		return err
 	}
+	if err := out.open(); err != nil {
+		return err
+	}
+	defer out.close(log)
 	if dir, err = cli.Dir("--workspace", dir); err != nil {
 		return err
 	}
@@ -168,8 +199,8 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 	if err != nil {
 		return err
 	}
-	if out.events != "" {
-		if err := writeEvents(ctx, b, out.events); err != nil {
+	if out.file != nil {
+		if err := out.writeEvents(ctx, b); err != nil {
 			return err
 		}
 	}
@@ -188,22 +219,18 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 }
 
 // writeEvents writes a batch's log as JSON lines.
-func writeEvents(ctx context.Context, b *client.Batch, path string) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return cli.Usagef("--events: %w", err)
-	}
-	w := bufio.NewWriter(f)
+func (o *outputFlags) writeEvents(ctx context.Context, b *client.Batch) error {
+	w := bufio.NewWriter(o.file)
 	for e, err := range b.Events(ctx) {
 		if err == nil {
 			_, err = fmt.Fprintf(w, "%s\n", e)
 		}
 		if err != nil {
-			return errors.Join(fmt.Errorf("--events %s: %w", path, err), f.Close())
+			return fmt.Errorf("--events %s: %w", o.events, err)
 		}
 	}
-	if err := errors.Join(w.Flush(), f.Close()); err != nil {
-		return fmt.Errorf("--events %s: %w", path, err)
+	if err := errors.Join(w.Flush(), o.file.Close()); err != nil {
+		return fmt.Errorf("--events %s: %w", o.events, err)
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ type serveFlags struct {
 }
 
 func (o *serveFlags) add(f *pflag.FlagSet) {
-	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "where HTTP is served, as `HOST:PORT`; port 0 takes a free one")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "where /healthz and /readyz are served over HTTP, as `HOST:PORT`; port 0 takes a free one")
 	f.StringVar(&o.natsListen, "nats-listen", "127.0.0.1:4222", "where the embedded NATS server listens, as `HOST:PORT`; port 0 takes a free one")
 	f.StringVar(&o.data, "data", "", "where the embedded NATS server keeps its streams (default: toolyard in the user's state directory)")
 	f.StringVar(&o.url, "nats", "", "use the NATS system at `URL` instead of an embedded server")
@@ -60,6 +60,9 @@ func (o *serveFlags) check() error {
 	}
 	if o.maxConcurrency < 1 || o.maxConcurrency > toolyard.MaxConcurrency {
 		return cli.Usagef("--max-concurrency %d: use 1 to %d", o.maxConcurrency, toolyard.MaxConcurrency)
+	}
+	if _, _, err := net.SplitHostPort(o.natsListen); err != nil && o.url == "" {
+		return cli.Usagef("--nats-listen %q: use HOST:PORT", o.natsListen)
 	}
 	if o.maxBatches < 1 || o.maxBatches > broker.MaxOpenSubmissions {
 		return cli.Usagef("--max-batches %d: use 1 to %d", o.maxBatches, broker.MaxOpenSubmissions)

@@ -41,10 +41,14 @@ A batch can tighten the operator's permission rules, with --deny and --ask, and 
 			if err != nil {
 				return err
 			}
-			batch, err := in.read(s.in, args[0], toolyard.Workspace(workspace))
+			batch, err := in.read(cmd.Context(), s.in, args[0], toolyard.Workspace(workspace))
 			if err != nil {
 				return err
 			}
+			if err := out.open(); err != nil {
+				return err
+			}
+			defer out.close(log)
 			if _, _, err := perms.Rules(nil); err != nil {
 				return err
 			}

@@ -52,7 +52,8 @@ named with --workspace. All workers of a pool serve the same workspaces, with th
 
 Permission rules are the operator's and hold for every call that runs here. Read-only calls inside the workspace need none.
 
-SIGTERM stops taking calls, lets those that run finish for --drain-grace, and hands the rest over. A second one is immediate.`,
+SIGTERM stops taking calls and lets those that run finish for --drain-grace. What is left then is stopped: calls that may
+run twice are handed to another worker, others end as outcome_unknown. A second SIGTERM is immediate.`,
 		Example: `  worker serve --nats nats://127.0.0.1:4222 --workspace default=. --permission-mode accept_edits`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

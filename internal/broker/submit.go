@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -122,20 +123,40 @@ func (b *Broker) Submissions() (*Submissions, error) {
 // ErrStopped is wrapped by iterators that were stopped.
 var ErrStopped = errors.New("stopped")
 
-// Next waits for a submission. Errors that pass are passed over; [ErrStopped] is the end.
-func (s *Submissions) Next() (*Submission, error) {
+// Next waits for a submission. Errors that pass are passed over; [ErrStopped] is the end. A message under a subject that
+// names no batch is refused on the reply subject that goes with it, and reported as an [*events.UnreadableError].
+func (s *Submissions) Next(ctx context.Context) (*Submission, error) {
 	m, meta, err := next(s.it)
 	if err != nil {
 		return nil, err
 	}
 	p, err := parseSubject(m.Subject())
-	if err != nil { // the stream takes only subjects of the right shape: this one has an escape that is never made
-		return nil, errors.Join(&events.UnreadableError{ID: m.Headers().Get(headerID), Problem: err.Error()}, m.TermWithReason(err.Error()))
+	if err != nil { // the stream takes only subjects of the right shape: this one has a token that is never made
+		refused := s.b.refuseSubject(ctx, m.Subject(), err)
+		if refused == nil {
+			refused = m.TermWithReason("the subject names no batch")
+		}
+		return nil, errors.Join(&events.UnreadableError{ID: m.Headers().Get(headerID), Problem: err.Error()}, refused)
 	}
 	return &Submission{
 		Key: p.key, Seq: meta.Sequence.Stream, Deliveries: meta.NumDelivered, msg: m, b: s.b,
 		raw: raw{subject: m.Subject(), seq: meta.Sequence.Stream, time: meta.Timestamp, header: m.Headers(), data: m.Data()},
 	}, nil
+}
+
+// refuseSubject answers whoever published under a subject that names no batch, where he reads.
+func (b *Broker) refuseSubject(ctx context.Context, subject string, why error) error {
+	tokens := strings.TrimPrefix(subject, prefixBatch)
+	m := b.meta(toolyard.BatchKey{}, Escape(tokens))
+	m.PartitionKey = m.Subject
+	msg, err := b.message(ctx, prefixReply+tokens, m, events.Refuse(&toolyard.InputError{Field: "subject", Problem: why.Error()}))
+	if err != nil {
+		return err
+	}
+	if _, err := b.append(ctx, streamReply, 0, msg); err != nil && !errors.Is(err, ErrConflict) { // a conflict: he was told before
+		return fmt.Errorf("refuse what was published under %s: %w", subject, err)
+	}
+	return nil
 }
 
 // Stop ends Next.

@@ -161,7 +161,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return failure(ctx)
 		}
-		sub, err := subs.Next()
+		sub, err := subs.Next(ctx)
 		if errors.Is(err, broker.ErrStopped) && ctx.Err() == nil {
 			err = fmt.Errorf("take submissions: %w", errEnded)
 			stop(err)

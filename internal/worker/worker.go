@@ -154,8 +154,9 @@ func (w *Worker) ID() string { return w.cfg.ID }
 // Ready returns a channel that is closed when the worker is registered and takes calls.
 func (w *Worker) Ready() <-chan struct{} { return w.ready }
 
-// Run takes calls until ctx ends, lets those that run finish within the drain grace, hands the rest over, and returns when
-// nothing of it runs any more: nil then, an error when it could not go on.
+// Run takes calls until ctx ends, lets those that run finish within the drain grace, and returns when nothing of it runs
+// any more: nil then, an error when it could not go on. Calls that are left when the grace is over are stopped: those that
+// may run twice are handed over, others end as outcome_unknown.
 func (w *Worker) Run(ctx context.Context) error {
 	entry, err := w.announce(ctx, w.entry())
 	if err != nil {

@@ -124,7 +124,6 @@ func TestBrokenPipe(t *testing.T) {
 
 // TestEventsPathIsCheckedFirst: nothing runs when its log cannot be kept.
 func TestEventsPathIsCheckedFirst(t *testing.T) {
-	t.Skip("known: --events is opened after the batch ran, and with --json the results are lost (cmd/dispatcher/run.go, follow and writeEvents)")
 	p := newPlace(t, map[string]string{"in.json": `{"calls":[{"tool":"write_file","input":{"file_path":"out.txt","content":"x"}}]}`})
 	for _, path := range []string{"missing/events.jsonl", "."} {
 		stdout, stderr, status := p.run(nil, nil, "run", "--permission-mode", "bypass", "--events", path, "in.json")
@@ -137,7 +136,6 @@ func TestEventsPathIsCheckedFirst(t *testing.T) {
 
 // TestInterruptWhileReading: the first SIGINT ends a command that waits for its input.
 func TestInterruptWhileReading(t *testing.T) {
-	t.Skip("known: the first SIGINT is swallowed while FILE or standard input is read (cmd/dispatcher/input.go, readFile knows no context)")
 	p := newPlace(t, nil)
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -166,7 +164,6 @@ func TestInterruptWhileReading(t *testing.T) {
 
 // TestLongestTimeLimits: a limit past what a clock can hold is as good as none.
 func TestLongestTimeLimits(t *testing.T) {
-	t.Skip("known: timeout_ms from 9223372036855 on overflows and ends the batch at once (internal/dispatcher/accept.go, plan)")
 	p := newPlace(t, map[string]string{"a.txt": "one\n"})
 	for _, option := range []string{"timeout_ms", "call_timeout_ms"} {
 		p.write("in.json", fine[:len(fine)-1]+`,"options":{"`+option+`":9223372036854775807}}`)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	neturl "net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -81,15 +82,15 @@ func (w *Worker) Add(f *pflag.FlagSet) {
 	f.StringVar(&w.Pool, "pool", string(toolyard.DefaultPool), "the pool whose calls to take; all workers of a pool have the same tools and workspaces")
 	f.StringArrayVar(&w.Workspaces, "workspace", nil, "serve a workspace from a directory, as `NAME=DIR`; may be repeated")
 	f.StringSliceVar(&w.Classes, "classes", nil, "take calls of these classes only: READ_ONLY, WRITE_EXCLUSIVE, UNSAFE")
-	w.AddSlots(f)
+	w.AddSlots(f, worker.DefaultDrainGrace)
 }
 
 // AddSlots adds the flags that say how much runs at a time, and what tools may reach.
-func (w *Worker) AddSlots(f *pflag.FlagSet) {
+func (w *Worker) AddSlots(f *pflag.FlagSet, drain time.Duration) {
 	f.IntVar(&w.ReadSlots, "read-slots", worker.DefaultReadSlots, "READ_ONLY calls that run at a time")
 	f.IntVar(&w.WriteSlots, "write-slots", worker.DefaultWriteSlots, "calls of each other class that run at a time, in different workspaces")
 	f.StringSliceVar(&w.AllowPrivate, "web-allow-private", nil, "private addresses that web_fetch may reach all the same: hosts or CIDRs")
-	f.DurationVar(&w.Drain, "drain-grace", worker.DefaultDrainGrace, "how long running calls may go on after SIGTERM")
+	f.DurationVar(&w.Drain, "drain-grace", drain, "how long running calls may go on after SIGTERM; 0 takes the default")
 }
 
 // Tools makes the built-in tools.
@@ -103,6 +104,17 @@ func (w *Worker) Tools() ([]tool.Tool, error) {
 
 // Config makes the worker's configuration.
 func (w *Worker) Config(tools []tool.Tool, rules policy.Rules, mode policy.Mode, log *slog.Logger) (worker.Config, error) {
+	for _, n := range []struct {
+		flag string
+		v    int
+	}{{"--read-slots", w.ReadSlots}, {"--write-slots", w.WriteSlots}} {
+		if n.v < 1 || n.v > worker.MaxSlots {
+			return worker.Config{}, Usagef("%s %d: use 1 to %d", n.flag, n.v, worker.MaxSlots)
+		}
+	}
+	if w.Drain < 0 {
+		return worker.Config{}, Usagef("--drain-grace %s: use a positive time", w.Drain)
+	}
 	cfg := worker.Config{
 		Pool: toolyard.Pool(w.Pool), Tools: tools, Origin: registry.Builtin, Rules: rules, Mode: mode, Log: log,
 		DrainGrace: w.Drain, Workspaces: map[toolyard.Workspace]string{},
@@ -150,6 +162,11 @@ func Dir(flag, dir string) (string, error) {
 
 // Connect connects to NATS, and from then on for as long as it takes.
 func Connect(url, name string, log *slog.Logger) (*nats.Conn, error) {
+	for _, one := range strings.Split(url, ",") {
+		if u, err := neturl.Parse(strings.TrimSpace(one)); err != nil || u.Host == "" && u.Path == "" {
+			return nil, Usagef("--nats %q: is not a URL; use nats://HOST:PORT", url)
+		}
+	}
 	nc, err := nats.Connect(url, Options(name, log)...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS at %s: %w; is the server there? (dispatcher serve starts one)", url, err)

@@ -72,13 +72,13 @@ func TestConnectSaysWhatToDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, url := range []string{"nats://127.0.0.1:1", "://"} {
+	for url, fix := range map[string]string{"nats://127.0.0.1:1": "dispatcher serve", "://": "nats://HOST:PORT"} {
 		nc, err := Connect(url, "test", log)
 		if err == nil {
 			nc.Close()
 			t.Fatalf("%s: somebody is there", url)
 		}
-		for _, s := range []string{url, "dispatcher serve"} {
+		for _, s := range []string{url, fix} {
 			if !strings.Contains(err.Error(), s) {
 				t.Errorf("the error does not say %q: %v", s, err)
 			}
