@@ -404,8 +404,9 @@ func (s *State) View() toolyard.BatchView {
 	}
 	if s.Completed {
 		v.Status = toolyard.StatusCompleted
-		for _, c := range s.Cancels {
-			if len(c.Calls) == 0 {
+		canceled := func(r toolyard.Result) bool { return r.Code == toolyard.Canceled }
+		for _, c := range s.Cancels { // one that came too late has canceled nothing
+			if len(c.Calls) == 0 && slices.ContainsFunc(v.Results, canceled) {
 				v.Status = toolyard.StatusCanceled
 			}
 		}

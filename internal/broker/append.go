@@ -150,6 +150,27 @@ func (b *Broker) chain(ctx context.Context, stream, subject string, after uint64
 	return out, nil
 }
 
+// forward returns the messages of a literal subject after a sequence, the oldest first, read through the leader, whatever
+// they were appended behind.
+func (b *Broker) forward(ctx context.Context, stream, subject string, after uint64) ([]raw, error) {
+	var out []raw
+	for {
+		m, err := retry(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+			return b.streams[stream].GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(subject))
+		})
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the message after %d on %s: %w", after, subject, err)
+		}
+		if len(out) == MaxChainLength {
+			return nil, fmt.Errorf("subject %s has more than %d events", subject, MaxChainLength)
+		}
+		out, after = append(out, fromStream(m)), m.Sequence
+	}
+}
+
 // last reads the last message of a literal subject through the stream's leader; ok is false when there is none.
 func (b *Broker) last(ctx context.Context, stream, subject string) (raw, bool, error) {
 	m, err := retry(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {

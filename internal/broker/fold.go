@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -67,8 +68,12 @@ func (b *Broker) Newer(ctx context.Context, s *batch.State, c batch.Chain, index
 	switch c {
 	case batch.ChainBatch, batch.ChainControl, batch.ChainInput:
 		after := map[batch.Chain]uint64{batch.ChainBatch: s.BatchSeq, batch.ChainControl: s.ControlSeq, batch.ChainInput: s.InputSeq}[c]
+		read := b.chain
+		if c != batch.ChainBatch { // agents write here, and may not have said what they expected
+			read = b.forward
+		}
 		var err error
-		if stored, err = b.chain(ctx, streamEvent, subjectChain(s.Key, c, "", 0), after); err != nil {
+		if stored, err = read(ctx, streamEvent, subjectChain(s.Key, c, "", 0), after); err != nil {
 			return nil, err
 		}
 	case batch.ChainCall, batch.ChainReply:
@@ -86,11 +91,7 @@ func (b *Broker) Newer(ctx context.Context, s *batch.State, c batch.Chain, index
 	}
 	var out []batch.Record
 	for _, m := range stored {
-		_, r, _, err := b.record(ctx, m)
-		if bad, ok := errors.AsType[*events.UnreadableError](err); ok && (c == batch.ChainControl || c == batch.ChainInput) {
-			// Agents may write here, and what one of them writes must not stop the batch.
-			r, err = batch.Record{Chain: c, Seq: m.seq, Time: m.time, Body: events.Unreadable{Problem: bad.Error()}}, nil
-		}
+		_, r, _, err := b.tolerant(ctx, m)
 		if err != nil {
 			return nil, err
 		}
@@ -98,6 +99,17 @@ func (b *Broker) Newer(ctx context.Context, s *batch.State, c batch.Chain, index
 		out = append(out, r)
 	}
 	return out, nil
+}
+
+// tolerant reads a stored message as a record. On a batch's control and input chains agents may write, and what one of them
+// writes must not stop the batch: there an unreadable event is one that means nothing.
+func (b *Broker) tolerant(ctx context.Context, m raw) (toolyard.BatchKey, batch.Record, events.Meta, error) {
+	k, r, meta, err := b.record(ctx, m)
+	bad, ok := errors.AsType[*events.UnreadableError](err)
+	if p, perr := parseSubject(m.subject); ok && perr == nil && (p.chain == batch.ChainControl || p.chain == batch.ChainInput) {
+		return p.key, batch.Record{Chain: p.chain, Seq: m.seq, Time: m.time, Body: events.Unreadable{Problem: bad.Error()}}, meta, nil
+	}
+	return k, r, meta, err
 }
 
 func (b *Broker) applyRaw(ctx context.Context, s *batch.State, m raw) error {
@@ -181,14 +193,18 @@ func (b *Broker) OwnClaim(ctx context.Context, k toolyard.BatchKey, pool toolyar
 func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *toolyard.Batch, why string) error {
 	for {
 		s := batch.State{Key: k}
-		if err := b.CatchUp(ctx, &s, batch.ChainReply, 0); err != nil {
-			return err
+		for _, c := range []batch.Chain{batch.ChainInput, batch.ChainReply} {
+			if err := b.CatchUp(ctx, &s, c, 0); err != nil {
+				return err
+			}
 		}
 		if s.Completed || s.Refused != nil {
 			return nil
 		}
 		r := events.Reply{Results: []toolyard.Result{}, Completed: true}
-		for i, c := range sub.Calls {
+		calls := slices.Concat(sub.Calls, s.Input)
+		toolyard.NormalizeCalls(calls, 0)
+		for i, c := range calls[:min(len(calls), toolyard.MaxCallsPerBatch)] {
 			if i >= s.Replied {
 				r.Results = append(r.Results, toolyard.Result{
 					Index: i, CallID: c.ID, Tool: c.Tool, IsError: true, Code: toolyard.InternalError, Class: toolyard.Unsafe, Detail: why,

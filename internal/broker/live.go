@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strconv"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -48,18 +46,11 @@ func (b *Broker) follow(subject string) (*Feed, error) {
 // Record reads a message of the feed. before is the sequence of the message that its subject had before, by which a
 // reader sees a gap.
 func (f *Feed) Record(ctx context.Context, m *LiveMsg) (r batch.Record, before uint64, err error) {
-	seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+	stored, before, err := fromLive(m)
 	if err != nil {
-		return r, 0, fmt.Errorf("live message on %s: sequence: %w", m.Subject, err)
+		return r, 0, err
 	}
-	if before, err = strconv.ParseUint(m.Header.Get("Nats-Last-Sequence"), 10, 64); err != nil {
-		return r, 0, fmt.Errorf("live message on %s: last sequence: %w", m.Subject, err)
-	}
-	at, err := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
-	if err != nil {
-		return r, 0, fmt.Errorf("live message on %s: time: %w", m.Subject, err)
-	}
-	_, r, _, err = f.b.record(ctx, raw{subject: m.Header.Get("Nats-Subject"), seq: seq, time: at, header: m.Header, data: m.Data})
+	_, r, _, err = f.b.tolerant(ctx, stored)
 	return r, before, err
 }
 

@@ -103,15 +103,7 @@ func (t *Tail) peek(ctx context.Context, stream, subject string, after *uint64) 
 	if err != nil {
 		return nil, fmt.Errorf("read the message after %d on %s: %w", *after, subject, err)
 	}
-	_, r, meta, err := t.b.record(ctx, fromStream(m))
-	if bad, ok := errors.AsType[*events.UnreadableError](err); ok {
-		// Anybody may write to a batch's control and input chains: what means nothing there changes nothing.
-		p, perr := parseSubject(m.Subject)
-		if perr != nil || p.chain != batch.ChainControl && p.chain != batch.ChainInput {
-			return nil, err
-		}
-		r, err = batch.Record{Chain: p.chain, Seq: m.Sequence, Time: m.Time, Body: events.Unreadable{Problem: bad.Error()}}, nil
-	}
+	_, r, meta, err := t.b.tolerant(ctx, fromStream(m))
 	if err != nil {
 		return nil, err
 	}

@@ -61,7 +61,11 @@ func (r *runner) run(ctx context.Context, s batch.State) error {
 	r.m = batch.New(r.d.cfg.machine(), s)
 	defer r.d.desk.forget(s.Plan.Workspace, r.key)
 	r.news = time.Now()
-	if !s.Closed { // what was appended before the feed began
+	// What was canceled or appended before the feed began.
+	if err := r.read(ctx, batch.ChainControl, 0); err != nil {
+		return err
+	}
+	if !s.Closed {
 		if err := r.read(ctx, batch.ChainInput, 0); err != nil {
 			return err
 		}

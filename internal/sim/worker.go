@@ -70,7 +70,7 @@ func (w *worker) beat() {
 	if !s.has(FenceBeatTimeout) {
 		limit = min(attemptTimeout, settings.WorkerTTL)
 	}
-	s.ask(w.th, limit, "heartbeat", func() error { s.nats.beat(w); return nil }, func(err error) {
+	s.request(w.th, limit, "heartbeat", func() error { s.nats.beat(w); return nil }, func(err error) {
 		if err == nil {
 			w.registered.since, w.registered.lapsed = sent, false
 		}
