@@ -71,10 +71,12 @@ var packages = []struct {
 	{"internal/api", shells, "HTTP in front of the broker"},
 	{"internal/mcp/server", shells, "MCP in front of the broker"},
 	{"client", shells, "an agent's side, in Go"},
+	{"worker", shells, "a tool author's side, in Go: it runs internal/worker with a program's own tools"},
 
 	{"cmd/...", wiring, "the mains"},
 
 	{"internal/archtest", outside, "this package"},
+	{"internal/sim", outside, "the protocol under a seeded scheduler and a model of JetStream"},
 	{"internal/testenv", outside, "servers and pools for tests"},
 	{"examples/...", outside, "programs to read and copy"},
 	{"test/...", outside, "tests of several packages, or of whole processes, together"},
@@ -97,6 +99,7 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/hooks", "internal/sandbox", "command hooks start through its launcher"},
 	{"internal/mcp/toolset", "internal/sandbox", "MCP servers on stdio start through its launcher"},
 	{"internal/mcp/...", "internal/mcp", "the two sides share it"},
+	{"worker", "internal/worker", "it is the public face of it"},
 	{"cmd/...", "cmd/internal/cli", "the two commands read flags, environment and files alike"},
 }
 
@@ -113,7 +116,7 @@ var reserved = []struct {
 	tests  bool
 	why    string
 }{
-	{"github.com/nats-io/nats.go", []string{"internal/broker", "internal/natsd", "client", "cmd/..."}, false,
+	{"github.com/nats-io/nats.go", []string{"internal/broker", "internal/natsd", "client", "worker", "cmd/..."}, false,
 		"the broker alone knows streams, subjects, consumers and headers; client and mains only connect"},
 	{"github.com/nats-io/nats-server", []string{"internal/natsd"}, true,
 		"a fleet runs without it; tests get servers from internal/natsd and internal/testenv"},

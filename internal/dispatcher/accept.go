@@ -50,8 +50,8 @@ func (d *Dispatcher) accept(ctx context.Context, r *runner) error {
 	} else {
 		s, err = d.adopt(ctx, r, s)
 	}
-	if refused, ok := refusal(err); ok {
-		return r.refuse(ctx, refused)
+	if input, ok := errors.AsType[*toolyard.InputError](err); ok {
+		return r.refuse(ctx, events.Refuse(input))
 	}
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func (d *Dispatcher) leaveAndDone(ctx context.Context, r *runner, s *batch.State
 	return r.sub.Done(ctx)
 }
 
-// refusal makes the problem document of an error that says that the submission itself is wrong.
+// refusal makes the problem document of an error of reading a submission that says that it is wrong.
 func refusal(err error) (events.Refused, bool) {
 	if input, ok := errors.AsType[*toolyard.InputError](err); ok {
 		return events.Refuse(input), true

@@ -35,8 +35,10 @@ const (
 	DefaultWorkerWait   = 30 * time.Second
 	DefaultMaxBatches   = 1_024
 	DefaultOpenIdle     = 5 * time.Minute
-	maxAttempts         = 3
-	abortEvery          = time.Second
+	// DefaultMaxDeliveries takes about a minute; see backoff.
+	DefaultMaxDeliveries = 12
+	maxAttempts          = 3
+	abortEvery           = time.Second
 )
 
 // Config says how a dispatcher works. Planner is required; what is zero has its default.
@@ -52,6 +54,9 @@ type Config struct {
 	WorkerWait time.Duration
 	// OpenIdle is how long an open batch may get no calls before it is closed. Default 5 minutes.
 	OpenIdle time.Duration
+	// MaxDeliveries is how often a batch that cannot go on is taken up before its open calls are answered as
+	// internal_error. Default 12, which takes about a minute.
+	MaxDeliveries uint64
 	// MaxBatches is how many batches this dispatcher owns at a time; more wait in the stream. Default 1,024.
 	MaxBatches int
 	Log        *slog.Logger
@@ -90,6 +95,9 @@ func New(b *broker.Broker, cfg Config) *Dispatcher {
 	}
 	if cfg.OpenIdle == 0 {
 		cfg.OpenIdle = DefaultOpenIdle
+	}
+	if cfg.MaxDeliveries == 0 {
+		cfg.MaxDeliveries = DefaultMaxDeliveries
 	}
 	if cfg.MaxBatches == 0 {
 		cfg.MaxBatches = DefaultMaxBatches
@@ -240,7 +248,7 @@ func (d *Dispatcher) serve(ctx context.Context, r *runner) {
 	case err == nil || ctx.Err() != nil:
 	case errors.Is(err, errLost):
 		r.log.Info("another dispatcher owns the batch now")
-	case r.submission().Deliveries >= maxDeliveries:
+	case r.submission().Deliveries >= d.cfg.MaxDeliveries:
 		r.log.Error("the batch cannot go on; its open calls are answered as internal_error", "deliveries", r.submission().Deliveries, "error", err)
 		if err := d.giveUp(ctx, r, err); err != nil {
 			r.log.Error("the batch could not even be ended", "error", err)
@@ -252,9 +260,6 @@ func (d *Dispatcher) serve(ctx context.Context, r *runner) {
 		}
 	}
 }
-
-// maxDeliveries is how often a batch is taken up before it is given up.
-const maxDeliveries = 12
 
 // backoff is how long a batch that stopped waits before it is taken up again: about a minute in all.
 func backoff(deliveries uint64) time.Duration {

@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/schema"
 	"github.com/toolyard/toolyard/internal/shell"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -239,7 +240,11 @@ func BatchRules(o toolyard.Options) (policy.Rules, error) {
 	return rules, nil
 }
 
+// inputHash names an input by its canonical form, as the pipeline does; one that cannot be parsed by its bytes.
 func inputHash(input []byte) string {
+	if v, err := schema.Parse(input); err == nil {
+		return v.Hash()
+	}
 	sum := sha256.Sum256(input)
 	return hex.EncodeToString(sum[:])
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/ticket"
 )
@@ -218,11 +219,8 @@ func (d *desk) reread(ctx context.Context) {
 func (d *desk) sweep(ctx context.Context) {
 	for w, tickets := range d.stuck() {
 		for _, t := range tickets {
-			s, err := d.b.Fold(ctx, toolyard.BatchKey{Agent: t.Agent, ID: t.Batch})
-			over := errors.Is(err, broker.ErrNoBatch)
-			if err == nil {
-				over = s.Completed || s.Refused != nil || s.Plan != nil && t.Group < len(s.Plan.Groups) && s.Over(t.Group)
-			} else if !over {
+			over, err := d.over(ctx, t)
+			if err != nil {
 				d.log.Warn("the holder of a ticket cannot be read", "workspace", w, "ticket", t.N, "error", err)
 			}
 			if !over {
@@ -234,6 +232,20 @@ func (d *desk) sweep(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// over reports whether a ticket's group is. A batch whose replies are complete is over, whatever else its log says.
+func (d *desk) over(ctx context.Context, t ticket.Ticket) (bool, error) {
+	k := toolyard.BatchKey{Agent: t.Agent, ID: t.Batch}
+	replied := batch.State{Key: k}
+	if err := d.b.CatchUp(ctx, &replied, batch.ChainReply, 0); err == nil && (replied.Completed || replied.Refused != nil) {
+		return true, nil
+	}
+	s, err := d.b.Fold(ctx, k)
+	if errors.Is(err, broker.ErrNoBatch) {
+		return true, nil
+	}
+	return err == nil && s.Plan != nil && t.Group < len(s.Plan.Groups) && s.Over(t.Group), err
 }
 
 // stuck returns, for each workspace where somebody of ours waits and nothing has changed for long, the first tickets.

@@ -1,0 +1,47 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/tool"
+	"github.com/toolyard/toolyard/worker"
+)
+
+func ExampleRun() {
+	type in struct {
+		Text string `json:"text" jsonschema:"the text whose words are counted"`
+	}
+	count, err := tool.New(tool.Typed[in, string]{
+		Declaration: tool.Declaration{
+			Name:        "count_words",
+			Description: "Counts the words of a text.",
+			Class:       tool.ClassRule{Static: toolyard.ReadOnly}, // may run beside others
+			ReadOnly:    true,                                      // needs no permission in the workspace, and may run twice
+		},
+		Run: func(_ context.Context, _ tool.Env, i in) (string, error) {
+			return fmt.Sprint(len(strings.Fields(i.Text)), " words"), nil
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	nc, err := nats.Connect("nats://127.0.0.1:4222")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer nc.Close()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := worker.Run(ctx, nc, worker.Options{Pool: "words", Tools: []tool.Tool{count}}); err != nil {
+		log.Print(err)
+	}
+}

@@ -1,0 +1,102 @@
+// Package worker puts a program's own tools into a pool.
+//
+//	greet, err := tool.New(...)
+//	err = worker.Run(ctx, nc, worker.Options{Tools: []tool.Tool{greet}, Allow: []string{"greet"}})
+//
+// The worker takes calls of its tools from the dispatchers on a NATS system and runs them in this process. It can isolate
+// nothing: calls that are judged UNSAFE end as setup_required.
+package worker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/worker"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// Options say what a worker runs and may do. Only Tools is required.
+type Options struct {
+	// Pool is whose calls it takes; all workers of a pool have the same tools and workspaces. Empty:
+	// [toolyard.DefaultPool]. Name a pool of your own beside the one with the built-in tools.
+	Pool toolyard.Pool
+	// Tools are those that it runs.
+	Tools []tool.Tool
+	// Workspaces are the directories of the workspaces that it serves. None: tools get no directory.
+	Workspaces map[toolyard.Workspace]string
+	// Allow, Deny and Ask are permission rules, tool or tool(specifier), and Mode what happens to calls that none of
+	// them decides: default, accept_edits, plan, dont_ask or bypass. Empty: what is not read-only is denied.
+	Allow, Deny, Ask []string
+	Mode             string
+	// ReadSlots and WriteSlots are how many calls run at a time, of READ_ONLY and of each other class. 0: 16 and 4.
+	ReadSlots, WriteSlots int
+	// DrainGrace is how long running calls may go on after ctx has ended. 0: 10 s.
+	DrainGrace time.Duration
+	// Ready is called once, when the worker takes calls. Nil: not called.
+	Ready func(id string)
+	// Log gets what goes wrong. Nil: [slog.Default].
+	Log *slog.Logger
+}
+
+// Run takes calls until ctx ends, and returns when nothing runs any more: nil then. It waits for a dispatcher to have set the
+// NATS system up. The connection stays the caller's to close. It fails when the options do not hold together, and
+// when it cannot go on.
+func Run(ctx context.Context, nc *nats.Conn, o Options) error {
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	cfg := worker.Config{
+		ID: "worker-" + broker.NewID(), Pool: o.Pool, Tools: o.Tools, Origin: registry.Toolset, Workspaces: o.Workspaces,
+		DrainGrace: o.DrainGrace, Log: o.Log,
+		Slots: map[toolyard.Class]int{toolyard.ReadOnly: o.ReadSlots, toolyard.WriteExclusive: o.WriteSlots, toolyard.Unsafe: o.WriteSlots},
+	}
+	var err error
+	if cfg.Mode, err = policy.ParseMode(o.Mode); err != nil {
+		return fmt.Errorf("worker: mode: %w", err)
+	}
+	for _, list := range []struct {
+		name  string
+		texts []string
+		to    *[]policy.Rule
+	}{{"allow", o.Allow, &cfg.Rules.Allow}, {"deny", o.Deny, &cfg.Rules.Deny}, {"ask", o.Ask, &cfg.Rules.Ask}} {
+		if *list.to, err = policy.ParseRules(list.texts); err != nil {
+			return fmt.Errorf("worker: %s: %w", list.name, err)
+		}
+	}
+	for i := range o.Tools {
+		if err := cfg.Rules.Check(&o.Tools[i].Declaration); err != nil {
+			return fmt.Errorf("worker: %w", err)
+		}
+	}
+	b, err := broker.Join(ctx, nc, "/worker/"+cfg.ID, func() { o.Log.Warn("waiting for a dispatcher to set the NATS system up") })
+	if err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
+	w, err := worker.New(b, cfg)
+	if err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
+	if o.Ready != nil {
+		done := make(chan struct{})
+		defer close(done)
+		go func() {
+			select {
+			case <-w.Ready():
+				o.Ready(w.ID())
+			case <-done:
+			}
+		}()
+	}
+	if err := w.Run(ctx); err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
+	return nil
+}
