@@ -67,6 +67,9 @@ func (b *batchFlags) read(ctx context.Context, in io.Reader, path string, worksp
 	if err != nil {
 		return batch, inFile(path, err)
 	}
+	if batch.Open {
+		return batch, inFile(path, &toolyard.InputError{Field: "open", Problem: "is true, but a file is a whole batch; leave it out"})
+	}
 	if workspace != "" {
 		batch.Workspace = workspace
 	}

@@ -132,3 +132,10 @@ func TestResultFormat(t *testing.T) {
 		}
 	}
 }
+
+func TestAFileIsAWholeBatch(t *testing.T) {
+	_, err := new(batchFlags).read(t.Context(), strings.NewReader(`{"open":true,"calls":[{"tool":"grep"}]}`), "-", "")
+	if _, ok := errors.AsType[*cli.UsageError](err); !ok || !strings.Contains(err.Error(), "open: is true") {
+		t.Errorf("an open batch in a file: %v", err)
+	}
+}

@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	batchFields  = []string{"id", "agent", "session", "workspace", "interactive", "calls", "options"}
+	batchFields  = []string{"id", "agent", "session", "workspace", "interactive", "open", "calls", "options"}
 	callFields   = []string{"id", "tool", "input"}
 	optionFields = []string{"partition", "max_concurrency", "on_error", "timeout_ms", "call_timeout_ms", "deny", "ask"}
 )
@@ -48,6 +48,9 @@ func Decode(data []byte) (toolyard.Batch, error) {
 			return b, err
 		}
 		f.set(text)
+	}
+	if b.Open, err = o.OptionalBool("open"); err != nil {
+		return b, err
 	}
 	if b.Interactive, err = o.OptionalBool("interactive"); err != nil {
 		return b, err

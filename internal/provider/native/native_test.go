@@ -88,7 +88,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{`{"call":[]}`, `call: is not a field of a batch; did you mean "calls"?`},
 		{`{"Calls":[]}`, `Calls: is not a field of a batch; did you mean "calls"?`},
 		{`{"batch_id":"x"}`, `batch_id: is not a field of a batch; did you mean "id"?`},
-		{`{"colour":"red"}`, `colour: is not a field of a batch; the fields are id, agent, session, workspace, interactive, calls, options`},
+		{`{"colour":"red"}`, `colour: is not a field of a batch; the fields are id, agent, session, workspace, interactive, open, calls, options`},
 		{`{"calls":[{"tol":"a"}]}`, `calls[0].tol: is not a field of a call; did you mean "tool"?`},
 		{`{"calls":[{"tool":"a","Tool":"b"}]}`, `calls[0].Tool: is not a field of a call; did you mean "tool"?`},
 		{`{"calls":[{"name":"a"}]}`, `calls[0].name: is not a field of a call; did you mean "tool"?`},
@@ -97,8 +97,8 @@ func TestDecodeRefuses(t *testing.T) {
 		{`{"options":{"maxConcurrency":1}}`, `options.maxConcurrency: is not a field of options; did you mean "max_concurrency"?`},
 		{`{"options":{"timeout":1}}`, `options.timeout: is not a field of options; did you mean "timeout_ms"?`},
 		{`{"options":{"allow":[]}}`, `options.allow: is not a field of options; the fields are partition, max_concurrency, on_error, timeout_ms, call_timeout_ms, deny, ask`},
-		{`{"\u001b[2J":1}`, `["\x1b[2J"]: is not a field of a batch; the fields are id, agent, session, workspace, interactive, calls, options`},
-		{`{"` + strings.Repeat("calls", 100_000) + `":1}`, `["callscallscallscallscallscallscallscallscallscal"...]: is not a field of a batch; the fields are id, agent, session, workspace, interactive, calls, options`},
+		{`{"\u001b[2J":1}`, `["\x1b[2J"]: is not a field of a batch; the fields are id, agent, session, workspace, interactive, open, calls, options`},
+		{`{"` + strings.Repeat("calls", 100_000) + `":1}`, `["callscallscallscallscallscallscallscallscallscal"...]: is not a field of a batch; the fields are id, agent, session, workspace, interactive, open, calls, options`},
 	} {
 		_, err := Decode([]byte(tt.text))
 		if _, ok := errors.AsType[*toolyard.InputError](err); !ok {
