@@ -93,7 +93,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"no calls, gemini", `{"candidates":[]}`, "", `the input has no calls: as gemini it has no functionCall part, so there is nothing to run`},
 
 		{"forced format's errors", nativeDoc, Anthropic, `content: want array, got nothing`},
-		{"forced native", anthropicDoc, Native, `content: is not a field of a batch; the fields are id, agent, session, workspace, interactive, calls, options`},
+		{"forced native", anthropicDoc, Native, `content: is not a field of a batch; the fields are id, agent, session, workspace, interactive, open, calls, options`},
 		{"wrong type", `{"calls":[{"tool":"a"},{"tool":"a"},{"tool":7}]}`, "", `calls[2].tool: want string, got number`},
 		{"unknown field", `{"calls":[{"tool":"a"}],"options":{"partion":"sequential"}}`, "", `options.partion: is not a field of options; did you mean "partition"?`},
 	} {
