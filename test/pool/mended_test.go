@@ -36,9 +36,20 @@ func jetStream(t *testing.T, s *natsd.Server) jetstream.JetStream {
 	return js
 }
 
+// hurried starts a server whose system has short waits, so that a test of what happens after them does not take long.
+func hurried(t *testing.T) *natsd.Server {
+	t.Helper()
+	s := testenv.Server(t)
+	short := broker.Settings{CallAckWait: 800 * time.Millisecond, WorkerTTL: time.Second, BatchAckWait: time.Second}
+	if _, err := broker.Open(t.Context(), testenv.Conn(t, s), short, "/test"); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // TestAWorkerWhoseToolsCannotBeRead is alive all the same: its claims stand.
 func TestAWorkerWhoseToolsCannotBeRead(t *testing.T) {
-	s := testenv.Server(t)
+	s := hurried(t)
 	began, release := make(chan struct{}, 2), make(chan struct{})
 	write := make1(t, writer("write"), func(context.Context, tool.Env) (string, error) {
 		began <- struct{}{}
@@ -214,7 +225,7 @@ func TestEverybodyReadsTheSystemsSettings(t *testing.T) {
 
 // TestAReadThatKillsItsWorker is started as often as an idempotent call may be, and no more.
 func TestAReadThatKillsItsWorker(t *testing.T) {
-	s := testenv.Server(t)
+	s := hurried(t)
 	b := testenv.Broker(t, s, "/test")
 	startDispatcher(t, s, dispatcher.Config{})
 	// A worker that dies as soon as it has taken the call, again and again.
