@@ -69,14 +69,10 @@ func (c *Client) Submit(ctx context.Context, b toolyard.Batch) (*Batch, error) {
 	if err := b.Validate(); err != nil {
 		return nil, err
 	}
-	feed, err := c.b.FollowReplies(b.Key()) // before there can be any
-	if err != nil {
+	if err := c.b.Submit(ctx, b); err != nil {
 		return nil, err
 	}
-	if err := c.b.Submit(ctx, b); err != nil {
-		return nil, errors.Join(err, feed.Stop())
-	}
-	return &Batch{c: c, key: b.Key(), feed: feed}, nil
+	return &Batch{c: c, key: b.Key(), submitted: true}, nil
 }
 
 // Batch returns a batch that was submitted before, by whomever.
@@ -84,9 +80,10 @@ func (c *Client) Batch(k toolyard.BatchKey) *Batch { return &Batch{c: c, key: k}
 
 // Batch is one batch, seen from outside.
 type Batch struct {
-	c    *Client
-	key  toolyard.BatchKey
-	feed *broker.Feed
+	c   *Client
+	key toolyard.BatchKey
+	// submitted says that the batch is known to be there.
+	submitted bool
 }
 
 // Key is the batch's identity.
@@ -103,17 +100,16 @@ func (b *Batch) Results(ctx context.Context) iter.Seq2[toolyard.Result, error] {
 }
 
 func (b *Batch) results(ctx context.Context, yield func(toolyard.Result) bool) (err error) {
-	feed := b.feed
-	b.feed = nil
-	if feed == nil {
-		if feed, err = b.c.b.FollowReplies(b.key); err != nil {
-			return err
-		}
-		if _, err := b.View(ctx); err != nil { // to say at once that there is no such batch
-			return errors.Join(err, feed.Stop())
-		}
+	feed, err := b.c.b.FollowReplies(b.key)
+	if err != nil {
+		return err
 	}
 	defer func() { err = errors.Join(err, feed.Stop()) }()
+	if !b.submitted {
+		if _, err := b.View(ctx); err != nil { // to say at once that there is no such batch
+			return err
+		}
+	}
 	seen, next := uint64(0), 0
 	take := func(rec batch.Record) (done bool, err error) {
 		seen = rec.Seq

@@ -78,6 +78,11 @@ func (m *Machine) end(i, failed, culprit int) (toolyard.Result, bool) {
 	if m.isLost(i) && (!s.Plan.Calls[i].Judgement.Idempotent || c.Attempt >= m.cfg.MaxAttempts) {
 		return m.unknown(i), true
 	}
+	if c.Status == Retrying && c.Attempt >= m.cfg.MaxAttempts {
+		r := m.result(i, toolyard.DependencyUnavailable, fmt.Sprintf("The call could not be finished in %d attempts. The same call may succeed later.", c.Attempt), "")
+		r.Retryable = true
+		return r, true
+	}
 	if since, ok := m.unserved(i); ok && m.now.Sub(since) >= m.cfg.WorkerWait {
 		p := s.Plan.Calls[i]
 		r := m.result(i, toolyard.DependencyUnavailable, fmt.Sprintf("No worker for %s was there for %s. The call did not run; the same call may succeed later.", p.Tool, m.cfg.WorkerWait.Round(time.Millisecond)),

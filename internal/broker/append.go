@@ -108,17 +108,31 @@ func classify(err error) (again bool, verdict error) {
 	return true, err // timeouts, no responders, a connection that is being restored
 }
 
-// won decides a conflict: the message that took the slot behind expected is either ours, stored by an attempt whose
-// answer was lost, or another's. More may have been appended on top of ours since, so the chain is walked back.
+// won decides a conflict: the message that took the place behind expected is either ours, stored by an attempt whose
+// answer was lost, or another's. More may have been appended behind it since.
 func (b *Broker) won(ctx context.Context, stream string, expected uint64, msg *nats.Msg) (uint64, error) {
-	stored, err := b.chain(ctx, stream, msg.Subject, expected)
+	m, ok, err := b.after(ctx, stream, msg.Subject, expected)
 	if err != nil {
 		return 0, err
 	}
-	if len(stored) > 0 && stored[0].header.Get(headerID) == msg.Header.Get(headerID) {
-		return stored[0].seq, nil
+	if ok && m.header.Get(headerID) == msg.Header.Get(headerID) {
+		return m.seq, nil
 	}
 	return 0, ErrConflict
+}
+
+// after reads the first message of a literal subject behind a sequence, through the stream's leader.
+func (b *Broker) after(ctx context.Context, stream, subject string, seq uint64) (raw, bool, error) {
+	m, err := retry(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return b.streams[stream].GetMsg(ctx, seq+1, jetstream.WithGetMsgSubject(subject))
+	})
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return raw{}, false, nil
+	}
+	if err != nil {
+		return raw{}, false, fmt.Errorf("read the message after %d on %s: %w", seq, subject, err)
+	}
+	return fromStream(m), true, nil
 }
 
 // chain returns the messages of a literal subject after a sequence, the oldest first, read through the leader. Each
@@ -155,19 +169,14 @@ func (b *Broker) chain(ctx context.Context, stream, subject string, after uint64
 func (b *Broker) forward(ctx context.Context, stream, subject string, after uint64) ([]raw, error) {
 	var out []raw
 	for {
-		m, err := retry(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
-			return b.streams[stream].GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(subject))
-		})
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return out, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read the message after %d on %s: %w", after, subject, err)
+		m, ok, err := b.after(ctx, stream, subject, after)
+		if err != nil || !ok {
+			return out, err
 		}
 		if len(out) == MaxChainLength {
 			return nil, fmt.Errorf("subject %s has more than %d events", subject, MaxChainLength)
 		}
-		out, after = append(out, fromStream(m)), m.Sequence
+		out, after = append(out, m), m.seq
 	}
 }
 

@@ -37,7 +37,7 @@ func (b *Broker) Cancel(ctx context.Context, k toolyard.BatchKey, reason string,
 	wish := events.Canceled{Calls: calls, By: b.source, Reason: reason}
 	control := subjectChain(k, batch.ChainControl, "", 0)
 	for range maxControlConflicts {
-		stored, err := b.chain(ctx, streamEvent, control, 0)
+		stored, err := b.forward(ctx, streamEvent, control, 0)
 		if err != nil {
 			return err
 		}

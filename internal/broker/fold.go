@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -188,34 +189,76 @@ func (b *Broker) OwnClaim(ctx context.Context, k toolyard.BatchKey, pool toolyar
 	return r.Seq, ok && c.Worker == worker && c.Attempt == attempt, nil
 }
 
-// EndReplies answers the calls of a batch that were not answered with an internal_error each, and completes it: the way
-// out when its log cannot be followed. The replies themselves must be readable.
-func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *toolyard.Batch, why string) error {
+// EndReplies ends a batch whose log cannot be followed: it takes no more calls, each call that has no result gets an
+// internal_error, on its own chain first so that no worker can finish or claim it any more, and the replies are
+// completed. The replies themselves must be readable. ran says that some call was claimed, so that a worker may still be
+// stopping it. A call that was queued and has no event can be fenced only in the default pool.
+func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *toolyard.Batch, why string) (ran bool, err error) {
+	if sub.Open {
+		if _, err := b.Input(ctx, k, 0, events.Closed{By: "owner", Reason: why}); err != nil {
+			return false, err
+		}
+	}
 	for {
 		s := batch.State{Key: k}
 		for _, c := range []batch.Chain{batch.ChainInput, batch.ChainReply} {
 			if err := b.CatchUp(ctx, &s, c, 0); err != nil {
-				return err
+				return ran, err
 			}
 		}
 		if s.Completed || s.Refused != nil {
-			return nil
+			return ran, nil
 		}
-		r := events.Reply{Results: []toolyard.Result{}, Completed: true}
 		calls := slices.Concat(sub.Calls, s.Input)
 		toolyard.NormalizeCalls(calls, 0)
-		for i, c := range calls[:min(len(calls), toolyard.MaxCallsPerBatch)] {
-			if i >= s.Replied {
-				r.Results = append(r.Results, toolyard.Result{
-					Index: i, CallID: c.ID, Tool: c.Tool, IsError: true, Code: toolyard.InternalError, Class: toolyard.Unsafe, Detail: why,
-					Error:  "Internal error: the system lost track of this call. It may or may not have taken effect: check before trying again.",
-					Phases: []toolyard.Fact{{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeFailed, Code: toolyard.InternalError}},
-				})
+		r := events.Reply{Results: []toolyard.Result{}, Completed: true}
+		for i := s.Replied; i < min(len(calls), toolyard.MaxCallsPerBatch); i++ {
+			res, claimed, err := b.endCall(ctx, k, i, calls[i], why)
+			if err != nil {
+				return ran, err
 			}
+			ran = ran || claimed
+			r.Results = append(r.Results, res)
 		}
 		_, err := b.Append(ctx, k, batch.ChainReply, "", s.Replied, s.ReplySeq, r)
 		if !errors.Is(err, ErrConflict) {
-			return err
+			return ran, err
+		}
+	}
+}
+
+// endCall gives a call its last result, unless it has one.
+func (b *Broker) endCall(ctx context.Context, k toolyard.BatchKey, index int, c toolyard.Call, why string) (res toolyard.Result, claimed bool, err error) {
+	res = toolyard.Result{
+		Index: index, CallID: c.ID, Tool: c.Tool, IsError: true, Code: toolyard.InternalError, Class: toolyard.Unsafe, Detail: why,
+		Error:  "Internal error: the system lost track of this call. It may or may not have taken effect: check before trying again.",
+		Phases: []toolyard.Fact{{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeFailed, Code: toolyard.InternalError}},
+	}
+	for {
+		pool, expected := toolyard.DefaultPool, uint64(0)
+		m, ok, err := b.last(ctx, streamEvent, prefixEvent+keyTokens(k)+".*."+strconv.Itoa(index))
+		if err != nil {
+			return res, claimed, err
+		}
+		if ok {
+			p, err := parseSubject(m.subject)
+			if err != nil {
+				return res, claimed, &events.UnreadableError{Problem: err.Error()}
+			}
+			pool, expected = p.pool, m.seq
+			switch m.header.Get(headerType) {
+			case string(events.CallFinished):
+				if _, r, _, err := b.record(ctx, m); err == nil {
+					return r.Body.(events.Finished).Result, claimed, nil
+				}
+				return res, claimed, nil // it has a result that cannot be read: this one is what can be said
+			case string(events.CallClaimed):
+				claimed = true
+			}
+		}
+		_, err = b.Append(ctx, k, batch.ChainCall, pool, index, expected, events.Finished{Result: res})
+		if !errors.Is(err, ErrConflict) {
+			return res, claimed, err
 		}
 	}
 }

@@ -15,9 +15,9 @@ const (
 	MaxInlineBytes = 512 << 10
 	// MaxObjectBytes is how long such an object may be.
 	MaxObjectBytes = 64 << 20
-	// MaxChainLength is how many events of one chain are read. A batch of 10,000 exclusive calls has that many group
-	// starts, and takeovers come on top.
-	MaxChainLength = 20_000
+	// MaxChainLength is how many events of one chain are read. An open batch of 10,000 calls that come one by one has that
+	// many extensions and may have twice as many group starts; takeovers come on top.
+	MaxChainLength = 40_000
 	// MaxQueuedCalls is how many calls may wait in all work queues together.
 	MaxQueuedCalls = 1_000_000
 	// MaxOpenSubmissions is how many batches all dispatchers together may have taken and not completed.

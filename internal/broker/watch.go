@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -94,20 +93,15 @@ func (t *Tail) peekReply(ctx context.Context) (err error) {
 
 // peek reads the first message of a stream behind a sequence whose subject matches, if there is one.
 func (t *Tail) peek(ctx context.Context, stream, subject string, after *uint64) (*Logged, error) {
-	m, err := retry(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
-		return t.b.streams[stream].GetMsg(ctx, *after+1, jetstream.WithGetMsgSubject(subject))
-	})
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, nil
+	m, ok, err := t.b.after(ctx, stream, subject, *after)
+	if err != nil || !ok {
+		return nil, err
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read the message after %d on %s: %w", *after, subject, err)
-	}
-	_, r, meta, err := t.b.tolerant(ctx, fromStream(m))
+	_, r, meta, err := t.b.tolerant(ctx, m)
 	if err != nil {
 		return nil, err
 	}
-	*after = m.Sequence
+	*after = m.seq
 	return &Logged{Record: r, Meta: meta}, nil
 }
 

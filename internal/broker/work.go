@@ -93,8 +93,10 @@ type Delivery struct {
 	events.Requested
 	// Deliveries counts them, this one included.
 	Deliveries uint64
-	msg        jetstream.Msg
-	b          *Broker
+	// Received is when it came to this process.
+	Received time.Time
+	msg      jetstream.Msg
+	b        *Broker
 }
 
 // Key is the batch's.
@@ -176,12 +178,13 @@ func (w *Work) Next(ctx context.Context) (*Delivery, error) {
 	if err != nil {
 		return nil, err
 	}
+	received := time.Now()
 	bad := &BadWorkError{}
 	if bad.Key, bad.Index, err = parseCallSubject(m.Subject()); err == nil {
 		var body events.Body
 		_, body, err = w.b.decode(ctx, m.Headers(), m.Data())
 		if req, ok := body.(events.Requested); ok && len(req.Calls) > 0 {
-			return &Delivery{Requested: req, Deliveries: meta.NumDelivered, msg: m, b: w.b}, nil
+			return &Delivery{Requested: req, Deliveries: meta.NumDelivered, Received: received, msg: m, b: w.b}, nil
 		}
 		if err == nil {
 			err = &events.UnreadableError{ID: m.Headers().Get(headerID), Problem: fmt.Sprintf("%T is no work", body)}

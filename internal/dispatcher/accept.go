@@ -26,14 +26,15 @@ func (d *Dispatcher) accept(ctx context.Context, r *runner) error {
 			r.log.Warn("a batch's feed was not stopped", "error", err)
 		}
 	}()
-	s, err := r.sub.Read(ctx)
+	sub := r.submission()
+	s, err := sub.Read(ctx)
 	if refused, ok := refusal(err); ok {
 		return r.refuse(ctx, refused)
 	}
 	if err != nil {
 		return err
 	}
-	if r.sub.Deliveries > 1 {
+	if sub.Deliveries > 1 {
 		if s, err = d.b.Fold(ctx, r.key); err != nil {
 			return err
 		}
@@ -62,11 +63,12 @@ func (d *Dispatcher) accept(ctx context.Context, r *runner) error {
 // leaveAndDone acknowledges a batch that is complete, whose owner may have died before it left its workspace.
 func (d *Dispatcher) leaveAndDone(ctx context.Context, r *runner, s *batch.State) error {
 	if s.Plan != nil && len(s.Started) > 0 {
+		r.term = s.Takeovers
 		if err := d.desk.leave(ctx, s.Plan.Workspace, r.holder(len(s.Plan.Groups)-1)); err != nil {
 			return err
 		}
 	}
-	return r.sub.Done(ctx)
+	return r.submission().Done(ctx)
 }
 
 // refusal makes the problem document of an error of reading a submission that says that it is wrong.
@@ -108,7 +110,7 @@ func (d *Dispatcher) plan(ctx context.Context, r *runner, s batch.State) (batch.
 		timeout = time.Duration(min(ms, d.b.Settings().Lifetime.Milliseconds())) * time.Millisecond
 	}
 	r.surface = &plan.Surface
-	planned := plan.Finish(d.cfg.ID, r.sub.Seq, time.Now().Add(timeout).UTC())
+	planned := plan.Finish(d.cfg.ID, r.submission().Seq, time.Now().Add(timeout).UTC())
 	return d.own(ctx, r, s, planned)
 }
 
@@ -163,7 +165,7 @@ func (d *Dispatcher) keepSurface(ctx context.Context, hash string, encoded []byt
 
 // adopt goes on with a batch whose former owner fell silent.
 func (d *Dispatcher) adopt(ctx context.Context, r *runner, s batch.State) (batch.State, error) {
-	if s.Plan.SubmissionSeq != r.sub.Seq {
+	if s.Plan.SubmissionSeq != r.submission().Seq {
 		return s, &toolyard.InputError{Field: "id", Problem: fmt.Sprintf("%q was used before, and what that batch left is still kept; use a new id", r.key.ID)}
 	}
 	r.log.Info("adopting a batch", "former", s.Owner, "takeover", s.Takeovers+1)

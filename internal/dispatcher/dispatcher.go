@@ -135,6 +135,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 			}
 		})
 	}
+	d.desk.ctx = ctx
 	part("watch workers", d.roster.watch)
 	part("watch tickets", d.desk.watch)
 	part("sweep tickets", func(ctx context.Context) error {
@@ -248,10 +249,10 @@ func (d *Dispatcher) serve(ctx context.Context, r *runner) {
 	case err == nil || ctx.Err() != nil:
 	case errors.Is(err, errLost):
 		r.log.Info("another dispatcher owns the batch now")
-	case r.submission().Deliveries >= d.cfg.MaxDeliveries:
+	case hopeless(err) && r.submission().Deliveries >= d.cfg.MaxDeliveries:
 		r.log.Error("the batch cannot go on; its open calls are answered as internal_error", "deliveries", r.submission().Deliveries, "error", err)
 		if err := d.giveUp(ctx, r, err); err != nil {
-			r.log.Error("the batch could not even be ended", "error", err)
+			r.log.Error("the batch could not be ended; it is tried again", "error", err)
 		}
 	default:
 		r.log.Error("the batch stopped here; it will be taken up again", "error", err)
@@ -266,16 +267,31 @@ func backoff(deliveries uint64) time.Duration {
 	return min(time.Second<<min(deliveries, 10)/4, 10*time.Second)
 }
 
+// hopeless reports whether an error is about what stands in the log, which trying again does not change.
+func hopeless(err error) bool {
+	_, contradicts := errors.AsType[*batch.InvariantError](err)
+	_, unreadable := errors.AsType[*events.UnreadableError](err)
+	return contradicts || unreadable
+}
+
 // giveUp ends a batch that cannot be run, because its log contradicts itself or cannot be read: every call that was not
-// answered is, the workspace is free, and the submission is done.
+// answered is, nothing of it runs any more, the workspace is free, and the submission is done.
 func (d *Dispatcher) giveUp(ctx context.Context, r *runner, why error) error {
 	s, err := r.submission().Read(ctx)
 	if err != nil {
 		return r.refuse(ctx, events.Refused{Type: "about:blank", Title: "Internal Server Error", Status: 500, Detail: "the submission cannot be read: " + err.Error()})
 	}
-	if err := d.b.EndReplies(ctx, r.key, s.Submission, "the batch's log cannot be followed: "+why.Error()); err != nil {
+	ran, err := d.b.EndReplies(ctx, r.key, s.Submission, "the batch's log cannot be followed: "+why.Error())
+	if err != nil {
 		return err
 	}
-	last := ticket.Holder{Agent: r.key.Agent, Batch: r.key.ID, Group: math.MaxInt}
+	if ran { // a worker sees at its next heartbeat that its call is answered, and cannot commit after its lease
+		select {
+		case <-time.After(d.b.Settings().CallAckWait):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	last := ticket.Holder{Agent: r.key.Agent, Batch: r.key.ID, Group: math.MaxInt, Term: math.MaxInt}
 	return errors.Join(d.desk.leave(ctx, s.Submission.Workspace, last), r.submission().Done(ctx))
 }

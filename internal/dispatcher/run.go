@@ -27,9 +27,12 @@ type runner struct {
 	d   *Dispatcher
 	log *slog.Logger
 	key toolyard.BatchKey
-	m   *batch.Machine
-	mu  sync.Mutex // of sub
-	sub *broker.Submission
+	// workspace and term (the number of owners before this one) are set when this dispatcher owns the batch.
+	workspace toolyard.Workspace
+	term      int
+	m         *batch.Machine
+	mu        sync.Mutex // of sub
+	sub       *broker.Submission
 
 	surface  *registry.Surface // what the batch sees; nil until it is needed by a batch that was adopted
 	feed     *broker.Feed
@@ -58,6 +61,7 @@ func (d *Dispatcher) newRunner(sub *broker.Submission) *runner {
 
 // run advances the batch until it is complete, lost, or ctx ends.
 func (r *runner) run(ctx context.Context, s batch.State) error {
+	r.workspace, r.term = s.Plan.Workspace, s.Takeovers
 	r.m = batch.New(r.d.cfg.machine(), s)
 	defer r.d.desk.forget(s.Plan.Workspace, r.key)
 	r.news = time.Now()
@@ -142,7 +146,7 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) error {
 		case batch.Take:
 			r.take(ctx, e.Group, e.Mode)
 		case batch.Leave:
-			if err := r.d.desk.leave(ctx, r.m.State().Plan.Workspace, r.holder(e.Group)); err != nil {
+			if err := r.d.desk.leave(ctx, r.workspace, r.holder(e.Group)); err != nil {
 				return err
 			}
 		case batch.Queue:
@@ -275,11 +279,11 @@ func retryFull[T any](ctx context.Context, log *slog.Logger, do func() (T, error
 const fullPause = 500 * time.Millisecond
 
 func (r *runner) holder(group int) ticket.Holder {
-	return ticket.Holder{Agent: r.key.Agent, Batch: r.key.ID, Group: group}
+	return ticket.Holder{Agent: r.key.Agent, Batch: r.key.ID, Group: group, Term: r.term}
 }
 
 func (r *runner) take(ctx context.Context, group int, mode ticket.Mode) {
-	r.d.desk.take(ctx, r.m.State().Plan.Workspace, r.holder(group), mode, func(t ticket.Ticket, err error) {
+	r.d.desk.take(r.workspace, r.holder(group), mode, func(t ticket.Ticket, err error) {
 		select {
 		case r.granted <- grantAnswer{group, mode, t, err}:
 		case <-ctx.Done():
@@ -407,8 +411,9 @@ func (r *runner) beat(ctx context.Context) error {
 	}
 	if wait := r.d.b.Settings().CallAckWait; time.Since(r.asked) >= wait {
 		r.asked = time.Now()
+		silent := map[string]bool{}
 		for _, i := range claimed {
-			if err := r.askHolder(ctx, i, &observed); err != nil {
+			if err := r.askHolder(ctx, i, silent, &observed); err != nil {
 				return err
 			}
 		}
@@ -421,12 +426,18 @@ func (r *runner) beat(ctx context.Context) error {
 // askHolder finds out whether the worker that claimed a call still has it. A claim is given up only when its holder says
 // that it knows nothing of the call, or says nothing and has been gone from the registry for as long as its lease could
 // last.
-func (r *runner) askHolder(ctx context.Context, i int, observed *batch.Observed) error {
+//
+// silent are the workers that did not answer in this round, and are not asked again.
+func (r *runner) askHolder(ctx context.Context, i int, silent map[string]bool, observed *batch.Observed) error {
 	c := r.m.State().Calls[i]
-	has, answered, err := r.d.b.Holds(ctx, c.Worker, r.key, i)
-	if err != nil {
-		r.log.Warn("the holder of a claim could not be asked", "worker", c.Worker, "call", i, "error", err)
-		return nil
+	var has, answered bool
+	if !silent[c.Worker] {
+		var err error
+		if has, answered, err = r.d.b.Holds(ctx, c.Worker, r.key, i); err != nil {
+			r.log.Warn("the holder of a claim could not be asked", "worker", c.Worker, "call", i, "error", err)
+			return nil
+		}
+		silent[c.Worker] = !answered
 	}
 	switch {
 	case has:

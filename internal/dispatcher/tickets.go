@@ -23,8 +23,10 @@ const (
 // desk is where one dispatcher's batches stand in line for workspaces. Changes to one workspace that come while another
 // is on its way are combined into one.
 type desk struct {
-	b     *broker.Broker
-	log   *slog.Logger
+	b   *broker.Broker
+	log *slog.Logger
+	// ctx is the dispatcher's: a change serves all batches that wait for it, and does not end with the one that began it.
+	ctx   context.Context
 	flows sync.WaitGroup
 	mu    sync.Mutex
 	lines map[toolyard.Workspace]*line
@@ -46,6 +48,7 @@ type line struct {
 type change struct {
 	holder ticket.Holder
 	mode   ticket.Mode // empty: leave
+	number uint64      // not 0: take out just this ticket
 	done   func(error)
 }
 
@@ -55,17 +58,17 @@ func newDesk(b *broker.Broker, log *slog.Logger) *desk {
 
 // take joins a workspace's queue and calls granted once: when the ticket is granted, or when joining failed. Asking again
 // for the same holder replaces granted.
-func (d *desk) take(ctx context.Context, w toolyard.Workspace, h ticket.Holder, mode ticket.Mode, granted func(ticket.Ticket, error)) {
+func (d *desk) take(w toolyard.Workspace, h ticket.Holder, mode ticket.Mode, granted func(ticket.Ticket, error)) {
 	d.mu.Lock()
-	d.line(w).waiting[h] = granted
+	d.line(w).waiting[h.Key()] = granted
 	d.mu.Unlock()
-	d.submit(ctx, w, change{holder: h, mode: mode, done: func(err error) {
+	d.submit(w, change{holder: h, mode: mode, done: func(err error) {
 		if err == nil {
 			return
 		}
 		d.mu.Lock()
-		f, ok := d.line(w).waiting[h]
-		delete(d.line(w).waiting, h)
+		f, ok := d.line(w).waiting[h.Key()]
+		delete(d.line(w).waiting, h.Key())
 		d.mu.Unlock()
 		if ok {
 			f(ticket.Ticket{}, err)
@@ -76,10 +79,10 @@ func (d *desk) take(ctx context.Context, w toolyard.Workspace, h ticket.Holder, 
 // leave takes the tickets of h's batch up to h's group out of the queue, and returns when that is stored.
 func (d *desk) leave(ctx context.Context, w toolyard.Workspace, h ticket.Holder) error {
 	d.mu.Lock()
-	delete(d.line(w).waiting, h)
+	delete(d.line(w).waiting, h.Key())
 	d.mu.Unlock()
 	done := make(chan error, 1)
-	d.submit(ctx, w, change{holder: h, done: func(err error) { done <- err }})
+	d.submit(w, change{holder: h, done: func(err error) { done <- err }})
 	select {
 	case err := <-done:
 		return err
@@ -109,19 +112,19 @@ func (d *desk) line(w toolyard.Workspace) *line {
 	return l
 }
 
-func (d *desk) submit(ctx context.Context, w toolyard.Workspace, c change) {
+func (d *desk) submit(w toolyard.Workspace, c change) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l := d.line(w)
 	l.pending = append(l.pending, c)
 	if !l.busy {
 		l.busy = true
-		d.flows.Go(func() { d.flush(ctx, w, l) })
+		d.flows.Go(func() { d.flush(w, l) })
 	}
 }
 
 // flush stores what is pending, until nothing is.
-func (d *desk) flush(ctx context.Context, w toolyard.Workspace, l *line) {
+func (d *desk) flush(w toolyard.Workspace, l *line) {
 	for {
 		d.mu.Lock()
 		changes := l.pending
@@ -133,10 +136,14 @@ func (d *desk) flush(ctx context.Context, w toolyard.Workspace, l *line) {
 		}
 		d.mu.Unlock()
 		refused := make([]error, len(changes))
-		q, err := d.b.ChangeTickets(ctx, w, func(q ticket.Queue) (ticket.Queue, error) {
+		q, err := d.b.ChangeTickets(d.ctx, w, func(q ticket.Queue) (ticket.Queue, error) {
 			for i, c := range changes {
 				refused[i] = nil
-				if c.mode == "" {
+				switch {
+				case c.number != 0:
+					q = q.Remove(c.number)
+					continue
+				case c.mode == "":
 					q = q.Leave(c.holder)
 					continue
 				}
@@ -150,11 +157,11 @@ func (d *desk) flush(ctx context.Context, w toolyard.Workspace, l *line) {
 			}
 			return q, nil
 		})
-		for i, c := range changes {
-			c.done(errors.Join(refused[i], err))
-		}
 		if err == nil {
 			d.see(q)
+		}
+		for i, c := range changes {
+			c.done(errors.Join(refused[i], err))
 		}
 	}
 }
@@ -227,9 +234,12 @@ func (d *desk) sweep(ctx context.Context) {
 				continue
 			}
 			d.log.Warn("a ticket was left behind; taking it out", "workspace", w, "agent", t.Agent, "batch", t.Batch, "group", t.Group)
-			if err := d.leave(ctx, w, t.Holder); err != nil {
-				d.log.Warn("a ticket that was left behind stays", "workspace", w, "error", err)
-			}
+			// Just this ticket: the batch may have taken another for the same group meanwhile.
+			d.submit(w, change{holder: t.Holder, number: t.N, done: func(err error) {
+				if err != nil {
+					d.log.Warn("a ticket that was left behind stays", "workspace", w, "error", err)
+				}
+			}})
 		}
 	}
 }

@@ -48,6 +48,15 @@ type Holder struct {
 	Agent toolyard.Agent   `json:"agent"`
 	Batch toolyard.BatchID `json:"batch"`
 	Group int              `json:"group"`
+	// Term counts the batch's owners. It says who asks, not whose ticket it is: what an owner holds, a former one cannot
+	// give away, also when an open batch comes back to a group.
+	Term int `json:"term,omitempty"`
+}
+
+// Key is the holder without its term: whose ticket it is.
+func (h Holder) Key() Holder {
+	h.Term = 0
+	return h
 }
 
 // Ticket is one place in the queue. N is its number, and the fencing token.
@@ -72,7 +81,8 @@ func (q Queue) Join(h Holder, mode Mode) (Queue, Ticket, error) {
 	var own *Ticket
 	for _, t := range q.Tickets {
 		switch {
-		case t.Holder == h:
+		case t.Key() == h.Key():
+			t.Term = max(t.Term, h.Term)
 			own = &t
 		case t.sameBatch(h) && t.Group > h.Group:
 			return q, Ticket{}, fmt.Errorf("%w: group %d stands in the queue, not %d", ErrPassed, t.Group, h.Group)
@@ -93,13 +103,19 @@ func (q Queue) Join(h Holder, mode Mode) (Queue, Ticket, error) {
 	return next, t, nil
 }
 
-// Leave takes out the tickets of h's batch up to h's group.
+// Leave takes out the tickets of h's batch up to h's group, but for those that a later owner has asked for.
 func (q Queue) Leave(h Holder) Queue {
-	passed := func(t Ticket) bool { return t.sameBatch(h) && t.Group <= h.Group }
-	if !slices.ContainsFunc(q.Tickets, passed) {
+	return q.without(func(t Ticket) bool { return t.sameBatch(h) && t.Group <= h.Group && t.Term <= h.Term })
+}
+
+// Remove takes out one ticket, by its number.
+func (q Queue) Remove(n uint64) Queue { return q.without(func(t Ticket) bool { return t.N == n }) }
+
+func (q Queue) without(out func(Ticket) bool) Queue {
+	if !slices.ContainsFunc(q.Tickets, out) {
 		return q
 	}
-	return Queue{Last: q.Last, Tickets: slices.DeleteFunc(slices.Clone(q.Tickets), passed)}
+	return Queue{Last: q.Last, Tickets: slices.DeleteFunc(slices.Clone(q.Tickets), out)}
 }
 
 func (t Ticket) sameBatch(h Holder) bool { return t.Agent == h.Agent && t.Batch == h.Batch }
@@ -107,7 +123,7 @@ func (t Ticket) sameBatch(h Holder) bool { return t.Agent == h.Agent && t.Batch 
 // Find returns h's ticket.
 func (q Queue) Find(h Holder) (Ticket, bool) {
 	for _, t := range q.Tickets {
-		if t.Holder == h {
+		if t.Key() == h.Key() {
 			return t, true
 		}
 	}
@@ -117,7 +133,7 @@ func (q Queue) Find(h Holder) (Ticket, bool) {
 // Granted reports whether h's ticket stands and no earlier one conflicts with it.
 func (q Queue) Granted(h Holder) (Ticket, bool) {
 	for i, t := range q.Tickets {
-		if t.Holder == h {
+		if t.Key() == h.Key() {
 			return t, i == 0 || t.Mode == Shared
 		}
 		if t.Mode != Shared {

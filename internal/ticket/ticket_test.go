@@ -102,6 +102,29 @@ func TestAFormerOwnerChangesNothingForALaterGroup(t *testing.T) {
 	}
 }
 
+// TestATicketThatALaterOwnerHolds is not a former one's to give away, also for the same group.
+func TestATicketThatALaterOwnerHolds(t *testing.T) {
+	former, later := holder("b", 0), holder("b", 0)
+	later.Term = 1
+	q, first, _ := ticket.Queue{}.Join(former, ticket.Shared)
+	q, again, err := q.Join(later, ticket.Shared)
+	if err != nil || again.N != first.N || len(q.Tickets) != 1 {
+		t.Fatalf("the later owner finds %v, %v in %v", again, err, q)
+	}
+	if left := q.Leave(former); len(left.Tickets) != 1 {
+		t.Error("the former owner gave the ticket away")
+	}
+	if left := q.Leave(later); len(left.Tickets) != 0 {
+		t.Error("the owner cannot leave")
+	}
+	if left := q.Remove(again.N); len(left.Tickets) != 0 {
+		t.Error("a ticket cannot be taken out by its number")
+	}
+	if left := q.Remove(again.N + 1); len(left.Tickets) != 1 {
+		t.Error("another number took it out")
+	}
+}
+
 func TestFullQueueRefuses(t *testing.T) {
 	q := ticket.Queue{Tickets: make([]ticket.Ticket, ticket.MaxQueue)}
 	if _, _, err := q.Join(holder("late", 0), ticket.Shared); !errors.Is(err, ticket.ErrFull) {

@@ -30,6 +30,8 @@ const storeTimeout = 2 * time.Minute
 var (
 	// errLapsed stops a tool when this worker's right to run its call has run out.
 	errLapsed = fmt.Errorf("the lease lapsed: %w", pipeline.ErrLost)
+	// errForgotten ends a call that this worker has begun before, and whose end it could not store.
+	errForgotten = fmt.Errorf("the call was begun before: %w", pipeline.ErrLost)
 	// errShutdown stops a tool when the worker's drain grace is over.
 	errShutdown = fmt.Errorf("the worker is shutting down: %w", pipeline.ErrLost)
 )
@@ -42,8 +44,6 @@ type running struct {
 	lease  lease
 	// term is that of the worker's registration in which the call was received.
 	term int
-	// received is when it was delivered here.
-	received time.Time
 	// What became of the claim; written by Start, read when the pipeline is done.
 	seq      uint64 // what the next append on the call's chain expects
 	claimed  bool   // the claim is this worker's
@@ -62,6 +62,23 @@ type lease struct {
 	lapsed bool
 	// term counts how often it lapsed and was begun anew.
 	term int
+}
+
+// begin starts a lease.
+func (l *lease) begin(length time.Duration, since time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.length, l.since, l.lapsed = length, since, false
+}
+
+// left is how long the lease lasts if it is not renewed.
+func (l *lease) left() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lapsed {
+		return 0
+	}
+	return max(0, l.length-time.Since(l.since))
 }
 
 // holds reports whether the lease has not lapsed, and which term it is in.
@@ -110,11 +127,10 @@ func (w *Worker) take(ctx context.Context, d *broker.Delivery) {
 // run takes one call to its result in the log. It reports whether the call needs this message no more.
 func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.RequestedCall) (settled bool) {
 	log := w.log.With("agent", d.Agent, "batch", d.Batch, "call", call.Index, "tool", call.Tool)
-	received := time.Now()
 	callCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r := &running{d: d, call: call, cancel: cancel, received: received, seq: call.Expected}
-	r.lease.length, r.lease.since = broker.Lease(w.b.Settings().CallAckWait), received
+	r := &running{d: d, call: call, cancel: cancel, seq: call.Expected}
+	r.lease.begin(broker.Lease(w.b.Settings().CallAckWait), d.Received)
 	r.term, _ = w.registered.holds()
 	if !w.enter(r) { // delivered again while this worker still has it
 		w.giveBack(log, d)
@@ -142,7 +158,7 @@ func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.Reques
 		log.Error("a call cannot be run", "error", err)
 		return false
 	}
-	job.QueueMS = max(0, float64(received.Sub(d.QueuedAt))/float64(time.Millisecond))
+	job.QueueMS = max(0, float64(d.Received.Sub(d.QueuedAt))/float64(time.Millisecond))
 	result, err := w.pipe.Run(limited, job)
 	if errors.Is(err, pipeline.ErrLost) {
 		return w.lost(ctx, r, context.Cause(limited))
@@ -176,7 +192,7 @@ func (w *Worker) worthRetrying(r *running, res *toolyard.Result) bool {
 	pause := time.Duration(res.RetryAfterMS) * time.Millisecond
 	started := res.Attempts >= r.call.Attempt
 	return res.IsError && res.Retryable && res.Code != toolyard.Timeout && (r.call.Judgement.Idempotent || !started) &&
-		r.call.Attempt < r.d.MaxAttempts && pause <= maxRetryAfter && time.Since(r.received)+pause+retryRoom < time.Duration(r.d.RemainingMS)*time.Millisecond
+		r.call.Attempt < r.d.MaxAttempts && pause <= maxRetryAfter && time.Since(r.d.Received)+pause+retryRoom < time.Duration(r.d.RemainingMS)*time.Millisecond
 }
 
 // lost settles what is left of a call that this worker had to let go of. It reports true only when the log says that the
@@ -194,8 +210,9 @@ func (w *Worker) lost(ctx context.Context, r *running, why error) (settled bool)
 			return false
 		}
 	}
+	mayRepeat := r.call.Judgement.Idempotent && r.call.Attempt < r.d.MaxAttempts
 	switch {
-	case r.claimed && (!r.started || r.call.Judgement.Idempotent):
+	case r.claimed && (!r.started || mayRepeat):
 		// Nobody else can run it while the claim stands, and it may run again: the claim is given up.
 		return answered(w.appendCall(ctx, r, events.AttemptFailed{
 			Worker: w.cfg.ID, Attempt: r.call.Attempt, Code: toolyard.OutcomeUnknown, Reason: why.Error(),
@@ -245,6 +262,35 @@ func (w *Worker) has(k toolyard.BatchKey, index int) bool {
 	defer w.mu.Unlock()
 	_, ok := w.running[callKey{k, index}]
 	return ok
+}
+
+// attemptKey names one attempt of a call.
+type attemptKey struct {
+	callKey
+	attempt int
+}
+
+// begin notes that an attempt was started, until its end is stored.
+func (w *Worker) begin(r *running) {
+	if r.call.Judgement.Idempotent {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.begun[attemptKey{r.key(), r.call.Attempt}] = true
+}
+
+// forget is for an attempt whose end is stored.
+func (w *Worker) forget(r *running) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.begun, attemptKey{r.key(), r.call.Attempt})
+}
+
+func (w *Worker) hasBegun(r *running) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.begun[attemptKey{r.key(), r.call.Attempt}]
 }
 
 func (w *Worker) leave(r *running) {
@@ -298,13 +344,18 @@ func (w *Worker) Start(ctx context.Context, job *pipeline.Job) (func(), error) {
 			events.Claimed{Worker: w.cfg.ID, Attempt: r.call.Attempt, Ticket: r.d.Ticket})
 		switch {
 		case errors.Is(err, broker.ErrConflict):
-			// A claim that this worker stored before, and never knew of, is as good: nothing was started on it.
+			// A claim that this worker stored before, and never knew of, is as good, if nothing was started on it.
 			if err := w.recognise(ctx, r); err != nil {
 				return nil, err
 			}
 			if !r.claimed {
 				r.conflict = true
 				return nil, pipeline.ErrLost
+			}
+			if w.hasBegun(r) { // and what became of it could not be stored: it is not run a second time
+				r.started = true
+				r.cancel(errForgotten)
+				return nil, errForgotten
 			}
 		case err != nil:
 			return nil, err
@@ -317,6 +368,7 @@ func (w *Worker) Start(ctx context.Context, job *pipeline.Job) (func(), error) {
 		}
 	}
 	r.started = true
+	w.begin(r)
 	return func() {}, nil
 }
 
@@ -334,21 +386,21 @@ func (w *Worker) mayAct(r *running) error {
 // keep renews the delivery, and stops the tool when it cannot, or when the log says that the call is over: what is
 // broadcast may not have come.
 func (w *Worker) keep(ctx context.Context, r *running) {
-	wait := w.b.Settings().CallAckWait
-	tick := time.NewTicker(broker.Heartbeat(wait))
-	defer tick.Stop()
+	beat := broker.Heartbeat(w.b.Settings().CallAckWait)
+	timer := time.NewTimer(beat)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-timer.C:
 		}
 		if err := w.mayAct(r); err != nil {
 			r.cancel(err)
 			return
 		}
 		sent := time.Now()
-		attempt, cancel := context.WithTimeout(ctx, broker.Heartbeat(wait))
+		attempt, cancel := context.WithTimeout(ctx, min(beat, r.lease.left()))
 		err := r.d.Alive(attempt)
 		if err == nil {
 			r.lease.renew(sent)
@@ -359,6 +411,7 @@ func (w *Worker) keep(ctx context.Context, r *running) {
 			}
 		}
 		cancel()
+		timer.Reset(min(beat, r.lease.left()+time.Millisecond)) // not later than the lease's end
 	}
 }
 
@@ -379,6 +432,7 @@ func (w *Worker) appendCall(ctx context.Context, r *running, body events.Body) e
 		switch {
 		case err == nil:
 			r.seq = rec.Seq
+			w.forget(r)
 			return nil
 		case errors.Is(err, broker.ErrFull):
 			w.log.Warn("the log is full; waiting for room for a result", "batch", r.d.Key(), "error", err)
@@ -393,6 +447,9 @@ func (w *Worker) appendCall(ctx context.Context, r *running, body events.Body) e
 				return errors.Join(err, lookErr)
 			}
 			r.conflict = false
+		case errors.Is(err, broker.ErrConflict):
+			w.forget(r) // somebody else has stored an end
+			return err
 		default:
 			return err
 		}

@@ -3,7 +3,9 @@ package worker
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -23,18 +25,32 @@ type slots struct {
 
 func newSlots(n int) *slots { return &slots{free: n, room: make(chan struct{})} }
 
-// take waits for a place.
-func (s *slots) take() {
+// take waits for a place, for so long at most.
+func (s *slots) take(wait time.Duration) bool {
 	s.mu.Lock()
 	if s.free > 0 && len(s.waiting) == 0 {
 		s.free--
 		s.mu.Unlock()
-		return
+		return true
 	}
 	mine := make(chan struct{})
 	s.waiting = append(s.waiting, mine)
 	s.mu.Unlock()
-	<-mine
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-mine:
+		return true
+	case <-timer.C:
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.Index(s.waiting, mine)
+	if i < 0 { // it was given in this very moment
+		return true
+	}
+	s.waiting = slices.Delete(s.waiting, i, i+1)
+	return false
 }
 
 // give gives a place back: to whoever has waited longest.
@@ -119,7 +135,10 @@ func (w *Worker) serve(taking, calls context.Context, line *broker.Work, slots *
 		if err != nil {
 			return err
 		}
-		slots.take()
+		if !slots.take(broker.Lease(w.b.Settings().CallAckWait) / 2) {
+			w.giveBack(w.log, d) // before its lease is over; another worker may have room
+			continue
+		}
 		running.Go(func() {
 			defer slots.give()
 			w.take(calls, d)
@@ -130,6 +149,9 @@ func (w *Worker) serve(taking, calls context.Context, line *broker.Work, slots *
 // refuse answers a call whose message cannot be read, so that its batch goes on. When the call has an event already, its
 // owner knows more than this worker.
 func (w *Worker) refuse(ctx context.Context, bad *broker.BadWorkError) {
+	if bad.Key.ID == "" {
+		return // its subject names no call: nobody waits for it
+	}
 	res := toolyard.Result{
 		Index: bad.Index, IsError: true, Code: toolyard.InternalError, Class: toolyard.Unsafe, Worker: w.cfg.ID, Detail: bad.Err.Error(),
 		Error: "Internal error: the worker could not read this call. It did not run.",

@@ -83,6 +83,8 @@ type Worker struct {
 
 	mu      sync.Mutex
 	running map[callKey]*running
+	// begun are attempts of calls that may not run twice which were started here and whose end is not stored yet.
+	begun map[attemptKey]bool
 }
 
 // callKey names a call among all.
@@ -139,7 +141,7 @@ func New(b *broker.Broker, cfg Config) (*Worker, error) {
 	}
 	w := &Worker{
 		b: b, cfg: cfg, log: cfg.Log.With("worker", cfg.ID), tools: tools, ready: make(chan struct{}),
-		running: map[callKey]*running{}, breakers: breaker.New(breaker.Options{}),
+		running: map[callKey]*running{}, begun: map[attemptKey]bool{}, breakers: breaker.New(breaker.Options{}),
 	}
 	w.pipe = &pipeline.Pipeline{
 		Tools: w.tools, Permission: Permission{Rules: cfg.Rules, Mode: cfg.Mode}, Breakers: w.breakers,
@@ -180,6 +182,18 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, offAbort(), offJudge())
 	}
+	// Registered first: a call that is taken needs the registration.
+	sent := time.Now()
+	if err := w.b.Beat(ctx, entry); err != nil {
+		return errors.Join(err, offAbort(), offJudge(), offHolds())
+	}
+	w.registered.begin(broker.Lease(w.b.Settings().WorkerTTL), sent)
+	var heart sync.WaitGroup
+	beating, still := context.WithCancel(context.WithoutCancel(ctx))
+	defer still()
+	heart.Go(func() { w.beat(beating, entry) })
+	heart.Go(func() { w.listen(beating) })
+
 	var lanes, opened sync.WaitGroup
 	for _, class := range w.cfg.Classes {
 		slots := newSlots(w.cfg.Slots[class])
@@ -201,16 +215,8 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 	}
 	opened.Wait()
-	var heart sync.WaitGroup
-	beating, still := context.WithCancel(context.WithoutCancel(ctx))
-	defer still()
-	w.registered.length, w.registered.since = broker.Lease(w.b.Settings().WorkerTTL), time.Now()
-	if err := w.b.Beat(ctx, entry); err != nil {
-		stop(err)
-	} else {
+	if taking.Err() == nil {
 		close(w.ready)
-		heart.Go(func() { w.beat(beating, entry) })
-		heart.Go(func() { w.listen(beating) })
 	}
 	<-taking.Done()
 
@@ -270,17 +276,21 @@ func (w *Worker) beat(ctx context.Context, e broker.Worker) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			// What it offers comes second: a store that is full or slow must not make it look dead.
+			e.Breakers = w.breakers.OpenUntil()
 			sent := time.Now()
-			var err error
-			if e, err = w.announce(ctx, e); err == nil {
-				e.Breakers = w.breakers.OpenUntil()
-				err = w.b.Beat(ctx, e)
-			}
-			switch {
-			case err == nil:
+			if err := w.b.Beat(ctx, e); err == nil {
 				w.registered.again(sent)
-			case ctx.Err() == nil:
+			} else if ctx.Err() == nil {
 				w.log.Warn("a heartbeat failed", "error", err)
+			}
+			announcing, cancel := context.WithTimeout(ctx, broker.Heartbeat(w.b.Settings().WorkerTTL))
+			now, err := w.announce(announcing, e)
+			cancel()
+			if err == nil {
+				e = now
+			} else if ctx.Err() == nil {
+				w.log.Warn("the tools could not be announced; what was announced before stands", "error", err)
 			}
 		}
 	}
