@@ -51,7 +51,16 @@ func (m *Machine) decideEnds() {
 		}
 		return
 	}
-	for _, i := range s.Plan.Groups[m.group].Calls { // of what has not started, nothing else can end
+	if culprit >= 0 {
+		for _, i := range s.Plan.Groups[m.group].Calls {
+			decide(i)
+		}
+		return
+	}
+	for i := range m.active { // nothing else can end
+		decide(i)
+	}
+	for i := range m.retrying {
 		decide(i)
 	}
 }
@@ -103,17 +112,15 @@ func (m *Machine) firstFailure() int {
 	if m.state.Plan.Partition != toolyard.OrderedHalt {
 		return -1
 	}
-	return slices.IndexFunc(m.state.Calls, func(c Call) bool { return c.Result != nil && c.Result.IsError })
+	return m.failed
 }
 
 // culprit returns the call of the current group whose failure ends its siblings, or -1.
 func (m *Machine) culprit() int {
 	plan := m.state.Plan
-	if g := plan.Groups[m.group]; plan.OnError == toolyard.CancelGroup && g.Safe {
-		for _, i := range g.Calls {
-			if r := m.state.Calls[i].Result; r != nil && r.Code.FailsSiblings() && plan.Calls[i].AbortsSiblings && executed(r) {
-				return i
-			}
+	if plan.OnError == toolyard.CancelGroup && plan.Groups[m.group].Safe {
+		if i, ok := m.culprits[m.group]; ok {
+			return i
 		}
 	}
 	return -1
@@ -197,7 +204,8 @@ func (m *Machine) isLost(i int) bool {
 // retryLost gives up the claims that lost workers hold on idempotent calls, so that they run again.
 func (m *Machine) retryLost() []Effect {
 	var out []Effect
-	for i, c := range m.state.Calls {
+	for _, i := range m.InFlight() {
+		c := m.state.Calls[i]
 		if _, ends := m.ends[i]; ends || !m.isLost(i) {
 			continue
 		}

@@ -117,10 +117,21 @@ type Machine struct {
 	standing int
 	granted  *uint64
 	inLine   bool
-	// queued says since when each call is in the work queue, for all that this owner queued and that are still open.
-	queued map[int]time.Time
-	absent map[Route]time.Time
-	lost   map[string]bool
+	// queued says since when each call is in the work queue, for all that this owner queued and that are still open;
+	// active are those and the open calls that somebody has claimed, retrying those that wait for another attempt.
+	queued   map[int]time.Time
+	active   map[int]bool
+	retrying map[int]bool
+	// unqueued is the place in the current group's calls before which all were queued once, or are answered.
+	unqueued int
+	// openIn counts each group's calls without a result.
+	openIn []int
+	// failed is the first call with an error, -1 for none; culprits is, by group, the first call whose failure ends its
+	// siblings.
+	failed   int
+	culprits map[int]int
+	absent   map[Route]time.Time
+	lost     map[string]bool
 	// dropped are the claims that their worker knows nothing of, by call, with the claim's sequence.
 	dropped map[int]uint64
 	// ends are the open calls that are to end without more ado, decided and not stored yet.
@@ -139,6 +150,7 @@ func New(cfg Config, s State) *Machine {
 	m := &Machine{
 		state: s, cfg: cfg, standing: -1, queued: map[int]time.Time{}, absent: map[Route]time.Time{},
 		lost: map[string]bool{}, dropped: map[int]uint64{}, ends: map[int]*ending{}, stopped: map[toolyard.Code][]int{}, retries: map[int]uint64{},
+		active: map[int]bool{}, retrying: map[int]bool{},
 	}
 	m.index()
 	for _, group := range s.Plan.Groups {
@@ -150,9 +162,42 @@ func New(cfg Config, s State) *Machine {
 // index takes note of the groups as they are planned now.
 func (m *Machine) index() {
 	m.groupOf = make([]int, len(m.state.Calls))
+	m.openIn = make([]int, len(m.state.Plan.Groups))
+	m.unqueued, m.failed, m.culprits = 0, -1, map[int]int{}
 	for g, group := range m.state.Plan.Groups {
 		for _, i := range group.Calls {
 			m.groupOf[i] = g
+			if m.state.Open(i) {
+				m.openIn[g]++
+			}
+		}
+	}
+	for i := range m.state.Calls {
+		m.note(i)
+	}
+}
+
+// note takes note of what became of a call.
+func (m *Machine) note(i int) {
+	c := &m.state.Calls[i]
+	_, queued := m.queued[i]
+	if c.Result == nil {
+		m.active[i] = queued || c.Status == Claimed
+		m.retrying[i] = c.Status == Retrying
+	}
+	if !m.active[i] || c.Result != nil {
+		delete(m.active, i)
+	}
+	if !m.retrying[i] || c.Result != nil {
+		delete(m.retrying, i)
+	}
+	if r := c.Result; r != nil && r.IsError {
+		if m.failed < 0 || i < m.failed {
+			m.failed = i
+		}
+		g := m.groupOf[i]
+		if first, ok := m.culprits[g]; (!ok || i < first) && r.Code.FailsSiblings() && m.state.Plan.Calls[i].AbortsSiblings && executed(r) {
+			m.culprits[g] = i
 		}
 	}
 }
@@ -163,13 +208,10 @@ func (m *Machine) State() *State { return &m.state }
 // InFlight returns the calls that are queued or claimed and have no result, by index.
 func (m *Machine) InFlight() []int {
 	var out []int
-	if m.group < len(m.state.Plan.Groups) {
-		for _, i := range m.state.Plan.Groups[m.group].Calls {
-			if _, queued := m.queued[i]; m.state.Open(i) && (queued || m.state.Calls[i].Status == Claimed) {
-				out = append(out, i)
-			}
-		}
+	for i := range m.active {
+		out = append(out, i)
 	}
+	slices.Sort(out)
 	return out
 }
 
@@ -191,13 +233,11 @@ func (m *Machine) Wake() time.Time {
 	if m.group == len(m.state.Plan.Groups) {
 		return wake
 	}
-	for _, i := range m.state.Plan.Groups[m.group].Calls {
-		if c := m.state.Calls[i]; c.Status == Retrying {
-			earlier(c.NotBefore)
-		}
-		if e, ok := m.ends[i]; ok {
-			earlier(e.told.Add(m.cfg.AbortEvery))
-		}
+	for i := range m.retrying {
+		earlier(m.state.Calls[i].NotBefore)
+	}
+	for _, e := range m.ends {
+		earlier(e.told.Add(m.cfg.AbortEvery))
 	}
 	return wake
 }
@@ -214,8 +254,9 @@ func (m *Machine) Step(now time.Time, inputs ...Input) ([]Effect, error) {
 	if m.done {
 		return nil, nil
 	}
-	for m.group < len(m.state.Plan.Groups) && m.state.Over(m.group) {
+	for m.group < len(m.state.Plan.Groups) && m.openIn[m.group] == 0 {
 		m.group++
+		m.unqueued = 0
 	}
 	m.decideEnds()
 	return slices.Concat(m.input(), m.endCalls(), m.reply(), m.advance()), nil
@@ -224,15 +265,19 @@ func (m *Machine) Step(now time.Time, inputs ...Input) ([]Effect, error) {
 func (m *Machine) take(in Input) error {
 	switch in := in.(type) {
 	case Stored:
+		open := in.Chain == ChainCall && in.Index < len(m.state.Calls) && m.state.Open(in.Index)
 		if err := m.state.Apply(in.Record); err != nil {
 			return err
 		}
 		switch in.Chain {
 		case ChainBatch:
 			m.appending = false
-			if b, ok := in.Body.(events.Extended); ok {
+			switch b := in.Body.(type) {
+			case events.Extended:
 				m.index()
 				m.group = min(m.group, b.FirstGroup)
+			case events.Settled:
+				m.index()
 			}
 		case ChainInput:
 			m.closing = false
@@ -242,6 +287,11 @@ func (m *Machine) take(in Input) error {
 			if m.state.Calls[in.Index].Status == Retrying {
 				delete(m.queued, in.Index)
 			}
+			if open && !m.state.Open(in.Index) {
+				m.openIn[m.groupOf[in.Index]]--
+				delete(m.queued, in.Index)
+			}
+			m.note(in.Index)
 			// What was decided of a call in another state is decided anew: one that was claimed meanwhile is running.
 			if e, ok := m.ends[in.Index]; ok && !e.stops() && m.state.Open(in.Index) {
 				delete(m.ends, in.Index)
@@ -255,11 +305,6 @@ func (m *Machine) take(in Input) error {
 				m.stopped[code] = append(m.stopped[code], i) // it stands in the log; now whoever runs it may know
 			}
 			delete(m.ends, i)
-		}
-		for i := range m.queued {
-			if !m.state.Open(i) {
-				delete(m.queued, i)
-			}
 		}
 	case Granted:
 		if in.Group == m.standing {
@@ -427,25 +472,27 @@ func (m *Machine) ending(g events.Group) bool {
 // (by a worker that this owner found at work) counts as in flight.
 func (m *Machine) queueCalls(g events.Group, number uint64) []Effect {
 	s := &m.state
-	flying := 0
-	for _, i := range g.Calls {
-		if _, queued := m.queued[i]; s.Open(i) && (queued || s.Calls[i].Status == Claimed) {
-			flying++
-		}
-	}
 	var out []Effect
-	for _, i := range g.Calls {
-		if flying >= s.Plan.MaxConcurrency {
-			break
-		}
-		_, queued := m.queued[i]
-		_, ends := m.ends[i]
-		if !s.Open(i) || queued || ends || s.Calls[i].Status == Claimed || m.now.Before(s.Calls[i].NotBefore) {
-			continue
+	// room reports whether another call may be in flight.
+	room := func() bool { return len(m.active) < s.Plan.MaxConcurrency }
+	hand := func(i int) {
+		if _, ends := m.ends[i]; !s.Open(i) || m.active[i] || ends || m.now.Before(s.Calls[i].NotBefore) {
+			return
 		}
 		m.queued[i] = m.now
-		flying++
+		m.active[i] = true
+		delete(m.retrying, i)
 		out = append(out, m.queue(i, g, number))
+	}
+	for _, i := range slices.Sorted(maps.Keys(m.retrying)) {
+		if room() {
+			hand(i)
+		}
+	}
+	for ; m.unqueued < len(g.Calls) && room(); m.unqueued++ {
+		if i := g.Calls[m.unqueued]; !m.retrying[i] {
+			hand(i)
+		}
 	}
 	return out
 }

@@ -375,3 +375,52 @@ func outcomes(rs []toolyard.Result) string {
 	}
 	return strings.Join(out, " ")
 }
+
+// BenchmarkMachine steps one batch of so many reads from its plan to its last reply, an event a step. What it costs a call
+// must not grow with the batch.
+func BenchmarkMachine(b *testing.B) {
+	for _, n := range []int{1_000, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			for b.Loop() {
+				now := time.Now()
+				sub, planned := planFor(strings.Repeat("n", n), nil, now)
+				var s State
+				seq := uint64(0)
+				store := func(r Record) Stored {
+					seq++
+					r.Seq = seq
+					return Stored{r}
+				}
+				for _, r := range []Record{{Chain: ChainSubmission, Body: events.Submitted{Batch: sub}}, {Chain: ChainBatch, Body: planned}} {
+					if err := s.Apply(store(r).Record); err != nil {
+						b.Fatal(err)
+					}
+				}
+				m := New(Config{WorkerWait: time.Minute, MaxAttempts: 3, AbortEvery: time.Second, OpenIdle: time.Minute}, s)
+				var inputs []Input
+				replied, steps := 0, 0
+				for replied < n {
+					effects, err := m.Step(now, inputs...)
+					if err != nil || steps > 10*n {
+						b.Fatal(err, steps)
+					}
+					steps++
+					inputs = nil
+					for _, e := range effects {
+						switch e := e.(type) {
+						case Append:
+							inputs = append(inputs, store(Record{Chain: e.Chain, Index: e.Index, Body: e.Body}))
+							if r, ok := e.Body.(events.Reply); ok {
+								replied += len(r.Results)
+							}
+						case Queue:
+							i := e.Request.Calls[0].Index
+							inputs = append(inputs, store(Record{Chain: ChainCall, Index: i, Body: events.Finished{Result: resultFor(i, nil)}}))
+						}
+					}
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/call")
+		})
+	}
+}
