@@ -36,7 +36,7 @@ func (o *outputFlags) open() error {
 		return nil
 	}
 	var err error
-	if o.file, err = os.Create(o.events); err != nil {
+	if o.file, err = os.OpenFile(o.events, os.O_WRONLY|os.O_CREATE, 0o666); err != nil { // emptied when there is something to write
 		return cli.Usagef("--events: %w", err)
 	}
 	return nil
@@ -67,7 +67,7 @@ func (s *std) runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] FILE|-",
 		Short: "Run one batch with everything in this process, and exit",
-		Long: `run starts a NATS server, a dispatcher and a worker in this process, on a temporary store,
+		Long: `run starts a NATS server, a dispatcher and a worker in this process, with all streams in memory,
 runs the batch in FILE against a directory, prints the results in the order of the calls, and exits.
 
 FILE is a batch in the native form, or what a model emitted: an assistant message of Anthropic, OpenAI
@@ -220,6 +220,11 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 
 // writeEvents writes a batch's log as JSON lines.
 func (o *outputFlags) writeEvents(ctx context.Context, b *client.Batch) error {
+	if info, err := o.file.Stat(); err == nil && info.Mode().IsRegular() {
+		if err := o.file.Truncate(0); err != nil {
+			return fmt.Errorf("--events %s: %w", o.events, err)
+		}
+	}
 	w := bufio.NewWriter(o.file)
 	for e, err := range b.Events(ctx) {
 		if err == nil {

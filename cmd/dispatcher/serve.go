@@ -38,9 +38,10 @@ func (o *serveFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&o.url, "nats", "", "use the NATS system at `URL` instead of an embedded server")
 	f.BoolVar(&o.withWorker, "with-worker", false, "run a worker in this process too")
 	f.BoolVar(&o.syncAlways, "sync-always", false, "the embedded server writes each message through to the disk: it survives a power loss, and is slower")
-	f.IntVar(&o.replicas, "replicas", 1, "on how many NATS servers each stream is kept: 1, 3 or 5")
-	f.DurationVar(&o.lifetime, "batch-lifetime", broker.Settings{}.WithDefaults().Lifetime, "how long a batch is kept, waits for people included")
-	f.Int64Var(&o.maxStore, "max-store-bytes", broker.Settings{}.WithDefaults().MaxStoreBytes, "what the streams may use on disk together")
+	standard := broker.Settings{}.WithDefaults()
+	f.IntVar(&o.replicas, "replicas", 0, fmt.Sprintf("on how many NATS servers each stream is kept: 1, 3 or 5 (default: as the system was made, or %d)", standard.Replicas))
+	f.DurationVar(&o.lifetime, "batch-lifetime", 0, fmt.Sprintf("how long a batch is kept, waits for people included (default: as the system was made, or %s)", standard.Lifetime))
+	f.Int64Var(&o.maxStore, "max-store-bytes", 0, fmt.Sprintf("what the streams may use on disk together (default: as the system was made, or %d)", standard.MaxStoreBytes))
 	f.IntVar(&o.maxConcurrency, "max-concurrency", toolyard.DefaultMaxConcurrency, "calls in flight of a batch that names no number")
 	f.IntVar(&o.maxBatches, "max-batches", dispatcher.DefaultMaxBatches, "batches that this dispatcher runs at a time; more wait in the stream")
 	f.DurationVar(&o.timeout, "timeout", dispatcher.DefaultBatchTimeout, "the time limit of a batch that names none")
@@ -53,10 +54,13 @@ func (o *serveFlags) check() error {
 	for _, d := range []struct {
 		flag string
 		v    time.Duration
-	}{{"--timeout", o.timeout}, {"--worker-wait", o.workerWait}, {"--batch-lifetime", o.lifetime}} {
+	}{{"--timeout", o.timeout}, {"--worker-wait", o.workerWait}} {
 		if d.v <= 0 {
 			return cli.Usagef("%s %s: use a positive time", d.flag, d.v)
 		}
+	}
+	if o.lifetime < 0 {
+		return cli.Usagef("--batch-lifetime %s: use a positive time", o.lifetime)
 	}
 	if o.maxConcurrency < 1 || o.maxConcurrency > toolyard.MaxConcurrency {
 		return cli.Usagef("--max-concurrency %d: use 1 to %d", o.maxConcurrency, toolyard.MaxConcurrency)

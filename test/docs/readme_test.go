@@ -22,7 +22,7 @@ var exampleBody = regexp.MustCompile(`(?ms)^func Example\w*\(\) \{\n(.*?)^\}`)
 // TestReadmeShowsTheExamples: the Go code in the README is the body of an Example, which the compiler has seen.
 func TestReadmeShowsTheExamples(t *testing.T) {
 	readme := read(t, "README.md")
-	for _, name := range []string{"tool/example_test.go", "client/example_test.go"} {
+	for _, name := range []string{"worker/example_test.go", "client/example_test.go"} {
 		m := exampleBody.FindStringSubmatch(read(t, name))
 		if m == nil {
 			t.Fatalf("%s has no Example", name)
