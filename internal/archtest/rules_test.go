@@ -37,6 +37,7 @@ var packages = []struct {
 	{"", vocabulary, "what agents hand in and get back: others' programs compile against it"},
 
 	{"tool", values, "a tool author's view: declarations and typed handlers"},
+	{"internal/editdistance", values, "how far two names are apart"},
 	{"internal/events", values, "event types, typed data to CloudEvent and back"},
 	{"internal/provider", values, "wire forms of the model providers, behind one door"},
 	{"internal/provider/anthropic", values, "Anthropic Messages"},
@@ -87,6 +88,7 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/provider", "internal/provider/...", "it picks the leaf; the leaves hold one SDK each"},
 	{"internal/provider/...", "internal/provider/answer", "what a result says does not depend on who asked"},
 	{"internal/provider/...", "internal/provider/strictjson", "every form is read with the same limits"},
+	{"internal/provider/...", "internal/editdistance", "a wrong field is answered with the right one"},
 	{"internal/events", "tool", "a worker's entry in the registry carries its tools' declarations"},
 	{"internal/batch", "internal/partition", "the fold of planned calls into groups"},
 	{"internal/batch", "internal/ticket", "a batch holds and waits for tickets"},

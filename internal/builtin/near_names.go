@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/toolyard/toolyard/internal/editdistance"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -64,21 +65,5 @@ func distance(a, b string) int {
 	if diff := len(a) - len(b); diff > len(a)/3+1 || -diff > len(a)/3+1 || len(a) > 255 {
 		return far
 	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
+	return editdistance.Between([]byte(a), []byte(b))
 }

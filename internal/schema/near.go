@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/toolyard/toolyard/internal/editdistance"
 )
 
 // Near returns up to limit of the known names that name may be a slip of, the nearest first, ties in byte order. It is empty when
@@ -24,7 +26,7 @@ func Near(name string, known []string, limit int) []string {
 			continue
 		}
 		other := fold(k)
-		far := distance(folded, other)
+		far := editdistance.Between(folded, other)
 		short := min(len(folded), len(other))
 		switch {
 		case far <= max(1, short/3) && short > 1:
@@ -55,27 +57,4 @@ func fold(s string) []rune {
 		}
 		return r
 	}, strings.ToLower(s)))
-}
-
-// distance counts insertions, deletions, substitutions and swaps of neighbours between a and b.
-func distance(a, b []rune) int {
-	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], before[j-2]+1)
-			}
-		}
-		before, last, row = last, row, before
-	}
-	return last[len(b)]
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/toolyard/toolyard/internal/editdistance"
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
@@ -44,32 +45,11 @@ func nearest(field string, names []string) string {
 	}
 	best, bestDistance := "", farthest+1
 	for _, name := range names {
-		d := distance(strings.ReplaceAll(lower, "_", ""), strings.ReplaceAll(name, "_", ""))
+		d := editdistance.Between([]byte(strings.ReplaceAll(lower, "_", "")), []byte(strings.ReplaceAll(name, "_", "")))
 		// Short names are near to everything: "id" must share at least one letter in two.
 		if d < bestDistance && d <= len(name)/2 {
 			best, bestDistance = name, d
 		}
 	}
 	return best
-}
-
-// distance is the number of bytes to insert, delete or change to get from a to b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
