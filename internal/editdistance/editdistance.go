@@ -1,24 +1,26 @@
 // Package editdistance counts how far two names are apart, for whoever suggests what was probably meant.
 package editdistance
 
-// Between is the number of elements to insert, delete or replace to make a of b. It costs len(a) × len(b) steps: callers
-// bound the lengths.
+// Between is the number of elements to insert, delete, replace or swap with their neighbour to make a of b, no element
+// being touched twice. It costs len(a) × len(b) steps: callers bound the lengths.
 func Between[T comparable](a, b []T) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
 	}
 	for i := range a {
-		diagonal := row[0]
 		row[0] = i + 1
 		for j := range b {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, diagonal+1)
+			row[j+1] = min(last[j]+cost, last[j+1]+1, row[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
 		}
+		before, last, row = last, row, before
 	}
-	return row[len(b)]
+	return last[len(b)]
 }
