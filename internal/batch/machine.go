@@ -205,9 +205,20 @@ func (m *Machine) note(i int) {
 // State is the fold so far. It is not to be changed.
 func (m *Machine) State() *State { return &m.state }
 
-// InFlight returns the calls that are queued or claimed and have no result, by index.
+// InFlight returns the open calls of which something may be stored by others, by index: those that are queued or claimed,
+// and after a takeover all of the current group, since a former owner may have queued them.
 func (m *Machine) InFlight() []int {
 	var out []int
+	if m.state.Takeovers > 0 && m.group < len(m.state.Plan.Groups) {
+		if _, started := m.state.Started[m.group]; started {
+			for _, i := range m.state.Plan.Groups[m.group].Calls {
+				if m.state.Open(i) {
+					out = append(out, i)
+				}
+			}
+			return out
+		}
+	}
 	for i := range m.active {
 		out = append(out, i)
 	}

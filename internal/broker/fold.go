@@ -31,7 +31,9 @@ func (b *Broker) Fold(ctx context.Context, k toolyard.BatchKey) (batch.State, er
 	if err := b.applyRaw(ctx, &s, m); err != nil {
 		return s, err
 	}
-	for _, c := range []batch.Chain{batch.ChainInput, batch.ChainBatch, batch.ChainControl} {
+	// The batch chain first: what it has taken in of the input is then there when the input is read, whatever a former
+	// owner that is still alive appends meanwhile.
+	for _, c := range []batch.Chain{batch.ChainBatch, batch.ChainInput, batch.ChainControl} {
 		if err := b.CatchUp(ctx, &s, c, 0); err != nil {
 			return s, err
 		}

@@ -38,7 +38,7 @@ func (b *Broker) Beat(ctx context.Context, w Worker) error {
 	}
 	msg := nats.NewMsg("$KV." + bucketAlive + "." + Escape(w.ID))
 	msg.Data = value
-	attempt, cancel := context.WithTimeout(ctx, min(attemptTimeout, b.settings.WorkerTTL))
+	attempt, cancel := context.WithTimeout(ctx, Heartbeat(b.settings.WorkerTTL)) // so that one that is lost leaves time for the next
 	defer cancel()
 	if _, err := b.js.PublishMsg(attempt, msg, jetstream.WithMsgTTL(b.settings.WorkerTTL)); err != nil {
 		return fmt.Errorf("beat of worker %s: %w", w.ID, err)

@@ -19,6 +19,9 @@ import (
 // errLost says that the batch has another owner: this one stops without a word to anybody.
 var errLost = errors.New("the batch has another owner")
 
+// maxReads is how many calls an owner reads from the stream in one beat; the others follow in the next.
+const maxReads = 64
+
 // rereadAfter is how long an owner trusts the live feed before it reads calls in flight from the stream.
 const rereadAfter = time.Second
 
@@ -329,7 +332,7 @@ func (r *runner) live(ctx context.Context, m *broker.LiveMsg) error {
 		last = s.InputSeq
 	case batch.ChainCall:
 		if rec.Index >= len(s.Calls) {
-			return fmt.Errorf("live event on %s: there is no call %d", m.Subject, rec.Index)
+			return errLost // the next owner has extended the batch
 		}
 		last = s.Calls[rec.Index].Seq
 		r.heard[rec.Index] = r.news
@@ -386,6 +389,7 @@ func (r *runner) beat(ctx context.Context) error {
 	routes := map[batch.Route]bool{}
 	observed := batch.Observed{Dropped: map[int]uint64{}}
 	var claimed []int
+	reads := 0
 	quiet := time.Since(r.news) >= rereadAfter
 	for _, i := range r.m.InFlight() {
 		p, c := s.Plan.Calls[i], s.Calls[i]
@@ -394,7 +398,8 @@ func (r *runner) beat(ctx context.Context) error {
 		} else {
 			routes[batch.Route{Pool: p.Pool, Class: p.Judgement.Class}] = true
 		}
-		if time.Since(r.heard[i]) >= rereadAfter {
+		if time.Since(r.heard[i]) >= rereadAfter && reads < maxReads {
+			reads++
 			if err := r.read(ctx, batch.ChainCall, i); err != nil {
 				return err
 			}
@@ -454,7 +459,7 @@ func (r *runner) askHolder(ctx context.Context, i int, silent map[string]bool, o
 			r.pending = append(r.pending, batch.Stored{Record: rec})
 		}
 	case r.d.roster.silent(c.Worker, r.d.b.Settings().CallAckWait):
-		observed.Lost = append(observed.Lost, c.Worker)
+		observed.Dropped[i] = c.Seq // just this claim: the worker may come back and make others
 	}
 	return nil
 }

@@ -255,7 +255,9 @@ func (d *desk) over(ctx context.Context, t ticket.Ticket) (bool, error) {
 	if errors.Is(err, broker.ErrNoBatch) {
 		return true, nil
 	}
-	return err == nil && s.Plan != nil && t.Group < len(s.Plan.Groups) && s.Over(t.Group), err
+	// The last group of an open batch may be taken up again at any time, by its owner.
+	last := s.Plan != nil && t.Group == len(s.Plan.Groups)-1
+	return err == nil && s.Plan != nil && t.Group < len(s.Plan.Groups) && s.Over(t.Group) && (s.Closed || !last), err
 }
 
 // stuck returns, for each workspace where somebody of ours waits and nothing has changed for long, the first tickets.

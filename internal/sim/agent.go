@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/toolyard/toolyard/internal/batch"
@@ -97,16 +98,34 @@ func (s *Sim) feedInput(th *thread, b *batchLog, after uint64, next int) {
 	} else if !b.spec.closes {
 		return
 	}
-	s.append(th, nil, b, batch.ChainInput, 0, after, body, func(rec batch.Record, err error) {
-		if _, closed := body.(events.Closed); closed && err == nil {
+	s.input(th, b, after, body, func(seq uint64) {
+		if body.EventType() == events.BatchClosed {
 			return
 		}
 		s.after(th, b.spec.pause, func() {
-			if err != nil { // somebody else has written: the owner, who closed it
-				s.resume(th, b)
-				return
+			s.feedInput(th, b, seq, next)
+		})
+	})
+}
+
+// input is broker.Input: an append to the input chain, behind whatever stands there, unless that closes it.
+func (s *Sim) input(th *thread, b *batchLog, after uint64, body events.Body, then func(seq uint64)) {
+	s.append(th, nil, b, batch.ChainInput, 0, after, body, func(rec batch.Record, err error) {
+		if err == nil {
+			then(rec.Seq)
+			return
+		}
+		if strings.Contains(th.p.name, ".") { // it was started again: what it did before may have come late
+			s.resume(th, b)
+			return
+		}
+		s.chain(th, nil, b, batch.ChainInput, 0, after, func(ms []*stored) {
+			for _, m := range ms {
+				if after = m.Seq; m.Body.EventType() == events.BatchClosed {
+					return
+				}
 			}
-			s.feedInput(th, b, rec.Seq, next)
+			s.input(th, b, after, body, then)
 		})
 	})
 }

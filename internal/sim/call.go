@@ -43,8 +43,8 @@ type running struct {
 	spec  *callSpec
 	ctx   *context
 	lease rightToAct
-	// received is when it was delivered here, beatAt when its next heartbeat is due.
-	received, beatAt Time
+	term  int  // of the worker's registration in which it began
+	sent  Time // when the last heartbeat was
 	// seq is what the next append on the call's chain expects; claimed says that it is this worker's claim, conflict that the
 	// call is another's or answered.
 	seq               uint64
@@ -61,8 +61,10 @@ func (w *worker) run(d *delivery, then func(settled bool)) {
 	call := &d.request.Calls[0]
 	r := &running{
 		s: s, w: w, th: &thread{p: w.p}, d: d, call: call, spec: &d.batch.spec.calls[call.Index], ctx: &context{},
-		lease: rightToAct{length: lease, since: s.now}, received: s.now, beatAt: s.now, seq: call.Expected,
+		lease: rightToAct{length: lease, since: d.received}, sent: s.now, seq: call.Expected,
 	}
+	w.registered.holds(s.now)
+	r.term = w.registered.term
 	r.then = func(settled bool) {
 		r.th.ended = true
 		w.running = slices.DeleteFunc(w.running, func(x *running) bool { return x == r })
@@ -90,7 +92,7 @@ func (w *worker) run(d *delivery, then func(settled bool)) {
 
 // remaining is how much of the batch's time is left, by this worker's clock.
 func (r *running) remaining() Time {
-	return r.received + Time(r.d.request.RemainingMS)*time.Millisecond - r.s.now
+	return r.d.received + Time(r.d.request.RemainingMS)*time.Millisecond - r.s.now
 }
 
 func (r *running) giveBack() {
@@ -104,26 +106,38 @@ func (r *running) mayAct() bool {
 	if !r.s.has(FenceLapsed) {
 		r.lease.lapsed = false
 	}
-	return r.lease.holds(r.s.now) && r.w.registered.holds(r.s.now)
+	held, alive := r.lease.holds(r.s.now), r.w.registered.holds(r.s.now)
+	return held && alive && (r.w.registered.term == r.term || !r.s.has(FenceLapsed))
 }
 
 // keep renews the delivery, and stops the tool when it cannot, or when the log says that the call is over.
 func (r *running) keep() {
 	s := r.s
-	r.beatAt = max(r.beatAt+heartbeat(settings.CallAckWait), s.now)
-	s.at(r.th, r.beatAt, func() {
+	beat := heartbeat(settings.CallAckWait)
+	left := func() Time {
+		if !s.has(FenceLapsed) {
+			return beat
+		}
+		return max(0, r.lease.since+r.lease.length-s.now)
+	}
+	pause := beat
+	if s.has(FenceKeepPace) { // from when the last one was sent
+		pause = max(0, r.sent+beat-s.now)
+	}
+	s.after(r.th, min(pause, left()+time.Millisecond), func() { // not later than the lease's end
 		if s.has(FenceLapsed) && !r.mayAct() {
 			s.log(r.w.p.name, "%s: the lease has lapsed", r)
 			r.ctx.cancel(s, r.th, errLapsed)
 			return
 		}
 		sent := s.now
+		r.sent = sent
 		what := "keep"
 		if s.opt.Trace {
 			what = fmt.Sprintf("keep %s", r)
 		}
 		over := false
-		s.request(r.th, heartbeat(settings.CallAckWait), what, func() error {
+		s.request(r.th, min(beat, left()), what, func() error {
 			r.d.alive()
 			over = r.d.batch.isAnswered(r.call.Index)
 			return nil
@@ -260,24 +274,35 @@ func (r *running) execute() {
 			stop(code, r.ctx.cause)
 		})
 	})
-	n := Time(r.spec.commits + 1)
-	for i := range Time(r.spec.commits) {
-		s.after(r.th, r.spec.takes*(i+1)/n, func() {
+	var next func()
+	next = func() {
+		r.work(r.spec.takes/Time(r.spec.commits+1), func() {
 			switch {
 			case over:
+			case r.exec.commits == r.spec.commits:
+				stop(r.spec.ends(r.call.Attempt), nil)
 			case r.ctx.over(): // it returns with the cause, unless it ignores that too
 			case s.has(FenceCommit) && !r.mayAct():
 				s.log(r.w.p.name, "%s: may not commit, the lease has lapsed", r)
 				stop(toolyard.ExecutionFailed, nil)
 			default:
 				s.commit(r.exec)
+				next()
 			}
 		})
 	}
-	s.after(r.th, r.spec.takes, func() {
-		if r.exec.commits == r.spec.commits {
-			stop(r.spec.ends(r.call.Attempt), nil)
+	next()
+}
+
+// work lets a tool do something for a while, which takes longer when its worker is paused meanwhile and it computes.
+func (r *running) work(d Time, then func()) {
+	s, p, begun := r.s, r.w.p, r.s.now
+	s.after(r.th, d, func() {
+		if left := begun + d - max(p.pausedAt, begun); s.now > begun+d && left > 0 && r.spec.computes {
+			r.work(left, then)
+			return
 		}
+		then()
 	})
 }
 
@@ -289,13 +314,15 @@ func (r *running) end(why error) {
 		return
 	}
 	s.log(r.w.p.name, "%s: lets go: %v", r, why)
+	r.w.letGo[claimKey{r.d.batch, r.call.Index}] = s.now
 	if r.conflict {
 		r.then(true)
 		return
 	}
 	settle := func() {
+		mayRepeat := r.call.Judgement.Idempotent && r.call.Attempt < r.d.request.MaxAttempts
 		switch {
-		case r.claimed && (r.exec == nil || r.call.Judgement.Idempotent):
+		case r.claimed && (r.exec == nil || mayRepeat):
 			r.store(events.AttemptFailed{Worker: r.w.p.name, Attempt: r.call.Attempt, Code: toolyard.OutcomeUnknown, Reason: why.Error()},
 				func(err error) { r.then(answered(err)) })
 		case r.claimed:

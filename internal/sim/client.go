@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
@@ -211,6 +212,9 @@ func (s *Sim) fold(th *thread, b *batchLog, then func(*batch.State, error)) {
 			first, second = second, first
 		}
 		catchUp(first, 0, func() {
+			if s.focus == Streams && s.chance(0.6) {
+				s.sleep(th.p, s.between(50*time.Millisecond, time.Second))
+			}
 			catchUp(second, 0, func() {
 				var calls []int
 				for _, g := range slices.Sorted(maps.Keys(st.Started)) {

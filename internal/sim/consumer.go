@@ -45,8 +45,9 @@ type pull struct {
 // delivery is a message in the hands of one party. Its acknowledgements are not fenced: also those of a former holder count.
 type delivery struct {
 	*message
-	c *consumer
-	n int // deliveries when it was delivered
+	c        *consumer
+	n        int // deliveries when it was delivered
+	received Time
 }
 
 func (c *consumer) add(m *message) {
@@ -62,8 +63,12 @@ func (c *consumer) kick() {
 		return
 	}
 	for len(c.ready) > 0 && len(c.waiting) > 0 {
-		w := c.waiting[0]
-		c.waiting = c.waiting[1:]
+		next := 0
+		if s.focus == Absences { // whose turn it is depends on who asked again after a cut
+			next = s.rand.IntN(len(c.waiting))
+		}
+		w := c.waiting[next]
+		c.waiting = slices.Delete(c.waiting, next, next+1)
 		// NATS may not have noticed yet that the other side is no more.
 		if w.th.dead() && (s.now >= s.quietAt || s.rand.IntN(2) == 0) {
 			continue

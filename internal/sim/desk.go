@@ -3,7 +3,6 @@ package sim
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -39,10 +38,10 @@ type waiter struct {
 }
 
 type change struct {
-	h        ticket.Holder
-	mode     ticket.Mode // empty: leave
-	takeover int
-	done     func(error)
+	h      ticket.Holder
+	mode   ticket.Mode // empty: leave
+	number uint64      // not 0: take out just this ticket
+	done   func(error)
 }
 
 func (k *desk) line(w toolyard.Workspace) *line {
@@ -58,7 +57,7 @@ func (k *desk) line(w toolyard.Workspace) *line {
 
 func (l *line) stopWaiting(h ticket.Holder) (waiter, bool) {
 	for i, w := range l.waiting {
-		if w.h == h {
+		if w.h.Key() == h.Key() {
 			l.waiting = slices.Delete(l.waiting, i, i+1)
 			return w, true
 		}
@@ -66,11 +65,11 @@ func (l *line) stopWaiting(h ticket.Holder) (waiter, bool) {
 	return waiter{}, false
 }
 
-func (k *desk) take(w toolyard.Workspace, h ticket.Holder, mode ticket.Mode, takeover int, granted func(ticket.Ticket, error)) {
+func (k *desk) take(w toolyard.Workspace, h ticket.Holder, mode ticket.Mode, granted func(ticket.Ticket, error)) {
 	l := k.line(w)
 	l.stopWaiting(h)
 	l.waiting = append(l.waiting, waiter{h, granted})
-	k.submit(l, change{h, mode, takeover, func(err error) {
+	k.submit(l, change{h: h, mode: mode, done: func(err error) {
 		if err == nil {
 			return
 		}
@@ -80,10 +79,10 @@ func (k *desk) take(w toolyard.Workspace, h ticket.Holder, mode ticket.Mode, tak
 	}})
 }
 
-func (k *desk) leave(w toolyard.Workspace, h ticket.Holder, takeover int, then func()) {
+func (k *desk) leave(w toolyard.Workspace, h ticket.Holder, then func()) {
 	l := k.line(w)
 	l.stopWaiting(h)
-	k.submit(l, change{h: h, takeover: takeover, done: func(error) { then() }})
+	k.submit(l, change{h: h, done: func(error) { then() }})
 }
 
 // forget stops waiting for the tickets of a batch, which keep standing in the queue.
@@ -110,39 +109,37 @@ func (k *desk) flush(l *line) {
 		return
 	}
 	refused := make([]error, len(changes))
-	k.change(l.w, func(q storedQueue) storedQueue {
+	k.change(l.w, func(q ticket.Queue) ticket.Queue {
 		for i, c := range changes {
 			refused[i] = nil
 			switch {
-			case !q.admit(c, s.has(FenceTakeover)):
-				if c.mode != "" {
-					refused[i] = ticket.ErrPassed
-				}
+			case c.number != 0:
+				q = q.Remove(c.number)
 			case c.mode != "":
-				q.Queue, _, refused[i] = q.Join(c.h, c.mode)
+				q, _, refused[i] = q.Join(c.h, c.mode)
 			case s.has(FenceLeaveGroup):
-				q.Queue = q.Leave(c.h)
+				q = q.Leave(c.h)
 			default:
-				q.Queue = q.Leave(ticket.Holder{Agent: c.h.Agent, Batch: c.h.Batch, Group: 1 << 30})
+				q = q.Leave(ticket.Holder{Agent: c.h.Agent, Batch: c.h.Batch, Group: 1 << 30, Term: 1 << 30})
 			}
 		}
 		return q
 	}, func(q ticket.Queue, revision uint64) {
+		k.see(ticketChange{l.w, q, revision})
 		for i, c := range changes {
 			c.done(refused[i])
 		}
-		k.see(ticketChange{l.w, q, revision})
 		k.flush(l)
 	})
 }
 
 // change is broker.ChangeTickets: read, change, compare and set, until it holds.
-func (k *desk) change(w toolyard.Workspace, edit func(storedQueue) storedQueue, then func(ticket.Queue, uint64)) {
+func (k *desk) change(w toolyard.Workspace, edit func(ticket.Queue) ticket.Queue, then func(ticket.Queue, uint64)) {
 	s, th := k.d.s, k.d.th
 	pause := firstPause
 	var try func()
 	try = func() {
-		var have storedQueue
+		var have ticket.Queue
 		var revision, stored uint64
 		s.retry(th, nil, "read tickets", func() error {
 			have, revision = s.nats.readTickets(w)
@@ -151,7 +148,7 @@ func (k *desk) change(w toolyard.Workspace, edit func(storedQueue) storedQueue, 
 			next, revision := edit(have), revision
 			what := "update tickets"
 			if s.opt.Trace {
-				what = fmt.Sprintf("update tickets of %s behind %d to %s", w, revision, tickets(next.Queue))
+				what = fmt.Sprintf("update tickets of %s behind %d to %s", w, revision, tickets(next))
 			}
 			s.ask(th, attemptTimeout, what, func() error {
 				rev, err := s.nats.updateTickets(w, next, revision)
@@ -162,7 +159,7 @@ func (k *desk) change(w toolyard.Workspace, edit func(storedQueue) storedQueue, 
 			}, func(err error) {
 				switch err {
 				case nil:
-					then(next.Queue, stored)
+					then(next, stored)
 				case errConflict:
 					try()
 				default:
@@ -197,26 +194,6 @@ func (k *desk) see(c ticketChange) {
 	}
 }
 
-// admit reports whether a change is not a former owner's, and remembers who has joined.
-func (q *storedQueue) admit(c change, fenced bool) bool {
-	key := toolyard.BatchKey{Agent: c.h.Agent, ID: c.h.Batch}
-	if !fenced {
-		return true
-	}
-	if c.takeover < q.takeover[key] {
-		return false
-	}
-	if c.mode != "" && c.takeover > q.takeover[key] {
-		next := maps.Clone(q.takeover)
-		if next == nil {
-			next = map[toolyard.BatchKey]int{}
-		}
-		next[key] = c.takeover
-		q.takeover = next
-	}
-	return true
-}
-
 // reread looks at the queues in which somebody of ours waits, in case the watch has missed something.
 func (k *desk) reread(then func()) {
 	s := k.d.s
@@ -226,13 +203,13 @@ func (k *desk) reread(then func()) {
 			continue
 		}
 		todo = append(todo, func(next func()) {
-			var q storedQueue
+			var q ticket.Queue
 			var revision uint64
 			s.retry(k.d.th, nil, "read tickets", func() error {
 				q, revision = s.nats.readTickets(l.w)
 				return nil
 			}, func(error) {
-				k.see(ticketChange{l.w, q.Queue, revision})
+				k.see(ticketChange{l.w, q, revision})
 				next()
 			})
 		})
@@ -251,11 +228,10 @@ func (k *desk) sweep() {
 		for _, t := range l.queue.Tickets {
 			b := s.nats.logs[toolyard.BatchKey{Agent: t.Agent, ID: t.Batch}]
 			s.fold(k.d.th, b, func(st *batchState, err error) {
-				// The groups of a batch that is open may still grow: none of them is over for good.
-				over := errors.Is(err, errMissing) || err == nil && (st.Completed || st.Plan != nil && (st.Closed || !s.has(FenceTakeover)) && t.Group < len(st.Plan.Groups) && st.Over(t.Group))
+				over := errors.Is(err, errMissing) || err == nil && (st.Completed || st.Plan != nil && t.Group < len(st.Plan.Groups) && st.Over(t.Group))
 				if over {
 					s.log(k.d.p.name, "sweeps ticket %d of %s group %d", t.N, b.spec.name, t.Group)
-					k.leave(l.w, t.Holder, st.Takeovers, func() {})
+					k.submit(l, change{h: t.Holder, number: t.N, done: func(error) {}})
 				}
 			})
 		}

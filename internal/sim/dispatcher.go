@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,8 +12,6 @@ import (
 )
 
 type batchState = batch.State
-
-var errLost = errors.New("the batch has another owner")
 
 // How often a party pulls again while nothing comes: its client sees that a pull was forgotten.
 const pullAgain = 3 * time.Second
@@ -56,7 +53,7 @@ func (s *Sim) bootDispatcher() func(*party) {
 				for _, w := range s.sc.workspaces {
 					k := s.nats.key(w)
 					rev := len(k.revisions) - 1
-					d.desk.see(ticketChange{w, k.revisions[rev].Queue, uint64(rev)})
+					d.desk.see(ticketChange{w, k.revisions[rev], uint64(rev)})
 				}
 			}
 			return nil
@@ -156,7 +153,7 @@ func (d *dispatcher) take(sub *delivery) {
 		r.sub = sub
 		return
 	}
-	r := &runner{s: d.s, d: d, th: &thread{p: d.p}, b: sub.batch, sub: sub, busy: true}
+	r := &runner{s: d.s, d: d, th: &thread{p: d.p}, b: sub.batch, sub: sub, busy: true, mine: map[int]bool{}}
 	d.open[sub.batch] = r
 	r.keep()
 	d.accept(r)
@@ -178,7 +175,8 @@ func (d *dispatcher) accept(r *runner) {
 		case st.Completed:
 			done := func() { r.done(func() { r.stop("it is complete") }) }
 			if st.Plan != nil && len(st.Started) > 0 { // its owner may have died before it left its workspace
-				d.desk.leave(st.Plan.Workspace, r.holder(len(st.Plan.Groups)-1), st.Takeovers, done)
+				r.term = st.Takeovers
+				d.desk.leave(st.Plan.Workspace, r.holder(len(st.Plan.Groups)-1), done)
 				return
 			}
 			done()
@@ -210,6 +208,9 @@ func (d *dispatcher) own(r *runner, st batch.State, by events.Body) {
 		}
 		r.run(st)
 	})
+	if _, adopts := by.(events.Adopted); adopts && d.s.focus == Takeovers && d.s.chance(0.5) {
+		d.s.cutOff(d.p, d.s.between(4*time.Second, 9*time.Second)) // it learns only later that it has adopted
+	}
 }
 
 // stop ends a runner.

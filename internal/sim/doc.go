@@ -1,2 +1,37 @@
-// Package sim plays.
+// Package sim plays whole histories of dispatchers, workers and agents over a model of JetStream, one for each seed: in one
+// thread, without a clock, the same each time. What decides is the real code: batch.Machine, the fold of batch.State, and
+// ticket.Queue, with the times of broker.Settings. What is modelled is what stands around them.
+//
+//	agents ── submit, append, cancel, follow ──┐
+//	dispatchers ── accept, run, desk, roster ──┼── ask ──▶ server: streams, consumers, buckets, feeds, broadcasts
+//	workers ── pull, claim, execute, finish ───┘
+//	                     │
+//	                     └──▶ ledger: what the tools did, which the invariants are judged by
+//
+// The parties are the shells of packages dispatcher and worker, and the append primitive and fold of package broker, written
+// as steps: each request is one event at the server and one when its answer is back. Between any two of them the scheduler
+// may lose, delay or repeat the message, or crash, pause or cut off a party, or stop the server. When a shell changes, its
+// model here must change with it: the names are the same, so that they can be read side by side.
+//
+// A fence ([Fence]) is a guard of the design. Each can be taken away, and a test holds that some history then fails.
+//
+// # What is checked
+//
+// I1, I2, I3, I5 and I7 of the design are checked at every event, I4 over the ledger at the end; Q3, Q4, Q7 and Q10 are the finer
+// ones of the same kind. "liveness" is that everything comes to rest within two minutes after the last fault, every batch complete, every
+// message acknowledged, though deadlines are ten minutes away. "outcome_unknown" is that no result says so unless something
+// happened to the call's worker, or to its messages.
+//
+// # What exclusivity means here
+//
+// An exclusive execution lasts from its beginning, which is checked like a commit point, to its last passed commit point. What
+// a tool does between two commit points, or between the last one and its return, is not counted: a worker that is paused there and wakes up may do
+// it at any time. An execution that only reads counts when its result was accepted. One that was delivered twice, or whose
+// result was refused, may read while another writes, and nobody sees what it read.
+//
+// # What is not modelled
+//
+// Real planning and the pipeline's phases but as one delay; parked batches and approvals; full streams, expired messages and
+// batches, retention; clocks that differ; large objects; several pools and lanes; replicas that disagree (stale reads of
+// tickets are, the rest is read through the leader); loss of what was acknowledged; a batch that is given up after many deliveries.
 package sim

@@ -26,7 +26,8 @@ const (
 	FenceLeaveGroup
 	// FenceCommit: the lease is checked before effects. Without: a worker that woke up goes on.
 	FenceCommit
-	// FenceLapsed: a lease that has lapsed stays so. Without: the next answered heartbeat of a worker that woke up revives it.
+	// FenceLapsed: a lease that has lapsed stays so, the call's and the registration's. Without: the next answered heartbeats of a
+	// worker that woke up revive them.
 	FenceLapsed
 	// FenceSilence: the owner settles a lost call when its worker has been silent for long. Without: at the first late heartbeat.
 	FenceSilence
@@ -36,23 +37,26 @@ const (
 	// FenceLapsedAtStart: a call whose lease lapsed before it started is left to its redelivery. Without: its message is
 	// acknowledged.
 	FenceLapsedAtStart
-	// FenceFoldOrder: a fold reads the input chain after the batch chain. Without: the plan may have calls whose input the fold
+	// FenceFoldOrder: A fold reads the input chain after the batch chain. Without: the plan may have calls whose input the fold
 	// does not.
 	FenceFoldOrder
 	// FenceRecognise: a worker recognises a claim of its own whose answer it never got.
 	FenceRecognise
-	// FenceLostClaim: a worker that is silent has lost the claims that were known then. Without: also one that it stores when it
+	// FenceLostClaim: A worker that is silent has lost the claims that were known then. Without: also one that it stores when it
 	// is back.
 	FenceLostClaim
-	// FenceInFlight: after a takeover the new owner rereads all open calls of a started group. Without: only those that it
-	// queued itself.
+	// FenceInFlight: After a takeover the new owner rereads all open calls of a started group. Without: only those that it
+	// queued itself, while the former owner's may be answered already.
 	FenceInFlight
-	// FenceTakeover: joining and leaving name the takeover, and open batches are not swept. Without: a former owner gives the
-	// ticket of an open batch away whose group has grown since.
-	FenceTakeover
-	// FenceBeatTimeout: a worker waits for the answer to a heartbeat no longer than until the next one. Without: a single lost
+	// FenceTerm: joining and leaving name the owner's term. Without: a former owner gives the ticket of an open batch away whose
+	// group has grown since.
+	FenceTerm
+	// FenceBeatTimeout: A worker waits for the answer to a heartbeat no longer than until the next one. Without: a single lost
 	// one outlasts its lease.
 	FenceBeatTimeout
+	// FenceKeepPace: A call's heartbeats are sent at a pace, also after one that was not answered. Without: the pause
+	// begins when the wait for the answer is over, and a single lost one outlasts the lease.
+	FenceKeepPace
 	// FenceNonce: an append whose answer was lost recognises itself. Without: it takes itself for another's.
 	FenceNonce
 	// FenceRedelivery: a submission that its owner no longer keeps alive is delivered again.
@@ -72,10 +76,11 @@ var fenceNames = [fenceCount]string{
 	FenceCommit: "lease check at commit points", FenceLapsed: "a lapsed lease stays lapsed", FenceSilence: "silence before a lost call is settled",
 	FenceHolder: "a dropped claim is settled", FenceLapsedAtStart: "a call that lapsed before its start is redelivered",
 	FenceFoldOrder: "a fold reads the input after the plan", FenceRecognise: "a worker recognises its own claim",
-	FenceLostClaim: "only claims that were known are lost", FenceInFlight: "rereading what a former owner queued",
-	FenceBeatTimeout: "a heartbeat is given up when the next is due",
-	FenceTakeover:    "takeover check on joining and leaving", FenceNonce: "nonce of an append", FenceRedelivery: "redelivery of submissions",
-	FenceReread: "rereading of calls in flight", FenceSweep: "sweep of tickets left behind", FenceAckLast: "acknowledge after the result",
+	FenceLostClaim: "only claims that were known are lost", FenceInFlight: "what a former owner queued is reread",
+	FenceTerm: "term check on leaving", FenceBeatTimeout: "a heartbeat is given up when the next is due",
+	FenceKeepPace: "heartbeats keep their pace",
+	FenceNonce:    "nonce of an append", FenceRedelivery: "redelivery of submissions", FenceReread: "rereading of calls in flight",
+	FenceSweep: "sweep of tickets left behind", FenceAckLast: "acknowledge after the result",
 }
 
 func (f Fence) String() string { return fenceNames[f] }
@@ -97,6 +102,20 @@ type faults struct {
 	// twice; a stale read of a ticket; a live copy lost; an abort lost; slow messages.
 	lose, loseAnswer, late, refuse, twice, stale, feedLost, abortLost, slow float64
 }
+
+// Focus is what a history is about above all.
+type Focus int
+
+// The focuses.
+const (
+	Anything Focus = iota + 1
+	// Streams: open batches, whose owners change.
+	Streams
+	// Takeovers: owners that fall silent and come back, and whose live feed is poor.
+	Takeovers
+	// Absences: workers that are silent for long and come back to exclusive calls.
+	Absences
+)
 
 type faultKind int
 
@@ -125,10 +144,21 @@ func (s *Sim) drawFaults() {
 			s.f.kinds = append(s.f.kinds, k)
 		}
 	}
+	if s.focus != Anything {
+		s.f.kinds = []faultKind{pause, cut}
+	}
 	s.f = faults{
 		kinds: s.f.kinds, strike: some(0.7, 0.02), every: s.between(500*time.Millisecond, 8*time.Second),
 		lose: some(0.4, 0.05), loseAnswer: some(0.5, 0.1), late: some(0.4, 0.05), refuse: some(0.4, 0.1), twice: some(0.4, 0.1),
 		stale: some(0.6, 0.5), feedLost: some(0.6, 0.4), abortLost: some(0.5, 0.8), slow: some(0.6, 0.3),
+	}
+	switch s.focus {
+	case Streams:
+		s.f.every, s.f.slow = s.between(300*time.Millisecond, 2*time.Second), 0.5*s.rand.Float64()
+	case Takeovers:
+		s.f.every, s.f.feedLost = s.between(200*time.Millisecond, 2*time.Second), s.rand.Float64()
+	case Absences:
+		s.f.every, s.f.loseAnswer = s.between(time.Second, 5*time.Second), 0.2*s.rand.Float64()
 	}
 	var next func()
 	next = func() {
@@ -137,12 +167,24 @@ func (s *Sim) drawFaults() {
 				return
 			}
 			if len(s.f.kinds) > 0 {
-				s.hit(s.machines[s.rand.IntN(len(s.machines))])
+				s.hit(s.victim())
 			}
 			next()
 		})
 	}
 	next()
+}
+
+// victim draws whom a fault hits.
+func (s *Sim) victim() *machine {
+	from, n := 0, len(s.machines)
+	switch s.focus {
+	case Takeovers, Streams:
+		n = s.sc.dispatchers
+	case Absences:
+		from, n = s.sc.dispatchers, len(s.sc.workers)
+	}
+	return s.machines[from+s.rand.IntN(n)]
 }
 
 // thread is one line of activity of a party. What is planned for it does not happen when it has ended.
@@ -158,7 +200,9 @@ type party struct {
 	name                  string
 	crashed               bool
 	pausedUntil, cutUntil Time
-	cuts                  int // how often it was cut off: what was on the way then is lost
+	pausedAt              Time
+	held                  []event // what happened to it while it was paused
+	cuts                  int     // how often it was cut off: what was on the way then is lost
 	// trouble is when it was last hit; losses are its requests that were not answered in time.
 	trouble  Time
 	troubled bool
@@ -172,6 +216,7 @@ type machine struct {
 	p     *party
 	boot  func(*party)
 	drain func() // of the party that runs now; nil when it has no other way to stop than to be killed
+	back  func() // told when its connection is restored; may be nil
 }
 
 func (s *Sim) start(m *machine) {
@@ -181,7 +226,7 @@ func (s *Sim) start(m *machine) {
 		name = fmt.Sprintf("%s.%d", m.name, m.boots)
 	}
 	m.p = &party{name: name}
-	m.drain = nil
+	m.drain, m.back = nil, nil
 	s.log(name, "starts")
 	m.boot(m.p)
 }
@@ -199,20 +244,27 @@ func (s *Sim) hit(m *machine) {
 	case 1:
 		for_ = s.between(4*time.Second, 12*time.Second) // longer than everything that anybody waits for
 	}
+	switch s.focus {
+	case Streams: // back again when the next owner is about to begin
+		if s.rand.IntN(2) == 0 {
+			break
+		}
+		for_ = s.between(settings.BatchAckWait-200*time.Millisecond, settings.BatchAckWait+400*time.Millisecond)
+	case Absences: // longer than until it counts as lost
+		for_ = s.between(settings.WorkerTTL+settings.CallAckWait, 12*time.Second)
+	}
 	s.faulted++
 	p := m.p
 	switch kind {
 	case crash:
 		s.kill(m)
 	case pause:
-		p.pausedUntil = s.now + for_
-		p.troubled, p.trouble = true, max(p.trouble, p.pausedUntil)
-		s.log(p.name, "PAUSE for %s", for_)
+		s.sleep(p, for_)
 	case cut:
-		p.cutUntil = max(p.cutUntil, s.now+for_)
-		p.cuts++
-		p.troubled, p.trouble = true, max(p.trouble, p.cutUntil)
-		s.log(p.name, "CUT OFF for %s", for_)
+		s.cutOff(p, for_)
+		if m.back != nil {
+			s.at(nil, p.cutUntil, m.back)
+		}
 	case shutdown:
 		if m.drain != nil {
 			p.troubled, p.trouble = true, never
@@ -224,6 +276,42 @@ func (s *Sim) hit(m *machine) {
 			s.nats.down(min(for_, 5*time.Second))
 		}
 	}
+}
+
+// sleep pauses a party.
+func (s *Sim) sleep(p *party, d Time) {
+	p.pausedAt, p.pausedUntil = s.now, s.now+d
+	p.troubled, p.trouble = true, max(p.trouble, p.pausedUntil)
+	s.at(nil, p.pausedUntil, func() { s.wakeUp(p) })
+	s.log(p.name, "PAUSE for %s", d)
+}
+
+// wakeUp lets everything happen to a party that was held back, in its order.
+func (s *Sim) wakeUp(p *party) {
+	if p.pausedUntil > s.now {
+		return
+	}
+	held := p.held
+	p.held = nil
+	for _, e := range held {
+		s.at(e.th, s.now, e.do)
+	}
+}
+
+// comeBack ends what was done to a party before its time.
+func (s *Sim) comeBack(p *party) {
+	p.cutUntil, p.pausedUntil = min(p.cutUntil, s.now), min(p.pausedUntil, s.now)
+	p.trouble = min(p.trouble, s.now)
+	s.log(p.name, "is back")
+	s.wakeUp(p)
+}
+
+// cutOff takes a party's connection away for a while.
+func (s *Sim) cutOff(p *party, d Time) {
+	p.cutUntil = max(p.cutUntil, s.now+d)
+	p.cuts++
+	p.troubled, p.trouble = true, max(p.trouble, p.cutUntil)
+	s.log(p.name, "CUT OFF for %s", d)
 }
 
 // never is later than any history.

@@ -2,5 +2,8 @@
 
 package sim
 
-// histories is how many TestSimulation plays: fewer, since the race detector slows them down tenfold.
-const histories = 1_000
+// The race detector makes histories ten times as slow, and finds nothing in one thread: these are fewer.
+const (
+	histories = 500  // of TestSimulation
+	mostTeeth = 1500 // of TestTeeth, for each fence
+)

@@ -2,5 +2,8 @@
 
 package sim
 
-// histories is how many TestSimulation plays.
-const histories = 10_000
+// How many histories are played.
+const (
+	histories = 10_000 // of TestSimulation
+	mostTeeth = 6_000  // of TestTeeth, for each fence
+)

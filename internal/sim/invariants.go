@@ -61,11 +61,27 @@ func (s *Sim) ended(e *execution) {
 
 // check is called with each event as it is stored.
 func (s *Sim) check(b *batchLog, m *stored) {
+	s.checkInput(b, m)
 	s.checkOneResult(b, m)
 	s.checkReplies(b, m)
 	if s.failure == nil {
 		s.checkOutcomeUnknown(b, m)
 		s.checkFold(b, m)
+	}
+}
+
+// checkInput is Q10 for open batches: what is appended once stands once.
+func (s *Sim) checkInput(b *batchLog, m *stored) {
+	body, ok := m.Body.(events.Appended)
+	if !ok {
+		return
+	}
+	for _, c := range body.Calls {
+		if n := b.spec.first + b.appended; n >= len(b.spec.all) || c.ID != b.spec.all[n].ID {
+			s.fail("Q10", "call %s was appended to %s again", c.ID, b.spec.name)
+			return
+		}
+		b.appended++
 	}
 }
 
@@ -130,20 +146,32 @@ func (s *Sim) checkOutcomeUnknown(b *batchLog, m *stored) {
 	if !ok || f.Result.Code != toolyard.OutcomeUnknown {
 		return
 	}
-	since := Time(-1)
+	since, claimSeq := Time(-1), uint64(0)
 	for _, c := range b.calls[m.Index] {
 		if claim, ok := c.Body.(events.Claimed); ok && claim.Worker == f.Result.Worker {
-			since = c.at
+			since, claimSeq = c.at, c.Seq
 		}
 	}
 	if since < 0 {
 		s.fail("outcome_unknown", "call %d of %s was never claimed by %s", m.Index, b.spec.name, f.Result.Worker)
 		return
 	}
-	// A lease runs from the last answered heartbeat, which may have been sent before the claim.
-	if w := s.everyWorker[f.Result.Worker]; !s.inTrouble(w.p, since-settings.CallAckWait) {
+	w := s.everyWorker[f.Result.Worker]
+	from := since
+	if executed(f.Result) { // the worker's own words: its lease runs from a heartbeat that may have been sent before the claim
+		from -= settings.CallAckWait
+	}
+	if b.dropped[claimSeq] && since >= w.letGo[claimKey{b, m.Index}] {
+		return // it let go of the call while its claim was late, and the claim was stored after that
+	}
+	if !s.inTrouble(w.p, from) {
 		s.fail("outcome_unknown", "call %d of %s, claimed at %s by %s: nothing had happened to that worker", m.Index, b.spec.name, stamp(since), w.p.name)
 	}
+}
+
+// executed reports whether a worker has written the result of a call that it began.
+func executed(r toolyard.Result) bool {
+	return slices.ContainsFunc(r.Phases, func(f toolyard.Fact) bool { return f.Phase == toolyard.PhaseExecute })
 }
 
 // checkAtMostOnce is I5 (and Q3): a call that is not idempotent begins at most once.

@@ -72,6 +72,9 @@ func (s *Sim) request(th *thread, limit Time, what string, exec func() error, th
 	s.strike(p)
 }
 
+// chatter is what is done again and again whatever happens.
+var chatter = map[string]bool{"pull": true, "heartbeat": true, "keep the submission": true, "read tickets": true, "poll": true, "keep": true}
+
 // arrive is the request at NATS, and its answer on the way.
 func (s *Sim) arrive(th *thread, sent, limit Time, what string, exec func() error, then func(error)) {
 	p := th.p
@@ -90,7 +93,7 @@ func (s *Sim) arrive(th *thread, sent, limit Time, what string, exec func() erro
 		return
 	}
 	err := exec()
-	if s.opt.Trace {
+	if s.opt.Trace && (err != nil || s.opt.Chatter || !chatter[what]) {
 		answer := "ok"
 		if err != nil {
 			answer = err.Error()

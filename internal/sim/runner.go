@@ -22,6 +22,8 @@ type runner struct {
 	b   *batchLog
 	m   *batch.Machine
 	sub *delivery
+	// mine are the calls that this owner has queued.
+	mine map[int]bool
 
 	busy    bool
 	copies  []liveCopy
@@ -33,6 +35,9 @@ type runner struct {
 	news     Time
 	pending  []batch.Input
 	complete bool
+	// term counts the owners before this one; heard is when the log last said anything of a call.
+	term  int
+	heard map[int]Time
 	// asked is when workers were last asked about the calls that they claimed.
 	asked Time
 }
@@ -49,15 +54,18 @@ type grant struct {
 }
 
 func (r *runner) run(st batch.State) {
-	r.m = batch.New(r.s.machineConfig(), st)
+	r.m, r.term, r.heard = batch.New(r.s.machineConfig(), st), st.Takeovers, map[int]Time{}
 	r.news = r.s.now
 	r.asked = -settings.CallAckWait
 	r.tick()
-	if !st.Closed { // what was appended before the feed began
+	// What was canceled or appended before the feed began.
+	r.read(batch.ChainControl, 0, func() {
+		if st.Closed {
+			r.step()
+			return
+		}
 		r.read(batch.ChainInput, 0, r.step)
-		return
-	}
-	r.step()
+	})
 }
 
 // wake steps the machine when a decision of its own is due.
@@ -172,20 +180,21 @@ func (r *runner) perform(effects []batch.Effect, calls []batch.Queue, then func(
 			return
 		case batch.Take:
 			s.log(r.d.p.name, "wants a ticket for %s group %d, %s", r.b.spec.name, e.Group, e.Mode)
-			r.d.desk.take(r.m.State().Plan.Workspace, r.holder(e.Group), e.Mode, r.m.State().Takeovers, func(t ticket.Ticket, err error) {
+			r.d.desk.take(r.m.State().Plan.Workspace, r.holder(e.Group), e.Mode, func(t ticket.Ticket, err error) {
 				if !r.th.dead() {
 					r.granted = append(r.granted, grant{e.Group, t, err})
 					r.next()
 				}
 			})
 		case batch.Leave:
-			r.d.desk.leave(r.m.State().Plan.Workspace, r.holder(e.Group), r.m.State().Takeovers, func() {
+			r.d.desk.leave(r.m.State().Plan.Workspace, r.holder(e.Group), func() {
 				if !r.th.dead() {
 					rest()
 				}
 			})
 			return
 		case batch.Queue:
+			r.mine[e.Request.Calls[0].Index] = true
 			calls = append(calls, e)
 		case batch.Abort:
 			s.tell(r.th, "abort", func() { s.nats.abort(r.b, e.Calls, e.Code) })
@@ -214,7 +223,11 @@ func (r *runner) append(e batch.Append, then func()) {
 }
 
 func (r *runner) holder(group int) ticket.Holder {
-	return ticket.Holder{Agent: r.b.spec.key.Agent, Batch: r.b.spec.key.ID, Group: group}
+	h := ticket.Holder{Agent: r.b.spec.key.Agent, Batch: r.b.spec.key.ID, Group: group}
+	if r.s.has(FenceTerm) {
+		h.Term = r.term
+	}
+	return h
 }
 
 // queue hands calls to the workers, all on their way at once, each repeated until it is stored: once or more.
@@ -273,6 +286,7 @@ func (r *runner) drain() {
 			return
 		}
 		last = st.Calls[c.m.Index].Seq
+		r.heard[c.m.Index] = r.s.now
 	}
 	switch {
 	case c.m.Seq <= last:
@@ -304,7 +318,7 @@ func (r *runner) beat() {
 	routes := map[batch.Route]bool{}
 	seen := batch.Observed{Dropped: map[int]uint64{}}
 	quiet := s.now-r.news >= rereadAfter
-	reread := quiet && s.has(FenceReread)
+	reread := s.has(FenceReread)
 	var claimed []int
 	var todo []func(next func())
 	for _, i := range r.inFlight() {
@@ -314,11 +328,12 @@ func (r *runner) beat() {
 		} else {
 			routes[batch.Route{Pool: p.Pool, Class: p.Judgement.Class}] = true
 		}
-		if reread {
+		if reread && s.now-r.heard[i] >= rereadAfter {
+			r.heard[i] = s.now
 			todo = append(todo, func(next func()) { r.read(batch.ChainCall, i, next) })
 		}
 	}
-	if reread {
+	if reread && quiet {
 		todo = append(todo, func(next func()) { r.read(batch.ChainControl, 0, next) }, func(next func()) { r.read(batch.ChainInput, 0, next) })
 	}
 	if quiet {
@@ -331,10 +346,11 @@ func (r *runner) beat() {
 				seen.Dropped[i] = st.Calls[i].Seq
 			}
 		}
-	case quiet && s.now-r.asked >= settings.CallAckWait:
+	case s.now-r.asked >= settings.CallAckWait:
 		r.asked = s.now
+		silent := map[string]bool{}
 		for _, i := range claimed {
-			todo = append(todo, func(next func()) { r.askHolder(i, &seen, next) })
+			todo = append(todo, func(next func()) { r.askHolder(i, silent, &seen, next) })
 		}
 	}
 	inTurn(todo, func() {
@@ -351,23 +367,13 @@ func (r *runner) beat() {
 	})
 }
 
-// inFlight returns the calls that somebody may be working on: those that this owner knows to be queued or claimed, and,
-// after a takeover, all open ones of a started group, since the former owner may have queued them.
+// inFlight returns the calls that are reread. Without its fence those of a former owner are left out.
 func (r *runner) inFlight() []int {
 	out, st := r.m.InFlight(), r.m.State()
-	if st.Takeovers == 0 || !r.s.has(FenceInFlight) {
+	if r.s.has(FenceInFlight) {
 		return out
 	}
-	for g, group := range st.Plan.Groups {
-		if _, started := st.Started[g]; started && !st.Over(g) {
-			for _, i := range group.Calls {
-				if st.Open(i) && !slices.Contains(out, i) {
-					out = append(out, i)
-				}
-			}
-		}
-	}
-	return out
+	return slices.DeleteFunc(out, func(i int) bool { return !r.mine[i] && st.Calls[i].Status != batch.Claimed })
 }
 
 // inTurn does one after the other, and then the last.
@@ -383,7 +389,9 @@ func inTurn(todo []func(next func()), last func()) {
 const holderTimeout = 300 * time.Millisecond
 
 // askHolder finds out whether the worker that claimed a call still has it.
-func (r *runner) askHolder(i int, seen *batch.Observed, then func()) {
+//
+// silent are the workers that did not answer in this round, and are not asked again.
+func (r *runner) askHolder(i int, silent map[string]bool, seen *batch.Observed, then func()) {
 	s, c := r.s, r.m.State().Calls[i]
 	w := s.everyWorker[c.Worker]
 	answered := false
@@ -392,6 +400,7 @@ func (r *runner) askHolder(i int, seen *batch.Observed, then func()) {
 			return
 		}
 		answered = true
+		silent[c.Worker] = !known
 		switch {
 		case has:
 			then()
@@ -401,6 +410,7 @@ func (r *runner) askHolder(i int, seen *batch.Observed, then func()) {
 			s.newer(r.th, r.b, r.m.State(), batch.ChainCall, i, func(rs []batch.Record) {
 				if len(rs) == 0 {
 					seen.Dropped[i] = c.Seq
+					r.b.dropped[c.Seq] = true
 				}
 				for _, rec := range rs {
 					r.pending = append(r.pending, batch.Stored{Record: rec})
@@ -408,6 +418,10 @@ func (r *runner) askHolder(i int, seen *batch.Observed, then func()) {
 				then()
 			})
 		default:
+			if r.d.silent(c.Worker) && s.focus == Absences && s.chance(1) { // and just then it is back
+				s.comeBack(w.p)
+				w.back()
+			}
 			switch {
 			case !r.d.silent(c.Worker):
 			case !s.has(FenceLostClaim):
@@ -417,6 +431,10 @@ func (r *runner) askHolder(i int, seen *batch.Observed, then func()) {
 			}
 			then()
 		}
+	}
+	if silent[c.Worker] {
+		answer(false, false)
+		return
 	}
 	s.after(r.th, holderTimeout, func() { answer(false, false) })
 	what := "ask holder"

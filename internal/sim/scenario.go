@@ -61,6 +61,7 @@ type callSpec struct {
 	takes    Time // the tool
 	commits  int  // its commit points
 	ignores  bool // it does not care for being stopped
+	computes bool // it stands still while its worker is paused, where others only sleep
 	passes   int  // its failure may pass, and does after so many attempts
 }
 
@@ -109,12 +110,26 @@ func pick[T any](s *Sim, from []T) T { return from[s.rand.IntN(len(from))] }
 func (s *Sim) one(in int) bool { return s.rand.IntN(in) == 0 }
 
 func (s *Sim) drawScenario() *scenario {
+	s.focus = s.opt.Focus
+	if s.focus == 0 {
+		s.focus = pick(s, []Focus{Anything, Anything, Anything, Anything, Anything, Streams, Takeovers, Absences})
+	}
 	sc := &scenario{dispatchers: 2 + s.rand.IntN(2), agents: 1 + s.rand.IntN(3)}
-	for i := range 1 + s.rand.IntN(2) {
+	if s.focus == Takeovers {
+		sc.agents = 3
+	}
+	workspaces := 1 + s.rand.IntN(2)
+	if s.focus == Takeovers {
+		workspaces = 1
+	}
+	for i := range workspaces {
 		sc.workspaces = append(sc.workspaces, toolyard.Workspace(fmt.Sprint("ws", i+1)))
 	}
 	for i := range 2 + s.rand.IntN(2) {
 		w := workerSpec{classes: toolyard.Classes, slots: 1 + s.rand.IntN(2)}
+		if s.focus == Absences {
+			w.slots = 2
+		}
 		if i > 0 && s.one(4) {
 			w.classes = toolyard.Classes[:1+s.rand.IntN(2)]
 		}
@@ -151,9 +166,9 @@ func (s *Sim) drawBatch(sc *scenario, agent, n int) *batchSpec {
 		b.sub.Calls = append(b.sub.Calls, toolyard.Call{ID: fmt.Sprint("c", i), Tool: c.kind, Input: json.RawMessage("{}")})
 	}
 	b.first, b.all = len(b.calls), b.sub.Calls
-	if s.one(4) {
+	if s.one(4) || s.focus == Streams {
 		b.open, b.sub.Open, b.closes = true, true, !s.one(4)
-		b.first, b.pause = s.rand.IntN(len(b.calls)+1), s.between(time.Millisecond, 900*time.Millisecond)
+		b.first, b.pause = s.rand.IntN(len(b.calls)+1), s.between(time.Millisecond, 1200*time.Millisecond)
 		b.sub.Calls = b.all[:b.first:b.first]
 	}
 	if s.one(5) {
@@ -175,7 +190,10 @@ func (s *Sim) drawCall(failing int) callSpec {
 			break
 		}
 	}
-	c.aborts, c.ignores = !s.one(5), s.one(8)
+	if s.focus == Absences && !s.one(3) {
+		c.kind = pick(s, []string{"put", "write"})
+	}
+	c.aborts, c.ignores, c.computes = !s.one(5), s.one(8), s.one(2)
 	c.before = s.between(0, 5*time.Millisecond)
 	if s.one(20) {
 		c.before = s.between(0, 4*time.Second)
@@ -185,6 +203,12 @@ func (s *Sim) drawCall(failing int) callSpec {
 	case 0, 1:
 		c.takes = s.between(60*time.Millisecond, 800*time.Millisecond)
 	case 2:
+		c.takes = s.between(time.Second, 6*time.Second)
+	}
+	if s.focus == Takeovers && s.one(3) {
+		c.takes = s.between(3*time.Second, 6*time.Second)
+	}
+	if s.focus == Absences && s.one(2) {
 		c.takes = s.between(time.Second, 6*time.Second)
 	}
 	if !kinds[c.kind].class.Safe() {
@@ -266,7 +290,7 @@ func (s *Sim) setUp() {
 	s.nats = newServer(s)
 	s.drawFaults()
 	for _, b := range s.sc.batches {
-		s.nats.logs[b.key] = &batchLog{spec: b, calls: make([]subject, len(b.calls)), results: make([]int, len(b.calls))}
+		s.nats.logs[b.key] = &batchLog{spec: b, calls: make([]subject, len(b.calls)), results: make([]int, len(b.calls)), dropped: map[uint64]bool{}}
 	}
 	if s.opt.Trace {
 		s.describe()

@@ -39,6 +39,10 @@ type batchLog struct {
 	truth   batch.State
 	results []int // how many results each call has in the log
 	done    bool
+	// appended counts the calls on the input chain.
+	appended int
+	// dropped are the claims, by sequence, of which their worker has said that it knows nothing.
+	dropped map[uint64]bool
 }
 
 func (b *batchLog) chain(c batch.Chain, index int) *subject {
@@ -84,14 +88,7 @@ type workerKey struct {
 }
 
 // ticketKey is one workspace's queue, in all its revisions.
-type ticketKey struct{ revisions []storedQueue }
-
-// storedQueue is the queue as it is stored. The takeover of the owner that joined last stands beside a batch's tickets, so that a
-// former owner can neither join nor leave for the batch: see [FenceTakeover].
-type storedQueue struct {
-	ticket.Queue
-	takeover map[toolyard.BatchKey]int
-}
+type ticketKey struct{ revisions []ticket.Queue }
 
 type ticketChange struct {
 	w        toolyard.Workspace
@@ -227,14 +224,14 @@ func (w *watch[T]) next(s *Sim) {
 func (n *server) key(w toolyard.Workspace) *ticketKey {
 	k, ok := n.tickets[w]
 	if !ok {
-		k = &ticketKey{revisions: make([]storedQueue, 1, 32)}
+		k = &ticketKey{revisions: make([]ticket.Queue, 1, 32)}
 		n.tickets[w] = k
 	}
 	return k
 }
 
 // readTickets is a direct get: the answer may be behind.
-func (n *server) readTickets(w toolyard.Workspace) (storedQueue, uint64) {
+func (n *server) readTickets(w toolyard.Workspace) (ticket.Queue, uint64) {
 	k := n.key(w)
 	rev := len(k.revisions) - 1
 	if n.s.chance(n.s.f.stale) {
@@ -244,14 +241,14 @@ func (n *server) readTickets(w toolyard.Workspace) (storedQueue, uint64) {
 }
 
 // updateTickets is the compare-and-set.
-func (n *server) updateTickets(w toolyard.Workspace, q storedQueue, revision uint64) (uint64, error) {
+func (n *server) updateTickets(w toolyard.Workspace, q ticket.Queue, revision uint64) (uint64, error) {
 	k := n.key(w)
 	if last := uint64(len(k.revisions) - 1); last != revision && n.s.has(FenceTicket) {
 		return 0, errConflict
 	}
 	k.revisions = append(k.revisions, q)
 	rev := uint64(len(k.revisions) - 1)
-	n.ticketWatch = notify(n.s, n.ticketWatch, ticketChange{w, q.Queue, rev})
+	n.ticketWatch = notify(n.s, n.ticketWatch, ticketChange{w, q, rev})
 	return rev, nil
 }
 

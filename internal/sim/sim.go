@@ -3,6 +3,8 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
+	"path"
+	"runtime"
 	"strings"
 	"time"
 
@@ -17,12 +19,14 @@ var epoch = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // Options says how a history is played. The zero Options are all fences and all faults.
 type Options struct {
-	// Trace keeps one line for each step.
-	Trace bool
+	// Trace keeps one line for each step, Chatter also those in which nothing comes of what parties do all the time.
+	Trace, Chatter bool
 	// Without takes fences away.
 	Without []Fence
 	// Calm plays the scenario without faults.
 	Calm bool
+	// Focus makes something happen more often that is rare otherwise. Zero draws it by the seed.
+	Focus Focus
 }
 
 // Report is how a history ended.
@@ -32,8 +36,9 @@ type Report struct {
 	End   Time
 	// Calls counts those accepted, Executions what workers began.
 	Batches, Calls, Executions int
-	// Faults counts crashes, pauses and the like.
-	Faults int
+	// Faults counts crashes, pauses and the like; Codes the results by their code, "ok" for success.
+	Faults, Takeovers int
+	Codes             map[string]int
 	// Failure is the first invariant that did not hold; nil when all did.
 	Failure *Failure
 	Trace   []string
@@ -81,6 +86,7 @@ type Sim struct {
 	failure *Failure
 	trace   []string
 
+	focus   Focus
 	f       faults
 	quietAt Time // when the faults stop
 	faulted int
@@ -100,17 +106,53 @@ func Run(seed uint64, opt Options) *Report {
 	for _, f := range opt.Without {
 		s.removed[f] = true
 	}
+	s.run()
+	r := &Report{Seed: seed, Steps: s.steps, End: s.now, Executions: len(s.ledger), Faults: s.faulted, Failure: s.failure, Trace: s.trace}
+	r.Codes = map[string]int{}
+	for _, b := range s.sc.batches {
+		truth := &s.nats.logs[b.key].truth
+		r.Batches++
+		r.Calls += len(truth.Calls)
+		r.Takeovers += truth.Takeovers
+		for _, c := range truth.Calls {
+			if c.Result != nil {
+				code := string(c.Result.Code)
+				if code == "" {
+					code = "ok"
+				}
+				r.Codes[code]++
+			}
+		}
+	}
+	return r
+}
+
+func (s *Sim) run() {
+	defer func() {
+		if p := recover(); p != nil {
+			s.fail("panic", "%v in %s", p, where())
+		}
+	}()
 	s.setUp()
 	s.play()
 	if s.failure == nil {
 		s.judge()
 	}
-	r := &Report{Seed: seed, Steps: s.steps, End: s.now, Executions: len(s.ledger), Faults: s.faulted, Failure: s.failure, Trace: s.trace}
-	for _, b := range s.sc.batches {
-		r.Batches++
-		r.Calls += len(b.calls)
+}
+
+// where is the function that has panicked, and those that called it.
+func where() string {
+	pcs := make([]uintptr, 12)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(4, pcs)])
+	var names []string
+	for more := true; more && len(names) < 5; {
+		var f runtime.Frame
+		f, more = frames.Next()
+		if name := path.Base(f.Function); !strings.HasPrefix(name, "runtime.") {
+			names = append(names, fmt.Sprintf("%s:%d", name, f.Line))
+		}
 	}
-	return r
+	return strings.Join(names, " < ")
 }
 
 // play takes one event after the other, until everything is at rest.
@@ -127,10 +169,7 @@ func (s *Sim) play() {
 				continue
 			}
 			if p := e.th.p; p.pausedUntil > s.now { // it happens to it when it wakes up
-				e.at = p.pausedUntil
-				s.n++
-				e.n = s.n
-				s.queue.push(e)
+				p.held = append(p.held, e)
 				continue
 			}
 		}

@@ -2,38 +2,52 @@ package sim
 
 import (
 	"flag"
+	"maps"
+	"slices"
 	"testing"
 )
 
 var (
-	seed  = flag.Uint64("seed", 0, "the history that TestSeed plays")
-	seeds = flag.Uint64("seeds", histories, "how many histories TestSimulation plays")
+	seed    = flag.Uint64("seed", 0, "the history that TestSeed plays")
+	seeds   = flag.Uint64("seeds", histories, "how many histories TestSimulation plays")
+	chatty  = flag.Bool("chatter", false, "TestSeed also prints the steps of which nothing comes: pulls, heartbeats, polls")
+	without = flag.Int("without", -1, "TestSeed takes this fence away, see the constants of type Fence")
+	focus   = flag.Int("focus", 0, "the focus of the history that TestSeed plays, see type Focus; 0 draws it by the seed")
 )
 
 // TestSeed plays one history and prints it.
 func TestSeed(t *testing.T) {
-	r := Run(*seed, Options{Trace: true})
+	opt := Options{Trace: true, Chatter: *chatty, Focus: Focus(*focus)}
+	if *without >= 0 {
+		opt.Without = []Fence{Fence(*without)}
+	}
+	r := Run(*seed, opt)
 	t.Log("\n" + r.String())
 	if r.Failure != nil {
 		t.Fail()
 	}
 }
 
-// TestSimulation plays many histories.
+// TestSimulation plays many histories: all invariants hold in all of them.
 func TestSimulation(t *testing.T) {
-	var sum Report
+	sum := Report{Codes: map[string]int{}}
 	for n := range *seeds {
 		r := Run(n, Options{})
 		if r.Failure != nil {
-			again := Run(n, Options{Trace: true})
-			t.Fatalf("\n%s", again)
+			t.Fatalf("\n%s", Run(n, Options{Trace: true}))
 		}
 		sum.Steps += r.Steps
 		sum.Batches += r.Batches
 		sum.Calls += r.Calls
 		sum.Executions += r.Executions
 		sum.Faults += r.Faults
-		sum.End += r.End
+		sum.Takeovers += r.Takeovers
+		for c, n := range r.Codes {
+			sum.Codes[c] += n
+		}
 	}
-	t.Logf("%d histories: %d batches, %d calls, %d executions, %d faults, %d steps, %s", *seeds, sum.Batches, sum.Calls, sum.Executions, sum.Faults, sum.Steps, sum.End)
+	t.Logf("%d histories: %d batches, %d calls, %d executions, %d faults, %d takeovers, %d steps", *seeds, sum.Batches, sum.Calls, sum.Executions, sum.Faults, sum.Takeovers, sum.Steps)
+	for _, c := range slices.Sorted(maps.Keys(sum.Codes)) {
+		t.Logf("%8d %s", sum.Codes[c], c)
+	}
 }

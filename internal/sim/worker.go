@@ -19,16 +19,33 @@ type worker struct {
 	// lacks says that it has one tool in another version than the batches were planned with.
 	lacks   string
 	running []*running
+	// letGo is when it last let go of a call without a result.
+	letGo map[claimKey]Time
 	// draining says that it takes nothing more; idle is then told when its last call has ended.
 	draining bool
 	// registered is the right to count as alive: renewed by each heartbeat that was stored.
 	registered rightToAct
 }
 
+// claimKey names a call among all.
+type claimKey struct {
+	b     *batchLog
+	index int
+}
+
 // rightToAct is worker.lease: once it has lapsed it stays so, unless it is begun again.
 type rightToAct struct {
 	length, since Time
 	lapsed        bool
+	term          int // grows when it is begun again after it has lapsed
+}
+
+// again extends it, or begins a new term when it has lapsed: what was begun in the old one stays without a right.
+func (l *rightToAct) again(now, sent Time) {
+	if !l.holds(now) {
+		l.term++
+	}
+	l.since, l.lapsed = sent, false
 }
 
 func (l *rightToAct) holds(now Time) bool {
@@ -38,11 +55,11 @@ func (l *rightToAct) holds(now Time) bool {
 
 func (s *Sim) bootWorker(m *machine, spec workerSpec) func(*party) {
 	return func(p *party) {
-		w := &worker{s: s, m: m, p: p, th: &thread{p: p}, classes: spec.classes, lacks: spec.lacks}
+		w := &worker{s: s, m: m, p: p, th: &thread{p: p}, classes: spec.classes, lacks: spec.lacks, letGo: map[claimKey]Time{}}
 		if m.boots > 1 {
 			w.lacks = ""
 		}
-		m.drain = w.drain
+		m.drain, m.back = w.drain, w.back
 		s.everyWorker[p.name] = w
 		s.nats.workers = append(s.nats.workers, w)
 		w.registered = rightToAct{length: broker.Lease(settings.WorkerTTL), since: s.now}
@@ -72,7 +89,7 @@ func (w *worker) beat() {
 	}
 	s.request(w.th, limit, "heartbeat", func() error { s.nats.beat(w); return nil }, func(err error) {
 		if err == nil {
-			w.registered.since, w.registered.lapsed = sent, false
+			w.registered.again(s.now, sent)
 		}
 		s.at(w.th, max(sent+heartbeat(settings.WorkerTTL), s.now), w.beat)
 	})
@@ -115,6 +132,25 @@ func (w *worker) drain() {
 	})
 }
 
+// back is what happens when the connection is restored: a heartbeat has waited for it, and the server has forgotten who
+// asked for work.
+func (w *worker) back() {
+	if w.th.dead() || w.p.cutUntil > w.s.now || w.p.pausedUntil > w.s.now {
+		return
+	}
+	s, sent := w.s, w.s.now
+	s.request(w.th, heartbeat(settings.WorkerTTL), "heartbeat", func() error { s.nats.beat(w); return nil }, func(err error) {
+		if err == nil {
+			w.registered.again(s.now, sent)
+		}
+	})
+	for _, sl := range w.slots {
+		if !sl.busy {
+			sl.next()
+		}
+	}
+}
+
 // slot runs one message after the other.
 type slot struct {
 	w     *worker
@@ -134,12 +170,18 @@ func (sl *slot) next() {
 	if len(sl.inbox) > 0 {
 		d := sl.inbox[0]
 		sl.inbox = sl.inbox[1:]
+		if s.now-d.received > lease/2 { // it has waited for the slot; another worker may have room
+			s.tell(w.th, "give back", func() { d.nak(returnPause) })
+			sl.next()
+			return
+		}
 		sl.take(d)
 		return
 	}
 	sl.pulls++
 	mine := sl.pulls
 	s.nats.work[sl.class].ask(w.th, func(d *delivery) {
+		d.received = s.now
 		sl.inbox = append(sl.inbox, d)
 		if !sl.busy {
 			sl.next()

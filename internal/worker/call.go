@@ -411,7 +411,8 @@ func (w *Worker) keep(ctx context.Context, r *running) {
 			}
 		}
 		cancel()
-		timer.Reset(min(beat, r.lease.left()+time.Millisecond)) // not later than the lease's end
+		// A heartbeat after the last was sent, answered or not; and not later than the lease's end.
+		timer.Reset(max(0, min(beat-time.Since(sent), r.lease.left()+time.Millisecond)))
 	}
 }
 
