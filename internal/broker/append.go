@@ -165,10 +165,15 @@ func (b *Broker) chain(ctx context.Context, stream, subject string, after uint64
 }
 
 // forward returns the messages of a literal subject after a sequence, the oldest first, read through the leader, whatever
-// they were appended behind.
+// they were appended behind. It looks at the last one first: the server finds that by the subject, while the first one
+// behind a sequence, when there is none, costs it a search through the stream.
 func (b *Broker) forward(ctx context.Context, stream, subject string, after uint64) ([]raw, error) {
+	end, ok, err := b.last(ctx, stream, subject)
+	if err != nil || !ok {
+		return nil, err
+	}
 	var out []raw
-	for {
+	for after < end.seq {
 		m, ok, err := b.after(ctx, stream, subject, after)
 		if err != nil || !ok {
 			return out, err
@@ -178,6 +183,7 @@ func (b *Broker) forward(ctx context.Context, stream, subject string, after uint
 		}
 		out, after = append(out, m), m.seq
 	}
+	return out, nil
 }
 
 // last reads the last message of a literal subject through the stream's leader; ok is false when there is none.
