@@ -67,11 +67,7 @@ runs, and nothing is asked of any server.`,
 			if dir, err = cli.Dir("--workspace", dir); err != nil {
 				return err
 			}
-			tools, err := w.Tools()
-			if err != nil {
-				return err
-			}
-			rules, mode, err := perms.Rules(tools)
+			tools, rules, mode, err := w.Toolbox(&perms)
 			if err != nil {
 				return err
 			}
@@ -186,11 +182,7 @@ func (s *std) toolsCommand() *cobra.Command {
 		Short: "List the built-in tools, as a batch sees them",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			tools, err := w.Tools()
-			if err != nil {
-				return err
-			}
-			rules, _, err := perms.Rules(tools)
+			tools, rules, _, err := w.Toolbox(&perms)
 			if err != nil {
 				return err
 			}

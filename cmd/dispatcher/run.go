@@ -111,11 +111,7 @@ func (s *std) run(ctx context.Context, file, dir string, in batchFlags, out outp
 	if dir, err = cli.Dir("--workspace", dir); err != nil {
 		return err
 	}
-	tools, err := w.Tools()
-	if err != nil {
-		return err
-	}
-	rules, mode, err := perms.Rules(tools)
+	tools, rules, mode, err := w.Toolbox(&perms)
 	if err != nil {
 		return err
 	}

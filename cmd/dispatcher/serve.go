@@ -82,11 +82,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	tools, err := o.worker.Tools()
-	if err != nil {
-		return err
-	}
-	rules, mode, err := o.perms.Rules(tools)
+	tools, rules, mode, err := o.worker.Toolbox(&o.perms)
 	if err != nil {
 		return err
 	}

@@ -71,11 +71,7 @@ func serve(ctx context.Context, out, errw io.Writer, level, url string, flags cl
 	if err != nil {
 		return err
 	}
-	tools, err := flags.Tools()
-	if err != nil {
-		return err
-	}
-	rules, mode, err := perms.Rules(tools)
+	tools, rules, mode, err := flags.Toolbox(&perms)
 	if err != nil {
 		return err
 	}

@@ -54,6 +54,16 @@ func (f *Feed) Record(ctx context.Context, m *LiveMsg) (r batch.Record, before u
 	return r, before, err
 }
 
+// Head says where the message of a live copy stands, without reading what is in it: a record without a body.
+func (f *Feed) Head(m *LiveMsg) (r batch.Record, err error) {
+	stored, _, err := fromLive(m)
+	if err != nil {
+		return r, err
+	}
+	p, err := parseSubject(stored.subject)
+	return batch.Record{Chain: p.chain, Index: p.index, Pool: p.pool, Seq: stored.seq, Time: stored.time}, err
+}
+
 // Stop ends the feed.
 func (f *Feed) Stop() error {
 	if err := f.sub.Unsubscribe(); err != nil {

@@ -316,33 +316,41 @@ func (r *runner) grant(ctx context.Context, g grantAnswer) error {
 
 // live brings in a live copy of an event. When it shows a gap, the chain is read instead.
 func (r *runner) live(ctx context.Context, m *broker.LiveMsg) error {
-	rec, before, err := r.feed.Record(ctx, m)
-	if err != nil {
+	unread := func(err error) error {
 		r.log.Warn("a live event cannot be read; reading the stream instead", "error", err)
 		r.news = time.Time{}
 		return nil
 	}
+	head, err := r.feed.Head(m)
+	if err != nil {
+		return unread(err)
+	}
 	r.news = time.Now()
 	s := r.m.State()
 	last := s.BatchSeq
-	switch rec.Chain {
+	switch head.Chain {
 	case batch.ChainControl:
 		last = s.ControlSeq
 	case batch.ChainInput:
 		last = s.InputSeq
 	case batch.ChainCall:
-		if rec.Index >= len(s.Calls) {
+		if head.Index >= len(s.Calls) {
 			return errLost // the next owner has extended the batch
 		}
-		last = s.Calls[rec.Index].Seq
-		r.heard[rec.Index] = r.news
+		last = s.Calls[head.Index].Seq
+		r.heard[head.Index] = r.news
 	}
 	switch {
-	case rec.Seq <= last:
+	case head.Seq <= last: // the copies of this owner's own events, for the most part
 		return nil
-	case rec.Chain == batch.ChainBatch:
+	case head.Chain == batch.ChainBatch:
 		return errLost // the owner knows all events of this chain but those of the next owner
-	case before != last && rec.Chain != batch.ChainCall:
+	}
+	rec, before, err := r.feed.Record(ctx, m)
+	if err != nil {
+		return unread(err)
+	}
+	if before != last && rec.Chain != batch.ChainCall {
 		return r.read(ctx, rec.Chain, rec.Index)
 	}
 	r.pending = append(r.pending, batch.Stored{Record: rec})

@@ -302,25 +302,20 @@ func (w *Worker) leave(r *running) {
 // job is the call as the pipeline sees it.
 func (w *Worker) job(r *running) (pipeline.Job, error) {
 	d, call := r.d, r.call
-	var rules policy.Rules
-	for _, list := range []struct {
-		texts []string
-		to    *[]policy.Rule
-	}{{d.Deny, &rules.Deny}, {d.Ask, &rules.Ask}} {
-		for _, text := range list.texts {
-			rule, err := policy.ParseRule(text)
-			if err != nil { // the dispatcher has read it before
-				return pipeline.Job{}, err
-			}
-			*list.to = append(*list.to, rule)
-		}
+	deny, err := policy.ParseRules(d.Deny) // the dispatcher has read them before
+	if err != nil {
+		return pipeline.Job{}, err
+	}
+	ask, err := policy.ParseRules(d.Ask)
+	if err != nil {
+		return pipeline.Job{}, err
 	}
 	return pipeline.Job{
 		Key: d.Key(), Index: call.Index, Call: toolyard.Call{ID: call.ID, Tool: call.Tool, Input: call.Input},
 		Session: d.Session, Workspace: d.Workspace, WorkspaceDir: w.cfg.Workspaces[d.Workspace], Interactive: d.Interactive,
 		Declaration: call.Declaration, Judgement: call.Judgement, WasConcurrent: d.WasConcurrent, Attempt: call.Attempt,
 		FencingToken: d.Ticket,
-		CallTimeout:  time.Duration(d.CallTimeoutMS) * time.Millisecond, Rules: rules,
+		CallTimeout:  time.Duration(d.CallTimeoutMS) * time.Millisecond, Rules: policy.Rules{Deny: deny, Ask: ask},
 		CommitPoint: func() error { return w.mayAct(r) }, Blobs: agentBlobs{w.b, d.Agent},
 	}, nil
 }

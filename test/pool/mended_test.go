@@ -347,18 +347,7 @@ func TestAFloodOfOneAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := testenv.Broker(t, s, "/test")
-	for end := time.Now().Add(30 * time.Second); ; {
-		st, err := b.Fold(t.Context(), flooding.Key())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(st.Started) > 0 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("the flood has not started")
-		}
-	}
+	awaitStart(t, b, flooding.Key())
 	one, err := c.Submit(t.Context(), toolyard.Batch{Agent: quiet, Calls: calls("read")})
 	if err != nil {
 		t.Fatal(err)

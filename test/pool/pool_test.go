@@ -192,6 +192,23 @@ func within(t *testing.T, what string, c <-chan struct{}) {
 	}
 }
 
+// awaitStart waits until a group of a batch has started.
+func awaitStart(t *testing.T, b *broker.Broker, k toolyard.BatchKey) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; {
+		st, err := b.Fold(t.Context(), k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(st.Started) > 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no group of batch %s has started", k)
+		}
+	}
+}
+
 // TestSiblingsAreStopped: a read that fails while its siblings run ends them; their tools learn it, and the next group runs.
 func TestSiblingsAreStopped(t *testing.T) {
 	s := testenv.Server(t)
@@ -538,18 +555,7 @@ func TestACallThatItsWorkerForgot(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := testenv.Broker(t, s, "/worker/forgetful")
-	for end := time.Now().Add(30 * time.Second); ; {
-		st, err := b.Fold(t.Context(), sub.Key())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(st.Started) > 0 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("the group did not start")
-		}
-	}
+	awaitStart(t, b, sub.Key())
 	if _, err := b.Append(t.Context(), sub.Key(), batch.ChainCall, "default", 0, 0, events.Claimed{Worker: "forgetful", Attempt: 1}); err != nil {
 		t.Fatal(err)
 	}

@@ -102,6 +102,16 @@ func (w *Worker) Tools() ([]tool.Tool, error) {
 	return tools, nil
 }
 
+// Toolbox makes the built-in tools, and reads the permission rules, which are checked against them.
+func (w *Worker) Toolbox(p *Permissions) ([]tool.Tool, policy.Rules, policy.Mode, error) {
+	tools, err := w.Tools()
+	if err != nil {
+		return nil, policy.Rules{}, "", err
+	}
+	rules, mode, err := p.Rules(tools)
+	return tools, rules, mode, err
+}
+
 // Config makes the worker's configuration.
 func (w *Worker) Config(tools []tool.Tool, rules policy.Rules, mode policy.Mode, log *slog.Logger) (worker.Config, error) {
 	for _, n := range []struct {
