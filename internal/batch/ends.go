@@ -18,11 +18,13 @@ type ending struct {
 	told  time.Time
 	tried bool
 	asked uint64
+	// unbegun says that the end is wanted only of a call that has not begun.
+	unbegun bool
 }
 
 // stops reports whether the end is wanted of a call whatever it is doing, and so stays wanted when it is claimed.
 func (e *ending) stops() bool {
-	return e.result.Code == toolyard.Canceled || e.result.Code == toolyard.DeadlineExceeded
+	return !e.unbegun && (e.result.Code == toolyard.Canceled || e.result.Code == toolyard.DeadlineExceeded)
 }
 
 // decideEnds says for which open calls the owner must write the result, because nobody else will or may: a deadline, a
@@ -43,9 +45,11 @@ func (m *Machine) decideEnds() {
 		}
 		if r, ok := m.end(i, failed, culprit); ok {
 			m.ends[i] = &ending{result: r}
+		} else if r, ok := m.interrupted(i); ok {
+			m.ends[i] = &ending{result: r, unbegun: !s.Plan.Calls[i].Interruptible}
 		}
 	}
-	if len(s.Cancels) > 0 || failed >= 0 || !m.now.Before(s.Plan.Deadline) {
+	if len(s.Cancels) > 0 || len(s.Interrupts) > 0 || failed >= 0 || !m.now.Before(s.Plan.Deadline) {
 		for i := range s.Calls {
 			decide(i)
 		}
@@ -61,6 +65,9 @@ func (m *Machine) decideEnds() {
 		decide(i)
 	}
 	for i := range m.retrying {
+		decide(i)
+	}
+	for i := range m.waiting {
 		decide(i)
 	}
 }
@@ -84,6 +91,18 @@ func (m *Machine) end(i, failed, culprit int) (toolyard.Result, bool) {
 		return m.result(i, toolyard.SiblingCanceled, fmt.Sprintf("Canceled because a call that ran beside it failed: %s. See that call's error; call again if the result is still needed.", m.name(culprit)), ""), true
 	}
 	c := s.Calls[i]
+	if d := c.Decision; c.Status == Decided && d.Decision != events.Approve {
+		return m.result(i, toolyard.ApprovalRejected, "The user said no: "+orElse(d.Reason, "no reason was given")+". The call did not run; do not try it again unless the user asks for it.", "by "+d.By), true
+	}
+	if c.Status == Waiting && !m.now.Before(m.approvalEnd(i)) {
+		wait := time.Duration(s.Plan.ApprovalWaitMS) * time.Millisecond
+		return m.result(i, toolyard.ApprovalExpired, fmt.Sprintf("Nobody answered the request for permission within %s. The call did not run; ask the user before it is tried again.", wait), ""), true
+	}
+	if at, ok := m.queueEnd(i); ok && !m.now.Before(at) {
+		r := m.result(i, toolyard.DependencyUnavailable, fmt.Sprintf("The call waited in the queue for %s and no worker was free for it. The same call may succeed later.", m.now.Sub(m.queued[i]).Round(time.Millisecond)), "queue wait")
+		r.Retryable = true
+		return r, true
+	}
 	if m.isLost(i) && (!s.Plan.Calls[i].Judgement.Idempotent || c.Attempt >= m.cfg.MaxAttempts) {
 		return m.unknown(i), true
 	}
@@ -100,6 +119,36 @@ func (m *Machine) end(i, failed, culprit int) (toolyard.Result, bool) {
 		return r, true
 	}
 	return toolyard.Result{}, false
+}
+
+// interrupted decides for one open call of a batch whose session was interrupted: what has not begun does not begin, and
+// what runs is stopped if its tool says so, and waited for otherwise.
+func (m *Machine) interrupted(i int) (toolyard.Result, bool) {
+	s := &m.state
+	if len(s.Interrupts) == 0 {
+		return toolyard.Result{}, false
+	}
+	by := s.Interrupts[0]
+	reason := orElse(by.Reason, "the session was interrupted")
+	if !m.mayRun(i) {
+		return m.result(i, toolyard.Canceled, "Not executed: "+reason+".", "by "+by.By), true
+	}
+	if s.Plan.Calls[i].Interruptible {
+		return m.result(i, toolyard.Canceled, "Interrupted: "+reason+". It was not completed; do not assume that it had no effect.", "by "+by.By), true
+	}
+	return toolyard.Result{}, false
+}
+
+// mayRun reports whether somebody may be executing a call: it is claimed, or it needs no claim and is, or may have been
+// under a former owner, in the queue.
+func (m *Machine) mayRun(i int) bool {
+	switch m.state.Calls[i].Status {
+	case Claimed:
+		return true
+	case Waiting:
+		return false
+	}
+	return !m.state.Plan.Calls[i].Claim && (m.active[i] || m.state.Takeovers > 0 && m.isStarted(i))
 }
 
 // unknown is the result of a call whose worker is lost.
@@ -230,6 +279,16 @@ func (m *Machine) result(i int, code toolyard.Code, message, detail string) tool
 			{Phase: toolyard.PhaseSchedule, Outcome: toolyard.OutcomeFailed, Code: code, Detail: detail},
 			{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeOK},
 		},
+	}
+	if code == toolyard.ApprovalRejected || code == toolyard.ApprovalExpired {
+		r.Phases[0].Phase = toolyard.PhasePermission
+	}
+	r.ApprovalWaitMS = float64(c.Waited) / float64(time.Millisecond)
+	if c.Status == Waiting {
+		r.ApprovalWaitMS = float64(m.now.Sub(c.AskedAt)) / float64(time.Millisecond)
+	}
+	if c.Asked != nil { // what was found before somebody was asked
+		r.Phases = slices.Concat(c.Asked.Facts, r.Phases)
 	}
 	if at, ok := m.queued[i]; ok {
 		r.QueueMS = float64(m.now.Sub(at)) / float64(time.Millisecond)

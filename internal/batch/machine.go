@@ -24,6 +24,9 @@ type Config struct {
 	OpenIdle time.Duration
 	// AbortEvery is how often a worker is told to stop a call that it claimed, until it has.
 	AbortEvery time.Duration
+	// QueueWait is how long a call waits in the queue at most, under this owner, though workers are there: then it ends as
+	// dependency_unavailable. One that needs no claim may be running unseen, and has its tool's timeout on top.
+	QueueWait time.Duration
 }
 
 // Route is where a call is queued: the workers of one pool that take calls of one class.
@@ -93,6 +96,16 @@ type (
 	// Extend plans the calls that were appended and not planned yet, and stores that as events.Extended at the end of the
 	// batch chain. The shell answers with Stored, as to Append.
 	Extend struct{ Expected uint64 }
+	// Ask puts a call on the list of those that wait for a person, or takes it off.
+	Ask struct {
+		Index int
+		Over  bool
+	}
+	// Remember writes what the batch's calls have changed into its session, before the reply that completes the batch.
+	Remember struct{ Change events.SessionChange }
+	// Park says that the batch is parked in the log. The shell looks once more whether there is news, and then lets go of
+	// the batch; news makes it the owner again.
+	Park struct{}
 	// Complete says that nothing is left to do: the submission can be acknowledged.
 	Complete struct{}
 )
@@ -103,6 +116,9 @@ func (Leave) effect()    {}
 func (Queue) effect()    {}
 func (Abort) effect()    {}
 func (Extend) effect()   {}
+func (Ask) effect()      {}
+func (Remember) effect() {}
+func (Park) effect()     {}
 func (Complete) effect() {}
 
 // Machine runs one planned batch for its owner. It is not safe for concurrent use.
@@ -122,6 +138,9 @@ type Machine struct {
 	queued   map[int]time.Time
 	active   map[int]bool
 	retrying map[int]bool
+	// waiting are the open calls that a person was asked about and has not decided; listed says which are on the list.
+	waiting map[int]bool
+	listed  map[int]bool
 	// unqueued is the place in the current group's calls before which all were queued once, or are answered.
 	unqueued int
 	// openIn counts each group's calls without a result.
@@ -143,16 +162,26 @@ type Machine struct {
 	groupOf []int // by call
 	// appending, replying and closing say that an append on the batch, reply or input chain was handed to the shell.
 	appending, replying, closing, done bool
+	// context is what the session's tools have set before group contextOf.
+	context   map[string]string
+	contextOf int
+	// remembered says that what the calls have changed in the session was handed to the shell.
+	remembered bool
 }
 
 // New makes the machine of a batch whose state has a plan. Step it once, without inputs, to begin.
 func New(cfg Config, s State) *Machine {
 	m := &Machine{
-		state: s, cfg: cfg, standing: -1, queued: map[int]time.Time{}, absent: map[Route]time.Time{},
+		state: s, cfg: cfg, standing: -1, contextOf: -1, queued: map[int]time.Time{}, absent: map[Route]time.Time{},
 		lost: map[string]bool{}, dropped: map[int]uint64{}, ends: map[int]*ending{}, stopped: map[toolyard.Code][]int{}, retries: map[int]uint64{},
-		active: map[int]bool{}, retrying: map[int]bool{},
+		active: map[int]bool{}, retrying: map[int]bool{}, waiting: map[int]bool{}, listed: map[int]bool{},
 	}
 	m.index()
+	for i := range s.Calls { // the former owner may have died before it took them off the list
+		if c := &s.Calls[i]; c.Asked != nil && c.Status != Waiting {
+			m.listed[i] = true
+		}
+	}
 	for _, group := range s.Plan.Groups {
 		m.inLine = m.inLine || group.Ticket && s.Takeovers > 0 // the former owner's
 	}
@@ -183,7 +212,10 @@ func (m *Machine) note(i int) {
 	_, queued := m.queued[i]
 	if c.Result == nil {
 		m.active[i] = queued || c.Status == Claimed
-		m.retrying[i] = c.Status == Retrying
+		m.retrying[i] = c.Status == Retrying || c.Status == Decided && !queued
+	}
+	if m.waiting[i] = c.Status == Waiting; !m.waiting[i] {
+		delete(m.waiting, i)
 	}
 	if !m.active[i] || c.Result != nil {
 		delete(m.active, i)
@@ -205,8 +237,8 @@ func (m *Machine) note(i int) {
 // State is the fold so far. It is not to be changed.
 func (m *Machine) State() *State { return &m.state }
 
-// InFlight returns the open calls of which something may be stored by others, by index: those that are queued or claimed,
-// and after a takeover all of the current group, since a former owner may have queued them.
+// InFlight returns the open calls of which something may be stored by others, by index: those that are queued, claimed or
+// waiting for a person, and after a takeover all of the current group, since a former owner may have queued them.
 func (m *Machine) InFlight() []int {
 	var out []int
 	if m.state.Takeovers > 0 && m.group < len(m.state.Plan.Groups) {
@@ -220,6 +252,9 @@ func (m *Machine) InFlight() []int {
 		}
 	}
 	for i := range m.active {
+		out = append(out, i)
+	}
+	for i := range m.waiting {
 		out = append(out, i)
 	}
 	slices.Sort(out)
@@ -247,6 +282,16 @@ func (m *Machine) Wake() time.Time {
 	for i := range m.retrying {
 		earlier(m.state.Calls[i].NotBefore)
 	}
+	for i := range m.waiting {
+		earlier(m.approvalEnd(i))
+	}
+	if m.cfg.QueueWait > 0 {
+		for i := range m.active {
+			if at, ok := m.queueEnd(i); ok {
+				earlier(at)
+			}
+		}
+	}
 	for _, e := range m.ends {
 		earlier(e.told.Add(m.cfg.AbortEvery))
 	}
@@ -269,8 +314,48 @@ func (m *Machine) Step(now time.Time, inputs ...Input) ([]Effect, error) {
 		m.group++
 		m.unqueued = 0
 	}
+	if m.state.Parked { // a person has the batch now, or nobody: what this owner finds out makes it adopt the batch again
+		m.done = true
+		return append(slices.Concat(m.list(), m.leave(m.group)), Park{}), nil
+	}
 	m.decideEnds()
-	return slices.Concat(m.input(), m.endCalls(), m.reply(), m.advance()), nil
+	return slices.Concat(m.input(), m.endCalls(), m.list(), m.reply(), m.advance()), nil
+}
+
+// list keeps the list of calls that wait for a person.
+func (m *Machine) list() []Effect {
+	var out []Effect
+	for _, i := range slices.Sorted(maps.Keys(m.listed)) {
+		if !m.waiting[i] {
+			delete(m.listed, i)
+			out = append(out, Ask{Index: i, Over: true})
+		}
+	}
+	for _, i := range slices.Sorted(maps.Keys(m.waiting)) {
+		if !m.listed[i] {
+			m.listed[i] = true
+			out = append(out, Ask{Index: i})
+		}
+	}
+	return out
+}
+
+// approvalEnd is when a call that waits for a person ends as approval_expired.
+func (m *Machine) approvalEnd(i int) time.Time {
+	return m.state.Calls[i].AskedAt.Add(time.Duration(m.state.Plan.ApprovalWaitMS) * time.Millisecond)
+}
+
+// queueEnd is when a call that is queued and not claimed has waited long enough.
+func (m *Machine) queueEnd(i int) (time.Time, bool) {
+	at, ok := m.queued[i]
+	if !ok || m.cfg.QueueWait <= 0 || m.state.Calls[i].Status == Claimed {
+		return time.Time{}, false
+	}
+	at = at.Add(m.cfg.QueueWait)
+	if p := m.state.Plan.Calls[i]; !p.Claim {
+		at = at.Add(time.Duration(p.TimeoutMS) * time.Millisecond)
+	}
+	return at, true
 }
 
 func (m *Machine) take(in Input) error {
@@ -295,7 +380,8 @@ func (m *Machine) take(in Input) error {
 		case ChainReply:
 			m.replying = false
 		case ChainCall:
-			if m.state.Calls[in.Index].Status == Retrying {
+			switch m.state.Calls[in.Index].Status {
+			case Retrying, Waiting, Decided:
 				delete(m.queued, in.Index)
 			}
 			if open && !m.state.Open(in.Index) {
@@ -354,6 +440,8 @@ func (m *Machine) input() []Effect {
 	switch {
 	case m.canceled():
 		reason = "the batch was canceled"
+	case len(s.Interrupts) > 0:
+		reason = "the session was interrupted"
 	case !m.now.Before(s.Plan.Deadline):
 		reason = "the batch's time limit passed"
 	case !m.now.Before(m.idleEnd()):
@@ -405,7 +493,14 @@ func (m *Machine) reply() []Effect {
 		return nil
 	}
 	m.replying = true
-	return []Effect{Append{Chain: ChainReply, Index: s.Replied, Expected: s.ReplySeq, Body: r}}
+	var out []Effect
+	if r.Completed && !m.remembered {
+		m.remembered = true
+		if change, ok := s.Changes(); ok {
+			out = append(out, Remember{change})
+		}
+	}
+	return append(out, Append{Chain: ChainReply, Index: s.Replied, Expected: s.ReplySeq, Body: r})
 }
 
 // advance moves the current group on: its ticket, its start, its calls into the queue.
@@ -420,6 +515,9 @@ func (m *Machine) advance() []Effect {
 	g := s.Plan.Groups[m.group]
 	if m.ending(g) {
 		return nil
+	}
+	if m.idle(g) {
+		return m.park()
 	}
 	if s.Plan.Partition == toolyard.SafeFirst && !g.Safe && !s.Closed {
 		return m.leave(m.group - 1) // a safe call may still come, and goes first
@@ -454,6 +552,27 @@ func (m *Machine) advance() []Effect {
 	return append(out, m.queueCalls(g, number)...)
 }
 
+// idle reports whether every open call of the group waits for a person, so that nothing of the batch runs.
+func (m *Machine) idle(g events.Group) bool {
+	for _, i := range g.Calls {
+		if _, ends := m.ends[i]; m.state.Open(i) && (ends || !m.waiting[i]) {
+			return false
+		}
+	}
+	return len(m.waiting) > 0
+}
+
+// park lets go of the ticket, and then of the batch. One that is open keeps its owner, since calls may be appended.
+func (m *Machine) park() []Effect {
+	s := &m.state
+	if !s.Closed || m.appending || m.replying {
+		return m.leave(m.group)
+	}
+	m.appending = true
+	return append(m.leave(m.group), Append{Chain: ChainBatch, Expected: s.BatchSeq,
+		Body: events.Parked{RemainingMS: max(0, s.Plan.Deadline.Sub(m.now).Milliseconds())}})
+}
+
 // isStarted reports whether the call's group was: only then was it queued.
 func (m *Machine) isStarted(i int) bool {
 	_, ok := m.state.Started[m.groupOf[i]]
@@ -483,11 +602,14 @@ func (m *Machine) ending(g events.Group) bool {
 // (by a worker that this owner found at work) counts as in flight.
 func (m *Machine) queueCalls(g events.Group, number uint64) []Effect {
 	s := &m.state
+	if m.contextOf != m.group { // groups change it, calls of one group do not
+		m.context, m.contextOf = s.Context(), m.group
+	}
 	var out []Effect
 	// room reports whether another call may be in flight.
 	room := func() bool { return len(m.active) < s.Plan.MaxConcurrency }
 	hand := func(i int) {
-		if _, ends := m.ends[i]; !s.Open(i) || m.active[i] || ends || m.now.Before(s.Calls[i].NotBefore) {
+		if _, ends := m.ends[i]; !s.Open(i) || m.active[i] || m.waiting[i] || ends || m.now.Before(s.Calls[i].NotBefore) {
 			return
 		}
 		m.queued[i] = m.now
@@ -515,13 +637,13 @@ func (m *Machine) queue(i int, g events.Group, number uint64) Queue {
 		Route: Route{Pool: c.Pool, Class: c.Judgement.Class},
 		Request: events.Requested{
 			Agent: s.Key.Agent, Batch: s.Key.ID, Session: plan.Session, Workspace: plan.Workspace,
-			Interactive: sub.Interactive, Group: m.group, Ticket: number, WasConcurrent: len(g.Calls) > 1 && plan.MaxConcurrency > 1,
+			Interactive: sub.Interactive && !plan.Alone, Group: m.group, Ticket: number, WasConcurrent: len(g.Calls) > 1 && plan.MaxConcurrency > 1,
 			Deny: sub.Options.Deny, Ask: sub.Options.Ask, CallTimeoutMS: sub.Options.CallTimeoutMS,
 			RemainingMS: max(0, plan.Deadline.Sub(m.now).Milliseconds()), QueuedAt: m.now, MaxAttempts: m.cfg.MaxAttempts,
 			Calls: []events.RequestedCall{{
 				Index: i, ID: c.ID, Tool: c.Tool, Input: s.call(i).Input, Declaration: c.Declaration,
 				Judgement: c.Judgement, Claim: c.Claim, Expected: s.Calls[i].Seq, Attempt: s.Calls[i].Attempt + 1,
-				Again: s.Takeovers > 0,
+				Again: s.Takeovers > 0, Approved: s.approved(i),
 			}},
 		},
 	}

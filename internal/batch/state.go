@@ -17,6 +17,7 @@ package batch
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -65,6 +66,10 @@ const (
 	Claimed CallStatus = "claimed"
 	// Retrying: an attempt failed and another is due after a pause. The owner queues it.
 	Retrying CallStatus = "retrying"
+	// Waiting: a person has to decide. Nobody holds anything for it; a decision, a cancel or the approval wait moves it on.
+	Waiting CallStatus = "waiting"
+	// Decided: a person has decided. The owner queues the call, or answers it.
+	Decided CallStatus = "decided"
 	// Finished: it has its result, for good.
 	Finished CallStatus = "finished"
 )
@@ -78,7 +83,14 @@ type Call struct {
 	Attempt int
 	// NotBefore is when the next attempt may be queued, while the call is retrying.
 	NotBefore time.Time
-	Result    *toolyard.Result
+	// Asked is what a person was asked, AskedAt when, Waited how long it took; Decision is the answer. They stay.
+	Asked    *events.Waiting
+	AskedAt  time.Time
+	Decision *events.Decided
+	Waited   time.Duration
+	Result   *toolyard.Result
+	// Session is what the call changes in its session.
+	Session *events.SessionChange
 }
 
 // The pauses between the attempts of one call: the first, doubled each time up to the longest. A tool may ask for a
@@ -114,6 +126,13 @@ type State struct {
 	Replied   int
 	Completed bool
 	Cancels   []events.Canceled
+	// Interrupts are those that were asked for.
+	Interrupts []events.Interrupted
+	// Handle is the stream sequence of the message by which the batch is kept: its submission, or what woke it last.
+	Handle uint64
+	// Parked says that the batch has no owner until it is woken, and Remaining how much of its time was left then.
+	Parked    bool
+	Remaining time.Duration
 	// Input are the calls of an open batch that were appended after its submission; InputClosed says that none follow, and
 	// InputAt when the last event of the input chain was stored.
 	Input       []toolyard.Call
@@ -171,6 +190,8 @@ func (s *State) Apply(r Record) error {
 		switch b := r.Body.(type) {
 		case events.Canceled:
 			s.Cancels = append(s.Cancels, b)
+		case events.Interrupted:
+			s.Interrupts = append(s.Interrupts, b)
 		case events.Unreadable: // anybody may write here: what means nothing changes nothing
 		default:
 			return bad("%T is no control event", r.Body)
@@ -219,7 +240,19 @@ func (s *State) applyBatch(r Record, bad badFunc) error {
 	}
 	switch b := r.Body.(type) {
 	case events.Adopted:
-		s.Owner, s.Takeovers = b.Owner, b.Takeover
+		s.Owner, s.Takeovers, s.Parked = b.Owner, b.Takeover, false
+		if b.Handle != 0 {
+			s.Handle = b.Handle
+		}
+		if !b.Deadline.IsZero() {
+			plan := *s.Plan
+			plan.Deadline, s.Plan = b.Deadline, &plan
+		}
+	case events.Parked:
+		if s.Parked {
+			return bad("parked twice")
+		}
+		s.Parked, s.Remaining = true, time.Duration(b.RemainingMS)*time.Millisecond
 	case events.Started:
 		if b.Group < 0 || b.Group >= len(s.Plan.Groups) {
 			return bad("there is no group %d", b.Group)
@@ -243,7 +276,7 @@ func (s *State) applyPlanned(b events.Planned, bad badFunc) error {
 		return err
 	}
 	next := *s
-	next.Plan, next.Owner, next.Closed = &b, b.Owner, !b.Open
+	next.Plan, next.Owner, next.Closed, next.Handle = &b, b.Owner, !b.Open, b.SubmissionSeq
 	next.Started = map[int]uint64{}
 	next.Calls = make([]Call, len(b.Calls))
 	for i := range next.Calls {
@@ -343,11 +376,21 @@ func (s *State) applyCall(r Record, bad badFunc) error {
 	case events.AttemptFailed:
 		c.Status, c.Worker, c.Attempt = Retrying, "", b.Attempt
 		c.NotBefore = r.Time.Add(max(retryPause(b.Attempt), time.Duration(b.RetryAfterMS)*time.Millisecond))
+	case events.Waiting:
+		if c.Status != Pending && c.Status != Retrying {
+			return bad("it is %s and cannot wait for a person", c.Status)
+		}
+		c.Status, c.Worker, c.Attempt, c.Asked, c.AskedAt = Waiting, "", b.Attempt, &b, r.Time
+	case events.Decided:
+		if c.Status != Waiting {
+			return bad("it is %s: there is nothing to decide", c.Status)
+		}
+		c.Status, c.Decision, c.Waited = Decided, &b, r.Time.Sub(c.AskedAt)
 	case events.Finished:
 		if b.Result.Index != r.Index {
 			return bad("its result is that of call %d", b.Result.Index)
 		}
-		c.Status, c.Result = Finished, &b.Result
+		c.Status, c.Result, c.Session = Finished, &b.Result, b.Session
 	default:
 		return bad("%T is no call event", r.Body)
 	}
@@ -402,6 +445,9 @@ func (s *State) View() toolyard.BatchView {
 	if s.Plan != nil && !s.Closed {
 		v.Status = toolyard.StatusOpen
 	}
+	if s.Parked {
+		v.Status = toolyard.StatusWaiting
+	}
 	if s.Completed {
 		v.Status = toolyard.StatusCompleted
 		canceled := func(r toolyard.Result) bool { return r.Code == toolyard.Canceled }
@@ -412,6 +458,67 @@ func (s *State) View() toolyard.BatchView {
 		}
 	}
 	return v
+}
+
+// Context is what the session's tools have set so far: what stood there when the batch was planned, and then what exclusive
+// calls have set, in the order of the calls. It is nil when nothing was set.
+func (s *State) Context() map[string]string {
+	out := maps.Clone(s.Plan.Context)
+	exclusive := map[int]bool{}
+	for _, g := range s.Plan.Groups {
+		for _, i := range g.Calls {
+			exclusive[i] = !g.Safe
+		}
+	}
+	for i := range s.Calls {
+		if change := s.Calls[i].Session; change != nil && exclusive[i] && len(change.Context) > 0 {
+			if out == nil {
+				out = map[string]string{}
+			}
+			maps.Copy(out, change.Context)
+		}
+	}
+	return out
+}
+
+// Loads are the deferred tools that the batch's calls have loaded, each once, in the order of the calls.
+func (s *State) Loads() []string {
+	var out []string
+	for i := range s.Calls {
+		if change := s.Calls[i].Session; change != nil {
+			for _, name := range change.Loads {
+				if !slices.Contains(out, name) {
+					out = append(out, name)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// Changes is what the batch's calls have changed in their session.
+func (s *State) Changes() (events.SessionChange, bool) {
+	change := events.SessionChange{Loads: s.Loads()}
+	if now := s.Context(); !maps.Equal(now, s.Plan.Context) {
+		change.Context = now
+	}
+	return change, len(change.Loads)+len(change.Context) > 0
+}
+
+// approved is what a worker must know of a person's approval of a call; nil when there is none.
+func (s *State) approved(index int) *events.Approved {
+	c := s.Calls[index]
+	if c.Decision == nil || c.Decision.Decision != events.Approve {
+		return nil
+	}
+	a := events.Approved{By: c.Decision.By, InputSHA256: c.Decision.InputSHA256, Input: c.Decision.Edited, WaitedMS: c.Waited.Milliseconds()}
+	if c.Asked != nil {
+		a.Context = c.Asked.Context
+		if a.Input == "" {
+			a.Input = c.Asked.Changed
+		}
+	}
+	return &a
 }
 
 // Open reports whether the call of that index has no result yet.

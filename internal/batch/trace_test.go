@@ -30,7 +30,9 @@ var update = flag.Bool("update", false, "rewrite the golden traces")
 //	> observe lost=w1     what is known of the workers; absent=POOL/CLASS
 //	> append rw           calls are appended to an open batch (plan rr open); > close, and no more follow
 //	> after 30s           time passes
-//	> adopt               the owner dies and another goes on from the log
+//	> wait 0              a worker asks a person about call 0; > decide 0 allow, or deny, is the answer
+//	> interrupt           the session is interrupted
+//	> adopt               the owner dies and another goes on from the log; > wake, and one takes a parked batch up
 //	> conflict            the next append finds that somebody else was faster, see the trace
 //
 // What the machine appends is stored at once, and is its next input.
@@ -64,6 +66,8 @@ type player struct {
 	m   *Machine
 	now time.Time
 	seq uint64
+	// queueWait is set by plan: none, unless it says so.
+	queueWait time.Duration
 	// conflict and overtake say how many appends from now on find a worker's result, or a worker's claim, instead.
 	conflict, overtake int
 }
@@ -88,12 +92,38 @@ func (p *player) do(args []string) {
 	switch args[0] {
 	case "plan":
 		sub, planned := planFor(args[1], args[2:], p.now)
+		for _, o := range args[2:] {
+			if v, ok := strings.CutPrefix(o, "queue_wait="); ok {
+				var err error
+				if p.queueWait, err = time.ParseDuration(v); err != nil {
+					p.t.Fatal(err)
+				}
+			}
+		}
 		p.store(Record{Chain: ChainSubmission, Body: events.Submitted{Batch: sub}})
 		p.store(Record{Chain: ChainBatch, Body: planned})
 		p.restart()
 	case "adopt":
 		p.store(Record{Chain: ChainBatch, Body: events.Adopted{Owner: "next", Takeover: 1}})
 		p.restart()
+	case "wake":
+		s := p.m.State()
+		p.store(Record{Chain: ChainBatch, Body: events.Adopted{Owner: "next", Takeover: s.Takeovers + 1, Handle: 1_000 + p.seq, Deadline: p.now.Add(s.Remaining)}})
+		p.restart()
+		fmt.Fprintf(&p.out, "  time left: %s\n", p.m.State().Plan.Deadline.Sub(p.now))
+	case "wait":
+		i := p.num(args[1])
+		p.step(Stored{p.store(Record{Chain: ChainCall, Index: i, Body: events.Waiting{Worker: "w1", InputSHA256: "hash", Attempt: p.m.State().Calls[i].Attempt}})})
+	case "decide":
+		r := p.store(Record{Chain: ChainCall, Index: p.num(args[1]), Body: events.Decided{Decision: events.Decision(args[2]), By: "person", InputSHA256: "hash"}})
+		if !p.m.State().Parked {
+			p.step(Stored{r})
+		}
+	case "interrupt":
+		r := p.store(Record{Chain: ChainControl, Body: events.Interrupted{By: "person"}})
+		if !p.m.State().Parked {
+			p.step(Stored{r})
+		}
 	case "claim":
 		p.step(Stored{p.store(Record{Chain: ChainCall, Index: p.num(args[1]), Body: events.Claimed{Worker: args[2], Attempt: p.m.State().Calls[p.num(args[1])].Attempt + 1}})})
 	case "finish":
@@ -174,7 +204,7 @@ func (p *player) restart() {
 			p.t.Fatal(err)
 		}
 	}
-	p.m = New(Config{WorkerWait: 30 * time.Second, MaxAttempts: 3, AbortEvery: time.Second, OpenIdle: time.Minute}, s)
+	p.m = New(Config{WorkerWait: 30 * time.Second, MaxAttempts: 3, AbortEvery: time.Second, OpenIdle: time.Minute, QueueWait: p.queueWait}, s)
 	p.step()
 }
 
@@ -237,12 +267,12 @@ func (p *player) expected(a Append) uint64 {
 }
 
 // planFor makes a batch of a word, a letter a call: r reads, n reads without a workspace, w writes, i writes idempotently,
-// x is answered at plan.
+// c writes and can be interrupted, x is answered at plan. People have an hour to decide.
 func planFor(word string, opts []string, now time.Time) (toolyard.Batch, events.Planned) {
 	sub := toolyard.Batch{ID: "b", Agent: "a", Session: "s", Workspace: "ws"}
 	p := events.Planned{
 		Owner: "first", Session: "s", Workspace: "ws", Surface: "surface", Partition: toolyard.Consecutive,
-		OnError: toolyard.CancelGroup, MaxConcurrency: 10, Deadline: now.Add(10 * time.Minute),
+		OnError: toolyard.CancelGroup, MaxConcurrency: 10, Deadline: now.Add(10 * time.Minute), ApprovalWaitMS: time.Hour.Milliseconds(),
 	}
 	for _, o := range opts {
 		switch name, v, _ := strings.Cut(o, "="); name {
@@ -285,11 +315,12 @@ func callsFor(word string, strategy toolyard.Strategy) (calls []events.PlannedCa
 	var classes []toolyard.Class
 	for i, letter := range word {
 		j := tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true, Idempotent: true}
-		if letter == 'w' || letter == 'i' || letter == 'x' {
+		if letter == 'w' || letter == 'i' || letter == 'c' || letter == 'x' {
 			j = tool.Judgement{Class: toolyard.WriteExclusive, Idempotent: letter == 'i'}
 		}
 		calls = append(calls, events.PlannedCall{
 			ID: fmt.Sprint("id", i), Tool: string(letter), Pool: "default", Judgement: j, Claim: !j.Class.Safe() || !j.Idempotent, AbortsSiblings: true,
+			Interruptible: letter == 'c', TimeoutMS: 2_000,
 		})
 		classes = append(classes, j.Class)
 		if letter == 'x' {
@@ -331,6 +362,8 @@ func line(e Effect) string {
 				s += " closed"
 			}
 			return s
+		case events.Parked:
+			return fmt.Sprintf("  append parked remaining=%s", time.Duration(b.RemainingMS)*time.Millisecond)
 		case events.Closed:
 			return "  append closed: " + b.Reason
 		case events.Settled:
@@ -352,14 +385,27 @@ func line(e Effect) string {
 		return fmt.Sprintf("  leave ticket up to group=%d", e.Group)
 	case Queue:
 		c := e.Request.Calls[0]
-		return fmt.Sprintf("  queue call=%d %s/%s ticket=%d attempt=%d expected=%v claim=%v together=%v",
+		s := fmt.Sprintf("  queue call=%d %s/%s ticket=%d attempt=%d expected=%v claim=%v together=%v",
 			c.Index, e.Route.Pool, e.Route.Class, e.Request.Ticket, c.Attempt, c.Expected > 0, c.Claim, e.Request.WasConcurrent)
+		if c.Approved != nil {
+			s += fmt.Sprintf(" approved by %s after %s", c.Approved.By, time.Duration(c.Approved.WaitedMS)*time.Millisecond)
+		}
+		return s
 	case Abort:
 		return fmt.Sprintf("  abort %v %s", e.Calls, e.Code)
 	case Complete:
 		return "  complete"
 	case Extend:
 		return "  extend"
+	case Ask:
+		if e.Over {
+			return fmt.Sprintf("  nobody is asked about call=%d any more", e.Index)
+		}
+		return fmt.Sprintf("  ask about call=%d", e.Index)
+	case Remember:
+		return fmt.Sprintf("  remember %+v", e.Change)
+	case Park:
+		return "  park"
 	}
 	return fmt.Sprintf("  %#v", e)
 }

@@ -16,8 +16,8 @@ import (
 // ErrNoBatch is wrapped when there is no submission of that key, or no longer.
 var ErrNoBatch = errors.New("no such batch")
 
-// Fold reads a batch from the log, through the streams' leaders: what its owner must know to go on. Of each call and of
-// the replies it reads the last event only, which says all that counts. A submission that cannot be read is an
+// Fold reads a batch from the log, through the streams' leaders: what its owner must know to go on. Of each call that is
+// finished and of the replies it reads the last event only, which says all that counts. A submission that cannot be read is an
 // [*events.UnreadableError]; a log that contradicts itself a [*batch.InvariantError].
 func (b *Broker) Fold(ctx context.Context, k toolyard.BatchKey) (batch.State, error) {
 	s := batch.State{Key: k}
@@ -50,8 +50,8 @@ func (b *Broker) Fold(ctx context.Context, k toolyard.BatchKey) (batch.State, er
 	return s, b.CatchUp(ctx, &s, batch.ChainReply, 0)
 }
 
-// CatchUp reads what a chain has beyond the state and applies it: all of it on the chains of the batch, only the last
-// event of a call and of the replies.
+// CatchUp reads what a chain has beyond the state and applies it: all of it, but of a finished call and of the replies only
+// the last event.
 func (b *Broker) CatchUp(ctx context.Context, s *batch.State, c batch.Chain, index int) error {
 	records, err := b.Newer(ctx, s, c, index)
 	if err != nil {
@@ -88,8 +88,14 @@ func (b *Broker) Newer(ctx context.Context, s *batch.State, c batch.Chain, index
 		if err != nil {
 			return nil, err
 		}
-		if ok && m.seq > seen {
+		switch {
+		case !ok || m.seq <= seen:
+		case c == batch.ChainReply || m.header.Get(headerType) == string(events.CallFinished):
 			stored = []raw{m}
+		default: // an open call: what a person has decided about it stands before its last attempt
+			if stored, err = b.chain(ctx, stream, subject, seen); err != nil {
+				return nil, err
+			}
 		}
 	}
 	var out []batch.Record

@@ -25,6 +25,9 @@ const (
 	BatchAdopted      Type = "dev.toolyard.batch.adopted.v1"       // the next owner, once a takeover
 	BatchExtended     Type = "dev.toolyard.batch.extended.v1"      // the owner, once an event of the input chain
 	BatchCanceled     Type = "dev.toolyard.batch.canceled.v1"      // whoever may: on the control chain
+	BatchInterrupted  Type = "dev.toolyard.batch.interrupted.v1"   // whoever may: on the control chain
+	BatchParked       Type = "dev.toolyard.batch.parked.v1"        // the owner, when only people can move the batch on
+	BatchWoken        Type = "dev.toolyard.batch.woken.v1"         // whoever has news for a parked batch, on the batch stream
 	CallsAppended     Type = "dev.toolyard.calls.appended.v1"      // the agent: on the input chain of an open batch
 	BatchClosed       Type = "dev.toolyard.batch.closed.v1"        // the agent or the owner: on the input chain
 	GroupStarted      Type = "dev.toolyard.group.started.v1"       // the owner, once a group and ticket
@@ -32,6 +35,8 @@ const (
 	CallsRequested    Type = "dev.toolyard.calls.requested.v1"     // the owner, on the work queue
 	CallClaimed       Type = "dev.toolyard.call.claimed.v1"        // a worker, once an attempt
 	CallAttemptFailed Type = "dev.toolyard.call.attempt_failed.v1" // whoever ends an attempt that is to be repeated
+	CallWaiting       Type = "dev.toolyard.call.waiting.v1"        // a worker: a person has to decide
+	CallDecided       Type = "dev.toolyard.call.decided.v1"        // a person, once a call that waits
 	CallFinished      Type = "dev.toolyard.call.finished.v1"       // a worker or the owner, once a call
 	Results           Type = "dev.toolyard.results.v1"             // the owner, on the reply stream
 )
@@ -72,6 +77,14 @@ type Planned struct {
 	Results []toolyard.Result `json:"results,omitempty"`
 	// Open says that calls may be appended.
 	Open bool `json:"open,omitempty"`
+	// ApprovalWaitMS is how long a person has to decide about a call, in milliseconds.
+	ApprovalWaitMS int64 `json:"approval_wait_ms,omitempty"`
+	// Remembered are the rules that people of the session have allowed for the rest of it, and Context what its tools have
+	// set, when the batch was planned.
+	Remembered []string          `json:"remembered,omitempty"`
+	Context    map[string]string `json:"context,omitempty"`
+	// Alone says that the session has nobody to ask, whatever the batch says.
+	Alone bool `json:"alone,omitempty"`
 }
 
 // PlannedCall is what was decided about one call. Its input stays in the submission; here is its hash.
@@ -88,6 +101,10 @@ type PlannedCall struct {
 	// AbortsSiblings says that the call's failure while executing cancels the rest of its group.
 	AbortsSiblings bool   `json:"aborts_siblings,omitempty"`
 	InputSHA256    string `json:"input_sha256"`
+	// Interruptible says that an interrupt stops the call while it runs; any other is waited for.
+	Interruptible bool `json:"interruptible,omitempty"`
+	// TimeoutMS is the longest that the tool may take, in milliseconds.
+	TimeoutMS int64 `json:"timeout_ms,omitempty"`
 }
 
 // Group is calls that may run together: a safe group, or one exclusive call.
@@ -103,6 +120,74 @@ type Adopted struct {
 	Owner string `json:"owner"`
 	// Takeover counts the owners before this one.
 	Takeover int `json:"takeover"`
+	// Handle is the stream sequence of the message by which the batch is kept from now on: a wake's, when one woke it. 0: as
+	// before.
+	Handle uint64 `json:"handle,omitempty"`
+	// Deadline is the batch's new one, when it was parked: its clock stood still.
+	Deadline time.Time `json:"deadline,omitzero"`
+}
+
+// Parked says that nothing of the batch runs, that it holds no ticket, and that it has no owner until a person decides.
+type Parked struct {
+	// RemainingMS is what was left of the batch's time, in milliseconds.
+	RemainingMS int64 `json:"remaining_ms"`
+}
+
+// Woken asks for a parked batch to be taken up. It is a message to dispatchers, not a part of the batch's log.
+type Woken struct {
+	// Parked is the sequence of the event that says so: a wake for an earlier time changes nothing.
+	Parked uint64 `json:"parked"`
+}
+
+// Interrupted asks for the calls that have not begun to end as canceled, and for those running calls whose tool says so.
+type Interrupted struct {
+	By     string `json:"by"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// Waiting says that a call needs a person's decision. The attempt was not started, and the worker is done with the call.
+type Waiting struct {
+	Worker string `json:"worker"`
+	// Attempt is how many executions were started.
+	Attempt int `json:"attempt,omitempty"`
+	// Reason says why somebody is asked, Source what asks: a rule, the mode, a hook.
+	Reason      string     `json:"reason,omitempty"`
+	Source      string     `json:"source,omitempty"`
+	Destructive bool       `json:"destructive,omitempty"`
+	Class       toolyard.Class `json:"concurrency_class"`
+	// Input is what may be shown of the input; InputSHA256 names the input that would run.
+	Input       json.RawMessage `json:"input"`
+	InputSHA256 string          `json:"input_sha256"`
+	// Changed is the reference of that input when a hook has changed it. Empty: it is the call's own.
+	Changed string `json:"changed,omitempty"`
+	// Remember is the rule that an approval for the session would add; empty when it cannot be remembered.
+	Remember string `json:"remember,omitempty"`
+	// Facts are those of the phases so far, and Context what hooks want the model to read.
+	Facts   []toolyard.Fact `json:"facts,omitempty"`
+	Context []string        `json:"context,omitempty"`
+}
+
+// Decision is what a person decided.
+type Decision string
+
+// The decisions.
+const (
+	Approve Decision = "allow"
+	Reject  Decision = "deny"
+)
+
+// Decided is a person's decision about a call that waits.
+type Decided struct {
+	Decision Decision `json:"decision"`
+	By       string   `json:"by"`
+	// Reason is for the model.
+	Reason string `json:"reason,omitempty"`
+	// InputSHA256 names the input that was approved: that and no other runs. Edited is the reference of one that the
+	// person has changed; empty when it is the one that was shown.
+	InputSHA256 string `json:"input_sha256,omitempty"`
+	Edited      string `json:"edited,omitempty"`
+	// Remember is "session" when the session keeps the approval.
+	Remember string `json:"remember,omitempty"`
 }
 
 // Appended adds calls to an open batch, while the model is still talking.
@@ -177,6 +262,9 @@ type Requested struct {
 	// when it gets the message, on its own clock.
 	RemainingMS int64     `json:"remaining_ms"`
 	QueuedAt    time.Time `json:"queued_at"`
+	// Remembered are the rules that people of the session have allowed; Context is what its tools have set so far.
+	Remembered []string          `json:"remembered,omitempty"`
+	Context    map[string]string `json:"context,omitempty"`
 }
 
 // RequestedCall is one call to run.
@@ -195,6 +283,19 @@ type RequestedCall struct {
 	Attempt int `json:"attempt"`
 	// Again says that the call may have been queued before, by a former owner: whoever runs it claims it.
 	Again bool `json:"again,omitempty"`
+	// Approved says that a person has allowed the call; nil when nobody was asked.
+	Approved *Approved `json:"approved,omitempty"`
+}
+
+// Approved is what a worker must know of an approval.
+type Approved struct {
+	By          string `json:"by"`
+	InputSHA256 string `json:"input_sha256"`
+	// Input is the reference of the input that runs, when it is not the call's own.
+	Input string `json:"input,omitempty"`
+	// WaitedMS is how long the call waited, in milliseconds; Context what hooks wanted the model to read.
+	WaitedMS int64    `json:"waited_ms"`
+	Context  []string `json:"context,omitempty"`
 }
 
 // Claimed is one worker's right to execute one call.
@@ -217,6 +318,16 @@ type AttemptFailed struct {
 // Finished gives a call its result.
 type Finished struct {
 	Result toolyard.Result `json:"result"`
+	// Session is what the call changes in its session; nil when nothing.
+	Session *SessionChange `json:"session,omitempty"`
+}
+
+// SessionChange is what a call changes in its session.
+type SessionChange struct {
+	// Loads are deferred tools whose schemas the model has seen from now on.
+	Loads []string `json:"loads,omitempty"`
+	// Context is set for the calls of the groups behind, and for later batches. A call that ran beside others sets none.
+	Context map[string]string `json:"context,omitempty"`
 }
 
 // Reply carries all results that were ready, in emission order. Its CloudEvent's sequence is the first's index.
@@ -230,6 +341,11 @@ func (Submitted) EventType() Type     { return BatchSubmitted }
 func (Refused) EventType() Type       { return BatchRefused }
 func (Planned) EventType() Type       { return BatchPlanned }
 func (Adopted) EventType() Type       { return BatchAdopted }
+func (Parked) EventType() Type        { return BatchParked }
+func (Woken) EventType() Type         { return BatchWoken }
+func (Interrupted) EventType() Type   { return BatchInterrupted }
+func (Waiting) EventType() Type       { return CallWaiting }
+func (Decided) EventType() Type       { return CallDecided }
 func (Extended) EventType() Type      { return BatchExtended }
 func (Canceled) EventType() Type      { return BatchCanceled }
 func (Appended) EventType() Type      { return CallsAppended }
