@@ -7,6 +7,7 @@ MAKEFLAGS   += --no-print-directory
 PKG       ?= ./...
 FUZZTIME  ?= 10s
 BENCH     ?= .
+FAULT_SEEDS ?= 20
 STEPS     := gofmt vet lint mod generated sim test
 
 .DEFAULT_GOAL := help
@@ -14,7 +15,7 @@ STEPS     := gofmt vet lint mod generated sim test
 .PHONY: help
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
-	@echo "  PKG=./internal/batch narrows test, lint, fuzz and bench; FUZZTIME=1m, BENCH=Fold are for fuzz and bench."
+	@echo "  PKG=./internal/batch narrows test, lint, fuzz and bench; FUZZTIME=1m, BENCH=Fold, FAULT_SEEDS=5 are for fuzz, bench and faults."
 
 .PHONY: check
 check: ## All that CI checks: gofmt, vet, lint, mod, generated, sim, test
@@ -35,6 +36,10 @@ test: ## Run the tests with the race detector, and count them
 .PHONY: sim
 sim: ## Play 10,000 seeded histories of the protocol, without the race detector: one thread has no races
 	@go test ./internal/sim
+
+.PHONY: faults
+faults: ## Break real processes in every way of docs/faults.md, with FAULT_SEEDS seeds each
+	go test ./test/faults -count=1 -timeout 4h -seeds $(FAULT_SEEDS)
 
 .PHONY: lint
 lint: ## Run staticcheck, at the version of tools/go.mod

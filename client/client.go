@@ -46,7 +46,7 @@ func Connect(ctx context.Context, nc *nats.Conn) (*Client, error) {
 var (
 	// ErrOtherContent says that a batch of this id was submitted before, with other content.
 	ErrOtherContent = broker.ErrOtherContent
-	// ErrFull says that the system takes no more now; try again later.
+	// ErrFull says that the system takes no more now; try again later. A [RefusedError] for want of room is one too.
 	ErrFull = broker.ErrFull
 	// ErrNoSystem says that no dispatcher has ever run on the NATS system.
 	ErrNoSystem = broker.ErrNoSystem
@@ -62,8 +62,14 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return "the batch was refused: " + e.Detail }
 
+// Is makes a refusal for want of room an [ErrFull]: nothing is wrong with the batch, and under a new id it may be accepted
+// later.
+func (e *RefusedError) Is(target error) bool {
+	return target == ErrFull && (e.Status == 429 || e.Status == 503)
+}
+
 // Submit hands a batch in and returns when it is stored. What the batch leaves out gets its default; a batch that is wrong
-// is a [*toolyard.InputError], and nothing was stored. Submitting the same batch again is answered the same.
+// is a [*toolyard.InputError], and nothing was stored; nor was it for [ErrFull]. Submitting the same batch again is answered the same.
 func (c *Client) Submit(ctx context.Context, b toolyard.Batch) (*Batch, error) {
 	b.Normalize(toolyard.BatchID(broker.NewID()))
 	if err := b.Validate(); err != nil {

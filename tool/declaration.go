@@ -54,6 +54,9 @@ type Declaration struct {
 	MaxResultSizeChars int `json:"max_result_size_chars,omitempty"`
 	// TimeoutMS is the hard maximum of one execution, in milliseconds. 0: [DefaultTimeout].
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
+	// MaxInFlight is how many calls of the tool each worker runs at a time, whatever slots it has free. 0: no cap of the
+	// tool's own.
+	MaxInFlight int `json:"max_in_flight,omitempty"`
 	// AbortsSiblings says that a call's failure while executing cancels the rest of its group. Nil: true.
 	AbortsSiblings *bool `json:"aborts_siblings,omitempty"`
 	// Dependency names what the circuit breaker watches; tools that share it trip together. Empty: the tool's name.

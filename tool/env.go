@@ -19,6 +19,9 @@ type Env struct {
 	Workspace    toolyard.Workspace
 	WorkspaceDir string
 
+	// Context is what earlier calls of the session have set; see [SessionChange]. It is this call's own copy.
+	Context map[string]string
+
 	// Attempt counts the executions of this call, from 1.
 	Attempt int
 	// IdempotencyKey is the same for every attempt of this call; pass it on to what can tell repeats by it.

@@ -47,6 +47,17 @@ type Output struct {
 	Text string
 	// Structured is the same as data, for callers that want it; it must fit the OutputSchema where one is declared.
 	Structured json.RawMessage
+	// Session is what the call changes in its session, if it succeeds. Nil: nothing.
+	Session *SessionChange
+}
+
+// SessionChange is what a call changes in its session.
+type SessionChange struct {
+	// Loads are deferred tools whose schemas the model has seen with this output: it may call them in later batches.
+	Loads []string `json:"loads,omitempty"`
+	// Context is for the calls of later groups and batches, as [Env].Context. It is rejected from a call that runs beside
+	// others.
+	Context map[string]string `json:"context,omitempty"`
 }
 
 // Typed is a tool over Go types: In is decoded from the input, and its JSON Schema is derived unless the declaration has
@@ -131,6 +142,8 @@ func Raw(t Tool) (Tool, error) {
 		return bad("MaxResultSizeChars is %d; use -1, 0 or a positive number", t.MaxResultSizeChars)
 	case t.TimeoutMS < 0:
 		return bad("TimeoutMS is %d; use 0 or a positive number of milliseconds", t.TimeoutMS)
+	case t.MaxInFlight < 0:
+		return bad("MaxInFlight is %d; use 0 or a positive number of calls", t.MaxInFlight)
 	case json.Unmarshal(t.InputSchema, &object) != nil || object["type"] != "object":
 		return bad("InputSchema is not a JSON Schema of an object")
 	}

@@ -76,7 +76,7 @@ runs, and nothing is asked of any server.`,
 				return err
 			}
 			p := planner(rules, in.maxConcurrency)
-			plan, err := p.Plan(reg, &batch)
+			plan, err := p.Plan(reg, &batch, nil)
 			if err != nil {
 				return err
 			}

@@ -45,6 +45,6 @@ flags are wrong, 130 interrupted.`,
 	root.PersistentFlags().StringVar(&s.level, "log-level", "warn", "how much to log on stderr: debug, info, warn or error")
 	cli.WithSettings(root)
 	root.AddCommand(s.runCommand(), s.serveCommand(), s.submitCommand(), s.explainCommand(), s.toolsCommand(), s.workersCommand(),
-		s.watchCommand(), s.replayCommand(), s.cancelCommand())
+		s.watchCommand(), s.replayCommand(), s.cancelCommand(), s.deadCommand())
 	return root
 }

@@ -172,7 +172,7 @@ func (s *std) rerun(ctx context.Context, report *replay.Report, url string, allo
 		}
 		refused := new(client.RefusedError)
 		for _, err := range b.Results(ctx) {
-			if errors.As(err, &refused) {
+			if errors.As(err, &refused) && !errors.Is(err, client.ErrFull) {
 				return &cli.UsageError{Err: err}
 			}
 			if err != nil {

@@ -175,7 +175,7 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 	show.begin(b.Key())
 	var results []toolyard.Result
 	for r, err := range b.Results(ctx) {
-		if errors.As(err, &refused) {
+		if errors.As(err, &refused) && !errors.Is(err, client.ErrFull) {
 			return &cli.UsageError{Err: err}
 		}
 		if err != nil {

@@ -23,7 +23,9 @@ type serveFlags struct {
 	url, data, listen, natsListen string
 	withWorker, syncAlways        bool
 	replicas, maxConcurrency      int
-	maxBatches                    int
+	maxBatches, maxAgentBatches   int
+	maxWaiting, maxAgentWaiting   int
+	admitPercent                  int
 	lifetime                      time.Duration
 	timeout, workerWait           time.Duration
 	maxStore                      int64
@@ -43,7 +45,11 @@ func (o *serveFlags) add(f *pflag.FlagSet) {
 	f.DurationVar(&o.lifetime, "batch-lifetime", 0, fmt.Sprintf("how long a batch is kept, waits for people included (default: as the system was made, or %s)", standard.Lifetime))
 	f.Int64Var(&o.maxStore, "max-store-bytes", 0, fmt.Sprintf("what the streams may use on disk together (default: as the system was made, or %d)", standard.MaxStoreBytes))
 	f.IntVar(&o.maxConcurrency, "max-concurrency", toolyard.DefaultMaxConcurrency, "calls in flight of a batch that names no number")
-	f.IntVar(&o.maxBatches, "max-batches", dispatcher.DefaultMaxBatches, "batches that this dispatcher runs at a time; more wait in the stream")
+	f.IntVar(&o.maxBatches, "max-batches", dispatcher.DefaultMaxBatches, "batches that this dispatcher runs at a time; agents take turns")
+	f.IntVar(&o.maxAgentBatches, "max-agent-batches", dispatcher.DefaultMaxAgentBatches, "batches of one agent that this dispatcher runs at a time")
+	f.IntVar(&o.maxWaiting, "max-waiting", dispatcher.DefaultMaxWaiting, "new batches that wait in this dispatcher; more are refused, those of the agent that has the most first")
+	f.IntVar(&o.maxAgentWaiting, "max-agent-waiting", dispatcher.DefaultMaxAgentWaiting, "new batches of one agent that wait in this dispatcher; more are refused")
+	f.IntVar(&o.admitPercent, "admit-percent", dispatcher.DefaultAdmitPercent, "how full the store may be, in percent, before new batches are refused; the rest is for those under way")
 	f.DurationVar(&o.timeout, "timeout", dispatcher.DefaultBatchTimeout, "the time limit of a batch that names none")
 	f.DurationVar(&o.workerWait, "worker-wait", dispatcher.DefaultWorkerWait, "how long a call waits while no worker can take it, before it ends as dependency_unavailable")
 	o.perms.Add(f)
@@ -68,8 +74,17 @@ func (o *serveFlags) check() error {
 	if _, _, err := net.SplitHostPort(o.natsListen); err != nil && o.url == "" {
 		return cli.Usagef("--nats-listen %q: use HOST:PORT", o.natsListen)
 	}
-	if o.maxBatches < 1 || o.maxBatches > broker.MaxOpenSubmissions {
-		return cli.Usagef("--max-batches %d: use 1 to %d", o.maxBatches, broker.MaxOpenSubmissions)
+	for _, n := range []struct {
+		flag    string
+		v, most int
+	}{
+		{"--max-batches", o.maxBatches, broker.MaxOpenSubmissions}, {"--max-agent-batches", o.maxAgentBatches, broker.MaxOpenSubmissions},
+		{"--max-waiting", o.maxWaiting, broker.MaxOpenSubmissions}, {"--max-agent-waiting", o.maxAgentWaiting, broker.MaxOpenSubmissions},
+		{"--admit-percent", o.admitPercent, dispatcher.SilentPercent},
+	} {
+		if n.v < 1 || n.v > n.most {
+			return cli.Usagef("%s %d: use 1 to %d", n.flag, n.v, n.most)
+		}
 	}
 	return nil
 }
@@ -91,7 +106,8 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 		settings: broker.Settings{Replicas: o.replicas, Lifetime: o.lifetime, MaxStoreBytes: o.maxStore},
 		dispatcher: dispatcher.Config{
 			Planner: planner(rules, o.maxConcurrency), Base: base(tools), BatchTimeout: o.timeout,
-			WorkerWait: o.workerWait, MaxBatches: o.maxBatches,
+			WorkerWait: o.workerWait, MaxBatches: o.maxBatches, MaxAgentBatches: o.maxAgentBatches, MaxWaiting: o.maxWaiting,
+			MaxAgentWaiting: o.maxAgentWaiting, AdmitPercent: o.admitPercent,
 		},
 	}
 	if err := cfg.settings.WithDefaults().Check(); err != nil {

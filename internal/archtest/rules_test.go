@@ -48,6 +48,7 @@ var packages = []struct {
 	{"internal/provider/answer", values, "a batch's answer in words, the same for every provider"},
 	{"internal/provider/strictjson", values, "reading JSON without guessing, the same for every provider"},
 
+	{"internal/admission", deciders, "which batch runs next, and in which lane its calls queue"},
 	{"internal/batch", deciders, "one batch as a state machine: events in, effects out"},
 	{"internal/replay", deciders, "a batch's log, read again: checks and timeline"},
 	{"internal/ticket", deciders, "the queue of a workspace"},
@@ -58,9 +59,11 @@ var packages = []struct {
 	{"internal/schema", deciders, "JSON Schema on inputs"},
 
 	{"internal/broker", drivers, "JetStream: appends, queues, tickets"},
+	{"internal/failpoint", drivers, "where the fault tests kill or stop a process; empty without its build tag"},
 	{"internal/natsd", drivers, "the embedded nats-server"},
 	{"internal/builtin", drivers, "the built-in tools: files, processes, HTTP"},
 	{"internal/sandbox", drivers, "isolated processes"},
+	{"internal/sandbox/stage", drivers, "the first process inside a sandbox, which this program becomes when it is executed again"},
 	{"internal/hooks", drivers, "commands and requests around a call"},
 	{"internal/breaker", drivers, "circuit breakers: they have a clock"},
 	{"internal/mcp", drivers, "what MCP's two sides share"},
@@ -96,8 +99,11 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/registry", "internal/schema", "a surface refuses tools whose schema does not compile"},
 	{"internal/registry", "internal/shell", "a classification rule names the shell rule for a command field"},
 	{"internal/policy", "internal/shell", "a rule like bash(git status:*) matches parsed commands"},
+	{"internal/broker", "internal/failpoint", "a fault between two publishes happens there and nowhere else"},
 	{"internal/pipeline", "internal/breaker", "the schedule phase asks the breaker"},
 	{"internal/builtin", "internal/sandbox", "bash runs in it"},
+	{"internal/pipeline", "internal/sandbox", "a result is stamped with what stood around what ran"},
+	{"internal/sandbox", "internal/sandbox/stage", "the plan is what the stage does"},
 	{"internal/hooks", "internal/sandbox", "command hooks start through its launcher"},
 	{"internal/mcp/toolset", "internal/sandbox", "MCP servers on stdio start through its launcher"},
 	{"internal/mcp/...", "internal/mcp", "the two sides share it"},
@@ -130,6 +136,7 @@ var reserved = []struct {
 	{"github.com/santhosh-tekuri/jsonschema", []string{"internal/schema"}, false, "its messages are ours to word, in one place"},
 	{"mvdan.cc/sh", []string{"internal/shell"}, false, "one reading of a command, for class and policy alike"},
 	{"github.com/sony/gobreaker", []string{"internal/breaker"}, false, "others see our breaker's states"},
+	{"gvisor.dev/gvisor", []string{"internal/sandbox"}, false, "the system call filter is built in one place"},
 	{"github.com/spf13/cobra", []string{"cmd/..."}, false, "flags end in wiring; packages take Options"},
 }
 

@@ -94,8 +94,8 @@ func (m *Machine) end(i, failed, culprit int) (toolyard.Result, bool) {
 	if d := c.Decision; c.Status == Decided && d.Decision != events.Approve {
 		return m.result(i, toolyard.ApprovalRejected, "The user said no: "+orElse(d.Reason, "no reason was given")+". The call did not run; do not try it again unless the user asks for it.", "by "+d.By), true
 	}
-	if c.Status == Waiting && !m.now.Before(m.approvalEnd(i)) {
-		wait := time.Duration(s.Plan.ApprovalWaitMS) * time.Millisecond
+	if c.Status == Waiting && !m.now.Before(m.ApprovalEnd(i)) {
+		wait := m.ApprovalEnd(i).Sub(c.AskedAt).Round(time.Millisecond)
 		return m.result(i, toolyard.ApprovalExpired, fmt.Sprintf("Nobody answered the request for permission within %s. The call did not run; ask the user before it is tried again.", wait), ""), true
 	}
 	if at, ok := m.queueEnd(i); ok && !m.now.Before(at) {

@@ -8,6 +8,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/ticket"
+	"github.com/toolyard/toolyard/tool"
 )
 
 // MaxReplyBytes is how many bytes of output and error text one reply carries, unless a single result has more.
@@ -102,7 +103,7 @@ type (
 		Over  bool
 	}
 	// Remember writes what the batch's calls have changed into its session, before the reply that completes the batch.
-	Remember struct{ Change events.SessionChange }
+	Remember struct{ Change tool.SessionChange }
 	// Park says that the batch is parked in the log. The shell looks once more whether there is news, and then lets go of
 	// the batch; news makes it the owner again.
 	Park struct{}
@@ -283,7 +284,7 @@ func (m *Machine) Wake() time.Time {
 		earlier(m.state.Calls[i].NotBefore)
 	}
 	for i := range m.waiting {
-		earlier(m.approvalEnd(i))
+		earlier(m.ApprovalEnd(i))
 	}
 	if m.cfg.QueueWait > 0 {
 		for i := range m.active {
@@ -340,9 +341,13 @@ func (m *Machine) list() []Effect {
 	return out
 }
 
-// approvalEnd is when a call that waits for a person ends as approval_expired.
-func (m *Machine) approvalEnd(i int) time.Time {
-	return m.state.Calls[i].AskedAt.Add(time.Duration(m.state.Plan.ApprovalWaitMS) * time.Millisecond)
+// ApprovalEnd is when a call that waits for a person ends as approval_expired.
+func (m *Machine) ApprovalEnd(i int) time.Time {
+	at := m.state.Calls[i].AskedAt.Add(time.Duration(m.state.Plan.ApprovalWaitMS) * time.Millisecond)
+	if end := m.state.Plan.End; !end.IsZero() && end.Before(at) {
+		return end
+	}
+	return at
 }
 
 // queueEnd is when a call that is queued and not claimed has waited long enough.
@@ -640,6 +645,7 @@ func (m *Machine) queue(i int, g events.Group, number uint64) Queue {
 			Interactive: sub.Interactive && !plan.Alone, Group: m.group, Ticket: number, WasConcurrent: len(g.Calls) > 1 && plan.MaxConcurrency > 1,
 			Deny: sub.Options.Deny, Ask: sub.Options.Ask, CallTimeoutMS: sub.Options.CallTimeoutMS,
 			RemainingMS: max(0, plan.Deadline.Sub(m.now).Milliseconds()), QueuedAt: m.now, MaxAttempts: m.cfg.MaxAttempts,
+			Remembered: plan.Remembered, Context: m.context,
 			Calls: []events.RequestedCall{{
 				Index: i, ID: c.ID, Tool: c.Tool, Input: s.call(i).Input, Declaration: c.Declaration,
 				Judgement: c.Judgement, Claim: c.Claim, Expected: s.Calls[i].Seq, Attempt: s.Calls[i].Attempt + 1,

@@ -23,6 +23,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/tool"
 )
 
 // Chain names a line of events in which each append expects the one before it. A batch has one of each but of call
@@ -90,7 +91,7 @@ type Call struct {
 	Waited   time.Duration
 	Result   *toolyard.Result
 	// Session is what the call changes in its session.
-	Session *events.SessionChange
+	Session *tool.SessionChange
 }
 
 // The pauses between the attempts of one call: the first, doubled each time up to the longest. A tool may ask for a
@@ -235,6 +236,10 @@ func (s *State) applyBatch(r Record, bad badFunc) error {
 	if b, ok := r.Body.(events.Planned); ok {
 		return s.applyPlanned(b, bad)
 	}
+	if b, ok := r.Body.(events.Refused); ok && s.Plan == nil { // in the place of the plan; the reply says the same
+		s.Refused = &b
+		return nil
+	}
 	if s.Plan == nil {
 		return bad("%s before planned", r.Body.EventType())
 	}
@@ -271,6 +276,9 @@ func (s *State) applyBatch(r Record, bad badFunc) error {
 func (s *State) applyPlanned(b events.Planned, bad badFunc) error {
 	if s.Plan != nil {
 		return bad("planned twice")
+	}
+	if s.Refused != nil {
+		return bad("planned after it was refused")
 	}
 	if err := checkGroups(b.Groups, len(b.Calls), bad); err != nil {
 		return err
@@ -497,8 +505,8 @@ func (s *State) Loads() []string {
 }
 
 // Changes is what the batch's calls have changed in their session.
-func (s *State) Changes() (events.SessionChange, bool) {
-	change := events.SessionChange{Loads: s.Loads()}
+func (s *State) Changes() (tool.SessionChange, bool) {
+	change := tool.SessionChange{Loads: s.Loads()}
 	if now := s.Context(); !maps.Equal(now, s.Plan.Context) {
 		change.Context = now
 	}

@@ -5,12 +5,18 @@
 //
 //	what           where                                      who writes               fence
 //	submission     TY_BATCH  ty.batch.<agent>.<batch>         agents                   expected 0
+//	wake           TY_BATCH  ty.wake.<agent>.<batch>          who has news for a       none: it names what it wakes
+//	                                                          parked batch
 //	batch events   TY_EVENT  ty.event.<agent>.<batch>._.*     the owner; control: any  expected last, per chain
 //	call events    TY_EVENT  ty.event.<agent>.<batch>.<p>.<i> claiming worker, owner   expected last
 //	work           TY_CALL   ty.call.<class>.<pool>.…         owners                   none: duplicates lose at the claim
 //	replies        TY_REPLY  ty.reply.<agent>.<batch>         the owner                expected last
 //	tickets        ty_ticket one key a workspace              dispatchers              expected revision
 //	workers        ty_worker one key a worker, with a TTL     that worker
+//	sessions       ty_session one key a session               owners, people           expected revision
+//	index          ty_index  one key a batch                  the owner                none: the log is right
+//	approvals      ty_approval one key a waiting call         the owner                none: the log is right
+//	dead letters   TY_DEAD   ty.dead.<kind>.<agent>.<batch>   whoever finds one        none: a record for people
 //	blobs          ty_blob   objects named by their content   anybody                  the name
 //
 // Ordering: appends to one chain are ordered; between chains there is no order. Live copies of stored events come over
@@ -27,6 +33,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
 )
 
 // Broker is a connection to the streams. It is safe for concurrent use.
@@ -40,7 +48,13 @@ type Broker struct {
 	submissions jetstream.Consumer
 	tickets     jetstream.KeyValue
 	workers     jetstream.KeyValue
+	sessions    jetstream.KeyValue
+	index       jetstream.KeyValue
+	approvals   jetstream.KeyValue
 	blobs       jetstream.ObjectStore
+
+	// laneOf says in which lane an agent's calls are queued.
+	laneOf func(toolyard.Agent) int
 }
 
 // Open makes the streams that are missing, as a dispatcher does, and returns a broker on them. source is who writes, as a
@@ -105,13 +119,20 @@ func on(nc *nats.Conn, settings Settings, source string) (*Broker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
-	return &Broker{nc: nc, js: js, settings: settings, source: source}, nil
+	return &Broker{nc: nc, js: js, settings: settings, source: source, laneOf: LaneOf}, nil
 }
 
 // As is the same broker for another writer in the same process.
 func (b *Broker) As(source string) *Broker {
 	other := *b
 	other.source = source
+	return &other
+}
+
+// WithLanes is the same broker for a dispatcher that chooses the lanes of its agents' calls.
+func (b *Broker) WithLanes(of func(toolyard.Agent) int) *Broker {
+	other := *b
+	other.laneOf = of
 	return &other
 }
 

@@ -34,8 +34,46 @@ func (b *Broker) Cancel(ctx context.Context, k toolyard.BatchKey, reason string,
 	if err := b.cancelable(ctx, k, calls); err != nil {
 		return err
 	}
-	wish := events.Canceled{Calls: calls, By: b.source, Reason: reason}
+	return b.control(ctx, k, events.Canceled{Calls: calls, By: b.source, Reason: reason}, func(earlier events.Body) bool {
+		c, ok := earlier.(events.Canceled)
+		return ok && covers(c, calls)
+	})
+}
+
+// Interrupt asks the batches of a session to stop: calls that have not begun do not begin, and those that run are stopped if
+// their tool says so. It returns how many batches were asked. A batch that was submitted and is not planned yet is not found.
+func (b *Broker) Interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, reason string) (batches int, err error) {
+	wish := events.Interrupted{By: b.source, Reason: reason}
+	for f := (Filter{Agent: a, Session: s, Live: true}); ; {
+		page, more, err := b.Batches(ctx, f)
+		if err != nil {
+			return batches, err
+		}
+		for _, e := range page {
+			f.After = e.Place
+			if err := b.cancelable(ctx, e.Key(), nil); errors.Is(err, ErrCompleted) || errors.Is(err, ErrNoBatch) {
+				continue // the index is late
+			} else if err != nil {
+				return batches, err
+			}
+			if err := b.control(ctx, e.Key(), wish, func(earlier events.Body) bool { _, ok := earlier.(events.Interrupted); return ok }); err != nil {
+				return batches, err
+			}
+			batches++
+		}
+		if !more {
+			return batches, nil
+		}
+	}
+}
+
+// control appends a wish to a batch's control chain, unless an earlier one covers it, and wakes the batch if it is parked.
+func (b *Broker) control(ctx context.Context, k toolyard.BatchKey, wish events.Body, covered func(events.Body) bool) error {
 	control := subjectChain(k, batch.ChainControl, "", 0)
+	wake := func() error {
+		_, err := b.WakeIfParked(ctx, k)
+		return err
+	}
 	for range maxControlConflicts {
 		stored, err := b.forward(ctx, streamEvent, control, 0)
 		if err != nil {
@@ -51,19 +89,22 @@ func (b *Broker) Cancel(ctx context.Context, k toolyard.BatchKey, reason string,
 			if err != nil {
 				return err
 			}
-			if c, ok := r.Body.(events.Canceled); ok && covers(c, calls) {
-				return nil
+			if covered(r.Body) {
+				return wake()
 			}
 		}
 		if len(stored) >= MaxControlEvents {
 			return fmt.Errorf("%w: batch %s has %d control events, the most that it may have; cancel the whole batch before that", ErrFull, k, len(stored))
 		}
 		_, err = b.Append(ctx, k, batch.ChainControl, "", 0, last, wish)
+		if err == nil {
+			return wake()
+		}
 		if !errors.Is(err, ErrConflict) {
 			return err
 		}
 	}
-	return fmt.Errorf("cancel batch %s: others wrote first %d times: %w", k, maxControlConflicts, ErrConflict)
+	return fmt.Errorf("%s of batch %s: others wrote first %d times: %w", wish.EventType(), k, maxControlConflicts, ErrConflict)
 }
 
 // covers reports whether an earlier cancel asks for all of these calls; no calls means all there are.

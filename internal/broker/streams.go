@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -15,17 +16,24 @@ const (
 	streamEvent = "TY_EVENT"
 	streamCall  = "TY_CALL"
 	streamReply = "TY_REPLY"
+	streamDead  = "TY_DEAD"
 	bucketLock  = "ty_ticket"
 	bucketAlive = "ty_worker"
 	bucketBlob  = "ty_blob"
 
+	bucketSession  = "ty_session"
+	bucketIndex    = "ty_index"
+	bucketApproval = "ty_approval"
+
 	consumerDispatchers = "dispatchers"
 )
 
-// storeParts divides [Settings.MaxStoreBytes]; the two key-value buckets take the rest.
+// storeParts divides [Settings.MaxStoreBytes]; what is small (the key-value buckets but the index, and the
+// dead letters) shares one part, by eighths.
 const (
-	partBatch, partEvent, partCall, partReply, partBlob = 2, 4, 2, 4, 3
-	partsAll                                            = 16
+	partBatch, partEvent, partCall, partReply, partBlob, partIndex = 2, 4, 2, 4, 2, 1
+	partsAll                                                       = 16
+	smallParts                                                     = 8
 )
 
 // metadataSettings is the key under which the batch stream's metadata has the system's settings.
@@ -46,9 +54,9 @@ func (s Settings) definitions() ([]jetstream.StreamConfig, error) {
 		return nil, fmt.Errorf("encode the settings: %w", err)
 	}
 	part := func(n int64) int64 { return s.MaxStoreBytes / partsAll * n }
-	common := func(name, subjects string, bytes int64) jetstream.StreamConfig {
+	common := func(name, subject string, bytes int64) jetstream.StreamConfig {
 		return jetstream.StreamConfig{
-			Name: name, Subjects: []string{subjects}, Storage: s.storage(), Replicas: s.Replicas,
+			Name: name, Subjects: []string{subject}, Storage: s.storage(), Replicas: s.Replicas,
 			Retention: jetstream.LimitsPolicy, MaxAge: s.Lifetime + s.Slack, MaxBytes: bytes,
 			// When it is full, the newest is refused and its writer told; the oldest would vanish silently.
 			Discard: jetstream.DiscardNew, MaxMsgs: -1, MaxMsgsPerSubject: -1, MaxMsgSize: -1,
@@ -61,9 +69,15 @@ func (s Settings) definitions() ([]jetstream.StreamConfig, error) {
 	reply := common(streamReply, prefixReply+"*.*", part(partReply))
 	reply.RePublish = &jetstream.RePublish{Source: prefixReply + ">", Destination: prefixLiveReply + ">"}
 	submissions := common(streamBatch, prefixBatch+"*.*", part(partBatch))
+	submissions.Subjects = append(submissions.Subjects, prefixWake+"*.*") // its consumer hands out both
 	submissions.Metadata = map[string]string{metadataSettings: string(written)}
-	return []jetstream.StreamConfig{event, call, reply, submissions}, nil
+	dead := common(streamDead, prefixDead+"*.*.*", s.small())
+	dead.Discard, dead.MaxMsgs = jetstream.DiscardOld, MaxDeadLetters // the only stream where the oldest go: nobody waits for them
+	return []jetstream.StreamConfig{event, call, reply, dead, submissions}, nil
 }
+
+// small is the bytes of what is small.
+func (s Settings) small() int64 { return s.MaxStoreBytes / partsAll / smallParts }
 
 // create makes what is missing. What is there stays as it is: updating streams at each start has lost messages on
 // clusters.
@@ -73,16 +87,20 @@ func (b *Broker) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	small := s.MaxStoreBytes / partsAll / 2
-	if err := b.makeBucket(ctx, jetstream.KeyValueConfig{
-		Bucket: bucketLock, History: 1, Storage: s.storage(), Replicas: s.Replicas, MaxBytes: small,
-	}); err != nil {
-		return err
+	small := s.small()
+	bucket := func(name string, bytes int64, age, markers time.Duration) jetstream.KeyValueConfig {
+		return jetstream.KeyValueConfig{Bucket: name, History: 1, Storage: s.storage(), Replicas: s.Replicas, MaxBytes: bytes, TTL: age, LimitMarkerTTL: markers}
 	}
-	if err := b.makeBucket(ctx, jetstream.KeyValueConfig{
-		Bucket: bucketAlive, History: 1, Storage: s.storage(), Replicas: s.Replicas, MaxBytes: small, LimitMarkerTTL: s.WorkerTTL,
-	}); err != nil {
-		return err
+	for _, cfg := range []jetstream.KeyValueConfig{
+		bucket(bucketLock, small, 0, 0),
+		bucket(bucketAlive, small, 0, s.WorkerTTL),
+		bucket(bucketSession, small, s.Lifetime+s.Slack, 0),
+		bucket(bucketApproval, small, s.Lifetime+s.Slack, 0),
+		bucket(bucketIndex, s.MaxStoreBytes/partsAll*partIndex, s.Lifetime+s.Slack, 0),
+	} {
+		if err := b.makeBucket(ctx, cfg); err != nil {
+			return err
+		}
 	}
 	_, err = b.js.ObjectStore(ctx, bucketBlob)
 	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -108,7 +126,7 @@ func (b *Broker) create(ctx context.Context) error {
 // attach finds everything that create makes, and takes the settings that are written down there.
 func (b *Broker) attach(ctx context.Context) error {
 	b.streams = map[string]jetstream.Stream{}
-	for _, name := range []string{streamBatch, streamEvent, streamCall, streamReply} {
+	for _, name := range []string{streamBatch, streamEvent, streamCall, streamReply, streamDead} {
 		s, err := b.js.Stream(ctx, name)
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", name, err)
@@ -133,16 +151,46 @@ func (b *Broker) attach(ctx context.Context) error {
 		return fmt.Errorf("consumer %s of %s: %w", consumerDispatchers, streamBatch, err)
 	}
 	b.submissions = cons
-	if b.tickets, err = b.js.KeyValue(ctx, bucketLock); err != nil {
-		return fmt.Errorf("key-value bucket %s: %w", bucketLock, err)
-	}
-	if b.workers, err = b.js.KeyValue(ctx, bucketAlive); err != nil {
-		return fmt.Errorf("key-value bucket %s: %w", bucketAlive, err)
+	for name, kv := range map[string]*jetstream.KeyValue{
+		bucketLock: &b.tickets, bucketAlive: &b.workers, bucketSession: &b.sessions, bucketIndex: &b.index, bucketApproval: &b.approvals,
+	} {
+		if *kv, err = b.js.KeyValue(ctx, name); err != nil {
+			return fmt.Errorf("key-value bucket %s: %w", name, err)
+		}
 	}
 	if b.blobs, err = b.js.ObjectStore(ctx, bucketBlob); err != nil {
 		return fmt.Errorf("object store %s: %w", bucketBlob, err)
 	}
 	return nil
+}
+
+// Fill is how full a stream is, in percent of what it may hold.
+type Fill struct {
+	Stream  string
+	Percent int
+}
+
+// Fill looks at the streams that running batches write to, and returns the fullest.
+func (b *Broker) Fill(ctx context.Context) (Fill, error) {
+	var fullest Fill
+	for _, name := range []string{streamEvent, streamReply, streamCall} {
+		s, err := b.js.Stream(ctx, name) // and not the handle that is there: that one is for concurrent use only as long as it is not asked
+		if err != nil {
+			return fullest, fmt.Errorf("stream %s: %w", name, err)
+		}
+		info := s.CachedInfo()
+		percent := 0
+		if most := info.Config.MaxBytes; most > 0 {
+			percent = int(float64(info.State.Bytes) / float64(most) * 100)
+		}
+		if most := info.Config.MaxMsgs; most > 0 {
+			percent = max(percent, int(float64(info.State.Msgs)/float64(most)*100))
+		}
+		if percent >= fullest.Percent {
+			fullest = Fill{Stream: name, Percent: percent}
+		}
+	}
+	return fullest, nil
 }
 
 func (b *Broker) makeBucket(ctx context.Context, cfg jetstream.KeyValueConfig) error {

@@ -16,16 +16,20 @@ import (
 // The subject grammar. Tokens are names, escaped so that no name can become more or other than one token.
 //
 //	ty.batch.<agent>.<batch>                              a submission
+//	ty.wake.<agent>.<batch>                               there is news for a parked batch
+//	ty.wake.<agent>.<batch>                               there is news for a parked batch
 //	ty.event.<agent>.<batch>._.batch | control | input    the batch's own chains
 //	ty.event.<agent>.<batch>.<pool>.<index>               one call's chain
-//	ty.call.<class>.<pool>.<lane>.<agent>.<batch>.<index> a call to run; the lane is a hash of the agent
+//	ty.call.<class>.<pool>.<lane>.<agent>.<batch>.<index> a call to run; a lane for agents
 //	ty.reply.<agent>.<batch>                              results, for the agent
 //	ty.live.event.…, ty.live.reply.…                      the same messages again on core NATS, once stored
 //	ty.abort                                              stop these calls: a broadcast to all workers
+//	ty.dead.<kind>.<agent>.<batch>                        what could not be used, for people
 //	ty.judge.<pool>                                       a request to any worker of the pool: judge these inputs
 //	ty.holder.<worker>                                    a request to one worker: do you have this call
 const (
 	prefixBatch     = "ty.batch."
+	prefixWake      = "ty.wake."
 	prefixEvent     = "ty.event."
 	prefixCall      = "ty.call."
 	prefixReply     = "ty.reply."
@@ -34,6 +38,7 @@ const (
 	prefixLiveReply = "ty.live.reply."
 	subjectAbort    = "ty.abort"
 	prefixJudge     = "ty.judge."
+	prefixDead      = "ty.dead."
 	noPool          = "_" // stands where a batch's own chains have no pool
 )
 
@@ -108,16 +113,16 @@ func subjectChain(k toolyard.BatchKey, c batch.Chain, pool toolyard.Pool, index 
 	return prefixEvent + keyTokens(k) + "." + noPool + "." + string(c)
 }
 
-func subjectCall(r batch.Route, k toolyard.BatchKey, index int) string {
-	return prefixCall + string(r.Class) + "." + string(r.Pool) + "." + strconv.Itoa(LaneOf(k.Agent)) + "." + keyTokens(k) + "." + strconv.Itoa(index)
+func subjectCall(r batch.Route, lane int, k toolyard.BatchKey, index int) string {
+	return prefixCall + string(r.Class) + "." + string(r.Pool) + "." + strconv.Itoa(lane) + "." + keyTokens(k) + "." + strconv.Itoa(index)
 }
 
 func filterCalls(r batch.Route, lane int) string {
 	return prefixCall + string(r.Class) + "." + string(r.Pool) + "." + strconv.Itoa(lane) + ".>"
 }
 
-// LaneOf is the lane of an agent's calls. Workers serve lanes in turn, so that the calls of one agent do not wait behind
-// all calls of another; agents that share a lane do.
+// LaneOf is the lane of an agent's calls, unless its dispatcher found a better one. Workers serve lanes in turn, so that the
+// calls of one agent do not wait behind all calls of another; agents that share a lane do.
 func LaneOf(a toolyard.Agent) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(a)) // it never fails
@@ -142,6 +147,8 @@ type place struct {
 	chain batch.Chain
 	pool  toolyard.Pool
 	index int
+	// wake says that it is no event of a batch but a wake.
+	wake bool
 }
 
 // parseCallSubject reads a subject of the work queue.
@@ -178,6 +185,8 @@ func parseSubject(subject string) (place, error) {
 	switch {
 	case t[1] == "batch" && len(t) == 4:
 		p.chain = batch.ChainSubmission
+	case t[1] == "wake" && len(t) == 4:
+		p.wake = true
 	case t[1] == "reply" && len(t) == 4:
 		p.chain = batch.ChainReply
 	case t[1] == "event" && len(t) == 6 && t[4] == noPool && slices.Contains(ownChains, batch.Chain(t[5])):

@@ -20,11 +20,15 @@ import (
 var ErrOtherContent = errors.New("a batch of this id has other content")
 
 // Submit stores a batch. When it returns nil the batch is accepted: it is in the stream, and will have one result for each
-// call. Submitting the same batch again is accepted again and runs nothing; the same id with other content wraps
-// [ErrOtherContent]. The batch must be normalized and valid.
+// call, unless a dispatcher refuses it for want of room. Submitting the same batch again is accepted again and runs nothing;
+// the same id with other content wraps [ErrOtherContent]. It wraps [ErrFull] when nothing was accepted for want of room.
+// The batch must be normalized and valid.
 func (b *Broker) Submit(ctx context.Context, sub toolyard.Batch) error {
 	k := sub.Key()
 	_, err := b.Append(ctx, k, batch.ChainSubmission, "", 0, 0, events.Submitted{Batch: sub})
+	if errors.Is(err, ErrFull) {
+		return fmt.Errorf("batch %s was not accepted: the system has no room for more submissions now; try again later (%w)", k, err)
+	}
 	if !errors.Is(err, ErrConflict) {
 		return err
 	}
@@ -68,38 +72,83 @@ func canonical(sub toolyard.Batch) ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// Submission is one delivery of a submission to this dispatcher. It stays unacknowledged, and kept alive, until the
-// batch is complete.
+// Submission is one delivery of a submission, or of a wake for a parked batch, to this dispatcher. It stays unacknowledged,
+// and kept alive, until the batch is complete or parks.
 type Submission struct {
 	Key toolyard.BatchKey
 	Seq uint64
 	// Deliveries counts how often the submission was delivered, to whomever, this time included. From the second on the
 	// batch may be under way.
 	Deliveries uint64
-	msg        jetstream.Msg
-	b          *Broker
-	raw        raw
+	// Parked is the sequence of the event that parked the batch, when this is a wake for it; 0 when it is a submission.
+	Parked uint64
+	reply  string // where it is answered
+	b      *Broker
+	raw    raw
+	// unreadable is what Read found, if it found that the submission cannot be decoded.
+	unreadable error
 }
 
-// Read returns the batch. It is an [*events.UnreadableError] or a [*toolyard.InputError] when the submission cannot be
-// accepted.
+// Read returns the batch as it was submitted. It is an [*events.UnreadableError] or a [*toolyard.InputError] when the
+// submission cannot be accepted, and wraps [ErrNoBatch] when a wake is for one that is no more.
 func (s *Submission) Read(ctx context.Context) (batch.State, error) {
 	st := batch.State{Key: s.Key}
-	return st, s.b.applyRaw(ctx, &st, s.raw)
+	var err error
+	switch {
+	case s.Parked != 0:
+		var ok bool
+		if s.raw, ok, err = s.b.last(ctx, streamBatch, subjectBatch(s.Key)); err == nil && !ok {
+			err = fmt.Errorf("%w: %s", ErrNoBatch, s.Key)
+		}
+	case s.raw.header == nil: // it was lightened
+		s.raw, err = s.b.at(ctx, streamBatch, s.Seq)
+	}
+	if err != nil {
+		return st, err
+	}
+	err = s.b.applyRaw(ctx, &st, s.raw)
+	if bad, ok := errors.AsType[*events.UnreadableError](err); ok {
+		s.unreadable = bad
+	}
+	return st, err
 }
+
+// Lighten lets go of what the submission says, which Read gets from the stream when it is needed: a submission that waits
+// costs little memory, however large it is.
+func (s *Submission) Lighten() { s.raw = raw{} }
 
 // Alive tells the stream that the batch is in work. An error means that it may be another's by now; an answer proves
 // nothing, since the stream answers whoever says so.
 func (s *Submission) Alive(ctx context.Context) error {
-	_, err := s.b.nc.RequestWithContext(ctx, s.msg.Reply(), []byte("+WPI"))
+	_, err := s.b.nc.RequestWithContext(ctx, s.reply, []byte("+WPI"))
 	return err
 }
 
-// Return gives the submission back, to be delivered again after a pause.
-func (s *Submission) Return(pause time.Duration) error { return s.msg.NakWithDelay(pause) }
+// Hold tells the stream the same and waits for no answer. What is lost so is delivered again, which does no harm to a
+// batch of which nothing was decided.
+func (s *Submission) Hold() error { return s.b.nc.Publish(s.reply, []byte("+WPI")) }
 
-// Done acknowledges the submission: the batch is complete.
-func (s *Submission) Done(ctx context.Context) error { return s.msg.DoubleAck(ctx) }
+// Return gives the submission back, to be delivered again after a pause.
+func (s *Submission) Return(pause time.Duration) error {
+	return s.b.nc.Publish(s.reply, fmt.Appendf(nil, `-NAK {"delay": %d}`, pause.Nanoseconds()))
+}
+
+// Done acknowledges the submission: the batch is complete, or parks.
+func (s *Submission) Done(ctx context.Context) error {
+	_, err := s.b.nc.RequestWithContext(ctx, s.reply, []byte("+ACK"))
+	return err
+}
+
+// BuryBatch records that the batch was given up.
+func (s *Submission) BuryBatch(ctx context.Context, why string) error {
+	return s.b.Bury(ctx, DeadLetter{Kind: DeadBatch, Agent: s.Key.Agent, Batch: s.Key.ID, Subject: s.raw.subject, Seq: s.Seq, Cause: why}, s.raw.data)
+}
+
+// Planned reports whether a batch was planned, or turned away: whether its own chain has begun.
+func (b *Broker) Planned(ctx context.Context, k toolyard.BatchKey) (bool, error) {
+	_, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainBatch, "", 0))
+	return ok, err
+}
 
 // Submissions delivers batches to one dispatcher.
 type Submissions struct {
@@ -107,9 +156,9 @@ type Submissions struct {
 	it jetstream.MessagesContext
 }
 
-// prefetchSubmissions is how many submissions a dispatcher asks for: one, when it has room for one. What waits in a buffer is
-// delivered again to others when its ack wait is over.
-const prefetchSubmissions = 1
+// prefetchSubmissions is how many submissions a dispatcher asks for. It does not wait while it has one in hand, so one at a
+// time is fast enough, and spreads them over the dispatchers.
+const prefetchSubmissions = 64
 
 // Submissions starts to take submissions for one dispatcher.
 func (b *Broker) Submissions() (*Submissions, error) {
@@ -132,16 +181,29 @@ func (s *Submissions) Next(ctx context.Context) (*Submission, error) {
 	}
 	p, err := parseSubject(m.Subject())
 	if err != nil { // the stream takes only subjects of the right shape: this one has a token that is never made
-		refused := s.b.refuseSubject(ctx, m.Subject(), err)
-		if refused == nil {
-			refused = m.TermWithReason("the subject names no batch")
+		bad := &events.UnreadableError{ID: m.Headers().Get(headerID), Problem: err.Error()}
+		if strings.HasPrefix(m.Subject(), prefixBatch) {
+			if err := s.b.refuseSubject(ctx, m.Subject(), err); err != nil {
+				return nil, errors.Join(bad, err) // it is delivered again
+			}
 		}
-		return nil, errors.Join(&events.UnreadableError{ID: m.Headers().Get(headerID), Problem: err.Error()}, refused)
+		return nil, errors.Join(bad, s.bury(ctx, m, toolyard.BatchKey{}, meta.Sequence.Stream, bad), m.TermWithReason("the subject names no batch"))
+	}
+	parked := uint64(0)
+	if p.wake {
+		if parked, err = s.b.readWake(ctx, m); err != nil {
+			return nil, errors.Join(err, s.bury(ctx, m, p.key, meta.Sequence.Stream, err), m.TermWithReason("it is no wake"))
+		}
 	}
 	return &Submission{
-		Key: p.key, Seq: meta.Sequence.Stream, Deliveries: meta.NumDelivered, msg: m, b: s.b,
+		Key: p.key, Parked: parked, Seq: meta.Sequence.Stream, Deliveries: meta.NumDelivered, reply: m.Reply(), b: s.b,
 		raw: raw{subject: m.Subject(), seq: meta.Sequence.Stream, time: meta.Timestamp, header: m.Headers(), data: m.Data()},
 	}, nil
+}
+
+// bury records a message of the batch stream that is no submission.
+func (s *Submissions) bury(ctx context.Context, m jetstream.Msg, k toolyard.BatchKey, seq uint64, why error) error {
+	return s.b.Bury(ctx, DeadLetter{Kind: DeadSubmission, Agent: k.Agent, Batch: k.ID, Subject: m.Subject(), Seq: seq, Cause: why.Error()}, m.Data())
 }
 
 // refuseSubject answers whoever published under a subject that names no batch, where he reads.
@@ -185,11 +247,27 @@ func next(it jetstream.MessagesContext) (jetstream.Msg, *jetstream.MsgMetadata, 
 	}
 }
 
-// Refuse answers a submission that cannot be accepted, on its reply subject, and is done with it.
+// Refuse answers a submission that can never be accepted, on its reply subject, and is done with it.
 func (s *Submission) Refuse(ctx context.Context, why events.Refused) error {
 	_, err := s.b.Append(ctx, s.Key, batch.ChainReply, "", 0, 0, why)
 	if err != nil && !errors.Is(err, ErrConflict) { // a conflict: it was refused before
 		return err
 	}
+	if s.unreadable != nil {
+		letter := DeadLetter{Kind: DeadSubmission, Agent: s.Key.Agent, Batch: s.Key.ID, Subject: s.raw.subject, Seq: s.Seq, Cause: s.unreadable.Error()}
+		if err := s.b.Bury(ctx, letter, s.raw.data); err != nil {
+			return err
+		}
+	}
 	return s.Done(ctx)
+}
+
+// TurnAway refuses a submission that could be accepted at another time. Another dispatcher may think otherwise at the same
+// moment, so the refusal first takes the place of the plan in the log: [ErrConflict] says that the batch was planned there,
+// or refused. Whoever is handed the submission after that finds the refusal, and answers.
+func (s *Submission) TurnAway(ctx context.Context, why events.Refused) error {
+	if _, err := s.b.Append(ctx, s.Key, batch.ChainBatch, "", 0, 0, why); err != nil {
+		return err
+	}
+	return s.Refuse(ctx, why)
 }

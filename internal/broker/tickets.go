@@ -3,7 +3,6 @@ package broker
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -23,45 +22,11 @@ type TicketQueue struct {
 // ChangeTickets applies a change to a workspace's queue: read, change, compare and set, until it holds. change may be
 // called several times; when it returns an error nothing is stored. It returns the queue as it stands after.
 func (b *Broker) ChangeTickets(ctx context.Context, w toolyard.Workspace, change func(ticket.Queue) (ticket.Queue, error)) (TicketQueue, error) {
-	key := Escape(string(w))
-	pause, conflicts := firstPause/10, 0
-	for {
-		have, err := b.Tickets(ctx, w)
-		if err != nil {
-			return have, err
-		}
-		next, err := change(have.Queue)
-		if err != nil {
-			return have, err
-		}
-		value, err := json.Marshal(next)
-		if err != nil {
-			return have, fmt.Errorf("encode the queue of workspace %q: %w", w, err)
-		}
-		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
-		var rev uint64
-		if have.Revision == 0 { // there is no key, or it was deleted: Create knows which
-			rev, err = b.tickets.Create(attempt, key, value)
-		} else {
-			rev, err = b.tickets.Update(attempt, key, value, have.Revision)
-		}
-		cancel()
-		if err == nil {
-			return TicketQueue{Workspace: w, Queue: next, Revision: rev}, nil
-		}
-		// Whether another's change came between, or ours was stored and its answer lost: the change is made again on what
-		// stands there now, and changes nothing where it holds already.
-		again, verdict := classify(err)
-		if !again && !errors.Is(verdict, ErrConflict) && !errors.Is(err, jetstream.ErrKeyExists) {
-			return have, fmt.Errorf("change the queue of workspace %q: %w", w, verdict)
-		}
-		if again || conflicts > 0 { // the first conflict is repeated at once
-			if err := wait(ctx, &pause); err != nil {
-				return have, err
-			}
-		}
-		conflicts++
+	q, revision, err := swap(ctx, b.tickets, Escape(string(w)), change)
+	if err != nil {
+		err = fmt.Errorf("change the queue of workspace %q: %w", w, err)
 	}
+	return TicketQueue{Workspace: w, Queue: q, Revision: revision}, err
 }
 
 // FitsTickets reports [ticket.ErrFull] when a queue has grown too long to be stored in one message.
@@ -81,16 +46,11 @@ const certainlyFits = 256
 
 // Tickets reads a workspace's queue. The answer may be behind; a change made on it then fails and is repeated.
 func (b *Broker) Tickets(ctx context.Context, w toolyard.Workspace) (TicketQueue, error) {
-	e, err := retry(ctx, func(ctx context.Context) (jetstream.KeyValueEntry, error) {
-		return b.tickets.Get(ctx, Escape(string(w)))
-	})
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return TicketQueue{Workspace: w}, nil
-	}
+	q, _, revision, err := load[ticket.Queue](ctx, b.tickets, Escape(string(w)))
 	if err != nil {
-		return TicketQueue{Workspace: w}, fmt.Errorf("read the queue of workspace %q: %w", w, err)
+		err = fmt.Errorf("read the queue of workspace %q: %w", w, err)
 	}
-	return decodeTickets(w, e)
+	return TicketQueue{Workspace: w, Queue: q, Revision: revision}, err
 }
 
 func decodeTickets(w toolyard.Workspace, e jetstream.KeyValueEntry) (TicketQueue, error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/failpoint"
 )
 
 // Queued is what became of one call that was handed to the workers.
@@ -30,7 +31,7 @@ func (b *Broker) QueueAll(ctx context.Context, routes []batch.Route, requests []
 	for i, req := range requests {
 		k := toolyard.BatchKey{Agent: req.Agent, ID: req.Batch}
 		index := req.Calls[0].Index
-		if msgs[i], out[i].Err = b.message(ctx, subjectCall(routes[i], k, index), b.meta(k, aboutCall(k, index)), req); out[i].Err != nil {
+		if msgs[i], out[i].Err = b.message(ctx, subjectCall(routes[i], b.laneOf(k.Agent), k, index), b.meta(k, aboutCall(k, index)), req); out[i].Err != nil {
 			continue
 		}
 		// When too much is on its way, or the connection is being restored, the publish is made below, one by one.
@@ -40,6 +41,7 @@ func (b *Broker) QueueAll(ctx context.Context, routes []batch.Route, requests []
 		if out[i].Err != nil {
 			continue
 		}
+		failpoint.HitIf(i > 0, failpoint.CallsPartlyQueued)
 		if out[i] = b.await(ctx, futures[i], msgs[i]); out[i].Err != nil {
 			out[i].Err = fmt.Errorf("queue call %d of %s/%s: %w", req.Calls[0].Index, req.Agent, req.Batch, out[i].Err)
 		}
@@ -61,20 +63,26 @@ func (b *Broker) await(ctx context.Context, f jetstream.PubAckFuture, msg *nats.
 			}
 		}
 	}
-	pause := firstPause
 	msg.Reply = "" // the first publish's
+	seq, err := b.publish(ctx, streamCall, msg)
+	return Queued{Seq: seq, Err: err}
+}
+
+// publish stores a message, and repeats that while no answer comes: it may be stored twice.
+func (b *Broker) publish(ctx context.Context, stream string, msg *nats.Msg) (uint64, error) {
+	pause := firstPause
 	for {
 		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
-		ack, err := b.js.PublishMsg(attempt, msg, jetstream.WithExpectStream(streamCall), jetstream.WithRetryAttempts(0))
+		ack, err := b.js.PublishMsg(attempt, msg, jetstream.WithExpectStream(stream), jetstream.WithRetryAttempts(0))
 		cancel()
 		if err == nil {
-			return Queued{Seq: ack.Sequence}
+			return ack.Sequence, nil
 		}
 		if again, verdict := classify(err); !again {
-			return Queued{Err: verdict}
+			return 0, verdict
 		}
 		if err := wait(ctx, &pause); err != nil {
-			return Queued{Err: err}
+			return 0, err
 		}
 	}
 }
@@ -192,7 +200,11 @@ func (w *Work) Next(ctx context.Context) (*Delivery, error) {
 	}
 	bad.Err = err
 	if _, unreadable := errors.AsType[*events.UnreadableError](err); unreadable {
-		bad.Err = errors.Join(err, m.TermWithReason("it cannot be read"))
+		letter := DeadLetter{Kind: DeadCall, Subject: m.Subject(), Seq: meta.Sequence.Stream, Cause: err.Error()}
+		if bad.Key.ID != "" {
+			letter.Agent, letter.Batch, letter.Call = bad.Key.Agent, bad.Key.ID, &bad.Index
+		}
+		bad.Err = errors.Join(err, w.b.Bury(ctx, letter, m.Data()), m.TermWithReason("it cannot be read"))
 	} else {
 		bad.Again = true
 		bad.Err = errors.Join(err, m.NakWithDelay(longestPause))

@@ -38,12 +38,17 @@ func (b *Broker) Beat(ctx context.Context, w Worker) error {
 	}
 	msg := nats.NewMsg("$KV." + bucketAlive + "." + Escape(w.ID))
 	msg.Data = value
-	attempt, cancel := context.WithTimeout(ctx, Heartbeat(b.settings.WorkerTTL)) // so that one that is lost leaves time for the next
-	defer cancel()
-	if _, err := b.js.PublishMsg(attempt, msg, jetstream.WithMsgTTL(b.settings.WorkerTTL)); err != nil {
-		return fmt.Errorf("beat of worker %s: %w", w.ID, err)
+	// Twice, so that an answer that is lost is no heartbeat that is: a worker's first one decides whether it starts at all. And
+	// no longer than until the next is due.
+	for range 2 {
+		attempt, cancel := context.WithTimeout(ctx, Heartbeat(b.settings.WorkerTTL)/2)
+		_, err = b.js.PublishMsg(attempt, msg, jetstream.WithMsgTTL(b.settings.WorkerTTL))
+		cancel()
+		if err == nil {
+			return nil
+		}
 	}
-	return nil
+	return fmt.Errorf("beat of worker %s: %w", w.ID, err)
 }
 
 // Gone takes the worker's key out: it takes nothing more.

@@ -2,11 +2,17 @@ package builtin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unicode/utf8"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/sandbox"
+	"github.com/toolyard/toolyard/internal/shell"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -16,10 +22,17 @@ type bashInput struct {
 	Description string `json:"description"`
 }
 
+// bashTool runs commands in a sandbox, under one policy.
+type bashTool struct {
+	box sandbox.Sandbox
+	// policy is what every command gets; the workspace and the time come with the call.
+	policy sandbox.Policy
+}
+
 // bash is declared on every worker, so that agents are told why a command does not run instead of finding no such
 // tool; it starts nothing unless the sandbox can isolate it.
-func bash(box sandbox.Sandbox) (tool.Tool, error) {
-	check := func(ctx context.Context, _ tool.Env, in bashInput) error { return checkBash(ctx, box, in) }
+func bash(box sandbox.Sandbox, policy sandbox.Policy) (tool.Tool, error) {
+	b := &bashTool{box: box, policy: policy}
 	return define(tool.Declaration{
 		Name: "bash",
 		Description: "Runs a shell command in the workspace's directory, isolated from the rest of the machine, and gives its output. " +
@@ -33,14 +46,11 @@ func bash(box sandbox.Sandbox) (tool.Tool, error) {
 		Class:     tool.ClassRule{Shell: "command"},
 		Specifier: tool.Specifier{Command: "command"},
 		TimeoutMS: MaxBashTimeout.Milliseconds(),
-	}, check, func(ctx context.Context, env tool.Env, in bashInput) (string, error) {
-		return "", check(ctx, env, in)
-	})
+	}, b.check, b.run)
 }
 
-// checkBash always ends in an error: the sandbox says whether the machine could isolate a command, and no backend can
-// run one yet.
-func checkBash(ctx context.Context, box sandbox.Sandbox, in bashInput) error {
+// check looks at the values, and whether this worker can isolate commands at all.
+func (b *bashTool) check(ctx context.Context, _ tool.Env, in bashInput) error {
 	switch {
 	case strings.TrimSpace(in.Command) == "":
 		return tool.Invalid("command is empty; give a shell command")
@@ -51,18 +61,151 @@ func checkBash(ctx context.Context, box sandbox.Sandbox, in bashInput) error {
 	case len(in.Description) > MaxDescriptionBytes:
 		return tool.Invalid("description is %d bytes long; it has at most %d", len(in.Description), MaxDescriptionBytes)
 	}
-	if _, err := in.TimeoutMS.between("timeout_ms", DefaultBashTimeout.Milliseconds(), 1, MaxBashTimeout.Milliseconds()); err != nil {
+	if _, err := in.timeout(); err != nil {
 		return err
 	}
-	_, err := box.Probe(ctx)
-	if err == nil {
-		err = fmt.Errorf("%w: the sandbox backend %q can isolate commands, but this build has no way to run one in it; upgrade the worker",
-			sandbox.ErrNoIsolation, box.Name())
+	if _, err := b.box.Probe(ctx); err != nil {
+		return notIsolated(err)
 	}
+	return nil
+}
+
+func (in *bashInput) timeout() (time.Duration, error) {
+	n, err := in.TimeoutMS.between("timeout_ms", DefaultBashTimeout.Milliseconds(), 1, MaxBashTimeout.Milliseconds())
+	return time.Duration(n) * time.Millisecond, err
+}
+
+func notIsolated(err error) error {
 	return &tool.Error{
 		Code: toolyard.SetupRequired,
 		Message: "this worker cannot isolate commands, so it runs none; an operator must set that up. " +
 			"Do without bash: read_file, glob, grep, write_file and edit_file work",
 		Err: err,
 	}
+}
+
+// run runs the command. One that is classified as read-only gets the workspace read-only: then it is.
+func (b *bashTool) run(ctx context.Context, env tool.Env, in bashInput) (string, error) {
+	if err := b.check(ctx, env, in); err != nil {
+		return "", err
+	}
+	limit, err := in.timeout()
+	if err != nil {
+		return "", err
+	}
+	if env.WorkspaceDir == "" {
+		return "", tool.SetupRequired("this worker serves no directory for workspace %q; bash can't be used in it", env.Workspace)
+	}
+	if env.CommitPoint != nil {
+		if err := env.CommitPoint(); err != nil {
+			return "", err
+		}
+	}
+	class, _ := shell.Classify(in.Command)
+	p := b.policy
+	p.Limits.Wall = limit
+	p.Workspace = &sandbox.Workspace{Dir: env.WorkspaceDir, Writable: !class.Safe()}
+	var out output
+	res, err := b.box.Run(ctx, p, sandbox.Command{Argv: []string{"bash", "-c", in.Command}}, sandbox.Streams{Stdout: &out, Stderr: &out})
+	if errors.Is(err, sandbox.ErrNotStarted) { // a machine without bash
+		res, err = b.box.Run(ctx, p, sandbox.Command{Argv: []string{"sh", "-c", in.Command}}, sandbox.Streams{Stdout: &out, Stderr: &out})
+	}
+	if err != nil {
+		return "", refused(ctx, err)
+	}
+	text := out.String()
+	return text, ended(ctx, res, p.Limits, limit, text)
+}
+
+// refused is the error of a command of which nothing has run.
+func refused(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, sandbox.ErrNoIsolation):
+		return notIsolated(err)
+	case errors.Is(err, sandbox.ErrViolation):
+		return &tool.Error{Code: toolyard.SandboxViolation, Message: "the sandbox does not allow this: " + strings.TrimPrefix(err.Error(), sandbox.ErrViolation.Error()+": "), Err: err}
+	case errors.Is(err, sandbox.ErrNotStarted):
+		return &tool.Error{Code: toolyard.SetupRequired, Message: "this worker has neither bash nor sh", Err: err}
+	}
+	return &tool.Error{Code: toolyard.DependencyUnavailable, Message: "the command could not be started", Err: err, Retryable: true}
+}
+
+// ended turns how a command ended into the call's error; nil for success. What it has written stays in the message.
+func ended(ctx context.Context, res sandbox.Result, l sandbox.Limits, wall time.Duration, text string) error {
+	fail := func(code toolyard.Code, format string, args ...any) error {
+		e := &tool.Error{Code: code, Message: fmt.Sprintf(format, args...)}
+		if res.Detail != "" {
+			e.Err = errors.New(res.Detail)
+		}
+		if shown := tail(text); shown != "" {
+			e.Message += "\n" + shown
+		}
+		return e
+	}
+	switch res.Reason {
+	case sandbox.Exited:
+		switch {
+		case res.ExitCode == 0:
+			return nil
+		case res.Signal != 0:
+			return fail(toolyard.ExecutionFailed, "the command was killed by signal %d (%s)", res.Signal, syscall.Signal(res.Signal))
+		}
+		return fail(toolyard.ExecutionFailed, "the command ended with exit status %d", res.ExitCode)
+	case sandbox.Canceled:
+		return context.Cause(ctx)
+	case sandbox.Timeout:
+		return fail(toolyard.Timeout, "the command was stopped after %s, its time limit; nothing that it started runs on", wall)
+	case sandbox.OutOfMemory:
+		return fail(toolyard.ExecutionFailed, "the command was stopped: it used more than %d MiB of memory", orDefault(l.Memory, sandbox.DefaultMemory)>>20)
+	case sandbox.CPULimit:
+		return fail(toolyard.ExecutionFailed, "the command was stopped: it used up its CPU time")
+	case sandbox.OutputLimit:
+		return fail(toolyard.ExecutionFailed, "the command was stopped: it wrote more than %d bytes; send the output to a file and read a part of it", orDefault(l.Output, sandbox.DefaultOutput))
+	case sandbox.Trespass:
+		return fail(toolyard.SandboxViolation, "the command was undone in part: %s", res.Detail)
+	}
+	return fail(toolyard.OutcomeUnknown, "the sandbox was lost while the command ran; nobody knows how far it came")
+}
+
+func orDefault(v, def int64) int64 {
+	if v == 0 {
+		return def
+	}
+	return v
+}
+
+// tail is the end of an output, where a command says what went wrong, from a whole line on.
+func tail(text string) string {
+	text = strings.TrimRight(text, "\n")
+	if len(text) <= MaxErrorOutput {
+		return text
+	}
+	text = text[len(text)-MaxErrorOutput:]
+	if _, rest, ok := strings.Cut(text, "\n"); ok {
+		text = rest
+	}
+	for len(text) > 0 && !utf8.RuneStart(text[0]) {
+		text = text[1:]
+	}
+	return "[only the end of the output]\n" + text
+}
+
+// output collects both streams. The sandbox bounds it.
+type output struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }

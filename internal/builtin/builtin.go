@@ -15,6 +15,8 @@ import (
 type Options struct {
 	// Sandbox is what commands run in. Nil: [sandbox.Refuse], and bash answers setup_required.
 	Sandbox sandbox.Sandbox
+	// Commands is what commands may use, beside the workspace. Its zero value is the strictest.
+	Commands sandbox.Policy
 	// AllowPrivateAddresses lists what web_fetch may reach beside public addresses. An entry is an address ("127.0.0.1"),
 	// a prefix ("10.1.0.0/16") or a host name ("wiki.internal", also ".internal" for every name under it), which allows
 	// that name whatever address it has. Empty: public addresses only.
@@ -32,7 +34,7 @@ func All(opts Options) ([]tool.Tool, error) {
 	}
 	var tools []tool.Tool
 	for _, build := range []func() (tool.Tool, error){
-		func() (tool.Tool, error) { return bash(opts.Sandbox) },
+		func() (tool.Tool, error) { return bash(opts.Sandbox, opts.Commands) },
 		func() (tool.Tool, error) { return webFetch(newFetcher(allowed)) },
 		readFile, glob, grep, writeFile, editFile, readResult,
 	} {

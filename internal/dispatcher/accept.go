@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/failpoint"
 	"github.com/toolyard/toolyard/internal/registry"
 )
 
@@ -27,14 +28,18 @@ func (d *Dispatcher) accept(ctx context.Context, r *runner) error {
 		}
 	}()
 	sub := r.submission()
+	failpoint.Hit(failpoint.BatchReceived)
 	s, err := sub.Read(ctx)
+	if sub.Parked != 0 && errors.Is(err, broker.ErrNoBatch) { // there is nothing left to wake
+		return sub.Done(ctx)
+	}
 	if refused, ok := refusal(err); ok {
 		return r.refuse(ctx, refused)
 	}
 	if err != nil {
 		return err
 	}
-	if sub.Deliveries > 1 {
+	if sub.Deliveries > 1 || sub.Parked != 0 {
 		if s, err = d.b.Fold(ctx, r.key); err != nil {
 			return err
 		}
@@ -46,10 +51,17 @@ func (d *Dispatcher) accept(ctx context.Context, r *runner) error {
 	if s.Refused != nil || s.Completed {
 		return d.leaveAndDone(ctx, r, &s)
 	}
-	if s.Plan == nil {
+	switch {
+	case s.Plan == nil && sub.Parked != 0: // a batch without a plan was never parked
+		return sub.Done(ctx)
+	case s.Plan == nil:
 		s, err = d.plan(ctx, r, s)
-	} else {
+	case s.Handle == sub.Seq, s.Parked && s.BatchSeq == sub.Parked:
 		s, err = d.adopt(ctx, r, s)
+	case sub.Parked == 0 && s.Plan.SubmissionSeq != sub.Seq:
+		err = &toolyard.InputError{Field: "id", Problem: fmt.Sprintf("%q was used before, and what that batch left is still kept; use a new id", r.key.ID)}
+	default: // another message keeps the batch, or wakes it
+		return sub.Done(ctx)
 	}
 	if input, ok := errors.AsType[*toolyard.InputError](err); ok {
 		return r.refuse(ctx, events.Refuse(input))
@@ -57,16 +69,33 @@ func (d *Dispatcher) accept(ctx context.Context, r *runner) error {
 	if err != nil {
 		return err
 	}
-	return r.run(ctx, s)
+	for {
+		if err = r.run(ctx, s); !errors.Is(err, errNews) {
+			return err
+		}
+		// Something came while the batch was parked: it goes on here.
+		if s, err = d.b.Fold(ctx, r.key); err != nil {
+			return err
+		}
+		if s, err = d.adopt(ctx, r, s); err != nil {
+			return err
+		}
+	}
 }
 
 // leaveAndDone acknowledges a batch that is complete, whose owner may have died before it left its workspace.
 func (d *Dispatcher) leaveAndDone(ctx context.Context, r *runner, s *batch.State) error {
+	if s.Refused != nil && s.ReplySeq == 0 { // turned away by one that died before it could answer
+		return r.refuse(ctx, *s.Refused)
+	}
 	if s.Plan != nil && len(s.Started) > 0 {
 		r.term = s.Takeovers
 		if err := d.desk.leave(ctx, s.Plan.Workspace, r.holder(len(s.Plan.Groups)-1)); err != nil {
 			return err
 		}
+	}
+	if s.Plan != nil {
+		r.index(s, s.View().Status)
 	}
 	return r.submission().Done(ctx)
 }
@@ -93,7 +122,11 @@ func (d *Dispatcher) plan(ctx context.Context, r *runner, s batch.State) (batch.
 	if err != nil {
 		return s, err
 	}
-	plan, err := d.cfg.Planner.Plan(reg, s.Submission)
+	session, err := d.b.Session(ctx, s.Key.Agent, s.Submission.Session)
+	if err != nil {
+		return s, err
+	}
+	plan, err := d.cfg.Planner.Plan(reg, s.Submission, session.Loaded)
 	if err != nil {
 		return s, err
 	}
@@ -111,6 +144,8 @@ func (d *Dispatcher) plan(ctx context.Context, r *runner, s batch.State) (batch.
 	}
 	r.surface = &plan.Surface
 	planned := plan.Finish(d.cfg.ID, r.submission().Seq, time.Now().Add(timeout).UTC())
+	planned.Remembered, planned.Context, planned.Alone = session.Remembered, session.Context, session.Alone
+	planned.ApprovalWaitMS, planned.End = d.cfg.ApprovalWait.Milliseconds(), s.SubmittedAt.Add(d.b.Settings().Lifetime).UTC()
 	return d.own(ctx, r, s, planned)
 }
 
@@ -163,13 +198,21 @@ func (d *Dispatcher) keepSurface(ctx context.Context, hash string, encoded []byt
 	return nil
 }
 
-// adopt goes on with a batch whose former owner fell silent.
+// adopt goes on with a batch whose former owner fell silent, or which was parked and has been woken: then its clock, which
+// stood still, goes on.
 func (d *Dispatcher) adopt(ctx context.Context, r *runner, s batch.State) (batch.State, error) {
-	if s.Plan.SubmissionSeq != r.submission().Seq {
-		return s, &toolyard.InputError{Field: "id", Problem: fmt.Sprintf("%q was used before, and what that batch left is still kept; use a new id", r.key.ID)}
+	by := events.Adopted{Owner: d.cfg.ID, Takeover: s.Takeovers + 1}
+	if seq := r.submission().Seq; seq != s.Handle {
+		by.Handle = seq
 	}
-	r.log.Info("adopting a batch", "former", s.Owner, "takeover", s.Takeovers+1)
-	return d.own(ctx, r, s, events.Adopted{Owner: d.cfg.ID, Takeover: s.Takeovers + 1})
+	if s.Parked {
+		by.Deadline = time.Now().Add(s.Remaining).UTC()
+		if end := s.SubmittedAt.Add(d.b.Settings().Lifetime).UTC(); end.Before(by.Deadline) {
+			by.Deadline = end
+		}
+	}
+	r.log.Info("adopting a batch", "former", s.Owner, "takeover", by.Takeover, "parked", s.Parked)
+	return d.own(ctx, r, s, by)
 }
 
 // own appends the event that makes this dispatcher the owner.

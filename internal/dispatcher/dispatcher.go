@@ -4,9 +4,10 @@
 // it learns that it lost one by an append that conflicts, and then stops without a word. It holds nothing that the log
 // does not say, so that any dispatcher can go on with any batch.
 //
-//	submission ─▶ accept ─▶ plan ─▶ [ step ─▶ perform effects ─▶ wait for events, tickets, time ]* ─▶ acknowledge
+//	submission ─▶ wait for a turn ─▶ accept ─▶ plan ─▶ [ step ─▶ perform effects ─▶ wait for events, tickets, time ]* ─▶ acknowledge
 //
-// Ordering: one goroutine a batch; effects are performed in the machine's order, each before the next.
+// Ordering: agents take turns at starting batches; those that were planned before go first. One goroutine a batch; effects
+// are performed in the machine's order, each before the next.
 //
 // Failure: whatever happens to a dispatcher, its submissions are delivered to another when the ack wait is over. An
 // error that is not a loss stops one batch and is logged; the batch is tried again by redelivery.
@@ -18,6 +19,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -34,7 +36,16 @@ const (
 	DefaultBatchTimeout = 10 * time.Minute
 	DefaultWorkerWait   = 30 * time.Second
 	DefaultMaxBatches   = 1_024
+	// DefaultMaxAgentBatches leaves room for 15 other agents.
+	DefaultMaxAgentBatches = 64
+	// DefaultMaxWaiting batches cost some hundred bytes each, and a heartbeat.
+	DefaultMaxWaiting      = 4_096
+	DefaultMaxAgentWaiting = 1_024
+	// DefaultAdmitPercent leaves the rest of the store to batches that are under way.
+	DefaultAdmitPercent = 85
 	DefaultOpenIdle     = 5 * time.Minute
+	DefaultQueueWait    = 5 * time.Minute
+	DefaultApprovalWait = 24 * time.Hour
 	// DefaultMaxDeliveries takes about a minute; see backoff.
 	DefaultMaxDeliveries = 12
 	maxAttempts          = 3
@@ -54,16 +65,26 @@ type Config struct {
 	WorkerWait time.Duration
 	// OpenIdle is how long an open batch may get no calls before it is closed. Default 5 minutes.
 	OpenIdle time.Duration
+	// QueueWait is how long a queued call waits for a free worker, under one owner. Default 5 minutes.
+	QueueWait time.Duration
+	// ApprovalWait is how long a call waits for a person, within the batch's lifetime. Default 24 hours.
+	ApprovalWait time.Duration
 	// MaxDeliveries is how often a batch that cannot go on is taken up before its open calls are answered as
 	// internal_error. Default 12, which takes about a minute.
 	MaxDeliveries uint64
-	// MaxBatches is how many batches this dispatcher owns at a time; more wait in the stream. Default 1,024.
-	MaxBatches int
-	Log        *slog.Logger
+	// MaxBatches is how many batches this dispatcher runs at a time, and MaxAgentBatches how many of one agent: default 1,024
+	// and 64. Batches that are under way already, of a dispatcher that died or woken, may be as many again.
+	MaxBatches, MaxAgentBatches int
+	// MaxWaiting is how many new batches wait here for their turn, and MaxAgentWaiting how many of one agent: default 4,096
+	// and 1,024. More are refused.
+	MaxWaiting, MaxAgentWaiting int
+	// AdmitPercent is how full the store may be before new batches are refused. Default 85.
+	AdmitPercent int
+	Log          *slog.Logger
 }
 
 func (c *Config) machine() batch.Config {
-	return batch.Config{WorkerWait: c.WorkerWait, MaxAttempts: maxAttempts, AbortEvery: abortEvery, OpenIdle: c.OpenIdle}
+	return batch.Config{WorkerWait: c.WorkerWait, MaxAttempts: maxAttempts, AbortEvery: abortEvery, OpenIdle: c.OpenIdle, QueueWait: c.QueueWait}
 }
 
 // Dispatcher owns batches. Make it with [New], run it with [Dispatcher.Run].
@@ -74,8 +95,9 @@ type Dispatcher struct {
 	desk   *desk
 	roster *roster
 
+	lobby *lobby
+
 	mu       sync.Mutex
-	open     map[toolyard.BatchKey]*runner
 	surfaces map[string]time.Time // when this dispatcher last stored a surface
 }
 
@@ -96,11 +118,25 @@ func New(b *broker.Broker, cfg Config) *Dispatcher {
 	if cfg.OpenIdle == 0 {
 		cfg.OpenIdle = DefaultOpenIdle
 	}
+	if cfg.QueueWait == 0 {
+		cfg.QueueWait = DefaultQueueWait
+	}
+	if cfg.ApprovalWait == 0 {
+		cfg.ApprovalWait = DefaultApprovalWait
+	}
 	if cfg.MaxDeliveries == 0 {
 		cfg.MaxDeliveries = DefaultMaxDeliveries
 	}
-	if cfg.MaxBatches == 0 {
-		cfg.MaxBatches = DefaultMaxBatches
+	for _, d := range []struct {
+		to  *int
+		def int
+	}{
+		{&cfg.MaxBatches, DefaultMaxBatches}, {&cfg.MaxAgentBatches, DefaultMaxAgentBatches}, {&cfg.MaxWaiting, DefaultMaxWaiting},
+		{&cfg.MaxAgentWaiting, DefaultMaxAgentWaiting}, {&cfg.AdmitPercent, DefaultAdmitPercent},
+	} {
+		if *d.to == 0 {
+			*d.to = d.def
+		}
 	}
 	if cfg.Planner.MaxConcurrency == 0 {
 		cfg.Planner.MaxConcurrency = toolyard.DefaultMaxConcurrency
@@ -109,9 +145,11 @@ func New(b *broker.Broker, cfg Config) *Dispatcher {
 		cfg.Log = slog.Default()
 	}
 	log := cfg.Log.With("dispatcher", cfg.ID)
+	lobby := newLobby(&cfg)
+	b = b.WithLanes(lobby.laneOf)
 	return &Dispatcher{
 		b: b, cfg: cfg, log: log, desk: newDesk(b, log), roster: newRoster(b, log, cfg.Base),
-		open: map[toolyard.BatchKey]*runner{}, surfaces: map[string]time.Time{},
+		lobby: lobby, surfaces: map[string]time.Time{},
 	}
 }
 
@@ -138,6 +176,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	d.desk.ctx = ctx
 	part("watch workers", d.roster.watch)
 	part("watch tickets", d.desk.watch)
+	part("watch approvals", d.watchApprovals)
 	part("sweep tickets", func(ctx context.Context) error {
 		tick := time.NewTicker(sweepEvery)
 		defer tick.Stop()
@@ -163,13 +202,10 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	}
 	context.AfterFunc(ctx, subs.Stop)
 	defer subs.Stop()
-	slots := make(chan struct{}, d.cfg.MaxBatches)
+	d.lookAtFill(ctx)
+	part("watch the store", d.watchFill)
+	part("keep what waits", d.keepWaiting)
 	for {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			return failure(ctx)
-		}
 		sub, err := subs.Next(ctx)
 		if errors.Is(err, broker.ErrStopped) && ctx.Err() == nil {
 			err = fmt.Errorf("take submissions: %w", errEnded)
@@ -180,7 +216,6 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 			return failure(ctx)
 		}
 		if _, ok := errors.AsType[*events.UnreadableError](err); ok {
-			<-slots
 			d.log.Error("a message on the batch stream is no submission; it was dropped", "error", err)
 			continue
 		}
@@ -188,17 +223,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 			stop(err)
 			return err
 		}
-		r, ours := d.register(sub)
-		if !ours { // it runs here already: this is a new handle to keep it by
-			<-slots
-			r.redeliver(sub)
-			continue
-		}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			defer d.unregister(sub.Key)
-			d.serve(ctx, r)
-		})
+		d.receive(ctx, &wg, sub)
 	}
 }
 
@@ -220,36 +245,19 @@ func failure(ctx context.Context) error {
 	return nil
 }
 
-func (d *Dispatcher) register(sub *broker.Submission) (r *runner, ours bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if r, ok := d.open[sub.Key]; ok {
-		return r, false
-	}
-	r = d.newRunner(sub)
-	d.open[sub.Key] = r
-	return r, true
-}
-
-func (d *Dispatcher) unregister(k toolyard.BatchKey) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.open, k)
-}
-
 // serve runs one batch, from a delivery of its submission to its end, here.
 func (d *Dispatcher) serve(ctx context.Context, r *runner) {
 	running, stop := context.WithCancel(ctx)
 	var keeping sync.WaitGroup
 	keeping.Go(func() { r.keep(running) })
-	err := d.accept(running, r)
+	err := d.attempt(running, r)
 	stop()
 	keeping.Wait()
 	switch {
 	case err == nil || ctx.Err() != nil:
 	case errors.Is(err, errLost):
 		r.log.Info("another dispatcher owns the batch now")
-	case hopeless(err) && r.submission().Deliveries >= d.cfg.MaxDeliveries:
+	case (hopeless(err) || d.overdue(r)) && r.submission().Deliveries >= d.cfg.MaxDeliveries:
 		r.log.Error("the batch cannot go on; its open calls are answered as internal_error", "deliveries", r.submission().Deliveries, "error", err)
 		if err := d.giveUp(ctx, r, err); err != nil {
 			r.log.Error("the batch could not be ended; it is tried again", "error", err)
@@ -262,16 +270,44 @@ func (d *Dispatcher) serve(ctx context.Context, r *runner) {
 	}
 }
 
+// attempt accepts and runs a batch. A bug that a batch sets off stops this batch and not the others.
+func (d *Dispatcher) attempt(ctx context.Context, r *runner) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &panicError{value: p}
+			r.log.Error("a batch crashed its dispatcher's code", "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	return d.accept(ctx, r)
+}
+
+// panicError is a panic while a batch was run.
+type panicError struct{ value any }
+
+func (e *panicError) Error() string { return fmt.Sprintf("the dispatcher crashed on it: %v", e.value) }
+
+// overdueBy is how long after its end a batch may still stop for a reason that may pass.
+const overdueBy = time.Minute
+
+// overdue reports whether a batch should have ended a while ago, so that there is no more use in running it.
+func (d *Dispatcher) overdue(r *runner) bool {
+	if r.m == nil || r.m.State().Plan == nil {
+		return false
+	}
+	return time.Since(r.m.State().Plan.Deadline) > overdueBy
+}
+
 // backoff is how long a batch that stopped waits before it is taken up again: about a minute in all.
 func backoff(deliveries uint64) time.Duration {
 	return min(time.Second<<min(deliveries, 10)/4, 10*time.Second)
 }
 
-// hopeless reports whether an error is about what stands in the log, which trying again does not change.
+// hopeless reports whether an error is about what stands in the log, or of our own making, which trying again does not change.
 func hopeless(err error) bool {
+	_, crashed := errors.AsType[*panicError](err)
 	_, contradicts := errors.AsType[*batch.InvariantError](err)
 	_, unreadable := errors.AsType[*events.UnreadableError](err)
-	return contradicts || unreadable
+	return contradicts || unreadable || crashed
 }
 
 // giveUp ends a batch that cannot be run, because its log contradicts itself or cannot be read: every call that was not
@@ -293,5 +329,11 @@ func (d *Dispatcher) giveUp(ctx context.Context, r *runner, why error) error {
 		}
 	}
 	last := ticket.Holder{Agent: r.key.Agent, Batch: r.key.ID, Group: math.MaxInt, Term: math.MaxInt}
-	return errors.Join(d.desk.leave(ctx, s.Submission.Workspace, last), r.submission().Done(ctx))
+	if err := d.desk.leave(ctx, s.Submission.Workspace, last); err != nil {
+		return err
+	}
+	if err := r.submission().BuryBatch(ctx, why.Error()); err != nil {
+		return err
+	}
+	return r.submission().Done(ctx)
 }

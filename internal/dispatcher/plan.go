@@ -46,8 +46,8 @@ type Plan struct {
 }
 
 // Plan pins the surface, resolves each call's tool, checks each input against its schema and judges its class. A rule of
-// the batch that cannot be read is a [*toolyard.InputError].
-func (p *Planner) Plan(reg registry.Registry, sub *toolyard.Batch) (*Plan, error) {
+// the batch that cannot be read is a [*toolyard.InputError]. loaded are the deferred tools that the session has loaded.
+func (p *Planner) Plan(reg registry.Registry, sub *toolyard.Batch, loaded []string) (*Plan, error) {
 	rules, err := BatchRules(sub.Options)
 	if err != nil {
 		return nil, err
@@ -61,12 +61,12 @@ func (p *Planner) Plan(reg registry.Registry, sub *toolyard.Batch) (*Plan, error
 	plan := &Plan{Surface: surface, sub: sub, calls: sub.Calls}
 	plan.planned = events.Planned{
 		Session: sub.Session, Workspace: sub.Workspace, Surface: surface.Hash, Partition: sub.Options.Partition,
-		OnError: sub.Options.OnError, MaxConcurrency: sub.Options.MaxConcurrency, Open: sub.Open,
+		OnError: sub.Options.OnError, MaxConcurrency: sub.Options.MaxConcurrency, Open: sub.Open, Loaded: loaded,
 	}
 	if plan.planned.MaxConcurrency == 0 {
 		plan.planned.MaxConcurrency = p.MaxConcurrency
 	}
-	p.judge(plan)
+	p.judge(plan, loaded)
 	return plan, nil
 }
 
@@ -78,7 +78,7 @@ func (p *Planner) Extend(surface registry.Surface, s *batch.State) *Plan {
 		plan.calls, plan.full = plan.calls[:room], true
 	}
 	toolyard.NormalizeCalls(plan.calls, plan.from)
-	p.judge(plan)
+	p.judge(plan, s.Plan.Loaded)
 	ids := map[string]int{}
 	for i, c := range s.Plan.Calls {
 		ids[c.ID] = i
@@ -107,11 +107,15 @@ func (p *Planner) Extend(surface registry.Surface, s *batch.State) *Plan {
 }
 
 // judge resolves, checks and judges the calls of a plan.
-func (p *Planner) judge(plan *Plan) {
+func (p *Planner) judge(plan *Plan, loaded []string) {
+	isLoaded := make(map[string]bool, len(loaded))
+	for _, name := range loaded {
+		isLoaded[name] = true
+	}
 	plan.entries = make([]registry.Entry, len(plan.calls))
 	plan.planned.Calls = make([]events.PlannedCall, len(plan.calls))
 	for i, call := range plan.calls {
-		entry, failed := p.Pipeline.Preflight(call, &plan.Surface, nil)
+		entry, failed := p.Pipeline.Preflight(call, &plan.Surface, isLoaded)
 		plan.entries[i] = entry
 		c := events.PlannedCall{ID: call.ID, Tool: call.Tool, Pool: entry.Pool, Declaration: entry.Hash, InputSHA256: inputHash(call.Input)}
 		if entry.Name != "" {
@@ -131,7 +135,8 @@ func (p *Planner) judge(plan *Plan) {
 				plan.asks = append(plan.asks, i)
 			}
 		}
-		c.AbortsSiblings = entry.FailureAbortsSiblings()
+		c.AbortsSiblings, c.Interruptible = entry.FailureAbortsSiblings(), entry.Interrupt == tool.Cancel
+		c.TimeoutMS = entry.Timeout().Milliseconds()
 		plan.planned.Calls[i] = c
 	}
 }

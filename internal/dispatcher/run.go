@@ -12,12 +12,16 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/failpoint"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
 // errLost says that the batch has another owner: this one stops without a word to anybody.
 var errLost = errors.New("the batch has another owner")
+
+// errNews says that a batch was parked, and that something its owner acts on was appended at the same time.
+var errNews = errors.New("there is news for a batch that was parked")
 
 // maxReads is how many calls an owner reads from the stream in one beat; the others follow in the next.
 const maxReads = 64
@@ -40,6 +44,8 @@ type runner struct {
 	surface  *registry.Surface // what the batch sees; nil until it is needed by a batch that was adopted
 	feed     *broker.Feed
 	granted  chan grantAnswer
+	retake   *grantAnswer      // a place in a queue that was full, to be asked for again
+	takes    int               // how often a ticket was asked for: an answer to an earlier time counts no more
 	queued   map[int]uint64    // the messages in the work queue, by call
 	heard    map[int]time.Time // when the log last said anything about a call
 	news     time.Time         // when the log last said anything
@@ -49,6 +55,7 @@ type runner struct {
 }
 
 type grantAnswer struct {
+	take  int
 	group int
 	mode  ticket.Mode
 	t     ticket.Ticket
@@ -66,6 +73,10 @@ func (d *Dispatcher) newRunner(sub *broker.Submission) *runner {
 func (r *runner) run(ctx context.Context, s batch.State) error {
 	r.workspace, r.term = s.Plan.Workspace, s.Takeovers
 	r.m = batch.New(r.d.cfg.machine(), s)
+	r.pending = nil
+	clear(r.queued)
+	clear(r.heard)
+	r.index(&s, s.View().Status)
 	defer r.d.desk.forget(s.Plan.Workspace, r.key)
 	r.news = time.Now()
 	// What was canceled or appended before the feed began.
@@ -143,12 +154,15 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) error {
 	for _, e := range effects {
 		switch e := e.(type) {
 		case batch.Append:
+			failpoint.HitIf(starts(e), failpoint.GroupStarting)
 			if err := r.append(ctx, e); err != nil {
 				return err
 			}
 		case batch.Take:
+			failpoint.HitIf(e.Group > 0, failpoint.GroupOver)
 			r.take(ctx, e.Group, e.Mode)
 		case batch.Leave:
+			r.takes++
 			if err := r.d.desk.leave(ctx, r.workspace, r.holder(e.Group)); err != nil {
 				return err
 			}
@@ -163,11 +177,24 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) error {
 				return err
 			}
 		case batch.Abort:
+			failpoint.Hit(failpoint.AbortDecided)
 			if err := r.d.b.Abort(broker.AbortNotice{Agent: r.key.Agent, Batch: r.key.ID, Calls: e.Calls, Code: e.Code}); err != nil {
 				r.log.Warn("workers were not told to stop; they see it in the log", "error", err)
 			}
 			r.unqueue(ctx, e.Calls)
+		case batch.Ask:
+			if err := r.ask(ctx, e); err != nil {
+				return err
+			}
+		case batch.Remember:
+			if err := r.remember(ctx, e.Change); err != nil {
+				return err
+			}
+		case batch.Park:
+			return r.park(ctx)
 		case batch.Complete:
+			r.index(r.m.State(), r.m.State().View().Status)
+			failpoint.Hit(failpoint.BatchOver)
 			r.complete = true
 			if err := r.submission().Done(ctx); err != nil {
 				// It will be delivered again, to whomever, who finds the batch complete.
@@ -187,6 +214,8 @@ func (r *runner) append(ctx context.Context, e batch.Append) error {
 	rec, err := retryFull(ctx, r.log, func() (batch.Record, error) {
 		return r.d.b.Append(ctx, r.key, e.Chain, pool, e.Index, e.Expected, e.Body)
 	})
+	failpoint.HitIf(err == nil && replies(e, false), failpoint.SomeReplied)
+	failpoint.HitIf(err == nil && replies(e, true), failpoint.AllReplied)
 	if !errors.Is(err, broker.ErrConflict) {
 		if err == nil {
 			r.pending = append(r.pending, batch.Stored{Record: rec})
@@ -234,6 +263,7 @@ func (r *runner) queue(ctx context.Context, calls []batch.Queue) error {
 				r.queued[requests[n].Calls[0].Index] = q.Seq
 			}
 		}
+		failpoint.HitIf(full == 0, failpoint.CallsQueued)
 		if full == 0 {
 			return nil
 		}
@@ -286,9 +316,11 @@ func (r *runner) holder(group int) ticket.Holder {
 }
 
 func (r *runner) take(ctx context.Context, group int, mode ticket.Mode) {
+	r.takes++
+	take := r.takes
 	r.d.desk.take(r.workspace, r.holder(group), mode, func(t ticket.Ticket, err error) {
 		select {
-		case r.granted <- grantAnswer{group, mode, t, err}:
+		case r.granted <- grantAnswer{take, group, mode, t, err}:
 		case <-ctx.Done():
 		}
 	})
@@ -297,6 +329,7 @@ func (r *runner) take(ctx context.Context, group int, mode ticket.Mode) {
 // grant brings in a ticket. When joining failed for a reason that passes, it is tried again.
 func (r *runner) grant(ctx context.Context, g grantAnswer) error {
 	switch {
+	case g.take != r.takes: // the batch has left the queue since, or asked again
 	case g.err == nil:
 		r.pending = append(r.pending, batch.Granted{Group: g.group, Ticket: g.t.N})
 		return nil
@@ -304,11 +337,7 @@ func (r *runner) grant(ctx context.Context, g grantAnswer) error {
 		return errLost
 	case errors.Is(g.err, ticket.ErrFull), errors.Is(g.err, broker.ErrFull):
 		r.log.Warn("waiting for a place in the workspace's queue", "error", g.err)
-		time.AfterFunc(rereadAfter, func() {
-			if ctx.Err() == nil {
-				r.take(ctx, g.group, g.mode)
-			}
-		})
+		r.retake = &g
 		return nil
 	}
 	return fmt.Errorf("take a ticket: %w", g.err)
@@ -350,9 +379,10 @@ func (r *runner) live(ctx context.Context, m *broker.LiveMsg) error {
 	if err != nil {
 		return unread(err)
 	}
-	if before != last && rec.Chain != batch.ChainCall {
+	if _, finished := rec.Body.(events.Finished); before != last && !finished {
 		return r.read(ctx, rec.Chain, rec.Index)
 	}
+	failpoint.HitIf(failpoint.Enabled && r.someIn(rec), failpoint.ResultSeen)
 	r.pending = append(r.pending, batch.Stored{Record: rec})
 	return nil
 }
@@ -364,11 +394,18 @@ func (r *runner) submission() *broker.Submission {
 	return r.sub
 }
 
-// redeliver takes a new delivery of the same submission, by which the batch is kept from now on.
+// redeliver takes a new delivery of the message by which the batch is kept. Another one (a wake for a batch that runs, or is
+// just being parked) is given back, until it can be told what it is worth.
 func (r *runner) redeliver(sub *broker.Submission) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sub = sub
+	if sub.Seq == r.sub.Seq {
+		r.sub = sub
+		return
+	}
+	if err := sub.Return(backoff(sub.Deliveries)); err != nil {
+		r.log.Warn("a wake was not given back; it is delivered again when its wait is over", "error", err)
+	}
 }
 
 // keep tells the stream that the batch is in work, until ctx ends, whatever else the runner is waiting for.
@@ -393,6 +430,11 @@ func (r *runner) keep(ctx context.Context) {
 
 // beat looks at the workers, and reads what the feed may have missed.
 func (r *runner) beat(ctx context.Context) error {
+	if g := r.retake; g != nil {
+		if r.retake = nil; g.take == r.takes {
+			r.take(ctx, g.group, g.mode)
+		}
+	}
 	s := r.m.State()
 	routes := map[batch.Route]bool{}
 	observed := batch.Observed{Dropped: map[int]uint64{}}
@@ -401,9 +443,11 @@ func (r *runner) beat(ctx context.Context) error {
 	quiet := time.Since(r.news) >= rereadAfter
 	for _, i := range r.m.InFlight() {
 		p, c := s.Plan.Calls[i], s.Calls[i]
-		if c.Status == batch.Claimed {
+		switch c.Status {
+		case batch.Claimed:
 			claimed = append(claimed, i)
-		} else {
+		case batch.Waiting:
+		default:
 			routes[batch.Route{Pool: p.Pool, Class: p.Judgement.Class}] = true
 		}
 		if time.Since(r.heard[i]) >= rereadAfter && reads < maxReads {

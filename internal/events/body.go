@@ -79,6 +79,10 @@ type Planned struct {
 	Open bool `json:"open,omitempty"`
 	// ApprovalWaitMS is how long a person has to decide about a call, in milliseconds.
 	ApprovalWaitMS int64 `json:"approval_wait_ms,omitempty"`
+	// End is when the batch's lifetime is over: no approval is waited for beyond it.
+	End time.Time `json:"end,omitzero"`
+	// Loaded are the deferred tools that the session had loaded.
+	Loaded []string `json:"loaded,omitempty"`
 	// Remembered are the rules that people of the session have allowed for the rest of it, and Context what its tools have
 	// set, when the batch was planned.
 	Remembered []string          `json:"remembered,omitempty"`
@@ -151,9 +155,9 @@ type Waiting struct {
 	// Attempt is how many executions were started.
 	Attempt int `json:"attempt,omitempty"`
 	// Reason says why somebody is asked, Source what asks: a rule, the mode, a hook.
-	Reason      string     `json:"reason,omitempty"`
-	Source      string     `json:"source,omitempty"`
-	Destructive bool       `json:"destructive,omitempty"`
+	Reason      string         `json:"reason,omitempty"`
+	Source      string         `json:"source,omitempty"`
+	Destructive bool           `json:"destructive,omitempty"`
 	Class       toolyard.Class `json:"concurrency_class"`
 	// Input is what may be shown of the input; InputSHA256 names the input that would run.
 	Input       json.RawMessage `json:"input"`
@@ -319,15 +323,7 @@ type AttemptFailed struct {
 type Finished struct {
 	Result toolyard.Result `json:"result"`
 	// Session is what the call changes in its session; nil when nothing.
-	Session *SessionChange `json:"session,omitempty"`
-}
-
-// SessionChange is what a call changes in its session.
-type SessionChange struct {
-	// Loads are deferred tools whose schemas the model has seen from now on.
-	Loads []string `json:"loads,omitempty"`
-	// Context is set for the calls of the groups behind, and for later batches. A call that ran beside others sets none.
-	Context map[string]string `json:"context,omitempty"`
+	Session *tool.SessionChange `json:"session,omitempty"`
 }
 
 // Reply carries all results that were ready, in emission order. Its CloudEvent's sequence is the first's index.

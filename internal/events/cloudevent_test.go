@@ -34,6 +34,11 @@ func TestEveryBodyComesBackAsItWent(t *testing.T) {
 		Reply{Results: []toolyard.Result{{Index: 0}}, Completed: true},
 		Appended{Calls: []toolyard.Call{{ID: "c", Tool: "t", Input: json.RawMessage(`{}`)}}},
 		Closed{By: "agent", Reason: "done"},
+		Parked{RemainingMS: 5_000},
+		Woken{Parked: 7},
+		Interrupted{By: "person", Reason: "something else"},
+		Waiting{Worker: "w-1", Reason: "a rule asks", Class: toolyard.Unsafe, Input: json.RawMessage(`{"command":"ls"}`), InputSHA256: "00", Context: []string{"more"}},
+		Decided{Decision: Approve, By: "ann", InputSHA256: "00", Remember: "session"},
 		Extended{InputSeq: 4, Closed: true, Calls: []PlannedCall{{ID: "c"}}, FirstGroup: 1, Groups: []Group{{Safe: true, Calls: []int{1, 2}}}},
 	}
 	if len(want) != len(bodies) {

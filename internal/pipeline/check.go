@@ -18,7 +18,7 @@ func (c *call) validateValues(ctx context.Context) finding {
 	if f := c.check(ctx); f.fail != nil {
 		return f
 	}
-	if c.judgement.Class == toolyard.Unsafe && !c.p.isolated() {
+	if c.judgement.Class == toolyard.Unsafe && !c.p.isolated() && !c.p.Unsandboxed {
 		return failed(toolyard.SetupRequired, fmt.Sprintf(
 			"This call of %q counts as UNSAFE and must run isolated, and this worker has no isolation.", c.entry.Name),
 			"judged UNSAFE: "+c.judgement.Why)

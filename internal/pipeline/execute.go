@@ -6,10 +6,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"maps"
 	"sync/atomic"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/breaker"
+	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -34,10 +36,11 @@ func (c *call) execute(ctx context.Context) finding {
 	input := c.input()
 	c.executed = true
 	c.res.Attempts = c.job.Attempt
-	c.res.Isolation = c.isolation()
+	ctx, stamp := sandbox.WithStamp(ctx)
 	began := c.p.now()
 	out, err := guard(c.p, ctx, func(ctx context.Context) (tool.Output, error) { return c.code.Run(ctx, env, input) })
 	c.res.ExecuteMS = ms(c.p.now().Sub(began))
+	c.res.Isolation = stamp.Isolation() // what stood around what ran, and not what this worker could do
 	c.out = out
 	f := c.judgeEnd(ctx, err)
 	if c.report != nil {
@@ -49,15 +52,6 @@ func (c *call) execute(ctx context.Context) finding {
 		c.text, c.kept = c.envelope(out.Text), out.Text != "" // partial output is evidence
 	}
 	return finding{fail: f}
-}
-
-// isolation says what stands around the tool. A worker that can isolate does it for what may be UNSAFE; everything else
-// runs in its own process, and must not claim more.
-func (c *call) isolation() string {
-	if c.p.isolated() && (c.judgement.Class == toolyard.Unsafe || c.entry.Class.Shell != "") {
-		return c.p.Isolation
-	}
-	return "none"
 }
 
 // judgeEnd turns what the tool returned into how the call ends; nil is success. A tool that succeeds while it is being
@@ -128,7 +122,7 @@ func (c *call) env(ctx context.Context) tool.Env {
 		Agent: c.job.Key.Agent, Batch: c.job.Key.ID, Session: c.job.Session, Index: c.job.Index, CallID: c.job.Call.ID,
 		Workspace: c.job.Workspace, WorkspaceDir: c.job.WorkspaceDir, Attempt: c.job.Attempt,
 		IdempotencyKey: IdempotencyKey(c.job.Key, c.job.Index), FencingToken: c.job.FencingToken, Blobs: c.job.Blobs,
-		Progress: progress,
+		Progress: progress, Context: maps.Clone(c.job.Context),
 		CommitPoint: func() error {
 			if ctx.Err() != nil { // also once the result is out: execute's context ends with it
 				return context.Cause(ctx)

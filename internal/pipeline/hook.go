@@ -26,6 +26,9 @@ func (c *call) preHooks(ctx context.Context) finding {
 	if c.p.Hooks == nil {
 		return finding{}
 	}
+	if c.job.Approved != nil {
+		return noted("not again: they ran before the call was approved")
+	}
 	broke := func(detail string) finding {
 		return failed(toolyard.HookFailed, "A hook of this installation broke, and a broken hook blocks the call.", detail)
 	}

@@ -18,8 +18,13 @@ type Job struct {
 	// Workspace is the batch's, and WorkspaceDir its directory on this worker; empty where it has none.
 	Workspace    toolyard.Workspace
 	WorkspaceDir string
-	// Interactive says that a person can be asked.
+	// Interactive says that a person can be asked: then a call that needs one ends the run with [WaitingError].
 	Interactive bool
+	// Approved is a person's approval, of a call that has waited for it. Nil: nobody was asked.
+	Approved *Approved
+	// Remembered is what people have allowed for the rest of the session, Context what its tools have set.
+	Remembered []string
+	Context    map[string]string
 
 	// Declaration is the hash of the declaration that was pinned at plan. A worker hands a call back whose hash is
 	// not its own before it gets here; one that comes through all the same ends as internal_error. Empty: not pinned.
@@ -45,7 +50,39 @@ type Job struct {
 	CommitPoint func() error
 	// Blobs reads offloaded results of the same agent, for the tool. Nil: the pool has none.
 	Blobs tool.Blobs
+	// SessionChange gets what the tool changes in its session, when the call has succeeded. Nil: dropped.
+	SessionChange func(tool.SessionChange)
 	// Observe gets the observable copy of the input and the hash of what will run, again after a hook has changed it. It
 	// must not block. Nil: nobody asks.
 	Observe func(observable json.RawMessage, inputHash string)
 }
+
+// Approved is a person's approval of one call.
+type Approved struct {
+	By string
+	// InputHash names the input that was approved: no other runs. Edited says that the person has changed it.
+	InputHash string
+	Edited    bool
+	// Waited is how long it took; Context what hooks have added before the person was asked.
+	Waited  time.Duration
+	Context []string
+}
+
+// WaitingError ends a run that needs a person's decision: there is no result yet, and nothing was started. Whoever resumes
+// the call runs it again with [Job.Approved]; no hook runs again before the tool then.
+type WaitingError struct {
+	// Reason is for the person, Source says what asks.
+	Reason, Source string
+	Judgement      tool.Judgement
+	// Observable is what may be shown of the input that would run, InputHash its name. Changed is that input itself when a
+	// hook has changed it; nil when it is the call's own.
+	Observable json.RawMessage
+	InputHash  string
+	Changed    json.RawMessage
+	// Remember is what an approval for the session would allow; empty when it cannot be remembered.
+	Remember string
+	Facts    []toolyard.Fact
+	Context  []string
+}
+
+func (e *WaitingError) Error() string { return "a person has to decide: " + e.Reason }

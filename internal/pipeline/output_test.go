@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -177,23 +178,34 @@ func TestEnv(t *testing.T) {
 	}
 }
 
-// TestIsolationIsNotClaimedInVain: a tool that runs in the worker's own process says so, whatever the worker could do.
+// TestIsolationIsNotClaimedInVain: a tool that runs in the worker's own process says so, whatever the worker could do. Only
+// what ran in a sandbox is stamped with it, and one command outside of it spoils the stamp.
 func TestIsolationIsNotClaimedInVain(t *testing.T) {
-	for want, opts := range map[string][]func(*rig){
-		"none":  {func(r *rig) { r.Isolation = "bwrap" }},
-		"bwrap": {func(r *rig) { r.Isolation = "bwrap" }, classed(toolyard.Unsafe)},
+	runs := func(in ...string) func(*rig) {
+		return with(func(t *tool.Tool) {
+			run := t.Run
+			t.Run = func(ctx context.Context, env tool.Env, input json.RawMessage) (tool.Output, error) {
+				for _, isolation := range in {
+					sandbox.Mark(ctx, isolation)
+				}
+				return run(ctx, env, input)
+			}
+		})
+	}
+	can := func(r *rig) { r.Isolation = "bwrap" }
+	for _, tt := range []struct {
+		want string
+		opts []func(*rig)
+	}{
+		{"none", []func(*rig){can}},
+		{"none", []func(*rig){can, classed(toolyard.Unsafe)}},
+		{"native", []func(*rig){can, runs("native", "native")}},
+		{"none", []func(*rig){can, runs("native", "none")}},
+		{"none", []func(*rig){func(r *rig) { r.Unsandboxed = true }, classed(toolyard.Unsafe), runs("none")}},
 	} {
-		if res := newRig(opts...).result(t); res.Isolation != want {
-			t.Errorf("%q, want %q", res.Isolation, want)
+		if res := newRig(tt.opts...).result(t); res.Isolation != tt.want || res.IsError {
+			t.Errorf("%q, want %q; %s", res.Isolation, tt.want, res.Error)
 		}
-	}
-	shell := with(func(t *tool.Tool) { t.Class, t.ReadOnly = tool.ClassRule{Shell: "text"}, false })
-	reads := func(r *rig) {
-		r.Isolation = "native"
-		r.Classify = func(string) (toolyard.Class, string) { return toolyard.ReadOnly, "reads" }
-	}
-	if res := newRig(shell, reads).result(t); res.Isolation != "native" || res.Class != toolyard.ReadOnly {
-		t.Errorf("%q as %s", res.Isolation, res.Class)
 	}
 }
 

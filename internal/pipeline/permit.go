@@ -17,14 +17,18 @@ func (c *call) permission(ctx context.Context) finding {
 	if c.p.Permission == nil {
 		return failed(toolyard.PermissionDenied, "Permission denied: nothing on this worker can give it.", "no permission is configured")
 	}
+	if a := c.job.Approved; a != nil {
+		if f := c.stillApproved(ctx, a); f.fail != nil {
+			return f
+		}
+	}
 	in := PermissionInput{
 		Key: c.job.Key, Index: c.job.Index, CallID: c.job.Call.ID, Session: c.job.Session, Workspace: c.job.Workspace,
 		WorkspaceDir: c.job.WorkspaceDir, Interactive: c.job.Interactive, Declaration: c.entry.Declaration, Origin: c.entry.Origin,
 		Judgement: c.judgement, Input: c.input(), Observable: bytes.Clone(c.observable), InputHash: c.value.Hash(),
-		Opinion: c.opinion, OpinionReason: c.opinionReason, Rules: c.job.Rules,
+		Opinion: c.opinion, OpinionReason: c.opinionReason, Rules: c.job.Rules, Remembered: c.job.Remembered,
 	}
 	d, err := guard(c.p, ctx, func(ctx context.Context) (PermissionDecision, error) { return c.p.Permission.Decide(ctx, in) })
-	c.res.ApprovalWaitMS = ms(d.Waited)
 	if err != nil {
 		if _, panicked := errors.AsType[*panicError](err); panicked || errors.Is(err, errGone) {
 			return c.bug(toolyard.PhasePermission, err)
@@ -40,6 +44,10 @@ func (c *call) permission(ctx context.Context) finding {
 		return failed(toolyard.PermissionDenied, "Permission denied"+because(c.opinionReason), "a hook denied; otherwise "+string(d.Behavior)+" by "+source)
 	case d.Behavior == Allow:
 		return finding{detail: "allowed: " + source}
+	case d.Behavior == Ask && c.job.Approved != nil:
+		return finding{detail: join("allowed by "+c.job.Approved.By, "asked by "+source)}
+	case d.Behavior == Ask && c.job.Interactive:
+		return c.wait(d)
 	case d.Behavior == Ask:
 		return failed(toolyard.PermissionDenied, "Permission is needed, and nobody could be asked"+because(d.Reason), "undecided: "+source)
 	}
@@ -53,6 +61,40 @@ func (c *call) permission(ctx context.Context) finding {
 		code, message = d.Code, "The session's policy rules this out"
 	}
 	return failed(code, message+because(d.Reason), "denied: "+source)
+}
+
+// wait ends the run until a person has decided.
+func (c *call) wait(d PermissionDecision) finding {
+	w := &WaitingError{
+		Reason: d.Reason, Source: d.Source, Judgement: c.judgement, Observable: bytes.Clone(c.observable), InputHash: c.value.Hash(),
+		Remember: d.Remember,
+	}
+	for _, text := range c.contexts {
+		w.Context = append(w.Context, c.withhold(text))
+	}
+	if c.changed {
+		w.Changed = c.input()
+	}
+	return finding{wait: w, detail: join("a person is asked", d.Source)}
+}
+
+// stillApproved checks that what a person has approved is what would run, and runs as it was scheduled.
+func (c *call) stillApproved(ctx context.Context, a *Approved) finding {
+	if a.InputHash == "" || a.InputHash != c.value.Hash() {
+		return failed(toolyard.PermissionDenied, "Permission denied: what was approved is not what would run.",
+			fmt.Sprintf("approved %.16s by %s, would run %.16s", a.InputHash, a.By, c.value.Hash()))
+	}
+	if !a.Edited {
+		return finding{}
+	}
+	j := c.judge(ctx, c.value)
+	if j.Class.Strictness() > c.judgement.Class.Strictness() || (c.judgement.Idempotent && !j.Idempotent) {
+		return failed(toolyard.PermissionDenied, "Permission denied: with the input as the person has changed it the call must run alone, and it was scheduled beside others. Make that call by itself.",
+			fmt.Sprintf("edited by %s to %s (%s), scheduled as %s", a.By, j.Class, j.Why, c.judgement.Class))
+	}
+	j.Class = c.judgement.Class // scheduled so: it keeps the turn it has
+	c.judgement = j
+	return finding{}
 }
 
 func because(reason string) string {

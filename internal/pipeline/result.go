@@ -7,6 +7,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/schema"
+	"github.com/toolyard/toolyard/tool"
 )
 
 // mapResult puts the tool's output into the envelope that the model reads. It happens once; again only when a hook has
@@ -39,8 +40,24 @@ func (c *call) mapResult(context.Context) finding {
 	if !utf8.ValidString(c.out.Text) {
 		f = noted("bytes that are not UTF-8 were replaced")
 	}
+	if change := c.out.Session; change != nil && len(change.Context) > 0 && c.judgement.Class.Safe() {
+		f = noted(join(f.detail, "what the tool sets for later calls was rejected: only an exclusive call may set it"))
+	}
 	c.text = c.envelope(c.out.Text)
 	return f
+}
+
+// sessionChange is what the call changes in its session: nothing, unless it succeeded. What calls set that run beside others
+// would depend on which of them is faster, so only an exclusive call sets anything.
+func (c *call) sessionChange() (tool.SessionChange, bool) {
+	if c.fail != nil || c.out.Session == nil || c.job.SessionChange == nil {
+		return tool.SessionChange{}, false
+	}
+	change := *c.out.Session
+	if c.judgement.Class.Safe() {
+		change.Context = nil
+	}
+	return change, len(change.Loads)+len(change.Context) > 0
 }
 
 // envelope is the text that the model reads: valid UTF-8, with what hooks have to say behind it.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -40,9 +41,11 @@ type Pipeline struct {
 	// Schemas remembers compiled schemas. Nil: a cache of its own.
 	Schemas *schema.Cache
 
-	// Isolation is what this worker puts around calls that are UNSAFE, and around shell commands of any class. Empty
-	// and "none": nothing, and UNSAFE calls are refused.
+	// Isolation is what this worker can put around commands. Empty and "none": nothing, and UNSAFE calls are refused. What a
+	// result claims is not this, but what stood around the commands that ran; see [sandbox.Stamp].
 	Isolation string
+	// Unsandboxed lets UNSAFE calls run without isolation. Only an operator says so.
+	Unsandboxed bool
 	// Worker names this worker in results.
 	Worker string
 	// Now is the clock that durations are measured with. Nil: [time.Now].
@@ -101,13 +104,14 @@ type call struct {
 	fitted   bool
 	redacted bool
 
-	fail *failure
-	lost bool
-	res  toolyard.Result
+	fail    *failure
+	lost    bool
+	waiting *WaitingError
+	res     toolyard.Result
 }
 
-// Run takes a call through all phases and returns its terminal result. The error is [ErrLost], or wraps it, and nothing else: then
-// there is no result. Cancel ctx with one of the causes in this package; see [ErrCanceled].
+// Run takes a call through all phases and returns its terminal result. The error is [ErrLost], or wraps it, or a
+// [*WaitingError], and nothing else: then there is no result. Cancel ctx with one of the causes in this package; see [ErrCanceled].
 func (p *Pipeline) Run(ctx context.Context, job Job) (toolyard.Result, error) {
 	c := p.begin(job)
 	c.find = c.findInTools
@@ -118,6 +122,12 @@ func (p *Pipeline) Run(ctx context.Context, job Job) (toolyard.Result, error) {
 	}
 	if c.lost || errors.Is(context.Cause(ctx), ErrLost) {
 		return toolyard.Result{}, ErrLost
+	}
+	if c.waiting != nil {
+		return toolyard.Result{}, c.waiting
+	}
+	if change, ok := c.sessionChange(); ok {
+		job.SessionChange(change)
 	}
 	return c.res, nil
 }
@@ -132,9 +142,13 @@ func (p *Pipeline) begin(job Job) *call {
 		c.rows = table
 	}
 	c.started = p.now()
+	waited := 0.0
+	if a := job.Approved; a != nil {
+		c.contexts, waited = slices.Clone(a.Context), ms(a.Waited)
+	}
 	c.res = toolyard.Result{
 		Index: job.Index, CallID: job.Call.ID, Tool: job.Call.Tool, Class: job.Judgement.Class,
-		WasConcurrent: job.WasConcurrent, QueueMS: job.QueueMS, Worker: p.Worker,
+		WasConcurrent: job.WasConcurrent, QueueMS: job.QueueMS, ApprovalWaitMS: waited, Worker: p.Worker,
 		Attempts: job.Attempt - 1, Phases: make([]toolyard.Fact, 0, len(c.rows)),
 	}
 	return c
@@ -144,7 +158,7 @@ func (c *call) run(ctx context.Context) {
 	finishing := ctx
 	for i := range c.rows {
 		r := &c.rows[i]
-		if c.lost || !c.due(r) {
+		if c.lost || c.waiting != nil || !c.due(r) {
 			continue
 		}
 		if c.executed && r.phase != toolyard.PhaseExecute && finishing == ctx {
@@ -197,6 +211,9 @@ func (c *call) step(ctx context.Context, r *row) {
 		c.lost = true
 		return
 	}
+	if f.wait != nil {
+		f.noted = true
+	}
 	code := f.remark
 	if f.fail != nil {
 		code = f.fail.code
@@ -223,6 +240,9 @@ func (c *call) step(ctx context.Context, r *row) {
 	now := c.p.now()
 	fact.MS = ms(now.Sub(began))
 	c.res.Phases = append(c.res.Phases, fact)
+	if f.wait != nil {
+		f.wait.Facts, c.waiting = c.res.Phases, f.wait
+	}
 	if r.phase == toolyard.PhaseEmitTerminal {
 		if f.fail != nil { // emit_terminal itself broke: what it has written can't be trusted
 			c.plain()

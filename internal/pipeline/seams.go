@@ -92,8 +92,8 @@ const (
 
 // Permission decides whether a call may run. Deny beats ask beats allow, over rules, mode, flags and the hooks' opinion.
 type Permission interface {
-	// Decide returns soon after its context ended. An implementation that can reach a person asks and waits, and returns
-	// what was decided; Ask then means that nobody could be asked. An error denies. It is called concurrently.
+	// Decide returns soon after its context ended. Ask means that a person has to decide: the pipeline sees to it. An error
+	// denies. It is called concurrently.
 	Decide(ctx context.Context, in PermissionInput) (PermissionDecision, error)
 }
 
@@ -117,6 +117,8 @@ type PermissionInput struct {
 	OpinionReason string
 	// Rules are the batch's own; nil for none.
 	Rules Rules
+	// Remembered is what people have allowed for the rest of the session, as decisions have named it.
+	Remembered []string
 }
 
 // PermissionDecision is what was decided. The zero decision denies.
@@ -126,8 +128,8 @@ type PermissionDecision struct {
 	Source, Reason string
 	// Code refines a denial: permission_denied (the default), approval_rejected, approval_expired or policy_blocked.
 	Code toolyard.Code
-	// Waited is how long a person took.
-	Waited time.Duration
+	// Remember names what a person's approval for the rest of the session would allow; for Ask. Empty: it cannot be remembered.
+	Remember string
 }
 
 // Breakers are the circuit breakers; [*breaker.Breakers] is them.

@@ -92,6 +92,8 @@ type finding struct {
 	remark toolyard.Code
 	// fail ends the call.
 	fail *failure
+	// wait ends the run: a person has to decide.
+	wait *WaitingError
 }
 
 // failure is how a call ends when it does not end well.

@@ -29,7 +29,7 @@ var scenarios = []struct {
 	{"a good call", toolyard.OK, "", nil},
 	{"a good call by its alias", toolyard.OK, "", []func(*rig){func(r *rig) { r.job.Call.Tool = "Echo"; r.job.Judgement = tool.Judgement{Class: toolyard.ReadOnly} }}},
 	{"a good call with hooks that have nothing to say", toolyard.OK, "", []func(*rig){before(HookVerdict{}, nil), after(HookVerdict{}, nil)}},
-	{"an isolated UNSAFE call", toolyard.OK, "", []func(*rig){classed(toolyard.Unsafe), func(r *rig) { r.Isolation = "bwrap" }}},
+	{"an UNSAFE call of code on a worker that can isolate commands", toolyard.OK, "", []func(*rig){classed(toolyard.Unsafe), func(r *rig) { r.Isolation = "bwrap" }}},
 
 	{"unknown tool", toolyard.UnknownTool, toolyard.PhaseResolveTool, []func(*rig){func(r *rig) { r.job.Call.Tool = "nope" }}},
 	{"no tools at all", toolyard.UnknownTool, toolyard.PhaseResolveTool, []func(*rig){func(r *rig) { r.Tools = nil }}},
@@ -80,7 +80,7 @@ var scenarios = []struct {
 	{"a hook allows, the rules deny", toolyard.PermissionDenied, toolyard.PhasePermission,
 		[]func(*rig){before(HookVerdict{Opinion: Allow}, nil), decides(PermissionDecision{Behavior: Deny, Source: "rule"}, nil)}},
 	{"a person says no", toolyard.ApprovalRejected, toolyard.PhasePermission,
-		[]func(*rig){decides(PermissionDecision{Behavior: Deny, Code: toolyard.ApprovalRejected, Source: "ann", Reason: "too early", Waited: 1500 * time.Millisecond}, nil)}},
+		[]func(*rig){decides(PermissionDecision{Behavior: Deny, Code: toolyard.ApprovalRejected, Source: "ann", Reason: "too early"}, nil)}},
 	{"a person is away", toolyard.ApprovalExpired, toolyard.PhasePermission, []func(*rig){decides(PermissionDecision{Behavior: Deny, Code: toolyard.ApprovalExpired}, nil)}},
 	{"the policy rules it out", toolyard.PolicyBlocked, toolyard.PhasePermission, []func(*rig){decides(PermissionDecision{Behavior: Deny, Code: toolyard.PolicyBlocked}, nil)}},
 	{"a tool that talks to nobody", toolyard.PolicyBlocked, toolyard.PhasePermission, []func(*rig){with(func(t *tool.Tool) { t.RequiresUserInteraction = true })}},

@@ -123,6 +123,16 @@ func ask(req *Request, source, reason string) Decision {
 		reason+" Nobody is asked in this session, so it is denied. Do not repeat it; do without it, or use a call that is allowed.")
 }
 
+// Touches reports whether the rule is about a call, read as a deny or ask rule is: in doubt it is. The request's mode and
+// judgement are not looked at.
+func (r Rule) Touches(req Request) bool {
+	if req.Declaration == nil {
+		return true
+	}
+	_, _, ok := firstMatch([]Rule{r}, req.Declaration, newSubject(&req))
+	return ok
+}
+
 // firstMatch returns the first deny or ask rule that matches, and in brackets what was unknown, if it matches for that.
 func firstMatch(rules []Rule, d *tool.Declaration, s *subject) (match Rule, why string, ok bool) {
 	for _, r := range rules {

@@ -87,7 +87,7 @@ func decode(text []byte, seq uint64) (Event, error) {
 	case events.Submitted:
 		e.Chain = batch.ChainSubmission // its subject is whatever the agent wrote there
 		return e, nil
-	case events.Canceled:
+	case events.Canceled, events.Interrupted:
 		e.Chain = batch.ChainControl
 	case events.Appended, events.Closed:
 		e.Chain = batch.ChainInput

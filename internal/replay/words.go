@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -50,6 +51,18 @@ func Words(r batch.Record, s *batch.State) string {
 			what = ranges(b.Calls)
 		}
 		return fmt.Sprintf("cancel of %s asked by %s%s", what, plain(b.By), because(b.Reason))
+	case events.Interrupted:
+		return "the session was interrupted by " + plain(b.By) + because(b.Reason)
+	case events.Parked:
+		return fmt.Sprintf("parked: only people can move it on; %s of its time are left", (time.Duration(b.RemainingMS) * time.Millisecond).Round(time.Millisecond))
+	case events.Waiting:
+		return call() + " waits for a person" + because(b.Reason)
+	case events.Decided:
+		said := "no"
+		if b.Decision == events.Approve {
+			said = "yes"
+		}
+		return fmt.Sprintf("%s %s says %s%s%s%s", call(), plain(b.By), said, when(b.Edited != "", ", with another input"), when(b.Remember != "", ", for the whole "+plain(b.Remember)), because(b.Reason))
 	case events.Started:
 		return fmt.Sprintf("group %d started%s", b.Group+1, ticketWords(b.Ticket))
 	case events.Settled:

@@ -7,7 +7,10 @@ import (
 
 // Refuse is the backend that runs nothing. Its zero value is ready to use, and it is what a worker has that was given
 // no other.
-type Refuse struct{}
+type Refuse struct {
+	// Why says what is missing here and how to get it, in one line. Empty: that no backend was chosen.
+	Why string
+}
 
 var _ Sandbox = Refuse{}
 
@@ -18,8 +21,18 @@ func (Refuse) Name() string { return "refuse" }
 func (Refuse) Isolation() string { return IsolationNone }
 
 // Probe always fails, with an error that wraps [ErrNoIsolation].
-func (Refuse) Probe(context.Context) (Capabilities, error) {
-	return Capabilities{}, fmt.Errorf("%w: this worker has no sandbox backend and so starts no command; "+
+func (r Refuse) Probe(context.Context) (Capabilities, error) { return Capabilities{}, r.refusal() }
+
+// Run runs nothing.
+func (r Refuse) Run(context.Context, Policy, Command, Streams) (Result, error) {
+	return Result{}, r.refusal()
+}
+
+func (r Refuse) refusal() error {
+	if r.Why != "" {
+		return fmt.Errorf("%w: %s", ErrNoIsolation, r.Why)
+	}
+	return fmt.Errorf("%w: this worker has no sandbox backend and so starts no command; "+
 		"send batches that use bash to a pool whose workers can isolate commands (\"worker check\" shows what a machine can give)",
 		ErrNoIsolation)
 }

@@ -11,8 +11,10 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/failpoint"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/tool"
 )
 
 // The rhythm of giving back what this worker cannot run.
@@ -111,6 +113,7 @@ func (l *lease) again(sent time.Time) {
 
 // take runs the calls of one message.
 func (w *Worker) take(ctx context.Context, d *broker.Delivery) {
+	failpoint.Hit(failpoint.CallTaken)
 	done := true
 	for _, call := range d.Calls {
 		done = w.run(ctx, d, call) && done
@@ -118,6 +121,7 @@ func (w *Worker) take(ctx context.Context, d *broker.Delivery) {
 	if !done {
 		return // given back, or left to be delivered again
 	}
+	failpoint.Hit(failpoint.ResultStored)
 	if err := d.Done(ctx); err != nil {
 		// It will be delivered again, and found to be answered.
 		w.log.Info("a call is answered, but its message could not be acknowledged", "batch", d.Key(), "error", err)
@@ -153,25 +157,50 @@ func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.Reques
 	limited, stopLimit := context.WithTimeoutCause(callCtx, time.Duration(d.RemainingMS)*time.Millisecond, pipeline.ErrDeadline)
 	defer stopLimit()
 
-	job, err := w.job(r)
+	job, err := w.job(limited, r)
 	if err != nil {
 		log.Error("a call cannot be run", "error", err)
 		return false
 	}
 	job.QueueMS = max(0, float64(d.Received.Sub(d.QueuedAt))/float64(time.Millisecond))
+	var change *tool.SessionChange
+	job.SessionChange = func(c tool.SessionChange) { change = &c }
 	result, err := w.pipe.Run(limited, job)
+	if waiting, ok := errors.AsType[*pipeline.WaitingError](err); ok {
+		return w.wait(limited, r, waiting)
+	}
 	if errors.Is(err, pipeline.ErrLost) {
 		return w.lost(ctx, r, context.Cause(limited))
 	}
+	failpoint.Hit(failpoint.ResultReady)
 	if w.worthRetrying(r, &result) {
 		err = w.appendCall(ctx, r, events.AttemptFailed{
 			Worker: w.cfg.ID, Attempt: call.Attempt, Code: result.Code, Reason: result.Error, RetryAfterMS: result.RetryAfterMS,
 		})
 	} else {
-		err = w.finish(ctx, r, result)
+		err = w.appendCall(ctx, r, events.Finished{Result: result, Session: change})
 	}
 	if err != nil {
 		log.Warn("a result was not stored", "error", err)
+	}
+	return answered(err)
+}
+
+// wait writes down that a call needs a person. The worker is done with it then: whoever decides has it queued again.
+func (w *Worker) wait(ctx context.Context, r *running, e *pipeline.WaitingError) (settled bool) {
+	body := events.Waiting{
+		Worker: w.cfg.ID, Attempt: r.call.Attempt - 1, Reason: e.Reason, Source: e.Source, Destructive: e.Judgement.Destructive,
+		Class: e.Judgement.Class, Input: e.Observable, InputSHA256: e.InputHash, Remember: e.Remember, Facts: e.Facts, Context: e.Context,
+	}
+	err := w.mayAct(r)
+	if err == nil && e.Changed != nil {
+		body.Changed, err = w.b.PutInput(ctx, r.d.Agent, e.Changed)
+	}
+	if err == nil {
+		err = w.appendCall(ctx, r, body)
+	}
+	if err != nil && !errors.Is(err, broker.ErrConflict) {
+		w.log.Warn("a call that needs a person is delivered again", "batch", r.d.Key(), "call", r.call.Index, "error", err)
 	}
 	return answered(err)
 }
@@ -300,7 +329,7 @@ func (w *Worker) leave(r *running) {
 }
 
 // job is the call as the pipeline sees it.
-func (w *Worker) job(r *running) (pipeline.Job, error) {
+func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 	d, call := r.d, r.call
 	deny, err := policy.ParseRules(d.Deny) // the dispatcher has read them before
 	if err != nil {
@@ -310,8 +339,19 @@ func (w *Worker) job(r *running) (pipeline.Job, error) {
 	if err != nil {
 		return pipeline.Job{}, err
 	}
+	input := call.Input
+	var approved *pipeline.Approved
+	if a := call.Approved; a != nil {
+		approved = &pipeline.Approved{By: a.By, InputHash: a.InputSHA256, Edited: a.Input != "", Waited: time.Duration(a.WaitedMS) * time.Millisecond, Context: a.Context}
+		if a.Input != "" {
+			if input, err = w.b.ChangedInput(ctx, d.Agent, a.Input); err != nil {
+				return pipeline.Job{}, fmt.Errorf("read the approved input: %w", err)
+			}
+		}
+	}
 	return pipeline.Job{
-		Key: d.Key(), Index: call.Index, Call: toolyard.Call{ID: call.ID, Tool: call.Tool, Input: call.Input},
+		Approved: approved, Remembered: d.Remembered, Context: d.Context,
+		Key: d.Key(), Index: call.Index, Call: toolyard.Call{ID: call.ID, Tool: call.Tool, Input: input},
 		Session: d.Session, Workspace: d.Workspace, WorkspaceDir: w.cfg.Workspaces[d.Workspace], Interactive: d.Interactive,
 		Declaration: call.Declaration, Judgement: call.Judgement, WasConcurrent: d.WasConcurrent, Attempt: call.Attempt,
 		FencingToken: d.Ticket,
@@ -357,6 +397,7 @@ func (w *Worker) Start(ctx context.Context, job *pipeline.Job) (func(), error) {
 		default:
 			r.seq, r.claimed = rec.Seq, true
 		}
+		failpoint.Hit(failpoint.CallClaimed)
 		if err := w.mayAct(r); err != nil { // storing it may have taken long
 			r.cancel(err)
 			return nil, err

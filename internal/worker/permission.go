@@ -10,8 +10,8 @@ import (
 	"github.com/toolyard/toolyard/internal/policy"
 )
 
-// Permission decides with the operator's rules and mode, which a batch's own rules tighten. It implements
-// [pipeline.Permission]. There is nobody to ask here: an undecided call is denied by the pipeline.
+// Permission decides with the operator's rules and mode, which a batch's own rules tighten, and with what people have
+// allowed for the rest of the session. It implements [pipeline.Permission].
 type Permission struct {
 	Rules policy.Rules
 	Mode  policy.Mode
@@ -43,6 +43,12 @@ func (p Permission) Decide(_ context.Context, in pipeline.PermissionInput) (pipe
 		out = pipeline.PermissionDecision{Behavior: pipeline.Deny, Source: "hook", Reason: in.OpinionReason, Code: toolyard.PermissionDenied}
 	case in.Opinion == pipeline.Ask && out.Behavior == pipeline.Allow:
 		out = pipeline.PermissionDecision{Behavior: pipeline.Ask, Source: "hook", Reason: in.OpinionReason}
+	}
+	if out.Behavior == pipeline.Ask {
+		if rule, ok := policy.Recalls(in.Remembered, req, in.InputHash); ok {
+			return pipeline.PermissionDecision{Behavior: pipeline.Allow, Source: "remembered in the session: " + rule}, nil
+		}
+		out.Remember = policy.Remember(req, in.InputHash)
 	}
 	return out, nil
 }

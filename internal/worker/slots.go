@@ -13,66 +13,145 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// slots are the places of one class: how many calls of it run at a time. They are given in the order in which they were
-// asked for.
-type slots struct {
-	mu      sync.Mutex
-	free    int
-	waiting []chan struct{}
-	// room is closed and replaced whenever a place may have become free, for those who only want to know.
-	room chan struct{}
+// places are where calls run: so many of each class at a time, and so many of each tool that has a cap. A call has a place
+// of both kinds or of none, so that calls which wait for their tool stand in nobody's way. Agents take turns: the next place
+// goes to the agent that was given one the longest ago, and to its call that has waited the longest.
+type places struct {
+	mu     sync.Mutex
+	free   map[toolyard.Class]int
+	taken  map[string]int // by tool, of those with a cap
+	queue  []*claimant    // in the order in which they came
+	agents map[toolyard.Agent]*turns
+	given  uint64 // the number of the last place that was given
+	aside  map[laneKey]int
+	// room is closed and replaced whenever a place of the class is free, for those who only want to know.
+	room map[toolyard.Class]chan struct{}
 }
 
-func newSlots(n int) *slots { return &slots{free: n, room: make(chan struct{})} }
+// turns is what is known of an agent that has calls here.
+type turns struct {
+	calls int    // that wait or run
+	last  uint64 // the number of the last place that it was given
+}
 
-// take waits for a place, for so long at most.
-func (s *slots) take(wait time.Duration) bool {
-	s.mu.Lock()
-	if s.free > 0 && len(s.waiting) == 0 {
-		s.free--
-		s.mu.Unlock()
-		return true
+type laneKey struct {
+	class toolyard.Class
+	lane  int
+}
+
+// claimant is a call that wants a place, and then has it.
+type claimant struct {
+	class toolyard.Class
+	agent toolyard.Agent
+	tool  string
+	cap   int // of its tool; 0 when there is none
+	mine  chan struct{}
+}
+
+func newPlaces(slots map[toolyard.Class]int) *places {
+	p := &places{
+		free: map[toolyard.Class]int{}, taken: map[string]int{}, agents: map[toolyard.Agent]*turns{}, aside: map[laneKey]int{},
+		room: map[toolyard.Class]chan struct{}{}, given: 1,
 	}
-	mine := make(chan struct{})
-	s.waiting = append(s.waiting, mine)
-	s.mu.Unlock()
+	for class, n := range slots {
+		p.free[class], p.room[class] = n, make(chan struct{})
+	}
+	return p
+}
+
+// ask puts a call in line. Its channel is closed when it has a place.
+func (p *places) ask(c *claimant) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.mine = make(chan struct{})
+	a := p.agents[c.agent]
+	if a == nil {
+		a = &turns{last: p.given - 1} // before the agent that was served just now, behind all who have waited for longer
+		p.agents[c.agent] = a
+	}
+	a.calls++
+	p.queue = append(p.queue, c)
+	p.hand()
+}
+
+// take waits until a call that has asked has a place, for so long at most and until ctx ends. Otherwise it asks no more.
+func (p *places) take(ctx context.Context, c *claimant, wait time.Duration) bool {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
-	case <-mine:
+	case <-c.mine:
 		return true
 	case <-timer.C:
+	case <-ctx.Done():
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := slices.Index(s.waiting, mine)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := slices.Index(p.queue, c)
 	if i < 0 { // it was given in this very moment
 		return true
 	}
-	s.waiting = slices.Delete(s.waiting, i, i+1)
+	p.queue = slices.Delete(p.queue, i, i+1)
+	p.forget(c.agent)
 	return false
 }
 
-// give gives a place back: to whoever has waited longest.
-func (s *slots) give() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.waiting) > 0 {
-		close(s.waiting[0])
-		s.waiting = s.waiting[1:]
-		return
+// give gives a place back.
+func (p *places) give(c *claimant) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free[c.class]++
+	if c.cap > 0 {
+		if p.taken[c.tool]--; p.taken[c.tool] == 0 {
+			delete(p.taken, c.tool)
+		}
 	}
-	s.free++
-	close(s.room)
-	s.room = make(chan struct{})
+	p.forget(c.agent)
+	p.hand()
+	if p.free[c.class] > 0 {
+		close(p.room[c.class])
+		p.room[c.class] = make(chan struct{})
+	}
 }
 
-// awaitRoom waits until a place is free and nobody waits for it, without taking it.
-func (s *slots) awaitRoom(ctx context.Context) error {
+// hand gives places to those whose turn it is, while there are any that somebody can use.
+func (p *places) hand() {
 	for {
-		s.mu.Lock()
-		free, room := s.free > 0 && len(s.waiting) == 0, s.room
-		s.mu.Unlock()
+		next := -1
+		for i, c := range p.queue {
+			if p.free[c.class] > 0 && (c.cap == 0 || p.taken[c.tool] < c.cap) && (next < 0 || p.agents[c.agent].last < p.agents[p.queue[next].agent].last) {
+				next = i
+			}
+		}
+		if next < 0 {
+			return
+		}
+		c := p.queue[next]
+		p.queue = slices.Delete(p.queue, next, next+1)
+		p.free[c.class]--
+		if c.cap > 0 {
+			p.taken[c.tool]++
+		}
+		p.given++
+		p.agents[c.agent].last = p.given
+		close(c.mine)
+	}
+}
+
+// forget lets go of an agent whose last call is gone.
+func (p *places) forget(a toolyard.Agent) {
+	if t := p.agents[a]; t.calls > 1 {
+		t.calls--
+	} else {
+		delete(p.agents, a)
+	}
+}
+
+// awaitRoom waits until a place of a class is free that nobody can use, without taking it.
+func (p *places) awaitRoom(ctx context.Context, class toolyard.Class) error {
+	for {
+		p.mu.Lock()
+		free, room := p.free[class] > 0, p.room[class]
+		p.mu.Unlock()
 		if free {
 			return nil
 		}
@@ -83,6 +162,30 @@ func (s *slots) awaitRoom(ctx context.Context) error {
 		}
 	}
 }
+
+// setAside counts a call of a tool with a cap that waits beside its lane. It reports false when there are enough of them.
+func (p *places) setAside(k laneKey) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.aside[k] >= asidePerLane {
+		return false
+	}
+	p.aside[k]++
+	return true
+}
+
+func (p *places) takeUp(k laneKey) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.aside[k]--
+}
+
+// asidePerLane is how many calls of tools with a cap wait in a worker beside each lane, so that what stands behind them in
+// the lane is taken. More are given back, for a while that grows up to longestReturn.
+const (
+	asidePerLane  = 32
+	longestReturn = 5 * time.Second
+)
 
 // linesPerLane is how many messages of one lane a worker takes at a time: the more, the faster one agent's calls are
 // taken, and the more of them may stand before another lane's when all slots are taken.
@@ -109,13 +212,15 @@ func (w *Worker) lines(ctx context.Context, class toolyard.Class, number int) ([
 	return lines, nil
 }
 
-// serve takes messages of one line while there is room, and runs each in a slot, until the line is stopped and all of
-// them are done. A message that finds every slot taken by other lanes waits for the next one.
-func (w *Worker) serve(taking, calls context.Context, line *broker.Work, slots *slots) error {
+// serve takes messages of one line while there is room, and runs each in a place, until the line is stopped and all of
+// them are done. A message that finds every place taken waits, and the line with it, unless its tool has a cap: then it
+// waits beside the line.
+func (w *Worker) serve(taking, calls context.Context, line *broker.Work, at laneKey) error {
 	var running sync.WaitGroup
 	defer running.Wait()
+	patience := broker.Lease(w.b.Settings().CallAckWait) / 2 // then it is given back: another worker may have room
 	for {
-		if slots.awaitRoom(taking) != nil {
+		if w.places.awaitRoom(taking, at.class) != nil {
 			return nil
 		}
 		d, err := line.Next(calls)
@@ -135,15 +240,48 @@ func (w *Worker) serve(taking, calls context.Context, line *broker.Work, slots *
 		if err != nil {
 			return err
 		}
-		if !slots.take(broker.Lease(w.b.Settings().CallAckWait) / 2) {
-			w.giveBack(w.log, d) // before its lease is over; another worker may have room
-			continue
-		}
-		running.Go(func() {
-			defer slots.give()
+		c := w.claimant(d, at.class)
+		take := func() {
+			defer w.places.give(c)
 			w.take(calls, d)
-		})
+		}
+		switch {
+		case c.cap == 0:
+			w.places.ask(c)
+			if !w.places.take(calls, c, patience) {
+				w.giveBack(w.log, d)
+				continue
+			}
+			running.Go(take)
+		case w.places.setAside(at):
+			w.places.ask(c)
+			running.Go(func() {
+				has := w.places.take(taking, c, patience)
+				w.places.takeUp(at)
+				if !has {
+					w.giveBack(w.log, d)
+					return
+				}
+				take()
+			})
+		default:
+			if err := d.Return(min(returnPause<<min(d.Deliveries, 8), longestReturn)); err != nil {
+				w.log.Warn("a message was not given back; it is delivered again when its wait is over", "error", err)
+			}
+		}
 	}
+}
+
+// claimant is a message as it asks for a place: that of its first tool with a cap, if one has.
+func (w *Worker) claimant(d *broker.Delivery, class toolyard.Class) *claimant {
+	c := &claimant{class: class, agent: d.Agent}
+	for _, call := range d.Calls {
+		if _, e, ok := w.tools.Lookup(call.Tool); ok && e.MaxInFlight > 0 {
+			c.tool, c.cap = e.Name, e.MaxInFlight
+			break
+		}
+	}
+	return c
 }
 
 // refuse answers a call whose message cannot be read, so that its batch goes on. When the call has an event already, its

@@ -7,8 +7,8 @@
 //	take ─▶ resolve … permission ─▶ claim ─▶ execute … persist ─▶ finished ─▶ acknowledge
 //	└──────────── lease: kept by answered heartbeats, checked at commit points ───────────┘
 //
-// Ordering: each class has slots, and each slot runs one message at a time. The lanes of a class (a hash of the agent) are
-// served in turn: each holds a few messages at most that wait for a slot, and slots are given first come, first served.
+// Ordering: each class has slots, and each slot runs one message at a time. Agents queue in lanes, which are served side by
+// side: each holds a few messages at most that wait for a slot, and slots are given to the agents of these in turn.
 //
 // Failure: when the worker dies, the message is delivered to another, who finds the claim or runs the call. When the
 // worker cannot renew its delivery, it stops the tool before anyone else may act.
@@ -61,6 +61,8 @@ type Config struct {
 	Mode  policy.Mode
 	// Isolation names what it can put around UNSAFE calls. Default "none": it refuses them.
 	Isolation string
+	// Unsandboxed lets UNSAFE calls run without isolation. Only an operator says so.
+	Unsandboxed bool
 	// DrainGrace is how long running calls may go on after the worker was told to stop. Default 10 s.
 	DrainGrace time.Duration
 	Log        *slog.Logger
@@ -76,6 +78,7 @@ type Worker struct {
 	// breakers are this worker's own; what it finds out rides on its heartbeat, and what others found is imposed on it.
 	breakers *breaker.Breakers
 	ready    chan struct{}
+	places   *places
 
 	// registered is the right to count as alive: renewed by each heartbeat that was stored.
 	registered lease
@@ -141,11 +144,11 @@ func New(b *broker.Broker, cfg Config) (*Worker, error) {
 	}
 	w := &Worker{
 		b: b, cfg: cfg, log: cfg.Log.With("worker", cfg.ID), tools: tools, ready: make(chan struct{}),
-		running: map[callKey]*running{}, begun: map[attemptKey]bool{}, breakers: breaker.New(breaker.Options{}),
+		running: map[callKey]*running{}, begun: map[attemptKey]bool{}, breakers: breaker.New(breaker.Options{}), places: newPlaces(slots),
 	}
 	w.pipe = &pipeline.Pipeline{
 		Tools: w.tools, Permission: Permission{Rules: cfg.Rules, Mode: cfg.Mode}, Breakers: w.breakers,
-		Scheduler: w, Blobs: blobs{b}, Classify: shell.Classify, Isolation: cfg.Isolation, Worker: cfg.ID,
+		Scheduler: w, Blobs: blobs{b}, Classify: shell.Classify, Isolation: cfg.Isolation, Unsandboxed: cfg.Unsandboxed, Worker: cfg.ID,
 	}
 	return w, nil
 }
@@ -196,7 +199,6 @@ func (w *Worker) Run(ctx context.Context) error {
 
 	var lanes, opened sync.WaitGroup
 	for _, class := range w.cfg.Classes {
-		slots := newSlots(w.cfg.Slots[class])
 		for lane := range broker.Lanes {
 			opened.Go(func() {
 				lines, err := w.lines(ctx, class, lane)
@@ -206,7 +208,7 @@ func (w *Worker) Run(ctx context.Context) error {
 				for _, line := range lines {
 					context.AfterFunc(taking, line.Stop)
 					lanes.Go(func() {
-						if err := w.serve(taking, calls, line, slots); err != nil {
+						if err := w.serve(taking, calls, line, laneKey{class, lane}); err != nil {
 							stop(err)
 						}
 					})

@@ -55,7 +55,7 @@ func apply(cmd *cobra.Command, env func(string) (string, bool)) error {
 			return
 		}
 		from, values := "", []string(nil)
-		if v, ok := env(EnvName(f.Name)); ok {
+		if v, ok := env(EnvName(f.Name)); ok && f.Annotations[noEnv] == nil {
 			from, values = EnvName(f.Name), []string{v}
 			if _, list := f.Value.(pflag.SliceValue); list {
 				values = slices.DeleteFunc(strings.Split(v, "\n"), func(s string) bool { return s == "" })

@@ -75,6 +75,7 @@ type Worker struct {
 	WriteSlots   int
 	AllowPrivate []string
 	Drain        time.Duration
+	Sandbox      Sandbox
 }
 
 // Add adds the flags that say where and how calls run.
@@ -90,12 +91,21 @@ func (w *Worker) AddSlots(f *pflag.FlagSet, drain time.Duration) {
 	f.IntVar(&w.ReadSlots, "read-slots", worker.DefaultReadSlots, "READ_ONLY calls that run at a time")
 	f.IntVar(&w.WriteSlots, "write-slots", worker.DefaultWriteSlots, "calls of each other class that run at a time, in different workspaces")
 	f.StringSliceVar(&w.AllowPrivate, "web-allow-private", nil, "private addresses that web_fetch may reach all the same: hosts or CIDRs")
+	w.Sandbox.Add(f)
 	f.DurationVar(&w.Drain, "drain-grace", drain, "how long running calls may go on after SIGTERM; 0 takes the default")
 }
 
 // Tools makes the built-in tools.
 func (w *Worker) Tools() ([]tool.Tool, error) {
-	tools, err := builtin.All(builtin.Options{AllowPrivateAddresses: w.AllowPrivate})
+	box, err := w.Sandbox.Box()
+	if err != nil {
+		return nil, err
+	}
+	commands, err := w.Sandbox.Policy()
+	if err != nil {
+		return nil, err
+	}
+	tools, err := builtin.All(builtin.Options{AllowPrivateAddresses: w.AllowPrivate, Sandbox: box, Commands: commands})
 	if err != nil {
 		return nil, Usagef("--web-allow-private: %w", err)
 	}
@@ -130,6 +140,11 @@ func (w *Worker) Config(tools []tool.Tool, rules policy.Rules, mode policy.Mode,
 		DrainGrace: w.Drain, Workspaces: map[toolyard.Workspace]string{},
 		Slots: map[toolyard.Class]int{toolyard.ReadOnly: w.ReadSlots, toolyard.WriteExclusive: w.WriteSlots, toolyard.Unsafe: w.WriteSlots},
 	}
+	var err error
+	if cfg.Isolation, err = w.Sandbox.Isolation(log); err != nil {
+		return cfg, err
+	}
+	cfg.Unsandboxed = w.Sandbox.Unsandboxed
 	for _, c := range w.Classes {
 		class := toolyard.Class(strings.ToUpper(strings.TrimSpace(c)))
 		if !class.Known() {

@@ -1,0 +1,68 @@
+package admission
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/toolyard/toolyard"
+)
+
+// TestLanes: an agent keeps its lane while a batch of it runs, and gets one that nobody floods when there is one.
+func TestLanes(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		n := 1 + r.IntN(8)
+		home := func(a toolyard.Agent) int { return len(a) * 7 % n }
+		l := NewLanes(n, home)
+		runs := map[toolyard.Agent]int{}
+		load := func(lane int) (sum int) {
+			for a, batches := range runs {
+				if l.Of(a) == lane {
+					sum += batches
+				}
+			}
+			return sum
+		}
+		for range 200 {
+			a := toolyard.Agent(fmt.Sprint("agent", r.IntN(12)))
+			if runs[a] > 0 && r.IntN(2) == 0 {
+				was := l.Of(a)
+				l.Leave(a)
+				if runs[a]--; runs[a] > 0 && l.Of(a) != was {
+					t.Fatalf("seed %d: %s changed its lane while it runs", seed, a)
+				}
+				if runs[a] == 0 {
+					delete(runs, a)
+				}
+				continue
+			}
+			before := make([]int, n)
+			for lane := range before {
+				before[lane] = load(lane)
+			}
+			was := l.Of(a)
+			l.Enter(a)
+			lane := l.Of(a)
+			if runs[a] > 0 && lane != was {
+				t.Fatalf("seed %d: %s changed its lane while it runs", seed, a)
+			}
+			for other, batches := range before {
+				if runs[a] == 0 && (batches < before[lane] || batches == before[lane] && other == home(a) && lane != other) {
+					t.Fatalf("seed %d: %s, at home in lane %d, got lane %d of loads %v", seed, a, home(a), lane, before)
+				}
+			}
+			runs[a]++
+		}
+		for a, batches := range runs {
+			for range batches {
+				l.Leave(a)
+			}
+		}
+		for lane, batches := range l.load {
+			if batches != 0 || len(l.seats) != 0 {
+				t.Fatalf("seed %d: lane %d has %d batches of nobody", seed, lane, batches)
+			}
+		}
+	}
+}

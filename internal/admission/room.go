@@ -1,0 +1,171 @@
+// Package admission decides which batch a dispatcher runs next, which it turns away, and where an agent's calls queue, so
+// that one agent's flood costs the others little.
+//
+// Authority: none over a batch; what it decides is whose turn it is. A batch that is turned away has run nothing.
+//
+// Ordering: batches of one agent start in the order in which they came, agents take turns. While a batch waits whose agent
+// is below its cap, each other agent starts one batch at most before it.
+//
+// Failure: it keeps nothing. What waited in a dispatcher that died is delivered to the next one, and waits there.
+//
+// The package is pure.
+package admission
+
+import (
+	"slices"
+
+	"github.com/toolyard/toolyard"
+)
+
+// Limits bound one dispatcher.
+type Limits struct {
+	// Running is how many batches run at a time, AgentRunning how many of one agent.
+	Running, AgentRunning int
+	// Waiting is how many new batches wait, AgentWaiting how many of one agent.
+	Waiting, AgentWaiting int
+	// Spare is how many batches that are under way already run beyond Running: they may hold what running ones wait for.
+	Spare int
+}
+
+// Reason says why a batch is turned away.
+type Reason string
+
+// The reasons.
+const (
+	Welcome   Reason = ""           // it is not
+	AgentFull Reason = "agent full" // its agent has as many waiting as it may have
+	RoomFull  Reason = "room full"  // as many wait as may wait, and its agent has the most of them
+)
+
+// Room is the batches that one dispatcher was handed and has not done with. Make it with [NewRoom]. It is not safe for
+// concurrent use.
+type Room struct {
+	limits Limits
+	agents map[toolyard.Agent]*line
+	// turns are the agents that may start a batch, in the order of their turns.
+	turns []*line
+	// ahead are batches under way, which go before all others.
+	ahead   []toolyard.BatchKey
+	running int
+	waiting int // new batches
+}
+
+// line is what a room knows of one agent. It is there while the agent has a batch here.
+type line struct {
+	agent   toolyard.Agent
+	waiting []toolyard.BatchID
+	running int
+	inTurns bool
+}
+
+// NewRoom makes an empty room.
+func NewRoom(l Limits) *Room {
+	return &Room{limits: l, agents: map[toolyard.Agent]*line{}}
+}
+
+// Arrive lets a batch in that is neither waiting nor running here. underWay says that it was planned before: it is never
+// turned away. When the room is full, the newest batch of the agent that has the most waiting is turned away: so a flood
+// cannot keep others out. away is that batch, unless why is [Welcome].
+func (r *Room) Arrive(k toolyard.BatchKey, underWay bool) (away toolyard.BatchKey, why Reason) {
+	if underWay {
+		r.ahead = append(r.ahead, k)
+		return away, Welcome
+	}
+	l := r.agents[k.Agent]
+	if l != nil && len(l.waiting) >= r.limits.AgentWaiting {
+		return k, AgentFull
+	}
+	if l == nil {
+		l = &line{agent: k.Agent}
+		r.agents[k.Agent] = l
+	}
+	l.waiting = append(l.waiting, k.ID)
+	r.waiting++
+	if r.waiting > r.limits.Waiting {
+		away, why = r.dropFrom(r.longest(l)), RoomFull
+	}
+	r.takeTurns(l)
+	return away, why
+}
+
+// longest is the agent with the most waiting batches; among equals it is the one that came, or the first by name.
+func (r *Room) longest(came *line) *line {
+	most := came
+	for _, l := range r.agents {
+		n := len(l.waiting) - len(most.waiting)
+		if n > 0 || n == 0 && most != came && l.agent < most.agent {
+			most = l
+		}
+	}
+	return most
+}
+
+// dropFrom takes an agent's newest waiting batch out.
+func (r *Room) dropFrom(l *line) toolyard.BatchKey {
+	last := len(l.waiting) - 1
+	k := toolyard.BatchKey{Agent: l.agent, ID: l.waiting[last]}
+	l.waiting = l.waiting[:last]
+	r.waiting--
+	if len(l.waiting) == 0 && l.inTurns {
+		r.turns = slices.DeleteFunc(r.turns, func(o *line) bool { return o == l })
+		l.inTurns = false
+	}
+	r.forget(l)
+	return k
+}
+
+// Next starts the batch whose turn it is, if one may start.
+func (r *Room) Next() (k toolyard.BatchKey, ok bool) {
+	if len(r.ahead) > 0 && r.running < r.limits.Running+r.limits.Spare {
+		k, r.ahead = r.ahead[0], r.ahead[1:]
+		l := r.agents[k.Agent]
+		if l == nil {
+			l = &line{agent: k.Agent}
+			r.agents[k.Agent] = l
+		}
+		r.start(l)
+		return k, true
+	}
+	for len(r.turns) > 0 && r.running < r.limits.Running {
+		l := r.turns[0]
+		r.turns, l.inTurns = r.turns[1:], false
+		if l.running >= r.limits.AgentRunning { // a batch of it that was under way has started since
+			continue
+		}
+		k = toolyard.BatchKey{Agent: l.agent, ID: l.waiting[0]}
+		l.waiting = l.waiting[1:]
+		r.waiting--
+		r.start(l)
+		r.takeTurns(l)
+		return k, true
+	}
+	return k, false
+}
+
+func (r *Room) start(l *line) {
+	l.running++
+	r.running++
+}
+
+// Done is told of a batch that runs no more.
+func (r *Room) Done(k toolyard.BatchKey) {
+	l := r.agents[k.Agent]
+	l.running--
+	r.running--
+	r.takeTurns(l)
+	r.forget(l)
+}
+
+// takeTurns puts an agent behind the others that take turns, if it has something to start and may.
+func (r *Room) takeTurns(l *line) {
+	if !l.inTurns && len(l.waiting) > 0 && l.running < r.limits.AgentRunning {
+		l.inTurns = true
+		r.turns = append(r.turns, l)
+	}
+}
+
+func (r *Room) forget(l *line) {
+	if len(l.waiting) == 0 && l.running == 0 {
+		delete(r.agents, l.agent)
+	}
+}

@@ -1,0 +1,256 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/schema"
+)
+
+// The list of approvals has a key for each call that waits for a person, written and taken out by the batch's owner. The
+// call's own chain says whether it still waits: a decision is an append to it, and there is one.
+
+// MaxApprovals is how many calls that wait are listed at a time.
+const MaxApprovals = 10_000
+
+// Approval is a call that waits for a person.
+type Approval struct {
+	ID        string             `json:"id"`
+	Agent     toolyard.Agent     `json:"agent"`
+	Batch     toolyard.BatchID   `json:"batch"`
+	Index     int                `json:"index"`
+	Session   toolyard.Session   `json:"session"`
+	Workspace toolyard.Workspace `json:"workspace"`
+	CallID    string             `json:"call_id"`
+	Tool      string             `json:"tool"`
+	events.Waiting
+	AskedAt time.Time `json:"asked_at"`
+	Expires time.Time `json:"expires"`
+}
+
+// Key is the batch's identity.
+func (a *Approval) Key() toolyard.BatchKey { return toolyard.BatchKey{Agent: a.Agent, ID: a.Batch} }
+
+// ApprovalID names a call that waits. It has no characters that mean something in a shell or a URL's path, but "=".
+func ApprovalID(k toolyard.BatchKey, index int) string {
+	return keyTokens(k) + "." + strconv.Itoa(index)
+}
+
+// ErrNoApproval is wrapped when there is no such request, or when it is over.
+var ErrNoApproval = errors.New("no such approval is waited for")
+
+// ParseApprovalID is the inverse of [ApprovalID].
+func ParseApprovalID(id string) (k toolyard.BatchKey, index int, err error) {
+	t := strings.Split(id, ".")
+	if len(t) == 3 {
+		agent, err1 := Unescape(t[0])
+		name, err2 := Unescape(t[1])
+		index, err3 := strconv.Atoi(t[2])
+		if errors.Join(err1, err2, err3) == nil && agent != "" && name != "" && index >= 0 && strconv.Itoa(index) == t[2] {
+			return toolyard.BatchKey{Agent: toolyard.Agent(agent), ID: toolyard.BatchID(name)}, index, nil
+		}
+	}
+	return k, 0, fmt.Errorf("%w: %q is no approval's id; it is AGENT.BATCH.INDEX, as dispatcher approvals lists them", ErrNoApproval, id)
+}
+
+// PutApproval puts a call on the list.
+func (b *Broker) PutApproval(ctx context.Context, a Approval) error {
+	a.ID = ApprovalID(a.Key(), a.Index)
+	a.Facts, a.Context = nil, nil // they stand in the log
+	value, err := json.Marshal(a)
+	if err != nil {
+		return fmt.Errorf("encode approval %s: %w", a.ID, err)
+	}
+	if _, err := retry(ctx, func(ctx context.Context) (uint64, error) { return b.approvals.Put(ctx, a.ID, value) }); err != nil {
+		return fmt.Errorf("list approval %s: %w", a.ID, err)
+	}
+	return nil
+}
+
+// DropApproval takes a call off the list.
+func (b *Broker) DropApproval(ctx context.Context, k toolyard.BatchKey, index int) error {
+	id := ApprovalID(k, index)
+	_, err := retry(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, b.approvals.Purge(ctx, id) })
+	if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
+		return fmt.Errorf("take approval %s off the list: %w", id, err)
+	}
+	return nil
+}
+
+// Approvals returns the calls that wait, those that were asked about first first: of one agent, or of all when it is empty.
+// A call whose owner died may be missing for as long as a takeover takes; one that is over may be there as long.
+func (b *Broker) Approvals(ctx context.Context, agent toolyard.Agent) ([]Approval, error) {
+	keys := "*.*.*"
+	if agent != "" {
+		keys = Escape(string(agent)) + ".*.*"
+	}
+	var out []Approval
+	err := list(ctx, b.approvals, keys, func(key string, _ uint64, a Approval, bad error) bool {
+		if bad == nil && a.ID == key {
+			out = append(out, a)
+		}
+		return len(out) < MaxApprovals
+	})
+	return out, err
+}
+
+// ApprovalChange is a change of the list: Approval is nil when the call is off it.
+type ApprovalChange struct {
+	ID       string
+	Approval *Approval
+}
+
+// WatchApprovals calls see with each call on the list and with each change from then on, until ctx ends.
+func (b *Broker) WatchApprovals(ctx context.Context, see func(ApprovalChange)) error {
+	w, err := b.approvals.WatchAll(ctx)
+	if err != nil {
+		return fmt.Errorf("watch the approvals: %w", err)
+	}
+	for e := range w.Updates() {
+		if e == nil { // all that was there has been seen
+			continue
+		}
+		c := ApprovalChange{ID: e.Key()}
+		var a Approval
+		if e.Operation() == jetstream.KeyValuePut && json.Unmarshal(e.Value(), &a) == nil && a.ID == c.ID {
+			c.Approval = &a
+		}
+		see(c)
+	}
+	return context.Cause(ctx)
+}
+
+// Asked reads from the log what a person is asked about a call. It wraps [ErrNoApproval] when nobody is, with the reason.
+func (b *Broker) Asked(ctx context.Context, k toolyard.BatchKey, index int) (asked events.Waiting, pool toolyard.Pool, seq uint64, err error) {
+	m, ok, err := b.last(ctx, streamEvent, prefixEvent+keyTokens(k)+".*."+strconv.Itoa(index))
+	if err != nil {
+		return asked, "", 0, err
+	}
+	if !ok {
+		return asked, "", 0, fmt.Errorf("%w: call %d of %s has not asked for one", ErrNoApproval, index, k)
+	}
+	_, r, _, err := b.record(ctx, m)
+	if err != nil {
+		return asked, "", 0, err
+	}
+	switch body := r.Body.(type) {
+	case events.Waiting:
+		return body, r.Pool, r.Seq, nil
+	case events.Decided:
+		return asked, "", 0, fmt.Errorf("%w: %s has decided %q about call %d of %s", ErrNoApproval, body.By, body.Decision, index, k)
+	case events.Finished:
+		return asked, "", 0, fmt.Errorf("%w: call %d of %s has its result (%s)", ErrNoApproval, index, k, orElse(string(body.Result.Code), "ok"))
+	}
+	return asked, "", 0, fmt.Errorf("%w: call %d of %s does not wait", ErrNoApproval, index, k)
+}
+
+// Decide stores a person's decision about a call that waits, and wakes its batch. An approval without an input hash is for
+// the input that was shown. It wraps [ErrNoApproval] when somebody was faster.
+func (b *Broker) Decide(ctx context.Context, k toolyard.BatchKey, index int, d events.Decided) error {
+	asked, pool, seq, err := b.Asked(ctx, k, index)
+	if err != nil {
+		return err
+	}
+	if d.Decision == events.Approve && d.Edited == "" {
+		d.InputSHA256 = asked.InputSHA256
+	}
+	_, err = b.Append(ctx, k, batch.ChainCall, pool, index, seq, d)
+	if errors.Is(err, ErrConflict) {
+		if _, _, _, again := b.Asked(ctx, k, index); again != nil {
+			return again
+		}
+	}
+	if err != nil {
+		return err
+	}
+	_, err = b.WakeIfParked(ctx, k)
+	return err
+}
+
+// RememberSession is a decision's Remember when the session keeps the approval.
+const RememberSession = "session"
+
+// Approve stores a person's approval of a call that waits, with another input if one is given: it is checked again before it
+// runs. An approval that the session is to remember is written there behind it; what was changed cannot be remembered. An
+// input that is no JSON is a [*toolyard.InputError].
+func (b *Broker) Approve(ctx context.Context, k toolyard.BatchKey, index int, d events.Decided, input json.RawMessage) error {
+	asked, _, _, err := b.Asked(ctx, k, index)
+	if err != nil {
+		return err
+	}
+	d.Decision = events.Approve
+	if len(input) > 0 {
+		v, err := schema.Parse(input)
+		if err != nil {
+			return &toolyard.InputError{Field: "input", Problem: err.Error()}
+		}
+		if d.Remember != "" {
+			return &toolyard.InputError{Field: "remember", Problem: "a changed input cannot be remembered: approve it as it is, or this once"}
+		}
+		if d.Edited, err = b.PutInput(ctx, k.Agent, v.Canonical()); err != nil {
+			return err
+		}
+		d.InputSHA256 = v.Hash()
+	}
+	switch d.Remember {
+	case "":
+	case RememberSession:
+		if asked.Remember == "" {
+			return &toolyard.InputError{Field: "remember", Problem: "this call cannot be remembered"}
+		}
+	default:
+		return &toolyard.InputError{Field: "remember", Problem: fmt.Sprintf("is %q; use %q, or leave it out", d.Remember, RememberSession)}
+	}
+	if err := b.Decide(ctx, k, index, d); err != nil || d.Remember == "" {
+		return err
+	}
+	m, ok, err := b.last(ctx, streamBatch, subjectBatch(k))
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: %s", ErrNoBatch, k)
+	}
+	s := batch.State{Key: k}
+	if err == nil {
+		err = b.applyRaw(ctx, &s, m)
+	}
+	if err == nil {
+		_, err = b.ChangeSession(ctx, k.Agent, s.Submission.Session, func(s *Session) { s.Remember(asked.Remember) })
+	}
+	if err != nil {
+		return fmt.Errorf("the call is approved, but the session does not remember it: %w", err)
+	}
+	return nil
+}
+
+// PutInput stores an input that a hook or a person has changed, for one agent's calls, and returns its reference.
+func (b *Broker) PutInput(ctx context.Context, agent toolyard.Agent, input []byte) (ref string, err error) {
+	name := objectName("input."+Escape(string(agent)), input)
+	if err := b.putObject(ctx, name, input); err != nil {
+		return "", err
+	}
+	return name[strings.LastIndexByte(name, '.')+1:], nil
+}
+
+// ChangedInput reads what [Broker.PutInput] stored.
+func (b *Broker) ChangedInput(ctx context.Context, agent toolyard.Agent, ref string) ([]byte, error) {
+	if len(ref) != 64 || Escape(ref) != ref {
+		return nil, fmt.Errorf("%q is no reference of an input", ref)
+	}
+	return b.getObject(ctx, "input."+Escape(string(agent))+"."+ref)
+}
+
+func orElse(s, or string) string {
+	if s == "" {
+		return or
+	}
+	return s
+}

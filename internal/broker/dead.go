@@ -1,0 +1,132 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
+)
+
+// Limits of what is kept of messages that could not be used.
+const (
+	// MaxDeadLetters is how many dead letters are kept; the oldest go first.
+	MaxDeadLetters = 10_000
+	// MaxDeadDataBytes is how much of a message's data a dead letter has.
+	MaxDeadDataBytes = 4 << 10
+	// MaxDeadCauseBytes is how long the cause in a dead letter may be.
+	MaxDeadCauseBytes = 2 << 10
+	// buryTimeout bounds the storing of a dead letter: what is alive does not wait for what is dead.
+	buryTimeout = 5 * time.Second
+)
+
+// DeadKind says what a dead letter was.
+type DeadKind string
+
+// The kinds.
+const (
+	DeadSubmission DeadKind = "submission" // a message on the batch stream that cannot be read
+	DeadCall       DeadKind = "call"       // a message on the work queue that cannot be read
+	DeadBatch      DeadKind = "batch"      // a batch that was given up: its open calls ended as internal_error
+)
+
+// DeadLetter is what is known of a message that could not be used, or of a batch that was given up. It is a record for
+// people: whoever waited for a result has been answered where that was possible.
+type DeadLetter struct {
+	Kind  DeadKind         `json:"kind"`
+	Time  time.Time        `json:"time"`
+	Agent toolyard.Agent   `json:"agent,omitempty"`
+	Batch toolyard.BatchID `json:"batch,omitempty"`
+	Call  *int             `json:"call,omitempty"`
+	// Cause says why it could not be used, and By who found so.
+	Cause string `json:"cause"`
+	By    string `json:"by"`
+	// Subject and Seq are where the message stood.
+	Subject string `json:"subject"`
+	Seq     uint64 `json:"sequence"`
+	// Bytes is how long the message's data was; Data is its beginning, DataBase64 instead when that is no text.
+	Bytes      int    `json:"bytes"`
+	Data       string `json:"data,omitempty"`
+	DataBase64 []byte `json:"data_base64,omitempty"`
+}
+
+func deadSubject(l *DeadLetter) string {
+	token := func(name string) string {
+		if name == "" {
+			return noPool
+		}
+		return Escape(name)
+	}
+	return prefixDead + string(l.Kind) + "." + token(string(l.Agent)) + "." + token(string(l.Batch))
+}
+
+// Bury records a dead letter with the beginning of its data.
+func (b *Broker) Bury(ctx context.Context, l DeadLetter, data []byte) error {
+	l.Time, l.By, l.Bytes = time.Now().UTC(), b.source, len(data)
+	if len(l.Cause) > MaxDeadCauseBytes {
+		l.Cause = strings.ToValidUTF8(l.Cause[:MaxDeadCauseBytes], "") + "…"
+	}
+	clipped := data[:min(len(data), MaxDeadDataBytes)]
+	if text := whole(clipped); utf8.Valid(text) {
+		l.Data = string(text)
+	} else {
+		l.DataBase64 = clipped
+	}
+	encoded, err := json.Marshal(l)
+	if err != nil {
+		return fmt.Errorf("encode a dead letter: %w", err)
+	}
+	msg := nats.NewMsg(deadSubject(&l))
+	msg.Data = encoded
+	ctx, cancel := context.WithTimeout(ctx, buryTimeout)
+	defer cancel()
+	if _, err := b.publish(ctx, streamDead, msg); err != nil {
+		return fmt.Errorf("record a dead letter of %s: %w", l.Subject, err)
+	}
+	return nil
+}
+
+// whole leaves out a character at the end that was cut.
+func whole(text []byte) []byte {
+	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
+		if i := len(text) - n; utf8.RuneStart(text[i]) {
+			if !utf8.FullRune(text[i:]) {
+				return text[:i]
+			}
+			break
+		}
+	}
+	return text
+}
+
+// DeadLetters returns the newest dead letters, the newest first.
+func (b *Broker) DeadLetters(ctx context.Context, most int) ([]DeadLetter, error) {
+	stream, err := retry(ctx, func(ctx context.Context) (jetstream.Stream, error) { return b.js.Stream(ctx, streamDead) })
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", streamDead, err)
+	}
+	state := stream.CachedInfo().State
+	out := []DeadLetter{}
+	for seq := state.LastSeq; seq >= max(state.FirstSeq, 1) && len(out) < most; seq-- {
+		m, err := b.at(ctx, streamDead, seq)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue // it has gone since
+		}
+		if err != nil {
+			return out, err
+		}
+		var l DeadLetter
+		if err := json.Unmarshal(m.data, &l); err != nil { // whoever may write there may write anything
+			l = DeadLetter{Time: m.time, Subject: m.subject, Seq: m.seq, Cause: "the dead letter itself cannot be read: " + err.Error(), Bytes: len(m.data)}
+		}
+		out = append(out, l)
+	}
+	return out, nil
+}

@@ -1,0 +1,105 @@
+package broker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// swap changes the value of a key: read, change, compare and set, until it holds. change may be called several times; when
+// it returns an error nothing is stored. A change that leaves the value as it is stores nothing. It returns the value as it
+// stands after, and its revision.
+func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, change func(T) (T, error)) (T, uint64, error) {
+	pause, conflicts := firstPause/10, 0
+	for {
+		have, value, revision, err := load[T](ctx, kv, key)
+		if err != nil {
+			return have, revision, err
+		}
+		next, err := change(have)
+		if err != nil {
+			return have, revision, err
+		}
+		encoded, err := json.Marshal(next)
+		if err != nil {
+			return have, revision, fmt.Errorf("encode key %s: %w", key, err)
+		}
+		if revision != 0 && bytes.Equal(encoded, value) {
+			return next, revision, nil
+		}
+		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		var stored uint64
+		if revision == 0 { // there is no key, or it was deleted: Create knows which
+			stored, err = kv.Create(attempt, key, encoded)
+		} else {
+			stored, err = kv.Update(attempt, key, encoded, revision)
+		}
+		cancel()
+		if err == nil {
+			return next, stored, nil
+		}
+		// Whether another's change came between, or ours was stored and its answer lost: the change is made again on what
+		// stands there now, and changes nothing where it holds already.
+		again, verdict := classify(err)
+		if !again && !errors.Is(verdict, ErrConflict) && !errors.Is(err, jetstream.ErrKeyExists) {
+			return have, revision, verdict
+		}
+		if again || conflicts > 0 { // the first conflict is repeated at once
+			if err := wait(ctx, &pause); err != nil {
+				return have, revision, err
+			}
+		}
+		conflicts++
+	}
+}
+
+// load reads a key. One that is not there, or was deleted, has the zero value.
+func load[T any](ctx context.Context, kv jetstream.KeyValue, key string) (v T, value []byte, revision uint64, err error) {
+	e, err := retry(ctx, func(ctx context.Context) (jetstream.KeyValueEntry, error) { return kv.Get(ctx, key) })
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return v, nil, 0, nil
+	}
+	if err != nil {
+		return v, nil, 0, fmt.Errorf("read key %s: %w", key, err)
+	}
+	if len(e.Value()) == 0 { // emptied by an operator
+		return v, nil, e.Revision(), nil
+	}
+	if err := json.Unmarshal(e.Value(), &v); err != nil {
+		return v, nil, e.Revision(), fmt.Errorf("key %s is not readable: %w", key, err)
+	}
+	return v, e.Value(), e.Revision(), nil
+}
+
+// list reads the keys that match, in the order of their last change, until see says that it has enough.
+func list[T any](ctx context.Context, kv jetstream.KeyValue, keys string, see func(key string, revision uint64, v T, err error) (more bool)) error {
+	ctx, cancel := context.WithTimeout(ctx, longestRead)
+	defer cancel()
+	w, err := kv.Watch(ctx, keys, jetstream.IgnoreDeletes())
+	if err != nil {
+		return fmt.Errorf("list %s of %s: %w", keys, kv.Bucket(), err)
+	}
+	defer w.Stop() //nolint:errcheck // the context ends it in any case
+	for {
+		select {
+		case e, ok := <-w.Updates():
+			if !ok || e == nil { // all that was there has been seen
+				return context.Cause(ctx)
+			}
+			var v T
+			err := json.Unmarshal(e.Value(), &v)
+			if err != nil {
+				err = fmt.Errorf("key %s of %s is not readable: %w", e.Key(), kv.Bucket(), err)
+			}
+			if !see(e.Key(), e.Revision(), v, err) {
+				return nil
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("list %s of %s: %w", keys, kv.Bucket(), context.Cause(ctx))
+		}
+	}
+}

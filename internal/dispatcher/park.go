@@ -1,0 +1,175 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// index writes where the batch stands into the index, without waiting for it: what is lost there is found again when the
+// batch is next taken up, or is complete.
+func (r *runner) index(s *batch.State, status toolyard.Status) {
+	e := broker.Entry{
+		Agent: r.key.Agent, Batch: r.key.ID, Session: s.Plan.Session, Workspace: s.Plan.Workspace,
+		Status: status, Calls: len(s.Calls), Submitted: s.SubmittedAt,
+	}
+	if _, err := r.d.b.PutIndex(e); err != nil {
+		r.log.Warn("the batch is not in the index as it stands", "status", status, "error", err)
+	}
+}
+
+// ask puts a call on the list of those that wait for a person, or takes it off. One that stays on it too long harms nobody:
+// its own chain says that it is over.
+func (r *runner) ask(ctx context.Context, e batch.Ask) error {
+	if e.Over {
+		if err := r.d.b.DropApproval(ctx, r.key, e.Index); err != nil {
+			r.log.Warn("a call stays on the list of those that wait for a person", "call", e.Index, "error", err)
+		}
+		return nil
+	}
+	s := r.m.State()
+	c, p := s.Calls[e.Index], s.Plan.Calls[e.Index]
+	_, err := retryFull(ctx, r.log, func() (struct{}, error) {
+		return struct{}{}, r.d.b.PutApproval(ctx, broker.Approval{
+			Agent: r.key.Agent, Batch: r.key.ID, Index: e.Index, Session: s.Plan.Session, Workspace: s.Plan.Workspace,
+			CallID: p.ID, Tool: p.Tool, Waiting: *c.Asked, AskedAt: c.AskedAt, Expires: r.m.ApprovalEnd(e.Index),
+		})
+	})
+	return err
+}
+
+// remember writes what the batch's calls have changed into their session. What would pass a session's limits is left out,
+// and said.
+func (r *runner) remember(ctx context.Context, change tool.SessionChange) error {
+	_, err := r.d.b.ChangeSession(ctx, r.key.Agent, r.m.State().Plan.Session, func(s *broker.Session) {
+		s.Load(change.Loads...)
+		if len(change.Context) > 0 && s.Context == nil {
+			s.Context = map[string]string{}
+		}
+		for k, v := range change.Context {
+			s.Context[k] = v
+		}
+	})
+	if errors.Is(err, broker.ErrFull) {
+		r.log.Error("the session is full; what the batch has changed in it is lost", "error", err)
+		return nil
+	}
+	return err
+}
+
+// park lets go of a batch that is parked in the log. What came while that was written is looked for first, since whoever
+// appended it may have looked before, and not have woken the batch: then it is errNews.
+func (r *runner) park(ctx context.Context) error {
+	s := r.m.State()
+	news, err := r.d.b.Newer(ctx, s, batch.ChainControl, 0)
+	if err != nil {
+		return err
+	}
+	if len(news) > 0 {
+		return errNews
+	}
+	for i, c := range s.Calls {
+		if c.Status != batch.Waiting {
+			continue
+		}
+		if news, err = r.d.b.Newer(ctx, s, batch.ChainCall, i); err != nil {
+			return err
+		}
+		if len(news) > 0 {
+			return errNews
+		}
+	}
+	r.complete = true
+	r.index(s, toolyard.StatusWaiting)
+	r.log.Info("the batch waits for a person", "calls", len(r.m.InFlight()))
+	return r.submission().Done(ctx)
+}
+
+// The rhythm of looking after batches that wait for people.
+const (
+	expireEvery  = time.Second      // which requests have expired
+	missedEvery  = 30 * time.Second // whether a decision's wake was lost
+	wakeAgain    = 5 * time.Second  // how long a wake has to be acted on
+	missedAtOnce = 256              // requests that are looked at in one round
+)
+
+// waitingRoom knows the calls that wait for people, as the list of approvals has them.
+type waitingRoom struct {
+	d     *Dispatcher
+	calls map[string]*waitingCall
+}
+
+type waitingCall struct {
+	broker.Approval
+	woken   time.Time // when a wake was sent last
+	checked time.Time // when the log was last looked at
+}
+
+// watch wakes the batches whose requests expire, and those whose wake was lost, until ctx ends.
+func (d *Dispatcher) watchApprovals(ctx context.Context) error {
+	w := waitingRoom{d: d, calls: map[string]*waitingCall{}}
+	changes := make(chan broker.ApprovalChange, missedAtOnce)
+	failed := make(chan error, 1)
+	go func() {
+		failed <- d.b.WatchApprovals(ctx, func(c broker.ApprovalChange) {
+			select {
+			case changes <- c:
+			case <-ctx.Done():
+			}
+		})
+	}()
+	tick := time.NewTicker(expireEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-failed:
+			return err
+		case c := <-changes:
+			if c.Approval == nil {
+				delete(w.calls, c.ID)
+			} else {
+				w.calls[c.ID] = &waitingCall{Approval: *c.Approval, checked: time.Now()}
+			}
+		case <-tick.C:
+			w.look(ctx, time.Now())
+		}
+	}
+}
+
+// look wakes what is due.
+func (w *waitingRoom) look(ctx context.Context, now time.Time) {
+	checks := 0
+	for id, c := range w.calls {
+		expired := !now.Before(c.Expires) && now.Sub(c.woken) >= wakeAgain
+		missed := now.Sub(c.checked) >= missedEvery && checks < missedAtOnce
+		if !expired && !missed {
+			continue
+		}
+		checks++
+		c.checked = now
+		_, _, _, err := w.d.b.Asked(ctx, c.Key(), c.Index)
+		decided := errors.Is(err, broker.ErrNoApproval)
+		if err != nil && !decided {
+			w.d.log.Warn("a call that waits for a person cannot be read", "approval", id, "error", err)
+			continue
+		}
+		if !expired && !decided {
+			if cancelled, err := w.d.b.Controlled(ctx, c.Key()); err != nil || !cancelled {
+				continue
+			}
+		}
+		c.woken = now
+		parked, err := w.d.b.WakeIfParked(ctx, c.Key())
+		if err == nil && decided && !parked { // its owner is at work, or it is over: the list is late
+			err = w.d.b.DropApproval(ctx, c.Key(), c.Index)
+		}
+		if err != nil {
+			w.d.log.Warn("a batch that waits for a person was not woken", "approval", id, "error", err)
+		}
+	}
+}

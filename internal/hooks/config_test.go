@@ -1,0 +1,154 @@
+package hooks
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard/tool"
+)
+
+// declarations are some tools like the built-in ones.
+func declarations() []tool.Declaration {
+	return []tool.Declaration{
+		{Name: "bash", Specifier: tool.Specifier{Command: "command"}}, {Name: "write_file", Specifier: tool.Specifier{Path: "file_path"}},
+		{Name: "read_file", Specifier: tool.Specifier{Path: "file_path"}}, {Name: "glob", Specifier: tool.Specifier{Path: "path"}},
+		{Name: "web_fetch", Specifier: tool.Specifier{URL: "url"}}, {Name: "plain"},
+	}
+}
+
+func TestReadAConfiguration(t *testing.T) {
+	c, err := Read([]byte(`{
+		"$schema": "https://json.schemastore.org/claude-code-settings.json", "description": "ours",
+		"hooks": {
+			"PostToolUse": [{"hooks": [{"type": "http", "url": "http://localhost:1/x", "headers": {"Authorization": "Bearer $T"}, "allowedEnvVars": ["T"], "on_failure": "withhold"}]}],
+			"PreToolUse": [
+				{"matcher": "Bash|Write", "hooks": [
+					{"type": "command", "command": "a", "timeout": 1.5, "statusMessage": "…", "once": true, "async": false},
+					{"type": "command", "command": "b", "args": ["-x"], "if": "Bash(git *)", "on_failure": "continue"}]},
+				{"matcher": "*", "hooks": [{"type": "command", "command": "c", "shell": "bash", "timeout": null}]}],
+			"PostToolBatch": [{"hooks": [{"type": "command", "command": "d"}]}]
+		}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, h := range c.handlers {
+		got = append(got, fmt.Sprint(h.event, " ", h.place, " ", h.matcher, " ", h.timeout, " ", h.onFailure, " ", h.command+h.url, " ", h.exec, " ", h.shell))
+	}
+	want := []string{
+		"PreToolUse hooks.PreToolUse[0].hooks[0] Bash|Write 1.5s block a false sh",
+		"PreToolUse hooks.PreToolUse[0].hooks[1] Bash|Write 1m0s continue b true sh",
+		"PreToolUse hooks.PreToolUse[1].hooks[0] * 1m0s block c false bash",
+		"PostToolUse hooks.PostToolUse[0].hooks[0]  1m0s withhold http://localhost:1/x false ",
+		"PostToolBatch hooks.PostToolBatch[0].hooks[0]  1m0s continue d false sh",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if names := c.HeaderVariables(); len(names) != 1 || names[0] != "T" {
+		t.Errorf("variables of headers: %v", names)
+	}
+	s, err := New(Options{Config: c, Declarations: declarations(), LookupEnv: func(string) (string, bool) { return "x", true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.PostTime() != time.Minute {
+		t.Errorf("hooks behind a call take %s", s.PostTime())
+	}
+	off, err := Read([]byte(`{"disableAllHooks": true, "hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "a"}]}]}}`))
+	if err != nil || len(off.handlers) != 0 {
+		t.Errorf("disabled: %v, %v", off, err)
+	}
+}
+
+// TestBadConfigurations: each error says where and what.
+func TestBadConfigurations(t *testing.T) {
+	handler := func(fields string) string {
+		return `{"hooks": {"PreToolUse": [{"hooks": [{` + fields + `}]}]}}`
+	}
+	const at = "hooks.PreToolUse[0].hooks[0]"
+	for text, want := range map[string]string{
+		``: "empty", `[]`: "object", `{"hooks": {}, "hooks": {}}`: "twice", `{}`: "hooks: want object", `{"hooks": []}`: "hooks: want object, got array",
+		`{"hooks": {}, "permissions": {}}`:                                                                           "permissions: is not known here",
+		`{"hooks": {"Stop": []}}`:                                                                                    "hooks.Stop: is no event here; there are PreToolUse",
+		`{"hooks": {"preToolUse": []}}`:                                                                              "hooks.preToolUse: is no event",
+		`{"hooks": {"PreToolUse": {}}}`:                                                                              "hooks.PreToolUse: want array",
+		`{"hooks": {"PreToolUse": [{"match": "x", "hooks": []}]}}`:                                                   "hooks.PreToolUse[0].match: is not known here; there are matcher, hooks",
+		`{"hooks": {"PreToolUse": [{}]}}`:                                                                            "hooks.PreToolUse[0].hooks: want array",
+		`{"hooks": {"PreToolUse": [{"matcher": "(", "hooks": []}]}}`:                                                 "hooks.PreToolUse[0].matcher: the regular expression",
+		`{"hooks": {"PreToolUse": [{"matcher": "^(?!Bash)", "hooks": []}]}}`:                                         "hooks.PreToolUse[0].matcher: the regular expression",
+		`{"hooks": {"PreToolUse": [{"matcher": "Bash||Edit", "hooks": []}, {"matcher": "|", "hooks":[]}]}}`:          "hooks.PreToolUse[1].matcher",
+		`{"hooks": {"PostToolBatch": [{"matcher": "Bash", "hooks": []}]}}`:                                           "takes no matcher",
+		`{"hooks": {"PostToolBatch": [{"hooks": [{"type": "command", "command": "x", "if": "Bash"}]}]}}`:             "takes no if",
+		`{"hooks": {"PostToolBatch": [{"hooks": [{"type": "command", "command": "x", "on_failure": "withhold"}]}]}}`: "on_failure",
+		handler(``): at + ".type: want string, got nothing",
+		handler(`"type": "prompt", "prompt": "x"`):                             at + `.type: "prompt" is not supported`,
+		handler(`"type": "shell"`):                                             at + `.type: "shell" is not known`,
+		handler(`"type": "command"`):                                           at + ".command: want string",
+		handler(`"type": "command", "command": " "`):                           at + ".command: is empty",
+		handler(`"type": "command", "Command": "x"`):                           at + ".Command: is not known",
+		handler(`"type": "command", "command": "x", "url": "http://h/"`):       at + ".url: is not known",
+		handler(`"type": "command", "command": "x", "async": true`):            at + ".async: is not supported",
+		handler(`"type": "command", "command": "x", "shell": "powershell"`):    at + ".shell",
+		handler(`"type": "command", "command": "x", "args": "y"`):              at + ".args: want array",
+		handler(`"type": "command", "command": "x", "timeout": 0`):             at + ".timeout",
+		handler(`"type": "command", "command": "x", "timeout": 60000`):         at + ".timeout: 60000 is not a number of seconds up to 600",
+		handler(`"type": "command", "command": "x", "timeout": "60"`):          at + ".timeout: want a number of seconds, got string",
+		handler(`"type": "command", "command": "x", "on_failure": "ignore"`):   at + `.on_failure: "ignore" is not known`,
+		handler(`"type": "command", "command": "x", "on_failure": "withhold"`): at + `.on_failure`,
+		handler(`"type": "command", "command": "x", "if": "Bash("`):            at + ".if",
+		handler(`"type": "command", "command": "x", "if": "Bash(ls | wc)"`):    at + ": if: rule",
+		handler(`"type": "command", "command": "x", "if": "plain(x)"`):         at + ": if: rule", handler(`"type": "command", "command": "x", "if2": 1`): at + ".if2",
+		handler(`"type": "command", "command": "x", "allowedEnvVars": ["A-B"]`):                        at + ".allowedEnvVars[0]",
+		handler(`"type": "command", "command": "x", "once": 1`):                                        at + ".once: want boolean",
+		handler(`"type": "http"`):                                                                      at + ".url: want string",
+		handler(`"type": "http", "url": "localhost:8080"`):                                             at + ".url: is no http",
+		handler(`"type": "http", "url": "file:///etc/passwd"`):                                         at + ".url: is no http",
+		handler(`"type": "http", "url": "http://u:p@h/"`):                                              at + ".url: has a user",
+		handler(`"type": "http", "url": "http://h/", "headers": {"a b": "c"}`):                         at + `.headers["a b"]`,
+		handler(`"type": "http", "url": "http://h/", "headers": {"Host": "c"}`):                        at + `.headers.Host`,
+		handler(`"type": "http", "url": "http://h/", "headers": {"A": "$B"}`):                          at + `: header A: it names the variable "B", which is not in allowedEnvVars`,
+		handler(`"type": "http", "url": "http://h/", "headers": {"A": "$B"}, "allowedEnvVars": ["B"]`): at + `: header A: the environment has no variable "B"`,
+		handler(`"type": "http", "url": "http://h/", "headers": {"A": "$N"}, "allowedEnvVars": ["N"]`): at + `: header A: it has more than one line`,
+	} {
+		c, err := Read([]byte(text))
+		if err == nil {
+			_, err = New(Options{Config: c, Declarations: declarations(), LookupEnv: func(name string) (string, bool) { return "a\nb", name == "N" }})
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s\ngave %v, want %q", text, err, want)
+		}
+	}
+	many := `{"hooks": {"PreToolUse": [{"hooks": [` + strings.Repeat(`{"type": "command", "command": "x"},`, MaxHandlers) + `{"type": "command", "command": "x"}]}]}}`
+	if _, err := Read([]byte(many)); err == nil || !strings.Contains(err.Error(), "at most 100") {
+		t.Errorf("too many hooks: %v", err)
+	}
+	if _, err := Read([]byte(`{"hooks": {}}` + strings.Repeat(" ", MaxConfigBytes))); err == nil || !strings.Contains(err.Error(), "bytes") {
+		t.Errorf("too many bytes: %v", err)
+	}
+}
+
+func TestMatchers(t *testing.T) {
+	for matcher, want := range map[string]string{
+		"": "bash read_file mcp__a__b", "*": "bash read_file mcp__a__b", "Bash": "bash", "bash": "bash", "Bash|Read": "bash read_file", "Bash, read_file": "bash read_file",
+		"Bas": "", "BASH": "", "^B": "bash", "^b": "bash", "ea": "", "e.d": "read_file", "R.*d": "read_file", "mcp__a": "", "mcp__.*": "mcp__a__b", "mcp__a__b": "mcp__a__b", "a.h$": "bash",
+		"Write": "",
+	} {
+		m, err := parseMatcher(matcher)
+		if err != nil {
+			t.Errorf("%q: %v", matcher, err)
+			continue
+		}
+		var got []string
+		for _, name := range []string{"bash", "read_file", "mcp__a__b"} {
+			if m.matches(name) {
+				got = append(got, name)
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q matches %q, want %q", matcher, got, want)
+		}
+	}
+}

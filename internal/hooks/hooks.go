@@ -1,0 +1,306 @@
+package hooks
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/schema"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// Options are what hooks need to know of where they run. What is zero has its default.
+type Options struct {
+	// Funcs run first, in their order.
+	Funcs []Func
+	// Config has the commands and endpoints.
+	Config Config
+	// Dir is where the configuration stands: commands find it in TOOLYARD_HOOKS_DIR. Empty: they don't.
+	Dir string
+	// Mode is the operator's permission mode, for hooks that ask.
+	Mode policy.Mode
+	// Declarations are those of the tools that are known: an if is matched with them, and checked.
+	Declarations []tool.Declaration
+	// LookupEnv is the environment. Default [os.LookupEnv].
+	LookupEnv func(string) (string, bool)
+	Log       *slog.Logger
+}
+
+// Set is the hooks of an installation. It is safe for concurrent use.
+type Set struct {
+	handlers []*handler
+	mode     policy.Mode
+	declared map[string]tool.Declaration
+	log      *slog.Logger
+	left     atomic.Int64 // Go hooks that were left behind and still run
+}
+
+var _ pipeline.Hooks = (*Set)(nil)
+
+// handler is one hook, ready to run.
+type handler struct {
+	event     Event
+	name      string
+	matcher   matcher
+	condition *policy.Rule // nil: none
+	timeout   time.Duration
+	onFailure OnFailure
+	runner
+}
+
+// runner is a kind of hook.
+type runner interface {
+	// run asks the hook. It returns soon after its context ended.
+	run(ctx context.Context, o *occasion) (answer, error)
+}
+
+// New makes a set. It fails when an option does not hold together; the error names the hook.
+func New(o Options) (*Set, error) {
+	if o.LookupEnv == nil {
+		o.LookupEnv = os.LookupEnv
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Mode == "" {
+		o.Mode = policy.Default
+	}
+	s := &Set{mode: o.Mode, log: o.Log, declared: map[string]tool.Declaration{}}
+	for _, d := range o.Declarations {
+		s.declared[d.Name] = d
+	}
+	for i := range o.Funcs {
+		h, err := s.funcHandler(&o.Funcs[i], i)
+		if err != nil {
+			return nil, err
+		}
+		s.handlers = append(s.handlers, h)
+	}
+	client := newClient()
+	for _, c := range o.Config.handlers {
+		h, err := s.configured(c, o, client)
+		if err != nil {
+			return nil, placeError(c.place, err)
+		}
+		s.handlers = append(s.handlers, h)
+	}
+	return s, nil
+}
+
+func (s *Set) configured(c handlerConfig, o Options, client *http.Client) (*handler, error) {
+	m, err := parseMatcher(c.matcher)
+	if err != nil {
+		return nil, err
+	}
+	h := &handler{event: c.event, name: c.place, matcher: m, timeout: c.timeout, onFailure: c.onFailure}
+	if c.condition != "" {
+		rule, err := parseIf(c.condition, s.declared)
+		if err != nil {
+			return nil, fmt.Errorf("if: %w", err)
+		}
+		h.condition = &rule
+	}
+	if c.url != "" {
+		h.runner, err = newEndpoint(c, o.LookupEnv, client)
+	} else {
+		h.runner = newCommand(c, o.LookupEnv, o.Dir)
+	}
+	return h, err
+}
+
+// PostTime is how long the hooks behind one call may take together.
+func (s *Set) PostTime() time.Duration {
+	sums := map[Event]time.Duration{}
+	for _, h := range s.handlers {
+		sums[h.event] += h.timeout
+	}
+	return max(sums[PostToolUse], sums[PostToolUseFailure])
+}
+
+// Pre implements [pipeline.Hooks].
+func (s *Set) Pre(ctx context.Context, in pipeline.HookInput) (pipeline.HookVerdict, error) {
+	var all []said
+	changed := false
+	for _, h := range s.matching(PreToolUse, &in) {
+		a, err := s.ask(ctx, h, in)
+		if err == nil && a.input != nil {
+			err = takeInput(&in, a.input)
+			changed = true
+		}
+		switch {
+		case err == nil:
+			all = append(all, said{h.name, a})
+		case ctx.Err() != nil:
+			return pipeline.HookVerdict{}, context.Cause(ctx)
+		case h.onFailure != Continue:
+			return pipeline.HookVerdict{}, fmt.Errorf("%s: %w", h.name, err)
+		default:
+			s.ignored(h, in, err)
+		}
+	}
+	v := combine(all)
+	if changed && !v.Block && !v.Stop && v.Opinion != pipeline.Deny {
+		v.Input = in.Input
+	}
+	return v, nil
+}
+
+// takeInput puts a hook's input in place, for the hooks that follow and for the pipeline.
+func takeInput(in *pipeline.HookInput, update []byte) error {
+	back, err := relative(in.Tool, in.WorkspaceDir, in.Input, update)
+	if err != nil {
+		return fmt.Errorf("its input cannot be read: %w", err)
+	}
+	now, err := schema.Parse(back)
+	if err != nil {
+		return fmt.Errorf("its input cannot be read: %w", err)
+	}
+	was, err := schema.Parse(in.Input)
+	if err != nil {
+		return fmt.Errorf("the input cannot be read: %w", err)
+	}
+	if place, found := spoiled(now.Doc(), was.Doc(), "updatedInput"); found {
+		return fmt.Errorf("%s was changed, and the hook saw only a part of it: send it back as it was, or write it anew", place)
+	}
+	if !bytes.Equal(now.Canonical(), was.Canonical()) {
+		in.Input, in.InputHash = bytes.Clone(now.Canonical()), "" // of the new input nobody has a hash yet
+	}
+	return nil
+}
+
+// Post implements [pipeline.Hooks].
+func (s *Set) Post(ctx context.Context, in pipeline.HookInput) (pipeline.HookVerdict, error) {
+	event := PostToolUse
+	if in.Outcome.IsError {
+		event = PostToolUseFailure
+	}
+	var all []said
+	for _, h := range s.matching(event, &in) {
+		a, err := s.ask(ctx, h, in)
+		switch {
+		case err == nil:
+			all = append(all, said{h.name, a})
+			if a.output != nil {
+				in.Outcome.Output = *a.output
+			}
+		case ctx.Err() == nil && h.onFailure == Continue:
+			s.ignored(h, in, err)
+		case h.onFailure == Withhold, combine(all).Output != nil:
+			// Also when the tool's own output would be shown, which a hook before has replaced.
+			return pipeline.HookVerdict{Block: true, By: h.name,
+				Reason: "a hook that looks at outputs broke, so the output is not shown"}, nil
+		default:
+			return pipeline.HookVerdict{}, fmt.Errorf("%s: %w", h.name, err)
+		}
+	}
+	return combine(all), nil
+}
+
+// BatchVerdict is what the hooks say of a batch together.
+type BatchVerdict struct {
+	// Stop asks for the agent to be stopped before its next turn; Reason says why.
+	Stop   bool
+	Reason string
+	// Context is for the model, beside the results.
+	Context string
+	// By names the hooks that had something to say.
+	By string
+}
+
+// Batch runs the hooks on a batch that is over. An error means that a hook broke that was to block then.
+func (s *Set) Batch(ctx context.Context, in BatchInput) (BatchVerdict, error) {
+	var all []said
+	for _, h := range s.handlers {
+		if h.event != PostToolBatch {
+			continue
+		}
+		dir, cwd, err := place(in.WorkspaceDir)
+		if err != nil {
+			return BatchVerdict{}, err
+		}
+		body, err := s.batchMessage(in, cwd)
+		if err != nil {
+			return BatchVerdict{}, err
+		}
+		a, err := s.bounded(ctx, h, &occasion{event: h.event, batch: &in, dir: dir, body: body})
+		switch {
+		case err == nil:
+			all = append(all, said{h.name, a})
+			if a.note != "" {
+				s.log.Warn("a hook says", "hook", h.name, "batch", in.Key, "message", a.note)
+			}
+		case ctx.Err() != nil:
+			return BatchVerdict{}, context.Cause(ctx)
+		case h.onFailure != Continue:
+			return BatchVerdict{}, fmt.Errorf("%s: %w", h.name, err)
+		default:
+			s.log.Warn("a hook broke and is left out", "hook", h.name, "batch", in.Key, "error", err)
+		}
+	}
+	v := combine(all)
+	return BatchVerdict{Stop: v.Stop || v.Block, Reason: v.Reason, Context: clip(v.Context, pipeline.MaxHookContextChars), By: v.By}, nil
+}
+
+// matching are the hooks for a call, one by one: what a hook changes is matched by the hooks behind it.
+func (s *Set) matching(event Event, in *pipeline.HookInput) func(func(int, *handler) bool) {
+	return func(yield func(int, *handler) bool) {
+		for i, h := range s.handlers {
+			if h.event == event && h.matcher.matches(in.Tool) && (h.condition == nil || s.meets(*h.condition, in)) && !yield(i, h) {
+				return
+			}
+		}
+	}
+}
+
+// ask runs one hook with a copy of what it may know.
+func (s *Set) ask(ctx context.Context, h *handler, in pipeline.HookInput) (answer, error) {
+	in.Input = bytes.Clone(in.Input)
+	dir, cwd, err := place(in.WorkspaceDir)
+	if err != nil {
+		return answer{}, err
+	}
+	body, err := s.callMessage(h.event, in, cwd)
+	if err != nil {
+		return answer{}, err
+	}
+	a, err := s.bounded(ctx, h, &occasion{event: h.event, in: in, dir: dir, body: body})
+	if err == nil && a.note != "" {
+		s.log.Warn("a hook says", "hook", h.name, "batch", in.Key, "call", in.Index, "message", a.note)
+	}
+	return a, err
+}
+
+// bounded runs one hook within its time.
+func (s *Set) bounded(ctx context.Context, h *handler, o *occasion) (answer, error) {
+	late := fmt.Errorf("it did not answer within %s", h.timeout)
+	limited, cancel := context.WithTimeoutCause(ctx, h.timeout, late)
+	defer cancel()
+	a, err := h.run(limited, o)
+	if err != nil && errors.Is(context.Cause(limited), late) {
+		return answer{}, late
+	}
+	return a, err
+}
+
+// place is where a command runs, and what it is told of it.
+func place(workspace string) (dir, cwd string, err error) {
+	if workspace != "" {
+		return workspace, workspace, nil
+	}
+	if cwd, err = os.Getwd(); err != nil {
+		return "", "", fmt.Errorf("find this process's directory: %w", err)
+	}
+	return "", cwd, nil
+}
+
+func (s *Set) ignored(h *handler, in pipeline.HookInput, err error) {
+	s.log.Warn("a hook broke and is left out", "hook", h.name, "batch", in.Key, "call", in.Index, "error", err)
+}

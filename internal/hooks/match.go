@@ -1,0 +1,177 @@
+package hooks
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/redact"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// matcher says which tools a hook is about. The zero matcher is every tool.
+type matcher struct {
+	names   []string
+	pattern *regexp.Regexp
+}
+
+var plainMatcher = regexp.MustCompile(`^[A-Za-z0-9_\-, |]*$`)
+
+// parseMatcher reads a matcher as it is read in the field: empty or a star is every tool; letters, digits, _, - and spaces are
+// names, with | or , between them; anything else is a regular expression that may match anywhere in the name.
+func parseMatcher(text string) (matcher, error) {
+	if text == "" || text == "*" {
+		return matcher{}, nil
+	}
+	if !plainMatcher.MatchString(text) {
+		re, err := regexp.Compile(text)
+		if err != nil {
+			return matcher{}, fmt.Errorf("the regular expression %.200q cannot be used here: %w", text, err)
+		}
+		return matcher{pattern: re}, nil
+	}
+	var m matcher
+	for name := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == '|' || r == ',' }) {
+		if name = strings.TrimSpace(name); name == "" {
+			return matcher{}, fmt.Errorf("%.200q has an empty name", text)
+		}
+		m.names = append(m.names, name)
+	}
+	if len(m.names) == 0 {
+		return matcher{}, fmt.Errorf("%.200q names no tool; leave it out, or write \"*\", for every tool", text)
+	}
+	return m, nil
+}
+
+func (m matcher) matches(own string) bool {
+	theirs := known(own).theirs
+	switch {
+	case m.pattern != nil:
+		return m.pattern.MatchString(own) || m.pattern.MatchString(theirs)
+	case m.names != nil:
+		return slices.Contains(m.names, own) || slices.Contains(m.names, theirs)
+	}
+	return true
+}
+
+// parseIf reads an if: one permission rule, with either name of a tool. "git *" is the field's way to write "git:*".
+func parseIf(text string, declared map[string]tool.Declaration) (policy.Rule, error) {
+	name, rest, specified := strings.Cut(text, "(")
+	own := ownName(name)
+	if specified {
+		specifier, closed := strings.CutSuffix(rest, ")")
+		switch {
+		case !closed:
+			own = name // the rule's own error says what is wrong
+			own += "(" + rest
+		case specifier == "*":
+		default:
+			if words, ok := strings.CutSuffix(specifier, " *"); ok {
+				specifier = words + ":*"
+			}
+			own += "(" + specifier + ")"
+		}
+	}
+	r, err := policy.ParseRule(own)
+	if err != nil {
+		return r, err
+	}
+	if d, ok := declared[r.Tool]; ok {
+		return r, r.Check(&d)
+	}
+	return r, nil
+}
+
+// meets reports whether an if holds for a call. In doubt it does: the hook is there to look closer.
+func (s *Set) meets(r policy.Rule, in *pipeline.HookInput) bool {
+	d, ok := s.declared[in.Tool]
+	if !ok {
+		d = tool.Declaration{Name: in.Tool}
+	}
+	if r.Specifier != "" && (!ok || partial(string(in.Input))) {
+		r.Specifier = "" // what it would be matched against is not known
+	}
+	req := policy.Request{Declaration: &d, Input: in.Input, WorkspaceDir: in.WorkspaceDir}
+	if field := d.Specifier.Path; field != "" && r.Specifier != "" {
+		path, ok := policy.Field(in.Input, field)
+		if !ok { // an optional path that was left out is the workspace itself
+			path = "."
+		}
+		req.Paths = placeOf(in.WorkspaceDir, path)
+	}
+	return r.Touches(req)
+}
+
+// placeOf is a path relative to the workspace, if no symbolic link makes another place of it; none if that cannot be told.
+func placeOf(dir, path string) []string {
+	if dir == "" {
+		return nil
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	rel, err := filepath.Rel(dir, filepath.Clean(path))
+	if err != nil || !filepath.IsLocal(rel) {
+		return nil
+	}
+	root, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil
+	}
+	for there := rel; ; there = filepath.Dir(there) {
+		real, err := filepath.EvalSymlinks(filepath.Join(root, there))
+		switch {
+		case err == nil && real == filepath.Join(root, there):
+			return []string{filepath.ToSlash(rel)}
+		case !errors.Is(err, fs.ErrNotExist) || there == ".":
+			return nil
+		}
+		if _, err := os.Lstat(filepath.Join(root, there)); !errors.Is(err, fs.ErrNotExist) {
+			return nil // a link that leads to nothing, yet
+		}
+	}
+}
+
+// cutMark is what stands at the end of a text that the pipeline has cut.
+var cutMark = regexp.MustCompile(`\[cut: [0-9]+ bytes in all\]`)
+
+// partial reports whether something is missing from a text: secrets, or its end.
+func partial(text string) bool { return redact.Marked(text) || cutMark.MatchString(text) }
+
+// spoiled finds a text in an input that a hook has changed although it saw only a part of it, and returns its place. What stands
+// unchanged in its place is well: the pipeline puts the original there.
+func spoiled(update, shown any, at string) (place string, found bool) {
+	switch u := update.(type) {
+	case string:
+		return at, u != shown && partial(u)
+	case []any:
+		was, _ := shown.([]any)
+		for i, e := range u {
+			var old any
+			if i < len(was) {
+				old = was[i]
+			}
+			if place, found := spoiled(e, old, fmt.Sprintf("%s[%d]", at, i)); found {
+				return place, true
+			}
+		}
+	case map[string]any:
+		was, _ := shown.(map[string]any)
+		for k, e := range u {
+			if partial(k) {
+				return at + ", in a name", true
+			}
+			if place, found := spoiled(e, was[k], at+"."+k); found {
+				return place, true
+			}
+		}
+	}
+	return "", false
+}

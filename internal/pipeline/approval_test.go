@@ -1,0 +1,162 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/schema"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// asks makes permission want a person, as long as nobody has remembered it.
+func asks(r *rig) {
+	r.decide = func(_ context.Context, in PermissionInput) (PermissionDecision, error) {
+		if slices.Contains(in.Remembered, "echo") {
+			return PermissionDecision{Behavior: Allow, Source: "remembered"}, nil
+		}
+		return PermissionDecision{Behavior: Ask, Source: "undecided", Reason: "nobody has allowed it", Remember: "echo"}, nil
+	}
+	r.job.Interactive = true
+}
+
+func hashOf(t *testing.T, input string) string {
+	t.Helper()
+	v, err := schema.Parse([]byte(input))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v.Hash()
+}
+
+func TestACallThatNeedsAPersonWaits(t *testing.T) {
+	ran := false
+	r := newRig(asks, with(func(d *tool.Tool) {
+		d.Run = func(context.Context, tool.Env, json.RawMessage) (tool.Output, error) {
+			ran = true
+			return tool.Output{}, nil
+		}
+	}), before(HookVerdict{Input: json.RawMessage(`{"text":"changed"}`), By: "h", Context: "mind the gap"}, nil))
+	res, err := r.Run(t.Context(), r.job)
+	w, ok := errors.AsType[*WaitingError](err)
+	if !ok || ran || r.released != 0 || res.Phases != nil {
+		t.Fatalf("got %+v and %v (the tool ran: %t), want a wait and nothing else", res, err, ran)
+	}
+	if w.InputHash != hashOf(t, `{"text":"changed"}`) || string(w.Changed) != `{"text":"changed"}` || string(w.Observable) != `{"text":"changed"}` {
+		t.Errorf("a person would be asked about %s (%s, runs %s), not about what the hook made of it", w.Observable, w.InputHash, w.Changed)
+	}
+	if w.Reason != "nobody has allowed it" || w.Remember != "echo" || !slices.Equal(w.Context, []string{"mind the gap"}) {
+		t.Errorf("got %+v", w)
+	}
+	if last := w.Facts[len(w.Facts)-1]; last.Phase != toolyard.PhasePermission || last.Outcome != toolyard.OutcomeNoted {
+		t.Errorf("the last fact is %+v, want permission, noted", last)
+	}
+}
+
+func TestNobodyIsAskedWhereNobodyIs(t *testing.T) {
+	r := newRig(asks)
+	r.job.Interactive = false
+	if res := r.result(t); res.Code != toolyard.PermissionDenied {
+		t.Errorf("code %q, want permission_denied", res.Code)
+	}
+}
+
+func TestAnApprovedCallRuns(t *testing.T) {
+	hooked := false
+	r := newRig(asks, func(r *rig) {
+		r.pre = func(context.Context, HookInput) (HookVerdict, error) {
+			hooked = true
+			return HookVerdict{Block: true}, nil
+		}
+	})
+	r.job.Approved = &Approved{By: "ann", InputHash: hashOf(t, `{"text":"hi"}`), Waited: 1500 * time.Millisecond, Context: []string{"mind the gap"}}
+	res := r.result(t)
+	if res.IsError || hooked || res.ApprovalWaitMS != 1500 || res.Output != "hi\n\n[added by a hook] mind the gap" {
+		t.Errorf("got %+v (pre-hooks ran again: %t)", res, hooked)
+	}
+}
+
+func TestWhatIsApprovedIsWhatRuns(t *testing.T) {
+	write := func(r *rig) {
+		classed(toolyard.ReadOnly)(r)
+		t := r.tools["echo"]
+		t.Class = tool.ClassRule{Ask: true} // asked for each input
+		t.Judge = func(input json.RawMessage) (tool.Judgement, error) {
+			if string(input) == `{"text":"rm"}` {
+				return tool.Judgement{Class: toolyard.WriteExclusive, Why: "it removes"}, nil
+			}
+			return tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true, Idempotent: true}, nil
+		}
+		r.setTool(t)
+		r.job.Judgement = tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true, Idempotent: true}
+	}
+	for name, c := range map[string]struct {
+		input string
+		a     Approved
+		rules blockRule
+		deny  bool
+		want  toolyard.Code
+	}{
+		"the input":                  {`{"text":"hi"}`, Approved{InputHash: hashOf(t, `{"text":"hi"}`)}, "", false, toolyard.OK},
+		"another input":              {`{"text":"hi"}`, Approved{InputHash: hashOf(t, `{"text":"ho"}`)}, "", false, toolyard.PermissionDenied},
+		"no hash":                    {`{"text":"hi"}`, Approved{}, "", false, toolyard.PermissionDenied},
+		"a deny rule":                {`{"text":"hi"}`, Approved{InputHash: hashOf(t, `{"text":"hi"}`)}, "", true, toolyard.PermissionDenied},
+		"a deny rule of the batch":   {`{"text":"hi"}`, Approved{InputHash: hashOf(t, `{"text":"hi"}`)}, "echo", false, toolyard.BlockedTool},
+		"an edit":                    {`{"text":"ho"}`, Approved{InputHash: hashOf(t, `{"text":"ho"}`), Edited: true}, "", false, toolyard.OK},
+		"an edit that does not fit":  {`{"txt":"ho"}`, Approved{InputHash: hashOf(t, `{"txt":"ho"}`), Edited: true}, "", false, toolyard.SchemaValidationFailed},
+		"an edit that must be alone": {`{"text":"rm"}`, Approved{InputHash: hashOf(t, `{"text":"rm"}`), Edited: true}, "", false, toolyard.PermissionDenied},
+	} {
+		r := newRig(asks, write, input(c.input))
+		r.job.Approved = &c.a
+		if c.rules != "" {
+			r.job.Rules = c.rules
+		}
+		if c.deny {
+			decides(PermissionDecision{Behavior: Deny, Source: "rule"}, nil)(r)
+		}
+		if res := r.result(t); res.Code != c.want {
+			t.Errorf("%s: code %q (%s), want %q", name, res.Code, res.Error, c.want)
+		}
+	}
+}
+
+func TestWhatTheSessionRemembersIsNotAskedAgain(t *testing.T) {
+	r := newRig(asks)
+	r.job.Remembered = []string{"echo"}
+	if res := r.result(t); res.IsError {
+		t.Errorf("code %q: %s", res.Code, res.Error)
+	}
+}
+
+func TestSessionChanges(t *testing.T) {
+	changes := with(func(d *tool.Tool) {
+		d.Run = func(_ context.Context, env tool.Env, _ json.RawMessage) (tool.Output, error) {
+			env.Context["dir"] = "spoiled" // its own copy
+			return tool.Output{Text: "ok", Session: &tool.SessionChange{Loads: []string{"deploy"}, Context: map[string]string{"dir": "sub"}}}, nil
+		}
+	})
+	for class, want := range map[toolyard.Class]int{toolyard.WriteExclusive: 1, toolyard.ReadOnly: 0} {
+		r := newRig(changes, classed(class))
+		var got tool.SessionChange
+		r.job.Context = map[string]string{"dir": "top"}
+		r.job.SessionChange = func(c tool.SessionChange) { got = c }
+		res := r.result(t)
+		if res.IsError || len(got.Context) != want || !slices.Equal(got.Loads, []string{"deploy"}) || r.job.Context["dir"] != "top" {
+			t.Errorf("%s: got %+v and the change %+v", class, res, got)
+		}
+		noted := slices.ContainsFunc(res.Phases, func(f toolyard.Fact) bool {
+			return f.Phase == toolyard.PhaseMapResult && f.Outcome == toolyard.OutcomeNoted
+		})
+		if noted != (want == 0) {
+			t.Errorf("%s: that the context was rejected is noted: %t", class, noted)
+		}
+	}
+	failing := newRig(changes, classed(toolyard.WriteExclusive), after(HookVerdict{Block: true}, nil))
+	failing.job.Context = map[string]string{}
+	failing.job.SessionChange = func(tool.SessionChange) { t.Error("a call that failed changed its session") }
+	failing.result(t)
+}

@@ -1,0 +1,141 @@
+//go:build linux && (amd64 || arm64)
+
+package sandbox
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/seccomp"
+)
+
+// argument is a condition on one argument of a call: its bits under the mask are one of the values. Masks cover the low
+// 32 bits of what the kernel takes for an int: it ignores the others, and a filter that compared them would be passed by.
+type argument struct {
+	index  int
+	mask   uintptr
+	values []uintptr
+}
+
+// opening is a call that may make a file.
+type opening struct {
+	call        uintptr
+	flags, mode int
+}
+
+const (
+	low32     = 0xffffffff
+	setID     = unix.S_ISUID | unix.S_ISGID
+	newSpaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+)
+
+// noSetID is the condition that a mode makes no set-user-ID or set-group-ID file. A root worker's workspace belongs to
+// root: there, such a file would be root's.
+func noSetID(index int) []argument { return []argument{{index, setID, []uintptr{0}}} }
+
+// callRules are the calls that may be made with some arguments: all of a call's conditions must hold.
+var callRules = map[uintptr][]argument{
+	unix.SYS_CLONE:     {{0, newSpaces, []uintptr{0}}},
+	unix.SYS_FCHMOD:    noSetID(1),
+	unix.SYS_FCHMODAT:  noSetID(2),
+	unix.SYS_FCHMODAT2: noSetID(2),
+	unix.SYS_MKNODAT:   noSetID(2),
+	// Other families reach around the network namespace (VSOCK), or into parts of the kernel that nothing here needs.
+	unix.SYS_SOCKET:      {{0, low32, []uintptr{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}}, {2, low32, []uintptr{0, unix.IPPROTO_TCP, unix.IPPROTO_UDP}}},
+	unix.SYS_PERSONALITY: {{0, low32, []uintptr{0, low32}}},
+}
+
+// deniedArguments are calls that may be made but for some arguments.
+var deniedArguments = map[uintptr][]argument{
+	unix.SYS_IOCTL: {{1, low32, []uintptr{unix.TIOCSTI, unix.TIOCLINUX}}}, // typing into the terminal of whoever started us
+}
+
+// filterProgram builds the filter once, as the kernel reads it.
+var filterProgram = sync.OnceValues(buildFilter)
+
+func buildFilter() ([]byte, error) {
+	deny, allow, forbid := seccomp.NewSyscallRules(), seccomp.NewSyscallRules(), seccomp.NewSyscallRules()
+	for call, args := range deniedArguments {
+		deny.Add(call, matching(args))
+	}
+	for _, o := range append([]opening{{unix.SYS_OPENAT, 2, 3}}, oldOpens...) {
+		for _, makes := range []uintptr{unix.O_CREAT, unix.O_TMPFILE &^ unix.O_DIRECTORY} {
+			for _, bit := range []uintptr{unix.S_ISUID, unix.S_ISGID} {
+				rule := seccomp.PerArg{}
+				rule[o.mode] = seccomp.MaskedEqual(bit, bit)
+				if o.flags >= 0 {
+					rule[o.flags] = seccomp.MaskedEqual(makes, makes)
+				}
+				deny.Add(o.call, anyElse(rule))
+			}
+		}
+		allow.Add(o.call, seccomp.MatchAll{})
+	}
+	for _, rules := range []map[uintptr][]argument{callRules, oldRules} {
+		for call, args := range rules {
+			allow.Add(call, matching(args))
+		}
+	}
+	for _, list := range [][]uintptr{allowedCalls, allowedOld} {
+		for _, call := range list {
+			allow.Add(call, seccomp.MatchAll{})
+		}
+	}
+	for _, list := range [][]uintptr{forbiddenCalls, forbiddenOld} {
+		for _, call := range list {
+			forbid.Add(call, seccomp.MatchAll{})
+		}
+	}
+	p := &seccomp.Program{
+		RuleSets: []seccomp.RuleSet{
+			{Rules: deny, Action: errno(unix.EPERM)}, {Rules: allow, Action: seccomp.Allow}, {Rules: forbid, Action: errno(unix.EPERM)},
+		},
+		Options: seccomp.ProgramOptions{DefaultAction: errno(unix.ENOSYS), BadArchAction: seccomp.KillProcess},
+	}
+	code, _, err := p.Build()
+	if err != nil {
+		return nil, fmt.Errorf("build the system call filter: %w", err)
+	}
+	var out []byte
+	for _, i := range code {
+		out = binary.NativeEndian.AppendUint16(out, i.OpCode)
+		out = append(out, i.JumpIfTrue, i.JumpIfFalse)
+		out = binary.NativeEndian.AppendUint32(out, i.K)
+	}
+	return out, nil
+}
+
+func errno(e syscall.Errno) seccomp.Action { return seccomp.ReturnError.Code(uint16(e)) }
+
+// anyElse lets the arguments that a rule says nothing about be anything.
+func anyElse(rule seccomp.PerArg) seccomp.PerArg {
+	for i := range rule {
+		if rule[i] == nil {
+			rule[i] = seccomp.AnyValue{}
+		}
+	}
+	return rule
+}
+
+// matching is the rule that all conditions hold.
+func matching(args []argument) seccomp.SyscallRule {
+	rules := []seccomp.PerArg{{}}
+	for _, a := range args {
+		var with []seccomp.PerArg
+		for _, rule := range rules {
+			for _, v := range a.values {
+				rule[a.index] = seccomp.MaskedEqual(a.mask, v)
+				with = append(with, rule)
+			}
+		}
+		rules = with
+	}
+	var or seccomp.Or
+	for _, rule := range rules {
+		or = append(or, anyElse(rule))
+	}
+	return or
+}

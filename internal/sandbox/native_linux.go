@@ -1,0 +1,130 @@
+//go:build linux && (amd64 || arm64)
+
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toolyard/toolyard/internal/sandbox/stage"
+)
+
+// open makes the backends of this system, in the order in which they are tried.
+func open(o Options) []Sandbox {
+	return []Sandbox{&probed{name: Native, options: o, make: newNative}, &probed{name: Bwrap, options: o, make: newBwrap}}
+}
+
+// self is this program, also where its file has been replaced since.
+const self = "/proc/self/exe"
+
+// native makes the namespaces with the flags of clone, and leaves the mounts to the stage.
+type native struct {
+	m    *machine
+	root bool
+
+	mu sync.Mutex
+	// maps are user namespaces that map a workspace's owner to whom commands run as, by owner. They hold no process.
+	maps map[[2]int]int
+}
+
+func newNative(_ context.Context, o Options) (*runner, error) {
+	m, err := survey(o)
+	if err != nil {
+		return nil, err
+	}
+	n := &native{m: m, root: os.Getuid() == 0, maps: map[[2]int]int{}}
+	r := &runner{machine: m, name: Native, outer: n}
+	if n.root {
+		r.mount = n.mount
+	}
+	return r, nil
+}
+
+// stageEnv is for the runtime of the stage, which lives for one command and has little to do.
+var stageEnv = []string{"GOMAXPROCS=2", "GOGC=off"}
+
+func (n *native) wrap(*stage.Spec) (*exec.Cmd, []*os.File, error) {
+	return &exec.Cmd{Path: self, Args: []string{stage.Name}, Env: stageEnv, Dir: "/", SysProcAttr: n.attr(
+		unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP)}, nil, nil
+}
+
+// attr are the attributes of a stage. The capabilities hold in its own user namespace only, and until it has set up.
+func (n *native) attr(namespaces uintptr) *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{
+		Cloneflags: namespaces, Setsid: true, Pdeathsig: syscall.SIGKILL,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: insideUID, HostID: n.m.HostUID, Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: insideGID, HostID: n.m.HostGID, Size: 1}},
+		AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_NET_ADMIN},
+	}
+	if n.root { // it changes into the one user that is mapped, and out of root's groups
+		a.GidMappingsEnableSetgroups = true
+		a.Credential = &syscall.Credential{Uid: insideUID, Gid: insideGID}
+	}
+	return a
+}
+
+// mount prepares a workspace for a worker that is root: what its owner owns shows as the command's own, and what the
+// command makes becomes the owner's. Without that the command could write nothing, or we would have to run it as its owner.
+func (n *native) mount(l *lease) error {
+	if l.owner[0] == n.m.HostUID {
+		return nil // it is the command's already
+	}
+	ns, err := n.mapOwner(l.owner)
+	if err != nil {
+		return fmt.Errorf("%w: %s: map the workspace's owner %d: %w", ErrNoIsolation, Native, l.owner[0], err)
+	}
+	tree, err := unix.OpenTree(int(l.lock.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return fmt.Errorf("%w: %s: open the workspace as a mount: %w", ErrNoIsolation, Native, err)
+	}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns)}); err != nil {
+		return errors.Join(fmt.Errorf("%w: %s: the workspace's file system cannot map its owner %d to the user %d that commands run as: %w; "+
+			"run the worker as an ordinary user, or give the workspace to that user (chown -R %d:%d)", ErrNoIsolation, Native, l.owner[0], n.m.HostUID, err, n.m.HostUID, n.m.HostGID), unix.Close(tree))
+	}
+	l.fd = tree
+	return nil
+}
+
+// mapOwner returns a user namespace that shows an owner as whom commands run as.
+func (n *native) mapOwner(owner [2]int) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if fd, ok := n.maps[owner]; ok {
+		return fd, nil
+	}
+	// A namespace needs a process to be born with. This one is a stage that waits for a plan that never comes.
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	far, near := os.NewFile(uintptr(pair[0]), "stage"), os.NewFile(uintptr(pair[1]), "worker")
+	cmd := &exec.Cmd{Path: self, Args: []string{stage.Name}, Env: stageEnv, Dir: "/", ExtraFiles: []*os.File{far}, SysProcAttr: &syscall.SysProcAttr{
+		Cloneflags:  unix.CLONE_NEWUSER,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: owner[0], HostID: n.m.HostUID, Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: owner[1], HostID: n.m.HostGID, Size: 1}},
+		Credential:  &syscall.Credential{Uid: uint32(owner[0]), Gid: uint32(owner[1]), NoSetGroups: true},
+	}}
+	err = errors.Join(cmd.Start(), far.Close())
+	if err != nil {
+		return -1, errors.Join(err, near.Close())
+	}
+	fd, err := unix.Open(fmt.Sprintf("/proc/%d/ns/user", cmd.Process.Pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	err = errors.Join(err, near.Close()) // the end of it
+	if waited := cmd.Wait(); err == nil {
+		if _, ended := errors.AsType[*exec.ExitError](waited); !ended {
+			err = waited
+		}
+	}
+	if err != nil {
+		return -1, err
+	}
+	n.maps[owner] = fd
+	return fd, nil
+}

@@ -1,0 +1,100 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// The backends that an operator can choose from.
+const (
+	Auto   = "auto"   // native, else bwrap, else refuse
+	Native = "native" // namespaces made by this program itself
+	Bwrap  = "bwrap"  // namespaces made by bubblewrap
+)
+
+// DefaultUID is whom a worker that runs as root has commands run as on the machine: a user and group that no
+// distribution gives to anybody.
+const DefaultUID = 65_530
+
+// Options is what an operator decides about sandboxes. The zero value is the strictest.
+type Options struct {
+	// Backend is one of the names above. Empty: [Auto].
+	Backend string
+	// UID is whom commands run as on the machine, with the group of the same number, when the worker is root. 0: [DefaultUID]. An
+	// ordinary worker's commands run as its own user.
+	UID int
+}
+
+// Open makes the sandbox that the options ask for. It tries nothing yet: see [Sandbox].Probe.
+func Open(o Options) (Sandbox, error) {
+	if o.UID == 0 {
+		o.UID = DefaultUID
+	}
+	const most = 1<<32 - 2
+	if o.UID < 0 || o.UID > most {
+		return Refuse{}, fmt.Errorf("%d is no id of an ordinary user; use 1 to %d", o.UID, most)
+	}
+	backends := open(o)
+	if o.Backend == "" || o.Backend == Auto {
+		return &first{of: backends}, nil
+	}
+	i := slices.IndexFunc(backends, func(s Sandbox) bool { return s.Name() == o.Backend })
+	switch {
+	case i >= 0:
+		return backends[i], nil
+	case o.Backend == Native || o.Backend == Bwrap: // not on this system
+		return backends[0], nil
+	}
+	return Refuse{}, fmt.Errorf("%q is no sandbox backend; use %s, %s or %s", o.Backend, Auto, Native, Bwrap)
+}
+
+// first is the first of some backends that works here. It is found once: a worker announces it.
+type first struct {
+	of     []Sandbox
+	mu     sync.Mutex
+	chosen Sandbox
+	err    error
+}
+
+func (f *first) Name() string { return Auto }
+
+func (f *first) choose(ctx context.Context) (Sandbox, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.chosen != nil || f.err != nil {
+		return f.chosen, f.err
+	}
+	var why []string
+	for _, s := range f.of {
+		_, err := s.Probe(ctx)
+		if err == nil {
+			f.chosen = s
+			return s, nil
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx) // not an answer to keep
+		}
+		why = append(why, strings.TrimPrefix(err.Error(), ErrNoIsolation.Error()+": "))
+	}
+	f.err = fmt.Errorf("%w: %s", ErrNoIsolation, strings.Join(why, "; "))
+	return nil, f.err
+}
+
+func (f *first) Probe(ctx context.Context) (Capabilities, error) {
+	s, err := f.choose(ctx)
+	if err != nil {
+		return Capabilities{}, err
+	}
+	return s.Probe(ctx)
+}
+
+func (f *first) Run(ctx context.Context, p Policy, c Command, st Streams) (Result, error) {
+	s, err := f.choose(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	return s.Run(ctx, p, c, st)
+}

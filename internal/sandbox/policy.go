@@ -1,0 +1,204 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"path"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Command is a program to run. A shell is an explicit argv.
+type Command struct {
+	// Argv is the program and its arguments. A name without a slash is looked up in the sandbox's own PATH.
+	Argv []string
+	// Dir is the working directory inside. Empty: the workspace, or /tmp where there is none.
+	Dir string
+}
+
+// Streams are where a command reads and writes. The zero Streams give it nothing to read and drop what it says.
+type Streams struct {
+	// Stdin must be at its end soon: it is read whole before the command starts, up to [MaxStdinBytes].
+	Stdin io.Reader
+	// Stdout and Stderr get the output as it comes, from one goroutine at a time when they are the same: in that case the
+	// command has one pipe for both, and the order is its own.
+	Stdout, Stderr io.Writer
+}
+
+// MaxStdinBytes bounds what a command gets to read.
+const MaxStdinBytes = 16 << 20
+
+// Policy is what a command may use. The zero value is the strictest: no workspace, no network, the system set
+// read-only, the least environment, and the default limits.
+type Policy struct {
+	// Read are more directories and files of the machine to show read-only at their own paths.
+	Read []string
+	// Workspace is the only place that a command may share with the machine. Nil: none.
+	Workspace *Workspace
+	// Env is the exact environment beside [BaseEnv], whose entries it may replace. Nothing is inherited.
+	Env map[string]string
+	// Secrets are shown as files below [SecretsDir], for the command only: never in the environment or in an argument.
+	Secrets []Secret
+	// Network is what may be reached. The zero value: nothing.
+	Network Network
+	// Limits bound everything. Fields that are zero take the defaults of [Limits].
+	Limits Limits
+}
+
+// Workspace is a directory of the machine that a command works in. It appears inside at its own path, so that what a
+// command prints as a path means the same to other tools.
+type Workspace struct {
+	Dir string
+	// Writable lets the command write in it. Who asks for it holds the workspace alone: see [Protect].
+	Writable bool
+}
+
+// Secret is a file below [SecretsDir].
+type Secret struct {
+	Name    string
+	Content []byte
+}
+
+// SecretsDir is where a command finds its secrets.
+const SecretsDir = "/run/secrets"
+
+// Network is an allow-list. Nil and empty mean the same: nothing can be reached.
+type Network struct {
+	// Allow are the places that the proxy connects to, as "host:port". Programs find it by the usual variables.
+	Allow []string
+	// Private reports whether an address that is not public may be reached under a host's name. Nil: none may.
+	Private func(host string, address netip.Addr) bool
+}
+
+// Limits bound a command with everything that it starts. No field has a value that means "unlimited".
+type Limits struct {
+	Wall      time.Duration // 0: 30 s
+	CPU       time.Duration // of all processes together; 0: as long as Wall, on each of two CPUs
+	Memory    int64         // bytes, of all processes together; 0: 512 MiB
+	FileSize  int64         // bytes of one file; 0: 256 MiB
+	Scratch   int64         // bytes of /tmp and everything else writable outside the workspace; 0: 64 MiB
+	Processes int           // with threads; 0: 128
+	Files     int           // open files of one process; 0: 1024
+	Output    int64         // bytes of both streams together; 0: 1 MiB
+}
+
+// The defaults of [Limits], and the most that may be asked for.
+const (
+	DefaultWall      = 30 * time.Second
+	DefaultMemory    = 512 << 20
+	DefaultFileSize  = 256 << 20
+	DefaultScratch   = 64 << 20
+	DefaultProcesses = 128
+	DefaultFiles     = 1024
+	DefaultOutput    = 1 << 20
+
+	MaxWall      = 24 * time.Hour
+	MaxMemory    = 1 << 40
+	MaxProcesses = 32_768
+	MaxFiles     = 65_536
+
+	// cpusOfWall is how many CPUs a command may keep busy for its whole time, where CPU is not set.
+	cpusOfWall = 2
+	// scratchFiles is how many files one mebibyte of scratch may hold.
+	scratchFilesPerMiB = 1024
+	// initProcesses are the threads of the sandbox's own init, which count among the command's processes.
+	initProcesses = 24
+)
+
+// withDefaults fills what is zero and refuses what is out of bounds.
+func (l Limits) withDefaults() (Limits, error) {
+	if l.Wall == 0 {
+		l.Wall = DefaultWall
+	}
+	if l.CPU == 0 {
+		l.CPU = cpusOfWall * l.Wall
+	}
+	for _, n := range []struct {
+		v        *int64
+		def, max int64
+	}{{&l.Memory, DefaultMemory, MaxMemory}, {&l.FileSize, DefaultFileSize, MaxMemory}, {&l.Scratch, DefaultScratch, MaxMemory}, {&l.Output, DefaultOutput, MaxMemory}} {
+		if *n.v == 0 {
+			*n.v = n.def
+		}
+		if *n.v < 0 || *n.v > n.max {
+			return l, fmt.Errorf("%w: a limit of %d bytes; use 1 to %d", ErrViolation, *n.v, n.max)
+		}
+	}
+	for _, n := range []struct {
+		v        *int
+		def, max int
+	}{{&l.Processes, DefaultProcesses, MaxProcesses}, {&l.Files, DefaultFiles, MaxFiles}} {
+		if *n.v == 0 {
+			*n.v = n.def
+		}
+		if *n.v < 0 || *n.v > n.max {
+			return l, fmt.Errorf("%w: a limit of %d; use 1 to %d", ErrViolation, *n.v, n.max)
+		}
+	}
+	if l.Wall < 0 || l.Wall > MaxWall || l.CPU < 0 || l.CPU > cpusOfWall*MaxWall {
+		return l, fmt.Errorf("%w: a time limit of %s, or %s of CPU; use up to %s", ErrViolation, l.Wall, l.CPU, MaxWall)
+	}
+	return l, nil
+}
+
+// Result is how a command ended.
+type Result struct {
+	// ExitCode is the command's own status, or -1 when it was killed; Signal is what killed it, 0 for nothing.
+	ExitCode int
+	Signal   int
+	Reason   Reason
+	Usage    Usage
+	// Isolation is what stood around it: the backend's name, or [IsolationNone]. Layers spells it out.
+	Isolation string
+	Layers    []string
+	// Detail is for the operator: what exactly went over a limit, or how the sandbox was lost.
+	Detail string
+}
+
+// Reason is why a command ended.
+type Reason string
+
+// The reasons.
+const (
+	Exited      Reason = "exited"       // by itself, with ExitCode or Signal
+	Timeout     Reason = "timeout"      // its Wall was over
+	Canceled    Reason = "canceled"     // the caller's context ended
+	OutOfMemory Reason = "oom"          // its processes held more than Memory
+	CPULimit    Reason = "cpu"          // its processes used more than CPU
+	OutputLimit Reason = "output_limit" // it wrote more than Output
+	SandboxLost Reason = "sandbox_lost" // the sandbox's init died: nobody knows how far the command came
+	Trespass    Reason = "trespass"     // it made something in the workspace that is protected, which was removed
+)
+
+// Usage is what a command used, as far as it was seen.
+type Usage struct {
+	Wall, User, System time.Duration
+	// MaxRSS is the largest process's, Peak the most that all held at once when it was looked at; in bytes.
+	MaxRSS, Peak int64
+}
+
+// ErrViolation is wrapped by an error about a policy or command that asks for what no sandbox gives: nothing was started.
+var ErrViolation = errors.New("not allowed in a sandbox")
+
+// ErrNotStarted is wrapped by an error about a command that could not be started in a sandbox that stood.
+var ErrNotStarted = errors.New("the command could not be started")
+
+// ErrBusy is wrapped by an error about a workspace that another command writes to.
+var ErrBusy = errors.New("the workspace is in use")
+
+// BaseEnv is the environment that every command has. Its PATH has before these the directories of the worker's own PATH
+// that the command sees: a worker finds its programs where its operator has put them, and so do its commands.
+var BaseEnv = map[string]string{
+	"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8", "USER": "sandbox", "LOGNAME": "sandbox",
+}
+
+// cleanPath checks an absolute path.
+func cleanPath(what, p string) error {
+	if !strings.HasPrefix(p, "/") || path.Clean(p) != p || !utf8.ValidString(p) || strings.ContainsRune(p, 0) {
+		return fmt.Errorf("%w: %s %q is not a plain absolute path", ErrViolation, what, p)
+	}
+	return nil
+}

@@ -1,0 +1,418 @@
+//go:build linux && (amd64 || arm64)
+
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toolyard/toolyard/internal/sandbox/stage"
+)
+
+// outer is what differs between the backends: how the namespaces come to be in which the stage runs.
+type outer interface {
+	// wrap makes the command that starts the stage, and changes the plan to what is left for it. Files are closed
+	// by the caller, as soon as the command runs.
+	wrap(spec *stage.Spec) (cmd *exec.Cmd, files []*os.File, err error)
+}
+
+// runner runs commands behind one backend.
+type runner struct {
+	machine *machine
+	name    string
+	outer   outer
+	// mount prepares a workspace whose owner is not whom commands run as. Nil: nothing has to be prepared.
+	mount func(l *lease) error
+}
+
+
+// Run implements [Sandbox].
+func (r *runner) Run(ctx context.Context, p Policy, c Command, st Streams) (res Result, err error) {
+	if ctx.Err() != nil {
+		return Result{}, context.Cause(ctx)
+	}
+	var l *lease
+	var ws *leased
+	if p.Workspace != nil {
+		if l, err = take(ctx, p.Workspace); err != nil {
+			return Result{}, err
+		}
+		defer func() {
+			trespasses, undone := l.release()
+			if err == nil && len(trespasses) > 0 {
+				res.Reason, res.Detail = Trespass, trespassed(trespasses)
+			}
+			if undone != nil {
+				res.Detail += "; " + undone.Error()
+			}
+		}()
+		if r.mount != nil {
+			if err := r.mount(l); err != nil {
+				return Result{}, err
+			}
+		}
+		ws = &l.leased
+	}
+	spec, err := plan(p, c, r.machine, ws)
+	if err != nil {
+		return Result{}, err
+	}
+	limits, err := p.Limits.withDefaults()
+	if err != nil {
+		return Result{}, err
+	}
+	// The kernel kills the stage when the thread that started it ends: this one stays until the stage is gone.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	x := &execution{ctx: ctx, name: r.name, spec: spec, limits: limits, network: p.Network, began: time.Now(), output: &budget{left: limits.Output}}
+	return x.run(r.outer, ws, st)
+}
+
+// execution is one run of one command.
+type execution struct {
+	ctx     context.Context
+	name    string
+	spec    *stage.Spec
+	limits  Limits
+	network Network
+	began   time.Time
+	output  *budget
+
+	conn    *net.UnixConn
+	reports chan reported
+	copied  chan error
+	copies  int
+	proxy   *proxy
+}
+
+// reported is what was read from the stage: reports until the socket's end.
+type reported struct {
+	failed  *stage.Failure
+	started *stage.Started
+	ended   *stage.Ended
+	err     error
+}
+
+func (x *execution) run(o outer, ws *leased, st Streams) (Result, error) {
+	stdin, err := wholeStdin(st.Stdin)
+	if err != nil {
+		return Result{}, err
+	}
+	cmd, files, err := o.wrap(x.spec)
+	if err != nil {
+		closeAll(files)
+		return Result{}, err
+	}
+	theirs, err := x.open(cmd, stdin, st)
+	defer x.close()
+	files = append(files, theirs...)
+	if err == nil {
+		if ws != nil && ws.fd != 0 {
+			// The stage finds the mount behind its socket.
+			mount := os.NewFile(uintptr(ws.fd), "workspace")
+			ws.fd = 0 // the file's now
+			files = append(files, mount)
+			cmd.ExtraFiles = append(cmd.ExtraFiles, mount)
+		}
+		err = cmd.Start()
+	}
+	closeAll(files)
+	if err != nil {
+		return Result{}, setupError(x.name, "start", err)
+	}
+	sent := make(chan error, 1)
+	go func() { sent <- stage.Write(x.conn, x.spec) }()
+	go x.listen(sent)
+	stop := x.wait()
+	// Killing the stage kills its namespace; killing bwrap's monitor kills the stage. Wait returns when all of it is gone.
+	killed := cmd.Process.Kill()
+	if errors.Is(killed, os.ErrProcessDone) {
+		killed = nil
+	}
+	waited := cmd.Wait()
+	if _, ok := errors.AsType[*exec.ExitError](waited); ok {
+		waited = nil // the reports say more
+	}
+	seen := x.drain()
+	res, err := x.judge(stop, seen, errors.Join(killed, waited), cmd.ProcessState)
+	return res, err
+}
+
+// open makes the socket and the pipes and gives their far ends to cmd. What it returns is closed when cmd has them.
+func (x *execution) open(cmd *exec.Cmd, stdin *os.File, st Streams) (theirs []*os.File, err error) {
+	x.reports, x.copied = make(chan reported, 1), make(chan error, 2)
+	if stdin != nil {
+		theirs = append(theirs, stdin)
+		cmd.Stdin = stdin
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return theirs, err
+	}
+	far, near := os.NewFile(uintptr(pair[0]), "stage"), os.NewFile(uintptr(pair[1]), "worker")
+	theirs = append(theirs, far)
+	cmd.ExtraFiles = append([]*os.File{far}, cmd.ExtraFiles...)
+	conn, err := net.FileConn(near)
+	if err := errors.Join(err, near.Close()); err != nil {
+		return theirs, err
+	}
+	x.conn = conn.(*net.UnixConn)
+	pipe := func(to io.Writer) (*os.File, error) {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, err
+		}
+		theirs = append(theirs, w)
+		x.copies++
+		go func() {
+			x.copied <- errors.Join(x.output.copy(to, r), r.Close())
+		}()
+		return w, nil
+	}
+	out, err := pipe(st.Stdout)
+	if err != nil {
+		return theirs, err
+	}
+	cmd.Stdout, cmd.Stderr = out, out
+	if st.Stderr != st.Stdout {
+		if cmd.Stderr, err = pipe(st.Stderr); err != nil {
+			return theirs, err
+		}
+	}
+	return theirs, nil
+}
+
+// close lets go of what is left, also when the command was never started.
+func (x *execution) close() {
+	if x.conn != nil {
+		_ = x.conn.Close() // it has told all it had to tell
+	}
+	if x.proxy != nil {
+		x.proxy.close()
+	}
+}
+
+// listen reads the stage's reports until its end.
+func (x *execution) listen(sent <-chan error) {
+	var seen reported
+	defer func() { x.reports <- seen }()
+	if err := <-sent; err != nil {
+		seen.err = fmt.Errorf("send the plan: %w", err)
+		return
+	}
+	var from io.Reader = x.conn
+	if x.spec.Proxy {
+		var rest io.Reader
+		rest, x.proxy, seen.err = takeListener(x.conn, x.network)
+		if seen.err != nil {
+			return
+		}
+		from = rest
+	}
+	for {
+		var r stage.Report
+		err := stage.Read(from, &r)
+		if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			seen.err = err
+			return
+		}
+		switch {
+		case r.Failed != nil:
+			seen.failed = r.Failed
+		case r.Started != nil:
+			seen.started = r.Started
+			Mark(x.ctx, x.name)
+		case r.Ended != nil:
+			seen.ended = r.Ended
+		}
+	}
+}
+
+// stopped is why the worker ends a command; empty when it has ended by itself.
+type stopped struct {
+	reason Reason
+	seen   *reported
+}
+
+// wait waits until the stage is gone or must go.
+func (x *execution) wait() stopped {
+	wall := time.NewTimer(x.limits.Wall)
+	defer wall.Stop()
+	select {
+	case seen := <-x.reports:
+		return stopped{seen: &seen}
+	case <-x.ctx.Done():
+		return stopped{reason: Canceled}
+	case <-wall.C:
+		return stopped{reason: Timeout}
+	case <-x.output.over():
+		return stopped{reason: OutputLimit}
+	}
+}
+
+// drain waits for what is still on its way from processes that are dead.
+func (x *execution) drain() (err error) {
+	late := time.NewTimer(drainTimeout)
+	defer late.Stop()
+	for range x.copies {
+		select {
+		case e := <-x.copied:
+			err = errors.Join(err, e)
+		case <-late.C:
+			return errors.Join(err, errors.New("the output did not end with the sandbox"))
+		}
+	}
+	return err
+}
+
+// judge says how it ended, from everybody's reports.
+func (x *execution) judge(stop stopped, drained, ended error, state *os.ProcessState) (Result, error) {
+	seen := stop.seen
+	if seen == nil {
+		select {
+		case s := <-x.reports:
+			seen = &s
+		case <-time.After(drainTimeout):
+			seen = &reported{err: errors.New("the stage's socket did not end with it")}
+		}
+	}
+	res := Result{ExitCode: -1, Reason: stop.reason, Isolation: x.name, Usage: Usage{Wall: time.Since(x.began)}}
+	if problem := errors.Join(seen.err, drained, ended); problem != nil {
+		res.Detail = problem.Error()
+	}
+	if f := seen.failed; f != nil {
+		if f.NoCommand {
+			return Result{}, fmt.Errorf("%w: %s", ErrNotStarted, f.Err)
+		}
+		return Result{}, setupFailure(x.name, f)
+	}
+	if seen.started == nil && stop.reason == "" {
+		return Result{}, setupError(x.name, "start", fmt.Errorf("the stage ended without a word (%v) %s", state, res.Detail))
+	}
+	if seen.started == nil && stop.reason == Canceled {
+		return Result{}, context.Cause(x.ctx)
+	}
+	if seen.started != nil {
+		res.Layers = seen.started.Layers
+	}
+	e := seen.ended
+	if e == nil {
+		if res.Reason == "" {
+			res.Reason = SandboxLost
+			res.Detail = fmt.Sprintf("the sandbox's init ended (%v) before the command %s", state, res.Detail)
+		}
+		return res, nil
+	}
+	res.ExitCode, res.Signal = e.Exit, e.Signal
+	res.Usage.User, res.Usage.System, res.Usage.MaxRSS, res.Usage.Peak = e.User, e.System, e.MaxRSS, e.Peak
+	switch {
+	case stop.reason == OutputLimit || x.output.isOver():
+		res.Reason = OutputLimit
+	case e.Over == "memory":
+		res.Reason, res.Detail = OutOfMemory, fmt.Sprintf("%d bytes in use", e.Peak)
+	case e.Over == "cpu", syscall.Signal(e.Signal) == unix.SIGXCPU:
+		res.Reason = CPULimit
+	case e.Over != "":
+		res.Reason, res.Detail = SandboxLost, e.Over
+	default:
+		res.Reason = Exited // also when it was about to be stopped: its effects are there
+	}
+	return res, nil
+}
+
+// budget is how much output is left, over both streams.
+type budget struct {
+	left int64
+	full atomic.Pointer[chan struct{}]
+}
+
+// over is closed when there was more output than allowed.
+func (b *budget) over() <-chan struct{} {
+	c := make(chan struct{})
+	if b.full.CompareAndSwap(nil, &c) {
+		return c
+	}
+	return *b.full.Load()
+}
+
+func (b *budget) isOver() bool { return atomic.LoadInt64(&b.left) < 0 }
+
+// copy passes on what fits and drops the rest, until the end.
+func (b *budget) copy(to io.Writer, from io.Reader) error {
+	if to == nil {
+		to = io.Discard
+	}
+	buf := make([]byte, 32<<10)
+	var failed error
+	for {
+		n, err := from.Read(buf)
+		left := atomic.AddInt64(&b.left, -int64(n))
+		if left < 0 {
+			if left+int64(n) >= 0 { // it was this one that went over
+				b.tell()
+			}
+			n = int(max(left+int64(n), 0))
+		}
+		if n > 0 && failed == nil {
+			_, failed = to.Write(buf[:n])
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
+			return failed
+		}
+		if err != nil {
+			return errors.Join(failed, err)
+		}
+	}
+}
+
+func (b *budget) tell() {
+	done := make(chan struct{})
+	close(done)
+	if !b.full.CompareAndSwap(nil, &done) {
+		close(*b.full.Load())
+	}
+}
+
+// wholeStdin reads what the command gets to read into a file in memory. Nil: nothing.
+func wholeStdin(r io.Reader) (*os.File, error) {
+	if r == nil {
+		return nil, nil
+	}
+	fd, err := unix.MemfdCreate("stdin", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "stdin")
+	n, err := io.Copy(f, io.LimitReader(r, MaxStdinBytes+1))
+	if err == nil && n > MaxStdinBytes {
+		err = fmt.Errorf("%w: more than %d bytes to read", ErrViolation, MaxStdinBytes)
+	}
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// closeAll closes what the command has copies of.
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close() // pipes and sockets, of which nothing was written here
+	}
+}

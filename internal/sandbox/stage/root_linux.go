@@ -1,0 +1,298 @@
+package stage
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strconv"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// inside are the flags of a look-up below a directory that the command can write, or that others made: no symbolic link
+// is followed, so that nothing that is named there leads elsewhere.
+const inside = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+
+// buildRoot makes an empty root, shows in it what the spec lists, and moves there. Everything is mounted by descriptor:
+// a path is looked at once.
+func buildRoot(s *Spec) error {
+	root, err := newRoot(s)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(root) }() // a descriptor of a directory: closing it cannot fail in a way that matters
+	if err := fill(root, s); err != nil {
+		return err
+	}
+	for _, dir := range s.Open {
+		if err := at(bindSelf(root, dir, false), "open %s", dir); err != nil {
+			return err
+		}
+	}
+	for i := range s.Binds {
+		if err := bind(root, &s.Binds[i]); err != nil {
+			return at(err, "show %s", s.Binds[i].Target)
+		}
+	}
+	if err := at(mountProc(root), "mount proc"); err != nil {
+		return err
+	}
+	if err := at(setReadOnly(root, 0), "make the root read-only"); err != nil {
+		return err
+	}
+	return enter(root)
+}
+
+// newRoot mounts an empty tmpfs over the old root: look-ups that begin at the old one still go there.
+func newRoot(s *Spec) (int, error) {
+	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, at(err, "open a tmpfs")
+	}
+	defer func() { _ = unix.Close(fs) }()
+	for _, o := range [][2]string{{"size", strconv.FormatInt(s.RootBytes, 10)}, {"nr_inodes", strconv.FormatInt(s.RootFiles, 10)}, {"mode", "0755"}} {
+		if err := unix.FsconfigSetString(fs, o[0], o[1]); err != nil {
+			return -1, at(err, "set %s of the root", o[0])
+		}
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return -1, at(err, "make the root")
+	}
+	root, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	if err != nil {
+		return -1, at(err, "mount the root")
+	}
+	return root, at(unix.MoveMount(root, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH), "attach the root")
+}
+
+// fill makes the directories, files and links that lie on the root itself.
+func fill(root int, s *Spec) error {
+	for _, d := range s.Dirs {
+		if err := unix.Mkdirat(root, d.Path, d.Mode); err != nil && !errors.Is(err, unix.EEXIST) {
+			return at(err, "make the directory %s", d.Path)
+		}
+	}
+	for _, f := range s.Files {
+		if err := at(writeFile(root, f), "write %s", f.Path); err != nil {
+			return err
+		}
+	}
+	for _, l := range s.Links {
+		if err := at(unix.Symlinkat(l.To, root, l.Path), "link %s", l.Path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeFile(root int, f File) error {
+	fd, err := unix.Openat2(root, f.Path, &unix.OpenHow{Flags: unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_CLOEXEC, Mode: uint64(f.Mode), Resolve: inside})
+	if err != nil {
+		return err
+	}
+	file := os.NewFile(uintptr(fd), f.Path)
+	_, err = file.Write(f.Content)
+	return errors.Join(err, file.Close())
+}
+
+// bind shows one file or directory. A directory's mounts come with it.
+func bind(root int, b *Bind) error {
+	tree, err := source(b)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(tree) }()
+	set := uint64(unix.MOUNT_ATTR_NOSUID)
+	if b.ReadOnly {
+		set |= unix.MOUNT_ATTR_RDONLY
+	}
+	if b.Device {
+		set |= unix.MOUNT_ATTR_NOEXEC
+	} else {
+		set |= unix.MOUNT_ATTR_NODEV
+	}
+	flags := uint(unix.AT_EMPTY_PATH)
+	if b.IsDir {
+		flags |= unix.AT_RECURSIVE
+	}
+	if err := unix.MountSetattr(tree, "", flags, &unix.MountAttr{Attr_set: set}); err != nil {
+		return err
+	}
+	target, err := mountpoint(root, b.Target, b.IsDir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(target) }()
+	return unix.MoveMount(tree, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+}
+
+// source opens what a bind shows, as a tree that is mounted nowhere yet.
+func source(b *Bind) (int, error) {
+	if b.FD != 0 {
+		return b.FD, nil
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, b.Source, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
+	if err != nil {
+		return -1, err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if b.Ino != 0 {
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return -1, err
+		}
+		if st.Dev != b.Dev || st.Ino != b.Ino {
+			return -1, fmt.Errorf("%s was swapped while the sandbox was made", b.Source)
+		}
+	}
+	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH)
+	if b.IsDir {
+		flags |= unix.AT_RECURSIVE
+	}
+	return unix.OpenTree(fd, "", flags)
+}
+
+// mountpoint opens a place of the root, and makes it where it is missing.
+func mountpoint(root int, at string, dir bool) (int, error) {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: inside}
+	fd, err := unix.Openat2(root, at, &how)
+	if !errors.Is(err, unix.ENOENT) {
+		return fd, err
+	}
+	parent, err := unix.Openat2(root, path.Dir(at), &how)
+	if err != nil {
+		return -1, err
+	}
+	defer func() { _ = unix.Close(parent) }()
+	if dir {
+		err = unix.Mkdirat(parent, path.Base(at), 0o755)
+	} else {
+		err = unix.Mknodat(parent, path.Base(at), unix.S_IFREG|0o444, 0)
+	}
+	if err != nil {
+		return -1, err
+	}
+	return unix.Openat2(root, at, &how)
+}
+
+// bindSelf puts a mount of its own over a place below base.
+func bindSelf(base int, place string, readOnly bool) error {
+	fd, err := unix.Openat2(base, place, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: inside})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	tree, err := unix.OpenTree(fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(tree) }()
+	if readOnly {
+		if err := setReadOnly(tree, unix.AT_RECURSIVE); err != nil {
+			return err
+		}
+	}
+	return unix.MoveMount(tree, "", fd, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+}
+
+func setReadOnly(mount int, flags uint) error {
+	return unix.MountSetattr(mount, "", unix.AT_EMPTY_PATH|flags, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+}
+
+// mountProc mounts a proc of the new pid namespace that shows processes and nothing of the kernel.
+func mountProc(root int) error {
+	fs, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fs) }()
+	if err := unix.FsconfigSetString(fs, "subset", "pid"); err != nil {
+		return err
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return err
+	}
+	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(mount) }()
+	return unix.MoveMount(mount, "", root, "proc", unix.MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+// enter makes the new root this process's root and lets go of the old one, with everything that was mounted there.
+func enter(root int) error {
+	if err := at(unix.Fchdir(root), "enter the root"); err != nil {
+		return err
+	}
+	if err := at(unix.PivotRoot(".", "."), "swap the roots"); err != nil {
+		return err
+	}
+	if err := at(unix.Unmount(".", unix.MNT_DETACH), "let go of the old root"); err != nil {
+		return err
+	}
+	return at(unix.Chdir("/"), "enter the root")
+}
+
+// finishRoot protects parts of the workspace, and does what is left for this kind of root.
+func finishRoot(s *Spec) error {
+	if len(s.Protect) > 0 {
+		ws, err := unix.Openat2(unix.AT_FDCWD, s.Workspace, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+		if err != nil {
+			return at(err, "open the workspace")
+		}
+		defer func() { _ = unix.Close(ws) }()
+		for _, p := range s.Protect {
+			if err := at(bindSelf(ws, p.Path, !p.Writable), "protect %s", p.Path); err != nil {
+				return err
+			}
+		}
+	}
+	if s.Build {
+		if err := at(unix.Sethostname([]byte(s.Hostname)), "name the machine"); err != nil {
+			return err
+		}
+		return at(wakeLoopback(), "wake the loopback")
+	}
+	return finishOuter(s)
+}
+
+// finishOuter does what an outer stage cannot: it puts secrets where no argument shows them, and takes this program away.
+func finishOuter(s *Spec) error {
+	for _, f := range s.Files {
+		if err := os.WriteFile("/"+f.Path, f.Content, os.FileMode(f.Mode)); err != nil {
+			return at(err, "write %s", f.Path)
+		}
+	}
+	for _, dir := range s.Seal {
+		if err := at(unix.MountSetattr(unix.AT_FDCWD, "/"+dir, 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}), "make %s read-only", dir); err != nil {
+			return err
+		}
+	}
+	for _, h := range s.Hide {
+		if err := at(unix.Unmount(h, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW), "hide %s", h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wakeLoopback sets lo up, the only interface there is.
+func wakeLoopback() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	req, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	req.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCSIFFLAGS, uintptr(unsafe.Pointer(req))); errno != 0 {
+		return errno
+	}
+	return nil
+}

@@ -1,0 +1,167 @@
+package stage
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+)
+
+const (
+	// Name is the stage's argv[0]; nothing else makes a process one.
+	Name = "toolyard-sandbox-stage"
+	// Socket is the file descriptor of the socket to the worker. Its closing is the worker's death.
+	Socket = 3
+	// FirstFD is where the descriptors begin that a [Bind] names.
+	FirstFD = 4
+	// ProxyPort is where programs inside find the proxy, on the sandbox's own loopback.
+	ProxyPort = 3128
+	// maxFrame bounds a spec or a report.
+	maxFrame = 8 << 20
+)
+
+// Spec is everything that the stage does. Paths of the root have no slash in front.
+type Spec struct {
+	// Build says that the stage builds the root; otherwise an outer one (bwrap) has, and only what it cannot do is left.
+	Build bool
+	// RootBytes and RootFiles bound the tmpfs that the root and everything writable outside the workspace lie on.
+	RootBytes, RootFiles int64
+
+	Dirs  []Dir
+	Files []File
+	Links []Link
+	Binds []Bind
+	// Open are directories of the root that stay writable when the rest of it becomes read-only.
+	Open []string
+	// Workspace is where the workspace is, with what is protected in it. Empty: there is none.
+	Workspace string
+	Protect   []Protected
+	// Seal and Hide are mounts of the outer stage: those that become read-only once the files are written, and those that
+	// the command must not find.
+	Seal, Hide []string
+	Hostname   string
+	// Proxy asks for a listening socket on the loopback, which is handed to the worker.
+	Proxy bool
+
+	Argv []string
+	Env  []string
+	Dir  string
+
+	Rlimits []Rlimit
+	// Filter is the seccomp program as the kernel reads it.
+	Filter []byte
+	// Memory is what all processes together may hold, in bytes; CPU what they may use. The stage looks every Tick.
+	Memory int64
+	CPU    time.Duration
+	Tick   time.Duration
+	// UID and GID are whom the command runs as, inside; HostUID and HostGID who that is outside.
+	UID, GID, HostUID, HostGID int
+	// Namespaces are the worker's own, as /proc/self/ns shows them: none of them may be the command's.
+	Namespaces map[string]string
+}
+
+// Dir is a directory to make.
+type Dir struct {
+	Path string
+	Mode uint32
+}
+
+// File is a file to write, for the command to read.
+type File struct {
+	Path    string
+	Mode    uint32
+	Content []byte
+}
+
+// Link is a symbolic link to make.
+type Link struct{ Path, To string }
+
+// Bind shows a file or directory of the machine inside. Nothing that it shows is set-user-ID or opens a device, but for
+// Device.
+type Bind struct {
+	// Source is the path outside; with FD it is a mount that the worker has prepared.
+	Source string
+	FD     int
+	// Dev and Ino, where set, say what the worker saw at Source: nothing else is shown.
+	Dev, Ino uint64
+	Target   string
+	IsDir    bool
+	ReadOnly bool
+	Device   bool
+}
+
+// Protected is a path of the workspace. Writable ones are on the way to others: they become mounts, so that nobody
+// renames them away, and stay as they are.
+type Protected struct {
+	Path     string
+	Writable bool
+}
+
+// Rlimit is one limit of the kernel, soft and hard.
+type Rlimit struct {
+	Resource  int
+	Soft, Max uint64
+}
+
+// Report is what the stage says on its socket. Exactly one field is set.
+type Report struct {
+	Failed  *Failure `json:",omitempty"`
+	Started *Started `json:",omitempty"`
+	Ended   *Ended   `json:",omitempty"`
+}
+
+// Failure is a step that did not work: nothing has run.
+type Failure struct {
+	Step, Err string
+	Errno     int
+	// NoCommand says that all was set up and only the command could not be started.
+	NoCommand bool
+}
+
+// Started says that the command runs, and what stands around it as the stage has seen it.
+type Started struct{ Layers []string }
+
+// Ended is how the command ended.
+type Ended struct {
+	// Exit is its exit status, or -1 with the Signal that killed it.
+	Exit   int
+	Signal int
+	// Over is set when the stage stopped it: over "memory" or "cpu".
+	Over string
+	// User and System are the CPU time of all that was reaped; MaxRSS the largest process, in bytes.
+	User, System time.Duration
+	MaxRSS       int64
+	// Peak is the most memory that was seen in use at once, in bytes.
+	Peak int64
+}
+
+// Write sends v as one frame.
+func Write(w io.Writer, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if len(body) > maxFrame {
+		return fmt.Errorf("a frame of %d bytes is longer than %d", len(body), maxFrame)
+	}
+	_, err = w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...))
+	return err
+}
+
+// Read receives one frame into v. At the end of the stream the error is [io.EOF].
+func Read(r io.Reader, v any) error {
+	var size [4]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
+		return err
+	}
+	n := binary.BigEndian.Uint32(size[:])
+	if n > maxFrame {
+		return fmt.Errorf("a frame of %d bytes is longer than %d", n, maxFrame)
+	}
+	body := make([]byte, n)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return fmt.Errorf("a cut frame: %w", err)
+	}
+	return json.Unmarshal(body, v)
+}

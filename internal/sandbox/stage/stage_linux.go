@@ -1,0 +1,131 @@
+package stage
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+func init() {
+	if len(os.Args) == 1 && os.Args[0] == Name {
+		syscall.Exit(run())
+	}
+}
+
+// The stage's exit statuses: the worker goes by the reports, an operator who traces it sees these.
+const (
+	exitEnded  = 0
+	exitRefuse = 124 // a step failed, and was reported
+	exitSilent = 125 // nobody to report to
+)
+
+// step is an error with the name of the step that failed.
+type step struct {
+	name      string
+	err       error
+	noCommand bool
+}
+
+func (s *step) Error() string { return s.name + ": " + s.err.Error() }
+func (s *step) Unwrap() error { return s.err }
+
+// at names an error's step; nil stays nil.
+func at(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return &step{name: fmt.Sprintf(format, args...), err: err}
+}
+
+// run is the whole life of a stage.
+func run() int {
+	runtime.LockOSThread() // rights belong to threads: this one gives its own away and starts the command
+	unix.CloseOnExec(Socket)
+	sock := os.NewFile(Socket, "worker")
+	// The kernel takes the command before it takes anything else of this machine. Before dumpable is cleared, or the file is root's.
+	score := os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
+	hidden := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // no ptrace, /proc/1/mem or /proc/1/exe for what runs beside us
+	var spec Spec
+	if err := Read(sock, &spec); err != nil {
+		return exitSilent
+	}
+	w := &watch{sock: sock, spec: &spec}
+	err := errors.Join(at(hidden, "hide the stage's memory"), at(score, "offer itself to the OOM killer"))
+	if err == nil {
+		err = w.prepare()
+	}
+	if err == nil {
+		return w.follow()
+	}
+	f := &Failure{Step: "start", Err: err.Error()}
+	if s, ok := errors.AsType[*step](err); ok {
+		f.Step, f.Err, f.NoCommand = s.name, s.err.Error(), s.noCommand
+	}
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		f.Errno = int(errno)
+	}
+	if err := Write(sock, Report{Failed: f}); err != nil {
+		return exitSilent
+	}
+	return exitRefuse
+}
+
+// prepare builds what the spec says, confines this process to it, and starts the command.
+func (w *watch) prepare() error {
+	s := w.spec
+	unix.Umask(0)
+	if s.Build {
+		if err := buildRoot(s); err != nil {
+			return err
+		}
+	}
+	if err := finishRoot(s); err != nil {
+		return err
+	}
+	if s.Proxy {
+		if err := w.handOverListener(); err != nil {
+			return err
+		}
+	}
+	layers, err := confine(s)
+	if err != nil {
+		return err
+	}
+	if err := at(os.Chdir(s.Dir), "enter %s", s.Dir); err != nil {
+		return err
+	}
+	unix.Umask(0o022)
+	path, err := lookPath(s.Argv[0], s.Env)
+	if err == nil {
+		w.pid, err = syscall.ForkExec(path, s.Argv, &syscall.ProcAttr{Env: s.Env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true}})
+	}
+	if err != nil {
+		return &step{name: "start the command", err: err, noCommand: true}
+	}
+	return at(Write(w.sock, Report{Started: &Started{Layers: layers}}), "report the start")
+}
+
+// lookPath finds a program as a shell does, in the command's own PATH.
+func lookPath(name string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	for _, e := range env {
+		dirs, ok := strings.CutPrefix(e, "PATH=")
+		if !ok {
+			continue
+		}
+		for _, dir := range strings.Split(dirs, ":") {
+			path := dir + "/" + name
+			if info, err := os.Stat(path); dir != "" && err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+				return path, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("%s: %w", name, syscall.ENOENT)
+}

@@ -1,0 +1,185 @@
+package stage
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// watch is the life of the command as its init sees it.
+type watch struct {
+	sock *os.File
+	spec *Spec
+	pid  int
+	over atomic.Pointer[string]
+	peak atomic.Int64
+}
+
+// follow reaps until the command itself has ended, reports how, and returns. Whatever else runs then dies with this
+// process: it is the namespace's init.
+func (w *watch) follow() int {
+	go w.mourn()
+	go w.meter()
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, 0, nil)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil {
+			return exitSilent
+		}
+		if pid != w.pid || !status.Exited() && !status.Signaled() {
+			continue
+		}
+		e := &Ended{Exit: status.ExitStatus(), Peak: w.peak.Load()}
+		if status.Signaled() {
+			e.Signal = int(status.Signal())
+		}
+		if over := w.over.Load(); over != nil {
+			e.Over = *over
+		}
+		var used syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &used); err == nil {
+			e.User, e.System = time.Duration(used.Utime.Nano()), time.Duration(used.Stime.Nano())
+			e.MaxRSS = used.Maxrss << 10
+		}
+		if err := Write(w.sock, Report{Ended: e}); err != nil {
+			return exitSilent
+		}
+		return exitEnded
+	}
+}
+
+// mourn ends everything when the worker has died. The worker sends nothing after the spec, so that all there is to read
+// is the end.
+func (w *watch) mourn() {
+	var b [1]byte
+	_, _ = w.sock.Read(b[:])
+	syscall.Exit(exitSilent)
+}
+
+// meter stops the command when all its processes together hold or use more than they may. Limits of single processes are
+// the kernel's matter; many small ones would pass under those.
+func (w *watch) meter() {
+	for {
+		time.Sleep(w.spec.Tick)
+		memory, cpu, err := usage()
+		if memory > w.peak.Load() {
+			w.peak.Store(memory)
+		}
+		over := ""
+		switch {
+		case err != nil:
+			over = "meter: " + err.Error() // what cannot be measured is not let go on
+		case memory > w.spec.Memory:
+			over = "memory"
+		case cpu > w.spec.CPU:
+			over = "cpu"
+		default:
+			continue
+		}
+		w.over.Store(&over)
+		for { // a process that forks faster than it is killed is killed in the next round
+			if err := unix.Kill(-1, unix.SIGKILL); errors.Is(err, unix.ESRCH) {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+// usage sums what the processes of this namespace hold, file pages aside, and what they and those before them used.
+func usage() (memory int64, cpu time.Duration, err error) {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return 0, 0, err
+	}
+	names, err := proc.Readdirnames(-1)
+	if err := errors.Join(err, proc.Close()); err != nil {
+		return 0, 0, err
+	}
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &used); err != nil {
+		return 0, 0, err
+	}
+	cpu = time.Duration(used.Utime.Nano() + used.Stime.Nano())
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err != nil || pid == 1 {
+			continue
+		}
+		held, ticks, err := usageOf(name)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+			continue // it has ended
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+		const perTick = time.Second / 100 // USER_HZ
+		memory += held
+		cpu += time.Duration(ticks) * perTick
+	}
+	return memory, cpu, nil
+}
+
+// usageOf reads one process: anonymous and shared memory in bytes, and CPU ticks with those of its reaped children.
+func usageOf(pid string) (memory, ticks int64, err error) {
+	status, err := os.ReadFile("/proc/" + pid + "/status")
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, key := range []string{"\nRssAnon:", "\nRssShmem:"} {
+		_, rest, ok := bytes.Cut(status, []byte(key))
+		if !ok {
+			continue // a zombie holds nothing
+		}
+		kb, _, _ := bytes.Cut(bytes.TrimSpace(rest), []byte(" "))
+		n, err := strconv.ParseInt(string(kb), 10, 64)
+		if err != nil {
+			return 0, 0, err
+		}
+		memory += n << 10
+	}
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	if err != nil {
+		return 0, 0, err
+	}
+	// The name in the second field may hold anything; the last parenthesis ends it. utime is the 14th field.
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 15 {
+		return 0, 0, fmt.Errorf("/proc/%s/stat has %d fields", pid, len(fields))
+	}
+	for _, f := range fields[11:15] {
+		n, err := strconv.ParseInt(string(f), 10, 64)
+		if err != nil {
+			return 0, 0, err
+		}
+		ticks += n
+	}
+	return memory, ticks, nil
+}
+
+// handOverListener opens the proxy's port on the sandbox's own loopback and sends the socket to the worker, which
+// answers there: a socket stays in the network namespace that it was made in.
+func (w *watch) handOverListener() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return at(err, "open the proxy's port")
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := at(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: ProxyPort}), "bind the proxy's port"); err != nil {
+		return err
+	}
+	const backlog = 128
+	if err := at(unix.Listen(fd, backlog), "listen on the proxy's port"); err != nil {
+		return err
+	}
+	return at(unix.Sendmsg(Socket, []byte{0}, unix.UnixRights(fd), nil, 0), "hand the proxy's port over")
+}

@@ -1,0 +1,67 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// Unsandboxed runs commands with nothing around them. It exists for machines that are thrown away after one batch, and
+// for nothing else: a command can do what the worker can. It claims no isolation anywhere.
+type Unsandboxed struct{}
+
+var _ Sandbox = Unsandboxed{}
+
+// Name is "unsandboxed".
+func (Unsandboxed) Name() string { return "unsandboxed" }
+
+// Probe claims nothing, and refuses root: its commands would own the machine.
+func (Unsandboxed) Probe(context.Context) (Capabilities, error) {
+	if os.Getuid() == 0 {
+		return Capabilities{}, fmt.Errorf("%w: commands are never run without a sandbox as root; run the worker as an ordinary user", ErrNoIsolation)
+	}
+	return Capabilities{}, nil
+}
+
+// Run runs a command as this user, with the time, the output and the environment of the policy. Nothing else of the
+// policy holds.
+func (u Unsandboxed) Run(ctx context.Context, p Policy, c Command, s Streams) (Result, error) {
+	if _, err := u.Probe(ctx); err != nil {
+		return Result{}, err
+	}
+	limits, err := p.Limits.withDefaults()
+	if err == nil {
+		err = checkArgv(c.Argv)
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	search := os.Getenv("PATH")
+	if search == "" {
+		search = BaseEnv["PATH"]
+	}
+	env, err := environment(p.Env, search, false)
+	if err != nil {
+		return Result{}, err
+	}
+	dir := c.Dir
+	if dir == "" && p.Workspace != nil {
+		dir = p.Workspace.Dir
+	}
+	wall, cancel := context.WithTimeoutCause(ctx, limits.Wall, context.DeadlineExceeded)
+	defer cancel()
+	l, err := LaunchUnisolated(wall, Program{Argv: c.Argv, Dir: dir, Env: env, Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr, OutputBytes: limits.Output})
+	if err != nil {
+		if ctx.Err() != nil {
+			return Result{}, context.Cause(ctx)
+		}
+		return Result{}, fmt.Errorf("%w: %s", ErrNotStarted, strings.TrimPrefix(err.Error(), "launch "))
+	}
+	Mark(ctx, IsolationNone)
+	res, err := l.Wait()
+	if ctx.Err() != nil && res.Reason == Timeout {
+		res.Reason = Canceled
+	}
+	return res, err
+}

@@ -1,0 +1,168 @@
+package faults
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/test/faults/ledger"
+)
+
+// BenchmarkGap measures what an agent waits when something is killed under it: the longest time between two of its results,
+// of three agents that hand in short batches one after the other. Run it with -benchtime 5x: each round is a system of its own.
+//
+// worst-ms is the longest of all rounds, mean-ms the mean of the rounds' longest, usual-ms the longest before the kill.
+func BenchmarkGap(b *testing.B) {
+	short := func(tool string, n int) func(*rand.Rand) []toolyard.Call {
+		return func(*rand.Rand) []toolyard.Call { return repeated(tool, n, map[string]any{"work_ms": 5}) }
+	}
+	for _, c := range []struct {
+		name  string
+		shape func(*rand.Rand) []toolyard.Call
+		nodes int
+		kill  func(s *system, w, d *process, c *cluster)
+	}{
+		{"dispatcher", short("look", 3), 1, func(_ *system, _, d *process, _ *cluster) { d.kill() }},
+		{"worker/read", short("look", 3), 1, func(_ *system, w, _ *process, _ *cluster) { w.kill() }},
+		{"worker/idempotent write", short("put", 2), 1, func(_ *system, w, _ *process, _ *cluster) { w.kill() }},
+		{"leader of three NATS nodes", short("look", 3), 3, func(s *system, _, _ *process, c *cluster) {
+			i := -1
+			s.until(faultWait, "the events have a leader", func() bool { i, _ = c.leader("TY_EVENT"); return i >= 0 })
+			c.nodes[i].kill()
+		}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			var gaps, before []time.Duration
+			for n := range b.N {
+				s := newSystem(b, "gap", uint64(n+1))
+				var nodes *cluster
+				if c.nodes == 1 {
+					s.basic()
+				} else {
+					nodes = s.threeNodes()
+				}
+				w, d := s.twoOfEach("", "")
+				l := s.load(mix{quiet: true, shape: c.shape, more: 2})
+				s.progress(100 + s.rand.IntN(100))
+				at := time.Now()
+				c.kill(s, w, d, nodes)
+				// Each agent has gone on when it has results of a batch that it handed in later.
+				s.until(faultWait, "every agent goes on", func() bool { return l.goneOn(at) })
+				s.faultOver()
+				l.finish()
+				quiet, after := l.gaps(at)
+				before, gaps = append(before, quiet), append(gaps, after)
+				s.end()
+			}
+			report(b, gaps, before)
+		})
+	}
+}
+
+func report(b *testing.B, gaps, before []time.Duration) {
+	b.Helper()
+	var sum time.Duration
+	for _, g := range gaps {
+		sum += g
+	}
+	b.ReportMetric(0, "ns/op") // how long a round takes says nothing
+	b.ReportMetric(ms(slices.Max(gaps)), "worst-ms")
+	b.ReportMetric(ms(sum/time.Duration(len(gaps))), "mean-ms")
+	b.ReportMetric(ms(slices.Max(before)), "usual-ms")
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// goneOn reports whether every agent has handed in a batch after a time, and has results of it.
+func (l *load) goneOn(after time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	on := map[toolyard.Agent]bool{}
+	for _, sub := range l.submissions {
+		if sub.Acked.After(after) && !sub.Over.IsZero() {
+			on[sub.Batch.Agent] = true
+		}
+	}
+	return len(on) == 3
+}
+
+// gaps are the longest times that an agent was without a result, before a time and from then on.
+func (l *load) gaps(at time.Time) (before, after time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last := map[toolyard.Agent]time.Time{}
+	for _, sub := range l.submissions {
+		for _, got := range sub.At {
+			if was, ok := last[sub.Batch.Agent]; ok {
+				if got.Before(at) {
+					before = max(before, got.Sub(was))
+				} else {
+					after = max(after, got.Sub(was))
+				}
+			}
+			last[sub.Batch.Agent] = got
+		}
+	}
+	return before, after
+}
+
+// BenchmarkAbort measures how soon a tool's context ends when a sibling of its call has failed: from when it stands in the log
+// that the call is canceled, and from when the sibling's tool returned. Run it with -benchtime 100x: each round is a batch.
+func BenchmarkAbort(b *testing.B) {
+	s := newSystem(b, "abort", 1)
+	s.basic()
+	s.worker("worker", "")
+	s.dispatcher("dispatcher", "")
+	l := s.load(mix{quiet: true})
+	l.finish()
+	calls := slices.Concat(repeated("fail", 1, map[string]any{"work_ms": 100}), repeated("look", 4, map[string]any{"work_ms": 60_000}))
+	var batches []toolyard.BatchKey
+	for n := range b.N {
+		sub := l.extra(toolyard.Batch{Agent: "dan", ID: toolyard.BatchID(fmt.Sprint("abort-", n)), Workspace: "dan", Calls: calls})
+		batches = append(batches, sub.key())
+	}
+	s.until(faultWait, "every tool knows it", func() bool { return s.begunAndNotEnded(s.processes[1]) == 0 })
+	lines, err := ledger.Read(s.ledger())
+	if err != nil {
+		b.Fatal(err)
+	}
+	failed, told := map[toolyard.BatchKey]int64{}, map[call]int64{}
+	for _, line := range lines {
+		switch {
+		case line.Kind == ledger.End && line.Tool == "fail":
+			failed[line.Key()] = line.Wall
+		case line.Kind == ledger.Stopped:
+			told[call{line.Key(), line.Index}] = line.Wall
+		}
+	}
+	var decided, whole []time.Duration
+	for _, k := range batches {
+		log, err := s.b.Log(s.context(), k)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, e := range log {
+			f, ok := e.Body.(events.Finished)
+			at, stopped := told[call{k, e.Index}]
+			if ok && stopped && e.Chain == batch.ChainCall && f.Result.Code == toolyard.SiblingCanceled {
+				decided = append(decided, time.Duration(at-e.Time.UnixNano()))
+				whole = append(whole, time.Duration(at-failed[k]))
+			}
+		}
+	}
+	if len(decided) != 4*len(batches) {
+		b.Fatalf("%d calls of %d were canceled while they ran", len(decided), 4*len(batches))
+	}
+	slices.Sort(decided)
+	slices.Sort(whole)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(ms(decided[len(decided)/2]), "decided-p50-ms")
+	b.ReportMetric(ms(decided[len(decided)*99/100]), "decided-p99-ms")
+	b.ReportMetric(ms(whole[len(whole)/2]), "failed-p50-ms")
+	b.ReportMetric(ms(whole[len(whole)*99/100]), "failed-p99-ms")
+}

@@ -1,0 +1,107 @@
+package faults
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/failpoint"
+)
+
+// twoOfEach starts two workers and two dispatchers, one of each with failpoints, maybe.
+func (s *system) twoOfEach(worker, dispatcher string) (w, d *process) {
+	s.t.Helper()
+	s.together(func() { w = s.worker("worker-a", worker) }, func() { s.worker("worker-b", "") })
+	s.together(func() { d = s.dispatcher("dispatcher-a", dispatcher) }, func() { s.dispatcher("dispatcher-b", "") })
+	return w, d
+}
+
+// killDispatcher is a cell in which one of two dispatchers kills itself at a place, under load. With several places the
+// seeds take them in turn.
+func killDispatcher(t *testing.T, id string, m mix, points ...failpoint.Name) {
+	cell(t, id, func(s *system) rules {
+		point := points[int(s.seed-1)%len(points)]
+		s.basic()
+		_, victim := s.twoOfEach("", fmt.Sprintf("%s=kill@%d", point, 1+s.rand.IntN(3)))
+		l := s.load(m)
+		s.killedAt(victim, point)
+		s.faultOver()
+		s.dispatcher("successor", "")
+		l.finish()
+		return rules{}
+	})
+}
+
+// TestD1: a dispatcher dies with a batch in its hands of which it has written nothing.
+func TestD1(t *testing.T) { killDispatcher(t, "D1", mix{}, failpoint.BatchReceived) }
+
+// TestD2: ... when some calls of a group are in the work queue, and others are not.
+func TestD2(t *testing.T) { killDispatcher(t, "D2", mix{}, failpoint.CallsPartlyQueued) }
+
+// TestD3: ... when all that may be in flight are queued.
+func TestD3(t *testing.T) { killDispatcher(t, "D3", mix{}, failpoint.CallsQueued) }
+
+// TestD4: ... when it has seen the result of one call of several.
+func TestD4(t *testing.T) { killDispatcher(t, "D4", mix{}, failpoint.ResultSeen) }
+
+// TestD5: ... between two groups: before it asks for the next ticket, and with the ticket and nothing in the log.
+func TestD5(t *testing.T) {
+	killDispatcher(t, "D5", mix{}, failpoint.GroupOver, failpoint.GroupStarting)
+}
+
+// TestD6: ... when it has replied some results.
+func TestD6(t *testing.T) { killDispatcher(t, "D6", mix{}, failpoint.SomeReplied) }
+
+// TestD7: ... when it has replied all of them: before it leaves its workspace's queue, and before it acknowledges the batch.
+func TestD7(t *testing.T) {
+	killDispatcher(t, "D7", mix{}, failpoint.AllReplied, failpoint.BatchOver)
+}
+
+// failing makes calls of which the first fails while its siblings work for long, or wait to be queued.
+func failing(r *rand.Rand) []toolyard.Call {
+	add := func(tool string, ms int) toolyard.Call {
+		return toolyard.Call{Tool: tool, Input: raw(map[string]any{"work_ms": ms})}
+	}
+	out := []toolyard.Call{add("look", 60_000), add("look_once", 60_000), add("look", 60_000), add("look_once", 60_000)}
+	r.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	return append(append([]toolyard.Call{add("fail", 30+r.IntN(100))}, out...), add("write", 10))
+}
+
+// TestD8: a dispatcher dies when the end of a failed call's siblings stands in the log, and nobody was told.
+func TestD8(t *testing.T) {
+	killDispatcher(t, "D8", mix{shape: failing, quiet: true}, failpoint.AbortDecided)
+}
+
+// TestD9: a dispatcher is stopped in the middle of a batch, wakes up when another has the batch, and goes on where it was.
+func TestD9(t *testing.T) {
+	points := []failpoint.Name{failpoint.GroupStarting, failpoint.CallsQueued, failpoint.GroupOver, failpoint.SomeReplied}
+	cell(t, "D9", func(s *system) rules {
+		point := points[int(s.seed-1)%len(points)]
+		s.basic()
+		_, victim := s.twoOfEach("", fmt.Sprintf("%s=stop@%d", point, 1+s.rand.IntN(3)))
+		l := s.load(mix{more: 3})
+		s.stoppedAt(victim, point)
+		s.until(faultWait, "another dispatcher has adopted a batch", func() bool { return l.adopted() > 0 })
+		victim.signal(syscall.SIGCONT)
+		s.faultOver()
+		l.finish()
+		return rules{}
+	})
+}
+
+// adopted counts the takeovers in the logs of the load's batches.
+func (l *load) adopted() (n int) {
+	l.s.t.Helper()
+	l.mu.Lock()
+	subs := append([]*submission(nil), l.submissions...)
+	l.mu.Unlock()
+	for _, sub := range subs[max(0, len(subs)-6):] { // three agents, one batch each at a time
+		st, err := l.s.b.Fold(l.s.context(), sub.key())
+		if err == nil {
+			n += st.Takeovers
+		}
+	}
+	return n
+}

@@ -1,0 +1,61 @@
+// Command ledgerworker is a worker of the fault tests: a program of its own with tools that write down what they do, and
+// some that do what no tool should.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/test/faults/ledger"
+	"github.com/toolyard/toolyard/worker"
+)
+
+func main() {
+	url := flag.String("nats", "", "the NATS system")
+	path := flag.String("ledger", "", "the ledger's file")
+	pool := flag.String("pool", "ledger", "the pool")
+	slots := flag.Int("read-slots", 0, "READ_ONLY calls that run at a time")
+	deadly := flag.Bool("deadly", false, "offer the tools that end their worker, and no others")
+	flag.Parse()
+	if err := run(*url, *path, toolyard.Pool(*pool), *slots, *deadly); err != nil {
+		fmt.Fprintln(os.Stderr, "ledgerworker:", err)
+		os.Exit(1)
+	}
+}
+
+func run(url, path string, pool toolyard.Pool, slots int, deadly bool) error {
+	l, err := ledger.Open(path)
+	if err != nil {
+		return err
+	}
+	tools, err := toolsOn(l, deadly)
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.ReconnectJitter(50*time.Millisecond, 50*time.Millisecond),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("NATS", "error", err) }))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	return worker.Run(ctx, nc, worker.Options{
+		Pool: pool, Tools: tools, Mode: "bypass", ReadSlots: slots, DrainGrace: time.Second, Log: log,
+		Ready: func(id string) {
+			if _, err := fmt.Println("id: " + id); err != nil {
+				log.Error("nobody hears that it is ready", "error", err)
+			}
+		},
+	})
+}

@@ -1,0 +1,244 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+)
+
+// batchTimeout is the time limit of the load's batches: no fault may last so long that it passes.
+const batchTimeout = 90 * time.Second
+
+// workspaces are those of the load's agents, of which two share one, and of single batches.
+var workspaces = []toolyard.Workspace{"shared", "own", "dan", "census"}
+
+// submission is a batch that an agent has handed in, and what the agent saw of it.
+type submission struct {
+	Batch toolyard.Batch `json:"batch"`
+	// Acked is when the batch was accepted, or the last calls of an open one; Over when its last result was there.
+	Acked time.Time `json:"acked"`
+	Over  time.Time `json:"over"`
+	// Results are what the agent got, and when.
+	Results []toolyard.Result `json:"results"`
+	At      []time.Time       `json:"at"`
+	// Again are the results that others got who submitted the same batch, or asked for it later.
+	Again [][]toolyard.Result `json:"again,omitempty"`
+	// Problems are what the agent found wrong.
+	Problems []string `json:"problems,omitempty"`
+}
+
+func (s *submission) key() toolyard.BatchKey { return s.Batch.Key() }
+
+func (s *submission) problem(format string, args ...any) {
+	s.Problems = append(s.Problems, fmt.Sprintf(format, args...))
+}
+
+// load is three agents that hand in batches of mixed calls, one after the other, until they are told that it is enough.
+type load struct {
+	s       *system
+	enough  atomic.Bool
+	more    int // batches that each agent hands in after that
+	running sync.WaitGroup
+	side    *client.Client // of extra
+
+	mu          sync.Mutex
+	submissions []*submission
+}
+
+// mix is what a load's batches are made of.
+type mix struct {
+	// shape makes the calls of a batch; nil: mixed.
+	shape func(r *rand.Rand) []toolyard.Call
+	// quiet leaves out calls that fail, and batches that are handed in twice.
+	quiet bool
+	more  int // batches of each agent after the fault; 0: 1
+}
+
+// start begins the load.
+func (s *system) load(m mix) *load {
+	s.t.Helper()
+	l := &load{s: s, more: max(1, m.more)}
+	s.mu.Lock()
+	s.loads = append(s.loads, l)
+	s.mu.Unlock()
+	for i, name := range []toolyard.Agent{"ann", "bob", "cid"} {
+		c, other := s.client(), s.client()
+		r := rand.New(rand.NewPCG(s.rand.Uint64(), s.rand.Uint64()))
+		w := workspaces[i/2]
+		l.running.Go(func() { l.agent(name, w, r, m, c, other) })
+	}
+	return l
+}
+
+// finish tells the agents that the fault is over, and waits until they have the results of all that they handed in.
+func (l *load) finish() {
+	l.s.t.Helper()
+	if l.s.faultEnd.IsZero() {
+		l.s.faultOver()
+	}
+	l.enough.Store(true)
+	l.running.Wait()
+}
+
+func (l *load) agent(name toolyard.Agent, w toolyard.Workspace, r *rand.Rand, m mix, c, other *client.Client) {
+	for n, after := 0, 0; after < l.more; n++ {
+		if l.enough.Load() {
+			after++
+		}
+		if l.s.t.Failed() {
+			return
+		}
+		b := toolyard.Batch{
+			Agent: name, ID: toolyard.BatchID(fmt.Sprintf("b%03d", n)), Workspace: w,
+			Options: toolyard.Options{MaxConcurrency: 2 + r.IntN(4), TimeoutMS: batchTimeout.Milliseconds()},
+		}
+		if m.shape != nil {
+			b.Calls = m.shape(r)
+		} else {
+			b.Calls = mixed(r, m.quiet)
+		}
+		sub := &submission{Batch: b}
+		l.mu.Lock()
+		l.submissions = append(l.submissions, sub)
+		l.mu.Unlock()
+		if !l.one(sub, n, r, m, c, other) {
+			return
+		}
+	}
+}
+
+// one hands in one batch and takes its results. It reports whether the agent can go on.
+func (l *load) one(sub *submission, n int, r *rand.Rand, m mix, c, other *client.Client) bool {
+	ctx, cancel := context.WithTimeout(l.s.context(), batchTimeout+2*l.s.settings.BatchAckWait+10*time.Second)
+	defer cancel()
+	failed := func(what string, err error) bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		sub.problem("%s: %v", what, err)
+		l.s.t.Errorf("%s: %s: %v", sub.key(), what, err)
+		return false
+	}
+	streamed := !m.quiet && n%4 == 3 && len(sub.Batch.Calls) > 2
+	b := sub.Batch
+	if streamed {
+		open := b
+		open.Calls = append([]toolyard.Call(nil), b.Calls[:1]...)
+		stream, err := c.Open(ctx, open)
+		if err != nil {
+			return failed("open", err)
+		}
+		for i := 1; i < len(b.Calls); i++ {
+			if err := stream.Append(ctx, b.Calls[i]); err != nil {
+				return failed("append", err)
+			}
+		}
+		if err := stream.Close(ctx); err != nil {
+			return failed("close", err)
+		}
+	} else if _, err := c.Submit(ctx, b); err != nil {
+		return failed("submit", err)
+	}
+	acked := time.Now()
+	var again sync.WaitGroup
+	if !m.quiet && !streamed && r.IntN(3) == 0 { // the same at once, over another connection
+		again.Go(func() {
+			sub2, err := other.Submit(ctx, b)
+			if err != nil {
+				failed("submit again", err)
+				return
+			}
+			var got []toolyard.Result
+			for res, err := range sub2.Results(ctx) {
+				if err != nil {
+					failed("results, asked for again", err)
+					return
+				}
+				got = append(got, res)
+			}
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			sub.Again = append(sub.Again, got)
+		})
+	}
+	defer again.Wait()
+	for res, err := range c.Batch(sub.key()).Results(ctx) {
+		if err != nil {
+			return failed(fmt.Sprintf("Q12: results, after %d of %d", len(sub.Results), len(b.Calls)), err)
+		}
+		l.mu.Lock()
+		sub.Results, sub.At = append(sub.Results, res), append(sub.At, time.Now())
+		l.mu.Unlock()
+	}
+	l.mu.Lock()
+	sub.Acked, sub.Over = acked, time.Now()
+	l.mu.Unlock()
+	if !m.quiet && !streamed && r.IntN(4) == 0 {
+		changed := b
+		changed.Options.MaxConcurrency++
+		if _, err := c.Submit(ctx, changed); !errors.Is(err, client.ErrOtherContent) {
+			return failed("Q10: the same id with other content", err)
+		}
+	}
+	return true
+}
+
+// extra hands in a batch beside the load's, and returns when its results are there.
+func (l *load) extra(b toolyard.Batch) *submission {
+	l.s.t.Helper()
+	if b.Options.TimeoutMS == 0 {
+		b.Options.TimeoutMS = batchTimeout.Milliseconds()
+	}
+	sub := &submission{Batch: b}
+	l.mu.Lock()
+	l.submissions = append(l.submissions, sub)
+	l.mu.Unlock()
+	if l.side == nil {
+		l.side = l.s.client()
+	}
+	l.one(sub, 0, nil, mix{quiet: true}, l.side, l.side)
+	if l.s.t.Failed() {
+		l.s.t.FailNow()
+	}
+	return sub
+}
+
+// mixed makes the calls of a batch: runs of reads with exclusive calls between them, and now and then a mistake or a call that
+// fails.
+func mixed(r *rand.Rand, quiet bool) []toolyard.Call {
+	var out []toolyard.Call
+	add := func(tool string, ms int) {
+		out = append(out, toolyard.Call{Tool: tool, Input: raw(map[string]any{"work_ms": ms})})
+	}
+	for range 1 + r.IntN(2) {
+		for range 2 + r.IntN(3) {
+			switch k := r.IntN(10); {
+			case k < 6:
+				add("look", 5+r.IntN(80))
+			case k < 9:
+				add("look_once", 5+r.IntN(80))
+			case quiet:
+				add("look", 5)
+			default:
+				add("fail", 20+r.IntN(50))
+			}
+		}
+		for range 1 + r.IntN(2) {
+			add([]string{"write", "write", "put"}[r.IntN(3)], 5+r.IntN(60))
+		}
+	}
+	switch {
+	case quiet:
+	case r.IntN(8) == 0:
+		add("no_such_tool", 0)
+	case r.IntN(8) == 0:
+		out = append(out, toolyard.Call{Tool: "look", Input: raw(map[string]any{"work_ms": "soon"})})
+	}
+	return out
+}

@@ -1,0 +1,100 @@
+package faults
+
+import (
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+)
+
+var (
+	oneSeed = flag.Uint64("seed", 0, "run this seed only")
+	seeds   = flag.Uint64("seeds", 0, "run the seeds from 1 to this one (default: FAULT_SEEDS, or 1)")
+)
+
+// atOnce is how many cells run at a time: they wait more than they work.
+const atOnce = 4
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	parallel := false
+	flag.Visit(func(f *flag.Flag) { parallel = parallel || f.Name == "test.parallel" })
+	if !parallel {
+		if err := flag.Set("test.parallel", strconv.Itoa(atOnce)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	status := m.Run()
+	if built != "" {
+		if err := os.RemoveAll(built); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			status = 1
+		}
+	}
+	os.Exit(status)
+}
+
+// built is the directory that bin has made.
+var built string
+
+// bin builds the commands, with failpoints and without the race detector, once for all tests that need them.
+var bin = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "toolyard-faults-bin-")
+	if err != nil {
+		return "", err
+	}
+	built = dir
+	build := exec.Command("go", "build", "-tags", "failpoints", "-o", dir+string(filepath.Separator),
+		"github.com/toolyard/toolyard/cmd/...", "github.com/toolyard/toolyard/test/faults/ledgerworker", "github.com/toolyard/toolyard/test/faults/natsnode")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the commands: %w\n%s", err, out)
+	}
+	return dir, nil
+})
+
+// seedsWanted are the seeds to run.
+func seedsWanted(t *testing.T) []uint64 {
+	t.Helper()
+	if *oneSeed > 0 {
+		return []uint64{*oneSeed}
+	}
+	n := *seeds
+	if env := os.Getenv("FAULT_SEEDS"); n == 0 && env != "" {
+		var err error
+		if n, err = strconv.ParseUint(env, 10, 64); err != nil {
+			t.Fatalf("FAULT_SEEDS: %v", err)
+		}
+	}
+	out := []uint64{1}
+	for s := uint64(2); s <= n; s++ {
+		out = append(out, s)
+	}
+	return out
+}
+
+// cell runs one cell of the matrix with each seed: play breaks the system, and says by which rules it is to be judged.
+func cell(t *testing.T, id string, play func(s *system) rules) {
+	t.Parallel()
+	for _, seed := range seedsWanted(t) {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			t.Parallel()
+			s := newSystem(t, id, seed)
+			r := play(s)
+			s.judge(r)
+		})
+	}
+}
+
+// random is the randomness of a cell and seed.
+func random(id string, seed uint64) *rand.Rand {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(id)) // it never fails
+	return rand.New(rand.NewPCG(seed, h.Sum64()))
+}

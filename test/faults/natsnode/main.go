@@ -1,0 +1,90 @@
+// Command natsnode is a NATS server of the fault tests: a process that can be killed. Alone it is the server that the
+// dispatcher embeds; with --cluster it is a node of a cluster on this machine.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/toolyard/toolyard/internal/natsd"
+)
+
+func main() {
+	name := flag.String("name", "node", "the server's name")
+	store := flag.String("store", "", "where it keeps its streams")
+	listen := flag.String("listen", "127.0.0.1:0", "where clients connect")
+	cluster := flag.String("cluster", "", "where other nodes connect; empty: it is alone")
+	routes := flag.String("routes", "", "the URLs of all nodes, with commas between")
+	flag.Parse()
+	if err := run(*name, *store, *listen, *cluster, *routes); err != nil {
+		fmt.Fprintln(os.Stderr, "natsnode:", err)
+		os.Exit(1)
+	}
+}
+
+// run serves until the process is killed.
+func run(name, store, listen, cluster, routes string) error {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	url := ""
+	if cluster == "" {
+		s, err := natsd.Start(context.Background(), natsd.Options{StoreDir: store, Listen: listen, Logger: log})
+		if err != nil {
+			return err
+		}
+		url = s.ClientURL()
+	} else {
+		s, err := node(name, store, listen, cluster, routes)
+		if err != nil {
+			return err
+		}
+		url = s.ClientURL()
+	}
+	if _, err := fmt.Println("nats: " + url); err != nil {
+		return err
+	}
+	select {}
+}
+
+func node(name, store, listen, cluster, routes string) (*server.Server, error) {
+	host, port, err := split(listen)
+	if err != nil {
+		return nil, err
+	}
+	clusterHost, clusterPort, err := split(cluster)
+	if err != nil {
+		return nil, err
+	}
+	s, err := server.NewServer(&server.Options{
+		ServerName: name, Host: host, Port: port, NoSigs: true, JetStream: true, StoreDir: store,
+		JetStreamMaxStore: natsd.DefaultMaxStoreBytes, JetStreamMaxMemory: natsd.DefaultMaxMemoryBytes,
+		MaxPayload: natsd.DefaultMaxPayloadBytes, SyncInterval: natsd.SyncInterval,
+		Cluster: server.ClusterOpts{Name: "faults", Host: clusterHost, Port: clusterPort}, Routes: server.RoutesFromStr(routes),
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.ConfigureLogger()
+	go s.Start()
+	if !s.ReadyForConnections(20 * time.Second) {
+		return nil, errors.New("it does not serve clients after 20 s")
+	}
+	return s, nil
+}
+
+func split(addr string) (host string, port int, err error) {
+	host, p, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", 0, err
+	}
+	port, err = strconv.Atoi(p)
+	return host, port, err
+}

@@ -1,0 +1,291 @@
+package faults
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+// system is a whole Toolyard in processes.
+type system struct {
+	t    testing.TB
+	id   string
+	seed uint64
+	rand *rand.Rand
+	dir  string
+	url  string // where everybody connects
+	// settings are the system's; what is zero has its default.
+	settings broker.Settings
+	// The harness's own connection, to look at what is left with.
+	nc *nats.Conn
+	b  *broker.Broker
+	js jetstream.JetStream
+	c  *client.Client
+
+	mu        sync.Mutex
+	processes []*process
+	workers   map[string]*process // by worker id
+	loads     []*load
+	faultEnd  time.Time
+	over      bool
+}
+
+func newSystem(t testing.TB, id string, seed uint64) *system {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "toolyard-faults-"+id+"-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &system{
+		t: t, id: id, seed: seed, rand: random(id, seed), dir: dir, workers: map[string]*process{},
+		settings: broker.Settings{MaxStoreBytes: 1 << 30},
+	}
+	t.Cleanup(s.end)
+	return s
+}
+
+// end ends all processes, and keeps what is needed to understand a failure. Called again, it does nothing.
+func (s *system) end() {
+	if s.over {
+		return
+	}
+	s.over = true
+	if s.t.Failed() {
+		if err := s.keep(); err != nil {
+			s.t.Logf("the history could not be written whole: %v", err)
+		}
+	}
+	if s.nc != nil {
+		s.nc.Close()
+	}
+	for _, p := range s.processes {
+		p.signal(syscall.SIGKILL)
+		<-p.done
+	}
+	if s.t.Failed() {
+		s.t.Logf("cell %s, seed %d: the history is in %s\nrepeat it with: go test ./test/faults -run '%s$' -seed %d",
+			s.id, s.seed, filepath.Join(s.dir, "history.jsonl"), strings.SplitN(s.t.Name(), "/", 2)[0], s.seed)
+		return
+	}
+	if err := os.RemoveAll(s.dir); err != nil {
+		s.t.Error(err)
+	}
+}
+
+func (s *system) ledger() string { return filepath.Join(s.dir, "ledger.jsonl") }
+
+// context ends with the test, or when something takes far too long.
+func (s *system) context() context.Context {
+	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Minute)
+	s.t.Cleanup(cancel)
+	return ctx
+}
+
+// dial makes a connection.
+func (s *system) dial() *nats.Conn {
+	s.t.Helper()
+	nc, err := nats.Connect(s.url, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.ReconnectJitter(50*time.Millisecond, 50*time.Millisecond))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return nc
+}
+
+// client makes an agent's connection.
+func (s *system) client() *client.Client {
+	s.t.Helper()
+	nc := s.dial()
+	s.t.Cleanup(nc.Close)
+	c, err := client.Connect(s.context(), nc)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return c
+}
+
+// node starts a NATS server that is alone; on the address of an earlier one if listen names it.
+func (s *system) node(listen string) *process {
+	s.t.Helper()
+	p := s.spawn("nats", "nats", "", "natsnode", "--store", filepath.Join(s.dir, "store"), "--listen", listen)
+	s.url = p.said("nats")
+	return p
+}
+
+// open makes the streams, with the system's settings. A cluster that has just begun may take several tries.
+func (s *system) open() {
+	s.t.Helper()
+	s.nc = s.dial()
+	var last error
+	s.until(startWait, "the streams are made", func() bool {
+		ctx, cancel := context.WithTimeout(s.context(), 8*time.Second)
+		defer cancel()
+		if s.b, last = broker.Open(ctx, s.nc, s.settings, "/test/faults"); last == nil {
+			s.c, last = client.Connect(ctx, s.nc)
+		}
+		if last != nil {
+			s.t.Log("the streams are not made yet: ", last)
+		}
+		return last == nil
+	})
+	s.settings = s.b.Settings()
+	if s.js, last = jetstream.New(s.nc); last != nil {
+		s.t.Fatal(last)
+	}
+}
+
+// basic starts a NATS server that is alone, and makes the streams.
+func (s *system) basic() *process {
+	s.t.Helper()
+	p := s.node("127.0.0.1:0")
+	s.open()
+	return p
+}
+
+// worker starts a worker with the tools of the tests.
+func (s *system) worker(name, failpoints string, args ...string) *process {
+	s.t.Helper()
+	p := s.spawn(name, "id", failpoints, "ledgerworker", append([]string{"--nats", s.url, "--ledger", s.ledger()}, args...)...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.workers[p.said("id")] = p
+	return p
+}
+
+// dispatcher starts a dispatcher. Workers are there first, so that it knows their tools.
+func (s *system) dispatcher(name, failpoints string, args ...string) *process {
+	s.t.Helper()
+	return s.spawn(name, "nats", failpoints, "dispatcher", append([]string{"serve", "--nats", s.url, "--listen", "127.0.0.1:0", "--log-level", "info"}, args...)...)
+}
+
+// together does several things at once, and waits for all.
+func (s *system) together(do ...func()) {
+	var wg sync.WaitGroup
+	for _, f := range do {
+		wg.Go(f) // a failure ends the goroutine with the test marked as failed
+	}
+	wg.Wait()
+	if s.t.Failed() {
+		s.t.FailNow()
+	}
+}
+
+// faultOver notes that the last fault has ended.
+func (s *system) faultOver() { s.faultEnd = time.Now() }
+
+// atRest checks that nothing is left to do: no call queued, no message unacknowledged, nobody in line for a workspace (Q11).
+func (s *system) atRest() {
+	s.t.Helper()
+	var left string
+	var err error
+	limit := 10*time.Second + 3*max(s.settings.CallAckWait, s.settings.BatchAckWait)
+	for end := time.Now().Add(limit); ; time.Sleep(10 * look) {
+		left, err = s.left()
+		if err == nil && left == "" {
+			return
+		}
+		if time.Now().After(end) {
+			s.t.Errorf("Q11: %s after the last result something is left: %s", limit, errors.Join(err, errors.New(left)))
+			return
+		}
+	}
+}
+
+func (s *system) left() (string, error) {
+	ctx, cancel := context.WithTimeout(s.context(), 5*time.Second)
+	defer cancel()
+	var left []string
+	for _, name := range []string{"TY_CALL", "TY_BATCH"} {
+		stream, err := s.js.Stream(ctx, name)
+		if err != nil {
+			return "", err
+		}
+		if n := stream.CachedInfo().State.Msgs; name == "TY_CALL" && n > 0 {
+			left = append(left, fmt.Sprintf("%d messages on %s", n, name))
+		}
+		consumers := stream.ListConsumers(ctx)
+		for c := range consumers.Info() {
+			if c.NumAckPending > 0 || c.NumPending > 0 {
+				left = append(left, fmt.Sprintf("consumer %s has %d messages unacknowledged and %d to come", c.Name, c.NumAckPending, c.NumPending))
+			}
+		}
+		if err := consumers.Err(); err != nil {
+			return "", err
+		}
+	}
+	for _, w := range workspaces {
+		q, err := s.b.Tickets(ctx, w)
+		if err != nil {
+			return "", err
+		}
+		if len(q.Tickets) > 0 {
+			left = append(left, fmt.Sprintf("%d tickets of workspace %s: %+v", len(q.Tickets), w, q.Tickets))
+		}
+	}
+	return strings.Join(left, "; "), nil
+}
+
+// alive checks that every process lives whose end was not part of the plan, and that none has panicked.
+func (s *system) alive() {
+	s.t.Helper()
+	for _, p := range s.processes {
+		if p.ended() && !p.planned {
+			s.t.Errorf("%s has ended with %s:\n%s", p.name, p.cmd.ProcessState, p.tail())
+		}
+		text := p.logged()
+		for _, bad := range []string{"panic: ", "goroutine 1 [", "the batch cannot go on", "DATA RACE"} {
+			if strings.Contains(text, bad) {
+				s.t.Errorf("%s has logged %q:\n%s", p.name, bad, p.tail())
+			}
+		}
+	}
+}
+
+// judge reads all that is left of the run and holds it against the invariants.
+func (s *system) judge(r rules) {
+	s.t.Helper()
+	if s.t.Failed() {
+		return
+	}
+	s.alive()
+	s.atRest()
+	h, err := s.history()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, v := range h.check(r) {
+		s.t.Error(v)
+	}
+}
+
+// keep writes the history of a run that failed.
+func (s *system) keep() error {
+	if s.c == nil {
+		return nil
+	}
+	h, err := s.history()
+	return errors.Join(err, h.write(filepath.Join(s.dir, "history.jsonl")))
+}
+
+// raw is a value as JSON.
+func raw(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // the harness's own values
+	}
+	return b
+}

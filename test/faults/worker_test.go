@@ -1,0 +1,201 @@
+package faults
+
+import (
+	"encoding/json"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/failpoint"
+	"github.com/toolyard/toolyard/test/faults/ledger"
+)
+
+// killWorker is a cell in which one of two workers kills itself at a place, under load. happened looks at what is left
+// and says whether the fault is to be seen there.
+func killWorker(t *testing.T, id string, point failpoint.Name, happened func(s *system, l *load, victim *process)) {
+	cell(t, id, func(s *system) rules {
+		s.basic()
+		victim, _ := s.twoOfEach(fmt.Sprintf("%s=kill@%d", point, 1+s.rand.IntN(3)), "")
+		l := s.load(mix{})
+		s.killedAt(victim, point)
+		s.faultOver()
+		s.worker("successor", "")
+		l.finish()
+		if happened != nil {
+			happened(s, l, victim)
+		}
+		return rules{harmed: []*process{victim}}
+	})
+}
+
+// claimIsSettled checks that the victim left a claim behind, and that somebody else ended each that it left.
+func claimIsSettled(s *system, l *load, victim *process) {
+	s.t.Helper()
+	left := 0
+	for _, sub := range l.submissions {
+		log, err := s.b.Log(s.context(), sub.key())
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		open := map[int]bool{} // calls that the victim has claimed and not ended
+		for _, e := range log {
+			if e.Chain != batch.ChainCall {
+				continue
+			}
+			c, claims := e.Body.(events.Claimed)
+			switch {
+			case claims && c.Worker == victim.said("id"):
+				open[e.Index] = true
+			case open[e.Index]:
+				if e.Meta.Source != "/worker/"+victim.said("id") {
+					left++
+				}
+				delete(open, e.Index)
+			}
+		}
+		for i := range open {
+			s.t.Errorf("the claim of %s/%d, which its worker left behind, has no end", sub.key(), i)
+		}
+	}
+	if left == 0 {
+		s.t.Error("no worker left a claim behind")
+	}
+}
+
+// begunAndNotEnded counts the calls that a process has begun and not ended.
+func (s *system) begunAndNotEnded(p *process) (n int) {
+	s.t.Helper()
+	lines, err := ledger.Read(s.ledger())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, l := range lines {
+		if l.Worker != p.pid() {
+			continue
+		}
+		switch l.Kind {
+		case ledger.Begin:
+			n++
+		case ledger.End:
+			n--
+		}
+	}
+	return n
+}
+
+// TestW1: a worker dies with a call that it has not claimed: the call runs elsewhere.
+func TestW1(t *testing.T) { killWorker(t, "W1", failpoint.CallTaken, nil) }
+
+// TestW2: ... with a claim, before the tool is started.
+func TestW2(t *testing.T) { killWorker(t, "W2", failpoint.CallClaimed, claimIsSettled) }
+
+// TestW3: ... in the middle of an exclusive call's effect.
+func TestW3(t *testing.T) {
+	killWorker(t, "W3", failpoint.EffectBegun, func(s *system, l *load, victim *process) {
+		claimIsSettled(s, l, victim)
+		if s.begunAndNotEnded(victim) == 0 {
+			s.t.Error("the worker was killed in the middle of an effect, and the ledger has none that was begun and not ended")
+		}
+	})
+}
+
+// TestW4: ... when the tool is done and its result is not stored.
+func TestW4(t *testing.T) { killWorker(t, "W4", failpoint.ResultReady, nil) }
+
+// TestW5: ... when the result is stored and the call not acknowledged.
+func TestW5(t *testing.T) { killWorker(t, "W5", failpoint.ResultStored, nil) }
+
+// stopWorker is a cell in which one of two workers is stopped at a place for three call ack waits, and wakes up.
+func stopWorker(t *testing.T, id string, point failpoint.Name, zombie bool) {
+	cell(t, id, func(s *system) rules {
+		s.basic()
+		victim, _ := s.twoOfEach(fmt.Sprintf("%s=stop@%d", point, 1+s.rand.IntN(3)), "")
+		l := s.load(mix{more: 2})
+		s.stoppedAt(victim, point)
+		since := time.Now()
+		s.until(faultWait, "three ack waits have passed", func() bool { return time.Since(since) > 3*s.settings.CallAckWait })
+		victim.signal(syscall.SIGCONT)
+		s.faultOver()
+		s.until(faultWait, "the worker that woke up has ended what it had begun", func() bool { return s.begunAndNotEnded(victim) == 0 })
+		l.finish()
+		claimIsSettled(s, l, victim)
+		return rules{harmed: []*process{victim}, zombie: zombie}
+	})
+}
+
+// TestW6: a worker is stopped in the middle of an exclusive call and wakes up when the call was settled: it is refused at
+// the call's commit point.
+func TestW6(t *testing.T) { stopWorker(t, "W6", failpoint.EffectBegun, false) }
+
+// TestW6BehindTheCommitPoint: ... between the commit point and the effect, where nothing of ours can refuse it: what it acts
+// on refuses the old token, if somebody else has had the workspace since.
+func TestW6BehindTheCommitPoint(t *testing.T) { stopWorker(t, "W6late", failpoint.EffectDue, true) }
+
+// census asks a worker's process what it holds.
+func (s *system) census(l *load, name string) (out map[string]int64) {
+	s.t.Helper()
+	sub := l.extra(toolyard.Batch{Agent: "census", ID: toolyard.BatchID(name), Workspace: "census", Calls: []toolyard.Call{{Tool: "census"}}})
+	if len(sub.Results) != 1 || sub.Results[0].IsError {
+		s.t.Fatalf("the census failed: %+v", sub.Results)
+	}
+	if err := json.Unmarshal([]byte(sub.Results[0].Output), &out); err != nil {
+		s.t.Fatal(err)
+	}
+	return out
+}
+
+// TestW7: tools that ignore the end of their call, leak, eat memory and fork. Each call has its result in time, and afterwards
+// the worker holds what it held before.
+func TestW7(t *testing.T) {
+	cell(t, "W7", func(s *system) rules {
+		s.basic()
+		worker := s.worker("worker", "", "--read-slots", "64")
+		s.dispatcher("dispatcher", "")
+		l := s.load(mix{quiet: true})
+		before := s.census(l, "before")
+		const limit, deaf = 300 * time.Millisecond, 4 * time.Second
+		for name, c := range map[string]struct {
+			calls []toolyard.Call
+			codes []toolyard.Code
+		}{
+			"deaf":       {repeated("deaf", 20, map[string]any{"work_ms": deaf.Milliseconds()}), []toolyard.Code{toolyard.Timeout, toolyard.SiblingCanceled}},
+			"deaf write": {repeated("deaf_write", 2, map[string]any{"work_ms": deaf.Milliseconds()}), []toolyard.Code{toolyard.Timeout}},
+			"leak":       {repeated("leak", 4, map[string]any{"work_ms": deaf.Milliseconds()}), []toolyard.Code{toolyard.OK}},
+			"eat":        {repeated("eat", 4, map[string]any{"bytes": 64 << 20}), []toolyard.Code{toolyard.OK}},
+			"fork":       {repeated("fork", 1, map[string]any{"work_ms": time.Hour.Milliseconds()}), []toolyard.Code{toolyard.Timeout}},
+		} {
+			b := toolyard.Batch{Agent: "dan", ID: toolyard.BatchID(name), Workspace: "dan", Calls: c.calls}
+			if c.codes[0] == toolyard.Timeout {
+				b.Options.CallTimeoutMS = limit.Milliseconds()
+			}
+			began := time.Now()
+			sub := l.extra(b)
+			if took := time.Since(began); c.codes[0] == toolyard.Timeout && took > deaf {
+				s.t.Errorf("Q12: %s: the results came after %s, and the limit of a call is %s", name, took, limit)
+			}
+			for _, r := range sub.Results {
+				if r.Code != c.codes[0] && r.Code != c.codes[len(c.codes)-1] {
+					s.t.Errorf("%s ended as %q: %s", name, r.Code, r.Error)
+				}
+			}
+		}
+		s.faultOver()
+		l.finish()
+		s.until(faultWait, "the deaf tools are done", func() bool { return s.begunAndNotEnded(worker) == 0 })
+		n := 0
+		s.until(faultWait, "the worker holds what it held before", func() bool {
+			n++
+			now := s.census(l, fmt.Sprint("after-", n))
+			return now["goroutines"] <= before["goroutines"]+10 && now["fds"] <= before["fds"]+2 && now["heap"] <= before["heap"]+(32<<20)
+		})
+		codes := map[string][]toolyard.Code{}
+		for _, name := range []string{"deaf", "deaf_write", "fork"} {
+			codes[name] = []toolyard.Code{toolyard.Timeout, toolyard.SiblingCanceled}
+		}
+		return rules{codes: codes, told: deaf + 3*time.Second}
+	})
+}

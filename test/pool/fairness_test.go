@@ -1,0 +1,536 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/natsd"
+	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/worker"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// allTaken returns when a dispatcher has found a place for all that was submitted before: it takes submissions in their
+// order, and answers this one, under a name that is never made, as soon as it takes it.
+func allTaken(t *testing.T, s *natsd.Server, n int) {
+	t.Helper()
+	nc := testenv.Conn(t, s)
+	tokens := fmt.Sprintf("x.never=61made%d", n)
+	answered, err := nc.SubscribeSync("ty.live.reply." + tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nc.Request("ty.batch."+tokens, []byte("{}"), 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := answered.NextMsg(30 * time.Second); err != nil {
+		t.Fatalf("the dispatcher did not take what was submitted: %v", err)
+	}
+}
+
+// gated is a tool whose calls take one step through a gate each and say who they were.
+func gated(t *testing.T, d tool.Declaration, gate <-chan struct{}, ran chan<- toolyard.Agent) tool.Tool {
+	return make1(t, d, func(ctx context.Context, env tool.Env) (string, error) {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+		ran <- env.Agent
+		return "", nil
+	})
+}
+
+func submit(t *testing.T, c *client.Client, a toolyard.Agent, names ...string) *client.Batch {
+	t.Helper()
+	sub, err := c.Submit(t.Context(), toolyard.Batch{Agent: a, Calls: calls(names...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sub
+}
+
+// TestAQuietAgentsBatchTakesItsTurn: a dispatcher runs one batch at a time, and one agent has a hundred that wait. Another agent's
+// batch, submitted last, comes after the one that runs and one more at most.
+func TestAQuietAgentsBatchTakesItsTurn(t *testing.T) {
+	s := testenv.Server(t)
+	gate, ran := make(chan struct{}), make(chan toolyard.Agent, 200)
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{gated(t, reader("read"), gate, ran)}})
+	startDispatcher(t, s, dispatcher.Config{MaxBatches: 1})
+	c := startClient(t, s)
+	const many = 100
+	var all []*client.Batch
+	for range many {
+		all = append(all, submit(t, c, "flood", "read"))
+	}
+	awaitStart(t, testenv.Broker(t, s, "/test"), all[0].Key())
+	quiet := submit(t, c, "quiet", "read")
+	allTaken(t, s, 0)
+	close(gate)
+	collect(t, t.Context(), quiet)
+	for _, b := range all {
+		if got := codes(collect(t, t.Context(), b)); got != "ok" {
+			t.Errorf("a batch of the flood: %s", got)
+		}
+	}
+	var order []toolyard.Agent
+	for range many + 1 {
+		order = append(order, <-ran)
+	}
+	if at := slices.Index(order, "quiet"); at > 2 {
+		t.Errorf("the quiet agent's batch was number %d, want 3 at most: behind the one that ran, and one turn of the other agent", at+1)
+	}
+}
+
+// TestAQuietAgentAmongCalls: an agent's running batches are capped, so another's starts at once; and its call is among the
+// next that run, though the flood's batches come as fast as they go.
+func TestAQuietAgentAmongCalls(t *testing.T) {
+	s := testenv.Server(t)
+	gate, ran := make(chan struct{}), make(chan toolyard.Agent, 400)
+	startWorker(t, s, worker.Config{Slots: map[toolyard.Class]int{toolyard.ReadOnly: 2}, Tools: []tool.Tool{gated(t, reader("read"), gate, ran)}})
+	startDispatcher(t, s, dispatcher.Config{MaxBatches: 21, MaxAgentBatches: 20})
+	c := startClient(t, s)
+	const many = 200
+	var all []*client.Batch
+	for range many {
+		all = append(all, submit(t, c, "flood", "read"))
+	}
+	allTaken(t, s, 0)
+	quiet := submit(t, c, "quiet", "read")
+	awaitStart(t, testenv.Broker(t, s, "/test"), quiet.Key())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for range many + 1 { // one call after the other gets through
+			select {
+			case gate <- struct{}{}:
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+	collect(t, t.Context(), quiet)
+	for _, b := range all {
+		collect(t, t.Context(), b)
+	}
+	<-ended
+	for n := range many + 1 {
+		if a := <-ran; a == "quiet" {
+			t.Logf("the quiet agent's call was number %d of %d", n+1, many+1)
+			if n > 40 {
+				t.Errorf("the quiet agent's call was number %d of %d", n+1, many+1)
+			}
+		}
+	}
+}
+
+// TestTooManyBatches: past an agent's cap new batches are refused with a reason that says what to do, and others' are not.
+func TestTooManyBatches(t *testing.T) {
+	s := testenv.Server(t)
+	gate, ran := make(chan struct{}), make(chan toolyard.Agent, 20)
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{gated(t, reader("read"), gate, ran)}})
+	startDispatcher(t, s, dispatcher.Config{MaxAgentBatches: 2, MaxAgentWaiting: 3})
+	c := startClient(t, s)
+	var all []*client.Batch
+	for range 7 {
+		all = append(all, submit(t, c, "flood", "read"))
+	}
+	for n, b := range all[5:] {
+		var refused error
+		for _, err := range b.Results(t.Context()) {
+			refused = err
+		}
+		e, ok := errors.AsType[*client.RefusedError](refused)
+		if !ok || e.Status != 429 || !errors.Is(refused, client.ErrFull) || e.Detail == "" {
+			t.Errorf("batch %d: %v, want a refusal with status 429", n+5, refused)
+		}
+		t.Log(refused)
+		for e, err := range b.Watch(t.Context()) { // it ends, and with the refusal
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Log(e.What)
+		}
+	}
+	other := submit(t, c, "other", "read")
+	close(gate)
+	for _, b := range append(all[:5], other) {
+		if got := codes(collect(t, t.Context(), b)); got != "ok" {
+			t.Errorf("a batch within the caps: %s", got)
+		}
+	}
+	if got := codes(results(t, c, toolyard.Batch{Agent: "flood", Calls: calls("read")})); got != "ok" {
+		t.Errorf("when there is room again: %s", got)
+	}
+}
+
+// TestAWaitingBatchGoesToTheNextDispatcher: what waits in a dispatcher that ends is another's at once, and in turn.
+func TestAWaitingBatchGoesToTheNextDispatcher(t *testing.T) {
+	s := testenv.Server(t)
+	gate, ran := make(chan struct{}), make(chan toolyard.Agent, 20)
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{gated(t, reader("read"), gate, ran)}})
+	first := startDispatcher(t, s, dispatcher.Config{MaxBatches: 1})
+	c := startClient(t, s)
+	var all []*client.Batch
+	for range 4 {
+		all = append(all, submit(t, c, "a", "read"))
+	}
+	allTaken(t, s, 0)
+	first.end(t)
+	startDispatcher(t, s, dispatcher.Config{MaxBatches: 1})
+	close(gate)
+	for _, b := range all {
+		if got := codes(collect(t, t.Context(), b)); got != "ok" {
+			t.Errorf("the results are %s", got)
+		}
+	}
+}
+
+// TestAFullDispatcherTakesOver: a batch that is under way may hold what running ones wait for, so it runs beside them.
+func TestAFullDispatcherTakesOver(t *testing.T) {
+	s := testenv.Server(t)
+	gate, ran := make(chan struct{}), make(chan toolyard.Agent, 20)
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{gated(t, writer("write"), gate, ran)}})
+	first := startDispatcher(t, s, dispatcher.Config{MaxBatches: 1})
+	c, b := startClient(t, s), testenv.Broker(t, s, "/test")
+	holds := submit(t, c, "a", "write")
+	awaitStart(t, b, holds.Key())
+	second := startDispatcher(t, s, dispatcher.Config{MaxBatches: 1})
+	// One dispatcher is full with what holds the workspace; sooner or later the other is with what waits for it.
+	var waits []*client.Batch
+	for range 6 {
+		waits = append(waits, submit(t, c, "a", "write"))
+	}
+	for planned := false; !planned; {
+		for _, w := range waits {
+			st, err := b.Fold(t.Context(), w.Key())
+			if err != nil {
+				t.Fatal(err)
+			}
+			planned = planned || st.Plan != nil
+		}
+	}
+	first.end(t)
+	close(gate)
+	for _, w := range append(waits, holds) {
+		if got := codes(collect(t, t.Context(), w)); got != "ok" {
+			t.Errorf("the results are %s", got)
+		}
+	}
+	second.end(t)
+}
+
+// TestANearlyFullStore: new batches are refused while what is left is for those under way, which finish; near the end
+// nothing is stored for them at all, and they wait.
+func TestANearlyFullStore(t *testing.T) {
+	s := testenv.Server(t)
+	const store = 64 << 20
+	open := func(source string) *broker.Broker {
+		b, err := broker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{MaxStoreBytes: store}, source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	d := dispatcher.New(open("/dispatcher/test"), dispatcher.Config{Log: testenv.Log(t), Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}})
+	begin(t, d)
+	gate, ran := make(chan struct{}), make(chan toolyard.Agent, 20)
+	startedWorker, err := worker.New(open("/worker/test"), worker.Config{Log: testenv.Log(t), Mode: policy.Bypass,
+		Tools: []tool.Tool{gated(t, reader("read"), gate, ran), make1(t, reader("free"), says("x"))}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin(t, startedWorker)
+	c, b := startClient(t, s), open("/test")
+	underWay := submit(t, c, "a", "read")
+	awaitStart(t, b, underWay.Key())
+
+	nc := testenv.Conn(t, s)
+	const junk = 512 << 10
+	fill := func(percent int) {
+		t.Helper()
+		for {
+			now, err := b.Fill(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if now.Percent >= percent {
+				return
+			}
+			if now.Stream != "" && now.Percent > 0 && now.Stream != "TY_EVENT" {
+				t.Fatalf("the fullest stream is %+v", now)
+			}
+			if _, err := nc.Request("ty.event.junk.junk._.control", make([]byte, junk), 10*time.Second); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	status := func(sub *client.Batch) int {
+		for _, err := range sub.Results(t.Context()) {
+			if e, ok := errors.AsType[*client.RefusedError](err); ok {
+				if !errors.Is(err, client.ErrFull) {
+					t.Errorf("%v is no ErrFull", err)
+				}
+				t.Log(err)
+				return e.Status
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return 200
+	}
+	await := func(want int) {
+		t.Helper()
+		for end := time.Now().Add(30 * time.Second); ; {
+			got := status(submit(t, c, "a", "free"))
+			if got == want {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("a new batch ends with status %d, want %d", got, want)
+			}
+		}
+	}
+	fill(dispatcher.DefaultAdmitPercent)
+	await(503) // the dispatcher looks every second
+	fill(dispatcher.SilentPercent)
+	// It has looked again when somebody is not refused any more.
+	var silent *client.Batch
+	for silent == nil {
+		sub := submit(t, c, "a", "free")
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		for _, err := range sub.Results(ctx) {
+			if _, ok := errors.AsType[*client.RefusedError](err); !ok {
+				silent = sub
+			}
+		}
+		cancel()
+	}
+	close(gate)
+	if got := codes(collect(t, t.Context(), underWay)); got != "ok" {
+		t.Errorf("the batch that was under way: %s", got)
+	}
+	if _, err := nc.Request("$JS.API.STREAM.PURGE.TY_EVENT", []byte(`{"filter": "ty.event.junk.>"}`), 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if got := codes(collect(t, t.Context(), silent)); got != "ok" {
+		t.Errorf("the batch that was not even refused: %s", got)
+	}
+	await(200)
+}
+
+// TestACappedTool: no more of its calls run at a time than it says, and those that wait stand in nobody's way: another tool's
+// calls of the same agent, which are queued behind them in the same lane, run meanwhile.
+func TestACappedTool(t *testing.T) {
+	s := testenv.Server(t)
+	capped := reader("capped")
+	capped.MaxInFlight = 2
+	var mu sync.Mutex
+	inside, most := 0, 0
+	gate := make(chan struct{})
+	startWorker(t, s, worker.Config{Slots: map[toolyard.Class]int{toolyard.ReadOnly: 4}, Tools: []tool.Tool{
+		make1(t, reader("free"), says("x")),
+		make1(t, capped, func(context.Context, tool.Env) (string, error) {
+			mu.Lock()
+			inside++
+			most = max(most, inside)
+			mu.Unlock()
+			<-gate
+			mu.Lock()
+			inside--
+			mu.Unlock()
+			return "", nil
+		}),
+	}})
+	startDispatcher(t, s, dispatcher.Config{})
+	c := startClient(t, s)
+	many := toolyard.Batch{Options: toolyard.Options{MaxConcurrency: 100}}
+	for range 100 {
+		many.Calls = append(many.Calls, toolyard.Call{Tool: "capped"})
+	}
+	waits, err := c.Submit(t.Context(), many)
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitStart(t, testenv.Broker(t, s, "/test"), waits.Key())
+	if got := codes(results(t, c, toolyard.Batch{Calls: calls("free", "free", "free")})); got != "ok ok ok" {
+		t.Errorf("another tool's calls, while the capped one is stuck: %s", got)
+	}
+	close(gate)
+	for _, r := range collect(t, t.Context(), waits) {
+		if r.IsError {
+			t.Fatalf("call %d: %s", r.Index, r.Error)
+		}
+	}
+	if most != 2 {
+		t.Errorf("%d calls of the tool ran at a time, want 2", most)
+	}
+}
+
+// BenchmarkFairness times a quiet agent's batches of one call of 20 ms, alone and while another agent keeps a hundred times as
+// many outstanding: in a lane of its own, and where both agents' home is the same lane. The worker's slots are saturated.
+func BenchmarkFairness(b *testing.B) {
+	const slots, flooding = 4, 100
+	quietAgent := toolyard.Agent("quiet")
+	apart, together := toolyard.Agent("flood"), toolyard.Agent("flood")
+	for n := 0; broker.LaneOf(apart) == broker.LaneOf(quietAgent); n++ {
+		apart = toolyard.Agent(fmt.Sprint("flood ", n))
+	}
+	for n := 0; broker.LaneOf(together) != broker.LaneOf(quietAgent); n++ {
+		together = toolyard.Agent(fmt.Sprint("flood ", n))
+	}
+	for _, bench := range []struct {
+		name  string
+		flood toolyard.Agent
+	}{{"lanes=apart", apart}, {"lanes=same", together}} {
+		b.Run(bench.name, func(b *testing.B) {
+			c := fairPool(b, slots)
+			one := func(a toolyard.Agent, n int) error {
+				sub, err := c.Submit(b.Context(), toolyard.Batch{Agent: a, Calls: slices.Repeat(calls("sleep"), n)})
+				if err != nil {
+					return err
+				}
+				for r, err := range sub.Results(b.Context()) {
+					if err == nil && r.IsError {
+						err = errors.New(r.Error)
+					}
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			const samples = 300
+			measure := func() []time.Duration {
+				var took []time.Duration
+				for range samples {
+					began := time.Now()
+					if err := one(quietAgent, 1); err != nil {
+						b.Fatal(err)
+					}
+					took = append(took, time.Since(began))
+				}
+				slices.Sort(took)
+				return took
+			}
+			for b.Loop() {
+				alone := measure()
+				stop, floods := make(chan struct{}), make(chan struct{})
+				var wg sync.WaitGroup
+				var mu sync.Mutex
+				floodRan := 0
+				for range flooding {
+					wg.Go(func() {
+						for {
+							select {
+							case <-stop:
+								return
+							default:
+							}
+							if err := one(bench.flood, 1); err != nil {
+								b.Error(err)
+								return
+							}
+							mu.Lock()
+							if floodRan++; floodRan == flooding { // all of them go round
+								close(floods)
+							}
+							mu.Unlock()
+						}
+					})
+				}
+				<-floods
+				mu.Lock()
+				before, began := floodRan, time.Now()
+				mu.Unlock()
+				flooded := measure()
+				mu.Lock()
+				ran, took := floodRan-before, time.Since(began)
+				mu.Unlock()
+				close(stop)
+				wg.Wait()
+				ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+				b.ReportMetric(ms(alone[samples/2]), "alone-p50-ms")
+				b.ReportMetric(ms(alone[samples*99/100]), "alone-p99-ms")
+				b.ReportMetric(ms(flooded[samples/2]), "flooded-p50-ms")
+				b.ReportMetric(ms(flooded[samples*99/100]), "flooded-p99-ms")
+				b.ReportMetric(float64(flooded[samples*99/100])/float64(alone[samples*99/100]), "p99-ratio")
+				b.ReportMetric(float64(ran)/took.Seconds(), "flood-batches/s")
+			}
+		})
+	}
+}
+
+// fairPool is a server, a dispatcher, a worker whose tool takes 20 ms, and a client.
+func fairPool(b *testing.B, slots int) *client.Client {
+	b.Helper()
+	s := testenv.Server(b)
+	open := func(source string) *broker.Broker {
+		nc, err := nats.Connect(s.ClientURL())
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(nc.Close)
+		br, err := broker.Open(b.Context(), nc, broker.Settings{}, source)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return br
+	}
+	sleep, err := tool.New(tool.Typed[nothing, string]{Declaration: reader("sleep"), Run: func(context.Context, tool.Env, nothing) (string, error) {
+		time.Sleep(20 * time.Millisecond) // what the tool takes
+		return "", nil
+	}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
+	w, err := worker.New(open("/worker/bench"), worker.Config{Log: quiet, Tools: []tool.Tool{sleep}, Slots: map[toolyard.Class]int{toolyard.ReadOnly: slots}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	d := dispatcher.New(open("/dispatcher/bench"), dispatcher.Config{Log: quiet, Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}})
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	for _, r := range []runs{w, d} {
+		running.Go(func() {
+			if err := r.Run(ctx); err != nil {
+				b.Error(err)
+			}
+		})
+		<-r.Ready()
+	}
+	b.Cleanup(func() {
+		stop()
+		running.Wait()
+	})
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(nc.Close)
+	c, err := client.Connect(b.Context(), nc)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return c
+}
