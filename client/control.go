@@ -2,10 +2,7 @@ package client
 
 import (
 	"context"
-	"fmt"
-	"unicode/utf8"
 
-	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
@@ -25,11 +22,8 @@ var (
 // is told to the model. It fails with [ErrNoBatch], [ErrCompleted] or [ErrNoCall], and with a [*toolyard.InputError] for a
 // reason that cannot be told. Asking for the same again changes nothing.
 func (b *Batch) Cancel(ctx context.Context, reason string, calls ...int) error {
-	switch {
-	case len(reason) > MaxReasonBytes:
-		return &toolyard.InputError{Field: "reason", TooLarge: true, Problem: fmt.Sprintf("is %d bytes long; at most %d are allowed", len(reason), MaxReasonBytes)}
-	case !utf8.ValidString(reason):
-		return &toolyard.InputError{Field: "reason", Problem: "is not valid UTF-8"}
+	if err := checkReason(reason); err != nil {
+		return err
 	}
 	return b.c.b.Cancel(ctx, b.key, reason, calls...)
 }

@@ -75,7 +75,7 @@ runs, and nothing is asked of any server.`,
 			if err != nil {
 				return err
 			}
-			p := planner(rules, in.maxConcurrency)
+			p := planner(rules, in.maxConcurrency, nil)
 			plan, err := p.Plan(reg, &batch, nil)
 			if err != nil {
 				return err

@@ -28,6 +28,7 @@ type batchFlags struct {
 	maxConcurrency int
 	timeout        time.Duration
 	callTimeout    time.Duration
+	interactive    bool
 }
 
 func (b *batchFlags) add(f *pflag.FlagSet) {
@@ -88,6 +89,7 @@ func (b *batchFlags) read(ctx context.Context, in io.Reader, path string, worksp
 }
 
 func (b *batchFlags) apply(batch *toolyard.Batch) error {
+	batch.Interactive = batch.Interactive || b.interactive
 	for _, d := range []struct {
 		flag string
 		v    time.Duration

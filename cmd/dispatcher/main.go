@@ -1,7 +1,7 @@
 // Command dispatcher takes batches of tool calls and has a pool of workers run them.
 //
 // Its subcommands cover one machine (run: everything in one process, one batch), a service (serve) and what is done to a
-// service from outside (submit, watch, replay, cancel, explain, tools). See --help of each.
+// service from outside (submit, watch, replay, cancel, approve, explain, tools). See --help of each.
 package main
 
 import (
@@ -22,10 +22,12 @@ type std struct {
 	in       io.Reader
 	out, err io.Writer
 	level    string
+	// terminal reports whether a person is at the other end of in and err.
+	terminal func() bool
 }
 
 func command(in io.Reader, out, errw io.Writer) *cobra.Command {
-	s := &std{in: in, out: out, err: errw}
+	s := &std{in: in, out: out, err: errw, terminal: func() bool { return isTerminal(in) && isTerminal(errw) }}
 	root := &cobra.Command{
 		Use:   "dispatcher",
 		Short: "Runs the tool calls of AI agents on a pool of workers",
@@ -45,6 +47,7 @@ flags are wrong, 130 interrupted.`,
 	root.PersistentFlags().StringVar(&s.level, "log-level", "warn", "how much to log on stderr: debug, info, warn or error")
 	cli.WithSettings(root)
 	root.AddCommand(s.runCommand(), s.serveCommand(), s.submitCommand(), s.explainCommand(), s.toolsCommand(), s.workersCommand(),
-		s.watchCommand(), s.replayCommand(), s.cancelCommand(), s.deadCommand())
+		s.watchCommand(), s.replayCommand(), s.cancelCommand(), s.interruptCommand(),
+		s.approvalsCommand(), s.approveCommand(), s.denyCommand(), s.batchesCommand(), s.sessionCommand(), s.deadCommand())
 	return root
 }

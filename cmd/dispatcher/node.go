@@ -141,9 +141,9 @@ func (n *node) close() {
 	}
 }
 
-// planner makes the planner of this process.
-func planner(rules policy.Rules, maxConcurrency int) dispatcher.Planner {
-	return dispatcher.Planner{Pipeline: &pipeline.Pipeline{}, Rules: rules, MaxConcurrency: maxConcurrency}
+// planner makes the planner of this process. What is wrong with an input is said at plan, and it may hold a secret.
+func planner(rules policy.Rules, maxConcurrency int, redact func(string) string) dispatcher.Planner {
+	return dispatcher.Planner{Pipeline: &pipeline.Pipeline{Redact: redact}, Rules: rules, MaxConcurrency: maxConcurrency}
 }
 
 // base are the tools that are known without any worker.

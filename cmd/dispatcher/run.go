@@ -74,7 +74,8 @@ FILE is a batch in the native form, or what a model emitted: an assistant messag
 (Responses or Chat Completions) or Gemini, or the whole response around it. Which one is recognised by its shape.
 
 Calls that read inside the workspace need no permission. For others say so: with --allow RULE, or with
---permission-mode accept_edits for edits of files. What nobody decided is denied, and the model is told.`,
+--permission-mode accept_edits for edits of files. What nobody decided is asked on a terminal; elsewhere it is denied, and
+the model is told.`,
 		Example: `  dispatcher run --permission-mode accept_edits examples/explore.json
   dispatcher run --json --workspace . examples/anthropic-message.json
   dispatcher run --format anthropic - < message.json`,
@@ -120,6 +121,8 @@ func (s *std) run(ctx context.Context, file, dir string, in batchFlags, out outp
 		return err
 	}
 	cfg.Workspaces[batch.Workspace] = dir
+	// Whoever is there to ask is at this terminal: nobody else reaches this process.
+	batch.Interactive = file != "-" && s.terminal()
 	store, err := os.MkdirTemp("", "toolyard-run-")
 	if err != nil {
 		return fmt.Errorf("make a temporary store: %w", err)
@@ -131,7 +134,7 @@ func (s *std) run(ctx context.Context, file, dir string, in batchFlags, out outp
 	}()
 	inMemory := broker.Settings{InMemory: true, MaxStoreBytes: 2 << 30} // the store goes with the process
 	n, err := startNode(ctx, log, nodeConfig{store: store, settings: inMemory, worker: &cfg, dispatcher: dispatcher.Config{
-		Planner: planner(rules, in.maxConcurrency), Base: base(tools),
+		Planner: planner(rules, in.maxConcurrency, cfg.Redact), Base: base(tools),
 	}})
 	if err != nil {
 		return ended(ctx, err)
@@ -140,6 +143,11 @@ func (s *std) run(ctx context.Context, file, dir string, in batchFlags, out outp
 	c, err := client.Connect(ctx, n.nc)
 	if err != nil {
 		return ended(ctx, err)
+	}
+	if batch.Interactive {
+		asking, stop := context.WithCancel(ctx)
+		defer stop()
+		go s.askPerson(asking, c, batch.Agent, log)
 	}
 	return s.submitAndShow(ctx, c, batch, out, format, n.failed)
 }

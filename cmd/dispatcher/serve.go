@@ -28,6 +28,7 @@ type serveFlags struct {
 	admitPercent                  int
 	lifetime                      time.Duration
 	timeout, workerWait           time.Duration
+	queueWait, approvalWait       time.Duration
 	maxStore                      int64
 	perms                         cli.Permissions
 	worker                        cli.Worker
@@ -52,6 +53,8 @@ func (o *serveFlags) add(f *pflag.FlagSet) {
 	f.IntVar(&o.admitPercent, "admit-percent", dispatcher.DefaultAdmitPercent, "how full the store may be, in percent, before new batches are refused; the rest is for those under way")
 	f.DurationVar(&o.timeout, "timeout", dispatcher.DefaultBatchTimeout, "the time limit of a batch that names none")
 	f.DurationVar(&o.workerWait, "worker-wait", dispatcher.DefaultWorkerWait, "how long a call waits while no worker can take it, before it ends as dependency_unavailable")
+	f.DurationVar(&o.queueWait, "queue-wait", dispatcher.DefaultQueueWait, "how long a call waits for a free worker, before it ends as dependency_unavailable")
+	f.DurationVar(&o.approvalWait, "approval-wait", dispatcher.DefaultApprovalWait, "how long a call waits for a person, within the batch's lifetime, before it ends as approval_expired")
 	o.perms.Add(f)
 	o.worker.Add(f)
 }
@@ -60,7 +63,7 @@ func (o *serveFlags) check() error {
 	for _, d := range []struct {
 		flag string
 		v    time.Duration
-	}{{"--timeout", o.timeout}, {"--worker-wait", o.workerWait}} {
+	}{{"--timeout", o.timeout}, {"--worker-wait", o.workerWait}, {"--queue-wait", o.queueWait}, {"--approval-wait", o.approvalWait}} {
 		if d.v <= 0 {
 			return cli.Usagef("%s %s: use a positive time", d.flag, d.v)
 		}
@@ -101,14 +104,21 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 	if err != nil {
 		return err
 	}
+	redact, err := o.worker.Guard.Redactor()
+	if err != nil {
+		return err
+	}
 	cfg := nodeConfig{
 		url: o.url, listen: o.natsListen, syncAlways: o.syncAlways,
 		settings: broker.Settings{Replicas: o.replicas, Lifetime: o.lifetime, MaxStoreBytes: o.maxStore},
 		dispatcher: dispatcher.Config{
-			Planner: planner(rules, o.maxConcurrency), Base: base(tools), BatchTimeout: o.timeout,
-			WorkerWait: o.workerWait, MaxBatches: o.maxBatches, MaxAgentBatches: o.maxAgentBatches, MaxWaiting: o.maxWaiting,
+			Planner: planner(rules, o.maxConcurrency, redact), Base: base(tools), BatchTimeout: o.timeout,
+			WorkerWait: o.workerWait, QueueWait: o.queueWait, ApprovalWait: o.approvalWait, MaxBatches: o.maxBatches, MaxAgentBatches: o.maxAgentBatches, MaxWaiting: o.maxWaiting,
 			MaxAgentWaiting: o.maxAgentWaiting, AdmitPercent: o.admitPercent,
 		},
+	}
+	if o.worker.Guard.HooksFile != "" && !o.withWorker {
+		return cli.Usagef("--hooks: this process runs no calls; give the hooks to its workers, or add --with-worker")
 	}
 	if err := cfg.settings.WithDefaults().Check(); err != nil {
 		return &cli.UsageError{Err: err}

@@ -119,9 +119,13 @@ func excerpt(text string) string {
 	return b.String()
 }
 
-func count(n int, what string) string {
-	if n == 1 {
+// count says how many; more is the word for several, where it does not just end in s.
+func count(n int, what string, more ...string) string {
+	switch {
+	case n == 1:
 		return "1 " + what
+	case len(more) > 0:
+		return fmt.Sprintf("%d %s", n, more[0])
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }

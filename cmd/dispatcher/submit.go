@@ -70,6 +70,7 @@ A batch can tighten the operator's permission rules, with --deny and --ask, and 
 	}
 	cmd.Flags().StringVar(&url, "nats", defaultURL, "the NATS system, as `URL`")
 	cmd.Flags().StringVar(&workspace, "workspace", "", "the name of the workspace that the calls act on (default: FILE's, or \"default\")")
+	cmd.Flags().BoolVar(&in.interactive, "interactive", false, "a person can be asked: calls that need one wait for dispatcher approve, and are not denied")
 	in.add(cmd.Flags())
 	out.add(cmd)
 	perms.AddTightening(cmd.Flags())

@@ -1,0 +1,116 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// Approval is a call that waits for a person.
+type Approval struct {
+	// ID names it for [Client.Approve] and [Client.Deny].
+	ID        string             `json:"id"`
+	Agent     toolyard.Agent     `json:"agent"`
+	Batch     toolyard.BatchID   `json:"batch"`
+	Index     int                `json:"index"`
+	Session   toolyard.Session   `json:"session"`
+	Workspace toolyard.Workspace `json:"workspace"`
+	CallID    string             `json:"call_id"`
+	Tool      string             `json:"tool"`
+	Class     toolyard.Class     `json:"concurrency_class"`
+	// Destructive says that the call may do what cannot be undone.
+	Destructive bool `json:"destructive"`
+	// Reason says why a person is asked, Source what asks: a rule, the mode, a hook.
+	Reason string `json:"reason"`
+	Source string `json:"source"`
+	// Input is what may be shown of the input; InputSHA256 names the input that runs when it is approved.
+	Input       json.RawMessage `json:"input"`
+	InputSHA256 string          `json:"input_sha256"`
+	// Remember is what an approval for the session allows from then on; empty when it cannot be remembered.
+	Remember string    `json:"remember"`
+	AskedAt  time.Time `json:"asked_at"`
+	Expires  time.Time `json:"expires"`
+}
+
+// Decision is what a person decides about a call.
+type Decision struct {
+	// By names the person. Reason is told to the model.
+	By, Reason string
+	// Input, for an approval, is run instead of the call's own: it is checked again first. Nil: as it was shown.
+	Input json.RawMessage
+	// ForSession keeps an approval for the rest of the session.
+	ForSession bool
+}
+
+// ErrNoApproval says that the call does not wait for a person, or no longer.
+var ErrNoApproval = broker.ErrNoApproval
+
+// Approvals returns the calls that wait for a person, those that were asked about first first: of one agent, or of all when
+// it is empty.
+func (c *Client) Approvals(ctx context.Context, agent toolyard.Agent) ([]Approval, error) {
+	list, err := c.b.Approvals(ctx, agent)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Approval, len(list))
+	for i, a := range list {
+		out[i] = Approval{
+			ID: a.ID, Agent: a.Agent, Batch: a.Batch, Index: a.Index, Session: a.Session, Workspace: a.Workspace, CallID: a.CallID, Tool: a.Tool,
+			Class: a.Class, Destructive: a.Destructive, Reason: a.Reason, Source: a.Source, Input: a.Input, InputSHA256: a.InputSHA256,
+			Remember: a.Remember, AskedAt: a.AskedAt, Expires: a.Expires,
+		}
+	}
+	return out, nil
+}
+
+// Approve lets a call run that waits for a person. It returns when that is stored. It fails with [ErrNoApproval] when the
+// call does not wait, and with a [*toolyard.InputError] for a decision that cannot be taken.
+func (c *Client) Approve(ctx context.Context, id string, d Decision) error {
+	k, index, err := checkDecision(id, d)
+	if err != nil {
+		return err
+	}
+	decided := events.Decided{By: d.By, Reason: d.Reason}
+	if d.ForSession {
+		decided.Remember = broker.RememberSession
+	}
+	return c.b.Approve(ctx, k, index, decided, d.Input)
+}
+
+// Deny ends a call that waits for a person as approval_rejected. It returns when that is stored, and fails as Approve does.
+func (c *Client) Deny(ctx context.Context, id string, d Decision) error {
+	k, index, err := checkDecision(id, d)
+	if err != nil {
+		return err
+	}
+	if len(d.Input) > 0 || d.ForSession {
+		return &toolyard.InputError{Problem: "a denial has no input and is not remembered"}
+	}
+	return c.b.Decide(ctx, k, index, events.Decided{Decision: events.Reject, By: d.By, Reason: d.Reason})
+}
+
+func checkDecision(id string, d Decision) (k toolyard.BatchKey, index int, err error) {
+	if k, index, err = broker.ParseApprovalID(id); err != nil {
+		return k, index, err
+	}
+	if err := toolyard.CheckName("by", d.By); err != nil {
+		return k, index, err
+	}
+	return k, index, checkReason(d.Reason)
+}
+
+func checkReason(reason string) error {
+	switch {
+	case len(reason) > MaxReasonBytes:
+		return &toolyard.InputError{Field: "reason", TooLarge: true, Problem: fmt.Sprintf("is %d bytes long; at most %d are allowed", len(reason), MaxReasonBytes)}
+	case !utf8.ValidString(reason):
+		return &toolyard.InputError{Field: "reason", Problem: "is not valid UTF-8"}
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+// Session is what is kept of a conversation between its batches.
+type Session struct {
+	// Alone says that nobody is there to ask: then its calls are not asked about, whatever their batch says.
+	Alone bool `json:"alone"`
+	// Loaded are the deferred tools whose schemas the model has seen.
+	Loaded []string `json:"loaded"`
+	// Remembered is what people have allowed for the rest of the session.
+	Remembered []string `json:"remembered"`
+	// Context is what tools have set for later calls.
+	Context map[string]string `json:"context"`
+	Changed time.Time         `json:"changed"`
+}
+
+// Session reads a session; one that nothing was kept of is new.
+func (c *Client) Session(ctx context.Context, a toolyard.Agent, s toolyard.Session) (Session, error) {
+	v, err := c.b.Session(ctx, a, s)
+	return sessionOf(v), err
+}
+
+// SetAlone says whether a session has nobody to ask, from its next batch on.
+func (c *Client) SetAlone(ctx context.Context, a toolyard.Agent, s toolyard.Session, alone bool) (Session, error) {
+	v, err := c.b.ChangeSession(ctx, a, s, func(v *broker.Session) { v.Alone = alone })
+	return sessionOf(v), err
+}
+
+// Forget makes a session ask again for all that people have allowed in it.
+func (c *Client) Forget(ctx context.Context, a toolyard.Agent, s toolyard.Session) (Session, error) {
+	v, err := c.b.ChangeSession(ctx, a, s, func(v *broker.Session) { v.Remembered = nil })
+	return sessionOf(v), err
+}
+
+func sessionOf(v broker.Session) Session {
+	return Session{Alone: v.Alone, Loaded: v.Loaded, Remembered: v.Remembered, Context: v.Context, Changed: v.Changed}
+}
+
+// Interrupt asks the session's batches to stop: calls that have not begun end as canceled, and so do running ones of tools
+// that say so; the others are waited for. It returns how many batches were asked, when that is stored. The reason is told to
+// the model. A batch that was submitted a moment ago and is not planned yet is not found.
+func (c *Client) Interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, reason string) (batches int, err error) {
+	if err := checkReason(reason); err != nil {
+		return 0, err
+	}
+	return c.b.Interrupt(ctx, a, s, reason)
+}
+
+// Filter says which batches are listed. What is empty does not matter.
+type Filter struct {
+	Agent   toolyard.Agent
+	Session toolyard.Session
+	Status  toolyard.Status
+	// After is the Place of the last batch of the page before; Limit is how many a page has, 1,000 at most and when it is 0.
+	After uint64
+	Limit int
+}
+
+// Listed is a batch as the index has it, which may be a moment behind its log.
+type Listed struct {
+	ID        toolyard.BatchID   `json:"id"`
+	Agent     toolyard.Agent     `json:"agent"`
+	Session   toolyard.Session   `json:"session"`
+	Workspace toolyard.Workspace `json:"workspace"`
+	Status    toolyard.Status    `json:"status"`
+	Calls     int                `json:"calls"`
+	Submitted time.Time          `json:"submitted"`
+	Changed   time.Time          `json:"changed"`
+	Place     uint64             `json:"place"`
+}
+
+// Batches returns a page of batches, those that changed longest ago first, and whether there are more.
+func (c *Client) Batches(ctx context.Context, f Filter) (page []Listed, more bool, err error) {
+	entries, more, err := c.b.Batches(ctx, broker.Filter{Agent: f.Agent, Session: f.Session, Status: f.Status, After: f.After, Limit: f.Limit})
+	for _, e := range entries {
+		page = append(page, Listed{
+			ID: e.Batch, Agent: e.Agent, Session: e.Session, Workspace: e.Workspace, Status: e.Status, Calls: e.Calls,
+			Submitted: e.Submitted, Changed: e.Changed, Place: e.Place,
+		})
+	}
+	return page, more, err
+}

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestRunAsksAtATerminal answers for the person at the terminal: no, something that is no answer, yes, and silence.
+func TestRunAsksAtATerminal(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "batch.json")
+	write := func(name string) string {
+		return `{"tool":"write_file","input":{"file_path":"` + name + `","content":"x"}}`
+	}
+	if err := os.WriteFile(file, []byte(`{"calls":[`+write("a")+`,`+write("b")+`,`+write("c")+`]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	s := &std{in: strings.NewReader("n\nwhat?\ny\n"), out: &out, err: &errs, level: "warn", terminal: func() bool { return true }}
+	cmd := s.runCommand()
+	cmd.SetArgs([]string{"--workspace", dir, file})
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Fatalf("%v\n%s%s", err, out.String(), errs.String())
+	}
+	for name, want := range map[string]bool{"a": false, "b": true, "c": false} {
+		if _, err := os.Stat(filepath.Join(dir, name)); (err == nil) != want {
+			t.Errorf("file %s is there: %t, want %t", name, err == nil, want)
+		}
+	}
+	if n := strings.Count(errs.String(), "May this call run?"); n != 3 {
+		t.Errorf("it asked %d times, want 3:\n%s", n, errs.String())
+	}
+	if got := out.String(); strings.Count(got, "approval_rejected") != 2 || !strings.Contains(got, "The user said no: the terminal was closed.") {
+		t.Errorf("the results do not say who said no:\n%s", got)
+	}
+}
