@@ -226,7 +226,7 @@ func (d *desk) reread(ctx context.Context) {
 func (d *desk) sweep(ctx context.Context) {
 	for w, tickets := range d.stuck() {
 		for _, t := range tickets {
-			over, err := d.over(ctx, t)
+			out, over, err := d.over(ctx, t)
 			if err != nil {
 				d.log.Warn("the holder of a ticket cannot be read", "workspace", w, "ticket", t.N, "error", err)
 			}
@@ -234,30 +234,39 @@ func (d *desk) sweep(ctx context.Context) {
 				continue
 			}
 			d.log.Warn("a ticket was left behind; taking it out", "workspace", w, "agent", t.Agent, "batch", t.Batch, "group", t.Group)
-			// Just this ticket: the batch may have taken another for the same group meanwhile.
-			d.submit(w, change{holder: t.Holder, number: t.N, done: func(err error) {
+			out.done = func(err error) {
 				if err != nil {
 					d.log.Warn("a ticket that was left behind stays", "workspace", w, "error", err)
 				}
-			}})
+			}
+			d.submit(w, out)
 		}
 	}
 }
 
-// over reports whether a ticket's group is. A batch whose replies are complete is over, whatever else its log says.
-func (d *desk) over(ctx context.Context, t ticket.Ticket) (bool, error) {
+// over reports whether nobody needs a ticket any more, and how it is taken out. A batch whose replies are complete is over,
+// whatever else its log says.
+func (d *desk) over(ctx context.Context, t ticket.Ticket) (out change, over bool, err error) {
+	// Just this ticket: the batch may have taken another for the same group meanwhile.
+	out = change{holder: t.Holder, number: t.N}
 	k := toolyard.BatchKey{Agent: t.Agent, ID: t.Batch}
 	replied := batch.State{Key: k}
 	if err := d.b.CatchUp(ctx, &replied, batch.ChainReply, 0); err == nil && (replied.Completed || replied.Refused != nil) {
-		return true, nil
+		return out, true, nil
 	}
 	s, err := d.b.Fold(ctx, k)
-	if errors.Is(err, broker.ErrNoBatch) {
-		return true, nil
+	switch {
+	case errors.Is(err, broker.ErrNoBatch):
+		return out, true, nil
+	case err != nil || s.Plan == nil:
+		return out, false, err
+	case s.Parked:
+		// Whoever wakes the batch joins in a later term, also where this very ticket stands: that keeps it.
+		return change{holder: ticket.Holder{Agent: t.Agent, Batch: t.Batch, Group: t.Group, Term: s.Takeovers}}, true, nil
 	}
 	// The last group of an open batch may be taken up again at any time, by its owner.
-	last := s.Plan != nil && t.Group == len(s.Plan.Groups)-1
-	return err == nil && s.Plan != nil && t.Group < len(s.Plan.Groups) && s.Over(t.Group) && (s.Closed || !last), err
+	last := t.Group == len(s.Plan.Groups)-1
+	return out, t.Group < len(s.Plan.Groups) && s.Over(t.Group) && (s.Closed || !last), nil
 }
 
 // stuck returns, for each workspace where somebody of ours waits and nothing has changed for long, the first tickets.
