@@ -116,7 +116,7 @@ func (b *Broker) WatchApprovals(ctx context.Context, see func(ApprovalChange)) e
 	if err != nil {
 		return fmt.Errorf("watch the approvals: %w", err)
 	}
-	for e := range w.Updates() {
+	for e := range updates(ctx, w) {
 		if e == nil { // all that was there has been seen
 			continue
 		}

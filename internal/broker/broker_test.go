@@ -276,13 +276,15 @@ func TestTicketsUnderContention(t *testing.T) {
 	for n := range holders {
 		b := testenv.Broker(t, s, fmt.Sprintf("/holder/%d", n))
 		wg.Go(func() {
+			known := broker.TicketQueue{Workspace: "w.s > *"} // what this holder saw last, and others have changed since
 			for g := range rounds {
 				h := ticket.Holder{Agent: "a", Batch: toolyard.BatchID(fmt.Sprint(n)), Group: g}
 				change := func(f func(ticket.Queue) (ticket.Queue, error)) broker.TicketQueue {
-					q, err := b.ChangeTickets(t.Context(), "w.s > *", f)
+					q, err := b.ChangeTickets(t.Context(), known, f)
 					if err != nil {
 						t.Error(err)
 					}
+					known = q
 					return q
 				}
 				q := change(func(q ticket.Queue) (ticket.Queue, error) {

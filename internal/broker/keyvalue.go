@@ -10,10 +10,34 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
+// seen is what somebody knows of a key without reading it: it may be behind.
+type seen[T any] struct {
+	value    T
+	revision uint64
+}
+
 // swap changes the value of a key: read, change, compare and set, until it holds. change may be called several times; when
 // it returns an error nothing is stored. A change that leaves the value as it is stores nothing. It returns the value as it
-// stands after, and its revision.
-func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, change func(T) (T, error)) (T, uint64, error) {
+// stands after, and its revision. What was seen of the key, if anything, is changed first, and spares a read where it is
+// what stands there; only a change that is stored counts on it.
+func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known seen[T], change func(T) (T, error)) (T, uint64, error) {
+	if known.revision != 0 {
+		if next, err := change(known.value); err == nil {
+			before, err1 := json.Marshal(known.value)
+			encoded, err2 := json.Marshal(next)
+			if err := errors.Join(err1, err2); err != nil {
+				return known.value, known.revision, fmt.Errorf("encode key %s: %w", key, err)
+			}
+			if !bytes.Equal(before, encoded) {
+				attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+				stored, err := kv.Update(attempt, key, encoded, known.revision)
+				cancel()
+				if err == nil {
+					return next, stored, nil
+				}
+			}
+		}
+	}
 	pause, conflicts := firstPause/10, 0
 	for {
 		have, value, revision, err := load[T](ctx, kv, key)

@@ -24,7 +24,7 @@ const (
 	MaxOpenSubmissions = 50_000
 	// MaxCallsInFlight is how many calls of one route and lane all workers together may have taken and not acknowledged.
 	MaxCallsInFlight = 20_000
-	// Lanes is how many lanes the calls of each route are queued in, by a hash of their agent.
+	// Lanes is how many lanes the calls of each route are queued in: each agent has one at a time.
 	Lanes = 8
 	// MaxWaitingPulls is how many workers may wait for a call of one route and lane.
 	MaxWaitingPulls = 8_192

@@ -156,8 +156,8 @@ type Submissions struct {
 	it jetstream.MessagesContext
 }
 
-// prefetchSubmissions is how many submissions a dispatcher asks for. It does not wait while it has one in hand, so one at a
-// time is fast enough, and spreads them over the dispatchers.
+// prefetchSubmissions is how many submissions a dispatcher asks for at a time: one by one, a request each, a flood would
+// queue in the stream, where nobody takes turns. It finds a place for each at once, so none grows old in the buffer.
 const prefetchSubmissions = 64
 
 // Submissions starts to take submissions for one dispatcher.

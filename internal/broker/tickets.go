@@ -19,10 +19,12 @@ type TicketQueue struct {
 	Revision uint64
 }
 
-// ChangeTickets applies a change to a workspace's queue: read, change, compare and set, until it holds. change may be
-// called several times; when it returns an error nothing is stored. It returns the queue as it stands after.
-func (b *Broker) ChangeTickets(ctx context.Context, w toolyard.Workspace, change func(ticket.Queue) (ticket.Queue, error)) (TicketQueue, error) {
-	q, revision, err := swap(ctx, b.tickets, Escape(string(w)), change)
+// ChangeTickets applies a change to a workspace's queue: read, change, compare and set, until it holds. known is the queue as
+// it was last seen: with its revision, when there is one, the first attempt needs no read. change may be called several
+// times; when it returns an error nothing is stored. It returns the queue as it stands after.
+func (b *Broker) ChangeTickets(ctx context.Context, known TicketQueue, change func(ticket.Queue) (ticket.Queue, error)) (TicketQueue, error) {
+	w := known.Workspace
+	q, revision, err := swap(ctx, b.tickets, Escape(string(w)), seen[ticket.Queue]{known.Queue, known.Revision}, change)
 	if err != nil {
 		err = fmt.Errorf("change the queue of workspace %q: %w", w, err)
 	}
@@ -70,7 +72,7 @@ func (b *Broker) WatchTickets(ctx context.Context, see func(TicketQueue, error))
 	if err != nil {
 		return fmt.Errorf("watch the tickets: %w", err)
 	}
-	for e := range w.Updates() {
+	for e := range updates(ctx, w) {
 		if e == nil { // all that was there has been seen
 			continue
 		}

@@ -137,13 +137,17 @@ func (b *Broker) Lane(ctx context.Context, r batch.Route, lane int) (*Lane, erro
 		return nil, err
 	}
 	name := fmt.Sprintf("call_%s_%s_%d", r.Class, r.Pool, lane)
-	cons, err := b.streams[streamCall].Consumer(ctx, name)
-	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		cons, err = b.streams[streamCall].CreateConsumer(ctx, jetstream.ConsumerConfig{
-			Durable: name, FilterSubject: filterCalls(r, lane), AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.settings.CallAckWait,
-			MaxDeliver: -1, MaxAckPending: MaxCallsInFlight, MaxWaiting: MaxWaitingPulls,
-		})
-	}
+	// A cluster that elects a leader just now answers late, and a worker that starts then is no worse than one that was there.
+	cons, err := retry(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
+		cons, err := b.streams[streamCall].Consumer(ctx, name)
+		if errors.Is(err, jetstream.ErrConsumerNotFound) {
+			cons, err = b.streams[streamCall].CreateConsumer(ctx, jetstream.ConsumerConfig{
+				Durable: name, FilterSubject: filterCalls(r, lane), AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.settings.CallAckWait,
+				MaxDeliver: -1, MaxAckPending: MaxCallsInFlight, MaxWaiting: MaxWaitingPulls,
+			})
+		}
+		return cons, err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("consumer %s of %s: %w", name, streamCall, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -66,13 +67,30 @@ type WorkerChange struct {
 	Worker *Worker
 }
 
+// updates yields what a watcher sees until ctx ends: its own channel stays open for ever when the connection is closed in the
+// moment in which the watch begins.
+func updates(ctx context.Context, w jetstream.KeyWatcher) iter.Seq[jetstream.KeyValueEntry] {
+	return func(yield func(jetstream.KeyValueEntry) bool) {
+		for {
+			select {
+			case e, ok := <-w.Updates():
+				if !ok || !yield(e) {
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
 // WatchWorkers calls see with every live worker and with each change from then on, until ctx ends.
 func (b *Broker) WatchWorkers(ctx context.Context, see func(WorkerChange, error)) error {
 	w, err := b.workers.WatchAll(ctx)
 	if err != nil {
 		return fmt.Errorf("watch the workers: %w", err)
 	}
-	for e := range w.Updates() {
+	for e := range updates(ctx, w) {
 		if e == nil {
 			see(WorkerChange{}, nil)
 			continue

@@ -127,7 +127,8 @@ func (d *desk) submit(w toolyard.Workspace, c change) {
 func (d *desk) flush(w toolyard.Workspace, l *line) {
 	for {
 		d.mu.Lock()
-		changes := l.pending
+		changes, known := l.pending, l.queue
+		known.Workspace = w
 		l.pending = nil
 		if len(changes) == 0 {
 			l.busy = false
@@ -136,7 +137,7 @@ func (d *desk) flush(w toolyard.Workspace, l *line) {
 		}
 		d.mu.Unlock()
 		refused := make([]error, len(changes))
-		q, err := d.b.ChangeTickets(d.ctx, w, func(q ticket.Queue) (ticket.Queue, error) {
+		q, err := d.b.ChangeTickets(d.ctx, known, func(q ticket.Queue) (ticket.Queue, error) {
 			for i, c := range changes {
 				refused[i] = nil
 				switch {

@@ -387,7 +387,8 @@ func TestACappedTool(t *testing.T) {
 }
 
 // BenchmarkFairness times a quiet agent's batches of one call of 20 ms, alone and while another agent keeps a hundred times as
-// many outstanding: in a lane of its own, and where both agents' home is the same lane. The worker's slots are saturated.
+// many outstanding: in a lane of its own, where both agents' home is the same lane, and in a workspace of its own besides. The
+// worker's slots are saturated.
 func BenchmarkFairness(b *testing.B) {
 	const slots, flooding = 4, 100
 	quietAgent := toolyard.Agent("quiet")
@@ -399,13 +400,14 @@ func BenchmarkFairness(b *testing.B) {
 		together = toolyard.Agent(fmt.Sprint("flood ", n))
 	}
 	for _, bench := range []struct {
-		name  string
-		flood toolyard.Agent
-	}{{"lanes=apart", apart}, {"lanes=same", together}} {
+		name      string
+		flood     toolyard.Agent
+		workspace toolyard.Workspace // the quiet agent's; the flood's is the default
+	}{{"lanes=apart", apart, toolyard.DefaultWorkspace}, {"lanes=same", together, toolyard.DefaultWorkspace}, {"workspaces=apart", apart, "quiet"}} {
 		b.Run(bench.name, func(b *testing.B) {
 			c := fairPool(b, slots)
-			one := func(a toolyard.Agent, n int) error {
-				sub, err := c.Submit(b.Context(), toolyard.Batch{Agent: a, Calls: slices.Repeat(calls("sleep"), n)})
+			one := func(a toolyard.Agent, w toolyard.Workspace) error {
+				sub, err := c.Submit(b.Context(), toolyard.Batch{Agent: a, Workspace: w, Calls: calls("sleep")})
 				if err != nil {
 					return err
 				}
@@ -424,7 +426,7 @@ func BenchmarkFairness(b *testing.B) {
 				var took []time.Duration
 				for range samples {
 					began := time.Now()
-					if err := one(quietAgent, 1); err != nil {
+					if err := one(quietAgent, bench.workspace); err != nil {
 						b.Fatal(err)
 					}
 					took = append(took, time.Since(began))
@@ -446,7 +448,7 @@ func BenchmarkFairness(b *testing.B) {
 								return
 							default:
 							}
-							if err := one(bench.flood, 1); err != nil {
+							if err := one(bench.flood, toolyard.DefaultWorkspace); err != nil {
 								b.Error(err)
 								return
 							}

@@ -108,7 +108,7 @@ func TestABatchThatCannotBeFollowed(t *testing.T) {
 	if _, err := js.Publish(t.Context(), "ty.event.default.broken._.batch", []byte("what is this")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.ChangeTickets(t.Context(), "default", joined("broken")); err != nil {
+	if _, err := b.ChangeTickets(t.Context(), broker.TicketQueue{Workspace: "default"}, joined("broken")); err != nil {
 		t.Fatal(err)
 	}
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x")), make1(t, writer("write"), says("y"))}})
@@ -181,7 +181,7 @@ func TestAClosedConnection(t *testing.T) {
 func TestADeletedTicketKey(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")
-	if _, err := b.ChangeTickets(t.Context(), "w", joined("one")); err != nil {
+	if _, err := b.ChangeTickets(t.Context(), broker.TicketQueue{Workspace: "w"}, joined("one")); err != nil {
 		t.Fatal(err)
 	}
 	kv, err := jetStream(t, s).KeyValue(t.Context(), "ty_ticket")
@@ -193,7 +193,7 @@ func TestADeletedTicketKey(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if q, err := b.ChangeTickets(ctx, "w", joined("two")); err != nil || len(q.Tickets) != 1 {
+	if q, err := b.ChangeTickets(ctx, broker.TicketQueue{Workspace: "w"}, joined("two")); err != nil || len(q.Tickets) != 1 {
 		t.Errorf("after the key was deleted: %+v, %v", q, err)
 	}
 }
