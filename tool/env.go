@@ -37,6 +37,19 @@ type Env struct {
 	CommitPoint func() error
 	// Blobs reads offloaded results of the same agent. Nil where the pool has none.
 	Blobs Blobs
+	// Granted finds a credential that the worker's operator has granted to this tool; see [Env.Secret]. Nil: none.
+	Granted func(name string) (value string, ok bool)
+}
+
+// Secret returns a credential that the worker's operator has granted to this tool, by its name. It is in no event: ask for
+// it where it is used, and put it into no output. The error is an [*Error] for the tool to return.
+func (e Env) Secret(name string) (string, error) {
+	if e.Granted != nil {
+		if value, ok := e.Granted(name); ok {
+			return value, nil
+		}
+	}
+	return "", SetupRequired("this tool needs the credential %q, and the worker's operator has not granted it", name)
 }
 
 // Progress is one report of a running call.

@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,6 +19,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/redact"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
@@ -36,6 +38,14 @@ type Options struct {
 	// them decides: default, accept_edits, plan, dont_ask or bypass. Empty: what is not read-only is denied.
 	Allow, Deny, Ask []string
 	Mode             string
+	// Hooks run around calls. None: none.
+	Hooks []Hook
+	// Secrets are environment variables whose values are taken out of what others will read, beside those whose names say
+	// that they are secret, and whatever looks like a well-known kind of token.
+	Secrets []string
+	// Credentials are what tools get with each call: values by their names, by tool. See [tool.Env.Secret]. They are
+	// secrets too.
+	Credentials map[string]map[string]string
 	// ReadSlots and WriteSlots are how many calls run at a time, of READ_ONLY and of each other class. 0: 16 and 4.
 	ReadSlots, WriteSlots int
 	// DrainGrace is how long running calls may go on after ctx has ended. 0: 10 s.
@@ -55,12 +65,18 @@ func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 	}
 	cfg := worker.Config{
 		ID: "worker-" + broker.NewID(), Pool: o.Pool, Tools: o.Tools, Origin: registry.Toolset, Workspaces: o.Workspaces,
-		DrainGrace: o.DrainGrace, Log: o.Log,
+		DrainGrace: o.DrainGrace, Log: o.Log, Credentials: o.Credentials,
 		Slots: map[toolyard.Class]int{toolyard.ReadOnly: o.ReadSlots, toolyard.WriteExclusive: o.WriteSlots, toolyard.Unsafe: o.WriteSlots},
 	}
 	var err error
 	if cfg.Mode, err = policy.ParseMode(o.Mode); err != nil {
 		return fmt.Errorf("worker: mode: %w", err)
+	}
+	if cfg.Redact, err = o.redactor(); err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
+	if cfg.Hooks, err = hookSet(o.Hooks, cfg.Mode, o); err != nil {
+		return fmt.Errorf("worker: %w", err)
 	}
 	for _, list := range []struct {
 		name  string
@@ -99,4 +115,21 @@ func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 		return fmt.Errorf("worker: %w", err)
 	}
 	return nil
+}
+
+// redactor makes what takes secrets out of texts. A credential that is too short to be found is refused: it would be shown.
+func (o *Options) redactor() (func(string) string, error) {
+	secrets, err := redact.Named(o.Secrets, os.LookupEnv)
+	if err != nil {
+		return nil, fmt.Errorf("secrets: %w", err)
+	}
+	for name, values := range o.Credentials {
+		for variable, value := range values {
+			if len(value) < redact.MinValueBytes {
+				return nil, fmt.Errorf("credentials: %s of the tool %q has less than %d bytes, too few to be told from ordinary text", variable, name, redact.MinValueBytes)
+			}
+			secrets = append(secrets, redact.Secret{Name: variable, Value: value})
+		}
+	}
+	return redact.New(append(secrets, redact.Environ(os.Environ())...)).Redact, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -107,15 +108,36 @@ func serve(ctx context.Context, out, errw io.Writer, level, url string, flags cl
 }
 
 func checkCommand(out io.Writer) *cobra.Command {
-	return &cobra.Command{
+	var flags cli.Sandbox
+	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Say what isolation this machine can give, and how to get more",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s := sandbox.Refuse{}
-			_, err := s.Probe(cmd.Context())
-			_, werr := fmt.Fprintf(out, "isolation: %s\n%v\n", s.Isolation(), err)
-			return werr
-		},
+		Long: `check runs a command in each kind of sandbox that this system could have, as a worker does at its start, and says what
+stood around it or what is missing. What is on the first line is what a worker with the same flags announces.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return check(cmd.Context(), out, &flags) },
 	}
+	flags.Add(cmd.Flags())
+	return cmd
+}
+
+func check(ctx context.Context, out io.Writer, flags *cli.Sandbox) error {
+	box, err := flags.Box()
+	if err != nil {
+		return err
+	}
+	caps, problem := box.Probe(ctx)
+	text := fmt.Sprintf("isolation: %s\n", caps.Isolation())
+	if problem != nil {
+		text += "no command runs on this machine: a call of bash ends as setup_required\n"
+	}
+	for _, b := range sandbox.Backends(sandbox.Options{UID: flags.UID}) {
+		if caps, err := b.Probe(ctx); err != nil {
+			text += fmt.Sprintf("%s: %v\n", b.Name(), err)
+		} else {
+			text += fmt.Sprintf("%s: works: %s\n", b.Name(), strings.Join(caps.Layers, ", "))
+		}
+	}
+	_, err = io.WriteString(out, text)
+	return err
 }

@@ -57,6 +57,7 @@ var packages = []struct {
 	{"internal/policy", deciders, "permission rules and modes"},
 	{"internal/shell", deciders, "command parsing for class and policy"},
 	{"internal/schema", deciders, "JSON Schema on inputs"},
+	{"internal/redact", deciders, "secrets out of texts"},
 
 	{"internal/broker", drivers, "JetStream: appends, queues, tickets"},
 	{"internal/failpoint", drivers, "where the fault tests kill or stop a process; empty without its build tag"},
@@ -105,6 +106,7 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/pipeline", "internal/sandbox", "a result is stamped with what stood around what ran"},
 	{"internal/sandbox", "internal/sandbox/stage", "the plan is what the stage does"},
 	{"internal/hooks", "internal/sandbox", "command hooks start through its launcher"},
+	{"internal/hooks", "internal/pipeline", "it makes what the pipeline asks for, in the pipeline's words"},
 	{"internal/mcp/toolset", "internal/sandbox", "MCP servers on stdio start through its launcher"},
 	{"internal/mcp/...", "internal/mcp", "the two sides share it"},
 	{"worker", "internal/worker", "it is the public face of it"},

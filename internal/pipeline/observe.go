@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/schema"
@@ -17,12 +19,10 @@ func (c *call) prepareObservableInput(context.Context) finding {
 	var observed any
 	var raw json.RawMessage
 	err := rescue(func() (err error) {
-		observed = mapStrings(c.value.Doc(), func(s string) string {
-			if c.p.Redact == nil {
-				return s
-			}
-			return c.p.Redact(s)
-		})
+		observed = c.value.Doc()
+		if c.p.Redact != nil {
+			observed = redactNames(mapStrings(observed, c.p.Redact), c.p.Redact)
+		}
 		raw, err = schema.Encode(observed)
 		return err
 	})
@@ -66,6 +66,24 @@ func mapStrings(doc any, change func(string) string) any {
 		out := make(map[string]any, len(v))
 		for k, e := range v {
 			out[k] = mapStrings(e, change)
+		}
+		return out
+	}
+	return doc
+}
+
+// redactNames takes secrets out of the names of fields, which stay what they are otherwise. Fields whose names become the
+// same are one field then: nobody can be shown which.
+func redactNames(doc any, redact func(string) string) any {
+	switch v := doc.(type) {
+	case []any:
+		for i, e := range v {
+			v[i] = redactNames(e, redact)
+		}
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			out[redact(k)] = redactNames(v[k], redact)
 		}
 		return out
 	}

@@ -47,10 +47,11 @@ func (c *call) fit(ctx context.Context) error {
 	}
 	c.fitted = true
 	if len(c.text) > MaxOutputBytes {
-		// Not redacted as a whole: only what is shown is worth the time.
-		if err := c.redactText(preview(c.text, PreviewHeadChars, PreviewTailChars, "")); err != nil {
+		// Not redacted as a whole, and before it is cut: a secret that is cut in two is not recognised.
+		if err := c.redactText(ends(c.text)); err != nil {
 			return err
 		}
+		c.text = preview(c.text, PreviewHeadChars, PreviewTailChars, "")
 		c.res.Truncated = true
 		return nil
 	}
@@ -125,6 +126,19 @@ func preview(text string, head, tail int, ref string) string {
 		where = fmt.Sprintf("read the whole with the tool read_result and ref %q", ref)
 	}
 	return fmt.Sprintf("%s\n\n[… %d of %d characters are left out here; %s …]\n\n%s", text[:from], total-head-tail, total, where, text[to:])
+}
+
+// ends takes the middle out of a text that is too long to be looked at as a whole: far more stays than is shown of it.
+func ends(text string) string {
+	const half = MaxOutputBytes / 2
+	if len(text) <= 2*half {
+		return text
+	}
+	tail := text[len(text)-half:]
+	for len(tail) > 0 && !utf8.RuneStart(tail[0]) {
+		tail = tail[1:]
+	}
+	return clip(text, half) + tail
 }
 
 // clip cuts a text to a number of bytes, at a character's border.

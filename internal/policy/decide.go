@@ -22,6 +22,8 @@ type Request struct {
 	Mode Mode
 	// Interactive says that a person can be asked.
 	Interactive bool
+	// HookAllows says that a hook of the operator allows the call. It stands below every rule.
+	HookAllows bool
 	// WorkspaceDir is the workspace's directory, for rules with absolute paths. Empty: there are none that match.
 	WorkspaceDir string
 	// Paths are the forms of the input's path, relative to the workspace: as it was written, and with its symlinks resolved. A
@@ -87,6 +89,8 @@ func Decide(rules Rules, req Request) Decision {
 		return Decision{Behavior: Allow, Source: "read-only in the workspace"}
 	case !d.NeedsPermission():
 		return Decision{Behavior: Allow, Source: "needs no permission"}
+	case req.HookAllows:
+		return Decision{Behavior: Allow, Source: "hook"}
 	case req.Mode == Bypass:
 		return Decision{Behavior: Allow, Source: "mode bypass"}
 	}

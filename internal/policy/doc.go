@@ -9,7 +9,8 @@
 //  5. allow rules cover the call: allowed
 //  6. the mode allows it: accept_edits, for tools that only edit the workspace
 //  7. the flags allow it: a read-only call in the workspace, or a tool that needs no permission
-//  8. undecided: ask, but bypass allows
+//  8. a hook of the operator allows it
+//  9. undecided: ask, but bypass allows
 //
 // Under dont_ask every ask becomes a denial. Where nobody can be asked, the caller turns the ask into one.
 //

@@ -20,7 +20,7 @@ import (
 // The rhythm of giving back what this worker cannot run.
 const (
 	returnPause   = 250 * time.Millisecond
-	maxDeliveries = 40 // then the call ends as dependency_unavailable
+	maxDeliveries = 40 // then the call ends as dependency_unavailable, or internal_error when it cannot be read
 )
 
 // fullPause is how long a worker waits for room in the log.
@@ -34,6 +34,8 @@ var (
 	errLapsed = fmt.Errorf("the lease lapsed: %w", pipeline.ErrLost)
 	// errForgotten ends a call that this worker has begun before, and whose end it could not store.
 	errForgotten = fmt.Errorf("the call was begun before: %w", pipeline.ErrLost)
+	// errClaimed says that a call that would wait for a person is claimed already, by this worker.
+	errClaimed = fmt.Errorf("the call was claimed before: %w", pipeline.ErrLost)
 	// errShutdown stops a tool when the worker's drain grace is over.
 	errShutdown = fmt.Errorf("the worker is shutting down: %w", pipeline.ErrLost)
 )
@@ -159,8 +161,11 @@ func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.Reques
 
 	job, err := w.job(limited, r)
 	if err != nil {
-		log.Error("a call cannot be run", "error", err)
-		return false
+		log.Error("a call cannot be run", "error", err, "deliveries", d.Deliveries)
+		if d.Deliveries < maxDeliveries { // what it needs may only be slow to come
+			return false
+		}
+		return answered(w.finish(ctx, r, w.ended(r, toolyard.InternalError, "Internal error: the worker could not read this call. It did not run.", err)))
 	}
 	job.QueueMS = max(0, float64(d.Received.Sub(d.QueuedAt))/float64(time.Millisecond))
 	var change *tool.SessionChange
@@ -198,6 +203,10 @@ func (w *Worker) wait(ctx context.Context, r *running, e *pipeline.WaitingError)
 	}
 	if err == nil {
 		err = w.appendCall(ctx, r, body)
+	}
+	if errors.Is(err, errClaimed) {
+		r.started = w.hasBegun(r)
+		return w.lost(ctx, r, err)
 	}
 	if err != nil && !errors.Is(err, broker.ErrConflict) {
 		w.log.Warn("a call that needs a person is delivered again", "batch", r.d.Key(), "call", r.call.Index, "error", err)
@@ -484,6 +493,9 @@ func (w *Worker) appendCall(ctx context.Context, r *running, body events.Body) e
 				return errors.Join(err, lookErr)
 			}
 			r.conflict = false
+			if body.EventType() == events.CallWaiting { // not behind a claim, under which something may have begun
+				return errClaimed
+			}
 		case errors.Is(err, broker.ErrConflict):
 			w.forget(r) // somebody else has stored an end
 			return err

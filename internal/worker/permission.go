@@ -25,7 +25,7 @@ func (p Permission) Decide(_ context.Context, in pipeline.PermissionInput) (pipe
 	}
 	req := policy.Request{
 		Declaration: &in.Declaration, Input: in.Input, Judgement: in.Judgement, Mode: p.Mode,
-		Interactive: in.Interactive, WorkspaceDir: in.WorkspaceDir,
+		Interactive: in.Interactive, WorkspaceDir: in.WorkspaceDir, HookAllows: in.Opinion == pipeline.Allow,
 	}
 	if field := in.Declaration.Specifier.Path; field != "" {
 		path, ok := policy.Field(in.Input, field)
@@ -36,7 +36,7 @@ func (p Permission) Decide(_ context.Context, in pipeline.PermissionInput) (pipe
 	}
 	d := policy.Decide(rules, req)
 	out := pipeline.PermissionDecision{Source: d.Source, Reason: d.Reason, Code: d.Code, Behavior: pipeline.Behavior(d.Behavior)}
-	// What hooks think can only tighten.
+	// Beyond that, what hooks think can only tighten.
 	switch {
 	case out.Behavior == pipeline.Deny:
 	case in.Opinion == pipeline.Deny:

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/toolyard/toolyard"
@@ -26,17 +27,42 @@ type offer struct {
 	encoded []byte
 }
 
-func newToolset(tools []tool.Tool, origin registry.Origin, pool toolyard.Pool) (*toolset, error) {
+func newToolset(tools []tool.Tool, origin registry.Origin, pool toolyard.Pool, credentials map[string]map[string]string) (*toolset, error) {
 	ts := &toolset{tools: tools, origin: origin, pool: pool, code: map[string]tool.Tool{}}
 	for _, t := range tools {
 		if _, ok := ts.code[t.Name]; ok {
 			return ts, fmt.Errorf("there are two tools %q", t.Name)
 		}
-		ts.code[t.Name] = t
+		ts.code[t.Name] = grant(t, credentials[t.Name])
+	}
+	for name := range credentials {
+		if _, ok := ts.code[name]; !ok {
+			return ts, fmt.Errorf("a credential is granted to the tool %q, which this worker does not have", name)
+		}
 	}
 	var err error
 	ts.all, err = ts.assemble(func(tool.Tool) bool { return true })
 	return ts, err
+}
+
+// grant gives a tool's code its credentials with each call. Nothing else is told of them: they are not part of the job.
+func grant(t tool.Tool, credentials map[string]string) tool.Tool {
+	granted := func(name string) (string, bool) {
+		value, ok := credentials[name]
+		return value, ok
+	}
+	run, check := t.Run, t.Check
+	t.Run = func(ctx context.Context, env tool.Env, input json.RawMessage) (tool.Output, error) {
+		env.Granted = granted
+		return run(ctx, env, input)
+	}
+	if check != nil {
+		t.Check = func(ctx context.Context, env tool.Env, input json.RawMessage) error {
+			env.Granted = granted
+			return check(ctx, env, input)
+		}
+	}
+	return t
 }
 
 func (ts *toolset) assemble(with func(tool.Tool) bool) (registry.Surface, error) {

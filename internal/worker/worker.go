@@ -25,6 +25,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/breaker"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/hooks"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
@@ -59,6 +60,12 @@ type Config struct {
 	// Rules and Mode are the operator's permissions.
 	Rules policy.Rules
 	Mode  policy.Mode
+	// Hooks run around calls. Nil: none.
+	Hooks *hooks.Set
+	// Redact takes secrets out of what others will read. Nil: nothing is taken out.
+	Redact func(string) string
+	// Credentials are what tools get with each call: values by their names, by tool. Redact should know the values.
+	Credentials map[string]map[string]string
 	// Isolation names what it can put around UNSAFE calls. Default "none": it refuses them.
 	Isolation string
 	// Unsandboxed lets UNSAFE calls run without isolation. Only an operator says so.
@@ -138,7 +145,7 @@ func New(b *broker.Broker, cfg Config) (*Worker, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	tools, err := newToolset(cfg.Tools, cfg.Origin, cfg.Pool)
+	tools, err := newToolset(cfg.Tools, cfg.Origin, cfg.Pool, cfg.Credentials)
 	if err != nil {
 		return nil, err
 	}
@@ -149,6 +156,12 @@ func New(b *broker.Broker, cfg Config) (*Worker, error) {
 	w.pipe = &pipeline.Pipeline{
 		Tools: w.tools, Permission: Permission{Rules: cfg.Rules, Mode: cfg.Mode}, Breakers: w.breakers,
 		Scheduler: w, Blobs: blobs{b}, Classify: shell.Classify, Isolation: cfg.Isolation, Unsandboxed: cfg.Unsandboxed, Worker: cfg.ID,
+		Redact: cfg.Redact,
+	}
+	if cfg.Hooks != nil {
+		w.pipe.Hooks = cfg.Hooks
+		// Hooks have their own limits, and storing the result keeps its time beside them.
+		w.pipe.FinishTimeout = pipeline.DefaultFinishTimeout + cfg.Hooks.PostTime()
 	}
 	return w, nil
 }

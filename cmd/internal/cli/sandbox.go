@@ -91,6 +91,9 @@ func (s *Sandbox) Isolation(log *slog.Logger) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if log == nil {
+		log = slog.Default()
+	}
 	if s.Unsandboxed {
 		log.Warn("commands run WITHOUT a sandbox on this worker: they can do whatever it can", "flag", unsandboxedFlag)
 	}

@@ -24,13 +24,16 @@ import (
 // Permissions are the flags of the operator's rules.
 type Permissions struct {
 	Allow, Deny, Ask []string
-	Mode             string
+	// Files have rules with examples.
+	Files []string
+	Mode  string
 }
 
 // Add adds the flags.
 func (p *Permissions) Add(f *pflag.FlagSet) {
 	f.StringArrayVar(&p.Allow, "allow", nil, "allow calls that match `RULE`: tool or tool(specifier); may be repeated")
 	p.AddTightening(f)
+	f.StringArrayVar(&p.Files, "rules", nil, "take more rules from a YAML `FILE`: lists deny, ask and allow of {rule, matches, spares}, whose examples must hold; may be repeated")
 	f.StringVar(&p.Mode, "permission-mode", string(policy.Default), "what happens to calls that no rule decides: default, accept_edits, plan, dont_ask or bypass")
 }
 
@@ -56,6 +59,11 @@ func (p *Permissions) Rules(tools []tool.Tool) (policy.Rules, policy.Mode, error
 			return rules, mode, Usagef("%s: %w", list.flag, err)
 		}
 	}
+	for _, path := range p.Files {
+		if err := readRules(path, &rules, tools); err != nil {
+			return rules, mode, err
+		}
+	}
 	declarations := make([]*tool.Declaration, len(tools))
 	for i := range tools {
 		declarations[i] = &tools[i].Declaration
@@ -76,6 +84,7 @@ type Worker struct {
 	AllowPrivate []string
 	Drain        time.Duration
 	Sandbox      Sandbox
+	Guard        Guard
 }
 
 // Add adds the flags that say where and how calls run.
@@ -92,6 +101,7 @@ func (w *Worker) AddSlots(f *pflag.FlagSet, drain time.Duration) {
 	f.IntVar(&w.WriteSlots, "write-slots", worker.DefaultWriteSlots, "calls of each other class that run at a time, in different workspaces")
 	f.StringSliceVar(&w.AllowPrivate, "web-allow-private", nil, "private addresses that web_fetch may reach all the same: hosts or CIDRs")
 	w.Sandbox.Add(f)
+	w.Guard.Add(f)
 	f.DurationVar(&w.Drain, "drain-grace", drain, "how long running calls may go on after SIGTERM; 0 takes the default")
 }
 
@@ -145,6 +155,9 @@ func (w *Worker) Config(tools []tool.Tool, rules policy.Rules, mode policy.Mode,
 		return cfg, err
 	}
 	cfg.Unsandboxed = w.Sandbox.Unsandboxed
+	if err := w.Guard.apply(&cfg, tools, mode, log); err != nil {
+		return cfg, err
+	}
 	for _, c := range w.Classes {
 		class := toolyard.Class(strings.ToUpper(strings.TrimSpace(c)))
 		if !class.Known() {

@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/toolyard/toolyard/internal/hooks"
+	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/redact"
+	"github.com/toolyard/toolyard/internal/worker"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// Guard are the flags about hooks, secrets and credentials.
+type Guard struct {
+	HooksFile   string
+	Secrets     []string
+	Credentials []string
+}
+
+// Add adds the flags.
+func (g *Guard) Add(f *pflag.FlagSet) {
+	f.StringVar(&g.HooksFile, "hooks", "", "run the hooks of a JSON `FILE` around calls: commands and HTTP, in the form that docs/hooks.md describes")
+	f.StringArrayVar(&g.Secrets, "secret", nil, "take the value of the environment variable `NAME` out of results and events, beside those whose names say that they are secret; may be repeated")
+	f.StringArrayVar(&g.Credentials, "credential", nil, "give a tool the value of an environment variable with each call, as `TOOL=NAME`; it is a secret too; may be repeated")
+}
+
+// Redactor makes what takes secrets out of texts: the named ones, those that the environment seems to have, and well-known
+// shapes.
+func (g *Guard) Redactor() (func(string) string, error) { return g.redactor(nil) }
+
+// redactor is that, with the values of further variables where they are set.
+func (g *Guard) redactor(more []string) (func(string) string, error) {
+	secrets, err := redact.Named(g.Secrets, os.LookupEnv)
+	if err != nil {
+		return nil, Usagef("--secret: %w", err)
+	}
+	var names []string
+	for _, c := range g.Credentials {
+		_, name, ok := strings.Cut(c, "=")
+		if !ok || name == "" {
+			return nil, Usagef("--credential %q: write TOOL=NAME", c)
+		}
+		names = append(names, name)
+	}
+	granted, err := redact.Named(names, os.LookupEnv)
+	if err != nil {
+		return nil, Usagef("--credential: %w", err)
+	}
+	for _, name := range more {
+		granted = append(granted, redact.Secret{Name: name, Value: os.Getenv(name)})
+	}
+	environ := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, envPrefix) }) // settings, not secrets
+	return redact.New(slices.Concat(secrets, granted, redact.Environ(environ))).Redact, nil
+}
+
+// apply puts hooks, redaction and credentials into a worker's configuration.
+func (g *Guard) apply(cfg *worker.Config, tools []tool.Tool, mode policy.Mode, log *slog.Logger) (err error) {
+	var config hooks.Config
+	dir := ""
+	if g.HooksFile != "" {
+		if config, dir, err = readHooks(g.HooksFile); err != nil {
+			return err
+		}
+	}
+	if cfg.Redact, err = g.redactor(config.HeaderVariables()); err != nil {
+		return err
+	}
+	for _, c := range g.Credentials {
+		name, variable, _ := strings.Cut(c, "=")
+		if !slices.ContainsFunc(tools, func(t tool.Tool) bool { return t.Name == name }) {
+			return Usagef("--credential %q: there is no tool %q here", c, name)
+		}
+		if cfg.Credentials == nil {
+			cfg.Credentials = map[string]map[string]string{}
+		}
+		if cfg.Credentials[name] == nil {
+			cfg.Credentials[name] = map[string]string{}
+		}
+		cfg.Credentials[name][variable] = os.Getenv(variable)
+	}
+	if g.HooksFile == "" {
+		return nil
+	}
+	o := hooks.Options{Config: config, Dir: dir, Mode: mode, Log: log}
+	for _, t := range tools {
+		o.Declarations = append(o.Declarations, t.Declaration)
+	}
+	if cfg.Hooks, err = hooks.New(o); err != nil {
+		return Usagef("--hooks %s: %w", g.HooksFile, err)
+	}
+	return nil
+}
+
+// readHooks reads a file of hooks, and says where it stands.
+func readHooks(path string) (c hooks.Config, dir string, err error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return c, "", Usagef("--hooks %s: there is no such file", path)
+	case err != nil:
+		return c, "", Usagef("--hooks: %w", err)
+	case !info.Mode().IsRegular() || info.Size() > hooks.MaxConfigBytes:
+		return c, "", Usagef("--hooks %s: it is not a regular file of at most %d bytes", path, hooks.MaxConfigBytes)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return c, "", Usagef("--hooks: %w", err)
+	}
+	if c, err = hooks.Read(data); err != nil {
+		return c, "", Usagef("--hooks %s: %w", path, err)
+	}
+	if dir, err = filepath.Abs(filepath.Dir(path)); err != nil {
+		return c, "", Usagef("--hooks %s: %w", path, err)
+	}
+	return c, dir, nil
+}

@@ -1,0 +1,131 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/hooks"
+	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// Hook runs around the calls of some tools, in this process. Hooks run in their order, and each sees the input, or the output, as
+// the one before has left it. A hook that fails, panics or is late has no say: before the call, the call ends as
+// hook_failed, behind it, the hook is left out, unless Continue or Block say otherwise.
+type Hook struct {
+	// Name names it in facts and in the log. Required.
+	Name string
+	// Matcher says for which tools: names with | between them, or a regular expression. Empty: for all.
+	Matcher string
+	// Before runs before permission is asked for, After whenever the tool ran. Nil: not then. What they get is their own copy.
+	Before func(ctx context.Context, c HookCall) (Before, error)
+	After  func(ctx context.Context, c HookCall, o Outcome) (After, error)
+	// Timeout bounds each of the two. 0: a minute.
+	Timeout time.Duration
+	// Continue lets the call go on when Before breaks. Block ends it as post_hook_failed when After does; the output is kept.
+	Continue, Block bool
+}
+
+// HookCall is what a hook may know of a call.
+type HookCall struct {
+	Agent        toolyard.Agent
+	Batch        toolyard.BatchID
+	Session      toolyard.Session
+	Index        int
+	CallID       string
+	Tool         string
+	Workspace    toolyard.Workspace
+	WorkspaceDir string
+	Interactive  bool
+	Judgement    tool.Judgement
+	// Input has its secrets taken out, and is cut where it is very long.
+	Input json.RawMessage
+}
+
+// Before is what a hook says before a call. The zero value is: nothing.
+type Before struct {
+	// Block refuses the call, Stop also asks for the agent to be stopped. Reason is what the model reads.
+	Block, Stop bool
+	Reason      string
+	// Decision is an opinion on permission: allow, ask or deny. An allow never beats a rule. Empty: none.
+	Decision string
+	// Input replaces the whole input. What it has in common with the input that was shown stands for the original.
+	Input json.RawMessage
+	// Context is added to the output for the model.
+	Context string
+}
+
+// Outcome is what came out of a call.
+type Outcome struct {
+	Code    toolyard.Code
+	IsError bool
+	// Output has its secrets taken out; Error is what the model reads of a failure.
+	Output, Error string
+	ExecuteMS     float64
+}
+
+// After is what a hook says behind a call. The zero value is: nothing.
+type After struct {
+	// Block withholds the output, Stop also asks for the agent to be stopped. Reason is what the model reads.
+	Block, Stop bool
+	Reason      string
+	// Output replaces the output of a tool that succeeded. Nil leaves it.
+	Output *string
+	// Context is added to the output for the model.
+	Context string
+}
+
+// hookSet makes the hooks of a worker. Nil: none.
+func hookSet(all []Hook, mode policy.Mode, o Options) (*hooks.Set, error) {
+	if len(all) == 0 {
+		return nil, nil
+	}
+	out := hooks.Options{Mode: mode, Log: o.Log}
+	for _, h := range all {
+		if h.Before == nil && h.After == nil {
+			return nil, fmt.Errorf("hook %q has neither Before nor After", h.Name)
+		}
+		if h.Before != nil {
+			onFailure := hooks.Block
+			if h.Continue {
+				onFailure = hooks.Continue
+			}
+			out.Funcs = append(out.Funcs, hooks.Func{Name: h.Name, Event: hooks.PreToolUse, Matcher: h.Matcher, Timeout: h.Timeout, OnFailure: onFailure, Run: before(h.Before)})
+		}
+		if h.After != nil {
+			onFailure := hooks.Continue
+			if h.Block {
+				onFailure = hooks.Block
+			}
+			for _, event := range []hooks.Event{hooks.PostToolUse, hooks.PostToolUseFailure} {
+				out.Funcs = append(out.Funcs, hooks.Func{Name: h.Name, Event: event, Matcher: h.Matcher, Timeout: h.Timeout, OnFailure: onFailure, Run: after(h.After)})
+			}
+		}
+	}
+	return hooks.New(out)
+}
+
+func before(fn func(context.Context, HookCall) (Before, error)) func(context.Context, pipeline.HookInput) (pipeline.HookVerdict, error) {
+	return func(ctx context.Context, in pipeline.HookInput) (pipeline.HookVerdict, error) {
+		b, err := fn(ctx, hookCall(in))
+		return pipeline.HookVerdict{Block: b.Block, Stop: b.Stop, Reason: b.Reason, Input: b.Input, Context: b.Context, Opinion: pipeline.Behavior(b.Decision)}, err
+	}
+}
+
+func after(fn func(context.Context, HookCall, Outcome) (After, error)) func(context.Context, pipeline.HookInput) (pipeline.HookVerdict, error) {
+	return func(ctx context.Context, in pipeline.HookInput) (pipeline.HookVerdict, error) {
+		a, err := fn(ctx, hookCall(in), Outcome(in.Outcome))
+		return pipeline.HookVerdict{Block: a.Block, Stop: a.Stop, Reason: a.Reason, Output: a.Output, Context: a.Context}, err
+	}
+}
+
+func hookCall(in pipeline.HookInput) HookCall {
+	return HookCall{
+		Agent: in.Key.Agent, Batch: in.Key.ID, Session: in.Session, Index: in.Index, CallID: in.CallID, Tool: in.Tool,
+		Workspace: in.Workspace, WorkspaceDir: in.WorkspaceDir, Interactive: in.Interactive, Judgement: in.Judgement, Input: in.Input,
+	}
+}
