@@ -70,4 +70,17 @@ type BatchView struct {
 	Groups [][]int `json:"groups"`
 	// Results are those that are there, by index.
 	Results []Result `json:"results"`
+	// Notice is what hooks had to say when the batch was over; nil when nothing.
+	Notice *Notice `json:"notice,omitempty"`
+}
+
+// Notice is what hooks have to say of a batch as a whole.
+type Notice struct {
+	// Context is for the model, beside the results.
+	Context string `json:"context,omitempty"`
+	// Stop asks the agent to stop, and Reason says why.
+	Stop   bool   `json:"stop,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// By names the hooks, for the operator.
+	By string `json:"by,omitempty"`
 }

@@ -121,6 +121,10 @@ func (s *std) run(ctx context.Context, file, dir string, in batchFlags, out outp
 		return err
 	}
 	cfg.Workspaces[batch.Workspace] = dir
+	after, err := w.Guard.AfterBatch(tools, mode, log)
+	if err != nil {
+		return err
+	}
 	// Whoever is there to ask is at this terminal: nobody else reaches this process.
 	batch.Interactive = file != "-" && s.terminal()
 	store, err := os.MkdirTemp("", "toolyard-run-")
@@ -134,7 +138,7 @@ func (s *std) run(ctx context.Context, file, dir string, in batchFlags, out outp
 	}()
 	inMemory := broker.Settings{InMemory: true, MaxStoreBytes: 2 << 30} // the store goes with the process
 	n, err := startNode(ctx, log, nodeConfig{store: store, settings: inMemory, worker: &cfg, dispatcher: dispatcher.Config{
-		Planner: planner(rules, in.maxConcurrency, cfg.Redact), Base: base(tools),
+		Planner: planner(rules, in.maxConcurrency, cfg.Redact), Base: base(tools), AfterBatch: after,
 	}})
 	if err != nil {
 		return ended(ctx, err)

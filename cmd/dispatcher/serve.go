@@ -117,8 +117,11 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 			MaxAgentWaiting: o.maxAgentWaiting, AdmitPercent: o.admitPercent,
 		},
 	}
-	if o.worker.Guard.HooksFile != "" && !o.withWorker {
-		return cli.Usagef("--hooks: this process runs no calls; give the hooks to its workers, or add --with-worker")
+	if cfg.dispatcher.AfterBatch, err = o.worker.Guard.AfterBatch(tools, mode, log); err != nil {
+		return err
+	}
+	if o.worker.Guard.HooksFile != "" && !o.withWorker && cfg.dispatcher.AfterBatch == nil {
+		return cli.Usagef("--hooks: this process runs no calls, and the file has no PostToolBatch hook; give the hooks to its workers, or add --with-worker")
 	}
 	if err := cfg.settings.WithDefaults().Check(); err != nil {
 		return &cli.UsageError{Err: err}

@@ -98,6 +98,14 @@ func (s *show) result(r toolyard.Result) {
 }
 
 func (s *show) end(v toolyard.BatchView) error {
+	if n := v.Notice; n != nil {
+		if n.Context != "" {
+			s.printf("\nhooks add:\n%s", excerpt(n.Context))
+		}
+		if n.Stop {
+			s.printf("\nhooks ask the agent to stop: %s\n", cli.OneLine(n.Reason))
+		}
+	}
 	s.printf("\n%s: %s, %s\n", v.Status, count(len(v.Results)-s.failed, "result"), count(s.failed, "error"))
 	return s.err
 }

@@ -28,6 +28,8 @@ type Config struct {
 	// QueueWait is how long a call waits in the queue at most, under this owner, though workers are there: then it ends as
 	// dependency_unavailable. One that needs no claim may be running unseen, and has its tool's timeout on top.
 	QueueWait time.Duration
+	// Hooks says that hooks want to know of a batch that is over, before the reply that says so.
+	Hooks bool
 }
 
 // Route is where a call is queued: the workers of one pool that take calls of one class.
@@ -58,6 +60,10 @@ type (
 	}
 )
 
+// Noticed is what the hooks had to say of the batch; nil when nothing.
+type Noticed struct{ Notice *toolyard.Notice }
+
+func (Noticed) input()  {}
 func (Stored) input()   {}
 func (Granted) input()  {}
 func (Observed) input() {}
@@ -104,8 +110,10 @@ type (
 	}
 	// Remember writes what the batch's calls have changed into its session, before the reply that completes the batch.
 	Remember struct{ Change tool.SessionChange }
-	// Park says that the batch is parked in the log. The shell looks once more whether there is news, and then lets go of
-	// the batch; news makes it the owner again.
+	// Notify tells the hooks that every call has its result. The shell answers with Noticed.
+	Notify struct{}
+	// Park says that the batch is parked in the log. The shell looks once more whether there is news, wakes the batch if there
+	// is, and lets go of it.
 	Park struct{}
 	// Complete says that nothing is left to do: the submission can be acknowledged.
 	Complete struct{}
@@ -120,6 +128,7 @@ func (Extend) effect()   {}
 func (Ask) effect()      {}
 func (Remember) effect() {}
 func (Park) effect()     {}
+func (Notify) effect()   {}
 func (Complete) effect() {}
 
 // Machine runs one planned batch for its owner. It is not safe for concurrent use.
@@ -142,6 +151,10 @@ type Machine struct {
 	// waiting are the open calls that a person was asked about and has not decided; listed says which are on the list.
 	waiting map[int]bool
 	listed  map[int]bool
+	// unproven are the calls that a person has decided about since this owner last proved that it is the owner; proving are
+	// those that the append which is on its way proves it for.
+	unproven map[int]bool
+	proving  []int
 	// unqueued is the place in the current group's calls before which all were queued once, or are answered.
 	unqueued int
 	// openIn counts each group's calls without a result.
@@ -166,6 +179,9 @@ type Machine struct {
 	// context is what the session's tools have set before group contextOf.
 	context   map[string]string
 	contextOf int
+	// notified says that the hooks were told, and noticed that they have answered: with notice.
+	notified, noticed bool
+	notice            *toolyard.Notice
 	// remembered says that what the calls have changed in the session was handed to the shell.
 	remembered bool
 }
@@ -176,6 +192,7 @@ func New(cfg Config, s State) *Machine {
 		state: s, cfg: cfg, standing: -1, contextOf: -1, queued: map[int]time.Time{}, absent: map[Route]time.Time{},
 		lost: map[string]bool{}, dropped: map[int]uint64{}, ends: map[int]*ending{}, stopped: map[toolyard.Code][]int{}, retries: map[int]uint64{},
 		active: map[int]bool{}, retrying: map[int]bool{}, waiting: map[int]bool{}, listed: map[int]bool{},
+		unproven: map[int]bool{},
 	}
 	m.index()
 	for i := range s.Calls { // the former owner may have died before it took them off the list
@@ -315,7 +332,7 @@ func (m *Machine) Step(now time.Time, inputs ...Input) ([]Effect, error) {
 		m.group++
 		m.unqueued = 0
 	}
-	if m.state.Parked { // a person has the batch now, or nobody: what this owner finds out makes it adopt the batch again
+	if m.state.Parked { // a person has the batch now, or nobody: who is woken for it adopts it
 		m.done = true
 		return append(slices.Concat(m.list(), m.leave(m.group)), Park{}), nil
 	}
@@ -373,6 +390,10 @@ func (m *Machine) take(in Input) error {
 		switch in.Chain {
 		case ChainBatch:
 			m.appending = false
+			for _, i := range m.proving {
+				delete(m.unproven, i)
+			}
+			m.proving = nil
 			switch b := in.Body.(type) {
 			case events.Extended:
 				m.index()
@@ -385,6 +406,9 @@ func (m *Machine) take(in Input) error {
 		case ChainReply:
 			m.replying = false
 		case ChainCall:
+			if in.Body.EventType() == events.CallDecided {
+				m.unproven[in.Index] = true
+			}
 			switch m.state.Calls[in.Index].Status {
 			case Retrying, Waiting, Decided:
 				delete(m.queued, in.Index)
@@ -408,6 +432,8 @@ func (m *Machine) take(in Input) error {
 			}
 			delete(m.ends, i)
 		}
+	case Noticed:
+		m.noticed, m.notice = true, in.Notice
 	case Granted:
 		if in.Group == m.standing {
 			m.granted = &in.Ticket
@@ -494,11 +520,17 @@ func (m *Machine) reply() []Effect {
 		r.Results = append(r.Results, *s.Calls[i].Result)
 	}
 	r.Completed = s.Closed && s.Replied+len(r.Results) == len(s.Calls)
+	var out []Effect
+	if r.Completed && m.cfg.Hooks {
+		if r.Completed, r.Notice = m.noticed, m.notice; !m.notified {
+			m.notified = true
+			out = append(out, Notify{})
+		}
+	}
 	if len(r.Results) == 0 && !r.Completed {
-		return nil
+		return out
 	}
 	m.replying = true
-	var out []Effect
 	if r.Completed && !m.remembered {
 		m.remembered = true
 		if change, ok := s.Changes(); ok {
@@ -545,11 +577,16 @@ func (m *Machine) advance() []Effect {
 	if g.Ticket {
 		number = *m.granted
 	}
-	if started, ok := s.Started[m.group]; !ok || started != number {
+	// A former owner may learn of a decision, and still hold for its own a ticket that the next one has given back when the
+	// call waited. So it is written down once more that the group has started, before the call is queued: who does that is the
+	// owner, and whoever comes after it knows of the decision, and keeps the ticket.
+	decided := g.Ticket && slices.ContainsFunc(g.Calls, func(i int) bool { return m.unproven[i] && s.Open(i) })
+	if started, ok := s.Started[m.group]; !ok || started != number || decided {
 		if m.appending {
 			return out
 		}
 		m.appending = true
+		m.proving = slices.Sorted(maps.Keys(m.unproven))
 		return append(out, Append{
 			Chain: ChainBatch, Expected: s.BatchSeq, Body: events.Started{Group: m.group, Ticket: number},
 		})

@@ -16,6 +16,7 @@
 package batch
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -126,7 +127,9 @@ type State struct {
 	// Replied counts the results that were replied: those of the calls before that index.
 	Replied   int
 	Completed bool
-	Cancels   []events.Canceled
+	// Notice is what hooks had to say when the batch was over.
+	Notice  *toolyard.Notice
+	Cancels []events.Canceled
 	// Interrupts are those that were asked for.
 	Interrupts []events.Interrupted
 	// Handle is the stream sequence of the message by which the batch is kept: its submission, or what woke it last.
@@ -423,7 +426,7 @@ func (s *State) applyReply(r Record, bad badFunc) error {
 			}
 		}
 		s.Replied += len(b.Results)
-		s.Completed = b.Completed
+		s.Completed, s.Notice = b.Completed, b.Notice
 	default:
 		return bad("%T is no reply", r.Body)
 	}
@@ -434,7 +437,7 @@ func (s *State) applyReply(r Record, bad badFunc) error {
 func (s *State) View() toolyard.BatchView {
 	v := toolyard.BatchView{
 		ID: s.Key.ID, Agent: s.Key.Agent, Status: toolyard.StatusRunning,
-		Groups: [][]int{}, Results: []toolyard.Result{},
+		Groups: [][]int{}, Results: []toolyard.Result{}, Notice: s.Notice,
 	}
 	if s.Submission != nil {
 		v.Session, v.Workspace = s.Submission.Session, s.Submission.Workspace
@@ -548,6 +551,15 @@ func (s *State) call(index int) toolyard.Call {
 		return s.Input[index-n]
 	}
 	return s.Submission.Calls[index]
+}
+
+// Inputs are those of the planned calls, by index, as the agent gave them.
+func (s *State) Inputs() []json.RawMessage {
+	out := make([]json.RawMessage, len(s.Calls))
+	for i := range out {
+		out[i] = s.call(i).Input
+	}
+	return out
 }
 
 // Unplanned are the calls that were appended and are not in the plan yet.

@@ -31,6 +31,7 @@ var update = flag.Bool("update", false, "rewrite the golden traces")
 //	> append rw           calls are appended to an open batch (plan rr open); > close, and no more follow
 //	> after 30s           time passes
 //	> wait 0              a worker asks a person about call 0; > decide 0 allow, or deny, is the answer
+//	> notice red          hooks say something of a batch that is over (plan r hooks)
 //	> interrupt           the session is interrupted
 //	> adopt               the owner dies and another goes on from the log; > wake, and one takes a parked batch up
 //	> conflict            the next append finds that somebody else was faster, see the trace
@@ -68,6 +69,7 @@ type player struct {
 	seq uint64
 	// queueWait is set by plan: none, unless it says so.
 	queueWait time.Duration
+	hooks     bool
 	// conflict and overtake say how many appends from now on find a worker's result, or a worker's claim, instead.
 	conflict, overtake int
 }
@@ -93,6 +95,7 @@ func (p *player) do(args []string) {
 	case "plan":
 		sub, planned := planFor(args[1], args[2:], p.now)
 		for _, o := range args[2:] {
+			p.hooks = p.hooks || o == "hooks"
 			if v, ok := strings.CutPrefix(o, "queue_wait="); ok {
 				var err error
 				if p.queueWait, err = time.ParseDuration(v); err != nil {
@@ -119,6 +122,8 @@ func (p *player) do(args []string) {
 		if !p.m.State().Parked {
 			p.step(Stored{r})
 		}
+	case "notice":
+		p.step(Noticed{&toolyard.Notice{Context: args[1]}})
 	case "interrupt":
 		r := p.store(Record{Chain: ChainControl, Body: events.Interrupted{By: "person"}})
 		if !p.m.State().Parked {
@@ -204,7 +209,7 @@ func (p *player) restart() {
 			p.t.Fatal(err)
 		}
 	}
-	p.m = New(Config{WorkerWait: 30 * time.Second, MaxAttempts: 3, AbortEvery: time.Second, OpenIdle: time.Minute, QueueWait: p.queueWait}, s)
+	p.m = New(Config{WorkerWait: 30 * time.Second, MaxAttempts: 3, AbortEvery: time.Second, OpenIdle: time.Minute, QueueWait: p.queueWait, Hooks: p.hooks}, s)
 	p.step()
 }
 
@@ -377,6 +382,9 @@ func line(e Effect) string {
 			if b.Completed {
 				s += " completed"
 			}
+			if b.Notice != nil {
+				s += " notice=" + b.Notice.Context
+			}
 			return s
 		}
 	case Take:
@@ -406,6 +414,8 @@ func line(e Effect) string {
 		return fmt.Sprintf("  remember %+v", e.Change)
 	case Park:
 		return "  park"
+	case Notify:
+		return "  notify hooks"
 	}
 	return fmt.Sprintf("  %#v", e)
 }

@@ -56,6 +56,13 @@ func (d *Dispatcher) accept(ctx context.Context, r *runner) error {
 		return sub.Done(ctx)
 	case s.Plan == nil:
 		s, err = d.plan(ctx, r, s)
+	case s.Parked && s.Handle == sub.Seq:
+		// Its owner fell silent before it had let go of it. It may acknowledge this message at any time, so nobody can keep
+		// the batch by it any more: another message must wake it.
+		if _, err = d.b.WakeIfParked(ctx, r.key); err != nil {
+			return err
+		}
+		return sub.Done(ctx)
 	case s.Handle == sub.Seq, s.Parked && s.BatchSeq == sub.Parked:
 		s, err = d.adopt(ctx, r, s)
 	case sub.Parked == 0 && s.Plan.SubmissionSeq != sub.Seq:
@@ -69,18 +76,7 @@ func (d *Dispatcher) accept(ctx context.Context, r *runner) error {
 	if err != nil {
 		return err
 	}
-	for {
-		if err = r.run(ctx, s); !errors.Is(err, errNews) {
-			return err
-		}
-		// Something came while the batch was parked: it goes on here.
-		if s, err = d.b.Fold(ctx, r.key); err != nil {
-			return err
-		}
-		if s, err = d.adopt(ctx, r, s); err != nil {
-			return err
-		}
-	}
+	return r.run(ctx, s)
 }
 
 // leaveAndDone acknowledges a batch that is complete, whose owner may have died before it left its workspace.

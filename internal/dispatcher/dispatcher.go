@@ -80,11 +80,14 @@ type Config struct {
 	MaxWaiting, MaxAgentWaiting int
 	// AdmitPercent is how full the store may be before new batches are refused. Default 85.
 	AdmitPercent int
-	Log          *slog.Logger
+	// AfterBatch is told of each batch that is over, before its last reply says so: at least once, and once again after a
+	// takeover. What it returns goes with that reply. Nil: nobody is told.
+	AfterBatch func(context.Context, BatchOver) (*toolyard.Notice, error)
+	Log        *slog.Logger
 }
 
 func (c *Config) machine() batch.Config {
-	return batch.Config{WorkerWait: c.WorkerWait, MaxAttempts: maxAttempts, AbortEvery: abortEvery, OpenIdle: c.OpenIdle, QueueWait: c.QueueWait}
+	return batch.Config{WorkerWait: c.WorkerWait, MaxAttempts: maxAttempts, AbortEvery: abortEvery, OpenIdle: c.OpenIdle, QueueWait: c.QueueWait, Hooks: c.AfterBatch != nil}
 }
 
 // Dispatcher owns batches. Make it with [New], run it with [Dispatcher.Run].

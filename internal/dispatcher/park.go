@@ -24,10 +24,15 @@ func (r *runner) index(s *batch.State, status toolyard.Status) {
 }
 
 // ask puts a call on the list of those that wait for a person, or takes it off. One that stays on it too long harms nobody:
-// its own chain says that it is over.
+// its own chain says that it is over. Who takes one off looks first whether the batch is parked: this may be a former owner, who
+// has answered a call of a batch that the next one has parked, and then nobody else would look at it again.
 func (r *runner) ask(ctx context.Context, e batch.Ask) error {
 	if e.Over {
-		if err := r.d.b.DropApproval(ctx, r.key, e.Index); err != nil {
+		_, err := r.d.b.WakeIfParked(ctx, r.key)
+		if err == nil {
+			err = r.d.b.DropApproval(ctx, r.key, e.Index)
+		}
+		if err != nil {
 			r.log.Warn("a call stays on the list of those that wait for a person", "call", e.Index, "error", err)
 		}
 		return nil
@@ -63,31 +68,36 @@ func (r *runner) remember(ctx context.Context, change tool.SessionChange) error 
 }
 
 // park lets go of a batch that is parked in the log. What came while that was written is looked for first, since whoever
-// appended it may have looked before, and not have woken the batch: then it is errNews.
+// appended it may have looked before, and not have woken the batch. It is woken for that like for all else, and not adopted here
+// again: once it is parked, the message by which it was kept may be acknowledged by whoever is handed it.
 func (r *runner) park(ctx context.Context) error {
 	s := r.m.State()
-	news, err := r.d.b.Newer(ctx, s, batch.ChainControl, 0)
+	news, err := r.haveNews(ctx)
+	if err == nil && news {
+		_, err = r.d.b.WakeIfParked(ctx, r.key)
+	}
 	if err != nil {
 		return err
-	}
-	if len(news) > 0 {
-		return errNews
-	}
-	for i, c := range s.Calls {
-		if c.Status != batch.Waiting {
-			continue
-		}
-		if news, err = r.d.b.Newer(ctx, s, batch.ChainCall, i); err != nil {
-			return err
-		}
-		if len(news) > 0 {
-			return errNews
-		}
 	}
 	r.complete = true
 	r.index(s, toolyard.StatusWaiting)
 	r.log.Info("the batch waits for a person", "calls", len(r.m.InFlight()))
 	return r.submission().Done(ctx)
+}
+
+// haveNews reports whether anything was decided about the calls that wait, or asked of the batch, that this owner does not know.
+func (r *runner) haveNews(ctx context.Context) (bool, error) {
+	s := r.m.State()
+	news, err := r.d.b.Newer(ctx, s, batch.ChainControl, 0)
+	for i := range s.Calls {
+		if err != nil || len(news) > 0 {
+			break
+		}
+		if s.Calls[i].Status == batch.Waiting {
+			news, err = r.d.b.Newer(ctx, s, batch.ChainCall, i)
+		}
+	}
+	return len(news) > 0, err
 }
 
 // The rhythm of looking after batches that wait for people.
@@ -132,9 +142,13 @@ func (d *Dispatcher) watchApprovals(ctx context.Context) error {
 		case c := <-changes:
 			if c.Approval == nil {
 				delete(w.calls, c.ID)
-			} else {
-				w.calls[c.ID] = &waitingCall{Approval: *c.Approval, checked: time.Now()}
+				continue
 			}
+			listed := &waitingCall{Approval: *c.Approval, checked: time.Now()}
+			if before, ok := w.calls[c.ID]; ok { // an owner has listed it again: that is no reason to be woken again at once
+				listed.woken, listed.checked = before.woken, before.checked
+			}
+			w.calls[c.ID] = listed
 		case <-tick.C:
 			w.look(ctx, time.Now())
 		}
@@ -164,8 +178,8 @@ func (w *waitingRoom) look(ctx context.Context, now time.Time) {
 			}
 		}
 		c.woken = now
-		parked, err := w.d.b.WakeIfParked(ctx, c.Key())
-		if err == nil && decided && !parked { // its owner is at work, or it is over: the list is late
+		_, err = w.d.b.WakeIfParked(ctx, c.Key())
+		if err == nil && decided { // the list is late; whoever owns the batch, or is woken for it, finds the decision in the log
 			err = w.d.b.DropApproval(ctx, c.Key(), c.Index)
 		}
 		if err != nil {

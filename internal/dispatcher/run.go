@@ -20,9 +20,6 @@ import (
 // errLost says that the batch has another owner: this one stops without a word to anybody.
 var errLost = errors.New("the batch has another owner")
 
-// errNews says that a batch was parked, and that something its owner acts on was appended at the same time.
-var errNews = errors.New("there is news for a batch that was parked")
-
 // maxReads is how many calls an owner reads from the stream in one beat; the others follow in the next.
 const maxReads = 64
 
@@ -44,6 +41,7 @@ type runner struct {
 	surface  *registry.Surface // what the batch sees; nil until it is needed by a batch that was adopted
 	feed     *broker.Feed
 	granted  chan grantAnswer
+	noticed  chan batch.Noticed
 	retake   *grantAnswer      // a place in a queue that was full, to be asked for again
 	takes    int               // how often a ticket was asked for: an answer to an earlier time counts no more
 	queued   map[int]uint64    // the messages in the work queue, by call
@@ -65,7 +63,7 @@ type grantAnswer struct {
 func (d *Dispatcher) newRunner(sub *broker.Submission) *runner {
 	return &runner{
 		d: d, key: sub.Key, sub: sub, log: d.log.With("agent", sub.Key.Agent, "batch", sub.Key.ID),
-		granted: make(chan grantAnswer, 4), queued: map[int]uint64{}, heard: map[int]time.Time{},
+		granted: make(chan grantAnswer, 4), noticed: make(chan batch.Noticed, 1), queued: map[int]uint64{}, heard: map[int]time.Time{},
 	}
 }
 
@@ -122,6 +120,8 @@ func (r *runner) run(ctx context.Context, s batch.State) error {
 			if err := r.grant(ctx, g); err != nil {
 				return err
 			}
+		case n := <-r.noticed:
+			r.pending = append(r.pending, n)
 		case <-wake.C:
 		case <-beat.C:
 			if err := r.beat(ctx); err != nil {
@@ -190,6 +190,8 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) error {
 			if err := r.remember(ctx, e.Change); err != nil {
 				return err
 			}
+		case batch.Notify:
+			r.notify(ctx)
 		case batch.Park:
 			return r.park(ctx)
 		case batch.Complete:
@@ -403,9 +405,15 @@ func (r *runner) redeliver(sub *broker.Submission) {
 		r.sub = sub
 		return
 	}
-	if err := sub.Return(backoff(sub.Deliveries)); err != nil {
+	if err := sub.Return(wakePause(sub.Deliveries)); err != nil {
 		r.log.Warn("a wake was not given back; it is delivered again when its wait is over", "error", err)
 	}
+}
+
+// wakePause is how long a wake waits that was given back: a batch that is just being parked is woken soon, and one that runs for
+// long is not asked about all the time.
+func wakePause(deliveries uint64) time.Duration {
+	return min(50*time.Millisecond<<min(deliveries, 10), 10*time.Second)
 }
 
 // keep tells the stream that the batch is in work, until ctx ends, whatever else the runner is waiting for.

@@ -330,6 +330,8 @@ type Finished struct {
 type Reply struct {
 	Results   []toolyard.Result `json:"results"`
 	Completed bool              `json:"completed"`
+	// Notice is what hooks have to say of the batch as a whole, in its last reply.
+	Notice *toolyard.Notice `json:"notice,omitempty"`
 }
 
 // EventType implements [Body].

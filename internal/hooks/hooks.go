@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -213,6 +214,11 @@ type BatchVerdict struct {
 	Context string
 	// By names the hooks that had something to say.
 	By string
+}
+
+// HasBatch reports whether any hook wants to know of batches that are over.
+func (s *Set) HasBatch() bool {
+	return slices.ContainsFunc(s.handlers, func(h *handler) bool { return h.event == PostToolBatch })
 }
 
 // Batch runs the hooks on a batch that is over. An error means that a hook broke that was to block then.

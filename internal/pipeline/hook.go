@@ -181,7 +181,7 @@ func (c *call) postHooks(ctx context.Context) finding {
 // shown is the output as a hook may see it.
 func (c *call) shown() string {
 	if len(c.text) > MaxOutputBytes { // persist_result will refuse it
-		return c.withhold(preview(c.text, PreviewHeadChars, PreviewTailChars, ""))
+		return preview(c.withhold(ends(c.text)), PreviewHeadChars, PreviewTailChars, "")
 	}
 	return c.withhold(c.text)
 }

@@ -66,8 +66,10 @@ func (c *call) permission(ctx context.Context) finding {
 // wait ends the run until a person has decided.
 func (c *call) wait(d PermissionDecision) finding {
 	w := &WaitingError{
-		Reason: d.Reason, Source: d.Source, Judgement: c.judgement, Observable: bytes.Clone(c.observable), InputHash: c.value.Hash(),
-		Remember: d.Remember,
+		Reason: c.withhold(d.Reason), Source: c.withhold(d.Source), Judgement: c.judgement, Observable: bytes.Clone(c.observable), InputHash: c.value.Hash(),
+	}
+	if c.withhold(d.Remember) == d.Remember { // a rule with a secret in it would stand in the session
+		w.Remember = d.Remember
 	}
 	for _, text := range c.contexts {
 		w.Context = append(w.Context, c.withhold(text))

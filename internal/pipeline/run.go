@@ -265,7 +265,7 @@ func (c *call) broken(err error) {
 	f := c.bug(toolyard.PhaseEmitTerminal, err)
 	c.fail = f.fail
 	c.res.Phases = append(c.res.Phases, toolyard.Fact{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeFailed,
-		Code: toolyard.InternalError, Detail: clip(f.fail.detail, MaxFactDetailBytes)})
+		Code: toolyard.InternalError, Detail: clip(c.withhold(f.fail.detail), MaxFactDetailBytes)})
 	c.plain()
 	c.res.DurationMS = ms(c.p.now().Sub(c.started))
 }

@@ -236,7 +236,7 @@ func TestSecretsStayInside(t *testing.T) {
 // TestBadHooks: what is wrong with hooks and secrets is said before anything runs.
 func TestBadHooks(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, map[string]string{"fine.json": fine, "typo.json": `{"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "comand": "x"}]}]}}`, "rule.json": `{"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "x", "if": "read_result(x)"}]}]}}`})
+	p := newPlace(t, map[string]string{"fine.json": fine, "calls.json": `{"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "x"}]}]}}`, "typo.json": `{"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "comand": "x"}]}]}}`, "rule.json": `{"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "x", "if": "read_result(x)"}]}]}}`})
 	for _, c := range []struct{ args, want []string }{
 		{[]string{"--hooks", "gone.json"}, []string{"--hooks gone.json", "no such file"}},
 		{[]string{"--hooks", "."}, []string{"--hooks .", "not a regular file"}},
@@ -250,6 +250,6 @@ func TestBadHooks(t *testing.T) {
 		stdout, stderr, status := p.run(nil, []string{"SHORT=abc", "LONG=long-enough"}, append(append([]string{"run"}, c.args...), "fine.json")...)
 		refused(t, stdout, stderr, status, c.want...)
 	}
-	stdout, stderr, status := p.run(nil, nil, "serve", "--hooks", "typo.json", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", t.TempDir())
+	stdout, stderr, status := p.run(nil, nil, "serve", "--hooks", "calls.json", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", t.TempDir())
 	refused(t, stdout, stderr, status, "--hooks", "--with-worker")
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/hooks"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/redact"
@@ -89,14 +92,53 @@ func (g *Guard) apply(cfg *worker.Config, tools []tool.Tool, mode policy.Mode, l
 	if g.HooksFile == "" {
 		return nil
 	}
+	set, err := g.set(config, dir, tools, mode, log)
+	if err == nil {
+		cfg.Hooks = set
+	}
+	return err
+}
+
+func (g *Guard) set(config hooks.Config, dir string, tools []tool.Tool, mode policy.Mode, log *slog.Logger) (*hooks.Set, error) {
 	o := hooks.Options{Config: config, Dir: dir, Mode: mode, Log: log}
 	for _, t := range tools {
 		o.Declarations = append(o.Declarations, t.Declaration)
 	}
-	if cfg.Hooks, err = hooks.New(o); err != nil {
-		return Usagef("--hooks %s: %w", g.HooksFile, err)
+	set, err := hooks.New(o)
+	if err != nil {
+		return nil, Usagef("--hooks %s: %w", g.HooksFile, err)
 	}
-	return nil
+	return set, nil
+}
+
+// AfterBatch returns what tells the hooks of batches that are over, for a dispatcher; nil when there are none.
+func (g *Guard) AfterBatch(tools []tool.Tool, mode policy.Mode, log *slog.Logger) (func(context.Context, dispatcher.BatchOver) (*toolyard.Notice, error), error) {
+	if g.HooksFile == "" {
+		return nil, nil
+	}
+	config, dir, err := readHooks(g.HooksFile)
+	if err != nil {
+		return nil, err
+	}
+	set, err := g.set(config, dir, tools, mode, log)
+	if err != nil || !set.HasBatch() {
+		return nil, err
+	}
+	return func(ctx context.Context, b dispatcher.BatchOver) (*toolyard.Notice, error) {
+		in := hooks.BatchInput{Key: b.Key, Session: b.Session, Workspace: b.Workspace}
+		for _, c := range b.Calls {
+			text := c.Result.Output
+			if c.Result.IsError {
+				text = c.Result.Error
+			}
+			in.Calls = append(in.Calls, hooks.BatchCall{CallID: c.Result.CallID, Tool: c.Result.Tool, Input: c.Input, Code: c.Result.Code, Text: text, IsError: c.Result.IsError})
+		}
+		v, err := set.Batch(ctx, in)
+		if err != nil || v == (hooks.BatchVerdict{}) {
+			return nil, err
+		}
+		return &toolyard.Notice{Context: v.Context, Stop: v.Stop, Reason: v.Reason, By: v.By}, nil
+	}, nil
 }
 
 // readHooks reads a file of hooks, and says where it stands.
