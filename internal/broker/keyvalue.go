@@ -17,10 +17,11 @@ type seen[T any] struct {
 }
 
 // swap changes the value of a key: read, change, compare and set, until it holds. change may be called several times; when
-// it returns an error nothing is stored. A change that leaves the value as it is stores nothing. It returns the value as it
+// it returns an error nothing is stored. A change that leaves the value as it is stores nothing, unless sure is set: a replica
+// may answer the read with what stood there before, and only what is set proves that it stands there still. It returns the value as it
 // stands after, and its revision. What was seen of the key, if anything, is changed first, and spares a read where it is
 // what stands there; only a change that is stored counts on it.
-func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known seen[T], change func(T) (T, error)) (T, uint64, error) {
+func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known seen[T], sure bool, change func(T) (T, error)) (T, uint64, error) {
 	if known.revision != 0 {
 		if next, err := change(known.value); err == nil {
 			before, err1 := json.Marshal(known.value)
@@ -52,7 +53,7 @@ func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known s
 		if err != nil {
 			return have, revision, fmt.Errorf("encode key %s: %w", key, err)
 		}
-		if revision != 0 && bytes.Equal(encoded, value) {
+		if revision != 0 && !sure && bytes.Equal(encoded, value) {
 			return next, revision, nil
 		}
 		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)

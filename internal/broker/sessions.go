@@ -83,7 +83,7 @@ func (b *Broker) Session(ctx context.Context, a toolyard.Agent, s toolyard.Sessi
 // ChangeSession changes a session, against all others who do. change may be called several times. What would pass a limit
 // of sessions wraps [ErrFull], and changes nothing.
 func (b *Broker) ChangeSession(ctx context.Context, a toolyard.Agent, s toolyard.Session, change func(*Session)) (Session, error) {
-	v, _, err := swap(ctx, b.sessions, sessionKey(a, s), seen[Session]{}, func(v Session) (Session, error) {
+	v, _, err := swap(ctx, b.sessions, sessionKey(a, s), seen[Session]{}, false, func(v Session) (Session, error) {
 		before := v.Changed
 		v.Changed = time.Time{}
 		change(&v)

@@ -21,10 +21,11 @@ type TicketQueue struct {
 
 // ChangeTickets applies a change to a workspace's queue: read, change, compare and set, until it holds. known is the queue as
 // it was last seen: with its revision, when there is one, the first attempt needs no read. change may be called several
-// times; when it returns an error nothing is stored. It returns the queue as it stands after.
+// times; when it returns an error nothing is stored. It returns the queue as it stands after. Also a change of nothing is stored:
+// who leaves must be out of the queue, and who joins in it, whatever a read that is behind says.
 func (b *Broker) ChangeTickets(ctx context.Context, known TicketQueue, change func(ticket.Queue) (ticket.Queue, error)) (TicketQueue, error) {
 	w := known.Workspace
-	q, revision, err := swap(ctx, b.tickets, Escape(string(w)), seen[ticket.Queue]{known.Queue, known.Revision}, change)
+	q, revision, err := swap(ctx, b.tickets, Escape(string(w)), seen[ticket.Queue]{known.Queue, known.Revision}, true, change)
 	if err != nil {
 		err = fmt.Errorf("change the queue of workspace %q: %w", w, err)
 	}

@@ -474,13 +474,18 @@ func (r *runner) beat(ctx context.Context) error {
 		}
 		r.news = time.Now()
 	}
-	if wait := r.d.b.Settings().CallAckWait; time.Since(r.asked) >= wait {
+	// All holders are asked now and then; those that are gone from the registry at every beat.
+	all := time.Since(r.asked) >= r.d.b.Settings().CallAckWait
+	if all {
 		r.asked = time.Now()
-		silent := map[string]bool{}
-		for _, i := range claimed {
-			if err := r.askHolder(ctx, i, silent, &observed); err != nil {
-				return err
-			}
+	}
+	silent := map[string]bool{}
+	for _, i := range claimed {
+		if !all && r.d.roster.here(s.Calls[i].Worker) {
+			continue
+		}
+		if err := r.askHolder(ctx, i, silent, &observed); err != nil {
+			return err
 		}
 	}
 	observed.Absent = r.d.roster.absent(routes)

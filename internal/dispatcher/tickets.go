@@ -265,9 +265,10 @@ func (d *desk) over(ctx context.Context, t ticket.Ticket) (out change, over bool
 		// Whoever wakes the batch joins in a later term, also where this very ticket stands: that keeps it.
 		return change{holder: ticket.Holder{Agent: t.Agent, Batch: t.Batch, Group: t.Group, Term: s.Takeovers}}, true, nil
 	}
-	// The last group of an open batch may be taken up again at any time, by its owner.
-	last := t.Group == len(s.Plan.Groups)-1
-	return out, t.Group < len(s.Plan.Groups) && s.Over(t.Group) && (s.Closed || !last), nil
+	// The last group of an open batch may be taken up again at any time, by its owner, and so may the one of its safe calls
+	// where that goes first.
+	passed := t.Group < len(s.Plan.Groups)-1 && s.Plan.Partition != toolyard.SafeFirst
+	return out, t.Group < len(s.Plan.Groups) && s.Over(t.Group) && (s.Closed || passed), nil
 }
 
 // stuck returns, for each workspace where somebody of ours waits and nothing has changed for long, the first tickets.

@@ -32,8 +32,7 @@ type roster struct {
 	// unavailable, not unknown.
 	toolsets map[string][]registry.Entry
 	offered  map[toolyard.Pool]string // the last toolset of each pool
-	since    time.Time                // when the first look at all workers was complete
-	ready    chan struct{}
+	ready    chan struct{}            // closed when the first look at all workers is complete
 	// built are registries by workspace, until something changes.
 	built map[toolyard.Workspace]registry.Registry
 }
@@ -57,9 +56,6 @@ func (r *roster) watch(ctx context.Context) error {
 			r.log.Warn("a worker's entry cannot be read", "worker", c.ID, "error", err)
 			r.heard(c.ID)
 		case c.ID == "":
-			r.mu.Lock()
-			r.since = time.Now()
-			r.mu.Unlock()
 			close(r.ready)
 		case c.Worker == nil:
 			r.remove(c.ID)
@@ -138,12 +134,17 @@ func (r *roster) remove(id string) {
 	}
 	delete(r.live, id)
 	delete(r.beats, id)
-	if len(r.gone) >= goneKept {
-		clear(r.gone) // forgotten ones count as gone since the roster's first look, which is longer
-	}
-	r.gone[id] = time.Now()
+	r.forget(id, time.Now())
 	clear(r.built)
 	r.log.Info("worker left", "worker", id)
+}
+
+// forget notes since when a worker is not there.
+func (r *roster) forget(id string, since time.Time) {
+	if len(r.gone) >= goneKept {
+		clear(r.gone) // those wait a second time, which does no harm
+	}
+	r.gone[id] = since
 }
 
 // registry returns the tools for a workspace: the base, and what pools offer or last offered. Of several pools with one
@@ -211,6 +212,14 @@ func (r *roster) absent(routes map[batch.Route]bool) []batch.Route {
 	return out
 }
 
+// here reports whether a worker is in the registry.
+func (r *roster) here(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok := r.live[id]
+	return ok
+}
+
 // silent reports whether a worker has been gone for at least d.
 func (r *roster) silent(id string, d time.Duration) bool {
 	r.mu.Lock()
@@ -219,8 +228,9 @@ func (r *roster) silent(id string, d time.Duration) bool {
 		return false
 	}
 	last, ok := r.gone[id]
-	if !ok {
-		last = r.since
+	if !ok { // never heard of, or forgotten: it may have joined just now, and its wait begins here
+		last = time.Now()
+		r.forget(id, last)
 	}
-	return !last.IsZero() && time.Since(last) >= d
+	return time.Since(last) >= d
 }

@@ -62,7 +62,7 @@ func (d due) take() error {
 		}
 		select {} // the signal is on its way
 	case stop:
-		return syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		return stopHere()
 	case delay:
 		time.Sleep(d.action.delay)
 	}

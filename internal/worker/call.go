@@ -369,8 +369,19 @@ func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 	}, nil
 }
 
+// slowClaim is how long a claim may take before its worker looks whether it still stands.
+const slowClaim = 250 * time.Millisecond
+
+// orLost is an error, or that the call is another's when there is none.
+func orLost(err error) error {
+	if err == nil {
+		return pipeline.ErrLost
+	}
+	return err
+}
+
 // Start implements [pipeline.Scheduler]: the slot is taken already, so what is left is the lease and the claim. A read is
-// not claimed at first; one that was delivered before is, so that a read that kills its worker does not kill them all,
+// not claimed at first; one that was delivered or tried before is, so that a read that kills its worker does not kill them all,
 // and one that was answered meanwhile is seen.
 func (w *Worker) Start(ctx context.Context, job *pipeline.Job) (func(), error) {
 	w.mu.Lock()
@@ -383,7 +394,8 @@ func (w *Worker) Start(ctx context.Context, job *pipeline.Job) (func(), error) {
 		r.cancel(err)
 		return nil, err
 	}
-	if r.call.Claim || r.call.Again || r.d.Deliveries > 1 {
+	if r.call.Claim || r.call.Again || r.d.Deliveries > 1 || r.call.Attempt > 1 {
+		began := time.Now()
 		rec, err := w.b.Append(ctx, job.Key, batch.ChainCall, w.cfg.Pool, job.Index, r.seq,
 			events.Claimed{Worker: w.cfg.ID, Attempt: r.call.Attempt, Ticket: r.d.Ticket})
 		switch {
@@ -405,6 +417,12 @@ func (w *Worker) Start(ctx context.Context, job *pipeline.Job) (func(), error) {
 			return nil, err
 		default:
 			r.seq, r.claimed = rec.Seq, true
+			if time.Since(began) > slowClaim { // the answer came late: the call may have been answered behind the claim
+				if _, own, err := w.b.OwnClaim(ctx, job.Key, w.cfg.Pool, job.Index, w.cfg.ID, r.call.Attempt); err != nil || !own {
+					r.conflict = err == nil
+					return nil, orLost(err)
+				}
+			}
 		}
 		failpoint.Hit(failpoint.CallClaimed)
 		if err := w.mayAct(r); err != nil { // storing it may have taken long

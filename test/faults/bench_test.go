@@ -18,8 +18,12 @@ import (
 //
 // worst-ms is the longest of all rounds, mean-ms the mean of the rounds' longest, usual-ms the longest before the kill.
 func BenchmarkGap(b *testing.B) {
-	short := func(tool string, n int) func(*rand.Rand) []toolyard.Call {
-		return func(*rand.Rand) []toolyard.Call { return repeated(tool, n, map[string]any{"work_ms": 5}) }
+	short := func(tool string, n, ms int) func(*rand.Rand) []toolyard.Call {
+		return func(*rand.Rand) []toolyard.Call { return repeated(tool, n, map[string]any{"work_ms": ms}) }
+	}
+	atWork := func(s *system, w, _ *process, _ *cluster) {
+		s.until(faultWait, "the worker has begun something", func() bool { return s.begunAndNotEnded(w) > 0 })
+		w.kill()
 	}
 	for _, c := range []struct {
 		name  string
@@ -27,10 +31,10 @@ func BenchmarkGap(b *testing.B) {
 		nodes int
 		kill  func(s *system, w, d *process, c *cluster)
 	}{
-		{"dispatcher", short("look", 3), 1, func(_ *system, _, d *process, _ *cluster) { d.kill() }},
-		{"worker/read", short("look", 3), 1, func(_ *system, w, _ *process, _ *cluster) { w.kill() }},
-		{"worker/idempotent write", short("put", 2), 1, func(_ *system, w, _ *process, _ *cluster) { w.kill() }},
-		{"leader of three NATS nodes", short("look", 3), 3, func(s *system, _, _ *process, c *cluster) {
+		{"dispatcher", short("look", 3, 5), 1, func(_ *system, _, d *process, _ *cluster) { d.kill() }},
+		{"worker/read", short("look", 3, 100), 1, atWork},
+		{"worker/idempotent write", short("put", 2, 100), 1, atWork},
+		{"leader of three NATS nodes", short("look", 3, 5), 3, func(s *system, _, _ *process, c *cluster) {
 			i := -1
 			s.until(faultWait, "the events have a leader", func() bool { i, _ = c.leader("TY_EVENT"); return i >= 0 })
 			c.nodes[i].kill()
@@ -48,7 +52,7 @@ func BenchmarkGap(b *testing.B) {
 				}
 				w, d := s.twoOfEach("", "")
 				l := s.load(mix{quiet: true, shape: c.shape, more: 2})
-				s.progress(100 + s.rand.IntN(100))
+				s.progress(40 + s.rand.IntN(100))
 				at := time.Now()
 				c.kill(s, w, d, nodes)
 				// Each agent has gone on when it has results of a batch that it handed in later.

@@ -221,8 +221,8 @@ func (j *judged) q3and4() {
 		if ofLoad && !res.IsError && res.CallID != "" && acted == 0 {
 			j.fail(map[bool]string{true: "Q3", false: "Q4"}[kinds[name].once], "%s %s says that it succeeded and has not acted", name, c)
 		}
-		// A read has three attempts, and each is started twice if its worker dies without a claim.
-		if begun > 6 || begun > 3 && kinds[name].exclusive {
+		// A read has three attempts, and the first is started twice if its worker dies without a claim.
+		if begun > 4 || begun > 3 && kinds[name].exclusive {
 			j.fail("Q3", "%s %s was started %d times", name, c, begun)
 		}
 	}
@@ -254,14 +254,14 @@ func (j *judged) q5() {
 			byWorkspace[w] = append(byWorkspace[w], span{c, true, lines[0].Wall, res.at.UnixNano()})
 			continue
 		}
-		// The execution whose result was taken is the last of its worker: the others do not count.
+		// The execution whose result was taken is the last that its worker began before: the others do not count.
 		var s *span
 		for _, l := range lines {
 			switch {
-			case res.IsError || l.Worker != j.processes[res.Worker]:
+			case res.IsError || l.Worker != j.processes[res.Worker] || l.Kind == ledger.Begin && l.Wall > res.at.UnixNano():
 			case l.Kind == ledger.Begin:
 				s = &span{c, false, l.Wall, l.Wall}
-			case l.Kind == ledger.Effect && s != nil:
+			case l.Kind == ledger.Effect && s != nil && s.to == s.from:
 				s.to = l.Wall
 			}
 		}

@@ -2,11 +2,14 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -63,7 +66,7 @@ func TestN1Embedded(t *testing.T) {
 			return s.spawn("dispatcher", "nats", "", "dispatcher", "serve", "--nats-listen", listen, "--data", filepath.Join(s.dir, "store"),
 				"--max-store-bytes", fmt.Sprint(s.settings.MaxStoreBytes), "--listen", "127.0.0.1:0", "--log-level", "info")
 		}
-		d := start("127.0.0.1:0")
+		d := start(s.freePorts(1)[0])
 		s.url = d.said("nats")
 		s.open()
 		s.together(func() { s.worker("worker-a", "") }, func() { s.worker("worker-b", "") })
@@ -122,11 +125,15 @@ func (c *cluster) start(i int) {
 	c.nodes[i] = c.s.spawn(fmt.Sprint("node-", i), "nats", "", "natsnode", c.args[i]...)
 }
 
-// freePorts are addresses that nobody listens on now.
+// freePorts are addresses that nobody listens on now. They lie below those that the system gives to connections: a server
+// that is away for a moment must find its own free when it comes back.
 func (s *system) freePorts(n int) (out []string) {
 	s.t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	for len(out) < n {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(12_000)))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -193,7 +200,7 @@ func TestN5(t *testing.T) {
 		l := s.load(mix{})
 		s.progress(10 + s.rand.IntN(40))
 		for _, n := range c.nodes {
-			n.signal(9)
+			n.signal(syscall.SIGKILL)
 		}
 		for _, n := range c.nodes {
 			n.kill()

@@ -241,6 +241,11 @@ func TestTeeth(t *testing.T) {
 			})
 		}},
 
+		{name: "a read that was queued twice begins again after its result was taken", do: func(s *story) {
+			s.again(ledger.Begin, 1, s.finishedAt(1).Add(time.Microsecond))
+			s.again(ledger.Effect, 1, s.finishedAt(2).Add(-time.Microsecond))
+		}},
+
 		{name: "a group begins before the one before it is over", want: "Q6", do: func(s *story) {
 			s.changeLine(ledger.Begin, 2, func(l *ledger.Line) { l.Wall = s.finishedAt(1).Add(-time.Microsecond).UnixNano() })
 		}},

@@ -25,33 +25,32 @@ func main() {
 	cluster := flag.String("cluster", "", "where other nodes connect; empty: it is alone")
 	routes := flag.String("routes", "", "the URLs of all nodes, with commas between")
 	flag.Parse()
-	if err := run(*name, *store, *listen, *cluster, *routes); err != nil {
+	url, err := start(*name, *store, *listen, *cluster, *routes)
+	if err == nil {
+		_, err = fmt.Println("nats: " + url)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "natsnode:", err)
 		os.Exit(1)
 	}
+	select {} // until it is killed
 }
 
-// run serves until the process is killed.
-func run(name, store, listen, cluster, routes string) error {
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	url := ""
-	if cluster == "" {
-		s, err := natsd.Start(context.Background(), natsd.Options{StoreDir: store, Listen: listen, Logger: log})
-		if err != nil {
-			return err
-		}
-		url = s.ClientURL()
-	} else {
+// start starts the server, and returns where clients connect.
+func start(name, store, listen, cluster, routes string) (url string, err error) {
+	if cluster != "" {
 		s, err := node(name, store, listen, cluster, routes)
 		if err != nil {
-			return err
+			return "", err
 		}
-		url = s.ClientURL()
+		return s.ClientURL(), nil
 	}
-	if _, err := fmt.Println("nats: " + url); err != nil {
-		return err
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	s, err := natsd.Start(context.Background(), natsd.Options{StoreDir: store, Listen: listen, Logger: log})
+	if err != nil {
+		return "", err
 	}
-	select {}
+	return s.ClientURL(), nil
 }
 
 func node(name, store, listen, cluster, routes string) (*server.Server, error) {
