@@ -65,7 +65,7 @@ func checkNamedPaths(t *tree) (problems []string) {
 				problems = append(problems, fmt.Sprintf("%s names the test %s, which does not exist", doc, word))
 			}
 			top, _, ok := strings.Cut(word, "/")
-			if !ok || !tops[top] || strings.ContainsAny(word, " <>$|=") || slices.Contains(notPaths, word) {
+			if !ok || top == "" || !tops[top] || strings.ContainsAny(word, " <>$|=") || slices.Contains(notPaths, word) {
 				continue
 			}
 			for _, name := range expand(word) {

@@ -2,20 +2,30 @@ package builtin
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+	"unicode/utf8"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/tool"
 )
 
-// boasts is a backend that says it isolates. Nothing may start even so: no backend can run a command yet.
-type boasts struct{}
+// acts is a backend that does what a test says.
+type acts struct {
+	probe error
+	run   func(sandbox.Policy, sandbox.Command, sandbox.Streams) (sandbox.Result, error)
+}
 
-func (boasts) Name() string { return "boasts" }
-func (boasts) Probe(context.Context) (sandbox.Capabilities, error) {
-	return sandbox.Capabilities{Backend: "boasts", Layers: []string{"pid"}}, nil
+func (acts) Name() string { return "acts" }
+func (a acts) Probe(context.Context) (sandbox.Capabilities, error) {
+	return sandbox.Capabilities{Backend: "acts", Layers: []string{"pid"}}, a.probe
+}
+func (a acts) Run(_ context.Context, p sandbox.Policy, c sandbox.Command, s sandbox.Streams) (sandbox.Result, error) {
+	return a.run(p, c, s)
 }
 
 func TestBashNeedsASandbox(t *testing.T) {
@@ -27,14 +37,10 @@ func TestBashNeedsASandbox(t *testing.T) {
 	if e := tool.AsError(check); e.Err == nil || !strings.Contains(e.Err.Error(), "worker check") || strings.Contains(e.Message, "worker check") {
 		t.Errorf("the operator reads %v, the model %q", e.Err, e.Message)
 	}
-	boasting, err := bash(boasts{})
-	b.must(err)
-	b.tools["bash"] = boasting
-	b.refused(toolyard.SetupRequired, "bash", command)
 	if names := b.names(); names != "." {
 		t.Errorf("something ran: %s", names)
 	}
-	if d := boasting.Declaration; d.ReadOnly || d.Class.Shell != "command" || d.Specifier.Command != "command" || !d.NeedsPermission() {
+	if d := b.tools["bash"].Declaration; d.ReadOnly || d.Class.Shell != "command" || d.Specifier.Command != "command" || !d.NeedsPermission() {
 		t.Errorf("declared as %+v", d)
 	}
 	for _, bad := range []in{
@@ -43,5 +49,83 @@ func TestBashNeedsASandbox(t *testing.T) {
 		{"command": "ls", "description": strings.Repeat("x", MaxDescriptionBytes+1)},
 	} {
 		b.refused(toolyard.InvalidArguments, "bash", bad)
+	}
+}
+
+func TestBashAsksForNoMoreThanACommandNeeds(t *testing.T) {
+	b := newBench(t)
+	var policy sandbox.Policy
+	var command sandbox.Command
+	box := acts{run: func(p sandbox.Policy, c sandbox.Command, s sandbox.Streams) (sandbox.Result, error) {
+		policy, command = p, c
+		_, err := s.Stdout.Write([]byte("said"))
+		return sandbox.Result{Reason: sandbox.Exited}, err
+	}}
+	bash, err := bash(box, sandbox.Policy{Limits: sandbox.Limits{Memory: 1 << 20}})
+	b.must(err)
+	b.tools["bash"] = bash
+	for text, writable := range map[string]bool{"ls -la": false, "cat a | grep b": false, "touch a": true, "ls > a": true, "ls $(rm a)": true, "'": true} {
+		if got := b.ok("bash", in{"command": text, "timeout_ms": 5000}); got != "said" {
+			t.Errorf("%s: %q", text, got)
+		}
+		if policy.Workspace.Writable != writable || policy.Workspace.Dir != b.env.WorkspaceDir || policy.Limits.Wall != 5*time.Second || policy.Limits.Memory != 1<<20 ||
+			len(policy.Network.Allow) > 0 || len(policy.Env) > 0 || !slices.Equal(command.Argv, []string{"bash", "-c", text}) {
+			t.Errorf("%s: %+v %+v", text, policy, command)
+		}
+	}
+}
+
+func TestBashTellsEndsApart(t *testing.T) {
+	b := newBench(t)
+	for _, tt := range []struct {
+		res  sandbox.Result
+		err  error
+		code toolyard.Code
+		says []string
+	}{
+		{sandbox.Result{Reason: sandbox.Exited, ExitCode: 3}, nil, toolyard.ExecutionFailed, []string{"exit status 3", "the output"}},
+		{sandbox.Result{Reason: sandbox.Exited, ExitCode: -1, Signal: 11}, nil, toolyard.ExecutionFailed, []string{"signal 11", "the output"}},
+		{sandbox.Result{Reason: sandbox.Timeout}, nil, toolyard.Timeout, []string{"1.5s", "the output"}},
+		{sandbox.Result{Reason: sandbox.OutOfMemory}, nil, toolyard.ExecutionFailed, []string{"512 MiB of memory"}},
+		{sandbox.Result{Reason: sandbox.CPULimit}, nil, toolyard.ExecutionFailed, []string{"CPU time"}},
+		{sandbox.Result{Reason: sandbox.OutputLimit}, nil, toolyard.ExecutionFailed, []string{"1048576 bytes"}},
+		{sandbox.Result{Reason: sandbox.SandboxLost}, nil, toolyard.OutcomeUnknown, []string{"nobody knows"}},
+		{sandbox.Result{Reason: sandbox.Trespass, Detail: "it made .envrc"}, nil, toolyard.SandboxViolation, []string{"it made .envrc"}},
+		{err: fmt.Errorf("%w: no namespaces", sandbox.ErrNoIsolation), code: toolyard.SetupRequired, says: []string{"cannot isolate"}},
+		{err: fmt.Errorf("%w: .git is a symbolic link", sandbox.ErrViolation), code: toolyard.SandboxViolation, says: []string{".git is a symbolic link"}},
+		{err: fmt.Errorf("%w: bash", sandbox.ErrNotStarted), code: toolyard.SetupRequired, says: []string{"neither bash nor sh"}},
+		{err: sandbox.ErrBusy, code: toolyard.DependencyUnavailable, says: []string{"could not be started"}},
+	} {
+		bash, err := bash(acts{run: func(_ sandbox.Policy, _ sandbox.Command, s sandbox.Streams) (sandbox.Result, error) {
+			if tt.err == nil {
+				_, err := s.Stderr.Write([]byte("the output\n"))
+				b.must(err)
+			}
+			return tt.res, tt.err
+		}}, sandbox.Policy{})
+		b.must(err)
+		b.tools["bash"] = bash
+		out, err := bash.Run(t.Context(), b.env, encode(in{"command": "x", "timeout_ms": 1500}))
+		e := tool.AsError(err)
+		if e.Code != tt.code || (tt.err == nil) != (out.Text == "the output\n") {
+			t.Errorf("%+v %v: %s, output %q", tt.res, tt.err, e, out.Text)
+		}
+		for _, s := range tt.says {
+			b.contains(e.Message, s)
+		}
+	}
+}
+
+func TestBashShowsTheEndOfALongOutput(t *testing.T) {
+	long := strings.Repeat("line\n", MaxErrorOutput) + "the reason\n"
+	got := tail(long)
+	if len(got) > MaxErrorOutput+100 || !strings.HasSuffix(got, "line\nthe reason") || !strings.HasPrefix(got, "[only the end of the output]\nline\n") {
+		t.Errorf("%d bytes: %.60q", len(got), got)
+	}
+	if got := tail(strings.Repeat("\u00e4", MaxErrorOutput)); !utf8.ValidString(got) {
+		t.Error("a character was cut")
+	}
+	if got := tail("short\n"); got != "short" {
+		t.Errorf("%q", got)
 	}
 }

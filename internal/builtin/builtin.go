@@ -32,6 +32,9 @@ func All(opts Options) ([]tool.Tool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("builtin: AllowPrivateAddresses: %w", err)
 	}
+	if opts.Commands.Network.Private == nil {
+		opts.Commands.Network.Private = allowed.address // what an operator lets web_fetch reach, named places of commands may be too
+	}
 	var tools []tool.Tool
 	for _, build := range []func() (tool.Tool, error){
 		func() (tool.Tool, error) { return bash(opts.Sandbox, opts.Commands) },

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -16,18 +17,7 @@ func setupFailure(backend string, f *stage.Failure) error {
 
 // setupError is the error of a sandbox that could not be started.
 func setupError(backend, step string, err error) error {
-	var errno syscall.Errno
-	for e := err; e != nil; {
-		if n, ok := e.(syscall.Errno); ok {
-			errno = n
-			break
-		}
-		u, ok := e.(interface{ Unwrap() error })
-		if !ok {
-			break
-		}
-		e = u.Unwrap()
-	}
+	errno, _ := errors.AsType[syscall.Errno](err)
 	return fmt.Errorf("%w: %s: %s: %w; %s", ErrNoIsolation, backend, step, err, fix(step, errno))
 }
 
@@ -35,6 +25,8 @@ func setupError(backend, step string, err error) error {
 func fix(step string, errno syscall.Errno) string {
 	const manual = "see docs/sandbox.md"
 	switch {
+	case strings.HasPrefix(step, "show ") && (errno == syscall.EACCES || errno == syscall.ENOENT):
+		return "whom commands run as cannot reach it: mend the permissions on the way, or the flag that names it"
 	case strings.Contains(step, "proc") && errno == syscall.EPERM:
 		return "/proc of this container is masked: run it with procMount: Unmasked (Kubernetes) or --security-opt systempaths=unconfined (Docker); " + manual
 	case errno == syscall.ENOSYS:

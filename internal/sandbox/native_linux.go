@@ -40,7 +40,7 @@ func newNative(_ context.Context, o Options) (*runner, error) {
 		return nil, err
 	}
 	n := &native{m: m, root: os.Getuid() == 0, maps: map[[2]int]int{}}
-	r := &runner{machine: m, name: Native, outer: n}
+	r := &runner{machine: m, name: Native, outer: n, spares: &spares{name: Native, outer: n}}
 	if n.root {
 		r.mount = n.mount
 	}
@@ -50,7 +50,7 @@ func newNative(_ context.Context, o Options) (*runner, error) {
 // stageEnv is for the runtime of the stage, which lives for one command and has little to do.
 var stageEnv = []string{"GOMAXPROCS=2", "GOGC=off"}
 
-func (n *native) wrap(*stage.Spec) (*exec.Cmd, []*os.File, error) {
+func (n *native) wrap(*stage.Root, *stage.Spec) (*exec.Cmd, []*os.File, error) {
 	return &exec.Cmd{Path: self, Args: []string{stage.Name}, Env: stageEnv, Dir: "/", SysProcAttr: n.attr(
 		unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP)}, nil, nil
 }
@@ -78,11 +78,11 @@ func (n *native) mount(l *lease) error {
 	}
 	ns, err := n.mapOwner(l.owner)
 	if err != nil {
-		return fmt.Errorf("%w: %s: map the workspace's owner %d: %w", ErrNoIsolation, Native, l.owner[0], err)
+		return setupError(Native, fmt.Sprintf("map the workspace's owner %d", l.owner[0]), err)
 	}
 	tree, err := unix.OpenTree(int(l.lock.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if err != nil {
-		return fmt.Errorf("%w: %s: open the workspace as a mount: %w", ErrNoIsolation, Native, err)
+		return setupError(Native, "open the workspace as a mount", err)
 	}
 	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns)}); err != nil {
 		return errors.Join(fmt.Errorf("%w: %s: the workspace's file system cannot map its owner %d to the user %d that commands run as: %w; "+

@@ -33,11 +33,11 @@ func Open(o Options) (Sandbox, error) {
 	if o.UID == 0 {
 		o.UID = DefaultUID
 	}
-	const most = 1<<32 - 2
+	const most = 1<<31 - 1
 	if o.UID < 0 || o.UID > most {
 		return Refuse{}, fmt.Errorf("%d is no id of an ordinary user; use 1 to %d", o.UID, most)
 	}
-	backends := open(o)
+	backends := Backends(o)
 	if o.Backend == "" || o.Backend == Auto {
 		return &first{of: backends}, nil
 	}
@@ -49,6 +49,14 @@ func Open(o Options) (Sandbox, error) {
 		return backends[0], nil
 	}
 	return Refuse{}, fmt.Errorf("%q is no sandbox backend; use %s, %s or %s", o.Backend, Auto, Native, Bwrap)
+}
+
+// Backends are all that this system could have, in the order in which [Auto] tries them.
+func Backends(o Options) []Sandbox {
+	if o.UID == 0 {
+		o.UID = DefaultUID
+	}
+	return open(o)
 }
 
 // first is the first of some backends that works here. It is found once: a worker announces it.

@@ -86,79 +86,87 @@ const (
 	// dataOverMemory is how much more than Memory one process may map: what it does not touch costs nothing, and one that
 	// touches it is stopped by the stage, which can say so.
 	dataOverMemory = 4
+	// leastData is what one process may map at least: the init has the same limit as the command, and needs room itself.
+	leastData = 1 << 30
 )
 
-// plan turns a policy and a command into what the stage does. It looks at nothing: the same arguments give the same plan.
-func plan(p Policy, c Command, m *machine, ws *leased) (*stage.Spec, error) {
+// plan turns a policy and a command into what the stage does: the root, which is the same for all commands of a policy, and
+// the command's own part. It looks at nothing: the same arguments give the same plan.
+func plan(p Policy, c Command, m *machine, ws *leased) (*stage.Root, *stage.Spec, error) {
 	l, err := p.Limits.withDefaults()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	s := &stage.Spec{
-		Build: true, RootBytes: l.Scratch, RootFiles: max(l.Scratch>>20, 1) * scratchFilesPerMiB, Hostname: hostname,
-		Open: []string{"tmp", "dev/shm"}, Argv: c.Argv, Dir: c.Dir,
-		Rlimits: rlimits(l, m.Limits), Filter: m.Filter, Memory: l.Memory, CPU: l.CPU, Tick: tick,
+	base := &stage.Root{
+		Build: true, Bytes: l.Scratch, Inodes: max(l.Scratch>>20, 1) * scratchFilesPerMiB, Hostname: hostname, Open: []string{"tmp", "dev/shm"}, Filter: m.Filter,
 		UID: insideUID, GID: insideGID, HostUID: m.HostUID, HostGID: m.HostGID, Namespaces: m.Namespaces,
 	}
-	if err := checkArgv(c.Argv); err != nil {
-		return nil, err
+	s := &stage.Spec{
+		Argv: c.Argv, Dir: c.Dir,
+		Rlimits: rlimits(l, m.Limits), Memory: l.Memory, CPU: l.CPU, Tick: tick,
 	}
-	r := root{spec: s, made: map[string]bool{}}
+	if err := checkArgv(c.Argv); err != nil {
+		return nil, nil, err
+	}
+	r := root{base: base, spec: s, made: map[string]bool{}, dirs: &base.Dirs}
 	for _, d := range []stage.Dir{{Path: "proc", Mode: 0o555}, {Path: "tmp", Mode: 0o1777}, {Path: "dev", Mode: 0o755}, {Path: "dev/shm", Mode: 0o1777},
 		{Path: "etc", Mode: 0o755}, {Path: "run", Mode: 0o755}, {Path: "run/secrets", Mode: 0o700}} {
 		r.dir(d.Path, d.Mode)
 	}
 	for _, file := range slices.Sorted(maps.Keys(etcFiles)) {
-		s.Files = append(s.Files, stage.File{Path: file, Mode: 0o444, Content: []byte(etcFiles[file])})
-	}
-	if err := r.secrets(p.Secrets); err != nil {
-		return nil, err
+		base.Files = append(base.Files, stage.File{Path: file, Mode: 0o444, Content: []byte(etcFiles[file])})
 	}
 	for _, pl := range m.System {
 		r.show(pl)
 	}
 	for _, l := range [][2]string{{"dev/fd", "/proc/self/fd"}, {"dev/stdin", "fd/0"}, {"dev/stdout", "fd/1"}, {"dev/stderr", "fd/2"}} {
-		s.Links = append(s.Links, stage.Link{Path: l[0], To: l[1]})
+		base.Links = append(base.Links, stage.Link{Path: l[0], To: l[1]})
 	}
 	for _, d := range m.Devices {
-		s.Binds = append(s.Binds, stage.Bind{Source: d, Target: d[1:], ReadOnly: true, Device: true})
+		base.Binds = append(base.Binds, stage.Bind{Source: d, Target: d[1:], ReadOnly: true, Device: true})
 	}
 	for _, read := range p.Read {
 		if err := checkShown("the path to read", read); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		r.parents(read[1:])
-		s.Binds = append(s.Binds, stage.Bind{Source: read, Target: read[1:], ReadOnly: true, IsDir: true})
+		base.Binds = append(base.Binds, stage.Bind{Source: read, Target: read[1:], ReadOnly: true, IsDir: true})
+	}
+	r.dirs = &s.Dirs // from here on it is this command's
+	if err := r.secrets(p.Secrets); err != nil {
+		return nil, nil, err
 	}
 	if s.Dir == "" {
 		s.Dir = "/tmp"
 	}
 	if ws != nil {
 		if err := r.workspace(ws, m.System); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if c.Dir == "" {
 			s.Dir = ws.dir
 		}
 	}
 	if err := cleanPath("the working directory", s.Dir); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	s.Proxy = len(p.Network.Allow) > 0
 	s.Env, err = environment(p.Env, m.searchPath(p.Read), s.Proxy)
-	return s, err
+	return base, s, err
 }
 
 // root is the root as it is planned.
 type root struct {
+	base *stage.Root
 	spec *stage.Spec
 	made map[string]bool
+	dirs *[]stage.Dir // whose directories are planned now
 }
 
 func (r *root) dir(at string, mode uint32) {
 	if !r.made[at] {
 		r.made[at] = true
-		r.spec.Dirs = append(r.spec.Dirs, stage.Dir{Path: at, Mode: mode})
+		*r.dirs = append(*r.dirs, stage.Dir{Path: at, Mode: mode})
 	}
 }
 
@@ -167,7 +175,7 @@ func (r *root) parents(at string) {
 	names := strings.Split(at, "/")
 	for i := 1; i < len(names); i++ {
 		dir := strings.Join(names[:i], "/")
-		if slices.ContainsFunc(r.spec.Binds, func(b stage.Bind) bool { return b.Target == dir }) {
+		if slices.ContainsFunc(r.base.Binds, func(b stage.Bind) bool { return b.Target == dir }) {
 			return
 		}
 		r.dir(dir, 0o755)
@@ -177,10 +185,10 @@ func (r *root) parents(at string) {
 func (r *root) show(p place) {
 	r.parents(p.Path[1:])
 	if p.To != "" {
-		r.spec.Links = append(r.spec.Links, stage.Link{Path: p.Path[1:], To: p.To})
+		r.base.Links = append(r.base.Links, stage.Link{Path: p.Path[1:], To: p.To})
 		return
 	}
-	r.spec.Binds = append(r.spec.Binds, stage.Bind{Source: p.Path, Target: p.Path[1:], IsDir: p.Dir, ReadOnly: true})
+	r.base.Binds = append(r.base.Binds, stage.Bind{Source: p.Path, Target: p.Path[1:], IsDir: p.Dir, ReadOnly: true})
 }
 
 func (r *root) workspace(ws *leased, system []place) error {
@@ -193,11 +201,7 @@ func (r *root) workspace(ws *leased, system []place) error {
 		}
 	}
 	r.parents(ws.dir[1:])
-	b := stage.Bind{Source: ws.dir, Dev: ws.dev, Ino: ws.ino, Target: ws.dir[1:], IsDir: true, ReadOnly: !ws.writable}
-	if ws.fd != 0 {
-		b.FD = stage.FirstFD // the first descriptor behind the socket
-	}
-	r.spec.Binds = append(r.spec.Binds, b)
+	r.spec.Binds = append(r.spec.Binds, stage.Bind{Source: ws.dir, Prepared: ws.fd != 0, Dev: ws.dev, Ino: ws.ino, Target: ws.dir[1:], IsDir: true, ReadOnly: !ws.writable})
 	r.spec.Workspace, r.spec.Protect = ws.dir, ws.protect
 	return nil
 }
@@ -275,7 +279,7 @@ func rlimits(l Limits, k kernelLimits) []stage.Rlimit {
 	cpu := uint64((l.CPU + time.Second - 1) / time.Second)
 	same := func(resource int, v uint64) stage.Rlimit { return stage.Rlimit{Resource: resource, Soft: v, Max: v} }
 	return []stage.Rlimit{
-		same(k.Core, 0), {Resource: k.CPU, Soft: cpu, Max: cpu + 1}, same(k.Data, dataOverMemory*uint64(l.Memory)), same(k.FSize, uint64(l.FileSize)),
+		same(k.Core, 0), {Resource: k.CPU, Soft: cpu, Max: cpu + 1}, same(k.Data, max(dataOverMemory*uint64(l.Memory), leastData)), same(k.FSize, uint64(l.FileSize)),
 		same(k.NoFile, uint64(l.Files)), same(k.NProc, uint64(l.Processes+initProcesses)), {Resource: k.Stack, Soft: stack, Max: 8 * stack},
 		same(k.MemLock, lockedBytes), same(k.MsgQueue, 0), same(k.SigPending, signals), same(k.Nice, 0), same(k.RTPrio, 0),
 	}

@@ -67,7 +67,8 @@ func (p *probed) Run(ctx context.Context, policy Policy, c Command, s Streams) (
 const canary = `
 [ "$$" -gt 1 ] || echo hole: the command is process 1
 [ ! -e /etc/shadow ] || echo hole: /etc/shadow is there
-[ "$(echo /root/* /home/* /run/*)" = "/root/* /home/* /run/secrets" ] || echo hole: directories of others are there
+[ ! -e /root ] || echo hole: the directory of root is there
+[ "$(echo /home/* /run/*)" = "/home/* /run/secrets" ] || echo hole: directories of others are there
 (: > /usr/toolyard-canary) 2>/dev/null && echo hole: /usr is writable
 (: > /toolyard-canary) 2>/dev/null && echo hole: the root is writable
 (: > .git/hooks/post-commit) 2>/dev/null && echo hole: .git/hooks is writable

@@ -38,7 +38,7 @@ type leased struct {
 	dir      string // with no symbolic link in it
 	dev, ino uint64
 	writable bool
-	// fd is what the stage knows a prepared mount by; 0: it mounts dir itself.
+	// fd is a mount that was prepared for it; 0: the stage mounts dir itself.
 	fd      int
 	protect []stage.Protected
 }

@@ -1,15 +1,262 @@
 package sandbox
 
 import (
+	"bufio"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
 )
 
-type proxy struct{}
+// Bounds of the proxy of one command.
+const (
+	maxProxyConns     = 64
+	proxyDialTimeout  = 10 * time.Second
+	proxyHeaderBytes  = 64 << 10
+	proxyHeaderWithin = 10 * time.Second
+)
 
-func (p *proxy) close() {}
+// proxy is what a command reaches of the network: an HTTP proxy that connects to the places of an allow-list. It listens on
+// a socket of the sandbox's own network namespace, so that nobody else can ask it; it dials from the worker's.
+//
+// A name is resolved once, every address is checked, and the address that was checked is dialed: whoever answers
+// differently the second time is not asked twice.
+type proxy struct {
+	allow   map[string]bool
+	private func(string, netip.Addr) bool
+	listen  net.Listener
+	slots   chan struct{}
+	resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 
-func takeListener(conn *net.UnixConn, n Network) (io.Reader, *proxy, error) {
-	return nil, nil, errors.New("todo")
+	alive context.Context // ends with close
+	stop  context.CancelFunc
+
+	mu     sync.Mutex
+	open   map[net.Conn]bool
+	closed bool
+	done   sync.WaitGroup
+}
+
+// CheckPlace checks an entry of an allow-list: a host name or address, and a port.
+func CheckPlace(place string) error {
+	_, err := canonicalPlace(place)
+	return err
+}
+
+// canonicalPlace is a place as places are compared. Names hold what names can, and nothing that a resolver and a
+// comparison could read differently.
+func canonicalPlace(place string) (string, error) {
+	host, port, err := net.SplitHostPort(place)
+	if err != nil {
+		return "", fmt.Errorf("%q is no place; write HOST:PORT", place)
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
+		return "", fmt.Errorf("%q has no port from 1 to 65535", place)
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && ip.Zone() == "" {
+		return net.JoinHostPort(ip.Unmap().String(), strconv.FormatUint(n, 10)), nil
+	}
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	const maxName = 253
+	wrong := host == "" || len(host) > maxName || strings.Contains(host, "..") || host[0] == '.' || host[0] == '-' || strings.Trim(host, "0123456789.") == ""
+	for _, c := range host {
+		wrong = wrong || !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' || c == '.' || c == '_')
+	}
+	if wrong {
+		return "", fmt.Errorf("%q has no host name or address", place)
+	}
+	return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
+}
+
+func newProxy(l net.Listener, n Network) (*proxy, error) {
+	p := &proxy{allow: map[string]bool{}, private: n.Private, listen: l, slots: make(chan struct{}, maxProxyConns), open: map[net.Conn]bool{}}
+	p.alive, p.stop = context.WithCancel(context.Background())
+	p.resolve = func(ctx context.Context, host string) ([]netip.Addr, error) {
+		return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	}
+	for _, place := range n.Allow {
+		c, err := canonicalPlace(place)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrViolation, err)
+		}
+		p.allow[c] = true
+	}
+	return p, nil
+}
+
+// serve answers until the listener is closed.
+func (p *proxy) serve() {
+	for {
+		conn, err := p.listen.Accept()
+		if err != nil {
+			return
+		}
+		select {
+		case p.slots <- struct{}{}:
+		default:
+			_ = conn.Close() // more at once than any command needs
+			continue
+		}
+		if !p.keep(conn) {
+			return
+		}
+		p.done.Go(func() {
+			defer func() { <-p.slots }()
+			defer p.drop(conn)
+			p.answer(conn)
+		})
+	}
+}
+
+// keep notes a connection for close; false when it is too late.
+func (p *proxy) keep(c net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		_ = c.Close()
+		return false
+	}
+	p.open[c] = true
+	return true
+}
+
+func (p *proxy) drop(c net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.open, c)
+	_ = c.Close() // both sides have been told all there was
+}
+
+// close ends the proxy with everything that goes through it.
+func (p *proxy) close() {
+	p.stop()
+	_ = p.listen.Close()
+	p.mu.Lock()
+	p.closed = true
+	for c := range p.open {
+		_ = c.Close()
+	}
+	p.mu.Unlock()
+	p.done.Wait()
+}
+
+// answer serves one request and hands the connection over to its two ends. One connection is one place: a second request
+// on it would be the place's to answer.
+func (p *proxy) answer(conn net.Conn) {
+	if err := conn.SetReadDeadline(time.Now().Add(proxyHeaderWithin)); err != nil {
+		return
+	}
+	limited := &io.LimitedReader{R: conn, N: proxyHeaderBytes}
+	from := bufio.NewReader(limited)
+	req, err := http.ReadRequest(from)
+	if err != nil {
+		refuse(conn, http.StatusBadRequest, "the proxy cannot read this request")
+		return
+	}
+	place, tunnel := req.Host, req.Method == http.MethodConnect
+	if !tunnel {
+		if req.URL.Scheme != "http" || req.URL.Host == "" {
+			refuse(conn, http.StatusBadRequest, "this is a proxy; ask it for http:// URLs, or to CONNECT")
+			return
+		}
+		place = req.URL.Host
+		if req.URL.Port() == "" {
+			place = net.JoinHostPort(req.URL.Hostname(), "80")
+		}
+	}
+	out, why := p.dial(place)
+	if why != nil {
+		refuse(conn, http.StatusForbidden, why.Error())
+		return
+	}
+	if !p.keep(out) {
+		return
+	}
+	defer p.drop(out)
+	if conn.SetReadDeadline(time.Time{}) != nil {
+		return
+	}
+	limited.N = 1 << 62
+	if tunnel {
+		if _, err := io.WriteString(conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+			return
+		}
+	} else {
+		req.Host = req.URL.Host // what was checked, whatever the header said
+		for _, h := range []string{"Proxy-Connection", "Proxy-Authorization"} {
+			req.Header.Del(h)
+		}
+		req.Close = true // the next request comes back here and is checked
+		if err := req.Write(out); err != nil {
+			return
+		}
+	}
+	both := make(chan struct{}, 2)
+	go func() {
+		if tunnel {
+			_, _ = io.Copy(out, from) // an end is an end, whoever made it
+			halfClose(out)
+		}
+		both <- struct{}{}
+	}()
+	_, _ = io.Copy(conn, out)
+	halfClose(conn)
+	<-both
+}
+
+func halfClose(c net.Conn) {
+	if t, ok := c.(*net.TCPConn); ok {
+		_ = t.CloseWrite() // the peer may be gone
+	}
+}
+
+// errNotAllowed is all that a command learns: not whether a name exists, or where it leads.
+var errNotAllowed = errors.New("this place is not allowed; an operator lists the places that commands can reach")
+
+// dial connects to a place of the allow-list.
+func (p *proxy) dial(place string) (net.Conn, error) {
+	c, err := canonicalPlace(place)
+	if err != nil || !p.allow[c] {
+		return nil, errNotAllowed
+	}
+	host, port, err := net.SplitHostPort(c)
+	if err != nil {
+		return nil, errNotAllowed
+	}
+	ctx, cancel := context.WithTimeout(p.alive, proxyDialTimeout)
+	defer cancel()
+	addresses := []netip.Addr{}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		addresses = append(addresses, ip)
+	} else if addresses, err = p.resolve(ctx, host); err != nil {
+		return nil, errors.New("the name could not be resolved")
+	}
+	failed := error(errNotAllowed)
+	for _, ip := range addresses {
+		ip = ip.Unmap()
+		if !PublicAddress(ip) && (p.private == nil || !p.private(host, ip)) {
+			continue
+		}
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(ip.String(), port))
+		if err == nil {
+			return conn, nil
+		}
+		failed = errors.New("the place does not answer")
+	}
+	return nil, failed
+}
+
+// refuse answers with a status and closes.
+func refuse(conn net.Conn, status int, why string) {
+	body := why + "\n"
+	_, _ = fmt.Fprintf(conn, "HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+		status, http.StatusText(status), len(body), body) // whoever is gone needs no answer
 }

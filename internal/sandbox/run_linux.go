@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -24,7 +23,7 @@ import (
 type outer interface {
 	// wrap makes the command that starts the stage, and changes the plan to what is left for it. Files are closed
 	// by the caller, as soon as the command runs.
-	wrap(spec *stage.Spec) (cmd *exec.Cmd, files []*os.File, err error)
+	wrap(base *stage.Root, spec *stage.Spec) (cmd *exec.Cmd, files []*os.File, err error)
 }
 
 // runner runs commands behind one backend.
@@ -32,10 +31,11 @@ type runner struct {
 	machine *machine
 	name    string
 	outer   outer
+	// spares are stages that have built their root and wait for a command. Nil: each command gets one of its own.
+	spares *spares
 	// mount prepares a workspace whose owner is not whom commands run as. Nil: nothing has to be prepared.
 	mount func(l *lease) error
 }
-
 
 // Run implements [Sandbox].
 func (r *runner) Run(ctx context.Context, p Policy, c Command, st Streams) (res Result, err error) {
@@ -64,7 +64,7 @@ func (r *runner) Run(ctx context.Context, p Policy, c Command, st Streams) (res 
 		}
 		ws = &l.leased
 	}
-	spec, err := plan(p, c, r.machine, ws)
+	base, spec, err := plan(p, c, r.machine, ws)
 	if err != nil {
 		return Result{}, err
 	}
@@ -72,11 +72,24 @@ func (r *runner) Run(ctx context.Context, p Policy, c Command, st Streams) (res 
 	if err != nil {
 		return Result{}, err
 	}
-	// The kernel kills the stage when the thread that started it ends: this one stays until the stage is gone.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	x := &execution{ctx: ctx, name: r.name, spec: spec, limits: limits, network: p.Network, began: time.Now(), output: &budget{left: limits.Output}}
-	return x.run(r.outer, ws, st)
+	stdin, err := wholeStdin(st.Stdin)
+	if err != nil {
+		return Result{}, err
+	}
+	defer func() { err = errors.Join(err, stdin.Close()) }()
+	x := &execution{ctx: ctx, name: r.name, spec: spec, limits: limits, network: p.Network, began: time.Now(), output: &budget{left: limits.Output}, stdin: stdin, streams: st}
+	if spare := r.spares.take(base); spare != nil {
+		res, err := x.run(spare, ws)
+		if !errors.Is(err, ErrNoIsolation) {
+			return res, err
+		}
+		// It did not fit any more: something was mounted since it was made ready, or somebody has killed it. Nothing has run.
+	}
+	own, err := startStage(r.name, r.outer, base, spec)
+	if err != nil {
+		return Result{}, err
+	}
+	return x.run(own, ws)
 }
 
 // execution is one run of one command.
@@ -89,7 +102,9 @@ type execution struct {
 	began   time.Time
 	output  *budget
 
-	conn    *net.UnixConn
+	stdin   *os.File
+	streams Streams
+
 	reports chan reported
 	copied  chan error
 	copies  int
@@ -104,117 +119,89 @@ type reported struct {
 	err     error
 }
 
-func (x *execution) run(o outer, ws *leased, st Streams) (Result, error) {
-	stdin, err := wholeStdin(st.Stdin)
-	if err != nil {
-		return Result{}, err
-	}
-	cmd, files, err := o.wrap(x.spec)
-	if err != nil {
-		closeAll(files)
-		return Result{}, err
-	}
-	theirs, err := x.open(cmd, stdin, st)
+func (x *execution) run(p *process, ws *leased) (Result, error) {
 	defer x.close()
-	files = append(files, theirs...)
-	if err == nil {
-		if ws != nil && ws.fd != 0 {
-			// The stage finds the mount behind its socket.
-			mount := os.NewFile(uintptr(ws.fd), "workspace")
-			ws.fd = 0 // the file's now
-			files = append(files, mount)
-			cmd.ExtraFiles = append(cmd.ExtraFiles, mount)
-		}
-		err = cmd.Start()
-	}
-	closeAll(files)
+	theirs, err := x.open()
 	if err != nil {
-		return Result{}, setupError(x.name, "start", err)
+		p.discard()
+		return Result{}, setupError(x.name, "open the streams", err)
+	}
+	fds := []int{int(x.stdin.Fd())}
+	for _, f := range theirs {
+		fds = append(fds, int(f.Fd()))
+	}
+	if len(theirs) == 1 { // one pipe for both
+		fds = append(fds, fds[1])
+	}
+	if ws != nil && ws.fd != 0 {
+		fds = append(fds, ws.fd)
 	}
 	sent := make(chan error, 1)
-	go func() { sent <- stage.Write(x.conn, x.spec) }()
-	go x.listen(sent)
+	go func() {
+		_, _, err := p.conn.WriteMsgUnix([]byte{1}, unix.UnixRights(fds...), nil)
+		closeAll(theirs)
+		if err == nil {
+			err = stage.Write(p.conn, x.spec)
+		}
+		sent <- err
+	}()
+	go x.listen(p.conn, sent)
 	stop := x.wait()
-	// Killing the stage kills its namespace; killing bwrap's monitor kills the stage. Wait returns when all of it is gone.
-	killed := cmd.Process.Kill()
-	if errors.Is(killed, os.ErrProcessDone) {
-		killed = nil
+	if stop.seen != nil && stop.seen.ended != nil { // nothing of the command is left, and its sandbox is taken apart without us
+		go p.discard()
+		return x.judge(stop, x.drain(), nil, p)
 	}
-	waited := cmd.Wait()
-	if _, ok := errors.AsType[*exec.ExitError](waited); ok {
-		waited = nil // the reports say more
-	}
-	seen := x.drain()
-	res, err := x.judge(stop, seen, errors.Join(killed, waited), cmd.ProcessState)
-	return res, err
+	// Killing the stage kills its namespace; killing bwrap's monitor kills the stage. The end of the process is that of all
+	// that ran under it.
+	ended := p.kill()
+	defer p.close()
+	drained := x.drain()
+	return x.judge(stop, drained, ended, p)
 }
 
-// open makes the socket and the pipes and gives their far ends to cmd. What it returns is closed when cmd has them.
-func (x *execution) open(cmd *exec.Cmd, stdin *os.File, st Streams) (theirs []*os.File, err error) {
-	x.reports, x.copied = make(chan reported, 1), make(chan error, 2)
-	if stdin != nil {
-		theirs = append(theirs, stdin)
-		cmd.Stdin = stdin
-	}
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return theirs, err
-	}
-	far, near := os.NewFile(uintptr(pair[0]), "stage"), os.NewFile(uintptr(pair[1]), "worker")
-	theirs = append(theirs, far)
-	cmd.ExtraFiles = append([]*os.File{far}, cmd.ExtraFiles...)
-	conn, err := net.FileConn(near)
-	if err := errors.Join(err, near.Close()); err != nil {
-		return theirs, err
-	}
-	x.conn = conn.(*net.UnixConn)
-	pipe := func(to io.Writer) (*os.File, error) {
+// open makes the pipes of the output. What it returns are their far ends: one where both streams are the same.
+func (x *execution) open() (theirs []*os.File, err error) {
+	x.reports, x.copied, x.copies = make(chan reported, 1), make(chan error, 2), 0
+	pipe := func(to io.Writer) error {
 		r, w, err := os.Pipe()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		theirs = append(theirs, w)
 		x.copies++
-		go func() {
-			x.copied <- errors.Join(x.output.copy(to, r), r.Close())
-		}()
-		return w, nil
+		go func() { x.copied <- errors.Join(x.output.copy(to, r), r.Close()) }()
+		return nil
 	}
-	out, err := pipe(st.Stdout)
+	err = pipe(x.streams.Stdout)
+	if err == nil && x.streams.Stderr != x.streams.Stdout {
+		err = pipe(x.streams.Stderr)
+	}
 	if err != nil {
-		return theirs, err
+		closeAll(theirs)
 	}
-	cmd.Stdout, cmd.Stderr = out, out
-	if st.Stderr != st.Stdout {
-		if cmd.Stderr, err = pipe(st.Stderr); err != nil {
-			return theirs, err
-		}
-	}
-	return theirs, nil
+	return theirs, err
 }
 
-// close lets go of what is left, also when the command was never started.
+// close ends the proxy, if there is one.
 func (x *execution) close() {
-	if x.conn != nil {
-		_ = x.conn.Close() // it has told all it had to tell
-	}
 	if x.proxy != nil {
 		x.proxy.close()
+		x.proxy = nil
 	}
 }
 
 // listen reads the stage's reports until its end.
-func (x *execution) listen(sent <-chan error) {
+func (x *execution) listen(conn *net.UnixConn, sent <-chan error) {
 	var seen reported
 	defer func() { x.reports <- seen }()
 	if err := <-sent; err != nil {
 		seen.err = fmt.Errorf("send the plan: %w", err)
 		return
 	}
-	var from io.Reader = x.conn
+	var from io.Reader = conn
 	if x.spec.Proxy {
 		var rest io.Reader
-		rest, x.proxy, seen.err = takeListener(x.conn, x.network)
+		rest, x.proxy, seen.err = takeListener(conn, x.network)
 		if seen.err != nil {
 			return
 		}
@@ -238,6 +225,7 @@ func (x *execution) listen(sent <-chan error) {
 			Mark(x.ctx, x.name)
 		case r.Ended != nil:
 			seen.ended = r.Ended
+			return // what follows is the end of an empty sandbox
 		}
 	}
 }
@@ -280,7 +268,7 @@ func (x *execution) drain() (err error) {
 }
 
 // judge says how it ended, from everybody's reports.
-func (x *execution) judge(stop stopped, drained, ended error, state *os.ProcessState) (Result, error) {
+func (x *execution) judge(stop stopped, drained, ended error, p *process) (Result, error) {
 	seen := stop.seen
 	if seen == nil {
 		select {
@@ -301,7 +289,7 @@ func (x *execution) judge(stop stopped, drained, ended error, state *os.ProcessS
 		return Result{}, setupFailure(x.name, f)
 	}
 	if seen.started == nil && stop.reason == "" {
-		return Result{}, setupError(x.name, "start", fmt.Errorf("the stage ended without a word (%v) %s", state, res.Detail))
+		return Result{}, setupError(x.name, "start", fmt.Errorf("the stage ended without a word (%v) %s%s", p.cmd.ProcessState, res.Detail, p.said()))
 	}
 	if seen.started == nil && stop.reason == Canceled {
 		return Result{}, context.Cause(x.ctx)
@@ -313,7 +301,7 @@ func (x *execution) judge(stop stopped, drained, ended error, state *os.ProcessS
 	if e == nil {
 		if res.Reason == "" {
 			res.Reason = SandboxLost
-			res.Detail = fmt.Sprintf("the sandbox's init ended (%v) before the command %s", state, res.Detail)
+			res.Detail = fmt.Sprintf("the sandbox's init ended (%v) before the command %s%s", p.cmd.ProcessState, res.Detail, p.said())
 		}
 		return res, nil
 	}
@@ -387,10 +375,10 @@ func (b *budget) tell() {
 	}
 }
 
-// wholeStdin reads what the command gets to read into a file in memory. Nil: nothing.
+// wholeStdin reads what the command gets to read into a file in memory. Without a reader it is /dev/null.
 func wholeStdin(r io.Reader) (*os.File, error) {
 	if r == nil {
-		return nil, nil
+		return os.Open(os.DevNull)
 	}
 	fd, err := unix.MemfdCreate("stdin", unix.MFD_CLOEXEC)
 	if err != nil {

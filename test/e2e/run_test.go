@@ -17,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/sandbox"
 )
 
 // foldEvents reads what --events wrote, with the CloudEvents SDK, and folds it.
@@ -225,9 +226,28 @@ func exampleFiles(t *testing.T) map[string]string {
 	return files
 }
 
+// isolated stands in tables for how a command ends that the sandbox allows: well, where there is one.
+const isolated toolyard.Code = "as commandCode says"
+
+// commandCode is how a command ends here: an error only where the machine can isolate none.
+func commandCode(t *testing.T) toolyard.Code {
+	t.Helper()
+	box, err := sandbox.Open(sandbox.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := box.Probe(t.Context()); err != nil {
+		t.Log(err)
+		return toolyard.SetupRequired
+	}
+	return toolyard.OK
+}
+
 // exampleCodes are how the calls of each example end, in default mode.
 var exampleCodes = map[string][]toolyard.Code{
-	"explore.json":                {"", "", "", toolyard.PermissionDenied, toolyard.InvalidArguments, toolyard.InvalidArguments, toolyard.UnknownTool, ""},
+	"explore.json": {"", "", "", isolated, isolated, toolyard.PermissionDenied, toolyard.InvalidArguments, toolyard.InvalidArguments, toolyard.UnknownTool, ""},
+	"escape.json": {toolyard.ExecutionFailed, toolyard.PermissionDenied, toolyard.PermissionDenied, toolyard.PermissionDenied, toolyard.PermissionDenied,
+		toolyard.PermissionDenied, toolyard.ExecutionFailed, toolyard.PermissionDenied, toolyard.PermissionDenied, toolyard.PermissionDenied},
 	"anthropic-message.json":      {"", "", toolyard.SchemaValidationFailed, ""},
 	"openai-response.json":        {"", "", toolyard.SchemaValidationFailed, ""},
 	"openai-chat-completion.json": {"", toolyard.SchemaValidationFailed, ""},
@@ -246,6 +266,11 @@ func TestExamples(t *testing.T) {
 		}
 		seen++
 		want, ok := exampleCodes[example]
+		for i, code := range want {
+			if command := commandCode(t); code == isolated || example == "escape.json" && command != toolyard.OK {
+				want[i] = command
+			}
+		}
 		if !ok {
 			t.Errorf("%s is not in the table", example)
 			continue
@@ -266,16 +291,43 @@ func TestExamples(t *testing.T) {
 	}
 	// The first command of a reader: edits are allowed, so that the notes are written and read.
 	v := p.view("--permission-mode", "accept_edits", "examples/explore.json")
-	for i, code := range []toolyard.Code{"", "", "", "", "", "", toolyard.UnknownTool, ""} {
+	for i, code := range []toolyard.Code{"", "", "", commandCode(t), commandCode(t), "", "", "", toolyard.UnknownTool, ""} {
 		if v.Results[i].Code != code {
 			t.Errorf("explore.json, call %d: %q %s", i, v.Results[i].Code, v.Results[i].Error)
 		}
 	}
-	if d := cmp.Diff([][]int{{0, 1, 2}, {3}, {4, 5}, {6}, {7}}, v.Groups); d != "" {
+	if d := cmp.Diff([][]int{{0, 1, 2, 3, 4}, {5}, {6, 7}, {8}, {9}}, v.Groups); d != "" {
 		t.Errorf("explore.json, groups (-want +got):\n%s", d)
 	}
-	if !strings.Contains(v.Results[5].Output, "TODO") {
-		t.Errorf("what was written was not found: %s", v.Results[5].Output)
+	if !strings.Contains(v.Results[7].Output, "TODO") {
+		t.Errorf("what was written was not found: %s", v.Results[7].Output)
+	}
+}
+
+// TestEscapes: a model that tries to get out is told each time what held it, and the next call runs as if nothing had been.
+func TestEscapes(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, exampleFiles(t))
+	v := p.view("--permission-mode", "bypass", "examples/escape.json")
+	for i, want := range []struct {
+		code toolyard.Code
+		says string
+	}{
+		{toolyard.ExecutionFailed, "/etc/shadow: No such file"}, {toolyard.ExecutionFailed, "Network is unreachable"}, {toolyard.ExecutionFailed, "Connection refused"},
+		{toolyard.ExecutionFailed, "Read-only file system"}, {toolyard.SandboxViolation, ".vscode"}, {toolyard.Timeout, "nothing that it started runs on"},
+		{toolyard.ExecutionFailed, "more than 512 MiB of memory"}, {toolyard.ExecutionFailed, "wrote more than 1048576 bytes"}, {toolyard.Timeout, "after 1s"},
+		{toolyard.OK, "nobody writes any more"},
+	} {
+		if commandCode(t) != toolyard.OK {
+			want.code, want.says = toolyard.SetupRequired, "cannot isolate"
+		}
+		r := v.Results[i]
+		if r.Code != want.code || !strings.Contains(r.Error+r.Output, want.says) {
+			t.Errorf("%s: %q %s%s", r.CallID, r.Code, r.Error, r.Output)
+		}
+		if want.code != toolyard.SetupRequired && r.Isolation != sandbox.Native && r.Isolation != sandbox.Bwrap {
+			t.Errorf("%s: isolation %q", r.CallID, r.Isolation)
+		}
 	}
 }
 
@@ -436,7 +488,8 @@ const permissionCalls = `{"calls":[{"id":"read","tool":"read_file","input":{"fil
 func TestPermissions(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, map[string]string{"a.txt": "one\n", "secret/key": "hidden", "in.json": permissionCalls})
-	const denied, blocked, setup = toolyard.PermissionDenied, toolyard.BlockedTool, toolyard.SetupRequired
+	const denied, blocked = toolyard.PermissionDenied, toolyard.BlockedTool
+	setup := commandCode(t) // of a command that only reads
 	// web_fetch finds nobody on the discard port, when it may try at all: which is enough to see here.
 	const tried = toolyard.DependencyUnavailable
 	for _, c := range []struct {
@@ -468,7 +521,11 @@ func TestPermissions(t *testing.T) {
 		}
 	}
 	r := p.view("in.json").Results
-	for i, want := range map[int][]string{2: {"nobody could be asked", "ask the user"}, 5: {"operator", "read_file, glob, grep"}} {
+	says := map[int][]string{2: {"nobody could be asked", "ask the user"}}
+	if setup != toolyard.OK {
+		says[5] = []string{"operator", "read_file, glob, grep"}
+	}
+	for i, want := range says {
 		for _, w := range want {
 			if !strings.Contains(r[i].Error, w) {
 				t.Errorf("%s does not tell the model %q: %s", r[i].CallID, w, r[i].Error)

@@ -136,3 +136,42 @@ func TestEnvName(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+// TestTheSandboxIsNotTakenAwayByTheEnvironment: what does that stands where an operator reads it.
+func TestTheSandboxIsNotTakenAwayByTheEnvironment(t *testing.T) {
+	for _, tt := range []struct {
+		env  map[string]string
+		args []string
+		want bool
+	}{
+		{env: map[string]string{EnvName(unsandboxedFlag): "true"}},
+		{args: []string{"--" + unsandboxedFlag}, want: true},
+	} {
+		var s Sandbox
+		cmd := &cobra.Command{Use: "x", RunE: func(cmd *cobra.Command, _ []string) error {
+			return apply(cmd, func(name string) (string, bool) { v, ok := tt.env[name]; return v, ok })
+		}}
+		cmd.PersistentFlags().String(configFlag, "", "")
+		s.Add(cmd.Flags())
+		cmd.SetArgs(tt.args)
+		if err := cmd.Execute(); err != nil || s.Unsandboxed != tt.want {
+			t.Errorf("%v %v: %t, %v", tt.env, tt.args, s.Unsandboxed, err)
+		}
+	}
+}
+
+func TestSandboxFlags(t *testing.T) {
+	for name, s := range map[string]Sandbox{
+		"backend": {Backend: "docker"}, "uid": {UID: -1}, "memory": {MemoryMiB: -1}, "processes": {Processes: 1 << 30}, "place": {AllowNet: []string{"example.com"}}, "directory": {Read: []string{"/no/such"}},
+	} {
+		_, err := (&Worker{Sandbox: s}).Tools()
+		if _, ok := errors.AsType[*UsageError](err); !ok || !strings.Contains(err.Error(), "--sandbox") {
+			t.Errorf("%s: %T %v", name, err, err)
+		}
+	}
+	s := Sandbox{Backend: "auto", MemoryMiB: 100, Processes: 7, AllowNet: []string{"example.com:443"}, Read: []string{"."}}
+	p, err := s.Policy()
+	if err != nil || p.Limits.Memory != 100<<20 || p.Limits.Processes != 7 || len(p.Network.Allow) != 1 || len(p.Read) != 1 || p.Read[0] == "." {
+		t.Errorf("%+v %v", p, err)
+	}
+}

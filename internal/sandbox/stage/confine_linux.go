@@ -14,13 +14,17 @@ import (
 
 // confine takes from this process, and so from the command that it starts, every right and resource that the spec does
 // not give, and then looks whether that is so. It returns what it has seen to stand.
-func confine(s *Spec) ([]string, error) {
+func confine(r *Root, s *Spec) ([]string, error) {
 	for _, l := range s.Rlimits {
 		var have unix.Rlimit
 		if err := at(unix.Getrlimit(l.Resource, &have), "read limit %d", l.Resource); err != nil {
 			return nil, err
 		}
 		hard := min(l.Max, have.Max) // the worker's own may be lower, and cannot be raised
+		if l.Resource == unix.RLIMIT_NPROC {
+			hard = min(l.Max+ownProcesses, have.Max)
+			l.Soft = hard
+		}
 		if err := at(unix.Setrlimit(l.Resource, &unix.Rlimit{Cur: min(l.Soft, hard), Max: hard}), "set limit %d", l.Resource); err != nil {
 			return nil, err
 		}
@@ -35,10 +39,39 @@ func confine(s *Spec) ([]string, error) {
 	if err := at(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs"); err != nil {
 		return nil, err
 	}
-	if err := at(filter(s.Filter), "set the system call filter"); err != nil {
+	if err := at(filter(r.Filter), "set the system call filter"); err != nil {
 		return nil, err
 	}
-	return look(s)
+	return look()
+}
+
+// ownProcesses are what this process may have beyond what it gives to the command: a fork bomb must not keep the runtime
+// from a thread that it needs to go on watching.
+const ownProcesses = 16
+
+// start starts the command under its own limit of processes, which is lower than ours.
+func start(s *Spec, path string, fds []int) (pid int, err error) {
+	var own, its unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &own); err != nil {
+		return 0, err
+	}
+	its = own
+	for _, l := range s.Rlimits {
+		if l.Resource == unix.RLIMIT_NPROC {
+			its = unix.Rlimit{Cur: min(l.Soft, own.Max), Max: min(l.Max, own.Max)}
+		}
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: its.Cur, Max: own.Max}); err != nil {
+		return 0, err
+	}
+	pid, err = syscall.ForkExec(path, s.Argv, &syscall.ProcAttr{Env: s.Env, Files: []uintptr{uintptr(fds[0]), uintptr(fds[1]), uintptr(fds[2])}, Sys: &syscall.SysProcAttr{Setsid: true}})
+	if err == nil {
+		// It could have raised its limit by now, but to no more than ours, and no more than this is left to it.
+		if err := unix.Prlimit(pid, unix.RLIMIT_NPROC, &its, nil); err != nil && !errors.Is(err, unix.ESRCH) {
+			return pid, err
+		}
+	}
+	return pid, errors.Join(err, unix.Setrlimit(unix.RLIMIT_NPROC, &own))
 }
 
 // dropRights empties every set of capabilities of this thread, and of the others where the runtime can: in a build with
@@ -93,54 +126,78 @@ func filter(program []byte) error {
 	return nil
 }
 
-// look reads back from the kernel what stands around this process. It trusts none of the calls before it.
-func look(s *Spec) ([]string, error) {
-	const name = "look at the sandbox from inside"
-	wrong := func(format string, args ...any) ([]string, error) { return nil, at(fmt.Errorf(format, args...), name) }
+const looking = "look at the sandbox from inside"
+
+// lookAround reads from the kernel where this process is: what does not change any more. It trusts none of the calls that
+// should have brought it there.
+func lookAround(r *Root) error {
+	wrong := func(format string, args ...any) error { return at(fmt.Errorf(format, args...), looking) }
 	if pid := os.Getpid(); pid != 1 {
 		return wrong("the stage is process %d of its namespace, not 1", pid)
 	}
-	if uid, gid := os.Getuid(), os.Getgid(); uid != s.UID || gid != s.GID {
+	if uid, gid := os.Getuid(), os.Getgid(); uid != r.UID || gid != r.GID || r.UID == 0 {
 		return wrong("it runs as %d:%d", uid, gid)
 	}
-	status, err := os.ReadFile("/proc/thread-self/status")
-	if err != nil {
-		return nil, at(err, name)
-	}
-	facts := map[string]string{}
-	for line := range strings.Lines(string(status)) {
-		key, value, _ := strings.Cut(line, ":")
-		facts[key] = strings.TrimSpace(value)
-	}
-	for _, set := range []string{"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"} {
-		if strings.Trim(facts[set], "0") != "" || facts[set] == "" {
-			return wrong("%s is %q", set, facts[set])
-		}
-	}
-	if facts["NoNewPrivs"] != "1" || facts["Seccomp"] != "2" {
-		return wrong("NoNewPrivs %q, Seccomp %q", facts["NoNewPrivs"], facts["Seccomp"])
-	}
-	for file, want := range map[string][3]int{"uid_map": {s.UID, s.HostUID, 1}, "gid_map": {s.GID, s.HostGID, 1}} {
+	for file, want := range map[string][3]int{"uid_map": {r.UID, r.HostUID, 1}, "gid_map": {r.GID, r.HostGID, 1}} {
 		text, err := os.ReadFile("/proc/self/" + file)
 		if err != nil {
-			return nil, at(err, name)
+			return at(err, looking)
 		}
 		if got := strings.Join(strings.Fields(string(text)), " "); got != strings.Trim(fmt.Sprint(want), "[]") || want[1] == 0 {
 			return wrong("%s is %q", file, got)
 		}
 	}
-	for ns, host := range s.Namespaces {
+	if len(r.Namespaces) < namespaceKinds {
+		return wrong("the worker names %d namespaces", len(r.Namespaces))
+	}
+	for ns, host := range r.Namespaces {
 		own, err := os.Readlink("/proc/self/ns/" + ns)
 		if err != nil {
-			return nil, at(err, name)
+			return at(err, looking)
 		}
 		if own == host {
 			return wrong("the %s namespace is the worker's", ns)
 		}
 	}
+	return nil
+}
+
+// namespaceKinds are user, mnt, pid, net, ipc, uts and cgroup.
+const namespaceKinds = 7
+
+// look reads back what was taken away last, from the kernel, and returns everything that has been seen to stand.
+func look() ([]string, error) {
+	var status [4096]byte
+	n, err := readOnce("/proc/thread-self/status", status[:])
+	if err != nil {
+		return nil, at(err, looking)
+	}
+	facts := map[string]string{}
+	for line := range strings.Lines(string(status[:n])) {
+		key, value, _ := strings.Cut(line, ":")
+		facts[key] = strings.TrimSpace(value)
+	}
+	for _, set := range []string{"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"} {
+		if strings.Trim(facts[set], "0") != "" || facts[set] == "" {
+			return nil, at(fmt.Errorf("%s is %q", set, facts[set]), looking)
+		}
+	}
+	if facts["NoNewPrivs"] != "1" || facts["Seccomp"] != "2" {
+		return nil, at(fmt.Errorf("NoNewPrivs %q, Seccomp %q", facts["NoNewPrivs"], facts["Seccomp"]), looking)
+	}
 	var fs unix.Statfs_t
 	if err := unix.Statfs("/", &fs); err != nil || fs.Flags&unix.ST_RDONLY == 0 {
-		return wrong("the root is writable (%v)", err)
+		return nil, at(fmt.Errorf("the root is writable (%v)", err), looking)
 	}
 	return []string{"userns", "mount", "pid", "net", "ipc", "uts", "cgroup", "caps", "no_new_privs", "seccomp", "rlimits"}, nil
+}
+
+// readOnce reads the beginning of a file of /proc, without asking the runtime to wait for it.
+func readOnce(path string, to []byte) (int, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	n, err := unix.Read(fd, to)
+	return max(n, 0), errors.Join(err, unix.Close(fd))
 }

@@ -15,44 +15,71 @@ import (
 // is followed, so that nothing that is named there leads elsewhere.
 const inside = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
 
-// buildRoot makes an empty root, shows in it what the spec lists, and moves there. Everything is mounted by descriptor:
-// a path is looked at once.
-func buildRoot(s *Spec) error {
-	root, err := newRoot(s)
-	if err != nil {
-		return err
+// buildRoot makes an empty root and shows in it what every command sees. Everything is mounted by descriptor: a path is
+// looked at once.
+func buildRoot(r *Root) (root int, err error) {
+	unix.Umask(0)
+	if root, err = newRoot(r); err != nil {
+		return -1, err
 	}
-	defer func() { _ = unix.Close(root) }() // a descriptor of a directory: closing it cannot fail in a way that matters
-	if err := fill(root, s); err != nil {
-		return err
+	if err := fill(root, r.Dirs, r.Files); err != nil {
+		return -1, err
 	}
-	for _, dir := range s.Open {
-		if err := at(bindSelf(root, dir, false), "open %s", dir); err != nil {
-			return err
+	for _, l := range r.Links {
+		if err := at(unix.Symlinkat(l.To, root, l.Path), "link %s", l.Path); err != nil {
+			return -1, err
 		}
 	}
-	for i := range s.Binds {
-		if err := bind(root, &s.Binds[i]); err != nil {
-			return at(err, "show %s", s.Binds[i].Target)
+	for _, dir := range r.Open {
+		if err := at(bindSelf(root, dir, false), "open %s", dir); err != nil {
+			return -1, err
+		}
+	}
+	for i := range r.Binds {
+		if err := bind(root, &r.Binds[i], -1); err != nil {
+			return -1, at(err, "show %s", r.Binds[i].Target)
 		}
 	}
 	if err := at(mountProc(root), "mount proc"); err != nil {
+		return -1, err
+	}
+	if err := at(unix.Sethostname([]byte(r.Hostname)), "name the machine"); err != nil {
+		return -1, err
+	}
+	return root, at(wakeLoopback(), "wake the loopback")
+}
+
+// finishOwn adds what this command has of its own to a root that the stage has built, and moves there.
+func finishOwn(root int, s *Spec, mount int) error {
+	unix.Umask(0)
+	if err := fill(root, s.Dirs, s.Files); err != nil {
 		return err
+	}
+	for i := range s.Binds {
+		if err := bind(root, &s.Binds[i], mount); err != nil {
+			return at(err, "show %s", s.Binds[i].Target)
+		}
 	}
 	if err := at(setReadOnly(root, 0), "make the root read-only"); err != nil {
 		return err
 	}
-	return enter(root)
+	if err := enter(root); err != nil {
+		return err
+	}
+	if err := at(unix.Close(root), "let go of the root"); err != nil {
+		return err
+	}
+	return protect(s)
 }
 
 // newRoot mounts an empty tmpfs over the old root: look-ups that begin at the old one still go there.
-func newRoot(s *Spec) (int, error) {
+func newRoot(r *Root) (int, error) {
 	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return -1, at(err, "open a tmpfs")
 	}
 	defer func() { _ = unix.Close(fs) }()
-	for _, o := range [][2]string{{"size", strconv.FormatInt(s.RootBytes, 10)}, {"nr_inodes", strconv.FormatInt(s.RootFiles, 10)}, {"mode", "0755"}} {
+	for _, o := range [][2]string{{"size", strconv.FormatInt(r.Bytes, 10)}, {"nr_inodes", strconv.FormatInt(r.Inodes, 10)}, {"mode", "0755"}} {
 		if err := unix.FsconfigSetString(fs, o[0], o[1]); err != nil {
 			return -1, at(err, "set %s of the root", o[0])
 		}
@@ -67,20 +94,15 @@ func newRoot(s *Spec) (int, error) {
 	return root, at(unix.MoveMount(root, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH), "attach the root")
 }
 
-// fill makes the directories, files and links that lie on the root itself.
-func fill(root int, s *Spec) error {
-	for _, d := range s.Dirs {
+// fill makes directories and files that lie on the root itself.
+func fill(root int, dirs []Dir, files []File) error {
+	for _, d := range dirs {
 		if err := unix.Mkdirat(root, d.Path, d.Mode); err != nil && !errors.Is(err, unix.EEXIST) {
 			return at(err, "make the directory %s", d.Path)
 		}
 	}
-	for _, f := range s.Files {
+	for _, f := range files {
 		if err := at(writeFile(root, f), "write %s", f.Path); err != nil {
-			return err
-		}
-	}
-	for _, l := range s.Links {
-		if err := at(unix.Symlinkat(l.To, root, l.Path), "link %s", l.Path); err != nil {
 			return err
 		}
 	}
@@ -98,8 +120,8 @@ func writeFile(root int, f File) error {
 }
 
 // bind shows one file or directory. A directory's mounts come with it.
-func bind(root int, b *Bind) error {
-	tree, err := source(b)
+func bind(root int, b *Bind, prepared int) error {
+	tree, err := source(b, prepared)
 	if err != nil {
 		return err
 	}
@@ -129,9 +151,9 @@ func bind(root int, b *Bind) error {
 }
 
 // source opens what a bind shows, as a tree that is mounted nowhere yet.
-func source(b *Bind) (int, error) {
-	if b.FD != 0 {
-		return b.FD, nil
+func source(b *Bind, prepared int) (int, error) {
+	if b.Prepared {
+		return unix.FcntlInt(uintptr(prepared), unix.F_DUPFD_CLOEXEC, 0)
 	}
 	fd, err := unix.Openat2(unix.AT_FDCWD, b.Source, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
 	if err != nil {
@@ -236,34 +258,35 @@ func enter(root int) error {
 	return at(unix.Chdir("/"), "enter the root")
 }
 
-// finishRoot protects parts of the workspace, and does what is left for this kind of root.
-func finishRoot(s *Spec) error {
-	if len(s.Protect) > 0 {
-		ws, err := unix.Openat2(unix.AT_FDCWD, s.Workspace, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
-		if err != nil {
-			return at(err, "open the workspace")
-		}
-		defer func() { _ = unix.Close(ws) }()
-		for _, p := range s.Protect {
-			if err := at(bindSelf(ws, p.Path, !p.Writable), "protect %s", p.Path); err != nil {
-				return err
-			}
-		}
+// protect makes parts of the workspace read-only, each a mount of its own.
+func protect(s *Spec) error {
+	if len(s.Protect) == 0 {
+		return nil
 	}
-	if s.Build {
-		if err := at(unix.Sethostname([]byte(s.Hostname)), "name the machine"); err != nil {
+	ws, err := unix.Openat2(unix.AT_FDCWD, s.Workspace, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return at(err, "open the workspace")
+	}
+	defer func() { _ = unix.Close(ws) }()
+	for _, p := range s.Protect {
+		if err := at(bindSelf(ws, p.Path, !p.Writable), "protect %s", p.Path); err != nil {
 			return err
 		}
-		return at(wakeLoopback(), "wake the loopback")
 	}
-	return finishOuter(s)
+	return nil
 }
 
-// finishOuter does what an outer stage cannot: it puts secrets where no argument shows them, and takes this program away.
-func finishOuter(s *Spec) error {
-	for _, f := range s.Files {
-		if err := os.WriteFile("/"+f.Path, f.Content, os.FileMode(f.Mode)); err != nil {
-			return at(err, "write %s", f.Path)
+// finishOuter does what an outer stage cannot: it protects, puts files where no argument shows them, and takes this
+// program away.
+func finishOuter(r *Root, s *Spec) error {
+	if err := protect(s); err != nil {
+		return err
+	}
+	for _, files := range [][]File{r.Files, s.Files} {
+		for _, f := range files {
+			if err := os.WriteFile("/"+f.Path, f.Content, os.FileMode(f.Mode)); err != nil {
+				return at(err, "write %s", f.Path)
+			}
 		}
 	}
 	for _, dir := range s.Seal {

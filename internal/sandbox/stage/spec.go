@@ -13,34 +13,50 @@ const (
 	Name = "toolyard-sandbox-stage"
 	// Socket is the file descriptor of the socket to the worker. Its closing is the worker's death.
 	Socket = 3
-	// FirstFD is where the descriptors begin that a [Bind] names.
-	FirstFD = 4
+	// ArgsFD is where an outer stage (bwrap) reads its arguments.
+	ArgsFD = 4
 	// ProxyPort is where programs inside find the proxy, on the sandbox's own loopback.
 	ProxyPort = 3128
 	// maxFrame bounds a spec or a report.
 	maxFrame = 8 << 20
 )
 
-// Spec is everything that the stage does. Paths of the root have no slash in front.
-type Spec struct {
+// Root is what the stage builds before it knows its command: the same for all commands of a worker, so that one can be
+// ready when the next command comes. Paths have no slash in front.
+type Root struct {
 	// Build says that the stage builds the root; otherwise an outer one (bwrap) has, and only what it cannot do is left.
 	Build bool
-	// RootBytes and RootFiles bound the tmpfs that the root and everything writable outside the workspace lie on.
-	RootBytes, RootFiles int64
+	// Bytes and Inodes bound the tmpfs that the root and everything writable outside the workspace lie on.
+	Bytes, Inodes int64
 
 	Dirs  []Dir
 	Files []File
 	Links []Link
 	Binds []Bind
 	// Open are directories of the root that stay writable when the rest of it becomes read-only.
-	Open []string
+	Open     []string
+	Hostname string
+	// Filter is the seccomp program as the kernel reads it.
+	Filter []byte
+	// UID and GID are whom the command runs as, inside; HostUID and HostGID who that is outside.
+	UID, GID, HostUID, HostGID int
+	// Namespaces are the worker's own, as /proc/self/ns shows them: none of them may be the command's.
+	Namespaces map[string]string
+}
+
+// Spec is the command and everything that the stage does for it. With it come, as descriptors, the command's standard
+// streams, and the workspace's mount where the worker has prepared it.
+type Spec struct {
+	// Dirs, Files and Binds are what this command has beside the [Root].
+	Dirs  []Dir
+	Files []File
+	Binds []Bind
 	// Workspace is where the workspace is, with what is protected in it. Empty: there is none.
 	Workspace string
 	Protect   []Protected
 	// Seal and Hide are mounts of the outer stage: those that become read-only once the files are written, and those that
 	// the command must not find.
 	Seal, Hide []string
-	Hostname   string
 	// Proxy asks for a listening socket on the loopback, which is handed to the worker.
 	Proxy bool
 
@@ -49,16 +65,10 @@ type Spec struct {
 	Dir  string
 
 	Rlimits []Rlimit
-	// Filter is the seccomp program as the kernel reads it.
-	Filter []byte
 	// Memory is what all processes together may hold, in bytes; CPU what they may use. The stage looks every Tick.
 	Memory int64
 	CPU    time.Duration
 	Tick   time.Duration
-	// UID and GID are whom the command runs as, inside; HostUID and HostGID who that is outside.
-	UID, GID, HostUID, HostGID int
-	// Namespaces are the worker's own, as /proc/self/ns shows them: none of them may be the command's.
-	Namespaces map[string]string
 }
 
 // Dir is a directory to make.
@@ -80,9 +90,9 @@ type Link struct{ Path, To string }
 // Bind shows a file or directory of the machine inside. Nothing that it shows is set-user-ID or opens a device, but for
 // Device.
 type Bind struct {
-	// Source is the path outside; with FD it is a mount that the worker has prepared.
-	Source string
-	FD     int
+	// Source is the path outside. Prepared: the mount comes from the worker, as a descriptor.
+	Source   string
+	Prepared bool
 	// Dev and Ino, where set, say what the worker saw at Source: nothing else is shown.
 	Dev, Ino uint64
 	Target   string

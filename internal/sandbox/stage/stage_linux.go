@@ -3,6 +3,7 @@ package stage
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"strings"
@@ -50,14 +51,24 @@ func run() int {
 	// The kernel takes the command before it takes anything else of this machine. Before dumpable is cleared, or the file is root's.
 	score := os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
 	hidden := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // no ptrace, /proc/1/mem or /proc/1/exe for what runs beside us
-	var spec Spec
-	if err := Read(sock, &spec); err != nil {
+	w := &watch{sock: sock, root: -1}
+	err := errors.Join(at(hidden, "hide the stage's memory"), at(score, "offer itself to the OOM killer"))
+	var base Root
+	if err := Read(sock, &base); err != nil {
 		return exitSilent
 	}
-	w := &watch{sock: sock, spec: &spec}
-	err := errors.Join(at(hidden, "hide the stage's memory"), at(score, "offer itself to the OOM killer"))
 	if err == nil {
-		err = w.prepare()
+		err = lookAround(&base)
+	}
+	if err == nil && base.Build {
+		w.root, err = buildRoot(&base)
+	}
+	// Here a stage that was made ready waits for its command.
+	if e := w.receive(); e != nil {
+		return exitSilent
+	}
+	if err == nil {
+		err = w.prepare(&base)
 	}
 	if err == nil {
 		return w.follow()
@@ -75,16 +86,45 @@ func run() int {
 	return exitRefuse
 }
 
-// prepare builds what the spec says, confines this process to it, and starts the command.
-func (w *watch) prepare() error {
-	s := w.spec
-	unix.Umask(0)
-	if s.Build {
-		if err := buildRoot(s); err != nil {
-			return err
-		}
+// receive takes the descriptors and the spec.
+func (w *watch) receive() error {
+	var b [1]byte
+	oob := make([]byte, unix.CmsgSpace(4*maxFDs))
+	n, got, _, _, err := unix.Recvmsg(Socket, b[:], oob, unix.MSG_CMSG_CLOEXEC)
+	if err != nil || n == 0 {
+		return errors.Join(err, io.EOF)
 	}
-	if err := finishRoot(s); err != nil {
+	messages, err := unix.ParseSocketControlMessage(oob[:got])
+	if err != nil || len(messages) != 1 {
+		return fmt.Errorf("%d control messages: %w", len(messages), err)
+	}
+	if w.fds, err = unix.ParseUnixRights(&messages[0]); err != nil || len(w.fds) < streams {
+		return fmt.Errorf("%d descriptors: %w", len(w.fds), err)
+	}
+	w.spec = &Spec{}
+	return Read(w.sock, w.spec)
+}
+
+// streams are the first descriptors that come with a spec; behind them there may be the workspace's mount.
+const (
+	streams = 3
+	maxFDs  = streams + 1
+)
+
+// prepare finishes the root for this command, confines this process to it, and starts the command.
+func (w *watch) prepare(base *Root) error {
+	s := w.spec
+	mount := -1
+	if len(w.fds) > streams {
+		mount = w.fds[streams]
+	}
+	var err error
+	if base.Build {
+		err = finishOwn(w.root, s, mount)
+	} else {
+		err = finishOuter(base, s)
+	}
+	if err != nil {
 		return err
 	}
 	if s.Proxy {
@@ -92,7 +132,7 @@ func (w *watch) prepare() error {
 			return err
 		}
 	}
-	layers, err := confine(s)
+	layers, err := confine(base, s)
 	if err != nil {
 		return err
 	}
@@ -102,10 +142,15 @@ func (w *watch) prepare() error {
 	unix.Umask(0o022)
 	path, err := lookPath(s.Argv[0], s.Env)
 	if err == nil {
-		w.pid, err = syscall.ForkExec(path, s.Argv, &syscall.ProcAttr{Env: s.Env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true}})
+		w.pid, err = start(s, path, w.fds)
 	}
 	if err != nil {
 		return &step{name: "start the command", err: err, noCommand: true}
+	}
+	for _, fd := range w.fds { // the command has its own: its end must end the streams
+		if err := at(unix.Close(fd), "let go of the streams"); err != nil {
+			return err
+		}
 	}
 	return at(Write(w.sock, Report{Started: &Started{Layers: layers}}), "report the start")
 }

@@ -16,14 +16,16 @@ import (
 // watch is the life of the command as its init sees it.
 type watch struct {
 	sock *os.File
+	root int // the root that was built, -1 for none
 	spec *Spec
+	fds  []int
 	pid  int
 	over atomic.Pointer[string]
 	peak atomic.Int64
 }
 
-// follow reaps until the command itself has ended, reports how, and returns. Whatever else runs then dies with this
-// process: it is the namespace's init.
+// follow reaps until the command itself has ended, kills and reaps whatever else still runs, and then reports: when the
+// worker hears of the end, there is nothing left but this process.
 func (w *watch) follow() int {
 	go w.mourn()
 	go w.meter()
@@ -39,6 +41,9 @@ func (w *watch) follow() int {
 		if pid != w.pid || !status.Exited() && !status.Signaled() {
 			continue
 		}
+		if err := killAll(); err != nil {
+			return exitSilent // with this process, the namespace ends
+		}
 		e := &Ended{Exit: status.ExitStatus(), Peak: w.peak.Load()}
 		if status.Signaled() {
 			e.Signal = int(status.Signal())
@@ -49,12 +54,26 @@ func (w *watch) follow() int {
 		var used syscall.Rusage
 		if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &used); err == nil {
 			e.User, e.System = time.Duration(used.Utime.Nano()), time.Duration(used.Stime.Nano())
-			e.MaxRSS = used.Maxrss << 10
+			e.MaxRSS = int64(used.Maxrss) << 10
 		}
 		if err := Write(w.sock, Report{Ended: e}); err != nil {
 			return exitSilent
 		}
 		return exitEnded
+	}
+}
+
+// killAll kills every other process of the namespace and waits until they are gone.
+func killAll() error {
+	for {
+		if err := unix.Kill(-1, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+		if _, err := syscall.Wait4(-1, nil, 0, nil); errors.Is(err, syscall.ECHILD) {
+			return nil
+		} else if err != nil && !errors.Is(err, syscall.EINTR) {
+			return err
+		}
 	}
 }
 

@@ -1,0 +1,99 @@
+//go:build unix
+
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func launch(t *testing.T, ctx context.Context, p Program) (Result, string) {
+	t.Helper()
+	var out bytes.Buffer
+	p.Stdout, p.Stderr = &out, &out
+	l, err := LaunchUnisolated(ctx, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := l.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res, out.String()
+}
+
+func TestLaunchedPrograms(t *testing.T) {
+	t.Setenv("TOOLYARD_TEST_LEAK", "leaked")
+	res, out := launch(t, t.Context(), Program{Argv: []string{"sh", "-c", "cat; echo $A; echo err >&2; env | grep -c LEAK; exit 3"}, Env: []string{"A=b", "PATH=/usr/bin:/bin"}, Stdin: strings.NewReader("in\n")})
+	if res.Reason != Exited || res.ExitCode != 3 || out != "in\nb\nerr\n0\n" || res.Isolation != IsolationNone || len(res.Layers) > 0 {
+		t.Errorf("%+v %q", res, out)
+	}
+	if res, out := launch(t, t.Context(), Program{Argv: []string{"sh", "-c", "while :; do echo y; done"}, OutputBytes: 100}); res.Reason != OutputLimit || len(out) != 100 {
+		t.Errorf("%+v %d bytes", res, len(out))
+	}
+	for _, bad := range []Program{{}, {Argv: []string{"/no/such/program"}}, {Argv: []string{"sh"}, Dir: "/no/such/directory"}} {
+		if _, err := LaunchUnisolated(t.Context(), bad); err == nil {
+			t.Errorf("%+v was launched", bad)
+		}
+	}
+}
+
+// TestALaunchedProgramEndsWithItsContext: also what it has sent into the background, in a session of its own.
+func TestALaunchedProgramEndsWithItsContext(t *testing.T) {
+	for _, how := range []string{"timeout", "cancel", "exit"} {
+		dir := t.TempDir()
+		alive := filepath.Join(dir, "alive")
+		script := "(setsid sh -c 'trap \"\" TERM HUP; while :; do echo x >> " + alive + "; sleep 0.05; done' >/dev/null 2>&1 &); while ! [ -s " + alive + " ]; do sleep 0.05; done"
+		ctx, cancel := context.WithCancel(t.Context())
+		want := Exited
+		switch how {
+		case "timeout":
+			cancel()
+			ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+			script, want = script+"; sleep 30", Timeout
+		case "cancel":
+			time.AfterFunc(time.Second, cancel)
+			script, want = script+"; sleep 30", Canceled
+		}
+		began := time.Now()
+		res, _ := launch(t, ctx, Program{Argv: []string{"sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}})
+		cancel()
+		if res.Reason != want || time.Since(began) > 10*time.Second {
+			t.Errorf("%s: %+v after %s", how, res, time.Since(began))
+		}
+		before, err := os.ReadFile(alive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(300 * time.Millisecond)
+		if after, err := os.ReadFile(alive); err != nil || len(after) != len(before) {
+			t.Errorf("%s: it still runs (%v)", how, err)
+		}
+	}
+}
+
+func TestUnsandboxedClaimsNothing(t *testing.T) {
+	ctx, stamp := WithStamp(t.Context())
+	var out bytes.Buffer
+	dir := t.TempDir()
+	res, err := Unsandboxed{}.Run(ctx, Policy{Workspace: &Workspace{Dir: dir}, Limits: Limits{Wall: 20 * time.Second}}, Command{Argv: []string{"sh", "-c", "pwd"}}, Streams{Stdout: &out})
+	caps, probe := Unsandboxed{}.Probe(ctx)
+	if caps.Isolation() != IsolationNone || stamp.Isolation() != IsolationNone {
+		t.Errorf("%+v, stamp %q", caps, stamp.Isolation())
+	}
+	if os.Getuid() == 0 {
+		if !errors.Is(err, ErrNoIsolation) || !errors.Is(probe, ErrNoIsolation) || out.Len() > 0 {
+			t.Errorf("root ran it: %v %v %s", err, probe, out.String())
+		}
+		return
+	}
+	if err != nil || probe != nil || res.Reason != Exited || res.ExitCode != 0 || res.Isolation != IsolationNone || len(res.Layers) > 0 || !strings.HasSuffix(strings.TrimSpace(out.String()), filepath.Base(dir)) {
+		t.Errorf("%+v %v %v %q", res, err, probe, out.String())
+	}
+}

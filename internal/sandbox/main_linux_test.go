@@ -1,0 +1,142 @@
+//go:build linux && (amd64 || arm64)
+
+package sandbox
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// actorVar says, in a test process, as whom it runs.
+const actorVar = "TOOLYARD_TEST_ACTOR"
+
+// The ordinary user of the tests, and a group that can read what it should not: that of /etc/shadow. A worker's
+// supplementary groups cannot be dropped without privilege, and must not help a command.
+const (
+	nobody      = 65_534
+	shadowGroup = 42
+)
+
+// TestMain runs every test of this package as root and as an ordinary user when it is root, each in a mount namespace of
+// its own: some of the tests attack, and none may reach the machine. It also is the attacker, when it is started as that.
+func TestMain(m *testing.M) {
+	switch {
+	case len(os.Args) == 3 && os.Args[1] == "attack":
+		os.Exit(attack(os.Args[2]))
+	case os.Getuid() != 0 || os.Getenv(actorVar) != "":
+		os.Exit(m.Run())
+	}
+	code, err := asBoth()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "run the tests as root and as an ordinary user:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// asBoth runs this test binary twice, from a place that everybody can read.
+func asBoth() (code int, err error) {
+	dir, err := os.MkdirTemp("/tmp", "toolyard-sandbox-test-")
+	if err != nil {
+		return 1, err
+	}
+	defer func() {
+		if e := os.RemoveAll(dir); e != nil && err == nil {
+			err = e
+		}
+	}()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return 1, err
+	}
+	bin := filepath.Join(dir, "sandbox.test")
+	if err := copyFile("/proc/self/exe", bin); err != nil {
+		return 1, err
+	}
+	for _, actor := range []string{"root", "user"} {
+		args := os.Args[1:]
+		if actor == "user" { // the go command's own log, in its own directory: the other run has written it
+			args = slices.DeleteFunc(slices.Clone(args), func(a string) bool {
+				return strings.HasPrefix(a, "-test.testlogfile") || strings.HasPrefix(a, "-test.coverprofile")
+			})
+		}
+		cmd := exec.Command(bin, args...)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+		cmd.Env = append(os.Environ(), actorVar+"="+actor, "TMPDIR=/tmp", "HOME=/tmp")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+		if actor == "user" {
+			cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody, Groups: []uint32{shadowGroup}}
+		}
+		if err := cmd.Run(); err != nil {
+			if cmd.ProcessState == nil {
+				return 1, err
+			}
+			fmt.Fprintf(os.Stderr, "the tests failed as %s\n", actor)
+			code = 1
+		}
+	}
+	return code, nil
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+// required names the backends that must work here, as "native,bwrap"; CI sets it, so that it never tests refusals alone.
+const required = "TOOLYARD_TEST_SANDBOXES"
+
+// backends are those of this process, as in a worker.
+var backends = sync.OnceValue(func() []Sandbox { return Backends(Options{}) })
+
+// each runs a test in every backend that works here. Where one does not, the test is that it refuses, and says why.
+func each(t *testing.T, test func(t *testing.T, box Sandbox)) {
+	t.Helper()
+	for _, box := range backends() {
+		t.Run(box.Name(), func(t *testing.T) {
+			if _, err := box.Probe(t.Context()); err != nil {
+				refuses(t, box, err)
+				return
+			}
+			test(t, box)
+		})
+	}
+}
+
+// refuses checks that a backend that does not work says so in one line with a way out, and runs nothing.
+func refuses(t *testing.T, box Sandbox, probe error) {
+	t.Helper()
+	if strings.Contains(os.Getenv(required), box.Name()) && !(os.Getuid() == 0 && box.Name() == Bwrap) {
+		t.Errorf("%s is required here: %v", box.Name(), probe)
+	}
+	marker := filepath.Join(t.TempDir(), "ran")
+	_, err := box.Run(t.Context(), Policy{}, Command{Argv: []string{"sh", "-c", "touch " + marker}}, Streams{})
+	for _, err := range []error{probe, err} {
+		if !strings.HasPrefix(fmt.Sprint(err), ErrNoIsolation.Error()+": ") || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), ";") {
+			t.Errorf("not one line with a way out: %v", err)
+		}
+	}
+	if _, err := os.Stat(marker); err == nil {
+		t.Error("the command ran all the same")
+	}
+}

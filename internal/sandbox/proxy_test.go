@@ -1,0 +1,161 @@
+package sandbox
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func TestPlaces(t *testing.T) {
+	for place, want := range map[string]string{
+		"Example.COM.:443": "example.com:443", "127.0.0.1:80": "127.0.0.1:80", "[::1]:80": "[::1]:80", "[::ffff:10.0.0.1]:80": "10.0.0.1:80", "a_b.c-d:1": "a_b.c-d:1",
+		"": "", "example.com": "", "example.com:0": "", "example.com:65536": "", "example.com:http": "", "evil\x00.example.com:443": "", "a..b:80": "", ".b:80": "", "-b:80": "",
+		"a b:80": "", "user@example.com:80": "", "example.com/:80": "", "2130706433:80": "", "127.1:80": "", "0x7f.1:80": "0x7f.1:80", "\u0435xample.com:80": "", "[fe80::1%eth0]:80": "",
+	} {
+		got, err := canonicalPlace(place)
+		if got != want || (err == nil) != (want != "") || (CheckPlace(place) == nil) != (want != "") {
+			t.Errorf("%q is %q, %v; want %q", place, got, err, want)
+		}
+	}
+}
+
+// testProxy is a proxy with names that the test resolves.
+func testProxy(t *testing.T, n Network, names map[string][]string) (*proxy, *atomic.Int32) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := newProxy(l, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := &atomic.Int32{}
+	p.resolve = func(_ context.Context, host string) (out []netip.Addr, err error) {
+		asked.Add(1)
+		for _, a := range names[host] {
+			out = append(out, netip.MustParseAddr(a))
+		}
+		if out == nil {
+			err = fmt.Errorf("no such host")
+		}
+		return out, err
+	}
+	p.done.Go(p.serve)
+	t.Cleanup(p.close)
+	return p, asked
+}
+
+func TestTheProxyConnectsToWhatIsListed(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = fmt.Fprintf(w, "%s %s %s", r.Method, r.Host, r.Header.Get("Proxy-Authorization"))
+	}))
+	defer server.Close()
+	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, asked := testProxy(t, Network{
+		Allow:   []string{"allowed.test:" + port, "private.test:" + port, "mixed.test:" + port, "nowhere.test:80"},
+		Private: func(host string, a netip.Addr) bool { return host != "private.test" && a.IsLoopback() },
+	}, map[string][]string{"allowed.test": {"127.0.0.1"}, "private.test": {"127.0.0.1"}, "mixed.test": {"10.0.0.1", "127.0.0.1"}})
+	get := func(method, place string) (int, string) {
+		t.Helper()
+		conn, err := net.Dial("tcp", p.listen.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		request := "CONNECT " + place + " HTTP/1.1\r\nHost: elsewhere.test\r\n\r\n"
+		if method != http.MethodConnect {
+			request = "GET http://" + place + "/ HTTP/1.1\r\nHost: elsewhere.test\r\nProxy-Authorization: secret\r\n\r\n"
+		}
+		if _, err := io.WriteString(conn, request); err != nil {
+			t.Fatal(err)
+		}
+		from := bufio.NewReader(conn)
+		res, err := http.ReadResponse(from, &http.Request{Method: method})
+		if err != nil {
+			t.Fatal(place, err)
+		}
+		if method == http.MethodConnect && res.StatusCode == http.StatusOK {
+			if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: inside\r\nConnection: close\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			if res, err = http.ReadResponse(from, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		body, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.StatusCode, string(body)
+	}
+	for _, tt := range []struct {
+		place  string
+		status int
+	}{
+		{"allowed.test:" + port, 200}, {"ALLOWED.test.:" + port, 200}, {"mixed.test:" + port, 200},
+		{"private.test:" + port, 403},            // a listed name with an address that is not public
+		{"allowed.test:1", 403},                  // another port
+		{"127.0.0.1:" + port, 403},               // the address behind the name
+		{"other.test:" + port, 403},              // not listed
+		{"allowed.test.other.test:" + port, 403}, // a name that begins like it
+		{"nowhere.test:80", 403},                 // no address
+		{"[::ffff:127.0.0.1]:" + port, 403},      // in other clothes
+	} {
+		for _, method := range []string{http.MethodConnect, http.MethodGet} {
+			asked.Store(0)
+			status, body := get(method, tt.place)
+			want := "GET inside "
+			if method == http.MethodGet {
+				want = "GET " + tt.place + " "
+			}
+			if status != tt.status || status == 200 && body != want || asked.Load() > 1 {
+				t.Errorf("%s %s: %d %q, asked %d times", method, tt.place, status, body, asked.Load())
+			}
+		}
+	}
+	for _, bad := range []string{"GET / HTTP/1.1\r\nHost: allowed.test:" + port + "\r\n\r\n", "GET ftp://allowed.test/ HTTP/1.1\r\n\r\n", "nonsense\r\n\r\n", "CONNECT evil\x00.allowed.test:" + port + " HTTP/1.1\r\n\r\n"} {
+		conn, err := net.Dial("tcp", p.listen.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, bad); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := io.ReadAll(conn)
+		if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 40") {
+			t.Errorf("%q: %q %v", bad, answer, err)
+		}
+		if err := conn.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestAnEmptyListAllowsNothing: nil and empty mean the same.
+func TestAnEmptyListAllowsNothing(t *testing.T) {
+	for _, allow := range [][]string{nil, {}} {
+		_, spec, err := plan(Policy{Network: Network{Allow: allow}}, Command{Argv: []string{"true"}}, aMachine(), nil)
+		if err != nil || spec.Proxy || strings.Contains(strings.ToLower(strings.Join(spec.Env, " ")), "proxy") {
+			t.Errorf("%#v: %+v, %v", allow, spec, err)
+		}
+	}
+	if _, err := newProxy(nil, Network{Allow: []string{"*:443"}}); err == nil {
+		t.Error("a pattern is taken for a place")
+	}
+}
