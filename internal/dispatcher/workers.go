@@ -155,19 +155,27 @@ func (r *roster) registry(w toolyard.Workspace) (registry.Registry, error) {
 	if reg, ok := r.built[w]; ok {
 		return reg, nil
 	}
-	rank := map[toolyard.Pool]int{}
+	serves, bare := map[toolyard.Pool]bool{}, map[toolyard.Pool]bool{}
 	for _, worker := range r.live {
-		n := 1
-		if slices.Contains(worker.Workspaces, w) {
-			n = 2
+		serves[worker.Pool] = serves[worker.Pool] || slices.Contains(worker.Workspaces, w)
+		bare[worker.Pool] = bare[worker.Pool] || worker.Isolation == "" || worker.Isolation == isolationNone
+	}
+	// rank says how well a pool can run a tool: it should have the workspace, and isolate all that must be isolated.
+	rank := func(pool toolyard.Pool, e *registry.Entry) int {
+		n := 0
+		if serves[pool] {
+			n += 2
 		}
-		rank[worker.Pool] = max(rank[worker.Pool], n)
+		if isolated := e.Class.Shell != "" || e.Class.Static == toolyard.Unsafe; isolated && !bare[pool] {
+			n++
+		}
+		return n
 	}
 	best := map[string]registry.Entry{}
 	for _, pool := range slices.Sorted(maps.Keys(r.offered)) {
 		for _, e := range r.toolsets[r.offered[pool]] {
 			e.Pool = pool
-			if have, ok := best[e.Name]; !ok || rank[pool] > rank[have.Pool] {
+			if have, ok := best[e.Name]; !ok || rank(pool, &e) > rank(have.Pool, &have) {
 				best[e.Name] = e
 			}
 		}
@@ -211,6 +219,9 @@ func (r *roster) absent(routes map[batch.Route]bool) []batch.Route {
 	}
 	return out
 }
+
+// isolationNone is what a worker says of itself that isolates nothing.
+const isolationNone = "none"
 
 // here reports whether a worker is in the registry.
 func (r *roster) here(id string) bool {
