@@ -38,7 +38,7 @@ func (d *desk) wait() { d.flows.Wait() }
 // line is one workspace as this dispatcher sees it.
 type line struct {
 	queue   broker.TicketQueue
-	changed time.Time // when queue last changed
+	changed time.Time // when the first ticket last changed, whatever joined behind it
 	pending []change
 	busy    bool
 	waiting map[ticket.Holder]func(ticket.Ticket, error)
@@ -177,7 +177,10 @@ func (d *desk) see(q broker.TicketQueue) {
 	d.mu.Lock()
 	l := d.line(q.Workspace)
 	if q.Revision > l.queue.Revision {
-		l.queue, l.changed = q, time.Now()
+		if head := first(q); head != first(l.queue) || l.changed.IsZero() {
+			l.changed = time.Now()
+		}
+		l.queue = q
 	}
 	for h, tell := range l.waiting {
 		if t, ok := l.queue.Granted(h); ok {
@@ -189,6 +192,14 @@ func (d *desk) see(q broker.TicketQueue) {
 	for _, g := range grants {
 		g.tell(g.t, nil)
 	}
+}
+
+// first is the number of a queue's first ticket; 0 when there is none.
+func first(q broker.TicketQueue) uint64 {
+	if len(q.Tickets) == 0 {
+		return 0
+	}
+	return q.Tickets[0].N
 }
 
 // watch follows all workspaces until ctx ends.
@@ -271,7 +282,7 @@ func (d *desk) over(ctx context.Context, t ticket.Ticket) (out change, over bool
 	return out, t.Group < len(s.Plan.Groups) && s.Over(t.Group) && (s.Closed || passed), nil
 }
 
-// stuck returns, for each workspace where somebody of ours waits and nothing has changed for long, the first tickets.
+// stuck returns, for each workspace where somebody of ours waits and the first ticket has stood for long, the first tickets.
 func (d *desk) stuck() map[toolyard.Workspace][]ticket.Ticket {
 	d.mu.Lock()
 	defer d.mu.Unlock()

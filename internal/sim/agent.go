@@ -38,8 +38,18 @@ func (s *Sim) bootAgent(n int) func(*party) {
 			if b.open {
 				s.at(th, b.submit+b.pause, func() { s.resume(th, log) })
 			}
-			if b.cancel > 0 {
-				s.at(th, b.cancel, func() { s.cancel(th, log) })
+			for n, i := range b.canceled {
+				if b.apart > 0 {
+					s.at(th, b.cancel+Time(n)*b.apart, func() { s.control(th, log, events.Canceled{Calls: []int{i}, By: p.name}) })
+				}
+			}
+			if b.cancel > 0 && b.apart == 0 {
+				s.at(th, b.cancel, func() {
+					s.control(th, log, events.Canceled{Calls: b.canceled, By: p.name, Reason: "no longer needed"})
+				})
+			}
+			if b.interrupt > 0 {
+				s.at(th, b.interrupt, func() { s.control(th, log, events.Interrupted{By: p.name}) })
 			}
 		}
 	}
@@ -56,17 +66,19 @@ func (s *Sim) submit(th *thread, b *batchLog, accepted func()) {
 	})
 }
 
-// cancel appends to the control chain, behind whatever stands there.
-func (s *Sim) cancel(th *thread, b *batchLog) {
+// control is broker.control: it appends a wish to the control chain, behind whatever stands there, and wakes the batch.
+func (s *Sim) control(th *thread, b *batchLog, wish events.Body) {
 	s.last(th, nil, b, batch.ChainControl, 0, func(m *stored) {
 		expected := uint64(0)
 		if m != nil {
 			expected = m.Seq
 		}
-		body := events.Canceled{Calls: b.spec.canceled, By: th.p.name, Reason: "no longer needed"}
-		s.append(th, nil, b, batch.ChainControl, 0, expected, body, func(_ batch.Record, err error) {
-			if err == errConflict {
-				s.cancel(th, b)
+		s.append(th, nil, b, batch.ChainControl, 0, expected, wish, func(_ batch.Record, err error) {
+			switch {
+			case err == errConflict:
+				s.control(th, b, wish)
+			case b.spec.asks() && s.has(FenceWake): // one that asks nobody is never parked: that look is saved
+				s.wakeIfParked(th, b, func(bool) {})
 			}
 		})
 	})

@@ -16,6 +16,7 @@ const (
 	returnPause   = 250 * time.Millisecond
 	maxDeliveries = 8
 	guardGrace    = 100 * time.Millisecond
+	slowClaim     = 250 * time.Millisecond
 	retryRoom     = 2 * time.Second
 )
 
@@ -24,6 +25,7 @@ var (
 	errLapsed   = errors.New("the lease lapsed")
 	errShutdown = errors.New("the worker is shutting down")
 	errTaken    = errors.New("the call is another's")
+	errClaimed  = errors.New("the call is this worker's already")
 )
 
 // stopped is why a call is stopped that ends with a result.
@@ -49,6 +51,7 @@ type running struct {
 	// call is another's or answered.
 	seq               uint64
 	claimed, conflict bool
+	input             string // what would run
 	exec              *execution
 	then              func(settled bool)
 }
@@ -180,6 +183,16 @@ func (r *running) start() {
 		r.finish(r.result(code))
 		return
 	}
+	if r.spec.person {
+		if !r.approved() {
+			r.finish(r.result(toolyard.PermissionDenied))
+			return
+		}
+		if r.asks() {
+			r.wait()
+			return
+		}
+	}
 	if !r.mayAct() {
 		if !s.has(FenceLapsedAtStart) { // as if the call were another's
 			r.then(true)
@@ -198,10 +211,11 @@ func (r *running) start() {
 			r.execute()
 		}
 	}
-	if !r.call.Claim && !r.call.Again && r.d.n == 1 {
+	if !r.call.Claim && !r.call.Again && r.d.n == 1 && r.call.Attempt == 1 {
 		begin()
 		return
 	}
+	began := s.now
 	claim := events.Claimed{Worker: r.w.p.name, Attempt: r.call.Attempt, Ticket: r.d.request.Ticket}
 	s.append(r.th, r.ctx, r.d.batch, batch.ChainCall, r.call.Index, r.seq, claim, func(rec batch.Record, err error) {
 		switch {
@@ -219,8 +233,58 @@ func (r *running) start() {
 			r.end(err)
 		default:
 			r.seq, r.claimed = rec.Seq, true
-			begin()
+			if s.now-began <= slowClaim {
+				begin()
+				return
+			}
+			// The answer came late: the call may have been answered behind the claim.
+			s.last(r.th, nil, r.d.batch, batch.ChainCall, r.call.Index, func(m *stored) {
+				if m.Seq != rec.Seq {
+					r.conflict = true
+					r.end(errTaken)
+					return
+				}
+				begin()
+			})
 		}
+	})
+}
+
+// approved is pipeline.stillApproved: whether what was approved, if anything was, is what would run. A hook changes the input
+// of some calls, and not always the same way: the real pipeline runs none after an approval, and compares all the same.
+func (r *running) approved() bool {
+	r.input = "input"
+	a := r.call.Approved
+	if a != nil && a.Input != "" {
+		r.input = a.Input
+	}
+	if r.spec.hooked && r.s.one(2) {
+		r.input += ", as changed by a hook"
+	}
+	return a == nil || a.InputSHA256 == r.input || !r.s.has(FenceApprovedHash)
+}
+
+// asks reports whether a person has to decide about the call. Some calls look harmless until they are delivered again.
+func (r *running) asks() bool {
+	return r.call.Approved == nil && r.s.has(FenceApproval) && (!r.spec.wavers || r.d.n > 1)
+}
+
+// wait is worker.wait: it writes down that the call needs a person.
+func (r *running) wait() {
+	if !r.mayAct() {
+		r.then(false)
+		return
+	}
+	w := events.Waiting{Worker: r.w.p.name, Attempt: r.call.Attempt - 1, Class: r.call.Judgement.Class, InputSHA256: r.input}
+	if r.input != "input" {
+		w.Changed = r.input
+	}
+	r.store(w, func(err error) {
+		if err == errClaimed {
+			r.end(errLapsed)
+			return
+		}
+		r.then(answered(err))
 	})
 }
 
@@ -314,7 +378,7 @@ func (r *running) end(why error) {
 		return
 	}
 	s.log(r.w.p.name, "%s: lets go: %v", r, why)
-	r.w.letGo[claimKey{r.d.batch, r.call.Index}] = s.now
+	r.w.letGo[callKey{r.d.batch, r.call.Index}] = s.now
 	if r.conflict {
 		r.then(true)
 		return
@@ -369,6 +433,10 @@ func (r *running) store(body events.Body, then func(error)) {
 					return
 				}
 				r.conflict = false
+				if body.EventType() == events.CallWaiting && r.s.has(FenceWaitClaim) { // it cannot wait under a claim
+					then(errClaimed)
+					return
+				}
 				r.store(body, then)
 			})
 		default:

@@ -99,29 +99,40 @@ func (b *batchLog) subjectName(c batch.Chain, index int) string {
 
 // chain reads the events of a subject behind a sequence, the oldest first, from the last one back: each is one read.
 func (s *Sim) chain(th *thread, ctx *context, b *batchLog, c batch.Chain, index int, after uint64, then func([]*stored)) {
+	s.last(th, ctx, b, c, index, func(m *stored) { s.behind(th, ctx, b, c, index, after, m, then) })
+}
+
+// behind reads a chain from its last event back to a sequence.
+func (s *Sim) behind(th *thread, ctx *context, b *batchLog, c batch.Chain, index int, after uint64, last *stored, then func([]*stored)) {
 	var out []*stored
-	s.last(th, ctx, b, c, index, func(m *stored) {
-		var walk func(m *stored)
-		walk = func(m *stored) {
-			if m == nil || m.Seq <= after {
-				slices.Reverse(out)
-				then(out)
-				return
-			}
-			out = append(out, m)
-			if m.expected == 0 || m.expected <= after {
-				walk(nil)
-				return
-			}
-			var got *stored
-			before := m.expected
-			s.retry(th, ctx, "read back", func() error {
-				got = b.at(c, index, before)
-				return nil
-			}, func(error) { walk(got) })
+	var walk func(m *stored)
+	walk = func(m *stored) {
+		if m == nil || m.Seq <= after {
+			slices.Reverse(out)
+			then(out)
+			return
 		}
-		walk(m)
-	})
+		out = append(out, m)
+		if m.expected == 0 || m.expected <= after {
+			walk(nil)
+			return
+		}
+		var got *stored
+		before := m.expected
+		s.retry(th, ctx, "read back", func() error {
+			got = b.at(c, index, before)
+			return nil
+		}, func(error) { walk(got) })
+	}
+	walk(last)
+}
+
+func records(ms []*stored) []batch.Record {
+	out := make([]batch.Record, len(ms))
+	for i, m := range ms {
+		out[i] = m.Record
+	}
+	return out
 }
 
 func (b *batchLog) at(c batch.Chain, index int, seq uint64) *stored {
@@ -149,7 +160,7 @@ func (s *Sim) last(th *thread, ctx *context, b *batchLog, c batch.Chain, index i
 	}, func(error) { then(got) })
 }
 
-// newer is broker.Newer: what a chain has beyond the state; of calls and replies the last event only.
+// newer is broker.Newer: what a chain has beyond the state; of finished calls and of replies the last event only.
 func (s *Sim) newer(th *thread, b *batchLog, st *batch.State, c batch.Chain, index int, then func([]batch.Record)) {
 	switch c {
 	case batch.ChainBatch, batch.ChainControl, batch.ChainInput:
@@ -161,11 +172,7 @@ func (s *Sim) newer(th *thread, b *batchLog, st *batch.State, c batch.Chain, ind
 			after = st.InputSeq
 		}
 		s.chain(th, nil, b, c, 0, after, func(ms []*stored) {
-			out := make([]batch.Record, len(ms))
-			for i, m := range ms {
-				out[i] = m.Record
-			}
-			then(out)
+			then(records(ms))
 		})
 	default:
 		seen := st.ReplySeq
@@ -175,6 +182,10 @@ func (s *Sim) newer(th *thread, b *batchLog, st *batch.State, c batch.Chain, ind
 		s.last(th, nil, b, c, index, func(m *stored) {
 			if m == nil || m.Seq <= seen {
 				then(nil)
+				return
+			}
+			if _, over := m.Body.(events.Finished); c == batch.ChainCall && !over && s.has(FenceWholeChain) {
+				s.behind(th, nil, b, c, index, seen, m, func(ms []*stored) { then(records(ms)) })
 				return
 			}
 			r := m.Record

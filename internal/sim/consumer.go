@@ -12,6 +12,7 @@ import (
 type message struct {
 	batch    *batchLog
 	seq      uint64
+	parked   uint64 // of a wake: the event that it is for
 	request  *events.Requested
 	count    int  // deliveries
 	out      bool // delivered, not acknowledged, and its wait is not over
@@ -20,7 +21,10 @@ type message struct {
 }
 
 func (m *message) String() string {
-	if m.request == nil {
+	switch {
+	case m.parked != 0:
+		return fmt.Sprintf("wake %d of %s for %d", m.seq, m.batch.spec.name, m.parked)
+	case m.request == nil:
 		return m.batch.spec.name
 	}
 	return fmt.Sprintf("%s#%d", m.batch.spec.name, m.request.Calls[0].Index)
@@ -138,6 +142,9 @@ func (d *delivery) ack() {
 	d.c.held--
 	if !d.out {
 		d.c.ready = slices.DeleteFunc(d.c.ready, func(m *message) bool { return m == d.message })
+	}
+	if d.request == nil {
+		d.c.s.checkKept(d.batch)
 	}
 }
 

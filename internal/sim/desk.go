@@ -109,7 +109,7 @@ func (k *desk) flush(l *line) {
 		return
 	}
 	refused := make([]error, len(changes))
-	k.change(l.w, func(q ticket.Queue) ticket.Queue {
+	k.change(l, func(q ticket.Queue) ticket.Queue {
 		for i, c := range changes {
 			refused[i] = nil
 			switch {
@@ -133,30 +133,39 @@ func (k *desk) flush(l *line) {
 	})
 }
 
-// change is broker.ChangeTickets: read, change, compare and set, until it holds.
-func (k *desk) change(w toolyard.Workspace, edit func(ticket.Queue) ticket.Queue, then func(ticket.Queue, uint64)) {
-	s, th := k.d.s, k.d.th
+// change is broker.ChangeTickets: read, change, compare and set, until it holds. It begins with what was last seen, and reads
+// when that is not what stands there, or when nothing would change; also then it sets what it has read.
+func (k *desk) change(l *line, edit func(ticket.Queue) ticket.Queue, then func(ticket.Queue, uint64)) {
+	s, th, w := k.d.s, k.d.th, l.w
 	pause := firstPause
+	set := func(next ticket.Queue, revision uint64, then func(stored uint64, err error)) {
+		what := "update tickets"
+		if s.opt.Trace {
+			what = fmt.Sprintf("update tickets of %s behind %d to %s", w, revision, tickets(next))
+		}
+		var stored uint64
+		s.ask(th, attemptTimeout, what, func() error {
+			rev, err := s.nats.updateTickets(w, next, revision)
+			if stored == 0 {
+				stored = rev
+			}
+			return err
+		}, func(err error) { then(stored, err) })
+	}
 	var try func()
 	try = func() {
 		var have ticket.Queue
-		var revision, stored uint64
+		var revision uint64
 		s.retry(th, nil, "read tickets", func() error {
 			have, revision = s.nats.readTickets(w)
 			return nil
 		}, func(error) {
-			next, revision := edit(have), revision
-			what := "update tickets"
-			if s.opt.Trace {
-				what = fmt.Sprintf("update tickets of %s behind %d to %s", w, revision, tickets(next))
+			next := edit(have)
+			if same(have, next) && !s.has(FenceTicketSure) { // what was read may be behind
+				then(next, revision)
+				return
 			}
-			s.ask(th, attemptTimeout, what, func() error {
-				rev, err := s.nats.updateTickets(w, next, revision)
-				if stored == 0 {
-					stored = rev
-				}
-				return err
-			}, func(err error) {
+			set(next, revision, func(stored uint64, err error) {
 				switch err {
 				case nil:
 					then(next, stored)
@@ -169,8 +178,27 @@ func (k *desk) change(w toolyard.Workspace, edit func(ticket.Queue) ticket.Queue
 			})
 		})
 	}
-	try()
+	next := edit(l.queue)
+	if l.revision == 0 || same(l.queue, next) {
+		try()
+		return
+	}
+	set(next, l.revision, func(stored uint64, err error) {
+		if err != nil {
+			try()
+			return
+		}
+		then(next, stored)
+	})
 }
+
+// passed reports whether an open batch does not take up a group again. The last one it may, and that of the safe calls where
+// that goes first.
+func passed(st *batchState, group int) bool {
+	return group < len(st.Plan.Groups)-1 && st.Plan.Partition != toolyard.SafeFirst
+}
+
+func same(a, b ticket.Queue) bool { return a.Last == b.Last && slices.Equal(a.Tickets, b.Tickets) }
 
 func tickets(q ticket.Queue) string {
 	out := "["
@@ -228,10 +256,21 @@ func (k *desk) sweep() {
 		for _, t := range l.queue.Tickets {
 			b := s.nats.logs[toolyard.BatchKey{Agent: t.Agent, ID: t.Batch}]
 			s.fold(k.d.th, b, func(st *batchState, err error) {
-				over := errors.Is(err, errMissing) || err == nil && (st.Completed || st.Plan != nil && t.Group < len(st.Plan.Groups) && st.Over(t.Group))
-				if over {
+				if errors.Is(err, errMissing) {
+					return
+				}
+				over := err == nil && (st.Completed || st.Plan != nil && t.Group < len(st.Plan.Groups) && st.Over(t.Group) &&
+					(st.Closed || passed(st, t.Group)))
+				switch {
+				case over:
 					s.log(k.d.p.name, "sweeps ticket %d of %s group %d", t.N, b.spec.name, t.Group)
 					k.submit(l, change{h: t.Holder, number: t.N, done: func(error) {}})
+				case err == nil && st.Parked && s.has(FenceParkedTicket):
+					// A former owner joined late. Whoever wakes the batch joins in a later term, also where this very ticket stands.
+					s.log(k.d.p.name, "sweeps ticket %d of %s, which is parked", t.N, b.spec.name)
+					h := t.Holder
+					h.Term = st.Takeovers
+					k.submit(l, change{h: h, done: func(error) {}})
 				}
 			})
 		}

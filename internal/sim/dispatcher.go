@@ -18,7 +18,7 @@ const pullAgain = 3 * time.Second
 
 // machineConfig is what the owner decides with. It waits less than the real one, so that histories are short.
 func (s *Sim) machineConfig() batch.Config {
-	return batch.Config{WorkerWait: 4 * time.Second, MaxAttempts: 3, OpenIdle: 2500 * time.Millisecond, AbortEvery: time.Second}
+	return batch.Config{WorkerWait: 4 * time.Second, MaxAttempts: 3, OpenIdle: 2500 * time.Millisecond, AbortEvery: time.Second, QueueWait: s.sc.queueWait, Hooks: s.sc.hooks}
 }
 
 // dispatcher is the shell of package dispatcher: it takes submissions, and runs their batches.
@@ -32,18 +32,21 @@ type dispatcher struct {
 	live  map[string][]toolyard.Class
 	beats map[string]Time // when each live worker was last heard of
 	gone  map[string]Time
-	since Time
 	pulls int
+	// waiting are the calls on the list of those that wait for people.
+	waiting map[callKey]*waitingCall
 }
 
 func (s *Sim) bootDispatcher() func(*party) {
 	return func(p *party) {
-		d := &dispatcher{s: s, p: p, th: &thread{p: p}, open: map[*batchLog]*runner{}, live: map[string][]toolyard.Class{}, beats: map[string]Time{}, gone: map[string]Time{}}
+		d := &dispatcher{s: s, p: p, th: &thread{p: p}, open: map[*batchLog]*runner{}, live: map[string][]toolyard.Class{}, beats: map[string]Time{}, gone: map[string]Time{}, waiting: map[callKey]*waitingCall{}}
 		d.desk.d = d
 		// First the watches, which begin with what is there.
 		var workers []workerChange
-		s.retry(d.th, nil, "watch workers and tickets", func() error {
+		var waiting []approvalChange
+		s.retry(d.th, nil, "watch workers, tickets and approvals", func() error {
 			workers = workers[:0]
+			waiting = s.nats.watchApprovals(d.th, d.seeApproval)
 			for _, id := range slices.Sorted(maps.Keys(s.nats.alive)) {
 				workers = append(workers, workerChange{id, true, s.nats.alive[id].classes})
 			}
@@ -61,9 +64,14 @@ func (s *Sim) bootDispatcher() func(*party) {
 			for _, w := range workers {
 				d.seeWorker(w)
 			}
-			d.since = s.now
+			for _, c := range waiting {
+				d.seeApproval(c)
+			}
 			d.pull()
 			d.sweep()
+			if s.focus >= People {
+				d.lookAfter()
+			}
 		})
 	}
 }
@@ -105,8 +113,8 @@ func (d *dispatcher) silent(id string) bool {
 		return false
 	}
 	last, ok := d.gone[id]
-	if !ok {
-		last = d.since
+	if !ok { // never heard of: it may have come just now
+		last, d.gone[id] = s.now, s.now
 	}
 	return s.now-last >= settings.CallAckWait
 }
@@ -149,8 +157,15 @@ func (d *dispatcher) pull() {
 }
 
 func (d *dispatcher) take(sub *delivery) {
-	if r, ok := d.open[sub.batch]; ok { // it runs here already: this is a new handle to keep it by
-		r.sub = sub
+	if r, ok := d.open[sub.batch]; ok {
+		switch {
+		case r.sub.seq == sub.seq: // it runs here already: this is a new handle to keep it by
+			r.sub = sub
+		case !d.s.has(FenceGiveBack):
+			d.s.tell(d.th, "acknowledge", sub.ack)
+		default: // until it can be told what it is worth
+			d.s.tell(d.th, "give back", func() { sub.nak(min(givenBack<<min(sub.n, 10), 10*time.Second)) })
+		}
 		return
 	}
 	r := &runner{s: d.s, d: d, th: &thread{p: d.p}, b: sub.batch, sub: sub, busy: true, mine: map[int]bool{}}
@@ -158,6 +173,9 @@ func (d *dispatcher) take(sub *delivery) {
 	r.keep()
 	d.accept(r)
 }
+
+// givenBack is half the shortest pause after which a wake is delivered again.
+const givenBack = 50 * time.Millisecond
 
 // accept takes a delivered submission up: it plans it, adopts it, or finds it complete, and then runs it.
 func (d *dispatcher) accept(r *runner) {
@@ -180,19 +198,40 @@ func (d *dispatcher) accept(r *runner) {
 				return
 			}
 			done()
+		case st.Plan == nil && r.sub.parked != 0:
+			s.fail("I7", "there is a wake for %s, which has no plan", b.spec.name)
 		case st.Plan == nil:
 			d.own(r, *st, b.spec.plan(d.p.name, r.sub.seq, s.clock()))
-		case st.Plan.SubmissionSeq != r.sub.seq:
+		case st.Parked && st.Handle == r.sub.seq && s.has(FenceParkedHandle): // its owner died before it had let go of it
+			s.wakeIfParked(r.th, b, func(bool) { r.done(func() { r.stop("it is parked") }) })
+		case st.Parked && st.BatchSeq == r.sub.parked, st.Handle == r.sub.seq, !s.has(FenceHandle),
+			st.Parked && r.sub.parked != 0 && !s.has(FenceWakeSeq):
+			d.adopt(r, *st)
+		case r.sub.parked == 0 && st.Plan.SubmissionSeq != r.sub.seq:
 			s.fail("I7", "planned for submission %d, adopted for %d", st.Plan.SubmissionSeq, r.sub.seq)
-		default:
-			d.own(r, *st, events.Adopted{Owner: d.p.name, Takeover: st.Takeovers + 1})
+		default: // another message keeps the batch, or wakes it
+			r.done(func() { r.stop("it is kept by another message") })
 		}
 	}
-	if r.sub.n > 1 {
+	if r.sub.n > 1 || r.sub.parked != 0 {
 		s.fold(r.th, b, decide)
 		return
 	}
 	decide(&st, nil)
+}
+
+// adopt goes on with a batch whose former owner fell silent, or which was parked and has been woken: then its clock, which
+// stood still, goes on.
+func (d *dispatcher) adopt(r *runner, st batch.State) {
+	by := events.Adopted{Owner: d.p.name, Takeover: st.Takeovers + 1}
+	if r.sub.seq != st.Handle {
+		by.Handle = r.sub.seq
+	}
+	if st.Parked {
+		by.Deadline = d.s.clock().Add(st.Remaining)
+		d.s.around(d.p)
+	}
+	d.own(r, st, by)
 }
 
 // own appends the event that makes this dispatcher the owner.

@@ -4,7 +4,8 @@
 //
 //	agents ── submit, append, cancel, follow ──┐
 //	dispatchers ── accept, run, desk, roster ──┼── ask ──▶ server: streams, consumers, buckets, feeds, broadcasts
-//	workers ── pull, claim, execute, finish ───┘
+//	workers ── pull, claim, execute, finish ───┤
+//	people ── watch the list, decide, wake ────┘
 //	                     │
 //	                     └──▶ ledger: what the tools did, which the invariants are judged by
 //
@@ -22,6 +23,11 @@
 // message acknowledged, though deadlines are ten minutes away. "outcome_unknown" is that no result says so unless something
 // happened to the call's worker, or to its messages.
 //
+// "approval" is that a call which needs a person begins only when one has allowed it, on the input that was allowed; "asked
+// once" that nobody is asked about what was decided. "parked" is that an owner has given its ticket back when it parks a batch,
+// that nothing of the batch is on its way then, and that a parked batch stands in nobody's way for long. I8 is that a batch
+// which is not parked is kept by a message that nobody has acknowledged, so that it goes on whoever dies.
+//
 // # What exclusivity means here
 //
 // An exclusive execution lasts from its beginning, which is checked like a commit point, to its last passed commit point. What
@@ -31,7 +37,7 @@
 //
 // # What is not modelled
 //
-// Real planning and the pipeline's phases but as one delay; parked batches and approvals; full streams, expired messages and
-// batches, retention; clocks that differ; large objects; several pools and lanes; replicas that disagree (stale reads of
+// Real planning and the pipeline's phases but as one delay and the question whether a person is needed; admission and lanes;
+// sessions, what they remember, and the index; full streams, expired messages and batches, retention; clocks that differ; large objects; several pools and lanes; replicas that disagree (stale reads of
 // tickets are, the rest is read through the leader); loss of what was acknowledged; a batch that is given up after many deliveries.
 package sim

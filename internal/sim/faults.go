@@ -67,6 +67,51 @@ const (
 	FenceSweep
 	// FenceAckLast: a call's message is acknowledged when its result is stored. Without: when it is taken.
 	FenceAckLast
+	// FenceApproval: a call that needs a person runs with an approval only. Without: its worker does not ask.
+	FenceApproval
+	// FenceApprovedHash: a worker compares the input that was approved with the one that it would run.
+	FenceApprovedHash
+	// FenceWholeChain: of a call that is not finished all events are read. Without: the last one, and what was decided is forgotten.
+	FenceWholeChain
+	// FenceGap: a live copy of a call's event behind a gap has the chain read. Without: it is taken as it comes.
+	FenceGap
+	// FenceWaitClaim: A worker does not let a call wait for a person that it finds claimed by itself. Without: it writes so behind
+	// its claim.
+	FenceWaitClaim
+	// FenceTakes: an answer to an earlier request for a ticket counts no more once the batch has left the queue.
+	FenceTakes
+	// FenceParkLeave: a batch gives its ticket back before it is parked.
+	FenceParkLeave
+	// FenceParkedTicket: a ticket that a former owner has taken for a batch that is parked is swept.
+	FenceParkedTicket
+	// FenceParkReread: an owner that has parked its batch looks once more for news.
+	FenceParkReread
+	// FenceNewsWakes: when there is some, it wakes the batch. Without: it adopts it again, by the message by which it was kept,
+	// which another dispatcher may have acknowledged.
+	FenceNewsWakes
+	// FenceParkedHandle: The message by which a parked batch was kept wakes it when it is delivered again. Without: it adopts it,
+	// and the owner that has parked it may acknowledge it after that.
+	FenceParkedHandle
+	// FenceHandle: only the message by which a batch is kept adopts it, or a wake. Without: any message for it.
+	FenceHandle
+	// FenceWakeSeq: a wake counts for the parking that it names. Without: for any.
+	FenceWakeSeq
+	// FenceUnlist: who takes a call off the list looks whether its batch is parked. Without: a former owner answers a call of a
+	// parked batch, and nobody is told.
+	FenceUnlist
+	// FenceProof: an owner proves that it is one, after a decision and before it queues the call. Without: a former one queues it
+	// with a ticket that the next has given back.
+	FenceProof
+	// FenceTicketSure: a change of a workspace's queue that changes nothing is stored too. Without: a read that is behind says that
+	// a ticket was given back already.
+	FenceTicketSure
+	// FenceGiveBack: a wake for a batch that runs here is given back. Without: it is acknowledged.
+	FenceGiveBack
+	// FenceWake: who decides or cancels wakes the batch.
+	FenceWake
+	// FenceMissed: dispatchers look for decisions whose wake was lost, FenceExpired: and for requests that nobody answers.
+	FenceMissed
+	FenceExpired
 	fenceCount
 )
 
@@ -81,6 +126,14 @@ var fenceNames = [fenceCount]string{
 	FenceKeepPace: "heartbeats keep their pace",
 	FenceNonce:    "nonce of an append", FenceRedelivery: "redelivery of submissions", FenceReread: "rereading of calls in flight",
 	FenceSweep: "sweep of tickets left behind", FenceAckLast: "acknowledge after the result",
+	FenceApproval: "approval before a call runs", FenceApprovedHash: "hash of the approved input", FenceWholeChain: "open calls are read whole",
+	FenceGap: "a gap before a live copy is read", FenceWaitClaim: "no waiting behind a claim", FenceTakes: "old grants count no more",
+	FenceParkLeave: "leave before parked", FenceParkedTicket: "sweep of a parked batch's ticket",
+	FenceParkReread: "look for news after parked", FenceNewsWakes: "news wakes a parked batch",
+	FenceParkedHandle: "a parked batch is adopted by a wake only", FenceHandle: "only the handle adopts", FenceWakeSeq: "a wake names its parking",
+	FenceGiveBack: "a wake is given back while the batch runs", FenceWake: "wake after a decision", FenceMissed: "sweep of lost wakes",
+	FenceProof: "an owner proves itself after a decision", FenceUnlist: "look before a call is taken off the list", FenceExpired: "sweep of expired requests",
+	FenceTicketSure: "a change of nothing is stored too",
 }
 
 func (f Fence) String() string { return fenceNames[f] }
@@ -115,6 +168,10 @@ const (
 	Takeovers
 	// Absences: workers that are silent for long and come back to exclusive calls.
 	Absences
+	// People: calls that wait for people, who are slow or silent, and batches that are parked meanwhile.
+	People
+	// Crowds: open batches that stand in line for one workspace again and again, for calls that people allow and agents cancel.
+	Crowds
 )
 
 type faultKind int
@@ -144,7 +201,7 @@ func (s *Sim) drawFaults() {
 			s.f.kinds = append(s.f.kinds, k)
 		}
 	}
-	if s.focus != Anything {
+	if s.focus != Anything && s.focus < People {
 		s.f.kinds = []faultKind{pause, cut}
 	}
 	s.f = faults{
@@ -153,6 +210,12 @@ func (s *Sim) drawFaults() {
 		stale: some(0.6, 0.5), feedLost: some(0.6, 0.4), abortLost: some(0.5, 0.8), slow: some(0.6, 0.3),
 	}
 	switch s.focus {
+	case People:
+		if s.sc.wavering {
+			s.f.late, s.f.lose, s.f.strike = 0.4*s.rand.Float64(), 0.2*s.rand.Float64(), 0
+		}
+	case Crowds:
+		s.f.slow, s.f.loseAnswer = 0.5, 0.1
 	case Streams:
 		s.f.every, s.f.slow = s.between(300*time.Millisecond, 2*time.Second), 0.5*s.rand.Float64()
 	case Takeovers:
@@ -250,6 +313,13 @@ func (s *Sim) hit(m *machine) {
 			break
 		}
 		for_ = s.between(settings.BatchAckWait-200*time.Millisecond, settings.BatchAckWait+400*time.Millisecond)
+	case People: // about as long as it takes to park a batch and to wake it, or until another has taken it over
+		switch s.rand.IntN(3) {
+		case 0:
+			for_ = s.between(settings.BatchAckWait, 3*settings.BatchAckWait)
+		case 1:
+			for_ = s.between(10*time.Millisecond, 3*time.Second)
+		}
 	case Absences: // longer than until it counts as lost
 		for_ = s.between(settings.WorkerTTL+settings.CallAckWait, 12*time.Second)
 	}
@@ -336,6 +406,18 @@ func (s *Sim) strike(p *party) {
 				s.hit(m)
 				return
 			}
+		}
+	}
+}
+
+// around hits a party, now and then, at a moment that matters to a batch that is parked.
+func (s *Sim) around(p *party) {
+	if s.focus != People || len(s.f.kinds) == 0 || !s.chance(0.1) {
+		return
+	}
+	for _, m := range s.machines {
+		if m.p == p {
+			s.hit(m)
 		}
 	}
 }

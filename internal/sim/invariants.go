@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/ticket"
 )
 
 // execution is one run of a tool, as the tool itself wrote it down: the ledger is the ground truth.
@@ -22,7 +24,8 @@ type execution struct {
 	token   uint64 // the fencing token: the number of its group's ticket
 	worker  string
 	begin   Time
-	end     Time // when the tool returned, or was told to stop; before, when it was last seen alive
+	end     Time   // when the tool returned, or was told to stop; before, when it was last seen alive
+	input   string // what it runs on, of a call that needs a person
 	effects []Time
 	commits int
 	over    bool
@@ -37,12 +40,13 @@ func (e *execution) String() string {
 func (s *Sim) begin(r *running) *execution {
 	e := &execution{
 		n: len(s.ledger) + 1, b: r.d.batch, index: r.call.Index, kind: r.spec.kind, attempt: r.call.Attempt, token: r.d.request.Ticket,
-		worker: r.w.p.name, begin: s.now, end: s.now,
+		worker: r.w.p.name, begin: s.now, end: s.now, input: r.input,
 	}
 	s.ledger = append(s.ledger, e)
 	s.log(e.worker, "%s: begins, execution %d, token %d", r, e.n, e.token)
 	s.checkAtMostOnce(e)
 	s.checkBarrier(e)
+	s.checkApproved(e)
 	return e
 }
 
@@ -64,10 +68,93 @@ func (s *Sim) check(b *batchLog, m *stored) {
 	s.checkInput(b, m)
 	s.checkOneResult(b, m)
 	s.checkReplies(b, m)
+	s.checkAsked(b, m)
 	if s.failure == nil {
 		s.checkOutcomeUnknown(b, m)
 		s.checkFold(b, m)
 	}
+	if m.Chain == batch.ChainBatch {
+		s.checkParked(b, m)
+		s.checkKept(b)
+	}
+}
+
+// checkApproved: a call that needs a person begins when one has allowed it, on the input that was allowed.
+func (s *Sim) checkApproved(e *execution) {
+	spec, c := e.b.spec.calls[e.index], e.b.truth.Calls[e.index]
+	switch d := c.Decision; {
+	case !spec.person || spec.wavers && c.Asked == nil:
+	case d == nil || d.Decision != events.Approve:
+		s.fail("approval", "%v begins, and nobody has allowed it", e)
+	case d.InputSHA256 != e.input:
+		s.fail("approval", "%v begins on %q, and %q was allowed", e, e.input, d.InputSHA256)
+	}
+}
+
+// checkAsked: nobody is asked again about what was decided.
+func (s *Sim) checkAsked(b *batchLog, m *stored) {
+	if m.Body.EventType() == events.CallWaiting && b.truth.Calls[m.Index].Decision != nil {
+		s.fail("asked once", "a person is asked about call %d of %s, which was decided", m.Index, b.spec.name)
+	}
+}
+
+// checkParked: when a batch is parked nothing of it is on its way, and its owner has given back its ticket.
+func (s *Sim) checkParked(b *batchLog, m *stored) {
+	if m.Body.EventType() != events.BatchParked || s.failure != nil {
+		return
+	}
+	b.parkedAt = s.now
+	t := &b.truth
+	q := s.nats.key(b.spec.sub.Workspace).revisions
+	for _, k := range q[len(q)-1].Tickets {
+		if k.Agent == b.spec.key.Agent && k.Batch == b.spec.key.ID && k.Term >= t.Takeovers {
+			s.fail("parked", "%s is parked, and its owner holds ticket %d", b.spec.name, k.N)
+		}
+	}
+	for g := range t.Plan.Groups {
+		if _, started := t.Started[g]; !started || t.Over(g) {
+			continue
+		}
+		for _, i := range t.Plan.Groups[g].Calls {
+			if c := t.Calls[i]; c.Asked == nil && c.Result == nil {
+				s.fail("parked", "%s is parked, and its call %d is %s", b.spec.name, i, c.Status)
+			}
+		}
+	}
+}
+
+// checkKept is I8 for a batch that has an owner: the message by which it is kept is not acknowledged, so that it goes on when
+// the owner dies at this instant.
+func (s *Sim) checkKept(b *batchLog) {
+	t := &b.truth
+	if b.done || t.Plan == nil || t.Parked || s.failure != nil {
+		return
+	}
+	if m := b.messages[t.Handle]; m == nil || m.gone {
+		s.fail("I8", "%s is owned by %s, and kept by message %d, which is acknowledged", b.spec.name, t.Owner, t.Handle)
+	}
+}
+
+// parkedTicketAfter is how long the ticket of a parked batch may stand before others' when nothing goes wrong any more.
+const parkedTicketAfter = 20 * time.Second
+
+// checkParkedTickets: a batch that is parked for long stands in nobody's way.
+func (s *Sim) checkParkedTickets() {
+	for _, w := range s.sc.workspaces {
+		revisions := s.nats.key(w).revisions
+		q := revisions[len(revisions)-1]
+		log := func(t ticket.Ticket) *batchLog { return s.nats.logs[toolyard.BatchKey{Agent: t.Agent, ID: t.Batch}] }
+		for i, t := range q.Tickets {
+			b := log(t)
+			if !b.truth.Parked || s.now-b.parkedAt < parkedTicketAfter {
+				continue
+			}
+			if slices.ContainsFunc(q.Tickets[i+1:], func(t ticket.Ticket) bool { return !log(t).done && !log(t).truth.Parked }) {
+				s.fail("parked", "%s is parked since %s, and its ticket %d stands before others: %s", b.spec.name, stamp(b.parkedAt), t.N, tickets(q))
+			}
+		}
+	}
+	s.after(nil, time.Second, s.checkParkedTickets)
 }
 
 // checkInput is Q10 for open batches: what is appended once stands once.
@@ -161,7 +248,7 @@ func (s *Sim) checkOutcomeUnknown(b *batchLog, m *stored) {
 	if executed(f.Result) { // the worker's own words: its lease runs from a heartbeat that may have been sent before the claim
 		from -= settings.CallAckWait
 	}
-	if b.dropped[claimSeq] && since >= w.letGo[claimKey{b, m.Index}] {
+	if b.dropped[claimSeq] && since >= w.letGo[callKey{b, m.Index}] {
 		return // it let go of the call while its claim was late, and the claim was stored after that
 	}
 	if !s.inTrouble(w.p, from) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
@@ -28,6 +29,7 @@ type runner struct {
 	busy    bool
 	copies  []liveCopy
 	granted []grant
+	noticed bool
 	beatDue bool
 	wakeDue bool
 	wakes   int
@@ -35,6 +37,8 @@ type runner struct {
 	news     Time
 	pending  []batch.Input
 	complete bool
+	parked   bool
+	takes    int // how often a ticket was asked for: an answer to an earlier time counts no more
 	// term counts the owners before this one; heard is when the log last said anything of a call.
 	term  int
 	heard map[int]Time
@@ -48,6 +52,7 @@ type liveCopy struct {
 }
 
 type grant struct {
+	take  int
 	group int
 	t     ticket.Ticket
 	err   error
@@ -102,7 +107,7 @@ func (r *runner) next() {
 	if r.busy || r.th.dead() {
 		return
 	}
-	var ready [4]int
+	var ready [5]int
 	n := 0
 	add := func(ok bool, what int) {
 		if ok {
@@ -114,6 +119,7 @@ func (r *runner) next() {
 	add(len(r.granted) > 0, 1)
 	add(r.beatDue, 2)
 	add(r.wakeDue, 3)
+	add(r.noticed, 4)
 	if n == 0 {
 		return
 	}
@@ -125,6 +131,8 @@ func (r *runner) next() {
 		g := r.granted[0]
 		r.granted = r.granted[1:]
 		switch {
+		case g.take != r.takes && r.s.has(FenceTakes):
+			r.step()
 		case g.err == nil:
 			r.pending = append(r.pending, batch.Granted{Group: g.group, Ticket: g.t.N})
 			r.step()
@@ -138,6 +146,10 @@ func (r *runner) next() {
 		r.beat()
 	case 3:
 		r.wakeDue = false
+		r.step()
+	case 4:
+		r.noticed = false
+		r.pending = append(r.pending, batch.Noticed{})
 		r.step()
 	}
 }
@@ -153,6 +165,8 @@ func (r *runner) step() {
 	}
 	r.perform(effects, nil, func() {
 		switch {
+		case r.parked:
+			r.stop("it is parked")
 		case r.complete:
 			r.s.checkMachine(r)
 			r.stop("it is complete")
@@ -180,13 +194,19 @@ func (r *runner) perform(effects []batch.Effect, calls []batch.Queue, then func(
 			return
 		case batch.Take:
 			s.log(r.d.p.name, "wants a ticket for %s group %d, %s", r.b.spec.name, e.Group, e.Mode)
+			r.takes++
+			take := r.takes
 			r.d.desk.take(r.m.State().Plan.Workspace, r.holder(e.Group), e.Mode, func(t ticket.Ticket, err error) {
 				if !r.th.dead() {
-					r.granted = append(r.granted, grant{e.Group, t, err})
+					r.granted = append(r.granted, grant{take, e.Group, t, err})
 					r.next()
 				}
 			})
 		case batch.Leave:
+			r.takes++
+			if !s.has(FenceParkLeave) && r.allWait() {
+				continue
+			}
 			r.d.desk.leave(r.m.State().Plan.Workspace, r.holder(e.Group), func() {
 				if !r.th.dead() {
 					rest()
@@ -198,6 +218,17 @@ func (r *runner) perform(effects []batch.Effect, calls []batch.Queue, then func(
 			calls = append(calls, e)
 		case batch.Abort:
 			s.tell(r.th, "abort", func() { s.nats.abort(r.b, e.Calls, e.Code) })
+		case batch.Ask:
+			r.ask(e, rest)
+			return
+		case batch.Notify:
+			s.after(r.th, s.between(0, 500*time.Millisecond), func() {
+				r.noticed = true
+				r.next()
+			})
+		case batch.Park:
+			r.park(rest)
+			return
 		case batch.Complete:
 			r.complete = true
 			r.done(rest)
@@ -207,8 +238,46 @@ func (r *runner) perform(effects []batch.Effect, calls []batch.Queue, then func(
 	r.queue(calls, then)
 }
 
+// ask puts a call on the list of those that wait for people, or takes it off. Who takes one off looks first whether the batch is
+// parked: this may be a former owner, whose append nobody else would act on.
+func (r *runner) ask(e batch.Ask, then func()) {
+	s, k := r.s, callKey{r.b, e.Index}
+	if !e.Over {
+		expires := r.m.ApprovalEnd(e.Index).Sub(epoch)
+		s.retry(r.th, nil, "list", func() error { s.nats.list(k, expires); return nil }, func(error) { then() })
+		return
+	}
+	unlist := func(bool) {
+		s.retry(r.th, nil, "unlist", func() error { s.nats.unlist(k); return nil }, func(error) { then() })
+	}
+	if !s.has(FenceUnlist) {
+		unlist(false)
+		return
+	}
+	s.wakeIfParked(r.th, r.b, unlist)
+}
+
+// allWait reports whether all open calls that somebody could move on wait for a person.
+func (r *runner) allWait() bool {
+	st, waiting := r.m.State(), false
+	for _, i := range r.m.InFlight() {
+		if st.Calls[i].Status != batch.Waiting {
+			return false
+		}
+		waiting = true
+	}
+	return waiting
+}
+
 // append stores an event, or finds what stands there instead.
 func (r *runner) append(e batch.Append, then func()) {
+	if st := r.m.State(); !r.s.has(FenceProof) {
+		if b, ok := e.Body.(events.Started); ok && b.Ticket != 0 && st.Started[b.Group] == b.Ticket {
+			r.pending = append(r.pending, batch.Stored{Record: batch.Record{Chain: e.Chain, Seq: st.BatchSeq, Body: b}})
+			then()
+			return
+		}
+	}
 	r.s.append(r.th, nil, r.b, e.Chain, e.Index, e.Expected, e.Body, func(rec batch.Record, err error) {
 		switch {
 		case err == nil:
@@ -293,8 +362,8 @@ func (r *runner) drain() {
 	case c.m.Chain == batch.ChainBatch:
 		r.stop("the live feed says that it has another owner")
 		return
-	case c.before != last && c.m.Chain != batch.ChainCall:
-		r.read(c.m.Chain, 0, r.drain)
+	case c.before != last && (c.m.Chain != batch.ChainCall || c.m.Body.EventType() != events.CallFinished && r.s.has(FenceGap)):
+		r.read(c.m.Chain, c.m.Index, r.drain)
 		return
 	default:
 		r.pending = append(r.pending, batch.Stored{Record: c.m.Record})
@@ -323,9 +392,11 @@ func (r *runner) beat() {
 	var todo []func(next func())
 	for _, i := range r.inFlight() {
 		p, c := st.Plan.Calls[i], st.Calls[i]
-		if c.Status == batch.Claimed {
+		switch c.Status {
+		case batch.Claimed:
 			claimed = append(claimed, i)
-		} else {
+		case batch.Waiting:
+		default:
 			routes[batch.Route{Pool: p.Pool, Class: p.Judgement.Class}] = true
 		}
 		if reread && s.now-r.heard[i] >= rereadAfter {
@@ -346,10 +417,16 @@ func (r *runner) beat() {
 				seen.Dropped[i] = st.Calls[i].Seq
 			}
 		}
-	case s.now-r.asked >= settings.CallAckWait:
-		r.asked = s.now
+	default: // all holders are asked now and then; those that are gone from the registry at every beat
+		all := s.now-r.asked >= settings.CallAckWait
+		if all {
+			r.asked = s.now
+		}
 		silent := map[string]bool{}
 		for _, i := range claimed {
+			if _, here := r.d.live[st.Calls[i].Worker]; here && !all {
+				continue
+			}
 			todo = append(todo, func(next func()) { r.askHolder(i, silent, &seen, next) })
 		}
 	}

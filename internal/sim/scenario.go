@@ -21,6 +21,10 @@ type scenario struct {
 	workers     []workerSpec
 	agents      int
 	batches     []*batchSpec
+	hooks       bool // hooks are told of batches that are over
+	queueWait   time.Duration
+	// wavering says that no call looks as if it needed a person until it is delivered again.
+	wavering bool
 }
 
 type workerSpec struct {
@@ -42,12 +46,20 @@ type batchSpec struct {
 	submit, cancel Time
 	twice          bool
 	canceled       []int
+	apart          Time // they are canceled one by one, so long after each other
 	// open says that the calls from first on are appended later: pieces of them, one every pause, and then the batch is closed by its
 	// agent, or left open.
 	open   bool
 	first  int
 	pause  Time
 	closes bool
+	// interrupt is when its session is interrupted (0: never), approvalWait how long people have to decide.
+	interrupt, approvalWait Time
+}
+
+// asks reports whether any call of the batch may need a person.
+func (b *batchSpec) asks() bool {
+	return slices.ContainsFunc(b.calls, func(c callSpec) bool { return c.person })
 }
 
 // callSpec is one call: its kind, and how its tool behaves.
@@ -63,6 +75,10 @@ type callSpec struct {
 	ignores  bool // it does not care for being stopped
 	computes bool // it stands still while its worker is paused, where others only sleep
 	passes   int  // its failure may pass, and does after so many attempts
+	// person says that it needs one, wavers that it does only when it is delivered again, hooked that a hook changes its input.
+	person, wavers, hooked bool
+	answers                [2]*answer // what each of the people is going to say, nil for nothing
+	interruptible          bool
 }
 
 // ends is how an attempt ends.
@@ -112,14 +128,21 @@ func (s *Sim) one(in int) bool { return s.rand.IntN(in) == 0 }
 func (s *Sim) drawScenario() *scenario {
 	s.focus = s.opt.Focus
 	if s.focus == 0 {
-		s.focus = pick(s, []Focus{Anything, Anything, Anything, Anything, Anything, Streams, Takeovers, Absences})
+		s.focus = pick(s, []Focus{Anything, Anything, Anything, Anything, Anything, Streams, Takeovers, Absences, People, People, People, People, Crowds})
 	}
 	sc := &scenario{dispatchers: 2 + s.rand.IntN(2), agents: 1 + s.rand.IntN(3)}
 	if s.focus == Takeovers {
 		sc.agents = 3
 	}
+	sc.queueWait = 5 * time.Minute // none in any history
+	if s.focus >= People {
+		sc.hooks, sc.wavering = s.one(4), s.one(6)
+		if s.one(4) {
+			sc.queueWait = 12 * time.Second
+		}
+	}
 	workspaces := 1 + s.rand.IntN(2)
-	if s.focus == Takeovers {
+	if s.focus == Takeovers || s.focus == Crowds {
 		workspaces = 1
 	}
 	for i := range workspaces {
@@ -171,6 +194,13 @@ func (s *Sim) drawBatch(sc *scenario, agent, n int) *batchSpec {
 		b.first, b.pause = s.rand.IntN(len(b.calls)+1), s.between(time.Millisecond, 1200*time.Millisecond)
 		b.sub.Calls = b.all[:b.first:b.first]
 	}
+	switch s.focus {
+	case People:
+		s.drawPeople(sc, b)
+	case Crowds:
+		s.drawCrowd(b, n)
+		return b
+	}
 	if s.one(5) {
 		b.cancel = b.submit + s.between(0, 5*time.Second)
 		for i := range b.calls {
@@ -180,6 +210,76 @@ func (s *Sim) drawBatch(sc *scenario, agent, n int) *batchSpec {
 		}
 	}
 	return b
+}
+
+// drawPeople draws which calls of a batch need a person, and what the people do.
+func (s *Sim) drawPeople(sc *scenario, b *batchSpec) {
+	if s.one(3) {
+		return
+	}
+	b.approvalWait = s.between(time.Second, 8*time.Second)
+	often, asking, silent := 1+s.rand.IntN(3), 0, false
+	for i := range b.calls {
+		c := &b.calls[i]
+		c.interruptible = s.one(3)
+		if c.kind == "absent" || !s.one(often) {
+			continue
+		}
+		asking++
+		c.person, c.hooked = true, s.one(6)
+		if sc.wavering || s.one(8) { // of a read that is not claimed, an execution that nobody accepts may pass unseen
+			c.wavers = !kinds[c.kind].class.Safe()
+		}
+		for n := range c.answers {
+			if n == 0 && s.one(5) || n == 1 && !s.one(3) {
+				continue
+			}
+			a := &answer{after: s.between(0, 300*time.Millisecond), decision: events.Approve, edits: s.one(5)}
+			if s.one(4) {
+				a.decision = events.Reject
+			}
+			if s.one(2) {
+				a.after = s.between(0, 6*time.Second)
+			}
+			c.answers[n] = a
+		}
+		silent = silent || c.answers[0] == nil && c.answers[1] == nil
+	}
+	switch {
+	case !silent && s.one(2): // nobody runs out of time, and nothing that was forgotten is found by that
+		b.approvalWait = 10 * time.Minute
+	case asking <= 2 && s.one(4): // longer than anything else takes
+		b.approvalWait = s.between(25*time.Second, 32*time.Second)
+	}
+	if s.one(6) {
+		b.interrupt = b.submit + s.between(100*time.Millisecond, 8*time.Second)
+	}
+}
+
+// drawCrowd makes a batch one of those that stand in line all the time: each agent's first one writes, and the others read what
+// people allow one by one.
+func (s *Sim) drawCrowd(b *batchSpec, n int) {
+	b.timeout, b.approvalWait, b.submit = 10*time.Minute, 10*time.Minute, s.between(0, time.Second)
+	b.sub.Options.Partition = toolyard.Consecutive
+	b.open, b.sub.Open, b.closes, b.pause = n > 0, n > 0, true, 2*time.Second
+	b.first = len(b.calls)
+	if b.open {
+		b.first = max(0, b.first-1)
+		b.cancel, b.apart = b.submit+s.between(100*time.Millisecond, 2*time.Second), s.between(10*time.Millisecond, 400*time.Millisecond)
+	}
+	b.sub.Calls = b.all[:b.first:b.first]
+	for i := range b.calls {
+		c := &b.calls[i]
+		*c = callSpec{kind: "write", takes: s.between(20*time.Millisecond, 300*time.Millisecond), commits: 2}
+		if b.open {
+			*c = callSpec{kind: "read", takes: c.takes, person: true}
+			c.answers[0] = &answer{after: s.between(0, 2*time.Second), decision: events.Approve}
+			if s.one(2) {
+				b.canceled = append(b.canceled, i)
+			}
+		}
+		b.all[i].Tool = c.kind
+	}
 }
 
 func (s *Sim) drawCall(failing int) callSpec {
@@ -229,12 +329,16 @@ func (s *Sim) drawCall(failing int) callSpec {
 	return c
 }
 
+// toolTimeout is longer than any tool takes.
+const toolTimeout = 10 * time.Second
+
 // plan is what a dispatcher decides about the batch.
 func (b *batchSpec) plan(owner string, seq uint64, now time.Time) events.Planned {
 	o := b.sub.Options
 	p := events.Planned{
 		SubmissionSeq: seq, Owner: owner, Session: b.sub.Session, Workspace: b.sub.Workspace, Surface: "surface", Partition: o.Partition,
 		OnError: o.OnError, MaxConcurrency: o.MaxConcurrency, Deadline: now.Add(b.timeout), Open: b.open,
+		ApprovalWaitMS: b.approvalWait.Milliseconds(),
 	}
 	p.Calls, p.Results = b.planCalls(0, b.first)
 	p.Groups = b.groups(b.first)
@@ -263,6 +367,7 @@ func (b *batchSpec) planCalls(from, to int) (calls []events.PlannedCall, results
 		j := tool.Judgement{Class: k.class, ReadOnly: k.class.Safe(), Idempotent: k.idempotent}
 		calls = append(calls, events.PlannedCall{
 			ID: b.all[i].ID, Tool: c.kind, Pool: toolyard.DefaultPool, Judgement: j, Claim: !j.Class.Safe() || !j.Idempotent, AbortsSiblings: c.aborts,
+			Interruptible: c.interruptible, TimeoutMS: toolTimeout.Milliseconds(),
 		})
 		if c.kind == "absent" {
 			results = append(results, toolyard.Result{Index: i, CallID: b.all[i].ID, Tool: c.kind, IsError: true, Code: c.code, Class: k.class})
@@ -290,7 +395,7 @@ func (s *Sim) setUp() {
 	s.nats = newServer(s)
 	s.drawFaults()
 	for _, b := range s.sc.batches {
-		s.nats.logs[b.key] = &batchLog{spec: b, calls: make([]subject, len(b.calls)), results: make([]int, len(b.calls)), dropped: map[uint64]bool{}}
+		s.nats.logs[b.key] = &batchLog{spec: b, calls: make([]subject, len(b.calls)), results: make([]int, len(b.calls)), dropped: map[uint64]bool{}, messages: map[uint64]*message{}}
 	}
 	if s.opt.Trace {
 		s.describe()
@@ -311,6 +416,12 @@ func (s *Sim) setUp() {
 	for i := range s.sc.agents {
 		m := &machine{name: fmt.Sprint("a", i+1)}
 		start(m, s.bootAgent(i))
+	}
+	if s.focus >= People {
+		for i := range 2 {
+			start(&machine{name: fmt.Sprint("p", i+1)}, s.bootPerson(i))
+		}
+		s.after(nil, s.quietAt+parkedTicketAfter, s.checkParkedTickets)
 	}
 }
 
@@ -334,6 +445,14 @@ func (s *Sim) describe() {
 			}
 			if c.ignores {
 				text += " ignores"
+			}
+			if c.person {
+				text += " needs a person"
+			}
+			for n, a := range c.answers {
+				if a != nil {
+					text += fmt.Sprintf(" (p%d says %s after %s, edits %v)", n+1, a.decision, a.after, a.edits)
+				}
 			}
 			calls = append(calls, text)
 		}

@@ -43,6 +43,9 @@ type batchLog struct {
 	appended int
 	// dropped are the claims, by sequence, of which their worker has said that it knows nothing.
 	dropped map[uint64]bool
+	// messages are its submission and the wakes for it, by sequence.
+	messages map[uint64]*message
+	parkedAt Time // when it was parked last
 }
 
 func (b *batchLog) chain(c batch.Chain, index int) *subject {
@@ -80,6 +83,9 @@ type server struct {
 	alive       map[string]workerKey // by worker
 	workerWatch []*watch[workerChange]
 	workers     []*worker // who listens for aborts
+	// approvals is the list of calls that wait for people, with when each wait is over.
+	approvals     map[callKey]Time
+	approvalWatch []*watch[approvalChange]
 }
 
 type workerKey struct {
@@ -105,7 +111,7 @@ type workerChange struct {
 func newServer(s *Sim) *server {
 	n := &server{
 		s: s, lastDown: -1, seq: map[batch.Chain]uint64{}, logs: map[toolyard.BatchKey]*batchLog{}, work: map[toolyard.Class]*consumer{},
-		tickets: map[toolyard.Workspace]*ticketKey{}, alive: map[string]workerKey{},
+		tickets: map[toolyard.Workspace]*ticketKey{}, alive: map[string]workerKey{}, approvals: map[callKey]Time{},
 	}
 	n.submissions = &consumer{s: s, name: "submissions", wait: settings.BatchAckWait}
 	n.kicks = append(n.kicks, n.submissions)
@@ -154,11 +160,37 @@ func (n *server) append(b *batchLog, c batch.Chain, index int, expected, id uint
 	*chain = append(*chain, m)
 	n.s.check(b, m)
 	if c == batch.ChainSubmission {
-		n.submissions.add(&message{batch: b, seq: m.Seq})
+		n.deliver(b, m.Seq, 0)
 	} else if c != batch.ChainReply {
 		n.publish(b, m, before)
 	}
 	return m.Seq, nil
+}
+
+// deliver hands a message of the batch stream to the dispatchers: a submission, or a wake for a parking.
+func (n *server) deliver(b *batchLog, seq, parked uint64) {
+	m := &message{batch: b, seq: seq, parked: parked}
+	b.messages[seq] = m
+	n.submissions.add(m)
+}
+
+// wake stores a wake. It is a message like a submission, and under another subject.
+func (n *server) wake(b *batchLog, parked uint64) {
+	n.seq[batch.ChainSubmission]++
+	n.deliver(b, n.seq[batch.ChainSubmission], parked)
+}
+
+// list puts a call on the list of those that wait for people, unlist takes it off.
+func (n *server) list(k callKey, expires Time) {
+	n.approvals[k] = expires
+	n.approvalWatch = notify(n.s, n.approvalWatch, approvalChange{k, true, expires})
+}
+
+func (n *server) unlist(k callKey) {
+	if _, ok := n.approvals[k]; ok {
+		delete(n.approvals, k)
+		n.approvalWatch = notify(n.s, n.approvalWatch, approvalChange{callKey: k})
+	}
 }
 
 // feed is one owner's subscription to the live copies of a batch's events.
@@ -295,7 +327,11 @@ func describe(b events.Body) string {
 	case events.Planned:
 		return fmt.Sprintf("planned by %s", b.Owner)
 	case events.Adopted:
-		return fmt.Sprintf("adopted by %s, takeover %d", b.Owner, b.Takeover)
+		return fmt.Sprintf("adopted by %s, takeover %d, handle %d", b.Owner, b.Takeover, b.Handle)
+	case events.Waiting:
+		return fmt.Sprintf("waiting for a person, %s", b.InputSHA256)
+	case events.Decided:
+		return fmt.Sprintf("decided by %s: %s %s", b.By, b.Decision, b.InputSHA256)
 	case events.Started:
 		return fmt.Sprintf("started group %d, ticket %d", b.Group, b.Ticket)
 	case events.Settled:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/events"
 )
 
 // Time is how long a history has run. Nothing in a history reads another clock.
@@ -36,9 +37,10 @@ type Report struct {
 	End   Time
 	// Calls counts those accepted, Executions what workers began.
 	Batches, Calls, Executions int
-	// Faults counts crashes, pauses and the like; Codes the results by their code, "ok" for success.
-	Faults, Takeovers int
-	Codes             map[string]int
+	// Faults counts crashes, pauses and the like, Parked how often a batch was parked, Takeovers how often one got another owner
+	// without that; Codes the results by their code, "ok" for success.
+	Faults, Parked, Takeovers int
+	Codes                     map[string]int
 	// Failure is the first invariant that did not hold; nil when all did.
 	Failure *Failure
 	Trace   []string
@@ -113,7 +115,18 @@ func Run(seed uint64, opt Options) *Report {
 		truth := &s.nats.logs[b.key].truth
 		r.Batches++
 		r.Calls += len(truth.Calls)
-		r.Takeovers += truth.Takeovers
+		parked := false
+		for _, m := range s.nats.logs[b.key].batch {
+			switch m.Body.EventType() {
+			case events.BatchParked:
+				r.Parked++
+			case events.BatchAdopted:
+				if !parked {
+					r.Takeovers++
+				}
+			}
+			parked = m.Body.EventType() == events.BatchParked
+		}
 		for _, c := range truth.Calls {
 			if c.Result != nil {
 				code := string(c.Result.Code)

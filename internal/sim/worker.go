@@ -20,15 +20,15 @@ type worker struct {
 	lacks   string
 	running []*running
 	// letGo is when it last let go of a call without a result.
-	letGo map[claimKey]Time
+	letGo map[callKey]Time
 	// draining says that it takes nothing more; idle is then told when its last call has ended.
 	draining bool
 	// registered is the right to count as alive: renewed by each heartbeat that was stored.
 	registered rightToAct
 }
 
-// claimKey names a call among all.
-type claimKey struct {
+// callKey names a call among all.
+type callKey struct {
 	b     *batchLog
 	index int
 }
@@ -55,7 +55,7 @@ func (l *rightToAct) holds(now Time) bool {
 
 func (s *Sim) bootWorker(m *machine, spec workerSpec) func(*party) {
 	return func(p *party) {
-		w := &worker{s: s, m: m, p: p, th: &thread{p: p}, classes: spec.classes, lacks: spec.lacks, letGo: map[claimKey]Time{}}
+		w := &worker{s: s, m: m, p: p, th: &thread{p: p}, classes: spec.classes, lacks: spec.lacks, letGo: map[callKey]Time{}}
 		if m.boots > 1 {
 			w.lacks = ""
 		}
@@ -63,14 +63,18 @@ func (s *Sim) bootWorker(m *machine, spec workerSpec) func(*party) {
 		s.everyWorker[p.name] = w
 		s.nats.workers = append(s.nats.workers, w)
 		w.registered = rightToAct{length: broker.Lease(settings.WorkerTTL), since: s.now}
-		s.retry(w.th, nil, "first heartbeat", func() error { s.nats.beat(w); return nil }, func(error) { w.beat() })
 		for _, c := range spec.classes {
 			for range spec.slots {
-				sl := &slot{w: w, class: c}
-				w.slots = append(w.slots, sl)
-				sl.next()
+				w.slots = append(w.slots, &slot{w: w, class: c})
 			}
 		}
+		s.retry(w.th, nil, "first heartbeat", func() error { s.nats.beat(w); return nil }, func(error) {
+			w.registered.again(s.now, s.now)
+			w.beat()
+			for _, sl := range w.slots {
+				sl.next()
+			}
+		})
 	}
 }
 

@@ -55,6 +55,11 @@ type running struct {
 	started  bool   // the tool may have begun
 }
 
+// mustClaim reports whether the call is claimed before it begins.
+func (r *running) mustClaim() bool {
+	return r.call.Claim || r.call.Again || r.d.Deliveries > 1 || r.call.Attempt > 1
+}
+
 func (r *running) key() callKey { return callKey{r.d.Key(), r.call.Index} }
 
 // lease is the right to act on a delivery, on the monotonic clock. It is renewed from when the last answered heartbeat was
@@ -242,7 +247,7 @@ func (w *Worker) lost(ctx context.Context, r *running, why error) (settled bool)
 	if why == nil {
 		why = errLapsed
 	}
-	if r.call.Claim || r.d.Deliveries > 1 { // the claim's answer may have been lost
+	if r.mustClaim() { // the claim's answer may have been lost
 		if err := w.recognise(ctx, r); err != nil {
 			w.log.Warn("it cannot be told whether a claim was stored", "batch", r.d.Key(), "call", r.call.Index, "error", err)
 			return false
@@ -394,7 +399,7 @@ func (w *Worker) Start(ctx context.Context, job *pipeline.Job) (func(), error) {
 		r.cancel(err)
 		return nil, err
 	}
-	if r.call.Claim || r.call.Again || r.d.Deliveries > 1 || r.call.Attempt > 1 {
+	if r.mustClaim() {
 		began := time.Now()
 		rec, err := w.b.Append(ctx, job.Key, batch.ChainCall, w.cfg.Pool, job.Index, r.seq,
 			events.Claimed{Worker: w.cfg.ID, Attempt: r.call.Attempt, Ticket: r.d.Ticket})
