@@ -35,8 +35,10 @@ type example struct {
 
 // examples are the inputs under examples/, which the readme and the acceptance tests hand to the commands.
 var examples = []example{
-	{"explore.json", Native, []string{"glob list-commands", "grep find-mains", "read_file read-go-mod", "write_file write-notes",
+	{"explore.json", Native, []string{"glob list-commands", "grep find-mains", "read_file read-go-mod", "bash go-version", "bash list-files", "write_file write-notes",
 		"read_file read-notes", "grep find-todo", "summarize_repository summarize", "read_file read-architecture"}, -1},
+	{"escape.json", Native, []string{"bash read-shadow", "bash reach-network", "bash reach-neighbour", "bash write-hook", "bash write-editor-task", "bash fork-bomb",
+		"bash eat-memory", "bash flood-output", "bash outlive-timeout", "bash look-for-it"}, -1},
 	{"anthropic-message.json", Anthropic, []string{"read_file toolu_01A7pVbTsq5dKxRnYw3CmJ8e", "glob toolu_01BvN9hXqGz4LwUe6TrS2kPd",
 		"grep toolu_01CrM3yEfJ8uQaHt5WzD7nVx", "grep toolu_01DkT6sLcB2mPgXi9FvY4oRj"}, 2},
 	{"openai-response.json", OpenAI, []string{"read_file call_7GkQx2LmWnRt5YvBz8HdCsPe", "glob call_Jw4ZpVf9TqKs3NyXb6MgUaRh",
@@ -99,6 +101,7 @@ var builtins = map[string]map[string]string{
 	"read_file":            {"file_path": "string", "offset": "float64", "limit": "float64"},
 	"glob":                 {"pattern": "string", "path": "string"},
 	"grep":                 {"pattern": "string", "path": "string", "glob": "string", "ignore_case": "bool", "context": "float64"},
+	"bash":                 {"command": "string", "timeout_ms": "float64", "description": "string"},
 	"write_file":           {"file_path": "string", "content": "string"},
 	"summarize_repository": {"depth": "float64"}, // no such tool
 }

@@ -386,7 +386,7 @@ func TestACappedTool(t *testing.T) {
 	}
 }
 
-// BenchmarkFairness times a quiet agent's batches of one call of 20 ms, alone and while another agent keeps a hundred times as
+// BenchmarkFairness times a quiet agent's batches of one call of fairTool, alone and while another agent keeps a hundred times as
 // many outstanding: in a lane of its own, where both agents' home is the same lane, and in a workspace of its own besides. The
 // worker's slots are saturated.
 func BenchmarkFairness(b *testing.B) {
@@ -482,7 +482,10 @@ func BenchmarkFairness(b *testing.B) {
 	}
 }
 
-// fairPool is a server, a dispatcher, a worker whose tool takes 20 ms, and a client.
+// fairTool is how long the tool takes: so long that the slots are what runs out, and not the processor that all of it shares.
+const fairTool = 50 * time.Millisecond
+
+// fairPool is a server, a dispatcher, a worker whose tool takes fairTool, and a client.
 func fairPool(b *testing.B, slots int) *client.Client {
 	b.Helper()
 	s := testenv.Server(b)
@@ -499,7 +502,7 @@ func fairPool(b *testing.B, slots int) *client.Client {
 		return br
 	}
 	sleep, err := tool.New(tool.Typed[nothing, string]{Declaration: reader("sleep"), Run: func(context.Context, tool.Env, nothing) (string, error) {
-		time.Sleep(20 * time.Millisecond) // what the tool takes
+		time.Sleep(fairTool)
 		return "", nil
 	}})
 	if err != nil {
