@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -171,52 +169,4 @@ func (e explained) print(s *std, b *toolyard.Batch) error {
 		}
 	}
 	return p.err
-}
-
-func (s *std) toolsCommand() *cobra.Command {
-	var asJSON bool
-	var perms cli.Permissions
-	var w cli.Worker
-	cmd := &cobra.Command{
-		Use:   "tools",
-		Short: "List the built-in tools, as a batch sees them",
-		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			tools, rules, _, err := w.Toolbox(&perms)
-			if err != nil {
-				return err
-			}
-			reg, err := registry.Registry{}.Register(base(tools)...)
-			if err != nil {
-				return err
-			}
-			surface, err := registry.Assemble(reg, rules.Blocks)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return printJSON(s.out, surface)
-			}
-			for _, t := range surface.Tools {
-				class := string(t.Class.Static)
-				if t.Class.Shell != "" {
-					class = "judged by its " + t.Class.Shell
-				}
-				if _, err := fmt.Fprintf(s.out, "%-12s %-24s %s\n", t.Name, class, firstSentence(t.Description)); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the surface as one JSON document")
-	perms.AddTightening(cmd.Flags())
-	return cmd
-}
-
-func firstSentence(text string) string {
-	if i := strings.Index(text, ". "); i >= 0 {
-		return text[:i+1]
-	}
-	return text
 }

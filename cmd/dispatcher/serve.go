@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -13,7 +14,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 )
@@ -21,6 +24,7 @@ import (
 // serveFlags are the flags of serve.
 type serveFlags struct {
 	url, data, listen, natsListen string
+	tokenFile                     string
 	withWorker, syncAlways        bool
 	replicas, maxConcurrency      int
 	maxBatches, maxAgentBatches   int
@@ -35,7 +39,8 @@ type serveFlags struct {
 }
 
 func (o *serveFlags) add(f *pflag.FlagSet) {
-	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "where /healthz and /readyz are served over HTTP, as `HOST:PORT`; port 0 takes a free one")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "where the HTTP API is served, as `HOST:PORT`; port 0 takes a free one")
+	f.StringVar(&o.tokenFile, "token-file", "", "the bearer tokens of the HTTP API: lines TOKEN AGENT in `FILE`, the agent * for an operator (default: no tokens, and only a loopback --listen)")
 	f.StringVar(&o.natsListen, "nats-listen", "127.0.0.1:4222", "where the embedded NATS server listens, as `HOST:PORT`; port 0 takes a free one")
 	f.StringVar(&o.data, "data", "", "where the embedded NATS server keeps its streams (default: toolyard in the user's state directory)")
 	f.StringVar(&o.url, "nats", "", "use the NATS system at `URL` instead of an embedded server")
@@ -77,6 +82,12 @@ func (o *serveFlags) check() error {
 	if _, _, err := net.SplitHostPort(o.natsListen); err != nil && o.url == "" {
 		return cli.Usagef("--nats-listen %q: use HOST:PORT", o.natsListen)
 	}
+	if _, _, err := net.SplitHostPort(o.listen); err != nil {
+		return cli.Usagef("--listen %q: use HOST:PORT", o.listen)
+	}
+	if o.tokenFile == "" && !api.IsLoopbackHost(o.listen) {
+		return cli.Usagef("--listen %s: without --token-file anybody who reaches it could run tools; give it one, or listen on 127.0.0.1", o.listen)
+	}
 	for _, n := range []struct {
 		flag    string
 		v, most int
@@ -99,6 +110,12 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 	}
 	if err := o.check(); err != nil {
 		return err
+	}
+	var tokens *api.Tokens
+	if o.tokenFile != "" {
+		if tokens, err = api.ReadTokens(o.tokenFile); err != nil {
+			return cli.Usagef("--token-file: %w", err)
+		}
 	}
 	tools, rules, mode, err := o.worker.Toolbox(&o.perms)
 	if err != nil {
@@ -147,7 +164,15 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 	if err != nil {
 		return cli.Usagef("--listen %s: %w", o.listen, err)
 	}
-	server := &http.Server{Handler: operations(n), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
+	handler, err := n.api(ctx, l.Addr(), tokens)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: api.HeaderTimeout, IdleTimeout: api.IdleTimeout, MaxHeaderBytes: api.MaxHeaderBytes,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	server.RegisterOnShutdown(handler.Stop)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 
@@ -169,25 +194,28 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 	return errors.Join(err, server.Shutdown(bye))
 }
 
-// operations serves what tells a supervisor how the process is.
-func operations(n *node) http.Handler {
-	mux := http.NewServeMux()
-	say := func(w http.ResponseWriter, status int, text string) {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		w.WriteHeader(status)
-		if _, err := fmt.Fprintln(w, text); err != nil {
-			n.log.Debug("an answer was not sent", "error", err)
-		}
+// api makes the HTTP API of this process. What a listener is named says little: its address says who reaches it.
+func (n *node) api(ctx context.Context, at net.Addr, tokens *api.Tokens) (*api.Server, error) {
+	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
+	defer cancel()
+	c, err := client.Connect(ctx, n.nc)
+	if err != nil {
+		return nil, err
 	}
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !n.nc.IsConnected() {
-			say(w, http.StatusServiceUnavailable, "not connected to NATS")
-			return
-		}
-		say(w, http.StatusOK, "ok")
+	tcp, ok := at.(*net.TCPAddr)
+	loopback := ok && tcp.IP.IsLoopback()
+	if tokens == nil && !loopback {
+		return nil, cli.Usagef("--listen: without --token-file the HTTP API is for this machine only, and %s is not", at)
+	}
+	return api.New(api.Config{
+		Client: c, Broker: n.broker.As("/api/" + broker.NewID()), Tokens: tokens, Loopback: loopback, Log: n.log,
+		Ready: func() error {
+			if !n.nc.IsConnected() {
+				return errors.New("not connected to NATS")
+			}
+			return nil
+		},
 	})
-	return mux
 }
 
 // dataDir is where an embedded server keeps its streams.

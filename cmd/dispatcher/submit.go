@@ -86,10 +86,14 @@ func (s *std) serveCommand() *cobra.Command {
 for workers and agents on --nats-listen; with --nats URL it uses the NATS system there, beside any number of
 other dispatchers. --with-worker adds a worker to the process: then one machine needs nothing else.
 
+Agents use it over NATS, or over HTTP on --listen: docs/http.md and /openapi.json there say how. Without --token-file
+that is for this machine only.
+
 The addresses are printed when it is ready. SIGTERM ends it tidily: the batches that it owned go on with another
 dispatcher, or when it is started again.`,
 		Example: `  dispatcher serve --with-worker --workspace default=.
-  dispatcher serve --nats nats://10.0.0.7:4222 --replicas 3`,
+  dispatcher serve --nats nats://10.0.0.7:4222 --replicas 3
+  dispatcher serve --listen 0.0.0.0:8080 --token-file tokens`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.serve(cmd.Context(), o) },
 	}

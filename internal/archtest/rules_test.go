@@ -118,6 +118,7 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/mcp/toolset", "internal/sandbox", "MCP servers on stdio start through its launcher"},
 	{"internal/mcp/...", "internal/mcp", "the two sides share it"},
 	{"worker", "internal/worker", "it is the public face of it"},
+	{"internal/api", "client", "a request asks for what a Go agent asks for"},
 	{"cmd/...", "cmd/internal/cli", "the two commands read flags, environment and files alike"},
 }
 
@@ -143,10 +144,12 @@ var reserved = []struct {
 	{"github.com/anthropics/anthropic-sdk-go", []string{"internal/provider/anthropic"}, false, "one provider, one leaf"},
 	{"github.com/openai/openai-go", []string{"internal/provider/openai", "internal/provider/openaichat"}, false, "one provider, two forms"},
 	{"google.golang.org/genai", []string{"internal/provider/gemini"}, false, "one provider, one leaf"},
+	{"github.com/modelcontextprotocol/go-sdk", []string{"internal/mcp/..."}, false, "servers and clients are in one place; a list of tools needs no SDK"},
 	{"github.com/santhosh-tekuri/jsonschema", []string{"internal/schema"}, false, "its messages are ours to word, in one place"},
 	{"mvdan.cc/sh", []string{"internal/shell"}, false, "one reading of a command, for class and policy alike"},
 	{"github.com/sony/gobreaker", []string{"internal/breaker"}, false, "others see our breaker's states"},
 	{"gvisor.dev/gvisor", []string{"internal/sandbox"}, false, "the system call filter is built in one place"},
+	{"github.com/danielgtaylor/huma", []string{"internal/api"}, false, "how HTTP is described is decided in one place"},
 	{"github.com/spf13/cobra", []string{"cmd/..."}, false, "flags end in wiring; packages take Options"},
 }
 

@@ -112,9 +112,11 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 	for _, name := range loaded {
 		isLoaded[name] = true
 	}
+	ownName := plan.Surface.Unmangler() // providers allow fewer names than we do
 	plan.entries = make([]registry.Entry, len(plan.calls))
 	plan.planned.Calls = make([]events.PlannedCall, len(plan.calls))
 	for i, call := range plan.calls {
+		call.Tool = ownName(call.Tool)
 		entry, failed := p.Pipeline.Preflight(call, &plan.Surface, isLoaded)
 		plan.entries[i] = entry
 		c := events.PlannedCall{ID: call.ID, Tool: call.Tool, Pool: entry.Pool, Declaration: entry.Hash, InputSHA256: inputHash(call.Input)}

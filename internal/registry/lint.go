@@ -3,10 +3,12 @@ package registry
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/toolyard/toolyard/internal/provider/toolname"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -14,6 +16,7 @@ import (
 const (
 	shortDescription = 20 // characters
 	maxFields        = 20
+	maxLintDepth     = 8 // fields inside each other that are looked at
 )
 
 var vagueNames = []string{"do", "run", "execute", "tool", "helper", "util", "process", "handle", "action", "call", "misc", "test"}
@@ -24,6 +27,10 @@ func Lint(d tool.Declaration) []string {
 	var out []string
 	if slices.Contains(vagueNames, strings.ToLower(d.Name)) {
 		out = append(out, fmt.Sprintf("the name %q says nothing about what the tool does; name the verb and the thing", d.Name))
+	}
+	if !toolname.Anthropic.Takes(d.Name) {
+		out = append(out, fmt.Sprintf("the name %q is not one that every provider takes; some get it changed: use at most %d ASCII letters, digits, _ and -",
+			d.Name, toolname.Anthropic.Max))
 	}
 	if utf8.RuneCountInString(d.Description) < shortDescription {
 		out = append(out, fmt.Sprintf("the description has fewer than %d characters; say when to use the tool and what comes back", shortDescription))
@@ -41,14 +48,7 @@ func Lint(d tool.Declaration) []string {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		var field map[string]any
-		if json.Unmarshal(s.Properties[name], &field) != nil {
-			out = append(out, fmt.Sprintf("the field %q takes anything", name))
-			continue
-		}
-		if text, _ := field["description"].(string); text == "" {
-			out = append(out, fmt.Sprintf("the field %q has no description", name))
-		}
+		out = lintField(out, name, s.Properties[name], 0)
 	}
 	if len(names) > maxFields {
 		out = append(out, fmt.Sprintf("the tool has %d fields; split it, or narrow it to at most %d", len(names), maxFields))
@@ -58,6 +58,32 @@ func Lint(d tool.Declaration) []string {
 	}
 	if d.Class == (tool.ClassRule{}) {
 		out = append(out, "the tool declares no concurrency class and so counts as UNSAFE")
+	}
+	return out
+}
+
+// lintField remarks on a field and on those inside it, which a model has to fill in all the same.
+func lintField(out []string, name string, raw json.RawMessage, depth int) []string {
+	var field map[string]json.RawMessage
+	if json.Unmarshal(raw, &field) != nil {
+		return append(out, fmt.Sprintf("the field %q takes anything", name))
+	}
+	var text string
+	if json.Unmarshal(field["description"], &text) != nil || text == "" {
+		out = append(out, fmt.Sprintf("the field %q has no description", name))
+	}
+	if depth == maxLintDepth {
+		return out
+	}
+	var items struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	inside := map[string]json.RawMessage{}
+	if json.Unmarshal(field["properties"], &inside) != nil && json.Unmarshal(field["items"], &items) == nil {
+		name, inside = name+"[]", items.Properties
+	}
+	for _, key := range slices.Sorted(maps.Keys(inside)) {
+		out = lintField(out, name+"."+key, inside[key], depth+1)
 	}
 	return out
 }

@@ -277,4 +277,12 @@ func TestLint(t *testing.T) {
 	if got := Lint(d); len(got) != 5 {
 		t.Errorf("%d remarks: %q", len(got), got)
 	}
+	nested := tool.Declaration{Name: "find.people", Description: "Finds people by what is known of them.", Class: tool.ClassRule{Static: toolyard.ReadOnly}, InputSchema: json.RawMessage(
+		`{"type":"object","properties":{"who":{"description":"x","type":"array","items":{"properties":{"name":{},"at":{"description":"x","properties":{"city":{"description":""}}}}}},"any":true}}`)}
+	want := []string{`the name "find.people" is not one that every provider takes`, `the field "any" takes anything`,
+		`the field "who[].at.city" has no description`, `the field "who[].name" has no description`}
+	got := Lint(nested)
+	if !slices.EqualFunc(want, got, func(w, g string) bool { return strings.HasPrefix(g, w) }) {
+		t.Errorf("remarks: %q, want %q", got, want)
+	}
 }

@@ -207,7 +207,7 @@ func TestAWaitingBatchGoesToTheNextDispatcher(t *testing.T) {
 // TestAFullDispatcherTakesOver: a batch that is under way may hold what running ones wait for, so it runs beside them.
 func TestAFullDispatcherTakesOver(t *testing.T) {
 	s := testenv.Server(t)
-	gate, ran := make(chan struct{}), make(chan toolyard.Agent, 20)
+	gate, ran := make(chan struct{}), make(chan toolyard.Agent, 200)
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{gated(t, writer("write"), gate, ran)}})
 	first := startDispatcher(t, s, dispatcher.Config{MaxBatches: 1})
 	c, b := startClient(t, s), testenv.Broker(t, s, "/test")
@@ -216,10 +216,10 @@ func TestAFullDispatcherTakesOver(t *testing.T) {
 	second := startDispatcher(t, s, dispatcher.Config{MaxBatches: 1})
 	// One dispatcher is full with what holds the workspace; sooner or later the other is with what waits for it.
 	var waits []*client.Batch
-	for range 6 {
-		waits = append(waits, submit(t, c, "a", "write"))
-	}
 	for planned := false; !planned; {
+		if len(waits) < 100 { // more than one dispatcher asks for at a time
+			waits = append(waits, submit(t, c, "a", "write"))
+		}
 		for _, w := range waits {
 			st, err := b.Fold(t.Context(), w.Key())
 			if err != nil {

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/provider"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// toolsFlags are what the tools command is asked for.
+type toolsFlags struct {
+	perms  cli.Permissions
+	worker cli.Worker
+	url    string
+	format string
+	strict bool
+	report bool
+	lint   bool
+	asJSON bool
+}
+
+func (s *std) toolsCommand() *cobra.Command {
+	var f toolsFlags
+	cmd := &cobra.Command{
+		Use:   "tools [flags]",
+		Short: "List the tools as a batch sees them, or write them as a provider takes them",
+		Long: `tools lists the built-in tools, or with --nats those that the live workers of a running system offer.
+
+--format prints exactly the array "tools" of a request to that provider, the same bytes every time: names and schemas
+are brought into what it takes, and calls are still checked against the schema as it was declared. --report says on
+standard error what was changed and why. A tool that the provider would refuse is left out, and named there in any case.
+
+Rules of a running system are not known here: give its --deny again. Of --strict, OpenAI's form makes optional fields come
+back as null.`,
+		Example: `  dispatcher tools --format anthropic
+  dispatcher tools --format openai --strict --report
+  dispatcher tools --nats nats://127.0.0.1:4222 --format mcp --deny bash
+  dispatcher tools --lint`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.format != "" && (f.asJSON || f.lint) || f.asJSON && f.lint {
+				return cli.Usagef("--format, --lint and --json each print something else; give one of them")
+			}
+			if f.format == "" && (f.strict || f.report) {
+				return cli.Usagef("--strict and --report are for --format; give one of %s", toolFormats("|"))
+			}
+			if f.format != "" {
+				if _, err := provider.ToolNames(provider.Format(f.format)); err != nil {
+					return cli.Usagef("--format: %w", err)
+				}
+			}
+			surface, err := s.surface(cmd.Context(), &f)
+			if err != nil {
+				return err
+			}
+			switch {
+			case f.asJSON:
+				return printJSON(s.out, surface)
+			case f.format != "":
+				return s.printFor(provider.Format(f.format), &surface, &f)
+			case f.lint:
+				return s.printRemarks(&surface)
+			}
+			return s.listTools(&surface)
+		},
+	}
+	cmd.Flags().StringVar(&f.url, "nats", "", "list what the workers of the system at `URL` offer, in place of the built-in tools")
+	cmd.Flags().StringVar(&f.format, "format", "", "print the tools for a provider: `FORMAT` is one of "+toolFormats(", "))
+	cmd.Flags().BoolVar(&f.strict, "strict", false, "have the provider hold its model to the schema, where the schema has such a form")
+	cmd.Flags().BoolVar(&f.report, "report", false, "say on standard error what the provider is not told, and why")
+	cmd.Flags().BoolVar(&f.lint, "lint", false, "say what may make a model call the tools wrongly: names, descriptions, open schemas")
+	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print the surface as one JSON document")
+	f.perms.AddTightening(cmd.Flags())
+	return cmd
+}
+
+func toolFormats(separator string) string {
+	list := make([]string, len(provider.ToolFormats))
+	for i, f := range provider.ToolFormats {
+		list[i] = string(f)
+	}
+	return strings.Join(list, separator)
+}
+
+// surface assembles what the command is about.
+func (s *std) surface(ctx context.Context, f *toolsFlags) (registry.Surface, error) {
+	var entries []registry.Entry
+	var tools []tool.Tool
+	var err error
+	if f.url == "" {
+		if tools, err = f.worker.Tools(); err != nil {
+			return registry.Surface{}, err
+		}
+		entries = base(tools)
+	} else {
+		if entries, err = s.liveTools(ctx, f.url); err != nil {
+			return registry.Surface{}, err
+		}
+		for _, e := range entries {
+			tools = append(tools, tool.Tool{Declaration: e.Declaration})
+		}
+	}
+	rules, _, err := f.perms.Rules(tools)
+	if err != nil {
+		return registry.Surface{}, err
+	}
+	reg, err := registry.Registry{}.Register(entries...)
+	if err != nil {
+		return registry.Surface{}, err
+	}
+	return registry.Assemble(reg, rules.Blocks)
+}
+
+// liveTools are what the workers of a running system offer. Of a pool whose workers differ, as while it is being replaced,
+// the youngest speaks.
+func (s *std) liveTools(ctx context.Context, url string) ([]registry.Entry, error) {
+	log, err := cli.Logger(s.err, s.level)
+	if err != nil {
+		return nil, err
+	}
+	nc, err := cli.Connect(url, "toolyard tools", log)
+	if err != nil {
+		return nil, err
+	}
+	defer nc.Close()
+	asked, cancel := context.WithTimeout(ctx, setupTimeout)
+	defer cancel()
+	b, err := broker.Attach(asked, nc, "/client/"+broker.NewID())
+	if err != nil {
+		return nil, ended(ctx, err)
+	}
+	live, err := b.Workers(asked)
+	if err != nil {
+		return nil, ended(ctx, err)
+	}
+	slices.SortFunc(live, func(x, y broker.Worker) int { return cmp.Or(y.Started.Compare(x.Started), cmp.Compare(x.ID, y.ID)) })
+	seen := map[toolyard.Pool]bool{}
+	var out []registry.Entry
+	for _, w := range live {
+		if seen[w.Pool] {
+			continue
+		}
+		seen[w.Pool] = true
+		stored, err := b.Surface(asked, w.Toolset)
+		if err != nil {
+			return nil, ended(ctx, fmt.Errorf("read the tools of worker %s: %w", w.ID, err))
+		}
+		set, err := registry.Decode(stored)
+		if err != nil {
+			return nil, fmt.Errorf("read the tools of worker %s: %w", w.ID, err)
+		}
+		out = append(out, set.Tools...)
+	}
+	return out, nil
+}
+
+// printFor writes the tools for a provider, and on standard error what became of them.
+func (s *std) printFor(format provider.Format, surface *registry.Surface, f *toolsFlags) error {
+	rule, err := provider.ToolNames(format)
+	if err != nil {
+		return err
+	}
+	data, notes, err := provider.Tools(format, surface.Declarations(), provider.ToolOptions{Strict: f.strict, Names: surface.Names(rule)})
+	for _, n := range notes {
+		if f.report || provider.IsLeftOut(n) {
+			if _, err := fmt.Fprintln(s.err, cli.OneLine(n.String())); err != nil {
+				return fmt.Errorf("print the report: %w", err)
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(s.out, "%s\n", data); err != nil {
+		return fmt.Errorf("print the tools: %w", err)
+	}
+	return nil
+}
+
+func (s *std) printRemarks(surface *registry.Surface) error {
+	p := &show{w: s.out, on: true}
+	remarks := 0
+	for i := range surface.Tools {
+		for _, r := range registry.Lint(surface.Tools[i].Declaration) {
+			p.printf("%s: %s\n", cli.OneLine(surface.Tools[i].Name), cli.OneLine(r))
+			remarks++
+		}
+	}
+	p.printf("%s, %s\n", count(len(surface.Tools), "tool"), count(remarks, "remark"))
+	return p.err
+}
+
+func (s *std) listTools(surface *registry.Surface) error {
+	for _, t := range surface.Tools {
+		class := string(t.Class.Static)
+		if t.Class.Shell != "" {
+			class = "judged by its " + t.Class.Shell
+		}
+		if _, err := fmt.Fprintf(s.out, "%-12s %-24s %s\n", cli.OneLine(t.Name), cli.OneLine(class), cli.OneLine(firstSentence(t.Description))); err != nil {
+			return fmt.Errorf("print the tools: %w", err)
+		}
+	}
+	return nil
+}
+
+func firstSentence(text string) string {
+	if i := strings.Index(text, ". "); i >= 0 {
+		return text[:i+1]
+	}
+	return text
+}

@@ -1,0 +1,218 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+// Config is what a server needs.
+type Config struct {
+	Client *client.Client
+	// Broker is for what package client has not: offloaded results, and open batches that no process holds.
+	Broker *broker.Broker
+	// Tokens says who asks. Nil: nobody is asked, and the server must be Loopback.
+	Tokens *Tokens
+	// Loopback says that the listener is this machine's own: then requests of other sites' pages are refused.
+	Loopback bool
+	// Ready says why the system cannot be reached now, or nothing.
+	Ready func() error
+	Log   *slog.Logger
+	// MaxStreams is how many streams and waits are open at a time; 0 means [MaxStreams].
+	MaxStreams int
+}
+
+// Server answers requests. Its streams end with Stop.
+type Server struct {
+	cfg                  Config
+	mux                  *http.ServeMux
+	document             []byte
+	streams, submissions *gate
+	stopping             context.Context
+	stop                 context.CancelFunc
+}
+
+// New makes a server. It fails when anybody on a network could use it without a token.
+func New(cfg Config) (*Server, error) {
+	if cfg.Tokens == nil && !cfg.Loopback {
+		return nil, errors.New("without a token file the HTTP server listens on this machine only")
+	}
+	if cfg.MaxStreams == 0 {
+		cfg.MaxStreams = MaxStreams
+	}
+	s := &Server{
+		cfg: cfg, mux: http.NewServeMux(),
+		streams: newGate(cfg.MaxStreams, MaxAgentStreams), submissions: newGate(MaxSubmissions, MaxAgentSubmissions),
+	}
+	s.stopping, s.stop = context.WithCancel(context.Background())
+	if err := s.operations(); err != nil {
+		s.stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Stop ends all streams and waits, for a server that shuts down: their clients go on elsewhere, with Last-Event-ID.
+func (s *Server) Stop() { s.stop() }
+
+// exchange is one request under way.
+type exchange struct {
+	w    http.ResponseWriter
+	r    *http.Request
+	who  caller
+	conn *http.ResponseController
+}
+
+type exchangeKey struct{}
+
+// open are the paths that nobody needs a token for: they tell nothing about batches.
+var open = map[string]bool{"/healthz": true, "/readyz": true, "/openapi.json": true}
+
+// ServeHTTP answers a request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	x := &exchange{w: w, r: r, conn: http.NewResponseController(w)}
+	if err := x.writeWithin(requestTimeout + bodyTimeout + writeTimeout); err != nil {
+		s.cfg.Log.Error("a connection takes no deadline", "error", err)
+		return
+	}
+	if p := s.admit(x); p != nil {
+		if err := p.write(w); err != nil {
+			s.cfg.Log.Debug("an answer was not sent", "path", r.URL.Path, "error", err)
+		}
+		return
+	}
+	defer s.contain(x)
+	s.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
+}
+
+// contain ends a connection whose request panicked; the others go on. The library panics too when an answer cannot be
+// written, which is nobody's fault when the client is gone.
+func (s *Server) contain(x *exchange) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	if x.r.Context().Err() == nil && v != http.ErrAbortHandler {
+		s.cfg.Log.Error("a request panicked", "method", x.r.Method, "path", x.r.URL.Path, "panic", v, "stack", string(debug.Stack()))
+	}
+	panic(http.ErrAbortHandler) // the server cuts the connection, so that half an answer is not taken for a whole one
+}
+
+// admit says why a request is not answered by any operation, and who asks otherwise.
+func (s *Server) admit(x *exchange) *Problem {
+	if s.cfg.Loopback {
+		if p := checkLocal(x.r); p != nil {
+			return p
+		}
+	}
+	if !open[x.r.URL.Path] {
+		var p *Problem
+		if x.who, p = s.identify(x.r); p != nil {
+			return p
+		}
+	}
+	h, pattern := s.mux.Handler(x.r)
+	if pattern == "" { // the mux says why, in a text
+		found := &quiet{header: http.Header{}}
+		h.ServeHTTP(found, x.r)
+		p := newProblem(found.status, "", "there is no %s; /openapi.json lists what there is", x.r.URL.Path)
+		if p.allow = found.header.Get("Allow"); p.allow != "" {
+			p.Detail = "this path takes " + p.allow
+		}
+		return p
+	}
+	if x.r.Method == http.MethodHead && !open[x.r.URL.Path] { // a stream's would never end
+		p := newProblem(http.StatusMethodNotAllowed, "", "ask with GET")
+		p.allow = http.MethodGet
+		return p
+	}
+	return nil
+}
+
+// quiet keeps what an answer says about itself.
+type quiet struct {
+	header http.Header
+	status int
+}
+
+func (q *quiet) Header() http.Header         { return q.header }
+func (q *quiet) WriteHeader(status int)      { q.status = status }
+func (q *quiet) Write(b []byte) (int, error) { return len(b), nil }
+
+// writeWithin bounds how long the client may take to read, from now. A writer without deadlines has none: a recorder of a test.
+func (x *exchange) writeWithin(d time.Duration) error {
+	return deadlines(x.conn.SetWriteDeadline(time.Now().Add(d)))
+}
+
+func deadlines(err error) error {
+	if errors.Is(err, http.ErrNotSupported) {
+		return nil
+	}
+	return err
+}
+
+// alive is a context that ends with the request, and when the server stops.
+func (s *Server) alive(x *exchange) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(x.r.Context())
+	unneeded := context.AfterFunc(s.stopping, cancel)
+	return ctx, func() { unneeded(); cancel() }
+}
+
+// register adds an operation. Its work is bounded by requestTimeout, and its errors become problems here.
+func register[I, O any](s *Server, api huma.API, op huma.Operation, handle func(context.Context, *exchange, *I) (*O, error)) {
+	op.RejectUnknownQueryParameters = true
+	describe(api, &op)
+	body := op.RequestBody
+	op.RequestBody = nil // or the library would read it, and judge it by its schema
+	if body != nil {
+		defer func() { api.OpenAPI().Paths[op.Path].Post.RequestBody = body }()
+	}
+	huma.Register(api, op, func(ctx context.Context, in *I) (*O, error) {
+		x, ok := ctx.Value(exchangeKey{}).(*exchange)
+		if !ok {
+			return nil, errors.New("the request came past the server's door")
+		}
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		out, err := handle(ctx, x, in)
+		if err != nil {
+			return nil, s.problem(x, err)
+		}
+		return out, nil
+	})
+}
+
+// text is a short answer for supervisors.
+type text struct {
+	ContentType string `header:"Content-Type"`
+	Body        []byte
+}
+
+type nothing struct{}
+
+func (s *Server) healthz(context.Context, *exchange, *nothing) (*text, error) {
+	return &text{ContentType: "text/plain; charset=utf-8", Body: []byte("ok\n")}, nil
+}
+
+func (s *Server) readyz(ctx context.Context, x *exchange, in *nothing) (*text, error) {
+	if err := s.cfg.Ready(); err != nil {
+		return nil, newProblem(http.StatusServiceUnavailable, "", "%v", err).again()
+	}
+	return s.healthz(ctx, x, in)
+}
+
+func (s *Server) openapi(context.Context, *exchange, *nothing) (*text, error) {
+	return &text{ContentType: "application/json", Body: bytes.Clone(s.document)}, nil
+}

@@ -1,0 +1,85 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+type approvalsInput struct {
+	Agent string `query:"agent" doc:"Only calls of this agent."`
+}
+
+// Approvals are the calls that wait for a person.
+type Approvals struct {
+	Approvals []client.Approval `json:"approvals" doc:"Those that were asked about first first."`
+}
+
+func (s *Server) approvals(ctx context.Context, x *exchange, in *approvalsInput) (*struct{ Body Approvals }, error) {
+	agent, err := x.who.listed(in.Agent)
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.cfg.Client.Approvals(ctx, agent)
+	return &struct{ Body Approvals }{Approvals{append([]client.Approval{}, list...)}}, err
+}
+
+type approvalPath struct {
+	ID string `path:"id" doc:"The approval's id, as the list has it."`
+}
+
+// Decided says what was stored.
+type Decided struct {
+	ID       string `json:"id"`
+	Decision string `json:"decision" enum:"allow,deny"`
+}
+
+func (s *Server) decide(ctx context.Context, x *exchange, in *approvalPath) (*struct{ Body Decided }, error) {
+	k, index, err := broker.ParseApprovalID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if !x.who.any && k.Agent != x.who.agent {
+		return nil, newProblem(http.StatusNotFound, "id", "no such approval is waited for")
+	}
+	data, err := x.body(MaxSmallBodyBytes, false)
+	if err != nil {
+		return nil, err
+	}
+	d, allow, err := decodeDecision(data)
+	if err != nil {
+		return nil, err
+	}
+	if allow && !x.who.any { // what runs the model may hold the agent's token
+		return nil, newProblem(http.StatusForbidden, "", "an agent does not allow its own calls; use an operator's token")
+	}
+	d.By = x.who.name
+	if allow {
+		err = s.cfg.Client.Approve(ctx, in.ID, d)
+	} else {
+		err = s.cfg.Client.Deny(ctx, in.ID, d)
+	}
+	if errors.Is(err, client.ErrNoApproval) {
+		st, ferr := s.fold(ctx, k)
+		switch {
+		case ferr != nil:
+			return nil, ferr
+		case index >= len(st.Calls) || st.Calls[index].Asked == nil && st.Calls[index].Result == nil: // it never waited
+		case st.Calls[index].Result != nil:
+			err = newProblem(http.StatusGone, "id", "%v", err)
+		default:
+			err = newProblem(http.StatusConflict, "id", "%v", err)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := Decided{ID: in.ID, Decision: "deny"}
+	if allow {
+		out.Decision = "allow"
+	}
+	return &struct{ Body Decided }{out}, nil
+}

@@ -1,0 +1,320 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/provider"
+)
+
+// Submitting a batch, looking at it and stopping it.
+
+// AnswerParams say what an answer about a batch looks like.
+type AnswerParams struct {
+	Wait   int    `query:"wait" minimum:"0" maximum:"600" doc:"Wait up to so many seconds for the batch to complete."`
+	Format string `query:"format" enum:"native,anthropic,openai,openai-chat,gemini" doc:"Once the batch is complete, answer with exactly what goes back to that provider; native is the batch object."`
+}
+
+type submitInput struct {
+	AnswerParams
+	Open  bool   `query:"open" doc:"Open the batch: calls may be appended until it is closed, and it may begin with none."`
+	Agent string `query:"agent" doc:"Whose batch it is, when neither the token nor the body says so."`
+}
+
+type BatchPath struct {
+	ID    string `path:"id" doc:"The batch's id."`
+	Agent string `query:"agent" doc:"Whose batch it is, when no token says so."`
+}
+
+type batchAnswer struct {
+	Status   int
+	Location string `header:"Location"`
+	// Body is a [toolyard.BatchView], or what goes back to a provider.
+	Body any
+}
+
+// key is the batch that a request means.
+func (x *exchange) key(p BatchPath) (toolyard.BatchKey, error) {
+	if err := toolyard.CheckName("id", p.ID); err != nil {
+		return toolyard.BatchKey{}, err
+	}
+	agent, err := x.who.meant(p.Agent)
+	return toolyard.BatchKey{Agent: agent, ID: toolyard.BatchID(p.ID)}, err
+}
+
+// location is where a batch is found.
+func (x *exchange) location(k toolyard.BatchKey) string {
+	at := "/v1/batches/" + url.PathEscape(string(k.ID))
+	if x.who.any && k.Agent != toolyard.DefaultAgent {
+		at += "?agent=" + url.QueryEscape(string(k.Agent))
+	}
+	return at
+}
+
+func (s *Server) submit(ctx context.Context, x *exchange, in *submitInput) (*batchAnswer, error) {
+	sub, err := s.accept(ctx, x, in)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.answer(x, sub, in.AnswerParams, true)
+	if err != nil {
+		return nil, err
+	}
+	out.Location = x.location(sub.Key())
+	return out, nil
+}
+
+// accept reads a batch and stores it. What a body holds in memory is held by so many at a time.
+func (s *Server) accept(ctx context.Context, x *exchange, in *submitInput) (*client.Batch, error) {
+	leave, err := s.submissions.enter(x.who)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	data, err := x.body(MaxBodyBytes, false)
+	if err != nil {
+		return nil, err
+	}
+	b, err := decodeBatch(data)
+	if err != nil {
+		return nil, err
+	}
+	if b.Agent, err = x.who.submits(b.Agent, in.Agent); err != nil {
+		return nil, err
+	}
+	b.Open = b.Open || in.Open
+	if b.Open && b.Calls == nil {
+		b.Calls = []toolyard.Call{}
+	}
+	return s.cfg.Client.Submit(ctx, b)
+}
+
+// answer says how a batch stands, after a wait if one is asked for: 200 when it is complete, 202 when it is not and that was
+// asked. Who has just handed it in, and waits for nothing, is always told 202.
+func (s *Server) answer(x *exchange, sub *client.Batch, p AnswerParams, submitted bool) (*batchAnswer, error) {
+	format, err := provider.ParseFormat(p.Format)
+	if err != nil {
+		return nil, err
+	}
+	if p.Wait > 0 {
+		if err := s.await(x, sub, time.Duration(p.Wait)*time.Second); err != nil {
+			return nil, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(x.r.Context(), requestTimeout)
+	defer cancel()
+	if err := x.writeWithin(requestTimeout + writeTimeout); err != nil {
+		return nil, err
+	}
+	st, err := s.fold(ctx, sub.Key())
+	if err != nil {
+		return nil, err
+	}
+	renders := format != "" && format != provider.Native
+	asked := p.Wait > 0 || renders
+	switch {
+	case !st.Completed && (asked || submitted), submitted && !asked:
+		return &batchAnswer{Status: http.StatusAccepted, Body: st.View()}, nil
+	case !renders:
+		return &batchAnswer{Status: http.StatusOK, Body: st.View()}, nil
+	}
+	return s.rendered(ctx, sub, st, format)
+}
+
+// await waits until the batch is complete, the time is over, or the server stops.
+func (s *Server) await(x *exchange, sub *client.Batch, most time.Duration) error {
+	leave, err := s.streams.enter(x.who)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err := x.writeWithin(most + writeTimeout); err != nil {
+		return err
+	}
+	alive, end := s.alive(x)
+	defer end()
+	ctx, cancel := context.WithTimeout(alive, most)
+	defer cancel()
+	for _, err := range sub.Results(ctx) {
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	return x.r.Context().Err()
+}
+
+// rendered is what goes back to a provider. The replies are what was answered, whatever became of the batch.
+func (s *Server) rendered(ctx context.Context, sub *client.Batch, st batch.State, format provider.Format) (*batchAnswer, error) {
+	var results []toolyard.Result
+	for r, err := range sub.Results(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, r)
+	}
+	calls := append(append([]toolyard.Call{}, st.Submission.Calls...), st.Input...)
+	if len(results) > len(calls) {
+		return nil, errors.New("batch " + sub.Key().String() + " has more results than calls")
+	}
+	out, err := provider.Render(format, calls[:len(results)], results)
+	return &batchAnswer{Status: http.StatusOK, Body: json.RawMessage(out)}, err
+}
+
+// fold reads a batch; one that was refused is the problem that it was refused with.
+func (s *Server) fold(ctx context.Context, k toolyard.BatchKey) (batch.State, error) {
+	st, err := s.cfg.Broker.Fold(ctx, k)
+	if errors.Is(err, client.ErrNoBatch) {
+		return st, s.missing(k, err)
+	}
+	if err == nil && st.Refused != nil {
+		err = refusedBatch(st.Refused)
+	}
+	return st, err
+}
+
+// missing says of a batch that is not there whether it is there no longer. Only an id that we made says when.
+func (s *Server) missing(k toolyard.BatchKey, err error) error {
+	id, bad := uuid.Parse(string(k.ID))
+	if bad != nil || id.Version() != 7 {
+		return err
+	}
+	made := time.Unix(id.Time().UnixTime())
+	if lifetime := s.cfg.Broker.Settings().Lifetime; time.Since(made) > lifetime {
+		return newProblem(http.StatusGone, "id", "batches are kept for %s, and this id is of %s", lifetime, made.UTC().Format(time.RFC3339))
+	}
+	return err
+}
+
+type showInput struct {
+	BatchPath
+	AnswerParams
+}
+
+func (s *Server) show(ctx context.Context, x *exchange, in *showInput) (*batchAnswer, error) {
+	k, err := x.key(in.BatchPath)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.fold(ctx, k); err != nil {
+		return nil, err
+	}
+	return s.answer(x, s.cfg.Client.Batch(k), in.AnswerParams, false)
+}
+
+type listInput struct {
+	Agent   string `query:"agent" doc:"Only batches of this agent."`
+	Session string `query:"session" doc:"Only batches of this session."`
+	Status  string `query:"status" enum:"open,running,waiting,completed,canceled" doc:"Only batches that stand so."`
+	After   uint64 `query:"after" doc:"Go on behind this place: the next of the page before."`
+	Limit   int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many batches a page has at most."`
+}
+
+// Page is a part of the list of batches.
+type Page struct {
+	Batches []client.Listed `json:"batches" doc:"Those that changed longest ago first. The list may be a moment behind."`
+	Next    uint64          `json:"next,omitempty" doc:"The after of the next page; left out when this is the last."`
+}
+
+func (s *Server) list(ctx context.Context, x *exchange, in *listInput) (*struct{ Body Page }, error) {
+	agent, err := x.who.listed(in.Agent)
+	if err != nil {
+		return nil, err
+	}
+	if in.Session != "" {
+		if err := toolyard.CheckName("session", in.Session); err != nil {
+			return nil, err
+		}
+	}
+	page, more, err := s.cfg.Client.Batches(ctx, client.Filter{
+		Agent: agent, Session: toolyard.Session(in.Session), Status: toolyard.Status(in.Status), After: in.After, Limit: in.Limit,
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := Page{Batches: append([]client.Listed{}, page...)}
+	if more && len(page) > 0 {
+		out.Next = page[len(page)-1].Place
+	}
+	return &struct{ Body Page }{out}, nil
+}
+
+func (s *Server) cancelBatch(ctx context.Context, x *exchange, in *BatchPath) (*batchAnswer, error) {
+	return s.cancel(ctx, x, *in)
+}
+
+type CallPath struct {
+	BatchPath
+	Index int `path:"index" minimum:"0" doc:"The call's place in the batch."`
+}
+
+func (s *Server) cancelCall(ctx context.Context, x *exchange, in *CallPath) (*batchAnswer, error) {
+	return s.cancel(ctx, x, in.BatchPath, in.Index)
+}
+
+// cancel asks for calls to end, without any for all, and says how the batch stands then.
+func (s *Server) cancel(ctx context.Context, x *exchange, p BatchPath, calls ...int) (*batchAnswer, error) {
+	k, err := x.key(p)
+	if err != nil {
+		return nil, err
+	}
+	data, err := x.body(MaxSmallBodyBytes, true)
+	if err != nil {
+		return nil, err
+	}
+	reason, err := decodeReason(data)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cfg.Client.Batch(k).Cancel(ctx, reason, calls...); err != nil {
+		if errors.Is(err, client.ErrNoBatch) {
+			err = s.missing(k, err)
+		}
+		return nil, err
+	}
+	st, err := s.fold(ctx, k)
+	return &batchAnswer{Status: http.StatusAccepted, Body: st.View()}, err
+}
+
+type sessionPath struct {
+	ID    string `path:"id" doc:"The session's name."`
+	Agent string `query:"agent" doc:"Whose session it is, when no token says so."`
+}
+
+// Interrupted says how many batches were asked to stop.
+type Interrupted struct {
+	Batches int `json:"batches"`
+}
+
+type interruptAnswer struct {
+	Status int
+	Body   Interrupted
+}
+
+func (s *Server) interrupt(ctx context.Context, x *exchange, in *sessionPath) (*interruptAnswer, error) {
+	if err := toolyard.CheckName("id", in.ID); err != nil {
+		return nil, err
+	}
+	agent, err := x.who.meant(in.Agent)
+	if err != nil {
+		return nil, err
+	}
+	data, err := x.body(MaxSmallBodyBytes, true)
+	if err != nil {
+		return nil, err
+	}
+	reason, err := decodeReason(data)
+	if err != nil {
+		return nil, err
+	}
+	n, err := s.cfg.Client.Interrupt(ctx, agent, toolyard.Session(in.ID), reason)
+	return &interruptAnswer{Status: http.StatusAccepted, Body: Interrupted{Batches: n}}, err
+}

@@ -1,0 +1,79 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+	"unicode/utf8"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+)
+
+type blobInput struct {
+	Ref    string `path:"ref" doc:"The blob of a result."`
+	Agent  string `query:"agent" doc:"Whose result it is, when no token says so."`
+	Offset int    `query:"offset" minimum:"0" default:"0" doc:"How many bytes to leave out at the beginning."`
+	Limit  int    `query:"limit" minimum:"1" maximum:"4194304" default:"65536" doc:"How many bytes to send at most. A character is never cut, so a little more or less may come."`
+}
+
+// Blob is a part of an offloaded result.
+type Blob struct {
+	Ref     string `json:"ref"`
+	Size    int    `json:"size" doc:"How many bytes the whole has."`
+	Offset  int    `json:"offset" doc:"Where content begins."`
+	Next    int    `json:"next,omitempty" doc:"The offset of the next part; left out when this is the last."`
+	Content string `json:"content"`
+}
+
+func (s *Server) blob(ctx context.Context, x *exchange, in *blobInput) (*struct{ Body Blob }, error) {
+	agent, err := x.who.meant(in.Agent)
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.cfg.Broker.Result(ctx, agent, in.Ref)
+	if err != nil {
+		return nil, err
+	}
+	if in.Offset > len(all) {
+		return nil, newProblem(http.StatusBadRequest, "offset", "is %d, but the result has %d bytes", in.Offset, len(all))
+	}
+	from := characterAt(all, in.Offset)
+	to := characterAt(all, min(len(all), from+in.Limit))
+	if to == from && from < len(all) { // less was asked for than the next character has
+		_, n := utf8.DecodeRune(all[from:])
+		to = from + n
+	}
+	out := Blob{Ref: in.Ref, Size: len(all), Offset: from, Content: string(all[from:to])}
+	if to < len(all) {
+		out.Next = to
+	}
+	return &struct{ Body Blob }{out}, nil
+}
+
+// characterAt moves an offset back to where its character begins.
+func characterAt(b []byte, at int) int {
+	for back := 0; back < utf8.UTFMax && at-back >= 0; back++ {
+		if at-back == len(b) || utf8.RuneStart(b[at-back]) {
+			return at - back
+		}
+	}
+	return at
+}
+
+// Workers are the live ones.
+type Workers struct {
+	Workers []client.Worker `json:"workers"`
+}
+
+func (s *Server) workers(ctx context.Context, _ *exchange, _ *nothing) (*struct{ Body Workers }, error) {
+	list, err := s.cfg.Client.Workers(ctx)
+	for i := range list { // a reader of JSON counts what is there, and null has no length
+		w := &list[i]
+		w.Classes, w.Workspaces = append([]toolyard.Class{}, w.Classes...), append([]toolyard.Workspace{}, w.Workspaces...)
+		if w.Breakers == nil {
+			w.Breakers = map[string]time.Time{}
+		}
+	}
+	return &struct{ Body Workers }{Workers{append([]client.Worker{}, list...)}}, err
+}

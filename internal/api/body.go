@@ -1,0 +1,192 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/provider"
+	"github.com/toolyard/toolyard/internal/provider/native"
+	"github.com/toolyard/toolyard/internal/provider/strictjson"
+)
+
+// body reads a request's body: JSON, up to so many bytes. An empty one is nil when it may be left out.
+func (x *exchange) body(most int64, optional bool) ([]byte, error) {
+	if err := deadlines(x.conn.SetReadDeadline(time.Now().Add(bodyTimeout))); err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, most))
+	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, newProblem(http.StatusRequestEntityTooLarge, "", "the body is longer than %d bytes, the most that is taken here; split it", large.Limit)
+	}
+	if err != nil {
+		return nil, newProblem(http.StatusBadRequest, "", "the body did not arrive whole within %s: %v", bodyTimeout, err)
+	}
+	// What comes later on this connection is the end of the client's interest, and may come at any time.
+	if err := deadlines(x.conn.SetReadDeadline(time.Time{})); err != nil {
+		return nil, err
+	}
+	if optional && len(bytes.TrimSpace(data)) == 0 {
+		return nil, nil
+	}
+	kind, _, err := mime.ParseMediaType(x.r.Header.Get("Content-Type"))
+	if err != nil || kind != "application/json" && !strings.HasSuffix(kind, "+json") {
+		return nil, newProblem(http.StatusUnsupportedMediaType, "Content-Type", "the body must be application/json, and say so")
+	}
+	return data, nil
+}
+
+// wrapper is a field that holds a provider's form.
+type wrapper struct {
+	field  string
+	format provider.Format
+}
+
+var wrappers = []wrapper{
+	{"anthropic", provider.Anthropic}, {"openai", provider.OpenAI}, {"openai_chat", provider.OpenAIChat}, {"gemini", provider.Gemini},
+}
+
+// decodeBatch reads a submission: a native batch, or one whose calls stand in a provider's form in the field of its name. Every
+// error is a [*toolyard.InputError]. The batch is neither normalized nor validated.
+func decodeBatch(data []byte) (toolyard.Batch, error) {
+	if err := provider.CheckJSON(data); err != nil {
+		return toolyard.Batch{}, err
+	}
+	o, err := strictjson.ReadObject("", data)
+	if err != nil {
+		return toolyard.Batch{}, err
+	}
+	form := -1
+	for i, w := range wrappers {
+		switch {
+		case !o.Has(w.field):
+		case form >= 0:
+			return toolyard.Batch{}, strictjson.Errorf(w.field, "stands beside %q; a batch comes in one form", wrappers[form].field)
+		default:
+			form = i
+		}
+	}
+	if form < 0 {
+		return native.Decode(data)
+	}
+	w := wrappers[form]
+	if o.Has("calls") {
+		return toolyard.Batch{}, strictjson.Errorf("calls", "stands beside %q; a batch comes in one form", w.field)
+	}
+	rest := map[string]json.RawMessage{}
+	for _, name := range o.Names() {
+		if name != w.field {
+			rest[name] = o.Value(name)
+		}
+	}
+	around, err := json.Marshal(rest)
+	if err != nil {
+		return toolyard.Batch{}, strictjson.Errorf("", "cannot be read: %v", err)
+	}
+	b, err := native.Decode(around)
+	if err != nil {
+		return b, err
+	}
+	inner, _, err := provider.Decode(o.Value(w.field), w.format)
+	if in, ok := errors.AsType[*toolyard.InputError](err); ok {
+		return b, &toolyard.InputError{Field: strings.TrimSuffix(w.field+"."+in.Field, "."), Problem: in.Problem, TooLarge: in.TooLarge}
+	}
+	b.Calls = inner.Calls
+	return b, err
+}
+
+// decodeCalls reads calls that are appended to a batch, in any form, and nothing beside them.
+func decodeCalls(data []byte) ([]toolyard.Call, error) {
+	b, err := decodeBatch(data)
+	if err != nil {
+		return nil, err
+	}
+	o, err := strictjson.ReadObject("", data)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range o.Names() {
+		if name != "calls" && !slices.ContainsFunc(wrappers, func(w wrapper) bool { return w.field == name }) {
+			return nil, strictjson.Errorf(name, "was settled when the batch was opened; send calls alone")
+		}
+	}
+	if len(b.Calls) == 0 {
+		return nil, strictjson.Errorf("calls", "has no calls; append at least one")
+	}
+	return b.Calls, nil
+}
+
+// object reads a small body that has these fields at most; nil stands for an empty object.
+func object(data []byte, fields ...string) (strictjson.Object, error) {
+	if data == nil {
+		data = []byte("{}")
+	}
+	if err := provider.CheckJSON(data); err != nil {
+		return strictjson.Object{}, err
+	}
+	o, err := strictjson.ReadObject("", data)
+	if err != nil {
+		return o, err
+	}
+	for _, name := range o.Names() {
+		if !slices.Contains(fields, name) {
+			return o, strictjson.Errorf(name, "is not a field here; the fields are %s", strings.Join(fields, ", "))
+		}
+	}
+	return o, nil
+}
+
+// decodeReason reads the body of a cancel or an interrupt.
+func decodeReason(data []byte) (string, error) {
+	o, err := object(data, "reason")
+	if err != nil {
+		return "", err
+	}
+	return o.OptionalString("reason")
+}
+
+// decodeDecision reads what a person decides.
+func decodeDecision(data []byte) (d client.Decision, allow bool, err error) {
+	o, err := object(data, "decision", "reason", "input", "remember")
+	if err != nil {
+		return d, false, err
+	}
+	what, err := o.OptionalString("decision")
+	if err != nil {
+		return d, false, err
+	}
+	if what != "allow" && what != "deny" {
+		return d, false, strictjson.Errorf("decision", `is %q; want "allow" or "deny"`, what)
+	}
+	allow = what == "allow"
+	if d.Reason, err = o.OptionalString("reason"); err != nil {
+		return d, allow, err
+	}
+	remember, err := o.OptionalString("remember")
+	if err != nil {
+		return d, allow, err
+	}
+	if remember != "" && remember != broker.RememberSession {
+		return d, allow, strictjson.Errorf("remember", "is %q; use %q, or leave it out", remember, broker.RememberSession)
+	}
+	d.ForSession = remember != ""
+	if o.Given("input") {
+		d.Input = o.Value("input")
+	}
+	switch {
+	case !allow && d.Input != nil:
+		return d, allow, strictjson.Errorf("input", "goes with an approval; leave it out of a denial")
+	case !allow && d.ForSession:
+		return d, allow, strictjson.Errorf("remember", "goes with an approval; leave it out of a denial")
+	}
+	return d, allow, nil
+}

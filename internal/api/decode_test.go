@@ -1,0 +1,192 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+)
+
+// TestDescribedBodies: the fields that the document promises are those that the decoders take.
+func TestDescribedBodies(t *testing.T) {
+	names := func(v any) (out []string) {
+		for i := range reflect.TypeOf(v).NumField() {
+			name, _, _ := strings.Cut(reflect.TypeOf(v).Field(i).Tag.Get("json"), ",")
+			out = append(out, name)
+		}
+		slices.Sort(out)
+		return out
+	}
+	forms := []string{"anthropic", "gemini", "openai", "openai_chat"}
+	if got, want := names(Submission{}), append(append([]string{}, forms...), names(toolyard.Batch{})...); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+		t.Errorf("a submission is described with %v, and read with %v", got, want)
+	}
+	if got, want := names(MoreCalls{}), append([]string{"calls"}, forms...); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+		t.Errorf("more calls are described with %v", got)
+	}
+	if got, want := names(BatchOptions{}), names(toolyard.Options{}); !slices.Equal(got, want) {
+		t.Errorf("options are described with %v, and read with %v", got, want)
+	}
+	if got, want := names(Call{}), names(toolyard.Call{}); !slices.Equal(got, want) {
+		t.Errorf("a call is described with %v, and read with %v", got, want)
+	}
+	if _, _, err := decodeDecision([]byte(`{"decision": "allow", "reason": "r", "input": {}, "remember": "session"}`)); err != nil || len(names(Decision{})) != 4 {
+		t.Errorf("a decision is described with %v, and is read: %v", names(Decision{}), err)
+	}
+	if reason, err := decodeReason([]byte(`{"reason": "r"}`)); err != nil || reason != "r" || len(names(Reason{})) != 1 {
+		t.Errorf("a reason is described with %v, and is read: %q, %v", names(Reason{}), reason, err)
+	}
+}
+
+// TestLimitsInTags: the limits that the library reads from tags are the named ones.
+func TestLimitsInTags(t *testing.T) {
+	for _, c := range []struct {
+		in         any
+		field, tag string
+		want       int
+	}{
+		{AnswerParams{}, "Wait", "maximum", int(MaxWait.Seconds())}, {listInput{}, "Limit", "maximum", MaxPage}, {listInput{}, "Limit", "default", DefaultPage},
+		{blobInput{}, "Limit", "maximum", MaxBlobBytes}, {blobInput{}, "Limit", "default", DefaultBlobBytes},
+		{Call{}, "ID", "maxLength", toolyard.MaxNameBytes}, {Submission{}, "Calls", "maxItems", toolyard.MaxCallsPerBatch}, {Submission{}, "ID", "maxLength", toolyard.MaxNameBytes},
+		{BatchOptions{}, "MaxConcurrency", "maximum", toolyard.MaxConcurrency}, {Reason{}, "Reason", "maxLength", client.MaxReasonBytes}, {Decision{}, "Reason", "maxLength", client.MaxReasonBytes},
+	} {
+		f, ok := reflect.TypeOf(c.in).FieldByName(c.field)
+		if got := f.Tag.Get(c.tag); !ok || got != strconv.Itoa(c.want) {
+			t.Errorf("%T.%s has the %s %q, want %d", c.in, c.field, c.tag, got, c.want)
+		}
+	}
+}
+
+func TestTokenFiles(t *testing.T) {
+	good, err := ParseTokens([]byte("# comment\n\n  abc-._~+/0= alice  \r\nother\tbob\nmore alice\nroot *\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for token, want := range map[string]string{"abc-._~+/0=": "alice", "other": "bob", "more": "alice", "root": Operator, "": "", "abc": "", "OTHER": "", "#": "", "comment": ""} {
+		if agent, ok := good.agent(token); agent != want || ok != (want != "") {
+			t.Errorf("%q is %q's, %t; want %q", token, agent, ok, want)
+		}
+	}
+	for file, says := range map[string]string{
+		"": "no token", "# only\n": "no token", "alone\n": "line 1 has 1 words", "a b c\n": "line 1 has 3 words", "ok a\nsame b\nsame c\n": "line 3 has the token of line 2",
+		"sécret a\n": "line 1: the token", "=== a\n": "line 1: the token", "tok a\x01b\n": "line 1: the agent", "tok " + strings.Repeat("a", 129) + "\n": "129 bytes",
+		strings.Repeat("x", MaxTokenFileBytes+1): "longer than",
+	} {
+		_, err := ParseTokens([]byte(file))
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%.40q: %v; want %q", file, err, says)
+		} else if strings.Contains(err.Error(), "sécret") || strings.Contains(err.Error(), "same") {
+			t.Errorf("%.40q: %v shows a token", file, err)
+		}
+	}
+	for _, e := range good.entries {
+		if bytes.Contains(e.sum[:], []byte("abc")) || bytes.Contains(e.sum[:], []byte("other")) {
+			t.Error("a token is kept as it is")
+		}
+	}
+}
+
+func TestLoopbackHosts(t *testing.T) {
+	for host, want := range map[string]bool{
+		"localhost": true, "LocalHost:80": true, "localhost.": true, "127.0.0.1": true, "127.8.9.1:8080": true, "[::1]": true, "[::1]:80": true, "::1": true,
+		"": false, ":8080": false, "0.0.0.0:8080": false, "[::]:80": false, "10.0.0.1": false, "example.com": false, "localhost.example.com": false, "127.0.0.1.nip.io": false, "127.1": false,
+	} {
+		if got := IsLoopbackHost(host); got != want {
+			t.Errorf("%q: %t", host, got)
+		}
+	}
+}
+
+func TestCursors(t *testing.T) {
+	for id, want := range map[string]cursor{"0.0": {}, "12.3": {12, 3}} {
+		if c, err := parseCursor(id); err != nil || c != want || c.String() != id {
+			t.Errorf("%q: %+v, %v", id, c, err)
+		}
+	}
+	for _, id := range []string{"", "1", "1.", "-1.0", "01.0", "1.2x", " 1.2", "99999999999999999999.0"} {
+		if c, err := parseCursor(id); err == nil {
+			t.Errorf("%q is %+v", id, c)
+		}
+	}
+}
+
+func TestGate(t *testing.T) {
+	g := newGate(3, 2)
+	enter := func(c caller) func() {
+		t.Helper()
+		leave, err := g.enter(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return leave
+	}
+	full := func(c caller) {
+		t.Helper()
+		if _, err := g.enter(c); err == nil {
+			t.Fatal("there is room")
+		}
+	}
+	a, b, anybody := caller{agent: "a"}, caller{agent: "b"}, caller{any: true}
+	first := enter(a)
+	enter(a)
+	full(a)
+	enter(b)
+	full(b)
+	full(anybody)
+	first()
+	first() // once is enough
+	enter(anybody)
+	full(a)
+}
+
+// FuzzBodies: whatever a body holds, it is taken, or refused as the client's mistake; and what is taken can be handed in.
+func FuzzBodies(f *testing.F) {
+	for _, seed := range []string{
+		`{"id": "b", "calls": [{"id": "c", "tool": "t", "input": {"a": 1}}], "options": {"deny": ["bash"]}}`,
+		`{"anthropic": {"role": "assistant", "content": [{"type": "tool_use", "id": "u", "name": "t", "input": {}}]}, "session": "s"}`,
+		`{"openai": [{"type": "function_call", "call_id": "u", "name": "t", "arguments": "{}"}]}`,
+		`{"openai_chat": {"role": "assistant", "tool_calls": [{"id": "u", "type": "function", "function": {"name": "t", "arguments": "{"}}]}}`,
+		`{"gemini": {"parts": [{"functionCall": {"name": "t", "args": {}}}]}, "open": true}`,
+		`{"decision": "allow", "input": {}, "remember": "session"}`, `{"reason": "r"}`, `{}`, `null`, `[`, "\xff", `{"calls": null}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		mistake := func(err error) {
+			if _, ok := errors.AsType[*toolyard.InputError](err); err != nil && !ok {
+				t.Errorf("%v is no mistake of the client's", err)
+			}
+		}
+		if b, err := decodeBatch(data); err == nil {
+			b.Normalize("made")
+			err = b.Validate()
+			if mistake(err); err == nil {
+				if _, err := json.Marshal(b); err != nil {
+					t.Errorf("a batch cannot be stored: %v", err)
+				}
+			}
+		} else {
+			mistake(err)
+		}
+		calls, err := decodeCalls(data)
+		if mistake(err); err == nil {
+			if at, ok := repeated(calls, calls); len(calls) == 0 || !ok && calls[0].ID != "" || ok && at != 0 {
+				t.Errorf("calls are not known again: %d, %t", at, ok)
+			}
+			mistake(checkAppended(nil, calls))
+		}
+		d, allow, err := decodeDecision(data)
+		if mistake(err); err == nil && !allow && (d.Input != nil || d.ForSession) {
+			t.Errorf("a denial has %+v", d)
+		}
+		_, err = decodeReason(data)
+		mistake(err)
+	})
+}

@@ -1,0 +1,171 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+// A batch's events come out of two streams, and where they are merged is not the same at every reading. So the id of an
+// event on the wire is how far both were read, and going on behind it leaves none out and sends none twice.
+
+// cursor is how far the streams of events and of replies were read. The zero cursor is behind the submission.
+type cursor struct{ event, reply uint64 }
+
+func (c cursor) String() string { return fmt.Sprintf("%d.%d", c.event, c.reply) }
+
+func parseCursor(id string) (c cursor, err error) {
+	_, err = fmt.Sscanf(id, "%d.%d", &c.event, &c.reply)
+	if err == nil && c.String() != id {
+		err = errors.New("it is written otherwise")
+	}
+	return c, err
+}
+
+// pass moves the cursor over an event, and reports whether it was behind the cursor.
+func (c *cursor) pass(l broker.Logged) bool {
+	switch {
+	case l.Chain == batch.ChainSubmission:
+		return false
+	case l.Chain == batch.ChainReply:
+		if l.Seq <= c.reply {
+			return false
+		}
+		c.reply = l.Seq
+	default:
+		if l.Seq <= c.event {
+			return false
+		}
+		c.event = l.Seq
+	}
+	return true
+}
+
+type eventsInput struct {
+	StreamInput
+	Follow string `query:"follow" enum:"true,false" default:"true" doc:"false: what is stored now, and no more."`
+	Accept string `header:"Accept" doc:"application/x-ndjson (the default), or text/event-stream."`
+}
+
+func (s *Server) events(ctx context.Context, x *exchange, in *eventsInput) (*huma.StreamResponse, error) {
+	k, err := x.key(in.BatchPath)
+	if err != nil {
+		return nil, err
+	}
+	lines, err := wantsLines(in.Accept)
+	if err != nil {
+		return nil, err
+	}
+	at, resumed := cursor{}, in.LastEventID != ""
+	if resumed {
+		if at, err = parseCursor(in.LastEventID); err != nil {
+			return nil, newProblem(http.StatusBadRequest, "Last-Event-ID", "is no id of an event of this stream")
+		}
+	}
+	if _, _, err := s.cfg.Broker.Tail(k).Next(ctx); errors.Is(err, client.ErrNoBatch) {
+		return nil, s.missing(k, err)
+	} else if err != nil {
+		return nil, err
+	}
+	leave, err := s.streams.enter(x.who)
+	if err != nil {
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(huma.Context) {
+		defer leave()
+		alive, end := s.alive(x)
+		defer end()
+		ctx, cancel := context.WithCancel(alive)
+		defer cancel()
+		out := openStream(x, lines)
+		defer out.beat(ctx, cancel)()
+		err := s.follow(ctx, k, in.Follow != "false", func(l broker.Logged) error {
+			if first := l.Chain == batch.ChainSubmission; !at.pass(l) && (!first || resumed) {
+				return nil
+			}
+			data, err := l.JSON()
+			if err != nil {
+				return err
+			}
+			return out.send(at.String(), "cloudevent", data)
+		})
+		if err != nil && ctx.Err() == nil {
+			s.sendProblem(x, out, err)
+		}
+	}}, nil
+}
+
+// wantsLines reads an Accept header: lines of JSON, unless server-sent events are asked for.
+func wantsLines(accept string) (bool, error) {
+	lower := strings.ToLower(accept)
+	switch {
+	case strings.Contains(lower, sseType):
+		return false, nil
+	case lower == "", strings.Contains(lower, "*/*"), strings.Contains(lower, "application/"):
+		return true, nil
+	}
+	return false, newProblem(http.StatusNotAcceptable, "Accept", "events come as %s or %s", ndjsonType, sseType)
+}
+
+// follow reads a batch's log, and then, if it is to, what is stored until the batch is over. The live feeds only say when to
+// look.
+func (s *Server) follow(ctx context.Context, k toolyard.BatchKey, live bool, see func(broker.Logged) error) (err error) {
+	happened, err := s.cfg.Broker.FollowEvents(k)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, happened.Stop()) }()
+	replied, err := s.cfg.Broker.FollowReplies(k)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, replied.Stop()) }()
+	tick := time.NewTimer(reread)
+	defer tick.Stop()
+	for tail := s.cfg.Broker.Tail(k); ; {
+		for {
+			l, ok, err := tail.Next(ctx)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				break
+			}
+			if err := see(l); err != nil {
+				return err
+			}
+			if broker.Over(l.Record) {
+				return nil
+			}
+		}
+		if !live {
+			return nil
+		}
+		tick.Reset(reread)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		case <-happened.C:
+		case <-replied.C:
+		}
+		for drained := false; !drained; { // whatever else was announced by now is read in one go
+			select {
+			case <-happened.C:
+			case <-replied.C:
+			default:
+				drained = true
+			}
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package api
+
+import (
+	"time"
+
+	"github.com/toolyard/toolyard"
+)
+
+// The limits of a request. Past each of them the client gets a problem document that names it.
+const (
+	// MaxBodyBytes is how long the body of a submission may be: a batch, and a model's words around its calls.
+	MaxBodyBytes = toolyard.MaxBatchBytes + 1<<20
+	// MaxSmallBodyBytes is how long any other body may be.
+	MaxSmallBodyBytes = 2 << 20
+	// MaxHeaderBytes is how long all headers of a request may be; the server of the process sets it.
+	MaxHeaderBytes = 64 << 10
+	// MaxStreams is how many event streams and waits are open at a time, and MaxAgentStreams how many of one token's agent.
+	MaxStreams      = 1_024
+	MaxAgentStreams = 256
+	// MaxSubmissions is how many submissions are read at a time, and MaxAgentSubmissions how many of one token's agent:
+	// each may hold MaxBodyBytes, more than once.
+	MaxSubmissions      = 32
+	MaxAgentSubmissions = 16
+	// MaxTokens is how many tokens a token file may have, and MaxTokenFileBytes how long it may be.
+	MaxTokens         = 10_000
+	MaxTokenFileBytes = 4 << 20
+	// MaxWait is how long one request waits for results.
+	MaxWait = 10 * time.Minute
+	// DefaultPage is how many batches a page has, and MaxPage how many at most.
+	DefaultPage = 100
+	MaxPage     = 1_000
+	// DefaultBlobBytes is how much of an offloaded result one answer has, and MaxBlobBytes how much at most.
+	DefaultBlobBytes = 64 << 10
+	MaxBlobBytes     = 4 << 20
+)
+
+// How long things take.
+const (
+	// HeaderTimeout is how long a client may take for its headers, and IdleTimeout how long a connection without a request
+	// is kept; the server of the process sets them.
+	HeaderTimeout = 5 * time.Second
+	IdleTimeout   = time.Minute
+	// bodyTimeout is how long a client may take for its body.
+	bodyTimeout = time.Minute
+	// requestTimeout bounds the work on a request; waits and streams come on top.
+	requestTimeout = 30 * time.Second
+	// writeTimeout is how long a client may take to read what is written at once.
+	writeTimeout = 30 * time.Second
+	// keepAlive is how often a silent stream says that it is there.
+	keepAlive = 15 * time.Second
+	// retryAfter is when a client that found no room is asked to come again.
+	retryAfter = time.Second
+	// streamRetry is after how long a client whose stream broke comes again, unless it knows better.
+	streamRetry = time.Second
+	// reread is how long the live feed is trusted before the stream is read.
+	reread = time.Second
+)
+
+// maxAppendTries is how often calls are appended against other writers.
+const maxAppendTries = 100

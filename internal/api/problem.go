@@ -1,0 +1,155 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// Problem is the answer to a request that failed: an RFC 9457 problem document.
+type Problem struct {
+	Type   string `json:"type" doc:"What kind of problem it is; about:blank when the status says all." example:"about:blank"`
+	Title  string `json:"title" doc:"The status in words." example:"Bad Request"`
+	Status int    `json:"status" doc:"The HTTP status." example:"400"`
+	Detail string `json:"detail" doc:"What is wrong here, and how to mend it."`
+	Field  string `json:"field,omitempty" doc:"The field, parameter or header that is wrong, when it is one." example:"calls[3].id"`
+
+	retryAfter time.Duration
+	allow      string
+}
+
+const problemType = "application/problem+json"
+
+func newProblem(status int, field, format string, args ...any) *Problem {
+	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: fmt.Sprintf(format, args...), Field: field}
+}
+
+// again says when to come again.
+func (p *Problem) again() *Problem {
+	p.retryAfter = retryAfter
+	return p
+}
+
+func (p *Problem) Error() string             { return p.Detail }
+func (p *Problem) GetStatus() int            { return p.Status }
+func (p *Problem) ContentType(string) string { return problemType }
+
+// GetHeaders are the headers that go with it.
+func (p *Problem) GetHeaders() http.Header {
+	h := http.Header{}
+	if p.retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(max(1, int(p.retryAfter.Seconds()))))
+	}
+	if p.allow != "" {
+		h.Set("Allow", p.allow)
+	}
+	if p.Status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", `Bearer realm="toolyard"`)
+	}
+	return h
+}
+
+// write answers with the problem, where no operation does.
+func (p *Problem) write(w http.ResponseWriter) error {
+	for name, values := range p.GetHeaders() {
+		w.Header()[name] = values
+	}
+	w.Header().Set("Content-Type", problemType)
+	w.WriteHeader(p.Status)
+	return json.NewEncoder(w).Encode(p)
+}
+
+// The library asks these functions for the problems that it finds itself, in parameters. They are the process's, and nobody
+// else in it uses the library.
+func init() {
+	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
+		return parameterProblem(status, message, errs)
+	}
+	huma.NewErrorWithContext = func(_ huma.Context, status int, message string, errs ...error) huma.StatusError {
+		return parameterProblem(status, message, errs)
+	}
+}
+
+func parameterProblem(status int, message string, errs []error) *Problem {
+	if status == http.StatusUnprocessableEntity {
+		status = http.StatusBadRequest
+	}
+	p := newProblem(status, "", "%s", message)
+	for _, err := range errs {
+		d, ok := err.(huma.ErrorDetailer)
+		if !ok {
+			continue
+		}
+		detail := d.ErrorDetail()
+		_, p.Field, _ = strings.Cut(detail.Location, ".") // "query.limit"
+		p.Detail = strings.TrimPrefix(p.Field+": "+detail.Message, ": ")
+		break
+	}
+	return p
+}
+
+// problem says what a client is told about an error. What is no fault of the client's is logged, and not shown.
+func (s *Server) problem(x *exchange, err error) *Problem {
+	if p, ok := errors.AsType[*Problem](err); ok {
+		return p
+	}
+	if in, ok := errors.AsType[*toolyard.InputError](err); ok {
+		if in.TooLarge {
+			return newProblem(http.StatusRequestEntityTooLarge, in.Field, "%v", in)
+		}
+		return newProblem(http.StatusBadRequest, in.Field, "%v", in)
+	}
+	if refused, ok := errors.AsType[*client.RefusedError](err); ok {
+		return refusal(refused.Status, refused.Field, refused.Detail)
+	}
+	switch {
+	case errors.Is(err, client.ErrOtherContent):
+		return newProblem(http.StatusConflict, "id", "%v", err)
+	case errors.Is(err, client.ErrClosed), errors.Is(err, client.ErrCompleted):
+		return newProblem(http.StatusConflict, "", "%v", err)
+	case errors.Is(err, client.ErrNoBatch):
+		return newProblem(http.StatusNotFound, "id", "%v", err)
+	case errors.Is(err, client.ErrNoCall):
+		return newProblem(http.StatusNotFound, "index", "%v", err)
+	case errors.Is(err, client.ErrNoApproval):
+		return newProblem(http.StatusNotFound, "id", "%v", err)
+	case errors.Is(err, tool.ErrNoBlob):
+		return newProblem(http.StatusNotFound, "ref", "%v", err)
+	case errors.Is(err, client.ErrFull):
+		return newProblem(http.StatusTooManyRequests, "", "%v", err).again()
+	}
+	if errors.Is(err, context.Canceled) && x.r.Context().Err() != nil { // nobody reads this
+		return newProblem(http.StatusServiceUnavailable, "", "the request was given up")
+	}
+	s.cfg.Log.Error("a request failed", "method", x.r.Method, "path", x.r.URL.Path, "error", err)
+	if errors.Is(err, context.DeadlineExceeded) || s.cfg.Ready() != nil {
+		return newProblem(http.StatusServiceUnavailable, "", "the system does not answer now; ask again later. What was submitted may have been stored: the same id again is safe").again()
+	}
+	return newProblem(http.StatusInternalServerError, "", "the request failed; the server's log says why")
+}
+
+// refusal is the problem of a batch that was stored and then refused.
+func refusal(status int, field, detail string) *Problem {
+	if status < 400 || status > 599 {
+		status = http.StatusBadRequest
+	}
+	p := newProblem(status, field, "the batch was refused: %s", detail)
+	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
+		p.again()
+	}
+	return p
+}
+
+func refusedBatch(r *events.Refused) error { return refusal(r.Status, r.Field, r.Detail) }

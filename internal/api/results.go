@@ -1,0 +1,124 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+)
+
+// Results as they come. The id of an event is the index of its result, so a client that comes again with the last id that it
+// saw is sent exactly those behind it; the last event, completed, has the number of results.
+
+type StreamInput struct {
+	BatchPath
+	LastEventID string `header:"Last-Event-ID" doc:"The id of the last event that was seen: the stream goes on behind it."`
+}
+
+// Completed is the data of the last event of a stream of results.
+type Completed struct {
+	Status  toolyard.Status `json:"status"`
+	Results int             `json:"results" doc:"How many results the batch has."`
+}
+
+func (s *Server) results(ctx context.Context, x *exchange, in *StreamInput) (*huma.StreamResponse, error) {
+	k, err := x.key(in.BatchPath)
+	if err != nil {
+		return nil, err
+	}
+	next := 0
+	if in.LastEventID != "" {
+		last, err := strconv.Atoi(in.LastEventID)
+		if err != nil || last < 0 || last > toolyard.MaxCallsPerBatch {
+			return nil, newProblem(http.StatusBadRequest, "Last-Event-ID", "is no id of an event of this stream")
+		}
+		next = last + 1
+	}
+	st, err := s.fold(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	if p := beyond(st, next); p != nil {
+		return nil, p
+	}
+	if st.Completed && st.Plan != nil && next == len(st.Calls)+1 { // the end was seen: this stops a client that would ask for ever
+		return &huma.StreamResponse{Body: func(huma.Context) { x.w.WriteHeader(http.StatusNoContent) }}, nil
+	}
+	leave, err := s.streams.enter(x.who)
+	if err != nil {
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(huma.Context) {
+		defer leave()
+		s.sendResults(x, k, next)
+	}}, nil
+}
+
+// beyond refuses to go on behind an event that there cannot have been: such a stream would say nothing for ever.
+func beyond(st batch.State, next int) *Problem {
+	settled := st.Plan != nil && st.Closed
+	if settled && (next > len(st.Calls)+1 || next == len(st.Calls)+1 && !st.Completed) {
+		return newProblem(http.StatusBadRequest, "Last-Event-ID", "is %d, but the batch has %d calls", next-1, len(st.Calls))
+	}
+	return nil
+}
+
+func (s *Server) sendResults(x *exchange, k toolyard.BatchKey, next int) {
+	alive, end := s.alive(x)
+	defer end()
+	ctx, cancel := context.WithCancel(alive)
+	defer cancel()
+	out := openStream(x, false)
+	defer out.beat(ctx, cancel)()
+	seen := 0
+	for r, err := range s.cfg.Client.Batch(k).Results(ctx) {
+		if err != nil {
+			if ctx.Err() == nil {
+				s.sendProblem(x, out, err)
+			}
+			return
+		}
+		seen = r.Index + 1
+		if r.Index < next {
+			continue
+		}
+		data, err := json.Marshal(r)
+		if err != nil {
+			s.sendProblem(x, out, err)
+			return
+		}
+		if out.send(strconv.Itoa(r.Index), "result", data) != nil {
+			return
+		}
+	}
+	asking, done := context.WithTimeout(ctx, requestTimeout)
+	defer done()
+	st, err := s.fold(asking, k)
+	if err != nil {
+		if ctx.Err() == nil {
+			s.sendProblem(x, out, err)
+		}
+		return
+	}
+	data, err := json.Marshal(Completed{Status: st.View().Status, Results: seen})
+	if err != nil {
+		s.sendProblem(x, out, err)
+		return
+	}
+	_ = out.send(strconv.Itoa(seen), "completed", data) // whoever does not get it asks again
+}
+
+// sendProblem ends a stream that has begun: the status is gone already.
+func (s *Server) sendProblem(x *exchange, out *stream, err error) {
+	data, err := json.Marshal(s.problem(x, err))
+	if err != nil {
+		s.cfg.Log.Error("a problem cannot be told", "error", err)
+		return
+	}
+	_ = out.send("", "problem", data) // as above
+}

@@ -1,0 +1,233 @@
+// Package lower rewrites a tool's JSON Schema (2020-12) into what one provider takes of it, and reports each thing that
+// the rewriting lost.
+//
+//	raw -> read -> rewrite (refs inlined, allOf merged, keywords outside the subset dropped) -> object root -> strict -> bytes
+//
+// What comes out is only for the model. It is never narrower than the schema, so that it keeps no model from a good call:
+// whatever is dropped makes it accept more, and calls are checked against the schema as it was declared. A strict form
+// has one more liberty: optional fields may come as null, which [DropNulls] takes out again.
+//
+// Equal input gives equal bytes; fields keep the order in which the schema first names them. The package is pure.
+package lower
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/toolyard/toolyard"
+)
+
+// The limits of the rewriting itself; those of the providers are in subset.go.
+const (
+	maxInlined = 1 << 20               // bytes of schema that references bring in: a long definition may be used often
+	maxNodes   = 5_000                 // subschemas of one result: small definitions that use each other grow without end
+	maxNesting = toolyard.MaxJSONDepth // objects and arrays inside each other
+)
+
+// Target is a provider's subset of JSON Schema.
+type Target string
+
+// The targets.
+const (
+	Anthropic       Target = "anthropic"        // Anthropic Messages, not strict
+	AnthropicStrict Target = "anthropic-strict" // the same with strict: true
+	OpenAI          Target = "openai"           // both OpenAI forms, not strict
+	OpenAIStrict    Target = "openai-strict"    // the same with strict: true
+	Gemini          Target = "gemini"           // parametersJsonSchema
+	MCP             Target = "mcp"              // the whole language; the root must say that it is an object
+)
+
+// Targets lists every target.
+var Targets = []Target{Anthropic, AnthropicStrict, OpenAI, OpenAIStrict, Gemini, MCP}
+
+// Change is one thing that the model will not see as it was declared.
+type Change struct {
+	// Path is where, as a JSON pointer into the schema; empty for the whole. Through a reference it goes on behind it.
+	Path string `json:"path"`
+	// Keyword is what was touched; empty for the whole subschema.
+	Keyword string `json:"keyword,omitempty"`
+	// What was done: "dropped", "moved to the description", "changed".
+	What string `json:"what"`
+	// Why says it in words.
+	Why string `json:"why"`
+}
+
+// What is done to a keyword.
+const (
+	Dropped = "dropped"
+	Moved   = "moved to the description"
+	Changed = "changed"
+)
+
+// Lowered is a schema as a provider gets it.
+type Lowered struct {
+	Schema  json.RawMessage
+	Changes []Change // in the order of the walk
+	// Optionals and Unions count what the strict form of Anthropic limits over all tools: fields that may be left out,
+	// and fields of several types.
+	Optionals, Unions int
+}
+
+// ErrNotStrict is wrapped by [Lower] for a strict target when the schema has no strict form; the message says why.
+var ErrNotStrict = errors.New("has no strict form")
+
+// Lower rewrites a schema. Its errors say what the target cannot express at all; for a strict target that is
+// [ErrNotStrict], and the form that is not strict is still to be had.
+func Lower(target Target, raw json.RawMessage) (Lowered, error) {
+	s, ok := subsets[target]
+	if !ok {
+		return Lowered{}, fmt.Errorf("lowering a schema: %q is no target", target)
+	}
+	doc, order, err := read(raw)
+	if err != nil {
+		return Lowered{}, fmt.Errorf("lowering a schema: %w", err)
+	}
+	root, ok := doc.(map[string]any)
+	if !ok {
+		return Lowered{}, fmt.Errorf("lowering a schema: want an object, got %s", kind(doc))
+	}
+	w := &writer{subset: s, root: root, legacy: isLegacy(root), nestedID: hasNestedID(root, true), sizes: map[string]int{}, defs: map[string]string{}, defined: map[string]any{}}
+	var out map[string]any
+	if s.verbatim && w.plain() {
+		out = w.asItIs()
+	} else {
+		out = w.rewrite(root, "", nil)
+	}
+	if out, err = w.objectRoot(out); err != nil {
+		return Lowered{}, fmt.Errorf("lowering a schema: %w", err)
+	}
+	w.addDefinitions(out)
+	result := Lowered{}
+	if s.strict {
+		if err := w.makeStrict(out, &result); err != nil {
+			return Lowered{}, fmt.Errorf("%w: %w", ErrNotStrict, err)
+		}
+	}
+	if result.Schema, err = write(out, order); err != nil {
+		return Lowered{}, fmt.Errorf("lowering a schema: %w", err)
+	}
+	result.Changes = w.changes
+	return result, nil
+}
+
+// writer is one rewriting.
+type writer struct {
+	subset   subset
+	root     map[string]any
+	legacy   bool // a draft before 2019-09, in which $ref hides what stands beside it
+	nestedID bool // some subschema has an address of its own, so pointers may mean something else there
+	nodes    int
+	inlined  int            // bytes that references brought in
+	sizes    map[string]int // of what a reference points to, in bytes
+	changes  []Change
+	// defs are the names under which recursive definitions stay, by reference; queue are those still to be written.
+	defs    map[string]string
+	queue   []string
+	defined map[string]any
+	// noStrict is the first reason why there is no strict form.
+	noStrict error
+}
+
+func (w *writer) report(path, keyword, what, format string, args ...any) {
+	w.changes = append(w.changes, Change{Path: path, Keyword: keyword, What: what, Why: fmt.Sprintf(format, args...)})
+}
+
+// plain reports whether the root can go out as it was declared: an object, without a choice at its root.
+func (w *writer) plain() bool {
+	if w.legacy || w.nestedID {
+		return w.subset.anyRoot
+	}
+	if t, ok := w.root["type"]; ok && t != "object" && !w.subset.anyRoot {
+		return false
+	}
+	if w.subset.anyRoot {
+		return true
+	}
+	return (w.root["type"] == "object" || !refersToRoot(w.root)) && !slices.ContainsFunc([]string{"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "enum", "const", "if"},
+		func(k string) bool { _, ok := w.root[k]; return ok })
+}
+
+// asItIs copies the root; the one thing that is added below it is what OpenAI refuses arrays without.
+func (w *writer) asItIs() map[string]any {
+	out := clone(w.root)
+	if out["type"] != "object" && refersToRoot(out) {
+		w.report("", "", Dropped, "it refers to its own root, which does not say that it is an object and is made one")
+		return map[string]any{}
+	}
+	if w.subset.arraysNeedItems {
+		addItems(out)
+	}
+	return out
+}
+
+// refersToRoot reports whether a schema refers to its own root.
+func refersToRoot(node any) bool {
+	switch v := node.(type) {
+	case map[string]any:
+		for _, e := range v {
+			if refersToRoot(e) {
+				return true
+			}
+		}
+		return v["$ref"] == "#"
+	case []any:
+		return slices.ContainsFunc(v, refersToRoot)
+	}
+	return false
+}
+
+// addItems gives every array of a tree that was copied an items that accepts anything.
+func addItems(node any) {
+	switch v := node.(type) {
+	case map[string]any:
+		_, items := v["items"]
+		if hasType(v, "array") && !items {
+			v["items"] = map[string]any{}
+		}
+		for _, k := range names(v) {
+			switch k {
+			case "enum", "const", "default", "examples", "required":
+			case "properties", "patternProperties", "$defs", "definitions", "dependentSchemas":
+				if of, ok := v[k].(map[string]any); ok {
+					for _, name := range names(of) {
+						addItems(of[name])
+					}
+				}
+			default:
+				addItems(v[k])
+			}
+		}
+	case []any:
+		for _, e := range v {
+			addItems(e)
+		}
+	}
+}
+
+// isLegacy reports whether a schema names a draft before 2019-09.
+func isLegacy(root map[string]any) bool {
+	draft, _ := root["$schema"].(string)
+	return draft != "" && !strings.Contains(draft, "2019-09") && !strings.Contains(draft, "2020-12")
+}
+
+func hasNestedID(node any, top bool) bool {
+	switch v := node.(type) {
+	case map[string]any:
+		for _, id := range []string{"$id", "id"} {
+			if s, ok := v[id].(string); ok && !top && s != "" {
+				return true
+			}
+		}
+		for _, e := range v {
+			if hasNestedID(e, false) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(v, func(e any) bool { return hasNestedID(e, false) })
+	}
+	return false
+}

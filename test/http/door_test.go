@@ -1,0 +1,370 @@
+package http
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/api"
+)
+
+// TestTokens: an agent finds its own things and nothing of any other's; the operator finds all.
+func TestTokens(t *testing.T) {
+	tokens, err := api.ParseTokens([]byte("# who\nsecret-a alice\n\nsecret-b bob\nsecret-o *\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, func(c *api.Config) { c.Tokens, c.Loopback = tokens, false })
+	alice, bob, operator := []string{"Authorization", "Bearer secret-a"}, []string{"Authorization", "bearer secret-b"}, []string{"Authorization", "Bearer secret-o"}
+	body := `{"id": "b", "session": "s", "interactive": true, "calls": [{"tool": "long"}, {"tool": "write", "input": {"text": "x"}}, {"tool": "wait"}]}`
+	view := want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, body, alice...)
+	if view.Agent != "alice" {
+		t.Fatalf("the batch is %s's", view.Agent)
+	}
+	var approval string
+	p.eventually("a call waits", func() bool {
+		if list := want[api.Approvals](p, http.StatusOK, http.MethodGet, "/v1/approvals", "", alice...); len(list.Approvals) == 1 {
+			approval = list.Approvals[0].ID
+		}
+		return approval != ""
+	})
+	ref := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/b", "", alice...).Results[0].Blob
+	for _, c := range []struct {
+		method, path, body string
+	}{
+		{http.MethodGet, batches + "/b", ""}, {http.MethodGet, batches + "/b?agent=alice", ""}, {http.MethodGet, batches + "/b/results", ""},
+		{http.MethodGet, batches + "/b/results?agent=alice", ""}, {http.MethodGet, batches + "/b/events", ""}, {http.MethodGet, batches + "/b/events?agent=alice", ""},
+		{http.MethodPost, batches + "/b/cancel", ""}, {http.MethodPost, batches + "/b/cancel?agent=alice", ""}, {http.MethodPost, batches + "/b/calls/0/cancel?agent=alice", ""},
+		{http.MethodPost, batches + "/b/calls?agent=alice", `{"calls": [{"tool": "echo"}]}`}, {http.MethodPost, batches + "/b/close?agent=alice", ""},
+		{http.MethodPost, "/v1/approvals/" + approval, `{"decision": "allow"}`}, {http.MethodPost, "/v1/sessions/s/interrupt?agent=alice", ""},
+		{http.MethodGet, "/v1/blobs/" + ref, ""}, {http.MethodGet, "/v1/blobs/" + ref + "?agent=alice", ""},
+		{http.MethodGet, batches + "?agent=alice", ""}, {http.MethodGet, "/v1/approvals?agent=alice", ""},
+	} {
+		if r := p.do(c.method, c.path, c.body, bob...); r.status != http.StatusNotFound {
+			t.Errorf("another agent: %s %s: %s", c.method, c.path, r)
+		}
+		for _, wrong := range [][]string{nil, {"Authorization", "Bearer secret-x"}, {"Authorization", "Bearer"}, {"Authorization", "Basic secret-a"}, {"Authorization", "Bearer *"}} {
+			if r := p.do(c.method, c.path, c.body, wrong...); r.status != http.StatusUnauthorized || !strings.HasPrefix(r.header.Get("WWW-Authenticate"), "Bearer") {
+				t.Errorf("with %v: %s %s: %s", wrong, c.method, c.path, r)
+			}
+		}
+	}
+	if n := want[api.Interrupted](p, http.StatusAccepted, http.MethodPost, "/v1/sessions/s/interrupt", "", bob...); n.Batches != 0 {
+		t.Errorf("another agent interrupted %+v", n)
+	}
+	if list := want[api.Approvals](p, http.StatusOK, http.MethodGet, "/v1/approvals", "", bob...); len(list.Approvals) != 0 {
+		t.Errorf("another agent sees %+v", list)
+	}
+	if page := want[api.Page](p, http.StatusOK, http.MethodGet, batches, "", bob...); len(page.Batches) != 0 {
+		t.Errorf("another agent sees %+v", page)
+	}
+	if r := p.do(http.MethodPost, batches, `{"agent": "alice", "calls": [{"tool": "echo"}]}`, bob...); r.status != http.StatusForbidden || !strings.Contains(string(r.body), `"field":"agent"`) {
+		t.Errorf("a batch in another agent's name: %s", r)
+	}
+	// The same id is another batch for another agent.
+	if v := want[toolyard.BatchView](p, http.StatusOK, http.MethodPost, batches+"?wait=60", `{"id": "b", "calls": [{"tool": "echo", "input": {"text": "mine"}}]}`, bob...); v.Agent != "bob" || v.Results[0].Output != "mine" {
+		t.Errorf("bob's batch is %+v", v)
+	}
+	if r := p.do(http.MethodGet, "/v1/blobs/"+ref, "", alice...); r.status != http.StatusOK {
+		t.Errorf("her own result: %s", r)
+	}
+	if v := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/b?agent=alice", "", operator...); v.Agent != "alice" || len(v.Results) != 1 {
+		t.Errorf("the operator sees %+v", v)
+	}
+	if list := want[api.Approvals](p, http.StatusOK, http.MethodGet, "/v1/approvals", "", operator...); len(list.Approvals) != 1 {
+		t.Errorf("the operator sees %+v", list)
+	}
+	if r := p.do(http.MethodPost, "/v1/approvals/"+approval, `{"decision": "allow"}`, alice...); r.status != http.StatusForbidden {
+		t.Errorf("an agent that allows its own call: %d %s", r.status, r.body)
+	}
+	want[api.Decided](p, http.StatusOK, http.MethodPost, "/v1/approvals/"+approval, `{"decision": "allow"}`, operator...)
+	p.gate <- struct{}{}
+	if v := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/b?wait=60", "", alice...); len(v.Results) != 3 || v.Results[1].Output != "wrote x" {
+		t.Errorf("her batch ends as %+v", v)
+	}
+	for _, path := range []string{"/healthz", "/readyz", "/openapi.json"} {
+		if r := p.do(http.MethodGet, path, ""); r.status != http.StatusOK {
+			t.Errorf("%s needs a token: %s", path, r)
+		}
+	}
+}
+
+// TestNoServerWithoutTokens: nobody can have a server on a network that asks nobody.
+func TestNoServerWithoutTokens(t *testing.T) {
+	if _, err := api.New(api.Config{}); err == nil {
+		t.Error("there is one")
+	}
+}
+
+// TestOtherSites: a page of another site reaches nothing on this machine, whatever name it found it by.
+func TestOtherSites(t *testing.T) {
+	p := start(t, nil)
+	for _, c := range []struct {
+		headers []string
+		status  int
+	}{
+		{nil, 202}, {[]string{"Origin", "http://localhost:3000"}, 202}, {[]string{"Origin", "http://[::1]"}, 202}, {[]string{"Host", "localhost"}, 202}, {[]string{"Host", "127.0.0.1:1"}, 202},
+		{[]string{"Host", "evil.example"}, 403}, {[]string{"Host", "127.0.0.1.evil.example"}, 403}, {[]string{"Host", "localhost.evil.example:80"}, 403},
+		{[]string{"Origin", "https://evil.example"}, 403}, {[]string{"Origin", "null"}, 403}, {[]string{"Origin", "http://127.0.0.1.evil.example"}, 403},
+		{[]string{"Sec-Fetch-Site", "cross-site"}, 403},
+		{[]string{"Content-Type", "text/plain"}, 415}, {[]string{"Content-Type", "application/x-www-form-urlencoded"}, 415}, {[]string{"Content-Type", ""}, 415},
+		{[]string{"Content-Type", "application/json; charset=utf-8"}, 202},
+	} {
+		if r := p.do(http.MethodPost, batches, echoes("same", 1), c.headers...); r.status != c.status {
+			t.Errorf("%q: %s; want %d", c.headers, r, c.status)
+		}
+	}
+}
+
+// TestBadRequests: what is wrong with a request is said, with the field.
+func TestBadRequests(t *testing.T) {
+	p := start(t, nil)
+	call := `"calls": [{"tool": "echo"}]`
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		field              string
+	}{
+		{http.MethodPost, batches, ``, 415, "Content-Type"},
+		{http.MethodPost, batches, ` `, 400, ""},
+		{http.MethodPost, batches, `{`, 400, ""},
+		{http.MethodPost, batches, `[]`, 400, ""},
+		{http.MethodPost, batches, `{}`, 400, "calls"},
+		{http.MethodPost, batches, `{"calls": []}`, 400, "calls"},
+		{http.MethodPost, batches, `{"calls": {}}`, 400, "calls"},
+		{http.MethodPost, batches, `{"calls": [{"input": {}}]}`, 400, "calls[0].tool"},
+		{http.MethodPost, batches, `{"calls": [{"tool": "echo", "id": "a"}, {"tool": "echo", "id": "a"}]}`, 400, "calls[1].id"},
+		{http.MethodPost, batches, `{"calls": [{"tool": "echo", "inptu": {}}]}`, 400, "calls[0].inptu"},
+		{http.MethodPost, batches, `{"agent": 1, ` + call + `}`, 400, "agent"},
+		{http.MethodPost, batches, `{"agent": "a", "agent": "b", ` + call + `}`, 400, "agent"},
+		{http.MethodPost, batches + "?agent=x", `{"agent": "a", ` + call + `}`, 400, "agent"},
+		{http.MethodPost, batches + "?agent=%01", `{` + call + `}`, 400, "agent"},
+		{http.MethodPost, batches, `{"id": "` + strings.Repeat("i", 129) + `", ` + call + `}`, 400, "id"},
+		{http.MethodPost, batches, `{"options": {"partition": "x"}, ` + call + `}`, 400, "options.partition"},
+		{http.MethodPost, batches, `{"options": {"allow": ["bash"]}, ` + call + `}`, 400, "options.allow"},
+		{http.MethodPost, batches, `{"options": {"max_concurrency": 1001}, ` + call + `}`, 400, "options.max_concurrency"},
+		{http.MethodPost, batches, `{"anthropic": {}, ` + call + `}`, 400, "calls"},
+		{http.MethodPost, batches, `{"anthropic": {}, "openai": []}`, 400, "openai"},
+		{http.MethodPost, batches, `{"anthropic": null}`, 400, "anthropic"},
+		{http.MethodPost, batches, `{"anthropic": {"role": "assistant", "content": []}}`, 400, "anthropic"},
+		{http.MethodPost, batches, `{"anthropic": {"role": "assistant", "content": [{"type": "tool_use", "name": "echo", "input": {}}]}}`, 400, "anthropic.content[0].id"},
+		{http.MethodPost, batches, `{"x": ` + strings.Repeat("[", 600) + strings.Repeat("]", 600) + `}`, 400, ""},
+		{http.MethodPost, batches + "?wait=-1", `{` + call + `}`, 400, "wait"},
+		{http.MethodPost, batches + "?wait=601", `{` + call + `}`, 400, "wait"},
+		{http.MethodPost, batches + "?wait=soon", `{` + call + `}`, 400, "wait"},
+		{http.MethodPost, batches + "?format=xml", `{` + call + `}`, 400, "format"},
+		{http.MethodPost, batches + "?opne=true", `{` + call + `}`, 400, "opne"},
+		{http.MethodPost, batches + "?open=perhaps", `{` + call + `}`, 400, "open"},
+		{http.MethodGet, batches + "?status=done", ``, 400, "status"},
+		{http.MethodGet, batches + "?limit=0", ``, 400, "limit"},
+		{http.MethodGet, batches + "?limit=1001", ``, 400, "limit"},
+		{http.MethodGet, batches + "?after=-1", ``, 400, "after"},
+		{http.MethodGet, batches + "?session=%00", ``, 400, "session"},
+		{http.MethodGet, batches + "/" + strings.Repeat("i", 129), ``, 400, "id"},
+		{http.MethodGet, batches + "/b%0a", ``, 400, "id"},
+		{http.MethodPost, batches + "/b/calls/x/cancel", ``, 400, "index"},
+		{http.MethodPost, batches + "/b/calls/-1/cancel", ``, 400, "index"},
+		{http.MethodPost, batches + "/b/cancel", `{"raeson": "x"}`, 400, "raeson"},
+		{http.MethodPost, batches + "/b/cancel", `{"reason": 1}`, 400, "reason"},
+		{http.MethodPost, batches + "/none/cancel", ``, 404, "id"},
+		{http.MethodPost, "/v1/sessions/s/interrupt", `{"reason": []}`, 400, "reason"},
+		{http.MethodGet, "/v1/nothing", ``, 404, ""},
+		{http.MethodGet, "/", ``, 404, ""},
+		{http.MethodGet, "/v1/stream/anthropic", ``, 404, ""},
+		{http.MethodPut, batches, `{` + call + `}`, 405, ""},
+		{http.MethodDelete, batches + "/b", ``, 405, ""},
+	} {
+		r := p.do(c.method, c.path, c.body)
+		if problem := decode[api.Problem](p, string(r.body)); r.status != c.status || problem.Field != c.field {
+			t.Errorf("%s %.60s %.100s: %.300s; want %d, field %q", c.method, c.path, c.body, r, c.status, c.field)
+		}
+		if c.status == 405 && r.header.Get("Allow") == "" {
+			t.Errorf("%s %s does not say what is allowed", c.method, c.path)
+		}
+	}
+}
+
+// TestTooLong: bodies and headers past their limits are refused, and what is just within is taken.
+func TestTooLong(t *testing.T) {
+	p := start(t, nil)
+	long := func(n int) string { // one call, with white space around it
+		return fmt.Sprintf(`{"id": "long", "calls": [{"tool": "echo", "input": {"text": "x"}}]%s}`, strings.Repeat(" ", n))
+	}
+	if r := p.do(http.MethodPost, batches, long(toolyard.MaxBatchBytes/2)); r.status != http.StatusAccepted {
+		t.Errorf("within the limit: %.300s", r)
+	}
+	if r := p.do(http.MethodPost, batches, long(api.MaxBodyBytes)); r.status != http.StatusRequestEntityTooLarge {
+		t.Errorf("past the limit: %.300s", r)
+	}
+	if r := p.do(http.MethodPost, batches+"/long/cancel", `{"reason": "`+strings.Repeat("x", api.MaxSmallBodyBytes)+`"}`); r.status != http.StatusRequestEntityTooLarge {
+		t.Errorf("a long reason: %.300s", r)
+	}
+	var calls strings.Builder
+	for i := range toolyard.MaxCallsPerBatch + 1 {
+		if i > 0 {
+			calls.WriteString(",")
+		}
+		calls.WriteString(`{"tool":"echo"}`)
+	}
+	r := p.do(http.MethodPost, batches, `{"calls": [`+calls.String()+`]}`)
+	if r.status != http.StatusRequestEntityTooLarge || decode[api.Problem](p, string(r.body)).Field != "calls" {
+		t.Errorf("too many calls: %.300s", r)
+	}
+}
+
+// TestDocument: the OpenAPI document is whole, and says of each operation what it takes and gives.
+func TestDocument(t *testing.T) {
+	p := start(t, nil)
+	type operation struct {
+		OperationID string `json:"operationId"`
+		Parameters  []struct{ Name, In string }
+		RequestBody *struct {
+			Content map[string]struct{ Schema map[string]any }
+		} `json:"requestBody"`
+		Responses map[string]struct {
+			Description string
+			Content     map[string]struct{ Schema map[string]any }
+		}
+	}
+	doc := want[struct {
+		OpenAPI    string `json:"openapi"`
+		Info       struct{ Title, Version string }
+		Paths      map[string]map[string]operation
+		Components struct{ Schemas map[string]map[string]any }
+	}](p, http.StatusOK, http.MethodGet, "/openapi.json", "")
+	if !strings.HasPrefix(doc.OpenAPI, "3.1") || doc.Info.Title == "" || doc.Info.Version == "" {
+		t.Errorf("it is %q of %+v", doc.OpenAPI, doc.Info)
+	}
+	ids := map[string]bool{}
+	for _, o := range []string{
+		"POST /v1/batches", "GET /v1/batches", "GET /v1/batches/{id}", "POST /v1/batches/{id}/calls", "POST /v1/batches/{id}/close", "GET /v1/batches/{id}/results",
+		"GET /v1/batches/{id}/events", "POST /v1/batches/{id}/cancel", "POST /v1/batches/{id}/calls/{index}/cancel", "POST /v1/sessions/{id}/interrupt",
+		"GET /v1/approvals", "POST /v1/approvals/{id}", "GET /v1/blobs/{ref}", "GET /v1/workers", "GET /healthz", "GET /readyz", "GET /openapi.json",
+	} {
+		method, path, _ := strings.Cut(o, " ")
+		op, ok := doc.Paths[path][strings.ToLower(method)]
+		if !ok || op.OperationID == "" || ids[op.OperationID] {
+			t.Errorf("%s: there %t, with the id %q", o, ok, op.OperationID)
+			continue
+		}
+		ids[op.OperationID] = true
+		for _, part := range strings.Split(path, "/") {
+			name, is := strings.CutPrefix(part, "{")
+			found := false
+			for _, param := range op.Parameters {
+				found = found || param.In == "path" && "{"+param.Name+"}" == part
+			}
+			if is && !found {
+				t.Errorf("%s does not describe %s", o, name)
+			}
+		}
+		if problem := op.Responses["default"].Content["application/problem+json"]; problem.Schema["$ref"] != "#/components/schemas/Problem" {
+			t.Errorf("%s does not say how it fails: %+v", o, op.Responses["default"])
+		}
+		if _, invented := op.Responses["422"]; invented || len(op.Responses) < 2 {
+			t.Errorf("%s has the responses %+v", o, op.Responses)
+		}
+	}
+	if len(ids) != 17 {
+		t.Errorf("%d operations", len(ids))
+	}
+	for _, path := range []string{batches, batches + "/{id}/calls", batches + "/{id}/cancel", "/v1/approvals/{id}"} {
+		if b := doc.Paths[path]["post"].RequestBody; b == nil || b.Content["application/json"].Schema["$ref"] == nil {
+			t.Errorf("%s has no body: %+v", path, b)
+		}
+	}
+	// Every reference leads somewhere.
+	raw := p.do(http.MethodGet, "/openapi.json", "").body
+	var tree any
+	if err := json.Unmarshal(raw, &tree); err != nil {
+		t.Fatal(err)
+	}
+	references := 0
+	var walk func(any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			if ref, ok := v["$ref"].(string); ok {
+				references++
+				if name, ok := strings.CutPrefix(ref, "#/components/schemas/"); !ok || doc.Components.Schemas[name] == nil {
+					t.Errorf("%s leads nowhere", ref)
+				}
+			}
+			for _, inner := range v {
+				walk(inner)
+			}
+		case []any:
+			for _, inner := range v {
+				walk(inner)
+			}
+		}
+	}
+	walk(tree)
+	if references < 20 {
+		t.Errorf("%d references", references)
+	}
+	// Every schema compiles, and what comes is what they promise.
+	compiler := jsonschema.NewCompiler()
+	compiler.DefaultDraft(jsonschema.Draft2020)
+	if err := compiler.AddResource("openapi.json", tree); err != nil {
+		t.Fatal(err)
+	}
+	schemas := map[string]*jsonschema.Schema{}
+	for name := range doc.Components.Schemas {
+		var err error
+		if schemas[name], err = compiler.Compile("openapi.json#/components/schemas/" + name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	fits := func(name string, body []byte, good bool) {
+		t.Helper()
+		v, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := schemas[name].Validate(v); (err == nil) != good {
+			t.Errorf("%.300s as a %s: %v", body, name, err)
+		}
+	}
+	fits("Submission", []byte(echoes("b", 2)), true)
+	fits("Submission", []byte(`{"calls": [], "allow": []}`), false)
+	fits("BatchView", p.do(http.MethodPost, batches, echoes("b", 2)).body, true)
+	fits("BatchView", p.do(http.MethodPost, batches+"?wait=60", `{"calls": [{"tool": "echo"}, {"tool": "none"}, {"tool": "long"}]}`).body, true)
+	fits("Page", p.do(http.MethodGet, batches, "").body, true)
+	fits("Workers", p.do(http.MethodGet, "/v1/workers", "").body, true)
+	fits("Approvals", p.do(http.MethodGet, "/v1/approvals", "").body, true)
+	fits("Problem", p.do(http.MethodGet, batches+"/none", "").body, true)
+	fits("Problem", []byte(`{}`), false)
+}
+
+// TestNotReady: a server that cannot reach its system says so to whoever asks, and is alive.
+func TestNotReady(t *testing.T) {
+	p := start(t, func(c *api.Config) { c.Ready = func() error { return errors.New("not connected to NATS") } })
+	if r := p.do(http.MethodGet, "/readyz", ""); r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" {
+		t.Errorf("%s", r)
+	}
+	if r := p.do(http.MethodGet, "/healthz", ""); r.status != http.StatusOK {
+		t.Errorf("%s", r)
+	}
+}
+
+// TestHeadersAreRead: a HEAD of a stream ends.
+func TestHeadersAreRead(t *testing.T) {
+	p := start(t, nil)
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, `{"id": "b", "calls": [{"tool": "wait"}]}`)
+	res, err := http.DefaultClient.Do(p.request(http.MethodHead, batches+"/b/results", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, res.Body); err != nil || res.Body.Close() != nil || res.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("%d %v", res.StatusCode, err)
+	}
+}

@@ -1,0 +1,273 @@
+package http
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/api"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/worker"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// patience bounds what a test waits for.
+const patience = 60 * time.Second
+
+// pool is a system with HTTP in front of it.
+type pool struct {
+	*testing.T
+	url    string
+	api    *api.Server
+	broker *broker.Broker
+	client *client.Client
+	// gate lets one call of the tool "wait" end each time.
+	gate chan struct{}
+}
+
+type runs interface {
+	Run(context.Context) error
+	Ready() <-chan struct{}
+}
+
+func begin(t *testing.T, r runs) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Errorf("a part ended with %v", err)
+		}
+	})
+	select {
+	case <-r.Ready():
+	case <-time.After(patience):
+		t.Fatal("a part is not ready")
+	}
+}
+
+type input struct {
+	Text string `json:"text,omitempty"`
+}
+
+// tools are echo, which reads; wait, which reads and ends when the test says so; write, which must be allowed; and long, whose
+// output is offloaded.
+func (p *pool) tools() (out []tool.Tool) {
+	add := func(name string, class toolyard.Class, reads bool, run func(context.Context, tool.Env, input) (string, error)) {
+		t, err := tool.New(tool.Typed[input, string]{
+			Declaration: tool.Declaration{
+				Name: name, Description: "A tool of a test.", Class: tool.ClassRule{Static: class}, ReadOnly: reads, MaxResultSizeChars: 1_000,
+			}, Run: run,
+		})
+		if err != nil {
+			p.Fatal(err)
+		}
+		out = append(out, t)
+	}
+	add("echo", toolyard.ReadOnly, true, func(_ context.Context, _ tool.Env, in input) (string, error) { return in.Text, nil })
+	add("write", toolyard.WriteExclusive, false, func(_ context.Context, _ tool.Env, in input) (string, error) { return "wrote " + in.Text, nil })
+	add("long", toolyard.ReadOnly, true, func(_ context.Context, _ tool.Env, in input) (string, error) {
+		return strings.Repeat("äb", 3_000), nil
+	})
+	add("wait", toolyard.WriteExclusive, true, func(ctx context.Context, _ tool.Env, in input) (string, error) {
+		select {
+		case <-p.gate:
+			return "waited", nil
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+	})
+	return out
+}
+
+// start starts a system. change may change what the HTTP server is made of.
+func start(t *testing.T, change func(*api.Config)) *pool {
+	t.Helper()
+	p := &pool{T: t, gate: make(chan struct{})}
+	s := testenv.Server(t)
+	w, err := worker.New(testenv.Broker(t, s, "/worker/test"), worker.Config{
+		Tools: p.tools(), Log: testenv.Log(t), Origin: registry.Toolset, Mode: policy.Default, DrainGrace: 500 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin(t, w)
+	begin(t, dispatcher.New(testenv.Broker(t, s, "/dispatcher/test"), dispatcher.Config{Log: testenv.Log(t), Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}}))
+	p.broker = testenv.Broker(t, s, "/api/test")
+	nc := testenv.Conn(t, s)
+	if p.client, err = client.Connect(t.Context(), nc); err != nil {
+		t.Fatal(err)
+	}
+	cfg := api.Config{
+		Client: p.client, Broker: p.broker, Loopback: true, Log: testenv.Log(t),
+		Ready: func() error {
+			if !nc.IsConnected() {
+				return errors.New("not connected to NATS")
+			}
+			return nil
+		},
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	if p.api, err = api.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(p.api)
+	t.Cleanup(func() {
+		p.api.Stop()
+		server.CloseClientConnections()
+		server.Close()
+	})
+	p.url = server.URL
+	return p
+}
+
+// reply is an answer that was read whole.
+type reply struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+func (r reply) String() string { return fmt.Sprintf("%d %s", r.status, bytes.TrimSpace(r.body)) }
+
+// request makes a request; headers are pairs of a name and a value. A body is JSON unless they say otherwise.
+func (p *pool) request(method, path, body string, headers ...string) *http.Request {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(p.Context(), patience)
+	p.Cleanup(cancel)
+	r, err := http.NewRequestWithContext(ctx, method, p.url+path, strings.NewReader(body))
+	if err != nil {
+		p.Fatal(err)
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		if r.Header.Set(headers[i], headers[i+1]); headers[i] == "Host" {
+			r.Host = headers[i+1]
+		}
+	}
+	return r
+}
+
+// do sends a request and reads its answer. A problem is checked for its form.
+func (p *pool) do(method, path, body string, headers ...string) reply {
+	p.Helper()
+	res, err := http.DefaultClient.Do(p.request(method, path, body, headers...))
+	if err != nil {
+		p.Fatal(err)
+	}
+	data, err := io.ReadAll(res.Body)
+	if err = errors.Join(err, res.Body.Close()); err != nil {
+		p.Fatal(err)
+	}
+	r := reply{res.StatusCode, res.Header, data}
+	if r.status >= 400 {
+		var problem api.Problem
+		if err := json.Unmarshal(data, &problem); err != nil || problem.Status != r.status || problem.Type != "about:blank" || problem.Title == "" ||
+			problem.Detail == "" || r.header.Get("Content-Type") != "application/problem+json" {
+			p.Errorf("%s %s: %s is no problem document (%s)", method, path, r, r.header.Get("Content-Type"))
+		}
+	}
+	return r
+}
+
+// want sends a request whose status is known, and reads its answer as T.
+func want[T any](p *pool, status int, method, path, body string, headers ...string) (out T) {
+	p.Helper()
+	r := p.do(method, path, body, headers...)
+	if r.status != status {
+		p.Fatalf("%s %s: %s; want %d", method, path, r, status)
+	}
+	if err := json.Unmarshal(r.body, &out); err != nil {
+		p.Fatalf("%s %s: %s: %v", method, path, r, err)
+	}
+	return out
+}
+
+// event is a server-sent event.
+type event struct{ id, name, data string }
+
+// stream opens a stream of events and returns a function that reads the next; ok is false at its end.
+func (p *pool) stream(path string, headers ...string) (next func() (event, bool), closeIt func()) {
+	p.Helper()
+	res, err := http.DefaultClient.Do(p.request(http.MethodGet, path, "", append([]string{"Accept", "text/event-stream"}, headers...)...))
+	if err != nil {
+		p.Fatal(err)
+	}
+	if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "text/event-stream" {
+		data, err := io.ReadAll(res.Body)
+		p.Fatalf("%s: %d %s %v", path, res.StatusCode, data, err)
+	}
+	closeIt = func() { _ = res.Body.Close() }
+	p.Cleanup(closeIt)
+	lines := bufio.NewScanner(res.Body)
+	lines.Buffer(nil, 16<<20)
+	return func() (e event, ok bool) {
+		for lines.Scan() {
+			name, value, _ := strings.Cut(lines.Text(), ": ")
+			switch name {
+			case "id":
+				e.id = value
+			case "event":
+				e.name = value
+			case "data":
+				e.data = value
+			case "":
+				if e.name != "" {
+					return e, true
+				}
+			}
+		}
+		return e, false
+	}, closeIt
+}
+
+// all reads a stream to its end.
+func all(next func() (event, bool)) (out []event) {
+	for {
+		e, ok := next()
+		if !ok {
+			return out
+		}
+		out = append(out, e)
+	}
+}
+
+// eventually waits until something holds: what is asked for is stored by others, a moment later.
+func (p *pool) eventually(what string, holds func() bool) {
+	p.Helper()
+	for deadline := time.Now().Add(patience); !holds(); {
+		if time.Now().After(deadline) {
+			p.Fatalf("it has not happened that %s", what)
+		}
+	}
+}
+
+func decode[T any](p *pool, data string) (out T) {
+	p.Helper()
+	if err := json.Unmarshal([]byte(data), &out); err != nil {
+		p.Fatalf("%s: %v", data, err)
+	}
+	return out
+}
