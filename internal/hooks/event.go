@@ -18,7 +18,6 @@ import (
 type occasion struct {
 	event Event
 	in    pipeline.HookInput // of a call
-	batch *BatchInput        // of a batch; nil for a call
 	// dir is where a command runs. Empty: where this process does.
 	dir string
 	// body is the event in JSON.
@@ -148,7 +147,7 @@ func (s *Set) batchMessage(in BatchInput, cwd string) ([]byte, error) {
 		room -= len(shown)
 		text := c.Text
 		if len(text) > max(room, 0) {
-			text = fmt.Sprintf("[cut: %d bytes in all]", len(text))
+			text = pipeline.CutMark(len(text))
 		}
 		room -= len(text)
 		id := c.CallID

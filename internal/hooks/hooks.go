@@ -224,19 +224,19 @@ func (s *Set) HasBatch() bool {
 // Batch runs the hooks on a batch that is over. An error means that a hook broke that was to block then.
 func (s *Set) Batch(ctx context.Context, in BatchInput) (BatchVerdict, error) {
 	var all []said
+	dir, cwd, err := directory(in.WorkspaceDir)
+	if err != nil {
+		return BatchVerdict{}, err
+	}
+	body, err := s.batchMessage(in, cwd)
+	if err != nil {
+		return BatchVerdict{}, err
+	}
 	for _, h := range s.handlers {
 		if h.event != PostToolBatch {
 			continue
 		}
-		dir, cwd, err := place(in.WorkspaceDir)
-		if err != nil {
-			return BatchVerdict{}, err
-		}
-		body, err := s.batchMessage(in, cwd)
-		if err != nil {
-			return BatchVerdict{}, err
-		}
-		a, err := s.bounded(ctx, h, &occasion{event: h.event, batch: &in, dir: dir, body: body})
+		a, err := s.bounded(ctx, h, &occasion{event: h.event, dir: dir, body: body})
 		switch {
 		case err == nil:
 			all = append(all, said{h.name, a})
@@ -269,7 +269,7 @@ func (s *Set) matching(event Event, in *pipeline.HookInput) func(func(int, *hand
 // ask runs one hook with a copy of what it may know.
 func (s *Set) ask(ctx context.Context, h *handler, in pipeline.HookInput) (answer, error) {
 	in.Input = bytes.Clone(in.Input)
-	dir, cwd, err := place(in.WorkspaceDir)
+	dir, cwd, err := directory(in.WorkspaceDir)
 	if err != nil {
 		return answer{}, err
 	}
@@ -296,8 +296,8 @@ func (s *Set) bounded(ctx context.Context, h *handler, o *occasion) (answer, err
 	return a, err
 }
 
-// place is where a command runs, and what it is told of it.
-func place(workspace string) (dir, cwd string, err error) {
+// directory is where a command runs, and what it is told of it.
+func directory(workspace string) (dir, cwd string, err error) {
 	if workspace != "" {
 		return workspace, workspace, nil
 	}

@@ -1,16 +1,13 @@
 package hooks
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/redact"
 	"github.com/toolyard/toolyard/tool"
@@ -104,46 +101,15 @@ func (s *Set) meets(r policy.Rule, in *pipeline.HookInput) bool {
 		if !ok { // an optional path that was left out is the workspace itself
 			path = "."
 		}
-		req.Paths = placeOf(in.WorkspaceDir, path)
+		if forms := place.Forms(in.WorkspaceDir, path); len(forms) == 1 { // with two, a link makes another place of it
+			req.Paths = forms
+		}
 	}
 	return r.Touches(req)
 }
 
-// placeOf is a path relative to the workspace, if no symbolic link makes another place of it; none if that cannot be told.
-func placeOf(dir, path string) []string {
-	if dir == "" {
-		return nil
-	}
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(dir, path)
-	}
-	rel, err := filepath.Rel(dir, filepath.Clean(path))
-	if err != nil || !filepath.IsLocal(rel) {
-		return nil
-	}
-	root, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		return nil
-	}
-	for there := rel; ; there = filepath.Dir(there) {
-		real, err := filepath.EvalSymlinks(filepath.Join(root, there))
-		switch {
-		case err == nil && real == filepath.Join(root, there):
-			return []string{filepath.ToSlash(rel)}
-		case !errors.Is(err, fs.ErrNotExist) || there == ".":
-			return nil
-		}
-		if _, err := os.Lstat(filepath.Join(root, there)); !errors.Is(err, fs.ErrNotExist) {
-			return nil // a link that leads to nothing, yet
-		}
-	}
-}
-
-// cutMark is what stands at the end of a text that the pipeline has cut.
-var cutMark = regexp.MustCompile(`\[cut: [0-9]+ bytes in all\]`)
-
 // partial reports whether something is missing from a text: secrets, or its end.
-func partial(text string) bool { return redact.Marked(text) || cutMark.MatchString(text) }
+func partial(text string) bool { return redact.Marked(text) || pipeline.Cut(text) }
 
 // spoiled finds a text in an input that a hook has changed although it saw only a part of it, and returns its place. What stands
 // unchanged in its place is well: the pipeline puts the original there.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 
 	"github.com/toolyard/toolyard"
@@ -32,7 +33,7 @@ func (c *call) prepareObservableInput(context.Context) finding {
 		cut = fmt.Sprintf(", cut from %d bytes", whole)
 		observed = mapStrings(observed, func(s string) string { return cutString(s, MaxObservableStringBytes) })
 		if raw, err = schema.Encode(observed); err == nil && len(raw) > MaxObservableBytes {
-			observed = map[string]any{"_cut": fmt.Sprintf("[cut: %d bytes in all]", whole), "_head": cutString(string(raw), MaxObservableStringBytes)}
+			observed = map[string]any{"_cut": CutMark(whole), "_head": cutString(string(raw), MaxObservableStringBytes)}
 			raw, err = schema.Encode(observed)
 		}
 	}
@@ -95,7 +96,17 @@ func cutString(s string, limit int) string {
 	if len(s) <= limit {
 		return s
 	}
-	return fmt.Sprintf("%s… [cut: %d bytes in all]", clip(s, limit), len(s))
+	return clip(s, limit) + "… " + CutMark(len(s))
+}
+
+// CutMark is what stands at the end of, or for, a text of that many bytes of which hooks and watchers get a part.
+func CutMark(bytes int) string { return fmt.Sprintf("[cut: %d bytes in all]", bytes) }
+
+var cutMark = regexp.MustCompile(`\[cut: [0-9]+ bytes in all\]`)
+
+// Cut reports whether a text has a [CutMark]: something is missing.
+func Cut(text string) bool {
+	return cutMark.MatchString(text)
 }
 
 // restore puts the original back where a hook returns what it was shown: a redacted or cut string that stands in the

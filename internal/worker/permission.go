@@ -2,11 +2,10 @@ package worker
 
 import (
 	"context"
-	"path/filepath"
-	"strings"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/policy"
 )
 
@@ -32,7 +31,7 @@ func (p Permission) Decide(_ context.Context, in pipeline.PermissionInput) (pipe
 		if !ok { // an optional path that was left out is the workspace itself
 			path = "."
 		}
-		req.Paths = placesOf(in.WorkspaceDir, path)
+		req.Paths = place.Forms(in.WorkspaceDir, path)
 	}
 	d := policy.Decide(rules, req)
 	out := pipeline.PermissionDecision{Source: d.Source, Reason: d.Reason, Code: d.Code, Behavior: pipeline.Behavior(d.Behavior)}
@@ -51,48 +50,4 @@ func (p Permission) Decide(_ context.Context, in pipeline.PermissionInput) (pipe
 		out.Remember = policy.Remember(req, in.InputHash)
 	}
 	return out, nil
-}
-
-// placesOf returns the workspace-relative forms of a path that rules are matched against: as it is written, and where it
-// leads when symlinks are followed, its deepest part that exists. None when it cannot be told, which rules read strictly.
-func placesOf(dir, path string) []string {
-	if dir == "" || path == "" || strings.ContainsRune(path, 0) {
-		return nil
-	}
-	root, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		return nil
-	}
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(dir, path)
-	}
-	path = filepath.Clean(path)
-	var out []string
-	for _, base := range []string{dir, root} {
-		if rel, err := filepath.Rel(base, path); err == nil && filepath.IsLocal(rel) {
-			out = append(out, filepath.ToSlash(rel))
-			break
-		}
-	}
-	real, rest := path, ""
-	for {
-		resolved, err := filepath.EvalSymlinks(real)
-		if err == nil {
-			real = filepath.Join(resolved, rest)
-			break
-		}
-		parent := filepath.Dir(real)
-		if parent == real {
-			return nil
-		}
-		real, rest = parent, filepath.Join(filepath.Base(real), rest)
-	}
-	rel, err := filepath.Rel(root, real)
-	if err != nil || !filepath.IsLocal(rel) || len(out) == 0 {
-		return nil
-	}
-	if rel = filepath.ToSlash(rel); rel != out[0] {
-		out = append(out, rel)
-	}
-	return out
 }

@@ -1,0 +1,71 @@
+// Package place says which places of a workspace a path means, for rules that are written about places.
+package place
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Forms returns the workspace-relative forms of a path, with slashes: as it is written, and, where that is another, where it
+// leads when symbolic links are followed as far as there is something. None when it cannot be told, or is outside of the
+// workspace: rules read that strictly. A link whose target is missing cannot be told, as what is written through it makes the
+// target.
+//
+// A relative path is one in the workspace dir, an absolute one may name it as it was given or as links resolve it.
+func Forms(dir, path string) []string {
+	if dir == "" || path == "" || strings.ContainsRune(path, 0) {
+		return nil
+	}
+	root, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	path = filepath.Clean(path)
+	written, ok := within(dir, path)
+	if !ok {
+		if written, ok = within(root, path); !ok {
+			return nil
+		}
+	}
+	leads, ok := follow(path)
+	if !ok {
+		return nil
+	}
+	real, ok := within(root, leads)
+	switch {
+	case !ok:
+		return nil
+	case real == written:
+		return []string{written}
+	}
+	return []string{written, real}
+}
+
+func within(dir, path string) (string, bool) {
+	rel, err := filepath.Rel(dir, path)
+	return filepath.ToSlash(rel), err == nil && filepath.IsLocal(rel)
+}
+
+// follow resolves the deepest part of a path that exists.
+func follow(path string) (string, bool) {
+	for there, rest := path, ""; ; {
+		real, err := filepath.EvalSymlinks(there)
+		if err == nil {
+			return filepath.Join(real, rest), true
+		}
+		parent := filepath.Dir(there)
+		if !errors.Is(err, fs.ErrNotExist) || parent == there {
+			return "", false
+		}
+		if _, err := os.Lstat(there); !errors.Is(err, fs.ErrNotExist) {
+			return "", false // a link that leads to nothing, yet
+		}
+		there, rest = parent, filepath.Join(filepath.Base(there), rest)
+	}
+}
