@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -77,7 +78,7 @@ func (m *Machine) end(i, failed, culprit int) (toolyard.Result, bool) {
 	s := &m.state
 	for _, c := range s.Cancels {
 		if len(c.Calls) == 0 || slices.Contains(c.Calls, i) {
-			return m.result(i, toolyard.Canceled, "Canceled: "+orElse(c.Reason, "the call was canceled")+". It was not completed; do not assume that it had no effect.", "by "+c.By), true
+			return m.result(i, toolyard.Canceled, "Canceled: "+cmp.Or(c.Reason, "the call was canceled")+". It was not completed; do not assume that it had no effect.", "by "+c.By), true
 		}
 	}
 	if !m.now.Before(s.Plan.Deadline) {
@@ -92,7 +93,7 @@ func (m *Machine) end(i, failed, culprit int) (toolyard.Result, bool) {
 	}
 	c := s.Calls[i]
 	if d := c.Decision; c.Status == Decided && d.Decision != events.Approve {
-		return m.result(i, toolyard.ApprovalRejected, "The user said no: "+orElse(d.Reason, "no reason was given")+". The call did not run; do not try it again unless the user asks for it.", "by "+d.By), true
+		return m.result(i, toolyard.ApprovalRejected, "The user said no: "+cmp.Or(d.Reason, "no reason was given")+". The call did not run; do not try it again unless the user asks for it.", "by "+d.By), true
 	}
 	if c.Status == Waiting && !m.now.Before(m.ApprovalEnd(i)) {
 		wait := m.ApprovalEnd(i).Sub(c.AskedAt).Round(time.Millisecond)
@@ -129,7 +130,7 @@ func (m *Machine) interrupted(i int) (toolyard.Result, bool) {
 		return toolyard.Result{}, false
 	}
 	by := s.Interrupts[0]
-	reason := orElse(by.Reason, "the session was interrupted")
+	reason := cmp.Or(by.Reason, "the session was interrupted")
 	if !m.mayRun(i) {
 		return m.result(i, toolyard.Canceled, "Not executed: "+reason+".", "by "+by.By), true
 	}
@@ -300,11 +301,4 @@ func (m *Machine) result(i int, code toolyard.Code, message, detail string) tool
 func (m *Machine) name(i int) string {
 	p := m.state.Plan.Calls[i]
 	return fmt.Sprintf("%s, call %s", p.Tool, p.ID)
-}
-
-func orElse(s, or string) string {
-	if s == "" {
-		return or
-	}
-	return s
 }

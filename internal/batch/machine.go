@@ -8,7 +8,6 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/ticket"
-	"github.com/toolyard/toolyard/tool"
 )
 
 // MaxReplyBytes is how many bytes of output and error text one reply carries, unless a single result has more.
@@ -32,105 +31,6 @@ type Config struct {
 	Hooks bool
 }
 
-// Route is where a call is queued: the workers of one pool that take calls of one class.
-type Route struct {
-	Pool  toolyard.Pool
-	Class toolyard.Class
-}
-
-// Input is what a machine is stepped with.
-type Input interface{ input() }
-
-// The inputs.
-type (
-	// Stored is an event that is in the log: the owner's own, or another's.
-	Stored struct{ Record }
-	// Granted says that the group's ticket is granted.
-	Granted struct {
-		Group  int
-		Ticket uint64
-	}
-	// Observed says what is known of the workers now: the routes that nobody serves, and the workers that hold a claim
-	// and have been silent for so long that they cannot be executing any more.
-	Observed struct {
-		Absent []Route
-		Lost   []string
-		// Dropped are calls whose worker says that it does not have them, with the sequence of the claim it was asked about.
-		Dropped map[int]uint64
-	}
-)
-
-// Noticed is what the hooks had to say of the batch; nil when nothing.
-type Noticed struct{ Notice *toolyard.Notice }
-
-func (Noticed) input()  {}
-func (Stored) input()   {}
-func (Granted) input()  {}
-func (Observed) input() {}
-
-// Effect is what the shell around a machine does. Effects are performed in the order in which they are returned.
-type Effect interface{ effect() }
-
-// The effects.
-type (
-	// Append stores an event at the end of a chain, expecting that chain's last known sequence. The shell answers with
-	// Stored: of this event when it was appended, of the events that stand there instead when not. A conflict on the
-	// batch chain means that the batch has another owner: the shell stops.
-	Append struct {
-		Chain    Chain
-		Index    int
-		Expected uint64
-		Body     events.Body
-	}
-	// Take stands in line for a group's ticket and leaves those of the groups before, as one change. The shell answers
-	// with Granted, at once or later.
-	Take struct {
-		Group int
-		Mode  ticket.Mode
-	}
-	// Leave takes the batch's tickets up to this group's out of the queue.
-	Leave struct{ Group int }
-	// Queue hands a call to the workers of its route.
-	Queue struct {
-		Route   Route
-		Request events.Requested
-	}
-	// Abort tells all workers to stop these calls now. A hint for speed: the log decides.
-	Abort struct {
-		Calls []int
-		Code  toolyard.Code
-	}
-	// Extend plans the calls that were appended and not planned yet, and stores that as events.Extended at the end of the
-	// batch chain. The shell answers with Stored, as to Append.
-	Extend struct{ Expected uint64 }
-	// Ask puts a call on the list of those that wait for a person, or takes it off.
-	Ask struct {
-		Index int
-		Over  bool
-	}
-	// Remember writes what the batch's calls have changed into its session, before the reply that completes the batch.
-	Remember struct{ Change tool.SessionChange }
-	// Notify tells the hooks that every call has its result. The shell answers with Noticed.
-	Notify struct{}
-	// Park says that the batch is parked in the log. The shell looks once more whether there is news, wakes the batch if there
-	// is, and lets go of it.
-	Park struct{}
-	// Complete says that nothing is left to do: the submission can be acknowledged.
-	Complete struct{}
-)
-
-func (Append) effect()   {}
-func (Take) effect()     {}
-func (Leave) effect()    {}
-func (Queue) effect()    {}
-func (Abort) effect()    {}
-func (Extend) effect()   {}
-func (Ask) effect()      {}
-func (Remember) effect() {}
-func (Park) effect()     {}
-func (Notify) effect()   {}
-func (Complete) effect() {}
-
 // Machine runs one planned batch for its owner. It is not safe for concurrent use.
 type Machine struct {
 	state State
@@ -151,6 +51,8 @@ type Machine struct {
 	// waiting are the open calls that a person was asked about and has not decided; listed says which are on the list.
 	waiting map[int]bool
 	listed  map[int]bool
+	// relist are the calls for which the two differ.
+	relist map[int]bool
 	// unproven are the calls that a person has decided about since this owner last proved that it is the owner; proving are
 	// those that the append which is on its way proves it for.
 	unproven map[int]bool
@@ -191,13 +93,14 @@ func New(cfg Config, s State) *Machine {
 	m := &Machine{
 		state: s, cfg: cfg, standing: -1, contextOf: -1, queued: map[int]time.Time{}, absent: map[Route]time.Time{},
 		lost: map[string]bool{}, dropped: map[int]uint64{}, ends: map[int]*ending{}, stopped: map[toolyard.Code][]int{}, retries: map[int]uint64{},
-		active: map[int]bool{}, retrying: map[int]bool{}, waiting: map[int]bool{}, listed: map[int]bool{},
+		active: map[int]bool{}, retrying: map[int]bool{}, waiting: map[int]bool{}, listed: map[int]bool{}, relist: map[int]bool{},
 		unproven: map[int]bool{},
 	}
 	m.index()
 	for i := range s.Calls { // the former owner may have died before it took them off the list
 		if c := &s.Calls[i]; c.Asked != nil && c.Status != Waiting {
 			m.listed[i] = true
+			m.noteListed(i)
 		}
 	}
 	for _, group := range s.Plan.Groups {
@@ -235,6 +138,7 @@ func (m *Machine) note(i int) {
 	if m.waiting[i] = c.Status == Waiting; !m.waiting[i] {
 		delete(m.waiting, i)
 	}
+	m.noteListed(i)
 	if !m.active[i] || c.Result != nil {
 		delete(m.active, i)
 	}
@@ -340,21 +244,26 @@ func (m *Machine) Step(now time.Time, inputs ...Input) ([]Effect, error) {
 	return slices.Concat(m.input(), m.endCalls(), m.list(), m.reply(), m.advance()), nil
 }
 
-// list keeps the list of calls that wait for a person.
+// noteListed takes note of whether the list of calls that wait for a person is behind for a call.
+func (m *Machine) noteListed(i int) {
+	if m.relist[i] = m.waiting[i] != m.listed[i]; !m.relist[i] {
+		delete(m.relist, i)
+	}
+}
+
+// list keeps the list of calls that wait for a person: those that do so no more go first.
 func (m *Machine) list() []Effect {
 	var out []Effect
-	for _, i := range slices.Sorted(maps.Keys(m.listed)) {
-		if !m.waiting[i] {
-			delete(m.listed, i)
-			out = append(out, Ask{Index: i, Over: true})
+	changed := slices.Sorted(maps.Keys(m.relist))
+	for _, over := range []bool{true, false} {
+		for _, i := range changed {
+			if m.waiting[i] != over {
+				m.listed[i] = !over
+				out = append(out, Ask{Index: i, Over: over})
+			}
 		}
 	}
-	for _, i := range slices.Sorted(maps.Keys(m.waiting)) {
-		if !m.listed[i] {
-			m.listed[i] = true
-			out = append(out, Ask{Index: i})
-		}
-	}
+	clear(m.relist)
 	return out
 }
 
@@ -469,7 +378,7 @@ func (m *Machine) input() []Effect {
 	}
 	reason := ""
 	switch {
-	case m.canceled():
+	case s.canceled():
 		reason = "the batch was canceled"
 	case len(s.Interrupts) > 0:
 		reason = "the session was interrupted"
@@ -492,11 +401,6 @@ func (m *Machine) idleEnd() time.Time {
 		last = m.state.InputAt
 	}
 	return last.Add(m.cfg.OpenIdle)
-}
-
-// canceled reports whether the whole batch was.
-func (m *Machine) canceled() bool {
-	return slices.ContainsFunc(m.state.Cancels, func(c events.Canceled) bool { return len(c.Calls) == 0 })
 }
 
 // reply answers all results that are there in emission order and were not answered yet, and says with the last one
@@ -596,12 +500,15 @@ func (m *Machine) advance() []Effect {
 
 // idle reports whether every open call of the group waits for a person, so that nothing of the batch runs.
 func (m *Machine) idle(g events.Group) bool {
+	if len(m.waiting) == 0 {
+		return false
+	}
 	for _, i := range g.Calls {
 		if _, ends := m.ends[i]; m.state.Open(i) && (ends || !m.waiting[i]) {
 			return false
 		}
 	}
-	return len(m.waiting) > 0
+	return true
 }
 
 // park lets go of the ticket, and then of the batch. One that is open keeps its owner, since calls may be appended.
@@ -632,6 +539,9 @@ func (m *Machine) leave(group int) []Effect {
 
 // ending reports whether every open call of the group is to end without running.
 func (m *Machine) ending(g events.Group) bool {
+	if len(m.ends) == 0 { // a group that is over is not the current one any more
+		return false
+	}
 	for _, i := range g.Calls {
 		if _, ok := m.ends[i]; m.state.Open(i) && !ok {
 			return false

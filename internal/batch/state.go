@@ -124,6 +124,8 @@ type State struct {
 	// Started has the ticket of each group that was started, by group.
 	Started map[int]uint64
 	Calls   []Call
+	// changing are the calls that change something in their session, in order.
+	changing []int
 	// Replied counts the results that were replied: those of the calls before that index.
 	Replied   int
 	Completed bool
@@ -402,6 +404,10 @@ func (s *State) applyCall(r Record, bad badFunc) error {
 			return bad("its result is that of call %d", b.Result.Index)
 		}
 		c.Status, c.Result, c.Session = Finished, &b.Result, b.Session
+		if c.Session != nil {
+			at, _ := slices.BinarySearch(s.changing, r.Index)
+			s.changing = slices.Insert(slices.Clone(s.changing), at, r.Index)
+		}
 	default:
 		return bad("%T is no call event", r.Body)
 	}
@@ -436,7 +442,7 @@ func (s *State) applyReply(r Record, bad badFunc) error {
 // View is what may be seen of the batch.
 func (s *State) View() toolyard.BatchView {
 	v := toolyard.BatchView{
-		ID: s.Key.ID, Agent: s.Key.Agent, Status: toolyard.StatusRunning,
+		ID: s.Key.ID, Agent: s.Key.Agent, Status: s.Status(),
 		Groups: [][]int{}, Results: []toolyard.Result{}, Notice: s.Notice,
 	}
 	if s.Submission != nil {
@@ -453,41 +459,46 @@ func (s *State) View() toolyard.BatchView {
 			v.Results = append(v.Results, *c.Result)
 		}
 	}
-	if s.Plan != nil && !s.Closed {
-		v.Status = toolyard.StatusOpen
-	}
-	if s.Parked {
-		v.Status = toolyard.StatusWaiting
-	}
-	if s.Completed {
-		v.Status = toolyard.StatusCompleted
-		canceled := func(r toolyard.Result) bool { return r.Code == toolyard.Canceled }
-		for _, c := range s.Cancels { // one that came too late has canceled nothing
-			if len(c.Calls) == 0 && slices.ContainsFunc(v.Results, canceled) {
-				v.Status = toolyard.StatusCanceled
-			}
-		}
-	}
 	return v
 }
 
-// Context is what the session's tools have set so far: what stood there when the batch was planned, and then what exclusive
-// calls have set, in the order of the calls. It is nil when nothing was set.
-func (s *State) Context() map[string]string {
-	out := maps.Clone(s.Plan.Context)
-	exclusive := map[int]bool{}
-	for _, g := range s.Plan.Groups {
-		for _, i := range g.Calls {
-			exclusive[i] = !g.Safe
-		}
+// Status is where the batch stands.
+func (s *State) Status() toolyard.Status {
+	wasCanceled := func(c Call) bool { return c.Result != nil && c.Result.Code == toolyard.Canceled }
+	switch {
+	case s.Completed && s.canceled() && slices.ContainsFunc(s.Calls, wasCanceled): // one that came too late has canceled nothing
+		return toolyard.StatusCanceled
+	case s.Completed:
+		return toolyard.StatusCompleted
+	case s.Parked:
+		return toolyard.StatusWaiting
+	case s.Plan != nil && !s.Closed:
+		return toolyard.StatusOpen
 	}
-	for i := range s.Calls {
-		if change := s.Calls[i].Session; change != nil && exclusive[i] && len(change.Context) > 0 {
-			if out == nil {
+	return toolyard.StatusRunning
+}
+
+// canceled reports whether a cancel of the whole batch was asked for.
+func (s *State) canceled() bool {
+	return slices.ContainsFunc(s.Cancels, func(c events.Canceled) bool { return len(c.Calls) == 0 })
+}
+
+// Context is what the session's tools have set so far: what stood there when the batch was planned, and then what exclusive
+// calls have set, in the order of the calls. It is nil when nothing was set. It is not to be changed.
+func (s *State) Context() map[string]string {
+	out, own := s.Plan.Context, false
+	for _, i := range s.changing {
+		change := s.Calls[i].Session
+		if s.Plan.Calls[i].Judgement.Class.Safe() || len(change.Context) == 0 {
+			continue
+		}
+		if !own {
+			own = true
+			if out = maps.Clone(out); out == nil {
 				out = map[string]string{}
 			}
-			maps.Copy(out, change.Context)
 		}
+		maps.Copy(out, change.Context)
 	}
 	return out
 }
@@ -495,12 +506,10 @@ func (s *State) Context() map[string]string {
 // Loads are the deferred tools that the batch's calls have loaded, each once, in the order of the calls.
 func (s *State) Loads() []string {
 	var out []string
-	for i := range s.Calls {
-		if change := s.Calls[i].Session; change != nil {
-			for _, name := range change.Loads {
-				if !slices.Contains(out, name) {
-					out = append(out, name)
-				}
+	for _, i := range s.changing {
+		for _, name := range s.Calls[i].Session.Loads {
+			if !slices.Contains(out, name) {
+				out = append(out, name)
 			}
 		}
 	}

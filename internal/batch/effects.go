@@ -1,0 +1,107 @@
+package batch
+
+import (
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/ticket"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// Route is where a call is queued: the workers of one pool that take calls of one class.
+type Route struct {
+	Pool  toolyard.Pool
+	Class toolyard.Class
+}
+
+// Input is what a machine is stepped with.
+type Input interface{ input() }
+
+// The inputs.
+type (
+	// Stored is an event that is in the log: the owner's own, or another's.
+	Stored struct{ Record }
+	// Granted says that the group's ticket is granted.
+	Granted struct {
+		Group  int
+		Ticket uint64
+	}
+	// Observed says what is known of the workers now: the routes that nobody serves, and the workers that hold a claim
+	// and have been silent for so long that they cannot be executing any more.
+	Observed struct {
+		Absent []Route
+		Lost   []string
+		// Dropped are calls whose worker says that it does not have them, with the sequence of the claim it was asked about.
+		Dropped map[int]uint64
+	}
+)
+
+// Noticed is what the hooks had to say of the batch; nil when nothing.
+type Noticed struct{ Notice *toolyard.Notice }
+
+func (Noticed) input()  {}
+func (Stored) input()   {}
+func (Granted) input()  {}
+func (Observed) input() {}
+
+// Effect is what the shell around a machine does. Effects are performed in the order in which they are returned.
+type Effect interface{ effect() }
+
+// The effects.
+type (
+	// Append stores an event at the end of a chain, expecting that chain's last known sequence. The shell answers with
+	// Stored: of this event when it was appended, of the events that stand there instead when not. A conflict on the
+	// batch chain means that the batch has another owner: the shell stops.
+	Append struct {
+		Chain    Chain
+		Index    int
+		Expected uint64
+		Body     events.Body
+	}
+	// Take stands in line for a group's ticket and leaves those of the groups before, as one change. The shell answers
+	// with Granted, at once or later.
+	Take struct {
+		Group int
+		Mode  ticket.Mode
+	}
+	// Leave takes the batch's tickets up to this group's out of the queue.
+	Leave struct{ Group int }
+	// Queue hands a call to the workers of its route.
+	Queue struct {
+		Route   Route
+		Request events.Requested
+	}
+	// Abort tells all workers to stop these calls now. A hint for speed: the log decides.
+	Abort struct {
+		Calls []int
+		Code  toolyard.Code
+	}
+	// Extend plans the calls that were appended and not planned yet, and stores that as events.Extended at the end of the
+	// batch chain. The shell answers with Stored, as to Append.
+	Extend struct{ Expected uint64 }
+	// Ask puts a call on the list of those that wait for a person, or takes it off.
+	Ask struct {
+		Index int
+		Over  bool
+	}
+	// Remember writes what the batch's calls have changed into its session, before the reply that completes the batch.
+	Remember struct{ Change tool.SessionChange }
+	// Notify tells the hooks that every call has its result. The shell answers with Noticed.
+	Notify struct{}
+	// Park says that the batch is parked in the log. The shell looks once more whether there is news, wakes the batch if there
+	// is, and lets go of it.
+	Park struct{}
+	// Complete says that nothing is left to do: the submission can be acknowledged.
+	Complete struct{}
+)
+
+func (Append) effect()   {}
+func (Take) effect()     {}
+func (Leave) effect()    {}
+func (Queue) effect()    {}
+func (Abort) effect()    {}
+func (Extend) effect()   {}
+func (Ask) effect()      {}
+func (Remember) effect() {}
+func (Park) effect()     {}
+func (Notify) effect()   {}
+func (Complete) effect() {}
