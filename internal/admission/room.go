@@ -71,13 +71,10 @@ func (r *Room) Arrive(k toolyard.BatchKey, underWay bool) (away toolyard.BatchKe
 		r.ahead = append(r.ahead, k)
 		return away, Welcome
 	}
-	l := r.agents[k.Agent]
-	if l != nil && len(l.waiting) >= r.limits.AgentWaiting {
+	l := r.line(k.Agent)
+	if len(l.waiting) >= r.limits.AgentWaiting {
+		r.forget(l)
 		return k, AgentFull
-	}
-	if l == nil {
-		l = &line{agent: k.Agent}
-		r.agents[k.Agent] = l
 	}
 	l.waiting = append(l.waiting, k.ID)
 	r.waiting++
@@ -118,12 +115,7 @@ func (r *Room) dropFrom(l *line) toolyard.BatchKey {
 func (r *Room) Next() (k toolyard.BatchKey, ok bool) {
 	if len(r.ahead) > 0 && r.running < r.limits.Running+r.limits.Spare {
 		k, r.ahead = r.ahead[0], r.ahead[1:]
-		l := r.agents[k.Agent]
-		if l == nil {
-			l = &line{agent: k.Agent}
-			r.agents[k.Agent] = l
-		}
-		r.start(l)
+		r.start(r.line(k.Agent))
 		return k, true
 	}
 	for len(r.turns) > 0 && r.running < r.limits.Running {
@@ -162,6 +154,16 @@ func (r *Room) takeTurns(l *line) {
 		l.inTurns = true
 		r.turns = append(r.turns, l)
 	}
+}
+
+// line is what is known of an agent, which is nothing at first.
+func (r *Room) line(a toolyard.Agent) *line {
+	l := r.agents[a]
+	if l == nil {
+		l = &line{agent: a}
+		r.agents[a] = l
+	}
+	return l
 }
 
 func (r *Room) forget(l *line) {

@@ -91,7 +91,7 @@ func (d *Dispatcher) leaveAndDone(ctx context.Context, r *runner, s *batch.State
 		}
 	}
 	if s.Plan != nil {
-		r.index(s, s.View().Status)
+		r.index(s)
 	}
 	return r.submission().Done(ctx)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/tool"
@@ -13,13 +12,13 @@ import (
 
 // index writes where the batch stands into the index, without waiting for it: what is lost there is found again when the
 // batch is next taken up, or is complete.
-func (r *runner) index(s *batch.State, status toolyard.Status) {
+func (r *runner) index(s *batch.State) {
 	e := broker.Entry{
-		Agent: r.key.Agent, Batch: r.key.ID, Session: s.Plan.Session, Workspace: s.Plan.Workspace,
-		Status: status, Calls: len(s.Calls), Submitted: s.SubmittedAt,
+		Agent: r.key.Agent, ID: r.key.ID, Session: s.Plan.Session, Workspace: s.Plan.Workspace,
+		Status: s.Status(), Calls: len(s.Calls), Submitted: s.SubmittedAt,
 	}
 	if _, err := r.d.b.PutIndex(e); err != nil {
-		r.log.Warn("the batch is not in the index as it stands", "status", status, "error", err)
+		r.log.Warn("the batch is not in the index as it stands", "status", e.Status, "error", err)
 	}
 }
 
@@ -80,7 +79,7 @@ func (r *runner) park(ctx context.Context) error {
 		return err
 	}
 	r.complete = true
-	r.index(s, toolyard.StatusWaiting)
+	r.index(s)
 	r.log.Info("the batch waits for a person", "calls", len(r.m.InFlight()))
 	return r.submission().Done(ctx)
 }

@@ -71,10 +71,7 @@ func (d *Dispatcher) newRunner(sub *broker.Submission) *runner {
 func (r *runner) run(ctx context.Context, s batch.State) error {
 	r.workspace, r.term = s.Plan.Workspace, s.Takeovers
 	r.m = batch.New(r.d.cfg.machine(), s)
-	r.pending = nil
-	clear(r.queued)
-	clear(r.heard)
-	r.index(&s, s.View().Status)
+	r.index(&s)
 	defer r.d.desk.forget(s.Plan.Workspace, r.key)
 	r.news = time.Now()
 	// What was canceled or appended before the feed began.
@@ -195,7 +192,7 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) error {
 		case batch.Park:
 			return r.park(ctx)
 		case batch.Complete:
-			r.index(r.m.State(), r.m.State().View().Status)
+			r.index(r.m.State())
 			failpoint.Hit(failpoint.BatchOver)
 			r.complete = true
 			if err := r.submission().Done(ctx); err != nil {
@@ -332,6 +329,7 @@ func (r *runner) take(ctx context.Context, group int, mode ticket.Mode) {
 func (r *runner) grant(ctx context.Context, g grantAnswer) error {
 	switch {
 	case g.take != r.takes: // the batch has left the queue since, or asked again
+		return nil
 	case g.err == nil:
 		r.pending = append(r.pending, batch.Granted{Group: g.group, Ticket: g.t.N})
 		return nil
