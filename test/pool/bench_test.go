@@ -12,11 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
-	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
@@ -29,19 +26,6 @@ import (
 // result: a server, a dispatcher, a worker and a client with a connection each. The floor is a message stored and acknowledged
 // on the same server.
 func BenchmarkBatch(b *testing.B) {
-	s := testenv.Server(b)
-	open := func(source string) *broker.Broker {
-		nc, err := nats.Connect(s.ClientURL())
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Cleanup(nc.Close)
-		br, err := broker.Open(b.Context(), nc, broker.Settings{}, source)
-		if err != nil {
-			b.Fatal(err)
-		}
-		return br
-	}
 	text := strings.Repeat("x", 190)
 	type in struct {
 		Text string `json:"text"`
@@ -53,37 +37,9 @@ func BenchmarkBatch(b *testing.B) {
 		}
 		return made
 	}
-	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
-	w, err := worker.New(open("/worker/bench"), worker.Config{
-		Log: quiet, Mode: policy.Bypass, Tools: []tool.Tool{declare(reader("read")), declare(writer("write"))}, Slots: map[toolyard.Class]int{toolyard.ReadOnly: 64},
+	c := benchPool(b, worker.Config{
+		Mode: policy.Bypass, Tools: []tool.Tool{declare(reader("read")), declare(writer("write"))}, Slots: map[toolyard.Class]int{toolyard.ReadOnly: 64},
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	d := dispatcher.New(open("/dispatcher/bench"), dispatcher.Config{Log: quiet, Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}})
-	ctx, stop := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	for _, r := range []runs{w, d} {
-		running.Go(func() {
-			if err := r.Run(ctx); err != nil {
-				b.Error(err)
-			}
-		})
-		<-r.Ready()
-	}
-	b.Cleanup(func() {
-		stop()
-		running.Wait()
-	})
-	nc, err := nats.Connect(s.ClientURL())
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(nc.Close)
-	c, err := client.Connect(b.Context(), nc)
-	if err != nil {
-		b.Fatal(err)
-	}
 	input, err := json.Marshal(in{text})
 	if err != nil {
 		b.Fatal(err)
@@ -145,6 +101,37 @@ func BenchmarkBatch(b *testing.B) {
 		})
 		b.ReportMetric(float64(10*b.N)/b.Elapsed().Seconds(), "calls/s")
 	})
+}
+
+// benchPool is a server, a dispatcher, a worker and a client with a connection each, which log nothing.
+func benchPool(b *testing.B, cfg worker.Config) *client.Client {
+	b.Helper()
+	s := testenv.Server(b)
+	cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	w, err := worker.New(testenv.Broker(b, s, "/worker/bench"), cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	d := dispatcher.New(testenv.Broker(b, s, "/dispatcher/bench"), dispatcher.Config{Log: cfg.Log, Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}})
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	for _, r := range []runs{w, d} {
+		running.Go(func() {
+			if err := r.Run(ctx); err != nil {
+				b.Error(err)
+			}
+		})
+		<-r.Ready()
+	}
+	b.Cleanup(func() {
+		stop()
+		running.Wait()
+	})
+	c, err := client.Connect(b.Context(), testenv.Conn(b, s))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return c
 }
 
 func percentiles(b *testing.B, took []time.Duration) {

@@ -4,14 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"slices"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
@@ -242,7 +238,8 @@ func TestAFullDispatcherTakesOver(t *testing.T) {
 // nothing is stored for them at all, and they wait.
 func TestANearlyFullStore(t *testing.T) {
 	s := testenv.Server(t)
-	const store = 64 << 20
+	// So large that what a client can make of refusals, which are stored, between two looks of the dispatcher is little of it.
+	const store = 512 << 20
 	open := func(source string) *broker.Broker {
 		b, err := broker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{MaxStoreBytes: store}, source)
 		if err != nil {
@@ -264,7 +261,7 @@ func TestANearlyFullStore(t *testing.T) {
 	awaitStart(t, b, underWay.Key())
 
 	nc := testenv.Conn(t, s)
-	const junk = 512 << 10
+	const junk = 900 << 10
 	fill := func(percent int) {
 		t.Helper()
 		for {
@@ -485,22 +482,9 @@ func BenchmarkFairness(b *testing.B) {
 // fairTool is how long the tool takes: so long that the slots are what runs out, and not the processor that all of it shares.
 const fairTool = 50 * time.Millisecond
 
-// fairPool is a server, a dispatcher, a worker whose tool takes fairTool, and a client.
+// fairPool is a pool whose tool takes fairTool.
 func fairPool(b *testing.B, slots int) *client.Client {
 	b.Helper()
-	s := testenv.Server(b)
-	open := func(source string) *broker.Broker {
-		nc, err := nats.Connect(s.ClientURL())
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Cleanup(nc.Close)
-		br, err := broker.Open(b.Context(), nc, broker.Settings{}, source)
-		if err != nil {
-			b.Fatal(err)
-		}
-		return br
-	}
 	sleep, err := tool.New(tool.Typed[nothing, string]{Declaration: reader("sleep"), Run: func(context.Context, tool.Env, nothing) (string, error) {
 		time.Sleep(fairTool)
 		return "", nil
@@ -508,34 +492,5 @@ func fairPool(b *testing.B, slots int) *client.Client {
 	if err != nil {
 		b.Fatal(err)
 	}
-	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
-	w, err := worker.New(open("/worker/bench"), worker.Config{Log: quiet, Tools: []tool.Tool{sleep}, Slots: map[toolyard.Class]int{toolyard.ReadOnly: slots}})
-	if err != nil {
-		b.Fatal(err)
-	}
-	d := dispatcher.New(open("/dispatcher/bench"), dispatcher.Config{Log: quiet, Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}})
-	ctx, stop := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	for _, r := range []runs{w, d} {
-		running.Go(func() {
-			if err := r.Run(ctx); err != nil {
-				b.Error(err)
-			}
-		})
-		<-r.Ready()
-	}
-	b.Cleanup(func() {
-		stop()
-		running.Wait()
-	})
-	nc, err := nats.Connect(s.ClientURL())
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(nc.Close)
-	c, err := client.Connect(b.Context(), nc)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return c
+	return benchPool(b, worker.Config{Tools: []tool.Tool{sleep}, Slots: map[toolyard.Class]int{toolyard.ReadOnly: slots}})
 }
