@@ -33,10 +33,7 @@ func (c *Client) DeadLetters(ctx context.Context, most int) ([]DeadLetter, error
 	found, err := c.b.DeadLetters(ctx, most)
 	out := make([]DeadLetter, len(found))
 	for i, l := range found {
-		out[i] = DeadLetter{
-			Kind: string(l.Kind), Time: l.Time, Agent: l.Agent, Batch: l.Batch, Call: l.Call, Cause: l.Cause, By: l.By, Subject: l.Subject,
-			Seq: l.Seq, Bytes: l.Bytes, Data: l.Data, DataBase64: l.DataBase64,
-		}
+		out[i] = DeadLetter(l)
 	}
 	return out, err
 }

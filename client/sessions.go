@@ -24,23 +24,19 @@ type Session struct {
 // Session reads a session; one that nothing was kept of is new.
 func (c *Client) Session(ctx context.Context, a toolyard.Agent, s toolyard.Session) (Session, error) {
 	v, err := c.b.Session(ctx, a, s)
-	return sessionOf(v), err
+	return Session(v), err
 }
 
 // SetAlone says whether a session has nobody to ask, from its next batch on.
 func (c *Client) SetAlone(ctx context.Context, a toolyard.Agent, s toolyard.Session, alone bool) (Session, error) {
 	v, err := c.b.ChangeSession(ctx, a, s, func(v *broker.Session) { v.Alone = alone })
-	return sessionOf(v), err
+	return Session(v), err
 }
 
 // Forget makes a session ask again for all that people have allowed in it.
 func (c *Client) Forget(ctx context.Context, a toolyard.Agent, s toolyard.Session) (Session, error) {
 	v, err := c.b.ChangeSession(ctx, a, s, func(v *broker.Session) { v.Remembered = nil })
-	return sessionOf(v), err
-}
-
-func sessionOf(v broker.Session) Session {
-	return Session{Alone: v.Alone, Loaded: v.Loaded, Remembered: v.Remembered, Context: v.Context, Changed: v.Changed}
+	return Session(v), err
 }
 
 // Interrupt asks the session's batches to stop: calls that have not begun end as canceled, and so do running ones of tools
@@ -80,10 +76,7 @@ type Listed struct {
 func (c *Client) Batches(ctx context.Context, f Filter) (page []Listed, more bool, err error) {
 	entries, more, err := c.b.Batches(ctx, broker.Filter{Agent: f.Agent, Session: f.Session, Status: f.Status, After: f.After, Limit: f.Limit})
 	for _, e := range entries {
-		page = append(page, Listed{
-			ID: e.Batch, Agent: e.Agent, Session: e.Session, Workspace: e.Workspace, Status: e.Status, Calls: e.Calls,
-			Submitted: e.Submitted, Changed: e.Changed, Place: e.Place,
-		})
+		page = append(page, Listed(e))
 	}
 	return page, more, err
 }

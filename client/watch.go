@@ -48,59 +48,17 @@ func (b *Batch) Watch(ctx context.Context) iter.Seq2[Event, error] {
 	}
 }
 
-// watch reads the stream; the live feeds only say when. So nothing depends on what they drop.
-func (b *Batch) watch(ctx context.Context, yield func(Event) bool) (err error) {
-	happened, err := b.c.b.FollowEvents(b.key)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, happened.Stop()) }()
-	replied, err := b.c.b.FollowReplies(b.key)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, replied.Stop()) }()
-	tail := b.c.b.Tail(b.key)
+func (b *Batch) watch(ctx context.Context, yield func(Event) bool) error {
 	s := batch.State{Key: b.key}
-	tick := time.NewTimer(rereadAfter)
-	defer tick.Stop()
-	for {
-		for {
-			l, ok, err := tail.Next(ctx)
-			if err != nil {
-				return err
-			}
-			if !ok {
-				break
-			}
-			if err := s.Apply(l.Record); err != nil {
-				return err
-			}
-			if !yield(eventOf(b.key, l, &s)) {
-				return errLeft
-			}
-			if broker.Over(l.Record) {
-				return nil
-			}
+	return b.c.b.Follow(ctx, b.key, true, rereadAfter, func(l broker.Logged) error {
+		if err := s.Apply(l.Record); err != nil {
+			return err
 		}
-		tick.Reset(rereadAfter)
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-		case <-happened.C:
-		case <-replied.C:
+		if !yield(eventOf(b.key, l, &s)) {
+			return errLeft
 		}
-		// Whatever else was announced by now is read in one go.
-		for drained := false; !drained; {
-			select {
-			case <-happened.C:
-			case <-replied.C:
-			default:
-				drained = true
-			}
-		}
-	}
+		return nil
+	})
 }
 
 // Watch follows all batches of an agent, of all agents if agent is empty. From when it returns, the events of these batches

@@ -42,9 +42,6 @@ Only batches that say "interactive": true wait for a person; in others an undeci
 					return err
 				}
 				if asJSON {
-					if list == nil {
-						list = []client.Approval{}
-					}
 					return printJSON(s.out, list)
 				}
 				p := &show{w: s.out, on: true}
@@ -99,13 +96,6 @@ func person() string {
 		return u.Username
 	}
 	return fmt.Sprintf("uid %d", os.Getuid())
-}
-
-func approvalArg(cmd *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return cli.Usagef("%s takes the id of one approval, as dispatcher approvals lists them, not %d; see %s --help", cmd.CommandPath(), len(args), cmd.CommandPath())
-	}
-	return nil
 }
 
 // decide hands a decision in, and says so.

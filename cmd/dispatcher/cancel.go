@@ -12,16 +12,25 @@ import (
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 )
 
-// batchRef names one batch on a NATS system.
-type batchRef struct{ url, agent string }
+// agentRef names what is an agent's on a NATS system: one batch, or one session.
+type agentRef struct{ url, agent string }
 
-func (r *batchRef) add(cmd *cobra.Command) {
+// add adds the flags; what is the agent's.
+func (r *agentRef) add(cmd *cobra.Command, what string) {
 	cmd.Flags().StringVar(&r.url, "nats", defaultURL, "the NATS system, as `URL`")
-	cmd.Flags().StringVar(&r.agent, "agent", string(toolyard.DefaultAgent), "whose batch it is")
+	cmd.Flags().StringVar(&r.agent, "agent", string(toolyard.DefaultAgent), "whose "+what+" it is")
 }
 
-// key checks the names.
-func (r *batchRef) key(id string) (toolyard.BatchKey, error) {
+// session checks the names of a session.
+func (r *agentRef) session(name string) (toolyard.Agent, toolyard.Session, error) {
+	if err := toolyard.CheckName("SESSION", name); err != nil {
+		return "", "", err
+	}
+	return toolyard.Agent(r.agent), toolyard.Session(name), toolyard.CheckName("--agent", r.agent)
+}
+
+// key checks the names of a batch.
+func (r *agentRef) key(id string) (toolyard.BatchKey, error) {
 	if err := toolyard.CheckName("BATCH", id); err != nil {
 		return toolyard.BatchKey{}, err
 	}
@@ -51,13 +60,23 @@ func (s *std) attach(ctx context.Context, url, name string, do func(*client.Clie
 	return ended(ctx, do(c))
 }
 
-// batchArg is the one argument of commands about one batch.
-func batchArg(cmd *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return cli.Usagef("%s takes the id of one batch, not %d; see %s --help", cmd.CommandPath(), len(args), cmd.CommandPath())
+// oneArg is for commands that take one argument, and says what it is.
+func oneArg(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return cli.Usagef("%s takes %s, not %d; see %s --help", cmd.CommandPath(), what, len(args), cmd.CommandPath())
+		}
+		return nil
 	}
-	return nil
 }
+
+// The one arguments of commands.
+var (
+	fileArg     = oneArg("one FILE (- for standard input)")
+	batchArg    = oneArg("the id of one batch")
+	approvalArg = oneArg("the id of one approval, as dispatcher approvals lists them")
+	sessionArg  = oneArg("the name of one session")
+)
 
 // misnamed makes an error about what was named wrongly one of usage.
 func misnamed(err error) error {
@@ -70,7 +89,7 @@ func misnamed(err error) error {
 }
 
 func (s *std) cancelCommand() *cobra.Command {
-	var ref batchRef
+	var ref agentRef
 	var calls []int
 	var reason string
 	cmd := &cobra.Command{
@@ -104,7 +123,7 @@ A batch that is completed, and one or a call that does not exist, are errors wit
 			})
 		},
 	}
-	ref.add(cmd)
+	ref.add(cmd, "batch")
 	cmd.Flags().IntSliceVar(&calls, "call", nil, "cancel only the call of this index; may be repeated")
 	cmd.Flags().StringVar(&reason, "reason", "", "why: the model is told")
 	return cmd

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/toolyard/toolyard"
@@ -41,14 +40,6 @@ func (b *batchFlags) add(f *pflag.FlagSet) {
 	f.IntVar(&b.maxConcurrency, "max-concurrency", 0, fmt.Sprintf("how many calls are in flight, 1 to %d (default: FILE's, or %d)", toolyard.MaxConcurrency, toolyard.DefaultMaxConcurrency))
 	f.DurationVar(&b.timeout, "timeout", 0, "bound the batch; calls not answered by then end as deadline_exceeded (default: FILE's, or 10m)")
 	f.DurationVar(&b.callTimeout, "call-timeout", 0, "cap each call under its tool's own timeout")
-}
-
-// fileArg is the one argument of commands that read a batch.
-func fileArg(cmd *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return cli.Usagef("%s takes one FILE (- for standard input), not %d; see %s --help", cmd.CommandPath(), len(args), cmd.CommandPath())
-	}
-	return nil
 }
 
 // read reads the batch in a file, applies the flags, and checks it.

@@ -26,7 +26,7 @@ type rerun struct {
 }
 
 func (s *std) replayCommand() *cobra.Command {
-	var ref batchRef
+	var ref agentRef
 	var asJSON, again, allowWrites bool
 	cmd := &cobra.Command{
 		Use:   "replay [flags] BATCH|FILE|-",
@@ -71,7 +71,7 @@ cannot be read, or may not be run again.`,
 			return err
 		},
 	}
-	ref.add(cmd)
+	ref.add(cmd, "batch")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	cmd.Flags().BoolVar(&again, "rerun", false, "hand the recorded calls in again and show what is different")
 	cmd.Flags().BoolVar(&allowWrites, "allow-writes", false, "with --rerun: also if some of the calls were not READ_ONLY")
@@ -83,7 +83,7 @@ func contradiction(r *replay.Report) error {
 }
 
 // readLog replays a file, or the batch of that name.
-func (s *std) readLog(ctx context.Context, name string, ref batchRef) (*replay.Report, error) {
+func (s *std) readLog(ctx context.Context, name string, ref agentRef) (*replay.Report, error) {
 	if name == "-" {
 		return replayFile(s.in, name)
 	}

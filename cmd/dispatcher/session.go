@@ -15,30 +15,8 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// sessionRef names one session on a NATS system.
-type sessionRef struct{ url, agent string }
-
-func (r *sessionRef) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&r.url, "nats", defaultURL, "the NATS system, as `URL`")
-	cmd.Flags().StringVar(&r.agent, "agent", string(toolyard.DefaultAgent), "whose session it is")
-}
-
-func (r *sessionRef) check(session string) (toolyard.Agent, toolyard.Session, error) {
-	if err := toolyard.CheckName("SESSION", session); err != nil {
-		return "", "", err
-	}
-	return toolyard.Agent(r.agent), toolyard.Session(session), toolyard.CheckName("--agent", r.agent)
-}
-
-func sessionArg(cmd *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return cli.Usagef("%s takes the name of one session, not %d; see %s --help", cmd.CommandPath(), len(args), cmd.CommandPath())
-	}
-	return nil
-}
-
 func (s *std) interruptCommand() *cobra.Command {
-	var ref sessionRef
+	var ref agentRef
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "interrupt [flags] SESSION",
@@ -51,7 +29,7 @@ It returns when that is stored. The session goes on with its next batch.`,
 		Example: `  dispatcher interrupt --agent reviewer --reason "the user said something else" s-1`,
 		Args:    sessionArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			agent, session, err := ref.check(args[0])
+			agent, session, err := ref.session(args[0])
 			if err != nil {
 				return err
 			}
@@ -65,13 +43,13 @@ It returns when that is stored. The session goes on with its next batch.`,
 			})
 		},
 	}
-	ref.add(cmd)
+	ref.add(cmd, "session")
 	cmd.Flags().StringVar(&reason, "reason", "", "why: the model is told")
 	return cmd
 }
 
 func (s *std) sessionCommand() *cobra.Command {
-	var ref sessionRef
+	var ref agentRef
 	var asJSON, alone, forget bool
 	cmd := &cobra.Command{
 		Use:   "session [flags] SESSION",
@@ -83,7 +61,7 @@ nothing was kept of is shown as a new one. What is changed here counts from the 
   dispatcher session --agent reviewer --forget s-1`,
 		Args: sessionArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			agent, session, err := ref.check(args[0])
+			agent, session, err := ref.session(args[0])
 			if err != nil {
 				return err
 			}
@@ -126,7 +104,7 @@ nothing was kept of is shown as a new one. What is changed here counts from the 
 			})
 		},
 	}
-	ref.add(cmd)
+	ref.add(cmd, "session")
 	cmd.Flags().BoolVar(&alone, "alone", false, "whether the session has nobody to ask, whatever its batches say")
 	cmd.Flags().BoolVar(&forget, "forget", false, "ask again for all that people have allowed in it")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")

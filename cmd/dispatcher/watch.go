@@ -16,7 +16,7 @@ import (
 const watchTime = "15:04:05.000"
 
 func (s *std) watchCommand() *cobra.Command {
-	var ref batchRef
+	var ref agentRef
 	var all, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "watch [flags] BATCH | --all | --agent AGENT",
@@ -69,7 +69,7 @@ Exit status: 0 the batch is complete (or --all was interrupted, its normal end),
 			return err
 		},
 	}
-	ref.add(cmd)
+	ref.add(cmd, "batch")
 	cmd.Flags().BoolVar(&all, "all", false, "follow all batches, of --agent if that is given, from now on")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print CloudEvents, one a line")
 	return cmd

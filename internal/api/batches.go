@@ -105,8 +105,9 @@ func (s *Server) answer(x *exchange, sub *client.Batch, p AnswerParams, submitte
 	if err != nil {
 		return nil, err
 	}
+	var results []toolyard.Result
 	if p.Wait > 0 {
-		if err := s.await(x, sub, time.Duration(p.Wait)*time.Second); err != nil {
+		if results, err = s.await(x, sub, time.Duration(p.Wait)*time.Second); err != nil {
 			return nil, err
 		}
 	}
@@ -127,39 +128,51 @@ func (s *Server) answer(x *exchange, sub *client.Batch, p AnswerParams, submitte
 	case !renders:
 		return &batchAnswer{Status: http.StatusOK, Body: st.View()}, nil
 	}
-	return s.rendered(ctx, sub, st, format)
+	return s.rendered(ctx, sub, st, results, format)
 }
 
-// await waits until the batch is complete, the time is over, or the server stops.
-func (s *Server) await(x *exchange, sub *client.Batch, most time.Duration) error {
+// await waits until the batch is complete, the time is over, or the server stops. It returns the results of a batch that is
+// complete, and none of one that is not.
+func (s *Server) await(x *exchange, sub *client.Batch, most time.Duration) ([]toolyard.Result, error) {
 	leave, err := s.streams.enter(x.who)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer leave()
 	if err := x.writeWithin(most + writeTimeout); err != nil {
-		return err
+		return nil, err
 	}
 	alive, end := s.alive(x)
 	defer end()
 	ctx, cancel := context.WithTimeout(alive, most)
 	defer cancel()
-	for _, err := range sub.Results(ctx) {
-		if err != nil && ctx.Err() == nil {
-			return err
-		}
+	results, err := resultsOf(ctx, sub)
+	if err != nil && ctx.Err() == nil {
+		return nil, err
 	}
-	return x.r.Context().Err()
+	return results, x.r.Context().Err()
 }
 
-// rendered is what goes back to a provider. The replies are what was answered, whatever became of the batch.
-func (s *Server) rendered(ctx context.Context, sub *client.Batch, st batch.State, format provider.Format) (*batchAnswer, error) {
+// resultsOf waits for all results of a batch.
+func resultsOf(ctx context.Context, sub *client.Batch) ([]toolyard.Result, error) {
 	var results []toolyard.Result
 	for r, err := range sub.Results(ctx) {
 		if err != nil {
 			return nil, err
 		}
 		results = append(results, r)
+	}
+	return results, nil
+}
+
+// rendered is what goes back to a provider. The replies are what was answered, whatever became of the batch; they are read
+// when they are not known.
+func (s *Server) rendered(ctx context.Context, sub *client.Batch, st batch.State, results []toolyard.Result, format provider.Format) (*batchAnswer, error) {
+	if results == nil {
+		var err error
+		if results, err = resultsOf(ctx, sub); err != nil {
+			return nil, err
+		}
 	}
 	calls := append(append([]toolyard.Call{}, st.Submission.Calls...), st.Input...)
 	if len(results) > len(calls) {
@@ -204,8 +217,10 @@ func (s *Server) show(ctx context.Context, x *exchange, in *showInput) (*batchAn
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.fold(ctx, k); err != nil {
-		return nil, err
+	if in.Wait > 0 { // nothing is waited for that is not there
+		if _, err := s.fold(ctx, k); err != nil {
+			return nil, err
+		}
 	}
 	return s.answer(x, s.cfg.Client.Batch(k), in.AnswerParams, false)
 }

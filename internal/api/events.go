@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
@@ -89,7 +87,7 @@ func (s *Server) events(ctx context.Context, x *exchange, in *eventsInput) (*hum
 		defer cancel()
 		out := openStream(x, lines)
 		defer out.beat(ctx, cancel)()
-		err := s.follow(ctx, k, in.Follow != "false", func(l broker.Logged) error {
+		err := s.cfg.Broker.Follow(ctx, k, in.Follow != "false", reread, func(l broker.Logged) error {
 			if first := l.Chain == batch.ChainSubmission; !at.pass(l) && (!first || resumed) {
 				return nil
 			}
@@ -115,57 +113,4 @@ func wantsLines(accept string) (bool, error) {
 		return true, nil
 	}
 	return false, newProblem(http.StatusNotAcceptable, "Accept", "events come as %s or %s", ndjsonType, sseType)
-}
-
-// follow reads a batch's log, and then, if it is to, what is stored until the batch is over. The live feeds only say when to
-// look.
-func (s *Server) follow(ctx context.Context, k toolyard.BatchKey, live bool, see func(broker.Logged) error) (err error) {
-	happened, err := s.cfg.Broker.FollowEvents(k)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, happened.Stop()) }()
-	replied, err := s.cfg.Broker.FollowReplies(k)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, replied.Stop()) }()
-	tick := time.NewTimer(reread)
-	defer tick.Stop()
-	for tail := s.cfg.Broker.Tail(k); ; {
-		for {
-			l, ok, err := tail.Next(ctx)
-			if err != nil {
-				return err
-			}
-			if !ok {
-				break
-			}
-			if err := see(l); err != nil {
-				return err
-			}
-			if broker.Over(l.Record) {
-				return nil
-			}
-		}
-		if !live {
-			return nil
-		}
-		tick.Reset(reread)
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-		case <-happened.C:
-		case <-replied.C:
-		}
-		for drained := false; !drained; { // whatever else was announced by now is read in one go
-			select {
-			case <-happened.C:
-			case <-replied.C:
-			default:
-				drained = true
-			}
-		}
-	}
 }

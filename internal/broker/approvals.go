@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -149,7 +150,7 @@ func (b *Broker) Asked(ctx context.Context, k toolyard.BatchKey, index int) (ask
 	case events.Decided:
 		return asked, "", 0, fmt.Errorf("%w: %s has decided %q about call %d of %s", ErrNoApproval, body.By, body.Decision, index, k)
 	case events.Finished:
-		return asked, "", 0, fmt.Errorf("%w: call %d of %s has its result (%s)", ErrNoApproval, index, k, orElse(string(body.Result.Code), "ok"))
+		return asked, "", 0, fmt.Errorf("%w: call %d of %s has its result (%s)", ErrNoApproval, index, k, cmp.Or(string(body.Result.Code), "ok"))
 	}
 	return asked, "", 0, fmt.Errorf("%w: call %d of %s does not wait", ErrNoApproval, index, k)
 }
@@ -246,11 +247,4 @@ func (b *Broker) ChangedInput(ctx context.Context, agent toolyard.Agent, ref str
 		return nil, fmt.Errorf("%q is no reference of an input", ref)
 	}
 	return b.getObject(ctx, "input."+Escape(string(agent))+"."+ref)
-}
-
-func orElse(s, or string) string {
-	if s == "" {
-		return or
-	}
-	return s
 }

@@ -27,20 +27,17 @@ const (
 	buryTimeout = 5 * time.Second
 )
 
-// DeadKind says what a dead letter was.
-type DeadKind string
-
-// The kinds.
+// The kinds of dead letters.
 const (
-	DeadSubmission DeadKind = "submission" // a message on the batch stream that cannot be read
-	DeadCall       DeadKind = "call"       // a message on the work queue that cannot be read
-	DeadBatch      DeadKind = "batch"      // a batch that was given up: its open calls ended as internal_error
+	DeadSubmission = "submission" // a message on the batch stream that cannot be read
+	DeadCall       = "call"       // a message on the work queue that cannot be read
+	DeadBatch      = "batch"      // a batch that was given up: its open calls ended as internal_error
 )
 
 // DeadLetter is what is known of a message that could not be used, or of a batch that was given up. It is a record for
 // people: whoever waited for a result has been answered where that was possible.
 type DeadLetter struct {
-	Kind  DeadKind         `json:"kind"`
+	Kind  string           `json:"kind"`
 	Time  time.Time        `json:"time"`
 	Agent toolyard.Agent   `json:"agent,omitempty"`
 	Batch toolyard.BatchID `json:"batch,omitempty"`
@@ -64,7 +61,7 @@ func deadSubject(l *DeadLetter) string {
 		}
 		return Escape(name)
 	}
-	return prefixDead + string(l.Kind) + "." + token(string(l.Agent)) + "." + token(string(l.Batch))
+	return prefixDead + l.Kind + "." + token(string(l.Agent)) + "." + token(string(l.Batch))
 }
 
 // Bury records a dead letter with the beginning of its data.

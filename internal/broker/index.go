@@ -22,8 +22,8 @@ const MaxListed = 1_000
 
 // Entry is a batch in the index.
 type Entry struct {
+	ID        toolyard.BatchID   `json:"id"`
 	Agent     toolyard.Agent     `json:"agent"`
-	Batch     toolyard.BatchID   `json:"id"`
 	Session   toolyard.Session   `json:"session"`
 	Workspace toolyard.Workspace `json:"workspace"`
 	Status    toolyard.Status    `json:"status"`
@@ -35,7 +35,7 @@ type Entry struct {
 }
 
 // Key is the batch's identity.
-func (e *Entry) Key() toolyard.BatchKey { return toolyard.BatchKey{Agent: e.Agent, ID: e.Batch} }
+func (e *Entry) Key() toolyard.BatchKey { return toolyard.BatchKey{Agent: e.Agent, ID: e.ID} }
 
 // Live reports whether the batch was not complete when the entry was written.
 func (e *Entry) Live() bool {
@@ -50,7 +50,7 @@ func (b *Broker) PutIndex(e Entry) (jetstream.PubAckFuture, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the index of batch %s: %w", e.Key(), err)
 	}
-	msg := nats.NewMsg("$KV." + bucketIndex + "." + sessionKey(e.Agent, e.Session) + "." + Escape(string(e.Batch)))
+	msg := nats.NewMsg("$KV." + bucketIndex + "." + sessionKey(e.Agent, e.Session) + "." + Escape(string(e.ID)))
 	msg.Data = value
 	f, err := b.js.PublishMsgAsync(msg)
 	if err != nil {

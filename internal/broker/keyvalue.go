@@ -22,30 +22,23 @@ type seen[T any] struct {
 // stands after, and its revision. What was seen of the key, if anything, is changed first, and spares a read where it is
 // what stands there; only a change that is stored counts on it.
 func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known seen[T], sure bool, change func(T) (T, error)) (T, uint64, error) {
-	if known.revision != 0 {
-		if next, err := change(known.value); err == nil {
-			before, err1 := json.Marshal(known.value)
-			encoded, err2 := json.Marshal(next)
-			if err := errors.Join(err1, err2); err != nil {
-				return known.value, known.revision, fmt.Errorf("encode key %s: %w", key, err)
-			}
-			if !bytes.Equal(before, encoded) {
-				attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
-				stored, err := kv.Update(attempt, key, encoded, known.revision)
-				cancel()
-				if err == nil {
-					return next, stored, nil
-				}
-			}
-		}
-	}
 	pause, conflicts := firstPause/10, 0
-	for {
-		have, value, revision, err := load[T](ctx, kv, key)
+	for unread := known.revision != 0; ; unread = false {
+		have, revision := known.value, known.revision
+		var value []byte
+		var err error
+		if unread {
+			value, err = json.Marshal(have)
+		} else {
+			have, value, revision, err = load[T](ctx, kv, key)
+		}
 		if err != nil {
 			return have, revision, err
 		}
 		next, err := change(have)
+		if err != nil && unread {
+			continue
+		}
 		if err != nil {
 			return have, revision, err
 		}
@@ -53,7 +46,11 @@ func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known s
 		if err != nil {
 			return have, revision, fmt.Errorf("encode key %s: %w", key, err)
 		}
-		if revision != 0 && !sure && bytes.Equal(encoded, value) {
+		same := revision != 0 && bytes.Equal(encoded, value)
+		if same && unread {
+			continue
+		}
+		if same && !sure {
 			return next, revision, nil
 		}
 		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
@@ -66,6 +63,9 @@ func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known s
 		cancel()
 		if err == nil {
 			return next, stored, nil
+		}
+		if unread { // what was known is behind, or no answer came: see what stands there
+			continue
 		}
 		// Whether another's change came between, or ours was stored and its answer lost: the change is made again on what
 		// stands there now, and changes nothing where it holds already.

@@ -22,10 +22,7 @@ func (b *Broker) Wake(ctx context.Context, k toolyard.BatchKey, parked uint64) e
 	if err != nil {
 		return err
 	}
-	_, err = retry(ctx, func(ctx context.Context) (*jetstream.PubAck, error) {
-		return b.js.PublishMsg(ctx, msg, jetstream.WithExpectStream(streamBatch), jetstream.WithRetryAttempts(0))
-	})
-	if err != nil {
+	if _, err := b.publish(ctx, streamBatch, msg); err != nil { // a wake that is stored twice wakes once
 		return fmt.Errorf("wake batch %s: %w", k, err)
 	}
 	return nil
@@ -33,21 +30,30 @@ func (b *Broker) Wake(ctx context.Context, k toolyard.BatchKey, parked uint64) e
 
 // WakeIfParked wakes a batch if it is parked, after something was appended to its log. It reports whether it was.
 func (b *Broker) WakeIfParked(ctx context.Context, k toolyard.BatchKey) (parked bool, err error) {
-	m, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainBatch, "", 0))
-	if err != nil || !ok || m.header.Get(headerType) != string(events.BatchParked) {
+	seq, err := b.parkedAt(ctx, k)
+	if err != nil || seq == 0 {
 		return false, err
 	}
-	return true, b.Wake(ctx, k, m.seq)
+	return true, b.Wake(ctx, k, seq)
 }
 
 // Controlled reports whether anything was asked of a batch after it was parked.
 func (b *Broker) Controlled(ctx context.Context, k toolyard.BatchKey) (bool, error) {
-	m, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainBatch, "", 0))
-	if err != nil || !ok || m.header.Get(headerType) != string(events.BatchParked) {
+	seq, err := b.parkedAt(ctx, k)
+	if err != nil || seq == 0 {
 		return false, err
 	}
 	c, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainControl, "", 0))
-	return ok && c.seq > m.seq, err
+	return ok && c.seq > seq, err
+}
+
+// parkedAt is the sequence of the event that parks a batch now; 0 when it is not parked.
+func (b *Broker) parkedAt(ctx context.Context, k toolyard.BatchKey) (uint64, error) {
+	m, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainBatch, "", 0))
+	if err != nil || !ok || m.header.Get(headerType) != string(events.BatchParked) {
+		return 0, err
+	}
+	return m.seq, nil
 }
 
 // readWake reads a delivered wake. Whatever is wrong with one is an [*events.UnreadableError].

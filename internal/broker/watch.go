@@ -206,6 +206,60 @@ func (l *Lookout) Stop() error {
 	return errors.Join(errs...)
 }
 
+// Follow calls see with all that is stored about a batch, in the order of [Tail], and then, if live is set, with each event as it
+// is stored, until one after which nothing follows, or an error of see. The live feeds only say when to look, which is done
+// every reread besides: so nothing depends on what they drop.
+func (b *Broker) Follow(ctx context.Context, k toolyard.BatchKey, live bool, reread time.Duration, see func(Logged) error) (err error) {
+	happened, err := b.FollowEvents(k)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, happened.Stop()) }()
+	replied, err := b.FollowReplies(k)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, replied.Stop()) }()
+	tick := time.NewTimer(reread)
+	defer tick.Stop()
+	for tail := b.Tail(k); ; {
+		for {
+			l, ok, err := tail.Next(ctx)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				break
+			}
+			if err := see(l); err != nil {
+				return err
+			}
+			if Over(l.Record) {
+				return nil
+			}
+		}
+		if !live {
+			return nil
+		}
+		tick.Reset(reread)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		case <-happened.C:
+		case <-replied.C:
+		}
+		for drained := false; !drained; { // whatever else was announced by now is read in one go
+			select {
+			case <-happened.C:
+			case <-replied.C:
+			default:
+				drained = true
+			}
+		}
+	}
+}
+
 // Over reports whether nothing follows an event of a batch.
 func Over(r batch.Record) bool {
 	switch body := r.Body.(type) {

@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -158,22 +159,15 @@ func ended(ctx context.Context, res sandbox.Result, l sandbox.Limits, wall time.
 	case sandbox.Timeout:
 		return fail(toolyard.Timeout, "the command was stopped after %s, its time limit; nothing that it started runs on", wall)
 	case sandbox.OutOfMemory:
-		return fail(toolyard.ExecutionFailed, "the command was stopped: it used more than %d MiB of memory", orDefault(l.Memory, sandbox.DefaultMemory)>>20)
+		return fail(toolyard.ExecutionFailed, "the command was stopped: it used more than %d MiB of memory", cmp.Or(l.Memory, sandbox.DefaultMemory)>>20)
 	case sandbox.CPULimit:
 		return fail(toolyard.ExecutionFailed, "the command was stopped: it used up its CPU time")
 	case sandbox.OutputLimit:
-		return fail(toolyard.ExecutionFailed, "the command was stopped: it wrote more than %d bytes; send the output to a file and read a part of it", orDefault(l.Output, sandbox.DefaultOutput))
+		return fail(toolyard.ExecutionFailed, "the command was stopped: it wrote more than %d bytes; send the output to a file and read a part of it", cmp.Or(l.Output, sandbox.DefaultOutput))
 	case sandbox.Trespass:
 		return fail(toolyard.SandboxViolation, "the command was undone in part: %s", res.Detail)
 	}
 	return fail(toolyard.OutcomeUnknown, "the sandbox was lost while the command ran; nobody knows how far it came")
-}
-
-func orDefault(v, def int64) int64 {
-	if v == 0 {
-		return def
-	}
-	return v
 }
 
 // tail is the end of an output, where a command says what went wrong, from a whole line on.

@@ -144,14 +144,14 @@ func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.Reques
 	r.lease.begin(broker.Lease(w.b.Settings().CallAckWait), d.Received)
 	r.term, _ = w.registered.holds()
 	if !w.enter(r) { // delivered again while this worker still has it
-		w.giveBack(log, d)
+		w.giveBack(log, d, returnPause)
 		return false
 	}
 	defer w.leave(r)
 	_, entry, known := w.tools.Lookup(call.Tool)
 	if !known || entry.Hash != call.Declaration {
 		if d.Deliveries < maxDeliveries {
-			w.giveBack(log, d)
+			w.giveBack(log, d, returnPause)
 			return false
 		}
 		log.Warn("no worker of the pool has the tool as it was planned")
@@ -264,7 +264,7 @@ func (w *Worker) lost(ctx context.Context, r *running, why error) (settled bool)
 		return answered(w.finish(ctx, r, w.ended(r, toolyard.OutcomeUnknown,
 			"The worker had to stop this call while it ran. It may or may not have taken effect: check before trying again.", why)))
 	case errors.Is(why, errShutdown):
-		w.giveBack(w.log, r.d)
+		w.giveBack(w.log, r.d, returnPause)
 	}
 	return false // it is delivered again, or has been
 }
@@ -283,8 +283,8 @@ func (w *Worker) recognise(ctx context.Context, r *running) error {
 	return err
 }
 
-func (w *Worker) giveBack(log interface{ Warn(string, ...any) }, d *broker.Delivery) {
-	if err := d.Return(returnPause); err != nil {
+func (w *Worker) giveBack(log interface{ Warn(string, ...any) }, d *broker.Delivery, pause time.Duration) {
+	if err := d.Return(pause); err != nil {
 		log.Warn("a message was not given back; it is delivered again when its wait is over", "error", err)
 	}
 }

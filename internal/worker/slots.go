@@ -249,7 +249,7 @@ func (w *Worker) serve(taking, calls context.Context, line *broker.Work, at lane
 		case c.cap == 0:
 			w.places.ask(c)
 			if !w.places.take(calls, c, patience) {
-				w.giveBack(w.log, d)
+				w.giveBack(w.log, d, returnPause)
 				continue
 			}
 			running.Go(take)
@@ -259,15 +259,13 @@ func (w *Worker) serve(taking, calls context.Context, line *broker.Work, at lane
 				has := w.places.take(taking, c, patience)
 				w.places.takeUp(at)
 				if !has {
-					w.giveBack(w.log, d)
+					w.giveBack(w.log, d, returnPause)
 					return
 				}
 				take()
 			})
 		default:
-			if err := d.Return(min(returnPause<<min(d.Deliveries, 8), longestReturn)); err != nil {
-				w.log.Warn("a message was not given back; it is delivered again when its wait is over", "error", err)
-			}
+			w.giveBack(w.log, d, min(returnPause<<min(d.Deliveries, 8), longestReturn))
 		}
 	}
 }

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -26,6 +24,15 @@ type Guard struct {
 	HooksFile   string
 	Secrets     []string
 	Credentials []string
+
+	read *hooksFile // once it was
+	made *hooks.Set // once it was
+}
+
+// hooksFile is a file of hooks, and the directory that it stands in.
+type hooksFile struct {
+	hooks.Config
+	dir string
 }
 
 // Add adds the flags.
@@ -35,12 +42,13 @@ func (g *Guard) Add(f *pflag.FlagSet) {
 	f.StringArrayVar(&g.Credentials, "credential", nil, "give a tool the value of an environment variable with each call, as `TOOL=NAME`; it is a secret too; may be repeated")
 }
 
-// Redactor makes what takes secrets out of texts: the named ones, those that the environment seems to have, and well-known
-// shapes.
-func (g *Guard) Redactor() (func(string) string, error) { return g.redactor(nil) }
-
-// redactor is that, with the values of further variables where they are set.
-func (g *Guard) redactor(more []string) (func(string) string, error) {
+// Redactor makes what takes secrets out of texts: the named ones, those that hooks send along, those that the environment
+// seems to have, and well-known shapes.
+func (g *Guard) Redactor() (func(string) string, error) {
+	file, err := g.hooks()
+	if err != nil {
+		return nil, err
+	}
 	secrets, err := redact.Named(g.Secrets, os.LookupEnv)
 	if err != nil {
 		return nil, Usagef("--secret: %w", err)
@@ -57,7 +65,7 @@ func (g *Guard) redactor(more []string) (func(string) string, error) {
 	if err != nil {
 		return nil, Usagef("--credential: %w", err)
 	}
-	for _, name := range more {
+	for _, name := range file.HeaderVariables() {
 		granted = append(granted, redact.Secret{Name: name, Value: os.Getenv(name)})
 	}
 	environ := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, envPrefix) }) // settings, not secrets
@@ -66,14 +74,7 @@ func (g *Guard) redactor(more []string) (func(string) string, error) {
 
 // apply puts hooks, redaction and credentials into a worker's configuration.
 func (g *Guard) apply(cfg *worker.Config, tools []tool.Tool, mode policy.Mode, log *slog.Logger) (err error) {
-	var config hooks.Config
-	dir := ""
-	if g.HooksFile != "" {
-		if config, dir, err = readHooks(g.HooksFile); err != nil {
-			return err
-		}
-	}
-	if cfg.Redact, err = g.redactor(config.HeaderVariables()); err != nil {
+	if cfg.Redact, err = g.Redactor(); err != nil {
 		return err
 	}
 	for _, c := range g.Credentials {
@@ -89,39 +90,36 @@ func (g *Guard) apply(cfg *worker.Config, tools []tool.Tool, mode policy.Mode, l
 		}
 		cfg.Credentials[name][variable] = os.Getenv(variable)
 	}
-	if g.HooksFile == "" {
-		return nil
-	}
-	set, err := g.set(config, dir, tools, mode, log)
-	if err == nil {
+	set, err := g.set(tools, mode, log)
+	if set != nil {
 		cfg.Hooks = set
 	}
 	return err
 }
 
-func (g *Guard) set(config hooks.Config, dir string, tools []tool.Tool, mode policy.Mode, log *slog.Logger) (*hooks.Set, error) {
-	o := hooks.Options{Config: config, Dir: dir, Mode: mode, Log: log}
+// set is the hooks of the file; nil when there is none.
+func (g *Guard) set(tools []tool.Tool, mode policy.Mode, log *slog.Logger) (*hooks.Set, error) {
+	if g.made != nil || g.HooksFile == "" {
+		return g.made, nil
+	}
+	file, err := g.hooks()
+	if err != nil {
+		return nil, err
+	}
+	o := hooks.Options{Config: file.Config, Dir: file.dir, Mode: mode, Log: log}
 	for _, t := range tools {
 		o.Declarations = append(o.Declarations, t.Declaration)
 	}
-	set, err := hooks.New(o)
-	if err != nil {
+	if g.made, err = hooks.New(o); err != nil {
 		return nil, Usagef("--hooks %s: %w", g.HooksFile, err)
 	}
-	return set, nil
+	return g.made, nil
 }
 
 // AfterBatch returns what tells the hooks of batches that are over, for a dispatcher; nil when there are none.
 func (g *Guard) AfterBatch(tools []tool.Tool, mode policy.Mode, log *slog.Logger) (func(context.Context, dispatcher.BatchOver) (*toolyard.Notice, error), error) {
-	if g.HooksFile == "" {
-		return nil, nil
-	}
-	config, dir, err := readHooks(g.HooksFile)
-	if err != nil {
-		return nil, err
-	}
-	set, err := g.set(config, dir, tools, mode, log)
-	if err != nil || !set.HasBatch() {
+	set, err := g.set(tools, mode, log)
+	if err != nil || set == nil || !set.HasBatch() {
 		return nil, err
 	}
 	return func(ctx context.Context, b dispatcher.BatchOver) (*toolyard.Notice, error) {
@@ -141,26 +139,25 @@ func (g *Guard) AfterBatch(tools []tool.Tool, mode policy.Mode, log *slog.Logger
 	}, nil
 }
 
-// readHooks reads a file of hooks, and says where it stands.
-func readHooks(path string) (c hooks.Config, dir string, err error) {
-	info, err := os.Stat(path)
+// hooks reads the file of hooks, once; without one there are none.
+func (g *Guard) hooks() (*hooksFile, error) {
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return c, "", Usagef("--hooks %s: there is no such file", path)
-	case err != nil:
-		return c, "", Usagef("--hooks: %w", err)
-	case !info.Mode().IsRegular() || info.Size() > hooks.MaxConfigBytes:
-		return c, "", Usagef("--hooks %s: it is not a regular file of at most %d bytes", path, hooks.MaxConfigBytes)
+	case g.read != nil:
+		return g.read, nil
+	case g.HooksFile == "":
+		return &hooksFile{}, nil
 	}
-	data, err := os.ReadFile(path)
+	data, err := readFile("--hooks", g.HooksFile, hooks.MaxConfigBytes)
 	if err != nil {
-		return c, "", Usagef("--hooks: %w", err)
+		return nil, err
 	}
-	if c, err = hooks.Read(data); err != nil {
-		return c, "", Usagef("--hooks %s: %w", path, err)
+	var file hooksFile
+	if file.Config, err = hooks.Read(data); err == nil {
+		file.dir, err = filepath.Abs(filepath.Dir(g.HooksFile))
 	}
-	if dir, err = filepath.Abs(filepath.Dir(path)); err != nil {
-		return c, "", Usagef("--hooks %s: %w", path, err)
+	if err != nil {
+		return nil, Usagef("--hooks %s: %w", g.HooksFile, err)
 	}
-	return c, dir, nil
+	g.read = &file
+	return g.read, nil
 }

@@ -97,19 +97,9 @@ func readConfig(path string) (map[string][]string, error) {
 	if path == "" {
 		return nil, nil
 	}
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, Usagef("--config %s: there is no such file", path)
-	}
+	raw, err := readFile("--config", path, maxConfigBytes)
 	if err != nil {
-		return nil, Usagef("--config: %w", err)
-	}
-	if !info.Mode().IsRegular() || info.Size() > maxConfigBytes {
-		return nil, Usagef("--config %s: it is not a regular file of at most %d bytes", path, maxConfigBytes)
-	}
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return nil, Usagef("--config: %w", err)
+		return nil, err
 	}
 	var doc map[string]yaml.Node
 	if err := yaml.Unmarshal(raw, &doc); err != nil {
@@ -130,4 +120,22 @@ func readConfig(path string) (map[string][]string, error) {
 		}
 	}
 	return out, nil
+}
+
+// readFile reads a regular file of at most so many bytes that a flag names. What is wrong with it is an error of usage.
+func readFile(flag, path string, most int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, Usagef("%s %s: there is no such file", flag, path)
+	case err != nil:
+		return nil, Usagef("%s: %w", flag, err)
+	case !info.Mode().IsRegular() || info.Size() > most:
+		return nil, Usagef("%s %s: it is not a regular file of at most %d bytes", flag, path, most)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, Usagef("%s: %w", flag, err)
+	}
+	return raw, nil
 }
