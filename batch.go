@@ -33,6 +33,8 @@ type Call struct {
 	// Input is any JSON value. What is not an object (broken arguments travel as the string that the model wrote)
 	// fails the call at parse_schema, not the batch.
 	Input json.RawMessage `json:"input"`
+	// Echo is what the provider wants to have back with the result. See [Echo].
+	Echo Echo `json:"echo,omitempty"`
 }
 
 // Strategy says how calls become groups; see package partition.

@@ -6,6 +6,7 @@ const (
 	MaxBatchBytes    = 16 << 20 // encoded bytes of one batch
 	MaxNameBytes     = 128      // bytes of an agent, batch, session, workspace, pool, tool or call name
 	MaxJSONDepth     = 512      // nesting of objects and arrays in a batch
+	MaxEchoBytes     = 16 << 10 // bytes of a call's Echo
 	MaxRulesPerBatch = 1_000    // deny and ask rules that one batch may bring
 	MaxConcurrency   = 1_000    // calls of one batch in flight
 

@@ -1,5 +1,7 @@
 package toolyard
 
+import "encoding/json"
+
 // Result is the frozen outcome of one call: exactly one per call, output or error.
 type Result struct {
 	Index   int    `json:"index"`
@@ -9,6 +11,13 @@ type Result struct {
 	Code    Code   `json:"code"`
 	// Output is what the model reads on success, or a preview of it when Truncated.
 	Output string `json:"output"`
+	// Content is the whole output by its parts, where it is more than text: Output is then what a reader of text gets. Nil for
+	// an output that is text alone.
+	Content []Content `json:"content,omitempty"`
+	// Structured is the output as data, where the tool gives it so. It fits the tool's output schema.
+	Structured json.RawMessage `json:"structured,omitempty"`
+	// Echo is the call's.
+	Echo Echo `json:"echo,omitempty"`
 	// Error is what the model reads on failure: what happened and what to do next.
 	Error string `json:"error"`
 	// Detail is what the operator reads: causes, stack traces. It never goes to a model.

@@ -54,6 +54,9 @@ type Declaration struct {
 	MaxResultSizeChars int `json:"max_result_size_chars,omitempty"`
 	// TimeoutMS is the hard maximum of one execution, in milliseconds. 0: [DefaultTimeout].
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
+	// IdleTimeoutMS ends an execution that reports no progress for so long, in milliseconds; TimeoutMS bounds it all the same.
+	// 0: no such limit.
+	IdleTimeoutMS int64 `json:"idle_timeout_ms,omitempty"`
 	// MaxInFlight is how many calls of the tool each worker runs at a time, whatever slots it has free. 0: no cap of the
 	// tool's own.
 	MaxInFlight int `json:"max_in_flight,omitempty"`

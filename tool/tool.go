@@ -47,6 +47,8 @@ type Output struct {
 	Text string
 	// Structured is the same as data, for callers that want it; it must fit the OutputSchema where one is declared.
 	Structured json.RawMessage
+	// Content is the output by its parts, where it is more than text; Text may then be left out. Nil: Text is all.
+	Content []toolyard.Content
 	// Session is what the call changes in its session, if it succeeds. Nil: nothing.
 	Session *SessionChange
 }
