@@ -1,22 +1,19 @@
 package hooks
 
 import (
+	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
-	"time"
+
+	"github.com/toolyard/toolyard/internal/sandbox"
 )
 
 // command is a hook that is a program of the operator. It is not sandboxed: it is there to decide on others. It runs in a
-// session of its own, without a terminal, and nothing of it is left when it is over, but for what has begun yet another
-// session.
+// session of its own, without a terminal, and nothing of it is left when it is over; see [sandbox.LaunchUnisolated].
 type command struct {
 	argv []string
 	// placeholders says that ${NAME} is replaced in argv, since no shell does it.
@@ -91,73 +88,27 @@ func (c *command) arguments(env []string) []string {
 // start runs a program to its end, or to the end of its context, which kills it with all that it has started. The error is that
 // it could not be run, was killed, or said too much.
 func start(ctx context.Context, argv, env []string, dir string, stdin []byte) (status int, stdout, stderr string, err error) {
-	var readers, writers []*os.File
-	closeAll := func(files []*os.File) {
-		for _, f := range files {
-			_ = f.Close() // a pipe, of which nothing is lost
-		}
-	}
-	defer func() { closeAll(readers); closeAll(writers) }()
-	for range 3 {
-		r, w, err := os.Pipe()
-		if err != nil {
-			return 0, "", "", fmt.Errorf("make a pipe: %w", err)
-		}
-		readers, writers = append(readers, r), append(writers, w)
-	}
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Dir, cmd.Env = dir, env
-	// Files, and not buffers: Wait then waits for the program, and not for what it has left behind.
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = readers[0], writers[1], writers[2]
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	kill := func() error {
-		if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return err
-		}
-		return nil
-	}
-	cmd.Cancel = kill
-	if err := cmd.Start(); err != nil {
+	out, errs := &kept{limit: MaxAnswerBytes}, &kept{limit: MaxStderrBytes}
+	running, err := sandbox.LaunchUnisolated(ctx, sandbox.Program{
+		Argv: argv, Dir: dir, Env: env, Stdin: bytes.NewReader(stdin), Stdout: out, Stderr: errs, OutputBytes: MaxOutputBytes,
+	})
+	if err != nil {
 		return 0, "", "", fmt.Errorf("it could not be started: %w", err)
 	}
-	closeAll([]*os.File{readers[0], writers[1], writers[2]})
-	out, errs := &kept{limit: MaxAnswerBytes}, &kept{limit: MaxStderrBytes}
-	var plumbing sync.WaitGroup
-	plumbing.Go(func() { // a hook need not read what it is told
-		_, _ = writers[0].Write(stdin)
-		_ = writers[0].Close()
-	})
-	plumbing.Go(func() { _, _ = io.Copy(out, readers[1]) }) // kept never fails, and the pipe ends
-	plumbing.Go(func() { _, _ = io.Copy(errs, readers[2]) })
-	waited := cmd.Wait()
-	killed := kill() // what it has started and left
-	// What has got away and holds the pipes does not hold us.
-	patience := drainTime
-	if ctx.Err() != nil {
-		patience = 0 // nobody reads it any more
-	}
-	cut := time.AfterFunc(patience, func() {
-		now := time.Now()
-		for _, f := range []*os.File{writers[0], readers[1], readers[2]} {
-			_ = f.SetDeadline(now) // it may be closed
-		}
-	})
-	plumbing.Wait()
-	cut.Stop()
-	exit := new(exec.ExitError)
+	res, err := running.Wait()
 	switch {
-	case ctx.Err() != nil && waited != nil:
+	case res.Reason == sandbox.Timeout || res.Reason == sandbox.Canceled:
 		return 0, "", "", context.Cause(ctx)
-	case waited != nil && !errors.As(waited, &exit):
-		return 0, "", "", fmt.Errorf("wait for it: %w", waited)
-	case killed != nil:
-		return 0, "", "", fmt.Errorf("end what it has left running: %w", killed)
-	case cmd.ProcessState.ExitCode() < 0:
-		return 0, "", "", fmt.Errorf("it was ended by a signal: %s", cmd.ProcessState)
+	case err != nil:
+		return 0, "", "", fmt.Errorf("wait for its end: %w", err)
+	case res.Reason == sandbox.OutputLimit:
+		return 0, "", "", fmt.Errorf("it wrote more than %d bytes", MaxOutputBytes)
+	case res.Signal != 0 || res.ExitCode < 0:
+		return 0, "", "", fmt.Errorf("it was ended by a signal: %s", syscall.Signal(res.Signal))
 	case out.more:
 		return 0, "", "", fmt.Errorf("it wrote more than %d bytes to stdout", MaxAnswerBytes)
 	}
-	return cmd.ProcessState.ExitCode(), string(out.text), string(errs.text), nil
+	return res.ExitCode, string(out.text), string(errs.text), nil
 }
 
 // kept is the beginning of what is written to it.

@@ -129,6 +129,7 @@ func (s *Set) PostTime() time.Duration {
 // Pre implements [pipeline.Hooks].
 func (s *Set) Pre(ctx context.Context, in pipeline.HookInput) (pipeline.HookVerdict, error) {
 	var all []said
+	var broken []string
 	changed := false
 	for _, h := range s.matching(PreToolUse, &in) {
 		a, err := s.ask(ctx, h, in)
@@ -144,10 +145,11 @@ func (s *Set) Pre(ctx context.Context, in pipeline.HookInput) (pipeline.HookVerd
 		case h.onFailure != Continue:
 			return pipeline.HookVerdict{}, fmt.Errorf("%s: %w", h.name, err)
 		default:
-			s.ignored(h, in, err)
+			broken = append(broken, s.ignored(h, in, err))
 		}
 	}
 	v := combine(all)
+	v.Broken = broken
 	if changed && !v.Block && !v.Stop && v.Opinion != pipeline.Deny {
 		v.Input = in.Input
 	}
@@ -184,6 +186,7 @@ func (s *Set) Post(ctx context.Context, in pipeline.HookInput) (pipeline.HookVer
 		event = PostToolUseFailure
 	}
 	var all []said
+	var broken []string
 	for _, h := range s.matching(event, &in) {
 		a, err := s.ask(ctx, h, in)
 		switch {
@@ -193,7 +196,7 @@ func (s *Set) Post(ctx context.Context, in pipeline.HookInput) (pipeline.HookVer
 				in.Outcome.Output = *a.output
 			}
 		case ctx.Err() == nil && h.onFailure == Continue:
-			s.ignored(h, in, err)
+			broken = append(broken, s.ignored(h, in, err))
 		case h.onFailure == Withhold, combine(all).Output != nil:
 			// Also when the tool's own output would be shown, which a hook before has replaced.
 			return pipeline.HookVerdict{Block: true, By: h.name,
@@ -202,7 +205,9 @@ func (s *Set) Post(ctx context.Context, in pipeline.HookInput) (pipeline.HookVer
 			return pipeline.HookVerdict{}, fmt.Errorf("%s: %w", h.name, err)
 		}
 	}
-	return combine(all), nil
+	v := combine(all)
+	v.Broken = broken
+	return v, nil
 }
 
 // BatchVerdict is what the hooks say of a batch together.
@@ -307,6 +312,8 @@ func directory(workspace string) (dir, cwd string, err error) {
 	return "", cwd, nil
 }
 
-func (s *Set) ignored(h *handler, in pipeline.HookInput, err error) {
+// ignored notes a hook that broke and counts as if it were not there, in the log and, as what it returns, with the call.
+func (s *Set) ignored(h *handler, in pipeline.HookInput, err error) string {
 	s.log.Warn("a hook broke and is left out", "hook", h.name, "batch", in.Key, "call", in.Index, "error", err)
+	return h.name + ": " + err.Error()
 }

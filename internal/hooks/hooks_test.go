@@ -1,3 +1,5 @@
+//go:build unix
+
 package hooks
 
 import (
@@ -131,7 +133,7 @@ func TestWhatACommandIsTold(t *testing.T) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		env[name] = value
 	}
-	for _, own := range []string{"PWD", "SHLVL", "_", "OLDPWD"} { // the shell's
+	for _, own := range []string{"PWD", "SHLVL", "_", "OLDPWD", "TOOLYARD_LAUNCH"} { // the shell's, and what its processes are found by
 		delete(env, own)
 	}
 	if d := cmp.Diff(map[string]string{"PATH": os.Getenv("PATH"), "HOME": "/home/u", "GIVEN": "given", "CLAUDE_PROJECT_DIR": r.dir, "TOOLYARD_HOOKS_DIR": "/etc/hooks"}, env); d != "" {
@@ -316,8 +318,9 @@ func TestAllHooksAreHeard(t *testing.T) {
 // TestATreeIsKilled: at its timeout a command goes with all that it has started.
 func TestATreeIsKilled(t *testing.T) {
 	for name, command := range map[string]string{
-		"at the timeout":  "exec 9>alive; (sleep 300; echo) & sh -c 'sleep 300; echo' & wait",
-		"when it is over": "exec 9>alive; (sleep 300; echo) & exit 0",
+		"at the timeout":            "exec 9>alive; (sleep 300; echo) & sh -c 'sleep 300; echo' & wait",
+		"when it is over":           "exec 9>alive; (sleep 300; echo) & exit 0",
+		"from a session of its own": `exec 9>alive; perl -e 'use POSIX; fork and exit; setsid; fork and exit; exec "sleep", "300"'; exit 0`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

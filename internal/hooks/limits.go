@@ -11,10 +11,9 @@ const (
 	MaxHandlers    = 100      // hooks in it
 	MaxAnswerBytes = 1 << 20  // bytes of what a hook answers: a command's stdout, a response's body
 	MaxStderrBytes = 16 << 10 // bytes of a command's stderr that are kept, from its beginning
+	MaxOutputBytes = 16 << 20 // bytes of a command's stdout and stderr together, before it is stopped
 	MaxReasonChars = 4_000    // characters of one hook's reason, for the model
 	MaxNoteChars   = 500      // characters of what one hook says to the operator
 	MaxBatchBytes  = 4 << 20  // bytes of inputs and outputs of a batch that are shown to its hooks; of the rest only the ends are
 	MaxLeftBehind  = 100      // hooks in Go that ignored their end and still run, before none is started any more
-
-	drainTime = 500 * time.Millisecond // for the last words of a command, when something it has started holds its output open
 )

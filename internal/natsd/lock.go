@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 )
 
 // lockName is the file in the store directory whose flock means: a server lives here. It is never removed: removing it
@@ -38,9 +37,9 @@ func lockStore(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("natsd: lock store directory %s: %w", dir, err)
 	}
-	if err := flock(f); err != nil {
+	if held, err := tryLock(f); err != nil || held {
 		var holder []byte
-		if errors.Is(err, syscall.EWOULDBLOCK) {
+		if held {
 			holder, _ = io.ReadAll(io.LimitReader(f, 32)) // only makes the message better
 			err = &StoreInUseError{Dir: dir, Holder: strings.TrimSpace(string(holder))}
 		} else {
@@ -52,15 +51,6 @@ func lockStore(dir string) (*os.File, error) {
 		return nil, errors.Join(fmt.Errorf("natsd: write %s: %w", f.Name(), err), f.Close())
 	}
 	return f, nil
-}
-
-func flock(f *os.File) error {
-	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err != syscall.EINTR {
-			return err
-		}
-	}
 }
 
 func writeHolder(f *os.File) error {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -44,51 +43,81 @@ func LaunchUnisolated(ctx context.Context, p Program) (*Launched, error) {
 	if p.OutputBytes <= 0 {
 		p.OutputBytes = DefaultOutput
 	}
-	id := launchMark + "=" + rand.Text()
-	l := &Launched{ctx: ctx, id: id, left: p.OutputBytes, full: make(chan struct{}), began: time.Now()}
+	l := &Launched{ctx: ctx, id: launchMark + "=" + rand.Text(), output: newBudget(p.OutputBytes), began: time.Now(), stopped: make(chan struct{}), ended: make(chan struct{})}
 	l.cmd = exec.Command(p.Argv[0], p.Argv[1:]...)
-	l.cmd.Dir, l.cmd.Stdin, l.cmd.Env = p.Dir, p.Stdin, append(slices.Clone(p.Env), id)
-	l.cmd.Stdout, l.cmd.Stderr = l.limited(p.Stdout), l.limited(p.Stderr)
-	if p.Stdout == p.Stderr { // one pipe keeps their order
-		l.cmd.Stderr = l.cmd.Stdout
-	}
-	l.cmd.WaitDelay = drainTimeout
+	l.cmd.Dir, l.cmd.Env = p.Dir, append(slices.Clone(p.Env), l.id)
 	if err := ownSession(l.cmd); err != nil {
 		return nil, err
 	}
-	if err := l.cmd.Start(); err != nil {
+	theirs, err := l.connect(&p)
+	if err == nil {
+		err = l.cmd.Start()
+	}
+	closeAll(theirs)
+	if err != nil {
+		l.close()
 		return nil, fmt.Errorf("launch %s: %w", p.Argv[0], err)
 	}
-	l.stopped = make(chan struct{})
-	l.ended = make(chan struct{})
+	if l.stdin != nil {
+		go func() { // a program need not read what it is told
+			_, _ = io.Copy(l.stdin, p.Stdin)
+			_ = l.stdin.Close()
+		}()
+	}
 	go l.guard()
 	return l, nil
 }
 
-// Launched is a program that runs.
-type Launched struct {
-	ctx   context.Context
-	cmd   *exec.Cmd
-	id    string
-	began time.Time
-	left  int64
-	over  atomic.Bool
-	full  chan struct{}
-	// ended is closed when the program has, stopped when nothing of it can run any more.
-	ended, stopped chan struct{}
-	killed         error
+// connect makes the program's streams. They are pipes of our own: waiting for the program is then waiting for nothing else. What
+// it returns is for the program alone.
+func (l *Launched) connect(p *Program) (theirs []*os.File, err error) {
+	take := func(f *os.File, e error) *os.File {
+		if e == nil {
+			theirs = append(theirs, f)
+		}
+		err = errors.Join(err, e)
+		return f
+	}
+	l.cmd.Stdout = take(l.output.pipe(p.Stdout))
+	l.cmd.Stderr = l.cmd.Stdout // one pipe keeps their order
+	if p.Stdout != p.Stderr {
+		l.cmd.Stderr = take(l.output.pipe(p.Stderr))
+	}
+	if f, ok := p.Stdin.(*os.File); ok {
+		l.cmd.Stdin = f
+	} else if p.Stdin != nil {
+		r, w, e := os.Pipe()
+		l.cmd.Stdin, l.stdin = take(r, e), w
+	}
+	return theirs, err
 }
 
-// drainTimeout is how long output may take to arrive after everything that could write it is dead.
-const drainTimeout = 2 * time.Second
+// Launched is a program that runs.
+type Launched struct {
+	ctx    context.Context
+	cmd    *exec.Cmd
+	id     string
+	began  time.Time
+	output *budget
+	stdin  *os.File // our end of what it reads; nil for none
+	// ended is closed when the program has, stopped when nothing of it can run any more.
+	ended, stopped chan struct{}
+	reason         Reason // why it was ended, if it had not by itself
+	killed         error
+}
 
 // guard kills everything when the context or the output is over, and what the program leaves behind when it ends itself.
 func (l *Launched) guard() {
 	defer close(l.stopped)
 	select {
-	case <-l.ctx.Done():
-	case <-l.full:
 	case <-l.ended:
+		l.reason = Exited
+	case <-l.output.over():
+		l.reason = OutputLimit
+	case <-l.ctx.Done():
+		if l.reason = Canceled; errors.Is(context.Cause(l.ctx), context.DeadlineExceeded) {
+			l.reason = Timeout
+		}
 	}
 	l.killed = killTree(l.cmd.Process.Pid, l.id)
 }
@@ -99,49 +128,30 @@ func (l *Launched) Wait() (Result, error) {
 	err := l.cmd.Wait()
 	close(l.ended)
 	<-l.stopped
-	res := Result{ExitCode: -1, Reason: Exited, Isolation: IsolationNone, Usage: Usage{Wall: time.Since(l.began)}}
+	drained := l.output.drain()
+	l.close()
+	res := Result{ExitCode: -1, Reason: l.reason, Isolation: IsolationNone, Usage: Usage{Wall: time.Since(l.began)}}
 	if state := l.cmd.ProcessState; state != nil {
 		res.ExitCode, res.Usage.User, res.Usage.System = state.ExitCode(), state.UserTime(), state.SystemTime()
 		if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 			res.Signal = int(status.Signal())
 		}
+		if state.Exited() { // also when it was about to be stopped: its effects are there
+			res.Reason = Exited
+		}
 	}
-	switch {
-	case l.over.Load():
+	if l.output.isOver() {
 		res.Reason = OutputLimit
-	case l.ctx.Err() != nil && errors.Is(context.Cause(l.ctx), context.DeadlineExceeded):
-		res.Reason = Timeout
-	case l.ctx.Err() != nil:
-		res.Reason = Canceled
 	}
-	if _, failed := errors.AsType[*exec.ExitError](err); failed || errors.Is(err, exec.ErrWaitDelay) || errors.Is(err, os.ErrClosed) || res.Reason != Exited {
+	if _, failed := errors.AsType[*exec.ExitError](err); failed {
 		err = nil
 	}
-	return res, errors.Join(err, l.killed)
+	return res, errors.Join(err, drained, l.killed)
 }
 
-// limited passes on what fits into the program's output.
-func (l *Launched) limited(to io.Writer) io.Writer {
-	if to == nil {
-		to = io.Discard
+// close lets go of what the program read.
+func (l *Launched) close() {
+	if l.stdin != nil {
+		_ = l.stdin.Close() // what it did not read, it did not want
 	}
-	return limitedWriter{l, to}
-}
-
-type limitedWriter struct {
-	l  *Launched
-	to io.Writer
-}
-
-func (w limitedWriter) Write(p []byte) (int, error) {
-	left := atomic.AddInt64(&w.l.left, -int64(len(p)))
-	fits := p
-	if left < 0 {
-		fits = p[:max(int64(len(p))+left, 0)]
-	}
-	_, err := w.to.Write(fits)
-	if left < 0 && w.l.over.CompareAndSwap(false, true) {
-		close(w.l.full)
-	}
-	return len(p), err
 }

@@ -186,6 +186,9 @@ func (l *lease) make(p protection) error {
 	return nil
 }
 
+// holdsGit reports whether a placeholder keeps the command from making the workspace a repository.
+func (l *lease) holdsGit() bool { return slices.Contains(l.made, ".git") }
+
 // release takes away what was put into the workspace, and what the command has put where nothing may appear, whose names
 // it returns. It gives the workspace back.
 func (l *lease) release() (trespasses []string, err error) {

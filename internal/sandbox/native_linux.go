@@ -21,13 +21,13 @@ func open(o Options) []Sandbox {
 	return []Sandbox{&probed{name: Native, options: o, make: newNative}, &probed{name: Bwrap, options: o, make: newBwrap}}
 }
 
-// self is this program, also where its file has been replaced since.
-const self = "/proc/self/exe"
+const self = stage.Self
 
 // native makes the namespaces with the flags of clone, and leaves the mounts to the stage.
 type native struct {
-	m    *machine
-	root bool
+	m       *machine
+	root    bool
+	spawner *spawner
 
 	mu sync.Mutex
 	// maps are user namespaces that map a workspace's owner to whom commands run as, by owner. They hold no process.
@@ -40,6 +40,7 @@ func newNative(_ context.Context, o Options) (*runner, error) {
 		return nil, err
 	}
 	n := &native{m: m, root: os.Getuid() == 0, maps: map[[2]int]int{}}
+	n.spawner = &spawner{spawn: &stage.Spawn{UID: insideUID, GID: insideGID, HostUID: m.HostUID, HostGID: m.HostGID, Root: n.root, Env: stageEnv}}
 	r := &runner{machine: m, name: Native, outer: n, spares: &spares{name: Native, outer: n}}
 	if n.root {
 		r.mount = n.mount
@@ -47,28 +48,16 @@ func newNative(_ context.Context, o Options) (*runner, error) {
 	return r, nil
 }
 
-// stageEnv is for the runtime of the stage, which lives for one command and has little to do.
-var stageEnv = []string{"GOMAXPROCS=2", "GOGC=off"}
+// stageEnv is for the runtime of the stage, which lives for one command and has little to do: it neither collects garbage nor
+// looks for the limits of its cgroup.
+var stageEnv = []string{"GOMAXPROCS=2", "GOGC=off", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
 func (n *native) wrap(*stage.Root, *stage.Spec) (*exec.Cmd, []*os.File, error) {
-	return &exec.Cmd{Path: self, Args: []string{stage.Name}, Env: stageEnv, Dir: "/", SysProcAttr: n.attr(
-		unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP)}, nil, nil
+	return &exec.Cmd{Path: self, Args: []string{stage.Name}, Env: stageEnv, Dir: "/", SysProcAttr: n.spawner.spawn.Attributes()}, nil, nil
 }
 
-// attr are the attributes of a stage. The capabilities hold in its own user namespace only, and until it has set up.
-func (n *native) attr(namespaces uintptr) *syscall.SysProcAttr {
-	a := &syscall.SysProcAttr{
-		Cloneflags: namespaces, Setsid: true, Pdeathsig: syscall.SIGKILL,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: insideUID, HostID: n.m.HostUID, Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: insideGID, HostID: n.m.HostGID, Size: 1}},
-		AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_NET_ADMIN},
-	}
-	if n.root { // it changes into the one user that is mapped, and out of root's groups
-		a.GidMappingsEnableSetgroups = true
-		a.Credential = &syscall.Credential{Uid: insideUID, Gid: insideGID}
-	}
-	return a
-}
+// start starts a stage from the spawner, if there is one that answers.
+func (n *native) start(far *os.File) (child, error) { return n.spawner.start(far) }
 
 // mount prepares a workspace for a worker that is root: what its owner owns shows as the command's own, and what the
 // command makes becomes the owner's. Without that the command could write nothing, or we would have to run it as its owner.

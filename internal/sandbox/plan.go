@@ -146,6 +146,9 @@ func plan(p Policy, c Command, m *machine, ws *leased) (*stage.Root, *stage.Spec
 		if c.Dir == "" {
 			s.Dir = ws.dir
 		}
+		if ws.writable {
+			s.DiskFree, s.DiskStep = l.DiskFree, diskStep
+		}
 	}
 	if err := cleanPath("the working directory", s.Dir); err != nil {
 		return nil, nil, err

@@ -83,6 +83,9 @@ type Limits struct {
 	Processes int           // with threads; 0: 128
 	Files     int           // open files of one process; 0: 1024
 	Output    int64         // bytes of both streams together; 0: 1 MiB
+	// DiskFree is what stays free of the file system that a writable workspace lies on, in bytes; 0: 256 MiB. A command that takes
+	// more than [diskStep] while there is less is stopped: no command fills the machine's disk, however many files it writes.
+	DiskFree int64
 }
 
 // The defaults of [Limits], and the most that may be asked for.
@@ -94,6 +97,7 @@ const (
 	DefaultProcesses = 128
 	DefaultFiles     = 1024
 	DefaultOutput    = 1 << 20
+	DefaultDiskFree  = 256 << 20
 
 	MaxWall      = 24 * time.Hour
 	MaxMemory    = 1 << 40
@@ -104,6 +108,8 @@ const (
 	cpusOfWall = 2
 	// scratchFiles is how many files one mebibyte of scratch may hold.
 	scratchFilesPerMiB = 1024
+	// diskStep is how much a command may write where less than DiskFree is free already, in bytes: most write little.
+	diskStep = 16 << 20
 	// initProcesses are the threads of the sandbox's own init, which count among the command's processes.
 	initProcesses = 24
 )
@@ -119,7 +125,7 @@ func (l Limits) withDefaults() (Limits, error) {
 	for _, n := range []struct {
 		v        *int64
 		def, max int64
-	}{{&l.Memory, DefaultMemory, MaxMemory}, {&l.FileSize, DefaultFileSize, MaxMemory}, {&l.Scratch, DefaultScratch, MaxMemory}, {&l.Output, DefaultOutput, MaxMemory}} {
+	}{{&l.Memory, DefaultMemory, MaxMemory}, {&l.FileSize, DefaultFileSize, MaxMemory}, {&l.Scratch, DefaultScratch, MaxMemory}, {&l.Output, DefaultOutput, MaxMemory}, {&l.DiskFree, DefaultDiskFree, MaxMemory}} {
 		if *n.v == 0 {
 			*n.v = n.def
 		}
@@ -154,6 +160,8 @@ type Result struct {
 	// Isolation is what stood around it: the backend's name, or [IsolationNone]. Layers spells it out.
 	Isolation string
 	Layers    []string
+	// Held says that the workspace is no git repository, and that the command could not make it one: see [protections].
+	Held bool
 	// Detail is for the operator: what exactly went over a limit, or how the sandbox was lost.
 	Detail string
 }
@@ -169,6 +177,7 @@ const (
 	OutOfMemory Reason = "oom"          // its processes held more than Memory
 	CPULimit    Reason = "cpu"          // its processes used more than CPU
 	OutputLimit Reason = "output_limit" // it wrote more than Output
+	DiskLimit   Reason = "disk"         // it left less than DiskFree under the workspace
 	SandboxLost Reason = "sandbox_lost" // the sandbox's init died: nobody knows how far the command came
 	Trespass    Reason = "trespass"     // it made something in the workspace that is protected, which was removed
 )

@@ -5,6 +5,7 @@ package sandbox
 import (
 	"bytes"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -20,11 +21,21 @@ import (
 
 // process is a stage, or bwrap with one inside.
 type process struct {
-	cmd    *exec.Cmd
+	child  child
 	conn   *net.UnixConn
 	stderr *os.File // what bwrap had to say; nil for a stage of our own
 	ended  chan struct{}
 	err    error // of waiting, once ended is closed
+}
+
+// child is a process that was started, from here or by a spawner.
+type child interface {
+	// kill ends it with all that runs under it; one that has ended is no error.
+	kill() error
+	// wait waits for its end. It is called once.
+	wait() error
+	// String says how it ended, as far as that is known.
+	String() string
 }
 
 // launcher runs what starts processes, on one thread that never ends: the kernel kills a stage when the thread that has
@@ -47,7 +58,7 @@ func startStage(name string, o outer, base *stage.Root, spec *stage.Spec) (*proc
 		closeAll(files)
 		return nil, err
 	}
-	p := &process{cmd: cmd, ended: make(chan struct{})}
+	p := &process{ended: make(chan struct{})}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		closeAll(files)
@@ -61,21 +72,23 @@ func startStage(name string, o outer, base *stage.Root, spec *stage.Spec) (*proc
 	if err == nil {
 		p.conn = conn.(*net.UnixConn)
 		if cmd.Path != self {
-			err = p.listenToStderr()
+			cmd.Stderr, err = p.listenToStderr()
 		}
 	}
 	if err == nil {
-		done := make(chan error, 1)
-		launcher() <- func() { done <- cmd.Start() }
-		err = <-done
+		p.child, err = startProcess(o, cmd, far)
 	}
 	closeAll(files)
+	if errors.Is(err, errSpawnerLost) {
+		p.close()
+		return startStage(name, o, base, spec) // with a socket that nobody has
+	}
 	if err != nil {
 		p.close()
 		return nil, setupError(name, "start", err)
 	}
 	go func() {
-		p.err = cmd.Wait()
+		p.err = p.child.wait()
 		close(p.ended)
 	}()
 	if err := stage.Write(p.conn, base); err != nil {
@@ -86,15 +99,28 @@ func startStage(name string, o outer, base *stage.Root, spec *stage.Spec) (*proc
 	return p, nil
 }
 
+// startProcess starts one: from the backend's spawner where it has one, else from here.
+func startProcess(o outer, cmd *exec.Cmd, far *os.File) (child, error) {
+	if s, ok := o.(interface {
+		start(far *os.File) (child, error)
+	}); ok {
+		if c, err := s.start(far); err == nil || errors.Is(err, errSpawnerLost) {
+			return c, err
+		}
+	}
+	done := make(chan error, 1)
+	launcher() <- func() { done <- cmd.Start() }
+	return execd{cmd}, <-done
+}
+
 // listenToStderr keeps the standard error of a foreign program, in memory that needs nobody to read it.
-func (p *process) listenToStderr() error {
+func (p *process) listenToStderr() (io.Writer, error) {
 	fd, err := unix.MemfdCreate("stderr", unix.MFD_CLOEXEC)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p.stderr = os.NewFile(uintptr(fd), "stderr")
-	p.cmd.Stderr = p.stderr
-	return nil
+	return p.stderr, nil
 }
 
 // said is what the outer program had to say, on one line.
@@ -113,14 +139,8 @@ func (p *process) said() string {
 
 // kill ends the process with all that runs under it, and waits for that. How it ended is no error.
 func (p *process) kill() error {
-	killed := p.cmd.Process.Kill()
-	if errors.Is(killed, os.ErrProcessDone) {
-		killed = nil
-	}
+	killed := p.child.kill()
 	<-p.ended
-	if _, ok := errors.AsType[*exec.ExitError](p.err); ok || p.err == nil {
-		return killed
-	}
 	return errors.Join(killed, p.err)
 }
 

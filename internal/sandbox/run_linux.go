@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -49,6 +48,7 @@ func (r *runner) Run(ctx context.Context, p Policy, c Command, st Streams) (res 
 			return Result{}, err
 		}
 		defer func() {
+			res.Held = l.holdsGit()
 			trespasses, undone := l.release()
 			if err == nil && len(trespasses) > 0 {
 				res.Reason, res.Detail = Trespass, trespassed(trespasses)
@@ -77,7 +77,7 @@ func (r *runner) Run(ctx context.Context, p Policy, c Command, st Streams) (res 
 		return Result{}, err
 	}
 	defer func() { err = errors.Join(err, stdin.Close()) }()
-	x := &execution{ctx: ctx, name: r.name, spec: spec, limits: limits, network: p.Network, began: time.Now(), output: &budget{left: limits.Output}, stdin: stdin, streams: st}
+	x := &execution{ctx: ctx, name: r.name, spec: spec, limits: limits, network: p.Network, began: time.Now(), stdin: stdin, streams: st}
 	if spare := r.spares.take(base); spare != nil {
 		res, err := x.run(spare, ws)
 		if !errors.Is(err, ErrNoIsolation) {
@@ -106,8 +106,6 @@ type execution struct {
 	streams Streams
 
 	reports chan reported
-	copied  chan error
-	copies  int
 	proxy   *proxy
 }
 
@@ -149,37 +147,32 @@ func (x *execution) run(p *process, ws *leased) (Result, error) {
 	stop := x.wait()
 	if stop.seen != nil && stop.seen.ended != nil { // nothing of the command is left, and its sandbox is taken apart without us
 		go p.discard()
-		return x.judge(stop, x.drain(), nil, p)
+		return x.judge(stop, x.output.drain(), nil, p)
 	}
 	// Killing the stage kills its namespace; killing bwrap's monitor kills the stage. The end of the process is that of all
 	// that ran under it.
 	ended := p.kill()
 	defer p.close()
-	drained := x.drain()
+	drained := x.output.drain()
 	return x.judge(stop, drained, ended, p)
 }
 
 // open makes the pipes of the output. What it returns are their far ends: one where both streams are the same.
 func (x *execution) open() (theirs []*os.File, err error) {
-	x.reports, x.copied, x.copies = make(chan reported, 1), make(chan error, 2), 0
-	pipe := func(to io.Writer) error {
-		r, w, err := os.Pipe()
+	x.reports, x.output = make(chan reported, 1), newBudget(x.limits.Output)
+	streams := []io.Writer{x.streams.Stdout, x.streams.Stderr}
+	if x.streams.Stderr == x.streams.Stdout {
+		streams = streams[:1]
+	}
+	for _, to := range streams {
+		far, err := x.output.pipe(to)
 		if err != nil {
-			return err
+			closeAll(theirs)
+			return nil, err
 		}
-		theirs = append(theirs, w)
-		x.copies++
-		go func() { x.copied <- errors.Join(x.output.copy(to, r), r.Close()) }()
-		return nil
+		theirs = append(theirs, far)
 	}
-	err = pipe(x.streams.Stdout)
-	if err == nil && x.streams.Stderr != x.streams.Stdout {
-		err = pipe(x.streams.Stderr)
-	}
-	if err != nil {
-		closeAll(theirs)
-	}
-	return theirs, err
+	return theirs, nil
 }
 
 // close ends the proxy, if there is one.
@@ -252,21 +245,6 @@ func (x *execution) wait() stopped {
 	}
 }
 
-// drain waits for what is still on its way from processes that are dead.
-func (x *execution) drain() (err error) {
-	late := time.NewTimer(drainTimeout)
-	defer late.Stop()
-	for range x.copies {
-		select {
-		case e := <-x.copied:
-			err = errors.Join(err, e)
-		case <-late.C:
-			return errors.Join(err, errors.New("the output did not end with the sandbox"))
-		}
-	}
-	return err
-}
-
 // judge says how it ended, from everybody's reports.
 func (x *execution) judge(stop stopped, drained, ended error, p *process) (Result, error) {
 	seen := stop.seen
@@ -289,7 +267,7 @@ func (x *execution) judge(stop stopped, drained, ended error, p *process) (Resul
 		return Result{}, setupFailure(x.name, f)
 	}
 	if seen.started == nil && stop.reason == "" {
-		return Result{}, setupError(x.name, "start", fmt.Errorf("the stage ended without a word (%v) %s%s", p.cmd.ProcessState, res.Detail, p.said()))
+		return Result{}, setupError(x.name, "start", fmt.Errorf("the stage ended without a word (%v) %s%s", p.child, res.Detail, p.said()))
 	}
 	if seen.started == nil && stop.reason == Canceled {
 		return Result{}, context.Cause(x.ctx)
@@ -301,7 +279,7 @@ func (x *execution) judge(stop stopped, drained, ended error, p *process) (Resul
 	if e == nil {
 		if res.Reason == "" {
 			res.Reason = SandboxLost
-			res.Detail = fmt.Sprintf("the sandbox's init ended (%v) before the command %s%s", p.cmd.ProcessState, res.Detail, p.said())
+			res.Detail = fmt.Sprintf("the sandbox's init ended (%v) before the command %s%s", p.child, res.Detail, p.said())
 		}
 		return res, nil
 	}
@@ -314,65 +292,14 @@ func (x *execution) judge(stop stopped, drained, ended error, p *process) (Resul
 		res.Reason, res.Detail = OutOfMemory, fmt.Sprintf("%d bytes in use", e.Peak)
 	case e.Over == "cpu", syscall.Signal(e.Signal) == unix.SIGXCPU:
 		res.Reason = CPULimit
+	case e.Over == "disk":
+		res.Reason, res.Detail = DiskLimit, fmt.Sprintf("less than %d bytes are free under the workspace", x.spec.DiskFree)
 	case e.Over != "":
 		res.Reason, res.Detail = SandboxLost, e.Over
 	default:
 		res.Reason = Exited // also when it was about to be stopped: its effects are there
 	}
 	return res, nil
-}
-
-// budget is how much output is left, over both streams.
-type budget struct {
-	left int64
-	full atomic.Pointer[chan struct{}]
-}
-
-// over is closed when there was more output than allowed.
-func (b *budget) over() <-chan struct{} {
-	c := make(chan struct{})
-	if b.full.CompareAndSwap(nil, &c) {
-		return c
-	}
-	return *b.full.Load()
-}
-
-func (b *budget) isOver() bool { return atomic.LoadInt64(&b.left) < 0 }
-
-// copy passes on what fits and drops the rest, until the end.
-func (b *budget) copy(to io.Writer, from io.Reader) error {
-	if to == nil {
-		to = io.Discard
-	}
-	buf := make([]byte, 32<<10)
-	var failed error
-	for {
-		n, err := from.Read(buf)
-		left := atomic.AddInt64(&b.left, -int64(n))
-		if left < 0 {
-			if left+int64(n) >= 0 { // it was this one that went over
-				b.tell()
-			}
-			n = int(max(left+int64(n), 0))
-		}
-		if n > 0 && failed == nil {
-			_, failed = to.Write(buf[:n])
-		}
-		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
-			return failed
-		}
-		if err != nil {
-			return errors.Join(failed, err)
-		}
-	}
-}
-
-func (b *budget) tell() {
-	done := make(chan struct{})
-	close(done)
-	if !b.full.CompareAndSwap(nil, &done) {
-		close(*b.full.Load())
-	}
 }
 
 // wholeStdin reads what the command gets to read into a file in memory. Without a reader it is /dev/null.
@@ -396,11 +323,4 @@ func wholeStdin(r io.Reader) (*os.File, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
-}
-
-// closeAll closes what the command has copies of.
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		_ = f.Close() // pipes and sockets, of which nothing was written here
-	}
 }

@@ -15,15 +15,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 )
-
-// gone is how long a process tree may take to disappear after a command was stopped.
-const gone = 100 * time.Millisecond
 
 // sh runs a shell command and returns what it said.
 func sh(t *testing.T, box Sandbox, p Policy, command string) (Result, string) {
@@ -67,6 +63,8 @@ func TestEndsAreToldApart(t *testing.T) {
 			{"output", "yes", Limits{Output: 1000, Wall: 20 * time.Second}, OutputLimit, -1, 0, strings.Repeat("y\n", 500)},
 			{"output that fits", "head -c 1000 /dev/zero | tr '\\0' x", Limits{Output: 1000}, Exited, 0, 0, strings.Repeat("x", 1000)},
 			{"file size", "head -c 100000 /dev/zero > big; echo $?; stat -c %s big", Limits{FileSize: 4096}, Exited, 0, 0, "4096\n"},
+			{"disk, in many files", "for i in $(seq 200); do head -c 1000000 /dev/zero > f$i; done; sleep 20", Limits{DiskFree: 1 << 40, Wall: 20 * time.Second}, DiskLimit, -1, 9, ""},
+			{"little, on a full disk", "head -c 1000000 /dev/zero > f; sleep 0.1; stat -c %s f", Limits{DiskFree: 1 << 40}, Exited, 0, 0, "1000000\n"},
 			{"scratch", "head -c 3000000 /dev/zero > /tmp/big; echo $?", Limits{Scratch: 1 << 20}, Exited, 0, 0, "1\n"},
 			{"files", "ulimit -n", Limits{Files: 77}, Exited, 0, 0, "77\n"},
 			{"no such program", "no-such-program", Limits{}, Exited, 127, 0, "no-such-program: command not found"},
@@ -101,246 +99,30 @@ func TestForkBomb(t *testing.T) {
 	})
 }
 
-// outlive leaves the process tree in every way that a shell knows, and writes a sign of life twenty times a second.
-const outlive = `trap '' TERM HUP INT
-(setsid bash -c 'trap "" TERM HUP INT; (while :; do date +%s%N >> alive; sleep 0.05; done) & disown; exec sleep 60' >/dev/null 2>&1 &)
-for i in 1 2 3 4 5 6 7 8 9 10; do [ -s alive ] && break; sleep 0.1; done
-echo begun
-sleep 60`
-
-// silent reports whether nobody writes signs of life any more.
-func silent(t *testing.T, dir string) bool {
-	t.Helper()
-	size := func() int64 {
-		info, err := os.Stat(filepath.Join(dir, "alive"))
-		if err != nil {
-			t.Fatal("it never lived:", err)
-		}
-		return info.Size()
-	}
-	before := size()
-	time.Sleep(3 * gone)
-	return size() == before
-}
-
-func TestTheWholeTreeIsGone(t *testing.T) {
-	each(t, func(t *testing.T, box Sandbox) {
-		for _, how := range []string{"timeout", "cancel", "exit"} {
-			t.Run(how, func(t *testing.T) {
-				dir := newPlace(t)
-				p := Policy{Workspace: &Workspace{Dir: dir, Writable: true}, Limits: Limits{Wall: 20 * time.Second}}
-				ctx, cancel := context.WithCancelCause(t.Context())
-				defer cancel(nil)
-				command, want := outlive, Canceled
-				var stopped time.Time
-				sign := func() {
-					stopped = time.Now()
-					cancel(errors.New("stopped by the test"))
-				}
-				switch how {
-				case "timeout":
-					p.Limits.Wall, want = 1500*time.Millisecond, Timeout
-					sign = func() {}
-				case "exit":
-					command, want = strings.TrimSuffix(outlive, "sleep 60"), Exited
-					sign = func() {}
-				}
-				var out bytes.Buffer
-				if how == "cancel" {
-					time.AfterFunc(1200*time.Millisecond, sign)
-				}
-				began := time.Now()
-				res, err := box.Run(ctx, p, Command{Argv: []string{"bash", "-c", command}}, Streams{Stdout: &out, Stderr: &out})
-				took := time.Since(began)
-				if how == "timeout" {
-					stopped = began.Add(p.Limits.Wall)
-				}
-				if err != nil || res.Reason != want || !strings.Contains(out.String(), "begun") {
-					t.Fatalf("%+v, %v, %q", res, err, out.String())
-				}
-				if how != "exit" && time.Since(stopped) > gone+slack() {
-					t.Errorf("Run returned %s after it was to stop (%s in all)", time.Since(stopped), took)
-				}
-				if !silent(t, dir) {
-					t.Error("something still runs")
-				}
-			})
-		}
-	})
-	// The control: without a sandbox, killing the process that was started leaves the others.
-	t.Run("control", func(t *testing.T) {
-		dir := newPlace(t)
-		cmd := exec.Command("bash", "-c", outlive)
-		cmd.Dir, cmd.Env = dir, []string{"PATH=" + os.Getenv("PATH"), "TOOLYARD_TEST_OUTLIVE=" + dir}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Second)
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		_ = cmd.Wait() // it was killed
-		if silent(t, dir) {
-			t.Error("without a sandbox everything is gone too: the test proves nothing")
-		}
-		if err := killTree(cmd.Process.Pid, "TOOLYARD_TEST_OUTLIVE="+dir); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// slack is what a loaded machine with the race detector may add.
-func slack() time.Duration { return 150 * time.Millisecond }
-
-// TestWorkerDeath: when the worker is killed, so is all that it runs.
-func TestWorkerDeath(t *testing.T) {
-	if name := os.Getenv("TOOLYARD_TEST_WORKER"); name != "" { // the worker that is killed
-		boxes := Backends(Options{})
-		box := boxes[slices.IndexFunc(boxes, func(b Sandbox) bool { return b.Name() == name })]
-		_, err := box.Run(t.Context(), Policy{Workspace: &Workspace{Dir: os.Getenv("TOOLYARD_TEST_DIR"), Writable: true}},
-			Command{Argv: []string{"bash", "-c", outlive}}, Streams{})
-		t.Fatal("the worker outlived its killing:", err)
-	}
-	bin, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+// TestRepositoriesOfCommands: a command makes repositories below the workspace's directory, and not of that directory itself.
+func TestRepositoriesOfCommands(t *testing.T) {
 	each(t, func(t *testing.T, box Sandbox) {
 		dir := newPlace(t)
-		cmd := exec.Command(bin, "-test.run", "^TestWorkerDeath$")
-		cmd.Env = append(os.Environ(), "TOOLYARD_TEST_WORKER="+box.Name(), "TOOLYARD_TEST_DIR="+dir, actorVar+"=worker")
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		for range 100 {
-			if info, err := os.Stat(filepath.Join(dir, "alive")); err == nil && info.Size() > 0 {
-				break
+		for _, tt := range []struct {
+			command string
+			exit    int
+			made    bool
+		}{
+			{"git init -q .", 128, false},
+			{"git init -q sub && cd sub && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m first", 0, true},
+			{"git clone -q sub copy && git -C copy log --oneline | grep -c first", 0, true},
+			{"git clone -q sub .", 128, true},
+		} {
+			res, out := sh(t, box, Policy{Workspace: &Workspace{Dir: dir, Writable: true}}, tt.command)
+			_, err := os.Stat(filepath.Join(dir, "sub", ".git", "HEAD"))
+			if res.ExitCode != tt.exit || !res.Held || (err == nil) != tt.made {
+				t.Errorf("%s: %+v, made %t\n%s", tt.command, res, err == nil, out)
 			}
-			time.Sleep(100 * time.Millisecond)
-		}
-		if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		_ = cmd.Wait() // it was killed
-		time.Sleep(gone)
-		if !silent(t, dir) {
-			t.Error("what the worker ran outlived it")
-		}
-		// What the dead worker had put into the workspace to protect it is taken away by the next run.
-		if _, err := os.Stat(filepath.Join(dir, ".git")); err != nil {
-			t.Errorf("the worker's death left no placeholder: the test does not test what it says (%v)", err)
-		}
-		if res, out := sh(t, box, Policy{Workspace: &Workspace{Dir: dir, Writable: true}}, "true"); res.ExitCode != 0 {
-			t.Errorf("%+v %s", res, out)
-		}
-		if _, err := os.Stat(filepath.Join(dir, ".git")); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the placeholder is still there: %v", err)
+			if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
+				t.Errorf("%s: the workspace has a .git after", tt.command)
+			}
 		}
 	})
-}
-
-// TestSandboxLoss: an init that is killed from outside is no command that failed.
-func TestSandboxLoss(t *testing.T) {
-	each(t, func(t *testing.T, box Sandbox) {
-		dir := newPlace(t)
-		go func() {
-			for range 200 {
-				time.Sleep(20 * time.Millisecond)
-				if _, err := os.Stat(filepath.Join(dir, "begun")); err == nil {
-					break
-				}
-			}
-			for _, pid := range children(t, os.Getpid()) {
-				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-					t.Error(err)
-				}
-			}
-		}()
-		res, out := sh(t, box, Policy{Workspace: &Workspace{Dir: dir, Writable: true}}, "touch begun; sleep 20; echo survived")
-		if res.Reason != SandboxLost || strings.Contains(out, "survived") {
-			t.Errorf("%+v %q", res, out)
-		}
-	})
-}
-
-// children are the processes that a process has started and that have not ended.
-func children(t *testing.T, pid int) (found []int) {
-	t.Helper()
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range stats {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			continue // it has ended
-		}
-		var state string
-		var child, parent int
-		if _, err := fmt.Sscanf(string(text[bytes.LastIndexByte(text, ')')+1:]), " %s %d", &state, &parent); err != nil || parent != pid {
-			continue
-		}
-		if _, err := fmt.Sscanf(string(text), "%d", &child); err != nil {
-			t.Fatal(err)
-		}
-		found = append(found, child)
-	}
-	return found
-}
-
-// TestNothingIsLeft: two hundred runs leave no mount, descriptor, process, zombie or file.
-func TestNothingIsLeft(t *testing.T) {
-	each(t, func(t *testing.T, box Sandbox) {
-		dir := newPlace(t)
-		run := func(n int) {
-			if res, out := sh(t, box, Policy{Workspace: &Workspace{Dir: dir, Writable: n%2 == 0}, Secrets: []Secret{{"s", []byte("x")}}}, "exit 0"); res.ExitCode != 0 {
-				t.Fatalf("%+v %s", res, out)
-			}
-		}
-		for n := range 4 {
-			run(n) // what is made once
-		}
-		time.Sleep(200 * time.Millisecond) // what earlier tests have left is taken apart in the background
-		before := inventory(t, dir)
-		const runs = 200
-		for n := range runs {
-			run(n)
-		}
-		more := func() (grown []string) {
-			for what, n := range inventory(t, dir) {
-				if n > before[what] {
-					grown = append(grown, fmt.Sprintf("%s: %d before, %d after", what, before[what], n))
-				}
-			}
-			return grown
-		}
-		grown := more()
-		for deadline := time.Now().Add(5 * time.Second); len(grown) > 0 && time.Now().Before(deadline); grown = more() {
-			time.Sleep(50 * time.Millisecond)
-		}
-		if len(grown) > 0 {
-			t.Error(grown)
-		}
-	})
-}
-
-func inventory(t *testing.T, dir string) map[string]int {
-	t.Helper()
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := map[string]int{"children": len(children(t, os.Getpid())), "mounts": bytes.Count(mounts, []byte("\n"))}
-	for what, pattern := range map[string]string{
-		"descriptors": "/proc/self/fd/*", "files": dir + "/*", "hidden files": dir + "/.[!.]*", "probes": os.TempDir() + "/toolyard-probe-*", "shared memory": "/dev/shm/*",
-	} {
-		names, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found[what] = len(names)
-	}
-	return found
 }
 
 func TestWhatACommandSees(t *testing.T) {
@@ -578,58 +360,4 @@ func TestNoNamespacesLeft(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), "refusal: no isolation: native") || !strings.Contains(string(out), "max_user_namespaces") {
 		t.Errorf("%v\n%s", err, out)
 	}
-}
-
-func BenchmarkStart(b *testing.B) {
-	command := []string{"/bin/true"}
-	b.Run("plain", func(b *testing.B) {
-		for b.Loop() {
-			if err := exec.Command(command[0]).Run(); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	for _, box := range backends() {
-		if _, err := box.Probe(b.Context()); err != nil {
-			b.Logf("%s: %v", box.Name(), err)
-			continue
-		}
-		dir := b.TempDir()
-		ws := &Workspace{Dir: dir, Writable: true}
-		for _, c := range []struct {
-			name  string
-			ws    *Workspace
-			pause time.Duration
-		}{{"no workspace", nil, think}, {"read-only", &Workspace{Dir: dir}, think}, {"writable", ws, think}, {"burst", ws, 0}} {
-			b.Run(box.Name()+"/"+c.name, func(b *testing.B) { benchmark(b, box, Policy{Workspace: c.ws}, command, c.pause) })
-		}
-	}
-}
-
-// think is the pause of a model between two calls, as short as it never is: the time in which a spare is made ready. A burst
-// has none.
-const think = 25 * time.Millisecond
-
-// benchmark reports medians, of runs that take turns with plain ones: the machine's other work meets both.
-func benchmark(b *testing.B, box Sandbox, p Policy, command []string, pause time.Duration) {
-	var plain, boxed []time.Duration
-	for b.Loop() {
-		time.Sleep(pause)
-		began := time.Now()
-		if err := exec.Command(command[0]).Run(); err != nil {
-			b.Fatal(err)
-		}
-		plain = append(plain, time.Since(began))
-		began = time.Now()
-		if res, err := box.Run(b.Context(), p, Command{Argv: command}, Streams{}); err != nil || res.ExitCode != 0 {
-			b.Fatal(res, err)
-		}
-		boxed = append(boxed, time.Since(began))
-	}
-	b.ReportMetric(0, "ns/op") // it would be the pauses
-	slices.Sort(plain)
-	slices.Sort(boxed)
-	b.ReportMetric(float64(boxed[len(boxed)/2].Microseconds()), "median-µs")
-	b.ReportMetric(float64(plain[len(plain)/2].Microseconds()), "plain-median-µs")
-	b.ReportMetric(float64(boxed[len(boxed)/2])/float64(plain[len(plain)/2]), "times-plain")
 }

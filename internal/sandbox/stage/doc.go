@@ -6,6 +6,8 @@
 // is why the stage lives here, in an init of its own, and not behind a call in main. Started from main, it would first
 // wait for the initialisation of everything that the commands link, which takes longer than all else it does.
 //
+// Under the name [SpawnerName] it is a small process beside the worker that starts stages, and nothing else.
+//
 // # Authority
 //
 // None. What it does is spelled out in the [Spec] that the worker sends; it decides nothing and reads nothing else: no

@@ -1,12 +1,6 @@
 package stage
 
-import (
-	"encoding/binary"
-	"encoding/json"
-	"fmt"
-	"io"
-	"time"
-)
+import "time"
 
 const (
 	// Name is the stage's argv[0]; nothing else makes a process one.
@@ -17,8 +11,6 @@ const (
 	ArgsFD = 4
 	// ProxyPort is where programs inside find the proxy, on the sandbox's own loopback.
 	ProxyPort = 3128
-	// maxFrame bounds a spec or a report.
-	maxFrame = 8 << 20
 )
 
 // Root is what the stage builds before it knows its command: the same for all commands of a worker, so that one can be
@@ -69,6 +61,8 @@ type Spec struct {
 	Memory int64
 	CPU    time.Duration
 	Tick   time.Duration
+	// DiskFree is what must stay free under the workspace, in bytes, where the command takes more than DiskStep. 0: nobody looks.
+	DiskFree, DiskStep int64
 }
 
 // Dir is a directory to make.
@@ -116,9 +110,9 @@ type Rlimit struct {
 
 // Report is what the stage says on its socket. Exactly one field is set.
 type Report struct {
-	Failed  *Failure `json:",omitempty"`
-	Started *Started `json:",omitempty"`
-	Ended   *Ended   `json:",omitempty"`
+	Failed  *Failure
+	Started *Started
+	Ended   *Ended
 }
 
 // Failure is a step that did not work: nothing has run.
@@ -137,41 +131,11 @@ type Ended struct {
 	// Exit is its exit status, or -1 with the Signal that killed it.
 	Exit   int
 	Signal int
-	// Over is set when the stage stopped it: over "memory" or "cpu".
+	// Over is set when the stage stopped it: over "memory", "cpu" or "disk".
 	Over string
 	// User and System are the CPU time of all that was reaped; MaxRSS the largest process, in bytes.
 	User, System time.Duration
 	MaxRSS       int64
 	// Peak is the most memory that was seen in use at once, in bytes.
 	Peak int64
-}
-
-// Write sends v as one frame.
-func Write(w io.Writer, v any) error {
-	body, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	if len(body) > maxFrame {
-		return fmt.Errorf("a frame of %d bytes is longer than %d", len(body), maxFrame)
-	}
-	_, err = w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...))
-	return err
-}
-
-// Read receives one frame into v. At the end of the stream the error is [io.EOF].
-func Read(r io.Reader, v any) error {
-	var size [4]byte
-	if _, err := io.ReadFull(r, size[:]); err != nil {
-		return err
-	}
-	n := binary.BigEndian.Uint32(size[:])
-	if n > maxFrame {
-		return fmt.Errorf("a frame of %d bytes is longer than %d", n, maxFrame)
-	}
-	body := make([]byte, n)
-	if _, err := io.ReadFull(r, body); err != nil {
-		return fmt.Errorf("a cut frame: %w", err)
-	}
-	return json.Unmarshal(body, v)
 }

@@ -13,8 +13,14 @@ import (
 )
 
 func init() {
-	if len(os.Args) == 1 && os.Args[0] == Name {
+	if len(os.Args) != 1 {
+		return
+	}
+	switch os.Args[0] {
+	case Name:
 		syscall.Exit(run())
+	case SpawnerName:
+		syscall.Exit(spawner())
 	}
 }
 
@@ -80,7 +86,7 @@ func run() int {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		f.Errno = int(errno)
 	}
-	if err := Write(sock, Report{Failed: f}); err != nil {
+	if err := Write(sock, &Report{Failed: f}); err != nil {
 		return exitSilent
 	}
 	return exitRefuse
@@ -94,11 +100,7 @@ func (w *watch) receive() error {
 	if err != nil || n == 0 {
 		return errors.Join(err, io.EOF)
 	}
-	messages, err := unix.ParseSocketControlMessage(oob[:got])
-	if err != nil || len(messages) != 1 {
-		return fmt.Errorf("%d control messages: %w", len(messages), err)
-	}
-	if w.fds, err = unix.ParseUnixRights(&messages[0]); err != nil || len(w.fds) < streams {
+	if w.fds, err = rights(oob[:got]); err != nil || len(w.fds) < streams {
 		return fmt.Errorf("%d descriptors: %w", len(w.fds), err)
 	}
 	w.spec = &Spec{}
@@ -140,6 +142,11 @@ func (w *watch) prepare(base *Root) error {
 		return err
 	}
 	unix.Umask(0o022)
+	if s.DiskFree > 0 {
+		if w.diskAtFirst, err = w.freeDisk(); err != nil {
+			return at(err, "look at the disk of the workspace")
+		}
+	}
 	path, err := lookPath(s.Argv[0], s.Env)
 	if err == nil {
 		w.pid, err = start(s, path, w.fds)
@@ -152,7 +159,7 @@ func (w *watch) prepare(base *Root) error {
 			return err
 		}
 	}
-	return at(Write(w.sock, Report{Started: &Started{Layers: layers}}), "report the start")
+	return at(Write(w.sock, &Report{Started: &Started{Layers: layers}}), "report the start")
 }
 
 // lookPath finds a program as a shell does, in the command's own PATH.

@@ -22,6 +22,8 @@ type watch struct {
 	pid  int
 	over atomic.Pointer[string]
 	peak atomic.Int64
+	// diskAtFirst is what was free under the workspace when the command began, in bytes.
+	diskAtFirst int64
 }
 
 // follow reaps until the command itself has ended, kills and reaps whatever else still runs, and then reports: when the
@@ -56,7 +58,7 @@ func (w *watch) follow() int {
 			e.User, e.System = time.Duration(used.Utime.Nano()), time.Duration(used.Stime.Nano())
 			e.MaxRSS = int64(used.Maxrss) << 10
 		}
-		if err := Write(w.sock, Report{Ended: e}); err != nil {
+		if err := Write(w.sock, &Report{Ended: e}); err != nil {
 			return exitSilent
 		}
 		return exitEnded
@@ -91,6 +93,10 @@ func (w *watch) meter() {
 	for {
 		time.Sleep(w.spec.Tick)
 		memory, cpu, err := usage()
+		full := false
+		if err == nil {
+			full, err = w.fillsDisk()
+		}
 		if memory > w.peak.Load() {
 			w.peak.Store(memory)
 		}
@@ -102,6 +108,8 @@ func (w *watch) meter() {
 			over = "memory"
 		case cpu > w.spec.CPU:
 			over = "cpu"
+		case full:
+			over = "disk"
 		default:
 			continue
 		}
@@ -113,6 +121,22 @@ func (w *watch) meter() {
 			time.Sleep(time.Millisecond)
 		}
 	}
+}
+
+// freeDisk is what is free under the workspace, in bytes. What others write there counts too: it is one disk.
+func (w *watch) freeDisk() (int64, error) {
+	var fs unix.Statfs_t
+	err := unix.Statfs(w.spec.Workspace, &fs)
+	return int64(fs.Bavail) * fs.Bsize, err
+}
+
+// fillsDisk reports whether the command leaves less free under the workspace than it must.
+func (w *watch) fillsDisk() (bool, error) {
+	if w.spec.DiskFree == 0 {
+		return false, nil
+	}
+	free, err := w.freeDisk()
+	return free < w.spec.DiskFree && free < w.diskAtFirst-w.spec.DiskStep, err
 }
 
 // usage sums what the processes of this namespace hold, file pages aside, and what they and those before them used.
