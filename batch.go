@@ -35,6 +35,14 @@ type Call struct {
 	Input json.RawMessage `json:"input"`
 	// Echo is what the provider wants to have back with the result. See [Echo].
 	Echo Echo `json:"echo,omitempty"`
+	// Incomplete says that the model's stream was cut inside the call: it does not run, and ends as incomplete_call. Input is
+	// then the beginning of what came of it, as a string.
+	Incomplete bool `json:"incomplete,omitempty"`
+}
+
+// String is the call for a person who debugs.
+func (c Call) String() string {
+	return fmt.Sprintf("{%q %q input %s echo %s incomplete %t}", c.ID, c.Tool, c.Input, c.Echo, c.Incomplete)
 }
 
 // Strategy says how calls become groups; see package partition.
@@ -102,7 +110,7 @@ func (b *Batch) Normalize(newID BatchID) {
 	NormalizeCalls(b.Calls, 0)
 }
 
-// NormalizeCalls fills in the ids and inputs that calls left out; the first is the batch's call of index from.
+// NormalizeCalls fills in the ids and inputs that calls left out, and takes out empty echoes; the first is the batch's call of index from.
 func NormalizeCalls(calls []Call, from int) {
 	for i := range calls {
 		if calls[i].ID == "" {
@@ -110,6 +118,9 @@ func NormalizeCalls(calls []Call, from int) {
 		}
 		if len(calls[i].Input) == 0 || string(calls[i].Input) == "null" {
 			calls[i].Input = json.RawMessage("{}")
+		}
+		if string(calls[i].Echo) == "null" || len(calls[i].Echo) == 0 {
+			calls[i].Echo = nil
 		}
 	}
 }
@@ -133,7 +144,7 @@ func (b *Batch) Validate() error {
 	}
 	size := 0
 	for _, c := range b.Calls {
-		size += len(c.Input) + len(c.ID) + len(c.Tool)
+		size += len(c.Input) + len(c.ID) + len(c.Tool) + len(c.Echo)
 	}
 	if size > MaxBatchBytes {
 		return &InputError{Field: "calls", TooLarge: true,
@@ -154,6 +165,9 @@ func (b *Batch) Validate() error {
 		seen[c.ID] = i
 		if !json.Valid(c.Input) {
 			return &InputError{Field: fmt.Sprintf("calls[%d].input", i), Problem: "is not JSON"}
+		}
+		if err := CheckEcho(fmt.Sprintf("calls[%d].echo", i), c.Echo); err != nil {
+			return err
 		}
 	}
 	return b.Options.validate()

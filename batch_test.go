@@ -40,16 +40,20 @@ func TestWhatIsWrongWithABatch(t *testing.T) {
 		"calls[1].id: \"call_1\" is also the id": func(b *toolyard.Batch) { b.Calls[1].ID = "call_1" },
 		"calls[0].tool: is empty":                func(b *toolyard.Batch) { b.Calls[0].Tool = "" },
 		"calls[0].input: is not JSON":            func(b *toolyard.Batch) { b.Calls[0].Input = json.RawMessage("{") },
-		"agent: has the control character":       func(b *toolyard.Batch) { b.Agent = "a\nb" },
-		"session: is not valid UTF-8":            func(b *toolyard.Batch) { b.Session = "\xff" },
-		"workspace: is 129 bytes long":           func(b *toolyard.Batch) { b.Workspace = toolyard.Workspace(long) },
-		"id: has the control character U+0000":   func(b *toolyard.Batch) { b.ID = "a\x00" },
-		"options.partition: \"all\"":             func(b *toolyard.Batch) { b.Options.Partition = "all" },
-		"options.on_error: \"stop\"":             func(b *toolyard.Batch) { b.Options.OnError = "stop" },
-		"options.max_concurrency: is 1001":       func(b *toolyard.Batch) { b.Options.MaxConcurrency = 1001 },
-		"options.timeout_ms: is -1":              func(b *toolyard.Batch) { b.Options.TimeoutMS = -1 },
-		"options.call_timeout_ms: is -1":         func(b *toolyard.Batch) { b.Options.CallTimeoutMS = -1 },
-		"options.deny: and ask have 1001 rules":  func(b *toolyard.Batch) { b.Options.Deny = make([]string, 1001) },
+		"calls[0].echo: is no JSON object":       func(b *toolyard.Batch) { b.Calls[0].Echo = toolyard.Echo(`["x"]`) },
+		"calls[1].echo: has 16385 bytes": func(b *toolyard.Batch) {
+			b.Calls[1].Echo = make(toolyard.Echo, toolyard.MaxEchoBytes+1)
+		},
+		"agent: has the control character":      func(b *toolyard.Batch) { b.Agent = "a\nb" },
+		"session: is not valid UTF-8":           func(b *toolyard.Batch) { b.Session = "\xff" },
+		"workspace: is 129 bytes long":          func(b *toolyard.Batch) { b.Workspace = toolyard.Workspace(long) },
+		"id: has the control character U+0000":  func(b *toolyard.Batch) { b.ID = "a\x00" },
+		"options.partition: \"all\"":            func(b *toolyard.Batch) { b.Options.Partition = "all" },
+		"options.on_error: \"stop\"":            func(b *toolyard.Batch) { b.Options.OnError = "stop" },
+		"options.max_concurrency: is 1001":      func(b *toolyard.Batch) { b.Options.MaxConcurrency = 1001 },
+		"options.timeout_ms: is -1":             func(b *toolyard.Batch) { b.Options.TimeoutMS = -1 },
+		"options.call_timeout_ms: is -1":        func(b *toolyard.Batch) { b.Options.CallTimeoutMS = -1 },
+		"options.deny: and ask have 1001 rules": func(b *toolyard.Batch) { b.Options.Deny = make([]string, 1001) },
 	} {
 		b := good()
 		spoil(&b)

@@ -24,6 +24,9 @@ type Declaration struct {
 
 	// Class says how the concurrency class of a call is found. Zero: UNSAFE.
 	Class ClassRule `json:"concurrency_class"`
+	// Execution says where what a call does comes about, and so what stands around it. Zero: in the worker's own process,
+	// where nothing does, so that calls which are judged UNSAFE are refused there.
+	Execution Execution `json:"execution,omitempty"`
 	// ReadOnly says that no call of the tool changes anything that lasts. With Class.Shell or Class.Ask it is judged for each
 	// call instead, and this field is not read.
 	ReadOnly bool `json:"is_read_only,omitempty"`
@@ -71,6 +74,38 @@ const (
 	DefaultMaxResultSizeChars = 50_000
 	DefaultTimeout            = 2 * time.Minute
 )
+
+// Execution is where what a call of a tool does comes about.
+type Execution string
+
+// The places of execution.
+const (
+	// InWorker is the worker's own process, which nothing isolates: calls that are judged UNSAFE end as setup_required, unless
+	// the operator has the worker run them without a sandbox.
+	InWorker Execution = ""
+	// InSandbox is a process that the tool starts in the worker's sandbox, as bash and command tools do. Such a tool goes only
+	// to workers that can isolate, whatever class a call has.
+	InSandbox Execution = "sandbox"
+	// InService is another process or machine, which the operator runs and the tool only asks: an HTTP service, an MCP server.
+	// Nothing that the call names is run by the worker. An UNSAFE call is exclusive there as anywhere; what stands around the
+	// service is its operator's matter.
+	InService Execution = "service"
+)
+
+// Known reports whether e is one of the places above.
+func (e Execution) Known() bool { return e == InWorker || e == InSandbox || e == InService }
+
+// NeedsIsolation reports whether a call of a class may only run on a worker that can isolate it. Whoever runs tools in its
+// own process can isolate none of them: see [InWorker].
+func (d *Declaration) NeedsIsolation(c toolyard.Class) bool {
+	switch d.Execution {
+	case InService:
+		return false
+	case InWorker:
+		return c.Strictness() >= toolyard.Unsafe.Strictness()
+	}
+	return true
+}
 
 // Specifier names the input field that permission rules look at: at most one of its fields is set.
 type Specifier struct {
@@ -134,6 +169,11 @@ func (d *Declaration) Timeout() time.Duration {
 		return DefaultTimeout
 	}
 	return time.Duration(d.TimeoutMS) * time.Millisecond
+}
+
+// IdleTimeout is how long an execution may report no progress; 0 means for as long as it likes.
+func (d *Declaration) IdleTimeout() time.Duration {
+	return time.Duration(max(0, d.IdleTimeoutMS)) * time.Millisecond
 }
 
 // MaxResultChars is how many characters of output go to the model; -1 means all.

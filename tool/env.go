@@ -30,13 +30,17 @@ type Env struct {
 	// last. 0 when the call holds no ticket.
 	FencingToken uint64
 
-	// Progress tells whoever watches. It is lossy and never blocks. Never nil inside a tool.
+	// Progress tells whoever watches, and gives the call as long again as its idle timeout allows. It is lossy, never blocks, and
+	// may be called often and from any goroutine: a few times a second what was reported since is told as one report, of which
+	// fraction and status are the last ones and output all pieces. Secrets are taken out of whole lines. Never nil inside a tool.
 	Progress func(Progress)
 	// CommitPoint reports an error when this worker may no longer act for this call. Ask right before an effect that
 	// others can see (a rename, say). Never nil inside a tool.
 	CommitPoint func() error
 	// Blobs reads offloaded results of the same agent. Nil where the pool has none.
 	Blobs Blobs
+	// Tools are those that the call's batch sees, in their order, without what a rule has taken out. Nil where nobody knows.
+	Tools func(ctx context.Context) ([]Offered, error)
 	// Granted finds a credential that the worker's operator has granted to this tool; see [Env.Secret]. Nil: none.
 	Granted func(name string) (value string, ok bool)
 }
@@ -50,6 +54,15 @@ func (e Env) Secret(name string) (string, error) {
 		}
 	}
 	return "", SetupRequired("this tool needs the credential %q, and the worker's operator has not granted it", name)
+}
+
+// Offered is a tool as a batch sees it. It is not to be changed.
+type Offered struct {
+	Declaration
+	// Sent is the name for providers that take letters, digits, "_" and "-", at most 64 of them.
+	Sent string
+	// Deferred says that the tool's schema is not in the prompt until it is loaded.
+	Deferred bool
 }
 
 // Progress is one report of a running call.

@@ -140,10 +140,14 @@ func Raw(t Tool) (Tool, error) {
 		return bad("Class.Static is %q; use one of %q", t.Class.Static, toolyard.Classes)
 	case t.Class.Ask && t.Judge == nil:
 		return bad("Class.Ask is set and Judge is nil")
+	case !t.Execution.Known():
+		return bad("Execution is %q; use %q, %q, or nothing for the worker's own process", t.Execution, InSandbox, InService)
 	case t.MaxResultSizeChars < -1:
 		return bad("MaxResultSizeChars is %d; use -1, 0 or a positive number", t.MaxResultSizeChars)
 	case t.TimeoutMS < 0:
 		return bad("TimeoutMS is %d; use 0 or a positive number of milliseconds", t.TimeoutMS)
+	case t.IdleTimeoutMS < 0:
+		return bad("IdleTimeoutMS is %d; use 0 or a positive number of milliseconds", t.IdleTimeoutMS)
 	case t.MaxInFlight < 0:
 		return bad("MaxInFlight is %d; use 0 or a positive number of calls", t.MaxInFlight)
 	case json.Unmarshal(t.InputSchema, &object) != nil || object["type"] != "object":

@@ -104,6 +104,7 @@ func TestDeclarationsThatAreNotWhole(t *testing.T) {
 		"Judge is nil":           func(t *tool.Tool) { t.Class.Ask = true },
 		"MaxResultSizeChars":     func(t *tool.Tool) { t.MaxResultSizeChars = -2 },
 		"TimeoutMS":              func(t *tool.Tool) { t.TimeoutMS = -1 },
+		"IdleTimeoutMS":          func(t *tool.Tool) { t.IdleTimeoutMS = -1 },
 		"MaxInFlight":            func(t *tool.Tool) { t.MaxInFlight = -1 },
 		"JSON Schema of an obje": func(t *tool.Tool) { t.InputSchema = json.RawMessage(`{"type":"string"}`) },
 	} {

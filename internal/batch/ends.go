@@ -274,7 +274,7 @@ func (m *Machine) retryLost() []Effect {
 func (m *Machine) result(i int, code toolyard.Code, message, detail string) toolyard.Result {
 	p, c := m.state.Plan.Calls[i], m.state.Calls[i]
 	r := toolyard.Result{
-		Index: i, CallID: p.ID, Tool: p.Tool, IsError: true, Code: code, Error: message, Detail: detail,
+		Index: i, CallID: p.ID, Tool: p.Tool, Echo: m.state.call(i).Echo, IsError: true, Code: code, Error: message, Detail: detail,
 		Class: p.Judgement.Class, Attempts: c.Attempt, Worker: c.Worker,
 		Phases: []toolyard.Fact{
 			{Phase: toolyard.PhaseSchedule, Outcome: toolyard.OutcomeFailed, Code: code, Detail: detail},

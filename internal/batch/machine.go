@@ -10,7 +10,7 @@ import (
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
-// MaxReplyBytes is how many bytes of output and error text one reply carries, unless a single result has more.
+// MaxReplyBytes is how many bytes of output and errors one reply carries, unless a single result has more.
 const MaxReplyBytes = 256 << 10
 
 // Config is what the owner decides with, beside the log.
@@ -417,7 +417,7 @@ func (m *Machine) reply() []Effect {
 	r := events.Reply{Results: []toolyard.Result{}}
 	size := 0
 	for i := s.Replied; i < len(s.Calls) && !s.Open(i); i++ {
-		size += len(s.Calls[i].Result.Output) + len(s.Calls[i].Result.Error)
+		size += replyBytes(s.Calls[i].Result)
 		if size > MaxReplyBytes && len(r.Results) > 0 {
 			break
 		}
@@ -442,6 +442,16 @@ func (m *Machine) reply() []Effect {
 		}
 	}
 	return append(out, Append{Chain: ChainReply, Index: s.Replied, Expected: s.ReplySeq, Body: r})
+}
+
+// replyBytes is what a result adds to a reply, but for what every result has.
+func replyBytes(r *toolyard.Result) int {
+	size := len(r.Output) + len(r.Error) + len(r.Structured) + len(r.Echo)
+	for i := range r.Content {
+		p := &r.Content[i]
+		size += len(p.Text) + len(p.Data)*4/3 + len(p.Schema) + len(p.Description) // data is encoded in base64
+	}
+	return size
 }
 
 // advance moves the current group on: its ticket, its start, its calls into the queue.
@@ -592,11 +602,11 @@ func (m *Machine) queue(i int, g events.Group, number uint64) Queue {
 			Interactive: sub.Interactive && !plan.Alone, Group: m.group, Ticket: number, WasConcurrent: len(g.Calls) > 1 && plan.MaxConcurrency > 1,
 			Deny: sub.Options.Deny, Ask: sub.Options.Ask, CallTimeoutMS: sub.Options.CallTimeoutMS,
 			RemainingMS: max(0, plan.Deadline.Sub(m.now).Milliseconds()), QueuedAt: m.now, MaxAttempts: m.cfg.MaxAttempts,
-			Remembered: plan.Remembered, Context: m.context,
+			Remembered: plan.Remembered, Context: m.context, Surface: plan.Surface,
 			Calls: []events.RequestedCall{{
 				Index: i, ID: c.ID, Tool: c.Tool, Input: s.call(i).Input, Declaration: c.Declaration,
 				Judgement: c.Judgement, Claim: c.Claim, Expected: s.Calls[i].Seq, Attempt: s.Calls[i].Attempt + 1,
-				Again: s.Takeovers > 0, Approved: s.approved(i),
+				Again: s.Takeovers > 0, Approved: s.approved(i), Echo: s.call(i).Echo,
 			}},
 		},
 	}

@@ -211,7 +211,12 @@ func (s *State) Apply(r Record) error {
 		switch b := r.Body.(type) {
 		case events.Appended:
 			if !s.InputClosed {
-				s.Input = append(s.Input, b.Calls...)
+				calls, from := slices.Clone(b.Calls), len(s.Input)
+				if s.Submission != nil {
+					from += len(s.Submission.Calls)
+				}
+				toolyard.NormalizeCalls(calls, from) // whoever appends past our clients may leave things out
+				s.Input = append(s.Input, calls...)
 			}
 		case events.Closed, events.Unreadable: // a stream that is broken off is over
 			s.InputClosed = true
@@ -402,6 +407,12 @@ func (s *State) applyCall(r Record, bad badFunc) error {
 	case events.Finished:
 		if b.Result.Index != r.Index {
 			return bad("its result is that of call %d", b.Result.Index)
+		}
+		if b.Result.CallID == "" { // of a worker that could not read the call
+			b.Result.CallID, b.Result.Tool = s.Plan.Calls[r.Index].ID, s.Plan.Calls[r.Index].Tool
+			if s.Submission != nil {
+				b.Result.Echo = s.call(r.Index).Echo
+			}
 		}
 		c.Status, c.Result, c.Session = Finished, &b.Result, b.Session
 		if c.Session != nil {

@@ -45,6 +45,7 @@ func bash(box sandbox.Sandbox, policy sandbox.Policy) (tool.Tool, error) {
 			text("description", "What the command does, in five to ten words, for the person who approves it."),
 		),
 		Class:     tool.ClassRule{Shell: "command"},
+		Execution: tool.InSandbox,
 		Specifier: tool.Specifier{Command: "command"},
 		TimeoutMS: MaxBashTimeout.Milliseconds(),
 	}, b.check, b.run)
@@ -106,7 +107,7 @@ func (b *bashTool) run(ctx context.Context, env tool.Env, in bashInput) (string,
 	p := b.policy
 	p.Limits.Wall = limit
 	p.Workspace = &sandbox.Workspace{Dir: env.WorkspaceDir, Writable: !class.Safe()}
-	var out output
+	out := output{tell: env.Progress}
 	res, err := b.box.Run(ctx, p, sandbox.Command{Argv: []string{"bash", "-c", in.Command}}, sandbox.Streams{Stdout: &out, Stderr: &out})
 	if errors.Is(err, sandbox.ErrNotStarted) { // a machine without bash
 		res, err = b.box.Run(ctx, p, sandbox.Command{Argv: []string{"sh", "-c", in.Command}}, sandbox.Streams{Stdout: &out, Stderr: &out})
@@ -115,7 +116,7 @@ func (b *bashTool) run(ctx context.Context, env tool.Env, in bashInput) (string,
 		return "", refused(ctx, err)
 	}
 	text := out.String()
-	return text, ended(ctx, res, p.Limits, limit, text)
+	return text, CommandEnded(ctx, res, p.Limits, limit, text)
 }
 
 // refused is the error of a command of which nothing has run.
@@ -133,8 +134,8 @@ func refused(ctx context.Context, err error) error {
 	return &tool.Error{Code: toolyard.DependencyUnavailable, Message: "the command could not be started", Err: err, Retryable: true}
 }
 
-// ended turns how a command ended into the call's error; nil for success. What it has written stays in the message.
-func ended(ctx context.Context, res sandbox.Result, l sandbox.Limits, wall time.Duration, text string) error {
+// CommandEnded turns how a command ended into the call's error; nil for success. What it has written stays in the message.
+func CommandEnded(ctx context.Context, res sandbox.Result, l sandbox.Limits, wall time.Duration, text string) error {
 	fail := func(code toolyard.Code, format string, args ...any) error {
 		e := &tool.Error{Code: code, Message: fmt.Sprintf(format, args...)}
 		if res.Detail != "" {
@@ -153,6 +154,10 @@ func ended(ctx context.Context, res sandbox.Result, l sandbox.Limits, wall time.
 		case res.Signal != 0:
 			return fail(toolyard.ExecutionFailed, "the command was killed by signal %d (%s)", res.Signal, syscall.Signal(res.Signal))
 		}
+		if res.Held && (strings.Contains(text, ".git") || strings.Contains(text, "path '.' already exists")) {
+			return fail(toolyard.ExecutionFailed, "the command ended with exit status %d. The workspace's own directory is no git repository, and no command can make it one: "+
+				"whoever owns it does. In a directory below it, git init and git clone work", res.ExitCode)
+		}
 		return fail(toolyard.ExecutionFailed, "the command ended with exit status %d", res.ExitCode)
 	case sandbox.Canceled:
 		return context.Cause(ctx)
@@ -164,6 +169,8 @@ func ended(ctx context.Context, res sandbox.Result, l sandbox.Limits, wall time.
 		return fail(toolyard.ExecutionFailed, "the command was stopped: it used up its CPU time")
 	case sandbox.OutputLimit:
 		return fail(toolyard.ExecutionFailed, "the command was stopped: it wrote more than %d bytes; send the output to a file and read a part of it", cmp.Or(l.Output, sandbox.DefaultOutput))
+	case sandbox.DiskLimit:
+		return fail(toolyard.ExecutionFailed, "the command was stopped: the disk under the workspace is nearly full; write less, or delete what is not needed")
 	case sandbox.Trespass:
 		return fail(toolyard.SandboxViolation, "the command was undone in part: %s", res.Detail)
 	}
@@ -186,8 +193,9 @@ func tail(text string) string {
 	return "[only the end of the output]\n" + text
 }
 
-// output collects both streams. The sandbox bounds it.
+// output collects both streams, and tells what comes as it comes. The sandbox bounds it.
 type output struct {
+	tell func(tool.Progress)
 	mu   sync.Mutex
 	text strings.Builder
 }
@@ -195,6 +203,9 @@ type output struct {
 func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.tell != nil {
+		o.tell(tool.Progress{Fraction: -1, Output: string(p)})
+	}
 	return o.text.Write(p)
 }
 

@@ -1,8 +1,11 @@
+//go:build unix
+
 package builtin
 
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -75,6 +78,50 @@ func TestBashAsksForNoMoreThanACommandNeeds(t *testing.T) {
 	}
 }
 
+// TestBashTellsItsOutputAsItComes: both streams, while the command runs.
+func TestBashTellsItsOutputAsItComes(t *testing.T) {
+	b := newBench(t)
+	var told []string
+	b.env.Progress = func(p tool.Progress) {
+		if p.Fraction >= 0 {
+			t.Errorf("nobody knows how far a command is, and %g is told", p.Fraction)
+		}
+		told = append(told, p.Output)
+	}
+	box := acts{run: func(_ sandbox.Policy, _ sandbox.Command, s sandbox.Streams) (sandbox.Result, error) {
+		for i, w := range []io.Writer{s.Stdout, s.Stderr, s.Stdout} {
+			if _, err := fmt.Fprintf(w, "piece %d", i); err != nil || len(told) != i+1 {
+				t.Errorf("told %q after piece %d, %v", told, i, err)
+			}
+		}
+		return sandbox.Result{Reason: sandbox.Exited}, nil
+	}}
+	bashed, err := bash(box, sandbox.Policy{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := bashed.Run(t.Context(), b.env, encode(in{"command": "make"}))
+	if want := []string{"piece 0", "piece 1", "piece 2"}; err != nil || !slices.Equal(told, want) || out.Text != strings.Join(want, "") {
+		t.Errorf("told %q, and in the end %q, %v", told, out.Text, err)
+	}
+}
+
+// TestBashSaysWhereARepositoryCanBe: git's own words about a placeholder would send a model anywhere.
+func TestBashSaysWhereARepositoryCanBe(t *testing.T) {
+	for text, says := range map[string]bool{
+		"fatal: cannot copy 'x' to '/ws/.git/description': Read-only file system":   true,
+		"fatal: destination path '.' already exists and is not an empty directory.": true,
+		"make: *** No rule to make target 'x'. Stop.":                               false,
+	} {
+		for _, held := range []bool{true, false} {
+			err := tool.AsError(CommandEnded(t.Context(), sandbox.Result{Reason: sandbox.Exited, ExitCode: 128, Held: held}, sandbox.Limits{}, time.Second, text))
+			if strings.Contains(err.Message, "below it") != (says && held) || !strings.Contains(err.Message, text) || err.Code != toolyard.ExecutionFailed {
+				t.Errorf("held %t: %s", held, err.Message)
+			}
+		}
+	}
+}
+
 func TestBashTellsEndsApart(t *testing.T) {
 	b := newBench(t)
 	for _, tt := range []struct {
@@ -84,6 +131,7 @@ func TestBashTellsEndsApart(t *testing.T) {
 		says []string
 	}{
 		{sandbox.Result{Reason: sandbox.Exited, ExitCode: 3}, nil, toolyard.ExecutionFailed, []string{"exit status 3", "the output"}},
+		{sandbox.Result{Reason: sandbox.DiskLimit, Detail: "full"}, nil, toolyard.ExecutionFailed, []string{"the disk under the workspace", "the output"}},
 		{sandbox.Result{Reason: sandbox.Exited, ExitCode: -1, Signal: 11}, nil, toolyard.ExecutionFailed, []string{"signal 11", "the output"}},
 		{sandbox.Result{Reason: sandbox.Timeout}, nil, toolyard.Timeout, []string{"1.5s", "the output"}},
 		{sandbox.Result{Reason: sandbox.OutOfMemory}, nil, toolyard.ExecutionFailed, []string{"512 MiB of memory"}},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/toolyard/toolyard/internal/sandbox"
@@ -39,7 +40,7 @@ func All(opts Options) ([]tool.Tool, error) {
 	for _, build := range []func() (tool.Tool, error){
 		func() (tool.Tool, error) { return bash(opts.Sandbox, opts.Commands) },
 		func() (tool.Tool, error) { return webFetch(newFetcher(allowed)) },
-		readFile, glob, grep, writeFile, editFile, readResult,
+		readFile, glob, grep, writeFile, editFile, readResult, toolSearch,
 	} {
 		t, err := build()
 		if err != nil {
@@ -51,10 +52,17 @@ func All(opts Options) ([]tool.Tool, error) {
 	return tools, nil
 }
 
+// PrivateAddresses reads a list as [Options] has it, and reports whether an address that is not public may be reached under a
+// host's name: for the places of commands.
+func PrivateAddresses(entries []string) (func(host string, at netip.Addr) bool, error) {
+	allowed, err := parseAllowed(entries)
+	return allowed.address, err
+}
+
 // define makes a tool whose check and run share one input type: [tool.New] with a stricter decoder ([decode]). Each run
 // finds out again what its check found, so that a caller that skips validate_values meets the same refusals.
-func define[In any](d tool.Declaration, check func(context.Context, tool.Env, In) error,
-	run func(context.Context, tool.Env, In) (string, error),
+func define[In any, Out string | tool.Output](d tool.Declaration, check func(context.Context, tool.Env, In) error,
+	run func(context.Context, tool.Env, In) (Out, error),
 ) (tool.Tool, error) {
 	return tool.Raw(tool.Tool{
 		Declaration: d,
@@ -70,8 +78,11 @@ func define[In any](d tool.Declaration, check func(context.Context, tool.Env, In
 			if err != nil {
 				return tool.Output{}, err
 			}
-			text, err := run(ctx, env, in)
-			return tool.Output{Text: text}, err
+			out, err := run(ctx, env, in)
+			if whole, ok := any(out).(tool.Output); ok {
+				return whole, err
+			}
+			return tool.Output{Text: any(out).(string)}, err
 		},
 	})
 }

@@ -1,3 +1,5 @@
+//go:build unix
+
 package builtin
 
 import (
@@ -155,7 +157,7 @@ func TestDeclarations(t *testing.T) {
 		got.WriteByte('\n')
 		names = append(names, tl.Name)
 	}
-	want := []string{"bash", "edit_file", "glob", "grep", "read_file", "read_result", "web_fetch", "write_file"}
+	want := []string{"bash", "edit_file", "glob", "grep", "read_file", "read_result", "tool_search", "web_fetch", "write_file"}
 	if !slices.Equal(names, want) {
 		t.Errorf("the tools are %q, want %q", names, want)
 	}
@@ -188,6 +190,7 @@ func TestFieldsAreTheContract(t *testing.T) {
 		"bash":        {[]string{"command", "timeout_ms", "description"}, []string{"command"}},
 		"web_fetch":   {[]string{"url", "max_chars"}, []string{"url"}},
 		"read_result": {[]string{"ref", "offset", "limit"}, []string{"ref"}},
+		"tool_search": {[]string{"query", "limit"}, []string{"query"}},
 	}
 	for name, tl := range newBench(t).tools {
 		var schema struct {

@@ -59,6 +59,15 @@ const (
 	DialTimeout       = 10 * time.Second // each of: resolve a name, connect to one address, shake hands
 	MaxRetryAfter     = time.Hour        // what a Retry-After is cut to
 
+	// tool_search.
+	MaxQueryBytes       = 1 << 10   // bytes of a query
+	MaxQueryWords       = 32        // words of it that count
+	DefaultSearchTools  = 5         // tools when the call gives no limit
+	MaxSearchTools      = 20        // tools that a call may ask for
+	MaxSearchBytes      = 128 << 10 // bytes of the definitions of one answer; what is behind them is named only
+	MaxSearchNames      = 30        // names of tools that a search without a match offers
+	MaxSearchShownChars = 2_000     // characters shown of one description
+
 	// read_result.
 	MaxRefBytes        = 1 << 10 // bytes of a reference
 	DefaultResultChars = 50_000  // characters when the call gives no limit

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"unicode/utf8"
 
@@ -22,7 +23,7 @@ func readResult() (tool.Tool, error) {
 	return define(tool.Declaration{
 		Name: "read_result",
 		Description: fmt.Sprintf("Reads a part of a tool result that was too long to be given whole. The preview of such a result names its reference. "+
-			"Gives up to %d characters from offset on; a last line in [brackets] says how long the result is and which offset continues.", DefaultResultChars),
+			"Gives up to %d characters from offset on; a last line in [brackets] says how long the result is and which offset continues. An image is given whole.", DefaultResultChars),
 		InputSchema: object(
 			text("ref", "The reference of the result, exactly as its preview names it.").required(),
 			number("offset", 0, MaxOffset, "How many characters to skip; 0 starts at the beginning.").or(0),
@@ -60,21 +61,30 @@ func (in readResultInput) span(env tool.Env) (s span, err error) {
 	return s, err
 }
 
-func runReadResult(ctx context.Context, env tool.Env, in readResultInput) (string, error) {
+func runReadResult(ctx context.Context, env tool.Env, in readResultInput) (tool.Output, error) {
 	s, err := in.span(env)
 	if err != nil {
-		return "", err
+		return tool.Output{}, err
 	}
 	data, err := env.Blobs.ReadBlob(ctx, in.Ref)
 	switch {
 	case err == nil:
 	case stopped(ctx) != nil:
-		return "", stopped(ctx)
+		return tool.Output{}, stopped(ctx)
 	case errors.Is(err, tool.ErrNoBlob):
-		return "", tool.Invalid("ref %s is not a result that can be read; give a reference exactly as a preview names it (results go with their batch)", show(in.Ref))
+		return tool.Output{}, tool.Invalid("ref %s is not a result that can be read; give a reference exactly as a preview names it (results go with their batch)", show(in.Ref))
 	default:
-		return "", tool.Unavailable(err, "the result %s cannot be read now; try again", show(in.Ref))
+		return tool.Output{}, tool.Unavailable(err, "the result %s cannot be read now; try again", show(in.Ref))
 	}
+	if kind := http.DetectContentType(data); strings.HasPrefix(kind, "image/") && !utf8.Valid(data) {
+		return tool.Output{Content: []toolyard.Content{{Type: toolyard.ContentImage, MIMEType: kind, Data: data}}}, nil
+	}
+	text, err := readPage(data, s)
+	return tool.Output{Text: text}, err
+}
+
+// readPage is a span of a result that is text, with a line that says what else there is.
+func readPage(data []byte, s span) (string, error) {
 	total := int64(utf8.RuneCount(data))
 	switch {
 	case total == 0 && s.offset == 0:

@@ -1,3 +1,5 @@
+//go:build unix
+
 package builtin
 
 import (
@@ -62,5 +64,14 @@ func TestReadResult(t *testing.T) {
 	err := b.run("read_result", in{"ref": "broken"})
 	if e := tool.AsError(err); e.Code != toolyard.DependencyUnavailable || !e.Retryable || strings.Contains(e.Message, "10.0.0.7") {
 		t.Errorf("a broken store: %v", err)
+	}
+}
+
+// TestReadResultShowsImages: a model that asks for one is to see it, and not its bytes.
+func TestReadResultShowsImages(t *testing.T) {
+	png := "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
+	out, err := runReadResult(t.Context(), tool.Env{Blobs: blobs{"shot": png}}, readResultInput{Ref: "shot"})
+	if err != nil || len(out.Content) != 1 || out.Content[0].Type != toolyard.ContentImage || out.Content[0].MIMEType != "image/png" || string(out.Content[0].Data) != png {
+		t.Errorf("%+v, %v", out, err)
 	}
 }

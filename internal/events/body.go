@@ -269,6 +269,8 @@ type Requested struct {
 	// Remembered are the rules that people of the session have allowed; Context is what its tools have set so far.
 	Remembered []string          `json:"remembered,omitempty"`
 	Context    map[string]string `json:"context,omitempty"`
+	// Surface is the hash of the tools that the batch sees.
+	Surface string `json:"surface,omitempty"`
 }
 
 // RequestedCall is one call to run.
@@ -289,6 +291,8 @@ type RequestedCall struct {
 	Again bool `json:"again,omitempty"`
 	// Approved says that a person has allowed the call; nil when nobody was asked.
 	Approved *Approved `json:"approved,omitempty"`
+	// Echo goes into the call's result as it is.
+	Echo toolyard.Echo `json:"echo,omitempty"`
 }
 
 // Approved is what a worker must know of an approval.

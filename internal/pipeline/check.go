@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -18,10 +19,9 @@ func (c *call) validateValues(ctx context.Context) finding {
 	if f := c.check(ctx); f.fail != nil {
 		return f
 	}
-	if c.judgement.Class == toolyard.Unsafe && !c.p.isolated() && !c.p.Unsandboxed {
-		return failed(toolyard.SetupRequired, fmt.Sprintf(
-			"This call of %q counts as UNSAFE and must run isolated, and this worker has no isolation.", c.entry.Name),
-			"judged UNSAFE: "+c.judgement.Why)
+	host := registry.Host{Isolation: c.p.Isolation, Unsandboxed: c.p.Unsandboxed}
+	if why := host.Refuses(&c.entry.Declaration, c.judgement.Class); why != "" {
+		return failed(toolyard.SetupRequired, why, "judged "+string(c.judgement.Class)+": "+c.judgement.Why)
 	}
 	return finding{}
 }

@@ -11,7 +11,7 @@ import (
 // emitTerminal writes the result down. It always runs, and nothing gets past it unredacted or unbounded.
 func (c *call) emitTerminal(ctx context.Context) finding {
 	if c.fail == nil {
-		c.res.Output = c.text
+		c.show()
 		if c.redacted {
 			c.res.Code = toolyard.ResultRedacted
 		}
@@ -24,7 +24,7 @@ func (c *call) emitTerminal(ctx context.Context) finding {
 		}
 	}
 	if c.kept {
-		c.res.Output = c.text
+		c.show()
 	}
 	c.res.IsError = true
 	c.res.Code = c.fail.code
@@ -34,6 +34,11 @@ func (c *call) emitTerminal(ctx context.Context) finding {
 	return f
 }
 
+// show puts the output into the result.
+func (c *call) show() {
+	c.res.Output, c.res.Content, c.res.Structured = c.text, c.parts, c.structured
+}
+
 // plain is a result that shows nothing, for when emit_terminal itself breaks.
 func (c *call) plain() {
 	c.res.IsError = true
@@ -41,7 +46,7 @@ func (c *call) plain() {
 		c.fail = &failure{code: toolyard.InternalError}
 	}
 	c.res.Code = c.fail.code
-	c.res.Output, c.res.Detail, c.res.Truncated, c.res.Blob = "", "", false, ""
+	c.res.Output, c.res.Detail, c.res.Truncated, c.res.Blob, c.res.Content, c.res.Structured = "", "", false, "", nil, nil
 	c.res.Error = "Internal error: the result could not be written. " + advice(c.res.Code, c.executed, false, 0)
 }
 

@@ -7,7 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"sync/atomic"
+	"sync"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/breaker"
@@ -15,7 +16,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// execute runs the tool within its time: the tool's own limit, or the batch's where that is shorter.
+// execute runs the tool within its time: the tool's own limit, or the batch's where that is shorter, and, where the tool
+// declares one, the limit on how long it says nothing.
 func (c *call) execute(ctx context.Context) finding {
 	limit := c.entry.Timeout()
 	own := c.job.CallTimeout <= 0 || c.job.CallTimeout >= limit
@@ -24,15 +26,12 @@ func (c *call) execute(ctx context.Context) finding {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, &timeoutError{limit: limit, own: own, what: "the tool"})
 	defer cancel()
+	ctx, goesOn := c.watchIdle(ctx)
 	env := c.env(ctx)
-	var over atomic.Bool
-	defer over.Store(true)
-	progress := env.Progress
-	env.Progress = func(p tool.Progress) {
-		if !over.Load() { // what comes after the result is about a call that has ended
-			progress(p)
-		}
-	}
+	progress, end := untilOver(env.Progress, goesOn)
+	env.Progress = progress
+	progress(tool.Progress{Fraction: 0})
+	defer end()
 	input := c.input()
 	c.executed = true
 	c.res.Attempts = c.job.Attempt
@@ -49,9 +48,50 @@ func (c *call) execute(ctx context.Context) finding {
 	}
 	c.letGo() // the slot, as soon as the tool is done with it
 	if f != nil && !f.lost {
-		c.text, c.kept = c.envelope(out.Text), out.Text != "" // partial output is evidence
+		if c.takeParts() != "" {
+			c.parts = nil
+		}
+		c.text, c.kept = c.envelope(c.out.Text), c.out.Text != "" // partial output is evidence
 	}
 	return finding{fail: f}
+}
+
+// untilOver returns what a tool reports its progress to, and what ends that with a last report: what comes after it is about
+// a call that has ended. Each report calls goesOn.
+func untilOver(report func(tool.Progress), goesOn func()) (progress func(tool.Progress), end func()) {
+	var mu sync.Mutex // so that nothing comes behind the last one
+	over := false
+	progress = func(p tool.Progress) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !over {
+			goesOn()
+			report(p)
+		}
+	}
+	return progress, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+		report(tool.Progress{Fraction: 1})
+	}
+}
+
+// watchIdle returns a context that ends when the tool reports no progress for as long as it declares, and what each report
+// calls. Without such a limit the context ends as before.
+func (c *call) watchIdle(ctx context.Context) (_ context.Context, goesOn func()) {
+	limit := c.entry.IdleTimeout()
+	if limit <= 0 {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(limit, func() { cancel(&timeoutError{limit: limit, own: true, idle: true, what: "the tool"}) })
+	context.AfterFunc(ctx, func() { timer.Stop() })
+	return ctx, func() {
+		if ctx.Err() == nil {
+			timer.Reset(limit)
+		}
+	}
 }
 
 // judgeEnd turns what the tool returned into how the call ends; nil is success. A tool that succeeds while it is being
@@ -121,7 +161,7 @@ func (c *call) env(ctx context.Context) tool.Env {
 	return tool.Env{
 		Agent: c.job.Key.Agent, Batch: c.job.Key.ID, Session: c.job.Session, Index: c.job.Index, CallID: c.job.Call.ID,
 		Workspace: c.job.Workspace, WorkspaceDir: c.job.WorkspaceDir, Attempt: c.job.Attempt,
-		IdempotencyKey: IdempotencyKey(c.job.Key, c.job.Index), FencingToken: c.job.FencingToken, Blobs: c.job.Blobs,
+		IdempotencyKey: IdempotencyKey(c.job.Key, c.job.Index), FencingToken: c.job.FencingToken, Blobs: c.job.Blobs, Tools: c.job.Tools,
 		Progress: progress, Context: maps.Clone(c.job.Context),
 		CommitPoint: func() error {
 			if ctx.Err() != nil { // also once the result is out: execute's context ends with it

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/registry"
@@ -55,6 +56,7 @@ func (c *call) preHooks(ctx context.Context) finding {
 	if v.Opinion != "" {
 		detail = join("opinion "+string(v.Opinion), by(v.By))
 	}
+	detail = join(detail, v.leftOut())
 	if c.addContext(v.Context) {
 		detail = join(detail, "context added")
 	}
@@ -70,12 +72,20 @@ func (c *call) preHooks(ctx context.Context) finding {
 	return finding{detail: detail, noted: detail != ""}
 }
 
+// leftOut names the hooks that broke and count as if they were not there.
+func (v *HookVerdict) leftOut() string {
+	if len(v.Broken) == 0 {
+		return ""
+	}
+	return "left out: " + strings.Join(v.Broken, "; ")
+}
+
 func (c *call) vetoed(v HookVerdict) finding {
 	message := "A hook of this installation refused the call."
 	if v.Reason != "" {
 		message = "A hook of this installation refused the call: " + v.Reason
 	}
-	detail := by(v.By)
+	detail := join(by(v.By), v.leftOut())
 	if v.Stop {
 		detail = join(detail, "it asks for the agent to stop")
 	}
@@ -157,17 +167,20 @@ func (c *call) postHooks(ctx context.Context) finding {
 			join(err.Error(), ended(ctx)))
 	}
 	if v.Block || v.Stop {
-		c.text, c.out, c.kept = "", tool.Output{}, false
+		c.text, c.out, c.kept, c.parts, c.structured = "", tool.Output{}, false, nil, nil
 		f := c.vetoed(v)
 		f.fail.message = "The tool itself succeeded; its output is withheld. " + f.fail.message
 		return f
 	}
-	detail := ""
+	detail := v.leftOut()
 	if v.Output != nil && c.fail == nil {
 		before := len(c.text)
-		c.out = tool.Output{Text: *v.Output}
+		if c.parts != nil || c.structured != nil { // they would show what the hook took out
+			detail = join(detail, "its parts and data are left out")
+		}
+		c.out, c.parts, c.structured = tool.Output{Text: *v.Output}, nil, nil
 		c.text = c.envelope(c.out.Text)
-		detail = fmt.Sprintf("output changed by %s, %d to %d bytes, mapped again", orSome(v.By), before, len(c.text))
+		detail = join(fmt.Sprintf("output changed by %s, %d to %d bytes, mapped again", orSome(v.By), before, len(c.text)), detail)
 	}
 	if c.addContext(v.Context) {
 		detail = join(detail, "context added")

@@ -135,7 +135,7 @@ func TestObservableCopyIsBounded(t *testing.T) {
 func TestAHookCannotLoosenTheSchedule(t *testing.T) {
 	shell := func(r *rig) {
 		r.setTool(tool.Tool{
-			Declaration: tool.Declaration{Name: "sh", Description: "d", Class: tool.ClassRule{Shell: "text"}, InputSchema: json.RawMessage(schemaText)},
+			Declaration: tool.Declaration{Name: "sh", Description: "d", Class: tool.ClassRule{Shell: "text"}, Execution: tool.InSandbox, InputSchema: json.RawMessage(schemaText)},
 			Run: func(context.Context, tool.Env, json.RawMessage) (tool.Output, error) {
 				return tool.Output{Text: "ran"}, nil
 			},

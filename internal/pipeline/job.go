@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"encoding/json"
 	"time"
 
@@ -44,12 +45,15 @@ type Job struct {
 	// Rules are the batch's own. Nil: none.
 	Rules Rules
 
-	// Progress gets what the tool reports while it runs; it must not block. Nil: dropped.
+	// Progress gets what the tool reports while it runs, behind a 0 when it starts and before a 1 when it has ended, however that
+	// was; it must not block. Nil: dropped.
 	Progress func(tool.Progress)
 	// CommitPoint says whether this worker may still act for the call; see [tool.Env]. Nil: as long as the context lasts.
 	CommitPoint func() error
 	// Blobs reads offloaded results of the same agent, for the tool. Nil: the pool has none.
 	Blobs tool.Blobs
+	// Tools are those that the batch sees, for the tool. Nil: nobody knows.
+	Tools func(ctx context.Context) ([]tool.Offered, error)
 	// SessionChange gets what the tool changes in its session, when the call has succeeded. Nil: dropped.
 	SessionChange func(tool.SessionChange)
 	// Observe gets the observable copy of the input and the hash of what will run, again after a hook has changed it. It

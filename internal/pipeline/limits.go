@@ -10,7 +10,11 @@ const (
 	DefaultMaxLeaked     = 100                    // goroutines left behind before nothing new is started
 
 	MaxInlineResultBytes = 256 << 10 // bytes of output in a result; more goes to the blob store
-	MaxOutputBytes       = 16 << 20  // bytes of output at all; more is result_too_large
+	MaxOutputBytes       = 16 << 20  // bytes of output at all, its parts and data included; more is result_too_large
+	MaxContentParts      = 100       // parts of an output in a result; what is behind them goes to the blob store, as JSON
+	MaxPartFieldBytes    = 4 << 10   // bytes of a part's name, title, description, URI and type, each; a longer one is cut, and marked
+	MaxInlineDataBytes   = 64 << 10  // bytes of images and other data in a result, before they are encoded; more goes to the blob store
+	MaxStructuredBytes   = 256 << 10 // encoded bytes of an output as data; more is left out, and the text stays
 	PreviewHeadChars     = 4_000     // characters of a long output that stay in the result, from its beginning
 	PreviewTailChars     = 1_000     // and from its end
 

@@ -192,13 +192,18 @@ func TestIsolationIsNotClaimedInVain(t *testing.T) {
 			}
 		})
 	}
-	can := func(r *rig) { r.Isolation = "bwrap" }
+	can := func(r *rig) {
+		r.Isolation = "bwrap"
+		with(func(t *tool.Tool) { t.Execution = tool.InSandbox })(r)
+	}
+	asks := with(func(t *tool.Tool) { t.Execution = tool.InService })
 	for _, tt := range []struct {
 		want string
 		opts []func(*rig)
 	}{
 		{"none", []func(*rig){can}},
 		{"none", []func(*rig){can, classed(toolyard.Unsafe)}},
+		{"none", []func(*rig){asks, classed(toolyard.Unsafe)}},
 		{"native", []func(*rig){can, runs("native", "native")}},
 		{"none", []func(*rig){can, runs("native", "none")}},
 		{"none", []func(*rig){func(r *rig) { r.Unsandboxed = true }, classed(toolyard.Unsafe), runs("none")}},

@@ -11,7 +11,7 @@ import (
 
 // persistResult takes secrets out of the output and brings it to size: inline, or in the blob store with a preview.
 func (c *call) persistResult(ctx context.Context) finding {
-	size := len(c.text)
+	size := c.outputBytes()
 	err := c.fit(ctx)
 	switch {
 	case size > MaxOutputBytes:
@@ -25,8 +25,8 @@ func (c *call) persistResult(ctx context.Context) finding {
 			message: "The tool succeeded, but its output is too long for a result and could not be stored. Only a preview is kept."}}
 	}
 	f := finding{}
-	if c.res.Truncated {
-		f = noted(fmt.Sprintf("%d bytes stored as %s", size, c.res.Blob))
+	if len(c.remarks) > 0 {
+		f = noted(join(c.remarks...))
 	}
 	if c.redacted {
 		f.remark, f.noted, f.detail = toolyard.ResultRedacted, true, join(f.detail, "secrets were taken out")
@@ -39,48 +39,76 @@ var (
 	errNoStore  = errors.New("this worker has no blob store")
 )
 
-// fit redacts the text, stores it when it is too long, and leaves what goes into the result in c.text. With an error a
-// preview is left all the same; after errRedactor nothing is.
+// fit redacts the output, stores what is too long, and leaves what goes into the result in c.text, c.parts and c.structured.
+// With an error a preview of the text is left all the same; after errRedactor nothing is.
 func (c *call) fit(ctx context.Context) error {
 	if c.fitted {
 		return nil
 	}
 	c.fitted = true
-	if len(c.text) > MaxOutputBytes {
+	if c.outputBytes() > MaxOutputBytes {
+		c.parts, c.structured = nil, nil
+		c.res.Truncated = true
 		// Not redacted as a whole, and before it is cut: a secret that is cut in two is not recognised.
 		if err := c.redactText(ends(c.text)); err != nil {
 			return err
 		}
-		c.text = preview(c.text, PreviewHeadChars, PreviewTailChars, "")
-		c.res.Truncated = true
+		if !c.isShort(c.text) {
+			c.text = preview(c.text, PreviewHeadChars, PreviewTailChars, "")
+		}
 		return nil
+	}
+	partsErr := c.fitParts(ctx)
+	if errors.Is(partsErr, errRedactor) {
+		c.text, c.parts, c.structured = "", nil, nil
+		return partsErr
+	}
+	if c.res.Truncated { // with its parts
+		return partsErr
 	}
 	if err := c.redactText(c.text); err != nil {
+		c.parts, c.structured = nil, nil
 		return err
 	}
-	limit := c.entry.MaxResultChars()
-	if len(c.text) <= MaxInlineResultBytes && (limit < 0 || len(c.text) <= limit || utf8.RuneCountInString(c.text) <= limit) {
-		return nil
-	}
-	head, tail := PreviewHeadChars, PreviewTailChars
-	if limit >= 0 && limit < head+tail {
-		head, tail = limit*4/5, limit/5
+	if c.isShort(c.text) {
+		return partsErr
 	}
 	c.res.Truncated = true
-	ref, err := "", errNoStore
+	text, ref, err := c.cut(ctx, c.text)
+	c.text, c.res.Blob = text, ref
+	return errors.Join(err, partsErr)
+}
+
+// isShort reports whether a text goes to the model as it is.
+func (c *call) isShort(text string) bool {
+	limit := c.entry.MaxResultChars()
+	return len(text) <= MaxInlineResultBytes && (limit < 0 || len(text) <= limit || utf8.RuneCountInString(text) <= limit)
+}
+
+// cut stores a text and returns its preview, which names the reference. With an error there is a preview without one.
+func (c *call) cut(ctx context.Context, text string) (shown, ref string, err error) {
+	head, tail := PreviewHeadChars, PreviewTailChars
+	if limit := c.entry.MaxResultChars(); limit >= 0 && limit < head+tail {
+		head, tail = limit*4/5, limit/5
+	}
+	ref, err = c.store(ctx, text)
+	return preview(text, head, tail, ref), ref, err
+}
+
+// store puts content into the blob store and records it.
+func (c *call) store(ctx context.Context, content string) (ref string, err error) {
+	err = errNoStore
 	if c.p.Blobs != nil {
-		err = rescue(func() (err error) { ref, err = c.p.Blobs.Put(ctx, c.job.Key, c.text); return err })
+		err = rescue(func() (err error) { ref, err = c.p.Blobs.Put(ctx, c.job.Key, content); return err })
 		if err == nil && ref == "" {
 			err = errors.New("the blob store gave no reference")
 		}
 	}
 	if err != nil {
-		c.text = preview(c.text, head, tail, "")
-		return fmt.Errorf("store the output: %w", err)
+		return "", fmt.Errorf("store %d bytes of the output: %w", len(content), err)
 	}
-	c.res.Blob = ref
-	c.text = preview(c.text, head, tail, ref)
-	return nil
+	c.remarks = append(c.remarks, fmt.Sprintf("%d bytes stored as %s", len(content), ref))
+	return ref, nil
 }
 
 func (c *call) redactText(text string) error {

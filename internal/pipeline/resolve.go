@@ -1,19 +1,23 @@
 package pipeline
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/provider/lower"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/schema"
 )
 
 // Preflight runs the first phases, resolve_tool and parse_schema, against a surface and without any tool's code: the
 // dispatcher's part at plan. loaded are the deferred tools that the session has loaded; nil means none. When a phase
-// fails, the result is terminal and complete but for what a call alone doesn't say (index, worker); otherwise it is nil.
-func (p *Pipeline) Preflight(call toolyard.Call, surface *registry.Surface, loaded map[string]bool) (registry.Entry, *toolyard.Result) {
+// fails, the result is terminal and complete but for what a call alone doesn't say (index, worker); otherwise it is nil, and
+// input is what a judgement has to be about: the call's, without what parse_schema has left out of it.
+func (p *Pipeline) Preflight(call toolyard.Call, surface *registry.Surface, loaded map[string]bool) (e registry.Entry, input json.RawMessage, failed *toolyard.Result) {
 	c := p.begin(Job{Call: call})
 	c.find = func(name string) (registry.Entry, *failure) { return findInSurface(surface, name, loaded) }
 	err := rescue(func() error {
@@ -34,10 +38,10 @@ func (p *Pipeline) Preflight(call toolyard.Call, surface *registry.Surface, load
 	if err != nil {
 		c.broken(err)
 	}
-	if c.fail == nil {
-		return c.entry, nil
+	if c.fail != nil {
+		return c.entry, nil, &c.res
 	}
-	return c.entry, &c.res
+	return c.entry, c.job.Call.Input, nil
 }
 
 // resolveTool finds the tool that the call names.
@@ -108,13 +112,37 @@ func (c *call) parseSchema(context.Context) finding {
 			return c.misfit(err)
 		}
 	}
-	if err := s.Check(c.value); err != nil {
+	err = s.Check(c.value)
+	if err == nil || c.again {
 		return c.misfit(err)
 	}
-	return finding{}
+	bare, dropped := c.withoutNulls()
+	if !dropped {
+		return c.misfit(err)
+	}
+	if err := s.Check(bare); err != nil {
+		return c.misfit(err)
+	}
+	c.value, c.job.Call.Input = bare, bare.Canonical()
+	return noted("fields that were null, and may be left out but not be null, were left out")
+}
+
+// withoutNulls is an input that does not fit, without the nulls that a provider's strict form makes its model write for what it leaves
+// out. Only nulls go that the tool's own schema refuses, in fields that it lets be left out: an input that fits is never changed,
+// and what is changed still has to fit.
+func (c *call) withoutNulls() (schema.Value, bool) {
+	raw, err := lower.DropNulls(c.entry.InputSchema, c.value.Canonical())
+	if err != nil || bytes.Equal(raw, c.value.Canonical()) {
+		return schema.Value{}, false
+	}
+	bare, err := schema.Parse(raw)
+	return bare, err == nil
 }
 
 func (c *call) misfit(err error) finding {
+	if err == nil {
+		return finding{}
+	}
 	message := err.Error()
 	if c.again {
 		message += "\n(A hook of this installation changed the input; the fault is not in what you sent.)"

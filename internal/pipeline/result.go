@@ -30,12 +30,18 @@ func (c *call) mapResult(context.Context) finding {
 		}
 	}
 	f := finding{}
-	if c.out.Text == "" && len(c.out.Structured) > 0 {
+	if len(c.out.Structured) > 0 {
 		v, err := schema.Parse(c.out.Structured)
 		if err != nil {
 			return failed(toolyard.ResultMappingFailed, ran+": its structured part is not JSON.", err.Error())
 		}
-		c.out.Text = string(v.Canonical())
+		c.structured = v.Canonical()
+	}
+	if problem := c.takeParts(); problem != "" {
+		return failed(toolyard.ResultMappingFailed, ran+": "+problem+".", "")
+	}
+	if c.out.Text == "" && c.parts == nil {
+		c.out.Text = string(c.structured)
 	}
 	if !utf8.ValidString(c.out.Text) {
 		f = noted("bytes that are not UTF-8 were replaced")

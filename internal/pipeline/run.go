@@ -41,10 +41,10 @@ type Pipeline struct {
 	// Schemas remembers compiled schemas. Nil: a cache of its own.
 	Schemas *schema.Cache
 
-	// Isolation is what this worker can put around commands. Empty and "none": nothing, and UNSAFE calls are refused. What a
-	// result claims is not this, but what stood around the commands that ran; see [sandbox.Stamp].
+	// Isolation is what this worker can put around commands. Empty and "none": nothing, and calls that need it are refused; see
+	// [registry.Host]. What a result claims is not this, but what stood around the commands that ran; see [sandbox.Stamp].
 	Isolation string
-	// Unsandboxed lets UNSAFE calls run without isolation. Only an operator says so.
+	// Unsandboxed lets calls run that must be isolated, without isolation. Only an operator says so.
 	Unsandboxed bool
 	// Worker names this worker in results.
 	Worker string
@@ -100,6 +100,13 @@ type call struct {
 	// text is the output in the envelope; kept says that it goes into the result although the call failed.
 	text string
 	kept bool
+	// parts are the output by its parts, nil when it is text alone; derived says that text was made of them. structured is
+	// the output as data.
+	parts      []toolyard.Content
+	derived    bool
+	structured json.RawMessage
+	// remarks are what persist_result has to say of the output.
+	remarks []string
 	// fitted says that text has been redacted and cut to size.
 	fitted   bool
 	redacted bool
@@ -147,7 +154,7 @@ func (p *Pipeline) begin(job Job) *call {
 		c.contexts, waited = slices.Clone(a.Context), ms(a.Waited)
 	}
 	c.res = toolyard.Result{
-		Index: job.Index, CallID: job.Call.ID, Tool: job.Call.Tool, Class: job.Judgement.Class,
+		Index: job.Index, CallID: job.Call.ID, Tool: job.Call.Tool, Echo: job.Call.Echo, Class: job.Judgement.Class,
 		WasConcurrent: job.WasConcurrent, QueueMS: job.QueueMS, ApprovalWaitMS: waited, Worker: p.Worker,
 		Attempts: job.Attempt - 1, Phases: make([]toolyard.Fact, 0, len(c.rows)),
 	}
@@ -313,9 +320,6 @@ func (p *Pipeline) schemas() *schema.Cache {
 	}
 	return &p.ownSchemas
 }
-
-// isolated reports whether the worker can isolate a tool.
-func (p *Pipeline) isolated() bool { return p.Isolation != "" && p.Isolation != "none" }
 
 // ms is a duration in milliseconds, to the microsecond.
 func ms(d time.Duration) float64 { return math.Round(float64(d)/float64(time.Microsecond)) / 1000 }

@@ -70,6 +70,8 @@ type HookVerdict struct {
 	Reason      string
 	// By names the hooks that had something to say, for the operator.
 	By string
+	// Broken says which hooks broke and were left out all the same, and why; for the operator. The fact says so too.
+	Broken []string
 	// Input, from Pre, replaces the whole input. What it has in common with the observable copy stands for the original.
 	Input json.RawMessage
 	// Output, from Post, replaces the output of a tool that succeeded. Nil leaves it.

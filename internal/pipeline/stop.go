@@ -33,11 +33,16 @@ type timeoutError struct {
 	limit time.Duration
 	// own says that the limit is the tool's and not one that the batch has set.
 	own bool
+	// idle says that the limit is on its silence, and not on all of its time.
+	idle bool
 	// what was running, for the model.
 	what string
 }
 
 func (e *timeoutError) Error() string {
+	if e.idle {
+		return fmt.Sprintf("%s reported no progress for %s", e.what, e.limit)
+	}
 	return fmt.Sprintf("%s did not finish within %s", e.what, e.limit)
 }
 

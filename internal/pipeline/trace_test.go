@@ -19,6 +19,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden traces")
 
+// executes has the tool say where it runs.
+func executes(e tool.Execution) func(*rig) { return with(func(t *tool.Tool) { t.Execution = e }) }
+
 // scenarios are representative calls, at least one for every code that this version can give on a worker.
 var scenarios = []struct {
 	name string
@@ -29,7 +32,8 @@ var scenarios = []struct {
 	{"a good call", toolyard.OK, "", nil},
 	{"a good call by its alias", toolyard.OK, "", []func(*rig){func(r *rig) { r.job.Call.Tool = "Echo"; r.job.Judgement = tool.Judgement{Class: toolyard.ReadOnly} }}},
 	{"a good call with hooks that have nothing to say", toolyard.OK, "", []func(*rig){before(HookVerdict{}, nil), after(HookVerdict{}, nil)}},
-	{"an UNSAFE call of code on a worker that can isolate commands", toolyard.OK, "", []func(*rig){classed(toolyard.Unsafe), func(r *rig) { r.Isolation = "bwrap" }}},
+	{"an UNSAFE call of a tool that runs in the sandbox", toolyard.OK, "", []func(*rig){classed(toolyard.Unsafe), executes(tool.InSandbox), func(r *rig) { r.Isolation = "bwrap" }}},
+	{"an UNSAFE call of a tool that asks a service", toolyard.OK, "", []func(*rig){classed(toolyard.Unsafe), executes(tool.InService)}},
 
 	{"unknown tool", toolyard.UnknownTool, toolyard.PhaseResolveTool, []func(*rig){func(r *rig) { r.job.Call.Tool = "nope" }}},
 	{"no tools at all", toolyard.UnknownTool, toolyard.PhaseResolveTool, []func(*rig){func(r *rig) { r.Tools = nil }}},
@@ -48,6 +52,9 @@ var scenarios = []struct {
 	{"a check that panics", toolyard.InternalError, toolyard.PhaseValidateValues, []func(*rig){with(func(t *tool.Tool) {
 		t.Check = func(context.Context, tool.Env, json.RawMessage) error { panic("boom") }
 	})}},
+	{"UNSAFE code on a worker that can isolate commands", toolyard.SetupRequired, toolyard.PhaseValidateValues, []func(*rig){classed(toolyard.Unsafe), func(r *rig) { r.Isolation = "bwrap" }}},
+	{"a read of a tool that runs in the sandbox, without one", toolyard.SetupRequired, toolyard.PhaseValidateValues, []func(*rig){executes(tool.InSandbox)}},
+	{"a place of execution that nobody knows", toolyard.SetupRequired, toolyard.PhaseValidateValues, []func(*rig){executes("moon")}},
 	{"UNSAFE without isolation", toolyard.SetupRequired, toolyard.PhaseValidateValues, []func(*rig){classed(toolyard.Unsafe)}},
 	{"UNSAFE without isolation, and wrong values: those first", toolyard.InvalidArguments, toolyard.PhaseValidateValues,
 		[]func(*rig){classed(toolyard.Unsafe), checks(tool.Invalid("text: no such host"))}},

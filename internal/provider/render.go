@@ -14,9 +14,12 @@ import (
 //
 //	native       the results, an indented array
 //	anthropic    one user message with a tool_result block a call
-//	openai       an array of function_call_output items
+//	openai       an array of items, a function_call_output for most calls
 //	openai-chat  an array of messages with role tool
 //	gemini       one user content with a functionResponse part a call
+//
+// Parts of an output that the form has a place for go there, and of others the text tells; data that is kept elsewhere has to be
+// filled in before. What the provider wants back is in each result's echo.
 //
 // results must hold the result of calls[i] at each i; see [answer.Pair] for that guard and for the text that a model
 // reads. Its error, unlike those of [Decode], is a bug of the caller, except for an unknown format, which is a

@@ -17,7 +17,7 @@ import (
 func resultsOf(calls []toolyard.Call) []toolyard.Result {
 	results := make([]toolyard.Result, len(calls))
 	for i, c := range calls {
-		results[i] = toolyard.Result{Index: i, CallID: c.ID, Tool: c.Tool, Output: fmt.Sprintf("output %d", i), Phases: []toolyard.Fact{}}
+		results[i] = toolyard.Result{Index: i, CallID: c.ID, Tool: c.Tool, Echo: c.Echo, Output: fmt.Sprintf("output %d", i), Phases: []toolyard.Fact{}}
 		if i%3 == 2 {
 			results[i].IsError, results[i].Code = true, toolyard.SchemaValidationFailed
 			results[i].Output, results[i].Error = "", fmt.Sprintf("error %d", i)
@@ -39,6 +39,7 @@ var examples = []example{
 		"read_file read-notes", "grep find-todo", "summarize_repository summarize", "read_file read-architecture"}, -1},
 	{"escape.json", Native, []string{"bash read-shadow", "bash reach-network", "bash reach-neighbour", "bash write-hook", "bash write-editor-task", "bash fork-bomb",
 		"bash eat-memory", "bash flood-output", "bash outlive-timeout", "bash look-for-it"}, -1},
+	{"tools.json", Native, []string{"count_words call_1", "todo_list call_2", "count_words call_3"}, -1},
 	{"anthropic-message.json", Anthropic, []string{"read_file toolu_01A7pVbTsq5dKxRnYw3CmJ8e", "glob toolu_01BvN9hXqGz4LwUe6TrS2kPd",
 		"grep toolu_01CrM3yEfJ8uQaHt5WzD7nVx", "grep toolu_01DkT6sLcB2mPgXi9FvY4oRj"}, 2},
 	{"openai-response.json", OpenAI, []string{"read_file call_7GkQx2LmWnRt5YvBz8HdCsPe", "glob call_Jw4ZpVf9TqKs3NyXb6MgUaRh",
@@ -96,7 +97,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// builtins are the fields of the built-in tools that the examples use, as API.md names them, each with its JSON type.
+// builtins are the fields of the tools that the examples use, as API.md names those of the built-in ones, each with its JSON type.
 var builtins = map[string]map[string]string{
 	"read_file":            {"file_path": "string", "offset": "float64", "limit": "float64"},
 	"glob":                 {"pattern": "string", "path": "string"},
@@ -104,6 +105,8 @@ var builtins = map[string]map[string]string{
 	"bash":                 {"command": "string", "timeout_ms": "float64", "description": "string"},
 	"write_file":           {"file_path": "string", "content": "string"},
 	"summarize_repository": {"depth": "float64"}, // no such tool
+	"count_words":          {"path": "string"},   // of examples/tools.yaml
+	"todo_list":            {"marker": "string"},
 }
 
 func checkInputs(t *testing.T, calls []toolyard.Call, broken int) {

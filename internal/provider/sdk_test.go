@@ -37,8 +37,13 @@ func sdkCalls(format Format, data []byte) (calls []sdkCall, err error) {
 			err = json.Unmarshal(data, &r)
 		}
 		for _, item := range r.Output {
-			if call, ok := item.AsAny().(responses.ResponseFunctionToolCall); ok {
+			switch call := item.AsAny().(type) {
+			case responses.ResponseFunctionToolCall:
 				calls = append(calls, sdkCall{ID: call.CallID, Tool: call.Name, Input: call.Arguments})
+			case responses.ResponseToolSearchCall:
+				if call.Execution != responses.ResponseToolSearchCallExecutionServer && call.CallID != "" {
+					calls = append(calls, sdkCall{ID: call.CallID, Tool: "tool_search"})
+				}
 			}
 		}
 	case OpenAIChat:
@@ -89,13 +94,24 @@ func sdkAnswers(format Format, data []byte) (answers []sdkCall, err error) {
 		err = json.Unmarshal(data, &m)
 		for _, block := range m.Content {
 			r := block.OfToolResult
-			answers = append(answers, sdkCall{ID: r.ToolUseID, Input: r.Content[0].OfText.Text, IsError: r.IsError.Value})
+			a := sdkCall{ID: r.ToolUseID, IsError: r.IsError.Value}
+			if len(r.Content) > 0 && r.Content[0].OfText != nil {
+				a.Input = r.Content[0].OfText.Text
+			}
+			answers = append(answers, a)
 		}
 	case OpenAI:
 		var items responses.ResponseInputParam
 		err = json.Unmarshal(data, &items)
 		for _, item := range items {
-			answers = append(answers, sdkCall{ID: item.OfFunctionCallOutput.CallID.Value, Input: item.OfFunctionCallOutput.Output.OfString.Value})
+			switch {
+			case item.OfFunctionCallOutput != nil:
+				answers = append(answers, sdkCall{ID: item.OfFunctionCallOutput.CallID.Value, Input: item.OfFunctionCallOutput.Output.OfString.Value})
+			case item.OfCustomToolCallOutput != nil:
+				answers = append(answers, sdkCall{ID: item.OfCustomToolCallOutput.CallID, Input: item.OfCustomToolCallOutput.Output.OfString.Value})
+			case item.OfToolSearchOutput != nil:
+				answers = append(answers, sdkCall{ID: item.OfToolSearchOutput.CallID.Value})
+			}
 		}
 	case OpenAIChat:
 		var messages []openaisdk.ChatCompletionMessageParamUnion

@@ -53,7 +53,7 @@ func read(r io.Reader, maxFile int64, maxLine int) iter.Seq2[Event, error] {
 			if len(text) == 0 {
 				continue
 			}
-			e, err := decode(text, uint64(line))
+			e, err := Decode(text, uint64(line))
 			if err != nil {
 				wrong(false, "line %d: %v", line, err)
 				return
@@ -76,7 +76,8 @@ func read(r io.Reader, maxFile int64, maxLine int) iter.Seq2[Event, error] {
 	}
 }
 
-func decode(text []byte, seq uint64) (Event, error) {
+// Decode reads one event, a CloudEvent in JSON as [Read] has it on a line. seq is its place in the log.
+func Decode(text []byte, seq uint64) (Event, error) {
 	meta, body, err := events.DecodeJSON(text)
 	if err != nil {
 		return Event{}, err

@@ -5,6 +5,7 @@
 package answer
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/toolyard/toolyard"
@@ -18,6 +19,36 @@ type Answer struct {
 	// Text is the output, or on failure the error; see [Pair].
 	Text    string
 	IsError bool
+	Code    toolyard.Code
+	// Parts are the output by its parts, where a success is more than text; Text is the same for a form that takes text alone.
+	Parts []toolyard.Content
+	// Echo is the call's: fields of the provider that it wants back.
+	Echo toolyard.Echo
+}
+
+// Field reads a field of the echo as a string; "" when it is none.
+func (a *Answer) Field(name string) string {
+	var fields map[string]json.RawMessage
+	var text string
+	if json.Unmarshal(a.Echo, &fields) != nil || json.Unmarshal(fields[name], &text) != nil {
+		return ""
+	}
+	return text
+}
+
+// Caller is what called the tool, when that was not the model itself: the field caller of the echo, as it came, and its type. Both are
+// empty when there is none.
+func (a *Answer) Caller() (caller json.RawMessage, kind string) {
+	var echo struct {
+		Caller json.RawMessage `json:"caller"`
+	}
+	var of struct {
+		Type string `json:"type"`
+	}
+	if json.Unmarshal(a.Echo, &echo) != nil || json.Unmarshal(echo.Caller, &of) != nil {
+		return nil, ""
+	}
+	return echo.Caller, of.Type
 }
 
 // Pair answers every call, in emission order. results must hold exactly the result of calls[i] at each i: anything
@@ -38,7 +69,11 @@ func Pair(calls []toolyard.Call, results []toolyard.Result) ([]Answer, error) {
 			return nil, fmt.Errorf("rendering results: at %d want the result of call %q, got that of call %q with index %d",
 				i, call.ID, result.CallID, result.Index)
 		}
-		answers[i] = Answer{CallID: call.ID, Tool: call.Tool, Text: text(result), IsError: result.IsError}
+		a := Answer{CallID: call.ID, Tool: call.Tool, Text: text(result), IsError: result.IsError, Code: result.Code, Echo: result.Echo}
+		if !a.IsError {
+			a.Parts = result.Content
+		}
+		answers[i] = a
 	}
 	return answers, nil
 }

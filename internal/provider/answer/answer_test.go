@@ -2,21 +2,22 @@ package answer
 
 import (
 	"errors"
-	"slices"
+	"reflect"
 	"testing"
 
 	"github.com/toolyard/toolyard"
 )
 
 func TestPairTexts(t *testing.T) {
+	parts := []toolyard.Content{{Type: toolyard.ContentImage}}
 	calls := []toolyard.Call{{ID: "a", Tool: "alias"}, {ID: "b", Tool: "t"}, {ID: "c", Tool: "t"}, {ID: "d", Tool: "t"}, {ID: "e", Tool: "t"}, {ID: "f", Tool: "t"}}
 	results := []toolyard.Result{
 		{CallID: "a", Tool: "real_name", Output: "out", Error: "not read", Detail: "never read"},
-		{CallID: "b", IsError: true, Code: toolyard.UnknownTool, Error: "no such tool", Output: "not read"},
+		{CallID: "b", IsError: true, Code: toolyard.UnknownTool, Error: "no such tool", Output: "not read", Echo: toolyard.Echo(`{"n":1}`)},
 		{CallID: "c", IsError: true, Code: toolyard.Timeout},
 		{CallID: "d", IsError: true},
-		{CallID: "e", IsError: true, Code: toolyard.PostHookFailed, Error: "the tool itself succeeded", Output: "out"},
-		{CallID: "f", Code: toolyard.ResultRedacted, Output: "pass=***"},
+		{CallID: "e", IsError: true, Code: toolyard.PostHookFailed, Error: "the tool itself succeeded", Output: "out", Content: parts},
+		{CallID: "f", Code: toolyard.ResultRedacted, Output: "pass=***", Content: parts},
 	}
 	for i := range results {
 		results[i].Index = i
@@ -26,14 +27,14 @@ func TestPairTexts(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Answer{
-		{"a", "alias", "out", false},
-		{"b", "t", "no such tool", true},
-		{"c", "t", "the call failed: timeout", true},
-		{"d", "t", "the call failed", true},
-		{"e", "t", "the tool itself succeeded\n\nout", true},
-		{"f", "t", "pass=***", false},
+		{CallID: "a", Tool: "alias", Text: "out"},
+		{CallID: "b", Tool: "t", Text: "no such tool", IsError: true, Code: toolyard.UnknownTool, Echo: toolyard.Echo(`{"n":1}`)},
+		{CallID: "c", Tool: "t", Text: "the call failed: timeout", IsError: true, Code: toolyard.Timeout},
+		{CallID: "d", Tool: "t", Text: "the call failed", IsError: true},
+		{CallID: "e", Tool: "t", Text: "the tool itself succeeded\n\nout", IsError: true, Code: toolyard.PostHookFailed},
+		{CallID: "f", Tool: "t", Text: "pass=***", Code: toolyard.ResultRedacted, Parts: parts},
 	}
-	if !slices.Equal(got, want) {
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("\n got %+v\nwant %+v", got, want)
 	}
 }

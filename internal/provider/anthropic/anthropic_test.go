@@ -40,6 +40,10 @@ func TestDecode(t *testing.T) {
 			[]toolyard.Call{call("1", "t", `{}`), call("toolu_1", "grep", `"{\"a\": 1.0"`)}},
 		{"cut in the text after", `{"role":"assistant","content":[` + use + `,{"type":"text","text":"and th"}],"stop_reason":"max_tokens"}`,
 			[]toolyard.Call{call("toolu_1", "grep", `{"a": 1.0}`)}},
+		{"what goes back is kept", `{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"click","input":{},"toolset_name":"browser","caller":{"type":"direct"}},
+			{"type":"tool_use","id":"2","name":"t","input":{},"toolset_name":null,"caller":{"type":"code_execution_20260120","tool_id":"srv<1>"}}]}`,
+			[]toolyard.Call{{ID: "1", Tool: "click", Input: json.RawMessage(`{}`), Echo: toolyard.Echo(`{"toolset_name":"browser"}`)},
+				{ID: "2", Tool: "t", Input: json.RawMessage(`{}`), Echo: toolyard.Echo(`{"caller":{"type":"code_execution_20260120","tool_id":"srv<1>"}}`)}}},
 		{"text alone", `{"role":"assistant","content":"hello"}`, nil},
 		{"no blocks", `{"role":"assistant","content":[]}`, nil},
 	} {
@@ -66,6 +70,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{`{"content":[{"type":"tool_use","id":"","name":"t","input":{}}]}`, `content[0].id: is empty; a call needs it`},
 		{`{"content":[{"type":"tool_use","id":"1","Name":"t","input":{}}]}`, `content[0].name: want string, got nothing`},
 		{`{"content":[{"type":"tool_use","id":"1","name":7,"input":{}}]}`, `content[0].name: want string, got number`},
+		{`{"content":[{"type":"tool_use","id":"1","name":"t","input":{},"caller":"me"}]}`, `content[0].caller: want object, got string`},
 		{`{"content":[{"type":"tool_use","id":"1","name":"t"}]}`, `content[0].input: want object, got nothing`},
 	} {
 		_, err := Decode([]byte(tt.text))
@@ -109,6 +114,44 @@ func TestRender(t *testing.T) {
 		r := message.Content[i].OfToolResult
 		if r == nil || r.IsError.Value != wantError || len(r.Content) != 1 || r.Content[0].OfText == nil {
 			t.Errorf("the SDK reads block %d as %+v", i, r)
+		}
+	}
+}
+
+func TestRenderParts(t *testing.T) {
+	png, pdf := []byte("\x89PNG"), []byte("%PDF")
+	parts := []toolyard.Content{
+		{Type: toolyard.ContentText, Text: "see"}, {Type: toolyard.ContentText, Text: " "}, {Type: toolyard.ContentImage, MIMEType: "image/png", Data: png},
+		{Type: toolyard.ContentResource, MIMEType: "application/pdf", Data: pdf, Title: "T"}, {Type: toolyard.ContentImage, MIMEType: "image/tiff", Data: png},
+		{Type: toolyard.ContentImage, MIMEType: "image/png", Blob: "result-1", Size: 9}, {Type: toolyard.ContentTool, Name: "crm.find", Sent: "crm_find"},
+		{Type: toolyard.ContentImage, MIMEType: "image/png", Data: make([]byte, answer.MaxMediaBytes)},
+	}
+	got, err := Render([]answer.Answer{
+		{CallID: "1", Text: "all", Parts: parts, Echo: toolyard.Echo(`{"toolset_name":"browser"}`)},
+		{CallID: "2", Text: "all", Parts: parts, Echo: toolyard.Echo(`{"caller":{"type":"code_execution_20260120","tool_id":"x"}}`)},
+		{CallID: "3", Text: "not run: call 1 failed", IsError: true, Code: toolyard.Skipped, Echo: toolyard.Echo(`{"toolset_name":"browser"}`)},
+		{CallID: "4", Text: "not run: call 1 failed", IsError: true, Code: toolyard.Skipped, Echo: toolyard.Echo(`{"toolset_name":"computer"}`)},
+		{CallID: "5", Text: "not run: call 1 failed", IsError: true, Code: toolyard.Skipped},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var message sdk.MessageParam
+	if err := json.Unmarshal(got, &message); err != nil {
+		t.Fatal(err)
+	}
+	r := message.Content[0].OfToolResult
+	if r.ToolsetName.Value != "browser" || len(r.Content) != 7 {
+		t.Fatalf("the SDK reads %d blocks of %q", len(r.Content), r.ToolsetName.Value)
+	}
+	if c := r.Content; c[0].OfText.Text != "see" || c[1].OfImage.Source.OfBase64.Data != "iVBORw==" || c[1].OfImage.Source.OfBase64.MediaType != "image/png" ||
+		c[2].OfDocument.Source.OfBase64.Data != "JVBERg==" || c[2].OfDocument.Title.Value != "T" || c[3].OfText.Text != "[image: image/tiff, 4 bytes]" ||
+		c[4].OfText.Text != "[image: image/png, 9 bytes, stored as result-1]" || c[5].OfToolReference.ToolName != "crm_find" || c[6].OfText.Text != "[image: image/png, 5242880 bytes]" {
+		t.Errorf("%.1000s", got)
+	}
+	for i, want := range []string{1: "all", 2: "Not executed: an earlier action in this turn failed.", 3: "Not executed: an earlier computer action in this turn failed.", 4: "not run: call 1 failed"} {
+		if r := message.Content[i].OfToolResult; i > 0 && (len(r.Content) != 1 || r.Content[0].OfText.Text != want) {
+			t.Errorf("answer %d: %+v", i, r.Content)
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 // the response stopped for want of tokens, a tool_use at its very end is taken as cut: its input becomes a string, so
 // that it ends as schema_validation_failed, and a half-written file is not written.
 //
-// toolset_name and caller of a block, which the provider wants echoed, have no place in a [toolyard.Call] and are lost.
+// toolset_name of a block, and its caller where that is not the model itself, become the call's echo.
 // Errors are [*toolyard.InputError] with the field's path.
 func Decode(data []byte) ([]toolyard.Call, error) {
 	message, err := strictjson.ReadObject("", data)
@@ -78,5 +78,16 @@ func toolUse(block strictjson.Object) (call toolyard.Call, err error) {
 		return call, strictjson.Errorf(block.At("input"), "want object, got nothing")
 	}
 	call.Input = block.Input("input")
-	return call, nil
+	echo := []string{"toolset_name"}
+	if block.Given("caller") {
+		caller, err := block.Object("caller")
+		if err != nil {
+			return call, err
+		}
+		if caller.Text("type") != "direct" {
+			echo = append(echo, "caller")
+		}
+	}
+	call.Echo, err = block.Echo(echo...)
+	return call, err
 }

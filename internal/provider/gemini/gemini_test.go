@@ -105,3 +105,21 @@ func TestRender(t *testing.T) {
 		t.Errorf("\n ours %s\ntheirs %s", got, theirs)
 	}
 }
+
+func TestRenderParts(t *testing.T) {
+	got, err := Render([]answer.Answer{{CallID: "1", Tool: "shot", Text: "see\n[image: image/png, 4 bytes]", Parts: []toolyard.Content{
+		{Type: toolyard.ContentText, Text: "see"}, {Type: toolyard.ContentImage, MIMEType: "image/png", Data: []byte("\x89PNG")},
+		{Type: toolyard.ContentAudio, MIMEType: "audio/wav", Data: []byte("RIFF")},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c genai.Content
+	if err := json.Unmarshal(got, &c); err != nil {
+		t.Fatal(err)
+	}
+	r := c.Parts[0].FunctionResponse
+	if r.Response["output"] != "see\n[image: image/png, 4 bytes]" || len(r.Parts) != 1 || r.Parts[0].InlineData.MIMEType != "image/png" || string(r.Parts[0].InlineData.Data) != "\x89PNG" {
+		t.Errorf("%s", got)
+	}
+}

@@ -23,6 +23,17 @@ type functionResponse struct {
 	ID       string   `json:"id,omitempty"`
 	Name     string   `json:"name"`
 	Response response `json:"response"`
+	Parts    []media  `json:"parts,omitempty"`
+}
+
+// media is genai.FunctionResponsePart with data in it.
+type media struct {
+	InlineData inlineData `json:"inlineData"`
+}
+
+type inlineData struct {
+	MIMEType string `json:"mimeType"`
+	Data     string `json:"data"`
 }
 
 // response has exactly one of its fields: an empty output is still an output.
@@ -32,7 +43,8 @@ type response struct {
 }
 
 // Render writes one user content with a functionResponse part for every answer, in order. An id goes back only if it
-// came from the model; name and order match the others.
+// came from the model; name and order match the others. Images and PDF documents are parts of the response, and the text has a
+// line for each.
 func Render(answers []answer.Answer) ([]byte, error) {
 	c := content{Role: "user", Parts: make([]part, len(answers))}
 	for i := range answers {
@@ -45,6 +57,11 @@ func Render(answers []answer.Answer) ([]byte, error) {
 			r.Response.Error = &a.Text
 		} else {
 			r.Response.Output = &a.Text
+		}
+		for n := range a.Parts {
+			if p := &a.Parts[n]; answer.MediaOf(p) != answer.Words {
+				r.Parts = append(r.Parts, media{inlineData{p.MIMEType, answer.Base64(p)}})
+			}
 		}
 		c.Parts[i].FunctionResponse = r
 	}

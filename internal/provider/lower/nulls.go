@@ -67,6 +67,11 @@ func (n *nulls) parts(schemas []any, sure bool, seen map[string]bool) (out []par
 }
 
 func (n *nulls) walk(value any, schemas []any) {
+	switch value.(type) {
+	case map[string]any, []any:
+	default:
+		return // most values, and there may be many
+	}
 	all := n.parts(schemas, true, map[string]bool{})
 	switch v := value.(type) {
 	case map[string]any:

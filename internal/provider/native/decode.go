@@ -15,7 +15,7 @@ import (
 
 var (
 	batchFields  = []string{"id", "agent", "session", "workspace", "interactive", "open", "calls", "options"}
-	callFields   = []string{"id", "tool", "input"}
+	callFields   = []string{"id", "tool", "input", "echo", "incomplete"}
 	optionFields = []string{"partition", "max_concurrency", "on_error", "timeout_ms", "call_timeout_ms", "deny", "ask"}
 )
 
@@ -86,6 +86,15 @@ func calls(batch strictjson.Object) ([]toolyard.Call, error) {
 			return nil, err
 		}
 		list[i].Input = o.Input("input")
+		if o.Given("echo") {
+			list[i].Echo = o.Value("echo")
+			if err := toolyard.CheckEcho(o.At("echo"), list[i].Echo); err != nil {
+				return nil, err
+			}
+		}
+		if list[i].Incomplete, err = o.OptionalBool("incomplete"); err != nil {
+			return nil, err
+		}
 	}
 	return list, nil
 }

@@ -22,7 +22,8 @@ func TestDecode(t *testing.T) {
 			{"tool": "t", "input": "[1]"},
 			{"tool": "t", "input": "{\"a\":1,\"a\":2}"},
 			{"tool": "t", "input": ""},
-			{"tool": "t", "input": [1]}
+			{"tool": "t", "input": [1]},
+			{"tool": "t", "input": {}, "echo": {"namespace": "n"}}
 		],
 		"options": {"partition": "sequential", "max_concurrency": 3, "on_error": "continue", "timeout_ms": 9223372036854775807,
 			"call_timeout_ms": 5, "deny": ["bash"], "ask": ["a", "b"]}
@@ -43,6 +44,7 @@ func TestDecode(t *testing.T) {
 			{Tool: "t", Input: raw(`"{\"a\":1,\"a\":2}"`)},
 			{Tool: "t", Input: raw(`""`)},
 			{Tool: "t", Input: raw(`[1]`)},
+			{Tool: "t", Input: raw(`{}`), Echo: raw(`{"namespace": "n"}`)},
 		},
 		Options: toolyard.Options{Partition: toolyard.Sequential, MaxConcurrency: 3, OnError: toolyard.Continue,
 			TimeoutMS: 1<<63 - 1, CallTimeoutMS: 5, Deny: []string{"bash"}, Ask: []string{"a", "b"}},
@@ -76,6 +78,8 @@ func TestDecodeRefuses(t *testing.T) {
 		{`{"calls":[{"id":"a"}]}`, `calls[0].tool: want string, got nothing`},
 		{`{"calls":[{"tool":null}]}`, `calls[0].tool: want string, got null`},
 		{`{"calls":[{"id":true,"tool":"a"}]}`, `calls[0].id: want string, got boolean`},
+		{`{"calls":[{"tool":"a","echo":[]}]}`, `calls[0].echo: is no JSON object; give the provider's fields as they came, or leave it out`},
+		{`{"calls":[{"tool":"a","echo":{"x":"` + strings.Repeat("x", toolyard.MaxEchoBytes) + `"}}]}`, `calls[0].echo: has 16392 bytes; at most 16384 are allowed`},
 		{`{"options":[]}`, `options: want object, got array`},
 		{`{"options":{"partition":1}}`, `options.partition: want string, got number`},
 		{`{"options":{"max_concurrency":"10"}}`, `options.max_concurrency: want a whole number, got string`},
@@ -93,7 +97,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{`{"calls":[{"tool":"a","Tool":"b"}]}`, `calls[0].Tool: is not a field of a call; did you mean "tool"?`},
 		{`{"calls":[{"name":"a"}]}`, `calls[0].name: is not a field of a call; did you mean "tool"?`},
 		{`{"calls":[{"tool":"a","arguments":{}}]}`, `calls[0].arguments: is not a field of a call; did you mean "input"?`},
-		{`{"calls":[{"tool":"a","x":1}]}`, `calls[0].x: is not a field of a call; the fields are id, tool, input`},
+		{`{"calls":[{"tool":"a","x":1}]}`, `calls[0].x: is not a field of a call; the fields are id, tool, input, echo, incomplete`},
 		{`{"options":{"maxConcurrency":1}}`, `options.maxConcurrency: is not a field of options; did you mean "max_concurrency"?`},
 		{`{"options":{"timeout":1}}`, `options.timeout: is not a field of options; did you mean "timeout_ms"?`},
 		{`{"options":{"allow":[]}}`, `options.allow: is not a field of options; the fields are partition, max_concurrency, on_error, timeout_ms, call_timeout_ms, deny, ask`},

@@ -13,18 +13,33 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
+// The items that are calls beside function_call.
+const (
+	customToolCall = "custom_tool_call"
+	toolSearchCall = "tool_search_call"
+)
+
+// SearchTool is the tool that a search for tools is a call of.
+const SearchTool = "tool_search"
+
+// readers read the items that are calls, by their type.
+var readers = map[string]func(strictjson.Object) (toolyard.Call, error){
+	"function_call": functionCall, customToolCall: customCall, toolSearchCall: searchCall,
+}
+
 // Decode reads the function_call items of an output array, or of a whole response, in their order, from data that
 // passed [strictjson.Check]. An output without any gives no calls and no error.
 //
 // Items of other types are skipped: messages and reasoning are not calls, and web_search_call and its like are run by
-// the provider. So is a call that the same array answers already: to run it again could repeat its effect. An open
-// item that its receiver must answer with anything but a function_call_output (custom_tool_call, computer_call,
-// shell_call, ...) is an error: left out in silence, it would make the provider refuse the next request. Such items
-// are known by having a call_id, which the provider's own calls do not.
+// the provider. So is a call that the same array answers already: to run it again could repeat its effect. Two more kinds
+// are calls: custom_tool_call, whose free text is read by [strictjson.Object.Input], and tool_search_call where the search is
+// the client's, which is a call of [SearchTool]. Any other open item that its receiver must answer (computer_call, shell_call,
+// ...) is an error: left out in silence, it would make the provider refuse the next request. Such items are known by having
+// a call_id, which the provider's own calls do not.
 //
 // The arguments are read by [strictjson.Object.Arguments]; those of an item that is not completed are never taken as
-// {} when empty. namespace and caller of an item, which the provider wants echoed, have no place in a [toolyard.Call]
-// and are lost. Errors are [*toolyard.InputError] with the field's path.
+// {} when empty. namespace and caller of an item become the call's echo, and its type where that is not function_call.
+// Errors are [*toolyard.InputError] with the field's path.
 func Decode(data []byte) ([]toolyard.Call, error) {
 	items, at, err := output(data)
 	if err != nil {
@@ -47,9 +62,13 @@ func Decode(data []byte) ([]toolyard.Call, error) {
 	var calls []toolyard.Call
 	for i, item := range objects {
 		id := item.Text("call_id")
+		read := readers[kinds[i]]
+		if where := item.Text("execution"); kinds[i] == toolSearchCall && (where == "server" || where != "client" && !item.Given("call_id")) {
+			read = nil // the provider's own search
+		}
 		switch {
-		case kinds[i] == "function_call":
-			call, err := functionCall(item)
+		case read != nil:
+			call, err := read(item)
 			if err != nil {
 				return nil, err
 			}
@@ -58,7 +77,7 @@ func Decode(data []byte) ([]toolyard.Call, error) {
 			}
 		case strings.HasSuffix(kinds[i], "_call") && id != "" && !answered[id] && item.Text("execution") != "server":
 			return nil, strictjson.Errorf(item.At("type"),
-				"%s is answered by who receives it, and only function_call items can be answered here; take it out", strictjson.Quote(kinds[i]))
+				"%s is answered by who receives it, which cannot be answered here; take it out", strictjson.Quote(kinds[i]))
 		}
 	}
 	return calls, nil
@@ -92,6 +111,45 @@ func functionCall(item strictjson.Object) (call toolyard.Call, err error) {
 	if err != nil {
 		return call, err
 	}
-	call.Input, err = item.Arguments("arguments", status == "" || status == "completed")
+	if call.Input, err = item.Arguments("arguments", status == "" || status == "completed"); err != nil {
+		return call, err
+	}
+	call.Echo, err = item.Echo("namespace", "caller")
+	return call, err
+}
+
+func customCall(item strictjson.Object) (call toolyard.Call, err error) {
+	if call.ID, err = item.Name("call_id"); err != nil {
+		return call, err
+	}
+	if call.Tool, err = item.Name("name"); err != nil {
+		return call, err
+	}
+	if _, err := item.String("input"); err != nil {
+		return call, err
+	}
+	call.Input = item.Input("input")
+	call.Echo, err = item.Echo("type", "namespace", "caller")
+	return call, err
+}
+
+// searchCall reads a search for tools. Its arguments are what the client's own definition of the search says; ours is that of
+// [SearchTool].
+func searchCall(item strictjson.Object) (call toolyard.Call, err error) {
+	if call.ID, err = item.Name("call_id"); err != nil {
+		return call, err
+	}
+	status, err := item.OptionalString("status")
+	if err != nil {
+		return call, err
+	}
+	call.Tool, call.Input = SearchTool, json.RawMessage("{}")
+	if item.Given("arguments") {
+		call.Input = item.Input("arguments")
+	}
+	if status != "" && status != "completed" {
+		call.Input = strictjson.Cut(call.Input)
+	}
+	call.Echo, err = item.Echo("type", "execution")
 	return call, err
 }

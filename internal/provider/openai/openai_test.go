@@ -38,6 +38,15 @@ func TestDecode(t *testing.T) {
 		{"broken arguments are the call's", `[{"type":"function_call","call_id":"1","name":"t","arguments":"{\"a\":"},{"type":"function_call","call_id":"2","name":"t","arguments":"[1]"}]`,
 			[]toolyard.Call{call("1", "t", `"{\"a\":"`), call("2", "t", `[1]`)}},
 		{"cut before its first argument", `[{"type":"function_call","call_id":"1","name":"t","arguments":"","status":"incomplete"}]`, []toolyard.Call{call("1", "t", `""`)}},
+		{"what goes back is kept", `[{"type":"function_call","call_id":"1","name":"t","arguments":"{}","namespace":"crm","caller":{"type":"program","caller_id":"p"}}]`,
+			[]toolyard.Call{{ID: "1", Tool: "t", Input: json.RawMessage(`{}`), Echo: toolyard.Echo(`{"caller":{"type":"program","caller_id":"p"},"namespace":"crm"}`)}}},
+		{"free text", `[{"type":"custom_tool_call","call_id":"1","name":"t","input":"a = 1"},{"type":"custom_tool_call","call_id":"2","name":"t","input":"{\"a\":1}"}]`,
+			[]toolyard.Call{{ID: "1", Tool: "t", Input: json.RawMessage(`"a = 1"`), Echo: toolyard.Echo(`{"type":"custom_tool_call"}`)},
+				{ID: "2", Tool: "t", Input: json.RawMessage(`{"a":1}`), Echo: toolyard.Echo(`{"type":"custom_tool_call"}`)}}},
+		{"a search of the client", `[{"type":"tool_search_call","call_id":"1","execution":"client","status":"completed","arguments":{"query":"x"}},
+			{"type":"tool_search_call","call_id":"2","execution":"client","status":"incomplete","arguments":{"query":"x"}}]`,
+			[]toolyard.Call{{ID: "1", Tool: SearchTool, Input: json.RawMessage(`{"query":"x"}`), Echo: toolyard.Echo(`{"execution":"client","type":"tool_search_call"}`)},
+				{ID: "2", Tool: SearchTool, Input: json.RawMessage(`"{\"query\":\"x\""`), Echo: toolyard.Echo(`{"execution":"client","type":"tool_search_call"}`)}}},
 		{"nothing", `[]`, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -62,10 +71,10 @@ func TestDecodeRefuses(t *testing.T) {
 		{`{"output":[{"type":"message"},{"type":"function_call","call_id":"1","name":"t","arguments":{"a":1}}]}`, `output[1].arguments: want string, got object`},
 		{`[{"type":"function_call","call_id":"1","name":"t"}]`, `[0].arguments: want string, got nothing`},
 		{`[{"type":"function_call","call_id":"1","name":"t","arguments":"","status":1}]`, `[0].status: want string, got number`},
-		{`{"output":[` + item + `,{"type":"custom_tool_call","call_id":"c","name":"t","input":"x"}]}`,
-			`output[1].type: "custom_tool_call" is answered by who receives it, and only function_call items can be answered here; take it out`},
+		{`{"output":[` + item + `,{"type":"computer_call","call_id":"c","actions":[]}]}`,
+			`output[1].type: "computer_call" is answered by who receives it, which cannot be answered here; take it out`},
 		{`[{"type":"shell_call","call_id":"c"}]`,
-			`[0].type: "shell_call" is answered by who receives it, and only function_call items can be answered here; take it out`},
+			`[0].type: "shell_call" is answered by who receives it, which cannot be answered here; take it out`},
 	} {
 		_, err := Decode([]byte(tt.text))
 		if _, ok := errors.AsType[*toolyard.InputError](err); !ok || err.Error() != tt.want {
@@ -107,5 +116,50 @@ func TestRender(t *testing.T) {
 	}
 	if got, err := Render(nil); err != nil || string(got) != "[]" {
 		t.Errorf("nothing: %s, %v", got, err)
+	}
+}
+
+func TestRenderParts(t *testing.T) {
+	png, pdf := []byte("\x89PNG"), []byte("%PDF")
+	parts := []toolyard.Content{
+		{Type: toolyard.ContentText, Text: "see"}, {Type: toolyard.ContentImage, MIMEType: "image/png", Data: png},
+		{Type: toolyard.ContentResource, MIMEType: "application/pdf", Data: pdf, URI: "file:///a/b.pdf"}, {Type: toolyard.ContentAudio, MIMEType: "audio/wav", Data: png},
+	}
+	custom, program := toolyard.Echo(`{"type":"custom_tool_call","caller":{"type":"direct"}}`), toolyard.Echo(`{"caller":{"type":"program","caller_id":"p"},"namespace":"crm"}`)
+	got, err := Render([]answer.Answer{
+		{CallID: "1", Text: "all", Parts: parts}, {CallID: "2", Text: "all", Parts: parts, Echo: custom}, {CallID: "3", Text: "all", Parts: parts, Echo: program},
+		{CallID: "4", Text: "one", Parts: []toolyard.Content{
+			{Type: toolyard.ContentTool, Name: "crm.find", Sent: "crm_find", Description: "Finds.", Schema: json.RawMessage(`{"type":"object","properties":{"q":{"type":"string"}}}`)},
+			{Type: toolyard.ContentTool, Name: "bare"},
+		}, Echo: toolyard.Echo(`{"type":"tool_search_call","execution":"client"}`)},
+		{CallID: "5", Text: "failed", IsError: true, Echo: toolyard.Echo(`{"type":"tool_search_call"}`)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var items responses.ResponseInputParam
+	if err := json.Unmarshal(got, &items); err != nil {
+		t.Fatal(err)
+	}
+	list := items[0].OfFunctionCallOutput.Output.OfResponseFunctionCallOutputItemArray
+	if len(list) != 4 || list[0].OfInputText.Text != "see" || list[1].OfInputImage.ImageURL.Value != "data:image/png;base64,iVBORw==" ||
+		list[2].OfInputFile.Filename.Value != "b.pdf" || list[2].OfInputFile.FileData.Value != "data:application/pdf;base64,JVBERg==" || list[3].OfInputText.Text != "[audio: audio/wav, 4 bytes]" {
+		t.Errorf("parts: %s", got)
+	}
+	c := items[1].OfCustomToolCallOutput
+	if c == nil || c.CallID != "2" || len(c.Output.OfOutputContentList) != 4 || c.Output.OfOutputContentList[1].OfInputImage == nil || c.Caller.OfDirect == nil {
+		t.Errorf("custom: %s", got)
+	}
+	p := items[2].OfFunctionCallOutput
+	if p.Output.OfString.Value != "all" || p.Namespace.Value != "crm" || p.Caller.OfProgram == nil || p.Caller.OfProgram.CallerID != "p" {
+		t.Errorf("a program reads text: %s", got)
+	}
+	s := items[3].OfToolSearchOutput
+	if s == nil || s.CallID.Value != "4" || len(s.Tools) != 1 || s.Tools[0].OfFunction.Name != "crm_find" || !s.Tools[0].OfFunction.DeferLoading.Value || s.Tools[0].OfFunction.Strict.Value ||
+		s.Execution != responses.ResponseToolSearchOutputItemParamExecutionClient || s.Tools[0].OfFunction.Parameters["type"] != "object" {
+		t.Errorf("search: %s", got)
+	}
+	if s := items[4].OfToolSearchOutput; s == nil || s.CallID.Value != "5" || len(s.Tools) != 0 {
+		t.Errorf("a search that failed: %s", got)
 	}
 }

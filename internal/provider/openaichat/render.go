@@ -10,7 +10,8 @@ import (
 )
 
 // Render writes an array of tool messages, one for every answer, in order: what is appended to the messages of the
-// next request. The form has no flag for errors; the text says it.
+// next request. The form has no flag for errors; the text says it. It takes text alone: of images and other data there
+// is a line each.
 func Render(answers []answer.Answer) ([]byte, error) {
 	messages := make([]sdk.ChatCompletionToolMessageParam, len(answers))
 	for i, a := range answers {

@@ -1,0 +1,230 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/schema"
+)
+
+// takeParts takes over the parts of the tool's output, and makes its text of them where it has none. Parts that are all text are
+// text alone. It says what is wrong with them, if something is.
+func (c *call) takeParts() (problem string) {
+	parts, plain := slices.Clone(c.out.Content), 0
+	for i := range parts {
+		p := &parts[i]
+		switch p.Type {
+		case toolyard.ContentText:
+			plain++
+			*p = toolyard.Content{Type: p.Type, Text: p.Text}
+		case toolyard.ContentImage, toolyard.ContentAudio, toolyard.ContentResource, toolyard.ContentLink, toolyard.ContentTool:
+		default:
+			return fmt.Sprintf("its part %d is %q, which is no kind of content", i, p.Type)
+		}
+		p.Blob, p.Size, p.Data = "", 0, bytes.Clone(p.Data)
+		if !json.Valid(p.Schema) {
+			p.Schema = nil
+		}
+		for _, s := range texts(p) {
+			*s = strings.ToValidUTF8(*s, "\uFFFD")
+		}
+	}
+	if c.out.Text == "" && len(parts) > 0 {
+		c.out.Text, c.derived = toolyard.TextOf(parts), true
+	}
+	if plain == len(parts) && (c.derived || c.out.Text == toolyard.TextOf(parts)) {
+		parts, c.derived = nil, false
+	}
+	c.parts = parts
+	return ""
+}
+
+// outputBytes is how much of an output there is in all, its text once.
+func (c *call) outputBytes() int {
+	const part = 64 // what a part costs at least, so that their number is bounded too
+	size := len(c.text) + len(c.structured) + part*len(c.parts)
+	for i := range c.parts {
+		size += len(c.parts[i].Data) + len(c.parts[i].Schema)
+		if !c.derived {
+			for _, s := range texts(&c.parts[i]) {
+				size += len(*s)
+			}
+		}
+	}
+	return size
+}
+
+// fitParts redacts the parts and the data, and brings them to size. What does not fit is stored, and a reference stays in its place. An
+// error means that not all could be stored: then the parts are left out, and the text says what they were.
+func (c *call) fitParts(ctx context.Context) error {
+	if err := c.fitStructured(); err != nil || c.parts == nil {
+		return err
+	}
+	if err := c.redactParts(); err != nil {
+		return err
+	}
+	for _, fit := range []func(context.Context) error{c.packParts, c.fitTexts, c.fitData} {
+		if err := fit(ctx); err != nil {
+			c.parts = nil
+			return err
+		}
+	}
+	if c.derived && !c.res.Truncated {
+		c.text = c.envelopeOf(toolyard.TextOf(c.parts))
+	}
+	if added := strings.TrimSpace(c.withhold(c.envelope(""))); added != "" {
+		c.parts = append(c.parts, toolyard.Content{Type: toolyard.ContentText, Text: added})
+	}
+	return nil
+}
+
+// fitTexts stores the texts of the parts when together they are longer than the tool's limit. The parts keep their preview.
+func (c *call) fitTexts(ctx context.Context) error {
+	var long strings.Builder
+	for i := range c.parts {
+		long.WriteString(c.parts[i].Text)
+		long.Write(c.parts[i].Schema)
+	}
+	if c.isShort(long.String()) {
+		return nil
+	}
+	whole := toolyard.TextOf(c.parts)
+	text, ref, err := c.cut(ctx, whole)
+	if err != nil {
+		return err
+	}
+	rest := slices.DeleteFunc(c.parts, func(p toolyard.Content) bool { return p.Type == toolyard.ContentText })
+	for i := range rest {
+		rest[i].Text, rest[i].Schema = "", nil
+	}
+	c.parts = append([]toolyard.Content{{Type: toolyard.ContentText, Text: text, Blob: ref, Size: int64(len(whole))}}, rest...)
+	if c.derived {
+		c.text, c.res.Truncated, c.res.Blob = c.envelopeOf(text), true, ref
+	}
+	return nil
+}
+
+// packParts stores the parts behind the last that there is room for, as one document.
+func (c *call) packParts(ctx context.Context) error {
+	if len(c.parts) <= MaxContentParts {
+		return nil
+	}
+	rest := c.parts[MaxContentParts-1:]
+	raw, err := json.Marshal(rest)
+	if err != nil {
+		return fmt.Errorf("encode %d parts: %w", len(rest), err)
+	}
+	ref, err := c.store(ctx, string(raw))
+	if err != nil {
+		return err
+	}
+	c.parts = append(slices.Clip(c.parts[:MaxContentParts-1]), toolyard.Content{
+		Type: toolyard.ContentResource, MIMEType: "application/json", Blob: ref, Size: int64(len(raw)),
+		Description: fmt.Sprintf("%d more parts of this output", len(rest)),
+	})
+	return nil
+}
+
+// fitData stores the data that there is no room for.
+func (c *call) fitData(ctx context.Context) error {
+	room := MaxInlineDataBytes
+	for i := range c.parts {
+		p := &c.parts[i]
+		if len(p.Data) <= room {
+			room -= len(p.Data)
+			continue
+		}
+		ref, err := c.store(ctx, string(p.Data))
+		if err != nil {
+			return err
+		}
+		p.Blob, p.Size, p.Data = ref, int64(len(p.Data)), nil
+	}
+	return nil
+}
+
+// fitStructured redacts the data. What is too long is left out, and so is what the tool's own schema does not take any more.
+func (c *call) fitStructured() error {
+	if c.structured == nil {
+		return nil
+	}
+	raw := c.structured
+	c.structured = nil
+	v, err := schema.Parse(raw)
+	if err != nil {
+		return fmt.Errorf("read the output as data: %w", err)
+	}
+	if c.p.Redact != nil {
+		var clean json.RawMessage
+		err := rescue(func() (err error) {
+			clean, err = schema.Encode(redactNames(mapStrings(v.Doc(), c.p.Redact), c.p.Redact))
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("%w: %w", errRedactor, err)
+		}
+		if !bytes.Equal(clean, raw) {
+			c.redacted, raw = true, clean
+			if s, err := c.p.schemas().Output(c.entry.OutputSchema); c.entry.OutputSchema != nil && (err != nil || s.Validate(raw) != nil) {
+				c.remarks = append(c.remarks, "without secrets, the output as data no longer fits its schema: it is left out, and the text stays")
+				return nil
+			}
+		}
+	}
+	if len(raw) > MaxStructuredBytes {
+		c.remarks = append(c.remarks, fmt.Sprintf("the output as data has %d bytes, and at most %d are taken: it is left out, and the text stays",
+			len(raw), MaxStructuredBytes))
+		return nil
+	}
+	c.structured = raw
+	return nil
+}
+
+// redactParts takes secrets out of all texts of the parts, and out of data that is text. What describes a part is cut then.
+func (c *call) redactParts() error {
+	for i := range c.parts {
+		p := &c.parts[i]
+		for _, s := range texts(p) {
+			clean, err := c.p.redact(*s)
+			if err != nil {
+				c.parts = nil
+				return err
+			}
+			c.redacted = c.redacted || clean != *s
+			if *s = clean; s != &p.Text {
+				*s = cutString(clean, MaxPartFieldBytes)
+			}
+		}
+		if p.Schema != nil {
+			clean, err := c.p.redact(string(p.Schema))
+			if err != nil {
+				c.parts = nil
+				return err
+			}
+			if clean != string(p.Schema) {
+				c.redacted, p.Schema = true, nil
+			}
+		}
+		if len(p.Data) > 0 && utf8.Valid(p.Data) {
+			clean, err := c.p.redact(string(p.Data))
+			if err != nil {
+				c.parts = nil
+				return err
+			}
+			c.redacted = c.redacted || clean != string(p.Data)
+			p.Data = []byte(clean)
+		}
+	}
+	return nil
+}
+
+// texts are the texts of a part.
+func texts(p *toolyard.Content) []*string {
+	return []*string{&p.Text, &p.MIMEType, &p.URI, &p.Name, &p.Sent, &p.Title, &p.Description}
+}

@@ -1,0 +1,193 @@
+package anthropic
+
+import (
+	"encoding/json"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/provider/eventstream"
+	"github.com/toolyard/toolyard/internal/provider/strictjson"
+)
+
+// NewStream reads the event stream of a Messages response. A tool_use block is whole at its content_block_stop, and is then
+// read by [Decode] as if it had come in a message: broken JSON becomes its input as a string. Deltas and ends of blocks may
+// interleave; blocks that are no calls are skipped.
+//
+// A call without any input is held until the event behind it, which says whether the model had none to give or was stopped
+// before it could. Any other is not cut by a stop_reason that comes after its end: text that is a whole object is one however
+// the model stopped, since no beginning of an object is an object.
+func NewStream() *eventstream.Decoder {
+	s := &stream{open: map[int64]*toolBlock{}, last: -1}
+	s.Handle = s.event
+	return &s.Decoder
+}
+
+type stream struct {
+	eventstream.Decoder
+	open map[int64]*toolBlock // tool_use blocks by index
+	last int64                // the index of the block that began last
+	held *toolBlock           // it has ended without an input
+}
+
+// toolBlock is a tool_use block that has begun.
+type toolBlock struct {
+	call  *eventstream.Open
+	start strictjson.Object
+	at    string
+}
+
+func (s *stream) event(e strictjson.Object) error {
+	kind, err := e.String("type")
+	if err != nil {
+		return err
+	}
+	switch kind {
+	case "content_block_start":
+		return s.start(e)
+	case "content_block_delta":
+		return s.delta(e)
+	case "content_block_stop":
+		return s.stop(e)
+	case "message_delta":
+		return s.messageDelta(e)
+	case "message_stop":
+		s.Finish()
+		return s.release("")
+	case "error":
+		return eventstream.Failed(failure(e))
+	}
+	return nil
+}
+
+func failure(e strictjson.Object) string {
+	o, err := e.Object("error")
+	if err != nil {
+		return "without a reason"
+	}
+	return o.Text("type") + ": " + o.Text("message")
+}
+
+func index(e strictjson.Object) (int64, error) {
+	if !e.Given("index") {
+		return 0, strictjson.Errorf(e.At("index"), "want a whole number, got %s", e.Kind("index"))
+	}
+	return e.OptionalInt("index", 32)
+}
+
+func (s *stream) start(e strictjson.Object) error {
+	i, err := index(e)
+	if err != nil {
+		return err
+	}
+	if i <= s.last {
+		return strictjson.Errorf(e.At("index"), "is %d behind %d; blocks begin in their order", i, s.last)
+	}
+	s.last = i
+	if err := s.release(""); err != nil {
+		return err
+	}
+	o, err := e.Object("content_block")
+	if err != nil {
+		return err
+	}
+	if o.Text("type") != "tool_use" {
+		return nil
+	}
+	b := &toolBlock{start: o, at: o.Path()}
+	begun, err := b.decode("", "")
+	if err != nil {
+		return err
+	}
+	if b.call, err = s.Calls.Begin(begun); err != nil {
+		return err
+	}
+	s.open[i] = b
+	return nil
+}
+
+func (s *stream) delta(e strictjson.Object) error {
+	i, err := index(e)
+	if err != nil {
+		return err
+	}
+	b, ok := s.open[i]
+	if !ok {
+		return nil
+	}
+	d, err := e.Object("delta")
+	if err != nil || d.Text("type") != "input_json_delta" {
+		return err
+	}
+	text, err := d.String("partial_json")
+	if err != nil {
+		return err
+	}
+	return s.Calls.Grow(b.call, text)
+}
+
+func (s *stream) stop(e strictjson.Object) error {
+	i, err := index(e)
+	if err != nil {
+		return err
+	}
+	b, ok := s.open[i]
+	if !ok {
+		return nil
+	}
+	delete(s.open, i)
+	if b.call.Text() == "" && i == s.last {
+		s.held = b
+		return nil
+	}
+	return s.end(b, "")
+}
+
+func (s *stream) messageDelta(e strictjson.Object) error {
+	d, err := e.Object("delta")
+	if err != nil {
+		return err
+	}
+	reason, err := d.OptionalString("stop_reason")
+	if err != nil || reason == "" {
+		return err
+	}
+	return s.release(reason)
+}
+
+// release ends the call that is held: a block follows it, or the message stops for a reason.
+func (s *stream) release(reason string) error {
+	b := s.held
+	if b == nil {
+		return nil
+	}
+	s.held = nil
+	return s.end(b, reason)
+}
+
+func (s *stream) end(b *toolBlock, reason string) error {
+	call, err := b.decode(b.call.Text(), reason)
+	if err != nil {
+		return err
+	}
+	s.Calls.Whole(b.call, call)
+	return nil
+}
+
+// decode reads the block as that of a message which stopped for a reason. Without text its input is that of its start.
+func (b *toolBlock) decode(text, reason string) (toolyard.Call, error) {
+	set := map[string]json.RawMessage{}
+	switch {
+	case text == "" && !b.start.Given("input"):
+		set["input"] = json.RawMessage("{}")
+	case text != "" && strictjson.Valid([]byte(text), strictjson.MaxInputDepth):
+		set["input"] = json.RawMessage(text)
+	case text != "":
+		set["input"] = eventstream.Text(text)
+	}
+	calls, err := Decode(eventstream.Object(map[string]json.RawMessage{
+		"stop_reason": eventstream.Text(reason), "content": eventstream.Array(eventstream.With(b.start, set)),
+	}))
+	if err != nil {
+		return toolyard.Call{}, eventstream.Inside(b.at, "content[0]", err)
+	}
+	return calls[0], nil
+}

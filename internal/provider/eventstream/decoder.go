@@ -1,0 +1,94 @@
+package eventstream
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/provider/strictjson"
+)
+
+// Decoder reads one response's event stream. It is not safe for concurrent use.
+type Decoder struct {
+	// Calls are those that have begun; Handle, which is the leaf's, begins and ends them.
+	Calls Calls
+	// Handle takes an event's data. An error breaks the stream.
+	Handle func(event strictjson.Object) error
+
+	parser Parser
+	events int
+	over   bool
+	broken error
+}
+
+// ErrCut is wrapped by [Decoder.End] for a stream that stopped before its last event.
+var ErrCut = errors.New("the model's stream was cut before its end")
+
+// ErrProvider is wrapped for a stream in which the provider says that it failed.
+var ErrProvider = errors.New("the provider's stream says that it failed")
+
+// Failed is the error of a stream in which the provider says that it failed.
+func Failed(words string) error { return fmt.Errorf("%w: %s", ErrProvider, strictjson.Quote(words)) }
+
+// Feed takes the next bytes and returns the calls that went out by them, in order. An error is a [*toolyard.InputError],
+// or wraps [ErrProvider]: the stream is broken, the calls that are returned beside it are whole, nothing more is read, and
+// [Decoder.End] has the rest. What comes behind the response's last event is not looked at.
+func (d *Decoder) Feed(chunk []byte) ([]toolyard.Call, error) {
+	if d.over || d.broken != nil {
+		return nil, d.broken
+	}
+	d.broken = d.parser.Feed(chunk, d.event)
+	return d.Calls.take(), d.broken
+}
+
+// End says that no bytes follow. It returns the calls that had begun and not gone out: those that were cut are marked
+// [toolyard.Call.Incomplete]. Its error says why the stream is not whole: what broke it, or [ErrCut]; nil when it is.
+func (d *Decoder) End() ([]toolyard.Call, error) {
+	if d.broken == nil && !d.over {
+		d.broken = ErrCut
+	}
+	return d.Calls.rest(), d.broken
+}
+
+// Over reports whether the response's last event was seen, or the stream is broken: nothing follows that matters.
+func (d *Decoder) Over() bool { return d.over || d.broken != nil }
+
+// Begun reports whether any call has begun.
+func (d *Decoder) Begun() bool { return d.Calls.begun }
+
+// Finish is for Handle: the event was the response's last.
+func (d *Decoder) Finish() { d.over = true }
+
+func (d *Decoder) event(data []byte) error {
+	at := strictjson.Item("events", d.events)
+	d.events++
+	if d.over {
+		return nil
+	}
+	if string(data) == "[DONE]" { // how OpenAI's forms end, behind their last event
+		return ErrCut
+	}
+	if err := strictjson.Check(data); err != nil {
+		return Inside(at, "", err)
+	}
+	event, err := strictjson.ReadObject(at, data)
+	if err != nil {
+		return err
+	}
+	return d.Handle(event)
+}
+
+// Inside gives an error in a document that was made of a part of an event its place in the stream: inner, the path of the
+// part in that document, becomes at.
+func Inside(at, inner string, err error) error {
+	in, ok := errors.AsType[*toolyard.InputError](err)
+	if !ok {
+		return err
+	}
+	field := strings.TrimPrefix(in.Field, inner)
+	if field != "" && field[0] != '.' && field[0] != '[' {
+		field = "." + field
+	}
+	return &toolyard.InputError{Field: at + field, Problem: in.Problem, TooLarge: in.TooLarge}
+}

@@ -1,0 +1,89 @@
+package eventstream
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/provider/strictjson"
+)
+
+// TestParser: lines, events and what is none, however the bytes are cut.
+func TestParser(t *testing.T) {
+	for text, want := range map[string][]string{
+		"data: a\n\ndata:b\n\n":                      {"a", "b"},
+		"data: a\r\n\r\ndata: b\r\rdata: c\n\r\n":    {"a", "b", "c"},
+		"data: a\ndata: b\ndata:\n\n":                {"a\nb\n"},
+		"event: x\nid: 1\nretry: 5\n: words\n\n\n\n": nil,
+		"data\n\n":                            {""},
+		"data:  two\n\ndatum: x\n\n":          {" two"},
+		"\xef\xbb\xbfdata: a\n\n":             {"a"},
+		"data: never ended":                   nil,
+		"data: never ended\n":                 nil,
+		"event: x\ndata: \xef\xbb\xbfb\n\n\n": {"\xef\xbb\xbfb"},
+	} {
+		for size := 1; size <= len(text); size++ {
+			var p Parser
+			var got []string
+			for rest := text; rest != ""; {
+				n := min(size, len(rest))
+				if err := p.Feed([]byte(rest[:n]), func(data []byte) error { got = append(got, string(data)); return nil }); err != nil {
+					t.Fatal(err)
+				}
+				rest = rest[n:]
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("%q in pieces of %d: %q, want %q", text, size, got, want)
+			}
+		}
+	}
+}
+
+// TestCallsAreBounded: inputs of open calls count together, and no longer when their call went out.
+func TestCallsAreBounded(t *testing.T) {
+	var c Calls
+	half := strings.Repeat("x", MaxOpenBytes/2)
+	for range 3 {
+		a, err := c.Begin(toolyard.Call{ID: "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := c.Begin(toolyard.Call{ID: "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range []*Open{b, a} {
+			if err := c.Grow(o, half); err != nil {
+				t.Fatal(err)
+			}
+		}
+		in, ok := errors.AsType[*toolyard.InputError](c.Grow(a, "x"))
+		if !ok || !in.TooLarge {
+			t.Fatalf("past the limit: %v", in)
+		}
+		c.bytes--
+		a.text = a.text[:len(half)]
+		c.Whole(b, toolyard.Call{ID: "b"})
+		if out := c.take(); len(out) != 0 {
+			t.Fatalf("%v went out before the first", out)
+		}
+		c.Whole(a, toolyard.Call{ID: "a"})
+		if out := c.take(); len(out) != 2 || out[0].ID != "a" || c.bytes != 0 {
+			t.Fatalf("%v went out, and %d bytes are left", out, c.bytes)
+		}
+	}
+}
+
+// TestInside: an error in a document that was made of a part of an event has the part's place.
+func TestInside(t *testing.T) {
+	for field, want := range map[string]string{"content[0].id": "events[3].block.id", "content[0]": "events[3].block", "": "events[3].block", "x": "events[3].block.x"} {
+		if err := Inside("events[3].block", "content[0]", strictjson.Errorf(field, "is wrong")); err.(*toolyard.InputError).Field != want {
+			t.Errorf("%q becomes %v", field, err)
+		}
+	}
+	if other := errors.New("other"); Inside("x", "", other) != other {
+		t.Error("another error is changed")
+	}
+}

@@ -1,0 +1,139 @@
+package openai
+
+import (
+	"encoding/json"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/provider/eventstream"
+	"github.com/toolyard/toolyard/internal/provider/strictjson"
+)
+
+// NewStream reads the event stream of a Responses response. A call is whole with its response.output_item.done, which has
+// the item with all its arguments, and is then read by [Decode] as if it had come in an output. The deltas before it repeat
+// what it says and are not looked at; they may interleave. An item that began and was never done is cut, whatever the
+// response ended with.
+//
+// Unlike an output, a stream cannot know that a call is answered further down: it is run.
+func NewStream() *eventstream.Decoder {
+	s := &stream{open: map[int64]*eventstream.Open{}, last: -1}
+	s.Handle = s.event
+	return &s.Decoder
+}
+
+type stream struct {
+	eventstream.Decoder
+	open map[int64]*eventstream.Open // calls by output_index
+	last int64                       // that of the item that began last
+}
+
+func (s *stream) event(e strictjson.Object) error {
+	kind, err := e.String("type")
+	if err != nil {
+		return err
+	}
+	switch kind {
+	case "response.output_item.added":
+		return s.added(e)
+	case "response.output_item.done":
+		return s.done(e)
+	case "response.completed", "response.incomplete":
+		s.Finish()
+	case "response.failed":
+		return eventstream.Failed(failure(e))
+	case "error":
+		return eventstream.Failed(e.Text("code") + ": " + e.Text("message"))
+	}
+	return nil
+}
+
+func failure(e strictjson.Object) string {
+	response, err := e.Object("response")
+	if err != nil {
+		return "without a reason"
+	}
+	o, err := response.Object("error")
+	if err != nil {
+		return "without a reason"
+	}
+	return o.Text("code") + ": " + o.Text("message")
+}
+
+// itemOf is an event's item, and its place in the output.
+func itemOf(e strictjson.Object) (o strictjson.Object, at int64, err error) {
+	if !e.Given("output_index") {
+		return o, 0, strictjson.Errorf(e.At("output_index"), "want a whole number, got %s", e.Kind("output_index"))
+	}
+	if at, err = e.OptionalInt("output_index", 32); err != nil {
+		return o, 0, err
+	}
+	o, err = e.Object("item")
+	return o, at, err
+}
+
+// inputs are where items have theirs. One that has just begun may leave it out.
+var inputs = map[string]string{"function_call": "arguments", customToolCall: "input"}
+
+// added begins a call. What its arguments will be is not known yet.
+func (s *stream) added(e strictjson.Object) error {
+	o, at, err := itemOf(e)
+	if err != nil {
+		return err
+	}
+	if at <= s.last {
+		return strictjson.Errorf(e.At("output_index"), "is %d behind %d; items begin in their order", at, s.last)
+	}
+	s.last = at
+	set := map[string]json.RawMessage{}
+	if field, ok := inputs[o.Text("type")]; ok && !o.Given(field) {
+		set[field] = eventstream.Text("")
+	}
+	call, ok, err := decodeItem(o, set)
+	if err != nil || !ok {
+		return err
+	}
+	s.open[at], err = s.Calls.Begin(call)
+	return err
+}
+
+// done ends a call; one that nobody began begins with it.
+func (s *stream) done(e strictjson.Object) error {
+	o, at, err := itemOf(e)
+	if err != nil {
+		return err
+	}
+	begun, open := s.open[at]
+	if !open {
+		if at <= s.last {
+			return nil // no call, or one that was done before
+		}
+		if err := s.added(e); err != nil {
+			return err
+		}
+		if begun, open = s.open[at]; !open {
+			return nil
+		}
+	}
+	delete(s.open, at)
+	call, ok, err := decodeItem(o, nil)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		s.Calls.Drop(begun)
+		return nil
+	}
+	s.Calls.Whole(begun, call)
+	return nil
+}
+
+// decodeItem reads an item, some of its fields set, as that of an output; ok is false when it is no call.
+func decodeItem(o strictjson.Object, set map[string]json.RawMessage) (call toolyard.Call, ok bool, err error) {
+	calls, err := Decode(eventstream.Array(eventstream.With(o, set)))
+	if err != nil {
+		return call, false, eventstream.Inside(o.Path(), "[0]", err)
+	}
+	if len(calls) == 0 {
+		return call, false, nil
+	}
+	return calls[0], true, nil
+}

@@ -1,0 +1,263 @@
+package openaichat
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/provider/eventstream"
+	"github.com/toolyard/toolyard/internal/provider/strictjson"
+)
+
+// NewStream reads the chunks of a Chat Completions stream. The form has no event for the end of a call: one is whole when
+// the next has begun and its arguments are a whole object, or else with the finish_reason. It is then read by [Decode] as if
+// it had come in a completion. Chunks of calls that are open may interleave. What comes for a call after it went out breaks the
+// stream: it was run without that.
+//
+// Only the choice that has the first call may have calls. A server that gives several calls the same index, each with an id of
+// its own, is understood.
+func NewStream() *eventstream.Decoder {
+	s := &stream{byIndex: map[int64]*openCall{}}
+	s.Handle = s.event
+	return &s.Decoder
+}
+
+type stream struct {
+	eventstream.Decoder
+	byIndex map[int64]*openCall // the call that began last of each index
+	open    []*openCall         // those that are not whole
+	begun   bool
+	choice  int64 // the one that has calls, once one has begun
+	last    int64 // the index of the call that began last
+}
+
+// openCall is a tool call that has begun.
+type openCall struct {
+	id, kind string // kind is "function" or "custom"
+	item     strictjson.Object
+	function strictjson.Object
+	open     *eventstream.Open
+	shape    shape
+	out      bool
+}
+
+func (s *stream) event(e strictjson.Object) error {
+	if e.Given("error") {
+		o, err := e.Object("error")
+		if err != nil {
+			return eventstream.Failed(e.Text("error"))
+		}
+		return eventstream.Failed(o.Text("type") + ": " + o.Text("message"))
+	}
+	if !e.Given("choices") {
+		return nil
+	}
+	choices, err := e.Array("choices")
+	if err != nil {
+		return err
+	}
+	for i, raw := range choices {
+		choice, err := strictjson.ReadObject(strictjson.Item(e.At("choices"), i), raw)
+		if err != nil {
+			return err
+		}
+		if err := s.chunk(choice); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// chunk takes what one chunk says of a choice.
+func (s *stream) chunk(choice strictjson.Object) error {
+	n, err := choice.OptionalInt("index", 32)
+	if err != nil {
+		return err
+	}
+	if choice.Given("delta") {
+		delta, err := choice.Object("delta")
+		if err != nil {
+			return err
+		}
+		if err := s.delta(delta, n); err != nil {
+			return err
+		}
+	}
+	reason, err := choice.OptionalString("finish_reason")
+	if err != nil || reason == "" || s.begun && n != s.choice {
+		return err
+	}
+	s.Finish()
+	return s.end(s.open, reason)
+}
+
+func (s *stream) delta(delta strictjson.Object, choice int64) error {
+	if !delta.Given("tool_calls") {
+		return nil
+	}
+	items, err := delta.Array("tool_calls")
+	if err != nil {
+		return err
+	}
+	for i, raw := range items {
+		item, err := strictjson.ReadObject(strictjson.Item(delta.At("tool_calls"), i), raw)
+		if err != nil {
+			return err
+		}
+		if s.begun && choice != s.choice {
+			return strictjson.Errorf(item.Path(), "is a call, and choice %d has some; ask the model for one choice", s.choice)
+		}
+		s.begun, s.choice = true, choice
+		if err := s.piece(item); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// piece takes a part of a call.
+func (s *stream) piece(item strictjson.Object) error {
+	i, err := item.OptionalInt("index", 32)
+	if err != nil {
+		return err
+	}
+	id, err := item.OptionalString("id")
+	if err != nil {
+		return err
+	}
+	c := s.byIndex[i]
+	if c == nil || id != "" && id != c.id {
+		if i < s.last {
+			return strictjson.Errorf(item.At("index"), "is %d behind %d; calls begin in their order", i, s.last)
+		}
+		if c, err = s.begin(item, id); err != nil {
+			return err
+		}
+		s.byIndex[i], s.last = c, i
+	}
+	if !item.Given(c.kind) {
+		return nil
+	}
+	o, err := item.Object(c.kind)
+	if err != nil {
+		return err
+	}
+	text, err := o.OptionalString(textField(c.kind))
+	if err != nil {
+		return err
+	}
+	if c.out && strings.Trim(text, " \t\r\n") != "" {
+		return strictjson.Errorf(item.Path(), "goes on with a call that was whole; it runs without that")
+	}
+	if c.out {
+		return nil
+	}
+	c.shape.grow(text)
+	return s.Calls.Grow(c.open, text)
+}
+
+// textField is where a kind of call has its input.
+func textField(kind string) string {
+	if kind == "custom" {
+		return "input"
+	}
+	return "arguments"
+}
+
+// begin adds a call, and ends those before it that are whole objects.
+func (s *stream) begin(item strictjson.Object, id string) (*openCall, error) {
+	for _, before := range slices.Clone(s.open) {
+		if before.kind == "function" && before.shape.closed && !before.shape.broken {
+			if !strictjson.Valid([]byte(strings.Trim(before.open.Text(), " \t\r\n")), strictjson.MaxInputDepth) {
+				before.shape.broken = true
+				continue
+			}
+			if err := s.end([]*openCall{before}, ""); err != nil {
+				return nil, err
+			}
+		}
+	}
+	c := &openCall{id: id, kind: "function", item: item}
+	if item.Text("type") == "custom" {
+		c.kind = "custom"
+	}
+	var err error
+	if c.function, err = item.Object(c.kind); err != nil {
+		return nil, err
+	}
+	begun, err := c.decode("", "", item.Path())
+	if err != nil {
+		return nil, err
+	}
+	if c.open, err = s.Calls.Begin(begun); err != nil {
+		return nil, err
+	}
+	s.open = append(s.open, c)
+	return c, nil
+}
+
+// end ends calls for a finish_reason, which is about the last of them.
+func (s *stream) end(calls []*openCall, reason string) error {
+	for i, c := range calls {
+		of := ""
+		if i == len(calls)-1 {
+			of = reason
+		}
+		whole, err := c.decode(c.open.Text(), of, c.item.Path())
+		if err != nil {
+			return err
+		}
+		s.Calls.Whole(c.open, whole)
+		c.out = true
+	}
+	s.open = slices.DeleteFunc(slices.Clone(s.open), func(c *openCall) bool { return c.out })
+	return nil
+}
+
+// decode reads the call as that of a completion which finished for a reason.
+func (c *openCall) decode(text, reason, at string) (toolyard.Call, error) {
+	item := eventstream.With(c.item, map[string]json.RawMessage{
+		c.kind: eventstream.With(c.function, map[string]json.RawMessage{textField(c.kind): eventstream.Text(text)}),
+	})
+	calls, err := Decode(eventstream.Object(map[string]json.RawMessage{"choices": eventstream.Array(eventstream.Object(map[string]json.RawMessage{
+		"finish_reason": eventstream.Text(reason), "message": eventstream.Object(map[string]json.RawMessage{"tool_calls": eventstream.Array(item)}),
+	}))}))
+	if err != nil {
+		return toolyard.Call{}, eventstream.Inside(at, "choices[0].message.tool_calls[0]", err)
+	}
+	return calls[0], nil
+}
+
+// shape follows the braces of a text as it grows, so that the text itself is looked at once.
+type shape struct {
+	depth           int
+	quoted, escaped bool
+	closed          bool // an object or an array has ended
+	broken          bool // something stands before or behind it, or it is no JSON
+}
+
+func (s *shape) grow(text string) {
+	for i := range len(text) {
+		switch c := text[i]; {
+		case s.broken:
+			return
+		case s.escaped:
+			s.escaped = false
+		case s.quoted:
+			s.escaped, s.quoted = c == '\\', c != '"'
+		case c == ' ' || c == '\t' || c == '\r' || c == '\n':
+		case s.closed:
+			s.broken = true
+		case c == '{' || c == '[':
+			s.depth++
+		case s.depth == 0:
+			s.broken = true
+		case c == '"':
+			s.quoted = true
+		case c == '}' || c == ']':
+			s.depth--
+			s.closed = s.depth == 0
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package provider
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/provider/anthropic"
+	"github.com/toolyard/toolyard/internal/provider/eventstream"
+	"github.com/toolyard/toolyard/internal/provider/openai"
+	"github.com/toolyard/toolyard/internal/provider/openaichat"
+)
+
+// StreamFormats lists the formats whose event streams are read.
+var StreamFormats = []Format{Anthropic, OpenAI, OpenAIChat}
+
+// Errors of streams that are not whole. What is wrong with an event is a [*toolyard.InputError].
+var (
+	ErrCut      = eventstream.ErrCut
+	ErrProvider = eventstream.ErrProvider
+)
+
+// Stream reads the raw event stream of one response in a format. The calls are those that [Decode] reads out of the same
+// response when it is whole, each as soon as its input is. An unknown format is a [*toolyard.InputError] that lists the others.
+func Stream(format Format) (*eventstream.Decoder, error) {
+	switch format {
+	case Anthropic:
+		return anthropic.NewStream(), nil
+	case OpenAI:
+		return openai.NewStream(), nil
+	case OpenAIChat:
+		return openaichat.NewStream(), nil
+	}
+	return nil, &toolyard.InputError{Problem: fmt.Sprintf("%q is not a format of event streams; use one of %q", format, StreamFormats)}
+}
+
+// pumpBytes is how much of a stream is read at once.
+const pumpBytes = 16 << 10
+
+// Sink takes the calls of a stream.
+type Sink struct {
+	// Begin is called once, before anything else, when the first call has begun: its input is still to come.
+	Begin func() error
+	// Append takes calls, in order.
+	Append func([]toolyard.Call) error
+	// Close says that no calls follow, and why the stream is not whole, if it is not. It is called once, also when none has begun.
+	Close func(cut error) error
+}
+
+// Pump reads a stream to its end and hands its calls on. cut says why the stream is not whole, or is nil; its calls have
+// been handed on then too, those that were cut marked [toolyard.Call.Incomplete]. err is an error of the sink, which ends it.
+// What comes behind the response's last event is read and not looked at.
+func Pump(d *eventstream.Decoder, r io.Reader, to Sink) (cut, err error) {
+	begun, closed := false, false
+	hand := func(calls []toolyard.Call) error {
+		if d.Begun() && !begun {
+			if err := to.Begin(); err != nil {
+				return err
+			}
+			begun = true
+		}
+		if len(calls) == 0 {
+			return nil
+		}
+		err := to.Append(calls)
+		if _, bad := errors.AsType[*toolyard.InputError](err); !bad || len(calls) == 1 {
+			return err
+		}
+		for i := range calls { // those before the one that is wrong run, however the bytes came
+			if err := to.Append(calls[i : i+1]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	end := func(lost error) error {
+		closed = true
+		rest, why := d.End()
+		if cut = why; errors.Is(why, ErrCut) && lost != nil {
+			cut = fmt.Errorf("%w: %w", ErrCut, lost)
+		}
+		if err := hand(rest); err != nil {
+			return err
+		}
+		return to.Close(cut)
+	}
+	buffer := make([]byte, pumpBytes)
+	for total := 0; total <= eventstream.MaxStreamBytes; {
+		n, lost := r.Read(buffer)
+		total += n
+		if !closed && n > 0 {
+			calls, _ := d.Feed(buffer[:n]) // End says what broke it
+			if err := hand(calls); err != nil {
+				return cut, err
+			}
+			if d.Over() {
+				if err := end(nil); err != nil {
+					return cut, err
+				}
+			}
+		}
+		if lost == nil {
+			continue
+		}
+		if lost == io.EOF {
+			lost = nil
+		}
+		if !closed {
+			return cut, end(lost)
+		}
+		return cut, nil
+	}
+	return cut, nil
+}

@@ -1,0 +1,88 @@
+package registry
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/toolyard/toolyard"
+)
+
+// MaxViews is how many views there may be, and MaxViewTools how many tools one may name.
+const (
+	MaxViews     = 1_000
+	MaxViewTools = 1_000
+)
+
+// View is what agents see of the registry. A name that ends in "*" stands for all that begin so.
+type View struct {
+	Agent string   // an agent's name
+	Tools []string // names, or aliases
+}
+
+// Views are the operator's views; of those that name an agent the first counts. An agent that none names sees everything.
+type Views []View
+
+// ParseView reads AGENT=TOOL,TOOL. An empty list of tools shows nothing.
+func ParseView(text string) (View, error) {
+	agent, tools, ok := strings.Cut(text, "=")
+	if !ok {
+		return View{}, fmt.Errorf("%q is no view; write AGENT=TOOL,TOOL, where a name may end in *", text)
+	}
+	v := View{Agent: strings.TrimSpace(agent)}
+	for name := range strings.SplitSeq(tools, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			v.Tools = append(v.Tools, name)
+		}
+	}
+	if len(v.Tools) > MaxViewTools {
+		return View{}, fmt.Errorf("the view of %q names %d tools; at most %d are allowed", v.Agent, len(v.Tools), MaxViewTools)
+	}
+	for _, name := range append([]string{v.Agent}, v.Tools...) {
+		if err := toolyard.CheckName("", name); err != nil {
+			return View{}, fmt.Errorf("%q in the view %q: %w", name, text, err)
+		}
+		if i := strings.IndexByte(name, '*'); i >= 0 && i != len(name)-1 {
+			return View{}, fmt.Errorf("%q in the view %q: a * stands at the end of a name", name, text)
+		}
+	}
+	return v, nil
+}
+
+// ParseViews reads a list of views, as [ParseView] does.
+func ParseViews(texts []string) (Views, error) {
+	if len(texts) > MaxViews {
+		return nil, fmt.Errorf("there are %d views; at most %d are allowed", len(texts), MaxViews)
+	}
+	var out Views
+	for _, text := range texts {
+		v, err := ParseView(text)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// Hide reports whether an agent does not see a tool.
+func (vs Views) Hide(agent toolyard.Agent, name string, aliases []string) bool {
+	for _, v := range vs {
+		if !stands(v.Agent, string(agent)) {
+			continue
+		}
+		shows := func(name string) bool {
+			return slices.ContainsFunc(v.Tools, func(pattern string) bool { return stands(pattern, name) })
+		}
+		return !shows(name) && !slices.ContainsFunc(aliases, shows)
+	}
+	return false
+}
+
+// stands reports whether a pattern stands for a name.
+func stands(pattern, name string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(name, prefix)
+	}
+	return pattern == name
+}
