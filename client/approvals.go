@@ -9,7 +9,6 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/events"
 )
 
 // Approval is a call that waits for a person.
@@ -40,7 +39,7 @@ type Approval struct {
 
 // Decision is what a person decides about a call.
 type Decision struct {
-	// By names the person. Reason is told to the model.
+	// By names the person; over HTTP, the token does. Reason is told to the model.
 	By, Reason string
 	// Input, for an approval, is run instead of the call's own: it is checked again first. Nil: as it was shown.
 	Input json.RawMessage
@@ -54,55 +53,37 @@ var ErrNoApproval = broker.ErrNoApproval
 // Approvals returns the calls that wait for a person, those that were asked about first first: of one agent, or of all when
 // it is empty.
 func (c *Client) Approvals(ctx context.Context, agent toolyard.Agent) ([]Approval, error) {
-	list, err := c.b.Approvals(ctx, agent)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]Approval, len(list))
-	for i, a := range list {
-		out[i] = Approval{
-			ID: a.ID, Agent: a.Agent, Batch: a.Batch, Index: a.Index, Session: a.Session, Workspace: a.Workspace, CallID: a.CallID, Tool: a.Tool,
-			Class: a.Class, Destructive: a.Destructive, Reason: a.Reason, Source: a.Source, Input: a.Input, InputSHA256: a.InputSHA256,
-			Remember: a.Remember, AskedAt: a.AskedAt, Expires: a.Expires,
-		}
-	}
-	return out, nil
+	return c.t.approvals(ctx, agent)
 }
 
 // Approve lets a call run that waits for a person. It returns when that is stored. It fails with [ErrNoApproval] when the
 // call does not wait, and with a [*toolyard.InputError] for a decision that cannot be taken.
 func (c *Client) Approve(ctx context.Context, id string, d Decision) error {
-	k, index, err := checkDecision(id, d)
-	if err != nil {
+	if err := checkDecision(id, d); err != nil {
 		return err
 	}
-	decided := events.Decided{By: d.By, Reason: d.Reason}
-	if d.ForSession {
-		decided.Remember = broker.RememberSession
-	}
-	return c.b.Approve(ctx, k, index, decided, d.Input)
+	return c.t.decide(ctx, id, true, d)
 }
 
 // Deny ends a call that waits for a person as approval_rejected. It returns when that is stored, and fails as Approve does.
 func (c *Client) Deny(ctx context.Context, id string, d Decision) error {
-	k, index, err := checkDecision(id, d)
-	if err != nil {
+	if err := checkDecision(id, d); err != nil {
 		return err
 	}
 	if len(d.Input) > 0 || d.ForSession {
 		return &toolyard.InputError{Problem: "a denial has no input and is not remembered"}
 	}
-	return c.b.Decide(ctx, k, index, events.Decided{Decision: events.Reject, By: d.By, Reason: d.Reason})
+	return c.t.decide(ctx, id, false, d)
 }
 
-func checkDecision(id string, d Decision) (k toolyard.BatchKey, index int, err error) {
-	if k, index, err = broker.ParseApprovalID(id); err != nil {
-		return k, index, err
+func checkDecision(id string, d Decision) error {
+	if _, _, err := broker.ParseApprovalID(id); err != nil {
+		return err
 	}
 	if err := toolyard.CheckName("by", d.By); err != nil {
-		return k, index, err
+		return err
 	}
-	return k, index, checkReason(d.Reason)
+	return checkReason(d.Reason)
 }
 
 func checkReason(reason string) error {

@@ -1,6 +1,6 @@
 // Package client is how a Go program hands batches to Toolyard and gets their results.
 //
-//	c, err := client.Connect(ctx, nc)
+//	c, err := client.Connect(ctx, nc) // or client.ConnectHTTP(ctx, "http://127.0.0.1:8080", client.HTTPOptions{})
 //	b, err := c.Submit(ctx, toolyard.Batch{Agent: "agent-1", Calls: calls})
 //	for result, err := range b.Results(ctx) {
 //		...
@@ -14,33 +14,14 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
-	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/toolyard/toolyard"
-	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/events"
 )
 
-// rereadAfter is how long a client trusts the live feed before it reads the stream.
-const rereadAfter = time.Second
-
-// Client submits batches over NATS. It is safe for concurrent use.
-type Client struct{ b *broker.Broker }
-
-// Connect makes a client on a connection, which stays the caller's to close. It makes nothing on the NATS system:
-// [ErrNoSystem] says that no dispatcher has ever run there.
-func Connect(ctx context.Context, nc *nats.Conn) (*Client, error) {
-	b, err := broker.Attach(ctx, nc, "/client/"+broker.NewID())
-	if err != nil {
-		return nil, fmt.Errorf("connect to Toolyard: %w", err)
-	}
-	return &Client{b: b}, nil
-}
+// Client submits batches, over NATS ([Connect]) or HTTP ([ConnectHTTP]). It is safe for concurrent use.
+type Client struct{ t transport }
 
 // Errors of Submit and Results that programs act on.
 var (
@@ -60,7 +41,9 @@ type RefusedError struct {
 	Field, Detail string
 }
 
-func (e *RefusedError) Error() string { return "the batch was refused: " + e.Detail }
+func (e *RefusedError) Error() string { return refusedPrefix + e.Detail }
+
+const refusedPrefix = "the batch was refused: "
 
 // Is makes a refusal for want of room an [ErrFull]: nothing is wrong with the batch, and under a new id it may be accepted
 // later.
@@ -71,14 +54,17 @@ func (e *RefusedError) Is(target error) bool {
 // Submit hands a batch in and returns when it is stored. What the batch leaves out gets its default; a batch that is wrong
 // is a [*toolyard.InputError], and nothing was stored; nor was it for [ErrFull]. Submitting the same batch again is answered the same.
 func (c *Client) Submit(ctx context.Context, b toolyard.Batch) (*Batch, error) {
+	agent := b.Agent
 	b.Normalize(toolyard.BatchID(broker.NewID()))
 	if err := b.Validate(); err != nil {
 		return nil, err
 	}
-	if err := c.b.Submit(ctx, b); err != nil {
+	b.Agent = agent // who hands it in may be known otherwise
+	k, err := c.t.submit(ctx, b)
+	if err != nil {
 		return nil, err
 	}
-	return &Batch{c: c, key: b.Key(), submitted: true}, nil
+	return &Batch{c: c, key: k, submitted: true}, nil
 }
 
 // Batch returns a batch that was submitted before, by whomever.
@@ -99,103 +85,31 @@ func (b *Batch) Key() toolyard.BatchKey { return b.key }
 // not there yet; an error ends it.
 func (b *Batch) Results(ctx context.Context) iter.Seq2[toolyard.Result, error] {
 	return func(yield func(toolyard.Result, error) bool) {
-		if err := b.results(ctx, func(r toolyard.Result) bool { return yield(r, nil) }); err != nil {
+		err := b.c.t.results(ctx, b.key, b.submitted, func(r toolyard.Result) bool { return yield(r, nil) })
+		if err != nil && !errors.Is(err, errLeft) {
 			yield(toolyard.Result{}, err)
 		}
 	}
 }
 
-func (b *Batch) results(ctx context.Context, yield func(toolyard.Result) bool) (err error) {
-	feed, err := b.c.b.FollowReplies(b.key)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, feed.Stop()) }()
-	if !b.submitted {
-		if _, err := b.View(ctx); err != nil { // to say at once that there is no such batch
-			return err
-		}
-	}
-	seen, next := uint64(0), 0
-	take := func(rec batch.Record) (done bool, err error) {
-		seen = rec.Seq
-		switch body := rec.Body.(type) {
-		case events.Refused:
-			return true, &RefusedError{Status: body.Status, Field: body.Field, Detail: body.Detail}
-		case events.Reply:
-			for _, r := range body.Results {
-				if r.Index != next {
-					return true, fmt.Errorf("batch %s: the result of call %d came where that of call %d is next", b.key, r.Index, next)
-				}
-				next++
-				if !yield(r) {
-					return true, nil
-				}
-			}
-			return body.Completed, nil
-		default:
-			return true, fmt.Errorf("batch %s: %T is no reply", b.key, rec.Body)
-		}
-	}
-	catchUp := func() (done bool, err error) {
-		records, err := b.c.b.Replies(ctx, b.key, seen)
-		for _, rec := range records {
-			if done, err := take(rec); done || err != nil {
-				return true, err
-			}
-		}
-		return err != nil, err
-	}
-	tick := time.NewTimer(0) // the first look is at once
-	defer tick.Stop()
-	for {
-		var done bool
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-			done, err = catchUp()
-		case m := <-feed.C:
-			rec, before, ferr := feed.Record(ctx, m)
-			switch {
-			case ferr != nil:
-				return ferr
-			case rec.Seq <= seen:
-				continue
-			case before != seen:
-				done, err = catchUp()
-			default:
-				done, err = take(rec)
-			}
-		}
-		if done || err != nil {
-			return err
-		}
-		tick.Reset(rereadAfter)
-	}
-}
-
 // View is the batch as it stands now: the fold of its events.
-func (b *Batch) View(ctx context.Context) (toolyard.BatchView, error) {
-	s, err := b.c.b.Fold(ctx, b.key)
-	if err != nil {
-		return toolyard.BatchView{}, err
-	}
-	return s.View(), nil
-}
+func (b *Batch) View(ctx context.Context) (toolyard.BatchView, error) { return b.c.t.view(ctx, b.key) }
 
 // Events yields all that is stored about the batch now, each as a CloudEvent in JSON.
 func (b *Batch) Events(ctx context.Context) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		log, err := b.c.b.Log(ctx, b.key)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		for _, l := range log {
-			if e, err := l.JSON(); !yield(e, err) || err != nil {
-				return
+		err := b.c.t.follow(ctx, b.key, false, func(l logged) error {
+			e, err := l.json()
+			if err == nil && !yield(e, nil) {
+				err = errLeft
 			}
+			return err
+		})
+		if err != nil && !errors.Is(err, errLeft) {
+			yield(nil, err)
 		}
 	}
 }
+
+// errLeft says that the loop was left: nothing may be yielded any more.
+var errLeft = errors.New("the loop was left")

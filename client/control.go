@@ -25,5 +25,5 @@ func (b *Batch) Cancel(ctx context.Context, reason string, calls ...int) error {
 	if err := checkReason(reason); err != nil {
 		return err
 	}
-	return b.c.b.Cancel(ctx, b.key, reason, calls...)
+	return b.c.t.cancel(ctx, b.key, reason, calls)
 }

@@ -30,10 +30,5 @@ type DeadLetter struct {
 
 // DeadLetters returns so many dead letters at most, the newest first.
 func (c *Client) DeadLetters(ctx context.Context, most int) ([]DeadLetter, error) {
-	found, err := c.b.DeadLetters(ctx, most)
-	out := make([]DeadLetter, len(found))
-	for i, l := range found {
-		out[i] = DeadLetter(l)
-	}
-	return out, err
+	return c.t.deadLetters(ctx, most)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log"
+	"os"
 
 	"github.com/nats-io/nats.go"
 
@@ -33,6 +34,34 @@ func ExampleClient_Submit() {
 	for r, err := range b.Results(ctx) { // in the order of the calls, each as soon as it is its turn
 		if err != nil {
 			log.Fatal(err) // the batch goes on; c.Batch(b.Key()).Results(ctx) begins again from the first
+		}
+		fmt.Println(r.CallID, r.Code, r.Output, r.Error)
+	}
+}
+
+func ExampleConnectHTTP() {
+	ctx := context.Background()
+	c, err := client.ConnectHTTP(ctx, "http://127.0.0.1:8080", client.HTTPOptions{Token: os.Getenv("TOOLYARD_TOKEN")})
+	if err != nil {
+		log.Fatal(err)
+	}
+	b, err := c.Submit(ctx, toolyard.Batch{ID: "turn-18", Calls: []toolyard.Call{
+		{ID: "toolu_03", Tool: "bash", Input: json.RawMessage(`{"command": "go vet ./..."}`)},
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	go func() {
+		for p, err := range b.Progress(ctx) { // it ends with the batch
+			if err != nil {
+				return // the results come all the same
+			}
+			fmt.Printf("%s: %.0f%% %s\n", p.Tool, 100*p.Fraction, p.Status)
+		}
+	}()
+	for r, err := range b.Results(ctx) { // also when the connection is cut in between
+		if err != nil {
+			log.Fatal(err)
 		}
 		fmt.Println(r.CallID, r.Code, r.Output, r.Error)
 	}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
-	"github.com/toolyard/toolyard/internal/broker"
 )
 
 // Session is what is kept of a conversation between its batches.
@@ -23,20 +22,17 @@ type Session struct {
 
 // Session reads a session; one that nothing was kept of is new.
 func (c *Client) Session(ctx context.Context, a toolyard.Agent, s toolyard.Session) (Session, error) {
-	v, err := c.b.Session(ctx, a, s)
-	return Session(v), err
+	return c.t.session(ctx, a, s)
 }
 
 // SetAlone says whether a session has nobody to ask, from its next batch on.
 func (c *Client) SetAlone(ctx context.Context, a toolyard.Agent, s toolyard.Session, alone bool) (Session, error) {
-	v, err := c.b.ChangeSession(ctx, a, s, func(v *broker.Session) { v.Alone = alone })
-	return Session(v), err
+	return c.t.changeSession(ctx, a, s, sessionChange{alone: &alone})
 }
 
 // Forget makes a session ask again for all that people have allowed in it.
 func (c *Client) Forget(ctx context.Context, a toolyard.Agent, s toolyard.Session) (Session, error) {
-	v, err := c.b.ChangeSession(ctx, a, s, func(v *broker.Session) { v.Remembered = nil })
-	return Session(v), err
+	return c.t.changeSession(ctx, a, s, sessionChange{forget: true})
 }
 
 // Interrupt asks the session's batches to stop: calls that have not begun end as canceled, and so do running ones of tools
@@ -46,7 +42,7 @@ func (c *Client) Interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Ses
 	if err := checkReason(reason); err != nil {
 		return 0, err
 	}
-	return c.b.Interrupt(ctx, a, s, reason)
+	return c.t.interrupt(ctx, a, s, reason)
 }
 
 // Filter says which batches are listed. What is empty does not matter.
@@ -74,9 +70,5 @@ type Listed struct {
 
 // Batches returns a page of batches, those that changed longest ago first, and whether there are more.
 func (c *Client) Batches(ctx context.Context, f Filter) (page []Listed, more bool, err error) {
-	entries, more, err := c.b.Batches(ctx, broker.Filter{Agent: f.Agent, Session: f.Session, Status: f.Status, After: f.After, Limit: f.Limit})
-	for _, e := range entries {
-		page = append(page, Listed(e))
-	}
-	return page, more, err
+	return c.t.batches(ctx, f)
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/events"
 )
 
 // ErrClosed says that a batch takes no more calls: it was closed, or nothing came for too long.
@@ -66,7 +65,7 @@ func (s *Stream) Append(ctx context.Context, calls ...toolyard.Call) error {
 				Problem: fmt.Sprintf("%q is also the id of call %d; results are paired by id, so each needs its own", c.ID, first)}
 		}
 	}
-	seq, err := s.c.b.Input(ctx, s.key, s.seq, events.Appended{Calls: calls})
+	seq, err := s.c.t.append(ctx, s.key, s.seq, calls)
 	s.seq = seq
 	if err != nil {
 		return err
@@ -80,7 +79,7 @@ func (s *Stream) Append(ctx context.Context, calls ...toolyard.Call) error {
 
 // Close says that no calls follow.
 func (s *Stream) Close(ctx context.Context) error {
-	seq, err := s.c.b.Input(ctx, s.key, s.seq, events.Closed{By: "agent"})
+	seq, err := s.c.t.closeInput(ctx, s.key, s.seq)
 	s.seq, s.closed = seq, err == nil
 	return err
 }

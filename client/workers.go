@@ -22,16 +22,5 @@ type Worker struct {
 
 // Workers returns the live workers, by id.
 func (c *Client) Workers(ctx context.Context) ([]Worker, error) {
-	live, err := c.b.Workers(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]Worker, len(live))
-	for i, w := range live {
-		out[i] = Worker{
-			ID: w.ID, Pool: w.Pool, Classes: w.Classes, Workspaces: w.Workspaces, Isolation: w.Isolation,
-			Slots: w.Slots, Started: w.Started, Breakers: w.Breakers,
-		}
-	}
-	return out, nil
+	return c.t.workers(ctx)
 }

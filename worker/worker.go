@@ -4,7 +4,8 @@
 //	err = worker.Run(ctx, nc, worker.Options{Tools: []tool.Tool{greet}, Allow: []string{"greet"}})
 //
 // The worker takes calls of its tools from the dispatchers on a NATS system and runs them in this process. It can isolate
-// nothing: calls that are judged UNSAFE end as setup_required.
+// nothing: calls that are judged UNSAFE end as setup_required, but for those of tools that only ask a service
+// ([tool.InService]).
 package worker
 
 import (

@@ -238,7 +238,7 @@ func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *tooly
 // endCall gives a call its last result, unless it has one.
 func (b *Broker) endCall(ctx context.Context, k toolyard.BatchKey, index int, c toolyard.Call, why string) (res toolyard.Result, claimed bool, err error) {
 	res = toolyard.Result{
-		Index: index, CallID: c.ID, Tool: c.Tool, IsError: true, Code: toolyard.InternalError, Class: toolyard.Unsafe, Detail: why,
+		Index: index, CallID: c.ID, Tool: c.Tool, Echo: c.Echo, IsError: true, Code: toolyard.InternalError, Class: toolyard.Unsafe, Detail: why,
 		Error:  "Internal error: the system lost track of this call. It may or may not have taken effect: check before trying again.",
 		Phases: []toolyard.Fact{{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeFailed, Code: toolyard.InternalError}},
 	}

@@ -17,12 +17,12 @@ import (
 //
 //	ty.batch.<agent>.<batch>                              a submission
 //	ty.wake.<agent>.<batch>                               there is news for a parked batch
-//	ty.wake.<agent>.<batch>                               there is news for a parked batch
 //	ty.event.<agent>.<batch>._.batch | control | input    the batch's own chains
 //	ty.event.<agent>.<batch>.<pool>.<index>               one call's chain
 //	ty.call.<class>.<pool>.<lane>.<agent>.<batch>.<index> a call to run; a lane for agents
 //	ty.reply.<agent>.<batch>                              results, for the agent
 //	ty.live.event.…, ty.live.reply.…                      the same messages again on core NATS, once stored
+//	ty.progress.<agent>.<batch>                           how its calls go on, on core NATS; never stored
 //	ty.abort                                              stop these calls: a broadcast to all workers
 //	ty.dead.<kind>.<agent>.<batch>                        what could not be used, for people
 //	ty.judge.<pool>                                       a request to any worker of the pool: judge these inputs

@@ -23,6 +23,10 @@ type Worker struct {
 	Classes    []toolyard.Class     `json:"classes"`
 	Workspaces []toolyard.Workspace `json:"workspaces"`
 	Isolation  string               `json:"isolation"`
+	// NoIsolation says why it isolates nothing, and what an operator can do about that; Unsandboxed that its operator has it
+	// run everything all the same.
+	NoIsolation string `json:"no_isolation,omitempty"`
+	Unsandboxed bool   `json:"unsandboxed,omitempty"`
 	// Toolset is the hash of its tools' declarations, stored as a surface.
 	Toolset string    `json:"toolset"`
 	Slots   int       `json:"slots"`

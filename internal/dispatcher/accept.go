@@ -145,7 +145,7 @@ func (d *Dispatcher) plan(ctx context.Context, r *runner, s batch.State) (batch.
 	return d.own(ctx, r, s, planned)
 }
 
-// ask has workers judge the calls that only they can. Silence means UNSAFE.
+// ask has workers judge the calls that only they can, and answers those that none of them can run. Silence means UNSAFE.
 func (d *Dispatcher) ask(ctx context.Context, r *runner, plan *Plan) {
 	asks := plan.Asks()
 	for _, pool := range slices.Sorted(maps.Keys(asks)) {
@@ -156,6 +156,7 @@ func (d *Dispatcher) ask(ctx context.Context, r *runner, plan *Plan) {
 		}
 		plan.Answer(judged)
 	}
+	plan.Refuse(d.roster.unable)
 }
 
 // extend plans the calls that were appended to an open batch, on the surface that it sees.

@@ -1,8 +1,10 @@
 package dispatcher
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -27,6 +29,8 @@ type Planner struct {
 	Pipeline *pipeline.Pipeline
 	// Rules are the operator's; a batch adds deny and ask rules of its own.
 	Rules policy.Rules
+	// Views are what agents see of all tools. Nil: everybody sees everything.
+	Views registry.Views
 	// MaxConcurrency is for batches that name none.
 	MaxConcurrency int
 }
@@ -40,23 +44,23 @@ type Plan struct {
 	from    int
 	entries []registry.Entry
 	planned events.Planned
-	asks    []int
+	asks    []asked
 	// full says that the batch has as many calls as it may have: it is closed.
 	full bool
+}
+
+// asked is a call that only a worker can judge.
+type asked struct {
+	index int // in the plan's calls
+	input json.RawMessage
 }
 
 // Plan pins the surface, resolves each call's tool, checks each input against its schema and judges its class. A rule of
 // the batch that cannot be read is a [*toolyard.InputError]. loaded are the deferred tools that the session has loaded.
 func (p *Planner) Plan(reg registry.Registry, sub *toolyard.Batch, loaded []string) (*Plan, error) {
-	rules, err := BatchRules(sub.Options)
+	surface, err := p.Surface(reg, sub.Agent, sub.Options)
 	if err != nil {
 		return nil, err
-	}
-	surface, err := registry.Assemble(reg, func(name string, aliases []string) bool {
-		return p.Rules.Blocks(name, aliases) || rules.Blocks(name, aliases)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("assemble the surface: %w", err)
 	}
 	plan := &Plan{Surface: surface, sub: sub, calls: sub.Calls}
 	plan.planned = events.Planned{
@@ -78,6 +82,12 @@ func (p *Planner) Extend(surface registry.Surface, s *batch.State) *Plan {
 		plan.calls, plan.full = plan.calls[:room], true
 	}
 	toolyard.NormalizeCalls(plan.calls, plan.from)
+	echoes := make([]error, len(plan.calls))
+	for n := range plan.calls {
+		if echoes[n] = toolyard.CheckEcho("echo", plan.calls[n].Echo); echoes[n] != nil {
+			plan.calls[n].Echo = nil
+		}
+	}
 	p.judge(plan, s.Plan.Loaded)
 	ids := map[string]int{}
 	for i, c := range s.Plan.Calls {
@@ -85,7 +95,7 @@ func (p *Planner) Extend(surface registry.Surface, s *batch.State) *Plan {
 	}
 	for n, call := range plan.calls {
 		i := plan.from + n
-		problem := toolyard.CheckName("id", call.ID)
+		problem := cmp.Or(toolyard.CheckName("id", call.ID), echoes[n])
 		if first, ok := ids[call.ID]; ok {
 			problem = &toolyard.InputError{Field: "id", Problem: fmt.Sprintf("%q is also the id of call %d", call.ID, first)}
 		}
@@ -117,7 +127,10 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 	plan.planned.Calls = make([]events.PlannedCall, len(plan.calls))
 	for i, call := range plan.calls {
 		call.Tool = ownName(call.Tool)
-		entry, failed := p.Pipeline.Preflight(call, &plan.Surface, isLoaded)
+		entry, input, failed := p.Pipeline.Preflight(call, &plan.Surface, isLoaded)
+		if call.Incomplete {
+			failed = incomplete(call, entry)
+		}
 		plan.entries[i] = entry
 		c := events.PlannedCall{ID: call.ID, Tool: call.Tool, Pool: entry.Pool, Declaration: entry.Hash, InputSHA256: inputHash(call.Input)}
 		if entry.Name != "" {
@@ -133,8 +146,8 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 			plan.planned.Results = append(plan.planned.Results, *failed)
 		default:
 			var ask bool
-			if c.Judgement, ask = registry.Judge(entry.Declaration, call.Input, shell.Classify); ask {
-				plan.asks = append(plan.asks, i)
+			if c.Judgement, ask = registry.Judge(entry.Declaration, input, shell.Classify); ask {
+				plan.asks = append(plan.asks, asked{i, input})
 			}
 		}
 		c.AbortsSiblings, c.Interruptible = entry.FailureAbortsSiblings(), entry.Interrupt == tool.Cancel
@@ -146,9 +159,9 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 // Asks returns, for each pool, the calls that only a worker of it can judge.
 func (p *Plan) Asks() map[toolyard.Pool][]broker.JudgeCall {
 	out := map[toolyard.Pool][]broker.JudgeCall{}
-	for _, i := range p.asks {
-		e := p.entries[i]
-		out[e.Pool] = append(out[e.Pool], broker.JudgeCall{Index: i, Tool: e.Name, Declaration: e.Hash, Input: p.calls[i].Input})
+	for _, a := range p.asks {
+		e := p.entries[a.index]
+		out[e.Pool] = append(out[e.Pool], broker.JudgeCall{Index: a.index, Tool: e.Name, Declaration: e.Hash, Input: a.input})
 	}
 	return out
 }
@@ -162,11 +175,40 @@ func (p *Plan) Answer(js []broker.Judged) {
 	}
 }
 
+// Refuse answers the calls that nobody can run, as unable says to the model and to the operator: an empty message means that
+// somebody can.
+func (p *Plan) Refuse(unable func(e *registry.Entry, class toolyard.Class) (message, detail string)) {
+	answered := map[int]bool{}
+	for _, r := range p.planned.Results {
+		answered[r.Index] = true
+	}
+	for n, call := range p.calls {
+		i, c := p.from+n, &p.planned.Calls[n]
+		if answered[i] {
+			continue
+		}
+		message, detail := unable(&p.entries[n], c.Judgement.Class)
+		if message == "" {
+			continue
+		}
+		p.planned.Results = append(p.planned.Results, toolyard.Result{
+			Index: i, CallID: call.ID, Tool: c.Tool, IsError: true, Code: toolyard.SetupRequired, Class: c.Judgement.Class, Error: message, Detail: detail,
+			Phases: []toolyard.Fact{
+				{Phase: toolyard.PhaseResolveTool, Outcome: toolyard.OutcomeOK},
+				{Phase: toolyard.PhaseParseSchema, Outcome: toolyard.OutcomeOK},
+				{Phase: toolyard.PhaseValidateValues, Outcome: toolyard.OutcomeFailed, Code: toolyard.SetupRequired, Detail: fmt.Sprintf("%s; judged %s: %s", detail, c.Judgement.Class, c.Judgement.Why)},
+				{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeOK},
+			},
+		})
+	}
+}
+
 // Finish makes the groups and returns the plan as an event, by and for an owner.
 func (p *Plan) Finish(owner string, submissionSeq uint64, deadline time.Time) events.Planned {
 	out := p.planned
 	out.Owner, out.SubmissionSeq, out.Deadline = owner, submissionSeq, deadline
 	claims(out.Calls)
+	p.echo()
 	out.Groups = p.groups(nil, out.Partition)
 	return out
 }
@@ -174,6 +216,7 @@ func (p *Plan) Finish(owner string, submissionSeq uint64, deadline time.Time) ev
 // FinishExtending makes the groups of the batch with the plan's calls and returns what has changed as an event.
 func (p *Plan) FinishExtending(s *batch.State) events.Extended {
 	claims(p.planned.Calls)
+	p.echo()
 	groups := p.groups(s.Plan, s.Plan.Partition)
 	first := 0
 	for first < len(s.Plan.Groups) && first < len(groups) && s.Plan.Groups[first].Ticket == groups[first].Ticket &&
@@ -182,6 +225,14 @@ func (p *Plan) FinishExtending(s *batch.State) events.Extended {
 	}
 	return events.Extended{
 		InputSeq: s.InputSeq, Closed: s.InputClosed || p.full, Calls: p.planned.Calls, FirstGroup: first, Groups: groups[first:], Results: p.planned.Results,
+	}
+}
+
+// echo gives every call that was answered here what its provider wants back, whichever check has answered it.
+func (p *Plan) echo() {
+	for i := range p.planned.Results {
+		r := &p.planned.Results[i]
+		r.Echo = p.calls[r.Index-p.from].Echo
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/tool"
 )
 
 // roster is the workers as one dispatcher sees them: who is alive, and what tools there are.
@@ -68,7 +69,7 @@ func (r *roster) watch(ctx context.Context) error {
 func (r *roster) add(ctx context.Context, w broker.Worker) {
 	// That it is alive is one thing, whether its tools can be read another: it may hold claims either way.
 	r.mu.Lock()
-	_, alive := r.live[w.ID]
+	was, alive := r.live[w.ID]
 	r.live[w.ID], r.beats[w.ID] = w, time.Now()
 	delete(r.gone, w.ID)
 	_, known := r.toolsets[w.Toolset]
@@ -85,10 +86,10 @@ func (r *roster) add(ctx context.Context, w broker.Worker) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !alive || r.offered[w.Pool] != w.Toolset {
+	if !alive || !known || was.Toolset != w.Toolset {
 		r.offered[w.Pool] = w.Toolset
 		clear(r.built)
-		r.log.Info("worker joined", "worker", w.ID, "pool", w.Pool, "classes", w.Classes, "isolation", w.Isolation)
+		r.log.Info("worker joined, or its tools have changed", "worker", w.ID, "pool", w.Pool, "classes", w.Classes, "isolation", w.Isolation)
 	}
 }
 
@@ -148,41 +149,60 @@ func (r *roster) forget(id string, since time.Time) {
 }
 
 // registry returns the tools for a workspace: the base, and what pools offer or last offered. Of several pools with one
-// tool, one with a live worker that serves the workspace wins, then one with a live worker, then the first by name.
+// tool, one with a live worker that serves the workspace wins, then one that can run all its calls, isolated rather than not,
+// then the first by name.
 func (r *roster) registry(w toolyard.Workspace) (registry.Registry, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if reg, ok := r.built[w]; ok {
 		return reg, nil
 	}
-	serves, bare := map[toolyard.Pool]bool{}, map[toolyard.Pool]bool{}
+	serves, hosts := map[toolyard.Pool]bool{}, map[toolyard.Pool]map[registry.Host]bool{}
 	for _, worker := range r.live {
 		serves[worker.Pool] = serves[worker.Pool] || slices.Contains(worker.Workspaces, w)
-		bare[worker.Pool] = bare[worker.Pool] || worker.Isolation == "" || worker.Isolation == isolationNone
+		if hosts[worker.Pool] == nil {
+			hosts[worker.Pool] = map[registry.Host]bool{}
+		}
+		hosts[worker.Pool][hostOf(&worker)] = true
 	}
-	// rank says how well a pool can run a tool: it should have the workspace, and isolate all that must be isolated.
 	rank := func(pool toolyard.Pool, e *registry.Entry) int {
 		n := 0
 		if serves[pool] {
-			n += 2
+			n += 4
 		}
-		if isolated := e.Class.Shell != "" || e.Class.Static == toolyard.Unsafe; isolated && !bare[pool] {
-			n++
+		best := 0
+		for h := range hosts[pool] {
+			switch {
+			case !e.NeedsIsolation(worst(&e.Class)) || h.Refuses(&e.Declaration, worst(&e.Class)) != "":
+			case h.Unsandboxed:
+				best = max(best, 1)
+			default:
+				best = 2
+			}
 		}
-		return n
+		return n + best
 	}
-	best := map[string]registry.Entry{}
+	// By origin too: whoever comes first of those that have one name is the surface's to say.
+	type key struct {
+		origin registry.Origin
+		name   string
+	}
+	best := map[key]registry.Entry{}
 	for _, pool := range slices.Sorted(maps.Keys(r.offered)) {
-		for _, e := range r.toolsets[r.offered[pool]] {
-			e.Pool = pool
-			if have, ok := best[e.Name]; !ok || rank(pool, &e) > rank(have.Pool, &have) {
-				best[e.Name] = e
+		for _, toolset := range r.toolsetsOf(pool) {
+			for _, e := range r.toolsets[toolset] {
+				e.Pool = pool
+				k := key{e.Origin, e.Name}
+				if have, ok := best[k]; !ok || rank(pool, &e) > rank(have.Pool, &have) {
+					best[k] = e
+				}
 			}
 		}
 	}
 	for _, e := range r.base {
-		if _, ok := best[e.Name]; !ok {
-			best[e.Name] = e
+		k := key{e.Origin, e.Name}
+		if _, ok := best[k]; !ok {
+			best[k] = e
 		}
 	}
 	reg, err := registry.Registry{}.Register(slices.Collect(maps.Values(best))...)
@@ -191,6 +211,18 @@ func (r *roster) registry(w toolyard.Workspace) (registry.Registry, error) {
 	}
 	r.built[w] = reg
 	return reg, nil
+}
+
+// toolsetsOf are those of a pool: what was offered last, which decides, and what other live workers have beside it, since a
+// server that one worker cannot reach may be there for another. r.mu is held.
+func (r *roster) toolsetsOf(pool toolyard.Pool) []string {
+	out := []string{r.offered[pool]}
+	for _, id := range slices.Sorted(maps.Keys(r.live)) {
+		if w := r.live[id]; w.Pool == pool && !slices.Contains(out, w.Toolset) {
+			out = append(out, w.Toolset)
+		}
+	}
+	return out
 }
 
 // heard notes that a worker is alive of which nothing else can be said.
@@ -220,8 +252,49 @@ func (r *roster) absent(routes map[batch.Route]bool) []batch.Route {
 	return out
 }
 
-// isolationNone is what a worker says of itself that isolates nothing.
-const isolationNone = "none"
+// hostOf is what a worker says that it can put around calls.
+func hostOf(w *broker.Worker) registry.Host {
+	return registry.Host{Isolation: w.Isolation, Unsandboxed: w.Unsandboxed}
+}
+
+// worst is the strictest class that calls of a tool can have.
+func worst(c *tool.ClassRule) toolyard.Class {
+	if c.Shell == "" && c.Static != "" {
+		return c.Static
+	}
+	return toolyard.Unsafe
+}
+
+// unable says why no worker of a tool's pool runs a call of it that is of a class, to the model and to the operator. The first is
+// empty when one does, and when the pool has no workers: one that joins may.
+func (r *roster) unable(e *registry.Entry, class toolyard.Class) (message, detail string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(r.live)) {
+		w := r.live[id]
+		if w.Pool != e.Pool {
+			continue
+		}
+		why := hostOf(&w).Refuses(&e.Declaration, class)
+		if why == "" {
+			return "", ""
+		}
+		message = why
+		if detail == "" && e.Execution != tool.InWorker {
+			detail = w.NoIsolation
+		}
+	}
+	if message == "" {
+		return "", ""
+	}
+	message += " An operator has to set this up; go on without it, and say so."
+	if e.Execution == tool.InWorker {
+		detail = fmt.Sprintf("give calls of %q a class, or say in its declaration that it runs in a sandbox or a service; --dangerously-run-unsandboxed runs it as it is", e.Name)
+	} else if detail == "" {
+		detail = "\"worker check\" on the workers' machines says what is missing"
+	}
+	return message, fmt.Sprintf("pool %s: %s", e.Pool, detail)
+}
 
 // here reports whether a worker is in the registry.
 func (r *roster) here(id string) bool {

@@ -157,6 +157,10 @@ func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.Reques
 		log.Warn("no worker of the pool has the tool as it was planned")
 		return answered(w.finish(ctx, r, w.unavailable(r)))
 	}
+	if w.elsewhere(&entry.Declaration, call.Judgement.Class) && d.Deliveries < maxDeliveries {
+		w.giveBack(log, d, returnPause)
+		return false
+	}
 	kept, stopKeeping := context.WithCancel(callCtx)
 	defer stopKeeping()
 	go w.keep(kept, r)
@@ -175,7 +179,10 @@ func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.Reques
 	job.QueueMS = max(0, float64(d.Received.Sub(d.QueuedAt))/float64(time.Millisecond))
 	var change *tool.SessionChange
 	job.SessionChange = func(c tool.SessionChange) { change = &c }
+	progress := w.reporter(r)
+	job.Progress = progress.report
 	result, err := w.pipe.Run(limited, job)
+	progress.end()
 	if waiting, ok := errors.AsType[*pipeline.WaitingError](err); ok {
 		return w.wait(limited, r, waiting)
 	}
@@ -365,12 +372,13 @@ func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 	}
 	return pipeline.Job{
 		Approved: approved, Remembered: d.Remembered, Context: d.Context,
-		Key: d.Key(), Index: call.Index, Call: toolyard.Call{ID: call.ID, Tool: call.Tool, Input: input},
+		Key: d.Key(), Index: call.Index, Call: toolyard.Call{ID: call.ID, Tool: call.Tool, Input: input, Echo: call.Echo},
 		Session: d.Session, Workspace: d.Workspace, WorkspaceDir: w.cfg.Workspaces[d.Workspace], Interactive: d.Interactive,
 		Declaration: call.Declaration, Judgement: call.Judgement, WasConcurrent: d.WasConcurrent, Attempt: call.Attempt,
 		FencingToken: d.Ticket,
 		CallTimeout:  time.Duration(d.CallTimeoutMS) * time.Millisecond, Rules: policy.Rules{Deny: deny, Ask: ask},
 		CommitPoint: func() error { return w.mayAct(r) }, Blobs: agentBlobs{w.b, d.Agent},
+		Tools: func(ctx context.Context) ([]tool.Offered, error) { return w.surfaces.offered(ctx, w.b, d.Surface) },
 	}, nil
 }
 
@@ -539,7 +547,7 @@ func (w *Worker) unavailable(r *running) toolyard.Result {
 // ended is a result of this worker's own.
 func (w *Worker) ended(r *running, code toolyard.Code, message string, why error) toolyard.Result {
 	res := toolyard.Result{
-		Index: r.call.Index, CallID: r.call.ID, Tool: r.call.Tool, IsError: true, Code: code, Error: message, Detail: why.Error(),
+		Index: r.call.Index, CallID: r.call.ID, Tool: r.call.Tool, Echo: r.call.Echo, IsError: true, Code: code, Error: message, Detail: why.Error(),
 		Class: r.call.Judgement.Class, WasConcurrent: r.d.WasConcurrent, Worker: w.cfg.ID, Attempts: r.call.Attempt - 1,
 		Phases: []toolyard.Fact{
 			{Phase: toolyard.PhaseSchedule, Outcome: toolyard.OutcomeFailed, Code: code, Detail: why.Error()},

@@ -14,7 +14,8 @@ import (
 )
 
 // places are where calls run: so many of each class at a time, and so many of each tool that has a cap. A call has a place
-// of both kinds or of none, so that calls which wait for their tool stand in nobody's way. Agents take turns: the next place
+// of both kinds or of none, so that calls which wait for their tool stand in nobody's way. A call of a toolset has a place of the
+// toolset alone: one that does not answer takes none of the others' places. Agents take turns: the next place
 // goes to the agent that was given one the longest ago, and to its call that has waited the longest.
 type places struct {
 	mu     sync.Mutex
@@ -44,7 +45,8 @@ type claimant struct {
 	class toolyard.Class
 	agent toolyard.Agent
 	tool  string
-	cap   int // of its tool; 0 when there is none
+	cap   int  // of its tool; 0 when there is none
+	own   bool // tool is a toolset, whose places are beside those of the class
 	mine  chan struct{}
 }
 
@@ -99,7 +101,9 @@ func (p *places) take(ctx context.Context, c *claimant, wait time.Duration) bool
 func (p *places) give(c *claimant) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.free[c.class]++
+	if !c.own {
+		p.free[c.class]++
+	}
 	if c.cap > 0 {
 		if p.taken[c.tool]--; p.taken[c.tool] == 0 {
 			delete(p.taken, c.tool)
@@ -107,7 +111,7 @@ func (p *places) give(c *claimant) {
 	}
 	p.forget(c.agent)
 	p.hand()
-	if p.free[c.class] > 0 {
+	if p.free[c.class] > 0 && !c.own {
 		close(p.room[c.class])
 		p.room[c.class] = make(chan struct{})
 	}
@@ -118,7 +122,7 @@ func (p *places) hand() {
 	for {
 		next := -1
 		for i, c := range p.queue {
-			if p.free[c.class] > 0 && (c.cap == 0 || p.taken[c.tool] < c.cap) && (next < 0 || p.agents[c.agent].last < p.agents[p.queue[next].agent].last) {
+			if (c.own || p.free[c.class] > 0) && (c.cap == 0 || p.taken[c.tool] < c.cap) && (next < 0 || p.agents[c.agent].last < p.agents[p.queue[next].agent].last) {
 				next = i
 			}
 		}
@@ -127,7 +131,9 @@ func (p *places) hand() {
 		}
 		c := p.queue[next]
 		p.queue = slices.Delete(p.queue, next, next+1)
-		p.free[c.class]--
+		if !c.own {
+			p.free[c.class]--
+		}
 		if c.cap > 0 {
 			p.taken[c.tool]++
 		}
@@ -270,11 +276,19 @@ func (w *Worker) serve(taking, calls context.Context, line *broker.Work, at lane
 	}
 }
 
-// claimant is a message as it asks for a place: that of its first tool with a cap, if one has.
+// claimant is a message as it asks for a place: that of its first tool with a cap, or of a toolset, if one is.
 func (w *Worker) claimant(d *broker.Delivery, class toolyard.Class) *claimant {
 	c := &claimant{class: class, agent: d.Agent}
 	for _, call := range d.Calls {
-		if _, e, ok := w.tools.Lookup(call.Tool); ok && e.MaxInFlight > 0 {
+		_, e, ok := w.tools.Lookup(call.Tool)
+		if !ok {
+			continue
+		}
+		if set := w.tools.setOf(&e); set != nil {
+			c.tool, c.cap, c.own = "toolset "+set.Name(), set.Places(), true
+			break
+		}
+		if e.MaxInFlight > 0 {
 			c.tool, c.cap = e.Name, e.MaxInFlight
 			break
 		}

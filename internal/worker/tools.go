@@ -3,7 +3,12 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
@@ -11,38 +16,103 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// toolset is the tools whose code this worker has. It runs all of them; it offers those that are enabled.
-type toolset struct {
-	tools  []tool.Tool
-	origin registry.Origin
-	pool   toolyard.Pool
-	// all is what it runs, also for batches that were planned when more was enabled.
+// toolbox is the tools whose code this worker has. It runs all of them; it offers those that are enabled.
+type toolbox struct {
+	pool  toolyard.Pool
+	fixed []runnable
+	sets  []Toolset
+	log   *slog.Logger
+	// stale says that the toolsets may have other tools by now.
+	stale atomic.Bool
+	// offered is what was offered last. Only whoever announces looks at it, and at have.
+	offered offer
+	have    []runnable
+
+	mu sync.RWMutex
+	// all is what it runs, also for batches that were planned when more was enabled, and code how.
 	all  registry.Surface
-	code map[string]tool.Tool
+	code map[codeKey]runnable
 }
 
-// offer is what is announced: a toolset as it is enabled now.
+// runnable is a tool with its code, where it comes from, and the toolset that it is of; nil for a fixed one.
+type runnable struct {
+	tool.Tool
+	origin registry.Origin
+	set    Toolset
+}
+
+type codeKey struct {
+	origin registry.Origin
+	name   string
+}
+
+// offer is what is announced: the tools as they are enabled now.
 type offer struct {
 	hash    string
 	encoded []byte
+	enabled []bool // of each tool that there is
 }
 
-func newToolset(tools []tool.Tool, origin registry.Origin, pool toolyard.Pool, credentials map[string]map[string]string) (*toolset, error) {
-	ts := &toolset{tools: tools, origin: origin, pool: pool, code: map[string]tool.Tool{}}
-	for _, t := range tools {
-		if _, ok := ts.code[t.Name]; ok {
-			return ts, fmt.Errorf("there are two tools %q", t.Name)
+func newToolbox(cfg Config) (*toolbox, error) {
+	ts := &toolbox{pool: cfg.Pool, sets: cfg.Toolsets, log: cfg.Log.With("worker", cfg.ID)}
+	names := map[string]bool{}
+	add := func(tools []tool.Tool, origin registry.Origin) error {
+		for _, t := range tools {
+			if names[t.Name] {
+				return fmt.Errorf("there are two tools %q", t.Name)
+			}
+			names[t.Name] = true
+			ts.fixed = append(ts.fixed, runnable{grant(t, cfg.Credentials[t.Name]), origin, nil})
 		}
-		ts.code[t.Name] = grant(t, credentials[t.Name])
+		return nil
 	}
-	for name := range credentials {
-		if _, ok := ts.code[name]; !ok {
+	if err := errors.Join(add(cfg.Tools, cfg.Origin), add(cfg.Declared, registry.Toolset)); err != nil {
+		return ts, err
+	}
+	for name := range cfg.Credentials {
+		if !names[name] {
 			return ts, fmt.Errorf("a credential is granted to the tool %q, which this worker does not have", name)
 		}
 	}
-	var err error
-	ts.all, err = ts.assemble(func(tool.Tool) bool { return true })
-	return ts, err
+	return ts, ts.refresh()
+}
+
+// refresh takes over the tools that the toolsets have now. What is wrong with a tool of a toolset leaves out that tool; with a
+// fixed one, it is an error.
+func (ts *toolbox) refresh() error {
+	reg, have, code := registry.Registry{}, []runnable{}, map[codeKey]runnable{}
+	add := func(r runnable) error {
+		next, err := reg.Register(ts.entry(&r))
+		if err == nil {
+			reg, have, code[codeKey{r.origin, r.Name}] = next, append(have, r), r
+		}
+		return err
+	}
+	for _, r := range ts.fixed {
+		if err := add(r); err != nil {
+			return fmt.Errorf("put the tools together: %w", err)
+		}
+	}
+	for _, set := range ts.sets {
+		for _, t := range set.Tools() {
+			if err := add(runnable{t, set.Origin(), set}); err != nil {
+				ts.log.Warn("a tool of a toolset is left out", "toolset", set.Name(), "tool", t.Name, "error", err)
+			}
+		}
+	}
+	s, err := registry.Assemble(reg, nil)
+	if err != nil {
+		return fmt.Errorf("put the tools together: %w", err)
+	}
+	ts.have, ts.offered = have, offer{}
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.all, ts.code = s, code
+	return nil
+}
+
+func (ts *toolbox) entry(r *runnable) registry.Entry {
+	return registry.Entry{Declaration: r.Declaration, Origin: r.origin, Pool: ts.pool}
 }
 
 // grant gives a tool's code its credentials with each call. Nothing else is told of them: they are not part of the job.
@@ -65,32 +135,46 @@ func grant(t tool.Tool, credentials map[string]string) tool.Tool {
 	return t
 }
 
-func (ts *toolset) assemble(with func(tool.Tool) bool) (registry.Surface, error) {
-	var entries []registry.Entry
-	for _, t := range ts.tools {
-		if with(t) {
-			entries = append(entries, registry.Entry{Declaration: t.Declaration, Origin: ts.origin, Pool: ts.pool})
+// setOf is the toolset that a tool is of, if it is of one.
+func (ts *toolbox) setOf(e *registry.Entry) Toolset {
+	ts.mu.RLock()
+	defer ts.mu.RUnlock()
+	return ts.code[codeKey{e.Origin, e.Name}].set
+}
+
+// offer takes over what the toolsets have now, if that may be something else, and asks each tool whether it is enabled. One that
+// panics is not.
+func (ts *toolbox) offer() (offer, error) {
+	if ts.stale.Swap(false) {
+		if err := ts.refresh(); err != nil {
+			ts.stale.Store(true)
+			return offer{}, err
 		}
+	}
+	now := offer{enabled: make([]bool, len(ts.have))}
+	var entries []registry.Entry
+	for i := range ts.have {
+		if now.enabled[i] = enabled(ts.have[i].Tool); now.enabled[i] {
+			entries = append(entries, ts.entry(&ts.have[i]))
+		}
+	}
+	if ts.offered.hash != "" && slices.Equal(now.enabled, ts.offered.enabled) {
+		return ts.offered, nil
 	}
 	reg, err := registry.Registry{}.Register(entries...)
 	if err != nil {
-		return registry.Surface{}, fmt.Errorf("put the tools together: %w", err)
+		return offer{}, fmt.Errorf("put the tools together: %w", err)
 	}
 	s, err := registry.Assemble(reg, nil)
 	if err != nil {
-		return s, fmt.Errorf("put the tools together: %w", err)
+		return offer{}, fmt.Errorf("put the tools together: %w", err)
 	}
-	return s, nil
-}
-
-// offer asks each tool whether it is enabled. One that panics is not.
-func (ts *toolset) offer() (offer, error) {
-	s, err := ts.assemble(enabled)
-	if err != nil {
+	now.hash = s.Hash
+	if now.encoded, err = s.Encode(); err != nil {
 		return offer{}, err
 	}
-	encoded, err := s.Encode()
-	return offer{hash: s.Hash, encoded: encoded}, err
+	ts.offered = now
+	return now, nil
 }
 
 func enabled(t tool.Tool) (yes bool) {
@@ -106,14 +190,16 @@ func enabled(t tool.Tool) (yes bool) {
 }
 
 // Lookup implements [pipeline.Tools].
-func (ts *toolset) Lookup(name string) (tool.Tool, registry.Entry, bool) {
+func (ts *toolbox) Lookup(name string) (tool.Tool, registry.Entry, bool) {
+	ts.mu.RLock()
+	defer ts.mu.RUnlock()
 	loaded := map[string]bool{name: true} // whether a deferred tool was loaded was decided at plan
 	e, code := ts.all.Resolve(name, loaded)
 	if code != toolyard.OK && code != toolyard.SchemaNotLoaded {
 		return tool.Tool{}, e, false
 	}
-	t, ok := ts.code[e.Name]
-	return t, e, ok
+	t, ok := ts.code[codeKey{e.Origin, e.Name}]
+	return t.Tool, e, ok
 }
 
 // judge answers for the calls that only a tool's code can judge.

@@ -57,6 +57,13 @@ type Config struct {
 	// Tools are what it can run, and Origin where they come from (default built-in).
 	Tools  []tool.Tool
 	Origin registry.Origin
+	// Declared are the tools that its operator has declared in manifests. None may have the name of one of Tools.
+	Declared []tool.Tool
+	// Toolsets are tools that come and go.
+	Toolsets []Toolset
+	// ToolsetWait is how long the worker's start waits for the toolsets to have tools. 0: not at all; the tools are offered when
+	// they are there.
+	ToolsetWait time.Duration
 	// Rules and Mode are the operator's permissions.
 	Rules policy.Rules
 	Mode  policy.Mode
@@ -66,9 +73,10 @@ type Config struct {
 	Redact func(string) string
 	// Credentials are what tools get with each call: values by their names, by tool. Redact should know the values.
 	Credentials map[string]map[string]string
-	// Isolation names what it can put around UNSAFE calls. Default "none": it refuses them.
-	Isolation string
-	// Unsandboxed lets UNSAFE calls run without isolation. Only an operator says so.
+	// Isolation names what it can put around commands. Default "none": nothing, and calls that need it are not taken; see
+	// [registry.Host]. NoIsolation says why and what an operator can do, in one line.
+	Isolation, NoIsolation string
+	// Unsandboxed lets calls that need isolation run without. Only an operator says so.
 	Unsandboxed bool
 	// DrainGrace is how long running calls may go on after the worker was told to stop. Default 10 s.
 	DrainGrace time.Duration
@@ -80,12 +88,15 @@ type Worker struct {
 	b     *broker.Broker
 	cfg   Config
 	log   *slog.Logger
-	tools *toolset
+	tools *toolbox
 	pipe  *pipeline.Pipeline
 	// breakers are this worker's own; what it finds out rides on its heartbeat, and what others found is imposed on it.
 	breakers *breaker.Breakers
 	ready    chan struct{}
 	places   *places
+	surfaces surfaces
+	// reoffer says that the tools may have changed.
+	reoffer chan struct{}
 
 	// registered is the right to count as alive: renewed by each heartbeat that was stored.
 	registered lease
@@ -95,6 +106,7 @@ type Worker struct {
 	running map[callKey]*running
 	// begun are attempts of calls that may not run twice which were started here and whose end is not stored yet.
 	begun map[attemptKey]bool
+	peers peers
 }
 
 // callKey names a call among all.
@@ -145,13 +157,17 @@ func New(b *broker.Broker, cfg Config) (*Worker, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	tools, err := newToolset(cfg.Tools, cfg.Origin, cfg.Pool, cfg.Credentials)
+	tools, err := newToolbox(cfg)
 	if err != nil {
+		return nil, err
+	}
+	if cfg.Classes, err = takes(&cfg); err != nil {
 		return nil, err
 	}
 	w := &Worker{
 		b: b, cfg: cfg, log: cfg.Log.With("worker", cfg.ID), tools: tools, ready: make(chan struct{}),
 		running: map[callKey]*running{}, begun: map[attemptKey]bool{}, breakers: breaker.New(breaker.Options{}), places: newPlaces(slots),
+		reoffer: make(chan struct{}, 1),
 	}
 	w.pipe = &pipeline.Pipeline{
 		Tools: w.tools, Permission: Permission{Rules: cfg.Rules, Mode: cfg.Mode}, Breakers: w.breakers,
@@ -176,6 +192,7 @@ func (w *Worker) Ready() <-chan struct{} { return w.ready }
 // any more: nil then, an error when it could not go on. Calls that are left when the grace is over are stopped: those that
 // may run twice are handed over, others end as outcome_unknown.
 func (w *Worker) Run(ctx context.Context) error {
+	defer w.startToolsets(ctx)() // they outlive the calls
 	entry, err := w.announce(ctx, w.entry())
 	if err != nil {
 		return err
@@ -257,8 +274,11 @@ const goodbyeTimeout = 2 * time.Second
 
 func (w *Worker) entry() broker.Worker {
 	e := broker.Worker{
-		ID: w.cfg.ID, Pool: w.cfg.Pool, Classes: w.cfg.Classes, Isolation: w.cfg.Isolation,
+		ID: w.cfg.ID, Pool: w.cfg.Pool, Classes: w.cfg.Classes, Isolation: w.cfg.Isolation, Unsandboxed: w.cfg.Unsandboxed,
 		Started: time.Now().UTC(),
+	}
+	if !w.cfg.host().Isolates() {
+		e.NoIsolation = clip(w.cfg.NoIsolation, maxNoIsolation)
 	}
 	for ws := range w.cfg.Workspaces {
 		e.Workspaces = append(e.Workspaces, ws)
@@ -290,6 +310,13 @@ func (w *Worker) beat(ctx context.Context, e broker.Worker) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-w.reoffer:
+			if next, ok := w.reannounce(ctx, e); ok && next.Toolset != e.Toolset {
+				e = next
+				if err := w.b.Beat(ctx, e); err != nil && ctx.Err() == nil {
+					w.log.Warn("a heartbeat with new tools failed; the next one says it", "error", err)
+				}
+			}
 		case <-tick.C:
 			// What it offers comes second: a store that is full or slow must not make it look dead.
 			e.Breakers = w.breakers.OpenUntil()
@@ -299,22 +326,34 @@ func (w *Worker) beat(ctx context.Context, e broker.Worker) {
 			} else if ctx.Err() == nil {
 				w.log.Warn("a heartbeat failed", "error", err)
 			}
-			announcing, cancel := context.WithTimeout(ctx, broker.Heartbeat(w.b.Settings().WorkerTTL))
-			now, err := w.announce(announcing, e)
-			cancel()
-			if err == nil {
-				e = now
-			} else if ctx.Err() == nil {
-				w.log.Warn("the tools could not be announced; what was announced before stands", "error", err)
-			}
+			e, _ = w.reannounce(ctx, e)
 		}
 	}
+}
+
+// reannounce announces the tools if they have changed, within the time of a heartbeat. When it fails, what was announced before
+// stands.
+func (w *Worker) reannounce(ctx context.Context, e broker.Worker) (now broker.Worker, ok bool) {
+	announcing, cancel := context.WithTimeout(ctx, broker.Heartbeat(w.b.Settings().WorkerTTL))
+	defer cancel()
+	now, err := w.announce(announcing, e)
+	if err != nil {
+		if ctx.Err() == nil {
+			w.log.Warn("the tools could not be announced; what was announced before stands", "error", err)
+		}
+		return e, false
+	}
+	return now, true
 }
 
 // listen imposes on this worker what others found to be down. An unreadable entry is another's fault.
 func (w *Worker) listen(ctx context.Context) {
 	err := w.b.WatchWorkers(ctx, func(c broker.WorkerChange, err error) {
-		if err != nil || c.Worker == nil || c.ID == w.cfg.ID {
+		if c.ID == w.cfg.ID {
+			return
+		}
+		w.peers.learn(c.ID, c.Worker)
+		if err != nil || c.Worker == nil {
 			return
 		}
 		for dependency, until := range c.Worker.Breakers {

@@ -1,0 +1,79 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// MaxFillBytes is how much data [Batch.Fill] fetches at most, and MaxFillPartBytes of one part.
+const (
+	MaxFillBytes     = 16 << 20
+	MaxFillPartBytes = 4 << 20
+)
+
+// Fill fetches the images and other data of results that were too large to travel in them, so that they can be shown to a model: it sets
+// [toolyard.Content].Data where only a reference stands, in order, as far as the limits allow. What is not fetched keeps its
+// reference, and is told of in words; so does what is there no longer.
+func (b *Batch) Fill(ctx context.Context, results []toolyard.Result) error {
+	room := int64(MaxFillBytes)
+	for i := range results {
+		for n := range results[i].Content {
+			p := &results[i].Content[n]
+			media := p.Type == toolyard.ContentImage || p.Type == toolyard.ContentAudio || p.Type == toolyard.ContentResource
+			if !media || p.Blob == "" || p.Data != nil || p.Text != "" || p.Size > min(room, MaxFillPartBytes) {
+				continue
+			}
+			data, err := b.c.t.blob(ctx, b.key.Agent, p.Blob)
+			if errors.Is(err, tool.ErrNoBlob) {
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("fetch part %d of the result of call %d: %w", n, results[i].Index, err)
+			}
+			p.Data = data
+			room -= int64(len(data))
+		}
+	}
+	return nil
+}
+
+func (t overNATS) blob(ctx context.Context, a toolyard.Agent, ref string) ([]byte, error) {
+	return t.b.Result(ctx, a, ref)
+}
+
+// blobPage is how much of one is asked for at a time.
+const blobPage = 2 << 20
+
+func (t *overHTTP) blob(ctx context.Context, a toolyard.Agent, ref string) ([]byte, error) {
+	var all []byte
+	for {
+		var page struct {
+			Size, Next int
+			Content    string
+			Data       []byte
+		}
+		query := of(a)
+		query.Set("offset", strconv.Itoa(len(all)))
+		query.Set("limit", strconv.Itoa(blobPage))
+		err := t.ask(ctx, request{method: http.MethodGet, path: path("v1", "blobs", ref), query: query}, &page)
+		if gone, ok := errors.AsType[*HTTPError](err); ok && gone.Status == http.StatusNotFound {
+			return nil, fmt.Errorf("%w: %s", tool.ErrNoBlob, ref)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(append(all, page.Content...), page.Data...)
+		switch {
+		case page.Next == 0:
+			return all, nil
+		case page.Next != len(all) || page.Size > MaxFillPartBytes:
+			return nil, fmt.Errorf("the result %s comes in parts that do not fit together: %d bytes of %d, and the next is at %d", ref, len(all), page.Size, page.Next)
+		}
+	}
+}

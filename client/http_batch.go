@@ -1,0 +1,204 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/replay"
+)
+
+// Batches over HTTP: docs/http.md is the contract.
+
+// batchPath is the path of a batch, or of what is under it.
+func batchPath(k toolyard.BatchKey, under ...string) string {
+	return path(append([]string{"v1", "batches", string(k.ID)}, under...)...)
+}
+
+func (t *overHTTP) submit(ctx context.Context, b toolyard.Batch) (toolyard.BatchKey, error) {
+	var v toolyard.BatchView
+	err := t.ask(ctx, request{method: http.MethodPost, path: "/v1/batches", body: b}, &v)
+	return toolyard.BatchKey{Agent: v.Agent, ID: v.ID}, err
+}
+
+func (t *overHTTP) append(ctx context.Context, k toolyard.BatchKey, seq uint64, calls []toolyard.Call) (uint64, error) {
+	body := struct {
+		Calls []toolyard.Call `json:"calls"`
+	}{calls}
+	return seq, t.ask(ctx, request{method: http.MethodPost, path: batchPath(k, "calls"), query: of(k.Agent), body: body}, nil)
+}
+
+func (t *overHTTP) closeInput(ctx context.Context, k toolyard.BatchKey, seq uint64) (uint64, error) {
+	return seq, t.ask(ctx, request{method: http.MethodPost, path: batchPath(k, "close"), query: of(k.Agent), body: struct{}{}}, nil)
+}
+
+func (t *overHTTP) view(ctx context.Context, k toolyard.BatchKey) (v toolyard.BatchView, err error) {
+	return v, t.ask(ctx, request{method: http.MethodGet, path: batchPath(k), query: of(k.Agent)}, &v)
+}
+
+func (t *overHTTP) results(ctx context.Context, k toolyard.BatchKey, _ bool, yield func(toolyard.Result) bool) error {
+	next := 0
+	return t.read(ctx, &tap{path: batchPath(k, "results"), query: of(k.Agent), take: func(e serverEvent) error {
+		switch e.name {
+		case "result":
+			var r toolyard.Result
+			if err := json.Unmarshal(e.data, &r); err != nil {
+				return fmt.Errorf("batch %s: result %s cannot be read: %w", k, e.id, err)
+			}
+			if r.Index != next || e.id != strconv.Itoa(next) {
+				return fmt.Errorf("batch %s: the result of call %d came where that of call %d is next", k, r.Index, next)
+			}
+			next++
+			if !yield(r) {
+				return errLeft
+			}
+		case "completed":
+			var end struct {
+				Results int `json:"results"`
+			}
+			if err := json.Unmarshal(e.data, &end); err != nil {
+				return fmt.Errorf("batch %s: its end cannot be read: %w", k, err)
+			}
+			if end.Results != next {
+				return fmt.Errorf("batch %s: it is said to have %d results, and %d came", k, end.Results, next)
+			}
+			return errEnd
+		}
+		return nil
+	}})
+}
+
+func (t *overHTTP) progress(ctx context.Context, k toolyard.BatchKey, yield func(Progress) bool) error {
+	query := of(k.Agent)
+	query.Set("progress", "only")
+	return t.read(ctx, &tap{path: batchPath(k, "results"), query: query, take: func(e serverEvent) error {
+		switch e.name {
+		case "progress":
+			var p Progress
+			if err := json.Unmarshal(e.data, &p); err == nil && !yield(p) { // one that cannot be read says nothing that stays
+				return errLeft
+			}
+		case "completed":
+			return errEnd
+		}
+		return nil
+	}})
+}
+
+func (t *overHTTP) follow(ctx context.Context, k toolyard.BatchKey, live bool, see func(logged) error) error {
+	query := of(k.Agent)
+	query.Set("follow", strconv.FormatBool(live))
+	query.Set("end", "true")
+	seq := uint64(0)
+	return t.read(ctx, &tap{path: batchPath(k, "events"), query: query, take: func(e serverEvent) error {
+		switch e.name {
+		case "cloudevent":
+			seq++
+			stored, err := replay.Decode(e.data, seq)
+			if err != nil {
+				return fmt.Errorf("batch %s: event %d cannot be read: %w", k, seq, err)
+			}
+			return see(logged{record: stored.Record, json: func() ([]byte, error) { return e.data, nil }})
+		case "end":
+			return errEnd
+		}
+		return nil
+	}})
+}
+
+// happening is an event of any batch as the server tells it.
+type happening struct {
+	Agent toolyard.Agent   `json:"agent"`
+	Batch toolyard.BatchID `json:"batch"`
+	Time  time.Time        `json:"time"`
+	What  string           `json:"what"`
+	Gap   string           `json:"gap"`
+	Event json.RawMessage  `json:"event"`
+}
+
+func (h happening) event() (Event, error) {
+	e := Event{Batch: toolyard.BatchKey{Agent: h.Agent, ID: h.Batch}, Time: h.Time, What: h.What, Gap: h.Gap,
+		json: func() ([]byte, error) { return h.Event, nil }}
+	if len(h.Event) == 0 {
+		return e, nil
+	}
+	_, body, err := events.DecodeJSON(h.Event)
+	if err != nil {
+		return e, err
+	}
+	e.Type = string(body.EventType())
+	return e, nil
+}
+
+func (t *overHTTP) lookout(ctx context.Context, agent toolyard.Agent) (func(func(Event) bool) error, error) {
+	s := &tap{path: "/v1/events", query: of(agent)}
+	var err error
+	if s.conn, err = t.connect(ctx, s); err != nil {
+		return nil, err
+	}
+	return func(yield func(Event) bool) error {
+		tell := func(e Event) error {
+			if !yield(e) {
+				return errLeft
+			}
+			return nil
+		}
+		s.cut = func(err error) error {
+			return tell(Event{Time: time.Now(), Gap: "the connection to the server was lost for a while: " + err.Error()})
+		}
+		s.take = func(e serverEvent) error {
+			if e.name != "cloudevent" {
+				return nil
+			}
+			var h happening
+			if err := json.Unmarshal(e.data, &h); err != nil {
+				return fmt.Errorf("an event cannot be read: %w", err)
+			}
+			event, err := h.event()
+			if err != nil {
+				event.Gap = "an event cannot be read: " + err.Error()
+			}
+			return tell(event)
+		}
+		return t.read(ctx, s)
+	}, nil
+}
+
+func (t *overHTTP) cancel(ctx context.Context, k toolyard.BatchKey, reason string, calls []int) error {
+	body := struct {
+		Reason string `json:"reason,omitempty"`
+		Calls  []int  `json:"calls,omitempty"`
+	}{reason, calls}
+	return t.ask(ctx, request{method: http.MethodPost, path: batchPath(k, "cancel"), query: of(k.Agent), body: body}, nil)
+}
+
+func (t *overHTTP) batches(ctx context.Context, f Filter) ([]Listed, bool, error) {
+	q := of(f.Agent)
+	for name, value := range map[string]string{"session": string(f.Session), "status": string(f.Status)} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	if f.After > 0 {
+		q.Set("after", strconv.FormatUint(f.After, 10))
+	}
+	limit := f.Limit
+	if limit == 0 {
+		limit = maxListed
+	}
+	q.Set("limit", strconv.Itoa(limit))
+	var page struct {
+		Batches []Listed `json:"batches"`
+		Next    uint64   `json:"next"`
+	}
+	err := t.ask(ctx, request{method: http.MethodGet, path: "/v1/batches", query: q}, &page)
+	return page.Batches, page.Next > 0, err
+}
+
+// maxListed is how many batches a page has at most.
+const maxListed = 1_000

@@ -1,0 +1,76 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	"github.com/toolyard/toolyard"
+)
+
+// What people ask and decide, over HTTP.
+
+func (t *overHTTP) approvals(ctx context.Context, agent toolyard.Agent) ([]Approval, error) {
+	var list struct {
+		Approvals []Approval `json:"approvals"`
+	}
+	err := t.ask(ctx, request{method: http.MethodGet, path: "/v1/approvals", query: of(agent)}, &list)
+	return list.Approvals, err
+}
+
+// decide is not repeated: a decision whose answer was lost may be stored, and then a second one is refused.
+func (t *overHTTP) decide(ctx context.Context, id string, allow bool, d Decision) error {
+	body := struct {
+		Decision string          `json:"decision"`
+		Reason   string          `json:"reason,omitempty"`
+		Input    json.RawMessage `json:"input,omitempty"`
+		Remember string          `json:"remember,omitempty"`
+	}{Decision: "deny", Reason: d.Reason, Input: d.Input}
+	if allow {
+		body.Decision = "allow"
+	}
+	if d.ForSession {
+		body.Remember = "session"
+	}
+	return t.ask(ctx, request{method: http.MethodPost, path: path("v1", "approvals", id), body: body, once: true}, nil)
+}
+
+func (t *overHTTP) session(ctx context.Context, a toolyard.Agent, s toolyard.Session) (v Session, err error) {
+	return v, t.ask(ctx, request{method: http.MethodGet, path: path("v1", "sessions", string(s)), query: of(a)}, &v)
+}
+
+func (t *overHTTP) changeSession(ctx context.Context, a toolyard.Agent, s toolyard.Session, c sessionChange) (v Session, err error) {
+	body := struct {
+		Alone  *bool `json:"alone,omitempty"`
+		Forget bool  `json:"forget,omitempty"`
+	}{c.alone, c.forget}
+	return v, t.ask(ctx, request{method: http.MethodPost, path: path("v1", "sessions", string(s)), query: of(a), body: body}, &v)
+}
+
+func (t *overHTTP) interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, reason string) (int, error) {
+	body := struct {
+		Reason string `json:"reason,omitempty"`
+	}{reason}
+	var out struct {
+		Batches int `json:"batches"`
+	}
+	err := t.ask(ctx, request{method: http.MethodPost, path: path("v1", "sessions", string(s), "interrupt"), query: of(a), body: body}, &out)
+	return out.Batches, err
+}
+
+func (t *overHTTP) workers(ctx context.Context) ([]Worker, error) {
+	var list struct {
+		Workers []Worker `json:"workers"`
+	}
+	err := t.ask(ctx, request{method: http.MethodGet, path: "/v1/workers"}, &list)
+	return list.Workers, err
+}
+
+func (t *overHTTP) deadLetters(ctx context.Context, most int) ([]DeadLetter, error) {
+	var list struct {
+		DeadLetters []DeadLetter `json:"dead_letters"`
+	}
+	err := t.ask(ctx, request{method: http.MethodGet, path: "/v1/dead", query: map[string][]string{"limit": {strconv.Itoa(most)}}}, &list)
+	return list.DeadLetters, err
+}

@@ -1,0 +1,353 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// rereadAfter is how long a client trusts the live feed before it reads the stream.
+const rereadAfter = time.Second
+
+// Connect makes a client on a connection, which stays the caller's to close. It makes nothing on the NATS system:
+// [ErrNoSystem] says that no dispatcher has ever run there.
+func Connect(ctx context.Context, nc *nats.Conn) (*Client, error) {
+	b, err := broker.Attach(ctx, nc, "/client/"+broker.NewID())
+	if err != nil {
+		return nil, fmt.Errorf("connect to Toolyard: %w", err)
+	}
+	return &Client{overNATS{b}}, nil
+}
+
+// overNATS reaches the streams themselves.
+type overNATS struct{ b *broker.Broker }
+
+func (t overNATS) submit(ctx context.Context, b toolyard.Batch) (toolyard.BatchKey, error) {
+	if b.Agent == "" {
+		b.Agent = toolyard.DefaultAgent
+	}
+	return b.Key(), t.b.Submit(ctx, b)
+}
+
+func (t overNATS) append(ctx context.Context, k toolyard.BatchKey, seq uint64, calls []toolyard.Call) (uint64, error) {
+	return t.b.Input(ctx, k, seq, events.Appended{Calls: calls})
+}
+
+func (t overNATS) closeInput(ctx context.Context, k toolyard.BatchKey, seq uint64) (uint64, error) {
+	return t.b.Input(ctx, k, seq, events.Closed{By: "agent"})
+}
+
+func (t overNATS) results(ctx context.Context, k toolyard.BatchKey, submitted bool, yield func(toolyard.Result) bool) (err error) {
+	feed, err := t.b.FollowReplies(k)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, feed.Stop()) }()
+	if !submitted {
+		if _, err := t.view(ctx, k); err != nil { // to say at once that there is no such batch
+			return err
+		}
+	}
+	seen, next := uint64(0), 0
+	take := func(rec batch.Record) (done bool, err error) {
+		seen = rec.Seq
+		switch body := rec.Body.(type) {
+		case events.Refused:
+			return true, &RefusedError{Status: body.Status, Field: body.Field, Detail: body.Detail}
+		case events.Reply:
+			for _, r := range body.Results {
+				if r.Index != next {
+					return true, fmt.Errorf("batch %s: the result of call %d came where that of call %d is next", k, r.Index, next)
+				}
+				next++
+				if !yield(r) {
+					return true, errLeft
+				}
+			}
+			return body.Completed, nil
+		default:
+			return true, fmt.Errorf("batch %s: %T is no reply", k, rec.Body)
+		}
+	}
+	catchUp := func() (done bool, err error) {
+		records, err := t.b.Replies(ctx, k, seen)
+		for _, rec := range records {
+			if done, err := take(rec); done || err != nil {
+				return true, err
+			}
+		}
+		return err != nil, err
+	}
+	tick := time.NewTimer(0) // the first look is at once
+	defer tick.Stop()
+	for {
+		var done bool
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+			done, err = catchUp()
+		case m := <-feed.C:
+			rec, before, ferr := feed.Record(ctx, m)
+			switch {
+			case ferr != nil:
+				return ferr
+			case rec.Seq <= seen:
+				continue
+			case before != seen:
+				done, err = catchUp()
+			default:
+				done, err = take(rec)
+			}
+		}
+		if done || err != nil {
+			return err
+		}
+		tick.Reset(rereadAfter)
+	}
+}
+
+func (t overNATS) progress(ctx context.Context, k toolyard.BatchKey, yield func(Progress) bool) (err error) {
+	replies, err := t.b.FollowReplies(k)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, replies.Stop()) }()
+	feed, err := t.b.FollowProgress(k)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, feed.Stop()) }()
+	if _, err := t.view(ctx, k); err != nil { // to say at once that there is no such batch
+		return err
+	}
+	current, seen := runs{}, uint64(0)
+	tell := func(m *broker.LiveMsg) error {
+		if p, ok := feed.Read(m); ok && current.take(p) && !yield(Progress{p.Index, p.CallID, p.Tool, p.Worker, p.Attempt, p.Progress, p.LostBytes}) {
+			return errLeft
+		}
+		return nil
+	}
+	tick := time.NewTimer(0) // the first look is at once
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case m := <-feed.C:
+			if err := tell(m); err != nil {
+				return err
+			}
+			continue
+		case <-replies.C: // it says when to look
+		case <-tick.C:
+		}
+		records, err := t.b.Replies(ctx, k, seen)
+		if err != nil {
+			return err
+		}
+		for more := true; more; { // what calls said before they had their results is here by now
+			select {
+			case m := <-feed.C:
+				if err := tell(m); err != nil {
+					return err
+				}
+			default:
+				more = false
+			}
+		}
+		for _, rec := range records {
+			seen = rec.Seq
+			switch body := rec.Body.(type) {
+			case events.Refused:
+				return &RefusedError{Status: body.Status, Field: body.Field, Detail: body.Detail}
+			case events.Reply:
+				for _, r := range body.Results {
+					current.over(r.Index)
+				}
+				if body.Completed {
+					return nil
+				}
+			}
+		}
+		tick.Reset(rereadAfter)
+	}
+}
+
+// runs says which run of each call is told about.
+type runs map[int]run
+
+type run struct {
+	attempt  int
+	delivery uint64
+	over     bool
+}
+
+// take reports whether a report is of the newest run that is known, of a call that is not over.
+func (r runs) take(p broker.Progress) bool {
+	known, this := r[p.Index], run{attempt: p.Attempt, delivery: p.Delivery}
+	if known.over || this.attempt < known.attempt || this.attempt == known.attempt && this.delivery < known.delivery {
+		return false
+	}
+	r[p.Index] = this
+	return true
+}
+
+func (r runs) over(index int) { r[index] = run{over: true} }
+
+func (t overNATS) view(ctx context.Context, k toolyard.BatchKey) (toolyard.BatchView, error) {
+	s, err := t.b.Fold(ctx, k)
+	if err != nil {
+		return toolyard.BatchView{}, err
+	}
+	return s.View(), nil
+}
+
+func (t overNATS) follow(ctx context.Context, k toolyard.BatchKey, live bool, see func(logged) error) error {
+	return t.b.Follow(ctx, k, live, rereadAfter, func(l broker.Logged) error { return see(stored(l)) })
+}
+
+func stored(l broker.Logged) logged { return logged{record: l.Record, json: l.JSON} }
+
+func (t overNATS) lookout(ctx context.Context, agent toolyard.Agent) (func(func(Event) bool) error, error) {
+	out, err := t.b.Lookout(ctx, agent)
+	if err != nil {
+		return nil, err
+	}
+	stop := sync.OnceValue(out.Stop)
+	unneeded := context.AfterFunc(ctx, func() { _ = stop() }) // the loop reports it
+	return func(yield func(Event) bool) error {
+		defer unneeded()
+		return errors.Join(watchAll(ctx, out, yield), stop())
+	}, nil
+}
+
+func watchAll(ctx context.Context, out *broker.Lookout, yield func(Event) bool) error {
+	tick := time.NewTicker(rereadAfter)
+	defer tick.Stop()
+	for {
+		e := Event{Time: time.Now()}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+			if e.Gap = out.Missed(); e.Gap == "" {
+				continue
+			}
+		case m := <-out.C:
+			k, l, gap, err := out.Read(ctx, m)
+			switch {
+			case ctx.Err() != nil:
+				return context.Cause(ctx)
+			case err != nil:
+				e.Gap = "an event cannot be read: " + err.Error()
+			default:
+				e = eventOf(k, stored(l), nil)
+				if gap {
+					e.Gap = "an event of this batch before this one was not seen"
+				}
+			}
+		}
+		if !yield(e) {
+			return errLeft
+		}
+	}
+}
+
+func (t overNATS) cancel(ctx context.Context, k toolyard.BatchKey, reason string, calls []int) error {
+	return t.b.Cancel(ctx, k, reason, calls...)
+}
+
+func (t overNATS) approvals(ctx context.Context, agent toolyard.Agent) ([]Approval, error) {
+	list, err := t.b.Approvals(ctx, agent)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Approval, len(list))
+	for i, a := range list {
+		out[i] = Approval{
+			ID: a.ID, Agent: a.Agent, Batch: a.Batch, Index: a.Index, Session: a.Session, Workspace: a.Workspace, CallID: a.CallID, Tool: a.Tool,
+			Class: a.Class, Destructive: a.Destructive, Reason: a.Reason, Source: a.Source, Input: a.Input, InputSHA256: a.InputSHA256,
+			Remember: a.Remember, AskedAt: a.AskedAt, Expires: a.Expires,
+		}
+	}
+	return out, nil
+}
+
+func (t overNATS) decide(ctx context.Context, id string, allow bool, d Decision) error {
+	k, index, err := broker.ParseApprovalID(id)
+	if err != nil {
+		return err
+	}
+	decided := events.Decided{By: d.By, Reason: d.Reason}
+	if !allow {
+		decided.Decision = events.Reject
+		return t.b.Decide(ctx, k, index, decided)
+	}
+	if d.ForSession {
+		decided.Remember = broker.RememberSession
+	}
+	return t.b.Approve(ctx, k, index, decided, d.Input)
+}
+
+func (t overNATS) session(ctx context.Context, a toolyard.Agent, s toolyard.Session) (Session, error) {
+	v, err := t.b.Session(ctx, a, s)
+	return Session(v), err
+}
+
+func (t overNATS) changeSession(ctx context.Context, a toolyard.Agent, s toolyard.Session, c sessionChange) (Session, error) {
+	v, err := t.b.ChangeSession(ctx, a, s, func(v *broker.Session) {
+		if c.alone != nil {
+			v.Alone = *c.alone
+		}
+		if c.forget {
+			v.Remembered = nil
+		}
+	})
+	return Session(v), err
+}
+
+func (t overNATS) interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, reason string) (int, error) {
+	return t.b.Interrupt(ctx, a, s, reason)
+}
+
+func (t overNATS) batches(ctx context.Context, f Filter) (page []Listed, more bool, err error) {
+	entries, more, err := t.b.Batches(ctx, broker.Filter{Agent: f.Agent, Session: f.Session, Status: f.Status, After: f.After, Limit: f.Limit})
+	for _, e := range entries {
+		page = append(page, Listed(e))
+	}
+	return page, more, err
+}
+
+func (t overNATS) workers(ctx context.Context) ([]Worker, error) {
+	live, err := t.b.Workers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Worker, len(live))
+	for i, w := range live {
+		out[i] = Worker{
+			ID: w.ID, Pool: w.Pool, Classes: w.Classes, Workspaces: w.Workspaces, Isolation: w.Isolation,
+			Slots: w.Slots, Started: w.Started, Breakers: w.Breakers,
+		}
+	}
+	return out, nil
+}
+
+func (t overNATS) deadLetters(ctx context.Context, most int) ([]DeadLetter, error) {
+	found, err := t.b.DeadLetters(ctx, most)
+	out := make([]DeadLetter, len(found))
+	for i, l := range found {
+		out[i] = DeadLetter(l)
+	}
+	return out, err
+}

@@ -1,0 +1,108 @@
+package client
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/toolyard/toolyard"
+)
+
+// problemTypes are the kinds of problems that the HTTP API tells apart by the type of a problem document, beside their status.
+var problemTypes = []struct {
+	err  error
+	kind string
+}{
+	{ErrOtherContent, "urn:toolyard:problem:other-content"},
+	{ErrFull, "urn:toolyard:problem:full"},
+	{ErrNoBatch, "urn:toolyard:problem:no-batch"},
+	{ErrNoCall, "urn:toolyard:problem:no-call"},
+	{ErrNoApproval, "urn:toolyard:problem:no-approval"},
+	{ErrCompleted, "urn:toolyard:problem:completed"},
+	{ErrClosed, "urn:toolyard:problem:closed"},
+}
+
+// The types of problems that are more than one error value.
+const (
+	refusedType = "urn:toolyard:problem:refused"
+	inputType   = "urn:toolyard:problem:input"
+	plainType   = "about:blank"
+)
+
+// ProblemType is the type of the problem document (RFC 9457) that the HTTP API answers an error with: "about:blank" when its
+// status says all.
+func ProblemType(err error) string {
+	if _, ok := errors.AsType[*toolyard.InputError](err); ok {
+		return inputType
+	}
+	if _, ok := errors.AsType[*RefusedError](err); ok {
+		return refusedType
+	}
+	for _, t := range problemTypes {
+		if errors.Is(err, t.err) {
+			return t.kind
+		}
+	}
+	return plainType
+}
+
+// HTTPError is an answer of the HTTP API that is none of the errors that NATS knows too: no right to ask, a system that does
+// not answer.
+type HTTPError struct {
+	// Status is that of the answer.
+	Status int
+	// Field is what of the request is wrong, when it is one thing.
+	Field, Detail string
+	// RetryAfter is after what time the server wants to be asked again; 0 when it does not say.
+	RetryAfter time.Duration
+}
+
+func (e *HTTPError) Error() string {
+	detail := e.Detail
+	if detail == "" {
+		detail = http.StatusText(e.Status)
+	}
+	if e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden {
+		return "the server refuses this: " + detail
+	}
+	return "the server answers: " + detail
+}
+
+// Is makes an answer for want of room an [ErrFull].
+func (e *HTTPError) Is(target error) bool {
+	return target == ErrFull && e.Status == http.StatusTooManyRequests
+}
+
+// problem is a problem document as it comes.
+type problem struct {
+	Type   string `json:"type"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+	Field  string `json:"field"`
+}
+
+// knownError is one of this package's error values in the server's words.
+type knownError struct {
+	is     error
+	detail string
+}
+
+func (e *knownError) Error() string        { return e.detail }
+func (e *knownError) Is(target error) bool { return target == e.is }
+
+// err is what the problem says, as the error that the same would be over NATS.
+func (p problem) err(retryAfter time.Duration) error {
+	for _, t := range problemTypes {
+		if p.Type == t.kind {
+			return &knownError{t.err, p.Detail}
+		}
+	}
+	switch p.Type {
+	case refusedType:
+		return &RefusedError{Status: p.Status, Field: p.Field, Detail: strings.TrimPrefix(p.Detail, refusedPrefix)}
+	case inputType:
+		return &toolyard.InputError{Field: p.Field, Problem: strings.TrimPrefix(p.Detail, p.Field+": "), TooLarge: p.Status == http.StatusRequestEntityTooLarge}
+	}
+	return &HTTPError{Status: p.Status, Field: p.Field, Detail: p.Detail, RetryAfter: retryAfter}
+}

@@ -1,0 +1,79 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// maxNoIsolation bounds what a worker announces of why it isolates nothing, in bytes.
+const maxNoIsolation = 2_000
+
+// host is what the worker can put around calls.
+func (c *Config) host() registry.Host {
+	return registry.Host{Isolation: c.Isolation, Unsandboxed: c.Unsandboxed}
+}
+
+// takes are the classes that a worker takes calls of: not UNSAFE ones when it could run none of any of its tools. They are
+// left to another worker of the pool, and where there is none the dispatcher answers them.
+func takes(c *Config) ([]toolyard.Class, error) {
+	tools := slices.Concat(c.Tools, c.Declared)
+	if len(tools) == 0 || len(c.Toolsets) > 0 || slices.ContainsFunc(tools, func(t tool.Tool) bool { return c.host().RunsUnsafe(&t.Declaration) }) {
+		return c.Classes, nil
+	}
+	left := slices.DeleteFunc(slices.Clone(c.Classes), func(c toolyard.Class) bool { return c == toolyard.Unsafe })
+	if len(left) > 0 {
+		return left, nil
+	}
+	if c.NoIsolation != "" {
+		return nil, fmt.Errorf("the worker is to take UNSAFE calls only, and can run none: %s", c.NoIsolation)
+	}
+	return nil, errors.New("the worker is to take UNSAFE calls only, and none of its tools can be isolated; give it other classes or other tools")
+}
+
+// peers are the other live workers, as far as one has heard of them. The zero value knows none.
+type peers struct {
+	mu   sync.Mutex
+	live map[string]broker.Worker
+}
+
+// maxPeers bounds how many are remembered: of one pool, a handful that isolate are enough to leave calls to.
+const maxPeers = 10_000
+
+// learn takes note of a worker, or that it is gone (nil).
+func (p *peers) learn(id string, w *broker.Worker) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w == nil {
+		delete(p.live, id)
+		return
+	}
+	if p.live == nil {
+		p.live = map[string]broker.Worker{}
+	}
+	if _, known := p.live[id]; known || len(p.live) < maxPeers {
+		p.live[id] = *w
+	}
+}
+
+// elsewhere reports whether a call is for another worker of the pool: this one cannot isolate it, and that one can.
+func (w *Worker) elsewhere(d *tool.Declaration, class toolyard.Class) bool {
+	if w.cfg.host().Refuses(d, class) == "" {
+		return false
+	}
+	w.peers.mu.Lock()
+	defer w.peers.mu.Unlock()
+	for _, p := range w.peers.live {
+		host := registry.Host{Isolation: p.Isolation, Unsandboxed: p.Unsandboxed}
+		if p.Pool == w.cfg.Pool && slices.Contains(p.Classes, class) && host.Refuses(d, class) == "" {
+			return true
+		}
+	}
+	return false
+}

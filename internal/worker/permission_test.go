@@ -1,0 +1,71 @@
+package worker
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// TestWhatAnAgentHandsInOnlyTightens: whatever rules come with a batch, allow rules that somebody has smuggled in among them, a
+// call is decided as strictly as without them, or more so. A type that is not known is as good as none.
+func TestWhatAnAgentHandsInOnlyTightens(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 2))
+	texts := []string{"bash", "bash(ls:*)", "bash(rm:*)", "bash(git status:*)", "write_file", "write_file(docs/**)", "write_file(src/**)", "mcp__a__*"}
+	commands := []string{"ls", "rm -rf x", "ls && rm x", "git status", "git status; ls", "$x"}
+	some := func() []policy.Rule {
+		var chosen []string
+		for range r.IntN(4) {
+			chosen = append(chosen, texts[r.IntN(len(texts))])
+		}
+		rules, err := policy.ParseRules(chosen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rules
+	}
+	declarations := []tool.Declaration{
+		{Name: "bash", Class: tool.ClassRule{Shell: "command"}, Specifier: tool.Specifier{Command: "command"}},
+		{Name: "write_file", EditsWorkspace: true, Specifier: tool.Specifier{Path: "file_path"}},
+	}
+	order := map[pipeline.Behavior]int{pipeline.Allow: 0, pipeline.Ask: 1, pipeline.Deny: 2}
+	tightened := 0
+	const rounds = 10_000
+	for range rounds {
+		p := Permission{Rules: policy.Rules{Deny: some(), Ask: some(), Allow: some()}, Mode: policy.Modes[r.IntN(len(policy.Modes))]}
+		input, err := json.Marshal(map[string]string{"command": commands[r.IntN(len(commands))], "file_path": []string{"docs/a", "src/b", "../c", ".git/config"}[r.IntN(4)]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := pipeline.PermissionInput{
+			Declaration: declarations[r.IntN(len(declarations))], Input: input, WorkspaceDir: "/ws", Interactive: r.IntN(2) == 0,
+			Judgement: tool.Judgement{ReadOnly: r.IntN(3) == 0, Destructive: r.IntN(2) == 0}, Opinion: []pipeline.Behavior{"", pipeline.Allow, pipeline.Ask, pipeline.Deny}[r.IntN(4)],
+		}
+		without, err := p.Decide(t.Context(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own := policy.Rules{Deny: some(), Ask: some(), Allow: some()}
+		in.Rules = own
+		with, err := p.Decide(t.Context(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if order[with.Behavior] < order[without.Behavior] {
+			t.Fatalf("the operator's %+v say %+v of %s; with the batch's %+v it is %+v", p, without, input, own, with)
+		}
+		if order[with.Behavior] > order[without.Behavior] {
+			tightened++
+		}
+		in.Rules = struct{ pipeline.Rules }{own} // no rules of ours
+		if strange, err := p.Decide(t.Context(), in); err != nil || strange.Behavior != without.Behavior {
+			t.Fatalf("rules of another type decide: %+v, %v", strange, err)
+		}
+	}
+	if tightened < rounds/100 {
+		t.Errorf("the batch's rules made a difference %d times of %d: the test sees too little", tightened, rounds)
+	}
+}

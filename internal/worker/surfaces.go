@@ -1,0 +1,73 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/provider/toolname"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// maxSurfaces is how many surfaces a worker remembers; the batches of one time see one or two.
+const maxSurfaces = 8
+
+// surfaces are those that tools have asked for last, the latest at the end.
+type surfaces struct {
+	mu    sync.Mutex
+	known []surface
+}
+
+type surface struct {
+	hash  string
+	tools []tool.Offered
+}
+
+// offered are the tools of a surface. The answer is shared: its reader may sort it, and changes nothing in it.
+func (s *surfaces) offered(ctx context.Context, b *broker.Broker, hash string) ([]tool.Offered, error) {
+	if tools, ok := s.recall(hash); ok {
+		return tools, nil
+	}
+	if hash == "" {
+		return nil, fmt.Errorf("the call does not say which tools its batch sees")
+	}
+	stored, err := b.Surface(ctx, hash)
+	if err != nil {
+		return nil, err
+	}
+	decoded, err := registry.Decode(stored)
+	if err != nil {
+		return nil, err
+	}
+	names := decoded.Names(toolname.Anthropic)
+	tools := make([]tool.Offered, len(decoded.Tools))
+	for i := range decoded.Tools {
+		e := &decoded.Tools[i]
+		tools[i] = tool.Offered{Declaration: e.Declaration, Sent: names.Sent(e.Name), Deferred: e.Deferred()}
+	}
+	s.keep(surface{hash, tools})
+	return slices.Clone(tools), nil
+}
+
+func (s *surfaces) recall(hash string) ([]tool.Offered, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, known := range s.known {
+		if known.hash == hash {
+			return slices.Clone(known.tools), true
+		}
+	}
+	return nil, false
+}
+
+func (s *surfaces) keep(new surface) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.known) >= maxSurfaces {
+		s.known = slices.Delete(s.known, 0, 1)
+	}
+	s.known = append(s.known, new)
+}
