@@ -11,8 +11,10 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/registry"
 )
 
 // Config is what a server needs.
@@ -24,11 +26,15 @@ type Config struct {
 	Tokens *Tokens
 	// Loopback says that the listener is this machine's own: then requests of other sites' pages are refused.
 	Loopback bool
+	// Surface is the tools that an agent's batch with these options would see if it came now.
+	Surface func(toolyard.Agent, toolyard.Workspace, toolyard.Options) (registry.Surface, error)
 	// Ready says why the system cannot be reached now, or nothing.
 	Ready func() error
 	Log   *slog.Logger
 	// MaxStreams is how many streams and waits are open at a time; 0 means [MaxStreams].
 	MaxStreams int
+	// FeedIdle is how long a model's stream that comes in may be silent; 0 means [DefaultFeedIdle].
+	FeedIdle time.Duration
 }
 
 // Server answers requests. Its streams end with Stop.
@@ -48,6 +54,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	if cfg.MaxStreams == 0 {
 		cfg.MaxStreams = MaxStreams
+	}
+	if cfg.FeedIdle == 0 {
+		cfg.FeedIdle = DefaultFeedIdle
 	}
 	s := &Server{
 		cfg: cfg, mux: http.NewServeMux(),

@@ -43,7 +43,7 @@ func (s *Server) decide(ctx context.Context, x *exchange, in *approvalPath) (*st
 		return nil, err
 	}
 	if !x.who.any && k.Agent != x.who.agent {
-		return nil, newProblem(http.StatusNotFound, "id", "no such approval is waited for")
+		return nil, typed(client.ErrNoApproval, http.StatusNotFound, "id", "no such approval is waited for")
 	}
 	data, err := x.body(MaxSmallBodyBytes, false)
 	if err != nil {
@@ -69,9 +69,9 @@ func (s *Server) decide(ctx context.Context, x *exchange, in *approvalPath) (*st
 			return nil, ferr
 		case index >= len(st.Calls) || st.Calls[index].Asked == nil && st.Calls[index].Result == nil: // it never waited
 		case st.Calls[index].Result != nil:
-			err = newProblem(http.StatusGone, "id", "%v", err)
+			err = typed(err, http.StatusGone, "id", "%v", err)
 		default:
-			err = newProblem(http.StatusConflict, "id", "%v", err)
+			err = typed(err, http.StatusConflict, "id", "%v", err)
 		}
 	}
 	if err != nil {

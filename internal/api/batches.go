@@ -52,8 +52,11 @@ func (x *exchange) key(p BatchPath) (toolyard.BatchKey, error) {
 }
 
 // location is where a batch is found.
-func (x *exchange) location(k toolyard.BatchKey) string {
-	at := "/v1/batches/" + url.PathEscape(string(k.ID))
+func (x *exchange) location(k toolyard.BatchKey) string { return x.under(k, "") }
+
+// under is a path of a batch, with the query that finds it.
+func (x *exchange) under(k toolyard.BatchKey, path string) string {
+	at := "/v1/batches/" + url.PathEscape(string(k.ID)) + path
 	if x.who.any && k.Agent != toolyard.DefaultAgent {
 		at += "?agent=" + url.QueryEscape(string(k.Agent))
 	}
@@ -178,6 +181,11 @@ func (s *Server) rendered(ctx context.Context, sub *client.Batch, st batch.State
 	if len(results) > len(calls) {
 		return nil, errors.New("batch " + sub.Key().String() + " has more results than calls")
 	}
+	if format != provider.Native { // a model sees images, and no references to them
+		if err := sub.Fill(ctx, results); err != nil {
+			return nil, err
+		}
+	}
 	out, err := provider.Render(format, calls[:len(results)], results)
 	return &batchAnswer{Status: http.StatusOK, Body: json.RawMessage(out)}, err
 }
@@ -202,7 +210,7 @@ func (s *Server) missing(k toolyard.BatchKey, err error) error {
 	}
 	made := time.Unix(id.Time().UnixTime())
 	if lifetime := s.cfg.Broker.Settings().Lifetime; time.Since(made) > lifetime {
-		return newProblem(http.StatusGone, "id", "batches are kept for %s, and this id is of %s", lifetime, made.UTC().Format(time.RFC3339))
+		return typed(err, http.StatusGone, "id", "batches are kept for %s, and this id is of %s", lifetime, made.UTC().Format(time.RFC3339))
 	}
 	return err
 }
@@ -263,7 +271,15 @@ func (s *Server) list(ctx context.Context, x *exchange, in *listInput) (*struct{
 }
 
 func (s *Server) cancelBatch(ctx context.Context, x *exchange, in *BatchPath) (*batchAnswer, error) {
-	return s.cancel(ctx, x, *in)
+	data, err := x.body(MaxSmallBodyBytes, true)
+	if err != nil {
+		return nil, err
+	}
+	reason, calls, err := decodeCancel(data)
+	if err != nil {
+		return nil, err
+	}
+	return s.cancel(ctx, x, *in, reason, calls...)
 }
 
 type CallPath struct {
@@ -272,20 +288,20 @@ type CallPath struct {
 }
 
 func (s *Server) cancelCall(ctx context.Context, x *exchange, in *CallPath) (*batchAnswer, error) {
-	return s.cancel(ctx, x, in.BatchPath, in.Index)
-}
-
-// cancel asks for calls to end, without any for all, and says how the batch stands then.
-func (s *Server) cancel(ctx context.Context, x *exchange, p BatchPath, calls ...int) (*batchAnswer, error) {
-	k, err := x.key(p)
-	if err != nil {
-		return nil, err
-	}
 	data, err := x.body(MaxSmallBodyBytes, true)
 	if err != nil {
 		return nil, err
 	}
 	reason, err := decodeReason(data)
+	if err != nil {
+		return nil, err
+	}
+	return s.cancel(ctx, x, in.BatchPath, reason, in.Index)
+}
+
+// cancel asks for calls to end, without any for all, and says how the batch stands then.
+func (s *Server) cancel(ctx context.Context, x *exchange, p BatchPath, reason string, calls ...int) (*batchAnswer, error) {
+	k, err := x.key(p)
 	if err != nil {
 		return nil, err
 	}

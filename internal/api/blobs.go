@@ -23,7 +23,8 @@ type Blob struct {
 	Size    int    `json:"size" doc:"How many bytes the whole has."`
 	Offset  int    `json:"offset" doc:"Where content begins."`
 	Next    int    `json:"next,omitempty" doc:"The offset of the next part; left out when this is the last."`
-	Content string `json:"content"`
+	Content string `json:"content" doc:"The part, of a result that is text."`
+	Data    []byte `json:"data,omitempty" doc:"The part in base64, of a result that is no text, such as an image."`
 }
 
 func (s *Server) blob(ctx context.Context, x *exchange, in *blobInput) (*struct{ Body Blob }, error) {
@@ -37,6 +38,14 @@ func (s *Server) blob(ctx context.Context, x *exchange, in *blobInput) (*struct{
 	}
 	if in.Offset > len(all) {
 		return nil, newProblem(http.StatusBadRequest, "offset", "is %d, but the result has %d bytes", in.Offset, len(all))
+	}
+	if !utf8.Valid(all) {
+		out := Blob{Ref: in.Ref, Size: len(all), Offset: in.Offset}
+		to := min(len(all), in.Offset+in.Limit)
+		if out.Data = all[in.Offset:to]; to < len(all) {
+			out.Next = to
+		}
+		return &struct{ Body Blob }{out}, nil
 	}
 	from := characterAt(all, in.Offset)
 	to := characterAt(all, min(len(all), from+in.Limit))

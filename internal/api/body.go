@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -152,6 +153,31 @@ func decodeReason(data []byte) (string, error) {
 		return "", err
 	}
 	return o.OptionalString("reason")
+}
+
+// decodeCancel reads the body of a cancel of a batch: why, and which calls, if it is not all.
+func decodeCancel(data []byte) (reason string, calls []int, err error) {
+	o, err := object(data, "reason", "calls")
+	if err != nil {
+		return "", nil, err
+	}
+	if o.Given("calls") {
+		items, err := o.Array("calls")
+		if err != nil {
+			return "", nil, err
+		}
+		if len(items) == 0 || len(items) > toolyard.MaxCallsPerBatch {
+			return "", nil, strictjson.Errorf("calls", "has %d indices; name 1 to %d, or leave it out to cancel all", len(items), toolyard.MaxCallsPerBatch)
+		}
+		calls = make([]int, len(items))
+		for i, item := range items {
+			if calls[i], err = strconv.Atoi(string(item)); err != nil || calls[i] < 0 {
+				return "", nil, strictjson.Errorf(strictjson.Item("calls", i), "is %.20s; want the index of a call", item)
+			}
+		}
+	}
+	reason, err = o.OptionalString("reason")
+	return reason, calls, err
 }
 
 // decodeDecision reads what a person decides.

@@ -180,7 +180,8 @@ func FuzzBodies(f *testing.F) {
 			if at, ok := repeated(calls, calls); len(calls) == 0 || !ok && calls[0].ID != "" || ok && at != 0 {
 				t.Errorf("calls are not known again: %d, %t", at, ok)
 			}
-			mistake(checkAppended(nil, calls))
+			_, err := checkAppended(nil, 0, calls)
+			mistake(err)
 		}
 		d, allow, err := decodeDecision(data)
 		if mistake(err); err == nil && !allow && (d.Input != nil || d.ForSession) {

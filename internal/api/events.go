@@ -49,10 +49,16 @@ func (c *cursor) pass(l broker.Logged) bool {
 	return true
 }
 
+// endEvent is the name of the last event of an event stream that has said all, for who asks for it.
+const endEvent = "end"
+
 type eventsInput struct {
 	StreamInput
 	Follow string `query:"follow" enum:"true,false" default:"true" doc:"false: what is stored now, and no more."`
-	Accept string `header:"Accept" doc:"application/x-ndjson (the default), or text/event-stream."`
+	// Progress is for event streams: lines of JSON are CloudEvents.
+	Progress string `query:"progress" enum:"false,true" default:"false" doc:"true: events progress too, of running calls; they have no id and may be missing. With text/event-stream only."`
+	End      bool   `query:"end" doc:"Say with an event end that all was sent: without it the connection was lost. With text/event-stream only."`
+	Accept   string `header:"Accept" doc:"application/x-ndjson (the default), or text/event-stream."`
 }
 
 func (s *Server) events(ctx context.Context, x *exchange, in *eventsInput) (*huma.StreamResponse, error) {
@@ -63,6 +69,9 @@ func (s *Server) events(ctx context.Context, x *exchange, in *eventsInput) (*hum
 	lines, err := wantsLines(in.Accept)
 	if err != nil {
 		return nil, err
+	}
+	if lines && in.Progress == "true" {
+		return nil, newProblem(http.StatusBadRequest, "progress", "comes in %s only; ask for that in Accept", sseType)
 	}
 	at, resumed := cursor{}, in.LastEventID != ""
 	if resumed {
@@ -87,6 +96,11 @@ func (s *Server) events(ctx context.Context, x *exchange, in *eventsInput) (*hum
 		defer cancel()
 		out := openStream(x, lines)
 		defer out.beat(ctx, cancel)()
+		var progress *telling
+		if in.Progress == "true" && in.Follow != "false" {
+			progress = s.sendProgress(ctx, out, k)
+		}
+		defer func() { progress.stop() }()
 		err := s.cfg.Broker.Follow(ctx, k, in.Follow != "false", reread, func(l broker.Logged) error {
 			if first := l.Chain == batch.ChainSubmission; !at.pass(l) && (!first || resumed) {
 				return nil
@@ -97,8 +111,15 @@ func (s *Server) events(ctx context.Context, x *exchange, in *eventsInput) (*hum
 			}
 			return out.send(at.String(), "cloudevent", data)
 		})
-		if err != nil && ctx.Err() == nil {
+		if err == nil {
+			progress.finish()
+		}
+		switch {
+		case ctx.Err() != nil: // the client is gone, or goes on with another server
+		case err != nil:
 			s.sendProblem(x, out, err)
+		case in.End && !lines:
+			_ = out.send("", endEvent, []byte("{}")) // whoever does not get it asks again
 		}
 	}}, nil
 }

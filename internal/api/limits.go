@@ -46,6 +46,11 @@ const (
 	requestTimeout = 30 * time.Second
 	// writeTimeout is how long a client may take to read what is written at once.
 	writeTimeout = 30 * time.Second
+	// DefaultFeedIdle is how long a model's stream may be silent, maxFeed how long it may take, and feedDrain how long what
+	// comes behind its last event.
+	DefaultFeedIdle = 5 * time.Minute
+	maxFeed         = time.Hour
+	feedDrain       = 10 * time.Second
 	// keepAlive is how often a silent stream says that it is there.
 	keepAlive = 15 * time.Second
 	// retryAfter is when a client that found no room is asked to come again.

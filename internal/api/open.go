@@ -48,32 +48,83 @@ func (s *Server) appendCalls(ctx context.Context, x *exchange, in *BatchPath) (*
 	if err != nil {
 		return nil, err
 	}
+	out, err := (&appender{s: s, k: k}).append(ctx, calls)
+	if err != nil {
+		return nil, err
+	}
+	return &appendAnswer{http.StatusAccepted, out}, nil
+}
+
+// appender appends calls to one batch. It remembers what it has read and appended, and reads again when somebody else was
+// there.
+type appender struct {
+	s *Server
+	k toolyard.BatchKey
+	// known says that the following is how the batch stood.
+	known bool
+	have  []toolyard.Call // without the inputs of those that were appended here
+	size  int             // bytes of all inputs
+	st    batch.State
+	own   map[string]bool // the ids of calls that were appended here
+}
+
+// append adds calls behind all others, or finds those that are there already: a client that saw no answer sends them again.
+func (a *appender) append(ctx context.Context, calls []toolyard.Call) (Appended, error) {
 	for range maxAppendTries {
-		have, st, err := s.input(ctx, k)
-		if err != nil {
-			return nil, err
+		if err := a.read(ctx); err != nil {
+			return Appended{}, err
 		}
-		out := Appended{ID: k.ID, First: len(have), Calls: len(have) + len(calls)}
-		if at, again := repeated(have, calls); again {
+		out := Appended{ID: a.k.ID, First: len(a.have), Calls: len(a.have) + len(calls)}
+		if at, again := repeated(a.have, calls); again && !a.own[calls[0].ID] {
 			out.First, out.Calls = at, at+len(calls)
-			return &appendAnswer{http.StatusAccepted, out}, nil
+			return out, nil
 		}
-		if st.InputClosed {
-			return nil, fmt.Errorf("%w: %s", client.ErrClosed, k)
+		if a.st.InputClosed {
+			return out, fmt.Errorf("%w: %s", client.ErrClosed, a.k)
 		}
 		fresh := slices.Clone(calls)
-		if err := checkAppended(have, fresh); err != nil {
-			return nil, err
+		size, err := checkAppended(a.have, a.size, fresh)
+		if err != nil {
+			return out, err
 		}
-		_, err = s.cfg.Broker.Append(ctx, k, batch.ChainInput, "", 0, st.InputSeq, events.Appended{Calls: fresh})
-		if err == nil {
-			return &appendAnswer{http.StatusAccepted, out}, nil
+		rec, err := a.s.cfg.Broker.Append(ctx, a.k, batch.ChainInput, "", 0, a.st.InputSeq, events.Appended{Calls: fresh})
+		if errors.Is(err, broker.ErrConflict) {
+			a.known = false
+			continue
 		}
-		if !errors.Is(err, broker.ErrConflict) {
-			return nil, err
+		if err != nil {
+			return out, err
 		}
+		a.st.InputSeq, a.size = rec.Seq, size
+		for _, c := range fresh {
+			a.have = append(a.have, toolyard.Call{ID: c.ID, Tool: c.Tool})
+			if a.own == nil {
+				a.own = map[string]bool{}
+			}
+			a.own[c.ID] = true
+		}
+		return out, nil
 	}
-	return nil, newProblem(http.StatusTooManyRequests, "", "%d others appended to this batch first; try again later", maxAppendTries).again()
+	return Appended{}, newProblem(http.StatusTooManyRequests, "", "%d others appended to this batch first; try again later", maxAppendTries).again()
+}
+
+// read finds out how the batch stands, unless that is known.
+func (a *appender) read(ctx context.Context) (err error) {
+	if a.known {
+		return nil
+	}
+	if a.have, a.st, err = a.s.input(ctx, a.k); err != nil {
+		return err
+	}
+	a.known, a.size = true, bytesOf(a.have)
+	return nil
+}
+
+func bytesOf(calls []toolyard.Call) (n int) {
+	for _, c := range calls {
+		n += len(c.Input) + len(c.ID) + len(c.Tool) + len(c.Echo)
+	}
+	return n
 }
 
 // input reads the calls that an open batch has so far, and the state of what is appended to it.
@@ -133,34 +184,31 @@ func sameInput(a, b json.RawMessage) bool {
 	return errA == nil && errB == nil && bytes.Equal(ca, cb)
 }
 
-// checkAppended fills in and checks calls that are to stand behind others.
-func checkAppended(have, calls []toolyard.Call) error {
+// checkAppended fills in and checks calls that are to stand behind others, whose bytes are known, and returns the bytes of all.
+func checkAppended(have []toolyard.Call, size int, calls []toolyard.Call) (int, error) {
 	if n := len(have) + len(calls); n > toolyard.MaxCallsPerBatch {
-		return &toolyard.InputError{Field: "calls", TooLarge: true, Problem: fmt.Sprintf("would be %d; at most %d are allowed in a batch", n, toolyard.MaxCallsPerBatch)}
+		return 0, &toolyard.InputError{Field: "calls", TooLarge: true, Problem: fmt.Sprintf("would be %d; at most %d are allowed in a batch", n, toolyard.MaxCallsPerBatch)}
 	}
 	toolyard.NormalizeCalls(calls, len(have))
 	check := toolyard.Batch{Calls: calls}
 	check.Normalize("appended")
 	if err := check.Validate(); err != nil {
-		return err
+		return 0, err
 	}
-	size := 0
 	index := make(map[string]int, len(have))
 	for i, c := range have {
 		index[c.ID] = i
-		size += len(c.Input) + len(c.ID) + len(c.Tool)
 	}
 	for i, c := range calls {
 		if first, ok := index[c.ID]; ok {
-			return &toolyard.InputError{Field: fmt.Sprintf("calls[%d].id", i),
+			return 0, &toolyard.InputError{Field: fmt.Sprintf("calls[%d].id", i),
 				Problem: fmt.Sprintf("%q is also the id of call %d; results are paired by id, so each needs its own", c.ID, first)}
 		}
-		size += len(c.Input) + len(c.ID) + len(c.Tool)
 	}
-	if size > toolyard.MaxBatchBytes {
-		return &toolyard.InputError{Field: "calls", TooLarge: true, Problem: fmt.Sprintf("would have %d bytes of input; at most %d are allowed in a batch", size, toolyard.MaxBatchBytes)}
+	if size += bytesOf(calls); size > toolyard.MaxBatchBytes {
+		return 0, &toolyard.InputError{Field: "calls", TooLarge: true, Problem: fmt.Sprintf("would have %d bytes of input; at most %d are allowed in a batch", size, toolyard.MaxBatchBytes)}
 	}
-	return nil
+	return size, nil
 }
 
 func (s *Server) closeBatch(ctx context.Context, x *exchange, in *BatchPath) (*batchAnswer, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
 )
 
 // Bodies are read by the decoders that the other ways in have too, not by the library: these types describe them.
@@ -36,6 +37,9 @@ type Call struct {
 	ID    string          `json:"id,omitempty" doc:"The provider's id, which the result has too." maxLength:"128"`
 	Tool  string          `json:"tool" maxLength:"128"`
 	Input json.RawMessage `json:"input,omitempty" doc:"The tool's input."`
+	Echo  json.RawMessage `json:"echo,omitempty" doc:"What the provider wants to have back with the result, as an object of its own fields."`
+	// Incomplete is for agents that read a model's stream themselves.
+	Incomplete bool `json:"incomplete,omitempty" doc:"The model's stream was cut inside the call: it does not run, and ends as incomplete_call."`
 }
 
 // BatchOptions are a batch's own settings. Each can only tighten what the operator allows.
@@ -61,6 +65,12 @@ type MoreCalls struct {
 // Reason says why something is stopped.
 type Reason struct {
 	Reason string `json:"reason,omitempty" doc:"The model reads it." maxLength:"1000"`
+}
+
+// Cancellation says what of a batch is stopped, and why.
+type Cancellation struct {
+	Reason string `json:"reason,omitempty" doc:"The model reads it." maxLength:"1000"`
+	Calls  []int  `json:"calls,omitempty" doc:"The indices of the calls to stop; left out, all." minItems:"1" maxItems:"10000"`
 }
 
 // Decision is what a person decides about a call.
@@ -160,19 +170,36 @@ func (s *Server) operations() error {
 	o = answers[Appended](api, op(http.MethodPost, "/v1/batches/{id}/calls", "append", "Append calls to an open batch"), http.StatusAccepted, "The calls are stored.", jsonType)
 	register(s, api, withBody[MoreCalls](api, o, true), s.appendCalls)
 	register(s, api, view(op(http.MethodPost, "/v1/batches/{id}/close", "close", "No calls follow"), http.StatusAccepted, "The batch."), s.closeBatch)
+	o = op(http.MethodPost, "/v1/stream/{provider}", "stream", "Hand in a model's response while it is being written")
+	o.RequestBody = &huma.RequestBody{Required: true, Description: "The provider's raw event stream, as it arrives.", Content: map[string]*huma.MediaType{sseType: {Schema: schemaOf[string](api)}}}
+	o = answers[string](api, o, http.StatusOK, "Events batch (data: a Began), result and completed as in results, cut (data: a Problem) when the stream is not whole, "+
+		"and reply before completed: exactly what goes back to the provider; none when there was no call.", sseType)
+	schemaOf[Began](api)
+	register(s, api, o, s.feed)
+	o = answers[json.RawMessage](api, op(http.MethodGet, "/v1/tools", "tools", "The tools of the next batch, as a provider takes them"), http.StatusOK, "The array tools of a request.", jsonType)
+	register(s, api, answers[string](api, o, http.StatusNotModified, "Nothing has changed."), s.tools)
 	o = answers[string](api, op(http.MethodGet, "/v1/batches/{id}/results", "results", "The results as they come, in the order of the calls"), http.StatusOK,
-		"Events result (data: a Result, id: its index), at last completed (data: a Completed); problem (data: a Problem) when the stream cannot go on.", sseType)
+		"Events result (data: a Result, id: its index), with progress=true progress (data: a Progress, no id), at last completed (data: a Completed); problem (data: a Problem) when the stream cannot go on.", sseType)
 	o = answers[string](api, o, http.StatusNoContent, "Last-Event-ID is that of the last event: there is no more.")
 	schemaOf[toolyard.Result](api)
 	schemaOf[Completed](api)
+	schemaOf[client.Progress](api)
 	register(s, api, o, s.results)
 	o = answers[string](api, op(http.MethodGet, "/v1/batches/{id}/events", "events", "What happened to a batch, as CloudEvents"), http.StatusOK,
-		"One CloudEvent in JSON a line, or an event cloudevent each.", ndjsonType, sseType)
+		"One CloudEvent in JSON a line, or an event cloudevent each, with progress=true progress (data: a Progress, no id), with end=true at last end.", ndjsonType, sseType)
 	register(s, api, o, s.events)
 	o = view(op(http.MethodPost, "/v1/batches/{id}/cancel", "cancel", "Cancel what has no result"), http.StatusAccepted, "The wish is stored; this is the batch.")
-	register(s, api, withBody[Reason](api, o, false), s.cancelBatch)
+	register(s, api, withBody[Cancellation](api, o, false), s.cancelBatch)
 	o = view(op(http.MethodPost, "/v1/batches/{id}/calls/{index}/cancel", "cancel-call", "Cancel one call"), http.StatusAccepted, "The wish is stored; this is the batch.")
 	register(s, api, withBody[Reason](api, o, false), s.cancelCall)
+	o = answers[string](api, op(http.MethodGet, "/v1/events", "happening", "What happens to all batches, from now on"), http.StatusOK,
+		"Events cloudevent (data: a Happening).", sseType)
+	schemaOf[Happening](api)
+	register(s, api, o, s.happening)
+	register(s, api, answers[client.Session](api, op(http.MethodGet, "/v1/sessions/{id}", "session", "What is kept of a session"), http.StatusOK, "The session.", jsonType), s.session)
+	o = answers[client.Session](api, op(http.MethodPost, "/v1/sessions/{id}", "change-session", "Change what is kept of a session"), http.StatusOK, "The session, from its next batch on.", jsonType)
+	register(s, api, withBody[SessionChange](api, o, true), s.changeSession)
+	register(s, api, answers[DeadLetters](api, op(http.MethodGet, "/v1/dead", "dead", "Messages that could not be used"), http.StatusOK, "The list.", jsonType), s.dead)
 	o = answers[Interrupted](api, op(http.MethodPost, "/v1/sessions/{id}/interrupt", "interrupt", "Stop a session's batches where they may be stopped"), http.StatusAccepted, "How many batches were asked.", jsonType)
 	register(s, api, withBody[Reason](api, o, false), s.interrupt)
 	register(s, api, answers[Approvals](api, op(http.MethodGet, "/v1/approvals", "approvals", "The calls that wait for a person"), http.StatusOK, "The list.", jsonType), s.approvals)

@@ -20,7 +20,7 @@ import (
 
 // Problem is the answer to a request that failed: an RFC 9457 problem document.
 type Problem struct {
-	Type   string `json:"type" doc:"What kind of problem it is; about:blank when the status says all." example:"about:blank"`
+	Type   string `json:"type" doc:"What kind of problem it is, for programs (docs/http.md); about:blank when the status says all." example:"urn:toolyard:problem:input"`
 	Title  string `json:"title" doc:"The status in words." example:"Bad Request"`
 	Status int    `json:"status" doc:"The HTTP status." example:"400"`
 	Detail string `json:"detail" doc:"What is wrong here, and how to mend it."`
@@ -105,6 +105,22 @@ func (s *Server) problem(x *exchange, err error) *Problem {
 	if p, ok := errors.AsType[*Problem](err); ok {
 		return p
 	}
+	if p := known(err); p != nil {
+		p.Type = client.ProblemType(err)
+		return p
+	}
+	if errors.Is(err, context.Canceled) && x.r.Context().Err() != nil { // nobody reads this
+		return newProblem(http.StatusServiceUnavailable, "", "the request was given up")
+	}
+	s.cfg.Log.Error("a request failed", "method", x.r.Method, "path", x.r.URL.Path, "error", err)
+	if errors.Is(err, context.DeadlineExceeded) || s.cfg.Ready() != nil {
+		return newProblem(http.StatusServiceUnavailable, "", "the system does not answer now; ask again later. What was submitted may have been stored: the same id again is safe").again()
+	}
+	return newProblem(http.StatusInternalServerError, "", "the request failed; the server's log says why")
+}
+
+// known is the problem of an error that programs act on; nil for any other.
+func known(err error) *Problem {
 	if in, ok := errors.AsType[*toolyard.InputError](err); ok {
 		if in.TooLarge {
 			return newProblem(http.StatusRequestEntityTooLarge, in.Field, "%v", in)
@@ -130,14 +146,14 @@ func (s *Server) problem(x *exchange, err error) *Problem {
 	case errors.Is(err, client.ErrFull):
 		return newProblem(http.StatusTooManyRequests, "", "%v", err).again()
 	}
-	if errors.Is(err, context.Canceled) && x.r.Context().Err() != nil { // nobody reads this
-		return newProblem(http.StatusServiceUnavailable, "", "the request was given up")
-	}
-	s.cfg.Log.Error("a request failed", "method", x.r.Method, "path", x.r.URL.Path, "error", err)
-	if errors.Is(err, context.DeadlineExceeded) || s.cfg.Ready() != nil {
-		return newProblem(http.StatusServiceUnavailable, "", "the system does not answer now; ask again later. What was submitted may have been stored: the same id again is safe").again()
-	}
-	return newProblem(http.StatusInternalServerError, "", "the request failed; the server's log says why")
+	return nil
+}
+
+// typed is a problem that is one of the errors that programs act on, and has a status of its own.
+func typed(err error, status int, field, format string, args ...any) *Problem {
+	p := newProblem(status, field, format, args...)
+	p.Type = client.ProblemType(err)
+	return p
 }
 
 // refusal is the problem of a batch that was stored and then refused.
@@ -145,7 +161,7 @@ func refusal(status int, field, detail string) *Problem {
 	if status < 400 || status > 599 {
 		status = http.StatusBadRequest
 	}
-	p := newProblem(status, field, "the batch was refused: %s", detail)
+	p := typed(&client.RefusedError{}, status, field, "the batch was refused: %s", detail)
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
 		p.again()
 	}

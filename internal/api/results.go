@@ -26,7 +26,12 @@ type Completed struct {
 	Results int             `json:"results" doc:"How many results the batch has."`
 }
 
-func (s *Server) results(ctx context.Context, x *exchange, in *StreamInput) (*huma.StreamResponse, error) {
+type resultsInput struct {
+	StreamInput
+	Progress string `query:"progress" enum:"false,true,only" default:"false" doc:"true: events progress too, of running calls; they have no id and may be missing. only: these, and no results."`
+}
+
+func (s *Server) results(ctx context.Context, x *exchange, in *resultsInput) (*huma.StreamResponse, error) {
 	k, err := x.key(in.BatchPath)
 	if err != nil {
 		return nil, err
@@ -55,7 +60,7 @@ func (s *Server) results(ctx context.Context, x *exchange, in *StreamInput) (*hu
 	}
 	return &huma.StreamResponse{Body: func(huma.Context) {
 		defer leave()
-		s.sendResults(x, k, next)
+		s.sendResults(x, k, next, in.Progress)
 	}}, nil
 }
 
@@ -68,20 +73,33 @@ func beyond(st batch.State, next int) *Problem {
 	return nil
 }
 
-func (s *Server) sendResults(x *exchange, k toolyard.BatchKey, next int) {
+func (s *Server) sendResults(x *exchange, k toolyard.BatchKey, next int, which string) {
 	alive, end := s.alive(x)
 	defer end()
 	ctx, cancel := context.WithCancel(alive)
 	defer cancel()
 	out := openStream(x, false)
 	defer out.beat(ctx, cancel)()
+	var progress *telling
+	if which == "true" || which == "only" {
+		progress = s.sendProgress(ctx, out, k)
+	}
+	defer func() { progress.stop() }()
+	if which == "only" {
+		next = toolyard.MaxCallsPerBatch
+	}
+	if err := s.writeResults(ctx, out, k, next, func(batch.State) error { progress.finish(); return nil }); err != nil && ctx.Err() == nil {
+		s.sendProblem(x, out, err)
+	}
+}
+
+// writeResults writes the results of a batch from one on, what else is to be said when all are there, and that it is complete.
+// A client that is gone is no error.
+func (s *Server) writeResults(ctx context.Context, out *stream, k toolyard.BatchKey, next int, also func(batch.State) error) error {
 	seen := 0
 	for r, err := range s.cfg.Client.Batch(k).Results(ctx) {
 		if err != nil {
-			if ctx.Err() == nil {
-				s.sendProblem(x, out, err)
-			}
-			return
+			return err
 		}
 		seen = r.Index + 1
 		if r.Index < next {
@@ -89,28 +107,27 @@ func (s *Server) sendResults(x *exchange, k toolyard.BatchKey, next int) {
 		}
 		data, err := json.Marshal(r)
 		if err != nil {
-			s.sendProblem(x, out, err)
-			return
+			return err
 		}
 		if out.send(strconv.Itoa(r.Index), "result", data) != nil {
-			return
+			return nil
 		}
 	}
 	asking, done := context.WithTimeout(ctx, requestTimeout)
 	defer done()
 	st, err := s.fold(asking, k)
 	if err != nil {
-		if ctx.Err() == nil {
-			s.sendProblem(x, out, err)
-		}
-		return
+		return err
+	}
+	if err := also(st); err != nil {
+		return err
 	}
 	data, err := json.Marshal(Completed{Status: st.View().Status, Results: seen})
 	if err != nil {
-		s.sendProblem(x, out, err)
-		return
+		return err
 	}
 	_ = out.send(strconv.Itoa(seen), "completed", data) // whoever does not get it asks again
+	return nil
 }
 
 // sendProblem ends a stream that has begun: the status is gone already.

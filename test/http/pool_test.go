@@ -68,7 +68,7 @@ type input struct {
 	Text string `json:"text,omitempty"`
 }
 
-// tools are echo, which reads; wait, which reads and ends when the test says so; write, which must be allowed; and long, whose
+// tools are echo, which reads; wait and talk, which read and end when the test says so, talk with reports of progress; write, which must be allowed; and long, whose
 // output is offloaded.
 func (p *pool) tools() (out []tool.Tool) {
 	add := func(name string, class toolyard.Class, reads bool, run func(context.Context, tool.Env, input) (string, error)) {
@@ -87,6 +87,20 @@ func (p *pool) tools() (out []tool.Tool) {
 	add("long", toolyard.ReadOnly, true, func(_ context.Context, _ tool.Env, in input) (string, error) {
 		return strings.Repeat("äb", 3_000), nil
 	})
+	add("talk", toolyard.ReadOnly, true, func(ctx context.Context, env tool.Env, in input) (string, error) {
+		again := time.NewTicker(20 * time.Millisecond) // who comes late hears it too
+		defer again.Stop()
+		for {
+			env.Progress(tool.Progress{Fraction: 0.5, Status: "half", Output: "a line of " + in.Text + "\n"})
+			select {
+			case <-p.gate:
+				return "talked", nil
+			case <-ctx.Done():
+				return "", context.Cause(ctx)
+			case <-again.C:
+			}
+		}
+	})
 	add("wait", toolyard.WriteExclusive, true, func(ctx context.Context, _ tool.Env, in input) (string, error) {
 		select {
 		case <-p.gate:
@@ -95,7 +109,7 @@ func (p *pool) tools() (out []tool.Tool) {
 			return "", context.Cause(ctx)
 		}
 	})
-	return out
+	return append(out, shot())
 }
 
 // start starts a system. change may change what the HTTP server is made of.
@@ -110,14 +124,15 @@ func start(t *testing.T, change func(*api.Config)) *pool {
 		t.Fatal(err)
 	}
 	begin(t, w)
-	begin(t, dispatcher.New(testenv.Broker(t, s, "/dispatcher/test"), dispatcher.Config{Log: testenv.Log(t), Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}}))
+	d := dispatcher.New(testenv.Broker(t, s, "/dispatcher/test"), dispatcher.Config{Log: testenv.Log(t), Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}})
+	begin(t, d)
 	p.broker = testenv.Broker(t, s, "/api/test")
 	nc := testenv.Conn(t, s)
 	if p.client, err = client.Connect(t.Context(), nc); err != nil {
 		t.Fatal(err)
 	}
 	cfg := api.Config{
-		Client: p.client, Broker: p.broker, Loopback: true, Log: testenv.Log(t),
+		Client: p.client, Broker: p.broker, Loopback: true, Log: testenv.Log(t), Surface: d.Surface,
 		Ready: func() error {
 			if !nc.IsConnected() {
 				return errors.New("not connected to NATS")
@@ -184,7 +199,7 @@ func (p *pool) do(method, path, body string, headers ...string) reply {
 	r := reply{res.StatusCode, res.Header, data}
 	if r.status >= 400 {
 		var problem api.Problem
-		if err := json.Unmarshal(data, &problem); err != nil || problem.Status != r.status || problem.Type != "about:blank" || problem.Title == "" ||
+		if err := json.Unmarshal(data, &problem); err != nil || problem.Status != r.status || problem.Type != "about:blank" && !strings.HasPrefix(problem.Type, "urn:toolyard:problem:") || problem.Title == "" ||
 			problem.Detail == "" || r.header.Get("Content-Type") != "application/problem+json" {
 			p.Errorf("%s %s: %s is no problem document (%s)", method, path, r, r.header.Get("Content-Type"))
 		}

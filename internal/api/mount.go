@@ -1,0 +1,74 @@
+package api
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+
+	"github.com/toolyard/toolyard"
+)
+
+// Mount has all requests for a path answered by something that is no operation of this API, behind the same door: the local
+// check, the token, the bounds on bodies and on how many requests are under way. It gets the agent whom the token names, or
+// ?agent= where the token names none. A body is here whole when it is called, and is maxBody bytes long at most; what it
+// writes, the client must take in time. Its requests end with Stop. Mount before the first request.
+func (s *Server) Mount(path string, maxBody int64, answer func(http.ResponseWriter, *http.Request, toolyard.Agent)) {
+	s.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+		x, ok := r.Context().Value(exchangeKey{}).(*exchange)
+		if !ok {
+			panic("the request came past the server's door")
+		}
+		if err := s.mounted(x, maxBody, answer); err != nil {
+			if err := s.problem(x, err).write(w); err != nil {
+				s.cfg.Log.Debug("an answer was not sent", "path", path, "error", err)
+			}
+		}
+	})
+}
+
+func (s *Server) mounted(x *exchange, maxBody int64, answer func(http.ResponseWriter, *http.Request, toolyard.Agent)) error {
+	agent, err := x.who.meant(x.r.URL.Query().Get("agent"))
+	if err != nil {
+		return err
+	}
+	leave, err := s.streams.enter(x.who)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	var body []byte
+	if x.r.Method == http.MethodPost {
+		if body, err = x.body(maxBody, false); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := s.alive(x)
+	defer cancel()
+	r := x.r.WithContext(ctx)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	answer(&mountedWriter{x.w, x}, r, agent)
+	return nil
+}
+
+// mountedWriter gives the client time for each write anew: nobody knows how long an answer is under way.
+type mountedWriter struct {
+	http.ResponseWriter
+	x *exchange
+}
+
+func (p *mountedWriter) Write(b []byte) (int, error) {
+	if err := p.x.writeWithin(writeTimeout); err != nil {
+		return 0, err
+	}
+	return p.ResponseWriter.Write(b)
+}
+
+// Flush sends what was written. An error shows in the next write.
+func (p *mountedWriter) Flush() {
+	if f, ok := p.ResponseWriter.(http.Flusher); ok {
+		f.Flush()
+	}
+}
+
+// Unwrap is for [http.ResponseController].
+func (p *mountedWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }

@@ -1,0 +1,175 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+)
+
+// What is kept of a session, and what an operator looks at.
+
+type sessionAnswer struct{ Body client.Session }
+
+// named is the session that a request means.
+func (x *exchange) named(p sessionPath) (toolyard.Agent, toolyard.Session, error) {
+	if err := toolyard.CheckName("id", p.ID); err != nil {
+		return "", "", err
+	}
+	agent, err := x.who.meant(p.Agent)
+	return agent, toolyard.Session(p.ID), err
+}
+
+func (s *Server) session(ctx context.Context, x *exchange, in *sessionPath) (*sessionAnswer, error) {
+	agent, name, err := x.named(*in)
+	if err != nil {
+		return nil, err
+	}
+	v, err := s.cfg.Client.Session(ctx, agent, name)
+	return &sessionAnswer{whole(v)}, err
+}
+
+// SessionChange is what may be changed of a session. What is left out stays.
+type SessionChange struct {
+	Alone  *bool `json:"alone,omitempty" doc:"Whether nobody is there to ask. Only an operator's token says that somebody is."`
+	Forget bool  `json:"forget,omitempty" doc:"Ask again for all that people have allowed in the session."`
+}
+
+func (s *Server) changeSession(ctx context.Context, x *exchange, in *sessionPath) (*sessionAnswer, error) {
+	agent, name, err := x.named(*in)
+	if err != nil {
+		return nil, err
+	}
+	data, err := x.body(MaxSmallBodyBytes, false)
+	if err != nil {
+		return nil, err
+	}
+	change, err := decodeSessionChange(data)
+	if err != nil {
+		return nil, err
+	}
+	if change.Alone != nil && !*change.Alone && !x.who.any { // with somebody to ask, more is possible
+		return nil, newProblem(http.StatusForbidden, "alone", "an agent does not say that somebody is there; use an operator's token")
+	}
+	v, err := s.cfg.Client.Session(ctx, agent, name)
+	if err == nil && change.Alone != nil {
+		v, err = s.cfg.Client.SetAlone(ctx, agent, name, *change.Alone)
+	}
+	if err == nil && change.Forget {
+		v, err = s.cfg.Client.Forget(ctx, agent, name)
+	}
+	return &sessionAnswer{whole(v)}, err
+}
+
+// whole puts empty lists where there are none: a reader of JSON counts what is there.
+func whole(v client.Session) client.Session {
+	v.Loaded, v.Remembered = append([]string{}, v.Loaded...), append([]string{}, v.Remembered...)
+	if v.Context == nil {
+		v.Context = map[string]string{}
+	}
+	return v
+}
+
+func decodeSessionChange(data []byte) (c SessionChange, err error) {
+	o, err := object(data, "alone", "forget")
+	if err != nil {
+		return c, err
+	}
+	if o.Given("alone") {
+		alone, err := o.OptionalBool("alone")
+		if err != nil {
+			return c, err
+		}
+		c.Alone = &alone
+	}
+	c.Forget, err = o.OptionalBool("forget")
+	return c, err
+}
+
+type deadInput struct {
+	Limit int `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many to list at most."`
+}
+
+// DeadLetters are messages that could not be used.
+type DeadLetters struct {
+	DeadLetters []client.DeadLetter `json:"dead_letters" doc:"The newest first."`
+}
+
+func (s *Server) dead(ctx context.Context, x *exchange, in *deadInput) (*struct{ Body DeadLetters }, error) {
+	if !x.who.any {
+		return nil, newProblem(http.StatusForbidden, "", "dead letters may be any agent's; use an operator's token")
+	}
+	list, err := s.cfg.Client.DeadLetters(ctx, in.Limit)
+	return &struct{ Body DeadLetters }{DeadLetters{append([]client.DeadLetter{}, list...)}}, err
+}
+
+type happeningInput struct {
+	Agent string `query:"agent" doc:"Only batches of this agent."`
+}
+
+// Happening is an event of any batch, as it comes. What follows one batch misses nothing; what follows all says what it missed.
+type Happening struct {
+	Agent toolyard.Agent   `json:"agent,omitempty"`
+	Batch toolyard.BatchID `json:"batch,omitempty"`
+	Time  time.Time        `json:"time"`
+	What  string           `json:"what,omitempty" doc:"What happened, in one line for a person."`
+	Gap   string           `json:"gap,omitempty" doc:"Events are missing before this one, or may be. Without an event it says nothing else."`
+	Event json.RawMessage  `json:"event,omitempty" doc:"The CloudEvent."`
+}
+
+func (s *Server) happening(_ context.Context, x *exchange, in *happeningInput) (*huma.StreamResponse, error) {
+	agent, err := x.who.listed(in.Agent)
+	if err != nil {
+		return nil, err
+	}
+	leave, err := s.streams.enter(x.who)
+	if err != nil {
+		return nil, err
+	}
+	alive, end := s.alive(x)
+	ctx, cancel := context.WithCancel(alive)
+	events, err := s.cfg.Client.Watch(ctx, agent) // now: the answer's headers say that it has begun
+	if err != nil {
+		cancel()
+		end()
+		leave()
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(huma.Context) {
+		defer leave()
+		defer end()
+		defer cancel()
+		out := openStream(x, false)
+		defer out.beat(ctx, cancel)()
+		for e, err := range events {
+			data, err := encodeHappening(e, err)
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err != nil:
+				s.sendProblem(x, out, err)
+				return
+			case out.send("", "cloudevent", data) != nil:
+				return
+			}
+		}
+	}}, nil
+}
+
+func encodeHappening(e client.Event, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	h := Happening{Agent: e.Batch.Agent, Batch: e.Batch.ID, Time: e.Time, What: e.What, Gap: e.Gap}
+	if e.Type != "" {
+		if h.Event, err = e.JSON(); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(h)
+}

@@ -1,0 +1,227 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/pipeline"
+)
+
+// A call that waits for a person ends its request with a question to the client's person. The client comes again with the
+// same call, the answer, and a state that says which call it is about. For clients of older revisions the library asks within
+// one request, and comes again itself.
+
+// questionID names the one question of a request.
+const questionID = "approval"
+
+// canAsk reports whether the client has a person who fills in forms.
+func canAsk(req *mcp.CallToolRequest) bool {
+	caps := req.ClientCapabilities()
+	if caps == nil || caps.Elicitation == nil {
+		return false
+	}
+	return caps.Elicitation.Form != nil || caps.Elicitation.URL == nil
+}
+
+// lookForQuestion sends the question about a batch's call, when there is one.
+func (s *Server) lookForQuestion(ctx context.Context, b *client.Batch, asked chan<- client.Approval) {
+	for e, err := range b.Watch(ctx) {
+		if err != nil {
+			if ctx.Err() == nil {
+				s.cfg.Log.Warn("a call over MCP is not asked about here", "batch", b.Key(), "error", err)
+			}
+			return
+		}
+		if e.Type != string(events.CallWaiting) {
+			continue
+		}
+		for { // the list follows the log within a moment
+			list, err := s.cfg.Client.Approvals(ctx, b.Key().Agent)
+			for _, a := range list {
+				if a.Batch == b.Key().ID {
+					asked <- a
+					return
+				}
+			}
+			if err != nil && ctx.Err() == nil {
+				s.cfg.Log.Warn("a call over MCP is not asked about here", "batch", b.Key(), "error", err)
+			}
+			if !sleep(ctx, listEvery) {
+				return
+			}
+		}
+	}
+}
+
+// asking is what one request knows of its question: which call is left when the client cannot be asked.
+type asking struct{ open string }
+
+type askingKey struct{}
+
+// question ends a request with the question about its call. What is too long to be shown is not asked about: nobody allows what
+// they have not seen.
+func (s *Server) question(ctx context.Context, req *mcp.CallToolRequest, sent *toolyard.Batch, b *client.Batch, a client.Approval) (*mcp.CallToolResult, error) {
+	text, whole := describe(a)
+	if !whole {
+		err := s.cfg.Client.Deny(ctx, a.ID, client.Decision{By: decider(a.Agent), Reason: "the input is too long to be shown whole to the person at the MCP client"})
+		if err != nil && !errors.Is(err, client.ErrNoApproval) {
+			return s.unreachable("deny a call", err), nil
+		}
+		return s.await(ctx, req, sent, b, false)
+	}
+	until := time.Now().Add(StateLifetime)
+	if !a.Expires.IsZero() && a.Expires.Before(until) {
+		until = a.Expires
+	}
+	state, err := s.state.seal(pendingOf(sent, b.Key().ID, a.ID, until))
+	if err != nil {
+		return nil, err
+	}
+	return ask(ctx, text, a.ID, state), nil
+}
+
+func ask(ctx context.Context, text, approval, state string) *mcp.CallToolResult {
+	if a, ok := ctx.Value(askingKey{}).(*asking); ok {
+		a.open = approval
+	}
+	return &mcp.CallToolResult{RequestState: state, InputRequests: mcp.InputRequestMap{questionID: &mcp.ElicitParams{
+		Mode: "form", Message: text, RequestedSchema: json.RawMessage(decisionSchema),
+	}}}
+}
+
+// decisionSchema is the form of an answer.
+const decisionSchema = `{"type":"object","properties":{` +
+	`"decision":{"type":"string","title":"Decision","description":"allow runs the call as it is shown, deny does not","enum":["allow","deny"]},` +
+	`"reason":{"type":"string","title":"Reason","description":"The model reads it.","maxLength":1000}},"required":["decision"]}`
+
+// describe is a call as a person is asked about it, and whether all of it is there. The input is JSON on one line, so
+// no text in it can look like a part of the question.
+func describe(a client.Approval) (text string, whole bool) {
+	var input bytes.Buffer
+	if err := json.Compact(&input, a.Input); err != nil {
+		return "", false
+	}
+	if input.Len() > MaxShownBytes || pipeline.Cut(input.String()) {
+		return "", false
+	}
+	text = fmt.Sprintf("Allow the tool %q to run in the workspace %q?", a.Tool, a.Workspace)
+	if a.Destructive {
+		text += " It may do what cannot be undone."
+	}
+	if a.Reason != "" {
+		text += fmt.Sprintf("\nAsked because: %q", a.Reason)
+	}
+	return text + "\nInput: " + input.String(), true
+}
+
+// decider is who stands in the log as the one who decided.
+func decider(agent toolyard.Agent) string {
+	by := "mcp client of " + string(agent)
+	if toolyard.CheckName("by", by) != nil {
+		return "mcp client"
+	}
+	return by
+}
+
+// resume goes on with a call that was asked about.
+func (s *Server) resume(ctx context.Context, req *mcp.CallToolRequest, batch *toolyard.Batch) (*mcp.CallToolResult, error) {
+	p, err := s.state.open(req.Params.RequestState, time.Now())
+	if err != nil || !p.isOf(batch) {
+		return nil, malformed("requestState: %v", errState)
+	}
+	if !s.cfg.Approvals { // it was switched off since
+		return nil, malformed("requestState: this server asks nobody")
+	}
+	b := s.cfg.Client.Batch(toolyard.BatchKey{Agent: p.Agent, ID: p.Batch})
+	allow, d, ok := decisionOf(req.Params.InputResponses)
+	if !ok { // no answer, or none to this question: it is asked again, as long as there is something to decide
+		list, err := s.cfg.Client.Approvals(ctx, p.Agent)
+		if err != nil {
+			return s.unreachable("read the approvals", err), nil
+		}
+		for _, a := range list {
+			if a.ID == p.Approval {
+				return s.question(ctx, req, batch, b, a)
+			}
+		}
+		return s.await(ctx, req, batch, b, false)
+	}
+	if a, ok := ctx.Value(askingKey{}).(*asking); ok {
+		a.open = ""
+	}
+	d.By = decider(p.Agent)
+	if allow {
+		err = s.cfg.Client.Approve(ctx, p.Approval, d)
+	} else {
+		err = s.cfg.Client.Deny(ctx, p.Approval, d)
+	}
+	var bad *toolyard.InputError
+	switch {
+	case errors.As(err, &bad):
+		return nil, malformed("inputResponses: %v", err)
+	case err != nil && !errors.Is(err, client.ErrNoApproval): // somebody else has decided, or nobody in time: the result says which
+		return s.unreachable("decide about a call", err), nil
+	}
+	return s.await(ctx, req, batch, b, false)
+}
+
+// decisionOf reads the answer to the question. Only one that says so allows anything: a form that was closed or declined is a
+// denial. ok is false where there is no answer that can be read.
+func decisionOf(responses mcp.InputResponseMap) (allow bool, d client.Decision, ok bool) {
+	r, is := responses[questionID].(*mcp.ElicitResult)
+	if !is || r == nil {
+		return false, d, false
+	}
+	switch r.Action {
+	case "decline", "cancel":
+		d.Reason = "the person has not allowed it"
+		return false, d, true
+	case "accept":
+	default:
+		return false, d, false
+	}
+	if reason, there := r.Content["reason"]; there {
+		if d.Reason, is = reason.(string); !is {
+			return false, d, false
+		}
+		d.Reason = cut(d.Reason, client.MaxReasonBytes-len("…"))
+	}
+	switch r.Content["decision"] {
+	case "allow":
+		return true, d, true
+	case "deny":
+		return false, d, true
+	}
+	return false, d, false
+}
+
+// askWithin bounds a call's request, and denies its call when a client of an older revision could not be asked within it.
+func (s *Server) askWithin(ctx context.Context, method string, req mcp.Request, next mcp.MethodHandler) (mcp.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*s.cfg.MaxWait+MaxAsk)
+	defer cancel()
+	a := &asking{}
+	res, err := next(context.WithValue(ctx, askingKey{}, a), method, req)
+	call, ok := req.(*mcp.CallToolRequest)
+	if a.open == "" || ok && call.ProtocolVersion() >= stateless {
+		return res, err
+	}
+	bye, stop := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer stop()
+	derr := s.cfg.Client.Deny(bye, a.open, client.Decision{By: decider(s.callerOf(req.GetExtra()).Agent), Reason: "the person at the client could not be asked"})
+	if derr != nil && !errors.Is(derr, client.ErrNoApproval) {
+		s.cfg.Log.Warn("a call that nobody could be asked about was not denied", "approval", a.open, "error", derr)
+	}
+	if err != nil {
+		s.cfg.Log.Info("a person could not be asked over MCP", "approval", a.open, "error", err)
+	}
+	return failed("A person had to allow this call, and the client did not ask one. It has not run."), nil
+}

@@ -1,0 +1,264 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/provider"
+)
+
+// The fields of a request's _meta that are ours. A batch id makes a call one that can be asked for again: the same id with the
+// same content runs nothing a second time.
+const (
+	metaBatch     = "dev.toolyard/batch"
+	metaSession   = "dev.toolyard/session"
+	metaWorkspace = "dev.toolyard/workspace"
+)
+
+// callTool answers calls of one tool: each is a batch of one call, and ends with it. What is wrong with the request is an
+// error of the protocol, and so is a tool that is not there. All else is a result, which the model reads.
+func (s *Server) callTool(t listed) mcp.ToolHandler {
+	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		who := s.callerOf(req.Extra)
+		if s.cfg.Hide != nil && s.cfg.Hide(who.Agent, t.name, t.aliases) {
+			return nil, unknown(req)
+		}
+		batch, err := s.batchOf(req, who, t)
+		if err != nil {
+			return nil, err
+		}
+		leave, full := s.calls.enter(who.Agent)
+		if full != "" {
+			return failed("%s. Call again in a moment.", full), nil
+		}
+		defer leave()
+		defer beat(ctx, s.cfg.KeepAlive)()
+		if req.Params.RequestState != "" {
+			return s.resume(ctx, req, &batch)
+		}
+		if t.deferred {
+			if err := s.cfg.Load(ctx, who.Agent, batch.Session, t.name); err != nil {
+				return s.unreachable("load a deferred tool", err), nil
+			}
+		}
+		b, err := s.cfg.Client.Submit(ctx, batch)
+		if err != nil {
+			return s.notSubmitted(err)
+		}
+		return s.await(ctx, req, &batch, b, batch.Interactive)
+	}
+}
+
+// batchOf makes the batch of a request.
+func (s *Server) batchOf(req *mcp.CallToolRequest, who Caller, t listed) (toolyard.Batch, error) {
+	input := req.Params.Arguments
+	if len(input) == 0 || string(input) == "null" {
+		input = []byte("{}")
+	}
+	if err := provider.CheckJSON(input); err != nil {
+		return toolyard.Batch{}, malformed("arguments: %v", err)
+	}
+	if input[0] != '{' {
+		return toolyard.Batch{}, malformed("arguments: want an object")
+	}
+	batch := toolyard.Batch{
+		Agent: who.Agent, Session: who.Session, Workspace: who.Workspace, Interactive: s.cfg.Approvals && canAsk(req),
+		Calls:   []toolyard.Call{{Tool: t.name, Input: input}},
+		Options: toolyard.Options{TimeoutMS: s.cfg.CallTimeout.Milliseconds(), Deny: s.cfg.Deny, Ask: s.cfg.Ask},
+	}
+	for _, m := range []struct {
+		key string
+		set func(string)
+	}{
+		{metaBatch, func(v string) { batch.ID = toolyard.BatchID(v) }},
+		{metaSession, func(v string) { batch.Session = toolyard.Session(v) }},
+		{metaWorkspace, func(v string) { batch.Workspace = toolyard.Workspace(v) }},
+	} {
+		v, there := req.Params.Meta[m.key]
+		if !there {
+			continue
+		}
+		name, ok := v.(string)
+		if !ok {
+			return batch, malformed("_meta[%q]: want a text", m.key)
+		}
+		if err := toolyard.CheckName(fmt.Sprintf("_meta[%q]", m.key), name); err != nil {
+			return batch, malformed("%v", err)
+		}
+		m.set(name)
+	}
+	return batch, nil
+}
+
+// notSubmitted says why a batch was not accepted.
+func (s *Server) notSubmitted(err error) (*mcp.CallToolResult, error) {
+	var in *toolyard.InputError
+	switch {
+	case errors.As(err, &in), errors.Is(err, client.ErrOtherContent):
+		return nil, malformed("%v", err)
+	case errors.Is(err, client.ErrFull):
+		return failed("The pool takes no more calls now. Call again in a moment."), nil
+	}
+	return s.unreachable("submit a call", err), nil
+}
+
+// unreachable is the result of a call that the pool said nothing about.
+func (s *Server) unreachable(what string, err error) *mcp.CallToolResult {
+	s.cfg.Log.Error("a call over MCP failed", "at", what, "error", err)
+	return failed("The pool does not answer now, so it is not known whether the call has run. Look at what it should have changed before you call it again.")
+}
+
+// await waits for the result of a batch, and passes on what its call reports meanwhile. Where a person can be asked, it ends
+// with the question when there is one. A client that goes before there is a result cancels the batch; a server that stops does not.
+func (s *Server) await(ctx context.Context, req *mcp.CallToolRequest, sent *toolyard.Batch, b *client.Batch, ask bool) (*mcp.CallToolResult, error) {
+	waiting, cancel := context.WithTimeoutCause(ctx, s.cfg.MaxWait, errLate)
+	defer cancel()
+	unneeded := context.AfterFunc(s.stopping, cancel)
+	defer unneeded()
+	told := s.tellProgress(waiting, req, b)
+	asked := make(chan client.Approval, 1)
+	if ask {
+		go s.lookForQuestion(waiting, b, asked)
+	}
+	results := make(chan outcome, 1)
+	go func() { results <- first(waiting, b) }()
+	select {
+	case a := <-asked:
+		cancel()
+		<-told
+		return s.question(ctx, req, sent, b, a)
+	case o := <-results:
+		late := errors.Is(context.Cause(waiting), errLate)
+		cancel()
+		<-told // nothing is told about a call that is over
+		if o.err == nil {
+			return s.answer(req, b, &o.result)
+		}
+		return s.abandoned(ctx, b, o.err, late)
+	}
+}
+
+// errLate is why a wait ended that had its time.
+var errLate = errors.New("the request has waited for as long as it may")
+
+type outcome struct {
+	result toolyard.Result
+	err    error
+}
+
+// first is the one result of a batch.
+func first(ctx context.Context, b *client.Batch) outcome {
+	for r, err := range b.Results(ctx) {
+		return outcome{r, err}
+	}
+	return outcome{err: fmt.Errorf("batch %s ended without a result", b.Key())}
+}
+
+// abandoned ends a call that is not waited for any longer; late says that it was waited for as long as may be.
+func (s *Server) abandoned(ctx context.Context, b *client.Batch, err error, late bool) (*mcp.CallToolResult, error) {
+	refused := new(client.RefusedError)
+	switch {
+	case errors.As(err, &refused):
+		return s.notSubmittedAfterAll(err)
+	case s.stopping.Err() != nil:
+		return failed("The server stops. The call goes on, and nobody here will see its result."), nil
+	case !late && ctx.Err() == nil:
+		return s.unreachable("wait for a result", err), nil
+	}
+	reason := "the client has canceled the request, or is gone"
+	if late {
+		reason = "the request has waited for " + s.cfg.MaxWait.String()
+	}
+	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	if cerr := b.Cancel(bye, reason); cerr != nil && !errors.Is(cerr, client.ErrCompleted) {
+		s.cfg.Log.Warn("a call whose client has gone was not canceled", "batch", b.Key(), "error", cerr)
+	}
+	if late {
+		return failed("There was no result within %s, so the call is canceled. It may have done a part of its work.", s.cfg.MaxWait), nil
+	}
+	return nil, context.Cause(ctx)
+}
+
+// notSubmittedAfterAll is for a batch that was stored and then refused.
+func (s *Server) notSubmittedAfterAll(err error) (*mcp.CallToolResult, error) {
+	if errors.Is(err, client.ErrFull) {
+		return s.notSubmitted(err)
+	}
+	return failed("%v", err), nil
+}
+
+// answer is what a client gets for a result.
+func (s *Server) answer(req *mcp.CallToolRequest, b *client.Batch, r *toolyard.Result) (*mcp.CallToolResult, error) {
+	if r.Code == toolyard.UnknownTool { // it went between the list and the call
+		return nil, unknown(req)
+	}
+	out, err := render(r, req.ProtocolVersion() >= stateless)
+	if err != nil {
+		return nil, err
+	}
+	meta := mcp.Meta{metaBatch: string(b.Key().ID)}
+	if r.Code != toolyard.OK {
+		meta["dev.toolyard/code"] = string(r.Code)
+	}
+	if r.IsError {
+		meta["dev.toolyard/retryable"] = r.Retryable
+	}
+	if r.RetryAfterMS > 0 {
+		meta["dev.toolyard/retryAfterMs"] = r.RetryAfterMS
+	}
+	out.Meta = meta
+	return out, nil
+}
+
+// unknown says, in the library's words, that there is no such tool.
+func unknown(req *mcp.CallToolRequest) error { return malformed("unknown tool %q", req.Params.Name) }
+
+// tellProgress passes a call's reports on to a client that has asked for them. The channel is closed when no more follow.
+func (s *Server) tellProgress(ctx context.Context, req *mcp.CallToolRequest, b *client.Batch) <-chan struct{} {
+	done := make(chan struct{})
+	token := req.Params.GetProgressToken()
+	if token == nil {
+		close(done)
+		return done
+	}
+	go func() {
+		defer close(done)
+		var bar bar
+		for p, err := range b.Progress(ctx) {
+			if err != nil {
+				if ctx.Err() == nil {
+					s.cfg.Log.Debug("progress of a call over MCP is lost", "batch", b.Key(), "error", err)
+				}
+				return
+			}
+			n, ok := bar.next(p.Progress)
+			if !ok {
+				continue
+			}
+			n.ProgressToken = token
+			if err := req.Session.NotifyProgress(ctx, n); err != nil {
+				return // the client is gone, or will be told the result
+			}
+		}
+	}()
+	return done
+}
+
+// sleep waits, and reports whether it has waited for all of it.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

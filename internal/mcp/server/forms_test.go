@@ -1,0 +1,172 @@
+package server
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// TestProgressAlwaysIncreases: whatever a tool reports, and each status is told as long as there is room.
+func TestProgressAlwaysIncreases(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 2_000 {
+		var b bar
+		last, told := -1.0, 0
+		for range 50 {
+			p := tool.Progress{Fraction: []float64{-1, 0, r.Float64(), 1, 2, math.NaN(), math.Inf(1)}[r.IntN(7)]}
+			if r.IntN(2) == 0 {
+				p.Status = "works"
+			}
+			n, ok := b.next(p)
+			if !ok {
+				if p.Status != "" && last < 0.9 {
+					t.Fatalf("a status was not told at %v", last)
+				}
+				continue
+			}
+			told++
+			if !(n.Progress > last) || n.Progress > 1 || n.Total != 0 && n.Total != 1 {
+				t.Fatalf("after %v comes %+v", last, n)
+			}
+			last = n.Progress
+		}
+		if told == 0 {
+			t.Fatal("nothing was told")
+		}
+	}
+}
+
+func TestMessagesOfProgress(t *testing.T) {
+	for _, tt := range []struct {
+		p    tool.Progress
+		want string
+	}{
+		{tool.Progress{Status: "reads", Output: "a\nb"}, "reads"},
+		{tool.Progress{Output: "a\nb\n"}, "b"},
+		{tool.Progress{Output: "\xff"}, "\uFFFD"},
+		{tool.Progress{Status: strings.Repeat("ä", maxMessageBytes)}, strings.Repeat("ä", maxMessageBytes/2) + "…"},
+		{tool.Progress{}, ""},
+	} {
+		if got := message(tt.p); got != tt.want {
+			t.Errorf("%+v: %q, want %q", tt.p, got, tt.want)
+		}
+	}
+}
+
+// TestResultsOfOlderRevisions have no data that is no object.
+func TestResultsOfOlderRevisions(t *testing.T) {
+	for data, older := range map[string]bool{`{"a":1}`: true, `[1]`: false, `"x"`: false, `1`: false} {
+		r := &toolyard.Result{CallID: "c", Output: data, Structured: []byte(data)}
+		for _, anyData := range []bool{true, false} {
+			out, err := render(r, anyData)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if there := out.StructuredContent != nil; there != (anyData || older) {
+				t.Errorf("%s with anyData %t: told %t", data, anyData, there)
+			}
+		}
+	}
+}
+
+// TestWhatIsStoredIsLinked: a part that is elsewhere, and the whole of an output, each once.
+func TestWhatIsStoredIsLinked(t *testing.T) {
+	out, err := render(&toolyard.Result{CallID: "c", Output: "…", Truncated: true, Blob: "result-1", Content: []toolyard.Content{
+		{Type: toolyard.ContentText, Text: "a preview", Blob: "result-1", Size: 10},
+		{Type: toolyard.ContentImage, MIMEType: "image/png", Blob: "result-2", Size: 20},
+	}}, true)
+	if err != nil || len(out.Content) != 3 {
+		t.Fatalf("got %d parts (%v)", len(out.Content), err)
+	}
+	for i, want := range map[int]string{1: "toolyard://blobs/result-1", 2: "toolyard://blobs/result-2?type=image%2Fpng"} {
+		if l, ok := out.Content[i].(*mcp.ResourceLink); !ok || l.URI != want || l.Size == nil {
+			t.Errorf("part %d is %+v, want a link to %s", i, out.Content[i], want)
+		}
+	}
+}
+
+func TestOnlyAYesAllows(t *testing.T) {
+	form := func(action string, content map[string]any) mcp.InputResponseMap {
+		return mcp.InputResponseMap{questionID: &mcp.ElicitResult{Action: action, Content: content}}
+	}
+	for _, tt := range []struct {
+		name      string
+		in        mcp.InputResponseMap
+		allow, ok bool
+	}{
+		{"allow", form("accept", map[string]any{"decision": "allow"}), true, true},
+		{"allow with a reason", form("accept", map[string]any{"decision": "allow", "reason": "fine"}), true, true},
+		{"deny", form("accept", map[string]any{"decision": "deny"}), false, true},
+		{"declined, with a yes in it", form("decline", map[string]any{"decision": "allow"}), false, true},
+		{"closed, with a yes in it", form("cancel", map[string]any{"decision": "allow"}), false, true},
+		{"no decision", form("accept", nil), false, false},
+		{"another word", form("accept", map[string]any{"decision": "Allow"}), false, false},
+		{"no text", form("accept", map[string]any{"decision": true}), false, false},
+		{"a reason that is none", form("accept", map[string]any{"decision": "allow", "reason": 1}), false, false},
+		{"no action", form("", map[string]any{"decision": "allow"}), false, false},
+		{"nothing", nil, false, false},
+		{"a nil", mcp.InputResponseMap{questionID: (*mcp.ElicitResult)(nil)}, false, false},
+	} {
+		if allow, _, ok := decisionOf(tt.in); allow != tt.allow || ok != tt.ok {
+			t.Errorf("%s: %t, %t", tt.name, allow, ok)
+		}
+	}
+}
+
+func TestBegins(t *testing.T) {
+	for body, want := range map[string]bool{
+		`{"method":"initialize"}`: true, `{"method":"tools/list"}`: false, `[{"method":"initialize"}]`: false, ``: false, `{`: false, `null`: false,
+	} {
+		if got := begins([]byte(body)); got != want {
+			t.Errorf("%s: %t", body, got)
+		}
+	}
+}
+
+// FuzzBlobURI: an address is refused, or leads to parts that together are the whole, with no character of a text cut.
+func FuzzBlobURI(f *testing.F) {
+	for _, seed := range []string{
+		"toolyard://blobs/result-1", "toolyard://blobs/result-1?limit=3", "toolyard://blobs/r?offset=2&limit=1&type=image/png", "toolyard://blobs/", "x", "toolyard://blobs/a/b", "toolyard://blobs/%2f",
+	} {
+		f.Add(seed, []byte("äöü and more"))
+	}
+	f.Add("toolyard://blobs/r?limit=1", []byte{0xff, 0xfe})
+	f.Fuzz(func(t *testing.T, uri string, all []byte) {
+		b, err := parseBlobURI(uri)
+		if err != nil {
+			return
+		}
+		if b.ref == "" || b.limit < 1 || b.limit > MaxResourceBytes || b.offset < 0 {
+			t.Fatalf("%q asks for %+v", uri, b)
+		}
+		b.offset = 0
+		got := []byte{}
+		for parts := 0; ; parts++ {
+			if parts > len(all) {
+				t.Fatalf("%q has more parts than bytes", uri)
+			}
+			p := b.part(uri, all)
+			if !utf8.ValidString(p.Text) {
+				t.Fatalf("a character is cut: %q", p.Text)
+			}
+			got = append(append(got, p.Text...), p.Blob...)
+			next, ok := p.Meta[metaNext].(string)
+			if !ok {
+				break
+			}
+			if b, err = parseBlobURI(next); err != nil {
+				t.Fatalf("the next part's address %q: %v", next, err)
+			}
+		}
+		if string(got) != string(all) {
+			t.Fatalf("the parts are %q, want %q", got, all)
+		}
+	})
+}

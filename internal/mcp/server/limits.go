@@ -1,0 +1,56 @@
+package server
+
+import "time"
+
+// The limits of what one server does at a time, and of what it sends.
+const (
+	// MaxRequestBytes is how long one message of a client may be.
+	MaxRequestBytes = 4 << 20
+	// MaxCalls is how many calls are waited for at a time, and MaxAgentCalls how many of one agent. More are answered with an
+	// error that says when to come again.
+	MaxCalls      = 1_024
+	MaxAgentCalls = 128
+	// MaxSessions is how many sessions of the older revisions are open at a time, and MaxAgentSessions how many of one agent.
+	MaxSessions      = 1_024
+	MaxAgentSessions = 64
+	// MaxTools is how many tools are listed. The last ones by name are left out, and the log says so.
+	MaxTools = 5_000
+	// DefaultResourceBytes is how much of an offloaded result one answer has when the reader names no limit, and
+	// MaxResourceBytes how much at most.
+	DefaultResourceBytes = 1 << 20
+	MaxResourceBytes     = 4 << 20
+	// MaxShownBytes is how much of a call's input a person is shown. A longer one cannot be allowed this way: nobody has seen it.
+	MaxShownBytes = 16 << 10
+	// MaxStateBytes is how long the state may be that a client carries between a question and its answer.
+	MaxStateBytes = 8 << 10
+	// maxToolsets is how many toolsets are remembered, those of workers that are gone included.
+	maxToolsets = 1_000
+	// maxMessageBytes is how much of what a tool says on the way stands in one notification.
+	maxMessageBytes = 500
+)
+
+// How long things take.
+const (
+	// DefaultMaxWait is how long a request waits for the result of its call, when the configuration does not say.
+	DefaultMaxWait = 15 * time.Minute
+	// MaxAsk is how long a person may take for an answer that a request waits for, and StateLifetime how long the state of a
+	// question is good that no request waits for.
+	MaxAsk        = 30 * time.Minute
+	StateLifetime = 24 * time.Hour
+	// SessionTimeout is after how long without a request a session of the older revisions ends.
+	SessionTimeout = 30 * time.Minute
+	// listTTL is how long a client may keep the list of tools without asking again. Who listens for changes learns of them at once.
+	listTTL = 10 * time.Second
+	// resourceTTL is how long a client may keep a part of an offloaded result. Its name is made from its content.
+	resourceTTL = time.Hour
+	// stopTimeout bounds what is still done for a call whose client has gone.
+	stopTimeout = 10 * time.Second
+	// keepAlive is how often a silent response says that it is there.
+	keepAlive = 15 * time.Second
+	// readTimeout bounds how long the tools of a worker are read.
+	readTimeout = 30 * time.Second
+	// followAgain is after how long the workers are looked at again when the watch has ended.
+	followAgain = time.Second
+	// listEvery is how often the list of approvals is read for a call that is known to wait.
+	listEvery = 100 * time.Millisecond
+)

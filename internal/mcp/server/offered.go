@@ -1,0 +1,136 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/registry"
+)
+
+// Offers says whose tools are listed.
+type Offers struct {
+	Broker *broker.Broker
+	// Base are the tools that are known without any worker.
+	Base []registry.Entry
+	// Blocked reports what a deny rule takes out. Nil: nothing.
+	Blocked func(name string, aliases []string) bool
+	Log     *slog.Logger
+}
+
+// Follow gives see the tools that the live workers of a system offer, and again whenever they may be others, until ctx ends. Of
+// a pool whose workers differ, as while it is being replaced, the youngest speaks. The first time is when all workers that are
+// there were looked at.
+func (f Offers) Follow(ctx context.Context, see func(registry.Surface) error) {
+	o := &offered{Offers: f, see: see, toolsets: map[string][]registry.Entry{}}
+	for ctx.Err() == nil {
+		o.live, o.began = map[string]broker.Worker{}, false
+		err := o.Broker.WatchWorkers(ctx, func(c broker.WorkerChange, err error) {
+			if err == nil && o.changed(c) && o.began {
+				o.tell(ctx)
+			}
+		})
+		if sleep(ctx, followAgain) {
+			o.Log.Warn("the workers' tools are looked at again", "error", err)
+		}
+	}
+}
+
+// offered is what is known of the offers.
+type offered struct {
+	Offers
+	see func(registry.Surface) error
+
+	live     map[string]broker.Worker
+	toolsets map[string][]registry.Entry // by their hash
+	began    bool
+}
+
+// changed takes a change in, and reports whether other tools may be offered after it.
+func (o *offered) changed(c broker.WorkerChange) bool {
+	have, there := o.live[c.ID]
+	switch {
+	case c.ID == "":
+		o.began = true
+		return true
+	case c.Worker == nil:
+		delete(o.live, c.ID)
+		return there
+	}
+	o.live[c.ID] = *c.Worker
+	return !there || have.Toolset != c.Worker.Toolset || have.Pool != c.Worker.Pool
+}
+
+func (o *offered) tell(ctx context.Context) {
+	surface, err := o.surface(ctx)
+	if err == nil {
+		err = o.see(surface)
+	}
+	if err != nil && ctx.Err() == nil {
+		o.Log.Warn("the workers' tools cannot be listed", "error", err)
+	}
+}
+
+// surface is what is offered now. A pool whose tools cannot be read or registered offers none.
+func (o *offered) surface(ctx context.Context) (registry.Surface, error) {
+	youngest := map[toolyard.Pool]broker.Worker{}
+	for _, w := range slices.SortedFunc(maps.Values(o.live), func(x, y broker.Worker) int {
+		return cmp.Or(x.Started.Compare(y.Started), cmp.Compare(x.ID, y.ID))
+	}) {
+		youngest[w.Pool] = w
+	}
+	reg, seen := registry.Registry{}, map[string]bool{}
+	for _, pool := range slices.Sorted(maps.Keys(youngest)) {
+		entries, err := o.toolset(ctx, youngest[pool].Toolset)
+		if err != nil {
+			o.Log.Warn("the tools of a pool cannot be read", "pool", pool, "error", err)
+			continue
+		}
+		next, err := reg.Register(unseen(entries, seen)...)
+		if err != nil {
+			o.Log.Warn("the tools of a pool cannot be listed", "pool", pool, "error", err)
+			continue
+		}
+		reg = next
+		for i := range entries {
+			seen[entries[i].Name] = true
+		}
+	}
+	reg, err := reg.Register(unseen(o.Base, seen)...)
+	if err != nil {
+		return registry.Surface{}, fmt.Errorf("register the built-in tools: %w", err)
+	}
+	return registry.Assemble(reg, o.Blocked)
+}
+
+// unseen are the entries whose names are still free.
+func unseen(entries []registry.Entry, seen map[string]bool) []registry.Entry {
+	return slices.DeleteFunc(slices.Clone(entries), func(e registry.Entry) bool { return seen[e.Name] })
+}
+
+// toolset reads the tools behind a hash, once.
+func (o *offered) toolset(ctx context.Context, hash string) ([]registry.Entry, error) {
+	if have, ok := o.toolsets[hash]; ok {
+		return have, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	stored, err := o.Broker.Surface(ctx, hash)
+	if err != nil {
+		return nil, err
+	}
+	set, err := registry.Decode(stored)
+	if err != nil {
+		return nil, err
+	}
+	if len(o.toolsets) >= maxToolsets {
+		clear(o.toolsets)
+	}
+	o.toolsets[hash] = set.Tools
+	return set.Tools, nil
+}

@@ -1,0 +1,136 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// bare is a server without a pool behind it: none of its calls may get that far.
+func bare(t testing.TB) *Server {
+	t.Helper()
+	s, err := New(Config{
+		Client: &client.Client{}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Blob: func(context.Context, toolyard.Agent, string) ([]byte, error) { return nil, tool.ErrNoBlob },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	return s
+}
+
+func surfaceOf(t *testing.T, schemas map[string]string) registry.Surface {
+	t.Helper()
+	var entries []registry.Entry
+	for name, schema := range schemas {
+		made, err := tool.Raw(tool.Tool{
+			Declaration: tool.Declaration{Name: name, Description: "A tool of a test.", InputSchema: json.RawMessage(schema)},
+			Run: func(context.Context, tool.Env, json.RawMessage) (tool.Output, error) {
+				return tool.Output{}, errors.ErrUnsupported
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, registry.Entry{Declaration: made.Declaration, Origin: registry.Toolset, Pool: "p"})
+	}
+	reg, err := registry.Registry{}.Register(entries...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := registry.Assemble(reg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestAToolThatCannotBeListed takes no other with it, nor the server; and what was listed once goes when it is no more.
+func TestAToolThatCannotBeListed(t *testing.T) {
+	s := bare(t)
+	here, there := mcp.NewInMemoryTransports()
+	if _, err := s.mcp.Connect(t.Context(), here, nil); err != nil {
+		t.Fatal(err)
+	}
+	c, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), there, &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // the test is over
+	const plain = `{"type":"object","properties":{"a":{"type":"string"}}}`
+	for _, tt := range []struct {
+		schemas map[string]string
+		want    []string
+	}{
+		{map[string]string{"one": plain, "two": plain}, []string{"one", "two"}},
+		{map[string]string{"one": plain, "two": `{"type":"object","properties":{"a":{"type":"object","x-mcp-header":"A"}}}`}, []string{"one"}},
+		{map[string]string{"one": plain, "two": `{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"a b\n"}}}`}, []string{"one"}},
+		{map[string]string{"two": plain}, []string{"two"}},
+		{nil, nil},
+	} {
+		if err := s.SetSurface(surfaceOf(t, tt.schemas)); err != nil {
+			t.Fatal(err)
+		}
+		list, err := c.ListTools(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, tool := range list.Tools {
+			names = append(names, tool.Name)
+		}
+		if !slices.Equal(names, tt.want) {
+			t.Errorf("of %v are listed %q, want %q", tt.schemas, names, tt.want)
+		}
+	}
+}
+
+// FuzzServe: whatever a client sends is answered, and is never the server's fault.
+func FuzzServe(f *testing.F) {
+	s := bare(f)
+	for _, seed := range []string{
+		"", "{}", "[]", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":1,"method":"ping"}]`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","arguments":{}}}`, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`,
+		`{"jsonrpc":"2.0","id":"a","method":"resources/read","params":{"uri":"toolyard://blobs/result-1"}}`,
+	} {
+		f.Add(seed, "", "", "")
+		f.Add(seed, stateless, "", "a b")
+		f.Add(seed, "2025-11-25", "session", "")
+	}
+	f.Fuzz(func(t *testing.T, body, version, session, workspace string) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // for those that listen
+		defer cancel()
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/mcp", strings.NewReader(body))
+		r.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
+		for name, value := range map[string]string{versionHeader: version, sessionHeader: session} {
+			if value != "" {
+				r.Header.Set(name, value)
+			}
+		}
+		q := r.URL.Query()
+		q.Set("workspace", workspace)
+		r.URL.RawQuery = q.Encode()
+		w := httptest.NewRecorder()
+		s.Serve(w, r, "a")
+		if w.Code >= 500 {
+			t.Errorf("%q (version %q, session %q): %d %s", body, version, session, w.Code, w.Body)
+		}
+	})
+}

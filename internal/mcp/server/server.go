@@ -1,0 +1,212 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+)
+
+// Config is what a server needs.
+type Config struct {
+	Client *client.Client
+	// Blob reads an offloaded result of an agent. Its error wraps tool.ErrNoBlob when there is none.
+	Blob func(ctx context.Context, agent toolyard.Agent, ref string) ([]byte, error)
+	// Load makes a deferred tool callable in a session: who was given the list has seen its schema. Nil: deferred tools are
+	// not listed.
+	Load func(ctx context.Context, agent toolyard.Agent, session toolyard.Session, tool string) error
+	// Hide reports whether an agent does not see a tool, by its name and aliases. Nil: everybody sees everything.
+	Hide func(agent toolyard.Agent, name string, aliases []string) bool
+	// Pipe is whose calls come over a pipe.
+	Pipe Caller
+	// Approvals lets the person at the client allow calls that wait for one. The zero value is the strict one: nobody is
+	// asked, and what nobody decided is denied.
+	Approvals bool
+	// Key protects what a client carries between a question and its answer. Servers behind one address need the same. Nil:
+	// one of this server alone.
+	Key []byte
+	// Deny and Ask are permission rules that each call brings along, on top of the pool's.
+	Deny, Ask []string
+	// CallTimeout bounds each call, as the time limit of its batch. 0: the dispatcher's default.
+	CallTimeout time.Duration
+	// MaxWait is how long a request waits for its result, questions to people not counted. 0: [DefaultMaxWait].
+	MaxWait time.Duration
+	// KeepAlive is how often a silent response says that it is there; 0: every 15 s.
+	KeepAlive time.Duration
+	// MaxCalls and MaxAgentCalls are the limits of those names when they are 0.
+	MaxCalls, MaxAgentCalls int
+	Log                     *slog.Logger
+	Version                 string
+	// Options and Extend add what is no tool of the pool: prompts, resources, completions.
+	Options func(*mcp.ServerOptions)
+	Extend  func(*mcp.Server)
+}
+
+// MinKeyBytes is how long a key must be at least.
+const MinKeyBytes = 16
+
+// Server answers requests. Its calls end with Stop.
+type Server struct {
+	cfg     Config
+	mcp     *mcp.Server
+	http    http.Handler
+	calls   *room
+	state   *sealer
+	tools   catalog
+	holders holders
+
+	stopping context.Context
+	stop     context.CancelFunc
+}
+
+// New makes a server without tools; see [Server.SetSurface].
+func New(cfg Config) (*Server, error) {
+	switch {
+	case cfg.Client == nil || cfg.Blob == nil || cfg.Log == nil:
+		return nil, errors.New("an MCP server needs a client, a reader of blobs and a log")
+	case cfg.Key != nil && len(cfg.Key) < MinKeyBytes:
+		return nil, fmt.Errorf("the key has %d bytes; use %d at least", len(cfg.Key), MinKeyBytes)
+	}
+	if cfg.Key == nil {
+		cfg.Key = []byte(rand.Text())
+	}
+	if cfg.MaxWait == 0 {
+		cfg.MaxWait = DefaultMaxWait
+	}
+	if cfg.KeepAlive == 0 {
+		cfg.KeepAlive = keepAlive
+	}
+	if cfg.MaxCalls == 0 {
+		cfg.MaxCalls = MaxCalls
+	}
+	if cfg.MaxAgentCalls == 0 {
+		cfg.MaxAgentCalls = MaxAgentCalls
+	}
+	cfg.Pipe.normalize()
+	s := &Server{cfg: cfg, calls: newRoom(cfg.MaxCalls, cfg.MaxAgentCalls), state: newSealer(cfg.Key)}
+	s.stopping, s.stop = context.WithCancel(context.Background())
+	opts := &mcp.ServerOptions{
+		Instructions: "The tools of a worker pool. A result that is too long comes as a preview with a link to the whole.",
+		Logger:       demoted(cfg.Log),
+		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: true}, Resources: &mcp.ResourceCapabilities{}},
+		SetCacheable: setCacheable,
+	}
+	if cfg.Options != nil {
+		cfg.Options(opts)
+	}
+	s.mcp = mcp.NewServer(&mcp.Implementation{Name: "toolyard", Title: "Toolyard", Version: cfg.Version}, opts)
+	s.mcp.AddReceivingMiddleware(s.around)
+	s.addResources()
+	if cfg.Extend != nil {
+		cfg.Extend(s.mcp)
+	}
+	s.http = s.handler()
+	return s, nil
+}
+
+// demoted is a log for what the library has to say: it reports what clients do wrong as errors, and anybody can do wrong.
+func demoted(log *slog.Logger) *slog.Logger { return slog.New(lowered{log.Handler()}) }
+
+type lowered struct{ slog.Handler }
+
+func (l lowered) Enabled(ctx context.Context, _ slog.Level) bool {
+	return l.Handler.Enabled(ctx, slog.LevelDebug)
+}
+
+func (l lowered) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = slog.LevelDebug
+	return l.Handler.Handle(ctx, r)
+}
+
+func (l lowered) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return lowered{l.Handler.WithAttrs(attrs)}
+}
+func (l lowered) WithGroup(name string) slog.Handler { return lowered{l.Handler.WithGroup(name)} }
+
+// Stop ends the waits for all calls, for a process that shuts down. The calls themselves go on.
+func (s *Server) Stop() { s.stop() }
+
+// Run serves one client over a pipe until it goes or ctx ends. The server's log must not be the same pipe.
+func (s *Server) Run(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
+	return s.mcp.Run(ctx, &mcp.IOTransport{Reader: in, Writer: out, MaxLineLength: MaxRequestBytes})
+}
+
+// around is done for every request: a session of the older revisions is counted, a question that could not be asked is
+// answered with no, an agent is shown what it may see, and who listens for changes hears that we are there.
+func (s *Server) around(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		switch method {
+		case "initialize":
+			if err := s.holders.enter(s.mcp, req, s.callerOf(req.GetExtra()).Agent); err != nil {
+				return nil, err
+			}
+		case "tools/call":
+			return s.askWithin(ctx, method, req, next)
+		case "tools/list":
+			res, err := next(ctx, method, req)
+			if list, ok := res.(*mcp.ListToolsResult); ok && err == nil {
+				s.show(list, s.callerOf(req.GetExtra()).Agent)
+			}
+			return res, err
+		case "subscriptions/listen":
+			defer beat(ctx, s.cfg.KeepAlive)()
+		}
+		return next(ctx, method, req)
+	}
+}
+
+// setCacheable says how long answers are good. None of them is for others than who asked.
+func setCacheable(_ context.Context, req mcp.Request, c *mcp.Cacheable) {
+	c.CacheScope = "private"
+	switch req.GetParams().(type) {
+	case *mcp.ReadResourceParams:
+		c.TTLMs = int(resourceTTL.Milliseconds())
+	default:
+		c.TTLMs = int(listTTL.Milliseconds())
+	}
+}
+
+// holders are the sessions of the older revisions, each with its agent.
+type holders struct {
+	mu   sync.Mutex
+	each map[*mcp.ServerSession]toolyard.Agent
+}
+
+// enter counts a session that begins, or refuses it.
+func (h *holders) enter(server *mcp.Server, req mcp.Request, agent toolyard.Agent) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	session, ok := req.GetSession().(*mcp.ServerSession)
+	if !ok {
+		return nil
+	}
+	live := map[*mcp.ServerSession]toolyard.Agent{} // without those that have ended
+	own := 0
+	for open := range server.Sessions() {
+		if a, ok := h.each[open]; ok && open != session {
+			live[open] = a
+			if a == agent {
+				own++
+			}
+		}
+	}
+	h.each = live
+	switch {
+	case len(live) >= MaxSessions:
+		return busy("%d sessions are open, the most that this server has; end one, or come again later", len(live))
+	case own >= MaxAgentSessions:
+		return busy("%d sessions of agent %s are open, the most that one agent may have; end one, or come again later", own, agent)
+	}
+	live[session] = agent
+	return nil
+}

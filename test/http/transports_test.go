@@ -1,0 +1,484 @@
+package http
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// scenario is a system and one client of it: what holds over NATS holds over HTTP.
+type scenario struct {
+	*pool
+	c *client.Client
+	// agent is the scenario's own.
+	agent toolyard.Agent
+}
+
+func overHTTP(t *testing.T, p *pool, o client.HTTPOptions) *client.Client {
+	t.Helper()
+	c, err := client.ConnectHTTP(t.Context(), p.url, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// batch is a batch of calls of tools; what stands behind a colon is the text of the call.
+func (s *scenario) batch(id string, tools ...string) toolyard.Batch {
+	b := toolyard.Batch{Agent: s.agent, ID: toolyard.BatchID(id)}
+	for i, name := range tools {
+		name, text, _ := strings.Cut(name, ":")
+		b.Calls = append(b.Calls, toolyard.Call{ID: fmt.Sprintf("c%d", i), Tool: name, Input: json.RawMessage(fmt.Sprintf(`{"text": %q}`, text))})
+	}
+	return b
+}
+
+func (s *scenario) submit(b toolyard.Batch) *client.Batch {
+	s.Helper()
+	sub, err := s.c.Submit(s.Context(), b)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return sub
+}
+
+// must takes what an iterator yields, which is no error.
+func must[T any](t testing.TB, seq iter.Seq2[T, error]) (out []T) {
+	t.Helper()
+	for v, err := range seq {
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// failure is the error that ends an iterator.
+func failure[T any](seq iter.Seq2[T, error]) (last error) {
+	for _, err := range seq {
+		last = err
+	}
+	return last
+}
+
+func outcomes(results []toolyard.Result) string {
+	var words []string
+	for _, r := range results {
+		word := r.Output
+		if r.IsError {
+			word = string(r.Code)
+		}
+		words = append(words, fmt.Sprintf("%d:%s", r.Index, word))
+	}
+	return strings.Join(words, " ")
+}
+
+// scenarios are what a client does, whatever is between it and the system.
+var scenarios = map[string]func(*scenario){
+	"results come in order, once, and again": func(s *scenario) {
+		b := s.batch("b", "echo:one", "nosuchtool", "echo:two", "long")
+		sub := s.submit(b)
+		if sub.Key() != b.Key() {
+			s.Errorf("its key is %s, want %s", sub.Key(), b.Key())
+		}
+		first := must(s, sub.Results(s.Context()))
+		if got := outcomes(first); !strings.HasPrefix(got, "0:one 1:unknown_tool 2:two 3:äb") || !first[3].Truncated {
+			s.Errorf("results: %.80s", got)
+		}
+		again := s.submit(b) // the same batch: nothing runs
+		if got := must(s, again.Results(s.Context())); fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", first) {
+			s.Errorf("submitted again: %+v\nwant %+v", got, first)
+		}
+		v, err := s.c.Batch(b.Key()).View(s.Context())
+		if err != nil || v.Status != toolyard.StatusCompleted || len(v.Results) != 4 || v.Agent != s.agent {
+			s.Errorf("the view is %+v, %v", v, err)
+		}
+		for range sub.Results(s.Context()) {
+			break // a loop that is left is no error
+		}
+		b.Calls = b.Calls[:1]
+		if _, err := s.c.Submit(s.Context(), b); !errors.Is(err, client.ErrOtherContent) {
+			s.Errorf("other content: %v", err)
+		}
+	},
+	"a batch without an id or names gets them": func(s *scenario) {
+		sub := s.submit(toolyard.Batch{Agent: s.agent, Calls: []toolyard.Call{{Tool: "echo"}}})
+		if sub.Key().ID == "" {
+			s.Error("it has no id")
+		}
+		if r := must(s, sub.Results(s.Context())); len(r) != 1 || r[0].CallID != "call_1" {
+			s.Errorf("results: %+v", r)
+		}
+	},
+	"what is wrong is said": func(s *scenario) {
+		for field, b := range map[string]toolyard.Batch{
+			"calls":             {Agent: s.agent},
+			"calls[1].id":       {Agent: s.agent, Calls: []toolyard.Call{{ID: "a", Tool: "echo"}, {ID: "a", Tool: "echo"}}},
+			"options.partition": {Agent: s.agent, Calls: []toolyard.Call{{Tool: "echo"}}, Options: toolyard.Options{Partition: "best"}},
+		} {
+			_, err := s.c.Submit(s.Context(), b)
+			if in, ok := errors.AsType[*toolyard.InputError](err); !ok || in.Field != field {
+				s.Errorf("%s: %v", field, err)
+			}
+		}
+		b := s.batch("refused", "echo")
+		b.Options.Deny = []string{"echo("}
+		sub, err := s.c.Submit(s.Context(), b)
+		if err == nil {
+			err = failure(sub.Results(s.Context()))
+		}
+		if e, ok := errors.AsType[*client.RefusedError](err); !ok || e.Field != "options.deny[0]" || e.Status != 400 || strings.Contains(e.Detail, "refused") {
+			s.Errorf("a rule that cannot be read: %#v", err)
+		}
+		if err := failure(s.c.Batch(b.Key()).Progress(s.Context())); !errors.As(err, new(*client.RefusedError)) {
+			s.Errorf("its progress: %v", err)
+		}
+	},
+	"what is not there": func(s *scenario) {
+		b := s.c.Batch(toolyard.BatchKey{Agent: s.agent, ID: "no such batch/?"})
+		_, err := b.View(s.Context())
+		for what, err := range map[string]error{
+			"view": err, "results": failure(b.Results(s.Context())), "events": failure(b.Events(s.Context())), "watch": failure(b.Watch(s.Context())),
+			"progress": failure(b.Progress(s.Context())), "cancel": b.Cancel(s.Context(), ""),
+		} {
+			if !errors.Is(err, client.ErrNoBatch) {
+				s.Errorf("%s: %v", what, err)
+			}
+		}
+	},
+	"calls are appended": func(s *scenario) {
+		st, err := s.c.Open(s.Context(), s.batch("open", "echo:one"))
+		if err != nil {
+			s.Fatal(err)
+		}
+		next, stop := iter.Pull2(st.Results(s.Context()))
+		defer stop()
+		for i := range 3 {
+			r, err, ok := next()
+			if !ok || err != nil || r.Index != i {
+				s.Fatalf("result %d: %+v, %v", i, r, err)
+			}
+			if err := st.Append(s.Context(), toolyard.Call{Tool: "echo", Input: json.RawMessage(`{"text": "more"}`)}); err != nil {
+				s.Fatal(err)
+			}
+		}
+		if err := st.Append(s.Context(), toolyard.Call{ID: "c0", Tool: "echo"}); !errors.As(err, new(*toolyard.InputError)) {
+			s.Errorf("an id that is taken: %v", err)
+		}
+		// Whoever holds it, it is closed once, and takes no more then.
+		if err := errors.Join(st.Close(s.Context()), st.Close(s.Context())); err != nil {
+			s.Errorf("close: %v", err)
+		}
+		if err := st.Append(s.Context(), toolyard.Call{Tool: "echo"}); !errors.Is(err, client.ErrClosed) {
+			s.Errorf("append to a closed batch: %v", err)
+		}
+		if got := outcomes(must(s, st.Results(s.Context()))); got != "0:one 1:more 2:more 3:more" {
+			s.Errorf("results: %s", got)
+		}
+	},
+	"others append, and close it": func(s *scenario) {
+		st, err := s.c.Open(s.Context(), s.batch("open"))
+		if err != nil {
+			s.Fatal(err)
+		}
+		other, err := s.client.Open(s.Context(), s.batch("open"))
+		if err != nil {
+			s.Fatal(err)
+		}
+		if err := errors.Join(other.Append(s.Context(), toolyard.Call{ID: "x", Tool: "echo"}), st.Append(s.Context(), toolyard.Call{ID: "y", Tool: "echo"}),
+			other.Close(s.Context())); err != nil {
+			s.Fatal(err)
+		}
+		if err := st.Append(s.Context(), toolyard.Call{ID: "z", Tool: "echo"}); !errors.Is(err, client.ErrClosed) {
+			s.Errorf("append behind another's close: %v", err)
+		}
+	},
+	"calls are canceled": func(s *scenario) {
+		sub := s.submit(s.batch("b", "wait", "wait", "wait"))
+		if err := sub.Cancel(s.Context(), "", 3); !errors.Is(err, client.ErrNoCall) {
+			s.Errorf("a call that is not there: %v", err)
+		}
+		if err := sub.Cancel(s.Context(), strings.Repeat("x", client.MaxReasonBytes+1)); !errors.As(err, new(*toolyard.InputError)) {
+			s.Errorf("a reason that is too long: %v", err)
+		}
+		if err := errors.Join(sub.Cancel(s.Context(), "not needed", 0, 1), sub.Cancel(s.Context(), "not needed", 0)); err != nil {
+			s.Fatal(err)
+		}
+		select {
+		case s.gate <- struct{}{}:
+		case <-time.After(patience):
+			s.Fatal("the last call did not start")
+		}
+		if got := outcomes(must(s, sub.Results(s.Context()))); got != "0:canceled 1:canceled 2:waited" {
+			s.Errorf("results: %s", got)
+		}
+		if err := sub.Cancel(s.Context(), ""); !errors.Is(err, client.ErrCompleted) {
+			s.Errorf("a batch that is complete: %v", err)
+		}
+	},
+	"events": func(s *scenario) {
+		sub := s.submit(s.batch("b", "echo", "wait"))
+		next, stop := iter.Pull2(sub.Watch(s.Context()))
+		defer stop()
+		var types []string
+		for {
+			e, err, ok := next()
+			if err != nil {
+				s.Fatal(err)
+			}
+			if !ok {
+				break
+			}
+			raw, err := e.JSON()
+			if err != nil {
+				s.Fatal(err)
+			}
+			_, body, err := events.DecodeJSON(raw)
+			if err != nil || string(body.EventType()) != e.Type || e.What == "" || e.Gap != "" || e.Batch != sub.Key() || e.Time.IsZero() {
+				s.Errorf("event %+v is %T, %v", e, body, err)
+			}
+			types = append(types, e.Type)
+			if len(types) == 2 { // the rest is yet to come
+				select {
+				case s.gate <- struct{}{}:
+				case <-time.After(patience):
+					s.Fatal("the call did not start")
+				}
+			}
+		}
+		if len(types) < 6 || types[0] != string(events.BatchSubmitted) || types[1] != string(events.BatchPlanned) {
+			s.Errorf("watched %v", types)
+		}
+		var kept []string
+		for _, raw := range must(s, sub.Events(s.Context())) {
+			_, body, err := events.DecodeJSON(raw)
+			if err != nil {
+				s.Fatal(err)
+			}
+			kept = append(kept, string(body.EventType()))
+		}
+		if slices.Sort(types); !slices.Equal(types, slices.Sorted(slices.Values(kept))) {
+			s.Errorf("stored are %v, watched were %v", kept, types)
+		}
+	},
+	"all batches are watched": func(s *scenario) {
+		ctx, cancel := context.WithTimeout(s.Context(), patience)
+		defer cancel()
+		happening, err := s.c.Watch(ctx, s.agent)
+		if err != nil {
+			s.Fatal(err)
+		}
+		k := s.submit(s.batch("b", "echo")).Key()
+		replied := false
+		for e, err := range happening {
+			if err != nil {
+				s.Fatal(err)
+			}
+			if e.Batch != k || e.What == "" || e.Gap != "" || e.Time.IsZero() {
+				s.Errorf("%+v", e)
+			}
+			if raw, err := e.JSON(); err != nil || !json.Valid(raw) {
+				s.Errorf("%s, %v", raw, err)
+			}
+			if replied = e.Type == string(events.Results); replied {
+				break
+			}
+		}
+		if !replied {
+			s.Error("the reply was not seen")
+		}
+	},
+	"progress": func(s *scenario) {
+		sub := s.submit(s.batch("b", "talk:it"))
+		var seen []client.Progress
+		for p, err := range sub.Progress(s.Context()) {
+			if err != nil {
+				s.Fatal(err)
+			}
+			if seen = append(seen, p); p.Fraction == 0.5 && s.gate != nil {
+				s.gate <- struct{}{}
+				s.gate = nil
+			}
+		}
+		if len(seen) < 2 {
+			s.Fatalf("seen: %+v", seen)
+		}
+		half := seen[slices.IndexFunc(seen, func(p client.Progress) bool { return p.Fraction == 0.5 })]
+		if half.CallID != "c0" || half.Tool != "talk" || half.Attempt != 1 || half.Worker == "" || half.Status != "half" || !strings.HasPrefix(half.Output, "a line of it\n") {
+			s.Errorf("%+v", half)
+		}
+		if first, last := seen[0], seen[len(seen)-1]; first.Fraction > 0.5 || last.Fraction != 1 {
+			s.Errorf("it begins with %+v and ends with %+v", first, last)
+		}
+		if more := must(s, sub.Progress(s.Context())); len(more) != 0 {
+			s.Errorf("of a batch that is complete: %+v", more)
+		}
+	},
+	"people decide": func(s *scenario) {
+		b := s.batch("b", "write:a", "write:b", "write:c")
+		b.Interactive = true
+		sub := s.submit(b)
+		var ids []string
+		decide := func(i int, do func(id string) error) {
+			s.Helper()
+			s.eventually("a call waits", func() bool {
+				list, err := s.c.Approvals(s.Context(), s.agent)
+				if err != nil {
+					s.Fatal(err)
+				}
+				if len(list) != 1 || list[0].Index != i {
+					return false
+				}
+				a := list[0]
+				if a.Tool != "write" || a.Batch != "b" || a.Agent != s.agent || !a.Destructive || !strings.Contains(string(a.Input), "text") || a.Expires.Before(a.AskedAt) {
+					s.Errorf("%+v", a)
+				}
+				ids = append(ids, a.ID)
+				return true
+			})
+			if err := do(ids[len(ids)-1]); err != nil {
+				s.Fatal(err)
+			}
+		}
+		decide(0, func(id string) error { return s.c.Approve(s.Context(), id, client.Decision{By: "ann"}) })
+		decide(1, func(id string) error { return s.c.Deny(s.Context(), id, client.Decision{By: "ann", Reason: "no"}) })
+		decide(2, func(id string) error {
+			if err := s.c.Deny(s.Context(), id, client.Decision{By: "ann", ForSession: true}); !errors.As(err, new(*toolyard.InputError)) {
+				s.Errorf("a denial for the session: %v", err)
+			}
+			return s.c.Approve(s.Context(), id, client.Decision{By: "ann", Input: json.RawMessage(`{"text": "z"}`)})
+		})
+		if got := outcomes(must(s, sub.Results(s.Context()))); got != "0:wrote a 1:approval_rejected 2:wrote z" {
+			s.Errorf("results: %s", got)
+		}
+		for _, id := range []string{ids[0], "nonsense"} {
+			if err := s.c.Approve(s.Context(), id, client.Decision{By: "ann"}); !errors.Is(err, client.ErrNoApproval) {
+				s.Errorf("%s: %v", id, err)
+			}
+		}
+	},
+	"sessions": func(s *scenario) {
+		const name = "a session/é"
+		v, err := s.c.Session(s.Context(), s.agent, name)
+		if err != nil || v.Alone || len(v.Remembered) != 0 || !v.Changed.IsZero() {
+			s.Errorf("a new one: %+v, %v", v, err)
+		}
+		if v, err = s.c.SetAlone(s.Context(), s.agent, name, true); err != nil || !v.Alone {
+			s.Errorf("%+v, %v", v, err)
+		}
+		if v, err = s.c.Forget(s.Context(), s.agent, name); err != nil || !v.Alone || v.Changed.IsZero() {
+			s.Errorf("%+v, %v", v, err)
+		}
+		if v, err = s.c.SetAlone(s.Context(), s.agent, name, false); err != nil || v.Alone {
+			s.Errorf("%+v, %v", v, err)
+		}
+		b := s.batch("b", "echo", "wait", "wait")
+		b.Session = name
+		sub := s.submit(b)
+		s.eventually("the batch is found", func() bool {
+			n, err := s.c.Interrupt(s.Context(), s.agent, name, "stop")
+			if err != nil {
+				s.Fatal(err)
+			}
+			return n == 1
+		})
+		go func() { // a call that had begun is waited for
+			select {
+			case s.gate <- struct{}{}:
+			case <-s.Context().Done():
+			}
+		}()
+		if r := must(s, sub.Results(s.Context())); len(r) != 3 || r[2].Code != toolyard.Canceled {
+			s.Errorf("results: %s", outcomes(r))
+		}
+		select {
+		case <-s.gate: // it had not begun
+		default:
+		}
+	},
+	"batches are listed": func(s *scenario) {
+		for i := range 3 {
+			must(s, s.submit(s.batch(fmt.Sprint("b", i), "echo")).Results(s.Context()))
+		}
+		var ids []string
+		s.eventually("the index has all", func() bool {
+			ids = nil
+			for f := (client.Filter{Agent: s.agent, Session: toolyard.DefaultSession, Status: toolyard.StatusCompleted, Limit: 2}); ; {
+				page, more, err := s.c.Batches(s.Context(), f)
+				if err != nil || len(page) > 2 {
+					s.Fatal(len(page), err)
+				}
+				for _, b := range page {
+					ids = append(ids, string(b.ID))
+					f.After = b.Place
+				}
+				if !more {
+					return len(ids) >= 3
+				}
+			}
+		})
+		if slices.Sort(ids); !slices.Equal(ids, []string{"b0", "b1", "b2"}) {
+			s.Errorf("listed: %v", ids)
+		}
+		page, more, err := s.c.Batches(s.Context(), client.Filter{Agent: s.agent})
+		if err != nil || more || len(page) != 3 || page[0].Calls != 1 || page[0].Submitted.IsZero() {
+			s.Errorf("all: %+v, %t, %v", page, more, err)
+		}
+	},
+	"operations": func(s *scenario) {
+		workers, err := s.c.Workers(s.Context())
+		if err != nil || len(workers) != 1 || workers[0].ID == "" || workers[0].Slots == 0 || len(workers[0].Classes) == 0 {
+			s.Errorf("workers: %+v, %v", workers, err)
+		}
+		dead, err := s.c.DeadLetters(s.Context(), 10)
+		if err != nil || len(dead) != 0 {
+			s.Errorf("dead letters: %+v, %v", dead, err)
+		}
+	},
+	"who waits can leave": func(s *scenario) {
+		sub := s.submit(s.batch("b", "wait"))
+		why := errors.New("enough")
+		for what, wait := range map[string]func(context.Context) error{
+			"results":  func(ctx context.Context) error { return failure(sub.Results(ctx)) },
+			"watch":    func(ctx context.Context) error { return failure(sub.Watch(ctx)) },
+			"progress": func(ctx context.Context) error { return failure(sub.Progress(ctx)) },
+		} {
+			ctx, cancel := context.WithCancelCause(s.Context())
+			time.AfterFunc(50*time.Millisecond, func() { cancel(why) })
+			if err := wait(ctx); !errors.Is(err, why) {
+				s.Errorf("%s: %v", what, err)
+			}
+		}
+		if err := sub.Cancel(s.Context(), ""); err != nil {
+			s.Error(err)
+		}
+	},
+}
+
+// TestTransports: every scenario holds over NATS and over HTTP.
+func TestTransports(t *testing.T) {
+	p := start(t, nil)
+	for i, over := range []struct {
+		name   string
+		client *client.Client
+	}{{"NATS", p.client}, {"HTTP", overHTTP(t, p, client.HTTPOptions{})}} {
+		for name, play := range scenarios {
+			t.Run(over.name+"/"+name, func(t *testing.T) {
+				ctx := *p
+				ctx.T = t
+				play(&scenario{pool: &ctx, c: over.client, agent: toolyard.Agent(fmt.Sprintf("%d %s", i, name))})
+			})
+		}
+	}
+}

@@ -1,0 +1,219 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/mcp/server"
+)
+
+func asking(c *server.Config) { c.Approvals = true }
+
+// person is a client whose person answers so, and the questions that were asked.
+func person(asked chan<- *sdk.ElicitParams, answer *sdk.ElicitResult, err error) *sdk.ClientOptions {
+	return &sdk.ClientOptions{ElicitationHandler: func(_ context.Context, r *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
+		asked <- r.Params
+		return answer, err
+	}}
+}
+
+func accepts(decision, reason string) *sdk.ElicitResult {
+	return &sdk.ElicitResult{Action: "accept", Content: map[string]any{"decision": decision, "reason": reason}}
+}
+
+// TestAPersonIsAskedOverMCP: what they say is what happens, and a form that was not filled in allows nothing.
+func TestAPersonIsAskedOverMCP(t *testing.T) {
+	p := start(t, asking)
+	inBoth(t, func(t *testing.T, way string) {
+		for _, tt := range []struct {
+			name   string
+			answer *sdk.ElicitResult
+			runs   bool
+			says   string
+		}{
+			{"allow", accepts("allow", ""), true, "wrote it"},
+			{"deny", accepts("deny", "not on a Friday"), false, "not on a Friday"},
+			{"decline", &sdk.ElicitResult{Action: "decline"}, false, "the person has not allowed it"},
+			{"cancel", &sdk.ElicitResult{Action: "cancel"}, false, "the person has not allowed it"},
+		} {
+			t.Run(tt.name, func(t *testing.T) {
+				asked, before := make(chan *sdk.ElicitParams, 10), p.writes.Load()
+				c := p.connect(way, "token-of-a", person(asked, tt.answer, nil))
+				r := called(t, c, "write", map[string]any{"text": "it"})
+				wantText(t, r, !tt.runs, tt.says)
+				if ran := p.writes.Load() - before; ran != 0 != tt.runs || ran > 1 {
+					t.Errorf("it ran %d times", ran)
+				}
+				q := <-asked
+				if !strings.Contains(q.Message, `"write"`) || !strings.Contains(q.Message, `{"text":"it"}`) || len(asked) > 0 {
+					t.Errorf("the person was asked %q, and %d times more", q.Message, len(asked))
+				}
+				if list, err := p.client.Approvals(waiting(t), "agent-a"); err != nil || tt.runs && len(list) > 0 {
+					t.Errorf("there still wait %+v (%v)", list, err)
+				}
+			})
+		}
+	})
+}
+
+// TestNobodyIsAskedUnlessTheOperatorSaysSo: nor a client that has no person. Then the call is denied.
+func TestNobodyIsAskedUnlessTheOperatorSaysSo(t *testing.T) {
+	closed, open := start(t, nil), start(t, asking)
+	inBoth(t, func(t *testing.T, way string) {
+		asked := make(chan *sdk.ElicitParams, 10)
+		r := called(t, closed.connect(way, "token-of-a", person(asked, accepts("allow", ""), nil)), "write", nil)
+		if r.Meta["dev.toolyard/code"] != string(toolyard.PermissionDenied) || len(asked) > 0 {
+			t.Errorf("without the flag: %v %s, asked %d times", r.Meta, textOf(r), len(asked))
+		}
+		r = called(t, open.connect(way, "token-of-a", nil), "write", nil)
+		if r.Meta["dev.toolyard/code"] != string(toolyard.PermissionDenied) {
+			t.Errorf("without a person: %v %s", r.Meta, textOf(r))
+		}
+	})
+	if n := closed.writes.Load() + open.writes.Load(); n > 0 {
+		t.Errorf("it ran %d times", n)
+	}
+}
+
+// TestAClientThatFailsToAskAllowsNothing: of the older revisions, whose requests wait for the answer.
+func TestAClientThatFailsToAskAllowsNothing(t *testing.T) {
+	p := start(t, asking)
+	for name, opts := range map[string]*sdk.ClientOptions{
+		"it fails":             person(make(chan *sdk.ElicitParams, 10), nil, errors.New("the window is gone")),
+		"it says what is none": person(make(chan *sdk.ElicitParams, 10), &sdk.ElicitResult{Action: "accept"}, nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := p.connect(session, "token-of-a", opts).CallTool(waiting(t), &sdk.CallToolParams{Name: "write", Meta: sdk.Meta{"dev.toolyard/batch": name}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantText(t, r, true, "has not run")
+			for r, err := range p.client.Batch(toolyard.BatchKey{Agent: "agent-a", ID: toolyard.BatchID(name)}).Results(waiting(t)) {
+				if err != nil || r.Code != toolyard.ApprovalRejected {
+					t.Errorf("the call ended as %q (%v)", r.Code, err)
+				}
+			}
+		})
+	}
+	if n := p.writes.Load(); n > 0 {
+		t.Errorf("it ran %d times", n)
+	}
+}
+
+// TestAnAnswerIsForTheCallThatWasAskedAbout: the state that comes with it fits no other call, no other agent, and not when it
+// was changed. An answer that is none is asked for again.
+func TestAnAnswerIsForTheCallThatWasAskedAbout(t *testing.T) {
+	p := start(t, asking)
+	byHand := func() *sdk.ClientOptions {
+		return &sdk.ClientOptions{
+			Capabilities:   &sdk.ClientCapabilities{Elicitation: &sdk.ElicitationCapabilities{}},
+			MultiRoundTrip: &sdk.MultiRoundTripOptions{Disabled: true},
+		}
+	}
+	a, b := p.connect(alone, "token-of-a", byHand()), p.connect(alone, "token-of-b", byHand())
+	input := map[string]any{"text": "it"}
+	first, err := a.CallTool(waiting(t), &sdk.CallToolParams{Name: "write", Arguments: input})
+	if err != nil || !first.NeedsInput() || first.RequestState == "" {
+		t.Fatalf("the call was not asked about: %+v (%v)", first, err)
+	}
+	allow := sdk.InputResponseMap{"approval": accepts("allow", "")}
+	state := first.RequestState
+	for _, tt := range []struct {
+		name string
+		c    *sdk.ClientSession
+		call sdk.CallToolParams
+	}{
+		{"another agent", b, sdk.CallToolParams{Name: "write", Arguments: input, RequestState: state, InputResponses: allow}},
+		{"another input", a, sdk.CallToolParams{Name: "write", Arguments: map[string]any{"text": "more"}, RequestState: state, InputResponses: allow}},
+		{"another tool", a, sdk.CallToolParams{Name: "echo", Arguments: input, RequestState: state, InputResponses: allow}},
+		{"a changed state", a, sdk.CallToolParams{Name: "write", Arguments: input, RequestState: "A" + state[1:], InputResponses: allow}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := tt.c.CallTool(waiting(t), &tt.call)
+			wantCode(t, err, jsonrpc.CodeInvalidParams, "requestState")
+		})
+	}
+	for name, answer := range map[string]sdk.InputResponseMap{
+		"none": nil, "to another question": {"other": accepts("allow", "")}, "of another form": {"approval": accepts("maybe", "")},
+		//lint:ignore SA1019 a client may send it all the same
+		"of another kind": {"approval": &sdk.ListRootsResult{}},
+	} {
+		t.Run("an answer "+name, func(t *testing.T) {
+			r, err := a.CallTool(waiting(t), &sdk.CallToolParams{Name: "write", Arguments: input, RequestState: state, InputResponses: answer})
+			if err != nil || !r.NeedsInput() {
+				t.Fatalf("got %+v (%v), want the question again", r, err)
+			}
+		})
+	}
+	if n := p.writes.Load(); n > 0 {
+		t.Fatalf("it ran %d times", n)
+	}
+	for range 2 { // the second time as if the first answer was lost
+		r, err := a.CallTool(waiting(t), &sdk.CallToolParams{Name: "write", Arguments: input, RequestState: state, InputResponses: allow})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantText(t, r, false, "wrote it")
+	}
+	if n := p.writes.Load(); n != 1 {
+		t.Errorf("it ran %d times", n)
+	}
+}
+
+// TestSomebodyElseMayDecide: then the answer of the client's person comes too late, and the result says what happened.
+func TestSomebodyElseMayDecide(t *testing.T) {
+	p := start(t, asking)
+	c := p.connect(alone, "token-of-a", &sdk.ClientOptions{ElicitationHandler: func(ctx context.Context, _ *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
+		list, err := p.client.Approvals(ctx, "agent-a")
+		if err != nil || len(list) != 1 {
+			t.Errorf("there wait %+v (%v)", list, err)
+			return nil, err
+		}
+		if err := p.client.Deny(ctx, list[0].ID, client.Decision{By: "operator", Reason: "not today"}); err != nil {
+			return nil, err
+		}
+		return accepts("allow", ""), nil
+	}})
+	wantText(t, called(t, c, "write", nil), true, "not today")
+}
+
+// TestWhatCannotBeShownIsNotAskedAbout: nobody allows what they have not seen.
+func TestWhatCannotBeShownIsNotAskedAbout(t *testing.T) {
+	p := start(t, asking)
+	asked := make(chan *sdk.ElicitParams, 10)
+	c := p.connect(alone, "token-of-a", person(asked, accepts("allow", ""), nil))
+	// Past a length, what may be shown of an input is its beginning: that is short again.
+	for _, bytes := range []int{server.MaxShownBytes, 10 * server.MaxShownBytes} {
+		wantText(t, called(t, c, "write", map[string]any{"text": strings.Repeat("x", bytes)}), true, "too long")
+	}
+	if len(asked) > 0 || p.writes.Load() > 0 {
+		t.Errorf("asked %d times, ran %d times", len(asked), p.writes.Load())
+	}
+}
+
+// TestAServerBesideItTakesTheAnswer: when both have the same key.
+func TestAServerBesideItTakesTheAnswer(t *testing.T) {
+	key := json.RawMessage("a key of sixteen bytes, or more")
+	p := start(t, func(c *server.Config) { c.Approvals, c.Key = true, key })
+	first, second := p.connect(alone, "token-of-a", &sdk.ClientOptions{
+		Capabilities:   &sdk.ClientCapabilities{Elicitation: &sdk.ElicitationCapabilities{}},
+		MultiRoundTrip: &sdk.MultiRoundTripOptions{Disabled: true},
+	}), p.beside(key)
+	r, err := first.CallTool(waiting(t), &sdk.CallToolParams{Name: "write"})
+	if err != nil || !r.NeedsInput() {
+		t.Fatalf("the call was not asked about: %+v (%v)", r, err)
+	}
+	r, err = second.CallTool(waiting(t), &sdk.CallToolParams{Name: "write", RequestState: r.RequestState, InputResponses: sdk.InputResponseMap{"approval": accepts("allow", "")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantText(t, r, false, "wrote")
+}

@@ -1,0 +1,212 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/mcp/server"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/testenv"
+)
+
+// post sends a message and returns the status and the beginning of the answer.
+func (p *pool) post(body string, headers ...string) (int, string) {
+	p.Helper()
+	r, err := http.NewRequestWithContext(waiting(p.T), http.MethodPost, p.url, strings.NewReader(body))
+	if err != nil {
+		p.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		p.Fatal(err)
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
+	if err != nil {
+		p.Fatal(err)
+	}
+	return res.StatusCode, string(data)
+}
+
+const handshake = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`
+
+func TestTheDoor(t *testing.T) {
+	p := start(t, nil)
+	for _, tt := range []struct {
+		name, body string
+		headers    []string
+		status     int
+	}{
+		{"no token", handshake, nil, 401},
+		{"a token of nobody", handshake, []string{"Authorization", "Bearer nobody"}, 401},
+		{"a token", handshake, []string{"Authorization", "Bearer token-of-a"}, 200},
+		{"no JSON", handshake, []string{"Authorization", "Bearer token-of-a", "Content-Type", "text/plain"}, 415},
+		{"too long", `{"x":"` + strings.Repeat("x", server.MaxRequestBytes) + `"}`, []string{"Authorization", "Bearer token-of-a"}, 413},
+		{"a session of nobody", handshake, []string{"Authorization", "Bearer token-of-a", "Mcp-Session-Id", "made-up"}, 404},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if status, says := p.post(tt.body, tt.headers...); status != tt.status {
+				t.Errorf("got %d %s, want %d", status, says, tt.status)
+			}
+		})
+	}
+}
+
+// TestASessionIsItsAgents: nobody else speaks in it.
+func TestASessionIsItsAgents(t *testing.T) {
+	p := start(t, nil)
+	c := p.connect(session, "token-of-a", nil)
+	list := `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
+	for token, status := range map[string]int{"token-of-a": 200, "token-of-b": 403} {
+		if got, says := p.post(list, "Authorization", "Bearer "+token, "Mcp-Session-Id", c.ID(), "Mcp-Protocol-Version", session); got != status {
+			t.Errorf("with %s: %d %s, want %d", token, got, says, status)
+		}
+	}
+}
+
+// TestAnOperatorSaysWhoseCallsTheyAre: an agent cannot.
+func TestAnOperatorSaysWhoseCallsTheyAre(t *testing.T) {
+	p := start(t, nil)
+	own := p.url
+	p.url = own + "?agent=agent-b&session=evening"
+	r := called(t, p.connect(alone, "token-of-all", nil), "echo", nil)
+	id, _ := r.Meta["dev.toolyard/batch"].(string)
+	view, err := p.client.Batch(toolyard.BatchKey{Agent: "agent-b", ID: toolyard.BatchID(id)}).View(waiting(t))
+	if err != nil || view.Session != "evening" {
+		t.Errorf("the batch is %+v (%v)", view, err)
+	}
+	if status, says := p.post(handshake, "Authorization", "Bearer token-of-a"); status != 404 {
+		t.Errorf("an agent that names another: %d %s", status, says)
+	}
+	p.url = own + "?session=" + strings.Repeat("x", toolyard.MaxNameBytes+1)
+	if status, says := p.post(handshake, "Authorization", "Bearer token-of-a"); status != 400 {
+		t.Errorf("a session that is no name: %d %s", status, says)
+	}
+}
+
+// TestAnAgentHasOnlySoManySessions: one that ends makes room for another.
+func TestAnAgentHasOnlySoManySessions(t *testing.T) {
+	p := start(t, nil)
+	var open []*sdk.ClientSession
+	for range server.MaxAgentSessions {
+		open = append(open, p.connect(session, "token-of-a", nil))
+	}
+	transport := &sdk.StreamableClientTransport{Endpoint: p.url, HTTPClient: &http.Client{Transport: bearer{"token-of-a"}}}
+	_, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(waiting(t), transport, &sdk.ClientSessionOptions{ProtocolVersion: session})
+	wantCode(t, err, -32000, "sessions")
+	p.connect(session, "token-of-b", nil)
+	if err := open[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.connect(session, "token-of-a", nil)
+}
+
+// TestOverAPipe: the same server, for one client.
+func TestOverAPipe(t *testing.T) {
+	p := start(t, func(c *server.Config) {
+		c.Pipe = server.Caller{Agent: "piped", Session: "s"}
+		c.Approvals = true
+	})
+	inBoth(t, func(t *testing.T, way string) {
+		toServer, fromClient := io.Pipe()
+		toClient, fromServer := io.Pipe()
+		ctx, stop := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- p.mcp.Run(ctx, toServer, fromServer) }()
+		asked := make(chan *sdk.ElicitParams, 10)
+		c := connect(t, way, person(asked, accepts("allow", ""), nil), &sdk.IOTransport{Reader: toClient, Writer: fromClient})
+		r := called(t, c, "write", map[string]any{"text": "over a pipe"})
+		wantText(t, r, false, "wrote over a pipe")
+		id, _ := r.Meta["dev.toolyard/batch"].(string)
+		if view, err := p.client.Batch(toolyard.BatchKey{Agent: "piped", ID: toolyard.BatchID(id)}).View(waiting(t)); err != nil || view.Session != "s" {
+			t.Errorf("the batch is %+v (%v)", view, err)
+		}
+		cctx, cancel := context.WithCancel(waiting(t))
+		ended := make(chan error, 1)
+		go func() {
+			_, err := c.CallTool(cctx, &sdk.CallToolParams{Name: "wait"})
+			ended <- err
+		}()
+		<-p.began
+		cancel()
+		<-ended
+		<-p.ended
+		stop()
+		<-done
+	})
+}
+
+// TestMalformedMessages never end the server.
+func TestMalformedMessages(t *testing.T) {
+	p := start(t, nil)
+	for _, body := range []string{
+		"", "null", "[]", "{}", "{", `"x"`, `{"jsonrpc":"2.0"}`, `{"jsonrpc":"2.0","id":1,"method":"tools/call"}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":1}}`, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":"x"}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":null}`, `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"toolyard://blobs/%zz"}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":` + strings.Repeat(`{"text":`, 2000) + "1" + strings.Repeat("}", 2000) + "}}",
+		string(bytes.Repeat([]byte{0xff}, 100)),
+	} {
+		for _, version := range []string{"", alone, session, "1999-01-01"} {
+			status, says := p.post(body, "Authorization", "Bearer token-of-a", "Mcp-Protocol-Version", version)
+			if status >= 500 || status == 200 && !strings.Contains(says, "error") && !strings.Contains(says, "isError") {
+				t.Errorf("%.80q in %q: %d %s", body, version, status, says)
+			}
+		}
+	}
+	wantText(t, called(t, p.connect(alone, "token-of-a", nil), "echo", map[string]any{"text": "still here"}), false, "still here")
+	_, err := p.connect(alone, "token-of-a", nil).ReadResource(waiting(t), &sdk.ReadResourceParams{URI: "toolyard://blobs/a/b"})
+	if err == nil {
+		t.Error("an address that is none was read")
+	}
+	wantCode(t, err, jsonrpc.CodeInvalidParams, "")
+}
+
+// beside connects to another server of the same system, with the same key.
+func (p *pool) beside(key []byte) *sdk.ClientSession {
+	p.Helper()
+	m, err := server.New(server.Config{
+		Client: p.client, Blob: p.broker.Result, Log: testenv.Log(p.T), Key: key, Approvals: true, Pipe: server.Caller{Agent: "agent-a"},
+	})
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.Cleanup(m.Stop)
+	stored, err := p.broker.Workers(waiting(p.T))
+	if err != nil || len(stored) == 0 {
+		p.Fatalf("there are no workers (%v)", err)
+	}
+	raw, err := p.broker.Surface(waiting(p.T), stored[0].Toolset)
+	if err != nil {
+		p.Fatal(err)
+	}
+	surface, err := registry.Decode(raw)
+	if err != nil {
+		p.Fatal(err)
+	}
+	if err := m.SetSurface(*surface); err != nil {
+		p.Fatal(err)
+	}
+	toServer, fromClient := io.Pipe()
+	toClient, fromServer := io.Pipe()
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx, toServer, fromServer) }()
+	p.Cleanup(func() {
+		stop()
+		<-done
+	})
+	return connect(p.T, alone, nil, &sdk.IOTransport{Reader: toClient, Writer: fromClient})
+}
