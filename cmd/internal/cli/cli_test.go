@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -48,22 +47,6 @@ func TestExitStatus(t *testing.T) {
 		status := Main(ending(func(context.Context) error { return c.err }), append([]string{}, c.args...), &stderr)
 		if status != c.status || !strings.Contains(stderr.String(), c.says) || (c.says == "") != (stderr.Len() == 0) || strings.Count(stderr.String(), "\n") > 1 {
 			t.Errorf("%s: status %d, %q; want %d, %q", c.name, status, &stderr, c.status, c.says)
-		}
-	}
-}
-
-func TestSignalEndsTheContext(t *testing.T) {
-	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
-		var stderr bytes.Buffer
-		status := Main(ending(func(ctx context.Context) error {
-			if err := syscall.Kill(syscall.Getpid(), sig); err != nil {
-				return err
-			}
-			<-ctx.Done()
-			return fmt.Errorf("wait for results: %w", ctx.Err())
-		}), []string{}, &stderr)
-		if status != ExitInterrupted || stderr.String() != "prog: interrupted\n" {
-			t.Errorf("%s: status %d, %q", sig, status, &stderr)
 		}
 	}
 }

@@ -19,8 +19,9 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// Guard are the flags about hooks, secrets and credentials.
+// Guard are the flags about hooks, secrets and credentials, and about the manifests, which grant credentials too.
 type Guard struct {
+	Manifests   Manifests
 	HooksFile   string
 	Secrets     []string
 	Credentials []string
@@ -37,6 +38,7 @@ type hooksFile struct {
 
 // Add adds the flags.
 func (g *Guard) Add(f *pflag.FlagSet) {
+	g.Manifests.Add(f)
 	f.StringVar(&g.HooksFile, "hooks", "", "run the hooks of a JSON `FILE` around calls: commands and HTTP, in the form that docs/hooks.md describes")
 	f.StringArrayVar(&g.Secrets, "secret", nil, "take the value of the environment variable `NAME` out of results and events, beside those whose names say that they are secret; may be repeated")
 	f.StringArrayVar(&g.Credentials, "credential", nil, "give a tool the value of an environment variable with each call, as `TOOL=NAME`; it is a secret too; may be repeated")
@@ -53,8 +55,15 @@ func (g *Guard) Redactor() (func(string) string, error) {
 	if err != nil {
 		return nil, Usagef("--secret: %w", err)
 	}
-	var names []string
-	for _, c := range g.Credentials {
+	names, err := g.Manifests.serverCredentials()
+	if err != nil {
+		return nil, err
+	}
+	grants, err := g.grants()
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range grants {
 		_, name, ok := strings.Cut(c, "=")
 		if !ok || name == "" {
 			return nil, Usagef("--credential %q: write TOOL=NAME", c)
@@ -63,13 +72,21 @@ func (g *Guard) Redactor() (func(string) string, error) {
 	}
 	granted, err := redact.Named(names, os.LookupEnv)
 	if err != nil {
-		return nil, Usagef("--credential: %w", err)
+		return nil, Usagef("--credential, or credentials in a file of --tools: %w", err)
 	}
 	for _, name := range file.HeaderVariables() {
 		granted = append(granted, redact.Secret{Name: name, Value: os.Getenv(name)})
 	}
-	environ := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, envPrefix) }) // settings, not secrets
+	environ := slices.DeleteFunc(os.Environ(), func(kv string) bool { // settings are no secrets, but for the token
+		return strings.HasPrefix(kv, envPrefix) && !strings.HasPrefix(kv, EnvName("token")+"=")
+	})
 	return redact.New(slices.Concat(secrets, granted, redact.Environ(environ))).Redact, nil
+}
+
+// grants are the credentials of tools, from flags and manifests.
+func (g *Guard) grants() ([]string, error) {
+	declared, err := g.Manifests.grants()
+	return slices.Concat(g.Credentials, declared), err
 }
 
 // apply puts hooks, redaction and credentials into a worker's configuration.
@@ -77,7 +94,11 @@ func (g *Guard) apply(cfg *worker.Config, tools []tool.Tool, mode policy.Mode, l
 	if cfg.Redact, err = g.Redactor(); err != nil {
 		return err
 	}
-	for _, c := range g.Credentials {
+	grants, err := g.grants()
+	if err != nil {
+		return err
+	}
+	for _, c := range grants {
 		name, variable, _ := strings.Cut(c, "=")
 		if !slices.ContainsFunc(tools, func(t tool.Tool) bool { return t.Name == name }) {
 			return Usagef("--credential %q: there is no tool %q here", c, name)

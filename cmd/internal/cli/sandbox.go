@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/toolyard/toolyard/internal/sandbox"
+	"github.com/toolyard/toolyard/internal/worker"
 )
 
 // noEnv marks a flag that no environment variable sets: what it does must stand where an operator reads it.
@@ -84,12 +85,12 @@ func (s *Sandbox) Policy() (sandbox.Policy, error) {
 	return p, nil
 }
 
-// Isolation tries the sandbox and returns what a worker may announce. A machine that cannot isolate is no error: its
-// worker runs everything but commands, and says why.
-func (s *Sandbox) Isolation(log *slog.Logger) (string, error) {
+// apply tries the sandbox and sets what a worker may announce. A machine that cannot isolate is no error: its worker runs
+// everything but commands, and says why.
+func (s *Sandbox) apply(cfg *worker.Config, log *slog.Logger) error {
 	box, err := s.Box()
 	if err != nil {
-		return "", err
+		return err
 	}
 	if log == nil {
 		log = slog.Default()
@@ -98,8 +99,10 @@ func (s *Sandbox) Isolation(log *slog.Logger) (string, error) {
 		log.Warn("commands run WITHOUT a sandbox on this worker: they can do whatever it can", "flag", unsandboxedFlag)
 	}
 	caps, err := box.Probe(context.Background())
+	cfg.Isolation, cfg.Unsandboxed = caps.Isolation(), s.Unsandboxed && err == nil
 	if err != nil {
 		log.Warn("this worker cannot isolate commands and will run none", "error", err)
+		cfg.NoIsolation = err.Error()
 	}
-	return caps.Isolation(), nil
+	return nil
 }

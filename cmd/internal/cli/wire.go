@@ -105,7 +105,7 @@ func (w *Worker) AddSlots(f *pflag.FlagSet, drain time.Duration) {
 	f.DurationVar(&w.Drain, "drain-grace", drain, "how long running calls may go on after SIGTERM; 0 takes the default")
 }
 
-// Tools makes the built-in tools.
+// Tools makes the built-in tools, and those that manifests declare.
 func (w *Worker) Tools() ([]tool.Tool, error) {
 	box, err := w.Sandbox.Box()
 	if err != nil {
@@ -119,10 +119,14 @@ func (w *Worker) Tools() ([]tool.Tool, error) {
 	if err != nil {
 		return nil, Usagef("--web-allow-private: %w", err)
 	}
-	return tools, nil
+	if commands.Network.Private, err = builtin.PrivateAddresses(w.AllowPrivate); err != nil {
+		return nil, Usagef("--web-allow-private: %w", err)
+	}
+	declared, err := w.Guard.Manifests.Tools(box, commands)
+	return append(tools, declared...), err
 }
 
-// Toolbox makes the built-in tools, and reads the permission rules, which are checked against them.
+// Toolbox makes the tools, and reads the permission rules, which are checked against them.
 func (w *Worker) Toolbox(p *Permissions) ([]tool.Tool, policy.Rules, policy.Mode, error) {
 	tools, err := w.Tools()
 	if err != nil {
@@ -151,11 +155,13 @@ func (w *Worker) Config(tools []tool.Tool, rules policy.Rules, mode policy.Mode,
 		Slots: map[toolyard.Class]int{toolyard.ReadOnly: w.ReadSlots, toolyard.WriteExclusive: w.WriteSlots, toolyard.Unsafe: w.WriteSlots},
 	}
 	var err error
-	if cfg.Isolation, err = w.Sandbox.Isolation(log); err != nil {
+	if err = w.Sandbox.apply(&cfg, log); err != nil {
 		return cfg, err
 	}
-	cfg.Unsandboxed = w.Sandbox.Unsandboxed
 	if err := w.Guard.apply(&cfg, tools, mode, log); err != nil {
+		return cfg, err
+	}
+	if err := w.Guard.Manifests.apply(&cfg, log); err != nil {
 		return cfg, err
 	}
 	for _, c := range w.Classes {

@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/toolyard/toolyard/internal/builtin"
+	"github.com/toolyard/toolyard/internal/command"
+	"github.com/toolyard/toolyard/internal/endpoint"
+	"github.com/toolyard/toolyard/internal/manifest"
+	"github.com/toolyard/toolyard/internal/mcp/toolset"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/sandbox"
+	"github.com/toolyard/toolyard/internal/worker"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// toolsFlag names files of tools.
+const toolsFlag = "--tools"
+
+// Manifests are the files of tools that are not Go.
+type Manifests struct {
+	Files []string
+
+	read *declared // once they were
+}
+
+// declared is what the files declare, together.
+type declared struct {
+	tools   []manifest.Tool
+	servers []declaredServer
+}
+
+// declaredServer is an MCP server, and where its manifest stands.
+type declaredServer struct {
+	manifest.Server
+	file, dir string
+}
+
+// Add adds the flag.
+func (m *Manifests) Add(f *pflag.FlagSet) {
+	f.StringArrayVar(&m.Files, toolsFlag[2:], nil, "offer the tools of a YAML or JSON `FILE` too: commands, HTTP endpoints and MCP servers, as docs/tools.md describes; may be repeated")
+}
+
+// load reads the files, once. The error names the file and the key.
+func (m *Manifests) load() (*declared, error) {
+	if m.read != nil {
+		return m.read, nil
+	}
+	out := &declared{}
+	tools, servers := map[string]string{}, map[string]string{}
+	for _, path := range m.Files {
+		data, err := readFile(toolsFlag, path, manifest.MaxFileBytes)
+		if err != nil {
+			return nil, err
+		}
+		file, err := manifest.Decode(data)
+		if err != nil {
+			return nil, Usagef("%s %s: %w", toolsFlag, path, err)
+		}
+		dir, err := filepath.Abs(filepath.Dir(path))
+		if err != nil {
+			return nil, Usagef("%s %s: %w", toolsFlag, path, err)
+		}
+		for i, t := range file.Tools {
+			if Origin(t.Name) == registry.Builtin {
+				return nil, Usagef("%s %s: tools[%d].name: %q is a built-in tool; choose another name", toolsFlag, path, i, t.Name)
+			}
+			if other, ok := tools[t.Name]; ok {
+				return nil, Usagef("%s %s: tools[%d].name: %q is declared in %s too; choose another name", toolsFlag, path, i, t.Name, other)
+			}
+			tools[t.Name] = path
+		}
+		for i, s := range file.Servers {
+			if other, ok := servers[s.Name]; ok {
+				return nil, Usagef("%s %s: servers[%d].name: %q is declared in %s too; choose another name", toolsFlag, path, i, s.Name, other)
+			}
+			servers[s.Name] = path
+			if s.Dir != "" && !filepath.IsAbs(s.Dir) {
+				s.Dir = filepath.Join(dir, s.Dir)
+			}
+			out.servers = append(out.servers, declaredServer{s, path, cmp.Or(s.Dir, dir)})
+		}
+		out.tools = append(out.tools, file.Tools...)
+	}
+	if len(out.servers) > manifest.MaxServers {
+		return nil, Usagef("%s: there are %d MCP servers; at most %d are allowed", toolsFlag, len(out.servers), manifest.MaxServers)
+	}
+	m.read = out
+	return out, nil
+}
+
+// Tools are the commands and endpoints.
+func (m *Manifests) Tools(box sandbox.Sandbox, policy sandbox.Policy) ([]tool.Tool, error) {
+	all, err := m.load()
+	if err != nil {
+		return nil, err
+	}
+	var out []tool.Tool
+	for _, t := range all.tools {
+		var made tool.Tool
+		if t.Command != nil {
+			made, err = command.New(t, box, policy)
+		} else {
+			made, err = endpoint.New(t)
+		}
+		if err != nil {
+			return nil, Usagef("%s: %w", toolsFlag, err)
+		}
+		out = append(out, made)
+	}
+	return out, nil
+}
+
+// Toolsets are the MCP servers; none is started yet.
+func (m *Manifests) Toolsets(log *slog.Logger) ([]*toolset.Toolset, error) {
+	all, err := m.load()
+	if err != nil {
+		return nil, err
+	}
+	var out []*toolset.Toolset
+	for _, s := range all.servers {
+		set, err := toolset.New(toolset.Options{Server: s.Server, Dir: s.dir, Lookup: os.LookupEnv, Log: log})
+		if err != nil {
+			return nil, Usagef("%s %s: %w", toolsFlag, s.file, err)
+		}
+		out = append(out, set)
+	}
+	return out, nil
+}
+
+// grants are the credentials that the files give to tools, as TOOL=NAME.
+func (m *Manifests) grants() ([]string, error) {
+	all, err := m.load()
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, t := range all.tools {
+		for _, name := range t.Credentials {
+			out = append(out, t.Name+"="+name)
+		}
+	}
+	return out, nil
+}
+
+// serverCredentials are the names of those that MCP servers get.
+func (m *Manifests) serverCredentials() ([]string, error) {
+	all, err := m.load()
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, s := range all.servers {
+		out = append(out, s.Credentials...)
+	}
+	return out, nil
+}
+
+// apply puts what is not a fixed tool into a worker's configuration, and tells the fixed ones apart.
+func (m *Manifests) apply(cfg *worker.Config, log *slog.Logger) error {
+	cfg.Declared = slices.DeleteFunc(slices.Clone(cfg.Tools), func(t tool.Tool) bool { return Origin(t.Name) == registry.Builtin })
+	cfg.Tools = slices.DeleteFunc(slices.Clone(cfg.Tools), func(t tool.Tool) bool { return Origin(t.Name) != registry.Builtin })
+	sets, err := m.Toolsets(log)
+	for _, set := range sets {
+		cfg.Toolsets = append(cfg.Toolsets, set)
+	}
+	return err
+}
+
+// ToolsetWait is how long a command that runs one batch waits for MCP servers to have their tools.
+const ToolsetWait = 20 * time.Second
+
+// builtinNames are those of the built-in tools.
+var builtinNames = sync.OnceValue(func() map[string]bool {
+	tools, err := builtin.All(builtin.Options{})
+	if err != nil {
+		panic(fmt.Sprintf("the built-in tools without any option: %v", err)) // a bug of ours
+	}
+	names := map[string]bool{}
+	for _, t := range tools {
+		names[t.Name] = true
+	}
+	return names
+})
+
+// Origin is where a fixed tool comes from: every name that is no built-in tool's is from a manifest.
+func Origin(name string) registry.Origin {
+	if builtinNames()[name] {
+		return registry.Builtin
+	}
+	return registry.Toolset
+}

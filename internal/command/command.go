@@ -1,0 +1,235 @@
+// Package command makes tools of the commands that an operator has declared.
+//
+// A command runs once for each call, always in the sandbox: where nothing can isolate it, its calls end as setup_required. The
+// model chooses values and nothing else: not the program, not the number of its arguments, not its environment.
+//
+// Authority: the manifest, and the worker's sandbox, which bounds what the manifest leaves open. Failure: an exit status other
+// than 0 is execution_failed, with the end of stderr for the model; whatever way a command ends, nothing of it runs on.
+package command
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/builtin"
+	"github.com/toolyard/toolyard/internal/manifest"
+	"github.com/toolyard/toolyard/internal/sandbox"
+	"github.com/toolyard/toolyard/internal/shell"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// maxStatusBytes is how much of a line of stderr is told as progress.
+const maxStatusBytes = 1_000
+
+// command is one tool.
+type command struct {
+	tool.Declaration
+	spec        *manifest.Command
+	credentials []string
+	box         sandbox.Sandbox
+	policy      sandbox.Policy
+}
+
+// New makes the tool of a manifest's command. policy is what every command of the worker may use at least; the manifest's own
+// places and limits come on top. It fails when they are none.
+func New(t manifest.Tool, box sandbox.Sandbox, policy sandbox.Policy) (tool.Tool, error) {
+	c := &command{Declaration: t.Declaration, spec: t.Command, credentials: t.Credentials, box: box, policy: policy}
+	p := &c.policy
+	for i, place := range t.Command.Network {
+		if err := sandbox.CheckPlace(place); err != nil {
+			return tool.Tool{}, fmt.Errorf("tool %q: command.network[%d]: %w", t.Name, i, err)
+		}
+	}
+	p.Network.Allow = t.Command.Network
+	p.Read = append(append([]string(nil), policy.Read...), t.Command.Read...)
+	const mib = 1 << 20
+	l := t.Command.Limits
+	p.Limits = sandbox.Limits{
+		Wall: t.Timeout(), CPU: time.Duration(l.CPUMS) * time.Millisecond, Memory: cmp.Or(l.MemoryMiB*mib, policy.Limits.Memory), FileSize: l.FileMiB * mib,
+		Scratch: l.ScratchMiB * mib, Processes: cmp.Or(l.Processes, policy.Limits.Processes), Files: l.Files, Output: l.OutputBytes,
+	}
+	return tool.Raw(tool.Tool{Declaration: t.Declaration, Check: c.check, Run: c.run})
+}
+
+// check finds what would only show when the command runs.
+func (c *command) check(ctx context.Context, env tool.Env, input json.RawMessage) error {
+	if _, err := c.spec.Arguments(input); err != nil {
+		return err
+	}
+	for _, name := range c.credentials {
+		if _, err := env.Secret(name); err != nil {
+			return err
+		}
+	}
+	if c.NeedsWorkspace() && env.WorkspaceDir == "" {
+		return tool.SetupRequired("this worker serves no directory for workspace %q; %s can't be used in it", env.Workspace, c.Name)
+	}
+	if _, err := c.box.Probe(ctx); err != nil {
+		return c.notIsolated(err)
+	}
+	return nil
+}
+
+func (c *command) notIsolated(err error) error {
+	return &tool.Error{Code: toolyard.SetupRequired, Err: err,
+		Message: fmt.Sprintf("this worker cannot isolate commands, so %s does not run; an operator must set that up. Do without it", c.Name)}
+}
+
+func (c *command) run(ctx context.Context, env tool.Env, input json.RawMessage) (tool.Output, error) {
+	if err := c.check(ctx, env, input); err != nil {
+		return tool.Output{}, err
+	}
+	argv, err := c.spec.Arguments(input)
+	if err != nil {
+		return tool.Output{}, err
+	}
+	p := c.policy
+	p.Env = c.environment(env)
+	for _, name := range c.credentials {
+		value, err := env.Secret(name)
+		if err != nil {
+			return tool.Output{}, err
+		}
+		p.Secrets = append(p.Secrets, sandbox.Secret{Name: name, Content: []byte(value)})
+	}
+	if c.NeedsWorkspace() {
+		p.Workspace = &sandbox.Workspace{Dir: env.WorkspaceDir, Writable: !c.onlyReads(input)}
+	}
+	if env.CommitPoint != nil {
+		if err := env.CommitPoint(); err != nil {
+			return tool.Output{}, err
+		}
+	}
+	var stdin io.Reader
+	if c.spec.Stdin == "json" {
+		stdin = bytes.NewReader(input)
+	}
+	said := &streams{progress: env.Progress}
+	res, err := c.box.Run(ctx, p, sandbox.Command{Argv: argv}, sandbox.Streams{Stdin: stdin, Stdout: (*stdout)(said), Stderr: (*stderr)(said)})
+	if err != nil {
+		return tool.Output{}, c.refused(ctx, err, argv[0])
+	}
+	if err := builtin.CommandEnded(ctx, res, p.Limits, p.Limits.Wall, said.reason()); err != nil {
+		return tool.Output{}, err
+	}
+	return c.output(said.out.String())
+}
+
+// onlyReads reports whether a call gets the workspace read-only: what is declared, or judged, to only read then does.
+func (c *command) onlyReads(input json.RawMessage) bool {
+	if field := c.Class.Shell; field != "" {
+		var fields map[string]json.RawMessage
+		var line string
+		if json.Unmarshal(input, &fields) != nil || json.Unmarshal(fields[field], &line) != nil {
+			return false
+		}
+		class, _ := shell.Classify(line)
+		return class.Safe()
+	}
+	return c.Class.Static.Safe()
+}
+
+// environment says which call it is, beside what the manifest says.
+func (c *command) environment(env tool.Env) map[string]string {
+	out := map[string]string{}
+	maps.Copy(out, c.spec.Env)
+	for name, value := range map[string]string{
+		"AGENT": string(env.Agent), "BATCH": string(env.Batch), "SESSION": string(env.Session), "INDEX": strconv.Itoa(env.Index), "CALL_ID": env.CallID,
+		"WORKSPACE": string(env.Workspace), "ATTEMPT": strconv.Itoa(env.Attempt), "IDEMPOTENCY_KEY": env.IdempotencyKey,
+		"FENCING_TOKEN": strconv.FormatUint(env.FencingToken, 10),
+	} {
+		out["TOOLYARD_"+name] = value
+	}
+	return out
+}
+
+// refused is the error of a command of which nothing has run.
+func (c *command) refused(ctx context.Context, err error, program string) error {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, sandbox.ErrNoIsolation):
+		return c.notIsolated(err)
+	case errors.Is(err, sandbox.ErrViolation):
+		return &tool.Error{Code: toolyard.SandboxViolation, Message: "the sandbox does not allow this: " + strings.TrimPrefix(err.Error(), sandbox.ErrViolation.Error()+": "), Err: err}
+	case errors.Is(err, sandbox.ErrNotStarted):
+		return &tool.Error{Code: toolyard.SetupRequired, Message: fmt.Sprintf("this worker has no program %q that a command can start", program), Err: err}
+	}
+	return &tool.Error{Code: toolyard.DependencyUnavailable, Message: "the command could not be started", Err: err, Retryable: true}
+}
+
+// output is what the command has written to stdout.
+func (c *command) output(text string) (tool.Output, error) {
+	if c.spec.Output != "json" {
+		return tool.Output{Text: text}, nil
+	}
+	if !json.Valid([]byte(text)) {
+		return tool.Output{Text: text}, &tool.Error{Code: toolyard.ResultMappingFailed, Message: "the command did not write one JSON value to its stdout"}
+	}
+	return tool.Output{Structured: json.RawMessage(text)}, nil
+}
+
+// streams collect what a command writes; the sandbox bounds it. Each line of stderr is progress, and so is, without words, whatever
+// comes on stdout: a command that says something is not idle.
+type streams struct {
+	progress func(tool.Progress)
+	mu       sync.Mutex
+	out, err strings.Builder
+	line     []byte
+}
+
+type stdout streams
+
+func (s *stdout) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	s.out.Write(b)
+	s.mu.Unlock()
+	(*streams)(s).report("")
+	return len(b), nil
+}
+
+type stderr streams
+
+func (s *stderr) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	s.err.Write(b)
+	var last []byte
+	for _, c := range b {
+		switch {
+		case c == '\n' || c == '\r':
+			last, s.line = s.line, nil
+		case len(s.line) < maxStatusBytes:
+			s.line = append(s.line, c)
+		}
+	}
+	s.mu.Unlock()
+	(*streams)(s).report(strings.ToValidUTF8(string(last), "\uFFFD"))
+	return len(b), nil
+}
+
+func (s *streams) report(status string) {
+	if s.progress != nil {
+		s.progress(tool.Progress{Fraction: -1, Status: strings.TrimSpace(status)})
+	}
+}
+
+// reason is what a command that failed says of it: on stderr, and on stdout when it says nothing there.
+func (s *streams) reason() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if text := s.err.String(); strings.TrimSpace(text) != "" {
+		return text
+	}
+	return s.out.String()
+}

@@ -1,0 +1,213 @@
+// Package endpoint makes tools of the HTTP endpoints that an operator has declared.
+//
+// A call is one request: the input as JSON, or in the places that the address has for it, an Idempotency-Key that is the same
+// for every attempt, and the credentials that the manifest names. The model chooses values and nothing else: not the host, not
+// a segment more, not a header.
+//
+// Failure: the status says whose it is. 4xx: the input, the operator's credentials, or the request as it stands; 429 and 503:
+// wait; other 5xx and what breaks off: the service. What may have taken effect and may not be repeated is outcome_unknown.
+package endpoint
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/manifest"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// The limits of a request.
+const (
+	MaxBodyBytes  = 16 << 20  // of a response
+	MaxErrorBytes = 4 << 10   // of a response's body that the model sees of a failure
+	MaxRedirects  = 5         // all at the same host
+	MaxRetryAfter = time.Hour // that a service can ask for
+)
+
+// endpoint is one tool.
+type endpoint struct {
+	tool.Declaration
+	spec *manifest.HTTP
+	http *http.Client
+}
+
+// New makes the tool of a manifest's endpoint. Nothing is asked yet.
+func New(t manifest.Tool) (tool.Tool, error) {
+	base, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		return tool.Tool{}, errors.New("the program's HTTP transport was replaced")
+	}
+	e := &endpoint{Declaration: t.Declaration, spec: t.HTTP, http: &http.Client{Transport: base.Clone(), CheckRedirect: sameOrigin}}
+	return tool.Raw(tool.Tool{Declaration: t.Declaration, Run: e.run, Check: func(_ context.Context, env tool.Env, input json.RawMessage) error {
+		if _, err := e.spec.Address(input); err != nil {
+			return err
+		}
+		_, err := manifest.FillHeaders(e.spec.Headers, env.Secret)
+		return err
+	}})
+}
+
+// errElsewhere is for a redirect that is not followed.
+var errElsewhere = errors.New("it redirects to another place")
+
+// sameOrigin follows redirects at the service itself only: what is sent is meant for no other.
+func sameOrigin(req *http.Request, via []*http.Request) error {
+	if len(via) > MaxRedirects {
+		return fmt.Errorf("more than %d redirects", MaxRedirects)
+	}
+	if first := via[0].URL; req.URL.Scheme != first.Scheme || req.URL.Host != first.Host {
+		return fmt.Errorf("%w, %s://%s", errElsewhere, req.URL.Scheme, req.URL.Host)
+	}
+	return nil
+}
+
+func (e *endpoint) run(ctx context.Context, env tool.Env, input json.RawMessage) (tool.Output, error) {
+	at, err := e.spec.Address(input)
+	if err != nil {
+		return tool.Output{}, err
+	}
+	headers, err := manifest.FillHeaders(e.spec.Headers, env.Secret)
+	if err != nil {
+		return tool.Output{}, err
+	}
+	var body io.Reader
+	if e.spec.Body == "json" {
+		body = bytes.NewReader(input)
+	}
+	req, err := http.NewRequestWithContext(ctx, e.spec.Method, at.String(), body)
+	if err != nil {
+		return tool.Output{}, tool.Failed(err, "the request could not be made")
+	}
+	req.Header.Set("User-Agent", "toolyard")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for name, value := range headers {
+		req.Header.Set(name, value)
+	}
+	if env.IdempotencyKey != "" {
+		req.Header.Set("Idempotency-Key", env.IdempotencyKey)
+	}
+	if env.CommitPoint != nil {
+		if err := env.CommitPoint(); err != nil {
+			return tool.Output{}, err
+		}
+	}
+	res, err := e.http.Do(req)
+	if err != nil {
+		return tool.Output{}, e.broken(ctx, at, err)
+	}
+	defer res.Body.Close() //nolint:errcheck // it was only read
+	content, err := io.ReadAll(io.LimitReader(res.Body, MaxBodyBytes+1))
+	switch {
+	case err != nil:
+		return tool.Output{}, e.broken(ctx, at, err)
+	case res.StatusCode < 200 || res.StatusCode > 299:
+		return tool.Output{}, e.status(at, res, content)
+	case len(content) > MaxBodyBytes:
+		return tool.Output{}, &tool.Error{Code: toolyard.ResultMappingFailed, Message: fmt.Sprintf("the response has more than %d bytes", MaxBodyBytes)}
+	}
+	return output(at, res.Header.Get("Content-Type"), content)
+}
+
+// broken is the error of a request that got no whole response.
+func (e *endpoint) broken(ctx context.Context, at *url.URL, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		err = failed.Err // without the address, whose query may hold what nobody else is to see
+	}
+	dial, ok := errors.AsType[*net.OpError](err)
+	switch {
+	case errors.Is(err, errElsewhere):
+		return tool.Failed(err, "%s redirects to another place, which is not followed; an operator has to put the new address into the manifest", at.Host)
+	case ok && dial.Op == "dial":
+		return tool.Unavailable(err, "%s could not be reached; the request was not sent", at.Host)
+	case e.again():
+		return tool.Unavailable(err, "%s broke off before it had answered", at.Host)
+	}
+	return &tool.Error{Code: toolyard.OutcomeUnknown, Err: err,
+		Message: at.Host + " broke off before it had answered. The request may or may not have taken effect: check before trying again."}
+}
+
+// again reports whether a request may be made twice.
+func (e *endpoint) again() bool { return e.Complete(tool.Judgement{}, e.ReadOnly).Idempotent }
+
+// status is the error of a response that says no.
+func (e *endpoint) status(at *url.URL, res *http.Response, content []byte) error {
+	said := strings.TrimSpace(strings.ToValidUTF8(string(content[:min(len(content), MaxErrorBytes)]), "\uFFFD"))
+	message := fmt.Sprintf("%s answered %d %s", at.Host, res.StatusCode, http.StatusText(res.StatusCode))
+	if said != "" {
+		message += ":\n" + said
+	}
+	out := &tool.Error{Code: toolyard.ExecutionFailed, Message: message}
+	switch code := res.StatusCode; {
+	case code == http.StatusUnauthorized, code == http.StatusForbidden, code == http.StatusProxyAuthRequired:
+		out.Code, out.Err = toolyard.SetupRequired, errors.New("the credentials that the worker sends are not accepted")
+	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
+		out.Code, out.Retryable, out.RetryAfterMS = toolyard.DependencyUnavailable, true, retryAfter(res.Header, time.Now()).Milliseconds()
+	case code == http.StatusBadRequest, code == http.StatusNotFound, code == http.StatusGone, code == http.StatusRequestEntityTooLarge,
+		code == http.StatusRequestURITooLong, code == http.StatusUnprocessableEntity:
+		out.Code = toolyard.InvalidArguments
+	case code >= http.StatusInternalServerError && code != http.StatusNotImplemented:
+		out.Code = toolyard.DependencyUnavailable
+		if !e.again() {
+			out.Message += "\nThe request may or may not have taken effect: check before trying again."
+		}
+	}
+	return out
+}
+
+// retryAfter is the pause that a service asks for, in seconds or as a date; 0 for none.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	text := h.Get("Retry-After")
+	pause := time.Duration(0)
+	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
+		pause = time.Duration(seconds) * time.Second
+	} else if at, err := http.ParseTime(text); err == nil {
+		pause = at.Sub(now)
+	}
+	return min(max(pause, 0), MaxRetryAfter)
+}
+
+// output is a response as the model and others get it.
+func output(at *url.URL, contentType string, content []byte) (tool.Output, error) {
+	kind, _, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		kind = ""
+	}
+	part := toolyard.Content{MIMEType: kind, Data: content, URI: at.Scheme + "://" + at.Host + at.EscapedPath()}
+	switch {
+	case kind == "application/json", strings.HasSuffix(kind, "+json"):
+		if len(content) == 0 {
+			return tool.Output{}, nil
+		}
+		if !json.Valid(content) {
+			return tool.Output{}, &tool.Error{Code: toolyard.ResultMappingFailed, Message: at.Host + " answered with what it calls JSON and is none"}
+		}
+		return tool.Output{Structured: content}, nil
+	case strings.HasPrefix(kind, "image/"):
+		part.Type, part.URI = toolyard.ContentImage, ""
+	case strings.HasPrefix(kind, "audio/"):
+		part.Type, part.URI = toolyard.ContentAudio, ""
+	case utf8.Valid(content):
+		return tool.Output{Text: string(content)}, nil
+	default:
+		part.Type = toolyard.ContentResource
+	}
+	return tool.Output{Content: []toolyard.Content{part}}, nil
+}

@@ -1,0 +1,292 @@
+package manifest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/schema"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// serverPrefix begins the names of MCP servers' tools, so that no other tool may begin so.
+const serverPrefix = "mcp__"
+
+// ToolName is the name under which a server's tool is offered. Permission rules mean all of a server's tools with
+// mcp__SERVER__*.
+func ToolName(server, name string) string { return serverPrefix + server + "__" + name }
+
+// check finds what a schema cannot say, completes the defaults, and takes templates apart.
+func (f *File) check() error {
+	var errs []error
+	names := map[string]bool{}
+	for i := range f.Tools {
+		t := &f.Tools[i]
+		where := fmt.Sprintf("tools[%d] (%s)", i, t.Name)
+		if names[t.Name] {
+			errs = append(errs, fmt.Errorf("%s: there are two tools of this name", where))
+		}
+		names[t.Name] = true
+		if err := t.check(); err != nil {
+			errs = append(errs, fmt.Errorf("%s.%w", where, err))
+		}
+	}
+	servers := map[string]bool{}
+	for i := range f.Servers {
+		s := &f.Servers[i]
+		where := fmt.Sprintf("servers[%d] (%s)", i, s.Name)
+		if servers[s.Name] {
+			errs = append(errs, fmt.Errorf("%s: there are two servers of this name", where))
+		}
+		servers[s.Name] = true
+		if err := s.check(); err != nil {
+			errs = append(errs, fmt.Errorf("%s.%w", where, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// check is about one tool. Its errors begin with the key.
+func (t *Tool) check() error {
+	switch {
+	case strings.HasPrefix(t.Name, serverPrefix):
+		return fmt.Errorf("name: tools whose names begin with %s are those of MCP servers; choose another", serverPrefix)
+	case (t.Command == nil) == (t.HTTP == nil):
+		return errors.New("command: give the tool either command or http")
+	}
+	if _, err := schema.CompileInput(t.InputSchema); err != nil {
+		return fmt.Errorf("input_schema: %w", err)
+	}
+	if t.OutputSchema != nil {
+		if _, err := schema.CompileOutput(t.OutputSchema); err != nil {
+			return fmt.Errorf("output_schema: %w", err)
+		}
+	}
+	var in struct {
+		Type       string                     `json:"type"`
+		Properties map[string]json.RawMessage `json:"properties"`
+		Required   []string                   `json:"required"`
+	}
+	if err := json.Unmarshal(t.InputSchema, &in); err != nil || in.Type != "object" {
+		return errors.New(`input_schema.type: write "object"; a call's input is one`)
+	}
+	known := func(key string, t template) error {
+		for _, name := range t.fields() {
+			if _, ok := in.Properties[name]; !ok {
+				return fmt.Errorf("%s: {%s} is no property of the input schema; its properties are %q; write {{%s}} for the text itself",
+					key, name, slices.Sorted(maps.Keys(in.Properties)), name)
+			}
+		}
+		return nil
+	}
+	if t.Command != nil {
+		t.Execution = tool.InSandbox
+		return t.Command.check(t, known)
+	}
+	t.Execution = tool.InService
+	if t.Class.Shell != "" {
+		return errors.New("concurrency_class.shell: is for tools that run a command here; use READ_ONLY, WRITE_EXCLUSIVE or UNSAFE")
+	}
+	required := func(name string) bool { return slices.Contains(in.Required, name) }
+	return t.HTTP.check(t, known, required)
+}
+
+func (c *Command) check(t *Tool, known func(string, template) error) error {
+	fields := 0
+	for i, arg := range c.Argv {
+		a := parseTemplate(arg)
+		key := fmt.Sprintf("command.argv[%d]", i)
+		switch {
+		case strings.ContainsRune(arg, 0):
+			return fmt.Errorf("%s: holds a NUL character", key)
+		case i == 0 && (len(a.parts) > 1 || arg == ""):
+			return fmt.Errorf("%s: the program is not the model's to choose; write its name or path", key)
+		}
+		if err := known(key, a); err != nil {
+			return err
+		}
+		fields += len(a.fields())
+		c.args = append(c.args, a)
+	}
+	if c.Stdin == "" && fields == 0 {
+		c.Stdin = "json"
+	}
+	if t.OutputSchema != nil && c.Output != "json" {
+		return errors.New("command.output: a tool with an output_schema writes json")
+	}
+	for name := range c.Env {
+		if !variable.MatchString(name) || strings.HasPrefix(name, "TOOLYARD_") {
+			return fmt.Errorf("command.env.%s: is no name that can be given; use letters, digits and _, and not TOOLYARD_ in front", name)
+		}
+	}
+	for i, place := range c.Network {
+		if host, port, ok := strings.Cut(place, ":"); !ok || host == "" || port == "" {
+			return fmt.Errorf("command.network[%d]: %q is no place; write host:port", i, place)
+		}
+	}
+	return nil
+}
+
+var (
+	variable   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	credential = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
+)
+
+func (h *HTTP) check(t *Tool, known func(string, template) error, required func(string) bool) error {
+	if h.Method == "" {
+		h.Method = "POST"
+	}
+	if h.Body == "" {
+		h.Body = "none"
+		if h.Method != "GET" && h.Method != "DELETE" {
+			h.Body = "json"
+		}
+	}
+	if h.Body == "json" && h.Method == "GET" {
+		return errors.New("http.body: a GET has none; use POST, or body: none")
+	}
+	var err error
+	if h.url, err = parseURL(h.URL); err != nil {
+		return fmt.Errorf("http.url: %w", err)
+	}
+	for _, segment := range h.url.segments {
+		if err := known("http.url", segment); err != nil {
+			return err
+		}
+		for _, name := range segment.fields() {
+			if !required(name) {
+				return fmt.Errorf("http.url: {%s} stands in the path, so the input schema must require it", name)
+			}
+		}
+	}
+	for _, q := range h.url.query {
+		if err := known("http.url", q.value); err != nil {
+			return err
+		}
+	}
+	used, err := checkHeaders("http.headers", h.URL, h.Headers)
+	for _, name := range used {
+		if !slices.Contains(t.Credentials, name) {
+			t.Credentials = append(t.Credentials, name)
+		}
+	}
+	return err
+}
+
+// checkHeaders looks at headers that go to an address, and returns the credentials that they hold.
+func checkHeaders(key, address string, headers map[string]string) (used []string, err error) {
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		value := headers[name]
+		if !headerName.MatchString(name) || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+			return nil, fmt.Errorf("%s.%s: is no header that can be sent", key, name)
+		}
+		if slices.ContainsFunc(ourHeaders, func(o string) bool { return strings.EqualFold(o, name) }) {
+			return nil, fmt.Errorf("%s.%s: is set for each request; leave it out", key, name)
+		}
+		for _, m := range credential.FindAllStringSubmatch(value, -1) {
+			used = append(used, m[1])
+		}
+	}
+	if len(used) > 0 && strings.HasPrefix(address, "http:") && !loopback(address) {
+		return nil, fmt.Errorf("%s: a credential would be sent in the clear to %s; use https", key, address)
+	}
+	return used, nil
+}
+
+var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")
+
+// ourHeaders are those that are not an operator's to set.
+var ourHeaders = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Idempotency-Key", "Content-Type"}
+
+// loopback reports whether an address is this machine's own.
+func loopback(address string) bool {
+	u, err := parseURL(address)
+	if err != nil {
+		return false
+	}
+	host := u.base.Hostname()
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// FillHeaders are headers with the credentials in their places. lookup finds a credential.
+func FillHeaders(headers map[string]string, lookup func(name string) (string, error)) (map[string]string, error) {
+	out := map[string]string{}
+	for name, value := range headers {
+		var failed error
+		filled := credential.ReplaceAllStringFunc(value, func(m string) string {
+			v, err := lookup(m[2 : len(m)-1])
+			failed = errors.Join(failed, err)
+			return v
+		})
+		if failed != nil {
+			return nil, failed
+		}
+		out[name] = filled
+	}
+	return out, nil
+}
+
+func (s *Server) check() error {
+	switch {
+	case (len(s.Command) == 0) == (s.URL == ""):
+		return errors.New("command: give the server either command or url")
+	case len(s.Command) > 0 && len(s.Headers) > 0:
+		return errors.New("headers: are for a server with a url")
+	case s.URL != "" && (s.Dir != "" || len(s.Env) > 0):
+		return errors.New("env: env and dir are for a server with a command")
+	}
+	for i, arg := range s.Command {
+		if strings.ContainsRune(arg, 0) || i == 0 && arg == "" {
+			return fmt.Errorf("command[%d]: is no argument", i)
+		}
+	}
+	for name := range s.Env {
+		if !variable.MatchString(name) {
+			return fmt.Errorf("env.%s: is no name of a variable; use letters, digits and _", name)
+		}
+	}
+	if s.URL != "" {
+		u, err := parseURL(s.URL)
+		if err != nil {
+			return fmt.Errorf("url: %w", err)
+		}
+		for _, t := range u.segments {
+			if len(t.parts) > 1 {
+				return errors.New("url: has a place for a field; a server's address is fixed")
+			}
+		}
+		used, err := checkHeaders("headers", s.URL, s.Headers)
+		if err != nil {
+			return err
+		}
+		s.Credentials = slices.Compact(slices.Sorted(slices.Values(slices.Concat(s.Credentials, used))))
+	}
+	if len(s.Only) > 0 {
+		for name := range s.Tools {
+			if !slices.Contains(s.Only, name) {
+				return fmt.Errorf("tools.%s: is not in only, so it is not taken", name)
+			}
+		}
+	}
+	if s.MaxTools == 0 {
+		s.MaxTools = DefaultMaxTools
+	}
+	if s.MaxInFlight == 0 {
+		s.MaxInFlight = DefaultMaxInFlight
+	}
+	if s.StartTimeoutMS == 0 {
+		s.StartTimeoutMS = DefaultStartTimeoutMS
+	}
+	const longest = toolyard.MaxNameBytes
+	if room := longest - len(ToolName(s.Name, "")); room < 1 {
+		return fmt.Errorf("name: leaves no room for the names of tools; use less than %d characters", len(s.Name))
+	}
+	return nil
+}

@@ -1,0 +1,218 @@
+package manifest
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/tool"
+)
+
+const good = `
+tools:
+  - name: count_words
+    description: Counts the words of a file in the workspace.
+    concurrency_class: READ_ONLY
+    is_read_only: true
+    input_schema: {type: object, required: [path], properties: {path: {type: string}, fast: {type: boolean}}}
+    command: {argv: [wc, -w, "--fast={fast}", --, "{path}"], env: {LC_ALL: C}}
+  - name: weather
+    description: The weather at a place.
+    input_schema: {type: object, required: [city], properties: {city: {type: string}, units: {type: string}}}
+    http:
+      method: GET
+      url: https://weather.example/v1/{city}/now?units={units}&fixed=a%20b
+      headers: {Authorization: "Bearer ${WEATHER_KEY}"}
+servers:
+  - name: files
+    command: [npx, some-server]
+    tools: {delete: {requires_user_interaction: true}, list: {concurrency_class: READ_ONLY, is_read_only: true}}
+`
+
+func TestAFileIsRead(t *testing.T) {
+	f, err := Decode([]byte(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	count, weather, files := f.Tools[0], f.Tools[1], f.Servers[0]
+	if count.Class.Static != toolyard.ReadOnly || !count.ReadOnly || count.Execution != tool.InSandbox || count.Command.Stdin != "" {
+		t.Errorf("the command is %+v", count)
+	}
+	if weather.Execution != tool.InService || weather.HTTP.Body != "none" || !slices.Equal(weather.Credentials, []string{"WEATHER_KEY"}) || weather.Class != (tool.ClassRule{}) {
+		t.Errorf("the endpoint is %+v", weather)
+	}
+	d := tool.Declaration{Name: "x"}
+	if err := files.Tools["list"].Apply(&d); err != nil || d.Class.Static != toolyard.ReadOnly || !d.ReadOnly || d.Name != "x" {
+		t.Errorf("the override gives %+v, %v", d, err)
+	}
+	if files.MaxTools != DefaultMaxTools || files.MaxInFlight != DefaultMaxInFlight || files.StartTimeoutMS != DefaultStartTimeoutMS {
+		t.Errorf("the server is %+v", files)
+	}
+	asJSON, err := toJSON([]byte(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := Decode(asJSON); err != nil || len(again.Tools) != 2 || len(again.Servers) != 1 {
+		t.Errorf("the same in JSON: %+v, %v", again, err)
+	}
+}
+
+// TestWhatIsWrongIsNamed: each error has the key in it.
+func TestWhatIsWrongIsNamed(t *testing.T) {
+	shell := `{"tools":[{"name":"x","description":"d","input_schema":{"type":"object","properties":{"a":{"type":"string"}}},"command":`
+	request := `{"tools":[{"name":"x","description":"d","input_schema":{"type":"object","required":["a"],"properties":{"a":{"type":"string"},"b":{"type":"string"}}},"http":`
+	server := `{"servers":[{"name":"s",`
+	for doc, want := range map[string]string{
+		``:                                 "empty",
+		`tools: [`:                         "YAML",
+		`a: {b: 1}`:                        "a: unknown field",
+		`tools: &a [*a]`:                   "nests deeper",
+		"tools: []\ntools: []":             "",
+		`{"tools":[{"nam":"x"}]}`:          `did you mean "name"`,
+		shell + `{"argv":["{a}"]}}]}`:      "command.argv[0]: the program is not the model's",
+		shell + `{"argv":["wc","{b}"]}}]}`: `{b} is no property`,
+		shell + `{"argv":["wc"],"env":{"TOOLYARD_X":"1"}}}]}`:                                  "command.env.TOOLYARD_X",
+		shell + `{"argv":["wc"],"network":["example.com"]}}]}`:                                 "host:port",
+		shell + `{"argv":["wc"]},"http":{"url":"https://x"}}]}`:                                "either command or http",
+		shell + `{"argv":["wc"]},"output_schema":{"type":"object"}}]}`:                         "command.output",
+		shell + `{"argv":["wc"]},"concurrency_class":"SAFE"}]}`:                                `"READ_ONLY"`,
+		shell + `{"argv":["wc"]},"timeout_ms":0}]}`:                                            "timeout_ms",
+		strings.Replace(shell, `"x"`, `"mcp__a__b"`, 1) + `{"argv":["wc"]}}]}`:                 "MCP servers",
+		strings.Replace(shell, `"type":"object"`, `"type":"string"`, 1) + `{"argv":["wc"]}}]}`: "input_schema",
+		request + `{"url":"ftp://x/y"}}]}`:                                                     "http.url",
+		request + `{"url":"https://{a}.example/"}}]}`:                                          "is not plain",
+		request + `{"url":"https://user:pw@x/"}}]}`:                                            "is not plain",
+		request + `{"url":"https://x/{b}"}}]}`:                                                 "must require it",
+		request + `{"url":"https://x/?{a}=1"}}]}`:                                              "only values have places",
+		request + `{"url":"https://x/","method":"GET","body":"json"}}]}`:                       "a GET has none",
+		request + `{"url":"http://x/","headers":{"A":"${KEY}"}}}]}`:                            "in the clear",
+		request + `{"url":"https://x/","headers":{"Host":"y"}}}]}`:                             "is set for each request",
+		request + `{"url":"https://x/","headers":{"A":"b\nc"}}}]}`:                             "no header",
+		server + `"command":["x"],"url":"https://y"}]}`:                                        "either command or url",
+		server + `"url":"https://y/{a}"}]}`:                                                    "a server's address is fixed",
+		server + `"url":"https://y","env":{"A":"b"}}]}`:                                        "env and dir",
+		server + `"command":["x"],"only":["a"],"tools":{"b":{}}}]}`:                            "tools.b",
+		`{"servers":[{"name":"a__b","command":["x"]}]}`:                                        "name",
+		`{"servers":[{"name":"a","command":["x"]},{"name":"a","command":["x"]}]}`:              "two servers",
+	} {
+		_, err := Decode([]byte(doc))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s\n  got the error %v, want one about %q", doc, err, want)
+		}
+	}
+}
+
+func command(t *testing.T, argv ...string) *Command {
+	t.Helper()
+	raw, err := json.Marshal(argv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := Decode([]byte(`{"tools":[{"name":"x","description":"d","command":{"argv":` + string(raw) + `},
+		"input_schema":{"type":"object","properties":{"a":{"type":"string"},"n":{"type":"integer"},"l":{"type":"array"}}}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.Tools[0].Command
+}
+
+// TestAFieldIsOneArgument: whatever a value holds, it stays in its place.
+func TestAFieldIsOneArgument(t *testing.T) {
+	for _, c := range []struct {
+		argv  []string
+		input string
+		want  []string
+	}{
+		{[]string{"p", "{a}"}, `{"a":"x; rm -rf / $(id) \" ' \n {n}"}`, []string{"p", "x; rm -rf / $(id) \" ' \n {n}"}},
+		{[]string{"p", "-n={n}", "{a}"}, `{"n":5}`, []string{"p", "-n=5"}},
+		{[]string{"p", "--", "{a}"}, `{"a":"-rf"}`, []string{"p", "--", "-rf"}},
+		{[]string{"p", "--a={a}"}, `{"a":"-rf"}`, []string{"p", "--a=-rf"}},
+		{[]string{"p", "{n}"}, `{"n":-5}`, []string{"p", "-5"}},
+		{[]string{"p", "{l}"}, `{"l":[1,"b"]}`, []string{"p", `[1,"b"]`}},
+		{[]string{"p", "{print $1}", "{{a}}"}, `{"a":"x"}`, []string{"p", "{print $1}", "{a}"}},
+		{[]string{"p", "{a}"}, `{"a":""}`, []string{"p", ""}},
+		{[]string{"p", "{a}", "z"}, `{"a":null}`, []string{"p", "z"}},
+	} {
+		got, err := command(t, c.argv...).Arguments(json.RawMessage(c.input))
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%q with %s: %q, %v; want %q", c.argv, c.input, got, err, c.want)
+		}
+	}
+	for _, input := range []string{`{"a":"-rf"}`, `{"a":"x\u0000y"}`} {
+		if got, err := command(t, "p", "{a}").Arguments(json.RawMessage(input)); tool.AsError(err).Code != toolyard.InvalidArguments {
+			t.Errorf("%s: %q, %v; want invalid_arguments", input, got, err)
+		}
+	}
+}
+
+func endpoint(t *testing.T, address string) *HTTP {
+	t.Helper()
+	f, err := Decode([]byte(`{"tools":[{"name":"x","description":"d","http":{"url":"` + address + `"},
+		"input_schema":{"type":"object","required":["a"],"properties":{"a":{"type":"string"},"b":{"type":"string"}}}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.Tools[0].HTTP
+}
+
+// TestAFieldStaysInItsPlaceOfAnAddress: no value adds a segment, a parameter or a host.
+func TestAFieldStaysInItsPlaceOfAnAddress(t *testing.T) {
+	h := endpoint(t, "https://x.example:8443/v1/{a}/end%2Fof?q={b}&k=v")
+	for input, want := range map[string]string{
+		`{"a":"plain"}`:                       "https://x.example:8443/v1/plain/end%2Fof?k=v",
+		`{"a":"../../etc?x=1#f","b":"1&k=w"}`: "https://x.example:8443/v1/..%2F..%2Fetc%3Fx=1%23f/end%2Fof?q=1%26k%3Dw&k=v",
+		`{"a":"@evil.example/ü","b":""}`:      "https://x.example:8443/v1/@evil.example%2F%C3%BC/end%2Fof?q=&k=v",
+	} {
+		got, err := h.Address(json.RawMessage(input))
+		if err != nil || got.String() != want {
+			t.Errorf("%s: %v, %v; want %s", input, got, err, want)
+		}
+	}
+	for _, input := range []string{`{"a":".."}`, `{"a":"."}`, `{"a":""}`, `{}`, `[]`} {
+		if got, err := h.Address(json.RawMessage(input)); tool.AsError(err).Code != toolyard.InvalidArguments {
+			t.Errorf("%s: %v, %v; want invalid_arguments", input, got, err)
+		}
+	}
+	if got, err := endpoint(t, "https://x.example").Address(json.RawMessage(`{"a":"b"}`)); err != nil || got.String() != "https://x.example/" {
+		t.Errorf("an address without a path: %v, %v", got, err)
+	}
+}
+
+func TestCredentialsInHeaders(t *testing.T) {
+	got, err := FillHeaders(map[string]string{"Authorization": "Bearer ${KEY}", "X": "$KEY"}, func(name string) (string, error) { return "<" + name + ">", nil })
+	if err != nil || got["Authorization"] != "Bearer <KEY>" || got["X"] != "$KEY" {
+		t.Errorf("%v, %v", got, err)
+	}
+	_, err = FillHeaders(map[string]string{"A": "${KEY}"}, func(name string) (string, error) { return "", tool.SetupRequired("no %s", name) })
+	if tool.AsError(err).Code != toolyard.SetupRequired {
+		t.Errorf("a credential that is not there: %v", err)
+	}
+}
+
+// FuzzDecode: whatever a file holds, it is read or refused, and what is read can be used with any input.
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(good), []byte(`{"path":"a","city":"b"}`))
+	f.Add([]byte(`{"tools":[{"name":"x","description":"d","input_schema":{"type":"object"},"http":{"url":"https://a/b?c=d"}}]}`), []byte(`{}`))
+	f.Add([]byte("a: &a [*a, *a]\nb: !!binary x\n? [x]\n: y"), []byte(`[1]`))
+	f.Fuzz(func(t *testing.T, data, input []byte) {
+		file, err := Decode(data)
+		if err != nil {
+			return
+		}
+		for _, d := range file.Tools {
+			if d.Command != nil {
+				args, err := d.Command.Arguments(input)
+				if err == nil && (len(args) == 0 || args[0] != d.Command.Argv[0] && !strings.Contains(d.Command.Argv[0], "{{")) {
+					t.Errorf("the program of %q is %q", d.Command.Argv, args)
+				}
+				continue
+			}
+			u, err := d.HTTP.Address(input)
+			if err == nil && (u.Scheme+"://"+u.Host != d.HTTP.url.base.String() || strings.Count(u.EscapedPath(), "/") != len(d.HTTP.url.segments)) {
+				t.Errorf("%q became %q", d.HTTP.URL, u)
+			}
+		}
+	})
+}

@@ -1,0 +1,205 @@
+package manifest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"github.com/toolyard/toolyard/tool"
+)
+
+// template is a text with places for fields of the input.
+type template struct {
+	// parts alternate: text, field, text, ...
+	parts []string
+}
+
+// placeholder is {field}, or {{field}} for the text {field} itself. Braces around anything else are text.
+var placeholder = regexp.MustCompile(`\{\{[A-Za-z_][A-Za-z0-9_]*\}\}|\{[A-Za-z_][A-Za-z0-9_]*\}`)
+
+func parseTemplate(text string) template {
+	t := template{parts: []string{""}}
+	last := &t.parts[0]
+	for text != "" {
+		at := placeholder.FindStringIndex(text)
+		if at == nil {
+			*last += text
+			break
+		}
+		*last += text[:at[0]]
+		found := text[at[0]:at[1]]
+		if strings.HasPrefix(found, "{{") {
+			*last += found[1 : len(found)-1]
+		} else {
+			t.parts = append(t.parts, found[1:len(found)-1], "")
+			last = &t.parts[len(t.parts)-1]
+		}
+		text = text[at[1]:]
+	}
+	return t
+}
+
+// fields are those that the template has places for.
+func (t template) fields() []string {
+	var out []string
+	for i := 1; i < len(t.parts); i += 2 {
+		out = append(out, t.parts[i])
+	}
+	return out
+}
+
+// fill puts values in their places, each through escape. It reports false when a field is not in the input.
+func (t template) fill(input map[string]json.RawMessage, escape func(string) (string, error)) (text string, ok bool, err error) {
+	var b strings.Builder
+	for i, part := range t.parts {
+		if i%2 == 1 {
+			raw, there := input[part]
+			if !there || string(raw) == "null" {
+				return "", false, nil
+			}
+			if part, err = escape(plain(raw)); err != nil {
+				return "", true, tool.Invalid("%s: %v", t.parts[i], err)
+			}
+		}
+		b.WriteString(part)
+	}
+	return b.String(), true, nil
+}
+
+// plain is a value as a word: a string as it is, anything else as JSON.
+func plain(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		return s
+	}
+	return string(raw)
+}
+
+// Arguments are the command's, with the input in their places. An argument whose field is not in the input is left out. A text
+// that a program would take for an option is refused where it is a whole argument, unless an argument before it is "--".
+func (c *Command) Arguments(input json.RawMessage) ([]string, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(input, &fields); err != nil {
+		return nil, tool.Invalid("the input is no object: %v", err)
+	}
+	var out []string
+	options := true
+	for _, t := range c.args {
+		bare := len(t.parts) == 3 && t.parts[0] == "" && t.parts[2] == ""
+		arg, ok, err := t.fill(fields, func(s string) (string, error) {
+			switch {
+			case strings.ContainsRune(s, 0):
+				return "", fmt.Errorf("holds a NUL character, which no argument can")
+			case bare && options && strings.HasPrefix(s, "-") && isString(fields[t.parts[1]]):
+				return "", fmt.Errorf("begins with %q, which the program would take for an option", "-")
+			}
+			return s, nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			out = append(out, arg)
+		}
+		options = options && arg != "--"
+	}
+	return out, nil
+}
+
+func isString(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '"' }
+
+// urlTemplate is a URL whose path segments and query values have places for fields.
+type urlTemplate struct {
+	base     url.URL // scheme and host
+	segments []template
+	query    []queryTemplate
+}
+
+type queryTemplate struct {
+	key   string
+	value template
+}
+
+// Address is the URL of a call. A part of the query whose field is not in the input is left out.
+func (h *HTTP) Address(input json.RawMessage) (*url.URL, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(input, &fields); err != nil {
+		return nil, tool.Invalid("the input is no object: %v", err)
+	}
+	out := h.url.base
+	var path, raw strings.Builder
+	for _, t := range h.url.segments {
+		segment, ok, err := t.fill(fields, func(s string) (string, error) { return s, nil })
+		switch {
+		case err != nil:
+			return nil, err
+		case !ok:
+			return nil, tool.Invalid("%s is missing; the address cannot be made without", strings.Join(t.fields(), ", "))
+		case len(t.parts) > 1 && (segment == "" || segment == "." || segment == ".."):
+			return nil, tool.Invalid("%s: %q is no part of an address; give something else", strings.Join(t.fields(), ", "), segment)
+		}
+		path.WriteString("/" + segment)
+		raw.WriteString("/" + url.PathEscape(segment))
+	}
+	out.Path, out.RawPath = path.String(), raw.String()
+	var query []string
+	for _, q := range h.url.query {
+		v, ok, err := q.value.fill(fields, func(s string) (string, error) { return s, nil })
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			query = append(query, url.QueryEscape(q.key)+"="+url.QueryEscape(v))
+		}
+	}
+	out.RawQuery = strings.Join(query, "&")
+	return &out, nil
+}
+
+// parseURL takes a URL apart before anything stands in its places, so that nothing that comes there can change what it means.
+func parseURL(text string) (urlTemplate, error) {
+	var u urlTemplate
+	text, fragment, _ := strings.Cut(text, "#")
+	if fragment != "" {
+		return u, fmt.Errorf("has a fragment, which is never sent; leave it out")
+	}
+	text, query, _ := strings.Cut(text, "?")
+	scheme, rest, ok := strings.Cut(text, "://")
+	host, path, _ := strings.Cut(rest, "/")
+	if !ok || scheme != "https" && scheme != "http" || host == "" {
+		return u, fmt.Errorf("%q is no address; write https://HOST/PATH", text)
+	}
+	if strings.ContainsAny(host, "{}@ ") {
+		return u, fmt.Errorf("the host %q is not plain; places for fields stand only in the path and in values of the query, and credentials in headers", host)
+	}
+	base, err := url.Parse(scheme + "://" + host)
+	if err != nil || base.Host == "" {
+		return u, fmt.Errorf("the host %q cannot be read", host)
+	}
+	u.base = *base
+	for segment := range strings.SplitSeq(path, "/") {
+		plain, err := url.PathUnescape(segment)
+		if err != nil {
+			return u, fmt.Errorf("the path has %q, which cannot be read: write %%25 for %%", segment)
+		}
+		u.segments = append(u.segments, parseTemplate(plain))
+	}
+	for pair := range strings.SplitSeq(query, "&") {
+		if pair == "" {
+			continue
+		}
+		key, v, _ := strings.Cut(pair, "=")
+		k, err1 := url.QueryUnescape(key)
+		plain, err2 := url.QueryUnescape(v)
+		if err1 != nil || err2 != nil {
+			return u, fmt.Errorf("the query has %q, which cannot be read: write %%25 for %%", pair)
+		}
+		if len(parseTemplate(k).parts) > 1 {
+			return u, fmt.Errorf("the query has a place for a field in the name %q; only values have places", k)
+		}
+		u.query = append(u.query, queryTemplate{k, parseTemplate(plain)})
+	}
+	return u, nil
+}

@@ -1,0 +1,163 @@
+package toolset
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// modeVariable has this test binary be an MCP server on stdio, of the kind that its value names.
+const modeVariable = "TEST_MCP_SERVER"
+
+func TestMain(m *testing.M) {
+	switch mode := os.Getenv(modeVariable); mode {
+	case "":
+		os.Exit(m.Run())
+	case "honest":
+		honestOnStdio()
+	default:
+		(&fake{mode: mode, out: os.Stdout}).serve(os.Stdin)
+	}
+}
+
+// fake speaks just enough of the protocol to break it.
+type fake struct {
+	mode  string
+	mu    sync.Mutex
+	out   io.Writer
+	lists int
+	asked json.RawMessage // the id of the call that waits for what the client says
+}
+
+type message struct {
+	ID     json.RawMessage `json:"id,omitempty"`
+	Method string          `json:"method,omitempty"`
+	Params json.RawMessage `json:"params,omitempty"`
+	Error  json.RawMessage `json:"error,omitempty"`
+	Result json.RawMessage `json:"result,omitempty"`
+}
+
+func (f *fake) send(format string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, _ = fmt.Fprintf(f.out, format+"\n", args...) // the client may be gone
+}
+
+func (f *fake) answer(id json.RawMessage, result string) {
+	f.send(`{"jsonrpc":"2.0","id":%s,"result":%s}`, id, result)
+}
+
+func (f *fake) serve(in io.Reader) {
+	if f.mode == "garbage" {
+		f.send("Welcome to my server! {]")
+	}
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 1<<24)
+	for lines.Scan() {
+		var m message
+		if json.Unmarshal(lines.Bytes(), &m) != nil {
+			continue
+		}
+		switch {
+		case f.mode == "deaf" || f.mode == "slow-discover" && m.Method == "server/discover":
+		case m.Method == "server/discover":
+			f.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no such method"}}`, m.ID)
+		case m.Method == "initialize":
+			f.answer(m.ID, `{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"fake","version":"1"}}`)
+		case m.Method == "tools/list":
+			f.list(m.ID)
+		case m.Method == "tools/call":
+			f.call(m)
+		case m.Method == "" && f.asked != nil: // what the client says to a question
+			f.answer(f.asked, fmt.Sprintf(`{"content":[{"type":"text","text":%q}]}`, string(m.Error)))
+			f.asked = nil
+		}
+	}
+}
+
+func (f *fake) list(id json.RawMessage) {
+	f.lists++
+	tool := func(name, more string) string {
+		return `{"name":"` + name + `","inputSchema":{"type":"object"}` + more + `}`
+	}
+	plain := []string{tool("echo", ""), tool("hang", ""), tool("huge", ""), tool("crash", ""), tool("noise", ""), tool("change", ""), tool("ask", ""),
+		tool("refuse", ""), tool("flood", ""), tool("wrong", `,"outputSchema":{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)}
+	switch f.mode {
+	case "endless":
+		f.answer(id, fmt.Sprintf(`{"tools":[],"nextCursor":"%d"}`, f.lists))
+	case "many":
+		f.answer(id, `{"tools":[`+strings.Repeat(tool("x", "")+",", 1000)+tool("y", "")+`]}`)
+	case "odd":
+		f.answer(id, `{"tools":[`+strings.Join([]string{
+			tool("echo", `,"annotations":{"readOnlyHint":true,"destructiveHint":false,"idempotentHint":true}`), tool("echo", `,"description":"the second"`),
+			tool("a b", ""), tool("x(y)", ""), tool("", ""), tool(strings.Repeat("n", 200), ""), `null`,
+			`{"name":"text","inputSchema":{"type":"string"}}`, `{"name":"broken","inputSchema":{"type":"object","properties":{"a":{"type":"nonsense"}}}}`,
+			`{"name":"big","inputSchema":{"type":"object","description":"` + strings.Repeat("x", MaxSchemaBytes) + `"}}`,
+			`{"name":"outside","inputSchema":{"type":"object","properties":{"a":{"$ref":"http://127.0.0.1:1/schema"}}}}`,
+			`{"name":"brokenout","inputSchema":{"type":"object"},"outputSchema":{"type":"nonsense"}}`, tool("last", `,"description":"`+strings.Repeat("d", 2*MaxDescriptionBytes)+`"`),
+		}, ",")+`]}`)
+	case "grow": // one more tool each time
+		f.answer(id, `{"tools":[`+tool("echo", "")+`,`+tool(fmt.Sprintf("tool%d", f.lists), "")+`]}`)
+		f.send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+	default:
+		if f.lists > 1 {
+			plain = []string{tool("echo", ""), tool("new", "")}
+		}
+		f.answer(id, `{"tools":[`+strings.Join(plain, ",")+`]}`)
+	}
+}
+
+func (f *fake) call(m message) {
+	var p struct {
+		Name      string          `json:"name"`
+		Arguments json.RawMessage `json:"arguments"`
+		Meta      json.RawMessage `json:"_meta"`
+	}
+	if json.Unmarshal(m.Params, &p) != nil {
+		return
+	}
+	text := func(s string) string {
+		raw, _ := json.Marshal(s)
+		return `{"content":[{"type":"text","text":` + string(raw) + `}]}`
+	}
+	switch p.Name {
+	case "hang":
+	case "huge":
+		f.answer(m.ID, text(strings.Repeat("x", MaxMessageBytes+1)))
+	case "crash":
+		fmt.Fprintln(os.Stderr, "segmentation fault")
+		os.Exit(3)
+	case "noise":
+		f.send("Traceback (most recent call last):")
+	case "change":
+		f.send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+		go func(id json.RawMessage) { // after the list was taken again
+			for done := false; !done; {
+				f.mu.Lock()
+				done = f.lists > 1
+				f.mu.Unlock()
+			}
+			f.answer(id, text("changed"))
+		}(m.ID)
+	case "ask":
+		f.asked = m.ID
+		f.send(`{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"mode":"form","message":"your password?","requestedSchema":{"type":"object","properties":{}}}}`)
+	case "refuse":
+		f.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"not like this"}}`, m.ID)
+	case "flood":
+		go func() {
+			for {
+				f.send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"1","progress":1}}`)
+			}
+		}()
+	case "wrong":
+		f.answer(m.ID, `{"content":[],"structuredContent":{"n":"many"}}`)
+	default:
+		f.answer(m.ID, text(string(p.Arguments)+" "+string(p.Meta)))
+	}
+}

@@ -1,0 +1,211 @@
+package toolset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/toolyard/toolyard/internal/manifest"
+)
+
+// remote is a server that is reached over HTTP.
+type remote struct {
+	mcp.StreamableClientTransport
+	stop context.CancelFunc
+}
+
+func (r *remote) cut()        { r.stop() }
+func (r *remote) wait() error { return nil }
+
+// overHTTP prepares the connection to a server that is there.
+func (t *Toolset) overHTTP() (wire, error) {
+	s := &t.o.Server
+	at, err := url.Parse(s.URL)
+	if err != nil {
+		return nil, fmt.Errorf("url: %w", err)
+	}
+	headers, err := manifest.FillHeaders(s.Headers, func(name string) (string, error) {
+		if v, ok := t.o.Lookup(name); ok {
+			return v, nil
+		}
+		return "", fmt.Errorf("the credential %s is not in the environment", name)
+	})
+	if err != nil {
+		return nil, err
+	}
+	base, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		return nil, errors.New("the program's HTTP transport was replaced")
+	}
+	session, stop := context.WithCancel(context.Background())
+	sender := &sender{next: base.Clone(), at: at, headers: headers, session: session}
+	context.AfterFunc(session, sender.next.CloseIdleConnections)
+	return &remote{stop: stop, StreamableClientTransport: mcp.StreamableClientTransport{
+		Endpoint: s.URL, MaxEventSize: MaxMessageBytes,
+		HTTPClient: &http.Client{Transport: sender, CheckRedirect: sender.redirect},
+	}}, nil
+}
+
+// sender sends a session's requests: with the operator's headers, to one place only, with bounds on what comes back, and no
+// longer than the session.
+type sender struct {
+	next    *http.Transport
+	at      *url.URL
+	headers map[string]string
+	session context.Context
+}
+
+// maxRedirects is how many redirects are followed, all of them at the server itself.
+const maxRedirects = 3
+
+// maxRetryAfter is the longest pause that a server can ask for.
+const maxRetryAfter = time.Hour
+
+func (s *sender) redirect(req *http.Request, via []*http.Request) error {
+	if len(via) > maxRedirects {
+		return fmt.Errorf("more than %d redirects", maxRedirects)
+	}
+	if !s.here(req.URL) {
+		return fmt.Errorf("the server redirects to %s://%s; name that address in the manifest if it is meant", req.URL.Scheme, req.URL.Host)
+	}
+	return nil
+}
+
+func (s *sender) here(u *url.URL) bool { return u.Scheme == s.at.Scheme && u.Host == s.at.Host }
+
+// RoundTrip implements [http.RoundTripper].
+func (s *sender) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !s.here(req.URL) {
+		return nil, fmt.Errorf("a request to %s is not to the server", req.URL.Host)
+	}
+	ctx, cancel := context.WithCancelCause(req.Context())
+	off := context.AfterFunc(s.session, func() { cancel(context.Cause(s.session)) })
+	end := func() { off(); cancel(nil) }
+	req = req.Clone(ctx)
+	for name, value := range s.headers {
+		req.Header.Set(name, value)
+	}
+	watch := responsesOf(ctx)
+	watch.began()
+	res, err := s.next.RoundTrip(req)
+	if err != nil {
+		watch.ended()
+		end()
+		return nil, err
+	}
+	watch.got(res)
+	b := &body{ReadCloser: res.Body, left: MaxMessageBytes, end: sync.OnceFunc(func() { watch.ended(); end() })}
+	if kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err == nil && kind == "text/event-stream" {
+		b.left = 0
+		b.ReadCloser = &metered{ReadCloser: res.Body}
+	}
+	res.Body = b
+	return res, nil
+}
+
+// body is a response's, no longer than it may be.
+type body struct {
+	io.ReadCloser
+	left int64 // bytes that may still come; 0 at the start: no limit of their sum
+	read int64
+	end  func()
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.read += int64(n)
+	if b.left > 0 && b.read > b.left {
+		n, err = 0, fmt.Errorf("the response has more than %d bytes", b.left)
+	}
+	if err != nil {
+		b.end()
+	}
+	return n, err
+}
+
+func (b *body) Close() error {
+	defer b.end()
+	return b.ReadCloser.Close()
+}
+
+// responses are those that may hold a call's answer. When none is left for a while, the answer will not come; the SDK would
+// wait for it all the same. A nil value watches nothing.
+type responses struct {
+	mu     sync.Mutex
+	open   int
+	timer  *time.Timer
+	gone   func()
+	status int           // of the last one; 0 while there was none
+	pause  time.Duration // that it asks for
+}
+
+type responsesKey struct{}
+
+// withResponses returns a context under which gone is called when no response is left that could hold the answer.
+func withResponses(ctx context.Context, gone func()) (context.Context, *responses) {
+	r := &responses{gone: gone}
+	return context.WithValue(ctx, responsesKey{}, r), r
+}
+
+// responsesOf is the context's; nil where there is none.
+func responsesOf(ctx context.Context) *responses {
+	r, _ := ctx.Value(responsesKey{}).(*responses)
+	return r
+}
+
+func (r *responses) began() {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.open++; r.timer != nil {
+		r.timer.Stop()
+	}
+}
+
+func (r *responses) got(res *http.Response) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status, r.pause = res.StatusCode, 0
+	if seconds, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		r.pause = min(time.Duration(seconds)*time.Second, maxRetryAfter)
+	}
+}
+
+// last is the status of the last response, 0 where none came, and the pause that it asks for.
+func (r *responses) last() (status int, pause time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.status, r.pause
+}
+
+func (r *responses) ended() {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.open--; r.open == 0 {
+		r.timer = time.AfterFunc(cutGrace, r.gone)
+	}
+}
+
+// notSent reports whether an error says that nothing has reached the server.
+func notSent(err error) bool {
+	dial, ok := errors.AsType[*net.OpError](err)
+	return ok && dial.Op == "dial"
+}

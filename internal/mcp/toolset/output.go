@@ -1,0 +1,65 @@
+package toolset
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// output is a server's result as ours. One that says that the tool failed is an error with the server's words.
+func output(res *mcp.CallToolResult) (tool.Output, error) {
+	if res == nil {
+		return tool.Output{}, tool.Failed(errors.New("no result"), "The MCP server answered with nothing.")
+	}
+	if len(res.InputRequests) > 0 {
+		return tool.Output{}, tool.Failed(nil, "The MCP server wants to ask a person something before it goes on, which is not possible here. The tool did not finish.")
+	}
+	out := tool.Output{}
+	for _, c := range res.Content {
+		if part, ok := content(c); ok {
+			out.Content = append(out.Content, part)
+		}
+	}
+	if res.StructuredContent != nil {
+		raw, err := json.Marshal(res.StructuredContent)
+		if err != nil {
+			return out, &tool.Error{Code: toolyard.ResultMappingFailed, Message: "the server's structured output cannot be read", Err: err}
+		}
+		out.Structured = raw
+	}
+	if res.IsError {
+		message := toolyard.TextOf(out.Content)
+		if message == "" {
+			message = "The MCP server says that the tool failed, and not why."
+		}
+		return tool.Output{}, tool.Failed(nil, "%s", message)
+	}
+	return out, nil
+}
+
+// content is one part of a result as ours; false for one that is not there.
+func content(c mcp.Content) (toolyard.Content, bool) {
+	switch c := c.(type) {
+	case nil:
+		return toolyard.Content{}, false
+	case *mcp.TextContent:
+		return toolyard.Content{Type: toolyard.ContentText, Text: c.Text}, true
+	case *mcp.ImageContent:
+		return toolyard.Content{Type: toolyard.ContentImage, MIMEType: c.MIMEType, Data: c.Data}, true
+	case *mcp.AudioContent:
+		return toolyard.Content{Type: toolyard.ContentAudio, MIMEType: c.MIMEType, Data: c.Data}, true
+	case *mcp.ResourceLink:
+		return toolyard.Content{Type: toolyard.ContentLink, URI: c.URI, Name: c.Name, Title: c.Title, Description: c.Description, MIMEType: c.MIMEType}, true
+	case *mcp.EmbeddedResource:
+		if c.Resource == nil {
+			return toolyard.Content{}, false
+		}
+		return toolyard.Content{Type: toolyard.ContentResource, URI: c.Resource.URI, MIMEType: c.Resource.MIMEType, Text: c.Resource.Text, Data: c.Resource.Blob}, true
+	}
+	return toolyard.Content{Type: toolyard.ContentText, Text: fmt.Sprintf("[a part of a kind that cannot be shown: %T]", c)}, true
+}

@@ -1,0 +1,380 @@
+package toolset
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/manifest"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// legacyVersion is the revision whose handshake servers of older revisions answer.
+const legacyVersion = "2025-11-25"
+
+// idempotencyMeta is the key of a request's _meta under which a server finds what is the same for every attempt of a call.
+const idempotencyMeta = "dev.toolyard/idempotency-key"
+
+// session is one connection to a server.
+type session struct {
+	t    *Toolset
+	mcp  *mcp.ClientSession
+	wire wire
+	// relist has something in it when the server says that its tools have changed.
+	relist chan struct{}
+	// life ends with the session, and its cause is why.
+	life context.Context
+	end  context.CancelCauseFunc
+	mu   sync.Mutex
+	// watching are those who are told of progress, by token.
+	watching map[string]func(tool.Progress)
+	tokens   atomic.Int64
+	// silent counts the calls that ran out of time since the last sign of life.
+	silent atomic.Int64
+}
+
+// wire is what is under a session.
+type wire interface {
+	mcp.Transport
+	// cut breaks the connection at once; nothing waits on it any longer. It may be called again.
+	cut()
+	// wait returns when nothing of it is left, and what is known of its end.
+	wait() error
+}
+
+// open connects to the server, or starts it, within its time.
+func (t *Toolset) open(ctx context.Context, legacy bool) (*session, error) {
+	s := &session{t: t, relist: make(chan struct{}, 1), watching: map[string]func(tool.Progress){}}
+	s.life, s.end = context.WithCancelCause(context.Background())
+	var err error
+	if t.o.Server.URL != "" {
+		s.wire, err = t.overHTTP()
+	} else {
+		s.wire, err = t.overStdio()
+	}
+	if err != nil {
+		return nil, err
+	}
+	starting, cancel := s.starting(ctx)
+	defer cancel()
+	// The SDK does not give up by itself in every case: what is under it ends with the time.
+	defer context.AfterFunc(starting, s.wire.cut)()
+	client := mcp.NewClient(&mcp.Implementation{Name: "toolyard", Version: t.o.Version}, &mcp.ClientOptions{
+		Capabilities:                &mcp.ClientCapabilities{}, // nothing that a server could ask of us
+		MultiRoundTrip:              &mcp.MultiRoundTripOptions{Disabled: true},
+		ToolListChangedHandler:      func(context.Context, *mcp.ToolListChangedRequest) { s.listChanged() },
+		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { s.progress(r.Params) },
+	})
+	options := &mcp.ClientSessionOptions{}
+	if legacy {
+		options.ProtocolVersion = legacyVersion
+	}
+	if s.mcp, err = client.Connect(starting, s.wire, options); err != nil {
+		s.wire.cut()
+		err = errors.Join(fmt.Errorf("connect: %w", err), s.wire.wait())
+		if starting.Err() != nil && ctx.Err() == nil {
+			err = fmt.Errorf("it was not ready within %s: %w", s.startTimeout(), err)
+		}
+		return nil, err
+	}
+	go func() {
+		err := s.mcp.Wait()
+		s.wire.cut()
+		if end := s.wire.wait(); end != nil { // it knows better than what was read last
+			err = end
+		}
+		s.end(cmp.Or(err, errEnded))
+	}()
+	return s, nil
+}
+
+func (s *session) startTimeout() time.Duration {
+	return time.Duration(s.t.o.Server.StartTimeoutMS) * time.Millisecond
+}
+
+// starting bounds the way to the first list of tools, and each later list.
+func (s *session) starting(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.startTimeout())
+}
+
+// errEnded is for a session of whose end nothing is known.
+var errEnded = errors.New("the session ended")
+
+// abandon gives the session up. The next one begins after the pause.
+func (s *session) abandon(err error) {
+	s.end(err)
+	s.wire.cut()
+}
+
+// close ends the session, its calls first, and waits until nothing of it is left. It says how it ended, if that is known.
+func (s *session) close() error {
+	s.end(errEnded)
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = s.mcp.Close() // nothing is left to be done about it
+	}()
+	select {
+	case <-closed:
+	case <-time.After(stopGrace):
+	}
+	s.wire.cut()
+	err := s.wire.wait()
+	<-closed
+	return err
+}
+
+func (s *session) listChanged() {
+	select {
+	case s.relist <- struct{}{}:
+	default: // a listing is due already
+	}
+}
+
+// list takes the server's tools, as ours. A list that is too long is an error: a part of it would be a surprise.
+func (s *session) list(ctx context.Context) ([]tool.Tool, error) {
+	ctx, cancel := s.starting(ctx)
+	defer cancel()
+	var all []*mcp.Tool
+	params := &mcp.ListToolsParams{}
+	for range MaxPages {
+		res, err := s.mcp.ListTools(ctx, params)
+		if err != nil {
+			return nil, fmt.Errorf("list the tools: %w", err)
+		}
+		all = append(all, res.Tools...)
+		if most := s.t.o.Server.MaxTools; len(all) > most {
+			return nil, fmt.Errorf("it lists more than %d tools; raise max_tools", most)
+		}
+		if res.NextCursor == "" {
+			return s.declare(all), nil
+		}
+		params = &mcp.ListToolsParams{Cursor: res.NextCursor}
+	}
+	return nil, fmt.Errorf("its list of tools has more than %d pages", MaxPages)
+}
+
+// declare makes tools of a list. One that cannot be used is left out, and so is a second one of one name.
+func (s *session) declare(all []*mcp.Tool) []tool.Tool {
+	var out []tool.Tool
+	server := &s.t.o.Server
+	listed := map[string]bool{}
+	for _, listedTool := range all {
+		if listedTool == nil || len(server.Only) > 0 && !slices.Contains(server.Only, listedTool.Name) {
+			continue
+		}
+		made, err := s.tool(listedTool)
+		switch {
+		case err != nil:
+			s.t.log.Warn("a tool of an MCP server is left out", "tool", clip(listedTool.Name, toolyard.MaxNameBytes), "error", err)
+			continue
+		case listed[listedTool.Name]:
+			s.t.log.Warn("an MCP server lists two tools of one name; the second is left out", "tool", listedTool.Name)
+			continue
+		}
+		listed[listedTool.Name] = true
+		out = append(out, made)
+	}
+	for name := range server.Tools {
+		if !listed[name] {
+			s.t.log.Warn("the manifest says something of a tool that the MCP server does not list", "tool", name)
+		}
+	}
+	return out
+}
+
+// tool is one of the server's, as ours.
+func (s *session) tool(listed *mcp.Tool) (tool.Tool, error) {
+	d, err := declaration(&s.t.o.Server, listed)
+	if err != nil {
+		return tool.Tool{}, err
+	}
+	c := call{name: listed.Name, again: d.Complete(tool.Judgement{}, d.ReadOnly).Idempotent, patience: d.Timeout()}
+	if idle := d.IdleTimeout(); idle > 0 {
+		c.patience = min(c.patience, idle)
+	}
+	t := s.t
+	return tool.Raw(tool.Tool{Declaration: d, Run: func(ctx context.Context, env tool.Env, input json.RawMessage) (tool.Output, error) {
+		s, err := t.current() // not the session that listed it: that one may be over
+		if err != nil {
+			return tool.Output{}, err
+		}
+		if env.CommitPoint != nil {
+			if err := env.CommitPoint(); err != nil {
+				return tool.Output{}, err
+			}
+		}
+		return s.call(ctx, env, c, input)
+	}})
+}
+
+// errCut says that the response that should have held an answer ended without.
+var errCut = errors.New("the response ended without an answer")
+
+// call is what is known of a tool's calls.
+type call struct {
+	name     string        // as the server has it
+	again    bool          // it may be made twice
+	patience time.Duration // after which the server counts as silent
+}
+
+// call makes one call.
+func (s *session) call(ctx context.Context, env tool.Env, c call, input json.RawMessage) (tool.Output, error) {
+	began := time.Now()
+	asking, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// Whatever the SDK waits for, the end of the session ends it.
+	defer context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })()
+	asking, res := withResponses(asking, func() { cancel(errCut) })
+	token := strconv.FormatInt(s.tokens.Add(1), 10)
+	s.watch(token, env.Progress)
+	defer s.watch(token, nil)
+	params := &mcp.CallToolParams{Name: c.name, Arguments: input, Meta: mcp.Meta{}}
+	if env.IdempotencyKey != "" {
+		params.Meta[idempotencyMeta] = env.IdempotencyKey
+	}
+	params.SetProgressToken(token)
+	type answer struct {
+		res *mcp.CallToolResult
+		err error
+	}
+	answers := make(chan answer, 1)
+	go func() { // a write may wait for a server that does not read, whatever the context says
+		res, err := s.mcp.CallTool(asking, params)
+		answers <- answer{res, err}
+	}()
+	var got answer
+	select {
+	case got = <-answers:
+	case <-asking.Done():
+		select { // both may be true
+		case got = <-answers:
+		default:
+			got.err = context.Cause(asking)
+		}
+	}
+	if got.err == nil {
+		s.silent.Store(0)
+		return output(got.res)
+	}
+	if ctx.Err() != nil {
+		if time.Since(began) >= c.patience {
+			s.unanswered()
+		}
+		return tool.Output{}, context.Cause(ctx)
+	}
+	if asking.Err() != nil {
+		got.err = context.Cause(asking)
+	}
+	return tool.Output{}, s.failed(got.err, c.again, res)
+}
+
+// unanswered gives the session up when the server has shown no sign of life for several calls, each for as long as its tool may
+// take. A call that was stopped before says nothing.
+func (s *session) unanswered() {
+	if n := s.silent.Add(1); n >= maxSilent {
+		s.abandon(fmt.Errorf("%d calls in a row were not answered in time", n))
+	}
+}
+
+// codeRejected is the SDK's word, as the code of a JSON-RPC error, for a request that HTTP did not take. The server said nothing.
+const codeRejected = -32005
+
+// failed is the error of a call that got no result.
+func (s *session) failed(err error, again bool, res *responses) error {
+	server := s.t.o.Server.Name
+	if refused, ok := errors.AsType[*jsonrpc.Error](err); ok && refused.Code != codeRejected {
+		s.silent.Store(0)
+		return refusal(server, refused)
+	}
+	switch status, pause := res.last(); {
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		return &tool.Error{Code: toolyard.SetupRequired, Err: err, Message: fmt.Sprintf("The MCP server %q does not accept this worker's credentials; an operator has to mend that.", server)}
+	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
+		e := tool.AsError(tool.Unavailable(err, "The MCP server %q has too much to do; the call was not made.", server))
+		e.RetryAfterMS = pause.Milliseconds()
+		return e
+	case status == 0 && notSent(err):
+		return tool.Unavailable(err, "The MCP server %q could not be reached; the call was not made.", server)
+	case status == 0: // how the session ended says more than that it did
+		select {
+		case <-s.life.Done():
+			err = context.Cause(s.life)
+		case <-time.After(stopGrace):
+		}
+	}
+	if again {
+		return tool.Unavailable(err, "The MCP server %q broke off during the call.", server)
+	}
+	return &tool.Error{Code: toolyard.OutcomeUnknown, Err: err,
+		Message: fmt.Sprintf("The MCP server %q broke off during the call. It may or may not have taken effect: check before trying again.", server)}
+}
+
+// refusal is a JSON-RPC error: the server did not run the tool.
+func refusal(server string, e *jsonrpc.Error) error {
+	message := fmt.Sprintf("The MCP server %q refused the call: %s", server, clip(e.Message, MaxStatusBytes))
+	code := toolyard.ExecutionFailed
+	if e.Code == jsonrpc.CodeInvalidParams {
+		code = toolyard.InvalidArguments
+	}
+	return &tool.Error{Code: code, Message: message, Err: fmt.Errorf("JSON-RPC error %d", e.Code)}
+}
+
+// watch has a function told of progress, until it is nil.
+func (s *session) watch(token string, fn func(tool.Progress)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if fn == nil {
+		delete(s.watching, token)
+	} else {
+		s.watching[token] = fn
+	}
+}
+
+func (s *session) progress(p *mcp.ProgressNotificationParams) {
+	s.silent.Store(0)
+	token, ok := p.ProgressToken.(string)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	fn := s.watching[token]
+	s.mu.Unlock()
+	if fn == nil {
+		return // of a call that is over, or was never made
+	}
+	fraction := -1.0
+	if p.Total > 0 {
+		fraction = max(0, min(1, p.Progress/p.Total))
+	}
+	fn(tool.Progress{Fraction: fraction, Status: clip(p.Message, MaxStatusBytes)})
+}
+
+// programVariables are those of the worker's environment that every server that is started gets.
+var programVariables = []string{"PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TZ", "LANG", "LC_ALL"}
+
+// environment is what a server that is started gets, as the manifest says.
+func environment(s *manifest.Server, lookup func(string) (string, bool)) []string {
+	var out []string
+	for _, name := range slices.Concat(programVariables, s.Credentials) {
+		if value, ok := lookup(name); ok && s.Env[name] == "" {
+			out = append(out, name+"="+value)
+		}
+	}
+	for name, value := range s.Env {
+		out = append(out, name+"="+value)
+	}
+	return out
+}

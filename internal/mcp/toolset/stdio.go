@@ -1,0 +1,150 @@
+package toolset
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/toolyard/toolyard/internal/sandbox"
+)
+
+// stdio is a server that was started, and the pipes to it.
+type stdio struct {
+	mcp.IOTransport
+	kill context.CancelFunc
+	// over is closed when nothing of the server is left; end is how it ended, and stays as it is then.
+	over   chan struct{}
+	end    error
+	stderr *tail
+	stdin  *os.File
+	read   *io.PipeReader
+	once   sync.Once
+}
+
+// overStdio starts the server.
+func (t *Toolset) overStdio() (wire, error) {
+	theirs, ours, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("make a pipe to the server: %w", err)
+	}
+	read, write := io.Pipe()
+	// It lives as long as the session, which cuts it.
+	running, kill := context.WithCancel(context.Background())
+	w := &stdio{kill: kill, over: make(chan struct{}), stderr: &tail{}, stdin: ours, read: read}
+	w.IOTransport = mcp.IOTransport{Reader: &metered{ReadCloser: read}, Writer: patient{ours}, MaxLineLength: MaxMessageBytes}
+	s := &t.o.Server
+	dir := s.Dir
+	if dir == "" {
+		dir = t.o.Dir
+	}
+	launched, err := sandbox.LaunchUnisolated(running, sandbox.Program{
+		Argv: s.Command, Dir: dir, Env: environment(s, t.o.Lookup), Stdin: theirs, Stdout: write, Stderr: w.stderr,
+		OutputBytes: math.MaxInt64, // each message has a limit, and their rate; their sum has none
+	})
+	closed := theirs.Close()
+	if err != nil {
+		kill()
+		return nil, errors.Join(err, ours.Close())
+	}
+	go func() {
+		defer close(w.over)
+		res, err := launched.Wait()
+		w.end = errors.Join(err, closed, w.ending(res))
+		_ = write.Close() // it never fails
+	}()
+	return w, nil
+}
+
+// ending says how the server ended, and what it said last.
+func (w *stdio) ending(res sandbox.Result) error {
+	how := fmt.Sprintf("the server ended with exit status %d", res.ExitCode)
+	if res.Signal != 0 {
+		how = fmt.Sprintf("the server was ended by signal %d", res.Signal)
+	}
+	if said := w.stderr.String(); said != "" {
+		how += "; its stderr ends: " + said
+	}
+	return errors.New(how)
+}
+
+// cut implements [wire]. The server has a moment to end by itself, with its stdin closed.
+func (w *stdio) cut() {
+	w.once.Do(func() {
+		_ = w.stdin.Close() // the SDK may have closed it
+		_ = w.read.Close()
+		go func() {
+			select {
+			case <-w.over:
+			case <-time.After(stopGrace):
+			}
+			w.kill()
+		}()
+	})
+}
+
+func (w *stdio) wait() error {
+	<-w.over
+	return w.end
+}
+
+// patient writes to a server that reads, and fails when it does not for too long.
+type patient struct{ *os.File }
+
+func (p patient) Write(b []byte) (int, error) {
+	if err := p.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return 0, err
+	}
+	return p.File.Write(b)
+}
+
+// metered refuses a server that sends so many lines that reading them is all that would be done.
+type metered struct {
+	io.ReadCloser
+	last  time.Time
+	lines float64 // that may still come
+}
+
+func (m *metered) Read(b []byte) (int, error) {
+	n, err := m.ReadCloser.Read(b)
+	now := time.Now()
+	if m.last.IsZero() {
+		m.lines = MaxLinesAtOnce
+	} else {
+		m.lines = min(MaxLinesAtOnce, m.lines+now.Sub(m.last).Seconds()*MaxLinesPerSecond)
+	}
+	m.last = now
+	if m.lines -= float64(bytes.Count(b[:n], []byte{'\n'})); m.lines < 0 {
+		return 0, fmt.Errorf("the server goes on sending more than %d lines a second", MaxLinesPerSecond)
+	}
+	return n, err
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.text = append(t.text, b...); len(t.text) > maxStderrBytes {
+		t.text = append([]byte(nil), t.text[len(t.text)-maxStderrBytes:]...)
+	}
+	return len(b), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.ToValidUTF8(strings.TrimSpace(string(t.text)), "\uFFFD")
+}

@@ -1,0 +1,203 @@
+// Package toolset offers the tools of an MCP server as ours.
+//
+// A [Toolset] keeps one server going: it starts it or connects to it, lists its tools, makes declarations of them, and takes
+// the list again when the server says that it has changed. A call goes to the session that is there; where none is, it ends
+// as dependency_unavailable at once.
+//
+// Authority: the operator's manifest. What a server says of its tools beyond their schemas is believed only where the
+// manifest trusts the server; otherwise a tool has the strictest flags. A server is asked for nothing but tools: what it wants
+// of us (sampling, elicitation, roots) is declined.
+//
+// Failure: everything that a server may do wrong ends with its own session or its own calls. Lists, messages, their rate
+// and every wait have limits (limits.go). A session that breaks is begun anew, with a pause that grows.
+package toolset
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/toolyard/toolyard/internal/manifest"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// Options say which server it is, and how it is reached.
+type Options struct {
+	Server manifest.Server
+	// Dir is the working directory of a server that is started, unless the manifest names one. Empty: the worker's.
+	Dir string
+	// Lookup finds an environment variable of the worker: a credential, or one of those that every program gets. Required.
+	Lookup func(name string) (string, bool)
+	// Version is what we call ourselves to the server. Empty: "dev".
+	Version string
+	// MinPause and MaxPause are the shortest and the longest pause before a session is begun anew. 0: [DefaultMinPause] and
+	// [DefaultMaxPause].
+	MinPause, MaxPause time.Duration
+	// Log gets what goes wrong. Nil: [slog.Default].
+	Log *slog.Logger
+}
+
+// Toolset is the tools of one server. Make it with [New].
+type Toolset struct {
+	o       Options
+	log     *slog.Logger
+	changed chan struct{}
+	settled chan struct{}
+	settle  func()
+
+	mu      sync.Mutex
+	session *session // nil while there is none
+	tools   []tool.Tool
+	down    error     // why there is none
+	retryAt time.Time // when the next one is tried
+}
+
+// New makes a toolset. It fails when a credential is missing or a setting is out of bounds; whether the server is there is not tried yet.
+func New(o Options) (*Toolset, error) {
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	o.Version = cmp.Or(o.Version, "dev")
+	o.MinPause, o.MaxPause = cmp.Or(o.MinPause, DefaultMinPause), cmp.Or(o.MaxPause, DefaultMaxPause)
+	if o.Lookup == nil {
+		return nil, errors.New("toolset: Lookup is nil")
+	}
+	for _, name := range o.Server.Credentials {
+		if v, ok := o.Lookup(name); !ok || v == "" {
+			return nil, fmt.Errorf("server %s: the credential %s is not in the environment; set it, or take it out of the manifest", o.Server.Name, name)
+		}
+	}
+	t := &Toolset{
+		o: o, log: o.Log.With("server", o.Server.Name), changed: make(chan struct{}, 1), settled: make(chan struct{}),
+		down: errors.New("it was not started yet"),
+	}
+	t.settle = sync.OnceFunc(func() { close(t.settled) })
+	return t, nil
+}
+
+// Name is the server's.
+func (t *Toolset) Name() string { return t.o.Server.Name }
+
+// Origin is [registry.MCP]: a tool of any other origin wins where names collide.
+func (t *Toolset) Origin() registry.Origin { return registry.MCP }
+
+// Places is how many calls run on the server at a time.
+func (t *Toolset) Places() int { return t.o.Server.MaxInFlight }
+
+// Settled is closed when the first session has its tools, or the first attempt at one has failed.
+func (t *Toolset) Settled() <-chan struct{} { return t.settled }
+
+// Changed has something in it when the tools may have changed.
+func (t *Toolset) Changed() <-chan struct{} { return t.changed }
+
+// Tools are those that the server listed last. They stay while it is down: their calls say so.
+func (t *Toolset) Tools() []tool.Tool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.tools
+}
+
+// Down is why there is no session now; nil while there is one.
+func (t *Toolset) Down() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.down
+}
+
+// Run begins sessions, one after the other, until ctx ends.
+func (t *Toolset) Run(ctx context.Context) {
+	defer t.settle()
+	pause := t.o.MinPause
+	for attempt := 0; ctx.Err() == nil; attempt++ {
+		began := time.Now()
+		// A server of an older revision may not answer the newest handshake at all: every other attempt is in the older one.
+		err := t.runSession(ctx, attempt%2 == 1)
+		t.settle()
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > healthyAfter {
+			pause, attempt = t.o.MinPause, -1
+		}
+		t.setDown(err, pause)
+		t.log.Warn("an MCP server has no session; it is tried again", "error", err, "pause", pause)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+		pause = min(2*pause, t.o.MaxPause)
+	}
+}
+
+// runSession is one session, from its start until it breaks. The error says why it is over.
+func (t *Toolset) runSession(ctx context.Context, legacy bool) (err error) {
+	s, err := t.open(ctx, legacy)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	tools, err := s.list(ctx)
+	if err != nil {
+		return err
+	}
+	t.offer(s, tools)
+	t.settle()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-s.life.Done():
+			return context.Cause(s.life)
+		case <-s.relist:
+			tools, err := s.list(ctx)
+			if err != nil {
+				t.log.Warn("the changed list of tools could not be read; the one before stands", "error", err)
+			} else {
+				t.offer(s, tools)
+			}
+			select { // a server that never stops changing
+			case <-time.After(relistPause):
+			case <-s.life.Done():
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// offer takes over a session's tools.
+func (t *Toolset) offer(s *session, tools []tool.Tool) {
+	t.mu.Lock()
+	t.session, t.tools, t.down = s, tools, nil
+	t.mu.Unlock()
+	select {
+	case t.changed <- struct{}{}:
+	default: // whoever looks will see these
+	}
+}
+
+func (t *Toolset) setDown(err error, pause time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.session, t.down, t.retryAt = nil, err, time.Now().Add(pause)
+}
+
+// current is the session that calls go to, or the failure of a call that finds none.
+func (t *Toolset) current() (*session, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.session != nil && t.session.life.Err() == nil {
+		return t.session, nil
+	}
+	down := t.down
+	if t.session != nil {
+		down = context.Cause(t.session.life)
+	}
+	e := tool.AsError(tool.Unavailable(down, "The MCP server %q is not there; the call was not made.", t.o.Server.Name))
+	e.RetryAfterMS = max(1, time.Until(t.retryAt).Milliseconds())
+	return nil, e
+}

@@ -1,0 +1,328 @@
+package toolset
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/manifest"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// patience is how long a test waits for what must come.
+const patience = 20 * time.Second
+
+// fakeServer is a server of a mode, started by a toolset.
+func fakeServer(mode string) manifest.Server {
+	return manifest.Server{
+		Name: "s", Command: []string{os.Args[0]}, Env: map[string]string{modeVariable: mode}, MaxTools: 100, MaxInFlight: 4, StartTimeoutMS: 10_000,
+	}
+}
+
+// start runs a toolset for as long as the test.
+func start(t *testing.T, s manifest.Server) *Toolset {
+	t.Helper()
+	set, err := New(Options{Server: s, Lookup: os.LookupEnv, MinPause: 10 * time.Millisecond, MaxPause: 50 * time.Millisecond,
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { set.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	wait(t, set.Settled(), "the toolset is settled")
+	return set
+}
+
+func wait(t *testing.T, c <-chan struct{}, what string) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(patience):
+		t.Fatalf("not within %s: %s", patience, what)
+	}
+}
+
+// until waits for changes of a toolset until something holds.
+func until(t *testing.T, set *Toolset, what string, holds func() bool) {
+	t.Helper()
+	late := time.After(patience)
+	for !holds() {
+		select {
+		case <-set.Changed():
+		case <-late:
+			t.Fatalf("not within %s: %s", patience, what)
+		}
+	}
+}
+
+func names(set *Toolset) []string {
+	var out []string
+	for _, d := range set.Tools() {
+		out = append(out, d.Name)
+	}
+	return out
+}
+
+func find(t *testing.T, set *Toolset, name string) tool.Tool {
+	t.Helper()
+	for _, d := range set.Tools() {
+		if d.Name == "mcp__s__"+name {
+			return d
+		}
+	}
+	t.Fatalf("there is no tool %s among %q", name, names(set))
+	return tool.Tool{}
+}
+
+// run calls a tool within a time.
+func run(t *testing.T, set *Toolset, name string, limit time.Duration) (tool.Output, *tool.Error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	out, err := find(t, set, name).Run(ctx, tool.Env{IdempotencyKey: "ty-1", Progress: func(tool.Progress) {}}, json.RawMessage(`{"a":1}`))
+	if err == nil {
+		return out, nil
+	}
+	return out, tool.AsError(err)
+}
+
+// again waits until a server that was started anew answers.
+func again(t *testing.T, set *Toolset) {
+	t.Helper()
+	until(t, set, "the server answers again", func() bool {
+		if set.Down() != nil {
+			return false
+		}
+		out, err := run(t, set, "echo", patience)
+		return err == nil && strings.Contains(toolyard.TextOf(out.Content), `{"a":1}`)
+	})
+}
+
+// TestAHostileServerHarmsItsOwnCalls: each call ends with a code, and the server is there again.
+func TestAHostileServerHarmsItsOwnCalls(t *testing.T) {
+	for name, want := range map[string]struct {
+		code  toolyard.Code
+		words string
+	}{
+		"crash":  {toolyard.OutcomeUnknown, "broke off"},
+		"huge":   {toolyard.OutcomeUnknown, "broke off"},
+		"noise":  {toolyard.OutcomeUnknown, "broke off"},
+		"flood":  {toolyard.OutcomeUnknown, "broke off"},
+		"refuse": {toolyard.InvalidArguments, "not like this"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			set := start(t, fakeServer("plain"))
+			if _, err := run(t, set, name, patience); err == nil || err.Code != want.code || !strings.Contains(err.Message, want.words) {
+				t.Errorf("got %v, want %s", err, want.code)
+			}
+			again(t, set)
+		})
+	}
+}
+
+// TestAReadThatBreaksOffMayBeTriedAgain: what may run twice is a failure of the server, for the breaker and for retries.
+func TestAReadThatBreaksOffMayBeTriedAgain(t *testing.T) {
+	t.Parallel()
+	s := fakeServer("plain")
+	var o manifest.Override
+	if err := json.Unmarshal([]byte(`{"concurrency_class":"READ_ONLY","is_read_only":true}`), &o); err != nil {
+		t.Fatal(err)
+	}
+	s.Tools = map[string]manifest.Override{"crash": o}
+	set := start(t, s)
+	if _, err := run(t, set, "crash", patience); err == nil || err.Code != toolyard.DependencyUnavailable || !err.Retryable || !strings.Contains(err.Error(), "segmentation fault") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestAServerThatDoesNotAnswer is given up after some calls, each of which ended in its time.
+func TestAServerThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	s := fakeServer("plain")
+	var o manifest.Override
+	if err := json.Unmarshal([]byte(`{"timeout_ms":50}`), &o); err != nil {
+		t.Fatal(err)
+	}
+	s.Tools = map[string]manifest.Override{"hang": o}
+	set := start(t, s)
+	first := life(set)
+	for range maxSilent {
+		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Millisecond)
+		began := time.Now()
+		_, err := find(t, set, "hang").Run(ctx, tool.Env{Progress: func(tool.Progress) {}}, json.RawMessage(`{}`))
+		cancel()
+		if err == nil || time.Since(began) > time.Second {
+			t.Errorf("a call without an answer: %v after %s", err, time.Since(began))
+		}
+	}
+	wait(t, first.Done(), "the session is given up")
+	again(t, set)
+}
+
+// TestACallThatIsStoppedSaysNothingOfTheServer: agents in a hurry do not restart it.
+func TestACallThatIsStoppedSaysNothingOfTheServer(t *testing.T) {
+	t.Parallel()
+	set := start(t, fakeServer("plain"))
+	first := life(set)
+	for range 2 * maxSilent {
+		if _, err := run(t, set, "hang", 5*time.Millisecond); err == nil {
+			t.Error("a call that hangs has an answer")
+		}
+	}
+	if _, err := run(t, set, "echo", patience); err != nil || first.Err() != nil {
+		t.Errorf("the session is over: %v, %v", err, context.Cause(first))
+	}
+}
+
+func TestToolsChangeDuringACall(t *testing.T) {
+	t.Parallel()
+	set := start(t, fakeServer("plain"))
+	out, err := run(t, set, "change", patience)
+	if err != nil || toolyard.TextOf(out.Content) != "changed" {
+		t.Errorf("the call that ran: %v, %v", out, err)
+	}
+	until(t, set, "the new list is there", func() bool { return slices.Equal(names(set), []string{"mcp__s__echo", "mcp__s__new"}) })
+	again(t, set)
+}
+
+// TestAServerThatNeverStopsChanging keeps its last list, and its calls go on.
+func TestAServerThatNeverStopsChanging(t *testing.T) {
+	t.Parallel()
+	set := start(t, fakeServer("grow"))
+	until(t, set, "a second list", func() bool { return slices.Contains(names(set), "mcp__s__tool2") })
+	again(t, set)
+	if n := len(set.Tools()); n != 2 {
+		t.Errorf("there are %d tools: %q", n, names(set))
+	}
+}
+
+// TestWhatAServerAsksIsDeclined: a question gets an error, and the call its answer.
+func TestWhatAServerAsksIsDeclined(t *testing.T) {
+	t.Parallel()
+	out, err := run(t, start(t, fakeServer("plain")), "ask", patience)
+	if err != nil || !strings.Contains(toolyard.TextOf(out.Content), "does not support elicitation") && !strings.Contains(toolyard.TextOf(out.Content), "code") {
+		t.Errorf("got %v, %v", toolyard.TextOf(out.Content), err)
+	}
+}
+
+// TestListsThatAreNotTaken: such a server has no tools, and says why.
+func TestListsThatAreNotTaken(t *testing.T) {
+	for mode, want := range map[string]string{"endless": "more than 128 pages", "many": "raise max_tools", "garbage": "connect", "deaf": "not ready within"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			s := fakeServer(mode)
+			if mode == "deaf" {
+				s.StartTimeoutMS = 300
+			}
+			set := start(t, s)
+			if len(set.Tools()) != 0 || set.Down() == nil || !strings.Contains(set.Down().Error(), want) {
+				t.Errorf("it has the tools %q, and is down for %v; want %q", names(set), set.Down(), want)
+			}
+		})
+	}
+}
+
+// TestAServerThatDoesNotKnowTheNewestHandshake is spoken to in the older one.
+func TestAServerThatDoesNotKnowTheNewestHandshake(t *testing.T) {
+	t.Parallel()
+	s := fakeServer("slow-discover")
+	s.StartTimeoutMS = 1000
+	set := start(t, s)
+	until(t, set, "the tools are there", func() bool { return len(set.Tools()) > 0 })
+	again(t, set)
+}
+
+// TestOddTools: what cannot be used is left out, and annotations of a server that nobody trusts say nothing.
+func TestOddTools(t *testing.T) {
+	t.Parallel()
+	s := fakeServer("odd")
+	set := start(t, s)
+	if got := names(set); !slices.Equal(got, []string{"mcp__s__echo", "mcp__s__last"}) {
+		t.Errorf("the tools are %q", got)
+	}
+	echo := find(t, set, "echo")
+	if j, ok := echo.StaticJudgement(); !ok || j.Class != toolyard.Unsafe || j.ReadOnly || !j.Destructive || j.Idempotent || !echo.NeedsPermission() || strings.Contains(echo.Description, "second") {
+		t.Errorf("a tool that nobody trusts is judged %+v: %+v", j, echo.Declaration)
+	}
+	if d := find(t, set, "last").Description; len(d) != MaxDescriptionBytes {
+		t.Errorf("a description has %d bytes", len(d))
+	}
+	s.Trusted = true
+	echo = find(t, start(t, s), "echo")
+	if j, _ := echo.StaticJudgement(); j.Class != toolyard.ReadOnly || !j.ReadOnly || !j.Idempotent || j.Destructive {
+		t.Errorf("a trusted server's tool is judged %+v", j)
+	}
+}
+
+// TestOneServerDoesNotHoldUpAnother: while one server starts never, hangs or crashes, calls on another are answered.
+func TestOneServerDoesNotHoldUpAnother(t *testing.T) {
+	t.Parallel()
+	bad := start(t, fakeServer("plain"))
+	good := start(t, fakeServer("plain"))
+	ctx, cancel := context.WithCancel(t.Context())
+	var hanging sync.WaitGroup
+	for range 10 {
+		hanging.Go(func() {
+			_, _ = find(t, bad, "hang").Run(ctx, tool.Env{Progress: func(tool.Progress) {}}, json.RawMessage(`{}`))
+		})
+	}
+	for range 20 {
+		began := time.Now()
+		if _, err := run(t, good, "echo", patience); err != nil || time.Since(began) > 2*time.Second {
+			t.Errorf("a call on the other server: %v after %s", err, time.Since(began))
+		}
+	}
+	cancel()
+	hanging.Wait()
+}
+
+// TestADownServerAnswersAtOnce: nobody waits for a server that is not there, and is told when it is tried again.
+func TestADownServerAnswersAtOnce(t *testing.T) {
+	t.Parallel()
+	set, err := New(Options{Server: fakeServer("garbage"), Lookup: os.LookupEnv, MinPause: time.Hour, MaxPause: time.Hour, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := set.current(); tool.AsError(err).Code != toolyard.DependencyUnavailable {
+		t.Errorf("before it was started: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { set.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	wait(t, set.Settled(), "the first attempt is over")
+	for late := time.Now().Add(patience); set.Down() == nil || set.retry().IsZero(); {
+		if time.Now().After(late) {
+			t.Fatal("the server is not held to be down")
+		}
+		time.Sleep(time.Millisecond) // between two looks
+	}
+	_, err = set.current()
+	if e := tool.AsError(err); e.Code != toolyard.DependencyUnavailable || e.RetryAfterMS < 59*60_000 || !e.Retryable {
+		t.Errorf("a call without a session: %+v", e)
+	}
+}
+
+// retry is when the next session is tried.
+func (t *Toolset) retry() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.retryAt
+}
+
+// life is that of the session that there is.
+func life(set *Toolset) context.Context {
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	return set.session.life
+}
