@@ -1,0 +1,85 @@
+package agents
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/evanw/esbuild/pkg/api"
+)
+
+// TestExamplesOverHTTP: the examples with nothing but the HTTP clients of their languages hand a batch in and read its results.
+// Python 3 and Node 18 or later are needed.
+func TestExamplesOverHTTP(t *testing.T) {
+	t.Parallel()
+	p := startPool(t)
+	has := func(file, out string, want ...string) {
+		for _, line := range want {
+			if !strings.Contains(out, line) {
+				t.Errorf("%s says nothing of %q:\n%s", file, line, out)
+			}
+		}
+	}
+	has("agent.py", p.run(nil, "python3", example("agent.py")),
+		"[0] glob ok: NOTES.md", "[1] grep ok: NOTES.md:1:# Notes", "[2] read_file ok: ", "user message with 3 results")
+	has("agent.ts", p.run(nil, "node", javascript(t, "agent.ts")), "[0] glob ok: NOTES.md", "[1] read_file ok: ", "2 messages with role tool")
+}
+
+func example(file string) string { return filepath.Join("..", "..", "examples", file) }
+
+// javascript takes the types out of a TypeScript example, as newer Nodes do by themselves.
+func javascript(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(example(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := api.Transform(string(text), api.TransformOptions{Loader: api.LoaderTS, Format: api.FormatESModule, Sourcefile: file})
+	for _, m := range append(out.Errors, out.Warnings...) {
+		t.Errorf("%s: %s %+v", file, m.Text, m.Location)
+	}
+	path := filepath.Join(t.TempDir(), "agent.mjs")
+	if err := os.WriteFile(path, out.Code, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestDocumentedStream: the event stream in docs/http.md is one.
+func TestDocumentedStream(t *testing.T) {
+	t.Parallel()
+	p := startPool(t)
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "http.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, stream, _ := strings.Cut(string(text), "/v1/stream/anthropic -H 'Content-Type: text/event-stream' --data-binary @- <<'END'\n")
+	stream, _, ok := strings.Cut(stream, "END\n")
+	if !ok {
+		t.Fatal("docs/http.md shows no event stream")
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.http+"/v1/stream/anthropic", strings.NewReader(stream))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "text/event-stream")
+	r.Header.Set("Authorization", "Bearer "+p.token)
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(res.Body)
+	if err = errors.Join(err, res.Body.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"event: batch\n", "event: result\n", `event: reply
+data: {"content":[{"tool_use_id":"toolu_01"`, "NOTES.md", "event: completed\n"} {
+		if !strings.Contains(string(answer), want) {
+			t.Errorf("the answer has no %q:\n%s", want, answer)
+		}
+	}
+}

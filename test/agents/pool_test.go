@@ -1,0 +1,198 @@
+package agents
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+)
+
+// patience bounds what a test waits for.
+const patience = 60 * time.Second
+
+// bin is where the programs are built, once for all tests.
+var bin string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "toolyard-agents-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		bin = dir
+		const module = "github.com/toolyard/toolyard/"
+		build := exec.Command("go", "build", "-o", dir+string(filepath.Separator),
+			module+"cmd/...", module+"examples/...", module+"test/agents/wordsworker")
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build the programs: %v\n%s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// pool is a dispatcher and a worker as processes, and their HTTP API.
+type pool struct {
+	*testing.T
+	http, nats, token string
+	dir               string // where agents run; empty is here
+}
+
+// startPool starts a pool whose workspace has a few files.
+func startPool(t *testing.T) *pool {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"README.md": "# Read me\n\nTo be or not to be.\n", "NOTES.md": "# Notes\n", "go.mod": "module example\n\ngo 1.26\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := &pool{T: t, token: "a-token"}
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(tokens, []byte(p.token+" agent-1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	said := p.start(3, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", t.TempDir(), "--token-file", tokens)
+	p.http, p.nats = said["http"], said["nats"]
+	p.start(3, "worker", "serve", "--nats", p.nats, "--workspace", "default="+dir)
+	p.awaitTool("read_file")
+	return p
+}
+
+// start starts a program that serves, and waits until it has said so many lines.
+func (p *pool) start(lines int, name string, args ...string) map[string]string {
+	p.Helper()
+	return p.serve(lines, exec.Command(filepath.Join(bin, name), args...))
+}
+
+func (p *pool) serve(lines int, cmd *exec.Cmd) map[string]string {
+	p.Helper()
+	cmd.Stderr = p.Output()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		p.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		p.Fatal(err)
+	}
+	read := make(chan struct{})
+	said := map[string]string{}
+	ready := make(chan struct{})
+	go func() {
+		defer close(read)
+		s := bufio.NewScanner(out)
+		for n := 0; n < lines && s.Scan(); n++ {
+			if k, v, ok := strings.Cut(s.Text(), ": "); ok {
+				said[k] = v
+			}
+		}
+		close(ready)
+		_, _ = io.Copy(io.Discard, out)
+	}()
+	p.Cleanup(func() {
+		if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			p.Error(err)
+		}
+		<-read
+		_ = cmd.Wait() // it was killed
+	})
+	select {
+	case <-ready:
+	case <-time.After(patience):
+		p.Fatalf("%q is not ready", cmd.Args)
+	}
+	return said
+}
+
+// get reads a JSON document of the pool.
+func (p *pool) get(path string, out any) error {
+	r, err := http.NewRequestWithContext(p.Context(), http.MethodGet, p.http+path, nil)
+	if err != nil {
+		return err
+	}
+	if p.token != "" {
+		r.Header.Set("Authorization", "Bearer "+p.token)
+	}
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	data, err := io.ReadAll(res.Body)
+	if err = errors.Join(err, res.Body.Close()); err != nil {
+		return err
+	}
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s %s", path, res.Status, data)
+	}
+	return json.Unmarshal(data, out)
+}
+
+// await asks until something holds: what others do is seen a moment later.
+func (p *pool) await(what string, holds func() (bool, error)) error {
+	for deadline := time.Now().Add(patience); ; {
+		ok, err := holds()
+		if err != nil || ok {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("it has not happened that %s", what)
+		}
+	}
+}
+
+// awaitTool waits until the pool offers a tool.
+func (p *pool) awaitTool(name string) {
+	p.Helper()
+	err := p.await("there is the tool "+name, func() (bool, error) {
+		var tools []struct{ Name string }
+		err := p.get("/v1/tools?format=mcp", &tools)
+		for _, t := range tools {
+			if t.Name == name {
+				return true, err
+			}
+		}
+		return false, err
+	})
+	if err != nil {
+		p.Fatal(err)
+	}
+}
+
+// results are those of the batch that changed last, and how many batches there are.
+func (p *pool) results() (batches, results int, err error) {
+	var page struct{ Batches []struct{ ID string } }
+	if err := p.get("/v1/batches", &page); err != nil || len(page.Batches) == 0 {
+		return 0, 0, err
+	}
+	var view toolyard.BatchView
+	err = p.get("/v1/batches/"+page.Batches[len(page.Batches)-1].ID, &view)
+	return len(page.Batches), len(view.Results), err
+}
+
+// run runs an agent to its end and returns what it says.
+func (p *pool) run(env []string, program string, args ...string) string {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(p.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Dir = p.dir
+	cmd.Env = append(os.Environ(), append([]string{"TOOLYARD_URL=" + p.http, "TOOLYARD_TOKEN=" + p.token}, env...)...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		p.Fatalf("%s %q: %v\n%s", program, args, err, out)
+	}
+	return string(out)
+}
