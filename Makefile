@@ -14,7 +14,7 @@ STEPS     := gofmt vet lint mod generated sim test
 
 .PHONY: help
 help: ## Say what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
 	@echo "  PKG=./internal/batch narrows test, lint, fuzz and bench; FUZZTIME=1m, BENCH=Fold, FAULT_SEEDS=5 are for fuzz, bench and faults."
 
 .PHONY: check
@@ -36,6 +36,14 @@ test: ## Run the tests with the race detector, and count them
 .PHONY: sim
 sim: ## Play 10,000 seeded histories of the protocol, without the race detector: one thread has no races
 	@go test ./internal/sim
+
+.PHONY: conformance
+conformance: ## Run MCP's conformance suite against a pool, and print its score (needs npm)
+	@test/conformance/run
+
+.PHONY: mcp-everything
+mcp-everything: ## Call all tools of MCP's reference server through a pool (needs npm)
+	@test/everything/run
 
 .PHONY: faults
 faults: ## Break real processes in every way of docs/faults.md, with FAULT_SEEDS seeds each

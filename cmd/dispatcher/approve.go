@@ -17,7 +17,8 @@ import (
 )
 
 func (s *std) approvalsCommand() *cobra.Command {
-	var url, agent string
+	var sys systemFlags
+	var agent string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "approvals [flags]",
@@ -34,7 +35,7 @@ Only batches that say "interactive": true wait for a person; in others an undeci
 					return err
 				}
 			}
-			return s.attach(cmd.Context(), url, "toolyard approvals", func(c *client.Client) error {
+			return s.attach(cmd.Context(), &sys, "toolyard approvals", func(c *client.Client) error {
 				ctx, stop := context.WithTimeout(cmd.Context(), setupTimeout)
 				defer stop()
 				list, err := c.Approvals(ctx, toolyard.Agent(agent))
@@ -53,7 +54,7 @@ Only batches that say "interactive": true wait for a person; in others an undeci
 			})
 		},
 	}
-	cmd.Flags().StringVar(&url, "nats", defaultURL, "the NATS system, as `URL`")
+	sys.add(cmd)
 	cmd.Flags().StringVar(&agent, "agent", "", "only calls of this agent (default: all)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	return cmd
@@ -74,11 +75,14 @@ func (s *show) approval(a client.Approval) {
 }
 
 // decisionFlags are those of approve and deny.
-type decisionFlags struct{ url, by, reason string }
+type decisionFlags struct {
+	systemFlags
+	by, reason string
+}
 
 func (d *decisionFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&d.url, "nats", defaultURL, "the NATS system, as `URL`")
-	cmd.Flags().StringVar(&d.by, "by", "", "who decides (default: the user of this process)")
+	d.systemFlags.add(cmd)
+	cmd.Flags().StringVar(&d.by, "by", "", "who decides (default: the user of this process; with --server it is the token's)")
 	cmd.Flags().StringVar(&d.reason, "reason", "", "why: the model is told")
 }
 
@@ -99,8 +103,8 @@ func person() string {
 }
 
 // decide hands a decision in, and says so.
-func (s *std) decide(ctx context.Context, url, done string, do func(context.Context, *client.Client) error) error {
-	return s.attach(ctx, url, "toolyard decision", func(c *client.Client) error {
+func (s *std) decide(ctx context.Context, sys *systemFlags, done string, do func(context.Context, *client.Client) error) error {
+	return s.attach(ctx, sys, "toolyard decision", func(c *client.Client) error {
 		short, stop := context.WithTimeout(ctx, setupTimeout)
 		defer stop()
 		if err := do(short, c); err != nil {
@@ -140,7 +144,7 @@ time is over.`,
 				}
 				decision.Input = json.RawMessage(input)
 			}
-			return s.decide(cmd.Context(), d.url, "approved: the call runs", func(ctx context.Context, c *client.Client) error {
+			return s.decide(cmd.Context(), &d.systemFlags, "approved: the call runs", func(ctx context.Context, c *client.Client) error {
 				return c.Approve(ctx, args[0], decision)
 			})
 		},
@@ -159,7 +163,7 @@ func (s *std) denyCommand() *cobra.Command {
 		Example: `  dispatcher deny --reason "not on a Friday" agent-1.01a1ffbe-8b20-73de-9775-9db112e2296a.3`,
 		Args:    approvalArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.decide(cmd.Context(), d.url, "denied: the call ends as approval_rejected", func(ctx context.Context, c *client.Client) error {
+			return s.decide(cmd.Context(), &d.systemFlags, "denied: the call ends as approval_rejected", func(ctx context.Context, c *client.Client) error {
 				return c.Deny(ctx, args[0], client.Decision{By: d.who(), Reason: d.reason})
 			})
 		},

@@ -59,6 +59,7 @@ func (s *std) askPerson(ctx context.Context, c *client.Client, agent toolyard.Ag
 
 // askOne asks about one call, until the answer can be understood.
 func (s *std) askOne(ctx context.Context, c *client.Client, a client.Approval, lines *bufio.Scanner) error {
+	defer s.bars.hold()()
 	p := &show{w: s.err, on: true}
 	p.printf("\nMay this call run?\n")
 	p.approval(a)

@@ -7,58 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 )
-
-// agentRef names what is an agent's on a NATS system: one batch, or one session.
-type agentRef struct{ url, agent string }
-
-// add adds the flags; what is the agent's.
-func (r *agentRef) add(cmd *cobra.Command, what string) {
-	cmd.Flags().StringVar(&r.url, "nats", defaultURL, "the NATS system, as `URL`")
-	cmd.Flags().StringVar(&r.agent, "agent", string(toolyard.DefaultAgent), "whose "+what+" it is")
-}
-
-// session checks the names of a session.
-func (r *agentRef) session(name string) (toolyard.Agent, toolyard.Session, error) {
-	if err := toolyard.CheckName("SESSION", name); err != nil {
-		return "", "", err
-	}
-	return toolyard.Agent(r.agent), toolyard.Session(name), toolyard.CheckName("--agent", r.agent)
-}
-
-// key checks the names of a batch.
-func (r *agentRef) key(id string) (toolyard.BatchKey, error) {
-	if err := toolyard.CheckName("BATCH", id); err != nil {
-		return toolyard.BatchKey{}, err
-	}
-	if err := toolyard.CheckName("--agent", r.agent); err != nil {
-		return toolyard.BatchKey{}, err
-	}
-	return toolyard.BatchKey{Agent: toolyard.Agent(r.agent), ID: toolyard.BatchID(id)}, nil
-}
-
-// attach runs something on the NATS system that is there.
-func (s *std) attach(ctx context.Context, url, name string, do func(*client.Client) error) error {
-	log, err := cli.Logger(s.err, s.level)
-	if err != nil {
-		return err
-	}
-	nc, err := cli.Connect(url, name, log)
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	setup, cancel := context.WithTimeout(ctx, setupTimeout)
-	defer cancel()
-	c, err := client.Connect(setup, nc)
-	if err != nil {
-		return ended(ctx, err)
-	}
-	return ended(ctx, do(c))
-}
 
 // oneArg is for commands that take one argument, and says what it is.
 func oneArg(what string) cobra.PositionalArgs {
@@ -108,7 +59,7 @@ A batch that is completed, and one or a call that does not exist, are errors wit
 			if err != nil {
 				return err
 			}
-			return s.attach(cmd.Context(), ref.url, "toolyard cancel", func(c *client.Client) error {
+			return s.attach(cmd.Context(), &ref.systemFlags, "toolyard cancel", func(c *client.Client) error {
 				ctx, stop := context.WithTimeout(cmd.Context(), setupTimeout)
 				defer stop()
 				if err := c.Batch(k).Cancel(ctx, reason, calls...); err != nil {

@@ -16,7 +16,7 @@ import (
 const defaultDead = 20
 
 func (s *std) deadCommand() *cobra.Command {
-	var url string
+	var sys systemFlags
 	var asJSON bool
 	var most int
 	cmd := &cobra.Command{
@@ -38,7 +38,7 @@ the queues. The newest %d are kept, for as long as batches are.`, broker.MaxDead
 			if most < 1 || most > broker.MaxDeadLetters {
 				return cli.Usagef("--limit %d: use 1 to %d", most, broker.MaxDeadLetters)
 			}
-			return s.attach(cmd.Context(), url, "toolyard dead", func(c *client.Client) error {
+			return s.attach(cmd.Context(), &sys, "toolyard dead", func(c *client.Client) error {
 				ctx, stop := context.WithTimeout(cmd.Context(), setupTimeout)
 				defer stop()
 				letters, err := c.DeadLetters(ctx, most)
@@ -52,7 +52,7 @@ the queues. The newest %d are kept, for as long as batches are.`, broker.MaxDead
 			})
 		},
 	}
-	cmd.Flags().StringVar(&url, "nats", defaultURL, "the NATS system, as `URL`")
+	sys.add(cmd)
 	cmd.Flags().IntVar(&most, "limit", defaultDead, "how many to list")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	return cmd

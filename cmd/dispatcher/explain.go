@@ -92,6 +92,7 @@ runs, and nothing is asked of any server.`,
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	in.add(cmd.Flags())
 	perms.Add(cmd.Flags())
+	w.Guard.Manifests.Add(cmd.Flags())
 	return cmd
 }
 

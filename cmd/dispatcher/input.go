@@ -28,6 +28,8 @@ type batchFlags struct {
 	timeout        time.Duration
 	callTimeout    time.Duration
 	interactive    bool
+
+	unowned bool // read: neither the flags nor the file say whose batch it is
 }
 
 func (b *batchFlags) add(f *pflag.FlagSet) {
@@ -68,6 +70,7 @@ func (b *batchFlags) read(ctx context.Context, in io.Reader, path string, worksp
 	if err := b.apply(&batch); err != nil {
 		return batch, err
 	}
+	b.unowned = batch.Agent == ""
 	batch.Normalize("unnamed") // for Validate; whoever submits gives the real one
 	named := batch.ID != "unnamed"
 	if err := batch.Validate(); err != nil {

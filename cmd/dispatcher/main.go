@@ -24,10 +24,12 @@ type std struct {
 	level    string
 	// terminal reports whether a person is at the other end of in and err.
 	terminal func() bool
+	// bars show running calls below what is printed to out; nil where nobody sees them.
+	bars *bars
 }
 
 func command(in io.Reader, out, errw io.Writer) *cobra.Command {
-	s := &std{in: in, out: out, err: errw, terminal: func() bool { return isTerminal(in) && isTerminal(errw) }}
+	s := &std{in: in, out: out, err: errw, bars: newBars(out), terminal: func() bool { return isTerminal(in) && isTerminal(errw) }}
 	root := &cobra.Command{
 		Use:   "dispatcher",
 		Short: "Runs the tool calls of AI agents on a pool of workers",
@@ -46,7 +48,7 @@ flags are wrong, 130 interrupted.`,
 	root.SetOut(out)
 	root.PersistentFlags().StringVar(&s.level, "log-level", "warn", "how much to log on stderr: debug, info, warn or error")
 	cli.WithSettings(root)
-	root.AddCommand(s.runCommand(), s.serveCommand(), s.submitCommand(), s.explainCommand(), s.toolsCommand(), s.workersCommand(),
+	root.AddCommand(s.runCommand(), s.serveCommand(), s.mcpCommand(), s.submitCommand(), s.explainCommand(), s.toolsCommand(), s.workersCommand(),
 		s.watchCommand(), s.replayCommand(), s.cancelCommand(), s.interruptCommand(),
 		s.approvalsCommand(), s.approveCommand(), s.denyCommand(), s.batchesCommand(), s.sessionCommand(), s.deadCommand())
 	return root

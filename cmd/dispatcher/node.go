@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
@@ -30,6 +31,8 @@ type node struct {
 	server *natsd.Server
 	nc     *nats.Conn
 	broker *broker.Broker
+	// surface is what the dispatcher would show a batch now.
+	surface func(toolyard.Agent, toolyard.Workspace, toolyard.Options) (registry.Surface, error)
 	// failed gets the first error of a part that could not go on.
 	failed chan error
 	stop   context.CancelFunc
@@ -104,6 +107,7 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 		}
 	}
 	d := dispatcher.New(n.broker, cfg.dispatcher)
+	n.surface = d.Surface
 	n.run(running, "dispatcher", d.Run)
 	return n, n.await(setup, d.Ready())
 }
@@ -150,7 +154,7 @@ func planner(rules policy.Rules, maxConcurrency int, redact func(string) string)
 func base(tools []tool.Tool) []registry.Entry {
 	var out []registry.Entry
 	for _, t := range tools {
-		out = append(out, registry.Entry{Declaration: t.Declaration, Origin: registry.Builtin, Pool: "default"})
+		out = append(out, registry.Entry{Declaration: t.Declaration, Origin: cli.Origin(t.Name), Pool: "default"})
 	}
 	return out
 }

@@ -35,7 +35,7 @@ func (s *std) replayCommand() *cobra.Command {
 groups and calls over time, and checks what must always hold: no group started before all results of the groups before
 it, one result a call, replies without a gap and equal to the results, one end. It changes nothing.
 
---rerun then hands the recorded calls in again, as a new batch at --nats with the same agent, session, workspace and options,
+--rerun then hands the recorded calls in again, as a new batch at --nats or --server with the same agent, session, workspace and options,
 and shows which results are different now. It refuses to when any of the calls was not READ_ONLY; --allow-writes overrides that.
 
 Exit status: 0 the log is consistent (whatever --rerun finds), 1 the log contradicts itself, or the system failed, 2 it
@@ -53,12 +53,12 @@ cannot be read, or may not be run again.`,
 			if allowWrites && !again {
 				return cli.Usagef("--allow-writes is for --rerun")
 			}
-			report, err := s.readLog(cmd.Context(), args[0], ref)
+			report, err := s.readLog(cmd.Context(), args[0], &ref)
 			if err != nil {
 				return err
 			}
 			if again {
-				return s.rerun(cmd.Context(), report, ref.url, allowWrites, asJSON)
+				return s.rerun(cmd.Context(), report, &ref.systemFlags, allowWrites, asJSON)
 			}
 			if asJSON {
 				err = printJSON(s.out, report)
@@ -83,7 +83,7 @@ func contradiction(r *replay.Report) error {
 }
 
 // readLog replays a file, or the batch of that name.
-func (s *std) readLog(ctx context.Context, name string, ref agentRef) (*replay.Report, error) {
+func (s *std) readLog(ctx context.Context, name string, ref *agentRef) (*replay.Report, error) {
 	if name == "-" {
 		return replayFile(s.in, name)
 	}
@@ -103,9 +103,9 @@ func (s *std) readLog(ctx context.Context, name string, ref agentRef) (*replay.R
 	if err != nil {
 		return nil, err
 	}
-	report, err := s.replayStored(ctx, k, ref.url)
-	if errors.Is(err, broker.ErrNoBatch) {
-		return nil, cli.Usagef("%q is no file, and at %s there is no such batch of agent %q", name, ref.url, k.Agent)
+	report, err := s.replayStored(ctx, k, &ref.systemFlags)
+	if errors.Is(err, client.ErrNoBatch) {
+		return nil, cli.Usagef("%q is no file, and at %s there is no such batch of agent %q", name, ref.where(), whose(k.Agent))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%q is no file; as the id of a batch: %w", name, err)
@@ -126,12 +126,20 @@ func replayFile(r io.Reader, name string) (*replay.Report, error) {
 	return p.Report(), nil
 }
 
-func (s *std) replayStored(ctx context.Context, k toolyard.BatchKey, url string) (*replay.Report, error) {
+// replayStored replays what the streams hold of a batch. Over NATS that is what the server stored, with its times; over HTTP it is
+// the same events, with the times at which they were written.
+func (s *std) replayStored(ctx context.Context, k toolyard.BatchKey, sys *systemFlags) (*replay.Report, error) {
+	if sys.server != "" {
+		return s.replayServed(ctx, k, sys)
+	}
+	if err := sys.check(); err != nil {
+		return nil, err
+	}
 	log, err := cli.Logger(s.err, s.level)
 	if err != nil {
 		return nil, err
 	}
-	nc, err := cli.Connect(url, "toolyard replay", log)
+	nc, err := cli.Connect(sys.nats, "toolyard replay", log)
 	if err != nil {
 		return nil, err
 	}
@@ -155,8 +163,30 @@ func (s *std) replayStored(ctx context.Context, k toolyard.BatchKey, url string)
 	}
 }
 
+func (s *std) replayServed(ctx context.Context, k toolyard.BatchKey, sys *systemFlags) (*replay.Report, error) {
+	var p replay.Replay
+	err := s.attach(ctx, sys, "toolyard replay", func(c *client.Client) error {
+		place := uint64(0)
+		for raw, err := range c.Batch(k).Events(ctx) {
+			if err != nil {
+				return err
+			}
+			place++
+			e, err := replay.Decode(raw, place)
+			if err != nil {
+				return err
+			}
+			if p.Add(e) != nil {
+				return nil // the report has it
+			}
+		}
+		return nil
+	})
+	return p.Report(), err
+}
+
 // rerun hands the recorded calls in again and shows what is different.
-func (s *std) rerun(ctx context.Context, report *replay.Report, url string, allowWrites, asJSON bool) error {
+func (s *std) rerun(ctx context.Context, report *replay.Report, sys *systemFlags, allowWrites, asJSON bool) error {
 	if report.Contradiction != nil {
 		return contradiction(report)
 	}
@@ -165,7 +195,7 @@ func (s *std) rerun(ctx context.Context, report *replay.Report, url string, allo
 		return err
 	}
 	out := rerun{Of: toolyard.BatchKey{Agent: report.Batch.Agent, ID: report.Batch.ID}}
-	err = s.attach(ctx, url, "toolyard rerun", func(c *client.Client) error {
+	err = s.attach(ctx, sys, "toolyard rerun", func(c *client.Client) error {
 		b, err := c.Submit(ctx, batch)
 		if err != nil {
 			return err

@@ -120,7 +120,7 @@ func (s *std) run(ctx context.Context, file, dir string, in batchFlags, out outp
 	if err != nil {
 		return err
 	}
-	cfg.Workspaces[batch.Workspace] = dir
+	cfg.Workspaces[batch.Workspace], cfg.ToolsetWait = dir, cli.ToolsetWait // there is one batch, and it is planned at once
 	after, err := w.Guard.AfterBatch(tools, mode, log)
 	if err != nil {
 		return err
@@ -175,16 +175,28 @@ func (s *std) submitAndShow(ctx context.Context, c *client.Client, batch toolyar
 }
 
 func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch, out outputFlags, format provider.Format) error {
+	log, err := cli.Logger(s.err, s.level)
+	if err != nil {
+		return err
+	}
 	b, err := c.Submit(ctx, batch)
 	refused := new(client.RefusedError)
 	switch {
-	case errors.Is(err, client.ErrOtherContent):
+	case errors.Is(err, client.ErrOtherContent), errors.As(err, &refused) && !errors.Is(err, client.ErrFull):
 		return &cli.UsageError{Err: err}
 	case err != nil:
 		return err
 	}
 	show := newShow(s.out, batch, !out.json && format == "")
+	if show.on {
+		show.bars, show.w = s.bars, s.bars.over(s.out)
+	}
 	show.begin(b.Key())
+	quiet := func() {}
+	if show.on {
+		quiet = s.bars.watch(ctx, b, log)
+	}
+	defer quiet()
 	var results []toolyard.Result
 	for r, err := range b.Results(ctx) {
 		if errors.As(err, &refused) && !errors.Is(err, client.ErrFull) {
@@ -203,6 +215,7 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 		show.result(r)
 		results = append(results, r)
 	}
+	quiet()
 	view, err := b.View(ctx)
 	if err != nil {
 		return err
@@ -216,6 +229,11 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 	case out.json:
 		return printJSON(s.out, view)
 	case format != "":
+		if format != provider.Native { // a model sees images, and no references to them
+			if err := b.Fill(ctx, results); err != nil {
+				return err
+			}
+		}
 		rendered, err := provider.Render(format, batch.Calls, results)
 		if err != nil {
 			return err

@@ -19,6 +19,8 @@ import (
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/mcp/server"
+	"github.com/toolyard/toolyard/internal/registry"
 )
 
 // serveFlags are the flags of serve.
@@ -35,7 +37,9 @@ type serveFlags struct {
 	queueWait, approvalWait       time.Duration
 	maxStore                      int64
 	perms                         cli.Permissions
+	views                         []string
 	worker                        cli.Worker
+	mcp                           mcpFlags
 }
 
 func (o *serveFlags) add(f *pflag.FlagSet) {
@@ -61,7 +65,10 @@ func (o *serveFlags) add(f *pflag.FlagSet) {
 	f.DurationVar(&o.queueWait, "queue-wait", dispatcher.DefaultQueueWait, "how long a call waits for a free worker, before it ends as dependency_unavailable")
 	f.DurationVar(&o.approvalWait, "approval-wait", dispatcher.DefaultApprovalWait, "how long a call waits for a person, within the batch's lifetime, before it ends as approval_expired")
 	o.perms.Add(f)
+	f.StringArrayVar(&o.views, "view", nil, "show agents some tools only, as `AGENT=TOOL,TOOL`; a name may end in *, and the first view that names an agent counts; may be repeated")
 	o.worker.Add(f)
+	o.mcp.add(f)
+	o.mcp.addKey(f)
 }
 
 func (o *serveFlags) check() error {
@@ -117,6 +124,10 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 			return cli.Usagef("--token-file: %w", err)
 		}
 	}
+	mcpKey, err := o.mcp.key()
+	if err != nil {
+		return err
+	}
 	tools, rules, mode, err := o.worker.Toolbox(&o.perms)
 	if err != nil {
 		return err
@@ -124,6 +135,10 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 	redact, err := o.worker.Guard.Redactor()
 	if err != nil {
 		return err
+	}
+	views, err := registry.ParseViews(o.views)
+	if err != nil {
+		return cli.Usagef("--view: %w", err)
 	}
 	cfg := nodeConfig{
 		url: o.url, listen: o.natsListen, syncAlways: o.syncAlways,
@@ -134,8 +149,12 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 			MaxAgentWaiting: o.maxAgentWaiting, AdmitPercent: o.admitPercent,
 		},
 	}
+	cfg.dispatcher.Planner.Views = views
 	if cfg.dispatcher.AfterBatch, err = o.worker.Guard.AfterBatch(tools, mode, log); err != nil {
 		return err
+	}
+	if len(o.worker.Guard.Manifests.Files) > 0 && !o.withWorker {
+		return cli.Usagef("--tools: this process runs no calls; give the files to its workers, or add --with-worker")
 	}
 	if o.worker.Guard.HooksFile != "" && !o.withWorker && cfg.dispatcher.AfterBatch == nil {
 		return cli.Usagef("--hooks: this process runs no calls, and the file has no PostToolBatch hook; give the hooks to its workers, or add --with-worker")
@@ -168,13 +187,24 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	server := &http.Server{
+	tooled, untool := context.WithCancel(ctx)
+	defer untool()
+	mcp, err := n.mcp(tooled, handler, mcpParts{base: base(tools), blocked: rules.Blocks}, server.Config{
+		Approvals: o.mcp.approvals, Key: mcpKey, MaxWait: o.timeout + mcpGrace, Hide: views.Hide,
+	})
+	if err != nil {
+		return errors.Join(ended(ctx, err), l.Close())
+	}
+	httpServer := &http.Server{
 		Handler: handler, ReadHeaderTimeout: api.HeaderTimeout, IdleTimeout: api.IdleTimeout, MaxHeaderBytes: api.MaxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
-	server.RegisterOnShutdown(handler.Stop)
+	httpServer.RegisterOnShutdown(func() {
+		mcp.Stop() // first: a call whose client was cut off is given up, and these go on
+		handler.Stop()
+	})
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
+	go func() { served <- httpServer.Serve(l) }()
 
 	natsURL := o.url
 	if n.server != nil {
@@ -191,7 +221,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 	}
 	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
-	return errors.Join(err, server.Shutdown(bye))
+	return errors.Join(err, httpServer.Shutdown(bye))
 }
 
 // api makes the HTTP API of this process. What a listener is named says little: its address says who reaches it.
@@ -208,7 +238,7 @@ func (n *node) api(ctx context.Context, at net.Addr, tokens *api.Tokens) (*api.S
 		return nil, cli.Usagef("--listen: without --token-file the HTTP API is for this machine only, and %s is not", at)
 	}
 	return api.New(api.Config{
-		Client: c, Broker: n.broker.As("/api/" + broker.NewID()), Tokens: tokens, Loopback: loopback, Log: n.log,
+		Client: c, Broker: n.broker.As("/api/" + broker.NewID()), Tokens: tokens, Loopback: loopback, Log: n.log, Surface: n.surface,
 		Ready: func() error {
 			if !n.nc.IsConnected() {
 				return errors.New("not connected to NATS")
@@ -216,6 +246,23 @@ func (n *node) api(ctx context.Context, at net.Addr, tokens *api.Tokens) (*api.S
 			return nil
 		},
 	})
+}
+
+// mcp makes the MCP server of this process, behind the door of its HTTP API.
+func (n *node) mcp(ctx context.Context, door *api.Server, p mcpParts, cfg server.Config) (*server.Server, error) {
+	setup, cancel := context.WithTimeout(ctx, setupTimeout)
+	defer cancel()
+	var err error
+	if p.client, err = client.Connect(setup, n.nc); err != nil {
+		return nil, err
+	}
+	p.broker, p.log = n.broker.As("/mcp/"+broker.NewID()), n.log
+	m, err := newMCP(ctx, p, cfg)
+	if err != nil {
+		return nil, err
+	}
+	door.Mount(mcpPath, server.MaxRequestBytes, m.Serve)
+	return m, nil
 }
 
 // dataDir is where an embedded server keeps its streams.

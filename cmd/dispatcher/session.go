@@ -33,12 +33,12 @@ It returns when that is stored. The session goes on with its next batch.`,
 			if err != nil {
 				return err
 			}
-			return s.attach(cmd.Context(), ref.url, "toolyard interrupt", func(c *client.Client) error {
+			return s.attach(cmd.Context(), &ref.systemFlags, "toolyard interrupt", func(c *client.Client) error {
 				n, err := c.Interrupt(cmd.Context(), agent, session, reason)
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(s.out, "interrupt of session %s of %s is stored in %s\n", cli.OneLine(args[0]), cli.OneLine(ref.agent), count(n, "batch", "batches"))
+				_, err = fmt.Fprintf(s.out, "interrupt of session %s of %s is stored in %s\n", cli.OneLine(args[0]), cli.OneLine(whose(agent)), count(n, "batch", "batches"))
 				return err
 			})
 		},
@@ -65,7 +65,7 @@ nothing was kept of is shown as a new one. What is changed here counts from the 
 			if err != nil {
 				return err
 			}
-			return s.attach(cmd.Context(), ref.url, "toolyard session", func(c *client.Client) error {
+			return s.attach(cmd.Context(), &ref.systemFlags, "toolyard session", func(c *client.Client) error {
 				ctx, stop := context.WithTimeout(cmd.Context(), setupTimeout)
 				defer stop()
 				v, err := c.Session(ctx, agent, session)
@@ -82,7 +82,7 @@ nothing was kept of is shown as a new one. What is changed here counts from the 
 					return printJSON(s.out, v)
 				}
 				p := &show{w: s.out, on: true}
-				p.printf("session %s of %s\n", cli.OneLine(args[0]), cli.OneLine(ref.agent))
+				p.printf("session %s of %s\n", cli.OneLine(args[0]), cli.OneLine(whose(agent)))
 				if v.Alone {
 					p.printf("  alone: nobody is asked\n")
 				}
@@ -112,7 +112,8 @@ nothing was kept of is shown as a new one. What is changed here counts from the 
 }
 
 func (s *std) batchesCommand() *cobra.Command {
-	var url, agent, session, status string
+	var sys systemFlags
+	var agent, session, status string
 	var limit int
 	var after uint64
 	var asJSON bool
@@ -132,7 +133,7 @@ be a moment behind: "dispatcher watch" and "dispatcher replay" read the log itse
 			if limit < 1 || limit > broker.MaxListed {
 				return cli.Usagef("--limit %d: use 1 to %d", limit, broker.MaxListed)
 			}
-			return s.attach(cmd.Context(), url, "toolyard batches", func(c *client.Client) error {
+			return s.attach(cmd.Context(), &sys, "toolyard batches", func(c *client.Client) error {
 				page, more, err := c.Batches(cmd.Context(), f)
 				if err != nil {
 					return err
@@ -161,7 +162,7 @@ be a moment behind: "dispatcher watch" and "dispatcher replay" read the log itse
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&url, "nats", defaultURL, "the NATS system, as `URL`")
+	sys.add(cmd)
 	f.StringVar(&agent, "agent", "", "only batches of this agent")
 	f.StringVar(&session, "session", "", "only batches of this session")
 	f.StringVar(&status, "status", "", "only batches that are open, running, waiting, completed or canceled")

@@ -20,6 +20,7 @@ const (
 // show prints a batch for a person, as it goes.
 type show struct {
 	w     io.Writer
+	bars  *bars
 	on    bool
 	batch toolyard.Batch
 	err   error
@@ -56,6 +57,7 @@ func (s *show) plan(v toolyard.BatchView) {
 }
 
 func (s *show) result(r toolyard.Result) {
+	s.bars.done(r.Index)
 	if r.IsError {
 		s.failed++
 	}

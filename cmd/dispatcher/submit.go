@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,11 +17,12 @@ func (s *std) submitCommand() *cobra.Command {
 	var in batchFlags
 	var out outputFlags
 	var perms cli.Permissions
-	var url, workspace string
+	var sys systemFlags
+	var workspace string
 	cmd := &cobra.Command{
 		Use:   "submit [flags] FILE|-",
 		Short: "Hand a batch to a running system and show its results",
-		Long: `submit hands the batch in FILE to the dispatchers at --nats, waits for the results and prints them
+		Long: `submit hands the batch in FILE to the dispatchers at --nats or --server, waits for the results and prints them
 in the order of the calls. FILE is what "dispatcher run" takes.
 
 Once it is handed in the batch runs to its end, whether or not anybody waits. The same --id again, with the same
@@ -30,7 +30,8 @@ content, runs nothing and shows the same results.
 
 A batch can tighten the operator's permission rules, with --deny and --ask, and never loosen them.`,
 		Example: `  dispatcher submit examples/explore.json
-  dispatcher submit --nats nats://10.0.0.7:4222 --agent reviewer --format openai response.json`,
+  dispatcher submit --nats nats://10.0.0.7:4222 --agent reviewer --format openai response.json
+  TOOLYARD_TOKEN=... dispatcher submit --server https://tools.example.com batch.json`,
 		Args: fileArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			log, err := cli.Logger(s.err, s.level)
@@ -54,21 +55,15 @@ A batch can tighten the operator's permission rules, with --deny and --ask, and 
 			}
 			batch.Options.Deny = append(batch.Options.Deny, perms.Deny...)
 			batch.Options.Ask = append(batch.Options.Ask, perms.Ask...)
-			nc, err := cli.Connect(url, "toolyard submit", log)
-			if err != nil {
-				return err
+			if sys.server != "" && sys.token != "" && in.unowned {
+				batch.Agent = "" // the token says whose it is
 			}
-			defer nc.Close()
-			setup, cancel := context.WithTimeout(cmd.Context(), setupTimeout)
-			defer cancel()
-			c, err := client.Connect(setup, nc)
-			if err != nil {
-				return ended(cmd.Context(), err)
-			}
-			return s.submitAndShow(cmd.Context(), c, batch, out, format, nil)
+			return s.attach(cmd.Context(), &sys, "toolyard submit", func(c *client.Client) error {
+				return s.submitAndShow(cmd.Context(), c, batch, out, format, nil)
+			})
 		},
 	}
-	cmd.Flags().StringVar(&url, "nats", defaultURL, "the NATS system, as `URL`")
+	sys.add(cmd)
 	cmd.Flags().StringVar(&workspace, "workspace", "", "the name of the workspace that the calls act on (default: FILE's, or \"default\")")
 	cmd.Flags().BoolVar(&in.interactive, "interactive", false, "a person can be asked: calls that need one wait for dispatcher approve, and are not denied")
 	in.add(cmd.Flags())

@@ -19,14 +19,16 @@ import (
 
 // toolsFlags are what the tools command is asked for.
 type toolsFlags struct {
-	perms  cli.Permissions
-	worker cli.Worker
-	url    string
-	format string
-	strict bool
-	report bool
-	lint   bool
-	asJSON bool
+	perms          cli.Permissions
+	worker         cli.Worker
+	url            string
+	agent, session string
+	loaded         map[string]bool // by the session
+	format         string
+	strict         bool
+	report         bool
+	lint           bool
+	asJSON         bool
 }
 
 func (s *std) toolsCommand() *cobra.Command {
@@ -50,6 +52,12 @@ back as null.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.format != "" && (f.asJSON || f.lint) || f.asJSON && f.lint {
 				return cli.Usagef("--format, --lint and --json each print something else; give one of them")
+			}
+			if f.session != "" && (f.url == "" || f.format == "") {
+				return cli.Usagef("--session is for --format with --nats: a running system knows what a session has loaded")
+			}
+			if err := cmp.Or(toolyard.CheckName("--agent", f.agent), toolyard.CheckName("--session", cmp.Or(f.session, "none"))); err != nil {
+				return &cli.UsageError{Err: err}
 			}
 			if f.format == "" && (f.strict || f.report) {
 				return cli.Usagef("--strict and --report are for --format; give one of %s", toolFormats("|"))
@@ -75,12 +83,15 @@ back as null.`,
 		},
 	}
 	cmd.Flags().StringVar(&f.url, "nats", "", "list what the workers of the system at `URL` offer, in place of the built-in tools")
+	cmd.Flags().StringVar(&f.agent, "agent", string(toolyard.DefaultAgent), "whose session --session is")
+	cmd.Flags().StringVar(&f.session, "session", "", "with the definitions of the deferred tools that a session has loaded")
 	cmd.Flags().StringVar(&f.format, "format", "", "print the tools for a provider: `FORMAT` is one of "+toolFormats(", "))
 	cmd.Flags().BoolVar(&f.strict, "strict", false, "have the provider hold its model to the schema, where the schema has such a form")
 	cmd.Flags().BoolVar(&f.report, "report", false, "say on standard error what the provider is not told, and why")
 	cmd.Flags().BoolVar(&f.lint, "lint", false, "say what may make a model call the tools wrongly: names, descriptions, open schemas")
 	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print the surface as one JSON document")
 	f.perms.AddTightening(cmd.Flags())
+	f.worker.Guard.Manifests.Add(cmd.Flags())
 	return cmd
 }
 
@@ -103,7 +114,7 @@ func (s *std) surface(ctx context.Context, f *toolsFlags) (registry.Surface, err
 		}
 		entries = base(tools)
 	} else {
-		if entries, err = s.liveTools(ctx, f.url); err != nil {
+		if entries, err = s.liveTools(ctx, f); err != nil {
 			return registry.Surface{}, err
 		}
 		for _, e := range entries {
@@ -123,12 +134,12 @@ func (s *std) surface(ctx context.Context, f *toolsFlags) (registry.Surface, err
 
 // liveTools are what the workers of a running system offer. Of a pool whose workers differ, as while it is being replaced,
 // the youngest speaks.
-func (s *std) liveTools(ctx context.Context, url string) ([]registry.Entry, error) {
+func (s *std) liveTools(ctx context.Context, f *toolsFlags) ([]registry.Entry, error) {
 	log, err := cli.Logger(s.err, s.level)
 	if err != nil {
 		return nil, err
 	}
-	nc, err := cli.Connect(url, "toolyard tools", log)
+	nc, err := cli.Connect(f.url, "toolyard tools", log)
 	if err != nil {
 		return nil, err
 	}
@@ -138,6 +149,16 @@ func (s *std) liveTools(ctx context.Context, url string) ([]registry.Entry, erro
 	b, err := broker.Attach(asked, nc, "/client/"+broker.NewID())
 	if err != nil {
 		return nil, ended(ctx, err)
+	}
+	if f.session != "" {
+		kept, err := b.Session(asked, toolyard.Agent(f.agent), toolyard.Session(f.session))
+		if err != nil {
+			return nil, ended(ctx, err)
+		}
+		f.loaded = map[string]bool{}
+		for _, name := range kept.Loaded {
+			f.loaded[name] = true
+		}
 	}
 	live, err := b.Workers(asked)
 	if err != nil {
@@ -170,7 +191,7 @@ func (s *std) printFor(format provider.Format, surface *registry.Surface, f *too
 	if err != nil {
 		return err
 	}
-	data, notes, err := provider.Tools(format, surface.Declarations(), provider.ToolOptions{Strict: f.strict, Names: surface.Names(rule)})
+	data, notes, err := provider.Tools(format, surface.Declarations(), provider.ToolOptions{Strict: f.strict, Loaded: f.loaded, Names: surface.Names(rule)})
 	for _, n := range notes {
 		if f.report || provider.IsLeftOut(n) {
 			if _, err := fmt.Fprintln(s.err, cli.OneLine(n.String())); err != nil {

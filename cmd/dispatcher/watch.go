@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -36,7 +37,7 @@ Exit status: 0 the batch is complete (or --all was interrupted, its normal end),
   dispatcher watch --agent reviewer --json`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			show := eventPrinter{s: s, json: asJSON}
+			show := eventPrinter{s: s, out: s.out, json: asJSON}
 			switch {
 			case len(args) > 1:
 				return cli.Usagef("dispatcher watch takes one BATCH, not %d; see dispatcher watch --help", len(args))
@@ -49,7 +50,7 @@ Exit status: 0 the batch is complete (or --all was interrupted, its normal end),
 				if err != nil {
 					return err
 				}
-				return s.attach(cmd.Context(), ref.url, "toolyard watch", func(c *client.Client) error {
+				return s.attach(cmd.Context(), &ref.systemFlags, "toolyard watch", func(c *client.Client) error {
 					return show.batch(cmd.Context(), c, k)
 				})
 			}
@@ -60,7 +61,7 @@ Exit status: 0 the batch is complete (or --all was interrupted, its normal end),
 				}
 				agent = toolyard.Agent(ref.agent)
 			}
-			err := s.attach(cmd.Context(), ref.url, "toolyard watch", func(c *client.Client) error {
+			err := s.attach(cmd.Context(), &ref.systemFlags, "toolyard watch", func(c *client.Client) error {
 				return show.all(cmd.Context(), c, agent)
 			})
 			if errors.Is(err, cli.ErrInterrupted) {
@@ -78,11 +79,21 @@ Exit status: 0 the batch is complete (or --all was interrupted, its normal end),
 // eventPrinter prints events as they come.
 type eventPrinter struct {
 	s    *std
+	out  io.Writer
 	json bool
 }
 
 func (p *eventPrinter) batch(ctx context.Context, c *client.Client, k toolyard.BatchKey) error {
-	for e, err := range c.Batch(k).Watch(ctx) {
+	batch := c.Batch(k)
+	if !p.json {
+		log, err := cli.Logger(p.s.err, p.s.level)
+		if err != nil {
+			return err
+		}
+		p.out = p.s.bars.over(p.s.out)
+		defer p.s.bars.watch(ctx, batch, log)()
+	}
+	for e, err := range batch.Watch(ctx) {
 		if err != nil {
 			return misnamed(err)
 		}
@@ -120,7 +131,7 @@ func (p *eventPrinter) all(ctx context.Context, c *client.Client, agent toolyard
 
 func (p *eventPrinter) print(e client.Event) error {
 	if e.Gap != "" {
-		to, about := p.s.out, ""
+		to, about := p.out, ""
 		if p.json {
 			to = p.s.err
 		}
@@ -135,7 +146,7 @@ func (p *eventPrinter) print(e client.Event) error {
 	case e.Batch == (toolyard.BatchKey{}):
 		return nil // it was about a gap
 	case !p.json:
-		_, err := fmt.Fprintf(p.s.out, "%s\n", cli.OneLine(fmt.Sprintf("%s %s %s", e.Time.Local().Format(watchTime), e.Batch, e.What)))
+		_, err := fmt.Fprintf(p.out, "%s\n", cli.OneLine(fmt.Sprintf("%s %s %s", e.Time.Local().Format(watchTime), e.Batch, e.What)))
 		return err
 	case e.Type == "": // what cannot be read has no form to be printed in
 		_, err := fmt.Fprintf(p.s.err, "%s\n", cli.OneLine(e.What))
@@ -145,6 +156,6 @@ func (p *eventPrinter) print(e client.Event) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(p.s.out, "%s\n", line)
+	_, err = fmt.Fprintf(p.out, "%s\n", line)
 	return err
 }

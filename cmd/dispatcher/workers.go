@@ -15,58 +15,47 @@ import (
 )
 
 func (s *std) workersCommand() *cobra.Command {
-	var url string
+	var sys systemFlags
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "workers [flags]",
 		Short: "List the live workers of a running system, and what they found to be down",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := cli.Logger(s.err, s.level)
-			if err != nil {
-				return err
-			}
-			nc, err := cli.Connect(url, "toolyard workers", log)
-			if err != nil {
-				return err
-			}
-			defer nc.Close()
-			ctx, cancel := context.WithTimeout(cmd.Context(), setupTimeout)
-			defer cancel()
-			c, err := client.Connect(ctx, nc)
-			if err != nil {
-				return ended(cmd.Context(), err)
-			}
-			workers, err := c.Workers(ctx)
-			if err != nil {
-				return ended(cmd.Context(), err)
-			}
-			if asJSON {
-				return printJSON(s.out, workers)
-			}
-			p := &show{w: s.out, on: true}
-			for _, w := range workers {
-				var classes, workspaces []string
-				for _, c := range w.Classes {
-					classes = append(classes, string(c))
+			return s.attach(cmd.Context(), &sys, "toolyard workers", func(c *client.Client) error {
+				ctx, cancel := context.WithTimeout(cmd.Context(), setupTimeout)
+				defer cancel()
+				workers, err := c.Workers(ctx)
+				if err != nil {
+					return err
 				}
-				for _, ws := range w.Workspaces {
-					workspaces = append(workspaces, cli.OneLine(string(ws)))
+				if asJSON {
+					return printJSON(s.out, workers)
 				}
-				p.printf("%s  pool %s  %s  %s  workspaces %s  isolation %s\n", cli.OneLine(w.ID), cli.OneLine(string(w.Pool)), count(w.Slots, "slot"),
-					strings.Join(classes, ","), strings.Join(workspaces, ","), cli.OneLine(w.Isolation))
-				for _, dependency := range slices.Sorted(maps.Keys(w.Breakers)) {
-					p.printf("  %s is down, not tried until %s\n", cli.OneLine(dependency), w.Breakers[dependency].Format(time.RFC3339))
+				p := &show{w: s.out, on: true}
+				for _, w := range workers {
+					var classes, workspaces []string
+					for _, c := range w.Classes {
+						classes = append(classes, string(c))
+					}
+					for _, ws := range w.Workspaces {
+						workspaces = append(workspaces, cli.OneLine(string(ws)))
+					}
+					p.printf("%s  pool %s  %s  %s  workspaces %s  isolation %s\n", cli.OneLine(w.ID), cli.OneLine(string(w.Pool)), count(w.Slots, "slot"),
+						strings.Join(classes, ","), strings.Join(workspaces, ","), cli.OneLine(w.Isolation))
+					for _, dependency := range slices.Sorted(maps.Keys(w.Breakers)) {
+						p.printf("  %s is down, not tried until %s\n", cli.OneLine(dependency), w.Breakers[dependency].Format(time.RFC3339))
+					}
 				}
-			}
-			p.printf("%s\n", count(len(workers), "worker"))
-			if p.err != nil {
-				return fmt.Errorf("print the workers: %w", p.err)
-			}
-			return nil
+				p.printf("%s\n", count(len(workers), "worker"))
+				if p.err != nil {
+					return fmt.Errorf("print the workers: %w", p.err)
+				}
+				return nil
+			})
 		},
 	}
-	cmd.Flags().StringVar(&url, "nats", defaultURL, "the NATS system, as `URL`")
+	sys.add(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	return cmd
 }

@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/internal/worker"
 )
 
@@ -52,6 +50,9 @@ func serveCommand(out, errw io.Writer, level *string) *cobra.Command {
 named with --workspace. All workers of a pool serve the same workspaces, with the same tools.
 
 Permission rules are the operator's and hold for every call that runs here. Read-only calls inside the workspace need none.
+
+Tools that are not Go come from the files of --tools: commands, which run in the sandbox, HTTP endpoints, and MCP servers, whose
+tools are offered when the server is there. "worker check --tools FILE" says what is wrong with one.
 
 SIGTERM stops taking calls and lets those that run finish for --drain-grace. What is left then is stopped: calls that may
 run twice are handed to another worker, others end as outcome_unknown. A second SIGTERM is immediate.`,
@@ -105,39 +106,4 @@ func serve(ctx context.Context, out, errw io.Writer, level, url string, flags cl
 		return err
 	}
 	return <-ended
-}
-
-func checkCommand(out io.Writer) *cobra.Command {
-	var flags cli.Sandbox
-	cmd := &cobra.Command{
-		Use:   "check",
-		Short: "Say what isolation this machine can give, and how to get more",
-		Long: `check runs a command in each kind of sandbox that this system could have, as a worker does at its start, and says what
-stood around it or what is missing. What is on the first line is what a worker with the same flags announces.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return check(cmd.Context(), out, &flags) },
-	}
-	flags.Add(cmd.Flags())
-	return cmd
-}
-
-func check(ctx context.Context, out io.Writer, flags *cli.Sandbox) error {
-	box, err := flags.Box()
-	if err != nil {
-		return err
-	}
-	caps, problem := box.Probe(ctx)
-	text := fmt.Sprintf("isolation: %s\n", caps.Isolation())
-	if problem != nil {
-		text += "no command runs on this machine: a call of bash ends as setup_required\n"
-	}
-	for _, b := range sandbox.Backends(sandbox.Options{UID: flags.UID}) {
-		if caps, err := b.Probe(ctx); err != nil {
-			text += fmt.Sprintf("%s: %v\n", b.Name(), err)
-		} else {
-			text += fmt.Sprintf("%s: works: %s\n", b.Name(), strings.Join(caps.Layers, ", "))
-		}
-	}
-	_, err = io.WriteString(out, text)
-	return err
 }

@@ -1,3 +1,5 @@
+//go:build unix
+
 package e2e
 
 import (
@@ -119,7 +121,7 @@ func TestTools(t *testing.T) {
 	text := p.ok(nil, "tools")
 	var surface struct{ Tools []struct{ Name string } }
 	decode(t, []byte(p.ok(nil, "tools", "--json")), &surface)
-	for _, tool := range []string{"bash", "edit_file", "glob", "grep", "read_file", "read_result", "web_fetch", "write_file"} {
+	for _, tool := range []string{"bash", "edit_file", "glob", "grep", "read_file", "read_result", "tool_search", "web_fetch", "write_file"} {
 		if !strings.Contains("\n"+text, "\n"+tool+" ") {
 			t.Errorf("%s is not listed:\n%s", tool, text)
 		}

@@ -1,3 +1,5 @@
+//go:build unix
+
 package e2e
 
 import (
@@ -9,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/sandbox"
 )
 
 // hooked is a place with a file of hooks, and scripts beside it, outside of the workspace.
@@ -176,7 +179,7 @@ func TestHookDecisions(t *testing.T) {
 		{"broken, behind", `{"PostToolUse": [{"hooks": [{"type": "command", "command": "exit 1", "on_failure": "block"}]}]}`, "read_file", read, nil, toolyard.PostHookFailed, "its output is kept", ""},
 		{"withheld", `{"PostToolUse": [{"hooks": [{"type": "command", "command": "exit 1", "on_failure": "withhold"}]}]}`, "read_file", read, nil, toolyard.HookBlocked, "withheld", ""},
 		{"late", `{"PreToolUse": [{"hooks": [{"type": "command", "command": "sleep 60", "timeout": 0.2}]}]}`, "read_file", read, nil, toolyard.HookFailed, "", "it did not answer within 200ms"},
-		{"late, and left out", `{"PreToolUse": [{"hooks": [{"type": "command", "command": "sleep 60", "timeout": 0.2, "on_failure": "continue"}]}]}`, "read_file", read, nil, "", "one", ""},
+		{"late, and left out", `{"PreToolUse": [{"hooks": [{"type": "command", "command": "sleep 60", "timeout": 0.2, "on_failure": "continue"}]}]}`, "read_file", read, nil, "", "one", "left out: hooks.PreToolUse[0].hooks[0]: it did not answer within 200ms"},
 		{"another tool", `{"PreToolUse": [{"matcher": "Write", "hooks": [{"type": "command", "command": "exit 2"}]}]}`, "read_file", read, nil, "", "one", ""},
 		{"another path", `{"PreToolUse": [{"hooks": [{"type": "command", "command": "exit 2", "if": "Read(docs/**)"}]}]}`, "read_file", read, nil, "", "one", ""},
 	} {
@@ -191,6 +194,72 @@ func TestHookDecisions(t *testing.T) {
 			}
 			if c.name == "output" && strings.Contains(r.Output, "one") {
 				t.Errorf("the tool's own output is still there: %s", r.Output)
+			}
+		})
+	}
+}
+
+// TestHooksAroundCommands: hooks on a tool that runs commands in the sandbox. What a hook makes of a command is what permission
+// sees and what runs.
+func TestHooksAroundCommands(t *testing.T) {
+	t.Parallel()
+	if code := commandCode(t); code != toolyard.OK {
+		h := newHooked(t, specific("PreToolUse", `"updatedInput": {"command": "touch made"}`), nil)
+		if r, _ := h.call("bash", map[string]any{"command": "touch asked"}, "--permission-mode", "bypass"); r.Code != code {
+			t.Errorf("without a sandbox: %s %s", r.Code, r.Error)
+		}
+		return
+	}
+	command := func(c string) string {
+		return specific("PreToolUse", `"permissionDecision": "allow", "updatedInput": {"command": "`+c+`"}`)
+	}
+	touch := map[string]any{"command": "touch asked"}
+	for _, c := range []struct {
+		name, config string
+		in           map[string]any
+		args         []string
+		code         toolyard.Code
+		says         string // in error or output
+		made         string // what is there after
+		detail       string // in the facts
+	}{
+		{"as it was", say("PreToolUse", `{}`), touch, []string{"--allow", "bash(touch asked)"}, "", "", "asked", ""},
+		{"another command, which is allowed", specific("PreToolUse", `"updatedInput": {"command": "touch made"}`), touch, []string{"--allow", "bash(touch made)"}, "", "", "made", "input changed"},
+		{"what is allowed is what runs, not what was asked", specific("PreToolUse", `"updatedInput": {"command": "touch made"}`), touch, []string{"--allow", "bash(touch asked)"}, toolyard.PermissionDenied, "", "", "input changed"},
+		{"a hook's own allow beats no rule on what it has written", command("touch made"), touch, []string{"--allow", "bash(touch:*)", "--deny", "bash(touch made)"}, toolyard.PermissionDenied, "touch made", "", "input changed"},
+		{"an empty command", command(""), touch, []string{"--permission-mode", "bypass"}, toolyard.InvalidArguments, "command is empty", "", ""},
+		{"no command at all", specific("PreToolUse", `"updatedInput": {"cmd": "touch made"}`), touch, []string{"--permission-mode", "bypass"}, toolyard.SchemaValidationFailed, "command", "", ""},
+		{"a read that becomes a write would run beside others", command("touch made"), map[string]any{"command": "ls"}, []string{"--permission-mode", "bypass"}, toolyard.HookFailed, "", "", "scheduled as READ_ONLY"},
+		{"blocked", `{"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "if": "Bash(touch *)", "command": "cat > /dev/null; echo leave it >&2; exit 2"}]}]}`, touch,
+			[]string{"--permission-mode", "bypass"}, toolyard.HookBlocked, "leave it", "", ""},
+		{"not the one that is blocked", `{"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "if": "Bash(rm *)", "command": "exit 2"}]}]}`, touch, []string{"--permission-mode", "bypass"}, "", "", "asked", ""},
+		{"another output", specific("PostToolUse", `"updatedToolOutput": "nothing to see"`), map[string]any{"command": "touch asked; echo tok-of-the-command"}, []string{"--permission-mode", "bypass"}, "", "nothing to see", "asked", "output changed"},
+		{"another output, as bash has it", specific("PostToolUse", `"updatedToolOutput": {"stdout": "clean", "stderr": "", "interrupted": false}`), map[string]any{"command": "echo tok-of-the-command; touch asked"},
+			[]string{"--permission-mode", "bypass"}, "", "clean", "asked", "output changed"},
+		{"broken behind it, and left out", `{"PostToolUse": [{"hooks": [{"type": "command", "command": "echo oops >&2; exit 1"}]}]}`, touch, []string{"--permission-mode", "bypass"}, "", "", "asked",
+			"left out: hooks.PostToolUse[0].hooks[0]: exit status 1: oops"},
+		{"what failed", specific("PostToolUseFailure", `"additionalContext": "try it with care"`), map[string]any{"command": "touch asked; exit 3"}, []string{"--permission-mode", "bypass"}, toolyard.ExecutionFailed, "try it with care", "asked", "context added"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHooked(t, c.config, nil)
+			r, _ := h.call("bash", c.in, c.args...)
+			if r.Code != c.code || !strings.Contains(r.Output+r.Error, c.says) || strings.Contains(r.Output+r.Error, "tok-of-the-command") {
+				t.Errorf("%q: %s%s; want %q with %q", r.Code, r.Output, r.Error, c.code, c.says)
+			}
+			for _, name := range []string{"asked", "made"} {
+				if _, err := os.Stat(filepath.Join(h.dir, name)); (err == nil) != (name == c.made) {
+					t.Errorf("%s: %v, and %q was to be made", name, err, c.made)
+				}
+			}
+			details := ""
+			for _, f := range r.Phases {
+				details += f.Detail + "\n"
+			}
+			if !strings.Contains(details, c.detail) {
+				t.Errorf("the facts say %s, want %q", details, c.detail)
+			}
+			if ran := c.made != ""; ran != (r.Isolation == sandbox.Native || r.Isolation == sandbox.Bwrap) {
+				t.Errorf("isolation %q, and it ran: %t", r.Isolation, ran)
 			}
 		})
 	}

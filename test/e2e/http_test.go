@@ -1,70 +1,16 @@
+//go:build unix
+
 package e2e
 
 import (
 	"bufio"
-	"context"
 	"net/http"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 )
-
-// TestExamplesOverHTTP: the examples, with nothing but the HTTP clients of their languages, hand a batch in and read its
-// results. Python is needed; TypeScript runs where there is a Node that reads it.
-func TestExamplesOverHTTP(t *testing.T) {
-	t.Parallel()
-	dir := workspace(t, map[string]string{"README.md": "# Read me\n", "go.mod": "module example\n\ngo 1.26\n"})
-	tokens := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(tokens, []byte("a-token agent-1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p := dispatcher(t, "--with-worker", "--workspace", "default="+dir, "--token-file", tokens)
-	example := func(program, file string, want ...string) {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, program, filepath.Join("..", "..", "examples", file))
-		cmd.Env = append(os.Environ(), "TOOLYARD_URL="+p.says["http"], "TOOLYARD_TOKEN=a-token")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Errorf("%s %s: %v\n%s", program, file, err, out)
-		}
-		for _, line := range want {
-			if !strings.Contains(string(out), line) {
-				t.Errorf("%s says nothing of %q:\n%s", file, line, out)
-			}
-		}
-	}
-	example("python3", "agent.py", "[0] glob ok: README.md", "[1] grep ok: README.md:1:# Read me", "[2] read_file ok: ", "user message with 3 results")
-	if node := nodeOfTypeScript(t); node != "" {
-		example(node, "agent.ts", "[0] glob ok: README.md", "[1] read_file ok: ", "2 messages with role tool")
-	}
-}
-
-// nodeOfTypeScript finds a Node that runs TypeScript as it is, which it does from 22.18 on.
-func nodeOfTypeScript(t *testing.T) string {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "node", "--version").Output()
-	if err != nil {
-		return ""
-	}
-	v := regexp.MustCompile(`^v(\d+)\.(\d+)\.`).FindStringSubmatch(string(out))
-	if v == nil {
-		return ""
-	}
-	major, err1 := strconv.Atoi(v[1])
-	minor, err2 := strconv.Atoi(v[2])
-	if err1 != nil || err2 != nil || major < 22 || major == 22 && minor < 18 {
-		return ""
-	}
-	return "node"
-}
 
 // TestServeAndItsStreams: a dispatcher that is told to stop ends the streams that are open, and itself, at once.
 func TestServeAndItsStreams(t *testing.T) {

@@ -1,167 +1,136 @@
+//go:build unix
+
 package e2e
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/toolyard/toolyard"
-	"github.com/toolyard/toolyard/tool"
-	pool "github.com/toolyard/toolyard/worker"
+	"github.com/toolyard/toolyard/internal/sandbox"
 )
 
-// sentTool is what every provider's form of a tool has, wherever it stands there.
-type sentTool struct {
-	name   string
-	schema map[string]any
-	strict any
-}
-
-// sentTools reads what tools --format printed: exactly one line, the array.
-func sentTools(t *testing.T, format, stdout string) (out []sentTool) {
+// isolates reports whether commands run on this machine.
+func isolates(t *testing.T) bool {
 	t.Helper()
-	if strings.Count(stdout, "\n") != 1 || !strings.HasPrefix(stdout, "[") {
-		t.Fatalf("%s is not one line with an array:\n%s", format, stdout)
-	}
-	var list []map[string]any
-	decode(t, []byte(stdout), &list)
-	if format == "gemini" {
-		var declarations []map[string]any
-		for _, d := range list[0]["functionDeclarations"].([]any) {
-			declarations = append(declarations, d.(map[string]any))
-		}
-		list = declarations
-	}
-	key := map[string]string{"anthropic": "input_schema", "openai": "parameters", "openai-chat": "parameters", "gemini": "parametersJsonSchema", "mcp": "inputSchema"}[format]
-	for _, d := range list {
-		if f, ok := d["function"].(map[string]any); ok {
-			d = f
-		}
-		schema, _ := d[key].(map[string]any)
-		if schema["type"] != "object" {
-			t.Errorf("%s: the schema of %v is %v", format, d["name"], schema)
-		}
-		out = append(out, sentTool{fmt.Sprint(d["name"]), schema, d["strict"]})
-	}
-	return out
-}
-
-func TestToolsForProviders(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, nil)
-	var surface struct{ Tools []struct{ Name string } }
-	decode(t, []byte(p.ok(nil, "tools", "--json")), &surface)
-	for _, format := range []string{"anthropic", "openai", "openai-chat", "gemini", "mcp"} {
-		stdout, stderr, status := p.run(nil, nil, "tools", "--format", format)
-		if status != 0 || stderr != "" {
-			t.Fatalf("%s: status %d, %s", format, status, stderr)
-		}
-		if again := p.ok(nil, "tools", "--format", format); again != stdout {
-			t.Errorf("%s: the second time it is\n%s\nnot\n%s", format, again, stdout)
-		}
-		sent := sentTools(t, format, stdout)
-		if len(sent) != len(surface.Tools) {
-			t.Errorf("%s: %d tools of %d", format, len(sent), len(surface.Tools))
-		}
-		for i, s := range sent {
-			if s.name != surface.Tools[i].Name {
-				t.Errorf("%s: tool %d is %s, want %s", format, i, s.name, surface.Tools[i].Name)
-			}
-			if wantsFalse := strings.HasPrefix(format, "openai"); wantsFalse && s.strict != false || !wantsFalse && s.strict != nil {
-				t.Errorf("%s: %s has strict %v", format, s.name, s.strict)
-			}
-		}
-		denied := p.ok(nil, "tools", "--format", format, "--deny", "bash")
-		if list := sentTools(t, format, denied); len(list) != len(sent)-1 || list[0].name == "bash" {
-			t.Errorf("%s with bash denied: %+v", format, list)
-		}
-	}
-	stdout, stderr, status := p.run(nil, nil, "tools", "--format", "openai", "--strict", "--report")
-	if status != 0 || !strings.Contains(stderr, "read_file: /properties/limit changed: it is optional") {
-		t.Errorf("status %d, report:\n%s", status, stderr)
-	}
-	for _, s := range sentTools(t, "openai", stdout) {
-		if fields := s.schema["properties"].(map[string]any); s.strict != true || s.schema["additionalProperties"] != false || len(s.schema["required"].([]any)) != len(fields) {
-			t.Errorf("%s is not strict: %v %v", s.name, s.strict, s.schema)
-		}
-	}
-	for _, wrong := range [][]string{{"--format", "native"}, {"--strict"}, {"--report"}, {"--format", "mcp", "--json"}, {"--lint", "--json"}} {
-		if stdout, stderr, status := p.run(nil, nil, append([]string{"tools"}, wrong...)...); status != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 {
-			t.Errorf("%q: status %d, %q, %q", wrong, status, stdout, stderr)
-		}
-	}
-	if out := p.ok(nil, "tools", "--lint"); !strings.HasSuffix(out, "tools, 0 remarks\n") {
-		t.Errorf("the built-in tools:\n%s", out)
-	}
-}
-
-// TestToolsOfARunningSystem: what the workers of a system offer, with names and schemas that some provider does not take.
-func TestToolsOfARunningSystem(t *testing.T) {
-	t.Parallel()
-	d := dispatcher(t)
-	nc, err := nats.Connect(d.says["nats"])
+	box, err := sandbox.Open(sandbox.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(nc.Close)
-	made := func(name, schema string) tool.Tool {
-		return tool.Tool{
-			Declaration: tool.Declaration{Name: name, Description: "Counts.", InputSchema: json.RawMessage(schema), Class: tool.ClassRule{Static: toolyard.ReadOnly}, ReadOnly: true},
-			Run:         func(context.Context, tool.Env, json.RawMessage) (tool.Output, error) { return tool.Output{}, nil },
-		}
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	ready, ended := make(chan string, 1), make(chan error, 1)
-	go func() {
-		ended <- pool.Run(ctx, nc, pool.Options{Pool: "own", Ready: func(id string) { ready <- id }, Tools: []tool.Tool{
-			made("count.words", `{"type":"object","properties":{"text":{"type":"string"}}}`),
-			made("count_lines", `{"type":"object","allOf":[{"properties":{"text":{"type":"string"}},"required":["text"]}]}`),
-			made("count_pages", `{"type":"object","properties":{"filter[id]":{"type":"string"}},"required":["filter[id]"]}`),
-		}})
-	}()
-	select {
-	case <-ready:
-	case err := <-ended:
+	_, err = box.Probe(t.Context())
+	return err == nil
+}
+
+// TestTheToolsOfTheExamples runs the commands that the examples declare; where nothing isolates them, each call says so.
+func TestTheToolsOfTheExamples(t *testing.T) {
+	examples, err := filepath.Abs("../../examples")
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { stop(); <-ended })
-	p := newPlace(t, nil)
-	names := func(format string, args ...string) (list []string, stderr string) {
-		stdout, stderr, status := p.run(nil, nil, append([]string{"tools", "--nats", d.says["nats"], "--format", format}, args...)...)
-		if status != 0 {
-			t.Fatalf("%s: status %d: %s", format, status, stderr)
-		}
-		for _, s := range sentTools(t, format, stdout) {
-			list = append(list, s.name)
-			if _, composed := s.schema["allOf"]; composed && format != "mcp" {
-				t.Errorf("%s: %s keeps allOf at the root", format, s.name)
+	p := newPlace(t, map[string]string{"README.md": "Toolyard has\nthree words\n", "other.md": "no such word\n"})
+	stdout, stderr, status := p.run(nil, nil, "run", "--json", "--tools", filepath.Join(examples, "tools.yaml"), "--allow", "todo_list", filepath.Join(examples, "tools.json"))
+	if status != 0 {
+		t.Fatalf("exit status %d: %s", status, stderr)
+	}
+	results := viewOf(t, stdout).Results
+	if len(results) != 3 {
+		t.Fatalf("%d results", len(results))
+	}
+	if !isolates(t) {
+		for _, r := range results {
+			if r.Code != toolyard.SetupRequired {
+				t.Errorf("%s without isolation: %q %s", r.Tool, r.Code, r.Error)
 			}
 		}
-		return list, stderr
+		return
 	}
-	for format, want := range map[string][]string{
-		"anthropic": {"count_words", "count_lines"}, "openai": {"count_words", "count_lines", "count_pages"}, "mcp": {"count.words", "count_lines", "count_pages"},
+	if r := results[0]; !strings.HasPrefix(strings.TrimSpace(r.Output), "4 ") || r.Isolation == "none" {
+		t.Errorf("count_words: %q %s%s, isolation %s", r.Code, r.Output, r.Error, r.Isolation)
+	}
+	var found struct {
+		Count int      `json:"count"`
+		Lines []string `json:"lines"`
+	}
+	r := results[1]
+	if err := json.Unmarshal(r.Structured, &found); err != nil || found.Count != 1 || !slices.Equal(found.Lines, []string{"README.md:1: Toolyard has"}) {
+		t.Errorf("todo_list: %q %s %s (%v)", r.Code, r.Structured, r.Error, err)
+	}
+	if r := results[2]; r.Code != toolyard.ExecutionFailed || !strings.Contains(r.Error, "missing.md") {
+		t.Errorf("count_words of a file that is not there: %q %s", r.Code, r.Error)
+	}
+}
+
+// TestAPoolAsAToolsetOfAnother: one pool is the MCP server of another, over a pipe.
+func TestAPoolAsAToolsetOfAnother(t *testing.T) {
+	p := newPlace(t, map[string]string{"note.txt": "from the other pool\n"})
+	manifest := filepath.Join(t.TempDir(), "tools.yaml")
+	text := `{"servers": [{"name": "other", "trusted": true, "only": ["read_file"], "command": ["` + filepath.Join(bin, "dispatcher") + `", "mcp", "--workspace", "` + p.dir + `"], "env": {"TMPDIR": "` + t.TempDir() + `"}}]}`
+	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := batchFile(t, toolyard.Batch{Calls: []toolyard.Call{
+		{ID: "c1", Tool: "mcp__other__read_file", Input: input(map[string]any{"file_path": "note.txt"})},
+		{ID: "c2", Tool: "mcp__other__write_file", Input: input(map[string]any{"file_path": "x", "content": "y"})},
+	}})
+	stdout, stderr, status := p.run(nil, nil, "run", "--json", "--tools", manifest, file)
+	if status != 0 {
+		t.Fatalf("exit status %d: %s", status, stderr)
+	}
+	results := viewOf(t, stdout).Results
+	if len(results) != 2 || !strings.Contains(results[0].Output, "from the other pool") || results[0].Class != toolyard.ReadOnly || results[1].Code != toolyard.UnknownTool {
+		t.Errorf("the results are %+v; %s", results, stderr)
+	}
+}
+
+// TestBadManifests: one line says the file and the key, and nothing runs.
+func TestBadManifests(t *testing.T) {
+	p := newPlace(t, map[string]string{"bad.yaml": "tools:\n  - nam: x\n", "empty.yaml": ""})
+	for file, want := range map[string][]string{"bad.yaml": {"bad.yaml", "tools[0]", `did you mean "name"`}, "empty.yaml": {"empty.yaml", "empty"}, "nowhere.yaml": {"no such file"}} {
+		stdout, stderr, status := p.run(nil, nil, "tools", "--tools", file)
+		refused(t, stdout, stderr, status, append([]string{"--tools"}, want...)...)
+	}
+}
+
+// TestCheckSaysWhatServersAnswer: a worker's check starts servers as the worker would.
+func TestCheckSaysWhatServersAnswer(t *testing.T) {
+	dir := t.TempDir()
+	check := func(manifest string) (string, int) {
+		t.Helper()
+		file := filepath.Join(dir, "tools.yaml")
+		if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(filepath.Join(bin, "worker"), "check", "--tools", file)
+		out, err := cmd.CombinedOutput()
+		if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
+			t.Fatal(err)
+		}
+		return string(out), cmd.ProcessState.ExitCode()
+	}
+	server := `{name: s, trusted: true, only: [glob, write_file], command: ["` + filepath.Join(bin, "dispatcher") + `", mcp, --workspace, "` + dir + `"]}`
+	for _, c := range []struct {
+		manifest string
+		status   int
+		want     []string
+	}{
+		{"servers: [" + server + "]", 0, []string{"server s: 2 tools", "mcp__s__glob: READ_ONLY", "mcp__s__write_file: WRITE_EXCLUSIVE"}},
+		{"servers: [" + server + `, {name: bad, command: ["false"]}]`, 1, []string{"server s: 2 tools", "server bad: no tools", "exit status 1"}},
+		{"servers: [{name: s}]", 2, []string{"tools.yaml", "servers[0] (s).command: give the server either command or url"}},
 	} {
-		got, stderr := names(format)
-		if !slices.Equal(got, want) {
-			t.Errorf("%s gets %q, want %q", format, got, want)
+		out, status := check(c.manifest)
+		for _, words := range c.want {
+			if !strings.Contains(out, words) {
+				t.Errorf("%s: it does not say %q:\n%s", c.manifest, words, out)
+			}
 		}
-		// Nobody has to ask to be told that a tool is not there.
-		if left := strings.Contains(stderr, "count_pages: left out: "); left != (format == "anthropic") || left && !bytes.Contains([]byte(stderr), []byte(`"filter[id]"`)) {
-			t.Errorf("%s: %q", format, stderr)
+		if status != c.status {
+			t.Errorf("%s: exit status %d, want %d", c.manifest, status, c.status)
 		}
-	}
-	if got, _ := names("openai", "--deny", "count.words"); !slices.Equal(got, []string{"count_lines", "count_pages"}) {
-		t.Errorf("with count.words denied: %q", got)
-	}
-	if out := p.ok(nil, "tools", "--nats", d.says["nats"], "--lint"); !strings.Contains(out, `count.words: the name "count.words" is not one that every provider takes`) ||
-		!strings.Contains(out, `count.words: the field "text" has no description`) {
-		t.Errorf("remarks:\n%s", out)
 	}
 }

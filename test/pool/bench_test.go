@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/testenv"
@@ -106,6 +107,13 @@ func BenchmarkBatch(b *testing.B) {
 // benchPool is a server, a dispatcher, a worker and a client with a connection each, which log nothing.
 func benchPool(b *testing.B, cfg worker.Config) *client.Client {
 	b.Helper()
+	c, _ := benchSystem(b, cfg)
+	return c
+}
+
+// benchSystem is the same, and the server.
+func benchSystem(b *testing.B, cfg worker.Config) (*client.Client, *natsd.Server) {
+	b.Helper()
 	s := testenv.Server(b)
 	cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	w, err := worker.New(testenv.Broker(b, s, "/worker/bench"), cfg)
@@ -131,7 +139,7 @@ func benchPool(b *testing.B, cfg worker.Config) *client.Client {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return c
+	return c, s
 }
 
 func percentiles(b *testing.B, took []time.Duration) {

@@ -1,3 +1,5 @@
+//go:build unix
+
 // Command ledgerworker is a worker of the fault tests: a program of its own with tools that write down what they do, and
 // some that do what no tool should.
 package main

@@ -1,3 +1,5 @@
+//go:build unix
+
 // Command natsnode is a NATS server of the fault tests: a process that can be killed. Alone it is the server that the
 // dispatcher embeds; with --cluster it is a node of a cluster on this machine.
 package main

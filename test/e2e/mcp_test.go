@@ -1,0 +1,172 @@
+//go:build unix
+
+package e2e
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// mcpClient connects a client to a transport.
+func mcpClient(t *testing.T, transport mcp.Transport, opts *mcp.ClientOptions) *mcp.ClientSession {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	c, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, opts).Connect(ctx, transport, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// mcpCall calls a tool and returns the text of its result.
+func mcpCall(t *testing.T, c *mcp.ClientSession, name string, input map[string]any) (text string, isError bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	r, err := c.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: input})
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	for _, part := range r.Content {
+		if p, ok := part.(*mcp.TextContent); ok {
+			text += p.Text
+		}
+	}
+	return text, r.IsError
+}
+
+// mcpCommand is a client of "dispatcher mcp".
+func mcpCommand(t *testing.T, opts *mcp.ClientOptions, args ...string) *mcp.ClientSession {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(bin, "dispatcher"), append([]string{"mcp"}, args...)...)
+	cmd.Stderr = &prefixed{t: t, name: "mcp"}
+	return mcpClient(t, &mcp.CommandTransport{Command: cmd, TerminateDuration: 20 * time.Second}, opts)
+}
+
+func workspaceWith(t *testing.T, name, text string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestMCPAlone: one process over a pipe reads without asking, writes only what it is allowed to, and asks the person at the
+// client when it is told to.
+func TestMCPAlone(t *testing.T) {
+	dir := workspaceWith(t, "note.txt", "from a file")
+	c := mcpCommand(t, nil, "--workspace", dir)
+	list, err := c.ListTools(t.Context(), nil)
+	if err != nil || len(list.Tools) < 5 {
+		t.Fatalf("%d tools are listed (%v)", len(list.Tools), err)
+	}
+	if text, isError := mcpCall(t, c, "read_file", map[string]any{"file_path": "note.txt"}); isError || !strings.Contains(text, "from a file") {
+		t.Errorf("read_file: %q (error: %t)", text, isError)
+	}
+	write := map[string]any{"file_path": "new.txt", "content": "x"}
+	if text, isError := mcpCall(t, c, "write_file", write); !isError || !strings.Contains(text, "ermission") {
+		t.Errorf("write_file: %q (error: %t)", text, isError)
+	}
+	if err := c.Close(); err != nil {
+		t.Errorf("the process ended with %v", err)
+	}
+
+	asked := make(chan string, 10)
+	c = mcpCommand(t, &mcp.ClientOptions{ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+		asked <- r.Params.Message
+		return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"decision": "allow"}}, nil
+	}}, "--workspace", dir, "--mcp-approvals")
+	if text, isError := mcpCall(t, c, "write_file", write); isError {
+		t.Errorf("write_file, allowed by a person: %q", text)
+	}
+	if len(asked) != 1 {
+		t.Errorf("the person was asked %d times", len(asked))
+	}
+	if data, err := os.ReadFile(filepath.Join(dir, "new.txt")); err != nil || string(data) != "x" {
+		t.Errorf("the file has %q (%v)", data, err)
+	}
+}
+
+// TestMCPOfAService: over HTTP and over a pipe to the same system.
+func TestMCPOfAService(t *testing.T) {
+	dir := workspaceWith(t, "note.txt", "from a service")
+	keys := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(keys, []byte("0123456789abcdef0123456789abcdef\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, 3, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", t.TempDir(),
+		"--with-worker", "--workspace", "default="+dir, "--deny", "web_fetch", "--mcp-key-file", keys, "--view", "seer=read_file")
+	seer := mcpClient(t, &mcp.StreamableClientTransport{Endpoint: p.says["http"] + "/mcp?agent=seer"}, nil)
+	if list, err := seer.ListTools(t.Context(), nil); err != nil || len(list.Tools) != 1 || list.Tools[0].Name != "read_file" {
+		t.Errorf("an agent with a view sees %+v (%v)", list, err)
+	}
+	for name, c := range map[string]*mcp.ClientSession{
+		"http": mcpClient(t, &mcp.StreamableClientTransport{Endpoint: p.says["http"] + "/mcp"}, nil),
+		"pipe": mcpCommand(t, nil, "--nats", p.says["nats"], "--deny", "web_fetch"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if text, isError := mcpCall(t, c, "read_file", map[string]any{"file_path": "note.txt"}); isError || !strings.Contains(text, "from a service") {
+				t.Errorf("read_file: %q (error: %t)", text, isError)
+			}
+			list, err := c.ListTools(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, tool := range list.Tools {
+				if tool.Name == "web_fetch" {
+					t.Error("a tool that is denied is listed")
+				}
+			}
+		})
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.says["http"]+"/mcp", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Origin", "https://elsewhere.example")
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := res.Body.Close(); err != nil || res.StatusCode != http.StatusForbidden {
+		t.Errorf("another site's page gets %d (%v)", res.StatusCode, err)
+	}
+	if status := p.stop(syscall.SIGTERM); status != 0 && status != 130 {
+		t.Errorf("the service ended with %d", status)
+	}
+}
+
+// TestMCPFlags: what cannot be is said at once.
+func TestMCPFlags(t *testing.T) {
+	short := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(short, []byte("short"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"mcp", "--nats", "nats://127.0.0.1:1", "--permission-mode", "bypass"}, "--permission-mode"},
+		{[]string{"mcp", "--timeout", "-1s"}, "--timeout"},
+		{[]string{"mcp", "--agent", "a\nb"}, "agent"},
+		{[]string{"mcp", "--workspace", filepath.Join(t.TempDir(), "none")}, "--workspace"},
+		{[]string{"serve", "--mcp-key-file", short}, "--mcp-key-file"},
+	} {
+		if _, stderr, status := run(t, strings.NewReader(""), "dispatcher", tt.args...); status != 2 || !strings.Contains(stderr, tt.says) {
+			t.Errorf("%q: status %d, %q", tt.args, status, stderr)
+		}
+	}
+}

@@ -1,0 +1,119 @@
+//go:build linux
+
+package pool
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/builtin"
+	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/sandbox"
+	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/worker"
+)
+
+// running counts the processes of this machine that were started as "sleep" with one argument.
+func running(t *testing.T, argument string) int {
+	t.Helper()
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, f := range lines {
+		if line, err := os.ReadFile(f); err == nil && bytes.Contains(line, []byte("sleep\x00"+argument+"\x00")) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestStoppedCommandsAreGone: whoever stops a command, nothing of it runs soon after, what it has sent into the background neither. A
+// read is answered by its owner before its worker is told to stop it.
+func TestStoppedCommandsAreGone(t *testing.T) {
+	s := testenv.Server(t)
+	startDispatcher(t, s, dispatcher.Config{})
+	box, err := sandbox.Open(sandbox.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	caps, noBox := box.Probe(t.Context())
+	tools, err := builtin.All(builtin.Options{Sandbox: box})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	startWorker(t, s, worker.Config{Tools: tools, Isolation: caps.Isolation(), Workspaces: map[toolyard.Workspace]string{"default": dir}})
+	c := startClient(t, s)
+	bash := func(command string, timeout time.Duration) toolyard.Call {
+		return toolyard.Call{Tool: "bash", Input: fmt.Appendf(nil, `{"command": %q, "timeout_ms": %d}`, command, timeout.Milliseconds())}
+	}
+	for n, tt := range []struct {
+		how  string
+		want toolyard.Code
+		with func(sleeps toolyard.Call, argument string) (toolyard.Batch, func(*client.Batch))
+	}{
+		{"timeout", toolyard.Timeout, func(_ toolyard.Call, argument string) (toolyard.Batch, func(*client.Batch)) {
+			return toolyard.Batch{Calls: []toolyard.Call{bash("sleep "+argument+" & setsid sleep "+argument, 700*time.Millisecond)}}, nil
+		}},
+		{"sibling abort", toolyard.SiblingCanceled, func(sleeps toolyard.Call, _ string) (toolyard.Batch, func(*client.Batch)) {
+			return toolyard.Batch{Calls: []toolyard.Call{sleeps, bash("sleep 0.7; cat gone", time.Minute)}}, nil
+		}},
+		{"cancel", toolyard.Canceled, func(sleeps toolyard.Call, argument string) (toolyard.Batch, func(*client.Batch)) {
+			return toolyard.Batch{Calls: []toolyard.Call{sleeps}}, func(b *client.Batch) {
+				for end := time.Now().Add(30 * time.Second); running(t, argument) == 0 && noBox == nil; time.Sleep(5 * time.Millisecond) {
+					if time.Now().After(end) {
+						t.Fatal("the command does not run")
+					}
+				}
+				if err := b.Cancel(t.Context(), "enough"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}},
+	} {
+		t.Run(tt.how, func(t *testing.T) {
+			if noBox != nil {
+				tt.want = toolyard.SetupRequired
+			}
+			const gone, tries = 250 * time.Millisecond, 3 // 100 ms, and what a loaded machine takes beside; it may be slow at times
+			var took time.Duration
+			for try := range tries {
+				argument := fmt.Sprintf("97%d.%d%d", os.Getpid(), n, try)
+				batch, meanwhile := tt.with(bash("sleep "+argument, time.Minute), argument)
+				b, err := c.Submit(t.Context(), batch)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if meanwhile != nil && noBox == nil {
+					meanwhile(b)
+				}
+				got := collect(t, t.Context(), b)
+				answered := time.Now()
+				if got[0].Code != tt.want {
+					t.Fatalf("it ended as %q (%s)", got[0].Code, strings.TrimSpace(got[0].Error))
+				}
+				for running(t, argument) > 0 {
+					if time.Since(answered) > 10*time.Second {
+						t.Fatal("it still runs")
+					}
+				}
+				if took = time.Since(answered); took <= gone {
+					return
+				}
+			}
+			t.Errorf("it outlived its result by %s", took)
+		})
+	}
+}

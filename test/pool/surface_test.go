@@ -1,0 +1,268 @@
+package pool
+
+import (
+	"context"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/builtin"
+	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/worker"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// searchTool is the built-in one.
+func searchTool(t *testing.T) tool.Tool {
+	t.Helper()
+	all, err := builtin.All(builtin.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(all, func(t tool.Tool) bool { return t.Name == "tool_search" })
+	if i < 0 {
+		t.Fatal("there is no tool_search")
+	}
+	return all[i]
+}
+
+func deferred(d tool.Declaration) tool.Declaration { d.ShouldDefer = true; return d }
+
+// TestDeferredToolsAreSearchedAndLoaded: a search in one batch makes a tool callable in the next ones of its session, and of no other.
+func TestDeferredToolsAreSearchedAndLoaded(t *testing.T) {
+	s := testenv.Server(t)
+	rare, denied := deferred(reader("tracker.create_issue")), deferred(reader("tracker.delete_issue"))
+	rare.Description = "Opens an issue."
+	always := deferred(reader("always"))
+	always.AlwaysLoad = true
+	rules, err := policy.ParseRules([]string{"tracker.delete_issue"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{
+		searchTool(t), make1(t, rare, says("opened")), make1(t, denied, says("deleted")), make1(t, deferred(reader("mail")), says("sent")), make1(t, always, says("here")),
+	}})
+	// Two dispatchers: what a session has loaded is nobody's memory.
+	for range 2 {
+		startDispatcher(t, s, dispatcher.Config{Planner: dispatcher.Planner{Rules: policy.Rules{Deny: rules}}})
+	}
+	c := startClient(t, s)
+	ask := func(session toolyard.Session, calls ...toolyard.Call) []toolyard.Result {
+		return results(t, c, toolyard.Batch{Session: session, Calls: calls})
+	}
+	// Not loaded: it says so, also under the name that providers get, and also beside the search that loads it.
+	got := ask("s", toolyard.Call{Tool: "tracker_create_issue"}, toolyard.Call{Tool: "tool_search", Input: json.RawMessage(`{"query":"issue"}`)},
+		toolyard.Call{Tool: "tracker.create_issue"}, toolyard.Call{Tool: "always"}, toolyard.Call{Tool: "tracker.delete_issue"})
+	if codes(got) != "schema_not_loaded ok schema_not_loaded ok blocked_tool" {
+		t.Fatalf("the results are %s: %s", codes(got), got[1].Error)
+	}
+	if !strings.Contains(got[0].Error, "tool_search") {
+		t.Errorf("the model is not told what to do: %s", got[0].Error)
+	}
+	want := []toolyard.Content{{Type: toolyard.ContentTool, Name: "tracker.create_issue", Sent: "tracker_create_issue", Description: "Opens an issue.", Schema: rare.InputSchema}}
+	if part := got[1].Content; len(part) != 1 || len(part[0].Schema) == 0 || part[0].Name != want[0].Name || part[0].Sent != want[0].Sent || part[0].Description != want[0].Description {
+		t.Errorf("the search found %+v", got[1].Content)
+	}
+	if strings.Contains(got[1].Output, "delete") {
+		t.Errorf("the search shows what a rule has taken out: %s", got[1].Output)
+	}
+	if got := ask("s", toolyard.Call{Tool: "tracker_create_issue"}, toolyard.Call{Tool: "mail"}); codes(got) != "ok schema_not_loaded" || got[0].Output != "opened" {
+		t.Errorf("in the next batch: %s", codes(got))
+	}
+	if got := ask("other", toolyard.Call{Tool: "tracker.create_issue"}); codes(got) != "schema_not_loaded" {
+		t.Errorf("in another session: %s", codes(got))
+	}
+	if v, err := c.Session(t.Context(), toolyard.DefaultAgent, "s"); err != nil || !reflect.DeepEqual(v.Loaded, []string{"tracker.create_issue"}) {
+		t.Errorf("the session has loaded %q, %v", v.Loaded, err)
+	}
+}
+
+// TestEnabledIsAskedBetweenBatches: a tool that is disabled is unknown to the next batch, and runs for one that was planned before.
+func TestEnabledIsAskedBetweenBatches(t *testing.T) {
+	s := testenv.Server(t)
+	var on atomic.Bool
+	on.Store(true)
+	began, release := make(chan struct{}), make(chan struct{})
+	flag := make1(t, reader("flag"), says("flown"))
+	flag.Enabled = on.Load
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{flag, make1(t, writer("hold"), func(ctx context.Context, _ tool.Env) (string, error) {
+		close(began)
+		<-release
+		return "", nil
+	})}})
+	startDispatcher(t, s, dispatcher.Config{})
+	c := startClient(t, s)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	before, err := c.Submit(ctx, toolyard.Batch{Calls: calls("hold", "flag")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	within(t, "the first call began", began)
+	on.Store(false)
+	b := testenv.Broker(t, s, "/test")
+	for !gone(t, ctx, b, "flag") { // with a heartbeat
+		time.Sleep(20 * time.Millisecond)
+	}
+	if got := codes(results(t, c, toolyard.Batch{Workspace: "other", Calls: calls("flag")})); got != "unknown_tool" {
+		t.Errorf("a tool that is disabled: %s", got)
+	}
+	close(release)
+	if got := codes(collect(t, ctx, before)); got != "ok ok" {
+		t.Errorf("the batch that saw it: %s", got)
+	}
+}
+
+// gone reports whether no live worker offers a tool.
+func gone(t *testing.T, ctx context.Context, b *broker.Broker, name string) bool {
+	t.Helper()
+	live, err := b.Workers(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range live {
+		stored, err := b.Surface(ctx, w.Toolset)
+		if err != nil {
+			t.Fatal(err)
+		}
+		surface, err := registry.Decode(stored)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(surface.Tools, func(e registry.Entry) bool { return e.Name == name }) {
+			return false
+		}
+	}
+	return true
+}
+
+// TestContentAndEchoTravel: parts, data and echo come back whole through queue, log and reply; every end of a call has its echo, whoever
+// makes it, also after its dispatcher was replaced.
+func TestContentAndEchoTravel(t *testing.T) {
+	s := testenv.Server(t)
+	png := append([]byte("\x89PNG"), make([]byte, 100<<10)...)
+	parts := []toolyard.Content{{Type: toolyard.ContentText, Text: "see"}, {Type: toolyard.ContentImage, MIMEType: "image/png", Data: []byte("\x89small")},
+		{Type: toolyard.ContentImage, MIMEType: "image/png", Data: png}}
+	shot := reader("shot")
+	shot.InputSchema, shot.OutputSchema = json.RawMessage(`{"type":"object"}`), json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}}}`)
+	began, ended := make(chan struct{}, 1), make(chan error, 1)
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{
+		{Declaration: shot, Run: func(context.Context, tool.Env, json.RawMessage) (tool.Output, error) {
+			return tool.Output{Content: parts, Structured: json.RawMessage(`{"n":1}`)}, nil
+		}},
+		make1(t, writer("wait"), stuck(began, ended)), make1(t, writer("never"), says("ran")),
+	}})
+	first := startDispatcher(t, s, dispatcher.Config{})
+	c := startClient(t, s)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	echo := func(i string) toolyard.Echo { return toolyard.Echo(`{"namespace":"n` + i + `"}`) }
+	b := toolyard.Batch{Calls: []toolyard.Call{
+		{Tool: "shot", Echo: echo("0")}, {Tool: "no", Echo: echo("1")}, {Tool: "wait", Echo: echo("2")}, {Tool: "never", Echo: echo("3")},
+	}}
+	stream, err := c.Open(ctx, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	within(t, "the third call began", began)
+	first.end(t)
+	startDispatcher(t, s, dispatcher.Config{}) // folds the log, and ends the rest
+	if err := stream.Append(ctx, toolyard.Call{Tool: "never", Echo: echo("4")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Cancel(ctx, "enough"); err != nil {
+		t.Fatal(err)
+	}
+	got := collect(t, ctx, stream.Batch)
+	if codes(got) != "ok unknown_tool canceled canceled canceled" {
+		t.Fatalf("the results are %s", codes(got))
+	}
+	for i, r := range got {
+		if string(r.Echo) != string(echo(string(rune('0'+i)))) {
+			t.Errorf("result %d, %q, has the echo %s", i, r.Code, r.Echo)
+		}
+	}
+	r := got[0]
+	if string(r.Structured) != `{"n":1}` || len(r.Content) != 3 || !reflect.DeepEqual(r.Content[:2], parts[:2]) || r.Content[2].Data != nil || r.Content[2].Size != int64(len(png)) {
+		t.Fatalf("structured %s, parts %+v", r.Structured, r.Content)
+	}
+	if err := stream.Fill(ctx, got); err != nil || !reflect.DeepEqual(got[0].Content[2].Data, png) {
+		t.Errorf("the image is not there: %v", err)
+	}
+}
+
+// TestCallsThatAreRefusedKeepTheirEcho: calls that went past the client's checks into the log.
+func TestCallsThatAreRefusedKeepTheirEcho(t *testing.T) {
+	s := testenv.Server(t)
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x"))}})
+	startDispatcher(t, s, dispatcher.Config{})
+	stream, err := startClient(t, s).Open(t.Context(), toolyard.Batch{Calls: []toolyard.Call{{ID: "1", Tool: "read"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, ctx := testenv.Broker(t, s, "/test"), t.Context()
+	large := toolyard.Echo(`{"a":"` + strings.Repeat("x", toolyard.MaxEchoBytes) + `"}`)
+	seq, err := b.Input(ctx, stream.Key(), 0, events.Appended{Calls: []toolyard.Call{
+		{ID: "1", Tool: "read", Echo: toolyard.Echo(`{"n":1}`)}, {ID: "2", Tool: "read", Echo: large}, {ID: "3", Tool: "read", Echo: toolyard.Echo(`[1]`)},
+		{ID: "4", Tool: "read", Echo: toolyard.Echo(`{"n":4}`)},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Input(ctx, stream.Key(), seq, events.Closed{By: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	got := collect(t, ctx, stream.Batch)
+	if codes(got) != "ok invalid_arguments invalid_arguments invalid_arguments ok" {
+		t.Fatalf("the results are %s", codes(got))
+	}
+	for i, want := range []string{"", `{"n":1}`, "", "", `{"n":4}`} {
+		if string(got[i].Echo) != want {
+			t.Errorf("result %d has the echo %.50s, want %q", i, got[i].Echo, want)
+		}
+	}
+	if !strings.Contains(got[2].Error, "echo: has 16392 bytes") {
+		t.Errorf("%s", got[2].Error)
+	}
+}
+
+// TestAgentsHaveViews: one registry, and each agent sees its own part of it, by calls and by search. A batch can narrow it further.
+func TestAgentsHaveViews(t *testing.T) {
+	s := testenv.Server(t)
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{
+		searchTool(t), make1(t, reader("read"), says("x")), make1(t, writer("write"), says("x")), make1(t, deferred(reader("secret_report")), says("x")),
+	}})
+	views, err := registry.ParseViews([]string{"reviewer=read,tool_search"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	startDispatcher(t, s, dispatcher.Config{Planner: dispatcher.Planner{Views: views}})
+	c := startClient(t, s)
+	ask := toolyard.Call{Tool: "tool_search", Input: json.RawMessage(`{"query":"secret report"}`)}
+	for agent, want := range map[toolyard.Agent]string{"reviewer": "ok blocked_tool ok blocked_tool", "builder": "ok ok ok schema_not_loaded"} {
+		got := results(t, c, toolyard.Batch{Agent: agent, Calls: []toolyard.Call{{Tool: "read"}, {Tool: "write"}, ask, {Tool: "secret_report"}}})
+		if codes(got) != want {
+			t.Errorf("%s: %s, want %s", agent, codes(got), want)
+		}
+		if found := strings.Contains(got[2].Output, "secret_report:"); found != (agent == "builder") {
+			t.Errorf("%s searched and got: %s", agent, got[2].Output)
+		}
+	}
+	got := results(t, c, toolyard.Batch{Agent: "reviewer", Calls: calls("read"), Options: toolyard.Options{Deny: []string{"read"}}})
+	if codes(got) != "blocked_tool" {
+		t.Errorf("a narrower batch: %s", codes(got))
+	}
+}
