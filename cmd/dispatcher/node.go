@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/metrics"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
@@ -33,6 +34,8 @@ type node struct {
 	broker *broker.Broker
 	// surface is what the dispatcher would show a batch now.
 	surface func(toolyard.Agent, toolyard.Workspace, toolyard.Options) (registry.Surface, error)
+	// metrics count what the dispatcher does.
+	metrics *metrics.Metrics
 	// failed gets the first error of a part that could not go on.
 	failed chan error
 	stop   context.CancelFunc
@@ -106,7 +109,10 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 			return n, err
 		}
 	}
-	d := dispatcher.New(n.broker, cfg.dispatcher)
+	var d *dispatcher.Dispatcher
+	n.metrics = metrics.New(func() metrics.Load { return metrics.Load(d.Load()) })
+	cfg.dispatcher.Meter = n.metrics
+	d = dispatcher.New(n.broker, cfg.dispatcher)
 	n.surface = d.Surface
 	n.run(running, "dispatcher", d.Run)
 	return n, n.await(setup, d.Ready())

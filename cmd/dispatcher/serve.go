@@ -238,7 +238,7 @@ func (n *node) api(ctx context.Context, at net.Addr, tokens *api.Tokens) (*api.S
 		return nil, cli.Usagef("--listen: without --token-file the HTTP API is for this machine only, and %s is not", at)
 	}
 	return api.New(api.Config{
-		Client: c, Broker: n.broker.As("/api/" + broker.NewID()), Tokens: tokens, Loopback: loopback, Log: n.log, Surface: n.surface,
+		Client: c, Broker: n.broker.As("/api/" + broker.NewID()), Tokens: tokens, Loopback: loopback, Log: n.log, Surface: n.surface, Metrics: n.metrics,
 		Ready: func() error {
 			if !n.nc.IsConnected() {
 				return errors.New("not connected to NATS")

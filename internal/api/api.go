@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/metrics"
 	"github.com/toolyard/toolyard/internal/registry"
 )
 
@@ -28,6 +29,8 @@ type Config struct {
 	Loopback bool
 	// Surface is the tools that an agent's batch with these options would see if it came now.
 	Surface func(toolyard.Agent, toolyard.Workspace, toolyard.Options) (registry.Surface, error)
+	// Metrics are what GET /metrics answers with. Nil: there is none.
+	Metrics *metrics.Metrics
 	// Ready says why the system cannot be reached now, or nothing.
 	Ready func() error
 	Log   *slog.Logger
@@ -220,6 +223,18 @@ func (s *Server) readyz(ctx context.Context, x *exchange, in *nothing) (*text, e
 		return nil, newProblem(http.StatusServiceUnavailable, "", "%v", err).again()
 	}
 	return s.healthz(ctx, x, in)
+}
+
+// metrics tell of all agents, so that no agent reads them.
+func (s *Server) metrics(_ context.Context, x *exchange, _ *nothing) (*text, error) {
+	if !x.who.any {
+		return nil, newProblem(http.StatusForbidden, "", "metrics are about all agents; use an operator's token")
+	}
+	var out bytes.Buffer
+	if err := s.cfg.Metrics.Write(&out); err != nil {
+		return nil, err
+	}
+	return &text{ContentType: metrics.ContentType, Body: out.Bytes()}, nil
 }
 
 func (s *Server) openapi(context.Context, *exchange, *nothing) (*text, error) {

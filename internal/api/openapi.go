@@ -209,6 +209,9 @@ func (s *Server) operations() error {
 	register(s, api, answers[Workers](api, op(http.MethodGet, "/v1/workers", "workers", "The live workers"), http.StatusOK, "The list.", jsonType), s.workers)
 	register(s, api, answers[string](api, op(http.MethodGet, "/healthz", "healthz", "Is the process alive"), http.StatusOK, "It is.", "text/plain"), s.healthz)
 	register(s, api, answers[string](api, op(http.MethodGet, "/readyz", "readyz", "Can it reach the system"), http.StatusOK, "It can.", "text/plain"), s.readyz)
+	if s.cfg.Metrics != nil {
+		register(s, api, answers[string](api, op(http.MethodGet, "/metrics", "metrics", "Counters for Prometheus"), http.StatusOK, "Its text format.", "text/plain"), s.metrics)
+	}
 	register(s, api, answers[map[string]any](api, op(http.MethodGet, "/openapi.json", "openapi", "This document"), http.StatusOK, "It.", jsonType), s.openapi)
 
 	var err error

@@ -67,6 +67,7 @@ var packages = []struct {
 
 	{"internal/broker", drivers, "JetStream: appends, queues, tickets"},
 	{"internal/failpoint", drivers, "where the fault tests kill or stop a process; empty without its build tag"},
+	{"internal/metrics", drivers, "counters for Prometheus"},
 	{"internal/natsd", drivers, "the embedded nats-server"},
 	{"internal/builtin", drivers, "the built-in tools: files, processes, HTTP"},
 	{"internal/sandbox", drivers, "isolated processes"},
@@ -161,6 +162,7 @@ var reserved = []struct {
 	{"github.com/sony/gobreaker", []string{"internal/breaker"}, false, "others see our breaker's states"},
 	{"gvisor.dev/gvisor", []string{"internal/sandbox"}, false, "the system call filter is built in one place"},
 	{"github.com/danielgtaylor/huma", []string{"internal/api"}, false, "how HTTP is described is decided in one place"},
+	{"github.com/prometheus", []string{"internal/metrics"}, false, "what is counted, and under which name, is decided in one place"},
 	{"github.com/spf13/cobra", []string{"cmd/..."}, false, "flags end in wiring; packages take Options"},
 }
 

@@ -108,6 +108,7 @@ func refusal(err error) (events.Refused, bool) {
 }
 
 func (r *runner) refuse(ctx context.Context, why events.Refused) error {
+	r.d.cfg.Meter.Refused(why.Status)
 	r.log.Info("refused a submission", "status", why.Status, "detail", why.Detail)
 	return r.submission().Refuse(ctx, why)
 }

@@ -83,7 +83,9 @@ type Config struct {
 	// AfterBatch is told of each batch that is over, before its last reply says so: at least once, and once again after a
 	// takeover. What it returns goes with that reply. Nil: nobody is told.
 	AfterBatch func(context.Context, BatchOver) (*toolyard.Notice, error)
-	Log        *slog.Logger
+	// Meter counts what the dispatcher does. Nil: nobody counts.
+	Meter Meter
+	Log   *slog.Logger
 }
 
 func (c *Config) machine() batch.Config {
@@ -111,6 +113,9 @@ const surfacesKept = 1_024
 func New(b *broker.Broker, cfg Config) *Dispatcher {
 	if cfg.ID == "" {
 		cfg.ID = "dispatcher-" + broker.NewID()
+	}
+	if cfg.Meter == nil {
+		cfg.Meter = unmetered{}
 	}
 	if cfg.BatchTimeout == 0 {
 		cfg.BatchTimeout = DefaultBatchTimeout

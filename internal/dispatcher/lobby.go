@@ -290,6 +290,7 @@ func (d *Dispatcher) turnAway(ctx context.Context, work *sync.WaitGroup, sub *br
 		defer cancel()
 		switch err := sub.TurnAway(refusing, why); {
 		case err == nil:
+			d.cfg.Meter.Refused(why.Status)
 			log.Info("turned a batch away", "status", why.Status, "detail", why.Detail)
 		case errors.Is(err, broker.ErrConflict): // another dispatcher has planned it, or refused it and will answer
 		case ctx.Err() == nil:

@@ -193,6 +193,7 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) error {
 			return r.park(ctx)
 		case batch.Complete:
 			r.index(r.m.State())
+			r.meter()
 			failpoint.Hit(failpoint.BatchOver)
 			r.complete = true
 			if err := r.submission().Done(ctx); err != nil {

@@ -225,6 +225,13 @@ func (r *roster) toolsetsOf(pool toolyard.Pool) []string {
 	return out
 }
 
+// count is how many workers are live.
+func (r *roster) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.live)
+}
+
 // heard notes that a worker is alive of which nothing else can be said.
 func (r *roster) heard(id string) {
 	r.mu.Lock()

@@ -254,6 +254,7 @@ var exampleCodes = map[string][]toolyard.Code{
 	"openai-response.json":        {"", "", toolyard.SchemaValidationFailed, ""},
 	"openai-chat-completion.json": {"", toolyard.SchemaValidationFailed, ""},
 	"gemini-response.json":        {"", "", toolyard.SchemaValidationFailed, ""},
+	"tools.json":                  {toolyard.UnknownTool, toolyard.UnknownTool, toolyard.UnknownTool}, // its tools come with --tools examples/tools.yaml
 }
 
 func TestExamples(t *testing.T) {

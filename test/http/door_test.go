@@ -247,7 +247,7 @@ func TestDocument(t *testing.T) {
 	for _, o := range []string{
 		"POST /v1/batches", "GET /v1/batches", "GET /v1/batches/{id}", "POST /v1/batches/{id}/calls", "POST /v1/batches/{id}/close", "GET /v1/batches/{id}/results",
 		"GET /v1/batches/{id}/events", "POST /v1/batches/{id}/cancel", "POST /v1/batches/{id}/calls/{index}/cancel", "POST /v1/sessions/{id}/interrupt",
-		"GET /v1/approvals", "POST /v1/approvals/{id}", "GET /v1/blobs/{ref}", "POST /v1/stream/{provider}", "GET /v1/tools", "GET /v1/workers", "GET /healthz", "GET /readyz", "GET /openapi.json",
+		"GET /v1/approvals", "POST /v1/approvals/{id}", "GET /v1/blobs/{ref}", "POST /v1/stream/{provider}", "GET /v1/tools", "GET /v1/workers", "GET /healthz", "GET /readyz", "GET /metrics", "GET /openapi.json",
 	} {
 		method, path, _ := strings.Cut(o, " ")
 		op, ok := doc.Paths[path][strings.ToLower(method)]
@@ -273,7 +273,7 @@ func TestDocument(t *testing.T) {
 			t.Errorf("%s has the responses %+v", o, op.Responses)
 		}
 	}
-	if len(ids) != 19 {
+	if len(ids) != 20 {
 		t.Errorf("%d operations", len(ids))
 	}
 	for _, path := range []string{batches, batches + "/{id}/calls", batches + "/{id}/cancel", "/v1/approvals/{id}"} {

@@ -19,6 +19,7 @@ import (
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/metrics"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
@@ -124,7 +125,11 @@ func start(t *testing.T, change func(*api.Config)) *pool {
 		t.Fatal(err)
 	}
 	begin(t, w)
-	d := dispatcher.New(testenv.Broker(t, s, "/dispatcher/test"), dispatcher.Config{Log: testenv.Log(t), Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}})
+	var d *dispatcher.Dispatcher
+	counted := metrics.New(func() metrics.Load { return metrics.Load(d.Load()) })
+	d = dispatcher.New(testenv.Broker(t, s, "/dispatcher/test"), dispatcher.Config{
+		Log: testenv.Log(t), Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}, Meter: counted,
+	})
 	begin(t, d)
 	p.broker = testenv.Broker(t, s, "/api/test")
 	nc := testenv.Conn(t, s)
@@ -132,7 +137,7 @@ func start(t *testing.T, change func(*api.Config)) *pool {
 		t.Fatal(err)
 	}
 	cfg := api.Config{
-		Client: p.client, Broker: p.broker, Loopback: true, Log: testenv.Log(t), Surface: d.Surface,
+		Client: p.client, Broker: p.broker, Loopback: true, Log: testenv.Log(t), Surface: d.Surface, Metrics: counted,
 		Ready: func() error {
 			if !nc.IsConnected() {
 				return errors.New("not connected to NATS")
