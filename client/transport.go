@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -36,6 +37,7 @@ type transport interface {
 	interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, reason string) (int, error)
 	batches(ctx context.Context, f Filter) ([]Listed, bool, error)
 	workers(ctx context.Context) ([]Worker, error)
+	surface(ctx context.Context, a toolyard.Agent, w toolyard.Workspace, deny []string) (json.RawMessage, error)
 	// blob reads what a result of an agent refers to; it wraps [tool.ErrNoBlob] when there is no such thing.
 	blob(ctx context.Context, a toolyard.Agent, ref string) ([]byte, error)
 	deadLetters(ctx context.Context, most int) ([]DeadLetter, error)

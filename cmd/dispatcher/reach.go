@@ -20,6 +20,11 @@ type systemFlags struct {
 func (f *systemFlags) add(cmd *cobra.Command) {
 	f.cmd = cmd
 	cmd.Flags().StringVar(&f.nats, "nats", defaultURL, "the NATS system, as `URL`")
+	f.addServer(cmd)
+}
+
+// addServer adds what is for HTTP.
+func (f *systemFlags) addServer(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.server, "server", "", "the HTTP API of a dispatcher, as `URL`, instead of --nats")
 	cmd.Flags().StringVar(&f.token, "token", "", "the bearer `TOKEN` for --server; other users of this machine see a command line, so set "+cli.EnvName("token")+" instead")
 }

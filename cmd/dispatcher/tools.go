@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/provider"
@@ -19,16 +20,16 @@ import (
 
 // toolsFlags are what the tools command is asked for.
 type toolsFlags struct {
-	perms          cli.Permissions
-	worker         cli.Worker
-	url            string
-	agent, session string
-	loaded         map[string]bool // by the session
-	format         string
-	strict         bool
-	report         bool
-	lint           bool
-	asJSON         bool
+	perms  cli.Permissions
+	worker cli.Worker
+	agentRef
+	session string
+	loaded  map[string]bool // by the session
+	format  string
+	strict  bool
+	report  bool
+	lint    bool
+	asJSON  bool
 }
 
 func (s *std) toolsCommand() *cobra.Command {
@@ -36,25 +37,30 @@ func (s *std) toolsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tools [flags]",
 		Short: "List the tools as a batch sees them, or write them as a provider takes them",
-		Long: `tools lists the built-in tools, or with --nats those that the live workers of a running system offer.
+		Long: `tools lists the built-in tools, or with --nats those that the live workers of a running system offer, or with --server those that
+a batch would see if it came now: what the rules and views of that dispatcher take out is not among them.
 
 --format prints exactly the array "tools" of a request to that provider, the same bytes every time: names and schemas
 are brought into what it takes, and calls are still checked against the schema as it was declared. --report says on
 standard error what was changed and why. A tool that the provider would refuse is left out, and named there in any case.
 
-Rules of a running system are not known here: give its --deny again. Of --strict, OpenAI's form makes optional fields come
+With --nats, rules of the running system are not known here: give its --deny again. Of --strict, OpenAI's form makes optional fields come
 back as null.`,
 		Example: `  dispatcher tools --format anthropic
   dispatcher tools --format openai --strict --report
   dispatcher tools --nats nats://127.0.0.1:4222 --format mcp --deny bash
+  dispatcher tools --server http://127.0.0.1:8080 --format anthropic --session s-1
   dispatcher tools --lint`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.format != "" && (f.asJSON || f.lint) || f.asJSON && f.lint {
 				return cli.Usagef("--format, --lint and --json each print something else; give one of them")
 			}
-			if f.session != "" && (f.url == "" || f.format == "") {
-				return cli.Usagef("--session is for --format with --nats: a running system knows what a session has loaded")
+			if err := f.check(); err != nil {
+				return err
+			}
+			if f.session != "" && (f.where() == "" || f.format == "") {
+				return cli.Usagef("--session is for --format with --nats or --server: a running system knows what a session has loaded")
 			}
 			if err := cmp.Or(toolyard.CheckName("--agent", f.agent), toolyard.CheckName("--session", cmp.Or(f.session, "none"))); err != nil {
 				return &cli.UsageError{Err: err}
@@ -82,8 +88,10 @@ back as null.`,
 			return s.listTools(&surface)
 		},
 	}
-	cmd.Flags().StringVar(&f.url, "nats", "", "list what the workers of the system at `URL` offer, in place of the built-in tools")
-	cmd.Flags().StringVar(&f.agent, "agent", string(toolyard.DefaultAgent), "whose session --session is")
+	f.cmd = cmd
+	cmd.Flags().StringVar(&f.nats, "nats", "", "list what the workers of the system at `URL` offer, in place of the built-in tools")
+	f.addServer(cmd)
+	cmd.Flags().StringVar(&f.agent, "agent", string(toolyard.DefaultAgent), "whose batch it would be, and whose session --session is (with --token: the token's, unless you say otherwise)")
 	cmd.Flags().StringVar(&f.session, "session", "", "with the definitions of the deferred tools that a session has loaded")
 	cmd.Flags().StringVar(&f.format, "format", "", "print the tools for a provider: `FORMAT` is one of "+toolFormats(", "))
 	cmd.Flags().BoolVar(&f.strict, "strict", false, "have the provider hold its model to the schema, where the schema has such a form")
@@ -105,10 +113,13 @@ func toolFormats(separator string) string {
 
 // surface assembles what the command is about.
 func (s *std) surface(ctx context.Context, f *toolsFlags) (registry.Surface, error) {
+	if f.server != "" {
+		return s.servedTools(ctx, f)
+	}
 	var entries []registry.Entry
 	var tools []tool.Tool
 	var err error
-	if f.url == "" {
+	if f.nats == "" {
 		if tools, err = f.worker.Tools(); err != nil {
 			return registry.Surface{}, err
 		}
@@ -132,6 +143,42 @@ func (s *std) surface(ctx context.Context, f *toolsFlags) (registry.Surface, err
 	return registry.Assemble(reg, rules.Blocks)
 }
 
+// servedTools are what a batch would see that a dispatcher took now.
+func (s *std) servedTools(ctx context.Context, f *toolsFlags) (out registry.Surface, err error) {
+	agent, err := f.owner()
+	if err != nil {
+		return out, &cli.UsageError{Err: err}
+	}
+	err = s.attach(ctx, &f.systemFlags, "toolyard tools", func(c *client.Client) error {
+		asked, cancel := context.WithTimeout(ctx, setupTimeout)
+		defer cancel()
+		raw, err := c.Surface(asked, agent, "", f.perms.Deny...)
+		if err != nil {
+			return err
+		}
+		surface, err := registry.Decode(raw)
+		if err != nil {
+			return fmt.Errorf("read the tools of %s: %w", f.server, err)
+		}
+		out = *surface
+		if f.session == "" {
+			return nil
+		}
+		kept, err := c.Session(asked, agent, toolyard.Session(f.session))
+		f.loaded = set(kept.Loaded)
+		return err
+	})
+	return out, err
+}
+
+func set(names []string) map[string]bool {
+	out := make(map[string]bool, len(names))
+	for _, name := range names {
+		out[name] = true
+	}
+	return out
+}
+
 // liveTools are what the workers of a running system offer. Of a pool whose workers differ, as while it is being replaced,
 // the youngest speaks.
 func (s *std) liveTools(ctx context.Context, f *toolsFlags) ([]registry.Entry, error) {
@@ -139,7 +186,7 @@ func (s *std) liveTools(ctx context.Context, f *toolsFlags) ([]registry.Entry, e
 	if err != nil {
 		return nil, err
 	}
-	nc, err := cli.Connect(f.url, "toolyard tools", log)
+	nc, err := cli.Connect(f.nats, "toolyard tools", log)
 	if err != nil {
 		return nil, err
 	}
@@ -155,10 +202,7 @@ func (s *std) liveTools(ctx context.Context, f *toolsFlags) ([]registry.Entry, e
 		if err != nil {
 			return nil, ended(ctx, err)
 		}
-		f.loaded = map[string]bool{}
-		for _, name := range kept.Loaded {
-			f.loaded[name] = true
-		}
+		f.loaded = set(kept.Loaded)
 	}
 	live, err := b.Workers(asked)
 	if err != nil {

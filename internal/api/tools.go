@@ -20,7 +20,7 @@ import (
 // session loads tools. So an agent asks before each request to its model, and mostly hears that nothing has changed.
 
 type toolsInput struct {
-	Format    string   `query:"format" required:"true" enum:"anthropic,openai,openai-chat,gemini,mcp" doc:"Whose form: the answer is exactly the array tools of a request."`
+	Format    string   `query:"format" required:"true" enum:"anthropic,openai,openai-chat,gemini,mcp,native" doc:"Whose form: the answer is exactly the array tools of a request. native is the surface itself, with all declarations."`
 	Session   string   `query:"session" doc:"The conversation: deferred tools that it has loaded are told whole."`
 	Agent     string   `query:"agent" doc:"Whose session it is, when no token says so."`
 	Workspace string   `query:"workspace" doc:"Where the calls will act." default:"default"`
@@ -63,6 +63,10 @@ func (s *Server) tools(ctx context.Context, x *exchange, in *toolsInput) (*tools
 	}
 	if matches(in.Match, etag) {
 		return &toolsAnswer{Status: http.StatusNotModified, ETag: etag}, nil
+	}
+	if in.Format == string(provider.Native) {
+		data, err := surface.Encode()
+		return &toolsAnswer{Status: http.StatusOK, ContentType: "application/json", ETag: etag, Body: data}, err
 	}
 	rule, err := provider.ToolNames(provider.Format(in.Format))
 	if err != nil {

@@ -33,6 +33,13 @@ func TestCommandsOverHTTP(t *testing.T) {
 			t.Errorf("dispatcher %q: status %d, want %d with %q\n%s%s", args, got, status, says, stdout, stderr)
 		}
 	}
+	// The tools are the same from either side, but for what the dispatcher's caller takes out.
+	overHTTP, overNATS := said(t, at("tok-ann", "tools", "--format", "anthropic", "--deny", "bash")...), said(t, "tools", "--nats", d.says["nats"], "--format", "anthropic", "--deny", "bash")
+	if overHTTP != overNATS || !strings.Contains(overHTTP, `"read_file"`) || strings.Contains(overHTTP, `"bash"`) {
+		t.Errorf("the tools over HTTP:\n%s\nover NATS:\n%s", overHTTP, overNATS)
+	}
+	said(t, at("tok-ann", "tools", "--format", "openai", "--session", "s")...)
+	refuses(2, "exclude each other", at("tok-ann", "tools", "--nats", d.says["nats"])...)
 	// The batch is the token's agent's, who is named nowhere else.
 	file := batchFile(t, toolyard.Batch{ID: "b", Session: "s", Interactive: true, Calls: []toolyard.Call{
 		{ID: "c1", Tool: "read_file", Input: input(map[string]any{"file_path": "a.txt"})},
