@@ -558,7 +558,7 @@ func TestTools(t *testing.T) {
 			t.Errorf("%s: %d with the tag %s", path, r.status, r.header.Get("ETag"))
 		}
 	}
-	for path, status := range map[string]int{"/v1/tools": 400, "/v1/tools?format=native": 400, "/v1/tools?format=mcp&deny=bash(": 400, "/v1/tools?format=mcp&session=" + strings.Repeat("x", 200): 400} {
+	for path, status := range map[string]int{"/v1/tools": 400, "/v1/tools?format=none": 400, "/v1/tools?format=native": 200, "/v1/tools?format=mcp&deny=bash(": 400, "/v1/tools?format=mcp&session=" + strings.Repeat("x", 200): 400} {
 		if r := p.do(http.MethodGet, path, ""); r.status != status {
 			t.Errorf("%s: %s", path, r)
 		}
