@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -197,7 +196,7 @@ func (s *std) mcpOver(ctx context.Context, o mcpCommandFlags, cfg server.Config,
 	if err != nil {
 		return ended(ctx, err)
 	}
-	return s.mcpPipe(ctx, mcpParts{broker: b, client: c, log: log, blocked: rules.Blocks}, cfg, nil)
+	return ended(ctx, s.mcpPipe(ctx, mcpParts{broker: b, client: c, log: log, blocked: rules.Blocks}, cfg))
 }
 
 // mcpAlone runs the calls in this process.
@@ -209,64 +208,24 @@ func (s *std) mcpAlone(ctx context.Context, o mcpCommandFlags, cfg server.Config
 	if err != nil {
 		return err
 	}
-	tools, rules, mode, err := o.worker.Toolbox(&o.perms)
-	if err != nil {
-		return err
+	here := aloneConfig{
+		workspace: toolyard.DefaultWorkspace, dir: dir, maxConcurrency: toolyard.DefaultMaxConcurrency, perms: &o.perms, worker: &o.worker,
 	}
-	w, err := o.worker.Config(tools, rules, mode, log)
-	if err != nil {
-		return err
-	}
-	w.Workspaces[toolyard.DefaultWorkspace], w.ToolsetWait = dir, cli.ToolsetWait
-	after, err := o.worker.Guard.AfterBatch(tools, mode, log)
-	if err != nil {
-		return err
-	}
-	store, err := os.MkdirTemp("", "toolyard-mcp-")
-	if err != nil {
-		return fmt.Errorf("make a temporary store: %w", err)
-	}
-	defer func() {
-		if err := os.RemoveAll(store); err != nil {
-			log.Warn("the temporary store was not removed", "path", store, "error", err)
-		}
-	}()
-	inMemory := broker.Settings{InMemory: true, MaxStoreBytes: 2 << 30} // the store goes with the process
-	n, err := startNode(ctx, log, nodeConfig{store: store, settings: inMemory, worker: &w, dispatcher: dispatcher.Config{
-		Planner: planner(rules, toolyard.DefaultMaxConcurrency, w.Redact), Base: base(tools), AfterBatch: after,
-	}})
-	if err != nil {
-		return ended(ctx, err)
-	}
-	defer n.close()
-	c, err := client.Connect(ctx, n.nc)
-	if err != nil {
-		return ended(ctx, err)
-	}
-	b := n.broker.As("/mcp/" + broker.NewID())
-	return s.mcpPipe(ctx, mcpParts{broker: b, client: c, log: log, base: base(tools), blocked: rules.Blocks}, cfg, n.failed)
+	return withAlone(ctx, log, here, func(ctx context.Context, a *alone) error {
+		b := a.broker.As("/mcp/" + broker.NewID())
+		return s.mcpPipe(ctx, mcpParts{broker: b, client: a.client, log: log, base: a.base, blocked: a.rules.Blocks}, cfg)
+	})
 }
 
 // mcpPipe serves the client on standard input and output until it goes.
-func (s *std) mcpPipe(ctx context.Context, p mcpParts, cfg server.Config, failed <-chan error) error {
-	running, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+func (s *std) mcpPipe(ctx context.Context, p mcpParts, cfg server.Config) error {
+	running, cancel := context.WithCancel(ctx)
+	defer cancel()
 	m, err := newMCP(running, p, cfg)
 	if err != nil {
-		return ended(ctx, err)
+		return err
 	}
-	go func() {
-		select {
-		case err := <-failed:
-			cancel(err)
-		case <-running.Done():
-		}
-	}()
-	err = m.Run(running, io.NopCloser(s.in), nopWriteCloser{s.out})
-	if cause := context.Cause(running); cause != nil && !errors.Is(cause, context.Canceled) {
-		return cause
-	}
-	return ended(ctx, err)
+	return m.Run(running, io.NopCloser(s.in), nopWriteCloser{s.out})
 }
 
 // nopWriteCloser leaves standard output open: the process ends with it.

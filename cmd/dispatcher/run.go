@@ -14,8 +14,6 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
-	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/provider"
 )
 
@@ -112,68 +110,20 @@ func (s *std) run(ctx context.Context, file, dir string, in batchFlags, out outp
 	if dir, err = cli.Dir("--workspace", dir); err != nil {
 		return err
 	}
-	tools, rules, mode, err := w.Toolbox(&perms)
-	if err != nil {
-		return err
-	}
-	cfg, err := w.Config(tools, rules, mode, log)
-	if err != nil {
-		return err
-	}
-	cfg.Workspaces[batch.Workspace], cfg.ToolsetWait = dir, cli.ToolsetWait // there is one batch, and it is planned at once
-	after, err := w.Guard.AfterBatch(tools, mode, log)
-	if err != nil {
-		return err
-	}
 	// Whoever is there to ask is at this terminal: nobody else reaches this process.
 	batch.Interactive = file != "-" && s.terminal()
-	store, err := os.MkdirTemp("", "toolyard-run-")
-	if err != nil {
-		return fmt.Errorf("make a temporary store: %w", err)
-	}
-	defer func() {
-		if err := os.RemoveAll(store); err != nil {
-			log.Warn("the temporary store was not removed", "path", store, "error", err)
+	cfg := aloneConfig{workspace: batch.Workspace, dir: dir, maxConcurrency: in.maxConcurrency, perms: &perms, worker: &w}
+	return withAlone(ctx, log, cfg, func(ctx context.Context, a *alone) error {
+		if batch.Interactive {
+			asking, stop := context.WithCancel(ctx)
+			defer stop()
+			go s.askPerson(asking, a.client, batch.Agent, log)
 		}
-	}()
-	inMemory := broker.Settings{InMemory: true, MaxStoreBytes: 2 << 30} // the store goes with the process
-	n, err := startNode(ctx, log, nodeConfig{store: store, settings: inMemory, worker: &cfg, dispatcher: dispatcher.Config{
-		Planner: planner(rules, in.maxConcurrency, cfg.Redact), Base: base(tools), AfterBatch: after,
-	}})
-	if err != nil {
-		return ended(ctx, err)
-	}
-	defer n.close()
-	c, err := client.Connect(ctx, n.nc)
-	if err != nil {
-		return ended(ctx, err)
-	}
-	if batch.Interactive {
-		asking, stop := context.WithCancel(ctx)
-		defer stop()
-		go s.askPerson(asking, c, batch.Agent, log)
-	}
-	return s.submitAndShow(ctx, c, batch, out, format, n.failed)
+		return s.follow(ctx, a.client, batch, out, format)
+	})
 }
 
-// submitAndShow hands a batch in and shows its results as they come.
-func (s *std) submitAndShow(ctx context.Context, c *client.Client, batch toolyard.Batch, out outputFlags, format provider.Format, failed <-chan error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case err := <-failed:
-			cancel(err)
-		case <-ctx.Done():
-		}
-	}()
-	err := s.follow(ctx, c, batch, out, format)
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
-		return cause
-	}
-	return ended(ctx, err)
-}
-
+// follow hands a batch in and shows its results as they come.
 func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch, out outputFlags, format provider.Format) error {
 	log, err := cli.Logger(s.err, s.level)
 	if err != nil {

@@ -59,7 +59,7 @@ A batch can tighten the operator's permission rules, with --deny and --ask, and 
 				batch.Agent = "" // the token says whose it is
 			}
 			return s.attach(cmd.Context(), &sys, "toolyard submit", func(c *client.Client) error {
-				return s.submitAndShow(cmd.Context(), c, batch, out, format, nil)
+				return s.follow(cmd.Context(), c, batch, out, format)
 			})
 		},
 	}

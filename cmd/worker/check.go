@@ -36,10 +36,18 @@ the file and the key, and the exit status is 2; it is 1 when a server has no too
   worker check --tools examples/tools.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := check(cmd.Context(), out, &flags); err != nil {
+			box, err := flags.Box()
+			if err != nil {
 				return err
 			}
-			return checkTools(cmd.Context(), out, &flags, &manifests)
+			if err := check(cmd.Context(), out, box, flags.UID); err != nil {
+				return err
+			}
+			policy, err := flags.Policy()
+			if err != nil {
+				return err
+			}
+			return checkTools(cmd.Context(), out, box, policy, &manifests)
 		},
 	}
 	flags.Add(cmd.Flags())
@@ -47,37 +55,25 @@ the file and the key, and the exit status is 2; it is 1 when a server has no too
 	return cmd
 }
 
-func check(ctx context.Context, out io.Writer, flags *cli.Sandbox) error {
-	box, err := flags.Box()
-	if err != nil {
-		return err
-	}
+func check(ctx context.Context, out io.Writer, box sandbox.Sandbox, uid int) error {
 	caps, problem := box.Probe(ctx)
 	text := fmt.Sprintf("isolation: %s\n", caps.Isolation())
 	if problem != nil {
 		text += "no command runs on this machine: a call of bash ends as setup_required\n"
 	}
-	for _, b := range sandbox.Backends(sandbox.Options{UID: flags.UID}) {
+	for _, b := range sandbox.Backends(sandbox.Options{UID: uid}) {
 		if caps, err := b.Probe(ctx); err != nil {
 			text += fmt.Sprintf("%s: %v\n", b.Name(), err)
 		} else {
 			text += fmt.Sprintf("%s: works: %s\n", b.Name(), strings.Join(caps.Layers, ", "))
 		}
 	}
-	_, err = io.WriteString(out, text)
+	_, err := io.WriteString(out, text)
 	return err
 }
 
 // checkTools says what the files declare, and what their servers answer.
-func checkTools(ctx context.Context, out io.Writer, flags *cli.Sandbox, manifests *cli.Manifests) error {
-	box, err := flags.Box()
-	if err != nil {
-		return err
-	}
-	policy, err := flags.Policy()
-	if err != nil {
-		return err
-	}
+func checkTools(ctx context.Context, out io.Writer, box sandbox.Sandbox, policy sandbox.Policy, manifests *cli.Manifests) error {
 	tools, err := manifests.Tools(box, policy)
 	if err != nil {
 		return err
