@@ -1,6 +1,7 @@
 // Package worker puts a program's own tools into a pool.
 //
 //	greet, err := tool.New(...)
+//	nc, err := worker.Connect("nats://127.0.0.1:4222", nil)
 //	err = worker.Run(ctx, nc, worker.Options{Tools: []tool.Tool{greet}, Allow: []string{"greet"}})
 //
 // The worker takes calls of its tools from the dispatchers on a NATS system and runs them in this process. It can isolate
@@ -57,9 +58,24 @@ type Options struct {
 	Log *slog.Logger
 }
 
+// Connect connects to NATS as a worker needs it: it connects again within a tenth of a second, for as long as it takes, gives
+// a connection up that is cut, and says in the log when it is lost and when it is back. A worker on a connection that takes
+// longer (nats.Connect waits two seconds) loses its right to the calls that it runs when the server restarts. Further options
+// add credentials and the like. A nil log is [slog.Default].
+func Connect(url string, log *slog.Logger, opts ...nats.Option) (*nats.Conn, error) {
+	if log == nil {
+		log = slog.Default()
+	}
+	nc, err := nats.Connect(url, append(broker.ConnectOptions("toolyard worker", log), opts...)...)
+	if err != nil {
+		return nil, fmt.Errorf("worker: connect to NATS at %s: %w", url, err)
+	}
+	return nc, nil
+}
+
 // Run takes calls until ctx ends, and returns when nothing runs any more: nil then. It waits for a dispatcher to have set the
-// NATS system up. The connection stays the caller's to close. It fails when the options do not hold together, and
-// when it cannot go on.
+// NATS system up. The connection stays the caller's to close; [Connect] makes one. It fails when the options do not hold
+// together, and when it cannot go on.
 func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -93,7 +109,7 @@ func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 			return fmt.Errorf("worker: %w", err)
 		}
 	}
-	b, err := broker.Join(ctx, nc, "/worker/"+cfg.ID, func() { o.Log.Warn("waiting for a dispatcher to set the NATS system up") })
+	b, err := broker.Join(ctx, nc, broker.SourceWorker+cfg.ID, func() { o.Log.Warn("waiting for a dispatcher to set the NATS system up") })
 	if err != nil {
 		return fmt.Errorf("worker: %w", err)
 	}

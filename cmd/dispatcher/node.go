@@ -83,7 +83,7 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 		if err != nil {
 			return n, fmt.Errorf("start the embedded NATS server: %w", err)
 		}
-		if n.nc, err = n.server.Connect(cli.Options("toolyard dispatcher", log)...); err != nil {
+		if n.nc, err = n.server.Connect(broker.ConnectOptions("toolyard dispatcher", log)...); err != nil {
 			return n, fmt.Errorf("connect to the embedded NATS server: %w", err)
 		}
 	}
@@ -100,7 +100,7 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 		if cfg.worker.ID == "" {
 			cfg.worker.ID = "worker-" + broker.NewID()
 		}
-		w, err := worker.New(n.broker.As("/worker/"+cfg.worker.ID), *cfg.worker)
+		w, err := worker.New(n.broker.As(broker.SourceWorker+cfg.worker.ID), *cfg.worker)
 		if err != nil {
 			return n, &cli.UsageError{Err: err}
 		}

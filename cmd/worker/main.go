@@ -87,7 +87,7 @@ func serve(ctx context.Context, out, errw io.Writer, level, url string, flags cl
 		return err
 	}
 	defer nc.Close()
-	b, err := broker.Join(ctx, nc, "/worker/"+cfg.ID, func() { log.Warn("waiting for a dispatcher to set the NATS system up", "url", url) })
+	b, err := broker.Join(ctx, nc, broker.SourceWorker+cfg.ID, func() { log.Warn("waiting for a dispatcher to set the NATS system up", "url", url) })
 	if err != nil {
 		return err
 	}

@@ -54,6 +54,7 @@ var packages = []struct {
 	{"internal/provider/eventstream", values, "server-sent events, and the calls in them that are not whole yet, the same for every provider"},
 
 	{"internal/admission", deciders, "which batch runs next, and in which lane its calls queue"},
+	{"internal/presence", deciders, "whether a worker that is not heard of may still act"},
 	{"internal/batch", deciders, "one batch as a state machine: events in, effects out"},
 	{"internal/replay", deciders, "a batch's log, read again: checks and timeline"},
 	{"internal/ticket", deciders, "the queue of a workspace"},

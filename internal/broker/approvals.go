@@ -113,22 +113,18 @@ type ApprovalChange struct {
 
 // WatchApprovals calls see with each call on the list and with each change from then on, until ctx ends.
 func (b *Broker) WatchApprovals(ctx context.Context, see func(ApprovalChange)) error {
-	w, err := b.approvals.WatchAll(ctx)
-	if err != nil {
-		return fmt.Errorf("watch the approvals: %w", err)
-	}
-	for e := range updates(ctx, w) {
-		if e == nil { // all that was there has been seen
-			continue
-		}
-		c := ApprovalChange{ID: e.Key()}
-		var a Approval
-		if e.Operation() == jetstream.KeyValuePut && json.Unmarshal(e.Value(), &a) == nil && a.ID == c.ID {
-			c.Approval = &a
-		}
-		see(c)
-	}
-	return context.Cause(ctx)
+	return b.watchKeys(ctx, b.approvals, nil, keyWatch{
+		see: func(e jetstream.KeyValueEntry) {
+			c := ApprovalChange{ID: e.Key()}
+			var a Approval
+			if e.Operation() == jetstream.KeyValuePut && json.Unmarshal(e.Value(), &a) == nil && a.ID == c.ID {
+				c.Approval = &a
+			}
+			see(c)
+		},
+		vanished: func(key string) { see(ApprovalChange{ID: key}) },
+		state:    func(WatchState) {},
+	})
 }
 
 // Asked reads from the log what a person is asked about a call. It wraps [ErrNoApproval] when nobody is, with the reason.

@@ -372,7 +372,7 @@ func TestWorkersComeAndGo(t *testing.T) {
 	changes := make(chan broker.WorkerChange, 16)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		err := b.WatchWorkers(ctx, func(c broker.WorkerChange, err error) {
+		err := b.WatchWorkers(ctx, nil, func(c broker.WorkerChange, err error) {
 			if err != nil {
 				t.Error(err)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 
@@ -62,6 +63,15 @@ func (f *Feed) Head(m *LiveMsg) (r batch.Record, err error) {
 	}
 	p, err := parseSubject(stored.subject)
 	return batch.Record{Chain: p.chain, Index: p.index, Pool: p.pool, Seq: stored.seq, Time: stored.time}, err
+}
+
+// WorkerOf returns the worker that has written what a live copy is of; "" when it was somebody else.
+func (f *Feed) WorkerOf(m *LiveMsg) string {
+	id, ok := strings.CutPrefix(m.Header.Get(headerSource), SourceWorker)
+	if !ok {
+		return ""
+	}
+	return id
 }
 
 // Stop ends the feed.

@@ -21,12 +21,16 @@ import (
 
 const (
 	headerID          = "ce-id"
+	headerSource      = "ce-source"
 	headerSpecVersion = "ce-specversion"
 	headerType        = "ce-type"
 	headerExpected    = "Nats-Expected-Last-Subject-Sequence"
 	extDataRef        = "dataref" // CloudEvents' own extension for data that is kept elsewhere
 	dataRefScheme     = "ty-blob:"
 )
+
+// SourceWorker begins the source of what a worker writes; its id follows.
+const SourceWorker = "/worker/"
 
 // NewID makes an id that no other has and that sorts by time.
 func NewID() string {

@@ -53,12 +53,33 @@ type Settings struct {
 	MaxStoreBytes int64 `json:"max_store_bytes"`
 }
 
+// What a worker may do, and when others may act in its place, are parts of one wait: the worker TTL for its place in the
+// registry, the call ack wait for a delivery. All of them count from when the last heartbeat was sent that was answered,
+// or from the last sign of life that others had.
+//
+//	0      1/4    1/2    3/4    7/8     11/8      3/2
+//	beat   beat   beat   lease  stop    stopped   patience: others may act
+//
+// They hold with an eighth of the wait to spare: see TestLeasesFitTogether.
+
 // Heartbeat is how often who works on a message says so, given how long it may be silent.
 func Heartbeat(wait time.Duration) time.Duration { return wait / 4 }
 
-// Lease is how long a holder may go on after its last answered heartbeat was sent: less than the wait, so that it stops
-// before anyone else may act.
+// Lease is how long a holder may begin and commit after its last answered heartbeat was sent. After that it must prove in the
+// log that its claim stands.
 func Lease(wait time.Duration) time.Duration { return wait * 3 / 4 }
+
+// Stop is when a holder that could not prove it stops its tool.
+func Stop(wait time.Duration) time.Duration { return wait * 7 / 8 }
+
+// MaxStopGrace is the longest that [StopGrace] is.
+const MaxStopGrace = 2 * time.Second
+
+// StopGrace is how long a tool that is told to stop has to return, before its call ends without it.
+func StopGrace(wait time.Duration) time.Duration { return min(wait/2, MaxStopGrace) }
+
+// Patience is how long a holder must have been silent before others act in its place.
+func Patience(wait time.Duration) time.Duration { return wait * 3 / 2 }
 
 // WithDefaults fills in the fields that are zero.
 func (s Settings) WithDefaults() Settings {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -24,6 +25,8 @@ const (
 	bucketSession  = "ty_session"
 	bucketIndex    = "ty_index"
 	bucketApproval = "ty_approval"
+
+	streamWorkers = "KV_" + bucketAlive // read as what it is, for the marks of entries that have expired
 
 	consumerDispatchers = "dispatchers"
 )
@@ -76,6 +79,17 @@ func (s Settings) definitions() ([]jetstream.StreamConfig, error) {
 	return []jetstream.StreamConfig{event, call, reply, dead, submissions}, nil
 }
 
+// bucket is the stream of a key-value bucket, as the client library makes it, but for direct gets, which any replica
+// answers: a key that decides is read through the leader. markers is how long the mark of an expired key stays; 0 when
+// keys do not expire.
+func (s Settings) bucket(name string, bytes int64, age, markers time.Duration) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: "KV_" + name, Subjects: []string{"$KV." + name + ".>"}, Storage: s.storage(), Replicas: s.Replicas,
+		MaxMsgsPerSubject: 1, MaxBytes: bytes, MaxAge: age, MaxMsgSize: -1, MaxMsgs: -1, MaxConsumers: -1,
+		Discard: jetstream.DiscardNew, AllowRollup: true, DenyDelete: true, AllowMsgTTL: markers > 0, SubjectDeleteMarkerTTL: markers,
+	}
+}
+
 // small is the bytes of what is small.
 func (s Settings) small() int64 { return s.MaxStoreBytes / partsAll / smallParts }
 
@@ -88,19 +102,12 @@ func (b *Broker) create(ctx context.Context) error {
 		return err
 	}
 	small := s.small()
-	bucket := func(name string, bytes int64, age, markers time.Duration) jetstream.KeyValueConfig {
-		return jetstream.KeyValueConfig{Bucket: name, History: 1, Storage: s.storage(), Replicas: s.Replicas, MaxBytes: bytes, TTL: age, LimitMarkerTTL: markers}
-	}
-	for _, cfg := range []jetstream.KeyValueConfig{
-		bucket(bucketLock, small, 0, 0),
-		bucket(bucketAlive, small, 0, s.WorkerTTL),
-		bucket(bucketSession, small, s.Lifetime+s.Slack, 0),
-		bucket(bucketApproval, small, s.Lifetime+s.Slack, 0),
-		bucket(bucketIndex, s.MaxStoreBytes/partsAll*partIndex, s.Lifetime+s.Slack, 0),
-	} {
-		if err := b.makeBucket(ctx, cfg); err != nil {
-			return err
-		}
+	buckets := []jetstream.StreamConfig{
+		s.bucket(bucketLock, small, 0, 0),
+		s.bucket(bucketAlive, small, 0, s.WorkerTTL),
+		s.bucket(bucketSession, small, s.Lifetime+s.Slack, 0),
+		s.bucket(bucketApproval, small, s.Lifetime+s.Slack, 0),
+		s.bucket(bucketIndex, s.MaxStoreBytes/partsAll*partIndex, s.Lifetime+s.Slack, 0),
 	}
 	_, err = b.js.ObjectStore(ctx, bucketBlob)
 	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -111,7 +118,7 @@ func (b *Broker) create(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("object store %s: %w", bucketBlob, err)
 	}
-	for _, cfg := range definitions {
+	for _, cfg := range slices.Concat(buckets, definitions) {
 		_, err := b.js.Stream(ctx, cfg.Name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			_, err = b.js.CreateStream(ctx, cfg)
@@ -126,7 +133,7 @@ func (b *Broker) create(ctx context.Context) error {
 // attach finds everything that create makes, and takes the settings that are written down there.
 func (b *Broker) attach(ctx context.Context) error {
 	b.streams = map[string]jetstream.Stream{}
-	for _, name := range []string{streamBatch, streamEvent, streamCall, streamReply, streamDead} {
+	for _, name := range []string{streamBatch, streamEvent, streamCall, streamReply, streamDead, streamWorkers} {
 		s, err := b.js.Stream(ctx, name)
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", name, err)
@@ -191,15 +198,4 @@ func (b *Broker) Fill(ctx context.Context) (Fill, error) {
 		}
 	}
 	return fullest, nil
-}
-
-func (b *Broker) makeBucket(ctx context.Context, cfg jetstream.KeyValueConfig) error {
-	_, err := b.js.KeyValue(ctx, cfg.Bucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		_, err = b.js.CreateKeyValue(ctx, cfg)
-	}
-	if err != nil {
-		return fmt.Errorf("key-value bucket %s: %w", cfg.Bucket, err)
-	}
-	return nil
 }

@@ -69,20 +69,15 @@ func decodeTickets(w toolyard.Workspace, e jetstream.KeyValueEntry) (TicketQueue
 
 // WatchTickets calls see with every workspace's queue as it is and with each change from then on, until ctx ends.
 func (b *Broker) WatchTickets(ctx context.Context, see func(TicketQueue, error)) error {
-	w, err := b.tickets.WatchAll(ctx)
-	if err != nil {
-		return fmt.Errorf("watch the tickets: %w", err)
-	}
-	for e := range updates(ctx, w) {
-		if e == nil { // all that was there has been seen
-			continue
-		}
-		name, err := Unescape(e.Key())
-		if err != nil {
-			see(TicketQueue{}, err)
-			continue
-		}
-		see(decodeTickets(toolyard.Workspace(name), e))
-	}
-	return context.Cause(ctx)
+	return b.watchKeys(ctx, b.tickets, nil, keyWatch{
+		see: func(e jetstream.KeyValueEntry) {
+			name, err := Unescape(e.Key())
+			if err != nil {
+				see(TicketQueue{}, err)
+				return
+			}
+			see(decodeTickets(toolyard.Workspace(name), e))
+		},
+		state: func(WatchState) {}, // who waits for a ticket reads the queue now and then
+	})
 }

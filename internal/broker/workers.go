@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/presence"
 )
 
 // Worker is what a worker says of itself: the value of its registry key.
@@ -56,66 +56,72 @@ func (b *Broker) Beat(ctx context.Context, w Worker) error {
 	return fmt.Errorf("beat of worker %s: %w", w.ID, err)
 }
 
-// Gone takes the worker's key out: it takes nothing more.
+// Gone takes the worker's key out: it takes nothing more. The mark of that expires, so that workers that come and go leave
+// nothing behind.
 func (b *Broker) Gone(ctx context.Context, id string) error {
-	if err := b.workers.Delete(ctx, Escape(id)); err != nil {
+	if err := b.workers.Purge(ctx, Escape(id), jetstream.PurgeTTL(b.settings.WorkerTTL)); err != nil {
 		return fmt.Errorf("sign off worker %s: %w", id, err)
 	}
 	return nil
 }
 
-// WorkerChange is one change of the registry. Worker is nil when the worker is gone; an empty ID says that all workers
-// that were there when the watch began have been seen.
+// WorkerChange is what a watch of the registry tells. One of ID and State is set.
 type WorkerChange struct {
-	ID     string
+	ID string
+	// Worker is the entry; nil when the worker is gone, or its entry cannot be read.
 	Worker *Worker
+	// Revision is that of the entry: it grows with each heartbeat. 0 when the entry has vanished while nobody watched.
+	Revision uint64
+	State    WatchState
 }
 
-// updates yields what a watcher sees until ctx ends: its own channel stays open for ever when the connection is closed in the
-// moment in which the watch begins.
-func updates(ctx context.Context, w jetstream.KeyWatcher) iter.Seq[jetstream.KeyValueEntry] {
-	return func(yield func(jetstream.KeyValueEntry) bool) {
-		for {
-			select {
-			case e, ok := <-w.Updates():
-				if !ok || !yield(e) {
-					return
-				}
-			case <-ctx.Done():
+// WatchWorkers calls see with every entry of the registry and with each change from then on, until ctx ends. An entry that
+// cannot be read comes with an error. Sending on again begins anew: the watch has missed something.
+func (b *Broker) WatchWorkers(ctx context.Context, again <-chan struct{}, see func(WorkerChange, error)) error {
+	return b.watchKeys(ctx, b.workers, again, keyWatch{
+		see: func(e jetstream.KeyValueEntry) {
+			id, err := Unescape(e.Key())
+			if err != nil {
+				see(WorkerChange{ID: e.Key()}, err)
 				return
 			}
-		}
-	}
+			c := WorkerChange{ID: id, Revision: e.Revision()}
+			if e.Operation() == jetstream.KeyValuePut {
+				c.Worker, err = decodeWorker(id, e)
+			}
+			see(c, err)
+		},
+		vanished: func(key string) {
+			id, err := Unescape(key)
+			see(WorkerChange{ID: id}, err)
+		},
+		state: func(s WatchState) { see(WorkerChange{State: s}, nil) },
+	})
 }
 
-// WatchWorkers calls see with every live worker and with each change from then on, until ctx ends.
-func (b *Broker) WatchWorkers(ctx context.Context, see func(WorkerChange, error)) error {
-	w, err := b.workers.WatchAll(ctx)
-	if err != nil {
-		return fmt.Errorf("watch the workers: %w", err)
+func decodeWorker(id string, e jetstream.KeyValueEntry) (*Worker, error) {
+	var v Worker
+	if err := json.Unmarshal(e.Value(), &v); err != nil {
+		return nil, fmt.Errorf("the key of worker %q is not readable: %w", id, err)
 	}
-	for e := range updates(ctx, w) {
-		if e == nil {
-			see(WorkerChange{}, nil)
-			continue
-		}
-		id, err := Unescape(e.Key())
-		if err != nil {
-			see(WorkerChange{ID: e.Key()}, err)
-			continue
-		}
-		if e.Operation() != jetstream.KeyValuePut {
-			see(WorkerChange{ID: id}, nil)
-			continue
-		}
-		var v Worker
-		if err := json.Unmarshal(e.Value(), &v); err != nil {
-			see(WorkerChange{ID: id}, fmt.Errorf("the key of worker %q is not readable: %w", id, err))
-			continue
-		}
-		see(WorkerChange{ID: id, Worker: &v}, nil)
+	return &v, nil
+}
+
+// ReadEntry reads what stands in the registry of a worker, through the leader of its stream: so an owner proves that a worker
+// of which it hears nothing has stored nothing.
+func (b *Broker) ReadEntry(ctx context.Context, id string) (presence.Reading, error) {
+	m, ok, err := b.last(ctx, streamWorkers, "$KV."+bucketAlive+"."+Escape(id))
+	switch {
+	case err != nil:
+		return presence.Reading{}, err
+	case !ok:
+		return presence.Reading{Kind: presence.Missing}, nil
+	case m.header.Get(jetstream.MarkerReasonHeader) == "MaxAge":
+		return presence.Reading{Kind: presence.Expired, Seq: m.seq}, nil
+	case m.header.Get(jetstream.MarkerReasonHeader) != "" || m.header.Get("KV-Operation") != "":
+		return presence.Reading{Kind: presence.Removed, Seq: m.seq}, nil
 	}
-	return context.Cause(ctx)
+	return presence.Reading{Kind: presence.Present, Seq: m.seq}, nil
 }
 
 // Workers returns the live workers.
@@ -124,11 +130,11 @@ func (b *Broker) Workers(ctx context.Context) ([]Worker, error) {
 	defer cancel()
 	var out []Worker
 	var failed error
-	err := b.WatchWorkers(ctx, func(c WorkerChange, err error) {
+	err := b.WatchWorkers(ctx, nil, func(c WorkerChange, err error) {
 		switch {
 		case err != nil:
 			failed = errors.Join(failed, err)
-		case c.ID == "":
+		case c.State == WatchCaughtUp:
 			cancel()
 		case c.Worker != nil && ctx.Err() == nil:
 			out = append(out, *c.Worker)

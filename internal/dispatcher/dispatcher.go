@@ -195,7 +195,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 			case <-tick.C:
 				d.desk.reread(ctx)
 				d.desk.sweep(ctx)
-				d.roster.expire(d.b.Settings().WorkerTTL * 3 / 2)
+				d.roster.check(ctx)
 			}
 		}
 	})

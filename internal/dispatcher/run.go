@@ -71,6 +71,11 @@ func (d *Dispatcher) newRunner(sub *broker.Submission) *runner {
 func (r *runner) run(ctx context.Context, s batch.State) error {
 	r.workspace, r.term = s.Plan.Workspace, s.Takeovers
 	r.m = batch.New(r.d.cfg.machine(), s)
+	for _, c := range s.Calls {
+		if c.Status == batch.Claimed { // when it was claimed is not known here: this owner's patience begins now
+			r.d.roster.sign(c.Worker)
+		}
+	}
 	r.index(&s)
 	defer r.d.desk.forget(s.Plan.Workspace, r.key)
 	r.news = time.Now()
@@ -218,7 +223,7 @@ func (r *runner) append(ctx context.Context, e batch.Append) error {
 	failpoint.HitIf(err == nil && replies(e, true), failpoint.AllReplied)
 	if !errors.Is(err, broker.ErrConflict) {
 		if err == nil {
-			r.pending = append(r.pending, batch.Stored{Record: rec})
+			r.stored(rec)
 		}
 		return err
 	}
@@ -235,9 +240,17 @@ func (r *runner) read(ctx context.Context, c batch.Chain, index int) error {
 		return err
 	}
 	for _, rec := range records {
-		r.pending = append(r.pending, batch.Stored{Record: rec})
+		r.stored(rec)
 	}
 	return nil
+}
+
+// stored brings in an event. What a worker has written is a sign of its life.
+func (r *runner) stored(rec batch.Record) {
+	if c, ok := rec.Body.(events.Claimed); ok {
+		r.d.roster.sign(c.Worker)
+	}
+	r.pending = append(r.pending, batch.Stored{Record: rec})
 }
 
 // queue hands calls to the workers. A full queue is waited for: the calls are accepted.
@@ -356,6 +369,9 @@ func (r *runner) live(ctx context.Context, m *broker.LiveMsg) error {
 		return unread(err)
 	}
 	r.news = time.Now()
+	if w := r.feed.WorkerOf(m); w != "" {
+		r.d.roster.sign(w)
+	}
 	s := r.m.State()
 	last := s.BatchSeq
 	switch head.Chain {
@@ -384,7 +400,7 @@ func (r *runner) live(ctx context.Context, m *broker.LiveMsg) error {
 		return r.read(ctx, rec.Chain, rec.Index)
 	}
 	failpoint.HitIf(failpoint.Enabled && r.someIn(rec), failpoint.ResultSeen)
-	r.pending = append(r.pending, batch.Stored{Record: rec})
+	r.stored(rec)
 	return nil
 }
 
@@ -493,8 +509,7 @@ func (r *runner) beat(ctx context.Context) error {
 }
 
 // askHolder finds out whether the worker that claimed a call still has it. A claim is given up only when its holder says
-// that it knows nothing of the call, or says nothing and has been gone from the registry for as long as its lease could
-// last.
+// that it knows nothing of the call, or when it is proven to be silent.
 //
 // silent are the workers that did not answer in this round, and are not asked again.
 func (r *runner) askHolder(ctx context.Context, i int, silent map[string]bool, observed *batch.Observed) error {
@@ -508,6 +523,9 @@ func (r *runner) askHolder(ctx context.Context, i int, silent map[string]bool, o
 		}
 		silent[c.Worker] = !answered
 	}
+	if answered {
+		r.d.roster.sign(c.Worker)
+	}
 	switch {
 	case has:
 	case answered:
@@ -520,10 +538,17 @@ func (r *runner) askHolder(ctx context.Context, i int, silent map[string]bool, o
 			observed.Dropped[i] = c.Seq
 		}
 		for _, rec := range records {
-			r.pending = append(r.pending, batch.Stored{Record: rec})
+			r.stored(rec)
 		}
-	case r.d.roster.silent(c.Worker, r.d.b.Settings().CallAckWait):
-		observed.Dropped[i] = c.Seq // just this claim: the worker may come back and make others
+	default:
+		gone, err := r.d.roster.silent(ctx, c.Worker)
+		if err != nil {
+			r.log.Warn("the holder of a claim does not answer, and its entry cannot be read", "worker", c.Worker, "call", i, "error", err)
+			return nil
+		}
+		if gone {
+			observed.Dropped[i] = c.Seq // just this claim: the worker may come back and make others
+		}
 	}
 	return nil
 }

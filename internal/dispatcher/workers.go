@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/presence"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -24,11 +25,9 @@ type roster struct {
 
 	mu   sync.Mutex
 	live map[string]broker.Worker
-	// beats says when each live worker was last heard of. The registry forgets silent workers by itself, but not always: a
-	// server that is restarted has lost their time to live.
-	beats map[string]time.Time
-	// gone says when a worker was last seen, for a while after.
-	gone map[string]time.Time
+	// book judges who of those that are not heard of may still act; again asks the watch to begin anew.
+	book  *presence.Book
+	again chan struct{}
 	// toolsets are the declarations behind each toolset hash that was ever seen: a tool whose workers are all gone is
 	// unavailable, not unknown.
 	toolsets map[string][]registry.Entry
@@ -38,12 +37,10 @@ type roster struct {
 	built map[toolyard.Workspace]registry.Registry
 }
 
-// goneKept is how many workers that are no more are remembered.
-const goneKept = 10_000
-
 func newRoster(b *broker.Broker, log *slog.Logger, base []registry.Entry) *roster {
 	return &roster{
-		b: b, log: log, base: base, live: map[string]broker.Worker{}, beats: map[string]time.Time{}, gone: map[string]time.Time{},
+		b: b, log: log, base: base, live: map[string]broker.Worker{}, again: make(chan struct{}, 1),
+		book:     presence.New(b.Settings().WorkerTTL, broker.Patience(b.Settings().WorkerTTL)),
 		toolsets: map[string][]registry.Entry{}, offered: map[toolyard.Pool]string{}, ready: make(chan struct{}),
 		built: map[toolyard.Workspace]registry.Registry{},
 	}
@@ -51,27 +48,49 @@ func newRoster(b *broker.Broker, log *slog.Logger, base []registry.Entry) *roste
 
 // watch follows the workers until ctx ends.
 func (r *roster) watch(ctx context.Context) error {
-	return r.b.WatchWorkers(ctx, func(c broker.WorkerChange, err error) {
+	var ready sync.Once
+	return r.b.WatchWorkers(ctx, r.again, func(c broker.WorkerChange, err error) {
 		switch {
 		case err != nil:
 			r.log.Warn("a worker's entry cannot be read", "worker", c.ID, "error", err)
-			r.heard(c.ID)
-		case c.ID == "":
-			close(r.ready)
+			r.entered(broker.Worker{ID: c.ID}, c.Revision, false)
+		case c.State == broker.WatchCaughtUp:
+			r.mu.Lock()
+			r.book.CaughtUp(time.Now())
+			r.mu.Unlock()
+			ready.Do(func() { close(r.ready) })
+		case c.State == broker.WatchDeaf:
+			r.mu.Lock()
+			r.book.Deaf()
+			r.mu.Unlock()
 		case c.Worker == nil:
+			r.mu.Lock()
+			r.book.Gone(c.ID, time.Now())
+			r.mu.Unlock()
 			r.remove(c.ID)
 		default:
-			r.add(ctx, *c.Worker)
+			r.add(ctx, *c.Worker, c.Revision)
 		}
 	})
 }
 
-func (r *roster) add(ctx context.Context, w broker.Worker) {
-	// That it is alive is one thing, whether its tools can be read another: it may hold claims either way.
+// entered notes a worker's entry, and reports how it stood before. When nothing but its ID can be read, what was known of it
+// stands.
+func (r *roster) entered(w broker.Worker, revision uint64, readable bool) (was broker.Worker, alive bool) {
 	r.mu.Lock()
-	was, alive := r.live[w.ID]
-	r.live[w.ID], r.beats[w.ID] = w, time.Now()
-	delete(r.gone, w.ID)
+	defer r.mu.Unlock()
+	was, alive = r.live[w.ID]
+	if readable || !alive {
+		r.live[w.ID] = w
+	}
+	r.book.Entry(w.ID, revision, time.Now())
+	return was, alive
+}
+
+func (r *roster) add(ctx context.Context, w broker.Worker, revision uint64) {
+	// That it is alive is one thing, whether its tools can be read another: it may hold claims either way.
+	was, alive := r.entered(w, revision, true)
+	r.mu.Lock()
 	_, known := r.toolsets[w.Toolset]
 	r.mu.Unlock()
 	if !known {
@@ -93,19 +112,44 @@ func (r *roster) add(ctx context.Context, w broker.Worker) {
 	}
 }
 
-// expire takes out workers that were not heard of for longer than their time to live.
-func (r *roster) expire(ttl time.Duration) {
+// check reads the entries of workers that should have been heard of by now. Whoever has stored nothing is taken out; when one
+// has, the watch has missed it, and begins anew.
+func (r *roster) check(ctx context.Context) {
 	r.mu.Lock()
-	var silent []string
-	for id, at := range r.beats {
-		if time.Since(at) > ttl {
-			silent = append(silent, id)
+	overdue := r.book.Overdue(time.Now())
+	r.mu.Unlock()
+	for _, id := range overdue {
+		switch v, err := r.read(ctx, id); {
+		case err != nil:
+			if ctx.Err() == nil {
+				r.log.Warn("a worker was not heard of, and its entry cannot be read", "worker", id, "error", err)
+			}
+			return // so it is with the others
+		case v == presence.Alive:
+			r.log.Warn("the watch of the workers is late; it begins anew", "worker", id)
+			select {
+			case r.again <- struct{}{}:
+			default: // it was told already
+			}
+			return
+		case v == presence.Silent:
+			r.mu.Lock()
+			r.book.Forget(id)
+			r.mu.Unlock()
+			r.remove(id)
 		}
 	}
-	r.mu.Unlock()
-	for _, id := range silent {
-		r.remove(id)
+}
+
+// read judges a worker by its entry, read through the leader.
+func (r *roster) read(ctx context.Context, id string) (presence.Verdict, error) {
+	reading, err := r.b.ReadEntry(ctx, id)
+	if err != nil {
+		return presence.Unproven, err
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.book.Read(id, reading, time.Now()), nil
 }
 
 func (r *roster) readToolset(ctx context.Context, w broker.Worker) ([]registry.Entry, error) {
@@ -134,18 +178,8 @@ func (r *roster) remove(id string) {
 		return
 	}
 	delete(r.live, id)
-	delete(r.beats, id)
-	r.forget(id, time.Now())
 	clear(r.built)
 	r.log.Info("worker left", "worker", id)
-}
-
-// forget notes since when a worker is not there.
-func (r *roster) forget(id string, since time.Time) {
-	if len(r.gone) >= goneKept {
-		clear(r.gone) // those wait a second time, which does no harm
-	}
-	r.gone[id] = since
 }
 
 // registry returns the tools for a workspace: the base, and what pools offer or last offered. Of several pools with one
@@ -232,20 +266,20 @@ func (r *roster) count() int {
 	return len(r.live)
 }
 
-// heard notes that a worker is alive of which nothing else can be said.
-func (r *roster) heard(id string) {
+// sign notes a sign of life of a worker: a claim, or another event.
+func (r *roster) sign(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w := r.live[id]
-	w.ID = id
-	r.live[id], r.beats[id] = w, time.Now()
-	delete(r.gone, id)
+	r.book.Sign(id, time.Now())
 }
 
-// absent returns those of the routes that no live worker serves.
+// absent returns those of the routes that no live worker serves; none while it cannot be told.
 func (r *roster) absent(routes map[batch.Route]bool) []batch.Route {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !r.book.Hearing() {
+		return nil
+	}
 	var out []batch.Route
 	for route := range routes {
 		served := false
@@ -303,25 +337,21 @@ func (r *roster) unable(e *registry.Entry, class toolyard.Class) (message, detai
 	return message, fmt.Sprintf("pool %s: %s", e.Pool, detail)
 }
 
-// here reports whether a worker is in the registry.
+// here reports whether a worker is in the registry, as far as is known.
 func (r *roster) here(id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, ok := r.live[id]
-	return ok
+	return r.book.Entered(id)
 }
 
-// silent reports whether a worker has been gone for at least d.
-func (r *roster) silent(id string, d time.Duration) bool {
+// silent reports whether it is proven that a worker which holds a claim and answers nothing cannot act any more.
+func (r *roster) silent(ctx context.Context, id string) (bool, error) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, ok := r.live[id]; ok {
-		return false
+	read := r.book.ToRead(id, time.Now())
+	r.mu.Unlock()
+	if !read {
+		return false, nil
 	}
-	last, ok := r.gone[id]
-	if !ok { // never heard of, or forgotten: it may have joined just now, and its wait begins here
-		last = time.Now()
-		r.forget(id, last)
-	}
-	return time.Since(last) >= d
+	v, err := r.read(ctx, id)
+	return v == presence.Silent, err
 }

@@ -224,7 +224,7 @@ func start(t *testing.T, change func(*server.Config)) *pool {
 // work starts a worker, which ends with the test or when the returned function is called.
 func (p *pool) work(name toolyard.Pool, tools ...tool.Tool) (end func()) {
 	p.Helper()
-	w, err := worker.New(testenv.Broker(p.T, p.nats, "/worker/"+string(name)), worker.Config{
+	w, err := worker.New(testenv.Broker(p.T, p.nats, broker.SourceWorker+string(name)), worker.Config{
 		Tools: tools, Pool: name, Log: testenv.Log(p.T), Origin: registry.Toolset, Mode: policy.Default, DrainGrace: 500 * time.Millisecond,
 	})
 	if err != nil {

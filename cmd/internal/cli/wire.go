@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/builtin"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
@@ -211,23 +212,9 @@ func Connect(url, name string, log *slog.Logger) (*nats.Conn, error) {
 			return nil, Usagef("--nats %q: is not a URL; use nats://HOST:PORT", url)
 		}
 	}
-	nc, err := nats.Connect(url, Options(name, log)...)
+	nc, err := nats.Connect(url, broker.ConnectOptions(name, log)...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS at %s: %w; is the server there? (dispatcher serve starts one)", url, err)
 	}
 	return nc, nil
-}
-
-// Options are those of every connection that lives long.
-func Options(name string, log *slog.Logger) []nats.Option {
-	return []nats.Option{
-		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond), nats.ReconnectJitter(50*time.Millisecond, 50*time.Millisecond),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil {
-				log.Warn("lost the connection to NATS", "error", err)
-			}
-		}),
-		nats.ReconnectHandler(func(nc *nats.Conn) { log.Info("connected to NATS again", "url", nc.ConnectedUrlRedacted()) }),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("NATS", "error", err) }),
-	}
 }

@@ -30,7 +30,7 @@ func (f Offers) Follow(ctx context.Context, see func(registry.Surface) error) {
 	o := &offered{Offers: f, see: see, toolsets: map[string][]registry.Entry{}}
 	for ctx.Err() == nil {
 		o.live, o.began = map[string]broker.Worker{}, false
-		err := o.Broker.WatchWorkers(ctx, func(c broker.WorkerChange, err error) {
+		err := o.Broker.WatchWorkers(ctx, nil, func(c broker.WorkerChange, err error) {
 			if err == nil && o.changed(c) && o.began {
 				o.tell(ctx)
 			}
@@ -55,9 +55,11 @@ type offered struct {
 func (o *offered) changed(c broker.WorkerChange) bool {
 	have, there := o.live[c.ID]
 	switch {
-	case c.ID == "":
+	case c.State == broker.WatchCaughtUp:
 		o.began = true
 		return true
+	case c.State != "":
+		return false
 	case c.Worker == nil:
 		delete(o.live, c.ID)
 		return there

@@ -1,0 +1,172 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// How a connection to NATS is kept. A restart of the server of a tenth of a second must not cost a worker its lease, and a
+// connection that is cut without a word must be given up soon.
+const (
+	reconnectWait   = 50 * time.Millisecond
+	reconnectJitter = 50 * time.Millisecond
+	pingInterval    = 5 * time.Second
+	maxPingsOut     = 2
+)
+
+// ConnectOptions are the options of every connection of a dispatcher, worker or client: it reconnects fast and for ever, and
+// says in the log when it is lost and when it is back.
+func ConnectOptions(name string, log *slog.Logger) []nats.Option {
+	return []nats.Option{
+		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectJitter, reconnectJitter),
+		nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(maxPingsOut),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				log.Warn("lost the connection to NATS; connecting again", "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) { log.Warn("connected to NATS again", "server", nc.ConnectedUrlRedacted()) }),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			subject := ""
+			if sub != nil {
+				subject = sub.Subject
+			}
+			log.Warn("NATS reports an error", "subject", subject, "error", err)
+		}),
+	}
+}
+
+// WatchState says how far what a watch has told can be trusted.
+type WatchState string
+
+// The states of a watch.
+const (
+	// WatchDeaf: the connection is lost, or the watch is begun anew. What it told may be out of date, and what it did not
+	// tell means nothing.
+	WatchDeaf WatchState = "deaf"
+	// WatchCaughtUp: all that was there when the watch began, or began anew, was told.
+	WatchCaughtUp WatchState = "caught up"
+)
+
+// keyWatch is what a watch of a bucket calls.
+type keyWatch struct {
+	// see gets every key and each change from then on.
+	see func(jetstream.KeyValueEntry)
+	// vanished gets the keys that were seen and are not there any more when the watch was begun anew. Nil: nobody asks.
+	vanished func(key string)
+	// state gets the state of the watch. It is deaf at first.
+	state func(WatchState)
+}
+
+// watchKeys watches a bucket until ctx ends or the connection is closed. It begins anew, with all keys, when the connection was
+// lost, and when somebody who knows better sends on again.
+func (b *Broker) watchKeys(ctx context.Context, kv jetstream.KeyValue, again <-chan struct{}, to keyWatch) error {
+	link := b.nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)
+	defer b.nc.RemoveStatusListener(link)
+	pause := firstPause
+	before := map[string]bool{}
+	for {
+		now := map[string]bool{}
+		err := b.watchOnce(ctx, kv, link, again, keyWatch{
+			see: func(e jetstream.KeyValueEntry) {
+				if to.vanished != nil && e.Operation() == jetstream.KeyValuePut {
+					now[e.Key()] = true
+				} else {
+					delete(now, e.Key())
+				}
+				delete(before, e.Key())
+				to.see(e)
+			},
+			state: func(s WatchState) {
+				pause = firstPause
+				for key := range before { // the watch has caught up without them
+					to.vanished(key)
+				}
+				clear(before)
+				to.state(s)
+			},
+		})
+		maps.Copy(before, now)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		to.state(WatchDeaf)
+		if b.nc.IsClosed() {
+			return nats.ErrConnectionClosed
+		}
+		if err != nil {
+			if retry, verdict := classify(err); !retry {
+				return fmt.Errorf("watch bucket %s: %w", kv.Bucket(), verdict)
+			}
+			if err := wait(ctx, &pause); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// watchOnce is one watch of a bucket. It returns nil when the watch has to begin anew.
+func (b *Broker) watchOnce(
+	ctx context.Context, kv jetstream.KeyValue, link <-chan nats.Status, again <-chan struct{}, to keyWatch,
+) error {
+	for !b.nc.IsConnected() {
+		select {
+		case <-ctx.Done():
+			return nil
+		case s, ok := <-link:
+			if !ok || s == nats.CLOSED {
+				return nats.ErrConnectionClosed
+			}
+		}
+	}
+	for drained := false; !drained; { // what the link said before is history: the connection stands
+		select {
+		case _, ok := <-link:
+			drained = !ok
+		default:
+			drained = true
+		}
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	w, err := kv.WatchAll(watching)
+	if err != nil {
+		return err
+	}
+	go func() {
+		<-watching.Done()
+		go w.Stop()               //nolint:errcheck // it asks the server to forget the watch, which forgets it in any case
+		for open := true; open; { // the watcher's own goroutine hangs for ever on an update that nobody takes
+			select {
+			case _, open = <-w.Updates():
+			case <-time.After(attemptTimeout): // a connection that was closed closes no updates
+				open = false
+			}
+		}
+	}()
+	for {
+		select {
+		case e, ok := <-w.Updates():
+			switch {
+			case !ok:
+				return nil
+			case e == nil:
+				to.state(WatchCaughtUp)
+			default:
+				to.see(e)
+			}
+		case <-link: // it was lost, and may be back already
+			return nil
+		case <-again:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
