@@ -108,6 +108,13 @@ func classify(err error) (again bool, verdict error) {
 	return true, err // timeouts, no responders, a connection that is being restored
 }
 
+// MayPass reports whether what failed so may succeed when it is repeated: no answer came, there is no leader now, or the
+// connection is being restored.
+func MayPass(err error) bool {
+	again, _ := classify(err)
+	return again
+}
+
 // won decides a conflict: the message that took the place behind expected is either ours, stored by an attempt whose
 // answer was lost, or another's. More may have been appended behind it since.
 func (b *Broker) won(ctx context.Context, stream string, expected uint64, msg *nats.Msg) (uint64, error) {

@@ -3,9 +3,6 @@ package broker_test
 import (
 	"context"
 	"errors"
-	"io"
-	"log/slog"
-	"net"
 	"slices"
 	"testing"
 	"time"
@@ -18,53 +15,6 @@ import (
 	"github.com/toolyard/toolyard/internal/presence"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
-
-// restartable is a server that can be stopped and started again on the same address and store.
-type restartable struct {
-	t    *testing.T
-	opts natsd.Options
-	*natsd.Server
-}
-
-func startRestartable(t *testing.T) *restartable {
-	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &restartable{t: t, opts: natsd.Options{
-		StoreDir: t.TempDir(), Listen: free.Addr().String(), Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
-	}}
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
-	r.start()
-	t.Cleanup(func() { r.Shutdown() })
-	return r
-}
-
-func (r *restartable) start() {
-	r.t.Helper()
-	var err error
-	if r.Server, err = natsd.Start(r.t.Context(), r.opts); err != nil {
-		r.t.Fatal(err)
-	}
-}
-
-// broker is one on a connection as dispatchers and workers have it.
-func (r *restartable) broker(settings broker.Settings) *broker.Broker {
-	r.t.Helper()
-	nc, err := nats.Connect(r.ClientURL(), broker.ConnectOptions("test", testenv.Log(r.t))...)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(nc.Close)
-	b, err := broker.Open(r.t.Context(), nc, settings, "/test")
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return b
-}
 
 // follow tells what a watch of the workers tells.
 func follow(t *testing.T, b *broker.Broker, again <-chan struct{}) <-chan broker.WorkerChange {
@@ -113,8 +63,11 @@ func state(s broker.WatchState) func(broker.WorkerChange) bool {
 // TestAWatchBeginsAnewWithTheConnection: it says that it is deaf as soon as the server is away, and tells everything again,
 // also what has vanished, as soon as it is back. The client library alone takes ten seconds to miss its consumer.
 func TestAWatchBeginsAnewWithTheConnection(t *testing.T) {
-	s := startRestartable(t)
-	b := s.broker(broker.Settings{WorkerTTL: time.Minute})
+	s := testenv.Restartable(t)
+	b, err := broker.Open(t.Context(), testenv.Conn(t, s.Server), broker.Settings{WorkerTTL: time.Minute}, "/test")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, id := range []string{"stays", "goes"} {
 		if err := b.Beat(t.Context(), broker.Worker{ID: id, Pool: "default"}); err != nil {
 			t.Fatal(err)
@@ -124,7 +77,7 @@ func TestAWatchBeginsAnewWithTheConnection(t *testing.T) {
 	until(t, changes, "it has caught up", state(broker.WatchCaughtUp))
 	s.Shutdown()
 	until(t, changes, "it is deaf", state(broker.WatchDeaf))
-	s.start()
+	s.Start()
 	back := time.Now()
 	seen := until(t, changes, "it has caught up again", state(broker.WatchCaughtUp))
 	t.Logf("%s after the server was back the watch had caught up", time.Since(back))
@@ -138,7 +91,7 @@ func TestAWatchBeginsAnewWithTheConnection(t *testing.T) {
 	// What goes while the watch is deaf is told to have gone.
 	s.Shutdown()
 	until(t, changes, "it is deaf", state(broker.WatchDeaf))
-	opts := s.opts
+	opts := s.Options
 	opts.Listen = "" // nobody hears of this
 	quiet, err := natsd.Start(t.Context(), opts)
 	if err != nil {
@@ -160,7 +113,7 @@ func TestAWatchBeginsAnewWithTheConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	quiet.Shutdown()
-	s.start()
+	s.Start()
 	gone := func(c broker.WorkerChange) bool { return c.ID == "goes" && c.Worker == nil }
 	until(t, changes, "a worker has vanished", gone)
 }

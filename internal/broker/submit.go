@@ -117,15 +117,8 @@ func (s *Submission) Read(ctx context.Context) (batch.State, error) {
 // costs little memory, however large it is.
 func (s *Submission) Lighten() { s.raw = raw{} }
 
-// Alive tells the stream that the batch is in work. An error means that it may be another's by now; an answer proves
-// nothing, since the stream answers whoever says so.
-func (s *Submission) Alive(ctx context.Context) error {
-	_, err := s.b.nc.RequestWithContext(ctx, s.reply, []byte("+WPI"))
-	return err
-}
-
-// Hold tells the stream the same and waits for no answer. What is lost so is delivered again, which does no harm to a
-// batch of which nothing was decided.
+// Hold tells the stream that the batch is in work, and waits for no answer. What is lost so is delivered again, which does no
+// harm: whose the batch is, the log decides.
 func (s *Submission) Hold() error { return s.b.nc.Publish(s.reply, []byte("+WPI")) }
 
 // Return gives the submission back, to be delivered again after a pause.

@@ -35,7 +35,7 @@ type Worker struct {
 	Breakers map[string]time.Time `json:"breakers,omitempty"`
 }
 
-// Beat writes the worker's key. It lives for the worker TTL; the worker alone writes it.
+// Beat writes the worker's key, once. It lives for the worker TTL; the worker alone writes it.
 func (b *Broker) Beat(ctx context.Context, w Worker) error {
 	value, err := json.Marshal(w)
 	if err != nil {
@@ -43,17 +43,10 @@ func (b *Broker) Beat(ctx context.Context, w Worker) error {
 	}
 	msg := nats.NewMsg("$KV." + bucketAlive + "." + Escape(w.ID))
 	msg.Data = value
-	// Twice, so that an answer that is lost is no heartbeat that is: a worker's first one decides whether it starts at all. And
-	// no longer than until the next is due.
-	for range 2 {
-		attempt, cancel := context.WithTimeout(ctx, Heartbeat(b.settings.WorkerTTL)/2)
-		_, err = b.js.PublishMsg(attempt, msg, jetstream.WithMsgTTL(b.settings.WorkerTTL))
-		cancel()
-		if err == nil {
-			return nil
-		}
+	if _, err := b.js.PublishMsg(ctx, msg, jetstream.WithMsgTTL(b.settings.WorkerTTL), jetstream.WithRetryAttempts(0)); err != nil {
+		return fmt.Errorf("beat of worker %s: %w", w.ID, err)
 	}
-	return fmt.Errorf("beat of worker %s: %w", w.ID, err)
+	return nil
 }
 
 // Gone takes the worker's key out: it takes nothing more. The mark of that expires, so that workers that come and go leave

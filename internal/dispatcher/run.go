@@ -431,10 +431,10 @@ func wakePause(deliveries uint64) time.Duration {
 	return min(50*time.Millisecond<<min(deliveries, 10), 10*time.Second)
 }
 
-// keep tells the stream that the batch is in work, until ctx ends, whatever else the runner is waiting for.
+// keep tells the stream that the batch is in work, until ctx ends, whatever else the runner is waiting for. It waits for no answer:
+// that another owns the batch now is decided by the log, at the next append.
 func (r *runner) keep(ctx context.Context) {
-	wait := r.d.b.Settings().BatchAckWait
-	tick := time.NewTicker(broker.Heartbeat(wait))
+	tick := time.NewTicker(broker.Heartbeat(r.d.b.Settings().BatchAckWait))
 	defer tick.Stop()
 	for {
 		select {
@@ -442,12 +442,9 @@ func (r *runner) keep(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		alive, cancel := context.WithTimeout(ctx, wait)
-		if err := r.submission().Alive(alive); err != nil && ctx.Err() == nil {
-			// Whether another owns the batch now is decided by the log, at the next append.
-			r.log.Warn("the submission could not be kept", "error", err)
+		if err := r.submission().Hold(); err != nil && ctx.Err() == nil {
+			r.log.Warn("the submission could not be kept; it is delivered again", "error", err)
 		}
-		cancel()
 	}
 }
 

@@ -311,6 +311,8 @@ type Claimed struct {
 	Worker  string `json:"worker"`
 	Attempt int    `json:"attempt"`
 	Ticket  uint64 `json:"ticket,omitempty"`
+	// Renewed says that the worker had claimed this attempt before, and proves that nobody has settled it since.
+	Renewed bool `json:"renewed,omitempty"`
 }
 
 // AttemptFailed says that an attempt ended without a result, and that the call is to run again.
@@ -319,6 +321,8 @@ type AttemptFailed struct {
 	Attempt int           `json:"attempt"`
 	Code    toolyard.Code `json:"code"`
 	Reason  string        `json:"reason"`
+	// NotStarted says that the tool was not started in this attempt.
+	NotStarted bool `json:"not_started,omitempty"`
 	// RetryAfterMS is how long the next attempt has to wait at least, in milliseconds.
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
 }

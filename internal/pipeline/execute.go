@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,7 +38,13 @@ func (c *call) execute(ctx context.Context) finding {
 	c.res.Attempts = c.job.Attempt
 	ctx, stamp := sandbox.WithStamp(ctx)
 	began := c.p.now()
-	out, err := guard(c.p, ctx, func(ctx context.Context) (tool.Output, error) { return c.code.Run(ctx, env, input) })
+	release := c.release
+	if release == nil {
+		release = func() {}
+	}
+	c.release = nil // the slot is the tool's until it returns, however late
+	out, err := guardFor(c.p, ctx, orDefault(c.p.StopGrace, DefaultStopGrace),
+		func(ctx context.Context) (tool.Output, error) { return c.code.Run(ctx, env, input) }, release)
 	c.res.ExecuteMS = ms(c.p.now().Sub(began))
 	c.res.Isolation = stamp.Isolation() // what stood around what ran, and not what this worker could do
 	c.out = out
@@ -46,7 +53,6 @@ func (c *call) execute(ctx context.Context) finding {
 		c.report(c.blame(ctx, err, f))
 		c.report = nil
 	}
-	c.letGo() // the slot, as soon as the tool is done with it
 	if f != nil && !f.lost {
 		if c.takeParts() != "" {
 			c.parts = nil
@@ -105,10 +111,18 @@ func (c *call) judgeEnd(ctx context.Context, err error) *failure {
 		detail += "\n" + string(p.stack)
 	}
 	if stop := c.ended(ctx); stop != nil {
+		if errors.Is(err, errLeftBehind) {
+			stop.message = strings.TrimSpace(stop.message + " " + "The tool was told to stop and has not returned: it may still act.")
+			stop.detail = join(stop.detail, "the tool did not return within "+orDefault(c.p.StopGrace, DefaultStopGrace).String()+" of its end")
+			return stop
+		}
 		if !errors.Is(err, context.Cause(ctx)) && !errors.Is(err, ctx.Err()) {
 			stop.detail = join(stop.detail, detail)
 		}
 		return stop
+	}
+	if errors.Is(err, ErrLost) || c.refused.Load() { // a commit point was refused: nobody knows what the tool did and what not
+		return &failure{lost: true, detail: detail}
 	}
 	if _, panicked := errors.AsType[*panicError](err); panicked || errors.Is(err, errGone) {
 		return &failure{code: toolyard.ExecutionFailed, message: "The tool crashed.", detail: detail}
@@ -170,7 +184,11 @@ func (c *call) env(ctx context.Context) tool.Env {
 			if commit == nil {
 				return nil
 			}
-			return commit()
+			err := commit()
+			if errors.Is(err, ErrLost) {
+				c.refused.Store(true)
+			}
+			return err
 		},
 	}
 }

@@ -18,9 +18,15 @@ var errGone = errors.New("it ended its goroutine instead of returning")
 // errNil is a nil *tool.Error that was returned as an error: a failure all the same.
 var errNil = errors.New("the tool returned an error that is nil inside")
 
-// guard runs code that is not ours in a goroutine of its own, so that it can neither panic nor hold up the result: it is
-// waited for until its context ends, and for the grace after that. Then it is left behind, and counted until it returns.
+// guard runs code that is not ours, and waits for it a short while after its context has ended; see guardFor.
 func guard[T any](p *Pipeline, ctx context.Context, fn func(context.Context) (T, error)) (T, error) {
+	return guardFor(p, ctx, orDefault(p.Grace, DefaultGrace), fn, func() {})
+}
+
+// guardFor runs code that is not ours in a goroutine of its own, so that it can neither panic nor hold up the result: it is
+// waited for until its context ends, and for a grace after that. Then it is left behind, and counted until it returns.
+// returned is called when it does, before guardFor returns or long after.
+func guardFor[T any](p *Pipeline, ctx context.Context, grace time.Duration, fn func(context.Context) (T, error), returned func()) (T, error) {
 	type answer struct {
 		value T
 		err   error
@@ -30,6 +36,7 @@ func guard[T any](p *Pipeline, ctx context.Context, fn func(context.Context) (T,
 	go func() {
 		a := answer{err: errGone}
 		defer func() {
+			returned()
 			answers <- a
 			if !over.CompareAndSwap(false, true) {
 				p.leaked.Add(-1)
@@ -47,12 +54,12 @@ func guard[T any](p *Pipeline, ctx context.Context, fn func(context.Context) (T,
 		return a.value, a.err
 	case <-ctx.Done():
 	}
-	grace := time.NewTimer(orDefault(p.Grace, DefaultGrace))
-	defer grace.Stop()
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
 	select {
 	case a := <-answers:
 		return a.value, a.err
-	case <-grace.C:
+	case <-timer.C:
 	}
 	p.leaked.Add(1)
 	if over.CompareAndSwap(false, true) {

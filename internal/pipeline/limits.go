@@ -4,7 +4,8 @@ import "time"
 
 // The limits of a call's way through the pipeline. Sizes count encoded bytes where they say bytes.
 const (
-	DefaultGrace         = 100 * time.Millisecond // for code that should have returned: its context ended
+	DefaultGrace         = 100 * time.Millisecond // for hooks and the like that should have returned: their context ended
+	DefaultStopGrace     = 2 * time.Second        // for a tool that should have returned
 	DefaultCheckTimeout  = 10 * time.Second       // of a tool's Check and Judge
 	DefaultFinishTimeout = 30 * time.Second       // of the phases behind execute, which no cancel stops
 	DefaultMaxLeaked     = 100                    // goroutines left behind before nothing new is started

@@ -57,7 +57,7 @@ func TestIdleTimeout(t *testing.T) {
 			5 * time.Second, toolyard.Timeout, "did not finish within 5s"},
 		{"an idle limit beyond the maximum", []func(*rig){with(waits), with(idleMS(9_000)), with(timeoutMS(5_000))}, 5 * time.Second, toolyard.Timeout, "did not finish within 5s"},
 		{"none declared", []func(*rig){with(waits)}, tool.DefaultTimeout, toolyard.Timeout, "did not finish within 2m0s"},
-		{"a tool that does not listen", []func(*rig){with(ignores), with(idleMS(3_000))}, 3*time.Second + DefaultGrace, toolyard.Timeout, "reported no progress for 3s"},
+		{"a tool that does not listen", []func(*rig){with(ignores), with(idleMS(3_000))}, 3*time.Second + DefaultStopGrace, toolyard.Timeout, "reported no progress for 3s"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -51,8 +51,11 @@ type Pipeline struct {
 	// Now is the clock that durations are measured with. Nil: [time.Now].
 	Now func() time.Time
 
-	// Grace is how long code that is not ours has to return after its context ended. 0: [DefaultGrace].
+	// Grace is how long hooks, checks and the like have to return after their context ended. 0: [DefaultGrace].
 	Grace time.Duration
+	// StopGrace is how long a tool has to return after its context ended. Until then nobody else may act in its workspace. 0:
+	// [DefaultStopGrace].
+	StopGrace time.Duration
 	// CheckTimeout bounds a tool's Check. 0: [DefaultCheckTimeout].
 	CheckTimeout time.Duration
 	// FinishTimeout bounds the phases behind execute: they no longer end when the call is cancelled, since the tool has run and
@@ -94,7 +97,9 @@ type call struct {
 	release  func()
 	report   func(breaker.Outcome)
 	executed bool
-	out      tool.Output
+	// refused says that a commit point of the tool was refused, since the right to the call was lost.
+	refused atomic.Bool
+	out     tool.Output
 	// badOutput is the tool's own complaint that its output can't be encoded: map_result ends with it.
 	badOutput *tool.Error
 	// text is the output in the envelope; kept says that it goes into the result although the call failed.
@@ -127,7 +132,8 @@ func (p *Pipeline) Run(ctx context.Context, job Job) (toolyard.Result, error) {
 	if err != nil { // the loop itself has a bug
 		c.broken(err)
 	}
-	if c.lost || errors.Is(context.Cause(ctx), ErrLost) {
+	// A tool that had returned before the right to its call was lost has a result, and the log says whether it counts.
+	if c.lost || !c.executed && errors.Is(context.Cause(ctx), ErrLost) {
 		return toolyard.Result{}, ErrLost
 	}
 	if c.waiting != nil {

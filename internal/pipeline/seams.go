@@ -143,7 +143,8 @@ type Breakers interface {
 // Scheduler gives a call its turn.
 type Scheduler interface {
 	// Start waits for a slot, checks abort and cancel, and records the claim where the call needs one, in this order.
-	// The caller calls release once, when the execution is over; a tool that was left behind may still run then. Errors:
+	// The caller calls release once, when the tool has returned; for one that was left behind that may be long after the call
+	// has its result. Errors:
 	// [ErrLost], [ErrCanceled], [ErrSiblingCanceled], [ErrDeadline], each wrapped or not; any other one means that the
 	// call could not be started, and ends it as dependency_unavailable. It returns soon after its context ended.
 	Start(ctx context.Context, job *Job) (release func(), err error)

@@ -48,7 +48,7 @@ func TestTimeoutsSayWhichTheyWere(t *testing.T) {
 		{"the batch's cap", []func(*rig){with(waits), func(r *rig) { r.job.CallTimeout = time.Second }}, time.Second, "1s", true},
 		{"a cap that is longer", []func(*rig){with(waits), with(timeoutMS(3_000)), func(r *rig) { r.job.CallTimeout = time.Minute }}, 3 * time.Second, "3s", true},
 		{"a write", []func(*rig){classed(toolyard.WriteExclusive), with(waits), with(timeoutMS(3_000))}, 3 * time.Second, "It may have taken effect", false},
-		{"a tool that does not listen", []func(*rig){with(ignores), with(timeoutMS(3_000))}, 3*time.Second + DefaultGrace, "3s", true},
+		{"a tool that does not listen", []func(*rig){with(ignores), with(timeoutMS(3_000))}, 3*time.Second + DefaultStopGrace, "it may still act", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -176,11 +176,53 @@ func TestLostCallsEmitNothing(t *testing.T) {
 			t.Errorf("released %d times", r.released)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) { // lost behind execute: the tool has succeeded, and still it is not ours
+	// A tool that returns the error of its commit point, or whatever it makes of it, was lost: nobody knows what it did.
+	refused := func(r *rig) { r.job.CommitPoint = func() error { return fmt.Errorf("the lease lapsed: %w", ErrLost) } }
+	for _, run := range []func(context.Context, tool.Env, json.RawMessage) (tool.Output, error){
+		func(_ context.Context, env tool.Env, _ json.RawMessage) (tool.Output, error) {
+			return tool.Output{Text: "half of it"}, fmt.Errorf("save the file: %w", env.CommitPoint())
+		},
+		func(_ context.Context, env tool.Env, _ json.RawMessage) (tool.Output, error) {
+			if env.CommitPoint() != nil {
+				return tool.Output{}, tool.Failed(nil, "The file could not be saved.")
+			}
+			return tool.Output{}, nil
+		},
+	} {
+		lost(t, newRig(refused, with(func(t *tool.Tool) { t.Run = run })), t.Context())
+	}
+}
+
+// TestLostBehindExecuteKeepsTheResult: the tool had returned while the call was ours. Whether its result counts is for the log.
+func TestLostBehindExecuteKeepsTheResult(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		lost(t, newRig(func(r *rig) {
+		res := newRig(func(r *rig) {
 			r.post = func(context.Context, HookInput) (HookVerdict, error) { cancel(ErrLost); return HookVerdict{}, nil }
-		}), ctx)
+		}).resultIn(t, ctx)
+		if res.Code != toolyard.OK || res.Output != "hi" {
+			t.Errorf("%q, %q", res.Code, res.Output)
+		}
+	})
+}
+
+// TestTheSlotIsTheTools until it returns, however late that is.
+func TestTheSlotIsTheTools(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(with(ignores), with(timeoutMS(3_000)))
+		res := r.result(t)
+		released := func() int {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.released
+		}
+		if res.Code != toolyard.Timeout || released() != 0 || !strings.Contains(res.Detail, "did not return within 2s") {
+			t.Errorf("%q, released %d times, detail %q", res.Code, released(), res.Detail)
+		}
+		time.Sleep(2 * time.Hour)
+		if released() != 1 {
+			t.Errorf("when the tool has returned the slot was released %d times", released())
+		}
 	})
 }
 

@@ -4,8 +4,8 @@ package testenv
 
 import (
 	"context"
-	"io"
 	"log/slog"
+	"net"
 	"testing"
 	"time"
 
@@ -23,7 +23,7 @@ func Log(t testing.TB) *slog.Logger {
 // Server starts a nats-server that other processes can connect to, and stops it with the test.
 func Server(t testing.TB) *natsd.Server {
 	t.Helper()
-	s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,10 +31,10 @@ func Server(t testing.TB) *natsd.Server {
 	return s
 }
 
-// Conn is a connection of its own to a server, closed with the test.
+// Conn is a connection of its own to a server, as dispatchers and workers have it, closed with the test.
 func Conn(t testing.TB, s *natsd.Server) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(s.ClientURL())
+	nc, err := nats.Connect(s.ClientURL(), broker.ConnectOptions("test", slog.New(slog.DiscardHandler))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,4 +52,38 @@ func Broker(t testing.TB, s *natsd.Server, source string) *broker.Broker {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// RestartableServer is a server that can be stopped (Shutdown) and started again, on the same address and store.
+type RestartableServer struct {
+	*natsd.Server
+	Options natsd.Options
+	t       testing.TB
+}
+
+// Restartable starts one, and stops it with the test.
+func Restartable(t testing.TB) *RestartableServer {
+	t.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &RestartableServer{t: t, Options: natsd.Options{
+		StoreDir: t.TempDir(), Listen: free.Addr().String(), Logger: slog.New(slog.DiscardHandler),
+	}}
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown() })
+	return s
+}
+
+// Start starts the server again.
+func (s *RestartableServer) Start() {
+	s.t.Helper()
+	var err error
+	if s.Server, err = natsd.Start(s.t.Context(), s.Options); err != nil {
+		s.t.Fatal(err)
+	}
 }

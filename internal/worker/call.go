@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/failpoint"
+	"github.com/toolyard/toolyard/internal/outcome"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/tool"
@@ -30,8 +31,6 @@ const fullPause = 500 * time.Millisecond
 const storeTimeout = 2 * time.Minute
 
 var (
-	// errLapsed stops a tool when this worker's right to run its call has run out.
-	errLapsed = fmt.Errorf("the lease lapsed: %w", pipeline.ErrLost)
 	// errForgotten ends a call that this worker has begun before, and whose end it could not store.
 	errForgotten = fmt.Errorf("the call was begun before: %w", pipeline.ErrLost)
 	// errClaimed says that a call that would wait for a person is claimed already, by this worker.
@@ -46,13 +45,40 @@ type running struct {
 	call   events.RequestedCall
 	cancel context.CancelCauseFunc
 	lease  lease
-	// term is that of the worker's registration in which the call was received.
-	term int
-	// What became of the claim; written by Start, read when the pipeline is done.
+	// proving is held by who proves the right to the call anew.
+	proving sync.Mutex
+
+	mu sync.Mutex // of what follows
+	// term is that of the worker's registration in which the right to the call was last proven.
+	term     int
 	seq      uint64 // what the next append on the call's chain expects
 	claimed  bool   // the claim is this worker's
 	conflict bool   // the call is another's, or answered: that was seen in the log
 	started  bool   // the tool may have begun
+	// returned is closed when the tool has returned; nil while it has not begun.
+	returned chan struct{}
+}
+
+// began reports whether the tool may have begun.
+func (r *running) began() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.started
+}
+
+// leftBehind reports whether the tool has begun and has not returned.
+func (r *running) leftBehind() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.returned == nil {
+		return false
+	}
+	select {
+	case <-r.returned:
+		return false
+	default:
+		return true
+	}
 }
 
 // mustClaim reports whether the call is claimed before it begins.
@@ -62,68 +88,21 @@ func (r *running) mustClaim() bool {
 
 func (r *running) key() callKey { return callKey{r.d.Key(), r.call.Index} }
 
-// lease is the right to act on a delivery, on the monotonic clock. It is renewed from when the last answered heartbeat was
-// sent. Once it has lapsed it stays so: the stream answers a heartbeat also for a message that is another's by now.
-type lease struct {
-	length time.Duration
-	mu     sync.Mutex
-	since  time.Time
-	lapsed bool
-	// term counts how often it lapsed and was begun anew.
-	term int
-}
-
-// begin starts a lease.
-func (l *lease) begin(length time.Duration, since time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.length, l.since, l.lapsed = length, since, false
-}
-
-// left is how long the lease lasts if it is not renewed.
-func (l *lease) left() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.lapsed {
-		return 0
-	}
-	return max(0, l.length-time.Since(l.since))
-}
-
-// holds reports whether the lease has not lapsed, and which term it is in.
-func (l *lease) holds() (term int, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lapsed = l.lapsed || time.Since(l.since) > l.length
-	return l.term, !l.lapsed
-}
-
-// renew extends the lease, unless it has lapsed before.
-func (l *lease) renew(sent time.Time) {
-	if _, ok := l.holds(); ok {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.since = sent
-	}
-}
-
-// again extends a lease, or begins a new term when it has lapsed: what was begun in the old one stays without a right.
-func (l *lease) again(sent time.Time) {
-	_, ok := l.holds()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !ok {
-		l.term++
-	}
-	l.since, l.lapsed = sent, false
-}
-
 // take runs the calls of one message.
 func (w *Worker) take(ctx context.Context, d *broker.Delivery) {
 	failpoint.Hit(failpoint.CallTaken)
+	var tools []<-chan struct{} // each closed when a tool has returned
+	defer func() {              // one that does not keeps the slot, until it does or the worker ends
+		for _, returned := range tools {
+			select {
+			case <-returned:
+			case <-ctx.Done():
+			}
+		}
+	}()
 	done := true
 	for _, call := range d.Calls {
-		done = w.run(ctx, d, call) && done
+		done = w.run(ctx, d, call, &tools) && done
 	}
 	if !done {
 		return // given back, or left to be delivered again
@@ -135,13 +114,14 @@ func (w *Worker) take(ctx context.Context, d *broker.Delivery) {
 	}
 }
 
-// run takes one call to its result in the log. It reports whether the call needs this message no more.
-func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.RequestedCall) (settled bool) {
+// run takes one call to its result in the log. It reports whether the call needs this message no more. A tool
+// that was started is put on the list of tools.
+func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.RequestedCall, tools *[]<-chan struct{}) (settled bool) {
 	log := w.log.With("agent", d.Agent, "batch", d.Batch, "call", call.Index, "tool", call.Tool)
 	callCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r := &running{d: d, call: call, cancel: cancel, seq: call.Expected}
-	r.lease.begin(broker.Lease(w.b.Settings().CallAckWait), d.Received)
+	r.lease.begin(w.b.Settings().CallAckWait, d.Received)
 	r.term, _ = w.registered.holds()
 	if !w.enter(r) { // delivered again while this worker still has it
 		w.giveBack(log, d, returnPause)
@@ -162,8 +142,10 @@ func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.Reques
 		return false
 	}
 	kept, stopKeeping := context.WithCancel(callCtx)
+	var keeping sync.WaitGroup
+	keeping.Go(func() { w.keep(kept, r) })
+	defer keeping.Wait()
 	defer stopKeeping()
-	go w.keep(kept, r)
 	// The owner's clock decides the deadline; this one only sees to it that nothing runs for ever when nobody says stop.
 	limited, stopLimit := context.WithTimeoutCause(callCtx, time.Duration(d.RemainingMS)*time.Millisecond, pipeline.ErrDeadline)
 	defer stopLimit()
@@ -183,6 +165,12 @@ func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.Reques
 	job.Progress = progress.report
 	result, err := w.pipe.Run(limited, job)
 	progress.end()
+	if r.began() {
+		*tools = append(*tools, r.returned)
+	}
+	if r.leftBehind() {
+		log.Warn("a tool was told to stop and has not returned; it keeps its slot", "reason", context.Cause(limited))
+	}
 	if waiting, ok := errors.AsType[*pipeline.WaitingError](err); ok {
 		return w.wait(limited, r, waiting)
 	}
@@ -193,6 +181,7 @@ func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.Reques
 	if w.worthRetrying(r, &result) {
 		err = w.appendCall(ctx, r, events.AttemptFailed{
 			Worker: w.cfg.ID, Attempt: call.Attempt, Code: result.Code, Reason: result.Error, RetryAfterMS: result.RetryAfterMS,
+			NotStarted: result.Attempts < call.Attempt,
 		})
 	} else {
 		err = w.appendCall(ctx, r, events.Finished{Result: result, Session: change})
@@ -217,7 +206,9 @@ func (w *Worker) wait(ctx context.Context, r *running, e *pipeline.WaitingError)
 		err = w.appendCall(ctx, r, body)
 	}
 	if errors.Is(err, errClaimed) {
+		r.mu.Lock()
 		r.started = w.hasBegun(r)
+		r.mu.Unlock()
 		return w.lost(ctx, r, err)
 	}
 	if err != nil && !errors.Is(err, broker.ErrConflict) {
@@ -248,11 +239,15 @@ func (w *Worker) worthRetrying(r *running, res *toolyard.Result) bool {
 // lost settles what is left of a call that this worker had to let go of. It reports true only when the log says that the
 // call needs this message no more.
 func (w *Worker) lost(ctx context.Context, r *running, why error) (settled bool) {
-	if r.conflict {
-		return true
-	}
 	if why == nil {
 		why = errLapsed
+	}
+	runs := r.leftBehind()
+	r.mu.Lock()
+	conflict := r.conflict
+	r.mu.Unlock()
+	if conflict {
+		return true
 	}
 	if r.mustClaim() { // the claim's answer may have been lost
 		if err := w.recognise(ctx, r); err != nil {
@@ -260,27 +255,33 @@ func (w *Worker) lost(ctx context.Context, r *running, why error) (settled bool)
 			return false
 		}
 	}
-	mayRepeat := r.call.Judgement.Idempotent && r.call.Attempt < r.d.MaxAttempts
+	r.mu.Lock()
+	claimed, started := r.claimed, r.started
+	r.mu.Unlock()
+	mayRepeat := r.call.Judgement.Idempotent && r.call.Attempt < r.d.MaxAttempts && !runs
 	switch {
-	case r.claimed && (!r.started || mayRepeat):
+	case claimed && (!started || mayRepeat):
 		// Nobody else can run it while the claim stands, and it may run again: the claim is given up.
 		return answered(w.appendCall(ctx, r, events.AttemptFailed{
-			Worker: w.cfg.ID, Attempt: r.call.Attempt, Code: toolyard.OutcomeUnknown, Reason: why.Error(),
+			Worker: w.cfg.ID, Attempt: r.call.Attempt, Code: toolyard.OutcomeUnknown, Reason: why.Error(), NotStarted: !started,
 		}))
-	case r.claimed:
-		return answered(w.finish(ctx, r, w.ended(r, toolyard.OutcomeUnknown,
-			"The worker had to stop this call while it ran. It may or may not have taken effect: check before trying again.", why)))
+	case claimed:
+		evidence := outcome.Evidence{Judgement: r.call.Judgement, Started: r.call.Attempt, StillRuns: runs}
+		return answered(w.finish(ctx, r, w.ended(r, toolyard.OutcomeUnknown, "The worker had to stop this call while it ran."+evidence.Sentence(), why)))
 	case errors.Is(why, errShutdown):
 		w.giveBack(w.log, r.d, returnPause)
 	}
 	return false // it is delivered again, or has been
 }
 
-// recognise finds out whether the claim on the call's chain is this worker's own, of this attempt.
+// recognise finds out whether the claim at the end of the call's chain is this worker's own, of this attempt.
 func (w *Worker) recognise(ctx context.Context, r *running) error {
-	if r.claimed {
-		return nil
-	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return w.recogniseLocked(ctx, r)
+}
+
+func (w *Worker) recogniseLocked(ctx context.Context, r *running) error {
 	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
 	defer cancel()
 	seq, own, err := w.b.OwnClaim(looking, r.d.Key(), w.cfg.Pool, r.call.Index, w.cfg.ID, r.call.Attempt)
@@ -377,7 +378,7 @@ func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 		Declaration: call.Declaration, Judgement: call.Judgement, WasConcurrent: d.WasConcurrent, Attempt: call.Attempt,
 		FencingToken: d.Ticket,
 		CallTimeout:  time.Duration(d.CallTimeoutMS) * time.Millisecond, Rules: policy.Rules{Deny: deny, Ask: ask},
-		CommitPoint: func() error { return w.mayAct(r) }, Blobs: agentBlobs{w.b, d.Agent},
+		CommitPoint: func() error { return w.commit(ctx, r) }, Blobs: agentBlobs{w.b, d.Agent},
 		Tools: func(ctx context.Context) ([]tool.Offered, error) { return w.surfaces.offered(ctx, w.b, d.Surface) },
 	}, nil
 }
@@ -408,34 +409,8 @@ func (w *Worker) Start(ctx context.Context, job *pipeline.Job) (func(), error) {
 		return nil, err
 	}
 	if r.mustClaim() {
-		began := time.Now()
-		rec, err := w.b.Append(ctx, job.Key, batch.ChainCall, w.cfg.Pool, job.Index, r.seq,
-			events.Claimed{Worker: w.cfg.ID, Attempt: r.call.Attempt, Ticket: r.d.Ticket})
-		switch {
-		case errors.Is(err, broker.ErrConflict):
-			// A claim that this worker stored before, and never knew of, is as good, if nothing was started on it.
-			if err := w.recognise(ctx, r); err != nil {
-				return nil, err
-			}
-			if !r.claimed {
-				r.conflict = true
-				return nil, pipeline.ErrLost
-			}
-			if w.hasBegun(r) { // and what became of it could not be stored: it is not run a second time
-				r.started = true
-				r.cancel(errForgotten)
-				return nil, errForgotten
-			}
-		case err != nil:
+		if err := w.claim(ctx, r); err != nil {
 			return nil, err
-		default:
-			r.seq, r.claimed = rec.Seq, true
-			if time.Since(began) > slowClaim { // the answer came late: the call may have been answered behind the claim
-				if _, own, err := w.b.OwnClaim(ctx, job.Key, w.cfg.Pool, job.Index, w.cfg.ID, r.call.Attempt); err != nil || !own {
-					r.conflict = err == nil
-					return nil, orLost(err)
-				}
-			}
 		}
 		failpoint.Hit(failpoint.CallClaimed)
 		if err := w.mayAct(r); err != nil { // storing it may have taken long
@@ -443,53 +418,48 @@ func (w *Worker) Start(ctx context.Context, job *pipeline.Job) (func(), error) {
 			return nil, err
 		}
 	}
-	r.started = true
+	returned := make(chan struct{})
+	r.mu.Lock()
+	r.started, r.returned = true, returned
+	r.mu.Unlock()
 	w.begin(r)
-	return func() {}, nil
+	return func() { close(returned) }, nil
 }
 
-// mayAct reports an error when this worker's right to act for the call is not certain: the delivery's lease, or its own
-// place in the registry, by which the owner judges whether it is alive.
-func (w *Worker) mayAct(r *running) error {
-	_, held := r.lease.holds()
-	term, alive := w.registered.holds()
-	if !held || !alive || term != r.term {
-		return errLapsed
-	}
-	return nil
-}
-
-// keep renews the delivery, and stops the tool when it cannot, or when the log says that the call is over: what is
-// broadcast may not have come.
-func (w *Worker) keep(ctx context.Context, r *running) {
-	beat := broker.Heartbeat(w.b.Settings().CallAckWait)
-	timer := time.NewTimer(beat)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
+// claim stores this worker's claim of the call. [pipeline.ErrLost] says that it is another's, or answered.
+func (w *Worker) claim(ctx context.Context, r *running) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	began := time.Now()
+	rec, err := w.b.Append(ctx, r.d.Key(), batch.ChainCall, w.cfg.Pool, r.call.Index, r.seq,
+		events.Claimed{Worker: w.cfg.ID, Attempt: r.call.Attempt, Ticket: r.d.Ticket})
+	switch {
+	case errors.Is(err, broker.ErrConflict):
+		// A claim that this worker stored before, and never knew of, is as good, if nothing was started on it.
+		if err := w.recogniseLocked(ctx, r); err != nil {
+			return err
 		}
-		if err := w.mayAct(r); err != nil {
-			r.cancel(err)
-			return
+		if !r.claimed {
+			r.conflict = true
+			return pipeline.ErrLost
 		}
-		sent := time.Now()
-		attempt, cancel := context.WithTimeout(ctx, min(beat, r.lease.left()))
-		err := r.d.Alive(attempt)
-		if err == nil {
-			r.lease.renew(sent)
-			if over, err := w.b.Answered(attempt, r.d.Key(), w.cfg.Pool, r.call.Index); err == nil && over {
-				cancel()
-				r.cancel(pipeline.ErrCanceled)
-				return
+		if w.hasBegun(r) { // and what became of it could not be stored: it is not run a second time
+			r.started = true
+			r.cancel(errForgotten)
+			return errForgotten
+		}
+	case err != nil:
+		return err
+	default:
+		r.seq, r.claimed = rec.Seq, true
+		if time.Since(began) > slowClaim { // the answer came late: the call may have been answered behind the claim
+			if _, own, err := w.b.OwnClaim(ctx, r.d.Key(), w.cfg.Pool, r.call.Index, w.cfg.ID, r.call.Attempt); err != nil || !own {
+				r.conflict = err == nil
+				return orLost(err)
 			}
 		}
-		cancel()
-		// A heartbeat after the last was sent, answered or not; and not later than the lease's end.
-		timer.Reset(max(0, min(beat-time.Since(sent), r.lease.left()+time.Millisecond)))
 	}
+	return nil
 }
 
 // finish stores a result as the call's. It wraps [broker.ErrConflict] when the call has one already.
@@ -500,6 +470,8 @@ func (w *Worker) finish(ctx context.Context, r *running, res toolyard.Result) er
 // appendCall appends to the call's chain. A conflict with this worker's own claim, whose answer was lost, is none, and a
 // full stream is waited for.
 func (w *Worker) appendCall(ctx context.Context, r *running, body events.Body) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	// What a call came to is worth waiting for, also when the worker is being stopped, though not for long then.
 	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
@@ -518,18 +490,18 @@ func (w *Worker) appendCall(ctx context.Context, r *running, body events.Body) e
 				return err
 			case <-time.After(fullPause):
 			}
-		case errors.Is(err, broker.ErrConflict) && !r.claimed && !r.conflict:
-			r.conflict = true
-			if lookErr := w.recognise(ctx, r); lookErr != nil || !r.claimed {
+		case errors.Is(err, broker.ErrConflict) && !r.conflict:
+			expected, claimed := r.seq, r.claimed
+			if lookErr := w.recogniseLocked(ctx, r); lookErr != nil || r.seq == expected {
+				if lookErr == nil { // somebody else has stored an end
+					r.conflict = true
+					w.forget(r)
+				}
 				return errors.Join(err, lookErr)
 			}
-			r.conflict = false
-			if body.EventType() == events.CallWaiting { // not behind a claim, under which something may have begun
+			if body.EventType() == events.CallWaiting && !claimed { // not behind a claim, under which something may have begun
 				return errClaimed
 			}
-		case errors.Is(err, broker.ErrConflict):
-			w.forget(r) // somebody else has stored an end
-			return err
 		default:
 			return err
 		}
@@ -554,7 +526,7 @@ func (w *Worker) ended(r *running, code toolyard.Code, message string, why error
 			{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeOK},
 		},
 	}
-	if r.started {
+	if r.began() {
 		res.Attempts = r.call.Attempt
 	}
 	return res

@@ -172,7 +172,7 @@ func New(b *broker.Broker, cfg Config) (*Worker, error) {
 	w.pipe = &pipeline.Pipeline{
 		Tools: w.tools, Permission: Permission{Rules: cfg.Rules, Mode: cfg.Mode}, Breakers: w.breakers,
 		Scheduler: w, Blobs: blobs{b}, Classify: shell.Classify, Isolation: cfg.Isolation, Unsandboxed: cfg.Unsandboxed, Worker: cfg.ID,
-		Redact: cfg.Redact,
+		Redact: cfg.Redact, StopGrace: broker.StopGrace(b.Settings().CallAckWait),
 	}
 	if cfg.Hooks != nil {
 		w.pipe.Hooks = cfg.Hooks
@@ -216,11 +216,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		return errors.Join(err, offAbort(), offJudge())
 	}
 	// Registered first: a call that is taken needs the registration.
-	sent := time.Now()
-	if err := w.b.Beat(ctx, entry); err != nil {
+	if err := w.register(ctx, entry); err != nil {
 		return errors.Join(err, offAbort(), offJudge(), offHolds())
 	}
-	w.registered.begin(broker.Lease(w.b.Settings().WorkerTTL), sent)
 	var heart sync.WaitGroup
 	beating, still := context.WithCancel(context.WithoutCancel(ctx))
 	defer still()
@@ -302,10 +300,53 @@ func (w *Worker) announce(ctx context.Context, e broker.Worker) (broker.Worker, 
 	return e, nil
 }
 
-// beat keeps the worker's registry key alive, and what it says of the tools true.
+// register stores the first heartbeat. A server that is away, or elects a leader just now, is waited for.
+func (w *Worker) register(ctx context.Context, e broker.Worker) error {
+	w.registered.begin(w.b.Settings().WorkerTTL, time.Now())
+	for waiting := false; ; waiting = true {
+		err := w.sendBeat(ctx, e)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil || !broker.MayPass(err) {
+			return err
+		}
+		if !waiting {
+			w.log.Warn("waiting to be registered", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(beatAgain):
+		}
+	}
+}
+
+// beatAgain is how soon a heartbeat is repeated that failed: what lets the next one through may be there any moment.
+const beatAgain = 50 * time.Millisecond
+
+// beat keeps the worker's registry key alive, and what it says of the tools true. Heartbeats do not wait for each other's
+// answers: however long these take, each renews the lease from when it was sent.
 func (w *Worker) beat(ctx context.Context, e broker.Worker) {
-	tick := time.NewTicker(broker.Heartbeat(w.b.Settings().WorkerTTL))
-	defer tick.Stop()
+	interval := broker.Heartbeat(w.b.Settings().WorkerTTL)
+	var sent sync.WaitGroup
+	defer sent.Wait()
+	failed := make(chan error, 1)
+	lost := false // that they fail was said
+	send := func() {
+		e.Breakers = w.breakers.OpenUntil()
+		entry := e
+		sent.Go(func() {
+			if err := w.sendBeat(ctx, entry); err != nil {
+				select {
+				case failed <- err:
+				default: // one failure is like another
+				}
+			}
+		})
+	}
+	due := time.NewTimer(interval)
+	defer due.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -313,22 +354,41 @@ func (w *Worker) beat(ctx context.Context, e broker.Worker) {
 		case <-w.reoffer:
 			if next, ok := w.reannounce(ctx, e); ok && next.Toolset != e.Toolset {
 				e = next
-				if err := w.b.Beat(ctx, e); err != nil && ctx.Err() == nil {
-					w.log.Warn("a heartbeat with new tools failed; the next one says it", "error", err)
-				}
+				send()
 			}
-		case <-tick.C:
+		case err := <-failed:
+			if ctx.Err() != nil {
+				return
+			}
+			if !lost {
+				lost = true
+				w.log.Warn("heartbeats fail", "error", err)
+			}
+			due.Reset(beatAgain)
+		case <-due.C:
 			// What it offers comes second: a store that is full or slow must not make it look dead.
-			e.Breakers = w.breakers.OpenUntil()
-			sent := time.Now()
-			if err := w.b.Beat(ctx, e); err == nil {
-				w.registered.again(sent)
-			} else if ctx.Err() == nil {
-				w.log.Warn("a heartbeat failed", "error", err)
+			send()
+			if _, alive := w.registered.holds(); alive && lost {
+				lost = false
+				w.log.Warn("heartbeats are stored again")
 			}
-			e, _ = w.reannounce(ctx, e)
+			due.Reset(interval)
+			e, _ = w.reannounce(ctx, e) // no longer than until the next is due
 		}
 	}
+}
+
+// sendBeat stores a heartbeat, and renews the registration from when it was sent. An answer that comes later than a lease
+// lasts is worth nothing.
+func (w *Worker) sendBeat(ctx context.Context, e broker.Worker) error {
+	ctx, cancel := context.WithTimeout(ctx, broker.Lease(w.b.Settings().WorkerTTL))
+	defer cancel()
+	sent := time.Now()
+	if err := w.b.Beat(ctx, e); err != nil {
+		return err
+	}
+	w.registered.again(sent)
+	return nil
 }
 
 // reannounce announces the tools if they have changed, within the time of a heartbeat. When it fails, what was announced before

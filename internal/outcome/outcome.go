@@ -1,0 +1,48 @@
+// Package outcome says what may be said of a call's effects when it ends without a result of its tool's own.
+//
+// Authority: the evidence, which comes from the log or from the worker that ran the call. Whoever ends a call, the owner or a
+// worker, and for whatever reason, says the same of the same evidence: that it did not run only where that is known, and that it
+// may have taken effect only where it may.
+package outcome
+
+import "github.com/toolyard/toolyard/tool"
+
+// Evidence is what is known of a call. The zero Evidence is of a call that never ran.
+type Evidence struct {
+	Judgement tool.Judgement
+	// Started is how many executions of its tool were started.
+	Started int
+	// MayHaveStarted says that a worker may have started one that nobody knows of.
+	MayHaveStarted bool
+	// StillRuns says that the tool was told to stop and has not returned.
+	StillRuns bool
+}
+
+// Ran reports whether the tool may have been started.
+func (e Evidence) Ran() bool { return e.Started > 0 || e.MayHaveStarted || e.StillRuns }
+
+// The sentences, each with the space before it.
+const (
+	didNotRun  = " The call did not run."
+	onlyReads  = "" // what changes nothing leaves no question open
+	mayRepeat  = " It may or may not have taken effect; it does no harm to make the same call again."
+	lookBefore = " It may or may not have taken effect: check before trying again."
+	stillRuns  = " Its tool was told to stop and has not returned: it may still act."
+)
+
+// Sentence is what the model is told of the call's effects, behind what else there is to say.
+func (e Evidence) Sentence() string {
+	s := lookBefore
+	switch {
+	case !e.Ran():
+		return didNotRun
+	case e.Judgement.ReadOnly:
+		s = onlyReads
+	case e.Judgement.Idempotent:
+		s = mayRepeat
+	}
+	if e.StillRuns {
+		s += stillRuns
+	}
+	return s
+}
