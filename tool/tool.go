@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -34,7 +35,7 @@ type Tool struct {
 	Check func(ctx context.Context, env Env, input json.RawMessage) error
 	// Judge is asked when Class.Ask is set. An error or a panic means UNSAFE.
 	Judge func(input json.RawMessage) (Judgement, error)
-	// Run is the tool. Required.
+	// Run is the tool. Required. An output beside an error is what it had so far: it is kept in the result.
 	Run func(ctx context.Context, env Env, input json.RawMessage) (Output, error)
 	// Enabled says whether the tool is offered now; the worker asks with each heartbeat. A batch that was planned before
 	// keeps what it saw. Nil: always.
@@ -68,7 +69,9 @@ type Typed[In, Out any] struct {
 	Declaration
 	Check func(ctx context.Context, env Env, in In) error
 	Judge func(in In) (Judgement, error)
-	Run   func(ctx context.Context, env Env, in In) (Out, error)
+	// Run is the tool. A value beside an error is what it had so far: it is kept in the result of a call that was stopped or
+	// has failed.
+	Run func(ctx context.Context, env Env, in In) (Out, error)
 	// Enabled says whether the tool is offered now. Nil: always.
 	Enabled func() bool
 }
@@ -112,10 +115,17 @@ func New[In, Out any](t Typed[In, Out]) (Tool, error) {
 			return Output{}, err
 		}
 		out, err := t.Run(ctx, env, in)
-		if err != nil {
+		if err == nil {
+			return render(out)
+		}
+		if reflect.ValueOf(&out).Elem().IsZero() {
 			return Output{}, err
 		}
-		return render(out)
+		partial, broken := render(out)
+		if broken != nil {
+			return Output{}, err
+		}
+		return partial, err
 	}
 	return Raw(raw)
 }

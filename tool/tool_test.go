@@ -126,3 +126,20 @@ func TestErrorsKeepTheirCauseFromTheModel(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+// TestPartialOutput: what a tool returns beside an error is what it had so far, and nothing is nothing.
+func TestPartialOutput(t *testing.T) {
+	for want, out := range map[string]string{"half of it": "half of it", "": ""} {
+		made, err := tool.New(tool.Typed[struct{}, string]{
+			Declaration: tool.Declaration{Name: "t", Description: "d"},
+			Run:         func(context.Context, tool.Env, struct{}) (string, error) { return out, errors.New("stopped") },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := made.Run(t.Context(), tool.Env{}, json.RawMessage("{}"))
+		if err == nil || got.Text != want {
+			t.Errorf("%q, %v", got.Text, err)
+		}
+	}
+}

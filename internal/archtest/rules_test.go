@@ -54,6 +54,7 @@ var packages = []struct {
 	{"internal/provider/eventstream", values, "server-sent events, and the calls in them that are not whole yet, the same for every provider"},
 
 	{"internal/admission", deciders, "which batch runs next, and in which lane its calls queue"},
+	{"internal/outcome", deciders, "what may be said of a call's effects"},
 	{"internal/presence", deciders, "whether a worker that is not heard of may still act"},
 	{"internal/batch", deciders, "one batch as a state machine: events in, effects out"},
 	{"internal/replay", deciders, "a batch's log, read again: checks and timeline"},
@@ -113,6 +114,7 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/batch", "internal/partition", "the fold of planned calls into groups"},
 	{"internal/batch", "internal/ticket", "a batch holds and waits for tickets"},
 	{"internal/replay", "internal/batch", "a replay is the same fold"},
+	{"internal/batch", "internal/outcome", "owners and workers say the same of a call's effects"},
 	{"internal/registry", "internal/schema", "a surface refuses tools whose schema does not compile"},
 	{"internal/registry", "internal/shell", "a classification rule names the shell rule for a command field"},
 	{"internal/policy", "internal/shell", "a rule like bash(git status:*) matches parsed commands"},

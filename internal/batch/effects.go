@@ -35,13 +35,22 @@ type (
 	}
 )
 
+// Lapsed says that the owner was silent for so long that another may have taken the batch, and not know it yet. What it queues
+// from then on is claimed before it begins.
+type Lapsed struct{}
+
+// Withdrawn says which calls no worker was ever handed, and none will be: that is proven, of the others nothing is known.
+type Withdrawn struct{ Never []int }
+
 // Noticed is what the hooks had to say of the batch; nil when nothing.
 type Noticed struct{ Notice *toolyard.Notice }
 
-func (Noticed) input()  {}
-func (Stored) input()   {}
-func (Granted) input()  {}
-func (Observed) input() {}
+func (Lapsed) input()    {}
+func (Withdrawn) input() {}
+func (Noticed) input()   {}
+func (Stored) input()    {}
+func (Granted) input()   {}
+func (Observed) input()  {}
 
 // Effect is what the shell around a machine does. Effects are performed in the order in which they are returned.
 type Effect interface{ effect() }
@@ -70,11 +79,14 @@ type (
 		Route   Route
 		Request events.Requested
 	}
-	// Abort tells all workers to stop these calls now. A hint for speed: the log decides.
+	// Abort tells all workers to stop these calls now. A hint for speed: that they are to end, the log says.
 	Abort struct {
 		Calls []int
-		Code  toolyard.Code
+		Stop
 	}
+	// Withdraw takes the messages of calls out of the work queue, and finds out which of them no worker was ever handed. The
+	// shell answers with Withdrawn.
+	Withdraw struct{ Calls []int }
 	// Extend plans the calls that were appended and not planned yet, and stores that as events.Extended at the end of the
 	// batch chain. The shell answers with Stored, as to Append.
 	Extend struct{ Expected uint64 }
@@ -99,6 +111,7 @@ func (Take) effect()     {}
 func (Leave) effect()    {}
 func (Queue) effect()    {}
 func (Abort) effect()    {}
+func (Withdraw) effect() {}
 func (Extend) effect()   {}
 func (Ask) effect()      {}
 func (Remember) effect() {}

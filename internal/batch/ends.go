@@ -5,31 +5,59 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/outcome"
 )
+
+// Stop is why calls are stopped, for whoever runs them.
+type Stop struct {
+	Code toolyard.Code
+	// Culprit is the call that failed, as the model knows it; empty unless the code is sibling_canceled.
+	Culprit string
+	// Reason is why somebody canceled, and By who did.
+	Reason, By string
+}
+
+// verdict is how a call is to end.
+type verdict struct {
+	Stop
+	// The model reads why the call ends (text), what may be said of its effects, and what to do next (advice).
+	text, advice string
+	detail       string
+	retryable    bool
+}
 
 // ending is the decided end of one open call.
 type ending struct {
-	result toolyard.Result
-	// told is when the workers were told last; asked is the sequence that the append handed to the shell expected, and
-	// tried says that there was one.
-	told  time.Time
-	tried bool
-	asked uint64
+	verdict
 	// unbegun says that the end is wanted only of a call that has not begun.
 	unbegun bool
+	// first and told are when workers were told first and last; withdrawn says that the call's message was asked to be taken out of
+	// the queue, and never that no worker was ever handed it.
+	first, told      time.Time
+	withdrawn, never bool
+	// asked is the sequence that the append handed to the shell expected, and tried says that there was one.
+	tried bool
+	asked uint64
+	// handed says that a worker may have been handed the call.
+	handed bool
 }
 
 // stops reports whether the end is wanted of a call whatever it is doing, and so stays wanted when it is claimed.
 func (e *ending) stops() bool {
-	return !e.unbegun && (e.result.Code == toolyard.Canceled || e.result.Code == toolyard.DeadlineExceeded)
+	switch e.Code {
+	case toolyard.Canceled, toolyard.DeadlineExceeded, toolyard.SiblingCanceled:
+		return !e.unbegun
+	}
+	return false
 }
 
-// decideEnds says for which open calls the owner must write the result, because nobody else will or may: a deadline, a
-// cancel, a failed sibling, a halt, no worker, or a lost one. What was decided for a call first stays.
+// decideEnds says which open calls are to end because of a deadline, a cancel, a failed sibling, a halt, no worker, or a lost one.
+// What was decided for a call first stays.
 //
 // Everything here is derived from the state and the clock, never from the moment at which an event came in, so that the
 // next owner decides the same.
@@ -44,10 +72,10 @@ func (m *Machine) decideEnds() {
 		if _, ok := m.ends[i]; ok || !s.Open(i) {
 			return
 		}
-		if r, ok := m.end(i, failed, culprit); ok {
-			m.ends[i] = &ending{result: r}
-		} else if r, ok := m.interrupted(i); ok {
-			m.ends[i] = &ending{result: r, unbegun: !s.Plan.Calls[i].Interruptible}
+		if v, ok := m.end(i, failed, culprit); ok {
+			m.ends[i] = &ending{verdict: v}
+		} else if v, ok := m.interrupted(i); ok {
+			m.ends[i] = &ending{verdict: v, unbegun: !s.Plan.Calls[i].Interruptible}
 		}
 	}
 	if len(s.Cancels) > 0 || len(s.Interrupts) > 0 || failed >= 0 || !m.now.Before(s.Plan.Deadline) {
@@ -74,87 +102,83 @@ func (m *Machine) decideEnds() {
 }
 
 // end decides for one open call, the strongest reason first.
-func (m *Machine) end(i, failed, culprit int) (toolyard.Result, bool) {
+func (m *Machine) end(i, failed, culprit int) (verdict, bool) {
 	s := &m.state
 	for _, c := range s.Cancels {
 		if len(c.Calls) == 0 || slices.Contains(c.Calls, i) {
-			return m.result(i, toolyard.Canceled, "Canceled: "+cmp.Or(c.Reason, "the call was canceled")+". It was not completed; do not assume that it had no effect.", "by "+c.By), true
+			reason := cmp.Or(c.Reason, "the call was canceled")
+			return verdict{Stop: Stop{Code: toolyard.Canceled, Reason: reason, By: c.By}, text: "Canceled: " + reason + ".", detail: "by " + c.By}, true
 		}
 	}
 	if !m.now.Before(s.Plan.Deadline) {
-		r := m.result(i, toolyard.DeadlineExceeded, "The batch's time limit passed before this call was answered. Ask for less at once, or for a longer timeout.", "")
-		return r, true
+		return verdict{Stop: Stop{Code: toolyard.DeadlineExceeded},
+			text: "The batch's time limit passed before this call was answered.", advice: "Ask for less at once, or for a longer timeout."}, true
 	}
 	if failed >= 0 && i > failed {
-		return m.result(i, toolyard.Skipped, fmt.Sprintf("Not executed: an earlier call in this batch failed (%s).", m.name(failed)), ""), true
+		return verdict{Stop: Stop{Code: toolyard.Skipped}, text: fmt.Sprintf("Not executed: an earlier call in this batch failed (%s).", m.name(failed))}, true
 	}
 	if culprit >= 0 && m.groupOf[i] == m.group {
-		return m.result(i, toolyard.SiblingCanceled, fmt.Sprintf("Canceled because a call that ran beside it failed: %s. See that call's error; call again if the result is still needed.", m.name(culprit)), ""), true
+		return verdict{Stop: Stop{Code: toolyard.SiblingCanceled, Culprit: m.name(culprit)},
+			text:   fmt.Sprintf("Canceled because a call that ran beside it failed: %s.", m.name(culprit)),
+			advice: "See that call's error; call again if the result is still needed."}, true
 	}
 	c := s.Calls[i]
 	if d := c.Decision; c.Status == Decided && d.Decision != events.Approve {
-		return m.result(i, toolyard.ApprovalRejected, "The user said no: "+cmp.Or(d.Reason, "no reason was given")+". The call did not run; do not try it again unless the user asks for it.", "by "+d.By), true
+		return verdict{Stop: Stop{Code: toolyard.ApprovalRejected}, detail: "by " + d.By,
+			text: "The user said no: " + cmp.Or(d.Reason, "no reason was given") + ".", advice: "Do not try it again unless the user asks for it."}, true
 	}
 	if c.Status == Waiting && !m.now.Before(m.ApprovalEnd(i)) {
 		wait := m.ApprovalEnd(i).Sub(c.AskedAt).Round(time.Millisecond)
-		return m.result(i, toolyard.ApprovalExpired, fmt.Sprintf("Nobody answered the request for permission within %s. The call did not run; ask the user before it is tried again.", wait), ""), true
+		return verdict{Stop: Stop{Code: toolyard.ApprovalExpired},
+			text: fmt.Sprintf("Nobody answered the request for permission within %s.", wait), advice: "Ask the user before it is tried again."}, true
+	}
+	unavailable := func(detail, format string, args ...any) (verdict, bool) {
+		return verdict{Stop: Stop{Code: toolyard.DependencyUnavailable}, text: fmt.Sprintf(format, args...), advice: "The same call may succeed later.", detail: detail, retryable: true}, true
 	}
 	if at, ok := m.queueEnd(i); ok && !m.now.Before(at) {
-		r := m.result(i, toolyard.DependencyUnavailable, fmt.Sprintf("The call waited in the queue for %s and no worker was free for it. The same call may succeed later.", m.now.Sub(m.queued[i]).Round(time.Millisecond)), "queue wait")
-		r.Retryable = true
-		return r, true
+		return unavailable("queue wait", "The call waited in the queue for %s and no worker was free for it.",
+			m.now.Sub(m.queued[i]).Round(time.Millisecond))
 	}
 	if m.isLost(i) && (!s.Plan.Calls[i].Judgement.Idempotent || c.Attempt >= m.cfg.MaxAttempts) {
 		return m.unknown(i), true
 	}
 	if c.Status == Retrying && c.Attempt >= m.cfg.MaxAttempts {
-		r := m.result(i, toolyard.DependencyUnavailable, fmt.Sprintf("The call could not be finished in %d attempts. The same call may succeed later.", c.Attempt), "")
-		r.Retryable = true
-		return r, true
+		return unavailable("", "The call could not be finished in %d attempts.", c.Attempt)
 	}
 	if since, ok := m.unserved(i); ok && m.now.Sub(since) >= m.cfg.WorkerWait {
 		p := s.Plan.Calls[i]
-		r := m.result(i, toolyard.DependencyUnavailable, fmt.Sprintf("No worker for %s was there for %s. The call did not run; the same call may succeed later.", p.Tool, m.cfg.WorkerWait.Round(time.Millisecond)),
-			fmt.Sprintf("no live worker of pool %q takes %s calls", p.Pool, p.Judgement.Class))
-		r.Retryable = true
-		return r, true
+		return unavailable(fmt.Sprintf("no live worker of pool %q takes %s calls", p.Pool, p.Judgement.Class),
+			"No worker for %s was there for %s.", p.Tool, m.cfg.WorkerWait.Round(time.Millisecond))
 	}
-	return toolyard.Result{}, false
+	return verdict{}, false
 }
 
 // interrupted decides for one open call of a batch whose session was interrupted: what has not begun does not begin, and
 // what runs is stopped if its tool says so, and waited for otherwise.
-func (m *Machine) interrupted(i int) (toolyard.Result, bool) {
+func (m *Machine) interrupted(i int) (verdict, bool) {
 	s := &m.state
 	if len(s.Interrupts) == 0 {
-		return toolyard.Result{}, false
+		return verdict{}, false
 	}
 	by := s.Interrupts[0]
 	reason := cmp.Or(by.Reason, "the session was interrupted")
-	if !m.mayRun(i) {
-		return m.result(i, toolyard.Canceled, "Not executed: "+reason+".", "by "+by.By), true
-	}
-	if s.Plan.Calls[i].Interruptible {
-		return m.result(i, toolyard.Canceled, "Interrupted: "+reason+". It was not completed; do not assume that it had no effect.", "by "+by.By), true
-	}
-	return toolyard.Result{}, false
+	v := verdict{Stop: Stop{Code: toolyard.Canceled, Reason: reason, By: by.By}, text: "Interrupted: " + reason + ".", detail: "by " + by.By}
+	return v, s.Plan.Calls[i].Interruptible || s.Calls[i].Status != Claimed && !m.unseen(i)
 }
 
-// mayRun reports whether somebody may be executing a call: it is claimed, or it needs no claim and is, or may have been
-// under a former owner, in the queue.
-func (m *Machine) mayRun(i int) bool {
-	switch m.state.Calls[i].Status {
-	case Claimed:
-		return true
-	case Waiting:
+// unseen reports whether a worker may be executing a call of which the log knows nothing: it needs no claim, and is, or may
+// have been under a former owner, in the queue for the first time.
+func (m *Machine) unseen(i int) bool {
+	c := &m.state.Calls[i]
+	if m.state.Plan.Calls[i].Claim || c.Status != Pending || c.Attempt > 0 {
 		return false
 	}
-	return !m.state.Plan.Calls[i].Claim && (m.active[i] || m.state.Takeovers > 0 && m.isStarted(i))
+	return m.active[i] || m.state.Takeovers > 0 && m.isStarted(i)
 }
 
-// unknown is the result of a call whose worker is lost.
-func (m *Machine) unknown(i int) toolyard.Result {
-	return m.result(i, toolyard.OutcomeUnknown, "The worker that ran this call was lost. It may or may not have taken effect: check before trying again.", "worker "+m.state.Calls[i].Worker)
+// unknown is the verdict on a call whose worker is lost.
+func (m *Machine) unknown(i int) verdict {
+	return verdict{Stop: Stop{Code: toolyard.OutcomeUnknown}, text: "The worker that ran this call was lost.", detail: "worker " + m.state.Calls[i].Worker}
 }
 
 // firstFailure returns the first call with an error, when the batch stops there, or -1.
@@ -198,50 +222,75 @@ func (m *Machine) unserved(i int) (time.Time, bool) {
 	return absent, true
 }
 
-// endCalls hands the decided ends to the shell. A call of a group that never started was never queued: the owner alone
-// can write about it, and all of them go into one event. Any other gets its result on its own chain, where a worker's
-// may come first, and workers are told after the log. Only a claimed call that is canceled or late is left to its worker,
-// who is told until it has written what became of the call, or is lost: while it may still act, its group is not over.
+// endCalls hands the decided ends to the shell. What became of a call, whoever runs it says: it is told to stop, and again until
+// it has answered. The owner itself ends what is known not to run, and what nobody answers for:
+//
+//	the group never started   the owner alone can write about it, and all of them go into one event
+//	nobody runs it            the owner writes on the call's chain, where a claim or a result may come first
+//	a worker may run it       it is withdrawn from the queue; if no worker was ever handed it, it does not run. Otherwise its
+//	unseen, without a claim   worker answers, or the owner when the grace is over: by then nobody has a right to run it
+//	a worker has claimed it   its worker answers, or the owner when the worker is lost
+//
+// While a call may run its group is not over, and its workspace not free.
 func (m *Machine) endCalls() []Effect {
 	s := &m.state
 	var settled []toolyard.Result
-	var out []Effect
-	abort := m.stopped
-	m.stopped = map[toolyard.Code][]int{}
-	tell := func(i int, e *ending) {
-		if e.told.IsZero() || m.now.Sub(e.told) >= m.cfg.AbortEvery {
-			e.told = m.now
-			abort[e.result.Code] = append(abort[e.result.Code], i)
-		}
+	var appends, out []Effect
+	tell := map[Stop][]int{}
+	for stop, calls := range m.stopped {
+		tell[stop] = calls
 	}
+	m.stopped = map[Stop][]int{}
+	var withdraw []int
 	for _, i := range slices.Sorted(maps.Keys(m.ends)) {
 		e, c := m.ends[i], s.Calls[i]
 		if !m.isStarted(i) {
-			settled = append(settled, e.result)
+			settled = append(settled, m.result(i, e))
 			continue
 		}
-		if c.Status == Claimed && e.stops() {
-			if !m.isLost(i) {
-				tell(i, e)
+		claimed := c.Status == Claimed && e.stops()
+		if lost := m.isLost(i); claimed && lost && !s.Plan.Calls[i].Judgement.ReadOnly {
+			e.verdict = m.unknown(i)
+		} else if claimed && !lost || m.unseen(i) && !e.never {
+			if e.stops() && (e.told.IsZero() || m.now.Sub(e.told) >= m.cfg.AbortEvery) {
+				e.told = m.now
+				tell[e.Stop] = append(tell[e.Stop], i)
+			}
+			if e.first.IsZero() {
+				e.first = m.now
+			}
+			if !claimed && !e.withdrawn {
+				e.withdrawn = true
+				withdraw = append(withdraw, i)
+			}
+			if claimed || m.now.Sub(e.first) < m.cfg.EndGrace {
 				continue
 			}
-			e.result = m.unknown(i)
+			e.detail = join(e.detail, fmt.Sprintf("no worker has answered for it within %s", m.cfg.EndGrace))
 		}
 		if e.tried && e.asked == c.Seq {
 			continue
 		}
-		e.tried, e.asked = true, c.Seq
-		out = append(out, Append{Chain: ChainCall, Index: i, Expected: c.Seq, Body: events.Finished{Result: e.result}})
+		_, queued := m.queued[i]
+		e.tried, e.asked, e.handed = true, c.Seq, queued || s.Takeovers > 0
+		appends = append(appends, Append{Chain: ChainCall, Index: i, Expected: c.Seq, Body: events.Finished{Result: m.result(i, e)}})
 	}
 	if len(settled) > 0 && !m.appending {
 		m.appending = true
-		out = append(out, Append{Chain: ChainBatch, Expected: s.BatchSeq, Body: events.Settled{Results: settled}})
+		appends = append(appends, Append{Chain: ChainBatch, Expected: s.BatchSeq, Body: events.Settled{Results: settled}})
 	}
-	for _, code := range slices.Sorted(maps.Keys(abort)) {
-		slices.Sort(abort[code])
-		out = append(out, Abort{Calls: abort[code], Code: code})
+	for _, stop := range slices.SortedFunc(maps.Keys(tell), Stop.compare) {
+		slices.Sort(tell[stop])
+		out = append(out, Abort{Calls: tell[stop], Stop: stop})
 	}
-	return append(out, m.retryLost()...)
+	if len(withdraw) > 0 {
+		out = append(out, Withdraw{Calls: withdraw})
+	}
+	return slices.Concat(out, appends, m.retryLost())
+}
+
+func (s Stop) compare(other Stop) int {
+	return cmp.Or(cmp.Compare(s.Code, other.Code), cmp.Compare(s.Culprit, other.Culprit), cmp.Compare(s.Reason, other.Reason), cmp.Compare(s.By, other.By))
 }
 
 // isLost reports whether nobody executes a claimed call any more, as far as could be found out.
@@ -270,18 +319,31 @@ func (m *Machine) retryLost() []Effect {
 	return out
 }
 
+// evidence is what the log, and what was found out since, tells of whether a call's tool was started.
+func (m *Machine) evidence(i int, never bool) outcome.Evidence {
+	c := &m.state.Calls[i]
+	return outcome.Evidence{
+		Judgement: m.state.Plan.Calls[i].Judgement, Started: c.Started(), MayHaveStarted: c.Status == Claimed || m.unseen(i) && !never,
+	}
+}
+
 // result makes the result of a call that the owner ends, with the facts that explain it.
-func (m *Machine) result(i int, code toolyard.Code, message, detail string) toolyard.Result {
+func (m *Machine) result(i int, e *ending) toolyard.Result {
 	p, c := m.state.Plan.Calls[i], m.state.Calls[i]
+	evidence := m.evidence(i, e.never)
+	attempts := evidence.Started
+	if evidence.MayHaveStarted {
+		attempts = max(attempts, c.Attempt, 1)
+	}
 	r := toolyard.Result{
-		Index: i, CallID: p.ID, Tool: p.Tool, Echo: m.state.call(i).Echo, IsError: true, Code: code, Error: message, Detail: detail,
-		Class: p.Judgement.Class, Attempts: c.Attempt, Worker: c.Worker,
+		Index: i, CallID: p.ID, Tool: p.Tool, Echo: m.state.call(i).Echo, IsError: true, Code: e.Code, Error: e.words(evidence), Detail: e.detail,
+		Retryable: e.retryable, Class: p.Judgement.Class, Attempts: attempts, Worker: c.Worker,
 		Phases: []toolyard.Fact{
-			{Phase: toolyard.PhaseSchedule, Outcome: toolyard.OutcomeFailed, Code: code, Detail: detail},
+			{Phase: toolyard.PhaseSchedule, Outcome: toolyard.OutcomeFailed, Code: e.Code, Detail: e.detail},
 			{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeOK},
 		},
 	}
-	if code == toolyard.ApprovalRejected || code == toolyard.ApprovalExpired {
+	if e.Code == toolyard.ApprovalRejected || e.Code == toolyard.ApprovalExpired {
 		r.Phases[0].Phase = toolyard.PhasePermission
 	}
 	r.ApprovalWaitMS = float64(c.Waited) / float64(time.Millisecond)
@@ -297,8 +359,24 @@ func (m *Machine) result(i int, code toolyard.Code, message, detail string) tool
 	return r
 }
 
+// words are what the model reads.
+func (v *verdict) words(evidence outcome.Evidence) string {
+	out := v.text
+	if v.Code != toolyard.Skipped || evidence.Ran() { // its text says that it did not run
+		out += evidence.Sentence()
+	}
+	if v.advice != "" {
+		out += " " + v.advice
+	}
+	return out
+}
+
 // name is how a call is named to the model.
 func (m *Machine) name(i int) string {
 	p := m.state.Plan.Calls[i]
 	return fmt.Sprintf("%s, call %s", p.Tool, p.ID)
+}
+
+func join(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; ")
 }

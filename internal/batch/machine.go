@@ -22,8 +22,11 @@ type Config struct {
 	MaxAttempts int
 	// OpenIdle is how long an open batch may get no calls before it is closed.
 	OpenIdle time.Duration
-	// AbortEvery is how often a worker is told to stop a call that it claimed, until it has.
+	// AbortEvery is how often workers are told to stop calls, until they have.
 	AbortEvery time.Duration
+	// EndGrace is how long workers have to answer for calls that were ended and that one of them may run without a claim. It is
+	// longer than any of them can have a right to.
+	EndGrace time.Duration
 	// QueueWait is how long a call waits in the queue at most, under this owner, though workers are there: then it ends as
 	// dependency_unavailable. One that needs no claim may be running unseen, and has its tool's timeout on top.
 	QueueWait time.Duration
@@ -71,8 +74,8 @@ type Machine struct {
 	dropped map[int]uint64
 	// ends are the open calls that are to end without more ado, decided and not stored yet.
 	ends map[int]*ending
-	// stopped are calls whose end was stored and whose workers are to be told, by code.
-	stopped map[toolyard.Code][]int
+	// stopped are calls whose end was stored and whose workers are to be told, by the reason.
+	stopped map[Stop][]int
 	// retries says for which calls the end of a lost attempt was handed to the shell, with the sequence it expected.
 	retries map[int]uint64
 	groupOf []int // by call
@@ -84,6 +87,8 @@ type Machine struct {
 	// notified says that the hooks were told, and noticed that they have answered: with notice.
 	notified, noticed bool
 	notice            *toolyard.Notice
+	// lapsed says that another may own the batch.
+	lapsed bool
 	// remembered says that what the calls have changed in the session was handed to the shell.
 	remembered bool
 }
@@ -92,7 +97,7 @@ type Machine struct {
 func New(cfg Config, s State) *Machine {
 	m := &Machine{
 		state: s, cfg: cfg, standing: -1, contextOf: -1, queued: map[int]time.Time{}, absent: map[Route]time.Time{},
-		lost: map[string]bool{}, dropped: map[int]uint64{}, ends: map[int]*ending{}, stopped: map[toolyard.Code][]int{}, retries: map[int]uint64{},
+		lost: map[string]bool{}, dropped: map[int]uint64{}, ends: map[int]*ending{}, stopped: map[Stop][]int{}, retries: map[int]uint64{},
 		active: map[int]bool{}, retrying: map[int]bool{}, waiting: map[int]bool{}, listed: map[int]bool{}, relist: map[int]bool{},
 		unproven: map[int]bool{},
 	}
@@ -215,7 +220,12 @@ func (m *Machine) Wake() time.Time {
 		}
 	}
 	for _, e := range m.ends {
-		earlier(e.told.Add(m.cfg.AbortEvery))
+		if !e.told.IsZero() {
+			earlier(e.told.Add(m.cfg.AbortEvery))
+		}
+		if !e.first.IsZero() {
+			earlier(e.first.Add(m.cfg.EndGrace))
+		}
 	}
 	return wake
 }
@@ -336,10 +346,18 @@ func (m *Machine) take(in Input) error {
 			if m.state.Open(i) {
 				continue
 			}
-			if code := m.state.Calls[i].Result.Code; code == e.result.Code && m.isStarted(i) {
-				m.stopped[code] = append(m.stopped[code], i) // it stands in the log; now whoever runs it may know
+			if code := m.state.Calls[i].Result.Code; code == e.Code && e.handed {
+				m.stopped[e.Stop] = append(m.stopped[e.Stop], i) // it stands in the log; now whoever runs it may know
 			}
 			delete(m.ends, i)
+		}
+	case Lapsed:
+		m.lapsed = true
+	case Withdrawn:
+		for _, i := range in.Never {
+			if e, ok := m.ends[i]; ok {
+				e.never = true
+			}
 		}
 	case Noticed:
 		m.noticed, m.notice = true, in.Notice
@@ -567,7 +585,7 @@ func (m *Machine) queueCalls(g events.Group, number uint64) []Effect {
 	if m.contextOf != m.group { // groups change it, calls of one group do not
 		m.context, m.contextOf = s.Context(), m.group
 	}
-	var out []Effect
+	var handed []int
 	// room reports whether another call may be in flight.
 	room := func() bool { return len(m.active) < s.Plan.MaxConcurrency }
 	hand := func(i int) {
@@ -577,7 +595,7 @@ func (m *Machine) queueCalls(g events.Group, number uint64) []Effect {
 		m.queued[i] = m.now
 		m.active[i] = true
 		delete(m.retrying, i)
-		out = append(out, m.queue(i, g, number))
+		handed = append(handed, i)
 	}
 	for _, i := range slices.Sorted(maps.Keys(m.retrying)) {
 		if room() {
@@ -589,6 +607,10 @@ func (m *Machine) queueCalls(g events.Group, number uint64) []Effect {
 			hand(i)
 		}
 	}
+	out := make([]Effect, len(handed))
+	for n, i := range handed {
+		out[n] = m.queue(i, g, number)
+	}
 	return out
 }
 
@@ -599,14 +621,14 @@ func (m *Machine) queue(i int, g events.Group, number uint64) Queue {
 		Route: Route{Pool: c.Pool, Class: c.Judgement.Class},
 		Request: events.Requested{
 			Agent: s.Key.Agent, Batch: s.Key.ID, Session: plan.Session, Workspace: plan.Workspace,
-			Interactive: sub.Interactive && !plan.Alone, Group: m.group, Ticket: number, WasConcurrent: len(g.Calls) > 1 && plan.MaxConcurrency > 1,
+			Interactive: sub.Interactive && !plan.Alone, Group: m.group, Ticket: number, WasConcurrent: len(m.active) > 1,
 			Deny: sub.Options.Deny, Ask: sub.Options.Ask, CallTimeoutMS: sub.Options.CallTimeoutMS,
 			RemainingMS: max(0, plan.Deadline.Sub(m.now).Milliseconds()), QueuedAt: m.now, MaxAttempts: m.cfg.MaxAttempts,
 			Remembered: plan.Remembered, Context: m.context, Surface: plan.Surface,
 			Calls: []events.RequestedCall{{
 				Index: i, ID: c.ID, Tool: c.Tool, Input: s.call(i).Input, Declaration: c.Declaration,
 				Judgement: c.Judgement, Claim: c.Claim, Expected: s.Calls[i].Seq, Attempt: s.Calls[i].Attempt + 1,
-				Again: s.Takeovers > 0, Approved: s.approved(i), Echo: s.call(i).Echo,
+				Again: s.Takeovers > 0 || m.lapsed, Approved: s.approved(i), Echo: s.call(i).Echo,
 			}},
 		},
 	}

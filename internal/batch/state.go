@@ -83,6 +83,8 @@ type Call struct {
 	Seq     uint64
 	Worker  string
 	Attempt int
+	// Unstarted counts the attempts whose worker said that it had not started the tool.
+	Unstarted int
 	// NotBefore is when the next attempt may be queued, while the call is retrying.
 	NotBefore time.Time
 	// Asked is what a person was asked, AskedAt when, Waited how long it took; Decision is the answer. They stay.
@@ -93,6 +95,15 @@ type Call struct {
 	Result   *toolyard.Result
 	// Session is what the call changes in its session.
 	Session *tool.SessionChange
+}
+
+// Started is how many attempts that are over were started, or may have been.
+func (c *Call) Started() int {
+	n := c.Attempt - c.Unstarted
+	if c.Status == Claimed {
+		n--
+	}
+	return n
 }
 
 // The pauses between the attempts of one call: the first, doubled each time up to the longest. A tool may ask for a
@@ -393,6 +404,9 @@ func (s *State) applyCall(r Record, bad badFunc) error {
 		c.Status, c.Worker, c.Attempt = Claimed, b.Worker, b.Attempt
 	case events.AttemptFailed:
 		c.Status, c.Worker, c.Attempt = Retrying, "", b.Attempt
+		if b.NotStarted {
+			c.Unstarted++
+		}
 		c.NotBefore = r.Time.Add(max(retryPause(b.Attempt), time.Duration(b.RetryAfterMS)*time.Millisecond))
 	case events.Waiting:
 		if c.Status != Pending && c.Status != Retrying {

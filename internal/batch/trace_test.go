@@ -31,8 +31,11 @@ var update = flag.Bool("update", false, "rewrite the golden traces")
 //	> append rw           calls are appended to an open batch (plan rr open); > close, and no more follow
 //	> after 30s           time passes
 //	> wait 0              a worker asks a person about call 0; > decide 0 allow, or deny, is the answer
+//	> withdrawn 1         no worker was ever handed call 1; without numbers nothing is known
+//	> lapse               the owner was silent for so long that another may have the batch
 //	> notice red          hooks say something of a batch that is over (plan r hooks)
 //	> interrupt           the session is interrupted
+//	> die 0 timeout       call 0 is finished, and the owner dies before it knows
 //	> adopt               the owner dies and another goes on from the log; > wake, and one takes a parked batch up
 //	> conflict            the next append finds that somebody else was faster, see the trace
 //
@@ -122,6 +125,14 @@ func (p *player) do(args []string) {
 		if !p.m.State().Parked {
 			p.step(Stored{r})
 		}
+	case "withdrawn":
+		var w Withdrawn
+		for _, a := range args[1:] {
+			w.Never = append(w.Never, p.num(a))
+		}
+		p.step(w)
+	case "lapse":
+		p.step(Lapsed{})
 	case "notice":
 		p.step(Noticed{&toolyard.Notice{Context: args[1]}})
 	case "interrupt":
@@ -133,6 +144,8 @@ func (p *player) do(args []string) {
 		p.step(Stored{p.store(Record{Chain: ChainCall, Index: p.num(args[1]), Body: events.Claimed{Worker: args[2], Attempt: p.m.State().Calls[p.num(args[1])].Attempt + 1}})})
 	case "finish":
 		p.step(Stored{p.store(Record{Chain: ChainCall, Index: p.num(args[1]), Body: events.Finished{Result: resultFor(p.num(args[1]), args[2:])}})})
+	case "die": // the call is finished, and the owner dies before it knows
+		p.store(Record{Chain: ChainCall, Index: p.num(args[1]), Body: events.Finished{Result: resultFor(p.num(args[1]), args[2:])}})
 	case "append":
 		var b events.Appended
 		for _, letter := range args[1] {
@@ -209,7 +222,7 @@ func (p *player) restart() {
 			p.t.Fatal(err)
 		}
 	}
-	p.m = New(Config{WorkerWait: 30 * time.Second, MaxAttempts: 3, AbortEvery: time.Second, OpenIdle: time.Minute, QueueWait: p.queueWait, Hooks: p.hooks}, s)
+	p.m = New(Config{WorkerWait: 30 * time.Second, MaxAttempts: 3, AbortEvery: time.Second, EndGrace: 4500 * time.Millisecond, OpenIdle: time.Minute, QueueWait: p.queueWait, Hooks: p.hooks}, s)
 	p.step()
 }
 
@@ -272,7 +285,7 @@ func (p *player) expected(a Append) uint64 {
 }
 
 // planFor makes a batch of a word, a letter a call: r reads, n reads without a workspace, w writes, i writes idempotently,
-// c writes and can be interrupted, x is answered at plan. People have an hour to decide.
+// o reads once only, c writes and can be interrupted, x is answered at plan. People have an hour to decide.
 func planFor(word string, opts []string, now time.Time) (toolyard.Batch, events.Planned) {
 	sub := toolyard.Batch{ID: "b", Agent: "a", Session: "s", Workspace: "ws"}
 	p := events.Planned{
@@ -320,6 +333,9 @@ func callsFor(word string, strategy toolyard.Strategy) (calls []events.PlannedCa
 	var classes []toolyard.Class
 	for i, letter := range word {
 		j := tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true, Idempotent: true}
+		if letter == 'o' {
+			j.Idempotent = false
+		}
 		if letter == 'w' || letter == 'i' || letter == 'c' || letter == 'x' {
 			j = tool.Judgement{Class: toolyard.WriteExclusive, Idempotent: letter == 'i'}
 		}
@@ -395,12 +411,21 @@ func line(e Effect) string {
 		c := e.Request.Calls[0]
 		s := fmt.Sprintf("  queue call=%d %s/%s ticket=%d attempt=%d expected=%v claim=%v together=%v",
 			c.Index, e.Route.Pool, e.Route.Class, e.Request.Ticket, c.Attempt, c.Expected > 0, c.Claim, e.Request.WasConcurrent)
+		if c.Again {
+			s += " again"
+		}
 		if c.Approved != nil {
 			s += fmt.Sprintf(" approved by %s after %s", c.Approved.By, time.Duration(c.Approved.WaitedMS)*time.Millisecond)
 		}
 		return s
 	case Abort:
-		return fmt.Sprintf("  abort %v %s", e.Calls, e.Code)
+		s := fmt.Sprintf("  abort %v %s", e.Calls, e.Code)
+		if e.Culprit != "" {
+			s += " culprit=" + e.Culprit
+		}
+		return s
+	case Withdraw:
+		return fmt.Sprintf("  withdraw %v", e.Calls)
 	case Complete:
 		return "  complete"
 	case Extend:
@@ -426,6 +451,9 @@ func outcomes(rs []toolyard.Result) string {
 		code := string(r.Code)
 		if code == "" {
 			code = "ok"
+		}
+		if strings.Contains(r.Error, "did not run") || strings.Contains(r.Error, "Not executed") {
+			code += "(never ran)"
 		}
 		out = append(out, fmt.Sprintf("%d:%s", r.Index, code))
 	}

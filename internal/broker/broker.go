@@ -33,8 +33,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/toolyard/toolyard"
 )
 
 // Broker is a connection to the streams. It is safe for concurrent use.
@@ -52,9 +50,6 @@ type Broker struct {
 	index       jetstream.KeyValue
 	approvals   jetstream.KeyValue
 	blobs       jetstream.ObjectStore
-
-	// laneOf says in which lane an agent's calls are queued.
-	laneOf func(toolyard.Agent) int
 }
 
 // Open makes the streams that are missing, as a dispatcher does, and returns a broker on them. source is who writes, as a
@@ -119,20 +114,13 @@ func on(nc *nats.Conn, settings Settings, source string) (*Broker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
-	return &Broker{nc: nc, js: js, settings: settings, source: source, laneOf: LaneOf}, nil
+	return &Broker{nc: nc, js: js, settings: settings, source: source}, nil
 }
 
 // As is the same broker for another writer in the same process.
 func (b *Broker) As(source string) *Broker {
 	other := *b
 	other.source = source
-	return &other
-}
-
-// WithLanes is the same broker for a dispatcher that chooses the lanes of its agents' calls.
-func (b *Broker) WithLanes(of func(toolyard.Agent) int) *Broker {
-	other := *b
-	other.laneOf = of
 	return &other
 }
 

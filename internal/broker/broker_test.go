@@ -320,7 +320,7 @@ func TestWorkIsTakenOnceAndComesBack(t *testing.T) {
 		{Agent: "a", Batch: "b", Calls: []events.RequestedCall{{Index: 0, Input: json.RawMessage(`{}`)}}},
 		{Agent: "a", Batch: "b", Calls: []events.RequestedCall{{Index: 1, Input: json.RawMessage(`{}`)}}},
 	}
-	for i, q := range b.QueueAll(t.Context(), []batch.Route{r, r}, reqs) {
+	for i, q := range b.QueueAll(t.Context(), broker.LaneOf("a"), []batch.Route{r, r}, reqs) {
 		if q.Err != nil || q.Seq == 0 {
 			t.Fatalf("call %d: %+v", i, q)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/outcome"
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
@@ -239,7 +240,7 @@ func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *tooly
 func (b *Broker) endCall(ctx context.Context, k toolyard.BatchKey, index int, c toolyard.Call, why string) (res toolyard.Result, claimed bool, err error) {
 	res = toolyard.Result{
 		Index: index, CallID: c.ID, Tool: c.Tool, Echo: c.Echo, IsError: true, Code: toolyard.InternalError, Class: toolyard.Unsafe, Detail: why,
-		Error:  "Internal error: the system lost track of this call. It may or may not have taken effect: check before trying again.",
+		Error:  "Internal error: the system lost track of this call." + outcome.Evidence{MayHaveStarted: true}.Sentence(),
 		Phases: []toolyard.Fact{{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeFailed, Code: toolyard.InternalError}},
 	}
 	for {

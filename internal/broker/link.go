@@ -42,6 +42,10 @@ func ConnectOptions(name string, log *slog.Logger) []nats.Option {
 	}
 }
 
+// Reconnects counts how often the connection was restored: while it stays the same, the server that we speak to was not
+// restarted.
+func (b *Broker) Reconnects() uint64 { return b.nc.Stats().Reconnects }
+
 // WatchState says how far what a watch has told can be trusted.
 type WatchState string
 

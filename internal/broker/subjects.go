@@ -19,7 +19,8 @@ import (
 //	ty.wake.<agent>.<batch>                               there is news for a parked batch
 //	ty.event.<agent>.<batch>._.batch | control | input    the batch's own chains
 //	ty.event.<agent>.<batch>.<pool>.<index>               one call's chain
-//	ty.call.<class>.<pool>.<lane>.<agent>.<batch>.<index> a call to run; a lane for agents
+//	ty.call.<class>.<pool>.<lane>.<agent>.<batch>.<index>.<n>
+//	                                                      a call to run, behind event n of its chain; a lane for agents
 //	ty.reply.<agent>.<batch>                              results, for the agent
 //	ty.live.event.…, ty.live.reply.…                      the same messages again on core NATS, once stored
 //	ty.progress.<agent>.<batch>                           how its calls go on, on core NATS; never stored
@@ -113,15 +114,17 @@ func subjectChain(k toolyard.BatchKey, c batch.Chain, pool toolyard.Pool, index 
 	return prefixEvent + keyTokens(k) + "." + noPool + "." + string(c)
 }
 
-func subjectCall(r batch.Route, lane int, k toolyard.BatchKey, index int) string {
-	return prefixCall + string(r.Class) + "." + string(r.Pool) + "." + strconv.Itoa(lane) + "." + keyTokens(k) + "." + strconv.Itoa(index)
+// subjectCall is where a call is handed out, once for each event that its chain ends with: whoever does it again, also another
+// owner, finds the message there.
+func subjectCall(r batch.Route, lane int, k toolyard.BatchKey, c *events.RequestedCall) string {
+	return prefixCall + string(r.Class) + "." + string(r.Pool) + "." + strconv.Itoa(lane) + "." + keyTokens(k) + "." + strconv.Itoa(c.Index) + "." + strconv.FormatUint(c.Expected, 10)
 }
 
 func filterCalls(r batch.Route, lane int) string {
 	return prefixCall + string(r.Class) + "." + string(r.Pool) + "." + strconv.Itoa(lane) + ".>"
 }
 
-// LaneOf is the lane of an agent's calls, unless its dispatcher found a better one. Workers serve lanes in turn, so that the
+// LaneOf is the lane of an agent's calls, unless the dispatcher that planned them found a better one. Workers serve lanes in turn, so that the
 // calls of one agent do not wait behind all calls of another; agents that share a lane do.
 func LaneOf(a toolyard.Agent) int {
 	h := fnv.New32a()
@@ -154,7 +157,7 @@ type place struct {
 // parseCallSubject reads a subject of the work queue.
 func parseCallSubject(subject string) (k toolyard.BatchKey, index int, err error) {
 	t := strings.Split(subject, ".")
-	if len(t) != 8 || t[0] != "ty" || t[1] != "call" {
+	if len(t) != 9 || t[0] != "ty" || t[1] != "call" {
 		return k, 0, &events.UnreadableError{Problem: fmt.Sprintf("subject %q is not of the grammar", subject)}
 	}
 	agent, err1 := Unescape(t[5])

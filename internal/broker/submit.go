@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -87,6 +88,42 @@ type Submission struct {
 	raw    raw
 	// unreadable is what Read found, if it found that the submission cannot be decoded.
 	unreadable error
+
+	mu   sync.Mutex
+	kept time.Time // when it was received, or the last heartbeat was sent that counts
+	late bool      // that it took too long once
+}
+
+// Kept notes when a heartbeat was sent. One that was sent after the submission may have been handed to another proves nothing.
+func (s *Submission) Kept(sent time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lapsed(); !s.late && sent.After(s.kept) {
+		s.kept = sent
+	}
+}
+
+// Follows reports whether this delivery came right behind another one: nobody else was handed the submission in between.
+func (s *Submission) Follows(other *Submission) bool { return s.Deliveries == other.Deliveries+1 }
+
+// Suspect notes that the submission was handed to another dispatcher.
+func (s *Submission) Suspect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.late = true
+}
+
+// Lapsed reports whether the submission may have been handed to another dispatcher since it came to this one. Once it may have
+// been, nothing changes that.
+func (s *Submission) Lapsed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lapsed()
+	return s.late
+}
+
+func (s *Submission) lapsed() {
+	s.late = s.late || time.Since(s.kept) > Lease(s.b.settings.BatchAckWait)
 }
 
 // Read returns the batch as it was submitted. It is an [*events.UnreadableError] or a [*toolyard.InputError] when the
@@ -117,9 +154,27 @@ func (s *Submission) Read(ctx context.Context) (batch.State, error) {
 // costs little memory, however large it is.
 func (s *Submission) Lighten() { s.raw = raw{} }
 
+// Alive tells the stream that the batch is in work, and waits for the answer. An error means that it may be another's by now;
+// an answer proves nothing once the submission has lapsed, since the stream answers whoever says so.
+func (s *Submission) Alive(ctx context.Context) error {
+	sent := time.Now()
+	_, err := s.b.nc.RequestWithContext(ctx, s.reply, []byte("+WPI"))
+	if err == nil {
+		s.Kept(sent)
+	}
+	return err
+}
+
 // Hold tells the stream that the batch is in work, and waits for no answer. What is lost so is delivered again, which does no
 // harm: whose the batch is, the log decides.
-func (s *Submission) Hold() error { return s.b.nc.Publish(s.reply, []byte("+WPI")) }
+func (s *Submission) Hold() error {
+	sent := time.Now()
+	err := s.b.nc.Publish(s.reply, []byte("+WPI"))
+	if err == nil && s.b.nc.IsConnected() {
+		s.Kept(sent)
+	}
+	return err
+}
 
 // Return gives the submission back, to be delivered again after a pause.
 func (s *Submission) Return(pause time.Duration) error {
@@ -189,7 +244,7 @@ func (s *Submissions) Next(ctx context.Context) (*Submission, error) {
 		}
 	}
 	return &Submission{
-		Key: p.key, Parked: parked, Seq: meta.Sequence.Stream, Deliveries: meta.NumDelivered, reply: m.Reply(), b: s.b,
+		Key: p.key, Parked: parked, Seq: meta.Sequence.Stream, Deliveries: meta.NumDelivered, kept: time.Now(), reply: m.Reply(), b: s.b,
 		raw: raw{subject: m.Subject(), seq: meta.Sequence.Stream, time: meta.Timestamp, header: m.Headers(), data: m.Data()},
 	}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -17,55 +18,86 @@ import (
 
 // Queued is what became of one call that was handed to the workers.
 type Queued struct {
-	// Seq is the message's place in the work queue, by which it can be taken out again; 0 when it is not known.
+	// Seq is the message's place in the work queue, by which it can be taken out again; 0 when it is not there any more.
 	Seq uint64
 	Err error
 }
 
-// QueueAll hands calls to the workers of their routes, one message each, all on their way at once, and says for each what
-// became of it. A message that is stored twice does no harm: only one claim and one result win.
-func (b *Broker) QueueAll(ctx context.Context, routes []batch.Route, requests []events.Requested) []Queued {
+// headerAgain marks a call message that may have been queued before: whoever runs it claims it.
+const headerAgain = "Toolyard-Again"
+
+// QueueAll hands calls of one batch to the workers of their routes in a lane, one message each, all on their way at once, and
+// says for each what became of it. A call that is in the queue already, behind the same event of its chain, is left as it is.
+func (b *Broker) QueueAll(ctx context.Context, lane int, routes []batch.Route, requests []events.Requested) []Queued {
 	out := make([]Queued, len(requests))
 	msgs := make([]*nats.Msg, len(requests))
 	futures := make([]jetstream.PubAckFuture, len(requests))
-	for i, req := range requests {
+	for i := range requests {
+		req := &requests[i]
 		k := toolyard.BatchKey{Agent: req.Agent, ID: req.Batch}
-		index := req.Calls[0].Index
-		if msgs[i], out[i].Err = b.message(ctx, subjectCall(routes[i], b.laneOf(k.Agent), k, index), b.meta(k, aboutCall(k, index)), req); out[i].Err != nil {
+		subject := subjectCall(routes[i], lane, k, &req.Calls[0])
+		if msgs[i], out[i].Err = b.message(ctx, subject, b.meta(k, aboutCall(k, req.Calls[0].Index)), *req); out[i].Err != nil {
 			continue
 		}
 		// When too much is on its way, or the connection is being restored, the publish is made below, one by one.
-		futures[i], _ = b.js.PublishMsgAsync(msgs[i], jetstream.WithExpectStream(streamCall))
+		futures[i], _ = b.js.PublishMsgAsync(msgs[i], jetstream.WithExpectStream(streamCall), jetstream.WithExpectLastSequencePerSubject(0),
+			jetstream.WithRetryAttempts(0))
 	}
 	for i, req := range requests {
 		if out[i].Err != nil {
 			continue
 		}
 		failpoint.HitIf(i > 0, failpoint.CallsPartlyQueued)
-		if out[i] = b.await(ctx, futures[i], msgs[i]); out[i].Err != nil {
+		if out[i].Seq, out[i].Err = b.await(ctx, futures[i], msgs[i]); out[i].Err != nil {
 			out[i].Err = fmt.Errorf("queue call %d of %s/%s: %w", req.Calls[0].Index, req.Agent, req.Batch, out[i].Err)
 		}
 	}
 	return out
 }
 
-// await waits for the answer to an asynchronous publish, and repeats the publish while none comes.
-func (b *Broker) await(ctx context.Context, f jetstream.PubAckFuture, msg *nats.Msg) Queued {
+// await waits for the answer to an asynchronous publish, and repeats the publish while none comes. It returns the sequence of the
+// message that stands in the queue.
+func (b *Broker) await(ctx context.Context, f jetstream.PubAckFuture, msg *nats.Msg) (uint64, error) {
+	var err error
 	if f != nil {
 		select {
 		case ack := <-f.Ok():
-			return Queued{Seq: ack.Sequence}
+			return ack.Sequence, nil
 		case <-ctx.Done():
-			return Queued{Err: context.Cause(ctx)}
-		case err := <-f.Err():
-			if again, verdict := classify(err); !again {
-				return Queued{Err: verdict}
-			}
+			return 0, context.Cause(ctx)
+		case err = <-f.Err():
 		}
 	}
 	msg.Reply = "" // the first publish's
-	seq, err := b.publish(ctx, streamCall, msg)
-	return Queued{Seq: seq, Err: err}
+	for pause := firstPause; ; {
+		if err != nil {
+			switch again, verdict := classify(err); {
+			case errors.Is(verdict, ErrConflict):
+				return b.queued(ctx, msg.Subject)
+			case !again:
+				return 0, verdict
+			}
+			// The first one may have been stored, and run: it would not be found any more.
+			msg.Header.Set(headerAgain, "1")
+			if err := wait(ctx, &pause); err != nil {
+				return 0, err
+			}
+		}
+		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		var ack *jetstream.PubAck
+		ack, err = b.js.PublishMsg(attempt, msg, jetstream.WithExpectStream(streamCall), jetstream.WithExpectLastSequencePerSubject(0),
+			jetstream.WithRetryAttempts(0))
+		cancel()
+		if err == nil {
+			return ack.Sequence, nil
+		}
+	}
+}
+
+// queued is the sequence of the message on a subject of the work queue; 0 when it was taken out meanwhile.
+func (b *Broker) queued(ctx context.Context, subject string) (uint64, error) {
+	m, _, err := b.last(ctx, streamCall, subject)
+	return m.seq, err
 }
 
 // publish stores a message, and repeats that while no answer comes: it may be stored twice.
@@ -96,15 +128,39 @@ func (b *Broker) Unqueue(ctx context.Context, seq uint64) error {
 	return nil
 }
 
+// Withdraw takes messages of one route and lane out of the work queue, and returns those that no worker was ever handed: of
+// the others nothing is known. The queue hands messages out in the order in which they were stored, so one that is gone and lies
+// behind the last that was handed out never will be. Whoever calls knows that the server was not restarted since they were
+// queued: it may have forgotten what it has handed out.
+func (b *Broker) Withdraw(ctx context.Context, r batch.Route, lane int, seqs []uint64) (never []uint64, err error) {
+	for _, seq := range seqs {
+		if err := b.Unqueue(ctx, seq); err != nil {
+			return nil, err
+		}
+	}
+	cons, err := retry(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
+		return b.streams[streamCall].Consumer(ctx, consumerCalls(r, lane))
+	})
+	handed := uint64(0)
+	switch {
+	case errors.Is(err, jetstream.ErrConsumerNotFound): // no worker has ever asked
+	case err != nil:
+		return nil, fmt.Errorf("look at consumer %s of %s: %w", consumerCalls(r, lane), streamCall, err)
+	default:
+		handed = cons.CachedInfo().Delivered.Stream
+	}
+	return slices.DeleteFunc(slices.Clone(seqs), func(seq uint64) bool { return seq <= handed }), nil
+}
+
 // Delivery is a message of the work queue in the hands of one worker.
 type Delivery struct {
 	events.Requested
 	// Deliveries counts them, this one included.
 	Deliveries uint64
-	// Received is when it came to this process.
-	Received time.Time
-	msg      jetstream.Msg
-	b        *Broker
+	// Received is when it came to this process, and Stored when the queue got it, by the server's clock.
+	Received, Stored time.Time
+	msg              jetstream.Msg
+	b                *Broker
 }
 
 // Key is the batch's.
@@ -119,6 +175,14 @@ func (d *Delivery) Alive(ctx context.Context) error {
 	return err
 }
 
+// Fresh reports whether the message was stored so soon after it was queued that its owner cannot have lost the batch in
+// between, as the clocks of both say. When they do not agree it is not fresh, which costs a claim.
+func (d *Delivery) Fresh() bool {
+	late := d.Stored.Sub(d.QueuedAt)
+	limit := Heartbeat(d.b.settings.BatchAckWait)
+	return -limit < late && late < limit
+}
+
 // Done takes the message out of the queue.
 func (d *Delivery) Done(ctx context.Context) error { return d.msg.DoubleAck(ctx) }
 
@@ -131,12 +195,16 @@ type Lane struct {
 	cons jetstream.Consumer
 }
 
+func consumerCalls(r batch.Route, lane int) string {
+	return fmt.Sprintf("call_%s_%s_%d", r.Class, r.Pool, lane)
+}
+
 // Lane opens a lane of a route.
 func (b *Broker) Lane(ctx context.Context, r batch.Route, lane int) (*Lane, error) {
 	if err := CheckPool(r.Pool); err != nil {
 		return nil, err
 	}
-	name := fmt.Sprintf("call_%s_%s_%d", r.Class, r.Pool, lane)
+	name := consumerCalls(r, lane)
 	// A cluster that elects a leader just now answers late, and a worker that starts then is no worse than one that was there.
 	cons, err := retry(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
 		cons, err := b.streams[streamCall].Consumer(ctx, name)
@@ -196,7 +264,12 @@ func (w *Work) Next(ctx context.Context) (*Delivery, error) {
 		var body events.Body
 		_, body, err = w.b.decode(ctx, m.Headers(), m.Data())
 		if req, ok := body.(events.Requested); ok && len(req.Calls) > 0 {
-			return &Delivery{Requested: req, Deliveries: meta.NumDelivered, Received: received, msg: m, b: w.b}, nil
+			if m.Headers().Get(headerAgain) != "" {
+				for i := range req.Calls {
+					req.Calls[i].Again = true
+				}
+			}
+			return &Delivery{Requested: req, Deliveries: meta.NumDelivered, Received: received, Stored: meta.Timestamp, msg: m, b: w.b}, nil
 		}
 		if err == nil {
 			err = &events.UnreadableError{ID: m.Headers().Get(headerID), Problem: fmt.Sprintf("%T is no work", body)}

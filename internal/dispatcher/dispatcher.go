@@ -88,8 +88,11 @@ type Config struct {
 	Log   *slog.Logger
 }
 
-func (c *Config) machine() batch.Config {
-	return batch.Config{WorkerWait: c.WorkerWait, MaxAttempts: maxAttempts, AbortEvery: abortEvery, OpenIdle: c.OpenIdle, QueueWait: c.QueueWait, Hooks: c.AfterBatch != nil}
+func (c *Config) machine(callAckWait time.Duration) batch.Config {
+	return batch.Config{
+		WorkerWait: c.WorkerWait, MaxAttempts: maxAttempts, AbortEvery: abortEvery, OpenIdle: c.OpenIdle, QueueWait: c.QueueWait, Hooks: c.AfterBatch != nil,
+		EndGrace: broker.Patience(callAckWait),
+	}
 }
 
 // Dispatcher owns batches. Make it with [New], run it with [Dispatcher.Run].
@@ -154,7 +157,6 @@ func New(b *broker.Broker, cfg Config) *Dispatcher {
 	}
 	log := cfg.Log.With("dispatcher", cfg.ID)
 	lobby := newLobby(&cfg)
-	b = b.WithLanes(lobby.laneOf)
 	return &Dispatcher{
 		b: b, cfg: cfg, log: log, desk: newDesk(b, log), roster: newRoster(b, log, cfg.Base),
 		lobby: lobby, surfaces: map[string]time.Time{},

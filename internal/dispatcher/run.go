@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,6 +39,7 @@ type runner struct {
 	m         *batch.Machine
 	mu        sync.Mutex // of sub
 	sub       *broker.Submission
+	lapsed    bool // the machine knows that another may own the batch
 
 	surface  *registry.Surface // what the batch sees; nil until it is needed by a batch that was adopted
 	feed     *broker.Feed
@@ -44,12 +47,20 @@ type runner struct {
 	noticed  chan batch.Noticed
 	retake   *grantAnswer      // a place in a queue that was full, to be asked for again
 	takes    int               // how often a ticket was asked for: an answer to an earlier time counts no more
-	queued   map[int]uint64    // the messages in the work queue, by call
+	queued   map[int]queued    // the messages in the work queue, by call
 	heard    map[int]time.Time // when the log last said anything about a call
 	news     time.Time         // when the log last said anything
 	asked    time.Time         // when workers were last asked about the calls that they claimed
 	pending  []batch.Input
 	complete bool
+}
+
+// queued is a call's message in the work queue.
+type queued struct {
+	route batch.Route
+	seq   uint64
+	// reconnects is how often the connection had been restored when it was known to be there.
+	reconnects uint64
 }
 
 type grantAnswer struct {
@@ -63,14 +74,14 @@ type grantAnswer struct {
 func (d *Dispatcher) newRunner(sub *broker.Submission) *runner {
 	return &runner{
 		d: d, key: sub.Key, sub: sub, log: d.log.With("agent", sub.Key.Agent, "batch", sub.Key.ID),
-		granted: make(chan grantAnswer, 4), noticed: make(chan batch.Noticed, 1), queued: map[int]uint64{}, heard: map[int]time.Time{},
+		granted: make(chan grantAnswer, 4), noticed: make(chan batch.Noticed, 1), queued: map[int]queued{}, heard: map[int]time.Time{},
 	}
 }
 
 // run advances the batch until it is complete, lost, or ctx ends.
 func (r *runner) run(ctx context.Context, s batch.State) error {
 	r.workspace, r.term = s.Plan.Workspace, s.Takeovers
-	r.m = batch.New(r.d.cfg.machine(), s)
+	r.m = batch.New(r.d.cfg.machine(r.d.b.Settings().CallAckWait), s)
 	for _, c := range s.Calls {
 		if c.Status == batch.Claimed { // when it was claimed is not known here: this owner's patience begins now
 			r.d.roster.sign(c.Worker)
@@ -136,6 +147,10 @@ func (r *runner) run(ctx context.Context, s batch.State) error {
 // step steps the machine and performs its effects, until there is nothing new.
 func (r *runner) step(ctx context.Context) error {
 	for {
+		if !r.lapsed && r.submission().Lapsed() {
+			r.lapsed = true
+			r.pending = append(r.pending, batch.Lapsed{})
+		}
 		inputs := r.pending
 		r.pending = nil
 		effects, err := r.m.Step(time.Now(), inputs...)
@@ -180,10 +195,13 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) error {
 			}
 		case batch.Abort:
 			failpoint.Hit(failpoint.AbortDecided)
-			if err := r.d.b.Abort(broker.AbortNotice{Agent: r.key.Agent, Batch: r.key.ID, Calls: e.Calls, Code: e.Code}); err != nil {
-				r.log.Warn("workers were not told to stop; they see it in the log", "error", err)
+			notice := broker.AbortNotice{Agent: r.key.Agent, Batch: r.key.ID, Calls: e.Calls, Code: e.Code, Culprit: e.Culprit, Reason: e.Reason, By: e.By}
+			if err := r.d.b.Abort(notice); err != nil {
+				r.log.Warn("workers were not told to stop; they are told again", "error", err)
 			}
 			r.unqueue(ctx, e.Calls)
+		case batch.Withdraw:
+			r.withdraw(ctx, e.Calls)
 		case batch.Ask:
 			if err := r.ask(ctx, e); err != nil {
 				return err
@@ -265,7 +283,8 @@ func (r *runner) queue(ctx context.Context, calls []batch.Queue) error {
 	}
 	for {
 		full := 0 // how many were refused for want of room: only those are tried again
-		for n, q := range r.d.b.QueueAll(ctx, routes, requests) {
+		reconnects := r.d.b.Reconnects()
+		for n, q := range r.d.b.QueueAll(ctx, r.m.State().Plan.Lane, routes, requests) {
 			switch {
 			case errors.Is(q.Err, broker.ErrFull):
 				routes[full], requests[full] = routes[n], requests[n]
@@ -273,7 +292,7 @@ func (r *runner) queue(ctx context.Context, calls []batch.Queue) error {
 			case q.Err != nil:
 				return q.Err
 			default:
-				r.queued[requests[n].Calls[0].Index] = q.Seq
+				r.queued[requests[n].Calls[0].Index] = queued{routes[n], q.Seq, reconnects}
 			}
 		}
 		failpoint.HitIf(full == 0, failpoint.CallsQueued)
@@ -294,14 +313,46 @@ func (r *runner) queue(ctx context.Context, calls []batch.Queue) error {
 // stays is found to be answered by the worker that takes it.
 func (r *runner) unqueue(ctx context.Context, calls []int) {
 	for _, i := range calls {
-		seq, ok := r.queued[i]
+		q, ok := r.queued[i]
 		if !ok || r.m.State().Open(i) {
 			continue
 		}
 		delete(r.queued, i)
-		if err := r.d.b.Unqueue(ctx, seq); err != nil {
+		if err := r.d.b.Unqueue(ctx, q.seq); err != nil {
 			r.log.Info("a call that is over stays in the work queue", "call", i, "error", err)
 		}
+	}
+}
+
+// withdraw takes the messages of calls out of the work queue, and brings in which of them no worker was ever handed. A server that
+// may have been restarted since they were queued has forgotten what it handed out: then nothing is known.
+func (r *runner) withdraw(ctx context.Context, calls []int) {
+	byRoute := map[batch.Route]map[uint64]int{}
+	for _, i := range calls {
+		q, ok := r.queued[i]
+		if !ok || q.seq == 0 {
+			continue
+		}
+		if byRoute[q.route] == nil {
+			byRoute[q.route] = map[uint64]int{}
+		}
+		byRoute[q.route][q.seq] = i
+	}
+	var proven batch.Withdrawn
+	for route, bySeq := range byRoute {
+		never, err := r.d.b.Withdraw(ctx, route, r.m.State().Plan.Lane, slices.Sorted(maps.Keys(bySeq)))
+		if err != nil {
+			r.log.Info("calls that are over may stay in the work queue", "error", err)
+			continue
+		}
+		for _, seq := range never {
+			if i := bySeq[seq]; r.queued[i].reconnects == r.d.b.Reconnects() {
+				proven.Never = append(proven.Never, i)
+			}
+		}
+	}
+	if len(proven.Never) > 0 {
+		r.pending = append(r.pending, proven)
 	}
 }
 
@@ -417,6 +468,9 @@ func (r *runner) redeliver(sub *broker.Submission) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if sub.Seq == r.sub.Seq {
+		if !sub.Follows(r.sub) {
+			sub.Suspect()
+		}
 		r.sub = sub
 		return
 	}
@@ -431,20 +485,27 @@ func wakePause(deliveries uint64) time.Duration {
 	return min(50*time.Millisecond<<min(deliveries, 10), 10*time.Second)
 }
 
-// keep tells the stream that the batch is in work, until ctx ends, whatever else the runner is waiting for. It waits for no answer:
-// that another owns the batch now is decided by the log, at the next append.
+// keep tells the stream that the batch is in work, until ctx ends, whatever else the runner is waiting for. Whose the batch is when no
+// answer comes, the log decides at the next append.
 func (r *runner) keep(ctx context.Context) {
-	tick := time.NewTicker(broker.Heartbeat(r.d.b.Settings().BatchAckWait))
+	wait := r.d.b.Settings().BatchAckWait
+	tick := time.NewTicker(broker.Heartbeat(wait))
 	defer tick.Stop()
+	var telling sync.WaitGroup
+	defer telling.Wait()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		if err := r.submission().Hold(); err != nil && ctx.Err() == nil {
-			r.log.Warn("the submission could not be kept; it is delivered again", "error", err)
-		}
+		telling.Go(func() {
+			alive, cancel := context.WithTimeout(ctx, broker.Lease(wait))
+			defer cancel()
+			if err := r.submission().Alive(alive); err != nil && ctx.Err() == nil {
+				r.log.Info("the submission could not be kept", "error", err)
+			}
+		})
 	}
 }
 

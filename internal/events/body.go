@@ -81,6 +81,8 @@ type Planned struct {
 	ApprovalWaitMS int64 `json:"approval_wait_ms,omitempty"`
 	// End is when the batch's lifetime is over: no approval is waited for beyond it.
 	End time.Time `json:"end,omitzero"`
+	// Lane is the lane of the work queues that the batch's calls are queued in, whoever owns it.
+	Lane int `json:"lane,omitempty"`
 	// Loaded are the deferred tools that the session had loaded.
 	Loaded []string `json:"loaded,omitempty"`
 	// Remembered are the rules that people of the session have allowed for the rest of it, and Context what its tools have
@@ -287,7 +289,7 @@ type RequestedCall struct {
 	Expected uint64 `json:"expected"`
 	// Attempt counts the executions, this one included.
 	Attempt int `json:"attempt"`
-	// Again says that the call may have been queued before, by a former owner: whoever runs it claims it.
+	// Again says that the call may have been queued before, or that its owner may have lost the batch: whoever runs it claims it.
 	Again bool `json:"again,omitempty"`
 	// Approved says that a person has allowed the call; nil when nobody was asked.
 	Approved *Approved `json:"approved,omitempty"`

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/outcome"
 )
 
 // words are what the model reads of a failure: what happened, without secrets, and what to do next.
@@ -25,8 +26,12 @@ func (c *call) words() string {
 		separator = "\n"
 	}
 	out := message + separator + advice(f.code, c.executed, f.retryable, f.retryAfterMS)
-	if c.executed && !c.judgement.Idempotent && interrupted(f.code) {
-		out += " It may have taken effect all the same: look before you repeat it."
+	switch evidence := (outcome.Evidence{Judgement: c.judgement, Started: c.job.Attempt}); {
+	case c.executed && interrupted(f.code):
+		out += evidence.Sentence()
+	case !c.executed && c.job.Attempt > 1: // what is said of this attempt is not true of those before it
+		evidence.Started--
+		out += " The call was attempted before." + evidence.Sentence()
 	}
 	if !c.kept { // otherwise it stands behind the output
 		out = c.envelopeOf(out)

@@ -28,6 +28,14 @@ type ErrSiblingCanceled struct {
 
 func (e ErrSiblingCanceled) Error() string { return "call " + e.Culprit + " of the same group failed" }
 
+// CanceledError is [ErrCanceled] with who canceled the call, and why.
+type CanceledError struct{ Reason, By string }
+
+func (e CanceledError) Error() string { return "canceled by " + e.By + ": " + e.Reason }
+
+// Is makes it one of [ErrCanceled].
+func (e CanceledError) Is(target error) bool { return target == ErrCanceled }
+
 // timeoutError is the cause when a call's own time is over.
 type timeoutError struct {
 	limit time.Duration
@@ -71,6 +79,9 @@ func (c *call) stopped(cause error) *failure {
 		f.code, f.message = toolyard.DeadlineExceeded, "The batch's time limit passed before the call was done."
 	default:
 		f.code, f.message = toolyard.Canceled, "The call was canceled."
+		if c, ok := errors.AsType[CanceledError](cause); ok && c.Reason != "" {
+			f.message = "Canceled: " + c.Reason + "."
+		}
 	}
 	return f
 }

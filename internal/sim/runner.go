@@ -218,6 +218,7 @@ func (r *runner) perform(effects []batch.Effect, calls []batch.Queue, then func(
 			calls = append(calls, e)
 		case batch.Abort:
 			s.tell(r.th, "abort", func() { s.nats.abort(r.b, e.Calls, e.Code) })
+		case batch.Withdraw: // nothing is found out
 		case batch.Ask:
 			r.ask(e, rest)
 			return

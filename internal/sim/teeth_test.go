@@ -47,7 +47,7 @@ func TestTeeth(t *testing.T) {
 		{FenceWholeChain, People, 0, some, []string{"asked once", "I7"}, nil},
 		{FenceGap, People, 473, some, []string{"I7"}, nil},
 		{FenceWaitClaim, People, 1988, many, []string{"I7"}, nil},
-		{FenceTakes, Crowds, 488, many, []string{"I4", "Q7"}, nil},
+		{FenceTakes, Crowds, 8932, many, []string{"I4", "Q7"}, nil},
 		{FenceTicketSure, People, 698, many, []string{"parked", "liveness"}, nil},
 		{FenceProof, People, 490, many, []string{"I4", "Q7"}, nil},
 		{FenceParkLeave, People, 0, first, []string{"parked"}, nil},

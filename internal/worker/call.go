@@ -81,9 +81,19 @@ func (r *running) leftBehind() bool {
 	}
 }
 
-// mustClaim reports whether the call is claimed before it begins.
+// mustClaim reports whether the call is claimed before it begins. One that needs no claim of its own begins without a look at the
+// log only where nobody can have ended it: the first time that it is delivered, and, if its group holds the workspace, soon after
+// it was queued.
 func (r *running) mustClaim() bool {
-	return r.call.Claim || r.call.Again || r.d.Deliveries > 1 || r.call.Attempt > 1
+	return r.call.Claim || r.call.Again || r.d.Deliveries > 1 || r.call.Attempt > 1 || r.d.Ticket > 0 && !r.d.Fresh()
+}
+
+// before is what is known of the call's executions before this delivery.
+func (r *running) before() outcome.Evidence {
+	return outcome.Evidence{
+		Judgement: r.call.Judgement, Started: r.call.Attempt - 1,
+		MayHaveStarted: !r.call.Claim && r.call.Attempt == 1 && (r.call.Again || r.d.Deliveries > 1),
+	}
 }
 
 func (r *running) key() callKey { return callKey{r.d.Key(), r.call.Index} }
@@ -156,7 +166,7 @@ func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.Reques
 		if d.Deliveries < maxDeliveries { // what it needs may only be slow to come
 			return false
 		}
-		return answered(w.finish(ctx, r, w.ended(r, toolyard.InternalError, "Internal error: the worker could not read this call. It did not run.", err)))
+		return answered(w.finish(ctx, r, w.ended(r, toolyard.InternalError, "Internal error: the worker could not read this call."+r.before().Sentence(), err)))
 	}
 	job.QueueMS = max(0, float64(d.Received.Sub(d.QueuedAt))/float64(time.Millisecond))
 	var change *tool.SessionChange
@@ -304,6 +314,9 @@ func (w *Worker) enter(r *running) bool {
 		return false
 	}
 	w.running[r.key()] = r
+	if why := w.aborts.of(r.key()); why != nil {
+		r.cancel(why)
+	}
 	return true
 }
 
@@ -510,7 +523,7 @@ func (w *Worker) appendCall(ctx context.Context, r *running, body events.Body) e
 
 // unavailable is the result of a call whose tool no worker of the pool has as it was planned.
 func (w *Worker) unavailable(r *running) toolyard.Result {
-	res := w.ended(r, toolyard.DependencyUnavailable, fmt.Sprintf("No worker has the tool %s as it was when this batch was planned. The call did not run; call again.", r.call.Tool),
+	res := w.ended(r, toolyard.DependencyUnavailable, fmt.Sprintf("No worker has the tool %s as it was when this batch was planned.%s Call again.", r.call.Tool, r.before().Sentence()),
 		fmt.Errorf("declaration %.12s after %d deliveries", r.call.Declaration, r.d.Deliveries))
 	res.Retryable = true
 	return res

@@ -30,7 +30,7 @@ type bench struct {
 func newBench(t *testing.T, class toolyard.Class, run func(ctx context.Context, env tool.Env) (string, error)) *bench {
 	t.Helper()
 	s := testenv.Server(t)
-	settings := broker.Settings{WorkerTTL: 4 * time.Minute, CallAckWait: 4 * time.Minute}
+	settings := broker.Settings{WorkerTTL: 4 * time.Minute, CallAckWait: 4 * time.Minute, BatchAckWait: 4 * time.Minute}
 	b, err := broker.Open(t.Context(), testenv.Conn(t, s), settings, "/test")
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func (b *bench) hand(judgement tool.Judgement) {
 		}},
 	}
 	route := batch.Route{Pool: toolyard.DefaultPool, Class: judgement.Class}
-	for _, q := range b.b.QueueAll(b.t.Context(), []batch.Route{route}, []events.Requested{req}) {
+	for _, q := range b.b.QueueAll(b.t.Context(), 0, []batch.Route{route}, []events.Requested{req}) {
 		if q.Err != nil {
 			b.t.Fatal(q.Err)
 		}

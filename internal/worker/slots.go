@@ -255,7 +255,11 @@ func (w *Worker) serve(taking, calls context.Context, line *broker.Work, at lane
 		case c.cap == 0:
 			w.places.ask(c)
 			if !w.places.take(calls, c, patience) {
-				w.giveBack(w.log, d, returnPause)
+				if w.aborted(d) { // it ends without a place: nothing of it begins
+					running.Go(func() { w.take(calls, d) })
+				} else {
+					w.giveBack(w.log, d, returnPause)
+				}
 				continue
 			}
 			running.Go(take)

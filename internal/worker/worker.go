@@ -107,6 +107,8 @@ type Worker struct {
 	// begun are attempts of calls that may not run twice which were started here and whose end is not stored yet.
 	begun map[attemptKey]bool
 	peers peers
+	// aborts are the calls that were aborted not long ago, under mu.
+	aborts aborts
 }
 
 // callKey names a call among all.
@@ -167,7 +169,7 @@ func New(b *broker.Broker, cfg Config) (*Worker, error) {
 	w := &Worker{
 		b: b, cfg: cfg, log: cfg.Log.With("worker", cfg.ID), tools: tools, ready: make(chan struct{}),
 		running: map[callKey]*running{}, begun: map[attemptKey]bool{}, breakers: breaker.New(breaker.Options{}), places: newPlaces(slots),
-		reoffer: make(chan struct{}, 1),
+		reoffer: make(chan struct{}, 1), aborts: newAborts(broker.Patience(b.Settings().CallAckWait)),
 	}
 	w.pipe = &pipeline.Pipeline{
 		Tools: w.tools, Permission: Permission{Rules: cfg.Rules, Mode: cfg.Mode}, Breakers: w.breakers,
@@ -425,7 +427,7 @@ func (w *Worker) listen(ctx context.Context) {
 	}
 }
 
-// abort stops calls that were aborted by broadcast.
+// abort stops calls that were aborted by broadcast, and those that come to this worker a moment later.
 func (w *Worker) abort(n broker.AbortNotice, err error) {
 	if err != nil {
 		w.log.Warn("an abort cannot be read", "error", err)
@@ -434,20 +436,22 @@ func (w *Worker) abort(n broker.AbortNotice, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, i := range n.Calls {
-		if r, ok := w.running[callKey{toolyard.BatchKey{Agent: n.Agent, ID: n.Batch}, i}]; ok {
-			r.cancel(cause(n.Code))
+		k := callKey{toolyard.BatchKey{Agent: n.Agent, ID: n.Batch}, i}
+		w.aborts.note(k, cause(&n), time.Now())
+		if r, ok := w.running[k]; ok {
+			r.cancel(cause(&n))
 		}
 	}
 }
 
 // cause is the reason for which a call's context ends.
-func cause(code toolyard.Code) error {
-	switch code {
+func cause(n *broker.AbortNotice) error {
+	switch n.Code {
 	case toolyard.SiblingCanceled:
-		return pipeline.ErrSiblingCanceled{Culprit: "another"}
+		return pipeline.ErrSiblingCanceled{Culprit: n.Culprit}
 	case toolyard.DeadlineExceeded:
 		return pipeline.ErrDeadline
 	default:
-		return pipeline.ErrCanceled
+		return pipeline.CanceledError{Reason: n.Reason, By: n.By}
 	}
 }

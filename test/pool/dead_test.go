@@ -30,7 +30,7 @@ func TestPoison(t *testing.T) {
 	put("ty.batch.a.junk", "this is no event")
 	put("ty.batch.a.=61", "{}")
 	lane := broker.LaneOf("a")
-	put(fmt.Sprintf("ty.call.READ_ONLY.default.%d.a.other.0", lane), "neither is this")
+	put(fmt.Sprintf("ty.call.READ_ONLY.default.%d.a.other.0.0", lane), "neither is this")
 	put(fmt.Sprintf("ty.call.READ_ONLY.default.%d.what", lane), "nor this")
 	// A log that contradicts itself: a group starts before the batch was planned.
 	lost, err := c.Submit(t.Context(), toolyard.Batch{Agent: "a", ID: "lost", Calls: calls("read")})
@@ -59,7 +59,7 @@ func TestPoison(t *testing.T) {
 
 	want := map[string]string{ // by the subject where it stood
 		"ty.batch.a.junk": "submission a junk", "ty.batch.a.=61": "submission  ", "ty.batch.a.lost": "batch a lost",
-		fmt.Sprintf("ty.call.READ_ONLY.default.%d.a.other.0", lane): "call a other", fmt.Sprintf("ty.call.READ_ONLY.default.%d.what", lane): "call  ",
+		fmt.Sprintf("ty.call.READ_ONLY.default.%d.a.other.0.0", lane): "call a other", fmt.Sprintf("ty.call.READ_ONLY.default.%d.what", lane): "call  ",
 	}
 	for end := time.Now().Add(30 * time.Second); ; {
 		letters, err := c.DeadLetters(t.Context(), 100)

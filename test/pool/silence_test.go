@@ -30,7 +30,10 @@ type mute struct {
 func startMute(t *testing.T, s *natsd.Server) (*mute, func()) {
 	t.Helper()
 	m := &mute{t: t, b: testenv.Broker(t, s, "/worker/mute"), id: "mute"}
-	surface, err := surfaceOf(make1(t, writer("write"), says("x")))
+	yes := true
+	repeatable := writer("put")
+	repeatable.Idempotent = &yes
+	surface, err := surfaceOf(make1(t, writer("write"), says("x")), make1(t, repeatable, says("x")))
 	if err != nil {
 		t.Fatal(err)
 	}

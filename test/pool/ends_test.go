@@ -1,0 +1,306 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/worker"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// fact is a result's fact of one phase.
+func fact(r *toolyard.Result, p toolyard.Phase) (toolyard.Fact, bool) {
+	for _, f := range r.Phases {
+		if f.Phase == p {
+			return f, true
+		}
+	}
+	return toolyard.Fact{}, false
+}
+
+// TestStoppedCallsSayWhatHappened: reads that ran until they were stopped, for a sibling's sake or by a cancel, say so: who ran
+// them, for how long, and what they had so far.
+func TestStoppedCallsSayWhatHappened(t *testing.T) {
+	s := testenv.Server(t)
+	began := make(chan struct{}, 4)
+	half := func(ctx context.Context, _ tool.Env) (string, error) {
+		began <- struct{}{}
+		<-ctx.Done()
+		return "half of it", context.Cause(ctx)
+	}
+	startWorker(t, s, worker.Config{ID: "w", Tools: []tool.Tool{
+		make1(t, reader("wait"), half),
+		make1(t, reader("fail"), func(context.Context, tool.Env) (string, error) {
+			<-began
+			return "", errors.New("the disk is on fire")
+		}),
+	}})
+	startDispatcher(t, s, dispatcher.Config{})
+	c := startClient(t, s)
+	stopped := func(what string, r *toolyard.Result, code toolyard.Code) {
+		t.Helper()
+		f, executed := fact(r, toolyard.PhaseExecute)
+		if r.Code != code || r.Worker != "w" || r.Attempts != 1 || r.ExecuteMS <= 0 || !executed || f.Code != code || r.Output != "half of it" {
+			t.Errorf("%s: %s by %q, %d attempts, %g ms, execute %+v, output %q", what, r.Code, r.Worker, r.Attempts, r.ExecuteMS, f, r.Output)
+		}
+	}
+	got := results(t, c, toolyard.Batch{Calls: calls("wait", "fail")})
+	stopped("a sibling", &got[0], toolyard.SiblingCanceled)
+	if !strings.Contains(got[0].Error, "fail, call ") {
+		t.Errorf("the culprit is not named: %s", got[0].Error)
+	}
+	if !got[0].WasConcurrent || !got[1].WasConcurrent {
+		t.Error("calls that ran together say that they did not")
+	}
+
+	sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("wait")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	within(t, "the call runs", began)
+	if err := c.Batch(sub.Key()).Cancel(t.Context(), "changed my mind"); err != nil {
+		t.Fatal(err)
+	}
+	got = collect(t, t.Context(), sub)
+	stopped("a cancel", &got[0], toolyard.Canceled)
+	if !strings.Contains(got[0].Error, "changed my mind") {
+		t.Errorf("why it was canceled is not said: %s", got[0].Error)
+	}
+	if got[0].WasConcurrent {
+		t.Error("a call that was alone says that it ran beside others")
+	}
+}
+
+// TestWasConcurrentIsWhatHappened: a group of two of which one never ran.
+func TestWasConcurrentIsWhatHappened(t *testing.T) {
+	s := testenv.Server(t)
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x"))}})
+	startDispatcher(t, s, dispatcher.Config{})
+	c := startClient(t, s)
+	b := toolyard.Batch{Calls: calls("read", "read")}
+	b.Calls[1].Input = []byte(`{"wrong": 1}`)
+	for _, r := range results(t, c, b) {
+		if r.WasConcurrent {
+			t.Errorf("call %d (%s) says that it ran beside another", r.Index, r.Code)
+		}
+	}
+	b = toolyard.Batch{Calls: calls("read", "read"), Options: toolyard.Options{MaxConcurrency: 1}}
+	for _, r := range results(t, c, b) {
+		if r.WasConcurrent {
+			t.Errorf("call %d says that it ran beside another, of which one runs at a time", r.Index)
+		}
+	}
+}
+
+// TestAnAbortedReadIsNotBesideTheNextWrite: a read fails, and its sibling ignores that it should end. The write of the next group
+// waits until it has returned, or until the grace is over; then the results say that it may still act.
+func TestAnAbortedReadIsNotBesideTheNextWrite(t *testing.T) {
+	for name, tt := range map[string]struct {
+		ignores time.Duration // how long the sibling goes on
+		overlap bool
+	}{"one that stops late": {500 * time.Millisecond, false}, "one that does not stop": {time.Hour, true}} {
+		t.Run(name, func(t *testing.T) {
+			s := testenv.Server(t)
+			began, release := make(chan struct{}), make(chan struct{})
+			var reading, beside atomic.Bool
+			startWorker(t, s, worker.Config{Tools: []tool.Tool{
+				make1(t, reader("deaf"), func(ctx context.Context, _ tool.Env) (string, error) {
+					reading.Store(true)
+					defer reading.Store(false)
+					close(began)
+					<-ctx.Done()
+					select {
+					case <-time.After(tt.ignores):
+					case <-release:
+					}
+					return "late", nil
+				}),
+				make1(t, reader("fail"), func(context.Context, tool.Env) (string, error) {
+					<-began
+					return "", errors.New("the disk is on fire")
+				}),
+				make1(t, writer("write"), func(context.Context, tool.Env) (string, error) {
+					beside.Store(reading.Load())
+					return "written", nil
+				}),
+			}})
+			defer close(release)
+			startDispatcher(t, s, dispatcher.Config{})
+			got := results(t, startClient(t, s), toolyard.Batch{Calls: calls("deaf", "fail", "write")})
+			if beside.Load() != tt.overlap {
+				t.Errorf("the write ran beside the aborted read: %v", beside.Load())
+			}
+			said := strings.Contains(got[0].Error, "may still act") && strings.Contains(got[0].Detail, "did not return within")
+			if tt.overlap && (got[0].Code != toolyard.SiblingCanceled || !said) {
+				t.Errorf("a read that has not stopped ends as %s: %s (%s)", got[0].Code, got[0].Error, got[0].Detail)
+			}
+			if !tt.overlap && (got[0].Code != toolyard.OK || got[0].Output != "late") {
+				t.Errorf("a read that has come to its end is answered with %s: %s", got[0].Code, got[0].Error)
+			}
+		})
+	}
+}
+
+// TestADeafToolCostsItsSlot: one that goes on after its call has ended keeps its slot, and gives it back when it returns.
+func TestADeafToolCostsItsSlot(t *testing.T) {
+	s := hurried(t)
+	release := make(chan struct{})
+	startWorker(t, s, worker.Config{Slots: map[toolyard.Class]int{toolyard.ReadOnly: 1}, Tools: []tool.Tool{
+		make1(t, reader("deaf"), func(context.Context, tool.Env) (string, error) { <-release; return "", nil }),
+		make1(t, reader("read"), says("x")),
+	}})
+	startDispatcher(t, s, dispatcher.Config{})
+	c := startClient(t, s)
+	got := results(t, c, toolyard.Batch{Calls: calls("deaf"), Options: toolyard.Options{CallTimeoutMS: 50}})
+	if codes(got) != "timeout" {
+		t.Fatalf("the results are %s", codes(got))
+	}
+	sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("read")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := testenv.Broker(t, s, "/test")
+	awaitStart(t, b, sub.Key())
+	for end := time.Now().Add(2 * b.Settings().CallAckWait); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if r := settled(t, b, sub.Key()); r != nil {
+			t.Fatalf("a second call ran beside the tool, in one slot: %+v", r)
+		}
+	}
+	close(release)
+	if got := collect(t, t.Context(), sub); codes(got) != "ok" {
+		t.Errorf("when the tool has returned the results are %s", codes(got))
+	}
+}
+
+// TestACallThatNoWorkerWasHanded is taken out of the queue when it is canceled, and it is known at once that it did not run.
+func TestACallThatNoWorkerWasHanded(t *testing.T) {
+	s := testenv.Server(t)
+	began, release := make(chan struct{}, 1), make(chan struct{})
+	startWorker(t, s, worker.Config{Slots: map[toolyard.Class]int{toolyard.ReadOnly: 1}, Tools: []tool.Tool{
+		make1(t, reader("hold"), func(context.Context, tool.Env) (string, error) {
+			began <- struct{}{}
+			<-release
+			return "", nil
+		}),
+		make1(t, reader("read"), says("x")),
+	}})
+	startDispatcher(t, s, dispatcher.Config{})
+	c := startClient(t, s)
+	holding, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("hold")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	within(t, "the slot is taken", began)
+	many := toolyard.Batch{Options: toolyard.Options{MaxConcurrency: 200}}
+	for range 100 {
+		many.Calls = append(many.Calls, toolyard.Call{Tool: "read"})
+	}
+	sub, err := c.Submit(t.Context(), many)
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitStart(t, testenv.Broker(t, s, "/test"), sub.Key())
+	if err := c.Batch(sub.Key()).Cancel(t.Context(), "enough"); err != nil {
+		t.Fatal(err)
+	}
+	got := collect(t, t.Context(), sub)
+	ran := 0
+	for _, r := range got {
+		if r.Code != toolyard.Canceled {
+			t.Errorf("call %d ended as %s", r.Index, r.Code)
+		}
+		if r.Attempts > 0 || strings.Contains(r.Detail, "no worker has answered") {
+			ran++
+		}
+	}
+	if ran > 0 {
+		t.Errorf("%d of 100 calls that never ran may have, by what their results say", ran)
+	}
+	close(release)
+	collect(t, t.Context(), holding)
+}
+
+// TestTheOnlyWorkerDiesAfterItsEffect: a write that may run twice, and no worker is left for the second time. It is not said that
+// it did not run.
+func TestTheOnlyWorkerDiesAfterItsEffect(t *testing.T) {
+	s := hurried(t)
+	m, still := startMute(t, s)
+	startDispatcher(t, s, dispatcher.Config{WorkerWait: time.Second})
+	sub, err := startClient(t, s).Submit(t.Context(), toolyard.Batch{Calls: calls("put")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.claim(sub)
+	still()
+	got := collect(t, t.Context(), sub)
+	if codes(got) != "dependency_unavailable" || strings.Contains(got[0].Error, "did not run") || !strings.Contains(got[0].Error, "taken effect") || got[0].Attempts != 1 {
+		t.Errorf("%s, %d attempts: %s", codes(got), got[0].Attempts, got[0].Error)
+	}
+}
+
+// TestAReadIsQueuedOnce: whoever queues a call again that stands in the queue finds it there, and one whose first publish may have
+// been stored marks the second.
+func TestAReadIsQueuedOnce(t *testing.T) {
+	s := testenv.Server(t)
+	b := testenv.Broker(t, s, "/test")
+	route := batch.Route{Pool: "default", Class: toolyard.ReadOnly}
+	req := events.Requested{Agent: "a", Batch: "b", QueuedAt: time.Now(), Calls: []events.RequestedCall{{Input: []byte("{}")}}}
+	var seqs []uint64
+	for range 2 {
+		for _, q := range b.QueueAll(t.Context(), 3, []batch.Route{route}, []events.Requested{req}) {
+			if q.Err != nil {
+				t.Fatal(q.Err)
+			}
+			seqs = append(seqs, q.Seq)
+		}
+	}
+	if seqs[0] == 0 || seqs[0] != seqs[1] {
+		t.Errorf("the message was stored as %d and as %d", seqs[0], seqs[1])
+	}
+	// Behind another event of the call's chain it is another message.
+	req.Calls[0].Expected = 7
+	again := b.QueueAll(t.Context(), 3, []batch.Route{route}, []events.Requested{req})[0]
+	if again.Err != nil || again.Seq == seqs[0] {
+		t.Errorf("%+v", again)
+	}
+	lane, err := b.Lane(t.Context(), route, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := lane.Work()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer line.Stop()
+	d, err := line.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Calls[0].Again || !d.Fresh() {
+		t.Errorf("a message that was queued once is again %v, fresh %v", d.Calls[0].Again, d.Fresh())
+	}
+	never, err := b.Withdraw(t.Context(), route, 3, []uint64{seqs[0], again.Seq})
+	if err != nil || len(never) != 1 || never[0] != again.Seq {
+		t.Errorf("of the messages %d and %d none was ever handed to a worker but the first: %d, %v", seqs[0], again.Seq, never, err)
+	}
+	if err := d.Done(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// A worker that comes later is handed nothing that was withdrawn.
+	stream, err := jetStream(t, s).Stream(t.Context(), "TY_CALL")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := stream.CachedInfo().State.Msgs; n != 0 {
+		t.Errorf("%d messages are left in the queue", n)
+	}
+}
