@@ -43,7 +43,7 @@ func TestACallThatNeedsAPersonWaits(t *testing.T) {
 	}), before(HookVerdict{Input: json.RawMessage(`{"text":"changed"}`), By: "h", Context: "mind the gap"}, nil))
 	res, err := r.Run(t.Context(), r.job)
 	w, ok := errors.AsType[*WaitingError](err)
-	if !ok || ran || r.released != 0 || res.Phases != nil {
+	if !ok || ran || r.released() != 0 || res.Phases != nil {
 		t.Fatalf("got %+v and %v (the tool ran: %t), want a wait and nothing else", res, err, ran)
 	}
 	if w.InputHash != hashOf(t, `{"text":"changed"}`) || string(w.Changed) != `{"text":"changed"}` || string(w.Observable) != `{"text":"changed"}` {

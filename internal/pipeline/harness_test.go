@@ -38,9 +38,9 @@ type rig struct {
 	put    func(ctx context.Context, content string) (string, error)
 	allow  func(dep string) (func(breaker.Outcome), time.Duration, error)
 
-	mu       sync.Mutex
-	released int
-	stored   []string
+	mu     sync.Mutex
+	freed  int // slots that were given back
+	stored []string
 }
 
 // schemaText is what the rig's tool takes.
@@ -128,7 +128,7 @@ func (r *rig) Start(ctx context.Context, job *Job) (func(), error) {
 	if r.start != nil {
 		return r.start(ctx, job)
 	}
-	return func() { r.mu.Lock(); r.released++; r.mu.Unlock() }, nil
+	return func() { r.mu.Lock(); r.freed++; r.mu.Unlock() }, nil
 }
 
 func (r *rig) Put(ctx context.Context, _ toolyard.BatchKey, content string) (string, error) {
@@ -261,3 +261,10 @@ func secretless(r *rig) {
 func newText(s string) *string { return &s }
 
 var errBoom = errors.New("boom")
+
+// released is how often the slot was given back.
+func (r *rig) released() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.freed
+}

@@ -62,8 +62,8 @@ func TestTimeoutsSayWhichTheyWere(t *testing.T) {
 					t.Errorf("%q in %s, retryable %t: %s", res.Code, phaseOf(res), res.Retryable, res.Error)
 				}
 				time.Sleep(2 * time.Hour) // for what was left behind
-				if res.ExecuteMS != float64(tt.after.Milliseconds()) || r.released != 1 {
-					t.Errorf("execute_ms %g, released %d times", res.ExecuteMS, r.released)
+				if res.ExecuteMS != float64(tt.after.Milliseconds()) || r.released() != 1 {
+					t.Errorf("execute_ms %g, released %d times", res.ExecuteMS, r.released())
 				}
 			})
 		})
@@ -172,8 +172,8 @@ func TestLostCallsEmitNothing(t *testing.T) {
 		time.AfterFunc(time.Second, func() { cancel(ErrLost) })
 		r := newRig(with(waits))
 		lost(t, r, ctx)
-		if r.released != 1 {
-			t.Errorf("released %d times", r.released)
+		if r.released() != 1 {
+			t.Errorf("released %d times", r.released())
 		}
 	})
 	// A tool that returns the error of its commit point, or whatever it makes of it, was lost: nobody knows what it did.
@@ -211,17 +211,12 @@ func TestTheSlotIsTheTools(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(with(ignores), with(timeoutMS(3_000)))
 		res := r.result(t)
-		released := func() int {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			return r.released
-		}
-		if res.Code != toolyard.Timeout || released() != 0 || !strings.Contains(res.Detail, "did not return within 2s") {
-			t.Errorf("%q, released %d times, detail %q", res.Code, released(), res.Detail)
+		if res.Code != toolyard.Timeout || r.released() != 0 || !strings.Contains(res.Detail, "did not return within 2s") {
+			t.Errorf("%q, released %d times, detail %q", res.Code, r.released(), res.Detail)
 		}
 		time.Sleep(2 * time.Hour)
-		if released() != 1 {
-			t.Errorf("when the tool has returned the slot was released %d times", released())
+		if r.released() != 1 {
+			t.Errorf("when the tool has returned the slot was released %d times", r.released())
 		}
 	})
 }
