@@ -32,9 +32,10 @@ func (b *Broker) Fold(ctx context.Context, k toolyard.BatchKey) (batch.State, er
 	if err := b.applyRaw(ctx, &s, m); err != nil {
 		return s, err
 	}
-	// The batch chain first: what it has taken in of the input is then there when the input is read, whatever a former
-	// owner that is still alive appends meanwhile.
-	for _, c := range []batch.Chain{batch.ChainBatch, batch.ChainInput, batch.ChainControl} {
+	// What stands on one chain is there on those that it rests on, which are read behind it, whatever is appended meanwhile: the
+	// results that were replied on the calls' chains, so that what says completed has every result, and the input that the
+	// batch chain has taken in.
+	for _, c := range []batch.Chain{batch.ChainReply, batch.ChainBatch, batch.ChainInput, batch.ChainControl} {
 		if err := b.CatchUp(ctx, &s, c, 0); err != nil {
 			return s, err
 		}
@@ -48,7 +49,7 @@ func (b *Broker) Fold(ctx context.Context, k toolyard.BatchKey) (batch.State, er
 			}
 		}
 	}
-	return s, b.CatchUp(ctx, &s, batch.ChainReply, 0)
+	return s, nil
 }
 
 // CatchUp reads what a chain has beyond the state and applies it: all of it, but of a finished call and of the replies only
