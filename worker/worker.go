@@ -109,7 +109,7 @@ func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 			return fmt.Errorf("worker: %w", err)
 		}
 	}
-	b, err := broker.Join(ctx, nc, broker.SourceWorker+cfg.ID, func() { o.Log.Warn("waiting for a dispatcher to set the NATS system up") })
+	b, err := broker.Join(ctx, nc, broker.SourceWorker+cfg.ID, func(why error) { o.Log.Warn("waiting for the system", "error", why) })
 	if err != nil {
 		return fmt.Errorf("worker: %w", err)
 	}

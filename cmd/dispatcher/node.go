@@ -23,7 +23,7 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// setupTimeout bounds the start: the server, its streams, the first look at the workers.
+// setupTimeout bounds the start where everything is in this process: the server, its streams, the first look at the workers.
 const setupTimeout = 30 * time.Second
 
 // node is what one process of this command runs: maybe a NATS server, a dispatcher, maybe a worker.
@@ -69,10 +69,13 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 			n.close()
 		}
 	}()
-	setup, cancel := context.WithTimeout(ctx, setupTimeout)
+	setup, cancel := context.WithCancel(ctx) // what others have to answer is waited for, as it is later
+	if cfg.url == "" {
+		setup, cancel = context.WithTimeout(ctx, setupTimeout)
+	}
 	defer cancel()
 	if cfg.url != "" {
-		if n.nc, err = cli.Connect(cfg.url, "toolyard dispatcher", log); err != nil {
+		if n.nc, err = cli.AwaitNATS(ctx, cfg.url, "toolyard dispatcher", log); err != nil {
 			return n, err
 		}
 	} else {

@@ -32,7 +32,7 @@ type serveFlags struct {
 	maxBatches, maxAgentBatches   int
 	maxWaiting, maxAgentWaiting   int
 	admitPercent                  int
-	lifetime                      time.Duration
+	lifetime, ackWait             time.Duration
 	timeout, workerWait           time.Duration
 	queueWait, approvalWait       time.Duration
 	maxStore                      int64
@@ -53,6 +53,8 @@ func (o *serveFlags) add(f *pflag.FlagSet) {
 	standard := broker.Settings{}.WithDefaults()
 	f.IntVar(&o.replicas, "replicas", 0, fmt.Sprintf("on how many NATS servers each stream is kept: 1, 3 or 5 (default: as the system was made, or %d)", standard.Replicas))
 	f.DurationVar(&o.lifetime, "batch-lifetime", 0, fmt.Sprintf("how long a batch is kept, waits for people included (default: as the system was made, or %s)", standard.Lifetime))
+	f.DurationVar(&o.ackWait, "ack-wait", 0, fmt.Sprintf("how long a worker may be silent before its calls are settled or given to others, in whole seconds: longer where the way to NATS is long "+
+		"(default: as the system was made, or %s, and %s with several replicas)", standard.CallAckWait, broker.Settings{Replicas: 3}.WithDefaults().CallAckWait))
 	f.Int64Var(&o.maxStore, "max-store-bytes", 0, fmt.Sprintf("what the streams may use on disk together (default: as the system was made, or %d)", standard.MaxStoreBytes))
 	f.IntVar(&o.maxConcurrency, "max-concurrency", toolyard.DefaultMaxConcurrency, "calls in flight of a batch that names no number")
 	f.IntVar(&o.maxBatches, "max-batches", dispatcher.DefaultMaxBatches, "batches that this dispatcher runs at a time; agents take turns")
@@ -82,6 +84,9 @@ func (o *serveFlags) check() error {
 	}
 	if o.lifetime < 0 {
 		return cli.Usagef("--batch-lifetime %s: use a positive time", o.lifetime)
+	}
+	if o.ackWait < 0 || o.ackWait%time.Second != 0 {
+		return cli.Usagef("--ack-wait %s: use whole seconds", o.ackWait)
 	}
 	if o.maxConcurrency < 1 || o.maxConcurrency > toolyard.MaxConcurrency {
 		return cli.Usagef("--max-concurrency %d: use 1 to %d", o.maxConcurrency, toolyard.MaxConcurrency)
@@ -142,7 +147,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 	}
 	cfg := nodeConfig{
 		url: o.url, listen: o.natsListen, syncAlways: o.syncAlways,
-		settings: broker.Settings{Replicas: o.replicas, Lifetime: o.lifetime, MaxStoreBytes: o.maxStore},
+		settings: broker.Settings{Replicas: o.replicas, Lifetime: o.lifetime, MaxStoreBytes: o.maxStore}.WithAckWait(o.ackWait),
 		dispatcher: dispatcher.Config{
 			Planner: planner(rules, o.maxConcurrency, redact), Base: base(tools), BatchTimeout: o.timeout,
 			WorkerWait: o.workerWait, QueueWait: o.queueWait, ApprovalWait: o.approvalWait, MaxBatches: o.maxBatches, MaxAgentBatches: o.maxAgentBatches, MaxWaiting: o.maxWaiting,

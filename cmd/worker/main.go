@@ -82,12 +82,12 @@ func serve(ctx context.Context, out, errw io.Writer, level, url string, flags cl
 		return err
 	}
 	cfg.ID = "worker-" + broker.NewID()
-	nc, err := cli.Connect(url, "toolyard worker", log)
+	nc, err := cli.AwaitNATS(ctx, url, "toolyard worker", log)
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	b, err := broker.Join(ctx, nc, broker.SourceWorker+cfg.ID, func() { log.Warn("waiting for a dispatcher to set the NATS system up", "url", url) })
+	b, err := broker.Join(ctx, nc, broker.SourceWorker+cfg.ID, func(why error) { log.Warn("waiting for the system", "url", url, "error", why) })
 	if err != nil {
 		return err
 	}

@@ -23,9 +23,11 @@ const (
 	codeStreamFull                jetstream.ErrorCode = 10077 // a limit of the stream, and DiscardNew
 )
 
-// The rhythm of repeats. An attempt that is not answered in time is repeated until the caller's context ends.
+// The rhythm of repeats. An attempt that is not answered in time is repeated until the caller's context ends, and given twice the
+// time each time: the answer may be late and not lost.
 const (
 	attemptTimeout = 2 * time.Second
+	longestAttempt = 16 * time.Second
 	firstPause     = 5 * time.Millisecond
 	longestPause   = 500 * time.Millisecond
 	longestRead    = 30 * time.Second // a read is given up, since what it wants may be broken
@@ -65,9 +67,9 @@ func (b *Broker) Append(ctx context.Context, k toolyard.BatchKey, c batch.Chain,
 
 // append is the primitive. The event's id is the nonce by which it recognises itself.
 func (b *Broker) append(ctx context.Context, stream string, expected uint64, msg *nats.Msg) (uint64, error) {
-	pause := firstPause
+	pause, timeout := firstPause, attemptTimeout
 	for {
-		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		attempt, cancel := within(ctx, &timeout)
 		ack, err := b.js.PublishMsg(attempt, msg, jetstream.WithExpectLastSequencePerSubject(expected),
 			jetstream.WithExpectStream(stream), jetstream.WithRetryAttempts(0))
 		cancel()
@@ -111,8 +113,18 @@ func classify(err error) (again bool, verdict error) {
 // MayPass reports whether what failed so may succeed when it is repeated: no answer came, there is no leader now, or the
 // connection is being restored.
 func MayPass(err error) bool {
-	again, _ := classify(err)
-	return again
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
+		return api.Code >= 500
+	}
+	for _, passes := range []error{
+		context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, jetstream.ErrNoStreamResponse, jetstream.ErrNoHeartbeat,
+		nats.ErrDisconnected, nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded, nats.ErrNoServers, nats.ErrStaleConnection,
+	} {
+		if errors.Is(err, passes) {
+			return true
+		}
+	}
+	return false
 }
 
 // won decides a conflict: the message that took the place behind expected is either ours, stored by an attempt whose
@@ -224,10 +236,10 @@ func fromStream(m *jetstream.RawStreamMsg) raw {
 
 // retry repeats a read that failed for want of an answer, until ctx ends or it has taken too long.
 func retry[T any](ctx context.Context, read func(context.Context) (T, error)) (T, error) {
-	pause := firstPause
+	pause, timeout := firstPause, attemptTimeout
 	began := time.Now()
 	for {
-		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		attempt, cancel := within(ctx, &timeout)
 		v, err := read(attempt)
 		cancel()
 		if err == nil {
@@ -246,6 +258,13 @@ func retry[T any](ctx context.Context, read func(context.Context) (T, error)) (T
 			return v, err
 		}
 	}
+}
+
+// within bounds one attempt, the next one by twice the time.
+func within(ctx context.Context, timeout *time.Duration) (context.Context, context.CancelFunc) {
+	attempt, cancel := context.WithTimeout(ctx, *timeout)
+	*timeout = min(2**timeout, longestAttempt)
+	return attempt, cancel
 }
 
 // wait pauses before a repeat, longer each time.

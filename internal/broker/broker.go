@@ -65,26 +65,32 @@ func Open(ctx context.Context, nc *nats.Conn, settings Settings, source string) 
 	if err != nil {
 		return nil, err
 	}
-	if err := b.create(ctx); err != nil {
-		return nil, err
+	pause := firstPause
+	for { // a cluster that elects its leaders just now is waited for
+		err := b.create(ctx)
+		if err == nil {
+			err = b.attach(ctx)
+		}
+		if err == nil {
+			return b, b.settings.agree(settings)
+		}
+		if !MayPass(err) || wait(ctx, &pause) != nil {
+			return nil, err
+		}
 	}
-	if err := b.attach(ctx); err != nil {
-		return nil, err
-	}
-	return b, b.settings.agree(settings)
 }
 
-// Join returns a broker on a system that a dispatcher has made, with its settings. While there is none it waits, until
-// ctx ends; waiting is called once then.
-func Join(ctx context.Context, nc *nats.Conn, source string, waiting func()) (*Broker, error) {
+// Join returns a broker on a system that a dispatcher has made, with its settings. While there is none, or none that
+// answers, it waits, until ctx ends; waiting is called once then.
+func Join(ctx context.Context, nc *nats.Conn, source string, waiting func(why error)) (*Broker, error) {
 	pause := firstPause
 	for {
 		b, err := Attach(ctx, nc, source)
-		if err == nil || !errors.Is(err, ErrNoSystem) {
+		if err == nil || !errors.Is(err, ErrNoSystem) && !MayPass(err) {
 			return b, err
 		}
 		if waiting != nil {
-			waiting()
+			waiting(err)
 			waiting = nil
 		}
 		if wait(ctx, &pause) != nil {

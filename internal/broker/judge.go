@@ -12,8 +12,9 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// judgeTimeout is how long a worker may take to judge a batch's calls. Silence means UNSAFE.
-const judgeTimeout = time.Second
+// judgeTimeout is how long a worker may take to judge a batch's calls: a second, and longer in a system that was made for
+// long ways. Silence means UNSAFE.
+func (s Settings) judgeTimeout() time.Duration { return max(time.Second, s.CallAckWait/4) }
 
 // JudgeCall is one call whose class only the tool's code can tell.
 type JudgeCall struct {
@@ -38,7 +39,7 @@ func (b *Broker) Judge(ctx context.Context, pool toolyard.Pool, calls []JudgeCal
 	if len(data) > MaxInlineBytes {
 		return nil, fmt.Errorf("the inputs to judge have %d bytes; at most %d are sent", len(data), MaxInlineBytes)
 	}
-	ctx, cancel := context.WithTimeout(ctx, judgeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, b.settings.judgeTimeout())
 	defer cancel()
 	m, err := b.nc.RequestWithContext(ctx, prefixJudge+string(pool), data)
 	if err != nil {

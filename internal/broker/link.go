@@ -42,6 +42,25 @@ func ConnectOptions(name string, log *slog.Logger) []nats.Option {
 	}
 }
 
+// MaxRoundTrip is how long the way to NATS and back may be for a worker in a system with such a wait: a heartbeat, and its answer,
+// must come well before the lease ends that it renews.
+func MaxRoundTrip(wait time.Duration) time.Duration { return wait / 4 }
+
+// CheckRoundTrip reports that the way to NATS is too long for a worker to keep its leases.
+func (b *Broker) CheckRoundTrip() error {
+	rtt, err := b.nc.RTT()
+	if err != nil {
+		return nil //nolint:nilerr // nothing is known: heartbeats find out
+	}
+	wait := min(b.settings.CallAckWait, b.settings.WorkerTTL)
+	if rtt <= MaxRoundTrip(wait) {
+		return nil
+	}
+	needed := (4*rtt + time.Second - 1).Truncate(time.Second)
+	return fmt.Errorf("a round trip to NATS takes %s, and the system's ack wait is %s: a worker here would lose its calls while it runs them; "+
+		"run it nearer, or make the system with an ack wait of at least %s (dispatcher serve --ack-wait)", rtt.Round(time.Millisecond), wait, needed)
+}
+
 // Reconnects counts how often the connection was restored: while it stays the same, the server that we speak to was not
 // restarted.
 func (b *Broker) Reconnects() uint64 { return b.nc.Stats().Reconnects }

@@ -107,6 +107,19 @@ func (s Settings) WithDefaults() Settings {
 	return s
 }
 
+// WithAckWait sets the three waits: for a worker, its place in the registry, and a dispatcher, which on one server may be silent
+// for half as long. 0 leaves them as they are.
+func (s Settings) WithAckWait(wait time.Duration) Settings {
+	if wait == 0 {
+		return s
+	}
+	s.CallAckWait, s.WorkerTTL, s.BatchAckWait = wait, wait, wait
+	if s.Replicas <= 1 {
+		s.BatchAckWait = wait / 2
+	}
+	return s
+}
+
 // electionMax is the longest gap without publishes that was measured after a leader of three died, rounded up.
 const electionMax = 4500 * time.Millisecond
 

@@ -119,9 +119,9 @@ func (b *Broker) create(ctx context.Context) error {
 		return fmt.Errorf("object store %s: %w", bucketBlob, err)
 	}
 	for _, cfg := range slices.Concat(buckets, definitions) {
-		_, err := b.js.Stream(ctx, cfg.Name)
+		_, err := answered(ctx, func(ctx context.Context) (jetstream.Stream, error) { return b.js.Stream(ctx, cfg.Name) })
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			_, err = b.js.CreateStream(ctx, cfg)
+			_, err = answered(ctx, func(ctx context.Context) (jetstream.Stream, error) { return b.js.CreateStream(ctx, cfg) })
 		}
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", cfg.Name, err)
@@ -130,11 +130,20 @@ func (b *Broker) create(ctx context.Context) error {
 	return nil
 }
 
+// setupAttempt bounds one request of the setup: one that is lost, as may happen while a cluster forms, is made again.
+const setupAttempt = 5 * time.Second
+
+func answered[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, setupAttempt)
+	defer cancel()
+	return ask(ctx)
+}
+
 // attach finds everything that create makes, and takes the settings that are written down there.
 func (b *Broker) attach(ctx context.Context) error {
 	b.streams = map[string]jetstream.Stream{}
 	for _, name := range []string{streamBatch, streamEvent, streamCall, streamReply, streamDead, streamWorkers} {
-		s, err := b.js.Stream(ctx, name)
+		s, err := answered(ctx, func(ctx context.Context) (jetstream.Stream, error) { return b.js.Stream(ctx, name) })
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", name, err)
 		}
@@ -147,13 +156,16 @@ func (b *Broker) attach(ctx context.Context) error {
 	if err := b.settings.Check(); err != nil {
 		return fmt.Errorf("the settings written down in stream %s: %w", streamBatch, err)
 	}
-	cons, err := b.streams[streamBatch].Consumer(ctx, consumerDispatchers)
-	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		cons, err = b.streams[streamBatch].CreateConsumer(ctx, jetstream.ConsumerConfig{
-			Durable: consumerDispatchers, AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.settings.BatchAckWait,
-			MaxDeliver: -1, MaxAckPending: MaxOpenSubmissions, MaxWaiting: MaxWaitingPulls,
-		})
-	}
+	cons, err := answered(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
+		cons, err := b.streams[streamBatch].Consumer(ctx, consumerDispatchers)
+		if errors.Is(err, jetstream.ErrConsumerNotFound) {
+			cons, err = b.streams[streamBatch].CreateConsumer(ctx, jetstream.ConsumerConfig{
+				Durable: consumerDispatchers, AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.settings.BatchAckWait,
+				MaxDeliver: -1, MaxAckPending: MaxOpenSubmissions, MaxWaiting: MaxWaitingPulls,
+			})
+		}
+		return cons, err
+	})
 	if err != nil {
 		return fmt.Errorf("consumer %s of %s: %w", consumerDispatchers, streamBatch, err)
 	}
@@ -161,11 +173,11 @@ func (b *Broker) attach(ctx context.Context) error {
 	for name, kv := range map[string]*jetstream.KeyValue{
 		bucketLock: &b.tickets, bucketAlive: &b.workers, bucketSession: &b.sessions, bucketIndex: &b.index, bucketApproval: &b.approvals,
 	} {
-		if *kv, err = b.js.KeyValue(ctx, name); err != nil {
+		if *kv, err = answered(ctx, func(ctx context.Context) (jetstream.KeyValue, error) { return b.js.KeyValue(ctx, name) }); err != nil {
 			return fmt.Errorf("key-value bucket %s: %w", name, err)
 		}
 	}
-	if b.blobs, err = b.js.ObjectStore(ctx, bucketBlob); err != nil {
+	if b.blobs, err = answered(ctx, func(ctx context.Context) (jetstream.ObjectStore, error) { return b.js.ObjectStore(ctx, bucketBlob) }); err != nil {
 		return fmt.Errorf("object store %s: %w", bucketBlob, err)
 	}
 	return nil

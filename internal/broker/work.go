@@ -69,7 +69,8 @@ func (b *Broker) await(ctx context.Context, f jetstream.PubAckFuture, msg *nats.
 		}
 	}
 	msg.Reply = "" // the first publish's
-	for pause := firstPause; ; {
+	pause, timeout := firstPause, attemptTimeout
+	for {
 		if err != nil {
 			switch again, verdict := classify(err); {
 			case errors.Is(verdict, ErrConflict):
@@ -83,7 +84,7 @@ func (b *Broker) await(ctx context.Context, f jetstream.PubAckFuture, msg *nats.
 				return 0, err
 			}
 		}
-		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		attempt, cancel := within(ctx, &timeout)
 		var ack *jetstream.PubAck
 		ack, err = b.js.PublishMsg(attempt, msg, jetstream.WithExpectStream(streamCall), jetstream.WithExpectLastSequencePerSubject(0),
 			jetstream.WithRetryAttempts(0))
@@ -102,9 +103,9 @@ func (b *Broker) queued(ctx context.Context, subject string) (uint64, error) {
 
 // publish stores a message, and repeats that while no answer comes: it may be stored twice.
 func (b *Broker) publish(ctx context.Context, stream string, msg *nats.Msg) (uint64, error) {
-	pause := firstPause
+	pause, timeout := firstPause, attemptTimeout
 	for {
-		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		attempt, cancel := within(ctx, &timeout)
 		ack, err := b.js.PublishMsg(attempt, msg, jetstream.WithExpectStream(stream), jetstream.WithRetryAttempts(0))
 		cancel()
 		if err == nil {

@@ -194,6 +194,9 @@ func (w *Worker) Ready() <-chan struct{} { return w.ready }
 // any more: nil then, an error when it could not go on. Calls that are left when the grace is over are stopped: those that
 // may run twice are handed over, others end as outcome_unknown.
 func (w *Worker) Run(ctx context.Context) error {
+	if err := w.b.CheckRoundTrip(); err != nil {
+		return err
+	}
 	defer w.startToolsets(ctx)() // they outlive the calls
 	entry, err := w.announce(ctx, w.entry())
 	if err != nil {

@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	neturl "net/url"
 	"os"
 	"path/filepath"
@@ -203,6 +205,34 @@ func Dir(flag, dir string) (string, error) {
 		return "", Usagef("%s %q: is not a directory", flag, dir)
 	}
 	return abs, nil
+}
+
+// awaitPause is how long a program that waits for NATS waits before it tries again.
+const awaitPause = 200 * time.Millisecond
+
+// AwaitNATS is [Connect] for programs that run for long: they wait until the server is there, or ctx ends.
+func AwaitNATS(ctx context.Context, url, name string, log *slog.Logger) (*nats.Conn, error) {
+	for waiting := false; ; waiting = true {
+		nc, err := Connect(url, name, log)
+		_, misused := errors.AsType[*UsageError](err)
+		if err == nil || misused || !unreachable(err) {
+			return nc, err
+		}
+		if !waiting {
+			log.Warn("waiting for NATS", "url", url, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(awaitPause):
+		}
+	}
+}
+
+// unreachable reports whether nobody has answered, as opposed to somebody who has refused.
+func unreachable(err error) bool {
+	_, network := errors.AsType[*net.OpError](err)
+	return network || errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout)
 }
 
 // Connect connects to NATS, and from then on for as long as it takes.
