@@ -9,8 +9,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/tool"
 	"github.com/toolyard/toolyard/worker"
@@ -34,7 +32,7 @@ func ExampleRun() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	nc, err := nats.Connect("nats://127.0.0.1:4222")
+	nc, err := worker.Connect("nats://127.0.0.1:4222", nil)
 	if err != nil {
 		log.Fatal(err)
 	}

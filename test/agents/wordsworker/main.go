@@ -10,8 +10,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/tool"
 	"github.com/toolyard/toolyard/worker"
@@ -35,7 +33,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	nc, err := nats.Connect(os.Args[1])
+	nc, err := worker.Connect(os.Args[1], nil)
 	if err != nil {
 		log.Fatal(err)
 	}
