@@ -90,6 +90,15 @@ func (s Settings) bucket(name string, bytes int64, age, markers time.Duration) j
 	}
 }
 
+// objects is the stream of an object store, as the client library makes it, but for direct gets: that an object is not there
+// is for the leader to say.
+func (s Settings) objects(name string, bytes int64, age time.Duration) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: "OBJ_" + name, Subjects: []string{"$O." + name + ".C.>", "$O." + name + ".M.>"}, Storage: s.storage(), Replicas: s.Replicas,
+		MaxBytes: bytes, MaxAge: age, Discard: jetstream.DiscardNew, AllowRollup: true,
+	}
+}
+
 // small is the bytes of what is small.
 func (s Settings) small() int64 { return s.MaxStoreBytes / partsAll / smallParts }
 
@@ -108,15 +117,7 @@ func (b *Broker) create(ctx context.Context) error {
 		s.bucket(bucketSession, small, s.Lifetime+s.Slack, 0),
 		s.bucket(bucketApproval, small, s.Lifetime+s.Slack, 0),
 		s.bucket(bucketIndex, s.MaxStoreBytes/partsAll*partIndex, s.Lifetime+s.Slack, 0),
-	}
-	_, err = b.js.ObjectStore(ctx, bucketBlob)
-	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
-		_, err = b.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{
-			Bucket: bucketBlob, TTL: s.Lifetime + s.Slack, Storage: s.storage(), Replicas: s.Replicas, MaxBytes: s.MaxStoreBytes / partsAll * partBlob,
-		})
-	}
-	if err != nil {
-		return fmt.Errorf("object store %s: %w", bucketBlob, err)
+		s.objects(bucketBlob, s.MaxStoreBytes/partsAll*partBlob, s.Lifetime+s.Slack),
 	}
 	for _, cfg := range slices.Concat(buckets, definitions) {
 		_, err := answered(ctx, func(ctx context.Context) (jetstream.Stream, error) { return b.js.Stream(ctx, cfg.Name) })
