@@ -8,6 +8,8 @@ PKG       ?= ./...
 FUZZTIME  ?= 10s
 BENCH     ?= .
 FAULT_SEEDS ?= 20
+MINUTES   ?= 30
+SEED      ?= 1
 STEPS     := gofmt vet lint mod generated sim test
 
 .DEFAULT_GOAL := help
@@ -48,6 +50,10 @@ mcp-everything: ## Call all tools of MCP's reference server through a pool (need
 .PHONY: faults
 faults: ## Break real processes in every way of docs/faults.md, with FAULT_SEEDS seeds each
 	go test ./test/faults -count=1 -timeout 4h -seeds $(FAULT_SEEDS)
+
+.PHONY: soak
+soak: ## Break everything at random for MINUTES, beginning with SEED: killed, restarted, stopped and cut off
+	go test ./test/faults -run '^TestSoak$$' -count=1 -v -timeout 0 -soak $(MINUTES)m -seed $(SEED)
 
 .PHONY: lint
 lint: ## Run staticcheck, at the version of tools/go.mod

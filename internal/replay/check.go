@@ -241,7 +241,8 @@ func (p *Replay) inCall(e Event) string {
 	if !p.started(g) {
 		return fmt.Sprintf("call %d has an event before its group %d started", e.Index, g+1)
 	}
-	if _, claim := e.Body.(events.Claimed); claim && s.Calls[e.Index].Status == batch.Claimed {
+	claim, claims := e.Body.(events.Claimed)
+	if c := s.Calls[e.Index]; claims && c.Status == batch.Claimed && (!claim.Renewed || claim.Worker != c.Worker || claim.Attempt != c.Attempt) {
 		return fmt.Sprintf("call %d is claimed while the claim of worker %s stands", e.Index, s.Calls[e.Index].Worker)
 	}
 	return ""

@@ -31,6 +31,9 @@ type rules struct {
 	codes map[string][]toolyard.Code
 	// foreign are batches that somebody stored by hand.
 	foreign []toolyard.BatchKey
+	// stopped are the processes that were stopped as a whole: what they do between waking up and their next commit point
+	// happens.
+	stopped map[int]bool
 }
 
 // kinds are the tools of the load.
@@ -38,6 +41,7 @@ type rules struct {
 // A deaf tool asks for no commit point: what it does after its end happens.
 var kinds = map[string]struct{ once, exclusive, deaf bool }{
 	"look": {}, "look_once": {once: true}, "write": {once: true, exclusive: true}, "put": {exclusive: true}, "fail": {},
+	"steady_look": {}, "steady_write": {once: true, exclusive: true}, "steady_put": {exclusive: true},
 	"deaf_write": {once: true, exclusive: true, deaf: true}, "fork": {once: true, exclusive: true, deaf: true}, "panic_write": {once: true, exclusive: true}, "exit_write": {once: true, exclusive: true},
 }
 
@@ -93,7 +97,7 @@ func (h *history) check(r rules) []string {
 		}
 		j.plan(sub.key(), rec)
 	}
-	for _, q := range []func(){j.q1, j.q2, j.q3and4, j.q5, j.q6, j.q7, j.q8, j.q10, j.q12, j.q13, j.q14, j.codesAreRight} {
+	for _, q := range []func(){j.q1, j.q2, j.q3and4, j.q5, j.steady, j.q6, j.q7, j.q8, j.q10, j.q12, j.q13, j.q14, j.codesAreRight} {
 		q()
 	}
 	return j.out
@@ -285,6 +289,38 @@ func (j *judged) q5() {
 			}
 			if s.exclusive && s.to > lastExclusive.to {
 				lastExclusive = s
+			}
+		}
+	}
+}
+
+// steady: in one workspace nothing acts beside an exclusive call, from its first begin to the end that the log gives it, whether
+// its result was taken or not; and no exclusive call acts after its attempt has an end in the log, also behind its last commit
+// point. Only what was stopped as a whole may, for a moment.
+func (j *judged) steady() {
+	byWorkspace := map[toolyard.Workspace][]span{}
+	for c, lines := range j.lines {
+		if res, ok := j.results[c]; ok && kinds[j.tools[c]].exclusive {
+			byWorkspace[lines[0].Workspace] = append(byWorkspace[lines[0].Workspace], span{c, true, lines[0].Wall, res.at.UnixNano()})
+		}
+	}
+	for _, spans := range byWorkspace {
+		slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	}
+	for c, lines := range j.lines {
+		for _, l := range lines {
+			if l.Kind != ledger.Tick || j.stopped[l.Worker] {
+				continue
+			}
+			if at, ended := j.attemptEnd(c, l.Attempt); ended && kinds[j.tools[c]].exclusive && l.Wall > at.UnixNano() {
+				j.fail("Q7", "%s acted %s after its attempt %d had its end in the log", c, time.Duration(l.Wall-at.UnixNano()), l.Attempt)
+			}
+			spans := byWorkspace[l.Workspace]
+			n, _ := slices.BinarySearchFunc(spans, l.Wall, func(s span, at int64) int { return cmp.Compare(s.from, at) })
+			for _, s := range spans[max(0, n-1):n] { // the one that began last before; the others are over, or Q5 says so
+				if s.call != c && l.Wall < s.to {
+					j.fail("Q5", "in workspace %s %s acted while the exclusive %s had it, %s before its end", l.Workspace, c, s.call, time.Duration(s.to-l.Wall))
+				}
 			}
 		}
 	}

@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,7 +62,11 @@ type mix struct {
 	// quiet leaves out calls that fail, and batches that are handed in twice.
 	quiet bool
 	more  int // batches of each agent after the fault; 0: 1
+	// timeout is the time limit of the batches; 0: batchTimeout.
+	timeout time.Duration
 }
+
+func (m *mix) limit() time.Duration { return cmp.Or(m.timeout, batchTimeout) }
 
 // start begins the load.
 func (s *system) load(m mix) *load {
@@ -99,7 +104,7 @@ func (l *load) agent(name toolyard.Agent, w toolyard.Workspace, r *rand.Rand, m 
 		}
 		b := toolyard.Batch{
 			Agent: name, ID: toolyard.BatchID(fmt.Sprintf("b%03d", n)), Workspace: w,
-			Options: toolyard.Options{MaxConcurrency: 2 + r.IntN(4), TimeoutMS: batchTimeout.Milliseconds()},
+			Options: toolyard.Options{MaxConcurrency: 2 + r.IntN(4), TimeoutMS: m.limit().Milliseconds()},
 		}
 		if m.shape != nil {
 			b.Calls = m.shape(r)
@@ -118,7 +123,7 @@ func (l *load) agent(name toolyard.Agent, w toolyard.Workspace, r *rand.Rand, m 
 
 // one hands in one batch and takes its results. It reports whether the agent can go on.
 func (l *load) one(sub *submission, n int, r *rand.Rand, m mix, c, other *client.Client) bool {
-	ctx, cancel := context.WithTimeout(l.s.context(), batchTimeout+2*l.s.settings.BatchAckWait+10*time.Second)
+	ctx, cancel := context.WithTimeout(l.s.t.Context(), m.limit()+2*l.s.settings.BatchAckWait+10*time.Second)
 	defer cancel()
 	failed := func(what string, err error) bool {
 		l.mu.Lock()

@@ -37,6 +37,8 @@ const (
 	Refused Kind = "refused"
 	// Fenced: the effect was refused, because its token is lower than one that was seen.
 	Fenced Kind = "fenced"
+	// Tick: the tool is acting at this moment.
+	Tick Kind = "tick"
 	// Stopped: the tool saw the end of its context.
 	Stopped Kind = "stopped"
 )

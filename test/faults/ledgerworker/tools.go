@@ -79,6 +79,35 @@ func change(ctx context.Context, c *call) (string, error) {
 	return "changed", nil
 }
 
+// tick is how often a steady tool writes down that it acts.
+const tick = 20 * time.Millisecond
+
+// steady acts all the time, before and behind its last commit point, until it is done or told to stop.
+func steady(ctx context.Context, c *call) (string, error) {
+	act := func(d time.Duration) error {
+		for end := time.Now().Add(d); time.Now().Before(end); {
+			if err := errors.Join(c.write(ledger.Tick), c.pause(ctx, tick)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := act(c.in.work() / 2); err != nil {
+		return "", err
+	}
+	if err := c.env.CommitPoint(); err != nil {
+		return "", errors.Join(err, c.write(ledger.Refused))
+	}
+	effect := c.l.Do
+	if c.name == "steady_look" { // reads of several batches have the workspace together, whatever their tokens
+		effect = c.l.Write
+	}
+	if err := effect(ledger.About(ledger.Effect, c.name, &c.env)); err != nil {
+		return "", err
+	}
+	return "acted", act(c.in.work() / 2)
+}
+
 func fails(ctx context.Context, c *call) (string, error) {
 	if err := c.pause(ctx, c.in.work()); err != nil {
 		return "", err
@@ -181,6 +210,9 @@ func toolsOn(l *ledger.Ledger, deadly bool) ([]tool.Tool, error) {
 	add(once(declare("look_once", toolyard.ReadOnly)), read)
 	add(once(declare("write", toolyard.WriteExclusive)), change)
 	add(declare("put", toolyard.WriteExclusive), change)
+	add(declare("steady_look", toolyard.ReadOnly), steady)
+	add(once(declare("steady_write", toolyard.WriteExclusive)), steady)
+	add(declare("steady_put", toolyard.WriteExclusive), steady)
 	add(declare("fail", toolyard.ReadOnly), fails)
 	add(declare("deaf", toolyard.ReadOnly), deaf)
 	add(once(declare("deaf_write", toolyard.WriteExclusive)), deaf)
