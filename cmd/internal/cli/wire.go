@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	neturl "net/url"
@@ -229,10 +230,13 @@ func AwaitNATS(ctx context.Context, url, name string, log *slog.Logger) (*nats.C
 	}
 }
 
-// unreachable reports whether nobody has answered, as opposed to somebody who has refused.
+// unreachable reports whether nobody has answered, or only half, as opposed to somebody who has refused.
 func unreachable(err error) bool {
 	_, network := errors.AsType[*net.OpError](err)
-	return network || errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout)
+	for _, passes := range []error{io.EOF, io.ErrUnexpectedEOF, nats.ErrNoServers, nats.ErrTimeout, nats.ErrStaleConnection, nats.ErrConnectionClosed} {
+		network = network || errors.Is(err, passes)
+	}
+	return network
 }
 
 // Connect connects to NATS, and from then on for as long as it takes.

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard/internal/natsd"
+	"github.com/toolyard/toolyard/internal/testenv"
+)
+
+// TestAwaitNATS: a program that runs for long waits for a server that is not there, and for one that hangs up; what it cannot ever
+// reach it does not wait for.
+func TestAwaitNATS(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	hungUp := make(chan struct{})
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			_ = c.Close()
+		}
+		_ = l.Close()
+		close(hungUp)
+	}()
+	connected := make(chan *nats.Conn, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go func() {
+		nc, err := AwaitNATS(ctx, "nats://"+addr, "test", testenv.Log(t))
+		if err != nil {
+			t.Error(err)
+		}
+		connected <- nc
+	}()
+	<-hungUp
+	s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: t.TempDir(), Listen: addr, Logger: testenv.Log(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Shutdown)
+	if nc := <-connected; nc != nil {
+		nc.Close()
+	}
+
+	if _, err := AwaitNATS(t.Context(), "nats://", "test", testenv.Log(t)); err == nil || !strings.Contains(err.Error(), "is not a URL") {
+		t.Errorf("no URL: %v", err)
+	}
+	stop()
+	s.Shutdown()
+	if _, err := AwaitNATS(ctx, "nats://"+addr, "test", testenv.Log(t)); err == nil {
+		t.Error("when nobody wants it any more it goes on waiting")
+	}
+}
