@@ -32,13 +32,13 @@ func ExampleRun() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	nc, err := worker.Connect("nats://127.0.0.1:4222", nil)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	nc, err := worker.Connect(ctx, "nats://127.0.0.1:4222", nil)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer nc.Close()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	if err := worker.Run(ctx, nc, worker.Options{Pool: "words", Tools: []tool.Tool{count}}); err != nil {
 		log.Print(err)
 	}

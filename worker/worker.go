@@ -1,7 +1,7 @@
 // Package worker puts a program's own tools into a pool.
 //
 //	greet, err := tool.New(...)
-//	nc, err := worker.Connect("nats://127.0.0.1:4222", nil)
+//	nc, err := worker.Connect(ctx, "nats://127.0.0.1:4222", nil)
 //	err = worker.Run(ctx, nc, worker.Options{Tools: []tool.Tool{greet}, Allow: []string{"greet"}})
 //
 // The worker takes calls of its tools from the dispatchers on a NATS system and runs them in this process. It can isolate
@@ -58,17 +58,17 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Connect connects to NATS as a worker needs it: it connects again within a tenth of a second, for as long as it takes, gives
-// a connection up that is cut, and says in the log when it is lost and when it is back. A worker on a connection that takes
+// Connect connects to NATS as a worker needs it: it waits until the server is there or ctx ends, connects again within a tenth
+// of a second, for as long as it takes, gives a connection up that is cut, and says in the log when it is lost and when it is back. A worker on a connection that takes
 // longer (nats.Connect waits two seconds) loses its right to the calls that it runs when the server restarts. Further options
 // add credentials and the like. A nil log is [slog.Default].
-func Connect(url string, log *slog.Logger, opts ...nats.Option) (*nats.Conn, error) {
+func Connect(ctx context.Context, url string, log *slog.Logger, opts ...nats.Option) (*nats.Conn, error) {
 	if log == nil {
 		log = slog.Default()
 	}
-	nc, err := nats.Connect(url, append(broker.ConnectOptions("toolyard worker", log), opts...)...)
+	nc, err := broker.Connect(ctx, url, "toolyard worker", log, opts...)
 	if err != nil {
-		return nil, fmt.Errorf("worker: connect to NATS at %s: %w", url, err)
+		return nil, fmt.Errorf("worker: %w", err)
 	}
 	return nc, nil
 }

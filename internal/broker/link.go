@@ -2,9 +2,12 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -40,6 +43,41 @@ func ConnectOptions(name string, log *slog.Logger) []nats.Option {
 			log.Warn("NATS reports an error", "subject", subject, "error", err)
 		}),
 	}
+}
+
+// connectPause is how long [Connect] waits before it tries again.
+const connectPause = 200 * time.Millisecond
+
+// Connect connects to NATS with [ConnectOptions]. It waits until the server is there, or ctx ends; a server that refuses is not
+// waited for.
+func Connect(ctx context.Context, url, name string, log *slog.Logger, opts ...nats.Option) (*nats.Conn, error) {
+	for waiting := false; ; waiting = true {
+		nc, err := nats.Connect(url, append(ConnectOptions(name, log), opts...)...)
+		if err == nil {
+			return nc, nil
+		}
+		err = fmt.Errorf("connect to NATS at %s: %w", url, err)
+		if !unreachable(err) {
+			return nil, err
+		}
+		if !waiting {
+			log.Warn("waiting for NATS", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(connectPause):
+		}
+	}
+}
+
+// unreachable reports whether nobody has answered, or only half, as opposed to somebody who has refused.
+func unreachable(err error) bool {
+	_, network := errors.AsType[*net.OpError](err)
+	for _, passes := range []error{io.EOF, io.ErrUnexpectedEOF, nats.ErrNoServers, nats.ErrTimeout, nats.ErrStaleConnection, nats.ErrConnectionClosed} {
+		network = network || errors.Is(err, passes)
+	}
+	return network
 }
 
 // MaxRoundTrip is how long the way to NATS and back may be for a worker in a system with such a wait: a heartbeat, and its answer,

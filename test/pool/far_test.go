@@ -99,7 +99,7 @@ func distant(t *testing.T, url string, oneWay time.Duration) string {
 // as it takes.
 func TestAFarWorker(t *testing.T) {
 	s := hurried(t)
-	nc, err := public.Connect(distant(t, s.ClientURL(), 80*time.Millisecond), testenv.Log(t))
+	nc, err := public.Connect(t.Context(), distant(t, s.ClientURL(), 80*time.Millisecond), testenv.Log(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func TestAShortRestartCostsNoCall(t *testing.T) {
 	if _, err := broker.Open(t.Context(), testenv.Conn(t, s.Server), broker.Settings{}, "/test"); err != nil {
 		t.Fatal(err)
 	}
-	nc, err := public.Connect(s.ClientURL(), testenv.Log(t))
+	nc, err := public.Connect(t.Context(), s.ClientURL(), testenv.Log(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestALongOutageIsNoFailure(t *testing.T) {
 	if _, err := broker.Open(t.Context(), testenv.Conn(t, s.Server), short, "/test"); err != nil {
 		t.Fatal(err)
 	}
-	nc, err := public.Connect(s.ClientURL(), testenv.Log(t))
+	nc, err := public.Connect(t.Context(), s.ClientURL(), testenv.Log(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestAFinishedCallSurvivesAnOutage(t *testing.T) {
 	if _, err := broker.Open(t.Context(), testenv.Conn(t, s.Server), short, "/test"); err != nil {
 		t.Fatal(err)
 	}
-	nc, err := public.Connect(s.ClientURL(), testenv.Log(t))
+	nc, err := public.Connect(t.Context(), s.ClientURL(), testenv.Log(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	neturl "net/url"
 	"os"
 	"path/filepath"
@@ -208,43 +206,27 @@ func Dir(flag, dir string) (string, error) {
 	return abs, nil
 }
 
-// awaitPause is how long a program that waits for NATS waits before it tries again.
-const awaitPause = 200 * time.Millisecond
-
 // AwaitNATS is [Connect] for programs that run for long: they wait until the server is there, or ctx ends.
 func AwaitNATS(ctx context.Context, url, name string, log *slog.Logger) (*nats.Conn, error) {
-	for waiting := false; ; waiting = true {
-		nc, err := Connect(url, name, log)
-		_, misused := errors.AsType[*UsageError](err)
-		if err == nil || misused || !unreachable(err) {
-			return nc, err
-		}
-		if !waiting {
-			log.Warn("waiting for NATS", "url", url, "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(awaitPause):
-		}
+	if err := checkURL(url); err != nil {
+		return nil, err
 	}
+	return broker.Connect(ctx, url, name, log)
 }
 
-// unreachable reports whether nobody has answered, or only half, as opposed to somebody who has refused.
-func unreachable(err error) bool {
-	_, network := errors.AsType[*net.OpError](err)
-	for _, passes := range []error{io.EOF, io.ErrUnexpectedEOF, nats.ErrNoServers, nats.ErrTimeout, nats.ErrStaleConnection, nats.ErrConnectionClosed} {
-		network = network || errors.Is(err, passes)
+func checkURL(url string) error {
+	for _, one := range strings.Split(url, ",") {
+		if u, err := neturl.Parse(strings.TrimSpace(one)); err != nil || u.Host == "" && u.Path == "" {
+			return Usagef("--nats %q: is not a URL; use nats://HOST:PORT", url)
+		}
 	}
-	return network
+	return nil
 }
 
 // Connect connects to NATS, and from then on for as long as it takes.
 func Connect(url, name string, log *slog.Logger) (*nats.Conn, error) {
-	for _, one := range strings.Split(url, ",") {
-		if u, err := neturl.Parse(strings.TrimSpace(one)); err != nil || u.Host == "" && u.Path == "" {
-			return nil, Usagef("--nats %q: is not a URL; use nats://HOST:PORT", url)
-		}
+	if err := checkURL(url); err != nil {
+		return nil, err
 	}
 	nc, err := nats.Connect(url, broker.ConnectOptions(name, log)...)
 	if err != nil {

@@ -33,13 +33,13 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	nc, err := worker.Connect(os.Args[1], nil)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	nc, err := worker.Connect(ctx, os.Args[1], nil)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer nc.Close()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	if err := worker.Run(ctx, nc, worker.Options{Pool: "words", Tools: []tool.Tool{count}}); err != nil {
 		log.Print(err)
 	}

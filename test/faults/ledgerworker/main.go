@@ -42,13 +42,13 @@ func run(url, path string, pool toolyard.Pool, slots int, deadly bool) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	nc, err := worker.Connect(url, log)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	nc, err := worker.Connect(ctx, url, log)
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
 	return worker.Run(ctx, nc, worker.Options{
 		Pool: pool, Tools: tools, Mode: "bypass", ReadSlots: slots, DrainGrace: time.Second, Log: log,
 		Ready: func(id string) {
