@@ -83,6 +83,11 @@ func (t *overHTTP) progress(ctx context.Context, k toolyard.BatchKey, yield func
 			if err := json.Unmarshal(e.data, &p); err == nil && !yield(p) { // one that cannot be read says nothing that stays
 				return errLeft
 			}
+		case "waiting":
+			p := Progress{Index: -1, Waiting: new(Waiting)}
+			if err := json.Unmarshal(e.data, p.Waiting); err == nil && !yield(p) {
+				return errLeft
+			}
 		case "completed":
 			return errEnd
 		}

@@ -132,8 +132,17 @@ func (t overNATS) progress(ctx context.Context, k toolyard.BatchKey, yield func(
 	}
 	current, seen := runs{}, uint64(0)
 	tell := func(m *broker.LiveMsg) error {
-		if p, ok := feed.Read(m); ok && current.take(p) && !yield(Progress{p.Index, p.CallID, p.Tool, p.Worker, p.Attempt, p.Progress, p.LostBytes}) {
-			return errLeft
+		p, ok := feed.Read(m)
+		switch {
+		case !ok:
+		case p.Waiting != nil:
+			if !yield(Progress{Index: p.Index, Waiting: &Waiting{p.Waiting.Running, p.Waiting.Waiting}}) {
+				return errLeft
+			}
+		case current.take(p):
+			if !yield(Progress{p.Index, p.CallID, p.Tool, p.Worker, p.Attempt, p.Progress, p.LostBytes, nil}) {
+				return errLeft
+			}
 		}
 		return nil
 	}

@@ -20,9 +20,18 @@ type Progress struct {
 	tool.Progress
 	// LostBytes is how much of the output before this piece was left out, in bytes.
 	LostBytes int `json:"lost_bytes,omitempty"`
+	// Waiting says that the batch waits for its turn in a dispatcher. Then there is nothing else, and Index is -1.
+	Waiting *Waiting `json:"waiting,omitempty"`
 }
 
-// Progress yields what running calls report from now on, and ends when the batch is complete. It is for people who wait: reports
+// Waiting is how many batches run in the dispatcher where a batch waits, and how many wait, that one included.
+type Waiting struct {
+	Running int `json:"running"`
+	Waiting int `json:"waiting"`
+}
+
+// Progress yields what running calls report from now on, and that the batch waits for its turn while it does, and ends when the
+// batch is complete. It is for people who wait: reports
 // are told a few times a second at most, are stored nowhere, and may be missing. Of a call that was started again,
 // or has its result, nothing older is yielded where that can be told.
 func (b *Batch) Progress(ctx context.Context) iter.Seq2[Progress, error] {

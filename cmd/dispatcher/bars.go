@@ -37,11 +37,13 @@ type bars struct {
 	width func() int
 	now   func() time.Time
 
-	mu     sync.Mutex
-	calls  map[int]*bar
-	drawn  int // lines below what is printed
-	held   int // somebody else writes there
-	broken error
+	mu    sync.Mutex
+	calls map[int]*bar
+	// waiting says that the batch waits for its turn; nil when it does not, or nobody says so.
+	waiting *client.Waiting
+	drawn   int // lines below what is printed
+	held    int // somebody else writes there
+	broken  error
 }
 
 type bar struct {
@@ -129,6 +131,10 @@ func (b *bars) watch(ctx context.Context, batch *client.Batch, log *slog.Logger)
 func (b *bars) report(p client.Progress) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.waiting = p.Waiting
+	if p.Waiting != nil {
+		return
+	}
 	one := b.calls[p.Index]
 	if p.Fraction == 1 { // its result is printed next
 		delete(b.calls, p.Index)
@@ -219,6 +225,9 @@ func (b *bars) lines() (out []string) {
 		default:
 			out = append(out, cut(one.line(took), width-1)+"\n")
 		}
+	}
+	if w := b.waiting; w != nil {
+		out = append(out, cut(fmt.Sprintf("  … waits for its turn: %s, %s", count(w.Running, "batch runs", "batches run"), count(w.Waiting, "waits", "wait")), width-1)+"\n")
 	}
 	if more > 0 {
 		out = append(out, cut(fmt.Sprintf("  … %s more", count(more, "call runs", "calls run")), width-1)+"\n")

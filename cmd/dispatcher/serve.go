@@ -30,6 +30,7 @@ type serveFlags struct {
 	withWorker, syncAlways        bool
 	replicas, maxConcurrency      int
 	maxBatches, maxAgentBatches   int
+	maxOpen                       int
 	maxWaiting, maxAgentWaiting   int
 	admitPercent                  int
 	lifetime, ackWait             time.Duration
@@ -59,6 +60,7 @@ func (o *serveFlags) add(f *pflag.FlagSet) {
 	f.IntVar(&o.maxConcurrency, "max-concurrency", toolyard.DefaultMaxConcurrency, "calls in flight of a batch that names no number")
 	f.IntVar(&o.maxBatches, "max-batches", dispatcher.DefaultMaxBatches, "batches that this dispatcher runs at a time; agents take turns")
 	f.IntVar(&o.maxAgentBatches, "max-agent-batches", dispatcher.DefaultMaxAgentBatches, "batches of one agent that this dispatcher runs at a time")
+	f.IntVar(&o.maxOpen, "max-open", dispatcher.DefaultMaxOpen, "open batches that wait in this dispatcher for calls of their agents, beside those that run")
 	f.IntVar(&o.maxWaiting, "max-waiting", dispatcher.DefaultMaxWaiting, "new batches that wait in this dispatcher; more are refused, those of the agent that has the most first")
 	f.IntVar(&o.maxAgentWaiting, "max-agent-waiting", dispatcher.DefaultMaxAgentWaiting, "new batches of one agent that wait in this dispatcher; more are refused")
 	f.IntVar(&o.admitPercent, "admit-percent", dispatcher.DefaultAdmitPercent, "how full the store may be, in percent, before new batches are refused; the rest is for those under way")
@@ -105,7 +107,7 @@ func (o *serveFlags) check() error {
 		v, most int
 	}{
 		{"--max-batches", o.maxBatches, broker.MaxOpenSubmissions}, {"--max-agent-batches", o.maxAgentBatches, broker.MaxOpenSubmissions},
-		{"--max-waiting", o.maxWaiting, broker.MaxOpenSubmissions}, {"--max-agent-waiting", o.maxAgentWaiting, broker.MaxOpenSubmissions},
+		{"--max-open", o.maxOpen, broker.MaxOpenSubmissions}, {"--max-waiting", o.maxWaiting, broker.MaxOpenSubmissions}, {"--max-agent-waiting", o.maxAgentWaiting, broker.MaxOpenSubmissions},
 		{"--admit-percent", o.admitPercent, dispatcher.SilentPercent},
 	} {
 		if n.v < 1 || n.v > n.most {
@@ -150,7 +152,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 		settings: broker.Settings{Replicas: o.replicas, Lifetime: o.lifetime, MaxStoreBytes: o.maxStore}.WithAckWait(o.ackWait),
 		dispatcher: dispatcher.Config{
 			Planner: planner(rules, o.maxConcurrency, redact), Base: base(tools), BatchTimeout: o.timeout,
-			WorkerWait: o.workerWait, QueueWait: o.queueWait, ApprovalWait: o.approvalWait, MaxBatches: o.maxBatches, MaxAgentBatches: o.maxAgentBatches, MaxWaiting: o.maxWaiting,
+			WorkerWait: o.workerWait, QueueWait: o.queueWait, ApprovalWait: o.approvalWait, MaxBatches: o.maxBatches, MaxOpen: o.maxOpen, MaxAgentBatches: o.maxAgentBatches, MaxWaiting: o.maxWaiting,
 			MaxAgentWaiting: o.maxAgentWaiting, AdmitPercent: o.admitPercent,
 		},
 	}

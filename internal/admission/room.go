@@ -25,6 +25,9 @@ type Limits struct {
 	Waiting, AgentWaiting int
 	// Spare is how many batches that are under way already run beyond Running: they may hold what running ones wait for.
 	Spare int
+	// Idle is how many batches may be open beside those that run, with nothing to do until their agents append calls. One
+	// that gets calls goes on at once: what is under way waits for nobody.
+	Idle int
 }
 
 // Reason says why a batch is turned away.
@@ -47,6 +50,7 @@ type Room struct {
 	// ahead are batches under way, which go before all others.
 	ahead   []toolyard.BatchKey
 	running int
+	idle    map[toolyard.BatchKey]bool
 	waiting int // new batches
 }
 
@@ -55,12 +59,13 @@ type line struct {
 	agent   toolyard.Agent
 	waiting []toolyard.BatchID
 	running int
+	idle    int
 	inTurns bool
 }
 
 // NewRoom makes an empty room.
 func NewRoom(l Limits) *Room {
-	return &Room{limits: l, agents: map[toolyard.Agent]*line{}}
+	return &Room{limits: l, agents: map[toolyard.Agent]*line{}, idle: map[toolyard.BatchKey]bool{}}
 }
 
 // Arrive lets a batch in that is neither waiting nor running here. underWay says that it was planned before: it is never
@@ -118,7 +123,7 @@ func (r *Room) Next() (k toolyard.BatchKey, ok bool) {
 		r.start(r.line(k.Agent))
 		return k, true
 	}
-	for len(r.turns) > 0 && r.running < r.limits.Running {
+	for len(r.turns) > 0 && r.running < r.limits.Running && r.running+len(r.idle) < r.limits.Running+r.limits.Idle {
 		l := r.turns[0]
 		r.turns, l.inTurns = r.turns[1:], false
 		if l.running >= r.limits.AgentRunning { // a batch of it that was under way has started since
@@ -139,13 +144,41 @@ func (r *Room) start(l *line) {
 	r.running++
 }
 
-// Done is told of a batch that runs no more.
-func (r *Room) Done(k toolyard.BatchKey) {
+// Idle is told of a running batch that is open and has nothing to do.
+func (r *Room) Idle(k toolyard.BatchKey) {
 	l := r.agents[k.Agent]
+	r.idle[k] = true
+	l.idle++
 	l.running--
 	r.running--
 	r.takeTurns(l)
+}
+
+// Busy is told of an idle batch that has something to do again.
+func (r *Room) Busy(k toolyard.BatchKey) {
+	l := r.agents[k.Agent]
+	delete(r.idle, k)
+	l.idle--
+	r.start(l)
+}
+
+// Done is told of a batch that runs no more, or is idle no more.
+func (r *Room) Done(k toolyard.BatchKey) {
+	l := r.agents[k.Agent]
+	if r.idle[k] {
+		delete(r.idle, k)
+		l.idle--
+	} else {
+		l.running--
+		r.running--
+	}
+	r.takeTurns(l)
 	r.forget(l)
+}
+
+// Load is how many batches run, how many wait, and how many are open and idle.
+func (r *Room) Load() (running, waiting, open int) {
+	return r.running, r.waiting + len(r.ahead), len(r.idle)
 }
 
 // takeTurns puts an agent behind the others that take turns, if it has something to start and may.
@@ -167,7 +200,7 @@ func (r *Room) line(a toolyard.Agent) *line {
 }
 
 func (r *Room) forget(l *line) {
-	if len(l.waiting) == 0 && l.running == 0 {
+	if len(l.waiting) == 0 && l.running == 0 && l.idle == 0 {
 		delete(r.agents, l.agent)
 	}
 }

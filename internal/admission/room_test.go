@@ -18,6 +18,7 @@ type trial struct {
 	waiting map[toolyard.Agent][]toolyard.BatchID
 	ahead   []toolyard.BatchKey
 	running []toolyard.BatchKey
+	idle    []toolyard.BatchKey
 	// passed counts, for each agent that could have started, how often each other did before it.
 	passed map[toolyard.Agent]map[toolyard.Agent]int
 	n      int
@@ -106,7 +107,7 @@ func (tr *trial) start() {
 	k, ok := tr.room.Next()
 	tr.log = append(tr.log, fmt.Sprintf(">%v", k))
 	aheadMay := len(tr.ahead) > 0 && len(tr.running) < tr.limits.Running+tr.limits.Spare
-	newMay := len(could) > 0 && len(tr.running) < tr.limits.Running
+	newMay := len(could) > 0 && len(tr.running) < tr.limits.Running && len(tr.running)+len(tr.idle) < tr.limits.Running+tr.limits.Idle
 	if ok != (aheadMay || newMay) {
 		tr.fail("started %v: %v, with %d running, %d ahead, %v that could", k, ok, len(tr.running), len(tr.ahead), could)
 	}
@@ -156,8 +157,35 @@ func (tr *trial) done(i int) {
 	tr.running = slices.Delete(tr.running, i, i+1)
 }
 
+// rest makes a running batch idle, and wake an idle one run.
+func (tr *trial) rest(i int) {
+	k := tr.running[i]
+	tr.log = append(tr.log, "z"+k.String())
+	tr.room.Idle(k)
+	tr.running, tr.idle = slices.Delete(tr.running, i, i+1), append(tr.idle, k)
+}
+
+func (tr *trial) wake(i int) {
+	defer tr.settle()
+	k := tr.idle[i]
+	tr.log = append(tr.log, "!"+k.String())
+	tr.room.Busy(k)
+	tr.idle, tr.running = slices.Delete(tr.idle, i, i+1), append(tr.running, k)
+}
+
+// leave ends an idle batch.
+func (tr *trial) leave(i int) {
+	k := tr.idle[i]
+	tr.log = append(tr.log, "-"+k.String())
+	tr.room.Done(k)
+	tr.idle = slices.Delete(tr.idle, i, i+1)
+}
+
 // empty ends and starts everything, and finds that nothing was forgotten and nothing is left.
 func (tr *trial) empty() {
+	for len(tr.idle) > 0 {
+		tr.leave(0)
+	}
 	for len(tr.running) > 0 || len(tr.ahead) > 0 || tr.waits() > 0 {
 		n := len(tr.running)
 		tr.start()
@@ -168,7 +196,7 @@ func (tr *trial) empty() {
 			tr.done(0)
 		}
 	}
-	if tr.room.running != 0 || tr.room.waiting != 0 || len(tr.room.agents) != 0 || len(tr.room.turns) != 0 {
+	if tr.room.running != 0 || tr.room.waiting != 0 || len(tr.room.idle) != 0 || len(tr.room.agents) != 0 || len(tr.room.turns) != 0 {
 		tr.fail("an empty room holds %+v", tr.room)
 	}
 }
@@ -191,8 +219,18 @@ func TestRoomExhaustively(t *testing.T) {
 				tr.done(len(tr.running) - 1)
 			}
 		},
+		func(tr *trial) {
+			if len(tr.running) > 0 {
+				tr.rest(0)
+			}
+		},
+		func(tr *trial) {
+			if len(tr.idle) > 0 {
+				tr.wake(0)
+			}
+		},
 	}
-	l := Limits{Running: 2, AgentRunning: 1, Waiting: 3, AgentWaiting: 2, Spare: 1}
+	l := Limits{Running: 2, AgentRunning: 1, Waiting: 3, AgentWaiting: 2, Spare: 1, Idle: 1}
 	played := 0
 	for n := range pow(len(steps), depth) {
 		tr := newTrial(t, l)
@@ -218,9 +256,15 @@ func pow(base, exp int) int {
 func TestRoomAtRandom(t *testing.T) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 7))
-		tr := newTrial(t, Limits{Running: 1 + r.IntN(6), AgentRunning: 1 + r.IntN(4), Waiting: 1 + r.IntN(12), AgentWaiting: 1 + r.IntN(6), Spare: r.IntN(3)})
+		tr := newTrial(t, Limits{Running: 1 + r.IntN(6), AgentRunning: 1 + r.IntN(4), Waiting: 1 + r.IntN(12), AgentWaiting: 1 + r.IntN(6), Spare: r.IntN(3), Idle: r.IntN(4)})
 		for range 300 {
-			switch n := r.IntN(10); {
+			switch n := r.IntN(13); {
+			case n == 10 && len(tr.running) > 0:
+				tr.rest(r.IntN(len(tr.running)))
+			case n == 11 && len(tr.idle) > 0:
+				tr.wake(r.IntN(len(tr.idle)))
+			case n == 12 && len(tr.idle) > 0:
+				tr.leave(r.IntN(len(tr.idle)))
 			case n < 5:
 				a := toolyard.Agent("flood")
 				if r.IntN(3) == 0 {

@@ -179,7 +179,7 @@ func (s *Server) operations() error {
 	o = answers[json.RawMessage](api, op(http.MethodGet, "/v1/tools", "tools", "The tools of the next batch, as a provider takes them"), http.StatusOK, "The array tools of a request.", jsonType)
 	register(s, api, answers[string](api, o, http.StatusNotModified, "Nothing has changed."), s.tools)
 	o = answers[string](api, op(http.MethodGet, "/v1/batches/{id}/results", "results", "The results as they come, in the order of the calls"), http.StatusOK,
-		"Events result (data: a Result, id: its index), with progress=true progress (data: a Progress, no id), at last completed (data: a Completed); problem (data: a Problem) when the stream cannot go on.", sseType)
+		"Events result (data: a Result, id: its index), waiting while the batch waits for its turn (no id), with progress=true progress (data: a Progress, no id), at last completed (data: a Completed); problem (data: a Problem) when the stream cannot go on.", sseType)
 	o = answers[string](api, o, http.StatusNoContent, "Last-Event-ID is that of the last event: there is no more.")
 	schemaOf[toolyard.Result](api)
 	schemaOf[Completed](api)

@@ -11,8 +11,11 @@ import (
 // Progress goes out beside what a stream is for: events without an id, so that whoever comes again with Last-Event-ID goes on
 // behind the last thing that is kept. What is missed of it is not sent again.
 
-// progressEvent is the name of the events.
-const progressEvent = "progress"
+// progressEvent is the name of the events, and waitingEvent of those that say that the batch waits for its turn.
+const (
+	progressEvent = "progress"
+	waitingEvent  = "waiting"
+)
 
 // progressEnd is how long what is left of the progress of a batch that is complete may take.
 const progressEnd = time.Second
@@ -21,13 +24,15 @@ const progressEnd = time.Second
 type telling struct {
 	cancel context.CancelFunc
 	done   chan struct{}
+	// endless says that it does not end by itself when the batch is complete.
+	endless bool
 }
 
-// sendProgress writes what running calls report until the batch is complete. Nothing else waits for it, and when it cannot go on
-// the stream does.
+// sendProgress writes what running calls report until the batch is complete, and that it waits for its turn while it does.
+// Nothing else waits for it, and when it cannot go on the stream does.
 func (s *Server) sendProgress(ctx context.Context, out *stream, k toolyard.BatchKey) *telling {
 	ctx, cancel := context.WithCancel(ctx)
-	t := &telling{cancel, make(chan struct{})}
+	t := &telling{cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(t.done)
 		for p, err := range s.cfg.Client.Batch(k).Progress(ctx) {
@@ -37,12 +42,11 @@ func (s *Server) sendProgress(ctx context.Context, out *stream, k toolyard.Batch
 				}
 				return
 			}
-			data, err := json.Marshal(p)
-			if err != nil {
-				s.cfg.Log.Error("a report of progress cannot be told", "batch", k, "error", err)
-				continue
+			name, said := progressEvent, any(p)
+			if p.Waiting != nil {
+				name, said = waitingEvent, p.Waiting
 			}
-			if out.send("", progressEvent, data) != nil {
+			if s.tell(out, name, said) != nil {
 				return // the stream says so itself
 			}
 		}
@@ -50,9 +54,50 @@ func (s *Server) sendProgress(ctx context.Context, out *stream, k toolyard.Batch
 	return t
 }
 
+// sendWaiting writes that the batch waits for its turn, while it does, and nothing else.
+func (s *Server) sendWaiting(ctx context.Context, out *stream, k toolyard.BatchKey) *telling {
+	feed, err := s.cfg.Broker.FollowProgress(k)
+	if err != nil {
+		s.cfg.Log.Debug("it is not told whether a batch waits", "batch", k, "error", err)
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	t := &telling{cancel: cancel, done: make(chan struct{}), endless: true}
+	go func() {
+		defer close(t.done)
+		for ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+			case m := <-feed.C:
+				if p, ok := feed.Read(m); ok && p.Waiting != nil && s.tell(out, waitingEvent, p.Waiting) != nil {
+					cancel() // the stream says so itself
+				}
+			}
+		}
+		if err := feed.Stop(); err != nil {
+			s.cfg.Log.Debug("a feed was not stopped", "batch", k, "error", err)
+		}
+	}()
+	return t
+}
+
+// tell writes an event without an id.
+func (s *Server) tell(out *stream, name string, said any) error {
+	data, err := json.Marshal(said)
+	if err != nil {
+		s.cfg.Log.Error("a report of progress cannot be told", "error", err)
+		return nil
+	}
+	return out.send("", name, data)
+}
+
 // finish lets what is left go out: the batch is complete. After it, nothing does.
 func (t *telling) finish() {
 	if t == nil {
+		return
+	}
+	if t.endless {
+		t.stop()
 		return
 	}
 	late := time.AfterFunc(progressEnd, t.cancel)

@@ -80,10 +80,11 @@ func (s *Server) sendResults(x *exchange, k toolyard.BatchKey, next int, which s
 	defer cancel()
 	out := openStream(x, false)
 	defer out.beat(ctx, cancel)()
-	var progress *telling
+	send := s.sendWaiting
 	if which == "true" || which == "only" {
-		progress = s.sendProgress(ctx, out, k)
+		send = s.sendProgress
 	}
+	progress := send(ctx, out, k)
 	defer func() { progress.stop() }()
 	if which == "only" {
 		next = toolyard.MaxCallsPerBatch

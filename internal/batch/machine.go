@@ -161,6 +161,13 @@ func (m *Machine) note(i int) {
 	}
 }
 
+// Idle reports whether the batch is open and has nothing to do until calls are appended, or it is closed.
+func (m *Machine) Idle() bool {
+	s := &m.state
+	return !m.done && !s.Closed && m.group == len(s.Plan.Groups) && s.Replied == len(s.Calls) && s.InputSeq <= s.PlannedInput &&
+		!m.appending && !m.replying && !m.closing && !m.inLine
+}
+
 // State is the fold so far. It is not to be changed.
 func (m *Machine) State() *State { return &m.state }
 

@@ -23,6 +23,19 @@ type Feed struct {
 	b   *Broker
 	sub *nats.Subscription
 	C   chan *LiveMsg
+	// dropped and reconnects are what was known to be lost when it was last asked.
+	dropped    int
+	reconnects uint64
+}
+
+// Lost reports whether copies may have been lost since it was last asked: they came faster than they were read, or the connection
+// was lost.
+func (f *Feed) Lost() bool {
+	dropped, err := f.sub.Dropped()
+	reconnects := f.b.Reconnects()
+	lost := err != nil || dropped != f.dropped || reconnects != f.reconnects
+	f.dropped, f.reconnects = dropped, reconnects
+	return lost
 }
 
 // FollowEvents starts a feed of a batch's events. Subscribe first, then read: nothing falls between.
@@ -36,7 +49,7 @@ func (b *Broker) FollowReplies(k toolyard.BatchKey) (*Feed, error) {
 }
 
 func (b *Broker) follow(subject string) (*Feed, error) {
-	f := &Feed{b: b, C: make(chan *LiveMsg, feedBuffer)}
+	f := &Feed{b: b, C: make(chan *LiveMsg, feedBuffer), reconnects: b.Reconnects()}
 	var err error
 	if f.sub, err = b.nc.ChanSubscribe(subject, f.C); err != nil {
 		return nil, fmt.Errorf("subscribe to %s: %w", subject, err)

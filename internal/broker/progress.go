@@ -33,6 +33,23 @@ type Progress struct {
 	tool.Progress
 	// LostBytes is how much of the output before this piece was left out, in bytes.
 	LostBytes int `json:"lost_bytes,omitempty"`
+	// Waiting says that the batch waits for its turn. Then there is nothing else, and the index is -1.
+	Waiting *Waiting `json:"waiting,omitempty"`
+}
+
+// Waiting is what a dispatcher tells of a batch that waits there for its turn.
+type Waiting struct {
+	// Running is how many batches run in the dispatcher, and Waiting how many wait, this one included.
+	Running int `json:"running"`
+	Waiting int `json:"waiting"`
+}
+
+// aboutBatch is the index of what is told of a batch, and of none of its calls.
+const aboutBatch = -1
+
+// TellWaiting tells whoever listens that a batch waits for its turn.
+func (b *Broker) TellWaiting(k toolyard.BatchKey, w Waiting) error {
+	return b.Report(k, Progress{Index: aboutBatch, Waiting: &w})
 }
 
 // Report tells whoever listens how a call of a batch goes on. It waits for nobody.
@@ -71,7 +88,7 @@ func (f *ProgressFeed) Read(m *nats.Msg) (p Progress, ok bool) {
 	if len(m.Data) > MaxProgressBytes || json.Unmarshal(m.Data, &p) != nil {
 		return Progress{}, false
 	}
-	return p, p.Index >= 0 && p.Index < toolyard.MaxCallsPerBatch
+	return p, p.Index >= 0 && p.Index < toolyard.MaxCallsPerBatch || p.Index == aboutBatch && p.Waiting != nil
 }
 
 // Stop ends the feed.

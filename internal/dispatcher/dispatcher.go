@@ -41,6 +41,8 @@ const (
 	// DefaultMaxWaiting batches cost some hundred bytes each, and a heartbeat.
 	DefaultMaxWaiting      = 4_096
 	DefaultMaxAgentWaiting = 1_024
+	// DefaultMaxOpen open batches cost some ten kilobytes each, and a heartbeat.
+	DefaultMaxOpen = 10_000
 	// DefaultAdmitPercent leaves the rest of the store to batches that are under way.
 	DefaultAdmitPercent = 85
 	DefaultOpenIdle     = 5 * time.Minute
@@ -75,6 +77,8 @@ type Config struct {
 	// MaxBatches is how many batches this dispatcher runs at a time, and MaxAgentBatches how many of one agent: default 1,024
 	// and 64. Batches that are under way already, of a dispatcher that died or woken, may be as many again.
 	MaxBatches, MaxAgentBatches int
+	// MaxOpen is how many open batches may be idle here beside those that run, while their agents' models talk: default 10,000.
+	MaxOpen int
 	// MaxWaiting is how many new batches wait here for their turn, and MaxAgentWaiting how many of one agent: default 4,096
 	// and 1,024. More are refused.
 	MaxWaiting, MaxAgentWaiting int
@@ -143,7 +147,7 @@ func New(b *broker.Broker, cfg Config) *Dispatcher {
 		def int
 	}{
 		{&cfg.MaxBatches, DefaultMaxBatches}, {&cfg.MaxAgentBatches, DefaultMaxAgentBatches}, {&cfg.MaxWaiting, DefaultMaxWaiting},
-		{&cfg.MaxAgentWaiting, DefaultMaxAgentWaiting}, {&cfg.AdmitPercent, DefaultAdmitPercent},
+		{&cfg.MaxAgentWaiting, DefaultMaxAgentWaiting}, {&cfg.AdmitPercent, DefaultAdmitPercent}, {&cfg.MaxOpen, DefaultMaxOpen},
 	} {
 		if *d.to == 0 {
 			*d.to = d.def
@@ -215,6 +219,8 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	d.lookAtFill(ctx)
 	part("watch the store", d.watchFill)
 	part("keep what waits", d.keepWaiting)
+	part("tell what waits", d.tellWaiting)
+	part("start what waited", func(ctx context.Context) error { return d.startFreed(ctx, &wg) })
 	for {
 		sub, err := subs.Next(ctx)
 		if errors.Is(err, broker.ErrStopped) && ctx.Err() == nil {

@@ -21,6 +21,8 @@ const (
 	// given back for silentPause.
 	SilentPercent = 95
 	silentPause   = 5 * time.Second
+	// tellEvery is how often those who wait for a batch are told that it waits.
+	tellEvery = time.Second
 	// turningAway is how many batches are refused at a time; the next submission is taken when there are fewer.
 	turningAway = 16
 )
@@ -37,16 +39,18 @@ type lobby struct {
 	fill broker.Fill
 	// leaving bounds those that are refused.
 	leaving chan struct{}
+	// freed says that another batch may begin.
+	freed chan struct{}
 }
 
 func newLobby(cfg *Config) *lobby {
 	return &lobby{
 		room: admission.NewRoom(admission.Limits{
 			Running: cfg.MaxBatches, AgentRunning: cfg.MaxAgentBatches, Waiting: cfg.MaxWaiting, AgentWaiting: cfg.MaxAgentWaiting,
-			Spare: cfg.MaxBatches,
+			Spare: cfg.MaxBatches, Idle: cfg.MaxOpen,
 		}),
 		lanes: admission.NewLanes(broker.Lanes, broker.LaneOf), waiting: map[toolyard.BatchKey]*broker.Submission{},
-		running: map[toolyard.BatchKey]*runner{}, leaving: make(chan struct{}, turningAway),
+		running: map[toolyard.BatchKey]*runner{}, leaving: make(chan struct{}, turningAway), freed: make(chan struct{}, 1),
 	}
 }
 
@@ -112,6 +116,28 @@ func (l *lobby) done(k toolyard.BatchKey) {
 	l.lanes.Leave(k.Agent)
 }
 
+// idle is told whether an open batch has nothing to do: then another may begin in its place, and it goes on when it has.
+func (l *lobby) idle(k toolyard.BatchKey, idle bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !idle {
+		l.room.Busy(k)
+		return
+	}
+	l.room.Idle(k)
+	select {
+	case l.freed <- struct{}{}:
+	default: // somebody looks already
+	}
+}
+
+// load is how many batches run, wait, and are open and idle.
+func (l *lobby) load() (running, waiting, idle int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.room.Load()
+}
+
 // all are the submissions that wait.
 func (l *lobby) all() []*broker.Submission {
 	l.mu.Lock()
@@ -161,6 +187,18 @@ func (d *Dispatcher) underWay(ctx context.Context, sub *broker.Submission) bool 
 	return planned || err != nil
 }
 
+// startFreed runs batches in the places of those that have become idle, until ctx ends.
+func (d *Dispatcher) startFreed(ctx context.Context, work *sync.WaitGroup) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-d.lobby.freed:
+			d.startNext(ctx, work)
+		}
+	}
+}
+
 // startNext runs as many batches as may run, each until it runs here no more.
 func (d *Dispatcher) startNext(ctx context.Context, work *sync.WaitGroup) {
 	for ctx.Err() == nil {
@@ -195,6 +233,26 @@ func (d *Dispatcher) keepWaiting(ctx context.Context) error {
 			if err := s.Hold(); err != nil {
 				d.log.Warn("a submission that waits could not be kept; it is delivered again", "batch", s.Key, "error", err)
 				break // the connection is closed, or being restored: so it is for the others
+			}
+		}
+	}
+}
+
+// tellWaiting tells whoever listens that his batch waits for its turn, until ctx ends.
+func (d *Dispatcher) tellWaiting(ctx context.Context) error {
+	tick := time.NewTicker(tellEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		running, waiting, _ := d.lobby.load()
+		for _, s := range d.lobby.all() {
+			if err := d.b.TellWaiting(s.Key, broker.Waiting{Running: running, Waiting: waiting}); err != nil {
+				d.log.Debug("nobody is told that batches wait", "error", err)
+				break // so it is for the others
 			}
 		}
 	}

@@ -20,8 +20,9 @@ func (unmetered) Refused(int)               {}
 
 // Load is what stands in a dispatcher now.
 type Load struct {
-	// Running are the batches that it owns, Waiting those that wait for their turn, Workers those that it has heard of.
-	Running, Waiting, Workers int
+	// Running are the batches that it owns and that have something to do, Idle those that are open and have nothing, Waiting those
+	// that wait for their turn, Workers the workers that it has heard of.
+	Running, Idle, Waiting, Workers int
 	// StoreFill is how full the fullest stream is, in percent.
 	StoreFill int
 }
@@ -29,9 +30,8 @@ type Load struct {
 // Load says what stands in the dispatcher now.
 func (d *Dispatcher) Load() Load {
 	workers := d.roster.count()
-	d.lobby.mu.Lock()
-	defer d.lobby.mu.Unlock()
-	return Load{Running: len(d.lobby.running), Waiting: len(d.lobby.waiting), Workers: workers, StoreFill: d.lobby.fill.Percent}
+	running, waiting, idle := d.lobby.load()
+	return Load{Running: running, Idle: idle, Waiting: waiting, Workers: workers, StoreFill: d.lobby.filled().Percent}
 }
 
 // meter counts the batch that is over.

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -25,8 +26,12 @@ var errLost = errors.New("the batch has another owner")
 // maxReads is how many calls an owner reads from the stream in one beat; the others follow in the next.
 const maxReads = 64
 
-// rereadAfter is how long an owner trusts the live feed before it reads calls in flight from the stream.
-const rereadAfter = time.Second
+// rereadAfter is how long an owner trusts the live feed before it reads calls in flight from the stream, and rereadIdle how long
+// it does for a batch that is idle, when nothing is known to be lost.
+const (
+	rereadAfter = time.Second
+	rereadIdle  = 10 * time.Second
+)
 
 // runner is the shell around one batch's machine: it performs the effects, in order, and brings in what happens.
 type runner struct {
@@ -39,7 +44,8 @@ type runner struct {
 	m         *batch.Machine
 	mu        sync.Mutex // of sub
 	sub       *broker.Submission
-	lapsed    bool // the machine knows that another may own the batch
+	lapsed    bool        // the machine knows that another may own the batch
+	idle      atomic.Bool // it is open and has nothing to do
 
 	surface  *registry.Surface // what the batch sees; nil until it is needed by a batch that was adopted
 	feed     *broker.Feed
@@ -106,6 +112,10 @@ func (r *runner) run(ctx context.Context, s batch.State) error {
 	for {
 		if err := r.step(ctx); err != nil || r.complete {
 			return err
+		}
+		if idle := r.m.Idle(); idle != r.idle.Load() {
+			r.idle.Store(idle)
+			r.d.lobby.idle(r.key, idle)
 		}
 		if at := r.m.Wake(); at.IsZero() {
 			wake.Stop()
@@ -499,6 +509,12 @@ func (r *runner) keep(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		if r.idle.Load() { // there are many of these, and nothing runs that an answer would keep safe
+			if err := r.submission().Hold(); err != nil && ctx.Err() == nil {
+				r.log.Info("the submission could not be kept", "error", err)
+			}
+			continue
+		}
 		telling.Go(func() {
 			alive, cancel := context.WithTimeout(ctx, broker.Lease(wait))
 			defer cancel()
@@ -521,7 +537,11 @@ func (r *runner) beat(ctx context.Context) error {
 	observed := batch.Observed{Dropped: map[int]uint64{}}
 	var claimed []int
 	reads := 0
-	quiet := time.Since(r.news) >= rereadAfter
+	trust := rereadAfter
+	if r.idle.Load() && !r.feed.Lost() {
+		trust = rereadIdle
+	}
+	quiet := time.Since(r.news) >= trust
 	for _, i := range r.m.InFlight() {
 		p, c := s.Plan.Calls[i], s.Calls[i]
 		switch c.Status {

@@ -20,8 +20,9 @@ var ContentType = string(expfmt.NewFormat(expfmt.TypeTextPlain))
 
 // Load is what stands in a dispatcher now.
 type Load struct {
-	// Running and Waiting are its batches: those that it owns, and those that wait for their turn.
-	Running, Waiting int
+	// Running, Idle and Waiting are its batches: those that it owns and that have something to do, those that are open and have
+	// nothing, and those that wait for their turn.
+	Running, Idle, Waiting int
 	// Workers are those that it has heard of.
 	Workers int
 	// StoreFill is how full the fullest stream is, in percent.
@@ -66,7 +67,8 @@ func New(load func() Load) *Metrics {
 	}
 	m.registry.MustRegister(
 		m.batches, m.refused, m.calls, m.attempts, m.pipeline, m.execute, m.queue,
-		gauge("toolyard_batches_running", "Batches that this dispatcher owns now.", func(l Load) int { return l.Running }),
+		gauge("toolyard_batches_running", "Batches that this dispatcher owns now and that have something to do.", func(l Load) int { return l.Running }),
+		gauge("toolyard_batches_idle", "Open batches that this dispatcher owns now, and that wait for calls of their agents.", func(l Load) int { return l.Idle }),
 		gauge("toolyard_batches_waiting", "Batches that wait in this dispatcher for their turn.", func(l Load) int { return l.Waiting }),
 		gauge("toolyard_workers", "Live workers, as this dispatcher knows them.", func(l Load) int { return l.Workers }),
 		gauge("toolyard_store_fill_percent", "How full the fullest of the streams is that running batches write to.", func(l Load) int { return l.StoreFill }),

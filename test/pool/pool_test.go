@@ -52,7 +52,7 @@ type runs interface {
 	Ready() <-chan struct{}
 }
 
-func begin(t *testing.T, r runs) *part {
+func begin(t testing.TB, r runs) *part {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	p := &part{stop: stop, done: make(chan error, 2)}
@@ -71,7 +71,7 @@ func begin(t *testing.T, r runs) *part {
 	return p
 }
 
-func startWorker(t *testing.T, s *natsd.Server, cfg worker.Config) *part {
+func startWorker(t testing.TB, s *natsd.Server, cfg worker.Config) *part {
 	t.Helper()
 	cfg.Log = testenv.Log(t)
 	cfg.Origin = registry.Toolset
@@ -88,14 +88,14 @@ func startWorker(t *testing.T, s *natsd.Server, cfg worker.Config) *part {
 	return begin(t, w)
 }
 
-func startDispatcher(t *testing.T, s *natsd.Server, cfg dispatcher.Config) *part {
+func startDispatcher(t testing.TB, s *natsd.Server, cfg dispatcher.Config) *part {
 	t.Helper()
 	cfg.Log = testenv.Log(t)
 	cfg.Planner.Pipeline = &pipeline.Pipeline{}
 	return begin(t, dispatcher.New(testenv.Broker(t, s, "/dispatcher/test"), cfg))
 }
 
-func startClient(t *testing.T, s *natsd.Server) *client.Client {
+func startClient(t testing.TB, s *natsd.Server) *client.Client {
 	t.Helper()
 	c, err := client.Connect(t.Context(), testenv.Conn(t, s))
 	if err != nil {
@@ -115,7 +115,7 @@ func writer(name string) tool.Declaration {
 
 type nothing struct{}
 
-func make1(t *testing.T, d tool.Declaration, run func(ctx context.Context, env tool.Env) (string, error)) tool.Tool {
+func make1(t testing.TB, d tool.Declaration, run func(ctx context.Context, env tool.Env) (string, error)) tool.Tool {
 	t.Helper()
 	made, err := tool.New(tool.Typed[nothing, string]{
 		Declaration: d, Run: func(ctx context.Context, env tool.Env, _ nothing) (string, error) { return run(ctx, env) },
