@@ -26,8 +26,9 @@ type Result struct {
 	Retryable    bool  `json:"retryable"`
 	RetryAfterMS int64 `json:"retry_after_ms"`
 
-	Class         Class `json:"concurrency_class"`
-	WasConcurrent bool  `json:"was_concurrent"`
+	Class Class `json:"concurrency_class"`
+	// WasConcurrent says that the tool was started while other calls of the batch were in flight.
+	WasConcurrent bool `json:"was_concurrent"`
 
 	// DurationMS is the time in the pipeline on the worker that finished the call; ExecuteMS the tool's own part of
 	// it; QueueMS from being queued to being taken; ApprovalWaitMS how long a person took.
@@ -36,7 +37,7 @@ type Result struct {
 	QueueMS        float64 `json:"queue_ms"`
 	ApprovalWaitMS float64 `json:"approval_wait_ms"`
 
-	// Attempts counts the executions that were started; 0 when none was.
+	// Attempts counts the executions that were started, or may have been; 0 when none was.
 	Attempts int    `json:"attempts"`
 	Worker   string `json:"worker"`
 

@@ -254,7 +254,7 @@ type Requested struct {
 	Interactive bool               `json:"interactive,omitempty"`
 	Group       int                `json:"group"`
 	Ticket      uint64             `json:"ticket,omitempty"`
-	// WasConcurrent says that other calls run beside these.
+	// WasConcurrent says that other calls of the batch were in flight when these were queued.
 	WasConcurrent bool            `json:"was_concurrent,omitempty"`
 	Calls         []RequestedCall `json:"calls"`
 	// Deny and Ask are the batch's own permission rules.

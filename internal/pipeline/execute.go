@@ -35,7 +35,7 @@ func (c *call) execute(ctx context.Context) finding {
 	defer end()
 	input := c.input()
 	c.executed = true
-	c.res.Attempts = c.job.Attempt
+	c.res.Attempts, c.res.WasConcurrent = c.job.Attempt, c.job.WasConcurrent
 	ctx, stamp := sandbox.WithStamp(ctx)
 	began := c.p.now()
 	release := c.release

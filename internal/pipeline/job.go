@@ -32,7 +32,7 @@ type Job struct {
 	Declaration string
 	// Judgement is pinned at plan. The zero judgement means the strictest.
 	Judgement tool.Judgement
-	// WasConcurrent says that other calls run beside this one.
+	// WasConcurrent says that other calls of the batch are in flight beside this one.
 	WasConcurrent bool
 	// Attempt counts the executions of the call, this one included, from 1.
 	Attempt int

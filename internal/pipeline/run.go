@@ -161,7 +161,7 @@ func (p *Pipeline) begin(job Job) *call {
 	}
 	c.res = toolyard.Result{
 		Index: job.Index, CallID: job.Call.ID, Tool: job.Call.Tool, Echo: job.Call.Echo, Class: job.Judgement.Class,
-		WasConcurrent: job.WasConcurrent, QueueMS: job.QueueMS, ApprovalWaitMS: waited, Worker: p.Worker,
+		QueueMS: job.QueueMS, ApprovalWaitMS: waited, Worker: p.Worker,
 		Attempts: job.Attempt - 1, Phases: make([]toolyard.Fact, 0, len(c.rows)),
 	}
 	return c
