@@ -533,7 +533,7 @@ func (w *Worker) unavailable(r *running) toolyard.Result {
 func (w *Worker) ended(r *running, code toolyard.Code, message string, why error) toolyard.Result {
 	res := toolyard.Result{
 		Index: r.call.Index, CallID: r.call.ID, Tool: r.call.Tool, Echo: r.call.Echo, IsError: true, Code: code, Error: message, Detail: why.Error(),
-		Class: r.call.Judgement.Class, WasConcurrent: r.d.WasConcurrent, Worker: w.cfg.ID, Attempts: r.call.Attempt - 1,
+		Class: r.call.Judgement.Class, WasConcurrent: r.d.WasConcurrent && r.began(), Worker: w.cfg.ID, Attempts: r.call.Attempt - 1,
 		Phases: []toolyard.Fact{
 			{Phase: toolyard.PhaseSchedule, Outcome: toolyard.OutcomeFailed, Code: code, Detail: why.Error()},
 			{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeOK},
