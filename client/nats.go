@@ -100,7 +100,7 @@ func (t overNATS) results(ctx context.Context, k toolyard.BatchKey, submitted bo
 			rec, before, ferr := feed.Record(ctx, m)
 			switch {
 			case ferr != nil:
-				return ferr
+				err = ferr
 			case rec.Seq <= seen:
 				continue
 			case before != seen:
@@ -109,12 +109,16 @@ func (t overNATS) results(ctx context.Context, k toolyard.BatchKey, submitted bo
 				done, err = take(rec)
 			}
 		}
-		if done || err != nil {
+		if err != nil && !repeatable(ctx, err) || done && err == nil {
 			return err
 		}
 		tick.Reset(rereadAfter)
 	}
 }
+
+// repeatable reports whether a read that failed is worth repeating: NATS was away for longer than one read lasts. Who waits for
+// results waits until ctx ends.
+func repeatable(ctx context.Context, err error) bool { return ctx.Err() == nil && broker.MayPass(err) }
 
 func (t overNATS) progress(ctx context.Context, k toolyard.BatchKey, yield func(Progress) bool) (err error) {
 	replies, err := t.b.FollowReplies(k)
@@ -161,7 +165,7 @@ func (t overNATS) progress(ctx context.Context, k toolyard.BatchKey, yield func(
 		case <-tick.C:
 		}
 		records, err := t.b.Replies(ctx, k, seen)
-		if err != nil {
+		if err != nil && !repeatable(ctx, err) {
 			return err
 		}
 		for more := true; more; { // what calls said before they had their results is here by now

@@ -225,6 +225,9 @@ func (b *Broker) Follow(ctx context.Context, k toolyard.BatchKey, live bool, rer
 	for tail := b.Tail(k); ; {
 		for {
 			l, ok, err := tail.Next(ctx)
+			if live && err != nil && ctx.Err() == nil && MayPass(err) {
+				break // NATS was away for longer than one read lasts: look again later
+			}
 			if err != nil {
 				return err
 			}
