@@ -36,8 +36,8 @@ test: ## Run the tests with the race detector, and count them
 	@{ go test -race -json $(PKG) && go -C tools test -json ./...; } | go run -C tools ./testsum
 
 .PHONY: sim
-sim: ## Play 10,000 seeded histories of the protocol, without the race detector: one thread has no races
-	@go test ./internal/sim
+sim: ## Play 10,000 histories of the protocol, and all of a ticket key, without the race detector: one thread has no races
+	@go test ./internal/sim ./internal/ticket
 
 .PHONY: conformance
 conformance: ## Run MCP's conformance suite against a pool, and print its score (needs npm)

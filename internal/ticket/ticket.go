@@ -12,6 +12,10 @@
 // alone. Since a later shared ticket never passes an earlier exclusive one, writers do not starve. Numbers only grow,
 // and a ticket's number is the fencing token of what runs under it.
 //
+// The key of a queue that is empty may be deleted, and numbers grow all the same: the first change of a new key
+// stores numbers that count from the [Floor] of the revision that it gets. The server gives revisions out, so no
+// dispatcher can begin a queue at a number that it read too early.
+//
 // Failure: joining and leaving name the group, and a batch's groups only go forward: doing either again changes nothing,
 // and a former owner that wakes up late can neither take the place of a later group nor give it away.
 package ticket
@@ -72,12 +76,42 @@ type Queue struct {
 	// Last is the highest number given out so far.
 	Last    uint64   `json:"last"`
 	Tickets []Ticket `json:"queue"`
+	// Relative says that the numbers count from the [Floor] of the revision that the queue is stored under, which is
+	// not known before: it is the first one of its key. See [Queue.At].
+	Relative bool `json:"relative,omitempty"`
 }
+
+// NumbersPerRevision is how far apart the floors of two revisions are, in numbers. One change gives out more than
+// that only when more batches join together; the queue's key then stays until its revision has passed its numbers.
+const NumbersPerRevision = MaxQueue
+
+// Floor is the number above which the queue begins that is first stored under a revision. Revisions of all keys come
+// from one sequence, which only grows: of two keys that a workspace had, the later one begins at the higher floor.
+func Floor(revision uint64) uint64 { return revision * NumbersPerRevision }
+
+// At returns the queue as it is under a revision of its key: with its own numbers. The zero Queue stands for a key
+// that is not there, and becomes the beginning of a new one.
+func (q Queue) At(revision uint64) Queue {
+	if !q.Relative {
+		q.Relative = q.Last == 0 && len(q.Tickets) == 0
+		return q
+	}
+	floor := Floor(revision)
+	q.Relative, q.Last, q.Tickets = false, q.Last+floor, slices.Clone(q.Tickets)
+	for i := range q.Tickets {
+		q.Tickets[i].N += floor
+	}
+	return q
+}
+
+// MayGo reports whether the key of a queue may be deleted, which stands under a revision: nobody stands in the queue,
+// and all numbers of the key that takes its place, whose revision is higher, are above its own.
+func (q Queue) MayGo(revision uint64) bool { return len(q.Tickets) == 0 && q.Last <= Floor(revision+1) }
 
 // Join puts a ticket for h at the tail and returns it, and takes out those of the batch's earlier groups: passing from
 // one group to the next is one change. A holder that stands in the queue already keeps its place.
 func (q Queue) Join(h Holder, mode Mode) (Queue, Ticket, error) {
-	next := Queue{Last: q.Last, Tickets: make([]Ticket, 0, len(q.Tickets)+1)}
+	next := Queue{Last: q.Last, Tickets: make([]Ticket, 0, len(q.Tickets)+1), Relative: q.Relative}
 	var own *Ticket
 	for _, t := range q.Tickets {
 		switch {
@@ -115,7 +149,8 @@ func (q Queue) without(out func(Ticket) bool) Queue {
 	if !slices.ContainsFunc(q.Tickets, out) {
 		return q
 	}
-	return Queue{Last: q.Last, Tickets: slices.DeleteFunc(slices.Clone(q.Tickets), out)}
+	q.Tickets = slices.DeleteFunc(slices.Clone(q.Tickets), out)
+	return q
 }
 
 func (t Ticket) sameBatch(h Holder) bool { return t.Agent == h.Agent && t.Batch == h.Batch }

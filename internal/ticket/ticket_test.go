@@ -131,3 +131,48 @@ func TestFullQueueRefuses(t *testing.T) {
 		t.Errorf("Join on a full queue: %v, want ErrFull", err)
 	}
 }
+
+// TestANewQueueCountsFromItsRevision: numbers that are stored first under a revision are above all that could be given
+// out under an earlier one, and their holders find them.
+func TestANewQueueCountsFromItsRevision(t *testing.T) {
+	q := ticket.Queue{}.At(0)
+	q, _, _ = q.Join(holder("a", 0), ticket.Exclusive)
+	q, _, _ = q.Join(holder("b", 0), ticket.Shared)
+	stored := q.Leave(holder("a", 0))
+	stands := stored.At(7)
+	own, ok := stands.Granted(holder("b", 0))
+	if !ok || own.N != ticket.Floor(7)+2 || stands.Last != own.N || stands.Relative {
+		t.Errorf("under revision 7 it is %+v", stands)
+	}
+	if again := stands.At(9); again.Last != stands.Last || again.Relative {
+		t.Errorf("a queue with its own numbers changes with its revision: %+v", again)
+	}
+	if stored.Tickets[0].N != 2 {
+		t.Errorf("the queue as it is stored was changed: %+v", stored)
+	}
+	next, second, _ := stands.Join(holder("c", 0), ticket.Shared)
+	if second.N != own.N+1 || next.Relative {
+		t.Errorf("the next ticket is %+v", second)
+	}
+}
+
+func TestWhichKeysMayGo(t *testing.T) {
+	const first = ticket.NumbersPerRevision
+	one, _, _ := ticket.Queue{}.Join(holder("a", 0), ticket.Shared)
+	for name, c := range map[string]struct {
+		q        ticket.Queue
+		revision uint64
+		want     bool
+	}{
+		"somebody stands in it":           {one, 7, false},
+		"nobody, of an older version":     {ticket.Queue{Last: 12}, 7, true},
+		"nobody, and no number was given": {ticket.Queue{}.At(7), 7, true},
+		"the next queue begins above":     {ticket.Queue{Last: 8 * first}, 7, true},
+		"the next queue may begin below":  {ticket.Queue{Last: 8*first + 1}, 7, false},
+		"a later revision has passed it":  {ticket.Queue{Last: 8*first + 1}, 8, true},
+	} {
+		if got := c.q.MayGo(c.revision); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

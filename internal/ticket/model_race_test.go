@@ -1,0 +1,5 @@
+//go:build race
+
+package ticket_test
+
+const raced = true
