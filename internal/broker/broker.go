@@ -11,7 +11,7 @@
 //	call events    TY_EVENT  ty.event.<agent>.<batch>.<p>.<i> claiming worker, owner   expected last
 //	work           TY_CALL   ty.call.<class>.<pool>.…         owners                   none: duplicates lose at the claim
 //	replies        TY_REPLY  ty.reply.<agent>.<batch>         the owner                expected last
-//	tickets        ty_ticket one key a workspace              dispatchers              expected revision
+//	tickets        ty_ticket one key a workspace in use       dispatchers              expected revision
 //	workers        ty_worker one key a worker, with a TTL     that worker
 //	sessions       ty_session one key a session               owners, people           expected revision
 //	index          ty_index  one key a batch                  the owner                none: the log is right

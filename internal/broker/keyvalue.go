@@ -51,7 +51,7 @@ func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known s
 			continue
 		}
 		if same && !sure {
-			return next, revision, nil
+			return under(next, revision), revision, nil
 		}
 		attempt, cancel := within(ctx, &timeout)
 		var stored uint64
@@ -62,7 +62,7 @@ func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known s
 		}
 		cancel()
 		if err == nil {
-			return next, stored, nil
+			return under(next, stored), stored, nil
 		}
 		if unread { // what was known is behind, or no answer came: see what stands there
 			continue
@@ -86,18 +86,32 @@ func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known s
 func load[T any](ctx context.Context, kv jetstream.KeyValue, key string) (v T, value []byte, revision uint64, err error) {
 	e, err := retry(ctx, func(ctx context.Context) (jetstream.KeyValueEntry, error) { return kv.Get(ctx, key) })
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return v, nil, 0, nil
+		return under(v, 0), nil, 0, nil
 	}
 	if err != nil {
 		return v, nil, 0, fmt.Errorf("read key %s: %w", key, err)
 	}
-	if len(e.Value()) == 0 { // emptied by an operator
-		return v, nil, e.Revision(), nil
+	v, err = decoded[T](e)
+	return v, e.Value(), e.Revision(), err
+}
+
+// decoded is the value of an entry; the zero value where the key was deleted, or emptied by an operator.
+func decoded[T any](e jetstream.KeyValueEntry) (v T, err error) {
+	if len(e.Value()) > 0 {
+		err = json.Unmarshal(e.Value(), &v)
 	}
-	if err := json.Unmarshal(e.Value(), &v); err != nil {
-		return v, nil, e.Revision(), fmt.Errorf("key %s is not readable: %w", key, err)
+	if err != nil {
+		return v, fmt.Errorf("key %s is not readable: %w", e.Key(), err)
 	}
-	return v, e.Value(), e.Revision(), nil
+	return under(v, e.Revision()), nil
+}
+
+// under returns a value as it is under a revision of its key, where that makes a difference.
+func under[T any](v T, revision uint64) T {
+	if p, ok := any(v).(interface{ At(revision uint64) T }); ok {
+		return p.At(revision)
+	}
+	return v
 }
 
 // list reads the keys that match, in the order of their last change, until see says that it has enough.

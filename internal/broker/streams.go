@@ -27,6 +27,7 @@ const (
 	bucketApproval = "ty_approval"
 
 	streamWorkers = "KV_" + bucketAlive // read as what it is, for the marks of entries that have expired
+	streamTickets = "KV_" + bucketLock  // and this one, to delete keys without a mark
 
 	consumerDispatchers = "dispatchers"
 )
@@ -143,7 +144,9 @@ func answered[T any](ctx context.Context, ask func(context.Context) (T, error)) 
 // attach finds everything that create makes, and takes the settings that are written down there.
 func (b *Broker) attach(ctx context.Context) error {
 	b.streams = map[string]jetstream.Stream{}
-	for _, name := range []string{streamBatch, streamEvent, streamCall, streamReply, streamDead, streamWorkers} {
+	for _, name := range []string{
+		streamBatch, streamEvent, streamCall, streamReply, streamDead, streamWorkers, streamTickets,
+	} {
 		s, err := answered(ctx, func(ctx context.Context) (jetstream.Stream, error) { return b.js.Stream(ctx, name) })
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", name, err)
@@ -184,31 +187,57 @@ func (b *Broker) attach(ctx context.Context) error {
 	return nil
 }
 
-// Fill is how full a stream is, in percent of what it may hold.
+// Fill is how full the store is: its fullest stream or bucket, in percent of what that may hold.
 type Fill struct {
 	Stream  string
 	Percent int
+	// Refusals is how full those are, in percent, that the refusal of a batch is stored in.
+	Refusals int
 }
 
-// Fill looks at the streams that running batches write to, and returns the fullest.
+// filled are the streams and buckets that running batches write to, and whether a refusal is stored there too.
+var filled = []struct {
+	name, stream string
+	refusals     bool
+}{
+	{streamEvent, streamEvent, true},
+	{streamReply, streamReply, true},
+	{streamCall, streamCall, false},
+	{bucketLock, streamTickets, false},
+	{bucketSession, "KV_" + bucketSession, false},
+	{bucketApproval, "KV_" + bucketApproval, false},
+	{bucketIndex, "KV_" + bucketIndex, false},
+	{bucketBlob, "OBJ_" + bucketBlob, false},
+}
+
+// Fill looks at all that running batches write to, and returns the fullest.
 func (b *Broker) Fill(ctx context.Context) (Fill, error) {
 	var fullest Fill
-	for _, name := range []string{streamEvent, streamReply, streamCall} {
-		s, err := b.js.Stream(ctx, name) // and not the handle that is there: that one is for concurrent use only as long as it is not asked
+	for _, f := range filled {
+		// And not the handle that is there: that one is for concurrent use only as long as it is not asked.
+		s, err := b.js.Stream(ctx, f.stream)
 		if err != nil {
-			return fullest, fmt.Errorf("stream %s: %w", name, err)
+			return fullest, fmt.Errorf("stream %s: %w", f.stream, err)
 		}
-		info := s.CachedInfo()
-		percent := 0
-		if most := info.Config.MaxBytes; most > 0 {
-			percent = int(float64(info.State.Bytes) / float64(most) * 100)
-		}
-		if most := info.Config.MaxMsgs; most > 0 {
-			percent = max(percent, int(float64(info.State.Msgs)/float64(most)*100))
-		}
+		percent := fillOf(s.CachedInfo())
 		if percent >= fullest.Percent {
-			fullest = Fill{Stream: name, Percent: percent}
+			fullest.Stream, fullest.Percent = f.name, percent
+		}
+		if f.refusals {
+			fullest.Refusals = max(fullest.Refusals, percent)
 		}
 	}
 	return fullest, nil
+}
+
+// fillOf is how full a stream is, in percent: of its bytes, or of its messages where that is more.
+func fillOf(info *jetstream.StreamInfo) int {
+	percent := 0
+	if most := info.Config.MaxBytes; most > 0 {
+		percent = int(float64(info.State.Bytes) / float64(most) * 100)
+	}
+	if most := info.Config.MaxMsgs; most > 0 {
+		percent = max(percent, int(float64(info.State.Msgs)/float64(most)*100))
+	}
+	return percent
 }

@@ -56,18 +56,31 @@ func (b *Broker) Tickets(ctx context.Context, w toolyard.Workspace) (TicketQueue
 	return TicketQueue{Workspace: w, Queue: q, Revision: revision}, err
 }
 
-func decodeTickets(w toolyard.Workspace, e jetstream.KeyValueEntry) (TicketQueue, error) {
-	q := TicketQueue{Workspace: w, Revision: e.Revision()}
-	if len(e.Value()) == 0 { // deleted by an operator
-		return q, nil
+// DeleteTickets deletes the key of a workspace's queue as it was seen: empty, under a revision. What was stored since
+// stays, however late the server gets the request or how often; so nobody needs to know whether it was the one that
+// deleted the key. The workspace's next queue begins above the numbers of this one: see [ticket.Queue.MayGo]. It asks
+// once.
+//
+// It takes messages out of the stream and leaves no marker: a marker would be longer than the queue that it stands
+// for, and a bucket that is full would refuse it. So nobody who watches is told.
+func (b *Broker) DeleteTickets(ctx context.Context, seen TicketQueue) error {
+	if !seen.MayGo(seen.Revision) {
+		return fmt.Errorf("delete the queue of workspace %q: it has %d tickets, and the last number %d under revision %d",
+			seen.Workspace, len(seen.Tickets), seen.Last, seen.Revision)
 	}
-	if err := json.Unmarshal(e.Value(), &q.Queue); err != nil {
-		return q, fmt.Errorf("the queue of workspace %q is not readable: %w", w, err)
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	key := "$KV." + bucketLock + "." + Escape(string(seen.Workspace))
+	upTo := jetstream.WithPurgeSequence(seen.Revision + 1) // which stays itself
+	err := b.streams[streamTickets].Purge(ctx, jetstream.WithPurgeSubject(key), upTo)
+	if err != nil {
+		return fmt.Errorf("delete the queue of workspace %q: %w", seen.Workspace, err)
 	}
-	return q, nil
+	return nil
 }
 
-// WatchTickets calls see with every workspace's queue as it is and with each change from then on, until ctx ends.
+// WatchTickets calls see with every workspace's queue as it is and with each change from then on, until ctx ends. A
+// key that [Broker.DeleteTickets] has deleted is no change.
 func (b *Broker) WatchTickets(ctx context.Context, see func(TicketQueue, error)) error {
 	return b.watchKeys(ctx, b.tickets, nil, keyWatch{
 		see: func(e jetstream.KeyValueEntry) {
@@ -76,7 +89,8 @@ func (b *Broker) WatchTickets(ctx context.Context, see func(TicketQueue, error))
 				see(TicketQueue{}, err)
 				return
 			}
-			see(decodeTickets(toolyard.Workspace(name), e))
+			q, err := decoded[ticket.Queue](e)
+			see(TicketQueue{Workspace: toolyard.Workspace(name), Queue: q, Revision: e.Revision()}, err)
 		},
 		state: func(WatchState) {}, // who waits for a ticket reads the queue now and then
 	})
