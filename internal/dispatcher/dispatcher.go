@@ -48,6 +48,7 @@ const (
 	DefaultOpenIdle     = 5 * time.Minute
 	DefaultQueueWait    = 5 * time.Minute
 	DefaultApprovalWait = 24 * time.Hour
+	DefaultTicketIdle   = time.Minute
 	// DefaultMaxDeliveries takes about a minute; see backoff.
 	DefaultMaxDeliveries = 12
 	maxAttempts          = 3
@@ -63,7 +64,8 @@ type Config struct {
 	Base []registry.Entry
 	// BatchTimeout bounds batches that name no timeout. Default 10 minutes.
 	BatchTimeout time.Duration
-	// WorkerWait is how long a queued call waits while no worker can take it. Default 30 s.
+	// WorkerWait is how long a queued call waits while no worker can take it, and how long after the dispatcher's
+	// start a batch waits for a worker that serves its workspace. Default 30 s.
 	WorkerWait time.Duration
 	// OpenIdle is how long an open batch may get no calls before it is closed. Default 5 minutes.
 	OpenIdle time.Duration
@@ -71,6 +73,8 @@ type Config struct {
 	QueueWait time.Duration
 	// ApprovalWait is how long a call waits for a person, within the batch's lifetime. Default 24 hours.
 	ApprovalWait time.Duration
+	// TicketIdle is how long the queue of a workspace's tickets is empty before its key is deleted. Default 1 minute.
+	TicketIdle time.Duration
 	// MaxDeliveries is how often a batch that cannot go on is taken up before its open calls are answered as
 	// internal_error. Default 12, which takes about a minute.
 	MaxDeliveries uint64
@@ -139,6 +143,9 @@ func New(b *broker.Broker, cfg Config) *Dispatcher {
 	if cfg.ApprovalWait == 0 {
 		cfg.ApprovalWait = DefaultApprovalWait
 	}
+	if cfg.TicketIdle == 0 {
+		cfg.TicketIdle = DefaultTicketIdle
+	}
 	if cfg.MaxDeliveries == 0 {
 		cfg.MaxDeliveries = DefaultMaxDeliveries
 	}
@@ -162,7 +169,7 @@ func New(b *broker.Broker, cfg Config) *Dispatcher {
 	log := cfg.Log.With("dispatcher", cfg.ID)
 	lobby := newLobby(&cfg)
 	return &Dispatcher{
-		b: b, cfg: cfg, log: log, desk: newDesk(b, log), roster: newRoster(b, log, cfg.Base),
+		b: b, cfg: cfg, log: log, desk: newDesk(b, log, cfg.TicketIdle), roster: newRoster(b, log, cfg.Base),
 		lobby: lobby, surfaces: map[string]time.Time{},
 	}
 }
@@ -191,20 +198,12 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	part("watch workers", d.roster.watch)
 	part("watch tickets", d.desk.watch)
 	part("watch approvals", d.watchApprovals)
-	part("sweep tickets", func(ctx context.Context) error {
-		tick := time.NewTicker(sweepEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-tick.C:
-				d.desk.reread(ctx)
-				d.desk.sweep(ctx)
-				d.roster.check(ctx)
-			}
-		}
-	})
+	part("sweep tickets", every(sweepEvery, func(ctx context.Context) {
+		d.desk.reread(ctx)
+		d.desk.sweep(ctx)
+		d.roster.check(ctx)
+	}))
+	part("delete the keys of unused workspaces", every(sweepEvery, d.desk.retire))
 	select {
 	case <-d.roster.ready:
 	case <-ctx.Done():
@@ -240,6 +239,22 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 			return err
 		}
 		d.receive(ctx, &wg, sub)
+	}
+}
+
+// every does something again and again, until ctx ends.
+func every(pause time.Duration, do func(context.Context)) func(context.Context) error {
+	return func(ctx context.Context) error {
+		tick := time.NewTicker(pause)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+				do(ctx)
+			}
+		}
 	}
 }
 

@@ -17,8 +17,8 @@ import (
 const (
 	// fillEvery is how often a dispatcher looks how full the store is.
 	fillEvery = time.Second
-	// SilentPercent is how full the store may be before new batches are not even refused: a refusal is stored too. They are
-	// given back for silentPause.
+	// SilentPercent is how full the streams of events and replies may be before new batches are not even refused: a
+	// refusal is stored there. They are given back for silentPause.
 	SilentPercent = 95
 	silentPause   = 5 * time.Second
 	// tellEvery is how often those who wait for a batch are told that it waits.
@@ -333,7 +333,7 @@ func (d *Dispatcher) turnAway(ctx context.Context, work *sync.WaitGroup, sub *br
 			log.Info("a submission was not given back; it is delivered again when its wait is over", "error", err)
 		}
 	}
-	if d.lobby.filled().Percent >= SilentPercent {
+	if d.lobby.filled().Refusals >= SilentPercent {
 		giveBack()
 		return
 	}

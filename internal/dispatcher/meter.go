@@ -23,7 +23,7 @@ type Load struct {
 	// Running are the batches that it owns and that have something to do, Idle those that are open and have nothing, Waiting those
 	// that wait for their turn, Workers the workers that it has heard of.
 	Running, Idle, Waiting, Workers int
-	// StoreFill is how full the fullest stream is, in percent.
+	// StoreFill is how full the fullest stream or bucket is, in percent.
 	StoreFill int
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,11 +14,15 @@ import (
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
-// The rhythm of looking for tickets that nobody will give back.
+// The rhythm of looking for tickets that nobody will give back, and for queues in which nobody stands.
 const (
-	sweepEvery  = time.Second
-	stuckBefore = 5 * time.Second
-	sweptAtOnce = 64 // tickets of one workspace
+	sweepEvery      = time.Second
+	stuckBefore     = 5 * time.Second // before a ticket is looked at that others of ours wait behind
+	sweptAtOnce     = 64              // tickets of one workspace
+	abandonedAfter  = 10              // times the wait of an empty queue: for tickets that nobody of ours waits behind
+	abandonedAtOnce = 16              // queues with such tickets that are looked at in one round
+	deletedAtOnce   = 1_000           // keys that are deleted in one round
+	deletedTogether = 8               // keys that are deleted at a time
 )
 
 // desk is where one dispatcher's batches stand in line for workspaces. Changes to one workspace that come while another
@@ -28,6 +33,8 @@ type desk struct {
 	// ctx is the dispatcher's: a change serves all batches that wait for it, and does not end with the one that began it.
 	ctx   context.Context
 	flows sync.WaitGroup
+	// idle is how long a queue is empty before its key is deleted.
+	idle  time.Duration
 	mu    sync.Mutex
 	lines map[toolyard.Workspace]*line
 }
@@ -35,43 +42,63 @@ type desk struct {
 // wait returns when no change is on its way any more.
 func (d *desk) wait() { d.flows.Wait() }
 
-// line is one workspace as this dispatcher sees it.
+// line is one workspace as this dispatcher sees it. There is one while somebody of ours stands in line or wants to,
+// and while there is a key.
 type line struct {
 	queue   broker.TicketQueue
+	seen    time.Time // when this revision of it was first seen
 	changed time.Time // when the first ticket last changed, whatever joined behind it
 	pending []change
 	busy    bool
-	waiting map[ticket.Holder]func(ticket.Ticket, error)
+	waiting map[ticket.Holder]*waiter
+}
+
+// unused reports whether nobody of ours stands in line or wants to.
+func (l *line) unused() bool { return len(l.waiting) == 0 && len(l.pending) == 0 && !l.busy }
+
+// waiter is told once when its ticket is granted, or when joining failed.
+type waiter struct {
+	tell func(ticket.Ticket, error)
+	// joined is the revision under which the joining was stored; 0: it is not yet. An older queue says nothing about
+	// the ticket: it may have one of the same holder that is gone.
+	joined uint64
 }
 
 // change is one joining or leaving. done is called once, without the desk's lock, when it is stored or has failed.
 type change struct {
 	holder ticket.Holder
 	mode   ticket.Mode // empty: leave
+	waiter *waiter     // of who joins
 	number uint64      // not 0: take out just this ticket
 	done   func(error)
 }
 
-func newDesk(b *broker.Broker, log *slog.Logger) *desk {
-	return &desk{b: b, log: log, lines: map[toolyard.Workspace]*line{}}
+func (c *change) joins() bool { return c.number == 0 && c.mode != "" }
+
+func newDesk(b *broker.Broker, log *slog.Logger, idle time.Duration) *desk {
+	return &desk{b: b, log: log, idle: idle, lines: map[toolyard.Workspace]*line{}}
 }
 
 // take joins a workspace's queue and calls granted once: when the ticket is granted, or when joining failed. Asking again
 // for the same holder replaces granted.
 func (d *desk) take(w toolyard.Workspace, h ticket.Holder, mode ticket.Mode, granted func(ticket.Ticket, error)) {
+	own := &waiter{tell: granted}
 	d.mu.Lock()
-	d.line(w).waiting[h.Key()] = granted
+	d.line(w).waiting[h.Key()] = own
 	d.mu.Unlock()
-	d.submit(w, change{holder: h, mode: mode, done: func(err error) {
+	d.submit(w, change{holder: h, mode: mode, waiter: own, done: func(err error) {
 		if err == nil {
 			return
 		}
 		d.mu.Lock()
-		f, ok := d.line(w).waiting[h.Key()]
-		delete(d.line(w).waiting, h.Key())
+		l := d.line(w)
+		waits := l.waiting[h.Key()] == own
+		if waits {
+			delete(l.waiting, h.Key())
+		}
 		d.mu.Unlock()
-		if ok {
-			f(ticket.Ticket{}, err)
+		if waits {
+			granted(ticket.Ticket{}, err)
 		}
 	}})
 }
@@ -106,7 +133,7 @@ func (d *desk) forget(w toolyard.Workspace, k toolyard.BatchKey) {
 func (d *desk) line(w toolyard.Workspace) *line {
 	l, ok := d.lines[w]
 	if !ok {
-		l = &line{waiting: map[ticket.Holder]func(ticket.Ticket, error){}}
+		l = &line{waiting: map[ticket.Holder]*waiter{}}
 		d.lines[w] = l
 	}
 	return l
@@ -136,35 +163,71 @@ func (d *desk) flush(w toolyard.Workspace, l *line) {
 			return
 		}
 		d.mu.Unlock()
-		refused := make([]error, len(changes))
-		q, err := d.b.ChangeTickets(d.ctx, known, func(q ticket.Queue) (ticket.Queue, error) {
+		q, refused, err := d.store(known, changes)
+		if errors.Is(err, broker.ErrFull) {
+			// Whoever leaves makes room, and need not wait until those who join with it have some.
+			in, out := split(changes)
+			if len(in) > 0 && len(out) > 0 {
+				for _, c := range in {
+					c.done(err)
+				}
+				changes = out
+				q, refused, err = d.store(known, changes)
+			}
+		}
+		if err == nil {
+			d.mu.Lock()
 			for i, c := range changes {
-				refused[i] = nil
-				switch {
-				case c.number != 0:
-					q = q.Remove(c.number)
-					continue
-				case c.mode == "":
-					q = q.Leave(c.holder)
-					continue
-				}
-				next, _, err := q.Join(c.holder, c.mode)
-				if err == nil {
-					err = broker.FitsTickets(next)
-				}
-				if refused[i] = err; err == nil {
-					q = next
+				if c.joins() && refused[i] == nil {
+					c.waiter.joined = q.Revision
 				}
 			}
-			return q, nil
-		})
-		if err == nil {
+			d.mu.Unlock()
 			d.see(q)
 		}
 		for i, c := range changes {
 			c.done(errors.Join(refused[i], err))
 		}
 	}
+}
+
+// split tells those who join from those who leave.
+func split(changes []change) (in, out []change) {
+	for _, c := range changes {
+		if c.joins() {
+			in = append(in, c)
+		} else {
+			out = append(out, c)
+		}
+	}
+	return in, out
+}
+
+// store makes changes as one, and returns the queue as it stands then. refused says why some of them were not made.
+func (d *desk) store(known broker.TicketQueue, changes []change) (q broker.TicketQueue, refused []error, err error) {
+	refused = make([]error, len(changes))
+	q, err = d.b.ChangeTickets(d.ctx, known, func(q ticket.Queue) (ticket.Queue, error) {
+		for i, c := range changes {
+			refused[i] = nil
+			switch {
+			case c.number != 0:
+				q = q.Remove(c.number)
+				continue
+			case c.mode == "":
+				q = q.Leave(c.holder)
+				continue
+			}
+			next, _, err := q.Join(c.holder, c.mode)
+			if err == nil {
+				err = broker.FitsTickets(next)
+			}
+			if refused[i] = err; err == nil {
+				q = next
+			}
+		}
+		return q, nil
+	})
+	return q, refused, err
 }
 
 // see takes a workspace's queue as it is now, and tells whose ticket it grants.
@@ -180,11 +243,14 @@ func (d *desk) see(q broker.TicketQueue) {
 		if head := first(q); head != first(l.queue) || l.changed.IsZero() {
 			l.changed = time.Now()
 		}
-		l.queue = q
+		l.queue, l.seen = q, time.Now()
 	}
-	for h, tell := range l.waiting {
+	for h, own := range l.waiting {
+		if own.joined == 0 || l.queue.Revision < own.joined {
+			continue
+		}
 		if t, ok := l.queue.Granted(h); ok {
-			grants = append(grants, grant{tell, t})
+			grants = append(grants, grant{own.tell, t})
 			delete(l.waiting, h)
 		}
 	}
@@ -282,19 +348,102 @@ func (d *desk) over(ctx context.Context, t ticket.Ticket) (out change, over bool
 	return out, t.Group < len(s.Plan.Groups) && s.Over(t.Group) && (s.Closed || passed), nil
 }
 
-// stuck returns, for each workspace where somebody of ours waits and the first ticket has stood for long, the first tickets.
+// stuck returns the first tickets of each workspace where the first one has stood for long: where somebody of ours
+// waits, and of some others. Where nobody waits a ticket that was left behind harms no batch, and still its key
+// stays.
 func (d *desk) stuck() map[toolyard.Workspace][]ticket.Ticket {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := map[toolyard.Workspace][]ticket.Ticket{}
+	abandoned := 0
 	for w, l := range d.lines {
-		if len(l.waiting) > 0 && len(l.queue.Tickets) > 0 && time.Since(l.changed) > stuckBefore {
-			out[w] = l.queue.Tickets[:min(len(l.queue.Tickets), sweptAtOnce)]
-			l.changed = time.Now() // look again when as much time has passed
+		before := stuckBefore
+		if len(l.waiting) == 0 {
+			before = abandonedAfter * d.idle
 		}
-		if len(l.waiting) == 0 && !l.busy && len(l.queue.Tickets) == 0 {
+		if len(l.queue.Tickets) == 0 || time.Since(l.changed) <= before {
+			continue
+		}
+		if len(l.waiting) == 0 {
+			if abandoned++; abandoned > abandonedAtOnce {
+				continue
+			}
+		}
+		out[w] = l.queue.Tickets[:min(len(l.queue.Tickets), sweptAtOnce)]
+		l.changed = time.Now() // look again when as much time has passed
+	}
+	return out
+}
+
+// retire deletes the keys of queues that have been empty for long, so that workspaces which nobody uses cost nothing.
+// What cannot be deleted now is looked at again in the next round.
+func (d *desk) retire(ctx context.Context) {
+	queues := d.empty()
+	var wg sync.WaitGroup
+	for some := range slices.Chunk(queues, len(queues)/deletedTogether+1) {
+		wg.Go(func() {
+			for _, known := range some {
+				if err := d.delete(ctx, known); err != nil {
+					if ctx.Err() == nil {
+						d.log.Info("the key of a workspace that nobody uses stays for now", "error", err)
+					}
+					return // so it would be with the others
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// delete deletes the key of a queue as it is known. Every dispatcher deletes, and none is told of what another has
+// deleted: so it looks first.
+func (d *desk) delete(ctx context.Context, known broker.TicketQueue) error {
+	q, err := d.b.Tickets(ctx, known.Workspace)
+	switch {
+	case err != nil:
+		return err
+	case q.Revision > known.Revision:
+		d.see(q)
+		return nil
+	case q.Revision != 0 && !known.MayGo(known.Revision):
+		// One change gave out very many numbers; a later revision is above them.
+		q, err = d.b.ChangeTickets(ctx, known, func(q ticket.Queue) (ticket.Queue, error) { return q, nil })
+		if err == nil {
+			d.see(q)
+		}
+		return err
+	case q.Revision != 0:
+		if err := d.b.DeleteTickets(ctx, known); err != nil {
+			return err
+		}
+	}
+	d.drop(known)
+	return nil
+}
+
+// empty returns queues that have been empty for long, and which nobody of ours wants to join. It lets go of
+// workspaces of which nothing is known.
+func (d *desk) empty() []broker.TicketQueue {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out []broker.TicketQueue
+	for w, l := range d.lines {
+		switch {
+		case !l.unused() || len(l.queue.Tickets) > 0:
+		case l.queue.Revision == 0:
 			delete(d.lines, w)
+		case time.Since(l.seen) > d.idle && len(out) < deletedAtOnce:
+			out = append(out, l.queue)
 		}
 	}
 	return out
+}
+
+// drop lets go of a workspace, unless something has happened there.
+func (d *desk) drop(known broker.TicketQueue) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if l, ok := d.lines[known.Workspace]; ok && l.unused() && l.queue.Revision == known.Revision {
+		delete(d.lines, known.Workspace)
+	}
 }

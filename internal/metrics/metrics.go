@@ -25,7 +25,7 @@ type Load struct {
 	Running, Idle, Waiting int
 	// Workers are those that it has heard of.
 	Workers int
-	// StoreFill is how full the fullest stream is, in percent.
+	// StoreFill is how full the fullest stream or bucket is, in percent.
 	StoreFill int
 }
 
@@ -71,7 +71,7 @@ func New(load func() Load) *Metrics {
 		gauge("toolyard_batches_idle", "Open batches that this dispatcher owns now, and that wait for calls of their agents.", func(l Load) int { return l.Idle }),
 		gauge("toolyard_batches_waiting", "Batches that wait in this dispatcher for their turn.", func(l Load) int { return l.Waiting }),
 		gauge("toolyard_workers", "Live workers, as this dispatcher knows them.", func(l Load) int { return l.Workers }),
-		gauge("toolyard_store_fill_percent", "How full the fullest of the streams is that running batches write to.", func(l Load) int { return l.StoreFill }),
+		gauge("toolyard_store_fill_percent", "How full the fullest of the streams and buckets is that running batches write to.", func(l Load) int { return l.StoreFill }),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector(),
 	)
 	return m

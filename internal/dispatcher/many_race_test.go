@@ -1,0 +1,5 @@
+//go:build race
+
+package dispatcher
+
+const manyWorkspaces = 4_000

@@ -1,0 +1,270 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/natsd"
+	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/ticket"
+)
+
+// smallStore is a broker on a store whose bucket of tickets holds 3,400 keys.
+func smallStore(t *testing.T, s *natsd.Server) *broker.Broker {
+	t.Helper()
+	b, err := broker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{MaxStoreBytes: 64 << 20}, "/test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// startDesk makes a desk that watches and deletes until the test is over.
+func startDesk(t *testing.T, b *broker.Broker, idle time.Duration) *desk {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	d := newDesk(b, slog.New(slog.DiscardHandler), idle)
+	d.ctx = ctx
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = d.watch(ctx) }) // it ends with ctx
+	wg.Go(func() {
+		_ = every(20*time.Millisecond, func(ctx context.Context) {
+			d.sweep(ctx)
+			d.retire(ctx)
+		})(ctx)
+	})
+	t.Cleanup(func() {
+		stop()
+		wg.Wait()
+		d.wait()
+	})
+	return d
+}
+
+func batchOf(n int) ticket.Holder {
+	return ticket.Holder{Agent: "a", Batch: toolyard.BatchID(fmt.Sprint(n))}
+}
+
+// joined makes the change by which another dispatcher's batch stands in line alone.
+func joined(h ticket.Holder) func(ticket.Queue) (ticket.Queue, error) {
+	return func(q ticket.Queue) (ticket.Queue, error) {
+		next, _, err := q.Join(h, ticket.Exclusive)
+		return next, err
+	}
+}
+
+type answer struct {
+	t   ticket.Ticket
+	err error
+}
+
+// takes stands in line until the ticket is granted, also where there is no room at first, and returns its number.
+func takes(t *testing.T, d *desk, w toolyard.Workspace, h ticket.Holder) uint64 {
+	t.Helper()
+	for t.Context().Err() == nil {
+		granted := make(chan answer, 1)
+		d.take(w, h, ticket.Exclusive, func(own ticket.Ticket, err error) { granted <- answer{own, err} })
+		select {
+		case a := <-granted:
+			if a.err == nil {
+				return a.t.N
+			}
+			if !errors.Is(a.err, broker.ErrFull) {
+				t.Errorf("workspace %s: %v", w, a.err)
+				return 0
+			}
+			time.Sleep(50 * time.Millisecond) // a batch asks again after a while
+		case <-t.Context().Done():
+		}
+	}
+	return 0
+}
+
+func (d *desk) known() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.lines)
+}
+
+func keysOf(t *testing.T, s *natsd.Server) uint64 {
+	t.Helper()
+	js, err := jetstream.New(testenv.Conn(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "KV_ty_ticket")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream.CachedInfo().State.Msgs
+}
+
+func until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("after a minute it is not so that %s", what)
+		}
+	}
+}
+
+// TestTenThousandWorkspaces pass through a bucket that holds a third of them, by two dispatchers, and leave nothing
+// behind: no key, and nothing in a dispatcher's memory. With the race detector, which takes ten times as long, they
+// are fewer.
+func TestTenThousandWorkspaces(t *testing.T) {
+	s := testenv.Server(t)
+	const idle = 50 * time.Millisecond
+	desks := []*desk{startDesk(t, smallStore(t, s), idle), startDesk(t, smallStore(t, s), idle)}
+	const atOnce = 50
+	var wg sync.WaitGroup
+	for n := range atOnce {
+		wg.Go(func() {
+			d, last := desks[n%len(desks)], uint64(0)
+			for i := n; i < manyWorkspaces; i += atOnce {
+				w, h := toolyard.Workspace(fmt.Sprintf("workspace-%d", i)), batchOf(i)
+				own := takes(t, d, w, h)
+				if own <= last {
+					t.Errorf("workspace %s: number %d, after %d", w, own, last)
+				}
+				last = own
+				if err := d.leave(t.Context(), w, h); err != nil {
+					t.Errorf("leave workspace %s: %v", w, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	until(t, "no key is left", func() bool { return keysOf(t, s) == 0 })
+	for _, d := range desks {
+		until(t, "the dispatchers know of no workspace", func() bool { return d.known() == 0 })
+	}
+}
+
+// fillBucket fills the bucket of tickets to the last byte, with queues in which nobody stands. They are long, to be
+// few.
+func fillBucket(t *testing.T, s *natsd.Server) {
+	t.Helper()
+	js, err := jetstream.New(testenv.Conn(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, size := 0, 8<<10; size > 0; n++ {
+		value := fmt.Sprintf(`{"last":7,"queue":[],"padding":%q}`, strings.Repeat("x", size))
+		if _, err := js.Publish(t.Context(), fmt.Sprintf("$KV.ty_ticket.filler-%d", n), []byte(value)); err != nil {
+			size /= 2
+		}
+	}
+}
+
+// TestAFullBucketHeals: keys fill the bucket to the last byte, that nobody uses any more. A dispatcher that comes
+// makes room.
+func TestAFullBucketHeals(t *testing.T) {
+	s := testenv.Server(t)
+	b := smallStore(t, s)
+	fillBucket(t, s)
+	_, err := b.ChangeTickets(t.Context(), broker.TicketQueue{Workspace: "new"}, joined(batchOf(0)))
+	if !errors.Is(err, broker.ErrFull) {
+		t.Fatalf("before there is a dispatcher: %v, want ErrFull", err)
+	}
+	d := startDesk(t, b, 50*time.Millisecond)
+	if own := takes(t, d, "new", batchOf(0)); own == 0 {
+		t.Error("nobody gets in")
+	}
+	until(t, "no key is left that nobody uses", func() bool { return keysOf(t, s) <= 1 && d.known() <= 1 })
+}
+
+// TestALeaverNeedsNoRoom: changes that are stored as one do not fit into a full bucket; those of them that leave are
+// stored.
+func TestALeaverNeedsNoRoom(t *testing.T) {
+	s := testenv.Server(t)
+	b := smallStore(t, s)
+	d := newDesk(b, slog.New(slog.DiscardHandler), time.Hour)
+	d.ctx = t.Context()
+	defer d.wait()
+	takes(t, d, "w", batchOf(0))
+	fillBucket(t, s)
+	var joined, left error
+	d.mu.Lock() // both are in the first change that is stored
+	l := d.line("w")
+	own := &waiter{tell: func(ticket.Ticket, error) {}}
+	long := batchOf(1)
+	long.Batch = toolyard.BatchID(fmt.Sprintf("%0100d", 1))
+	l.pending = []change{
+		{holder: batchOf(0), done: func(err error) { left = err }},
+		{holder: long, mode: ticket.Shared, waiter: own, done: func(err error) { joined = err }},
+	}
+	l.busy = true
+	d.mu.Unlock()
+	d.flush("w", l)
+	if left != nil {
+		t.Errorf("leaving: %v", left)
+	}
+	if !errors.Is(joined, broker.ErrFull) {
+		t.Errorf("joining: %v, want ErrFull", joined)
+	}
+	if q, err := b.Tickets(t.Context(), "w"); err != nil || len(q.Tickets) != 0 {
+		t.Errorf("the queue is %+v, %v", q, err)
+	}
+}
+
+// TestAnOlderQueueGrantsNothing: a batch has held the workspace, left it, and stands in line for it again. What a
+// watch that is behind tells of the time before counts no more.
+func TestAnOlderQueueGrantsNothing(t *testing.T) {
+	s := testenv.Server(t)
+	b := smallStore(t, s)
+	d := newDesk(b, slog.New(slog.DiscardHandler), time.Hour)
+	d.ctx = t.Context()
+	defer d.wait()
+	const w = "w"
+	takes(t, d, w, batchOf(0))
+	older, err := b.Tickets(t.Context(), w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.leave(t.Context(), w, batchOf(0)); err != nil {
+		t.Fatal(err)
+	}
+	d.drop(d.line(w).queue) // nobody was there for long
+	if _, err := b.ChangeTickets(t.Context(), broker.TicketQueue{Workspace: w}, joined(batchOf(1))); err != nil {
+		t.Fatal(err)
+	}
+	granted := make(chan answer, 1)
+	own := &waiter{tell: func(own ticket.Ticket, err error) { granted <- answer{own, err} }}
+	d.mu.Lock()
+	d.line(w).waiting[batchOf(0)] = own
+	d.mu.Unlock()
+	d.see(older) // before the joining is stored
+	stored := make(chan error, 1)
+	d.submit(w, change{holder: batchOf(0), mode: ticket.Exclusive, waiter: own, done: func(err error) { stored <- err }})
+	if err := <-stored; err != nil {
+		t.Fatal(err)
+	}
+	d.see(older)
+	d.wait()
+	select {
+	case a := <-granted:
+		t.Errorf("ticket %d is granted beside another's: %v", a.t.N, a.err)
+	default:
+	}
+}
+
+// TestATicketThatNobodyWaitsBehind was left behind by a batch that is gone: it goes too, and the key with it.
+func TestATicketThatNobodyWaitsBehind(t *testing.T) {
+	s := testenv.Server(t)
+	b := smallStore(t, s)
+	if _, err := b.ChangeTickets(t.Context(), broker.TicketQueue{Workspace: "w"}, joined(batchOf(0))); err != nil {
+		t.Fatal(err)
+	}
+	d := startDesk(t, b, 10*time.Millisecond)
+	until(t, "the key is deleted", func() bool { return keysOf(t, s) == 0 && d.known() == 0 })
+}
