@@ -34,7 +34,8 @@ type Options struct {
 	Pool toolyard.Pool
 	// Tools are those that it runs.
 	Tools []tool.Tool
-	// Workspaces are the directories of the workspaces that it serves. None: tools get no directory.
+	// Workspaces are the directories of the workspaces that it serves. None: it serves every workspace, and tools get
+	// no directory.
 	Workspaces map[toolyard.Workspace]string
 	// Allow, Deny and Ask are permission rules, tool or tool(specifier), and Mode what happens to calls that none of
 	// them decides: default, accept_edits, plan, dont_ask or bypass. Empty: what is not read-only is denied.

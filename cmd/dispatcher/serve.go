@@ -65,7 +65,9 @@ func (o *serveFlags) add(f *pflag.FlagSet) {
 	f.IntVar(&o.maxAgentWaiting, "max-agent-waiting", dispatcher.DefaultMaxAgentWaiting, "new batches of one agent that wait in this dispatcher; more are refused")
 	f.IntVar(&o.admitPercent, "admit-percent", dispatcher.DefaultAdmitPercent, "how full the store may be, in percent, before new batches are refused; the rest is for those under way")
 	f.DurationVar(&o.timeout, "timeout", dispatcher.DefaultBatchTimeout, "the time limit of a batch that names none")
-	f.DurationVar(&o.workerWait, "worker-wait", dispatcher.DefaultWorkerWait, "how long a call waits while no worker can take it, before it ends as dependency_unavailable")
+	f.DurationVar(&o.workerWait, "worker-wait", dispatcher.DefaultWorkerWait,
+		"how long a call waits while no worker can take it, before it ends as dependency_unavailable; "+
+			"and how long after its start a dispatcher waits for workers that serve a batch's workspace")
 	f.DurationVar(&o.queueWait, "queue-wait", dispatcher.DefaultQueueWait, "how long a call waits for a free worker, before it ends as dependency_unavailable")
 	f.DurationVar(&o.approvalWait, "approval-wait", dispatcher.DefaultApprovalWait, "how long a call waits for a person, within the batch's lifetime, before it ends as approval_expired")
 	o.perms.Add(f)

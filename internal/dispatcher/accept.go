@@ -84,7 +84,8 @@ func (d *Dispatcher) leaveAndDone(ctx context.Context, r *runner, s *batch.State
 	if s.Refused != nil && s.ReplySeq == 0 { // turned away by one that died before it could answer
 		return r.refuse(ctx, *s.Refused)
 	}
-	if s.Plan != nil && len(s.Started) > 0 {
+	held := func(g events.Group) bool { return g.Ticket }
+	if s.Plan != nil && len(s.Started) > 0 && slices.ContainsFunc(s.Plan.Groups, held) {
 		r.term = s.Takeovers
 		if err := d.desk.leave(ctx, s.Plan.Workspace, r.holder(len(s.Plan.Groups)-1)); err != nil {
 			return err
@@ -115,15 +116,11 @@ func (r *runner) refuse(ctx context.Context, why events.Refused) error {
 
 // plan decides about a new batch and becomes its owner. When another dispatcher was faster, the batch is its.
 func (d *Dispatcher) plan(ctx context.Context, r *runner, s batch.State) (batch.State, error) {
-	reg, err := d.roster.registry(s.Submission.Workspace)
-	if err != nil {
-		return s, err
-	}
 	session, err := d.b.Session(ctx, s.Key.Agent, s.Submission.Session)
 	if err != nil {
 		return s, err
 	}
-	plan, err := d.cfg.Planner.Plan(reg, s.Submission, session.Loaded)
+	plan, err := d.planned(ctx, r, &s, session.Loaded)
 	if err != nil {
 		return s, err
 	}
@@ -147,6 +144,30 @@ func (d *Dispatcher) plan(ctx context.Context, r *runner, s batch.State) (batch.
 	return d.own(ctx, r, s, planned)
 }
 
+// planned makes the plan of a new batch. When nobody serves its workspace, and it is too early to say that nobody
+// will, it waits.
+func (d *Dispatcher) planned(ctx context.Context, r *runner, s *batch.State, loaded []string) (*Plan, error) {
+	for {
+		early, changed := d.roster.early(d.cfg.WorkerWait)
+		reg, err := d.roster.registry(s.Submission.Workspace)
+		if err != nil {
+			return nil, err
+		}
+		plan, err := d.cfg.Planner.Plan(reg, s.Submission, loaded)
+		if err != nil || early <= 0 || !plan.Unserved(d.roster.refuses(s.Submission.Workspace)) {
+			return plan, err
+		}
+		r.log.Info("a batch waits for a worker that serves its workspace",
+			"workspace", s.Submission.Workspace, "at_most", early)
+		select {
+		case <-changed:
+		case <-time.After(early):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
 // ask has workers judge the calls that only they can, and answers those that none of them can run. Silence means UNSAFE.
 func (d *Dispatcher) ask(ctx context.Context, r *runner, plan *Plan) {
 	asks := plan.Asks()
@@ -158,7 +179,7 @@ func (d *Dispatcher) ask(ctx context.Context, r *runner, plan *Plan) {
 		}
 		plan.Answer(judged)
 	}
-	plan.Refuse(d.roster.unable)
+	plan.Refuse(d.roster.unable(plan.sub.Workspace))
 }
 
 // extend plans the calls that were appended to an open batch, on the surface that it sees.

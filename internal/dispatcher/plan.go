@@ -175,6 +175,19 @@ func (p *Plan) Answer(js []broker.Judged) {
 	}
 }
 
+// Unserved reports whether a call cannot run because its tool's workers refuse the batch's workspace. An open batch
+// has calls yet to come: there it is when none of the tools can run that act on the workspace.
+func (p *Plan) Unserved(refuse func(e *registry.Entry) bool) bool {
+	if slices.ContainsFunc(p.entries, func(e registry.Entry) bool { return e.Name != "" && refuse(&e) }) {
+		return true
+	}
+	if !p.sub.Open {
+		return false
+	}
+	act := slices.DeleteFunc(slices.Clone(p.Surface.Tools), func(e registry.Entry) bool { return !e.NeedsWorkspace() })
+	return len(act) > 0 && !slices.ContainsFunc(act, func(e registry.Entry) bool { return !refuse(&e) })
+}
+
 // Refuse answers the calls that nobody can run, as unable says to the model and to the operator: an empty message means that
 // somebody can.
 func (p *Plan) Refuse(unable func(e *registry.Entry, class toolyard.Class) (message, detail string)) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -14,35 +13,29 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/presence"
 	"github.com/toolyard/toolyard/internal/registry"
-	"github.com/toolyard/toolyard/tool"
 )
 
-// roster is the workers as one dispatcher sees them: who is alive, and what tools there are.
+// roster is the workers as one dispatcher sees them: who is alive, and what they offer.
 type roster struct {
-	b    *broker.Broker
-	log  *slog.Logger
-	base []registry.Entry
+	b   *broker.Broker
+	log *slog.Logger
 
 	mu   sync.Mutex
 	live map[string]broker.Worker
 	// book judges who of those that are not heard of may still act; again asks the watch to begin anew.
 	book  *presence.Book
 	again chan struct{}
-	// toolsets are the declarations behind each toolset hash that was ever seen: a tool whose workers are all gone is
-	// unavailable, not unknown.
-	toolsets map[string][]registry.Entry
-	offered  map[toolyard.Pool]string // the last toolset of each pool
-	ready    chan struct{}            // closed when the first look at all workers is complete
-	// built are registries by workspace, until something changes.
-	built map[toolyard.Workspace]registry.Registry
+	// offers is what pools offer.
+	offers *offers
+	ready  chan struct{} // closed when the first look at all workers is complete
+	began  time.Time     // when it was
 }
 
 func newRoster(b *broker.Broker, log *slog.Logger, base []registry.Entry) *roster {
+	live := map[string]broker.Worker{}
 	return &roster{
-		b: b, log: log, base: base, live: map[string]broker.Worker{}, again: make(chan struct{}, 1),
-		book:     presence.New(b.Settings().WorkerTTL, broker.Patience(b.Settings().WorkerTTL)),
-		toolsets: map[string][]registry.Entry{}, offered: map[toolyard.Pool]string{}, ready: make(chan struct{}),
-		built: map[toolyard.Workspace]registry.Registry{},
+		b: b, log: log, live: live, again: make(chan struct{}, 1), offers: newOffers(base, live), ready: make(chan struct{}),
+		book: presence.New(b.Settings().WorkerTTL, broker.Patience(b.Settings().WorkerTTL)),
 	}
 }
 
@@ -57,6 +50,9 @@ func (r *roster) watch(ctx context.Context) error {
 		case c.State == broker.WatchCaughtUp:
 			r.mu.Lock()
 			r.book.CaughtUp(time.Now())
+			if r.began.IsZero() {
+				r.began = time.Now()
+			}
 			r.mu.Unlock()
 			ready.Do(func() { close(r.ready) })
 		case c.State == broker.WatchDeaf:
@@ -91,7 +87,7 @@ func (r *roster) add(ctx context.Context, w broker.Worker, revision uint64) {
 	// That it is alive is one thing, whether its tools can be read another: it may hold claims either way.
 	was, alive := r.entered(w, revision, true)
 	r.mu.Lock()
-	_, known := r.toolsets[w.Toolset]
+	_, known := r.offers.toolsets[w.Toolset]
 	r.mu.Unlock()
 	if !known {
 		tools, err := r.readToolset(ctx, w)
@@ -100,14 +96,14 @@ func (r *roster) add(ctx context.Context, w broker.Worker, revision uint64) {
 			return
 		}
 		r.mu.Lock()
-		r.toolsets[w.Toolset] = tools
+		r.offers.toolsets[w.Toolset] = tools
 		r.mu.Unlock()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !alive || !known || was.Toolset != w.Toolset {
-		r.offered[w.Pool] = w.Toolset
-		clear(r.built)
+		r.offers.last[w.Pool] = offer{toolset: w.Toolset, workspaces: w.Workspaces}
+		r.offers.renew()
 		r.log.Info("worker joined, or its tools have changed", "worker", w.ID, "pool", w.Pool, "classes", w.Classes, "isolation", w.Isolation)
 	}
 }
@@ -178,85 +174,46 @@ func (r *roster) remove(id string) {
 		return
 	}
 	delete(r.live, id)
-	clear(r.built)
+	r.offers.renew()
 	r.log.Info("worker left", "worker", id)
 }
 
-// registry returns the tools for a workspace: the base, and what pools offer or last offered. Of several pools with one
-// tool, one with a live worker that serves the workspace wins, then one that can run all its calls, isolated rather than not,
-// then the first by name.
+// registry returns the tools for a workspace, as they are offered now.
 func (r *roster) registry(w toolyard.Workspace) (registry.Registry, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if reg, ok := r.built[w]; ok {
-		return reg, nil
-	}
-	serves, hosts := map[toolyard.Pool]bool{}, map[toolyard.Pool]map[registry.Host]bool{}
-	for _, worker := range r.live {
-		serves[worker.Pool] = serves[worker.Pool] || slices.Contains(worker.Workspaces, w)
-		if hosts[worker.Pool] == nil {
-			hosts[worker.Pool] = map[registry.Host]bool{}
-		}
-		hosts[worker.Pool][hostOf(&worker)] = true
-	}
-	rank := func(pool toolyard.Pool, e *registry.Entry) int {
-		n := 0
-		if serves[pool] {
-			n += 4
-		}
-		best := 0
-		for h := range hosts[pool] {
-			switch {
-			case !e.NeedsIsolation(worst(&e.Class)) || h.Refuses(&e.Declaration, worst(&e.Class)) != "":
-			case h.Unsandboxed:
-				best = max(best, 1)
-			default:
-				best = 2
-			}
-		}
-		return n + best
-	}
-	// By origin too: whoever comes first of those that have one name is the surface's to say.
-	type key struct {
-		origin registry.Origin
-		name   string
-	}
-	best := map[key]registry.Entry{}
-	for _, pool := range slices.Sorted(maps.Keys(r.offered)) {
-		for _, toolset := range r.toolsetsOf(pool) {
-			for _, e := range r.toolsets[toolset] {
-				e.Pool = pool
-				k := key{e.Origin, e.Name}
-				if have, ok := best[k]; !ok || rank(pool, &e) > rank(have.Pool, &have) {
-					best[k] = e
-				}
-			}
-		}
-	}
-	for _, e := range r.base {
-		k := key{e.Origin, e.Name}
-		if _, ok := best[k]; !ok {
-			best[k] = e
-		}
-	}
-	reg, err := registry.Registry{}.Register(slices.Collect(maps.Values(best))...)
-	if err != nil {
-		return reg, fmt.Errorf("put the workers' tools together: %w", err)
-	}
-	r.built[w] = reg
-	return reg, nil
+	return r.offers.registry(w)
 }
 
-// toolsetsOf are those of a pool: what was offered last, which decides, and what other live workers have beside it, since a
-// server that one worker cannot reach may be there for another. r.mu is held.
-func (r *roster) toolsetsOf(pool toolyard.Pool) []string {
-	out := []string{r.offered[pool]}
-	for _, id := range slices.Sorted(maps.Keys(r.live)) {
-		if w := r.live[id]; w.Pool == pool && !slices.Contains(out, w.Toolset) {
-			out = append(out, w.Toolset)
-		}
+// unable says why nobody runs a call, for a workspace: see [offers.unable].
+func (r *roster) unable(w toolyard.Workspace) func(*registry.Entry, toolyard.Class) (message, detail string) {
+	return func(e *registry.Entry, class toolyard.Class) (string, string) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.offers.unable(w, e, class)
 	}
-	return out
+}
+
+// refuses reports whether the workers of a tool's pool serve other workspaces: see [offers.refuses].
+func (r *roster) refuses(w toolyard.Workspace) func(*registry.Entry) bool {
+	return func(e *registry.Entry) bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.offers.refuses(w, e)
+	}
+}
+
+// early is for how long it is too early to say that nobody serves a workspace, and what tells of a change: workers
+// that are started together with the dispatcher may come a while after it, as those may whose queued calls wait, and
+// who came while the watch was deaf is not known.
+func (r *roster) early(wait time.Duration) (time.Duration, <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	left := wait - time.Since(r.began)
+	if !r.book.Hearing() { // also before the first look is complete
+		left = max(left, sweepEvery)
+	}
+	return left, r.offers.changed
 }
 
 // count is how many workers are live.
@@ -291,50 +248,6 @@ func (r *roster) absent(routes map[batch.Route]bool) []batch.Route {
 		}
 	}
 	return out
-}
-
-// hostOf is what a worker says that it can put around calls.
-func hostOf(w *broker.Worker) registry.Host {
-	return registry.Host{Isolation: w.Isolation, Unsandboxed: w.Unsandboxed}
-}
-
-// worst is the strictest class that calls of a tool can have.
-func worst(c *tool.ClassRule) toolyard.Class {
-	if c.Shell == "" && c.Static != "" {
-		return c.Static
-	}
-	return toolyard.Unsafe
-}
-
-// unable says why no worker of a tool's pool runs a call of it that is of a class, to the model and to the operator. The first is
-// empty when one does, and when the pool has no workers: one that joins may.
-func (r *roster) unable(e *registry.Entry, class toolyard.Class) (message, detail string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, id := range slices.Sorted(maps.Keys(r.live)) {
-		w := r.live[id]
-		if w.Pool != e.Pool {
-			continue
-		}
-		why := hostOf(&w).Refuses(&e.Declaration, class)
-		if why == "" {
-			return "", ""
-		}
-		message = why
-		if detail == "" && e.Execution != tool.InWorker {
-			detail = w.NoIsolation
-		}
-	}
-	if message == "" {
-		return "", ""
-	}
-	message += " An operator has to set this up; go on without it, and say so."
-	if e.Execution == tool.InWorker {
-		detail = fmt.Sprintf("give calls of %q a class, or say in its declaration that it runs in a sandbox or a service; --dangerously-run-unsandboxed runs it as it is", e.Name)
-	} else if detail == "" {
-		detail = "\"worker check\" on the workers' machines says what is missing"
-	}
-	return message, fmt.Sprintf("pool %s: %s", e.Pool, detail)
 }
 
 // here reports whether a worker is in the registry, as far as is known.

@@ -52,7 +52,7 @@ type Config struct {
 	Classes []toolyard.Class
 	// Slots are how many calls of a class run at a time. Default 16 for READ_ONLY and 4 for the others.
 	Slots map[toolyard.Class]int
-	// Workspaces are the directories it serves.
+	// Workspaces are the directories it serves. None: it serves every workspace, and tools get no directory.
 	Workspaces map[toolyard.Workspace]string
 	// Tools are what it can run, and Origin where they come from (default built-in).
 	Tools  []tool.Tool

@@ -92,7 +92,9 @@ type Worker struct {
 // Add adds the flags that say where and how calls run.
 func (w *Worker) Add(f *pflag.FlagSet) {
 	f.StringVar(&w.Pool, "pool", string(toolyard.DefaultPool), "the pool whose calls to take; all workers of a pool have the same tools and workspaces")
-	f.StringArrayVar(&w.Workspaces, "workspace", nil, "serve a workspace from a directory, as `NAME=DIR`; may be repeated")
+	f.StringArrayVar(&w.Workspaces, "workspace", nil,
+		"serve a workspace from a directory, as `NAME=DIR`; may be repeated. "+
+			"Without, a worker serves every workspace, and its tools get no directory")
 	f.StringSliceVar(&w.Classes, "classes", nil, "take calls of these classes only: READ_ONLY, WRITE_EXCLUSIVE, UNSAFE")
 	w.AddSlots(f, worker.DefaultDrainGrace)
 }
