@@ -182,6 +182,8 @@ func TestContradictions(t *testing.T) {
 		{"a call of a group that did not start", slices.Delete(whole(), 2, 3), 3, "before its group 1 started"},
 		{"claimed before its group started", slices.Delete(whole(), 8, 9), 9, "before its group 2 started"},
 		{"two claims", insert(whole(), 11, batch.ChainCall, 2, events.Claimed{Worker: "w9", Attempt: 2}), 11, "while the claim of worker w1 stands"},
+		{"a renewal by another worker", insert(whole(), 11, batch.ChainCall, 2, events.Claimed{Worker: "w9", Attempt: 1, Renewed: true}), 11, "while the claim of worker w1 stands"},
+		{"a renewal of another attempt", insert(whole(), 11, batch.ChainCall, 2, events.Claimed{Worker: "w1", Attempt: 2, Renewed: true}), 11, "while the claim of worker w1 stands"},
 		{"two results", insert(whole(), 8, batch.ChainCall, 0, one(0, "again")), 8, "result already"},
 		{"a result of another call", edit(whole(), 4, func(f *events.Finished) { f.Result.Index = 0 }), 4, "result is that of call 0"},
 		{"a result with another call's id", edit(whole(), 4, func(f *events.Finished) { f.Result.CallID = "c0" }), 4, `that of "c0", and the call is "c1"`},
@@ -215,6 +217,14 @@ func TestContradictions(t *testing.T) {
 				t.Error("it may be run again")
 			}
 		})
+	}
+}
+
+// TestARenewedClaimIsNoSecondClaim: a worker proves by it that its attempt has not been settled.
+func TestARenewedClaimIsNoSecondClaim(t *testing.T) {
+	l := insert(whole(), 11, batch.ChainCall, 2, events.Claimed{Worker: "w1", Attempt: 1, Ticket: 8, Renewed: true})
+	if r := play(l); !r.Consistent {
+		t.Errorf("it is taken for a contradiction: %v", r.Contradiction)
 	}
 }
 
