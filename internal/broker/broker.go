@@ -42,14 +42,13 @@ type Broker struct {
 	settings Settings
 	source   string
 
-	streams     map[string]jetstream.Stream
-	submissions jetstream.Consumer
-	tickets     jetstream.KeyValue
-	workers     jetstream.KeyValue
-	sessions    jetstream.KeyValue
-	index       jetstream.KeyValue
-	approvals   jetstream.KeyValue
-	blobs       jetstream.ObjectStore
+	streams   map[string]jetstream.Stream
+	tickets   jetstream.KeyValue
+	workers   jetstream.KeyValue
+	sessions  jetstream.KeyValue
+	index     jetstream.KeyValue
+	approvals jetstream.KeyValue
+	blobs     jetstream.ObjectStore
 }
 
 // Open makes the streams that are missing, as a dispatcher does, and returns a broker on them. source is who writes, as a

@@ -325,22 +325,8 @@ func TestWorkIsTakenOnceAndComesBack(t *testing.T) {
 			t.Fatalf("call %d: %+v", i, q)
 		}
 	}
-	lane, err := b.Lane(t.Context(), r, broker.LaneOf("a"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := lane.Work()
-	if err != nil {
-		t.Fatal(err)
-	}
-	take := func() *broker.Delivery {
-		t.Helper()
-		d, err := w.Next(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return d
-	}
+	l := lane(t, b)
+	take := func() *broker.Delivery { return testenv.Take(t, l) }
 	first := take()
 	if err := first.Alive(t.Context()); err != nil {
 		t.Errorf("keeping a delivery: %v", err)
@@ -359,9 +345,11 @@ func TestWorkIsTakenOnceAndComesBack(t *testing.T) {
 	if got[0] != 1 || got[1] != 1 {
 		t.Errorf("calls taken: %v", got)
 	}
-	w.Stop()
-	if _, err := w.Next(t.Context()); !errors.Is(err, broker.ErrStopped) {
-		t.Errorf("after Stop: %v, want ErrStopped", err)
+	l.Stop()
+	for d, err := range l.Take(t.Context(), 1) {
+		if !errors.Is(err, broker.ErrStopped) {
+			t.Errorf("after Stop: %+v, %v, want ErrStopped", d, err)
+		}
 	}
 }
 

@@ -160,7 +160,7 @@ func (b *Broker) attach(ctx context.Context) error {
 	if err := b.settings.Check(); err != nil {
 		return fmt.Errorf("the settings written down in stream %s: %w", streamBatch, err)
 	}
-	cons, err := answered(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
+	_, err := answered(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
 		cons, err := b.streams[streamBatch].Consumer(ctx, consumerDispatchers)
 		if errors.Is(err, jetstream.ErrConsumerNotFound) {
 			cons, err = b.streams[streamBatch].CreateConsumer(ctx, jetstream.ConsumerConfig{
@@ -173,7 +173,6 @@ func (b *Broker) attach(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("consumer %s of %s: %w", consumerDispatchers, streamBatch, err)
 	}
-	b.submissions = cons
 	for name, kv := range map[string]*jetstream.KeyValue{
 		bucketLock: &b.tickets, bucketAlive: &b.workers, bucketSession: &b.sessions, bucketIndex: &b.index, bucketApproval: &b.approvals,
 	} {

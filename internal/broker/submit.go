@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -200,8 +200,8 @@ func (b *Broker) Planned(ctx context.Context, k toolyard.BatchKey) (bool, error)
 
 // Submissions delivers batches to one dispatcher.
 type Submissions struct {
-	b  *Broker
-	it jetstream.MessagesContext
+	b    *Broker
+	pull *pull
 }
 
 // prefetchSubmissions is how many submissions a dispatcher asks for at a time: one by one, a request each, a flood would
@@ -210,48 +210,54 @@ const prefetchSubmissions = 64
 
 // Submissions starts to take submissions for one dispatcher.
 func (b *Broker) Submissions() (*Submissions, error) {
-	it, err := b.submissions.Messages(jetstream.PullMaxMessages(prefetchSubmissions), jetstream.PullExpiry(30*time.Second))
+	p, err := b.pull(streamBatch, consumerDispatchers, b.settings.BatchAckWait)
 	if err != nil {
-		return nil, fmt.Errorf("take submissions: %w", err)
+		return nil, err
 	}
-	return &Submissions{b: b, it: it}, nil
+	return &Submissions{b: b, pull: p}, nil
 }
-
-// ErrStopped is wrapped by iterators that were stopped.
-var ErrStopped = errors.New("stopped")
 
 // Next waits for a submission. Errors that pass are passed over; [ErrStopped] is the end. A message under a subject that
 // names no batch is refused on the reply subject that goes with it, and reported as an [*events.UnreadableError].
 func (s *Submissions) Next(ctx context.Context) (*Submission, error) {
-	m, meta, err := next(s.it)
+	m, err := s.pull.one(prefetchSubmissions)
 	if err != nil {
 		return nil, err
 	}
-	p, err := parseSubject(m.Subject())
+	meta, err := m.Metadata()
+	if err != nil {
+		return nil, fmt.Errorf("read a delivery's metadata: %w", err)
+	}
+	p, err := parseSubject(m.Subject)
 	if err != nil { // the stream takes only subjects of the right shape: this one has a token that is never made
-		bad := &events.UnreadableError{ID: m.Headers().Get(headerID), Problem: err.Error()}
-		if strings.HasPrefix(m.Subject(), prefixBatch) {
-			if err := s.b.refuseSubject(ctx, m.Subject(), err); err != nil {
+		bad := &events.UnreadableError{ID: m.Header.Get(headerID), Problem: err.Error()}
+		if strings.HasPrefix(m.Subject, prefixBatch) {
+			if err := s.b.refuseSubject(ctx, m.Subject, err); err != nil {
 				return nil, errors.Join(bad, err) // it is delivered again
 			}
 		}
-		return nil, errors.Join(bad, s.bury(ctx, m, toolyard.BatchKey{}, meta.Sequence.Stream, bad), m.TermWithReason("the subject names no batch"))
+		buried := s.bury(ctx, m.Msg, toolyard.BatchKey{}, meta.Sequence.Stream, bad)
+		return nil, errors.Join(bad, buried, terminate(m.Msg, "the subject names no batch"))
 	}
 	parked := uint64(0)
 	if p.wake {
-		if parked, err = s.b.readWake(ctx, m); err != nil {
-			return nil, errors.Join(err, s.bury(ctx, m, p.key, meta.Sequence.Stream, err), m.TermWithReason("it is no wake"))
+		if parked, err = s.b.readWake(ctx, m.Msg); err != nil {
+			buried := s.bury(ctx, m.Msg, p.key, meta.Sequence.Stream, err)
+			return nil, errors.Join(err, buried, terminate(m.Msg, "it is no wake"))
 		}
 	}
 	return &Submission{
-		Key: p.key, Parked: parked, Seq: meta.Sequence.Stream, Deliveries: meta.NumDelivered, kept: time.Now(), reply: m.Reply(), b: s.b,
-		raw: raw{subject: m.Subject(), seq: meta.Sequence.Stream, time: meta.Timestamp, header: m.Headers(), data: m.Data()},
+		Key: p.key, Parked: parked, Seq: meta.Sequence.Stream, Deliveries: meta.NumDelivered, kept: m.received,
+		reply: m.Reply, b: s.b,
+		raw: raw{subject: m.Subject, seq: meta.Sequence.Stream, time: meta.Timestamp, header: m.Header, data: m.Data},
 	}, nil
 }
 
 // bury records a message of the batch stream that is no submission.
-func (s *Submissions) bury(ctx context.Context, m jetstream.Msg, k toolyard.BatchKey, seq uint64, why error) error {
-	return s.b.Bury(ctx, DeadLetter{Kind: DeadSubmission, Agent: k.Agent, Batch: k.ID, Subject: m.Subject(), Seq: seq, Cause: why.Error()}, m.Data())
+func (s *Submissions) bury(ctx context.Context, m *nats.Msg, k toolyard.BatchKey, seq uint64, why error) error {
+	return s.b.Bury(ctx, DeadLetter{
+		Kind: DeadSubmission, Agent: k.Agent, Batch: k.ID, Subject: m.Subject, Seq: seq, Cause: why.Error(),
+	}, m.Data)
 }
 
 // refuseSubject answers whoever published under a subject that names no batch, where he reads.
@@ -269,31 +275,8 @@ func (b *Broker) refuseSubject(ctx context.Context, subject string, why error) e
 	return nil
 }
 
-// Stop ends Next.
-func (s *Submissions) Stop() { s.it.Stop() }
-
-// next waits for the next message of an iterator, over interruptions that pass.
-func next(it jetstream.MessagesContext) (jetstream.Msg, *jetstream.MsgMetadata, error) {
-	pause := firstPause
-	for {
-		m, err := it.Next()
-		switch {
-		case err == nil:
-			meta, err := m.Metadata()
-			if err != nil {
-				return nil, nil, fmt.Errorf("read a delivery's metadata: %w", err)
-			}
-			return m, meta, nil
-		case errors.Is(err, jetstream.ErrMsgIteratorClosed):
-			return nil, nil, ErrStopped
-		case errors.Is(err, jetstream.ErrConsumerDeleted), errors.Is(err, jetstream.ErrConsumerNotFound):
-			return nil, nil, fmt.Errorf("take from a consumer: %w", err)
-		}
-		// No heartbeat, a server that restarts, a leader that changes: the iterator asks again.
-		time.Sleep(pause)
-		pause = min(2*pause, longestPause)
-	}
-}
+// Stop ends Next. What is on its way is given back.
+func (s *Submissions) Stop() { s.pull.stop() }
 
 // Refuse answers a submission that can never be accepted, on its reply subject, and is done with it.
 func (s *Submission) Refuse(ctx context.Context, why events.Refused) error {

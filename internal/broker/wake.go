@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -57,10 +57,10 @@ func (b *Broker) parkedAt(ctx context.Context, k toolyard.BatchKey) (uint64, err
 }
 
 // readWake reads a delivered wake. Whatever is wrong with one is an [*events.UnreadableError].
-func (b *Broker) readWake(ctx context.Context, m jetstream.Msg) (parked uint64, err error) {
-	_, body, err := b.decode(ctx, m.Headers(), m.Data())
+func (b *Broker) readWake(ctx context.Context, m *nats.Msg) (parked uint64, err error) {
+	_, body, err := b.decode(ctx, m.Header, m.Data)
 	bad := func(format string, args ...any) (uint64, error) {
-		return 0, &events.UnreadableError{ID: m.Headers().Get(headerID), Problem: fmt.Sprintf(format, args...)}
+		return 0, &events.UnreadableError{ID: m.Header.Get(headerID), Problem: fmt.Sprintf(format, args...)}
 	}
 	if err != nil {
 		return bad("a wake that cannot be read: %v", err)

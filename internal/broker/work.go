@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -160,7 +161,7 @@ type Delivery struct {
 	Deliveries uint64
 	// Received is when it came to this process, and Stored when the queue got it, by the server's clock.
 	Received, Stored time.Time
-	msg              jetstream.Msg
+	msg              *nats.Msg
 	b                *Broker
 }
 
@@ -172,7 +173,7 @@ func (d *Delivery) Key() toolyard.BatchKey {
 // Alive tells the queue that the call is in work. An error means that it may be another's by now; an answer proves
 // nothing, since the queue answers whoever says so.
 func (d *Delivery) Alive(ctx context.Context) error {
-	_, err := d.b.nc.RequestWithContext(ctx, d.msg.Reply(), []byte("+WPI"))
+	_, err := d.b.nc.RequestWithContext(ctx, d.msg.Reply, []byte("+WPI"))
 	return err
 }
 
@@ -185,29 +186,33 @@ func (d *Delivery) Fresh() bool {
 }
 
 // Done takes the message out of the queue.
-func (d *Delivery) Done(ctx context.Context) error { return d.msg.DoubleAck(ctx) }
+func (d *Delivery) Done(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	return d.msg.AckSync(nats.Context(ctx))
+}
 
 // Return gives the message back, for another worker, after a pause.
 func (d *Delivery) Return(pause time.Duration) error { return d.msg.NakWithDelay(pause) }
 
-// Lane is one lane of a route.
+// Lane is one lane of a route, as one worker takes calls from it.
 type Lane struct {
 	b    *Broker
-	cons jetstream.Consumer
+	pull *pull
 }
 
 func consumerCalls(r batch.Route, lane int) string {
 	return fmt.Sprintf("call_%s_%s_%d", r.Class, r.Pool, lane)
 }
 
-// Lane opens a lane of a route.
+// Lane opens a lane of a route. Nothing is asked for before Take.
 func (b *Broker) Lane(ctx context.Context, r batch.Route, lane int) (*Lane, error) {
 	if err := CheckPool(r.Pool); err != nil {
 		return nil, err
 	}
 	name := consumerCalls(r, lane)
 	// A cluster that elects a leader just now answers late, and a worker that starts then is no worse than one that was there.
-	cons, err := retry(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
+	_, err := retry(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
 		cons, err := b.streams[streamCall].Consumer(ctx, name)
 		if errors.Is(err, jetstream.ErrConsumerNotFound) {
 			cons, err = b.streams[streamCall].CreateConsumer(ctx, jetstream.ConsumerConfig{
@@ -220,26 +225,15 @@ func (b *Broker) Lane(ctx context.Context, r batch.Route, lane int) (*Lane, erro
 	if err != nil {
 		return nil, fmt.Errorf("consumer %s of %s: %w", name, streamCall, err)
 	}
-	return &Lane{b: b, cons: cons}, nil
-}
-
-// Work is one line to a lane, by which one message is taken at a time.
-type Work struct {
-	b  *Broker
-	it jetstream.MessagesContext
-}
-
-// Work starts a line. Nothing is fetched ahead: Next asks for one message.
-func (l *Lane) Work() (*Work, error) {
-	it, err := l.cons.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(30*time.Second))
+	p, err := b.pull(streamCall, name, b.settings.CallAckWait)
 	if err != nil {
-		return nil, fmt.Errorf("take calls: %w", err)
+		return nil, err
 	}
-	return &Work{b: l.b, it: it}, nil
+	return &Lane{b: b, pull: p}, nil
 }
 
 // BadWorkError is one message of the work queue that cannot be run. It has been taken out of the queue, or given back when
-// Again is set; the line goes on. Key and Index are those of its subject.
+// Again is set; the lane goes on. Key and Index are those of its subject.
 type BadWorkError struct {
 	Key   toolyard.BatchKey
 	Index int
@@ -253,36 +247,55 @@ func (e *BadWorkError) Error() string {
 
 func (e *BadWorkError) Unwrap() error { return e.Err }
 
-// Next waits for calls to run. [ErrStopped] is the end; a [*BadWorkError] is about one message only.
-func (w *Work) Next(ctx context.Context) (*Delivery, error) {
-	m, meta, err := next(w.it)
-	if err != nil {
-		return nil, err
+// Take asks for up to n messages and yields them as they come, until the request is over: when all have come, or when
+// it has stood for a lease of the call ack wait. A [*BadWorkError] is about one message only; any other error is the
+// end, and [ErrStopped] the tidy one. One goroutine takes from a lane at a time.
+func (l *Lane) Take(ctx context.Context, n int) iter.Seq2[*Delivery, error] {
+	return func(yield func(*Delivery, error) bool) {
+		for m, err := range l.pull.all(n) {
+			var d *Delivery
+			if err == nil {
+				d, err = l.b.delivery(ctx, m)
+			}
+			if !yield(d, err) {
+				return
+			}
+		}
 	}
-	received := time.Now()
+}
+
+// delivery reads a message of the work queue.
+func (b *Broker) delivery(ctx context.Context, m *message) (*Delivery, error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return nil, fmt.Errorf("read a delivery's metadata: %w", err)
+	}
 	bad := &BadWorkError{}
-	if bad.Key, bad.Index, err = parseCallSubject(m.Subject()); err == nil {
+	if bad.Key, bad.Index, err = parseCallSubject(m.Subject); err == nil {
 		var body events.Body
-		_, body, err = w.b.decode(ctx, m.Headers(), m.Data())
+		_, body, err = b.decode(ctx, m.Header, m.Data)
 		if req, ok := body.(events.Requested); ok && len(req.Calls) > 0 {
-			if m.Headers().Get(headerAgain) != "" {
+			if m.Header.Get(headerAgain) != "" {
 				for i := range req.Calls {
 					req.Calls[i].Again = true
 				}
 			}
-			return &Delivery{Requested: req, Deliveries: meta.NumDelivered, Received: received, Stored: meta.Timestamp, msg: m, b: w.b}, nil
+			return &Delivery{
+				Requested: req, Deliveries: meta.NumDelivered, Received: m.received, Stored: meta.Timestamp,
+				msg: m.Msg, b: b,
+			}, nil
 		}
 		if err == nil {
-			err = &events.UnreadableError{ID: m.Headers().Get(headerID), Problem: fmt.Sprintf("%T is no work", body)}
+			err = &events.UnreadableError{ID: m.Header.Get(headerID), Problem: fmt.Sprintf("%T is no work", body)}
 		}
 	}
 	bad.Err = err
 	if _, unreadable := errors.AsType[*events.UnreadableError](err); unreadable {
-		letter := DeadLetter{Kind: DeadCall, Subject: m.Subject(), Seq: meta.Sequence.Stream, Cause: err.Error()}
+		letter := DeadLetter{Kind: DeadCall, Subject: m.Subject, Seq: meta.Sequence.Stream, Cause: err.Error()}
 		if bad.Key.ID != "" {
 			letter.Agent, letter.Batch, letter.Call = bad.Key.Agent, bad.Key.ID, &bad.Index
 		}
-		bad.Err = errors.Join(err, w.b.Bury(ctx, letter, m.Data()), m.TermWithReason("it cannot be read"))
+		bad.Err = errors.Join(err, b.Bury(ctx, letter, m.Data), terminate(m.Msg, "it cannot be read"))
 	} else {
 		bad.Again = true
 		bad.Err = errors.Join(err, m.NakWithDelay(longestPause))
@@ -290,5 +303,8 @@ func (w *Work) Next(ctx context.Context) (*Delivery, error) {
 	return nil, bad
 }
 
-// Stop ends Next.
-func (w *Work) Stop() { w.it.Stop() }
+// terminate takes a message out of its stream's queue and says why.
+func terminate(m *nats.Msg, why string) error { return m.Respond([]byte("+TERM " + why)) }
+
+// Stop ends Take. What is on its way is given back.
+func (l *Lane) Stop() { l.pull.stop() }

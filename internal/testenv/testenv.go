@@ -54,6 +54,21 @@ func Broker(t testing.TB, s *natsd.Server, source string) *broker.Broker {
 	return b
 }
 
+// Take takes the next call from a lane.
+func Take(t testing.TB, l *broker.Lane) *broker.Delivery {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+		for d, err := range l.Take(t.Context(), 1) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}
+	}
+	t.Fatal("no call came within a minute")
+	return nil
+}
+
 // RestartableServer is a server that can be stopped (Shutdown) and started again, on the same address and store.
 type RestartableServer struct {
 	*natsd.Server

@@ -152,19 +152,19 @@ func (p *places) forget(a toolyard.Agent) {
 	}
 }
 
-// awaitRoom waits until a place of a class is free that nobody can use, without taking it.
-func (p *places) awaitRoom(ctx context.Context, class toolyard.Class) error {
+// awaitRoom waits until places of a class are free that nobody can use, and says how many, without taking any.
+func (p *places) awaitRoom(ctx context.Context, class toolyard.Class) (free int, err error) {
 	for {
 		p.mu.Lock()
-		free, room := p.free[class] > 0, p.room[class]
+		free, room := p.free[class], p.room[class]
 		p.mu.Unlock()
-		if free {
-			return nil
+		if free > 0 {
+			return free, nil
 		}
 		select {
 		case <-room:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return 0, context.Cause(ctx)
 		}
 	}
 }
@@ -193,91 +193,70 @@ const (
 	longestReturn = 5 * time.Second
 )
 
-// linesPerLane is how many messages of one lane a worker takes at a time: the more, the faster one agent's calls are
-// taken, and the more of them may stand before another lane's when all slots are taken.
-const linesPerLane = 8
+// callsPerRequest is how many messages a worker asks a lane for at a time, if it has places for them: the more, the
+// faster one agent's calls are taken, and the more of them may stand before another lane's when all slots are taken.
+const callsPerRequest = 8
 
-// lines opens the lines to one lane.
-func (w *Worker) lines(ctx context.Context, class toolyard.Class, number int) ([]*broker.Work, error) {
-	lane, err := w.b.Lane(ctx, batch.Route{Pool: w.cfg.Pool, Class: class}, number)
-	if err != nil {
-		return nil, err
-	}
-	n := min(linesPerLane, w.cfg.Slots[class])
-	if !class.Safe() {
-		n = 1 // one exclusive call holds the workspace
-	}
-	var lines []*broker.Work
-	for range n {
-		line, err := lane.Work()
-		if err != nil {
-			return lines, err
-		}
-		lines = append(lines, line)
-	}
-	return lines, nil
-}
-
-// serve takes messages of one line while there is room, and runs each in a place, until the line is stopped and all of
-// them are done. A message that finds every place taken waits, and the line with it, unless its tool has a cap: then it
-// waits beside the line.
-func (w *Worker) serve(taking, calls context.Context, line *broker.Work, at laneKey) error {
+// serve takes messages of one lane while there is room, and runs each in a place, until the lane is stopped and all of
+// them are done.
+func (w *Worker) serve(taking, calls context.Context, lane *broker.Lane, at laneKey) error {
 	var running sync.WaitGroup
 	defer running.Wait()
-	patience := broker.Lease(w.b.Settings().CallAckWait) / 2 // then it is given back: another worker may have room
+	most := callsPerRequest
+	if !at.class.Safe() {
+		most = 1 // one exclusive call holds the workspace
+	}
 	for {
-		if w.places.awaitRoom(taking, at.class) != nil {
-			return nil
-		}
-		d, err := line.Next(calls)
-		if errors.Is(err, broker.ErrStopped) && taking.Err() == nil {
-			return errors.New("taking calls has ended, which it does when the connection to NATS is closed")
-		}
-		if errors.Is(err, broker.ErrStopped) {
-			return nil
-		}
-		if bad, ok := errors.AsType[*broker.BadWorkError](err); ok {
-			w.log.Error("a message on the work queue cannot be run", "error", err)
-			if !bad.Again {
-				w.refuse(calls, bad)
-			}
-			continue
-		}
+		free, err := w.places.awaitRoom(taking, at.class)
 		if err != nil {
-			return err
+			return nil
 		}
-		c := w.claimant(d, at.class)
-		take := func() {
-			defer w.places.give(c)
-			w.take(calls, d)
-		}
-		switch {
-		case c.cap == 0:
-			w.places.ask(c)
-			if !w.places.take(calls, c, patience) {
-				if w.aborted(d) { // it ends without a place: nothing of it begins
-					running.Go(func() { w.take(calls, d) })
-				} else {
-					w.giveBack(w.log, d, returnPause)
+		for d, err := range lane.Take(calls, min(free, most)) {
+			bad, isBad := errors.AsType[*broker.BadWorkError](err)
+			switch {
+			case errors.Is(err, broker.ErrStopped) && taking.Err() == nil:
+				return errors.New("taking calls has ended, which it does when the connection to NATS is closed")
+			case errors.Is(err, broker.ErrStopped):
+				return nil
+			case isBad:
+				w.log.Error("a message on the work queue cannot be run", "error", err)
+				if !bad.Again {
+					w.refuse(calls, bad)
 				}
-				continue
+			case err != nil:
+				return err
+			default:
+				w.place(taking, calls, d, at, &running)
 			}
-			running.Go(take)
-		case w.places.setAside(at):
-			w.places.ask(c)
-			running.Go(func() {
-				has := w.places.take(taking, c, patience)
-				w.places.takeUp(at)
-				if !has {
-					w.giveBack(w.log, d, returnPause)
-					return
-				}
-				take()
-			})
-		default:
-			w.giveBack(w.log, d, min(returnPause<<min(d.Deliveries, 8), longestReturn))
 		}
 	}
+}
+
+// place runs a message in a place, beside its lane. One that finds every place taken waits for half a lease, and is
+// given back then: another worker may have room. Of tools with a cap only so many wait, and more are given back at
+// once.
+func (w *Worker) place(taking, calls context.Context, d *broker.Delivery, at laneKey, running *sync.WaitGroup) {
+	c := w.claimant(d, at.class)
+	if c.cap > 0 && !w.places.setAside(at) {
+		w.giveBack(w.log, d, min(returnPause<<min(d.Deliveries, 8), longestReturn))
+		return
+	}
+	w.places.ask(c)
+	running.Go(func() {
+		has := w.places.take(taking, c, time.Until(d.Received.Add(broker.Lease(w.b.Settings().CallAckWait)/2)))
+		if c.cap > 0 {
+			w.places.takeUp(at)
+		}
+		switch {
+		case has:
+			defer w.places.give(c)
+			w.take(calls, d)
+		case w.aborted(d): // it ends without a place: nothing of it begins
+			w.take(calls, d)
+		default:
+			w.giveBack(w.log, d, returnPause)
+		}
+	})
 }
 
 // claimant is a message as it asks for a place: that of its first tool with a cap, or of a toolset, if one is.

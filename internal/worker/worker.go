@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/breaker"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/hooks"
@@ -234,18 +235,17 @@ func (w *Worker) Run(ctx context.Context) error {
 	for _, class := range w.cfg.Classes {
 		for lane := range broker.Lanes {
 			opened.Go(func() {
-				lines, err := w.lines(ctx, class, lane)
+				from, err := w.b.Lane(ctx, batch.Route{Pool: w.cfg.Pool, Class: class}, lane)
 				if err != nil {
 					stop(err)
+					return
 				}
-				for _, line := range lines {
-					context.AfterFunc(taking, line.Stop)
-					lanes.Go(func() {
-						if err := w.serve(taking, calls, line, laneKey{class, lane}); err != nil {
-							stop(err)
-						}
-					})
-				}
+				context.AfterFunc(taking, from.Stop)
+				lanes.Go(func() {
+					if err := w.serve(taking, calls, from, laneKey{class, lane}); err != nil {
+						stop(err)
+					}
+				})
 			})
 		}
 	}

@@ -276,15 +276,8 @@ func TestAReadIsQueuedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line, err := lane.Work()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer line.Stop()
-	d, err := line.Next(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	defer lane.Stop()
+	d := testenv.Take(t, lane)
 	if d.Calls[0].Again || !d.Fresh() {
 		t.Errorf("a message that was queued once is again %v, fresh %v", d.Calls[0].Again, d.Fresh())
 	}

@@ -251,19 +251,10 @@ func TestAReadThatKillsItsWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line, err := lane.Work()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer line.Stop()
+	defer lane.Stop()
 	taken := 0
 	for range 4 { // the first time without a claim, then with one, as a real worker does
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		d, err := line.Next(ctx)
-		cancel()
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := testenv.Take(t, lane)
 		taken++
 		call := d.Calls[0]
 		if d.Deliveries > 1 || call.Claim || call.Again || call.Attempt > 1 {

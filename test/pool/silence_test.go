@@ -72,15 +72,8 @@ func (m *mute) claim(sub *client.Batch) uint64 {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	line, err := lane.Work()
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	defer line.Stop()
-	d, err := line.Next(m.t.Context())
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	defer lane.Stop()
+	d := testenv.Take(m.t, lane)
 	rec, err := m.b.Append(m.t.Context(), sub.Key(), batch.ChainCall, "default", 0, d.Calls[0].Expected,
 		events.Claimed{Worker: m.id, Attempt: 1, Ticket: d.Ticket})
 	if err != nil {
