@@ -33,6 +33,9 @@ type Worker struct {
 	Started time.Time `json:"started"`
 	// Breakers says until when each dependency that this worker found to be down is not tried.
 	Breakers map[string]time.Time `json:"breakers,omitempty"`
+	// Stalls is how many calls it has found to have lain in the queue for over a second, though it had room and asked
+	// for calls.
+	Stalls int `json:"stalls,omitempty"`
 }
 
 // Beat writes the worker's key, once. It lives for the worker TTL; the worker alone writes it.

@@ -23,15 +23,20 @@ type Load struct {
 	// Running are the batches that it owns and that have something to do, Idle those that are open and have nothing, Waiting those
 	// that wait for their turn, Workers the workers that it has heard of.
 	Running, Idle, Waiting, Workers int
+	// Stalls is how many calls workers have found to have lain in the queue for over a second, though they had room and
+	// had asked for calls, since the dispatcher has started.
+	Stalls int
 	// StoreFill is how full the fullest stream or bucket is, in percent.
 	StoreFill int
 }
 
 // Load says what stands in the dispatcher now.
 func (d *Dispatcher) Load() Load {
-	workers := d.roster.count()
+	workers, stalls := d.roster.count()
 	running, waiting, idle := d.lobby.load()
-	return Load{Running: running, Idle: idle, Waiting: waiting, Workers: workers, StoreFill: d.lobby.filled().Percent}
+	return Load{
+		Running: running, Idle: idle, Waiting: waiting, Workers: workers, Stalls: stalls, StoreFill: d.lobby.filled().Percent,
+	}
 }
 
 // meter counts the batch that is over.

@@ -22,6 +22,9 @@ type roster struct {
 
 	mu   sync.Mutex
 	live map[string]broker.Worker
+	// stalls is how many calls all workers have found to have lain in the queue beside them, since this roster has
+	// begun.
+	stalls int
 	// book judges who of those that are not heard of may still act; again asks the watch to begin anew.
 	book  *presence.Book
 	again chan struct{}
@@ -78,6 +81,9 @@ func (r *roster) entered(w broker.Worker, revision uint64, readable bool) (was b
 	was, alive = r.live[w.ID]
 	if readable || !alive {
 		r.live[w.ID] = w
+	}
+	if readable && alive {
+		r.stalls += max(0, w.Stalls-was.Stalls)
 	}
 	r.book.Entry(w.ID, revision, time.Now())
 	return was, alive
@@ -216,11 +222,11 @@ func (r *roster) early(wait time.Duration) (time.Duration, <-chan struct{}) {
 	return left, r.offers.changed
 }
 
-// count is how many workers are live.
-func (r *roster) count() int {
+// count is how many workers are live, and how many calls they have found to have lain in the queue beside them.
+func (r *roster) count() (live, stalls int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.live)
+	return len(r.live), r.stalls
 }
 
 // sign notes a sign of life of a worker: a claim, or another event.

@@ -25,6 +25,9 @@ type Load struct {
 	Running, Idle, Waiting int
 	// Workers are those that it has heard of.
 	Workers int
+	// Stalls is how many calls workers have found to have lain in the queue for over a second, though they had room and
+	// had asked for calls, since the dispatcher has started.
+	Stalls int
 	// StoreFill is how full the fullest stream or bucket is, in percent.
 	StoreFill int
 }
@@ -71,6 +74,10 @@ func New(load func() Load) *Metrics {
 		gauge("toolyard_batches_idle", "Open batches that this dispatcher owns now, and that wait for calls of their agents.", func(l Load) int { return l.Idle }),
 		gauge("toolyard_batches_waiting", "Batches that wait in this dispatcher for their turn.", func(l Load) int { return l.Waiting }),
 		gauge("toolyard_workers", "Live workers, as this dispatcher knows them.", func(l Load) int { return l.Workers }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "toolyard_calls_stalled_total",
+			Help: "Calls that lay in the queue for over a second beside a worker with room that had asked for calls.",
+		}, func() float64 { return float64(load().Stalls) }),
 		gauge("toolyard_store_fill_percent", "How full the fullest of the streams and buckets is that running batches write to.", func(l Load) int { return l.StoreFill }),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector(),
 	)

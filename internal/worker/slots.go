@@ -25,8 +25,10 @@ type places struct {
 	agents map[toolyard.Agent]*turns
 	given  uint64 // the number of the last place that was given
 	aside  map[laneKey]int
-	// room is closed and replaced whenever a place of the class is free, for those who only want to know.
-	room map[toolyard.Class]chan struct{}
+	// room is closed and replaced whenever a place of the class is free, for those who only want to know; since is when
+	// none was free for the last time.
+	room  map[toolyard.Class]chan struct{}
+	since map[toolyard.Class]time.Time
 }
 
 // turns is what is known of an agent that has calls here.
@@ -53,10 +55,10 @@ type claimant struct {
 func newPlaces(slots map[toolyard.Class]int) *places {
 	p := &places{
 		free: map[toolyard.Class]int{}, taken: map[string]int{}, agents: map[toolyard.Agent]*turns{}, aside: map[laneKey]int{},
-		room: map[toolyard.Class]chan struct{}{}, given: 1,
+		room: map[toolyard.Class]chan struct{}{}, since: map[toolyard.Class]time.Time{}, given: 1,
 	}
 	for class, n := range slots {
-		p.free[class], p.room[class] = n, make(chan struct{})
+		p.free[class], p.room[class], p.since[class] = n, make(chan struct{}), time.Now()
 	}
 	return p
 }
@@ -102,7 +104,9 @@ func (p *places) give(c *claimant) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !c.own {
-		p.free[c.class]++
+		if p.free[c.class]++; p.free[c.class] == 1 {
+			p.since[c.class] = time.Now()
+		}
 	}
 	if c.cap > 0 {
 		if p.taken[c.tool]--; p.taken[c.tool] == 0 {
@@ -169,6 +173,13 @@ func (p *places) awaitRoom(ctx context.Context, class toolyard.Class) (free int,
 	}
 }
 
+// roomSince is since when a place of a class has been free all the time. It reports false when none is.
+func (p *places) roomSince(class toolyard.Class) (time.Time, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.since[class], p.free[class] > 0
+}
+
 // setAside counts a call of a tool with a cap that waits beside its lane. It reports false when there are enough of them.
 func (p *places) setAside(k laneKey) bool {
 	p.mu.Lock()
@@ -206,6 +217,7 @@ func (w *Worker) serve(taking, calls context.Context, lane *broker.Lane, at lane
 	if !at.class.Safe() {
 		most = 1 // one exclusive call holds the workspace
 	}
+	last := time.Now()
 	for {
 		free, err := w.places.awaitRoom(taking, at.class)
 		if err != nil {
@@ -226,8 +238,10 @@ func (w *Worker) serve(taking, calls context.Context, lane *broker.Lane, at lane
 			case err != nil:
 				return err
 			default:
+				w.watch(d, at, last)
 				w.place(taking, calls, d, at, &running)
 			}
+			last = time.Now()
 		}
 	}
 }
@@ -257,6 +271,34 @@ func (w *Worker) place(taking, calls context.Context, d *broker.Delivery, at lan
 			w.giveBack(w.log, d, returnPause)
 		}
 	})
+}
+
+// stalledAfter is how long a call may lie in the queue beside a worker that has room and asks for calls.
+const stalledAfter = time.Second
+
+// watch counts a message that lay in the queue though this worker had asked for it all the time. asked is since when
+// the lane is asked and nothing came.
+//
+// It sees a request that was lost, whoever has lost it, when the next one brings the message. It cannot tell that from
+// an outage of NATS, and does not see a message that never comes. It does not see calls that wait for room: a slot that
+// is never given back looks like a call that takes long. When a message was stored it knows by the server's clock:
+// where that and this machine's differ by more than a second, it counts what did not happen, or nothing. So nothing is
+// decided by it.
+func (w *Worker) watch(d *broker.Delivery, at laneKey, asked time.Time) {
+	room, ok := w.places.roomSince(at.class)
+	if !ok || d.Deliveries > 1 { // it was given back, or to a worker that fell silent
+		return
+	}
+	if waited := stalled(d.Received, d.Stored, asked, room); waited > stalledAfter {
+		w.log.Warn("a call lay in the queue beside this worker, which had room and had asked for calls",
+			"batch", d.Key(), "call", d.Calls[0].Index, "class", at.class, "lane", at.lane,
+			"waited", waited, "stalls", w.stalls.Add(1))
+	}
+}
+
+// stalled is how long a message lay in the queue while the lane was asked and there was room.
+func stalled(received, stored, asked, room time.Time) time.Duration {
+	return min(received.Sub(stored), received.Sub(asked), received.Sub(room))
 }
 
 // claimant is a message as it asks for a place: that of its first tool with a cap, or of a toolset, if one is.

@@ -151,3 +151,31 @@ func TestAgentsTakeTurns(t *testing.T) {
 		t.Error("the other agent's call is not the next")
 	}
 }
+
+// TestStalled: a message lay beside the worker for as long as it was there, the lane was asked, and there was room.
+func TestStalled(t *testing.T) {
+	now := time.Now()
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	for name, c := range map[string]struct{ stored, asked, room, want time.Duration }{
+		"all the time":              {9 * time.Second, 9 * time.Second, time.Hour, 9 * time.Second},
+		"just queued":               {time.Millisecond, time.Hour, time.Hour, time.Millisecond},
+		"others came before it":     {9 * time.Second, time.Millisecond, time.Hour, time.Millisecond},
+		"every slot was taken":      {9 * time.Second, 9 * time.Second, time.Millisecond, time.Millisecond},
+		"the server's clock is off": {-time.Minute, time.Hour, time.Hour, -time.Minute},
+	} {
+		if got := stalled(now, ago(c.stored), ago(c.asked), ago(c.room)); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+	p := newPlaces(map[toolyard.Class]int{toolyard.ReadOnly: 1})
+	c := &claimant{class: toolyard.ReadOnly, agent: "a"}
+	p.ask(c)
+	if since, ok := p.roomSince(toolyard.ReadOnly); ok {
+		t.Errorf("the only place is taken, and there is room since %s", since)
+	}
+	before := time.Now()
+	p.give(c)
+	if since, ok := p.roomSince(toolyard.ReadOnly); !ok || since.Before(before) {
+		t.Errorf("the only place was given back after %s, and there is room since %s, %v", before, since, ok)
+	}
+}

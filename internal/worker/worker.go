@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -98,6 +99,9 @@ type Worker struct {
 	surfaces surfaces
 	// reoffer says that the tools may have changed.
 	reoffer chan struct{}
+
+	// stalls counts what watch has seen. It rides on the heartbeat.
+	stalls atomic.Int64
 
 	// registered is the right to count as alive: renewed by each heartbeat that was stored.
 	registered lease
@@ -339,7 +343,7 @@ func (w *Worker) beat(ctx context.Context, e broker.Worker) {
 	failed := make(chan error, 1)
 	lost := false // that they fail was said
 	send := func() {
-		e.Breakers = w.breakers.OpenUntil()
+		e.Breakers, e.Stalls = w.breakers.OpenUntil(), int(w.stalls.Load())
 		entry := e
 		sent.Go(func() {
 			if err := w.sendBeat(ctx, entry); err != nil {

@@ -37,6 +37,7 @@ func TestMetrics(t *testing.T) {
 		`toolyard_call_execute_seconds_count{class="READ_ONLY"} 1`,
 		`toolyard_call_attempts_total 1`,
 		`toolyard_workers 1`,
+		`toolyard_calls_stalled_total 0`,
 	} {
 		if !strings.Contains(string(r.body), "\n"+line+"\n") {
 			t.Errorf("there is no line %q", line)
