@@ -5,6 +5,7 @@ package faults
 import (
 	"encoding/json"
 	"fmt"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -136,6 +137,63 @@ func TestW6(t *testing.T) { stopWorker(t, "W6", failpoint.EffectBegun, false) }
 // TestW6BehindTheCommitPoint: ... between the commit point and the effect, where nothing of ours can refuse it: what it acts
 // on refuses the old token, if somebody else has had the workspace since.
 func TestW6BehindTheCommitPoint(t *testing.T) { stopWorker(t, "W6late", failpoint.EffectDue, true) }
+
+// TestW8: a worker hangs that waits for calls, its connection open. A call that was handed to it goes to the other
+// worker when it comes back, and not to the one that hangs again: each agent's read is delayed by one call ack wait at
+// most.
+func TestW8(t *testing.T) {
+	cell(t, "W8", func(s *system) rules {
+		s.basic()
+		victim := s.worker("worker-a", "") // it asks first
+		s.worker("worker-b", "")
+		s.dispatcher("dispatcher", "")
+		victim.signal(syscall.SIGSTOP)
+		s.until(faultWait, "the worker is stopped", victim.stopped)
+		l := &load{s: s}
+		s.loads = append(s.loads, l)
+		const agents = 6
+		var wg sync.WaitGroup
+		for i := range agents {
+			sub := &submission{Batch: toolyard.Batch{
+				Agent: toolyard.Agent(fmt.Sprint("agent", i)), ID: "read", Workspace: "dan",
+				Calls: repeated("look", 1, nil), Options: toolyard.Options{TimeoutMS: batchTimeout.Milliseconds()},
+			}}
+			l.mu.Lock()
+			l.submissions = append(l.submissions, sub)
+			l.mu.Unlock()
+			c := s.client()
+			wg.Go(func() {
+				began := time.Now()
+				l.one(sub, 0, nil, mix{quiet: true}, c, c)
+				s.t.Logf("%s: the result after %s", sub.key(), time.Since(began))
+			})
+		}
+		wg.Wait()
+		s.faultOver()
+		if n := s.deliveries(); n > 2*agents {
+			s.t.Errorf("%d calls were delivered %d times, want twice each at most", agents, n)
+		}
+		victim.kill()
+		return rules{harmed: []*process{victim}}
+	})
+}
+
+// deliveries is how often messages of the work queue were delivered.
+func (s *system) deliveries() (n int) {
+	s.t.Helper()
+	stream, err := s.js.Stream(s.context(), "TY_CALL")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	lanes := stream.ListConsumers(s.context())
+	for c := range lanes.Info() {
+		n += int(c.Delivered.Consumer)
+	}
+	if err := lanes.Err(); err != nil {
+		s.t.Fatal(err)
+	}
+	return n
+}
 
 // census asks a worker's process what it holds.
 func (s *system) census(l *load, name string) (out map[string]int64) {
