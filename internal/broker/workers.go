@@ -120,6 +120,13 @@ func (b *Broker) ReadEntry(ctx context.Context, id string) (presence.Reading, er
 	return presence.Reading{Kind: presence.Present, Seq: m.seq}, nil
 }
 
+// LastEntry returns the revision of the newest entry of the registry, or of the mark of one that is gone, read through
+// the leader; 0 when there is none. A watch that has told of it has told of all that workers had stored.
+func (b *Broker) LastEntry(ctx context.Context) (uint64, error) {
+	m, _, err := b.last(ctx, streamWorkers, "$KV."+bucketAlive+".>")
+	return m.seq, err
+}
+
 // Workers returns the live workers.
 func (b *Broker) Workers(ctx context.Context) ([]Worker, error) {
 	ctx, cancel := context.WithCancel(ctx)

@@ -144,16 +144,21 @@ func (d *Dispatcher) plan(ctx context.Context, r *runner, s batch.State) (batch.
 	return d.own(ctx, r, s, planned)
 }
 
-// planned makes the plan of a new batch. When nobody serves its workspace, and it is too early to say that nobody
-// will, it waits.
+// planned makes the plan of a new batch. That nobody has a tool is said after a look whether all workers have been heard
+// of. When nobody serves its workspace, and it is too early to say that nobody will, it waits.
 func (d *Dispatcher) planned(ctx context.Context, r *runner, s *batch.State, loaded []string) (*Plan, error) {
-	for {
+	for looked := false; ; {
 		early, changed := d.roster.early(d.cfg.WorkerWait)
 		reg, err := d.roster.registry(s.Submission.Workspace)
 		if err != nil {
 			return nil, err
 		}
 		plan, err := d.cfg.Planner.Plan(reg, s.Submission, loaded)
+		if err == nil && !looked && plan.Unknown() {
+			d.roster.catchUp(ctx)
+			looked = true
+			continue
+		}
 		if err != nil || early <= 0 || !plan.Unserved(d.roster.refuses(s.Submission.Workspace)) {
 			return plan, err
 		}

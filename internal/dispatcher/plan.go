@@ -175,6 +175,12 @@ func (p *Plan) Answer(js []broker.Judged) {
 	}
 }
 
+// Unknown reports whether a call names a tool that nobody has, or an open batch has no tools at all.
+func (p *Plan) Unknown() bool {
+	return p.sub.Open && len(p.Surface.Tools) == 0 ||
+		slices.ContainsFunc(p.planned.Results, func(r toolyard.Result) bool { return r.Code == toolyard.UnknownTool })
+}
+
 // Unserved reports whether a call cannot run because its tool's workers refuse the batch's workspace. An open batch
 // has calls yet to come: there it is when none of the tools can run that act on the workspace.
 func (p *Plan) Unserved(refuse func(e *registry.Entry) bool) bool {

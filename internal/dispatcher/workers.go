@@ -28,6 +28,9 @@ type roster struct {
 	// book judges who of those that are not heard of may still act; again asks the watch to begin anew.
 	book  *presence.Book
 	again chan struct{}
+	// heard is the highest revision of an entry that was taken in; news is closed when it grows.
+	heard uint64
+	news  chan struct{}
 	// offers is what pools offer.
 	offers *offers
 	ready  chan struct{} // closed when the first look at all workers is complete
@@ -38,7 +41,7 @@ func newRoster(b *broker.Broker, log *slog.Logger, base []registry.Entry) *roste
 	live := map[string]broker.Worker{}
 	return &roster{
 		b: b, log: log, live: live, again: make(chan struct{}, 1), offers: newOffers(base, live), ready: make(chan struct{}),
-		book: presence.New(b.Settings().WorkerTTL, broker.Patience(b.Settings().WorkerTTL)),
+		news: make(chan struct{}), book: presence.New(b.Settings().WorkerTTL, broker.Patience(b.Settings().WorkerTTL)),
 	}
 }
 
@@ -70,7 +73,40 @@ func (r *roster) watch(ctx context.Context) error {
 		default:
 			r.add(ctx, *c.Worker, c.Revision)
 		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if c.Revision > r.heard {
+			r.heard = c.Revision
+			close(r.news)
+			r.news = make(chan struct{})
+		}
 	})
+}
+
+// longestCatchUp is how long a batch waits for what is stored in the registry and was not heard of.
+const longestCatchUp = 2 * time.Second
+
+// catchUp returns when all has been heard that workers had stored in the registry when it was called. A worker is ready
+// when its entry is stored, and an agent may name its tools before the watch has told of it. What cannot be known in
+// good time is not waited for.
+func (r *roster) catchUp(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, longestCatchUp)
+	defer cancel()
+	last, err := r.b.LastEntry(ctx)
+	for err == nil {
+		r.mu.Lock()
+		heard, news := r.heard, r.news
+		r.mu.Unlock()
+		if heard >= last {
+			return
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	r.log.Info("whether a worker offers a tool that is not known here could not be looked up", "error", err)
 }
 
 // entered notes a worker's entry, and reports how it stood before. When nothing but its ID can be read, what was known of it

@@ -181,3 +181,23 @@ func TestAClaimIsASignOfLife(t *testing.T) {
 		t.Errorf("%s after their claims the calls were settled: a worker may act for %s after it", took, lease)
 	}
 }
+
+// TestAToolIsKnownWhenItsWorkerIsRegistered: a batch that comes right after a worker's entry was stored finds the
+// worker's tools, also when the dispatcher has not been told of it yet.
+func TestAToolIsKnownWhenItsWorkerIsRegistered(t *testing.T) {
+	s := testenv.Server(t)
+	startDispatcher(t, s, dispatcher.Config{})
+	c := startClient(t, s)
+	m, _ := startMute(t, s)
+	sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("write")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim := m.claim(sub)
+	if err := m.finish(sub, claim); err != nil {
+		t.Fatal(err)
+	}
+	if got := collect(t, t.Context(), sub); codes(got) != "ok" {
+		t.Errorf("the result is %s: %s", codes(got), got[0].Error)
+	}
+}
