@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -23,11 +24,10 @@ const (
 	codeStreamFull                jetstream.ErrorCode = 10077 // a limit of the stream, and DiscardNew
 )
 
-// The rhythm of repeats. An attempt that is not answered in time is repeated until the caller's context ends, and given twice the
-// time each time: the answer may be late and not lost.
+// The rhythm of repeats: see [ask]. What fails so that it may succeed later is repeated until the caller's context ends.
 const (
-	attemptTimeout = 2 * time.Second
-	longestAttempt = 16 * time.Second
+	attemptTimeout = 2 * time.Second  // then another attempt is made
+	longestAttempt = 16 * time.Second // then an answer is waited for no longer
 	firstPause     = 5 * time.Millisecond
 	longestPause   = 500 * time.Millisecond
 	longestRead    = 30 * time.Second // a read is given up, since what it wants may be broken
@@ -67,12 +67,9 @@ func (b *Broker) Append(ctx context.Context, k toolyard.BatchKey, c batch.Chain,
 
 // append is the primitive. The event's id is the nonce by which it recognises itself.
 func (b *Broker) append(ctx context.Context, stream string, expected uint64, msg *nats.Msg) (uint64, error) {
-	pause, timeout := firstPause, attemptTimeout
+	pause := firstPause
 	for {
-		attempt, cancel := within(ctx, &timeout)
-		ack, err := b.js.PublishMsg(attempt, msg, jetstream.WithExpectLastSequencePerSubject(expected),
-			jetstream.WithExpectStream(stream), jetstream.WithRetryAttempts(0))
-		cancel()
+		ack, err := b.send(ctx, stream, msg, jetstream.WithExpectLastSequencePerSubject(expected))
 		if err == nil {
 			return ack.Sequence, nil
 		}
@@ -84,6 +81,49 @@ func (b *Broker) append(ctx context.Context, stream string, expected uint64, msg
 		}
 		if err := wait(ctx, &pause); err != nil {
 			return 0, err
+		}
+	}
+}
+
+// send publishes a message and waits for the answer of its stream.
+func (b *Broker) send(ctx context.Context, stream string, msg *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	opts = append(opts, jetstream.WithExpectStream(stream), jetstream.WithRetryAttempts(0))
+	return ask(ctx, func(ctx context.Context, before int) (*jetstream.PubAck, error) {
+		m := &nats.Msg{Subject: msg.Subject, Header: maps.Clone(msg.Header), Data: msg.Data} // publishing writes to the header
+		if before > 0 && stream == streamCall {                                              // it may be stored, run and taken out before this one comes
+			m.Header.Set(headerAgain, "1")
+		}
+		return b.js.PublishMsg(ctx, m, opts...)
+	})
+}
+
+// ask makes a request, and returns its answer. While none has come it makes the request again every attemptTimeout, and
+// goes on waiting for the answers to those before: an answer may be late, from a server that is far away, and it may
+// never come, from one that has lost its leader. before is how many were made before. It gives up after longestAttempt.
+func ask[T any](ctx context.Context, request func(ctx context.Context, before int) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, longestAttempt)
+	defer cancel()
+	type answer struct {
+		v   T
+		err error
+	}
+	answers := make(chan answer, longestAttempt/attemptTimeout+1)
+	again := time.NewTicker(attemptTimeout)
+	defer again.Stop()
+	for before := 0; ; before++ {
+		go func() {
+			v, err := request(ctx, before)
+			answers <- answer{v, err}
+		}()
+		select {
+		case a := <-answers:
+			return a.v, a.err
+		case <-again.C:
+			if before+1 < cap(answers) {
+				continue
+			}
+			a := <-answers // they end with ctx
+			return a.v, a.err
 		}
 	}
 }
@@ -236,12 +276,9 @@ func fromStream(m *jetstream.RawStreamMsg) raw {
 
 // retry repeats a read that failed for want of an answer, until ctx ends or it has taken too long.
 func retry[T any](ctx context.Context, read func(context.Context) (T, error)) (T, error) {
-	pause, timeout := firstPause, attemptTimeout
-	began := time.Now()
+	pause, began := firstPause, time.Now()
 	for {
-		attempt, cancel := within(ctx, &timeout)
-		v, err := read(attempt)
-		cancel()
+		v, err := ask(ctx, func(ctx context.Context, _ int) (T, error) { return read(ctx) })
 		if err == nil {
 			return v, nil
 		}
@@ -258,13 +295,6 @@ func retry[T any](ctx context.Context, read func(context.Context) (T, error)) (T
 			return v, err
 		}
 	}
-}
-
-// within bounds one attempt, the next one by twice the time.
-func within(ctx context.Context, timeout *time.Duration) (context.Context, context.CancelFunc) {
-	attempt, cancel := context.WithTimeout(ctx, *timeout)
-	*timeout = min(2**timeout, longestAttempt)
-	return attempt, cancel
 }
 
 // wait pauses before a repeat, longer each time.

@@ -22,7 +22,7 @@ type seen[T any] struct {
 // stands after, and its revision. What was seen of the key, if anything, is changed first, and spares a read where it is
 // what stands there; only a change that is stored counts on it.
 func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known seen[T], sure bool, change func(T) (T, error)) (T, uint64, error) {
-	pause, timeout, conflicts := firstPause/10, attemptTimeout, 0
+	pause, conflicts := firstPause/10, 0
 	for unread := known.revision != 0; ; unread = false {
 		have, revision := known.value, known.revision
 		var value []byte
@@ -53,14 +53,12 @@ func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known s
 		if same && !sure {
 			return under(next, revision), revision, nil
 		}
-		attempt, cancel := within(ctx, &timeout)
-		var stored uint64
-		if revision == 0 { // there is no key, or it was deleted: Create knows which
-			stored, err = kv.Create(attempt, key, encoded)
-		} else {
-			stored, err = kv.Update(attempt, key, encoded, revision)
-		}
-		cancel()
+		stored, err := ask(ctx, func(ctx context.Context, _ int) (uint64, error) {
+			if revision == 0 { // there is no key, or it was deleted: Create knows which
+				return kv.Create(ctx, key, encoded)
+			}
+			return kv.Update(ctx, key, encoded, revision)
+		})
 		if err == nil {
 			return under(next, stored), stored, nil
 		}

@@ -69,8 +69,7 @@ func (b *Broker) await(ctx context.Context, f jetstream.PubAckFuture, msg *nats.
 		case err = <-f.Err():
 		}
 	}
-	msg.Reply = "" // the first publish's
-	pause, timeout := firstPause, attemptTimeout
+	pause := firstPause
 	for {
 		if err != nil {
 			switch again, verdict := classify(err); {
@@ -85,11 +84,8 @@ func (b *Broker) await(ctx context.Context, f jetstream.PubAckFuture, msg *nats.
 				return 0, err
 			}
 		}
-		attempt, cancel := within(ctx, &timeout)
 		var ack *jetstream.PubAck
-		ack, err = b.js.PublishMsg(attempt, msg, jetstream.WithExpectStream(streamCall), jetstream.WithExpectLastSequencePerSubject(0),
-			jetstream.WithRetryAttempts(0))
-		cancel()
+		ack, err = b.send(ctx, streamCall, msg, jetstream.WithExpectLastSequencePerSubject(0))
 		if err == nil {
 			return ack.Sequence, nil
 		}
@@ -104,11 +100,9 @@ func (b *Broker) queued(ctx context.Context, subject string) (uint64, error) {
 
 // publish stores a message, and repeats that while no answer comes: it may be stored twice.
 func (b *Broker) publish(ctx context.Context, stream string, msg *nats.Msg) (uint64, error) {
-	pause, timeout := firstPause, attemptTimeout
+	pause := firstPause
 	for {
-		attempt, cancel := within(ctx, &timeout)
-		ack, err := b.js.PublishMsg(attempt, msg, jetstream.WithExpectStream(stream), jetstream.WithRetryAttempts(0))
-		cancel()
+		ack, err := b.send(ctx, stream, msg)
 		if err == nil {
 			return ack.Sequence, nil
 		}

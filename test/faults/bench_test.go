@@ -41,6 +41,13 @@ func BenchmarkGap(b *testing.B) {
 			s.until(faultWait, "the events have a leader", func() bool { i, _ = c.leader("TY_EVENT"); return i >= 0 })
 			c.nodes[i].kill()
 		}},
+		// Each is back before the next is killed, and has not caught up yet: for a while no two of them agree.
+		{"three NATS nodes one after the other", short("look", 3, 5), 3, func(_ *system, _, _ *process, c *cluster) {
+			for i := range c.nodes {
+				c.nodes[i].kill()
+				c.start(i)
+			}
+		}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			var gaps, before []time.Duration
@@ -57,6 +64,7 @@ func BenchmarkGap(b *testing.B) {
 				s.progress(40 + s.rand.IntN(100))
 				at := time.Now()
 				c.kill(s, w, d, nodes)
+				b.Logf("round %d: the fault took %s", n, time.Since(at))
 				// Each agent has gone on when it has results of a batch that it handed in later.
 				s.until(faultWait, "every agent goes on", func() bool { return l.goneOn(at) })
 				s.faultOver()

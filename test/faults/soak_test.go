@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/test/faults/ledger"
 )
 
 var soakFor = flag.Duration("soak", 0, "how long TestSoak goes on; 0: a short round of each kind")
@@ -94,6 +96,27 @@ func soakOnce(t *testing.T, kind string, seed uint64, length time.Duration, star
 		}
 	}
 	s.judge(r)
+	t.Logf("the longest time in which no tool began: %s", s.idle())
+}
+
+// idle is the longest time between the beginnings of two tools.
+func (s *soak) idle() (longest time.Duration) {
+	s.t.Helper()
+	lines, err := ledger.Read(s.ledger())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var began []int64
+	for _, l := range lines {
+		if l.Kind == ledger.Begin {
+			began = append(began, l.Wall)
+		}
+	}
+	slices.Sort(began)
+	for i := 1; i < len(began); i++ {
+		longest = max(longest, time.Duration(began[i]-began[i-1]))
+	}
+	return longest
 }
 
 // soakShape makes the calls of a batch: reads and writes that act all the time.
