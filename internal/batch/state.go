@@ -402,6 +402,10 @@ func (s *State) applyCall(r Record, bad badFunc) error {
 	switch b := r.Body.(type) {
 	case events.Claimed:
 		c.Status, c.Worker, c.Attempt = Claimed, b.Worker, b.Attempt
+	case events.Returned:
+		if c.Status == Claimed || c.Status == Retrying || c.Status == Waiting {
+			return bad("it is %s and cannot be given back", c.Status)
+		}
 	case events.AttemptFailed:
 		c.Status, c.Worker, c.Attempt = Retrying, "", b.Attempt
 		if b.NotStarted {

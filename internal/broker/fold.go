@@ -184,19 +184,15 @@ func (b *Broker) Answered(ctx context.Context, k toolyard.BatchKey, pool toolyar
 	return m.header.Get(headerType) == string(events.CallFinished), nil
 }
 
-// OwnClaim reports whether a call's chain ends with a worker's own claim for an attempt, and the claim's sequence: so a
-// worker recognises a claim whose answer it did not get.
-func (b *Broker) OwnClaim(ctx context.Context, k toolyard.BatchKey, pool toolyard.Pool, index int, worker string, attempt int) (uint64, bool, error) {
+// CallEnd returns the last event of a call's chain, read through the leader; the zero record when there is none. A worker
+// recognises by it a claim whose answer it did not get.
+func (b *Broker) CallEnd(ctx context.Context, k toolyard.BatchKey, pool toolyard.Pool, index int) (batch.Record, error) {
 	m, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainCall, pool, index))
 	if err != nil || !ok {
-		return 0, false, err
+		return batch.Record{}, err
 	}
 	_, r, _, err := b.record(ctx, m)
-	if err != nil {
-		return 0, false, err
-	}
-	c, ok := r.Body.(events.Claimed)
-	return r.Seq, ok && c.Worker == worker && c.Attempt == attempt, nil
+	return r, err
 }
 
 // EndReplies ends a batch whose log cannot be followed: it takes no more calls, each call that has no result gets an

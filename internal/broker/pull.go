@@ -55,6 +55,8 @@ type pull struct {
 	stands time.Duration
 	// lost is how long after it was made a request counts as lost, if the server has not said that it is over.
 	lost time.Duration
+	// unwanted gets what has come and is not taken any more.
+	unwanted func(message)
 
 	number int       // of the last request
 	made   time.Time // when that was
@@ -62,11 +64,13 @@ type pull struct {
 	pause  time.Duration
 }
 
-// pull begins to take the messages of a consumer whose ack wait is given.
-func (b *Broker) pull(stream, consumer string, ackWait time.Duration) (*pull, error) {
+// pull begins to take the messages of a consumer whose ack wait is given. unwanted gets what has come and was not taken
+// when it was stopped.
+func (b *Broker) pull(stream, consumer string, ackWait time.Duration, unwanted func(message)) (*pull, error) {
 	p := &pull{
 		nc: b.nc, subject: fmt.Sprintf("$JS.API.CONSUMER.MSG.NEXT.%s.%s", stream, consumer), inbox: b.nc.NewInbox(),
 		in: make(chan message, maxArrived), stands: Lease(ackWait), lost: ackWait, pause: firstPause,
+		unwanted: unwanted,
 	}
 	p.ctx, p.end = context.WithCancel(context.Background())
 	var err error
@@ -83,10 +87,11 @@ func (b *Broker) pull(stream, consumer string, ackWait time.Duration) (*pull, er
 
 // receive notes when a message came. When nobody takes messages any more it is given back.
 func (p *pull) receive(m *nats.Msg) {
+	got := message{m, time.Now()}
 	select {
-	case p.in <- message{m, time.Now()}:
+	case p.in <- got:
 	case <-p.ctx.Done():
-		giveBack(m)
+		p.giveBack(got)
 	}
 	if p.ctx.Err() != nil { // and maybe what was put there just now was not seen by stop
 		p.giveAllBack()
@@ -97,17 +102,22 @@ func (p *pull) giveAllBack() {
 	for {
 		select {
 		case m := <-p.in:
-			giveBack(m.Msg)
+			p.giveBack(m)
 		default:
 			return
 		}
 	}
 }
 
-func giveBack(m *nats.Msg) {
-	if m.Reply != "" {
-		_ = m.Nak() // if that is lost too, the message is delivered again when its wait is over
+func (p *pull) giveBack(m message) {
+	if m.Reply != "" { // and not the server's word about a request
+		p.unwanted(m)
 	}
+}
+
+// nak gives a message back.
+func nak(m message) {
+	_ = m.Nak() // if that is lost too, the message is delivered again when its wait is over
 }
 
 // stop ends the taking. What has come and was not taken is given back.

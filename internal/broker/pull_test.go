@@ -63,7 +63,7 @@ func queue(t *testing.T, b *broker.Broker, first, n int) {
 // lane opens the lane of agent a.
 func lane(t *testing.T, b *broker.Broker) *broker.Lane {
 	t.Helper()
-	l, err := b.Lane(t.Context(), batch.Route{Pool: "default", Class: toolyard.ReadOnly}, broker.LaneOf("a"))
+	l, err := b.Lane(t.Context(), batch.Route{Pool: "default", Class: toolyard.ReadOnly}, broker.LaneOf("a"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -210,7 +210,7 @@ const prefetchSubmissions = 64
 
 // Submissions starts to take submissions for one dispatcher.
 func (b *Broker) Submissions() (*Submissions, error) {
-	p, err := b.pull(streamBatch, consumerDispatchers, b.settings.BatchAckWait)
+	p, err := b.pull(streamBatch, consumerDispatchers, b.settings.BatchAckWait, nak)
 	if err != nil {
 		return nil, err
 	}

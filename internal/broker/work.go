@@ -199,8 +199,9 @@ func consumerCalls(r batch.Route, lane int) string {
 	return fmt.Sprintf("call_%s_%s_%d", r.Class, r.Pool, lane)
 }
 
-// Lane opens a lane of a route. Nothing is asked for before Take.
-func (b *Broker) Lane(ctx context.Context, r batch.Route, lane int) (*Lane, error) {
+// Lane opens a lane of a route. Nothing is asked for before Take. What has come, and was not taken when the lane is
+// stopped, goes to unwanted, which has to give it back; nil does no more than that.
+func (b *Broker) Lane(ctx context.Context, r batch.Route, lane int, unwanted func(*Delivery)) (*Lane, error) {
 	if err := CheckPool(r.Pool); err != nil {
 		return nil, err
 	}
@@ -219,7 +220,17 @@ func (b *Broker) Lane(ctx context.Context, r batch.Route, lane int) (*Lane, erro
 	if err != nil {
 		return nil, fmt.Errorf("consumer %s of %s: %w", name, streamCall, err)
 	}
-	p, err := b.pull(streamCall, name, b.settings.CallAckWait)
+	p, err := b.pull(streamCall, name, b.settings.CallAckWait, func(m message) {
+		if unwanted == nil {
+			nak(m)
+			return
+		}
+		reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), attemptTimeout)
+		defer cancel()
+		if d, err := b.delivery(reading, &m); err == nil { // or it was given back, or buried
+			unwanted(d)
+		}
+	})
 	if err != nil {
 		return nil, err
 	}

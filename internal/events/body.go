@@ -34,6 +34,7 @@ const (
 	CallsSettled      Type = "dev.toolyard.calls.settled.v1"       // the owner: calls of groups that never started
 	CallsRequested    Type = "dev.toolyard.calls.requested.v1"     // the owner, on the work queue
 	CallClaimed       Type = "dev.toolyard.call.claimed.v1"        // a worker, once an attempt
+	CallReturned      Type = "dev.toolyard.call.returned.v1"       // a worker: it has not started what it was handed first
 	CallAttemptFailed Type = "dev.toolyard.call.attempt_failed.v1" // whoever ends an attempt that is to be repeated
 	CallWaiting       Type = "dev.toolyard.call.waiting.v1"        // a worker: a person has to decide
 	CallDecided       Type = "dev.toolyard.call.decided.v1"        // a person, once a call that waits
@@ -317,6 +318,12 @@ type Claimed struct {
 	Renewed bool `json:"renewed,omitempty"`
 }
 
+// Returned says that a worker gave a call back without having started it, which could have begun without a claim. Who is
+// handed such a call a second time, and finds neither this nor a claim, counts the first time as an attempt.
+type Returned struct {
+	Worker string `json:"worker"`
+}
+
 // AttemptFailed says that an attempt ended without a result, and that the call is to run again.
 type AttemptFailed struct {
 	Worker  string        `json:"worker,omitempty"`
@@ -363,6 +370,7 @@ func (Started) EventType() Type       { return GroupStarted }
 func (Settled) EventType() Type       { return CallsSettled }
 func (Requested) EventType() Type     { return CallsRequested }
 func (Claimed) EventType() Type       { return CallClaimed }
+func (Returned) EventType() Type      { return CallReturned }
 func (AttemptFailed) EventType() Type { return CallAttemptFailed }
 func (Finished) EventType() Type      { return CallFinished }
 func (Reply) EventType() Type         { return Results }

@@ -45,7 +45,7 @@ var bodies = func() map[Type]reflect.Type {
 	m := map[Type]reflect.Type{}
 	for _, b := range []Body{
 		Submitted{}, Refused{}, Planned{}, Adopted{}, Canceled{}, Started{}, Settled{}, Requested{}, Claimed{},
-		AttemptFailed{}, Finished{}, Reply{}, Appended{}, Closed{}, Extended{},
+		Returned{}, AttemptFailed{}, Finished{}, Reply{}, Appended{}, Closed{}, Extended{},
 		Parked{}, Woken{}, Interrupted{}, Waiting{}, Decided{},
 	} {
 		m[b.EventType()] = reflect.TypeOf(b)

@@ -29,6 +29,7 @@ func TestEveryBodyComesBackAsItWent(t *testing.T) {
 		Settled{Results: []toolyard.Result{{Index: 4, Code: toolyard.Skipped, IsError: true}}},
 		Requested{Agent: "a", Batch: "b", Calls: []RequestedCall{{Index: 1, Input: json.RawMessage(`{}`), Attempt: 1}}, QueuedAt: at, RemainingMS: 5},
 		Claimed{Worker: "w-1", Attempt: 2, Ticket: 9},
+		Returned{Worker: "w-1"},
 		AttemptFailed{Worker: "w-1", Attempt: 1, Code: toolyard.Timeout, Reason: "slow"},
 		Finished{Result: toolyard.Result{Index: 1, Output: "ok"}},
 		Reply{Results: []toolyard.Result{{Index: 0}}, Completed: true},

@@ -69,6 +69,8 @@ func Words(r batch.Record, s *batch.State) string {
 		return "settled without running: " + outcomes(b.Results)
 	case events.Claimed:
 		return fmt.Sprintf("%s claimed by %s, attempt %d", call(), plain(b.Worker), b.Attempt)
+	case events.Returned:
+		return fmt.Sprintf("%s given back by %s, not started", call(), plain(b.Worker))
 	case events.AttemptFailed:
 		return fmt.Sprintf("%s attempt %d failed, to be repeated: %s%s", call(), b.Attempt, b.Code, because(b.Reason))
 	case events.Finished:

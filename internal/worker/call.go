@@ -81,19 +81,44 @@ func (r *running) leftBehind() bool {
 	}
 }
 
-// mustClaim reports whether the call is claimed before it begins. One that needs no claim of its own begins without a look at the
-// log only where nobody can have ended it: the first time that it is delivered, and, if its group holds the workspace, soon after
-// it was queued.
-func (r *running) mustClaim() bool {
-	return r.call.Claim || r.call.Again || r.d.Deliveries > 1 || r.call.Attempt > 1 || r.d.Ticket > 0 && !r.d.Fresh()
+// claimsFirst reports whether the call is claimed also when it is delivered for the first time. One that needs no claim
+// of its own begins without a look at the log only where nobody can have ended it: the first time, and, if its group holds
+// the workspace, soon after it was queued.
+func claimsFirst(d *broker.Delivery, c *events.RequestedCall) bool {
+	return c.Claim || c.Again || c.Attempt > 1 || d.Ticket > 0 && !d.Fresh()
 }
+
+// mustClaim reports whether the call is claimed before it begins.
+func (r *running) mustClaim() bool { return r.d.Deliveries > 1 || claimsFirst(r.d, &r.call) }
 
 // before is what is known of the call's executions before this delivery.
 func (r *running) before() outcome.Evidence {
 	return outcome.Evidence{
-		Judgement: r.call.Judgement, Started: r.call.Attempt - 1,
-		MayHaveStarted: !r.call.Claim && r.call.Attempt == 1 && (r.call.Again || r.d.Deliveries > 1),
+		Judgement: r.call.Judgement, Started: r.call.Attempt - 1, MayHaveStarted: r.call.Again && !r.call.Claim && r.call.Attempt == 1,
 	}
+}
+
+// earlier finds out what became of a call that another worker, or this one, could have begun without a claim. If nobody has
+// given it back it counts as an attempt.
+func (w *Worker) earlier(ctx context.Context, r *running) error {
+	if r.d.Deliveries == 1 || claimsFirst(r.d, &r.call) {
+		return nil
+	}
+	end, err := w.b.CallEnd(ctx, r.d.Key(), w.cfg.Pool, r.call.Index)
+	if err != nil {
+		return fmt.Errorf("look what became of the call when it was delivered first: %w", err)
+	}
+	switch b := end.Body.(type) {
+	case nil:
+		r.call.Attempt++
+	case events.Returned:
+		r.seq = end.Seq
+	case events.Claimed:
+		if b.Worker == w.cfg.ID { // it may be given up, or go on
+			r.call.Attempt = b.Attempt
+		}
+	}
+	return nil
 }
 
 func (r *running) key() callKey { return callKey{r.d.Key(), r.call.Index} }
@@ -138,17 +163,23 @@ func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.Reques
 		return false
 	}
 	defer w.leave(r)
+	if err := w.earlier(ctx, r); err != nil {
+		log.Warn("a call that was delivered before is given back", "error", err)
+		w.giveBack(log, d, returnPause)
+		return false
+	}
+	call = r.call
 	_, entry, known := w.tools.Lookup(call.Tool)
 	if !known || entry.Hash != call.Declaration {
 		if d.Deliveries < maxDeliveries {
-			w.giveBack(log, d, returnPause)
+			w.returnUnstarted(ctx, d, returnPause)
 			return false
 		}
 		log.Warn("no worker of the pool has the tool as it was planned")
 		return answered(w.finish(ctx, r, w.unavailable(r)))
 	}
 	if w.elsewhere(&entry.Declaration, call.Judgement.Class) && d.Deliveries < maxDeliveries {
-		w.giveBack(log, d, returnPause)
+		w.returnUnstarted(ctx, d, returnPause)
 		return false
 	}
 	kept, stopKeeping := context.WithCancel(callCtx)
@@ -164,6 +195,7 @@ func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.Reques
 	if err != nil {
 		log.Error("a call cannot be run", "error", err, "deliveries", d.Deliveries)
 		if d.Deliveries < maxDeliveries { // what it needs may only be slow to come
+			w.returnUnstarted(ctx, d, returnPause)
 			return false
 		}
 		return answered(w.finish(ctx, r, w.ended(r, toolyard.InternalError, "Internal error: the worker could not read this call."+r.before().Sentence(), err)))
@@ -278,8 +310,10 @@ func (w *Worker) lost(ctx context.Context, r *running, why error) (settled bool)
 	case claimed:
 		evidence := outcome.Evidence{Judgement: r.call.Judgement, Started: r.call.Attempt, StillRuns: runs}
 		return answered(w.finish(ctx, r, w.ended(r, toolyard.OutcomeUnknown, "The worker had to stop this call while it ran."+evidence.Sentence(), why)))
-	case errors.Is(why, errShutdown):
+	case errors.Is(why, errShutdown) && started:
 		w.giveBack(w.log, r.d, returnPause)
+	case errors.Is(why, errShutdown):
+		w.returnUnstarted(ctx, r.d, returnPause)
 	}
 	return false // it is delivered again, or has been
 }
@@ -288,17 +322,41 @@ func (w *Worker) lost(ctx context.Context, r *running, why error) (settled bool)
 func (w *Worker) recognise(ctx context.Context, r *running) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return w.recogniseLocked(ctx, r)
+	_, err := w.recogniseLocked(ctx, r)
+	return err
 }
 
-func (w *Worker) recogniseLocked(ctx context.Context, r *running) error {
+func (w *Worker) recogniseLocked(ctx context.Context, r *running) (end batch.Record, err error) {
 	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
 	defer cancel()
-	seq, own, err := w.b.OwnClaim(looking, r.d.Key(), w.cfg.Pool, r.call.Index, w.cfg.ID, r.call.Attempt)
-	if err == nil && own {
-		r.seq, r.claimed = seq, true
+	end, err = w.b.CallEnd(looking, r.d.Key(), w.cfg.Pool, r.call.Index)
+	if err == nil && w.claimed(r, end) {
+		r.seq, r.claimed = end.Seq, true
 	}
-	return err
+	return end, err
+}
+
+// claimed reports whether a call's last event is this worker's claim of the attempt.
+func (w *Worker) claimed(r *running, end batch.Record) bool {
+	c, ok := end.Body.(events.Claimed)
+	return ok && c.Worker == w.cfg.ID && c.Attempt == r.call.Attempt
+}
+
+// returnUnstarted gives a message back of which nothing was started, and writes that down where it could have been without
+// a word: or whoever is handed it next counts an attempt that there was not.
+func (w *Worker) returnUnstarted(ctx context.Context, d *broker.Delivery, pause time.Duration) {
+	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
+	defer cancel()
+	for _, c := range d.Calls {
+		if d.Deliveries > 1 || claimsFirst(d, &c) {
+			continue
+		}
+		_, err := w.b.Append(storing, d.Key(), batch.ChainCall, w.cfg.Pool, c.Index, c.Expected, events.Returned{Worker: w.cfg.ID})
+		if err != nil && !errors.Is(err, broker.ErrConflict) {
+			w.log.Info("that a call was not started could not be stored; it counts as an attempt", "batch", d.Key(), "call", c.Index, "error", err)
+		}
+	}
+	w.giveBack(w.log, d, pause)
 }
 
 func (w *Worker) giveBack(log interface{ Warn(string, ...any) }, d *broker.Delivery, pause time.Duration) {
@@ -443,14 +501,23 @@ func (w *Worker) Start(ctx context.Context, job *pipeline.Job) (func(), error) {
 func (w *Worker) claim(ctx context.Context, r *running) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return w.claimLocked(ctx, r)
+}
+
+func (w *Worker) claimLocked(ctx context.Context, r *running) error {
 	began := time.Now()
 	rec, err := w.b.Append(ctx, r.d.Key(), batch.ChainCall, w.cfg.Pool, r.call.Index, r.seq,
 		events.Claimed{Worker: w.cfg.ID, Attempt: r.call.Attempt, Ticket: r.d.Ticket})
 	switch {
 	case errors.Is(err, broker.ErrConflict):
 		// A claim that this worker stored before, and never knew of, is as good, if nothing was started on it.
-		if err := w.recogniseLocked(ctx, r); err != nil {
+		end, err := w.recogniseLocked(ctx, r)
+		if err != nil {
 			return err
+		}
+		if _, returned := end.Body.(events.Returned); returned && end.Seq > r.seq { // just now, by who had it before
+			r.seq = end.Seq
+			return w.claimLocked(ctx, r)
 		}
 		if !r.claimed {
 			r.conflict = true
@@ -466,7 +533,7 @@ func (w *Worker) claim(ctx context.Context, r *running) error {
 	default:
 		r.seq, r.claimed = rec.Seq, true
 		if time.Since(began) > slowClaim { // the answer came late: the call may have been answered behind the claim
-			if _, own, err := w.b.OwnClaim(ctx, r.d.Key(), w.cfg.Pool, r.call.Index, w.cfg.ID, r.call.Attempt); err != nil || !own {
+			if end, err := w.b.CallEnd(ctx, r.d.Key(), w.cfg.Pool, r.call.Index); err != nil || !w.claimed(r, end) {
 				r.conflict = err == nil
 				return orLost(err)
 			}
@@ -505,7 +572,7 @@ func (w *Worker) appendCall(ctx context.Context, r *running, body events.Body) e
 			}
 		case errors.Is(err, broker.ErrConflict) && !r.conflict:
 			expected, claimed := r.seq, r.claimed
-			if lookErr := w.recogniseLocked(ctx, r); lookErr != nil || r.seq == expected {
+			if _, lookErr := w.recogniseLocked(ctx, r); lookErr != nil || r.seq == expected {
 				if lookErr == nil { // somebody else has stored an end
 					r.conflict = true
 					w.forget(r)

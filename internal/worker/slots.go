@@ -252,7 +252,7 @@ func (w *Worker) serve(taking, calls context.Context, lane *broker.Lane, at lane
 func (w *Worker) place(taking, calls context.Context, d *broker.Delivery, at laneKey, running *sync.WaitGroup) {
 	c := w.claimant(d, at.class)
 	if c.cap > 0 && !w.places.setAside(at) {
-		w.giveBack(w.log, d, min(returnPause<<min(d.Deliveries, 8), longestReturn))
+		w.returnUnstarted(calls, d, min(returnPause<<min(d.Deliveries, 8), longestReturn))
 		return
 	}
 	w.places.ask(c)
@@ -268,7 +268,7 @@ func (w *Worker) place(taking, calls context.Context, d *broker.Delivery, at lan
 		case w.aborted(d): // it ends without a place: nothing of it begins
 			w.take(calls, d)
 		default:
-			w.giveBack(w.log, d, returnPause)
+			w.returnUnstarted(calls, d, returnPause)
 		}
 	})
 }

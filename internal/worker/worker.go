@@ -239,7 +239,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	for _, class := range w.cfg.Classes {
 		for lane := range broker.Lanes {
 			opened.Go(func() {
-				from, err := w.b.Lane(ctx, batch.Route{Pool: w.cfg.Pool, Class: class}, lane)
+				from, err := w.b.Lane(ctx, batch.Route{Pool: w.cfg.Pool, Class: class}, lane, func(d *broker.Delivery) { w.returnUnstarted(ctx, d, 0) })
 				if err != nil {
 					stop(err)
 					return

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -9,7 +10,9 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
@@ -247,6 +250,84 @@ func TestTheOnlyWorkerDiesAfterItsEffect(t *testing.T) {
 	}
 }
 
+// TestAttemptsAreWhatWasTaken: a read that was handed to a worker which died counts an attempt more, and one that a worker
+// gave back before it began counts none, however often that was.
+func TestAttemptsAreWhatWasTaken(t *testing.T) {
+	s := hurried(t)
+	startDispatcher(t, s, dispatcher.Config{})
+	c := startClient(t, s)
+	began, release := make(chan struct{}, 2), make(chan struct{})
+	read := make1(t, reader("read"), func(context.Context, tool.Env) (string, error) {
+		began <- struct{}{}
+		<-release
+		return "read", nil
+	})
+	slots := map[toolyard.Class]int{toolyard.ReadOnly: 1}
+
+	// One worker with one slot. Of two agents' reads one waits beside its lane, and is given back.
+	busy := startWorker(t, s, worker.Config{Tools: []tool.Tool{read}, Slots: slots})
+	var subs []*client.Batch
+	for _, agent := range []toolyard.Agent{"a", "b"} {
+		sub, err := c.Submit(t.Context(), toolyard.Batch{Agent: agent, ID: "read", Calls: calls("read")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		subs = append(subs, sub)
+	}
+	within(t, "a call runs", began)
+	logged := func(sub *client.Batch) (out []string) {
+		for e, err := range sub.Events(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			var event struct{ Type string }
+			if err := json.Unmarshal(e, &event); err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, event.Type)
+		}
+		return out
+	}
+	returned := func(sub *client.Batch) (n int) {
+		for _, typ := range logged(sub) {
+			if typ == string(events.CallReturned) {
+				n++
+			}
+		}
+		return n
+	}
+	end := time.Now().Add(30 * time.Second)
+	for returned(subs[0])+returned(subs[1]) == 0 {
+		if time.Now().After(end) {
+			t.Fatalf("nothing is given back: %v, %v", logged(subs[0]), logged(subs[1]))
+		}
+	}
+	close(release)
+	for _, sub := range subs {
+		if got := collect(t, t.Context(), sub); codes(got) != "ok" || got[0].Attempts != 1 || returned(sub) > 1 {
+			t.Errorf("%s: %s after %d attempts, and given back %d times", sub.Key().Agent, codes(got), got[0].Attempts, returned(sub))
+		}
+	}
+	busy.end(t)
+
+	// Somebody takes the call, and is not heard of again.
+	sub, err := c.Submit(t.Context(), toolyard.Batch{Agent: "a", ID: "lost", Calls: calls("read")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	route := batch.Route{Pool: "default", Class: toolyard.ReadOnly}
+	lane, err := testenv.Broker(t, s, "/worker/lost").Lane(t.Context(), route, broker.LaneOf("a"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Take(t, lane)
+	lane.Stop()
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{read}})
+	if got := collect(t, t.Context(), sub); codes(got) != "ok" || got[0].Attempts != 2 {
+		t.Errorf("%s after %d attempts", codes(got), got[0].Attempts)
+	}
+}
+
 // TestAReadIsQueuedOnce: whoever queues a call again that stands in the queue finds it there, and one whose first publish may have
 // been stored marks the second.
 func TestAReadIsQueuedOnce(t *testing.T) {
@@ -272,7 +353,7 @@ func TestAReadIsQueuedOnce(t *testing.T) {
 	if again.Err != nil || again.Seq == seqs[0] {
 		t.Errorf("%+v", again)
 	}
-	lane, err := b.Lane(t.Context(), route, 3)
+	lane, err := b.Lane(t.Context(), route, 3, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

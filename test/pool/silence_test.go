@@ -68,7 +68,7 @@ func startMute(t *testing.T, s *natsd.Server) (*mute, func()) {
 func (m *mute) claim(sub *client.Batch) uint64 {
 	m.t.Helper()
 	route := batch.Route{Pool: "default", Class: toolyard.WriteExclusive}
-	lane, err := m.b.Lane(m.t.Context(), route, broker.LaneOf(toolyard.DefaultAgent))
+	lane, err := m.b.Lane(m.t.Context(), route, broker.LaneOf(toolyard.DefaultAgent), nil)
 	if err != nil {
 		m.t.Fatal(err)
 	}
