@@ -82,6 +82,9 @@ type BatchView struct {
 	Results []Result `json:"results"`
 	// Notice is what hooks had to say when the batch was over; nil when nothing.
 	Notice *Notice `json:"notice,omitempty"`
+	// NewerEvents is how many of the batch's events were written by a newer version and mean nothing to the one that
+	// was asked: what they say is missing here.
+	NewerEvents int `json:"newer_events,omitempty"`
 }
 
 // Notice is what hooks have to say of a batch as a whole.

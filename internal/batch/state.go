@@ -158,6 +158,9 @@ type State struct {
 	// Closed says that the plan has all calls; PlannedInput is the last event of the input chain that it took in.
 	Closed       bool
 	PlannedInput uint64
+	// Newer are the events that were passed over since only a newer version knows what they say. An owner never has
+	// any.
+	Newer []events.Newer
 	// The sequences of the last events applied, by chain: what an append to it must expect.
 	BatchSeq, ControlSeq, InputSeq, ReplySeq uint64
 }
@@ -182,6 +185,10 @@ func (e *InvariantError) Error() string {
 func (s *State) Apply(r Record) error {
 	bad := func(format string, args ...any) error {
 		return &InvariantError{Key: s.Key, Record: r, Problem: fmt.Sprintf(format, args...)}
+	}
+	if n, ok := r.Body.(events.Newer); ok {
+		s.passOver(r, n)
+		return nil
 	}
 	switch r.Chain {
 	case ChainSubmission:
@@ -251,6 +258,27 @@ func (s *State) Apply(r Record) error {
 	return bad("there is no chain %q", r.Chain)
 }
 
+// passOver takes note of an event that a newer version wrote, and changes nothing else. It is for those who only look:
+// whoever acts on a batch must know all of its events.
+func (s *State) passOver(r Record, n events.Newer) {
+	seq := map[Chain]*uint64{
+		ChainBatch: &s.BatchSeq, ChainControl: &s.ControlSeq, ChainInput: &s.InputSeq, ChainReply: &s.ReplySeq,
+	}[r.Chain]
+	if r.Chain == ChainCall && r.Index >= 0 && r.Index < len(s.Calls) {
+		if r.Pool != "" && r.Pool != s.Plan.Calls[r.Index].Pool {
+			return
+		}
+		seq = &s.Calls[r.Index].Seq
+	}
+	if seq != nil {
+		if r.Seq <= *seq {
+			return
+		}
+		*seq = r.Seq
+	}
+	s.Newer = append(s.Newer, n)
+}
+
 type badFunc func(format string, args ...any) error
 
 func (s *State) applyBatch(r Record, bad badFunc) error {
@@ -289,6 +317,9 @@ func (s *State) applyBatch(r Record, bad badFunc) error {
 	case events.Extended:
 		return s.applyExtended(b, bad)
 	default:
+		if s.applyNext(b) {
+			return nil
+		}
 		return bad("%T is no batch event", r.Body)
 	}
 	return nil
@@ -472,7 +503,7 @@ func (s *State) applyReply(r Record, bad badFunc) error {
 func (s *State) View() toolyard.BatchView {
 	v := toolyard.BatchView{
 		ID: s.Key.ID, Agent: s.Key.Agent, Status: s.Status(),
-		Groups: [][]int{}, Results: []toolyard.Result{}, Notice: s.Notice,
+		Groups: [][]int{}, Results: []toolyard.Result{}, Notice: s.Notice, NewerEvents: len(s.Newer),
 	}
 	if s.Submission != nil {
 		v.Session, v.Workspace = s.Submission.Session, s.Submission.Workspace

@@ -16,7 +16,7 @@ import (
 func TestEveryBodyComesBackAsItWent(t *testing.T) {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	m := Meta{
-		ID: "e-1", Source: "/dispatcher/d-1", Subject: "a/b/0", Time: at, Sequence: Sequence(7), PartitionKey: "a/b",
+		ID: "e-1", Source: "/dispatcher/d-1", Subject: "a/b/0", Time: at, Sequence: Sequence(7), PartitionKey: "a/b", Version: 1,
 		TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 	}
 	want := []Body{
@@ -75,7 +75,9 @@ func TestUnreadableEventsAreRefused(t *testing.T) {
 		spoil func(*event.Event)
 		want  string
 	}{
-		"unknown type": {func(e *event.Event) { e.SetType("dev.toolyard.group.started.v2") }, "does not know the type"},
+		"unknown type": {func(e *event.Event) { e.SetType("dev.toolyard.group.started.v2") }, "names no newer version"},
+		"no version":   {func(e *event.Event) { e.SetExtension(extVersion, "v2") }, "is no wire version"},
+		"no reader":    {func(e *event.Event) { e.SetExtension(extMinReader, "-1") }, "is no wire version"},
 		"no source":    {func(e *event.Event) { e.SetSource("") }, "source"},
 		"other data":   {func(e *event.Event) { _ = e.SetData(event.ApplicationJSON, json.RawMessage(`{"group":"one"}`)) }, "not of its type"},
 		"no data":      {func(e *event.Event) { e.DataEncoded = nil }, "not of its type"},
@@ -85,6 +87,20 @@ func TestUnreadableEventsAreRefused(t *testing.T) {
 		_, b, err := Decode(e)
 		if _, ok := errors.AsType[*UnreadableError](err); !ok || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v and %v, want an UnreadableError about %q", name, b, err, c.want)
+		}
+	}
+}
+
+// BenchmarkEncodeDecode is what each stored event costs here: written once, read once.
+func BenchmarkEncodeDecode(b *testing.B) {
+	m := Meta{ID: "01a20290-10be-7dba-a59a-0361ead09e02", Source: "/dispatcher/d-1", Subject: "a/b", Time: time.Unix(1, 0).UTC(), PartitionKey: "a/b", Version: 1}
+	for b.Loop() {
+		e, err := Encode(m, Started{Group: 1, Ticket: 7})
+		if err == nil {
+			_, _, err = Decode(e)
+		}
+		if err != nil {
+			b.Fatal(err)
 		}
 	}
 }

@@ -29,12 +29,19 @@ type Contradiction struct {
 	Event   int         `json:"event"`
 	Type    events.Type `json:"type"`
 	Problem string      `json:"problem"`
+	// Newer is the type of an event before it that only a newer version knows: what this one cannot follow may be true
+	// to that one.
+	Newer events.Type `json:"newer,omitempty"`
 }
 
 func (c *Contradiction) Error() string {
 	what := string(c.Type)
 	if what == "" {
 		what = "the end of the log"
+	}
+	if c.Newer != "" {
+		return fmt.Sprintf("event %d (%s): %s; an event before it is of a newer version, which may say otherwise (%s)",
+			c.Event, what, c.Problem, c.Newer)
 	}
 	return fmt.Sprintf("event %d (%s): %s", c.Event, what, c.Problem)
 }
@@ -69,10 +76,17 @@ func (p *Replay) Add(e Event) error {
 	}
 	p.read++
 	if problem := p.add(e); problem != "" {
-		p.wrong = &Contradiction{Event: p.read, Type: e.Body.EventType(), Problem: problem}
+		p.contradict(p.read, e.Body.EventType(), problem)
 		return p.wrong
 	}
 	return nil
+}
+
+func (p *Replay) contradict(event int, t events.Type, problem string) {
+	p.wrong = &Contradiction{Event: event, Type: t, Problem: problem}
+	if newer := p.state.Newer; len(newer) > 0 {
+		p.wrong.Newer = newer[0].Type
+	}
 }
 
 // add checks one event, folds it, and takes its times down. It returns what is wrong.
@@ -83,7 +97,7 @@ func (p *Replay) add(e Event) (problem string) {
 	if p.foreign(e) {
 		return "" // it means nothing
 	}
-	if problem := p.follows(e); problem != "" {
+	if problem := p.follows(e); problem != "" && !isNewer(e) {
 		return problem
 	}
 	if sub, ok := e.Body.(events.Submitted); ok {
@@ -109,7 +123,7 @@ func (p *Replay) belongs(e Event) string {
 		return fmt.Sprintf("it has the id of event %d", first)
 	}
 	p.ids[e.Meta.ID] = p.read
-	if e.Chain == batch.ChainSubmission || isUnreadable(e) {
+	if e.Chain == batch.ChainSubmission || isUnreadable(e) || isNewer(e) {
 		return ""
 	}
 	k, index, inCall, err := about(e.Meta.Subject)
@@ -134,6 +148,11 @@ func (p *Replay) foreign(e Event) bool {
 
 func isUnreadable(e Event) bool {
 	_, ok := e.Body.(events.Unreadable)
+	return ok
+}
+
+func isNewer(e Event) bool {
+	_, ok := e.Body.(events.Newer)
 	return ok
 }
 
@@ -377,7 +396,7 @@ func (p *Replay) end() {
 		return
 	}
 	wrong := func(format string, args ...any) {
-		p.wrong = &Contradiction{Event: p.read + 1, Problem: fmt.Sprintf(format, args...)}
+		p.contradict(p.read+1, "", fmt.Sprintf(format, args...))
 	}
 	if open := slices.Sorted(maps.Keys(p.replied)); len(open) > 0 {
 		wrong("call %d was replied to, and no event gives it a result", open[0])

@@ -76,10 +76,11 @@ func read(r io.Reader, maxFile int64, maxLine int) iter.Seq2[Event, error] {
 	}
 }
 
-// Decode reads one event, a CloudEvent in JSON as [Read] has it on a line. seq is its place in the log.
+// Decode reads one event, a CloudEvent in JSON as [Read] has it on a line. seq is its place in the log. One that only a
+// newer version knows is an [events.Newer].
 func Decode(text []byte, seq uint64) (Event, error) {
 	meta, body, err := events.DecodeJSON(text)
-	if err != nil {
+	if body, err = events.OrNewer(body, err); err != nil {
 		return Event{}, err
 	}
 	e := Event{Meta: meta, Record: batch.Record{Seq: seq, Time: meta.Time, Body: body}}
@@ -99,6 +100,8 @@ func Decode(text []byte, seq uint64) (Event, error) {
 		if len(b.Results) > 0 {
 			e.Index = b.Results[0].Index
 		}
+	case events.Newer: // in whichever chain it is
+		return e, nil
 	case events.Requested:
 		return e, fmt.Errorf("an event of type %s is work for a queue, and stands in no batch's log", body.EventType())
 	default:

@@ -259,6 +259,48 @@ func TestForeignPool(t *testing.T) {
 }
 
 // TestGivenUp replays batches that their owner could not go on with: before the plan, and in the middle.
+// TestEventsOfANewerVersion are shown as what they are and passed over; what does not fit behind them is no lie.
+func TestEventsOfANewerVersion(t *testing.T) {
+	newer := events.Newer{Type: "dev.toolyard.batch.noted.v1", Version: 7, Data: json.RawMessage(`{"x":1}`)}
+	l := insert(whole(), 3, batch.ChainBatch, 0, newer)
+	r := play(l)
+	if r.Contradiction != nil || r.Batch.NewerEvents != 1 || !strings.Contains(r.Text(), "an event that only a newer version knows (dev.toolyard.batch.noted.v1, wire version 7)") {
+		t.Errorf("%v, %+v\n%s", r.Contradiction, r.Batch, r.Text())
+	}
+	var lines bytes.Buffer
+	for _, e := range l {
+		e.Meta.Version = 0
+		if n, ok := e.Body.(events.Newer); ok {
+			e.Meta.Version = n.Version
+		}
+		encoded, err := events.Encode(e.Meta, e.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(encoded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines.Write(append(text, '\n'))
+	}
+	var again Replay
+	for e, err := range Read(&lines) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = again.Add(e) // the report has it
+	}
+	if got := again.Report(); got.Contradiction != nil || got.Batch.NewerEvents != 1 {
+		t.Errorf("read from its events again: %v, %+v", got.Contradiction, got.Batch)
+	}
+	// A version that starts groups otherwise: this one sees calls run of a group that it does not know to have started.
+	l = slices.Delete(whole(), 2, 3)
+	l = insert(l, 3, batch.ChainBatch, 0, newer)
+	if r := play(l); r.Contradiction == nil || r.Contradiction.Newer != newer.Type || !strings.Contains(r.Contradiction.Error(), "newer version") {
+		t.Errorf("what cannot be followed: %v", r.Contradiction)
+	}
+}
+
 func TestGivenUp(t *testing.T) {
 	lost := func(i int) toolyard.Result { return notRun(i, toolyard.InternalError) }
 	early := whole()[:1]
@@ -417,7 +459,7 @@ func TestWhatIsNoLog(t *testing.T) {
 		{"a cut line", string(good[:len(good)-30]), 1e6, 1e6, "it is no CloudEvent in JSON", false},
 		{"JSON that is no event", "{}\n", 1e6, 1e6, "line 1: ", false},
 		{"a batch", `{"calls": []}`, 1e6, 1e6, "line 1: ", false},
-		{"a type of a later version", strings.Replace(first, "submitted.v1", "submitted.v9", 1), 1e6, 1e6, "this version does not know the type", false},
+		{"a type that nobody knows", strings.Replace(first, "submitted.v1", "submitted.v9", 1), 1e6, 1e6, "its type is not known", false},
 		{"other data", strings.Replace(first, `"calls":[`, `"calls":5,"c":[`, 1), 1e6, 1e6, "the data is not of its type", false},
 		{"work", `{"specversion":"1.0","id":"1","source":"/d","type":"dev.toolyard.calls.requested.v1","subject":"a/b/0","datacontenttype":"application/json","data":{}}`, 1e6, 1e6, "stands in no batch's log", false},
 		{"a subject that names nothing", `{"specversion":"1.0","id":"1","source":"/d","type":"dev.toolyard.group.started.v1","subject":"a=/b","datacontenttype":"application/json","data":{}}`, 1e6, 1e6, "is not <agent>/<batch>", false},

@@ -84,7 +84,8 @@ func (t *times) note(e Event, s *batch.State) {
 		t.call(e.Index).finished = e.Time
 	case events.Reply:
 		t.replies = append(t.replies, moment{e.Time, strings.TrimPrefix(Words(e.Record, s), "replied ")})
-	case events.Adopted, events.Canceled, events.Interrupted, events.Parked, events.Waiting, events.Decided, events.Returned, events.Appended, events.Closed, events.Unreadable:
+	case events.Adopted, events.Canceled, events.Interrupted, events.Parked, events.Waiting, events.Decided, events.Returned,
+		events.Appended, events.Closed, events.Unreadable, events.Newer:
 		t.happened = append(t.happened, moment{e.Time, Words(e.Record, s)})
 	}
 }

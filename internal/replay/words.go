@@ -81,6 +81,8 @@ func Words(r batch.Record, s *batch.State) string {
 			indices[i] = b.Results[i].Index
 		}
 		return strings.TrimSpace("replied "+ranges(indices)) + when(b.Completed, " · the batch is complete")
+	case events.Newer:
+		return fmt.Sprintf("an event that only a newer version knows (%s, wire version %d)", plain(string(b.Type)), b.Needs())
 	case events.Unreadable:
 		return "something that cannot be read, and changes nothing: " + plain(b.Problem)
 	}

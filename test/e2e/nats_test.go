@@ -272,7 +272,7 @@ func TestRefusals(t *testing.T) {
 		{name: "no source", data: fine, change: without("ce-source"), says: []string{"source"}},
 		{name: "no type", data: fine, change: without("ce-type"), says: []string{"type"}},
 		{name: "version of tomorrow", data: fine, change: with("ce-specversion", "2.0"), says: []string{"CloudEvent"}},
-		{name: "type of tomorrow", data: fine, change: with("ce-type", "dev.toolyard.batch.submitted.v9"), says: []string{"does not know the type"}},
+		{name: "type that nobody knows", data: fine, change: with("ce-type", "dev.toolyard.batch.submitted.v9"), says: []string{"names no newer version"}},
 		{name: "bad time", data: fine, change: with("ce-time", "yesterday"), says: []string{"CloudEvent"}},
 		{name: "a reference to nowhere", data: "", change: with("ce-dataref", "ty-blob:data."+strings.Repeat("0", 64)), says: []string{"dataref"}},
 		{name: "a reference elsewhere", data: "", change: with("ce-dataref", "http://127.0.0.1:9/x"), says: []string{"dataref"}},

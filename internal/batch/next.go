@@ -1,0 +1,11 @@
+//go:build nextversion
+
+package batch
+
+import "github.com/toolyard/toolyard/internal/events"
+
+// applyNext folds what only the next version writes on the batch chain.
+func (s *State) applyNext(b events.Body) (known bool) {
+	_, known = b.(events.Noted)
+	return known
+}

@@ -1,0 +1,39 @@
+package toolyard
+
+import "runtime/debug"
+
+// WireVersion is the version of what this build writes for other processes to read: events, work messages, keys and
+// settings. Each event names the version that wrote it, and so do the streams' metadata and the workers' entries. A
+// build reads what its own and every older version wrote; what a newer one wrote and it does not know it leaves to one
+// that does (docs/adr/0023).
+//
+// Whoever changes what is written raises it in the same commit, and adds a line. TestWireForms finds it when that was
+// forgotten.
+//
+//	1  2026-11-22  The first that is written down. What names no version was written before, since 2026-11-21.
+const WireVersion = 1 + yetToCome
+
+const modulePath = "github.com/toolyard/toolyard"
+
+// Build is the version of Toolyard in this program, as the build has it: a tag, or a time and a commit. It is "(devel)"
+// when the build does not say.
+func Build() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "(devel)"
+	}
+	return buildOf(info)
+}
+
+// buildOf looks for this module: it is the program's own, or one that the program is made with.
+func buildOf(info *debug.BuildInfo) string {
+	for _, m := range append([]*debug.Module{&info.Main}, info.Deps...) {
+		if m.Replace != nil {
+			m = &debug.Module{Path: m.Path, Version: m.Replace.Version}
+		}
+		if m.Path == modulePath && m.Version != "" {
+			return m.Version
+		}
+	}
+	return "(devel)"
+}

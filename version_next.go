@@ -1,0 +1,7 @@
+//go:build nextversion
+
+package toolyard
+
+// yetToCome makes this build one of the next version, for the tests of upgrades: it writes what today's does not know.
+// Whoever looks for all of it looks for the tag.
+const yetToCome = 1
