@@ -133,7 +133,7 @@ func (h happening) event() (Event, error) {
 		return e, nil
 	}
 	_, body, err := events.DecodeJSON(h.Event)
-	if err != nil {
+	if body, err = events.OrNewer(body, err); err != nil {
 		return e, err
 	}
 	e.Type = string(body.EventType())

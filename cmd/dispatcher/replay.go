@@ -79,6 +79,9 @@ cannot be read, or may not be run again.`,
 }
 
 func contradiction(r *replay.Report) error {
+	if r.Contradiction.Newer != "" {
+		return fmt.Errorf("this version cannot follow the log: %w", r.Contradiction)
+	}
 	return fmt.Errorf("the log contradicts itself: %w", r.Contradiction)
 }
 

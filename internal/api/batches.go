@@ -192,7 +192,7 @@ func (s *Server) rendered(ctx context.Context, sub *client.Batch, st batch.State
 
 // fold reads a batch; one that was refused is the problem that it was refused with.
 func (s *Server) fold(ctx context.Context, k toolyard.BatchKey) (batch.State, error) {
-	st, err := s.cfg.Broker.Fold(ctx, k)
+	st, err := s.cfg.Broker.Look(ctx, k)
 	if errors.Is(err, client.ErrNoBatch) {
 		return st, s.missing(k, err)
 	}

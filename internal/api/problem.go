@@ -143,6 +143,8 @@ func known(err error) *Problem {
 		return newProblem(http.StatusNotFound, "id", "%v", err)
 	case errors.Is(err, tool.ErrNoBlob):
 		return newProblem(http.StatusNotFound, "ref", "%v", err)
+	case errors.Is(err, events.ErrNewer):
+		return newProblem(http.StatusNotImplemented, "", "%v. Ask a server of that version", err)
 	case errors.Is(err, client.ErrFull):
 		return newProblem(http.StatusTooManyRequests, "", "%v", err).again()
 	}

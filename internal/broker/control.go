@@ -82,10 +82,7 @@ func (b *Broker) control(ctx context.Context, k toolyard.BatchKey, wish events.B
 		last := uint64(0)
 		for _, m := range stored {
 			last = m.seq
-			_, r, _, err := b.record(ctx, m)
-			if _, junk := errors.AsType[*events.UnreadableError](err); junk {
-				continue // anybody may write here: what means nothing changes nothing
-			}
+			_, r, _, err := b.looking(ctx, m)
 			if err != nil {
 				return err
 			}
@@ -125,13 +122,14 @@ func (b *Broker) cancelable(ctx context.Context, k toolyard.BatchKey, calls []in
 		return fmt.Errorf("%w: %s", ErrNoBatch, k)
 	}
 	_, sub, _, err := b.record(ctx, m)
-	if err != nil {
+	// The whole of a batch is canceled without knowing it.
+	if err != nil && (len(calls) > 0 || !errors.Is(err, events.ErrNewer)) {
 		return err
 	}
 	if body, ok := sub.Body.(events.Submitted); ok && len(calls) > 0 {
 		n := len(body.Calls)
 		if body.Open {
-			s, err := b.Fold(ctx, k)
+			s, err := b.Look(ctx, k)
 			if err != nil {
 				return err
 			}
@@ -146,7 +144,7 @@ func (b *Broker) cancelable(ctx context.Context, k toolyard.BatchKey, calls []in
 	if m, ok, err = b.last(ctx, streamReply, subjectReply(k)); err != nil || !ok {
 		return err
 	}
-	_, reply, _, err := b.record(ctx, m)
+	_, reply, _, err := b.looking(ctx, m)
 	if err != nil {
 		return err
 	}

@@ -17,10 +17,25 @@ import (
 // ErrNoBatch is wrapped when there is no submission of that key, or no longer.
 var ErrNoBatch = errors.New("no such batch")
 
-// Fold reads a batch from the log, through the streams' leaders: what its owner must know to go on. Of each call that is
-// finished and of the replies it reads the last event only, which says all that counts. A submission that cannot be read is an
-// [*events.UnreadableError]; a log that contradicts itself a [*batch.InvariantError].
+// Fold reads a batch from the log, through the streams' leaders: what its owner must know to go on. Of each call that
+// is finished and of the replies it reads the last event only, which says all that counts. A submission that cannot be
+// read is an [*events.UnreadableError]; a log that contradicts itself a [*batch.InvariantError]; one with an event that
+// only a newer version knows an [*events.NewerError].
 func (b *Broker) Fold(ctx context.Context, k toolyard.BatchKey) (batch.State, error) {
+	return b.fold(ctx, k, b.tolerant)
+}
+
+// Look reads a batch as Fold does, for who only looks at it: events that only a newer version knows are passed over, as
+// far as what follows makes sense without them.
+func (b *Broker) Look(ctx context.Context, k toolyard.BatchKey) (batch.State, error) {
+	s, err := b.fold(ctx, k, b.looking)
+	if _, contradicts := errors.AsType[*batch.InvariantError](err); contradicts && len(s.Newer) > 0 {
+		err = &events.NewerError{Newer: s.Newer[0]}
+	}
+	return s, err
+}
+
+func (b *Broker) fold(ctx context.Context, k toolyard.BatchKey, read reader) (batch.State, error) {
 	s := batch.State{Key: k}
 	m, ok, err := b.last(ctx, streamBatch, subjectBatch(k))
 	if err != nil {
@@ -36,14 +51,14 @@ func (b *Broker) Fold(ctx context.Context, k toolyard.BatchKey) (batch.State, er
 	// results that were replied on the calls' chains, so that what says completed has every result, and the input that the
 	// batch chain has taken in.
 	for _, c := range []batch.Chain{batch.ChainReply, batch.ChainBatch, batch.ChainInput, batch.ChainControl} {
-		if err := b.CatchUp(ctx, &s, c, 0); err != nil {
+		if err := b.catchUp(ctx, &s, c, 0, read); err != nil {
 			return s, err
 		}
 	}
 	if s.Plan != nil {
 		for g := range s.Started { // of calls in other groups, nobody but the owner has written
 			for _, i := range s.Plan.Groups[g].Calls {
-				if err := b.CatchUp(ctx, &s, batch.ChainCall, i); err != nil {
+				if err := b.catchUp(ctx, &s, batch.ChainCall, i, read); err != nil {
 					return s, err
 				}
 			}
@@ -55,7 +70,11 @@ func (b *Broker) Fold(ctx context.Context, k toolyard.BatchKey) (batch.State, er
 // CatchUp reads what a chain has beyond the state and applies it: all of it, but of a finished call and of the replies only
 // the last event.
 func (b *Broker) CatchUp(ctx context.Context, s *batch.State, c batch.Chain, index int) error {
-	records, err := b.Newer(ctx, s, c, index)
+	return b.catchUp(ctx, s, c, index, b.tolerant)
+}
+
+func (b *Broker) catchUp(ctx context.Context, s *batch.State, c batch.Chain, index int, read reader) error {
+	records, err := b.newer(ctx, s, c, index, read)
 	if err != nil {
 		return err
 	}
@@ -69,6 +88,12 @@ func (b *Broker) CatchUp(ctx context.Context, s *batch.State, c batch.Chain, ind
 
 // Newer reads what [Broker.CatchUp] applies.
 func (b *Broker) Newer(ctx context.Context, s *batch.State, c batch.Chain, index int) ([]batch.Record, error) {
+	return b.newer(ctx, s, c, index, b.tolerant)
+}
+
+func (b *Broker) newer(
+	ctx context.Context, s *batch.State, c batch.Chain, index int, reading reader,
+) ([]batch.Record, error) {
 	var stored []raw
 	switch c {
 	case batch.ChainBatch, batch.ChainControl, batch.ChainInput:
@@ -102,7 +127,7 @@ func (b *Broker) Newer(ctx context.Context, s *batch.State, c batch.Chain, index
 	}
 	var out []batch.Record
 	for _, m := range stored {
-		_, r, _, err := b.tolerant(ctx, m)
+		_, r, _, err := reading(ctx, m)
 		if err != nil {
 			return nil, err
 		}
@@ -112,13 +137,24 @@ func (b *Broker) Newer(ctx context.Context, s *batch.State, c batch.Chain, index
 	return out, nil
 }
 
-// tolerant reads a stored message as a record. On a batch's control and input chains agents may write, and what one of them
-// writes must not stop the batch: there an unreadable event is one that means nothing.
+// tolerant reads a stored message as a record. On a batch's control and input chains agents may write, and what one of
+// them writes must not stop the batch: there an unreadable event is one that means nothing. One of a newer version
+// means something, and stays an error.
 func (b *Broker) tolerant(ctx context.Context, m raw) (toolyard.BatchKey, batch.Record, events.Meta, error) {
 	k, r, meta, err := b.record(ctx, m)
 	bad, ok := errors.AsType[*events.UnreadableError](err)
 	if p, perr := parseSubject(m.subject); ok && perr == nil && (p.chain == batch.ChainControl || p.chain == batch.ChainInput) {
-		return p.key, batch.Record{Chain: p.chain, Seq: m.seq, Time: m.time, Body: events.Unreadable{Problem: bad.Error()}}, meta, nil
+		return p.key, p.record(m, events.Unreadable{Problem: bad.Error()}), meta, nil
+	}
+	return k, r, meta, err
+}
+
+// looking reads a stored message for who only looks: one of a newer version is shown as what it is.
+func (b *Broker) looking(ctx context.Context, m raw) (toolyard.BatchKey, batch.Record, events.Meta, error) {
+	k, r, meta, err := b.tolerant(ctx, m)
+	if newer, ok := errors.AsType[*events.NewerError](err); ok {
+		p, _ := parseSubject(m.subject) // also of a chain that only the newer version knows
+		return p.key, p.record(m, newer.Newer), meta, nil
 	}
 	return k, r, meta, err
 }
@@ -252,9 +288,13 @@ func (b *Broker) endCall(ctx context.Context, k toolyard.BatchKey, index int, c 
 				return res, claimed, &events.UnreadableError{Problem: err.Error()}
 			}
 			pool, expected = p.pool, m.seq
+			_, r, _, err := b.record(ctx, m)
+			if errors.Is(err, events.ErrNewer) { // whoever knows what it says goes on with the batch
+				return res, claimed, err
+			}
 			switch m.header.Get(headerType) {
 			case string(events.CallFinished):
-				if _, r, _, err := b.record(ctx, m); err == nil {
+				if err == nil {
 					return r.Body.(events.Finished).Result, claimed, nil
 				}
 				return res, claimed, nil // it has a result that cannot be read: this one is what can be said

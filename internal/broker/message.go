@@ -43,7 +43,10 @@ func NewID() string {
 
 // meta is what stands around a body that this broker's owner writes now.
 func (b *Broker) meta(k toolyard.BatchKey, subject string) events.Meta {
-	return events.Meta{ID: NewID(), Source: b.source, Subject: subject, Time: time.Now().UTC(), PartitionKey: about(k)}
+	return events.Meta{
+		ID: NewID(), Source: b.source, Subject: subject, Time: time.Now().UTC(), PartitionKey: about(k),
+		Version: toolyard.WireVersion,
+	}
 }
 
 // message makes the NATS message of an event, in the binary binding. Data past [MaxInlineBytes] is put into the object
@@ -82,7 +85,8 @@ func encode(ctx context.Context, subject string, e event.Event) (*nats.Msg, erro
 	return msg, nil
 }
 
-// decode reads the event in a message. A message that holds none is an [*events.UnreadableError].
+// decode reads the event in a message. A message that holds none is an [*events.UnreadableError], an event that only a
+// newer version knows an [*events.NewerError].
 func (b *Broker) decode(ctx context.Context, h nats.Header, data []byte) (events.Meta, events.Body, error) {
 	if h.Get(headerSpecVersion) == "" {
 		return events.Meta{}, nil, &events.UnreadableError{Problem: "the message has no CloudEvents headers; use the binary binding"}
@@ -101,6 +105,20 @@ func (b *Broker) decode(ctx context.Context, h nats.Header, data []byte) (events
 		}
 	}
 	return events.Decode(*e)
+}
+
+// elsewhere is what an event is that stands where this version knows no place: one of a newer version, which may have
+// other subjects, or a mistake.
+func (b *Broker) elsewhere(ctx context.Context, h nats.Header, data []byte, mistake error) (events.Meta, error) {
+	meta, _, err := b.decode(ctx, h, data)
+	if errors.Is(err, events.ErrNewer) {
+		return meta, err
+	}
+	if meta.Version > toolyard.WireVersion {
+		newer := events.Newer{ID: meta.ID, Type: events.Type(h.Get(headerType)), Version: meta.Version, Data: data}
+		return meta, &events.NewerError{Newer: newer}
+	}
+	return meta, mistake
 }
 
 func (b *Broker) dataBehind(ctx context.Context, ref string) ([]byte, error) {
@@ -124,21 +142,31 @@ type raw struct {
 	data    []byte
 }
 
+// reader makes a record of its batch of a stored message: [Broker.record], [Broker.tolerant] or [Broker.looking].
+type reader func(ctx context.Context, m raw) (toolyard.BatchKey, batch.Record, events.Meta, error)
+
 // record reads a stored message as a record of its batch.
 func (b *Broker) record(ctx context.Context, m raw) (toolyard.BatchKey, batch.Record, events.Meta, error) {
 	p, err := parseSubject(m.subject)
 	if err != nil {
-		return p.key, batch.Record{}, events.Meta{}, &events.UnreadableError{ID: m.header.Get(headerID), Problem: err.Error()}
+		bad := &events.UnreadableError{ID: m.header.Get(headerID), Problem: err.Error()}
+		meta, err := b.elsewhere(ctx, m.header, m.data, bad)
+		return p.key, batch.Record{}, meta, err
 	}
 	meta, body, err := b.decode(ctx, m.header, m.data)
 	if err != nil {
 		return p.key, batch.Record{}, meta, err
 	}
-	r := batch.Record{Chain: p.chain, Index: p.index, Pool: p.pool, Seq: m.seq, Time: m.time, Body: body}
+	r := p.record(m, body)
 	if p.chain == batch.ChainReply {
 		if reply, ok := body.(events.Reply); ok && len(reply.Results) > 0 {
 			r.Index = reply.Results[0].Index
 		}
 	}
 	return p.key, r, meta, nil
+}
+
+// record is a body at its place.
+func (p *place) record(m raw, body events.Body) batch.Record {
+	return batch.Record{Chain: p.chain, Index: p.index, Pool: p.pool, Seq: m.seq, Time: m.time, Body: body}
 }

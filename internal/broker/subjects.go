@@ -169,9 +169,12 @@ func parseCallSubject(subject string) (k toolyard.BatchKey, index int, err error
 	return toolyard.BatchKey{Agent: toolyard.Agent(agent), ID: toolyard.BatchID(id)}, index, nil
 }
 
-// parseSubject reads a subject of the batch, event or reply stream.
+// parseSubject reads a subject of the batch, event or reply stream. Where it fails, it may have the key.
 func parseSubject(subject string) (place, error) {
-	bad := func() (place, error) { return place{}, fmt.Errorf("subject %q is not of the grammar", subject) }
+	var p place
+	bad := func() (place, error) {
+		return place{key: p.key}, fmt.Errorf("subject %q is not of the grammar", subject)
+	}
 	t := strings.Split(subject, ".")
 	if len(t) < 4 || t[0] != "ty" {
 		return bad()
@@ -184,7 +187,7 @@ func parseSubject(subject string) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
-	p := place{key: toolyard.BatchKey{Agent: toolyard.Agent(agent), ID: toolyard.BatchID(id)}}
+	p.key = toolyard.BatchKey{Agent: toolyard.Agent(agent), ID: toolyard.BatchID(id)}
 	switch {
 	case t[1] == "batch" && len(t) == 4:
 		p.chain = batch.ChainSubmission

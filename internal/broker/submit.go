@@ -41,7 +41,9 @@ func (b *Broker) Submit(ctx context.Context, sub toolyard.Batch) error {
 		return fmt.Errorf("batch %s was removed while it was submitted again: %w", k, ErrNoBatch)
 	}
 	stored := batch.State{Key: k}
-	if err := b.applyRaw(ctx, &stored, m); err != nil {
+	if err := b.applyRaw(ctx, &stored, m); errors.Is(err, events.ErrNewer) { // it may be the same
+		return err
+	} else if err != nil {
 		return fmt.Errorf("%w: %s (what is stored cannot be accepted: %w)", ErrOtherContent, k, err)
 	}
 	have, err := canonical(*stored.Submission)
@@ -127,7 +129,8 @@ func (s *Submission) lapsed() {
 }
 
 // Read returns the batch as it was submitted. It is an [*events.UnreadableError] or a [*toolyard.InputError] when the
-// submission cannot be accepted, and wraps [ErrNoBatch] when a wake is for one that is no more.
+// submission cannot be accepted, an [*events.NewerError] when another dispatcher can, and wraps [ErrNoBatch] when a
+// wake is for one that is no more.
 func (s *Submission) Read(ctx context.Context) (batch.State, error) {
 	st := batch.State{Key: s.Key}
 	var err error
@@ -217,8 +220,9 @@ func (b *Broker) Submissions() (*Submissions, error) {
 	return &Submissions{b: b, pull: p}, nil
 }
 
-// Next waits for a submission. Errors that pass are passed over; [ErrStopped] is the end. A message under a subject that
-// names no batch is refused on the reply subject that goes with it, and reported as an [*events.UnreadableError].
+// Next waits for a submission. Errors that pass are passed over; [ErrStopped] is the end. A message under a subject
+// that names no batch is refused on the reply subject that goes with it, and reported as an [*events.UnreadableError].
+// A wake that only a newer version knows has been given back for one, and is reported as an [*events.NewerError].
 func (s *Submissions) Next(ctx context.Context) (*Submission, error) {
 	m, err := s.pull.one(prefetchSubmissions)
 	if err != nil {
@@ -231,6 +235,9 @@ func (s *Submissions) Next(ctx context.Context) (*Submission, error) {
 	p, err := parseSubject(m.Subject)
 	if err != nil { // the stream takes only subjects of the right shape: this one has a token that is never made
 		bad := &events.UnreadableError{ID: m.Header.Get(headerID), Problem: err.Error()}
+		if _, err := s.b.elsewhere(ctx, m.Header, m.Data, bad); errors.Is(err, events.ErrNewer) {
+			return nil, errors.Join(err, m.NakWithDelay(NewerPause(meta.NumDelivered)))
+		}
 		if strings.HasPrefix(m.Subject, prefixBatch) {
 			if err := s.b.refuseSubject(ctx, m.Subject, err); err != nil {
 				return nil, errors.Join(bad, err) // it is delivered again
@@ -241,7 +248,11 @@ func (s *Submissions) Next(ctx context.Context) (*Submission, error) {
 	}
 	parked := uint64(0)
 	if p.wake {
-		if parked, err = s.b.readWake(ctx, m.Msg); err != nil {
+		parked, err = s.b.readWake(ctx, m.Msg)
+		if errors.Is(err, events.ErrNewer) {
+			return nil, errors.Join(err, m.NakWithDelay(NewerPause(meta.NumDelivered)))
+		}
+		if err != nil {
 			buried := s.bury(ctx, m.Msg, p.key, meta.Sequence.Stream, err)
 			return nil, errors.Join(err, buried, terminate(m.Msg, "it is no wake"))
 		}

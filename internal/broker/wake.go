@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/nats-io/nats.go"
@@ -56,11 +57,15 @@ func (b *Broker) parkedAt(ctx context.Context, k toolyard.BatchKey) (uint64, err
 	return m.seq, nil
 }
 
-// readWake reads a delivered wake. Whatever is wrong with one is an [*events.UnreadableError].
+// readWake reads a delivered wake. Whatever is wrong with one is an [*events.UnreadableError]; one that only a newer
+// version knows wraps [events.ErrNewer].
 func (b *Broker) readWake(ctx context.Context, m *nats.Msg) (parked uint64, err error) {
 	_, body, err := b.decode(ctx, m.Header, m.Data)
 	bad := func(format string, args ...any) (uint64, error) {
 		return 0, &events.UnreadableError{ID: m.Header.Get(headerID), Problem: fmt.Sprintf(format, args...)}
+	}
+	if errors.Is(err, events.ErrNewer) {
+		return 0, err
 	}
 	if err != nil {
 		return bad("a wake that cannot be read: %v", err)

@@ -16,8 +16,9 @@ import (
 )
 
 // Tail reads what is stored about one batch, from its submission on, each event once and none left out: events in the
-// order of their stream, each reply among them by its time, and never before the results in it are stored. It reads
-// the streams through their leaders, one message at a time, and holds two. It is not safe for concurrent use.
+// order of their stream, each reply among them by its time, and never before the results in it are stored. It reads the
+// streams through their leaders, one message at a time, and holds two. What only a newer version knows is an
+// [events.Newer]. It is not safe for concurrent use.
 type Tail struct {
 	b     *Broker
 	key   toolyard.BatchKey
@@ -74,7 +75,7 @@ func (t *Tail) submission(ctx context.Context) (Logged, error) {
 	if !ok {
 		return Logged{}, fmt.Errorf("%w: %s", ErrNoBatch, t.key)
 	}
-	_, r, meta, err := t.b.record(ctx, m)
+	_, r, meta, err := t.b.looking(ctx, m)
 	if err != nil {
 		return Logged{}, err
 	}
@@ -97,7 +98,7 @@ func (t *Tail) peek(ctx context.Context, stream, subject string, after *uint64) 
 	if err != nil || !ok {
 		return nil, err
 	}
-	_, r, meta, err := t.b.tolerant(ctx, m)
+	_, r, meta, err := t.b.looking(ctx, m)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +171,7 @@ func (l *Lookout) Read(ctx context.Context, m *LiveMsg) (k toolyard.BatchKey, e 
 	}
 	l.seen[stored.subject] = stored.seq
 	l.last[stream] = max(l.last[stream], stored.seq)
-	k, e.Record, e.Meta, err = l.b.record(ctx, stored)
+	k, e.Record, e.Meta, err = l.b.looking(ctx, stored)
 	return k, e, gap, err
 }
 

@@ -237,8 +237,9 @@ func (b *Broker) Lane(ctx context.Context, r batch.Route, lane int, unwanted fun
 	return &Lane{b: b, pull: p}, nil
 }
 
-// BadWorkError is one message of the work queue that cannot be run. It has been taken out of the queue, or given back when
-// Again is set; the lane goes on. Key and Index are those of its subject.
+// BadWorkError is one message of the work queue that cannot be run. It has been taken out of the queue, or given back
+// when Again is set; the lane goes on. Key and Index are those of its subject. One that only a newer version knows
+// wraps [events.ErrNewer], and was given back for as long as it takes until a worker of that version has it.
 type BadWorkError struct {
 	Key   toolyard.BatchKey
 	Index int
@@ -294,6 +295,9 @@ func (b *Broker) delivery(ctx context.Context, m *message) (*Delivery, error) {
 			err = &events.UnreadableError{ID: m.Header.Get(headerID), Problem: fmt.Sprintf("%T is no work", body)}
 		}
 	}
+	if _, unreadable := errors.AsType[*events.UnreadableError](err); unreadable {
+		_, err = b.elsewhere(ctx, m.Header, m.Data, err)
+	}
 	bad.Err = err
 	if _, unreadable := errors.AsType[*events.UnreadableError](err); unreadable {
 		letter := DeadLetter{Kind: DeadCall, Subject: m.Subject, Seq: meta.Sequence.Stream, Cause: err.Error()}
@@ -302,14 +306,31 @@ func (b *Broker) delivery(ctx context.Context, m *message) (*Delivery, error) {
 		}
 		bad.Err = errors.Join(err, b.Bury(ctx, letter, m.Data), terminate(m.Msg, "it cannot be read"))
 	} else {
+		pause := longestPause
+		if errors.Is(err, events.ErrNewer) {
+			pause = NewerPause(meta.NumDelivered)
+		}
 		bad.Again = true
-		bad.Err = errors.Join(err, m.NakWithDelay(longestPause))
+		bad.Err = errors.Join(err, m.NakWithDelay(pause))
 	}
 	return nil, bad
 }
 
 // terminate takes a message out of its stream's queue and says why.
 func terminate(m *nats.Msg, why string) error { return m.Respond([]byte("+TERM " + why)) }
+
+// NewerPause is how long a message waits that was given back for a newer version, after so many deliveries. It is short
+// also when it has waited for long, since it may be handed to several processes of this version before one of the other
+// gets it.
+func NewerPause(deliveries uint64) time.Duration {
+	return min(firstNewerPause<<min(deliveries, 10), longestNewerPause)
+}
+
+// The pauses of what is given back for a newer version.
+const (
+	firstNewerPause   = 25 * time.Millisecond // doubled with each delivery
+	longestNewerPause = time.Second
+)
 
 // Stop ends Take. What is on its way is given back.
 func (l *Lane) Stop() { l.pull.stop() }

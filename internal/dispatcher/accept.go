@@ -141,7 +141,10 @@ func (d *Dispatcher) plan(ctx context.Context, r *runner, s batch.State) (batch.
 	planned.Lane = d.lobby.laneOf(s.Key.Agent)
 	planned.Remembered, planned.Context, planned.Alone = session.Remembered, session.Context, session.Alone
 	planned.ApprovalWaitMS, planned.End = d.cfg.ApprovalWait.Milliseconds(), s.SubmittedAt.Add(d.b.Settings().Lifetime).UTC()
-	return d.own(ctx, r, s, planned)
+	if s, err = d.own(ctx, r, s, planned); err != nil {
+		return s, err
+	}
+	return d.note(ctx, r, s)
 }
 
 // planned makes the plan of a new batch. That nobody has a tool is said after a look whether all workers have been heard

@@ -112,6 +112,7 @@ type Dispatcher struct {
 	roster *roster
 
 	lobby *lobby
+	left  left
 
 	mu       sync.Mutex
 	surfaces map[string]time.Time // when this dispatcher last stored a surface
@@ -230,6 +231,10 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		if errors.Is(err, broker.ErrStopped) {
 			return failure(ctx)
 		}
+		if errors.Is(err, events.ErrNewer) {
+			d.tellNewer(err, 0)
+			continue
+		}
 		if _, ok := errors.AsType[*events.UnreadableError](err); ok {
 			d.log.Error("a message on the batch stream is no submission; it was dropped", "error", err)
 			continue
@@ -288,9 +293,13 @@ func (d *Dispatcher) serve(ctx context.Context, r *runner) {
 	case err == nil || ctx.Err() != nil:
 	case errors.Is(err, errLost):
 		r.log.Info("another dispatcher owns the batch now")
+	case errors.Is(err, events.ErrNewer):
+		d.leave(ctx, r, err)
 	case (hopeless(err) || d.overdue(r)) && r.submission().Deliveries >= d.cfg.MaxDeliveries:
 		r.log.Error("the batch cannot go on; its open calls are answered as internal_error", "deliveries", r.submission().Deliveries, "error", err)
-		if err := d.giveUp(ctx, r, err); err != nil {
+		if err := d.giveUp(ctx, r, err); errors.Is(err, events.ErrNewer) {
+			d.leave(ctx, r, err)
+		} else if err != nil {
 			r.log.Error("the batch could not be ended; it is tried again", "error", err)
 		}
 	default:
@@ -345,6 +354,9 @@ func hopeless(err error) bool {
 // answered is, nothing of it runs any more, the workspace is free, and the submission is done.
 func (d *Dispatcher) giveUp(ctx context.Context, r *runner, why error) error {
 	s, err := r.submission().Read(ctx)
+	if errors.Is(err, events.ErrNewer) {
+		return err
+	}
 	if err != nil {
 		return r.refuse(ctx, events.Refused{Type: "about:blank", Title: "Internal Server Error", Status: 500, Detail: "the submission cannot be read: " + err.Error()})
 	}

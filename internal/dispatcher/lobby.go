@@ -154,6 +154,10 @@ func (d *Dispatcher) receive(ctx context.Context, work *sync.WaitGroup, sub *bro
 	if d.lobby.known(sub) {
 		return
 	}
+	if d.left.recently(sub.Key, time.Now()) {
+		d.giveBack(sub)
+		return
+	}
 	if underWay := d.underWay(ctx, sub); !underWay && d.full() {
 		d.turnAway(ctx, work, sub, d.storeFull())
 	} else if away, why := d.lobby.arrive(sub, underWay); why != admission.Welcome {

@@ -454,6 +454,9 @@ func (r *runner) live(ctx context.Context, m *broker.LiveMsg) error {
 		return errLost // the owner knows all events of this chain but those of the next owner
 	}
 	rec, before, err := r.feed.Record(ctx, m)
+	if errors.Is(err, events.ErrNewer) {
+		return err
+	}
 	if err != nil {
 		return unread(err)
 	}

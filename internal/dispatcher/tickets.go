@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
@@ -260,6 +262,20 @@ func (d *desk) see(q broker.TicketQueue) {
 	}
 }
 
+// refuse tells all who wait for a ticket of a workspace that this dispatcher cannot say whose it is.
+func (d *desk) refuse(w toolyard.Workspace, why error) {
+	var refused []*waiter
+	d.mu.Lock()
+	if l, ok := d.lines[w]; ok {
+		refused = slices.Collect(maps.Values(l.waiting))
+		clear(l.waiting)
+	}
+	d.mu.Unlock()
+	for _, own := range refused {
+		own.tell(ticket.Ticket{}, why)
+	}
+}
+
 // first is the number of a queue's first ticket; 0 when there is none.
 func first(q broker.TicketQueue) uint64 {
 	if len(q.Tickets) == 0 {
@@ -271,6 +287,10 @@ func first(q broker.TicketQueue) uint64 {
 // watch follows all workspaces until ctx ends.
 func (d *desk) watch(ctx context.Context) error {
 	return d.b.WatchTickets(ctx, func(q broker.TicketQueue, err error) {
+		if errors.Is(err, events.ErrNewer) {
+			d.refuse(q.Workspace, err)
+			return
+		}
 		if err != nil {
 			d.log.Error("a workspace's tickets cannot be read", "error", err)
 			return
@@ -291,6 +311,10 @@ func (d *desk) reread(ctx context.Context) {
 	d.mu.Unlock()
 	for _, w := range waiting {
 		q, err := d.b.Tickets(ctx, w)
+		if errors.Is(err, events.ErrNewer) {
+			d.refuse(w, err)
+			continue
+		}
 		if err != nil {
 			d.log.Warn("a workspace's tickets cannot be read", "workspace", w, "error", err)
 			continue
@@ -305,7 +329,7 @@ func (d *desk) sweep(ctx context.Context) {
 	for w, tickets := range d.stuck() {
 		for _, t := range tickets {
 			out, over, err := d.over(ctx, t)
-			if err != nil {
+			if err != nil && !errors.Is(err, events.ErrNewer) { // a newer dispatcher looks after that one
 				d.log.Warn("the holder of a ticket cannot be read", "workspace", w, "ticket", t.N, "error", err)
 			}
 			if !over {

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -225,11 +226,14 @@ func (w *Worker) serve(taking, calls context.Context, lane *broker.Lane, at lane
 		}
 		for d, err := range lane.Take(calls, min(free, most)) {
 			bad, isBad := errors.AsType[*broker.BadWorkError](err)
+			newer, isNewer := errors.AsType[*events.NewerError](err)
 			switch {
 			case errors.Is(err, broker.ErrStopped) && taking.Err() == nil:
 				return errors.New("taking calls has ended, which it does when the connection to NATS is closed")
 			case errors.Is(err, broker.ErrStopped):
 				return nil
+			case isNewer:
+				w.tellNewer(newer)
 			case isBad:
 				w.log.Error("a message on the work queue cannot be run", "error", err)
 				if !bad.Again {
@@ -299,6 +303,24 @@ func (w *Worker) watch(d *broker.Delivery, at laneKey, asked time.Time) {
 // stalled is how long a message lay in the queue while the lane was asked and there was room.
 func stalled(received, stored, asked, room time.Time) time.Duration {
 	return min(received.Sub(stored), received.Sub(asked), received.Sub(room))
+}
+
+// maxNewerTypes is how many types of messages of newer versions a worker tells apart.
+const maxNewerTypes = 100
+
+// tellNewer says, once for each type, that calls are left to workers of a newer version. They have been given back.
+func (w *Worker) tellNewer(e *events.NewerError) {
+	w.mu.Lock()
+	what := fmt.Sprintf("%s of wire version %d", e.Type, e.Needs())
+	told := w.newer[what] || len(w.newer) >= maxNewerTypes
+	if !told {
+		w.newer[what] = true
+	}
+	w.mu.Unlock()
+	if !told {
+		w.log.Warn("calls that a newer version has queued are left to a worker of that version; start one",
+			"type", e.Type, "wire_version", e.Needs(), "own_wire_version", toolyard.WireVersion)
+	}
 }
 
 // claimant is a message as it asks for a place: that of its first tool with a cap, or of a toolset, if one is.

@@ -111,6 +111,8 @@ type Worker struct {
 	running map[callKey]*running
 	// begun are attempts of calls that may not run twice which were started here and whose end is not stored yet.
 	begun map[attemptKey]bool
+	// newer are the messages of newer versions that the log has spoken of.
+	newer map[string]bool
 	peers peers
 	// aborts are the calls that were aborted not long ago, under mu.
 	aborts aborts
@@ -173,7 +175,7 @@ func New(b *broker.Broker, cfg Config) (*Worker, error) {
 	}
 	w := &Worker{
 		b: b, cfg: cfg, log: cfg.Log.With("worker", cfg.ID), tools: tools, ready: make(chan struct{}),
-		running: map[callKey]*running{}, begun: map[attemptKey]bool{}, breakers: breaker.New(breaker.Options{}), places: newPlaces(slots),
+		running: map[callKey]*running{}, begun: map[attemptKey]bool{}, newer: map[string]bool{}, breakers: breaker.New(breaker.Options{}), places: newPlaces(slots),
 		reoffer: make(chan struct{}, 1), aborts: newAborts(broker.Patience(b.Settings().CallAckWait)),
 	}
 	w.pipe = &pipeline.Pipeline{

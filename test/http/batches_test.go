@@ -13,6 +13,8 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/api"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/events"
 )
 
 const batches = "/v1/batches"
@@ -344,5 +346,35 @@ func TestOperations(t *testing.T) {
 	list := want[api.Workers](p, http.StatusOK, http.MethodGet, "/v1/workers", "")
 	if len(list.Workers) != 1 || list.Workers[0].Pool != "default" {
 		t.Errorf("the workers are %+v", list)
+	}
+}
+
+// TestBatchesOfALaterVersion are shown as far as this version understands them, and otherwise it says who can.
+func TestBatchesOfALaterVersion(t *testing.T) {
+	p := start(t, nil)
+	later := func(k toolyard.BatchKey, c batch.Chain, eventType events.Type) {
+		t.Helper()
+		body := events.Newer{Type: eventType, MinReaderVersion: toolyard.WireVersion + 1, Data: []byte(`{"to":3}`)}
+		if _, err := p.broker.Append(t.Context(), k, c, "", 0, 0, body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slowed := toolyard.Batch{ID: "slowed", Calls: []toolyard.Call{{Tool: "echo"}}}
+	slowed.Normalize("slowed")
+	later(slowed.Key(), batch.ChainControl, "dev.toolyard.batch.slowed.v1")
+	if err := p.broker.Submit(t.Context(), slowed); err != nil {
+		t.Fatal(err)
+	}
+	p.eventually("a dispatcher has left it", func() bool {
+		return want[toolyard.BatchView](p, http.StatusOK, "GET", batches+"/slowed", "").NewerEvents == 1
+	})
+	lines := p.do("GET", batches+"/slowed/events?follow=false", "")
+	if lines.status != http.StatusOK || !strings.Contains(string(lines.body), `"dev.toolyard.batch.slowed.v1"`) || !strings.Contains(string(lines.body), `"to":3`) {
+		t.Errorf("its events are %s", lines)
+	}
+	unread := toolyard.BatchKey{Agent: "default", ID: "unread"}
+	later(unread, batch.ChainSubmission, "dev.toolyard.batch.submitted.v2")
+	if got := want[api.Problem](p, http.StatusNotImplemented, "GET", batches+"/unread", ""); !strings.Contains(got.Detail, "newer version") {
+		t.Errorf("a batch that only a later version can read: %+v", got)
 	}
 }
