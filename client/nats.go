@@ -218,7 +218,7 @@ func (r runs) take(p broker.Progress) bool {
 func (r runs) over(index int) { r[index] = run{over: true} }
 
 func (t overNATS) view(ctx context.Context, k toolyard.BatchKey) (toolyard.BatchView, error) {
-	s, err := t.b.Fold(ctx, k)
+	s, err := t.b.Look(ctx, k)
 	if err != nil {
 		return toolyard.BatchView{}, err
 	}
@@ -314,7 +314,11 @@ func (t overNATS) decide(ctx context.Context, id string, allow bool, d Decision)
 
 func (t overNATS) session(ctx context.Context, a toolyard.Agent, s toolyard.Session) (Session, error) {
 	v, err := t.b.Session(ctx, a, s)
-	return Session(v), err
+	return sessionOf(v), err
+}
+
+func sessionOf(v broker.Session) Session {
+	return Session{Alone: v.Alone, Loaded: v.Loaded, Remembered: v.Remembered, Context: v.Context, Changed: v.Changed}
 }
 
 func (t overNATS) changeSession(ctx context.Context, a toolyard.Agent, s toolyard.Session, c sessionChange) (Session, error) {
@@ -326,7 +330,7 @@ func (t overNATS) changeSession(ctx context.Context, a toolyard.Agent, s toolyar
 			v.Remembered = nil
 		}
 	})
-	return Session(v), err
+	return sessionOf(v), err
 }
 
 func (t overNATS) interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, reason string) (int, error) {
@@ -350,7 +354,7 @@ func (t overNATS) workers(ctx context.Context) ([]Worker, error) {
 	for i, w := range live {
 		out[i] = Worker{
 			ID: w.ID, Pool: w.Pool, Classes: w.Classes, Workspaces: w.Workspaces, Isolation: w.Isolation,
-			Slots: w.Slots, Started: w.Started, Breakers: w.Breakers,
+			Slots: w.Slots, Started: w.Started, Version: w.Version, WireVersion: w.WireVersion, Breakers: w.Breakers,
 		}
 	}
 	return out, nil

@@ -16,6 +16,9 @@ type Worker struct {
 	Isolation  string               `json:"isolation"`
 	Slots      int                  `json:"slots"`
 	Started    time.Time            `json:"started"`
+	// Version is its program's; WireVersion is that of what it writes, and the newest that it reads.
+	Version     string `json:"version"`
+	WireVersion int    `json:"wire_version"`
 	// Breakers says until when each dependency that the worker found to be down is not tried.
 	Breakers map[string]time.Time `json:"breakers"`
 }

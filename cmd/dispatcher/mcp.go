@@ -77,7 +77,7 @@ type mcpParts struct {
 
 // newMCP makes an MCP server whose tools follow the workers', from when it returns until ctx ends.
 func newMCP(ctx context.Context, p mcpParts, cfg server.Config) (*server.Server, error) {
-	cfg.Client, cfg.Log, cfg.Version = p.client, p.log, version()
+	cfg.Client, cfg.Log, cfg.Version = p.client, p.log, toolyard.Build()
 	cfg.Blob = p.broker.Result
 	cfg.Load = func(ctx context.Context, agent toolyard.Agent, session toolyard.Session, tool string) error {
 		_, err := p.broker.ChangeSession(ctx, agent, session, func(s *broker.Session) { s.Load(tool) })

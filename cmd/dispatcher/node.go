@@ -48,6 +48,7 @@ type nodeConfig struct {
 	store      string
 	listen     string
 	syncAlways bool
+	migrate    bool
 	settings   broker.Settings
 	dispatcher dispatcher.Config
 	worker     *worker.Config
@@ -94,6 +95,11 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 		cfg.dispatcher.ID = "dispatcher-" + broker.NewID()
 	}
 	cfg.dispatcher.Log = log
+	if cfg.migrate {
+		if err := broker.Migrate(setup, n.nc); err != nil {
+			return n, err
+		}
+	}
 	if n.broker, err = broker.Open(setup, n.nc, cfg.settings, "/dispatcher/"+cfg.dispatcher.ID); err != nil {
 		return n, err
 	}

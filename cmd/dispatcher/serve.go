@@ -28,6 +28,7 @@ type serveFlags struct {
 	url, data, listen, natsListen string
 	tokenFile                     string
 	withWorker, syncAlways        bool
+	migrate                       bool
 	replicas, maxConcurrency      int
 	maxBatches, maxAgentBatches   int
 	maxOpen                       int
@@ -49,6 +50,8 @@ func (o *serveFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&o.natsListen, "nats-listen", "127.0.0.1:4222", "where the embedded NATS server listens, as `HOST:PORT`; port 0 takes a free one")
 	f.StringVar(&o.data, "data", "", "where the embedded NATS server keeps its streams (default: toolyard in the user's state directory)")
 	f.StringVar(&o.url, "nats", "", "use the NATS system at `URL` instead of an embedded server")
+	f.BoolVar(&o.migrate, "migrate", false,
+		"first bring streams that an older version has made to the form that this one needs; stop all other dispatchers and all workers before")
 	f.BoolVar(&o.withWorker, "with-worker", false, "run a worker in this process too")
 	f.BoolVar(&o.syncAlways, "sync-always", false, "the embedded server writes each message through to the disk: it survives a power loss, and is slower")
 	standard := broker.Settings{}.WithDefaults()
@@ -150,7 +153,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 		return cli.Usagef("--view: %w", err)
 	}
 	cfg := nodeConfig{
-		url: o.url, listen: o.natsListen, syncAlways: o.syncAlways,
+		url: o.url, listen: o.natsListen, syncAlways: o.syncAlways, migrate: o.migrate,
 		settings: broker.Settings{Replicas: o.replicas, Lifetime: o.lifetime, MaxStoreBytes: o.maxStore}.WithAckWait(o.ackWait),
 		dispatcher: dispatcher.Config{
 			Planner: planner(rules, o.maxConcurrency, redact), Base: base(tools), BatchTimeout: o.timeout,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -41,8 +42,9 @@ func (s *std) workersCommand() *cobra.Command {
 					for _, ws := range w.Workspaces {
 						workspaces = append(workspaces, cli.OneLine(string(ws)))
 					}
-					p.printf("%s  pool %s  %s  %s  workspaces %s  isolation %s\n", cli.OneLine(w.ID), cli.OneLine(string(w.Pool)), count(w.Slots, "slot"),
+					p.printf("%s  pool %s  %s  %s  workspaces %s  isolation %s", cli.OneLine(w.ID), cli.OneLine(string(w.Pool)), count(w.Slots, "slot"),
 						strings.Join(classes, ","), strings.Join(workspaces, ","), cli.OneLine(w.Isolation))
+					p.printf("  version %s, wire version %d\n", cli.OneLine(cmp.Or(w.Version, "unknown")), w.WireVersion)
 					for _, dependency := range slices.Sorted(maps.Keys(w.Breakers)) {
 						p.printf("  %s is down, not tried until %s\n", cli.OneLine(dependency), w.Breakers[dependency].Format(time.RFC3339))
 					}

@@ -33,6 +33,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
 )
 
 // Broker is a connection to the streams. It is safe for concurrent use.
@@ -41,6 +43,7 @@ type Broker struct {
 	js       jetstream.JetStream
 	settings Settings
 	source   string
+	build    string
 
 	streams   map[string]jetstream.Stream
 	tickets   jetstream.KeyValue
@@ -51,10 +54,10 @@ type Broker struct {
 	blobs     jetstream.ObjectStore
 }
 
-// Open makes the streams that are missing, as a dispatcher does, and returns a broker on them. source is who writes, as a
-// URI reference ("/dispatcher/<id>"). The connection stays the caller's to close. It fails when a relation between the
-// settings does not hold, when the system was made with other settings than those that are given, or when the server does
-// not answer within ctx.
+// Open makes the streams that are missing, as a dispatcher does, and returns a broker on them. source is who writes, as
+// a URI reference ("/dispatcher/<id>"). The connection stays the caller's to close. It fails when a relation between
+// the settings does not hold, when the system was made with other settings than those that are given, by a version that
+// this one cannot follow, or when the server does not answer within ctx. Then it has made nothing.
 func Open(ctx context.Context, nc *nats.Conn, settings Settings, source string) (*Broker, error) {
 	want := settings.WithDefaults()
 	if err := want.Check(); err != nil {
@@ -66,17 +69,34 @@ func Open(ctx context.Context, nc *nats.Conn, settings Settings, source string) 
 	}
 	pause := firstPause
 	for { // a cluster that elects its leaders just now is waited for
-		err := b.create(ctx)
+		err := b.open(ctx, settings)
 		if err == nil {
-			err = b.attach(ctx)
-		}
-		if err == nil {
-			return b, b.settings.agree(settings)
+			return b, nil
 		}
 		if !MayPass(err) || wait(ctx, &pause) != nil {
 			return nil, err
 		}
 	}
+}
+
+func (b *Broker) open(ctx context.Context, wanted Settings) error {
+	f, err := b.find(ctx)
+	if err != nil {
+		return err
+	}
+	if f != nil {
+		if err := errors.Join(f.settings.agree(wanted), f.check()); err != nil {
+			return err
+		}
+		b.settings = f.settings // also for what is missing
+	}
+	if err := b.create(ctx); err != nil {
+		return err
+	}
+	if err := b.attach(ctx); err != nil {
+		return err
+	}
+	return b.settings.agree(wanted) // another dispatcher may have made it meanwhile
 }
 
 // Join returns a broker on a system that a dispatcher has made, with its settings. While there is none, or none that
@@ -119,7 +139,7 @@ func on(nc *nats.Conn, settings Settings, source string) (*Broker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
-	return &Broker{nc: nc, js: js, settings: settings, source: source}, nil
+	return &Broker{nc: nc, js: js, settings: settings, source: source, build: toolyard.Build()}, nil
 }
 
 // As is the same broker for another writer in the same process.

@@ -42,7 +42,7 @@ func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known s
 		if err != nil {
 			return have, revision, err
 		}
-		encoded, err := json.Marshal(next)
+		encoded, err := encodeValue(value, next)
 		if err != nil {
 			return have, revision, fmt.Errorf("encode key %s: %w", key, err)
 		}
@@ -96,7 +96,7 @@ func load[T any](ctx context.Context, kv jetstream.KeyValue, key string) (v T, v
 // decoded is the value of an entry; the zero value where the key was deleted, or emptied by an operator.
 func decoded[T any](e jetstream.KeyValueEntry) (v T, err error) {
 	if len(e.Value()) > 0 {
-		err = json.Unmarshal(e.Value(), &v)
+		err = decodeValue(e.Value(), &v)
 	}
 	if err != nil {
 		return v, fmt.Errorf("key %s is not readable: %w", e.Key(), err)
@@ -128,7 +128,7 @@ func list[T any](ctx context.Context, kv jetstream.KeyValue, keys string, see fu
 				return context.Cause(ctx)
 			}
 			var v T
-			err := json.Unmarshal(e.Value(), &v)
+			err := decodeValue(e.Value(), &v)
 			if err != nil {
 				err = fmt.Errorf("key %s of %s is not readable: %w", e.Key(), kv.Bucket(), err)
 			}

@@ -28,6 +28,9 @@ type Session struct {
 	// Context is what tools have set for the calls behind them.
 	Context map[string]string `json:"context,omitempty"`
 	Changed time.Time         `json:"changed"`
+	// MinReader is the wire version that a reader must have at least, where a version has put in what older ones must
+	// not pass over.
+	MinReader int `json:"min_reader,omitempty"`
 }
 
 // Load adds deferred tools, each once.

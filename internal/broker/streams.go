@@ -2,10 +2,8 @@ package broker
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -40,9 +38,6 @@ const (
 	smallParts                                                     = 8
 )
 
-// metadataSettings is the key under which the batch stream's metadata has the system's settings.
-const metadataSettings = "toolyard.settings"
-
 func (s Settings) storage() jetstream.StorageType {
 	if s.InMemory {
 		return jetstream.MemoryStorage
@@ -50,12 +45,13 @@ func (s Settings) storage() jetstream.StorageType {
 	return jetstream.FileStorage
 }
 
-// definitions are those of the streams, the batch stream last: once it is there, all of them are. Reads that decide go
-// through the leader, so none allows direct gets; none allows rollups, with which any publisher could empty it.
+// definitions are those of the streams and of the buckets' streams, the batch stream last: once it is there, all of
+// them are. Reads that decide go through the leader, so none allows direct gets; none allows rollups, with which any
+// publisher could empty it. A change of a definition raises layout.
 func (s Settings) definitions() ([]jetstream.StreamConfig, error) {
-	written, err := json.Marshal(s)
+	settings, err := s.metadata()
 	if err != nil {
-		return nil, fmt.Errorf("encode the settings: %w", err)
+		return nil, err
 	}
 	part := func(n int64) int64 { return s.MaxStoreBytes / partsAll * n }
 	common := func(name, subject string, bytes int64) jetstream.StreamConfig {
@@ -63,7 +59,7 @@ func (s Settings) definitions() ([]jetstream.StreamConfig, error) {
 			Name: name, Subjects: []string{subject}, Storage: s.storage(), Replicas: s.Replicas,
 			Retention: jetstream.LimitsPolicy, MaxAge: s.Lifetime + s.Slack, MaxBytes: bytes,
 			// When it is full, the newest is refused and its writer told; the oldest would vanish silently.
-			Discard: jetstream.DiscardNew, MaxMsgs: -1, MaxMsgsPerSubject: -1, MaxMsgSize: -1,
+			Discard: jetstream.DiscardNew, MaxMsgs: -1, MaxMsgsPerSubject: -1, MaxMsgSize: -1, Metadata: madeBy(),
 		}
 	}
 	event := common(streamEvent, prefixEvent+"*.*.*.*", part(partEvent))
@@ -74,10 +70,19 @@ func (s Settings) definitions() ([]jetstream.StreamConfig, error) {
 	reply.RePublish = &jetstream.RePublish{Source: prefixReply + ">", Destination: prefixLiveReply + ">"}
 	submissions := common(streamBatch, prefixBatch+"*.*", part(partBatch))
 	submissions.Subjects = append(submissions.Subjects, prefixWake+"*.*") // its consumer hands out both
-	submissions.Metadata = map[string]string{metadataSettings: string(written)}
-	dead := common(streamDead, prefixDead+"*.*.*", s.small())
+	submissions.Metadata = settings
+	small := s.small()
+	dead := common(streamDead, prefixDead+"*.*.*", small)
 	dead.Discard, dead.MaxMsgs = jetstream.DiscardOld, MaxDeadLetters // the only stream where the oldest go: nobody waits for them
-	return []jetstream.StreamConfig{event, call, reply, dead, submissions}, nil
+	return []jetstream.StreamConfig{
+		s.bucket(bucketLock, small, 0, 0),
+		s.bucket(bucketAlive, small, 0, s.WorkerTTL),
+		s.bucket(bucketSession, small, s.Lifetime+s.Slack, 0),
+		s.bucket(bucketApproval, small, s.Lifetime+s.Slack, 0),
+		s.bucket(bucketIndex, part(partIndex), s.Lifetime+s.Slack, 0),
+		s.objects(bucketBlob, part(partBlob), s.Lifetime+s.Slack),
+		event, call, reply, dead, submissions,
+	}, nil
 }
 
 // bucket is the stream of a key-value bucket, as the client library makes it, but for direct gets, which any replica
@@ -88,6 +93,7 @@ func (s Settings) bucket(name string, bytes int64, age, markers time.Duration) j
 		Name: "KV_" + name, Subjects: []string{"$KV." + name + ".>"}, Storage: s.storage(), Replicas: s.Replicas,
 		MaxMsgsPerSubject: 1, MaxBytes: bytes, MaxAge: age, MaxMsgSize: -1, MaxMsgs: -1, MaxConsumers: -1,
 		Discard: jetstream.DiscardNew, AllowRollup: true, DenyDelete: true, AllowMsgTTL: markers > 0, SubjectDeleteMarkerTTL: markers,
+		Metadata: madeBy(),
 	}
 }
 
@@ -96,7 +102,7 @@ func (s Settings) bucket(name string, bytes int64, age, markers time.Duration) j
 func (s Settings) objects(name string, bytes int64, age time.Duration) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: "OBJ_" + name, Subjects: []string{"$O." + name + ".C.>", "$O." + name + ".M.>"}, Storage: s.storage(), Replicas: s.Replicas,
-		MaxBytes: bytes, MaxAge: age, Discard: jetstream.DiscardNew, AllowRollup: true,
+		MaxBytes: bytes, MaxAge: age, Discard: jetstream.DiscardNew, AllowRollup: true, Metadata: madeBy(),
 	}
 }
 
@@ -111,25 +117,30 @@ func (b *Broker) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	small := s.small()
-	buckets := []jetstream.StreamConfig{
-		s.bucket(bucketLock, small, 0, 0),
-		s.bucket(bucketAlive, small, 0, s.WorkerTTL),
-		s.bucket(bucketSession, small, s.Lifetime+s.Slack, 0),
-		s.bucket(bucketApproval, small, s.Lifetime+s.Slack, 0),
-		s.bucket(bucketIndex, s.MaxStoreBytes/partsAll*partIndex, s.Lifetime+s.Slack, 0),
-		s.objects(bucketBlob, s.MaxStoreBytes/partsAll*partBlob, s.Lifetime+s.Slack),
-	}
-	for _, cfg := range slices.Concat(buckets, definitions) {
+	for _, cfg := range definitions {
 		_, err := answered(ctx, func(ctx context.Context) (jetstream.Stream, error) { return b.js.Stream(ctx, cfg.Name) })
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			_, err = answered(ctx, func(ctx context.Context) (jetstream.Stream, error) { return b.js.CreateStream(ctx, cfg) })
 		}
 		if err != nil {
-			return fmt.Errorf("stream %s: %w", cfg.Name, err)
+			return fmt.Errorf("stream %s: %w", cfg.Name, noRoom(err))
 		}
 	}
 	return nil
+}
+
+// codeNoStorage is the server's error code for a stream that finds no room.
+const codeNoStorage jetstream.ErrorCode = 10047
+
+// noRoom says what to do where the server has no room for a stream: others have their part of it, maybe by the measure
+// of an older version.
+func noRoom(err error) error {
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == codeNoStorage {
+		return fmt.Errorf("there is no room for it beside the streams that are there: give the NATS account more storage, "+
+			"or, if an older version has made them, start on an empty store (another --data) "+
+			"when it has finished what runs (%v)", err)
+	}
+	return err
 }
 
 // setupAttempt bounds one request of the setup: one that is lost, as may happen while a cluster forms, is made again.
@@ -144,21 +155,21 @@ func answered[T any](ctx context.Context, ask func(context.Context) (T, error)) 
 // attach finds everything that create makes, and takes the settings that are written down there.
 func (b *Broker) attach(ctx context.Context) error {
 	b.streams = map[string]jetstream.Stream{}
-	for _, name := range []string{
+	for _, name := range []string{ // the first says whose system it is
 		streamBatch, streamEvent, streamCall, streamReply, streamDead, streamWorkers, streamTickets,
 	} {
 		s, err := answered(ctx, func(ctx context.Context) (jetstream.Stream, error) { return b.js.Stream(ctx, name) })
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", name, err)
 		}
+		if name == streamBatch {
+			origin, err := readOrigin(s.CachedInfo().Config.Metadata)
+			if err != nil {
+				return err
+			}
+			b.settings = origin.settings
+		}
 		b.streams[name] = s
-	}
-	written := b.streams[streamBatch].CachedInfo().Config.Metadata[metadataSettings]
-	if err := json.Unmarshal([]byte(written), &b.settings); err != nil {
-		return fmt.Errorf("stream %s has no settings of Toolyard: %w", streamBatch, err)
-	}
-	if err := b.settings.Check(); err != nil {
-		return fmt.Errorf("the settings written down in stream %s: %w", streamBatch, err)
 	}
 	_, err := answered(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
 		cons, err := b.streams[streamBatch].Consumer(ctx, consumerDispatchers)

@@ -31,6 +31,9 @@ type Worker struct {
 	Toolset string    `json:"toolset"`
 	Slots   int       `json:"slots"`
 	Started time.Time `json:"started"`
+	// Version and WireVersion are those of its program. Beat fills them in.
+	Version     string `json:"version,omitempty"`
+	WireVersion int    `json:"wire_version,omitempty"`
 	// Breakers says until when each dependency that this worker found to be down is not tried.
 	Breakers map[string]time.Time `json:"breakers,omitempty"`
 	// Stalls is how many calls it has found to have lain in the queue for over a second, though it had room and asked
@@ -40,6 +43,7 @@ type Worker struct {
 
 // Beat writes the worker's key, once. It lives for the worker TTL; the worker alone writes it.
 func (b *Broker) Beat(ctx context.Context, w Worker) error {
+	w.Version, w.WireVersion = b.build, toolyard.WireVersion
 	value, err := json.Marshal(w)
 	if err != nil {
 		return fmt.Errorf("encode worker %s: %w", w.ID, err)

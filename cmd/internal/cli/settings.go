@@ -51,7 +51,7 @@ func apply(cmd *cobra.Command, env func(string) (string, bool)) error {
 	}
 	var errs []error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Changed || f.Name == "help" || f.Name == configFlag {
+		if f.Changed || f.Name == "help" || f.Name == "version" || f.Name == configFlag {
 			return
 		}
 		from, values := "", []string(nil)
