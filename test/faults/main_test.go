@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 		}
 	}
 	status := m.Run()
-	if built != "" {
-		if err := os.RemoveAll(built); err != nil {
+	for _, dir := range built {
+		if err := os.RemoveAll(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			status = 1
 		}
@@ -43,23 +43,34 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// built is the directory that bin has made.
-var built string
+// built are the directories that commands has made.
+var (
+	building sync.Mutex
+	built    []string
+)
 
-// bin builds the commands, with failpoints and without the race detector, once for all tests that need them.
-var bin = sync.OnceValues(func() (string, error) {
+// bin builds the commands, with failpoints and without the race detector, once for all tests that need them; nextBin
+// builds what stands for their next version.
+var (
+	bin     = sync.OnceValues(func() (string, error) { return commands("failpoints") })
+	nextBin = sync.OnceValues(func() (string, error) { return commands("failpoints,nextversion") })
+)
+
+func commands(tags string) (string, error) {
 	dir, err := os.MkdirTemp("", "toolyard-faults-bin-")
 	if err != nil {
 		return "", err
 	}
-	built = dir
-	build := exec.Command("go", "build", "-tags", "failpoints", "-o", dir+string(filepath.Separator),
+	building.Lock()
+	built = append(built, dir)
+	building.Unlock()
+	build := exec.Command("go", "build", "-tags", tags, "-o", dir+string(filepath.Separator),
 		"github.com/toolyard/toolyard/cmd/...", "github.com/toolyard/toolyard/test/faults/ledgerworker", "github.com/toolyard/toolyard/test/faults/natsnode")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the commands: %w\n%s", err, out)
 	}
 	return dir, nil
-})
+}
 
 // seedsWanted are the seeds to run.
 func seedsWanted(t *testing.T) []uint64 {

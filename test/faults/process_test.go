@@ -58,7 +58,7 @@ func (s *system) spawn(name, ready, failpoints, command string, args ...string) 
 // launch starts a command.
 func (s *system) launch(name, failpoints, command string, args ...string) *process {
 	s.t.Helper()
-	dir, err := bin()
+	dir, err := s.bin()
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -137,6 +137,18 @@ func (p *process) kill() {
 	case <-p.done:
 	case <-time.After(startWait):
 		p.t.Fatalf("%s does not die", p.name)
+	}
+}
+
+// retire ends a process as an operator does, and waits until it is gone.
+func (s *system) retire(p *process) {
+	s.t.Helper()
+	p.planned = true
+	p.signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(startWait):
+		s.t.Fatalf("%s does not end", p.name)
 	}
 }
 

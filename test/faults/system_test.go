@@ -31,6 +31,8 @@ type system struct {
 	rand *rand.Rand
 	dir  string
 	url  string // where everybody connects
+	// bin is where the commands are that processes are started from.
+	bin func() (string, error)
 	// settings are the system's; what is zero has its default.
 	settings broker.Settings
 	// The harness's own connection, to look at what is left with.
@@ -56,7 +58,7 @@ func newSystem(t testing.TB, id string, seed uint64) *system {
 		t.Fatal(err)
 	}
 	s := &system{
-		t: t, id: id, seed: seed, rand: random(id, seed), dir: dir, workers: map[string]*process{},
+		t: t, id: id, seed: seed, rand: random(id, seed), dir: dir, bin: bin, workers: map[string]*process{},
 		settings: broker.Settings{MaxStoreBytes: 1 << 30},
 	}
 	t.Cleanup(s.end)

@@ -25,14 +25,15 @@ func main() {
 	pool := flag.String("pool", "ledger", "the pool")
 	slots := flag.Int("read-slots", 0, "READ_ONLY calls that run at a time")
 	deadly := flag.Bool("deadly", false, "offer the tools that end their worker, and no others")
+	grace := flag.Duration("grace", time.Second, "how long running calls may go on when it is to end")
 	flag.Parse()
-	if err := run(*url, *path, toolyard.Pool(*pool), *slots, *deadly); err != nil {
+	if err := run(*url, *path, toolyard.Pool(*pool), *slots, *deadly, *grace); err != nil {
 		fmt.Fprintln(os.Stderr, "ledgerworker:", err)
 		os.Exit(1)
 	}
 }
 
-func run(url, path string, pool toolyard.Pool, slots int, deadly bool) error {
+func run(url, path string, pool toolyard.Pool, slots int, deadly bool, grace time.Duration) error {
 	l, err := ledger.Open(path)
 	if err != nil {
 		return err
@@ -50,7 +51,7 @@ func run(url, path string, pool toolyard.Pool, slots int, deadly bool) error {
 	}
 	defer nc.Close()
 	return worker.Run(ctx, nc, worker.Options{
-		Pool: pool, Tools: tools, Mode: "bypass", ReadSlots: slots, DrainGrace: time.Second, Log: log,
+		Pool: pool, Tools: tools, Mode: "bypass", ReadSlots: slots, DrainGrace: grace, Log: log,
 		Ready: func(id string) {
 			if _, err := fmt.Println("id: " + id); err != nil {
 				log.Error("nobody hears that it is ready", "error", err)

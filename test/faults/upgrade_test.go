@@ -1,0 +1,187 @@
+//go:build unix
+
+package faults
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+)
+
+// What processes log about what is not theirs.
+const (
+	batchLeft = "left the batch to a newer dispatcher"
+	callsLeft = "calls that a newer version has queued are left to a worker of that version"
+)
+
+// fleet starts processes of two versions: this one, and one that stands for the next.
+type fleet struct {
+	*system
+	load *load
+	n    int
+}
+
+func (f *fleet) worker(next bool) *process {
+	f.t.Helper()
+	f.version(next)
+	return f.system.worker(f.name("worker", next), "", "--grace", startWait.String())
+}
+
+func (f *fleet) dispatcher(next bool) *process {
+	f.t.Helper()
+	f.version(next)
+	return f.system.dispatcher(f.name("dispatcher", next), "")
+}
+
+func (f *fleet) version(next bool) {
+	f.bin = bin
+	if next {
+		f.bin = nextBin
+	}
+}
+
+func (f *fleet) name(what string, next bool) string {
+	f.n++
+	if next {
+		what = "next-" + what
+	}
+	return fmt.Sprintf("%s-%d", what, f.n)
+}
+
+// state is a batch as this version sees it.
+func (f *fleet) state(k toolyard.BatchKey) batch.State {
+	f.t.Helper()
+	st, err := f.b.Look(f.context(), k)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return st
+}
+
+// underWay hands in batches until one of them was planned by the next version, and returns that one while its first
+// call runs.
+func (f *fleet) underWay() (toolyard.BatchKey, <-chan *submission) {
+	f.t.Helper()
+	for {
+		f.n++
+		b := toolyard.Batch{Agent: "dan", ID: toolyard.BatchID(fmt.Sprintf("extra-%d", f.n)), Workspace: "dan", Calls: append(
+			repeated("look", 2, map[string]any{"work_ms": 3_000}), repeated("write", 2, map[string]any{"work_ms": 20})...)}
+		done := make(chan *submission, 1)
+		go func() { done <- f.load.extra(b) }()
+		var st batch.State
+		f.until(faultWait, "the batch is planned", func() bool {
+			var err error
+			st, err = f.b.Look(f.context(), b.Key())
+			return err == nil && len(st.Started) > 0
+		})
+		if len(st.Newer) > 0 {
+			return b.Key(), done
+		}
+		<-done
+	}
+}
+
+// waits checks that nobody has answered a batch.
+func (f *fleet) waits(k toolyard.BatchKey) {
+	f.t.Helper()
+	if st := f.state(k); st.Completed || st.Replied == len(st.Calls) {
+		f.t.Errorf("batch %s, which only the next version knows, was answered without it", k)
+	}
+}
+
+// logged waits until one of the processes has logged something, about a batch if one is named.
+func (f *fleet) logged(what string, k toolyard.BatchKey, by ...*process) {
+	f.t.Helper()
+	about := ""
+	if k.ID != "" {
+		about = "batch=" + string(k.ID) + " "
+	}
+	f.until(faultWait, fmt.Sprintf("somebody has logged %q %s", what, about), func() bool {
+		for _, p := range by {
+			for line := range strings.Lines(p.logged()) {
+				if strings.Contains(line, what) && strings.Contains(line, about) {
+					return true
+				}
+			}
+		}
+		return false
+	})
+}
+
+// TestU1: dispatchers and workers are replaced one by one, under load, by those of the next version, and then by those
+// of this one again. What only the next version knows waits while nobody of it is there.
+func TestU1(t *testing.T) {
+	cell(t, "U1", func(s *system) rules {
+		s.basic()
+		f := &fleet{system: s}
+		const this, next = false, true
+		w1, w2 := f.worker(this), f.worker(this)
+		d1, d2 := f.dispatcher(this), f.dispatcher(this)
+		f.load = s.load(mix{})
+		s.progress(60)
+
+		w3 := f.worker(next)
+		s.retire(w1)
+		s.progress(60)
+		d3 := f.dispatcher(next)
+		s.retire(d1)
+		f.logged(callsLeft, toolyard.BatchKey{}, w2)
+		s.progress(60)
+		k, done := f.underWay()
+		s.retire(d3) // what it had is not for the one that is there
+		f.logged(batchLeft, k, d2)
+		d4 := f.dispatcher(next)
+		<-done
+		d5 := f.dispatcher(next)
+		s.retire(d2)
+		s.progress(60)
+		w4 := f.worker(next)
+		s.retire(w2)
+		s.progress(60)
+
+		f.worker(this)
+		s.retire(w3)
+		s.progress(60)
+		d6 := f.dispatcher(this)
+		s.retire(d4)
+		s.progress(60)
+		k, done = f.underWay()
+		d7 := f.dispatcher(this)
+		s.retire(d5)
+		f.logged(batchLeft, k, d6, d7)
+		f.load.extra(toolyard.Batch{Agent: "eve", ID: "plain", Workspace: "census", Calls: mixed(s.rand, true)}) // others go on
+		f.waits(k)
+		d8 := f.dispatcher(next)
+		<-done
+
+		w5 := f.worker(this)
+		s.retire(w4)
+		k, done = f.underWay()
+		f.until(faultWait, "only its writes are left", func() bool { return len(f.state(k).Started) == 2 })
+		f.logged(callsLeft, toolyard.BatchKey{}, w5)
+		f.waits(k)
+		w6 := f.worker(next)
+		for _, r := range (<-done).Results {
+			if by := f.workers[r.Worker]; r.Tool == "write" && by != w6 {
+				s.t.Errorf("a call that only the next version may run was run by %s", by.name)
+			}
+		}
+		s.faultOver()
+		f.load.finish()
+
+		s.retire(d8)
+		s.retire(w6)
+		f.load.extra(toolyard.Batch{Agent: "eve", ID: "again", Workspace: "census", Calls: mixed(s.rand, true)})
+		letters, err := s.c.DeadLetters(s.context(), 10)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, l := range letters {
+			s.t.Errorf("there is a dead letter: %+v", l)
+		}
+		return rules{}
+	})
+}
