@@ -121,8 +121,9 @@ func (s *std) batchesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "batches [flags]",
 		Short: "List batches by agent, session and status",
-		Long: `batches lists batches from the index, those that changed longest ago first. The index is written by the batches' owners and may
-be a moment behind: "dispatcher watch" and "dispatcher replay" read the log itself.`,
+		Long: `batches lists batches from the index, the newest first: in the order in which they were submitted, the last one first.
+The index is written by the batches' owners and may be a moment behind: "dispatcher watch" and "dispatcher replay" read the
+log itself.`,
 		Example: `  dispatcher batches --agent reviewer --status waiting`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -167,7 +168,7 @@ be a moment behind: "dispatcher watch" and "dispatcher replay" read the log itse
 	f.StringVar(&session, "session", "", "only batches of this session")
 	f.StringVar(&status, "status", "", "only batches that are open, running, waiting, completed or canceled")
 	f.IntVar(&limit, "limit", 100, "how many to list")
-	f.Uint64Var(&after, "after", 0, "go on behind this place")
+	f.Uint64Var(&after, "after", 0, "go on behind this place: a page says which (default: begin with the newest)")
 	f.BoolVar(&asJSON, "json", false, "print one JSON document")
 	return cmd
 }

@@ -85,9 +85,12 @@ func (b *Broker) append(ctx context.Context, stream string, expected uint64, msg
 	}
 }
 
-// send publishes a message and waits for the answer of its stream.
+// send publishes a message and waits for the answer of its stream. The stream's name is stored with it, unless it is
+// empty.
 func (b *Broker) send(ctx context.Context, stream string, msg *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
-	opts = append(opts, jetstream.WithExpectStream(stream), jetstream.WithRetryAttempts(0))
+	if opts = append(opts, jetstream.WithRetryAttempts(0)); stream != "" {
+		opts = append(opts, jetstream.WithExpectStream(stream))
+	}
 	return ask(ctx, func(ctx context.Context, before int) (*jetstream.PubAck, error) {
 		m := &nats.Msg{Subject: msg.Subject, Header: maps.Clone(msg.Header), Data: msg.Data} // publishing writes to the header
 		if before > 0 && stream == streamCall {                                              // it may be stored, run and taken out before this one comes

@@ -14,7 +14,7 @@
 //	tickets        ty_ticket one key a workspace in use       dispatchers              expected revision
 //	workers        ty_worker one key a worker, with a TTL     that worker
 //	sessions       ty_session one key a session               owners, people           expected revision
-//	index          ty_index  one key a batch                  the owner                none: the log is right
+//	index          ty_index  one key a batch, no values       the owner                none: the log is right
 //	approvals      ty_approval one key a waiting call         the owner                none: the log is right
 //	dead letters   TY_DEAD   ty.dead.<kind>.<agent>.<batch>   whoever finds one        none: a record for people
 //	blobs          ty_blob   objects named by their content   anybody                  the name
@@ -49,7 +49,6 @@ type Broker struct {
 	tickets   jetstream.KeyValue
 	workers   jetstream.KeyValue
 	sessions  jetstream.KeyValue
-	index     jetstream.KeyValue
 	approvals jetstream.KeyValue
 	blobs     jetstream.ObjectStore
 }

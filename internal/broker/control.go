@@ -45,7 +45,7 @@ func (b *Broker) Cancel(ctx context.Context, k toolyard.BatchKey, reason string,
 func (b *Broker) Interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, reason string) (batches int, err error) {
 	wish := events.Interrupted{By: b.source, Reason: reason}
 	for f := (Filter{Agent: a, Session: s, Live: true}); ; {
-		page, more, err := b.Batches(ctx, f)
+		page, more, err := b.Index().Page(ctx, f)
 		if err != nil {
 			return batches, err
 		}

@@ -2,61 +2,69 @@ package broker
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"strings"
 	"time"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard"
 )
 
-// The index says of each batch where it stands, so that batches are found by agent, session and status. It is written by
-// the batch's owner: after the plan, when it parks, and when it is complete. It may be behind the log by one change, and a
-// former owner may write it late: whoever needs the truth folds the log.
-
 // MaxListed is how many batches one page of the index has.
 const MaxListed = 1_000
 
+// Index finds batches by agent, session and status. A batch is in it from its plan on, for as long as its submission is kept. It is
+// written by the batch's owner and may be behind the log by one change: whoever needs the truth folds the log.
+//
+// Of two entries of one batch, the one that says that the batch is over is right, and else the one with the higher revision,
+// whichever was written last. So a former owner that writes late changes nothing that is listed.
+type Index interface {
+	// Add puts in a batch that was just planned, of which nothing was put in before. When it returns nil the entry is stored.
+	Add(ctx context.Context, e Entry) error
+	// Change puts in where a batch stands now, and takes out what it makes obsolete.
+	Change(ctx context.Context, e Entry) error
+	// Page returns batches in the order of their submission, the newest first, and whether there are more.
+	Page(ctx context.Context, f Filter) (page []Entry, more bool, err error)
+}
+
+// Index is the index of batches.
+func (b *Broker) Index() Index {
+	return keyIndex{publish: b.publish, stream: b.streams[streamIndex], kept: b.kept}
+}
+
 // Entry is a batch in the index.
 type Entry struct {
-	ID        toolyard.BatchID   `json:"id"`
-	Agent     toolyard.Agent     `json:"agent"`
-	Session   toolyard.Session   `json:"session"`
-	Workspace toolyard.Workspace `json:"workspace"`
-	Status    toolyard.Status    `json:"status"`
-	Calls     int                `json:"calls"`
-	Submitted time.Time          `json:"submitted"`
-	Changed   time.Time          `json:"changed"`
-	// Place grows with each change of the index: what a next page begins behind.
-	Place uint64 `json:"-"`
+	ID        toolyard.BatchID
+	Agent     toolyard.Agent
+	Session   toolyard.Session
+	Workspace toolyard.Workspace
+	Status    toolyard.Status
+	Calls     int
+	// Submitted and Changed are kept to the millisecond.
+	Submitted time.Time
+	Changed   time.Time
+	// Place is the sequence of the batch's submission. It names the batch, never changes, and is what a next page begins behind.
+	Place uint64
+	// Revision is the last event of the batch's own chain that the writer knew.
+	Revision uint64
 }
 
 // Key is the batch's identity.
 func (e *Entry) Key() toolyard.BatchKey { return toolyard.BatchKey{Agent: e.Agent, ID: e.ID} }
 
 // Live reports whether the batch was not complete when the entry was written.
-func (e *Entry) Live() bool {
-	return e.Status != toolyard.StatusCompleted && e.Status != toolyard.StatusCanceled
+func (e *Entry) Live() bool { return isLive(e.Status) }
+
+func isLive(s toolyard.Status) bool {
+	return s != toolyard.StatusCompleted && s != toolyard.StatusCanceled
 }
 
-// PutIndex writes a batch's entry. The returned channel, when it is not nil, says later whether it was stored: who waits for
-// nothing loses nothing but the entry.
-func (b *Broker) PutIndex(e Entry) (jetstream.PubAckFuture, error) {
-	e.Changed = time.Now().UTC()
-	value, err := json.Marshal(e)
-	if err != nil {
-		return nil, fmt.Errorf("encode the index of batch %s: %w", e.Key(), err)
+// beats reports whether this entry is right where both are of one batch.
+func (e *Entry) beats(other *Entry) bool {
+	switch {
+	case e.Live() != other.Live():
+		return other.Live()
+	case e.Revision != other.Revision:
+		return e.Revision > other.Revision
 	}
-	msg := nats.NewMsg("$KV." + bucketIndex + "." + sessionKey(e.Agent, e.Session) + "." + Escape(string(e.ID)))
-	msg.Data = value
-	f, err := b.js.PublishMsgAsync(msg)
-	if err != nil {
-		return nil, fmt.Errorf("index batch %s: %w", e.Key(), err)
-	}
-	return f, nil
+	return e.Changed.After(other.Changed)
 }
 
 // Filter says which batches of the index are wanted. What is empty does not matter.
@@ -66,32 +74,14 @@ type Filter struct {
 	Status  toolyard.Status
 	// Live wants those that are not complete.
 	Live bool
-	// After is the place behind which the page begins; Limit is at most [MaxListed], which 0 means.
+	// After is the place of the last batch of the page before; 0 begins with the newest. Limit is at most [MaxListed], which 0
+	// means.
 	After uint64
 	Limit int
 }
 
-// Batches returns a page of the index, those whose entry was changed longest ago first, and whether there are more.
-func (b *Broker) Batches(ctx context.Context, f Filter) (page []Entry, more bool, err error) {
-	if f.Limit <= 0 || f.Limit > MaxListed {
-		f.Limit = MaxListed
-	}
-	tokens := []string{"*", "*", "*"}
-	if f.Agent != "" {
-		tokens[0] = Escape(string(f.Agent))
-	}
-	if f.Session != "" {
-		tokens[1] = Escape(string(f.Session))
-	}
-	err = list(ctx, b.index, strings.Join(tokens, "."), func(_ string, revision uint64, e Entry, bad error) bool {
-		if bad != nil || revision <= f.After || f.Status != "" && e.Status != f.Status || f.Live && !e.Live() {
-			return true // an entry that cannot be read is one that is not there
-		}
-		if more = len(page) == f.Limit; !more {
-			e.Place = revision
-			page = append(page, e)
-		}
-		return !more
-	})
-	return page, more, err
+// wants reports whether an entry passes the filter.
+func (f *Filter) wants(e *Entry) bool {
+	return (f.Agent == "" || e.Agent == f.Agent) && (f.Session == "" || e.Session == f.Session) &&
+		(f.Status == "" || e.Status == f.Status) && (!f.Live || e.Live())
 }

@@ -26,6 +26,7 @@ const (
 
 	streamWorkers = "KV_" + bucketAlive // read as what it is, for the marks of entries that have expired
 	streamTickets = "KV_" + bucketLock  // and this one, to delete keys without a mark
+	streamIndex   = "KV_" + bucketIndex // and this one, for its subjects
 
 	consumerDispatchers = "dispatchers"
 )
@@ -156,7 +157,7 @@ func answered[T any](ctx context.Context, ask func(context.Context) (T, error)) 
 func (b *Broker) attach(ctx context.Context) error {
 	b.streams = map[string]jetstream.Stream{}
 	for _, name := range []string{ // the first says whose system it is
-		streamBatch, streamEvent, streamCall, streamReply, streamDead, streamWorkers, streamTickets,
+		streamBatch, streamEvent, streamCall, streamReply, streamDead, streamWorkers, streamTickets, streamIndex,
 	} {
 		s, err := answered(ctx, func(ctx context.Context) (jetstream.Stream, error) { return b.js.Stream(ctx, name) })
 		if err != nil {
@@ -185,7 +186,7 @@ func (b *Broker) attach(ctx context.Context) error {
 		return fmt.Errorf("consumer %s of %s: %w", consumerDispatchers, streamBatch, err)
 	}
 	for name, kv := range map[string]*jetstream.KeyValue{
-		bucketLock: &b.tickets, bucketAlive: &b.workers, bucketSession: &b.sessions, bucketIndex: &b.index, bucketApproval: &b.approvals,
+		bucketLock: &b.tickets, bucketAlive: &b.workers, bucketSession: &b.sessions, bucketApproval: &b.approvals,
 	} {
 		if *kv, err = answered(ctx, func(ctx context.Context) (jetstream.KeyValue, error) { return b.js.KeyValue(ctx, name) }); err != nil {
 			return fmt.Errorf("key-value bucket %s: %w", name, err)

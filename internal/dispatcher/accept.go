@@ -92,7 +92,8 @@ func (d *Dispatcher) leaveAndDone(ctx context.Context, r *runner, s *batch.State
 		}
 	}
 	if s.Plan != nil {
-		r.index(s)
+		r.index(ctx, s)
+		r.indexing.Wait()
 	}
 	return r.submission().Done(ctx)
 }

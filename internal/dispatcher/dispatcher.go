@@ -375,6 +375,11 @@ func (d *Dispatcher) giveUp(ctx context.Context, r *runner, why error) error {
 	if err := d.desk.leave(ctx, s.Submission.Workspace, last); err != nil {
 		return err
 	}
+	r.putIn(ctx, d.b.Index().Change, broker.Entry{
+		Agent: r.key.Agent, ID: r.key.ID, Session: s.Submission.Session, Workspace: s.Submission.Workspace,
+		Status: toolyard.StatusCompleted, Calls: len(s.Submission.Calls), Submitted: s.SubmittedAt, Place: s.SubmissionSeq,
+	})
+	r.indexing.Wait()
 	if err := r.submission().BuryBatch(ctx, why.Error()); err != nil {
 		return err
 	}

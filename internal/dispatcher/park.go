@@ -10,16 +10,33 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// index writes where the batch stands into the index, without waiting for it: what is lost there is found again when the
-// batch is next taken up, or is complete.
-func (r *runner) index(s *batch.State) {
+// indexTimeout bounds the writing of an entry of the index: batches do not stand still for want of one.
+const indexTimeout = 15 * time.Second
+
+// index begins to write where the batch stands into the index. Nobody lets go of a batch before that is done: until then
+// somebody else would be handed it, and write it again.
+func (r *runner) index(ctx context.Context, s *batch.State) {
 	e := broker.Entry{
-		Agent: r.key.Agent, ID: r.key.ID, Session: s.Plan.Session, Workspace: s.Plan.Workspace,
-		Status: s.Status(), Calls: len(s.Calls), Submitted: s.SubmittedAt,
+		Agent: r.key.Agent, ID: r.key.ID, Session: s.Plan.Session, Workspace: s.Plan.Workspace, Status: s.Status(),
+		Calls: len(s.Calls), Submitted: s.SubmittedAt, Place: s.SubmissionSeq, Revision: s.BatchSeq,
 	}
-	if _, err := r.d.b.PutIndex(e); err != nil {
-		r.log.Warn("the batch is not in the index as it stands", "status", e.Status, "error", err)
+	put := r.d.b.Index().Change
+	if e.Live() && s.Takeovers == 0 && !s.Parked { // it was just planned
+		put = r.d.b.Index().Add
 	}
+	r.putIn(ctx, put, e)
+}
+
+// putIn begins to write an entry of the index, behind the one that was begun before.
+func (r *runner) putIn(ctx context.Context, put func(context.Context, broker.Entry) error, e broker.Entry) {
+	r.indexing.Wait()
+	r.indexing.Go(func() {
+		within, cancel := context.WithTimeout(ctx, indexTimeout)
+		defer cancel()
+		if err := put(within, e); err != nil && ctx.Err() == nil {
+			r.log.Warn("the batch is not in the index as it stands", "status", e.Status, "error", err)
+		}
+	})
 }
 
 // ask puts a call on the list of those that wait for a person, or takes it off. One that stays on it too long harms nobody:
@@ -79,7 +96,8 @@ func (r *runner) park(ctx context.Context) error {
 		return err
 	}
 	r.complete = true
-	r.index(s)
+	r.index(ctx, s)
+	r.indexing.Wait()
 	r.log.Info("the batch waits for a person", "calls", len(r.m.InFlight()))
 	return r.submission().Done(ctx)
 }

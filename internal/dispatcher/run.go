@@ -59,6 +59,7 @@ type runner struct {
 	asked    time.Time         // when workers were last asked about the calls that they claimed
 	pending  []batch.Input
 	complete bool
+	indexing sync.WaitGroup // the entry of the index that is being written
 }
 
 // queued is a call's message in the work queue.
@@ -93,7 +94,10 @@ func (r *runner) run(ctx context.Context, s batch.State) error {
 			r.d.roster.sign(c.Worker)
 		}
 	}
-	r.index(&s)
+	indexing, stop := context.WithCancel(ctx)
+	defer r.indexing.Wait()
+	defer stop()
+	r.index(indexing, &s)
 	defer r.d.desk.forget(s.Plan.Workspace, r.key)
 	r.news = time.Now()
 	// What was canceled or appended before the feed began.
@@ -225,10 +229,11 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) error {
 		case batch.Park:
 			return r.park(ctx)
 		case batch.Complete:
-			r.index(r.m.State())
+			r.index(ctx, r.m.State())
 			r.meter()
 			failpoint.Hit(failpoint.BatchOver)
 			r.complete = true
+			r.indexing.Wait()
 			if err := r.submission().Done(ctx); err != nil {
 				// It will be delivered again, to whomever, who finds the batch complete.
 				r.log.Info("the batch is complete, but its submission could not be acknowledged", "error", err)

@@ -428,8 +428,8 @@ var scenarios = map[string]func(*scenario){
 				}
 			}
 		})
-		if slices.Sort(ids); !slices.Equal(ids, []string{"b0", "b1", "b2"}) {
-			s.Errorf("listed: %v", ids)
+		if !slices.Equal(ids, []string{"b2", "b1", "b0"}) {
+			s.Errorf("listed: %v; want the newest first", ids)
 		}
 		page, more, err := s.c.Batches(s.Context(), client.Filter{Agent: s.agent})
 		if err != nil || more || len(page) != 3 || page[0].Calls != 1 || page[0].Submitted.IsZero() {

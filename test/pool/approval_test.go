@@ -49,7 +49,7 @@ func status(t *testing.T, b *broker.Broker, f broker.Filter, want toolyard.Statu
 	t.Helper()
 	var got broker.Entry
 	eventually(t, "the batch is "+string(want), func() bool {
-		page, _, err := b.Batches(t.Context(), f)
+		page, _, err := b.Index().Page(t.Context(), f)
 		if err != nil {
 			t.Fatal(err)
 		}

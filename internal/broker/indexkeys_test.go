@@ -1,0 +1,106 @@
+package broker
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+)
+
+// TestIndexKeys writes entries with names of all bytes as keys, and reads them back.
+func TestIndexKeys(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	name := func() string {
+		b := make([]byte, 1+r.IntN(20))
+		for i := range b {
+			b[i] = byte(r.IntN(256))
+		}
+		return string(b)
+	}
+	for range 5_000 {
+		e := Entry{
+			ID: toolyard.BatchID(name()), Agent: toolyard.Agent(name()), Session: toolyard.Session(name()), Workspace: toolyard.Workspace(name()),
+			Status: toolyard.StatusWaiting, Calls: r.IntN(20_000), Submitted: time.UnixMilli(r.Int64N(1 << 45)).UTC(),
+			Changed: time.UnixMilli(-r.Int64N(1 << 45)).UTC(), Place: 1 + r.Uint64N(math.MaxUint64)>>r.IntN(64), Revision: r.Uint64(),
+		}
+		if e.Place == 0 {
+			continue
+		}
+		subject, err := indexSubject(&e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.ContainsAny(subject, "*> \t\r\n") || strings.Count(strings.TrimPrefix(subject, prefixIndex), ".") != keyTokensOf-1 {
+			t.Fatalf("%+v stands at %q", e, subject)
+		}
+		if back, err := parseIndexSubject(subject); err != nil || back != e {
+			t.Fatalf("%+v is read back from %q as %+v, %v", e, subject, back, err)
+		}
+	}
+	for _, bad := range []Entry{
+		{ID: "b", Agent: "a", Session: "s", Workspace: "w", Status: toolyard.StatusRunning},
+		{ID: "b", Agent: "a", Session: "s", Status: toolyard.StatusRunning, Place: 1},
+		{ID: "b", Session: "s", Workspace: "w", Status: toolyard.StatusRunning, Place: 1},
+		{ID: "b", Agent: "a", Session: "s", Workspace: "w", Place: 1},
+	} {
+		if subject, err := indexSubject(&bad); err == nil {
+			t.Errorf("%+v stands at %q; want an error", bad, subject)
+		}
+	}
+	good, err := indexSubject(&Entry{ID: "b", Agent: "a", Session: "s", Workspace: "w", Status: toolyard.StatusRunning, Place: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{
+		"", prefixIndex, prefixIndex + "agent.session.batch", good + ".x", strings.Replace(good, "live", "over", 1),
+		strings.Replace(good, ".0.0.", ".0.g.", 1), strings.Replace(good, ".a.", ".=61.", 1), strings.TrimPrefix(good, prefixIndex),
+	} {
+		if e, err := parseIndexSubject(bad); err == nil {
+			t.Errorf("%q is read as %+v", bad, e)
+		}
+	}
+}
+
+// TestWalks goes through places at random densities: each is in one span, the spans come from the newest down, and there are few.
+func TestWalks(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 2_000 {
+		oldest := r.Uint64N(100_000)
+		newest := oldest + r.Uint64N(1_000_000)
+		entries := 0
+		if r.IntN(2) == 0 {
+			entries = r.IntN(1_000)
+		}
+		w := walk{oldest: oldest, newest: newest}
+		left, spans := newest, 0
+		for s, ok := w.next(); ok; s, ok = w.next() {
+			if s.last != left || s.first > s.last || s.first < max(oldest, 1) {
+				t.Fatalf("of %d to %d, %d to %d come behind %d", oldest, newest, s.first, s.last, left)
+			}
+			if n := s.last - s.first + 1; n > 1<<(lowBits+middleBits) || s.middle != "*" && n > 1<<lowBits {
+				t.Fatalf("%+v has %d places", s, n)
+			}
+			for _, place := range []uint64{s.first, s.last} {
+				if in := spanOf(place, s.middle == "*"); in.high != s.high || in.middle != s.middle {
+					t.Fatalf("place %d is in %+v, not in %+v", place, in, s)
+				}
+			}
+			left, spans = s.first-1, spans+1
+			w.saw(s, entries)
+		}
+		if left != max(oldest, 1)-1 {
+			t.Fatalf("of %d to %d, those up to %d were left out", oldest, newest, left)
+		}
+		if most := int((newest-oldest)>>(lowBits+middleBits)) + quietPlaces>>lowBits + 3; entries == 0 && spans > most {
+			t.Fatalf("%d to %d, where nothing is, took %d spans, want %d at most", oldest, newest, spans, most)
+		}
+	}
+	for _, w := range []walk{{}, {oldest: 0, newest: 0}, {oldest: 8, newest: 7}, {oldest: 1, newest: 0}} {
+		if s, ok := w.next(); ok {
+			t.Errorf("%+v has the span %+v", w, s)
+		}
+	}
+}
