@@ -50,8 +50,8 @@ type Decision struct {
 // ErrNoApproval says that the call does not wait for a person, or no longer.
 var ErrNoApproval = broker.ErrNoApproval
 
-// Approvals returns the calls that wait for a person, those that were asked about first first: of one agent, or of all when
-// it is empty.
+// Approvals returns the calls that wait for a person, those that were asked about last first: of one agent, or of all
+// when it is empty. At most 10,000 are listed.
 func (c *Client) Approvals(ctx context.Context, agent toolyard.Agent) ([]Approval, error) {
 	return c.t.approvals(ctx, agent)
 }

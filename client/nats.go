@@ -338,7 +338,9 @@ func (t overNATS) interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Se
 }
 
 func (t overNATS) batches(ctx context.Context, f Filter) (page []Listed, more bool, err error) {
-	entries, more, err := t.b.Index().Page(ctx, broker.Filter{Agent: f.Agent, Session: f.Session, Status: f.Status, After: f.After, Limit: f.Limit})
+	entries, more, err := t.b.Index().Page(ctx, broker.Filter{
+		Agent: f.Agent, Session: f.Session, Status: f.Status, After: f.After, Limit: f.Limit,
+	})
 	for _, e := range entries {
 		page = append(page, Listed{
 			ID: e.ID, Agent: e.Agent, Session: e.Session, Workspace: e.Workspace, Status: e.Status, Calls: e.Calls,

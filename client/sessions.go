@@ -50,8 +50,8 @@ type Filter struct {
 	Agent   toolyard.Agent
 	Session toolyard.Session
 	Status  toolyard.Status
-	// After is the Place of the last batch of the page before; 0 begins with the newest. Limit is how many a page has, 1,000 at
-	// most and when it is 0.
+	// After is the Place of the last batch of the page before; 0 begins with the newest. Limit is how many a page has,
+	// 1,000 at most and when it is 0.
 	After uint64
 	Limit int
 }
@@ -70,8 +70,9 @@ type Listed struct {
 	Place uint64 `json:"place"`
 }
 
-// Batches returns a page of batches and whether there are more. The newest come first: their order is that in which they were
-// submitted, and no batch changes its place in it. So pages that follow each other leave out none and repeat none.
+// Batches returns a page of batches and whether there are more. The newest come first: their order is that in which
+// they were submitted, and no batch changes its place in it. So pages that follow each other leave out none and repeat
+// none.
 func (c *Client) Batches(ctx context.Context, f Filter) (page []Listed, more bool, err error) {
 	return c.t.batches(ctx, f)
 }

@@ -23,7 +23,7 @@ func (s *std) approvalsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "approvals [flags]",
 		Short: "List the calls that wait for a person",
-		Long: `approvals lists the calls that wait for a person, of all agents or of one, those that were asked about first
+		Long: `approvals lists the calls that wait for a person, of all agents or of one, those that were asked about last
 first. "dispatcher approve ID" lets one run, "dispatcher deny ID" ends it. A call waits without holding anything, also
 while dispatchers and workers are stopped or started; it ends as approval_expired when its time is over.
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,7 +45,7 @@ func (s *std) askPerson(ctx context.Context, c *client.Client, agent toolyard.Ag
 			}
 			continue
 		}
-		for _, a := range list {
+		for _, a := range slices.Backward(list) { // those that were asked about first first
 			if asked[a.ID] {
 				continue
 			}

@@ -121,9 +121,9 @@ func (s *std) batchesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "batches [flags]",
 		Short: "List batches by agent, session and status",
-		Long: `batches lists batches from the index, the newest first: in the order in which they were submitted, the last one first.
-The index is written by the batches' owners and may be a moment behind: "dispatcher watch" and "dispatcher replay" read the
-log itself.`,
+		Long: `batches lists batches from the index, the newest first: in the order in which they were submitted, the last one
+first. The index is written by the batches' owners and may be a moment behind: "dispatcher watch" and
+"dispatcher replay" read the log itself.`,
 		Example: `  dispatcher batches --agent reviewer --status waiting`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -15,7 +15,7 @@ type approvalsInput struct {
 
 // Approvals are the calls that wait for a person.
 type Approvals struct {
-	Approvals []client.Approval `json:"approvals" doc:"Those that were asked about first first."`
+	Approvals []client.Approval `json:"approvals" doc:"The newest first, by when they were asked about; 10,000 at most."`
 }
 
 func (s *Server) approvals(ctx context.Context, x *exchange, in *approvalsInput) (*struct{ Body Approvals }, error) {

@@ -237,13 +237,13 @@ type listInput struct {
 	Agent   string `query:"agent" doc:"Only batches of this agent."`
 	Session string `query:"session" doc:"Only batches of this session."`
 	Status  string `query:"status" enum:"open,running,waiting,completed,canceled" doc:"Only batches that stand so."`
-	After   uint64 `query:"after" doc:"Go on behind this place: the next of the page before. Left out, the list begins with the newest."`
+	After   uint64 `query:"after" doc:"Go on behind this place: the next of the page before. 0 begins with the newest."`
 	Limit   int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many batches a page has at most."`
 }
 
 // Page is a part of the list of batches.
 type Page struct {
-	Batches []client.Listed `json:"batches" doc:"The newest first: in the order in which they were submitted, the last one first. No batch changes its place in it. Where one stands may be a moment behind."`
+	Batches []client.Listed `json:"batches" doc:"The newest first, in the order of submission. The list may be a moment behind."`
 	Next    uint64          `json:"next,omitempty" doc:"The after of the next page; left out when this is the last."`
 }
 

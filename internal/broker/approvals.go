@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +22,7 @@ import (
 // The list of approvals has a key for each call that waits for a person, written and taken out by the batch's owner. The
 // call's own chain says whether it still waits: a decision is an append to it, and there is one.
 
-// MaxApprovals is how many calls that wait are listed at a time.
+// MaxApprovals is how many calls that wait are listed at a time: the newest, when more do.
 const MaxApprovals = 10_000
 
 // Approval is a call that waits for a person.
@@ -78,18 +79,21 @@ func (b *Broker) PutApproval(ctx context.Context, a Approval) error {
 	return nil
 }
 
-// DropApproval takes a call off the list.
+// DropApproval takes a call off the list. The mark of that expires, so that calls which were decided leave nothing
+// behind.
 func (b *Broker) DropApproval(ctx context.Context, k toolyard.BatchKey, index int) error {
 	id := ApprovalID(k, index)
-	_, err := retry(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, b.approvals.Purge(ctx, id) })
+	_, err := retry(ctx, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, b.approvals.Purge(ctx, id, jetstream.PurgeTTL(b.settings.WorkerTTL))
+	})
 	if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
 		return fmt.Errorf("take approval %s off the list: %w", id, err)
 	}
 	return nil
 }
 
-// Approvals returns the calls that wait, those that were asked about first first: of one agent, or of all when it is empty.
-// A call whose owner died may be missing for as long as a takeover takes; one that is over may be there as long.
+// Approvals returns the calls that wait, those that were asked about last first: of one agent, or of all when it is
+// empty. A call whose owner died may be missing for as long as a takeover takes; one that is over may be there as long.
 func (b *Broker) Approvals(ctx context.Context, agent toolyard.Agent) ([]Approval, error) {
 	keys := "*.*.*"
 	if agent != "" {
@@ -97,12 +101,17 @@ func (b *Broker) Approvals(ctx context.Context, agent toolyard.Agent) ([]Approva
 	}
 	var out []Approval
 	err := list(ctx, b.approvals, keys, func(key string, _ uint64, a Approval, bad error) bool {
+		if len(out) == 2*MaxApprovals {
+			out = slices.Delete(out, 0, MaxApprovals)
+		}
 		if bad == nil && a.ID == key {
 			out = append(out, a)
 		}
-		return len(out) < MaxApprovals
+		return true
 	})
-	return out, err
+	slices.Reverse(out)
+	slices.SortStableFunc(out, func(a, b Approval) int { return b.AskedAt.Compare(a.AskedAt) })
+	return out[:min(len(out), MaxApprovals)], err
 }
 
 // ApprovalChange is a change of the list: Approval is nil when the call is off it.

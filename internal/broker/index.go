@@ -10,13 +10,15 @@ import (
 // MaxListed is how many batches one page of the index has.
 const MaxListed = 1_000
 
-// Index finds batches by agent, session and status. A batch is in it from its plan on, for as long as its submission is kept. It is
-// written by the batch's owner and may be behind the log by one change: whoever needs the truth folds the log.
+// Index finds batches by agent, session and status. A batch is in it from its plan on, for as long as its submission is
+// kept. It is written by the batch's owner and may be behind the log by one change: whoever needs the truth folds the
+// log.
 //
-// Of two entries of one batch, the one that says that the batch is over is right, and else the one with the higher revision,
-// whichever was written last. So a former owner that writes late changes nothing that is listed.
+// Of two entries of one batch, the one that says that the batch is over is right, and else the one with the higher
+// revision, whichever was written last. So a former owner that writes late changes nothing that is listed.
 type Index interface {
-	// Add puts in a batch that was just planned, of which nothing was put in before. When it returns nil the entry is stored.
+	// Add puts in a batch that was just planned, of which nothing was put in before. When it returns nil the entry is
+	// stored.
 	Add(ctx context.Context, e Entry) error
 	// Change puts in where a batch stands now, and takes out what it makes obsolete.
 	Change(ctx context.Context, e Entry) error
@@ -40,7 +42,8 @@ type Entry struct {
 	// Submitted and Changed are kept to the millisecond.
 	Submitted time.Time
 	Changed   time.Time
-	// Place is the sequence of the batch's submission. It names the batch, never changes, and is what a next page begins behind.
+	// Place is the sequence of the batch's submission. It names the batch, never changes, and is what a next page
+	// begins behind.
 	Place uint64
 	// Revision is the last event of the batch's own chain that the writer knew.
 	Revision uint64
@@ -74,8 +77,8 @@ type Filter struct {
 	Status  toolyard.Status
 	// Live wants those that are not complete.
 	Live bool
-	// After is the place of the last batch of the page before; 0 begins with the newest. Limit is at most [MaxListed], which 0
-	// means.
+	// After is the place of the last batch of the page before; 0 begins with the newest. Limit is at most [MaxListed],
+	// which 0 means.
 	After uint64
 	Limit int
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
-// What BenchmarkIndex lists: 10,000 agents, of which one has a tenth of all batches, and 1,000 names of sessions. One batch in a
-// thousand was canceled. 1,000 batches run and 10,000 wait for people, spread over all that are kept.
+// What BenchmarkIndex lists: 10,000 agents, of which one has a tenth of all batches, and 1,000 names of sessions. One
+// batch in a thousand was canceled. 1,000 batches run and 10,000 wait for people, spread over all that are kept.
 const (
 	benchAgents   = 10_000
 	benchSessions = 1_000
@@ -44,13 +44,14 @@ func benchEntry(i, n int) broker.Entry {
 	at := time.Now().Add(time.Duration(i-n) * time.Millisecond)
 	return broker.Entry{
 		ID: toolyard.BatchID(fmt.Sprintf("batch-%016x", r.Uint64())), Agent: toolyard.Agent(fmt.Sprintf("agent-%d", agent)),
-		Session: toolyard.Session(fmt.Sprintf("session-%d", i/50%benchSessions)), Workspace: "default", Status: status, Calls: 10,
-		Submitted: at, Changed: at, Place: uint64(i), Revision: uint64(i) * 20,
+		Session: toolyard.Session(fmt.Sprintf("session-%d", i/50%benchSessions)), Workspace: "default", Status: status,
+		Calls: 10, Submitted: at, Changed: at, Place: uint64(i), Revision: uint64(i) * 20,
 	}
 }
 
-// BenchmarkIndex times every list over as many batches as its name says, 100 a page, on a real server: "first" is the first list
-// after the server was started on them. -bench Index/1000000 is what ADR 0023 is about; it takes a minute, and half a GiB.
+// BenchmarkIndex times every list over as many batches as its name says, 100 a page, on a real server: "first" is the
+// first list after the server was started on them. -bench Index/1000000 is what ADR 0023 is about; it takes a minute,
+// and half a GiB.
 func BenchmarkIndex(b *testing.B) {
 	for _, n := range []int{100_000, 1_000_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) { benchIndex(b, n) })
@@ -133,7 +134,9 @@ func benchIndex(b *testing.B, n int) {
 			return broker.Filter{Status: toolyard.StatusWaiting, After: uint64(i) * 7919 % uint64(n)}
 		}},
 		{"open", func(int) broker.Filter { return broker.Filter{Status: toolyard.StatusOpen} }},
-		{"live of a session", func(i int) broker.Filter { return broker.Filter{Agent: agent(i), Session: session(i), Live: true} }},
+		{"live of a session", func(i int) broker.Filter {
+			return broker.Filter{Agent: agent(i), Session: session(i), Live: true}
+		}},
 		{"all, pages of 1000", func(int) broker.Filter { return broker.Filter{Limit: broker.MaxListed} }},
 		{"waiting, pages of 1000", func(int) broker.Filter {
 			return broker.Filter{Status: toolyard.StatusWaiting, Limit: broker.MaxListed}

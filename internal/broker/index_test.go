@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -46,8 +47,8 @@ func (x *indexed) put(e broker.Entry) {
 func (x *indexed) wanted(f broker.Filter) []uint64 {
 	var out []uint64
 	for place, e := range x.has {
-		if (f.Agent == "" || f.Agent == e.Agent) && (f.Session == "" || f.Session == e.Session) && (f.Status == "" || f.Status == e.Status) &&
-			(!f.Live || e.Live()) && place >= x.oldest {
+		if (f.Agent == "" || f.Agent == e.Agent) && (f.Session == "" || f.Session == e.Session) &&
+			(f.Status == "" || f.Status == e.Status) && (!f.Live || e.Live()) && place >= x.oldest {
 			out = append(out, place)
 		}
 	}
@@ -91,12 +92,12 @@ func places(entries []broker.Entry) []uint64 {
 }
 
 var statuses = []toolyard.Status{
-	toolyard.StatusCompleted, toolyard.StatusCompleted, toolyard.StatusCompleted, toolyard.StatusCanceled, toolyard.StatusRunning,
-	toolyard.StatusWaiting, toolyard.StatusOpen,
+	toolyard.StatusCompleted, toolyard.StatusCompleted, toolyard.StatusCompleted, toolyard.StatusCanceled,
+	toolyard.StatusRunning, toolyard.StatusWaiting, toolyard.StatusOpen,
 }
 
-// TestIndexPages lists batches that lie here close together and there far apart, by every filter, and holds the pages against
-// what was put in.
+// TestIndexPages lists batches that lie here close together and there far apart, by every filter, and holds the pages
+// against what was put in.
 func TestIndexPages(t *testing.T) {
 	x, b := newIndexed(t)
 	r := rand.New(rand.NewPCG(5, 6))
@@ -107,9 +108,9 @@ func TestIndexPages(t *testing.T) {
 			return
 		}
 		x.put(broker.Entry{
-			ID: toolyard.BatchID(fmt.Sprint("batch ", place)), Agent: toolyard.Agent(pick(agents...)), Session: toolyard.Session(pick(sessions...)),
-			Workspace: "w w", Status: statuses[r.IntN(len(statuses))], Calls: r.IntN(100), Submitted: time.UnixMilli(int64(place)).UTC(),
-			Place: place, Revision: place,
+			ID: toolyard.BatchID(fmt.Sprint("batch ", place)), Agent: toolyard.Agent(pick(agents...)),
+			Session: toolyard.Session(pick(sessions...)), Workspace: "w w", Status: statuses[r.IntN(len(statuses))],
+			Calls: r.IntN(100), Submitted: time.UnixMilli(int64(place)).UTC(), Place: place, Revision: place,
 		})
 	}
 	for _, place := range []uint64{1, 2, 1023, 1024, 1025, 16383, 16384, 32767, 32768, 100_000} {
@@ -129,7 +130,8 @@ func TestIndexPages(t *testing.T) {
 				toolyard.StatusWaiting: true, "nonsense": false,
 			} {
 				f := broker.Filter{
-					Agent: toolyard.Agent(agent), Session: toolyard.Session(session), Status: status, Live: live, Limit: r.IntN(3) * (20 + r.IntN(200)),
+					Agent: toolyard.Agent(agent), Session: toolyard.Session(session), Status: status, Live: live,
+					Limit: r.IntN(3) * (20 + r.IntN(200)),
 				}
 				filters++
 				listed := x.list(f, nil)
@@ -157,17 +159,26 @@ func TestIndexPages(t *testing.T) {
 	}
 }
 
-// TestPagesWhileBatchesChange turns the pages of a list while batches come, change and end. What was there before is listed once.
+// TestPagesWhileBatchesChange turns the pages of a list while batches come, change and end. What was there before is
+// listed once.
 func TestPagesWhileBatchesChange(t *testing.T) {
-	for _, status := range []toolyard.Status{"", toolyard.StatusRunning, toolyard.StatusCompleted} {
+	const running, completed = toolyard.StatusRunning, toolyard.StatusCompleted
+	becomes := []toolyard.Status{toolyard.StatusWaiting, running, toolyard.StatusCanceled, completed}
+	for _, status := range []toolyard.Status{"", running, completed} {
 		x, _ := newIndexed(t)
 		r := rand.New(rand.NewPCG(7, 8))
-		for place := uint64(1); place <= 120; place++ {
-			x.put(broker.Entry{ID: toolyard.BatchID(fmt.Sprint(place)), Agent: "a", Session: "s", Workspace: "w", Status: toolyard.StatusRunning, Place: place * 7, Revision: place})
+		planned := func(place uint64) {
+			x.put(broker.Entry{
+				ID: toolyard.BatchID(fmt.Sprint(place)), Agent: "a", Session: "s", Workspace: "w", Status: running,
+				Place: place, Revision: place,
+			})
+		}
+		for i := range uint64(120) {
+			planned(7 * (i + 1))
 		}
 		for _, place := range slices.Sorted(maps.Keys(x.has))[:40] {
 			e := x.has[place]
-			e.Status = toolyard.StatusCompleted
+			e.Status = completed
 			x.put(e)
 		}
 		before, touched := x.wanted(broker.Filter{Status: status}), map[uint64]bool{}
@@ -177,13 +188,14 @@ func TestPagesWhileBatchesChange(t *testing.T) {
 				e := x.has[all[r.IntN(len(all))]]
 				if touched[e.Place] = true; e.Live() {
 					e.Revision += 1_000
-					e.Status = []toolyard.Status{toolyard.StatusWaiting, toolyard.StatusRunning, toolyard.StatusCanceled, toolyard.StatusCompleted}[r.IntN(4)]
+					e.Status = becomes[r.IntN(len(becomes))]
 					x.put(e)
 				}
 			}
-			x.put(broker.Entry{ID: toolyard.BatchID(fmt.Sprint("new", x.newest)), Agent: "a", Session: "s", Workspace: "w", Status: toolyard.StatusRunning, Place: x.newest + 1})
+			planned(x.newest + 1)
 		}))
-		if !slices.IsSortedFunc(listed, func(a, b uint64) int { return int(b) - int(a) }) || len(slices.Compact(slices.Clone(listed))) != len(listed) {
+		sorted := slices.IsSortedFunc(listed, func(a, b uint64) int { return cmp.Compare(b, a) })
+		if !sorted || len(slices.Compact(slices.Clone(listed))) != len(listed) {
 			t.Errorf("status %q: listed are %v; want each once, the newest first", status, listed)
 		}
 		for _, place := range before {
@@ -215,7 +227,9 @@ func TestALateEntry(t *testing.T) {
 			x.newest = 5_000
 			want := puts[0].status
 			for _, p := range puts {
-				e := broker.Entry{ID: "b", Agent: "a", Session: "s", Workspace: "w", Status: p.status, Place: 4_000, Revision: p.revision}
+				e := broker.Entry{
+					ID: "b", Agent: "a", Session: "s", Workspace: "w", Status: p.status, Place: 4_000, Revision: p.revision,
+				}
 				put := x.Change
 				if p.added {
 					put = x.Add
@@ -227,7 +241,9 @@ func TestALateEntry(t *testing.T) {
 			if len(puts) == 3 {
 				want = puts[1].status
 			}
-			for _, f := range []broker.Filter{{}, {Live: true}, {Status: running}, {Status: waiting}, {Status: completed}, {Agent: "a", Session: "s"}} {
+			for _, f := range []broker.Filter{
+				{}, {Live: true}, {Status: running}, {Status: waiting}, {Status: completed}, {Agent: "a", Session: "s"},
+			} {
 				listed := x.list(f, nil)
 				is := (f.Status == "" || f.Status == want) && (!f.Live || want != completed)
 				if is != (len(listed) == 1) || is && listed[0].Status != want {
@@ -245,7 +261,10 @@ func TestALateEntry(t *testing.T) {
 func TestAnInterruptFindsAll(t *testing.T) {
 	b := testenv.Broker(t, testenv.Server(t), "/test")
 	for i := range 30 {
-		sub := toolyard.Batch{Agent: "a", Session: toolyard.Session(fmt.Sprint("s", i%3)), ID: toolyard.BatchID(fmt.Sprint(i)), Calls: []toolyard.Call{{Tool: "x"}}}
+		sub := toolyard.Batch{
+			Agent: "a", Session: toolyard.Session(fmt.Sprint("s", i%3)), ID: toolyard.BatchID(fmt.Sprint(i)),
+			Calls: []toolyard.Call{{Tool: "x"}},
+		}
 		sub.Normalize("")
 		if err := b.Submit(t.Context(), sub); err != nil {
 			t.Fatal(err)
@@ -254,7 +273,10 @@ func TestAnInterruptFindsAll(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := broker.Entry{ID: sub.ID, Agent: sub.Agent, Session: sub.Session, Workspace: "w", Place: s.SubmissionSeq, Status: statuses[i%len(statuses)]}
+		e := broker.Entry{
+			ID: sub.ID, Agent: sub.Agent, Session: sub.Session, Workspace: "w", Place: s.SubmissionSeq,
+			Status: statuses[i%len(statuses)],
+		}
 		if err := b.Index().Add(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}

@@ -16,18 +16,20 @@ import (
 //
 //	<life>.<status>.<high>.<middle>.<agent>.<session>.<low>.<batch>.<workspace>.<calls>.<submitted>.<changed>.<revision>
 //
-// life is "live" or "over". high, middle and low are the batch's place: its last ten bits are low, the four before them middle. So a
-// filter of keys selects a span of 1,024 or of 16,384 places, and in it an agent, a session and a status, which the server finds in
-// its tree of subjects, without reading a message. Numbers have base 36; times are milliseconds.
+// life is "live" or "over". high, middle and low are the batch's place: its last ten bits are low, the four before them
+// middle. So a filter of keys selects a span of 1,024 or of 16,384 places, and in it an agent, a session and a status,
+// which the server finds in its tree of subjects, without reading a message. Numbers have base 36; times are
+// milliseconds.
 
 const (
 	prefixIndex = "$KV." + bucketIndex + "."
-	keyTokensOf = 13 // how many tokens a key has
-	keyBase     = 36
+	indexTokens = 13 // how many tokens a key has
+	indexBase   = 36 // of the numbers in it
 
 	lifeLive, lifeOver = "live", "over"
 
-	lowBits, middleBits = 10, 4
+	lowBits    = 10 // of a place are in its last token: a narrow span has all of these
+	middleBits = 4  // are in the token before; a wide span has all of these too
 )
 
 func lifeOf(s toolyard.Status) string {
@@ -37,7 +39,12 @@ func lifeOf(s toolyard.Status) string {
 	return lifeOver
 }
 
-func digits(n uint64) string { return strconv.FormatUint(n, keyBase) }
+func digits(n uint64) string { return strconv.FormatUint(n, indexBase) }
+
+// The three tokens of a place.
+func high(place uint64) string   { return digits(place >> (lowBits + middleBits)) }
+func middle(place uint64) string { return digits(place >> lowBits & (1<<middleBits - 1)) }
+func low(place uint64) string    { return digits(place & (1<<lowBits - 1)) }
 
 // indexSubject is the subject of an entry's key.
 func indexSubject(e *Entry) (string, error) {
@@ -45,10 +52,10 @@ func indexSubject(e *Entry) (string, error) {
 	if slices.Contains(names, "") || e.Place == 0 {
 		return "", fmt.Errorf("an entry of the index lacks a name or a place: %q, place %d", names, e.Place)
 	}
-	at := func(t time.Time) string { return strconv.FormatInt(t.UnixMilli(), keyBase) }
+	at := func(t time.Time) string { return strconv.FormatInt(t.UnixMilli(), indexBase) }
 	return prefixIndex + strings.Join([]string{
-		lifeOf(e.Status), Escape(string(e.Status)), digits(e.Place >> (lowBits + middleBits)), digits(e.Place >> lowBits & (1<<middleBits - 1)),
-		Escape(string(e.Agent)), Escape(string(e.Session)), digits(e.Place & (1<<lowBits - 1)), Escape(string(e.ID)), Escape(string(e.Workspace)),
+		lifeOf(e.Status), Escape(string(e.Status)), high(e.Place), middle(e.Place), Escape(string(e.Agent)),
+		Escape(string(e.Session)), low(e.Place), Escape(string(e.ID)), Escape(string(e.Workspace)),
 		digits(uint64(max(e.Calls, 0))), at(e.Submitted), at(e.Changed), digits(e.Revision),
 	}, "."), nil
 }
@@ -57,7 +64,7 @@ func indexSubject(e *Entry) (string, error) {
 func parseIndexSubject(subject string) (e Entry, err error) {
 	key, ok := strings.CutPrefix(subject, prefixIndex)
 	t := strings.Split(key, ".")
-	if !ok || len(t) != keyTokensOf {
+	if !ok || len(t) != indexTokens {
 		return e, fmt.Errorf("subject %q is no key of the index", subject)
 	}
 	var errs []error
@@ -67,19 +74,19 @@ func parseIndexSubject(subject string) (e Entry, err error) {
 		return s
 	}
 	number := func(i int) uint64 {
-		n, err := strconv.ParseUint(t[i], keyBase, 64)
+		n, err := strconv.ParseUint(t[i], indexBase, 64)
 		errs = append(errs, err)
 		return n
 	}
 	at := func(i int) time.Time {
-		ms, err := strconv.ParseInt(t[i], keyBase, 64)
+		ms, err := strconv.ParseInt(t[i], indexBase, 64)
 		errs = append(errs, err)
 		return time.UnixMilli(ms).UTC()
 	}
 	e = Entry{
 		Status: toolyard.Status(name(1)), Place: number(2)<<(lowBits+middleBits) | number(3)<<lowBits | number(6),
-		Agent: toolyard.Agent(name(4)), Session: toolyard.Session(name(5)), ID: toolyard.BatchID(name(7)), Workspace: toolyard.Workspace(name(8)),
-		Calls: int(number(9)), Submitted: at(10), Changed: at(11), Revision: number(12),
+		Agent: toolyard.Agent(name(4)), Session: toolyard.Session(name(5)), ID: toolyard.BatchID(name(7)),
+		Workspace: toolyard.Workspace(name(8)), Calls: int(number(9)), Submitted: at(10), Changed: at(11), Revision: number(12),
 	}
 	if err := errors.Join(errs...); err != nil {
 		return e, fmt.Errorf("subject %q is no key of the index: %w", subject, err)
@@ -93,8 +100,8 @@ func parseIndexSubject(subject string) (e Entry, err error) {
 // subjectsOf selects all entries of one batch, or those that say that it lives.
 func subjectsOf(e *Entry, life string) string {
 	return prefixIndex + strings.Join([]string{
-		life, "*", digits(e.Place >> (lowBits + middleBits)), digits(e.Place >> lowBits & (1<<middleBits - 1)),
-		Escape(string(e.Agent)), Escape(string(e.Session)), digits(e.Place & (1<<lowBits - 1)), Escape(string(e.ID)), ">",
+		life, "*", high(e.Place), middle(e.Place), Escape(string(e.Agent)), Escape(string(e.Session)), low(e.Place),
+		Escape(string(e.ID)), ">",
 	}, ".")
 }
 
@@ -106,12 +113,13 @@ type span struct {
 
 // spanOf is the span that a place lies in.
 func spanOf(place uint64, wide bool) span {
-	bits, middle := lowBits, digits(place>>lowBits&(1<<middleBits-1))
+	s, bits := span{high: high(place), middle: middle(place)}, lowBits
 	if wide {
-		bits, middle = lowBits+middleBits, "*"
+		s.middle, bits = "*", lowBits+middleBits
 	}
-	first := place >> bits << bits
-	return span{high: digits(place >> (lowBits + middleBits)), middle: middle, first: first, last: first + 1<<bits - 1}
+	s.first = place >> bits << bits
+	s.last = s.first + 1<<bits - 1
+	return s
 }
 
 // subjects selects the entries of a span that pass a filter.
@@ -125,22 +133,24 @@ func (f *Filter) subjects(s span) string {
 		life = lifeLive
 	}
 	return prefixIndex + strings.Join([]string{
-		or(life), or(Escape(string(f.Status))), s.high, s.middle, or(Escape(string(f.Agent))), or(Escape(string(f.Session))), ">",
+		or(life), or(Escape(string(f.Status))), s.high, s.middle,
+		or(Escape(string(f.Agent))), or(Escape(string(f.Session))), ">",
 	}, ".")
 }
 
-// walk goes through the places, from the newest down: span by span, and by wide ones where little was found for a while.
+// walk goes through the places, from the newest down: span by span, and by wide ones where little was found for a
+// while.
 type walk struct {
 	oldest, newest uint64 // what is left
 	quiet          uint64 // for how many places little was found
 }
 
 const (
-	// sparse is how many places there are to one entry, at least, where little is found: in a wide span as many entries are expected
-	// then as a narrow one has at most.
+	// sparse is how many places there are to one entry, at least, where little is found: in a wide span as many entries
+	// are expected then as a narrow one has at most.
 	sparse = 1 << middleBits
-	// quietPlaces is for how many places little must have been found before a walk takes wide spans. Above them are the batches that
-	// run, which say nothing about how many are over below them.
+	// quietPlaces is for how many places little must have been found before a walk takes wide spans. Above them are the
+	// batches that run, which say nothing about how many are over below them.
 	quietPlaces = 4 << lowBits
 )
 

@@ -22,9 +22,10 @@ func TestIndexKeys(t *testing.T) {
 	}
 	for range 5_000 {
 		e := Entry{
-			ID: toolyard.BatchID(name()), Agent: toolyard.Agent(name()), Session: toolyard.Session(name()), Workspace: toolyard.Workspace(name()),
-			Status: toolyard.StatusWaiting, Calls: r.IntN(20_000), Submitted: time.UnixMilli(r.Int64N(1 << 45)).UTC(),
-			Changed: time.UnixMilli(-r.Int64N(1 << 45)).UTC(), Place: 1 + r.Uint64N(math.MaxUint64)>>r.IntN(64), Revision: r.Uint64(),
+			ID: toolyard.BatchID(name()), Agent: toolyard.Agent(name()), Session: toolyard.Session(name()),
+			Workspace: toolyard.Workspace(name()), Status: toolyard.StatusWaiting, Calls: r.IntN(20_000),
+			Submitted: time.UnixMilli(r.Int64N(1 << 45)).UTC(), Changed: time.UnixMilli(-r.Int64N(1 << 45)).UTC(),
+			Place: 1 + r.Uint64N(math.MaxUint64)>>r.IntN(64), Revision: r.Uint64(),
 		}
 		if e.Place == 0 {
 			continue
@@ -33,7 +34,8 @@ func TestIndexKeys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.ContainsAny(subject, "*> \t\r\n") || strings.Count(strings.TrimPrefix(subject, prefixIndex), ".") != keyTokensOf-1 {
+		key := strings.TrimPrefix(subject, prefixIndex)
+		if strings.ContainsAny(key, "*> \t\r\n") || strings.Count(key, ".") != indexTokens-1 {
 			t.Fatalf("%+v stands at %q", e, subject)
 		}
 		if back, err := parseIndexSubject(subject); err != nil || back != e {
@@ -50,13 +52,15 @@ func TestIndexKeys(t *testing.T) {
 			t.Errorf("%+v stands at %q; want an error", bad, subject)
 		}
 	}
-	good, err := indexSubject(&Entry{ID: "b", Agent: "a", Session: "s", Workspace: "w", Status: toolyard.StatusRunning, Place: 1})
+	e := Entry{ID: "b", Agent: "a", Session: "s", Workspace: "w", Status: toolyard.StatusRunning, Place: 1}
+	good, err := indexSubject(&e)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, bad := range []string{
-		"", prefixIndex, prefixIndex + "agent.session.batch", good + ".x", strings.Replace(good, "live", "over", 1),
-		strings.Replace(good, ".0.0.", ".0.g.", 1), strings.Replace(good, ".a.", ".=61.", 1), strings.TrimPrefix(good, prefixIndex),
+		"", prefixIndex, prefixIndex + "agent.session.batch", good + ".x", strings.TrimPrefix(good, prefixIndex),
+		strings.Replace(good, "live", "over", 1), strings.Replace(good, ".0.0.", ".0.g.", 1),
+		strings.Replace(good, ".a.", ".=61.", 1),
 	} {
 		if e, err := parseIndexSubject(bad); err == nil {
 			t.Errorf("%q is read as %+v", bad, e)
@@ -64,7 +68,8 @@ func TestIndexKeys(t *testing.T) {
 	}
 }
 
-// TestWalks goes through places at random densities: each is in one span, the spans come from the newest down, and there are few.
+// TestWalks goes through places at random densities: each is in one span, the spans come from the newest down, and
+// there are few.
 func TestWalks(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 2_000 {

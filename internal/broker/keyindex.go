@@ -13,9 +13,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// keyIndex is the index as keys without values: see indexkeys.go. It reads what keys there are from the leader of their stream, which
-// has them in memory, and never a message. Each read is of a span of places, so that its answer is bounded however many batches
-// there are.
+// keyIndex is the index as keys without values: see indexkeys.go. It reads what keys there are from the leader of their
+// stream, which has them in memory, and never a message. Each read is of a span of places, so that its answer is
+// bounded however many batches there are.
 type keyIndex struct {
 	publish func(ctx context.Context, stream string, msg *nats.Msg) (uint64, error)
 	stream  jetstream.Stream
@@ -25,7 +25,9 @@ type keyIndex struct {
 
 // kept are the sequences of the first and the last submission that is kept.
 func (b *Broker) kept(ctx context.Context) (oldest, newest uint64, err error) {
-	info, err := retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return b.streams[streamBatch].Info(ctx) })
+	info, err := retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) {
+		return b.streams[streamBatch].Info(ctx)
+	})
 	if err != nil {
 		return 0, 0, fmt.Errorf("look at stream %s: %w", streamBatch, err)
 	}
@@ -160,8 +162,8 @@ func newestFirst(entries []Entry, s span) []Entry {
 // checksAtOnce is how many batches that seem to live are looked up at a time.
 const checksAtOnce = 16
 
-// still returns those of the first batches, as many as are wanted, whose right entry passes the filter. They were found among
-// those that live: that a batch is over, or stands otherwise, says another entry.
+// still returns those of the first batches, as many as are wanted, whose right entry passes the filter. They were found
+// among those that live: that a batch is over, or stands otherwise, says another entry.
 func (x keyIndex) still(ctx context.Context, f Filter, found []Entry, wanted int) (out []Entry, err error) {
 	for some := range slices.Chunk(found, checksAtOnce) {
 		if len(out) >= wanted {

@@ -79,7 +79,7 @@ func (s Settings) definitions() ([]jetstream.StreamConfig, error) {
 		s.bucket(bucketLock, small, 0, 0),
 		s.bucket(bucketAlive, small, 0, s.WorkerTTL),
 		s.bucket(bucketSession, small, s.Lifetime+s.Slack, 0),
-		s.bucket(bucketApproval, small, s.Lifetime+s.Slack, 0),
+		s.bucket(bucketApproval, small, s.Lifetime+s.Slack, s.WorkerTTL),
 		s.bucket(bucketIndex, part(partIndex), s.Lifetime+s.Slack, 0),
 		s.objects(bucketBlob, part(partBlob), s.Lifetime+s.Slack),
 		event, call, reply, dead, submissions,

@@ -13,8 +13,8 @@ import (
 // indexTimeout bounds the writing of an entry of the index: batches do not stand still for want of one.
 const indexTimeout = 15 * time.Second
 
-// index begins to write where the batch stands into the index. Nobody lets go of a batch before that is done: until then
-// somebody else would be handed it, and write it again.
+// index begins to write where the batch stands into the index. Nobody lets go of a batch before that is done: until
+// then somebody else would be handed it, and write it again.
 func (r *runner) index(ctx context.Context, s *batch.State) {
 	e := broker.Entry{
 		Agent: r.key.Agent, ID: r.key.ID, Session: s.Plan.Session, Workspace: s.Plan.Workspace, Status: s.Status(),

@@ -120,6 +120,13 @@ func TestABatchThatCannotBeFollowed(t *testing.T) {
 	if got := codes(repliesOf(t, b, sub.Key())); got != "internal_error internal_error" {
 		t.Errorf("the broken batch: %s", got)
 	}
+	eventually(t, "both batches are listed as completed", func() bool {
+		page, _, err := b.Index().Page(t.Context(), broker.Filter{Status: toolyard.StatusCompleted})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(page) == 2 && page[1].ID == "broken"
+	})
 }
 
 // TestACancelBeforeThePlan stands in the log when the batch is taken up.
