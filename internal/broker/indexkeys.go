@@ -19,7 +19,7 @@ import (
 // life is "live" or "over". high, middle and low are the batch's place: its last ten bits are low, the four before them
 // middle. So a filter of keys selects a span of 1,024 or of 16,384 places, and in it an agent, a session and a status,
 // which the server finds in its tree of subjects, without reading a message. Numbers have base 36; times are
-// milliseconds.
+// milliseconds. A later version may add tokens at the end.
 
 const (
 	prefixIndex = "$KV." + bucketIndex + "."
@@ -64,7 +64,7 @@ func indexSubject(e *Entry) (string, error) {
 func parseIndexSubject(subject string) (e Entry, err error) {
 	key, ok := strings.CutPrefix(subject, prefixIndex)
 	t := strings.Split(key, ".")
-	if !ok || len(t) != indexTokens {
+	if !ok || len(t) < indexTokens {
 		return e, fmt.Errorf("subject %q is no key of the index", subject)
 	}
 	var errs []error
@@ -91,8 +91,8 @@ func parseIndexSubject(subject string) (e Entry, err error) {
 	if err := errors.Join(errs...); err != nil {
 		return e, fmt.Errorf("subject %q is no key of the index: %w", subject, err)
 	}
-	if again, err := indexSubject(&e); err != nil || again != subject {
-		return e, fmt.Errorf("subject %q is no key of the index: it stands there as %q", subject, again)
+	if again, err := indexSubject(&e); err != nil || again != prefixIndex+strings.Join(t[:indexTokens], ".") {
+		return e, fmt.Errorf("subject %q is no key of the index: its entry stands at %q", subject, again)
 	}
 	return e, nil
 }

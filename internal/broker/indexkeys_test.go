@@ -57,8 +57,11 @@ func TestIndexKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if back, err := parseIndexSubject(good + ".later.version"); err != nil || back.Key() != e.Key() {
+		t.Errorf("a later version's entry is read as %+v, %v", back, err)
+	}
 	for _, bad := range []string{
-		"", prefixIndex, prefixIndex + "agent.session.batch", good + ".x", strings.TrimPrefix(good, prefixIndex),
+		"", prefixIndex, prefixIndex + "agent.session.batch", strings.TrimPrefix(good, prefixIndex),
 		strings.Replace(good, "live", "over", 1), strings.Replace(good, ".0.0.", ".0.g.", 1),
 		strings.Replace(good, ".a.", ".=61.", 1),
 	} {

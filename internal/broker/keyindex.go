@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -47,17 +48,15 @@ func (x keyIndex) Change(ctx context.Context, e Entry) error {
 	if !e.Live() { // nothing that was put in before counts any more
 		return x.remove(ctx, subjectsOf(&e, "*"), seq)
 	}
-	earlier, err := x.read(ctx, subjectsOf(&e, lifeLive))
+	earlier, err := x.subjects(ctx, subjectsOf(&e, lifeLive))
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, old := range earlier {
-		was, err := indexSubject(&old)
-		if err == nil && was != subject && old.Revision <= e.Revision {
-			err = x.remove(ctx, was, 0)
+	for _, s := range earlier {
+		if old, err := parseIndexSubject(s); err == nil && s != subject && old.Revision <= e.Revision {
+			errs = append(errs, x.remove(ctx, s, 0))
 		}
-		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
@@ -89,21 +88,27 @@ func (x keyIndex) remove(ctx context.Context, subjects string, before uint64) er
 	return nil
 }
 
-// read returns the entries whose subjects match, in any order. What cannot be read is passed over.
-func (x keyIndex) read(ctx context.Context, subjects string) ([]Entry, error) {
+// subjects returns those that match, in any order.
+func (x keyIndex) subjects(ctx context.Context, filter string) ([]string, error) {
 	info, err := retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) {
-		return x.stream.Info(ctx, jetstream.WithSubjectFilter(subjects))
+		return x.stream.Info(ctx, jetstream.WithSubjectFilter(filter))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the index: %w", err)
 	}
-	out := make([]Entry, 0, len(info.State.Subjects))
-	for subject := range info.State.Subjects {
-		if e, err := parseIndexSubject(subject); err == nil {
+	return slices.Collect(maps.Keys(info.State.Subjects)), nil
+}
+
+// read returns the entries whose subjects match, in any order. What cannot be read is passed over.
+func (x keyIndex) read(ctx context.Context, filter string) ([]Entry, error) {
+	subjects, err := x.subjects(ctx, filter)
+	out := make([]Entry, 0, len(subjects))
+	for _, s := range subjects {
+		if e, err := parseIndexSubject(s); err == nil {
 			out = append(out, e)
 		}
 	}
-	return out, nil
+	return out, err
 }
 
 func (x keyIndex) Page(ctx context.Context, f Filter) (page []Entry, more bool, err error) {
