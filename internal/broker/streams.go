@@ -217,7 +217,7 @@ var filled = []struct {
 	{bucketLock, streamTickets, false},
 	{bucketSession, "KV_" + bucketSession, false},
 	{bucketApproval, "KV_" + bucketApproval, false},
-	{bucketIndex, "KV_" + bucketIndex, false},
+	{bucketIndex, streamIndex, false},
 	{bucketBlob, "OBJ_" + bucketBlob, false},
 }
 
