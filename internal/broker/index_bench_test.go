@@ -50,7 +50,7 @@ func benchEntry(i, n int) broker.Entry {
 }
 
 // BenchmarkIndex times every list over as many batches as its name says, 100 a page, on a real server: "first" is the
-// first list after the server was started on them. -bench Index/1000000 is what ADR 0023 is about; it takes a minute,
+// first list after the server was started on them. -bench Index/1000000 is what ADR 0024 is about; it takes a minute,
 // and half a GiB.
 func BenchmarkIndex(b *testing.B) {
 	for _, n := range []int{100_000, 1_000_000} {

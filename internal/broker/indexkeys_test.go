@@ -12,6 +12,15 @@ import (
 
 // TestIndexKeys writes entries with names of all bytes as keys, and reads them back.
 func TestIndexKeys(t *testing.T) {
+	// Other processes read it: whoever changes it raises toolyard.WireVersion.
+	written := Entry{
+		ID: "b 1", Agent: "ann", Session: "s", Workspace: "w", Status: toolyard.StatusCompleted, Calls: 40,
+		Submitted: time.UnixMilli(1_790_000_000_000), Changed: time.UnixMilli(1_790_000_060_000), Place: 1_000_000, Revision: 77,
+	}
+	const stands = "$KV.ty_index.over.completed.1p.0.ann.s.g0.b=201.w.14.mubbs7i8.mubbthsw.25"
+	if got, err := indexSubject(&written); err != nil || got != stands {
+		t.Errorf("an entry stands at %q, %v; want %q", got, err, stands)
+	}
 	r := rand.New(rand.NewPCG(1, 2))
 	name := func() string {
 		b := make([]byte, 1+r.IntN(20))

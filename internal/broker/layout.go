@@ -15,7 +15,8 @@ import (
 // changes a definition raises it, and adds a line.
 //
 //	0  2026-11-21  It is not written down.
-//	1  2026-11-22  No bucket allows direct gets: keys that decide are read through their leaders. It is written down.
+//	1  2026-11-22  No bucket allows direct gets: keys that decide are read through their leaders. The marks of calls that were
+//	               decided expire. It is written down.
 const layout = 1
 
 // The keys of the streams' metadata. Every stream and bucket says which version made it, and the batch stream more than
