@@ -231,6 +231,7 @@ func (s *soak) breakThings(length time.Duration) {
 	for end := time.Now().Add(length); time.Now().Before(end) && !s.t.Failed(); {
 		p, what, span := s.parties[s.rand.IntN(len(s.parties))], s.rand.IntN(4), s.span()
 		pause := time.Duration(s.rand.ExpFloat64() * float64(1500*time.Millisecond))
+		abrupt := s.rand.IntN(2) == 0
 		mu.Lock()
 		free := !p.busy
 		for _, other := range s.parties {
@@ -253,7 +254,7 @@ func (s *soak) breakThings(length time.Duration) {
 					defer mu.Unlock()
 					p.busy = false
 				}()
-				s.fault(p, what, span)
+				s.fault(p, what, span, abrupt)
 			})
 		}
 		timer := time.NewTimer(pause) // the schedule of the faults
@@ -265,8 +266,8 @@ func (s *soak) breakThings(length time.Duration) {
 	faults.Wait()
 }
 
-// fault does one thing to a party, for a while.
-func (s *soak) fault(p *party, what int, span time.Duration) {
+// fault does one thing to a party, for a while. abrupt says that a cut breaks the connections, and does not only stop what they carry.
+func (s *soak) fault(p *party, what int, span time.Duration, abrupt bool) {
 	lasts := func() {
 		timer := time.NewTimer(span) // the fault itself
 		<-timer.C
@@ -279,7 +280,7 @@ func (s *soak) fault(p *party, what int, span time.Duration) {
 		p.now.signal(syscall.SIGCONT)
 	case what == 3 && p.gate != nil:
 		s.t.Logf("%s is cut off for %s", p.name, span)
-		p.gate.shut(s.rand.IntN(2) == 0)
+		p.gate.shut(abrupt)
 		lasts()
 		p.gate.open()
 	case what == 1 && !p.node:
