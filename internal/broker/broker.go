@@ -51,6 +51,8 @@ type Broker struct {
 	sessions  jetstream.KeyValue
 	approvals jetstream.KeyValue
 	blobs     jetstream.ObjectStore
+
+	forgotten *forgotten
 }
 
 // Open makes the streams that are missing, as a dispatcher does, and returns a broker on them. source is who writes, as
@@ -138,7 +140,7 @@ func on(nc *nats.Conn, settings Settings, source string) (*Broker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
-	return &Broker{nc: nc, js: js, settings: settings, source: source, build: toolyard.Build()}, nil
+	return &Broker{nc: nc, js: js, settings: settings, source: source, build: toolyard.Build(), forgotten: &forgotten{}}, nil
 }
 
 // As is the same broker for another writer in the same process.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -21,12 +22,12 @@ const holderTimeout = 300 * time.Millisecond
 type holding struct {
 	Agent toolyard.Agent   `json:"agent"`
 	Batch toolyard.BatchID `json:"batch"`
-	Index int              `json:"index"`
+	Calls []int            `json:"calls"`
 }
 
-// Holds asks a worker whether it has a call in its hands. answered is false when it does not say.
-func (b *Broker) Holds(ctx context.Context, worker string, k toolyard.BatchKey, index int) (has, answered bool, err error) {
-	data, err := json.Marshal(holding{k.Agent, k.ID, index})
+// Holds asks a worker whether it has any of some calls in its hands. answered is false when it does not say.
+func (b *Broker) Holds(ctx context.Context, worker string, k toolyard.BatchKey, calls ...int) (has, answered bool, err error) {
+	data, err := json.Marshal(holding{k.Agent, k.ID, calls})
 	if err != nil {
 		return false, false, fmt.Errorf("encode a question to worker %s: %w", worker, err)
 	}
@@ -52,7 +53,8 @@ func (b *Broker) OnHolds(worker string, has func(k toolyard.BatchKey, index int)
 		err := json.Unmarshal(m.Data, &q)
 		var answer []byte
 		if err == nil {
-			answer, err = json.Marshal(has(toolyard.BatchKey{Agent: q.Agent, ID: q.Batch}, q.Index))
+			k := toolyard.BatchKey{Agent: q.Agent, ID: q.Batch}
+			answer, err = json.Marshal(slices.ContainsFunc(q.Calls, func(i int) bool { return has(k, i) }))
 		}
 		if err == nil {
 			err = m.Respond(answer)

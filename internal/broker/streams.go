@@ -159,9 +159,13 @@ func (b *Broker) attach(ctx context.Context) error {
 	for _, name := range []string{ // the first says whose system it is
 		streamBatch, streamEvent, streamCall, streamReply, streamDead, streamWorkers, streamTickets, streamIndex,
 	} {
+		reconnects := b.Reconnects()
 		s, err := answered(ctx, func(ctx context.Context) (jetstream.Stream, error) { return b.js.Stream(ctx, name) })
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", name, err)
+		}
+		if name == streamCall {
+			b.forgotten.note(reconnects, s.CachedInfo().State.LastSeq)
 		}
 		if name == streamBatch {
 			origin, err := readOrigin(s.CachedInfo().Config.Metadata)

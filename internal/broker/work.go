@@ -157,6 +157,7 @@ type Delivery struct {
 	Received, Stored time.Time
 	msg              *nats.Msg
 	b                *Broker
+	reconnects       uint64 // how often the connection had been restored when it came
 }
 
 // Key is the batch's.
@@ -170,6 +171,10 @@ func (d *Delivery) Alive(ctx context.Context) error {
 	_, err := d.b.nc.RequestWithContext(ctx, d.msg.Reply, []byte("+WPI"))
 	return err
 }
+
+// Reconnected reports whether the connection has been restored since the message came. The server may have been
+// restarted then, and have handed it to another worker as if for the first time.
+func (d *Delivery) Reconnected() bool { return d.b.Reconnects() != d.reconnects }
 
 // Fresh reports whether the message was stored so soon after it was queued that its owner cannot have lost the batch in
 // between, as the clocks of both say. When they do not agree it is not fresh, which costs a claim.
@@ -281,14 +286,14 @@ func (b *Broker) delivery(ctx context.Context, m *message) (*Delivery, error) {
 		var body events.Body
 		_, body, err = b.decode(ctx, m.Header, m.Data)
 		if req, ok := body.(events.Requested); ok && len(req.Calls) > 0 {
-			if m.Header.Get(headerAgain) != "" {
+			if m.Header.Get(headerAgain) != "" || meta.NumDelivered == 1 && b.mayHaveForgotten(ctx, meta.Sequence.Stream) {
 				for i := range req.Calls {
 					req.Calls[i].Again = true
 				}
 			}
 			return &Delivery{
 				Requested: req, Deliveries: meta.NumDelivered, Received: m.received, Stored: meta.Timestamp,
-				msg: m.Msg, b: b,
+				msg: m.Msg, b: b, reconnects: b.Reconnects(),
 			}, nil
 		}
 		if err == nil {

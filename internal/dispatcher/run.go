@@ -47,17 +47,21 @@ type runner struct {
 	lapsed    bool        // the machine knows that another may own the batch
 	idle      atomic.Bool // it is open and has nothing to do
 
-	surface  *registry.Surface // what the batch sees; nil until it is needed by a batch that was adopted
-	feed     *broker.Feed
-	granted  chan grantAnswer
-	noticed  chan batch.Noticed
-	retake   *grantAnswer      // a place in a queue that was full, to be asked for again
-	takes    int               // how often a ticket was asked for: an answer to an earlier time counts no more
-	queued   map[int]queued    // the messages in the work queue, by call
-	heard    map[int]time.Time // when the log last said anything about a call
-	news     time.Time         // when the log last said anything
-	asked    time.Time         // when workers were last asked about the calls that they claimed
-	pending  []batch.Input
+	surface *registry.Surface // what the batch sees; nil until it is needed by a batch that was adopted
+	feed    *broker.Feed
+	granted chan grantAnswer
+	noticed chan batch.Noticed
+	retake  *grantAnswer      // a place in a queue that was full, to be asked for again
+	takes   int               // how often a ticket was asked for: an answer to an earlier time counts no more
+	queued  map[int]queued    // the messages in the work queue, by call
+	heard   map[int]time.Time // when the log last said anything about a call
+	news    time.Time         // when the log last said anything
+	asked   time.Time         // when workers were last asked about the calls that they claimed
+	pending []batch.Input
+	// adopted says that another owner has started the current group; since is how often the connection had been restored
+	// when this one queued the first call of it.
+	adopted  bool
+	since    *uint64
 	complete bool
 	indexing sync.WaitGroup // the entry of the index that is being written
 }
@@ -87,7 +91,7 @@ func (d *Dispatcher) newRunner(sub *broker.Submission) *runner {
 
 // run advances the batch until it is complete, lost, or ctx ends.
 func (r *runner) run(ctx context.Context, s batch.State) error {
-	r.workspace, r.term = s.Plan.Workspace, s.Takeovers
+	r.workspace, r.term, r.adopted = s.Plan.Workspace, s.Takeovers, s.Takeovers > 0
 	r.m = batch.New(r.d.cfg.machine(r.d.b.Settings().CallAckWait), s)
 	for _, c := range s.Calls {
 		if c.Status == batch.Claimed { // when it was claimed is not known here: this owner's patience begins now
@@ -191,9 +195,15 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) error {
 			}
 		case batch.Take:
 			failpoint.HitIf(e.Group > 0, failpoint.GroupOver)
+			if err := r.quiet(ctx, e.Group); err != nil {
+				return err
+			}
 			r.take(ctx, e.Group, e.Mode)
 		case batch.Leave:
 			r.takes++
+			if err := r.quiet(ctx, e.Group+1); err != nil {
+				return err
+			}
 			if err := r.d.desk.leave(ctx, r.workspace, r.holder(e.Group)); err != nil {
 				return err
 			}
@@ -299,6 +309,9 @@ func (r *runner) queue(ctx context.Context, calls []batch.Queue) error {
 	for {
 		full := 0 // how many were refused for want of room: only those are tried again
 		reconnects := r.d.b.Reconnects()
+		if r.since == nil {
+			r.since = &reconnects
+		}
 		for n, q := range r.d.b.QueueAll(ctx, r.m.State().Plan.Lane, routes, requests) {
 			switch {
 			case errors.Is(q.Err, broker.ErrFull):

@@ -4,8 +4,11 @@ package testenv
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -99,6 +102,22 @@ func (s *RestartableServer) Start() {
 	s.t.Helper()
 	var err error
 	if s.Server, err = natsd.Start(s.t.Context(), s.Options); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// ForgetDeliveries takes from a server that is stopped all that it knows of the deliveries of a stream. A server that is
+// killed forgets those of its last tenth of a second, since it writes them down ten times a second.
+func (s *RestartableServer) ForgetDeliveries(stream string) {
+	s.t.Helper()
+	states, err := filepath.Glob(filepath.Join(s.Options.StoreDir, "jetstream", "*", "streams", stream, "obs", "*", "o.dat"))
+	if err == nil && len(states) == 0 {
+		err = errors.New("no consumer has a state")
+	}
+	for _, path := range states {
+		err = errors.Join(err, os.Remove(path))
+	}
+	if err != nil {
 		s.t.Fatal(err)
 	}
 }

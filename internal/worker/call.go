@@ -89,7 +89,9 @@ func claimsFirst(d *broker.Delivery, c *events.RequestedCall) bool {
 }
 
 // mustClaim reports whether the call is claimed before it begins.
-func (r *running) mustClaim() bool { return r.d.Deliveries > 1 || claimsFirst(r.d, &r.call) }
+func (r *running) mustClaim() bool {
+	return r.d.Deliveries > 1 || r.d.Reconnected() || claimsFirst(r.d, &r.call)
+}
 
 // before is what is known of the call's executions before this delivery.
 func (r *running) before() outcome.Evidence {
