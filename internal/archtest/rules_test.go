@@ -95,6 +95,7 @@ var packages = []struct {
 	{"internal/archtest", outside, "this package"},
 	{"internal/sim", outside, "the protocol under a seeded scheduler and a model of JetStream"},
 	{"internal/testenv", outside, "servers and pools for tests"},
+	{"internal/testenv/...", outside, "what else tests stand on: disks that they can fill"},
 	{"examples/...", outside, "programs to read and copy"},
 	{"test/...", outside, "tests of several packages, or of whole processes, together"},
 }

@@ -8,7 +8,8 @@
 // clients are gone, the store is closed and no goroutine of the server is left; only then is the lock dropped.
 //
 // Failure: what JetStream acknowledged survives the death of the process at any instruction. It survives a power loss
-// only with [Options.SyncAlways]; without it the last [SyncInterval] may be lost.
+// only with [Options.SyncAlways]; without it the last [SyncInterval] may be lost. [Server.Keep] ends when the store
+// directory vanishes, and starts the server again when a full disk has room; [Server.Room] says how that stands.
 //
 // The server asks its clients for no credentials: whoever reaches Listen can do all that NATS can. Keep it on
 // loopback or inside a trusted network; a fleet with trust domains runs a NATS cluster with accounts.

@@ -45,6 +45,10 @@ type Options struct {
 	MaxMemoryBytes int64
 	// MaxPayloadBytes bounds one message; 0 means [DefaultMaxPayloadBytes], the most is [MaxPayloadBytes].
 	MaxPayloadBytes int64
+	// Reserve is how many bytes of the disk under StoreDir are kept for what is under way: [Server.Room] says when it is
+	// touched. 0 means a hundredth of the disk, between [MinReserve] and [MaxReserve]. A negative one keeps nothing, and
+	// the disk is not looked at: all streams are in memory.
+	Reserve int64
 	// ServerName; empty means [DefaultServerName].
 	ServerName string
 	// Logger gets the server's log: its errors and warnings as such, its notices as debug. Nil means [slog.Default].

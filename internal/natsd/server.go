@@ -22,14 +22,17 @@ const readyWait = 5 * time.Second
 
 // Server is a running nats-server. Its methods may be used from many goroutines.
 type Server struct {
-	ns   *server.Server
-	url  string
-	dir  string
-	log  *slog.Logger
-	lock *os.File
-	stop sync.Once
+	so     server.Options // with the port that was given
+	url    string
+	dir    string
+	log    *slog.Logger
+	lock   *os.File
+	places []*os.File // the directories that must stay what they are
+	stop   sync.Once
 
 	mu    sync.Mutex
+	ns    *server.Server // nil while it is started again
+	room  Room
 	down  bool
 	conns []*nats.Conn // those of Connect, so that Shutdown can close them
 }
@@ -60,7 +63,8 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 
 // start does what Start does, in a directory that is locked.
 func start(ctx context.Context, opts Options, lock *os.File) (*Server, error) {
-	so := &server.Options{
+	s := &Server{dir: opts.StoreDir, log: opts.Logger, lock: lock}
+	s.so = server.Options{
 		ServerName:         opts.ServerName,
 		DontListen:         opts.Listen == "",
 		NoSigs:             true, // else it traps the process's signals
@@ -77,35 +81,61 @@ func start(ctx context.Context, opts Options, lock *os.File) (*Server, error) {
 		if err != nil {
 			return nil, err
 		}
-		so.Host, so.Port = host, port
+		s.so.Host, s.so.Port = host, port
 		if port == 0 {
-			so.Port = server.RANDOM_PORT
+			s.so.Port = server.RANDOM_PORT
 		} else if err := probe(opts.Listen); err != nil {
 			return nil, err
 		}
 	}
-	ns, err := server.NewServer(so)
-	if err != nil {
-		return nil, fmt.Errorf("natsd: configure the server: %w", err)
-	}
-	logs := &logAdapter{log: opts.Logger.With("component", "nats-server")}
-	ns.SetLoggerV2(logs, false, false, false)
-	ns.Start() // returns when started, or when it gave up
-
-	switch {
-	case logs.firstFatal() != "":
-		err = fmt.Errorf("natsd: start with store directory %s: %s", opts.StoreDir, logs.firstFatal())
-	case !ns.ReadyForConnections(readyWait):
-		err = fmt.Errorf("natsd: start with store directory %s: not ready after %s; its log says why", opts.StoreDir, readyWait)
-	case ctx.Err() != nil:
+	ns, err := s.boot()
+	if err == nil && ctx.Err() != nil {
+		end(ns)
 		err = fmt.Errorf("natsd: start: %w", context.Cause(ctx))
 	}
 	if err != nil {
-		ns.Shutdown()
-		ns.WaitForShutdown()
 		return nil, err
 	}
-	return &Server{ns: ns, url: clientURL(so.Host, ns.Addr()), dir: opts.StoreDir, log: opts.Logger, lock: lock}, nil
+	s.ns, s.url = ns, clientURL(s.so.Host, ns.Addr())
+	if at, ok := ns.Addr().(*net.TCPAddr); ok {
+		s.so.Port = at.Port // where its clients come back to when it is started again
+	}
+	if err := s.survey(opts.Reserve); err != nil {
+		end(ns)
+		return nil, err
+	}
+	return s, nil
+}
+
+// boot starts a nats-server on the store. It returns when the server is ready, or gave up.
+func (s *Server) boot() (*server.Server, error) {
+	so := s.so
+	ns, err := server.NewServer(&so)
+	if err != nil {
+		return nil, fmt.Errorf("natsd: configure the server: %w", err)
+	}
+	logs := &logAdapter{log: s.log.With("component", "nats-server")}
+	ns.SetLoggerV2(logs, false, false, false)
+	ns.Start() // returns when started, or when it gave up
+	switch {
+	case logs.firstFatal() != "":
+		err = fmt.Errorf("natsd: start with store directory %s: %s", s.dir, logs.firstFatal())
+	case !ns.ReadyForConnections(readyWait):
+		err = fmt.Errorf("natsd: start with store directory %s: not ready after %s; its log says why", s.dir, readyWait)
+	default:
+		err = recovered(ns, s.dir)
+	}
+	if err != nil {
+		end(ns)
+		return nil, err
+	}
+	return ns, nil
+}
+
+// end stops a nats-server and waits until it is gone.
+func end(ns *server.Server) {
+	ns.Shutdown()
+	ns.WaitForShutdown()
 }
 
 // probe takes the address and gives it back: the server itself would find it taken only after the recovery, and tell
@@ -139,12 +169,25 @@ func clientURL(host string, addr net.Addr) string {
 
 // InProcess connects clients without a socket: nats.Connect("", nats.InProcessServer(s.InProcess())). Whoever connects
 // so closes the connection before Shutdown, or it tries to reconnect; [Server.Connect] takes care of that.
-func (s *Server) InProcess() nats.InProcessConnProvider { return s.ns }
+func (s *Server) InProcess() nats.InProcessConnProvider { return inProcess{s} }
+
+// inProcess connects to the nats-server that runs now.
+type inProcess struct{ s *Server }
+
+func (p inProcess) InProcessConn() (net.Conn, error) {
+	p.s.mu.Lock()
+	ns := p.s.ns
+	p.s.mu.Unlock()
+	if ns == nil {
+		return nil, errors.New("natsd: connect in process: the server does not run now")
+	}
+	return ns.InProcessConn()
+}
 
 // Connect connects a client inside this process, without a socket. The caller may close the connection; Shutdown
 // closes what is still open.
 func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
-	nc, err := nats.Connect("", append(slices.Clip(opts), nats.InProcessServer(s.ns))...)
+	nc, err := nats.Connect("", append(slices.Clip(opts), nats.InProcessServer(s.InProcess()))...)
 	if err != nil {
 		return nil, fmt.Errorf("natsd: connect in process: %w", err)
 	}
@@ -159,21 +202,24 @@ func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 }
 
 // Shutdown closes the connections of [Server.Connect], stops the server, waits until it is gone and gives the store
-// directory back. Called again, it waits for the first call.
+// directory back. Called again, it waits for the first call. [Server.Keep] has returned before.
 func (s *Server) Shutdown() {
 	s.stop.Do(func() {
 		s.mu.Lock()
 		s.down = true
-		conns := s.conns
-		s.conns = nil
+		conns, ns := s.conns, s.ns
+		s.conns, s.ns = nil, nil
 		s.mu.Unlock()
 		for _, nc := range conns {
 			nc.Close()
 		}
-		s.ns.Shutdown()
-		s.ns.WaitForShutdown()
-		if err := s.lock.Close(); err != nil {
-			s.log.Error("natsd: give back the store directory", "dir", s.dir, "error", err)
+		if ns != nil {
+			end(ns)
+		}
+		for _, f := range append(s.places, s.lock) {
+			if err := f.Close(); err != nil {
+				s.log.Error("natsd: give back the store directory", "dir", s.dir, "error", err)
+			}
 		}
 	})
 }
