@@ -29,6 +29,9 @@ var (
 	ErrOtherContent = broker.ErrOtherContent
 	// ErrFull says that the system takes no more now; try again later. A [RefusedError] for want of room is one too.
 	ErrFull = broker.ErrFull
+	// ErrNoAnswer says that the system did not answer in time. What was handed in may have been stored: the same batch
+	// again, under the same id, is safe.
+	ErrNoAnswer = broker.ErrNoAnswer
 	// ErrNoSystem says that no dispatcher has ever run on the NATS system.
 	ErrNoSystem = broker.ErrNoSystem
 	// ErrNoBatch says that there is no such batch, or no longer.
@@ -51,8 +54,10 @@ func (e *RefusedError) Is(target error) bool {
 	return target == ErrFull && (e.Status == 429 || e.Status == 503)
 }
 
-// Submit hands a batch in and returns when it is stored. What the batch leaves out gets its default; a batch that is wrong
-// is a [*toolyard.InputError], and nothing was stored; nor was it for [ErrFull]. Submitting the same batch again is answered the same.
+// Submit hands a batch in and returns when it is stored. What the batch leaves out gets its default; a batch that is
+// wrong is a [*toolyard.InputError], and nothing was stored; nor was it for [ErrFull], unless that says so. Over NATS
+// it waits for an answer for half a minute at most, over HTTP as long as the server does, and is [ErrNoAnswer] then.
+// Submitting the same batch again is answered the same.
 func (c *Client) Submit(ctx context.Context, b toolyard.Batch) (*Batch, error) {
 	agent := b.Agent
 	b.Normalize(toolyard.BatchID(broker.NewID()))

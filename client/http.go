@@ -65,7 +65,7 @@ func ConnectHTTP(ctx context.Context, baseURL string, o HTTPOptions) (*Client, e
 	if t.retries == 0 {
 		t.retries = DefaultMaxRetries
 	}
-	if err := t.ask(ctx, request{method: http.MethodGet, path: "/readyz", once: true}, nil); err != nil {
+	if err := t.ask(ctx, request{method: http.MethodGet, path: "/healthz", once: true}, nil); err != nil {
 		return nil, fmt.Errorf("connect to Toolyard at %s: %w", t.base, err)
 	}
 	return &Client{t}, nil

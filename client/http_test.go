@@ -97,6 +97,11 @@ func TestRequestsAreRepeated(t *testing.T) {
 		{"asked to wait for ever", 0, []answer{problems(503, "about:blank", "", "not now", "Retry-After", "99999999"), says(202, "application/json", storedView)}, 2, longestRetry, nil},
 		{"too often", 2, []answer{lost, lost, lost, says(202, "application/json", storedView)}, 3, 300 * time.Millisecond, func(err error) bool { return strings.Contains(err.Error(), "reset by peer") }},
 		{"never", -1, []answer{lost}, 1, 0, func(err error) bool { return err != nil }},
+		{"no answer from NATS", 1, []answer{problems(503, "urn:toolyard:problem:no-answer", "", "NATS", "Retry-After", "1"), problems(503, "urn:toolyard:problem:no-answer", "", "NATS")}, 2, time.Second,
+			func(err error) bool { return errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrFull) }},
+		{"a full disk", 0, []answer{problems(503, "urn:toolyard:problem:full", "", "no room: the disk")}, 1, 0, func(err error) bool {
+			return errors.Is(err, ErrFull) && strings.Contains(err.Error(), "the disk")
+		}},
 		{"full", 0, []answer{problems(429, "urn:toolyard:problem:full", "", "full")}, 1, 0, func(err error) bool { return errors.Is(err, ErrFull) }},
 		{"too many requests", 0, []answer{problems(429, "about:blank", "", "too many")}, 1, 0, func(err error) bool { return errors.Is(err, ErrFull) }},
 		{"refused for want of room", 0, []answer{problems(503, "urn:toolyard:problem:refused", "", "the batch was refused: full")}, 1, 0, func(err error) bool {
@@ -236,9 +241,9 @@ func TestConnectHTTPRefuses(t *testing.T) {
 	if _, err := ConnectHTTP(t.Context(), "http://server", HTTPOptions{Token: "a b"}); !errors.As(err, new(*toolyard.InputError)) {
 		t.Errorf("a token with white space: %v", err)
 	}
-	s := &script{answers: []answer{problems(503, "about:blank", "", "not connected to NATS")}}
-	if _, err := ConnectHTTP(t.Context(), "http://server", HTTPOptions{Client: &http.Client{Transport: s}}); err == nil || !strings.Contains(err.Error(), "not connected to NATS") || len(s.asked) != 1 {
-		t.Errorf("a server that is not ready: %v", err)
+	s := &script{answers: []answer{problems(503, "about:blank", "", "not here")}}
+	if _, err := ConnectHTTP(t.Context(), "http://server", HTTPOptions{Client: &http.Client{Transport: s}}); err == nil || !strings.Contains(err.Error(), "not here") || len(s.asked) != 1 {
+		t.Errorf("a server that does not answer: %v", err)
 	}
 }
 

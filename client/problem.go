@@ -16,6 +16,7 @@ var problemTypes = []struct {
 }{
 	{ErrOtherContent, "urn:toolyard:problem:other-content"},
 	{ErrFull, "urn:toolyard:problem:full"},
+	{ErrNoAnswer, "urn:toolyard:problem:no-answer"},
 	{ErrNoBatch, "urn:toolyard:problem:no-batch"},
 	{ErrNoCall, "urn:toolyard:problem:no-call"},
 	{ErrNoApproval, "urn:toolyard:problem:no-approval"},
@@ -56,6 +57,7 @@ type HTTPError struct {
 	Field, Detail string
 	// RetryAfter is after what time the server wants to be asked again; 0 when it does not say.
 	RetryAfter time.Duration
+	is         error
 }
 
 func (e *HTTPError) Error() string {
@@ -63,15 +65,19 @@ func (e *HTTPError) Error() string {
 	if detail == "" {
 		detail = http.StatusText(e.Status)
 	}
+	if e.is != nil {
+		return detail
+	}
 	if e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden {
 		return "the server refuses this: " + detail
 	}
 	return "the server answers: " + detail
 }
 
-// Is makes an answer for want of room an [ErrFull].
+// Is makes an answer for want of room an [ErrFull], and one that the system behind the server did not give in time an
+// [ErrNoAnswer].
 func (e *HTTPError) Is(target error) bool {
-	return target == ErrFull && e.Status == http.StatusTooManyRequests
+	return target == ErrFull && e.Status == http.StatusTooManyRequests || e.is != nil && target == e.is
 }
 
 // problem is a problem document as it comes.
@@ -94,7 +100,10 @@ func (e *knownError) Is(target error) bool { return target == e.is }
 // err is what the problem says, as the error that the same would be over NATS.
 func (p problem) err(retryAfter time.Duration) error {
 	for _, t := range problemTypes {
-		if p.Type == t.kind {
+		switch {
+		case p.Type == t.kind && t.err == ErrNoAnswer: // which is asked again
+			return &HTTPError{Status: p.Status, Detail: p.Detail, RetryAfter: retryAfter, is: t.err}
+		case p.Type == t.kind:
 			return &knownError{t.err, p.Detail}
 		}
 	}

@@ -32,6 +32,8 @@ type node struct {
 	server *natsd.Server
 	nc     *nats.Conn
 	broker *broker.Broker
+	// room says what room the disk of the store has.
+	room func() broker.Room
 	// surface is what the dispatcher would show a batch now.
 	surface func(toolyard.Agent, toolyard.Workspace, toolyard.Options) (registry.Surface, error)
 	// metrics count what the dispatcher does.
@@ -49,6 +51,8 @@ type nodeConfig struct {
 	listen     string
 	syncAlways bool
 	migrate    bool
+	// reserve is what is kept of the disk under the store; 0 is the server's default.
+	reserve    int64
 	settings   broker.Settings
 	dispatcher dispatcher.Config
 	worker     *worker.Config
@@ -62,9 +66,17 @@ func (c *nodeConfig) memory() int64 {
 	return 0
 }
 
+// keep is what of the disk is kept; nothing where the streams are in memory.
+func (c *nodeConfig) keep() int64 {
+	if c.settings.InMemory {
+		return -1
+	}
+	return c.reserve
+}
+
 // startNode starts everything and returns when it is ready. Stop it with close.
 func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, err error) {
-	n = &node{log: log, failed: make(chan error, 2)}
+	n = &node{log: log, failed: make(chan error, 3)}
 	defer func() {
 		if err != nil {
 			n.close()
@@ -81,7 +93,7 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 		}
 	} else {
 		n.server, err = natsd.Start(setup, natsd.Options{
-			StoreDir: cfg.store, Listen: cfg.listen, SyncAlways: cfg.syncAlways, Logger: log,
+			StoreDir: cfg.store, Listen: cfg.listen, SyncAlways: cfg.syncAlways, Reserve: cfg.keep(), Logger: log,
 			MaxStoreBytes: cfg.settings.WithDefaults().MaxStoreBytes, MaxMemoryBytes: cfg.memory(),
 		})
 		if err != nil {
@@ -105,6 +117,13 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	n.stop = stop
+	if n.server != nil {
+		n.run(running, "the embedded NATS server", n.server.Keep)
+		cfg.dispatcher.Room = func() broker.Room {
+			r := n.server.Room()
+			return broker.Room{Full: r.Full, Stalled: r.Stalled != nil, Reason: r.String()}
+		}
+	}
 	if cfg.worker != nil {
 		if cfg.worker.ID == "" {
 			cfg.worker.ID = "worker-" + broker.NewID()
@@ -122,7 +141,7 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 	n.metrics = metrics.New(func() metrics.Load { return metrics.Load(d.Load()) })
 	cfg.dispatcher.Meter = n.metrics
 	d = dispatcher.New(n.broker, cfg.dispatcher)
-	n.surface = d.Surface
+	n.surface, n.room = d.Surface, d.Room
 	n.run(running, "dispatcher", d.Run)
 	return n, n.await(setup, d.Ready())
 }
@@ -172,6 +191,17 @@ func base(tools []tool.Tool) []registry.Entry {
 		out = append(out, registry.Entry{Declaration: t.Declaration, Origin: cli.Origin(t.Name), Pool: "default"})
 	}
 	return out
+}
+
+// ready is why new batches cannot be taken now; nil when they can.
+func (n *node) ready() error {
+	if !n.nc.IsConnected() {
+		return errors.New("not connected to NATS")
+	}
+	if room := n.room(); room.Full {
+		return errors.New(room.Reason)
+	}
+	return nil
 }
 
 // ended turns the end of a command's context into what is reported.

@@ -20,6 +20,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/mcp/server"
+	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/registry"
 )
 
@@ -37,7 +38,7 @@ type serveFlags struct {
 	lifetime, ackWait             time.Duration
 	timeout, workerWait           time.Duration
 	queueWait, approvalWait       time.Duration
-	maxStore                      int64
+	maxStore, reserve             int64
 	perms                         cli.Permissions
 	views                         []string
 	worker                        cli.Worker
@@ -60,6 +61,8 @@ func (o *serveFlags) add(f *pflag.FlagSet) {
 	f.DurationVar(&o.ackWait, "ack-wait", 0, fmt.Sprintf("how long a worker may be silent before its calls are settled or given to others, in whole seconds: longer where the way to NATS is long "+
 		"(default: as the system was made, or %s, and %s with several replicas)", standard.CallAckWait, broker.Settings{Replicas: 3}.WithDefaults().CallAckWait))
 	f.Int64Var(&o.maxStore, "max-store-bytes", 0, fmt.Sprintf("what the streams may use on disk together (default: as the system was made, or %d)", standard.MaxStoreBytes))
+	f.Int64Var(&o.reserve, "disk-reserve", 0, fmt.Sprintf("how many bytes of the disk under --data are kept for batches under way: when less is free, new ones are refused "+
+		"(default: a hundredth of the disk, %d to %d)", natsd.MinReserve, natsd.MaxReserve))
 	f.IntVar(&o.maxConcurrency, "max-concurrency", toolyard.DefaultMaxConcurrency, "calls in flight of a batch that names no number")
 	f.IntVar(&o.maxBatches, "max-batches", dispatcher.DefaultMaxBatches, "batches that this dispatcher runs at a time; agents take turns")
 	f.IntVar(&o.maxAgentBatches, "max-agent-batches", dispatcher.DefaultMaxAgentBatches, "batches of one agent that this dispatcher runs at a time")
@@ -88,6 +91,12 @@ func (o *serveFlags) check() error {
 		if d.v <= 0 {
 			return cli.Usagef("%s %s: use a positive time", d.flag, d.v)
 		}
+	}
+	if o.reserve < 0 {
+		return cli.Usagef("--disk-reserve %d: use a positive number of bytes", o.reserve)
+	}
+	if o.reserve > 0 && o.url != "" {
+		return cli.Usagef("--disk-reserve: the NATS server is not in this process (--nats); it looks after its own disk")
 	}
 	if o.lifetime < 0 {
 		return cli.Usagef("--batch-lifetime %s: use a positive time", o.lifetime)
@@ -153,7 +162,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 		return cli.Usagef("--view: %w", err)
 	}
 	cfg := nodeConfig{
-		url: o.url, listen: o.natsListen, syncAlways: o.syncAlways, migrate: o.migrate,
+		url: o.url, listen: o.natsListen, syncAlways: o.syncAlways, migrate: o.migrate, reserve: o.reserve,
 		settings: broker.Settings{Replicas: o.replicas, Lifetime: o.lifetime, MaxStoreBytes: o.maxStore}.WithAckWait(o.ackWait),
 		dispatcher: dispatcher.Config{
 			Planner: planner(rules, o.maxConcurrency, redact), Base: base(tools), BatchTimeout: o.timeout,
@@ -251,12 +260,7 @@ func (n *node) api(ctx context.Context, at net.Addr, tokens *api.Tokens) (*api.S
 	}
 	return api.New(api.Config{
 		Client: c, Broker: n.broker.As("/api/" + broker.NewID()), Tokens: tokens, Loopback: loopback, Log: n.log, Surface: n.surface, Metrics: n.metrics,
-		Ready: func() error {
-			if !n.nc.IsConnected() {
-				return errors.New("not connected to NATS")
-			}
-			return nil
-		},
+		Ready: n.ready, Room: n.room,
 	})
 }
 

@@ -33,7 +33,9 @@ type Config struct {
 	Metrics *metrics.Metrics
 	// Ready says why the system cannot be reached now, or nothing.
 	Ready func() error
-	Log   *slog.Logger
+	// Room says what room the disk of the store has. Nil: nothing is known against storing.
+	Room func() broker.Room
+	Log  *slog.Logger
 	// MaxStreams is how many streams and waits are open at a time; 0 means [MaxStreams].
 	MaxStreams int
 	// FeedIdle is how long a model's stream that comes in may be silent; 0 means [DefaultFeedIdle].
@@ -57,6 +59,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	if cfg.MaxStreams == 0 {
 		cfg.MaxStreams = MaxStreams
+	}
+	if cfg.Room == nil {
+		cfg.Room = func() broker.Room { return broker.Room{} }
 	}
 	if cfg.FeedIdle == 0 {
 		cfg.FeedIdle = DefaultFeedIdle
@@ -198,7 +203,14 @@ func register[I, O any](s *Server, api huma.API, op huma.Operation, handle func(
 		}
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
-		out, err := handle(ctx, x, in)
+		var out *O
+		var err error
+		if op.Method == http.MethodPost && op.OperationID != "submit" { // which looks whether the batch is stored already
+			err = s.stores()
+		}
+		if err == nil {
+			out, err = handle(ctx, x, in)
+		}
 		if err != nil {
 			return nil, s.problem(x, err)
 		}

@@ -98,7 +98,7 @@ func (s *Server) accept(ctx context.Context, x *exchange, in *submitInput) (*cli
 	if b.Open && b.Calls == nil {
 		b.Calls = []toolyard.Call{}
 	}
-	return s.cfg.Client.Submit(ctx, b)
+	return s.handIn(ctx, b, len(data))
 }
 
 // answer says how a batch stands, after a wait if one is asked for: 200 when it is complete, 202 when it is not and that was

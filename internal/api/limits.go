@@ -44,6 +44,10 @@ const (
 	bodyTimeout = time.Minute
 	// requestTimeout bounds the work on a request; waits and streams come on top.
 	requestTimeout = 30 * time.Second
+	// submitTimeout is how long storing a batch may take, and submitPerMiB how much longer for each MiB of it: then the
+	// client is told to send it again.
+	submitTimeout = 3 * time.Second
+	submitPerMiB  = time.Second
 	// writeTimeout is how long a client may take to read what is written at once.
 	writeTimeout = 30 * time.Second
 	// DefaultFeedIdle is how long a model's stream may be silent, maxFeed how long it may take, and feedDrain how long what

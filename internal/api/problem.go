@@ -14,6 +14,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -130,7 +131,12 @@ func known(err error) *Problem {
 	if refused, ok := errors.AsType[*client.RefusedError](err); ok {
 		return refusal(refused.Status, refused.Field, refused.Detail)
 	}
+	if _, ok := errors.AsType[*broker.NoRoomError](err); ok {
+		return newProblem(http.StatusServiceUnavailable, "", "%v", err).again()
+	}
 	switch {
+	case errors.Is(err, client.ErrNoAnswer):
+		return newProblem(http.StatusServiceUnavailable, "", "%v", err).again()
 	case errors.Is(err, client.ErrOtherContent):
 		return newProblem(http.StatusConflict, "id", "%v", err)
 	case errors.Is(err, client.ErrClosed), errors.Is(err, client.ErrCompleted):

@@ -53,7 +53,7 @@ type Began struct {
 	Results string `json:"results" doc:"Where the results go on when this connection is lost, with Last-Event-ID. It is there when the first call has begun."`
 }
 
-func (s *Server) feed(_ context.Context, x *exchange, in *feedInput) (*huma.StreamResponse, error) {
+func (s *Server) feed(ctx context.Context, x *exchange, in *feedInput) (*huma.StreamResponse, error) {
 	kind, _, err := mime.ParseMediaType(x.r.Header.Get("Content-Type"))
 	if err != nil || kind != sseType { // a page of another site cannot say so without asking first
 		return nil, newProblem(http.StatusUnsupportedMediaType, "Content-Type", "the body must be %s, as the provider sends it, and say so", sseType)
@@ -71,6 +71,9 @@ func (s *Server) feed(_ context.Context, x *exchange, in *feedInput) (*huma.Stre
 	}
 	b.Normalize(toolyard.BatchID(broker.NewID()))
 	if err := b.Validate(); err != nil {
+		return nil, err
+	}
+	if err := s.takesNew(ctx, b.Key()); err != nil { // before anything was said
 		return nil, err
 	}
 	format := provider.Format(in.Format)
@@ -181,7 +184,7 @@ func (f *feeding) work() (context.Context, context.CancelFunc) {
 func (f *feeding) open() error {
 	ctx, done := f.work()
 	defer done()
-	if _, err := f.s.cfg.Client.Submit(ctx, f.batch); err != nil {
+	if _, err := f.s.handIn(ctx, f.batch, 0); err != nil {
 		return err
 	}
 	f.calls = appender{s: f.s, k: f.batch.Key(), known: f.made}

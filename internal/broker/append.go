@@ -22,6 +22,9 @@ const (
 	codeWrongLastSequence         jetstream.ErrorCode = 10071 // the subject ends elsewhere
 	codeWrongLastSequenceConstant jetstream.ErrorCode = 10164 // another write to the subject is in flight
 	codeStreamFull                jetstream.ErrorCode = 10077 // a limit of the stream, and DiscardNew
+	codeInsufficientResources     jetstream.ErrorCode = 10023 // what the server or account may use is used up
+	codeMemoryExceeded            jetstream.ErrorCode = 10028 // the same, of memory
+	codeStorageExceeded           jetstream.ErrorCode = 10047 // the same, of disk
 )
 
 // The rhythm of repeats: see [ask]. What fails so that it may succeed later is repeated until the caller's context ends.
@@ -36,8 +39,13 @@ const (
 // ErrConflict is wrapped by appends that lost: the chain does not end where the writer last saw it.
 var ErrConflict = errors.New("another event stands there")
 
-// ErrFull is wrapped when a stream is at one of its limits. Nothing was stored; trying again later may help.
+// ErrFull is wrapped when there is no room: a stream is at one of its limits, or the server's disk is full. Nothing was
+// stored, unless it is a [*NoRoomError] that is unsure; trying again later may help.
 var ErrFull = errors.New("the stream is full")
+
+// ErrNoAnswer is wrapped when NATS did not answer in time. Whether anything was stored is not known; the same again is
+// safe.
+var ErrNoAnswer = errors.New("NATS does not answer")
 
 // Append stores an event at the end of a chain of a batch, if the chain's last sequence is still expected. It returns the
 // new event's record; [ErrConflict] when the chain ends elsewhere; [ErrFull] when the stream takes nothing more. Losing the
@@ -92,6 +100,9 @@ func (b *Broker) send(ctx context.Context, stream string, msg *nats.Msg, opts ..
 		opts = append(opts, jetstream.WithExpectStream(stream))
 	}
 	return ask(ctx, func(ctx context.Context, before int) (*jetstream.PubAck, error) {
+		if err := b.linked(ctx); err != nil {
+			return nil, err
+		}
 		m := &nats.Msg{Subject: msg.Subject, Header: maps.Clone(msg.Header), Data: msg.Data} // publishing writes to the header
 		if before > 0 && stream == streamCall {                                              // it may be stored, run and taken out before this one comes
 			m.Header.Set(headerAgain, "1")
@@ -134,12 +145,12 @@ func ask[T any](ctx context.Context, request func(ctx context.Context, before in
 // classify says whether a publish that failed so may be repeated, and what it means if not.
 func classify(err error) (again bool, verdict error) {
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
-		switch {
-		case api.ErrorCode == codeWrongLastSequence:
+		switch api.ErrorCode {
+		case codeWrongLastSequence:
 			return false, ErrConflict
-		case api.ErrorCode == codeWrongLastSequenceConstant:
+		case codeWrongLastSequenceConstant:
 			return true, err
-		case api.ErrorCode == codeStreamFull:
+		case codeStreamFull, codeInsufficientResources, codeMemoryExceeded, codeStorageExceeded:
 			return false, fmt.Errorf("%w: %w", ErrFull, err)
 		default:
 			return api.Code >= 500, err // 503: no leader now; the rest is a mistake that stays one

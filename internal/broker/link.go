@@ -172,19 +172,41 @@ func (b *Broker) watchKeys(ctx context.Context, kv jetstream.KeyValue, again <-c
 	}
 }
 
+// linked waits until the connection stands. What is published before that, the client library keeps and sends later,
+// also when whoever published it has long given up.
+func (b *Broker) linked(ctx context.Context) error {
+	if b.nc.IsConnected() || b.nc.IsDraining() {
+		return nil
+	}
+	link := b.nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
+	defer b.nc.RemoveStatusListener(link)
+	return b.awaitLink(ctx, link)
+}
+
+// awaitLink waits until the connection stands, or is closed.
+func (b *Broker) awaitLink(ctx context.Context, link <-chan nats.Status) error {
+	for !b.nc.IsConnected() {
+		if b.nc.IsClosed() {
+			return nats.ErrConnectionClosed
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-link:
+		}
+	}
+	return nil
+}
+
 // watchOnce is one watch of a bucket. It returns nil when the watch has to begin anew.
 func (b *Broker) watchOnce(
 	ctx context.Context, kv jetstream.KeyValue, link <-chan nats.Status, again <-chan struct{}, to keyWatch,
 ) error {
-	for !b.nc.IsConnected() {
-		select {
-		case <-ctx.Done():
-			return nil
-		case s, ok := <-link:
-			if !ok || s == nats.CLOSED {
-				return nats.ErrConnectionClosed
-			}
+	if err := b.awaitLink(ctx, link); err != nil {
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // the caller sees that it is over
 		}
+		return err
 	}
 	for drained := false; !drained; { // what the link said before is history: the connection stands
 		select {

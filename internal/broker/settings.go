@@ -26,6 +26,8 @@ const (
 	MaxCallsInFlight = 20_000
 	// Lanes is how many lanes the calls of each route are queued in: each agent has one at a time.
 	Lanes = 8
+	// SubmitWait is how long a submission waits for its answer, whatever its sender would wait: longer than an election.
+	SubmitWait = 30 * time.Second
 	// MaxWaitingPulls is how many workers may wait for a call of one route and lane.
 	MaxWaitingPulls = 8_192
 )

@@ -28,6 +28,7 @@ import (
 //	ty.dead.<kind>.<agent>.<batch>                        what could not be used, for people
 //	ty.judge.<pool>                                       a request to any worker of the pool: judge these inputs
 //	ty.holder.<worker>                                    a request to one worker: do you have this call
+//	ty.room                                               a request to whoever has the NATS server in its process: is there room
 const (
 	prefixBatch     = "ty.batch."
 	prefixWake      = "ty.wake."

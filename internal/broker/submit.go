@@ -20,11 +20,21 @@ import (
 // ErrOtherContent is wrapped when a batch of the same id was submitted with other content.
 var ErrOtherContent = errors.New("a batch of this id has other content")
 
-// Submit stores a batch. When it returns nil the batch is accepted: it is in the stream, and will have one result for each
-// call, unless a dispatcher refuses it for want of room. Submitting the same batch again is accepted again and runs nothing;
-// the same id with other content wraps [ErrOtherContent]. It wraps [ErrFull] when nothing was accepted for want of room.
-// The batch must be normalized and valid.
+// Submit stores a batch. When it returns nil the batch is accepted: it is in the stream, and will have one result for
+// each call, unless a dispatcher refuses it for want of room. Submitting the same batch again is accepted again and
+// runs nothing; the same id with other content wraps [ErrOtherContent]. It wraps [ErrFull] when nothing was accepted
+// for want of room, and [ErrNoAnswer] when NATS does not answer within [SubmitWait]. The batch must be normalized and
+// valid.
 func (b *Broker) Submit(ctx context.Context, sub toolyard.Batch) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, SubmitWait, fmt.Errorf("%w: batch %s was not acknowledged within %s. The same one again, under the same id, is safe",
+		ErrNoAnswer, sub.Key(), SubmitWait))
+	defer cancel()
+	ctx, stop := b.unlessStalled(ctx)
+	defer stop()
+	return b.submit(ctx, sub)
+}
+
+func (b *Broker) submit(ctx context.Context, sub toolyard.Batch) error {
 	k := sub.Key()
 	_, err := b.Append(ctx, k, batch.ChainSubmission, "", 0, 0, events.Submitted{Batch: sub})
 	if errors.Is(err, ErrFull) {
@@ -193,6 +203,12 @@ func (s *Submission) Done(ctx context.Context) error {
 // BuryBatch records that the batch was given up.
 func (s *Submission) BuryBatch(ctx context.Context, why string) error {
 	return s.b.Bury(ctx, DeadLetter{Kind: DeadBatch, Agent: s.Key.Agent, Batch: s.Key.ID, Subject: s.raw.subject, Seq: s.Seq, Cause: why}, s.raw.data)
+}
+
+// Submitted reports whether a batch stands in the stream of submissions.
+func (b *Broker) Submitted(ctx context.Context, k toolyard.BatchKey) (bool, error) {
+	_, ok, err := b.last(ctx, streamBatch, subjectBatch(k))
+	return ok, err
 }
 
 // Planned reports whether a batch was planned, or turned away: whether its own chain has begun.

@@ -88,6 +88,8 @@ type Config struct {
 	MaxWaiting, MaxAgentWaiting int
 	// AdmitPercent is how full the store may be before new batches are refused. Default 85.
 	AdmitPercent int
+	// Room says what room the NATS server's disk has, where the server is in this process. Nil: others are asked.
+	Room func() broker.Room
 	// AfterBatch is told of each batch that is over, before its last reply says so: at least once, and once again after a
 	// takeover. What it returns goes with that reply. Nil: nobody is told.
 	AfterBatch func(context.Context, BatchOver) (*toolyard.Notice, error)
@@ -216,8 +218,19 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	}
 	context.AfterFunc(ctx, subs.Stop)
 	defer subs.Stop()
-	d.lookAtFill(ctx)
-	part("watch the store", d.watchFill)
+	if d.cfg.Room != nil {
+		silent, err := d.b.OnRoom(d.cfg.Room, func(err error) { d.log.Warn("a question was not answered", "error", err) })
+		if err != nil {
+			return err
+		}
+		defer func() {
+			if err := silent(); err != nil {
+				d.log.Info("questions about room are still listened to", "error", err)
+			}
+		}()
+	}
+	d.lookAtStore(ctx)
+	part("watch the store", d.watchStore)
 	part("keep what waits", d.keepWaiting)
 	part("tell what waits", d.tellWaiting)
 	part("start what waited", func(ctx context.Context) error { return d.startFreed(ctx, &wg) })

@@ -15,7 +15,7 @@ import (
 
 // The rhythm of admission.
 const (
-	// fillEvery is how often a dispatcher looks how full the store is.
+	// fillEvery is how often a dispatcher looks how full the store is, and whether its disk has room.
 	fillEvery = time.Second
 	// SilentPercent is how full the streams of events and replies may be before new batches are not even refused: a
 	// refusal is stored there. They are given back for silentPause.
@@ -35,8 +35,8 @@ type lobby struct {
 	lanes   *admission.Lanes
 	waiting map[toolyard.BatchKey]*broker.Submission
 	running map[toolyard.BatchKey]*runner
-	// fill is how full the store was when it was last looked at.
-	fill broker.Fill
+	// store is what was seen of the store when it was last looked at.
+	store store
 	// leaving bounds those that are refused.
 	leaving chan struct{}
 	// freed says that another batch may begin.
@@ -158,8 +158,9 @@ func (d *Dispatcher) receive(ctx context.Context, work *sync.WaitGroup, sub *bro
 		d.giveBack(sub)
 		return
 	}
-	if underWay := d.underWay(ctx, sub); !underWay && d.full() {
-		d.turnAway(ctx, work, sub, d.storeFull())
+	underWay, full := d.underWay(ctx, sub), d.full()
+	if !underWay && full != "" {
+		d.turnAway(ctx, work, sub, storeFull(full))
 	} else if away, why := d.lobby.arrive(sub, underWay); why != admission.Welcome {
 		d.turnAway(ctx, work, away, d.refused(away.Key, why))
 	}
@@ -262,8 +263,8 @@ func (d *Dispatcher) tellWaiting(ctx context.Context) error {
 	}
 }
 
-// watchFill looks how full the store is, again and again, until ctx ends.
-func (d *Dispatcher) watchFill(ctx context.Context) error {
+// watchStore looks how full the store is, again and again, until ctx ends.
+func (d *Dispatcher) watchStore(ctx context.Context) error {
 	tick := time.NewTicker(fillEvery)
 	defer tick.Stop()
 	for {
@@ -271,53 +272,93 @@ func (d *Dispatcher) watchFill(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			d.lookAtFill(ctx)
+			d.lookAtStore(ctx)
 		}
 	}
 }
 
-// lookAtFill looks how full the store is. When that cannot be told, what was told last stands: whoever writes finds out.
-func (d *Dispatcher) lookAtFill(ctx context.Context) {
+// lookAtStore looks how full the store is, and whether its disk has room. What cannot be told now is as it was told
+// last: whoever writes finds out.
+func (d *Dispatcher) lookAtStore(ctx context.Context) {
 	looking, cancel := context.WithTimeout(ctx, fillEvery)
 	defer cancel()
+	was := d.lobby.seen()
+	now := was
 	fill, err := d.b.Fill(looking)
-	if err != nil {
-		if ctx.Err() == nil {
-			d.log.Info("it cannot be told how full the store is", "error", err)
-		}
-		return
+	if err == nil {
+		now.fill = fill
+	} else if ctx.Err() == nil {
+		d.log.Info("it cannot be told how full the store is", "error", err)
 	}
-	was := d.full()
+	if d.cfg.Room != nil {
+		now.disk = d.cfg.Room() // what the log tells of
+	} else if disk, err := d.b.Room(looking); err == nil {
+		now.disk = disk
+	} else if ctx.Err() == nil {
+		d.log.Info("it cannot be told what room the disk has", "error", err)
+	}
 	d.lobby.mu.Lock()
-	d.lobby.fill = fill
+	d.lobby.store = now
 	d.lobby.mu.Unlock()
-	switch is := d.full(); {
-	case is && !was:
-		d.log.Warn("the store is nearly full; new batches are refused", "stream", fill.Stream, "percent", fill.Percent)
-	case was && !is:
+	most := d.cfg.AdmitPercent
+	switch before, after := was.fullness(most), now.fullness(most); {
+	case before == "" && after != "":
+		d.log.Warn("the store is nearly full; new batches are refused", "reason", after)
+	case before != "" && after == "":
 		d.log.Warn("the store has room again; new batches are taken", "stream", fill.Stream, "percent", fill.Percent)
+	case !was.disk.Stalled && now.disk.Stalled:
+		d.log.Warn("the store is full; what is under way waits for room", "reason", now.disk.Reason)
+	case was.disk.Stalled && !now.disk.Stalled:
+		d.log.Warn("the store takes what is under way again", "reason", after)
 	}
 }
 
-func (l *lobby) filled() broker.Fill {
+// store is what is known of the room in the store.
+type store struct {
+	fill broker.Fill
+	disk broker.Room
+}
+
+// fullness is why the rest of the store is kept for batches that are under way; "" when it is not.
+func (s store) fullness(most int) string {
+	switch {
+	case s.disk.Full:
+		return s.disk.Reason
+	case s.fill.Percent >= most:
+		return fmt.Sprintf("the store is %d%% full (%s); from %d%% on, what is left is for batches that are under way", s.fill.Percent, s.fill.Stream, most)
+	}
+	return ""
+}
+
+func (l *lobby) seen() store {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.fill
+	return l.store
 }
 
-// full reports whether the rest of the store is kept for batches that are under way.
-func (d *Dispatcher) full() bool { return d.lobby.filled().Percent >= d.cfg.AdmitPercent }
+// filled is what is known now: the disk under a server in this process needs no asking.
+func (d *Dispatcher) filled() store {
+	s := d.lobby.seen()
+	if d.cfg.Room != nil {
+		s.disk = d.cfg.Room()
+	}
+	return s
+}
+
+// full is why new batches are refused now; "" when they are taken.
+func (d *Dispatcher) full() string { return d.filled().fullness(d.cfg.AdmitPercent) }
+
+// Room is what room the disk of the store has, as this dispatcher knows it.
+func (d *Dispatcher) Room() broker.Room { return d.filled().disk }
 
 const (
 	statusTooMany     = 429
 	statusUnavailable = 503
 )
 
-func (d *Dispatcher) storeFull() events.Refused {
-	fill := d.lobby.filled()
-	return events.Refused{Type: "about:blank", Title: "Service Unavailable", Status: statusUnavailable, Detail: fmt.Sprintf(
-		"the store is %d%% full (%s); from %d%% on, what is left is for batches that are under way. Nothing of the batch ran: try again later, under a new id",
-		fill.Percent, fill.Stream, d.cfg.AdmitPercent)}
+func storeFull(why string) events.Refused {
+	return events.Refused{Type: "about:blank", Title: "Service Unavailable", Status: statusUnavailable,
+		Detail: why + ". Nothing of the batch ran: try again later, under a new id"}
 }
 
 func (d *Dispatcher) refused(k toolyard.BatchKey, why admission.Reason) events.Refused {
@@ -337,7 +378,7 @@ func (d *Dispatcher) turnAway(ctx context.Context, work *sync.WaitGroup, sub *br
 			log.Info("a submission was not given back; it is delivered again when its wait is over", "error", err)
 		}
 	}
-	if d.lobby.filled().Refusals >= SilentPercent {
+	if now := d.filled(); now.fill.Refusals >= SilentPercent || now.disk.Stalled {
 		giveBack()
 		return
 	}

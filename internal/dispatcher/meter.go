@@ -35,7 +35,7 @@ func (d *Dispatcher) Load() Load {
 	workers, stalls := d.roster.count()
 	running, waiting, idle := d.lobby.load()
 	return Load{
-		Running: running, Idle: idle, Waiting: waiting, Workers: workers, Stalls: stalls, StoreFill: d.lobby.filled().Percent,
+		Running: running, Idle: idle, Waiting: waiting, Workers: workers, Stalls: stalls, StoreFill: d.lobby.seen().fill.Percent,
 	}
 }
 

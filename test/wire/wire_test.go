@@ -28,7 +28,7 @@ var update = flag.Bool("update", false, "rewrite the golden file")
 var stored = map[string]any{
 	"settings": broker.Settings{}, "worker": broker.Worker{}, "session": broker.Session{}, "approval": broker.Approval{},
 	"tickets": ticket.Queue{}, "dead letter": broker.DeadLetter{}, "surface": registry.Surface{},
-	"judge": broker.JudgeCall{}, "judged": broker.Judged{}, "abort": broker.AbortNotice{}, "progress": broker.Progress{},
+	"judge": broker.JudgeCall{}, "judged": broker.Judged{}, "abort": broker.AbortNotice{}, "progress": broker.Progress{}, "room": broker.Room{},
 }
 
 // TestWireForms: whoever changes what is written for other processes to read raises the wire version.

@@ -1,0 +1,107 @@
+package http
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/api"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/testenv"
+)
+
+// TestNoRoom: a new batch is refused before anything of it is stored, with the reason. One that is there is answered as
+// ever, also when it is handed in again, and what is under way goes on until nothing can be stored at all.
+func TestNoRoom(t *testing.T) {
+	var mu sync.Mutex
+	var room broker.Room
+	set := func(r broker.Room) {
+		mu.Lock()
+		defer mu.Unlock()
+		room = r
+	}
+	p := start(t, func(c *api.Config) {
+		c.Room = func() broker.Room {
+			mu.Lock()
+			defer mu.Unlock()
+			return room
+		}
+	})
+	const reason = "the disk under /data has 12 MiB free, and 64 MiB are kept for what is under way; free 68 MiB"
+	const there, fresh = `{"id": "there", "calls": [{"tool": "wait"}]}`, `{"id": "new", "calls": [{"tool": "wait"}]}`
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, there)
+	refused := func(when, method, path, body string) {
+		t.Helper()
+		began := time.Now()
+		r := p.do(method, path, body)
+		if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" || !strings.Contains(string(r.body), reason) ||
+			!strings.Contains(string(r.body), "urn:toolyard:problem:full") || time.Since(began) > 20*time.Second {
+			t.Errorf("%s: %s %s: %s", when, method, path, r)
+		}
+	}
+	for _, now := range []broker.Room{{Full: true, Reason: reason}, {Full: true, Stalled: true, Reason: reason}} {
+		set(now)
+		refused("full", http.MethodPost, batches, fresh)
+		refused("full", http.MethodPost, batches, `{"calls": [{"tool": "wait"}]}`)
+		want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, there)
+		want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/there", "")
+		if r := p.do(http.MethodGet, batches+"/new", ""); r.status != http.StatusNotFound {
+			t.Errorf("a batch was refused, and is there: %s", r)
+		}
+	}
+	refused("stalled", http.MethodPost, batches+"/there/cancel", `{"reason": "x"}`)
+	set(broker.Room{Full: true, Reason: reason})
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+"/there/cancel", `{"reason": "x"}`)
+	over, err := client.ConnectHTTP(t.Context(), p.url, client.HTTPOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := over.Submit(t.Context(), toolyard.Batch{ID: "new", Calls: []toolyard.Call{{Tool: "wait"}}}); !errors.Is(err, client.ErrFull) || !strings.Contains(err.Error(), reason) {
+		t.Errorf("the Go client is told %v; want ErrFull with the reason", err)
+	}
+	set(broker.Room{})
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, fresh)
+}
+
+// TestAPostWhileNATSIsAway: it is answered soon, and the same batch again is taken when NATS is back.
+func TestAPostWhileNATSIsAway(t *testing.T) {
+	s := testenv.Restartable(t)
+	b := testenv.Broker(t, s.Server, "/api/test")
+	c, err := client.Connect(t.Context(), testenv.Conn(t, s.Server))
+	if err != nil {
+		t.Fatal(err)
+	}
+	door, err := api.New(api.Config{Client: c, Broker: b, Loopback: true, Log: slog.New(slog.DiscardHandler), Ready: func() error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(door)
+	t.Cleanup(server.Close)
+	p := &pool{T: t, url: server.URL}
+	s.Shutdown()
+	began := time.Now()
+	const batch = `{"id": "b", "calls": [{"tool": "wait"}]}`
+	r := p.do(http.MethodPost, batches, batch)
+	if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" || !strings.Contains(string(r.body), "urn:toolyard:problem:no-answer") {
+		t.Errorf("%s", r)
+	}
+	if took := time.Since(began); took > 15*time.Second { // it is 3 s, and was half a minute
+		t.Errorf("it took %s", took)
+	}
+	s.Start()
+	for end := time.Now().Add(patience); ; { // until the connection is restored
+		if r = p.do(http.MethodPost, batches, batch); r.status == http.StatusAccepted {
+			break
+		}
+		if r.status != http.StatusServiceUnavailable || time.Now().After(end) {
+			t.Fatalf("when NATS is back: %s", r)
+		}
+	}
+}
