@@ -32,6 +32,8 @@ var (
 	// ErrNoAnswer says that the system did not answer in time. What was handed in may have been stored: the same batch
 	// again, under the same id, is safe.
 	ErrNoAnswer = broker.ErrNoAnswer
+	// ErrDamaged says that the store behind the system has lost something of a batch: not all of its results can be told.
+	ErrDamaged = broker.ErrDamaged
 	// ErrNoSystem says that no dispatcher has ever run on the NATS system.
 	ErrNoSystem = broker.ErrNoSystem
 	// ErrNoBatch says that there is no such batch, or no longer.

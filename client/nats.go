@@ -53,7 +53,7 @@ func (t overNATS) results(ctx context.Context, k toolyard.BatchKey, submitted bo
 	}
 	defer func() { err = errors.Join(err, feed.Stop()) }()
 	if !submitted {
-		if _, err := t.view(ctx, k); err != nil { // to say at once that there is no such batch
+		if err := t.b.Find(ctx, k); err != nil && !errors.Is(err, ErrDamaged) { // to say at once that there is no such batch
 			return err
 		}
 	}
@@ -78,8 +78,12 @@ func (t overNATS) results(ctx context.Context, k toolyard.BatchKey, submitted bo
 			return true, fmt.Errorf("batch %s: %T is no reply", k, rec.Body)
 		}
 	}
+	quiet := broker.Quiet{}
 	catchUp := func() (done bool, err error) {
 		records, err := t.b.Replies(ctx, k, seen)
+		if err == nil && quiet.Long(len(records) > 0) {
+			err = t.b.Forsaken(ctx, k, seen)
+		}
 		for _, rec := range records {
 			if done, err := take(rec); done || err != nil {
 				return true, err
@@ -131,10 +135,10 @@ func (t overNATS) progress(ctx context.Context, k toolyard.BatchKey, yield func(
 		return err
 	}
 	defer func() { err = errors.Join(err, feed.Stop()) }()
-	if _, err := t.view(ctx, k); err != nil { // to say at once that there is no such batch
+	if err := t.b.Find(ctx, k); err != nil && !errors.Is(err, ErrDamaged) { // to say at once that there is no such batch
 		return err
 	}
-	current, seen := runs{}, uint64(0)
+	current, seen, quiet := runs{}, uint64(0), broker.Quiet{}
 	tell := func(m *broker.LiveMsg) error {
 		p, ok := feed.Read(m)
 		switch {
@@ -165,6 +169,9 @@ func (t overNATS) progress(ctx context.Context, k toolyard.BatchKey, yield func(
 		case <-tick.C:
 		}
 		records, err := t.b.Replies(ctx, k, seen)
+		if err == nil && quiet.Long(len(records) > 0) {
+			err = t.b.Forsaken(ctx, k, seen)
+		}
 		if err != nil && !repeatable(ctx, err) {
 			return err
 		}

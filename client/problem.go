@@ -17,6 +17,7 @@ var problemTypes = []struct {
 	{ErrOtherContent, "urn:toolyard:problem:other-content"},
 	{ErrFull, "urn:toolyard:problem:full"},
 	{ErrNoAnswer, "urn:toolyard:problem:no-answer"},
+	{ErrDamaged, "urn:toolyard:problem:damaged"},
 	{ErrNoBatch, "urn:toolyard:problem:no-batch"},
 	{ErrNoCall, "urn:toolyard:problem:no-call"},
 	{ErrNoApproval, "urn:toolyard:problem:no-approval"},

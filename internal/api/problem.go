@@ -135,6 +135,8 @@ func known(err error) *Problem {
 		return newProblem(http.StatusServiceUnavailable, "", "%v", err).again()
 	}
 	switch {
+	case errors.Is(err, client.ErrDamaged):
+		return newProblem(http.StatusInternalServerError, "", "%v", err)
 	case errors.Is(err, client.ErrNoAnswer):
 		return newProblem(http.StatusServiceUnavailable, "", "%v", err).again()
 	case errors.Is(err, client.ErrOtherContent):

@@ -3,12 +3,14 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/batch"
 )
 
@@ -45,7 +47,7 @@ func (s *Server) results(ctx context.Context, x *exchange, in *resultsInput) (*h
 		next = last + 1
 	}
 	st, err := s.fold(ctx, k)
-	if err != nil {
+	if err != nil && !errors.Is(err, client.ErrDamaged) { // where something is lost the replies may still be told
 		return nil, err
 	}
 	if p := beyond(st, next); p != nil {
@@ -117,13 +119,17 @@ func (s *Server) writeResults(ctx context.Context, out *stream, k toolyard.Batch
 	asking, done := context.WithTimeout(ctx, requestTimeout)
 	defer done()
 	st, err := s.fold(asking, k)
-	if err != nil {
+	status := toolyard.StatusCompleted
+	switch {
+	case err == nil:
+		status = st.View().Status
+	case !errors.Is(err, client.ErrDamaged):
 		return err
 	}
 	if err := also(st); err != nil {
 		return err
 	}
-	data, err := json.Marshal(Completed{Status: st.View().Status, Results: seen})
+	data, err := json.Marshal(Completed{Status: status, Results: seen})
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,7 +84,7 @@ func (b *Broker) append(ctx context.Context, stream string, expected uint64, msg
 		}
 		switch again, verdict := classify(err); {
 		case errors.Is(verdict, ErrConflict):
-			return b.won(ctx, stream, expected, msg)
+			return b.won(ctx, stream, expected, msg, verdict)
 		case !again:
 			return 0, verdict
 		}
@@ -147,7 +148,7 @@ func classify(err error) (again bool, verdict error) {
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		switch api.ErrorCode {
 		case codeWrongLastSequence:
-			return false, ErrConflict
+			return false, conflict(api)
 		case codeWrongLastSequenceConstant:
 			return true, err
 		case codeStreamFull, codeInsufficientResources, codeMemoryExceeded, codeStorageExceeded:
@@ -183,7 +184,7 @@ func MayPass(err error) bool {
 
 // won decides a conflict: the message that took the place behind expected is either ours, stored by an attempt whose
 // answer was lost, or another's. More may have been appended behind it since.
-func (b *Broker) won(ctx context.Context, stream string, expected uint64, msg *nats.Msg) (uint64, error) {
+func (b *Broker) won(ctx context.Context, stream string, expected uint64, msg *nats.Msg, verdict error) (uint64, error) {
 	m, ok, err := b.after(ctx, stream, msg.Subject, expected)
 	if err != nil {
 		return 0, err
@@ -191,7 +192,7 @@ func (b *Broker) won(ctx context.Context, stream string, expected uint64, msg *n
 	if ok && m.header.Get(headerID) == msg.Header.Get(headerID) {
 		return m.seq, nil
 	}
-	return 0, ErrConflict
+	return 0, verdict
 }
 
 // after reads the first message of a literal subject behind a sequence, through the stream's leader.
@@ -209,8 +210,23 @@ func (b *Broker) after(ctx context.Context, stream, subject string, seq uint64) 
 }
 
 // chain returns the messages of a literal subject after a sequence, the oldest first, read through the leader. Each
-// message of a chain says which one it was appended behind, so they are walked from the last one back.
-func (b *Broker) chain(ctx context.Context, stream, subject string, after uint64) ([]raw, error) {
+// message of a chain says which one it was appended behind, so they are walked from the last one back. One that is not
+// there has aged, or is lost: a [*LostError].
+func (b *Broker) chain(ctx context.Context, stream, subject string, after uint64) (out []raw, err error) {
+	if out, err = b.walk(ctx, stream, subject, after); !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return out, err
+	}
+	err = b.counted(ctx, stream, subject, func(counted map[string]uint64) error {
+		var err error
+		if out, err = b.walk(ctx, stream, subject, after); !errors.Is(err, jetstream.ErrMsgNotFound) {
+			return err
+		}
+		return cmp.Or(tooFew(subject, counted[subject], len(out)), err) // what stands before it aged with it, and is not counted
+	})
+	return out, err
+}
+
+func (b *Broker) walk(ctx context.Context, stream, subject string, after uint64) ([]raw, error) {
 	m, ok, err := b.last(ctx, stream, subject)
 	if err != nil || !ok {
 		return nil, err
@@ -230,7 +246,7 @@ func (b *Broker) chain(ctx context.Context, stream, subject string, after uint64
 			break
 		}
 		if m, err = b.at(ctx, stream, before); err != nil {
-			return nil, err
+			return out, err
 		}
 	}
 	slices.Reverse(out)
@@ -299,8 +315,10 @@ func retry[T any](ctx context.Context, read func(context.Context) (T, error)) (T
 		if again, verdict := classify(err); !again {
 			return v, verdict
 		}
-		if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrObjectNotFound) {
-			return v, err
+		for _, stays := range []error{jetstream.ErrMsgNotFound, jetstream.ErrKeyNotFound, jetstream.ErrObjectNotFound, jetstream.ErrDigestMismatch} {
+			if errors.Is(err, stays) {
+				return v, err
+			}
 		}
 		if time.Since(began) > longestRead {
 			return v, fmt.Errorf("after %s: %w", longestRead, err)

@@ -43,10 +43,12 @@ func (b *Broker) putObject(ctx context.Context, name string, content []byte) err
 
 func (b *Broker) getObject(ctx context.Context, name string) ([]byte, error) {
 	content, err := retry(ctx, func(ctx context.Context) ([]byte, error) { return b.blobs.GetBytes(ctx, name) })
-	if errors.Is(err, jetstream.ErrObjectNotFound) {
+	switch {
+	case errors.Is(err, jetstream.ErrObjectNotFound):
 		return nil, errNoObject
-	}
-	if err != nil {
+	case errors.Is(err, jetstream.ErrDigestMismatch):
+		return nil, &LostError{Subject: "object " + name, Problem: "what is left of it is not what was stored"}
+	case err != nil:
 		return nil, fmt.Errorf("read object %s: %w", name, err)
 	}
 	return content, nil

@@ -114,7 +114,7 @@ func covers(c events.Canceled, calls []int) bool {
 
 // cancelable says why nothing of a batch can be canceled.
 func (b *Broker) cancelable(ctx context.Context, k toolyard.BatchKey, calls []int) error {
-	m, ok, err := b.last(ctx, streamBatch, subjectBatch(k))
+	m, ok, err := b.end(ctx, streamBatch, subjectBatch(k))
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,7 @@ func (b *Broker) Look(ctx context.Context, k toolyard.BatchKey) (batch.State, er
 
 func (b *Broker) fold(ctx context.Context, k toolyard.BatchKey, read reader) (batch.State, error) {
 	s := batch.State{Key: k}
-	m, ok, err := b.last(ctx, streamBatch, subjectBatch(k))
+	m, ok, err := b.end(ctx, streamBatch, subjectBatch(k))
 	if err != nil {
 		return s, err
 	}
@@ -233,61 +234,97 @@ func (b *Broker) CallEnd(ctx context.Context, k toolyard.BatchKey, pool toolyard
 
 // EndReplies ends a batch whose log cannot be followed: it takes no more calls, each call that has no result gets an
 // internal_error, on its own chain first so that no worker can finish or claim it any more, and the replies are
-// completed. The replies themselves must be readable. ran says that some call was claimed, so that a worker may still be
-// stopping it. A call that was queued and has no event can be fenced only in the default pool.
+// completed. Where replies or appended calls are lost, whoever waits is told so instead. ran says that some call was
+// claimed, so that a worker may still be stopping it. A call that was queued and has no event can be fenced only in the
+// default pool.
 func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *toolyard.Batch, why string) (ran bool, err error) {
+	var lost error // why the replies cannot be completed
+	passes := func(err error) error {
+		if errors.Is(err, ErrDamaged) {
+			lost, err = err, nil
+		}
+		return err
+	}
 	if sub.Open {
+		if err := passes(b.inputLost(ctx, k)); err != nil {
+			return false, err
+		}
+	}
+	if sub.Open && lost == nil {
 		if _, err := b.Input(ctx, k, 0, events.Closed{By: "owner", Reason: why}); err != nil {
 			return false, err
 		}
 	}
+	counted, err := b.counts(ctx, streamEvent, subjectEvents(k))
+	if err != nil {
+		return false, err
+	}
+	pools := map[int]toolyard.Pool{} // where a call has events, also when these cannot be read
+	for subject := range counted {
+		if p, err := parseSubject(subject); err == nil && p.chain == batch.ChainCall {
+			pools[p.index] = p.pool
+		}
+	}
 	for {
 		s := batch.State{Key: k}
-		for _, c := range []batch.Chain{batch.ChainInput, batch.ChainReply} {
-			if err := b.CatchUp(ctx, &s, c, 0); err != nil {
-				return ran, err
-			}
+		if err := passes(b.CatchUp(ctx, &s, batch.ChainInput, 0)); err != nil {
+			return ran, err
+		}
+		_, _, err := b.end(ctx, streamReply, subjectReply(k))
+		if err == nil {
+			err = b.CatchUp(ctx, &s, batch.ChainReply, 0)
+		}
+		if err := passes(err); err != nil {
+			return ran, err
 		}
 		if s.Completed || s.Refused != nil {
 			return ran, nil
 		}
 		calls := slices.Concat(sub.Calls, s.Input)
+		if planned, err := b.AsPlanned(ctx, k); err == nil && lost != nil && planned != nil && len(planned.Calls) > len(calls) {
+			calls = append(calls, planned.Calls[len(calls):]...)
+		}
 		toolyard.NormalizeCalls(calls, 0)
 		r := events.Reply{Results: []toolyard.Result{}, Completed: true}
 		for i := s.Replied; i < min(len(calls), toolyard.MaxCallsPerBatch); i++ {
-			res, claimed, err := b.endCall(ctx, k, i, calls[i], why)
+			res, claimed, err := b.endCall(ctx, k, i, calls[i], pools[i], why)
 			if err != nil {
 				return ran, err
 			}
 			ran = ran || claimed
 			r.Results = append(r.Results, res)
 		}
-		_, err := b.Append(ctx, k, batch.ChainReply, "", s.Replied, s.ReplySeq, r)
+		if lost != nil {
+			return ran, b.RefuseBehind(ctx, k, events.Refused{Type: "about:blank", Title: "Internal Server Error", Status: 500, Detail: lost.Error()})
+		}
+		_, err = b.Append(ctx, k, batch.ChainReply, "", s.Replied, s.ReplySeq, r)
 		if !errors.Is(err, ErrConflict) {
 			return ran, err
 		}
 	}
 }
 
-// endCall gives a call its last result, unless it has one.
-func (b *Broker) endCall(ctx context.Context, k toolyard.BatchKey, index int, c toolyard.Call, why string) (res toolyard.Result, claimed bool, err error) {
+// endCall gives a call its last result, unless it has one. pool is where it has events; "" when it has none.
+func (b *Broker) endCall(
+	ctx context.Context, k toolyard.BatchKey, index int, c toolyard.Call, pool toolyard.Pool, why string,
+) (res toolyard.Result, claimed bool, err error) {
 	res = toolyard.Result{
 		Index: index, CallID: c.ID, Tool: c.Tool, Echo: c.Echo, IsError: true, Code: toolyard.InternalError, Class: toolyard.Unsafe, Detail: why,
 		Error:  "Internal error: the system lost track of this call." + outcome.Evidence{MayHaveStarted: true}.Sentence(),
 		Phases: []toolyard.Fact{{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeFailed, Code: toolyard.InternalError}},
 	}
-	for {
-		pool, expected := toolyard.DefaultPool, uint64(0)
+	for end := uint64(0); ; { // where the server says that the chain ends
+		at, expected := cmp.Or(pool, toolyard.DefaultPool), end
 		m, ok, err := b.last(ctx, streamEvent, prefixEvent+keyTokens(k)+".*."+strconv.Itoa(index))
 		if err != nil {
 			return res, claimed, err
 		}
-		if ok {
+		if ok && m.seq >= end {
 			p, err := parseSubject(m.subject)
 			if err != nil {
 				return res, claimed, &events.UnreadableError{Problem: err.Error()}
 			}
-			pool, expected = p.pool, m.seq
+			at, expected = p.pool, m.seq
 			_, r, _, err := b.record(ctx, m)
 			if errors.Is(err, events.ErrNewer) { // whoever knows what it says goes on with the batch
 				return res, claimed, err
@@ -301,10 +338,14 @@ func (b *Broker) endCall(ctx context.Context, k toolyard.BatchKey, index int, c 
 			case string(events.CallClaimed):
 				claimed = true
 			}
+		} else if pool != "" || end > 0 {
+			claimed = true // what stands there and cannot be read may be a claim
 		}
-		_, err = b.Append(ctx, k, batch.ChainCall, pool, index, expected, events.Finished{Result: res})
-		if !errors.Is(err, ErrConflict) {
+		_, err = b.Append(ctx, k, batch.ChainCall, at, index, expected, events.Finished{Result: res})
+		other, conflicts := errors.AsType[*conflictError](err)
+		if !conflicts {
 			return res, claimed, err
 		}
+		end = other.end
 	}
 }

@@ -43,7 +43,7 @@ func (b *Broker) submit(ctx context.Context, sub toolyard.Batch) error {
 	if !errors.Is(err, ErrConflict) {
 		return err
 	}
-	m, ok, err := b.last(ctx, streamBatch, subjectBatch(k))
+	m, ok, err := b.end(ctx, streamBatch, subjectBatch(k))
 	if err != nil {
 		return err
 	}
@@ -139,19 +139,16 @@ func (s *Submission) lapsed() {
 }
 
 // Read returns the batch as it was submitted. It is an [*events.UnreadableError] or a [*toolyard.InputError] when the
-// submission cannot be accepted, an [*events.NewerError] when another dispatcher can, and wraps [ErrNoBatch] when a
-// wake is for one that is no more.
+// submission cannot be accepted, an [*events.NewerError] when another dispatcher can, a [*LostError] when the store has
+// lost it, and wraps [ErrNoBatch] when a wake is for one that is no more.
 func (s *Submission) Read(ctx context.Context) (batch.State, error) {
 	st := batch.State{Key: s.Key}
 	var err error
-	switch {
-	case s.Parked != 0:
+	if s.Parked != 0 || s.raw.header == nil { // or it was lightened
 		var ok bool
-		if s.raw, ok, err = s.b.last(ctx, streamBatch, subjectBatch(s.Key)); err == nil && !ok {
+		if s.raw, ok, err = s.b.end(ctx, streamBatch, subjectBatch(s.Key)); err == nil && !ok {
 			err = fmt.Errorf("%w: %s", ErrNoBatch, s.Key)
 		}
-	case s.raw.header == nil: // it was lightened
-		s.raw, err = s.b.at(ctx, streamBatch, s.Seq)
 	}
 	if err != nil {
 		return st, err

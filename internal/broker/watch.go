@@ -68,7 +68,7 @@ func (t *Tail) Next(ctx context.Context) (l Logged, ok bool, err error) {
 }
 
 func (t *Tail) submission(ctx context.Context) (Logged, error) {
-	m, ok, err := t.b.last(ctx, streamBatch, subjectBatch(t.key))
+	m, ok, err := t.b.end(ctx, streamBatch, subjectBatch(t.key))
 	if err != nil {
 		return Logged{}, err
 	}
@@ -223,7 +223,9 @@ func (b *Broker) Follow(ctx context.Context, k toolyard.BatchKey, live bool, rer
 	defer func() { err = errors.Join(err, replied.Stop()) }()
 	tick := time.NewTimer(reread)
 	defer tick.Stop()
+	quiet := Quiet{}
 	for tail := b.Tail(k); ; {
+		news := false
 		for {
 			l, ok, err := tail.Next(ctx)
 			if live && err != nil && ctx.Err() == nil && MayPass(err) {
@@ -235,6 +237,7 @@ func (b *Broker) Follow(ctx context.Context, k toolyard.BatchKey, live bool, rer
 			if !ok {
 				break
 			}
+			news = true
 			if err := see(l); err != nil {
 				return err
 			}
@@ -244,6 +247,11 @@ func (b *Broker) Follow(ctx context.Context, k toolyard.BatchKey, live bool, rer
 		}
 		if !live {
 			return nil
+		}
+		if quiet.Long(news) {
+			if err := b.Forsaken(ctx, k, tail.reply); err != nil && !MayPass(err) {
+				return err
+			}
 		}
 		tick.Reset(reread)
 		select {

@@ -304,7 +304,7 @@ func (b *Broker) delivery(ctx context.Context, m *message) (*Delivery, error) {
 		_, err = b.elsewhere(ctx, m.Header, m.Data, err)
 	}
 	bad.Err = err
-	if _, unreadable := errors.AsType[*events.UnreadableError](err); unreadable {
+	if _, unreadable := errors.AsType[*events.UnreadableError](err); unreadable || errors.Is(err, ErrDamaged) {
 		letter := DeadLetter{Kind: DeadCall, Subject: m.Subject, Seq: meta.Sequence.Stream, Cause: err.Error()}
 		if bad.Key.ID != "" {
 			letter.Agent, letter.Batch, letter.Call = bad.Key.Agent, bad.Key.ID, &bad.Index

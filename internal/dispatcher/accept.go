@@ -40,7 +40,7 @@ func (d *Dispatcher) accept(ctx context.Context, r *runner) error {
 		return err
 	}
 	if sub.Deliveries > 1 || sub.Parked != 0 {
-		if s, err = d.b.Fold(ctx, r.key); err != nil {
+		if s, err = d.b.Resume(ctx, r.key); err != nil {
 			return err
 		}
 	}

@@ -203,7 +203,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	part("watch approvals", d.watchApprovals)
 	part("sweep tickets", every(sweepEvery, func(ctx context.Context) {
 		d.desk.reread(ctx)
-		d.desk.sweep(ctx)
+		d.endLost(ctx, d.desk.sweep(ctx))
 		d.roster.check(ctx)
 	}))
 	part("delete the keys of unused workspaces", every(sweepEvery, d.desk.retire))
@@ -308,7 +308,7 @@ func (d *Dispatcher) serve(ctx context.Context, r *runner) {
 		r.log.Info("another dispatcher owns the batch now")
 	case errors.Is(err, events.ErrNewer):
 		d.leave(ctx, r, err)
-	case (hopeless(err) || d.overdue(r)) && r.submission().Deliveries >= d.cfg.MaxDeliveries:
+	case broker.IsSubmissionLost(err), (hopeless(err) || d.overdue(r)) && r.submission().Deliveries >= d.cfg.MaxDeliveries:
 		r.log.Error("the batch cannot go on; its open calls are answered as internal_error", "deliveries", r.submission().Deliveries, "error", err)
 		if err := d.giveUp(ctx, r, err); errors.Is(err, events.ErrNewer) {
 			d.leave(ctx, r, err)
@@ -360,7 +360,7 @@ func hopeless(err error) bool {
 	_, crashed := errors.AsType[*panicError](err)
 	_, contradicts := errors.AsType[*batch.InvariantError](err)
 	_, unreadable := errors.AsType[*events.UnreadableError](err)
-	return contradicts || unreadable || crashed
+	return contradicts || unreadable || crashed || errors.Is(err, broker.ErrDamaged)
 }
 
 // giveUp ends a batch that cannot be run, because its log contradicts itself or cannot be read: every call that was not
@@ -370,10 +370,41 @@ func (d *Dispatcher) giveUp(ctx context.Context, r *runner, why error) error {
 	if errors.Is(err, events.ErrNewer) {
 		return err
 	}
+	sub := s.Submission
 	if err != nil {
-		return r.refuse(ctx, events.Refused{Type: "about:blank", Title: "Internal Server Error", Status: 500, Detail: "the submission cannot be read: " + err.Error()})
+		var planned error
+		if sub, planned = d.b.AsPlanned(ctx, r.key); planned != nil && !hopeless(planned) {
+			return planned
+		}
+		r.log.Warn("the submission cannot be read", "planned", sub != nil, "error", err)
 	}
-	ran, err := d.b.EndReplies(ctx, r.key, s.Submission, "the batch's log cannot be followed: "+why.Error())
+	if sub == nil { // who waits is told, and that is all
+		refused := events.Refused{Type: "about:blank", Title: "Internal Server Error", Status: 500, Detail: "the submission cannot be read: " + err.Error()}
+		d.cfg.Meter.Refused(refused.Status)
+		err = d.b.RefuseBehind(ctx, r.key, refused)
+	} else {
+		err = d.end(ctx, r.key, sub, why)
+	}
+	if err != nil {
+		return err
+	}
+	if s.Submission != nil {
+		r.putIn(ctx, d.b.Index().Change, broker.Entry{
+			Agent: r.key.Agent, ID: r.key.ID, Session: sub.Session, Workspace: sub.Workspace,
+			Status: toolyard.StatusCompleted, Calls: len(sub.Calls), Submitted: s.SubmittedAt, Place: s.SubmissionSeq,
+		})
+		r.indexing.Wait()
+	}
+	if err := r.submission().BuryBatch(ctx, why.Error()); err != nil {
+		return err
+	}
+	return r.submission().Done(ctx)
+}
+
+// end answers all calls of a batch that were not answered, and lets go of its workspace when nothing of it runs any
+// more.
+func (d *Dispatcher) end(ctx context.Context, k toolyard.BatchKey, sub *toolyard.Batch, why error) error {
+	ran, err := d.b.EndReplies(ctx, k, sub, "the batch's log cannot be followed: "+why.Error())
 	if err != nil {
 		return err
 	}
@@ -384,17 +415,20 @@ func (d *Dispatcher) giveUp(ctx context.Context, r *runner, why error) error {
 			return context.Cause(ctx)
 		}
 	}
-	last := ticket.Holder{Agent: r.key.Agent, Batch: r.key.ID, Group: math.MaxInt, Term: math.MaxInt}
-	if err := d.desk.leave(ctx, s.Submission.Workspace, last); err != nil {
-		return err
+	return d.desk.leave(ctx, sub.Workspace, ticket.Holder{Agent: k.Agent, Batch: k.ID, Group: math.MaxInt, Term: math.MaxInt})
+}
+
+// endLost ends the batches whose tickets stand in others' way and whose submissions are lost: these are not delivered
+// any more, so nobody else will.
+func (d *Dispatcher) endLost(ctx context.Context, lost map[toolyard.BatchKey]error) {
+	for k, why := range lost {
+		sub, err := d.b.AsPlanned(ctx, k)
+		if err == nil && sub != nil {
+			err = d.end(ctx, k, sub, why)
+		}
+		if err == nil {
+			err = d.b.Bury(ctx, broker.DeadLetter{Kind: broker.DeadBatch, Agent: k.Agent, Batch: k.ID, Cause: why.Error()}, nil)
+		}
+		d.log.Error("a batch whose submission is lost was ended, for others wait for its workspace", "agent", k.Agent, "batch", k.ID, "reason", why, "error", err)
 	}
-	r.putIn(ctx, d.b.Index().Change, broker.Entry{
-		Agent: r.key.Agent, ID: r.key.ID, Session: s.Submission.Session, Workspace: s.Submission.Workspace,
-		Status: toolyard.StatusCompleted, Calls: len(s.Submission.Calls), Submitted: s.SubmittedAt, Place: s.SubmissionSeq,
-	})
-	r.indexing.Wait()
-	if err := r.submission().BuryBatch(ctx, why.Error()); err != nil {
-		return err
-	}
-	return r.submission().Done(ctx)
 }

@@ -323,14 +323,19 @@ func (d *desk) reread(ctx context.Context) {
 	}
 }
 
-// sweep takes out tickets that stand before a waiting one for long and whose group is over: their owner died between the
-// group's last result and leaving, or a former owner joined when it no longer was one.
-func (d *desk) sweep(ctx context.Context) {
+// sweep takes out tickets that stand before a waiting one for long and whose group is over: their owner died between
+// the group's last result and leaving, or a former owner joined when it no longer was one. It returns the batches in
+// the way whose submission is lost.
+func (d *desk) sweep(ctx context.Context) map[toolyard.BatchKey]error {
+	lost := map[toolyard.BatchKey]error{}
 	for w, tickets := range d.stuck() {
 		for _, t := range tickets {
 			out, over, err := d.over(ctx, t)
 			if err != nil && !errors.Is(err, events.ErrNewer) { // a newer dispatcher looks after that one
 				d.log.Warn("the holder of a ticket cannot be read", "workspace", w, "ticket", t.N, "error", err)
+				if broker.IsSubmissionLost(err) {
+					lost[toolyard.BatchKey{Agent: t.Agent, ID: t.Batch}] = err
+				}
 			}
 			if !over {
 				continue
@@ -344,6 +349,7 @@ func (d *desk) sweep(ctx context.Context) {
 			d.submit(w, out)
 		}
 	}
+	return lost
 }
 
 // over reports whether nobody needs a ticket any more, and how it is taken out. A batch whose replies are complete is over,
