@@ -172,8 +172,13 @@ func (j *judged) q1() {
 			j.fail("Q1", "batch %s was completed %d times", sub.key(), completed)
 		}
 	}
+	for c := range j.lines {
+		if slices.Contains(j.refused, c.BatchKey) {
+			j.fail("Q1", "call %s ran, and its batch was refused", c)
+		}
+	}
 	for _, k := range j.replied {
-		if !known[k] && !slices.Contains(j.foreign, k) {
+		if !known[k] && !slices.Contains(j.foreign, k) && !slices.Contains(j.refused, k) {
 			j.fail("Q1", "the reply stream has batch %s, which was never handed in", k)
 		}
 	}

@@ -30,6 +30,8 @@ type history struct {
 	batches     map[toolyard.BatchKey]*recorded
 	// replied are the batches that the reply stream knows.
 	replied []toolyard.BatchKey
+	// refused are the batches that were refused for want of room.
+	refused []toolyard.BatchKey
 	// processes are the workers' processes, by worker id.
 	processes map[string]int
 	faultEnd  time.Time
@@ -54,6 +56,7 @@ func (s *system) history() (*history, error) {
 	for _, l := range s.loads {
 		l.mu.Lock()
 		h.submissions = append(h.submissions, l.submissions...)
+		h.refused = append(h.refused, l.refused...)
 		l.mu.Unlock()
 	}
 	var err error

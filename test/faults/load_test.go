@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,6 +54,8 @@ type load struct {
 
 	mu          sync.Mutex
 	submissions []*submission
+	// refused are the batches that were stored and then refused for want of room: nothing of them may have run.
+	refused []toolyard.BatchKey
 }
 
 // mix is what a load's batches are made of.
@@ -62,6 +65,8 @@ type mix struct {
 	// quiet leaves out calls that fail, and batches that are handed in twice.
 	quiet bool
 	more  int // batches of each agent after the fault; 0: 1
+	// full says that there may be no room for a batch for a while: the agents come again.
+	full bool
 	// timeout is the time limit of the batches; 0: batchTimeout.
 	timeout time.Duration
 }
@@ -126,6 +131,10 @@ func (l *load) one(sub *submission, n int, r *rand.Rand, m mix, c, other *client
 	ctx, cancel := context.WithTimeout(l.s.t.Context(), m.limit()+2*l.s.settings.BatchAckWait+10*time.Second)
 	defer cancel()
 	failed := func(what string, err error) bool {
+		if _, refused := errors.AsType[*client.RefusedError](err); m.full && refused && errors.Is(err, client.ErrFull) {
+			l.refuse(sub)
+			return true
+		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		sub.problem("%s: %v", what, err)
@@ -137,7 +146,7 @@ func (l *load) one(sub *submission, n int, r *rand.Rand, m mix, c, other *client
 	if streamed {
 		open := b
 		open.Calls = append([]toolyard.Call(nil), b.Calls[:1]...)
-		stream, err := c.Open(ctx, open)
+		stream, err := accepted(ctx, m, func() (*client.Stream, error) { return c.Open(ctx, open) })
 		if err != nil {
 			return failed("open", err)
 		}
@@ -149,14 +158,14 @@ func (l *load) one(sub *submission, n int, r *rand.Rand, m mix, c, other *client
 		if err := stream.Close(ctx); err != nil {
 			return failed("close", err)
 		}
-	} else if _, err := c.Submit(ctx, b); err != nil {
+	} else if _, err := accepted(ctx, m, func() (*client.Batch, error) { return c.Submit(ctx, b) }); err != nil {
 		return failed("submit", err)
 	}
 	acked := time.Now()
 	var again sync.WaitGroup
 	if !m.quiet && !streamed && r.IntN(3) == 0 { // the same at once, over another connection
 		again.Go(func() {
-			sub2, err := other.Submit(ctx, b)
+			sub2, err := accepted(ctx, m, func() (*client.Batch, error) { return other.Submit(ctx, b) })
 			if err != nil {
 				failed("submit again", err)
 				return
@@ -189,11 +198,45 @@ func (l *load) one(sub *submission, n int, r *rand.Rand, m mix, c, other *client
 	if !m.quiet && !streamed && r.IntN(4) == 0 {
 		changed := b
 		changed.Options.MaxConcurrency++
-		if _, err := c.Submit(ctx, changed); !errors.Is(err, client.ErrOtherContent) {
+		if _, err := accepted(ctx, m, func() (*client.Batch, error) { return c.Submit(ctx, changed) }); !errors.Is(err, client.ErrOtherContent) {
 			return failed("Q10: the same id with other content", err)
 		}
 	}
 	return true
+}
+
+// comeAgain is after what pause an agent comes again that found no room.
+const comeAgain = 100 * time.Millisecond
+
+// accepted hands something in, the same again and again while there is no room for it, or no answer, where that may be.
+func accepted[T any](ctx context.Context, m mix, hand func() (T, error)) (T, error) {
+	for {
+		v, err := hand()
+		if !m.full || !errors.Is(err, client.ErrFull) && !errors.Is(err, client.ErrNoAnswer) {
+			return v, err
+		}
+		timer := time.NewTimer(comeAgain)
+		select {
+		case <-ctx.Done():
+			return v, err
+		case <-timer.C:
+		}
+	}
+}
+
+// refuse takes a batch out that was refused. Its agent comes again a moment later, with another one.
+func (l *load) refuse(sub *submission) {
+	l.mu.Lock()
+	if !slices.Contains(l.refused, sub.key()) {
+		l.refused = append(l.refused, sub.key())
+	}
+	l.submissions = slices.DeleteFunc(l.submissions, func(s *submission) bool { return s == sub })
+	l.mu.Unlock()
+	timer := time.NewTimer(comeAgain)
+	select {
+	case <-l.s.t.Context().Done():
+	case <-timer.C:
+	}
 }
 
 // extra hands in a batch beside the load's, and returns when its results are there.

@@ -45,7 +45,13 @@ type process struct {
 // spawn starts a command and waits until it has said a line that begins with a key.
 func (s *system) spawn(name, ready, failpoints, command string, args ...string) *process {
 	s.t.Helper()
-	p := s.launch(name, failpoints, command, args...)
+	return s.begun(s.launch(name, failpoints, command, args...), ready)
+}
+
+// begun waits until a process has said a line that begins with a key.
+func (s *system) begun(p *process, ready string) *process {
+	s.t.Helper()
+	name := p.name
 	s.until(startWait, name+" is ready", func() bool {
 		if p.ended() {
 			s.t.Fatalf("%s ended before it was ready:\n%s", name, p.tail())
@@ -57,6 +63,12 @@ func (s *system) spawn(name, ready, failpoints, command string, args ...string) 
 
 // launch starts a command.
 func (s *system) launch(name, failpoints, command string, args ...string) *process {
+	s.t.Helper()
+	return s.launchAs(func(*exec.Cmd) {}, name, failpoints, command, args...)
+}
+
+// launchAs starts a command that was changed before.
+func (s *system) launchAs(change func(*exec.Cmd), name, failpoints, command string, args ...string) *process {
 	s.t.Helper()
 	dir, err := s.bin()
 	if err != nil {
@@ -78,6 +90,7 @@ func (s *system) launch(name, failpoints, command string, args ...string) *proce
 		s.t.Fatal(err)
 	}
 	p.cmd.Stderr = log
+	change(p.cmd)
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		s.t.Fatal(errors.Join(err, log.Close()))
