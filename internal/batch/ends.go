@@ -167,10 +167,11 @@ func (m *Machine) interrupted(i int) (verdict, bool) {
 }
 
 // unseen reports whether a worker may be executing a call of which the log knows nothing: it needs no claim, and is, or may
-// have been under a former owner, in the queue for the first time.
+// have been under a former owner, in the queue for the first time, or for the first time since a person allowed it.
 func (m *Machine) unseen(i int) bool {
 	c := &m.state.Calls[i]
-	if m.state.Plan.Calls[i].Claim || c.Status != Pending || c.Attempt > 0 {
+	allowed := c.Status == Decided && c.Decision.Decision == events.Approve
+	if m.state.Plan.Calls[i].Claim || c.Status != Pending && !allowed || c.Attempt > 0 {
 		return false
 	}
 	return m.active[i] || m.state.Takeovers > 0 && m.isStarted(i)
