@@ -27,8 +27,11 @@ func (r *runner) mayRunOn() bool {
 // not answer is waited for until it is proven to be silent.
 func (r *runner) quiet(ctx context.Context, before int) error {
 	doubt := r.mayRunOn()
-	r.adopted, r.since = false, nil
 	s := r.m.State()
+	// A group that a former owner has started is taken too: its reads are asked about when they are over.
+	if _, started := s.Started[before]; !started {
+		r.adopted, r.since = false, nil
+	}
 	var calls []int
 	pools := map[toolyard.Pool]bool{}
 	for i, g := range s.Plan.Groups[:before] {

@@ -53,9 +53,15 @@ func (e *executions) read(worker int) func(context.Context, tool.Env) (string, e
 }
 
 // TestDeliveriesThatTheServerForgot: the server is killed when it has just handed out two reads, and hands them out once more, for
-// the first time as it says. No execution of them goes on beside the write of the next group, whichever ends first.
+// the first time as it says. No execution of them goes on beside the write of the next group, whichever ends first, and
+// whether the dispatcher is still there or another one has adopted the batch.
 func TestDeliveriesThatTheServerForgot(t *testing.T) {
-	for name, secondEndsFirst := range map[string]bool{"the first execution ends first": false, "the second execution ends first": true} {
+	for name, c := range map[string]struct{ secondEndsFirst, adopted bool }{
+		"the first execution ends first":                 {},
+		"the second execution ends first":                {secondEndsFirst: true},
+		"the first ends first, and another has adopted":  {adopted: true},
+		"the second ends first, and another has adopted": {secondEndsFirst: true, adopted: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			s := testenv.Restartable(t)
 			if _, err := broker.Open(t.Context(), testenv.Conn(t, s.Server), broker.Settings{}, "/test"); err != nil {
@@ -72,7 +78,7 @@ func TestDeliveriesThatTheServerForgot(t *testing.T) {
 					}),
 				}})
 			}
-			startDispatcher(t, s.Server, dispatcher.Config{})
+			d := startDispatcher(t, s.Server, dispatcher.Config{})
 			sub, err := startClient(t, s.Server).Submit(t.Context(), toolyard.Batch{Calls: calls("read", "read", "write")})
 			if err != nil {
 				t.Fatal(err)
@@ -85,14 +91,25 @@ func TestDeliveriesThatTheServerForgot(t *testing.T) {
 				first, other = execution{1, 0}, execution{0, 1}
 			}
 			within(t, "the other read runs", e.gate(e.began, other))
+			if c.adopted {
+				d.end(t)
+			}
 			s.Shutdown()
 			s.ForgetDeliveries("TY_CALL")
 			s.Start()
+			if c.adopted {
+				startDispatcher(t, s.Server, dispatcher.Config{})
+				b := testenv.Broker(t, s.Server, "/test")
+				eventually(t, "the batch is adopted", func() bool {
+					st, err := b.Fold(t.Context(), sub.Key())
+					return err == nil && st.Takeovers > 0
+				})
+			}
 			close(e.gate(e.ends, other)) // its worker has room then, and gets the first read too
 			second := execution{other.worker, first.index}
 			within(t, "the first read runs a second time", e.gate(e.began, second))
 			n := int64(-1)
-			if secondEndsFirst {
+			if c.secondEndsFirst {
 				close(e.gate(e.ends, second))
 			} else {
 				close(e.gate(e.ends, first))
