@@ -211,7 +211,7 @@ func (r *running) start() {
 			r.execute()
 		}
 	}
-	if !r.call.Claim && !r.call.Again && r.d.n == 1 && r.call.Attempt == 1 {
+	if !r.mustClaim() {
 		begin()
 		return
 	}
@@ -248,6 +248,13 @@ func (r *running) start() {
 			})
 		}
 	})
+}
+
+// mustClaim reports whether the call is claimed before it begins.
+func (r *running) mustClaim() bool {
+	reconnected := r.s.has(FenceForgotten) && r.s.restored(r.w.p) != r.d.restored
+	stale := r.d.request.Ticket > 0 && !r.d.fresh()
+	return r.call.Claim || r.call.Again || r.call.Attempt > 1 || r.d.n > 1 || r.d.again || reconnected || stale
 }
 
 // approved is pipeline.stillApproved: whether what was approved, if anything was, is what would run. A hook changes the input
@@ -338,9 +345,13 @@ func (r *running) execute() {
 			stop(code, r.ctx.cause)
 		})
 	})
+	takes := r.spec.takes
+	if s.focus == Restarts { // a second execution may be over first
+		takes = s.between(takes/10, takes)
+	}
 	var next func()
 	next = func() {
-		r.work(r.spec.takes/Time(r.spec.commits+1), func() {
+		r.work(takes/Time(r.spec.commits+1), func() {
 			switch {
 			case over:
 			case r.exec.commits == r.spec.commits:
@@ -397,7 +408,7 @@ func (r *running) end(why error) {
 			r.then(false) // it is being delivered again already
 		}
 	}
-	if r.call.Claim || r.d.n > 1 { // the claim's answer may have been lost
+	if r.mustClaim() { // the claim's answer may have been lost
 		r.recognise(settle)
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 )
 
@@ -17,7 +18,10 @@ type message struct {
 	count    int  // deliveries
 	out      bool // delivered, not acknowledged, and its wait is not over
 	gone     bool // acknowledged
+	again    bool // it may have been queued before
 	deadline Time // of the wait
+	// queued is when it was stored, handed when it was delivered last.
+	queued, handed Time
 }
 
 func (m *message) String() string {
@@ -35,9 +39,11 @@ type consumer struct {
 	s       *Sim
 	name    string
 	wait    Time
+	all     []*message // calls that are not gone, and perhaps others
 	ready   []*message
 	waiting []*pull
-	held    int // messages that are not gone
+	held    int        // messages that are not gone
+	handed  []*message // those delivered last, of which the server may forget the delivery
 }
 
 // pull is a party's request for one message.
@@ -52,10 +58,29 @@ type delivery struct {
 	c        *consumer
 	n        int // deliveries when it was delivered
 	received Time
+	// again says that it may have been delivered before, whatever n says; restored is how often its holder's connection
+	// had been restored when it came.
+	again    bool
+	restored int
+	late     bool // of a submission: another dispatcher may have been handed it
+}
+
+// queue adds calls, unless they are in the queue already, behind the same event.
+func (c *consumer) queue(m *message) {
+	call := &m.request.Calls[0]
+	for _, o := range c.all {
+		stands := &o.request.Calls[0]
+		if !o.gone && o.batch == m.batch && stands.Index == call.Index && stands.Expected == call.Expected {
+			return
+		}
+	}
+	c.all = append(slices.DeleteFunc(c.all, func(m *message) bool { return m.gone }), m)
+	c.add(m)
 }
 
 func (c *consumer) add(m *message) {
 	c.held++
+	m.queued = c.s.now
 	c.ready = append(c.ready, m)
 	c.kick()
 }
@@ -80,13 +105,15 @@ func (c *consumer) kick() {
 		m := c.ready[0]
 		c.ready = c.ready[1:]
 		m.count++
-		m.out, m.deadline = true, s.now+c.wait
+		m.out, m.deadline, m.handed = true, s.now+c.wait, s.now
+		c.handed = append(c.handed, m)
 		s.at(nil, m.deadline, func() { c.expire(m) })
 		p := w.th.p
 		if p.cutUntil > s.now || s.chance(s.f.lose) {
 			s.log(p.name, "delivery %d of %s lost", m.count, m)
 			continue
 		}
+		s.restart(m, forgets)
 		d := &delivery{message: m, c: c, n: m.count}
 		cuts := p.cuts
 		s.after(w.th, s.delay(), func() {
@@ -95,9 +122,45 @@ func (c *consumer) kick() {
 				return
 			}
 			s.log(p.name, "gets %s, delivery %d", m, d.n)
+			d.received, d.restored = s.now, s.restored(p)
+			d.again = m.again || s.mayHaveForgotten(p, m)
 			w.got(d)
 		})
 	}
+}
+
+// forgets is how old what a server has written of its deliveries may be when it is killed.
+const forgets = 100 * time.Millisecond
+
+// forget takes back the last deliveries, as a server does that is killed before it has written them down: the messages
+// are ready again when it is back, and it counts those deliveries no more.
+func (c *consumer) forget() {
+	var again []*message
+	for _, m := range c.handed {
+		if m.out && !m.gone && m.handed >= c.s.now-forgets {
+			c.s.log("nats", "forgets delivery %d of %s", m.count, m)
+			m.out = false
+			m.count--
+			again = append(again, m)
+		}
+	}
+	c.handed = nil
+	c.ready = slices.Concat(again, c.ready)
+}
+
+// mayHaveForgotten is as in package broker: what was in the queue before a party's connection stood may have been
+// delivered before.
+func (s *Sim) mayHaveForgotten(p *party, m *message) bool {
+	return s.has(FenceForgotten) && m.request != nil && m.queued <= max(p.born, p.cutUntil, s.nats.back)
+}
+
+// restored is how often a party's connection has been restored.
+func (s *Sim) restored(p *party) int {
+	n := s.nats.restarts + p.cuts
+	if p.cutUntil > s.now {
+		n--
+	}
+	return n
 }
 
 // expire makes a message ready again when its wait is over.
@@ -124,6 +187,25 @@ func (c *consumer) ask(th *thread, got func(*delivery)) {
 		c.kick()
 		return nil
 	}, nil)
+}
+
+// fresh reports whether the message was stored so soon after it was queued that its owner cannot have lost the batch in
+// between.
+func (d *delivery) fresh() bool {
+	return d.queued-d.request.QueuedAt.Sub(epoch) < heartbeat(settings.BatchAckWait)
+}
+
+// lapsed reports whether a submission may have been handed to another dispatcher since it came.
+func (d *delivery) lapsed() bool {
+	d.late = d.late || d.c.s.now-d.received > broker.Lease(settings.BatchAckWait)
+	return d.late
+}
+
+// keptAt notes when a heartbeat of a submission was sent that was answered.
+func (d *delivery) keptAt(sent Time) {
+	if !d.lapsed() {
+		d.received = max(d.received, sent)
+	}
 }
 
 // alive is "+WPI". It is always answered, whoever sends it.

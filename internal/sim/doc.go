@@ -32,12 +32,13 @@
 //
 // An exclusive execution lasts from its beginning, which is checked like a commit point, to its last passed commit point. What
 // a tool does between two commit points, or between the last one and its return, is not counted: a worker that is paused there and wakes up may do
-// it at any time. An execution that only reads counts when its result was accepted. One that was delivered twice, or whose
-// result was refused, may read while another writes, and nobody sees what it read.
+// it at any time. An execution that only reads lasts from its beginning to its end, whether its result was accepted or
+// not. One whose result was refused does not count when its worker was paused meanwhile: nobody sees what it read.
 //
 // # What is not modelled
 //
 // Real planning and the pipeline's phases but as one delay and the question whether a person is needed; admission and lanes;
 // sessions, what they remember, and the index; full streams, expired messages and batches, retention; clocks that differ; large objects; several pools and lanes; replicas that disagree (stale reads of
-// tickets are, the rest is read through the leader); loss of what was acknowledged; a batch that is given up after many deliveries.
+// tickets are, the rest is read through the leader); loss of what was acknowledged (a server that is killed forgets its
+// last deliveries, and nothing else); a batch that is given up after many deliveries.
 package sim

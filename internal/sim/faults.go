@@ -112,6 +112,12 @@ const (
 	// FenceMissed: dispatchers look for decisions whose wake was lost, FenceExpired: and for requests that nobody answers.
 	FenceMissed
 	FenceExpired
+	// FenceForgotten: a read that the server may have delivered before, and forgotten that, is claimed. Without: only one
+	// that the server knows to have delivered before.
+	FenceForgotten
+	// FenceQuiet: an owner that lets go of a workspace asks the workers whether they are done with its reads, where the
+	// server may have forgotten a delivery. Without: a second execution of one goes on beside the next group.
+	FenceQuiet
 	fenceCount
 )
 
@@ -133,7 +139,8 @@ var fenceNames = [fenceCount]string{
 	FenceParkedHandle: "a parked batch is adopted by a wake only", FenceHandle: "only the handle adopts", FenceWakeSeq: "a wake names its parking",
 	FenceGiveBack: "a wake is given back while the batch runs", FenceWake: "wake after a decision", FenceMissed: "sweep of lost wakes",
 	FenceProof: "an owner proves itself after a decision", FenceUnlist: "look before a call is taken off the list", FenceExpired: "sweep of expired requests",
-	FenceTicketSure: "a change of nothing is stored too",
+	FenceTicketSure: "a change of nothing is stored too", FenceForgotten: "what the server may have forgotten is claimed",
+	FenceQuiet: "workers are done with the reads",
 }
 
 func (f Fence) String() string { return fenceNames[f] }
@@ -151,6 +158,8 @@ type faults struct {
 	// hits that come out of the blue.
 	strike float64
 	every  Time
+	// restart is how often NATS is killed soon after a read was handed out, or has its result.
+	restart float64
 	// Per message: request lost, answer lost, request late (also later than its sender waits), refused for now, sent
 	// twice; a stale read of a ticket; a live copy lost; an abort lost; slow messages.
 	lose, loseAnswer, late, refuse, twice, stale, feedLost, abortLost, slow float64
@@ -168,6 +177,9 @@ const (
 	Takeovers
 	// Absences: workers that are silent for long and come back to exclusive calls.
 	Absences
+	// Restarts: a server that is killed again and again for a moment, with a dispatcher or without, when it has just
+	// handed out reads that are followed by writes.
+	Restarts
 	// People: calls that wait for people, who are slow or silent, and batches that are parked meanwhile.
 	People
 	// Crowds: open batches that stand in line for one workspace again and again, for calls that people allow and agents cancel.
@@ -181,7 +193,7 @@ const (
 	pause                     // nothing of it runs, for longer than leases last or shorter
 	cut                       // nothing goes in or out, but it runs on
 	shutdown                  // it is asked to stop, and does so in order (workers)
-	outage                    // NATS is gone and comes back with all that it acknowledged
+	outage                    // NATS is gone and comes back with what it acknowledged, perhaps without its last deliveries
 )
 
 func (s *Sim) drawFaults() {
@@ -201,7 +213,10 @@ func (s *Sim) drawFaults() {
 			s.f.kinds = append(s.f.kinds, k)
 		}
 	}
-	if s.focus != Anything && s.focus < People {
+	switch {
+	case s.focus == Restarts:
+		s.f.kinds = []faultKind{crash}
+	case s.focus != Anything && s.focus < People:
 		s.f.kinds = []faultKind{pause, cut}
 	}
 	s.f = faults{
@@ -220,6 +235,8 @@ func (s *Sim) drawFaults() {
 		s.f.every, s.f.slow = s.between(300*time.Millisecond, 2*time.Second), 0.5*s.rand.Float64()
 	case Takeovers:
 		s.f.every, s.f.feedLost = s.between(200*time.Millisecond, 2*time.Second), s.rand.Float64()
+	case Restarts:
+		s.f.restart, s.f.strike = 0.5*s.rand.Float64(), some(0.5, 0.02)
 	case Absences:
 		s.f.every, s.f.loseAnswer = s.between(time.Second, 5*time.Second), 0.2*s.rand.Float64()
 	}
@@ -262,6 +279,7 @@ func (t *thread) dead() bool { return t.ended || t.p.crashed }
 type party struct {
 	name                  string
 	crashed               bool
+	born                  Time
 	pausedUntil, cutUntil Time
 	pausedAt              Time
 	held                  []event // what happened to it while it was paused
@@ -288,7 +306,7 @@ func (s *Sim) start(m *machine) {
 	if m.boots > 1 {
 		name = fmt.Sprintf("%s.%d", m.name, m.boots)
 	}
-	m.p = &party{name: name}
+	m.p = &party{name: name, born: s.now}
 	m.drain, m.back = nil, nil
 	s.log(name, "starts")
 	m.boot(m.p)
@@ -344,6 +362,33 @@ func (s *Sim) hit(m *machine) {
 	case outage:
 		if s.now >= s.nats.downUntil {
 			s.nats.down(min(for_, 5*time.Second))
+		}
+	}
+}
+
+// restart may kill NATS for a moment, soon after a read was handed out or has its result; now and then it is part of a
+// dispatcher.
+func (s *Sim) restart(m *message, soon Time) {
+	if m.request == nil || !m.request.Calls[0].Judgement.Class.Safe() || !s.chance(s.f.restart) {
+		return
+	}
+	s.after(nil, s.between(0, soon), func() {
+		if s.now < s.nats.downUntil {
+			return
+		}
+		s.faulted++
+		s.nats.down(s.between(10*time.Millisecond, 300*time.Millisecond))
+		if s.one(3) {
+			s.kill(s.machines[s.rand.IntN(s.sc.dispatchers)])
+		}
+	})
+}
+
+// reconnect has all workers ask for work again, soon.
+func (s *Sim) reconnect() {
+	for _, m := range s.machines {
+		if m.back != nil {
+			s.after(nil, s.between(0, 200*time.Millisecond), m.back)
 		}
 	}
 }

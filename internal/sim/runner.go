@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/ticket"
@@ -44,6 +45,10 @@ type runner struct {
 	heard map[int]Time
 	// asked is when workers were last asked about the calls that they claimed.
 	asked Time
+	// adopted and since are as in package dispatcher.
+	adopted bool
+	since   int
+	lapsed  bool // the machine knows that another may own the batch
 }
 
 type liveCopy struct {
@@ -62,6 +67,7 @@ func (r *runner) run(st batch.State) {
 	r.m, r.term, r.heard = batch.New(r.s.machineConfig(), st), st.Takeovers, map[int]Time{}
 	r.news = r.s.now
 	r.asked = -settings.CallAckWait
+	r.adopted, r.since = st.Takeovers > 0, -1
 	r.tick()
 	// What was canceled or appended before the feed began.
 	r.read(batch.ChainControl, 0, func() {
@@ -156,6 +162,10 @@ func (r *runner) next() {
 
 // step steps the machine and performs its effects, until there is nothing new.
 func (r *runner) step() {
+	if !r.lapsed && r.sub.lapsed() {
+		r.lapsed = true
+		r.pending = append(r.pending, batch.Lapsed{})
+	}
 	inputs := r.pending
 	r.pending = nil
 	effects, err := r.m.Step(r.s.clock(), inputs...)
@@ -194,23 +204,22 @@ func (r *runner) perform(effects []batch.Effect, calls []batch.Queue, then func(
 			return
 		case batch.Take:
 			s.log(r.d.p.name, "wants a ticket for %s group %d, %s", r.b.spec.name, e.Group, e.Mode)
-			r.takes++
-			take := r.takes
-			r.d.desk.take(r.m.State().Plan.Workspace, r.holder(e.Group), e.Mode, func(t ticket.Ticket, err error) {
-				if !r.th.dead() {
-					r.granted = append(r.granted, grant{take, e.Group, t, err})
-					r.next()
-				}
+			r.quiet(e.Group, func() {
+				r.take(e)
+				rest()
 			})
+			return
 		case batch.Leave:
 			r.takes++
 			if !s.has(FenceParkLeave) && r.allWait() {
 				continue
 			}
-			r.d.desk.leave(r.m.State().Plan.Workspace, r.holder(e.Group), func() {
-				if !r.th.dead() {
-					rest()
-				}
+			r.quiet(e.Group+1, func() {
+				r.d.desk.leave(r.m.State().Plan.Workspace, r.holder(e.Group), func() {
+					if !r.th.dead() {
+						rest()
+					}
+				})
 			})
 			return
 		case batch.Queue:
@@ -308,13 +317,18 @@ func (r *runner) queue(calls []batch.Queue, then func()) {
 		then()
 		return
 	}
+	if r.since < 0 {
+		r.since = s.restored(r.d.p)
+	}
 	for _, c := range calls {
 		what := "queue"
 		if s.opt.Trace {
 			what = fmt.Sprintf("queue %s#%d, attempt %d, behind %d", r.b.spec.name, c.Request.Calls[0].Index, c.Request.Calls[0].Attempt, c.Request.Calls[0].Expected)
 		}
+		tries := 0
 		s.retry(r.th, nil, what, func() error {
-			s.nats.work[c.Route.Class].add(&message{batch: r.b, request: &c.Request})
+			tries++
+			s.nats.work[c.Route.Class].queue(&message{batch: r.b, request: &c.Request, again: tries > 1})
 			return nil
 		}, func(error) {
 			if left--; left == 0 {
@@ -378,7 +392,13 @@ func (r *runner) keep() {
 	due := s.now + heartbeat(settings.BatchAckWait)
 	s.at(r.th, due, func() {
 		sub := r.sub
-		s.request(r.th, settings.BatchAckWait, "keep the submission", func() error { sub.alive(); return nil }, func(error) { r.keep() })
+		alive := func() error { sub.alive(); return nil }
+		s.request(r.th, settings.BatchAckWait, "keep the submission", alive, func(err error) {
+			if err == nil {
+				sub.keptAt(due)
+			}
+			r.keep()
+		})
 	})
 }
 
@@ -463,6 +483,82 @@ func inTurn(todo []func(next func()), last func()) {
 	todo[0](func() { inTurn(todo[1:], last) })
 }
 
+// take stands in line for a group's ticket.
+func (r *runner) take(e batch.Take) {
+	r.takes++
+	take := r.takes
+	r.d.desk.take(r.m.State().Plan.Workspace, r.holder(e.Group), e.Mode, func(t ticket.Ticket, err error) {
+		if !r.th.dead() {
+			r.granted = append(r.granted, grant{take, e.Group, t, err})
+			r.next()
+		}
+	})
+}
+
+// quiet goes on when no worker runs a read of the groups before one that has its result. Those that do are told to
+// stop.
+func (r *runner) quiet(before int, then func()) {
+	s, st := r.s, r.m.State()
+	doubt := s.has(FenceQuiet) && (r.adopted || r.since >= 0 && r.since != s.restored(r.d.p))
+	if _, under := st.Started[before]; !under { // what a former owner has started is asked about when it is over
+		r.adopted, r.since = false, -1
+	}
+	var calls []int
+	for i, g := range st.Plan.Groups[:before] {
+		if _, started := st.Started[i]; !started || !doubt || !g.Ticket || !g.Safe {
+			continue
+		}
+		for _, i := range g.Calls {
+			if !st.Open(i) {
+				calls = append(calls, i)
+			}
+		}
+	}
+	if len(calls) == 0 {
+		then()
+		return
+	}
+	var asked []string
+	s.retry(r.th, nil, "catch up with the registry", func() error {
+		asked = slices.Sorted(maps.Keys(s.nats.alive))
+		return nil
+	}, func(error) {
+		for id := range r.d.live {
+			if !slices.Contains(asked, id) {
+				asked = append(asked, id)
+			}
+		}
+		slices.Sort(asked)
+		r.hush(asked, calls, then)
+	})
+}
+
+// hush tells workers to stop some calls, and again until none of them has any.
+func (r *runner) hush(asked []string, calls []int, then func()) {
+	s := r.s
+	if len(asked) == 0 {
+		then()
+		return
+	}
+	s.tell(r.th, "abort", func() { s.nats.abort(r.b, calls, toolyard.Canceled) })
+	var still []string
+	var todo []func(next func())
+	for _, id := range asked {
+		todo = append(todo, func(next func()) {
+			r.holds(id, calls, func(has, answered bool) {
+				if has || !answered && !r.d.silent(id) {
+					still = append(still, id)
+				}
+				next()
+			})
+		})
+	}
+	inTurn(todo, func() { s.after(r.th, quietPause, func() { r.hush(still, calls, then) }) })
+}
+
+// quietPause is the pause between two rounds of questions, as in package dispatcher.
+const quietPause = 20 * time.Millisecond
+
 // holderTimeout is how long a worker may take to say whether it has a call, as in package broker.
 const holderTimeout = 300 * time.Millisecond
 
@@ -472,12 +568,7 @@ const holderTimeout = 300 * time.Millisecond
 func (r *runner) askHolder(i int, silent map[string]bool, seen *batch.Observed, then func()) {
 	s, c := r.s, r.m.State().Calls[i]
 	w := s.everyWorker[c.Worker]
-	answered := false
 	answer := func(has, known bool) {
-		if answered {
-			return
-		}
-		answered = true
 		silent[c.Worker] = !known
 		switch {
 		case has:
@@ -514,18 +605,32 @@ func (r *runner) askHolder(i int, silent map[string]bool, seen *batch.Observed, 
 		answer(false, false)
 		return
 	}
+	r.holds(c.Worker, []int{i}, answer)
+}
+
+// holds is broker.Holds: it asks a worker whether it has any of some calls in its hands. answered is false when it does
+// not say.
+func (r *runner) holds(worker string, calls []int, then func(has, answered bool)) {
+	s, w := r.s, r.s.everyWorker[worker]
+	over := false
+	answer := func(has, answered bool) {
+		if !over {
+			over = true
+			then(has, answered)
+		}
+	}
 	s.after(r.th, holderTimeout, func() { answer(false, false) })
 	what := "ask holder"
 	if s.opt.Trace {
-		what = fmt.Sprintf("ask %s whether it has %s#%d", c.Worker, r.b.spec.name, i)
+		what = fmt.Sprintf("ask %s whether it has %s#%d", worker, r.b.spec.name, calls)
 	}
 	s.request(r.th, never/2, what, func() error {
 		if w == nil || w.p.cutUntil > s.now {
 			return nil
 		}
 		s.after(w.th, s.delay(), func() {
-			has := w.has(r.b, i)
-			s.log(w.p.name, "says whether it has %s#%d: %v", r.b.spec.name, i, has)
+			has := slices.ContainsFunc(calls, func(i int) bool { return w.has(r.b, i) })
+			s.log(w.p.name, "says whether it has %s#%d: %v", r.b.spec.name, calls, has)
 			if w.p.cutUntil <= s.now && r.d.p.cutUntil <= s.now {
 				s.after(r.th, s.delay(), func() { answer(has, true) })
 			}

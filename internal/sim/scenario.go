@@ -128,7 +128,7 @@ func (s *Sim) one(in int) bool { return s.rand.IntN(in) == 0 }
 func (s *Sim) drawScenario() *scenario {
 	s.focus = s.opt.Focus
 	if s.focus == 0 {
-		s.focus = pick(s, []Focus{Anything, Anything, Anything, Anything, Anything, Streams, Takeovers, Absences, People, People, People, People, Crowds})
+		s.focus = pick(s, []Focus{Anything, Anything, Anything, Anything, Anything, Streams, Takeovers, Absences, Restarts, People, People, People, People, Crowds})
 	}
 	sc := &scenario{dispatchers: 2 + s.rand.IntN(2), agents: 1 + s.rand.IntN(3)}
 	if s.focus == Takeovers {
@@ -142,7 +142,7 @@ func (s *Sim) drawScenario() *scenario {
 		}
 	}
 	workspaces := 1 + s.rand.IntN(2)
-	if s.focus == Takeovers || s.focus == Crowds {
+	if s.focus == Takeovers || s.focus == Restarts || s.focus == Crowds {
 		workspaces = 1
 	}
 	for i := range workspaces {
@@ -310,6 +310,12 @@ func (s *Sim) drawCall(failing int) callSpec {
 	}
 	if s.focus == Absences && s.one(2) {
 		c.takes = s.between(time.Second, 6*time.Second)
+	}
+	if s.focus == Restarts {
+		c.kind = pick(s, []string{"read", "read", "write"})
+		if s.one(2) {
+			c.takes = s.between(60*time.Millisecond, 2*time.Second)
+		}
 	}
 	if !kinds[c.kind].class.Safe() {
 		c.commits = 1 + s.rand.IntN(3)

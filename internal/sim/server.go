@@ -70,6 +70,8 @@ type server struct {
 	downUntil Time
 	lastDown  Time // when it was last not there; -1 for never
 	epoch     int
+	back      Time                   // when it was last there again
+	restarts  int                    // how often it was
 	seq       map[batch.Chain]uint64 // by stream: submission, batch (all events), reply
 	ids       uint64
 
@@ -128,11 +130,20 @@ func (n *server) down(d Time) {
 	n.lastDown = n.downUntil
 	n.epoch++
 	n.s.log("nats", "DOWN for %s", d)
+	forgets := n.s.focus == Restarts || n.s.aside.IntN(2) == 0
 	for _, c := range n.kicks {
 		c.waiting = nil
+		if forgets {
+			c.forget()
+		}
 	}
 	n.s.at(nil, n.downUntil, func() {
 		n.s.log("nats", "is back")
+		n.back = n.s.now
+		n.restarts++
+		if n.s.focus == Restarts {
+			n.s.reconnect()
+		}
 		for _, c := range n.kicks {
 			c.kick()
 		}

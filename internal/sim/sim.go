@@ -81,6 +81,7 @@ type Sim struct {
 	opt     Options
 	removed [fenceCount]bool
 	rand    *rand.Rand
+	aside   *rand.Rand // of draws that leave the others as they are
 	now     Time
 	queue   agenda
 	n       uint64
@@ -104,7 +105,8 @@ type Sim struct {
 
 // Run plays the history of a seed.
 func Run(seed uint64, opt Options) *Report {
-	s := &Sim{opt: opt, rand: rand.New(rand.NewPCG(seed, 0x70017a2d)), everyWorker: map[string]*worker{}}
+	draws := func(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, stream)) }
+	s := &Sim{opt: opt, rand: draws(0x70017a2d), aside: draws(0xf02907), everyWorker: map[string]*worker{}}
 	for _, f := range opt.Without {
 		s.removed[f] = true
 	}

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
@@ -185,7 +186,6 @@ func (sl *slot) next() {
 	sl.pulls++
 	mine := sl.pulls
 	s.nats.work[sl.class].ask(w.th, func(d *delivery) {
-		d.received = s.now
 		sl.inbox = append(sl.inbox, d)
 		if !sl.busy {
 			sl.next()
@@ -218,6 +218,7 @@ func (sl *slot) take(d *delivery) {
 			sl.next() // given back, or left to be delivered again
 			return
 		}
+		s.restart(d.message, 2*time.Millisecond)
 		acknowledge(sl.next)
 	})
 }
