@@ -115,8 +115,12 @@ func (s *Submission) Kept(sent time.Time) {
 	}
 }
 
-// Follows reports whether this delivery came right behind another one: nobody else was handed the submission in between.
-func (s *Submission) Follows(other *Submission) bool { return s.Deliveries == other.Deliveries+1 }
+// Follows reports whether this delivery came right behind another one: nobody else was handed the submission in between. Of
+// one that had lapsed it is not known: this delivery may have waited for long while its receiver was paused, and another
+// dispatcher may have been handed the next.
+func (s *Submission) Follows(other *Submission) bool {
+	return s.Deliveries == other.Deliveries+1 && !other.Lapsed()
+}
 
 // Suspect notes that the submission was handed to another dispatcher.
 func (s *Submission) Suspect() {

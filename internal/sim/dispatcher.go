@@ -160,7 +160,7 @@ func (d *dispatcher) take(sub *delivery) {
 	if r, ok := d.open[sub.batch]; ok {
 		switch {
 		case r.sub.seq == sub.seq: // it runs here already: this is a new handle to keep it by
-			sub.late = sub.n != r.sub.n+1
+			sub.late = r.sub.lapsed() || sub.n != r.sub.n+1
 			r.sub = sub
 		case !d.s.has(FenceGiveBack):
 			d.s.tell(d.th, "acknowledge", sub.ack)
