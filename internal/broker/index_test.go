@@ -100,7 +100,7 @@ var statuses = []toolyard.Status{
 // against what was put in.
 func TestIndexPages(t *testing.T) {
 	x, b := newIndexed(t)
-	began := time.Now().Truncate(time.Second) // the index tells the second, at best
+	began := time.Now().Truncate(time.Millisecond) // which is what the index keeps
 	r := rand.New(rand.NewPCG(5, 6))
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
 	agents, sessions := []string{"a", "b.*", "b", "live", "ä >"}, []string{"s", "s.s", "*"}
