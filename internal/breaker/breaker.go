@@ -11,8 +11,11 @@
 package breaker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,6 +27,7 @@ const (
 	DefaultTripAfter       = 5                // infrastructure failures in a row
 	DefaultOpenFor         = 30 * time.Second // from the trip to the first probe
 	DefaultMaxDependencies = 1_024            // dependencies watched at once
+	MaxSnapshot            = 64               // open breakers that the other workers are told of
 	DefaultProbeRetryAfter = time.Second      // what callers are told to wait while a probe is out
 )
 
@@ -34,7 +38,8 @@ type Options struct {
 	// OpenFor is how long a tripped breaker refuses everything. It also bounds what other workers can impose, so that
 	// a wrong clock can't close a dependency off for long. 0: [DefaultOpenFor].
 	OpenFor time.Duration
-	// MaxDependencies bounds the memory: past it the least recently used closed breaker is forgotten. 0: [DefaultMaxDependencies].
+	// MaxDependencies bounds the memory: past it the least recently used breaker is forgotten, a closed one while there is
+	// one. Calls to what is forgotten are tried again. 0: [DefaultMaxDependencies].
 	MaxDependencies int
 	// Now is the clock of snapshots, of imposed states and of retryAfter. gobreaker can't be given one: when a tripped
 	// breaker becomes half-open is decided by [time.Now]. Nil: [time.Now].
@@ -54,12 +59,8 @@ const (
 	Unrelated Outcome = "unrelated"
 )
 
-// ErrOpen is wrapped by [Breakers.Allow] while a dependency is held to be down, and ErrFull when a new dependency finds
-// no place because all breakers are open.
-var (
-	ErrOpen = errors.New("the circuit breaker is open")
-	ErrFull = errors.New("too many dependencies are down to watch another")
-)
+// ErrOpen is wrapped by [Breakers.Allow] while a dependency is held to be down.
+var ErrOpen = errors.New("the circuit breaker is open")
 
 // Breakers are the circuit breakers of one worker, by the name of the dependency. They are safe for concurrent use.
 type Breakers struct {
@@ -100,15 +101,12 @@ func New(opts Options) *Breakers {
 }
 
 // Allow asks whether a call to the dependency may be tried. When it may, the caller must call done exactly once it knows; calling
-// it again does nothing, never calling it blocks a half-open breaker. When it may not, err wraps [ErrOpen] or
-// [ErrFull] and retryAfter, more than 0, says how long to wait.
+// it again does nothing, never calling it blocks a half-open breaker. When it may not, err wraps [ErrOpen]
+// and retryAfter, more than 0, says how long to wait.
 func (b *Breakers) Allow(dep string) (done func(Outcome), retryAfter time.Duration, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	d := b.find(dep)
-	if d == nil {
-		return nil, b.opts.OpenFor, fmt.Errorf("%s: %w", dep, ErrFull)
-	}
 	now := b.opts.Now()
 	probe := false
 	if !d.imposed.IsZero() {
@@ -163,15 +161,15 @@ var (
 	errFailed   = errors.New("infrastructure failure")
 )
 
-// find returns the dependency's state, made if need be; nil when there is no place. b.mu is held.
+// find returns the dependency's state, made if need be. b.mu is held.
 func (b *Breakers) find(dep string) *dependency {
 	b.tick++
 	if d, ok := b.deps[dep]; ok {
 		d.used = b.tick
 		return d
 	}
-	if len(b.deps) >= b.opts.MaxDependencies && !b.forget() {
-		return nil
+	if len(b.deps) >= b.opts.MaxDependencies {
+		b.forget()
 	}
 	d := &dependency{used: b.tick}
 	d.cb = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
@@ -191,33 +189,45 @@ func (b *Breakers) find(dep string) *dependency {
 	return d
 }
 
-// forget drops the least recently used breaker that holds nothing against its dependency. b.mu is held.
-func (b *Breakers) forget() bool {
-	oldest, found := "", false
+// forget drops the least recently used breaker: one that holds nothing against its dependency, and an open one only when
+// all are. Names may come from a model, so that many dead ones must not keep others from being tried. b.mu is held.
+func (b *Breakers) forget() {
+	closed, open := "", ""
 	for name, d := range b.deps {
-		if d.imposed.IsZero() && d.cb.State() == gobreaker.StateClosed && (!found || d.used < b.deps[oldest].used) {
-			oldest, found = name, true
+		oldest := &open
+		if d.imposed.IsZero() && d.cb.State() == gobreaker.StateClosed {
+			oldest = &closed
+		}
+		if *oldest == "" || d.used < b.deps[*oldest].used {
+			*oldest = name
 		}
 	}
-	if found {
-		delete(b.deps, oldest)
-	}
-	return found
+	delete(b.deps, cmp.Or(closed, open))
 }
 
 // OpenUntil is the snapshot for the other workers: the dependencies that this worker itself found to be down, and until
-// when it tries none of them. It is empty, not nil, when all is well.
+// when it tries none of them. Of more than [MaxSnapshot] it has those whose time ends last. It is empty, not nil, when
+// all is well.
 func (b *Breakers) OpenUntil() map[string]time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	out := map[string]time.Time{}
+	open := map[string]time.Time{}
 	now := b.opts.Now()
 	for name, d := range b.deps {
 		if d.openUntil.After(now) {
-			out[name] = d.openUntil
+			open[name] = d.openUntil
 		}
 	}
-	return out
+	if len(open) <= MaxSnapshot {
+		return open
+	}
+	names := slices.SortedFunc(maps.Keys(open), func(x, y string) int {
+		return cmp.Or(open[y].Compare(open[x]), cmp.Compare(x, y))
+	})
+	for _, name := range names[MaxSnapshot:] {
+		delete(open, name)
+	}
+	return open
 }
 
 // Impose takes over what another worker found: calls are refused until then, at most for [Options.OpenFor] from now, and one
@@ -232,7 +242,7 @@ func (b *Breakers) Impose(dep string, until time.Time) {
 	if limit := now.Add(b.opts.OpenFor); until.After(limit) {
 		until = limit
 	}
-	if d := b.find(dep); d != nil && until.After(d.imposed) {
+	if d := b.find(dep); until.After(d.imposed) {
 		d.imposed = until
 	}
 }

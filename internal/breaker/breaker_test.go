@@ -128,10 +128,38 @@ func TestDependenciesAreBounded(t *testing.T) {
 		refused(t, b, "down", DefaultOpenFor) // the one that matters was kept
 		trip(t, b, "x")
 		trip(t, b, "y")
-		if _, retry, err := b.Allow("z"); !errors.Is(err, ErrFull) || retry <= 0 {
-			t.Errorf("%v, %v", retry, err)
+		refused(t, b, "down", DefaultOpenFor) // used later than x
+	})
+}
+
+// TestManyThatAreDownStopNoOther: an agent that asks many dead hosts must not stop calls to others.
+func TestManyThatAreDownStopNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(Options{MaxDependencies: 3})
+		for _, dep := range []string{"x", "y", "z"} {
+			trip(t, b, dep)
 		}
-		b.Impose("z", time.Now().Add(time.Second))
+		allow(t, b, "alive")(Answered)
+		if len(b.deps) != 3 {
+			t.Errorf("%d dependencies", len(b.deps))
+		}
+		allow(t, b, "x")(Failed) // forgotten: it was used least recently
+		refused(t, b, "z", DefaultOpenFor)
+	})
+}
+
+// TestASnapshotIsBounded: a heartbeat carries it.
+func TestASnapshotIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(Options{})
+		for i := range 2 * MaxSnapshot {
+			trip(t, b, fmt.Sprint(i))
+			time.Sleep(time.Millisecond)
+		}
+		open := b.OpenUntil()
+		if _, last := open[fmt.Sprint(2*MaxSnapshot-1)]; len(open) != MaxSnapshot || !last {
+			t.Errorf("%d of them, the last one among them: %t; want the last %d", len(open), last, MaxSnapshot)
+		}
 	})
 }
 

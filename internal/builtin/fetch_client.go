@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,18 +83,50 @@ func (f *fetcher) checkURL(u *url.URL, what string) error {
 	return nil
 }
 
+// redirectError ends a fetch at a redirect to another server.
+type redirectError struct {
+	from, to *url.URL
+	status   int
+}
+
+func (e *redirectError) Error() string { return "a redirect to another server" }
+
+// sameServer reports whether a redirect stays at the server that was asked. Rules, hooks and people have judged that one and no other. A
+// redirect from http to https at the usual ports, or at the same port, stays; one back to http does not.
+func sameServer(from, to *url.URL) bool {
+	usual := map[string]string{"http": "80", "https": "443"}
+	fromPort, toPort := cmp.Or(from.Port(), usual[from.Scheme]), cmp.Or(to.Port(), usual[to.Scheme])
+	if canonicalHost(from.Hostname()) != canonicalHost(to.Hostname()) {
+		return false
+	}
+	if from.Scheme == "http" && to.Scheme == "https" {
+		return fromPort == toPort || fromPort == usual["http"] && toPort == usual["https"]
+	}
+	return from.Scheme == to.Scheme && fromPort == toPort
+}
+
 var (
 	errRedirects = errors.New("too many redirects")             // ends a chain of them
 	errResolve   = errors.New("the host name was not resolved") // no address was dialed
 )
 
-// checkRedirect applies the same checks to where a page sends the fetch on. The page before is not named to the next.
+// checkRedirect applies the same checks to where a page sends the fetch on, and ends the fetch where that is another server:
+// asking that one is a call of its own. The page before is not named to the next.
 func (f *fetcher) checkRedirect(req *http.Request, via []*http.Request) error {
 	if len(via) > MaxRedirects {
 		return errRedirects
 	}
+	if len(req.URL.String()) > MaxURLBytes {
+		return tool.Invalid("the redirect of url is more than %d bytes long", MaxURLBytes)
+	}
+	if err := f.checkURL(req.URL, "the redirect of url"); err != nil {
+		return err
+	}
+	if from := via[len(via)-1].URL; !sameServer(from, req.URL) {
+		return &redirectError{from: from, to: req.URL, status: req.Response.StatusCode}
+	}
 	req.Header.Del("Referer")
-	return f.checkURL(req.URL, "the redirect of url")
+	return nil
 }
 
 // dial resolves a host once, and connects to one of the addresses found that are allowed. No name is resolved again

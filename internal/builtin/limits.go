@@ -49,8 +49,8 @@ const (
 	MaxErrorOutput      = 8 << 10 // bytes of a failed command's output in the error; all of it is in the result
 
 	// web_fetch.
-	MaxURLBytes       = 8 << 10 // bytes of a URL
-	MaxRedirects      = 5
+	MaxURLBytes       = 8 << 10   // bytes of a URL
+	MaxRedirects      = 5         // all at the same host
 	MaxFetchBytes     = 5 << 20   // bytes of a body after decompression; the rest is left out
 	MaxFetchHeader    = 64 << 10  // bytes of a response's header
 	DefaultFetchChars = 40_000    // characters of text when the call gives no max_chars

@@ -71,6 +71,9 @@ func newWebBench(t *testing.T, allow ...string) *webBench {
 		w.Header().Set("Set-Cookie", "a=b")
 		http.Redirect(w, r, r.URL.Query().Get("url"), http.StatusFound)
 	})
+	mux.HandleFunc("/to-long", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/"+strings.Repeat("x", MaxURLBytes), http.StatusFound)
+	})
 	mux.HandleFunc("/loop", func(w http.ResponseWriter, r *http.Request) {
 		var n int
 		_, _ = fmt.Sscanf(r.URL.RawQuery, "%d", &n)
@@ -216,25 +219,87 @@ func TestWebFetchReachesNothingPrivate(t *testing.T) {
 
 // TestWebFetchRedirectsAreChecked allows one host, which redirects to others.
 func TestWebFetchRedirectsAreChecked(t *testing.T) {
-	b := newWebBench(t, "allowed.example.com")
-	b.fetch.lookup = func(context.Context, string) ([]netip.Addr, error) {
-		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
-	}
+	b := newRedirects(t)
 	from := "http://allowed.example.com:" + b.port() + "/to?url="
 	b.contains(b.ok("web_fetch", in{"url": from + "/text"}), "plain") // the positive control
 	before := b.asked.Load()
 	for to, code := range map[string]toolyard.Code{
-		b.server.URL + "/text":                           toolyard.SandboxViolation,
-		"http://localhost:" + b.port() + "/text":         toolyard.SandboxViolation,
-		"http://other.example.com:" + b.port() + "/text": toolyard.SandboxViolation, // resolves to the loopback
-		"http://169.254.169.254/latest/meta-data":        toolyard.SandboxViolation,
-		"file:///etc/passwd":                             toolyard.InvalidArguments,
-		"http://u:p@allowed.example.com/text":            toolyard.InvalidArguments,
+		b.server.URL + "/text":                    toolyard.SandboxViolation,
+		"http://localhost:" + b.port() + "/text":  toolyard.SandboxViolation,
+		"http://169.254.169.254/latest/meta-data": toolyard.SandboxViolation,
+		"file:///etc/passwd":                      toolyard.InvalidArguments,
+		"http://u:p@allowed.example.com/text":     toolyard.InvalidArguments,
+		"http://allowed.example.com:0/text":       toolyard.InvalidArguments,
+		"/to-long":                                toolyard.InvalidArguments,
 	} {
 		b.fails(code, from+url.QueryEscape(to))
 	}
-	if n := b.asked.Load() - before; n != 6 {
-		t.Errorf("the server was asked %d times, want 6: once for each redirect, never behind it", n)
+	if n := b.asked.Load() - before; n != 8 {
+		t.Errorf("the server was asked %d times, want 8: once for each redirect, never behind it", n)
+	}
+}
+
+// newRedirects has a server under every name, all of which it may be asked by.
+func newRedirects(t *testing.T) *webBench {
+	b := newWebBench(t, ".example.com")
+	b.fetch.lookup = func(context.Context, string) ([]netip.Addr, error) {
+		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
+	}
+	return b
+}
+
+// TestARedirectToAnotherHostIsACallOfItsOwn: rules, hooks and people have judged the host of the call's input, and no
+// other. Where a redirect leads to another one, that one is not asked, and the model reads where it leads.
+func TestARedirectToAnotherHostIsACallOfItsOwn(t *testing.T) {
+	b := newRedirects(t)
+	own := "allowed.example.com:" + b.port()
+	for _, to := range []string{
+		"http://other.example.com:" + b.port() + "/text", "http://sub.allowed.example.com:" + b.port() + "/text", "//other.example.com:" + b.port() + "/text",
+		"http://allowed.example.com/text", // another port is another server
+		"https://allowed.example.com/text", "http://xn--allowed-.example.com:" + b.port() + "/text",
+		"/to?url=" + url.QueryEscape("http://other.example.com:"+b.port()+"/text"), // in two hops
+	} {
+		hops := int64(1)
+		if strings.HasPrefix(to, "/to") {
+			hops = 2
+		}
+		before := b.asked.Load()
+		out := b.ok("web_fetch", in{"url": "http://" + own + "/to?url=" + url.QueryEscape(to)})
+		if n := b.asked.Load() - before; n != hops || strings.Contains(out, "plain") || !strings.Contains(out, "Redirect: 302 Found") ||
+			!strings.Contains(out, ".example.com") || !strings.Contains(out, "call web_fetch again") {
+			t.Errorf("%s: %d requests, want %d; the model reads %q", to, n, hops, out)
+		}
+	}
+	// The positive control: the same host in another spelling is the same.
+	for _, to := range []string{"http://ALLOWED.example.com:" + b.port() + "/text", "http://allowed.example.com.:" + b.port() + "/text", "//" + own + "/text", "text"} {
+		b.contains(b.ok("web_fetch", in{"url": "http://" + own + "/to?url=" + url.QueryEscape(to)}), "plain")
+	}
+}
+
+func TestSameServer(t *testing.T) {
+	for _, c := range []struct {
+		from, to string
+		want     bool
+	}{
+		{"http://a.example/", "http://a.example:80/b", true}, {"https://a.example:443/", "https://a.example/", true},
+		{"http://a.example/", "https://a.example/", true}, {"http://a.example:80/", "https://a.example:443/", true}, // encrypted from here on
+		{"http://a.example:8080/", "https://a.example:8080/", true},
+		{"https://a.example/", "http://a.example/", false}, {"https://a.example:8443/", "http://a.example:8443/", false}, // no longer
+		{"http://a.example/", "http://a.example:8080/", false}, {"http://a.example/", "https://a.example:8443/", false},
+		{"http://a.example/", "http://www.a.example/", false}, {"http://a.example/", "http://a.example.evil.example/", false},
+		{"http://[2001:db8::1]/", "http://[2001:DB8::1]/", true}, {"http://[2001:db8::1]/", "http://[2001:db8::2]/", false},
+	} {
+		from, err := url.Parse(c.from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to, err := url.Parse(c.to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := sameServer(from, to); got != c.want {
+			t.Errorf("%s to %s: %v, want %v", c.from, c.to, got, c.want)
+		}
 	}
 }
 

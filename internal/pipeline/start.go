@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/policy"
 )
 
 // schedule waits for the call's turn. The breaker is asked first: a dependency that is down costs neither a slot nor a
@@ -19,10 +23,15 @@ func (c *call) schedule(ctx context.Context) finding {
 		return failed(toolyard.InternalError, "Internal error: nothing on this worker can start a call.", "no scheduler is configured")
 	}
 	if c.p.Breakers != nil {
-		report, retry, err := c.p.Breakers.Allow(c.dependency())
+		name, host := c.dependency()
+		report, retry, err := c.p.Breakers.Allow(name)
 		if err != nil {
+			what := fmt.Sprintf("What the tool %q depends on", c.entry.Name)
+			if host != "" {
+				what = host
+			}
 			return finding{fail: &failure{code: toolyard.DependencyUnavailable, detail: err.Error(), retryable: true, retryAfterMS: roundUpMS(retry),
-				message: fmt.Sprintf("What the tool %q depends on is down; it was not tried.", c.entry.Name)}}
+				message: what + " is down; it was not tried."}}
 		}
 		c.report = report
 	}
@@ -44,12 +53,42 @@ func (c *call) schedule(ctx context.Context) finding {
 	return finding{fail: &failure{code: toolyard.DependencyUnavailable, message: "The call could not be started.", detail: err.Error(), retryable: true}}
 }
 
-// dependency is what the circuit breaker watches.
-func (c *call) dependency() string {
+// dependency is what the circuit breaker watches. For a tool that asks where its input says, and that names no
+// dependency, it is each host by itself; host is then its name and port. Others than the caller read both.
+func (c *call) dependency() (name, host string) {
 	if c.entry.Dependency != "" {
-		return c.entry.Dependency
+		return c.entry.Dependency, ""
 	}
-	return c.entry.Name
+	if c.entry.Specifier.URL != "" {
+		if address, ok := policy.Field(c.input(), c.entry.Specifier.URL); ok {
+			host = c.withhold(hostPort(address))
+		}
+	}
+	return strings.TrimSpace(c.entry.Name + " " + host), host
+}
+
+// maxHostBytes is the longest name of a host and its port: RFC 1035 allows 253 bytes, and a port has five digits.
+const maxHostBytes = 253 + len(":65535")
+
+// hostPort is the host and port that a URL names, in one spelling; empty when it names none.
+func hostPort(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Hostname() == "" {
+		return ""
+	}
+	port := u.Port()
+	switch {
+	case port != "":
+	case u.Scheme == "https":
+		port = "443"
+	default:
+		port = "80"
+	}
+	host := net.JoinHostPort(strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")), port)
+	if len(host) > maxHostBytes {
+		return ""
+	}
+	return host
 }
 
 // roundUpMS is a duration in whole milliseconds, never less than the duration.

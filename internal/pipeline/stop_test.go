@@ -383,3 +383,49 @@ func TestBreakerHearsOnlyOfInfrastructure(t *testing.T) {
 		})
 	}
 }
+
+// TestDeadAddressesOfOneHostStopNoOtherHost: the breaker of a tool that asks where its input says watches each host by
+// itself.
+func TestDeadAddressesOfOneHostStopNoOtherHost(t *testing.T) {
+	fetch := func(r *rig) {
+		t := echo()
+		t.Name, t.Aliases, t.Specifier = "fetch", nil, tool.Specifier{URL: "text"}
+		t.Run = func(_ context.Context, _ tool.Env, input json.RawMessage) (tool.Output, error) {
+			if strings.Contains(strings.ToLower(string(input)), "dead") {
+				return tool.Output{}, tool.Unavailable(errBoom, "down")
+			}
+			return tool.Output{Text: "alive"}, nil
+		}
+		r.setTool(t)
+		r.Breakers = breaker.New(breaker.Options{})
+	}
+	r := newRig(fetch)
+	ask := func(address string) toolyard.Result {
+		r.job.Call = toolyard.Call{ID: "c", Tool: "fetch", Input: json.RawMessage(fmt.Sprintf(`{"text":%q}`, address))}
+		return r.result(t)
+	}
+	for _, address := range []string{"http://dead.example/1", "http://dead.example/2?q", "http://DEAD.example/", "http://dead.example.:80/", "http://dead.example:80"} {
+		if res := ask(address); res.Error == "" || strings.Contains(res.Error, "it was not tried") {
+			t.Fatalf("%s: %q", address, res.Error)
+		}
+	}
+	if res := ask("http://dead.example/3"); !strings.Contains(res.Error, "it was not tried") || !strings.Contains(res.Error, "dead.example:80") {
+		t.Errorf("the host that is down: %q", res.Error)
+	}
+	for _, address := range []string{"http://alive.example/", "https://alive.dead.example/", "https://dead.example/", "http://dead.example:8080/", "http://[2001:db8::1]/", "nonsense", "http://"} {
+		if res := ask(address); strings.Contains(res.Error, "it was not tried") {
+			t.Errorf("%s: %q", address, res.Error)
+		}
+	}
+	// What no host name can be is not watched under a name of its own.
+	long := "http://dead." + strings.Repeat("x", 1_000)
+	for i := range breaker.DefaultTripAfter {
+		ask(fmt.Sprintf("%s%d/", long, i))
+	}
+	if res := ask(long + "y/"); !strings.Contains(res.Error, "it was not tried") {
+		t.Errorf("a name that is too long: %q", res.Error)
+	}
+	if res := ask("http://alive.example/"); res.Error != "" {
+		t.Errorf("another host after that: %q", res.Error)
+	}
+}
