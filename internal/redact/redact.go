@@ -1,7 +1,8 @@
 // Package redact takes secrets out of texts that others will read: events, previews, errors.
 //
 // Two kinds are found. Values that this process knows, such as those of its environment, wherever they stand and also encoded
-// ([New]). And texts that look like a well-known kind of token, whoever's they are (the table in shapes.go).
+// ([New]). And texts that look like a well-known kind of token, whoever's they are (the table in shapes.go). Both are
+// looked for in every reading of the text: with escapes of JSON and of URLs decoded, and without a terminal's colours.
 //
 // A mark stands where a secret stood, and says what it was: "[redacted: GITHUB_TOKEN]", "[redacted: AWS access key]".
 // Redacting a redacted text changes nothing.
@@ -15,7 +16,6 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"net/url"
 	"slices"
@@ -34,36 +34,90 @@ const (
 type Secret struct{ Name, Value string }
 
 // Redactor finds secrets. It is safe for concurrent use.
-type Redactor struct{ known *strings.Replacer }
+type Redactor struct {
+	plain   matcher // values as they are
+	encoded matcher // in hex and in base64
+}
 
 // New makes a redactor that finds these values, and the well-known shapes. A value of less than [MinValueBytes] bytes is
 // not found.
 func New(secrets []Secret) *Redactor {
-	marks := map[string]string{}
-	var found []string
+	r := &Redactor{}
 	for _, s := range secrets {
-		for _, form := range forms(s.Value) {
-			if _, ok := marks[form]; !ok {
-				marks[form] = mark(s.Name)
-				found = append(found, form)
+		if len(s.Value) < MinValueBytes {
+			continue
+		}
+		for _, text := range texts(s.Value) {
+			r.plain.add(text, mark(s.Name))
+			r.plain.add(strings.ReplaceAll(text, " ", "+"), mark(s.Name)) // as forms in URLs have it
+			for _, form := range encodings(text) {
+				r.encoded.add(form, mark(s.Name))
 			}
 		}
 	}
-	// The longest first: a secret may be part of another.
-	slices.SortStableFunc(found, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
-	var pairs []string
-	for _, f := range found {
-		pairs = append(pairs, f, marks[f])
-	}
-	return &Redactor{known: strings.NewReplacer(pairs...)}
+	return r
 }
+
+// maxRounds bounds how often a text is looked through again: a mark may end a word, and another secret begin behind it.
+const maxRounds = 4
 
 // Redact returns the text without secrets.
 func (r *Redactor) Redact(text string) string {
-	if len(text) < MinValueBytes {
-		return text
+	for range maxRounds {
+		if len(text) < MinValueBytes {
+			break
+		}
+		found := r.find(text)
+		if len(found) == 0 {
+			break
+		}
+		text = replace(text, found)
 	}
-	return redactShapes(r.known.Replace(text))
+	return text
+}
+
+// span is a part of a text that is not shown, and the mark in its place.
+type span struct {
+	from, to int
+	mark     string
+}
+
+// find gives all secrets of a text, in any order.
+func (r *Redactor) find(text string) []span {
+	var found []span
+	for _, v := range views(text) {
+		add := func(v *view) func(lo, hi int, mark string) {
+			return func(lo, hi int, mark string) {
+				from, to := v.origin(lo, hi)
+				found = append(found, span{from, to, mark})
+			}
+		}
+		r.plain.find(v.text, add(&v))
+		if !r.encoded.empty() && r.encoded.finds(squeeze(v.text)) {
+			s := v.squeezed()
+			r.encoded.find(s.text, add(&s))
+		}
+		findShapes(&v, add(&v))
+	}
+	return found
+}
+
+// replace puts marks where secrets stand. Those that overlap get one mark, of the one that begins first.
+func replace(text string, found []span) string {
+	slices.SortStableFunc(found, func(a, b span) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(b.to, a.to)) })
+	var out strings.Builder
+	done := 0 // what is before it stands in out
+	for i, s := range found {
+		if i > 0 && s.from < done {
+			done = max(done, s.to)
+			continue
+		}
+		out.WriteString(text[done:s.from])
+		out.WriteString(s.mark)
+		done = s.to
+	}
+	out.WriteString(text[done:])
+	return out.String()
 }
 
 const (
@@ -76,43 +130,25 @@ func mark(what string) string { return markBegin + what + markEnd }
 // Marked reports whether a text has a mark where a secret stood.
 func Marked(text string) bool { return strings.Contains(text, markBegin) }
 
-// forms are the ways in which a value is written: as it is, escaped for JSON and for URLs, in hex and in base64.
-func forms(value string) []string {
-	var all []string
-	add := func(form string) {
-		if len(form) >= MinValueBytes {
-			all = append(all, form)
-		}
-	}
-	if len(value) < MinValueBytes {
-		return nil
-	}
-	texts := []string{value}
+// texts are a value, and the lines of one that has several: a tool may number the lines of a file, or show one of them.
+func texts(value string) []string {
+	all := []string{value}
 	if lines := strings.FieldsFunc(value, func(r rune) bool { return r == '\n' || r == '\r' }); len(lines) > 1 {
-		for _, line := range lines { // a tool may number the lines of a file, or show one of them
-			if len(strings.TrimSpace(line)) >= minLineBytes && !strings.HasPrefix(line, "-----") {
-				texts = append(texts, strings.TrimSpace(line))
+		for _, line := range lines {
+			if line = strings.TrimSpace(line); len(line) >= minLineBytes && !strings.HasPrefix(line, "-----") {
+				all = append(all, line)
 			}
 		}
 	}
-	for _, text := range texts {
-		add(text)
-		for _, html := range []bool{true, false} {
-			var b strings.Builder
-			enc := json.NewEncoder(&b)
-			enc.SetEscapeHTML(html)
-			if enc.Encode(text) == nil { // a string always encodes
-				add(strings.Trim(strings.TrimSpace(b.String()), `"`))
-			}
-		}
-		add(url.QueryEscape(text))
-		add(url.PathEscape(text))
-		add(hex.EncodeToString([]byte(text)))
-		add(strings.ToUpper(hex.EncodeToString([]byte(text))))
-		for shift := range 3 {
-			add(insideBase64(base64.RawStdEncoding, text, shift))
-			add(insideBase64(base64.RawURLEncoding, text, shift))
-		}
+	return all
+}
+
+// encodings are a text in hex, and in base64 wherever it begins.
+func encodings(text string) []string {
+	inHex := hex.EncodeToString([]byte(text))
+	all := []string{inHex, strings.ToUpper(inHex)}
+	for shift := range 3 {
+		all = append(all, insideBase64(base64.RawStdEncoding, text, shift), insideBase64(base64.RawURLEncoding, text, shift))
 	}
 	return all
 }

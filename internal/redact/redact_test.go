@@ -209,7 +209,8 @@ func FuzzRedact(f *testing.F) {
 func TestHostileTextIsReadFast(t *testing.T) {
 	r := New([]Secret{{"T", "tok-en-00"}})
 	const size = 1 << 18
-	for _, piece := range []string{begin + "PRIVATE KEY-----", begin, "eyJ", "eyJaaaaaaaaaaaaa.", "://a:", "Bearer ", "Authorization: Bearer ", "sk-", "sk-ant-", "tok-en-0", "ghp_", "a"} {
+	for _, piece := range []string{begin + "PRIVATE KEY-----", begin, "eyJ", "eyJaaaaaaaaaaaaa.", "://a:", "Bearer ", "Authorization: Bearer ", "sk-", "sk-ant-", "tok-en-0", "ghp_", "a",
+		"%25", "%2525", `\\`, `\u005c`, "\x1b]", "\x1b]x\x1b\\", "\x1b[", "\x1b[1;", "\x1b", "\x1b[1mghp_", "\u009d", "tok-en-00", "tok-\x1b[men-00", "dG9rLWVuLTAw\n"} {
 		text := strings.Repeat(piece, size/len(piece))
 		if got := r.Redact(text); len(got) == 0 {
 			t.Errorf("%q gave nothing", piece)

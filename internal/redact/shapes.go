@@ -87,36 +87,44 @@ var shapes = []shape{
 		pattern: regexp.MustCompile(`^://[^\s/?#@:"'<>` + "`" + `]{0,256}:([^\s/?#@"'<>` + "`" + `]{3,256})@[A-Za-z0-9\[]`), unlike: placeholder},
 }
 
-// redactShapes puts marks where secrets of a well-known shape stand.
-func redactShapes(text string) string {
+// maxGaps is how many ends a secret is tried with where a terminal's sequences were taken out behind its beginning.
+const maxGaps = 4
+
+// findShapes calls found for each secret of a well-known shape.
+func findShapes(v *view, found func(lo, hi int, mark string)) {
 	for i := range shapes {
 		for _, begin := range shapes[i].begins {
-			if strings.Contains(text, begin) {
-				text = shapes[i].redact(text, begin)
+			if strings.Contains(v.text, begin) {
+				shapes[i].find(v, begin, found)
 			}
 		}
 	}
-	return text
 }
 
-func (s *shape) redact(text, begin string) string {
-	var out strings.Builder
-	done := 0 // what is before it stands in out
+func (s *shape) find(v *view, begin string, found func(lo, hi int, mark string)) {
+	text := v.text
 	for from := 0; ; {
 		at := strings.Index(text[from:], begin)
 		if at < 0 {
-			break
+			return
 		}
 		at += from
 		from = at + len(begin)
-		if !s.inside && at > 0 && wordByte(text[at-1]) {
+		if !s.inside && at > 0 && wordByte(text[at-1]) && !v.gap(at) {
 			continue
 		}
 		reach := shapeBytes
 		if s.long {
 			reach = longShapeBytes
 		}
-		m := s.pattern.FindStringSubmatchIndex(text[at:min(len(text), at+reach)])
+		end := min(len(text), at+reach)
+		m := s.pattern.FindStringSubmatchIndex(text[at:end])
+		for gap, n := from, 0; m == nil && v.from != nil && n < maxGaps && gap < end; gap++ {
+			if v.gap(gap) {
+				n++
+				m = s.pattern.FindStringSubmatchIndex(text[at:gap])
+			}
+		}
 		if m == nil {
 			continue
 		}
@@ -124,20 +132,11 @@ func (s *shape) redact(text, begin string) string {
 		if len(m) > 2 {
 			lo, hi = m[2], m[3]
 		}
-		if s.unlike != nil && s.unlike(text[at+lo:at+hi]) {
-			from = at + hi // not looked at again: the work must not grow with the square of the text
-			continue
+		from = max(from, at+hi) // not looked at again: the work must not grow with the square of the text
+		if s.unlike == nil || !s.unlike(text[at+lo:at+hi]) {
+			found(at+lo, at+hi, mark(s.what))
 		}
-		out.WriteString(text[done : at+lo])
-		out.WriteString(mark(s.what))
-		done = at + hi
-		from = max(from, done)
 	}
-	if done == 0 {
-		return text
-	}
-	out.WriteString(text[done:])
-	return out.String()
 }
 
 func wordByte(b byte) bool {
