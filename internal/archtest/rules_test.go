@@ -122,6 +122,8 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/broker", "internal/failpoint", "a fault between two publishes happens there and nowhere else"},
 	{"internal/pipeline", "internal/breaker", "the schedule phase asks the breaker"},
 	{"internal/builtin", "internal/sandbox", "bash runs in it"},
+	{"internal/builtin", "internal/place", "file tools show nothing that is hidden"},
+	{"internal/sandbox", "internal/place", "commands find nothing that is hidden"},
 	{"internal/pipeline", "internal/sandbox", "a result is stamped with what stood around what ran"},
 	{"internal/sandbox", "internal/sandbox/stage", "the plan is what the stage does"},
 	{"internal/hooks", "internal/sandbox", "command hooks start through its launcher"},

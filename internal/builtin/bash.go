@@ -106,7 +106,7 @@ func (b *bashTool) run(ctx context.Context, env tool.Env, in bashInput) (string,
 	class, _ := shell.Classify(in.Command)
 	p := b.policy
 	p.Limits.Wall = limit
-	p.Workspace = &sandbox.Workspace{Dir: env.WorkspaceDir, Writable: !class.Safe()}
+	p.Workspace = &sandbox.Workspace{Dir: env.WorkspaceDir, Writable: !class.Safe(), Hidden: env.Hidden}
 	out := output{tell: env.Progress}
 	res, err := b.box.Run(ctx, p, sandbox.Command{Argv: []string{"bash", "-c", in.Command}}, sandbox.Streams{Stdout: &out, Stderr: &out})
 	if errors.Is(err, sandbox.ErrNotStarted) { // a machine without bash

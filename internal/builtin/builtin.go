@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -71,7 +72,10 @@ func define[In any, Out string | tool.Output](d tool.Declaration, check func(con
 			if err != nil {
 				return err
 			}
-			return check(ctx, env, in)
+			if err := check(ctx, env, in); !errors.Is(err, errHidden) {
+				return err
+			}
+			return nil // permission says no, or the run does
 		},
 		Run: func(ctx context.Context, env tool.Env, input json.RawMessage) (tool.Output, error) {
 			in, err := decode[In](input)

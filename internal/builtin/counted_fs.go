@@ -38,6 +38,11 @@ func (c *countedFS) Stat(name string) (fs.FileInfo, error) {
 	if err := c.spend(1); err != nil {
 		return nil, err
 	}
+	if c.w.hides != nil {
+		if _, err := c.w.resolve("pattern", path.Join(c.base, name)); err != nil {
+			return nil, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}
+		}
+	}
 	info, err := c.w.root.Stat(path.Join(c.base, name))
 	if err != nil {
 		return nil, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"syscall"
@@ -25,7 +26,9 @@ func (w *workspace) openFile(t target) (*os.File, fs.FileInfo, error) {
 	}
 	info, err := f.Stat()
 	if err == nil {
-		err = isRegular(t.field, t.written, info)
+		if err = isRegular(t.field, t.written, info); err == nil {
+			err = w.shownFile(t, info)
+		}
 	} else {
 		err = w.fault(t.field, t.written, "look at", err)
 	}
@@ -80,6 +83,9 @@ func (w *workspace) readDir(ctx context.Context, name string, max int) (entries 
 	}
 	if errors.Is(err, io.EOF) {
 		err = nil
+	}
+	if w.hides != nil {
+		entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return w.hidden(path.Join(name, e.Name())) })
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	if len(entries) > max {

@@ -47,6 +47,9 @@ func (w *workspace) resolve(field, written string) (target, error) {
 			continue
 		}
 		next := path.Join(t.name, name)
+		if w.hidden(next) {
+			return t, hiddenFault(t)
+		}
 		info, err := w.root.Lstat(next)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -89,6 +92,9 @@ func (w *workspace) missing(t target, name string, rest []string, needsDir bool)
 			return t, w.notThere(t)
 		}
 		t.name = path.Join(t.name, name)
+	}
+	if w.hidden(t.name) {
+		return t, hiddenFault(t)
 	}
 	if needsDir {
 		return t, w.notThere(t)

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -22,6 +23,9 @@ type workspace struct {
 	// dirs are the names that the directory has in absolute paths, split: as the worker is configured, and with the
 	// symbolic links on the way to it resolved.
 	dirs [][]string
+	// hides reports what permission rules hide; nil: nothing. linked are hidden files that have other names, once they were looked for.
+	hides  func(path string) bool
+	linked map[place.ID]bool
 }
 
 // openWorkspace opens the call's directory. The caller closes it.
@@ -48,7 +52,7 @@ func openWorkspace(env tool.Env) (*workspace, error) {
 	if err != nil {
 		return nil, broken(err)
 	}
-	w := &workspace{root: root, dirs: [][]string{splitNames(dir)}}
+	w := &workspace{root: root, dirs: [][]string{splitNames(dir)}, hides: env.Hidden}
 	if real != dir {
 		w.dirs = append(w.dirs, splitNames(real))
 	}

@@ -104,7 +104,7 @@ func (c *command) run(ctx context.Context, env tool.Env, input json.RawMessage) 
 		p.Secrets = append(p.Secrets, sandbox.Secret{Name: name, Content: []byte(value)})
 	}
 	if c.NeedsWorkspace() {
-		p.Workspace = &sandbox.Workspace{Dir: env.WorkspaceDir, Writable: !c.onlyReads(input)}
+		p.Workspace = &sandbox.Workspace{Dir: env.WorkspaceDir, Writable: !c.onlyReads(input), Hidden: env.Hidden}
 	}
 	if env.CommitPoint != nil {
 		if err := env.CommitPoint(); err != nil {

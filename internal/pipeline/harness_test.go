@@ -36,6 +36,7 @@ type rig struct {
 	decide func(ctx context.Context, in PermissionInput) (PermissionDecision, error)
 	start  func(ctx context.Context, job *Job) (func(), error)
 	put    func(ctx context.Context, content string) (string, error)
+	hidden func(path string) bool
 	allow  func(dep string) (func(breaker.Outcome), time.Duration, error)
 
 	mu     sync.Mutex
@@ -123,6 +124,8 @@ func (r *rig) Decide(ctx context.Context, in PermissionInput) (PermissionDecisio
 	}
 	return r.decide(ctx, in)
 }
+
+func (r *rig) Hidden(_ *tool.Declaration, _ Rules, _ string) func(string) bool { return r.hidden }
 
 func (r *rig) Start(ctx context.Context, job *Job) (func(), error) {
 	if r.start != nil {

@@ -63,7 +63,7 @@ func Decide(rules Rules, req Request) Decision {
 		return deny(toolyard.PermissionDenied, "no declaration", "Nothing is known of this tool, so it may not run.")
 	}
 	s := newSubject(&req)
-	if r, why, ok := firstMatch(rules.Deny, d, s); ok {
+	if r, why, ok := firstMatch(rules.Deny, true, d, s); ok {
 		return deny(toolyard.PermissionDenied, "rule deny "+r.String(),
 			fmt.Sprintf("A permission rule denies this call: %s%s. Do not repeat it; do without it, or use another tool.", r, why))
 	}
@@ -76,7 +76,7 @@ func Decide(rules Rules, req Request) Decision {
 		return deny(toolyard.PermissionDenied, "mode "+string(req.Mode),
 			"The session is in plan mode, where only calls that read are allowed. Describe the change instead of making it.")
 	}
-	if r, why, ok := firstMatch(rules.Ask, d, s); ok {
+	if r, why, ok := firstMatch(rules.Ask, false, d, s); ok {
 		return ask(&req, "rule ask "+r.String(), fmt.Sprintf("A permission rule asks for a person's consent to this call: %s%s.", r, why))
 	}
 	if source, ok := allowedByRules(rules.Allow, d, s); ok {
@@ -133,14 +133,15 @@ func (r Rule) Touches(req Request) bool {
 	if req.Declaration == nil {
 		return true
 	}
-	_, _, ok := firstMatch([]Rule{r}, req.Declaration, newSubject(&req))
+	_, _, ok := firstMatch([]Rule{r}, false, req.Declaration, newSubject(&req))
 	return ok
 }
 
 // firstMatch returns the first deny or ask rule that matches, and in brackets what was unknown, if it matches for that.
-func firstMatch(rules []Rule, d *tool.Declaration, s *subject) (match Rule, why string, ok bool) {
+// hidden says that rules which hide places are about every tool with a path.
+func firstMatch(rules []Rule, hidden bool, d *tool.Declaration, s *subject) (match Rule, why string, ok bool) {
 	for _, r := range rules {
-		if !r.namesAny(d.Name, d.Aliases) {
+		if !r.namesAny(d.Name, d.Aliases) && !(hidden && r.hides() && s.kind == kindPath) {
 			continue
 		}
 		if r.Specifier == "" {

@@ -67,6 +67,6 @@ func (r Rule) matchesExample(d *tool.Declaration, list Behavior, example string)
 		_, ok := allowedByRules([]Rule{r}, d, s)
 		return ok, nil
 	}
-	_, _, ok := firstMatch([]Rule{r}, d, s)
+	_, _, ok := firstMatch([]Rule{r}, false, d, s)
 	return ok, nil
 }

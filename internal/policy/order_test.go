@@ -81,12 +81,12 @@ func TestNoAllowBeatsADenyOrAnAsk(t *testing.T) {
 		}
 		// One deny rule that denies alone denies in any company; one ask rule that asks alone is never allowed over.
 		for _, d := range rules.Deny {
-			if alone, _, ok := firstMatch([]Rule{d}, req.Declaration, newSubject(&req)); ok && got.Behavior != Deny {
+			if alone, _, ok := firstMatch([]Rule{d}, true, req.Declaration, newSubject(&req)); ok && got.Behavior != Deny {
 				fail("denied by "+alone.String()+" alone", got)
 			}
 		}
 		for _, a := range rules.Ask {
-			if alone, _, ok := firstMatch([]Rule{a}, req.Declaration, newSubject(&req)); ok && got.Behavior == Allow {
+			if alone, _, ok := firstMatch([]Rule{a}, false, req.Declaration, newSubject(&req)); ok && got.Behavior == Allow {
 				fail("asked by "+alone.String()+" alone", got)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -25,16 +26,18 @@ func cleanPaths(paths []string) (clean []string, ok bool) {
 // checkPathPattern says what is wrong with a path specifier, as far as it shows without knowing the workspace's directory.
 func checkPathPattern(pattern string) error {
 	switch {
-	case strings.HasSuffix(pattern, "/"):
-		return fmt.Errorf("a path never ends in /; for all in the directory write %s**", pattern)
 	case strings.HasPrefix(pattern, "~"):
 		return errors.New("~ is not expanded; write a path relative to the workspace")
+	case strings.HasPrefix(pattern, "!"):
+		return errors.New("a rule has no exceptions; write the ! as [!] if a name begins with it")
 	case strings.Contains("/"+pattern+"/", "/../"):
 		return errors.New("a path has no .. left when it is matched; write it without")
 	case strings.Count(pattern, "{") > maxBraces || strings.Count(pattern, ",") > maxAlternatives:
 		return fmt.Errorf("it has more than %d braces or %d commas; write several rules", maxBraces, maxAlternatives)
 	case !doublestar.ValidatePattern(pattern):
 		return errors.New("it is not a glob; check its brackets and braces")
+	case !path.IsAbs(pattern) && coversAll(belowGlob(pattern)):
+		return errors.New("it covers the whole workspace; for every call write just the tool")
 	}
 	for rest := pattern; ; {
 		before, after, ok := strings.Cut(rest, "**")
@@ -54,51 +57,73 @@ const (
 	maxAlternatives = 32
 )
 
-// relativePattern gives a path specifier relative to the workspace.
-func relativePattern(pattern, workspaceDir string) (string, error) {
+// errElsewhere says that an absolute pattern is about another directory than the workspace.
+var errElsewhere = errors.New("the pattern is not inside the workspace; write it relative")
+
+// relativeGlob turns a path specifier into a glob of paths relative to the workspace, which matches what the specifier covers.
+func relativeGlob(pattern, workspaceDir string) (string, error) {
 	if err := checkPathPattern(pattern); err != nil {
 		return "", err
 	}
-	if path.IsAbs(pattern) {
-		inside, ok := strings.CutPrefix(pattern, strings.TrimSuffix(path.Clean(workspaceDir), "/")+"/")
-		if workspaceDir == "" || !ok {
-			return "", errors.New("the pattern is not inside the workspace; write it relative")
-		}
-		pattern = inside
+	if !path.IsAbs(pattern) {
+		return belowGlob(pattern), nil
 	}
-	for {
-		rest, ok := strings.CutPrefix(pattern, "./")
-		if !ok {
-			return pattern, nil
-		}
-		pattern = rest
+	inside, ok := strings.CutPrefix(pattern, strings.TrimSuffix(path.Clean(workspaceDir), "/")+"/")
+	if workspaceDir == "" || !ok {
+		return "", errElsewhere
 	}
+	glob := belowGlob("./" + inside)
+	if coversAll(glob) {
+		return "", errors.New("it covers the whole workspace; for every call write just the tool")
+	}
+	return glob, nil
 }
 
+// belowGlob reads a relative specifier as people know it from .gitignore: without a slash but at its end it means a name at any depth, else
+// a path from the workspace's top; and what is below what it matches is covered too.
+func belowGlob(pattern string) string {
+	name := strings.TrimRight(pattern, "/")
+	anywhere := !strings.Contains(name, "/")
+	for strings.HasPrefix(name, "./") {
+		name = strings.TrimLeft(name[len("./"):], "/")
+	}
+	if anywhere && name != "." {
+		name = "**/" + name
+	}
+	if name != "**" && !strings.HasSuffix(name, "/**") {
+		name += "/**"
+	}
+	return name
+}
+
+// coversAll reports whether a glob matches every name at a workspace's top.
+func coversAll(glob string) bool {
+	const initials = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+	for _, c := range initials {
+		if !doublestar.MatchUnvalidated(glob, string(c)+"zq-a-name-that-nobody-gives.xw") {
+			return glob == "./**" || glob == "/**"
+		}
+	}
+	return true
+}
+
+// matchGlob reports whether a glob of [relativeGlob] matches a clean path. None covers the workspace itself.
+func matchGlob(glob, p string) bool { return p != "." && doublestar.MatchUnvalidated(glob, p) }
+
 func matchAnyPath(pattern, workspaceDir string, paths []string) (bool, error) {
-	rel, err := relativePattern(pattern, workspaceDir)
+	glob, err := relativeGlob(pattern, workspaceDir)
 	if err != nil {
 		return false, err
 	}
-	for _, p := range paths {
-		if doublestar.MatchUnvalidated(rel, p) {
-			return true, nil
-		}
-	}
-	return false, nil
+	return slices.ContainsFunc(paths, func(p string) bool { return matchGlob(glob, p) }), nil
 }
 
 func matchAllPaths(pattern, workspaceDir string, paths []string) (bool, error) {
-	rel, err := relativePattern(pattern, workspaceDir)
+	glob, err := relativeGlob(pattern, workspaceDir)
 	if err != nil {
 		return false, err
 	}
-	for _, p := range paths {
-		if !doublestar.MatchUnvalidated(rel, p) {
-			return false, nil
-		}
-	}
-	return true, nil
+	return !slices.ContainsFunc(paths, func(p string) bool { return !matchGlob(glob, p) }), nil
 }
 
 // parseDomain reads the specifier "domain:example.com".

@@ -21,8 +21,8 @@ func Remember(req Request, inputHash string) string {
 	case !s.known:
 	case s.kind == kindCommand:
 		specifier = strings.TrimSpace(s.value)
-	case s.kind == kindPath && len(s.paths) > 0 && !strings.ContainsAny(s.paths[0], `*?[]{}\`):
-		specifier = s.paths[0]
+	case s.kind == kindPath && len(s.paths) > 0 && s.paths[0] != "." && !strings.ContainsAny(s.paths[0], `*?[]{}\`):
+		specifier = "./" + s.paths[0] // this one, and none of its name elsewhere
 	case s.kind == kindURL:
 		if host, err := hostOf(s.value); err == nil {
 			specifier = "domain:" + host

@@ -97,3 +97,25 @@ func TestUnsandboxedClaimsNothing(t *testing.T) {
 		t.Errorf("%+v %v %v %q", res, err, probe, out.String())
 	}
 }
+
+// TestUnsandboxedHidesNothing: so it runs nothing where something is to be hidden.
+func TestUnsandboxedHidesNothing(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("as root it runs nothing at all")
+	}
+	dir := t.TempDir()
+	run := func(hidden func(string) bool) error {
+		_, err := Unsandboxed{}.Run(t.Context(), Policy{Workspace: &Workspace{Dir: dir, Hidden: hidden}}, Command{Argv: []string{"true"}}, Streams{})
+		return err
+	}
+	key := func(p string) bool { return p == "key" }
+	if err := errors.Join(run(nil), run(key)); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "key"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(key); !errors.Is(err, ErrViolation) {
+		t.Errorf("%v", err)
+	}
+}

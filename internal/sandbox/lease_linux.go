@@ -59,7 +59,7 @@ func take(ctx context.Context, w *Workspace) (l *lease, err error) {
 	}
 	l.dev, l.ino, l.owner = st.Dev, st.Ino, [2]int{int(st.Uid), int(st.Gid)}
 	if !w.Writable {
-		return l, nil
+		return l, l.hide(w.Hidden)
 	}
 	for {
 		err := unix.Flock(int(l.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -75,7 +75,10 @@ func take(ctx context.Context, w *Workspace) (l *lease, err error) {
 		case <-time.After(busyPoll):
 		}
 	}
-	return l, l.guard()
+	if err := l.guard(); err != nil {
+		return l, err
+	}
+	return l, l.hide(w.Hidden)
 }
 
 // guard finds what is to be protected, and makes what is missing.

@@ -206,6 +206,7 @@ func (r *root) workspace(ws *leased, system []place) error {
 	r.parents(ws.dir[1:])
 	r.spec.Binds = append(r.spec.Binds, stage.Bind{Source: ws.dir, Prepared: ws.fd != 0, Dev: ws.dev, Ino: ws.ino, Target: ws.dir[1:], IsDir: true, ReadOnly: !ws.writable})
 	r.spec.Workspace, r.spec.Protect = ws.dir, ws.protect
+	r.mask(ws.masks)
 	return nil
 }
 

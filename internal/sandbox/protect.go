@@ -41,4 +41,5 @@ type leased struct {
 	// fd is a mount that was prepared for it; 0: the stage mounts dir itself.
 	fd      int
 	protect []stage.Protected
+	masks   []stage.Mask // what is hidden from the command
 }

@@ -252,6 +252,72 @@ func TestTrespassIsUndone(t *testing.T) {
 	})
 }
 
+// TestHiddenPlaces: a command finds nothing of what is hidden, under no name, and changes none of it.
+func TestHiddenPlaces(t *testing.T) {
+	each(t, func(t *testing.T, box Sandbox) {
+		const content = "the-hidden-content"
+		dir := newPlace(t)
+		hidden := []string{"secret/key", "secret/deep/key", ".env", "sub/.env"}
+		for _, f := range append(hidden, "seen") {
+			if err := errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(f)), 0o755), os.WriteFile(filepath.Join(dir, f), []byte(content), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(os.Link(filepath.Join(dir, "secret/key"), filepath.Join(dir, "sub/other")), os.Symlink("secret/key", filepath.Join(dir, "link"))); err != nil {
+			t.Fatal(err)
+		}
+		hides := func(p string) bool { return p == "secret" || filepath.Base(p) == ".env" }
+		for _, command := range []string{
+			"cat secret/key", "cat secret/deep/key", "cat .env", "cat sub/.env", "cat sub/other", "cat link", "ls secret", "grep -rh hidden . --exclude=seen",
+			"mv secret moved; cat moved/key", "mv sub moved; cat moved/.env moved/other; mv moved sub", "chmod 777 secret .env; cat .env secret/key", "rm -rf secret .env; cat .env",
+			"ln sub/other x; cat x", "ln sub/.env x; cat x", "cat /proc/self/root$PWD/.env", "cd secret && cat key", "umount .env; umount secret; cat .env secret/key",
+			"mount --bind / /tmp; cat .env", "unshare -rm umount .env; cat .env", "echo new >.env", "echo new >secret/key", "rmdir secret; mkdir secret; touch secret/new", "mkdir a; mv secret a/; ls a/secret",
+			"exec 9<. ; cat /proc/self/fd/9/.env", "cp -a . /tmp/copy; rm /tmp/copy/seen; grep -r hidden /tmp/copy",
+		} {
+			for _, writable := range []bool{true, false} {
+				p := Policy{Workspace: &Workspace{Dir: dir, Writable: writable, Hidden: hides}}
+				if res, out := sh(t, box, p, command); strings.Contains(out, content) || strings.Contains(out, "deep") && !strings.Contains(command, "deep") || res.Reason != Exited {
+					t.Errorf("%s, writable %v: %+v %q", command, writable, res, out)
+				}
+			}
+			for _, f := range hidden {
+				if got, err := os.ReadFile(filepath.Join(dir, f)); err != nil || string(got) != content {
+					t.Fatalf("%s: then %s outside is %q, %v", command, f, got, err)
+				}
+			}
+		}
+		// The positive control: what is not hidden is there, and without the rule so is the rest.
+		p := Policy{Workspace: &Workspace{Dir: dir, Writable: true, Hidden: hides}}
+		if res, out := sh(t, box, p, "cat seen; echo more >new; cat new; ls -d secret"); res.ExitCode != 0 || out != content+"more\nsecret\n" {
+			t.Errorf("%+v %q", res, out)
+		}
+		p.Workspace.Hidden = nil
+		if res, out := sh(t, box, p, "cat secret/key .env sub/other"); res.ExitCode != 0 || out != content+content+content {
+			t.Errorf("without a rule: %+v %q", res, out)
+		}
+	})
+}
+
+// TestHiddenPlacesStayWhereTheyAre: a command cannot move what is above a hidden place, so that a later one would find it.
+func TestHiddenPlacesStayWhereTheyAre(t *testing.T) {
+	each(t, func(t *testing.T, box Sandbox) {
+		dir := newPlace(t)
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, "a/b"), 0o755), os.WriteFile(filepath.Join(dir, "a/b/key"), []byte("hidden"), 0o644), os.Mkdir(filepath.Join(dir, "c"), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		p := Policy{Workspace: &Workspace{Dir: dir, Writable: true, Hidden: func(p string) bool { return p == "a/b/key" }}}
+		for _, move := range []string{"mv a x", "mv a/b x", "mv a/b/key x", "mv a c/", "mv -T c a", "git mv a x"} {
+			sh(t, box, p, move)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "a/b/key")); err != nil {
+			t.Error(err)
+		}
+		if res, out := sh(t, box, p, "grep -r hidden .; echo x >a/b/other && mv a/b/other a/moved && cat a/moved"); !strings.HasSuffix(out, "x\n") || strings.Contains(out, "key:hidden") {
+			t.Errorf("%+v %q", res, out)
+		}
+	})
+}
+
 // TestGitWorksInside: what is protected does not keep git from its work.
 func TestGitWorksInside(t *testing.T) {
 	each(t, func(t *testing.T, box Sandbox) {

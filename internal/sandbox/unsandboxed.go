@@ -45,6 +45,9 @@ func (u Unsandboxed) Run(ctx context.Context, p Policy, c Command, s Streams) (R
 	if err != nil {
 		return Result{}, err
 	}
+	if err := nothingHidden(p.Workspace); err != nil {
+		return Result{}, err
+	}
 	dir := c.Dir
 	if dir == "" && p.Workspace != nil {
 		dir = p.Workspace.Dir
@@ -64,4 +67,21 @@ func (u Unsandboxed) Run(ctx context.Context, p Policy, c Command, s Streams) (R
 		res.Reason = Canceled
 	}
 	return res, err
+}
+
+// nothingHidden refuses a workspace of which permission rules hide something: without a sandbox nothing can stand in front of it.
+func nothingHidden(w *Workspace) error {
+	if w == nil || w.Hidden == nil {
+		return nil
+	}
+	root, err := os.OpenRoot(w.Dir)
+	if err != nil {
+		return fmt.Errorf("%w: the workspace: %w", ErrViolation, err)
+	}
+	defer func() { _ = root.Close() }()
+	found, err := hidden(root, w.Hidden)
+	if err == nil && len(found) > 0 {
+		err = fmt.Errorf("%w: permission rules hide %s of the workspace, which nothing can do for a command that runs without a sandbox", ErrViolation, found[0].Path)
+	}
+	return err
 }

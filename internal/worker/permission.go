@@ -7,6 +7,7 @@ import (
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/tool"
 )
 
 // Permission decides with the operator's rules and mode, which a batch's own rules tighten, and with what people have
@@ -14,14 +15,27 @@ import (
 type Permission struct {
 	Rules policy.Rules
 	Mode  policy.Mode
+	// Dirs are the directories of all workspaces of the worker: a rule about a path in one says nothing in the others.
+	Dirs []string
+}
+
+// rules are those that hold for calls of a tool in a workspace.
+func (p Permission) rules(d *tool.Declaration, own pipeline.Rules, dir string) policy.Rules {
+	rules := p.Rules.In(d, dir, p.Dirs)
+	if own, ok := own.(policy.Rules); ok {
+		rules = rules.Tighten(own.Deny, own.Ask)
+	}
+	return rules
+}
+
+// Hidden implements [pipeline.Permission].
+func (p Permission) Hidden(d *tool.Declaration, own pipeline.Rules, dir string) func(path string) bool {
+	return p.rules(d, own, dir).Hidden(d, dir)
 }
 
 // Decide implements [pipeline.Permission].
 func (p Permission) Decide(_ context.Context, in pipeline.PermissionInput) (pipeline.PermissionDecision, error) {
-	rules := p.Rules
-	if own, ok := in.Rules.(policy.Rules); ok {
-		rules = rules.Tighten(own.Deny, own.Ask)
-	}
+	rules := p.rules(&in.Declaration, in.Rules, in.WorkspaceDir)
 	req := policy.Request{
 		Declaration: &in.Declaration, Input: in.Input, Judgement: in.Judgement, Mode: p.Mode,
 		Interactive: in.Interactive, WorkspaceDir: in.WorkspaceDir, HookAllows: in.Opinion == pipeline.Allow,

@@ -19,6 +19,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -173,13 +175,21 @@ func New(b *broker.Broker, cfg Config) (*Worker, error) {
 	if cfg.Classes, err = takes(&cfg); err != nil {
 		return nil, err
 	}
+	dirs := slices.Sorted(maps.Values(cfg.Workspaces))
+	declarations := make([]*tool.Declaration, len(cfg.Tools))
+	for i := range cfg.Tools {
+		declarations[i] = &cfg.Tools[i].Declaration
+	}
+	if err := cfg.Rules.CheckPlaces(dirs, declarations...); err != nil {
+		return nil, err
+	}
 	w := &Worker{
 		b: b, cfg: cfg, log: cfg.Log.With("worker", cfg.ID), tools: tools, ready: make(chan struct{}),
 		running: map[callKey]*running{}, begun: map[attemptKey]bool{}, newer: map[string]bool{}, breakers: breaker.New(breaker.Options{}), places: newPlaces(slots),
 		reoffer: make(chan struct{}, 1), aborts: newAborts(broker.Patience(b.Settings().CallAckWait)),
 	}
 	w.pipe = &pipeline.Pipeline{
-		Tools: w.tools, Permission: Permission{Rules: cfg.Rules, Mode: cfg.Mode}, Breakers: w.breakers,
+		Tools: w.tools, Permission: Permission{Rules: cfg.Rules, Mode: cfg.Mode, Dirs: dirs}, Breakers: w.breakers,
 		Scheduler: w, Blobs: blobs{b}, Classify: shell.Classify, Isolation: cfg.Isolation, Unsandboxed: cfg.Unsandboxed, Worker: cfg.ID,
 		Redact: cfg.Redact, StopGrace: broker.StopGrace(b.Settings().CallAckWait),
 	}

@@ -69,7 +69,10 @@ func finishOwn(root int, s *Spec, mount int) error {
 	if err := at(unix.Close(root), "let go of the root"); err != nil {
 		return err
 	}
-	return protect(s)
+	if err := protect(s); err != nil {
+		return err
+	}
+	return mask(s)
 }
 
 // newRoot mounts an empty tmpfs over the old root: look-ups that begin at the old one still go there.
@@ -276,6 +279,45 @@ func protect(s *Spec) error {
 	return nil
 }
 
+// mask puts a file or directory that nobody can open in front of what is hidden. What has gone since it was found is not there to be hidden.
+func mask(s *Spec) error {
+	if len(s.Masks) == 0 {
+		return nil
+	}
+	ws, err := unix.Openat2(unix.AT_FDCWD, s.Workspace, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return at(err, "open the workspace")
+	}
+	defer func() { _ = unix.Close(ws) }()
+	for _, m := range s.Masks {
+		if err := maskOne(ws, m); err != nil && !errors.Is(err, unix.ENOENT) {
+			return at(err, "hide %s", m.Path)
+		}
+	}
+	return nil
+}
+
+func maskOne(ws int, m Mask) error {
+	target, err := unix.Openat2(ws, m.Path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: inside})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(target) }()
+	cover := MaskFile
+	if m.Dir {
+		cover = MaskDir
+	}
+	tree, err := unix.OpenTree(unix.AT_FDCWD, "/"+cover, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return fmt.Errorf("open %s: %v", cover, err) // it must be there: no ENOENT
+	}
+	defer func() { _ = unix.Close(tree) }()
+	if err := setReadOnly(tree, 0); err != nil {
+		return err
+	}
+	return unix.MoveMount(tree, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+}
+
 // finishOuter does what an outer stage cannot: it protects, puts files where no argument shows them, and takes this
 // program away.
 func finishOuter(r *Root, s *Spec) error {
@@ -288,6 +330,9 @@ func finishOuter(r *Root, s *Spec) error {
 				return at(err, "write %s", f.Path)
 			}
 		}
+	}
+	if err := mask(s); err != nil {
+		return err
 	}
 	for _, dir := range s.Seal {
 		if err := at(unix.MountSetattr(unix.AT_FDCWD, "/"+dir, 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}), "make %s read-only", dir); err != nil {

@@ -46,6 +46,8 @@ type Spec struct {
 	// Workspace is where the workspace is, with what is protected in it. Empty: there is none.
 	Workspace string
 	Protect   []Protected
+	// Masks are places of the workspace that the command cannot open.
+	Masks []Mask
 	// Seal and Hide are mounts of the outer stage: those that become read-only once the files are written, and those that
 	// the command must not find.
 	Seal, Hide []string
@@ -101,6 +103,18 @@ type Protected struct {
 	Path     string
 	Writable bool
 }
+
+// Mask is a place of the workspace in front of which stands a file or directory that nobody can open: [MaskFile] or [MaskDir].
+type Mask struct {
+	Path string
+	Dir  bool
+}
+
+// Where the root has what stands in front of masked places.
+const (
+	MaskDir  = "run/hidden"
+	MaskFile = "run/hidden.file"
+)
 
 // Rlimit is one limit of the kernel, soft and hard.
 type Rlimit struct {

@@ -197,6 +197,7 @@ func (s *Spec) fields(c *coder) {
 	list(c, &s.Binds, bindFields)
 	c.text(&s.Workspace)
 	list(c, &s.Protect, func(c *coder, p *Protected) { c.text(&p.Path); c.flag(&p.Writable) })
+	list(c, &s.Masks, func(c *coder, m *Mask) { c.text(&m.Path); c.flag(&m.Dir) })
 	list(c, &s.Seal, (*coder).text)
 	list(c, &s.Hide, (*coder).text)
 	c.flag(&s.Proxy)

@@ -1,0 +1,52 @@
+package builtin
+
+import (
+	"errors"
+	"io/fs"
+	"path"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/place"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// errHidden is wrapped by the error of a place that permission rules hide. Checks pass such a place on to permission, which
+// has the rule's own words.
+var errHidden = errors.New("a permission rule hides this place")
+
+// hidden reports whether a path below the workspace's directory, without symbolic links, is hidden.
+func (w *workspace) hidden(name string) bool {
+	if w.hides == nil {
+		return false
+	}
+	for ; name != "."; name = path.Dir(name) {
+		if w.hides(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// hiddenFault is the error of a place that is hidden.
+func hiddenFault(t target) error {
+	return &tool.Error{Code: toolyard.SandboxViolation, Message: t.field + " " + show(t.written) + " is hidden by a permission rule; do without it", Err: errHidden}
+}
+
+// shownFile is the error of an open file that is hidden under another name, or nil.
+func (w *workspace) shownFile(t target, info fs.FileInfo) error {
+	id, names := place.Identify(info)
+	if w.hides == nil || names < 2 {
+		return nil
+	}
+	if w.linked == nil {
+		linked, err := place.Linked(w.root, w.hides)
+		if err != nil {
+			return &tool.Error{Code: toolyard.SandboxViolation, Message: "the worker cannot tell whether a permission rule hides this file under another name; an operator can see why", Err: err}
+		}
+		w.linked = linked
+	}
+	if w.linked[id] {
+		return hiddenFault(t)
+	}
+	return nil
+}

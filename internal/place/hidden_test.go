@@ -1,0 +1,106 @@
+//go:build unix
+
+package place
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bmatcuk/doublestar/v4"
+)
+
+func hides(names ...string) func(string) bool {
+	return func(p string) bool { return slices.Contains(names, p) }
+}
+
+func TestFind(t *testing.T) {
+	dir := t.TempDir()
+	for _, f := range []string{"a/key", "a/deep/key2", "b/c", "d", "e"} {
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(f)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, f), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for from, to := range map[string]string{"a/deep/key2": "b/other", "d": "b/d2", "e": "e2"} {
+		if err := os.Link(filepath.Join(dir, from), filepath.Join(dir, to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("a/key", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = root.Close() }()
+	for _, c := range []struct {
+		hidden, want string
+	}{
+		{"", ""}, {"nothing", ""}, {"a", "a/ b/other"}, {"d", "b/d2 d"}, {"b/c", "b/c"}, {"e", "e e2"}, {"link", "a/key"}, {"a/key b", "a/deep/key2 a/key b/ d"},
+	} {
+		found, err := Find(root, hides(strings.Fields(c.hidden)...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, h := range found {
+			if h.Dir {
+				h.Path += "/"
+			}
+			names = append(names, h.Path)
+		}
+		slices.Sort(names)
+		if got := strings.Join(names, " "); got != c.want {
+			t.Errorf("%q hidden: %q, want %q", c.hidden, got, c.want)
+		}
+	}
+}
+
+// TestPins: a directory whose name is part of why something is hidden must keep it.
+func TestPins(t *testing.T) {
+	for _, c := range []struct {
+		glob, path, want string
+	}{
+		{"**/.env", "a/b/.env", ""}, {"a/secret", "a/secret", "a"}, {"**/conf/secret", "a/b/conf/secret", "a/b/conf"}, {"a/*/secret", "a/b/secret", "a a/b"},
+		{"a/**/secret", "a/b/secret", "a a/b"}, {"secret", "secret", ""}, {"a/b/secret", "a/b/secret", "a a/b"},
+	} {
+		hides := func(p string) bool { return doublestar.MatchUnvalidated(c.glob, p) }
+		if got := strings.Join(pins(c.path, hides), " "); got != c.want {
+			t.Errorf("%s at %s: %q, want %q", c.glob, c.path, got, c.want)
+		}
+	}
+}
+
+func TestFindIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	for i := range MaxHidden + 1 {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = root.Close() }()
+	if _, err := Find(root, func(string) bool { return true }); err == nil || !strings.Contains(err.Error(), "more than 4096 places") {
+		t.Errorf("%v", err)
+	}
+	if os.Geteuid() == 0 {
+		return // root reads every directory
+	}
+	closed := filepath.Join(dir, "closed")
+	if err := os.Mkdir(closed, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Find(root, hides("closed/key")); err == nil {
+		t.Error("a directory that a command could open for itself was left out")
+	}
+}

@@ -1,0 +1,87 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/toolyard/toolyard/tool"
+)
+
+// Reader is the tool whose denied paths are hidden: from every tool that names a path, from searches and from commands.
+const Reader = "read_file"
+
+// hides reports whether a deny rule hides places, beside the calls of its own tool that it denies.
+func (r Rule) hides() bool { return r.Tool == Reader && r.Specifier != "" }
+
+// Hidden returns what reports whether a path is hidden from calls of a tool: by a deny rule with a path for [Reader], or, where
+// the tool names paths itself, for this tool. Paths are relative to the workspace, clean and without symbolic links. Nil: nothing is
+// hidden. A rule that makes no sense hides everything.
+func (rs Rules) Hidden(d *tool.Declaration, workspaceDir string) func(path string) bool {
+	var globs []string
+	for _, r := range rs.Deny {
+		if !r.aboutPlaces(d) {
+			continue
+		}
+		glob, err := relativeGlob(r.Specifier, workspaceDir)
+		if err != nil {
+			return func(string) bool { return true }
+		}
+		globs = append(globs, glob)
+	}
+	if len(globs) == 0 {
+		return nil
+	}
+	return func(p string) bool {
+		return slices.ContainsFunc(globs, func(glob string) bool { return matchGlob(glob, p) })
+	}
+}
+
+// aboutPlaces reports whether a rule's specifier says which places calls of a tool must leave alone.
+func (r Rule) aboutPlaces(d *tool.Declaration) bool {
+	kind, _ := specifierOf(d)
+	return r.hides() || kind == kindPath && r.Specifier != "" && r.namesAny(d.Name, d.Aliases)
+}
+
+// CheckPlaces says which rules with an absolute path are inside none of the workspaces of a worker, or cover one whole, or returns
+// nil. As a deny such a rule would deny every call of its tool.
+func (rs Rules) CheckPlaces(dirs []string, tools ...*tool.Declaration) error {
+	var errs []error
+	for _, r := range slices.Concat(rs.Deny, rs.Ask, rs.Allow) {
+		if !path.IsAbs(r.Specifier) || !slices.ContainsFunc(tools, r.aboutPlaces) {
+			continue
+		}
+		i := slices.IndexFunc(dirs, func(dir string) bool { return r.inside(dir) })
+		if i < 0 {
+			errs = append(errs, fmt.Errorf("rule %q: no workspace of this worker holds that path; write it relative to the workspace, or inside %s",
+				r, strings.Join(dirs, ", ")))
+			continue
+		}
+		if _, err := relativeGlob(r.Specifier, dirs[i]); err != nil {
+			errs = append(errs, fmt.Errorf("rule %q: %w", r, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// In returns the rules for calls of a tool in one workspace of a worker: without those whose absolute path is inside another one.
+func (rs Rules) In(d *tool.Declaration, dir string, dirs []string) Rules {
+	elsewhere := func(r Rule) bool {
+		return path.IsAbs(r.Specifier) && r.aboutPlaces(d) && !r.inside(dir) && slices.ContainsFunc(dirs, r.inside)
+	}
+	keep := func(rules []Rule) []Rule {
+		if !slices.ContainsFunc(rules, elsewhere) {
+			return rules
+		}
+		return slices.DeleteFunc(slices.Clone(rules), elsewhere)
+	}
+	return Rules{Deny: keep(rs.Deny), Ask: keep(rs.Ask), Allow: keep(rs.Allow)}
+}
+
+// inside reports whether the rule's absolute path is inside a directory.
+func (r Rule) inside(dir string) bool {
+	_, err := relativeGlob(r.Specifier, dir)
+	return dir != "" && !errors.Is(err, errElsewhere)
+}
