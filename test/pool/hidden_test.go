@@ -117,3 +117,38 @@ func TestDeniedPathsAreHidden(t *testing.T) {
 		}
 	}
 }
+
+// TestAPathRuleThatNoWorkspaceHolds is refused when the worker starts: as a deny it would deny every call. One about another
+// workspace of the worker says nothing in this one.
+func TestAPathRuleThatNoWorkspaceHolds(t *testing.T) {
+	s := testenv.Server(t)
+	tools, err := builtin.All(builtin.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, two := t.TempDir(), t.TempDir()
+	for _, dir := range []string{one, two} {
+		if err := os.WriteFile(filepath.Join(dir, "key.txt"), []byte("content of the key"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deny := func(texts ...string) worker.Config {
+		rules, err := policy.ParseRules(texts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return worker.Config{Tools: tools, Rules: policy.Rules{Deny: rules}, Workspaces: map[toolyard.Workspace]string{"one": one, "two": two}}
+	}
+	startDispatcher(t, s, dispatcher.Config{})
+	if _, err := worker.New(testenv.Broker(t, s, "/worker/test"), deny("read_file(/etc/**)")); err == nil || !strings.Contains(err.Error(), "no workspace of this worker holds that path") {
+		t.Errorf("%v", err)
+	}
+	startWorker(t, s, deny("read_file("+one+"/key.txt)"))
+	c := startClient(t, s)
+	for ws, want := range map[toolyard.Workspace]string{"one": "permission_denied", "two": "ok"} {
+		got := results(t, c, toolyard.Batch{Workspace: ws, Calls: []toolyard.Call{{Tool: "read_file", Input: []byte(`{"file_path":"key.txt"}`)}}})
+		if codes(got) != want {
+			t.Errorf("in %s: %s, %s", ws, codes(got), got[0].Error)
+		}
+	}
+}
