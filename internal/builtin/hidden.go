@@ -3,7 +3,6 @@ package builtin
 import (
 	"errors"
 	"io/fs"
-	"path"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/place"
@@ -15,17 +14,7 @@ import (
 var errHidden = errors.New("a permission rule hides this place")
 
 // hidden reports whether a path below the workspace's directory, without symbolic links, is hidden.
-func (w *workspace) hidden(name string) bool {
-	if w.hides == nil {
-		return false
-	}
-	for ; name != "."; name = path.Dir(name) {
-		if w.hides(name) {
-			return true
-		}
-	}
-	return false
-}
+func (w *workspace) hidden(name string) bool { return w.hides != nil && w.hides(name) }
 
 // hiddenFault is the error of a place that is hidden.
 func hiddenFault(t target) error {

@@ -138,10 +138,10 @@ func (r Rule) Touches(req Request) bool {
 }
 
 // firstMatch returns the first deny or ask rule that matches, and in brackets what was unknown, if it matches for that.
-// hidden says that rules which hide places are about every tool with a path.
+// hidden says that rules which hide places are about every tool with a path in the workspace.
 func firstMatch(rules []Rule, hidden bool, d *tool.Declaration, s *subject) (match Rule, why string, ok bool) {
 	for _, r := range rules {
-		if !r.namesAny(d.Name, d.Aliases) && !(hidden && r.hides() && s.kind == kindPath) {
+		if !r.namesAny(d.Name, d.Aliases) && !(hidden && r.hides() && s.kind == kindPath && d.NeedsWorkspace()) {
 			continue
 		}
 		if r.Specifier == "" {

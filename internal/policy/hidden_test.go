@@ -22,6 +22,11 @@ func TestADeniedReadIsDeniedToAllToolsWithAPath(t *testing.T) {
 			}
 		}
 	}
+	no := false
+	remote := &tool.Declaration{Name: "remote", Specifier: tool.Specifier{Path: "path"}, UsesWorkspace: &no, RequiresPermission: &no}
+	if got := Decide(rules, Request{Declaration: remote, Input: input(t, "path", "/secret/a")}); got.Behavior != Allow {
+		t.Errorf("a tool whose paths are in no workspace: %+v", got)
+	}
 	if got := Decide(rules, Request{Declaration: bashTool, Input: input(t, "command", "cat secret/key")}); got.Behavior != Allow {
 		t.Errorf("bash, for which the places are hidden: %+v", got)
 	}

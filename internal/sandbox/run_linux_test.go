@@ -318,6 +318,32 @@ func TestHiddenPlacesStayWhereTheyAre(t *testing.T) {
 	})
 }
 
+// TestHiddenPlacesLeaveTheProtectedOnes: what stands in front of one thing in .git takes nothing away from what protects another.
+func TestHiddenPlacesLeaveTheProtectedOnes(t *testing.T) {
+	each(t, func(t *testing.T, box Sandbox) {
+		dir := newPlace(t)
+		for _, d := range []string{".git/hooks", ".git/refs", ".git/objects"} {
+			if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, f := range []string{".git/config", ".git/HEAD", ".git/secret"} {
+			if err := os.WriteFile(filepath.Join(dir, f), []byte("content of "+f), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p := Policy{Workspace: &Workspace{Dir: dir, Writable: true, Hidden: func(p string) bool { return p == ".git/config" || p == ".git/secret" }}}
+		for _, write := range []string{"echo x >.git/hooks/pre-commit", "mv .git g", "mv .git/hooks h", "echo x >.git/config", "cat .git/config", "cat .git/secret", "echo x >.git/commondir"} {
+			if res, out := sh(t, box, p, write); res.ExitCode == 0 || strings.Contains(out, "content of") {
+				t.Errorf("%s: %+v %q", write, res, out)
+			}
+		}
+		if res, out := sh(t, box, p, "cat .git/HEAD; echo x >.git/refs/x"); res.ExitCode != 0 || out != "content of .git/HEAD" {
+			t.Errorf("%+v %q", res, out)
+		}
+	})
+}
+
 // TestGitWorksInside: what is protected does not keep git from its work.
 func TestGitWorksInside(t *testing.T) {
 	each(t, func(t *testing.T, box Sandbox) {

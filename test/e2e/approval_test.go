@@ -98,7 +98,7 @@ func TestAnApprovalSurvivesKills(t *testing.T) {
 	if _, stderr, status := run(t, nil, "dispatcher", "deny", "--nats", url, list[0].ID); status != 2 || !strings.Contains(stderr, "has its result") {
 		t.Errorf("a decision that comes too late: status %d, %s", status, stderr)
 	}
-	if text := said(t, "session", "--nats", url, "--agent", "agent-1", "s-1"); !strings.Contains(text, "allowed: write_file(b.txt)") {
+	if text := said(t, "session", "--nats", url, "--agent", "agent-1", "s-1"); !strings.Contains(text, "allowed: write_file(./b.txt)") {
 		t.Errorf("the session:\n%s", text)
 	}
 	if text := said(t, "replay", "--nats", url, "--agent", "agent-1", "parked"); !strings.Contains(text, "ann says yes") {
