@@ -65,8 +65,8 @@ type Declaration struct {
 	MaxInFlight int `json:"max_in_flight,omitempty"`
 	// AbortsSiblings says that a call's failure while executing cancels the rest of its group. Nil: true.
 	AbortsSiblings *bool `json:"aborts_siblings,omitempty"`
-	// Dependency names what the circuit breaker watches; tools that share it trip together. Empty: the tool's name, and for
-	// a tool with a URL specifier each host that its calls name.
+	// Dependency names what the circuit breaker watches; tools that share it trip together. Empty: the tool's name, and
+	// for a tool with a URL specifier each host that its calls name.
 	Dependency string `json:"dependency,omitempty"`
 }
 

@@ -19,9 +19,9 @@ type Env struct {
 	Workspace    toolyard.Workspace
 	WorkspaceDir string
 
-	// Hidden reports whether permission rules hide a path of the workspace from this call, by its own name or that of a directory above it.
-	// The path is relative to the workspace, clean and without symbolic links. What is hidden is not read, listed, named or written.
-	// Nil: nothing is hidden.
+	// Hidden reports whether permission rules hide a path of the workspace from this call, by its own name or that of a
+	// directory above it. The path is relative to the workspace, clean and without symbolic links. What is hidden is not
+	// read, listed, named or written. Nil: nothing is hidden.
 	Hidden func(path string) bool
 
 	// Context is what earlier calls of the session have set; see [SessionChange]. It is this call's own copy.

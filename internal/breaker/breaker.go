@@ -189,8 +189,9 @@ func (b *Breakers) find(dep string) *dependency {
 	return d
 }
 
-// forget drops the least recently used breaker: one that holds nothing against its dependency, and an open one only when
-// all are. Names may come from a model, so that many dead ones must not keep others from being tried. b.mu is held.
+// forget drops the least recently used breaker: one that holds nothing against its dependency, and an open one only
+// when all are. Names may come from a model, so that many dead ones must not keep others from being tried. b.mu is
+// held.
 func (b *Breakers) forget() {
 	closed, open := "", ""
 	for name, d := range b.deps {

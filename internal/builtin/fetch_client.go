@@ -91,8 +91,9 @@ type redirectError struct {
 
 func (e *redirectError) Error() string { return "a redirect to another server" }
 
-// sameServer reports whether a redirect stays at the server that was asked. Rules, hooks and people have judged that one and no other. A
-// redirect from http to https at the usual ports, or at the same port, stays; one back to http does not.
+// sameServer reports whether a redirect stays at the server that was asked. Rules, hooks and people have judged that
+// one and no other. A redirect from http to https at the usual ports, or at the same port, stays; one back to http
+// does not.
 func sameServer(from, to *url.URL) bool {
 	usual := map[string]string{"http": "80", "https": "443"}
 	fromPort, toPort := cmp.Or(from.Port(), usual[from.Scheme]), cmp.Or(to.Port(), usual[to.Scheme])
@@ -110,8 +111,8 @@ var (
 	errResolve   = errors.New("the host name was not resolved") // no address was dialed
 )
 
-// checkRedirect applies the same checks to where a page sends the fetch on, and ends the fetch where that is another server:
-// asking that one is a call of its own. The page before is not named to the next.
+// checkRedirect applies the same checks to where a page sends the fetch on, and ends the fetch where that is another
+// server: asking that one is a call of its own. The page before is not named to the next.
 func (f *fetcher) checkRedirect(req *http.Request, via []*http.Request) error {
 	if len(via) > MaxRedirects {
 		return errRedirects

@@ -9,8 +9,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// errHidden is wrapped by the error of a place that permission rules hide. Checks pass such a place on to permission, which
-// has the rule's own words.
+// errHidden is wrapped by the error of a place that permission rules hide. Checks pass such a place on to permission,
+// which has the rule's own words.
 var errHidden = errors.New("a permission rule hides this place")
 
 // hidden reports whether a path below the workspace's directory, without symbolic links, is hidden.
@@ -18,7 +18,8 @@ func (w *workspace) hidden(name string) bool { return w.hides != nil && w.hides(
 
 // hiddenFault is the error of a place that is hidden.
 func hiddenFault(t target) error {
-	return &tool.Error{Code: toolyard.SandboxViolation, Message: t.field + " " + show(t.written) + " is hidden by a permission rule; do without it", Err: errHidden}
+	return &tool.Error{Code: toolyard.SandboxViolation, Err: errHidden,
+		Message: t.field + " " + show(t.written) + " is hidden by a permission rule; do without it"}
 }
 
 // shownFile is the error of an open file that is hidden under another name, or nil.
@@ -30,7 +31,8 @@ func (w *workspace) shownFile(t target, info fs.FileInfo) error {
 	if w.linked == nil {
 		linked, err := place.Linked(w.root, w.hides)
 		if err != nil {
-			return &tool.Error{Code: toolyard.SandboxViolation, Message: "the worker cannot tell whether a permission rule hides this file under another name; an operator can see why", Err: err}
+			return &tool.Error{Code: toolyard.SandboxViolation, Err: err,
+				Message: "the worker cannot tell whether a permission rule hides this file under another name; an operator can see why"}
 		}
 		w.linked = linked
 	}

@@ -23,7 +23,8 @@ type workspace struct {
 	// dirs are the names that the directory has in absolute paths, split: as the worker is configured, and with the
 	// symbolic links on the way to it resolved.
 	dirs [][]string
-	// hides reports what permission rules hide; nil: nothing. linked are hidden files that have other names, once they were looked for.
+	// hides reports what permission rules hide; nil: nothing. linked are hidden files that have other names, once they
+	// were looked for.
 	hides  func(path string) bool
 	linked map[place.ID]bool
 }

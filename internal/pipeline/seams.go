@@ -97,8 +97,8 @@ type Permission interface {
 	// Decide returns soon after its context ended. Ask means that a person has to decide: the pipeline sees to it. An error
 	// denies. It is called concurrently.
 	Decide(ctx context.Context, in PermissionInput) (PermissionDecision, error)
-	// Hidden returns what reports which paths of the workspace are hidden from calls of a tool; see [tool.Env]. Rules are the
-	// batch's own. It does not wait.
+	// Hidden returns what reports which paths of the workspace are hidden from calls of a tool; see [tool.Env]. Rules
+	// are the batch's own. It does not wait.
 	Hidden(d *tool.Declaration, rules Rules, workspaceDir string) func(path string) bool
 }
 

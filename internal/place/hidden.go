@@ -27,8 +27,8 @@ type Hidden struct {
 // ID says which file it is, whatever its name.
 type ID struct{ dev, ino uint64 }
 
-// Find looks through a workspace for what is hidden: the topmost places, and what is hidden under another name, which a hard link
-// or a symbolic link gives it. What cannot be looked at is an error.
+// Find looks through a workspace for what is hidden: the topmost places, and what is hidden under another name, which
+// a hard link or a symbolic link gives it. What cannot be looked at is an error.
 func Find(root *os.Root, hides func(path string) bool) ([]Hidden, error) {
 	var found []Hidden
 	linked := map[ID]bool{}
@@ -73,8 +73,8 @@ func Find(root *os.Root, hides func(path string) bool) ([]Hidden, error) {
 	})
 }
 
-// pins are the directories above a hidden place that must keep their names: with another one, or elsewhere in the workspace, the
-// place would be hidden no more.
+// pins are the directories above a hidden place that must keep their names: with another one, or elsewhere in the
+// workspace, the place would be hidden no more.
 func pins(p string, hides func(string) bool) (dirs []string) {
 	const other = "zq-another-name"
 	for dir := path.Dir(p); dir != "."; dir = path.Dir(dir) {
@@ -102,7 +102,8 @@ func note(linked map[ID]bool, e fs.DirEntry) error {
 	return err
 }
 
-// entryID says which regular file an entry is, and whether it has more than one name. One that has gone meanwhile is none.
+// entryID says which regular file an entry is, and whether it has more than one name. One that has gone meanwhile is
+// none.
 func entryID(e fs.DirEntry) (id ID, many bool, err error) {
 	if !e.Type().IsRegular() {
 		return ID{}, false, nil
@@ -118,8 +119,8 @@ func entryID(e fs.DirEntry) (id ID, many bool, err error) {
 	return id, names > 1, nil
 }
 
-// walk calls hidden for each hidden entry, inside when it lies in a hidden directory, and shown for each other one. Nil is not called,
-// and directories that it would be called in alone are not entered.
+// walk calls hidden for each hidden entry, inside when it lies in a hidden directory, and shown for each other one.
+// Nil is not called, and directories that it would be called in alone are not entered.
 func walk(root *os.Root, hides func(string) bool, hidden func(p string, e fs.DirEntry, inside bool) error, shown func(p string, e fs.DirEntry) error) error {
 	entries := 0
 	var down func(dir string, inside bool) error
@@ -139,7 +140,8 @@ func walk(root *os.Root, hides func(string) bool, hidden func(p string, e fs.Dir
 			return err
 		}
 		if entries += len(list); entries > MaxHiddenEntries {
-			return fmt.Errorf("the workspace has more than %d entries, too many to look for those that permission rules hide", MaxHiddenEntries)
+			return fmt.Errorf("the workspace has more than %d entries, too many to look for those that permission rules hide",
+				MaxHiddenEntries)
 		}
 		for _, e := range list {
 			p := path.Join(dir, e.Name())
@@ -164,8 +166,9 @@ func walk(root *os.Root, hides func(string) bool, hidden func(p string, e fs.Dir
 	return down(".", false)
 }
 
-// closed reports whether a directory that cannot be read is closed to this process for good: it is another user's, and no name in it can
-// be looked up. A command has no more rights than the worker, so that nothing in it has to be hidden.
+// closed reports whether a directory that cannot be read is closed to this process for good: it is another user's,
+// and no name in it can be looked up. A command has no more rights than the worker, so that nothing in it has to be
+// hidden.
 func closed(root *os.Root, dir string) bool {
 	info, err := root.Lstat(dir)
 	if err != nil || !foreign(info) {

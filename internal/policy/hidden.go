@@ -16,9 +16,9 @@ const Reader = "read_file"
 // hides reports whether a deny rule hides places, beside the calls of its own tool that it denies.
 func (r Rule) hides() bool { return r.Tool == Reader && r.Specifier != "" }
 
-// Hidden returns what reports whether a path is hidden from calls of a tool: by a deny rule with a path for [Reader], or, where
-// the tool names paths itself, for this tool. Paths are relative to the workspace, clean and without symbolic links. Nil: nothing is
-// hidden. A rule that makes no sense hides everything.
+// Hidden returns what reports whether a path is hidden from calls of a tool: by a deny rule with a path for [Reader],
+// or, where the tool names paths itself, for this tool. Paths are relative to the workspace, clean and without
+// symbolic links. Nil: nothing is hidden. A rule that makes no sense hides everything.
 func (rs Rules) Hidden(d *tool.Declaration, workspaceDir string) func(path string) bool {
 	var globs []string
 	for _, r := range rs.Deny {
@@ -45,8 +45,8 @@ func (r Rule) aboutPlaces(d *tool.Declaration) bool {
 	return r.hides() || kind == kindPath && r.Specifier != "" && r.namesAny(d.Name, d.Aliases)
 }
 
-// CheckPlaces says which rules with an absolute path are inside none of the workspaces of a worker, or cover one whole, or returns
-// nil. As a deny such a rule would deny every call of its tool.
+// CheckPlaces says which rules with an absolute path are inside none of the workspaces of a worker, or cover one
+// whole, or returns nil. As a deny such a rule would deny every call of its tool.
 func (rs Rules) CheckPlaces(dirs []string, tools ...*tool.Declaration) error {
 	var errs []error
 	for _, r := range slices.Concat(rs.Deny, rs.Ask, rs.Allow) {
@@ -66,7 +66,8 @@ func (rs Rules) CheckPlaces(dirs []string, tools ...*tool.Declaration) error {
 	return errors.Join(errs...)
 }
 
-// In returns the rules for calls of a tool in one workspace of a worker: without those whose absolute path is inside another one.
+// In returns the rules for calls of a tool in one workspace of a worker: without those whose absolute path is inside
+// another one.
 func (rs Rules) In(d *tool.Declaration, dir string, dirs []string) Rules {
 	elsewhere := func(r Rule) bool {
 		return path.IsAbs(r.Specifier) && r.aboutPlaces(d) && !r.inside(dir) && slices.ContainsFunc(dirs, r.inside)

@@ -60,7 +60,8 @@ const (
 // errElsewhere says that an absolute pattern is about another directory than the workspace.
 var errElsewhere = errors.New("the pattern is not inside the workspace; write it relative")
 
-// relativeGlob turns a path specifier into a glob of paths relative to the workspace, which matches what the specifier covers.
+// relativeGlob turns a path specifier into a glob of paths relative to the workspace, which matches what the
+// specifier covers.
 func relativeGlob(pattern, workspaceDir string) (string, error) {
 	if err := checkPathPattern(pattern); err != nil {
 		return "", err
@@ -79,8 +80,8 @@ func relativeGlob(pattern, workspaceDir string) (string, error) {
 	return glob, nil
 }
 
-// belowGlob reads a relative specifier as people know it from .gitignore: without a slash but at its end it means a name at any depth, else
-// a path from the workspace's top; and what is below what it matches is covered too.
+// belowGlob reads a relative specifier as people know it from .gitignore: without a slash but at its end it means a
+// name at any depth, else a path from the workspace's top; and what is below what it matches is covered too.
 func belowGlob(pattern string) string {
 	name := strings.TrimRight(pattern, "/")
 	anywhere := !strings.Contains(name, "/")

@@ -22,7 +22,8 @@ type Rule struct {
 	// Specifier narrows the rule to some inputs; empty means every call. What it means depends on the tool's declaration:
 	//   - a command: "git status:*" for every command that starts with these words, "git status" for exactly this one
 	//   - a path: a glob as in .gitignore, relative to the workspace: without a slash a name at any depth (".env"), with
-	//     one a path from the top ("docs/*.md", "./.env"); what is below it is covered too. Or absolute inside the workspace.
+	//     one a path from the top ("docs/*.md", "./.env"); what is below it is covered too. Or absolute inside the
+	// workspace.
 	//   - a URL: "domain:example.com", with its subdomains
 	Specifier string
 

@@ -13,7 +13,8 @@ const maxNested = 2
 // view is a text as a reader sees it who decodes it, and where each byte of it stands in the text that was given.
 type view struct {
 	text string
-	// from and to are where the piece of the given text begins and ends that a byte was made of. Nil: the text is as it was given.
+	// from and to are where the piece of the given text begins and ends that a byte was made of. Nil: the text is as it
+	// was given.
 	from, to []int32
 }
 
@@ -178,8 +179,8 @@ const (
 	osc8 = "\u009d"
 )
 
-// withoutSequences takes a terminal's control sequences out (ECMA-48, 5.4 and 8.3): colours and their like. What a sequence
-// carries as text, such as a link's address, comes behind the rest.
+// withoutSequences takes a terminal's control sequences out (ECMA-48, 5.4 and 8.3): colours and their like. What a
+// sequence carries as text, such as a link's address, comes behind the rest.
 func (v *view) withoutSequences(w *viewWriter) {
 	text := v.text
 	if !strings.Contains(text, "\x1b") && !strings.Contains(text, csi8) && !strings.Contains(text, osc8) {

@@ -54,8 +54,8 @@ type Workspace struct {
 	Dir string
 	// Writable lets the command write in it. Who asks for it holds the workspace alone: see [Protect].
 	Writable bool
-	// Hidden reports whether a path below Dir, clean and without symbolic links, is hidden from the command, with all that is below it.
-	// What is hidden when the command starts can neither be read nor replaced. Nil: nothing is.
+	// Hidden reports whether a path below Dir, clean and without symbolic links, is hidden from the command, with all
+	// that is below it. What is hidden when the command starts can neither be read nor replaced. Nil: nothing is.
 	Hidden func(path string) bool
 }
 

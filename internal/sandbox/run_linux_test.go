@@ -298,7 +298,8 @@ func TestHiddenPlaces(t *testing.T) {
 	})
 }
 
-// TestHiddenPlacesStayWhereTheyAre: a command cannot move what is above a hidden place, so that a later one would find it.
+// TestHiddenPlacesStayWhereTheyAre: a command cannot move what is above a hidden place, so that a later one would
+// find it.
 func TestHiddenPlacesStayWhereTheyAre(t *testing.T) {
 	each(t, func(t *testing.T, box Sandbox) {
 		dir := newPlace(t)
@@ -318,7 +319,8 @@ func TestHiddenPlacesStayWhereTheyAre(t *testing.T) {
 	})
 }
 
-// TestHiddenPlacesLeaveTheProtectedOnes: what stands in front of one thing in .git takes nothing away from what protects another.
+// TestHiddenPlacesLeaveTheProtectedOnes: what stands in front of one thing in .git takes nothing away from what
+// protects another.
 func TestHiddenPlacesLeaveTheProtectedOnes(t *testing.T) {
 	each(t, func(t *testing.T, box Sandbox) {
 		dir := newPlace(t)

@@ -69,7 +69,8 @@ func (u Unsandboxed) Run(ctx context.Context, p Policy, c Command, s Streams) (R
 	return res, err
 }
 
-// nothingHidden refuses a workspace of which permission rules hide something: without a sandbox nothing can stand in front of it.
+// nothingHidden refuses a workspace of which permission rules hide something: without a sandbox nothing can stand in
+// front of it.
 func nothingHidden(w *Workspace) error {
 	if w == nil || w.Hidden == nil {
 		return nil
@@ -81,7 +82,8 @@ func nothingHidden(w *Workspace) error {
 	defer func() { _ = root.Close() }()
 	found, err := hidden(root, w.Hidden)
 	if err == nil && len(found) > 0 {
-		err = fmt.Errorf("%w: permission rules hide %s of the workspace, which nothing can do for a command that runs without a sandbox", ErrViolation, found[0].Path)
+		err = fmt.Errorf("%w: permission rules hide %s of the workspace, which nothing can do for a command that runs without a sandbox",
+			ErrViolation, found[0].Path)
 	}
 	return err
 }

@@ -118,8 +118,8 @@ func TestDeniedPathsAreHidden(t *testing.T) {
 	}
 }
 
-// TestAPathRuleThatNoWorkspaceHolds is refused when the worker starts: as a deny it would deny every call. One about another
-// workspace of the worker says nothing in this one.
+// TestAPathRuleThatNoWorkspaceHolds is refused when the worker starts: as a deny it would deny every call. One about
+// another workspace of the worker says nothing in this one.
 func TestAPathRuleThatNoWorkspaceHolds(t *testing.T) {
 	s := testenv.Server(t)
 	tools, err := builtin.All(builtin.Options{})

@@ -279,7 +279,8 @@ func protect(s *Spec) error {
 	return nil
 }
 
-// mask puts a file or directory that nobody can open in front of what is hidden. What has gone since it was found is not there to be hidden.
+// mask puts a file or directory that nobody can open in front of what is hidden. What has gone since it was found is
+// not there to be hidden.
 func mask(s *Spec) error {
 	if len(s.Masks) == 0 {
 		return nil

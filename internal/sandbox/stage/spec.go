@@ -104,7 +104,8 @@ type Protected struct {
 	Writable bool
 }
 
-// Mask is a place of the workspace in front of which stands a file or directory that nobody can open: [MaskFile] or [MaskDir].
+// Mask is a place of the workspace in front of which stands a file or directory that nobody can open: [MaskFile] or
+// [MaskDir].
 type Mask struct {
 	Path string
 	Dir  bool
