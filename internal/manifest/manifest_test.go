@@ -129,7 +129,7 @@ func TestAFieldIsOneArgument(t *testing.T) {
 		{[]string{"p", "-n={n}", "{a}"}, `{"n":5}`, []string{"p", "-n=5"}},
 		{[]string{"p", "--", "{a}"}, `{"a":"-rf"}`, []string{"p", "--", "-rf"}},
 		{[]string{"p", "--a={a}"}, `{"a":"-rf"}`, []string{"p", "--a=-rf"}},
-		{[]string{"p", "{n}"}, `{"n":-5}`, []string{"p", "-5"}},
+		{[]string{"p", "--n={n}", "--", "{n}"}, `{"n":-5}`, []string{"p", "--n=-5", "--", "-5"}},
 		{[]string{"p", "{l}"}, `{"l":[1,"b"]}`, []string{"p", `[1,"b"]`}},
 		{[]string{"p", "{print $1}", "{{a}}"}, `{"a":"x"}`, []string{"p", "{print $1}", "{a}"}},
 		{[]string{"p", "{a}"}, `{"a":""}`, []string{"p", ""}},
@@ -143,6 +143,25 @@ func TestAFieldIsOneArgument(t *testing.T) {
 	for _, input := range []string{`{"a":"-rf"}`, `{"a":"x\u0000y"}`} {
 		if got, err := command(t, "p", "{a}").Arguments(json.RawMessage(input)); tool.AsError(err).Code != toolyard.InvalidArguments {
 			t.Errorf("%s: %q, %v; want invalid_arguments", input, got, err)
+		}
+	}
+}
+
+// TestNoValueBecomesAnOption: whatever its type, and also when it is put together from several fields.
+func TestNoValueBecomesAnOption(t *testing.T) {
+	for _, c := range []struct {
+		argv  []string
+		input string
+	}{
+		{[]string{"p", "{n}"}, `{"n":-5}`},
+		{[]string{"p", "{n}"}, `{"n":-0.5e3}`},
+		{[]string{"p", "{a}{n}"}, `{"a":"-","n":5}`},
+		{[]string{"p", "{a}{n}"}, `{"a":"","n":-5}`},
+		{[]string{"p", "{a}=x"}, `{"a":"--output"}`},
+		{[]string{"p", "{a}{a}", "{n}"}, `{"a":"-","n":-5}`},
+	} {
+		if got, err := command(t, c.argv...).Arguments(json.RawMessage(c.input)); err == nil || tool.AsError(err).Code != toolyard.InvalidArguments {
+			t.Errorf("%q with %s: %q, %v; want invalid_arguments", c.argv, c.input, got, err)
 		}
 	}
 }
@@ -161,9 +180,9 @@ func endpoint(t *testing.T, address string) *HTTP {
 func TestAFieldStaysInItsPlaceOfAnAddress(t *testing.T) {
 	h := endpoint(t, "https://x.example:8443/v1/{a}/end%2Fof?q={b}&k=v")
 	for input, want := range map[string]string{
-		`{"a":"plain"}`:                       "https://x.example:8443/v1/plain/end%2Fof?k=v",
-		`{"a":"../../etc?x=1#f","b":"1&k=w"}`: "https://x.example:8443/v1/..%2F..%2Fetc%3Fx=1%23f/end%2Fof?q=1%26k%3Dw&k=v",
-		`{"a":"@evil.example/ü","b":""}`:      "https://x.example:8443/v1/@evil.example%2F%C3%BC/end%2Fof?q=&k=v",
+		`{"a":"plain"}`:                      "https://x.example:8443/v1/plain/end%2Fof?k=v",
+		`{"a":"..etc?x=1#f","b":"../1&k=w"}`: "https://x.example:8443/v1/..etc%3Fx=1%23f/end%2Fof?q=..%2F1%26k%3Dw&k=v",
+		`{"a":"@evil.example:ü%","b":""}`:    "https://x.example:8443/v1/@evil.example:%C3%BC%25/end%2Fof?q=&k=v",
 	} {
 		got, err := h.Address(json.RawMessage(input))
 		if err != nil || got.String() != want {
@@ -177,6 +196,27 @@ func TestAFieldStaysInItsPlaceOfAnAddress(t *testing.T) {
 	}
 	if got, err := endpoint(t, "https://x.example").Address(json.RawMessage(`{"a":"b"}`)); err != nil || got.String() != "https://x.example/" {
 		t.Errorf("an address without a path: %v, %v", got, err)
+	}
+}
+
+// TestNoValueIsAnEncodedSlashInAnAddress: many servers decode a path before they take it apart, some of them twice.
+func TestNoValueIsAnEncodedSlashInAnAddress(t *testing.T) {
+	h := endpoint(t, "https://x.example/v1/{a}/end")
+	for _, a := range []string{"x/y", "../x", "x%2Fy", "x%2fy", "x%252Fy", "x%25252fy", `x\\y`, "x%5cy", "%2e%2e", "%2E", ".%2e", "..;x", "%2e%2e%3bx", "x%00", "x\\n", "x\\r"} {
+		if got, err := h.Address(json.RawMessage(`{"a":"` + a + `"}`)); err == nil || tool.AsError(err).Code != toolyard.InvalidArguments {
+			t.Errorf("%s: %v, %v; want invalid_arguments", a, got, err)
+		}
+	}
+	if got, err := endpoint(t, "https://x.example/group%2F{a}").Address(json.RawMessage(`{"a":"b"}`)); err != nil || got.String() != "https://x.example/group%2Fb" {
+		t.Errorf("the operator's own slash: %v, %v", got, err)
+	}
+	if got, err := endpoint(t, "https://x.example/%25{a}").Address(json.RawMessage(`{"a":"2fb"}`)); err == nil || tool.AsError(err).Code != toolyard.InvalidArguments {
+		t.Errorf("a slash of the operator's percent sign and a value: %v, %v", got, err)
+	}
+	for _, a := range []string{"x.y", "100%", "%", "%zz", "a;b", "..."} {
+		if got, err := h.Address(json.RawMessage(`{"a":"` + a + `"}`)); err != nil {
+			t.Errorf("%s: %v, %v; want an address", a, got, err)
+		}
 	}
 }
 

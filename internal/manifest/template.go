@@ -1,10 +1,12 @@
 package manifest
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/toolyard/toolyard/tool"
@@ -77,8 +79,8 @@ func plain(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// Arguments are the command's, with the input in their places. An argument whose field is not in the input is left out. A text
-// that a program would take for an option is refused where it is a whole argument, unless an argument before it is "--".
+// Arguments are the command's, with the input in their places. An argument whose field is not in the input is left out. One that
+// begins with a value, and that a program would take for an option, is refused unless an argument before it is "--".
 func (c *Command) Arguments(input json.RawMessage) ([]string, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(input, &fields); err != nil {
@@ -87,18 +89,17 @@ func (c *Command) Arguments(input json.RawMessage) ([]string, error) {
 	var out []string
 	options := true
 	for _, t := range c.args {
-		bare := len(t.parts) == 3 && t.parts[0] == "" && t.parts[2] == ""
 		arg, ok, err := t.fill(fields, func(s string) (string, error) {
-			switch {
-			case strings.ContainsRune(s, 0):
+			if strings.ContainsRune(s, 0) {
 				return "", fmt.Errorf("holds a NUL character, which no argument can")
-			case bare && options && strings.HasPrefix(s, "-") && isString(fields[t.parts[1]]):
-				return "", fmt.Errorf("begins with %q, which the program would take for an option", "-")
 			}
 			return s, nil
 		})
 		if err != nil {
 			return nil, err
+		}
+		if ok && options && t.parts[0] == "" && len(t.parts) > 1 && strings.HasPrefix(arg, "-") {
+			return nil, tool.Invalid("%s: begins with %q, which the program would take for an option", strings.Join(t.fields(), ", "), "-")
 		}
 		if ok {
 			out = append(out, arg)
@@ -107,8 +108,6 @@ func (c *Command) Arguments(input json.RawMessage) ([]string, error) {
 	}
 	return out, nil
 }
-
-func isString(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '"' }
 
 // urlTemplate is a URL whose path segments and query values have places for fields.
 type urlTemplate struct {
@@ -137,8 +136,9 @@ func (h *HTTP) Address(input json.RawMessage) (*url.URL, error) {
 			return nil, err
 		case !ok:
 			return nil, tool.Invalid("%s is missing; the address cannot be made without", strings.Join(t.fields(), ", "))
-		case len(t.parts) > 1 && (segment == "" || segment == "." || segment == ".."):
-			return nil, tool.Invalid("%s: %q is no part of an address; give something else", strings.Join(t.fields(), ", "), segment)
+		case len(t.parts) > 1 && !t.oneSegment(fields):
+			return nil, tool.Invalid("%s: %q is no part of an address: it is empty, or has a slash, a control character or dots that lead elsewhere, maybe encoded; give something else",
+				strings.Join(t.fields(), ", "), segment)
 		}
 		path.WriteString("/" + segment)
 		raw.WriteString("/" + url.PathEscape(segment))
@@ -157,6 +157,42 @@ func (h *HTTP) Address(input json.RawMessage) (*url.URL, error) {
 	out.RawQuery = strings.Join(query, "&")
 	return &out, nil
 }
+
+// ownSlashes are those that the template itself has: they are not looked at.
+var ownSlashes = strings.NewReplacer("/", "_", `\`, "_")
+
+// oneSegment reports whether a filled template is one segment of a path for every server: also for one that decodes the path before
+// it takes it apart, or decodes it again and again, or has parameters behind a semicolon.
+func (t template) oneSegment(input map[string]json.RawMessage) bool {
+	parts := slices.Clone(t.parts)
+	for i := 0; i < len(parts); i += 2 {
+		parts[i] = ownSlashes.Replace(parts[i])
+	}
+	text, _, err := template{parts}.fill(input, func(s string) (string, error) { return s, nil })
+	if err != nil {
+		return false
+	}
+	for {
+		name, _, _ := strings.Cut(text, ";")
+		if text == "" || name == "." || name == ".." || strings.ContainsFunc(text, func(r rune) bool { return r == '/' || r == '\\' || r < ' ' || r == 0x7f }) {
+			return false
+		}
+		decoded := percent.ReplaceAllStringFunc(text, func(code string) string {
+			c, err := hex.DecodeString(code[1:])
+			if err != nil { // the pattern is two digits
+				return code
+			}
+			return string(c)
+		})
+		if decoded == text {
+			return true
+		}
+		text = decoded
+	}
+}
+
+// percent is one encoded byte. Others are decoded beside one that cannot be.
+var percent = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 
 // parseURL takes a URL apart before anything stands in its places, so that nothing that comes there can change what it means.
 func parseURL(text string) (urlTemplate, error) {
