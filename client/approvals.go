@@ -43,6 +43,9 @@ type Decision struct {
 	By, Reason string
 	// Input, for an approval, is run instead of the call's own: it is checked again first. Nil: as it was shown.
 	Input json.RawMessage
+	// InputSHA256, for an approval, is the hash of the input that the person has seen ([Approval.InputSHA256]): the call is not
+	// approved when it waits with another one. Empty: whichever it waits with.
+	InputSHA256 string
 	// ForSession keeps an approval for the rest of the session.
 	ForSession bool
 }
@@ -70,8 +73,8 @@ func (c *Client) Deny(ctx context.Context, id string, d Decision) error {
 	if err := checkDecision(id, d); err != nil {
 		return err
 	}
-	if len(d.Input) > 0 || d.ForSession {
-		return &toolyard.InputError{Problem: "a denial has no input and is not remembered"}
+	if len(d.Input) > 0 || d.ForSession || d.InputSHA256 != "" {
+		return &toolyard.InputError{Problem: "a denial has no input, names none, and is not remembered"}
 	}
 	return c.t.decide(ctx, id, false, d)
 }

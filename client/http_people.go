@@ -25,8 +25,9 @@ func (t *overHTTP) decide(ctx context.Context, id string, allow bool, d Decision
 		Decision string          `json:"decision"`
 		Reason   string          `json:"reason,omitempty"`
 		Input    json.RawMessage `json:"input,omitempty"`
+		SHA256   string          `json:"input_sha256,omitempty"`
 		Remember string          `json:"remember,omitempty"`
-	}{Decision: "deny", Reason: d.Reason, Input: d.Input}
+	}{Decision: "deny", Reason: d.Reason, Input: d.Input, SHA256: d.InputSHA256}
 	if allow {
 		body.Decision = "allow"
 	}

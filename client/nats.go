@@ -313,6 +313,7 @@ func (t overNATS) decide(ctx context.Context, id string, allow bool, d Decision)
 		decided.Decision = events.Reject
 		return t.b.Decide(ctx, k, index, decided)
 	}
+	decided.InputSHA256 = d.InputSHA256
 	if d.ForSession {
 		decided.Remember = broker.RememberSession
 	}

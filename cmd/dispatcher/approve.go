@@ -1,19 +1,22 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/user"
-	"time"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/broker"
 )
 
 func (s *std) approvalsCommand() *cobra.Command {
@@ -24,7 +27,8 @@ func (s *std) approvalsCommand() *cobra.Command {
 		Use:   "approvals [flags]",
 		Short: "List the calls that wait for a person",
 		Long: `approvals lists the calls that wait for a person, of all agents or of one, those that were asked about last
-first. "dispatcher approve ID" lets one run, "dispatcher deny ID" ends it. A call waits without holding anything, also
+first. "dispatcher approve ID" lets one run, "dispatcher deny ID" ends it. All of an input is shown, with what a terminal hides
+as marks; one that is too long to be shown cannot be approved. A call waits without holding anything, also
 while dispatchers and workers are stopped or started; it ends as approval_expired when its time is over.
 
 Only batches that say "interactive": true wait for a person; in others an undecided call is denied at once.`,
@@ -45,12 +49,7 @@ Only batches that say "interactive": true wait for a person; in others an undeci
 				if asJSON {
 					return printJSON(s.out, list)
 				}
-				p := &show{w: s.out, on: true}
-				for _, a := range list {
-					p.approval(a)
-				}
-				p.printf("%s\n", count(len(list), "call waits", "calls wait"))
-				return p.err
+				return s.listApprovals(list)
 			})
 		},
 	}
@@ -60,18 +59,24 @@ Only batches that say "interactive": true wait for a person; in others an undeci
 	return cmd
 }
 
-// approval prints what a person is asked. Nothing in it is to be trusted, a terminal's control characters least.
-func (s *show) approval(a client.Approval) {
-	s.printf("%s\n  %s, %s", a.ID, cli.OneLine(a.Tool), a.Class)
-	if a.Destructive {
-		s.printf(", may do what cannot be undone")
+// listApprovals prints what people are asked, page by page on a terminal.
+func (s *std) listApprovals(list []client.Approval) error {
+	sheet := sheetOf(s.out)
+	var lines []string
+	for _, a := range list {
+		text, _ := described(a, sheet.columns, nil) // the lines say what is wrong
+		lines = append(lines, text...)
 	}
-	s.printf("; call %d of batch %s, agent %s, session %s\n", a.Index, cli.OneLine(string(a.Batch)), cli.OneLine(string(a.Agent)), cli.OneLine(string(a.Session)))
-	s.printf("%s", excerpt(string(a.Input)))
-	s.printf("  %s\n  asked %s, expires %s\n", cli.OneLine(a.Reason), a.AskedAt.Format(time.RFC3339), a.Expires.Format(time.RFC3339))
-	if a.Remember != "" {
-		s.printf("  for the session: %s\n", cli.OneLine(a.Remember))
+	lines = append(lines, count(len(list), "call waits", "calls wait"))
+	k := &asker{sheet, bufio.NewScanner(s.in)}
+	if !s.terminal() || !isTerminal(s.out) {
+		k.rows = len(lines) + 2*minRows
 	}
+	_, err := k.pages(lines, "[q]uit")
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
 
 // decisionFlags are those of approve and deny.
@@ -103,33 +108,33 @@ func person() string {
 }
 
 // decide hands a decision in, and says so.
-func (s *std) decide(ctx context.Context, sys *systemFlags, done string, do func(context.Context, *client.Client) error) error {
-	return s.attach(ctx, sys, "toolyard decision", func(c *client.Client) error {
-		short, stop := context.WithTimeout(ctx, setupTimeout)
-		defer stop()
-		if err := do(short, c); err != nil {
-			if errors.Is(err, client.ErrNoApproval) {
-				return &cli.UsageError{Err: err}
-			}
-			return err
+func (s *std) decide(ctx context.Context, done string, do func(context.Context) error) error {
+	short, stop := context.WithTimeout(ctx, setupTimeout)
+	defer stop()
+	if err := do(short); err != nil {
+		if errors.Is(err, client.ErrNoApproval) {
+			return &cli.UsageError{Err: err}
 		}
-		_, err := fmt.Fprintln(s.out, done)
 		return err
-	})
+	}
+	_, err := fmt.Fprintln(s.out, done)
+	return err
 }
 
 func (s *std) approveCommand() *cobra.Command {
 	var d decisionFlags
-	var input, remember string
+	var input, hash, remember string
 	cmd := &cobra.Command{
 		Use:   "approve [flags] ID",
 		Short: "Let a call run that waits for a person",
-		Long: `approve lets a call run that "dispatcher approvals" lists. What runs is what was shown, to the byte; with --input
-it is that instead, checked against the tool's schema and rules first. --remember session keeps the approval for the
-rest of the session: for the rule that the list shows, and nothing wider.
+		Long: `approve lets a call run that "dispatcher approvals" lists. On a terminal it shows all of the call and asks. Elsewhere,
+--input-sha256 says which input was seen: it is the last line that "dispatcher approvals" prints of a call. What runs is what
+was shown, to the byte; with --input it is that instead, checked against the tool's schema and rules first. What is too long to
+be shown whole cannot be approved, but with --input. --remember session keeps the approval for the rest of the session: for the
+rule that the list shows, and nothing wider.
 
-A call that does not wait (any longer) is an error with exit status 2: somebody else has decided, it was canceled, or its
-time is over.`,
+A call that does not wait (any longer), or waits with another input, is an error with exit status 2: somebody else has decided, it
+was canceled, or its time is over.`,
 		Example: `  dispatcher approve agent-1.01a1ffbe-8b20-73de-9775-9db112e2296a.3
   dispatcher approve --input '{"command": "git push --dry-run"}' agent-1.nightly.0`,
 		Args: approvalArg,
@@ -137,22 +142,85 @@ time is over.`,
 			if remember != "" && remember != "session" {
 				return cli.Usagef("--remember %q: use session, or leave it out", remember)
 			}
-			decision := client.Decision{By: d.who(), Reason: d.reason, ForSession: remember != ""}
-			if input != "" {
-				if !json.Valid([]byte(input)) {
-					return cli.Usagef("--input is not JSON: %.100s", input)
-				}
-				decision.Input = json.RawMessage(input)
+			key, _, err := broker.ParseApprovalID(args[0])
+			if err != nil {
+				return &cli.UsageError{Err: err}
 			}
-			return s.decide(cmd.Context(), &d.systemFlags, "approved: the call runs", func(ctx context.Context, c *client.Client) error {
-				return c.Approve(ctx, args[0], decision)
+			decision := client.Decision{By: d.who(), Reason: d.reason, InputSHA256: hash, ForSession: remember != ""}
+			switch {
+			case input != "" && hash != "":
+				return cli.Usagef("--input and --input-sha256 exclude each other")
+			case input != "" && !json.Valid([]byte(input)):
+				return cli.Usagef("--input is not JSON: %.100s", input)
+			case input != "":
+				decision.Input = json.RawMessage(input)
+			case hash == "" && !s.terminal():
+				return cli.Usagef("nobody is at a terminal to be shown the call: name the input that was seen with --input-sha256, as dispatcher approvals prints it")
+			}
+			return s.attach(cmd.Context(), &d.systemFlags, "toolyard decision", func(c *client.Client) error {
+				if hash == "" && s.terminal() {
+					said, seen, err := s.askBefore(cmd.Context(), c, key.Agent, args[0], &decision)
+					if err != nil {
+						return err
+					}
+					if said != yes {
+						_, err := fmt.Fprintln(s.out, "not approved: it still waits")
+						return err
+					}
+					decision.InputSHA256 = seen
+				}
+				return s.decide(cmd.Context(), "approved: the call runs", func(ctx context.Context) error { return c.Approve(ctx, args[0], decision) })
 			})
 		},
 	}
 	d.add(cmd)
 	cmd.Flags().StringVar(&input, "input", "", "run this input instead, as `JSON`")
+	cmd.Flags().StringVar(&hash, "input-sha256", "", "approve without asking, if the call waits with the input of this `HASH`, as dispatcher approvals prints it")
 	cmd.Flags().StringVar(&remember, "remember", "", "session: keep the approval for the rest of the session")
 	return cmd
+}
+
+// askBefore shows a call that waits, or what would run instead of it, and asks whether it may run. seen is the hash of the input
+// that the call waits with.
+func (s *std) askBefore(ctx context.Context, c *client.Client, agent toolyard.Agent, id string, d *client.Decision) (said answer, seen string, err error) {
+	short, stop := context.WithTimeout(ctx, setupTimeout)
+	defer stop()
+	list, err := c.Approvals(short, agent)
+	if err != nil {
+		return "", "", err
+	}
+	at := slices.IndexFunc(list, func(a client.Approval) bool { return a.ID == id })
+	if at < 0 {
+		return "", "", &cli.UsageError{Err: fmt.Errorf("%w: %s is not on the list; see dispatcher approvals", client.ErrNoApproval, id)}
+	}
+	a := list[at]
+	seen = a.InputSHA256
+	if d.Input != nil {
+		a.Input, a.InputSHA256 = d.Input, ""
+	}
+	if !d.ForSession {
+		a.Remember = ""
+	}
+	k := &asker{sheetOf(s.err), bufio.NewScanner(s.in)}
+	text, err := described(a, k.columns, nil)
+	if err != nil {
+		return "", "", &cli.UsageError{Err: err}
+	}
+	type heard struct {
+		said answer
+		err  error
+	}
+	done := make(chan heard, 1)
+	go func() { // a terminal may be silent for ever; then it ends with the process
+		said, err := k.ask("May this call run?", text, false)
+		done <- heard{said, err}
+	}()
+	select {
+	case h := <-done:
+		return h.said, seen, h.err
+	case <-ctx.Done():
+		return "", "", context.Cause(ctx)
+	}
 }
 
 func (s *std) denyCommand() *cobra.Command {
@@ -163,8 +231,10 @@ func (s *std) denyCommand() *cobra.Command {
 		Example: `  dispatcher deny --reason "not on a Friday" agent-1.01a1ffbe-8b20-73de-9775-9db112e2296a.3`,
 		Args:    approvalArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.decide(cmd.Context(), &d.systemFlags, "denied: the call ends as approval_rejected", func(ctx context.Context, c *client.Client) error {
-				return c.Deny(ctx, args[0], client.Decision{By: d.who(), Reason: d.reason})
+			return s.attach(cmd.Context(), &d.systemFlags, "toolyard decision", func(c *client.Client) error {
+				return s.decide(cmd.Context(), "denied: the call ends as approval_rejected", func(ctx context.Context) error {
+					return c.Deny(ctx, args[0], client.Decision{By: d.who(), Reason: d.reason})
+				})
 			})
 		},
 	}

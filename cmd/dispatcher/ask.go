@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/term"
@@ -26,8 +26,8 @@ func isTerminal(stream any) bool {
 }
 
 // askPerson asks the person at the terminal about each call that waits, one after the other, until ctx ends. When the
-// terminal says nothing any more, every call is denied.
-func (s *std) askPerson(ctx context.Context, c *client.Client, agent toolyard.Agent, log *slog.Logger) {
+// terminal says nothing any more, every call is denied. dir is where the calls act.
+func (s *std) askPerson(ctx context.Context, c *client.Client, agent toolyard.Agent, dir string, log *slog.Logger) {
 	lines := bufio.NewScanner(s.in)
 	asked := map[string]bool{}
 	tick := time.NewTicker(askEvery)
@@ -50,7 +50,7 @@ func (s *std) askPerson(ctx context.Context, c *client.Client, agent toolyard.Ag
 				continue
 			}
 			asked[a.ID] = true
-			if err := s.askOne(ctx, c, a, lines); err != nil && ctx.Err() == nil && !errors.Is(err, client.ErrNoApproval) {
+			if err := s.askOne(ctx, c, a, lines, fileNow(dir, a)); err != nil && ctx.Err() == nil && !errors.Is(err, client.ErrNoApproval) {
 				log.Error("an answer was not stored", "approval", a.ID, "error", err)
 				asked[a.ID] = false
 			}
@@ -58,30 +58,29 @@ func (s *std) askPerson(ctx context.Context, c *client.Client, agent toolyard.Ag
 	}
 }
 
-// askOne asks about one call, until the answer can be understood.
-func (s *std) askOne(ctx context.Context, c *client.Client, a client.Approval, lines *bufio.Scanner) error {
+// askOne asks about one call, until the answer can be understood. What cannot be shown whole is denied.
+func (s *std) askOne(ctx context.Context, c *client.Client, a client.Approval, lines *bufio.Scanner, before *string) error {
 	defer s.bars.hold()()
-	p := &show{w: s.err, on: true}
-	p.printf("\nMay this call run?\n")
-	p.approval(a)
+	k := &asker{sheetOf(s.err), lines}
 	decision := client.Decision{By: person()}
-	for {
-		p.printf("[y]es, [n]o%s: ", map[bool]string{true: ", yes for the [s]ession"}[a.Remember != ""])
-		if p.err != nil {
-			return fmt.Errorf("ask: %w", p.err)
+	text, partial := described(a, k.columns, before)
+	if partial != nil {
+		decision.Reason = partial.Error()
+		if _, err := k.pages(append([]string{"", "This call is denied:"}, text...), "[n]o more"); err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("say that a call is denied: %w", err)
 		}
-		if !lines.Scan() {
-			decision.Reason = "the terminal was closed"
-			return c.Deny(ctx, a.ID, decision)
-		}
-		switch answer := strings.ToLower(strings.TrimSpace(lines.Text())); {
-		case answer == "y" || answer == "yes":
-			return c.Approve(ctx, a.ID, decision)
-		case answer == "n" || answer == "no":
-			return c.Deny(ctx, a.ID, decision)
-		case a.Remember != "" && (answer == "s" || answer == "session"):
-			decision.ForSession = true
-			return c.Approve(ctx, a.ID, decision)
-		}
+		return c.Deny(ctx, a.ID, decision)
 	}
+	said, err := k.ask("May this call run?", text, a.Remember != "")
+	if err != nil {
+		return fmt.Errorf("ask: %w", err)
+	}
+	switch said {
+	case yes, forSession:
+		decision.InputSHA256, decision.ForSession = a.InputSHA256, said == forSession
+		return c.Approve(ctx, a.ID, decision)
+	case silent:
+		decision.Reason = "the terminal was closed"
+	}
+	return c.Deny(ctx, a.ID, decision)
 }

@@ -117,7 +117,7 @@ func (s *std) run(ctx context.Context, file, dir string, in batchFlags, out outp
 		if batch.Interactive {
 			asking, stop := context.WithCancel(ctx)
 			defer stop()
-			go s.askPerson(asking, a.client, batch.Agent, log)
+			go s.askPerson(asking, a.client, batch.Agent, dir, log)
 		}
 		return s.follow(ctx, a.client, batch, out, format)
 	})

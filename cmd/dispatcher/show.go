@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/display"
 )
 
 // How much of an output a person is shown; --json has all of it.
@@ -147,9 +149,15 @@ func millis(ms float64) string {
 	return fmt.Sprintf("%.2f", ms)
 }
 
+// printJSON prints a document in which nothing acts on a terminal, and nothing is invisible there.
 func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	return e.Encode(v)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(display.EscapeJSON(text.Bytes()))
+	return err
 }

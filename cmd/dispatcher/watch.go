@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/display"
 )
 
 // watchTime is how an event's time is shown: where the watcher is.
@@ -156,6 +157,6 @@ func (p *eventPrinter) print(e client.Event) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(p.out, "%s\n", line)
+	_, err = fmt.Fprintf(p.out, "%s\n", display.EscapeJSON(line))
 	return err
 }

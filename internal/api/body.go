@@ -182,7 +182,7 @@ func decodeCancel(data []byte) (reason string, calls []int, err error) {
 
 // decodeDecision reads what a person decides.
 func decodeDecision(data []byte) (d client.Decision, allow bool, err error) {
-	o, err := object(data, "decision", "reason", "input", "remember")
+	o, err := object(data, "decision", "reason", "input", "input_sha256", "remember")
 	if err != nil {
 		return d, false, err
 	}
@@ -205,12 +205,17 @@ func decodeDecision(data []byte) (d client.Decision, allow bool, err error) {
 		return d, allow, strictjson.Errorf("remember", "is %q; use %q, or leave it out", remember, broker.RememberSession)
 	}
 	d.ForSession = remember != ""
+	if d.InputSHA256, err = o.OptionalString("input_sha256"); err != nil {
+		return d, allow, err
+	}
 	if o.Given("input") {
 		d.Input = o.Value("input")
 	}
 	switch {
 	case !allow && d.Input != nil:
 		return d, allow, strictjson.Errorf("input", "goes with an approval; leave it out of a denial")
+	case !allow && d.InputSHA256 != "":
+		return d, allow, strictjson.Errorf("input_sha256", "goes with an approval; leave it out of a denial")
 	case !allow && d.ForSession:
 		return d, allow, strictjson.Errorf("remember", "goes with an approval; leave it out of a denial")
 	}

@@ -37,7 +37,7 @@ func TestDescribedBodies(t *testing.T) {
 	if got, want := names(Call{}), names(toolyard.Call{}); !slices.Equal(got, want) {
 		t.Errorf("a call is described with %v, and read with %v", got, want)
 	}
-	if _, _, err := decodeDecision([]byte(`{"decision": "allow", "reason": "r", "input": {}, "remember": "session"}`)); err != nil || len(names(Decision{})) != 4 {
+	if _, _, err := decodeDecision([]byte(`{"decision": "allow", "reason": "r", "input": {}, "input_sha256": "00", "remember": "session"}`)); err != nil || len(names(Decision{})) != 5 {
 		t.Errorf("a decision is described with %v, and is read: %v", names(Decision{}), err)
 	}
 	if reason, err := decodeReason([]byte(`{"reason": "r"}`)); err != nil || reason != "r" || len(names(Reason{})) != 1 {

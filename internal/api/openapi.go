@@ -78,6 +78,7 @@ type Decision struct {
 	Decision string          `json:"decision" enum:"allow,deny"`
 	Reason   string          `json:"reason,omitempty" doc:"The model reads it." maxLength:"1000"`
 	Input    json.RawMessage `json:"input,omitempty" doc:"Run this instead of the call's own input; it is checked again first. Null or left out: run what was shown."`
+	SHA256   string          `json:"input_sha256,omitempty" doc:"The hash of the input that was seen, as the list has it. A call that waits with another one is not allowed."`
 	Remember string          `json:"remember,omitempty" enum:"session" doc:"Allow the like for the rest of the session."`
 }
 

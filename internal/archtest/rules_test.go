@@ -65,6 +65,7 @@ var packages = []struct {
 	{"internal/shell", deciders, "command parsing for class and policy"},
 	{"internal/schema", deciders, "JSON Schema on inputs"},
 	{"internal/redact", deciders, "secrets out of texts"},
+	{"internal/display", deciders, "a call's input in lines for the person who decides about it"},
 	{"internal/manifest", deciders, "files of tools that are not Go: read, checked, and their templates filled"},
 
 	{"internal/broker", drivers, "JetStream: appends, queues, tickets"},
@@ -118,6 +119,8 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/batch", "internal/outcome", "owners and workers say the same of a call's effects"},
 	{"internal/registry", "internal/schema", "a surface refuses tools whose schema does not compile"},
 	{"internal/registry", "internal/shell", "a classification rule names the shell rule for a command field"},
+	{"internal/display", "internal/schema", "what is shown is what was parsed, and its hash says which input that is"},
+	{"internal/display", "internal/redact", "an input with a secret taken out has another hash"},
 	{"internal/policy", "internal/shell", "a rule like bash(git status:*) matches parsed commands"},
 	{"internal/broker", "internal/failpoint", "a fault between two publishes happens there and nowhere else"},
 	{"internal/pipeline", "internal/breaker", "the schedule phase asks the breaker"},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/display"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/schema"
 )
@@ -160,14 +161,26 @@ func (b *Broker) Asked(ctx context.Context, k toolyard.BatchKey, index int) (ask
 	return asked, "", 0, fmt.Errorf("%w: call %d of %s does not wait", ErrNoApproval, index, k)
 }
 
-// Decide stores a person's decision about a call that waits, and wakes its batch. An approval without an input hash is for
-// the input that was shown. It wraps [ErrNoApproval] when somebody was faster.
+// shownIs fails when a call waits with another input than the one that a person has seen. An empty hash stands for any.
+func shownIs(sha256 string, asked events.Waiting) error {
+	if sha256 == "" || sha256 == asked.InputSHA256 {
+		return nil
+	}
+	return &toolyard.InputError{Field: "input_sha256", Problem: "the call does not wait with the input that was shown; look at it again"}
+}
+
+// Decide stores a person's decision about a call that waits, and wakes its batch. An approval is for the input that its hash
+// names, or for the one that the call waits with; with another hash it is a [*toolyard.InputError]. It wraps [ErrNoApproval] when
+// somebody was faster.
 func (b *Broker) Decide(ctx context.Context, k toolyard.BatchKey, index int, d events.Decided) error {
 	asked, pool, seq, err := b.Asked(ctx, k, index)
 	if err != nil {
 		return err
 	}
 	if d.Decision == events.Approve && d.Edited == "" {
+		if err := shownIs(d.InputSHA256, asked); err != nil {
+			return err
+		}
 		d.InputSHA256 = asked.InputSHA256
 	}
 	_, err = b.Append(ctx, k, batch.ChainCall, pool, index, seq, d)
@@ -187,12 +200,18 @@ func (b *Broker) Decide(ctx context.Context, k toolyard.BatchKey, index int, d e
 const RememberSession = "session"
 
 // Approve stores a person's approval of a call that waits, with another input if one is given: it is checked again before it
-// runs. An approval that the session is to remember is written there behind it; what was changed cannot be remembered. An
+// runs. The decision's hash is that of the input that the person has seen, as with [Broker.Decide]. What cannot be shown whole is approved with another input only. An approval that the session is to remember is written there behind it; what was changed cannot be remembered. An
 // input that is no JSON is a [*toolyard.InputError].
 func (b *Broker) Approve(ctx context.Context, k toolyard.BatchKey, index int, d events.Decided, input json.RawMessage) error {
 	asked, _, _, err := b.Asked(ctx, k, index)
 	if err != nil {
 		return err
+	}
+	if err := shownIs(d.InputSHA256, asked); err != nil {
+		return err
+	}
+	if len(input) == 0 && display.Cut(string(asked.Input)) {
+		return &toolyard.InputError{Field: "input", Problem: "the call's input is too long to be shown whole: nobody has seen what would run; deny the call, or approve it with an input"}
 	}
 	d.Decision = events.Approve
 	if len(input) > 0 {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/display"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/schema"
@@ -147,7 +148,7 @@ func (s *Set) batchMessage(in BatchInput, cwd string) ([]byte, error) {
 		room -= len(shown)
 		text := c.Text
 		if len(text) > max(room, 0) {
-			text = pipeline.CutMark(len(text))
+			text = display.CutMark(len(text))
 		}
 		room -= len(text)
 		id := c.CallID

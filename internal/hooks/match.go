@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/toolyard/toolyard/internal/display"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/policy"
@@ -109,7 +110,7 @@ func (s *Set) meets(r policy.Rule, in *pipeline.HookInput) bool {
 }
 
 // partial reports whether something is missing from a text: secrets, or its end.
-func partial(text string) bool { return redact.Marked(text) || pipeline.Cut(text) }
+func partial(text string) bool { return redact.Marked(text) || display.Cut(text) }
 
 // spoiled finds a text in an input that a hook has changed although it saw only a part of it, and returns its place. What stands
 // unchanged in its place is well: the pipeline puts the original there.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/display"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -164,8 +165,8 @@ func TestWhatDescribesAPartIsCut(t *testing.T) {
 	}
 	res := newRig(gives(tool.Output{Text: "t", Content: parts}, nil)).result(t)
 	for _, s := range texts(&res.Content[0]) {
-		if len(*s) > MaxPartFieldBytes+100 || *s != "" && !Cut(*s) {
-			t.Errorf("%d bytes, marked %t", len(*s), Cut(*s))
+		if len(*s) > MaxPartFieldBytes+100 || *s != "" && !display.Cut(*s) {
+			t.Errorf("%d bytes, marked %t", len(*s), display.Cut(*s))
 		}
 	}
 	if len(res.Content) != MaxContentParts || res.IsError {

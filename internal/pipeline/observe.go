@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"regexp"
 	"slices"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/display"
+	"github.com/toolyard/toolyard/internal/redact"
 	"github.com/toolyard/toolyard/internal/schema"
 )
 
@@ -19,10 +20,11 @@ import (
 func (c *call) prepareObservableInput(context.Context) finding {
 	var observed any
 	var raw json.RawMessage
+	c.hidden = false
 	err := rescue(func() (err error) {
 		observed = c.value.Doc()
 		if c.p.Redact != nil {
-			observed = redactNames(mapStrings(observed, c.p.Redact), c.p.Redact)
+			observed = redactNames(mapStrings(observed, c.redactSeen), c.redactName)
 		}
 		raw, err = schema.Encode(observed)
 		return err
@@ -33,7 +35,7 @@ func (c *call) prepareObservableInput(context.Context) finding {
 		cut = fmt.Sprintf(", cut from %d bytes", whole)
 		observed = mapStrings(observed, func(s string) string { return cutString(s, MaxObservableStringBytes) })
 		if raw, err = schema.Encode(observed); err == nil && len(raw) > MaxObservableBytes {
-			observed = map[string]any{"_cut": CutMark(whole), "_head": cutString(string(raw), MaxObservableStringBytes)}
+			observed = map[string]any{"_cut": display.CutMark(whole), "_head": cutString(string(raw), MaxObservableStringBytes)}
 			raw, err = schema.Encode(observed)
 		}
 	}
@@ -47,6 +49,20 @@ func (c *call) prepareObservableInput(context.Context) finding {
 	}
 	f := finding{detail: fmt.Sprintf("sha256 %.16s, %d bytes%s", hash, len(raw), cut), noted: cut != ""}
 	return f
+}
+
+// redactSeen takes secrets out of a text, and notes when what it took out may be more than one.
+func (c *call) redactSeen(text string) string {
+	out := c.p.Redact(text)
+	c.hidden = c.hidden || !redact.Plain(text, out)
+	return out
+}
+
+// redactName takes secrets out of the name of a field, and notes that it did: another field may have the same name then.
+func (c *call) redactName(name string) string {
+	out := c.p.Redact(name)
+	c.hidden = c.hidden || out != name
+	return out
 }
 
 // input is a copy of what runs.
@@ -74,7 +90,7 @@ func mapStrings(doc any, change func(string) string) any {
 }
 
 // redactNames takes secrets out of the names of fields, which stay what they are otherwise. Fields whose names become the
-// same are one field then: nobody can be shown which.
+// same are one field then: nobody can be shown which, and nobody may approve them.
 func redactNames(doc any, redact func(string) string) any {
 	switch v := doc.(type) {
 	case []any:
@@ -96,17 +112,7 @@ func cutString(s string, limit int) string {
 	if len(s) <= limit {
 		return s
 	}
-	return clip(s, limit) + "… " + CutMark(len(s))
-}
-
-// CutMark is what stands at the end of, or for, a text of that many bytes of which hooks and watchers get a part.
-func CutMark(bytes int) string { return fmt.Sprintf("[cut: %d bytes in all]", bytes) }
-
-var cutMark = regexp.MustCompile(`\[cut: [0-9]+ bytes in all\]`)
-
-// Cut reports whether a text has a [CutMark]: something is missing.
-func Cut(text string) bool {
-	return cutMark.MatchString(text)
+	return clip(s, limit) + "… " + display.CutMark(len(s))
 }
 
 // restore puts the original back where a hook returns what it was shown: a redacted or cut string that stands in the

@@ -86,6 +86,8 @@ type call struct {
 	// observable is the copy of the input for others, observed the same decoded.
 	observable json.RawMessage
 	observed   any
+	// hidden says that more than a secret may be missing from it.
+	hidden bool
 
 	// changed says that a hook has changed the input, changedBy which.
 	changed, again bool

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -145,6 +146,15 @@ func TestAPersonDecides(t *testing.T) {
 		"edited": {func(t *testing.T, a broker.Approval) error {
 			return b.Approve(t.Context(), a.Key(), a.Index, events.Decided{By: "ann"}, json.RawMessage(`{"text":"two"}`))
 		}, toolyard.OK, "wrote two"},
+		"another-was-shown": {func(t *testing.T, a broker.Approval) error {
+			for _, input := range []json.RawMessage{nil, json.RawMessage(`{"text":"two"}`)} {
+				err := b.Approve(t.Context(), a.Key(), a.Index, events.Decided{By: "ann", InputSHA256: strings.Repeat("0", 64)}, input)
+				if bad, ok := errors.AsType[*toolyard.InputError](err); !ok || bad.Field != "input_sha256" {
+					t.Errorf("the approval of another input: %v", err)
+				}
+			}
+			return b.Approve(t.Context(), a.Key(), a.Index, events.Decided{By: "ann", InputSHA256: a.InputSHA256}, nil)
+		}, toolyard.OK, "wrote one"},
 		"edited-badly": {func(t *testing.T, a broker.Approval) error {
 			return b.Approve(t.Context(), a.Key(), a.Index, events.Decided{By: "ann"}, json.RawMessage(`{"text":2}`))
 		}, toolyard.SchemaValidationFailed, ""},

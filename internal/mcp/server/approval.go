@@ -1,19 +1,19 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/display"
 	"github.com/toolyard/toolyard/internal/events"
-	"github.com/toolyard/toolyard/internal/pipeline"
 )
 
 // A call that waits for a person ends its request with a question to the client's person. The client comes again with the
@@ -70,9 +70,9 @@ type askingKey struct{}
 // question ends a request with the question about its call. What is too long to be shown is not asked about: nobody allows what
 // they have not seen.
 func (s *Server) question(ctx context.Context, req *mcp.CallToolRequest, sent *toolyard.Batch, b *client.Batch, a client.Approval) (*mcp.CallToolResult, error) {
-	text, whole := describe(a)
-	if !whole {
-		err := s.cfg.Client.Deny(ctx, a.ID, client.Decision{By: decider(a.Agent), Reason: "the input is too long to be shown whole to the person at the MCP client"})
+	text, err := describe(a)
+	if err != nil {
+		err := s.cfg.Client.Deny(ctx, a.ID, client.Decision{By: decider(a.Agent), Reason: "the person at the MCP client was not asked: " + cut(err.Error(), client.MaxReasonBytes/2)})
 		if err != nil && !errors.Is(err, client.ErrNoApproval) {
 			return s.unreachable("deny a call", err), nil
 		}
@@ -82,7 +82,7 @@ func (s *Server) question(ctx context.Context, req *mcp.CallToolRequest, sent *t
 	if !a.Expires.IsZero() && a.Expires.Before(until) {
 		until = a.Expires
 	}
-	state, err := s.state.seal(pendingOf(sent, b.Key().ID, a.ID, until))
+	state, err := s.state.seal(pendingOf(sent, b.Key().ID, a, until))
 	if err != nil {
 		return nil, err
 	}
@@ -103,24 +103,25 @@ const decisionSchema = `{"type":"object","properties":{` +
 	`"decision":{"type":"string","title":"Decision","description":"allow runs the call as it is shown, deny does not","enum":["allow","deny"]},` +
 	`"reason":{"type":"string","title":"Reason","description":"The model reads it.","maxLength":1000}},"required":["decision"]}`
 
-// describe is a call as a person is asked about it, and whether all of it is there. The input is JSON on one line, so
-// no text in it can look like a part of the question.
-func describe(a client.Approval) (text string, whole bool) {
-	var input bytes.Buffer
-	if err := json.Compact(&input, a.Input); err != nil {
-		return "", false
+// describe is a call as a person is asked about it. Each line of the input stands behind a mark of its own, so no text in it can
+// look like a part of the question. What cannot be shown whole is an error.
+func describe(a client.Approval) (string, error) {
+	lines, err := display.Lines(a.Input, display.Options{Columns: shownColumns, SHA256: a.InputSHA256})
+	if err != nil {
+		return "", err
 	}
-	if input.Len() > MaxShownBytes || pipeline.Cut(input.String()) {
-		return "", false
-	}
-	text = fmt.Sprintf("Allow the tool %q to run in the workspace %q?", a.Tool, a.Workspace)
+	text := fmt.Sprintf("Allow the tool \"%s\" to run in the workspace \"%s\"?", display.Text(a.Tool), display.Text(string(a.Workspace)))
 	if a.Destructive {
 		text += " It may do what cannot be undone."
 	}
 	if a.Reason != "" {
-		text += fmt.Sprintf("\nAsked because: %q", a.Reason)
+		text += "\nAsked because: " + display.Text(a.Reason)
 	}
-	return text + "\nInput: " + input.String(), true
+	text += "\nInput (" + display.Legend + "):\n" + strings.Join(lines, "\n")
+	if len(text) > MaxShownBytes {
+		return "", fmt.Errorf("%w: it is too long, %d bytes as it is shown; at most %d are", display.ErrPart, len(text), MaxShownBytes)
+	}
+	return text, nil
 }
 
 // decider is who stands in the log as the one who decided.
@@ -160,6 +161,7 @@ func (s *Server) resume(ctx context.Context, req *mcp.CallToolRequest, batch *to
 	}
 	d.By = decider(p.Agent)
 	if allow {
+		d.InputSHA256 = p.Shown
 		err = s.cfg.Client.Approve(ctx, p.Approval, d)
 	} else {
 		err = s.cfg.Client.Deny(ctx, p.Approval, d)

@@ -19,8 +19,11 @@ const (
 	// MaxResourceBytes how much at most.
 	DefaultResourceBytes = 1 << 20
 	MaxResourceBytes     = 4 << 20
-	// MaxShownBytes is how much of a call's input a person is shown. A longer one cannot be allowed this way: nobody has seen it.
+	// MaxShownBytes is how long the question about a call may be. An input that does not fit cannot be allowed this way: nobody has
+	// seen it.
 	MaxShownBytes = 16 << 10
+	// shownColumns is how wide the lines of a question are.
+	shownColumns = 100
 	// MaxStateBytes is how long the state may be that a client carries between a question and its answer.
 	MaxStateBytes = 8 << 10
 	// maxToolsets is how many toolsets are remembered, those of workers that are gone included.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
 )
 
 // pending is what a client carries from a question to its answer: which call the question is about. The answer comes in a
@@ -22,15 +23,16 @@ type pending struct {
 	Tool  string           `json:"t"`
 	// Input is the hash of the call's input: an answer comes with the same call.
 	Input []byte `json:"i"`
-	// Approval is what is answered, and Expires until when, in seconds since 1970.
+	// Approval is what is answered, Shown the hash of the input that was asked about, and Expires until when, in seconds since 1970.
 	Approval string `json:"p"`
+	Shown    string `json:"s"`
 	Expires  int64  `json:"e"`
 }
 
 // pendingOf is the state of a question about a call.
-func pendingOf(batch *toolyard.Batch, id toolyard.BatchID, approval string, expires time.Time) pending {
+func pendingOf(batch *toolyard.Batch, id toolyard.BatchID, asked client.Approval, expires time.Time) pending {
 	sum := sha256.Sum256(batch.Calls[0].Input)
-	return pending{Agent: batch.Agent, Batch: id, Tool: batch.Calls[0].Tool, Input: sum[:], Approval: approval, Expires: expires.Unix()}
+	return pending{Agent: batch.Agent, Batch: id, Tool: batch.Calls[0].Tool, Input: sum[:], Approval: asked.ID, Shown: asked.InputSHA256, Expires: expires.Unix()}
 }
 
 // isOf reports whether it is the state of a question about this call.

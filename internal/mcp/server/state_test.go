@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
@@ -18,7 +19,7 @@ func sampleBatch() *toolyard.Batch {
 
 func TestAStateComesBackAsItWas(t *testing.T) {
 	s, now := newSealer([]byte("0123456789abcdef")), time.Unix(1_000_000, 0)
-	in := pendingOf(sampleBatch(), "b", "a.b.0", now.Add(time.Minute))
+	in := pendingOf(sampleBatch(), "b", client.Approval{ID: "a.b.0"}, now.Add(time.Minute))
 	state, err := s.seal(in)
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +42,7 @@ func TestAStateComesBackAsItWas(t *testing.T) {
 // TestNoByteOfAStateCanBeChanged: nor left out, nor added.
 func TestNoByteOfAStateCanBeChanged(t *testing.T) {
 	s, now := newSealer([]byte("0123456789abcdef")), time.Unix(1_000_000, 0)
-	state, err := s.seal(pendingOf(sampleBatch(), "b", "a.b.0", now.Add(time.Minute)))
+	state, err := s.seal(pendingOf(sampleBatch(), "b", client.Approval{ID: "a.b.0"}, now.Add(time.Minute)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func TestTheLongestNamesFit(t *testing.T) {
 	name := strings.Repeat("<", toolyard.MaxNameBytes)
 	b := &toolyard.Batch{Agent: toolyard.Agent(name), Calls: []toolyard.Call{{Tool: name, Input: []byte(`{}`)}}}
 	id := broker.ApprovalID(toolyard.BatchKey{Agent: b.Agent, ID: toolyard.BatchID(name)}, toolyard.MaxCallsPerBatch)
-	state, err := s.seal(pendingOf(b, toolyard.BatchID(name), id, now))
+	state, err := s.seal(pendingOf(b, toolyard.BatchID(name), client.Approval{ID: id}, now))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +74,7 @@ func TestTheLongestNamesFit(t *testing.T) {
 }
 
 func TestAStateIsOfOneCall(t *testing.T) {
-	p := pendingOf(sampleBatch(), "b", "a.b.0", time.Now())
+	p := pendingOf(sampleBatch(), "b", client.Approval{ID: "a.b.0"}, time.Now())
 	for name, change := range map[string]func(*toolyard.Batch){
 		"agent": func(b *toolyard.Batch) { b.Agent = "other" },
 		"tool":  func(b *toolyard.Batch) { b.Calls[0].Tool = "other" },
@@ -90,7 +91,7 @@ func TestAStateIsOfOneCall(t *testing.T) {
 // FuzzState: only what was sealed is taken, whatever comes.
 func FuzzState(f *testing.F) {
 	s, now := newSealer([]byte("0123456789abcdef")), time.Unix(1_000_000, 0)
-	state, err := s.seal(pendingOf(sampleBatch(), "b", "a.b.0", now.Add(time.Minute)))
+	state, err := s.seal(pendingOf(sampleBatch(), "b", client.Approval{ID: "a.b.0"}, now.Add(time.Minute)))
 	if err != nil {
 		f.Fatal(err)
 	}

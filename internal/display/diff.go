@@ -1,0 +1,77 @@
+package display
+
+import "strings"
+
+// change is one line of a comparison: op says that it stands in both texts, in the old one or in the new one.
+type change struct {
+	op   string
+	text string
+}
+
+const (
+	same  = "|"
+	taken = "-"
+	put   = "+"
+)
+
+// compare compares two texts by lines: the lines of same and taken are the old text, those of same and put the new one.
+func compare(before, after string) []change {
+	a, b := strings.Split(before, "\n"), strings.Split(after, "\n")
+	var head, tail []change
+	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
+		head = append(head, change{same, a[0]})
+		a, b = a[1:], b[1:]
+	}
+	end := 0
+	for end < len(a) && end < len(b) && a[len(a)-1-end] == b[len(b)-1-end] {
+		end++
+	}
+	for _, line := range a[len(a)-end:] {
+		tail = append(tail, change{same, line})
+	}
+	return append(append(head, middle(a[:len(a)-end], b[:len(b)-end])...), tail...)
+}
+
+// middle compares lines of which the first two differ, and the last two.
+func middle(a, b []string) (out []change) {
+	if len(a)*len(b) > maxDiffCells {
+		return append(all(taken, a), all(put, b)...)
+	}
+	// longest[i][j] is how many lines a[i:] and b[j:] have in common.
+	longest := make([][]int32, len(a)+1)
+	for i := range longest {
+		longest[i] = make([]int32, len(b)+1)
+	}
+	for i := len(a) - 1; i >= 0; i-- {
+		for j := len(b) - 1; j >= 0; j-- {
+			if a[i] == b[j] {
+				longest[i][j] = longest[i+1][j+1] + 1
+			} else {
+				longest[i][j] = max(longest[i+1][j], longest[i][j+1])
+			}
+		}
+	}
+	i, j := 0, 0
+	for i < len(a) && j < len(b) {
+		switch {
+		case a[i] == b[j]:
+			out = append(out, change{same, a[i]})
+			i, j = i+1, j+1
+		case longest[i+1][j] >= longest[i][j+1]:
+			out = append(out, change{taken, a[i]})
+			i++
+		default:
+			out = append(out, change{put, b[j]})
+			j++
+		}
+	}
+	return append(append(out, all(taken, a[i:])...), all(put, b[j:])...)
+}
+
+func all(op string, lines []string) []change {
+	out := make([]change, len(lines))
+	for i, line := range lines {
+		out[i] = change{op, line}
+	}
+	return out
+}

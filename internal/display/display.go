@@ -1,0 +1,268 @@
+package display
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/toolyard/toolyard/internal/redact"
+	"github.com/toolyard/toolyard/internal/schema"
+)
+
+// ErrPart is wrapped when an input cannot be shown whole. Nobody may approve it: nobody has seen it.
+var ErrPart = errors.New("the input cannot be shown whole to a person")
+
+func part(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrPart, fmt.Sprintf(format, args...))
+}
+
+// CutMark is what stands at the end of, or for, a text of that many bytes of which hooks and watchers get a part.
+func CutMark(bytes int) string { return fmt.Sprintf("[cut: %d bytes in all]", bytes) }
+
+var cutMark = regexp.MustCompile(`\[cut: [0-9]+ bytes in all\]`)
+
+// Cut reports whether a text has a [CutMark]: something is missing.
+func Cut(text string) bool { return cutMark.MatchString(text) }
+
+// Options say how an input is shown.
+type Options struct {
+	// Columns is how wide a line may be; 0 means [Columns].
+	Columns int
+	// SHA256 is the hash of the input that would run. An input with another hash, from which no secret was taken, is not shown: it
+	// is not that one. Empty: any is.
+	SHA256 string
+	// Before is what a file has now that the input would write; nil when that is not known.
+	Before *string
+}
+
+// Lines shows an input. The error wraps [ErrPart] when it cannot be shown whole.
+//
+// Each value stands behind its path. A text of several words stands below its path, each of its lines behind "|". An edit
+// (old_string and new_string side by side) is a comparison: lines behind "-" go, lines behind "+" come, lines behind "|" stay.
+func Lines(input json.RawMessage, o Options) ([]string, error) {
+	switch {
+	case len(input) > MaxBytes:
+		return nil, part("it is too long, %d bytes; at most %d can be shown", len(input), MaxBytes)
+	case Cut(string(input)):
+		return nil, part("it is too long, and only its beginning is here")
+	case !utf8.Valid(input):
+		return nil, part("it is not UTF-8")
+	}
+	v, err := schema.Parse(input)
+	if err != nil {
+		return nil, part("it cannot be read: %v", err)
+	}
+	if o.SHA256 != "" && v.Hash() != o.SHA256 && !redact.Marked(string(v.Canonical())) {
+		return nil, part("what is here is not what would run")
+	}
+	p, err := show(v.Doc(), o.Before)
+	if err != nil && o.Before != nil { // what is there now is too much
+		p, err = show(v.Doc(), nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if o.Columns == 0 {
+		o.Columns = Columns
+	}
+	return p.fold(max(o.Columns, MinColumns)), nil
+}
+
+// Fold shows a text that is no input, such as a name or a reason, on one line, or on several when it is longer than that.
+func Fold(text string, columns int) []string {
+	p := &page{}
+	p.add("", tokens(text))
+	return p.fold(max(columns, MinColumns))
+}
+
+func show(doc any, before *string) (*page, error) {
+	p := &page{before: before}
+	p.value(nil, doc)
+	if p.height > MaxLines {
+		return nil, part("it is too long, %d lines of %d columns; at most %d can be shown", p.height, Columns, MaxLines)
+	}
+	return p, nil
+}
+
+// row is a line before it is folded. op is what it stands behind; empty for one of the structure.
+type row struct {
+	op   string
+	body []token
+}
+
+type page struct {
+	rows   []row
+	height int // lines when they are folded at [Columns]
+	before *string
+}
+
+func (p *page) add(op string, body []token) {
+	columns := 0
+	for _, t := range body {
+		columns += t.columns
+	}
+	p.height += 1 + columns/Columns
+	if p.height <= MaxLines { // more is not shown
+		p.rows = append(p.rows, row{op, body})
+	}
+}
+
+// name is a line of the structure: where a value stands, and the value when it is short.
+func (p *page) name(path []token, rest string) {
+	p.add("", append(slices.Clone(path), ascii(rest)...))
+}
+
+// ascii are the tokens of a text of our own.
+func ascii(text string) []token {
+	out := make([]token, len(text))
+	for i := range text {
+		out[i] = token{text[i : i+1], 1}
+	}
+	return out
+}
+
+var (
+	plainName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
+	plainWord = regexp.MustCompile(`^[A-Za-z0-9_./@:+=,%-]*$`)
+)
+
+// field is the path of a field in the object at path.
+func field(path []token, name string) []token {
+	path = slices.Clone(path)
+	if plainName.MatchString(name) {
+		if len(path) > 0 {
+			path = append(path, token{".", 1})
+		}
+		return append(path, ascii(name)...)
+	}
+	path = append(path, ascii(`["`)...)
+	for _, t := range tokens(name) {
+		if t.text == `"` || t.text == `\` {
+			t = token{`\` + t.text, 2}
+		}
+		path = append(path, t)
+	}
+	return append(path, ascii(`"]`)...)
+}
+
+// value shows what stands at a path.
+func (p *page) value(path []token, doc any) {
+	if p.height > MaxLines {
+		return
+	}
+	if _, object := doc.(map[string]any); len(path) == 0 && !object {
+		path = ascii("(input)")
+	}
+	switch v := doc.(type) {
+	case map[string]any:
+		if len(v) == 0 {
+			p.leaf(path, "{}")
+			return
+		}
+		before, isEdit := v["old_string"].(string)
+		after, both := v["new_string"].(string)
+		isEdit = isEdit && both
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			content, isText := v[name].(string)
+			switch {
+			case isEdit && name == "new_string":
+			case isEdit && name == "old_string":
+				p.name(field(path, name), " -> new_string:")
+				p.text(compare(before, after))
+			case p.before != nil && len(path) == 0 && name == "content" && isText:
+				p.name(field(path, name), ", compared with what is there now:")
+				p.text(compare(*p.before, content))
+			default:
+				p.value(field(path, name), v[name])
+			}
+		}
+	case []any:
+		if len(v) == 0 {
+			p.leaf(path, "[]")
+		}
+		for i, e := range v {
+			p.value(append(slices.Clone(path), ascii("["+strconv.Itoa(i)+"]")...), e)
+		}
+	case string:
+		if len(v) <= maxWord && plainWord.MatchString(v) {
+			p.leaf(path, `"`+v+`"`)
+			return
+		}
+		p.name(path, ":")
+		p.text(all(same, strings.Split(v, "\n")))
+	case json.Number:
+		p.leaf(path, string(v))
+	case bool:
+		p.leaf(path, strconv.FormatBool(v))
+	default:
+		p.leaf(path, "null")
+	}
+}
+
+// leaf is a short value beside its path; only an empty input has none.
+func (p *page) leaf(path []token, value string) {
+	if len(path) > 0 {
+		value = ": " + value
+	}
+	p.name(path, value)
+}
+
+// text shows the lines of a text. Many empty ones in a row are counted.
+func (p *page) text(lines []change) {
+	for i, n := 0, 0; i < len(lines); i += n {
+		c := lines[i]
+		for n = 1; c.text == "" && i+n < len(lines) && lines[i+n] == c; {
+			n++
+		}
+		if n > maxEmptyLines {
+			p.add(c.op, []token{mark(fmt.Sprintf("%d empty lines", n), 1)})
+			continue
+		}
+		for range n {
+			p.add(c.op, tokens(c.text))
+		}
+	}
+}
+
+// fold writes the rows in lines of so many columns.
+func (p *page) fold(columns int) (out []string) {
+	const behind = 2 // columns of what a text stands behind
+	width := columns - behind - markedText
+	for _, r := range p.rows {
+		op := r.op
+		if op != "" {
+			op += " "
+		}
+		for {
+			n, used := 0, 0
+			for n < len(r.body) && (n == 0 || used+r.body[n].columns <= width) {
+				used += r.body[n].columns
+				n++
+			}
+			out = append(out, strings.TrimRight(op+edges(r.body[:n]), " "))
+			if r.body = r.body[n:]; len(r.body) == 0 {
+				break
+			}
+			op = "> "
+		}
+	}
+	return out
+}
+
+// edges joins the tokens of a line. A blank at either end of it would not be seen.
+func edges(line []token) string {
+	var b strings.Builder
+	for i, t := range line {
+		if t.text == " " && (i == 0 || i == len(line)-1) {
+			t.text = blankMark
+		}
+		b.WriteString(t.text)
+	}
+	return b.String()
+}
