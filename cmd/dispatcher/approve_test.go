@@ -1,12 +1,18 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/display"
 )
 
 func TestBlanksDoNotPushTheRestOfACommandOffTheTerminal(t *testing.T) {
@@ -31,5 +37,114 @@ func TestAJSONListOfApprovalsHasNoControlCharacters(t *testing.T) {
 	}
 	if got := out.String(); strings.ContainsAny(got, "\u009b\u202e\u200b\u007f\U000e0041") || !strings.Contains(got, `a\u009b2J\u202eb\u200b\u007f\udb40\udc41<é>`) {
 		t.Errorf("it prints %q", got)
+	}
+}
+
+// asks lets a person who types these lines answer about a call, on a terminal of ten rows.
+func asks(t *testing.T, input, typed string) (answer, string) {
+	t.Helper()
+	lines, err := described(client.Approval{ID: "a.b.0", Tool: "bash", Input: json.RawMessage(input), Remember: "bash(x)"}, 60, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	k := &asker{sheet{&out, 60, 10}, bufio.NewScanner(strings.NewReader(typed))}
+	said, err := k.ask("May this call run?", lines, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return said, out.String()
+}
+
+func TestNobodySaysYesBeforeAllWasShown(t *testing.T) {
+	long := `{"command":"` + strings.Repeat(`one two\n`, 30) + `the end"}`
+	for _, tt := range []struct {
+		name, input, typed string
+		want               answer
+		all                bool
+	}{
+		{"short", `{"command":"ls"}`, "y\n", yes, true},
+		{"for the session", `{"command":"ls"}`, "s\n", forSession, true},
+		{"yes too early", long, "y\nyes\ns\n", silent, false},
+		{"no early", long, "n\n", no, false},
+		{"all of it", long, "a\ny\n", yes, true},
+		{"page by page", long, "\n\n\n\n\n\n\n\n\ny\n", yes, true},
+		{"silence", long, "a\n", silent, true},
+		{"no answer", `{"command":"ls"}`, "what?\n", silent, true},
+	} {
+		said, out := asks(t, tt.input, tt.typed)
+		if said != tt.want || strings.Contains(out, "| the end") != (tt.all && tt.input == long) {
+			t.Errorf("%s: %q\n%s", tt.name, said, out)
+		}
+		for _, line := range strings.Split(out, "\n") {
+			if !strings.HasPrefix(line, "--") && len(line) > 60 && !strings.Contains(line, "[y]es") {
+				t.Errorf("%s: the terminal wraps %q", tt.name, line)
+			}
+		}
+	}
+	if said, out := asks(t, long, "a\nv\na\nn\n"); said != no || strings.Count(out, "| the end") != 2 {
+		t.Errorf("viewed again: %q\n%s", said, out)
+	}
+}
+
+// TestRunShowsWhatAWriteWouldReplace: as a comparison. What is too long to be shown is denied, whatever is typed.
+func TestRunShowsWhatAWriteWouldReplace(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "batch.json")
+	for name, text := range map[string]string{
+		"batch.json": `{"calls":[{"tool":"write_file","input":{"file_path":"a.txt","content":"one\n2\nthree\n"}},
+			{"tool":"write_file","input":{"file_path":"long.txt","content":"` + strings.Repeat("x y ", display.MaxBytes) + `"}}]}`,
+		"a.txt": "one\ntwo\nthree\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out, errs bytes.Buffer
+	s := &std{in: strings.NewReader("y\ny\na\ny\n"), out: &out, err: &errs, level: "warn", terminal: func() bool { return true }}
+	cmd := s.runCommand()
+	cmd.SetArgs([]string{"--workspace", dir, file})
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Fatalf("%v\n%s%s", err, out.String(), errs.String())
+	}
+	if got := errs.String(); !strings.Contains(got, "      | one\n      - two\n      + 2\n      | three\n      |\n") {
+		t.Errorf("a person is shown\n%s", got)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "long.txt")); err == nil || !strings.Contains(out.String(), "nobody can be asked") {
+		t.Errorf("what was not shown was written: %v\n%s", err, out.String())
+	}
+}
+
+func TestNothingOutsideOfTheWorkspaceIsShown(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "w")
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "in"), []byte("in"), 0o600),
+		os.WriteFile(filepath.Join(dir, "..", "out"), []byte("out"), 0o600), os.Symlink(filepath.Join(dir, "..", "out"), filepath.Join(dir, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{"in": true, "./in": true, filepath.Join(dir, "in"): true, "../out": false, "link": false, ".": false, "none": false, "/etc/hosts": false} {
+		input, err := json.Marshal(map[string]string{"file_path": path, "content": "x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fileNow(dir, client.Approval{Tool: "write_file", Input: input}); (got != nil) != want {
+			t.Errorf("%s is read: %t", path, got != nil)
+		}
+	}
+}
+
+// TestNobodyApprovesOffATerminalWhatTheyDoNotName: before anything is asked of a system.
+func TestNobodyApprovesOffATerminalWhatTheyDoNotName(t *testing.T) {
+	s := &std{in: strings.NewReader("y\n"), out: io.Discard, err: io.Discard, level: "warn", terminal: func() bool { return false }}
+	for says, args := range map[string][]string{
+		"--input-sha256":    {"a.b.0"},
+		"AGENT.BATCH.INDEX": {"nonsense"},
+		"exclude":           {"--input", "{}", "--input-sha256", "00", "a.b.0"},
+	} {
+		cmd := s.approveCommand()
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetArgs(append([]string{"--nats", "nats://127.0.0.1:1"}, args...))
+		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v; want %s", args, err, says)
+		}
 	}
 }

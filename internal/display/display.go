@@ -16,7 +16,7 @@ import (
 )
 
 // ErrPart is wrapped when an input cannot be shown whole. Nobody may approve it: nobody has seen it.
-var ErrPart = errors.New("the input cannot be shown whole to a person")
+var ErrPart = errors.New("the input cannot be shown whole")
 
 func part(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrPart, fmt.Sprintf(format, args...))

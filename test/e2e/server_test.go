@@ -63,8 +63,8 @@ func TestCommandsOverHTTP(t *testing.T) {
 	if text := said(t, at("tok-op", "batches", "--agent", "ann", "--session", "s")...); !strings.Contains(text, "ann/b") {
 		t.Errorf("the list:\n%s", text)
 	}
-	refuses(1, "operator's token", at("tok-ann", "approve", list[0].ID)...)
-	said(t, at("tok-op", "approve", "--remember", "session", list[0].ID)...)
+	refuses(1, "operator's token", at("tok-ann", "approve", "--input-sha256", list[0].InputSHA256, list[0].ID)...)
+	said(t, at("tok-op", "approve", "--remember", "session", "--input-sha256", list[0].InputSHA256, list[0].ID)...)
 	refuses(2, "", at("tok-op", "deny", list[0].ID)...)
 	var v toolyard.BatchView
 	if out := <-submitted; json.Unmarshal([]byte(out), &v) != nil || v.Agent != "ann" || v.Status != toolyard.StatusCompleted || len(v.Results) != 2 || v.Results[1].IsError {
