@@ -88,23 +88,32 @@ func encode(ctx context.Context, subject string, e event.Event) (*nats.Msg, erro
 // decode reads the event in a message. A message that holds none is an [*events.UnreadableError], an event that only a
 // newer version knows an [*events.NewerError].
 func (b *Broker) decode(ctx context.Context, h nats.Header, data []byte) (events.Meta, events.Body, error) {
+	e, err := b.event(ctx, h, data)
+	if err != nil {
+		return events.Meta{}, nil, err
+	}
+	return events.Decode(*e)
+}
+
+// event reads the CloudEvent in a message, with its data.
+func (b *Broker) event(ctx context.Context, h nats.Header, data []byte) (*event.Event, error) {
 	if h.Get(headerSpecVersion) == "" {
-		return events.Meta{}, nil, &events.UnreadableError{Problem: "the message has no CloudEvents headers; use the binary binding"}
+		return nil, &events.UnreadableError{Problem: "the message has no CloudEvents headers; use the binary binding"}
 	}
 	e, err := binding.ToEvent(ctx, cejs.NewMessage(&nats.Msg{Header: h, Data: data}))
 	if err != nil {
-		return events.Meta{}, nil, &events.UnreadableError{ID: h.Get(headerID), Problem: "not a CloudEvent: " + err.Error()}
+		return nil, &events.UnreadableError{ID: h.Get(headerID), Problem: "not a CloudEvent: " + err.Error()}
 	}
 	if ref, ok := e.Extensions()[extDataRef].(string); ok && len(e.Data()) == 0 {
 		whole, err := b.dataBehind(ctx, ref)
 		if err != nil {
-			return events.Meta{}, nil, fmt.Errorf("read the data of event %s: %w", e.ID(), err)
+			return nil, fmt.Errorf("read the data of event %s: %w", e.ID(), err)
 		}
 		if err := e.SetData(event.ApplicationJSON, whole); err != nil {
-			return events.Meta{}, nil, fmt.Errorf("set the data of event %s: %w", e.ID(), err)
+			return nil, fmt.Errorf("set the data of event %s: %w", e.ID(), err)
 		}
 	}
-	return events.Decode(*e)
+	return e, nil
 }
 
 // elsewhere is what an event is that stands where this version knows no place: one of a newer version, which may have

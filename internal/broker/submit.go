@@ -15,6 +15,8 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/provider/native"
+	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
 // ErrOtherContent is wrapped when a batch of the same id was submitted with other content.
@@ -162,6 +164,24 @@ func (s *Submission) Read(ctx context.Context) (batch.State, error) {
 		s.unreadable = bad
 	}
 	return st, err
+}
+
+// CheckFields says, as a [*toolyard.InputError], which field of a submission is none of a batch, has a name in the wrong case, or
+// stands there twice: it is read as over HTTP. It is for a submission that was read and has no plan yet; what was accepted once
+// is not refused later. What a newer version wrote may have more fields.
+func (s *Submission) CheckFields(ctx context.Context) error {
+	e, err := s.b.event(ctx, s.raw.header, s.raw.data)
+	if err != nil {
+		return err
+	}
+	if meta, _, err := events.Decode(*e); err != nil || meta.Version > toolyard.WireVersion {
+		return err
+	}
+	if err := strictjson.CheckText(e.Data()); err != nil {
+		return err
+	}
+	_, err = native.Decode(e.Data())
+	return err
 }
 
 // Lighten lets go of what the submission says, which Read gets from the stream when it is needed: a submission that waits

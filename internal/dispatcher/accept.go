@@ -55,7 +55,9 @@ func (d *Dispatcher) accept(ctx context.Context, r *runner) error {
 	case s.Plan == nil && sub.Parked != 0: // a batch without a plan was never parked
 		return sub.Done(ctx)
 	case s.Plan == nil:
-		s, err = d.plan(ctx, r, s)
+		if err = sub.CheckFields(ctx); err == nil {
+			s, err = d.plan(ctx, r, s)
+		}
 	case s.Parked && s.Handle == sub.Seq:
 		// Its owner fell silent before it had let go of it. It may acknowledge this message at any time, so nobody can keep
 		// the batch by it any more: another message must wake it.

@@ -1,0 +1,87 @@
+package pool
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/worker"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// TestASubmissionOverNATSIsReadAsOverHTTP: a field that nobody knows, or whose name has another case, or that stands there twice,
+// may have been meant to deny something. Nothing of such a batch runs. What a newer version wrote may have more fields.
+func TestASubmissionOverNATSIsReadAsOverHTTP(t *testing.T) {
+	s := testenv.Server(t)
+	nc, b := testenv.Conn(t, s), testenv.Broker(t, s, "/test")
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x"))}})
+	startDispatcher(t, s, dispatcher.Config{})
+	submit := func(id, version, data string) {
+		t.Helper()
+		m := nats.NewMsg("ty.batch.a." + id)
+		for name, value := range map[string]string{
+			"ce-specversion": "1.0", "ce-id": broker.NewID(), "ce-source": "/agent/a", "ce-type": string(events.BatchSubmitted), "ce-subject": "a/" + id,
+			"ce-time": time.Now().UTC().Format(time.RFC3339Nano), "ce-datacontenttype": "application/json", "ce-tyversion": version,
+		} {
+			m.Header.Set(name, value)
+		}
+		m.Data = []byte(data)
+		if _, err := nc.RequestMsg(m, 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const call = `"calls":[{"id":"1","tool":"read","input":{}}]`
+	for name, tt := range map[string]struct{ data, field, says string }{
+		"unknown":         {`{` + call + `,"colour":"red"}`, "colour", "is not a field of a batch"},
+		"unknown-option":  {`{` + call + `,"options":{"denny":["read"]}}`, "options.denny", `did you mean "deny"`},
+		"unknown-in-call": {`{"calls":[{"id":"1","tool":"read","input":{},"dry_run":true}]}`, "calls[0].dry_run", "is not a field of a call"},
+		"case":            {`{` + call + `,"Session":"s"}`, "Session", `did you mean "session"`},
+		"case-of-option":  {`{` + call + `,"options":{"Deny":["bash"]}}`, "options.Deny", `did you mean "deny"`},
+		"case-in-call":    {`{"calls":[{"id":"1","Tool":"read","input":{}}]}`, "calls[0].Tool", `did you mean "tool"`},
+		"twice":           {`{` + call + `,"options":{"deny":["read"],"deny":[]}}`, "options.deny", "appears twice"},
+		"two-cases":       {`{` + call + `,"options":{"deny":["read"],"DENY":[]}}`, "options.DENY", `did you mean "deny"`},
+	} {
+		submit(name, strconv.Itoa(toolyard.WireVersion), tt.data)
+		if why := refusalOf(t, b, toolyard.BatchKey{Agent: "a", ID: toolyard.BatchID(name)}); why == nil || why.Status != 400 || why.Field != tt.field || !strings.Contains(why.Detail, tt.says) {
+			t.Errorf("%s: %+v; want %s %q", name, why, tt.field, tt.says)
+		}
+	}
+	for name, version := range map[string]string{"ours": strconv.Itoa(toolyard.WireVersion), "later": laterVersion} {
+		data := `{` + call + `,"options":{"deny":null}}`
+		if name == "later" {
+			data = `{` + call + `,"colour":"red"}`
+		}
+		submit(name, version, data)
+		if why := refusalOf(t, b, toolyard.BatchKey{Agent: "a", ID: toolyard.BatchID(name)}); why != nil {
+			t.Errorf("%s: %+v; want results", name, why)
+		}
+	}
+}
+
+// refusalOf waits for the first reply to a batch, and returns why it was refused; nil when it was not.
+func refusalOf(t *testing.T, b *broker.Broker, k toolyard.BatchKey) *events.Refused {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		replies, err := b.Replies(t.Context(), k, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(replies) == 0 {
+			continue
+		}
+		if why, ok := replies[0].Body.(events.Refused); ok {
+			return &why
+		}
+		return nil
+	}
+	t.Fatalf("batch %s was not answered", k)
+	return nil
+}
