@@ -4,9 +4,32 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 )
+
+// TestTheEventFileIsItsOwnersAlone: it has the inputs as they were handed in.
+func TestTheEventFileIsItsOwnersAlone(t *testing.T) {
+	dir := t.TempDir()
+	file, events := filepath.Join(dir, "batch.json"), filepath.Join(dir, "events")
+	if err := os.WriteFile(file, []byte(`{"calls":[{"tool":"read_file","input":{"file_path":"batch.json"}}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	s := &std{in: strings.NewReader(""), out: &out, err: &errs, level: "warn", terminal: func() bool { return false }}
+	cmd := s.runCommand()
+	cmd.SetArgs([]string{"--workspace", dir, "--events", events, file})
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Fatalf("%v\n%s%s", err, out.String(), errs.String())
+	}
+	if info, err := os.Stat(events); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
+		t.Errorf("the event file: %v, %v", info, err)
+	}
+	if !strings.Contains(out.String(), "with the inputs as they were handed in, unredacted") {
+		t.Errorf("it does not say what is in the file:\n%s", out.String())
+	}
+}
 
 // TestRunAsksAtATerminal answers for the person at the terminal: no, something that is no answer, yes, and silence.
 func TestRunAsksAtATerminal(t *testing.T) {

@@ -22,8 +22,11 @@ import (
 // inputIndent is what each line of an input stands behind.
 const inputIndent = "      "
 
-// usualRows are those of a terminal that does not say how many it has, minRows those of a page at least.
-const usualRows, minRows = 24, 5
+// How long a page is.
+const (
+	usualRows = 24 // of a terminal that does not say how many it has
+	minRows   = 5  // a lower one gets pages of so many lines all the same
+)
 
 // sheet is where a person is shown something.
 type sheet struct {

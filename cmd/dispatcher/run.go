@@ -34,7 +34,7 @@ func (o *outputFlags) open() error {
 		return nil
 	}
 	var err error
-	if o.file, err = os.OpenFile(o.events, os.O_WRONLY|os.O_CREATE, 0o666); err != nil { // emptied when there is something to write
+	if o.file, err = os.OpenFile(o.events, os.O_WRONLY|os.O_CREATE, 0o600); err != nil { // emptied when there is something to write
 		return cli.Usagef("--events: %w", err)
 	}
 	return nil
@@ -53,7 +53,7 @@ func (o *outputFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&o.json, "json", false, "print one JSON document: the batch with its results")
 	f.StringVar(&o.format, "format", "", "print exactly what goes back to a provider: anthropic, openai, openai-chat, gemini (or native: the results)")
-	f.StringVar(&o.events, "events", "", "write the event log to `PATH`, as JSON lines of CloudEvents")
+	f.StringVar(&o.events, "events", "", "write the event log to `PATH`, as JSON lines of CloudEvents; it has the inputs as they were handed in, with any secrets in them")
 }
 
 func (s *std) runCommand() *cobra.Command {
@@ -174,6 +174,7 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 		if err := out.writeEvents(ctx, b); err != nil {
 			return err
 		}
+		show.printf("\nevents in %s: with the inputs as they were handed in, unredacted\n", cli.OneLine(out.events))
 	}
 	switch {
 	case out.json:

@@ -28,7 +28,10 @@ in the order of the calls. FILE is what "dispatcher run" takes.
 Once it is handed in the batch runs to its end, whether or not anybody waits. The same --id again, with the same
 content, runs nothing and shows the same results.
 
-A batch can tighten the operator's permission rules, with --deny and --ask, and never loosen them.`,
+A batch can tighten the operator's permission rules, with --deny and --ask, and never loosen them.
+
+The inputs of calls are stored as FILE has them, with any secrets in them, until the batch's lifetime is over. Results and all other
+events have their secrets taken out.`,
 		Example: `  dispatcher submit examples/explore.json
   dispatcher submit --nats nats://10.0.0.7:4222 --agent reviewer --format openai response.json
   TOOLYARD_TOKEN=... dispatcher submit --server https://tools.example.com batch.json`,

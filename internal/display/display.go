@@ -233,7 +233,7 @@ func (p *page) text(lines []change) {
 // fold writes the rows in lines of so many columns.
 func (p *page) fold(columns int) (out []string) {
 	const behind = 2 // columns of what a text stands behind
-	width := columns - behind - markedText
+	width := columns - behind - wideColumns
 	for _, r := range p.rows {
 		op := r.op
 		if op != "" {

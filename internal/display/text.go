@@ -10,12 +10,11 @@ import (
 
 // The characters that stand for blanks and around the names of others. In a text they are marked themselves.
 const (
-	blankMark  = "␣"
-	tabMark    = "⇥"
-	openMark   = "⟨"
-	closeMark  = "⟩"
-	ownMarks   = blankMark + tabMark + openMark + closeMark
-	markedText = 2 // columns of a character that is not ASCII, at most
+	blankMark = "␣"
+	tabMark   = "⇥"
+	openMark  = "⟨"
+	closeMark = "⟩"
+	ownMarks  = blankMark + tabMark + openMark + closeMark
 )
 
 // Legend says what the marks mean.
@@ -55,12 +54,12 @@ func tokens(text string) (out []token) {
 			out = append(out, blanks(tabMark, "tab", n)...)
 		case carried(runes, i, foreign):
 			out[len(out)-1].text += string(r)
-			out[len(out)-1].columns += markedText
+			out[len(out)-1].columns += wideColumns
 			n = 1
 		case plain:
 			t := token{string(r), 1}
 			if r > unicode.MaxASCII {
-				t.columns = markedText
+				t.columns = wideColumns
 			}
 			out = append(out, t)
 		default:
@@ -81,7 +80,7 @@ func blanks(one, name string, n int) []token {
 	}
 	out := make([]token, n)
 	for i := range out {
-		out[i] = token{one, markedText}
+		out[i] = token{one, wideColumns}
 	}
 	return out
 }
@@ -91,7 +90,7 @@ func mark(name string, n int) token {
 	if n > 1 {
 		name = fmt.Sprintf("%d×%s", n, name)
 	}
-	return token{openMark + name + closeMark, len(name) + 2*markedText}
+	return token{openMark + name + closeMark, len(name) + 2*wideColumns}
 }
 
 // shows reports whether a screen shows a character, by itself and in its place.

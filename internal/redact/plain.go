@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// What a mark may stand for in a text that a person approves, and how long is looked for it.
+// The limits of [Plain].
 const (
-	minPlainBytes = 16
-	maxPlainSteps = 200_000
+	minPlainBytes = 16      // bytes of a word that a mark may stand for
+	maxPlainSteps = 200_000 // places that are tried; a text that needs more is not approved
 )
 
 var someMark = regexp.MustCompile(`\[redacted: [^\]]*\]`)
