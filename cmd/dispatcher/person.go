@@ -68,7 +68,7 @@ func described(a client.Approval, columns int, before *string) (lines []string, 
 		add(inputIndent, "! %s; nobody can approve it", err)
 	}
 	if marked {
-		add(inputIndent, "(%s)", display.Legend)
+		lines = append(lines, inputIndent+"("+display.Legend, inputIndent+" "+display.LegendFolded+")")
 	}
 	if a.Reason != "" {
 		add("  ", "%s", a.Reason)
@@ -77,7 +77,8 @@ func described(a client.Approval, columns int, before *string) (lines []string, 
 	if a.Remember != "" {
 		add("  ", "for the session: %s", a.Remember)
 	}
-	add("  ", "input sha256 %s", a.InputSHA256)
+	lines = append(lines, "  input sha256:")
+	add("  ", "%s", a.InputSHA256)
 	return lines, err
 }
 

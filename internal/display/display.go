@@ -74,11 +74,41 @@ func Lines(input json.RawMessage, o Options) ([]string, error) {
 	return p.fold(max(o.Columns, MinColumns)), nil
 }
 
-// Fold shows a text that is no input, such as a name or a reason, on one line, or on several when it is longer than that.
-func Fold(text string, columns int) []string {
-	p := &page{}
-	p.add("", tokens(text))
-	return p.fold(max(columns, MinColumns))
+// Fold shows a text that is no input, such as a reason, on one line, or on several when it is longer than that: parted at blanks.
+func Fold(text string, columns int) (out []string) {
+	body, op := tokens(text), ""
+	for {
+		n := fits(body, max(columns, MinColumns))
+		line, rest := body[:n], body[n:]
+		if at := lastBlank(line); len(rest) > 0 && at > 0 {
+			line, rest = body[:at], body[at+1:]
+		}
+		out = append(out, op+edges(line))
+		if body, op = rest, goesOn; len(body) == 0 {
+			return out
+		}
+	}
+}
+
+func lastBlank(line []token) int {
+	for i, t := range slices.Backward(line) {
+		if t.text == " " {
+			return i
+		}
+	}
+	return -1
+}
+
+// goesOn is what the rest of a line that was folded stands behind.
+const goesOn = "> "
+
+// fits is how many tokens, one at least, stand on a line of so many columns, behind what they stand behind.
+func fits(body []token, columns int) (n int) {
+	width := columns - len(goesOn) - wideColumns // a blank at the end becomes wide
+	for used := 0; n < len(body) && (n == 0 || used+body[n].columns <= width); n++ {
+		used += body[n].columns
+	}
+	return n
 }
 
 func show(doc any, before *string) (*page, error) {
@@ -232,24 +262,18 @@ func (p *page) text(lines []change) {
 
 // fold writes the rows in lines of so many columns.
 func (p *page) fold(columns int) (out []string) {
-	const behind = 2 // columns of what a text stands behind
-	width := columns - behind - wideColumns
 	for _, r := range p.rows {
 		op := r.op
 		if op != "" {
 			op += " "
 		}
 		for {
-			n, used := 0, 0
-			for n < len(r.body) && (n == 0 || used+r.body[n].columns <= width) {
-				used += r.body[n].columns
-				n++
-			}
+			n := fits(r.body, columns)
 			out = append(out, strings.TrimRight(op+edges(r.body[:n]), " "))
 			if r.body = r.body[n:]; len(r.body) == 0 {
 				break
 			}
-			op = "> "
+			op = goesOn
 		}
 	}
 	return out

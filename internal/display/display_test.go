@@ -50,6 +50,13 @@ func TestWhatAPersonIsShown(t *testing.T) {
 	}
 }
 
+func TestAReasonIsFoldedAtBlanks(t *testing.T) {
+	got := Fold("why: "+strings.Repeat("word ", 10)+"end\nof"+strings.Repeat("x", 60), 40)
+	if want := "why: word word word word word word\n> word word word word\n> end⟨U+000A line feed⟩ofxxxxxxxxxxx\n> xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n> xxxxxxxxxxxxx"; strings.Join(got, "\n") != want {
+		t.Errorf("got\n%s", strings.Join(got, "\n"))
+	}
+}
+
 func TestAWriteIsComparedWithWhatIsThere(t *testing.T) {
 	before := "one\ntwo\nthree\n"
 	got, err := Lines(json.RawMessage(`{"content":"one\n2\nthree\n","file_path":"a"}`), Options{Before: &before})

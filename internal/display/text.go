@@ -17,8 +17,11 @@ const (
 	ownMarks  = blankMark + tabMark + openMark + closeMark
 )
 
-// Legend says what the marks mean.
-const Legend = blankMark + " is a blank, " + tabMark + " a tab, " + openMark + "…" + closeMark + " what a screen does not show, > goes on from the line above"
+// Legend and LegendFolded say what the marks mean.
+const (
+	Legend       = blankMark + " is a blank, " + tabMark + " a tab, " + openMark + "…" + closeMark + " what a screen does not show,"
+	LegendFolded = "a line behind > goes on from the one above"
+)
 
 // token is a piece of a shown text that stands on one line.
 type token struct {

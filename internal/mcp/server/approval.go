@@ -117,7 +117,7 @@ func describe(a client.Approval) (string, error) {
 	if a.Reason != "" {
 		text += "\nAsked because: " + display.Text(a.Reason)
 	}
-	text += "\nInput (" + display.Legend + "):\n" + strings.Join(lines, "\n")
+	text += "\nInput (" + display.Legend + " " + display.LegendFolded + "):\n" + strings.Join(lines, "\n")
 	if len(text) > MaxShownBytes {
 		return "", fmt.Errorf("%w: it is too long, %d bytes as it is shown; at most %d are", display.ErrPart, len(text), MaxShownBytes)
 	}
