@@ -40,7 +40,7 @@ func TestAJSONListOfApprovalsHasNoControlCharacters(t *testing.T) {
 	}
 }
 
-// asks lets a person who types these lines answer about a call, on a terminal of ten rows.
+// asks lets a person who types these lines answer about a call, on a terminal of twenty rows.
 func asks(t *testing.T, input, typed string) (answer, string) {
 	t.Helper()
 	lines, err := described(client.Approval{ID: "a.b.0", Tool: "bash", Input: json.RawMessage(input), Remember: "bash(x)"}, 60, nil)
@@ -48,7 +48,7 @@ func asks(t *testing.T, input, typed string) (answer, string) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	k := &asker{sheet{&out, 60, 10}, bufio.NewScanner(strings.NewReader(typed))}
+	k := &asker{sheet{&out, 60, 20}, bufio.NewScanner(strings.NewReader(typed))}
 	said, err := k.ask("May this call run?", lines, true)
 	if err != nil {
 		t.Fatal(err)
