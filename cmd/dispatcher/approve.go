@@ -155,7 +155,8 @@ was canceled, or its time is over.`,
 			case input != "":
 				decision.Input = json.RawMessage(input)
 			case hash == "" && !s.terminal():
-				return cli.Usagef("nobody is at a terminal to be shown the call: name the input that was seen with --input-sha256, as dispatcher approvals prints it")
+				return cli.Usagef("nobody is at a terminal to be shown the call: " +
+					"name the input that was seen with --input-sha256, as dispatcher approvals prints it")
 			}
 			return s.attach(cmd.Context(), &d.systemFlags, "toolyard decision", func(c *client.Client) error {
 				if hash == "" && s.terminal() {
@@ -175,14 +176,16 @@ was canceled, or its time is over.`,
 	}
 	d.add(cmd)
 	cmd.Flags().StringVar(&input, "input", "", "run this input instead, as `JSON`")
-	cmd.Flags().StringVar(&hash, "input-sha256", "", "approve without asking, if the call waits with the input of this `HASH`, as dispatcher approvals prints it")
+	cmd.Flags().StringVar(&hash, "input-sha256", "",
+		"approve without asking, if the call waits with the input of this `HASH`, as dispatcher approvals prints it")
 	cmd.Flags().StringVar(&remember, "remember", "", "session: keep the approval for the rest of the session")
 	return cmd
 }
 
 // askBefore shows a call that waits, or what would run instead of it, and asks whether it may run. seen is the hash of the input
 // that the call waits with.
-func (s *std) askBefore(ctx context.Context, c *client.Client, agent toolyard.Agent, id string, d *client.Decision) (said answer, seen string, err error) {
+func (s *std) askBefore(ctx context.Context, c *client.Client, agent toolyard.Agent, id string, d *client.Decision,
+) (said answer, seen string, err error) {
 	short, stop := context.WithTimeout(ctx, setupTimeout)
 	defer stop()
 	list, err := c.Approvals(short, agent)

@@ -121,7 +121,9 @@ func TestNothingOutsideOfTheWorkspaceIsShown(t *testing.T) {
 		os.WriteFile(filepath.Join(dir, "..", "out"), []byte("out"), 0o600), os.Symlink(filepath.Join(dir, "..", "out"), filepath.Join(dir, "link"))); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]bool{"in": true, "./in": true, filepath.Join(dir, "in"): true, "../out": false, "link": false, ".": false, "none": false, "/etc/hosts": false} {
+	for path, want := range map[string]bool{
+		"in": true, "./in": true, filepath.Join(dir, "in"): true, "../out": false, "link": false, ".": false, "none": false, "/etc/hosts": false,
+	} {
 		input, err := json.Marshal(map[string]string{"file_path": path, "content": "x"})
 		if err != nil {
 			t.Fatal(err)

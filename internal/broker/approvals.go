@@ -199,9 +199,10 @@ func (b *Broker) Decide(ctx context.Context, k toolyard.BatchKey, index int, d e
 // RememberSession is a decision's Remember when the session keeps the approval.
 const RememberSession = "session"
 
-// Approve stores a person's approval of a call that waits, with another input if one is given: it is checked again before it
-// runs. The decision's hash is that of the input that the person has seen, as with [Broker.Decide]. What cannot be shown whole is approved with another input only. An approval that the session is to remember is written there behind it; what was changed cannot be remembered. An
-// input that is no JSON is a [*toolyard.InputError].
+// Approve stores a person's approval of a call that waits, with another input if one is given: it is checked again before
+// it runs. The decision's hash is that of the input that the person has seen, as with [Broker.Decide]. What cannot be shown
+// whole is approved with another input only. An approval that the session is to remember is written there behind it; what
+// was changed cannot be remembered. An input that is no JSON is a [*toolyard.InputError].
 func (b *Broker) Approve(ctx context.Context, k toolyard.BatchKey, index int, d events.Decided, input json.RawMessage) error {
 	asked, _, _, err := b.Asked(ctx, k, index)
 	if err != nil {
@@ -211,7 +212,8 @@ func (b *Broker) Approve(ctx context.Context, k toolyard.BatchKey, index int, d 
 		return err
 	}
 	if len(input) == 0 && display.Cut(string(asked.Input)) {
-		return &toolyard.InputError{Field: "input", Problem: "the call's input is too long to be shown whole: nobody has seen what would run; deny the call, or approve it with an input"}
+		return &toolyard.InputError{Field: "input",
+			Problem: "the call's input is too long to be shown whole: nobody has seen what would run; deny the call, or approve it with an input"}
 	}
 	d.Decision = events.Approve
 	if len(input) > 0 {

@@ -2,12 +2,18 @@ package broker_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/display"
+	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
@@ -64,5 +70,37 @@ func TestApprovals(t *testing.T) {
 			t.Fatalf("%d messages are kept for 20 calls that wait", kept)
 		}
 		time.Sleep(20 * time.Millisecond) // between two looks
+	}
+}
+
+// TestWhatNobodyHasSeenIsNotApproved: an input of which only the beginning is there, as a worker of an older version asks about it,
+// and another input than the one that was shown.
+func TestWhatNobodyHasSeenIsNotApproved(t *testing.T) {
+	b := testenv.Broker(t, testenv.Server(t), "/test")
+	k := toolyard.BatchKey{Agent: "a", ID: "b"}
+	for i, input := range []string{`{"command":"ls… ` + display.CutMark(100_000) + `"}`, `{"command":"ls"}`} {
+		if _, err := b.Append(t.Context(), k, batch.ChainCall, "default", i, 0, events.Waiting{Input: json.RawMessage(input), InputSHA256: "11"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		index int
+		d     events.Decided
+		input string
+		says  string
+	}{
+		{0, events.Decided{By: "ann"}, "", "too long"},
+		{0, events.Decided{By: "ann", InputSHA256: "11"}, "", "too long"},
+		{1, events.Decided{By: "ann", InputSHA256: "22"}, "", "was shown"},
+		{1, events.Decided{By: "ann", InputSHA256: "22"}, `{}`, "was shown"},
+	} {
+		err := b.Approve(t.Context(), k, tt.index, tt.d, json.RawMessage(tt.input))
+		if _, ok := errors.AsType[*toolyard.InputError](err); !ok || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("call %d, %+v %s: %v; want %q", tt.index, tt.d, tt.input, err, tt.says)
+		}
+	}
+	err := b.Decide(t.Context(), k, 1, events.Decided{Decision: events.Approve, By: "ann", InputSHA256: "22"})
+	if _, ok := errors.AsType[*toolyard.InputError](err); !ok {
+		t.Errorf("a decision about another input: %v", err)
 	}
 }

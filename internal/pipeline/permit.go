@@ -68,10 +68,12 @@ func (c *call) permission(ctx context.Context) finding {
 func (c *call) wait(d PermissionDecision) finding {
 	const nobody = "Permission is needed, and nobody can be asked: "
 	if c.hidden {
-		return failed(toolyard.PermissionDenied, nobody+"what is taken out of the input as a secret could be more than one. Leave secrets out of inputs; tools get them as credentials.", "a secret hides what a person would approve")
+		return failed(toolyard.PermissionDenied,
+			nobody+"what is taken out of the input as a secret could be more than one. Leave secrets out of inputs; tools get them as credentials.",
+			"a secret hides what a person would approve")
 	}
 	if _, err := display.Lines(c.observable, display.Options{}); err != nil {
-		return failed(toolyard.PermissionDenied, nobody+err.Error()+". Make several calls of it that are shorter.", err.Error())
+		return failed(toolyard.PermissionDenied, nobody+err.Error()+". Make several shorter calls of it.", err.Error())
 	}
 	w := &WaitingError{
 		Reason: c.withhold(d.Reason), Source: c.withhold(d.Source), Judgement: c.judgement, Observable: bytes.Clone(c.observable), InputHash: c.value.Hash(),

@@ -221,8 +221,11 @@ tools:
 			t.Error("the command was not isolated")
 		}
 	}
-	r = one(t, c, "a", call("ask", `{"what":"a/b"}`))
-	contains(t, r, `"path":"/x/a/b"`)
+	r = one(t, c, "a", call("ask", `{"what":"a?b"}`))
+	contains(t, r, `"path":"/x/a?b"`)
 	contains(t, r, `"key":"ty-`)
 	contains(t, r, "Bearer a-secret-key")
+	if r = one(t, c, "a", call("ask", `{"what":"a/b"}`)); r.Code != toolyard.InvalidArguments {
+		t.Errorf("a slash in an address: %q %s", r.Code, r.Error)
+	}
 }

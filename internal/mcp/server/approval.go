@@ -72,7 +72,8 @@ type askingKey struct{}
 func (s *Server) question(ctx context.Context, req *mcp.CallToolRequest, sent *toolyard.Batch, b *client.Batch, a client.Approval) (*mcp.CallToolResult, error) {
 	text, err := describe(a)
 	if err != nil {
-		err := s.cfg.Client.Deny(ctx, a.ID, client.Decision{By: decider(a.Agent), Reason: "the person at the MCP client was not asked: " + cut(err.Error(), client.MaxReasonBytes/2)})
+		why := "the person at the MCP client was not asked: " + cut(err.Error(), client.MaxReasonBytes/2)
+		err := s.cfg.Client.Deny(ctx, a.ID, client.Decision{By: decider(a.Agent), Reason: why})
 		if err != nil && !errors.Is(err, client.ErrNoApproval) {
 			return s.unreachable("deny a call", err), nil
 		}
