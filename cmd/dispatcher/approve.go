@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/user"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -127,10 +128,10 @@ func (s *std) approveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "approve [flags] ID",
 		Short: "Let a call run that waits for a person",
-		Long: `approve lets a call run that "dispatcher approvals" lists. On a terminal it shows all of the call and asks. Elsewhere,
---input-sha256 says which input was seen: it is the last line that "dispatcher approvals" prints of a call. What runs is what
-was shown, to the byte; with --input it is that instead, checked against the tool's schema and rules first. What is too long to
-be shown whole cannot be approved, but with --input. --remember session keeps the approval for the rest of the session: for the
+		Long: `approve lets a call run that "dispatcher approvals" lists. It shows all of the call, and asks on a terminal; elsewhere the command
+is the yes. --input-sha256 says which input was seen before, and nothing else is approved then: it is the last line that
+"dispatcher approvals" prints of a call. What runs is what was shown, to the byte; with --input it is that instead, checked against
+the tool's schema and rules first. What is too long to be shown whole cannot be approved, but with --input. --remember session keeps the approval for the rest of the session: for the
 rule that the list shows, and nothing wider.
 
 A call that does not wait (any longer), or waits with another input, is an error with exit status 2: somebody else has decided, it
@@ -154,12 +155,9 @@ was canceled, or its time is over.`,
 				return cli.Usagef("--input is not JSON: %.100s", input)
 			case input != "":
 				decision.Input = json.RawMessage(input)
-			case hash == "" && !s.terminal():
-				return cli.Usagef("nobody is at a terminal to be shown the call: " +
-					"name the input that was seen with --input-sha256, as dispatcher approvals prints it")
 			}
 			return s.attach(cmd.Context(), &d.systemFlags, "toolyard decision", func(c *client.Client) error {
-				if hash == "" && s.terminal() {
+				if hash == "" && (input == "" || s.terminal()) {
 					said, seen, err := s.askBefore(cmd.Context(), c, key.Agent, args[0], &decision)
 					if err != nil {
 						return err
@@ -182,8 +180,8 @@ was canceled, or its time is over.`,
 	return cmd
 }
 
-// askBefore shows a call that waits, or what would run instead of it, and asks whether it may run. seen is the hash of the input
-// that the call waits with.
+// askBefore shows a call that waits, or what would run instead of it, and asks on a terminal whether it may run. seen is the hash
+// of the input that the call waits with.
 func (s *std) askBefore(ctx context.Context, c *client.Client, agent toolyard.Agent, id string, d *client.Decision,
 ) (said answer, seen string, err error) {
 	short, stop := context.WithTimeout(ctx, setupTimeout)
@@ -208,6 +206,10 @@ func (s *std) askBefore(ctx context.Context, c *client.Client, agent toolyard.Ag
 	text, err := described(a, k.columns, nil)
 	if err != nil {
 		return "", "", &cli.UsageError{Err: err}
+	}
+	if !s.terminal() {
+		_, err := fmt.Fprintln(s.err, strings.Join(text, "\n"))
+		return yes, seen, err
 	}
 	type heard struct {
 		said answer
