@@ -18,6 +18,8 @@ type Env struct {
 	// Workspace is the batch's workspace, and WorkspaceDir its directory on this worker; empty where it has none.
 	Workspace    toolyard.Workspace
 	WorkspaceDir string
+	// Root is that directory as the worker holds it since its start. Nil where it has none.
+	Root Root
 
 	// Hidden reports whether permission rules hide a path of the workspace from this call, by its own name or that of a
 	// directory above it. The path is relative to the workspace, clean and without symbolic links. What is hidden is not
@@ -48,6 +50,14 @@ type Env struct {
 	Tools func(ctx context.Context) ([]Offered, error)
 	// Granted finds a credential that the worker's operator has granted to this tool; see [Env.Secret]. Nil: none.
 	Granted func(name string) (value string, ok bool)
+}
+
+// Root is a workspace's directory that a worker holds: what its path leads to may have been replaced since, this has not.
+type Root interface {
+	// Dir is its path, with no symbolic link in it.
+	Dir() string
+	// Check reports an [*Error] of code sandbox_violation when that path leads elsewhere by now, or nothing may be done in it.
+	Check() error
 }
 
 // Secret returns a credential that the worker's operator has granted to this tool, by its name. It is in no event: ask for

@@ -10,6 +10,7 @@ import (
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/worker"
 )
@@ -109,6 +110,11 @@ func explainPlan(ctx context.Context, b *toolyard.Batch, plan *dispatcher.Plan, 
 	for _, t := range plan.Surface.Tools {
 		e.Tools = append(e.Tools, t.Name)
 	}
+	root, err := place.Hold(dir, nil)
+	if err != nil {
+		return e, err
+	}
+	defer func() { _ = root.Close() }() // it was only looked at
 	e.Calls = make([]explainedCall, len(planned.Calls))
 	for g, group := range planned.Groups {
 		e.Groups = append(e.Groups, group.Calls)
@@ -131,7 +137,7 @@ func explainPlan(ctx context.Context, b *toolyard.Batch, plan *dispatcher.Plan, 
 		}
 		entry := plan.Entry(i)
 		d, err := perm.Decide(ctx, pipeline.PermissionInput{
-			Key: b.Key(), Index: i, CallID: b.Calls[i].ID, Session: b.Session, Workspace: b.Workspace, WorkspaceDir: dir,
+			Key: b.Key(), Index: i, CallID: b.Calls[i].ID, Session: b.Session, Workspace: b.Workspace, WorkspaceDir: dir, Root: root,
 			Interactive: b.Interactive, Declaration: entry.Declaration, Origin: entry.Origin,
 			Judgement: planned.Calls[i].Judgement, Input: b.Calls[i].Input, Rules: rules,
 		})

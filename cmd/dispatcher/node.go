@@ -17,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/internal/metrics"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/worker"
@@ -125,6 +126,9 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 		}
 	}
 	if cfg.worker != nil {
+		if cfg.url == "" {
+			cfg.worker.Avoid = append(cfg.worker.Avoid, place.Avoided{Path: cfg.store, What: "where the NATS server keeps its streams"})
+		}
 		if cfg.worker.ID == "" {
 			cfg.worker.ID = "worker-" + broker.NewID()
 		}

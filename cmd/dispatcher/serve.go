@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -286,13 +284,9 @@ func dataDir(dir string) (string, error) {
 	if dir != "" {
 		return dir, nil
 	}
-	state := os.Getenv("XDG_STATE_HOME")
-	if state == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", cli.Usagef("--data: there is no home directory to keep the streams in; name a directory")
-		}
-		state = filepath.Join(home, ".local", "state")
+	state, err := cli.StateDir()
+	if err != nil {
+		return "", cli.Usagef("--data: there is no home directory to keep the streams in; name a directory")
 	}
-	return filepath.Join(state, "toolyard"), nil
+	return state, nil
 }

@@ -35,7 +35,7 @@ Exit status: 0 stopped tidily, 1 the system failed, 2 the flags are wrong.`,
 	root.SetOut(out)
 	root.PersistentFlags().StringVar(&level, "log-level", "warn", "how much to log on stderr: debug, info, warn or error")
 	cli.WithSettings(root)
-	root.AddCommand(serveCommand(out, errw, &level), checkCommand(out))
+	root.AddCommand(serveCommand(out, errw, &level), checkCommand(out), workspaceCommand(out))
 	return root
 }
 
@@ -47,7 +47,9 @@ func serveCommand(out, errw io.Writer, level *string) *cobra.Command {
 		Use:   "serve [flags]",
 		Short: "Take calls and run them until it is stopped",
 		Long: `serve takes calls from the NATS system at --nats and runs them. The directories that calls may act on are
-named with --workspace. All workers of a pool serve the same workspaces, with the same tools.
+named with --workspace. All workers of a pool serve the same workspaces, with the same tools. Each directory is looked up once, at the
+start, and held: one that is replaced later is not used. Workspaces that overlap are refused, and so are /, a home directory and the
+directory that the embedded server keeps its streams in.
 
 Permission rules are the operator's and hold for every call that runs here. Read-only calls inside the workspace need none.
 

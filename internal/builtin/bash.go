@@ -95,8 +95,9 @@ func (b *bashTool) run(ctx context.Context, env tool.Env, in bashInput) (string,
 	if err != nil {
 		return "", err
 	}
-	if env.WorkspaceDir == "" {
-		return "", tool.SetupRequired("this worker serves no directory for workspace %q; bash can't be used in it", env.Workspace)
+	root, err := held(env, "bash")
+	if err != nil {
+		return "", err
 	}
 	if env.CommitPoint != nil {
 		if err := env.CommitPoint(); err != nil {
@@ -106,7 +107,7 @@ func (b *bashTool) run(ctx context.Context, env tool.Env, in bashInput) (string,
 	class, _ := shell.Classify(in.Command)
 	p := b.policy
 	p.Limits.Wall = limit
-	p.Workspace = &sandbox.Workspace{Dir: env.WorkspaceDir, Writable: !class.Safe(), Hidden: env.Hidden}
+	p.Workspace = &sandbox.Workspace{Root: root, Writable: !class.Safe(), Hidden: env.Hidden}
 	out := output{tell: env.Progress}
 	res, err := b.box.Run(ctx, p, sandbox.Command{Argv: []string{"bash", "-c", in.Command}}, sandbox.Streams{Stdout: &out, Stderr: &out})
 	if errors.Is(err, sandbox.ErrNotStarted) { // a machine without bash

@@ -71,7 +71,7 @@ func TestBashAsksForNoMoreThanACommandNeeds(t *testing.T) {
 		if got := b.ok("bash", in{"command": text, "timeout_ms": 5000}); got != "said" {
 			t.Errorf("%s: %q", text, got)
 		}
-		if policy.Workspace.Writable != writable || policy.Workspace.Dir != b.env.WorkspaceDir || policy.Limits.Wall != 5*time.Second || policy.Limits.Memory != 1<<20 ||
+		if policy.Workspace.Writable != writable || policy.Workspace.Root != b.env.Root || policy.Limits.Wall != 5*time.Second || policy.Limits.Memory != 1<<20 ||
 			len(policy.Network.Allow) > 0 || len(policy.Env) > 0 || !slices.Equal(command.Argv, []string{"bash", "-c", text}) {
 			t.Errorf("%s: %+v %+v", text, policy, command)
 		}

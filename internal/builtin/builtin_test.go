@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -39,6 +40,7 @@ func newBench(t *testing.T) *bench {
 		Progress: func(tool.Progress) {}, CommitPoint: func() error { return nil },
 	}
 	b.must(os.MkdirAll(b.env.WorkspaceDir, 0o755))
+	b.hold(b.env.WorkspaceDir)
 	b.must(os.MkdirAll(b.outside, 0o755))
 	b.must(os.WriteFile(filepath.Join(b.outside, "secret"), []byte("TOP SECRET\n"), 0o644))
 	tools, err := All(Options{})
@@ -47,6 +49,15 @@ func newBench(t *testing.T) *bench {
 		b.tools[t.Name] = t
 	}
 	return b
+}
+
+// hold makes a directory the workspace's.
+func (b *bench) hold(dir string) {
+	b.Helper()
+	root, err := place.Hold(dir, nil)
+	b.must(err)
+	b.Cleanup(func() { _ = root.Close() })
+	b.env.WorkspaceDir, b.env.Root = dir, root
 }
 
 func (b *bench) must(err error) {

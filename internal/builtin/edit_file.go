@@ -64,6 +64,9 @@ func (w *workspace) planEdit(ctx context.Context, in editFileInput) (p editPlan,
 	if err := w.regular(p.target); err != nil {
 		return p, err
 	}
+	if err := w.notThroughALink(p.target); err != nil {
+		return p, err
+	}
 	switch {
 	case in.OldString == "":
 		return p, tool.Invalid("old_string is empty; give the text to replace, or use write_file to write a whole file")

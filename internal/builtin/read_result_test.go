@@ -28,7 +28,7 @@ func (m blobs) ReadBlob(_ context.Context, ref string) ([]byte, error) {
 
 func TestReadResult(t *testing.T) {
 	b := newBench(t)
-	b.env.WorkspaceDir = "" // it needs none
+	b.env.WorkspaceDir, b.env.Root = "", nil // it needs none
 	b.refused(toolyard.SetupRequired, "read_result", in{"ref": "r"})
 	long := strings.Repeat("é", DefaultResultChars) + "END"
 	b.env.Blobs = blobs{"short": "aé\nb", "long": long, "empty": "", "bytes": "a\xff\xfeb", "wide": strings.Repeat("𝄞", 100_000)}

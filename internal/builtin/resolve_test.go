@@ -75,6 +75,7 @@ func TestPathsThatStay(t *testing.T) {
 	real := b.env.WorkspaceDir
 	b.env.WorkspaceDir = filepath.Join(filepath.Dir(real), "link-to-ws")
 	b.must(os.Symlink(real, b.env.WorkspaceDir))
+	b.hold(b.env.WorkspaceDir)
 	for _, path := range []string{"docs/a.txt", real + "/docs/a.txt", b.env.WorkspaceDir + "/docs/a.txt", "abs"} {
 		b.ok("read_file", in{"file_path": path})
 	}
@@ -134,8 +135,11 @@ func TestPathsThatAreNone(t *testing.T) {
 func TestNoWorkspace(t *testing.T) {
 	b := newBench(t)
 	gone := b.at("gone")
-	for _, dir := range []string{"", gone} {
-		b.env.WorkspaceDir = dir
+	b.must(os.Mkdir(gone, 0o755))
+	b.hold(gone)
+	b.must(os.Remove(gone))
+	for root, want := range map[tool.Root]toolyard.Code{nil: toolyard.SetupRequired, b.env.Root: toolyard.SandboxViolation} {
+		b.env.Root = root
 		for name, input := range map[string]in{
 			"read_file":  {"file_path": "x"},
 			"write_file": {"file_path": "x", "content": "x"},
@@ -143,7 +147,7 @@ func TestNoWorkspace(t *testing.T) {
 			"grep":       {"pattern": "x"},
 			"glob":       {"pattern": "x"},
 		} {
-			if message := b.refused(toolyard.SetupRequired, name, input); strings.Contains(message, gone) {
+			if message := b.refused(want, name, input); strings.Contains(message, gone) {
 				t.Errorf("%s shows a path of the machine: %q", name, message)
 			}
 		}

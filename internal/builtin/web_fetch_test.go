@@ -31,7 +31,7 @@ type webBench struct {
 
 func newWebBench(t *testing.T, allow ...string) *webBench {
 	b := &webBench{bench: newBench(t)}
-	b.env.WorkspaceDir = "" // it needs none
+	b.env.WorkspaceDir, b.env.Root = "", nil // it needs none
 	mux := http.NewServeMux()
 	answer := func(kind, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {

@@ -20,8 +20,9 @@ import (
 // workspace is the directory that a call acts on, open for one call.
 type workspace struct {
 	root *os.Root
-	// dirs are the names that the directory has in absolute paths, split: as the worker is configured, and with the
-	// symbolic links on the way to it resolved.
+	held *place.Root
+	// dirs are the names that the directory has in absolute paths, split: with the symbolic links on the way to it resolved, and as the
+	// worker is configured.
 	dirs [][]string
 	// hides reports what permission rules hide; nil: nothing. linked are hidden files that have other names, once they
 	// were looked for.
@@ -29,33 +30,32 @@ type workspace struct {
 	linked map[place.ID]bool
 }
 
+// held is the call's directory as the worker holds it. It is looked at once more whether it may be used.
+func held(env tool.Env, what string) (*place.Root, error) {
+	root, ok := env.Root.(*place.Root)
+	if !ok {
+		return nil, tool.SetupRequired("this worker serves no directory for workspace %q; %s can't be used in it", env.Workspace, what)
+	}
+	return root, root.Check()
+}
+
 // openWorkspace opens the call's directory. The caller closes it.
 func openWorkspace(env tool.Env) (*workspace, error) {
-	if env.WorkspaceDir == "" {
-		return nil, tool.SetupRequired("this worker serves no directory for workspace %q; this tool can't be used in it", env.Workspace)
+	from, err := held(env, "this tool")
+	if err != nil {
+		return nil, err
 	}
-	broken := func(err error) error {
-		return &tool.Error{
+	root, err := from.Open()
+	if err != nil {
+		return nil, &tool.Error{
 			Code:    toolyard.SetupRequired,
 			Message: fmt.Sprintf("this worker cannot open the directory of workspace %q; an operator must mend it", env.Workspace),
 			Err:     err,
 		}
 	}
-	dir, err := filepath.Abs(env.WorkspaceDir)
-	if err != nil {
-		return nil, broken(err)
-	}
-	real, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		return nil, broken(err)
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, broken(err)
-	}
-	w := &workspace{root: root, dirs: [][]string{splitNames(dir)}, hides: env.Hidden}
-	if real != dir {
-		w.dirs = append(w.dirs, splitNames(real))
+	w := &workspace{root: root, held: from, hides: env.Hidden}
+	for _, dir := range from.Names() {
+		w.dirs = append(w.dirs, splitNames(dir))
 	}
 	return w, nil
 }

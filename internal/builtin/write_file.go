@@ -3,6 +3,7 @@ package builtin
 import (
 	"context"
 	"fmt"
+	"path"
 	"strings"
 
 	"github.com/toolyard/toolyard"
@@ -57,8 +58,8 @@ func (w *workspace) planWrite(in writeFileInput) (target, error) {
 	if err != nil {
 		return t, err
 	}
-	if t.info == nil {
-		return t, nil
+	if err := w.notThroughALink(t); err != nil || t.info == nil {
+		return t, err
 	}
 	return t, isRegular(t.field, t.written, t.info)
 }
@@ -89,6 +90,22 @@ func runWriteFile(ctx context.Context, env tool.Env, in writeFileInput) (string,
 		verb = "Overwrote"
 	}
 	return fmt.Sprintf("%s %s (%s).", verb, show(w.shownName(t)), bytesWhole(int64(len(in.Content)))), nil
+}
+
+// notThroughALink refuses a write whose path leads into a protected place by a symbolic link. Whoever allowed the call has read the path, and
+// a link may have been put there since. A path that says itself where it leads is the permission's matter.
+func (w *workspace) notThroughALink(t target) error {
+	names, _, err := w.split(t.field, t.written)
+	if err != nil {
+		return err
+	}
+	if written := path.Join(names...); written == t.name {
+		return nil
+	}
+	if p, ok := w.held.Protected([]string{t.name}); ok {
+		return tool.Violation("%s %s leads by a symbolic link to %s, which is protected; write to the path itself", t.field, show(t.written), show(p.Path))
+	}
+	return nil
 }
 
 // changed is the error of a write whose file was touched by somebody else since it was looked at. Nothing was written.

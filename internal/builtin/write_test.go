@@ -240,3 +240,22 @@ func TestEditFile(t *testing.T) {
 	b.put("f.go", strings.Repeat("word\n", MaxNearBytes/5+1))
 	b.contains(b.refused(toolyard.InvalidArguments, "edit_file", edit("absent", "b", false)), "too large to look for")
 }
+
+// TestWritesThroughLinksIntoProtectedPlaces: whoever has allowed a write has read its path, and not what a link makes of it.
+func TestWritesThroughLinksIntoProtectedPlaces(t *testing.T) {
+	b := newBench(t)
+	for _, dir := range []string{".vscode", ".git/hooks", "docs"} {
+		b.must(os.MkdirAll(b.at(dir), 0o755))
+	}
+	b.put(".vscode/tasks.json", "x\n")
+	for link, to := range map[string]string{"docs/code": "../.vscode", "docs/tasks": "../.vscode/tasks.json", "docs/new": "../.vscode/new.json", "docs/hooks": b.at(".git/hooks"), "docs/head": "../HEAD", "docs/fine": "../docs"} {
+		b.must(os.Symlink(to, b.at(link)))
+	}
+	for _, path := range []string{"docs/code/tasks.json", "docs/code/new", "docs/tasks", "docs/new", "docs/hooks/pre-commit", "docs/head", b.at("docs/tasks")} {
+		b.contains(b.refused(toolyard.SandboxViolation, "write_file", in{"file_path": path, "content": "owned"}), "protected")
+	}
+	b.contains(b.refused(toolyard.SandboxViolation, "edit_file", in{"file_path": "docs/tasks", "old_string": "x", "new_string": "y"}), "protected")
+	// The path itself is the permission's matter, and other links lead where they lead.
+	b.run("write_file", in{"file_path": ".vscode/tasks.json", "content": "y"})
+	b.run("write_file", in{"file_path": "docs/fine/a.md", "content": "y"})
+}

@@ -24,6 +24,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/builtin"
 	"github.com/toolyard/toolyard/internal/manifest"
+	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/internal/shell"
 	"github.com/toolyard/toolyard/tool"
@@ -72,7 +73,7 @@ func (c *command) check(ctx context.Context, env tool.Env, input json.RawMessage
 			return err
 		}
 	}
-	if c.NeedsWorkspace() && env.WorkspaceDir == "" {
+	if _, ok := env.Root.(*place.Root); c.NeedsWorkspace() && !ok {
 		return tool.SetupRequired("this worker serves no directory for workspace %q; %s can't be used in it", env.Workspace, c.Name)
 	}
 	if _, err := c.box.Probe(ctx); err != nil {
@@ -104,7 +105,8 @@ func (c *command) run(ctx context.Context, env tool.Env, input json.RawMessage) 
 		p.Secrets = append(p.Secrets, sandbox.Secret{Name: name, Content: []byte(value)})
 	}
 	if c.NeedsWorkspace() {
-		p.Workspace = &sandbox.Workspace{Dir: env.WorkspaceDir, Writable: !c.onlyReads(input), Hidden: env.Hidden}
+		root, _ := env.Root.(*place.Root) // check has seen it
+		p.Workspace = &sandbox.Workspace{Root: root, Writable: !c.onlyReads(input), Hidden: env.Hidden}
 	}
 	if env.CommitPoint != nil {
 		if err := env.CommitPoint(); err != nil {

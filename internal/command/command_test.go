@@ -15,6 +15,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/manifest"
+	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -49,8 +50,16 @@ func declared(t *testing.T, box sandbox.Sandbox, more, command string) tool.Tool
 }
 
 func env(dir string) tool.Env {
+	var held tool.Root
+	if dir != "" {
+		root, err := place.Hold(dir, nil)
+		if err != nil {
+			panic(err)
+		}
+		held = root
+	}
 	return tool.Env{
-		Agent: "ann", Batch: "b1", Session: "s", Index: 3, CallID: "c3", Workspace: "w", WorkspaceDir: dir, Attempt: 2, IdempotencyKey: "ty-1", FencingToken: 5,
+		Root: held, Agent: "ann", Batch: "b1", Session: "s", Index: 3, CallID: "c3", Workspace: "w", WorkspaceDir: dir, Attempt: 2, IdempotencyKey: "ty-1", FencingToken: 5,
 		Progress: func(tool.Progress) {}, Granted: func(name string) (string, bool) { return "value of " + name, name == "KEY" },
 	}
 }
@@ -89,7 +98,7 @@ func TestACommandGetsWhatTheManifestSays(t *testing.T) {
 	if len(p.Env) != 10 || len(p.Secrets) != 1 || p.Secrets[0].Name != "KEY" || string(p.Secrets[0].Content) != "value of KEY" {
 		t.Errorf("the environment is %v, the secrets %v", p.Env, p.Secrets)
 	}
-	if !slices.Equal(p.Network.Allow, []string{"api.example:443"}) || !slices.Equal(p.Read, []string{"/opt", "/srv/data"}) || !p.Workspace.Writable || p.Workspace.Dir != "/tmp" {
+	if !slices.Equal(p.Network.Allow, []string{"api.example:443"}) || !slices.Equal(p.Read, []string{"/opt", "/srv/data"}) || !p.Workspace.Writable || p.Workspace.Root.Dir() != "/tmp" {
 		t.Errorf("the policy is %+v", p)
 	}
 	if l := p.Limits; l.Wall != 5*time.Second || l.Memory != 64<<20 || l.Processes != 9 || l.Output != 100 {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/schema"
 	"github.com/toolyard/toolyard/tool"
@@ -229,7 +230,7 @@ func (s *Set) HasBatch() bool {
 // Batch runs the hooks on a batch that is over. An error means that a hook broke that was to block then.
 func (s *Set) Batch(ctx context.Context, in BatchInput) (BatchVerdict, error) {
 	var all []said
-	dir, cwd, err := directory(in.WorkspaceDir)
+	dir, cwd, err := directory(in.WorkspaceDir, nil)
 	if err != nil {
 		return BatchVerdict{}, err
 	}
@@ -274,7 +275,7 @@ func (s *Set) matching(event Event, in *pipeline.HookInput) func(func(int, *hand
 // ask runs one hook with a copy of what it may know.
 func (s *Set) ask(ctx context.Context, h *handler, in pipeline.HookInput) (answer, error) {
 	in.Input = bytes.Clone(in.Input)
-	dir, cwd, err := directory(in.WorkspaceDir)
+	dir, cwd, err := directory(in.WorkspaceDir, in.Root)
 	if err != nil {
 		return answer{}, err
 	}
@@ -302,7 +303,10 @@ func (s *Set) bounded(ctx context.Context, h *handler, o *occasion) (answer, err
 }
 
 // directory is where a command runs, and what it is told of it.
-func directory(workspace string) (dir, cwd string, err error) {
+func directory(workspace string, root *place.Root) (dir, cwd string, err error) {
+	if root != nil {
+		return root.Dir(), workspace, root.Check()
+	}
 	if workspace != "" {
 		return workspace, workspace, nil
 	}

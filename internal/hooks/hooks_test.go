@@ -24,6 +24,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -88,8 +89,14 @@ func (r *rig) read(name string) string {
 }
 
 func (r *rig) input(name, input string) pipeline.HookInput {
+	root, err := place.Hold(r.dir, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = root.Close() })
 	return pipeline.HookInput{
-		Key: toolyard.BatchKey{Agent: "agent-1", ID: "b-1"}, Index: 3, CallID: "toolu_01", Tool: name, Session: "s-1", Workspace: "ws", WorkspaceDir: r.dir,
+		Root: root,
+		Key:  toolyard.BatchKey{Agent: "agent-1", ID: "b-1"}, Index: 3, CallID: "toolu_01", Tool: name, Session: "s-1", Workspace: "ws", WorkspaceDir: r.dir,
 		Judgement: tool.Judgement{Class: toolyard.Unsafe, Destructive: true}, Input: json.RawMessage(input), InputHash: "abc",
 	}
 }
@@ -250,7 +257,7 @@ func TestBrokenHooks(t *testing.T) {
 		"late":         "it did not answer within 50ms",
 		"wrong event":  "hookEventName",
 		"bad input":    "updatedInput: want object",
-		"no directory": "could not be started",
+		"no directory": "was replaced since the worker started",
 	}
 	for name, command := range map[string]string{
 		"exit status": "echo oops >&2; exit 3", "no command": "./gone", "killed": "kill -9 $$", "bad JSON": "echo '{x}'", "too much": "head -c 1048577 /dev/zero; sleep 0",
@@ -261,7 +268,9 @@ func TestBrokenHooks(t *testing.T) {
 			r := newRig(t)
 			in := r.input("bash", `{"command":"ls"}`)
 			if name == "no directory" {
-				in.WorkspaceDir = filepath.Join(r.dir, "gone")
+				if err := os.Rename(r.dir, r.dir+"-gone"); err != nil { // the rig's directory goes with the test's
+					t.Fatal(err)
+				}
 			}
 			limit := `"timeout": 30`
 			if name == "late" {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/toolyard/toolyard/internal/display"
 	"github.com/toolyard/toolyard/internal/pipeline"
-	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/redact"
 	"github.com/toolyard/toolyard/tool"
@@ -102,7 +101,7 @@ func (s *Set) meets(r policy.Rule, in *pipeline.HookInput) bool {
 		if !ok { // an optional path that was left out is the workspace itself
 			path = "."
 		}
-		if forms := place.Forms(in.WorkspaceDir, path); len(forms) == 1 { // with two, a link makes another place of it
+		if forms := in.Root.Forms(path); len(forms) == 1 { // with two, a link makes another place of it
 			req.Paths = forms
 		}
 	}

@@ -16,6 +16,12 @@ func (c *call) validateValues(ctx context.Context) finding {
 	if c.p.saturated() { // before the first code that may be left behind, and again before execute
 		return c.tooManyLeftBehind()
 	}
+	if root := c.job.Root; root != nil { // before any hook sees the directory
+		if err := root.Check(); err != nil {
+			e := tool.AsError(err)
+			return failed(toolyard.SandboxViolation, e.Message+".", cause(e))
+		}
+	}
 	if f := c.check(ctx); f.fail != nil {
 		return f
 	}

@@ -172,12 +172,17 @@ func (c *call) env(ctx context.Context) tool.Env {
 	if progress == nil {
 		progress = func(tool.Progress) {}
 	}
+	var root tool.Root
 	var hidden func(string) bool
-	if c.p.Permission != nil && c.job.WorkspaceDir != "" {
-		hidden = c.p.Permission.Hidden(&c.entry.Declaration, c.job.Rules, c.job.WorkspaceDir)
+	if c.job.Root != nil {
+		root = c.job.Root
+		if c.p.Permission != nil {
+			hidden = c.p.Permission.Hidden(&c.entry.Declaration, c.job.Rules, c.job.WorkspaceDir)
+		}
 	}
 	return tool.Env{
-		Hidden: hidden, Agent: c.job.Key.Agent, Batch: c.job.Key.ID, Session: c.job.Session, Index: c.job.Index, CallID: c.job.Call.ID,
+		Root: root, Hidden: hidden,
+		Agent: c.job.Key.Agent, Batch: c.job.Key.ID, Session: c.job.Session, Index: c.job.Index, CallID: c.job.Call.ID,
 		Workspace: c.job.Workspace, WorkspaceDir: c.job.WorkspaceDir, Attempt: c.job.Attempt,
 		IdempotencyKey: IdempotencyKey(c.job.Key, c.job.Index), FencingToken: c.job.FencingToken, Blobs: c.job.Blobs, Tools: c.job.Tools,
 		Progress: progress, Context: maps.Clone(c.job.Context),

@@ -17,7 +17,7 @@ import (
 func (c *call) hookInput() HookInput {
 	return HookInput{
 		Key: c.job.Key, Index: c.job.Index, CallID: c.job.Call.ID, Tool: c.entry.Name, Session: c.job.Session,
-		Workspace: c.job.Workspace, WorkspaceDir: c.job.WorkspaceDir, Interactive: c.job.Interactive, Judgement: c.judgement,
+		Workspace: c.job.Workspace, WorkspaceDir: c.job.WorkspaceDir, Root: c.job.Root, Interactive: c.job.Interactive, Judgement: c.judgement,
 		Input: bytes.Clone(c.observable), InputHash: c.value.Hash(),
 	}
 }

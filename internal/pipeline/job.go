@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -19,6 +20,8 @@ type Job struct {
 	// Workspace is the batch's, and WorkspaceDir its directory on this worker; empty where it has none.
 	Workspace    toolyard.Workspace
 	WorkspaceDir string
+	// Root is that directory, held.
+	Root *place.Root
 	// Interactive says that a person can be asked: then a call that needs one ends the run with [WaitingError].
 	Interactive bool
 	// Approved is a person's approval, of a call that has waited for it. Nil: nobody was asked.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/breaker"
+	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -44,6 +45,7 @@ type HookInput struct {
 	Session      toolyard.Session
 	Workspace    toolyard.Workspace
 	WorkspaceDir string
+	Root         *place.Root // nil where there is no directory
 	Interactive  bool
 	Judgement    tool.Judgement
 	// Input is the observable copy: normalised, redacted, cut where it is long. InputHash names the input itself.
@@ -110,6 +112,7 @@ type PermissionInput struct {
 	Session      toolyard.Session
 	Workspace    toolyard.Workspace
 	WorkspaceDir string
+	Root         *place.Root // nil where there is no directory
 	Interactive  bool
 	Declaration  tool.Declaration
 	Origin       registry.Origin

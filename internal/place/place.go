@@ -1,4 +1,4 @@
-// Package place says which places of a workspace a path means, for rules that are written about places.
+// Package place holds the directories of workspaces, and says which places in them a path means, for rules that are written about places.
 package place
 
 import (
@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // Forms returns the workspace-relative forms of a path, with slashes: as it is written, and, where that is another, where it
@@ -16,11 +17,19 @@ import (
 //
 // A relative path is one in the workspace dir, an absolute one may name it as it was given or as links resolve it.
 func Forms(dir, path string) []string {
-	if dir == "" || path == "" || strings.ContainsRune(path, 0) {
+	if dir == "" {
 		return nil
 	}
 	root, err := filepath.EvalSymlinks(dir)
 	if err != nil {
+		return nil
+	}
+	return forms(dir, root, path)
+}
+
+// forms gives the forms of a path in a directory that is called dir, and is root when its links are followed.
+func forms(dir, root, path string) []string {
+	if path == "" || strings.ContainsRune(path, 0) {
 		return nil
 	}
 	if !filepath.IsAbs(path) {
@@ -69,3 +78,5 @@ func follow(path string) (string, bool) {
 		there, rest = parent, filepath.Join(filepath.Base(there), rest)
 	}
 }
+
+func isNotDirectory(err error) bool { return errors.Is(err, syscall.ENOTDIR) }

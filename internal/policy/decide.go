@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/protect"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -30,6 +31,9 @@ type Request struct {
 	// deny or ask rule matches when one of them does, an allow rule when all do. Empty, or a form that is not inside the
 	// workspace: the path is unknown. Read only for tools whose declaration has a path specifier.
 	Paths []string
+	// Protected is the protected place that one of Paths is in. Nil: none. Nothing may write there because much else is allowed: not
+	// accept_edits, not bypass, not a hook, and no allow rule that does not name the place.
+	Protected *protect.Place
 }
 
 // Behavior is what happens to a call.
@@ -79,11 +83,19 @@ func Decide(rules Rules, req Request) Decision {
 	if r, why, ok := firstMatch(rules.Ask, false, d, s); ok {
 		return ask(&req, "rule ask "+r.String(), fmt.Sprintf("A permission rule asks for a person's consent to this call: %s%s.", r, why))
 	}
-	if source, ok := allowedByRules(rules.Allow, d, s); ok {
+	allow := rules.Allow
+	guarded := req.Protected != nil && !reads
+	if guarded {
+		allow = slices.DeleteFunc(slices.Clone(allow), func(r Rule) bool { return !protect.Names(r.Specifier, *req.Protected) })
+	}
+	if source, ok := allowedByRules(allow, d, s); ok {
 		return Decision{Behavior: Allow, Source: source}
 	}
 	switch {
-	case req.Mode == AcceptEdits && d.EditsWorkspace && !editsPrograms(req.Paths):
+	case guarded:
+		return ask(&req, "protected place "+req.Protected.Path, fmt.Sprintf("%s is protected (%s), so a person has to allow this call, or a rule that names the place.",
+			req.Protected.Path, req.Protected.Why))
+	case req.Mode == AcceptEdits && d.EditsWorkspace && len(req.Paths) > 0:
 		return Decision{Behavior: Allow, Source: "mode accept_edits"}
 	case reads && d.NeedsWorkspace():
 		return Decision{Behavior: Allow, Source: "read-only in the workspace"}
@@ -99,19 +111,6 @@ func Decide(rules Rules, req Request) Decision {
 		reason = "No permission rule allows this call, and it may do what cannot be undone, so a person has to allow it."
 	}
 	return ask(&req, "undecided", reason)
-}
-
-// editsPrograms reports whether a path lies where a version control system keeps what it runs later (hooks, filters): who
-// accepts edits of files has not accepted programs that run outside of every permission. An unknown path counts too.
-func editsPrograms(paths []string) bool {
-	for _, p := range paths {
-		for _, name := range strings.Split(strings.ToLower(p), "/") {
-			if name == ".git" || name == ".hg" || name == ".svn" {
-				return true
-			}
-		}
-	}
-	return len(paths) == 0
 }
 
 func deny(code toolyard.Code, source, reason string) Decision {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/protect"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -140,19 +141,43 @@ func ExampleDecide() {
 	// docs/index.md deny permission_denied rule deny write_file(docs/**)
 }
 
-// TestAcceptEditsLeavesProgramsAlone: what a version control system runs later is no mere file.
-func TestAcceptEditsLeavesProgramsAlone(t *testing.T) {
+// TestNothingBroadAllowsAProtectedPlace: who has allowed much has not allowed what runs by itself. A rule that names the place has.
+func TestNothingBroadAllowsAProtectedPlace(t *testing.T) {
 	d := &tool.Declaration{Name: "write_file", EditsWorkspace: true, Specifier: tool.Specifier{Path: "file_path"}}
-	for path, want := range map[string]Behavior{
-		"src/a.go": Allow, ".gitignore": Allow, ".github/workflows/x.yml": Allow,
-		".git/hooks/pre-commit": Ask, "sub/.git/config": Ask, ".GIT/config": Ask, "a/.hg/hgrc": Ask, "": Ask,
+	place := &protect.Place{Path: ".github/workflows", Why: "a build server runs it"}
+	for _, tt := range []struct {
+		name  string
+		req   Request
+		allow string
+		want  Behavior
+	}{
+		{"accept_edits", Request{Mode: AcceptEdits, Protected: place}, "", Ask},
+		{"accept_edits elsewhere", Request{Mode: AcceptEdits}, "", Allow},
+		{"bypass", Request{Mode: Bypass, Protected: place}, "", Ask},
+		{"bypass elsewhere", Request{Mode: Bypass}, "", Allow},
+		{"dont_ask", Request{Mode: DontAsk, Protected: place}, "write_file", Deny},
+		{"a hook", Request{HookAllows: true, Protected: place}, "", Ask},
+		{"a hook elsewhere", Request{HookAllows: true}, "", Allow},
+		{"a rule for the tool", Request{Protected: place}, "write_file", Ask},
+		{"a rule for all", Request{Protected: place}, "write_file(**/*.yml)", Ask},
+		{"a rule for the directory above", Request{Protected: place}, "write_file(.github/**)", Ask},
+		{"a rule with a wildcard in the place", Request{Protected: place}, "write_file(.github/work*/**)", Ask},
+		{"a rule that names it", Request{Protected: place}, "write_file(.github/workflows/**)", Allow},
+		{"a rule that names it at any depth", Request{Protected: place}, "write_file(**/.github/workflows/*.yml)", Allow},
+		{"a rule that names it, and covers something else", Request{Protected: place}, "write_file(.github/workflows/*.txt)", Ask},
+		{"a call that only reads", Request{Protected: place, Judgement: tool.Judgement{ReadOnly: true, Class: toolyard.ReadOnly}}, "write_file(**/*.yml)", Allow},
 	} {
-		req := Request{Declaration: d, Mode: AcceptEdits, Interactive: true, Paths: []string{"link", path}}
-		if path == "" {
-			req.Paths = nil
+		req := tt.req
+		req.Declaration, req.Interactive, req.Paths = d, true, []string{".github/workflows/ci.yml"}
+		var rules Rules
+		if tt.allow != "" {
+			rules.Allow = mustRules(t, tt.allow)
 		}
-		if got := Decide(Rules{}, req); got.Behavior != want {
-			t.Errorf("path %q: %+v, want %s", path, got, want)
+		if got := Decide(rules, req); got.Behavior != tt.want {
+			t.Errorf("%s: %+v, want %s", tt.name, got, tt.want)
 		}
+	}
+	if got := Decide(Rules{}, Request{Declaration: d, Mode: AcceptEdits, Interactive: true}); got.Behavior != Ask {
+		t.Errorf("an unknown path: %+v", got)
 	}
 }

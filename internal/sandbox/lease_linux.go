@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"path"
 	"slices"
 	"strings"
 	"syscall"
@@ -14,17 +14,23 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	held "github.com/toolyard/toolyard/internal/place"
+	"github.com/toolyard/toolyard/internal/protect"
 	"github.com/toolyard/toolyard/internal/sandbox/stage"
 )
 
 // lease is a workspace that is held for one run: what it needs to be mounted, and what was put into it to protect it.
 type lease struct {
 	leased
+	from  *held.Root
+	own   bool // from was opened for this run
 	root  *os.Root
 	lock  *os.File
 	owner [2]int // uid and gid of the directory
-	// made are the protected paths that were missing and stand there for the run, watched those that must not appear.
-	made, watched []string
+	// record is what has to be undone at the end. It stands in the workspace while the command runs.
+	record
+	recorded string // where it stands
+
 }
 
 // busyPoll is how often a workspace that is in use is asked for again.
@@ -33,21 +39,24 @@ const busyPoll = 5 * time.Millisecond
 // take makes a workspace ready. A writable one is held alone, by a lock that the kernel gives back if we die: what is put
 // into it for one run would be taken from under another.
 func take(ctx context.Context, w *Workspace) (l *lease, err error) {
-	dir, err := filepath.EvalSymlinks(w.Dir)
-	if err == nil {
-		dir, err = filepath.Abs(dir)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: the workspace: %w", ErrViolation, err)
-	}
-	l = &lease{leased: leased{dir: dir, writable: w.Writable}}
+	l = &lease{from: w.Root}
 	defer func() {
 		if err != nil {
 			_, undone := l.release()
 			err = errors.Join(err, undone)
 		}
 	}()
-	if l.root, err = os.OpenRoot(dir); err != nil {
+	if l.from == nil {
+		if l.from, err = held.Hold(w.Dir, nil); err != nil {
+			return l, fmt.Errorf("%w: the workspace: %w", ErrViolation, err)
+		}
+		l.own = true
+	}
+	l.leased = leased{dir: l.from.Dir(), writable: w.Writable}
+	if err := l.from.Check(); err != nil {
+		return l, fmt.Errorf("%w: %w", ErrViolation, err)
+	}
+	if l.root, err = l.from.Open(); err != nil {
 		return l, fmt.Errorf("%w: the workspace: %w", ErrViolation, err)
 	}
 	if l.lock, err = l.root.Open("."); err != nil {
@@ -75,6 +84,12 @@ func take(ctx context.Context, w *Workspace) (l *lease, err error) {
 		case <-time.After(busyPoll):
 		}
 	}
+	if err := l.recover(ctx); err != nil { // who held it before us may have died
+		return l, err
+	}
+	if err := l.from.Check(); err != nil { // or may have left what it could not take away
+		return l, fmt.Errorf("%w: %w", ErrViolation, err)
+	}
 	if err := l.guard(); err != nil {
 		return l, err
 	}
@@ -83,42 +98,64 @@ func take(ctx context.Context, w *Workspace) (l *lease, err error) {
 
 // guard finds what is to be protected, and makes what is missing.
 func (l *lease) guard() error {
-	onWay := map[string]bool{}
-	for _, p := range protections {
-		info, missing, err := l.look(p.Path)
+	set, err := l.from.Protection()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrViolation, err)
+	}
+	type found struct {
+		protect.Place
+		parents []string
+	}
+	var there, missing []found
+	repository := l.isRepository()
+	blocked := map[string]bool{} // what is missing and is made: nothing below it can appear
+	for _, p := range set.Places() {
+		if p.Path == protect.MarkDir && !repository { // the record comes to stand there
+			continue
+		}
+		info, gone, err := l.look(p.Path)
 		if err != nil {
 			return err
 		}
 		parents := parentsOf(p.Path)
 		switch {
-		case missing == "" && info != nil: // it is there
-			leftover := p.Make != "" && l.isOurs(p, info)
-			if p.Path == ".git" && info.IsDir() && !leftover {
-				parents = append(parents, p.Path) // what is protected lies in it
-				info = nil
-			}
-			if leftover {
-				l.made = append(l.made, p.Path)
-			}
-		case missing != p.Path || slices.Contains(l.made, filepath.Dir(p.Path)): // what it would lie in is missing, or ours
-			continue
-		case p.Make == "":
-			l.watched = append(l.watched, p.Path)
-			continue
+		case info != nil:
+			there = append(there, found{p, parents})
+		case slices.ContainsFunc(parents, func(d string) bool { return blocked[d] }):
+		case p.Make == "" || gone != p.Path: // what it would lie in is missing too
+			l.Absent = append(l.Absent, p.Path)
 		default:
-			if err := l.make(p); err != nil {
-				return err
-			}
+			blocked[p.Path] = true
+			l.Made = append(l.Made, p)
+			missing = append(missing, found{p, parents})
 		}
-		for _, dir := range parents {
+	}
+	if err := l.note(); err != nil {
+		return fmt.Errorf("%w: note in the workspace what is to be undone after the command: %w", ErrViolation, err)
+	}
+	for _, p := range l.Made {
+		if err := l.make(p); err != nil {
+			return err
+		}
+	}
+	onWay := map[string]bool{}
+	mark := found{Place: protect.Place{Path: path.Dir(l.recorded)}}
+	mark.parents = parentsOf(mark.Path)
+	all := slices.Concat(there, missing, []found{mark})
+	slices.SortStableFunc(all, func(a, b found) int { return strings.Compare(a.Path, b.Path) })
+	for _, p := range all {
+		if slices.ContainsFunc(l.protect, func(q stage.Protected) bool {
+			return !q.Writable && (q.Path == p.Path || strings.HasPrefix(p.Path, q.Path+"/"))
+		}) {
+			continue // it lies in one that is read-only
+		}
+		for _, dir := range p.parents {
 			if !onWay[dir] {
 				onWay[dir] = true
 				l.protect = append(l.protect, stage.Protected{Path: dir, Writable: true})
 			}
 		}
-		if !onWay[p.Path] {
-			l.protect = append(l.protect, stage.Protected{Path: p.Path})
-		}
+		l.protect = append(l.protect, stage.Protected{Path: p.Path})
 	}
 	return nil
 }
@@ -158,22 +195,9 @@ func kind(m fs.FileMode) string {
 	return "no plain file"
 }
 
-// isOurs recognises what a run put there whose worker died before it could take it away.
-func (l *lease) isOurs(p protection, info fs.FileInfo) bool {
-	switch {
-	case p.Make == makeDir && info.IsDir() && p.Path == ".git":
-		entries, err := fs.ReadDir(l.root.FS(), p.Path)
-		return err == nil && len(entries) == 0
-	case p.Make == makeFile && p.Content != "" && info.Mode().IsRegular() && info.Size() == int64(len(p.Content)):
-		content, err := l.root.ReadFile(p.Path)
-		return err == nil && string(content) == p.Content
-	}
-	return false
-}
-
-func (l *lease) make(p protection) error {
+func (l *lease) make(p protect.Place) error {
 	var err error
-	if p.Make == makeDir {
+	if p.Make == protect.Directory {
 		err = l.root.Mkdir(p.Path, 0o755)
 	} else {
 		var f *os.File
@@ -185,32 +209,59 @@ func (l *lease) make(p protection) error {
 	if err != nil {
 		return fmt.Errorf("%w: %s of the workspace is missing and can't be made, so that the command could be the first to make it: %w", ErrViolation, p.Path, err)
 	}
-	l.made = append(l.made, p.Path)
 	return nil
 }
 
 // holdsGit reports whether a placeholder keeps the command from making the workspace a repository.
-func (l *lease) holdsGit() bool { return slices.Contains(l.made, ".git") }
+func (l *lease) holdsGit() bool {
+	return slices.ContainsFunc(l.Made, func(p protect.Place) bool { return p.Path == ".git" })
+}
 
-// release takes away what was put into the workspace, and what the command has put where nothing may appear, whose names
-// it returns. It gives the workspace back.
+// errTrespassed ends a command that has made what is protected.
+var errTrespassed = errors.New("it made something in the workspace that is protected")
+
+// watchPoll is how often it is looked whether something has appeared that must not.
+const watchPoll = 25 * time.Millisecond
+
+// watch returns a context that ends when something has appeared that must not: the command ends then, and has no time to make use of it.
+// Call stop before the release.
+func (l *lease) watch(ctx context.Context) (watched context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if len(l.Absent) == 0 {
+		return ctx, func() { cancel(nil) }
+	}
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		every := time.NewTicker(watchPoll)
+		defer every.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-every.C:
+			}
+			for _, p := range l.Absent {
+				var st unix.Stat_t
+				if unix.Fstatat(int(l.lock.Fd()), p, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
+					cancel(errTrespassed)
+					return
+				}
+			}
+		}
+	}()
+	return ctx, func() {
+		close(done)
+		<-ended
+		cancel(nil)
+	}
+}
+
+// release takes away what the command has put where nothing may appear, whose names it returns, and what was put into the workspace. What
+// cannot be taken away moves the workspace to quarantine. It gives the workspace back.
 func (l *lease) release() (trespasses []string, err error) {
-	if l.root == nil {
-		return nil, nil
-	}
-	for _, p := range slices.Backward(l.made) {
-		if gone := l.root.Remove(p); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
-			err = errors.Join(err, fmt.Errorf("take %s out of the workspace: %w", p, gone))
-		}
-	}
-	for _, p := range l.watched {
-		if _, missing := l.root.Lstat(p); missing != nil {
-			continue
-		}
-		trespasses = append(trespasses, p)
-		if gone := l.root.RemoveAll(p); gone != nil {
-			err = errors.Join(err, fmt.Errorf("take %s out of the workspace: %w", p, gone))
-		}
+	if l.recorded != "" {
+		trespasses, err = l.undo()
 	}
 	if l.fd != 0 {
 		err = errors.Join(err, syscall.Close(l.fd))
@@ -218,10 +269,20 @@ func (l *lease) release() (trespasses []string, err error) {
 	if l.lock != nil {
 		err = errors.Join(err, l.lock.Close()) // with it the lock
 	}
-	return trespasses, errors.Join(err, l.root.Close())
+	if l.root != nil {
+		err = errors.Join(err, l.root.Close())
+	}
+	if l.own && l.from != nil {
+		err = errors.Join(err, l.from.Close())
+	}
+	return trespasses, err
 }
 
-// trespassed says what was made, for the model.
-func trespassed(names []string) string {
-	return "it made " + strings.Join(names, ", ") + ", which is protected and was removed"
+// trespassed says what was made, for the model, and what became of it.
+func trespassed(names []string, undone error) string {
+	made := "it made " + strings.Join(names, ", ") + ", which is protected"
+	if undone == nil {
+		return made + " and was removed"
+	}
+	return made + ", and not all could be removed: the workspace is in quarantine, and nothing runs in it until an operator has looked at it"
 }

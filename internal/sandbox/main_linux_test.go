@@ -3,6 +3,7 @@
 package sandbox
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,6 +35,10 @@ func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) == 3 && os.Args[1] == "attack":
 		os.Exit(attack(os.Args[2]))
+	case len(os.Args) == 5 && os.Args[1] == "play":
+		os.Exit(play(os.Args[2], os.Args[3], os.Args[4]))
+	case len(os.Args) == 5 && os.Args[1] == "plant":
+		os.Exit(plant(os.Args[2], os.Args[3], os.Args[4]))
 	case os.Getuid() != 0 || os.Getenv(actorVar) != "":
 		os.Exit(m.Run())
 	}
@@ -42,6 +48,19 @@ func TestMain(m *testing.M) {
 		code = 1
 	}
 	os.Exit(code)
+}
+
+// plant runs a command in a workspace, as a worker that somebody is about to kill.
+func plant(backend, dir, command string) int {
+	for _, box := range Backends(Options{}) {
+		if box.Name() != backend {
+			continue
+		}
+		res, err := box.Run(context.Background(), Policy{Workspace: &Workspace{Dir: dir, Writable: true}, Limits: Limits{Wall: time.Minute}},
+			Command{Argv: []string{"bash", "-c", command}}, Streams{Stdout: os.Stderr, Stderr: os.Stderr})
+		fmt.Fprintln(os.Stderr, res, err)
+	}
+	return 1
 }
 
 // asBoth runs this test binary twice, from a place that everybody can read.

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	held "github.com/toolyard/toolyard/internal/place"
 )
 
 // Command is a program to run. A shell is an explicit argv.
@@ -51,8 +53,11 @@ type Policy struct {
 // Workspace is a directory of the machine that a command works in. It appears inside at its own path, so that what a
 // command prints as a path means the same to other tools.
 type Workspace struct {
+	// Root is the directory, held. It knows what is protected in it.
+	Root *held.Root
+	// Dir is its path, where there is no Root: it is looked up for this run, with the built-in list.
 	Dir string
-	// Writable lets the command write in it. Who asks for it holds the workspace alone: see [Protect].
+	// Writable lets the command write in it. Who asks for it holds the workspace alone: see [protect.List].
 	Writable bool
 	// Hidden reports whether a path below Dir, clean and without symbolic links, is hidden from the command, with all
 	// that is below it. What is hidden when the command starts can neither be read nor replaced. Nil: nothing is.
@@ -163,7 +168,7 @@ type Result struct {
 	// Isolation is what stood around it: the backend's name, or [IsolationNone]. Layers spells it out.
 	Isolation string
 	Layers    []string
-	// Held says that the workspace is no git repository, and that the command could not make it one: see [protections].
+	// Held says that the workspace is no git repository, and that the command could not make it one: see [protect.GitBar].
 	Held bool
 	// Detail is for the operator: what exactly went over a limit, or how the sandbox was lost.
 	Detail string
@@ -182,7 +187,7 @@ const (
 	OutputLimit Reason = "output_limit" // it wrote more than Output
 	DiskLimit   Reason = "disk"         // it left less than DiskFree under the workspace
 	SandboxLost Reason = "sandbox_lost" // the sandbox's init died: nobody knows how far the command came
-	Trespass    Reason = "trespass"     // it made something in the workspace that is protected, which was removed
+	Trespass    Reason = "trespass"     // it made something in the workspace that is protected; Detail says what became of that
 )
 
 // Usage is what a command used, as far as it was seen.

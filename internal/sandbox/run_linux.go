@@ -50,13 +50,17 @@ func (r *runner) Run(ctx context.Context, p Policy, c Command, st Streams) (res 
 		defer func() {
 			res.Held = l.holdsGit()
 			trespasses, undone := l.release()
-			if err == nil && len(trespasses) > 0 {
-				res.Reason, res.Detail = Trespass, trespassed(trespasses)
+			if len(trespasses) > 0 && (err == nil || errors.Is(err, errTrespassed)) { // the error: ended before we heard that it runs
+				err, res.Isolation = nil, r.name
+				res.Reason, res.Detail = Trespass, trespassed(trespasses, undone)
 			}
 			if undone != nil {
 				res.Detail += "; " + undone.Error()
 			}
 		}()
+		watched, stop := l.watch(ctx)
+		defer stop()
+		ctx = watched
 		if r.mount != nil {
 			if err := r.mount(l); err != nil {
 				return Result{}, err

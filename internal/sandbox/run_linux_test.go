@@ -205,10 +205,10 @@ func TestWorkspacesThatCannotBeProtected(t *testing.T) {
 		for name, prepare := range map[string]func(dir, elsewhere string) error{
 			"a link for .git": func(dir, elsewhere string) error { return os.Symlink(elsewhere, filepath.Join(dir, ".git")) },
 			"a link for .git/hooks": func(dir, elsewhere string) error {
-				return errors.Join(os.Mkdir(filepath.Join(dir, ".git"), 0o755), os.Mkdir(filepath.Join(dir, ".git/refs"), 0o755), os.Symlink(elsewhere, filepath.Join(dir, ".git/hooks")))
+				return errors.Join(os.Mkdir(filepath.Join(dir, ".git"), 0o755), os.WriteFile(filepath.Join(dir, ".git/HEAD"), []byte("ref: refs/heads/main\n"), 0o644), os.Symlink(elsewhere, filepath.Join(dir, ".git/hooks")))
 			},
 			"a link for .git/config": func(dir, elsewhere string) error {
-				return errors.Join(os.Mkdir(filepath.Join(dir, ".git"), 0o755), os.Mkdir(filepath.Join(dir, ".git/refs"), 0o755), os.Symlink(elsewhere+"/config", filepath.Join(dir, ".git/config")))
+				return errors.Join(os.Mkdir(filepath.Join(dir, ".git"), 0o755), os.WriteFile(filepath.Join(dir, ".git/HEAD"), []byte("ref: refs/heads/main\n"), 0o644), os.Symlink(elsewhere+"/config", filepath.Join(dir, ".git/config")))
 			},
 			"a pipe for .envrc": func(dir, _ string) error { return syscall.Mkfifo(filepath.Join(dir, ".envrc"), 0o644) },
 		} {

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -49,8 +50,13 @@ func (u Unsandboxed) Run(ctx context.Context, p Policy, c Command, s Streams) (R
 		return Result{}, err
 	}
 	dir := c.Dir
-	if dir == "" && p.Workspace != nil {
-		dir = p.Workspace.Dir
+	if w := p.Workspace; w != nil && w.Root != nil {
+		if err := w.Root.Check(); err != nil {
+			return Result{}, fmt.Errorf("%w: %w", ErrViolation, err)
+		}
+		dir = cmp.Or(dir, w.Root.Dir())
+	} else if w != nil {
+		dir = cmp.Or(dir, w.Dir)
 	}
 	wall, cancel := context.WithTimeoutCause(ctx, limits.Wall, context.DeadlineExceeded)
 	defer cancel()

@@ -447,7 +447,7 @@ func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 	return pipeline.Job{
 		Approved: approved, Remembered: d.Remembered, Context: d.Context,
 		Key: d.Key(), Index: call.Index, Call: toolyard.Call{ID: call.ID, Tool: call.Tool, Input: input, Echo: call.Echo},
-		Session: d.Session, Workspace: d.Workspace, WorkspaceDir: w.cfg.Workspaces[d.Workspace], Interactive: d.Interactive,
+		Session: d.Session, Workspace: d.Workspace, WorkspaceDir: w.cfg.Workspaces[d.Workspace], Root: w.roots[d.Workspace], Interactive: d.Interactive,
 		Declaration: call.Declaration, Judgement: call.Judgement, WasConcurrent: d.WasConcurrent, Attempt: call.Attempt,
 		FencingToken: d.Ticket,
 		CallTimeout:  time.Duration(d.CallTimeoutMS) * time.Millisecond, Rules: policy.Rules{Deny: deny, Ask: ask},

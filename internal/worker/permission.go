@@ -5,7 +5,6 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/pipeline"
-	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -45,7 +44,10 @@ func (p Permission) Decide(_ context.Context, in pipeline.PermissionInput) (pipe
 		if !ok { // an optional path that was left out is the workspace itself
 			path = "."
 		}
-		req.Paths = place.Forms(in.WorkspaceDir, path)
+		req.Paths = in.Root.Forms(path)
+		if p, ok := in.Root.Protected(req.Paths); ok {
+			req.Protected = &p
+		}
 	}
 	d := policy.Decide(rules, req)
 	out := pipeline.PermissionDecision{Source: d.Source, Reason: d.Reason, Code: d.Code, Behavior: pipeline.Behavior(d.Behavior)}

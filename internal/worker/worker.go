@@ -31,8 +31,11 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/hooks"
 	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/protect"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/internal/shell"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -58,6 +61,10 @@ type Config struct {
 	Slots map[toolyard.Class]int
 	// Workspaces are the directories it serves. None: it serves every workspace, and tools get no directory.
 	Workspaces map[toolyard.Workspace]string
+	// Protect is what is protected in them. Nil: the built-in list.
+	Protect *protect.List
+	// Avoid are paths that no workspace may hold or lie in.
+	Avoid []place.Avoided
 	// Tools are what it can run, and Origin where they come from (default built-in).
 	Tools  []tool.Tool
 	Origin registry.Origin
@@ -98,6 +105,8 @@ type Worker struct {
 	breakers *breaker.Breakers
 	ready    chan struct{}
 	places   *places
+	// roots are the directories of the workspaces, held since the start.
+	roots    map[toolyard.Workspace]*place.Root
 	surfaces surfaces
 	// reoffer says that the tools may have changed.
 	reoffer chan struct{}
@@ -183,8 +192,12 @@ func New(b *broker.Broker, cfg Config) (*Worker, error) {
 	if err := cfg.Rules.CheckPlaces(dirs, declarations...); err != nil {
 		return nil, err
 	}
+	roots, err := place.HoldAll(cfg.Workspaces, cfg.Protect, cfg.Avoid)
+	if err != nil {
+		return nil, err
+	}
 	w := &Worker{
-		b: b, cfg: cfg, log: cfg.Log.With("worker", cfg.ID), tools: tools, ready: make(chan struct{}),
+		roots: roots, b: b, cfg: cfg, log: cfg.Log.With("worker", cfg.ID), tools: tools, ready: make(chan struct{}),
 		running: map[callKey]*running{}, begun: map[attemptKey]bool{}, newer: map[string]bool{}, breakers: breaker.New(breaker.Options{}), places: newPlaces(slots),
 		reoffer: make(chan struct{}, 1), aborts: newAborts(broker.Patience(b.Settings().CallAckWait)),
 	}
@@ -213,6 +226,11 @@ func (w *Worker) Ready() <-chan struct{} { return w.ready }
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.b.CheckRoundTrip(); err != nil {
 		return err
+	}
+	for name, root := range w.roots { // what a worker has left that was killed
+		if err := sandbox.Recover(ctx, root); err != nil {
+			w.log.Warn("a workspace cannot be used", "workspace", name, "error", err)
+		}
 	}
 	defer w.startToolsets(ctx)() // they outlive the calls
 	entry, err := w.announce(ctx, w.entry())

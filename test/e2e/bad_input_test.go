@@ -455,6 +455,10 @@ func TestBadFlags(t *testing.T) {
 		{args: []string{"serve", "--with-worker", "--workspace", "nodir"}, want: []string{"--workspace", "NAME=DIR"}},
 		{args: []string{"serve", "--with-worker", "--workspace", "a\x01=."}, want: []string{"--workspace", "U+0001"}},
 		{args: []string{"serve", "--with-worker", "--workspace", "a=missing"}, want: []string{"--workspace", "no such file"}},
+		{args: []string{"serve", "--with-worker", "--workspace", "a=/"}, want: []string{"--workspace", `"a"`, "whole machine"}},
+		{args: []string{"serve", "--with-worker", "--workspace", "mono=.", "--workspace", "web=."}, want: []string{"--workspace", `"mono"`, `"web"`, "overlap"}},
+		{args: []string{"serve", "--with-worker", "--protect", "/etc"}, want: []string{"--protect", `"/etc"`}},
+		{args: []string{"run", "--protect", "*.yml", "fine.json"}, want: []string{"--protect", "plain path"}},
 		{args: []string{"serve", "--with-worker", "--classes", "FAST"}, want: []string{"--classes", `"FAST"`, "WRITE_EXCLUSIVE"}},
 
 		{env: []string{"TOOLYARD_MAX_CONCURRENCY=many"}, want: []string{"TOOLYARD_MAX_CONCURRENCY", `"many"`}},

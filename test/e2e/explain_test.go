@@ -95,7 +95,7 @@ func TestExplain(t *testing.T) {
 		"accept_edits": {"allow", "allow", "allow", "ask", "ask", "allow"},
 		"plan":         {"allow", "allow", "deny", "deny", "ask", "allow"},
 		"dont_ask":     {"allow", "allow", "deny", "deny", "deny", "allow"},
-		"bypass":       {"allow", "allow", "allow", "allow", "allow", "allow"},
+		"bypass":       {"allow", "allow", "allow", "ask", "allow", "allow"}, // .git is protected
 	} {
 		var got []string
 		for _, c := range explain("--permission-mode", mode, "in.json").Calls {

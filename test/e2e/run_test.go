@@ -317,7 +317,7 @@ func TestEscapes(t *testing.T) {
 		says string
 	}{
 		{toolyard.ExecutionFailed, "/etc/shadow: No such file"}, {toolyard.ExecutionFailed, "Network is unreachable"}, {toolyard.ExecutionFailed, "Connection refused"},
-		{toolyard.ExecutionFailed, "Read-only file system"}, {toolyard.SandboxViolation, ".vscode"}, {toolyard.Timeout, "nothing that it started runs on"},
+		{toolyard.ExecutionFailed, "no git repository"}, {toolyard.SandboxViolation, ".vscode"}, {toolyard.Timeout, "nothing that it started runs on"},
 		{toolyard.ExecutionFailed, "more than 512 MiB of memory"}, {toolyard.ExecutionFailed, "wrote more than 1048576 bytes"}, {toolyard.Timeout, "after 1s"},
 		{toolyard.OK, "nobody writes any more"},
 	} {
@@ -503,7 +503,8 @@ func TestPermissions(t *testing.T) {
 		{[]string{"--permission-mode", "accept_edits"}, []toolyard.Code{"", "", "", denied, denied, setup}},
 		{[]string{"--permission-mode", "plan", "--allow", "write_file"}, []toolyard.Code{"", "", denied, denied, denied, setup}},
 		{[]string{"--permission-mode", "dont_ask", "--allow", "write_file(docs/**)", "--allow", "web_fetch(domain:example.com)"}, []toolyard.Code{"", "", "", denied, denied, setup}},
-		{[]string{"--permission-mode", "bypass"}, []toolyard.Code{"", "", "", "", tried, setup}},
+		{[]string{"--permission-mode", "bypass"}, []toolyard.Code{"", "", "", denied, tried, setup}}, // .git is protected
+		{[]string{"--permission-mode", "bypass", "--allow", "write_file(.git/**)"}, []toolyard.Code{"", "", "", "", tried, setup}},
 		{[]string{"--permission-mode", "bypass", "--deny", "write_file", "--ask", "web_fetch"}, []toolyard.Code{"", "", blocked, blocked, denied, setup}},
 		{[]string{"--deny", "read_file"}, []toolyard.Code{blocked, blocked, denied, denied, denied, setup}},
 		{[]string{"--deny", "read_file(secret/**)", "--allow", "read_file"}, []toolyard.Code{"", denied, denied, denied, denied, setup}},
@@ -536,7 +537,7 @@ func TestPermissions(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(p.dir, ".git", "hooks", "pre-commit")); err != nil {
-		t.Errorf("bypass did not write: %v", err)
+		t.Errorf("who names the place does not write: %v", err)
 	}
 }
 

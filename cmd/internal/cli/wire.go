@@ -17,7 +17,9 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/builtin"
+	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/protect"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
@@ -84,6 +86,7 @@ type Worker struct {
 	ReadSlots    int
 	WriteSlots   int
 	AllowPrivate []string
+	Protect      []string
 	Drain        time.Duration
 	Sandbox      Sandbox
 	Guard        Guard
@@ -104,6 +107,7 @@ func (w *Worker) AddSlots(f *pflag.FlagSet, drain time.Duration) {
 	f.IntVar(&w.ReadSlots, "read-slots", worker.DefaultReadSlots, "READ_ONLY calls that run at a time")
 	f.IntVar(&w.WriteSlots, "write-slots", worker.DefaultWriteSlots, "calls of each other class that run at a time, in different workspaces")
 	f.StringSliceVar(&w.AllowPrivate, "web-allow-private", nil, "private addresses that web_fetch may reach all the same: hosts or CIDRs")
+	f.StringArrayVar(&w.Protect, "protect", nil, "a `PATH` below a workspace's directory that no command may write, and no edit without a rule that names it, beside the built-in ones; may be repeated")
 	w.Sandbox.Add(f)
 	w.Guard.Add(f)
 	f.DurationVar(&w.Drain, "drain-grace", drain, "how long running calls may go on after SIGTERM; 0 takes the default")
@@ -159,6 +163,12 @@ func (w *Worker) Config(tools []tool.Tool, rules policy.Rules, mode policy.Mode,
 		Slots: map[toolyard.Class]int{toolyard.ReadOnly: w.ReadSlots, toolyard.WriteExclusive: w.WriteSlots, toolyard.Unsafe: w.WriteSlots},
 	}
 	var err error
+	if cfg.Protect, err = protect.New(w.Protect...); err != nil {
+		return cfg, Usagef("--protect: %w", err)
+	}
+	if state, err := StateDir(); err == nil {
+		cfg.Avoid = append(cfg.Avoid, place.Avoided{Path: state, What: "where Toolyard keeps its state"})
+	}
 	if err = w.Sandbox.apply(&cfg, log); err != nil {
 		return cfg, err
 	}
@@ -189,7 +199,30 @@ func (w *Worker) Config(tools []tool.Tool, rules policy.Rules, mode policy.Mode,
 		}
 		cfg.Workspaces[toolyard.Workspace(name)] = abs
 	}
+	// The worker holds them; here it is only said early what is wrong.
+	roots, err := place.HoldAll(cfg.Workspaces, cfg.Protect, cfg.Avoid)
+	if err != nil {
+		return cfg, Usagef("--workspace: %w", err)
+	}
+	for _, r := range roots {
+		if err := r.Close(); err != nil {
+			return cfg, err
+		}
+	}
 	return cfg, nil
+}
+
+// StateDir is where this user's state is kept, unless a flag says otherwise.
+func StateDir() (string, error) {
+	state := os.Getenv("XDG_STATE_HOME")
+	if state == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", err
+		}
+		state = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(state, "toolyard"), nil
 }
 
 // Dir makes a directory's path absolute and checks that it is one.

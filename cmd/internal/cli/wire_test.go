@@ -42,18 +42,19 @@ func TestWorkerFlags(t *testing.T) {
 	if _, err := w.Config(nil, policy.Rules{}, "", nil); err == nil || !strings.Contains(err.Error(), "--workspace") {
 		t.Errorf("a directory named c=...: %v", err)
 	}
-	w.Workspaces = []string{"default=" + dir, "a.b=" + dir + "/."}
+	other := t.TempDir()
+	w.Workspaces = []string{"default=" + dir, "a.b=" + other + "/."}
 	cfg, err := w.Config(nil, policy.Rules{}, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg.Workspaces["default"] != dir || cfg.Workspaces["a.b"] != dir || len(cfg.Classes) != 2 || cfg.Classes[0] != toolyard.ReadOnly ||
+	if cfg.Workspaces["default"] != dir || cfg.Workspaces["a.b"] != other || len(cfg.Classes) != 2 || cfg.Classes[0] != toolyard.ReadOnly ||
 		cfg.Slots[toolyard.ReadOnly] != 3 || cfg.Slots[toolyard.Unsafe] != 2 || cfg.Pool != "p" {
 		t.Errorf("%+v", cfg)
 	}
 	for name, w := range map[string]Worker{
 		"no name": {Workspaces: []string{dir}}, "empty name": {Workspaces: []string{"=" + dir}}, "control character": {Workspaces: []string{"a\nb=" + dir}},
-		"missing": {Workspaces: []string{"a=" + dir + "/missing"}}, "file": {Workspaces: []string{"a=" + file}}, "class": {Classes: []string{"FAST"}},
+		"missing": {Workspaces: []string{"a=" + dir + "/missing"}}, "file": {Workspaces: []string{"a=" + file}}, "overlap": {Workspaces: []string{"a=" + dir, "b=" + dir}}, "protect": {Protect: []string{"../x"}}, "class": {Classes: []string{"FAST"}},
 	} {
 		_, err := w.Config(nil, policy.Rules{}, "", nil)
 		_, usage := errors.AsType[*UsageError](err)

@@ -1,0 +1,185 @@
+package place
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/protect"
+	"github.com/toolyard/toolyard/tool"
+)
+
+func hold(t *testing.T, dir string) *Root {
+	t.Helper()
+	r, err := Hold(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func violates(t *testing.T, err error) {
+	t.Helper()
+	if e, ok := errors.AsType[*tool.Error](err); !ok || e.Code != toolyard.SandboxViolation {
+		t.Errorf("%v is no sandbox_violation", err)
+	}
+}
+
+// TestAHeldRootThatIsReplaced: whatever the path leads to later, another directory, a link to one, nothing, it is not used.
+func TestAHeldRootThatIsReplaced(t *testing.T) {
+	base := t.TempDir()
+	ws := filepath.Join(base, "ws")
+	for _, dir := range []string{ws, filepath.Join(base, "other")} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("ws", filepath.Join(base, "alias")); err != nil {
+		t.Fatal(err)
+	}
+	r := hold(t, filepath.Join(base, "alias"))
+	if err := r.Check(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(ws, ws+"2"); err != nil {
+		t.Fatal(err)
+	}
+	violates(t, r.Check())
+	for _, put := range []func() error{
+		func() error { return os.Mkdir(ws, 0o755) },
+		func() error { return os.Symlink("other", ws) },
+		func() error { return os.WriteFile(ws, nil, 0o644) },
+	} {
+		if err := put(); err != nil {
+			t.Fatal(err)
+		}
+		violates(t, r.Check())
+		if err := os.Remove(ws); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Rename(ws+"2", ws); err != nil {
+		t.Fatal(err)
+	}
+	// The link by which it was given is not looked at again.
+	if err := errors.Join(os.Remove(filepath.Join(base, "alias")), os.Symlink("other", filepath.Join(base, "alias"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Check(); err != nil {
+		t.Error(err)
+	}
+	if got := r.Forms(filepath.Join(base, "alias", "x")); len(got) != 0 {
+		t.Errorf("a path by the link that leads elsewhere by now: %q", got)
+	}
+}
+
+func TestWhatIsAvoided(t *testing.T) {
+	base := t.TempDir()
+	t.Setenv("HOME", filepath.Join(base, "home"))
+	for _, dir := range []string{"home", "state/toolyard/streams", "ws"} {
+		if err := os.MkdirAll(filepath.Join(base, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for dir, want := range map[string]string{
+		"state": "holds the streams", "state/toolyard": "holds the streams", "state/toolyard/streams": "lies in the streams", "ws": "", "home": "is a home directory", ".": "holds the home directory",
+	} {
+		_, err := HoldAll(map[toolyard.Workspace]string{"w": filepath.Join(base, dir)}, nil, []Avoided{{filepath.Join(base, "state/toolyard"), "the streams"}, {filepath.Join(base, "not/there"), "nothing"}})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", dir, err, want)
+		}
+	}
+}
+
+// TestQuarantineHoldsForEverybody: it stands in the workspace, so that every worker sees it, and ends when an operator says so.
+func TestQuarantineHoldsForEverybody(t *testing.T) {
+	dir := t.TempDir()
+	ours, theirs := hold(t, dir), hold(t, dir)
+	if err := os.Mkdir(filepath.Join(dir, ".vscode"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := ours.Quarantine(Quarantine{Why: "it stays", Since: time.Now(), Places: []string{".vscode"}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*Root{ours, theirs, hold(t, dir)} {
+		violates(t, r.Check())
+	}
+	if err := theirs.ClearQuarantine(false); err == nil || !strings.Contains(err.Error(), ".vscode is still there") {
+		t.Errorf("%v", err)
+	}
+	if err := theirs.ClearQuarantine(true); err != nil {
+		t.Fatal(err)
+	}
+	if err := theirs.Check(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, protect.MarkDir)); err == nil {
+		t.Error("the mark is still there")
+	}
+	if err := ours.Check(); err != nil {
+		t.Errorf("the worker that has found it does not see that it is over: %v", err)
+	}
+	// A mark that nobody can read is one.
+	if err := os.MkdirAll(filepath.Join(dir, quarantineMark), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	violates(t, theirs.Check())
+}
+
+// TestAQuarantineThatCannotBeNoted holds for who has found it, for as long as what it is about is there.
+func TestAQuarantineThatCannotBeNoted(t *testing.T) {
+	dir := t.TempDir()
+	r := hold(t, dir)
+	for _, name := range []string{protect.MarkDir, ".envrc"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Quarantine(Quarantine{Why: "it stays", Places: []string{".envrc"}}); err == nil {
+		t.Fatal("it was noted in a file")
+	}
+	violates(t, r.Check())
+	if err := os.Remove(filepath.Join(dir, ".envrc")); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestProtectedPlacesOfARoot(t *testing.T) {
+	dir := t.TempDir()
+	list, err := protect.New("deploy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Hold(dir, list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	if err := os.Symlink(".vscode", filepath.Join(dir, "docs")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, ".vscode"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for p, want := range map[string]string{"a": "", "docs/tasks.json": ".vscode", ".vscode/x": ".vscode", "deploy/x": "deploy", "HEAD": "HEAD"} {
+		got, ok := r.Protected(r.Forms(p))
+		if got.Path != want || ok != (want != "") {
+			t.Errorf("%s: %+v, want %q", p, got, want)
+		}
+	}
+	if got, ok := (*Root)(nil).Protected([]string{".git"}); ok {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,336 @@
+package sandbox
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"syscall"
+	"time"
+
+	held "github.com/toolyard/toolyard/internal/place"
+	"github.com/toolyard/toolyard/internal/protect"
+)
+
+// record is what has to be undone in a workspace when a command has ended. It stands in the workspace while the command runs, where the
+// command cannot write it: whoever comes after a worker that was killed finds it.
+type record struct {
+	// Made are the protected places that were missing and stand there for the run.
+	Made []protect.Place `json:"made,omitempty"`
+	// Absent are those that were missing and must not appear.
+	Absent []string `json:"absent,omitempty"`
+	// Mode is the directory's own.
+	Mode fs.FileMode `json:"mode"`
+}
+
+const (
+	recordName = "run"
+	// maxRecordBytes bounds what is read of a record.
+	maxRecordBytes = 1 << 20
+	// settle is how long a sandbox may outlive its worker; measured are 13 ms.
+	settle = 500 * time.Millisecond
+	// maxGone is how many entries one clean-up moves before it gives up.
+	maxGone = 1 << 20
+)
+
+// note writes the record: in .git where there is one, which git shows to nobody, else in a directory of its own.
+func (l *lease) note() error {
+	info, err := l.lock.Stat()
+	if err != nil {
+		return err
+	}
+	l.Mode = info.Mode().Perm()
+	dir := protect.MarkDir
+	if l.isRepository() {
+		dir = protect.GitMarkDir
+		if err := l.root.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if info, err := l.root.Lstat(dir); err != nil || !info.IsDir() {
+			return errors.Join(err, fmt.Errorf("%s is no directory", dir))
+		}
+	} else if err := held.Mark(l.root); err != nil {
+		return err
+	}
+	b, err := json.Marshal(l.record)
+	if err != nil {
+		return err
+	}
+	next := path.Join(dir, recordName+".new")
+	if err := l.root.WriteFile(next, b, 0o644); err != nil {
+		return err
+	}
+	at := path.Join(dir, recordName)
+	if err := l.root.Rename(next, at); err != nil {
+		return err
+	}
+	l.recorded = at
+	return nil
+}
+
+// isRepository reports whether the record stands in .git.
+func (l *lease) isRepository() bool {
+	_, err := l.root.Lstat(".git/HEAD")
+	return err == nil
+}
+
+// recover does what a worker that was killed could not: it undoes what its record says.
+func (l *lease) recover(ctx context.Context) error {
+	for _, dir := range []string{protect.GitMarkDir, protect.MarkDir} {
+		at := path.Join(dir, recordName)
+		if top, err := l.root.Lstat(parentsOf(at)[0]); err == nil && top.Mode()&fs.ModeSymlink != 0 {
+			continue // no command runs where it leads: see guard
+		}
+		info, err := l.root.Lstat(at)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+			continue
+		}
+		select { // the worker is dead, its sandbox dies with it
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ErrBusy, context.Cause(ctx))
+		case <-time.After(settle):
+		}
+		var b []byte
+		if err == nil && (!info.Mode().IsRegular() || info.Size() > maxRecordBytes) {
+			err = errors.New("it is no plain file, or too large")
+		}
+		if err == nil {
+			b, err = l.root.ReadFile(at)
+		}
+		dead := &lease{leased: l.leased, from: l.from, root: l.root, lock: l.lock, recorded: at}
+		if err == nil {
+			err = json.Unmarshal(b, &dead.record)
+		}
+		if err != nil {
+			err = fmt.Errorf("a worker was killed here, and what it has to undo cannot be read (%s): %w", at, err)
+			return fmt.Errorf("%w: %w", ErrViolation, errors.Join(err, l.from.Quarantine(held.Quarantine{Why: err.Error(), Since: time.Now().UTC()})))
+		}
+		if _, err := dead.undo(); err != nil {
+			return fmt.Errorf("%w: %w", ErrViolation, err)
+		}
+	}
+	return nil
+}
+
+// Recover undoes in a workspace what a worker that was killed has left. Nothing is done in one that somebody uses.
+func Recover(ctx context.Context, root *held.Root) error {
+	if q, err := root.Quarantined(); err != nil || q != nil {
+		return err
+	}
+	for _, dir := range []string{protect.GitMarkDir, protect.MarkDir} {
+		r, err := root.Open()
+		if err != nil {
+			return err
+		}
+		_, missing := r.Lstat(path.Join(dir, recordName))
+		if err := r.Close(); err != nil {
+			return err
+		}
+		if missing != nil {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, 2*settle)
+		defer cancel()
+		l, err := take(ctx, &Workspace{Root: root, Writable: true})
+		if errors.Is(err, ErrBusy) {
+			return nil // whoever has it recovers it
+		}
+		if err != nil {
+			return err
+		}
+		_, err = l.release()
+		return err
+	}
+	return nil
+}
+
+// undo takes away what must not be there, then what was made for the run, then the record. It returns what must not have been there. What
+// cannot be taken away moves the workspace to quarantine.
+func (l *lease) undo() (trespasses []string, err error) {
+	var left []string
+	for _, p := range l.Absent {
+		at, there := l.appeared(p)
+		if !there {
+			continue
+		}
+		trespasses = append(trespasses, at)
+		if gone := l.takeAway(at); gone != nil {
+			left = append(left, at)
+			err = errors.Join(err, fmt.Errorf("take %s out of the workspace: %w", at, gone))
+		}
+	}
+	if err == nil { // while something planted is there, what bars git stays as well
+		for i := len(l.Made) - 1; i >= 0; i-- {
+			if gone := l.unmake(l.Made[i]); gone != nil {
+				left = append(left, l.Made[i].Path)
+				err = errors.Join(err, fmt.Errorf("take %s out of the workspace: %w", l.Made[i].Path, gone))
+			}
+		}
+	}
+	if err == nil {
+		err = l.tidy()
+	}
+	if err == nil {
+		return trespasses, nil
+	}
+	q := held.Quarantine{Why: "after a command: " + err.Error(), Since: time.Now().UTC(), Places: left}
+	return trespasses, errors.Join(err, l.from.Quarantine(q))
+}
+
+// appeared says what stands where a place was missing: the place itself, or a symbolic link on the way to it, whatever it leads to.
+func (l *lease) appeared(p string) (at string, there bool) {
+	for _, at := range append(parentsOf(p), p) {
+		info, err := l.root.Lstat(at)
+		switch {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+			return "", false
+		case errors.Is(err, fs.ErrPermission):
+			if l.unlock(path.Dir(at)) != nil {
+				return at, true // nobody knows what is there
+			}
+			if info, err = l.root.Lstat(at); err != nil {
+				return at, !errors.Is(err, fs.ErrNotExist)
+			}
+		case err != nil:
+			return at, true
+		}
+		if at == p || info.Mode()&fs.ModeSymlink != 0 {
+			return at, true
+		}
+	}
+	return "", false
+}
+
+// takeAway moves what was planted out of its place, in one step, and deletes it then. Directories that the command has closed are opened.
+func (l *lease) takeAway(p string) error {
+	// The name is a new one: whatever the command has made, it is not there.
+	trash := protect.MarkDir + "-" + rand.Text()
+	if err := errors.Join(l.unlock("."), l.root.Mkdir(trash, 0o700)); err != nil {
+		return err
+	}
+	moved := 0
+	away := func(from string) (string, error) {
+		if moved++; moved > maxGone {
+			return "", fmt.Errorf("it has more than %d directories", maxGone)
+		}
+		to := path.Join(trash, strconv.Itoa(moved))
+		err := l.root.Rename(from, to)
+		if errors.Is(err, fs.ErrPermission) {
+			err = nil
+			for _, dir := range append(append([]string{"."}, parentsOf(from)...), from) { // its own .. changes too
+				err = errors.Join(err, l.unlock(dir))
+			}
+			if err == nil {
+				err = l.root.Rename(from, to)
+			}
+		}
+		return to, err
+	}
+	top, err := away(p)
+	if err != nil {
+		return errors.Join(err, l.root.Remove(trash))
+	}
+	// Directories are moved up one by one: none is ever deeper than two, however deep the command has made them.
+	for rest := []string{top}; len(rest) > 0; rest = rest[:len(rest)-1] {
+		at := rest[len(rest)-1]
+		info, err := l.root.Lstat(at)
+		if err != nil {
+			return err
+		}
+		if info.IsDir() {
+			if err := l.unlock(at); err != nil {
+				return err
+			}
+			entries, err := fs.ReadDir(l.root.FS(), at)
+			if err != nil {
+				return err
+			}
+			var below []string
+			for _, e := range entries {
+				name := path.Join(at, e.Name())
+				if !e.IsDir() {
+					if err := l.root.Remove(name); err != nil {
+						return err
+					}
+					continue
+				}
+				to, err := away(name)
+				if err != nil {
+					return err
+				}
+				below = append(below, to)
+			}
+			if err := l.root.Remove(at); err != nil {
+				return err
+			}
+			rest = append(append(rest[:len(rest)-1], below...), "") // the last one is cut off by the loop
+			continue
+		}
+		if err := l.root.Remove(at); err != nil {
+			return err
+		}
+	}
+	return l.root.Remove(trash)
+}
+
+// unlock lets the owner of a directory into it.
+func (l *lease) unlock(dir string) error {
+	if dir == "." { // by its descriptor: who is shut out cannot name it
+		info, err := l.lock.Stat()
+		if err != nil || info.Mode()&0o700 == 0o700 {
+			return err
+		}
+		return l.lock.Chmod(info.Mode().Perm() | 0o700)
+	}
+	info, err := l.root.Lstat(dir)
+	if err != nil || !info.IsDir() || info.Mode()&0o700 == 0o700 {
+		return err
+	}
+	return l.root.Chmod(dir, info.Mode().Perm()|0o700)
+}
+
+// unmake takes away what was made for the run, if it is that still: somebody may have put something else there after a worker was killed.
+func (l *lease) unmake(p protect.Place) error {
+	info, err := l.root.Lstat(p.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return nil
+	case err != nil:
+		return err
+	case p.Make == protect.File && (!info.Mode().IsRegular() || info.Size() != int64(len(p.Content))), p.Make == protect.Directory && !info.IsDir():
+		return nil
+	}
+	remove := func() error { return l.root.Remove(p.Path) }
+	if err = remove(); errors.Is(err, fs.ErrPermission) {
+		if err = l.unlock(path.Dir(p.Path)); err == nil {
+			err = remove()
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTEMPTY) {
+		return nil
+	}
+	return err
+}
+
+// tidy gives the directory its mode back, where the command has shut its owner out, and takes away the record.
+func (l *lease) tidy() error {
+	info, err := l.lock.Stat()
+	if err == nil && info.Mode()&0o700 != l.Mode&0o700 {
+		err = l.lock.Chmod(l.Mode)
+	}
+	if err != nil {
+		return fmt.Errorf("give the workspace's directory its mode back: %w", err)
+	}
+	for _, dir := range []string{path.Dir(l.recorded), protect.MarkDir} {
+		for _, name := range []string{recordName + ".new", recordName, ".gitignore", ""} {
+			if err := l.root.Remove(path.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+				return fmt.Errorf("take %s out of the workspace: %w", path.Join(dir, name), err)
+			}
+		}
+	}
+	return nil
+}
