@@ -53,8 +53,31 @@ var deniedArguments = map[uintptr][]argument{
 	unix.SYS_IOCTL: {{1, low32, []uintptr{unix.TIOCSTI, unix.TIOCLINUX}}}, // typing into the terminal of whoever started us
 }
 
-// filterProgram builds the filter once, as the kernel reads it.
-var filterProgram = sync.OnceValues(buildFilter)
+// filters are the programs as the kernel reads them: what holds for all that runs inside, and what holds for the command and not for
+// the sandbox's init.
+type filters struct{ all, own []byte }
+
+// filterProgram builds the filters once.
+var filterProgram = sync.OnceValues(func() (f filters, err error) {
+	if f.all, err = buildFilter(); err != nil {
+		return f, err
+	}
+	f.own, err = buildOwnFilter()
+	return f, err
+})
+
+// buildOwnFilter builds the command's own filter: it sets no limits but its own. Set to nothing, those of the init would end it.
+func buildOwnFilter() ([]byte, error) {
+	deny := seccomp.NewSyscallRules()
+	const pid, limit = 0, 2
+	rule := seccomp.PerArg{}
+	rule[pid], rule[limit] = seccomp.NotEqual(0), seccomp.NotEqual(0)
+	deny.Add(unix.SYS_PRLIMIT64, anyElse(rule))
+	return encode(&seccomp.Program{
+		RuleSets: []seccomp.RuleSet{{Rules: deny, Action: errno(unix.EPERM)}},
+		Options:  seccomp.ProgramOptions{DefaultAction: seccomp.Allow, BadArchAction: seccomp.KillProcess},
+	})
+}
 
 func buildFilter() ([]byte, error) {
 	deny, allow, forbid := seccomp.NewSyscallRules(), seccomp.NewSyscallRules(), seccomp.NewSyscallRules()
@@ -89,12 +112,16 @@ func buildFilter() ([]byte, error) {
 			forbid.Add(call, seccomp.MatchAll{})
 		}
 	}
-	p := &seccomp.Program{
+	return encode(&seccomp.Program{
 		RuleSets: []seccomp.RuleSet{
 			{Rules: deny, Action: errno(unix.EPERM)}, {Rules: allow, Action: seccomp.Allow}, {Rules: forbid, Action: errno(unix.EPERM)},
 		},
 		Options: seccomp.ProgramOptions{DefaultAction: errno(unix.ENOSYS), BadArchAction: seccomp.KillProcess},
-	}
+	})
+}
+
+// encode builds a program as the kernel reads it.
+func encode(p *seccomp.Program) ([]byte, error) {
 	code, _, err := p.Build()
 	if err != nil {
 		return nil, fmt.Errorf("build the system call filter: %w", err)

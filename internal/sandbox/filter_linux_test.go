@@ -15,10 +15,15 @@ import (
 // judge runs the filter in another implementation of the machine than the kernel's and than that of who has built it.
 func judge(t *testing.T) func(arch uint32, call uintptr, args ...uint64) uint32 {
 	t.Helper()
-	program, err := filterProgram()
+	programs, err := filterProgram()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return judgeBy(t, programs.all)
+}
+
+func judgeBy(t *testing.T, program []byte) func(arch uint32, call uintptr, args ...uint64) uint32 {
+	t.Helper()
 	var raw []bpf.RawInstruction
 	for i := 0; i < len(program); i += 8 {
 		raw = append(raw, bpf.RawInstruction{Op: binary.NativeEndian.Uint16(program[i:]), Jt: program[i+2], Jf: program[i+3], K: binary.NativeEndian.Uint32(program[i+4:])})
@@ -153,6 +158,33 @@ func TestArgumentsAreJudged(t *testing.T) {
 		{"open with rubbish for a mode", unix.SYS_OPENAT, []uint64{0, 0, unix.O_RDONLY, 0xffff_ffff}, allows},
 		{"ask for the personality", unix.SYS_PERSONALITY, []uint64{0xffff_ffff}, allows},
 		{"READ_IMPLIES_EXEC", unix.SYS_PERSONALITY, []uint64{0x0400000}, refused},
+	} {
+		if got := verdict(ownArch(), tt.call, tt.args...); got != tt.want {
+			t.Errorf("%s: %#x, want %#x", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestACommandLimitsItself: it sets no limits of others, by no spelling of their number.
+func TestACommandLimitsItself(t *testing.T) {
+	programs, err := filterProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	verdict := judgeBy(t, programs.own)
+	const high = 1 << 32
+	for _, tt := range []struct {
+		name string
+		call uintptr
+		args []uint64
+		want uint32
+	}{
+		{"its own", unix.SYS_PRLIMIT64, []uint64{0, unix.RLIMIT_CPU, 4096, 0}, allows},
+		{"read another's", unix.SYS_PRLIMIT64, []uint64{1, unix.RLIMIT_CPU, 0, 4096}, allows},
+		{"the init's", unix.SYS_PRLIMIT64, []uint64{1, unix.RLIMIT_CPU, 4096, 0}, refused},
+		{"the init's, high bits", unix.SYS_PRLIMIT64, []uint64{1 | high, unix.RLIMIT_CPU, high, 0}, refused},
+		{"another thread's", unix.SYS_PRLIMIT64, []uint64{77, unix.RLIMIT_CPU, 4096, 4096}, refused},
+		{"anything else", unix.SYS_WRITE, []uint64{1, 1, 1}, allows},
 	} {
 		if got := verdict(ownArch(), tt.call, tt.args...); got != tt.want {
 			t.Errorf("%s: %#x, want %#x", tt.name, got, tt.want)

@@ -53,7 +53,7 @@ func survey(o Options) (*machine, error) {
 			m.Devices = append(m.Devices, p)
 		}
 	}
-	var err error
-	m.Filter, err = filterProgram()
+	programs, err := filterProgram()
+	m.Filter, m.Own = programs.all, programs.own
 	return m, err
 }

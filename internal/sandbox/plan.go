@@ -30,7 +30,8 @@ type machine struct {
 	// Path is where the worker itself looks for programs; a command looks in those of them that it sees.
 	Path   []string
 	Limits kernelLimits
-	Filter []byte
+	// Filter is the system call filter of all that runs inside, Own that of the command alone.
+	Filter, Own []byte
 }
 
 // place is a directory, a file or a symbolic link of the machine.
@@ -98,7 +99,7 @@ func plan(p Policy, c Command, m *machine, ws *leased) (*stage.Root, *stage.Spec
 		return nil, nil, err
 	}
 	base := &stage.Root{
-		Build: true, Bytes: l.Scratch, Inodes: max(l.Scratch>>20, 1) * scratchFilesPerMiB, Hostname: hostname, Open: []string{"tmp", "dev/shm"}, Filter: m.Filter,
+		Build: true, Bytes: l.Scratch, Inodes: max(l.Scratch>>20, 1) * scratchFilesPerMiB, Hostname: hostname, Open: []string{"tmp", "dev/shm"}, Filter: m.Filter, Own: m.Own,
 		UID: insideUID, GID: insideGID, HostUID: m.HostUID, HostGID: m.HostGID, Namespaces: m.Namespaces,
 	}
 	s := &stage.Spec{

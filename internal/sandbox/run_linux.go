@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -84,16 +85,28 @@ func (r *runner) Run(ctx context.Context, p Policy, c Command, st Streams) (res 
 	x := &execution{ctx: ctx, name: r.name, spec: spec, limits: limits, network: p.Network, began: time.Now(), stdin: stdin, streams: st}
 	if spare := r.spares.take(base); spare != nil {
 		res, err := x.run(spare, ws)
-		if !errors.Is(err, ErrNoIsolation) {
+		if x.begun.Load() || !errors.Is(err, ErrNoIsolation) {
 			return res, err
 		}
-		// It did not fit any more: something was mounted since it was made ready, or somebody has killed it. Nothing has run.
+		// It did not fit any more: something was mounted since it was made ready, or somebody has killed it. It was never told to
+		// start the command, so that nothing has run. The workspace's mount may be in it, and is made anew.
+		if ws != nil && ws.fd != 0 {
+			if err := errors.Join(unix.Close(ws.fd), r.remount(l)); err != nil {
+				return Result{}, err
+			}
+		}
 	}
 	own, err := startStage(r.name, r.outer, base, spec)
 	if err != nil {
 		return Result{}, err
 	}
 	return x.run(own, ws)
+}
+
+// remount prepares a workspace again, whose mount was given away.
+func (r *runner) remount(l *lease) error {
+	l.fd = 0
+	return r.mount(l)
 }
 
 // execution is one run of one command.
@@ -111,14 +124,17 @@ type execution struct {
 
 	reports chan reported
 	proxy   *proxy
+	// begun says that the stage was told to start the command. From then on nobody knows that it has not run, unless the stage says
+	// that it could not be started.
+	begun atomic.Bool
 }
 
 // reported is what was read from the stage: reports until the socket's end.
 type reported struct {
-	failed  *stage.Failure
-	started *stage.Started
-	ended   *stage.Ended
-	err     error
+	failed *stage.Failure
+	ready  *stage.Ready
+	ended  *stage.Ended
+	err    error
 }
 
 func (x *execution) run(p *process, ws *leased) (Result, error) {
@@ -148,7 +164,7 @@ func (x *execution) run(p *process, ws *leased) (Result, error) {
 		sent <- err
 	}()
 	go x.listen(p.conn, sent)
-	stop := x.wait()
+	stop := x.wait(p.conn, ws != nil && ws.writable)
 	if stop.seen != nil && stop.seen.ended != nil { // nothing of the command is left, and its sandbox is taken apart without us
 		go p.discard()
 		return x.judge(stop, x.output.drain(), nil, p)
@@ -217,9 +233,17 @@ func (x *execution) listen(conn *net.UnixConn, sent <-chan error) {
 		switch {
 		case r.Failed != nil:
 			seen.failed = r.Failed
-		case r.Started != nil:
-			seen.started = r.Started
+		case r.Ready != nil && seen.ready == nil:
+			seen.ready = r.Ready
+			if x.ctx.Err() != nil {
+				return
+			}
 			Mark(x.ctx, x.name)
+			x.begun.Store(true)
+			if _, err := conn.Write([]byte{stage.Go}); err != nil {
+				seen.err = fmt.Errorf("say that the command is to start: %w", err)
+				return
+			}
 		case r.Ended != nil:
 			seen.ended = r.Ended
 			return // what follows is the end of an empty sandbox
@@ -233,20 +257,36 @@ type stopped struct {
 	seen   *reported
 }
 
-// wait waits until the stage is gone or must go.
-func (x *execution) wait() stopped {
+// wait waits until the stage is gone or must go. A command whose time is over, or that was canceled, is told so, where it can leave
+// something half done: in a workspace that it writes to. What is over a limit gets no more time to go further.
+func (x *execution) wait(conn net.Conn, leavesThings bool) (stop stopped) {
 	wall := time.NewTimer(x.limits.Wall)
 	defer wall.Stop()
 	select {
 	case seen := <-x.reports:
 		return stopped{seen: &seen}
 	case <-x.ctx.Done():
-		return stopped{reason: Canceled}
+		stop.reason = Canceled
 	case <-wall.C:
-		return stopped{reason: Timeout}
+		stop.reason = Timeout
 	case <-x.output.over():
 		return stopped{reason: OutputLimit}
 	}
+	if !leavesThings || !x.begun.Load() {
+		return stop
+	}
+	if _, err := conn.Write([]byte{stage.Stop}); err != nil {
+		return stop
+	}
+	grace := time.NewTimer(graceOf(x.ctx))
+	defer grace.Stop()
+	select {
+	case seen := <-x.reports:
+		stop.seen = &seen
+	case <-x.output.over():
+	case <-grace.C:
+	}
+	return stop
 }
 
 // judge says how it ended, from everybody's reports.
@@ -264,20 +304,24 @@ func (x *execution) judge(stop stopped, drained, ended error, p *process) (Resul
 	if problem := errors.Join(seen.err, drained, ended); problem != nil {
 		res.Detail = problem.Error()
 	}
+	begun := x.begun.Load()
 	if f := seen.failed; f != nil {
-		if f.NoCommand {
+		switch {
+		case f.NoCommand:
 			return Result{}, fmt.Errorf("%w: %s", ErrNotStarted, f.Err)
+		case !begun:
+			return Result{}, setupFailure(x.name, f)
 		}
-		return Result{}, setupFailure(x.name, f)
+		res.Detail += f.Step + ": " + f.Err
 	}
-	if seen.started == nil && stop.reason == "" {
-		return Result{}, setupError(x.name, "start", fmt.Errorf("the stage ended without a word (%v) %s%s", p.child, res.Detail, p.said()))
-	}
-	if seen.started == nil && stop.reason == Canceled {
+	if !begun && (stop.reason == Canceled || x.ctx.Err() != nil) {
 		return Result{}, context.Cause(x.ctx)
 	}
-	if seen.started != nil {
-		res.Layers = seen.started.Layers
+	if !begun && stop.reason == "" {
+		return Result{}, setupError(x.name, "start", fmt.Errorf("the stage ended without a word (%v) %s%s", p.child, res.Detail, p.said()))
+	}
+	if seen.ready != nil {
+		res.Layers = seen.ready.Layers
 	}
 	e := seen.ended
 	if e == nil {
@@ -300,6 +344,7 @@ func (x *execution) judge(stop stopped, drained, ended error, p *process) (Resul
 		res.Reason, res.Detail = DiskLimit, fmt.Sprintf("less than %d bytes are free under the workspace", x.spec.DiskFree)
 	case e.Over != "":
 		res.Reason, res.Detail = SandboxLost, e.Over
+	case e.Told && stop.reason != "": // it ended because it was told to
 	default:
 		res.Reason = Exited // also when it was about to be stopped: its effects are there
 	}

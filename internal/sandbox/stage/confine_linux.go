@@ -39,7 +39,7 @@ func confine(r *Root, s *Spec) ([]string, error) {
 	if err := at(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs"); err != nil {
 		return nil, err
 	}
-	if err := at(filter(r.Filter), "set the system call filter"); err != nil {
+	if err := at(filter(r.Filter, unix.SECCOMP_FILTER_FLAG_TSYNC), "set the system call filter"); err != nil {
 		return nil, err
 	}
 	return look()
@@ -49,8 +49,12 @@ func confine(r *Root, s *Spec) ([]string, error) {
 // from a thread that it needs to go on watching.
 const ownProcesses = 16
 
-// start starts the command under its own limit of processes, which is lower than ours.
-func start(s *Spec, path string, fds []int) (pid int, err error) {
+// start starts the command under its own filter and its own limit of processes, which is lower than ours. A pid other than 0 says that
+// it runs, whatever the error.
+func start(r *Root, s *Spec, path string, fds []int) (pid int, err error) {
+	if err := filter(r.Own, 0); err != nil { // of this thread alone: the others limit the command
+		return 0, fmt.Errorf("set the command's own filter: %w", err)
+	}
 	var own, its unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &own); err != nil {
 		return 0, err
@@ -65,11 +69,14 @@ func start(s *Spec, path string, fds []int) (pid int, err error) {
 		return 0, err
 	}
 	pid, err = syscall.ForkExec(path, s.Argv, &syscall.ProcAttr{Env: s.Env, Files: []uintptr{uintptr(fds[0]), uintptr(fds[1]), uintptr(fds[2])}, Sys: &syscall.SysProcAttr{Setsid: true}})
-	if err == nil {
-		// It could have raised its limit by now, but to no more than ours, and no more than this is left to it.
-		if err := unix.Prlimit(pid, unix.RLIMIT_NPROC, &its, nil); err != nil && !errors.Is(err, unix.ESRCH) {
-			return pid, err
-		}
+	if err != nil {
+		return 0, err
+	}
+	// It could have raised its limit by now, but to no more than ours, and no more than this is left to it.
+	limited := make(chan error, 1)
+	go func() { limited <- unix.Prlimit(pid, unix.RLIMIT_NPROC, &its, nil) }()
+	if err = <-limited; errors.Is(err, unix.ESRCH) { // it has ended
+		err = nil
 	}
 	return pid, errors.Join(err, unix.Setrlimit(unix.RLIMIT_NPROC, &own))
 }
@@ -103,8 +110,8 @@ func dropRights() error {
 	return nil
 }
 
-// filter installs a seccomp program on all threads.
-func filter(program []byte) error {
+// filter installs a seccomp program, on all threads where the flags say so.
+func filter(program []byte, flags uintptr) error {
 	const instruction = 8
 	n := len(program) / instruction
 	if n == 0 || n > unix.BPF_MAXINSNS || len(program)%instruction != 0 {
@@ -116,7 +123,7 @@ func filter(program []byte) error {
 		code[i] = unix.SockFilter{Code: binary.NativeEndian.Uint16(b), Jt: b[2], Jf: b[3], K: binary.NativeEndian.Uint32(b[4:])}
 	}
 	prog := unix.SockFprog{Len: uint16(n), Filter: &code[0]}
-	r, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))
+	r, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
 	if errno != 0 {
 		return errno
 	}

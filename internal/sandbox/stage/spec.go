@@ -28,8 +28,8 @@ type Root struct {
 	// Open are directories of the root that stay writable when the rest of it becomes read-only.
 	Open     []string
 	Hostname string
-	// Filter is the seccomp program as the kernel reads it.
-	Filter []byte
+	// Filter is the seccomp program as the kernel reads it; Own is a second one, for the command and not for the stage.
+	Filter, Own []byte
 	// UID and GID are whom the command runs as, inside; HostUID and HostGID who that is outside.
 	UID, GID, HostUID, HostGID int
 	// Namespaces are the worker's own, as /proc/self/ns shows them: none of them may be the command's.
@@ -125,10 +125,17 @@ type Rlimit struct {
 
 // Report is what the stage says on its socket. Exactly one field is set.
 type Report struct {
-	Failed  *Failure
-	Started *Started
-	Ended   *Ended
+	Failed *Failure
+	Ready  *Ready
+	Ended  *Ended
 }
+
+// What the worker says on the socket after the [Spec], each as one byte: first that the command is to start, once it was told
+// that all is [Ready], and then perhaps that the command is to end.
+const (
+	Go   = 'g'
+	Stop = 's'
+)
 
 // Failure is a step that did not work: nothing has run.
 type Failure struct {
@@ -138,8 +145,9 @@ type Failure struct {
 	NoCommand bool
 }
 
-// Started says that the command runs, and what stands around it as the stage has seen it.
-type Started struct{ Layers []string }
+// Ready says that only the start of the command is left, and what stands around it as the stage has seen it. The stage goes on
+// when the worker says [Go]: so who has not said that knows that nothing has run, and who has never starts it again.
+type Ready struct{ Layers []string }
 
 // Ended is how the command ended.
 type Ended struct {
@@ -148,6 +156,8 @@ type Ended struct {
 	Signal int
 	// Over is set when the stage stopped it: over "memory", "cpu" or "disk".
 	Over string
+	// Told says that it had been told to stop before it ended.
+	Told bool
 	// User and System are the CPU time of all that was reaped; MaxRSS the largest process, in bytes.
 	User, System time.Duration
 	MaxRSS       int64

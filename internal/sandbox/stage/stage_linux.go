@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -52,6 +53,7 @@ func at(err error, format string, args ...any) error {
 // run is the whole life of a stage.
 func run() int {
 	runtime.LockOSThread() // rights belong to threads: this one gives its own away and starts the command
+	ignoreSignals()
 	unix.CloseOnExec(Socket)
 	sock := os.NewFile(Socket, "worker")
 	// The kernel takes the command before it takes anything else of this machine. Before dumpable is cleared, or the file is root's.
@@ -92,6 +94,18 @@ func run() int {
 	return exitRefuse
 }
 
+// ignoreSignals gives up the runtime's handlers. The kernel lets no signal of its own namespace kill an init that has none; with them
+// a command could kill the stage, which it must not: it would end with nobody to say how.
+func ignoreSignals() {
+	const last, setBytes = 64, 8
+	var none [4]uint64 // a struct sigaction of zeros is the default
+	for signal := uintptr(1); signal <= last; signal++ {
+		if signal != uintptr(unix.SIGURG) { // the runtime's own; it does no harm
+			_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, uintptr(unsafe.Pointer(&none)), 0, setBytes, 0, 0) // two cannot be set
+		}
+	}
+}
+
 // receive takes the descriptors and the spec.
 func (w *watch) receive() error {
 	var b [1]byte
@@ -113,7 +127,7 @@ const (
 	maxFDs  = streams + 1
 )
 
-// prepare finishes the root for this command, confines this process to it, and starts the command.
+// prepare finishes the root for this command, confines this process to it, and starts the command when the worker says so.
 func (w *watch) prepare(base *Root) error {
 	s := w.spec
 	mount := -1
@@ -148,18 +162,27 @@ func (w *watch) prepare(base *Root) error {
 		}
 	}
 	path, err := lookPath(s.Argv[0], s.Env)
-	if err == nil {
-		w.pid, err = start(s, path, w.fds)
-	}
 	if err != nil {
+		return &step{name: "find the command", err: err, noCommand: true}
+	}
+	if err := at(Write(w.sock, &Report{Ready: &Ready{Layers: layers}}), "report that all is ready"); err != nil {
+		return err
+	}
+	var word [1]byte
+	if _, err := io.ReadFull(w.sock, word[:]); err != nil || word[0] != Go {
+		syscall.Exit(exitSilent) // the worker is gone, or does without
+	}
+	w.pid, err = start(base, s, path, w.fds)
+	if w.pid == 0 {
 		return &step{name: "start the command", err: err, noCommand: true}
 	}
 	for _, fd := range w.fds { // the command has its own: its end must end the streams
-		if err := at(unix.Close(fd), "let go of the streams"); err != nil {
-			return err
-		}
+		err = errors.Join(err, unix.Close(fd))
 	}
-	return at(Write(w.sock, &Report{Started: &Started{Layers: layers}}), "report the start")
+	if err != nil { // it runs already, and with too much
+		w.stopOver("start: " + err.Error())
+	}
+	return nil
 }
 
 // lookPath finds a program as a shell does, in the command's own PATH.

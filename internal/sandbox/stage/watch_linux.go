@@ -21,6 +21,7 @@ type watch struct {
 	fds  []int
 	pid  int
 	over atomic.Pointer[string]
+	told atomic.Bool // the worker has said [Stop]
 	peak atomic.Int64
 	// diskAtFirst is what was free under the workspace when the command began, in bytes.
 	diskAtFirst int64
@@ -43,10 +44,14 @@ func (w *watch) follow() int {
 		if pid != w.pid || !status.Exited() && !status.Signaled() {
 			continue
 		}
+		told := w.told.Load()
+		if told { // what it has started has been told too, and may need its time more than the command itself
+			waitForAll()
+		}
 		if err := killAll(); err != nil {
 			return exitSilent // with this process, the namespace ends
 		}
-		e := &Ended{Exit: status.ExitStatus(), Peak: w.peak.Load()}
+		e := &Ended{Exit: status.ExitStatus(), Peak: w.peak.Load(), Told: told}
 		if status.Signaled() {
 			e.Signal = int(status.Signal())
 		}
@@ -79,12 +84,25 @@ func killAll() error {
 	}
 }
 
-// mourn ends everything when the worker has died. The worker sends nothing after the spec, so that all there is to read
-// is the end.
+// waitForAll reaps until no other process is left. The worker, which has told them to stop, ends the wait when it is too long.
+func waitForAll() {
+	for {
+		if _, err := syscall.Wait4(-1, nil, 0, nil); err != nil && !errors.Is(err, syscall.EINTR) {
+			return
+		}
+	}
+}
+
+// mourn tells all processes to stop when the worker says so, and ends everything when the worker has died.
 func (w *watch) mourn() {
-	var b [1]byte
-	_, _ = w.sock.Read(b[:])
-	syscall.Exit(exitSilent)
+	for {
+		var word [1]byte
+		if n, err := w.sock.Read(word[:]); err != nil || n == 0 || word[0] != Stop {
+			syscall.Exit(exitSilent)
+		}
+		w.told.Store(true)
+		_ = unix.Kill(-1, unix.SIGTERM) // nobody is left to be told, or all are
+	}
 }
 
 // meter stops the command when all its processes together hold or use more than they may. Limits of single processes are
@@ -113,7 +131,7 @@ func (w *watch) meter() {
 		default:
 			continue
 		}
-		w.over.Store(&over)
+		w.stopOver(over)
 		for { // a process that forks faster than it is killed is killed in the next round
 			if err := unix.Kill(-1, unix.SIGKILL); errors.Is(err, unix.ESRCH) {
 				return
@@ -121,6 +139,12 @@ func (w *watch) meter() {
 			time.Sleep(time.Millisecond)
 		}
 	}
+}
+
+// stopOver kills everything for a reason, the first of which counts.
+func (w *watch) stopOver(reason string) {
+	w.over.CompareAndSwap(nil, &reason)
+	_ = unix.Kill(-1, unix.SIGKILL) // what it misses is killed with the end of the command
 }
 
 // freeDisk is what is free under the workspace, in bytes. What others write there counts too: it is one disk.

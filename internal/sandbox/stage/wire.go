@@ -177,6 +177,7 @@ func (r *Root) fields(c *coder) {
 	list(c, &r.Open, (*coder).text)
 	c.text(&r.Hostname)
 	c.bytes(&r.Filter)
+	c.bytes(&r.Own)
 	signed(c, &r.UID, &r.GID, &r.HostUID, &r.HostGID)
 	names := slices.Sorted(maps.Keys(r.Namespaces))
 	list(c, &names, func(c *coder, name *string) {
@@ -226,10 +227,11 @@ func bindFields(c *coder, b *Bind) {
 
 func (r *Report) fields(c *coder) {
 	optional(c, &r.Failed, func(c *coder, f *Failure) { c.texts(&f.Step, &f.Err); signed(c, &f.Errno); c.flag(&f.NoCommand) })
-	optional(c, &r.Started, func(c *coder, s *Started) { list(c, &s.Layers, (*coder).text) })
+	optional(c, &r.Ready, func(c *coder, s *Ready) { list(c, &s.Layers, (*coder).text) })
 	optional(c, &r.Ended, func(c *coder, e *Ended) {
 		signed(c, &e.Exit, &e.Signal)
 		c.text(&e.Over)
+		c.flag(&e.Told)
 		signed[time.Duration](c, &e.User, &e.System)
 		signed(c, &e.MaxRSS, &e.Peak)
 	})
