@@ -37,13 +37,15 @@ func (c *call) execute(ctx context.Context) finding {
 	c.executed = true
 	c.res.Attempts, c.res.WasConcurrent = c.job.Attempt, c.job.WasConcurrent
 	ctx, stamp := sandbox.WithStamp(ctx)
+	stopGrace := orDefault(c.p.StopGrace, DefaultStopGrace)
+	ctx = sandbox.WithGrace(ctx, stopGrace/2) // the other half is for what is killed then
 	began := c.p.now()
 	release := c.release
 	if release == nil {
 		release = func() {}
 	}
 	c.release = nil // the slot is the tool's until it returns, however late
-	out, err := guardFor(c.p, ctx, orDefault(c.p.StopGrace, DefaultStopGrace),
+	out, err := guardFor(c.p, ctx, stopGrace,
 		func(ctx context.Context) (tool.Output, error) { return c.code.Run(ctx, env, input) }, release)
 	c.res.ExecuteMS = ms(c.p.now().Sub(began))
 	c.res.Isolation = stamp.Isolation() // what stood around what ran, and not what this worker could do

@@ -79,7 +79,7 @@ func TestTheWholeTreeIsGone(t *testing.T) {
 				if err != nil || res.Reason != want || !strings.Contains(out.String(), "begun") {
 					t.Fatalf("%+v, %v, %q", res, err, out.String())
 				}
-				if how != "exit" && time.Since(stopped) > gone+slack() {
+				if how != "exit" && time.Since(stopped) > DefaultGrace+gone+slack() { // it does not listen when it is told
 					t.Errorf("Run returned %s after it was to stop (%s in all)", time.Since(stopped), took)
 				}
 				if !silent(t, dir) {

@@ -28,6 +28,8 @@ type Program struct {
 	Stdout, Stderr io.Writer
 	// OutputBytes bounds both together; past it the program is stopped. 0: [DefaultOutput].
 	OutputBytes int64
+	// Grace is how long the program has between being told to stop (SIGTERM) and being killed, when ctx is over. 0: none.
+	Grace time.Duration
 }
 
 // launchMark is the environment variable by which the processes of a program are found, wherever they have gone.
@@ -43,7 +45,7 @@ func LaunchUnisolated(ctx context.Context, p Program) (*Launched, error) {
 	if p.OutputBytes <= 0 {
 		p.OutputBytes = DefaultOutput
 	}
-	l := &Launched{ctx: ctx, id: launchMark + "=" + rand.Text(), output: newBudget(p.OutputBytes), began: time.Now(), stopped: make(chan struct{}), ended: make(chan struct{})}
+	l := &Launched{ctx: ctx, id: launchMark + "=" + rand.Text(), output: newBudget(p.OutputBytes), grace: p.Grace, began: time.Now(), stopped: make(chan struct{}), ended: make(chan struct{})}
 	l.cmd = exec.Command(p.Argv[0], p.Argv[1:]...)
 	l.cmd.Dir, l.cmd.Env = p.Dir, append(slices.Clone(p.Env), l.id)
 	if err := ownSession(l.cmd); err != nil {
@@ -99,10 +101,12 @@ type Launched struct {
 	id     string
 	began  time.Time
 	output *budget
+	grace  time.Duration
 	stdin  *os.File // our end of what it reads; nil for none
 	// ended is closed when the program has, stopped when nothing of it can run any more.
 	ended, stopped chan struct{}
 	reason         Reason // why it was ended, if it had not by itself
+	told           bool   // it was told to stop
 	killed         error
 }
 
@@ -118,8 +122,24 @@ func (l *Launched) guard() {
 		if l.reason = Canceled; errors.Is(context.Cause(l.ctx), context.DeadlineExceeded) {
 			l.reason = Timeout
 		}
+		l.tell()
 	}
 	l.killed = killTree(l.cmd.Process.Pid, l.id)
+}
+
+// tell tells the program to stop, and gives it the time to.
+func (l *Launched) tell() {
+	if l.grace <= 0 || tellGroup(l.cmd.Process.Pid) != nil {
+		return
+	}
+	l.told = true
+	grace := time.NewTimer(l.grace)
+	defer grace.Stop()
+	select {
+	case <-l.ended:
+	case <-l.output.over():
+	case <-grace.C:
+	}
 }
 
 // Wait waits until the program has ended and says how. Nothing that it has started runs then. The error is about the
@@ -136,7 +156,7 @@ func (l *Launched) Wait() (Result, error) {
 		if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 			res.Signal = int(status.Signal())
 		}
-		if state.Exited() { // also when it was about to be stopped: its effects are there
+		if state.Exited() && !l.told { // also when it was about to be stopped: its effects are there
 			res.Reason = Exited
 		}
 	}

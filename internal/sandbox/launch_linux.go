@@ -16,6 +16,9 @@ func ownSession(cmd *exec.Cmd) error {
 	return nil
 }
 
+// tellGroup tells a program's process group to stop.
+func tellGroup(pid int) error { return syscall.Kill(-pid, syscall.SIGTERM) }
+
 // killRounds bounds how often the processes are looked through: one round is enough unless somebody is forking.
 const killRounds = 50
 

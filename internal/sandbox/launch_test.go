@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -117,5 +118,25 @@ func TestUnsandboxedHidesNothing(t *testing.T) {
 	}
 	if err := run(key); !errors.Is(err, ErrViolation) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestAProgramIsToldToStop: one that has a grace cleans up in it.
+func TestAProgramIsToldToStop(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out strings.Builder
+	ready, w := io.Pipe()
+	l, err := LaunchUnisolated(ctx, Program{Argv: []string{"sh", "-c", "trap 'echo cleaned; exit 0' TERM; echo ready >&2; while :; do sleep 0.02; done"},
+		Env: []string{"PATH=/usr/bin:/bin"}, Stdout: &out, Stderr: w, Grace: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ready.Read(make([]byte, 16)); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if res, err := l.Wait(); err != nil || res.Reason != Canceled || out.String() != "cleaned\n" {
+		t.Errorf("%+v, %v, %q", res, err, out.String())
 	}
 }

@@ -14,6 +14,9 @@ func ownSession(cmd *exec.Cmd) error {
 	return nil
 }
 
+// tellGroup tells a program's process group to stop.
+func tellGroup(pid int) error { return syscall.Kill(-pid, syscall.SIGTERM) }
+
 // killTree kills a program's process group. What has left the group is not found on this system.
 func killTree(pid int, _ string) error {
 	err := syscall.Kill(-pid, syscall.SIGKILL)

@@ -60,7 +60,7 @@ func (u Unsandboxed) Run(ctx context.Context, p Policy, c Command, s Streams) (R
 	}
 	wall, cancel := context.WithTimeoutCause(ctx, limits.Wall, context.DeadlineExceeded)
 	defer cancel()
-	l, err := LaunchUnisolated(wall, Program{Argv: c.Argv, Dir: dir, Env: env, Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr, OutputBytes: limits.Output})
+	l, err := LaunchUnisolated(wall, Program{Argv: c.Argv, Dir: dir, Env: env, Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr, OutputBytes: limits.Output, Grace: graceOf(ctx)})
 	if err != nil {
 		if ctx.Err() != nil {
 			return Result{}, context.Cause(ctx)
