@@ -27,8 +27,9 @@ func checkCommand(out io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Say what isolation this machine can give, and whether declared tools can be used",
-		Long: `check runs a command in each kind of sandbox that this system could have, as a worker does at its start, and says what
-stood around it or what is missing. What is on the first line is what a worker with the same flags announces.
+		Long: `check runs a command in each kind of sandbox that this system could have, as a worker does at its start, and says which
+layers stood around it, which further ones this machine does not give, and what is missing where it cannot run. What is on
+the first line is what a worker with the same flags announces.
 
 With --tools it reads the files of tools too, and starts or asks each MCP server for its tools. What is wrong is said with
 the file and the key, and the exit status is 2; it is 1 when a server has no tools to offer.`,
@@ -40,7 +41,7 @@ the file and the key, and the exit status is 2; it is 1 when a server has no too
 			if err != nil {
 				return err
 			}
-			if err := check(cmd.Context(), out, box, flags.UID); err != nil {
+			if err := check(cmd.Context(), out, box, sandbox.Options{UID: flags.UID, UnixSockets: flags.UnixSockets}); err != nil {
 				return err
 			}
 			policy, err := flags.Policy()
@@ -55,17 +56,20 @@ the file and the key, and the exit status is 2; it is 1 when a server has no too
 	return cmd
 }
 
-func check(ctx context.Context, out io.Writer, box sandbox.Sandbox, uid int) error {
+func check(ctx context.Context, out io.Writer, box sandbox.Sandbox, o sandbox.Options) error {
 	caps, problem := box.Probe(ctx)
 	text := fmt.Sprintf("isolation: %s\n", caps.Isolation())
 	if problem != nil {
 		text += "no command runs on this machine: a call of bash ends as setup_required\n"
 	}
-	for _, b := range sandbox.Backends(sandbox.Options{UID: uid}) {
+	for _, b := range sandbox.Backends(o) {
 		if caps, err := b.Probe(ctx); err != nil {
 			text += fmt.Sprintf("%s: %v\n", b.Name(), err)
 		} else {
 			text += fmt.Sprintf("%s: works: %s\n", b.Name(), strings.Join(caps.Layers, ", "))
+			for _, missing := range caps.Missing {
+				text += fmt.Sprintf("%s: does not hold: %s\n", b.Name(), missing)
+			}
 		}
 	}
 	_, err := io.WriteString(out, text)

@@ -172,6 +172,8 @@ func CommandEnded(ctx context.Context, res sandbox.Result, l sandbox.Limits, wal
 		return fail(toolyard.ExecutionFailed, "the command was stopped: it wrote more than %d bytes; send the output to a file and read a part of it", cmp.Or(l.Output, sandbox.DefaultOutput))
 	case sandbox.DiskLimit:
 		return fail(toolyard.ExecutionFailed, "the command was stopped: the disk under the workspace is nearly full; write less, or delete what is not needed")
+	case sandbox.ObjectLimit:
+		return fail(toolyard.ExecutionFailed, "the command was stopped: it had more sockets open than a command may have; use fewer at a time")
 	case sandbox.Trespass:
 		return fail(toolyard.SandboxViolation, "the command was undone in part: %s", res.Detail)
 	}

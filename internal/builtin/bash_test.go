@@ -131,6 +131,7 @@ func TestBashTellsEndsApart(t *testing.T) {
 		says []string
 	}{
 		{sandbox.Result{Reason: sandbox.Exited, ExitCode: 3}, nil, toolyard.ExecutionFailed, []string{"exit status 3", "the output"}},
+		{sandbox.Result{Reason: sandbox.ObjectLimit, Detail: "more than 1024"}, nil, toolyard.ExecutionFailed, []string{"sockets", "the output"}},
 		{sandbox.Result{Reason: sandbox.DiskLimit, Detail: "full"}, nil, toolyard.ExecutionFailed, []string{"the disk under the workspace", "the output"}},
 		{sandbox.Result{Reason: sandbox.Exited, ExitCode: -1, Signal: 11}, nil, toolyard.ExecutionFailed, []string{"signal 11", "the output"}},
 		{sandbox.Result{Reason: sandbox.Timeout}, nil, toolyard.Timeout, []string{"1.5s", "the output"}},

@@ -45,14 +45,23 @@ var attacks = map[string]struct {
 	// inUserns runs the control as root of a user namespace: outside of one an ordinary user cannot do it either.
 	inUserns bool
 }{
-	"read a file of the user":            {"the root is empty, and filled by an allow-list", func(a arena) error { return reads(a.Secret, a.Marker) }, false},
-	"read /etc/shadow by a group":        {"the worker's supplementary groups stay effective in a user namespace", readShadow, false},
-	"read the worker's environment":      {"bwrap's PID 1 keeps the worker's environment", readEnviron, false},
-	"read the worker's open files":       {"bwrap passes inherited descriptors on", readDescriptors, false},
-	"open the init's program":            {"CVE-2019-5736: /proc/self/exe of the runtime", func(a arena) error { return opens(filepath.Join("/proc", firstOf(a), "exe")) }, false},
-	"signal a process of the user":       {"a pid namespace of its own", func(a arena) error { return unix.Kill(a.Victim, 0) }, false},
-	"write outside of the workspace":     {"the workspace is the only writable place", func(a arena) error { return os.WriteFile(filepath.Join(a.Outside, "owned"), nil, 0o600) }, false},
-	"connect to a socket by its path":    {"pathname sockets survive a net namespace and read-only mounts", func(a arena) error { return dials("unix", a.Socket) }, false},
+	"read a file of the user":         {"the root is empty, and filled by an allow-list", func(a arena) error { return reads(a.Secret, a.Marker) }, false},
+	"read /etc/shadow by a group":     {"the worker's supplementary groups stay effective in a user namespace", readShadow, false},
+	"read the worker's environment":   {"bwrap's PID 1 keeps the worker's environment", readEnviron, false},
+	"read the worker's open files":    {"bwrap passes inherited descriptors on", readDescriptors, false},
+	"open the init's program":         {"CVE-2019-5736: /proc/self/exe of the runtime", func(a arena) error { return opens(filepath.Join("/proc", firstOf(a), "exe")) }, false},
+	"signal a process of the user":    {"a pid namespace of its own", func(a arena) error { return unix.Kill(a.Victim, 0) }, false},
+	"write outside of the workspace":  {"the workspace is the only writable place", func(a arena) error { return os.WriteFile(filepath.Join(a.Outside, "owned"), nil, 0o600) }, false},
+	"connect to a socket by its path": {"pathname sockets survive a net namespace and read-only mounts", func(a arena) error { return dials("unix", a.Socket) }, false},
+	"connect to a socket in the workspace": {"a Unix socket that lies in a mount is reached by its inode, and ignores net namespaces", func(a arena) error {
+		return dials("unix", filepath.Join(a.Workspace, "socket"))
+	}, false},
+	"send to a socket in the workspace": {"as before, without a connection", func(a arena) error {
+		return sendsTo(filepath.Join(a.Workspace, "datagrams"))
+	}, false},
+	"send to it from one of a pair": {"a pair of datagram sockets sends to whom it names", func(a arena) error {
+		return sendsFromPair(filepath.Join(a.Workspace, "datagrams"))
+	}, false},
 	"connect to an abstract socket":      {"abstract sockets belong to the net namespace", func(a arena) error { return dials("unix", a.Abstract) }, false},
 	"connect to the machine's loopback":  {"a net namespace of its own", func(a arena) error { return dials("tcp", a.Address) }, false},
 	"open a VSOCK socket":                {"AF_VSOCK ignores net namespaces before Linux 7.0", func(arena) error { return sockets(unix.AF_VSOCK) }, false},
@@ -86,8 +95,14 @@ var attacks = map[string]struct {
 	"write another process's OOM score": {"/proc shows the sandbox's processes only", func(a arena) error {
 		return os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", a.Victim), []byte("1000"), 0)
 	}, false},
-	"raise a limit":     {"limits are hard", func(arena) error { return raises() }, false},
-	"hold a capability": {"no capabilities, in any set", func(arena) error { return holdsCapability() }, true},
+	"lower its own OOM score":               {"the kernel took the worker before the command", func(arena) error { return lowersScore() }, false},
+	"take the machine's asynchronous reads": {"fs.aio-max-nr is one number for everybody", func(arena) error { return takesReads() }, false},
+	"pin memory in a pipe":                  {"vmsplice keeps pages that nobody maps any more", func(arena) error { return pinsMemory() }, false},
+	"share memory that has no file":         {"pages that are shared and not mapped are counted nowhere", func(arena) error { return shares(-1) }, false},
+	"share the memory of /dev/zero":         {"as before", func(arena) error { return sharesZero() }, false},
+	"set another's limit":                   {"prlimit, and the limits of the sandbox's init", func(arena) error { return limitsParent() }, false},
+	"raise a limit":                         {"limits are hard", func(arena) error { return raises() }, false},
+	"hold a capability":                     {"no capabilities, in any set", func(arena) error { return holdsCapability() }, true},
 }
 
 // attack is the attacker's process.
@@ -204,12 +219,18 @@ func newArena(t *testing.T) arena {
 		}
 		return os.Chmod(p, info.Mode().Perm()|0o666|info.Mode().Perm()&0o111)
 	}))
-	for _, at := range []string{a.Socket, a.Abstract} {
+	at := filepath.Join(a.Workspace, "datagrams")
+	d, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: at, Net: "unixgram"})
+	must(err)
+	t.Cleanup(func() { must(d.Close()) })
+	must(os.Chmod(at, 0o666))
+	for _, at := range []string{a.Socket, a.Abstract, filepath.Join(a.Workspace, "socket")} {
 		l, err := net.Listen("unix", at)
 		must(err)
 		t.Cleanup(func() { must(l.Close()) })
 	}
 	must(os.Chmod(a.Socket, 0o666))
+	must(os.Chmod(filepath.Join(a.Workspace, "socket"), 0o666))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(err)
 	t.Cleanup(func() { must(l.Close()) })
@@ -480,4 +501,92 @@ func holdsCapability() error {
 		}
 	}
 	return errNothing
+}
+
+func sendsTo(path string) error {
+	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		return err
+	}
+	_, err = c.Write([]byte("x"))
+	return errors.Join(err, c.Close())
+}
+
+func sendsFromPair(path string) error {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	return unix.Sendto(pair[0], []byte("x"), 0, &unix.SockaddrUnix{Name: path})
+}
+
+func lowersScore() error {
+	const file = "/proc/self/oom_score_adj"
+	score, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if strings.TrimSpace(string(score)) != "1000" {
+		if err := os.WriteFile(file, []byte("1000"), 0); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(file, []byte("500"), 0)
+}
+
+func takesReads() error {
+	var ctx uint64
+	_, _, errno := unix.RawSyscall(unix.SYS_IO_SETUP, 1, uintptr(unsafe.Pointer(&ctx)), 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+func pinsMemory() error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer func() { _, _ = r.Close(), w.Close() }()
+	page := make([]byte, 4096)
+	v := unix.Iovec{Base: &page[0], Len: 4096}
+	_, err = unix.Vmsplice(int(w.Fd()), []unix.Iovec{v}, 0)
+	return err
+}
+
+// shares maps a page that is shared.
+func shares(fd int) error {
+	flags := unix.MAP_SHARED
+	if fd < 0 {
+		flags |= unix.MAP_ANONYMOUS
+	}
+	m, err := unix.Mmap(fd, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, flags)
+	if err != nil {
+		return err
+	}
+	m[0] = 1
+	return unix.Munmap(m)
+}
+
+func sharesZero() error {
+	f, err := os.OpenFile("/dev/zero", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	return shares(int(f.Fd()))
+}
+
+// limitsParent sets a limit of who started it, as it is, to what it is.
+func limitsParent() error {
+	pid := os.Getppid()
+	if os.Getuid() == nobody { // the control of a root worker: its own process, by its number
+		pid = os.Getpid()
+	}
+	var have unix.Rlimit
+	if err := unix.Prlimit(pid, unix.RLIMIT_CORE, nil, &have); err != nil {
+		return err
+	}
+	return unix.Prlimit(pid, unix.RLIMIT_CORE, &have, nil)
 }

@@ -65,13 +65,16 @@ func newBwrap(_ context.Context, o Options) (*runner, error) {
 	if running, err := os.Stat(self); err != nil || !os.SameFile(named, running) {
 		return nil, fmt.Errorf("%w: %s: the worker's program was replaced since it started; start it anew", ErrNoIsolation, Bwrap)
 	}
-	return &runner{machine: m, name: Bwrap, outer: &bwrap{m: m, self: own}}, nil
+	r := &runner{machine: m, name: Bwrap, outer: &bwrap{m: m, self: own}}
+	r.groups, r.noGroups = delegated()
+	return r, nil
 }
 
 func (b *bwrap) wrap(base *stage.Root, spec *stage.Spec) (*exec.Cmd, []*os.File, error) {
 	args := bwrapArgs(base, spec, b.self)
 	base.Build = false
-	spec.Seal = []string{"", "dev", "run/secrets"}
+	spec.Seal = []string{"", "dev", "run/secrets", "proc"}
+	spec.Bound, spec.Scratch = []string{"tmp", "dev/shm"}, []string{"/tmp", "/dev/shm"}
 	spec.Hide = []string{path.Join(stageDir, stage.Name)}
 	fd, err := unix.MemfdCreate("bwrap-args", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -94,7 +97,7 @@ func bwrapArgs(r *stage.Root, s *stage.Spec, self string) []string {
 	args := []string{
 		"--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup",
 		"--uid", strconv.Itoa(r.UID), "--gid", strconv.Itoa(r.GID), "--hostname", r.Hostname,
-		"--as-pid-1", "--new-session", "--die-with-parent", "--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP", "--clearenv",
+		"--as-pid-1", "--new-session", "--die-with-parent", "--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP", "--cap-add", "CAP_NET_ADMIN", "--cap-add", "CAP_SYS_RESOURCE", "--clearenv",
 	}
 	for _, e := range append([]string{"PATH=" + stageDir}, stageEnv...) {
 		name, value, _ := strings.Cut(e, "=")

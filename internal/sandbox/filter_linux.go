@@ -27,9 +27,11 @@ type opening struct {
 }
 
 const (
-	low32     = 0xffffffff
-	setID     = unix.S_ISUID | unix.S_ISGID
-	newSpaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+	low32 = 0xffffffff
+	// socketKind are the bits of a socket's type that are no flags.
+	socketKind = 0xf
+	setID      = unix.S_ISUID | unix.S_ISGID
+	newSpaces  = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 )
 
 // noSetID is the condition that a mode makes no set-user-ID or set-group-ID file. A root worker's workspace belongs to
@@ -44,12 +46,24 @@ var callRules = map[uintptr][]argument{
 	unix.SYS_FCHMODAT2: noSetID(2),
 	unix.SYS_MKNODAT:   noSetID(2),
 	// Other families reach around the network namespace (VSOCK), or into parts of the kernel that nothing here needs.
-	unix.SYS_SOCKET:      {{0, low32, []uintptr{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}}, {2, low32, []uintptr{0, unix.IPPROTO_TCP, unix.IPPROTO_UDP}}},
+	// [unixRules] are these where Unix sockets may be made.
+	unix.SYS_SOCKET:      {{0, low32, []uintptr{unix.AF_INET, unix.AF_INET6}}, {2, low32, []uintptr{0, unix.IPPROTO_TCP, unix.IPPROTO_UDP}}},
+	unix.SYS_SOCKETPAIR:  {{0, low32, []uintptr{unix.AF_UNIX}}, {1, socketKind, []uintptr{unix.SOCK_STREAM, unix.SOCK_SEQPACKET}}},
 	unix.SYS_PERSONALITY: {{0, low32, []uintptr{0, low32}}},
+}
+
+// unixRules are the rules of sockets where the operator lets commands make Unix sockets. One that lies in the workspace is reached by its
+// file, whatever its owner's network namespace. Without them there are pairs, which reach nobody; but pairs of datagram sockets send to
+// whom they name.
+var unixRules = map[uintptr][]argument{
+	unix.SYS_SOCKET:     {{0, low32, []uintptr{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}}, {2, low32, []uintptr{0, unix.IPPROTO_TCP, unix.IPPROTO_UDP}}},
+	unix.SYS_SOCKETPAIR: {{0, low32, []uintptr{unix.AF_UNIX}}},
 }
 
 // deniedArguments are calls that may be made but for some arguments.
 var deniedArguments = map[uintptr][]argument{
+	// Pages that are shared and have no file stay when nobody maps them any more, and no process is counted for them.
+	unix.SYS_MMAP:  {{3, unix.MAP_ANONYMOUS | unix.MAP_TYPE, []uintptr{unix.MAP_ANONYMOUS | unix.MAP_SHARED, unix.MAP_ANONYMOUS | unix.MAP_SHARED_VALIDATE}}},
 	unix.SYS_IOCTL: {{1, low32, []uintptr{unix.TIOCSTI, unix.TIOCLINUX}}}, // typing into the terminal of whoever started us
 }
 
@@ -57,14 +71,23 @@ var deniedArguments = map[uintptr][]argument{
 // the sandbox's init.
 type filters struct{ all, own []byte }
 
-// filterProgram builds the filters once.
-var filterProgram = sync.OnceValues(func() (f filters, err error) {
-	if f.all, err = buildFilter(); err != nil {
+// filterPrograms builds the filters, once each: without Unix sockets, and with them.
+var filterPrograms = [2]func() (filters, error){sync.OnceValues(func() (filters, error) { return buildFilters(false) }), sync.OnceValues(func() (filters, error) { return buildFilters(true) })}
+
+func filterProgram(unixSockets bool) (filters, error) {
+	if unixSockets {
+		return filterPrograms[1]()
+	}
+	return filterPrograms[0]()
+}
+
+func buildFilters(unixSockets bool) (f filters, err error) {
+	if f.all, err = buildFilter(unixSockets); err != nil {
 		return f, err
 	}
 	f.own, err = buildOwnFilter()
 	return f, err
-})
+}
 
 // buildOwnFilter builds the command's own filter: it sets no limits but its own. Set to nothing, those of the init would end it.
 func buildOwnFilter() ([]byte, error) {
@@ -79,7 +102,7 @@ func buildOwnFilter() ([]byte, error) {
 	})
 }
 
-func buildFilter() ([]byte, error) {
+func buildFilter(unixSockets bool) ([]byte, error) {
 	deny, allow, forbid := seccomp.NewSyscallRules(), seccomp.NewSyscallRules(), seccomp.NewSyscallRules()
 	for call, args := range deniedArguments {
 		deny.Add(call, matching(args))
@@ -99,6 +122,9 @@ func buildFilter() ([]byte, error) {
 	}
 	for _, rules := range []map[uintptr][]argument{callRules, oldRules} {
 		for call, args := range rules {
+			if with, ok := unixRules[call]; ok && unixSockets {
+				args = with
+			}
 			allow.Add(call, matching(args))
 		}
 	}

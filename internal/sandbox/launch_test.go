@@ -135,6 +135,7 @@ func TestAProgramIsToldToStop(t *testing.T) {
 	if _, err := ready.Read(make([]byte, 16)); err != nil {
 		t.Fatal(err)
 	}
+	go func() { _, _ = io.Copy(io.Discard, ready) }()
 	cancel()
 	if res, err := l.Wait(); err != nil || res.Reason != Canceled || out.String() != "cleaned\n" {
 		t.Errorf("%+v, %v, %q", res, err, out.String())

@@ -45,6 +45,7 @@ func newNative(_ context.Context, o Options) (*runner, error) {
 	if n.root {
 		r.mount = n.mount
 	}
+	r.groups, r.noGroups = delegated()
 	return r, nil
 }
 

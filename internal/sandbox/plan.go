@@ -5,6 +5,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -43,7 +44,7 @@ type place struct {
 
 // kernelLimits are the numbers by which the kernel calls its limits.
 type kernelLimits struct {
-	Core, CPU, Data, FSize, NoFile, NProc, Stack, MemLock, MsgQueue, SigPending, Nice, RTPrio int
+	Core, CPU, AS, Data, FSize, NoFile, NProc, Stack, MemLock, MsgQueue, SigPending, Nice, RTPrio int
 }
 
 // systemPaths are what programs need to run. All of them are the same for everybody on the machine: no keys, no hosts, no
@@ -89,6 +90,33 @@ const (
 	dataOverMemory = 4
 	// leastData is what one process may map at least: the init has the same limit as the command, and needs room itself.
 	leastData = 1 << 30
+	// addressesOverMemory is how much larger than Memory one process's address space may be: the tables of one that is used all over are
+	// then as large as Memory. leastAddresses is what it may be at least.
+	addressesOverMemory = 512
+	leastAddresses      = 32 << 30
+)
+
+// userLimits are what the kernel counts for each user, and so for the worker and everybody who is the same user outside. In the
+// sandbox's own user namespace they are lower, and the machine's are not used up. No namespace is ever made in one.
+var userLimits = []stage.Setting{
+	{Path: "user/max_inotify_instances", Value: strconv.Itoa(maxInotifyInstances)}, {Path: "user/max_inotify_watches", Value: strconv.Itoa(maxInotifyWatches)},
+	{Path: "user/max_fanotify_groups", Value: "0"}, {Path: "user/max_fanotify_marks", Value: "0"},
+	{Path: "user/max_user_namespaces", Value: "0"}, // without one of these no other can be made
+}
+
+// socketLimits bound the memory of one TCP connection; there is only a loopback to use it on.
+var socketLimits = []stage.Setting{{Path: "net/ipv4/tcp_wmem", Value: "4096 16384 262144"}, {Path: "net/ipv4/tcp_rmem", Value: "4096 131072 262144"}}
+
+const (
+	maxInotifyInstances = 32
+	maxInotifyWatches   = 16_384
+	// maxSockets is how many sockets a command may have open with all that it starts. The kernel counts their memory for nobody: a
+	// full one holds some 400 KiB.
+	maxSockets = 1024
+	// filesFree is how many more files the file system of a writable workspace must have room for, where the command has made more than
+	// filesStep; as DiskFree is for bytes.
+	filesFree = 64 << 10
+	filesStep = 4096
 )
 
 // plan turns a policy and a command into what the stage does: the root, which is the same for all commands of a policy, and
@@ -101,10 +129,11 @@ func plan(p Policy, c Command, m *machine, ws *leased) (*stage.Root, *stage.Spec
 	base := &stage.Root{
 		Build: true, Bytes: l.Scratch, Inodes: max(l.Scratch>>20, 1) * scratchFilesPerMiB, Hostname: hostname, Open: []string{"tmp", "dev/shm"}, Filter: m.Filter, Own: m.Own,
 		UID: insideUID, GID: insideGID, HostUID: m.HostUID, HostGID: m.HostGID, Namespaces: m.Namespaces,
+		UserLimits: userLimits, SocketLimits: socketLimits,
 	}
 	s := &stage.Spec{
 		Argv: c.Argv, Dir: c.Dir,
-		Rlimits: rlimits(l, m.Limits), Memory: l.Memory, CPU: l.CPU, Tick: tick,
+		Rlimits: rlimits(l, m.Limits), Memory: l.Memory, CPU: l.CPU, Sockets: maxSockets, Tick: tick, Writable: []string{"/tmp", "/dev/shm"}, Scratch: []string{"/tmp"},
 	}
 	if err := checkArgv(c.Argv); err != nil {
 		return nil, nil, err
@@ -124,7 +153,11 @@ func plan(p Policy, c Command, m *machine, ws *leased) (*stage.Root, *stage.Spec
 		base.Links = append(base.Links, stage.Link{Path: l[0], To: l[1]})
 	}
 	for _, d := range m.Devices {
-		base.Binds = append(base.Binds, stage.Bind{Source: d, Target: d[1:], ReadOnly: true, Device: true})
+		source := d
+		if d == "/dev/zero" { // which makes memory for who maps it; this one reads the same and cannot be mapped
+			source = "/dev/full"
+		}
+		base.Binds = append(base.Binds, stage.Bind{Source: source, Target: d[1:], ReadOnly: true, Device: true})
 	}
 	for _, read := range p.Read {
 		if err := checkShown("the path to read", read); err != nil {
@@ -148,7 +181,8 @@ func plan(p Policy, c Command, m *machine, ws *leased) (*stage.Root, *stage.Spec
 			s.Dir = ws.dir
 		}
 		if ws.writable {
-			s.DiskFree, s.DiskStep = l.DiskFree, diskStep
+			s.Writable = append(s.Writable, ws.dir)
+			s.DiskFree, s.DiskStep, s.FilesFree, s.FilesStep = l.DiskFree, diskStep, filesFree, filesStep
 		}
 	}
 	if err := cleanPath("the working directory", s.Dir); err != nil {
@@ -284,7 +318,7 @@ func rlimits(l Limits, k kernelLimits) []stage.Rlimit {
 	cpu := uint64((l.CPU + time.Second - 1) / time.Second)
 	same := func(resource int, v uint64) stage.Rlimit { return stage.Rlimit{Resource: resource, Soft: v, Max: v} }
 	return []stage.Rlimit{
-		same(k.Core, 0), {Resource: k.CPU, Soft: cpu, Max: cpu + 1}, same(k.Data, max(dataOverMemory*uint64(l.Memory), leastData)), same(k.FSize, uint64(l.FileSize)),
+		same(k.Core, 0), {Resource: k.CPU, Soft: cpu, Max: cpu + 1}, same(k.AS, max(addressesOverMemory*uint64(l.Memory), leastAddresses)), same(k.Data, max(dataOverMemory*uint64(l.Memory), leastData)), same(k.FSize, uint64(l.FileSize)),
 		same(k.NoFile, uint64(l.Files)), same(k.NProc, uint64(l.Processes+initProcesses)), {Resource: k.Stack, Soft: stack, Max: 8 * stack},
 		same(k.MemLock, lockedBytes), same(k.MsgQueue, 0), same(k.SigPending, signals), same(k.Nice, 0), same(k.RTPrio, 0),
 	}

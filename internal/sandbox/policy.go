@@ -85,7 +85,7 @@ type Network struct {
 type Limits struct {
 	Wall      time.Duration // 0: 30 s
 	CPU       time.Duration // of all processes together; 0: as long as Wall, on each of two CPUs
-	Memory    int64         // bytes, of all processes together; 0: 512 MiB
+	Memory    int64         // bytes, of all processes together, with their page tables and what lies in Scratch; 0: 512 MiB
 	FileSize  int64         // bytes of one file; 0: 256 MiB
 	Scratch   int64         // bytes of /tmp and everything else writable outside the workspace; 0: 64 MiB
 	Processes int           // with threads; 0: 128
@@ -168,6 +168,8 @@ type Result struct {
 	// Isolation is what stood around it: the backend's name, or [IsolationNone]. Layers spells it out.
 	Isolation string
 	Layers    []string
+	// Missing are layers that this machine does not give, each as "name: why".
+	Missing []string
 	// Held says that the workspace is no git repository, and that the command could not make it one: see [protect.GitBar].
 	Held bool
 	// Detail is for the operator: what exactly went over a limit, or how the sandbox was lost.
@@ -185,7 +187,8 @@ const (
 	OutOfMemory Reason = "oom"          // its processes held more than Memory
 	CPULimit    Reason = "cpu"          // its processes used more than CPU
 	OutputLimit Reason = "output_limit" // it wrote more than Output
-	DiskLimit   Reason = "disk"         // it left less than DiskFree under the workspace
+	DiskLimit   Reason = "disk"         // it left less than DiskFree under the workspace, or room for too few files
+	ObjectLimit Reason = "objects"      // it had more sockets open than it may
 	SandboxLost Reason = "sandbox_lost" // the sandbox's init died: nobody knows how far the command came
 	Trespass    Reason = "trespass"     // it made something in the workspace that is protected; Detail says what became of that
 )

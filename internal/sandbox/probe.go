@@ -16,6 +16,8 @@ type Capabilities struct {
 	// Layers are what stands around a process, such as "userns", "pid", "net", "seccomp". Empty: nothing does, whatever
 	// Backend says.
 	Layers []string
+	// Missing are further layers that this machine does not give, each as "name: why".
+	Missing []string
 }
 
 // Isolation is the word for results, events and a worker's registration: the backend's name, or [IsolationNone] when

@@ -109,5 +109,5 @@ func tryOut(ctx context.Context, r *runner) (Capabilities, error) {
 	if _, err := os.Stat(filepath.Join(dir, "canary")); err != nil {
 		return Capabilities{}, fmt.Errorf("what the command wrote into the workspace is not there: %w", err)
 	}
-	return Capabilities{Backend: r.name, Layers: res.Layers}, nil
+	return Capabilities{Backend: r.name, Layers: res.Layers, Missing: res.Missing}, nil
 }

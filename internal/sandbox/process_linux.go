@@ -34,6 +34,8 @@ type child interface {
 	kill() error
 	// wait waits for its end. It is called once.
 	wait() error
+	// stage is the process that the stage is, for who started it.
+	stage() (int, error)
 	// String says how it ended, as far as that is known.
 	String() string
 }

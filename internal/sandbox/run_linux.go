@@ -33,6 +33,9 @@ type runner struct {
 	outer   outer
 	// spares are stages that have built their root and wait for a command. Nil: each command gets one of its own.
 	spares *spares
+	// groups is where commands get limits of the kernel's own; nil, with the reason, where no cgroup was delegated.
+	groups   *cgroups
+	noGroups error
 	// mount prepares a workspace whose owner is not whom commands run as. Nil: nothing has to be prepared.
 	mount func(l *lease) error
 }
@@ -82,7 +85,16 @@ func (r *runner) Run(ctx context.Context, p Policy, c Command, st Streams) (res 
 		return Result{}, err
 	}
 	defer func() { err = errors.Join(err, stdin.Close()) }()
-	x := &execution{ctx: ctx, name: r.name, spec: spec, limits: limits, network: p.Network, began: time.Now(), stdin: stdin, streams: st}
+	own, err := r.groups.make(limits)
+	if err != nil {
+		return Result{}, setupError(r.name, "limit the command", err)
+	}
+	defer func() {
+		if e := own.end(); e != nil {
+			res.Detail += "; " + e.Error()
+		}
+	}()
+	x := &execution{group: own, noGroup: r.noGroups, ctx: ctx, name: r.name, spec: spec, limits: limits, network: p.Network, began: time.Now(), stdin: stdin, streams: st}
 	if spare := r.spares.take(base); spare != nil {
 		res, err := x.run(spare, ws)
 		if x.begun.Load() || !errors.Is(err, ErrNoIsolation) {
@@ -96,11 +108,11 @@ func (r *runner) Run(ctx context.Context, p Policy, c Command, st Streams) (res 
 			}
 		}
 	}
-	own, err := startStage(r.name, r.outer, base, spec)
+	fresh, err := startStage(r.name, r.outer, base, spec)
 	if err != nil {
 		return Result{}, err
 	}
-	return x.run(own, ws)
+	return x.run(fresh, ws)
 }
 
 // remount prepares a workspace again, whose mount was given away.
@@ -121,6 +133,10 @@ type execution struct {
 
 	stdin   *os.File
 	streams Streams
+
+	// group is the command's cgroup; nil, with the reason, where there is none.
+	group   *group
+	noGroup error
 
 	reports chan reported
 	proxy   *proxy
@@ -163,7 +179,7 @@ func (x *execution) run(p *process, ws *leased) (Result, error) {
 		}
 		sent <- err
 	}()
-	go x.listen(p.conn, sent)
+	go x.listen(p, sent)
 	stop := x.wait(p.conn, ws != nil && ws.writable)
 	if stop.seen != nil && stop.seen.ended != nil { // nothing of the command is left, and its sandbox is taken apart without us
 		go p.discard()
@@ -204,7 +220,8 @@ func (x *execution) close() {
 }
 
 // listen reads the stage's reports until its end.
-func (x *execution) listen(conn *net.UnixConn, sent <-chan error) {
+func (x *execution) listen(p *process, sent <-chan error) {
+	conn := p.conn
 	var seen reported
 	defer func() { x.reports <- seen }()
 	if err := <-sent; err != nil {
@@ -238,6 +255,9 @@ func (x *execution) listen(conn *net.UnixConn, sent <-chan error) {
 			if x.ctx.Err() != nil {
 				return
 			}
+			if seen.err = x.enterGroup(p); seen.err != nil {
+				return
+			}
 			Mark(x.ctx, x.name)
 			x.begun.Store(true)
 			if _, err := conn.Write([]byte{stage.Go}); err != nil {
@@ -249,6 +269,18 @@ func (x *execution) listen(conn *net.UnixConn, sent <-chan error) {
 			return // what follows is the end of an empty sandbox
 		}
 	}
+}
+
+// enterGroup puts the stage into the command's cgroup, before it has started anything.
+func (x *execution) enterGroup(p *process) error {
+	if x.group == nil {
+		return nil
+	}
+	pid, err := p.child.stage()
+	if err != nil {
+		return fmt.Errorf("find the sandbox's process: %w", err)
+	}
+	return x.group.add(pid)
 }
 
 // stopped is why the worker ends a command; empty when it has ended by itself.
@@ -321,10 +353,18 @@ func (x *execution) judge(stop stopped, drained, ended error, p *process) (Resul
 		return Result{}, setupError(x.name, "start", fmt.Errorf("the stage ended without a word (%v) %s%s", p.child, res.Detail, p.said()))
 	}
 	if seen.ready != nil {
-		res.Layers = seen.ready.Layers
+		res.Layers, res.Missing = seen.ready.Layers, seen.ready.Missing
+		if x.group != nil {
+			res.Layers = append(res.Layers, cgroupLayer)
+		} else if x.noGroup != nil {
+			res.Missing = append(res.Missing, cgroupLayer+": "+x.noGroup.Error())
+		}
 	}
 	e := seen.ended
 	if e == nil {
+		if begun && x.group.outOfMemory() { // the kernel has killed all of the group, the init with it
+			res.Reason = OutOfMemory
+		}
 		if res.Reason == "" {
 			res.Reason = SandboxLost
 			res.Detail = fmt.Sprintf("the sandbox's init ended (%v) before the command %s%s", p.child, res.Detail, p.said())
@@ -336,12 +376,14 @@ func (x *execution) judge(stop stopped, drained, ended error, p *process) (Resul
 	switch {
 	case stop.reason == OutputLimit || x.output.isOver():
 		res.Reason = OutputLimit
-	case e.Over == "memory":
+	case e.Over == "memory" || x.group.outOfMemory():
 		res.Reason, res.Detail = OutOfMemory, fmt.Sprintf("%d bytes in use", e.Peak)
 	case e.Over == "cpu", syscall.Signal(e.Signal) == unix.SIGXCPU:
 		res.Reason = CPULimit
 	case e.Over == "disk":
-		res.Reason, res.Detail = DiskLimit, fmt.Sprintf("less than %d bytes are free under the workspace", x.spec.DiskFree)
+		res.Reason, res.Detail = DiskLimit, fmt.Sprintf("less than %d bytes, or room for %d files, are free under the workspace", x.spec.DiskFree, x.spec.FilesFree)
+	case e.Over == "sockets":
+		res.Reason, res.Detail = ObjectLimit, fmt.Sprintf("more than %d sockets", x.spec.Sockets)
 	case e.Over != "":
 		res.Reason, res.Detail = SandboxLost, e.Over
 	case e.Told && stop.reason != "": // it ended because it was told to

@@ -455,3 +455,22 @@ func TestNoNamespacesLeft(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
+
+// TestUnixSocketsWhereTheOperatorWantsThem: with the option they work inside, and without it they do not.
+func TestUnixSocketsWhereTheOperatorWantsThem(t *testing.T) {
+	const serve = `python3 -c '
+import socket, os
+s = socket.socket(socket.AF_UNIX); s.bind("/tmp/s"); s.listen(1)
+c = socket.socket(socket.AF_UNIX); c.connect("/tmp/s"); print("connected")'`
+	for _, unixSockets := range []bool{true, false} {
+		for _, box := range Backends(Options{UnixSockets: unixSockets}) {
+			if _, err := box.Probe(t.Context()); err != nil {
+				refuses(t, box, err)
+				continue
+			}
+			if _, out := sh(t, box, Policy{}, serve); strings.Contains(out, "connected") != unixSockets || !unixSockets && !strings.Contains(out, "Operation not permitted") {
+				t.Errorf("%s, Unix sockets: %t: %s", box.Name(), unixSockets, out)
+			}
+		}
+	}
+}

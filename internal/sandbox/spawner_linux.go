@@ -160,6 +160,16 @@ func (s *spawned) wait() error {
 	return errors.Join(err, failed, s.pidfd.Close())
 }
 
+func (s *spawned) stage() (pid int, err error) {
+	raw, err := s.pidfd.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { pid, failed = pidOf(int(fd)) })
+	return pid, errors.Join(err, failed)
+}
+
 func (s *spawned) String() string { return "it has ended" }
 
 // execd is a process that was started from here.
@@ -179,6 +189,13 @@ func (e execd) wait() error {
 		return nil
 	}
 	return err
+}
+
+func (e execd) stage() (int, error) {
+	if e.cmd.Path == bwrapPath {
+		return onlyChild(e.cmd.Process.Pid)
+	}
+	return e.cmd.Process.Pid, nil
 }
 
 func (e execd) String() string { return fmt.Sprint(e.cmd.ProcessState) }

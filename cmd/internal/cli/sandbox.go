@@ -24,6 +24,7 @@ type Sandbox struct {
 	AllowNet    []string
 	MemoryMiB   int64
 	Processes   int
+	UnixSockets bool
 	Unsandboxed bool
 
 	box sandbox.Sandbox
@@ -37,6 +38,7 @@ func (s *Sandbox) Add(f *pflag.FlagSet) {
 	f.StringArrayVar(&s.AllowNet, "sandbox-allow-net", nil, "a `HOST:PORT` that commands can reach, through a proxy; may be repeated (default: none)")
 	f.Int64Var(&s.MemoryMiB, "sandbox-memory", sandbox.DefaultMemory>>20, "the memory of one command with all that it starts, in MiB")
 	f.IntVar(&s.Processes, "sandbox-processes", sandbox.DefaultProcesses, "the processes and threads of one command")
+	f.BoolVar(&s.UnixSockets, "sandbox-unix-sockets", false, "let commands make Unix sockets; those then also reach services of this machine that listen in the workspace")
 	f.BoolVar(&s.Unsandboxed, unsandboxedFlag, false, "run commands with the worker's own rights and nothing around them; not settable by an environment variable")
 	if err := f.SetAnnotation(unsandboxedFlag, noEnv, []string{}); err != nil {
 		panic(err) // the flag was added one line above
@@ -52,7 +54,7 @@ func (s *Sandbox) Box() (sandbox.Sandbox, error) {
 		s.box = sandbox.Unsandboxed{}
 		return s.box, nil
 	}
-	box, err := sandbox.Open(sandbox.Options{Backend: s.Backend, UID: s.UID})
+	box, err := sandbox.Open(sandbox.Options{Backend: s.Backend, UID: s.UID, UnixSockets: s.UnixSockets})
 	if err != nil {
 		return nil, Usagef("--sandbox, --sandbox-uid: %w", err)
 	}

@@ -14,8 +14,8 @@ import (
 
 // confine takes from this process, and so from the command that it starts, every right and resource that the spec does
 // not give, and then looks whether that is so. It returns what it has seen to stand.
-func confine(r *Root, s *Spec) ([]string, error) {
-	for _, l := range s.Rlimits {
+func (w *watch) confine(r *Root) ([]string, error) {
+	for _, l := range w.spec.Rlimits {
 		var have unix.Rlimit
 		if err := at(unix.Getrlimit(l.Resource, &have), "read limit %d", l.Resource); err != nil {
 			return nil, err
@@ -37,6 +37,15 @@ func confine(r *Root, s *Spec) ([]string, error) {
 		return nil, err
 	}
 	if err := at(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs"); err != nil {
+		return nil, err
+	}
+	var devices []string
+	for _, b := range r.Binds {
+		if b.Device {
+			devices = append(devices, "/"+b.Target)
+		}
+	}
+	if err := at(w.landlock(w.spec.Writable, devices), "set up Landlock"); err != nil {
 		return nil, err
 	}
 	if err := at(filter(r.Filter, unix.SECCOMP_FILTER_FLAG_TSYNC), "set the system call filter"); err != nil {

@@ -15,9 +15,11 @@
 //
 // # Ordering
 //
-//	read the spec ─▶ mounts ─▶ drop rights ─▶ filter ─▶ look at itself ─▶ start the command ─▶ reap, meter ─▶ say how it ended
+//	read the spec ─▶ mounts ─▶ drop rights ─▶ Landlock, filter ─▶ look at itself ─▶ say that all is ready ─▶ wait for the word
+//	─▶ start the command ─▶ reap, meter ─▶ say how it ended
 //
-// Nothing of the command runs before the look at itself has found everything in place, and that is reported.
+// Nothing of the command runs before the look at itself has found everything in place, that is reported, and the worker has said to
+// start it. So who has not said that knows that nothing has run.
 //
 // # Failure
 //

@@ -239,7 +239,8 @@ func mountProc(root int) error {
 	if err := unix.FsconfigCreate(fs); err != nil {
 		return err
 	}
-	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	// Read-only: the score by which the kernel chooses whom to kill is a file in it. What lies behind /proc/self/fd is elsewhere.
+	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
 		return err
 	}
@@ -334,6 +335,12 @@ func finishOuter(r *Root, s *Spec) error {
 	}
 	if err := mask(s); err != nil {
 		return err
+	}
+	for _, dir := range s.Bound { // bwrap bounds their bytes, but not their files
+		options := "size=" + strconv.FormatInt(r.Bytes, 10) + ",nr_inodes=" + strconv.FormatInt(r.Inodes, 10)
+		if err := at(unix.Mount("", "/"+dir, "", unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV, options), "bound the files of %s", dir); err != nil {
+			return err
+		}
 	}
 	for _, dir := range s.Seal {
 		if err := at(unix.MountSetattr(unix.AT_FDCWD, "/"+dir, 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}), "make %s read-only", dir); err != nil {

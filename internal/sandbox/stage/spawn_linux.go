@@ -41,7 +41,7 @@ func (s *Spawn) Attributes() *syscall.SysProcAttr {
 		Setsid:     true, Pdeathsig: syscall.SIGKILL,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: s.UID, HostID: s.HostUID, Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: s.GID, HostID: s.HostGID, Size: 1}},
-		AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_NET_ADMIN},
+		AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_NET_ADMIN, unix.CAP_SYS_RESOURCE},
 	}
 	if s.Root { // it changes into the one user that is mapped, and out of root's groups
 		a.GidMappingsEnableSetgroups = true

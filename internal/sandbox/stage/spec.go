@@ -30,6 +30,8 @@ type Root struct {
 	Hostname string
 	// Filter is the seccomp program as the kernel reads it; Own is a second one, for the command and not for the stage.
 	Filter, Own []byte
+	// UserLimits and SocketLimits are set below /proc/sys, for the user namespace and the net namespace.
+	UserLimits, SocketLimits []Setting
 	// UID and GID are whom the command runs as, inside; HostUID and HostGID who that is outside.
 	UID, GID, HostUID, HostGID int
 	// Namespaces are the worker's own, as /proc/self/ns shows them: none of them may be the command's.
@@ -48,9 +50,13 @@ type Spec struct {
 	Protect   []Protected
 	// Masks are places of the workspace that the command cannot open.
 	Masks []Mask
-	// Seal and Hide are mounts of the outer stage: those that become read-only once the files are written, and those that
-	// the command must not find.
-	Seal, Hide []string
+	// Bound, Seal and Hide are mounts of the outer stage: those in memory that get the root's limits, those that become read-only once the
+	// files are written, and those that the command must not find.
+	Bound, Seal, Hide []string
+	// Writable are all the directories that the command can write in; so can it on the devices of the [Root], and nowhere else.
+	Writable []string
+	// Scratch are the places in memory that the command can write to, one for each file system.
+	Scratch []string
 	// Proxy asks for a listening socket on the loopback, which is handed to the worker.
 	Proxy bool
 
@@ -63,9 +69,16 @@ type Spec struct {
 	Memory int64
 	CPU    time.Duration
 	Tick   time.Duration
+	// Sockets is how many sockets may be open.
+	Sockets int64
 	// DiskFree is what must stay free under the workspace, in bytes, where the command takes more than DiskStep. 0: nobody looks.
 	DiskFree, DiskStep int64
+	// FilesFree and FilesStep are the same in files.
+	FilesFree, FilesStep int64
 }
+
+// Setting is a file below /proc/sys and what to write to it.
+type Setting struct{ Path, Value string }
 
 // Dir is a directory to make.
 type Dir struct {
@@ -147,14 +160,18 @@ type Failure struct {
 
 // Ready says that only the start of the command is left, and what stands around it as the stage has seen it. The stage goes on
 // when the worker says [Go]: so who has not said that knows that nothing has run, and who has never starts it again.
-type Ready struct{ Layers []string }
+type Ready struct {
+	Layers []string
+	// Missing are layers that this kernel does not give, each with the reason.
+	Missing []string
+}
 
 // Ended is how the command ended.
 type Ended struct {
 	// Exit is its exit status, or -1 with the Signal that killed it.
 	Exit   int
 	Signal int
-	// Over is set when the stage stopped it: over "memory", "cpu" or "disk".
+	// Over is set when the stage stopped it: over "memory", "cpu", "disk" or "sockets".
 	Over string
 	// Told says that it had been told to stop before it ended.
 	Told bool

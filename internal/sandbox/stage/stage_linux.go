@@ -68,6 +68,10 @@ func run() int {
 	if err == nil {
 		err = lookAround(&base)
 	}
+	if err == nil {
+		w.set("user_limits", base.UserLimits) // now: the root that is built has no /proc/sys
+		w.set("socket_limits", base.SocketLimits)
+	}
 	if err == nil && base.Build {
 		w.root, err = buildRoot(&base)
 	}
@@ -98,12 +102,29 @@ func run() int {
 // a command could kill the stage, which it must not: it would end with nobody to say how.
 func ignoreSignals() {
 	const last, setBytes = 64, 8
-	var none [4]uint64 // a struct sigaction of zeros is the default
+	const perThread = 33 // by which the runtime makes a call on all threads, and takes their rights
+	var none [4]uint64   // a struct sigaction of zeros is the default
 	for signal := uintptr(1); signal <= last; signal++ {
-		if signal != uintptr(unix.SIGURG) { // the runtime's own; it does no harm
+		if signal != uintptr(unix.SIGURG) && signal != perThread { // the runtime's own; they do no harm to who did not ask for them
 			_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, uintptr(unsafe.Pointer(&none)), 0, setBytes, 0, 0) // two cannot be set
 		}
 	}
+}
+
+// set writes settings of this process's own namespaces. Where they cannot be set, that layer is missing, and said to be.
+func (w *watch) set(layer string, settings []Setting) {
+	for _, s := range settings {
+		fd, err := unix.Open("/proc/sys/"+s.Path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			_, err = unix.Write(fd, []byte(s.Value))
+			err = errors.Join(err, unix.Close(fd))
+		}
+		if err != nil {
+			w.missing = append(w.missing, layer+": /proc/sys/"+s.Path+" cannot be set: "+err.Error())
+			return
+		}
+	}
+	w.layers = append(w.layers, layer)
 }
 
 // receive takes the descriptors and the spec.
@@ -148,7 +169,7 @@ func (w *watch) prepare(base *Root) error {
 			return err
 		}
 	}
-	layers, err := confine(base, s)
+	layers, err := w.confine(base)
 	if err != nil {
 		return err
 	}
@@ -156,16 +177,14 @@ func (w *watch) prepare(base *Root) error {
 		return err
 	}
 	unix.Umask(0o022)
-	if s.DiskFree > 0 {
-		if w.diskAtFirst, err = w.freeDisk(); err != nil {
-			return at(err, "look at the disk of the workspace")
-		}
+	if err := w.openMetered(); err != nil {
+		return err
 	}
 	path, err := lookPath(s.Argv[0], s.Env)
 	if err != nil {
 		return &step{name: "find the command", err: err, noCommand: true}
 	}
-	if err := at(Write(w.sock, &Report{Ready: &Ready{Layers: layers}}), "report that all is ready"); err != nil {
+	if err := at(Write(w.sock, &Report{Ready: &Ready{Layers: append(layers, w.layers...), Missing: w.missing}}), "report that all is ready"); err != nil {
 		return err
 	}
 	var word [1]byte

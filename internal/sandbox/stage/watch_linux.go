@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strconv"
 	"sync/atomic"
@@ -23,8 +24,13 @@ type watch struct {
 	over atomic.Pointer[string]
 	told atomic.Bool // the worker has said [Stop]
 	peak atomic.Int64
-	// diskAtFirst is what was free under the workspace when the command began, in bytes.
-	diskAtFirst int64
+	// disk is the workspace, inMemory the places of the spec's Scratch, as they were before a command could close the way to them.
+	disk     int
+	inMemory []int
+	// bytesAtFirst and filesAtFirst are what was free under the workspace when the command began.
+	bytesAtFirst, filesAtFirst int64
+	// layers are further ones that hold, missing those that do not, with the reason.
+	layers, missing []string
 }
 
 // follow reaps until the command itself has ended, kills and reaps whatever else still runs, and then reports: when the
@@ -111,10 +117,17 @@ func (w *watch) meter() {
 	for {
 		time.Sleep(w.spec.Tick)
 		memory, cpu, err := usage()
-		full := false
+		full, sockets, scratch := false, int64(0), int64(0)
 		if err == nil {
 			full, err = w.fillsDisk()
 		}
+		if err == nil {
+			sockets, err = openSockets()
+		}
+		if err == nil {
+			scratch, err = w.scratch()
+		}
+		memory += scratch
 		if memory > w.peak.Load() {
 			w.peak.Store(memory)
 		}
@@ -128,6 +141,8 @@ func (w *watch) meter() {
 			over = "cpu"
 		case full:
 			over = "disk"
+		case sockets > w.spec.Sockets:
+			over = "sockets"
 		default:
 			continue
 		}
@@ -147,11 +162,43 @@ func (w *watch) stopOver(reason string) {
 	_ = unix.Kill(-1, unix.SIGKILL) // what it misses is killed with the end of the command
 }
 
-// freeDisk is what is free under the workspace, in bytes. What others write there counts too: it is one disk.
-func (w *watch) freeDisk() (int64, error) {
+// openMetered opens what the meter looks at.
+func (w *watch) openMetered() error {
+	for _, dir := range w.spec.Scratch {
+		fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return at(err, "open %s", dir)
+		}
+		w.inMemory = append(w.inMemory, fd)
+	}
+	if w.spec.DiskFree == 0 {
+		return nil
+	}
+	var err error
+	if w.disk, err = unix.Open(w.spec.Workspace, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err == nil {
+		w.bytesAtFirst, w.filesAtFirst, err = w.freeDisk()
+	}
+	return at(err, "look at the disk of the workspace")
+}
+
+// scratch is what lies in the places in memory that the command can write to, in bytes.
+func (w *watch) scratch() (used int64, err error) {
+	for _, dir := range w.inMemory {
+		var fs unix.Statfs_t
+		err = errors.Join(err, unix.Fstatfs(dir, &fs))
+		used += int64(fs.Blocks-fs.Bfree) * fs.Bsize
+	}
+	return used, err
+}
+
+// freeDisk is what is free under the workspace, in bytes and in files. What others write there counts too: it is one disk.
+func (w *watch) freeDisk() (free, files int64, err error) {
 	var fs unix.Statfs_t
-	err := unix.Statfs(w.spec.Workspace, &fs)
-	return int64(fs.Bavail) * fs.Bsize, err
+	err = unix.Fstatfs(w.disk, &fs)
+	if files = int64(fs.Ffree); fs.Files == 0 { // this file system has no such number
+		files = math.MaxInt64
+	}
+	return int64(fs.Bavail) * fs.Bsize, files, err
 }
 
 // fillsDisk reports whether the command leaves less free under the workspace than it must.
@@ -159,8 +206,22 @@ func (w *watch) fillsDisk() (bool, error) {
 	if w.spec.DiskFree == 0 {
 		return false, nil
 	}
-	free, err := w.freeDisk()
-	return free < w.spec.DiskFree && free < w.diskAtFirst-w.spec.DiskStep, err
+	free, files, err := w.freeDisk()
+	return free < w.spec.DiskFree && free < w.bytesAtFirst-w.spec.DiskStep || files < w.spec.FilesFree && files < w.filesAtFirst-w.spec.FilesStep, err
+}
+
+// openSockets is how many sockets there are in this net namespace.
+func openSockets() (int64, error) {
+	var text [64]byte
+	n, err := readOnce("/proc/self/net/sockstat", text[:])
+	if err != nil {
+		return 0, err
+	}
+	var open int64
+	if _, err := fmt.Sscanf(string(text[:n]), "sockets: used %d", &open); err != nil {
+		return 0, fmt.Errorf("count the sockets: %w", err)
+	}
+	return open, nil
 }
 
 // usage sums what the processes of this namespace hold, file pages aside, and what they and those before them used.
@@ -196,23 +257,14 @@ func usage() (memory int64, cpu time.Duration, err error) {
 	return memory, cpu, nil
 }
 
-// usageOf reads one process: anonymous and shared memory in bytes, and CPU ticks with those of its reaped children.
+// usageOf reads one process: what it holds in bytes, and CPU ticks with those of its reaped children.
 func usageOf(pid string) (memory, ticks int64, err error) {
-	status, err := os.ReadFile("/proc/" + pid + "/status")
+	memory, holds, err := heldBy("/proc/" + pid)
+	if err == nil && !holds { // its first thread has ended: a zombie holds nothing, but other threads may live
+		memory, err = heldByOthers("/proc/" + pid + "/task")
+	}
 	if err != nil {
 		return 0, 0, err
-	}
-	for _, key := range []string{"\nRssAnon:", "\nRssShmem:"} {
-		_, rest, ok := bytes.Cut(status, []byte(key))
-		if !ok {
-			continue // a zombie holds nothing
-		}
-		kb, _, _ := bytes.Cut(bytes.TrimSpace(rest), []byte(" "))
-		n, err := strconv.ParseInt(string(kb), 10, 64)
-		if err != nil {
-			return 0, 0, err
-		}
-		memory += n << 10
 	}
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {
@@ -231,6 +283,53 @@ func usageOf(pid string) (memory, ticks int64, err error) {
 		ticks += n
 	}
 	return memory, ticks, nil
+}
+
+// held are what the status of a process says of the memory that is its own: pages, huge pages, and the tables that map them. A mapped
+// file of the scratch space counts here and there.
+var held = [][]byte{[]byte("\nRssAnon:"), []byte("\nRssShmem:"), []byte("\nVmPTE:"), []byte("\nHugetlbPages:")}
+
+// heldBy reads how much memory a process or thread holds, in bytes. One that has ended says nothing about it.
+func heldBy(dir string) (memory int64, holds bool, err error) {
+	status, err := os.ReadFile(dir + "/status")
+	if err != nil {
+		return 0, false, err
+	}
+	for _, key := range held {
+		_, rest, ok := bytes.Cut(status, key)
+		if !ok {
+			continue
+		}
+		kb, _, _ := bytes.Cut(bytes.TrimSpace(rest), []byte(" "))
+		n, err := strconv.ParseInt(string(kb), 10, 64)
+		if err != nil {
+			return 0, false, err
+		}
+		memory, holds = memory+n<<10, true
+	}
+	return memory, holds, nil
+}
+
+// heldByOthers asks the threads of a process whose first one has ended: the first that lives speaks for all.
+func heldByOthers(tasks string) (int64, error) {
+	dir, err := os.Open(tasks)
+	if err != nil {
+		return 0, err
+	}
+	names, err := dir.Readdirnames(-1)
+	if err := errors.Join(err, dir.Close()); err != nil {
+		return 0, err
+	}
+	for _, name := range names {
+		memory, holds, err := heldBy(tasks + "/" + name)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+			continue
+		}
+		if err != nil || holds {
+			return memory, err
+		}
+	}
+	return 0, nil
 }
 
 // handOverListener opens the proxy's port on the sandbox's own loopback and sends the socket to the worker, which

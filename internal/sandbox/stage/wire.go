@@ -178,6 +178,9 @@ func (r *Root) fields(c *coder) {
 	c.text(&r.Hostname)
 	c.bytes(&r.Filter)
 	c.bytes(&r.Own)
+	for _, settings := range []*[]Setting{&r.UserLimits, &r.SocketLimits} {
+		list(c, settings, func(c *coder, s *Setting) { c.texts(&s.Path, &s.Value) })
+	}
 	signed(c, &r.UID, &r.GID, &r.HostUID, &r.HostGID)
 	names := slices.Sorted(maps.Keys(r.Namespaces))
 	list(c, &names, func(c *coder, name *string) {
@@ -199,8 +202,11 @@ func (s *Spec) fields(c *coder) {
 	c.text(&s.Workspace)
 	list(c, &s.Protect, func(c *coder, p *Protected) { c.text(&p.Path); c.flag(&p.Writable) })
 	list(c, &s.Masks, func(c *coder, m *Mask) { c.text(&m.Path); c.flag(&m.Dir) })
+	list(c, &s.Bound, (*coder).text)
 	list(c, &s.Seal, (*coder).text)
 	list(c, &s.Hide, (*coder).text)
+	list(c, &s.Writable, (*coder).text)
+	list(c, &s.Scratch, (*coder).text)
 	c.flag(&s.Proxy)
 	list(c, &s.Argv, (*coder).text)
 	list(c, &s.Env, (*coder).text)
@@ -208,7 +214,7 @@ func (s *Spec) fields(c *coder) {
 	list(c, &s.Rlimits, func(c *coder, l *Rlimit) { signed(c, &l.Resource); c.number(&l.Soft); c.number(&l.Max) })
 	signed(c, &s.Memory)
 	signed(c, &s.CPU, &s.Tick)
-	signed(c, &s.DiskFree, &s.DiskStep)
+	signed(c, &s.Sockets, &s.DiskFree, &s.DiskStep, &s.FilesFree, &s.FilesStep)
 }
 
 func dirFields(c *coder, d *Dir) { c.text(&d.Path); signed(c, &d.Mode) }
@@ -227,7 +233,7 @@ func bindFields(c *coder, b *Bind) {
 
 func (r *Report) fields(c *coder) {
 	optional(c, &r.Failed, func(c *coder, f *Failure) { c.texts(&f.Step, &f.Err); signed(c, &f.Errno); c.flag(&f.NoCommand) })
-	optional(c, &r.Ready, func(c *coder, s *Ready) { list(c, &s.Layers, (*coder).text) })
+	optional(c, &r.Ready, func(c *coder, s *Ready) { list(c, &s.Layers, (*coder).text); list(c, &s.Missing, (*coder).text) })
 	optional(c, &r.Ended, func(c *coder, e *Ended) {
 		signed(c, &e.Exit, &e.Signal)
 		c.text(&e.Over)

@@ -1,0 +1,270 @@
+package sandbox
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// cgroupLayer is the name of the layer, beside that of the namespace of the same name.
+const cgroupLayer = "cgroup_limits"
+
+// cgroups is a delegated cgroup (version 2) in which each command gets one of its own: the kernel counts there what the sandbox's init
+// cannot, its own memory for sockets and pipes among it, and does not look only now and then.
+type cgroups struct {
+	dir string
+	io  bool
+	// mkdir makes a group; the kernel puts its files in. Tests put them in themselves.
+	mkdir func(dir string) error
+}
+
+const (
+	// workersGroup is where the worker puts itself: a group with groups that have limits holds no process of its own.
+	workersGroup = "toolyard-worker"
+	groupPrefix  = "toolyard-command-"
+	// groupEmptyWithin is how long a group may take to be empty after it was killed.
+	groupEmptyWithin = 2 * time.Second
+	groupPoll        = time.Millisecond
+	// groupIOWeight is a command's share of the disk beside others, whose weight is 100.
+	groupIOWeight = 50
+)
+
+// needed are the controllers without which a group is of no use.
+var needed = []string{"memory", "pids"}
+
+// delegated finds the cgroup that was delegated to this process, once. The error says why there is none.
+var delegated = sync.OnceValues(func() (*cgroups, error) {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	dir, err := ownGroup(string(mounts), string(own))
+	if err != nil {
+		return nil, err
+	}
+	return useGroup(dir, os.Getpid(), os.Getuid() == 0)
+})
+
+// ownGroup is the directory of the cgroup that a process is in, from what the kernel says of its mounts and its groups.
+func ownGroup(mountinfo, cgroup string) (string, error) {
+	for line := range strings.Lines(mountinfo) {
+		fields := strings.Fields(line)
+		i := slices.Index(fields, "-")
+		if i < 5 || len(fields) < i+2 || fields[i+1] != "cgroup2" {
+			continue
+		}
+		for line := range strings.Lines(cgroup) {
+			if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+				below, err := filepath.Rel(fields[3], path)
+				if err != nil || below == ".." || strings.HasPrefix(below, "../") {
+					return "", fmt.Errorf("the worker's cgroup %s lies outside of what is mounted", path)
+				}
+				return filepath.Join(fields[4], below), nil
+			}
+		}
+	}
+	return "", errors.New("no cgroup file system of version 2 is mounted")
+}
+
+// useGroup makes a cgroup ready for commands, if it is ours to use: an ordinary user's when he may write in it, root's only when it is
+// marked as delegated, since root may write in everybody's.
+func useGroup(dir string, pid int, root bool) (*cgroups, error) {
+	if filepath.Base(dir) == workersGroup {
+		dir = filepath.Dir(dir) // it was made ready before
+	}
+	c := &cgroups{dir: dir, mkdir: func(dir string) error { return os.Mkdir(dir, 0o755) }}
+	have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return nil, fmt.Errorf("look at the worker's cgroup: %w", err)
+	}
+	controllers := strings.Fields(string(have))
+	for _, name := range needed {
+		if !slices.Contains(controllers, name) {
+			return nil, fmt.Errorf("the worker's cgroup has no %s controller (it has: %s)", name, strings.Join(controllers, " "))
+		}
+	}
+	c.io = slices.Contains(controllers, "io")
+	for _, file := range []string{".", "cgroup.procs", "cgroup.subtree_control"} {
+		if err := unix.Access(filepath.Join(dir, file), unix.W_OK); err != nil {
+			return nil, fmt.Errorf("the worker's cgroup was not delegated to it: %w", err)
+		}
+	}
+	if root && !marked(dir) {
+		return nil, errors.New("the worker's cgroup was not delegated to it: root may write in it, but it is not marked (systemd's Delegate= does)")
+	}
+	return c, c.enable(pid)
+}
+
+// marked reports whether a cgroup is marked as delegated, as systemd does.
+func marked(dir string) bool {
+	for _, name := range []string{"trusted.delegate", "user.delegate"} {
+		var value [2]byte
+		if n, err := unix.Getxattr(dir, name, value[:]); err == nil && n == 1 && value[0] == '1' {
+			return true
+		}
+	}
+	return false
+}
+
+// enable hands the controllers on to the groups below. For that no process may be left in the group itself.
+func (c *cgroups) enable(pid int) error {
+	on, err := os.ReadFile(filepath.Join(c.dir, "cgroup.subtree_control"))
+	if err != nil {
+		return err
+	}
+	want := slices.Clone(needed)
+	if c.io {
+		want = append(want, "io")
+	}
+	missing := slices.DeleteFunc(want, func(name string) bool { return slices.Contains(strings.Fields(string(on)), name) })
+	if len(missing) == 0 {
+		return nil
+	}
+	procs, err := os.ReadFile(filepath.Join(c.dir, "cgroup.procs"))
+	if err != nil {
+		return err
+	}
+	for _, p := range strings.Fields(string(procs)) {
+		if p != strconv.Itoa(pid) {
+			return fmt.Errorf("process %s is in the worker's cgroup beside it; give the worker one of its own", p)
+		}
+	}
+	leaf := filepath.Join(c.dir, workersGroup)
+	if err := c.mkdir(leaf); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make a cgroup for the worker itself: %w", err)
+	}
+	if err := tell(filepath.Join(leaf, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
+		return fmt.Errorf("move the worker into a cgroup of its own: %w", err)
+	}
+	return tell(filepath.Join(c.dir, "cgroup.subtree_control"), "+"+strings.Join(missing, " +"))
+}
+
+// tell writes to a file of the kernel's.
+func tell(file, value string) error {
+	f, err := os.OpenFile(file, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}
+
+// group is the cgroup of one command. Nil: there is none, and the sandbox's init counts alone.
+type group struct{ dir string }
+
+// make makes a group with a command's limits. The init and its threads are in it too.
+func (c *cgroups) make(l Limits) (*group, error) {
+	if c == nil {
+		return nil, nil
+	}
+	g := &group{dir: filepath.Join(c.dir, groupPrefix+rand.Text())}
+	if err := c.mkdir(g.dir); err != nil {
+		return nil, fmt.Errorf("make a cgroup: %w", err)
+	}
+	set := [][2]string{{"memory.max", strconv.FormatInt(l.Memory+initMemory, 10)}, {"memory.oom.group", "1"}, {"pids.max", strconv.Itoa(l.Processes + initProcesses + initThreads)}}
+	for _, s := range set {
+		if err := tell(filepath.Join(g.dir, s[0]), s[1]); err != nil {
+			return nil, errors.Join(fmt.Errorf("set %s of a cgroup: %w", s[0], err), g.end())
+		}
+	}
+	if err := tell(filepath.Join(g.dir, "memory.swap.max"), "0"); err != nil && !errors.Is(err, fs.ErrNotExist) { // no swap, no file
+		return nil, errors.Join(fmt.Errorf("set memory.swap.max of a cgroup: %w", err), g.end())
+	}
+	if c.io {
+		if err := tell(filepath.Join(g.dir, "io.weight"), strconv.Itoa(groupIOWeight)); err != nil && !errors.Is(err, fs.ErrNotExist) { // not every scheduler has it
+			return nil, errors.Join(fmt.Errorf("set io.weight of a cgroup: %w", err), g.end())
+		}
+	}
+	return g, nil
+}
+
+const (
+	// initMemory is what the sandbox's init may hold beside its command.
+	initMemory = 16 << 20
+	// initThreads are what the init may have beyond what it shares with its command.
+	initThreads = 16
+)
+
+// add puts a process into the group, with all that it starts from then on.
+func (g *group) add(pid int) error {
+	if g == nil {
+		return nil
+	}
+	if err := tell(filepath.Join(g.dir, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
+		return fmt.Errorf("put the sandbox into its cgroup: %w", err)
+	}
+	return nil
+}
+
+// outOfMemory reports whether the kernel killed something of the group because it was over its memory.
+func (g *group) outOfMemory() bool {
+	if g == nil {
+		return false
+	}
+	counts, err := os.ReadFile(filepath.Join(g.dir, "memory.events"))
+	if err != nil {
+		return false
+	}
+	_, rest, ok := bytes.Cut(counts, []byte("oom_kill "))
+	return ok && !bytes.HasPrefix(rest, []byte("0"))
+}
+
+// end kills whatever is left in the group and takes it away.
+func (g *group) end() error {
+	if g == nil {
+		return nil
+	}
+	_ = tell(filepath.Join(g.dir, "cgroup.kill"), "1") // since Linux 5.14; the namespace's own end kills everything too
+	for deadline := time.Now().Add(groupEmptyWithin); ; time.Sleep(groupPoll) {
+		err := unix.Rmdir(g.dir)
+		if err == nil || errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+			return fmt.Errorf("take away the cgroup of a command: %w", err)
+		}
+	}
+}
+
+// pidOf reads which process a descriptor stands for.
+func pidOf(pidfd int) (int, error) {
+	text, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(pidfd))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := bytes.Cut(text, []byte("Pid:"))
+	line, _, _ := bytes.Cut(rest, []byte("\n"))
+	pid, err := strconv.Atoi(string(bytes.TrimSpace(line)))
+	if err == nil && pid <= 0 {
+		err = unix.ESRCH
+	}
+	return pid, err
+}
+
+// onlyChild is the one process that another has started.
+func onlyChild(pid int) (int, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		return 0, err
+	}
+	children := strings.Fields(string(text))
+	if len(children) != 1 {
+		return 0, fmt.Errorf("%d processes below bwrap", len(children))
+	}
+	return strconv.Atoi(children[0])
+}
