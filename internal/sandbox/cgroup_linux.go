@@ -20,8 +20,8 @@ import (
 // cgroupLayer is the name of the layer, beside that of the namespace of the same name.
 const cgroupLayer = "cgroup_limits"
 
-// cgroups is a delegated cgroup (version 2) in which each command gets one of its own: the kernel counts there what the sandbox's init
-// cannot, its own memory for sockets and pipes among it, and does not look only now and then.
+// cgroups is a delegated cgroup (version 2) in which each command gets one of its own: the kernel counts there what the
+// sandbox's init cannot, its own memory for sockets and pipes among it, and does not look only now and then.
 type cgroups struct {
 	dir string
 	io  bool
@@ -81,8 +81,8 @@ func ownGroup(mountinfo, cgroup string) (string, error) {
 	return "", errors.New("no cgroup file system of version 2 is mounted")
 }
 
-// useGroup makes a cgroup ready for commands, if it is ours to use: an ordinary user's when he may write in it, root's only when it is
-// marked as delegated, since root may write in everybody's.
+// useGroup makes a cgroup ready for commands, if it is ours to use: an ordinary user's when he may write in it, root's
+// only when it is marked as delegated, since root may write in everybody's.
 func useGroup(dir string, pid int, root bool) (*cgroups, error) {
 	if filepath.Base(dir) == workersGroup {
 		dir = filepath.Dir(dir) // it was made ready before

@@ -57,7 +57,8 @@ func TestOwnGroup(t *testing.T) {
 	}
 }
 
-// TestGroupsThatAreNotOurs: a cgroup is used only when it was delegated, with the controllers that bound memory and processes.
+// TestGroupsThatAreNotOurs: a cgroup is used only when it was delegated, with the controllers that bound memory and
+// processes.
 func TestGroupsThatAreNotOurs(t *testing.T) {
 	for name, tt := range map[string]struct {
 		controllers, says string
@@ -129,8 +130,8 @@ func TestAGroupThatCannotBeLimited(t *testing.T) {
 	}
 }
 
-// TestEveryLayerIsNamed: each layer either holds, and is named, or does not, and is named with the reason. What is asked for here is
-// asked of the kernel, and not of the sandbox.
+// TestEveryLayerIsNamed: each layer either holds, and is named, or does not, and is named with the reason. What is
+// asked for here is asked of the kernel, and not of the sandbox.
 func TestEveryLayerIsNamed(t *testing.T) {
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	_, noGroup := delegated()

@@ -52,9 +52,9 @@ var callRules = map[uintptr][]argument{
 	unix.SYS_PERSONALITY: {{0, low32, []uintptr{0, low32}}},
 }
 
-// unixRules are the rules of sockets where the operator lets commands make Unix sockets. One that lies in the workspace is reached by its
-// file, whatever its owner's network namespace. Without them there are pairs, which reach nobody; but pairs of datagram sockets send to
-// whom they name.
+// unixRules are the rules of sockets where the operator lets commands make Unix sockets. One that lies in the workspace
+// is reached by its file, whatever its owner's network namespace. Without them there are pairs, which reach nobody; but
+// pairs of datagram sockets send to whom they name.
 var unixRules = map[uintptr][]argument{
 	unix.SYS_SOCKET:     {{0, low32, []uintptr{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}}, {2, low32, []uintptr{0, unix.IPPROTO_TCP, unix.IPPROTO_UDP}}},
 	unix.SYS_SOCKETPAIR: {{0, low32, []uintptr{unix.AF_UNIX}}},
@@ -67,8 +67,8 @@ var deniedArguments = map[uintptr][]argument{
 	unix.SYS_IOCTL: {{1, low32, []uintptr{unix.TIOCSTI, unix.TIOCLINUX}}}, // typing into the terminal of whoever started us
 }
 
-// filters are the programs as the kernel reads them: what holds for all that runs inside, and what holds for the command and not for
-// the sandbox's init.
+// filters are the programs as the kernel reads them: what holds for all that runs inside, and what holds for the
+// command and not for the sandbox's init.
 type filters struct{ all, own []byte }
 
 // filterPrograms builds the filters, once each: without Unix sockets, and with them.
@@ -89,7 +89,8 @@ func buildFilters(unixSockets bool) (f filters, err error) {
 	return f, err
 }
 
-// buildOwnFilter builds the command's own filter: it sets no limits but its own. Set to nothing, those of the init would end it.
+// buildOwnFilter builds the command's own filter: it sets no limits but its own. Set to nothing, those of the init
+// would end it.
 func buildOwnFilter() ([]byte, error) {
 	deny := seccomp.NewSyscallRules()
 	const pid, limit = 0, 2

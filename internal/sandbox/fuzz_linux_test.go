@@ -142,7 +142,8 @@ func operate(dir string) int {
 	return 0
 }
 
-// view is what the machine sees of everything that must not change: all outside of the workspace, and its protected places.
+// view is what the machine sees of everything that must not change: all outside of the workspace, and its protected
+// places.
 func (g ground) view(t *testing.T) map[string]string {
 	t.Helper()
 	seen := map[string]string{}
@@ -232,8 +233,8 @@ func playInside(t *testing.T, box Sandbox, bin string, script []byte) {
 	}
 }
 
-// FuzzFileOperationsStayInside: no sequence of file operations changes anything outside of the workspace, or a protected place in it.
-// Find more with: go test -fuzz FuzzFileOperations ./internal/sandbox
+// FuzzFileOperationsStayInside: no sequence of file operations changes anything outside of the workspace, or a
+// protected place in it. Find more with: go test -fuzz FuzzFileOperations ./internal/sandbox
 func FuzzFileOperationsStayInside(f *testing.F) {
 	bin, err := os.Executable()
 	if err != nil {
@@ -251,8 +252,8 @@ func FuzzFileOperationsStayInside(f *testing.F) {
 	})
 }
 
-// TestFileOperationsOutside is the control of the fuzzer: without a sandbox the same operations change what is outside, and what is
-// protected.
+// TestFileOperationsOutside is the control of the fuzzer: without a sandbox the same operations change what is outside,
+// and what is protected.
 func TestFileOperationsOutside(t *testing.T) {
 	bin, err := os.Executable()
 	if err != nil {

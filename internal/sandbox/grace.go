@@ -10,8 +10,8 @@ const DefaultGrace = time.Second
 
 type graceKey struct{}
 
-// WithGrace returns a context under which commands have this long between being told to stop (SIGTERM) and being killed: whoever waits
-// for the end of a call knows how long it may take.
+// WithGrace returns a context under which commands have this long between being told to stop (SIGTERM) and being
+// killed: whoever waits for the end of a call knows how long it may take.
 func WithGrace(ctx context.Context, d time.Duration) context.Context {
 	return context.WithValue(ctx, graceKey{}, d)
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestACommandIsToldToStop: a command whose time is over, or that is canceled, gets SIGTERM and a grace in which it can clean up, and
-// so does what it has started.
+// TestACommandIsToldToStop: a command whose time is over, or that is canceled, gets SIGTERM and a grace in which it can
+// clean up, and so does what it has started.
 func TestACommandIsToldToStop(t *testing.T) {
 	const begun = "touch begun; "
 	each(t, func(t *testing.T, box Sandbox) {

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hogs take as much as they get of something that the machine has only so much of, up to a good deal more than [hogLimits] allow. What
-// they return is how much they got; they keep it until the process ends.
+// hogs take as much as they get of something that the machine has only so much of, up to a good deal more than
+// [hogLimits] allow. What they return is how much they got; they keep it until the process ends.
 var hogs = map[string]struct {
 	take func() (int, error)
 	// most is what a command may get under [hogLimits], where it is told no instead of being stopped.
@@ -97,7 +97,8 @@ func TestHogs(t *testing.T) {
 	}
 }
 
-// takePageTables reads one byte in each two megabytes of an address space: the pages are the one of zeros, their tables are not.
+// takePageTables reads one byte in each two megabytes of an address space: the pages are the one of zeros, their tables
+// are not.
 func takePageTables() (int, error) {
 	const region, each, enough = 8 << 30, 2 << 20, 160 << 20
 	for {
@@ -150,7 +151,8 @@ func pageTables() int {
 	return kb << 10
 }
 
-// takeBehindALeader ends the first thread of this process, which its files in /proc are about, and takes memory in another.
+// takeBehindALeader ends the first thread of this process, which its files in /proc are about, and takes memory in
+// another.
 func takeBehindALeader() (int, error) {
 	const enough = 256 << 20
 	go func() {

@@ -28,7 +28,8 @@ type Program struct {
 	Stdout, Stderr io.Writer
 	// OutputBytes bounds both together; past it the program is stopped. 0: [DefaultOutput].
 	OutputBytes int64
-	// Grace is how long the program has between being told to stop (SIGTERM) and being killed, when ctx is over. 0: none.
+	// Grace is how long the program has between being told to stop (SIGTERM) and being killed, when ctx is over. 0:
+	// none.
 	Grace time.Duration
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/toolyard/toolyard/internal/sandbox/stage"
 )
 
-// TestACommandRunsOnce: whatever a command does to the sandbox's init, it is never started again, nobody says that nothing has run, and
-// the init is there to say how it ended.
+// TestACommandRunsOnce: whatever a command does to the sandbox's init, it is never started again, nobody says that
+// nothing has run, and the init is there to say how it ended.
 func TestACommandRunsOnce(t *testing.T) {
 	each(t, func(t *testing.T, box Sandbox) {
 		for name, attack := range map[string]string{
@@ -49,8 +49,8 @@ func TestACommandRunsOnce(t *testing.T) {
 	})
 }
 
-// TestALostInitIsNotStartedAgain: once the stage was told to start the command, its death means that nobody knows, however early it
-// dies.
+// TestALostInitIsNotStartedAgain: once the stage was told to start the command, its death means that nobody knows,
+// however early it dies.
 func TestALostInitIsNotStartedAgain(t *testing.T) {
 	begun := &execution{ctx: t.Context(), name: Native, output: newBudget(1)}
 	for name, tt := range map[string]struct {

@@ -26,8 +26,8 @@ type Options struct {
 	// UID is whom commands run as on the machine, with the group of the same number, when the worker is root. 0: [DefaultUID]. An
 	// ordinary worker's commands run as its own user.
 	UID int
-	// UnixSockets lets commands make Unix sockets. They then reach every service that listens on one in a directory that is shown to them,
-	// the workspace above all.
+	// UnixSockets lets commands make Unix sockets. They then reach every service that listens on one in a directory
+	// that is shown to them, the workspace above all.
 	UnixSockets bool
 }
 

@@ -90,14 +90,15 @@ const (
 	dataOverMemory = 4
 	// leastData is what one process may map at least: the init has the same limit as the command, and needs room itself.
 	leastData = 1 << 30
-	// addressesOverMemory is how much larger than Memory one process's address space may be: the tables of one that is used all over are
-	// then as large as Memory. leastAddresses is what it may be at least.
+	// addressesOverMemory is how much larger than Memory one process's address space may be: the tables of one that is
+	// used all over are then as large as Memory. leastAddresses is what it may be at least.
 	addressesOverMemory = 512
 	leastAddresses      = 32 << 30
 )
 
-// userLimits are what the kernel counts for each user, and so for the worker and everybody who is the same user outside. In the
-// sandbox's own user namespace they are lower, and the machine's are not used up. No namespace is ever made in one.
+// userLimits are what the kernel counts for each user, and so for the worker and everybody who is the same user
+// outside. In the sandbox's own user namespace they are lower, and the machine's are not used up. No namespace is ever
+// made in one.
 var userLimits = []stage.Setting{
 	{Path: "user/max_inotify_instances", Value: strconv.Itoa(maxInotifyInstances)}, {Path: "user/max_inotify_watches", Value: strconv.Itoa(maxInotifyWatches)},
 	{Path: "user/max_fanotify_groups", Value: "0"}, {Path: "user/max_fanotify_marks", Value: "0"},
@@ -110,11 +111,11 @@ var socketLimits = []stage.Setting{{Path: "net/ipv4/tcp_wmem", Value: "4096 1638
 const (
 	maxInotifyInstances = 32
 	maxInotifyWatches   = 16_384
-	// maxSockets is how many sockets a command may have open with all that it starts. The kernel counts their memory for nobody: a
-	// full one holds some 400 KiB.
+	// maxSockets is how many sockets a command may have open with all that it starts. The kernel counts their memory
+	// for nobody: a full one holds some 400 KiB.
 	maxSockets = 1024
-	// filesFree is how many more files the file system of a writable workspace must have room for, where the command has made more than
-	// filesStep; as DiskFree is for bytes.
+	// filesFree is how many more files the file system of a writable workspace must have room for, where the command
+	// has made more than filesStep; as DiskFree is for bytes.
 	filesFree = 64 << 10
 	filesStep = 4096
 )

@@ -100,8 +100,9 @@ func (r *runner) Run(ctx context.Context, p Policy, c Command, st Streams) (res 
 		if x.begun.Load() || !errors.Is(err, ErrNoIsolation) {
 			return res, err
 		}
-		// It did not fit any more: something was mounted since it was made ready, or somebody has killed it. It was never told to
-		// start the command, so that nothing has run. The workspace's mount may be in it, and is made anew.
+		// It did not fit any more: something was mounted since it was made ready, or somebody has killed it. It was
+		// never told to start the command, so that nothing has run. The workspace's mount may be in it, and is made
+		// anew.
 		if ws != nil && ws.fd != 0 {
 			if err := errors.Join(unix.Close(ws.fd), r.remount(l)); err != nil {
 				return Result{}, err
@@ -140,8 +141,8 @@ type execution struct {
 
 	reports chan reported
 	proxy   *proxy
-	// begun says that the stage was told to start the command. From then on nobody knows that it has not run, unless the stage says
-	// that it could not be started.
+	// begun says that the stage was told to start the command. From then on nobody knows that it has not run, unless
+	// the stage says that it could not be started.
 	begun atomic.Bool
 }
 
@@ -289,8 +290,9 @@ type stopped struct {
 	seen   *reported
 }
 
-// wait waits until the stage is gone or must go. A command whose time is over, or that was canceled, is told so, where it can leave
-// something half done: in a workspace that it writes to. What is over a limit gets no more time to go further.
+// wait waits until the stage is gone or must go. A command whose time is over, or that was canceled, is told so, where
+// it can leave something half done: in a workspace that it writes to. What is over a limit gets no more time to go
+// further.
 func (x *execution) wait(conn net.Conn, leavesThings bool) (stop stopped) {
 	wall := time.NewTimer(x.limits.Wall)
 	defer wall.Stop()

@@ -58,8 +58,8 @@ func (w *watch) confine(r *Root) ([]string, error) {
 // from a thread that it needs to go on watching.
 const ownProcesses = 16
 
-// start starts the command under its own filter and its own limit of processes, which is lower than ours. A pid other than 0 says that
-// it runs, whatever the error.
+// start starts the command under its own filter and its own limit of processes, which is lower than ours. A pid other
+// than 0 says that it runs, whatever the error.
 func start(r *Root, s *Spec, path string, fds []int) (pid int, err error) {
 	if err := filter(r.Own, 0); err != nil { // of this thread alone: the others limit the command
 		return 0, fmt.Errorf("set the command's own filter: %w", err)

@@ -18,8 +18,8 @@
 //	read the spec ─▶ mounts ─▶ drop rights ─▶ Landlock, filter ─▶ look at itself ─▶ say that all is ready ─▶ wait for the word
 //	─▶ start the command ─▶ reap, meter ─▶ say how it ended
 //
-// Nothing of the command runs before the look at itself has found everything in place, that is reported, and the worker has said to
-// start it. So who has not said that knows that nothing has run.
+// Nothing of the command runs before the look at itself has found everything in place, that is reported, and the worker
+// has said to start it. So who has not said that knows that nothing has run.
 //
 // # Failure
 //

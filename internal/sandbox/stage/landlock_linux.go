@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// landlockLayer is the second wall: it holds by itself what the mounts hold, for this thread and all that it starts. landlockScopes are
-// its newer part, which keeps signals and abstract sockets inside.
+// landlockLayer is the second wall: it holds by itself what the mounts hold, for this thread and all that it starts.
+// landlockScopes are its newer part, which keeps signals and abstract sockets inside.
 const (
 	landlockLayer  = "landlock"
 	landlockScopes = "landlock_scopes"
@@ -38,8 +38,8 @@ var newerAccess = []struct {
 // scopesVersion is the first that keeps signals and abstract sockets inside.
 const scopesVersion = 6
 
-// landlock confines this thread to reading what there is, and to writing in some directories and to some devices. A kernel without
-// Landlock is no error: that layer is missing then, and said to be.
+// landlock confines this thread to reading what there is, and to writing in some directories and to some devices. A
+// kernel without Landlock is no error: that layer is missing then, and said to be.
 func (w *watch) landlock(writable, devices []string) error {
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {

@@ -15,8 +15,8 @@ import (
 
 const wallVar = "TOOLYARD_TEST_WALL"
 
-// TestTheSecondWallHoldsAlone: without a namespace, a mount or a filter, Landlock alone keeps a process to the places that it may write
-// in, whatever names it has for others. Where the kernel has none, the stage says so and goes on.
+// TestTheSecondWallHoldsAlone: without a namespace, a mount or a filter, Landlock alone keeps a process to the places
+// that it may write in, whatever names it has for others. Where the kernel has none, the stage says so and goes on.
 func TestTheSecondWallHoldsAlone(t *testing.T) {
 	if dir := os.Getenv(wallVar); dir != "" {
 		behindTheWall(dir)

@@ -239,7 +239,8 @@ func mountProc(root int) error {
 	if err := unix.FsconfigCreate(fs); err != nil {
 		return err
 	}
-	// Read-only: the score by which the kernel chooses whom to kill is a file in it. What lies behind /proc/self/fd is elsewhere.
+	// Read-only: the score by which the kernel chooses whom to kill is a file in it. What lies behind /proc/self/fd is
+	// elsewhere.
 	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
 		return err

@@ -50,10 +50,11 @@ type Spec struct {
 	Protect   []Protected
 	// Masks are places of the workspace that the command cannot open.
 	Masks []Mask
-	// Bound, Seal and Hide are mounts of the outer stage: those in memory that get the root's limits, those that become read-only once the
-	// files are written, and those that the command must not find.
+	// Bound, Seal and Hide are mounts of the outer stage: those in memory that get the root's limits, those that become
+	// read-only once the files are written, and those that the command must not find.
 	Bound, Seal, Hide []string
-	// Writable are all the directories that the command can write in; so can it on the devices of the [Root], and nowhere else.
+	// Writable are all the directories that the command can write in; so can it on the devices of the [Root], and
+	// nowhere else.
 	Writable []string
 	// Scratch are the places in memory that the command can write to, one for each file system.
 	Scratch []string
@@ -143,8 +144,8 @@ type Report struct {
 	Ended  *Ended
 }
 
-// What the worker says on the socket after the [Spec], each as one byte: first that the command is to start, once it was told
-// that all is [Ready], and then perhaps that the command is to end.
+// What the worker says on the socket after the [Spec], each as one byte: first that the command is to start, once it
+// was told that all is [Ready], and then perhaps that the command is to end.
 const (
 	Go   = 'g'
 	Stop = 's'
@@ -158,8 +159,9 @@ type Failure struct {
 	NoCommand bool
 }
 
-// Ready says that only the start of the command is left, and what stands around it as the stage has seen it. The stage goes on
-// when the worker says [Go]: so who has not said that knows that nothing has run, and who has never starts it again.
+// Ready says that only the start of the command is left, and what stands around it as the stage has seen it. The stage
+// goes on when the worker says [Go]: so who has not said that knows that nothing has run, and who has never starts it
+// again.
 type Ready struct {
 	Layers []string
 	// Missing are layers that this kernel does not give, each with the reason.

@@ -98,8 +98,8 @@ func run() int {
 	return exitRefuse
 }
 
-// ignoreSignals gives up the runtime's handlers. The kernel lets no signal of its own namespace kill an init that has none; with them
-// a command could kill the stage, which it must not: it would end with nobody to say how.
+// ignoreSignals gives up the runtime's handlers. The kernel lets no signal of its own namespace kill an init that has
+// none; with them a command could kill the stage, which it must not: it would end with nobody to say how.
 func ignoreSignals() {
 	const last, setBytes = 64, 8
 	const perThread = 33 // by which the runtime makes a call on all threads, and takes their rights
@@ -111,7 +111,8 @@ func ignoreSignals() {
 	}
 }
 
-// set writes settings of this process's own namespaces. Where they cannot be set, that layer is missing, and said to be.
+// set writes settings of this process's own namespaces. Where they cannot be set, that layer is missing, and said to
+// be.
 func (w *watch) set(layer string, settings []Setting) {
 	for _, s := range settings {
 		fd, err := unix.Open("/proc/sys/"+s.Path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
@@ -148,7 +149,8 @@ const (
 	maxFDs  = streams + 1
 )
 
-// prepare finishes the root for this command, confines this process to it, and starts the command when the worker says so.
+// prepare finishes the root for this command, confines this process to it, and starts the command when the worker says
+// so.
 func (w *watch) prepare(base *Root) error {
 	s := w.spec
 	mount := -1

@@ -24,7 +24,8 @@ type watch struct {
 	over atomic.Pointer[string]
 	told atomic.Bool // the worker has said [Stop]
 	peak atomic.Int64
-	// disk is the workspace, inMemory the places of the spec's Scratch, as they were before a command could close the way to them.
+	// disk is the workspace, inMemory the places of the spec's Scratch, as they were before a command could close the
+	// way to them.
 	disk     int
 	inMemory []int
 	// bytesAtFirst and filesAtFirst are what was free under the workspace when the command began.
@@ -90,7 +91,8 @@ func killAll() error {
 	}
 }
 
-// waitForAll reaps until no other process is left. The worker, which has told them to stop, ends the wait when it is too long.
+// waitForAll reaps until no other process is left. The worker, which has told them to stop, ends the wait when it is
+// too long.
 func waitForAll() {
 	for {
 		if _, err := syscall.Wait4(-1, nil, 0, nil); err != nil && !errors.Is(err, syscall.EINTR) {
@@ -191,7 +193,8 @@ func (w *watch) scratch() (used int64, err error) {
 	return used, err
 }
 
-// freeDisk is what is free under the workspace, in bytes and in files. What others write there counts too: it is one disk.
+// freeDisk is what is free under the workspace, in bytes and in files. What others write there counts too: it is one
+// disk.
 func (w *watch) freeDisk() (free, files int64, err error) {
 	var fs unix.Statfs_t
 	err = unix.Fstatfs(w.disk, &fs)
@@ -285,8 +288,8 @@ func usageOf(pid string) (memory, ticks int64, err error) {
 	return memory, ticks, nil
 }
 
-// held are what the status of a process says of the memory that is its own: pages, huge pages, and the tables that map them. A mapped
-// file of the scratch space counts here and there.
+// held are what the status of a process says of the memory that is its own: pages, huge pages, and the tables that map
+// them. A mapped file of the scratch space counts here and there.
 var held = [][]byte{[]byte("\nRssAnon:"), []byte("\nRssShmem:"), []byte("\nVmPTE:"), []byte("\nHugetlbPages:")}
 
 // heldBy reads how much memory a process or thread holds, in bytes. One that has ended says nothing about it.
