@@ -215,7 +215,7 @@ func playInside(t *testing.T, box Sandbox, bin string, script []byte) {
 	var out bytes.Buffer
 	res, err := box.Run(t.Context(), Policy{Workspace: &Workspace{Dir: g.workspace(), Writable: true}, Read: []string{filepath.Dir(bin)}, Limits: Limits{Wall: time.Minute}},
 		Command{Argv: []string{bin, "operate", g.dir}}, Streams{Stdin: bytes.NewReader(script), Stdout: &out, Stderr: &out})
-	if err != nil || !strings.HasPrefix(out.String(), "played: ") || res.Reason != Exited && res.Reason != Trespass {
+	if err != nil || res.Reason != Trespass && (res.Reason != Exited || !strings.HasPrefix(out.String(), "played: ")) {
 		t.Errorf("it did not play: %+v, %v, %s", res, err, out.String())
 	}
 	for _, dir := range []string{"", ".git"} { // the command may close them: they are its own

@@ -70,3 +70,15 @@ func TestACommandIsToldToStop(t *testing.T) {
 		}
 	})
 }
+
+// TestATrespasserGetsNoGrace: a command that is stopped because it made what is protected has no time to do more.
+func TestATrespasserGetsNoGrace(t *testing.T) {
+	each(t, func(t *testing.T, box Sandbox) {
+		dir := newPlace(t)
+		res, _ := sh(t, box, Policy{Workspace: &Workspace{Dir: dir, Writable: true}, Limits: Limits{Wall: 20 * time.Second}},
+			"trap 'echo late > late; exit 0' TERM; echo x > .envrc; while :; do sleep 0.02; done")
+		if _, err := os.Stat(filepath.Join(dir, "late")); err == nil || res.Reason != Trespass {
+			t.Errorf("it was told first (%v): %+v", err, res)
+		}
+	})
+}

@@ -291,8 +291,8 @@ type stopped struct {
 }
 
 // wait waits until the stage is gone or must go. A command whose time is over, or that was canceled, is told so, where
-// it can leave something half done: in a workspace that it writes to. What is over a limit gets no more time to go
-// further.
+// it can leave something half done: in a workspace that it writes to. What is over a limit, or does what it
+// must not, gets no more time to go further.
 func (x *execution) wait(conn net.Conn, leavesThings bool) (stop stopped) {
 	wall := time.NewTimer(x.limits.Wall)
 	defer wall.Stop()
@@ -306,7 +306,7 @@ func (x *execution) wait(conn net.Conn, leavesThings bool) (stop stopped) {
 	case <-x.output.over():
 		return stopped{reason: OutputLimit}
 	}
-	if !leavesThings || !x.begun.Load() {
+	if !leavesThings || !x.begun.Load() || errors.Is(context.Cause(x.ctx), errTrespassed) {
 		return stop
 	}
 	if _, err := conn.Write([]byte{stage.Stop}); err != nil {
