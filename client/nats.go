@@ -138,7 +138,7 @@ func (t overNATS) progress(ctx context.Context, k toolyard.BatchKey, yield func(
 	if err := t.b.Find(ctx, k); err != nil && !errors.Is(err, ErrDamaged) { // to say at once that there is no such batch
 		return err
 	}
-	current, seen, quiet := runs{}, uint64(0), broker.Quiet{}
+	current, seen, quiet := broker.Runs{}, uint64(0), broker.Quiet{}
 	tell := func(m *broker.LiveMsg) error {
 		p, ok := feed.Read(m)
 		switch {
@@ -147,7 +147,7 @@ func (t overNATS) progress(ctx context.Context, k toolyard.BatchKey, yield func(
 			if !yield(Progress{Index: p.Index, Waiting: &Waiting{p.Waiting.Running, p.Waiting.Waiting}}) {
 				return errLeft
 			}
-		case current.take(p):
+		case current.Take(p):
 			if !yield(Progress{p.Index, p.CallID, p.Tool, p.Worker, p.Attempt, p.Progress, p.LostBytes, nil}) {
 				return errLeft
 			}
@@ -192,7 +192,7 @@ func (t overNATS) progress(ctx context.Context, k toolyard.BatchKey, yield func(
 				return &RefusedError{Status: body.Status, Field: body.Field, Detail: body.Detail}
 			case events.Reply:
 				for _, r := range body.Results {
-					current.over(r.Index)
+					current.Over(r.Index)
 				}
 				if body.Completed {
 					return nil
@@ -202,27 +202,6 @@ func (t overNATS) progress(ctx context.Context, k toolyard.BatchKey, yield func(
 		tick.Reset(rereadAfter)
 	}
 }
-
-// runs says which run of each call is told about.
-type runs map[int]run
-
-type run struct {
-	attempt  int
-	delivery uint64
-	over     bool
-}
-
-// take reports whether a report is of the newest run that is known, of a call that is not over.
-func (r runs) take(p broker.Progress) bool {
-	known, this := r[p.Index], run{attempt: p.Attempt, delivery: p.Delivery}
-	if known.over || this.attempt < known.attempt || this.attempt == known.attempt && this.delivery < known.delivery {
-		return false
-	}
-	r[p.Index] = this
-	return true
-}
-
-func (r runs) over(index int) { r[index] = run{over: true} }
 
 func (t overNATS) view(ctx context.Context, k toolyard.BatchKey) (toolyard.BatchView, error) {
 	s, err := t.b.Look(ctx, k)

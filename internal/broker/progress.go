@@ -83,13 +83,38 @@ func (b *Broker) FollowProgress(k toolyard.BatchKey) (*ProgressFeed, error) {
 	return f, nil
 }
 
-// Read reads a message of the feed. What cannot be read is nobody's loss: it says nothing that stays.
-func (f *ProgressFeed) Read(m *nats.Msg) (p Progress, ok bool) {
+// Read is [ReadProgress].
+func (f *ProgressFeed) Read(m *nats.Msg) (p Progress, ok bool) { return ReadProgress(m) }
+
+// ReadProgress reads a message about progress. What cannot be read is nobody's loss: it says nothing that stays.
+func ReadProgress(m *nats.Msg) (p Progress, ok bool) {
 	if len(m.Data) > MaxProgressBytes || json.Unmarshal(m.Data, &p) != nil {
 		return Progress{}, false
 	}
 	return p, p.Index >= 0 && p.Index < toolyard.MaxCallsPerBatch || p.Index == aboutBatch && p.Waiting != nil
 }
+
+// Runs says which run of each call is told about: the newest that is known, while the call is not over.
+type Runs map[int]run
+
+type run struct {
+	attempt  int
+	delivery uint64
+	over     bool
+}
+
+// Take reports whether a report is of the newest run that is known, of a call that is not over.
+func (r Runs) Take(p Progress) bool {
+	known, this := r[p.Index], run{attempt: p.Attempt, delivery: p.Delivery}
+	if known.over || this.attempt < known.attempt || this.attempt == known.attempt && this.delivery < known.delivery {
+		return false
+	}
+	r[p.Index] = this
+	return true
+}
+
+// Over says that a call has its result.
+func (r Runs) Over(index int) { r[index] = run{over: true} }
 
 // Stop ends the feed.
 func (f *ProgressFeed) Stop() error {

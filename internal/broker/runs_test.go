@@ -1,4 +1,4 @@
-package client
+package broker_test
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 // TestOnlyTheNewestRunIsToldAbout: of a call that was started again nothing older is told, whichever worker still reports, and of
 // one that has its result nothing.
 func TestOnlyTheNewestRunIsToldAbout(t *testing.T) {
-	r := runs{}
+	r := broker.Runs{}
 	for i, step := range []struct {
 		index, attempt int
 		delivery       uint64
@@ -30,10 +30,10 @@ func TestOnlyTheNewestRunIsToldAbout(t *testing.T) {
 		{1, 1, 1, false, true},
 	} {
 		if step.over {
-			r.over(step.index)
+			r.Over(step.index)
 			continue
 		}
-		if got := r.take(broker.Progress{Index: step.index, Attempt: step.attempt, Delivery: step.delivery}); got != step.want {
+		if got := r.Take(broker.Progress{Index: step.index, Attempt: step.attempt, Delivery: step.delivery}); got != step.want {
 			t.Errorf("step %d: %t, want %t", i, got, step.want)
 		}
 	}
