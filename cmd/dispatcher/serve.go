@@ -45,7 +45,7 @@ type serveFlags struct {
 
 func (o *serveFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "where the HTTP API is served, as `HOST:PORT`; port 0 takes a free one")
-	f.StringVar(&o.tokenFile, "token-file", "", "the bearer tokens of the HTTP API: lines TOKEN AGENT in `FILE`, the agent * for an operator (default: no tokens, and only a loopback --listen)")
+	f.StringVar(&o.tokenFile, "token-file", "", "the bearer tokens of the HTTP API: lines TOKEN AGENT [KEY=VALUE ...] in `FILE`, the agent * for an operator; docs/http.md has the keys. It has the mode 0600, and is read again when it changes (default: no tokens, and only a loopback --listen)")
 	f.StringVar(&o.natsListen, "nats-listen", "127.0.0.1:4222", "where the embedded NATS server listens, as `HOST:PORT`; port 0 takes a free one")
 	f.StringVar(&o.data, "data", "", "where the embedded NATS server keeps its streams (default: toolyard in the user's state directory)")
 	f.StringVar(&o.url, "nats", "", "use the NATS system at `URL` instead of an embedded server")
@@ -216,12 +216,16 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 	}
 	httpServer := &http.Server{
 		Handler: handler, ReadHeaderTimeout: api.HeaderTimeout, IdleTimeout: api.IdleTimeout, MaxHeaderBytes: api.MaxHeaderBytes,
+		ConnContext: handler.ConnContext, ConnState: handler.ConnState,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	httpServer.RegisterOnShutdown(func() {
 		mcp.Stop() // first: a call whose client was cut off is given up, and these go on
 		handler.Stop()
 	})
+	if tokens != nil {
+		go tokens.Follow(tooled, o.tokenFile, log)
+	}
 	served := make(chan error, 1)
 	go func() { served <- httpServer.Serve(l) }()
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/metrics"
 	"github.com/toolyard/toolyard/internal/registry"
@@ -48,8 +49,20 @@ type Server struct {
 	mux                  *http.ServeMux
 	document             []byte
 	streams, submissions *gate
-	stopping             context.Context
-	stop                 context.CancelFunc
+	// Streams are fed through these: see follow.go and share.go.
+	hub        *broker.Hub
+	happened   topics[told]
+	answered   topics[replied]
+	reported   topics[report]
+	everything topics[[]byte]
+	folds      flights[toolyard.BatchKey, batch.State]
+	pieces     pieces
+	turns      *turns
+	bytes      *pace
+	rates      *pace
+	conns      *connections
+	stopping   context.Context
+	stop       context.CancelFunc
 }
 
 // New makes a server. It fails when anybody on a network could use it without a token.
@@ -68,6 +81,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, mux: http.NewServeMux(),
+		hub: broker.NewHub(cfg.Broker), turns: newTurns(MaxAgentReads), bytes: newPace(), rates: newPace(), conns: newConnections(),
 		streams: newGate(cfg.MaxStreams, MaxAgentStreams), submissions: newGate(MaxSubmissions, MaxAgentSubmissions),
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
@@ -83,6 +97,7 @@ func (s *Server) Stop() { s.stop() }
 
 // exchange is one request under way.
 type exchange struct {
+	s    *Server
 	w    http.ResponseWriter
 	r    *http.Request
 	who  caller
@@ -99,7 +114,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
-	x := &exchange{w: w, r: r, conn: http.NewResponseController(w)}
+	x := &exchange{s: s, w: w, r: r, conn: http.NewResponseController(w)}
 	if err := x.writeWithin(requestTimeout + bodyTimeout + writeTimeout); err != nil {
 		s.cfg.Log.Error("a connection takes no deadline", "error", err)
 		return
@@ -137,6 +152,9 @@ func (s *Server) admit(x *exchange) *Problem {
 	if !open[x.r.URL.Path] {
 		var p *Problem
 		if x.who, p = s.identify(x.r); p != nil {
+			return p
+		}
+		if p := s.conns.own(x.r, x.who); p != nil {
 			return p
 		}
 	}
@@ -180,11 +198,35 @@ func deadlines(err error) error {
 	return err
 }
 
+// pay waits until a token may send so many bytes more. Who may be anybody may send any number.
+func (s *Server) pay(x *exchange, n int) error {
+	if x.who.any {
+		return nil
+	}
+	rate := float64(AgentBytesPerSecond)
+	if x.who.grant.bytes > 0 {
+		rate = float64(x.who.grant.bytes)
+	}
+	wait := s.bytes.spend(time.Now(), string(x.who.agent), float64(max(n, minWriteBytes)), rate, rate)
+	if wait <= 0 {
+		return nil
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-s.stopping.Done():
+		return context.Cause(s.stopping)
+	case <-t.C:
+		return nil
+	}
+}
+
 // alive is a context that ends with the request, and when the server stops.
 func (s *Server) alive(x *exchange) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(x.r.Context())
 	unneeded := context.AfterFunc(s.stopping, cancel)
-	return ctx, func() { unneeded(); cancel() }
+	valid := x.who.whenRevoked(cancel)
+	return ctx, func() { valid(); unneeded(); cancel() }
 }
 
 // register adds an operation. Its work is bounded by requestTimeout, and its errors become problems here.

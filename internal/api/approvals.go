@@ -42,7 +42,7 @@ func (s *Server) decide(ctx context.Context, x *exchange, in *approvalPath) (*st
 	if err != nil {
 		return nil, err
 	}
-	if !x.who.any && k.Agent != x.who.agent {
+	if !x.who.speaksFor(k.Agent) {
 		return nil, typed(client.ErrNoApproval, http.StatusNotFound, "id", "no such approval is waited for")
 	}
 	data, err := x.body(MaxSmallBodyBytes, false)

@@ -57,7 +57,7 @@ func (x *exchange) location(k toolyard.BatchKey) string { return x.under(k, "") 
 // under is a path of a batch, with the query that finds it.
 func (x *exchange) under(k toolyard.BatchKey, path string) string {
 	at := "/v1/batches/" + url.PathEscape(string(k.ID)) + path
-	if x.who.any && k.Agent != toolyard.DefaultAgent {
+	if x.who.any && k.Agent != toolyard.DefaultAgent || !x.who.any && k.Agent != x.who.agent {
 		at += "?agent=" + url.QueryEscape(string(k.Agent))
 	}
 	return at
@@ -92,6 +92,9 @@ func (s *Server) accept(ctx context.Context, x *exchange, in *submitInput) (*cli
 		return nil, err
 	}
 	if b.Agent, err = x.who.submits(b.Agent, in.Agent); err != nil {
+		return nil, err
+	}
+	if err := x.who.permit(&b); err != nil {
 		return nil, err
 	}
 	b.Open = b.Open || in.Open
@@ -149,7 +152,7 @@ func (s *Server) await(x *exchange, sub *client.Batch, most time.Duration) ([]to
 	defer end()
 	ctx, cancel := context.WithTimeout(alive, most)
 	defer cancel()
-	results, err := resultsOf(ctx, sub)
+	results, err := s.resultsOf(ctx, sub.Key())
 	if err != nil && ctx.Err() == nil {
 		return nil, err
 	}
@@ -157,13 +160,13 @@ func (s *Server) await(x *exchange, sub *client.Batch, most time.Duration) ([]to
 }
 
 // resultsOf waits for all results of a batch.
-func resultsOf(ctx context.Context, sub *client.Batch) ([]toolyard.Result, error) {
+func (s *Server) resultsOf(ctx context.Context, k toolyard.BatchKey) ([]toolyard.Result, error) {
 	var results []toolyard.Result
-	for r, err := range sub.Results(ctx) {
+	for r, err := range s.replies(ctx, k, never) {
 		if err != nil {
 			return nil, err
 		}
-		results = append(results, r)
+		results = append(results, r.results...)
 	}
 	return results, nil
 }
@@ -173,7 +176,7 @@ func resultsOf(ctx context.Context, sub *client.Batch) ([]toolyard.Result, error
 func (s *Server) rendered(ctx context.Context, sub *client.Batch, st batch.State, results []toolyard.Result, format provider.Format) (*batchAnswer, error) {
 	if results == nil {
 		var err error
-		if results, err = resultsOf(ctx, sub); err != nil {
+		if results, err = s.resultsOf(ctx, sub.Key()); err != nil {
 			return nil, err
 		}
 	}
@@ -192,7 +195,14 @@ func (s *Server) rendered(ctx context.Context, sub *client.Batch, st batch.State
 
 // fold reads a batch; one that was refused is the problem that it was refused with.
 func (s *Server) fold(ctx context.Context, k toolyard.BatchKey) (batch.State, error) {
-	st, err := s.cfg.Broker.Look(ctx, k)
+	st, err := s.folds.do(ctx, k, func(ctx context.Context) (batch.State, error) {
+		done, err := s.turns.take(ctx, string(k.Agent))
+		if err != nil {
+			return batch.State{}, err
+		}
+		defer done()
+		return s.cfg.Broker.Look(ctx, k)
+	})
 	if errors.Is(err, client.ErrNoBatch) {
 		return st, s.missing(k, err)
 	}

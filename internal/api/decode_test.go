@@ -70,12 +70,13 @@ func TestTokenFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for token, want := range map[string]string{"abc-._~+/0=": "alice", "other": "bob", "more": "alice", "root": Operator, "": "", "abc": "", "OTHER": "", "#": "", "comment": ""} {
-		if agent, ok := good.agent(token); agent != want || ok != (want != "") {
+		e, ok := good.find(token)
+		if agent := e.agent; agent != want || ok != (want != "") {
 			t.Errorf("%q is %q's, %t; want %q", token, agent, ok, want)
 		}
 	}
 	for file, says := range map[string]string{
-		"": "no token", "# only\n": "no token", "alone\n": "line 1 has 1 words", "a b c\n": "line 1 has 3 words", "ok a\nsame b\nsame c\n": "line 3 has the token of line 2",
+		"": "no token", "# only\n": "no token", "alone\n": "line 1 has 1 words", "a b c\n": "line 1: word 3 is no KEY=VALUE", "ok a\nsame b\nsame c\n": "line 3 has the token of line 2",
 		"sécret a\n": "line 1: the token", "=== a\n": "line 1: the token", "tok a\x01b\n": "line 1: the agent", "tok " + strings.Repeat("a", 129) + "\n": "129 bytes",
 		strings.Repeat("x", MaxTokenFileBytes+1): "longer than",
 	} {
@@ -86,7 +87,7 @@ func TestTokenFiles(t *testing.T) {
 			t.Errorf("%.40q: %v shows a token", file, err)
 		}
 	}
-	for _, e := range good.entries {
+	for _, e := range *good.entries.Load() {
 		if bytes.Contains(e.sum[:], []byte("abc")) || bytes.Contains(e.sum[:], []byte("other")) {
 			t.Error("a token is kept as it is")
 		}

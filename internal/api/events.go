@@ -10,8 +10,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/toolyard/toolyard/client"
-	"github.com/toolyard/toolyard/internal/batch"
-	"github.com/toolyard/toolyard/internal/broker"
 )
 
 // A batch's events come out of two streams, and where they are merged is not the same at every reading. So the id of an
@@ -19,6 +17,9 @@ import (
 
 // cursor is how far the streams of events and of replies were read. The zero cursor is behind the submission.
 type cursor struct{ event, reply uint64 }
+
+// before reports whether whoever has read up to d has read what is up to c.
+func (c cursor) before(d cursor) bool { return c.event <= d.event && c.reply <= d.reply }
 
 func (c cursor) String() string { return fmt.Sprintf("%d.%d", c.event, c.reply) }
 
@@ -30,22 +31,16 @@ func parseCursor(id string) (c cursor, err error) {
 	return c, err
 }
 
-// pass moves the cursor over an event, and reports whether it was behind the cursor.
-func (c *cursor) pass(l broker.Logged) bool {
-	switch {
-	case l.Chain == batch.ChainSubmission:
-		return false
-	case l.Chain == batch.ChainReply:
-		if l.Seq <= c.reply {
-			return false
-		}
-		c.reply = l.Seq
-	default:
-		if l.Seq <= c.event {
-			return false
-		}
-		c.event = l.Seq
+// pass moves the cursor over an event, or a reply, and reports whether it was behind the cursor.
+func (c *cursor) pass(isReply bool, seq uint64) bool {
+	at := &c.event
+	if isReply {
+		at = &c.reply
 	}
+	if seq <= *at {
+		return false
+	}
+	*at = seq
 	return true
 }
 
@@ -79,7 +74,7 @@ func (s *Server) events(ctx context.Context, x *exchange, in *eventsInput) (*hum
 			return nil, newProblem(http.StatusBadRequest, "Last-Event-ID", "is no id of an event of this stream")
 		}
 	}
-	if _, _, err := s.cfg.Broker.Tail(k).Next(ctx); errors.Is(err, client.ErrNoBatch) {
+	if err := s.cfg.Broker.Find(ctx, k); errors.Is(err, client.ErrNoBatch) {
 		return nil, s.missing(k, err)
 	} else if err != nil {
 		return nil, err
@@ -101,16 +96,7 @@ func (s *Server) events(ctx context.Context, x *exchange, in *eventsInput) (*hum
 			progress = s.sendProgress(ctx, out, k)
 		}
 		defer func() { progress.stop() }()
-		err := s.cfg.Broker.Follow(ctx, k, in.Follow != "false", reread, func(l broker.Logged) error {
-			if first := l.Chain == batch.ChainSubmission; !at.pass(l) && (!first || resumed) {
-				return nil
-			}
-			data, err := l.JSON()
-			if err != nil {
-				return err
-			}
-			return out.send(at.String(), "cloudevent", data)
-		})
+		err := s.followEvents(ctx, out, k, at, resumed, in.Follow != "false")
 		if err == nil {
 			progress.finish()
 		}

@@ -23,8 +23,12 @@ func (g *gate) enter(c caller) (leave func(), err error) {
 	if g.all >= g.most {
 		return nil, newProblem(429, "", "%d requests of this kind are under way, the most that this server has; try again later", g.all).again()
 	}
-	if !c.any && g.each[agent] >= g.mostEach {
-		return nil, newProblem(429, "", "%d requests of this kind of agent %s are under way, the most that one agent may have; try again later", g.each[agent], agent).again()
+	most := g.mostEach
+	if c.grant.streams > 0 {
+		most = min(most, c.grant.streams)
+	}
+	if !c.any && g.each[agent] >= most {
+		return nil, newProblem(429, "", "%d requests of this kind of agent %s are under way, the most that its token may have; try again later", g.each[agent], agent).again()
 	}
 	g.all++
 	g.each[agent]++

@@ -17,6 +17,23 @@ const (
 	// MaxStreams is how many event streams and waits are open at a time, and MaxAgentStreams how many of one token's agent.
 	MaxStreams      = 1_024
 	MaxAgentStreams = 256
+	// MaxAgentReads is how many requests and streams read what is stored about one agent's batches at the same moment: the others wait for
+	// their turn.
+	MaxAgentReads = 2
+	// AgentBytesPerSecond is how much all streams of one token's agent may send in a second, and as much at once after a pause. A write
+	// counts minWriteBytes at least.
+	AgentBytesPerSecond = 8 << 20
+	minWriteBytes       = 4 << 10
+	// maxWriteBytes is about how much of a stream is written at once; maxPieceEvents, maxPieceBytes and maxPieceReplies are how much of
+	// what is stored is read in one turn.
+	maxWriteBytes   = 64 << 10
+	maxPieceEvents  = 64
+	maxPieceBytes   = 256 << 10
+	maxPieceReplies = 16
+	// maxKeptBytes is how much of batches' logs is kept for other streams.
+	maxKeptBytes = 32 << 20
+	// maxPaced is how many keys a pace keeps before it forgets those that owe nothing.
+	maxPaced = 10_000
 	// MaxSubmissions is how many submissions are read at a time, and MaxAgentSubmissions how many of one token's agent:
 	// each may hold MaxBodyBytes, more than once.
 	MaxSubmissions      = 32
@@ -24,6 +41,13 @@ const (
 	// MaxTokens is how many tokens a token file may have, and MaxTokenFileBytes how long it may be.
 	MaxTokens         = 10_000
 	MaxTokenFileBytes = 4 << 20
+	// MaxTokenRate is the greatest rate that a token may have, in requests a second.
+	MaxTokenRate = 100_000
+	// MaxConnections is how many connections are open at a time, MaxStrangers how many of them have shown no token yet, and
+	// MaxAgentConnections how many are of one token's agent.
+	MaxConnections      = 4_096
+	MaxStrangers        = 1_024
+	MaxAgentConnections = 512
 	// MaxWait is how long one request waits for results.
 	MaxWait = 10 * time.Minute
 	// DefaultPage is how many batches a page has, and MaxPage how many at most.
@@ -40,6 +64,9 @@ const (
 	// is kept; the server of the process sets them.
 	HeaderTimeout = 5 * time.Second
 	IdleTimeout   = time.Minute
+	// TokenLook is how often the token file is read again, and TokenGrace how long its former tokens count while it cannot be used.
+	TokenLook  = time.Second
+	TokenGrace = time.Minute
 	// bodyTimeout is how long a client may take for its body.
 	bodyTimeout = time.Minute
 	// requestTimeout bounds the work on a request; waits and streams come on top.
@@ -50,6 +77,10 @@ const (
 	submitPerMiB  = time.Second
 	// writeTimeout is how long a client may take to read what is written at once.
 	writeTimeout = 30 * time.Second
+	// maxKeptAge is how long it is kept.
+	maxKeptAge = 30 * time.Second
+	// slowWrite is how long a client takes for what is written at once when it is a slow one.
+	slowWrite = time.Second
 	// DefaultFeedIdle is how long a model's stream may be silent, maxFeed how long it may take, and feedDrain how long what
 	// comes behind its last event.
 	DefaultFeedIdle = 5 * time.Minute

@@ -48,7 +48,17 @@ func (s *Server) appendCalls(ctx context.Context, x *exchange, in *BatchPath) (*
 	if err != nil {
 		return nil, err
 	}
-	out, err := (&appender{s: s, k: k}).append(ctx, calls)
+	if err := x.who.calls(calls); err != nil {
+		return nil, err
+	}
+	to := &appender{s: s, k: k}
+	if err := to.read(ctx); err != nil {
+		return nil, err
+	}
+	if err := x.who.workspace(to.st.Submission.Workspace); err != nil {
+		return nil, err
+	}
+	out, err := to.append(ctx, calls)
 	if err != nil {
 		return nil, err
 	}
@@ -130,6 +140,11 @@ func bytesOf(calls []toolyard.Call) (n int) {
 // input reads the calls that an open batch has so far, and the state of what is appended to it.
 func (s *Server) input(ctx context.Context, k toolyard.BatchKey) ([]toolyard.Call, batch.State, error) {
 	st := batch.State{Key: k}
+	done, err := s.turns.take(ctx, string(k.Agent))
+	if err != nil {
+		return nil, st, err
+	}
+	defer done()
 	first, _, err := s.cfg.Broker.Tail(k).Next(ctx)
 	if errors.Is(err, client.ErrNoBatch) {
 		return nil, st, s.missing(k, err)
@@ -147,6 +162,7 @@ func (s *Server) input(ctx context.Context, k toolyard.BatchKey) ([]toolyard.Cal
 	if err := s.cfg.Broker.CatchUp(ctx, &st, batch.ChainInput, 0); err != nil {
 		return nil, st, err
 	}
+	st.Submission = &sub.Batch
 	return slices.Concat(sub.Calls, st.Input), st, nil
 }
 

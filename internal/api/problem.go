@@ -29,6 +29,7 @@ type Problem struct {
 
 	retryAfter time.Duration
 	allow      string
+	closes     bool // the connection
 }
 
 const problemType = "application/problem+json"
@@ -55,6 +56,9 @@ func (p *Problem) GetHeaders() http.Header {
 	}
 	if p.allow != "" {
 		h.Set("Allow", p.allow)
+	}
+	if p.closes {
+		h.Set("Connection", "close")
 	}
 	if p.Status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", `Bearer realm="toolyard"`)

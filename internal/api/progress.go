@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -20,7 +19,7 @@ const (
 // progressEnd is how long what is left of the progress of a batch that is complete may take.
 const progressEnd = time.Second
 
-// telling is the progress that goes out beside something else. A nil one tells nothing.
+// telling is the progress that goes out beside something else.
 type telling struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -31,64 +30,48 @@ type telling struct {
 // sendProgress writes what running calls report until the batch is complete, and that it waits for its turn while it does.
 // Nothing else waits for it, and when it cannot go on the stream does.
 func (s *Server) sendProgress(ctx context.Context, out *stream, k toolyard.BatchKey) *telling {
-	ctx, cancel := context.WithCancel(ctx)
-	t := &telling{cancel: cancel, done: make(chan struct{})}
-	go func() {
-		defer close(t.done)
-		for p, err := range s.cfg.Client.Batch(k).Progress(ctx) {
-			if err != nil {
-				if ctx.Err() == nil {
-					s.cfg.Log.Debug("progress is not told any more", "batch", k, "error", err)
-				}
-				return
-			}
-			name, said := progressEvent, any(p)
-			if p.Waiting != nil {
-				name, said = waitingEvent, p.Waiting
-			}
-			if s.tell(out, name, said) != nil {
-				return // the stream says so itself
-			}
-		}
-	}()
-	return t
+	return s.sendReports(ctx, out, k, true)
 }
 
 // sendWaiting writes that the batch waits for its turn, while it does, and nothing else.
 func (s *Server) sendWaiting(ctx context.Context, out *stream, k toolyard.BatchKey) *telling {
-	feed, err := s.cfg.Broker.FollowProgress(k)
-	if err != nil {
-		s.cfg.Log.Debug("it is not told whether a batch waits", "batch", k, "error", err)
-		return nil
-	}
+	return s.sendReports(ctx, out, k, false)
+}
+
+func (s *Server) sendReports(ctx context.Context, out *stream, k toolyard.BatchKey, all bool) *telling {
 	ctx, cancel := context.WithCancel(ctx)
-	t := &telling{cancel: cancel, done: make(chan struct{}), endless: true}
+	t := &telling{cancel: cancel, done: make(chan struct{}), endless: !all}
+	f, leave, _ := s.reported.join(k.String(), report{}, func(report) bool { return true },
+		func(ctx context.Context, t *topic[report]) error { return s.readProgress(ctx, k, t) })
 	go func() {
 		defer close(t.done)
-		for ctx.Err() == nil {
-			select {
-			case <-ctx.Done():
-			case m := <-feed.C:
-				if p, ok := feed.Read(m); ok && p.Waiting != nil && s.tell(out, waitingEvent, p.Waiting) != nil {
-					cancel() // the stream says so itself
+		defer leave()
+		if f.skip(ctx) != nil {
+			return
+		}
+		for {
+			got, err := f.take(ctx) // what is missing in it is not sent again
+			if err != nil {
+				return
+			}
+			var entries []entry
+			for _, r := range got.items {
+				if all || r.name == waitingEvent {
+					entries = append(entries, entry{name: r.name, data: r.data})
 				}
 			}
-		}
-		if err := feed.Stop(); err != nil {
-			s.cfg.Log.Debug("a feed was not stopped", "batch", k, "error", err)
+			if out.sendAll(entries) != nil {
+				return // the stream says so itself
+			}
+			if got.ended {
+				if got.err != nil && ctx.Err() == nil {
+					s.cfg.Log.Debug("progress is not told any more", "batch", k, "error", got.err)
+				}
+				return
+			}
 		}
 	}()
 	return t
-}
-
-// tell writes an event without an id.
-func (s *Server) tell(out *stream, name string, said any) error {
-	data, err := json.Marshal(said)
-	if err != nil {
-		s.cfg.Log.Error("a report of progress cannot be told", "error", err)
-		return nil
-	}
-	return out.send("", name, data)
 }
 
 // finish lets what is left go out: the batch is complete. After it, nothing does.

@@ -100,19 +100,12 @@ func (s *Server) sendResults(x *exchange, k toolyard.BatchKey, next int, which s
 // A client that is gone is no error.
 func (s *Server) writeResults(ctx context.Context, out *stream, k toolyard.BatchKey, next int, also func(batch.State) error) error {
 	seen := 0
-	for r, err := range s.cfg.Client.Batch(k).Results(ctx) {
+	for r, err := range s.replies(ctx, k, out.slow) {
 		if err != nil {
 			return err
 		}
-		seen = r.Index + 1
-		if r.Index < next {
-			continue
-		}
-		data, err := json.Marshal(r)
-		if err != nil {
-			return err
-		}
-		if out.send(strconv.Itoa(r.Index), "result", data) != nil {
+		seen += len(r.results)
+		if out.sendAll(resultEntries(r, next)) != nil {
 			return nil
 		}
 	}
@@ -139,10 +132,24 @@ func (s *Server) writeResults(ctx context.Context, out *stream, k toolyard.Batch
 
 // sendProblem ends a stream that has begun: the status is gone already.
 func (s *Server) sendProblem(x *exchange, out *stream, err error) {
+	if errors.Is(err, errBehind) {
+		s.sendBehind(out)
+		return
+	}
 	data, err := json.Marshal(s.problem(x, err))
 	if err != nil {
 		s.cfg.Log.Error("a problem cannot be told", "error", err)
 		return
 	}
 	_ = out.send("", "problem", data) // as above
+}
+
+// sendBehind ends a stream that was read too slowly.
+func (s *Server) sendBehind(out *stream) {
+	data, err := json.Marshal(Behind{behindDetail})
+	if err != nil {
+		s.cfg.Log.Error("the end of a slow stream cannot be told", "error", err)
+		return
+	}
+	_ = out.send("", behindEvent, data) // whoever does not get it comes again all the same
 }

@@ -53,7 +53,7 @@ func (s *Server) changeSession(ctx context.Context, x *exchange, in *sessionPath
 	if err != nil {
 		return nil, err
 	}
-	if change.Alone != nil && !*change.Alone && !x.who.any { // with somebody to ask, more is possible
+	if change.Alone != nil && !*change.Alone && !x.who.interactive() { // with somebody to ask, more is possible
 		return nil, newProblem(http.StatusForbidden, "alone", "an agent does not say that somebody is there; use an operator's token")
 	}
 	v, err := s.cfg.Client.Session(ctx, agent, name)
@@ -133,8 +133,10 @@ func (s *Server) happening(_ context.Context, x *exchange, in *happeningInput) (
 	}
 	alive, end := s.alive(x)
 	ctx, cancel := context.WithCancel(alive)
-	events, err := s.cfg.Client.Watch(ctx, agent) // now: the answer's headers say that it has begun
-	if err != nil {
+	f, left, _ := s.everything.join(string(agent), nil, func([]byte) bool { return true },
+		func(ctx context.Context, t *topic[[]byte]) error { return s.readEverything(ctx, agent, t) })
+	if err := f.skip(ctx); err != nil { // the answer's headers say that it has begun
+		left()
 		cancel()
 		end()
 		leave()
@@ -142,34 +144,38 @@ func (s *Server) happening(_ context.Context, x *exchange, in *happeningInput) (
 	}
 	return &huma.StreamResponse{Body: func(huma.Context) {
 		defer leave()
+		defer left()
 		defer end()
 		defer cancel()
 		out := openStream(x, false)
 		defer out.beat(ctx, cancel)()
-		for e, err := range events {
-			data, err := encodeHappening(e, err)
+		for {
+			got, err := f.take(ctx)
+			if err == nil && got.ended {
+				err = got.err
+			}
 			switch {
 			case ctx.Err() != nil:
 				return
 			case err != nil:
 				s.sendProblem(x, out, err)
 				return
-			case out.send("", "cloudevent", data) != nil:
+			}
+			var entries []entry
+			if got.behind {
+				data, err := json.Marshal(Happening{Time: time.Now(), Gap: gapSlow})
+				if err != nil {
+					s.sendProblem(x, out, err)
+					return
+				}
+				entries = append(entries, entry{name: "cloudevent", data: data})
+			}
+			for _, data := range got.items {
+				entries = append(entries, entry{name: "cloudevent", data: data})
+			}
+			if out.sendAll(entries) != nil {
 				return
 			}
 		}
 	}}, nil
-}
-
-func encodeHappening(e client.Event, err error) ([]byte, error) {
-	if err != nil {
-		return nil, err
-	}
-	h := Happening{Agent: e.Batch.Agent, Batch: e.Batch.ID, Time: e.Time, What: e.What, Gap: e.Gap}
-	if e.Type != "" {
-		if h.Event, err = e.JSON(); err != nil {
-			return nil, err
-		}
-	}
-	return json.Marshal(h)
 }

@@ -17,6 +17,8 @@ type stream struct {
 
 	mu  sync.Mutex
 	err error
+	// took is how long the client took for the last write.
+	took time.Duration
 }
 
 // The media types of a stream.
@@ -43,33 +45,75 @@ func openStream(x *exchange, lines bool) *stream {
 	return s
 }
 
+// write sends bytes within what the token may take. A client that does not read them in time is gone.
 func (s *stream) write(b []byte) {
 	if s.err != nil {
+		return
+	}
+	if s.err = s.x.s.pay(s.x, len(b)); s.err != nil {
 		return
 	}
 	if s.err = s.x.writeWithin(writeTimeout); s.err != nil {
 		return
 	}
+	began := time.Now()
 	if _, s.err = s.x.w.Write(b); s.err == nil {
 		s.err = s.x.conn.Flush()
 	}
+	s.took = time.Since(began)
 }
 
-// send writes one event, whose data is JSON, and reports why it could not.
+// slow reports whether the client took long for the last write.
+func (s *stream) slow() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.took >= slowWrite
+}
+
+// entry is one event of a stream, whose data is JSON. The id may be left out.
+type entry struct {
+	id, name string
+	data     []byte
+}
+
+// send writes one event and reports why it could not.
 func (s *stream) send(id, name string, data []byte) error {
+	return s.sendAll([]entry{{id, name, data}})
+}
+
+// sendAll writes events, as many as fit at a time, and reports why it could not.
+func (s *stream) sendAll(entries []entry) error {
+	if len(entries) == 0 {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var b bytes.Buffer
-	if s.lines {
-		b.Write(data)
-		b.WriteByte('\n')
-	} else {
-		if id != "" {
-			fmt.Fprintf(&b, "id: %s\n", id)
+	for _, e := range entries {
+		end := "\n"
+		if !s.lines {
+			if end = "\n\n"; e.id != "" {
+				fmt.Fprintf(&b, "id: %s\n", e.id)
+			}
+			fmt.Fprintf(&b, "event: %s\ndata: ", e.name)
 		}
-		fmt.Fprintf(&b, "event: %s\ndata: %s\n\n", name, data)
+		for data := e.data; ; { // the same bytes for all streams: none copies all of a long one
+			n := min(len(data), maxWriteBytes)
+			b.Write(data[:n])
+			if data = data[n:]; len(data) == 0 {
+				break
+			}
+			s.write(b.Bytes())
+			b.Reset()
+		}
+		if b.WriteString(end); b.Len() >= maxWriteBytes {
+			s.write(b.Bytes())
+			b.Reset()
+		}
 	}
-	s.write(b.Bytes())
+	if b.Len() > 0 {
+		s.write(b.Bytes())
+	}
 	return s.err
 }
 

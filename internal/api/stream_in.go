@@ -69,6 +69,9 @@ func (s *Server) feed(ctx context.Context, x *exchange, in *feedInput) (*huma.St
 	if b.Agent, err = x.who.submits("", in.Agent); err != nil {
 		return nil, err
 	}
+	if err := x.who.permit(&b); err != nil {
+		return nil, err
+	}
 	b.Normalize(toolyard.BatchID(broker.NewID()))
 	if err := b.Validate(); err != nil {
 		return nil, err
@@ -116,6 +119,7 @@ func (f *feeding) run(d *eventstream.Decoder) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(f.x.r.Context()))
 	defer cancel()
 	defer context.AfterFunc(f.s.stopping, cancel)()
+	defer f.x.who.whenRevoked(cancel)()
 	k := f.batch.Key()
 	f.x.w.Header().Set(batchHeader, string(k.ID))
 	f.out = openStream(f.x, false)
@@ -196,6 +200,9 @@ func (f *feeding) open() error {
 }
 
 func (f *feeding) append(calls []toolyard.Call) error {
+	if err := f.x.who.calls(calls); err != nil {
+		return err
+	}
 	ctx, done := f.work()
 	defer done()
 	_, err := f.calls.append(ctx, calls)

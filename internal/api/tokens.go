@@ -3,14 +3,23 @@ package api
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
+	"reflect"
+	"runtime"
+	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/toolyard/toolyard"
 )
@@ -19,22 +28,31 @@ import (
 // of the agent that a request says.
 const Operator = "*"
 
-// Tokens says which agent each bearer token stands for. It holds no token, only their hashes.
-type Tokens struct{ entries []tokenEntry }
+// Tokens says what each bearer token may do. It holds no token, only their hashes.
+type Tokens struct{ entries atomic.Pointer[[]tokenEntry] }
 
 type tokenEntry struct {
 	sum   [sha256.Size]byte
 	agent string
+	grant grant
+	// revoked is closed when the token is not in force any more, or may do something else.
+	revoked chan struct{}
 }
 
-// ReadTokens reads a token file; see [ParseTokens].
-func ReadTokens(path string) (_ *Tokens, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	data, err := io.ReadAll(io.LimitReader(f, MaxTokenFileBytes+1))
+// grant is what a token may do beside being its agent's. The zero value of a list is everything, of a number the server's own
+// limit.
+type grant struct {
+	// agents are those in whose name it speaks, beside its own; workspaces and tools those that its batches may name.
+	agents, workspaces, tools []string
+	interactive               bool
+	// rate is how many requests a second it may make.
+	rate                        int
+	streams, connections, bytes int
+}
+
+// ReadTokens reads a token file; see [ParseTokens]. Nobody but its owner may have access to it.
+func ReadTokens(path string) (*Tokens, error) {
+	data, err := readTokenFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -45,13 +63,40 @@ func ReadTokens(path string) (_ *Tokens, err error) {
 	return t, nil
 }
 
-// ParseTokens reads lines "TOKEN AGENT", where the agent "*" is [Operator]. Empty lines and those that begin with "#" mean
-// nothing; any other line is an error, which names the line and never shows it.
+func readTokenFile(path string) (_ []byte, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if mode := info.Mode(); mode.Perm()&0o077 != 0 && runtime.GOOS != "windows" {
+		return nil, fmt.Errorf("%s has the mode %04o, so others can read or change the tokens; use chmod 600", path, mode.Perm())
+	}
+	return io.ReadAll(io.LimitReader(f, MaxTokenFileBytes+1))
+}
+
+// ParseTokens reads lines "TOKEN AGENT [KEY=VALUE ...]", where the agent "*" is [Operator]; docs/http.md has the keys. Empty lines
+// and those that begin with "#" mean nothing; any other line, and any other key, is an error, which names the line and never
+// shows it.
 func ParseTokens(data []byte) (*Tokens, error) {
+	entries, err := parseTokens(data)
+	if err != nil {
+		return nil, err
+	}
+	t := &Tokens{}
+	t.entries.Store(&entries)
+	return t, nil
+}
+
+func parseTokens(data []byte) ([]tokenEntry, error) {
 	if len(data) > MaxTokenFileBytes {
 		return nil, fmt.Errorf("it is longer than %d bytes", MaxTokenFileBytes)
 	}
-	t := &Tokens{}
+	var entries []tokenEntry
 	seen := map[[sha256.Size]byte]int{}
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	lines.Buffer(nil, MaxTokenFileBytes+1)
@@ -61,7 +106,7 @@ func ParseTokens(data []byte) (*Tokens, error) {
 			continue
 		}
 		words := strings.Fields(line)
-		if len(words) != 2 {
+		if len(words) < 2 {
 			return nil, fmt.Errorf("line %d has %d words; want a token and an agent", n, len(words))
 		}
 		if !isToken(words[0]) {
@@ -70,22 +115,157 @@ func ParseTokens(data []byte) (*Tokens, error) {
 		if err := toolyard.CheckName("the agent", words[1]); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
+		g, err := parseGrant(words[1], words[2:])
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
 		sum := sha256.Sum256([]byte(words[0]))
 		if first, ok := seen[sum]; ok {
 			return nil, fmt.Errorf("line %d has the token of line %d", n, first)
 		}
 		seen[sum] = n
-		if t.entries = append(t.entries, tokenEntry{sum, words[1]}); len(t.entries) > MaxTokens {
+		if entries = append(entries, tokenEntry{sum, words[1], g, make(chan struct{})}); len(entries) > MaxTokens {
 			return nil, fmt.Errorf("it has more than %d tokens", MaxTokens)
 		}
 	}
 	if err := lines.Err(); err != nil {
 		return nil, err
 	}
-	if len(t.entries) == 0 {
+	if len(entries) == 0 {
 		return nil, errors.New("it has no token, so nobody could ask for anything")
 	}
-	return t, nil
+	return entries, nil
+}
+
+// parseGrant reads what a token may do. An error shows no word that may be a part of a token.
+func parseGrant(agent string, words []string) (g grant, err error) {
+	seen := map[string]bool{}
+	for i, word := range words {
+		key, value, ok := strings.Cut(word, "=")
+		if !ok || value == "" {
+			return g, fmt.Errorf("word %d is no KEY=VALUE", i+3)
+		}
+		if seen[key] {
+			return g, fmt.Errorf("word %d repeats a key; give its values in one, with commas", i+3)
+		}
+		seen[key] = true
+		switch key {
+		case "agents":
+			g.agents, err = nameList(key, value, false)
+		case "workspaces":
+			g.workspaces, err = nameList(key, value, false)
+		case "tools":
+			g.tools, err = nameList(key, value, true)
+		case "interactive":
+			if value != "yes" && value != "no" {
+				err = errors.New("interactive is yes or no")
+			}
+			g.interactive = value == "yes"
+		case "rate":
+			g.rate, err = bound(key, value, MaxTokenRate)
+		case "streams":
+			g.streams, err = bound(key, value, MaxAgentStreams)
+		case "connections":
+			g.connections, err = bound(key, value, MaxAgentConnections)
+		case "bytes":
+			g.bytes, err = bound(key, value, AgentBytesPerSecond)
+		default:
+			err = fmt.Errorf("word %d has a key that means nothing here; the keys are agents, workspaces, tools, interactive, rate, streams, connections, bytes", i+3)
+		}
+		if err != nil {
+			return g, err
+		}
+	}
+	if agent == Operator && len(words) > 0 {
+		return g, errors.New("an operator's token may do everything; for one that may not, name an agent")
+	}
+	return g, nil
+}
+
+func nameList(key, value string, patterns bool) ([]string, error) {
+	list := strings.Split(value, ",")
+	for _, name := range list {
+		if patterns && name == "*" {
+			return nil, fmt.Errorf("%s: leave it out for all", key)
+		}
+		if patterns {
+			name = strings.TrimSuffix(name, "*")
+		}
+		if err := toolyard.CheckName(key, name); err != nil {
+			return nil, err
+		}
+		if strings.Contains(name, "*") {
+			return nil, fmt.Errorf("%s: a * stands at the end of a tool's name and nowhere else", key)
+		}
+	}
+	return list, nil
+}
+
+func bound(key, value string, most int) (int, error) {
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 1 || n > most {
+		return 0, fmt.Errorf("%s is a number from 1 to %d", key, most)
+	}
+	return n, nil
+}
+
+// Follow reads the file again every [TokenLook] until ctx ends, and does what it says from then on: requests and streams of a
+// token that is gone, or may do something else, end. While the file cannot be used, the tokens that it had count for [TokenGrace],
+// and then none does.
+func (t *Tokens) Follow(ctx context.Context, path string, log *slog.Logger) {
+	tick := time.NewTicker(TokenLook)
+	defer tick.Stop()
+	var last [sha256.Size]byte
+	var bad time.Time
+	for {
+		data, err := readTokenFile(path)
+		sum := sha256.Sum256(data)
+		if err == nil && (sum != last || !bad.IsZero()) {
+			var entries []tokenEntry
+			if entries, err = parseTokens(data); err == nil {
+				if t.replace(entries) {
+					log.Info("the token file was read again", "file", path, "tokens", len(entries))
+				}
+				last, bad = sum, time.Time{}
+			}
+		}
+		switch {
+		case err == nil:
+		case bad.IsZero():
+			bad = time.Now()
+			log.Error("the token file cannot be used; its former tokens count for a while", "file", path, "for", TokenGrace, "error", err)
+		case time.Since(bad) >= TokenGrace && t.replace(nil):
+			log.Error("the token file cannot be used, and no token counts any more", "file", path, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// replace puts other tokens in force, and reports whether anything changed.
+func (t *Tokens) replace(entries []tokenEntry) (changed bool) {
+	now := map[[sha256.Size]byte]int{}
+	for i, e := range entries {
+		now[e.sum] = i
+	}
+	before := *t.entries.Load()
+	changed = len(before) != len(entries)
+	var revoked []chan struct{}
+	for _, e := range before {
+		if i, ok := now[e.sum]; ok && entries[i].agent == e.agent && reflect.DeepEqual(entries[i].grant, e.grant) {
+			entries[i].revoked = e.revoked
+			continue
+		}
+		revoked, changed = append(revoked, e.revoked), true
+	}
+	t.entries.Store(&entries)
+	for _, r := range revoked {
+		close(r)
+	}
+	return changed
 }
 
 // isToken reports whether a text is a b64token of RFC 6750.
@@ -96,15 +276,15 @@ func isToken(s string) bool {
 	})
 }
 
-// agent returns whose token it is. It takes as long for every token.
-func (t *Tokens) agent(token string) (agent string, ok bool) {
+// find returns what a token may do. It takes as long for every token.
+func (t *Tokens) find(token string) (found tokenEntry, ok bool) {
 	sum := sha256.Sum256([]byte(token))
-	for _, e := range t.entries {
+	for _, e := range *t.entries.Load() {
 		if subtle.ConstantTimeCompare(sum[:], e.sum[:]) == 1 {
-			agent, ok = e.agent, true
+			found, ok = e, true
 		}
 	}
-	return agent, ok
+	return found, ok
 }
 
 // caller is who asks: one agent, or anybody, who says for each request whose things are meant.
@@ -112,7 +292,11 @@ type caller struct {
 	agent toolyard.Agent
 	any   bool
 	// name is what stands in the log where a person's decision does.
-	name string
+	name  string
+	grant grant
+	// token names the token in this process's own tables. revoked is closed when it is not in force any more; nil: there is none.
+	token   string
+	revoked <-chan struct{}
 }
 
 // identify finds out who asks.
@@ -124,14 +308,70 @@ func (s *Server) identify(r *http.Request) (caller, *Problem) {
 	if !strings.EqualFold(kind, "Bearer") || len(r.Header.Values("Authorization")) != 1 {
 		return caller{}, newProblem(http.StatusUnauthorized, "Authorization", "send one header Authorization: Bearer TOKEN, with a token of this server")
 	}
-	agent, ok := s.cfg.Tokens.agent(strings.TrimSpace(token))
-	switch {
-	case !ok:
+	e, ok := s.cfg.Tokens.find(strings.TrimSpace(token))
+	if !ok {
 		return caller{}, newProblem(http.StatusUnauthorized, "Authorization", "the token is none of this server's")
-	case agent == Operator:
-		return caller{any: true, name: "operator"}, nil
 	}
-	return caller{agent: toolyard.Agent(agent), name: agent}, nil
+	c := caller{agent: toolyard.Agent(e.agent), name: e.agent, grant: e.grant, token: hex.EncodeToString(e.sum[:]), revoked: e.revoked}
+	if e.agent == Operator {
+		c.agent, c.any, c.name = "", true, "operator"
+	}
+	if rate := float64(c.grant.rate); rate > 0 {
+		if wait := s.rates.try(time.Now(), c.token, 1, rate, rate); wait > 0 {
+			p := newProblem(http.StatusTooManyRequests, "", "the token may make %d requests a second; try again later", c.grant.rate)
+			p.retryAfter = max(retryAfter, wait)
+			return caller{}, p
+		}
+	}
+	return c, nil
+}
+
+// speaksFor reports whether the caller acts in an agent's name.
+func (c caller) speaksFor(a toolyard.Agent) bool {
+	return c.any || a == c.agent || slices.Contains(c.grant.agents, string(a))
+}
+
+// interactive reports whether the caller may say that a person can be asked.
+func (c caller) interactive() bool { return c.any || c.grant.interactive }
+
+// workspace refuses one that the token may not use.
+func (c caller) workspace(w toolyard.Workspace) error {
+	if w == "" {
+		w = toolyard.DefaultWorkspace
+	}
+	if len(c.grant.workspaces) > 0 && !slices.Contains(c.grant.workspaces, string(w)) {
+		return newProblem(http.StatusForbidden, "workspace", "the token may not use workspace %q", w)
+	}
+	return nil
+}
+
+// usesTool reports whether the token may use a tool.
+func (c caller) usesTool(name string) bool {
+	return len(c.grant.tools) == 0 || slices.ContainsFunc(c.grant.tools, func(t string) bool {
+		prefix, many := strings.CutSuffix(t, "*")
+		return t == name || many && strings.HasPrefix(name, prefix)
+	})
+}
+
+// calls refuses those of tools that the token may not use.
+func (c caller) calls(calls []toolyard.Call) error {
+	for i, call := range calls {
+		if !c.usesTool(call.Tool) {
+			return newProblem(http.StatusForbidden, fmt.Sprintf("calls[%d].tool", i), "the token may not use the tool %q", call.Tool)
+		}
+	}
+	return nil
+}
+
+// permit refuses a batch that the token may not hand in.
+func (c caller) permit(b *toolyard.Batch) error {
+	if b.Interactive && !c.interactive() {
+		return newProblem(http.StatusForbidden, "interactive", "the token does not say that a person can be asked; leave it out")
+	}
+	if err := c.workspace(b.Workspace); err != nil {
+		return err
+	}
+	return c.calls(b.Calls)
 }
 
 // meant is the agent whose things a path and ?agent= mean. What is another agent's is not there.
@@ -141,10 +381,12 @@ func (c caller) meant(asked string) (toolyard.Agent, error) {
 		return toolyard.DefaultAgent, nil
 	case c.any:
 		return toolyard.Agent(asked), toolyard.CheckName("agent", asked)
-	case asked != "" && asked != string(c.agent):
+	case asked == "":
+		return c.agent, nil
+	case !c.speaksFor(toolyard.Agent(asked)):
 		return "", newProblem(http.StatusNotFound, "agent", "there is no such agent for this token")
 	}
-	return c.agent, nil
+	return toolyard.Agent(asked), nil
 }
 
 // listed is the agent whose things are listed; empty means everybody's.
@@ -163,10 +405,12 @@ func (c caller) submits(body toolyard.Agent, asked string) (toolyard.Agent, erro
 	if body == "" {
 		body = toolyard.Agent(asked)
 	}
-	if c.any || body == "" || body == c.agent {
-		if !c.any {
-			return c.agent, nil
-		}
+	switch {
+	case c.any:
+		return body, nil
+	case body == "":
+		return c.agent, nil
+	case c.speaksFor(body):
 		return body, nil
 	}
 	return "", newProblem(http.StatusForbidden, "agent", "the token is another agent's; leave the agent out")

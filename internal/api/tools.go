@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/provider"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/tool"
 )
 
 // The tools of the next batch. What a batch sees is pinned when it is planned; between two batches workers come and go, and a
@@ -49,9 +50,18 @@ func (s *Server) tools(ctx context.Context, x *exchange, in *toolsInput) (*tools
 	if err := b.Validate(); err != nil {
 		return nil, err
 	}
+	if err := x.who.workspace(b.Workspace); err != nil {
+		return nil, err
+	}
 	surface, err := s.cfg.Surface(b.Agent, b.Workspace, b.Options)
 	if err != nil {
 		return nil, err
+	}
+	if hidden := hiddenTools(x.who, surface.Declarations()); len(hidden) > 0 {
+		b.Options.Deny = append(slices.Clip(b.Options.Deny), hidden...)
+		if surface, err = s.cfg.Surface(b.Agent, b.Workspace, b.Options); err != nil {
+			return nil, err
+		}
 	}
 	session, err := s.cfg.Client.Session(ctx, b.Agent, b.Session)
 	if err != nil {
@@ -78,6 +88,16 @@ func (s *Server) tools(ctx context.Context, x *exchange, in *toolsInput) (*tools
 	}
 	data, _, err := provider.Tools(provider.Format(in.Format), surface.Declarations(), provider.ToolOptions{Strict: in.Strict, Loaded: loaded, Names: surface.Names(rule)})
 	return &toolsAnswer{Status: http.StatusOK, ContentType: "application/json", ETag: etag, Body: data}, err
+}
+
+// hiddenTools are those that the token may not use.
+func hiddenTools(who caller, all []tool.Declaration) (out []string) {
+	for _, d := range all {
+		if !who.usesTool(d.Name) {
+			out = append(out, d.Name)
+		}
+	}
+	return out
 }
 
 // toolsTag names an answer by all that it is made of.

@@ -5,6 +5,7 @@ package e2e
 import (
 	"bufio"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -73,7 +74,15 @@ func TestServeBoundsHeaders(t *testing.T) {
 // TestServeWithoutTokens: nothing listens on a network that asks nobody who he is.
 func TestServeWithoutTokens(t *testing.T) {
 	t.Parallel()
-	dir := workspace(t, map[string]string{"empty": "# nobody\n", "bad": "token agent more\n"})
+	dir := workspace(t, map[string]string{"empty": "# nobody\n", "bad": "token agent more\n", "others": "token agent\n"})
+	for _, name := range []string{"empty", "bad"} {
+		if err := os.Chmod(filepath.Join(dir, name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(filepath.Join(dir, "others"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args []string
 		want string
@@ -86,6 +95,7 @@ func TestServeWithoutTokens(t *testing.T) {
 		{[]string{"--listen", "127.0.0.1:0", "--token-file", filepath.Join(dir, "missing")}, "missing"},
 		{[]string{"--listen", "127.0.0.1:0", "--token-file", filepath.Join(dir, "empty")}, "no token"},
 		{[]string{"--listen", "127.0.0.1:0", "--token-file", filepath.Join(dir, "bad")}, "line 1"},
+		{[]string{"--listen", "127.0.0.1:0", "--token-file", filepath.Join(dir, "others")}, "chmod 600"},
 	} {
 		stdout, stderr, status := run(t, nil, "dispatcher", append([]string{"serve", "--nats-listen", "127.0.0.1:0", "--data", t.TempDir()}, c.args...)...)
 		if status != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, c.want) {

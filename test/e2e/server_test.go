@@ -20,7 +20,7 @@ func TestCommandsOverHTTP(t *testing.T) {
 	t.Parallel()
 	dir := workspace(t, map[string]string{"a.txt": "one\n"})
 	tokens := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(tokens, []byte("tok-ann ann\ntok-op *\n"), 0o600); err != nil {
+	if err := os.WriteFile(tokens, []byte("tok-ann ann interactive=yes\ntok-op *\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	d := dispatcher(t, "--with-worker", "--workspace", "default="+dir, "--token-file", tokens)

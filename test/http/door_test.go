@@ -18,7 +18,7 @@ import (
 
 // TestTokens: an agent finds its own things and nothing of any other's; the operator finds all.
 func TestTokens(t *testing.T) {
-	tokens, err := api.ParseTokens([]byte("# who\nsecret-a alice\n\nsecret-b bob\nsecret-o *\n"))
+	tokens, err := api.ParseTokens([]byte("# who\nsecret-a alice interactive=yes\n\nsecret-b bob\nsecret-o *\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

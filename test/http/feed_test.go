@@ -158,7 +158,7 @@ func TestFeed(t *testing.T) {
 	}{{"1.1", p.url, http.DefaultClient}, {"2", tls.URL, tls.Client()}} {
 		t.Run("HTTP/"+c.version, func(t *testing.T) {
 			plain := p.url
-			p := &pool{T: t, url: c.url, gate: p.gate}
+			p := &pool{TB: t, url: c.url, gate: p.gate}
 			f := p.feed(c.client, "/v1/stream/anthropic?session=s&max_concurrency=3&deny=long")
 			began := decode[api.Began](p, f.want("batch").data)
 			if f.header.Get("Toolyard-Batch") != began.ID || began.Agent != "default" {
@@ -199,7 +199,7 @@ func TestFeed(t *testing.T) {
 			if e, ok := f.next(); ok {
 				t.Errorf("behind the end there is %+v", e)
 			}
-			view := want[toolyard.BatchView](&pool{T: t, url: plain}, http.StatusOK, http.MethodGet, strings.TrimSuffix(began.Results, "/results"), "")
+			view := want[toolyard.BatchView](&pool{TB: t, url: plain}, http.StatusOK, http.MethodGet, strings.TrimSuffix(began.Results, "/results"), "")
 			if view.Session != "s" || len(view.Results) != 5 {
 				t.Errorf("the batch is %+v", view)
 			}

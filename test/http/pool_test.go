@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/api"
@@ -33,11 +35,13 @@ const patience = 60 * time.Second
 
 // pool is a system with HTTP in front of it.
 type pool struct {
-	*testing.T
+	testing.TB
 	url    string
 	api    *api.Server
 	broker *broker.Broker
 	client *client.Client
+	// nc is the connection of the HTTP server's broker.
+	nc *nats.Conn
 	// gate lets one call of the tool "wait" end each time.
 	gate chan struct{}
 }
@@ -47,7 +51,7 @@ type runs interface {
 	Ready() <-chan struct{}
 }
 
-func begin(t *testing.T, r runs) {
+func begin(t testing.TB, r runs) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
@@ -114,9 +118,9 @@ func (p *pool) tools() (out []tool.Tool) {
 }
 
 // start starts a system. change may change what the HTTP server is made of.
-func start(t *testing.T, change func(*api.Config)) *pool {
+func start(t testing.TB, change func(*api.Config)) *pool {
 	t.Helper()
-	p := &pool{T: t, gate: make(chan struct{})}
+	p := &pool{TB: t, gate: make(chan struct{})}
 	s := testenv.Server(t)
 	w, err := worker.New(testenv.Broker(t, s, "/worker/test"), worker.Config{
 		Tools: p.tools(), Log: testenv.Log(t), Origin: registry.Toolset, Mode: policy.Default, DrainGrace: 500 * time.Millisecond,
@@ -131,7 +135,10 @@ func start(t *testing.T, change func(*api.Config)) *pool {
 		Log: testenv.Log(t), Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}, Meter: counted,
 	})
 	begin(t, d)
-	p.broker = testenv.Broker(t, s, "/api/test")
+	p.nc = testenv.Conn(t, s)
+	if p.broker, err = broker.Attach(t.Context(), p.nc, "/api/test"); err != nil {
+		t.Fatal(err)
+	}
 	nc := testenv.Conn(t, s)
 	if p.client, err = client.Connect(t.Context(), nc); err != nil {
 		t.Fatal(err)

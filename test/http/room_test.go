@@ -84,7 +84,7 @@ func TestAPostWhileNATSIsAway(t *testing.T) {
 	}
 	server := httptest.NewServer(door)
 	t.Cleanup(server.Close)
-	p := &pool{T: t, url: server.URL}
+	p := &pool{TB: t, url: server.URL}
 	s.Shutdown()
 	began := time.Now()
 	const batch = `{"id": "b", "calls": [{"tool": "wait"}]}`

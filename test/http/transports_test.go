@@ -24,7 +24,7 @@ type scenario struct {
 	agent toolyard.Agent
 }
 
-func overHTTP(t *testing.T, p *pool, o client.HTTPOptions) *client.Client {
+func overHTTP(t testing.TB, p *pool, o client.HTTPOptions) *client.Client {
 	t.Helper()
 	c, err := client.ConnectHTTP(t.Context(), p.url, o)
 	if err != nil {
@@ -476,7 +476,7 @@ func TestTransports(t *testing.T) {
 		for name, play := range scenarios {
 			t.Run(over.name+"/"+name, func(t *testing.T) {
 				ctx := *p
-				ctx.T = t
+				ctx.TB = t
 				play(&scenario{pool: &ctx, c: over.client, agent: toolyard.Agent(fmt.Sprintf("%d %s", i, name))})
 			})
 		}

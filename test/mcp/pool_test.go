@@ -174,7 +174,7 @@ func (p *pool) tools() []tool.Tool {
 	}
 }
 
-const tokens = "token-of-a agent-a\ntoken-of-b agent-b\ntoken-of-all *\n"
+const tokens = "token-of-a agent-a interactive=yes\ntoken-of-b agent-b interactive=yes\ntoken-of-all *\n"
 
 // start starts a system. change may change what the MCP server is made of.
 func start(t *testing.T, change func(*server.Config)) *pool {

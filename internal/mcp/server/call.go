@@ -94,6 +94,16 @@ func (s *Server) batchOf(req *mcp.CallToolRequest, who Caller, t listed) (toolya
 		}
 		m.set(name)
 	}
+	if who.Permit == nil {
+		return batch, nil
+	}
+	asks := batch.Interactive
+	if err := who.Permit(&batch); err != nil {
+		return batch, malformed("%v", err)
+	}
+	if asks && !batch.Interactive && req.Params.RequestState != "" {
+		return batch, malformed("the token does not say that a person can be asked")
+	}
 	return batch, nil
 }
 

@@ -128,7 +128,7 @@ func FuzzServe(f *testing.F) {
 		q.Set("workspace", workspace)
 		r.URL.RawQuery = q.Encode()
 		w := httptest.NewRecorder()
-		s.Serve(w, r, "a")
+		s.Serve(w, r, "a", nil)
 		if w.Code >= 500 {
 			t.Errorf("%q (version %q, session %q): %d %s", body, version, session, w.Code, w.Body)
 		}

@@ -1,0 +1,468 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"log/slog"
+
+	"github.com/toolyard/toolyard"
+)
+
+// TestATopicBoundsWhatItHolds: who keeps up gets everything once and in order, who does not is told so, and what is held is bounded.
+func TestATopicBoundsWhatItHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all topics[int]
+		feed := make(chan int)
+		stopped := 0
+		join := func() (*follower[int], func()) {
+			f, leave, ok := all.join("k", -1, func(base int) bool { return base <= 0 }, func(ctx context.Context, tp *topic[int]) error {
+				tp.begin()
+				for {
+					select {
+					case n := <-feed:
+						tp.put(n, 1)
+					case <-ctx.Done():
+						stopped++
+						return context.Cause(ctx)
+					}
+				}
+			})
+			if !ok {
+				return nil, nil
+			}
+			return f, leave
+		}
+		fast, leaveFast := join()
+		slow, leaveSlow := join()
+		const n = 2 * MaxTopicItems
+		for i := range n {
+			feed <- i
+			synctest.Wait()
+			got, err := fast.take(t.Context())
+			if err != nil || got.behind || len(got.items) != 1 || got.items[0] != i {
+				t.Fatalf("item %d came as %+v, %v", i, got, err)
+			}
+		}
+		if got, err := slow.take(t.Context()); err != nil || !got.behind || len(got.items) != MaxTopicItems || got.items[0] != n-MaxTopicItems {
+			t.Errorf("the slow one got %d items from %d on, behind %t, %v", len(got.items), got.items[0], got.behind, err)
+		}
+		if f, _ := join(); f != nil {
+			t.Error("one who would miss something joined")
+		}
+		tp := fast.t
+		tp.put(n, MaxTopicBytes+1)
+		if got, _ := fast.take(t.Context()); len(got.items) != 1 || got.items[0] != n {
+			t.Errorf("a long item came as %+v", got)
+		}
+		if len(tp.items) != 1 {
+			t.Errorf("beside a long item %d are held", len(tp.items)-1)
+		}
+		leaveFast()
+		leaveFast()
+		synctest.Wait()
+		if stopped != 0 {
+			t.Error("it stopped while one followed it")
+		}
+		leaveSlow()
+		synctest.Wait()
+		if stopped != 1 || len(all.all) != 0 {
+			t.Errorf("nobody follows, and it stopped %d times; %d are there", stopped, len(all.all))
+		}
+	})
+}
+
+// TestTurnsAreFair: of one key so many work at a time, the others in the order in which they came; other keys do not wait for them.
+func TestTurnsAreFair(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ts := newTurns(2)
+		var order []int
+		var mu sync.Mutex
+		busy, most := 0, 0
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Go(func() {
+				done, err := ts.take(t.Context(), "a")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer done()
+				mu.Lock()
+				order, busy = append(order, i), busy+1
+				most = max(most, busy)
+				mu.Unlock()
+				time.Sleep(time.Second)
+				mu.Lock()
+				busy--
+				mu.Unlock()
+			})
+			time.Sleep(time.Millisecond)
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := ts.take(gone, "a"); !errors.Is(err, context.Canceled) {
+			t.Errorf("one that gave up: %v", err)
+		}
+		began := time.Now()
+		done, err := ts.take(t.Context(), "b")
+		if err != nil || time.Since(began) > 0 {
+			t.Errorf("another key waited %s, %v", time.Since(began), err)
+		}
+		done()
+		wg.Wait()
+		if most != 2 || fmt.Sprint(order) != "[0 1 2 3 4 5 6 7]" {
+			t.Errorf("%d worked at a time, in the order %v", most, order)
+		}
+		if len(ts.each) != 0 {
+			t.Errorf("%d keys are left", len(ts.each))
+		}
+	})
+}
+
+// TestAPaceBoundsAFlow: over any time no more goes through than the rate allows and the burst at its beginning.
+func TestAPaceBoundsAFlow(t *testing.T) {
+	p, now := newPace(), time.Unix(1_000, 0)
+	for range 10 {
+		if wait := p.spend(now, "a", 10, 100, 100); wait != 0 {
+			t.Fatalf("within the burst: %s", wait)
+		}
+	}
+	if wait := p.spend(now, "a", 50, 100, 100); wait != 500*time.Millisecond {
+		t.Errorf("past the burst: %s", wait)
+	}
+	if wait := p.spend(now, "b", 50, 100, 100); wait != 0 {
+		t.Errorf("another key: %s", wait)
+	}
+	for i := range 5 {
+		if wait := p.try(now, "c", 1, 5, 5); wait != 0 {
+			t.Errorf("request %d: %s", i, wait)
+		}
+	}
+	for range 3 {
+		if wait := p.try(now, "c", 1, 5, 5); wait != 200*time.Millisecond {
+			t.Errorf("a request too many: %s", wait)
+		}
+	}
+	if wait := p.try(now.Add(200*time.Millisecond), "c", 1, 5, 5); wait != 0 {
+		t.Errorf("a fifth of a second later: %s", wait)
+	}
+	for i := range maxPaced + 10 {
+		p.spend(now.Add(time.Hour), fmt.Sprint(i), 1, 1000, 1)
+		now = now.Add(time.Second)
+	}
+	if len(p.each) > maxPaced {
+		t.Errorf("%d keys are kept", len(p.each))
+	}
+}
+
+// TestTheSameWorkIsDoneOnce: of many who ask at a time most share an answer, and nobody gets one that was begun before it asked.
+func TestTheSameWorkIsDoneOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var fs flights[string, time.Time]
+		runs := 0
+		var wg sync.WaitGroup
+		for i := range 50 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * 10 * time.Millisecond)
+				asked := time.Now()
+				began, err := fs.do(t.Context(), "k", func(context.Context) (time.Time, error) {
+					runs++ // never two at a time
+					began := time.Now()
+					time.Sleep(time.Second)
+					return began, nil
+				})
+				if err != nil || began.Before(asked) {
+					t.Errorf("who asked at %s got what was begun at %s, %v", asked, began, err)
+				}
+			})
+		}
+		wg.Wait()
+		if runs != 2 || len(fs.each) != 0 {
+			t.Errorf("it was done %d times; %d are left", runs, len(fs.each))
+		}
+	})
+}
+
+// TestGrants: what a token may do is read strictly, and a mistake in a line is no token that may do more.
+func TestGrants(t *testing.T) {
+	tokens, err := ParseTokens([]byte("tok alice agents=bob,carol workspaces=web tools=read_file,mcp__x__* interactive=yes rate=5 streams=3 connections=4 bytes=1000\nplain dave\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, _ := tokens.find("tok")
+	c := caller{agent: toolyard.Agent(e.agent), grant: e.grant}
+	for agent, want := range map[toolyard.Agent]bool{"alice": true, "bob": true, "carol": true, "dave": false, "": false, "*": false} {
+		if c.speaksFor(agent) != want {
+			t.Errorf("it speaks for %q: %t", agent, !want)
+		}
+	}
+	for name, want := range map[string]bool{"read_file": true, "read_files": false, "mcp__x__y": true, "mcp__x__": true, "mcp__y": false, "bash": false, "": false} {
+		if c.usesTool(name) != want {
+			t.Errorf("it may use %q: %t", name, !want)
+		}
+	}
+	batch := func(w toolyard.Workspace, tool string) *toolyard.Batch {
+		return &toolyard.Batch{Workspace: w, Interactive: true, Calls: []toolyard.Call{{Tool: "read_file"}, {Tool: tool}}}
+	}
+	if err := c.permit(batch("web", "read_file")); err != nil {
+		t.Error(err)
+	}
+	for field, b := range map[string]*toolyard.Batch{"workspace": batch("", "read_file"), "calls[1].tool": batch("web", "bash")} {
+		if p, ok := errors.AsType[*Problem](c.permit(b)); !ok || p.Status != http.StatusForbidden || p.Field != field {
+			t.Errorf("%s: %v", field, p)
+		}
+	}
+	e, _ = tokens.find("plain")
+	plain := caller{agent: toolyard.Agent(e.agent), grant: e.grant}
+	if p, ok := errors.AsType[*Problem](plain.permit(batch("any", "any"))); !ok || p.Field != "interactive" {
+		t.Errorf("interactive without a word of it: %v", p)
+	}
+	free := batch("any", "any")
+	free.Interactive = false
+	if err := plain.permit(free); err != nil {
+		t.Error(err)
+	}
+	for _, words := range []string{
+		"tool=bash", "Tools=bash", "tools", "tools=", "=x", "tools=*", "tools=a*b", "tools=a,,b", "tools=a tools=b", "workspaces=", "agents=,", "interactive=true", "interactive=YES",
+		"rate=0", "rate=-1", "rate=x", "rate=1000000", "streams=0", "streams=257", "connections=99999", "bytes=99999999999", "sesame",
+	} {
+		if _, err := ParseTokens([]byte("secret alice " + words + "\n")); err == nil || !strings.HasPrefix(err.Error(), "line 1") || strings.Contains(err.Error(), "sesame") {
+			t.Errorf("%s: %v", words, err)
+		}
+	}
+	if _, err := ParseTokens([]byte("secret * tools=read_file\n")); err == nil {
+		t.Error("an operator who may do everything and not everything")
+	}
+}
+
+// TestATokenFileOfOthers: a file that others can read or write holds no secrets.
+func TestATokenFileOfOthers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(path, []byte("secret-a alice\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadTokens(path); err != nil {
+		t.Error(err)
+	}
+	for _, mode := range []os.FileMode{0o604, 0o640, 0o660, 0o602, 0o644, 0o777} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadTokens(path); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+			t.Errorf("with the mode %o: %v", mode, err)
+		}
+	}
+}
+
+// TestTokensAreReadAgain: a token that was taken out of the file, or may do less, counts no longer, and its streams end; a file that
+// cannot be used takes all tokens away, after a while.
+func TestTokensAreReadAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens")
+	write := func(text string, mode os.FileMode) {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chmod(path, mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("secret-a alice\nsecret-b bob\nsecret-c carol interactive=yes\n", 0o600)
+	tokens, err := ReadTokens(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go tokens.Follow(ctx, path, slog.New(slog.DiscardHandler))
+		synctest.Wait()
+		there := func(token string) chan struct{} {
+			e, ok := tokens.find(token)
+			if !ok {
+				return nil
+			}
+			return e.revoked
+		}
+		ended := func(c chan struct{}) bool {
+			select {
+			case <-c:
+				return true
+			default:
+				return false
+			}
+		}
+		a, b, c := there("secret-a"), there("secret-b"), there("secret-c")
+		look := func(d time.Duration) {
+			time.Sleep(d + TokenLook/2)
+			synctest.Wait()
+		}
+		write("secret-b bob\nsecret-c carol\nsecret-d dave\n", 0o600)
+		look(TokenLook)
+		if there("secret-a") != nil || !ended(a) || there("secret-b") != b || ended(b) || there("secret-c") == nil || !ended(c) || there("secret-d") == nil {
+			t.Error("the file was not read again")
+		}
+		write("secret-b bob\nhalf a line", 0o600)
+		look(TokenGrace / 2)
+		if there("secret-d") == nil || ended(b) {
+			t.Error("a file that is being written takes tokens away")
+		}
+		look(TokenGrace)
+		if there("secret-b") != nil || there("secret-d") != nil || !ended(b) {
+			t.Error("a file that cannot be used leaves its former tokens in force")
+		}
+		write("secret-b bob\n", 0o644)
+		look(TokenLook)
+		if there("secret-b") != nil {
+			t.Error("a file that others can read is used")
+		}
+		write("secret-b bob\n", 0o600)
+		look(TokenLook)
+		if there("secret-b") == nil {
+			t.Error("a file that was mended is not used")
+		}
+	})
+}
+
+// TestConnectionsAreBounded: of one token's agent, and of those that have shown none, so many are open and no more.
+func TestConnectionsAreBounded(t *testing.T) {
+	s := &Server{conns: newConnections()}
+	who := caller{agent: "a", grant: grant{connections: 2}}
+	open := func() (*http.Request, net.Conn) {
+		c, _ := net.Pipe()
+		s.ConnState(c, http.StateNew)
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		return r.WithContext(s.ConnContext(r.Context(), c)), c
+	}
+	one, first := open()
+	two, _ := open()
+	three, _ := open()
+	for _, r := range []*http.Request{one, two, one, two} {
+		if p := s.conns.own(r, who); p != nil {
+			t.Error(p)
+		}
+	}
+	if p := s.conns.own(three, who); p == nil || p.Status != http.StatusTooManyRequests || p.GetHeaders().Get("Connection") != "close" {
+		t.Errorf("a third connection: %+v", p)
+	}
+	if p := s.conns.own(three, caller{agent: "b"}); p != nil {
+		t.Errorf("another agent's: %v", p)
+	}
+	s.ConnState(first, http.StateClosed)
+	s.ConnState(first, http.StateClosed)
+	four, _ := open()
+	if p := s.conns.own(four, who); p != nil {
+		t.Errorf("one was closed: %v", p)
+	}
+	before := len(s.conns.all)
+	for range MaxStrangers {
+		_, c := open()
+		defer s.ConnState(c, http.StateClosed)
+	}
+	_, late := open()
+	if _, err := late.Write([]byte("x")); err == nil || len(s.conns.all) != before+MaxStrangers+1 {
+		t.Errorf("a stranger too many: %v", err)
+	}
+}
+
+// halting is a client that takes its time for each write.
+type halting struct {
+	httptest.ResponseRecorder
+	each time.Duration
+}
+
+func (h *halting) Write(b []byte) (int, error) {
+	time.Sleep(h.each)
+	return h.ResponseRecorder.Write(b)
+}
+
+// TestASlowReaderIsDropped: a stream whose client reads too slowly ends with an event that says so, and its cursor is that of the last
+// event that it has sent; one that was only held up a moment reads for itself what it has missed.
+func TestASlowReaderIsDropped(t *testing.T) {
+	for each, dropped := range map[time.Duration]bool{2 * slowWrite: true, slowWrite / 2: false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &Server{bytes: newPace(), cfg: Config{Log: slog.New(slog.DiscardHandler)}}
+			s.stopping, s.stop = context.WithCancel(t.Context())
+			defer s.stop()
+			k := toolyard.BatchKey{Agent: "a", ID: "b"}
+			put := make(chan told)
+			f, leave, _ := s.happened.join(k.String(), told{}, func(told) bool { return true }, func(ctx context.Context, tp *topic[told]) error {
+				for {
+					select {
+					case e := <-put:
+						tp.put(e, len(e.data))
+					case <-ctx.Done():
+						return nil
+					}
+				}
+			})
+			defer leave()
+			w := &halting{*httptest.NewRecorder(), each}
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			out := &stream{x: &exchange{s: s, w: w, r: r, who: caller{any: true}, conn: http.NewResponseController(w)}}
+			var at cursor
+			ended := make(chan error, 1)
+			done := false
+			go func() {
+				var err error
+				done, err = s.sendLive(t.Context(), out, k, &at)
+				ended <- err
+			}()
+			for i := range 3 * MaxTopicItems {
+				put <- told{seq: uint64(i + 1), at: cursor{event: uint64(i + 1)}, data: []byte("{}")}
+				synctest.Wait()
+			}
+			err := <-ended
+			if sent := strings.Count(w.Body.String(), "event: cloudevent"); sent == 0 || uint64(sent) != at.event {
+				t.Errorf("%d events were sent, up to %s", sent, at)
+			}
+			if errors.Is(err, errBehind) != dropped || done != dropped {
+				t.Errorf("a client that takes %s for a write: %t, %v", each, done, err)
+			}
+			if dropped {
+				s.sendProblem(out.x, out, err)
+				if !strings.Contains(w.Body.String(), "event: behind\ndata: {\"detail\":") {
+					t.Errorf("it ends with %q", w.Body.String()[max(0, w.Body.Len()-200):])
+				}
+			}
+			if len(f.t.items) > MaxTopicItems {
+				t.Errorf("%d events are held", len(f.t.items))
+			}
+		})
+	}
+}
+
+// TestPiecesAreKeptForAWhile: what was read is there for others, within bounds of size and age.
+func TestPiecesAreKeptForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ps pieces
+		at := func(i int) place {
+			return place{toolyard.BatchKey{Agent: "a", ID: "b"}, cursor{event: uint64(i)}, i == 0}
+		}
+		ps.put(at(0), piece{size: maxKeptBytes + 1})
+		if _, ok := ps.get(at(0)); ok {
+			t.Error("a piece that is too long is kept")
+		}
+		for i := range 5 {
+			ps.put(at(i), piece{size: maxKeptBytes / 4, to: cursor{event: uint64(i + 1)}})
+		}
+		for i := range 5 {
+			if p, ok := ps.get(at(i)); ok != (i > 0) || ok && p.to != at(i+1).at {
+				t.Errorf("piece %d: %+v, %t", i, p, ok)
+			}
+		}
+		time.Sleep(maxKeptAge)
+		if _, ok := ps.get(at(4)); ok || len(ps.all)+len(ps.order)+ps.bytes > 0 {
+			t.Error("an old piece is kept")
+		}
+	})
+}
