@@ -57,11 +57,11 @@ func TestARequest(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
 		_, _ = io.WriteString(w, `{"n":1}`)
 	})
-	out, err := declared(t, "", `{"url":"`+at+`/v1/{a}/x?q={b}","headers":{"Authorization":"Bearer ${KEY}","X-Fixed":"y"}}`).Run(t.Context(), env(), json.RawMessage(`{"a":"../b?c","b":"d&e"}`))
+	out, err := declared(t, "", `{"url":"`+at+`/v1/{a}/x?q={b}","headers":{"Authorization":"Bearer ${KEY}","X-Fixed":"y"}}`).Run(t.Context(), env(), json.RawMessage(`{"a":"b c?d","b":"d&e"}`))
 	if err != nil || string(out.Structured) != `{"n":1}` {
 		t.Fatalf("%+v, %v", out, err)
 	}
-	if got.Method != "POST" || got.RequestURI != "/v1/..%2Fb%3Fc/x?q=d%26e" || body != `{"a":"../b?c","b":"d&e"}` || got.Header.Get("Authorization") != "Bearer secret" ||
+	if got.Method != "POST" || got.RequestURI != "/v1/b%20c%3Fd/x?q=d%26e" || body != `{"a":"b c?d","b":"d&e"}` || got.Header.Get("Authorization") != "Bearer secret" ||
 		got.Header.Get("Idempotency-Key") != "ty-1" || got.Header.Get("X-Fixed") != "y" || got.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("the request is %s %s %v with %q", got.Method, got.RequestURI, got.Header, body)
 	}
