@@ -3,6 +3,7 @@ package toolyard
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // Batch is the calls of one model response, as an agent hands them in: the native form of the wire.
@@ -107,6 +108,7 @@ func (b *Batch) Normalize(newID BatchID) {
 	if b.Options.OnError == "" {
 		b.Options.OnError = CancelGroup
 	}
+	b.Calls = slices.Clone(b.Calls) // which may be another copy of the batch's too
 	NormalizeCalls(b.Calls, 0)
 }
 

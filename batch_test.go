@@ -91,3 +91,13 @@ func TestTheClosedSets(t *testing.T) {
 		t.Error("an unknown class is not the strictest")
 	}
 }
+
+// TestNormalizeLeavesCopiesAlone: a batch that is handed in by several at a time is each one's own.
+func TestNormalizeLeavesCopiesAlone(t *testing.T) {
+	b := toolyard.Batch{Calls: []toolyard.Call{{Tool: "read"}}}
+	handedIn := b
+	handedIn.Normalize("b")
+	if b.Calls[0].ID != "" || len(b.Calls[0].Input) > 0 {
+		t.Errorf("the caller's call has changed: %+v", b.Calls[0])
+	}
+}

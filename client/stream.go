@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
@@ -33,6 +34,7 @@ func (c *Client) Open(ctx context.Context, b toolyard.Batch) (*Stream, error) {
 		return nil, err
 	}
 	s := &Stream{Batch: sub, next: len(b.Calls), ids: map[string]int{}}
+	b.Calls = slices.Clone(b.Calls) // which are the caller's
 	toolyard.NormalizeCalls(b.Calls, 0)
 	for i, call := range b.Calls {
 		s.ids[call.ID] = i
@@ -53,6 +55,7 @@ func (s *Stream) Append(ctx context.Context, calls ...toolyard.Call) error {
 		return &toolyard.InputError{Field: "calls", TooLarge: true,
 			Problem: fmt.Sprintf("would be %d; at most %d are allowed in a batch", s.next+len(calls), toolyard.MaxCallsPerBatch)}
 	}
+	calls = slices.Clone(calls) // which are the caller's
 	toolyard.NormalizeCalls(calls, s.next)
 	check := toolyard.Batch{Calls: calls}
 	check.Normalize("appended")
