@@ -30,7 +30,8 @@ type lease struct {
 	// record is what has to be undone at the end. It stands in the workspace while the command runs.
 	record
 	recorded string // where it stands
-
+	// appearedAt is the place for which the watch has ended the command; empty when it has not.
+	appearedAt string
 }
 
 // busyPoll is how often a workspace that is in use is asked for again.
@@ -244,6 +245,7 @@ func (l *lease) watch(ctx context.Context) (watched context.Context, stop func()
 			for _, p := range l.Absent {
 				var st unix.Stat_t
 				if unix.Fstatat(int(l.lock.Fd()), p, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
+					l.appearedAt = p
 					cancel(errTrespassed)
 					return
 				}

@@ -417,3 +417,16 @@ func TestEveryPlaceOfTheListIsKept(t *testing.T) {
 		}
 	})
 }
+
+// TestAPlaceThatComesAndGoes: a command is ended for what it has made, also when it has taken it away again by then.
+func TestAPlaceThatComesAndGoes(t *testing.T) {
+	each(t, func(t *testing.T, box Sandbox) {
+		for range 10 {
+			res, out := sh(t, box, Policy{Workspace: &Workspace{Dir: newPlace(t), Writable: true}, Limits: Limits{Wall: 20 * time.Second}},
+				"while :; do mkdir .vscode; rmdir .vscode; done")
+			if res.Reason != Trespass || !strings.Contains(res.Detail, ".vscode") {
+				t.Fatalf("%+v %s", res, out)
+			}
+		}
+	})
+}

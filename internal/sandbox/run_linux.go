@@ -54,6 +54,9 @@ func (r *runner) Run(ctx context.Context, p Policy, c Command, st Streams) (res 
 		defer func() {
 			res.Held = l.holdsGit()
 			trespasses, undone := l.release()
+			if len(trespasses) == 0 && l.appearedAt != "" { // it was taken away again before the command was ended for it
+				trespasses = []string{l.appearedAt}
+			}
 			if len(trespasses) > 0 && (err == nil || errors.Is(err, errTrespassed)) { // the error: ended before we heard that it runs
 				err, res.Isolation = nil, r.name
 				res.Reason, res.Detail = Trespass, trespassed(trespasses, undone)
