@@ -36,9 +36,9 @@ func guarded(t testing.TB, file string) *pool {
 	})
 }
 
-// flood opens streams of a path, and returns when all have begun; a client that is dropped comes again. It ends with stop, which
-// returns how many events each client has seen.
-func (p *pool) flood(n int, token string, path func(i int) string) (stop func() []int) {
+// flood opens streams of a path, and returns when all have begun; a client that is dropped comes again. ended is closed when
+// all streams have come to their end. stop ends those that are left, and returns how many events each client has seen.
+func (p *pool) flood(n int, token string, path func(i int) string) (ended <-chan struct{}, stop func() []int) {
 	p.Helper()
 	ctx, cancel := context.WithCancel(p.Context())
 	seen := make([]int, n)
@@ -87,9 +87,14 @@ func (p *pool) flood(n int, token string, path func(i int) string) (stop func() 
 		})
 	}
 	begun.Wait()
-	return func() []int {
-		cancel()
+	all := make(chan struct{})
+	go func() {
+		defer close(all)
 		wg.Wait()
+	}()
+	return all, func() []int {
+		cancel()
+		<-all
 		return seen
 	}
 }
@@ -104,7 +109,7 @@ func TestAFloodOfStreamsIsReadOnce(t *testing.T) {
 		want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+"?open=true", fmt.Sprintf(`{"id": "w%d"}`, i), alice...)
 	}
 	before := p.nc.NumSubscriptions()
-	stop := p.flood(streams, "secret-a", func(i int) string {
+	ended, stop := p.flood(streams, "secret-a", func(i int) string {
 		return fmt.Sprintf("%s/w%d/%s", batches, i%open, []string{"events?progress=true", "results"}[i/open%2])
 	})
 	p.eventually("all streams have caught up", func() bool { // then nothing is asked for but whether something was missed
@@ -129,6 +134,11 @@ func TestAFloodOfStreamsIsReadOnce(t *testing.T) {
 		}
 	}
 	spent := p.nc.Stats().OutMsgs - sent
+	select { // a batch is complete before the last of it has come to whoever follows it
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Error("a minute after their batches were complete, not all streams have ended")
+	}
 	for i, n := range stop() {
 		if n < calls {
 			t.Errorf("stream %d has %d events", i, n)
@@ -284,7 +294,7 @@ func BenchmarkBesideAFlood(b *testing.B) {
 			for range rounds { // one after the other, so that what else the machine does is in both
 				p50, p99 := measure()
 				alone50, alone = append(alone50, p50), append(alone, p99)
-				stop := p.flood(api.MaxAgentStreams, "secret-a", func(i int) string {
+				_, stop := p.flood(api.MaxAgentStreams, "secret-a", func(i int) string {
 					if whole, ok := strings.CutPrefix(path, "?"); ok {
 						return whole
 					}
