@@ -206,32 +206,44 @@ func (s *Server) readEvents(ctx context.Context, k toolyard.BatchKey, t *topic[t
 		return err
 	}
 	defer f.Stop()
+	return fill(ctx, s, k, f.News, f.Next, &at.reply, func(l broker.Logged) (over bool, err error) {
+		e, err := tellEvent(l, &at)
+		if err != nil {
+			return false, err
+		}
+		t.put(e, len(e.data))
+		return e.over, nil
+	})
+}
+
+// fill puts all that next reads about a batch, until put says that nothing follows. When next has no more it waits for news. reply
+// is how far the replies were read.
+func fill[T any](
+	ctx context.Context, s *Server, k toolyard.BatchKey, news <-chan struct{}, next func(context.Context) (T, bool, error),
+	reply *uint64, put func(T) (over bool, err error),
+) error {
 	tick, quiet := time.NewTicker(reread), broker.Quiet{}
 	defer tick.Stop()
+	type read struct {
+		v  T
+		ok bool
+	}
 	for {
-		type next struct {
-			l  broker.Logged
-			ok bool
-		}
-		n, err := again(ctx, func() (n next, err error) {
+		n, err := again(ctx, func() (n read, err error) {
 			done, err := s.turns.take(ctx, string(k.Agent))
 			if err != nil {
 				return n, err
 			}
 			defer done()
-			n.l, n.ok, err = f.Next(ctx)
+			n.v, n.ok, err = next(ctx)
 			return n, err
 		})
 		if err != nil {
 			return err
 		}
 		if n.ok {
-			e, err := tellEvent(n.l, &at)
-			if err != nil {
+			if over, err := put(n.v); over || err != nil {
 				return err
-			}
-			if t.put(e, len(e.data)); e.over {
-				return nil
 			}
 			quiet = broker.Quiet{}
 			continue
@@ -239,9 +251,9 @@ func (s *Server) readEvents(ctx context.Context, k toolyard.BatchKey, t *topic[t
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-f.News:
+		case <-news:
 		case <-tick.C:
-			if err := s.forsaken(ctx, k, at.reply, &quiet); err != nil {
+			if err := s.forsaken(ctx, k, *reply, &quiet); err != nil {
 				return err
 			}
 		}
@@ -378,46 +390,15 @@ func (s *Server) readReplies(ctx context.Context, k toolyard.BatchKey, t *topic[
 		return err
 	}
 	defer f.Stop()
-	tick, quiet := time.NewTicker(reread), broker.Quiet{}
-	defer tick.Stop()
-	for {
-		type next struct {
-			r  batch.Record
-			ok bool
-		}
-		n, err := again(ctx, func() (n next, err error) {
-			done, err := s.turns.take(ctx, string(k.Agent))
-			if err != nil {
-				return n, err
-			}
-			defer done()
-			n.r, n.ok, err = f.Next(ctx)
-			return n, err
-		})
+	return fill(ctx, s, k, f.News, f.Next, &seen, func(r batch.Record) (over bool, err error) {
+		out, size, err := readReply(r)
 		if err != nil {
-			return err
+			return false, err
 		}
-		if n.ok {
-			r, size, err := readReply(n.r)
-			if err != nil {
-				return err
-			}
-			if t.put(r, size); r.completed || r.refused != nil {
-				return nil
-			}
-			seen, quiet = r.seq, broker.Quiet{}
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-f.News:
-		case <-tick.C:
-			if err := s.forsaken(ctx, k, seen, &quiet); err != nil {
-				return err
-			}
-		}
-	}
+		t.put(out, size)
+		seen = out.seq
+		return out.completed || out.refused != nil, nil
+	})
 }
 
 // forsaken is the error of a batch that nobody goes on with, asked for now and then while nothing comes.
