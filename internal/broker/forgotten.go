@@ -33,23 +33,13 @@ func (b *Broker) mayHaveForgotten(ctx context.Context, seq uint64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if now := b.Reconnects(); !f.known || f.reconnects != now {
-		end, err := b.callsEnd(ctx)
+		ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+		defer cancel()
+		end, err := b.streamEnd(ctx, streamCall)
 		if err != nil {
 			return true
 		}
 		f.note(now, end)
 	}
 	return seq <= f.upTo
-}
-
-// callsEnd is the sequence of the last message that the work queue has ever got.
-func (b *Broker) callsEnd(ctx context.Context) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-	defer cancel()
-	// Another handle than the one that is there: that may not be asked by several at a time.
-	s, err := b.js.Stream(ctx, streamCall)
-	if err != nil {
-		return 0, err
-	}
-	return s.CachedInfo().State.LastSeq, nil
 }
