@@ -32,10 +32,13 @@ func (r *runner) quiet(ctx context.Context, before int) error {
 	if _, started := s.Started[before]; !started {
 		r.adopted, r.since = false, nil
 	}
+	if !doubt {
+		return nil
+	}
 	var calls []int
 	pools := map[toolyard.Pool]bool{}
-	for i, g := range s.Plan.Groups[:before] {
-		if _, started := s.Started[i]; !started || !doubt || !g.Ticket || !g.Safe {
+	for n, g := range s.Plan.Groups[:before] {
+		if _, started := s.Started[n]; !started || !g.Ticket || !g.Safe {
 			continue
 		}
 		for _, i := range g.Calls {
