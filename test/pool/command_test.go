@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/worker"
+	"github.com/toolyard/toolyard/tool"
 )
 
 // running counts the processes of this machine that were started as "sleep" with one argument.
@@ -36,24 +37,37 @@ func running(t *testing.T, argument string) int {
 	return n
 }
 
+// sandboxedTools is the built-in tools, with commands in a sandbox, and what that can do here; noBox says why it can do nothing.
+func sandboxedTools(t *testing.T) (tools []tool.Tool, caps sandbox.Capabilities, noBox error) {
+	t.Helper()
+	box, err := sandbox.Open(sandbox.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	caps, noBox = box.Probe(t.Context())
+	if tools, err = builtin.All(builtin.Options{Sandbox: box}); err != nil {
+		t.Fatal(err)
+	}
+	return tools, caps, noBox
+}
+
+// realDir is an empty directory, under the name that leads through no link.
+func realDir(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // TestStoppedCommandsAreGone: whoever stops a command, nothing of it runs soon after, what it has sent into the background neither. A
 // read is answered by its owner before its worker is told to stop it.
 func TestStoppedCommandsAreGone(t *testing.T) {
 	s := testenv.Server(t)
 	startDispatcher(t, s, dispatcher.Config{})
-	box, err := sandbox.Open(sandbox.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	caps, noBox := box.Probe(t.Context())
-	tools, err := builtin.All(builtin.Options{Sandbox: box})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tools, caps, noBox := sandboxedTools(t)
+	dir := realDir(t)
 	startWorker(t, s, worker.Config{Tools: tools, Isolation: caps.Isolation(), Workspaces: map[toolyard.Workspace]string{"default": dir}})
 	c := startClient(t, s)
 	bash := func(command string, timeout time.Duration) toolyard.Call {

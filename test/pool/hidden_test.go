@@ -14,7 +14,6 @@ import (
 	"github.com/toolyard/toolyard/internal/builtin"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/policy"
-	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/worker"
 )
@@ -24,19 +23,8 @@ func TestDeniedPathsAreHidden(t *testing.T) {
 	const secret = "the-hidden-content"
 	s := testenv.Server(t)
 	startDispatcher(t, s, dispatcher.Config{})
-	box, err := sandbox.Open(sandbox.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	caps, noBox := box.Probe(t.Context())
-	tools, err := builtin.All(builtin.Options{Sandbox: box})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tools, caps, noBox := sandboxedTools(t)
+	dir := realDir(t)
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -53,14 +41,8 @@ func TestDeniedPathsAreHidden(t *testing.T) {
 	must(os.Link(filepath.Join(dir, "secret/deep/key2.txt"), filepath.Join(dir, "sub/other.txt")))
 	must(os.Symlink("secret/key.txt", filepath.Join(dir, "link.txt")))
 	must(os.Symlink("secret", filepath.Join(dir, "linked")))
-	var rules policy.Rules
-	if rules.Deny, err = policy.ParseRules([]string{"read_file(secret/**)", "read_file(.env)"}); err != nil {
-		t.Fatal(err)
-	}
-	if rules.Allow, err = policy.ParseRules([]string{"bash", "edit_file", "write_file"}); err != nil {
-		t.Fatal(err)
-	}
-	startWorker(t, s, worker.Config{Tools: tools, Isolation: caps.Isolation(), Rules: rules, Workspaces: map[toolyard.Workspace]string{"default": dir}})
+	where := policy.Rules{Deny: rules(t, "read_file(secret/**)", "read_file(.env)"), Allow: rules(t, "bash", "edit_file", "write_file")}
+	startWorker(t, s, worker.Config{Tools: tools, Isolation: caps.Isolation(), Rules: where, Workspaces: map[toolyard.Workspace]string{"default": dir}})
 	c := startClient(t, s)
 	call := func(name string, input map[string]any) toolyard.Call {
 		raw, err := json.Marshal(input)
@@ -133,11 +115,7 @@ func TestAPathRuleThatNoWorkspaceHolds(t *testing.T) {
 		}
 	}
 	deny := func(texts ...string) worker.Config {
-		rules, err := policy.ParseRules(texts)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return worker.Config{Tools: tools, Rules: policy.Rules{Deny: rules}, Workspaces: map[toolyard.Workspace]string{"one": one, "two": two}}
+		return worker.Config{Tools: tools, Rules: policy.Rules{Deny: rules(t, texts...)}, Workspaces: map[toolyard.Workspace]string{"one": one, "two": two}}
 	}
 	startDispatcher(t, s, dispatcher.Config{})
 	if _, err := worker.New(testenv.Broker(t, s, "/worker/test"), deny("read_file(/etc/**)")); err == nil || !strings.Contains(err.Error(), "no workspace of this worker holds that path") {

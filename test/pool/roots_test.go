@@ -11,7 +11,6 @@ import (
 	"github.com/toolyard/toolyard/internal/builtin"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/policy"
-	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/worker"
 )
@@ -21,19 +20,8 @@ import (
 func TestAWorkspaceThatWasReplacedMeanwhile(t *testing.T) {
 	s := testenv.Server(t)
 	startDispatcher(t, s, dispatcher.Config{})
-	box, err := sandbox.Open(sandbox.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	caps, _ := box.Probe(t.Context())
-	tools, err := builtin.All(builtin.Options{Sandbox: box})
-	if err != nil {
-		t.Fatal(err)
-	}
-	base, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tools, caps, _ := sandboxedTools(t)
+	base := realDir(t)
 	web, elsewhere := filepath.Join(base, "web"), filepath.Join(base, "elsewhere")
 	for dir, text := range map[string]string{web: "mine\n", elsewhere: "a secret of others\n"} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
@@ -86,10 +74,7 @@ func TestAWorkspaceThatWasReplacedMeanwhile(t *testing.T) {
 // TestWorkspacesThatAreRefused: no worker starts with workspaces that overlap, or that hold what is not theirs.
 func TestWorkspacesThatAreRefused(t *testing.T) {
 	s := testenv.Server(t)
-	base, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	base := realDir(t)
 	home := filepath.Join(base, "people", "me")
 	for _, dir := range []string{"w/web", "docs", "people/me/project"} {
 		if err := os.MkdirAll(filepath.Join(base, dir), 0o755); err != nil {
