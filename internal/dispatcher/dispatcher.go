@@ -18,7 +18,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -28,7 +27,6 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/registry"
-	"github.com/toolyard/toolyard/internal/ticket"
 )
 
 // Defaults of [Config].
@@ -415,7 +413,7 @@ func (d *Dispatcher) end(ctx context.Context, k toolyard.BatchKey, sub *toolyard
 			return context.Cause(ctx)
 		}
 	}
-	return d.desk.leave(ctx, sub.Workspace, ticket.Holder{Agent: k.Agent, Batch: k.ID, Group: math.MaxInt, Term: math.MaxInt})
+	return d.desk.leaveForGood(ctx, sub.Workspace, k)
 }
 
 // endLost ends the batches whose tickets stand in others' way and whose submissions are lost: these are not delivered

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
-	"github.com/toolyard/toolyard/internal/ticket"
 )
 
 // A batch about which a newer version has written what this one does not know (its submission, an event, its session,
@@ -120,8 +118,7 @@ func (d *Dispatcher) tidyUp(ctx context.Context, r *runner) (over bool, err erro
 	}
 	s, err := r.submission().Read(ctx)
 	if err == nil {
-		last := ticket.Holder{Agent: r.key.Agent, Batch: r.key.ID, Group: math.MaxInt, Term: math.MaxInt}
-		err = d.desk.leave(ctx, s.Submission.Workspace, last)
+		err = d.desk.leaveForGood(ctx, s.Submission.Workspace, r.key)
 	}
 	if err != nil && !errors.Is(err, events.ErrNewer) { // who waits for the workspace sweeps it then
 		return false, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -103,6 +104,11 @@ func (d *desk) take(w toolyard.Workspace, h ticket.Holder, mode ticket.Mode, gra
 			granted(ticket.Ticket{}, err)
 		}
 	}})
+}
+
+// leaveForGood gives back whatever a batch has in a workspace's queue, of all its groups and owners: the batch is over.
+func (d *desk) leaveForGood(ctx context.Context, w toolyard.Workspace, k toolyard.BatchKey) error {
+	return d.leave(ctx, w, ticket.Holder{Agent: k.Agent, Batch: k.ID, Group: math.MaxInt, Term: math.MaxInt})
 }
 
 // leave takes the tickets of h's batch up to h's group out of the queue, and returns when that is stored.
