@@ -85,7 +85,8 @@ func TestD9(t *testing.T) {
 		_, victim := s.twoOfEach("", fmt.Sprintf("%s=stop@%d", point, 1+s.rand.IntN(3)))
 		l := s.load(mix{more: 3})
 		s.stoppedAt(victim, point)
-		s.until(faultWait, "another dispatcher has adopted a batch", func() bool { return l.adopted() > 0 })
+		over := map[toolyard.BatchKey]bool{}
+		s.until(faultWait, "another dispatcher has adopted a batch", func() bool { return l.adopted(over) > 0 })
 		victim.signal(syscall.SIGCONT)
 		s.faultOver()
 		l.finish()
@@ -93,16 +94,21 @@ func TestD9(t *testing.T) {
 	})
 }
 
-// adopted counts the takeovers in the logs of the load's batches.
-func (l *load) adopted() (n int) {
+// adopted counts the takeovers in the logs of the load's batches, but for those that were over before; it notes which are now. A
+// batch may be over soon after it was adopted, and its agent several batches on.
+func (l *load) adopted(over map[toolyard.BatchKey]bool) (n int) {
 	l.s.t.Helper()
 	l.mu.Lock()
 	subs := append([]*submission(nil), l.submissions...)
 	l.mu.Unlock()
-	for _, sub := range subs[max(0, len(subs)-6):] { // three agents, one batch each at a time
+	for _, sub := range subs {
+		if over[sub.key()] {
+			continue
+		}
 		st, err := l.s.b.Fold(l.s.context(), sub.key())
 		if err == nil {
 			n += st.Takeovers
+			over[sub.key()] = st.Completed
 		}
 	}
 	return n
