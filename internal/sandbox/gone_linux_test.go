@@ -19,8 +19,12 @@ import (
 	"time"
 )
 
-// gone is how long a process tree may take to disappear after a command was stopped.
-const gone = 100 * time.Millisecond
+// lives is how long what outlive starts lives when nobody ends it; ended is far below it, and far above what ending takes on a busy machine:
+// what is over by then was ended, and did not come to its own end.
+const (
+	lives = time.Minute
+	ended = lives / 3
+)
 
 // outlive leaves the process tree in every way that a shell knows, and writes a sign of life twenty times a second.
 const outlive = `trap '' TERM HUP INT
@@ -40,7 +44,7 @@ func silent(t *testing.T, dir string) bool {
 		return info.Size()
 	}
 	before := size()
-	time.Sleep(3 * gone)
+	time.Sleep(300 * time.Millisecond) // six signs of life
 	return size() == before
 }
 
@@ -53,34 +57,23 @@ func TestTheWholeTreeIsGone(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
 				command, want := outlive, Canceled
-				var stopped time.Time
-				sign := func() {
-					stopped = time.Now()
-					cancel(errors.New("stopped by the test"))
-				}
 				switch how {
 				case "timeout":
 					p.Limits.Wall, want = 1500*time.Millisecond, Timeout
-					sign = func() {}
+				case "cancel":
+					time.AfterFunc(1200*time.Millisecond, func() { cancel(errors.New("stopped by the test")) })
 				case "exit":
 					command, want = strings.TrimSuffix(outlive, "sleep 60"), Exited
-					sign = func() {}
 				}
 				var out bytes.Buffer
-				if how == "cancel" {
-					time.AfterFunc(1200*time.Millisecond, sign)
-				}
 				began := time.Now()
 				res, err := box.Run(ctx, p, Command{Argv: []string{"bash", "-c", command}}, Streams{Stdout: &out, Stderr: &out})
 				took := time.Since(began)
-				if how == "timeout" {
-					stopped = began.Add(p.Limits.Wall)
-				}
 				if err != nil || res.Reason != want || !strings.Contains(out.String(), "begun") {
 					t.Fatalf("%+v, %v, %q", res, err, out.String())
 				}
-				if how != "exit" && time.Since(stopped) > DefaultGrace+gone+slack() { // it does not listen when it is told
-					t.Errorf("Run returned %s after it was to stop (%s in all)", time.Since(stopped), took)
+				if took > ended { // it does not listen when it is told
+					t.Errorf("Run returned after %s: it waited for the command", took)
 				}
 				if !silent(t, dir) {
 					t.Error("something still runs")
@@ -110,9 +103,6 @@ func TestTheWholeTreeIsGone(t *testing.T) {
 	})
 }
 
-// slack is what a loaded machine with the race detector may add.
-func slack() time.Duration { return 150 * time.Millisecond }
-
 // TestWorkerDeath: when the worker is killed, so is all that it runs.
 func TestWorkerDeath(t *testing.T) {
 	if name := os.Getenv("TOOLYARD_TEST_WORKER"); name != "" { // the worker that is killed
@@ -128,16 +118,7 @@ func TestWorkerDeath(t *testing.T) {
 	}
 	each(t, func(t *testing.T, box Sandbox) {
 		dir := newPlace(t)
-		const tries = 3 // a loaded machine may be slow at times; something that stays is there each time
-		took := killWorker(t, bin, box, dir)
-		for range tries - 1 {
-			if took > gone+slack() {
-				took = min(took, killWorker(t, bin, box, dir))
-			}
-		}
-		if took > gone+slack() {
-			t.Errorf("what the worker ran outlived it by %s", took)
-		}
+		killWorker(t, bin, box, dir)
 		if !silent(t, dir) {
 			t.Error("something still runs")
 		}
@@ -154,9 +135,8 @@ func TestWorkerDeath(t *testing.T) {
 	})
 }
 
-// killWorker has a worker run what leaves the process tree in every way, kills it, and returns how long the last of its processes
-// has lived on.
-func killWorker(t *testing.T, bin string, box Sandbox, dir string) time.Duration {
+// killWorker has a worker run what leaves the process tree in every way, kills it, and sees the last of its processes end.
+func killWorker(t *testing.T, bin string, box Sandbox, dir string) {
 	t.Helper()
 	if err := os.RemoveAll(filepath.Join(dir, "alive")); err != nil {
 		t.Fatal(err)
@@ -182,12 +162,11 @@ func killWorker(t *testing.T, bin string, box Sandbox, dir string) time.Duration
 	killed := time.Now()
 	_ = cmd.Wait() // it was killed
 	for left = alive(t, left); len(left) > 0; left = alive(t, left) {
-		if time.Since(killed) > 10*time.Second {
-			t.Fatalf("%d processes still live", len(left))
+		if time.Since(killed) > ended {
+			t.Fatalf("%d processes still live %s after their worker was killed", len(left), ended)
 		}
 		time.Sleep(time.Millisecond)
 	}
-	return time.Since(killed)
 }
 
 // TestSandboxLoss: an init that is killed from outside is no command that failed.

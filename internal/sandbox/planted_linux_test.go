@@ -271,10 +271,10 @@ func TestWhatCannotBeTakenAwayMovesTheWorkspaceToQuarantine(t *testing.T) {
 				return os.WriteFile(filepath.Join(ws, ".toolyard", "mine"), nil, 0o644)
 			}, func(ws string) error { return os.Remove(filepath.Join(ws, ".toolyard", "mine")) }, false, false},
 		} {
+			if tt.root && os.Getuid() != 0 {
+				continue // an ordinary user mounts nothing
+			}
 			t.Run(tt.name, func(t *testing.T) {
-				if tt.root && os.Getuid() != 0 {
-					t.Skip("an ordinary user mounts nothing")
-				}
 				ws := newPlace(t)
 				root, err := held.Hold(ws, nil)
 				if err != nil {

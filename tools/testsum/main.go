@@ -1,5 +1,5 @@
 // Command testsum reads the output of go test -json and prints what a person wants of it: one line a package, the whole
-// output of each test that failed, each skipped test with its reason, and at the end the line
+// output of each test that failed or saw a data race, each skipped test with its reason, and at the end the line
 //
 //	<tests> passed, <tests> failed
 //
@@ -75,6 +75,9 @@ func summarize(in io.Reader, out io.Writer) (passed, failed int, err error) {
 			switch {
 			case e.Test != "" && e.Action == "pass":
 				passed++
+				if said := body(said[name]); strings.Contains(said, "DATA RACE") { // found while this test ran, counted at another one or the package
+					fmt.Fprint(w, said)
+				}
 			case e.Test != "" && e.Action == "fail":
 				failed++
 				failures[e.Package]++

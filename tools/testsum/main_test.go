@@ -22,6 +22,8 @@ func TestSummarize(t *testing.T) {
 {"Action":"output","Package":"a","Output":"PASS\n"}
 {"Action":"output","Package":"a","Output":"ok  \ta\t0.1s\n"}
 {"Action":"pass","Package":"a"}`, 2, 0, "ok  \ta\t0.1s\n"},
+		{"a race during a test that passes", `{"Action":"output","Package":"a","Test":"TestA","Output":"WARNING: DATA RACE\n"}
+{"Action":"pass","Package":"a","Test":"TestA"}`, 1, 0, "WARNING: DATA RACE\n"},
 		{"fails", `{"Action":"output","Package":"a","Test":"TestA","Output":"    a_test.go:1: bad\n"}
 {"Action":"output","Package":"a","Test":"TestB","Output":"    a_test.go:2: good\n"}
 {"Action":"pass","Package":"a","Test":"TestB"}
