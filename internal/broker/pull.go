@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
@@ -50,9 +51,9 @@ type pull struct {
 	ctx     context.Context  // until stop
 	end     context.CancelFunc
 	once    sync.Once
-	// stands is how long a request stands at the server. It is less than the ack wait: when a message comes back from a
-	// client that fell silent, no request of that client is left to take it again.
-	stands time.Duration
+	// lease is the longest that a request stands at the server. It is less than the ack wait: when a message comes back from
+	// a client that fell silent, no request of that client is left to take it again.
+	lease time.Duration
 	// lost is how long after it was made a request counts as lost, if the server has not said that it is over.
 	lost time.Duration
 	// unwanted gets what has come and is not taken any more.
@@ -69,7 +70,7 @@ type pull struct {
 func (b *Broker) pull(stream, consumer string, ackWait time.Duration, unwanted func(message)) (*pull, error) {
 	p := &pull{
 		nc: b.nc, subject: fmt.Sprintf("$JS.API.CONSUMER.MSG.NEXT.%s.%s", stream, consumer), inbox: b.nc.NewInbox(),
-		in: make(chan message, maxArrived), stands: Lease(ackWait), lost: ackWait, pause: firstPause,
+		in: make(chan message, maxArrived), lease: Lease(ackWait), lost: ackWait, pause: firstPause,
 		unwanted: unwanted,
 	}
 	p.ctx, p.end = context.WithCancel(context.Background())
@@ -134,12 +135,19 @@ func (p *pull) stop() {
 func (p *pull) ask(n int) error {
 	p.number++
 	p.made = time.Now()
-	request := fmt.Appendf(nil, `{"batch":%d,"expires":%d}`, n, p.stands.Nanoseconds())
+	request := fmt.Appendf(nil, `{"batch":%d,"expires":%d}`, n, standing(p.lease).Nanoseconds())
 	if err := p.nc.PublishRequest(p.subject, p.reply(), request); err != nil {
 		return err
 	}
 	p.left = n
 	return nil
+}
+
+// standing is how long the next request stands: between half the lease and all of it, at random. The server hands a
+// message to the request that has waited longest. If all stood for the same time, their order would repeat, and a
+// message that comes back once a second could go to the same processes for ever.
+func standing(lease time.Duration) time.Duration {
+	return lease - rand.N(lease/2)
 }
 
 // reply is where the last request is answered.

@@ -215,9 +215,12 @@ func (s *Submission) Return(pause time.Duration) error {
 	return s.b.nc.Publish(s.reply, fmt.Appendf(nil, `-NAK {"delay": %d}`, pause.Nanoseconds()))
 }
 
-// Done acknowledges the submission: the batch is complete, or parks.
+// Done acknowledges the submission: the batch is complete, or parks. It says so again while nobody answers, for
+// [longestRead] at most: what a server had got that was killed is lost, and nobody else says that it was.
 func (s *Submission) Done(ctx context.Context) error {
-	_, err := s.b.nc.RequestWithContext(ctx, s.reply, []byte("+ACK"))
+	_, err := retry(ctx, func(ctx context.Context) (*nats.Msg, error) {
+		return s.b.nc.RequestWithContext(ctx, s.reply, []byte("+ACK"))
+	})
 	return err
 }
 

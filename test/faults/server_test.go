@@ -201,7 +201,6 @@ func TestN5(t *testing.T) {
 		s.twoOfEach("", "")
 		l := s.load(mix{})
 		s.progress(10 + s.rand.IntN(40))
-		s.allNodesKilled = true
 		for _, n := range c.nodes {
 			n.signal(syscall.SIGKILL)
 		}

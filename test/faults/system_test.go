@@ -46,8 +46,6 @@ type system struct {
 	workers   map[string]*process // by worker id
 	loads     []*load
 	faultEnd  time.Time
-	// allNodesKilled says that no NATS server was left at some time.
-	allNodesKilled bool
 	// diskFull says that the disk under the store was full: what was acknowledged then may stay in the work queue until it
 	// ages.
 	diskFull bool
@@ -209,11 +207,6 @@ func (s *system) atRest() {
 			return
 		}
 		if time.Now().After(end) {
-			if err == nil && s.allNodesKilled && strings.HasPrefix(left, "consumer dispatchers has 1 ") && !strings.Contains(left, ";") {
-				// See "Known" in docs/faults.md: every batch is complete, and no dispatcher has the message.
-				s.t.Logf("%s after the last result: %s", limit, left)
-				return
-			}
 			s.t.Errorf("Q11: %s after the last result something is left: %s", limit, errors.Join(err, errors.New(left)))
 			return
 		}
