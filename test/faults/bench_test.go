@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -125,8 +126,8 @@ func (l *load) gaps(at time.Time) (before, after time.Duration) {
 	return before, after
 }
 
-// BenchmarkAbort measures how soon a tool's context ends when a sibling of its call has failed: from when it stands in the log
-// that the call is canceled, and from when the sibling's tool returned. Run it with -benchtime 100x: each round is a batch.
+// BenchmarkAbort measures how soon a tool's context ends when a sibling of its call has failed: from when the sibling's tool
+// returned. Run it with -benchtime 100x: each round is a batch.
 func BenchmarkAbort(b *testing.B) {
 	s := newSystem(b, "abort", 1)
 	s.basic()
@@ -154,7 +155,7 @@ func BenchmarkAbort(b *testing.B) {
 			told[call{line.Key(), line.Index}] = line.Wall
 		}
 	}
-	var decided, whole []time.Duration
+	var whole []time.Duration
 	for _, k := range batches {
 		log, err := s.b.Log(s.context(), k)
 		if err != nil {
@@ -164,19 +165,54 @@ func BenchmarkAbort(b *testing.B) {
 			f, ok := e.Body.(events.Finished)
 			at, stopped := told[call{k, e.Index}]
 			if ok && stopped && e.Chain == batch.ChainCall && f.Result.Code == toolyard.SiblingCanceled {
-				decided = append(decided, time.Duration(at-e.Time.UnixNano()))
 				whole = append(whole, time.Duration(at-failed[k]))
 			}
 		}
 	}
-	if len(decided) != 4*len(batches) {
-		b.Fatalf("%d calls of %d were canceled while they ran", len(decided), 4*len(batches))
+	if len(whole) != 4*len(batches) {
+		b.Fatalf("%d calls of %d were canceled while they ran", len(whole), 4*len(batches))
 	}
-	slices.Sort(decided)
 	slices.Sort(whole)
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(ms(decided[len(decided)/2]), "decided-p50-ms")
-	b.ReportMetric(ms(decided[len(decided)*99/100]), "decided-p99-ms")
-	b.ReportMetric(ms(whole[len(whole)/2]), "failed-p50-ms")
-	b.ReportMetric(ms(whole[len(whole)*99/100]), "failed-p99-ms")
+	b.ReportMetric(ms(whole[len(whole)/2]), "p50-ms")
+	b.ReportMetric(ms(whole[len(whole)*99/100]), "p99-ms")
+}
+
+// BenchmarkDeath measures what a person sees of a worker's death: the time from a submission to its result, when the tool
+// takes 1.5 s and its worker is killed, or stopped, half a second into it. Run it with -benchtime 3x: each round is a batch.
+func BenchmarkDeath(b *testing.B) {
+	kill, stop := (*process).kill, func(p *process) { p.signal(syscall.SIGSTOP) }
+	for _, c := range []struct {
+		name, tool string
+		harm       func(*process)
+	}{
+		{"read", "look", kill}, {"write that may not run twice", "write", kill}, {"write that may run twice", "put", kill},
+		{"write, stopped", "write", stop},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			var took []time.Duration
+			for n := range b.N {
+				s := newSystem(b, "death", uint64(n+1))
+				s.basic()
+				s.twoOfEach("", "")
+				at := func(p *process) bool { return s.begunAndNotEnded(p) > 0 }
+				l := s.load(mix{quiet: true})
+				l.finish()
+				done := make(chan *submission, 1)
+				go func() {
+					done <- l.extra(toolyard.Batch{Agent: "dan", ID: "death", Workspace: "dan", Calls: repeated(c.tool, 1, map[string]any{"work_ms": 1_500})})
+				}()
+				s.until(faultWait, "the tool has begun", func() bool { return slices.ContainsFunc(s.processes, at) })
+				time.Sleep(500 * time.Millisecond)
+				c.harm(s.processes[slices.IndexFunc(s.processes, at)])
+				sub := <-done
+				took = append(took, sub.Over.Sub(sub.Acked))
+				s.end()
+			}
+			slices.Sort(took)
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(ms(took[0]), "least-ms")
+			b.ReportMetric(ms(took[len(took)-1]), "worst-ms")
+		})
+	}
 }
