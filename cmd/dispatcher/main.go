@@ -50,6 +50,6 @@ flags are wrong, 130 interrupted.`,
 	cli.WithSettings(root)
 	root.AddCommand(s.runCommand(), s.serveCommand(), s.mcpCommand(), s.submitCommand(), s.explainCommand(), s.toolsCommand(), s.workersCommand(),
 		s.watchCommand(), s.replayCommand(), s.cancelCommand(), s.interruptCommand(),
-		s.approvalsCommand(), s.approveCommand(), s.denyCommand(), s.batchesCommand(), s.sessionCommand(), s.deadCommand())
+		s.credsCommand(), s.approvalsCommand(), s.approveCommand(), s.denyCommand(), s.batchesCommand(), s.sessionCommand(), s.deadCommand())
 	return root
 }

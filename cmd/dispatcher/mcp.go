@@ -105,6 +105,7 @@ func newMCP(ctx context.Context, p mcpParts, cfg server.Config) (*server.Server,
 
 // mcpCommandFlags are those of the command.
 type mcpCommandFlags struct {
+	reach cli.Reach
 	mcpFlags
 	url, workspace string
 	agent, session string
@@ -136,6 +137,7 @@ The server at /mcp of "dispatcher serve" is the same over HTTP; docs/mcp.md says
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.url, "nats", "", "hand the calls to the NATS system at `URL`, in place of running them here")
+	o.reach.Add(f)
 	f.StringVar(&o.workspace, "workspace", "", "the directory that the calls act on (default: here), or with --nats the workspace's name (default: \"default\")")
 	f.StringVar(&o.agent, "agent", "", "whose calls they are (default: \"default\")")
 	f.StringVar(&o.session, "session", "", "the conversation (default: \"default\")")
@@ -181,7 +183,7 @@ func (s *std) mcpOver(ctx context.Context, o mcpCommandFlags, cfg server.Config,
 		return cli.Usagef("--allow, --rules and --permission-mode are for calls that run here; those of a running system have its rules")
 	}
 	cfg.Deny, cfg.Ask = o.perms.Deny, o.perms.Ask
-	nc, err := cli.Connect(o.url, "toolyard mcp", log)
+	nc, err := o.reach.Connect(o.url, operator, "toolyard mcp", log)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/metrics"
@@ -47,11 +49,14 @@ type node struct {
 
 // nodeConfig says what a node runs. With a URL it uses the NATS system there, otherwise it embeds a server.
 type nodeConfig struct {
-	url        string
-	store      string
-	listen     string
-	syncAlways bool
-	migrate    bool
+	url   string
+	reach *cli.Reach
+	// certificate and key are files; empty: the embedded server speaks no TLS.
+	certificate, key string
+	store            string
+	listen           string
+	syncAlways       bool
+	migrate          bool
 	// reserve is what is kept of the disk under the store; 0 is the server's default.
 	reserve    int64
 	settings   broker.Settings
@@ -75,6 +80,25 @@ func (c *nodeConfig) keep() int64 {
 	return c.reserve
 }
 
+// access is who may connect to the embedded server; nil when it has no address.
+func (c *nodeConfig) access() *natsd.Access {
+	if c.listen == "" {
+		return nil
+	}
+	return cli.Access(c.store)
+}
+
+func (c *nodeConfig) tls() (*tls.Config, error) {
+	if c.certificate == "" {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	pair, err := tls.LoadX509KeyPair(c.certificate, c.key)
+	if err != nil {
+		return nil, cli.Usagef("--nats-cert, --nats-key: %w", err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+}
+
 // startNode starts everything and returns when it is ready. Stop it with close.
 func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, err error) {
 	n = &node{log: log, failed: make(chan error, 3)}
@@ -89,11 +113,16 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 	}
 	defer cancel()
 	if cfg.url != "" {
-		if n.nc, err = cli.AwaitNATS(ctx, cfg.url, "toolyard dispatcher", log); err != nil {
+		if n.nc, err = cfg.reach.Await(ctx, cfg.url, access.Principal{Role: access.Dispatcher}, "toolyard dispatcher", log); err != nil {
 			return n, err
 		}
 	} else {
+		tls, terr := cfg.tls()
+		if terr != nil {
+			return n, terr
+		}
 		n.server, err = natsd.Start(setup, natsd.Options{
+			Access: cfg.access(), TLS: tls,
 			StoreDir: cfg.store, Listen: cfg.listen, SyncAlways: cfg.syncAlways, Reserve: cfg.keep(), Logger: log,
 			MaxStoreBytes: cfg.settings.WithDefaults().MaxStoreBytes, MaxMemoryBytes: cfg.memory(),
 		})

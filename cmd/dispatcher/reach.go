@@ -9,17 +9,20 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/access"
 )
 
 // systemFlags say which running system a command is for: the NATS system itself, or a server's HTTP API in front of it.
 type systemFlags struct {
 	nats, server, token string
+	reach               cli.Reach
 	cmd                 *cobra.Command
 }
 
 func (f *systemFlags) add(cmd *cobra.Command) {
 	f.cmd = cmd
 	cmd.Flags().StringVar(&f.nats, "nats", defaultURL, "the NATS system, as `URL`")
+	f.reach.Add(cmd.Flags())
 	f.addServer(cmd)
 }
 
@@ -28,6 +31,9 @@ func (f *systemFlags) addServer(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.server, "server", "", "the HTTP API of a dispatcher, as `URL`, instead of --nats")
 	cmd.Flags().StringVar(&f.token, "token", "", "the bearer `TOKEN` for --server; other users of this machine see a command line, so set "+cli.EnvName("token")+" instead")
 }
+
+// operator is as whom a command looks at a system, and acts on it.
+var operator = access.Principal{Role: access.Operator}
 
 // where names the system, for messages.
 func (f *systemFlags) where() string {
@@ -62,7 +68,7 @@ func (s *std) attach(ctx context.Context, f *systemFlags, name string, do func(*
 			return cli.Usagef("--%s: %s", in.Field, in.Problem)
 		}
 	} else {
-		nc, nerr := cli.Connect(f.nats, name, log)
+		nc, nerr := f.reach.Connect(f.nats, operator, name, log)
 		if nerr != nil {
 			return nerr
 		}

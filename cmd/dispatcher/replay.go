@@ -142,7 +142,7 @@ func (s *std) replayStored(ctx context.Context, k toolyard.BatchKey, sys *system
 	if err != nil {
 		return nil, err
 	}
-	nc, err := cli.Connect(sys.nats, "toolyard replay", log)
+	nc, err := sys.reach.Connect(sys.nats, operator, "toolyard replay", log)
 	if err != nil {
 		return nil, err
 	}

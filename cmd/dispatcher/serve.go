@@ -24,30 +24,37 @@ import (
 
 // serveFlags are the flags of serve.
 type serveFlags struct {
-	url, data, listen, natsListen string
-	tokenFile                     string
-	withWorker, syncAlways        bool
-	migrate                       bool
-	replicas, maxConcurrency      int
-	maxBatches, maxAgentBatches   int
-	maxOpen                       int
-	maxWaiting, maxAgentWaiting   int
-	admitPercent                  int
-	lifetime, ackWait             time.Duration
-	timeout, workerWait           time.Duration
-	queueWait, approvalWait       time.Duration
-	maxStore, reserve             int64
-	perms                         cli.Permissions
-	views                         []string
-	worker                        cli.Worker
-	mcp                           mcpFlags
+	url, listen, natsListen     string
+	reach                       cli.Reach
+	natsCert, natsKey           string
+	natsPlain                   bool
+	tokenFile                   string
+	withWorker, syncAlways      bool
+	migrate                     bool
+	replicas, maxConcurrency    int
+	maxBatches, maxAgentBatches int
+	maxOpen                     int
+	maxWaiting, maxAgentWaiting int
+	admitPercent                int
+	lifetime, ackWait           time.Duration
+	timeout, workerWait         time.Duration
+	queueWait, approvalWait     time.Duration
+	maxStore, reserve           int64
+	perms                       cli.Permissions
+	views                       []string
+	worker                      cli.Worker
+	mcp                         mcpFlags
 }
 
 func (o *serveFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "where the HTTP API is served, as `HOST:PORT`; port 0 takes a free one")
 	f.StringVar(&o.tokenFile, "token-file", "", "the bearer tokens of the HTTP API: lines TOKEN AGENT [KEY=VALUE ...] in `FILE`, the agent * for an operator; docs/http.md has the keys. It has the mode 0600, and is read again when it changes (default: no tokens, and only a loopback --listen)")
 	f.StringVar(&o.natsListen, "nats-listen", "127.0.0.1:4222", "where the embedded NATS server listens, as `HOST:PORT`; port 0 takes a free one")
-	f.StringVar(&o.data, "data", "", "where the embedded NATS server keeps its streams (default: toolyard in the user's state directory)")
+	f.StringVar(&o.natsCert, "nats-cert", "", "the embedded NATS server speaks TLS with the certificate in `FILE`; with --nats-key")
+	f.StringVar(&o.natsKey, "nats-key", "", "the key of --nats-cert, in `FILE`")
+	f.BoolVar(&o.natsPlain, "dangerously-listen-without-tls", false, "let --nats-listen name an address that others reach though there is no --nats-cert: whoever is on the way reads and changes everything")
+	f.StringVar(&o.reach.Data, "data", "", "where the embedded NATS server keeps its streams, and in creds the credentials that it makes at its first start (default: toolyard in the user's state directory)")
+	o.reach.AddCreds(f)
 	f.StringVar(&o.url, "nats", "", "use the NATS system at `URL` instead of an embedded server")
 	f.BoolVar(&o.migrate, "migrate", false,
 		"first bring streams that an older version has made to the form that this one needs; stop all other dispatchers and all workers before")
@@ -108,6 +115,9 @@ func (o *serveFlags) check() error {
 	if _, _, err := net.SplitHostPort(o.natsListen); err != nil && o.url == "" {
 		return cli.Usagef("--nats-listen %q: use HOST:PORT", o.natsListen)
 	}
+	if err := o.checkTLS(); err != nil {
+		return err
+	}
 	if _, _, err := net.SplitHostPort(o.listen); err != nil {
 		return cli.Usagef("--listen %q: use HOST:PORT", o.listen)
 	}
@@ -125,6 +135,20 @@ func (o *serveFlags) check() error {
 		if n.v < 1 || n.v > n.most {
 			return cli.Usagef("%s %d: use 1 to %d", n.flag, n.v, n.most)
 		}
+	}
+	return nil
+}
+
+// checkTLS refuses an embedded server that others reach in plain text.
+func (o *serveFlags) checkTLS() error {
+	switch {
+	case o.url != "" && (o.natsCert != "" || o.natsKey != "" || o.natsPlain):
+		return cli.Usagef("--nats-cert, --nats-key and --dangerously-listen-without-tls are for the embedded server; with --nats there is none")
+	case (o.natsCert == "") != (o.natsKey == ""):
+		return cli.Usagef("--nats-cert and --nats-key go together; give both")
+	case o.url == "" && o.natsCert == "" && !o.natsPlain && !api.IsLoopbackHost(o.natsListen):
+		return cli.Usagef("--nats-listen %s: others reach it, and without TLS whoever is on the way reads and changes everything; "+
+			"give it --nats-cert and --nats-key, listen on 127.0.0.1, or say --dangerously-listen-without-tls", o.natsListen)
 	}
 	return nil
 }
@@ -160,7 +184,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 		return cli.Usagef("--view: %w", err)
 	}
 	cfg := nodeConfig{
-		url: o.url, listen: o.natsListen, syncAlways: o.syncAlways, migrate: o.migrate, reserve: o.reserve,
+		url: o.url, reach: &o.reach, certificate: o.natsCert, key: o.natsKey, listen: o.natsListen, syncAlways: o.syncAlways, migrate: o.migrate, reserve: o.reserve,
 		settings: broker.Settings{Replicas: o.replicas, Lifetime: o.lifetime, MaxStoreBytes: o.maxStore}.WithAckWait(o.ackWait),
 		dispatcher: dispatcher.Config{
 			Planner: planner(rules, o.maxConcurrency, redact), Base: base(tools), BatchTimeout: o.timeout,
@@ -189,7 +213,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 		cfg.worker = &w
 	}
 	if o.url == "" {
-		if cfg.store, err = dataDir(o.data); err != nil {
+		if cfg.store, err = cli.DataDir(o.reach.Data); err != nil {
 			return err
 		}
 	}
@@ -233,7 +257,13 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 	if n.server != nil {
 		natsURL = n.server.ClientURL()
 	}
-	if _, err := fmt.Fprintf(s.out, "toolyard dispatcher ready\nhttp: http://%s\nnats: %s\n", l.Addr(), natsURL); err != nil {
+	made := ""
+	if n.server != nil {
+		if dir, first := n.server.Creds(); first {
+			made = fmt.Sprintf("credentials: %s\n", dir)
+		}
+	}
+	if _, err := fmt.Fprintf(s.out, "toolyard dispatcher ready\nhttp: http://%s\nnats: %s\n%s", l.Addr(), natsURL, made); err != nil {
 		return fmt.Errorf("say that the dispatcher is ready: %w", err)
 	}
 	select {
@@ -281,16 +311,4 @@ func (n *node) mcp(ctx context.Context, door *api.Server, p mcpParts, cfg server
 	}
 	door.Mount(mcpPath, server.MaxRequestBytes, m.Serve)
 	return m, nil
-}
-
-// dataDir is where an embedded server keeps its streams.
-func dataDir(dir string) (string, error) {
-	if dir != "" {
-		return dir, nil
-	}
-	state, err := cli.StateDir()
-	if err != nil {
-		return "", cli.Usagef("--data: there is no home directory to keep the streams in; name a directory")
-	}
-	return state, nil
 }

@@ -108,20 +108,20 @@ func TestEveryFlagIsExplained(t *testing.T) {
 }
 
 func TestDataDir(t *testing.T) {
-	if dir, err := dataDir("given"); err != nil || dir != "given" {
+	if dir, err := cli.DataDir("given"); err != nil || dir != "given" {
 		t.Errorf("%s, %v", dir, err)
 	}
 	t.Setenv("XDG_STATE_HOME", "state")
-	if dir, err := dataDir(""); err != nil || dir != "state/toolyard" {
+	if dir, err := cli.DataDir(""); err != nil || dir != "state/toolyard" {
 		t.Errorf("%s, %v", dir, err)
 	}
 	t.Setenv("XDG_STATE_HOME", "")
 	t.Setenv("HOME", "home")
-	if dir, err := dataDir(""); err != nil || dir != "home/.local/state/toolyard" {
+	if dir, err := cli.DataDir(""); err != nil || dir != "home/.local/state/toolyard" {
 		t.Errorf("%s, %v", dir, err)
 	}
 	t.Setenv("HOME", "")
-	if _, err := dataDir(""); err == nil || !strings.Contains(err.Error(), "--data") {
+	if _, err := cli.DataDir(""); err == nil || !strings.Contains(err.Error(), "--data") {
 		t.Errorf("without a home: %v", err)
 	}
 }

@@ -90,6 +90,7 @@ back as null.`,
 	}
 	f.cmd = cmd
 	cmd.Flags().StringVar(&f.nats, "nats", "", "list what the workers of the system at `URL` offer, in place of the built-in tools")
+	f.reach.Add(cmd.Flags())
 	f.addServer(cmd)
 	cmd.Flags().StringVar(&f.agent, "agent", string(toolyard.DefaultAgent), "whose batch it would be, and whose session --session is (with --token: the token's, unless you say otherwise)")
 	cmd.Flags().StringVar(&f.session, "session", "", "with the definitions of the deferred tools that a session has loaded")
@@ -186,7 +187,7 @@ func (s *std) liveTools(ctx context.Context, f *toolsFlags) ([]registry.Entry, e
 	if err != nil {
 		return nil, err
 	}
-	nc, err := cli.Connect(f.nats, "toolyard tools", log)
+	nc, err := f.reach.Connect(f.nats, operator, "toolyard tools", log)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/worker"
 )
@@ -43,6 +44,7 @@ func serveCommand(out, errw io.Writer, level *string) *cobra.Command {
 	var w cli.Worker
 	var perms cli.Permissions
 	var url string
+	var reach cli.Reach
 	cmd := &cobra.Command{
 		Use:   "serve [flags]",
 		Short: "Take calls and run them until it is stopped",
@@ -50,6 +52,9 @@ func serveCommand(out, errw io.Writer, level *string) *cobra.Command {
 named with --workspace. All workers of a pool serve the same workspaces, with the same tools. Each directory is looked up once, at the
 start, and held: one that is replaced later is not used. Workspaces that overlap are refused, and so are /, a home directory and the
 directory that the embedded server keeps its streams in.
+
+An embedded server asks for credentials. Those of a dispatcher of the same user on this machine are found, by --data if it has
+one; elsewhere --creds names them. "dispatcher creds --pool NAME" makes them for other pools than "default".
 
 Permission rules are the operator's and hold for every call that runs here. Read-only calls inside the workspace need none.
 
@@ -61,16 +66,17 @@ run twice are handed to another worker, others end as outcome_unknown. A second 
 		Example: `  worker serve --nats nats://127.0.0.1:4222 --workspace default=. --permission-mode accept_edits`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return serve(cmd.Context(), out, errw, *level, url, w, perms)
+			return serve(cmd.Context(), out, errw, *level, url, &reach, w, perms)
 		},
 	}
 	cmd.Flags().StringVar(&url, "nats", "nats://127.0.0.1:4222", "the NATS system, as `URL`")
+	reach.Add(cmd.Flags())
 	w.Add(cmd.Flags())
 	perms.Add(cmd.Flags())
 	return cmd
 }
 
-func serve(ctx context.Context, out, errw io.Writer, level, url string, flags cli.Worker, perms cli.Permissions) error {
+func serve(ctx context.Context, out, errw io.Writer, level, url string, reach *cli.Reach, flags cli.Worker, perms cli.Permissions) error {
 	log, err := cli.Logger(errw, level)
 	if err != nil {
 		return err
@@ -84,7 +90,7 @@ func serve(ctx context.Context, out, errw io.Writer, level, url string, flags cl
 		return err
 	}
 	cfg.ID = "worker-" + broker.NewID()
-	nc, err := cli.AwaitNATS(ctx, url, "toolyard worker", log)
+	nc, err := reach.Await(ctx, url, access.Principal{Role: access.Worker, Name: flags.Pool}, "toolyard worker", log)
 	if err != nil {
 		return err
 	}

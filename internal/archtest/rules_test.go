@@ -37,6 +37,7 @@ var packages = []struct {
 	{"", vocabulary, "what agents hand in and get back: others' programs compile against it"},
 
 	{"tool", values, "a tool author's view: declarations and typed handlers"},
+	{"internal/access", values, "who may do what on NATS: principals and grants"},
 	{"internal/protect", values, "the list of protected places: what runs or is obeyed by itself in a workspace"},
 	{"internal/editdistance", values, "how far two names are apart"},
 	{"internal/events", values, "event types, typed data to CloudEvent and back"},

@@ -29,6 +29,7 @@ func ConnectOptions(name string, log *slog.Logger) []nats.Option {
 	return []nats.Option{
 		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectJitter, reconnectJitter),
 		nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(maxPingsOut),
+		nats.IgnoreAuthErrorAbort(), // the server may not know yet, or no longer, who this is
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				log.Warn("lost the connection to NATS; connecting again", "error", err)
@@ -51,12 +52,17 @@ const connectPause = 200 * time.Millisecond
 // Connect connects to NATS with [ConnectOptions]. It waits until the server is there, or ctx ends; a server that refuses is not
 // waited for.
 func Connect(ctx context.Context, url, name string, log *slog.Logger, opts ...nats.Option) (*nats.Conn, error) {
+	return Dial(ctx, url, log, func() (*nats.Conn, error) { return nats.Connect(url, append(ConnectOptions(name, log), opts...)...) })
+}
+
+// Dial is [Connect] for who connects in a way of his own. where names the server, for messages.
+func Dial(ctx context.Context, where string, log *slog.Logger, dial func() (*nats.Conn, error)) (*nats.Conn, error) {
 	for waiting := false; ; waiting = true {
-		nc, err := nats.Connect(url, append(ConnectOptions(name, log), opts...)...)
+		nc, err := dial()
 		if err == nil {
 			return nc, nil
 		}
-		err = fmt.Errorf("connect to NATS at %s: %w", url, err)
+		err = fmt.Errorf("connect to NATS at %s: %w", where, err)
 		if !unreachable(err) {
 			return nil, err
 		}

@@ -160,7 +160,7 @@ func TestNumbersGrowOverAKilledServer(t *testing.T) {
 	dir, quiet := t.TempDir(), slog.New(slog.NewTextHandler(io.Discard, nil))
 	var last uint64
 	for life := range 3 {
-		s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: dir, Listen: "127.0.0.1:0", Logger: quiet})
+		s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: dir, Listen: "127.0.0.1:0", Open: true, Logger: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}

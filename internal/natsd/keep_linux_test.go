@@ -46,7 +46,7 @@ func until(t *testing.T, what string, holds func() bool) {
 // room, in the same process, to clients that connected before.
 func TestAFullDisk(t *testing.T) {
 	smalldisk.Run(t, 24<<20, func(t *testing.T, dir string) {
-		s, ended := kept(t, Options{StoreDir: dir, Listen: "127.0.0.1:0", Reserve: 8 << 20})
+		s, ended := kept(t, Options{StoreDir: dir, Listen: "127.0.0.1:0", Open: true, Reserve: 8 << 20})
 		inside, err := s.Connect(nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
 		if err != nil {
 			t.Fatal(err)

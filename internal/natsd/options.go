@@ -1,6 +1,7 @@
 package natsd
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -35,6 +36,13 @@ type Options struct {
 	// Listen is the TCP address for clients, "host:port". Empty means no address: only this process can connect.
 	// Port 0 takes a free one, see [Server.ClientURL]. An empty host means every interface of the machine.
 	Listen string
+	// Access says who may connect. Nil means that nobody is asked: whoever reaches the server may do everything, so that
+	// is for servers without an address, and for tests, which set Open.
+	Access *Access
+	// Open allows an address without Access.
+	Open bool
+	// TLS is what the server speaks on its address. Nil means plain text.
+	TLS *tls.Config
 	// SyncAlways writes each message through to the disk before it is acknowledged: it survives a power loss, at
 	// about a millisecond each.
 	SyncAlways bool
@@ -63,6 +71,9 @@ func (o *Options) normalize() error {
 	if o.Listen != "" {
 		if _, _, err := splitListen(o.Listen); err != nil {
 			return err
+		}
+		if o.Access == nil && !o.Open {
+			return fmt.Errorf("natsd: the server would listen on %s and ask nobody for credentials; set Access, or Open", o.Listen)
 		}
 	}
 	for _, n := range []struct {

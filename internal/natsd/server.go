@@ -15,10 +15,15 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard/internal/access"
 )
 
 // readyWait bounds the wait for a server whose start has already returned without complaint.
 const readyWait = 5 * time.Second
+
+// tlsTimeout bounds the handshake with a client.
+const tlsTimeout = 5 * time.Second
 
 // Server is a running nats-server. Its methods may be used from many goroutines.
 type Server struct {
@@ -29,6 +34,8 @@ type Server struct {
 	lock   *os.File
 	places []*os.File // the directories that must stay what they are
 	stop   sync.Once
+
+	access *accounts // nil: whoever reaches the server may do everything
 
 	mu    sync.Mutex
 	ns    *server.Server // nil while it is started again
@@ -75,6 +82,18 @@ func start(ctx context.Context, opts Options, lock *os.File) (*Server, error) {
 		JetStreamMaxMemory: opts.MaxMemoryBytes,
 		SyncInterval:       SyncInterval,
 		SyncAlways:         opts.SyncAlways,
+	}
+	if opts.TLS != nil {
+		s.so.TLSConfig, s.so.TLS, s.so.TLSTimeout = opts.TLS, true, float64(tlsTimeout/time.Second)
+	}
+	if opts.Access != nil {
+		var err error
+		if s.access, err = opts.Access.open(opts.StoreDir, opts.Logger); err != nil {
+			return nil, err
+		}
+		if err := s.access.apply(&s.so); err != nil {
+			return nil, err
+		}
 	}
 	if opts.Listen != "" {
 		host, port, err := splitListen(opts.Listen)
@@ -184,10 +203,14 @@ func (p inProcess) InProcessConn() (net.Conn, error) {
 	return ns.InProcessConn()
 }
 
-// Connect connects a client inside this process, without a socket. The caller may close the connection; Shutdown
+// Connect connects a client inside this process, without a socket, and with all rights. The caller may close the connection; Shutdown
 // closes what is still open.
 func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
-	nc, err := nats.Connect("", append(slices.Clip(opts), nats.InProcessServer(s.InProcess()))...)
+	opts = append(slices.Clip(opts), nats.InProcessServer(s.InProcess()))
+	if s.access != nil {
+		opts = append(opts, nats.UserCredentials(CredsFile(s.access.Dir, access.Principal{Role: access.Dispatcher}, true)))
+	}
+	nc, err := nats.Connect("", opts...)
 	if err != nil {
 		return nil, fmt.Errorf("natsd: connect in process: %w", err)
 	}

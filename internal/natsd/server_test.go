@@ -131,7 +131,7 @@ func TestInProcessOnly(t *testing.T) {
 }
 
 func TestListenOnFreePort(t *testing.T) {
-	s := startServer(t, Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", ServerName: "other"})
+	s := startServer(t, Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Open: true, ServerName: "other"})
 	nc, err := nats.Connect(s.ClientURL())
 	if err != nil {
 		t.Fatalf("connect to %s: %v", s.ClientURL(), err)
@@ -168,7 +168,7 @@ func TestAddressInUse(t *testing.T) {
 	}
 	addr := taken.Addr().String()
 	dir := t.TempDir()
-	_, err = Start(t.Context(), Options{StoreDir: dir, Listen: addr})
+	_, err = Start(t.Context(), Options{StoreDir: dir, Listen: addr, Open: true})
 	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), addr) {
 		t.Errorf("error %v; want EADDRINUSE naming %s", err, addr)
 	}
@@ -177,7 +177,7 @@ func TestAddressInUse(t *testing.T) {
 	if err := taken.Close(); err != nil {
 		t.Fatal(err)
 	}
-	startServer(t, Options{StoreDir: dir, Listen: addr})
+	startServer(t, Options{StoreDir: dir, Listen: addr, Open: true})
 }
 
 // The server says only in its log why it gave up; Start says it to the caller.
@@ -314,7 +314,7 @@ func TestKilledServer(t *testing.T) {
 
 func TestShutdownLeavesNothing(t *testing.T) {
 	before := runtime.NumGoroutine()
-	s, err := Start(t.Context(), Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)})
+	s, err := Start(t.Context(), Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Open: true, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -359,7 +359,7 @@ func TestStartIsQuick(t *testing.T) {
 	best := time.Duration(math.MaxInt64)
 	for range 20 {
 		begin := time.Now()
-		s, err := Start(t.Context(), Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)})
+		s, err := Start(t.Context(), Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Open: true, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

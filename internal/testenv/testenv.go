@@ -23,10 +23,11 @@ func Log(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// Server starts a nats-server that other processes can connect to, and stops it with the test.
+// Server starts a nats-server that other processes can connect to, and stops it with the test. It asks nobody for credentials:
+// brokers on it have full rights.
 func Server(t testing.TB) *natsd.Server {
 	t.Helper()
-	s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)})
+	s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Open: true, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +88,7 @@ func Restartable(t testing.TB) *RestartableServer {
 		t.Fatal(err)
 	}
 	s := &RestartableServer{t: t, Options: natsd.Options{
-		StoreDir: t.TempDir(), Listen: free.Addr().String(), Logger: slog.New(slog.DiscardHandler),
+		StoreDir: t.TempDir(), Listen: free.Addr().String(), Open: true, Logger: slog.New(slog.DiscardHandler),
 	}}
 	if err := free.Close(); err != nil {
 		t.Fatal(err)

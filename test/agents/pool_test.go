@@ -65,9 +65,10 @@ func startPool(t *testing.T) *pool {
 	if err := os.WriteFile(tokens, []byte(p.token+" agent-1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	said := p.start(3, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", t.TempDir(), "--token-file", tokens)
+	store := t.TempDir()
+	said := p.start(3, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", store, "--token-file", tokens)
 	p.http, p.nats = said["http"], said["nats"]
-	p.start(3, "worker", "serve", "--nats", p.nats, "--workspace", "default="+dir)
+	p.start(3, "worker", "serve", "--nats", p.nats, "--data", store, "--workspace", "default="+dir)
 	p.awaitTool("read_file")
 	return p
 }

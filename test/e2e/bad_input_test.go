@@ -40,7 +40,7 @@ func (p place) command(ctx context.Context, stdin io.Reader, env []string, args 
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, "dispatcher"), args...)
 	cmd.Dir, cmd.Stdin, cmd.WaitDelay = p.dir, stdin, 5*time.Second
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "TOOLYARD_") })
-	cmd.Env = append(append(cmd.Env, "TMPDIR="+p.tmp), env...)
+	cmd.Env = append(append(append(cmd.Env, "TMPDIR="+p.tmp), reach(args)...), env...)
 	return cmd
 }
 

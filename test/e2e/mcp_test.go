@@ -50,7 +50,7 @@ func mcpCall(t *testing.T, c *mcp.ClientSession, name string, input map[string]a
 func mcpCommand(t *testing.T, opts *mcp.ClientOptions, args ...string) *mcp.ClientSession {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(bin, "dispatcher"), append([]string{"mcp"}, args...)...)
-	cmd.Stderr = &prefixed{t: t, name: "mcp"}
+	cmd.Stderr, cmd.Env = &prefixed{t: t, name: "mcp"}, append(os.Environ(), reach(args)...)
 	return mcpClient(t, &mcp.CommandTransport{Command: cmd, TerminateDuration: 20 * time.Second}, opts)
 }
 

@@ -32,7 +32,7 @@ type agent struct {
 
 func newAgent(t *testing.T, url string) agent {
 	t.Helper()
-	nc, err := nats.Connect(url)
+	nc, err := nats.Connect(url, credsFor(t, url, "operator"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,14 +6,21 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -51,7 +58,7 @@ func run(t *testing.T, stdin io.Reader, name string, args ...string) (stdout, st
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, name), args...)
-	cmd.Stdin = stdin
+	cmd.Stdin, cmd.Env = stdin, append(os.Environ(), reach(args)...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -72,8 +79,14 @@ type process struct {
 // start starts a command and waits until it has said n lines.
 func start(t *testing.T, lines int, name string, args ...string) *process {
 	t.Helper()
+	return startIn(t, lines, reach(args), name, args...)
+}
+
+// startIn starts a command with more in its environment.
+func startIn(t *testing.T, lines int, env []string, name string, args ...string) *process {
+	t.Helper()
 	p := &process{t: t, says: map[string]string{}, cmd: exec.Command(filepath.Join(bin, name), args...)}
-	p.cmd.Stderr = &prefixed{t: t, name: name}
+	p.cmd.Stderr, p.cmd.Env = &prefixed{t: t, name: name}, append(os.Environ(), env...)
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +111,35 @@ func start(t *testing.T, lines int, name string, args ...string) *process {
 	case <-time.After(30 * time.Second):
 		t.Fatalf("%s %q is not ready after 30 s", name, args)
 	}
+	for i, a := range args {
+		if a == "--data" { // the last one counts
+			stores.Store(p.says["nats"], args[i+1])
+		}
+	}
 	return p
+}
+
+// stores has the store of each server that a test has started, by its URL: credentials are there.
+var stores sync.Map
+
+// reach are the settings with which a command finds the credentials for the server that its arguments name.
+func reach(args []string) []string {
+	for i, a := range args {
+		if dir, ok := stores.Load(a); ok && args[max(i-1, 0)] == "--nats" {
+			return []string{"TOOLYARD_DATA=" + dir.(string)}
+		}
+	}
+	return nil
+}
+
+// credsFor are the credentials of a role for the server at a URL.
+func credsFor(t *testing.T, url, role string) nats.Option {
+	t.Helper()
+	dir, ok := stores.Load(url)
+	if !ok {
+		return func(*nats.Options) error { return nil } // it asks for none
+	}
+	return nats.UserCredentials(filepath.Join(dir.(string), "creds", role+".creds"))
 }
 
 // stop ends the process and returns its exit status.
@@ -140,7 +181,7 @@ func worker(t *testing.T, url, dir string, args ...string) *process {
 // connect makes a broker to look at the log with.
 func connect(t *testing.T, url string) *broker.Broker {
 	t.Helper()
-	nc, err := nats.Connect(url)
+	nc, err := nats.Connect(url, credsFor(t, url, "dispatcher"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,4 +241,33 @@ func workspace(t *testing.T, files map[string]string) string {
 		}
 	}
 	return dir
+}
+
+// certificate makes a certificate for this machine, which signs itself, and its key.
+func certificate(t *testing.T) (certFile, keyFile string) {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	signed, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for path, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: signed}, keyFile: {Type: "PRIVATE KEY", Bytes: encoded}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return certFile, keyFile
 }

@@ -29,7 +29,7 @@ type watcher struct {
 func watch(t *testing.T, args ...string) *watcher {
 	t.Helper()
 	w := &watcher{t: t, cmd: exec.Command(filepath.Join(bin, "dispatcher"), append([]string{"watch"}, args...)...), lines: make(chan string, 1000)}
-	w.cmd.Stderr = &prefixed{t: t, name: "watch"}
+	w.cmd.Stderr, w.cmd.Env = &prefixed{t: t, name: "watch"}, append(os.Environ(), reach(args)...)
 	out, err := w.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -116,6 +116,7 @@ func TestCancelAndWatch(t *testing.T) {
 	other.until("watching the batches of agent somebody else")
 
 	submit := exec.Command(filepath.Join(bin, "dispatcher"), "submit", "--nats", url, "--json", batchFile(t, sub))
+	submit.Env = append(os.Environ(), reach(submit.Args)...)
 	var stdout strings.Builder
 	submit.Stdout, submit.Stderr = &stdout, &prefixed{t: t, name: "submit"}
 	if err := submit.Start(); err != nil {

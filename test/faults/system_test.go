@@ -106,12 +106,21 @@ func (s *system) context() context.Context {
 // dial makes a connection.
 func (s *system) dial() *nats.Conn {
 	s.t.Helper()
-	nc, err := nats.Connect(s.url, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.ReconnectJitter(50*time.Millisecond, 50*time.Millisecond),
+	creds := func(*nats.Options) error { return nil } // a server of its own asks for none
+	if path := filepath.Join(s.dir, "store", "creds", "dispatcher.creds"); exists(path) {
+		creds = nats.UserCredentials(path)
+	}
+	nc, err := nats.Connect(s.url, creds, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.ReconnectJitter(50*time.Millisecond, 50*time.Millisecond),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // that servers are lost is the plan
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	return nc
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // client makes an agent's connection.

@@ -8,13 +8,14 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
-// TestAwaitNATS: a program that runs for long waits for a server that is not there, and for one that hangs up; what it cannot ever
+// TestAwait: a program that runs for long waits for a server that is not there, and for one that hangs up; what it cannot ever
 // reach it does not wait for.
-func TestAwaitNATS(t *testing.T) {
+func TestAwait(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -33,14 +34,14 @@ func TestAwaitNATS(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	go func() {
-		nc, err := AwaitNATS(ctx, "nats://"+addr, "test", testenv.Log(t))
+		nc, err := (&Reach{}).Await(ctx, "nats://"+addr, access.Principal{Role: access.Dispatcher}, "test", testenv.Log(t))
 		if err != nil {
 			t.Error(err)
 		}
 		connected <- nc
 	}()
 	<-hungUp
-	s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: t.TempDir(), Listen: addr, Logger: testenv.Log(t)})
+	s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: t.TempDir(), Listen: addr, Open: true, Logger: testenv.Log(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,12 +50,12 @@ func TestAwaitNATS(t *testing.T) {
 		nc.Close()
 	}
 
-	if _, err := AwaitNATS(t.Context(), "nats://", "test", testenv.Log(t)); err == nil || !strings.Contains(err.Error(), "is not a URL") {
+	if _, err := (&Reach{}).Await(t.Context(), "nats://", access.Principal{Role: access.Dispatcher}, "test", testenv.Log(t)); err == nil || !strings.Contains(err.Error(), "is not a URL") {
 		t.Errorf("no URL: %v", err)
 	}
 	stop()
 	s.Shutdown()
-	if _, err := AwaitNATS(ctx, "nats://"+addr, "test", testenv.Log(t)); err == nil {
+	if _, err := (&Reach{}).Await(ctx, "nats://"+addr, access.Principal{Role: access.Dispatcher}, "test", testenv.Log(t)); err == nil {
 		t.Error("when nobody wants it any more it goes on waiting")
 	}
 }

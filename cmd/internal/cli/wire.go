@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	neturl "net/url"
 	"os"
@@ -11,11 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/spf13/pflag"
 
 	"github.com/toolyard/toolyard"
-	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/builtin"
 	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/policy"
@@ -241,14 +237,6 @@ func Dir(flag, dir string) (string, error) {
 	return abs, nil
 }
 
-// AwaitNATS is [Connect] for programs that run for long: they wait until the server is there, or ctx ends.
-func AwaitNATS(ctx context.Context, url, name string, log *slog.Logger) (*nats.Conn, error) {
-	if err := checkURL(url); err != nil {
-		return nil, err
-	}
-	return broker.Connect(ctx, url, name, log)
-}
-
 func checkURL(url string) error {
 	for _, one := range strings.Split(url, ",") {
 		if u, err := neturl.Parse(strings.TrimSpace(one)); err != nil || u.Host == "" && u.Path == "" {
@@ -256,16 +244,4 @@ func checkURL(url string) error {
 		}
 	}
 	return nil
-}
-
-// Connect connects to NATS, and from then on for as long as it takes.
-func Connect(url, name string, log *slog.Logger) (*nats.Conn, error) {
-	if err := checkURL(url); err != nil {
-		return nil, err
-	}
-	nc, err := nats.Connect(url, broker.ConnectOptions(name, log)...)
-	if err != nil {
-		return nil, fmt.Errorf("connect to NATS at %s: %w; is the server there? (dispatcher serve starts one)", url, err)
-	}
-	return nc, nil
 }

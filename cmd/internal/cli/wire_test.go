@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/policy"
 )
 
@@ -74,7 +75,7 @@ func TestConnectSaysWhatToDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	for url, fix := range map[string]string{"nats://127.0.0.1:1": "dispatcher serve", "://": "nats://HOST:PORT"} {
-		nc, err := Connect(url, "test", log)
+		nc, err := (&Reach{}).Connect(url, access.Principal{Role: access.Operator}, "test", log)
 		if err == nil {
 			nc.Close()
 			t.Fatalf("%s: somebody is there", url)

@@ -6,15 +6,22 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/test/faults/ledger"
 	"github.com/toolyard/toolyard/worker"
 )
@@ -45,7 +52,14 @@ func run(url, path string, pool toolyard.Pool, slots int, deadly bool, grace tim
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	nc, err := worker.Connect(ctx, url, log)
+	creds, err := natsd.FindCreds(filepath.Join(os.Getenv("TOOLYARD_DATA"), "creds"), access.Principal{Role: access.Worker, Name: string(pool)})
+	var opts []nats.Option
+	if err == nil {
+		opts = append(opts, nats.UserCredentials(creds))
+	} else if !errors.Is(err, fs.ErrNotExist) { // a server that is alone asks for none
+		return err
+	}
+	nc, err := worker.Connect(ctx, url, log, opts...)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func start(name, store, listen, cluster, routes string) (url string, err error) 
 		return s.ClientURL(), nil
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	s, err := natsd.Start(context.Background(), natsd.Options{StoreDir: store, Listen: listen, Logger: log})
+	s, err := natsd.Start(context.Background(), natsd.Options{StoreDir: store, Listen: listen, Open: true, Logger: log})
 	if err != nil {
 		return "", err
 	}

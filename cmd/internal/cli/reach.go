@@ -1,0 +1,245 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	neturl "net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+	"github.com/spf13/pflag"
+	"github.com/synadia-io/orbit.go/natscontext"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/natsd"
+)
+
+// Reach are the flags that say as whom a command connects to NATS.
+type Reach struct {
+	// Creds is a file of credentials, or a directory of them.
+	Creds string
+	// Data is where a dispatcher of this machine keeps its streams, and beside them credentials. Empty: the default.
+	Data string
+	// Context is the name of a context of the nats command.
+	Context string
+	// CA is a file of certificates that the server's is checked against. Empty: the system's.
+	CA string
+}
+
+// Add adds the flags.
+func (r *Reach) Add(f *pflag.FlagSet) {
+	r.AddCreds(f)
+	f.StringVar(&r.Data, "data", "", "where a dispatcher on this machine has its streams: its credentials are found there (default: toolyard in the user's state directory)")
+}
+
+// AddCreds adds the flags but --data.
+func (r *Reach) AddCreds(f *pflag.FlagSet) {
+	f.StringVar(&r.Creds, "creds", "", "connect to NATS with the credentials in `FILE`, or with those for this command in a directory (default: those that a dispatcher of this user on this machine has made)")
+	f.StringVar(&r.Context, "nats-context", "", "connect as the context `NAME` of the nats command says, in place of --nats and --creds")
+	f.StringVar(&r.CA, "nats-ca", "", "check the NATS server's certificate against those in `FILE`")
+}
+
+// credsDir is where an embedded server keeps its credentials, below its streams.
+const credsDir = "creds"
+
+// CredsDir is where the credentials of an embedded server are.
+func CredsDir(data string) string { return filepath.Join(data, credsDir) }
+
+// DataDir is where an embedded server keeps its streams.
+func DataDir(dir string) (string, error) {
+	if dir != "" {
+		return dir, nil
+	}
+	state, err := StateDir()
+	if err != nil {
+		return "", Usagef("--data: there is no home directory to keep the streams in; name a directory")
+	}
+	return state, nil
+}
+
+// Connect connects to NATS, and from then on for as long as it takes.
+func (r *Reach) Connect(url string, p access.Principal, name string, log *slog.Logger) (*nats.Conn, error) {
+	dial, at, err := r.dialer(url, p, name, log)
+	if err != nil {
+		return nil, err
+	}
+	nc, err := dial()
+	if err != nil {
+		err = fmt.Errorf("connect to NATS at %s: %w", at, err)
+		if !refused(err) {
+			err = fmt.Errorf("%w; is the server there? (dispatcher serve starts one)", err)
+		}
+		return nil, err
+	}
+	return nc, nil
+}
+
+// Await is [Reach.Connect] for programs that run for long: they wait until the server is there, or ctx ends.
+func (r *Reach) Await(ctx context.Context, url string, p access.Principal, name string, log *slog.Logger) (*nats.Conn, error) {
+	dial, at, err := r.dialer(url, p, name, log)
+	if err != nil {
+		return nil, err
+	}
+	return broker.Dial(ctx, at, log, dial)
+}
+
+// dialer returns what connects, and where to, for messages.
+func (r *Reach) dialer(url string, p access.Principal, name string, log *slog.Logger) (dial func() (*nats.Conn, error), at string, err error) {
+	opts := broker.ConnectOptions(name, log)
+	if r.CA != "" {
+		opts = append(opts, nats.RootCAs(r.CA))
+	}
+	if r.Context != "" {
+		if r.Creds != "" {
+			return nil, "", Usagef("--nats-context and --creds exclude each other; leave one out")
+		}
+		return func() (*nats.Conn, error) {
+			nc, _, err := natscontext.Connect(r.Context, opts...)
+			if refused(err) {
+				err = fmt.Errorf("%w: the server does not take the credentials of the context %s", err, r.Context)
+			}
+			return nc, err
+		}, "the context " + r.Context, nil
+	}
+	if err := checkURL(url); err != nil {
+		return nil, "", err
+	}
+	c := &credentials{whose: p}
+	switch {
+	case r.Creds != "":
+		c.path = r.Creds
+		info, err := os.Stat(r.Creds)
+		if err != nil {
+			return nil, "", Usagef("--creds %s: %w", r.Creds, errors.Unwrap(err))
+		}
+		if info.IsDir() {
+			if c.path, err = natsd.FindCreds(r.Creds, p); err != nil {
+				return nil, "", Usagef("--creds %s: it has no credentials for %s: %w", r.Creds, p, err)
+			}
+		}
+		if _, err := natsd.Whose(c.path); err != nil {
+			return nil, "", Usagef("--creds: %w", err)
+		}
+	case r.Data != "" || onThisMachine(url):
+		dir, err := DataDir(r.Data)
+		if err != nil {
+			return nil, "", err
+		}
+		c.dir = CredsDir(dir)
+	}
+	opts = append(opts, nats.UserJWT(c.jwt, c.sign))
+	return func() (*nats.Conn, error) {
+		nc, err := nats.Connect(url, opts...)
+		if refused(err) {
+			err = c.explain(err)
+		}
+		return nc, err
+	}, url, nil
+}
+
+// onThisMachine reports whether a URL names loopback addresses only: credentials that nobody has named go nowhere else.
+func onThisMachine(url string) bool {
+	for _, one := range strings.Split(url, ",") {
+		u, err := neturl.Parse(strings.TrimSpace(one))
+		if err != nil {
+			return false
+		}
+		ip := net.ParseIP(u.Hostname())
+		if u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return false
+		}
+	}
+	return true
+}
+
+// refused reports whether a server does not take who one is.
+func refused(err error) bool {
+	return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || errors.Is(err, nats.ErrAuthRevoked) || errors.Is(err, nats.ErrAccountAuthExpired)
+}
+
+// credentials are looked up each time when a connection is made: the server that makes them may not have been started yet, and
+// they may be replaced.
+type credentials struct {
+	whose access.Principal
+	path  string // that was named; "" looks in dir
+	dir   string
+
+	mu   sync.Mutex
+	used string
+}
+
+func (c *credentials) find() (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.used = c.path
+	if c.path != "" || c.dir == "" {
+		return c.used, nil
+	}
+	path, err := natsd.FindCreds(c.dir, c.whose)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return "", nil // a server that asks for none may be there
+	}
+	c.used = path
+	return path, err
+}
+
+func (c *credentials) jwt() (string, error) {
+	path, err := c.find()
+	if err != nil || path == "" {
+		return "", err
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("read credentials: %w", err)
+	}
+	return nkeys.ParseDecoratedJWT(content)
+}
+
+func (c *credentials) sign(nonce []byte) ([]byte, error) {
+	c.mu.Lock()
+	path := c.used
+	c.mu.Unlock()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read credentials: %w", err)
+	}
+	k, err := nkeys.ParseDecoratedNKey(content)
+	if err != nil {
+		return nil, fmt.Errorf("read credentials from %s: %w", path, err)
+	}
+	defer k.Wipe()
+	return k.Sign(nonce)
+}
+
+// explain says which credentials a server did not take, and what to do.
+func (c *credentials) explain(err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	where := "name those of its dispatcher, DIR/creds of its --data DIR, with --creds FILE (" + EnvName("creds") + ") or --data DIR (" + EnvName("data") + ")"
+	if c.used == "" {
+		looked := ""
+		if c.dir != "" {
+			looked = " in " + c.dir
+		}
+		return fmt.Errorf("%w: the server asks for credentials, and there are none for %s%s: %s", err, c.whose, looked, where)
+	}
+	return fmt.Errorf("%w: the server does not take the credentials in %s: %s", err, c.used, where)
+}
+
+// Access is who may connect to an embedded server whose streams are in a directory.
+func Access(data string) *natsd.Access {
+	return &natsd.Access{
+		Dir: CredsDir(data), Exports: broker.Exports(), Grants: broker.Grants,
+		First: []access.Principal{{Role: access.Worker, Name: string(toolyard.DefaultPool)}, {Role: access.Agent, Name: string(toolyard.DefaultAgent)}},
+	}
+}

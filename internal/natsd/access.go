@@ -1,0 +1,386 @@
+package natsd
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
+
+	"github.com/toolyard/toolyard/internal/access"
+)
+
+// Access says who may connect to the server, and what for.
+type Access struct {
+	// Dir has the credentials, and below it the keys that sign them. What is missing is made, for this user only.
+	Dir string
+	// First are the principals that have credentials from the start, beside operators and dispatchers.
+	First []access.Principal
+	// Exports are what the platform's account offers to the others, and Grants what one principal may use of that.
+	Exports []access.Grant
+	Grants  func(access.Principal) []access.Grant
+}
+
+// keysDir is where the keys are, below the credentials.
+const keysDir = "keys"
+
+// The accounts that are nobody's but the server's.
+const (
+	keyOperator = "server.operator" // signs accounts
+	keySystem   = "server.system"   // the server's own account
+	keyPlatform = "server.platform" // has the streams
+)
+
+// credsExt and keyExt end the names of files.
+const (
+	credsExt = ".creds"
+	keyExt   = ".nk"
+)
+
+// keyring is the directory of keys: each is a file of its own, whose name says whose it is and which public key it has.
+type keyring struct{ dir string }
+
+// find returns the key of a name; nil when there is none.
+func (r keyring) find(name string) (nkeys.KeyPair, error) { return r.match(name + ".*") }
+
+// byPublic returns the key of a public key, and whose it is; nil when there is none.
+func (r keyring) byPublic(public string) (name string, err error) {
+	if !nkeys.IsValidPublicAccountKey(public) {
+		return "", fmt.Errorf("%q is no account's public key", public)
+	}
+	paths, err := filepath.Glob(filepath.Join(r.dir, "*."+public+keyExt))
+	if err != nil || len(paths) != 1 {
+		return "", errors.Join(err, fs.ErrNotExist)
+	}
+	return strings.TrimSuffix(filepath.Base(paths[0]), "."+public+keyExt), nil
+}
+
+func (r keyring) match(pattern string) (nkeys.KeyPair, error) {
+	paths, err := filepath.Glob(filepath.Join(r.dir, pattern+keyExt))
+	if err != nil || len(paths) == 0 {
+		return nil, err
+	}
+	seed, err := os.ReadFile(paths[0]) // the first one, where two processes have made one each
+	if err != nil {
+		return nil, fmt.Errorf("natsd: read a key: %w", err)
+	}
+	k, err := nkeys.FromSeed(seed)
+	if err != nil {
+		return nil, fmt.Errorf("natsd: %s holds no key (%w); put it back, or remove all of %s for new ones", paths[0], err, r.dir)
+	}
+	return k, nil
+}
+
+// ensure returns the key of a name, and makes it when it is missing.
+func (r keyring) ensure(name string, make func() (nkeys.KeyPair, error)) (nkeys.KeyPair, error) {
+	if k, err := r.find(name); k != nil || err != nil {
+		return k, err
+	}
+	k, err := make()
+	if err != nil {
+		return nil, fmt.Errorf("natsd: make a key: %w", err)
+	}
+	seed, err := k.Seed()
+	if err != nil {
+		return nil, fmt.Errorf("natsd: make a key: %w", err)
+	}
+	public, err := k.PublicKey()
+	if err != nil {
+		return nil, fmt.Errorf("natsd: make a key: %w", err)
+	}
+	return k, writeSecret(filepath.Join(r.dir, name+"."+public+keyExt), seed)
+}
+
+// writeSecret writes a file for this user only, whole or not at all.
+func writeSecret(path string, content []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
+	if err != nil {
+		return fmt.Errorf("natsd: write %s: %w", path, err)
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("natsd: write %s: %w", path, errors.Join(err, os.Remove(f.Name())))
+		}
+	}()
+	if _, err = f.Write(content); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err = errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// secretDir makes a directory for this user only, or sees that it is one.
+func secretDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("natsd: make the directory of credentials: %w", err)
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("natsd: the directory of credentials: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" {
+		return fmt.Errorf("natsd: others can get into %s, which has credentials (mode %o); chmod 700 it", dir, info.Mode().Perm())
+	}
+	return nil
+}
+
+// label is a principal in one word.
+func label(p access.Principal) string {
+	if p.Name == "" {
+		return string(p.Role)
+	}
+	return string(p.Role) + "." + p.Name
+}
+
+// labeled is the principal of a label.
+func labeled(name string) (access.Principal, bool) {
+	role, token, _ := strings.Cut(name, ".")
+	p := access.Principal{Role: access.Role(role), Name: token}
+	return p, p.Check() == nil
+}
+
+// keyName is the name of a principal's key.
+func keyName(p access.Principal) string {
+	if p.Platform() {
+		return keyPlatform
+	}
+	return label(p)
+}
+
+// CredsFile is where a principal's credentials are, below the directory of credentials. Those that are made at the first
+// start have the name of their role alone.
+func CredsFile(dir string, p access.Principal, first bool) string {
+	name := string(p.Role)
+	if !first && !p.Platform() {
+		name += "." + p.Name
+	}
+	return filepath.Join(dir, name+credsExt)
+}
+
+// ErrNoKeys says that a directory has no keys to sign credentials with.
+var ErrNoKeys = errors.New("there are no keys to sign credentials with")
+
+// MakeCreds makes credentials for a principal, unless they are there, and returns their file. The running server takes them
+// at once. [ErrNoKeys] says that the server has not been started yet, or has its keys elsewhere.
+func MakeCreds(dir string, p access.Principal) (path string, err error) {
+	if err := p.Check(); err != nil {
+		return "", fmt.Errorf("natsd: %w", err)
+	}
+	ring := keyring{filepath.Join(dir, keysDir)}
+	operator, err := ring.find(keyOperator)
+	if err != nil {
+		return "", err
+	}
+	if operator == nil {
+		return "", fmt.Errorf("natsd: %s: %w", dir, ErrNoKeys)
+	}
+	path = CredsFile(dir, p, false)
+	return path, ring.creds(path, p)
+}
+
+// creds makes a file of credentials, unless it is there.
+func (r keyring) creds(path string, p access.Principal) error {
+	if _, err := os.Lstat(path); err == nil {
+		return nil
+	}
+	account, err := r.ensure(keyName(p), nkeys.CreateAccount)
+	if err != nil {
+		return err
+	}
+	user, err := nkeys.CreateUser()
+	if err != nil {
+		return fmt.Errorf("natsd: make a key: %w", err)
+	}
+	public, err := user.PublicKey()
+	if err != nil {
+		return fmt.Errorf("natsd: make a key: %w", err)
+	}
+	claims := jwt.NewUserClaims(public)
+	claims.Name = label(p)
+	signed, err := claims.Encode(account)
+	if err != nil {
+		return fmt.Errorf("natsd: sign credentials: %w", err)
+	}
+	seed, err := user.Seed()
+	if err != nil {
+		return fmt.Errorf("natsd: make a key: %w", err)
+	}
+	content, err := jwt.FormatUserConfig(signed, seed)
+	if err != nil {
+		return fmt.Errorf("natsd: write credentials: %w", err)
+	}
+	return writeSecret(path, content)
+}
+
+// accounts is a server's accounts: it signs each when the server asks for it, from the table of grants of this version.
+type accounts struct {
+	Access
+	ring             keyring
+	operator         nkeys.KeyPair
+	platform, system string // public keys
+	made             bool   // that there were none before
+}
+
+// open makes what is missing of keys and credentials, and takes over the streams of a server that asked for none.
+func (a Access) open(storeDir string, log *slog.Logger) (*accounts, error) {
+	acc := &accounts{Access: a, ring: keyring{filepath.Join(a.Dir, keysDir)}}
+	if err := secretDir(a.Dir); err != nil {
+		return nil, err
+	}
+	if err := secretDir(acc.ring.dir); err != nil {
+		return nil, err
+	}
+	first, err := acc.ring.find(keyOperator)
+	if err != nil {
+		return nil, err
+	}
+	acc.made = first == nil
+	for name, to := range map[string]*string{keyPlatform: &acc.platform, keySystem: &acc.system} {
+		k, err := acc.ring.ensure(name, nkeys.CreateAccount)
+		if err != nil {
+			return nil, err
+		}
+		if *to, err = k.PublicKey(); err != nil {
+			return nil, fmt.Errorf("natsd: read a key: %w", err)
+		}
+	}
+	if acc.operator, err = acc.ring.ensure(keyOperator, nkeys.CreateOperator); err != nil { // last: who finds it finds the others
+		return nil, err
+	}
+	for _, p := range append([]access.Principal{{Role: access.Operator}, {Role: access.Dispatcher}}, a.First...) {
+		if err := acc.ring.creds(CredsFile(a.Dir, p, true), p); err != nil {
+			return nil, err
+		}
+	}
+	if acc.made {
+		log.Info("made credentials for this server", "dir", a.Dir)
+	}
+	return acc, acc.adopt(storeDir)
+}
+
+// apply has a server ask for credentials.
+func (a *accounts) apply(o *server.Options) error {
+	public, err := a.operator.PublicKey()
+	if err != nil {
+		return fmt.Errorf("natsd: read a key: %w", err)
+	}
+	claims := jwt.NewOperatorClaims(public)
+	claims.Name, claims.SystemAccount = "toolyard", a.system
+	o.TrustedOperators = []*jwt.OperatorClaims{claims}
+	o.SystemAccount = a.system
+	o.AccountResolver = a
+	return nil
+}
+
+// adopt takes over the streams of a server that asked for no credentials: they were of no account.
+func (a *accounts) adopt(storeDir string) error {
+	from, to := filepath.Join(storeDir, "jetstream", "$G"), filepath.Join(storeDir, "jetstream", a.platform)
+	if _, err := os.Stat(to); err == nil {
+		return nil
+	}
+	if err := os.Rename(from, to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("natsd: take over the streams of a server without credentials: %w", err)
+	}
+	return nil
+}
+
+// Fetch returns an account's claims: [server.AccountResolver].
+func (a *accounts) Fetch(public string) (string, error) {
+	claims := jwt.NewAccountClaims(public)
+	name, err := a.ring.byPublic(public)
+	if err != nil {
+		return "", fmt.Errorf("no key of the account %s: %w", public, err)
+	}
+	claims.Name = name
+	p, ours := labeled(name)
+	switch {
+	case ours && !p.Platform():
+		for i, g := range a.Grants(p) {
+			in := &jwt.Import{
+				Name: fmt.Sprintf("%d", i), Account: a.platform, Subject: jwt.Subject(g.Subject), LocalSubject: jwt.RenamingSubject(g.Local), Type: jwt.Service,
+			}
+			if g.Way == access.Hear {
+				in.Type = jwt.Stream
+			}
+			claims.Imports.Add(in)
+		}
+	case public == a.platform:
+		claims.Limits.JetStreamLimits = jwt.JetStreamLimits{
+			MemoryStorage: jwt.NoLimit, DiskStorage: jwt.NoLimit, Streams: jwt.NoLimit, Consumer: jwt.NoLimit,
+			MaxAckPending: jwt.NoLimit, MemoryMaxStreamBytes: jwt.NoLimit, DiskMaxStreamBytes: jwt.NoLimit,
+		}
+		for _, g := range a.Exports {
+			out := &jwt.Export{Name: g.Subject, Subject: jwt.Subject(g.Subject), Type: jwt.Service}
+			switch g.Way {
+			case access.Hear:
+				out.Type = jwt.Stream
+			case access.AskMany:
+				out.ResponseType = jwt.ResponseTypeStream
+			}
+			claims.Exports.Add(out)
+		}
+	}
+	signed, err := claims.Encode(a.operator)
+	if err != nil {
+		return "", fmt.Errorf("sign the account %s: %w", name, err)
+	}
+	return signed, nil
+}
+
+// Store, IsReadOnly, Start, IsTrackingUpdate, Reload and Close complete [server.AccountResolver]: there is nothing to do.
+func (a *accounts) Store(string, string) error {
+	return errors.New("accounts are made of the table of grants")
+}
+
+// IsReadOnly is for [server.AccountResolver].
+func (a *accounts) IsReadOnly() bool { return true }
+
+// Start is for [server.AccountResolver].
+func (a *accounts) Start(*server.Server) error { return nil }
+
+// IsTrackingUpdate is for [server.AccountResolver].
+func (a *accounts) IsTrackingUpdate() bool { return false }
+
+// Reload is for [server.AccountResolver].
+func (a *accounts) Reload() error { return nil }
+
+// Close is for [server.AccountResolver].
+func (a *accounts) Close() {}
+
+// Creds is the directory of the server's credentials, and whether this start has made them; "" when it asks for none.
+func (s *Server) Creds() (dir string, made bool) {
+	if s.access == nil {
+		return "", false
+	}
+	return s.access.Dir, s.access.made
+}
+
+// Whose reads from a file of credentials who has them, as far as it says so.
+func Whose(path string) (access.Principal, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return access.Principal{}, fmt.Errorf("read credentials: %w", err)
+	}
+	token, err := nkeys.ParseDecoratedJWT(content)
+	if err != nil {
+		return access.Principal{}, fmt.Errorf("read credentials from %s: %w", path, err)
+	}
+	claims, err := jwt.DecodeUserClaims(token)
+	if err != nil {
+		return access.Principal{}, fmt.Errorf("read credentials from %s: %w", path, err)
+	}
+	p, ok := labeled(claims.Name)
+	if !ok {
+		return p, fmt.Errorf("%s has credentials of %q, which are none of ours", path, claims.Name)
+	}
+	return p, nil
+}

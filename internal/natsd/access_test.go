@@ -1,0 +1,168 @@
+package natsd
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard/internal/access"
+)
+
+// asking is a small table: agents may store under their own name, and ask and hear under it.
+func asking(dir string) *Access {
+	grants := func(p access.Principal) []access.Grant {
+		switch p.Role {
+		case access.Agent:
+			return []access.Grant{{Subject: "in." + p.Name + ".*"}, {Subject: "get." + p.Name, Way: access.AskMany}, {Subject: "live." + p.Name + ".>", Way: access.Hear}}
+		case access.Worker:
+			return []access.Grant{{Subject: "ev." + p.Name + ".*"}, {Subject: "get." + p.Name, Way: access.AskMany}}
+		}
+		return nil
+	}
+	return &Access{
+		Dir: filepath.Join(dir, "creds"), Grants: grants, First: []access.Principal{{Role: access.Agent, Name: "ann"}},
+		Exports: []access.Grant{
+			{Subject: "in.*.*"}, {Subject: "ev.*.*"}, {Subject: "get.*", Way: access.AskMany}, {Subject: "live.*.>", Way: access.Hear},
+		},
+	}
+}
+
+func as(t *testing.T, s *Server, path string) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(s.ClientURL(), nats.UserCredentials(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+func TestCredentialsAreAskedFor(t *testing.T) {
+	dir := t.TempDir()
+	s := startServer(t, Options{StoreDir: dir, Listen: "127.0.0.1:0", Access: asking(dir)})
+	if _, err := nats.Connect(s.ClientURL()); !errors.Is(err, nats.ErrAuthorization) {
+		t.Errorf("without credentials: %v; want %v", err, nats.ErrAuthorization)
+	}
+	creds, made := s.Creds()
+	if !made {
+		t.Error("the first start did not say that it made credentials")
+	}
+	for _, name := range []string{"operator", "dispatcher", "agent"} {
+		path := filepath.Join(creds, name+".creds")
+		if mode := stat(t, path).Mode().Perm(); mode != 0o600 {
+			t.Errorf("%s has mode %o; want 600", path, mode)
+		}
+		as(t, s, path)
+	}
+	for _, d := range []string{creds, filepath.Join(creds, "keys")} {
+		if mode := stat(t, d).Mode().Perm(); mode != 0o700 {
+			t.Errorf("%s has mode %o; want 700", d, mode)
+		}
+	}
+	// The platform has streams, of an agent what it publishes under its name, and the agent the answer.
+	_, js := connect(t, s)
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "IN", Subjects: []string{"in.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	ann := as(t, s, filepath.Join(creds, "agent.creds"))
+	if m, err := ann.Request("in.ann.1", []byte("one"), 5*time.Second); err != nil || !strings.Contains(string(m.Data), `"seq":1`) {
+		t.Errorf("a publish that is granted: %v, %v", m, err)
+	}
+	for _, subject := range []string{"in.bob.1", "$JS.API.STREAM.INFO.IN", "$JS.API.STREAM.PURGE.IN", "ev.default.1"} {
+		m, err := ann.Request(subject, nil, 5*time.Second)
+		if !errors.Is(err, nats.ErrNoResponders) && (err != nil || !strings.Contains(string(m.Data), "not enabled for account")) {
+			t.Errorf("%s: %v, %v; want %v", subject, m, err, nats.ErrNoResponders)
+		}
+	}
+	// One who comes later is known at once.
+	path, err := MakeCreds(creds, access.Principal{Role: access.Agent, Name: "bob"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bob := as(t, s, path)
+	if _, err := bob.Request("in.bob.1", nil, 5*time.Second); err != nil {
+		t.Errorf("credentials that were made later: %v", err)
+	}
+	// Answers that come through reply subjects stay with whoever asks.
+	if err := ann.PublishRequest("in.ann.2", "in.bob.2", []byte("two")); err != nil {
+		t.Fatal(err)
+	}
+	if err := ann.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ann.Request("in.ann.3", nil, 5*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "IN")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := stream.GetLastMsgForSubject(t.Context(), "in.bob.2"); !errors.Is(err, jetstream.ErrMsgNotFound) {
+		t.Errorf("an answer was stored as another's: %v, %v", m, err)
+	}
+	if p, err := Whose(path); err != nil || p != (access.Principal{Role: access.Agent, Name: "bob"}) {
+		t.Errorf("whose: %v, %v", p, err)
+	}
+}
+
+func TestCredentialsStay(t *testing.T) {
+	dir := t.TempDir()
+	first := startServer(t, Options{StoreDir: dir, Listen: "127.0.0.1:0", Access: asking(dir)})
+	creds, _ := first.Creds()
+	before, err := os.ReadFile(filepath.Join(creds, "agent.creds"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, js := connect(t, first)
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "IN", Subjects: []string{"in.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	first.Shutdown()
+	second := startServer(t, Options{StoreDir: dir, Listen: "127.0.0.1:0", Access: asking(dir)})
+	if _, made := second.Creds(); made {
+		t.Error("the second start says that it made credentials")
+	}
+	after, err := os.ReadFile(filepath.Join(creds, "agent.creds"))
+	if err != nil || string(after) != string(before) {
+		t.Errorf("the credentials have changed (%v)", err)
+	}
+	ann := as(t, second, filepath.Join(creds, "agent.creds"))
+	if _, err := ann.Request("in.ann.1", nil, 5*time.Second); err != nil {
+		t.Error(err)
+	}
+}
+
+// A store of a server that asked for no credentials is taken over.
+func TestStoreWithoutAccountsIsTakenOver(t *testing.T) {
+	dir := t.TempDir()
+	first := startServer(t, Options{StoreDir: dir})
+	_, js := connect(t, first)
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KEPT", Subjects: []string{"kept.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(t.Context(), "kept.1", []byte("one")); err != nil {
+		t.Fatal(err)
+	}
+	first.Shutdown()
+	second := startServer(t, Options{StoreDir: dir, Listen: "127.0.0.1:0", Access: asking(dir)})
+	_, js = connect(t, second)
+	stream, err := js.Stream(t.Context(), "KEPT")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := stream.GetMsg(t.Context(), 1); err != nil || string(m.Data) != "one" {
+		t.Errorf("the message of before: %v, %v", m, err)
+	}
+}
+
+func TestNobodyListensOpenByAccident(t *testing.T) {
+	if _, err := Start(t.Context(), Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0"}); err == nil || !strings.Contains(err.Error(), "credentials") {
+		t.Errorf("error %v; want one about credentials", err)
+	}
+}

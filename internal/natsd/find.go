@@ -1,0 +1,32 @@
+package natsd
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+
+	"github.com/toolyard/toolyard/internal/access"
+)
+
+// FindCreds returns the file of a principal's credentials in a directory. Those of a principal that has none are made where
+// the directory has the keys. [fs.ErrNotExist] says that there are none, and nothing to make them with.
+func FindCreds(dir string, p access.Principal) (string, error) {
+	for _, first := range []bool{true, false} {
+		path := CredsFile(dir, p, first)
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		whose, err := Whose(path)
+		if err != nil {
+			return "", err
+		}
+		if whose == p {
+			return path, nil
+		}
+	}
+	path, err := MakeCreds(dir, p)
+	if errors.Is(err, ErrNoKeys) {
+		return "", fs.ErrNotExist
+	}
+	return path, err
+}
