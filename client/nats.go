@@ -31,6 +31,14 @@ func Connect(ctx context.Context, nc *nats.Conn) (*Client, error) {
 // overNATS reaches the streams themselves.
 type overNATS struct{ b *broker.Broker }
 
+// platformOnly refuses what the credentials of an agent do not reach.
+func (t overNATS) platformOnly(what string) error {
+	if who := t.b.Who(); who.Role != "" {
+		return fmt.Errorf("the credentials of %s reach its own batches; who %s needs those of an operator, or HTTP", who, what)
+	}
+	return nil
+}
+
 func (t overNATS) submit(ctx context.Context, b toolyard.Batch) (toolyard.BatchKey, error) {
 	if b.Agent == "" {
 		b.Agent = toolyard.DefaultAgent
@@ -267,6 +275,9 @@ func (t overNATS) cancel(ctx context.Context, k toolyard.BatchKey, reason string
 }
 
 func (t overNATS) approvals(ctx context.Context, agent toolyard.Agent) ([]Approval, error) {
+	if err := t.platformOnly("lists approvals"); err != nil {
+		return nil, err
+	}
 	list, err := t.b.Approvals(ctx, agent)
 	if err != nil {
 		return nil, err
@@ -283,6 +294,9 @@ func (t overNATS) approvals(ctx context.Context, agent toolyard.Agent) ([]Approv
 }
 
 func (t overNATS) decide(ctx context.Context, id string, allow bool, d Decision) error {
+	if err := t.platformOnly("decides"); err != nil {
+		return err
+	}
 	k, index, err := broker.ParseApprovalID(id)
 	if err != nil {
 		return err
@@ -300,6 +314,9 @@ func (t overNATS) decide(ctx context.Context, id string, allow bool, d Decision)
 }
 
 func (t overNATS) session(ctx context.Context, a toolyard.Agent, s toolyard.Session) (Session, error) {
+	if err := t.platformOnly("reads sessions"); err != nil {
+		return Session{}, err
+	}
 	v, err := t.b.Session(ctx, a, s)
 	return sessionOf(v), err
 }
@@ -309,6 +326,9 @@ func sessionOf(v broker.Session) Session {
 }
 
 func (t overNATS) changeSession(ctx context.Context, a toolyard.Agent, s toolyard.Session, c sessionChange) (Session, error) {
+	if err := t.platformOnly("changes sessions"); err != nil {
+		return Session{}, err
+	}
 	v, err := t.b.ChangeSession(ctx, a, s, func(v *broker.Session) {
 		if c.alone != nil {
 			v.Alone = *c.alone
@@ -321,10 +341,16 @@ func (t overNATS) changeSession(ctx context.Context, a toolyard.Agent, s toolyar
 }
 
 func (t overNATS) interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, reason string) (int, error) {
+	if err := t.platformOnly("interrupts sessions"); err != nil {
+		return 0, err
+	}
 	return t.b.Interrupt(ctx, a, s, reason)
 }
 
 func (t overNATS) batches(ctx context.Context, f Filter) (page []Listed, more bool, err error) {
+	if err := t.platformOnly("lists batches"); err != nil {
+		return nil, false, err
+	}
 	entries, more, err := t.b.Index().Page(ctx, broker.Filter{
 		Agent: f.Agent, Session: f.Session, Status: f.Status, After: f.After, Limit: f.Limit,
 	})
@@ -338,6 +364,9 @@ func (t overNATS) batches(ctx context.Context, f Filter) (page []Listed, more bo
 }
 
 func (t overNATS) workers(ctx context.Context) ([]Worker, error) {
+	if err := t.platformOnly("lists workers"); err != nil {
+		return nil, err
+	}
 	live, err := t.b.Workers(ctx)
 	if err != nil {
 		return nil, err
@@ -353,6 +382,9 @@ func (t overNATS) workers(ctx context.Context) ([]Worker, error) {
 }
 
 func (t overNATS) deadLetters(ctx context.Context, most int) ([]DeadLetter, error) {
+	if err := t.platformOnly("lists dead letters"); err != nil {
+		return nil, err
+	}
 	found, err := t.b.DeadLetters(ctx, most)
 	out := make([]DeadLetter, len(found))
 	for i, l := range found {

@@ -82,7 +82,7 @@ func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 		o.Log = slog.Default()
 	}
 	cfg := worker.Config{
-		ID: "worker-" + broker.NewID(), Pool: o.Pool, Tools: o.Tools, Origin: registry.Toolset, Workspaces: o.Workspaces,
+		ID: broker.WorkerID(o.Pool), Pool: o.Pool, Tools: o.Tools, Origin: registry.Toolset, Workspaces: o.Workspaces,
 		DrainGrace: o.DrainGrace, Log: o.Log, Credentials: o.Credentials,
 		Slots: map[toolyard.Class]int{toolyard.ReadOnly: o.ReadSlots, toolyard.WriteExclusive: o.WriteSlots, toolyard.Unsafe: o.WriteSlots},
 	}

@@ -159,7 +159,7 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 			cfg.worker.Avoid = append(cfg.worker.Avoid, place.Avoided{Path: cfg.store, What: "where the NATS server keeps its streams"})
 		}
 		if cfg.worker.ID == "" {
-			cfg.worker.ID = "worker-" + broker.NewID()
+			cfg.worker.ID = broker.WorkerID(cfg.worker.Pool)
 		}
 		w, err := worker.New(n.broker.As(broker.SourceWorker+cfg.worker.ID), *cfg.worker)
 		if err != nil {

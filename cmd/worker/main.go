@@ -89,7 +89,7 @@ func serve(ctx context.Context, out, errw io.Writer, level, url string, reach *c
 	if err != nil {
 		return err
 	}
-	cfg.ID = "worker-" + broker.NewID()
+	cfg.ID = broker.WorkerID(cfg.Pool)
 	nc, err := reach.Await(ctx, url, access.Principal{Role: access.Worker, Name: flags.Pool}, "toolyard worker", log)
 	if err != nil {
 		return err

@@ -36,7 +36,7 @@ type Principal struct {
 }
 
 // Platform reports whether the principal is of the platform's own account, where everything is allowed.
-func (p Principal) Platform() bool { return p.Role != Agent }
+func (p Principal) Platform() bool { return p.Role == Operator || p.Role == Dispatcher }
 
 // Check says what is wrong with a principal.
 func (p Principal) Check() error {
@@ -89,6 +89,4 @@ type Grant struct {
 	Way Way
 	// Subject is the platform's, and Local the principal's name for it; the same when it is empty.
 	Subject, Local string
-	// Export is what the platform offers, of which Subject is a part; the same when it is empty.
-	Export string
 }

@@ -52,6 +52,9 @@ var ErrNoAnswer = errors.New("NATS does not answer")
 // new event's record; [ErrConflict] when the chain ends elsewhere; [ErrFull] when the stream takes nothing more. Losing the
 // answer is no failure: the append is repeated, and finds itself, until ctx ends. pool is used in call chains only.
 func (b *Broker) Append(ctx context.Context, k toolyard.BatchKey, c batch.Chain, pool toolyard.Pool, index int, expected uint64, body events.Body) (batch.Record, error) {
+	if err := b.granted(k, c, pool); err != nil {
+		return batch.Record{}, err
+	}
 	subject, stream, subjectOf := subjectChain(k, c, pool, index), streamEvent, about(k)
 	m := b.meta(k, subjectOf)
 	switch c {
@@ -145,6 +148,9 @@ func ask[T any](ctx context.Context, request func(ctx context.Context, before in
 
 // classify says whether a publish that failed so may be repeated, and what it means if not.
 func classify(err error) (again bool, verdict error) {
+	if errors.Is(err, ErrFull) {
+		return false, err
+	}
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		switch api.ErrorCode {
 		case codeWrongLastSequence:
@@ -197,6 +203,9 @@ func (b *Broker) won(ctx context.Context, stream string, expected uint64, msg *n
 
 // after reads the first message of a literal subject behind a sequence, through the stream's leader.
 func (b *Broker) after(ctx context.Context, stream, subject string, seq uint64) (raw, bool, error) {
+	if b.guest != nil {
+		return b.guest.read(ctx, b, readQuestion{Stream: stream, Subject: subject, Seq: seq + 1})
+	}
 	m, err := retry(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		return b.streams[stream].GetMsg(ctx, seq+1, jetstream.WithGetMsgSubject(subject))
 	})
@@ -277,6 +286,9 @@ func (b *Broker) forward(ctx context.Context, stream, subject string, after uint
 
 // last reads the last message of a literal subject through the stream's leader; ok is false when there is none.
 func (b *Broker) last(ctx context.Context, stream, subject string) (raw, bool, error) {
+	if b.guest != nil {
+		return b.guest.read(ctx, b, readQuestion{Stream: stream, Subject: subject})
+	}
 	m, err := retry(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		return b.streams[stream].GetLastMsgForSubject(ctx, subject)
 	})
@@ -291,6 +303,13 @@ func (b *Broker) last(ctx context.Context, stream, subject string) (raw, bool, e
 
 // at reads one message by its sequence, through the stream's leader.
 func (b *Broker) at(ctx context.Context, stream string, seq uint64) (raw, error) {
+	if b.guest != nil {
+		m, ok, err := b.guest.read(ctx, b, readQuestion{Stream: stream, Seq: seq, At: true})
+		if err == nil && !ok {
+			err = jetstream.ErrMsgNotFound
+		}
+		return m, err
+	}
 	m, err := retry(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		return b.streams[stream].GetMsg(ctx, seq)
 	})

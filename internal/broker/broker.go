@@ -35,6 +35,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/access"
 )
 
 // Broker is a connection to the streams. It is safe for concurrent use.
@@ -53,6 +54,7 @@ type Broker struct {
 	blobs     jetstream.ObjectStore
 
 	forgotten *forgotten
+	guest     *guest // nil: the connection is the platform's, where the streams are
 }
 
 // Open makes the streams that are missing, as a dispatcher does, and returns a broker on them. source is who writes, as
@@ -126,6 +128,9 @@ func Attach(ctx context.Context, nc *nats.Conn, source string) (*Broker, error) 
 		return nil, err
 	}
 	err = b.attach(ctx)
+	if noJetStream(err) {
+		err = b.attachGuest(ctx, err)
+	}
 	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) {
 		return nil, fmt.Errorf("%w (%w)", ErrNoSystem, err)
 	}
@@ -148,6 +153,14 @@ func (b *Broker) As(source string) *Broker {
 	other := *b
 	other.source = source
 	return &other
+}
+
+// Who is whose account the connection is; the zero Principal when it is the platform's, or there are none.
+func (b *Broker) Who() access.Principal {
+	if b.guest == nil {
+		return access.Principal{}
+	}
+	return b.guest.who
 }
 
 // Settings are those in force.

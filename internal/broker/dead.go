@@ -76,6 +76,10 @@ func (b *Broker) Bury(ctx context.Context, l DeadLetter, data []byte) error {
 	} else {
 		l.DataBase64 = clipped
 	}
+	if b.guest != nil {
+		_, err := b.question(ctx, opBury, l, clipped)
+		return err
+	}
 	encoded, err := json.Marshal(l)
 	if err != nil {
 		return fmt.Errorf("encode a dead letter: %w", err)

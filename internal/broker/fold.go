@@ -228,7 +228,7 @@ func (b *Broker) CallEnd(ctx context.Context, k toolyard.BatchKey, pool toolyard
 	if err != nil || !ok {
 		return batch.Record{}, err
 	}
-	_, r, _, err := b.record(ctx, m)
+	_, r, _, err := b.record(ForCall(ctx, k, index), m)
 	return r, err
 }
 

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"strconv"
 	"sync"
 )
 
@@ -33,13 +34,25 @@ func (b *Broker) mayHaveForgotten(ctx context.Context, seq uint64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if now := b.Reconnects(); !f.known || f.reconnects != now {
-		ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-		defer cancel()
-		end, err := b.streamEnd(ctx, streamCall)
+		end, err := b.callsEnd(ctx)
 		if err != nil {
 			return true
 		}
 		f.note(now, end)
 	}
 	return seq <= f.upTo
+}
+
+// callsEnd is the sequence of the last message that the work queue has ever got.
+func (b *Broker) callsEnd(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	if b.guest == nil {
+		return b.streamEnd(ctx, streamCall)
+	}
+	m, err := b.question(ctx, opEnd, nil, nil)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(string(m.Data), 10, 64)
 }

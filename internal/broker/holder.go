@@ -13,8 +13,10 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// prefixHolder starts the subject under which a worker is asked whether it still has a call: ty.holder.<worker>.
+// prefixHolder starts the subject under which a worker is asked whether it still has a call: ty.holder.<pool>.<worker>.
 const prefixHolder = "ty.holder."
+
+func subjectHolder(worker string) string { return prefixHolder + poolOf(worker) + "." + Escape(worker) }
 
 // holderTimeout is how long a worker may take to say so. A worker that is gone is known at once: nobody listens.
 const holderTimeout = 300 * time.Millisecond
@@ -33,7 +35,7 @@ func (b *Broker) Holds(ctx context.Context, worker string, k toolyard.BatchKey, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, holderTimeout)
 	defer cancel()
-	m, err := b.nc.RequestWithContext(ctx, prefixHolder+Escape(worker), data)
+	m, err := b.askWorkers(ctx, poolOf(worker), subjectHolder(worker), data)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
 		return false, false, nil
@@ -48,7 +50,7 @@ func (b *Broker) Holds(ctx context.Context, worker string, k toolyard.BatchKey, 
 
 // OnHolds answers for a worker whether it has a call in its hands, until the returned function is called.
 func (b *Broker) OnHolds(worker string, has func(k toolyard.BatchKey, index int) bool, failed func(error)) (func() error, error) {
-	sub, err := b.nc.Subscribe(prefixHolder+Escape(worker), func(m *nats.Msg) {
+	sub, err := b.nc.Subscribe(subjectHolder(worker), func(m *nats.Msg) {
 		var q holding
 		err := json.Unmarshal(m.Data, &q)
 		var answer []byte

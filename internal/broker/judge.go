@@ -41,7 +41,7 @@ func (b *Broker) Judge(ctx context.Context, pool toolyard.Pool, calls []JudgeCal
 	}
 	ctx, cancel := context.WithTimeout(ctx, b.settings.judgeTimeout())
 	defer cancel()
-	m, err := b.nc.RequestWithContext(ctx, prefixJudge+string(pool), data)
+	m, err := b.askWorkers(ctx, string(pool), prefixJudge+string(pool), data)
 	if err != nil {
 		return nil, fmt.Errorf("ask a worker of pool %q to judge: %w", pool, err)
 	}

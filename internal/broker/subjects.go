@@ -27,8 +27,12 @@ import (
 //	ty.abort                                              stop these calls: a broadcast to all workers
 //	ty.dead.<kind>.<agent>.<batch>                        what could not be used, for people
 //	ty.judge.<pool>                                       a request to any worker of the pool: judge these inputs
-//	ty.holder.<worker>                                    a request to one worker: do you have this call
 //	ty.room                                               a request to whoever has the NATS server in its process: is there room
+//	ty.holder.<pool>.<worker>                             a request to one worker: do you have this call
+//	ty.answer.<pool>.<nonce>                              the answer of a worker to such a request
+//	ty.ask.<role>.<name>.<operation>                      a question of an agent or a worker to any dispatcher
+//	ty.get.<agent>.<batch>                                a question for the replies of a batch
+//	ty.beat.<pool>.<worker>                               a worker lives: a dispatcher writes that down
 const (
 	prefixBatch     = "ty.batch."
 	prefixWake      = "ty.wake."

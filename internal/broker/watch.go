@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -142,6 +143,10 @@ func (b *Broker) Lookout(ctx context.Context, agent toolyard.Agent) (l *Lookout,
 			return l, fmt.Errorf("subscribe to %s: %w", prefix+token+".>", err)
 		}
 		l.subs = append(l.subs, sub)
+		if b.guest != nil { // it cannot look: what is missing is not seen
+			l.base[stream], l.last[stream] = math.MaxUint64, 0
+			continue
+		}
 		info, err := b.streams[stream].Info(ctx)
 		if err != nil {
 			return l, fmt.Errorf("look at stream %s: %w", stream, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -211,19 +212,8 @@ func (b *Broker) Lane(ctx context.Context, r batch.Route, lane int, unwanted fun
 		return nil, err
 	}
 	name := consumerCalls(r, lane)
-	// A cluster that elects a leader just now answers late, and a worker that starts then is no worse than one that was there.
-	_, err := retry(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
-		cons, err := b.streams[streamCall].Consumer(ctx, name)
-		if errors.Is(err, jetstream.ErrConsumerNotFound) {
-			cons, err = b.streams[streamCall].CreateConsumer(ctx, jetstream.ConsumerConfig{
-				Durable: name, FilterSubject: filterCalls(r, lane), AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.settings.CallAckWait,
-				MaxDeliver: -1, MaxAckPending: MaxCallsInFlight, MaxWaiting: MaxWaitingPulls,
-			})
-		}
-		return cons, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("consumer %s of %s: %w", name, streamCall, err)
+	if err := b.openLane(ctx, r, lane); err != nil {
+		return nil, err
 	}
 	p, err := b.pull(streamCall, name, b.settings.CallAckWait, func(m message) {
 		if unwanted == nil {
@@ -239,7 +229,37 @@ func (b *Broker) Lane(ctx context.Context, r batch.Route, lane int, unwanted fun
 	if err != nil {
 		return nil, err
 	}
+	if b.guest != nil {
+		p.subject = prefixNext + string(r.Class) + "." + strconv.Itoa(lane)
+	}
 	return &Lane{b: b, pull: p}, nil
+}
+
+// openLane makes the consumer of a lane, unless it is there.
+func (b *Broker) openLane(ctx context.Context, r batch.Route, lane int) error {
+	name := consumerCalls(r, lane)
+	if b.guest != nil {
+		if lane > 0 { // they are made together
+			return nil
+		}
+		_, err := retry(ctx, func(ctx context.Context) (*nats.Msg, error) { return b.question(ctx, opLanes, r.Class, nil) })
+		return err
+	}
+	// A cluster that elects a leader just now answers late, and a worker that starts then is no worse than one that was there.
+	_, err := retry(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
+		cons, err := b.streams[streamCall].Consumer(ctx, name)
+		if errors.Is(err, jetstream.ErrConsumerNotFound) {
+			cons, err = b.streams[streamCall].CreateConsumer(ctx, jetstream.ConsumerConfig{
+				Durable: name, FilterSubject: filterCalls(r, lane), AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.settings.CallAckWait,
+				MaxDeliver: -1, MaxAckPending: MaxCallsInFlight, MaxWaiting: MaxWaitingPulls,
+			})
+		}
+		return cons, err
+	})
+	if err != nil {
+		return fmt.Errorf("consumer %s of %s: %w", name, streamCall, err)
+	}
+	return nil
 }
 
 // BadWorkError is one message of the work queue that cannot be run. It has been taken out of the queue, or given back
@@ -283,6 +303,7 @@ func (b *Broker) delivery(ctx context.Context, m *message) (*Delivery, error) {
 	}
 	bad := &BadWorkError{}
 	if bad.Key, bad.Index, err = parseCallSubject(m.Subject); err == nil {
+		ctx := ForCall(ctx, bad.Key, bad.Index)
 		var body events.Body
 		_, body, err = b.decode(ctx, m.Header, m.Data)
 		if req, ok := body.(events.Requested); ok && len(req.Calls) > 0 {

@@ -41,9 +41,17 @@ type Worker struct {
 	Stalls int `json:"stalls,omitempty"`
 }
 
-// Beat writes the worker's key, once. It lives for the worker TTL; the worker alone writes it.
+// Beat writes the worker's key, once. It lives for the worker TTL. A worker with an account of its own has a dispatcher write it,
+// who answers when it is stored.
 func (b *Broker) Beat(ctx context.Context, w Worker) error {
 	w.Version, w.WireVersion = b.build, toolyard.WireVersion
+	if b.guest != nil {
+		return b.guest.beat(ctx, b, beating{Worker: w})
+	}
+	return b.storeBeat(ctx, w)
+}
+
+func (b *Broker) storeBeat(ctx context.Context, w Worker) error {
 	value, err := json.Marshal(w)
 	if err != nil {
 		return fmt.Errorf("encode worker %s: %w", w.ID, err)
@@ -59,6 +67,9 @@ func (b *Broker) Beat(ctx context.Context, w Worker) error {
 // Gone takes the worker's key out: it takes nothing more. The mark of that expires, so that workers that come and go leave
 // nothing behind.
 func (b *Broker) Gone(ctx context.Context, id string) error {
+	if b.guest != nil {
+		return b.guest.beat(ctx, b, beating{Worker: Worker{ID: id, Pool: toolyard.Pool(b.guest.who.Name)}, Gone: true})
+	}
 	if err := b.workers.Purge(ctx, Escape(id), jetstream.PurgeTTL(b.settings.WorkerTTL)); err != nil {
 		return fmt.Errorf("sign off worker %s: %w", id, err)
 	}
@@ -78,6 +89,9 @@ type WorkerChange struct {
 // WatchWorkers calls see with every entry of the registry and with each change from then on, until ctx ends. An entry that
 // cannot be read comes with an error. Sending on again begins anew: the watch has missed something.
 func (b *Broker) WatchWorkers(ctx context.Context, again <-chan struct{}, see func(WorkerChange, error)) error {
+	if b.guest != nil {
+		return b.guest.watch(ctx, see)
+	}
 	return b.watchKeys(ctx, b.workers, again, keyWatch{
 		see: func(e jetstream.KeyValueEntry) {
 			id, err := Unescape(e.Key())

@@ -227,6 +227,15 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 			}
 		}()
 	}
+	answerer, err := d.b.AnswerGuests(d.log, d.roster.workers, checkToolset)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := answerer.Close(); err != nil {
+			d.log.Warn("answering agents and workers did not end tidily", "error", err)
+		}
+	}()
 	d.lookAtStore(ctx)
 	part("watch the store", d.watchStore)
 	part("keep what waits", d.keepWaiting)

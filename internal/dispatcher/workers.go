@@ -1,9 +1,11 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -256,6 +258,22 @@ func (r *roster) early(wait time.Duration) (time.Duration, <-chan struct{}) {
 		left = max(left, sweepEvery)
 	}
 	return left, r.offers.changed
+}
+
+// workers are those that live.
+func (r *roster) workers() []broker.Worker {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.SortedFunc(maps.Values(r.live), func(a, b broker.Worker) int { return cmp.Compare(a.ID, b.ID) })
+}
+
+// checkToolset says what is wrong with the tools that a worker announces under a hash.
+func checkToolset(hash string, content []byte) error {
+	s, err := registry.Decode(content)
+	if err == nil && s.Hash != hash {
+		err = fmt.Errorf("the toolset is named %.12s and is %.12s", hash, s.Hash)
+	}
+	return err
 }
 
 // count is how many workers are live, and how many calls they have found to have lain in the queue beside them.

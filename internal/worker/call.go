@@ -439,7 +439,7 @@ func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 	if a := call.Approved; a != nil {
 		approved = &pipeline.Approved{By: a.By, InputHash: a.InputSHA256, Edited: a.Input != "", Waited: time.Duration(a.WaitedMS) * time.Millisecond, Context: a.Context}
 		if a.Input != "" {
-			if input, err = w.b.ChangedInput(ctx, d.Agent, a.Input); err != nil {
+			if input, err = w.b.ChangedInput(broker.ForCall(ctx, d.Key(), call.Index), d.Agent, a.Input); err != nil {
 				return pipeline.Job{}, fmt.Errorf("read the approved input: %w", err)
 			}
 		}
@@ -451,7 +451,7 @@ func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 		Declaration: call.Declaration, Judgement: call.Judgement, WasConcurrent: d.WasConcurrent, Attempt: call.Attempt,
 		FencingToken: d.Ticket,
 		CallTimeout:  time.Duration(d.CallTimeoutMS) * time.Millisecond, Rules: policy.Rules{Deny: deny, Ask: ask},
-		CommitPoint: func() error { return w.commit(ctx, r) }, Blobs: agentBlobs{w.b, d.Agent},
+		CommitPoint: func() error { return w.commit(ctx, r) }, Blobs: agentBlobs{w.b, d.Key(), call.Index},
 		Tools: func(ctx context.Context) ([]tool.Offered, error) { return w.surfaces.offered(ctx, w.b, d.Surface) },
 	}, nil
 }

@@ -235,12 +235,13 @@ func (s blobs) Put(ctx context.Context, k toolyard.BatchKey, content string) (st
 	return s.b.PutResult(ctx, k.Agent, []byte(content))
 }
 
-// agentBlobs implements [tool.Blobs] for the calls of one agent.
+// agentBlobs implements [tool.Blobs] for one call.
 type agentBlobs struct {
 	b     *broker.Broker
-	agent toolyard.Agent
+	key   toolyard.BatchKey
+	index int
 }
 
 func (s agentBlobs) ReadBlob(ctx context.Context, ref string) ([]byte, error) {
-	return s.b.Result(ctx, s.agent, ref)
+	return s.b.Result(broker.ForCall(ctx, s.key, s.index), s.key.Agent, ref)
 }

@@ -138,7 +138,7 @@ type callKey struct {
 // New makes a worker on a broker. It fails when its configuration does not hold together.
 func New(b *broker.Broker, cfg Config) (*Worker, error) {
 	if cfg.ID == "" {
-		cfg.ID = "worker-" + broker.NewID()
+		cfg.ID = broker.WorkerID(cfg.Pool)
 	}
 	if cfg.Pool == "" {
 		cfg.Pool = toolyard.DefaultPool

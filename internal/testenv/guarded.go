@@ -1,0 +1,66 @@
+package testenv
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/natsd"
+)
+
+// Guarded starts a nats-server that asks for credentials, as the commands start it, and stops it with the test.
+func Guarded(t testing.TB) *natsd.Server {
+	t.Helper()
+	dir := t.TempDir()
+	s, err := natsd.Start(t.Context(), natsd.Options{
+		StoreDir: dir, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
+		Access: &natsd.Access{Dir: filepath.Join(dir, "creds"), Exports: broker.Exports(), Grants: broker.Grants},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Shutdown)
+	return s
+}
+
+// ConnAs is a connection to a guarded server with credentials of a principal, closed with the test.
+func ConnAs(t testing.TB, s *natsd.Server, p access.Principal) *nats.Conn {
+	t.Helper()
+	dir, _ := s.Creds()
+	creds, err := natsd.FindCreds(dir, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(s.ClientURL(), append(broker.ConnectOptions("test", slog.New(slog.DiscardHandler)), nats.UserCredentials(creds))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// BrokerAs is a broker of a principal on a guarded server. One of the platform makes the streams; others find them.
+func BrokerAs(t testing.TB, s *natsd.Server, p access.Principal, source string) *broker.Broker {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	nc := ConnAs(t, s, p)
+	if p.Platform() {
+		b, err := broker.Open(ctx, nc, broker.Settings{}, source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	b, err := broker.Join(ctx, nc, source, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

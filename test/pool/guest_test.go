@@ -1,0 +1,266 @@
+package pool
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/natsd"
+	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/worker"
+	"github.com/toolyard/toolyard/tool"
+)
+
+var platform = access.Principal{Role: access.Dispatcher}
+
+func agentNamed(name string) access.Principal {
+	return access.Principal{Role: access.Agent, Name: broker.Escape(name)}
+}
+
+// guardedPool is a server with accounts, and a dispatcher.
+func guardedPool(t testing.TB) *natsd.Server {
+	t.Helper()
+	s := testenv.Guarded(t)
+	begin(t, dispatcher.New(testenv.BrokerAs(t, s, platform, "/dispatcher/test"), dispatcher.Config{
+		Log: testenv.Log(t), Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}},
+	}))
+	return s
+}
+
+// guestWorker starts a worker with the credentials of its pool.
+func guestWorker(t testing.TB, s *natsd.Server, cfg worker.Config) *part {
+	t.Helper()
+	cfg.Log, cfg.Origin, cfg.Mode, cfg.DrainGrace = testenv.Log(t), registry.Toolset, policy.Bypass, 500*time.Millisecond
+	if cfg.Pool == "" {
+		cfg.Pool = toolyard.DefaultPool
+	}
+	cfg.ID = broker.WorkerID(cfg.Pool)
+	w, err := worker.New(testenv.BrokerAs(t, s, access.Principal{Role: access.Worker, Name: string(cfg.Pool)}, broker.SourceWorker+cfg.ID), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return begin(t, w)
+}
+
+func guestClient(t testing.TB, s *natsd.Server, agent string) *client.Client {
+	t.Helper()
+	c, err := client.Connect(t.Context(), testenv.ConnAs(t, s, agentNamed(agent)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func resultsOf(t testing.TB, b *client.Batch) []toolyard.Result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var out []toolyard.Result
+	for r, err := range b.Results(ctx) {
+		if err != nil {
+			t.Fatalf("after %d results: %v", len(out), err)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// TestGuests: agents and workers with accounts of their own do all that they do on the platform's: reads, claims, judgements,
+// large inputs and results, open batches, cancels, and batches that are looked at later.
+func TestGuests(t *testing.T) {
+	s := guardedPool(t)
+	large := strings.Repeat("large ", 400_000) // of several pieces
+	began := make(chan struct{}, 1)
+	judged := reader("judged")
+	judged.Class = tool.ClassRule{Ask: true}
+	ask, err := tool.New(tool.Typed[nothing, string]{
+		Declaration: judged, Run: func(context.Context, tool.Env, nothing) (string, error) { return "judged", nil },
+		Judge: func(nothing) (tool.Judgement, error) {
+			return tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true, Idempotent: true}, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	big := reader("big")
+	big.MaxResultSizeChars = -1
+	offload := reader("offload")
+	echo, err := tool.New(tool.Typed[struct {
+		Text string `json:"text"`
+	}, string]{Declaration: reader("count"), Run: func(_ context.Context, _ tool.Env, in struct {
+		Text string `json:"text"`
+	}) (string, error) {
+		return fmt.Sprint(len(in.Text)), nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	guestWorker(t, s, worker.Config{Tools: []tool.Tool{
+		make1(t, reader("read"), says("read")), make1(t, writer("write"), says("written")), ask, echo,
+		make1(t, big, says(large[:900_000])), make1(t, offload, says(large)),
+		make1(t, reader("wait"), func(ctx context.Context, _ tool.Env) (string, error) {
+			began <- struct{}{}
+			<-ctx.Done()
+			return "", ctx.Err()
+		}),
+	}})
+	c := guestClient(t, s, "an agent")
+	calls := func(names ...string) (out []toolyard.Call) {
+		for i, n := range names {
+			out = append(out, toolyard.Call{ID: fmt.Sprint(i), Tool: n, Input: json.RawMessage(`{}`)})
+		}
+		return out
+	}
+	b, err := c.Submit(t.Context(), toolyard.Batch{Agent: "an agent", ID: "one", Calls: calls("read", "read", "write", "judged", "read", "big", "offload")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := resultsOf(t, b)
+	for i, want := range []string{"read", "read", "written", "judged", "read"} {
+		if results[i].Output != want || results[i].IsError {
+			t.Errorf("result %d: %+v; want %q", i, results[i], want)
+		}
+	}
+	if results[3].Class != toolyard.ReadOnly {
+		t.Errorf("the worker was not asked to judge: %s", results[3].Class)
+	}
+	if results[5].Output != large[:900_000] {
+		t.Errorf("the large result has %d bytes (%s); want 900000", len(results[5].Output), results[5].Error)
+	}
+	if results[6].Blob == "" {
+		t.Errorf("the result was not offloaded: %+v", results[6])
+	}
+	if again := resultsOf(t, c.Batch(b.Key())); len(again) != len(results) {
+		t.Errorf("read again: %d results; want %d", len(again), len(results))
+	}
+	if v, err := b.View(t.Context()); err != nil || v.Status != "completed" || len(v.Results) != len(results) {
+		t.Errorf("the batch is %s with %d results (%v)", v.Status, len(v.Results), err)
+	}
+	events := 0
+	for _, err := range b.Watch(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		events++
+	}
+	if events < 10 {
+		t.Errorf("%d events", events)
+	}
+	if _, err := c.Submit(t.Context(), toolyard.Batch{Agent: "an agent", ID: "one", Calls: calls("read")}); err == nil {
+		t.Error("the same id with other content was accepted")
+	}
+
+	// A large input.
+	b, err = c.Submit(t.Context(), toolyard.Batch{Agent: "an agent", ID: "large", Calls: []toolyard.Call{{
+		ID: "1", Tool: "count", Input: json.RawMessage(fmt.Sprintf(`{"text":%q}`, large[:900_000]))}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := resultsOf(t, b); r[0].Output != "900000" {
+		t.Errorf("the large input came as %+v", r[0])
+	}
+
+	// An open batch, and a cancel.
+	open, err := c.Open(t.Context(), toolyard.Batch{Agent: "an agent", ID: "open"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := open.Append(t.Context(), calls("read", "wait")...); err != nil {
+		t.Fatal(err)
+	}
+	if err := open.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	if err := c.Batch(open.Key()).Cancel(t.Context(), "enough"); err != nil {
+		t.Fatal(err)
+	}
+	if r := resultsOf(t, c.Batch(open.Key())); len(r) != 2 || r[1].Code != toolyard.Canceled {
+		t.Errorf("the canceled batch: %+v", r)
+	}
+
+	// What is another's.
+	if _, err := c.Submit(t.Context(), toolyard.Batch{Agent: "somebody", ID: "one", Calls: calls("read")}); err == nil || !strings.Contains(err.Error(), "an agent") {
+		t.Errorf("for another agent: %v", err)
+	}
+	if _, err := c.Workers(t.Context()); err == nil || !strings.Contains(err.Error(), "operator") {
+		t.Errorf("workers: %v", err)
+	}
+}
+
+// TestGetReplies: an agent without our code asks ty.get for what was said before it subscribed.
+func TestGetReplies(t *testing.T) {
+	s := guardedPool(t)
+	guestWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("read")), make1(t, writer("write"), says("written"))}})
+	nc := testenv.ConnAs(t, s, agentNamed("ann"))
+	ask := func(batch, question string) (out []*nats.Msg) {
+		t.Helper()
+		sub, err := nc.SubscribeSync(nc.NewInbox())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := nc.PublishRequest("ty.get.ann."+batch, sub.Subject, []byte(question)); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			m, err := sub.NextMsg(20 * time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out = append(out, m); len(m.Data) == 0 {
+				return out
+			}
+		}
+	}
+	c := guestClient(t, s, "ann")
+	b, err := c.Submit(t.Context(), toolyard.Batch{Agent: "ann", ID: "b", Calls: []toolyard.Call{
+		{ID: "1", Tool: "read", Input: json.RawMessage(`{}`)}, {ID: "2", Tool: "write", Input: json.RawMessage(`{}`)}, {ID: "3", Tool: "read", Input: json.RawMessage(`{}`)},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resultsOf(t, b)
+	for _, c := range []struct {
+		question string
+		first    int
+	}{{"", 0}, {"{}", 0}, {`{"from":0}`, 0}, {`{"from":2}`, 2}, {`{"from":3}`, 2}} {
+		got := ask("b", c.question)
+		var data struct {
+			Results   []toolyard.Result `json:"results"`
+			Completed bool              `json:"completed"`
+		}
+		for i, m := range got[:len(got)-1] {
+			if m.Header.Get("ce-type") != "dev.toolyard.results.v1" {
+				t.Errorf("%q: message %d is a %s", c.question, i, m.Header.Get("ce-type"))
+			}
+			if err := json.Unmarshal(m.Data, &data); err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 && (len(data.Results) == 0 || data.Results[0].Index > c.first) {
+				t.Errorf("%q: it begins with %+v; want call %d", c.question, data.Results, c.first)
+			}
+		}
+		if !data.Completed {
+			t.Errorf("%q: the last reply does not say completed", c.question)
+		}
+	}
+	if m := ask("none", "")[0]; m.Header.Get("Toolyard-Code") != "404" {
+		t.Errorf("of a batch that is not there: %v", m.Header)
+	}
+	if m := ask("b", "nonsense")[0]; m.Header.Get("Toolyard-Code") != "400" {
+		t.Errorf("a question that cannot be read: %v", m.Header)
+	}
+}
