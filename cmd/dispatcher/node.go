@@ -153,6 +153,12 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 			r := n.server.Room()
 			return broker.Room{Full: r.Full, Stalled: r.Stalled != nil, Reason: r.String()}
 		}
+		if since := n.server.GuardedSince(); !since.IsZero() {
+			if err := n.broker.Guard(setup, since); err != nil {
+				return n, err
+			}
+			n.run(running, "guard", func(ctx context.Context) error { return n.guard(ctx, since) })
+		}
 	}
 	if cfg.worker != nil {
 		if cfg.url == "" {
@@ -209,6 +215,20 @@ func (n *node) close() {
 	}
 	if n.server != nil {
 		n.server.Shutdown()
+	}
+}
+
+// guard says again and again that decisions need proofs, before that is forgotten.
+func (n *node) guard(ctx context.Context, since time.Time) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(n.broker.Settings().Lifetime / 4):
+		}
+		if err := n.broker.Guard(ctx, since); err != nil && ctx.Err() == nil {
+			n.log.Warn("what says that decisions need proofs was not renewed", "error", err)
+		}
 	}
 }
 

@@ -115,6 +115,8 @@ func (d *Answerer) refuse(m *nats.Msg, err error) {
 	case ok:
 	case errors.Is(err, ErrFull):
 		e = &refusedError{codeTooFull, "the store is full"}
+	case errors.Is(err, ErrDamaged):
+		e = &refusedError{codeLost, err.Error()}
 	default:
 		if d.ctx.Err() == nil {
 			d.log.Warn("a question was not answered", "subject", m.Subject, "error", err)
@@ -157,6 +159,7 @@ func (d *Answerer) operations() map[operation]map[access.Role]answering {
 		opHello: {access.Worker: d.hello, access.Agent: d.hello},
 		opEnd:   {access.Worker: d.queueEnd},
 		opRead:  {access.Worker: d.read, access.Agent: d.read},
+		opCount: {access.Agent: d.count},
 		opGet:   {access.Worker: d.get, access.Agent: d.get},
 		opPut:   {access.Worker: d.put, access.Agent: d.put},
 		opPiece: {access.Worker: d.piece, access.Agent: d.piece},
@@ -255,6 +258,21 @@ func (d *Answerer) read(ctx context.Context, who access.Principal, m *nats.Msg) 
 	a.Data = found.data
 	d.send(a)
 	return nil
+}
+
+func (d *Answerer) count(ctx context.Context, who access.Principal, m *nats.Msg) error {
+	q, err := asked[readQuestion](m)
+	if err != nil {
+		return err
+	}
+	if !readable(who, q.Stream, q.Subject) && !ownEvents(who, q.Stream, q.Subject) {
+		return refusal(codeNotYours, "%s cannot count %s", who, q.Subject)
+	}
+	counted, err := d.b.counts(ctx, q.Stream, q.Subject)
+	if err != nil {
+		return err
+	}
+	return d.json(m, counted)
 }
 
 // ownEvents reports whether a subject means all events of one batch of an agent.

@@ -70,6 +70,11 @@ func (b *Broker) Append(ctx context.Context, k toolyard.BatchKey, c batch.Chain,
 	if err != nil {
 		return batch.Record{}, err
 	}
+	if body.EventType() == events.CallDecided {
+		if err := b.prove(ctx, k, index, expected, m.ID, msg.Data); err != nil {
+			return batch.Record{}, err
+		}
+	}
 	seq, err := b.append(ctx, stream, expected, msg)
 	if err != nil {
 		return batch.Record{}, fmt.Errorf("append %s to %s: %w", body.EventType(), subject, err)

@@ -32,6 +32,7 @@ var grants = []struct {
 	{access.Agent, access.Hear, prefixLiveReply + own + ".>", "", "hears its results"},
 	{access.Agent, access.Hear, prefixLiveEvent + own + ".>", "", "hears what happens in its batches"},
 	{access.Agent, access.Hear, prefixProgress + own + ".>", "", "hears how its calls go on"},
+	{access.Agent, access.Ask, subjectRoom, "", "asks why nothing is stored"},
 	{access.Agent, access.AskMany, prefixGet + own + ".*", "", "asks for the replies of its batches"},
 	{access.Agent, access.AskMany, prefixAsk + "agent." + own + ".*", prefixAsk + "*", "asks dispatchers for what stands in its batches"},
 

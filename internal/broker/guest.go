@@ -46,6 +46,7 @@ const (
 	opHello operation = "hello" // which system is it, and who am I
 	opEnd   operation = "end"   // where does the work queue end
 	opRead  operation = "read"  // one message of a chain
+	opCount operation = "count" // how many messages there are of a batch
 	opGet   operation = "get"   // an object, in pieces
 	opPut   operation = "put"   // store an object
 	opPiece operation = "piece" // store a piece of an object
@@ -65,6 +66,7 @@ const (
 	codeBad      = 400
 	codeNotYours = 403
 	codeNone     = 404
+	codeLost     = 422
 	codeTooFull  = 507
 	codeLater    = 503
 )
@@ -212,6 +214,19 @@ func (g *guest) read(ctx context.Context, b *Broker, q readQuestion) (raw, bool,
 		return raw{}, false, fmt.Errorf("a dispatcher answered unreadably: %w", err)
 	}
 	return raw{subject: at.Subject, seq: at.Seq, time: at.Time, header: at.Header, data: a.Data}, true, nil
+}
+
+// counts asks how many messages there are on each subject that matches.
+func (g *guest) counts(ctx context.Context, b *Broker, q readQuestion) (map[string]uint64, error) {
+	a, err := retry(ctx, func(ctx context.Context) (*nats.Msg, error) { return b.question(ctx, opCount, q, nil) })
+	if err != nil {
+		return nil, err
+	}
+	var counted map[string]uint64
+	if err := json.Unmarshal(a.Data, &counted); err != nil {
+		return nil, fmt.Errorf("a dispatcher answered unreadably: %w", err)
+	}
+	return counted, nil
 }
 
 // get asks for an object.

@@ -166,6 +166,11 @@ func (b *Broker) record(ctx context.Context, m raw) (toolyard.BatchKey, batch.Re
 	if err != nil {
 		return p.key, batch.Record{}, meta, err
 	}
+	if body.EventType() == events.CallDecided && p.chain == batch.ChainCall {
+		if err := b.checkProof(ctx, &p, m); err != nil {
+			return p.key, batch.Record{}, meta, err
+		}
+	}
 	r := p.record(m, body)
 	if p.chain == batch.ChainReply {
 		if reply, ok := body.(events.Reply); ok && len(reply.Results) > 0 {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
@@ -49,6 +50,19 @@ type keyring struct{ dir string }
 
 // find returns the key of a name; nil when there is none.
 func (r keyring) find(name string) (nkeys.KeyPair, error) { return r.match(name + ".*") }
+
+// age is when the key of a name was made.
+func (r keyring) age(name string) (time.Time, error) {
+	paths, err := filepath.Glob(filepath.Join(r.dir, name+".*"+keyExt))
+	if err != nil || len(paths) == 0 {
+		return time.Time{}, errors.Join(err, fs.ErrNotExist)
+	}
+	info, err := os.Stat(paths[0])
+	if err != nil {
+		return time.Time{}, fmt.Errorf("natsd: look at a key: %w", err)
+	}
+	return info.ModTime(), nil
+}
 
 // byPublic returns the key of a public key, and whose it is; nil when there is none.
 func (r keyring) byPublic(public string) (name string, err error) {
@@ -228,6 +242,7 @@ type accounts struct {
 	operator         nkeys.KeyPair
 	platform, system string // public keys
 	made             bool   // that there were none before
+	since            time.Time
 }
 
 // open makes what is missing of keys and credentials, and takes over the streams of a server that asked for none.
@@ -254,6 +269,9 @@ func (a Access) open(storeDir string, log *slog.Logger) (*accounts, error) {
 		}
 	}
 	if acc.operator, err = acc.ring.ensure(keyOperator, nkeys.CreateOperator); err != nil { // last: who finds it finds the others
+		return nil, err
+	}
+	if acc.since, err = acc.ring.age(keyOperator); err != nil {
 		return nil, err
 	}
 	for _, p := range append([]access.Principal{{Role: access.Operator}, {Role: access.Dispatcher}}, a.First...) {
@@ -362,6 +380,14 @@ func (s *Server) Creds() (dir string, made bool) {
 		return "", false
 	}
 	return s.access.Dir, s.access.made
+}
+
+// GuardedSince is when the server's accounts were made; the zero time when it has none.
+func (s *Server) GuardedSince() time.Time {
+	if s.access == nil {
+		return time.Time{}
+	}
+	return s.access.since
 }
 
 // Whose reads from a file of credentials who has them, as far as it says so.

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/breaker"
 	"github.com/toolyard/toolyard/internal/broker"
@@ -145,6 +146,9 @@ func New(b *broker.Broker, cfg Config) (*Worker, error) {
 	}
 	if err := broker.CheckPool(cfg.Pool); err != nil {
 		return nil, err
+	}
+	if who := b.Who(); who.Role == access.Agent || who.Role == access.Worker && who.Name != string(cfg.Pool) {
+		return nil, fmt.Errorf("the credentials are those of %s, and the worker is of pool %q: make others (dispatcher creds --pool %s)", who, cfg.Pool, cfg.Pool)
 	}
 	if len(cfg.Classes) == 0 {
 		cfg.Classes = toolyard.Classes

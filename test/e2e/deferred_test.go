@@ -21,7 +21,7 @@ import (
 func TestADeferredToolInEveryForm(t *testing.T) {
 	t.Parallel()
 	d := dispatcher(t, "--with-worker", "--workspace", "default="+t.TempDir(), "--view", "blind=tool_search,read_*")
-	nc, err := nats.Connect(d.says["nats"], credsFor(t, d.says["nats"], "worker"))
+	nc, err := nats.Connect(d.says["nats"], credsFor(t, d.says["nats"], "worker.own"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func TestAProgramsOwnHooksAndCredentials(t *testing.T) {
 	t.Parallel()
 	const credential = "a-credential-4711"
 	d := dispatcher(t)
-	nc, err := nats.Connect(d.says["nats"], credsFor(t, d.says["nats"], "worker"))
+	nc, err := nats.Connect(d.says["nats"], credsFor(t, d.says["nats"], "worker.own"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/natsd"
 )
 
 // bin is where the commands are built, once for all tests.
@@ -132,14 +134,19 @@ func reach(args []string) []string {
 	return nil
 }
 
-// credsFor are the credentials of a role for the server at a URL.
+// credsFor are the credentials of a role, or ROLE.NAME, for the server at a URL.
 func credsFor(t *testing.T, url, role string) nats.Option {
 	t.Helper()
 	dir, ok := stores.Load(url)
 	if !ok {
 		return func(*nats.Options) error { return nil } // it asks for none
 	}
-	return nats.UserCredentials(filepath.Join(dir.(string), "creds", role+".creds"))
+	role, name, _ := strings.Cut(role, ".")
+	path, err := natsd.FindCreds(filepath.Join(dir.(string), "creds"), access.Principal{Role: access.Role(role), Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nats.UserCredentials(path)
 }
 
 // stop ends the process and returns its exit status.
