@@ -85,6 +85,7 @@ func resultsOf(t testing.TB, b *client.Batch) []toolyard.Result {
 // large inputs and results, open batches, cancels, and batches that are looked at later.
 func TestGuests(t *testing.T) {
 	s := guardedPool(t)
+	unused := followGrants(t, s, agentNamed("an agent"), access.Principal{Role: access.Worker, Name: "default"})
 	large := strings.Repeat("large ", 400_000) // of several pieces
 	began := make(chan struct{}, 1)
 	judged := reader("judged")
@@ -196,6 +197,54 @@ func TestGuests(t *testing.T) {
 	}
 	if _, err := c.Workers(t.Context()); err == nil || !strings.Contains(err.Error(), "operator") {
 		t.Errorf("workers: %v", err)
+	}
+	// What is granted is used. The exceptions are for what does not happen here: a parked batch, a worker that may be lost, an agent
+	// without our code, and lanes that are another agent's.
+	for _, g := range unused() {
+		exception := false
+		for _, rare := range []string{"ty.wake.", "ty.holder.", "ty.get.", "$JS.ACK.", "$JS.API.CONSUMER.MSG.NEXT."} {
+			exception = exception || strings.HasPrefix(g.Subject, rare)
+		}
+		if !exception {
+			t.Errorf("nobody uses the grant of %s", g.Subject)
+		}
+	}
+}
+
+// followGrants returns what says which grants of some principals were not used since.
+func followGrants(t *testing.T, s *natsd.Server, of ...access.Principal) func() []access.Grant {
+	t.Helper()
+	nc := testenv.ConnAs(t, s, platform)
+	type followed struct {
+		grant access.Grant
+		sub   *nats.Subscription
+	}
+	var all []followed
+	for _, p := range of {
+		for _, g := range broker.Grants(p) {
+			sub, err := nc.SubscribeSync(g.Subject)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := sub.AutoUnsubscribe(1); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, followed{g, sub})
+		}
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return func() (unused []access.Grant) {
+		if err := nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range all {
+			if n, _, err := f.sub.Pending(); err != nil || n == 0 {
+				unused = append(unused, f.grant)
+			}
+		}
+		return unused
 	}
 }
 
