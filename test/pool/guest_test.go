@@ -202,7 +202,7 @@ func TestGuests(t *testing.T) {
 	// without our code, and lanes that are another agent's.
 	for _, g := range unused() {
 		exception := false
-		for _, rare := range []string{"ty.wake.", "ty.holder.", "ty.get.", "$JS.ACK.", "$JS.API.CONSUMER.MSG.NEXT."} {
+		for _, rare := range []string{"ty.wake.", "ty.room", "ty.holder.", "ty.get.", "$JS.ACK.", "$JS.API.CONSUMER.MSG.NEXT."} {
 			exception = exception || strings.HasPrefix(g.Subject, rare)
 		}
 		if !exception {
