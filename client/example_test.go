@@ -15,7 +15,7 @@ import (
 
 func ExampleClient_Submit() {
 	ctx := context.Background()
-	nc, err := nats.Connect("nats://127.0.0.1:4222")
+	nc, err := nats.Connect("nats://127.0.0.1:4222", nats.UserCredentials("reviewer.creds")) // dispatcher creds --agent reviewer
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/tool"
 	"github.com/toolyard/toolyard/worker"
@@ -34,7 +36,7 @@ func ExampleRun() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	nc, err := worker.Connect(ctx, "nats://127.0.0.1:4222", nil)
+	nc, err := worker.Connect(ctx, "nats://127.0.0.1:4222", nil, nats.UserCredentials(os.Getenv("TOOLYARD_CREDS")))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -16,7 +16,13 @@ import (
 // prefixHolder starts the subject under which a worker is asked whether it still has a call: ty.holder.<pool>.<worker>.
 const prefixHolder = "ty.holder."
 
-func subjectHolder(worker string) string { return prefixHolder + poolOf(worker) + "." + Escape(worker) }
+// subjectHolder is where a worker is asked. One whose name has no pool in it, as those of older versions, has none there.
+func subjectHolder(worker string) string {
+	if pool := poolOf(worker); pool != noPool {
+		return prefixHolder + pool + "." + Escape(worker)
+	}
+	return prefixHolder + Escape(worker)
+}
 
 // holderTimeout is how long a worker may take to say so. A worker that is gone is known at once: nobody listens.
 const holderTimeout = 300 * time.Millisecond
@@ -50,7 +56,7 @@ func (b *Broker) Holds(ctx context.Context, worker string, k toolyard.BatchKey, 
 
 // OnHolds answers for a worker whether it has a call in its hands, until the returned function is called.
 func (b *Broker) OnHolds(worker string, has func(k toolyard.BatchKey, index int) bool, failed func(error)) (func() error, error) {
-	sub, err := b.nc.Subscribe(subjectHolder(worker), func(m *nats.Msg) {
+	answer := func(m *nats.Msg) {
 		var q holding
 		err := json.Unmarshal(m.Data, &q)
 		var answer []byte
@@ -64,9 +70,20 @@ func (b *Broker) OnHolds(worker string, has func(k toolyard.BatchKey, index int)
 		if err != nil {
 			failed(fmt.Errorf("say whether a call is held: %w", err))
 		}
-	})
-	if err != nil {
-		return nil, fmt.Errorf("listen for questions about calls: %w", err)
 	}
-	return sub.Unsubscribe, nil
+	var subs []*nats.Subscription
+	stop := func() (err error) {
+		for _, s := range subs {
+			err = errors.Join(err, s.Unsubscribe())
+		}
+		return err
+	}
+	for _, subject := range slices.Compact([]string{subjectHolder(worker), prefixHolder + Escape(worker)}) { // dispatchers of older versions ask there
+		sub, err := b.nc.Subscribe(subject, answer)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("listen for questions about calls: %w", err), stop())
+		}
+		subs = append(subs, sub)
+	}
+	return stop, nil
 }

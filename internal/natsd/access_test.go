@@ -166,3 +166,43 @@ func TestNobodyListensOpenByAccident(t *testing.T) {
 		t.Errorf("error %v; want one about credentials", err)
 	}
 }
+
+// TestAnswersAreNotImported: the server does not carry an answer that came into an account on into another account, though the account
+// may write there itself. Nothing here rests on that: each agent and each pool has an account of its own, which may write only
+// what is its own. But whoever puts several into one account has to know that.
+func TestAnswersAreNotImported(t *testing.T) {
+	dir := t.TempDir()
+	a := asking(dir)
+	a.Grants = func(access.Principal) []access.Grant {
+		return []access.Grant{{Subject: "get.ann", Way: access.AskMany}, {Subject: "in.ann.*"}, {Subject: "ev.bob.*"}}
+	}
+	s := startServer(t, Options{StoreDir: dir, Listen: "127.0.0.1:0", Access: a})
+	nc, js := connect(t, s)
+	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "IN", Subjects: []string{"in.>", "ev.>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nc.Subscribe("get.ann", func(m *nats.Msg) { _ = m.Respond([]byte("an answer")) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	creds, _ := s.Creds()
+	both := as(t, s, filepath.Join(creds, "agent.creds"))
+	heard, err := both.SubscribeSync("ev.bob.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, through := range []string{"get.ann", "in.ann.1"} {
+		if err := both.PublishRequest(through, "ev.bob.1", nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := heard.NextMsg(20 * time.Second); err != nil {
+			t.Fatalf("the answer through %s did not come: %v", through, err)
+		}
+		if m, err := stream.GetLastMsgForSubject(t.Context(), "ev.bob.1"); !errors.Is(err, jetstream.ErrMsgNotFound) {
+			t.Errorf("the answer through %s was stored: %v, %v", through, m, err)
+		}
+	}
+}
