@@ -139,7 +139,15 @@ func (b *Broker) WatchApprovals(ctx context.Context, see func(ApprovalChange)) e
 
 // Asked reads from the log what a person is asked about a call. It wraps [ErrNoApproval] when nobody is, with the reason.
 func (b *Broker) Asked(ctx context.Context, k toolyard.BatchKey, index int) (asked events.Waiting, pool toolyard.Pool, seq uint64, err error) {
-	m, ok, err := b.last(ctx, streamEvent, prefixEvent+keyTokens(k)+".*."+strconv.Itoa(index))
+	planned, err := b.plannedPools(ctx, k)
+	if err != nil {
+		return asked, "", 0, err
+	}
+	if index >= len(planned) {
+		return asked, "", 0, fmt.Errorf("%w: call %d of %s has not asked for one", ErrNoApproval, index, k)
+	}
+	pool = planned[index]
+	m, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainCall, pool, index))
 	if err != nil {
 		return asked, "", 0, err
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -259,9 +258,13 @@ func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *tooly
 	if err != nil {
 		return false, err
 	}
+	planned, err := b.plannedPools(ctx, k)
+	if err != nil {
+		return false, err
+	}
 	pools := map[int]toolyard.Pool{} // where a call has events, also when these cannot be read
 	for subject := range counted {
-		if p, err := parseSubject(subject); err == nil && p.chain == batch.ChainCall {
+		if p, err := parseSubject(subject); err == nil && p.chain == batch.ChainCall && (p.index >= len(planned) || planned[p.index] == p.pool) {
 			pools[p.index] = p.pool
 		}
 	}
@@ -287,7 +290,11 @@ func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *tooly
 		toolyard.NormalizeCalls(calls, 0)
 		r := events.Reply{Results: []toolyard.Result{}, Completed: true}
 		for i := s.Replied; i < min(len(calls), toolyard.MaxCallsPerBatch); i++ {
-			res, claimed, err := b.endCall(ctx, k, i, calls[i], pools[i], why)
+			chain := endedChain{has: pools[i], planned: "*"}
+			if i < len(planned) {
+				chain.planned = planned[i]
+			}
+			res, claimed, err := b.endCall(ctx, k, i, calls[i], chain, why)
 			if err != nil {
 				return ran, err
 			}
@@ -304,9 +311,47 @@ func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *tooly
 	}
 }
 
-// endCall gives a call its last result, unless it has one. pool is where it has events; "" when it has none.
+// plannedPools are the pools for which a batch's calls were planned, as far as that can be read. What stands under another pool's
+// subject is the word of that pool's workers, and means nothing.
+func (b *Broker) plannedPools(ctx context.Context, k toolyard.BatchKey) ([]toolyard.Pool, error) {
+	stored, err := b.forward(ctx, streamEvent, subjectChain(k, batch.ChainBatch, "", 0), 0)
+	var out []toolyard.Pool
+	for _, m := range stored {
+		switch events.Type(m.header.Get(headerType)) {
+		case events.BatchPlanned, events.BatchExtended:
+		default:
+			continue
+		}
+		_, r, _, bad := b.looking(ctx, m)
+		if _, unreadable := errors.AsType[*events.UnreadableError](bad); unreadable || errors.Is(bad, ErrDamaged) {
+			return out, nil // what follows cannot be counted
+		}
+		if bad != nil {
+			return out, bad
+		}
+		var calls []events.PlannedCall
+		switch body := r.Body.(type) {
+		case events.Planned:
+			calls = body.Calls
+		case events.Extended:
+			calls = body.Calls
+		}
+		for _, c := range calls {
+			out = append(out, c.Pool)
+		}
+	}
+	if errors.Is(err, ErrDamaged) {
+		err = nil
+	}
+	return out, err
+}
+
+// endedChain is where a call that is ended has events ("" when it has none), and where it was planned ("*" when that is not known).
+type endedChain struct{ has, planned toolyard.Pool }
+
+// endCall gives a call its last result, unless it has one.
 func (b *Broker) endCall(
-	ctx context.Context, k toolyard.BatchKey, index int, c toolyard.Call, pool toolyard.Pool, why string,
+	ctx context.Context, k toolyard.BatchKey, index int, c toolyard.Call, chain endedChain, why string,
 ) (res toolyard.Result, claimed bool, err error) {
 	res = toolyard.Result{
 		Index: index, CallID: c.ID, Tool: c.Tool, Echo: c.Echo, IsError: true, Code: toolyard.InternalError, Class: toolyard.Unsafe, Detail: why,
@@ -314,8 +359,11 @@ func (b *Broker) endCall(
 		Phases: []toolyard.Fact{{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeFailed, Code: toolyard.InternalError}},
 	}
 	for end := uint64(0); ; { // where the server says that the chain ends
-		at, expected := cmp.Or(pool, toolyard.DefaultPool), end
-		m, ok, err := b.last(ctx, streamEvent, prefixEvent+keyTokens(k)+".*."+strconv.Itoa(index))
+		at, expected := cmp.Or(chain.has, toolyard.DefaultPool), end
+		if chain.planned != "*" {
+			at = chain.planned
+		}
+		m, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainCall, chain.planned, index))
 		if err != nil {
 			return res, claimed, err
 		}
@@ -338,7 +386,7 @@ func (b *Broker) endCall(
 			case string(events.CallClaimed):
 				claimed = true
 			}
-		} else if pool != "" || end > 0 {
+		} else if chain.has != "" || end > 0 {
 			claimed = true // what stands there and cannot be read may be a claim
 		}
 		_, err = b.Append(ctx, k, batch.ChainCall, at, index, expected, events.Finished{Result: res})

@@ -464,8 +464,21 @@ func TestNothingIsApproved(t *testing.T) {
 	if _, err := b.WakeIfParked(t.Context(), forged.Key()); err != nil {
 		t.Fatal(err)
 	}
-	// The control: an operator's decision about another call is one.
+	// The control: an operator's decision about another call is one, whatever the workers of another pool write under the call's number.
 	approved := submit("approved")
+	other := testenv.ConnAs(t, s, access.Principal{Role: access.Worker, Name: "other"})
+	m.Subject = "ty.event.ann.approved.other.0"
+	m.Header.Set("Nats-Expected-Last-Subject-Sequence", "0")
+	m.Header.Set("ce-type", string(events.CallWaiting))
+	if m.Data, err = json.Marshal(events.Waiting{Worker: "other.w", Reason: "harmless", Input: json.RawMessage(`{"text":"harmless"}`), InputSHA256: "00"}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := other.RequestMsg(m, 10*time.Second); err != nil || strings.Contains(string(r.Data), `"error"`) {
+		t.Fatalf("another pool's own chain: %s, %v", data(r), err)
+	}
+	if asked, pool, _, err := b.Asked(t.Context(), approved.Key(), 0); err != nil || pool != "default" || asked.Reason == "harmless" {
+		t.Errorf("a person is asked %+v of pool %s (%v): another pool's words", asked, pool, err)
+	}
 	if err := b.Decide(t.Context(), approved.Key(), 0, events.Decided{Decision: events.Approve, By: "ann"}); err != nil {
 		t.Fatal(err)
 	}

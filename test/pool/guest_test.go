@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/presence"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/worker"
@@ -309,5 +310,68 @@ func TestGetReplies(t *testing.T) {
 	}
 	if m := ask("b", "nonsense")[0]; m.Header.Get("Toolyard-Code") != "400" {
 		t.Errorf("a question that cannot be read: %v", m.Header)
+	}
+}
+
+// TestBeats: an answered beat stands in the registry, so that whoever proves that a worker is silent reads it there; one that is not
+// answered renews nothing. No pool beats for another one's worker.
+func TestBeats(t *testing.T) {
+	s := testenv.Guarded(t)
+	b := testenv.BrokerAs(t, s, platform, "/test")
+	answerer, err := b.AnswerGuests(testenv.Log(t), func() []broker.Worker {
+		return []broker.Worker{
+			{ID: "default.one", Pool: "default", Isolation: "native", Classes: []toolyard.Class{toolyard.Unsafe}, Version: "secret"},
+			{ID: "other.two", Pool: "other", Isolation: "native", Breakers: map[string]time.Time{"db": time.Now().Add(time.Hour)}},
+			{ID: "other.three", Pool: "other", Isolation: "native"},
+		}
+	}, func(string, []byte) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	guest := testenv.BrokerAs(t, s, access.Principal{Role: access.Worker, Name: "default"}, "/worker/default.me")
+	me := broker.Worker{ID: "default.me", Pool: "default"}
+	before := uint64(0)
+	for range 3 {
+		if err := guest.Beat(t.Context(), me); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := b.ReadEntry(t.Context(), me.ID); err != nil || r.Kind != presence.Present || r.Seq <= before {
+			t.Fatalf("behind an answered beat stands %+v (%v), and %d stood before", r, err, before)
+		} else {
+			before = r.Seq
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var seen []broker.Worker
+	_ = guest.WatchWorkers(ctx, nil, func(c broker.WorkerChange, err error) {
+		if err != nil {
+			t.Error(err)
+		}
+		if seen = append(seen, *c.Worker); len(seen) == 2 {
+			stop()
+		}
+	})
+	if seen[0].Isolation != "native" || seen[0].Pool != "default" || seen[0].ID != "" || seen[0].Version != "" || seen[1].Pool != "" || len(seen[1].Breakers) != 1 {
+		t.Errorf("a worker hears of others %+v; want what its pool can isolate and what is down, and nothing else", seen)
+	}
+	for _, w := range []broker.Worker{{ID: "other.two", Pool: "other"}, {ID: "other.two", Pool: "default"}, {ID: "me", Pool: "default"}, {ID: "default.me", Pool: "other"}} {
+		if err := guest.Beat(t.Context(), w); err == nil {
+			t.Errorf("the beat of %s of pool %s was stored", w.ID, w.Pool)
+		}
+		if r, err := b.ReadEntry(t.Context(), w.ID); w.ID != me.ID && (err != nil || r.Kind != presence.Missing) {
+			t.Errorf("%s stands in the registry as %+v (%v)", w.ID, r, err)
+		}
+	}
+	if err := guest.Gone(t.Context(), me.ID); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := b.ReadEntry(t.Context(), me.ID); err != nil || r.Kind != presence.Removed {
+		t.Errorf("behind its end stands %+v (%v)", r, err)
+	}
+	if err := answerer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := guest.Beat(t.Context(), me); err == nil {
+		t.Error("a beat that nobody stores is answered")
 	}
 }
