@@ -452,21 +452,18 @@ func (d *Answerer) beat(ctx context.Context, m *nats.Msg) error {
 	return d.json(m, welcome{Hosts: d.hosts(&w.Worker)})
 }
 
-// hosts are the workers that another one hears of: one for each way to isolate, of its pool, and those that found something
-// to be down. Nothing else is said of them.
+// hosts are the workers of its pool that another one hears of: one for each way to isolate, and those that found something to be
+// down. Nothing else is said of them, and nothing of other pools, whose word counts for nothing here.
 func (d *Answerer) hosts(to *Worker) []Worker {
 	var out []Worker
 	for _, w := range d.workers() {
-		if w.ID == to.ID {
+		if w.ID == to.ID || w.Pool != to.Pool {
 			continue
 		}
 		h := Worker{Pool: w.Pool, Classes: w.Classes, Isolation: w.Isolation, Unsandboxed: w.Unsandboxed, Breakers: w.Breakers}
-		if w.Pool != to.Pool {
-			h = Worker{Breakers: w.Breakers}
-		}
-		known := len(h.Breakers) == 0 && (h.Pool == "" || slices.ContainsFunc(out, func(o Worker) bool {
+		known := len(h.Breakers) == 0 && slices.ContainsFunc(out, func(o Worker) bool {
 			return o.Isolation == h.Isolation && o.Unsandboxed == h.Unsandboxed && slices.Equal(o.Classes, h.Classes)
-		}))
+		})
 		if !known && len(out) < maxWelcomeHosts {
 			out = append(out, h)
 		}
