@@ -81,8 +81,9 @@ func (s *std) serveCommand() *cobra.Command {
 		Use:   "serve [flags]",
 		Short: "Dispatch batches for agents and workers until it is stopped",
 		Long: `serve dispatches batches. By itself it embeds a NATS server that keeps its streams in --data and listens
-for workers and agents on --nats-listen; with --nats URL it uses the NATS system there, beside any number of
-other dispatchers. --with-worker adds a worker to the process: then one machine needs nothing else.
+for workers and agents on --nats-listen. That asks them for credentials, which it makes at its first start ("dispatcher
+creds" makes more); commands of the same user find them. With --nats URL it uses the NATS system there, beside any number
+of other dispatchers. --with-worker adds a worker to the process: then one machine needs nothing else.
 
 Agents use it over NATS, or over HTTP on --listen: docs/http.md and /openapi.json there say how. Without --token-file
 that is for this machine only.

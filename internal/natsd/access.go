@@ -29,6 +29,14 @@ type Access struct {
 	Grants  func(access.Principal) []access.Grant
 }
 
+// The limits of principals with accounts of their own.
+const (
+	// MaxConnections is how many connections an agent, or the workers of a pool together, may have.
+	MaxConnections = 4_096
+	// MaxNameBytes is how long the name of one may be, as a token of a subject: it is part of a file's name.
+	MaxNameBytes = 150
+)
+
 // keysDir is where the keys are, below the credentials.
 const keysDir = "keys"
 
@@ -189,6 +197,10 @@ func MakeCreds(dir string, p access.Principal) (path string, err error) {
 	if err := p.Check(); err != nil {
 		return "", fmt.Errorf("natsd: %w", err)
 	}
+	if len(p.Name) > MaxNameBytes {
+		return "", fmt.Errorf("natsd: the name of %s has %d bytes, with those that stand for other characters than letters, digits, - and _; credentials are made for names of at most %d",
+			p, len(p.Name), MaxNameBytes)
+	}
 	ring := keyring{filepath.Join(dir, keysDir)}
 	operator, err := ring.find(keyOperator)
 	if err != nil {
@@ -322,6 +334,7 @@ func (a *accounts) Fetch(public string) (string, error) {
 	p, ours := labeled(name)
 	switch {
 	case ours && !p.Platform():
+		claims.Limits.Conn, claims.Limits.LeafNodeConn = MaxConnections, 0
 		for i, g := range a.Grants(p) {
 			in := &jwt.Import{
 				Name: fmt.Sprintf("%d", i), Account: a.platform, Subject: jwt.Subject(g.Subject), LocalSubject: jwt.RenamingSubject(g.Local), Type: jwt.Service,

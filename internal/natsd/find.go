@@ -13,7 +13,7 @@ import (
 func FindCreds(dir string, p access.Principal) (string, error) {
 	for _, first := range []bool{true, false} {
 		path := CredsFile(dir, p, first)
-		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(path); err != nil { // also a name that is too long
 			continue
 		}
 		whose, err := Whose(path)

@@ -56,6 +56,11 @@ var forgeries = []struct {
 	{"the answer of the API", func(nc *nats.Conn, _, _, target string) error {
 		return nc.PublishRequest("$JS.API.STREAM.INFO.TY_EVENT", target, nil)
 	}},
+	{"the trace of a message", func(nc *nats.Conn, may, _, target string) error {
+		m := nats.NewMsg(may)
+		m.Header.Set("Nats-Trace-Dest", target)
+		return nc.PublishMsg(m)
+	}},
 	{"the answer to a message get", func(nc *nats.Conn, _, _, target string) error {
 		return nc.PublishRequest("$JS.API.STREAM.MSG.GET.TY_BATCH", target, []byte(`{"seq":1}`))
 	}},
