@@ -78,6 +78,10 @@ func TestApprovals(t *testing.T) {
 func TestWhatNobodyHasSeenIsNotApproved(t *testing.T) {
 	b := testenv.Broker(t, testenv.Server(t), "/test")
 	k := toolyard.BatchKey{Agent: "a", ID: "b"}
+	plan := events.Planned{Calls: []events.PlannedCall{{Pool: "default"}, {Pool: "default"}}}
+	if _, err := b.Append(t.Context(), k, batch.ChainBatch, "", 0, 0, plan); err != nil {
+		t.Fatal(err)
+	}
 	for i, input := range []string{`{"command":"ls… ` + display.CutMark(100_000) + `"}`, `{"command":"ls"}`} {
 		if _, err := b.Append(t.Context(), k, batch.ChainCall, "default", i, 0, events.Waiting{Input: json.RawMessage(input), InputSHA256: "11"}); err != nil {
 			t.Fatal(err)

@@ -39,7 +39,7 @@ func TestAnthropicAgent(t *testing.T) {
 		},
 		func(r *anthropicRequest) []said {
 			r.results(t, "toolu_1", "To be or not to be.", "toolu_2", "NOTES.md", "toolu_3", "error: pattern")
-			p.start(0, "wordsworker", p.nats)
+			p.start(0, "wordsworker", p.nats, p.creds("words"))
 			p.awaitTool("count_words")
 			joined = true
 			return []said{{id: "toolu_4", name: "read_file", input: `{"path": "README.md"}`}}

@@ -31,7 +31,7 @@ func TestOpenAIAgent(t *testing.T) {
 		},
 		func(r *openaiRequest) []string {
 			r.outputs("call_1", "To be or not to be.", "call_2", "NOTES.md")
-			p.start(0, "wordsworker", p.nats)
+			p.start(0, "wordsworker", p.nats, p.creds("words"))
 			p.awaitTool("count_words")
 			return []string{functionCall("call_3", "read_file", `{"path": "README.md"}`)}
 		},

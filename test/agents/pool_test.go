@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/natsd"
 )
 
 // patience bounds what a test waits for.
@@ -48,6 +50,7 @@ func TestMain(m *testing.M) {
 type pool struct {
 	*testing.T
 	http, nats, token string
+	store             string
 	dir               string // where agents run; empty is here
 }
 
@@ -67,10 +70,20 @@ func startPool(t *testing.T) *pool {
 	}
 	store := t.TempDir()
 	said := p.start(3, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", store, "--token-file", tokens)
-	p.http, p.nats = said["http"], said["nats"]
+	p.http, p.nats, p.store = said["http"], said["nats"], store
 	p.start(3, "worker", "serve", "--nats", p.nats, "--data", store, "--workspace", "default="+dir)
 	p.awaitTool("read_file")
 	return p
+}
+
+// creds makes credentials for the workers of a pool.
+func (p *pool) creds(name string) string {
+	p.Helper()
+	path, err := natsd.FindCreds(filepath.Join(p.store, "creds"), access.Principal{Role: access.Worker, Name: name})
+	if err != nil {
+		p.Fatal(err)
+	}
+	return path
 }
 
 // start starts a program that serves, and waits until it has said so many lines.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/tool"
 	"github.com/toolyard/toolyard/worker"
@@ -35,7 +37,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	nc, err := worker.Connect(ctx, os.Args[1], nil)
+	nc, err := worker.Connect(ctx, os.Args[1], nil, nats.UserCredentials(os.Args[2]))
 	if err != nil {
 		log.Fatal(err)
 	}
