@@ -45,6 +45,7 @@ type Answerer struct {
 	check   func(hash string, content []byte) error
 
 	subs []*nats.Subscription
+	mu   sync.Mutex // orders the end against what begins
 	ctx  context.Context
 	end  context.CancelFunc
 	busy sync.WaitGroup
@@ -66,8 +67,12 @@ func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []Worker, check f
 			if m.Reply == "" {
 				return
 			}
-			places <- struct{}{}
-			d.busy.Go(func() {
+			select {
+			case places <- struct{}{}:
+			case <-d.ctx.Done():
+				return
+			}
+			d.begin(func() {
 				defer func() { <-places }()
 				ctx, cancel := context.WithTimeout(d.ctx, answerTimeout)
 				defer cancel()
@@ -84,6 +89,15 @@ func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []Worker, check f
 	return d, nil
 }
 
+// begin does something beside what else is done, unless the answering has ended.
+func (d *Answerer) begin(do func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ctx.Err() == nil {
+		d.busy.Go(do)
+	}
+}
+
 // Close ends the answering, and returns when nothing is being answered any more.
 func (d *Answerer) Close() error {
 	var errs []error
@@ -92,7 +106,9 @@ func (d *Answerer) Close() error {
 			errs = append(errs, fmt.Errorf("stop answering %s: %w", s.Subject, err))
 		}
 	}
+	d.mu.Lock()
 	d.end()
+	d.mu.Unlock()
 	d.busy.Wait()
 	return errors.Join(errs...)
 }
