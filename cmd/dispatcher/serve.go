@@ -206,6 +206,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 		return &cli.UsageError{Err: err}
 	}
 	if o.withWorker {
+		o.worker.Avoid = o.reach.Avoid()
 		w, err := o.worker.Config(tools, rules, mode, log)
 		if err != nil {
 			return err

@@ -85,6 +85,7 @@ func serve(ctx context.Context, out, errw io.Writer, level, url string, reach *c
 	if err != nil {
 		return err
 	}
+	flags.Avoid = reach.Avoid()
 	cfg, err := flags.Config(tools, rules, mode, log)
 	if err != nil {
 		return err

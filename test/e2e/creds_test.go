@@ -74,6 +74,21 @@ func TestNATSAsksForCredentials(t *testing.T) {
 	}
 }
 
+// TestCredentialsInAWorkspace: a workspace in which credentials lie is refused: the model's commands would read them.
+func TestCredentialsInAWorkspace(t *testing.T) {
+	t.Parallel()
+	dir := workspace(t, map[string]string{"state/creds/worker.creds": "a file"})
+	for _, args := range [][]string{
+		{"worker", "serve", "--data", filepath.Join(dir, "state")}, {"worker", "serve", "--creds", filepath.Join(dir, "state", "creds", "worker.creds")},
+		{"dispatcher", "serve", "--with-worker", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", filepath.Join(dir, "state")},
+	} {
+		_, stderr, status := run(t, nil, args[0], append(args[1:], "--workspace", "default="+dir)...)
+		if status != 2 || !strings.Contains(stderr, "credentials") {
+			t.Errorf("%s: exit status %d: %s", args, status, stderr)
+		}
+	}
+}
+
 // TestCredsCommand: credentials for an agent and for the workers of a pool are made beside a running server, which takes them.
 func TestCredsCommand(t *testing.T) {
 	t.Parallel()

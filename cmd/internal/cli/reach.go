@@ -22,6 +22,7 @@ import (
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/natsd"
+	"github.com/toolyard/toolyard/internal/place"
 )
 
 // Reach are the flags that say as whom a command connects to NATS.
@@ -65,6 +66,17 @@ func DataDir(dir string) (string, error) {
 		return "", Usagef("--data: there is no home directory to keep the streams in; name a directory")
 	}
 	return state, nil
+}
+
+// Avoid are the places of credentials that the flags name: a workspace that holds them gives them to the model.
+func (r *Reach) Avoid() []place.Avoided {
+	var out []place.Avoided
+	for path, what := range map[string]string{r.Data: "where a dispatcher keeps its streams and credentials", r.Creds: "where the credentials for NATS are"} {
+		if abs, err := filepath.Abs(path); path != "" && err == nil {
+			out = append(out, place.Avoided{Path: abs, What: what})
+		}
+	}
+	return out
 }
 
 // Connect connects to NATS, and from then on for as long as it takes.

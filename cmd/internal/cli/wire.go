@@ -76,6 +76,8 @@ func (p *Permissions) Rules(tools []tool.Tool) (policy.Rules, policy.Mode, error
 
 // Worker are the flags of a worker.
 type Worker struct {
+	// Avoid are places that no workspace may hold, nor lie in, beside those that none ever may.
+	Avoid        []place.Avoided
 	Pool         string
 	Workspaces   []string
 	Classes      []string
@@ -162,6 +164,7 @@ func (w *Worker) Config(tools []tool.Tool, rules policy.Rules, mode policy.Mode,
 	if cfg.Protect, err = protect.New(w.Protect...); err != nil {
 		return cfg, Usagef("--protect: %w", err)
 	}
+	cfg.Avoid = append(cfg.Avoid, w.Avoid...)
 	if state, err := StateDir(); err == nil {
 		cfg.Avoid = append(cfg.Avoid, place.Avoided{Path: state, What: "where Toolyard keeps its state"})
 	}
