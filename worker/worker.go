@@ -1,7 +1,7 @@
 // Package worker puts a program's own tools into a pool.
 //
 //	greet, err := tool.New(...)
-//	nc, err := worker.Connect(ctx, "nats://127.0.0.1:4222", nil)
+//	nc, err := worker.Connect(ctx, "nats://127.0.0.1:4222", nil, nats.UserCredentials("words.creds"))
 //	err = worker.Run(ctx, nc, worker.Options{Tools: []tool.Tool{greet}, Allow: []string{"greet"}})
 //
 // The worker takes calls of its tools from the dispatchers on a NATS system and runs them in this process. It can isolate
@@ -11,6 +11,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -62,12 +63,15 @@ type Options struct {
 // Connect connects to NATS as a worker needs it: it waits until the server is there or ctx ends, connects again within a tenth
 // of a second, for as long as it takes, gives a connection up that is cut, and says in the log when it is lost and when it is back. A worker on a connection that takes
 // longer (nats.Connect waits two seconds) loses its right to the calls that it runs when the server restarts. Further options
-// add credentials and the like. A nil log is [slog.Default].
+// add the credentials of its pool, which a server that is embedded in a dispatcher asks for (nats.UserCredentials), and the like. A nil log is [slog.Default].
 func Connect(ctx context.Context, url string, log *slog.Logger, opts ...nats.Option) (*nats.Conn, error) {
 	if log == nil {
 		log = slog.Default()
 	}
 	nc, err := broker.Connect(ctx, url, "toolyard worker", log, opts...)
+	if errors.Is(err, nats.ErrAuthorization) {
+		err = fmt.Errorf("%w: give it the credentials of its pool, nats.UserCredentials(FILE), which \"dispatcher creds --pool NAME\" makes", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
