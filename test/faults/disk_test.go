@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +29,7 @@ const (
 // way, then to the last byte, and has room again later.
 func TestS1(t *testing.T) {
 	cell(t, "S1", func(s *system) rules {
-		store := filepath.Join(s.dir, "store")
+		store := s.store()
 		if err := os.Mkdir(store, 0o700); err != nil {
 			s.t.Fatal(err)
 		}
@@ -39,6 +38,7 @@ func TestS1(t *testing.T) {
 			"--listen", "127.0.0.1:0", "--log-level", "info"), "nats")
 		s.url = d.said("nats")
 		disk := smalldisk.Reach(d.pid(), store)
+		s.reached = disk
 		s.open()
 		s.together(func() { s.worker("worker-a", "") }, func() { s.worker("worker-b", "") })
 		s.seesWorkers(2)

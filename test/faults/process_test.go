@@ -82,7 +82,7 @@ func (s *system) launchAs(change func(*exec.Cmd), name, failpoints, command stri
 		hits: filepath.Join(s.dir, name+".hits"), says: map[string]string{}, done: make(chan struct{}),
 	}
 	p.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TOOLYARD_") })
-	p.cmd.Env = append(p.cmd.Env, "TOOLYARD_DATA="+filepath.Join(s.dir, "store"))
+	p.cmd.Env = append(p.cmd.Env, "TOOLYARD_DATA="+s.data())
 	if failpoints != "" {
 		p.cmd.Env = append(p.cmd.Env, failpoint.Env+"="+failpoints, failpoint.EnvLog+"="+p.hits)
 	}

@@ -323,7 +323,7 @@ func TestC1(t *testing.T) {
 			s.t.Fatal(err)
 		}
 		cmd := exec.CommandContext(s.context(), filepath.Join(dir, "dispatcher"), "submit", "--nats", s.url, "--json", file)
-		cmd.Env = append(os.Environ(), "TOOLYARD_DATA="+filepath.Join(s.dir, "store"))
+		cmd.Env = append(os.Environ(), "TOOLYARD_DATA="+s.data())
 		out, err := cmd.Output()
 		var view toolyard.BatchView
 		if err := errors.Join(err, json.Unmarshal(out, &view)); err != nil {

@@ -65,7 +65,7 @@ func TestN1(t *testing.T) {
 func TestN1Embedded(t *testing.T) {
 	cell(t, "N1embedded", func(s *system) rules {
 		start := func(listen string) *process {
-			return s.spawn("dispatcher", "nats", "", "dispatcher", "serve", "--nats-listen", listen, "--data", filepath.Join(s.dir, "store"),
+			return s.spawn("dispatcher", "nats", "", "dispatcher", "serve", "--nats-listen", listen, "--data", s.store(),
 				"--max-store-bytes", fmt.Sprint(s.settings.MaxStoreBytes), "--listen", "127.0.0.1:0", "--log-level", "info")
 		}
 		d := start(s.freePorts(1)[0])

@@ -8,7 +8,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -155,7 +154,7 @@ func (s *soak) basic2(start func() *process) *process {
 func (s *soak) embedded() {
 	listen := s.freePorts(1)[0]
 	node := &party{name: "dispatcher-nats", node: true, start: func() *process {
-		p := s.spawn("dispatcher-nats", "nats", "", "dispatcher", "serve", "--nats-listen", listen, "--data", filepath.Join(s.dir, "store"),
+		p := s.spawn("dispatcher-nats", "nats", "", "dispatcher", "serve", "--nats-listen", listen, "--data", s.store(),
 			"--max-store-bytes", fmt.Sprint(s.settings.MaxStoreBytes), "--listen", "127.0.0.1:0", "--log-level", "info")
 		s.url = p.said("nats")
 		return p

@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,6 +32,8 @@ type system struct {
 	rand *rand.Rand
 	dir  string
 	url  string // where everybody connects
+	// reached is where others than the server see the store, when that is not where it is.
+	reached string
 	// bin is where the commands are that processes are started from.
 	bin func() (string, error)
 	// settings are the system's; what is zero has its default.
@@ -103,11 +106,15 @@ func (s *system) context() context.Context {
 	return ctx
 }
 
+// store is the directory of the server's store; data is that directory as all other processes see it.
+func (s *system) store() string { return filepath.Join(s.dir, "store") }
+func (s *system) data() string  { return cmp.Or(s.reached, s.store()) }
+
 // dial makes a connection.
 func (s *system) dial() *nats.Conn {
 	s.t.Helper()
 	creds := func(*nats.Options) error { return nil } // a server of its own asks for none
-	if path := filepath.Join(s.dir, "store", "creds", "dispatcher.creds"); exists(path) {
+	if path := filepath.Join(s.data(), "creds", "dispatcher.creds"); exists(path) {
 		creds = nats.UserCredentials(path)
 	}
 	nc, err := nats.Connect(s.url, creds, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.ReconnectJitter(50*time.Millisecond, 50*time.Millisecond),
@@ -138,7 +145,7 @@ func (s *system) client() *client.Client {
 // node starts a NATS server that is alone; on the address of an earlier one if listen names it.
 func (s *system) node(listen string) *process {
 	s.t.Helper()
-	p := s.spawn("nats", "nats", "", "natsnode", "--store", filepath.Join(s.dir, "store"), "--listen", listen)
+	p := s.spawn("nats", "nats", "", "natsnode", "--store", s.store(), "--listen", listen)
 	s.url = p.said("nats")
 	return p
 }
