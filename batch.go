@@ -29,7 +29,8 @@ func (b *Batch) Key() BatchKey { return BatchKey{Agent: b.Agent, ID: b.ID} }
 // Call is one tool call. Its place in [Batch.Calls] is its index.
 type Call struct {
 	// ID is the provider's, echoed in the result.
-	ID   string `json:"id"`
+	ID string `json:"id"`
+	// Tool is what the model wrote. What is no name of a tool ends the call as unknown_tool, and not the batch.
 	Tool string `json:"tool"`
 	// Input is any JSON value. What is not an object (broken arguments travel as the string that the model wrote)
 	// fails the call at parse_schema, not the batch.
@@ -128,7 +129,7 @@ func NormalizeCalls(calls []Call, from int) {
 }
 
 // Validate says what is wrong with a normalized batch, as an [*InputError], or returns nil. It does not look at
-// tools: an unknown one is a result.
+// tools: a name that no tool has, or can have, is a result.
 func (b *Batch) Validate() error {
 	for _, n := range []struct{ field, name string }{
 		{"id", string(b.ID)}, {"agent", string(b.Agent)}, {"session", string(b.Session)}, {"workspace", string(b.Workspace)},
@@ -155,9 +156,6 @@ func (b *Batch) Validate() error {
 	seen := make(map[string]int, len(b.Calls))
 	for i, c := range b.Calls {
 		if err := CheckName(fmt.Sprintf("calls[%d].id", i), c.ID); err != nil {
-			return err
-		}
-		if err := CheckName(fmt.Sprintf("calls[%d].tool", i), c.Tool); err != nil {
 			return err
 		}
 		if first, ok := seen[c.ID]; ok {

@@ -38,7 +38,6 @@ func TestWhatIsWrongWithABatch(t *testing.T) {
 		"calls: has no calls":                    func(b *toolyard.Batch) { b.Calls = nil },
 		"calls: has 10001 calls":                 func(b *toolyard.Batch) { b.Calls = make([]toolyard.Call, 10_001) },
 		"calls[1].id: \"call_1\" is also the id": func(b *toolyard.Batch) { b.Calls[1].ID = "call_1" },
-		"calls[0].tool: is empty":                func(b *toolyard.Batch) { b.Calls[0].Tool = "" },
 		"calls[0].input: is not JSON":            func(b *toolyard.Batch) { b.Calls[0].Input = json.RawMessage("{") },
 		"calls[0].echo: is no JSON object":       func(b *toolyard.Batch) { b.Calls[0].Echo = toolyard.Echo(`["x"]`) },
 		"calls[1].echo: has 16385 bytes": func(b *toolyard.Batch) {
@@ -99,5 +98,25 @@ func TestNormalizeLeavesCopiesAlone(t *testing.T) {
 	handedIn.Normalize("b")
 	if b.Calls[0].ID != "" || len(b.Calls[0].Input) > 0 {
 		t.Errorf("the caller's call has changed: %+v", b.Calls[0])
+	}
+}
+
+// TestNamesThatNoToolHas: whatever a model wrote for a name is no fault of the batch, and is shown short and printable.
+func TestNamesThatNoToolHas(t *testing.T) {
+	for name, shown := range map[string]string{
+		"": `""`, "read_file": "read_file", "a\x00b": `"a\x00b"`, "\x1b[2J": `"\x1b[2J"`, "a\ufffdb": `"a?b"`, "ä\n": `"ä\n"`,
+		strings.Repeat("x", 200): `"` + strings.Repeat("x", 123) + `"...`, strings.Repeat("x", 128): strings.Repeat("x", 128), "a\xff": `"a"`,
+	} {
+		b := good()
+		b.Calls[0].Tool = name
+		if err := b.Validate(); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+		if got := toolyard.ShownName(name); got != shown || toolyard.CheckName("", got) != nil {
+			t.Errorf("%q is shown as %q, want %q", name, got, shown)
+		}
+	}
+	if shown := toolyard.ShownName(strings.Repeat("\x00ä", 1<<20)); toolyard.CheckName("", shown) != nil {
+		t.Errorf("%q", shown)
 	}
 }

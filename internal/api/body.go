@@ -59,7 +59,8 @@ var wrappers = []wrapper{
 // decodeBatch reads a submission: a native batch, or one whose calls stand in a provider's form in the field of its name. Every
 // error is a [*toolyard.InputError]. The batch is neither normalized nor validated.
 func decodeBatch(data []byte) (toolyard.Batch, error) {
-	if err := provider.CheckJSON(data); err != nil {
+	data, err := provider.MendJSON(data)
+	if err != nil {
 		return toolyard.Batch{}, err
 	}
 	o, err := strictjson.ReadObject("", data)
@@ -109,6 +110,9 @@ func decodeBatch(data []byte) (toolyard.Batch, error) {
 func decodeCalls(data []byte) ([]toolyard.Call, error) {
 	b, err := decodeBatch(data)
 	if err != nil {
+		return nil, err
+	}
+	if data, err = provider.MendJSON(data); err != nil {
 		return nil, err
 	}
 	o, err := strictjson.ReadObject("", data)

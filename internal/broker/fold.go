@@ -189,9 +189,7 @@ func checkSubmission(k toolyard.BatchKey, sub *toolyard.Batch) error {
 		return &toolyard.InputError{Field: "id", Problem: fmt.Sprintf("is %q, but the batch was submitted as %q", sub.ID, k.ID)}
 	}
 	for i, c := range sub.Calls { // whoever published it may not have checked what our clients do
-		if err := strictjson.Check(c.Input); err != nil {
-			return &toolyard.InputError{Field: fmt.Sprintf("calls[%d].input", i), Problem: err.Error()}
-		}
+		sub.Calls[i].Input = strictjson.MendInput(c.Input)
 	}
 	return sub.Validate()
 }

@@ -177,10 +177,11 @@ func (s *Submission) CheckFields(ctx context.Context) error {
 	if meta, _, err := events.Decode(*e); err != nil || meta.Version > toolyard.WireVersion {
 		return err
 	}
-	if err := strictjson.CheckText(e.Data()); err != nil {
+	data, err := strictjson.MendText(e.Data())
+	if err != nil {
 		return err
 	}
-	_, err = native.Decode(e.Data())
+	_, err = native.Decode(data)
 	return err
 }
 

@@ -7,7 +7,7 @@ import (
 
 // incomplete answers a call that was cut with the model's stream. Whatever there is of its input, nothing may be made of it.
 func incomplete(call toolyard.Call, entry registry.Entry) *toolyard.Result {
-	name := call.Tool
+	name := toolyard.ShownName(call.Tool)
 	if entry.Name != "" {
 		name = entry.Name
 	}

@@ -105,7 +105,7 @@ func (p *Planner) Extend(surface registry.Surface, s *batch.State) *Plan {
 		}
 		plan.planned.Calls[n].Judgement = tool.Strictest("it cannot run")
 		plan.planned.Results = append(plan.planned.Results, toolyard.Result{
-			Index: i, CallID: call.ID, Tool: call.Tool, IsError: true, Code: toolyard.InvalidArguments, Class: toolyard.Unsafe,
+			Index: i, CallID: call.ID, Tool: plan.planned.Calls[n].Tool, IsError: true, Code: toolyard.InvalidArguments, Class: toolyard.Unsafe,
 			Error: "The call cannot be accepted: " + problem.Error() + ".",
 			Phases: []toolyard.Fact{
 				{Phase: toolyard.PhaseResolveTool, Outcome: toolyard.OutcomeFailed, Code: toolyard.InvalidArguments, Detail: problem.Error()},
@@ -132,7 +132,7 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 			failed = incomplete(call, entry)
 		}
 		plan.entries[i] = entry
-		c := events.PlannedCall{ID: call.ID, Tool: call.Tool, Pool: entry.Pool, Declaration: entry.Hash, InputSHA256: inputHash(call.Input)}
+		c := events.PlannedCall{ID: call.ID, Tool: toolyard.ShownName(call.Tool), Pool: entry.Pool, Declaration: entry.Hash, InputSHA256: inputHash(call.Input)}
 		if entry.Name != "" {
 			c.Tool = entry.Name
 		}

@@ -95,6 +95,9 @@ func findInSurface(s *registry.Surface, name string, loaded map[string]bool) (re
 		return entry, &failure{code: code, message: fmt.Sprintf("The tool %q is deferred and its schema has not been loaded, so the input can't be right but by luck.", entry.Name)}
 	}
 	message := fmt.Sprintf("There is no tool %q.", shown)
+	if name == "" {
+		message = "The call names no tool."
+	}
 	if near := s.Near(name); len(near) > 0 {
 		message += ` Did you mean "` + strings.Join(near, `" or "`) + `"?`
 	}

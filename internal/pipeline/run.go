@@ -162,7 +162,7 @@ func (p *Pipeline) begin(job Job) *call {
 		c.contexts, waited = slices.Clone(a.Context), ms(a.Waited)
 	}
 	c.res = toolyard.Result{
-		Index: job.Index, CallID: job.Call.ID, Tool: job.Call.Tool, Echo: job.Call.Echo, Class: job.Judgement.Class,
+		Index: job.Index, CallID: job.Call.ID, Tool: toolyard.ShownName(job.Call.Tool), Echo: job.Call.Echo, Class: job.Judgement.Class,
 		QueueMS: job.QueueMS, ApprovalWaitMS: waited, Worker: p.Worker,
 		Attempts: job.Attempt - 1, Phases: make([]toolyard.Fact, 0, len(c.rows)),
 	}

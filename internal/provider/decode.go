@@ -16,6 +16,10 @@ import (
 // [*toolyard.InputError], or returns nil; see [strictjson.Check] for what is checked.
 func CheckJSON(data []byte) error { return strictjson.Check(data) }
 
+// MendJSON is [CheckJSON] for a document with calls in it, and returns what is to be read: what is wrong with one call's input
+// stays in that call; see [strictjson.Mend].
+func MendJSON(data []byte) ([]byte, error) { return strictjson.Mend(data) }
+
 // Decode reads one document of any format into a batch, and says which format it was. With an empty force the format
 // is recognised by shape; otherwise it is force, and the errors are that format's. A provider's form gives the calls
 // alone; agent, session, options and the batch's id are the caller's to fill in.
@@ -23,12 +27,12 @@ func CheckJSON(data []byte) error { return strictjson.Check(data) }
 // The batch is not normalized and not validated: ids may be empty in native form and may repeat in any. Every error is
 // a [*toolyard.InputError]; a document without calls is one. data is not kept.
 func Decode(data []byte, force Format) (toolyard.Batch, Format, error) {
-	if err := CheckJSON(data); err != nil {
+	data, err := MendJSON(data)
+	if err != nil {
 		return toolyard.Batch{}, force, err
 	}
 	format := force
 	if format == "" {
-		var err error
 		if format, err = recognise(data); err != nil {
 			return toolyard.Batch{}, "", err
 		}

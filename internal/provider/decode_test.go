@@ -72,8 +72,8 @@ func TestDecodeRefuses(t *testing.T) {
 		{"two values", nativeDoc + "\n" + nativeDoc, "", `the input goes on after its JSON value at line 2, column 1, near ..."lls\":[{\"tool\":\"grep\"}]}\n{\"calls\":[{\"tool\":\"grep\""...; hand in one JSON document`},
 		{"not UTF-8", "{\"calls\xc3\x28\":[]}", "", `the input is not valid UTF-8 at byte 7 (0xc3); JSON is UTF-8`},
 		{"10,000 levels", strings.Repeat("[", 10_000), "", `the input nests deeper than 512 levels of objects and arrays at line 1, column 513`},
-		{"1,000,000 levels", `{"calls":[{"tool":"t","input":` + strings.Repeat(`{"a":`, 1_000_000), "", `the input nests deeper than 512 levels of objects and arrays at line 1, column 2576`},
-		{"duplicate key", `{"calls":[{"tool":"read_file","input":{"file_path":"a","file_path":"b"}}]}`, "", `calls[0].input.file_path: appears twice in its object, the second time at line 1, column 56; keep one`},
+		{"1,000,000 levels", `{"calls":[{"tool":"t","echo":` + strings.Repeat(`{"a":`, 1_000_000), "", `the input nests deeper than 512 levels of objects and arrays at line 1, column 2575`},
+		{"duplicate key", `{"calls":[{"tool":"read_file","echo":{"file_path":"a","file_path":"b"}}]}`, "", `calls[0].echo.file_path: appears twice in its object, the second time at line 1, column 55; keep one`},
 
 		{"scalar", `"hello"`, "", `the input is a string, which is no form known here; ` + forms},
 		{"other object", `{"b":1,"a\u001b":2}`, "", `the input is an object with the fields "a\x1b", "b", which is no form known here; ` + forms},
@@ -110,6 +110,34 @@ func TestDecodeRefuses(t *testing.T) {
 				t.Errorf("\n got %s\nwant %s", err, tt.want)
 			}
 		})
+	}
+}
+
+// TestDecodeLeavesInCalls: what a model wrote wrong in a call stays in that call, as text that no tool takes.
+func TestDecodeLeavesInCalls(t *testing.T) {
+	deep := strings.Repeat("[", 1_000_000) + strings.Repeat("]", 1_000_000)
+	for name, c := range map[string]struct{ text, tool, input string }{
+		"a key twice, native":      {`{"calls":[{"tool":"t","input":{"a":1,"a":2}}]}`, "t", `"{\"a\":1,\"a\":2}"`},
+		"a key twice, anthropic":   {`{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"t","input":{"a":1,"a":2}}]}`, "t", `"{\"a\":1,\"a\":2}"`},
+		"a key twice, gemini":      {`{"parts":[{"functionCall":{"name":"t","args":{"a":1,"a":2}}}]}`, "t", `"{\"a\":1,\"a\":2}"`},
+		"a million levels, native": {`{"calls":[{"tool":"t","input":` + deep + `}]}`, "t", `"` + deep + `"`},
+		"a million levels, gemini": {`{"parts":[{"functionCall":{"name":"t","args":` + deep + `}}]}`, "t", `"` + deep + `"`},
+		"no name, anthropic":       {`{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"","input":{}}]}`, "", `{}`},
+		"no name, openai":          {`[{"type":"function_call","call_id":"a","name":"","arguments":"{}"}]`, "", `{}`},
+		"no name, chat":            {`{"tool_calls":[{"id":"a","function":{"name":"","arguments":"{}"}}]}`, "", `{}`},
+		"no name, gemini":          {`{"parts":[{"functionCall":{"name":"","args":{}}}]}`, "", `{}`},
+		"no input, anthropic":      {`{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"t"}]}`, "t", `""`},
+		"no arguments, openai":     {`[{"type":"function_call","call_id":"a","name":"t"}]`, "t", `""`},
+		"an object, openai":        {`[{"type":"function_call","call_id":"a","name":"t","arguments":{"a":1}}]`, "t", `{"a":1}`},
+		"no input, custom":         {`[{"type":"custom_tool_call","call_id":"a","name":"t"}]`, "t", `""`},
+		"no arguments, chat":       {`{"tool_calls":[{"id":"a","function":{"name":"t"}}]}`, "t", `""`},
+		"an object, chat":          {`{"tool_calls":[{"id":"a","function":{"name":"t","arguments":{"a":1}}}]}`, "t", `{"a":1}`},
+		"another type, chat":       {`{"tool_calls":[{"id":"a","type":"builtin_function","function":{"name":"$web_search","arguments":"{}"}}]}`, "$web_search", `{}`},
+	} {
+		b, _, err := Decode([]byte(c.text), "")
+		if err != nil || len(b.Calls) != 1 || b.Calls[0].Tool != c.tool || string(b.Calls[0].Input) != c.input {
+			t.Errorf("%s: %.300s, %v", name, b.Calls, err)
+		}
 	}
 }
 

@@ -2,7 +2,7 @@
 // It is the only place that knows the forms apart: one leaf package a form, each with its Decode and Render, and
 // beneath them strictjson (how strangers' JSON is read) and answer (what a model reads about a call).
 //
-//	document -> CheckJSON -> recognise -> leaf Decode -> calls        (the caller goes on with Normalize, Validate)
+//	document -> MendJSON -> recognise -> leaf Decode -> calls        (the caller goes on with Normalize, Validate)
 //	results  -> answer.Pair -> leaf Render -> message
 //
 // What is wrong with a document is a [*toolyard.InputError]; what is wrong with one call inside it, such as broken

@@ -18,6 +18,9 @@ import (
 // the response stopped for want of tokens, a tool_use at its very end is taken as cut: its input becomes a string, so
 // that it ends as schema_validation_failed, and a half-written file is not written.
 //
+// What a model wrote wrong is its call's: a name that is none ends as unknown_tool, an input that is missing as
+// schema_validation_failed.
+//
 // toolset_name of a block, and its caller where that is not the model itself, become the call's echo.
 // Errors are [*toolyard.InputError] with the field's path.
 func Decode(data []byte) ([]toolyard.Call, error) {
@@ -71,13 +74,13 @@ func toolUse(block strictjson.Object) (call toolyard.Call, err error) {
 	if call.ID, err = block.Name("id"); err != nil {
 		return call, err
 	}
-	if call.Tool, err = block.Name("name"); err != nil {
+	if call.Tool, err = block.String("name"); err != nil {
 		return call, err
 	}
-	if !block.Has("input") {
-		return call, strictjson.Errorf(block.At("input"), "want object, got nothing")
+	call.Input = strictjson.Missing()
+	if block.Given("input") {
+		call.Input = block.Input("input")
 	}
-	call.Input = block.Input("input")
 	echo := []string{"toolset_name"}
 	if block.Given("caller") {
 		caller, err := block.Object("caller")

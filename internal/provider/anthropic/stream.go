@@ -176,8 +176,6 @@ func (s *stream) end(b *toolBlock, reason string) error {
 func (b *toolBlock) decode(text, reason string) (toolyard.Call, error) {
 	set := map[string]json.RawMessage{}
 	switch {
-	case text == "" && !b.start.Given("input"):
-		set["input"] = json.RawMessage("{}")
 	case text != "" && strictjson.Valid([]byte(text), strictjson.MaxInputDepth):
 		set["input"] = json.RawMessage(text)
 	case text != "":

@@ -69,7 +69,8 @@ func (d *Decoder) event(data []byte) error {
 	if string(data) == "[DONE]" { // how OpenAI's forms end, behind their last event
 		return ErrCut
 	}
-	if err := strictjson.Check(data); err != nil {
+	data, err := strictjson.Mend(data)
+	if err != nil {
 		return Inside(at, "", err)
 	}
 	event, err := strictjson.ReadObject(at, data)

@@ -118,7 +118,7 @@ func functionCall(part strictjson.Object, nth int) (call toolyard.Call, err erro
 	case strings.HasPrefix(call.ID, madeID):
 		return call, strictjson.Errorf(o.At("id"), "begins with %q, which is kept for calls without an id", madeID)
 	}
-	if call.Tool, err = o.Name("name"); err != nil {
+	if call.Tool, err = o.String("name"); err != nil {
 		return call, err
 	}
 	more, err := o.OptionalBool("willContinue")

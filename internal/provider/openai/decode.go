@@ -104,7 +104,7 @@ func functionCall(item strictjson.Object) (call toolyard.Call, err error) {
 	if call.ID, err = item.Name("call_id"); err != nil {
 		return call, err
 	}
-	if call.Tool, err = item.Name("name"); err != nil {
+	if call.Tool, err = item.String("name"); err != nil {
 		return call, err
 	}
 	status, err := item.OptionalString("status")
@@ -122,13 +122,13 @@ func customCall(item strictjson.Object) (call toolyard.Call, err error) {
 	if call.ID, err = item.Name("call_id"); err != nil {
 		return call, err
 	}
-	if call.Tool, err = item.Name("name"); err != nil {
+	if call.Tool, err = item.String("name"); err != nil {
 		return call, err
 	}
-	if _, err := item.String("input"); err != nil {
-		return call, err
+	call.Input = strictjson.Missing()
+	if item.Given("input") {
+		call.Input = item.Input("input")
 	}
-	call.Input = item.Input("input")
 	call.Echo, err = item.Echo("type", "namespace", "caller")
 	return call, err
 }

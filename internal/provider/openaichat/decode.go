@@ -96,27 +96,27 @@ func toolCall(item strictjson.Object, whole bool) (call toolyard.Call, err error
 	if err != nil {
 		return call, err
 	}
-	switch kind {
-	case "", "function": // some servers leave the type out
+	switch {
+	case kind == "custom":
+	case kind == "", item.Given("function"): // some servers leave the type out, or have more of them
 		kind = "function"
-	case "custom":
-	default:
+	case kind != "function":
 		return call, strictjson.Errorf(item.At("type"), `want "function" or "custom", got %s`, strictjson.Quote(kind))
 	}
 	o, err := item.Object(kind)
 	if err != nil {
 		return call, err
 	}
-	if call.Tool, err = o.Name("name"); err != nil {
+	if call.Tool, err = o.String("name"); err != nil {
 		return call, err
 	}
-	if kind == "custom" {
-		if _, err := o.String("input"); err != nil {
-			return call, err
-		}
-		call.Input = o.Input("input")
-		return call, nil
+	if kind == "function" {
+		call.Input, err = o.Arguments("arguments", whole)
+		return call, err
 	}
-	call.Input, err = o.Arguments("arguments", whole)
-	return call, err
+	call.Input = strictjson.Missing()
+	if o.Given("input") {
+		call.Input = o.Input("input")
+	}
+	return call, nil
 }

@@ -30,29 +30,38 @@ var byteOrderMark = []byte("\xef\xbb\xbf")
 // bounded by the keys of the objects that are open at one time.
 func Check(data []byte) error {
 	if len(data) > toolyard.MaxBatchBytes {
-		return &toolyard.InputError{TooLarge: true, Problem: fmt.Sprintf(
-			"the input is %d bytes; at most %d are allowed in a batch", len(data), toolyard.MaxBatchBytes)}
+		return tooLong(data)
 	}
 	return CheckText(data)
 }
 
+func tooLong(data []byte) error {
+	return &toolyard.InputError{TooLarge: true, Problem: fmt.Sprintf(
+		"the input is %d bytes; at most %d are allowed in a batch", len(data), toolyard.MaxBatchBytes)}
+}
+
 // CheckText is [Check] for data of any size: what our own encoder writes of a batch is longer than the batch may be.
 func CheckText(data []byte) error {
+	_, err := checked(data, false)
+	return err
+}
+
+func checked(data []byte, inputs bool) (*scanner, error) {
 	if len(trimSpace(data)) == 0 {
-		return &toolyard.InputError{Problem: "the input is empty; hand in one JSON document"}
+		return nil, &toolyard.InputError{Problem: "the input is empty; hand in one JSON document"}
 	}
 	if bytes.HasPrefix(data, byteOrderMark) {
-		return &toolyard.InputError{Problem: "the input begins with a byte order mark; save it as UTF-8 without one"}
+		return nil, &toolyard.InputError{Problem: "the input begins with a byte order mark; save it as UTF-8 without one"}
 	}
 	if i := invalidUTF8(data); i >= 0 {
-		return &toolyard.InputError{Problem: fmt.Sprintf(
+		return nil, &toolyard.InputError{Problem: fmt.Sprintf(
 			"the input is not valid UTF-8 at byte %d (0x%02x); JSON is UTF-8", i, data[i])}
 	}
-	s := scanner{data: data, maxDepth: toolyard.MaxJSONDepth}
+	s := &scanner{data: data, maxDepth: toolyard.MaxJSONDepth, inputs: inputs}
 	if f := s.scan(); f != nil {
-		return f.inputError(data)
+		return nil, f.inputError(data)
 	}
-	return nil
+	return s, nil
 }
 
 // Valid reports whether text is one JSON value by the rules of [Check], at most maxDepth levels deep and of any size.

@@ -11,7 +11,13 @@ type scanner struct {
 	maxDepth int
 	pos      int
 	stack    []frame // frames past its length are kept for their key buffers
+	// inputs says that what is wrong with the input of a call, beyond the grammar, is no fault but an edit.
+	inputs bool
+	edits  []span
 }
+
+// span is a part of a text.
+type span struct{ from, to int }
 
 // frame is one open object or array.
 type frame struct {
@@ -66,6 +72,9 @@ func (s *scanner) value(st state) (state, *fault) {
 	if s.pos == len(s.data) {
 		return 0, s.ends(want)
 	}
+	if s.inputs && s.atInput() {
+		return afterValue, s.input()
+	}
 	switch c := s.data[s.pos]; {
 	case c == '{':
 		return wantFirstKey, s.open(true)
@@ -91,22 +100,13 @@ func (s *scanner) value(st state) (state, *fault) {
 
 // field reads a key and its colon.
 func (s *scanner) field(st state) (state, *fault) {
-	want := "a key in double quotes"
-	if st == wantFirstKey {
-		want += " or '}'"
-	}
-	switch {
-	case s.pos == len(s.data):
-		return 0, s.ends(want)
-	case s.data[s.pos] == '}' && st == wantFirstKey:
+	if s.pos < len(s.data) && s.data[s.pos] == '}' && st == wantFirstKey {
 		s.close()
 		return afterValue, nil
-	case s.data[s.pos] != '"':
-		return 0, s.wanted(want)
 	}
 	at := s.pos
-	key, f := s.str()
-	if f != nil {
+	key, f := s.key(st)
+	if f != nil && key == nil {
 		return 0, f
 	}
 	top := &s.stack[len(s.stack)-1]
@@ -114,37 +114,68 @@ func (s *scanner) field(st state) (state, *fault) {
 	if !top.keys.add(key) {
 		return 0, &fault{kind: duplicateKey, at: at, path: s.path()}
 	}
+	return wantValue, f
+}
+
+// key reads a key and its colon. The key is there also when its colon is wrong.
+func (s *scanner) key(st state) ([]byte, *fault) {
+	want := "a key in double quotes"
+	if st == wantFirstKey {
+		want += " or '}'"
+	}
+	switch {
+	case s.pos == len(s.data):
+		return nil, s.ends(want)
+	case s.data[s.pos] != '"':
+		return nil, s.wanted(want)
+	}
+	key, f := s.str()
+	if f != nil {
+		return nil, f
+	}
 	s.space()
 	if s.pos == len(s.data) {
-		return 0, s.ends("':'")
+		return key, s.ends("':'")
 	}
 	if s.data[s.pos] != ':' {
-		return 0, s.wanted("':'")
+		return key, s.wanted("':'")
 	}
 	s.pos++
-	return wantValue, nil
+	return key, nil
 }
 
 // next reads what follows a value inside an object or array.
 func (s *scanner) next() (state, *fault) {
 	top := &s.stack[len(s.stack)-1]
+	after, closed, f := s.behind(top.object)
+	switch {
+	case f != nil:
+	case closed:
+		s.stack = s.stack[:len(s.stack)-1]
+	default:
+		top.index++
+	}
+	return after, f
+}
+
+// behind reads what follows a value inside an object or array: a comma, or its end.
+func (s *scanner) behind(object bool) (after state, closed bool, f *fault) {
 	end, after, want := byte(']'), wantValue, "',' or ']'"
-	if top.object {
+	if object {
 		end, after, want = '}', wantKey, "',' or '}'"
 	}
 	if s.pos == len(s.data) {
-		return 0, s.ends(want)
+		return 0, false, s.ends(want)
 	}
 	switch s.data[s.pos] {
 	case ',':
 		s.pos++
-		top.index++
-		return after, nil
+		return after, false, nil
 	case end:
-		s.close()
-		return afterValue, nil
+		s.pos++
+		return afterValue, true, nil
 	}
-	return 0, s.wanted(want)
+	return 0, false, s.wanted(want)
 }
 
 func (s *scanner) open(object bool) *fault {
