@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
+	"reflect"
+	"slices"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -28,6 +31,8 @@ const feedEnd = 10 * time.Second
 // none, and the returned batch is nil. opened, unless it is nil, is called with the batch then; whoever wants results while the
 // stream goes on reads them in a goroutine of its own from there. When Feed returns the batch is closed.
 //
+// A response that begins anew in the middle leaves calls of its first part in the batch: those that were whole by then.
+//
 // A stream that is cut or broken is an error, and the batch that is returned beside it has all calls that were whole, which go
 // on, and those that were cut, which end as incomplete_call.
 func (c *Client) Feed(ctx context.Context, form string, b toolyard.Batch, r io.Reader, opened func(*Batch)) (*Batch, error) {
@@ -42,6 +47,7 @@ func (c *Client) Feed(ctx context.Context, form string, b toolyard.Batch, r io.R
 		return ctx, func() {}
 	}
 	var s *Stream
+	sent, before := map[string]toolyard.Call{}, map[string]toolyard.Call{} // before the response began anew
 	cut, err := provider.Pump(d, r, provider.Sink{
 		Begin: func() (err error) {
 			if s, err = c.Open(ctx, b); err == nil && opened != nil {
@@ -52,8 +58,16 @@ func (c *Client) Feed(ctx context.Context, form string, b toolyard.Batch, r io.R
 		Append: func(calls []toolyard.Call) error {
 			ctx, done := live()
 			defer done()
+			calls = slices.DeleteFunc(slices.Clone(calls), func(c toolyard.Call) bool {
+				b, ok := before[c.ID]
+				return ok && reflect.DeepEqual(b, c)
+			})
+			for _, c := range calls {
+				sent[c.ID] = c
+			}
 			return s.Append(ctx, calls...)
 		},
+		Anew: func() { before = maps.Clone(sent) },
 		Close: func(error) error {
 			if s == nil {
 				return nil

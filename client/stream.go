@@ -82,6 +82,9 @@ func (s *Stream) Append(ctx context.Context, calls ...toolyard.Call) error {
 
 // Close says that no calls follow.
 func (s *Stream) Close(ctx context.Context) error {
+	if s.closed {
+		return nil
+	}
 	seq, err := s.c.t.closeInput(ctx, s.key, s.seq)
 	s.seq, s.closed = seq, err == nil
 	return err

@@ -168,13 +168,16 @@ func (s *Server) input(ctx context.Context, k toolyard.BatchKey) ([]toolyard.Cal
 
 // repeated reports whether calls are there already, and where: a client that saw no answer sends them again. Only calls with
 // ids can be known again.
+//
+// A call that was cut, here or there, is known by its id and its tool: a stream that is sent again may be cut elsewhere, or whole.
 func repeated(have, calls []toolyard.Call) (at int, ok bool) {
 	at = slices.IndexFunc(have, func(c toolyard.Call) bool { return c.ID == calls[0].ID })
 	if at < 0 || at+len(calls) > len(have) {
 		return 0, false
 	}
 	for i, c := range calls {
-		if h := have[at+i]; c.ID != h.ID || c.Tool != h.Tool || !sameInput(c.Input, h.Input) {
+		h := have[at+i]
+		if c.ID != h.ID || c.Tool != h.Tool || !c.Incomplete && !h.Incomplete && !sameInput(c.Input, h.Input) {
 			return 0, false
 		}
 	}
@@ -243,8 +246,10 @@ func (s *Server) closeBatch(ctx context.Context, x *exchange, in *BatchPath) (*b
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.cfg.Broker.Input(ctx, k, st.InputSeq, events.Closed{By: "agent"}); err != nil {
-		return nil, err
+	if !st.InputClosed {
+		if _, err := s.cfg.Broker.Input(ctx, k, st.InputSeq, events.Closed{By: "agent"}); err != nil {
+			return nil, err
+		}
 	}
 	whole, err := s.fold(ctx, k)
 	return &batchAnswer{Status: http.StatusAccepted, Body: whole.View()}, err

@@ -9,12 +9,14 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
@@ -97,7 +99,7 @@ func (s *Server) feed(ctx context.Context, x *exchange, in *feedInput) (*huma.St
 	}
 	return &huma.StreamResponse{Body: func(huma.Context) {
 		defer leave()
-		(&feeding{s: s, x: x, batch: b, made: in.ID == "", format: format, opened: make(chan struct{})}).run(d)
+		(&feeding{s: s, x: x, batch: b, made: in.ID == "", format: format, opened: make(chan struct{}), over: make(chan struct{})}).run(d)
 	}}, nil
 }
 
@@ -111,6 +113,23 @@ type feeding struct {
 	out    *stream
 	calls  appender
 	opened chan struct{} // closed when the batch is there
+
+	// handed are the calls of the response, in its order, and stale the indices of those that went out before it began anew. They
+	// are read when over is closed: nothing follows.
+	handed []handed
+	stale  []int
+	over   chan struct{}
+}
+
+// handed is a call of the response: one of the batch, by its index, or one that came when the batch was closed.
+type handed struct {
+	index int // -1 when it came too late
+	call  toolyard.Call
+}
+
+// Noted is the data of the event that tells what a response has beside the calls that are answered here.
+type Noted struct {
+	Items []eventstream.Note `json:"items"`
 }
 
 // run reads the stream in this goroutine and sends results in another: a client that does not read holds up results alone.
@@ -144,22 +163,29 @@ func (f *feeding) run(d *eventstream.Decoder) {
 	}}
 	defer func() { gone() }()
 	unneeded := context.AfterFunc(ctx, body.stop)
+	over := sync.OnceFunc(func() { close(f.over) })
 	_, err := provider.Pump(d, body, provider.Sink{
 		Begin:  f.open,
 		Append: f.append,
+		Anew:   f.anew,
 		Close: func(cut error) error {
 			body.drain() // what comes behind the last event is not waited for as long
 			f.tellCut(cut)
+			if notes := d.Notes(); len(notes) > 0 {
+				f.say("note", Noted{notes})
+			}
+			over()
 			if !f.isOpen() {
 				close(silent)
 			}
-			return f.close()
+			return f.close(body.lost)
 		},
 	})
 	unneeded()
+	over()
 	if err != nil {
 		f.s.sendProblem(f.x, f.out, err)
-		if err := f.close(); err != nil { // the idle limit will
+		if err := f.close(body.lost); err != nil { // the idle limit will
 			f.s.cfg.Log.Warn("the batch of a stream was not closed", "batch", k.String(), "error", err)
 		}
 	}
@@ -205,19 +231,71 @@ func (f *feeding) append(calls []toolyard.Call) error {
 	}
 	ctx, done := f.work()
 	defer done()
-	_, err := f.calls.append(ctx, calls)
-	return err
+	out, err := f.calls.append(ctx, calls)
+	if len(calls) > 1 && errors.Is(err, client.ErrClosed) { // some of them may be there
+		for i := range calls {
+			if err := f.append(calls[i : i+1]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if errors.Is(err, client.ErrClosed) && len(f.handed)+len(f.stale) > 0 { // it was cut before, and is sent again
+		f.handed = append(f.handed, handed{-1, calls[0]})
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for i, c := range calls {
+		f.handed = append(f.handed, handed{out.First + i, toolyard.Call{ID: c.ID, Tool: c.Tool}})
+	}
+	return nil
 }
 
-// close says that no calls follow, to a batch that is there.
-func (f *feeding) close() error {
-	if !f.isOpen() {
+// anew forgets what went out of a response that begins anew. The batch is read again: the same calls may come again.
+func (f *feeding) anew() {
+	for _, h := range f.handed {
+		if h.index >= 0 {
+			f.stale = append(f.stale, h.index)
+		}
+	}
+	f.handed = nil
+	f.calls.known, f.calls.own = false, nil
+}
+
+// close says that no calls follow, to a batch that is there and open. When the connection is lost and somebody else has appended
+// to it, such as the same client that has come again, it is the other's to close.
+func (f *feeding) close(lost bool) error {
+	if !f.isOpen() || f.calls.st.InputClosed {
 		return nil
 	}
 	ctx, done := f.work()
 	defer done()
-	_, err := f.s.cfg.Broker.Input(ctx, f.batch.Key(), f.calls.st.InputSeq, events.Closed{By: "agent"})
+	k := f.batch.Key()
+	if stale := f.superseded(); len(stale) > 0 {
+		if err := f.s.cfg.Client.Batch(k).Cancel(ctx, "the model's response began anew", stale...); err != nil {
+			f.s.cfg.Log.Warn("calls of a response that began anew were not canceled", "batch", k.String(), "error", err)
+		}
+	}
+	if lost {
+		st := batch.State{Key: k, InputSeq: f.calls.st.InputSeq}
+		if err := f.s.cfg.Broker.CatchUp(ctx, &st, batch.ChainInput, 0); err != nil {
+			return err
+		}
+		if st.InputSeq != f.calls.st.InputSeq {
+			return nil
+		}
+	}
+	_, err := f.s.cfg.Broker.Input(ctx, k, f.calls.st.InputSeq, events.Closed{By: "agent"})
 	return err
+}
+
+// superseded are the calls that went out and are not in the response as it ended.
+func (f *feeding) superseded() []int {
+	return slices.DeleteFunc(slices.Clone(f.stale), func(i int) bool {
+		return slices.ContainsFunc(f.handed, func(h handed) bool { return h.index == i })
+	})
 }
 
 // tellCut says why the stream is not whole. The results of its calls come all the same.
@@ -239,14 +317,22 @@ func (f *feeding) tellCut(cut error) {
 func (f *feeding) sendResults(ctx context.Context) {
 	sub := f.s.cfg.Client.Batch(f.batch.Key())
 	err := f.s.writeResults(ctx, f.out, f.batch.Key(), 0, func(st batch.State) error {
-		if len(st.Calls) == 0 {
+		select { // what the response has is known at its end
+		case <-f.over:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if late := f.late(); late > 0 {
+			f.say("cut", newProblem(http.StatusConflict, "id", "%d of the calls came when the batch was closed, and have not run; the reply says so", late))
+		}
+		if len(f.handed) == 0 {
 			return nil
 		}
 		if f.format == provider.Native {
 			f.say("reply", st.View())
 			return nil
 		}
-		answer, err := f.s.rendered(ctx, sub, st, nil, f.format)
+		answer, err := f.reply(ctx, sub)
 		if err == nil {
 			f.say("reply", answer.Body)
 		}
@@ -255,6 +341,39 @@ func (f *feeding) sendResults(ctx context.Context) {
 	if err != nil && ctx.Err() == nil {
 		f.s.sendProblem(f.x, f.out, err)
 	}
+}
+
+// late is how many calls came when the batch was closed.
+func (f *feeding) late() (n int) {
+	for _, h := range f.handed {
+		if h.index < 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// reply is what goes back to the provider: an answer to each call of the response.
+func (f *feeding) reply(ctx context.Context, sub *client.Batch) (*batchAnswer, error) {
+	have, err := f.s.resultsOf(ctx, sub.Key())
+	if err != nil {
+		return nil, err
+	}
+	calls, results := make([]toolyard.Call, len(f.handed)), make([]toolyard.Result, len(f.handed))
+	for i, h := range f.handed {
+		calls[i] = h.call
+		switch {
+		case h.index < 0:
+			results[i] = toolyard.Result{CallID: h.call.ID, Tool: toolyard.ShownName(h.call.Tool), Echo: h.call.Echo, IsError: true, Code: toolyard.IncompleteCall,
+				Error: "The call came when its batch was closed already, and nothing was run. Make the call again."}
+		case h.index < len(have):
+			results[i] = have[h.index]
+		default:
+			return nil, fmt.Errorf("batch %s has no result of call %d", sub.Key(), h.index)
+		}
+		results[i].Index = i
+	}
+	return render(ctx, sub, calls, results, f.format)
 }
 
 // say sends an event. Whoever does not get it asks for the batch again.

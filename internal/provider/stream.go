@@ -44,6 +44,8 @@ type Sink struct {
 	Begin func() error
 	// Append takes calls, in order.
 	Append func([]toolyard.Call) error
+	// Anew says that the response has begun anew: the calls so far are none of it. Nil: nobody asks.
+	Anew func()
 	// Close says that no calls follow, and why the stream is not whole, if it is not. It is called once, also when none has begun.
 	Close func(cut error) error
 }
@@ -53,13 +55,9 @@ type Sink struct {
 // What comes behind the response's last event is read and not looked at.
 func Pump(d *eventstream.Decoder, r io.Reader, to Sink) (cut, err error) {
 	begun, closed := false, false
-	hand := func(calls []toolyard.Call) error {
-		if d.Begun() && !begun {
-			if err := to.Begin(); err != nil {
-				return err
-			}
-			begun = true
-		}
+	handed, anew := 0, 0
+	give := func(calls []toolyard.Call) error {
+		handed += len(calls)
 		if len(calls) == 0 {
 			return nil
 		}
@@ -73,6 +71,25 @@ func Pump(d *eventstream.Decoder, r io.Reader, to Sink) (cut, err error) {
 			}
 		}
 		return nil
+	}
+	hand := func(calls []toolyard.Call) error {
+		if d.Begun() && !begun {
+			if err := to.Begin(); err != nil {
+				return err
+			}
+			begun = true
+		}
+		if at := d.Anew(); at > anew {
+			before := calls[:at-handed]
+			calls, anew = calls[len(before):], at
+			if err := give(before); err != nil {
+				return err
+			}
+			if to.Anew != nil {
+				to.Anew()
+			}
+		}
+		return give(calls)
 	}
 	end := func(lost error) error {
 		closed = true

@@ -316,6 +316,7 @@ func TestStreamEvents(t *testing.T) {
 	chunk := func(choice int, call, finish string) string {
 		return fmt.Sprintf(`{"choices":[{"index":%d,"delta":{"tool_calls":[%s]},"finish_reason":%s}]}`, choice, call, finish)
 	}
+	const begin = `{"type":"message_start","message":{"id":"m"}}`
 	const overloaded = `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`
 	for _, c := range []struct {
 		name   string
@@ -348,8 +349,14 @@ func TestStreamEvents(t *testing.T) {
 		{"it fails", OpenAI, []string{item(0, "added", ""), `{"type":"response.failed","response":{"error":{"code":"server_error","message":"Sorry"}}}`}, `c0 "" incomplete`, `it failed: "server_error: Sorry"`},
 		{"an error", OpenAI, []string{`{"type":"error","code":"rate","message":"slow down"}`}, ``, `it failed: "rate: slow down"`},
 		{"cut arguments", OpenAI, []string{item(0, "added", ""), item(0, "done", `,"arguments":"","status":"incomplete"`), `{"type":"response.incomplete"}`}, `c0 ""`, ""},
-		{"a call of another kind", OpenAI, []string{item(0, "done", `,"arguments":"{}"`), `{"type":"response.output_item.added","output_index":1,"item":{"type":"shell_call","call_id":"s"}}`}, `c0 {}`,
-			`events[1].item.type: "shell_call" is answered by who receives it`},
+		{"a call of another kind", OpenAI, []string{item(0, "done", `,"arguments":"{}"`), `{"type":"response.output_item.added","output_index":1,"item":{"type":"shell_call","call_id":"s"}}`,
+			`{"type":"response.output_item.done","output_index":1,"item":{"type":"shell_call","call_id":"s"}}`, item(2, "done", `,"arguments":"{}"`), `{"type":"response.completed"}`}, `c0 {} c2 {}`, ""},
+		{"a second beginning", Anthropic, []string{begin, use(0, "a"), text(0, `{}`), stop(0), use(1, "b"), text(1, `{"x`), begin, use(0, "c"), text(0, `{"x":1}`), stop(0), `{"type":"message_stop"}`},
+			`a {} c {"x":1}`, ""},
+		{"a second beginning at once", Anthropic, []string{begin, begin, use(0, "a"), stop(0), begin, use(0, "c"), stop(0), begin, use(0, "d"), stop(0), `{"type":"message_stop"}`}, `d {}`, ""},
+		{"no input anywhere", Anthropic, []string{`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"a","name":""}}`, stop(0), `{"type":"message_stop"}`}, `a ""`, ""},
+		{"an input with a key twice", Anthropic, []string{`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"a","name":"t","input":{"x":1,"x":2}}}`, stop(0), `{"type":"message_stop"}`},
+			`a "{\"x\":1,\"x\":2}"`, ""},
 		{"no output index", OpenAI, []string{`{"type":"response.output_item.done","item":{}}`}, ``, "events[0].output_index: want a whole number, got nothing"},
 
 		{"one index for all", OpenAIChat, []string{chunk(0, `{"index":0,"id":"a","type":"function","function":{"name":"t","arguments":"{}"}},{"index":0,"id":"b","type":"function","function":{"name":"t","arguments":"{}"}}`, `"tool_calls"`)},

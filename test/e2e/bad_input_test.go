@@ -164,7 +164,6 @@ var badFiles = []struct {
 	{"10,000 levels in an input", `{"calls":[{"tool":"grep","input":` + strings.Repeat(`{"a":`, 10_000) + "1" + strings.Repeat("}", 10_000) + `}]}`, []string{"deeper than 512 levels"}},
 	{"not UTF-8", "{\"agent\":\"a\xff\",\"calls\":[{\"tool\":\"grep\"}]}", []string{"not valid UTF-8 at byte 11"}},
 	{"a long name", `{"agent":"` + strings.Repeat("a", 129) + `","calls":[{"tool":"grep"}]}`, []string{"agent: is 129 bytes long; at most 128"}},
-	{"a long tool name", `{"calls":[{"tool":"` + strings.Repeat("a", 129) + `"}]}`, []string{"calls[0].tool: is 129 bytes long"}},
 	{"unknown strategy", `{"calls":[{"tool":"grep"}],"options":{"partition":"nope"}}`, []string{"options.partition", `"nope"`, "ordered_halt"}},
 	{"unknown error policy", `{"calls":[{"tool":"grep"}],"options":{"on_error":"nope"}}`, []string{"options.on_error", `"nope"`, "cancel_group"}},
 	{"concurrency below 0", `{"calls":[{"tool":"grep"}],"options":{"max_concurrency":-1}}`, []string{"options.max_concurrency", "1 to 1000"}},

@@ -157,7 +157,7 @@ func TestOpenBatches(t *testing.T) {
 		t.Errorf("appended as %+v", got)
 	}
 	for body, field := range map[string]string{
-		`{"calls": []}`: "calls", `{}`: "calls", `{"calls": [{"id": "a", "tool": "write"}]}`: "calls[0].id", `{"calls": [{"tool": ""}]}`: "calls[0].tool",
+		`{"calls": []}`: "calls", `{}`: "calls", `{"calls": [{"id": "a", "tool": "write"}]}`: "calls[0].id",
 		`{"calls": [{"tool": "echo"}], "session": "s"}`: "session",
 	} {
 		if r := p.do(http.MethodPost, batches+"/o/calls", body); r.status != http.StatusBadRequest || decode[api.Problem](p, string(r.body)).Field != field {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/events"
 )
 
@@ -169,13 +170,7 @@ func TestProvidersItemsInAStream(t *testing.T) {
 	if seen["cut"] != "" || seen["problem"] != "" || !strings.Contains(seen["result0"], `"output":"x"`) || !strings.Contains(seen["result1"], `"output":"y"`) {
 		t.Errorf("there are %v", seen)
 	}
-	type Noted struct {
-		Items []struct {
-			Type, CallID string
-			Open         bool
-		}
-	}
-	note := decode[Noted](p, seen["note"])
+	note := decode[api.Noted](p, seen["note"])
 	var open []string
 	for _, i := range note.Items {
 		if i.Open {

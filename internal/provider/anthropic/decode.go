@@ -78,7 +78,7 @@ func toolUse(block strictjson.Object) (call toolyard.Call, err error) {
 		return call, err
 	}
 	call.Input = strictjson.Missing()
-	if block.Given("input") {
+	if block.Has("input") {
 		call.Input = block.Input("input")
 	}
 	echo := []string{"toolset_name"}

@@ -2,6 +2,7 @@ package anthropic
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/provider/eventstream"
@@ -15,6 +16,8 @@ import (
 // A call without any input is held until the event behind it, which says whether the model had none to give or was stopped
 // before it could. Any other is not cut by a stop_reason that comes after its end: text that is a whole object is one however
 // the model stopped, since no beginning of an object is an object.
+//
+// A second message_start begins the response anew, as a proxy does that has asked again: what was not whole by then is forgotten.
 func NewStream() *eventstream.Decoder {
 	s := &stream{open: map[int64]*toolBlock{}, last: -1}
 	s.Handle = s.event
@@ -26,6 +29,8 @@ type stream struct {
 	open map[int64]*toolBlock // tool_use blocks by index
 	last int64                // the index of the block that began last
 	held *toolBlock           // it has ended without an input
+	// begun says that there was a message_start, or a block: another message_start begins anew.
+	begun bool
 }
 
 // toolBlock is a tool_use block that has begun.
@@ -41,7 +46,14 @@ func (s *stream) event(e strictjson.Object) error {
 		return err
 	}
 	switch kind {
+	case "message_start":
+		if s.begun {
+			s.Restart()
+			s.open, s.last, s.held = map[int64]*toolBlock{}, -1, nil
+		}
+		s.begun = true
 	case "content_block_start":
+		s.begun = true
 		return s.start(e)
 	case "content_block_delta":
 		return s.delta(e)
@@ -89,7 +101,12 @@ func (s *stream) start(e strictjson.Object) error {
 	if err != nil {
 		return err
 	}
-	if o.Text("type") != "tool_use" {
+	switch kind := o.Text("type"); {
+	case kind == "tool_use":
+	case strings.HasSuffix(kind, "_tool_use"): // the provider's own
+		s.Note(eventstream.Note{Type: kind, ID: o.Text("id")})
+		return nil
+	default:
 		return nil
 	}
 	b := &toolBlock{start: o, at: o.Path()}

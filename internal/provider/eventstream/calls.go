@@ -14,6 +14,7 @@ type Calls struct {
 	open  []*Open
 	bytes int
 	begun bool
+	gone  int // how many went out
 }
 
 // Open is a call that has begun.
@@ -87,6 +88,9 @@ func (c *Calls) rest() (out []toolyard.Call) {
 	return out
 }
 
+// forget lets go of those that have not gone out.
+func (c *Calls) forget() { c.open, c.bytes = nil, 0 }
+
 func (c *Calls) next(out []toolyard.Call) []toolyard.Call {
 	o := c.open[0]
 	c.open[0] = nil
@@ -94,5 +98,6 @@ func (c *Calls) next(out []toolyard.Call) []toolyard.Call {
 	if o.dropped {
 		return out
 	}
+	c.gone++
 	return append(out, o.Call)
 }

@@ -3,6 +3,7 @@ package eventstream
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/toolyard/toolyard"
@@ -20,7 +21,45 @@ type Decoder struct {
 	events int
 	over   bool
 	broken error
+	out    []toolyard.Call // went out before the response began anew
+	anew   int
+	notes  []Note
 }
+
+// Note is a part of a response that looks like a call and is none that is answered here.
+type Note struct {
+	Type   string `json:"type" doc:"What the provider calls it."`
+	ID     string `json:"id,omitempty" doc:"The item's own id."`
+	CallID string `json:"call_id,omitempty" doc:"What an output of it is paired by."`
+	// Open says that the response has no output of it, and that whoever sent the request has to give one.
+	Open bool `json:"open" doc:"The response has no output of it: the provider wants one from you, beside the reply."`
+}
+
+// Note is for Handle: the response has such a part.
+func (d *Decoder) Note(n Note) { d.notes = append(d.notes, n) }
+
+// Answered is for Handle: the response has the output of a part that was noted.
+func (d *Decoder) Answered(callID string) {
+	for i := range d.notes {
+		if d.notes[i].CallID == callID {
+			d.notes[i].Open = false
+		}
+	}
+}
+
+// Notes are the parts that were noted so far.
+func (d *Decoder) Notes() []Note { return slices.Clone(d.notes) }
+
+// Restart is for Handle: the response begins anew. What was whole goes out, and nothing else of it counts.
+func (d *Decoder) Restart() {
+	d.out = append(d.out, d.Calls.take()...)
+	d.Calls.forget()
+	d.anew, d.notes = d.Calls.gone, nil
+}
+
+// Anew is how many calls had gone out when the response began anew for the last time: they are none of the response as it
+// ended. It is 0 when it did not.
+func (d *Decoder) Anew() int { return d.anew }
 
 // ErrCut is wrapped by [Decoder.End] for a stream that stopped before its last event.
 var ErrCut = errors.New("the model's stream was cut before its end")
@@ -39,7 +78,9 @@ func (d *Decoder) Feed(chunk []byte) ([]toolyard.Call, error) {
 		return nil, d.broken
 	}
 	d.broken = d.parser.Feed(chunk, d.event)
-	return d.Calls.take(), d.broken
+	out := append(d.out, d.Calls.take()...)
+	d.out = nil
+	return out, d.broken
 }
 
 // End says that no bytes follow. It returns the calls that had begun and not gone out: those that were cut are marked

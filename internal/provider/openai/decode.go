@@ -126,7 +126,7 @@ func customCall(item strictjson.Object) (call toolyard.Call, err error) {
 		return call, err
 	}
 	call.Input = strictjson.Missing()
-	if item.Given("input") {
+	if item.Has("input") {
 		call.Input = item.Input("input")
 	}
 	call.Echo, err = item.Echo("type", "namespace", "caller")

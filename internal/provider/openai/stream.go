@@ -2,6 +2,7 @@ package openai
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/provider/eventstream"
@@ -13,17 +14,19 @@ import (
 // what it says and are not looked at; they may interleave. An item that began and was never done is cut, whatever the
 // response ended with.
 //
-// Unlike an output, a stream cannot know that a call is answered further down: it is run.
+// Unlike an output, a stream cannot know that a call is answered further down: it is run. Items that are the provider's, or that
+// nobody here can answer, are noted with their response.output_item.done and cut nothing.
 func NewStream() *eventstream.Decoder {
-	s := &stream{open: map[int64]*eventstream.Open{}, last: -1}
+	s := &stream{open: map[int64]*eventstream.Open{}, noted: map[int64]bool{}, last: -1}
 	s.Handle = s.event
 	return &s.Decoder
 }
 
 type stream struct {
 	eventstream.Decoder
-	open map[int64]*eventstream.Open // calls by output_index
-	last int64                       // that of the item that began last
+	open  map[int64]*eventstream.Open // calls by output_index
+	noted map[int64]bool              // items that are no calls of ours, by output_index
+	last  int64                       // that of the item that began last
 }
 
 func (s *stream) event(e strictjson.Object) error {
@@ -83,6 +86,9 @@ func (s *stream) added(e strictjson.Object) error {
 		return strictjson.Errorf(e.At("output_index"), "is %d behind %d; items begin in their order", at, s.last)
 	}
 	s.last = at
+	if readers[o.Text("type")] == nil {
+		return nil
+	}
 	set := map[string]json.RawMessage{}
 	if field, ok := inputs[o.Text("type")]; ok && !o.Given(field) {
 		set[field] = eventstream.Text("")
@@ -100,6 +106,11 @@ func (s *stream) done(e strictjson.Object) error {
 	o, at, err := itemOf(e)
 	if err != nil {
 		return err
+	}
+	if kind := o.Text("type"); readers[kind] == nil {
+		s.last = max(s.last, at)
+		s.note(o, kind, at)
+		return nil
 	}
 	begun, open := s.open[at]
 	if !open {
@@ -124,6 +135,19 @@ func (s *stream) done(e strictjson.Object) error {
 	}
 	s.Calls.Whole(begun, call)
 	return nil
+}
+
+// note notes an item that is no call of ours. Those that have a call_id, and no output in the same response, are left to whoever
+// receives it.
+func (s *stream) note(o strictjson.Object, kind string, at int64) {
+	id := o.Text("call_id")
+	switch {
+	case strings.HasSuffix(kind, "_output") && id != "":
+		s.Answered(id)
+	case strings.HasSuffix(kind, "_call") && !s.noted[at]:
+		s.noted[at] = true
+		s.Note(eventstream.Note{Type: kind, ID: o.Text("id"), CallID: id, Open: id != "" && o.Text("execution") != "server"})
+	}
 }
 
 // decodeItem reads an item, some of its fields set, as that of an output; ok is false when it is no call.

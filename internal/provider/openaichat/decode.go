@@ -115,7 +115,7 @@ func toolCall(item strictjson.Object, whole bool) (call toolyard.Call, err error
 		return call, err
 	}
 	call.Input = strictjson.Missing()
-	if o.Given("input") {
+	if o.Has("input") {
 		call.Input = o.Input("input")
 	}
 	return call, nil
