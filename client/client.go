@@ -42,6 +42,7 @@ var (
 
 // RefusedError says that the pool could not accept a submission that was stored.
 type RefusedError struct {
+	// Status is that of the refusal. For want of room it is 429 or 503, and over HTTP 409: the id is used up.
 	Status        int
 	Field, Detail string
 }
@@ -53,7 +54,7 @@ const refusedPrefix = "the batch was refused: "
 // Is makes a refusal for want of room an [ErrFull]: nothing is wrong with the batch, and under a new id it may be accepted
 // later.
 func (e *RefusedError) Is(target error) bool {
-	return target == ErrFull && (e.Status == 429 || e.Status == 503)
+	return target == ErrFull && (e.Status == 429 || e.Status == 503 || e.Status == 409)
 }
 
 // Submit hands a batch in and returns when it is stored. What the batch leaves out gets its default; a batch that is

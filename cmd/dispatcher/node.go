@@ -37,6 +37,8 @@ type node struct {
 	broker *broker.Broker
 	// room says what room the disk of the store has.
 	room func() broker.Room
+	// crowded is why a new batch of an agent would be turned away now; "" when it would not.
+	crowded func(toolyard.Agent) string
 	// surface is what the dispatcher would show a batch now.
 	surface func(toolyard.Agent, toolyard.Workspace, toolyard.Options) (registry.Surface, error)
 	// metrics count what the dispatcher does.
@@ -180,7 +182,7 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 	n.metrics = metrics.New(func() metrics.Load { return metrics.Load(d.Load()) })
 	cfg.dispatcher.Meter = n.metrics
 	d = dispatcher.New(n.broker, cfg.dispatcher)
-	n.surface, n.room = d.Surface, d.Room
+	n.surface, n.room, n.crowded = d.Surface, d.Room, d.Crowded
 	n.run(running, "dispatcher", d.Run)
 	return n, n.await(setup, d.Ready())
 }

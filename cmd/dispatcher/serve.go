@@ -293,7 +293,7 @@ func (n *node) api(ctx context.Context, at net.Addr, tokens *api.Tokens) (*api.S
 	}
 	return api.New(api.Config{
 		Client: c, Broker: n.broker.As("/api/" + broker.NewID()), Tokens: tokens, Loopback: loopback, Log: n.log, Surface: n.surface, Metrics: n.metrics,
-		Ready: n.ready, Room: n.room,
+		Ready: n.ready, Room: n.room, Crowded: n.crowded,
 	})
 }
 

@@ -90,6 +90,26 @@ func (r *Room) Arrive(k toolyard.BatchKey, underWay bool) (away toolyard.BatchKe
 	return away, why
 }
 
+// Crowded is why a new batch of an agent would be turned away if it arrived now.
+func (r *Room) Crowded(agent toolyard.Agent) Reason {
+	mine := &line{agent: agent}
+	if l := r.agents[agent]; l != nil {
+		mine = l
+	}
+	if len(mine.waiting) >= r.limits.AgentWaiting {
+		return AgentFull
+	}
+	if r.waiting < r.limits.Waiting {
+		return Welcome
+	}
+	for _, l := range r.agents {
+		if len(l.waiting) > len(mine.waiting)+1 {
+			return Welcome // that one's newest would go
+		}
+	}
+	return RoomFull
+}
+
 // longest is the agent with the most waiting batches; among equals it is the one that came, or the first by name.
 func (r *Room) longest(came *line) *line {
 	most := came

@@ -56,7 +56,11 @@ func (tr *trial) arrive(a toolyard.Agent, underWay bool) {
 	k := toolyard.BatchKey{Agent: a, ID: toolyard.BatchID(fmt.Sprint(tr.n))}
 	tr.log = append(tr.log, fmt.Sprintf("+%s/%s", k, map[bool]string{true: "!"}[underWay]))
 	before, all := len(tr.waiting[a]), tr.waits()
+	said := tr.room.Crowded(k.Agent)
 	away, why := tr.room.Arrive(k, underWay)
+	if mine := away == k; !underWay && (said != Welcome) != (mine && why != Welcome) {
+		tr.t.Fatalf("of %s it is said %q, and %s is turned away: %q", k, said, away, why)
+	}
 	if underWay {
 		if why != Welcome {
 			tr.fail("a batch under way turned %s away: %s", away, why)

@@ -36,7 +36,10 @@ type Config struct {
 	Ready func() error
 	// Room says what room the disk of the store has. Nil: nothing is known against storing.
 	Room func() broker.Room
-	Log  *slog.Logger
+	// Crowded is why a new batch of an agent would be turned away now by the dispatcher of this process; "" when it would not. Nil:
+	// nobody is asked, and it is turned away when it is stored.
+	Crowded func(toolyard.Agent) string
+	Log     *slog.Logger
 	// MaxStreams is how many streams and waits are open at a time; 0 means [MaxStreams].
 	MaxStreams int
 	// FeedIdle is how long a model's stream that comes in may be silent; 0 means [DefaultFeedIdle].
@@ -75,6 +78,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	if cfg.Room == nil {
 		cfg.Room = func() broker.Room { return broker.Room{} }
+	}
+	if cfg.Crowded == nil {
+		cfg.Crowded = func(toolyard.Agent) string { return "" }
 	}
 	if cfg.FeedIdle == 0 {
 		cfg.FeedIdle = DefaultFeedIdle

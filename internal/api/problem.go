@@ -170,16 +170,16 @@ func typed(err error, status int, field, format string, args ...any) *Problem {
 	return p
 }
 
-// refusal is the problem of a batch that was stored and then refused.
+// refusal is the problem of a batch that was stored and then refused. Its id is used up: for want of room it is a conflict, which
+// asks for a new id, and nothing that the same id again could mend.
 func refusal(status int, field, detail string) *Problem {
 	if status < 400 || status > 599 {
 		status = http.StatusBadRequest
 	}
-	p := typed(&client.RefusedError{}, status, field, "the batch was refused: %s", detail)
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
-		p.again()
+		status, field = http.StatusConflict, "id"
 	}
-	return p
+	return typed(&client.RefusedError{}, status, field, "the batch was refused: %s", detail)
 }
 
 func refusedBatch(r *events.Refused) error { return refusal(r.Status, r.Field, r.Detail) }

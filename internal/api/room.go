@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -13,19 +14,22 @@ import (
 
 // takesNew is why no new batch is taken now. One that is stored already is answered as ever.
 func (s *Server) takesNew(ctx context.Context, k toolyard.BatchKey) error {
-	room := s.cfg.Room()
-	if !room.Full {
+	if k.Agent == "" {
+		k.Agent = toolyard.DefaultAgent
+	}
+	room, crowded := s.cfg.Room(), s.cfg.Crowded(k.Agent)
+	if !room.Full && crowded == "" {
 		return nil
 	}
 	if k.ID != "" {
-		if k.Agent == "" {
-			k.Agent = toolyard.DefaultAgent
-		}
 		if stored, err := s.cfg.Broker.Submitted(ctx, k); err != nil || stored {
 			return err
 		}
 	}
-	return &broker.NoRoomError{Reason: room.Reason}
+	if room.Full {
+		return &broker.NoRoomError{Reason: room.Reason}
+	}
+	return typed(client.ErrFull, http.StatusTooManyRequests, "", "%s. Nothing was stored: the same again, under the same id, later", crowded).again()
 }
 
 // stores is why nothing can be stored now.

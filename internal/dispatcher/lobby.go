@@ -362,12 +362,27 @@ func storeFull(why string) events.Refused {
 }
 
 func (d *Dispatcher) refused(k toolyard.BatchKey, why admission.Reason) events.Refused {
-	what := fmt.Sprintf("agent %q has %d batches that wait in a dispatcher, which is the limit (--max-agent-waiting)", k.Agent, d.cfg.MaxAgentWaiting)
-	if why == admission.RoomFull {
-		what = fmt.Sprintf("%d batches wait in a dispatcher, which is the limit (--max-waiting), and no agent has more of them than %q", d.cfg.MaxWaiting, k.Agent)
-	}
 	return events.Refused{Type: "about:blank", Title: "Too Many Requests", Status: statusTooMany,
-		Detail: what + ". Nothing of the batch ran: try again when some are done, under a new id"}
+		Detail: d.crowd(k.Agent, why) + ". Nothing of the batch ran: try again when some are done, under a new id"}
+}
+
+// Crowded is why a new batch of an agent would be turned away now, if it came here; "" when it would not.
+func (d *Dispatcher) Crowded(agent toolyard.Agent) string {
+	d.lobby.mu.Lock()
+	why := d.lobby.room.Crowded(agent)
+	d.lobby.mu.Unlock()
+	if why == admission.Welcome {
+		return ""
+	}
+	return d.crowd(agent, why)
+}
+
+// crowd says why there is no room for a batch of an agent.
+func (d *Dispatcher) crowd(agent toolyard.Agent, why admission.Reason) string {
+	if why == admission.RoomFull {
+		return fmt.Sprintf("%d batches wait in a dispatcher, which is the limit (--max-waiting), and no agent has more of them than %q", d.cfg.MaxWaiting, agent)
+	}
+	return fmt.Sprintf("agent %q has %d batches that wait in a dispatcher, which is the limit (--max-agent-waiting)", agent, d.cfg.MaxAgentWaiting)
 }
 
 // turnAway refuses a batch for want of room, beside what else there is to do.

@@ -120,6 +120,16 @@ func (p *pool) tools() (out []tool.Tool) {
 // start starts a system. change may change what the HTTP server is made of.
 func start(t testing.TB, change func(*api.Config)) *pool {
 	t.Helper()
+	return startWith(t, dispatcher.Config{}, func(cfg *api.Config, _ *dispatcher.Dispatcher) {
+		if change != nil {
+			change(cfg)
+		}
+	})
+}
+
+// startWith starts a system with a dispatcher that has these limits.
+func startWith(t testing.TB, limits dispatcher.Config, change func(*api.Config, *dispatcher.Dispatcher)) *pool {
+	t.Helper()
 	p := &pool{TB: t, gate: make(chan struct{})}
 	s := testenv.Server(t)
 	w, err := worker.New(testenv.Broker(t, s, "/worker/test"), worker.Config{
@@ -131,9 +141,8 @@ func start(t testing.TB, change func(*api.Config)) *pool {
 	begin(t, w)
 	var d *dispatcher.Dispatcher
 	counted := metrics.New(func() metrics.Load { return metrics.Load(d.Load()) })
-	d = dispatcher.New(testenv.Broker(t, s, "/dispatcher/test"), dispatcher.Config{
-		Log: testenv.Log(t), Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}, Meter: counted,
-	})
+	limits.Log, limits.Planner, limits.Meter = testenv.Log(t), dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}, counted
+	d = dispatcher.New(testenv.Broker(t, s, "/dispatcher/test"), limits)
 	begin(t, d)
 	p.nc = testenv.Conn(t, s)
 	if p.broker, err = broker.Attach(t.Context(), p.nc, "/api/test"); err != nil {
@@ -152,9 +161,7 @@ func start(t testing.TB, change func(*api.Config)) *pool {
 			return nil
 		},
 	}
-	if change != nil {
-		change(&cfg)
-	}
+	change(&cfg, d)
 	if p.api, err = api.New(cfg); err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
@@ -68,6 +69,70 @@ func TestNoRoom(t *testing.T) {
 	}
 	set(broker.Room{})
 	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, fresh)
+}
+
+// TestACrowdOfBatches: an agent that has as many batches waiting as it may is told 429 before anything is stored, and the same id is
+// taken later. What was stored and turned away all the same, as where another dispatcher decides, is 409 from then on, which asks
+// for a new id: 429 never follows 202.
+func TestACrowdOfBatches(t *testing.T) {
+	limits := dispatcher.Config{MaxAgentBatches: 1, MaxAgentWaiting: 1}
+	batch := func(id string) string { return `{"id": "` + id + `", "calls": [{"tool": "wait"}]}` }
+	for _, asks := range []bool{true, false} {
+		p := startWith(t, limits, func(cfg *api.Config, d *dispatcher.Dispatcher) {
+			if asks {
+				cfg.Crowded = d.Crowded
+			}
+		})
+		want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, batch("a"))
+		p.eventually("a runs", func() bool {
+			return len(want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/a", "").Groups) == 1
+		})
+		want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, batch("b"))
+		if asks {
+			p.eventually("b waits", func() bool {
+				r := p.do(http.MethodPost, batches, batch("c"))
+				if r.status == http.StatusAccepted {
+					t.Fatal("c is taken, and there is no room")
+				}
+				return r.status == http.StatusTooManyRequests && r.header.Get("Retry-After") != "" && strings.Contains(string(r.body), "problem:full")
+			})
+			if r := p.do(http.MethodGet, batches+"/c", ""); r.status != http.StatusNotFound {
+				t.Errorf("a batch was refused, and is there: %s", r)
+			}
+			want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, batch("b")) // it is there
+			p.gate <- struct{}{}
+			p.eventually("c is taken under its id", func() bool { return p.do(http.MethodPost, batches, batch("c")).status == http.StatusAccepted })
+			p.gate <- struct{}{}
+			p.gate <- struct{}{}
+			if v := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/c?wait=60", ""); len(v.Results) != 1 || v.Results[0].IsError {
+				t.Errorf("%+v", v)
+			}
+			continue
+		}
+		p.eventually("one is turned away", func() bool {
+			r := p.do(http.MethodPost, batches, batch("c"))
+			if r.status == http.StatusTooManyRequests {
+				t.Fatalf("behind 202 there is %s", r)
+			}
+			return r.status == http.StatusConflict
+		})
+		for _, r := range []reply{p.do(http.MethodPost, batches, batch("c")), p.do(http.MethodGet, batches+"/c", "")} {
+			if r.status != http.StatusConflict || r.header.Get("Retry-After") != "" || !strings.Contains(string(r.body), "under a new id") ||
+				!strings.Contains(string(r.body), "problem:refused") {
+				t.Errorf("%s", r)
+			}
+		}
+		over, err := client.ConnectHTTP(t.Context(), p.url, client.HTTPOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = over.Batch(toolyard.BatchKey{Agent: "default", ID: "c"}).View(t.Context())
+		if refused := new(client.RefusedError); !errors.As(err, &refused) || !errors.Is(err, client.ErrFull) {
+			t.Errorf("the Go client is told %v", err)
+		}
+		p.gate <- struct{}{}
+		p.gate <- struct{}{}
+	}
 }
 
 // TestAPostWhileNATSIsAway: it is answered soon, and the same batch again is taken when NATS is back.
