@@ -84,12 +84,22 @@ func (s *std) listApprovals(list []client.Approval) error {
 type decisionFlags struct {
 	systemFlags
 	by, reason string
+	json       bool
+}
+
+// decided is what --json prints of a decision.
+type decided struct {
+	ID       string `json:"id"`
+	Decision string `json:"decision"` // allow or deny; empty when it still waits
+	By       string `json:"by"`
+	Reason   string `json:"reason"`
 }
 
 func (d *decisionFlags) add(cmd *cobra.Command) {
 	d.systemFlags.add(cmd)
 	cmd.Flags().StringVar(&d.by, "by", "", "who decides (default: the user of this process; with --server it is the token's)")
 	cmd.Flags().StringVar(&d.reason, "reason", "", "why: the model is told")
+	cmd.Flags().BoolVar(&d.json, "json", false, "print one JSON document: the decision; what is shown and asked goes to standard error")
 }
 
 // who is the person who decides.
@@ -109,7 +119,7 @@ func person() string {
 }
 
 // decide hands a decision in, and says so.
-func (s *std) decide(ctx context.Context, done string, do func(context.Context) error) error {
+func (s *std) decide(ctx context.Context, done string, d *decisionFlags, is decided, do func(context.Context) error) error {
 	short, stop := context.WithTimeout(ctx, setupTimeout)
 	defer stop()
 	if err := do(short); err != nil {
@@ -117,6 +127,14 @@ func (s *std) decide(ctx context.Context, done string, do func(context.Context) 
 			return &cli.UsageError{Err: err}
 		}
 		return err
+	}
+	return s.sayDecided(done, d, is)
+}
+
+func (s *std) sayDecided(done string, d *decisionFlags, is decided) error {
+	if d.json {
+		is.By, is.Reason = d.who(), d.reason
+		return printJSON(s.out, is)
 	}
 	_, err := fmt.Fprintln(s.out, done)
 	return err
@@ -158,17 +176,20 @@ was canceled, or its time is over.`,
 			}
 			return s.attach(cmd.Context(), &d.systemFlags, "toolyard decision", func(c *client.Client) error {
 				if hash == "" && (input == "" || s.terminal()) {
-					said, seen, err := s.askBefore(cmd.Context(), c, key.Agent, args[0], &decision)
+					asks := *s
+					if d.json {
+						asks.out = s.err
+					}
+					said, seen, err := asks.askBefore(cmd.Context(), c, key.Agent, args[0], &decision)
 					if err != nil {
 						return err
 					}
 					if said != yes {
-						_, err := fmt.Fprintln(s.out, "not approved: it still waits")
-						return err
+						return s.sayDecided("not approved: it still waits", &d, decided{ID: args[0]})
 					}
 					decision.InputSHA256 = seen
 				}
-				return s.decide(cmd.Context(), "approved: the call runs", func(ctx context.Context) error { return c.Approve(ctx, args[0], decision) })
+				return s.decide(cmd.Context(), "approved: the call runs", &d, decided{ID: args[0], Decision: "allow"}, func(ctx context.Context) error { return c.Approve(ctx, args[0], decision) })
 			})
 		},
 	}
@@ -237,7 +258,7 @@ func (s *std) denyCommand() *cobra.Command {
 		Args:    approvalArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.attach(cmd.Context(), &d.systemFlags, "toolyard decision", func(c *client.Client) error {
-				return s.decide(cmd.Context(), "denied: the call ends as approval_rejected", func(ctx context.Context) error {
+				return s.decide(cmd.Context(), "denied: the call ends as approval_rejected", &d, decided{ID: args[0], Decision: "deny"}, func(ctx context.Context) error {
 					return c.Deny(ctx, args[0], client.Decision{By: d.who(), Reason: d.reason})
 				})
 			})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 )
@@ -39,10 +40,19 @@ func misnamed(err error) error {
 	return err
 }
 
+// canceled is what --json prints of a cancel that is stored. Without calls it is about all of them.
+type canceled struct {
+	Agent  toolyard.Agent   `json:"agent"`
+	Batch  toolyard.BatchID `json:"batch"`
+	Reason string           `json:"reason"`
+	Calls  []int            `json:"calls"`
+}
+
 func (s *std) cancelCommand() *cobra.Command {
 	var ref agentRef
 	var calls []int
 	var reason string
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "cancel [flags] BATCH",
 		Short: "Cancel a batch, or some of its calls",
@@ -65,6 +75,9 @@ A batch that is completed, and one or a call that does not exist, are errors wit
 				if err := c.Batch(k).Cancel(ctx, reason, calls...); err != nil {
 					return misnamed(err)
 				}
+				if asJSON {
+					return printJSON(s.out, canceled{k.Agent, k.ID, reason, append([]int{}, calls...)})
+				}
 				what := "all calls without a result end as canceled"
 				if len(calls) > 0 {
 					what = fmt.Sprintf("calls %v end as canceled, unless they have their result", calls)
@@ -77,5 +90,6 @@ A batch that is completed, and one or a call that does not exist, are errors wit
 	ref.add(cmd, "batch")
 	cmd.Flags().IntSliceVar(&calls, "call", nil, "cancel only the call of this index; may be repeated")
 	cmd.Flags().StringVar(&reason, "reason", "", "why: the model is told")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document: what is stored")
 	return cmd
 }

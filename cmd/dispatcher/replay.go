@@ -33,7 +33,9 @@ func (s *std) replayCommand() *cobra.Command {
 		Short: "Show from its log how a batch ran, and check that the log is true",
 		Long: `replay reads the log of a batch again: a FILE as --events writes it, or what the streams hold of BATCH. It draws the
 groups and calls over time, and checks what must always hold: no group started before all results of the groups before
-it, one result a call, replies without a gap and equal to the results, one end. It changes nothing.
+it, one result a call, replies without a gap and equal to the results, one end. It changes nothing. A file may have the
+events of several batches and agents, as watch --all --json writes them: each batch is replayed for itself, and --json
+prints an array then.
 
 --rerun then hands the recorded calls in again, as a new batch at --nats or --server with the same agent, session, workspace and options,
 and shows which results are different now. It refuses to when any of the calls was not READ_ONLY; --allow-writes overrides that.
@@ -53,22 +55,17 @@ cannot be read, or may not be run again.`,
 			if allowWrites && !again {
 				return cli.Usagef("--allow-writes is for --rerun")
 			}
-			report, err := s.readLog(cmd.Context(), args[0], &ref)
+			reports, err := s.readLog(cmd.Context(), args[0], &ref)
 			if err != nil {
 				return err
 			}
+			if again && len(reports) != 1 {
+				return cli.Usagef("%s has %d batches; --rerun takes the log of one", args[0], len(reports))
+			}
 			if again {
-				return s.rerun(cmd.Context(), report, &ref.systemFlags, allowWrites, asJSON)
+				return s.rerun(cmd.Context(), reports[0], &ref.systemFlags, allowWrites, asJSON)
 			}
-			if asJSON {
-				err = printJSON(s.out, report)
-			} else {
-				_, err = io.WriteString(s.out, cli.Printable(report.Text()))
-			}
-			if err == nil && report.Contradiction != nil {
-				err = contradiction(report)
-			}
-			return err
+			return s.printReports(reports, asJSON)
 		},
 	}
 	ref.add(cmd, "batch")
@@ -76,6 +73,37 @@ cannot be read, or may not be run again.`,
 	cmd.Flags().BoolVar(&again, "rerun", false, "hand the recorded calls in again and show what is different")
 	cmd.Flags().BoolVar(&allowWrites, "allow-writes", false, "with --rerun: also if some of the calls were not READ_ONLY")
 	return cmd
+}
+
+// printReports prints what logs say, and is an error when one of them contradicts itself.
+func (s *std) printReports(reports []*replay.Report, asJSON bool) error {
+	var err error
+	switch {
+	case asJSON && len(reports) == 1:
+		err = printJSON(s.out, reports[0])
+	case asJSON:
+		err = printJSON(s.out, reports)
+	default:
+		for i, r := range reports {
+			text := cli.Printable(r.Text())
+			if i > 0 {
+				text = "\n" + text
+			}
+			if _, err = io.WriteString(s.out, text); err != nil {
+				break
+			}
+		}
+	}
+	for _, r := range reports {
+		switch {
+		case err != nil || r.Contradiction == nil:
+		case len(reports) == 1:
+			err = contradiction(r)
+		default:
+			err = fmt.Errorf("batch %s of agent %s: %w", r.Batch.ID, r.Batch.Agent, contradiction(r))
+		}
+	}
+	return err
 }
 
 func contradiction(r *replay.Report) error {
@@ -86,7 +114,7 @@ func contradiction(r *replay.Report) error {
 }
 
 // readLog replays a file, or the batch of that name.
-func (s *std) readLog(ctx context.Context, name string, ref *agentRef) (*replay.Report, error) {
+func (s *std) readLog(ctx context.Context, name string, ref *agentRef) ([]*replay.Report, error) {
 	if name == "-" {
 		return replayFile(s.in, name)
 	}
@@ -113,20 +141,18 @@ func (s *std) readLog(ctx context.Context, name string, ref *agentRef) (*replay.
 	if err != nil {
 		return nil, fmt.Errorf("%q is no file; as the id of a batch: %w", name, err)
 	}
-	return report, nil
+	return []*replay.Report{report}, nil
 }
 
-func replayFile(r io.Reader, name string) (*replay.Report, error) {
-	var p replay.Replay
+func replayFile(r io.Reader, name string) ([]*replay.Report, error) {
+	var all replay.All
 	for e, err := range replay.Read(r) {
 		if err != nil {
 			return nil, inFile(name, err)
 		}
-		if p.Add(e) != nil {
-			break // the report has it
-		}
+		all.Add(e)
 	}
-	return p.Report(), nil
+	return all.Reports(), nil
 }
 
 // replayStored replays what the streams hold of a batch. Over NATS that is what the server stored, with its times; over HTTP it is

@@ -15,9 +15,18 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
+// interrupted is what --json prints of an interrupt that is stored: in so many batches.
+type interrupted struct {
+	Agent   toolyard.Agent   `json:"agent,omitempty"`
+	Session toolyard.Session `json:"session"`
+	Reason  string           `json:"reason"`
+	Batches int              `json:"batches"`
+}
+
 func (s *std) interruptCommand() *cobra.Command {
 	var ref agentRef
 	var reason string
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "interrupt [flags] SESSION",
 		Short: "Stop what a session's batches have not begun, and what may be stopped",
@@ -38,6 +47,9 @@ It returns when that is stored. The session goes on with its next batch.`,
 				if err != nil {
 					return err
 				}
+				if asJSON {
+					return printJSON(s.out, interrupted{agent, session, reason, n})
+				}
 				_, err = fmt.Fprintf(s.out, "interrupt of session %s of %s is stored in %s\n", cli.OneLine(args[0]), cli.OneLine(whose(agent)), count(n, "batch", "batches"))
 				return err
 			})
@@ -45,6 +57,7 @@ It returns when that is stored. The session goes on with its next batch.`,
 	}
 	ref.add(cmd, "session")
 	cmd.Flags().StringVar(&reason, "reason", "", "why: the model is told")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document: what is stored")
 	return cmd
 }
 

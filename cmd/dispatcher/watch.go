@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -30,7 +31,9 @@ watch --all, and watch --agent AGENT without a batch, print the events of all ba
 they are interrupted. That is a live feed: if events are missing, because this connection was lost or too slow, it says so.
 Watch one batch, or replay it, to see all of it.
 
---json prints CloudEvents, one a line, as --events writes them; what is missing is then said on standard error.
+--json prints CloudEvents, one a line, as --events writes them; what is missing is then said on standard error. With --all
+and --agent, what was stored of a batch before its first event, or is missing, stands in front of it: what is printed can be
+replayed.
 
 Exit status: 0 the batch is complete (or --all was interrupted, its normal end), 2 there is no such batch, 130 interrupted.`,
 		Example: `  dispatcher watch 01a1ffbe-8b20-73de-9775-9db112e2296a
@@ -119,15 +122,109 @@ func (p *eventPrinter) all(ctx context.Context, c *client.Client, agent toolyard
 			return err
 		}
 	}
+	told := told{}
 	for e, err := range happening {
 		if err != nil {
 			return err
 		}
-		if err := p.print(e); err != nil {
+		if p.json {
+			err = p.whole(ctx, c, e, &told)
+		} else {
+			err = p.print(e)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// whole prints an event as JSON, and before it what is stored of its batch and was not printed: when it is the batch's first, and
+// where some are missing.
+func (p *eventPrinter) whole(ctx context.Context, c *client.Client, e client.Event, told *told) error {
+	k := e.Batch
+	if k == (toolyard.BatchKey{}) || e.Type == "" {
+		return p.print(e)
+	}
+	line, err := e.JSON()
+	if err != nil {
+		return err
+	}
+	fresh := told.add(k, idOf(line))
+	if !told.began(k) || e.Gap != "" {
+		for raw, err := range c.Batch(k).Events(ctx) {
+			if err != nil {
+				if ctx.Err() != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(p.s.err, "%s\n", cli.OneLine(fmt.Sprintf("what is stored of %s cannot be read, and events of it are missing: %v", k, err)))
+				if err != nil {
+					return err
+				}
+				break
+			}
+			if id := idOf(raw); id == idOf(line) && fresh {
+				fresh = false
+			} else if !told.add(k, id) {
+				continue
+			}
+			if _, err := fmt.Fprintf(p.out, "%s\n", display.EscapeJSON(raw)); err != nil {
+				return err
+			}
+		}
+	}
+	if !fresh {
+		return nil
+	}
+	e.Gap = ""
+	return p.print(e)
+}
+
+// told is which events were printed of the batches of late.
+type told struct {
+	ids   map[toolyard.BatchKey]map[string]bool
+	read  map[toolyard.BatchKey]bool
+	order []toolyard.BatchKey
+}
+
+// maxTold is of how many batches it is known what was printed.
+const maxTold = 10_000
+
+// add notes an event, and reports whether it is new.
+func (t *told) add(k toolyard.BatchKey, id string) bool {
+	if t.ids == nil {
+		t.ids, t.read = map[toolyard.BatchKey]map[string]bool{}, map[toolyard.BatchKey]bool{}
+	}
+	if t.ids[k] == nil {
+		if len(t.order) == maxTold {
+			delete(t.ids, t.order[0])
+			delete(t.read, t.order[0])
+			t.order = t.order[1:]
+		}
+		t.ids[k] = map[string]bool{}
+		t.order = append(t.order, k)
+	}
+	if t.ids[k][id] {
+		return false
+	}
+	t.ids[k][id] = true
+	return true
+}
+
+// began reports whether the beginning of a batch was printed; it is from now on.
+func (t *told) began(k toolyard.BatchKey) bool {
+	was := t.read[k]
+	t.read[k] = true
+	return was
+}
+
+// idOf is the id of a CloudEvent.
+func idOf(line []byte) string {
+	var e struct {
+		ID string `json:"id"`
+	}
+	_ = json.Unmarshal(line, &e) // what has none is printed as often as it comes
+	return e.ID
 }
 
 func (p *eventPrinter) print(e client.Event) error {

@@ -112,6 +112,9 @@ func (s *Server) problem(x *exchange, err error) *Problem {
 	}
 	if p := known(err); p != nil {
 		p.Type = client.ProblemType(err)
+		if errors.Is(err, client.ErrNoBatch) && x.who.several() && x.r.URL.Query().Get("agent") == "" {
+			p.Detail += ". A batch is its agent's: say whose with ?agent="
+		}
 		return p
 	}
 	if errors.Is(err, context.Canceled) && x.r.Context().Err() != nil { // nobody reads this

@@ -331,6 +331,9 @@ func (c caller) speaksFor(a toolyard.Agent) bool {
 	return c.any || a == c.agent || slices.Contains(c.grant.agents, string(a))
 }
 
+// several reports whether the caller acts in more names than one.
+func (c caller) several() bool { return c.any || len(c.grant.agents) > 0 }
+
 // interactive reports whether the caller may say that a person can be asked.
 func (c caller) interactive() bool { return c.any || c.grant.interactive }
 

@@ -532,7 +532,7 @@ func (s *State) Status() toolyard.Status {
 		return toolyard.StatusCompleted
 	case s.Parked:
 		return toolyard.StatusWaiting
-	case s.Plan != nil && !s.Closed:
+	case s.Plan != nil && !s.Closed, s.Plan == nil && s.Submission != nil && s.Submission.Open && !s.InputClosed:
 		return toolyard.StatusOpen
 	}
 	return toolyard.StatusRunning

@@ -118,6 +118,8 @@ type Report struct {
 	Replies       []Moment       `json:"replies"`
 	// GivenUp are the calls that were answered as internal_error, without an event, by an owner that could not go on.
 	GivenUp []int `json:"given_up,omitempty"`
+	// Missing says that the log has no beginning of the batch, so that nothing of it was checked.
+	Missing bool `json:"missing,omitempty"`
 
 	state batch.State
 	times times
@@ -207,6 +209,10 @@ func (r *Report) Text() string {
 	var b strings.Builder
 	printf := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
 	s := &r.state
+	if r.Missing {
+		return fmt.Sprintf("batch %s · agent %s\nnot checked: the log has %s of it, and not its submission\n",
+			plain(string(s.Key.ID)), plain(string(s.Key.Agent)), count(r.Events, "event"))
+	}
 	if s.Submission == nil {
 		return r.verdict() + "\n"
 	}

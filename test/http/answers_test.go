@@ -1,0 +1,52 @@
+package http
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/api"
+)
+
+// TestAnOpenedBatchIsOpen: it is from its first answer on, before a dispatcher has looked at it, until it is closed.
+func TestAnOpenedBatchIsOpen(t *testing.T) {
+	p := start(t, nil)
+	for _, path := range []string{"?open=true", "?open=true&wait=1"} {
+		v := want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+path, "{}")
+		if v.Status != toolyard.StatusOpen {
+			t.Errorf("%s: the answer says %q", path, v.Status)
+		}
+		if v = want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/"+string(v.ID), ""); v.Status != toolyard.StatusOpen {
+			t.Errorf("%s: it is %q", path, v.Status)
+		}
+		v = want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+"/"+string(v.ID)+"/close", "{}")
+		if v.Status == toolyard.StatusOpen {
+			t.Errorf("%s: closed, it is %q", path, v.Status)
+		}
+	}
+}
+
+// TestNoBatchNamesTheAgent: who may mean other agents' batches, and names none, is told how to.
+func TestNoBatchNamesTheAgent(t *testing.T) {
+	tokens, err := api.ParseTokens([]byte("alone alice\nboth bob agents=carol\nall *\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, func(c *api.Config) { c.Tokens, c.Loopback = tokens, false })
+	for _, c := range []struct {
+		token, query string
+		names        bool
+	}{{"alone", "", false}, {"both", "", true}, {"both", "?agent=carol", false}, {"all", "", true}, {"all", "?agent=x", false}} {
+		for _, path := range []string{"/none", "/none/results", "/none/events"} {
+			r := p.do(http.MethodGet, batches+path+c.query, "", "Authorization", "Bearer "+c.token)
+			if r.status != http.StatusNotFound || strings.Contains(string(r.body), "?agent=") != c.names {
+				t.Errorf("%s, %s%s: %s", c.token, path, c.query, r)
+			}
+		}
+		r := p.do(http.MethodPost, batches+"/none/cancel"+c.query, "{}", "Authorization", "Bearer "+c.token)
+		if r.status != http.StatusNotFound || strings.Contains(string(r.body), "?agent=") != c.names {
+			t.Errorf("%s, cancel: %s", c.token, r)
+		}
+	}
+}
