@@ -2,17 +2,24 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/worker"
+	"github.com/toolyard/toolyard/tool"
 )
 
 // explained is the plan of a batch, as --json prints it.
@@ -47,16 +54,23 @@ func (s *std) explainCommand() *cobra.Command {
 	var in batchFlags
 	var perms cli.Permissions
 	var w cli.Worker
+	var sys systemFlags
 	var dir string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "explain [flags] FILE|-",
 		Short: "Show how a batch would run, without running any of it",
-		Long: `explain shows what would happen to the batch in FILE with the built-in tools: the surface of tools, each
-call's concurrency class and why, the groups, and what permission would say under the given rules and mode. Nothing
-runs, and nothing is asked of any server.`,
+		Long: `explain shows what would happen to the batch in FILE with the built-in tools and those of --tools: the surface of tools,
+each call's concurrency class and why, the groups, and what permission would say under the given rules and mode. No call
+runs. MCP servers that --tools declares are started, or connected to, for the list of their tools.
+
+With --nats the tools are those that the live workers of a running system offer, and what only a worker can judge is
+asked of one; with --server they are those that a batch of this agent and workspace would see there now. Rules of the
+running system's workers are not known here: what is said of permission is by the rules that are given here.`,
 		Example: `  dispatcher explain examples/explore.json
-  dispatcher explain --json --permission-mode plan examples/explore.json`,
+  dispatcher explain --json --permission-mode plan examples/explore.json
+  dispatcher explain --tools tools.yaml batch.json
+  dispatcher explain --server http://127.0.0.1:8080 batch.json`,
 		Args: fileArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			batch, err := in.read(cmd.Context(), s.in, args[0], "")
@@ -70,12 +84,19 @@ runs, and nothing is asked of any server.`,
 			if err != nil {
 				return err
 			}
-			reg, err := registry.Registry{}.Register(base(tools)...)
-			if err != nil {
+			if err := sys.check(); err != nil {
 				return err
 			}
 			p := planner(rules, in.maxConcurrency, nil)
-			plan, err := p.Plan(reg, &batch, nil)
+			var plan *dispatcher.Plan
+			switch {
+			case sys.server != "":
+				plan, err = s.planServed(cmd.Context(), &sys, &p, &batch, in.unowned)
+			case sys.nats != "":
+				plan, err = s.planLive(cmd.Context(), &sys, &p, &batch)
+			default:
+				plan, err = s.planHere(cmd.Context(), &w, tools, &p, &batch)
+			}
 			if err != nil {
 				return err
 			}
@@ -89,12 +110,133 @@ runs, and nothing is asked of any server.`,
 			return e.print(s, &batch)
 		},
 	}
+	sys.cmd = cmd
+	cmd.Flags().StringVar(&sys.nats, "nats", "", "explain with what the workers of the system at `URL` offer, in place of the tools of this process")
+	sys.addServer(cmd)
 	cmd.Flags().StringVar(&dir, "workspace", ".", "the directory that the calls would act on")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	in.add(cmd.Flags())
 	perms.Add(cmd.Flags())
 	w.Guard.Manifests.Add(cmd.Flags())
 	return cmd
+}
+
+// planHere plans with the tools of this process, and those of the MCP servers that are declared.
+func (s *std) planHere(ctx context.Context, w *cli.Worker, tools []tool.Tool, p *dispatcher.Planner, b *toolyard.Batch) (*dispatcher.Plan, error) {
+	entries := base(tools)
+	log, err := cli.Logger(s.err, s.level)
+	if err != nil {
+		return nil, err
+	}
+	sets, err := w.Guard.Manifests.Toolsets(log)
+	if err != nil {
+		return nil, err
+	}
+	asking, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	for _, set := range sets {
+		running.Go(func() { set.Run(asking) })
+	}
+	late := time.NewTimer(cli.ToolsetWait)
+	defer late.Stop()
+	for _, set := range sets {
+		select {
+		case <-set.Settled():
+		case <-late.C:
+			return nil, fmt.Errorf("the MCP server %q has not listed its tools within %s", set.Name(), cli.ToolsetWait)
+		case <-ctx.Done():
+			return nil, ended(ctx, context.Cause(ctx))
+		}
+		if err := set.Down(); err != nil {
+			return nil, fmt.Errorf("the MCP server %q has not listed its tools: %w", set.Name(), err)
+		}
+		for _, t := range set.Tools() {
+			entries = append(entries, registry.Entry{Declaration: t.Declaration, Origin: set.Origin(), Pool: toolyard.DefaultPool})
+		}
+	}
+	reg, err := registry.Registry{}.Register(entries...)
+	if err != nil {
+		return nil, err
+	}
+	return p.Plan(reg, b, nil)
+}
+
+// planLive plans with what the workers of a system offer, and has them judge what only they can.
+func (s *std) planLive(ctx context.Context, sys *systemFlags, p *dispatcher.Planner, b *toolyard.Batch) (*dispatcher.Plan, error) {
+	f := toolsFlags{agentRef: agentRef{systemFlags: *sys, agent: string(b.Agent)}, session: string(b.Session)}
+	entries, err := s.liveTools(ctx, &f)
+	if err != nil {
+		return nil, err
+	}
+	reg, err := registry.Registry{}.Register(entries...)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := p.Plan(reg, b, slices.Sorted(maps.Keys(f.loaded)))
+	if err != nil {
+		return nil, err
+	}
+	asks := plan.Asks()
+	if len(asks) == 0 {
+		return plan, nil
+	}
+	log, err := cli.Logger(s.err, s.level)
+	if err != nil {
+		return nil, err
+	}
+	nc, err := cli.Connect(sys.nats, "toolyard explain", log)
+	if err != nil {
+		return nil, err
+	}
+	defer nc.Close()
+	asked, cancel := context.WithTimeout(ctx, setupTimeout)
+	defer cancel()
+	br, err := broker.Attach(asked, nc, "/client/"+broker.NewID())
+	if err != nil {
+		return nil, ended(ctx, err)
+	}
+	for _, pool := range slices.Sorted(maps.Keys(asks)) {
+		judged, err := br.Judge(asked, pool, asks[pool])
+		if err != nil {
+			log.Warn("calls were not judged; they count as UNSAFE", "pool", pool, "calls", len(asks[pool]), "error", err)
+			continue
+		}
+		plan.Answer(judged)
+	}
+	return plan, nil
+}
+
+// planServed plans with what a batch would see at a server now. Nobody judges there what only a worker can: it counts as UNSAFE.
+func (s *std) planServed(ctx context.Context, sys *systemFlags, p *dispatcher.Planner, b *toolyard.Batch, unowned bool) (plan *dispatcher.Plan, err error) {
+	agent := b.Agent
+	if unowned && sys.token != "" { // it is the token's
+		agent = ""
+	}
+	err = s.attach(ctx, sys, "toolyard explain", func(c *client.Client) error {
+		asked, cancel := context.WithTimeout(ctx, setupTimeout)
+		defer cancel()
+		var deny []string
+		for _, r := range p.Rules.Deny {
+			deny = append(deny, r.String())
+		}
+		raw, err := c.Surface(asked, agent, b.Workspace, slices.Concat(deny, b.Options.Deny)...)
+		if err != nil {
+			return err
+		}
+		surface, err := registry.Decode(raw)
+		if err != nil {
+			return fmt.Errorf("read the tools of %s: %w", sys.server, err)
+		}
+		kept, err := c.Session(asked, agent, b.Session)
+		if err != nil {
+			return err
+		}
+		plan = p.On(*surface, b, kept.Loaded)
+		return nil
+	})
+	return plan, err
 }
 
 func explainPlan(ctx context.Context, b *toolyard.Batch, plan *dispatcher.Plan, perm worker.Permission, dir string) (explained, error) {

@@ -62,6 +62,11 @@ func (p *Planner) Plan(reg registry.Registry, sub *toolyard.Batch, loaded []stri
 	if err != nil {
 		return nil, err
 	}
+	return p.On(surface, sub, loaded), nil
+}
+
+// On is [Planner.Plan] on a surface that is known.
+func (p *Planner) On(surface registry.Surface, sub *toolyard.Batch, loaded []string) *Plan {
 	plan := &Plan{Surface: surface, sub: sub, calls: sub.Calls}
 	plan.planned = events.Planned{
 		Session: sub.Session, Workspace: sub.Workspace, Surface: surface.Hash, Partition: sub.Options.Partition,
@@ -71,7 +76,7 @@ func (p *Planner) Plan(reg registry.Registry, sub *toolyard.Batch, loaded []stri
 		plan.planned.MaxConcurrency = p.MaxConcurrency
 	}
 	p.judge(plan, loaded)
-	return plan, nil
+	return plan
 }
 
 // Extend decides about calls that were appended to a batch, whose surface is pinned. Calls whose id is not valid or
