@@ -174,8 +174,9 @@ func (s *Server) operations() error {
 	o = op(http.MethodPost, "/v1/stream/{provider}", "stream", "Hand in a model's response while it is being written")
 	o.RequestBody = &huma.RequestBody{Required: true, Description: "The provider's raw event stream, as it arrives.", Content: map[string]*huma.MediaType{sseType: {Schema: schemaOf[string](api)}}}
 	o = answers[string](api, o, http.StatusOK, "Events batch (data: a Began), result and completed as in results, cut (data: a Problem) when the stream is not whole, "+
-		"and reply before completed: exactly what goes back to the provider; none when there was no call.", sseType)
+		"note (data: a Noted) of what is not answered here, and reply before completed: exactly what goes back to the provider; none when there was no call.", sseType)
 	schemaOf[Began](api)
+	schemaOf[Noted](api)
 	register(s, api, o, s.feed)
 	o = answers[json.RawMessage](api, op(http.MethodGet, "/v1/tools", "tools", "The tools of the next batch, as a provider takes them"), http.StatusOK, "The array tools of a request.", jsonType)
 	register(s, api, answers[string](api, o, http.StatusNotModified, "Nothing has changed."), s.tools)

@@ -356,10 +356,10 @@ func (c caller) usesTool(name string) bool {
 	})
 }
 
-// calls refuses those of tools that the token may not use.
+// calls refuses those of tools that the token may not use. A name that no tool can have is none, and its call does not run.
 func (c caller) calls(calls []toolyard.Call) error {
 	for i, call := range calls {
-		if !c.usesTool(call.Tool) {
+		if !c.usesTool(call.Tool) && toolyard.CheckName("", call.Tool) == nil {
 			return newProblem(http.StatusForbidden, fmt.Sprintf("calls[%d].tool", i), "the token may not use the tool %q", call.Tool)
 		}
 	}

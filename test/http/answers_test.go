@@ -27,6 +27,23 @@ func TestAnOpenedBatchIsOpen(t *testing.T) {
 	}
 }
 
+// TestABadNameNeedsNoRight: a token for some tools is not refused for a name that no tool can have.
+func TestABadNameNeedsNoRight(t *testing.T) {
+	tokens, err := api.ParseTokens([]byte("some alice tools=echo\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, func(c *api.Config) { c.Tokens, c.Loopback = tokens, false })
+	body := `{"calls": [{"id": "a", "tool": "echo", "input": {"text": "x"}}, {"id": "b", "tool": ""}]}`
+	v := want[toolyard.BatchView](p, http.StatusOK, http.MethodPost, batches+"?wait=60", body, "Authorization", "Bearer some")
+	if got := codes(v.Results); got != "a: b:unknown_tool" {
+		t.Errorf("%s", got)
+	}
+	if r := p.do(http.MethodPost, batches, `{"calls": [{"tool": "write"}]}`, "Authorization", "Bearer some"); r.status != http.StatusForbidden {
+		t.Errorf("another tool: %s", r)
+	}
+}
+
 // TestNoBatchNamesTheAgent: who may mean other agents' batches, and names none, is told how to.
 func TestNoBatchNamesTheAgent(t *testing.T) {
 	tokens, err := api.ParseTokens([]byte("alone alice\nboth bob agents=carol\nall *\n"))
