@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/internal/partition"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/provider/strictjson"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/schema"
 	"github.com/toolyard/toolyard/internal/shell"
@@ -88,7 +89,8 @@ func (p *Planner) Extend(surface registry.Surface, s *batch.State) *Plan {
 	}
 	toolyard.NormalizeCalls(plan.calls, plan.from)
 	echoes := make([]error, len(plan.calls))
-	for n := range plan.calls {
+	for n := range plan.calls { // whoever appended them may not have checked what our clients do
+		plan.calls[n].Input = strictjson.MendInput(plan.calls[n].Input)
 		if echoes[n] = toolyard.CheckEcho("echo", plan.calls[n].Echo); echoes[n] != nil {
 			plan.calls[n].Echo = nil
 		}

@@ -161,7 +161,6 @@ var badFiles = []struct {
 	{"10,001 calls", manyCalls(10_001), []string{"calls: has 10001 calls; at most 10000"}},
 	{"20 MB", `{"calls":[{"tool":"grep","input":{"pattern":"` + strings.Repeat("x", 20_000_000) + `"}}]}`, []string{"16 MiB", "split it"}},
 	{"10,000 levels", strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000), []string{"deeper than 512 levels"}},
-	{"10,000 levels in an input", `{"calls":[{"tool":"grep","input":` + strings.Repeat(`{"a":`, 10_000) + "1" + strings.Repeat("}", 10_000) + `}]}`, []string{"deeper than 512 levels"}},
 	{"not UTF-8", "{\"agent\":\"a\xff\",\"calls\":[{\"tool\":\"grep\"}]}", []string{"not valid UTF-8 at byte 11"}},
 	{"a long name", `{"agent":"` + strings.Repeat("a", 129) + `","calls":[{"tool":"grep"}]}`, []string{"agent: is 129 bytes long; at most 128"}},
 	{"unknown strategy", `{"calls":[{"tool":"grep"}],"options":{"partition":"nope"}}`, []string{"options.partition", `"nope"`, "ordered_halt"}},
@@ -170,6 +169,26 @@ var badFiles = []struct {
 	{"fractional concurrency", `{"calls":[{"tool":"grep"}],"options":{"max_concurrency":1.5}}`, []string{"options.max_concurrency"}},
 	{"time limit below 0", `{"calls":[{"tool":"grep"}],"options":{"timeout_ms":-1}}`, []string{"options.timeout_ms", "positive"}},
 	{"time limit past all numbers", `{"calls":[{"tool":"grep"}],"options":{"timeout_ms":1e400}}`, []string{"options.timeout_ms"}},
+}
+
+// TestOneBadCallHarmsNoOther: what is wrong with one call of a file is its result.
+func TestOneBadCallHarmsNoOther(t *testing.T) {
+	t.Parallel()
+	deep := strings.Repeat(`{"a":`, 10_000) + "1" + strings.Repeat("}", 10_000)
+	good := `{"tool":"glob","input":{"pattern":"*"}}`
+	p := newPlace(t, map[string]string{"in.json": `{"calls":[` + good + `,{"tool":"` + strings.Repeat("a", 129) + `"},{"tool":""},{"tool":"\u001b[2J"},` +
+		`{"tool":"grep","input":{"pattern":"a","pattern":"b"}},{"tool":"grep","input":` + deep + `},` + good + `]}`})
+	var got []toolyard.Code
+	for _, r := range p.view("run", "--json", "in.json").Results {
+		got = append(got, r.Code)
+	}
+	want := []toolyard.Code{"", "unknown_tool", "unknown_tool", "unknown_tool", "schema_validation_failed", "schema_validation_failed", ""}
+	if !slices.Equal(got, want) {
+		t.Errorf("the codes are %q, want %q", got, want)
+	}
+	if text := p.ok(nil, "run", "in.json"); strings.Contains(text, "\x1b") || strings.Contains(text, strings.Repeat("a", 129)) {
+		t.Errorf("a bad name is shown as it is:\n%s", text)
+	}
 }
 
 // controls are what makes a name unprintable, as JSON writes it.

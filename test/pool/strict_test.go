@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/events"
@@ -63,6 +64,51 @@ func TestASubmissionOverNATSIsReadAsOverHTTP(t *testing.T) {
 		if why := refusalOf(t, b, toolyard.BatchKey{Agent: "a", ID: toolyard.BatchID(name)}); why != nil {
 			t.Errorf("%s: %+v; want results", name, why)
 		}
+	}
+}
+
+// TestABadCallOverNATS: what is wrong with one call alone is its result, in a submission and where calls are appended by hand.
+func TestABadCallOverNATS(t *testing.T) {
+	s := testenv.Server(t)
+	nc := testenv.Conn(t, s)
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x"))}})
+	startDispatcher(t, s, dispatcher.Config{})
+	publish := func(subject string, kind events.Type, data string) {
+		t.Helper()
+		m := nats.NewMsg(subject)
+		for name, value := range map[string]string{
+			"ce-specversion": "1.0", "ce-id": broker.NewID(), "ce-source": "/agent/a", "ce-type": string(kind), "ce-subject": "a/b",
+			"ce-time": time.Now().UTC().Format(time.RFC3339Nano), "ce-datacontenttype": "application/json", "ce-tyversion": strconv.Itoa(toolyard.WireVersion),
+		} {
+			m.Header.Set(name, value)
+		}
+		m.Data = []byte(data)
+		if _, err := nc.RequestMsg(m, 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	calls := func(n string) string {
+		deep := strings.Repeat(`{"a":`, 600) + "1" + strings.Repeat("}", 600)
+		return `"calls":[{"id":"1` + n + `","tool":"read","input":{}},{"id":"2` + n + `","tool":"","input":{}},{"id":"3` + n +
+			`","tool":"read","input":{"a":1,"a":2}},{"id":"4` + n + `","tool":"read","input":` + deep + `},{"id":"5` + n + `","tool":"read","input":{}}]`
+	}
+	publish("ty.batch.a.b", events.BatchSubmitted, `{"open":true,`+calls("")+`}`)
+	publish("ty.event.a.b._.input", events.CallsAppended, `{`+calls("x")+`}`)
+	publish("ty.event.a.b._.input", events.BatchClosed, `{"by":"agent"}`)
+	c, err := client.Connect(t.Context(), nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for r, err := range c.Batch(toolyard.BatchKey{Agent: "a", ID: "b"}).Results(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, string(r.Code))
+	}
+	const half = " unknown_tool schema_validation_failed schema_validation_failed "
+	if want := half + " " + half; strings.Join(got, " ") != want {
+		t.Errorf("the codes are %q, want %q", strings.Join(got, " "), want)
 	}
 }
 
