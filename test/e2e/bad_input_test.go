@@ -179,7 +179,7 @@ func TestOneBadCallHarmsNoOther(t *testing.T) {
 	p := newPlace(t, map[string]string{"in.json": `{"calls":[` + good + `,{"tool":"` + strings.Repeat("a", 129) + `"},{"tool":""},{"tool":"\u001b[2J"},` +
 		`{"tool":"grep","input":{"pattern":"a","pattern":"b"}},{"tool":"grep","input":` + deep + `},` + good + `]}`})
 	var got []toolyard.Code
-	for _, r := range p.view("run", "--json", "in.json").Results {
+	for _, r := range p.view("in.json").Results {
 		got = append(got, r.Code)
 	}
 	want := []toolyard.Code{"", "unknown_tool", "unknown_tool", "unknown_tool", "schema_validation_failed", "schema_validation_failed", ""}
