@@ -112,6 +112,7 @@ running system's workers are not known here: what is said of permission is by th
 	}
 	sys.cmd = cmd
 	cmd.Flags().StringVar(&sys.nats, "nats", "", "explain with what the workers of the system at `URL` offer, in place of the tools of this process")
+	sys.reach.Add(cmd.Flags())
 	sys.addServer(cmd)
 	cmd.Flags().StringVar(&dir, "workspace", ".", "the directory that the calls would act on")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
@@ -186,7 +187,7 @@ func (s *std) planLive(ctx context.Context, sys *systemFlags, p *dispatcher.Plan
 	if err != nil {
 		return nil, err
 	}
-	nc, err := cli.Connect(sys.nats, "toolyard explain", log)
+	nc, err := sys.reach.Connect(sys.nats, operator, "toolyard explain", log)
 	if err != nil {
 		return nil, err
 	}

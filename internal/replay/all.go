@@ -6,7 +6,8 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// All takes the events of any number of batches, mixed as a feed has them, and replays each for itself. The zero All is ready.
+// All takes the events of any number of batches, mixed as a feed has them, and replays each for itself. The zero
+// All is ready.
 type All struct {
 	order []*one
 	byKey map[toolyard.BatchKey]*one
@@ -69,8 +70,8 @@ func keyOf(e Event) toolyard.BatchKey {
 	return k
 }
 
-// Reports are those of all batches, in the order in which they appeared. Where there are several, one whose submission is missing is
-// no contradiction: the feed began when it was under way, and nothing is checked of it.
+// Reports are those of all batches, in the order in which they appeared. Where there are several, one whose
+// submission is missing is no contradiction: the feed began when it was under way, and nothing is checked of it.
 func (a *All) Reports() []*Report {
 	out := make([]*Report, len(a.order))
 	for i, o := range a.order {

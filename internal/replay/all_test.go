@@ -9,8 +9,8 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// TestAll: mixed logs are replayed each for itself, whatever the submissions say of whose they are, and one that contradicts itself
-// leaves the others as they are.
+// TestAll: mixed logs are replayed each for itself, whatever the submissions say of whose they are, and one that
+// contradicts itself leaves the others as they are.
 func TestAll(t *testing.T) {
 	// of is the log of a batch of another agent.
 	of := func(agent string) logged {

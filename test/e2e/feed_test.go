@@ -14,8 +14,8 @@ import (
 	"github.com/toolyard/toolyard/internal/replay"
 )
 
-// TestAFeedIsReplayed: what watch --json writes of several batches of several agents can be replayed, each batch for itself; so can
-// logs that stand in one file. Over NATS and over HTTP.
+// TestAFeedIsReplayed: what watch --json writes of several batches of several agents can be replayed, each batch
+// for itself; so can logs that stand in one file. Over NATS and over HTTP.
 func TestAFeedIsReplayed(t *testing.T) {
 	dir := workspace(t, map[string]string{"a.txt": "one\n"})
 	said := dispatcher(t, "--with-worker", "--workspace", "default="+dir, "--permission-mode", "accept_edits").says

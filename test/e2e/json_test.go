@@ -10,7 +10,8 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// TestJSONEverywhere: a command that says what it has done says it as one JSON document too, and nothing else on standard output.
+// TestJSONEverywhere: a command that says what it has done says it as one JSON document too, and nothing else on
+// standard output.
 func TestJSONEverywhere(t *testing.T) {
 	dir := workspace(t, map[string]string{"a.txt": "one\n"})
 	url := dispatcher(t, "--with-worker", "--workspace", "default="+dir).says["nats"]
@@ -50,8 +51,9 @@ func TestJSONEverywhere(t *testing.T) {
 	}
 }
 
-// TestExplainASystem: explain says the same of a running system, over NATS and over HTTP, as of this process; it knows the tools
-// that the system's workers have, also those of MCP servers, and what an MCP server declared here has.
+// TestExplainASystem: explain says the same of a running system, over NATS and over HTTP, as of this process; it
+// knows the tools that the system's workers have, also those of MCP servers, and what an MCP server declared
+// here has.
 func TestExplainASystem(t *testing.T) {
 	dir := workspace(t, map[string]string{"a.txt": "one\n"})
 	manifest := filepath.Join(t.TempDir(), "tools.yaml")

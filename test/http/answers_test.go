@@ -9,7 +9,8 @@ import (
 	"github.com/toolyard/toolyard/internal/api"
 )
 
-// TestAnOpenedBatchIsOpen: it is from its first answer on, before a dispatcher has looked at it, until it is closed.
+// TestAnOpenedBatchIsOpen: it is from its first answer on, before a dispatcher has looked at it, until it is
+// closed.
 func TestAnOpenedBatchIsOpen(t *testing.T) {
 	p := start(t, nil)
 	for _, path := range []string{"?open=true", "?open=true&wait=1"} {

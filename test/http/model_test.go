@@ -33,7 +33,8 @@ func codes(results []toolyard.Result) string {
 	return strings.Join(out, " ")
 }
 
-// TestOneBadNameInAStream: whatever name a model gives a tool, that call alone ends as unknown_tool, and those behind it run.
+// TestOneBadNameInAStream: whatever name a model gives a tool, that call alone ends as unknown_tool, and those
+// behind it run.
 func TestOneBadNameInAStream(t *testing.T) {
 	p := start(t, nil)
 	stream := map[string]func(name string) string{
@@ -83,7 +84,8 @@ func TestOneBadNameInAStream(t *testing.T) {
 	}
 }
 
-// TestOneBadCallInAMessage: what a model wrote wrong in one call of a message is that call's result, in every form.
+// TestOneBadCallInAMessage: what a model wrote wrong in one call of a message is that call's result, in every
+// form.
 func TestOneBadCallInAMessage(t *testing.T) {
 	p := start(t, nil)
 	deep := strings.Repeat(`{"a":`, 600) + "1" + strings.Repeat("}", 600)
@@ -140,8 +142,8 @@ func in(field, input string) string {
 	return field + input
 }
 
-// TestProvidersItemsInAStream: items that are the provider's or that nobody here can answer cut nothing: the calls beside them
-// run, and an event tells of the rest.
+// TestProvidersItemsInAStream: items that are the provider's or that nobody here can answer cut nothing: the
+// calls beside them run, and an event tells of the rest.
 func TestProvidersItemsInAStream(t *testing.T) {
 	p := start(t, nil)
 	items := []string{
@@ -182,7 +184,8 @@ func TestProvidersItemsInAStream(t *testing.T) {
 	}
 }
 
-// TestASecondMessageStart: a response that begins anew is read anew. What goes back is about the calls of the last one alone.
+// TestASecondMessageStart: a response that begins anew is read anew. What goes back is about the calls of the
+// last one alone.
 func TestASecondMessageStart(t *testing.T) {
 	p := start(t, nil)
 	const begin = "data: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"content\":[]}}\n\n"
@@ -216,8 +219,8 @@ func TestASecondMessageStart(t *testing.T) {
 	}
 }
 
-// TestACutStreamAgain: a stream that was cut shows its results when it is sent again, as it was or whole, and adds nothing to the
-// log. What came too late to run is answered all the same.
+// TestACutStreamAgain: a stream that was cut shows its results when it is sent again, as it was or whole, and
+// adds nothing to the log. What came too late to run is answered all the same.
 func TestACutStreamAgain(t *testing.T) {
 	p := start(t, nil)
 	head := use(0, "a", "echo", `{"text":"x"}`) + begins(1, "b", "echo") + part(1, `{"text":`)

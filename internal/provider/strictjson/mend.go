@@ -7,9 +7,10 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// Mend is [Check] for a document with calls in it, and returns the document that is to be read. What is wrong with the input of a
-// call beyond the grammar (a key twice, nesting past [MaxInputDepth]) is no error of the document: such an input is replaced by
-// its text, as a JSON string, which stays one and fails its call alone. A document that needs none of this is returned as it is.
+// Mend is [Check] for a document with calls in it, and returns the document that is to be read. What is wrong
+// with the input of a call beyond the grammar (a key twice, nesting past [MaxInputDepth]) is no error of the
+// document: such an input is replaced by its text, as a JSON string, which stays one and fails its call alone. A
+// document that needs none of this is returned as it is.
 func Mend(data []byte) ([]byte, error) {
 	if len(data) > toolyard.MaxBatchBytes {
 		return nil, tooLong(data)
