@@ -1,6 +1,9 @@
 package toolyard
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"strings"
+)
 
 // Result is the frozen outcome of one call: exactly one per call, output or error.
 type Result struct {
@@ -9,7 +12,8 @@ type Result struct {
 	Tool    string `json:"tool"`
 	IsError bool   `json:"is_error"`
 	Code    Code   `json:"code"`
-	// Output is what the model reads on success, or a preview of it when Truncated.
+	// Output is what the model reads on success, or a preview of it when Truncated. A failure has here what its tool left; see
+	// [Result.Text].
 	Output string `json:"output"`
 	// Content is the whole output by its parts, where it is more than text: Output is then what a reader of text gets. Nil for
 	// an output that is text alone.
@@ -48,6 +52,26 @@ type Result struct {
 	Isolation string `json:"isolation"`
 
 	Phases []Fact `json:"phases"`
+}
+
+// Text is what a model reads of the result: the output of a success; of a failure its error, and behind it the output that the tool
+// left, where that is too long to stand in the error. A failure that says nothing says its code.
+func (r *Result) Text() string {
+	if !r.IsError {
+		return r.Output
+	}
+	message := r.Error
+	if message == "" {
+		message = "the call failed"
+		if r.Code != OK {
+			message += ": " + string(r.Code)
+		}
+	}
+	output := strings.TrimRight(r.Output, "\n")
+	if output == "" || strings.HasPrefix(message, output) || strings.Contains(message, "\n"+output) {
+		return message
+	}
+	return message + "\n\n" + output
 }
 
 // Status is where a batch stands.

@@ -91,11 +91,7 @@ func (s *show) result(r toolyard.Result) {
 		phases = append(phases, p)
 	}
 	s.printf("      %s\n", strings.Join(phases, " · "))
-	text := r.Output
-	if r.IsError {
-		text = r.Error
-	}
-	s.printf("%s", excerpt(text))
+	s.printf("%s", excerpt(r.Text()))
 	if r.Truncated {
 		s.printf("      … offloaded as %s\n", r.Blob)
 	}

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/sandbox"
@@ -135,15 +134,13 @@ func refused(ctx context.Context, err error) error {
 	return &tool.Error{Code: toolyard.DependencyUnavailable, Message: "the command could not be started", Err: err, Retryable: true}
 }
 
-// CommandEnded turns how a command ended into the call's error; nil for success. What it has written stays in the message.
+// CommandEnded turns how a command ended into the call's error; nil for success. text is what it has written, which stands beside
+// the error as the call's output.
 func CommandEnded(ctx context.Context, res sandbox.Result, l sandbox.Limits, wall time.Duration, text string) error {
 	fail := func(code toolyard.Code, format string, args ...any) error {
 		e := &tool.Error{Code: code, Message: fmt.Sprintf(format, args...)}
 		if res.Detail != "" {
 			e.Err = errors.New(res.Detail)
-		}
-		if shown := tail(text); shown != "" {
-			e.Message += "\n" + shown
 		}
 		return e
 	}
@@ -178,22 +175,6 @@ func CommandEnded(ctx context.Context, res sandbox.Result, l sandbox.Limits, wal
 		return fail(toolyard.SandboxViolation, "the command was undone in part: %s", res.Detail)
 	}
 	return fail(toolyard.OutcomeUnknown, "the sandbox was lost while the command ran; nobody knows how far it came")
-}
-
-// tail is the end of an output, where a command says what went wrong, from a whole line on.
-func tail(text string) string {
-	text = strings.TrimRight(text, "\n")
-	if len(text) <= MaxErrorOutput {
-		return text
-	}
-	text = text[len(text)-MaxErrorOutput:]
-	if _, rest, ok := strings.Cut(text, "\n"); ok {
-		text = rest
-	}
-	for len(text) > 0 && !utf8.RuneStart(text[0]) {
-		text = text[1:]
-	}
-	return "[only the end of the output]\n" + text
 }
 
 // output collects both streams, and tells what comes as it comes. The sandbox bounds it.

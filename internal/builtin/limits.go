@@ -46,7 +46,6 @@ const (
 	DefaultBashTimeout  = 2 * time.Minute
 	MaxBashTimeout      = 10 * time.Minute
 	MaxDescriptionBytes = 1 << 10 // bytes of the description beside a command
-	MaxErrorOutput      = 8 << 10 // bytes of a failed command's output in the error; all of it is in the result
 
 	// web_fetch.
 	MaxURLBytes       = 8 << 10   // bytes of a URL

@@ -122,8 +122,8 @@ func (c *command) run(ctx context.Context, env tool.Env, input json.RawMessage) 
 	if err != nil {
 		return tool.Output{}, c.refused(ctx, err, argv[0])
 	}
-	if err := builtin.CommandEnded(ctx, res, p.Limits, p.Limits.Wall, said.reason()); err != nil {
-		return tool.Output{}, err
+	if err := builtin.CommandEnded(ctx, res, p.Limits, p.Limits.Wall, said.all()); err != nil {
+		return tool.Output{Text: said.all()}, err
 	}
 	return c.output(said.out.String())
 }
@@ -226,12 +226,13 @@ func (s *streams) report(status string) {
 	}
 }
 
-// reason is what a command that failed says of it: on stderr, and on stdout when it says nothing there.
-func (s *streams) reason() string {
+// all is what a command that failed has written: stderr, where it says why, and stdout.
+func (s *streams) all() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if text := s.err.String(); strings.TrimSpace(text) != "" {
-		return text
+	said, out := s.err.String(), s.out.String()
+	if said != "" && out != "" && !strings.HasSuffix(said, "\n") {
+		said += "\n"
 	}
-	return s.out.String()
+	return said + out
 }

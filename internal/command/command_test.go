@@ -146,7 +146,7 @@ func TestHowACommandEnds(t *testing.T) {
 		want    toolyard.Code
 		words   string
 	}{
-		"a status":      {acts{run: ends(sandbox.Result{ExitCode: 4, Reason: sandbox.Exited}, "some output", "no such city\n")}, `{"argv":["p"]}`, toolyard.ExecutionFailed, "no such city"},
+		"a status":      {acts{run: ends(sandbox.Result{ExitCode: 4, Reason: sandbox.Exited}, "some output", "no such city\n")}, `{"argv":["p"]}`, toolyard.ExecutionFailed, "no such city\nsome output"},
 		"without words": {acts{run: ends(sandbox.Result{ExitCode: 4, Reason: sandbox.Exited}, "some output", "")}, `{"argv":["p"]}`, toolyard.ExecutionFailed, "some output"},
 		"its time":      {acts{run: ends(sandbox.Result{Reason: sandbox.Timeout}, "", "")}, `{"argv":["p"]}`, toolyard.Timeout, "time limit"},
 		"lost":          {acts{run: ends(sandbox.Result{Reason: sandbox.SandboxLost}, "", "")}, `{"argv":["p"]}`, toolyard.OutcomeUnknown, "nobody knows"},
@@ -157,9 +157,9 @@ func TestHowACommandEnds(t *testing.T) {
 		}}, `{"argv":["p"]}`, toolyard.SetupRequired, `no program "p"`},
 		"an option": {acts{}, `{"argv":["p","{a}"]}`, toolyard.InvalidArguments, "option"},
 	} {
-		_, err := declared(t, c.box, "", c.command).Run(t.Context(), env("/tmp"), json.RawMessage(`{"a":"-x"}`))
-		if e := tool.AsError(errors.Join(err)); err == nil || e.Code != c.want || !strings.Contains(e.Message, c.words) {
-			t.Errorf("%s: %v, want %s with %q", name, err, c.want, c.words)
+		out, err := declared(t, c.box, "", c.command).Run(t.Context(), env("/tmp"), json.RawMessage(`{"a":"-x"}`))
+		if e := tool.AsError(errors.Join(err)); err == nil || e.Code != c.want || !strings.Contains(e.Message+"\n"+out.Text, c.words) {
+			t.Errorf("%s: %v, %q, want %s with %q", name, err, out.Text, c.want, c.words)
 		}
 	}
 	out, err := declared(t, acts{run: ends(sandbox.Result{Reason: sandbox.Exited}, `{"n":12345678901234567890}`, "")}, "", `{"argv":["p"],"output":"json"}`).Run(t.Context(), env("/tmp"), json.RawMessage(`{}`))
@@ -229,8 +229,8 @@ func TestACommandInTheSandbox(t *testing.T) {
 	if out, err = asks.Run(t.Context(), env(dir), json.RawMessage(`{"a":"b"}`)); err != nil || out.Text != "{\"a\":\"b\"}ty-1\n" {
 		t.Errorf("it reads %q, %v", out.Text, err)
 	}
-	if _, err := fails.Run(t.Context(), env(dir), json.RawMessage(`{}`)); tool.AsError(err).Code != toolyard.ExecutionFailed || !strings.Contains(tool.AsError(err).Message, "said") {
-		t.Errorf("it fails with %v", err)
+	if out, err = fails.Run(t.Context(), env(dir), json.RawMessage(`{}`)); tool.AsError(err).Code != toolyard.ExecutionFailed || !strings.HasPrefix(out.Text, "said\n") {
+		t.Errorf("it fails with %v, %q", err, out.Text)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "b")); err == nil {
 		t.Error("a value was read as a command")

@@ -124,7 +124,8 @@ func (s *Set) callMessage(event Event, in pipeline.HookInput, cwd string) ([]byt
 		m.ToolResponse, m.DurationMS = responseOf(in, shown), &ms
 	case PostToolUseFailure:
 		interrupted := in.Outcome.Code == toolyard.Canceled || in.Outcome.Code == toolyard.SiblingCanceled
-		m.Error, m.IsInterrupt, m.DurationMS = in.Outcome.Error, &interrupted, &ms
+		failed := toolyard.Result{IsError: true, Code: in.Outcome.Code, Error: in.Outcome.Error, Output: in.Outcome.Output}
+		m.Error, m.IsInterrupt, m.DurationMS = failed.Text(), &interrupted, &ms
 	}
 	return encode(m)
 }

@@ -33,9 +33,6 @@ func (c *call) words() string {
 		evidence.Started--
 		out += " The call was attempted before." + evidence.Sentence()
 	}
-	if !c.kept { // otherwise it stands behind the output
-		out = c.envelopeOf(out)
-	}
 	return out
 }
 

@@ -76,10 +76,7 @@ func (c *call) fitParts(ctx context.Context) error {
 		}
 	}
 	if c.derived && !c.res.Truncated {
-		c.text = c.envelopeOf(toolyard.TextOf(c.parts))
-	}
-	if added := strings.TrimSpace(c.withhold(c.envelope(""))); added != "" {
-		c.parts = append(c.parts, toolyard.Content{Type: toolyard.ContentText, Text: added})
+		c.text = toolyard.TextOf(c.parts)
 	}
 	return nil
 }
@@ -105,7 +102,7 @@ func (c *call) fitTexts(ctx context.Context) error {
 	}
 	c.parts = append([]toolyard.Content{{Type: toolyard.ContentText, Text: text, Blob: ref, Size: int64(len(whole))}}, rest...)
 	if c.derived {
-		c.text, c.res.Truncated, c.res.Blob = c.envelopeOf(text), true, ref
+		c.text, c.res.Truncated, c.res.Blob = text, true, ref
 	}
 	return nil
 }
@@ -177,9 +174,13 @@ func (c *call) fitStructured() error {
 			}
 		}
 	}
-	if len(raw) > MaxStructuredBytes {
+	limit := max(c.entry.MaxResultChars(), MaxStructuredBytes)
+	if c.entry.MaxResultChars() < 0 {
+		limit = MaxInlineResultBytes
+	}
+	if len(raw) > limit || !encodes(string(raw), MaxInlineResultBytes) {
 		c.remarks = append(c.remarks, fmt.Sprintf("the output as data has %d bytes, and at most %d are taken: it is left out, and the text stays",
-			len(raw), MaxStructuredBytes))
+			len(raw), limit))
 		return nil
 	}
 	c.structured = raw

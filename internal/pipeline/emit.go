@@ -11,6 +11,12 @@ import (
 // emitTerminal writes the result down. It always runs, and nothing gets past it unredacted or unbounded.
 func (c *call) emitTerminal(ctx context.Context) finding {
 	if c.fail == nil {
+		if added := c.added(); added != "" {
+			c.text += added
+			if c.parts != nil {
+				c.parts = append(c.parts, toolyard.Content{Type: toolyard.ContentText, Text: strings.TrimSpace(added)})
+			}
+		}
 		c.show()
 		if c.redacted {
 			c.res.Code = toolyard.ResultRedacted
@@ -29,7 +35,10 @@ func (c *call) emitTerminal(ctx context.Context) finding {
 	c.res.IsError = true
 	c.res.Code = c.fail.code
 	c.res.Retryable, c.res.RetryAfterMS = c.fail.retryable, c.fail.retryAfterMS
-	c.res.Error = c.words()
+	if c.res.Error = c.words(); len(c.res.Output) <= MaxErrorOutputBytes {
+		c.res.Error = c.res.Text()
+	}
+	c.res.Error += c.added()
 	c.res.Detail = clip(c.withhold(c.fail.detail), MaxDetailBytes)
 	return f
 }

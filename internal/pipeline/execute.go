@@ -59,7 +59,7 @@ func (c *call) execute(ctx context.Context) finding {
 		if c.takeParts() != "" {
 			c.parts = nil
 		}
-		c.text, c.kept = c.envelope(c.out.Text), c.out.Text != "" // partial output is evidence
+		c.text, c.kept = valid(c.out.Text), c.out.Text != "" // partial output is evidence
 	}
 	return finding{fail: f}
 }

@@ -179,14 +179,11 @@ func (c *call) postHooks(ctx context.Context) finding {
 			detail = join(detail, "its parts and data are left out")
 		}
 		c.out, c.parts, c.structured = tool.Output{Text: *v.Output}, nil, nil
-		c.text = c.envelope(c.out.Text)
+		c.text = valid(c.out.Text)
 		detail = join(fmt.Sprintf("output changed by %s, %d to %d bytes, mapped again", orSome(v.By), before, len(c.text)), detail)
 	}
 	if c.addContext(v.Context) {
 		detail = join(detail, "context added")
-		if c.fail == nil {
-			c.text = c.envelope(c.out.Text)
-		}
 	}
 	return finding{detail: detail, noted: detail != ""}
 }
@@ -194,7 +191,7 @@ func (c *call) postHooks(ctx context.Context) finding {
 // shown is the output as a hook may see it.
 func (c *call) shown() string {
 	if len(c.text) > MaxOutputBytes { // persist_result will refuse it
-		return preview(c.withhold(ends(c.text)), PreviewHeadChars, PreviewTailChars, "")
+		return preview(c.withhold(ends(c.text)), -1, "")
 	}
 	return c.withhold(c.text)
 }

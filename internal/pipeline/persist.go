@@ -12,6 +12,7 @@ import (
 // persistResult takes secrets out of the output and brings it to size: inline, or in the blob store with a preview.
 func (c *call) persistResult(ctx context.Context) finding {
 	size := c.outputBytes()
+	c.redacted = c.redacted || c.added() != c.said()
 	err := c.fit(ctx)
 	switch {
 	case size > MaxOutputBytes:
@@ -53,9 +54,7 @@ func (c *call) fit(ctx context.Context) error {
 		if err := c.redactText(ends(c.text)); err != nil {
 			return err
 		}
-		if !c.isShort(c.text) {
-			c.text = preview(c.text, PreviewHeadChars, PreviewTailChars, "")
-		}
+		c.text = preview(c.text, c.entry.MaxResultChars(), "")
 		return nil
 	}
 	partsErr := c.fitParts(ctx)
@@ -79,20 +78,34 @@ func (c *call) fit(ctx context.Context) error {
 	return errors.Join(err, partsErr)
 }
 
-// isShort reports whether a text goes to the model as it is.
+// isShort reports whether a text goes to the model as it is: the tool's limit says so, as long as an event can carry it.
 func (c *call) isShort(text string) bool {
 	limit := c.entry.MaxResultChars()
-	return len(text) <= MaxInlineResultBytes && (limit < 0 || len(text) <= limit || utf8.RuneCountInString(text) <= limit)
+	return (limit < 0 || len(text) <= limit || utf8.RuneCountInString(text) <= limit) && encodes(text, MaxInlineResultBytes)
+}
+
+// encodes reports whether a text has at most so many bytes as a JSON string. It may count a few too many.
+func encodes(text string, limit int) bool {
+	const most = len(`\u0000`)
+	if len(text) <= limit/most {
+		return true
+	}
+	size := len(text)
+	for i := 0; i < len(text) && size <= limit; i++ {
+		switch b := text[i]; {
+		case b == '"', b == '\\', b == '\n', b == '\r', b == '\t':
+			size++
+		case b < ' ', b == '<', b == '>', b == '&', b == "\u2028"[0]:
+			size += most - 1
+		}
+	}
+	return size <= limit
 }
 
 // cut stores a text and returns its preview, which names the reference. With an error there is a preview without one.
 func (c *call) cut(ctx context.Context, text string) (shown, ref string, err error) {
-	head, tail := PreviewHeadChars, PreviewTailChars
-	if limit := c.entry.MaxResultChars(); limit >= 0 && limit < head+tail {
-		head, tail = limit*4/5, limit/5
-	}
 	ref, err = c.store(ctx, text)
-	return preview(text, head, tail, ref), ref, err
+	return preview(text, c.entry.MaxResultChars(), ref), ref, err
 }
 
 // store puts content into the blob store and records it.
@@ -133,27 +146,52 @@ func (p *Pipeline) redact(text string) (clean string, err error) {
 	return clean, nil
 }
 
-// preview keeps the beginning and the end of a text, in characters, and says what is missing and where it is.
-func preview(text string, head, tail int, ref string) string {
-	total := utf8.RuneCountInString(text)
-	if total <= head+tail { // cut for its bytes, not for its characters
-		head, tail = total*2/5, total/10
+// preview keeps the beginning and the end of a text and says between them what is missing and where it is, in at most so many
+// characters; -1 is no limit. Where not even the reference fits, it is the beginning alone.
+func preview(text string, limit int, ref string) string {
+	total, head, tail := utf8.RuneCountInString(text), PreviewHeadChars, PreviewTailChars
+	if total <= head+tail && (limit < 0 || total <= limit) {
+		return text
 	}
-	from := 0
-	for range head {
-		_, n := utf8.DecodeRuneInString(text[from:])
-		from += n
+	note := func(left int) string {
+		where := "the rest is not kept"
+		if ref != "" {
+			where = fmt.Sprintf("read the whole with the tool read_result and ref %q", ref)
+		}
+		return fmt.Sprintf("\n\n[… %d of %d characters are left out here; %s …]\n\n", left, total, where)
 	}
-	to := len(text)
+	if limit >= 0 {
+		room := limit - utf8.RuneCountInString(note(total))
+		if room < 0 {
+			short := "[cut]"
+			if ref != "" {
+				short = fmt.Sprintf("[cut; read_result %q]", ref)
+			}
+			if room = limit - utf8.RuneCountInString(short); room < 0 {
+				short, room = "", limit
+			}
+			return text[:skip(text, room)] + short
+		}
+		if head+tail > room {
+			head, tail = room-room/5, room/5
+		}
+	}
+	from, to := skip(text, head), len(text)
 	for range tail {
 		_, n := utf8.DecodeLastRuneInString(text[:to])
 		to -= n
 	}
-	where := "the rest is not kept"
-	if ref != "" {
-		where = fmt.Sprintf("read the whole with the tool read_result and ref %q", ref)
+	return text[:from] + note(total-head-tail) + text[to:]
+}
+
+// skip is where a text's first so many characters end.
+func skip(text string, chars int) int {
+	at := 0
+	for range chars {
+		_, n := utf8.DecodeRuneInString(text[at:])
+		at += n
 	}
-	return fmt.Sprintf("%s\n\n[… %d of %d characters are left out here; %s …]\n\n%s", text[:from], total-head-tail, total, where, text[to:])
+	return at
 }
 
 // ends takes the middle out of a text that is too long to be looked at as a whole: far more stays than is shown of it.

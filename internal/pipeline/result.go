@@ -10,8 +10,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// mapResult puts the tool's output into the envelope that the model reads. It happens once; again only when a hook has
-// changed the output, which is recorded.
+// mapResult makes the text that the model reads of the tool's output. It happens once; again only when a hook has changed the
+// output, which is recorded.
 func (c *call) mapResult(context.Context) finding {
 	const ran = "The tool ran, and its output could not be put into a result"
 	if c.badOutput != nil {
@@ -49,7 +49,7 @@ func (c *call) mapResult(context.Context) finding {
 	if change := c.out.Session; change != nil && len(change.Context) > 0 && c.judgement.Class.Safe() {
 		f = noted(join(f.detail, "what the tool sets for later calls was rejected: only an exclusive call may set it"))
 	}
-	c.text = c.envelope(c.out.Text)
+	c.text = valid(c.out.Text)
 	return f
 }
 
@@ -66,16 +66,17 @@ func (c *call) sessionChange() (tool.SessionChange, bool) {
 	return change, len(change.Loads)+len(change.Context) > 0
 }
 
-// envelope is the text that the model reads: valid UTF-8, with what hooks have to say behind it.
-func (c *call) envelope(text string) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
+// valid is a text as UTF-8.
+func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+
+// said is what hooks have to say to the model, as it stands behind what the tool has to say. It is no part of the tool's output.
+func (c *call) said() string {
+	var b strings.Builder
 	for _, t := range c.contexts {
-		text += "\n\n[added by a hook] " + strings.ToValidUTF8(t, "\uFFFD")
+		b.WriteString("\n\n[added by a hook] " + valid(t))
 	}
-	return text
+	return b.String()
 }
 
-// envelopeOf is envelope for a text that has been redacted already.
-func (c *call) envelopeOf(text string) string {
-	return text + c.withhold(c.envelope(""))
-}
+// added is what hooks have to say, without secrets.
+func (c *call) added() string { return c.withhold(c.said()) }

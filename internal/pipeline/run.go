@@ -104,7 +104,7 @@ type call struct {
 	out     tool.Output
 	// badOutput is the tool's own complaint that its output can't be encoded: map_result ends with it.
 	badOutput *tool.Error
-	// text is the output in the envelope; kept says that it goes into the result although the call failed.
+	// text is the output; kept says that it goes into the result although the call failed.
 	text string
 	kept bool
 	// parts are the output by its parts, nil when it is text alone; derived says that text was made of them. structured is

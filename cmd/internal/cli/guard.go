@@ -146,11 +146,7 @@ func (g *Guard) AfterBatch(tools []tool.Tool, mode policy.Mode, log *slog.Logger
 	return func(ctx context.Context, b dispatcher.BatchOver) (*toolyard.Notice, error) {
 		in := hooks.BatchInput{Key: b.Key, Session: b.Session, Workspace: b.Workspace}
 		for _, c := range b.Calls {
-			text := c.Result.Output
-			if c.Result.IsError {
-				text = c.Result.Error
-			}
-			in.Calls = append(in.Calls, hooks.BatchCall{CallID: c.Result.CallID, Tool: c.Result.Tool, Input: c.Input, Code: c.Result.Code, Text: text, IsError: c.Result.IsError})
+			in.Calls = append(in.Calls, hooks.BatchCall{CallID: c.Result.CallID, Tool: c.Result.Tool, Input: c.Input, Code: c.Result.Code, Text: c.Result.Text(), IsError: c.Result.IsError})
 		}
 		v, err := set.Batch(ctx, in)
 		if err != nil || v == (hooks.BatchVerdict{}) {

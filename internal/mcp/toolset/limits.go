@@ -12,6 +12,7 @@ const (
 	MaxLinesAtOnce      = 1_000    // of what it sends beyond that, before it is too much
 	MaxStatusBytes      = 1_000    // of one progress message
 	maxStderrBytes      = 4 << 10  // of its stderr's end, for the operator
+	maxFailureBytes     = 8 << 10  // of a failure's words in its error; longer ones are its output
 
 	DefaultMinPause = 500 * time.Millisecond
 	DefaultMaxPause = time.Minute

@@ -11,7 +11,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// output is a server's result as ours. One that says that the tool failed is an error with the server's words.
+// output is a server's result as ours. One that says that the tool failed is an error with the server's words, which stand beside it
+// as the output where they are long.
 func output(res *mcp.CallToolResult) (tool.Output, error) {
 	if res == nil {
 		return tool.Output{}, tool.Failed(errors.New("no result"), "The MCP server answered with nothing.")
@@ -37,7 +38,10 @@ func output(res *mcp.CallToolResult) (tool.Output, error) {
 		if message == "" {
 			message = "The MCP server says that the tool failed, and not why."
 		}
-		return tool.Output{}, tool.Failed(nil, "%s", message)
+		if len(message) <= maxFailureBytes {
+			return tool.Output{}, tool.Failed(nil, "%s", message)
+		}
+		return tool.Output{Text: message}, tool.Failed(nil, "The MCP server says that the tool failed.")
 	}
 	return out, nil
 }

@@ -55,9 +55,7 @@ func (a *Answer) Caller() (caller json.RawMessage, kind string) {
 // else is a bug of the caller, and an error here (not a [toolyard.InputError]), since a result under another call's
 // id would mislead the model without any sign.
 //
-// The text of a success is its output, that of a failure its error, and never the operator's detail. Two cases are
-// mended: a failure without a message says its code, and one with the code post_hook_failed has its output below the
-// message, because the tool itself succeeded and its output was kept.
+// The text is [toolyard.Result.Text], and never the operator's detail.
 func Pair(calls []toolyard.Call, results []toolyard.Result) ([]Answer, error) {
 	if len(calls) != len(results) {
 		return nil, fmt.Errorf("rendering results: %d calls have %d results; every call needs exactly one", len(calls), len(results))
@@ -69,28 +67,11 @@ func Pair(calls []toolyard.Call, results []toolyard.Result) ([]Answer, error) {
 			return nil, fmt.Errorf("rendering results: at %d want the result of call %q, got that of call %q with index %d",
 				i, call.ID, result.CallID, result.Index)
 		}
-		a := Answer{CallID: call.ID, Tool: call.Tool, Text: text(result), IsError: result.IsError, Code: result.Code, Echo: result.Echo}
+		a := Answer{CallID: call.ID, Tool: call.Tool, Text: result.Text(), IsError: result.IsError, Code: result.Code, Echo: result.Echo}
 		if !a.IsError {
 			a.Parts = result.Content
 		}
 		answers[i] = a
 	}
 	return answers, nil
-}
-
-func text(r *toolyard.Result) string {
-	if !r.IsError {
-		return r.Output
-	}
-	message := r.Error
-	if message == "" {
-		message = "the call failed"
-		if r.Code != toolyard.OK {
-			message += ": " + string(r.Code)
-		}
-	}
-	if r.Code == toolyard.PostHookFailed && r.Output != "" {
-		message += "\n\n" + r.Output
-	}
-	return message
 }

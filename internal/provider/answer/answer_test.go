@@ -10,13 +10,15 @@ import (
 
 func TestPairTexts(t *testing.T) {
 	parts := []toolyard.Content{{Type: toolyard.ContentImage}}
-	calls := []toolyard.Call{{ID: "a", Tool: "alias"}, {ID: "b", Tool: "t"}, {ID: "c", Tool: "t"}, {ID: "d", Tool: "t"}, {ID: "e", Tool: "t"}, {ID: "f", Tool: "t"}}
+	calls := []toolyard.Call{{ID: "a", Tool: "alias"}, {ID: "b", Tool: "t"}, {ID: "c", Tool: "t"}, {ID: "d", Tool: "t"}, {ID: "e", Tool: "t"}, {ID: "g", Tool: "t"}, {ID: "h", Tool: "t"}, {ID: "f", Tool: "t"}}
 	results := []toolyard.Result{
 		{CallID: "a", Tool: "real_name", Output: "out", Error: "not read", Detail: "never read"},
-		{CallID: "b", IsError: true, Code: toolyard.UnknownTool, Error: "no such tool", Output: "not read", Echo: toolyard.Echo(`{"n":1}`)},
+		{CallID: "b", IsError: true, Code: toolyard.UnknownTool, Error: "no such tool", Echo: toolyard.Echo(`{"n":1}`)},
 		{CallID: "c", IsError: true, Code: toolyard.Timeout},
 		{CallID: "d", IsError: true},
 		{CallID: "e", IsError: true, Code: toolyard.PostHookFailed, Error: "the tool itself succeeded", Output: "out", Content: parts},
+		{CallID: "g", IsError: true, Code: toolyard.ExecutionFailed, Error: "exit status 1", Output: "1\n"},
+		{CallID: "h", IsError: true, Code: toolyard.ExecutionFailed, Error: "exit status 1\n\n1\n2\n\n[added by a hook] mind it", Output: "1\n2\n"},
 		{CallID: "f", Code: toolyard.ResultRedacted, Output: "pass=***", Content: parts},
 	}
 	for i := range results {
@@ -32,6 +34,8 @@ func TestPairTexts(t *testing.T) {
 		{CallID: "c", Tool: "t", Text: "the call failed: timeout", IsError: true, Code: toolyard.Timeout},
 		{CallID: "d", Tool: "t", Text: "the call failed", IsError: true},
 		{CallID: "e", Tool: "t", Text: "the tool itself succeeded\n\nout", IsError: true, Code: toolyard.PostHookFailed},
+		{CallID: "g", Tool: "t", Text: "exit status 1\n\n1", IsError: true, Code: toolyard.ExecutionFailed},
+		{CallID: "h", Tool: "t", Text: "exit status 1\n\n1\n2\n\n[added by a hook] mind it", IsError: true, Code: toolyard.ExecutionFailed},
 		{CallID: "f", Tool: "t", Text: "pass=***", Code: toolyard.ResultRedacted, Parts: parts},
 	}
 	if !reflect.DeepEqual(got, want) {

@@ -1,0 +1,90 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// TestALongOutputComesWhole: only the tool's own limit makes a preview of an output, not how it travels.
+func TestALongOutputComesWhole(t *testing.T) {
+	long := strings.Repeat("line ä\n", 100_000)
+	for _, limit := range []int{-1, 1_000_000} {
+		r := newRig(returns(long, nil), maxChars(limit))
+		if res := r.result(t); res.IsError || res.Truncated || res.Output != long || len(r.stored) != 0 {
+			t.Errorf("limit %d: %q, truncated %t, %d of %d bytes", limit, res.Code, res.Truncated, len(res.Output), len(long))
+		}
+	}
+	data := []byte(`["` + strings.Repeat("x", 2*MaxStructuredBytes) + `"]`)
+	for limit, whole := range map[int]bool{-1: true, 3 * MaxStructuredBytes: true, 1000: false} {
+		r := newRig(gives(tool.Output{Text: "t", Structured: data}, nil), maxChars(limit))
+		if res := r.result(t); res.IsError || (string(res.Structured) == string(data)) != whole {
+			t.Errorf("limit %d: %q, %d of %d bytes of data", limit, res.Code, len(res.Structured), len(data))
+		}
+	}
+}
+
+// TestAnOutputThatNoEventCanCarryIsStored: escaped as JSON it would be several times as long as it is.
+func TestAnOutputThatNoEventCanCarryIsStored(t *testing.T) {
+	odd := strings.Repeat("\x01", MaxOutputBytes)
+	r := newRig(returns(odd, nil), maxChars(-1))
+	if res := r.result(t); res.IsError || !res.Truncated || res.Blob == "" || len(res.Output) > MaxInlineResultBytes || r.stored[0] != odd {
+		t.Errorf("%q, truncated %t, %d bytes", res.Code, res.Truncated, len(res.Output))
+	}
+}
+
+// TestAPreviewIsNeverLongerThanTheLimit: its note counts too. What hooks add has a limit of its own.
+func TestAPreviewIsNeverLongerThanTheLimit(t *testing.T) {
+	for _, limit := range []int{1, 2, 10, 40, 75, 100, 149, 150, 151, 200, 400, 999, 5_000, 5_001, 5_200, 20_000} {
+		text := strings.Repeat("ä", limit+1)
+		for _, ref := range []string{"result." + strings.Repeat("0123456789abcdef", 4), ""} {
+			r := newRig(returns(text, nil), maxChars(limit), after(HookVerdict{Context: "mind it"}, nil), func(r *rig) {
+				if r.put = func(context.Context, string) (string, error) { return ref, nil }; ref == "" {
+					r.Blobs = nil
+				}
+			})
+			res := r.result(t)
+			shown, added := strings.CutSuffix(res.Output, "\n\n[added by a hook] mind it")
+			if n := utf8.RuneCountInString(shown); n > limit || n < limit-5 && limit < 5_000 || !res.Truncated || res.Blob != ref || added != (ref != "") {
+				t.Errorf("limit %d: %d characters, truncated %t: %.300q", limit, n, res.Truncated, res.Output)
+			}
+			if limit >= 150 && !strings.Contains(shown, ref) {
+				t.Errorf("limit %d: the preview does not name %s: %.300q", limit, ref, shown)
+			}
+		}
+	}
+}
+
+// TestHookContextIsNoOutput: it reaches the model on a failure with output too, and later hooks do not see it as the tool's own.
+func TestHookContextIsNoOutput(t *testing.T) {
+	for name, err := range map[string]error{"success": nil, "failure": errBoom} {
+		var seen string
+		r := newRig(secretless, returns("the output", err), before(HookVerdict{Context: "before s3cret"}, nil), func(r *rig) {
+			r.post = func(_ context.Context, in HookInput) (HookVerdict, error) {
+				seen = in.Outcome.Output
+				return HookVerdict{Context: "after"}, nil
+			}
+		})
+		res := r.result(t)
+		text := res.Output
+		if err != nil {
+			text = res.Error
+		}
+		if !strings.Contains(text, "[added by a hook] before [redacted]\n\n[added by a hook] after") || err != nil && res.Output != "the output" || seen != "the output" {
+			t.Errorf("%s: output %q, error %q, hooks see %q", name, res.Output, res.Error, seen)
+		}
+		if err == nil && res.Code != toolyard.ResultRedacted {
+			t.Errorf("a secret in a hook's context: %q", res.Code)
+		}
+	}
+	long := strings.Repeat("x", 60_000)
+	r := newRig(returns(long, nil), before(HookVerdict{Context: "mind it"}, nil))
+	if res := r.result(t); len(r.stored) != 1 || r.stored[0] != long || !strings.HasSuffix(res.Output, "[added by a hook] mind it") {
+		t.Errorf("what is stored of a long output: %d texts, %s", len(r.stored), fmt.Sprint(res.Output[len(res.Output)-100:]))
+	}
+}
