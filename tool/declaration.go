@@ -53,7 +53,7 @@ type Declaration struct {
 	ShouldDefer bool `json:"should_defer,omitempty"`
 	AlwaysLoad  bool `json:"always_load,omitempty"`
 	// MaxResultSizeChars is how many characters of output go to the model; what is longer is offloaded and previewed.
-	// 0: [DefaultMaxResultSizeChars]. -1: no limit of the tool's own (the transport's limit remains).
+	// 0: [DefaultMaxResultSizeChars]. -1: no limit, up to 16 MiB.
 	MaxResultSizeChars int `json:"max_result_size_chars,omitempty"`
 	// TimeoutMS is the hard maximum of one execution, in milliseconds. 0: [DefaultTimeout].
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
@@ -63,7 +63,8 @@ type Declaration struct {
 	// MaxInFlight is how many calls of the tool each worker runs at a time, whatever slots it has free. 0: no cap of the
 	// tool's own.
 	MaxInFlight int `json:"max_in_flight,omitempty"`
-	// AbortsSiblings says that a call's failure while executing cancels the rest of its group. Nil: true.
+	// AbortsSiblings says that a call's failure while executing cancels the rest of its group: calls that run together are
+	// worth nothing without each other. Nil: false.
 	AbortsSiblings *bool `json:"aborts_siblings,omitempty"`
 	// Dependency names what the circuit breaker watches; tools that share it trip together. Empty: the tool's name, and
 	// for a tool with a URL specifier each host that its calls name.
@@ -162,7 +163,7 @@ func (d *Declaration) NeedsPermission() bool { return needs(d.RequiresPermission
 func (d *Declaration) NeedsWorkspace() bool { return needs(d.UsesWorkspace) }
 
 // FailureAbortsSiblings reports whether a failing call cancels the rest of its group.
-func (d *Declaration) FailureAbortsSiblings() bool { return needs(d.AbortsSiblings) }
+func (d *Declaration) FailureAbortsSiblings() bool { return d.AbortsSiblings != nil && *d.AbortsSiblings }
 
 // Timeout is the hard maximum of one execution.
 func (d *Declaration) Timeout() time.Duration {

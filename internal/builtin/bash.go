@@ -116,7 +116,27 @@ func (b *bashTool) run(ctx context.Context, env tool.Env, in bashInput) (string,
 		return "", refused(ctx, err)
 	}
 	text := out.String()
+	if a, ok := shell.Answers(in.Command); ok {
+		if text, ok := Answered(res, a, text); ok {
+			return text, nil
+		}
+	}
 	return text, CommandEnded(ctx, res, p.Limits, limit, text)
+}
+
+// Answered returns the output of a command that ended with exit status 1, which is its answer, with a line that says so. ok is false
+// for any other end, and where the shell itself has ended so.
+func Answered(res sandbox.Result, a shell.Answer, text string) (said string, ok bool) {
+	if res.Reason != sandbox.Exited || res.ExitCode != 1 || res.Signal != 0 {
+		return "", false
+	}
+	if lines := "\n" + text; a.UnlessShell && (strings.Contains(lines, "\nbash: ") || strings.Contains(lines, "\nsh: ")) {
+		return "", false
+	}
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	return text + "[exit status 1: " + a.Means + "]", true
 }
 
 // refused is the error of a command of which nothing has run.

@@ -178,3 +178,34 @@ func TestAFailedCommandsOutputIsItsOutput(t *testing.T) {
 		t.Errorf("%d bytes of output, the error has %d: %.80q", len(out.Text), len(e.Message), e.Message)
 	}
 }
+
+// TestAnAnswerIsNoFailure: what was asked for is not there, or is not so.
+func TestAnAnswerIsNoFailure(t *testing.T) {
+	for _, c := range []struct {
+		command, said, want string
+		res                 sandbox.Result
+	}{
+		{"grep x f", "", "[exit status 1: nothing was found]", sandbox.Result{ExitCode: 1}},
+		{"cd src && grep -rn x . | sort | grep y", "", "[exit status 1: nothing was found]", sandbox.Result{ExitCode: 1}},
+		{"test -f x", "", "[exit status 1: the test is false]", sandbox.Result{ExitCode: 1}},
+		{"diff a b", "1c1\n< a", "1c1\n< a\n[exit status 1: there are differences]", sandbox.Result{ExitCode: 1}},
+		{"grep x f", "grep: f: No such file", "", sandbox.Result{ExitCode: 2}},
+		{"grep x f", "", "", sandbox.Result{ExitCode: 1, Reason: sandbox.OutputLimit}},
+		{"cd src && grep x f", "bash: line 1: cd: src: No such file or directory\n", "", sandbox.Result{ExitCode: 1}},
+		{"npm test", "", "", sandbox.Result{ExitCode: 1}},
+	} {
+		b := newBench(t)
+		bash, err := bash(acts{run: func(_ sandbox.Policy, _ sandbox.Command, s sandbox.Streams) (sandbox.Result, error) {
+			_, err := io.WriteString(s.Stdout, c.said)
+			if c.res.Reason == "" {
+				c.res.Reason = sandbox.Exited
+			}
+			return c.res, err
+		}}, sandbox.Policy{})
+		b.must(err)
+		out, err := bash.Run(t.Context(), b.env, encode(in{"command": c.command}))
+		if (err == nil) != (c.want != "") || err == nil && out.Text != c.want {
+			t.Errorf("%s: %q, %v; want %q", c.command, out.Text, err, c.want)
+		}
+	}
+}

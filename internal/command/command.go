@@ -122,6 +122,11 @@ func (c *command) run(ctx context.Context, env tool.Env, input json.RawMessage) 
 	if err != nil {
 		return tool.Output{}, c.refused(ctx, err, argv[0])
 	}
+	if a, ok := shell.AnswersOf(argv); ok && c.spec.Output != "json" {
+		if text, ok := builtin.Answered(res, a, said.all()); ok {
+			return tool.Output{Text: text}, nil
+		}
+	}
 	if err := builtin.CommandEnded(ctx, res, p.Limits, p.Limits.Wall, said.all()); err != nil {
 		return tool.Output{Text: said.all()}, err
 	}

@@ -236,3 +236,20 @@ func TestACommandInTheSandbox(t *testing.T) {
 		t.Error("a value was read as a command")
 	}
 }
+
+// TestAnAnswerIsNoFailure: a declared grep that finds nothing has answered.
+func TestAnAnswerIsNoFailure(t *testing.T) {
+	for _, c := range []struct {
+		argv, want string
+		status     int
+	}{
+		{`["grep","-rn","--","{a}","."]`, "[exit status 1: nothing was found]", 1}, {`["/usr/bin/diff","a","b"]`, "[exit status 1: there are differences]", 1},
+		{`["grep","x","f"]`, "", 2}, {`["wc","f"]`, "", 1},
+	} {
+		x := declared(t, acts{run: ends(sandbox.Result{ExitCode: c.status, Reason: sandbox.Exited}, "", "")}, "", `{"argv":`+c.argv+`}`)
+		out, err := x.Run(t.Context(), env("/tmp"), json.RawMessage(`{"a":"y"}`))
+		if (err == nil) != (c.want != "") || out.Text != c.want {
+			t.Errorf("%s: %q, %v; want %q", c.argv, out.Text, err, c.want)
+		}
+	}
+}

@@ -43,39 +43,70 @@ func (r Rule) commandPattern() (*commandPattern, error) {
 }
 
 // is reports whether a command of literal words matches: what an allow rule needs.
-func (p *commandPattern) is(c shell.Command) bool {
+func (p *commandPattern) is(args []shell.Word) bool {
 	n := len(p.words)
-	if len(c.Args) < n || !p.prefix && len(c.Args) != n {
+	if len(args) < n || !p.prefix && len(args) != n {
 		return false
 	}
 	for i, w := range p.words {
-		if !c.Args[i].Literal || c.Args[i].Text != w {
+		if !args[i].Literal || args[i].Text != w {
 			return false
 		}
 	}
 	return true
 }
 
-// coveredCommands reports which allow rules together cover a command line. Each of its simple commands must match one of them, and the
-// line must be nothing but literal words, joined: what is substituted, expanded, redirected, assigned, put in the background or
-// tested is not in the rule, so no rule allows it.
-func coveredCommands(script shell.Script, rules []Rule) (used []Rule, ok bool) {
-	if !script.Plain() || len(script.Commands) == 0 {
+// coveredCommands reports which allow rules together cover a command line. Each of its parts must match one of them, or only read
+// in a directory of the workspace, and one at least must match. What a part has in front of it that bounds its time or slows it down
+// does not count. The line must be nothing but its parts, joined: see [shell.Parts].
+func coveredCommands(line, workspaceDir string, rules []Rule) (used []Rule, ok bool) {
+	parts, ok := shell.Parts(line)
+	if !ok {
 		return nil, false
 	}
-	for _, c := range script.Commands {
-		i := slices.IndexFunc(rules, func(r Rule) bool {
-			p, err := r.commandPattern()
-			return err == nil && p.is(c)
-		})
-		if i < 0 {
+	for _, part := range parts {
+		r, ok := covering(part, rules)
+		switch {
+		case ok && !slices.Contains(used, r):
+			used = append(used, r)
+		case ok:
+		case !part.Reads || leaves(part.Args, workspaceDir):
 			return nil, false
 		}
-		if !slices.Contains(used, rules[i]) {
-			used = append(used, rules[i])
+	}
+	return used, len(used) > 0
+}
+
+// covering returns the rule that a simple command matches, as it stands or as what it runs.
+func covering(part shell.Part, rules []Rule) (match Rule, ok bool) {
+	args := part.Args
+	for ok := part.Plain; ok; args, ok = shell.Behind(args) {
+		i := slices.IndexFunc(rules, func(r Rule) bool {
+			p, err := r.commandPattern()
+			return err == nil && p.is(args)
+		})
+		if i >= 0 {
+			return rules[i], true
 		}
 	}
-	return used, true
+	return Rule{}, false
+}
+
+// leaves reports whether a part goes to a directory that is not known to be one of the workspace: what a rule allows is meant
+// for the workspace.
+func leaves(args []shell.Word, workspaceDir string) bool {
+	if len(args) == 0 || args[0].Text != "cd" {
+		return false
+	}
+	if len(args) != 2 || !args[1].Literal {
+		return true
+	}
+	to := path.Clean(args[1].Text)
+	if path.IsAbs(to) {
+		dir := path.Clean(workspaceDir)
+		return workspaceDir == "" || to != dir && !strings.HasPrefix(to, strings.TrimSuffix(dir, "/")+"/")
+	}
+	return args[1].Text == "" || strings.HasPrefix(args[1].Text, "-") || to == ".." || strings.HasPrefix(to, "../")
 }
 
 // touches reports whether some simple command of a line matches, or may: what a deny or ask rule needs.

@@ -171,7 +171,7 @@ func allowedByRules(rules []Rule, d *tool.Declaration, s *subject) (source strin
 	if s.kind != kindCommand || !s.known {
 		return "", false
 	}
-	used, ok := coveredCommands(s.script, specified)
+	used, ok := coveredCommands(s.value, s.workspaceDir, specified)
 	if !ok {
 		return "", false
 	}

@@ -51,7 +51,32 @@ func TestCommandRules(t *testing.T) {
 		// every command for allow, any for deny
 		{"bash(git status:*)", "git status && git status -s | git status", true, true},
 		{"bash(git status:*)", "git status && rm x", true, false},
-		{"bash(rm:*)", "ls; (cd x && rm y)", true, false},
+		{"bash(rm:*)", "ls; (cd x && rm y)", true, true},
+		{"bash(rm:*)", "cd /etc && rm y", true, false},
+		// each part by itself: allowed, or it only reads
+		{"bash(npm test:*)", "cd src && npm test", true, true},
+		{"bash(npm test:*)", "cd ./src/../lib && npm test", true, true},
+		{"bash(npm test:*)", "cd .. && npm test", true, false},
+		{"bash(npm test:*)", "cd src/../.. && npm test", true, false},
+		{"bash(npm test:*)", "cd /ws/src && npm test", true, true},
+		{"bash(npm test:*)", "cd /wsx && npm test", true, false},
+		{"bash(npm test:*)", "cd && npm test", true, false},
+		{"bash(npm test:*)", "cd $x && npm test", true, false},
+		{"bash(npm test:*)", "for d in a; do cd $d; done; npm test", true, false},
+		{"bash(npm test:*)", "npm test | head", true, true},
+		{"bash(npm test:*)", "npm test 2>&1 | grep -v \"$x\" | tail -20", true, true},
+		{"bash(npm test:*)", "npm test; ls *.js; echo $?", true, true},
+		{"bash(npm test:*)", "npm test && rm x", true, false},
+		{"bash(npm test:*)", "npm test | tee out", true, false},
+		{"bash(npm test:*)", "npm test > out", true, false},
+		{"bash(npm test:*)", "npm test | sh", true, false},
+		{"bash(npm test:*)", "ls && pwd", false, false}, // no rule says so: what only reads needs none
+		{"bash(npm test:*)", "timeout 60 npm test", true, true},
+		{"bash(npm test:*)", "timeout -k 5 60 nice -n 5 npm test -- -x", true, true},
+		{"bash(npm test:*)", "timeout 60 sh -c 'npm test'", true, false},
+		{"bash(timeout 60 npm:*)", "timeout 60 npm test", true, true},
+		{"bash(git status:*)", "cd x && git status", true, true},
+		{"bash(npm test:*)", "cd x && git status && npm test", true, false},
 		{"bash(rm:*)", "ls $(rm x)", true, false},
 		{"bash(rm:*)", "f() { rm x; }; f", true, false},
 		{"bash(rm:*)", "ls <(rm x)", true, false},
@@ -122,7 +147,7 @@ func TestCommandRules(t *testing.T) {
 		{"bash(a | b)", "ls", true, false},
 		{"bash('x)", "ls", true, false},
 	} {
-		denied, allowed := matches(t, tc.rule, Request{Declaration: bashTool, Input: input(t, "command", tc.value)})
+		denied, allowed := matches(t, tc.rule, Request{Declaration: bashTool, Input: input(t, "command", tc.value), WorkspaceDir: "/ws"})
 		if denied != tc.denied || allowed != tc.allowed {
 			t.Errorf("%s on %.80q: denied %v, allowed %v; want %v, %v", tc.rule, tc.value, denied, allowed, tc.denied, tc.allowed)
 		}

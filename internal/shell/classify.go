@@ -28,7 +28,7 @@ func classify(command string) (programs []string, err error) {
 		return nil, err
 	}
 	defer recovered(&err)
-	var j judge
+	j := judge{moves: moves(file)}
 	if err := j.stmts(file.Stmts); err != nil {
 		return nil, err
 	}
@@ -43,6 +43,7 @@ func classify(command string) (programs []string, err error) {
 // know it refuses, so a new kind of node is UNSAFE until somebody has thought about it.
 type judge struct {
 	programs []string // seen so far
+	moves    bool     // a cd stands somewhere in the line
 }
 
 func (j *judge) stmts(list []*syntax.Stmt) error {
@@ -182,9 +183,10 @@ func (j *judge) call(c *syntax.CallExpr) error {
 	if err := j.words(c.Args); err != nil {
 		return err
 	}
-	args := make([]Word, len(c.Args))
-	for i, w := range c.Args {
-		args[i] = readWord(w)
+	args := readWords(c.Args)
+	for inner, ok := Behind(args); ok; inner, ok = Behind(args) {
+		j.programs = append(j.programs, args[0].Text)
+		args = inner
 	}
 	name := args[0]
 	if !name.Literal {
@@ -193,6 +195,9 @@ func (j *judge) call(c *syntax.CallExpr) error {
 	reads, ok := programs[name.Text]
 	if !ok {
 		return fmt.Errorf("%q is not known to only read", name.Text)
+	}
+	if j.moves && (name.Text == "git" || name.Text == "go") {
+		return fmt.Errorf("%s: beside a cd it may take another directory's configuration, which can name programs", name.Text)
 	}
 	if err := reads(args[1:]); err != nil {
 		return fmt.Errorf("%s: %w", name.Text, err)

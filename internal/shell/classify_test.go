@@ -45,6 +45,9 @@ var readOnly = []classified{
 	{"until false; do break; done", "break"}, {"case $x in a) ls;; *) pwd;; esac", "ls, pwd"}, {"[[ -f a && $x == b* ]]", "[["},
 	{"[ ! -f \"$x\" ] && ls", "[, ls"}, {"[ \"$x\" = y ]", "["},
 	{"for f in *; do [ -d \"$f\" ] && echo ${f##*/}; done", "[, echo"},
+	// behind others
+	{"timeout 60 ls -la", "ls, timeout"}, {"timeout -k 5 --signal=KILL 1.5m grep -rn x .", "grep, timeout"}, {"nice -n 19 ls | wc", "ls, nice, wc"},
+	{"nice ls", "ls"}, {"stdbuf -oL -e 0 tail -f log", "stdbuf, tail"}, {"timeout 5 nice -5 du -sh .", "du, nice, timeout"},
 	// redirections
 	{"ls 2>&1", "ls"}, {"ls >/dev/null 2>&1", "ls"}, {"ls &>/dev/null", "ls"}, {"ls 2>>/dev/null", "ls"}, {"cat < f", "cat"},
 	{"cat <&0", "cat"}, {"cat <<EOF\nrm x\nEOF", "cat"}, {"cat <<'EOF'\n$(rm x)\nEOF", "cat"},
@@ -65,7 +68,7 @@ var unsafe = []classified{
 	{strings.Repeat("ls;", 20000), "bytes long"}, {"< f", "no command"}, {"cat <<EOF\nx", "parse"},
 	// programs
 	{"rm x", `"rm"`}, {"/bin/ls", `"/bin/ls"`}, {"./ls", `"./ls"`}, {"l s", `"l"`}, {"ｌｓ", "not known"}, {"lѕ", "not known"},
-	{"LS", "not known"}, {"cd /tmp", `"cd"`}, {"tee f", `"tee"`}, {"touch f", `"touch"`}, {"xargs rm", `"xargs"`},
+	{"LS", "not known"}, {"tee f", `"tee"`}, {"touch f", `"touch"`}, {"xargs rm", `"xargs"`},
 	{"sudo ls", `"sudo"`}, {"eval ls", `"eval"`}, {"exec ls", `"exec"`}, {". ./f", `"."`}, {"source f", `"source"`},
 	{"sh -c ls", `"sh"`}, {"bash -c 'ls'", `"bash"`}, {"env ls", "no arguments"}, {"env X=1", "no arguments"},
 	{"command ls", "runs its arguments"}, {"builtin ls", `"builtin"`}, {"nohup ls", `"nohup"`}, {"python -c 1", `"python"`},
@@ -115,6 +118,11 @@ var unsafe = []classified{
 	{"go build", "build"}, {"go env -w X=1", "-w"}, {"go env --w X=1", "--w"}, {"go env -u X", "-u"},
 	{"go list -toolexec=x", "-toolexec"}, {"go list -export x", "-export"}, {"go list -mod=mod", "-mod"},
 	{"go list $x", "literal"}, {"go -C x list", "-C"}, {"go run .", "run"}, {"go vet", "vet"}, {"go doc -http", "-http"},
+	// behind others
+	{"timeout 60 rm x", `"rm"`}, {"timeout ls", `"timeout"`}, {"timeout $x ls", `"timeout"`}, {"timeout -x 5 ls", `"timeout"`}, {"timeout 5", `"timeout"`},
+	{"nice -n 5 sh -c ls", `"sh"`}, {"stdbuf -oL", `"stdbuf"`}, {"timeout 5 env ls", "no arguments"}, {"timeout --x=5 5 ls", `"timeout"`},
+	{"cd x && git status", "beside a cd"}, {"git log; cd x", "beside a cd"}, {"(cd x; go list)", "beside a cd"}, {"cd x && rm y", `"rm"`},
+	{"cd $(rm x)", `"rm"`},
 	// joined
 	{"ls;rm x", `"rm"`}, {"ls && rm x", `"rm"`}, {"ls || rm x", `"rm"`}, {"ls | sh", `"sh"`}, {"ls\nrm x", `"rm"`},
 	{"ls # c\nrm x", `"rm"`}, {"ls & rm x", "background"}, {"ls &", "background"}, {"(ls; rm x)", `"rm"`},
@@ -162,6 +170,15 @@ func TestClassify(t *testing.T) {
 		class, why := Classify(tc.command)
 		if class != toolyard.Unsafe || !strings.Contains(why, tc.why) || why == "" {
 			t.Errorf("Classify(%.100q) = %s, %q; want UNSAFE for %q", tc.command, class, why, tc.why)
+		}
+	}
+}
+
+// TestClassifyBehindACd: where a command runs does not say that it writes.
+func TestClassifyBehindACd(t *testing.T) {
+	for _, command := range []string{"cd src", "cd src && ls", "cd /ws/src; cat a | head -3", `cd "$d" && grep -rn x .`, "(cd a && ls); (cd b && ls)"} {
+		if class, why := Classify(command); class != toolyard.ReadOnly {
+			t.Errorf("Classify(%q) = %s, %q", command, class, why)
 		}
 	}
 }
