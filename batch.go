@@ -66,7 +66,7 @@ type OnError string
 
 // The policies on an error.
 const (
-	CancelGroup OnError = "cancel_group" // the default: its siblings end as sibling_canceled
+	CancelGroup OnError = "cancel_group" // the default: its siblings end as sibling_canceled, where its tool declares so
 	Continue    OnError = "continue"     // its siblings go on
 )
 

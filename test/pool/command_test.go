@@ -4,6 +4,8 @@ package pool
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -68,6 +70,10 @@ func TestStoppedCommandsAreGone(t *testing.T) {
 	startDispatcher(t, s, dispatcher.Config{})
 	tools, caps, noBox := sandboxedTools(t)
 	dir := realDir(t)
+	tools = append(tools, make1(t, aborts(reader("fail")), func(context.Context, tool.Env) (string, error) {
+		time.Sleep(700 * time.Millisecond)
+		return "", errors.New("no such row")
+	}))
 	startWorker(t, s, worker.Config{Tools: tools, Isolation: caps.Isolation(), Workspaces: map[toolyard.Workspace]string{"default": dir}})
 	c := startClient(t, s)
 	bash := func(command string, timeout time.Duration) toolyard.Call {
@@ -82,7 +88,7 @@ func TestStoppedCommandsAreGone(t *testing.T) {
 			return toolyard.Batch{Calls: []toolyard.Call{bash("sleep "+argument+" & setsid sleep "+argument, 700*time.Millisecond)}}, nil
 		}},
 		{"sibling abort", toolyard.SiblingCanceled, func(sleeps toolyard.Call, _ string) (toolyard.Batch, func(*client.Batch)) {
-			return toolyard.Batch{Calls: []toolyard.Call{sleeps, bash("sleep 0.7; cat gone", time.Minute)}}, nil
+			return toolyard.Batch{Calls: []toolyard.Call{sleeps, {Tool: "fail", Input: []byte("{}")}}}, nil
 		}},
 		{"cancel", toolyard.Canceled, func(sleeps toolyard.Call, argument string) (toolyard.Batch, func(*client.Batch)) {
 			return toolyard.Batch{Calls: []toolyard.Call{sleeps}}, func(b *client.Batch) {

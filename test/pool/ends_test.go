@@ -42,7 +42,7 @@ func TestStoppedCallsSayWhatHappened(t *testing.T) {
 	}
 	startWorker(t, s, worker.Config{ID: "w", Tools: []tool.Tool{
 		make1(t, reader("wait"), half),
-		make1(t, reader("fail"), func(context.Context, tool.Env) (string, error) {
+		make1(t, aborts(reader("fail")), func(context.Context, tool.Env) (string, error) {
 			<-began
 			return "", errors.New("the disk is on fire")
 		}),
@@ -127,7 +127,7 @@ func TestAnAbortedReadIsNotBesideTheNextWrite(t *testing.T) {
 					}
 					return "late", nil
 				}),
-				make1(t, reader("fail"), func(context.Context, tool.Env) (string, error) {
+				make1(t, aborts(reader("fail")), func(context.Context, tool.Env) (string, error) {
 					<-began
 					return "", errors.New("the disk is on fire")
 				}),
