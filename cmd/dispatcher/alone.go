@@ -23,6 +23,8 @@ type alone struct {
 	client *client.Client
 	base   []registry.Entry
 	rules  policy.Rules
+	// notices says that hooks run when a batch is over.
+	notices bool
 }
 
 // aloneConfig says what such a node runs.
@@ -61,7 +63,7 @@ func withAlone(ctx context.Context, log *slog.Logger, cfg aloneConfig, do func(c
 			log.Warn("the temporary store was not removed", "path", store, "error", err)
 		}
 	}()
-	a := &alone{base: base(tools), rules: rules}
+	a := &alone{base: base(tools), rules: rules, notices: after != nil}
 	a.node, err = startNode(ctx, log, nodeConfig{
 		store: store, settings: broker.Settings{InMemory: true, MaxStoreBytes: aloneStoreBytes}, worker: &w,
 		dispatcher: dispatcher.Config{Planner: planner(rules, cfg.maxConcurrency, w.Redact), Base: a.base, AfterBatch: after},

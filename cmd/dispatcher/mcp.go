@@ -215,6 +215,7 @@ func (s *std) mcpAlone(ctx context.Context, o mcpCommandFlags, cfg server.Config
 	}
 	return withAlone(ctx, log, here, func(ctx context.Context, a *alone) error {
 		b := a.broker.As("/mcp/" + broker.NewID())
+		cfg.Notices = a.notices
 		return s.mcpPipe(ctx, mcpParts{broker: b, client: a.client, log: log, base: a.base, blocked: a.rules.Blocks}, cfg)
 	})
 }

@@ -185,7 +185,7 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 				return err
 			}
 		}
-		rendered, err := provider.Render(format, batch.Calls, results)
+		rendered, err := provider.RenderBatch(format, batch.Calls, results, view.Notice)
 		if err != nil {
 			return err
 		}

@@ -234,7 +234,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 	tooled, untool := context.WithCancel(ctx)
 	defer untool()
 	mcp, err := n.mcp(tooled, handler, mcpParts{base: base(tools), blocked: rules.Blocks}, server.Config{
-		Approvals: o.mcp.approvals, Key: mcpKey, MaxWait: o.timeout + mcpGrace, Hide: views.Hide,
+		Approvals: o.mcp.approvals, Key: mcpKey, MaxWait: o.timeout + mcpGrace, Hide: views.Hide, Notices: cfg.dispatcher.AfterBatch != nil,
 	})
 	if err != nil {
 		return errors.Join(ended(ctx, err), l.Close())

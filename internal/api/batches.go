@@ -184,17 +184,19 @@ func (s *Server) rendered(ctx context.Context, sub *client.Batch, st batch.State
 	if len(results) > len(calls) {
 		return nil, errors.New("batch " + sub.Key().String() + " has more results than calls")
 	}
-	return render(ctx, sub, calls[:len(results)], results, format)
+	return render(ctx, sub, calls[:len(results)], results, st.Notice, format)
 }
 
 // render is what goes back to a provider about these calls of a batch, or about calls that it could not take any more.
-func render(ctx context.Context, sub *client.Batch, calls []toolyard.Call, results []toolyard.Result, format provider.Format) (*batchAnswer, error) {
+func render(
+	ctx context.Context, sub *client.Batch, calls []toolyard.Call, results []toolyard.Result, notice *toolyard.Notice, format provider.Format,
+) (*batchAnswer, error) {
 	if format != provider.Native { // a model sees images, and no references to them
 		if err := sub.Fill(ctx, results); err != nil {
 			return nil, err
 		}
 	}
-	out, err := provider.Render(format, calls, results)
+	out, err := provider.RenderBatch(format, calls, results, notice)
 	return &batchAnswer{Status: http.StatusOK, Body: json.RawMessage(out)}, err
 }
 

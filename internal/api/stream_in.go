@@ -332,7 +332,7 @@ func (f *feeding) sendResults(ctx context.Context) {
 			f.say("reply", st.View())
 			return nil
 		}
-		answer, err := f.reply(ctx, sub)
+		answer, err := f.reply(ctx, sub, st.Notice)
 		if err == nil {
 			f.say("reply", answer.Body)
 		}
@@ -354,7 +354,7 @@ func (f *feeding) late() (n int) {
 }
 
 // reply is what goes back to the provider: an answer to each call of the response.
-func (f *feeding) reply(ctx context.Context, sub *client.Batch) (*batchAnswer, error) {
+func (f *feeding) reply(ctx context.Context, sub *client.Batch, notice *toolyard.Notice) (*batchAnswer, error) {
 	have, err := f.s.resultsOf(ctx, sub.Key())
 	if err != nil {
 		return nil, err
@@ -373,7 +373,7 @@ func (f *feeding) reply(ctx context.Context, sub *client.Batch) (*batchAnswer, e
 		}
 		results[i].Index = i
 	}
-	return render(ctx, sub, calls, results, f.format)
+	return render(ctx, sub, calls, results, notice, f.format)
 }
 
 // say sends an event. Whoever does not get it asks for the batch again.

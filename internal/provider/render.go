@@ -25,6 +25,12 @@ import (
 // reads. Its error, unlike those of [Decode], is a bug of the caller, except for an unknown format, which is a
 // [*toolyard.InputError].
 func Render(format Format, calls []toolyard.Call, results []toolyard.Result) ([]byte, error) {
+	return RenderBatch(format, calls, results, nil)
+}
+
+// RenderBatch is [Render] for a batch that is over, with what hooks have to say of it: the last answer has it behind its text. The
+// native form has results alone.
+func RenderBatch(format Format, calls []toolyard.Call, results []toolyard.Result, notice *toolyard.Notice) ([]byte, error) {
 	if format == "" {
 		format = Native
 	}
@@ -35,6 +41,7 @@ func Render(format Format, calls []toolyard.Call, results []toolyard.Result) ([]
 	if err != nil {
 		return nil, err
 	}
+	answer.AddNotice(answers, notice)
 	switch format {
 	case Anthropic:
 		return anthropic.Render(answers)

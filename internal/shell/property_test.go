@@ -42,7 +42,9 @@ func TestSpoiledIsNeverReadOnly(t *testing.T) {
 
 // Joining two commands gives the stricter of both, whatever joins them.
 func TestJoinedIsTheStricter(t *testing.T) {
-	ends := func(s string) bool { return strings.ContainsAny(s, "#\n\\") || strings.HasPrefix(s, "! ") || strings.HasSuffix(s, "&&") }
+	ends := func(s string) bool {
+		return strings.ContainsAny(s, "#\n\\") || strings.HasPrefix(s, "! ") || strings.HasSuffix(s, "&&")
+	}
 	for i, a := range readOnly {
 		b := readOnly[(i*7+3)%len(readOnly)]
 		bad := unsafe[(i*5+1)%len(unsafe)].command

@@ -32,6 +32,12 @@ func TestAHookAfterTheBatch(t *testing.T) {
 		if v.Notice == nil || v.Notice.Context != c.want.Context || v.Notice.Stop != c.want.Stop || v.Notice.Reason != c.want.Reason || len(v.Results) != 2 || v.Status != toolyard.StatusCompleted {
 			t.Errorf("%s: notice %+v, status %s, want %+v", name, v.Notice, v.Status, c.want)
 		}
+		for _, format := range []string{"anthropic", "openai", "openai-chat", "gemini"} {
+			stdout, stderr, status := h.run(nil, []string{"API_TOKEN=tok-4711-en"}, "run", "--format", format, "--hooks", h.hooks, "in.json")
+			if said := c.want.Context + c.want.Reason; status != 0 || strings.Count(stdout, said) != 1 {
+				t.Errorf("%s as %s: status %d: %s%s", name, format, status, stdout, stderr)
+			}
+		}
 		seen, err := os.ReadFile(filepath.Join(filepath.Dir(h.hooks), "seen.json"))
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", name, err, stderr)

@@ -369,12 +369,19 @@ func TestAnAgentHasOnlySoManyCalls(t *testing.T) {
 	wantText(t, called(t, a, "echo", map[string]any{"text": "again"}), false, "again")
 }
 
-// TestLongResults come as a preview with a link, which their own agent can follow, whole and in parts.
+// TestLongResults come as a preview that names read_result, and for clients that ask with a link, which their own agent can
+// follow, whole and in parts.
 func TestLongResults(t *testing.T) {
 	p := start(t, nil)
 	inBoth(t, func(t *testing.T, way string) {
 		c := p.connect(way, "token-of-a", nil)
-		r := called(t, c, "long", nil)
+		if r := called(t, c, "long", nil); len(r.Content) != 1 || !strings.Contains(textOf(r), "read_result") {
+			t.Errorf("without being asked: %d parts, and a text of %d bytes", len(r.Content), len(textOf(r)))
+		}
+		r, err := c.CallTool(waiting(t), &sdk.CallToolParams{Name: "long", Meta: sdk.Meta{"dev.toolyard/links": true}})
+		if err != nil {
+			t.Fatal(err)
+		}
 		if len(r.Content) != 2 || len(textOf(r)) == 0 || len(textOf(r)) >= len(long) {
 			t.Fatalf("got %d parts, and a text of %d bytes", len(r.Content), len(textOf(r)))
 		}
@@ -407,7 +414,7 @@ func TestLongResults(t *testing.T) {
 		if text != long {
 			t.Errorf("the parts together have %d bytes, want %d", len(text), len(long))
 		}
-		_, err := read(p.connect(way, "token-of-b", nil), link.URI)
+		_, err = read(p.connect(way, "token-of-b", nil), link.URI)
 		wantCode(t, err, jsonrpc.CodeInvalidParams, "")
 		for _, uri := range []string{"toolyard://blobs/result-00", link.URI + "?limit=0", link.URI + "?offset=-1", "toolyard://elsewhere/x"} {
 			if got, err := read(c, uri); err == nil {

@@ -20,6 +20,7 @@ const (
 	metaBatch     = "dev.toolyard/batch"
 	metaSession   = "dev.toolyard/session"
 	metaWorkspace = "dev.toolyard/workspace"
+	metaLinks     = "dev.toolyard/links"
 )
 
 // callTool answers calls of one tool: each is a batch of one call, and ends with it. What is wrong with the request is an
@@ -94,6 +95,11 @@ func (s *Server) batchOf(req *mcp.CallToolRequest, who Caller, t listed) (toolya
 		}
 		m.set(name)
 	}
+	if v, there := req.Params.Meta[metaLinks]; there {
+		if _, ok := v.(bool); !ok {
+			return batch, malformed("_meta[%q]: want true or false", metaLinks)
+		}
+	}
 	if who.Permit == nil {
 		return batch, nil
 	}
@@ -151,7 +157,7 @@ func (s *Server) await(ctx context.Context, req *mcp.CallToolRequest, sent *tool
 		cancel()
 		<-told // nothing is told about a call that is over
 		if o.err == nil {
-			return s.answer(req, b, &o.result)
+			return s.answer(ctx, req, b, &o.result)
 		}
 		return s.abandoned(ctx, b, o.err, late)
 	}
@@ -165,12 +171,15 @@ type outcome struct {
 	err    error
 }
 
-// first is the one result of a batch.
+// first is the one result of a batch, once the batch is over: hooks may have something to say of it.
 func first(ctx context.Context, b *client.Batch) outcome {
+	out := outcome{err: fmt.Errorf("batch %s ended without a result", b.Key())}
 	for r, err := range b.Results(ctx) {
-		return outcome{r, err}
+		if err == nil || out.err != nil { // an error behind the result takes nothing from it
+			out = outcome{r, err}
+		}
 	}
-	return outcome{err: fmt.Errorf("batch %s ended without a result", b.Key())}
+	return out
 }
 
 // abandoned ends a call that is not waited for any longer; late says that it was waited for as long as may be.
@@ -208,11 +217,21 @@ func (s *Server) notSubmittedAfterAll(err error) (*mcp.CallToolResult, error) {
 }
 
 // answer is what a client gets for a result.
-func (s *Server) answer(req *mcp.CallToolRequest, b *client.Batch, r *toolyard.Result) (*mcp.CallToolResult, error) {
+func (s *Server) answer(ctx context.Context, req *mcp.CallToolRequest, b *client.Batch, r *toolyard.Result) (*mcp.CallToolResult, error) {
 	if r.Code == toolyard.UnknownTool { // it went between the list and the call
 		return nil, unknown(req)
 	}
-	out, err := render(r, req.ProtocolVersion() >= stateless)
+	w := wish{anyData: req.ProtocolVersion() >= stateless, links: s.callerOf(req.Extra).Links}
+	if asked, ok := req.Params.Meta[metaLinks].(bool); ok {
+		w.links = asked
+	}
+	if !w.links {
+		results := []toolyard.Result{*r}
+		if err := b.Fill(ctx, results); err != nil { // then its words say where it is
+			s.cfg.Log.Warn("a part of a result could not be read", "batch", b.Key(), "error", err)
+		}
+	}
+	out, err := render(r, s.notice(ctx, b), w)
 	if err != nil {
 		return nil, err
 	}
@@ -228,6 +247,18 @@ func (s *Server) answer(req *mcp.CallToolRequest, b *client.Batch, r *toolyard.R
 	}
 	out.Meta = meta
 	return out, nil
+}
+
+// notice is what hooks had to say when the batch was over.
+func (s *Server) notice(ctx context.Context, b *client.Batch) *toolyard.Notice {
+	if !s.cfg.Notices {
+		return nil
+	}
+	v, err := b.View(ctx)
+	if err != nil {
+		s.cfg.Log.Warn("what hooks have to say of a call over MCP could not be read", "batch", b.Key(), "error", err)
+	}
+	return v.Notice
 }
 
 // unknown says, in the library's words, that there is no such tool.

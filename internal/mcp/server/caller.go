@@ -21,6 +21,8 @@ type Caller struct {
 	Agent     toolyard.Agent
 	Session   toolyard.Session
 	Workspace toolyard.Workspace
+	// Links says that long results come with a link beside their preview.
+	Links bool
 	// Permit refuses a batch that who calls may not hand in, and may take back that a person can be asked. Nil: everything may be.
 	Permit func(*toolyard.Batch) error
 }
@@ -69,11 +71,12 @@ func (s *Server) callerOf(extra *mcp.RequestExtra) Caller {
 	return who
 }
 
-// Serve answers an HTTP request of an agent whom somebody has identified. The parameters session and workspace of its address
-// are the calls' defaults; permit is as in [Caller]. It bounds the request's body; deadlines are for whoever serves.
+// Serve answers an HTTP request of an agent whom somebody has identified. The parameters session, workspace and links of its
+// address are the calls' defaults; permit is as in [Caller]. It bounds the request's body; deadlines are for whoever serves.
 func (s *Server) Serve(w http.ResponseWriter, r *http.Request, agent toolyard.Agent, permit func(*toolyard.Batch) error) {
 	q := r.URL.Query()
-	who := Caller{Agent: agent, Session: toolyard.Session(q.Get("session")), Workspace: toolyard.Workspace(q.Get("workspace")), Permit: permit}
+	who := Caller{Agent: agent, Session: toolyard.Session(q.Get("session")), Workspace: toolyard.Workspace(q.Get("workspace")),
+		Links: q.Get("links") == "true", Permit: permit}
 	if err := who.Check(); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return

@@ -16,26 +16,33 @@ func failed(format string, args ...any) *mcp.CallToolResult {
 	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprintf(format, args...)}}}
 }
 
-// render is a result as the protocol has it. anyData says that the client takes data that is no object; older ones do not.
-func render(r *toolyard.Result, anyData bool) (*mcp.CallToolResult, error) {
+// wish is what a client makes of a result.
+type wish struct {
+	// anyData says that it takes data that is no object; older ones do not.
+	anyData bool
+	// links says that it has asked for links to what is stored. Adapters hand all parts of a result to their model's API, and most
+	// of these take no link: the text says how to read the rest.
+	links bool
+}
+
+// render is a result as the protocol has it, with what hooks have to say of the batch.
+func render(r *toolyard.Result, notice *toolyard.Notice, w wish) (*mcp.CallToolResult, error) {
 	texts, err := answer.Pair([]toolyard.Call{{ID: r.CallID, Tool: r.Tool}}, []toolyard.Result{*r})
 	if err != nil {
 		return nil, err
 	}
+	answer.AddNotice(texts, notice)
 	out := &mcp.CallToolResult{IsError: r.IsError}
-	for i := range r.Content {
-		if r.IsError {
-			break // the text says what failed
-		}
-		out.Content = append(out.Content, parts(&r.Content[i])...)
+	for i := range texts[0].Parts { // of a failure the text says what there is
+		out.Content = append(out.Content, parts(&texts[0].Parts[i], w.links)...)
 	}
 	if len(out.Content) == 0 {
 		out.Content = append(out.Content, &mcp.TextContent{Text: texts[0].Text})
 	}
-	if len(r.Structured) > 0 && (anyData || r.Structured[0] == '{') {
+	if len(r.Structured) > 0 && (w.anyData || r.Structured[0] == '{') {
 		out.StructuredContent = r.Structured
 	}
-	if r.Blob != "" && !linked(r) {
+	if w.links && r.Blob != "" && !linked(r) {
 		out.Content = append(out.Content, blobLink(r.Blob, "the whole output", "text/plain", 0))
 	}
 	return out, nil
@@ -46,9 +53,16 @@ func linked(r *toolyard.Result) bool {
 	return !r.IsError && slices.ContainsFunc(r.Content, func(c toolyard.Content) bool { return c.Blob == r.Blob })
 }
 
-// parts are one part of an output as the protocol has it: the part, or what can be shown of it, and a link to the rest.
-func parts(c *toolyard.Content) []mcp.Content {
-	if c.Blob != "" {
+// parts are one part of an output as the protocol has it: the part, or what can be shown of it, and a link to the rest, or the
+// words that lead there.
+func parts(c *toolyard.Content, links bool) []mcp.Content {
+	switch {
+	case c.Blob == "" || !links && c.Data != nil:
+	case !links && c.Text != "":
+		return []mcp.Content{&mcp.TextContent{Text: c.Text}}
+	case !links:
+		return []mcp.Content{&mcp.TextContent{Text: fmt.Sprintf("%s\nRead it with the tool read_result and ref %q.", c, c.Blob)}}
+	default:
 		out := []mcp.Content{}
 		kind := c.MIMEType
 		if c.Text != "" {

@@ -65,7 +65,7 @@ func TestResultsOfOlderRevisions(t *testing.T) {
 	for data, older := range map[string]bool{`{"a":1}`: true, `[1]`: false, `"x"`: false, `1`: false} {
 		r := &toolyard.Result{CallID: "c", Output: data, Structured: []byte(data)}
 		for _, anyData := range []bool{true, false} {
-			out, err := render(r, anyData)
+			out, err := render(r, nil, wish{anyData: anyData})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -76,18 +76,58 @@ func TestResultsOfOlderRevisions(t *testing.T) {
 	}
 }
 
-// TestWhatIsStoredIsLinked: a part that is elsewhere, and the whole of an output, each once.
+// TestWhatIsStoredIsLinked: a part that is elsewhere, and the whole of an output, each once, for clients that ask for links. Others
+// get what was fetched, and words.
 func TestWhatIsStoredIsLinked(t *testing.T) {
-	out, err := render(&toolyard.Result{CallID: "c", Output: "…", Truncated: true, Blob: "result-1", Content: []toolyard.Content{
+	r := &toolyard.Result{CallID: "c", Output: "…", Truncated: true, Blob: "result-1", Content: []toolyard.Content{
 		{Type: toolyard.ContentText, Text: "a preview", Blob: "result-1", Size: 10},
 		{Type: toolyard.ContentImage, MIMEType: "image/png", Blob: "result-2", Size: 20},
-	}}, true)
+	}}
+	plain, err := render(r, nil, wish{})
+	if err != nil || len(plain.Content) != 2 {
+		t.Fatalf("got %d parts (%v)", len(plain.Content), err)
+	}
+	for i, want := range []string{"a preview", `read_result and ref "result-2"`} {
+		if c, ok := plain.Content[i].(*mcp.TextContent); !ok || !strings.Contains(c.Text, want) {
+			t.Errorf("part %d is %+v, want a text with %q", i, plain.Content[i], want)
+		}
+	}
+	long, err := render(&toolyard.Result{CallID: "c", Output: "…", Truncated: true, Blob: "result-1"}, nil, wish{})
+	if err != nil || len(long.Content) != 1 {
+		t.Errorf("a long text has %d parts (%v)", len(long.Content), err)
+	}
+	fetched := *r
+	fetched.Content = append([]toolyard.Content{}, r.Content...)
+	fetched.Content[1].Data = []byte("png")
+	if out, err := render(&fetched, nil, wish{}); err != nil || len(out.Content) != 2 {
+		t.Errorf("got %d parts (%v)", len(out.Content), err)
+	} else if c, ok := out.Content[1].(*mcp.ImageContent); !ok || string(c.Data) != "png" {
+		t.Errorf("what was fetched is %+v", out.Content[1])
+	}
+	out, err := render(r, nil, wish{links: true})
 	if err != nil || len(out.Content) != 3 {
 		t.Fatalf("got %d parts (%v)", len(out.Content), err)
 	}
 	for i, want := range map[int]string{1: "toolyard://blobs/result-1", 2: "toolyard://blobs/result-2?type=image%2Fpng"} {
 		if l, ok := out.Content[i].(*mcp.ResourceLink); !ok || l.URI != want || l.Size == nil {
 			t.Errorf("part %d is %+v, want a link to %s", i, out.Content[i], want)
+		}
+	}
+}
+
+// TestANoticeIsRead: what hooks have to say of the batch stands behind the output.
+func TestANoticeIsRead(t *testing.T) {
+	for name, r := range map[string]*toolyard.Result{
+		"text": {CallID: "c", Output: "out"}, "parts": {CallID: "c", Output: "out", Content: []toolyard.Content{{Type: toolyard.ContentImage}}},
+		"failure": {CallID: "c", IsError: true, Error: "no"},
+	} {
+		out, err := render(r, &toolyard.Notice{Context: "the build is red"}, wish{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, ok := out.Content[len(out.Content)-1].(*mcp.TextContent)
+		if !ok || !strings.HasSuffix(c.Text, "[added by a hook] the build is red") {
+			t.Errorf("%s: %+v", name, out.Content)
 		}
 	}
 }

@@ -32,6 +32,8 @@ type Config struct {
 	// Approvals lets the person at the client allow calls that wait for one. The zero value is the strict one: nobody is
 	// asked, and what nobody decided is denied.
 	Approvals bool
+	// Notices says that hooks run when a batch is over: what they say is looked for.
+	Notices bool
 	// Key protects what a client carries between a question and its answer. Servers behind one address need the same. Nil:
 	// one of this server alone.
 	Key []byte
@@ -96,7 +98,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, calls: newRoom(cfg.MaxCalls, cfg.MaxAgentCalls), state: newSealer(cfg.Key)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	opts := &mcp.ServerOptions{
-		Instructions: "The tools of a worker pool. A result that is too long comes as a preview with a link to the whole.",
+		Instructions: "The tools of a worker pool. A result that is too long comes as a preview, which says how to read the whole with read_result.",
 		Logger:       demoted(cfg.Log),
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: true}, Resources: &mcp.ResourceCapabilities{}},
 		SetCacheable: setCacheable,

@@ -7,6 +7,8 @@ package answer
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/toolyard/toolyard"
 )
@@ -74,4 +76,42 @@ func Pair(calls []toolyard.Call, results []toolyard.Result) ([]Answer, error) {
 		answers[i] = a
 	}
 	return answers, nil
+}
+
+// AddNotice adds what hooks have to say of a batch to the last answer that the model itself reads: every form has one place for each
+// call and no other that all providers take. An answer that a program reads, or that has no text, stays as it is.
+func AddNotice(answers []Answer, n *toolyard.Notice) {
+	words := noticeWords(n)
+	if words == "" {
+		return
+	}
+	for i := len(answers) - 1; i >= 0; i-- {
+		a := &answers[i]
+		if _, kind := a.Caller(); kind != "" && kind != "direct" || a.Field("type") == "tool_search_call" || a.Code == toolyard.Skipped {
+			continue
+		}
+		if a.Text = strings.TrimRight(a.Text, "\n"); a.Text != "" {
+			a.Text += "\n\n"
+		}
+		a.Text += words
+		if a.Parts != nil {
+			a.Parts = append(slices.Clone(a.Parts), toolyard.Content{Type: toolyard.ContentText, Text: words})
+		}
+		return
+	}
+}
+
+// noticeWords are what a model reads of a notice; "" when there is nothing to say.
+func noticeWords(n *toolyard.Notice) string {
+	if n == nil {
+		return ""
+	}
+	var out []string
+	if n.Context != "" {
+		out = append(out, "[added by a hook] "+n.Context)
+	}
+	if n.Stop {
+		out = append(out, strings.TrimSpace("[a hook asks you to stop] "+n.Reason))
+	}
+	return strings.Join(out, "\n\n")
 }
