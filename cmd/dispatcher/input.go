@@ -38,7 +38,7 @@ func (b *batchFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&b.agent, "agent", "", "whose batch it is (default: FILE's, or \"default\")")
 	f.StringVar(&b.session, "session", "", "the conversation (default: FILE's, or \"default\")")
 	f.StringVar(&b.partition, "partition", "", "how calls become groups: consecutive, safe_first, sequential or ordered_halt (default: FILE's, or consecutive)")
-	f.StringVar(&b.onError, "on-error", "", "what a call that fails while executing does to its group: cancel_group or continue (default: FILE's, or cancel_group)")
+	f.StringVar(&b.onError, "on-error", "", "what a call that fails while executing does to its group, where its tool declares that it aborts siblings: cancel_group or continue (default: FILE's, or cancel_group)")
 	f.IntVar(&b.maxConcurrency, "max-concurrency", 0, fmt.Sprintf("how many calls are in flight, 1 to %d (default: FILE's, or %d)", toolyard.MaxConcurrency, toolyard.DefaultMaxConcurrency))
 	f.DurationVar(&b.timeout, "timeout", 0, "bound the batch; calls not answered by then end as deadline_exceeded (default: FILE's, or 10m)")
 	f.DurationVar(&b.callTimeout, "call-timeout", 0, "cap each call under its tool's own timeout")

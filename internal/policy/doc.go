@@ -12,6 +12,9 @@
 //  8. a hook of the operator allows it
 //  9. undecided: ask, but bypass allows
 //
+// A command line is covered part by part: each of its simple commands matches an allow rule or only reads, in a directory of the
+// workspace. "cd src && npm test | head" and "timeout 60 npm test" need no other rule than "npm test".
+//
 // Under dont_ask every ask becomes a denial. Where nobody can be asked, the caller turns the ask into one.
 //
 // Doubt goes one way. What a rule's specifier is matched against may be unknown: the input has no such field, a command does

@@ -1,5 +1,6 @@
 // Package shell reads shell commands without running them. It answers two questions: does a command only read
-// ([Classify], for the concurrency class), and which simple commands does it hold ([Parse], for permission rules).
+// ([Classify], for the concurrency class), and which simple commands does it hold ([Parse] for rules that deny, [Parts] for
+// those that allow). A third is asked of a command that has run: was exit status 1 its answer ([Answers])?
 //
 // Commands are parsed as Bash, never searched as text. Everything is an allow-list: a program, an option, an expansion
 // or a piece of syntax that is not known to be harmless makes the command UNSAFE. A wrong UNSAFE costs time, a wrong READ_ONLY runs
