@@ -163,7 +163,9 @@ func (d *Declaration) NeedsPermission() bool { return needs(d.RequiresPermission
 func (d *Declaration) NeedsWorkspace() bool { return needs(d.UsesWorkspace) }
 
 // FailureAbortsSiblings reports whether a failing call cancels the rest of its group.
-func (d *Declaration) FailureAbortsSiblings() bool { return d.AbortsSiblings != nil && *d.AbortsSiblings }
+func (d *Declaration) FailureAbortsSiblings() bool {
+	return d.AbortsSiblings != nil && *d.AbortsSiblings
+}
 
 // Timeout is the hard maximum of one execution.
 func (d *Declaration) Timeout() time.Duration {

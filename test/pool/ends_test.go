@@ -378,3 +378,38 @@ func TestAReadIsQueuedOnce(t *testing.T) {
 		t.Errorf("%d messages are left in the queue", n)
 	}
 }
+
+// TestAFailedReadEndsNobodyElse: reads that run together are not worth less because one of them fails, unless its tool says so.
+func TestAFailedReadEndsNobodyElse(t *testing.T) {
+	s := testenv.Server(t)
+	failed := make(chan struct{})
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{
+		make1(t, reader("read"), func(ctx context.Context, _ tool.Env) (string, error) {
+			select {
+			case <-failed:
+				return "read", nil
+			case <-ctx.Done():
+				return "", context.Cause(ctx)
+			}
+		}),
+		make1(t, reader("fail"), func(context.Context, tool.Env) (string, error) { return "", errors.New("no such row") }),
+	}})
+	startDispatcher(t, s, dispatcher.Config{})
+	c := startClient(t, s)
+	b, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("fail", "read", "read"), Options: toolyard.Options{OnError: toolyard.CancelGroup}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []toolyard.Result
+	for r, err := range b.Results(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got = append(got, r); len(got) == 1 {
+			close(failed) // its owner has decided by now what follows from it
+		}
+	}
+	if codes(got) != "execution_failed ok ok" {
+		t.Errorf("the results are %s", codes(got))
+	}
+}
