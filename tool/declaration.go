@@ -63,8 +63,8 @@ type Declaration struct {
 	// MaxInFlight is how many calls of the tool each worker runs at a time, whatever slots it has free. 0: no cap of the
 	// tool's own.
 	MaxInFlight int `json:"max_in_flight,omitempty"`
-	// AbortsSiblings says that a call's failure while executing cancels the rest of its group: calls that run together are
-	// worth nothing without each other. Nil: false.
+	// AbortsSiblings says that a call's failure while executing cancels the rest of its group. Nil: true. Tools of manifests and of
+	// MCP servers, and the built-in ones that read, have it only where they say so.
 	AbortsSiblings *bool `json:"aborts_siblings,omitempty"`
 	// Dependency names what the circuit breaker watches; tools that share it trip together. Empty: the tool's name, and
 	// for a tool with a URL specifier each host that its calls name.
@@ -164,7 +164,7 @@ func (d *Declaration) NeedsWorkspace() bool { return needs(d.UsesWorkspace) }
 
 // FailureAbortsSiblings reports whether a failing call cancels the rest of its group.
 func (d *Declaration) FailureAbortsSiblings() bool {
-	return d.AbortsSiblings != nil && *d.AbortsSiblings
+	return needs(d.AbortsSiblings)
 }
 
 // Timeout is the hard maximum of one execution.

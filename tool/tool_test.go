@@ -69,7 +69,7 @@ func TestWhatIsLeftOutIsStrict(t *testing.T) {
 	if !ok || j.Class != toolyard.Unsafe || j.ReadOnly || !j.Destructive || j.Idempotent {
 		t.Errorf("the zero declaration is judged %+v", j)
 	}
-	if !d.NeedsPermission() || !d.NeedsWorkspace() || d.FailureAbortsSiblings() || d.Timeout() != 2*time.Minute || d.MaxResultChars() != 50_000 {
+	if !d.NeedsPermission() || !d.NeedsWorkspace() || !d.FailureAbortsSiblings() || d.Timeout() != 2*time.Minute || d.MaxResultChars() != 50_000 {
 		t.Error("the zero declaration is not the strictest")
 	}
 	d = tool.Declaration{Class: tool.ClassRule{Static: "READ-ONLY"}, ReadOnly: true}

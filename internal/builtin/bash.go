@@ -43,10 +43,11 @@ func bash(box sandbox.Sandbox, policy sandbox.Policy) (tool.Tool, error) {
 			number("timeout_ms", 1, MaxBashTimeout.Milliseconds(), "After how many milliseconds to stop the command.").or(DefaultBashTimeout.Milliseconds()),
 			text("description", "What the command does, in five to ten words, for the person who approves it."),
 		),
-		Class:     tool.ClassRule{Shell: "command"},
-		Execution: tool.InSandbox,
-		Specifier: tool.Specifier{Command: "command"},
-		TimeoutMS: MaxBashTimeout.Milliseconds(),
+		Class:          tool.ClassRule{Shell: "command"},
+		Execution:      tool.InSandbox,
+		Specifier:      tool.Specifier{Command: "command"},
+		TimeoutMS:      MaxBashTimeout.Milliseconds(),
+		AbortsSiblings: new(bool),
 	}, b.check, b.run)
 }
 

@@ -223,7 +223,7 @@ func TestFieldsAreTheContract(t *testing.T) {
 				t.Errorf("%s: field %s: %+v", name, f, p)
 			}
 		}
-		if reader := tl.Class.Static == toolyard.ReadOnly; reader != tl.ReadOnly || tl.FailureAbortsSiblings() {
+		if reader := tl.Class.Static == toolyard.ReadOnly; reader != tl.ReadOnly || (reader || tl.Class.Shell != "") == tl.FailureAbortsSiblings() {
 			t.Errorf("%s: class %q, read-only %v, aborts siblings %v", name, tl.Class.Static, tl.ReadOnly, tl.FailureAbortsSiblings())
 		}
 	}

@@ -164,7 +164,13 @@ func (t *Tool) UnmarshalJSON(raw []byte) error {
 		return err
 	}
 	type bare Tool // without this method
-	return json.Unmarshal(raw, (*bare)(t))
+	if err := json.Unmarshal(raw, (*bare)(t)); err != nil {
+		return err
+	}
+	if t.AbortsSiblings == nil { // what reads beside others is worth as much without them
+		t.AbortsSiblings = new(bool)
+	}
+	return nil
 }
 
 // plainClass turns a class that is a word into the rule that it is short for.

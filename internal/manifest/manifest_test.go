@@ -60,6 +60,19 @@ func TestAFileIsRead(t *testing.T) {
 }
 
 // TestWhatIsWrongIsNamed: each error has the key in it.
+// TestAFailedCallEndsOthersWhereTheManifestSaysSo: what reads beside others is worth as much without them.
+func TestAFailedCallEndsOthersWhereTheManifestSaysSo(t *testing.T) {
+	for field, want := range map[string]bool{"": false, "\n    aborts_siblings: true": true, "\n    aborts_siblings: false": false} {
+		f, err := Decode([]byte(strings.Replace(good, "\n    is_read_only: true", "\n    is_read_only: true"+field, 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.Tools[0].FailureAbortsSiblings(); got != want {
+			t.Errorf("%q: it aborts siblings: %v", field, got)
+		}
+	}
+}
+
 func TestWhatIsWrongIsNamed(t *testing.T) {
 	shell := `{"tools":[{"name":"x","description":"d","input_schema":{"type":"object","properties":{"a":{"type":"string"}}},"command":`
 	request := `{"tools":[{"name":"x","description":"d","input_schema":{"type":"object","required":["a"],"properties":{"a":{"type":"string"},"b":{"type":"string"}}},"http":`

@@ -70,7 +70,7 @@ func TestStoppedCommandsAreGone(t *testing.T) {
 	startDispatcher(t, s, dispatcher.Config{})
 	tools, caps, noBox := sandboxedTools(t)
 	dir := realDir(t)
-	tools = append(tools, make1(t, aborts(reader("fail")), func(context.Context, tool.Env) (string, error) {
+	tools = append(tools, make1(t, reader("fail"), func(context.Context, tool.Env) (string, error) {
 		time.Sleep(700 * time.Millisecond)
 		return "", errors.New("no such row")
 	}))

@@ -42,7 +42,7 @@ func TestStoppedCallsSayWhatHappened(t *testing.T) {
 	}
 	startWorker(t, s, worker.Config{ID: "w", Tools: []tool.Tool{
 		make1(t, reader("wait"), half),
-		make1(t, aborts(reader("fail")), func(context.Context, tool.Env) (string, error) {
+		make1(t, reader("fail"), func(context.Context, tool.Env) (string, error) {
 			<-began
 			return "", errors.New("the disk is on fire")
 		}),
@@ -127,7 +127,7 @@ func TestAnAbortedReadIsNotBesideTheNextWrite(t *testing.T) {
 					}
 					return "late", nil
 				}),
-				make1(t, aborts(reader("fail")), func(context.Context, tool.Env) (string, error) {
+				make1(t, reader("fail"), func(context.Context, tool.Env) (string, error) {
 					<-began
 					return "", errors.New("the disk is on fire")
 				}),
@@ -379,7 +379,8 @@ func TestAReadIsQueuedOnce(t *testing.T) {
 	}
 }
 
-// TestAFailedReadEndsNobodyElse: reads that run together are not worth less because one of them fails, unless its tool says so.
+// TestAFailedReadEndsNobodyElse: a read that fails ends nobody else's call where its tool declares so, as all that read do which
+// are built in, in a manifest or on an MCP server.
 func TestAFailedReadEndsNobodyElse(t *testing.T) {
 	s := testenv.Server(t)
 	failed := make(chan struct{})
@@ -392,7 +393,7 @@ func TestAFailedReadEndsNobodyElse(t *testing.T) {
 				return "", context.Cause(ctx)
 			}
 		}),
-		make1(t, reader("fail"), func(context.Context, tool.Env) (string, error) { return "", errors.New("no such row") }),
+		make1(t, alone(reader("fail")), func(context.Context, tool.Env) (string, error) { return "", errors.New("no such row") }),
 	}})
 	startDispatcher(t, s, dispatcher.Config{})
 	c := startClient(t, s)

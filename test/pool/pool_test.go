@@ -109,10 +109,9 @@ func reader(name string) tool.Declaration {
 	return tool.Declaration{Name: name, Description: "A tool of a test.", Class: tool.ClassRule{Static: toolyard.ReadOnly}, ReadOnly: true}
 }
 
-// aborts declares that a call's failure ends its siblings.
-func aborts(d tool.Declaration) tool.Declaration {
-	yes := true
-	d.AbortsSiblings = &yes
+// alone declares that a call's failure does not end its siblings.
+func alone(d tool.Declaration) tool.Declaration {
+	d.AbortsSiblings = new(bool)
 	return d
 }
 
@@ -223,7 +222,7 @@ func TestSiblingsAreStopped(t *testing.T) {
 	began, ended := make(chan struct{}, 2), make(chan error, 2)
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{
 		make1(t, reader("wait"), stuck(began, ended)),
-		make1(t, aborts(reader("fail")), func(context.Context, tool.Env) (string, error) {
+		make1(t, reader("fail"), func(context.Context, tool.Env) (string, error) {
 			<-began
 			<-began
 			return "", errors.New("the disk is on fire")

@@ -22,7 +22,7 @@ var serverName = regexp.MustCompile(`^[A-Za-z0-9_./-]+$`)
 func declaration(server *manifest.Server, t *mcp.Tool) (tool.Declaration, error) {
 	d := tool.Declaration{
 		Name: manifest.ToolName(server.Name, t.Name), Description: t.Description, Execution: tool.InService,
-		Dependency: "mcp:" + server.Name,
+		Dependency: "mcp:" + server.Name, AbortsSiblings: new(bool),
 	}
 	if !serverName.MatchString(t.Name) || len(d.Name) > toolyard.MaxNameBytes {
 		return d, fmt.Errorf("its name cannot be offered; with %q in front it has at most %d of the letters, digits and _ . / -",

@@ -184,7 +184,7 @@ func toolsOn(l *ledger.Ledger, deadly bool) ([]tool.Tool, error) {
 	declare := func(name string, class toolyard.Class) tool.Declaration {
 		return tool.Declaration{
 			Name: name, Description: "A tool of the fault tests.", Class: tool.ClassRule{Static: class},
-			ReadOnly: class.Safe(), Idempotent: &yes, Dependency: name, MaxResultSizeChars: 1_000, AbortsSiblings: &yes,
+			ReadOnly: class.Safe(), Idempotent: &yes, Dependency: name, MaxResultSizeChars: 1_000,
 		}
 	}
 	var tools []tool.Tool
