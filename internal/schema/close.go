@@ -1,13 +1,16 @@
 package schema
 
 import (
+	"encoding/json"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
 )
 
 // Closing makes unknown fields fail, for the top-level object and every nested object that names its properties,
-// unless the schema mentions additionalProperties or unevaluatedProperties there.
+// unless the schema mentions additionalProperties or unevaluatedProperties there. An object stays open that describes fields
+// in another way: by propertyNames, by patternProperties without properties, by const, or by requiring what it does not describe.
 //
 // A plain object gets additionalProperties: false. One that composes others (allOf, anyOf, $ref, …) gets
 // unevaluatedProperties: false, which counts the fields that its parts name and is satisfied where a part opens them; the parts
@@ -201,8 +204,8 @@ func (c *closer) closeOne(node map[string]any, top bool) {
 			return
 		}
 	}
-	names, patterned, whole := c.fields(node)
-	if !whole || (len(names) == 0 && !patterned && !top) {
+	names, none, whole := c.fields(node)
+	if !whole || (len(names) == 0 && !none && !top) || c.loose(node, names) {
 		return
 	}
 	switch {
@@ -211,6 +214,68 @@ func (c *closer) closeOne(node map[string]any, top bool) {
 	case !c.legacy:
 		node["unevaluatedProperties"] = false
 	}
+}
+
+// loose reports whether a node or a part of it says something of fields in another way than by properties, so that names are
+// not all the fields that it means: by the form of their names, by whole values, by how many there are, or by what else they need.
+func (c *closer) loose(node map[string]any, names []string) bool {
+	described := func(list []string) bool {
+		return !slices.ContainsFunc(list, func(name string) bool { _, ok := slices.BinarySearch(names, name); return !ok })
+	}
+	for _, n := range c.parts(node, true) {
+		if n == nil {
+			continue
+		}
+		if _, ok := n["propertyNames"]; ok || fixed(n) || !described(c.mentioned(n)) {
+			return true
+		}
+		patterns, _ := n["patternProperties"].(map[string]any)
+		least := int64(0)
+		if number, ok := n["minProperties"].(json.Number); ok {
+			least, _ = number.Int64() // 0 for one that is none
+		}
+		_, most := n["maxProperties"]
+		if len(names) == 0 && (len(patterns) > 0 || most) || least > int64(len(names)) {
+			return true
+		}
+	}
+	return false
+}
+
+// fixed reports whether a node lists whole objects.
+func fixed(n map[string]any) bool {
+	list, _ := n["enum"].([]any)
+	return slices.ContainsFunc(append(slices.Clip(list), n["const"]), func(v any) bool { _, ok := v.(map[string]any); return ok })
+}
+
+// mentioned are the fields that a node requires, makes others depend on, or asks about.
+func (c *closer) mentioned(n map[string]any) []string {
+	out := texts(listOf(n["required"]))
+	for _, k := range []string{"dependentRequired", "dependentSchemas", "dependencies"} {
+		m, _ := n[k].(map[string]any)
+		for name, needs := range m {
+			out = append(append(out, name), texts(listOf(needs))...)
+		}
+	}
+	for _, k := range []string{"if", "not"} {
+		question, ok := n[k].(map[string]any)
+		if !ok {
+			continue
+		}
+		for _, part := range c.parts(question, true) {
+			if part == nil {
+				continue
+			}
+			asked, _ := part["properties"].(map[string]any)
+			out = append(append(out, slices.Collect(maps.Keys(asked))...), texts(listOf(part["required"]))...)
+		}
+	}
+	return out
+}
+
+func listOf(v any) []any {
+	list, _ := v.([]any)
+	return list
 }
 
 // composed reports whether other schemas describe the same value as node.
@@ -249,8 +314,9 @@ func (c *closer) parts(node map[string]any, all bool) []map[string]any {
 	return out
 }
 
-// fields are the names of the properties that node and its parts name; whole is false when a part can't be seen.
-func (c *closer) fields(node map[string]any) (names []string, patterned, whole bool) {
+// fields are the names of the properties that node and its parts name; none says that one of them has properties without any,
+// whole is false when a part can't be seen.
+func (c *closer) fields(node map[string]any) (names []string, none, whole bool) {
 	whole = true
 	for _, n := range c.parts(node, true) {
 		if n == nil || n["$dynamicRef"] != nil || n["$recursiveRef"] != nil {
@@ -261,13 +327,11 @@ func (c *closer) fields(node map[string]any) (names []string, patterned, whole b
 			for name := range p {
 				names = append(names, name)
 			}
-			patterned = patterned || len(p) == 0
+			none = none || len(p) == 0
 		}
-		_, more := n["patternProperties"]
-		patterned = patterned || more
 	}
 	slices.Sort(names)
-	return slices.Compact(names), patterned, whole
+	return slices.Compact(names), none, whole
 }
 
 // resolve follows a $ref inside the document; nil when it leads elsewhere or uses an anchor.

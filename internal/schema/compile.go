@@ -2,16 +2,18 @@
 // input against them, with messages that a model can act on.
 //
 // Input schemas are closed: a field that the schema does not name is refused unless the schema opens it (see close.go).
-// Nothing is ever loaded: a $ref that leads out of the schema is a compile error. Formats are asserted where there
-// is one clear meaning (see formats.go), annotations otherwise.
+// Nothing is ever loaded: a $ref that leads out of the schema is a compile error. Patterns are those of ECMA-262 (see
+// pattern.go). Formats are annotations, as 2020-12 has it: authors mean more by them than any list says, a date-time
+// without a zone or a uuid without hyphens, and the tool's own check is the judge.
 //
-// The package is pure; a [Schema] is immutable and safe for concurrent use.
+// The package is pure but for one clock, which bounds the time of patterns; a [Schema] is immutable and safe for concurrent use.
 package schema
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
@@ -33,13 +35,25 @@ const base = "https://toolyard.invalid/schema"
 
 // Schema is a compiled JSON Schema.
 type Schema struct {
-	compiled *jsonschema.Schema
+	// checkers holds *checker: each check takes one for itself.
+	checkers sync.Pool
 	// exact is the schema as it is written, where closing can make it accept what it refuses; nil elsewhere.
 	exact *Schema
 	// doc is what was compiled, after closing: messages look up field names in it.
 	doc any
 	// object says that the schema wants an object, so that a string means broken arguments.
 	object bool
+	// unchecked is what [Schema.Unchecked] returns.
+	unchecked []string
+}
+
+// Unchecked says what of the schema is not checked, one line each: patterns that nobody can read. Formats are not among it.
+func (s *Schema) Unchecked() []string { return s.unchecked }
+
+// checker is a compiled schema and the time that its patterns have.
+type checker struct {
+	compiled *jsonschema.Schema
+	budget   *budget
 }
 
 // CompileInput compiles a tool's input schema, closed against unknown fields. The error says what is wrong with the
@@ -57,31 +71,44 @@ func compile(raw json.RawMessage, closed bool) (*Schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the schema is not usable JSON: %w", err)
 	}
-	var exact *Schema
+	s := &Schema{doc: v.doc}
 	if closed {
 		if contrary(v.doc) {
-			if exact, err = compile(raw, false); err != nil {
+			if s.exact, err = compile(raw, false); err != nil {
 				return nil, err
 			}
 		}
+	}
+	s.unchecked = annotate(v.doc)
+	if closed {
 		closeObjects(v.doc)
 	}
+	first, err := s.newChecker()
+	if err != nil {
+		return nil, err
+	}
+	s.checkers.Put(first)
+	root, _ := v.doc.(map[string]any)
+	s.object = root["type"] == "object"
+	return s, nil
+}
+
+// newChecker compiles the document. One that compiled once does so again.
+func (s *Schema) newChecker() (*checker, error) {
+	b := &budget{}
+	e := &engine{budget: b, read: map[string]*pattern{}}
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.UseLoader(noLoader{})
-	c.AssertFormat()
-	for _, f := range annotatedFormats {
-		c.RegisterFormat(&jsonschema.Format{Name: f, Validate: func(any) error { return nil }})
-	}
-	if err := c.AddResource(base, v.doc); err != nil {
+	c.UseRegexpEngine(e.compile)
+	if err := c.AddResource(base, s.doc); err != nil {
 		return nil, fmt.Errorf("add the schema: %w", err)
 	}
-	s, err := c.Compile(base)
+	compiled, err := c.Compile(base)
 	if err != nil {
 		return nil, fmt.Errorf("compile the schema: %w", err)
 	}
-	root, _ := v.doc.(map[string]any)
-	return &Schema{compiled: s, exact: exact, doc: v.doc, object: root["type"] == "object"}, nil
+	return &checker{compiled, b}, nil
 }
 
 // noLoader refuses to load anything: schemas come from tools, and a $ref is not a way to make us read a file or a URL.

@@ -72,11 +72,6 @@ func (e *explainer) collect(err *jsonschema.ValidationError) []problem {
 // keyword explains the kinds of error about one value.
 func keyword(k jsonschema.ErrorKind, got string) string {
 	switch k := k.(type) {
-	case *kind.Format:
-		if example := assertedFormats[k.Want]; example != "" {
-			return fmt.Sprintf("expected a %s such as %s%s", k.Want, example, got)
-		}
-		return fmt.Sprintf("expected the format %s%s", k.Want, got)
 	case *kind.Pattern:
 		return fmt.Sprintf("expected text that matches the pattern %s%s", shorten(k.Want), got)
 	case *kind.MinLength:

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -60,20 +61,23 @@ func (s *Schema) Validate(input json.RawMessage) error {
 }
 
 // Check is [Schema.Validate] of a parsed input.
-func (s *Schema) Check(v Value) error {
+func (s *Schema) Check(v Value) error { return s.check(v, time.Now().Add(PatternTime)) }
+
+// check is Check with the end of the time that patterns have.
+func (s *Schema) check(v Value, until time.Time) error {
 	if text, ok := v.doc.(string); ok && s.object {
 		return brokenArguments(text)
 	}
-	err := s.compiled.Validate(v.doc)
+	err := s.run(v.doc, until)
 	if err == nil {
 		if s.exact != nil {
-			return s.exact.Check(v)
+			return s.exact.check(v, until)
 		}
 		return nil
 	}
 	invalid, ok := errors.AsType[*jsonschema.ValidationError](err)
 	if !ok {
-		return &Error{Problems: []string{"input: could not be checked: " + shorten(err.Error())}}
+		return &Error{Problems: []string{"input: " + err.Error()}}
 	}
 	e := &explainer{schema: s, doc: v.doc}
 	found := tidy(e.collect(invalid))
@@ -83,6 +87,33 @@ func (s *Schema) Check(v Value) error {
 		out.Problems = append(out.Problems, found[i].String())
 	}
 	return out
+}
+
+// run is the validator's answer. A pattern that takes too long ends it with a panic, which nothing of the validator
+// outlives.
+func (s *Schema) run(doc any, until time.Time) (err error) {
+	c, ok := s.checkers.Get().(*checker)
+	if !ok {
+		if c, err = s.newChecker(); err != nil {
+			return fmt.Errorf("could not be checked: %s", shorten(err.Error()))
+		}
+	}
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case *unchecked:
+			err = errors.New(r.String())
+		default:
+			panic(r)
+		}
+		s.checkers.Put(c)
+	}()
+	c.budget.until = until
+	err = c.compiled.Validate(doc)
+	if _, ok := errors.AsType[*jsonschema.ValidationError](err); err != nil && !ok {
+		return fmt.Errorf("could not be checked: %s", shorten(err.Error()))
+	}
+	return err
 }
 
 // brokenArguments explains a string where an object belongs: providers hand over what the model wrote as a string when

@@ -46,8 +46,6 @@ func TestValidateMessages(t *testing.T) {
 			`limit: expected a number of at most 1000 characters and an exponent of at most 400, got 1e999999999`},
 		{"exact integer", `{"type":"object","properties":{"n":{"const":9007199254740993}}}`, `{"n":9007199254740992}`,
 			`n: expected 9007199254740993, got number 9007199254740992`},
-		{"format", `{"type":"object","properties":{"d":{"type":"string","format":"date"},"u":{"format":"uri"}}}`, `{"d":"1.2.2026","u":"no uri"}`,
-			`d: expected a date such as 2026-01-31, got string "1.2.2026"`},
 		{"no properties at all", `{"type":"object"}`, `{"a":1}`, `a: unknown field; no fields are allowed here`},
 		{"opened", `{"type":"object","additionalProperties":true}`, `{"a":1}`, ``},
 		{"opened by schema", `{"type":"object","additionalProperties":{"type":"string"}}`, `{"a":1}`, `a: expected string, got number 1`},
@@ -147,7 +145,7 @@ func TestCompileRefusesWhatItCannotSee(t *testing.T) {
 		`{"type":"object","properties":{"a":{"$ref":"#/$defs/none"}}}`,
 		`{"$schema":"https://example.com/meta","type":"object"}`,
 		`{"$id":"file:///etc/x","type":"object","properties":{"a":{"$ref":"hostname"}}}`,
-		`{"type":"objekt"}`, `{"type":`, ``, `{"type":"object","properties":{"a":{"pattern":"(?=x)"}}}`,
+		`{"type":"objekt"}`, `{"type":`, ``,
 		`{"type":"object","properties":{"a":{"minimum":1e999999999}}}`,
 		`{"title":"` + strings.Repeat("x", MaxSchemaBytes) + `"}`,
 	} {

@@ -1,0 +1,141 @@
+package schema
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/dlclark/regexp2/v2"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// Patterns are expressions of ECMA-262, as JSON Schema wants them: with the flag u, or where they are not valid then, without it.
+// One that is valid in neither may be Go's or Python's; what nobody reads is not checked (see mend.go).
+//
+// A regular expression is matched in linear time (see linear.go). The others, with look-arounds and back-references, are
+// matched by an engine that backtracks, whose time has a limit. So has the time of all patterns in one check. A value that
+// could not be checked does not fit, whatever stands around the pattern: it may stand below "not".
+
+// The limits of patterns.
+const (
+	MaxPatternBytes = 8 << 10     // of one pattern; a longer one is not checked
+	PatternTime     = time.Second // of all patterns in one check of an input or output
+	maxMatchWork    = 1 << 30     // instructions of a linear pattern times bytes of the value
+)
+
+// clockPeriod is how exactly the engine keeps to its time.
+const clockPeriod = 10 * time.Millisecond
+
+func init() { regexp2.SetTimeoutCheckPeriod(clockPeriod) }
+
+// dialect is one way to read a pattern.
+type dialect struct {
+	options       regexp2.RegexOptions
+	ecma, unicode bool
+}
+
+// dialects are tried in this order.
+var dialects = []dialect{
+	{options: regexp2.ECMAScript | regexp2.Unicode, ecma: true, unicode: true},
+	{options: regexp2.ECMAScript, ecma: true},
+	{options: regexp2.RE2},
+}
+
+// foreign finds an escape or a group that is no letter's own in ECMA-262 without the flag u, where \A would mean the
+// letter A: such a pattern is of another language.
+var foreign = regexp.MustCompile(`(?:^|[^\\])(?:\\\\)*(?:\\[AaCEeGHhKLNPpQRXZz]|\(\?[^:=!<]|\(\?<?P|\[\[:)`)
+
+var errPattern = errors.New("it is no regular expression of ECMA-262, Go or Python")
+
+// readPattern compiles a pattern in the first language that it is valid in.
+func readPattern(source string) (p *pattern, err error) {
+	if len(source) > MaxPatternBytes {
+		return nil, fmt.Errorf("it has %d bytes; at most %d are checked", len(source), MaxPatternBytes)
+	}
+	defer func() { // the parser is somebody else's, and patterns are anybody's
+		if r := recover(); r != nil {
+			p, err = nil, errPattern
+		}
+	}()
+	for _, d := range dialects {
+		if d.ecma && !d.unicode && foreign.MatchString(source) {
+			continue
+		}
+		re, err := regexp2.Compile(source, d.options)
+		if err != nil {
+			continue
+		}
+		p := &pattern{source: source, backtracks: re}
+		if d.ecma {
+			p.linear, p.size, _ = linear(source, d.unicode)
+		} else if goes, err := regexp.Compile(source); err == nil {
+			p.linear, p.size = goes, len(source)
+		}
+		return p, nil
+	}
+	return nil, errPattern
+}
+
+// pattern is a compiled one. It belongs to one check at a time.
+type pattern struct {
+	source     string
+	linear     *regexp.Regexp // nil for one that is not regular
+	size       int
+	backtracks *regexp2.Regexp
+	budget     *budget
+}
+
+func (p *pattern) String() string { return p.source }
+
+// MatchString reports whether the pattern matches. It panics with [*unchecked] when that takes too long to find out.
+func (p *pattern) MatchString(s string) bool {
+	left := time.Until(p.budget.until)
+	switch {
+	case left <= 0:
+	case p.linear != nil:
+		if len(s) <= maxMatchWork/max(1, p.size) {
+			return p.linear.MatchString(s)
+		}
+	default:
+		p.backtracks.MatchTimeout = left
+		if ok, err := p.backtracks.MatchString(s); err == nil {
+			return ok
+		}
+	}
+	panic(&unchecked{pattern: p.source, value: s})
+}
+
+// unchecked says that a value could not be checked.
+type unchecked struct{ pattern, value string }
+
+func (u *unchecked) String() string {
+	return fmt.Sprintf("could not be checked within %s against the pattern %s: %s; send a shorter or plainer value",
+		PatternTime, shorten(u.pattern), describe(u.value))
+}
+
+// budget is the time that the patterns of one check have.
+type budget struct{ until time.Time }
+
+// engine compiles the patterns of one schema.
+type engine struct {
+	budget *budget
+	size   int // instructions of all linear patterns
+	read   map[string]*pattern
+}
+
+func (e *engine) compile(source string) (jsonschema.Regexp, error) {
+	if p, ok := e.read[source]; ok {
+		return p, nil
+	}
+	p, err := readPattern(source)
+	if err != nil {
+		return nil, err
+	}
+	p.budget = e.budget
+	if e.size += p.size; e.size > maxPrograms {
+		p.linear = nil
+	}
+	e.read[source] = p
+	return p, nil
+}
