@@ -46,6 +46,8 @@ type translator struct {
 	at      int
 	unicode bool
 	out     strings.Builder
+	// repeated is the sum of all counts, about as many instructions as they make.
+	repeated int
 }
 
 // set is characters as pairs of first and last, sorted.
@@ -176,7 +178,7 @@ func (t *translator) quantifier(allowed bool) bool {
 	default:
 		return true
 	}
-	if !allowed {
+	if !allowed || t.repeated > maxProgram {
 		return false
 	}
 	t.out.WriteString(string(t.in[from:t.at]))
@@ -192,6 +194,10 @@ func (t *translator) braces() bool {
 		start := t.at
 		for r := t.peek(0); r >= '0' && r <= '9'; r = t.peek(0) {
 			t.at++
+		}
+		n, err := strconv.Atoi(string(t.in[start:t.at]))
+		if t.repeated += n; err != nil && t.at > start {
+			t.repeated += maxProgram + 1
 		}
 		return t.at > start
 	}
