@@ -1,0 +1,345 @@
+package schema
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// maxMends is how many keywords of one schema are taken out one by one.
+const maxMends = 100
+
+// Mend makes a schema that somebody else's tool has one of 2020-12 that compiles, and says in a line each what it changed: words of
+// older drafts and of OpenAPI are translated, and a keyword that means nothing is taken out, so that more is accepted
+// there. input says that it is the schema of a tool's input, which is an object. What needs no mending comes back as it was.
+func Mend(raw json.RawMessage, input bool) (json.RawMessage, []string, error) {
+	v, err := Parse(raw)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the schema is not usable JSON: %w", err)
+	}
+	m := &mender{}
+	root, ok := v.doc.(map[string]any)
+	switch {
+	case ok:
+	case input && (v.doc == nil || v.doc == true):
+		m.say(nil, "there is no input schema; any fields are taken")
+		root = map[string]any{"type": "object", "additionalProperties": true}
+	case v.doc == true:
+		root = map[string]any{}
+	default:
+		return nil, nil, fmt.Errorf("the schema is not an object: got %s", describe(v.doc))
+	}
+	m.root = root
+	m.dialect()
+	m.node(root, nil)
+	m.references(root, nil)
+	if input {
+		if err := m.object(); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := m.finish(); err != nil {
+		return nil, nil, err
+	}
+	if len(m.lines) == 0 {
+		return raw, nil, nil
+	}
+	out, err := encode(root)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encode the schema: %w", err)
+	}
+	return out, m.lines, nil
+}
+
+// mender changes one schema.
+type mender struct {
+	root  map[string]any
+	draft int // 4, 6, 7, 2019, 2020
+	lines []string
+}
+
+// say notes a change; at is where it was made.
+func (m *mender) say(at []string, format string, args ...any) {
+	where := ""
+	if len(at) > 0 {
+		where = shorten("/"+strings.Join(at, "/")) + ": "
+	}
+	m.lines = append(m.lines, where+fmt.Sprintf(format, args...))
+}
+
+// dialect finds the draft that the schema is written in, and takes out the name of one that nobody knows.
+func (m *mender) dialect() {
+	m.draft = 2020
+	said, ok := m.root["$schema"]
+	name, _ := said.(string)
+	for _, known := range []struct {
+		name  string
+		draft int
+	}{{"draft-04/schema", 4}, {"draft-06/schema", 6}, {"draft-07/schema", 7}, {"draft/2019-09/schema", 2019}, {"draft/2020-12/schema", 2020}} {
+		if strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(name, "http://"), "https://"), "#") == "json-schema.org/"+known.name {
+			m.draft = known.draft
+			return
+		}
+	}
+	if ok {
+		delete(m.root, "$schema")
+		m.say([]string{"$schema"}, "%s is no draft that is known; it is read as 2020-12", shorten(name))
+	}
+}
+
+// object makes the root say that it is one.
+func (m *mender) object() error {
+	switch t := m.root["type"].(type) {
+	case nil:
+		m.say(nil, "the root does not say that it is an object; it is read as one")
+	case string:
+		if t != "object" {
+			return fmt.Errorf("its type is %s; the input of a tool is an object", shorten(t))
+		}
+		return nil
+	case []any:
+		if !slices.Contains(t, any("object")) {
+			return errors.New("its types are all other than object; the input of a tool is an object")
+		}
+		m.say(nil, "the root may be other than an object; it is read as one")
+	}
+	m.root["type"] = "object"
+	return nil
+}
+
+// node translates what one schema says, and those below it.
+func (m *mender) node(node map[string]any, at []string) {
+	for _, k := range slices.Sorted(maps.Keys(node)) {
+		if node[k] == nil && !slices.Contains([]string{"const", "default", "example", "examples"}, k) {
+			delete(node, k)
+			m.say(append(slices.Clip(at), k), "null says nothing and is taken out")
+		}
+	}
+	m.types(node, at)
+	m.tuple(node, at)
+	m.limits(node, at)
+	m.required(node, at)
+	subschemas(node, func(_ string, path []string, child any) {
+		if c, ok := child.(map[string]any); ok {
+			m.node(c, append(slices.Clip(at), path...))
+		}
+	})
+}
+
+// typeNames are those of JSON Schema, and what else authors call them.
+var typeNames = map[string]string{
+	"array": "array", "boolean": "boolean", "integer": "integer", "null": "null", "number": "number", "object": "object", "string": "string",
+	"bool": "boolean", "dict": "object", "double": "number", "float": "number", "int": "integer", "list": "array", "map": "object",
+	"none": "null", "str": "string",
+}
+
+func (m *mender) types(node map[string]any, at []string) {
+	said, ok := node["type"]
+	if !ok {
+		return
+	}
+	list, isList := said.([]any)
+	if !isList {
+		list = []any{said}
+	}
+	var names []any
+	unknown := false
+	for _, t := range list {
+		word, _ := t.(string)
+		name, known := typeNames[strings.ToLower(word)]
+		switch {
+		case !known:
+			unknown = true
+			m.say(append(slices.Clip(at), "type"), "%s is no type; any value is taken", literal(t))
+			continue
+		case name != word:
+			m.say(append(slices.Clip(at), "type"), "%s is read as %q", quote(word), name)
+		}
+		if !slices.Contains(names, any(name)) {
+			names = append(names, name)
+		}
+	}
+	if nullable, _ := node["nullable"].(bool); nullable && !unknown && !slices.Contains(names, any("null")) {
+		names = append(names, "null")
+		if values, ok := node["enum"].([]any); ok && !slices.Contains(values, nil) {
+			node["enum"] = append(values, nil)
+		}
+		m.say(append(slices.Clip(at), "nullable"), "null is taken too, as OpenAPI means it")
+	}
+	switch {
+	case unknown || len(names) == 0:
+		delete(node, "type")
+	case len(names) == 1:
+		node["type"] = names[0]
+	default:
+		node["type"] = names
+	}
+}
+
+// tuple translates the items of older drafts.
+func (m *mender) tuple(node map[string]any, at []string) {
+	list, ok := node["items"].([]any)
+	if !ok || m.draft < 2020 {
+		return
+	}
+	delete(node, "items")
+	if rest, ok := node["additionalItems"]; ok {
+		node["items"] = rest
+		delete(node, "additionalItems")
+	}
+	if len(list) > 0 {
+		node["prefixItems"] = list
+	}
+	m.say(append(slices.Clip(at), "items"), "a list is read as prefixItems, which 2020-12 calls it")
+}
+
+// limits translates the booleans of draft 4.
+func (m *mender) limits(node map[string]any, at []string) {
+	for _, k := range []struct{ exclusive, bound string }{{"exclusiveMaximum", "maximum"}, {"exclusiveMinimum", "minimum"}} {
+		on, ok := node[k.exclusive].(bool)
+		if !ok || m.draft == 4 {
+			continue
+		}
+		delete(node, k.exclusive)
+		if limit, ok := node[k.bound]; ok && on {
+			node[k.exclusive] = limit
+			delete(node, k.bound)
+		}
+		m.say(append(slices.Clip(at), k.exclusive), "%t is read as draft 4 has it", on)
+	}
+}
+
+// required translates the booleans of draft 3, which stand in the field itself, and takes out repeats.
+func (m *mender) required(node map[string]any, at []string) {
+	list, isList := node["required"].([]any)
+	if _, ok := node["required"].(bool); ok { // the node above has read it
+		delete(node, "required")
+	}
+	fields, _ := node["properties"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		field, _ := fields[name].(map[string]any)
+		if need, ok := field["required"].(bool); ok {
+			if need {
+				list, isList = append(list, name), true
+			}
+			m.say(append(slices.Clip(at), "properties", name, "required"), "%t is read as draft 3 has it", need)
+		}
+	}
+	if !isList {
+		return
+	}
+	var unique []any
+	for _, name := range list {
+		if _, ok := name.(string); ok && !slices.Contains(unique, name) {
+			unique = append(unique, name)
+		}
+	}
+	if unique == nil {
+		unique = []any{}
+	}
+	if len(unique) < len(list) {
+		m.say(append(slices.Clip(at), "required"), "names that stand there twice, and what is no name, are taken out")
+	}
+	node["required"] = unique
+}
+
+// references takes out those that lead to nothing in the schema: nothing is ever loaded.
+func (m *mender) references(node map[string]any, at []string) {
+	if ref, ok := node["$ref"].(string); ok {
+		fragment, local := strings.CutPrefix(ref, "#")
+		switch {
+		case local && strings.HasPrefix(fragment, "/"):
+			if _, ok := lookup(m.root, fragment); !ok {
+				delete(node, "$ref")
+				m.say(append(slices.Clip(at), "$ref"), "%s is not in the schema; any value is taken", shorten(ref))
+			}
+		case !local && !named(m.root, true):
+			delete(node, "$ref")
+			m.say(append(slices.Clip(at), "$ref"), "%s leads out of the schema, and nothing is loaded; any value is taken", shorten(ref))
+		}
+	}
+	subschemas(node, func(_ string, path []string, child any) {
+		if n, ok := child.(map[string]any); ok {
+			m.references(n, append(slices.Clip(at), path...))
+		}
+	})
+}
+
+// named reports whether a schema has an address that a reference may mean.
+func named(node map[string]any, top bool) (found bool) {
+	_, a := node["$id"].(string)
+	_, b := node["id"].(string)
+	if a || b && !top {
+		return true
+	}
+	subschemas(node, func(_ string, _ []string, child any) {
+		if n, ok := child.(map[string]any); ok && !found {
+			found = named(n, false)
+		}
+	})
+	return found
+}
+
+// finish takes out what keeps the schema from compiling, one keyword at a time.
+func (m *mender) finish() error {
+	for range maxMends {
+		raw, err := encode(m.root)
+		if err != nil {
+			return fmt.Errorf("encode the schema: %w", err)
+		}
+		if _, err = CompileInput(raw); err == nil {
+			return nil
+		}
+		invalid, ok := errors.AsType[*jsonschema.SchemaValidationError](err)
+		if !ok {
+			return err
+		}
+		why, ok := errors.AsType[*jsonschema.ValidationError](invalid.Err)
+		if !ok || !m.takeOut(deepest(why)) {
+			return err
+		}
+	}
+	return fmt.Errorf("more than %d keywords of it mean nothing", maxMends)
+}
+
+// deepest is the place of the error that is farthest down, the first by name of several.
+func deepest(err *jsonschema.ValidationError) (at []string) {
+	if len(err.Causes) == 0 {
+		return err.InstanceLocation
+	}
+	for _, cause := range err.Causes {
+		if d := deepest(cause); len(d) > len(at) || len(d) == len(at) && slices.Compare(d, at) < 0 {
+			at = d
+		}
+	}
+	return at
+}
+
+// takeOut takes the keyword at a place out of the schema, or the one above it that is a list; a whole subschema becomes one that
+// takes any value, so that a field which it describes is still known. It reports false when there is none.
+func (m *mender) takeOut(path []string) bool {
+	for len(path) > 0 {
+		last := path[len(path)-1]
+		above, _ := at(m.root, path[:len(path)-1])
+		parent, ok := above.(map[string]any)
+		if !ok { // in a list
+			path = path[:len(path)-1]
+			continue
+		}
+		m.say(path, "it means nothing there and is taken out")
+		value, isObject := parent[last].(map[string]any)
+		if len(path) > 1 && slices.Contains(holdNamed, path[len(path)-2]) && !(isObject && len(value) == 0) {
+			parent[last] = map[string]any{}
+			return true
+		}
+		_, there := parent[last]
+		delete(parent, last)
+		return there
+	}
+	return false
+}
