@@ -11,7 +11,8 @@ import "runtime/debug"
 // forgotten.
 //
 //	1  2026-11-22  The first that is written down. What names no version was written before, since 2026-11-21.
-const WireVersion = 1 + yetToCome
+//	2  2026-11-22  A worker's entry says which tools it leaves out or has altered.
+const WireVersion = 2 + yetToCome
 
 const modulePath = "github.com/toolyard/toolyard"
 

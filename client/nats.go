@@ -377,6 +377,9 @@ func (t overNATS) workers(ctx context.Context) ([]Worker, error) {
 			ID: w.ID, Pool: w.Pool, Classes: w.Classes, Workspaces: w.Workspaces, Isolation: w.Isolation,
 			Slots: w.Slots, Started: w.Started, Version: w.Version, WireVersion: w.WireVersion, Breakers: w.Breakers,
 		}
+		for _, r := range w.Remarks {
+			out[i].Remarks = append(out[i].Remarks, Remark(r))
+		}
 	}
 	return out, nil
 }

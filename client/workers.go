@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/registry"
 )
 
 // Worker is a live worker as it describes itself.
@@ -21,7 +22,19 @@ type Worker struct {
 	WireVersion int    `json:"wire_version"`
 	// Breakers says until when each dependency that the worker found to be down is not tried.
 	Breakers map[string]time.Time `json:"breakers"`
+	// Remarks say which tools the worker leaves out or has altered, 64 at most. An agent's token does not see them.
+	Remarks []Remark `json:"remarks,omitempty"`
 }
+
+// Remark says that a tool is not offered, or not as its author declared it, and why.
+type Remark struct {
+	Tool    string `json:"tool"`
+	LeftOut bool   `json:"left_out,omitempty"`
+	Why     string `json:"why"`
+}
+
+// String is the remark as one line.
+func (r Remark) String() string { return registry.Remark(r).String() }
 
 // Workers returns the live workers, by id.
 func (c *Client) Workers(ctx context.Context) ([]Worker, error) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -30,6 +31,8 @@ type toolsFlags struct {
 	report  bool
 	lint    bool
 	asJSON  bool
+	// remarks are those of the live workers, and of what the provider does not get.
+	remarks []client.Remark
 }
 
 func (s *std) toolsCommand() *cobra.Command {
@@ -79,13 +82,18 @@ back as null.`,
 			}
 			switch {
 			case f.asJSON:
-				return printJSON(s.out, surface)
+				err = printJSON(s.out, surface)
 			case f.format != "":
-				return s.printFor(provider.Format(f.format), &surface, &f)
+				err = s.printFor(provider.Format(f.format), &surface, &f)
 			case f.lint:
-				return s.printRemarks(&surface)
+				err = s.printRemarks(&surface)
+			default:
+				err = s.listTools(&surface)
 			}
-			return s.listTools(&surface)
+			if err != nil {
+				return err
+			}
+			return s.printLeftOut(&surface, &f)
 		},
 	}
 	f.cmd = cmd
@@ -125,6 +133,15 @@ func (s *std) surface(ctx context.Context, f *toolsFlags) (registry.Surface, err
 			return registry.Surface{}, err
 		}
 		entries = base(tools)
+		servers, err := f.worker.Guard.Manifests.Servers()
+		if err != nil {
+			return registry.Surface{}, err
+		}
+		for _, name := range servers {
+			if _, err := fmt.Fprintf(s.err, "server %s: its tools are not listed here; worker check --tools asks it for them\n", cli.OneLine(name)); err != nil {
+				return registry.Surface{}, fmt.Errorf("print what is not listed: %w", err)
+			}
+		}
 	} else {
 		if entries, err = s.liveTools(ctx, f); err != nil {
 			return registry.Surface{}, err
@@ -162,6 +179,13 @@ func (s *std) servedTools(ctx context.Context, f *toolsFlags) (out registry.Surf
 			return fmt.Errorf("read the tools of %s: %w", f.server, err)
 		}
 		out = *surface
+		live, err := c.Workers(asked)
+		if err != nil {
+			return err
+		}
+		for _, w := range live {
+			f.remarks = append(f.remarks, w.Remarks...)
+		}
 		if f.session == "" {
 			return nil
 		}
@@ -226,8 +250,44 @@ func (s *std) liveTools(ctx context.Context, f *toolsFlags) ([]registry.Entry, e
 			return nil, fmt.Errorf("read the tools of worker %s: %w", w.ID, err)
 		}
 		out = append(out, set.Tools...)
+		for _, r := range w.Remarks {
+			f.remarks = append(f.remarks, client.Remark(r))
+		}
 	}
 	return out, nil
+}
+
+// printLeftOut names each tool that is left out or altered. The error is that one is left out.
+func (s *std) printLeftOut(surface *registry.Surface, f *toolsFlags) error {
+	out := map[string]bool{}
+	said := map[client.Remark]bool{}
+	if f.where() == "" { // those of a running system have said it themselves
+		for i := range surface.Tools {
+			unchecked, err := registry.Unchecked(&surface.Tools[i].Declaration)
+			if err != nil {
+				return err
+			}
+			for _, r := range unchecked {
+				f.remarks = append(f.remarks, client.Remark(r))
+			}
+		}
+	}
+	for _, r := range f.remarks {
+		if said[r] {
+			continue // by several workers
+		}
+		said[r] = true
+		if _, err := fmt.Fprintln(s.err, cli.OneLine(r.String())); err != nil {
+			return fmt.Errorf("print what is left out: %w", err)
+		}
+		if r.LeftOut {
+			out[r.Tool] = true
+		}
+	}
+	if len(out) > 0 {
+		return fmt.Errorf("tools that are left out: %d; see above", len(out))
+	}
+	return nil
 }
 
 // printFor writes the tools for a provider, and on standard error what became of them.
@@ -237,12 +297,22 @@ func (s *std) printFor(format provider.Format, surface *registry.Surface, f *too
 		return err
 	}
 	data, notes, err := provider.Tools(format, surface.Declarations(), provider.ToolOptions{Strict: f.strict, Loaded: f.loaded, Names: surface.Names(rule)})
+	changes := map[string]int{}
 	for _, n := range notes {
-		if f.report || provider.IsLeftOut(n) {
+		switch leftOut := provider.IsLeftOut(n); {
+		case leftOut && !n.Deferred:
+			f.remarks = append(f.remarks, client.Remark{Tool: n.Tool, LeftOut: true, Why: n.Why})
+		case f.report || leftOut:
 			if _, err := fmt.Fprintln(s.err, cli.OneLine(n.String())); err != nil {
 				return fmt.Errorf("print the report: %w", err)
 			}
+		default:
+			changes[n.Tool]++
 		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(changes)) {
+		why := fmt.Sprintf("%s for %s; --report lists them", count(changes[name], "change"), format)
+		f.remarks = append(f.remarks, client.Remark{Tool: name, Why: why})
 	}
 	if err != nil {
 		return err

@@ -45,6 +45,9 @@ func (s *std) workersCommand() *cobra.Command {
 					p.printf("%s  pool %s  %s  %s  workspaces %s  isolation %s", cli.OneLine(w.ID), cli.OneLine(string(w.Pool)), count(w.Slots, "slot"),
 						strings.Join(classes, ","), strings.Join(workspaces, ","), cli.OneLine(w.Isolation))
 					p.printf("  version %s, wire version %d\n", cli.OneLine(cmp.Or(w.Version, "unknown")), w.WireVersion)
+					for _, r := range w.Remarks {
+						p.printf("  %s\n", cli.OneLine(r.String()))
+					}
 					for _, dependency := range slices.Sorted(maps.Keys(w.Breakers)) {
 						p.printf("  %s is down, not tried until %s\n", cli.OneLine(dependency), w.Breakers[dependency].Format(time.RFC3339))
 					}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/mcp/toolset"
+	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -32,7 +33,8 @@ layers stood around it, which further ones this machine does not give, and what 
 the first line is what a worker with the same flags announces.
 
 With --tools it reads the files of tools too, and starts or asks each MCP server for its tools. What is wrong is said with
-the file and the key, and the exit status is 2; it is 1 when a server has no tools to offer.`,
+the file and the key, and the exit status is 2. Each tool of a server that is left out, or offered with another schema than the
+server declares, is named with the reason. The exit status is 1 when a server has no tools to offer or a tool is left out.`,
 		Example: `  worker check
   worker check --tools examples/tools.yaml`,
 		Args: cobra.NoArgs,
@@ -93,6 +95,13 @@ func checkTools(ctx context.Context, out io.Writer, box sandbox.Sandbox, policy 
 			kind = "endpoint"
 		}
 		fmt.Fprintf(&text, "tool %s: %s\n", t.Name, kind)
+		remarks, err := registry.Unchecked(&t.Declaration)
+		if err != nil {
+			return err
+		}
+		for _, r := range remarks {
+			fmt.Fprintf(&text, "  %s\n", cli.OneLine(r.String()))
+		}
 	}
 	failed := askServers(ctx, &text, sets)
 	if _, err := io.WriteString(out, text.String()); err != nil {
@@ -110,7 +119,7 @@ func askServers(ctx context.Context, text *strings.Builder, sets []*toolset.Tool
 	for _, set := range sets {
 		running.Go(func() { set.Run(ctx) })
 	}
-	down := 0
+	down, out := 0, 0
 	for _, set := range sets {
 		select {
 		case <-set.Settled():
@@ -126,9 +135,18 @@ func askServers(ctx context.Context, text *strings.Builder, sets []*toolset.Tool
 			j, _ := t.StaticJudgement()
 			fmt.Fprintf(text, "  %s: %s\n", cli.OneLine(t.Name), j.Class)
 		}
+		for _, r := range set.Remarks() {
+			fmt.Fprintf(text, "  %s\n", cli.OneLine(r.String()))
+			if r.LeftOut {
+				out++
+			}
+		}
 	}
-	if down > 0 {
+	switch {
+	case down > 0:
 		return errors.New("an MCP server has no tools; see above")
+	case out > 0:
+		return fmt.Errorf("tools of MCP servers that are left out: %d; see above", out)
 	}
 	return nil
 }

@@ -75,13 +75,16 @@ type Workers struct {
 	Workers []client.Worker `json:"workers"`
 }
 
-func (s *Server) workers(ctx context.Context, _ *exchange, _ *nothing) (*struct{ Body Workers }, error) {
+func (s *Server) workers(ctx context.Context, x *exchange, _ *nothing) (*struct{ Body Workers }, error) {
 	list, err := s.cfg.Client.Workers(ctx)
 	for i := range list { // a reader of JSON counts what is there, and null has no length
 		w := &list[i]
 		w.Classes, w.Workspaces = append([]toolyard.Class{}, w.Classes...), append([]toolyard.Workspace{}, w.Workspaces...)
 		if w.Breakers == nil {
 			w.Breakers = map[string]time.Time{}
+		}
+		if !x.who.any { // a view may hide the tools that they name
+			w.Remarks = nil
 		}
 	}
 	return &struct{ Body Workers }{Workers{append([]client.Worker{}, list...)}}, err

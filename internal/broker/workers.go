@@ -14,6 +14,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/presence"
+	"github.com/toolyard/toolyard/internal/registry"
 )
 
 // Worker is what a worker says of itself: the value of its registry key.
@@ -28,9 +29,11 @@ type Worker struct {
 	NoIsolation string `json:"no_isolation,omitempty"`
 	Unsandboxed bool   `json:"unsandboxed,omitempty"`
 	// Toolset is the hash of its tools' declarations, stored as a surface.
-	Toolset string    `json:"toolset"`
-	Slots   int       `json:"slots"`
-	Started time.Time `json:"started"`
+	Toolset string `json:"toolset"`
+	// Remarks say which tools it leaves out or has altered, at most [registry.MaxRemarks].
+	Remarks []registry.Remark `json:"remarks,omitempty"`
+	Slots   int               `json:"slots"`
+	Started time.Time         `json:"started"`
 	// Version and WireVersion are those of its program. Beat fills them in.
 	Version     string `json:"version,omitempty"`
 	WireVersion int    `json:"wire_version,omitempty"`

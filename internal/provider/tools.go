@@ -128,7 +128,9 @@ func (o *outlet) define(d *tool.Declaration, opts ToolOptions, b *budget) (def d
 	}
 	deferred := d.ShouldDefer && !d.AlwaysLoad && !opts.Loaded[d.Name]
 	if deferred && !o.defers {
-		return leave("it is deferred and not loaded, and the provider has no place for that")
+		def, notes, ok = leave("it is deferred and not loaded, and the provider has no place for that")
+		notes[len(notes)-1].Deferred = true
+		return def, notes, ok
 	}
 	def = definition.Tool{Name: sent, Description: d.Description, Deferred: deferred, Hints: definition.HintsOf(d)}
 	if sent != d.Name {

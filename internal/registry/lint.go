@@ -56,6 +56,13 @@ func Lint(d tool.Declaration) []string {
 	if a := string(s.AdditionalProperties); a != "" && a != "false" {
 		out = append(out, "the schema is open: a misspelled field passes unnoticed")
 	}
+	if unchecked, err := Unchecked(&d); err != nil {
+		out = append(out, err.Error())
+	} else {
+		for _, r := range unchecked {
+			out = append(out, r.Why)
+		}
+	}
 	if d.Class == (tool.ClassRule{}) {
 		out = append(out, "the tool declares no concurrency class and so counts as UNSAFE")
 	}

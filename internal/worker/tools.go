@@ -27,6 +27,8 @@ type toolbox struct {
 	// offered is what was offered last. Only whoever announces looks at it, and at have.
 	offered offer
 	have    []runnable
+	// remarks are about the tools of the toolsets.
+	remarks []registry.Remark
 
 	mu sync.RWMutex
 	// all is what it runs, also for batches that were planned when more was enabled, and code how.
@@ -93,10 +95,13 @@ func (ts *toolbox) refresh() error {
 			return fmt.Errorf("put the tools together: %w", err)
 		}
 	}
+	var remarks []registry.Remark
 	for _, set := range ts.sets {
+		remarks = append(remarks, set.Remarks()...)
 		for _, t := range set.Tools() {
 			if err := add(runnable{t, set.Origin(), set}); err != nil {
 				ts.log.Warn("a tool of a toolset is left out", "toolset", set.Name(), "tool", t.Name, "error", err)
+				remarks = append(remarks, registry.Remark{Tool: t.Name, LeftOut: true, Why: err.Error()})
 			}
 		}
 	}
@@ -104,7 +109,7 @@ func (ts *toolbox) refresh() error {
 	if err != nil {
 		return fmt.Errorf("put the tools together: %w", err)
 	}
-	ts.have, ts.offered = have, offer{}
+	ts.have, ts.offered, ts.remarks = have, offer{}, registry.Bounded(remarks)
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	ts.all, ts.code = s, code

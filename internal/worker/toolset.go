@@ -24,6 +24,8 @@ type Toolset interface {
 	Settled() <-chan struct{}
 	// Tools are those that it has now. It does not wait.
 	Tools() []tool.Tool
+	// Remarks say which of those that it found are left out or altered. They change with the tools.
+	Remarks() []registry.Remark
 	// Changed has something in it when they may have changed.
 	Changed() <-chan struct{}
 }

@@ -333,6 +333,9 @@ func (w *Worker) entry() broker.Worker {
 // announce stores what the worker offers now, if that has changed or may soon expire, and puts it into the entry.
 func (w *Worker) announce(ctx context.Context, e broker.Worker) (broker.Worker, error) {
 	now, err := w.tools.offer()
+	if err == nil {
+		e.Remarks = w.tools.remarks
+	}
 	if err != nil || now.hash == e.Toolset && time.Since(w.announced) < w.b.Settings().Lifetime/4 {
 		return e, err
 	}
@@ -395,7 +398,7 @@ func (w *Worker) beat(ctx context.Context, e broker.Worker) {
 		case <-ctx.Done():
 			return
 		case <-w.reoffer:
-			if next, ok := w.reannounce(ctx, e); ok && next.Toolset != e.Toolset {
+			if next, ok := w.reannounce(ctx, e); ok && (next.Toolset != e.Toolset || !slices.Equal(next.Remarks, e.Remarks)) {
 				e = next
 				send()
 			}

@@ -133,13 +133,14 @@ type fixed struct {
 	tools  []tool.Tool
 }
 
-func (f fixed) Name() string             { return "fixed" }
-func (f fixed) Origin() registry.Origin  { return f.origin }
-func (f fixed) Places() int              { return 1 }
-func (f fixed) Run(ctx context.Context)  { <-ctx.Done() }
-func (f fixed) Tools() []tool.Tool       { return f.tools }
-func (f fixed) Changed() <-chan struct{} { return nil }
-func (f fixed) Settled() <-chan struct{} { c := make(chan struct{}); close(c); return c }
+func (f fixed) Name() string               { return "fixed" }
+func (f fixed) Origin() registry.Origin    { return f.origin }
+func (f fixed) Places() int                { return 1 }
+func (f fixed) Run(ctx context.Context)    { <-ctx.Done() }
+func (f fixed) Tools() []tool.Tool         { return f.tools }
+func (f fixed) Changed() <-chan struct{}   { return nil }
+func (f fixed) Remarks() []registry.Remark { return nil }
+func (f fixed) Settled() <-chan struct{}   { c := make(chan struct{}); close(c); return c }
 
 // TestABuiltInToolWins over one of a server that has its name, and one that cannot be used harms no other.
 func TestABuiltInToolWins(t *testing.T) {

@@ -137,6 +137,19 @@ func (m *Manifests) Toolsets(log *slog.Logger) ([]*toolset.Toolset, error) {
 	return out, nil
 }
 
+// Servers are the names of the MCP servers.
+func (m *Manifests) Servers() ([]string, error) {
+	all, err := m.load()
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, s := range all.servers {
+		out = append(out, s.Server.Name)
+	}
+	return out, nil
+}
+
 // grants are the credentials that the files give to tools, as TOOL=NAME.
 func (m *Manifests) grants() ([]string, error) {
 	all, err := m.load()

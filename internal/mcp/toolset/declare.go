@@ -18,33 +18,36 @@ import (
 var serverName = regexp.MustCompile(`^[A-Za-z0-9_./-]+$`)
 
 // declaration makes one of a server's tool: the strictest one, loosened by the server's annotations where it is trusted, and by the
-// operator.
-func declaration(server *manifest.Server, t *mcp.Tool) (tool.Declaration, error) {
-	d := tool.Declaration{
+// operator. altered says in a line each in what it differs from what the server declares.
+func declaration(server *manifest.Server, t *mcp.Tool) (d tool.Declaration, altered []string, err error) {
+	d = tool.Declaration{
 		Name: manifest.ToolName(server.Name, t.Name), Description: t.Description, Execution: tool.InService,
 		Dependency: "mcp:" + server.Name, AbortsSiblings: new(bool),
 	}
 	if !serverName.MatchString(t.Name) || len(d.Name) > toolyard.MaxNameBytes {
-		return d, fmt.Errorf("its name cannot be offered; with %q in front it has at most %d of the letters, digits and _ . / -",
+		return d, nil, fmt.Errorf("its name cannot be offered; with %q in front it has at most %d of the letters, digits and _ . / -",
 			manifest.ToolName(server.Name, ""), toolyard.MaxNameBytes)
 	}
 	if d.Description == "" {
 		d.Description = fmt.Sprintf("The tool %s of the MCP server %s, which does not describe it.", t.Name, server.Name)
 	}
-	d.Description = clip(d.Description, MaxDescriptionBytes)
-	var err error
-	if d.InputSchema, err = encodeSchema("input", t.InputSchema); err != nil {
-		return d, err
+	if len(d.Description) > MaxDescriptionBytes {
+		altered = append(altered, fmt.Sprintf("its description has %d bytes; what is past %d is cut off", len(d.Description), MaxDescriptionBytes))
+		d.Description = clip(d.Description, MaxDescriptionBytes)
 	}
-	if _, err := schema.CompileInput(d.InputSchema); err != nil {
-		return d, fmt.Errorf("its input schema: %w", err)
+	var lines []string
+	if d.InputSchema, lines, err = inputSchema(t.InputSchema); err != nil {
+		return d, nil, fmt.Errorf("its input schema: %w", err)
+	}
+	for _, line := range lines {
+		altered = append(altered, "input schema: "+line)
 	}
 	if t.OutputSchema != nil {
-		if d.OutputSchema, err = encodeSchema("output", t.OutputSchema); err != nil {
-			return d, err
+		if d.OutputSchema, lines, err = outputSchema(t.OutputSchema); err != nil { // the tool is as good without it
+			d.OutputSchema, lines = nil, []string{fmt.Sprintf("it is left out, and no output is checked: %v", err)}
 		}
-		if _, err := schema.CompileOutput(d.OutputSchema); err != nil {
-			return d, fmt.Errorf("its output schema: %w", err)
+		for _, line := range lines {
+			altered = append(altered, "output schema: "+line)
 		}
 	}
 	if server.Trusted {
@@ -52,10 +55,10 @@ func declaration(server *manifest.Server, t *mcp.Tool) (tool.Declaration, error)
 	}
 	for _, o := range []manifest.Override{server.Defaults, server.Tools[t.Name]} {
 		if err := o.Apply(&d); err != nil {
-			return d, fmt.Errorf("what the manifest says of it: %w", err)
+			return d, nil, fmt.Errorf("what the manifest says of it: %w", err)
 		}
 	}
-	return d, nil
+	return d, altered, nil
 }
 
 // annotate takes over what a trusted server says of a tool. What it leaves out has the protocol's default.
@@ -71,15 +74,33 @@ func annotate(d *tool.Declaration, a *mcp.ToolAnnotations) {
 	d.Class.Static, d.Destructive, d.Idempotent = toolyard.WriteExclusive, &destructive, &a.IdempotentHint
 }
 
-func encodeSchema(which string, v any) (json.RawMessage, error) {
+// inputSchema is a server's as it is offered, and in a line each what was changed of it or is not checked.
+func inputSchema(v any) (raw json.RawMessage, lines []string, err error) {
+	return mended(v, true, schema.CompileInput)
+}
+
+// outputSchema is [inputSchema] of a tool's output.
+func outputSchema(v any) (raw json.RawMessage, lines []string, err error) {
+	return mended(v, false, schema.CompileOutput)
+}
+
+func mended(v any, input bool, compile func(json.RawMessage) (*schema.Schema, error)) (json.RawMessage, []string, error) {
 	raw, err := json.Marshal(v)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("its %s schema: %w", which, err)
+		return nil, nil, err
 	case len(raw) > MaxSchemaBytes:
-		return nil, fmt.Errorf("its %s schema has %d bytes; at most %d are taken", which, len(raw), MaxSchemaBytes)
+		return nil, nil, fmt.Errorf("it has %d bytes; at most %d are taken", len(raw), MaxSchemaBytes)
 	}
-	return raw, nil
+	raw, lines, err := schema.Mend(raw, input)
+	if err != nil {
+		return nil, nil, err
+	}
+	compiled, err := compile(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	return raw, append(lines, compiled.Unchecked()...), nil
 }
 
 // clip cuts a text to a number of bytes, at a character's border.

@@ -330,7 +330,7 @@ func FuzzReply(f *testing.F) {
 			return
 		}
 		for _, trusted := range []bool{false, true} {
-			d, err := declaration(&manifest.Server{Name: "s", Trusted: trusted}, &l)
+			d, _, err := declaration(&manifest.Server{Name: "s", Trusted: trusted}, &l)
 			if err != nil {
 				continue
 			}

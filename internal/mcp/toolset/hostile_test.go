@@ -99,7 +99,12 @@ func (f *fake) list(id json.RawMessage) {
 			`{"name":"text","inputSchema":{"type":"string"}}`, `{"name":"broken","inputSchema":{"type":"object","properties":{"a":{"type":"nonsense"}}}}`,
 			`{"name":"big","inputSchema":{"type":"object","description":"` + strings.Repeat("x", MaxSchemaBytes) + `"}}`,
 			`{"name":"outside","inputSchema":{"type":"object","properties":{"a":{"$ref":"http://127.0.0.1:1/schema"}}}}`,
-			`{"name":"brokenout","inputSchema":{"type":"object"},"outputSchema":{"type":"nonsense"}}`, tool("last", `,"description":"`+strings.Repeat("d", 2*MaxDescriptionBytes)+`"`),
+			`{"name":"untyped","inputSchema":{"properties":{"a":{"type":"string"}}}}`, `{"name":"bare"}`,
+			`{"name":"tuple","inputSchema":{"type":"object","properties":{"a":{"items":[{"type":"integer"}],"minimum":0,"exclusiveMinimum":true}}}}`,
+			`{"name":"email","inputSchema":{"type":"object","properties":{"a":{"pattern":"^(?!x)a$"}}}}`,
+			`{"name":"unread","inputSchema":{"type":"object","properties":{"a":{"pattern":"(a"}}}}`,
+			`{"name":"bigout","inputSchema":{"type":"object"},"outputSchema":{"type":"object","description":"` + strings.Repeat("x", 71_000) + `"}}`,
+			`{"name":"brokenout","inputSchema":{"type":"object"},"outputSchema":[]}`, tool("last", `,"description":"`+strings.Repeat("d", 2*MaxDescriptionBytes)+`"`),
 		}, ",")+`]}`)
 	case "grow": // one more tool each time
 		f.answer(id, `{"tools":[`+tool("echo", "")+`,`+tool(fmt.Sprintf("tool%d", f.lists), "")+`]}`)

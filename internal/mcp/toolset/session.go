@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/manifest"
+	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -144,7 +146,7 @@ func (s *session) listChanged() {
 }
 
 // list takes the server's tools, as ours. A list that is too long is an error: a part of it would be a surprise.
-func (s *session) list(ctx context.Context) ([]tool.Tool, error) {
+func (s *session) list(ctx context.Context) (offered, error) {
 	ctx, cancel := s.starting(ctx)
 	defer cancel()
 	var all []*mcp.Tool
@@ -152,61 +154,91 @@ func (s *session) list(ctx context.Context) ([]tool.Tool, error) {
 	for range MaxPages {
 		res, err := s.mcp.ListTools(ctx, params)
 		if err != nil {
-			return nil, fmt.Errorf("list the tools: %w", err)
+			return offered{}, fmt.Errorf("list the tools: %w", err)
 		}
 		all = append(all, res.Tools...)
 		if most := s.t.o.Server.MaxTools; len(all) > most {
-			return nil, fmt.Errorf("it lists more than %d tools; raise max_tools", most)
+			return offered{}, fmt.Errorf("it lists more than %d tools; raise max_tools", most)
 		}
 		if res.NextCursor == "" {
 			return s.declare(all), nil
 		}
 		params = &mcp.ListToolsParams{Cursor: res.NextCursor}
 	}
-	return nil, fmt.Errorf("its list of tools has more than %d pages", MaxPages)
+	return offered{}, fmt.Errorf("its list of tools has more than %d pages", MaxPages)
+}
+
+// offered is what a toolset has of a server's list.
+type offered struct {
+	tools   []tool.Tool
+	remarks []registry.Remark
 }
 
 // declare makes tools of a list. One that cannot be used is left out, and so is a second one of one name.
-func (s *session) declare(all []*mcp.Tool) []tool.Tool {
-	var out []tool.Tool
+func (s *session) declare(all []*mcp.Tool) offered {
+	var out offered
 	server := &s.t.o.Server
+	remark := func(name string, leftOut bool, why string) {
+		r := registry.Remark{Tool: manifest.ToolName(server.Name, clip(name, toolyard.MaxNameBytes)), LeftOut: leftOut, Why: why}
+		out.remarks = append(out.remarks, r.Shorten())
+	}
 	listed := map[string]bool{}
+	altered := 0
 	for _, listedTool := range all {
 		if listedTool == nil || len(server.Only) > 0 && !slices.Contains(server.Only, listedTool.Name) {
 			continue
 		}
-		made, err := s.tool(listedTool)
-		switch {
-		case err != nil:
+		made, lines, err := s.tool(listedTool)
+		if err == nil && listed[listedTool.Name] {
+			err = errSecond
+		}
+		if err != nil {
 			s.t.log.Warn("a tool of an MCP server is left out", "tool", clip(listedTool.Name, toolyard.MaxNameBytes), "error", err)
-			continue
-		case listed[listedTool.Name]:
-			s.t.log.Warn("an MCP server lists two tools of one name; the second is left out", "tool", listedTool.Name)
+			remark(listedTool.Name, true, err.Error())
 			continue
 		}
+		for _, line := range lines {
+			remark(listedTool.Name, false, line)
+		}
+		if len(lines) > 0 {
+			altered++
+		}
 		listed[listedTool.Name] = true
-		out = append(out, made)
+		out.tools = append(out.tools, made)
 	}
-	for name := range server.Tools {
-		if !listed[name] {
+	if altered > 0 {
+		s.t.log.Info("tools of an MCP server are not offered as it declares them; worker check says which, and how", "tools", altered)
+	}
+	for _, name := range server.Only {
+		if !listed[name] && !slices.ContainsFunc(all, func(t *mcp.Tool) bool { return t != nil && t.Name == name }) {
+			s.t.log.Warn("the manifest wants a tool that the MCP server does not list", "tool", name)
+			remark(name, true, "the manifest wants it, and the server does not list it")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(server.Tools)) {
+		if !listed[name] && !slices.Contains(server.Only, name) {
 			s.t.log.Warn("the manifest says something of a tool that the MCP server does not list", "tool", name)
+			remark(name, false, "the manifest says something of it, and the server does not list it")
 		}
 	}
 	return out
 }
 
+// errSecond is for a name that was listed before.
+var errSecond = errors.New("the server lists two tools of this name; this is the second")
+
 // tool is one of the server's, as ours.
-func (s *session) tool(listed *mcp.Tool) (tool.Tool, error) {
-	d, err := declaration(&s.t.o.Server, listed)
+func (s *session) tool(listed *mcp.Tool) (made tool.Tool, altered []string, err error) {
+	d, altered, err := declaration(&s.t.o.Server, listed)
 	if err != nil {
-		return tool.Tool{}, err
+		return tool.Tool{}, nil, err
 	}
 	c := call{name: listed.Name, again: d.Complete(tool.Judgement{}, d.ReadOnly).Idempotent, patience: d.Timeout()}
 	if idle := d.IdleTimeout(); idle > 0 {
 		c.patience = min(c.patience, idle)
 	}
 	t := s.t
-	return tool.Raw(tool.Tool{Declaration: d, Run: func(ctx context.Context, env tool.Env, input json.RawMessage) (tool.Output, error) {
+	made, err = tool.Raw(tool.Tool{Declaration: d, Run: func(ctx context.Context, env tool.Env, input json.RawMessage) (tool.Output, error) {
 		s, err := t.current() // not the session that listed it: that one may be over
 		if err != nil {
 			return tool.Output{}, err
@@ -218,6 +250,7 @@ func (s *session) tool(listed *mcp.Tool) (tool.Tool, error) {
 		}
 		return s.call(ctx, env, c, input)
 	}})
+	return made, altered, err
 }
 
 // errCut says that the response that should have held an answer ended without.

@@ -52,7 +52,7 @@ type Toolset struct {
 
 	mu      sync.Mutex
 	session *session // nil while there is none
-	tools   []tool.Tool
+	offered offered
 	down    error     // why there is none
 	retryAt time.Time // when the next one is tried
 }
@@ -99,7 +99,14 @@ func (t *Toolset) Changed() <-chan struct{} { return t.changed }
 func (t *Toolset) Tools() []tool.Tool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.tools
+	return t.offered.tools
+}
+
+// Remarks say which of the listed tools are left out or altered, and why.
+func (t *Toolset) Remarks() []registry.Remark {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.offered.remarks
 }
 
 // Down is why there is no session now; nil while there is one.
@@ -170,9 +177,9 @@ func (t *Toolset) runSession(ctx context.Context, legacy bool) (err error) {
 }
 
 // offer takes over a session's tools.
-func (t *Toolset) offer(s *session, tools []tool.Tool) {
+func (t *Toolset) offer(s *session, list offered) {
 	t.mu.Lock()
-	t.session, t.tools, t.down = s, tools, nil
+	t.session, t.offered, t.down = s, list, nil
 	t.mu.Unlock()
 	select {
 	case t.changed <- struct{}{}:

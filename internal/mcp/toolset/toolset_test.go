@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/manifest"
 	"github.com/toolyard/toolyard/tool"
@@ -247,8 +249,39 @@ func TestOddTools(t *testing.T) {
 	t.Parallel()
 	s := fakeServer("odd")
 	set := start(t, s)
-	if got := names(set); !slices.Equal(got, []string{"mcp__s__echo", "mcp__s__last"}) {
+	if got := names(set); !slices.Equal(got, []string{
+		"mcp__s__echo", "mcp__s__broken", "mcp__s__outside", "mcp__s__untyped", "mcp__s__bare", "mcp__s__tuple", "mcp__s__email", "mcp__s__unread",
+		"mcp__s__bigout", "mcp__s__brokenout", "mcp__s__last",
+	}) {
 		t.Errorf("the tools are %q", got)
+	}
+	var remarks []string
+	for _, r := range set.Remarks() {
+		remarks = append(remarks, strings.TrimPrefix(r.String(), "mcp__s__"))
+	}
+	if d := cmp.Diff([]string{
+		`echo: left out: the server lists two tools of this name; this is the second`,
+		`a b: left out: its name cannot be offered; with "mcp__s__" in front it has at most 128 of the letters, digits and _ . / -`,
+		`x(y): left out: its name cannot be offered; with "mcp__s__" in front it has at most 128 of the letters, digits and _ . / -`,
+		`: left out: its name cannot be offered; with "mcp__s__" in front it has at most 128 of the letters, digits and _ . / -`,
+		strings.Repeat("n", 128) + `: left out: its name cannot be offered; with "mcp__s__" in front it has at most 128 of the letters, digits and _ . / -`,
+		`text: left out: its input schema: its type is string; the input of a tool is an object`,
+		`broken: altered: input schema: /properties/a/type: "nonsense" is no type; any value is taken`,
+		`big: left out: its input schema: it has 65570 bytes; at most 65536 are taken`,
+		`outside: altered: input schema: /properties/a/$ref: http://127.0.0.1:1/schema leads out of the schema, and nothing is loaded; any value is taken`,
+		`untyped: altered: input schema: the root does not say that it is an object; it is read as one`,
+		`bare: altered: input schema: there is no input schema; any fields are taken`,
+		`tuple: altered: input schema: /properties/a/items: a list is read as prefixItems, which 2020-12 calls it`,
+		`tuple: altered: input schema: /properties/a/exclusiveMinimum: true is read as draft 4 has it`,
+		`unread: altered: input schema: the pattern (a is not checked: it is no regular expression of ECMA-262, Go or Python`,
+		`bigout: altered: output schema: it is left out, and no output is checked: it has 71034 bytes; at most 65536 are taken`,
+		`brokenout: altered: output schema: it is left out, and no output is checked: the schema is not an object: got array of 0`,
+		`last: altered: its description has 32768 bytes; what is past 16384 is cut off`,
+	}, remarks); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if d := find(t, set, "bigout"); d.OutputSchema != nil {
+		t.Errorf("the output schema is still there")
 	}
 	echo := find(t, set, "echo")
 	if j, ok := echo.StaticJudgement(); !ok || j.Class != toolyard.Unsafe || j.ReadOnly || !j.Destructive || j.Idempotent || !echo.NeedsPermission() || strings.Contains(echo.Description, "second") {

@@ -47,6 +47,8 @@ type Note struct {
 	Tool string `json:"tool"`
 	Sent string `json:"sent"`
 	lower.Change
+	// Deferred says that the tool is left out for want of a place for tools that are not loaded yet.
+	Deferred bool `json:"deferred,omitempty"`
 }
 
 // String is the note as one line.

@@ -1,0 +1,85 @@
+package registry
+
+import (
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/toolyard/toolyard/internal/schema"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// The limits of remarks.
+const (
+	MaxRemarks     = 64  // of one worker's entry
+	MaxRemarkBytes = 300 // of one remark's reason
+)
+
+// Remark says that a tool is not offered, or not as its author declared it.
+type Remark struct {
+	// Tool is the name under which it is offered, or would be.
+	Tool string `json:"tool"`
+	// LeftOut says that it is not offered; otherwise it is, with a change.
+	LeftOut bool   `json:"left_out,omitempty"`
+	Why     string `json:"why"`
+}
+
+// String is the remark as one line.
+func (r Remark) String() string {
+	if r.LeftOut {
+		return r.Tool + ": left out: " + r.Why
+	}
+	return r.Tool + ": altered: " + r.Why
+}
+
+// Unchecked are remarks on what of a tool's schemas is not checked. The error is that one of them does not compile.
+func Unchecked(d *tool.Declaration) ([]Remark, error) {
+	in, err := schema.CompileInput(d.InputSchema)
+	if err != nil {
+		return nil, fmt.Errorf("tool %q: input schema: %w", d.Name, err)
+	}
+	var out []Remark
+	add := func(which string, lines []string) {
+		for _, line := range lines {
+			out = append(out, Remark{Tool: d.Name, Why: which + " schema: " + line}.Shorten())
+		}
+	}
+	add("input", in.Unchecked())
+	if d.OutputSchema != nil {
+		of, err := schema.CompileOutput(d.OutputSchema)
+		if err != nil {
+			return nil, fmt.Errorf("tool %q: output schema: %w", d.Name, err)
+		}
+		add("output", of.Unchecked())
+	}
+	return out, nil
+}
+
+// Shorten cuts the reason to [MaxRemarkBytes].
+func (r Remark) Shorten() Remark {
+	if len(r.Why) > MaxRemarkBytes {
+		n := MaxRemarkBytes - len("…")
+		for n > 0 && !utf8.RuneStart(r.Why[n]) {
+			n--
+		}
+		r.Why = r.Why[:n] + "…"
+	}
+	return r
+}
+
+// Bounded are at most [MaxRemarks] of the remarks, shortened, those about tools that are left out first. Where there are more,
+// the last one says how many.
+func Bounded(all []Remark) []Remark {
+	var out []Remark
+	for _, leftOut := range []bool{true, false} {
+		for _, r := range all {
+			if r.LeftOut == leftOut {
+				out = append(out, r.Shorten())
+			}
+		}
+	}
+	if len(out) <= MaxRemarks {
+		return out
+	}
+	rest := out[MaxRemarks-1:]
+	return append(out[:MaxRemarks-1:MaxRemarks-1], Remark{Tool: "(others)", LeftOut: rest[0].LeftOut, Why: fmt.Sprintf("%d more remarks; worker check has all", len(rest))})
+}

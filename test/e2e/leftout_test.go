@@ -1,0 +1,77 @@
+//go:build unix
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// foreignServer is an MCP server of 2025-11-25 on a pipe, with a tool that is fine, one that is altered and, with more, others.
+func foreignServer(t *testing.T, more string) (manifest string) {
+	t.Helper()
+	dir := t.TempDir()
+	script := filepath.Join(dir, "server.sh")
+	text := `while read -r line; do
+	id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+	case "$line" in
+	*'"method":"initialize"'*) echo '{"jsonrpc":"2.0","id":'$id',"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"f","version":"1"}}}' ;;
+	*'"method":"tools/list"'*) echo '{"jsonrpc":"2.0","id":'$id',"result":{"tools":[{"name":"fine","inputSchema":{"type":"object","properties":{"mail":{"type":"string","pattern":"^(?!x).+@.+$"}}}},{"name":"loose","inputSchema":{"properties":{"a":{"type":"str"}}}}` + more + `]}}' ;;
+	*'"method":"tools/call"'*) echo '{"jsonrpc":"2.0","id":'$id',"result":{"content":[{"type":"text","text":"called"}]}}' ;;
+	*'"id":'*) echo '{"jsonrpc":"2.0","id":'$id',"error":{"code":-32601,"message":"no such method"}}' ;;
+	esac
+done
+`
+	manifest = filepath.Join(dir, "tools.yaml")
+	for file, content := range map[string]string{script: text, manifest: `{"servers": [{"name": "f", "command": ["sh", "` + script + `"]}]}`} {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return manifest
+}
+
+// TestToolsThatAreLeftOutAreNamed, and those that are altered, by whoever is asked for the tools.
+func TestToolsThatAreLeftOutAreNamed(t *testing.T) {
+	t.Parallel()
+	const altered = `mcp__f__loose: altered: input schema: the root does not say that it is an object; it is read as one`
+	const leftOut = `mcp__f__text: left out: its input schema: its type is string; the input of a tool is an object`
+	for more, status := range map[string]int{"": 0, `,{"name":"text","inputSchema":{"type":"string"}}`: 1} {
+		manifest := foreignServer(t, more)
+		says := func(where, text string, got int) {
+			t.Helper()
+			for _, want := range []string{altered, leftOut}[:1+status] {
+				if !strings.Contains(text, want) {
+					t.Errorf("%s does not say %q:\n%s", where, want, text)
+				}
+			}
+			if strings.Contains(text, "mcp__f__fine: altered: input schema") || got != status {
+				t.Errorf("%s: exit status %d, want %d:\n%s", where, got, status, text)
+			}
+		}
+		stdout, stderr, got := run(t, nil, "worker", "check", "--tools", manifest)
+		says("worker check", stdout, got)
+		if status == 1 && !strings.Contains(stderr, "left out: 1") {
+			t.Errorf("worker check: %s", stderr)
+		}
+		d := dispatcher(t, "--with-worker", "--workspace", "default="+t.TempDir(), "--tools", manifest)
+		for _, args := range [][]string{{"--nats", d.says["nats"]}, {"--server", d.says["http"]}, {"--nats", d.says["nats"], "--format", "gemini"}} {
+			for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) { // until the server's tools are there
+				stdout, stderr, got = run(t, nil, "dispatcher", append([]string{"tools"}, args...)...)
+				if strings.Contains(stdout, "mcp__f__fine") || time.Now().After(deadline) {
+					break
+				}
+			}
+			says("dispatcher tools "+strings.Join(args, " "), stderr, got)
+		}
+		if text := said(t, "workers", "--nats", d.says["nats"]); !strings.Contains(text, altered) {
+			t.Errorf("workers: %s", text)
+		}
+		if _, stderr, _ := run(t, nil, "dispatcher", "tools", "--tools", manifest); !strings.Contains(stderr, "server f: its tools are not listed here") {
+			t.Errorf("tools without a system: %s", stderr)
+		}
+	}
+}
