@@ -166,16 +166,6 @@ func Raw(t Tool) (Tool, error) {
 	return t, nil
 }
 
-// decode reads input that has passed the schema. That it does not fit In is then the author's mistake, and the model is
-// told which field.
-func decode[In any](input json.RawMessage) (In, error) {
-	var in In
-	if err := json.Unmarshal(input, &in); err != nil {
-		return in, &Error{Code: toolyard.InvalidArguments, Message: "the input does not fit the tool: " + err.Error()}
-	}
-	return in, nil
-}
-
 func render(out any) (Output, error) {
 	switch o := out.(type) {
 	case Output:

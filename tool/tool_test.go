@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -140,6 +141,42 @@ func TestPartialOutput(t *testing.T) {
 		got, err := made.Run(t.Context(), tool.Env{}, json.RawMessage("{}"))
 		if err == nil || got.Text != want {
 			t.Errorf("%q, %v", got.Text, err)
+		}
+	}
+}
+
+// TestWholeNumbers: what JSON Schema calls an integer is one, however it is written.
+func TestWholeNumbers(t *testing.T) {
+	type in struct {
+		N    int            `json:"n"`
+		List []uint8        `json:"list"`
+		Map  map[string]int `json:"map"`
+		F    float64        `json:"f"`
+		Text string         `json:"text"`
+		Any  any            `json:"any"`
+	}
+	var got in
+	made, err := tool.New(tool.Typed[in, string]{
+		Declaration: tool.Declaration{Name: "t", Description: "d"},
+		Check:       func(_ context.Context, _ tool.Env, i in) error { return nil },
+		Run:         func(_ context.Context, _ tool.Env, i in) (string, error) { got = i; return "", nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const input = `{"n":1.0,"list":[2e1,3.00],"map":{"1.0":-4.0},"f":1.5,"text":"1.0 \\\" 2.0","any":5.0}`
+	if err := made.Check(t.Context(), tool.Env{}, json.RawMessage(input)); err != nil {
+		t.Error(err)
+	}
+	if _, err := made.Run(t.Context(), tool.Env{}, json.RawMessage(input)); err != nil {
+		t.Fatal(err)
+	}
+	if want := (in{1, []uint8{20, 3}, map[string]int{"1.0": -4}, 1.5, `1.0 \" 2.0`, 5.0}); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	for _, bad := range []string{`{"n":1.5}`, `{"list":[300.0]}`, `{"n":1e400}`, `{"n":1e999999999}`, `{"n":"1.0"}`, `{"n":1.0`} {
+		if _, err := made.Run(t.Context(), tool.Env{}, json.RawMessage(bad)); tool.AsError(err).Code != toolyard.InvalidArguments {
+			t.Errorf("%s: %v", bad, err)
 		}
 	}
 }

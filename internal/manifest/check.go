@@ -85,11 +85,20 @@ func (t *Tool) check() error {
 		}
 		return nil
 	}
+	integers := map[string]bool{}
+	for name, raw := range in.Properties {
+		var field struct {
+			Type any `json:"type"`
+		}
+		if json.Unmarshal(raw, &field) == nil && field.Type == "integer" {
+			integers[name] = true
+		}
+	}
 	if t.Command != nil {
-		t.Execution = tool.InSandbox
+		t.Execution, t.Command.integers = tool.InSandbox, integers
 		return t.Command.check(t, known)
 	}
-	t.Execution = tool.InService
+	t.Execution, t.HTTP.integers = tool.InService, integers
 	if t.Class.Shell != "" {
 		return errors.New("concurrency_class.shell: is for tools that run a command here; use READ_ONLY, WRITE_EXCLUSIVE or UNSAFE")
 	}

@@ -47,6 +47,8 @@ type Command struct {
 	Limits Limits   `json:"limits"`
 
 	args []template
+	// integers are the fields that are declared as such.
+	integers map[string]bool
 }
 
 // Limits bound a command. What is 0 has the sandbox's default.
@@ -71,7 +73,8 @@ type HTTP struct {
 	// Body is json, the whole input, or none. Empty: json for POST, PUT and PATCH, else none.
 	Body string `json:"body"`
 
-	url urlTemplate
+	url      urlTemplate
+	integers map[string]bool
 }
 
 // Server is an MCP server: one that the worker starts (Command), or one that is there (URL).

@@ -269,3 +269,20 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// TestWholeNumbersAreWrittenAsIntegers: a program is not told 10.0 where it takes 10.
+func TestWholeNumbersAreWrittenAsIntegers(t *testing.T) {
+	f, err := Decode([]byte(`{"tools":[
+		{"name":"c","description":"d","input_schema":{"type":"object","properties":{"n":{"type":"integer"},"f":{"type":"number"}}},"command":{"argv":["head","-n","{n}","{f}"]}},
+		{"name":"h","description":"d","input_schema":{"type":"object","required":["n"],"properties":{"n":{"type":"integer"}}},"http":{"url":"https://a.example/{n}"}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	args, err := f.Tools[0].Command.Arguments(json.RawMessage(`{"n":10.0,"f":2.0}`))
+	if err != nil || !slices.Equal(args, []string{"head", "-n", "10", "2.0"}) {
+		t.Errorf("%q, %v", args, err)
+	}
+	if u, err := f.Tools[1].HTTP.Address(json.RawMessage(`{"n":1e1}`)); err != nil || u.String() != "https://a.example/10" {
+		t.Errorf("%v, %v", u, err)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math/big"
 	"net/url"
 	"regexp"
 	"slices"
@@ -79,12 +80,32 @@ func plain(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// Arguments are the command's, with the input in their places. An argument whose field is not in the input is left out. One that
-// begins with a value, and that a program would take for an option, is refused unless an argument before it is "--".
-func (c *Command) Arguments(input json.RawMessage) ([]string, error) {
+// fieldsOf are the fields of an input. JSON Schema calls 10.0 an integer, and few programs do: one that is declared as an
+// integer is written as one.
+func fieldsOf(input json.RawMessage, integers map[string]bool) (map[string]json.RawMessage, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(input, &fields); err != nil {
 		return nil, tool.Invalid("the input is no object: %v", err)
+	}
+	for name := range integers {
+		var number json.Number
+		if json.Unmarshal(fields[name], &number) != nil { // not given, or of another type that it may have
+			continue
+		}
+		const mostChars = 100
+		if r, ok := new(big.Rat).SetString(string(number)); ok && len(number) <= mostChars && r.IsInt() {
+			fields[name] = json.RawMessage(r.Num().String())
+		}
+	}
+	return fields, nil
+}
+
+// Arguments are the command's, with the input in their places. An argument whose field is not in the input is left out. One that
+// begins with a value, and that a program would take for an option, is refused unless an argument before it is "--".
+func (c *Command) Arguments(input json.RawMessage) ([]string, error) {
+	fields, err := fieldsOf(input, c.integers)
+	if err != nil {
+		return nil, err
 	}
 	var out []string
 	options := true
@@ -123,9 +144,9 @@ type queryTemplate struct {
 
 // Address is the URL of a call. A part of the query whose field is not in the input is left out.
 func (h *HTTP) Address(input json.RawMessage) (*url.URL, error) {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(input, &fields); err != nil {
-		return nil, tool.Invalid("the input is no object: %v", err)
+	fields, err := fieldsOf(input, h.integers)
+	if err != nil {
+		return nil, err
 	}
 	out := h.url.base
 	var path, raw strings.Builder
