@@ -91,9 +91,10 @@ func Lower(target Target, raw json.RawMessage) (Lowered, error) {
 	}
 	w := &writer{subset: s, root: root, legacy: isLegacy(root), nestedID: hasNestedID(root, true), sizes: map[string]int{}, defs: map[string]string{}, defined: map[string]any{}}
 	var out map[string]any
-	if s.verbatim && w.plain() {
-		out = w.asItIs()
+	if whole := w.whole(); s.verbatim && w.plain(whole) {
+		out = w.asItIs(whole)
 	} else {
+		w.forget()
 		out = w.rewrite(root, "", nil)
 	}
 	if out, err = w.objectRoot(out); err != nil {
@@ -127,6 +128,8 @@ type writer struct {
 	defs    map[string]string
 	queue   []string
 	defined map[string]any
+	// keepDefinitions says that something refers to a definition in a way that is not followed.
+	keepDefinitions bool
 	// noStrict is the first reason why there is no strict form.
 	noStrict error
 }
@@ -135,24 +138,38 @@ func (w *writer) report(path, keyword, what, format string, args ...any) {
 	w.changes = append(w.changes, Change{Path: path, Keyword: keyword, What: what, Why: fmt.Sprintf(format, args...)})
 }
 
-// plain reports whether the root can go out as it was declared: an object, without a choice at its root.
-func (w *writer) plain() bool {
+// whole is the schema as it goes out where the provider takes all of the language: with its references followed and its allOf
+// merged, unless the provider's documents say that it takes those too.
+func (w *writer) whole() map[string]any {
+	if !w.subset.verbatim || w.subset.anyRoot || w.legacy || w.nestedID {
+		return w.root
+	}
+	return w.inlineRoot()
+}
+
+// forget makes the writer begin anew.
+func (w *writer) forget() {
+	w.nodes, w.inlined, w.defs, w.queue, w.changes = 0, 0, map[string]string{}, nil, nil
+}
+
+// plain reports whether a root can go out as it is: an object, without a choice.
+func (w *writer) plain(root map[string]any) bool {
 	if w.legacy || w.nestedID {
 		return w.subset.anyRoot
 	}
-	if t, ok := w.root["type"]; ok && t != "object" && !w.subset.anyRoot {
+	if t, ok := root["type"]; ok && t != "object" && !w.subset.anyRoot {
 		return false
 	}
 	if w.subset.anyRoot {
 		return true
 	}
-	return (w.root["type"] == "object" || !refersToRoot(w.root)) && !slices.ContainsFunc([]string{"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "enum", "const", "if"},
-		func(k string) bool { _, ok := w.root[k]; return ok })
+	return (root["type"] == "object" || !refersToRoot(root)) && !slices.ContainsFunc([]string{"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "enum", "const", "if"},
+		func(k string) bool { _, ok := root[k]; return ok })
 }
 
 // asItIs copies the root; the one thing that is added below it is what OpenAI refuses arrays without.
-func (w *writer) asItIs() map[string]any {
-	out := clone(w.root)
+func (w *writer) asItIs(root map[string]any) map[string]any {
+	out := clone(root)
 	if out["type"] != "object" && refersToRoot(out) {
 		w.report("", "", Dropped, "it refers to its own root, which does not say that it is an object and is made one")
 		return map[string]any{}

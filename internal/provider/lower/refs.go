@@ -1,7 +1,6 @@
 package lower
 
 import (
-	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
@@ -83,12 +82,12 @@ func (w *writer) size(ref string, target any) int {
 
 // define keeps a recursive definition under a name of its own and returns the reference to it.
 func (w *writer) define(ref string) string {
-	if ref == "#" && w.root["type"] == "object" {
+	if ref == "#" && (w.root["type"] == "object" || w.subset.verbatim) {
 		return ref // elsewhere the root becomes an object, and what refers to it may be more
 	}
 	name, ok := w.defs[ref]
 	if !ok {
-		name = fmt.Sprintf("d%d", len(w.defs))
+		name = w.freeName()
 		w.defs[ref] = name
 		w.queue = append(w.queue, ref)
 	}
