@@ -123,18 +123,23 @@ func (p *Planner) Extend(surface registry.Surface, s *batch.State) *Plan {
 	return plan
 }
 
+// planPatternTime is what the patterns of all calls of a plan have together, so that no batch of inputs that are slow to check
+// holds up its dispatcher.
+const planPatternTime = 3 * time.Second
+
 // judge resolves, checks and judges the calls of a plan.
 func (p *Planner) judge(plan *Plan, loaded []string) {
 	isLoaded := make(map[string]bool, len(loaded))
 	for _, name := range loaded {
 		isLoaded[name] = true
 	}
+	patterns := schema.NewAllowance(planPatternTime)
 	ownName := plan.Surface.Unmangler() // providers allow fewer names than we do
 	plan.entries = make([]registry.Entry, len(plan.calls))
 	plan.planned.Calls = make([]events.PlannedCall, len(plan.calls))
 	for i, call := range plan.calls {
 		call.Tool = ownName(call.Tool)
-		entry, input, failed := p.Pipeline.Preflight(call, &plan.Surface, isLoaded)
+		entry, input, failed := p.Pipeline.Preflight(call, &plan.Surface, isLoaded, patterns)
 		if call.Incomplete {
 			failed = incomplete(call, entry)
 		}

@@ -241,7 +241,7 @@ func TestEchoIsInEveryResult(t *testing.T) {
 			t.Errorf("%s: %q, echo %s", name, res.Code, res.Echo)
 		}
 	}
-	if _, _, res := (&Pipeline{}).Preflight(toolyard.Call{ID: "1", Tool: "no", Echo: echo}, nil, nil); string(res.Echo) != string(echo) {
+	if _, _, res := (&Pipeline{}).Preflight(toolyard.Call{ID: "1", Tool: "no", Echo: echo}, nil, nil, nil); string(res.Echo) != string(echo) {
 		t.Errorf("preflight: %s", res.Echo)
 	}
 }

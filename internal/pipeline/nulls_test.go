@@ -43,7 +43,7 @@ func TestNullsOfStrictForms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, judged, failed := (&Pipeline{}).Preflight(toolyard.Call{ID: "c", Tool: "echo", Input: json.RawMessage(tt.in)}, &surface, nil)
+		_, judged, failed := (&Pipeline{}).Preflight(toolyard.Call{ID: "c", Tool: "echo", Input: json.RawMessage(tt.in)}, &surface, nil, nil)
 		if failed == nil != (tt.runs != "") || failed == nil && canonical(t, judged) != tt.runs {
 			t.Errorf("%s: judged %s, %+v", tt.in, judged, failed)
 		}

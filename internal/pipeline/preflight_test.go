@@ -41,7 +41,7 @@ func TestPreflight(t *testing.T) {
 		{"echo", ``, nil, toolyard.SchemaValidationFailed, toolyard.PhaseParseSchema, "empty"},
 	} {
 		call := toolyard.Call{ID: "c1", Tool: tt.tool, Input: json.RawMessage(tt.input)}
-		entry, _, res := p.Preflight(call, &surface, tt.loaded)
+		entry, _, res := p.Preflight(call, &surface, tt.loaded, nil)
 		if tt.code == toolyard.OK {
 			if res != nil || entry.Hash == "" {
 				t.Errorf("%s %s: %+v", tt.tool, tt.input, res)
@@ -64,11 +64,11 @@ func TestPreflight(t *testing.T) {
 			}
 		}
 	}
-	if _, _, res := p.Preflight(toolyard.Call{ID: "c", Tool: "x"}, nil, nil); res == nil || res.Code != toolyard.UnknownTool {
+	if _, _, res := p.Preflight(toolyard.Call{ID: "c", Tool: "x"}, nil, nil, nil); res == nil || res.Code != toolyard.UnknownTool {
 		t.Errorf("no surface: %+v", res)
 	}
 	long := strings.Repeat("x", 5_000)
-	if _, _, res := p.Preflight(toolyard.Call{ID: "c", Tool: long}, &surface, nil); len(res.Error) > 500 {
+	if _, _, res := p.Preflight(toolyard.Call{ID: "c", Tool: long}, &surface, nil, nil); len(res.Error) > 500 {
 		t.Errorf("%d bytes of error", len(res.Error))
 	}
 }

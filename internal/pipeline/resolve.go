@@ -16,9 +16,11 @@ import (
 // Preflight runs the first phases, resolve_tool and parse_schema, against a surface and without any tool's code: the
 // dispatcher's part at plan. loaded are the deferred tools that the session has loaded; nil means none. When a phase
 // fails, the result is terminal and complete but for what a call alone doesn't say (index, worker); otherwise it is nil, and
+// patterns is the time that the patterns of all calls of a batch have; nil: only each its own.
 // input is what a judgement has to be about: the call's, without what parse_schema has left out of it.
-func (p *Pipeline) Preflight(call toolyard.Call, surface *registry.Surface, loaded map[string]bool) (e registry.Entry, input json.RawMessage, failed *toolyard.Result) {
+func (p *Pipeline) Preflight(call toolyard.Call, surface *registry.Surface, loaded map[string]bool, patterns *schema.Allowance) (e registry.Entry, input json.RawMessage, failed *toolyard.Result) {
 	c := p.begin(Job{Call: call})
+	c.patterns = patterns
 	c.find = func(name string) (registry.Entry, *failure) { return findInSurface(surface, name, loaded) }
 	err := rescue(func() error {
 		for i := range c.rows {
@@ -115,7 +117,7 @@ func (c *call) parseSchema(context.Context) finding {
 			return c.misfit(err)
 		}
 	}
-	err = s.Check(c.value)
+	err = s.CheckWithin(c.value, c.patterns)
 	if err == nil || c.again {
 		return c.misfit(err)
 	}
@@ -123,7 +125,7 @@ func (c *call) parseSchema(context.Context) finding {
 	if !dropped {
 		return c.misfit(err)
 	}
-	if err := s.Check(bare); err != nil {
+	if err := s.CheckWithin(bare, c.patterns); err != nil {
 		return c.misfit(err)
 	}
 	c.value, c.job.Call.Input = bare, bare.Canonical()

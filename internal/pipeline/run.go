@@ -82,6 +82,7 @@ type call struct {
 	entry     registry.Entry
 	code      tool.Tool // zero at the dispatcher
 	value     schema.Value
+	patterns  *schema.Allowance
 	judgement tool.Judgement
 	// observable is the copy of the input for others, observed the same decoded.
 	observable json.RawMessage

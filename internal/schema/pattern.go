@@ -19,9 +19,10 @@ import (
 
 // The limits of patterns.
 const (
-	MaxPatternBytes = 8 << 10     // of one pattern; a longer one is not checked
-	PatternTime     = time.Second // of all patterns in one check of an input or output
-	maxMatchWork    = 1 << 30     // instructions of a linear pattern times bytes of the value
+	MaxPatternBytes = 8 << 10          // of one pattern; a longer one is not checked
+	PatternTime     = time.Second      // of all patterns in one check of an input or output
+	leastShare      = time.Millisecond // of a check whose allowance is used up
+	maxMatchWork    = 1 << 30          // instructions of a linear pattern times bytes of the value
 )
 
 // clockPeriod is how exactly the engine keeps to its time.
@@ -103,19 +104,25 @@ func (p *pattern) MatchString(s string) bool {
 			return ok
 		}
 	}
-	panic(&unchecked{pattern: p.source, value: s})
+	panic(&unchecked{pattern: p.source, value: s, within: p.budget.share})
 }
 
 // unchecked says that a value could not be checked.
-type unchecked struct{ pattern, value string }
+type unchecked struct {
+	pattern, value string
+	within         time.Duration
+}
 
 func (u *unchecked) String() string {
 	return fmt.Sprintf("could not be checked within %s against the pattern %s: %s; send a shorter or plainer value",
-		PatternTime, shorten(u.pattern), describe(u.value))
+		u.within.Round(time.Millisecond), shorten(u.pattern), describe(u.value))
 }
 
 // budget is the time that the patterns of one check have.
-type budget struct{ until time.Time }
+type budget struct {
+	until time.Time
+	share time.Duration // what that was at the start
+}
 
 // engine compiles the patterns of one schema.
 type engine struct {

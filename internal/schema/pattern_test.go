@@ -74,6 +74,35 @@ func TestRegularPatternsAreLinear(t *testing.T) {
 	}
 }
 
+// TestAnAllowance: many slow checks take no longer than it, and a moment each; what is not slow is checked all the same.
+func TestAnAllowance(t *testing.T) {
+	s, err := CompileInput(json.RawMessage(`{"type":"object","properties":{"v":{"type":"string","pattern":"` + evil + `"}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow, err := Parse(json.RawMessage(`{"v":"` + evilValue(60) + `"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	quick, err := Parse(json.RawMessage(`{"v":"aaaa"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowance := NewAllowance(100 * time.Millisecond)
+	began := time.Now()
+	for range 30 {
+		if err := s.CheckWithin(slow, allowance); err == nil || !strings.Contains(err.Error(), "could not be checked within") {
+			t.Fatal(err)
+		}
+		if err := s.CheckWithin(quick, allowance); err != nil {
+			t.Error(err)
+		}
+	}
+	if took := time.Since(began); took > 15*PatternTime { // each for itself would take 30
+		t.Errorf("took %s", took)
+	}
+}
+
 func TestChecksShareASchema(t *testing.T) {
 	s, err := CompileInput(json.RawMessage(`{"type":"object","properties":{"v":{"pattern":"^(?!x)(['\"])a*\\1$"}}}`))
 	if err != nil {

@@ -61,17 +61,34 @@ func (s *Schema) Validate(input json.RawMessage) error {
 }
 
 // Check is [Schema.Validate] of a parsed input.
-func (s *Schema) Check(v Value) error { return s.check(v, time.Now().Add(PatternTime)) }
+func (s *Schema) Check(v Value) error { return s.CheckWithin(v, nil) }
 
-// check is Check with the end of the time that patterns have.
-func (s *Schema) check(v Value, until time.Time) error {
+// Allowance is the time that the patterns of several checks have together, those of one batch, say: each check has up to
+// [PatternTime] of it, and when it is used up, enough for patterns that are not slow. It is for one check at a time.
+type Allowance struct{ left time.Duration }
+
+// NewAllowance makes an allowance of so much time.
+func NewAllowance(d time.Duration) *Allowance { return &Allowance{left: d} }
+
+// CheckWithin is Check with an allowance; nil is one of its own.
+func (s *Schema) CheckWithin(v Value, a *Allowance) error {
+	now, share := time.Now(), PatternTime
+	if a != nil {
+		share = min(share, max(leastShare, a.left))
+		defer func() { a.left += time.Until(now) }() // what has passed, as a negative duration
+	}
+	return s.check(v, budget{until: now.Add(share), share: share})
+}
+
+// check is Check with the time that patterns have.
+func (s *Schema) check(v Value, within budget) error {
 	if text, ok := v.doc.(string); ok && s.object {
 		return brokenArguments(text)
 	}
-	err := s.run(v.doc, until)
+	err := s.run(v.doc, within)
 	if err == nil {
 		if s.exact != nil {
-			return s.exact.check(v, until)
+			return s.exact.check(v, within)
 		}
 		return nil
 	}
@@ -91,7 +108,7 @@ func (s *Schema) check(v Value, until time.Time) error {
 
 // run is the validator's answer. A pattern that takes too long ends it with a panic, which nothing of the validator
 // outlives.
-func (s *Schema) run(doc any, until time.Time) (err error) {
+func (s *Schema) run(doc any, within budget) (err error) {
 	c, ok := s.checkers.Get().(*checker)
 	if !ok {
 		if c, err = s.newChecker(); err != nil {
@@ -108,7 +125,7 @@ func (s *Schema) run(doc any, until time.Time) (err error) {
 		}
 		s.checkers.Put(c)
 	}()
-	c.budget.until = until
+	*c.budget = within
 	err = c.compiled.Validate(doc)
 	if _, ok := errors.AsType[*jsonschema.ValidationError](err); err != nil && !ok {
 		return fmt.Errorf("could not be checked: %s", shorten(err.Error()))
