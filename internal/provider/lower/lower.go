@@ -130,6 +130,8 @@ type writer struct {
 	defined map[string]any
 	// keepDefinitions says that something refers to a definition in a way that is not followed.
 	keepDefinitions bool
+	// widened says that a pattern was taken out, so that whatever is referred to may accept more.
+	widened bool
 	// noStrict is the first reason why there is no strict form.
 	noStrict error
 }
@@ -167,7 +169,8 @@ func (w *writer) plain(root map[string]any) bool {
 		func(k string) bool { _, ok := root[k]; return ok })
 }
 
-// asItIs copies the root; the one thing that is added below it is what OpenAI refuses arrays without.
+// asItIs copies the root. Below it OpenAI's arrays get the items that it refuses them without, and patterns that some provider
+// refuses are put into words.
 func (w *writer) asItIs(root map[string]any) map[string]any {
 	out := clone(root)
 	if out["type"] != "object" && refersToRoot(out) {
@@ -176,6 +179,10 @@ func (w *writer) asItIs(root map[string]any) map[string]any {
 	}
 	if w.subset.arraysNeedItems {
 		addItems(out)
+	}
+	if !w.subset.anyRoot && w.plainPatterns(out, "") {
+		w.widened = true
+		w.plainPatterns(out, "")
 	}
 	return out
 }

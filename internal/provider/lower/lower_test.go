@@ -39,6 +39,15 @@ func TestLower(t *testing.T) {
 			`{"type":"object","properties":{"a":{"oneOf":[{"type":"string"},{"const":1}]}}}`, nil},
 		{"a name that is no pointer", Anthropic, `{"type":"object","properties":{"a":{"$ref":"#x"}},"$defs":{"x":{"$anchor":"x","type":"string"}}}`,
 			`{"type":"object","properties":{"a":{"$ref":"#x"}},"$defs":{"x":{"$anchor":"x","type":"string"}}}`, nil},
+		{"patterns that OpenAI refuses", OpenAI, `{"type":"object","properties":{"pattern":{"type":"string","pattern":"^(?!\\.)a$","description":"an address"},"n":{"not":{"pattern":"\\p{L}"}},"p":{"pattern":"^[a-z]{2,3}$"},
+			"m":{"patternProperties":{"^(?!x)":{"type":"string"}},"additionalProperties":false},"o":{"oneOf":[{"pattern":"(?=a)"},{"type":"null"}]}},"default":{"pattern":"(?=a)"}}`,
+			`{"type":"object","properties":{"pattern":{"type":"string","description":"an address (pattern: \"^(?!\\\\.)a$\")"},"n":{},"p":{"pattern":"^[a-z]{2,3}$"},
+			"m":{"patternProperties":{},"additionalProperties":true},"o":{"anyOf":[{"description":"(pattern: \"(?=a)\")"},{"type":"null"}]}},"default":{"pattern":"(?=a)"}}`,
+			[]string{"/properties/m patternProperties: dropped", "/properties/n/not pattern: moved to the description", "/properties/n not: dropped",
+				"/properties/o/oneOf pattern: moved to the description", "/properties/o oneOf: changed", "/properties/pattern pattern: moved to the description"}},
+		{"patterns in a strict form", OpenAIStrict, `{"type":"object","properties":{"a":{"type":"string","pattern":"(?<=a)b"},"b":{"type":"string","pattern":"^b$"}},"required":["a","b"]}`,
+			`{"type":"object","properties":{"a":{"type":"string","description":"(pattern: \"(?<=a)b\")"},"b":{"type":"string","pattern":"^b$"}},"required":["a","b"],"additionalProperties":false}`,
+			[]string{"/properties/a pattern: moved to the description"}},
 		{"the whole language for MCP, references too", MCP, `{"type":"object","properties":{"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"type":"string"}}}`,
 			`{"type":"object","properties":{"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"type":"string"}}}`, nil},
 		{"no type", MCP, `{"properties":{"a":true}}`, `{"properties":{"a":true},"type":"object"}`, nil},
@@ -423,7 +432,7 @@ func (m maker) schema(depth int) any {
 		}
 	}
 	for k, v := range map[string]any{
-		"minLength": 1, "maxLength": 2, "pattern": "^[ab]*$", "minimum": 1, "maximum": 2, "multipleOf": 2, "enum": []any{"a", 1, nil}, "const": m.of("a", 1, nil),
+		"minLength": 1, "maxLength": 2, "pattern": m.of("^[ab]*$", `^(?!b)[ab\p{Lu}]*$`), "minimum": 1, "maximum": 2, "multipleOf": 2, "enum": []any{"a", 1, nil}, "const": m.of("a", 1, nil),
 		"default": "a", "description": "text", "format": m.of("date", "uri", "email"), "$comment": "x", "uniqueItems": true, "minProperties": 1,
 	} {
 		if m.once(15) {

@@ -154,6 +154,10 @@ func (w *writer) keyword(out, in map[string]any, k, path string, stack []string)
 		if in[k] != false && text(in[k]) != "{}" {
 			w.report(path, k, Dropped, "the provider's subset does not have it; such fields are accepted whatever they hold")
 		}
+	case "pattern":
+		if source, ok := in[k].(string); ok && w.subset.keeps(k) && portable(source) {
+			out[k] = source
+		}
 	case "format":
 		if f, ok := in[k].(string); ok && w.subset.keeps(k) && (w.subset.formats == nil || slices.Contains(w.subset.formats, f)) {
 			out[k] = f

@@ -1,0 +1,104 @@
+package lower
+
+import (
+	"maps"
+	"regexp"
+	"regexp/syntax"
+	"slices"
+)
+
+// apart are constructs that some engines know and others refuse, or read in another way.
+var apart = regexp.MustCompile(`\\[pPAzZQEGkRXKNHCa]|\(\?[^:]|\[\[|\[\^?\]`)
+
+// portable reports whether every engine that a provider may check a pattern with takes it. OpenAI refuses a whole request for
+// a look-ahead or \p{…} in one field, and an expression that is none is refused by all.
+func portable(pattern string) bool {
+	_, err := syntax.Parse(pattern, syntax.Perl)
+	return err == nil && !apart.MatchString(pattern)
+}
+
+// plainPatterns takes out of a tree that was copied the patterns that are not portable, and puts them into words. It reports
+// whether the node accepts more now: below a question that would turn the answer around, so the question goes too.
+func (w *writer) plainPatterns(schema any, path string) (wider bool) {
+	node, ok := schema.(map[string]any)
+	if !ok {
+		return false
+	}
+	const why = "some engines that providers check patterns with refuse it"
+	if source, ok := node["pattern"].(string); ok && !portable(source) {
+		delete(node, "pattern")
+		words, _ := node["description"].(string)
+		if words != "" {
+			words += " "
+		}
+		node["description"] = words + "(pattern: " + text(source) + ")"
+		w.report(path, "pattern", Moved, why)
+		wider = true
+	}
+	if named, ok := node["patternProperties"].(map[string]any); ok {
+		for _, source := range names(named) {
+			if !portable(source) { // any field may be one of these
+				delete(named, source)
+				delete(node, "unevaluatedProperties")
+				node["additionalProperties"] = true
+				w.report(path, "patternProperties", Dropped, "%s: %s", clip(source), why)
+				wider = true
+			}
+		}
+	}
+	asked := map[string]bool{}
+	for _, k := range names(node) {
+		for _, below := range subschemas(k, node[k]) {
+			if w.plainPatterns(below.schema, path+"/"+k+below.at) {
+				asked[k], wider = true, true
+			}
+		}
+	}
+	if asked["not"] {
+		delete(node, "not")
+		w.report(path, "not", Dropped, "what it excludes was widened")
+	}
+	if asked["if"] {
+		for _, k := range []string{"if", "then", "else"} {
+			delete(node, k)
+		}
+		w.report(path, "if", Dropped, "what it asks was widened")
+	}
+	if asked["oneOf"] {
+		if _, both := node["anyOf"]; !both {
+			node["anyOf"] = node["oneOf"]
+		}
+		delete(node, "oneOf")
+		w.report(path, "oneOf", Changed, "an alternative was widened: that no second one fits is not said")
+	}
+	return wider
+}
+
+// placed is a schema and where it stands below its keyword.
+type placed struct {
+	at     string
+	schema any
+}
+
+// subschemas are the schemas right below a keyword.
+func subschemas(k string, v any) (out []placed) {
+	switch of := v.(type) {
+	case []any:
+		if slices.Contains([]string{"allOf", "anyOf", "oneOf", "prefixItems", "items"}, k) {
+			for _, e := range of {
+				out = append(out, placed{"", e})
+			}
+		}
+	case map[string]any:
+		switch k {
+		case "properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions":
+			for _, name := range slices.Sorted(maps.Keys(of)) {
+				out = append(out, placed{"/" + escape(name), of[name]})
+			}
+		case "additionalProperties", "unevaluatedProperties", "propertyNames", "items", "unevaluatedItems", "additionalItems", "contains",
+			"contentSchema", "not", "if", "then", "else":
+			out = append(out, placed{"", of})
+		}
+	}
+	return out
+}
