@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/toolyard/toolyard"
 )
 
 // foreignServer is an MCP server of 2025-11-25 on a pipe, with a tool that is fine, one that is altered and, with more, others.
@@ -72,6 +74,28 @@ func TestToolsThatAreLeftOutAreNamed(t *testing.T) {
 		}
 		if _, stderr, _ := run(t, nil, "dispatcher", "tools", "--tools", manifest); !strings.Contains(stderr, "server f: its tools are not listed here") {
 			t.Errorf("tools without a system: %s", stderr)
+		}
+	}
+}
+
+// TestCallsOfForeignTools: an input is checked as the server's author meant it.
+func TestCallsOfForeignTools(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, nil)
+	file := batchFile(t, toolyard.Batch{Calls: []toolyard.Call{
+		{ID: "c1", Tool: "mcp__f__fine", Input: input(map[string]any{"mail": "a@b"})},
+		{ID: "c2", Tool: "mcp__f__fine", Input: input(map[string]any{"mail": "xa@b"})},
+		{ID: "c3", Tool: "mcp__f__loose", Input: input(map[string]any{"a": 1})},
+		{ID: "c4", Tool: "mcp__f__loose", Input: input(map[string]any{"a": "text"})},
+	}})
+	stdout, stderr, status := p.run(nil, nil, "run", "--json", "--on-error", "continue", "--tools", foreignServer(t, ""), "--allow", "mcp__f__*", file)
+	if status != 0 {
+		t.Fatalf("exit status %d: %s", status, stderr)
+	}
+	results := viewOf(t, stdout).Results
+	for i, want := range []string{"called", `mail: expected text that matches the pattern ^(?!x).+@.+$, got string "xa@b"`, "a: expected string, got number 1", "called"} {
+		if r := results[i]; !strings.Contains(r.Output+r.Error, want) || (r.Code == toolyard.OK) != (want == "called") {
+			t.Errorf("call %d: %q %s%s; want %s", i, r.Code, r.Output, r.Error, want)
 		}
 	}
 }
