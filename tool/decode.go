@@ -29,8 +29,8 @@ func decode[In any](input json.RawMessage) (In, error) {
 	return in, nil
 }
 
-// wholeNumbers is a JSON text with every number that is whole, has a fraction or an exponent, and fits into 64 bits written
-// as an integer.
+// wholeNumbers is a JSON text with every number that is whole, has a fraction or an exponent, and fits into 64 bits
+// written as an integer.
 func wholeNumbers(text []byte) []byte {
 	var out bytes.Buffer
 	for i := 0; i < len(text); {

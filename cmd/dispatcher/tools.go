@@ -138,7 +138,8 @@ func (s *std) surface(ctx context.Context, f *toolsFlags) (registry.Surface, err
 			return registry.Surface{}, err
 		}
 		for _, name := range servers {
-			if _, err := fmt.Fprintf(s.err, "server %s: its tools are not listed here; worker check --tools asks it for them\n", cli.OneLine(name)); err != nil {
+			const text = "server %s: its tools are not listed here; worker check --tools asks it for them\n"
+			if _, err := fmt.Fprintf(s.err, text, cli.OneLine(name)); err != nil {
 				return registry.Surface{}, fmt.Errorf("print what is not listed: %w", err)
 			}
 		}

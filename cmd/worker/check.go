@@ -33,8 +33,9 @@ layers stood around it, which further ones this machine does not give, and what 
 the first line is what a worker with the same flags announces.
 
 With --tools it reads the files of tools too, and starts or asks each MCP server for its tools. What is wrong is said with
-the file and the key, and the exit status is 2. Each tool of a server that is left out, or offered with another schema than the
-server declares, is named with the reason. The exit status is 1 when a server has no tools to offer or a tool is left out.`,
+the file and the key, and the exit status is 2. Each tool of a server that is left out, or offered with another schema
+than the server declares, is named with the reason. The exit status is 1 when a server has no tools to offer or a tool is
+left out.`,
 		Example: `  worker check
   worker check --tools examples/tools.yaml`,
 		Args: cobra.NoArgs,

@@ -123,8 +123,8 @@ func (p *Planner) Extend(surface registry.Surface, s *batch.State) *Plan {
 	return plan
 }
 
-// planPatternTime is what the patterns of all calls of a plan have together, so that no batch of inputs that are slow to check
-// holds up its dispatcher.
+// planPatternTime is what the patterns of all calls of a plan have together, so that no batch of inputs that are slow
+// to check holds up its dispatcher.
 const planPatternTime = 3 * time.Second
 
 // judge resolves, checks and judges the calls of a plan.

@@ -80,8 +80,8 @@ func plain(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// fieldsOf are the fields of an input. JSON Schema calls 10.0 an integer, and few programs do: one that is declared as an
-// integer is written as one.
+// fieldsOf are the fields of an input. JSON Schema calls 10.0 an integer, and few programs do: one that is declared
+// as an integer is written as one.
 func fieldsOf(input json.RawMessage, integers map[string]bool) (map[string]json.RawMessage, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(input, &fields); err != nil {
@@ -100,8 +100,9 @@ func fieldsOf(input json.RawMessage, integers map[string]bool) (map[string]json.
 	return fields, nil
 }
 
-// Arguments are the command's, with the input in their places. An argument whose field is not in the input is left out. One that
-// begins with a value, and that a program would take for an option, is refused unless an argument before it is "--".
+// Arguments are the command's, with the input in their places. An argument whose field is not in the input is left
+// out. One that begins with a value, and that a program would take for an option, is refused unless an argument
+// before it is "--".
 func (c *Command) Arguments(input json.RawMessage) ([]string, error) {
 	fields, err := fieldsOf(input, c.integers)
 	if err != nil {

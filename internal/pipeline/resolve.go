@@ -18,7 +18,9 @@ import (
 // fails, the result is terminal and complete but for what a call alone doesn't say (index, worker); otherwise it is nil, and
 // patterns is the time that the patterns of all calls of a batch have; nil: only each its own.
 // input is what a judgement has to be about: the call's, without what parse_schema has left out of it.
-func (p *Pipeline) Preflight(call toolyard.Call, surface *registry.Surface, loaded map[string]bool, patterns *schema.Allowance) (e registry.Entry, input json.RawMessage, failed *toolyard.Result) {
+func (p *Pipeline) Preflight(
+	call toolyard.Call, surface *registry.Surface, loaded map[string]bool, patterns *schema.Allowance,
+) (e registry.Entry, input json.RawMessage, failed *toolyard.Result) {
 	c := p.begin(Job{Call: call})
 	c.patterns = patterns
 	c.find = func(name string) (registry.Entry, *failure) { return findInSurface(surface, name, loaded) }

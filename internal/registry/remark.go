@@ -66,8 +66,8 @@ func (r Remark) Shorten() Remark {
 	return r
 }
 
-// Bounded are at most [MaxRemarks] of the remarks, shortened, those about tools that are left out first. Where there are more,
-// the last one says how many.
+// Bounded are at most [MaxRemarks] of the remarks, shortened, those about tools that are left out first. Where there
+// are more, the last one says how many.
 func Bounded(all []Remark) []Remark {
 	var out []Remark
 	for _, leftOut := range []bool{true, false} {
@@ -81,5 +81,6 @@ func Bounded(all []Remark) []Remark {
 		return out
 	}
 	rest := out[MaxRemarks-1:]
-	return append(out[:MaxRemarks-1:MaxRemarks-1], Remark{Tool: "(others)", LeftOut: rest[0].LeftOut, Why: fmt.Sprintf("%d more remarks; worker check has all", len(rest))})
+	why := fmt.Sprintf("%d more remarks; worker check has all", len(rest))
+	return append(out[:MaxRemarks-1:MaxRemarks-1], Remark{Tool: "(others)", LeftOut: rest[0].LeftOut, Why: why})
 }

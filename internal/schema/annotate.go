@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// annotate takes out of a schema what is not checked: formats, and patterns that nobody can read, of which it returns a line
-// each. The schema accepts more after it, never less: where a pattern stands below a question, the question goes.
+// annotate takes out of a schema what is not checked: formats, and patterns that nobody can read, of which it returns
+// a line each. The schema accepts more after it, never less: where a pattern stands below a question, the question
+// goes.
 func annotate(doc any) []string {
 	a := &annotator{read: map[string]error{}}
 	a.node(doc)
@@ -41,8 +42,8 @@ func (a *annotator) readable(source string) bool {
 // The keywords that hold subschemas: one, a list of them, or one by each name. "items" and "dependencies" hold either.
 var (
 	holdOne = []string{
-		"additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not", "propertyNames", "then",
-		"unevaluatedItems", "unevaluatedProperties",
+		"additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not",
+		"propertyNames", "then", "unevaluatedItems", "unevaluatedProperties",
 	}
 	holdMany  = []string{"allOf", "anyOf", "items", "oneOf", "prefixItems"}
 	holdNamed = []string{"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"}

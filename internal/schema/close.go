@@ -9,8 +9,9 @@ import (
 )
 
 // Closing makes unknown fields fail, for the top-level object and every nested object that names its properties,
-// unless the schema mentions additionalProperties or unevaluatedProperties there. An object stays open that describes fields
-// in another way: by propertyNames, by patternProperties without properties, by const, or by requiring what it does not describe.
+// unless the schema mentions additionalProperties or unevaluatedProperties there. An object stays open that describes
+// fields in another way: by propertyNames, by patternProperties without properties, by const, or by requiring what it
+// does not describe.
 //
 // A plain object gets additionalProperties: false. One that composes others (allOf, anyOf, $ref, …) gets
 // unevaluatedProperties: false, which counts the fields that its parts name and is satisfied where a part opens them; the parts
@@ -216,8 +217,9 @@ func (c *closer) closeOne(node map[string]any, top bool) {
 	}
 }
 
-// loose reports whether a node or a part of it says something of fields in another way than by properties, so that names are
-// not all the fields that it means: by the form of their names, by whole values, by how many there are, or by what else they need.
+// loose reports whether a node or a part of it says something of fields in another way than by properties, so that
+// names are not all the fields that it means: by the form of their names, by whole values, by how many there are, or
+// by what else they need.
 func (c *closer) loose(node map[string]any, names []string) bool {
 	described := func(list []string) bool {
 		return !slices.ContainsFunc(list, func(name string) bool { _, ok := slices.BinarySearch(names, name); return !ok })
@@ -245,7 +247,8 @@ func (c *closer) loose(node map[string]any, names []string) bool {
 // fixed reports whether a node lists whole objects.
 func fixed(n map[string]any) bool {
 	list, _ := n["enum"].([]any)
-	return slices.ContainsFunc(append(slices.Clip(list), n["const"]), func(v any) bool { _, ok := v.(map[string]any); return ok })
+	isObject := func(v any) bool { _, ok := v.(map[string]any); return ok }
+	return isObject(n["const"]) || slices.ContainsFunc(list, isObject)
 }
 
 // mentioned are the fields that a node requires, makes others depend on, or asks about.
@@ -314,8 +317,8 @@ func (c *closer) parts(node map[string]any, all bool) []map[string]any {
 	return out
 }
 
-// fields are the names of the properties that node and its parts name; none says that one of them has properties without any,
-// whole is false when a part can't be seen.
+// fields are the names of the properties that node and its parts name; none says that one of them has properties
+// without any, whole is false when a part can't be seen.
 func (c *closer) fields(node map[string]any) (names []string, none, whole bool) {
 	whole = true
 	for _, n := range c.parts(node, true) {

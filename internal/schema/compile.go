@@ -6,7 +6,8 @@
 // pattern.go). Formats are annotations, as 2020-12 has it: authors mean more by them than any list says, a date-time
 // without a zone or a uuid without hyphens, and the tool's own check is the judge.
 //
-// The package is pure but for one clock, which bounds the time of patterns; a [Schema] is immutable and safe for concurrent use.
+// The package is pure but for one clock, which bounds the time of patterns; a [Schema] is immutable and safe for
+// concurrent use.
 package schema
 
 import (
@@ -47,7 +48,8 @@ type Schema struct {
 	unchecked []string
 }
 
-// Unchecked says what of the schema is not checked, one line each: patterns that nobody can read. Formats are not among it.
+// Unchecked says what of the schema is not checked, one line each: patterns that nobody can read. Formats are not
+// among it.
 func (s *Schema) Unchecked() []string { return s.unchecked }
 
 // checker is a compiled schema and the time that its patterns have.

@@ -17,9 +17,9 @@ const (
 	maxPrograms = 100_000 // instructions of all patterns of one schema
 )
 
-// linear translates an ECMA-262 expression that is regular into one of Go's, whose time grows with the text alone; ok is
-// false for one that is not, as with look-aheads and back-references, or that is written in a way we do not know. What is
-// translated matches the same texts. The expression is known to be a valid one.
+// linear translates an ECMA-262 expression that is regular into one of Go's, whose time grows with the text alone; ok
+// is false for one that is not, as with look-aheads and back-references, or that is written in a way we do not know.
+// What is translated matches the same texts. The expression is known to be a valid one.
 func linear(source string, unicodeMode bool) (re *regexp.Regexp, size int, ok bool) {
 	t := translator{in: []rune(source), unicode: unicodeMode}
 	if !t.expression() {
@@ -57,8 +57,11 @@ type set []rune
 var (
 	digits = set{'0', '9'}
 	words  = set{'0', '9', 'A', 'Z', '_', '_', 'a', 'z'}
-	spaces = set{'\t', '\r', ' ', ' ', 0xa0, 0xa0, 0x1680, 0x1680, 0x2000, 0x200a, 0x2028, 0x2029, 0x202f, 0x202f, 0x205f, 0x205f, 0x3000, 0x3000, 0xfeff, 0xfeff}
-	lines  = set{'\n', '\n', '\r', '\r', 0x2028, 0x2029} // what a dot is not
+	spaces = set{
+		'\t', '\r', ' ', ' ', 0xa0, 0xa0, 0x1680, 0x1680, 0x2000, 0x200a, 0x2028, 0x2029, 0x202f, 0x202f,
+		0x205f, 0x205f, 0x3000, 0x3000, 0xfeff, 0xfeff,
+	}
+	lines = set{'\n', '\n', '\r', '\r', 0x2028, 0x2029} // what a dot is not
 )
 
 // complement is every character that is not in the set.

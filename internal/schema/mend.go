@@ -14,9 +14,10 @@ import (
 // maxMends is how many keywords of one schema are taken out one by one.
 const maxMends = 100
 
-// Mend makes a schema that somebody else's tool has one of 2020-12 that compiles, and says in a line each what it changed: words of
-// older drafts and of OpenAPI are translated, and a keyword that means nothing is taken out, so that more is accepted
-// there. input says that it is the schema of a tool's input, which is an object. What needs no mending comes back as it was.
+// Mend makes a schema that somebody else's tool has one of 2020-12 that compiles, and says in a line each what it
+// changed: words of older drafts and of OpenAPI are translated, and a keyword that means nothing is taken out, so
+// that more is accepted there. input says that it is the schema of a tool's input, which is an object. What needs no
+// mending comes back as it was.
 func Mend(raw json.RawMessage, input bool) (json.RawMessage, []string, error) {
 	v, err := Parse(raw)
 	if err != nil {
@@ -72,19 +73,24 @@ func (m *mender) say(at []string, format string, args ...any) {
 	m.lines = append(m.lines, where+fmt.Sprintf(format, args...))
 }
 
+// drafts are those that can be named, by their addresses.
+var drafts = map[string]int{
+	"json-schema.org/draft-04/schema": 4, "json-schema.org/draft-06/schema": 6, "json-schema.org/draft-07/schema": 7,
+	"json-schema.org/draft/2019-09/schema": 2019, "json-schema.org/draft/2020-12/schema": 2020,
+}
+
 // dialect finds the draft that the schema is written in, and takes out the name of one that nobody knows.
 func (m *mender) dialect() {
 	m.draft = 2020
 	said, ok := m.root["$schema"]
 	name, _ := said.(string)
-	for _, known := range []struct {
-		name  string
-		draft int
-	}{{"draft-04/schema", 4}, {"draft-06/schema", 6}, {"draft-07/schema", 7}, {"draft/2019-09/schema", 2019}, {"draft/2020-12/schema", 2020}} {
-		if strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(name, "http://"), "https://"), "#") == "json-schema.org/"+known.name {
-			m.draft = known.draft
-			return
-		}
+	address := strings.TrimSuffix(name, "#")
+	if _, rest, ok := strings.Cut(address, "://"); ok {
+		address = rest
+	}
+	if draft, ok := drafts[address]; ok {
+		m.draft = draft
+		return
 	}
 	if ok {
 		delete(m.root, "$schema")
@@ -133,9 +139,10 @@ func (m *mender) node(node map[string]any, at []string) {
 
 // typeNames are those of JSON Schema, and what else authors call them.
 var typeNames = map[string]string{
-	"array": "array", "boolean": "boolean", "integer": "integer", "null": "null", "number": "number", "object": "object", "string": "string",
-	"bool": "boolean", "dict": "object", "double": "number", "float": "number", "int": "integer", "list": "array", "map": "object",
-	"none": "null", "str": "string",
+	"array": "array", "boolean": "boolean", "integer": "integer", "null": "null", "number": "number", "object": "object",
+	"string": "string",
+	"bool":   "boolean", "dict": "object", "double": "number", "float": "number", "int": "integer", "list": "array",
+	"map": "object", "none": "null", "str": "string",
 }
 
 func (m *mender) types(node map[string]any, at []string) {
@@ -200,7 +207,9 @@ func (m *mender) tuple(node map[string]any, at []string) {
 
 // limits translates the booleans of draft 4.
 func (m *mender) limits(node map[string]any, at []string) {
-	for _, k := range []struct{ exclusive, bound string }{{"exclusiveMaximum", "maximum"}, {"exclusiveMinimum", "minimum"}} {
+	for _, k := range []struct{ exclusive, bound string }{
+		{"exclusiveMaximum", "maximum"}, {"exclusiveMinimum", "minimum"},
+	} {
 		on, ok := node[k.exclusive].(bool)
 		if !ok || m.draft == 4 {
 			continue
@@ -260,7 +269,8 @@ func (m *mender) references(node map[string]any, at []string) {
 			}
 		case !local && !named(m.root, true):
 			delete(node, "$ref")
-			m.say(append(slices.Clip(at), "$ref"), "%s leads out of the schema, and nothing is loaded; any value is taken", shorten(ref))
+			m.say(append(slices.Clip(at), "$ref"), "%s leads out of the schema, and nothing is loaded; any value is taken",
+				shorten(ref))
 		}
 	}
 	subschemas(node, func(_ string, path []string, child any) {
@@ -320,8 +330,9 @@ func deepest(err *jsonschema.ValidationError) (at []string) {
 	return at
 }
 
-// takeOut takes the keyword at a place out of the schema, or the one above it that is a list; a whole subschema becomes one that
-// takes any value, so that a field which it describes is still known. It reports false when there is none.
+// takeOut takes the keyword at a place out of the schema, or the one above it that is a list; a whole subschema
+// becomes one that takes any value, so that a field which it describes is still known. It reports false when there is
+// none.
 func (m *mender) takeOut(path []string) bool {
 	for len(path) > 0 {
 		last := path[len(path)-1]

@@ -10,12 +10,12 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// Patterns are expressions of ECMA-262, as JSON Schema wants them: with the flag u, or where they are not valid then, without it.
-// One that is valid in neither may be Go's or Python's; what nobody reads is not checked (see mend.go).
+// Patterns are expressions of ECMA-262, as JSON Schema wants them: with the flag u, or where they are not valid then,
+// without it. One that is valid in neither may be Go's or Python's; what nobody reads is not checked (see mend.go).
 //
-// A regular expression is matched in linear time (see linear.go). The others, with look-arounds and back-references, are
-// matched by an engine that backtracks, whose time has a limit. So has the time of all patterns in one check. A value that
-// could not be checked does not fit, whatever stands around the pattern: it may stand below "not".
+// A regular expression is matched in linear time (see linear.go). The others, with look-arounds and back-references,
+// are matched by an engine that backtracks, whose time has a limit. So has the time of all patterns in one check. A
+// value that could not be checked does not fit, whatever stands around the pattern: it may stand below "not".
 
 // The limits of patterns.
 const (

@@ -63,8 +63,9 @@ func (s *Schema) Validate(input json.RawMessage) error {
 // Check is [Schema.Validate] of a parsed input.
 func (s *Schema) Check(v Value) error { return s.CheckWithin(v, nil) }
 
-// Allowance is the time that the patterns of several checks have together, those of one batch, say: each check has up to
-// [PatternTime] of it, and when it is used up, enough for patterns that are not slow. It is for one check at a time.
+// Allowance is the time that the patterns of several checks have together, those of one batch, say: each check has up
+// to [PatternTime] of it, and when it is used up, enough for patterns that are not slow. It is for one check at a
+// time.
 type Allowance struct{ left time.Duration }
 
 // NewAllowance makes an allowance of so much time.

@@ -25,14 +25,16 @@ func declaration(server *manifest.Server, t *mcp.Tool) (d tool.Declaration, alte
 		Dependency: "mcp:" + server.Name, AbortsSiblings: new(bool),
 	}
 	if !serverName.MatchString(t.Name) || len(d.Name) > toolyard.MaxNameBytes {
-		return d, nil, fmt.Errorf("its name cannot be offered; with %q in front it has at most %d of the letters, digits and _ . / -",
+		const text = "its name cannot be offered; with %q in front it has at most %d of the letters, digits and _ . / -"
+		return d, nil, fmt.Errorf(text,
 			manifest.ToolName(server.Name, ""), toolyard.MaxNameBytes)
 	}
 	if d.Description == "" {
 		d.Description = fmt.Sprintf("The tool %s of the MCP server %s, which does not describe it.", t.Name, server.Name)
 	}
 	if len(d.Description) > MaxDescriptionBytes {
-		altered = append(altered, fmt.Sprintf("its description has %d bytes; what is past %d is cut off", len(d.Description), MaxDescriptionBytes))
+		const text = "its description has %d bytes; what is past %d is cut off"
+		altered = append(altered, fmt.Sprintf(text, len(d.Description), MaxDescriptionBytes))
 		d.Description = clip(d.Description, MaxDescriptionBytes)
 	}
 	var lines []string
@@ -84,7 +86,9 @@ func outputSchema(v any) (raw json.RawMessage, lines []string, err error) {
 	return mended(v, false, schema.CompileOutput)
 }
 
-func mended(v any, input bool, compile func(json.RawMessage) (*schema.Schema, error)) (json.RawMessage, []string, error) {
+func mended(
+	v any, input bool, compile func(json.RawMessage) (*schema.Schema, error),
+) (json.RawMessage, []string, error) {
 	raw, err := json.Marshal(v)
 	switch {
 	case err != nil:

@@ -5,7 +5,7 @@ import "time"
 // The limits of a server. Those that an operator can change stand in the manifest.
 const (
 	MaxPages            = 128      // of one listing
-	MaxSchemaBytes      = 64 << 10 // encoded bytes of one schema; a tool whose input has more is left out, an output's is not checked
+	MaxSchemaBytes      = 64 << 10 // encoded bytes of one schema; a longer one of an input leaves its tool out
 	MaxDescriptionBytes = 16 << 10 // of one tool; the rest is cut off
 	MaxMessageBytes     = 24 << 20 // of one message from the server: an output's limit, and its encoding
 	MaxLinesPerSecond   = 300      // of what it goes on sending, progress and all

@@ -179,7 +179,8 @@ func (s *session) declare(all []*mcp.Tool) offered {
 	var out offered
 	server := &s.t.o.Server
 	remark := func(name string, leftOut bool, why string) {
-		r := registry.Remark{Tool: manifest.ToolName(server.Name, clip(name, toolyard.MaxNameBytes)), LeftOut: leftOut, Why: why}
+		name = manifest.ToolName(server.Name, clip(name, toolyard.MaxNameBytes))
+		r := registry.Remark{Tool: name, LeftOut: leftOut, Why: why}
 		out.remarks = append(out.remarks, r.Shorten())
 	}
 	listed := map[string]bool{}
@@ -207,7 +208,7 @@ func (s *session) declare(all []*mcp.Tool) offered {
 		out.tools = append(out.tools, made)
 	}
 	if altered > 0 {
-		s.t.log.Info("tools of an MCP server are not offered as it declares them; worker check says which, and how", "tools", altered)
+		s.t.log.Info("tools of an MCP server are not offered as it declares them; worker check says how", "tools", altered)
 	}
 	for _, name := range server.Only {
 		if !listed[name] && !slices.ContainsFunc(all, func(t *mcp.Tool) bool { return t != nil && t.Name == name }) {
@@ -238,7 +239,7 @@ func (s *session) tool(listed *mcp.Tool) (made tool.Tool, altered []string, err 
 		c.patience = min(c.patience, idle)
 	}
 	t := s.t
-	made, err = tool.Raw(tool.Tool{Declaration: d, Run: func(ctx context.Context, env tool.Env, input json.RawMessage) (tool.Output, error) {
+	run := func(ctx context.Context, env tool.Env, input json.RawMessage) (tool.Output, error) {
 		s, err := t.current() // not the session that listed it: that one may be over
 		if err != nil {
 			return tool.Output{}, err
@@ -249,7 +250,8 @@ func (s *session) tool(listed *mcp.Tool) (made tool.Tool, altered []string, err 
 			}
 		}
 		return s.call(ctx, env, c, input)
-	}})
+	}
+	made, err = tool.Raw(tool.Tool{Declaration: d, Run: run})
 	return made, altered, err
 }
 

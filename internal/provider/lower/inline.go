@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// A schema that goes out whole still has its references followed and its allOf merged, since the documents of few providers
-// say that they take them. Nothing is lost on the way: a definition that refers to itself stays one, and parts of an
-// allOf that say two things about one keyword stay in it.
+// A schema that goes out whole still has its references followed and its allOf merged, since the documents of few
+// providers say that they take them. Nothing is lost on the way: a definition that refers to itself stays one, and
+// parts of an allOf that say two things about one keyword stay in it.
 
 // inline is a schema with its references and allOf put in. stack holds the references that lead here.
 func (w *writer) inline(schema any, stack []string) any {
@@ -79,8 +79,8 @@ func (w *writer) inlineBelow(k string, v any, stack []string) any {
 			return out
 		}
 		return w.inline(v, stack)
-	case "additionalProperties", "unevaluatedProperties", "propertyNames", "unevaluatedItems", "additionalItems", "contains",
-		"contentSchema", "not", "if", "then", "else":
+	case "additionalProperties", "unevaluatedProperties", "propertyNames", "unevaluatedItems",
+		"additionalItems", "contains", "contentSchema", "not", "if", "then", "else":
 		return w.inline(v, stack)
 	}
 	return cloneValue(v)
@@ -138,10 +138,12 @@ var together = [][]string{
 }
 
 // annotations assert nothing: what stands nearer to the value counts.
-var annotations = []string{"title", "description", "default", "example", "examples", "deprecated", "readOnly", "writeOnly", "$comment"}
+var annotations = []string{
+	"title", "description", "default", "example", "examples", "deprecated", "readOnly", "writeOnly", "$comment",
+}
 
-// join adds to out what part says of the same value. It reports false, and changes nothing, where both say something that one
-// keyword cannot.
+// join adds to out what part says of the same value. It reports false, and changes nothing, where both say something
+// that one keyword cannot.
 func join(out, part map[string]any) bool {
 	for _, group := range together {
 		has := func(node map[string]any) bool {
@@ -162,7 +164,13 @@ func join(out, part map[string]any) bool {
 		case k == "properties":
 			both[k] = joinFields(ours, theirs)
 		case k == "required":
-			both[k] = listOf(append(stringsOf(ours), slices.DeleteFunc(stringsOf(theirs), func(name string) bool { return slices.Contains(stringsOf(ours), name) })...))
+			list := stringsOf(ours)
+			for _, name := range stringsOf(theirs) {
+				if !slices.Contains(list, name) {
+					list = append(list, name)
+				}
+			}
+			both[k] = listOf(list)
 		case k == "type":
 			list := commonTypes(types(out), types(part))
 			if len(list) == 0 {

@@ -140,8 +140,8 @@ func (w *writer) report(path, keyword, what, format string, args ...any) {
 	w.changes = append(w.changes, Change{Path: path, Keyword: keyword, What: what, Why: fmt.Sprintf(format, args...)})
 }
 
-// whole is the schema as it goes out where the provider takes all of the language: with its references followed and its allOf
-// merged, unless the provider's documents say that it takes those too.
+// whole is the schema as it goes out where the provider takes all of the language: with its references followed and
+// its allOf merged, unless the provider's documents say that it takes those too.
 func (w *writer) whole() map[string]any {
 	if !w.subset.verbatim || w.subset.anyRoot || w.legacy || w.nestedID {
 		return w.root
@@ -169,8 +169,8 @@ func (w *writer) plain(root map[string]any) bool {
 		func(k string) bool { _, ok := root[k]; return ok })
 }
 
-// asItIs copies the root. Below it OpenAI's arrays get the items that it refuses them without, and patterns that some provider
-// refuses are put into words.
+// asItIs copies the root. Below it OpenAI's arrays get the items that it refuses them without, and patterns that some
+// provider refuses are put into words.
 func (w *writer) asItIs(root map[string]any) map[string]any {
 	out := clone(root)
 	if out["type"] != "object" && refersToRoot(out) {

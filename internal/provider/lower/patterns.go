@@ -10,15 +10,16 @@ import (
 // apart are constructs that some engines know and others refuse, or read in another way.
 var apart = regexp.MustCompile(`\\[pPAzZQEGkRXKNHCa]|\(\?[^:]|\[\[|\[\^?\]`)
 
-// portable reports whether every engine that a provider may check a pattern with takes it. OpenAI refuses a whole request for
-// a look-ahead or \p{…} in one field, and an expression that is none is refused by all.
+// portable reports whether every engine that a provider may check a pattern with takes it. OpenAI refuses a whole
+// request for a look-ahead or \p{…} in one field, and an expression that is none is refused by all.
 func portable(pattern string) bool {
 	_, err := syntax.Parse(pattern, syntax.Perl)
 	return err == nil && !apart.MatchString(pattern)
 }
 
-// plainPatterns takes out of a tree that was copied the patterns that are not portable, and puts them into words. It reports
-// whether the node accepts more now: below a question that would turn the answer around, so the question goes too.
+// plainPatterns takes out of a tree that was copied the patterns that are not portable, and puts them into words. It
+// reports whether the node accepts more now: below a question that would turn the answer around, so the question goes
+// too.
 func (w *writer) plainPatterns(schema any, path string) (wider bool) {
 	node, ok := schema.(map[string]any)
 	if !ok {
@@ -95,8 +96,8 @@ func subschemas(k string, v any) (out []placed) {
 			for _, name := range slices.Sorted(maps.Keys(of)) {
 				out = append(out, placed{"/" + escape(name), of[name]})
 			}
-		case "additionalProperties", "unevaluatedProperties", "propertyNames", "items", "unevaluatedItems", "additionalItems", "contains",
-			"contentSchema", "not", "if", "then", "else":
+		case "additionalProperties", "unevaluatedProperties", "propertyNames", "items", "unevaluatedItems",
+			"additionalItems", "contains", "contentSchema", "not", "if", "then", "else":
 			out = append(out, placed{"", of})
 		}
 	}
