@@ -89,17 +89,19 @@ type pattern struct {
 
 func (p *pattern) String() string { return p.source }
 
-// MatchString reports whether the pattern matches. It panics with [*unchecked] when that takes too long to find out.
+// MatchString reports whether the pattern matches. It panics with [*unchecked] when that takes too long to find out. Only the
+// time of matching counts, so that a busy machine uses little of it up.
 func (p *pattern) MatchString(s string) bool {
-	left := time.Until(p.budget.until)
+	began := time.Now()
+	defer func() { p.budget.left += time.Until(began) }() // what has passed, as a negative duration
 	switch {
-	case left <= 0:
+	case p.budget.left <= 0:
 	case p.linear != nil:
 		if len(s) <= maxMatchWork/max(1, p.size) {
 			return p.linear.MatchString(s)
 		}
 	default:
-		p.backtracks.MatchTimeout = left
+		p.backtracks.MatchTimeout = p.budget.left
 		if ok, err := p.backtracks.MatchString(s); err == nil {
 			return ok
 		}
@@ -120,7 +122,7 @@ func (u *unchecked) String() string {
 
 // budget is the time that the patterns of one check have.
 type budget struct {
-	until time.Time
+	left  time.Duration
 	share time.Duration // what that was at the start
 }
 

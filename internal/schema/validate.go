@@ -73,16 +73,17 @@ func NewAllowance(d time.Duration) *Allowance { return &Allowance{left: d} }
 
 // CheckWithin is Check with an allowance; nil is one of its own.
 func (s *Schema) CheckWithin(v Value, a *Allowance) error {
-	now, share := time.Now(), PatternTime
+	within := budget{left: PatternTime}
 	if a != nil {
-		share = min(share, max(leastShare, a.left))
-		defer func() { a.left += time.Until(now) }() // what has passed, as a negative duration
+		within.left = min(PatternTime, max(leastShare, a.left))
+		defer func() { a.left -= within.share - within.left }()
 	}
-	return s.check(v, budget{until: now.Add(share), share: share})
+	within.share = within.left
+	return s.check(v, &within)
 }
 
 // check is Check with the time that patterns have.
-func (s *Schema) check(v Value, within budget) error {
+func (s *Schema) check(v Value, within *budget) error {
 	if text, ok := v.doc.(string); ok && s.object {
 		return brokenArguments(text)
 	}
@@ -109,7 +110,7 @@ func (s *Schema) check(v Value, within budget) error {
 
 // run is the validator's answer. A pattern that takes too long ends it with a panic, which nothing of the validator
 // outlives.
-func (s *Schema) run(doc any, within budget) (err error) {
+func (s *Schema) run(doc any, within *budget) (err error) {
 	c, ok := s.checkers.Get().(*checker)
 	if !ok {
 		if c, err = s.newChecker(); err != nil {
@@ -124,9 +125,10 @@ func (s *Schema) run(doc any, within budget) (err error) {
 		default:
 			panic(r)
 		}
+		*within = *c.budget
 		s.checkers.Put(c)
 	}()
-	*c.budget = within
+	*c.budget = *within
 	err = c.compiled.Validate(doc)
 	if _, ok := errors.AsType[*jsonschema.ValidationError](err); err != nil && !ok {
 		return fmt.Errorf("could not be checked: %s", shorten(err.Error()))

@@ -124,7 +124,6 @@ func (t *Toolset) Run(ctx context.Context) {
 		began := time.Now()
 		// A server of an older revision may not answer the newest handshake at all: every other attempt is in the older one.
 		err := t.runSession(ctx, attempt%2 == 1)
-		t.settle()
 		if ctx.Err() != nil {
 			return
 		}
@@ -132,6 +131,7 @@ func (t *Toolset) Run(ctx context.Context) {
 			pause, attempt = t.o.MinPause, -1
 		}
 		t.setDown(err, pause)
+		t.settle() // whoever waits for that finds out why
 		t.log.Warn("an MCP server has no session; it is tried again", "error", err, "pause", pause)
 		select {
 		case <-time.After(pause):
