@@ -116,6 +116,17 @@ type Specifier struct {
 	URL     string `json:"url,omitempty"`     // a URL: domain:example.com
 }
 
+// one reports whether at most one field is named.
+func (s Specifier) one() bool {
+	named := 0
+	for _, field := range []string{s.Path, s.Command, s.URL} {
+		if field != "" {
+			named++
+		}
+	}
+	return named <= 1
+}
+
 // Interrupt is what a session's interrupt does to a running call.
 type Interrupt string
 
@@ -124,6 +135,9 @@ const (
 	Block  Interrupt = "block"  // wait for the call; the default
 	Cancel Interrupt = "cancel" // stop the call, which ends as canceled
 )
+
+// Known reports whether i is one of the behaviors above, or left out.
+func (i Interrupt) Known() bool { return i == "" || i == Block || i == Cancel }
 
 // ClassRule says how the concurrency class of a call is found, as data that the dispatcher can evaluate without the
 // tool's code. The zero rule is UNSAFE.
@@ -180,9 +194,10 @@ func (d *Declaration) IdleTimeout() time.Duration {
 	return time.Duration(max(0, d.IdleTimeoutMS)) * time.Millisecond
 }
 
-// MaxResultChars is how many characters of output go to the model; -1 means all.
+// MaxResultChars is how many characters of output go to the model; -1 means all. A number that means nothing counts as
+// left out.
 func (d *Declaration) MaxResultChars() int {
-	if d.MaxResultSizeChars == 0 {
+	if d.MaxResultSizeChars == 0 || d.MaxResultSizeChars < -1 {
 		return DefaultMaxResultSizeChars
 	}
 	return d.MaxResultSizeChars

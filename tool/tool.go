@@ -33,7 +33,14 @@ type Tool struct {
 	Declaration
 	// Check is validate_values: what the schema can't say (existence, ranges, paths). It has no side effects. Nil: accept.
 	Check func(ctx context.Context, env Env, input json.RawMessage) error
-	// Judge is asked when Class.Ask is set. An error or a panic means UNSAFE.
+	// CheckPermission is the tool's own part of the permission phase, asked for the input that would run. It has no side
+	// effects. It only tightens: what rules deny stays denied, and what they ask a person about is asked. An error, a
+	// panic and an unknown behavior deny. Nil: [Passthrough].
+	CheckPermission func(ctx context.Context, env Env, input json.RawMessage) (Permission, error)
+	// Diff says what a call would change, for the person who is asked about it: a unified diff. It has no side effects. An
+	// error says that it is not known; the person is asked all the same. Nil: nothing is said.
+	Diff func(ctx context.Context, env Env, input json.RawMessage) (string, error)
+	// Judge is asked when Class.Ask is set. An error or a panic means UNSAFE, and so does silence for a second.
 	Judge func(input json.RawMessage) (Judgement, error)
 	// Run is the tool. Required. An output beside an error is what it had so far: it is kept in the result.
 	Run func(ctx context.Context, env Env, input json.RawMessage) (Output, error)
@@ -41,6 +48,23 @@ type Tool struct {
 	// keeps what it saw. Nil: always.
 	Enabled func() bool
 }
+
+// Permission is what a tool itself says of one call's permission. The zero value is no opinion.
+type Permission struct {
+	Behavior Behavior
+	// Reason is what the person who is asked reads, and the model when the call is denied.
+	Reason string
+}
+
+// Behavior is what a tool wants for one of its calls.
+type Behavior string
+
+// The behaviors. There is none that allows: that is for rules, modes and people.
+const (
+	Passthrough Behavior = ""     // rules and mode decide
+	Ask         Behavior = "ask"  // a person decides, also where a rule or the mode would allow the call
+	Deny        Behavior = "deny" // the call does not run
+)
 
 // Output is what a tool gives back.
 type Output struct {
@@ -68,7 +92,10 @@ type SessionChange struct {
 type Typed[In, Out any] struct {
 	Declaration
 	Check func(ctx context.Context, env Env, in In) error
-	Judge func(in In) (Judgement, error)
+	// CheckPermission and Diff are those of [Tool].
+	CheckPermission func(ctx context.Context, env Env, in In) (Permission, error)
+	Diff            func(ctx context.Context, env Env, in In) (string, error)
+	Judge           func(in In) (Judgement, error)
 	// Run is the tool. A value beside an error is what it had so far: it is kept in the result of a call that was stopped or
 	// has failed.
 	Run func(ctx context.Context, env Env, in In) (Out, error)
@@ -98,6 +125,24 @@ func New[In, Out any](t Typed[In, Out]) (Tool, error) {
 				return err
 			}
 			return t.Check(ctx, env, in)
+		}
+	}
+	if t.CheckPermission != nil {
+		raw.CheckPermission = func(ctx context.Context, env Env, input json.RawMessage) (Permission, error) {
+			in, err := decode[In](input)
+			if err != nil {
+				return Permission{}, err
+			}
+			return t.CheckPermission(ctx, env, in)
+		}
+	}
+	if t.Diff != nil {
+		raw.Diff = func(ctx context.Context, env Env, input json.RawMessage) (string, error) {
+			in, err := decode[In](input)
+			if err != nil {
+				return "", err
+			}
+			return t.Diff(ctx, env, in)
 		}
 	}
 	if t.Judge != nil {
@@ -130,7 +175,8 @@ func New[In, Out any](t Typed[In, Out]) (Tool, error) {
 	return Raw(raw)
 }
 
-// Raw checks a tool that reads its JSON input itself. It fails when the declaration is incomplete.
+// Raw checks a tool that reads its JSON input itself. It fails when the declaration is incomplete. Workers hold every
+// tool to the same.
 func Raw(t Tool) (Tool, error) {
 	bad := func(format string, args ...any) (Tool, error) {
 		return Tool{}, fmt.Errorf("tool %q: %s", t.Name, fmt.Sprintf(format, args...))
@@ -150,6 +196,10 @@ func Raw(t Tool) (Tool, error) {
 		return bad("Class.Static is %q; use one of %q", t.Class.Static, toolyard.Classes)
 	case t.Class.Ask && t.Judge == nil:
 		return bad("Class.Ask is set and Judge is nil")
+	case !t.Interrupt.Known():
+		return bad("Interrupt is %q; use %q, %q, or nothing for %q", t.Interrupt, Block, Cancel, Block)
+	case !t.Specifier.one():
+		return bad("Specifier names more than one field; set Path, Command or URL")
 	case !t.Execution.Known():
 		return bad("Execution is %q; use %q, %q, or nothing for the worker's own process", t.Execution, InSandbox, InService)
 	case t.MaxResultSizeChars < -1:

@@ -110,6 +110,9 @@ func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 		}
 	}
 	for i := range o.Tools {
+		if err := checkTool(o.Tools[i]); err != nil {
+			return fmt.Errorf("worker: %w", err)
+		}
 		if err := cfg.Rules.Check(&o.Tools[i].Declaration); err != nil {
 			return fmt.Errorf("worker: %w", err)
 		}
@@ -137,6 +140,16 @@ func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 		return fmt.Errorf("worker: %w", err)
 	}
 	return nil
+}
+
+// checkTool says what is wrong with a tool, before anything is waited for: a program may have made it without package
+// tool's help.
+func checkTool(t tool.Tool) error {
+	if _, err := tool.Raw(t); err != nil {
+		return err
+	}
+	_, err := registry.Registry{}.Register(registry.Entry{Declaration: t.Declaration, Origin: registry.Toolset})
+	return err
 }
 
 // redactor makes what takes secrets out of texts. A credential that is too short to be found is refused: it would be shown.

@@ -64,6 +64,10 @@ func newToolbox(cfg Config) (*toolbox, error) {
 				return fmt.Errorf("there are two tools %q", t.Name)
 			}
 			names[t.Name] = true
+			t, err := tool.Raw(t) // not every tool was made by it
+			if err != nil {
+				return err
+			}
 			ts.fixed = append(ts.fixed, runnable{grant(t, cfg.Credentials[t.Name]), origin, nil})
 		}
 		return nil
@@ -135,6 +139,18 @@ func grant(t tool.Tool, credentials map[string]string) tool.Tool {
 		t.Check = func(ctx context.Context, env tool.Env, input json.RawMessage) error {
 			env.Granted = granted
 			return check(ctx, env, input)
+		}
+	}
+	if permission := t.CheckPermission; permission != nil {
+		t.CheckPermission = func(ctx context.Context, env tool.Env, input json.RawMessage) (tool.Permission, error) {
+			env.Granted = granted
+			return permission(ctx, env, input)
+		}
+	}
+	if diff := t.Diff; diff != nil {
+		t.Diff = func(ctx context.Context, env tool.Env, input json.RawMessage) (string, error) {
+			env.Granted = granted
+			return diff(ctx, env, input)
 		}
 	}
 	return t
