@@ -3,7 +3,9 @@ package broker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -12,9 +14,18 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// judgeTimeout is how long a worker may take to judge a batch's calls: a second, and longer in a system that was made for
-// long ways. Silence means UNSAFE.
-func (s Settings) judgeTimeout() time.Duration { return max(time.Second, s.CallAckWait/4) }
+// JudgeTimeout is how long a tool may take to judge a call: a second, and longer in a system that was made for long ways.
+// Silence means UNSAFE.
+func (s Settings) JudgeTimeout() time.Duration { return max(time.Second, s.CallAckWait/4) }
+
+// judgeWait is how long a dispatcher waits for what a worker says of all calls of a request.
+func (s Settings) judgeWait() time.Duration { return s.JudgeTimeout() * 3 / 2 }
+
+// The limits of what is judged at a time.
+const (
+	maxJudgeCalls    = 250 // calls of one request, so that the answer fits a message
+	maxJudgeRequests = 64  // requests that a worker answers side by side
+)
 
 // JudgeCall is one call whose class only the tool's code can tell.
 type JudgeCall struct {
@@ -28,19 +39,68 @@ type JudgeCall struct {
 type Judged struct {
 	Index     int            `json:"index"`
 	Judgement tool.Judgement `json:"judgement"`
+	// Failed says why nothing is known of the call; empty when it was judged.
+	Failed string `json:"failed,omitempty"`
 }
 
-// Judge asks one worker of a pool. An error says that nothing is known of the calls.
+// Judge asks workers of a pool, side by side in requests that fit a message, and returns one answer for each call. What
+// befell a request is said of its own calls, and in the error.
 func (b *Broker) Judge(ctx context.Context, pool toolyard.Pool, calls []JudgeCall) ([]Judged, error) {
+	requests := judgeRequests(calls)
+	answers, errs := make([][]Judged, len(requests)), make([]error, len(requests))
+	ctx, cancel := context.WithTimeout(ctx, b.settings.judgeWait())
+	defer cancel()
+	var asking sync.WaitGroup
+	for i, request := range requests {
+		asking.Go(func() { answers[i], errs[i] = b.judge(ctx, pool, request) })
+	}
+	asking.Wait()
+	var out []Judged
+	for i, request := range requests {
+		said := map[int]Judged{}
+		for _, j := range answers[i] {
+			said[j.Index] = j
+		}
+		for _, c := range request {
+			j, ok := said[c.Index]
+			switch {
+			case errs[i] != nil:
+				j = Judged{Index: c.Index, Failed: errs[i].Error()}
+			case !ok:
+				j = Judged{Index: c.Index, Failed: "the worker that was asked does not have the tool as it was offered"}
+			}
+			out = append(out, j)
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// judgeRequests parts calls into requests of a size that is sent. One that alone is longer has a request of its own,
+// which fails.
+func judgeRequests(calls []JudgeCall) (out [][]JudgeCall) {
+	const around = 256 // bytes of a call's other fields, and of the JSON around them
+	size, from := 0, 0
+	for i, c := range calls {
+		n := len(c.Input) + len(c.Tool)*6 + len(c.Declaration) + around
+		if i > from && (size+n > MaxInlineBytes || i-from == maxJudgeCalls) {
+			out, size, from = append(out, calls[from:i]), 0, i
+		}
+		size += n
+	}
+	if from < len(calls) {
+		out = append(out, calls[from:])
+	}
+	return out
+}
+
+func (b *Broker) judge(ctx context.Context, pool toolyard.Pool, calls []JudgeCall) ([]Judged, error) {
 	data, err := json.Marshal(calls)
 	if err != nil {
 		return nil, fmt.Errorf("encode a request to judge: %w", err)
 	}
 	if len(data) > MaxInlineBytes {
-		return nil, fmt.Errorf("the inputs to judge have %d bytes; at most %d are sent", len(data), MaxInlineBytes)
+		return nil, fmt.Errorf("the input to judge has %d bytes; at most %d are sent", len(data), MaxInlineBytes)
 	}
-	ctx, cancel := context.WithTimeout(ctx, b.settings.judgeTimeout())
-	defer cancel()
 	m, err := b.askWorkers(ctx, string(pool), prefixJudge+string(pool), data)
 	if err != nil {
 		return nil, fmt.Errorf("ask a worker of pool %q to judge: %w", pool, err)
@@ -52,25 +112,40 @@ func (b *Broker) Judge(ctx context.Context, pool toolyard.Pool, calls []JudgeCal
 	return out, nil
 }
 
-// OnJudge answers requests to judge, beside the pool's other workers, until the returned function is called. judge does
-// not panic, and leaves out what it cannot tell.
-func (b *Broker) OnJudge(pool toolyard.Pool, judge func([]JudgeCall) []Judged, failed func(error)) (func() error, error) {
+// OnJudge answers requests to judge, beside the pool's other workers, until the returned function is called, which waits
+// for those that are being answered. judge does not panic, and returns soon after its context ended.
+func (b *Broker) OnJudge(pool toolyard.Pool, judge func(context.Context, []JudgeCall) []Judged, failed func(error)) (func() error, error) {
+	var answering sync.WaitGroup
+	places := make(chan struct{}, maxJudgeRequests)
 	sub, err := b.nc.QueueSubscribe(prefixJudge+string(pool), "workers", func(m *nats.Msg) {
-		var calls []JudgeCall
-		err := json.Unmarshal(m.Data, &calls)
-		var answer []byte
-		if err == nil {
-			answer, err = json.Marshal(judge(calls))
-		}
-		if err == nil {
-			err = m.Respond(answer)
-		}
-		if err != nil {
-			failed(fmt.Errorf("judge calls: %w", err))
-		}
+		places <- struct{}{} // each is taken for as long as a request may take
+		answering.Go(func() {
+			defer func() { <-places }()
+			if err := b.answerJudge(m, judge); err != nil {
+				failed(fmt.Errorf("judge calls: %w", err))
+			}
+		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("listen for requests to judge: %w", err)
 	}
-	return sub.Unsubscribe, nil
+	return func() error {
+		err := sub.Unsubscribe()
+		answering.Wait()
+		return err
+	}, nil
+}
+
+func (b *Broker) answerJudge(m *nats.Msg, judge func(context.Context, []JudgeCall) []Judged) error {
+	var calls []JudgeCall
+	if err := json.Unmarshal(m.Data, &calls); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), b.settings.JudgeTimeout())
+	defer cancel()
+	answer, err := json.Marshal(judge(ctx, calls))
+	if err != nil {
+		return err
+	}
+	return m.Respond(answer)
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -181,15 +181,20 @@ func (d *Dispatcher) planned(ctx context.Context, r *runner, s *batch.State, loa
 
 // ask has workers judge the calls that only they can, and answers those that none of them can run. Silence means UNSAFE.
 func (d *Dispatcher) ask(ctx context.Context, r *runner, plan *Plan) {
-	asks := plan.Asks()
-	for _, pool := range slices.Sorted(maps.Keys(asks)) {
-		judged, err := d.b.Judge(ctx, pool, asks[pool])
-		if err != nil {
-			r.log.Warn("calls were not judged; they count as UNSAFE", "pool", pool, "calls", len(asks[pool]), "error", err)
-			continue
-		}
-		plan.Answer(judged)
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	for pool, calls := range plan.Asks() {
+		asking.Go(func() {
+			judged, err := d.b.Judge(ctx, pool, calls)
+			if err != nil {
+				r.log.Warn("calls were not judged; they count as UNSAFE", "pool", pool, "error", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			plan.Answer(judged)
+		})
 	}
+	asking.Wait()
 	plan.Refuse(d.roster.unable(plan.sub.Workspace))
 }
 

@@ -178,10 +178,14 @@ func (p *Plan) Asks() map[toolyard.Pool][]broker.JudgeCall {
 	return out
 }
 
-// Answer takes a worker's judgements. What a worker does not answer stays UNSAFE.
+// Answer takes a worker's judgements. What was not judged stays UNSAFE, and its judgement says why.
 func (p *Plan) Answer(js []broker.Judged) {
 	for _, j := range js {
-		if j.Index >= 0 && j.Index < len(p.entries) {
+		switch {
+		case j.Index < 0 || j.Index >= len(p.entries):
+		case j.Failed != "":
+			p.planned.Calls[j.Index].Judgement = tool.Strictest(registry.Why(j.Failed))
+		default:
 			p.planned.Calls[j.Index].Judgement = registry.CheckJudgement(p.entries[j.Index].Declaration, j.Judgement)
 		}
 	}

@@ -27,10 +27,17 @@ func (c *call) validateValues(ctx context.Context) finding {
 	}
 	host := registry.Host{Isolation: c.p.Isolation, Unsandboxed: c.p.Unsandboxed}
 	if why := host.Refuses(&c.entry.Declaration, c.judgement.Class); why != "" {
-		return failed(toolyard.SetupRequired, why, "judged "+string(c.judgement.Class)+": "+c.judgement.Why)
+		return failed(toolyard.SetupRequired, why, c.judged())
+	}
+	// A class that the declaration states needs no words, unless it is the strictest.
+	if d := &c.entry.Declaration; c.judgement.Class == toolyard.Unsafe || d.Class.Shell != "" || d.Class.Ask {
+		return finding{detail: c.judged()}
 	}
 	return finding{}
 }
+
+// judged says what the call's class is, and why.
+func (c *call) judged() string { return "judged " + string(c.judgement.Class) + ": " + c.judgement.Why }
 
 func (c *call) check(ctx context.Context) finding {
 	if c.code.Check == nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/schema"
@@ -19,7 +20,7 @@ type Classifier func(command string) (toolyard.Class, string)
 func Judge(d tool.Declaration, input json.RawMessage, classify Classifier) (j tool.Judgement, ask bool) {
 	defer func() {
 		if p := recover(); p != nil {
-			j, ask = tool.Strictest(fmt.Sprintf("the classifier panicked: %v", p)), false
+			j, ask = tool.Strictest(Why(fmt.Sprintf("the classifier panicked: %v", p))), false
 		}
 	}()
 	v, err := schema.Parse(input)
@@ -52,18 +53,38 @@ func Judge(d tool.Declaration, input json.RawMessage, classify Classifier) (j to
 	return d.Complete(tool.Judgement{Class: toolyard.ReadOnly, Why: why}, true), false
 }
 
+// MaxWhyBytes is how long the reason of a judgement may be.
+const MaxWhyBytes = 300
+
+// Why is a reason of somebody else's, in one line and no longer than [MaxWhyBytes].
+func Why(text string) string {
+	const enough = 4 * MaxWhyBytes // of a text of any length
+	if len(text) > enough {
+		text = text[:enough]
+	}
+	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "\uFFFD")), " ")
+	if len(text) <= MaxWhyBytes {
+		return text
+	}
+	end := MaxWhyBytes - len("…")
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
+}
+
 // CheckJudgement turns a tool's own answer into the judgement that counts. A class that is unknown, or stricter than the
 // declared one, is an error of the tool and means UNSAFE. A flag of the declaration wins; what is left open takes its
 // strict meaning: a call that is not read-only counts as destructive, and as idempotent only when the tool says so.
 func CheckJudgement(d tool.Declaration, j tool.Judgement) tool.Judgement {
 	if !j.Class.Known() {
-		return tool.Strictest(fmt.Sprintf("the tool answered with the class %q", j.Class))
+		return tool.Strictest(Why(fmt.Sprintf("the tool answered with the class %q", j.Class)))
 	}
 	if limit := d.Class.Static; limit != "" && j.Class.Strictness() > limit.Strictness() {
 		return tool.Strictest(fmt.Sprintf("the tool answered %s and declares at most %s", j.Class, limit))
 	}
 	readOnly := j.ReadOnly && j.Class != toolyard.Unsafe
-	out := d.Complete(tool.Judgement{Class: j.Class, Why: j.Why}, readOnly)
+	out := d.Complete(tool.Judgement{Class: j.Class, Why: Why(j.Why)}, readOnly)
 	out.Destructive = out.Destructive || j.Destructive
 	if d.Idempotent == nil {
 		out.Idempotent = out.Idempotent || j.Idempotent

@@ -223,32 +223,6 @@ func (ts *toolbox) Lookup(name string) (tool.Tool, registry.Entry, bool) {
 	return t.Tool, e, ok
 }
 
-// judge answers for the calls that only a tool's code can judge.
-func (w *Worker) judge(calls []broker.JudgeCall) []broker.Judged {
-	var out []broker.Judged
-	for _, c := range calls {
-		t, e, ok := w.tools.Lookup(c.Tool)
-		if !ok || e.Hash != c.Declaration || t.Judge == nil {
-			continue
-		}
-		if j, err := judgeOne(t, c); err != nil {
-			w.log.Warn("a tool could not judge a call; it counts as UNSAFE", "tool", c.Tool, "error", err)
-		} else {
-			out = append(out, broker.Judged{Index: c.Index, Judgement: j})
-		}
-	}
-	return out
-}
-
-func judgeOne(t tool.Tool, c broker.JudgeCall) (j tool.Judgement, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("the judge panicked: %v", p)
-		}
-	}()
-	return t.Judge(c.Input)
-}
-
 // blobs implements [pipeline.Blobs].
 type blobs struct{ b *broker.Broker }
 

@@ -112,6 +112,9 @@ type Worker struct {
 	// reoffer says that the tools may have changed.
 	reoffer chan struct{}
 
+	// judging has a place for each judge of a tool that runs.
+	judging chan struct{}
+
 	// stalls counts what watch has seen. It rides on the heartbeat.
 	stalls atomic.Int64
 
@@ -203,7 +206,7 @@ func New(b *broker.Broker, cfg Config) (*Worker, error) {
 	w := &Worker{
 		roots: roots, b: b, cfg: cfg, log: cfg.Log.With("worker", cfg.ID), tools: tools, ready: make(chan struct{}),
 		running: map[callKey]*running{}, begun: map[attemptKey]bool{}, newer: map[string]bool{}, breakers: breaker.New(breaker.Options{}), places: newPlaces(slots),
-		reoffer: make(chan struct{}, 1), aborts: newAborts(broker.Patience(b.Settings().CallAckWait)),
+		reoffer: make(chan struct{}, 1), judging: make(chan struct{}, maxJudging), aborts: newAborts(broker.Patience(b.Settings().CallAckWait)),
 	}
 	w.pipe = &pipeline.Pipeline{
 		Tools: w.tools, Permission: Permission{Rules: cfg.Rules, Mode: cfg.Mode, Dirs: dirs}, Breakers: w.breakers,

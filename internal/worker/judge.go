@@ -1,0 +1,69 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// maxJudging is how many judges of tools run at a time, those included that have been given up and do not return.
+const maxJudging = 256
+
+// judge answers for the calls that only a tool's code can judge: one answer for each call whose tool is here. What a judge
+// does wrong is said of its own call.
+func (w *Worker) judge(ctx context.Context, calls []broker.JudgeCall) []broker.Judged {
+	answers := make(chan broker.Judged, len(calls)) // nobody who is late waits to say it
+	waiting := map[int]string{}                     // the tools of the calls that are being judged
+	for _, c := range calls {
+		t, e, ok := w.tools.Lookup(c.Tool)
+		if !ok || e.Hash != c.Declaration || t.Judge == nil {
+			continue
+		}
+		waiting[c.Index] = c.Tool
+		go func() {
+			select {
+			case w.judging <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+			defer func() { <-w.judging }()
+			answers <- judgeOne(t, c)
+		}()
+	}
+	var out []broker.Judged
+	for len(waiting) > 0 {
+		select {
+		case j := <-answers:
+			if j.Failed != "" {
+				w.log.Warn("a tool could not judge a call; it counts as UNSAFE", "tool", waiting[j.Index], "error", j.Failed)
+			}
+			out = append(out, j)
+			delete(waiting, j.Index)
+		case <-ctx.Done():
+			late := fmt.Sprintf("the tool's judge gave no answer within %s", w.b.Settings().JudgeTimeout())
+			for index, name := range waiting {
+				w.log.Warn("a tool could not judge a call; it counts as UNSAFE", "tool", name, "error", late)
+				out = append(out, broker.Judged{Index: index, Failed: late})
+			}
+			return out
+		}
+	}
+	return out
+}
+
+func judgeOne(t tool.Tool, c broker.JudgeCall) (j broker.Judged) {
+	defer func() {
+		if p := recover(); p != nil {
+			j = broker.Judged{Index: c.Index, Failed: registry.Why(fmt.Sprintf("the tool's judge panicked: %v", p))}
+		}
+	}()
+	judgement, err := t.Judge(c.Input)
+	if err != nil {
+		return broker.Judged{Index: c.Index, Failed: registry.Why("the tool's judge failed: " + err.Error())}
+	}
+	judgement.Why = registry.Why(judgement.Why)
+	return broker.Judged{Index: c.Index, Judgement: judgement}
+}
