@@ -8,6 +8,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/display"
+	"github.com/toolyard/toolyard/tool"
 )
 
 // permission asks whether the call may run. Whatever is not an allow is a denial.
@@ -23,11 +24,16 @@ func (c *call) permission(ctx context.Context) finding {
 			return f
 		}
 	}
+	own, f := c.ownPermission(ctx)
+	if f.fail != nil {
+		return f
+	}
 	in := PermissionInput{
 		Key: c.job.Key, Index: c.job.Index, CallID: c.job.Call.ID, Session: c.job.Session, Workspace: c.job.Workspace,
 		WorkspaceDir: c.job.WorkspaceDir, Root: c.job.Root, Interactive: c.job.Interactive, Declaration: c.entry.Declaration, Origin: c.entry.Origin,
 		Judgement: c.judgement, Input: c.input(), Observable: bytes.Clone(c.observable), InputHash: c.value.Hash(),
 		Opinion: c.opinion, OpinionReason: c.opinionReason, Rules: c.job.Rules, Remembered: c.job.Remembered,
+		Tool: own,
 	}
 	d, err := guard(c.p, ctx, func(ctx context.Context) (PermissionDecision, error) { return c.p.Permission.Decide(ctx, in) })
 	if err != nil {
@@ -43,6 +49,8 @@ func (c *call) permission(ctx context.Context) finding {
 	switch {
 	case c.opinion == Deny:
 		return failed(toolyard.PermissionDenied, "Permission denied"+because(c.opinionReason), "a hook denied; otherwise "+string(d.Behavior)+" by "+source)
+	case own.Behavior == tool.Deny && (d.Behavior == Allow || d.Behavior == Ask): // whatever decides here
+		return failed(toolyard.PermissionDenied, "Permission denied"+because(own.Reason), "the tool denied; otherwise "+string(d.Behavior)+" by "+source)
 	case d.Behavior == Allow:
 		return finding{detail: "allowed: " + source}
 	case d.Behavior == Ask && c.job.Approved != nil:
@@ -62,6 +70,31 @@ func (c *call) permission(ctx context.Context) finding {
 		code, message = d.Code, "The session's policy rules this out"
 	}
 	return failed(code, message+because(d.Reason), "denied: "+source)
+}
+
+// ownPermission asks the tool itself. What it says cannot allow anything: only a denial and a question for a person come
+// out of it, and whatever goes wrong is a denial.
+func (c *call) ownPermission(ctx context.Context) (tool.Permission, finding) {
+	if c.code.CheckPermission == nil {
+		return tool.Permission{}, finding{}
+	}
+	limit := orDefault(c.p.CheckTimeout, DefaultCheckTimeout)
+	asking, cancel := context.WithTimeoutCause(ctx, limit, &timeoutError{limit: limit, own: true, what: "the tool's check of the permission"})
+	defer cancel()
+	env, input := c.env(asking), c.input()
+	own, err := guard(c.p, asking, func(ctx context.Context) (tool.Permission, error) { return c.code.CheckPermission(ctx, env, input) })
+	_, panicked := errors.AsType[*panicError](err)
+	switch {
+	case err == nil && (own.Behavior == tool.Passthrough || own.Behavior == tool.Ask || own.Behavior == tool.Deny):
+		return own, finding{}
+	case err == nil:
+		return tool.Permission{Behavior: tool.Deny, Reason: fmt.Sprintf("the tool answered %q, which is no behavior", own.Behavior)}, finding{}
+	case ctx.Err() != nil:
+		return own, finding{fail: c.ended(ctx)}
+	case asking.Err() != nil, panicked, errors.Is(err, errGone):
+		return own, failed(toolyard.PermissionDenied, "Permission denied: what the tool itself says of this call could not be checked.", err.Error())
+	}
+	return tool.Permission{Behavior: tool.Deny, Reason: tool.AsError(err).Message}, finding{}
 }
 
 // wait ends the run until a person has decided. Nobody is asked about what they would not see.

@@ -123,6 +123,8 @@ type PermissionInput struct {
 	// Opinion is the hooks'. An allow never beats a deny or an ask.
 	Opinion       Behavior
 	OpinionReason string
+	// Tool is what the tool itself says of this call: nothing, ask or deny.
+	Tool tool.Permission
 	// Rules are the batch's own; nil for none.
 	Rules Rules
 	// Remembered is what people have allowed for the rest of the session, as decisions have named it.

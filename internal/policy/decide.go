@@ -25,6 +25,8 @@ type Request struct {
 	Interactive bool
 	// HookAllows says that a hook of the operator allows the call. It stands below every rule.
 	HookAllows bool
+	// Tool is what the tool itself says of the call. It only tightens; what is neither nothing nor [tool.Ask] denies.
+	Tool tool.Permission
 	// WorkspaceDir is the workspace's directory, for rules with absolute paths. Empty: there are none that match.
 	WorkspaceDir string
 	// Paths are the forms of the input's path, relative to the workspace: as it was written, and with its symlinks resolved. A
@@ -71,6 +73,10 @@ func Decide(rules Rules, req Request) Decision {
 		return deny(toolyard.PermissionDenied, "rule deny "+r.String(),
 			fmt.Sprintf("A permission rule denies this call: %s%s. Do not repeat it; do without it, or use another tool.", r, why))
 	}
+	if req.Tool.Behavior != tool.Passthrough && req.Tool.Behavior != tool.Ask {
+		return deny(toolyard.PermissionDenied, "the tool", saying("The tool itself refuses this call", req.Tool.Reason)+
+			" Do not repeat it as it is.")
+	}
 	if d.RequiresUserInteraction && !req.Interactive {
 		return deny(toolyard.PolicyBlocked, "no person in the session",
 			"This tool talks to a person, and nobody is there in this session. Do without it.")
@@ -82,6 +88,9 @@ func Decide(rules Rules, req Request) Decision {
 	}
 	if r, why, ok := firstMatch(rules.Ask, false, d, s); ok {
 		return ask(&req, "rule ask "+r.String(), fmt.Sprintf("A permission rule asks for a person's consent to this call: %s%s.", r, why))
+	}
+	if req.Tool.Behavior == tool.Ask {
+		return ask(&req, "the tool", saying("The tool itself asks for a person's consent to this call", req.Tool.Reason))
 	}
 	allow := rules.Allow
 	guarded := req.Protected != nil && !reads
@@ -111,6 +120,14 @@ func Decide(rules Rules, req Request) Decision {
 		reason = "No permission rule allows this call, and it may do what cannot be undone, so a person has to allow it."
 	}
 	return ask(&req, "undecided", reason)
+}
+
+// saying is a sentence with somebody's reason in it, if there is one.
+func saying(what, reason string) string {
+	if reason = strings.TrimSpace(reason); reason == "" {
+		return what + "."
+	}
+	return what + ": " + strings.TrimSuffix(reason, ".") + "."
 }
 
 func deny(code toolyard.Code, source, reason string) Decision {

@@ -3,14 +3,15 @@
 // The order is fixed, and no rule's place or precision changes it ([Decide]):
 //
 //  1. a deny rule matches: denied
-//  2. the tool talks to a person and there is none: denied
-//  3. the mode is plan and the call is not read-only: denied
-//  4. an ask rule matches: ask
-//  5. allow rules cover the call: allowed
-//  6. the mode allows it: accept_edits, for tools that only edit the workspace
-//  7. the flags allow it: a read-only call in the workspace, or a tool that needs no permission
-//  8. a hook of the operator allows it
-//  9. undecided: ask, but bypass allows
+//  2. the tool itself refuses the call: denied
+//  3. the tool talks to a person and there is none: denied
+//  4. the mode is plan and the call is not read-only: denied
+//  5. an ask rule matches, or the tool itself asks: ask
+//  6. allow rules cover the call: allowed
+//  7. the mode allows it: accept_edits, for tools that only edit the workspace
+//  8. the flags allow it: a read-only call in the workspace, or a tool that needs no permission
+//  9. a hook of the operator allows it
+//  10. undecided: ask, but bypass allows
 //
 // A command line is covered part by part: each of its simple commands matches an allow rule or only reads, in a directory of the
 // workspace. "cd src && npm test | head" and "timeout 60 npm test" need no other rule than "npm test".

@@ -38,6 +38,7 @@ func (p Permission) Decide(_ context.Context, in pipeline.PermissionInput) (pipe
 	req := policy.Request{
 		Declaration: &in.Declaration, Input: in.Input, Judgement: in.Judgement, Mode: p.Mode,
 		Interactive: in.Interactive, WorkspaceDir: in.WorkspaceDir, HookAllows: in.Opinion == pipeline.Allow,
+		Tool: in.Tool,
 	}
 	if field := in.Declaration.Specifier.Path; field != "" {
 		path, ok := policy.Field(in.Input, field)

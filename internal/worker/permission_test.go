@@ -69,3 +69,51 @@ func TestWhatAnAgentHandsInOnlyTightens(t *testing.T) {
 		t.Errorf("the batch's rules made a difference %d times of %d: the test sees too little", tightened, rounds)
 	}
 }
+
+// TestWhatAToolSaysOfItsCallOnlyTightens: whatever it answers, no call is decided more loosely than without. What a person
+// has allowed for the session stands, but not past a denial.
+func TestWhatAToolSaysOfItsCallOnlyTightens(t *testing.T) {
+	order := map[pipeline.Behavior]int{pipeline.Allow: 0, pipeline.Ask: 1, pipeline.Deny: 2}
+	least := map[tool.Behavior]pipeline.Behavior{tool.Passthrough: pipeline.Allow, tool.Ask: pipeline.Ask, tool.Deny: pipeline.Deny, "allow": pipeline.Deny}
+	for _, list := range []string{"", "deny", "ask", "allow"} {
+		for _, mode := range policy.Modes {
+			for says, want := range least {
+				rule, err := policy.ParseRules([]string{"pay"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				p := Permission{Mode: mode}
+				switch list {
+				case "deny":
+					p.Rules.Deny = rule
+				case "ask":
+					p.Rules.Ask = rule
+				case "allow":
+					p.Rules.Allow = rule
+				}
+				in := pipeline.PermissionInput{Declaration: tool.Declaration{Name: "pay"}, Input: json.RawMessage(`{}`), InputHash: "h", Interactive: true}
+				without, err := p.Decide(t.Context(), in)
+				if err != nil {
+					t.Fatal(err)
+				}
+				in.Tool = tool.Permission{Behavior: says}
+				with, err := p.Decide(t.Context(), in)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if order[with.Behavior] < max(order[without.Behavior], order[want]) {
+					t.Errorf("rule %q, mode %s, the tool says %q: %s; without %s", list, mode, says, with.Behavior, without.Behavior)
+				}
+				if with.Behavior != pipeline.Ask {
+					continue
+				}
+				if in.Remembered = []string{with.Remember}; with.Remember == "" {
+					t.Fatalf("an approval of %q cannot be remembered", says)
+				}
+				if again, err := p.Decide(t.Context(), in); err != nil || again.Behavior != pipeline.Allow {
+					t.Errorf("rule %q, mode %s, the tool says %q, and a person has allowed it: %s, %v", list, mode, says, again.Behavior, err)
+				}
+			}
+		}
+	}
+}

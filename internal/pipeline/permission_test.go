@@ -1,0 +1,68 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// TestTheToolsOwnPermission: what a tool says of its own call counts in the permission phase, and can only tighten.
+func TestTheToolsOwnPermission(t *testing.T) {
+	type answer = func(context.Context, tool.Env, json.RawMessage) (tool.Permission, error)
+	say := func(p tool.Permission, err error) answer {
+		return func(context.Context, tool.Env, json.RawMessage) (tool.Permission, error) { return p, err }
+	}
+	for name, c := range map[string]struct {
+		says answer
+		rule Behavior
+		want toolyard.Code
+		text string
+	}{
+		"nothing":            {say(tool.Permission{}, nil), Allow, toolyard.OK, ""},
+		"a denial":           {say(tool.Permission{Behavior: tool.Deny, Reason: "not on Sundays"}, nil), Allow, toolyard.PermissionDenied, "not on Sundays"},
+		"a rule denies":      {say(tool.Permission{}, nil), Deny, toolyard.PermissionDenied, ""},
+		"an unknown answer":  {say(tool.Permission{Behavior: "allow"}, nil), Allow, toolyard.PermissionDenied, "the tool"},
+		"no way past a rule": {say(tool.Permission{Behavior: "allow"}, nil), Deny, toolyard.PermissionDenied, ""},
+		"an error":           {say(tool.Permission{}, errors.New("the quota is used up")), Allow, toolyard.PermissionDenied, "the quota is used up"},
+		"a panic": {func(context.Context, tool.Env, json.RawMessage) (tool.Permission, error) { panic("x") }, Allow,
+			toolyard.PermissionDenied, "could not be checked"},
+		"silence": {func(ctx context.Context, _ tool.Env, _ json.RawMessage) (tool.Permission, error) {
+			<-ctx.Done()
+			return tool.Permission{}, ctx.Err()
+		}, Allow, toolyard.PermissionDenied, "could not be checked"},
+		"its input and place": {func(_ context.Context, env tool.Env, input json.RawMessage) (tool.Permission, error) {
+			if string(input) != `{"text":"hi"}` || env.Session != "s" || env.WorkspaceDir != "/ws" || env.CallID != "c3" {
+				return tool.Permission{Behavior: tool.Deny, Reason: "wrong"}, nil
+			}
+			return tool.Permission{}, nil
+		}, Allow, toolyard.OK, ""},
+	} {
+		ran := false
+		r := newRig(decides(PermissionDecision{Behavior: c.rule, Source: "test"}, nil), func(r *rig) {
+			e := r.tools["echo"]
+			run := e.Run
+			e.Run = func(ctx context.Context, env tool.Env, input json.RawMessage) (tool.Output, error) {
+				ran = true
+				return run(ctx, env, input)
+			}
+			e.CheckPermission = c.says
+			r.setTool(e)
+			r.CheckTimeout, r.Grace = 50*time.Millisecond, 50*time.Millisecond
+		})
+		res := r.result(t)
+		if res.Code != c.want || !strings.Contains(res.Error, c.text) || ran != (c.want == toolyard.OK) {
+			t.Errorf("%s: %q %q, ran %t; want %q", name, res.Code, res.Error, ran, c.want)
+		}
+		for _, f := range res.Phases {
+			if f.Outcome == toolyard.OutcomeFailed && f.Phase != toolyard.PhasePermission {
+				t.Errorf("%s: it failed in %s", name, f.Phase)
+			}
+		}
+	}
+}
