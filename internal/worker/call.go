@@ -172,6 +172,10 @@ func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.Reques
 	}
 	call = r.call
 	_, entry, known := w.tools.Lookup(call.Tool)
+	if !known && w.withdrawn(ctx, call.Tool) {
+		log.Info("a tool was withdrawn after the batch was planned")
+		return answered(w.finish(ctx, r, w.unknown(r)))
+	}
 	if !known || entry.Hash != call.Declaration {
 		if d.Deliveries < maxDeliveries {
 			w.returnUnstarted(ctx, d, returnPause)
@@ -595,6 +599,14 @@ func (w *Worker) unavailable(r *running) toolyard.Result {
 	res := w.ended(r, toolyard.DependencyUnavailable, fmt.Sprintf("No worker has the tool %s as it was when this batch was planned.%s Call again.", r.call.Tool, r.before().Sentence()),
 		fmt.Errorf("declaration %.12s after %d deliveries", r.call.Declaration, r.d.Deliveries))
 	res.Retryable = true
+	return res
+}
+
+// unknown is the result of a call whose tool was withdrawn.
+func (w *Worker) unknown(r *running) toolyard.Result {
+	res := w.ended(r, toolyard.UnknownTool, fmt.Sprintf("There is no tool %q any more: it was withdrawn while this batch ran.%s "+
+		"Do without it, or use another tool.", r.call.Tool, r.before().Sentence()), errors.New("no worker of the pool has the tool now"))
+	res.Phases[0].Phase = toolyard.PhaseResolveTool
 	return res
 }
 

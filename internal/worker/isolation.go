@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -41,10 +42,53 @@ func takes(c *Config) ([]toolyard.Class, error) {
 type peers struct {
 	mu   sync.Mutex
 	live map[string]broker.Worker
+	// all says that all who are there have been heard of.
+	all bool
 }
 
 // maxPeers bounds how many are remembered: of one pool, a handful that isolate are enough to leave calls to.
 const maxPeers = 10_000
+
+// heard takes note of how the watch of the workers stands.
+func (p *peers) heard(state broker.WatchState) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all = state == broker.WatchCaughtUp
+}
+
+// toolsets are those of the other live workers of a pool; ok is false while it is not known who is there.
+func (p *peers) toolsets(pool toolyard.Pool) (hashes map[string]bool, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	hashes = map[string]bool{}
+	for _, w := range p.live {
+		if w.Pool == pool {
+			hashes[w.Toolset] = true
+		}
+	}
+	return hashes, p.all && len(p.live) < maxPeers
+}
+
+// withdrawn reports whether no worker of the pool has a tool any more that was offered when a batch was planned. What is
+// not known says no: a server may be on its way back, or another worker may have the tool.
+func (w *Worker) withdrawn(ctx context.Context, name string) bool {
+	for _, set := range w.cfg.Toolsets {
+		if set.Tools() == nil {
+			return false
+		}
+	}
+	hashes, ok := w.peers.toolsets(w.cfg.Pool)
+	if !ok {
+		return false
+	}
+	for hash := range hashes {
+		tools, err := w.surfaces.offered(ctx, w.b, hash)
+		if err != nil || slices.ContainsFunc(tools, func(t tool.Offered) bool { return t.Name == name }) {
+			return false
+		}
+	}
+	return true
+}
 
 // learn takes note of a worker, or that it is gone (nil).
 func (p *peers) learn(id string, w *broker.Worker) {

@@ -22,7 +22,7 @@ type Toolset interface {
 	Run(ctx context.Context)
 	// Settled is closed when it has its tools for the first time, or has failed to get them for the first time.
 	Settled() <-chan struct{}
-	// Tools are those that it has now. It does not wait.
+	// Tools are those that it has now; nil while it does not know which it has. It does not wait.
 	Tools() []tool.Tool
 	// Remarks say which of those that it found are left out or altered. They change with the tools.
 	Remarks() []registry.Remark

@@ -458,7 +458,11 @@ func (w *Worker) reannounce(ctx context.Context, e broker.Worker) (now broker.Wo
 // listen imposes on this worker what others found to be down. An unreadable entry is another's fault.
 func (w *Worker) listen(ctx context.Context) {
 	err := w.b.WatchWorkers(ctx, nil, func(c broker.WorkerChange, err error) {
-		if c.State != "" || c.ID == w.cfg.ID {
+		if c.State != "" {
+			w.peers.heard(c.State)
+			return
+		}
+		if c.ID == w.cfg.ID {
 			return
 		}
 		w.peers.learn(c.ID, c.Worker)

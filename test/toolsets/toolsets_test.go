@@ -108,6 +108,60 @@ func TestANewToolIsOfferedToTheNextBatch(t *testing.T) {
 	contains(t, one(t, c, "a", call("mcp__s__echo", `{}`)), "{}")
 }
 
+// TestAToolThatIsWithdrawnInMidBatch: its calls that have not begun are calls of a tool that there is not, at once. While
+// another worker of the pool has the tool, they run there.
+func TestAToolThatIsWithdrawnInMidBatch(t *testing.T) {
+	s := serve(t)
+	held, release := make(chan struct{}, 2), make(chan struct{})
+	hold := func(context.Context, *mcp.CallToolRequest) string {
+		held <- struct{}{}
+		<-release
+		return "held"
+	}
+	s.add("hold", hold)
+	says := func(context.Context, *mcp.CallToolRequest) string { return "new says" }
+	s.add("new", says)
+	system, c := pool(t, worker.Config{Toolsets: []worker.Toolset{set(t, manifest.Server{Name: "s", URL: s.web.URL})}, ToolsetWait: patience})
+	during := func(agent string, withdraw func()) []toolyard.Result {
+		b := submit(t, c, agent, call("mcp__s__hold", `{}`), call("mcp__s__new", `{}`))
+		select {
+		case <-held:
+		case <-time.After(patience):
+			t.Fatal("the first call has not begun")
+		}
+		withdraw()
+		release <- struct{}{}
+		return results(t, b)
+	}
+	rs := during("a", func() {
+		s.mcp.RemoveTools("new")
+		for { // until its worker knows
+			b, err := c.Submit(t.Context(), toolyard.Batch{Agent: "b", Workspace: "other", Calls: []toolyard.Call{call("mcp__s__new", `{}`)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if results(t, b)[0].Code == toolyard.UnknownTool {
+				return
+			}
+		}
+	})
+	if r := rs[1]; rs[0].IsError || r.Code != toolyard.UnknownTool || r.Phases[0].Phase != toolyard.PhaseResolveTool || r.Retryable {
+		t.Errorf("the withdrawn tool's call ended as %q %q, %+v", r.Code, r.Error, r.Phases)
+	}
+	// It is offered again, and withdrawn by one of two workers.
+	second := serve(t)
+	second.add("hold", hold)
+	second.add("new", says)
+	kept := set(t, manifest.Server{Name: "s", URL: second.web.URL})
+	s.add("new", says)
+	eventually(t, c, "c", call("mcp__s__new", `{}`), func(r toolyard.Result) bool { return !r.IsError })
+	join(t, system, worker.Config{Toolsets: []worker.Toolset{kept}, ToolsetWait: patience})
+	rs = during("d", func() { s.mcp.RemoveTools("new") })
+	if rs[1].IsError {
+		t.Errorf("another worker has the tool, and its call ended as %q %q", rs[1].Code, rs[1].Error)
+	}
+}
+
 // TestAServerThatIsGone: its calls fail at once and open its breaker; other toolsets' calls go on, and its own when it is back.
 func TestAServerThatIsGone(t *testing.T) {
 	gone, good := serve(t), serve(t)

@@ -176,7 +176,7 @@ type offered struct {
 
 // declare makes tools of a list. One that cannot be used is left out, and so is a second one of one name.
 func (s *session) declare(all []*mcp.Tool) offered {
-	var out offered
+	out := offered{tools: []tool.Tool{}} // not nil: there is a list
 	server := &s.t.o.Server
 	remark := func(name string, leftOut bool, why string) {
 		name = manifest.ToolName(server.Name, clip(name, toolyard.MaxNameBytes))

@@ -95,7 +95,7 @@ func (t *Toolset) Settled() <-chan struct{} { return t.settled }
 // Changed has something in it when the tools may have changed.
 func (t *Toolset) Changed() <-chan struct{} { return t.changed }
 
-// Tools are those that the server listed last. They stay while it is down: their calls say so.
+// Tools are those that the server listed last, nil before it has listed any. They stay while it is down: their calls say so.
 func (t *Toolset) Tools() []tool.Tool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
