@@ -624,6 +624,10 @@ func (m *Machine) queueCalls(g events.Group, number uint64) []Effect {
 func (m *Machine) queue(i int, g events.Group, number uint64) Queue {
 	s, plan, sub := &m.state, m.state.Plan, m.state.Submission
 	c := plan.Calls[i]
+	as := s.call(i).Tool
+	if as == c.Tool {
+		as = ""
+	}
 	return Queue{
 		Route: Route{Pool: c.Pool, Class: c.Judgement.Class},
 		Request: events.Requested{
@@ -636,6 +640,7 @@ func (m *Machine) queue(i int, g events.Group, number uint64) Queue {
 				Index: i, ID: c.ID, Tool: c.Tool, Input: s.call(i).Input, Declaration: c.Declaration,
 				Judgement: c.Judgement, Claim: c.Claim, Expected: s.Calls[i].Seq, Attempt: s.Calls[i].Attempt + 1,
 				Again: s.Takeovers > 0 || m.lapsed, Approved: s.approved(i), Echo: s.call(i).Echo,
+				As: as,
 			}},
 		},
 	}

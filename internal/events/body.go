@@ -296,6 +296,8 @@ type RequestedCall struct {
 	Approved *Approved `json:"approved,omitempty"`
 	// Echo goes into the call's result as it is.
 	Echo toolyard.Echo `json:"echo,omitempty"`
+	// As is the name that the model used, where it is not the tool's own.
+	As string `json:"as,omitempty"`
 }
 
 // Approved is what a worker must know of an approval.

@@ -15,7 +15,9 @@ type Job struct {
 	Key   toolyard.BatchKey
 	Index int
 	// Call is the call; its Tool may be an alias, or the name that plan has resolved already.
-	Call    toolyard.Call
+	Call toolyard.Call
+	// As is the name that the model used, where plan has resolved it. Empty: that of the call.
+	As      string
 	Session toolyard.Session
 	// Workspace is the batch's, and WorkspaceDir its directory on this worker; empty where it has none.
 	Workspace    toolyard.Workspace

@@ -2,9 +2,11 @@ package pipeline
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/toolyard/toolyard"
@@ -65,10 +67,14 @@ func (c *call) resolveTool(context.Context) finding {
 		return failed(toolyard.InternalError, "Internal error: the call reached a worker that has another version of the tool.",
 			fmt.Sprintf("pinned the declaration %.12s, the worker has %.12s and should have handed the call back", pinned, entry.Hash))
 	}
-	if entry.Name != c.job.Call.Tool {
-		return noted(fmt.Sprintf("%q is an alias of %q", c.job.Call.Tool, entry.Name))
+	used := cmp.Or(c.job.As, c.job.Call.Tool)
+	switch {
+	case used == entry.Name:
+		return finding{}
+	case c.job.As != "" && !slices.Contains(entry.Aliases, used):
+		return noted(fmt.Sprintf("%q is the name that a provider got for %q", clip(used, toolyard.MaxNameBytes), entry.Name))
 	}
-	return finding{}
+	return noted(fmt.Sprintf("%q is an alias of %q", clip(used, toolyard.MaxNameBytes), entry.Name))
 }
 
 // findInTools resolves in the worker's own tools.

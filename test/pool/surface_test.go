@@ -87,6 +87,22 @@ func TestDeferredToolsAreSearchedAndLoaded(t *testing.T) {
 	}
 }
 
+// TestTheNameThatWasUsedStandsInTheFacts: an alias, and a name that a provider got for the tool's own.
+func TestTheNameThatWasUsedStandsInTheFacts(t *testing.T) {
+	s := testenv.Server(t)
+	renamed := reader("stop.task")
+	renamed.Aliases = []string{"kill_shell"}
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, renamed, says("stopped"))}})
+	startDispatcher(t, s, dispatcher.Config{})
+	b := toolyard.Batch{Calls: calls("kill_shell", "stop_task", "stop.task")}
+	want := []string{`"kill_shell" is an alias of "stop.task"`, `"stop_task" is the name that a provider got for "stop.task"`, ""}
+	for i, r := range results(t, startClient(t, s), b) {
+		if r.IsError || r.Tool != "stop.task" || r.Phases[0].Phase != toolyard.PhaseResolveTool || r.Phases[0].Detail != want[i] {
+			t.Errorf("call %d: %q %q, %+v; want %q", i, r.Tool, r.Code, r.Phases[0], want[i])
+		}
+	}
+}
+
 // TestEnabledIsAskedBetweenBatches: a tool that is disabled is unknown to the next batch, and runs for one that was planned before.
 func TestEnabledIsAskedBetweenBatches(t *testing.T) {
 	s := testenv.Server(t)
