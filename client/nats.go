@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/registry"
 )
 
 // rereadAfter is how long a client trusts the live feed before it reads the stream.
@@ -376,12 +378,51 @@ func (t overNATS) workers(ctx context.Context) ([]Worker, error) {
 		out[i] = Worker{
 			ID: w.ID, Pool: w.Pool, Classes: w.Classes, Workspaces: w.Workspaces, Isolation: w.Isolation,
 			Slots: w.Slots, Started: w.Started, Version: w.Version, WireVersion: w.WireVersion, Breakers: w.Breakers,
+			Conflicts: []string{},
 		}
 		for _, r := range w.Remarks {
 			out[i].Remarks = append(out[i].Remarks, Remark(r))
 		}
 	}
+	t.conflicts(ctx, live, out)
 	return out, nil
+}
+
+// maxToolsets is how many different lists of tools are looked at for conflicts.
+const maxToolsets = 256
+
+// conflicts notes of workers which names of their tools others offer too. What cannot be read is not compared.
+func (t overNATS) conflicts(ctx context.Context, live []broker.Worker, out []Worker) {
+	type key struct {
+		pool    toolyard.Pool
+		toolset string
+	}
+	sets, entries := map[key][]registry.Entry{}, []registry.Entry{}
+	for _, w := range live {
+		k := key{w.Pool, w.Toolset}
+		if _, ok := sets[k]; ok || len(sets) >= maxToolsets {
+			continue
+		}
+		sets[k] = nil
+		stored, err := t.b.Surface(ctx, w.Toolset)
+		if err != nil {
+			continue
+		}
+		if s, err := registry.Decode(stored); err == nil {
+			for i := range s.Tools {
+				s.Tools[i].Pool = w.Pool
+			}
+			sets[k], entries = s.Tools, append(entries, s.Tools...)
+		}
+	}
+	for _, c := range registry.Conflicts(entries) {
+		for i, w := range live {
+			has := func(e registry.Entry) bool { return e.Name == c.Name }
+			if slices.ContainsFunc(sets[key{w.Pool, w.Toolset}], has) {
+				out[i].Conflicts = append(out[i].Conflicts, c.String())
+			}
+		}
+	}
 }
 
 func (t overNATS) deadLetters(ctx context.Context, most int) ([]DeadLetter, error) {

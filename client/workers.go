@@ -24,6 +24,8 @@ type Worker struct {
 	Breakers map[string]time.Time `json:"breakers"`
 	// Remarks say which tools the worker leaves out or has altered, 64 at most. An agent's token does not see them.
 	Remarks []Remark `json:"remarks,omitempty"`
+	// Conflicts says of each name of its tools that another pool, or another origin, offers too who does.
+	Conflicts []string `json:"conflicts"`
 }
 
 // Remark says that a tool is not offered, or not as its author declared it, and why.

@@ -20,7 +20,7 @@ func (s *std) workersCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "workers [flags]",
-		Short: "List the live workers of a running system, and what they found to be down",
+		Short: "List the live workers of a running system, what they found to be down, and tool names that several offer",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.attach(cmd.Context(), &sys, "toolyard workers", func(c *client.Client) error {
@@ -50,6 +50,9 @@ func (s *std) workersCommand() *cobra.Command {
 					}
 					for _, dependency := range slices.Sorted(maps.Keys(w.Breakers)) {
 						p.printf("  %s is down, not tried until %s\n", cli.OneLine(dependency), w.Breakers[dependency].Format(time.RFC3339))
+					}
+					for _, conflict := range w.Conflicts {
+						p.printf("  conflict: %s\n", cli.OneLine(conflict))
 					}
 				}
 				p.printf("%s\n", count(len(workers), "worker"))

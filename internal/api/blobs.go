@@ -80,6 +80,7 @@ func (s *Server) workers(ctx context.Context, x *exchange, _ *nothing) (*struct{
 	for i := range list { // a reader of JSON counts what is there, and null has no length
 		w := &list[i]
 		w.Classes, w.Workspaces = append([]toolyard.Class{}, w.Classes...), append([]toolyard.Workspace{}, w.Workspaces...)
+		w.Conflicts = append([]string{}, w.Conflicts...)
 		if w.Breakers == nil {
 			w.Breakers = map[string]time.Time{}
 		}

@@ -220,6 +220,21 @@ func (o *offers) registry(w toolyard.Workspace) (registry.Registry, error) {
 	return reg, nil
 }
 
+// conflicts are the names that several pools or origins offer.
+func (o *offers) conflicts() []registry.Conflict {
+	o.look()
+	all := slices.Clone(o.base)
+	for name, p := range o.pools {
+		for _, toolset := range p.toolsets {
+			for _, e := range o.toolsets[toolset] {
+				e.Pool = name
+				all = append(all, e)
+			}
+		}
+	}
+	return registry.Conflicts(all)
+}
+
 // refuses reports whether the workers of a tool's pool serve other workspaces than the one that its calls act on. A
 // pool of which nothing is known refuses none.
 func (o *offers) refuses(w toolyard.Workspace, e *registry.Entry) bool {

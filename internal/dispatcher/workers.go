@@ -33,10 +33,11 @@ type roster struct {
 	// heard is the highest revision of an entry that was taken in; news is closed when it grows.
 	heard uint64
 	news  chan struct{}
-	// offers is what pools offer.
-	offers *offers
-	ready  chan struct{} // closed when the first look at all workers is complete
-	began  time.Time     // when it was
+	// offers is what pools offer; conflicts are those in it that were told.
+	offers    *offers
+	conflicts map[string]bool
+	ready     chan struct{} // closed when the first look at all workers is complete
+	began     time.Time     // when it was
 }
 
 func newRoster(b *broker.Broker, log *slog.Logger, base []registry.Entry) *roster {
@@ -149,6 +150,27 @@ func (r *roster) add(ctx context.Context, w broker.Worker, revision uint64) {
 		r.offers.last[w.Pool] = offer{toolset: w.Toolset, workspaces: w.Workspaces}
 		r.offers.renew()
 		r.log.Info("worker joined, or its tools have changed", "worker", w.ID, "pool", w.Pool, "classes", w.Classes, "isolation", w.Isolation)
+		r.warnOfConflicts()
+	}
+}
+
+// warnOfConflicts says which names several pools or origins offer, each conflict once while it lasts. The lock is held.
+func (r *roster) warnOfConflicts() {
+	const most = 20
+	now, fresh := map[string]bool{}, []string{}
+	for _, c := range r.offers.conflicts() {
+		text := c.String()
+		now[text] = true
+		if !r.conflicts[text] {
+			fresh = append(fresh, text)
+		}
+	}
+	r.conflicts = now
+	for _, text := range fresh[:min(len(fresh), most)] {
+		r.log.Warn("a tool's name is offered more than once", "conflict", text)
+	}
+	if more := len(fresh) - most; more > 0 {
+		r.log.Warn("more names of tools are offered more than once; dispatcher workers lists them", "more", more)
 	}
 }
 

@@ -454,7 +454,7 @@ func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 		Session: d.Session, Workspace: d.Workspace, WorkspaceDir: w.cfg.Workspaces[d.Workspace], Root: w.roots[d.Workspace], Interactive: d.Interactive,
 		Declaration: call.Declaration, Judgement: call.Judgement, WasConcurrent: d.WasConcurrent, Attempt: call.Attempt,
 		As: call.As, FencingToken: d.Ticket,
-		CallTimeout:  time.Duration(d.CallTimeoutMS) * time.Millisecond, Rules: policy.Rules{Deny: deny, Ask: ask},
+		CallTimeout: time.Duration(d.CallTimeoutMS) * time.Millisecond, Rules: policy.Rules{Deny: deny, Ask: ask},
 		CommitPoint: func() error { return w.commit(ctx, r) }, Blobs: agentBlobs{w.b, d.Key(), call.Index},
 		Tools: func(ctx context.Context) ([]tool.Offered, error) { return w.surfaces.offered(ctx, w.b, d.Surface) },
 	}, nil

@@ -87,10 +87,19 @@ func newToolbox(cfg Config) (*toolbox, error) {
 // fixed one, it is an error.
 func (ts *toolbox) refresh() error {
 	reg, have, code := registry.Registry{}, []runnable{}, map[codeKey]runnable{}
+	from := map[string]string{} // who has a name, for the log
 	add := func(r runnable) error {
+		who := string(r.origin)
+		if r.set != nil {
+			who = "server " + r.set.Name()
+		}
+		if other, taken := from[r.Name]; taken {
+			return fmt.Errorf("%s has a tool of this name", other)
+		}
 		next, err := reg.Register(ts.entry(&r))
 		if err == nil {
 			reg, have, code[codeKey{r.origin, r.Name}] = next, append(have, r), r
+			from[r.Name] = who
 		}
 		return err
 	}

@@ -3,9 +3,11 @@ package pool
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/internal/builtin"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/testenv"
@@ -85,6 +88,60 @@ func TestDeferredToolsAreSearchedAndLoaded(t *testing.T) {
 	if v, err := c.Session(t.Context(), toolyard.DefaultAgent, "s"); err != nil || !reflect.DeepEqual(v.Loaded, []string{"tracker.create_issue"}) {
 		t.Errorf("the session has loaded %q, %v", v.Loaded, err)
 	}
+}
+
+// TestANameThatTwoPoolsOfferIsSeen: in the dispatcher's log and in the list of workers, and once.
+func TestANameThatTwoPoolsOfferIsSeen(t *testing.T) {
+	s := testenv.Server(t)
+	var log syncBuffer
+	d := dispatcher.New(testenv.Broker(t, s, "/dispatcher/test"), dispatcher.Config{
+		Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}, Log: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	begin(t, d)
+	other := reader("search")
+	other.Description = "Another search."
+	startWorker(t, s, worker.Config{Pool: "a", Tools: []tool.Tool{make1(t, reader("search"), says("a")), make1(t, reader("alone"), says("a"))}})
+	startWorker(t, s, worker.Config{Pool: "b", Tools: []tool.Tool{make1(t, other, says("b"))}})
+	c := startClient(t, s)
+	if got := codes(results(t, c, toolyard.Batch{Calls: calls("search", "alone")})); got != "ok ok" {
+		t.Errorf("the batch: %s", got)
+	}
+	const want = `"search" is offered by pool "a" (toolset) and pool "b" (toolset), with different declarations; a batch sees one of them`
+	live, err := c.Workers(t.Context())
+	if err != nil || len(live) != 2 {
+		t.Fatalf("%d workers, %v", len(live), err)
+	}
+	for _, w := range live {
+		if !slices.Equal(w.Conflicts, []string{want}) {
+			t.Errorf("the worker of pool %s has the conflicts %q", w.Pool, w.Conflicts)
+		}
+	}
+	for end := time.Now().Add(30 * time.Second); strings.Count(log.String(), "offered more than once") == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the log has nothing of it:\n%s", log.String())
+		}
+	}
+	if n := strings.Count(log.String(), "offered more than once"); n != 1 {
+		t.Errorf("the log has it %d times", n)
+	}
+}
+
+// syncBuffer is a log that is read while it is written.
+type syncBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 // TestTheNameThatWasUsedStandsInTheFacts: an alias, and a name that a provider got for the tool's own.

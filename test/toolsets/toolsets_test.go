@@ -213,6 +213,14 @@ func TestABuiltInToolWins(t *testing.T) {
 	}
 }
 
+// TestTwoServersOfOneName: the first keeps its tools, also where the second declares them alike; the log names what is left out.
+func TestTwoServersOfOneName(t *testing.T) {
+	d := tool.Declaration{Name: "mcp__s__find", Class: tool.ClassRule{Static: toolyard.ReadOnly}, ReadOnly: true}
+	first, second := inWorker(t, d, "the first"), inWorker(t, d, "the second")
+	_, c := pool(t, worker.Config{Toolsets: []worker.Toolset{fixed{registry.MCP, []tool.Tool{first}}, fixed{registry.MCP, []tool.Tool{second}}}})
+	contains(t, one(t, c, "a", call("mcp__s__find", `{}`)), "the first")
+}
+
 // TestAPoolOffersWhatAnyOfItsWorkersHas: a worker that cannot reach a server takes its tools from nobody else.
 func TestAPoolOffersWhatAnyOfItsWorkersHas(t *testing.T) {
 	s := serve(t)
