@@ -33,6 +33,8 @@ type toolsFlags struct {
 	asJSON  bool
 	// remarks are those of the live workers, and of what the provider does not get.
 	remarks []client.Remark
+	// conflicts are the names that are offered more than once.
+	conflicts []string
 }
 
 func (s *std) toolsCommand() *cobra.Command {
@@ -86,7 +88,7 @@ back as null.`,
 			case f.format != "":
 				err = s.printFor(provider.Format(f.format), &surface, &f)
 			case f.lint:
-				err = s.printRemarks(&surface)
+				err = s.printRemarks(&surface, f.conflicts)
 			default:
 				err = s.listTools(&surface)
 			}
@@ -105,7 +107,7 @@ back as null.`,
 	cmd.Flags().StringVar(&f.format, "format", "", "print the tools for a provider: `FORMAT` is one of "+toolFormats(", "))
 	cmd.Flags().BoolVar(&f.strict, "strict", false, "have the provider hold its model to the schema, where the schema has such a form")
 	cmd.Flags().BoolVar(&f.report, "report", false, "say on standard error what the provider is not told, and why")
-	cmd.Flags().BoolVar(&f.lint, "lint", false, "say what may make a model call the tools wrongly: names, descriptions, open schemas")
+	cmd.Flags().BoolVar(&f.lint, "lint", false, "say what may make a model call the tools wrongly: names, descriptions, examples, open or wide schemas, missing sizes, and names that several pools or servers offer")
 	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print the surface as one JSON document")
 	f.perms.AddTightening(cmd.Flags())
 	f.worker.Guard.Manifests.Add(cmd.Flags())
@@ -151,6 +153,9 @@ func (s *std) surface(ctx context.Context, f *toolsFlags) (registry.Surface, err
 			tools = append(tools, tool.Tool{Declaration: e.Declaration})
 		}
 	}
+	for _, c := range registry.Conflicts(entries) {
+		f.conflicts = append(f.conflicts, c.String())
+	}
 	rules, _, err := f.perms.Rules(tools)
 	if err != nil {
 		return registry.Surface{}, err
@@ -185,8 +190,10 @@ func (s *std) servedTools(ctx context.Context, f *toolsFlags) (out registry.Surf
 			return err
 		}
 		for _, w := range live {
-			f.remarks = append(f.remarks, w.Remarks...)
+			f.remarks, f.conflicts = append(f.remarks, w.Remarks...), append(f.conflicts, w.Conflicts...)
 		}
+		slices.Sort(f.conflicts)
+		f.conflicts = slices.Compact(f.conflicts)
 		if f.session == "" {
 			return nil
 		}
@@ -324,7 +331,8 @@ func (s *std) printFor(format provider.Format, surface *registry.Surface, f *too
 	return nil
 }
 
-func (s *std) printRemarks(surface *registry.Surface) error {
+// printRemarks says what may make a model call the tools wrongly, and which names are offered more than once.
+func (s *std) printRemarks(surface *registry.Surface, conflicts []string) error {
 	p := &show{w: s.out, on: true}
 	remarks := 0
 	for i := range surface.Tools {
@@ -332,6 +340,10 @@ func (s *std) printRemarks(surface *registry.Surface) error {
 			p.printf("%s: %s\n", cli.OneLine(surface.Tools[i].Name), cli.OneLine(r))
 			remarks++
 		}
+	}
+	for _, r := range append(registry.LintSurface(surface), conflicts...) {
+		p.printf("%s\n", cli.OneLine(r))
+		remarks++
 	}
 	p.printf("%s, %s\n", count(len(surface.Tools), "tool"), count(remarks, "remark"))
 	return p.err

@@ -39,15 +39,17 @@ func bash(box sandbox.Sandbox, policy sandbox.Policy) (tool.Tool, error) {
 			"Use read_file, glob, grep, write_file and edit_file for what they can do: they need no approval to read and are exact. " +
 			"Commands that only read may run beside others; any other runs alone.",
 		InputSchema: object(
-			text("command", "The command, for bash -c.").required(),
+			text("command", "The command, for bash -c.").such("npm test", "git log --oneline -5").required(),
 			number("timeout_ms", 1, MaxBashTimeout.Milliseconds(), "After how many milliseconds to stop the command.").or(DefaultBashTimeout.Milliseconds()),
-			text("description", "What the command does, in five to ten words, for the person who approves it."),
+			text("description", "What the command does, in five to ten words, for the person who approves it.").such("Runs the tests of the parser"),
 		),
 		Class:          tool.ClassRule{Shell: "command"},
 		Execution:      tool.InSandbox,
 		Specifier:      tool.Specifier{Command: "command"},
 		TimeoutMS:      MaxBashTimeout.Milliseconds(),
 		AbortsSiblings: new(bool),
+
+		MaxResultSizeChars: MaxBashChars,
 	}, b.check, b.run)
 }
 

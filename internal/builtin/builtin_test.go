@@ -14,6 +14,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/place"
+	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -187,6 +188,19 @@ func TestDeclarations(t *testing.T) {
 	}
 	if !bytes.Equal(old, got.Bytes()) {
 		t.Errorf("the declarations changed, and with them every prompt cache; if that is meant, run go test -update. Now:\n%s", got.Bytes())
+	}
+}
+
+// TestLintHasNothingToSay: the built-in tools are what --lint asks others to be.
+func TestLintHasNothingToSay(t *testing.T) {
+	tools, err := All(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tl := range tools {
+		for _, remark := range registry.Lint(tl.Declaration) {
+			t.Errorf("%s: %s", tl.Name, remark)
+		}
 	}
 }
 

@@ -25,9 +25,9 @@ func editFile() (tool.Tool, error) {
 			"the line numbers of read_file, and must be there once, unless replace_all is true. Readers see the old content or the new, never a part. "+
 			"Files up to %d MiB.", MaxWriteBytes>>20),
 		InputSchema: object(
-			text("file_path", "The file: a path relative to the workspace's directory, or an absolute path inside it.").required(),
-			text("old_string", "The text to replace, exactly as it is in the file; with enough lines around it to be there only once.").required(),
-			text("new_string", "The text to put in its place; empty to delete it. It must differ from old_string.").required(),
+			text("file_path", "The file: a path relative to the workspace's directory, or an absolute path inside it.").such("src/main.go").required(),
+			text("old_string", "The text to replace, exactly as it is in the file; with enough lines around it to be there only once.").such("timeout := 5 * time.Second").required(),
+			text("new_string", "The text to put in its place; empty to delete it. It must differ from old_string.").such("timeout := 30 * time.Second").required(),
 			boolean("replace_all", "Whether to replace every place where old_string is, instead of the only one."),
 		),
 		Class:          tool.ClassRule{Static: toolyard.WriteExclusive},
@@ -35,6 +35,8 @@ func editFile() (tool.Tool, error) {
 		Idempotent:     &no,  // new_string may hold old_string, and a second run would edit it again
 		EditsWorkspace: true,
 		Specifier:      tool.Specifier{Path: "file_path"},
+
+		MaxResultSizeChars: -1, // it is one line
 	}, checkEditFile, runEditFile)
 }
 

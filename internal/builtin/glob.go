@@ -31,7 +31,7 @@ func glob() (tool.Tool, error) {
 			"relative to the workspace's directory, one a line, directories with a slash at the end; at most %d. .git directories are left out "+
 			"unless the pattern names them; symbolic links to directories are listed, not entered.", MaxGlobResults),
 		InputSchema: object(
-			text("pattern", "What to look for, relative to path.").required(),
+			text("pattern", "What to look for, relative to path.").such("**/*.go", "src/*.{ts,tsx}").required(),
 			text("path", "The directory to look in: relative to the workspace's directory, or absolute inside it.").or("."),
 		),
 		Class:          tool.ClassRule{Static: toolyard.ReadOnly},
@@ -39,6 +39,8 @@ func glob() (tool.Tool, error) {
 		Specifier:      tool.Specifier{Path: "path"},
 		Interrupt:      tool.Cancel,
 		AbortsSiblings: &no,
+
+		MaxResultSizeChars: MaxGlobChars,
 	}, checkGlob, runGlob)
 }
 

@@ -32,9 +32,9 @@ func grep() (tool.Tool, error) {
 			"and, with context, path-line-text for the lines around it; at most %d matching lines. Binary files, files over %d MiB and .git directories "+
 			"are skipped, symbolic links to directories are not entered.", MaxGrepMatches, MaxGrepFileBytes>>20),
 		InputSchema: object(
-			text("pattern", "The regular expression, in RE2 syntax (as in Go): no look-around and no back-references. Write \\. for a dot, \\( for a parenthesis.").required(),
+			text("pattern", "The regular expression, in RE2 syntax (as in Go): no look-around and no back-references. Write \\. for a dot, \\( for a parenthesis.").such(`func \w+\(ctx`, "TODO").required(),
 			text("path", "The file or directory to search: relative to the workspace's directory, or absolute inside it.").or("."),
-			text("glob", "Search only files that match this glob: by their name alone (*.go), or by their path below path when it holds a slash (src/**/*.ts)."),
+			text("glob", "Search only files that match this glob: by their name alone (*.go), or by their path below path when it holds a slash (src/**/*.ts).").such("*.go"),
 			boolean("ignore_case", "Whether capital and small letters are the same."),
 			number("context", 0, MaxGrepContext, "How many lines to show before and after each match.").or(0),
 		),
@@ -43,6 +43,8 @@ func grep() (tool.Tool, error) {
 		Specifier:      tool.Specifier{Path: "path"},
 		Interrupt:      tool.Cancel,
 		AbortsSiblings: &no,
+
+		MaxResultSizeChars: MaxGrepChars,
 	}, checkGrep, runGrep)
 }
 

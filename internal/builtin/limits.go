@@ -18,6 +18,12 @@ const (
 	MaxOutputBytes = 256 << 10 // bytes of text of one read_file, grep or read_result
 	MaxOffset      = 1<<31 - 1 // the largest offset that a call may give
 
+	// Characters of one output that go to the model; more is offloaded. The others bound their outputs themselves.
+	MaxBashChars        = 50_000
+	MaxGlobChars        = 100_000 // MaxGlobResults paths of usual length
+	MaxGrepChars        = 50_000
+	MaxFetchResultChars = 100_000 // more than the call's own limit, if it gives none
+
 	// read_file.
 	DefaultReadLines = 2_000     // lines when the call gives no limit
 	MaxReadLines     = 100_000   // lines that a call may ask for; MaxOutputBytes cuts earlier

@@ -37,7 +37,7 @@ func readFile() (tool.Tool, error) {
 			"offset continues. Lines longer than %d characters are cut. Binary files, directories and paths outside the workspace are refused.",
 			DefaultReadLines, MaxLineChars),
 		InputSchema: object(
-			text("file_path", "The file: a path relative to the workspace's directory, or an absolute path inside it.").required(),
+			text("file_path", "The file: a path relative to the workspace's directory, or an absolute path inside it.").such("src/main.go").required(),
 			number("offset", 1, MaxOffset, "The number of the first line to read; lines count from 1.").or(1),
 			number("limit", 1, MaxReadLines, "How many lines to read at most.").or(DefaultReadLines),
 		),

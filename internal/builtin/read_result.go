@@ -26,7 +26,7 @@ func readResult() (tool.Tool, error) {
 			"Gives up to %d characters from offset on; a last line in [brackets] says how long the result is and which offset continues. An image is given whole.", DefaultResultChars),
 		InputSchema: object(
 			text("ref", "The reference of the result, exactly as its preview names it.").required(),
-			number("offset", 0, MaxOffset, "How many characters to skip; 0 starts at the beginning.").or(0),
+			number("offset", 0, MaxOffset, "How many characters to skip; 0 starts at the beginning.").such(DefaultResultChars).or(0),
 			number("limit", 1, MaxResultChars, "How many characters to read at most.").or(DefaultResultChars),
 		),
 		Class:              tool.ClassRule{Static: toolyard.ReadOnly},

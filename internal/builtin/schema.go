@@ -15,6 +15,7 @@ type field struct {
 	Minimum     *int64 `json:"minimum,omitempty"`
 	Maximum     *int64 `json:"maximum,omitempty"`
 	Default     any    `json:"default,omitempty"`
+	Examples    []any  `json:"examples,omitempty"`
 }
 
 // text is a field that holds a string.
@@ -34,6 +35,9 @@ func boolean(name, description string) field {
 
 // required makes a field one that every call has.
 func (f field) required() field { f.Required = true; return f }
+
+// such shows what the field may hold.
+func (f field) such(examples ...any) field { f.Examples = examples; return f }
 
 // or says what the field is when a call leaves it out.
 func (f field) or(def any) field { f.Default = def; return f }

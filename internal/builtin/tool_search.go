@@ -29,7 +29,7 @@ func toolSearch() (tool.Tool, error) {
 				"and loads the best matches: from the next turn on they can be called. Query with a few words (\"create github issue\"), " +
 				"or with \"select:name1,name2\" for tools whose names are known.",
 			InputSchema: object(
-				text("query", "A few words that say what is needed, or select: and exact names with commas between them.").required(),
+				text("query", "A few words that say what is needed, or select: and exact names with commas between them.").such("create github issue", "select:mcp__tracker__create_issue").required(),
 				number("limit", 1, MaxSearchTools, "How many tools to load at most.").or(DefaultSearchTools),
 			),
 			Class:              tool.ClassRule{Static: toolyard.ReadOnly},

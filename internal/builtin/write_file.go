@@ -22,14 +22,16 @@ func writeFile() (tool.Tool, error) {
 		Description: fmt.Sprintf("Writes a text file of the workspace: creates it, with the directories that its path needs, or replaces its whole content. "+
 			"Readers see the old content or the new, never a part. At most %d MiB. To change a part of a file use edit_file.", MaxWriteBytes>>20),
 		InputSchema: object(
-			text("file_path", "The file: a path relative to the workspace's directory, or an absolute path inside it.").required(),
-			text("content", "The whole new content of the file.").required(),
+			text("file_path", "The file: a path relative to the workspace's directory, or an absolute path inside it.").such("docs/notes.md").required(),
+			text("content", "The whole new content of the file.").such("# Notes\n").required(),
 		),
 		Class:          tool.ClassRule{Static: toolyard.WriteExclusive},
 		Destructive:    &yes, // the old content is gone
 		Idempotent:     &no,  // somebody may have written in between, and a silent second run would undo it
 		EditsWorkspace: true,
 		Specifier:      tool.Specifier{Path: "file_path"},
+
+		MaxResultSizeChars: -1, // it is one line
 	}, checkWriteFile, runWriteFile)
 }
 

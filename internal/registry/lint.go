@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/toolyard/toolyard/internal/provider/toolname"
@@ -16,17 +18,45 @@ import (
 const (
 	shortDescription = 20 // characters
 	maxFields        = 20
+	maxOptional      = 8 // fields that may be left out
 	maxLintDepth     = 8 // fields inside each other that are looked at
+	maxAlwaysLoad    = 5 // tools of a surface that are in every prompt
 )
 
-var vagueNames = []string{"do", "run", "execute", "tool", "helper", "util", "process", "handle", "action", "call", "misc", "test"}
+// vagueWords say neither what is done nor to what: a name of nothing else says nothing.
+var vagueWords = set(`do run execute exec perform process handle manage call invoke use get make apply work go
+	tool helper util utils utility misc test action task job thing things stuff item items object data info information content
+	input output value values request response result results function method operation command main my new`)
+
+func set(words string) map[string]bool {
+	out := map[string]bool{}
+	for _, w := range strings.Fields(words) {
+		out[w] = true
+	}
+	return out
+}
+
+var camelCase = regexp.MustCompile(`([a-z0-9])([A-Z])`)
+
+// vague reports whether a name has no word that says anything. The server of an MCP server's tool is no part of it.
+func vague(name string) bool {
+	if rest, ok := strings.CutPrefix(name, "mcp__"); ok {
+		if _, tool, ok := strings.Cut(rest, "__"); ok {
+			name = tool
+		}
+	}
+	words := strings.FieldsFunc(strings.ToLower(camelCase.ReplaceAllString(name, "${1}_$2")), func(r rune) bool {
+		return !unicode.IsLetter(r)
+	})
+	return !slices.ContainsFunc(words, func(w string) bool { return !vagueWords[w] })
+}
 
 // Lint remarks on what makes a model call a tool wrongly: vague names, fields without a description, schemas that take
 // anything. Remarks are advice for the author; nothing is refused for them.
 func Lint(d tool.Declaration) []string {
 	var out []string
-	if slices.Contains(vagueNames, strings.ToLower(d.Name)) {
-		out = append(out, fmt.Sprintf("the name %q says nothing about what the tool does; name the verb and the thing", d.Name))
+	if vague(d.Name) {
+		out = append(out, fmt.Sprintf("the name %q says nothing about what the tool does; name the verb and the thing, as in extract_csv_rows", d.Name))
 	}
 	if !toolname.Anthropic.Takes(d.Name) {
 		out = append(out, fmt.Sprintf("the name %q is not one that every provider takes; some get it changed: use at most %d ASCII letters, digits, _ and -",
@@ -37,7 +67,9 @@ func Lint(d tool.Declaration) []string {
 	}
 	var s struct {
 		Properties           map[string]json.RawMessage `json:"properties"`
+		Required             []string                   `json:"required"`
 		AdditionalProperties json.RawMessage            `json:"additionalProperties"`
+		Examples             []json.RawMessage          `json:"examples"`
 	}
 	if err := json.Unmarshal(d.InputSchema, &s); err != nil {
 		return append(out, "the input schema can't be read: "+err.Error())
@@ -49,6 +81,17 @@ func Lint(d tool.Declaration) []string {
 	slices.Sort(names)
 	for _, name := range names {
 		out = lintField(out, name, s.Properties[name], 0)
+	}
+	optional := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(s.Required, name) })
+	switch n := len(optional); {
+	case n > maxOptional && d.AlwaysLoad:
+		out = append(out, fmt.Sprintf("%d fields are optional, which invites a model to fill in what should be left out, and always_load puts all of them into every prompt; "+
+			"make a tool for each use, and keep always_load for what is needed on the first turn", n))
+	case n > maxOptional:
+		out = append(out, fmt.Sprintf("%d fields are optional, which invites a model to fill in what should be left out; make a tool for each use", n))
+	}
+	if len(s.Examples) == 0 && len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return hasExamples(s.Properties[name], 0) }) {
+		out = append(out, "the schema has no examples; give the fields whose form a model must guess some (examples)")
 	}
 	if len(names) > maxFields {
 		out = append(out, fmt.Sprintf("the tool has %d fields; split it, or narrow it to at most %d", len(names), maxFields))
@@ -66,7 +109,71 @@ func Lint(d tool.Declaration) []string {
 	if d.Class == (tool.ClassRule{}) {
 		out = append(out, "the tool declares no concurrency class and so counts as UNSAFE")
 	}
+	if d.MaxResultSizeChars == 0 {
+		out = append(out, fmt.Sprintf("max_result_size_chars is not set, and so is %d; say how much of an output the model needs, or -1 where the tool itself bounds it",
+			tool.DefaultMaxResultSizeChars))
+	}
 	return out
+}
+
+// LintSurface remarks on what only shows where tools stand together.
+func LintSurface(s *Surface) []string {
+	var out []string
+	n := 0
+	for i := range s.Tools {
+		if s.Tools[i].AlwaysLoad {
+			n++
+		}
+	}
+	if n > maxAlwaysLoad {
+		out = append(out, fmt.Sprintf("%d tools have always_load, each of which makes every prompt longer; keep it for what is needed on the first turn", n))
+	}
+	owner := map[string]string{}
+	for i := range s.Tools {
+		owner[s.Tools[i].Name] = s.Tools[i].Name
+	}
+	for i := range s.Tools {
+		e := &s.Tools[i]
+		for _, alias := range e.Aliases {
+			switch other := owner[alias]; {
+			case !e.Origin.Base():
+				out = append(out, fmt.Sprintf("%s: its alias %q does not count: only built-in and a program's own tools have aliases", e.Name, alias))
+			case other != "" && other != e.Name:
+				out = append(out, fmt.Sprintf("%s: its alias %q means the tool %q", e.Name, alias, other))
+			default:
+				owner[alias] = e.Name
+			}
+		}
+	}
+	return out
+}
+
+// hasExamples reports whether a field shows what may stand in it, or leaves no doubt.
+func hasExamples(raw json.RawMessage, depth int) bool {
+	var field struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+		Items      json.RawMessage            `json:"items"`
+
+		Examples []json.RawMessage `json:"examples"`
+		Example  json.RawMessage   `json:"example"`
+		Enum     []json.RawMessage `json:"enum"`
+		Const    json.RawMessage   `json:"const"`
+	}
+	if json.Unmarshal(raw, &field) != nil {
+		return false
+	}
+	if len(field.Examples) > 0 || field.Example != nil || len(field.Enum) > 0 || field.Const != nil {
+		return true
+	}
+	if depth == maxLintDepth {
+		return false
+	}
+	for _, inside := range field.Properties {
+		if hasExamples(inside, depth+1) {
+			return true
+		}
+	}
+	return len(field.Items) > 0 && hasExamples(field.Items, depth+1)
 }
 
 // lintField remarks on a field and on those inside it, which a model has to fill in all the same.

@@ -274,11 +274,11 @@ func TestCheckJudgement(t *testing.T) {
 
 func TestLint(t *testing.T) {
 	d := tool.Declaration{Name: "run", Description: "short", InputSchema: json.RawMessage(`{"type":"object","properties":{"a":{},"b":{"description":"x"}},"additionalProperties":true}`)}
-	if got := Lint(d); len(got) != 5 {
+	if got := Lint(d); len(got) != 7 {
 		t.Errorf("%d remarks: %q", len(got), got)
 	}
-	nested := tool.Declaration{Name: "find.people", Description: "Finds people by what is known of them.", Class: tool.ClassRule{Static: toolyard.ReadOnly}, InputSchema: json.RawMessage(
-		`{"type":"object","properties":{"who":{"description":"x","type":"array","items":{"properties":{"name":{},"at":{"description":"x","properties":{"city":{"description":""}}}}}},"any":true}}`)}
+	nested := tool.Declaration{Name: "find.people", Description: "Finds people by what is known of them.", Class: tool.ClassRule{Static: toolyard.ReadOnly}, MaxResultSizeChars: 1_000, InputSchema: json.RawMessage(
+		`{"type":"object","examples":[{"any":1}],"properties":{"who":{"description":"x","type":"array","items":{"properties":{"name":{},"at":{"description":"x","properties":{"city":{"description":""}}}}}},"any":true}}`)}
 	want := []string{`the name "find.people" is not one that every provider takes`, `the field "any" takes anything`,
 		`the field "who[].at.city" has no description`, `the field "who[].name" has no description`}
 	got := Lint(nested)
