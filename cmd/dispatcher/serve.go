@@ -41,7 +41,7 @@ type serveFlags struct {
 	queueWait, approvalWait     time.Duration
 	maxStore, reserve           int64
 	perms                       cli.Permissions
-	views                       []string
+	views, deferAllBut          []string
 	worker                      cli.Worker
 	mcp                         mcpFlags
 }
@@ -82,6 +82,7 @@ func (o *serveFlags) add(f *pflag.FlagSet) {
 	f.DurationVar(&o.queueWait, "queue-wait", dispatcher.DefaultQueueWait, "how long a call waits for a free worker, before it ends as dependency_unavailable")
 	f.DurationVar(&o.approvalWait, "approval-wait", dispatcher.DefaultApprovalWait, "how long a call waits for a person, within the batch's lifetime, before it ends as approval_expired")
 	o.perms.Add(f)
+	addDeferAllBut(f, &o.deferAllBut)
 	f.StringArrayVar(&o.views, "view", nil, "show agents some tools only, as `AGENT=TOOL,TOOL`; a name may end in *, and the first view that names an agent counts; may be repeated")
 	o.worker.Add(f)
 	o.mcp.add(f)
@@ -193,6 +194,12 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 		},
 	}
 	cfg.dispatcher.Planner.Views = views
+	if cfg.dispatcher.Planner.DeferAllBut = o.deferAllBut; len(o.deferAllBut) == 0 {
+		cfg.dispatcher.Planner.DeferAllBut = nil
+	}
+	if err := registry.CheckPatterns(o.deferAllBut); err != nil {
+		return cli.Usagef("--defer-all-but: %w", err)
+	}
 	if cfg.dispatcher.AfterBatch, err = o.worker.Guard.AfterBatch(tools, mode, log); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
@@ -32,7 +33,8 @@ type toolsFlags struct {
 	lint    bool
 	asJSON  bool
 	// remarks are those of the live workers, and of what the provider does not get.
-	remarks []client.Remark
+	remarks     []client.Remark
+	deferAllBut []string
 	// conflicts are the names that are offered more than once.
 	conflicts []string
 }
@@ -63,6 +65,12 @@ back as null.`,
 			}
 			if err := f.check(); err != nil {
 				return err
+			}
+			if err := registry.CheckPatterns(f.deferAllBut); err != nil {
+				return cli.Usagef("--defer-all-but: %w", err)
+			}
+			if len(f.deferAllBut) > 0 && f.server != "" {
+				return cli.Usagef("--defer-all-but: a server's tools are deferred as that server was told; leave it out")
 			}
 			if f.session != "" && (f.where() == "" || f.format == "") {
 				return cli.Usagef("--session is for --format with --nats or --server: a running system knows what a session has loaded")
@@ -109,9 +117,15 @@ back as null.`,
 	cmd.Flags().BoolVar(&f.report, "report", false, "say on standard error what the provider is not told, and why")
 	cmd.Flags().BoolVar(&f.lint, "lint", false, "say what may make a model call the tools wrongly: names, descriptions, examples, open or wide schemas, missing sizes, and names that several pools or servers offer")
 	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print the surface as one JSON document")
+	addDeferAllBut(cmd.Flags(), &f.deferAllBut)
 	f.perms.AddTightening(cmd.Flags())
 	f.worker.Guard.Manifests.Add(cmd.Flags())
 	return cmd
+}
+
+// addDeferAllBut adds the flag of what stays in every prompt.
+func addDeferAllBut(f *pflag.FlagSet, list *[]string) {
+	f.StringSliceVar(list, "defer-all-but", nil, "leave the schemas of all tools out of prompts, until tool_search loads them, but those of `TOOL,TOOL`; a name may end in *")
 }
 
 func toolFormats(separator string) string {
@@ -164,7 +178,11 @@ func (s *std) surface(ctx context.Context, f *toolsFlags) (registry.Surface, err
 	if err != nil {
 		return registry.Surface{}, err
 	}
-	return registry.Assemble(reg, rules.Blocks)
+	surface, err := registry.Assemble(reg, rules.Blocks)
+	if err != nil || len(f.deferAllBut) == 0 {
+		return surface, err
+	}
+	return registry.DeferAllBut(surface, f.deferAllBut)
 }
 
 // servedTools are what a batch would see that a dispatcher took now.

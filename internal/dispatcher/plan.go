@@ -32,6 +32,9 @@ type Planner struct {
 	Rules policy.Rules
 	// Views are what agents see of all tools. Nil: everybody sees everything.
 	Views registry.Views
+	// DeferAllBut are the tools whose schemas are in the prompt from the beginning, names that may end in "*"; all others are
+	// deferred, but those that are always loaded. Nil: each tool's author says.
+	DeferAllBut []string
 	// MaxConcurrency is for batches that name none.
 	MaxConcurrency int
 }

@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+
+	"github.com/toolyard/toolyard"
 )
 
 // Surface is the tools that one batch sees. It is a value: the same registry and rules give the same bytes.
@@ -50,12 +53,52 @@ func Assemble(r Registry, blocked func(name string, aliases []string) bool) (Sur
 		s.Blocked = append(s.Blocked, name)
 	}
 	slices.Sort(s.Blocked)
+	return named(s)
+}
+
+// named gives a surface its hash.
+func named(s Surface) (Surface, error) {
+	s.Hash = ""
 	raw, err := json.Marshal(s)
 	if err != nil {
 		return Surface{}, fmt.Errorf("encode the surface: %w", err)
 	}
 	s.Hash = sum(raw)
 	return s, nil
+}
+
+// searchTool is the tool that loads deferred ones.
+const searchTool = "tool_search"
+
+// DeferAllBut makes a surface in which every tool is deferred but those of the list, names or beginnings that end in "*", and
+// those that are always loaded. A surface without tool_search stays as it is, since nothing could load a tool there.
+func DeferAllBut(s Surface, list []string) (Surface, error) {
+	if !slices.ContainsFunc(s.Tools, func(e Entry) bool { return e.Name == searchTool }) {
+		return s, nil
+	}
+	s.Tools = slices.Clone(s.Tools)
+	for i := range s.Tools {
+		e := &s.Tools[i]
+		kept := slices.ContainsFunc(list, func(pattern string) bool { return stands(pattern, e.Name) })
+		e.Defer = !kept && !e.AlwaysLoad && e.Name != searchTool
+	}
+	return named(s)
+}
+
+// CheckPatterns says what is wrong with a list of names, each of which may end in "*".
+func CheckPatterns(list []string) error {
+	if len(list) > MaxViewTools {
+		return fmt.Errorf("it names %d tools; at most %d are allowed", len(list), MaxViewTools)
+	}
+	for _, name := range list {
+		if err := toolyard.CheckName("", name); err != nil {
+			return fmt.Errorf("%q: %w", name, err)
+		}
+		if i := strings.IndexByte(name, '*'); i >= 0 && i != len(name)-1 {
+			return fmt.Errorf("%q: a * stands at the end of a name", name)
+		}
+	}
+	return nil
 }
 
 // Encode is the surface as it is stored. Its error means that the surface was not made by [Assemble] or [Decode].

@@ -8,11 +8,12 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// Declarations are those of the surface's tools, in its order.
+// Declarations are those of the surface's tools, in its order, deferred as they are in it.
 func (s *Surface) Declarations() []tool.Declaration {
 	out := make([]tool.Declaration, len(s.Tools))
 	for i := range s.Tools {
 		out[i] = s.Tools[i].Declaration
+		out[i].ShouldDefer = out[i].ShouldDefer || s.Tools[i].Defer
 	}
 	return out
 }

@@ -35,15 +35,9 @@ func ParseView(text string) (View, error) {
 			v.Tools = append(v.Tools, name)
 		}
 	}
-	if len(v.Tools) > MaxViewTools {
-		return View{}, fmt.Errorf("the view of %q names %d tools; at most %d are allowed", v.Agent, len(v.Tools), MaxViewTools)
-	}
-	for _, name := range append([]string{v.Agent}, v.Tools...) {
-		if err := toolyard.CheckName("", name); err != nil {
-			return View{}, fmt.Errorf("%q in the view %q: %w", name, text, err)
-		}
-		if i := strings.IndexByte(name, '*'); i >= 0 && i != len(name)-1 {
-			return View{}, fmt.Errorf("%q in the view %q: a * stands at the end of a name", name, text)
+	for _, list := range [][]string{{v.Agent}, v.Tools} {
+		if err := CheckPatterns(list); err != nil {
+			return View{}, fmt.Errorf("the view %q: %w", text, err)
 		}
 	}
 	return v, nil

@@ -339,3 +339,36 @@ func TestAgentsHaveViews(t *testing.T) {
 		t.Errorf("a narrower batch: %s", codes(got))
 	}
 }
+
+// TestEveryToolButAListIsDeferred: an operator's switch, for sessions of many tools whose authors defer none.
+func TestEveryToolButAListIsDeferred(t *testing.T) {
+	s := testenv.Server(t)
+	always := reader("always")
+	always.AlwaysLoad = true
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{searchTool(t), make1(t, reader("keep.this"), says("kept")), make1(t, reader("rare"), says("rare")), make1(t, always, says("here"))}})
+	startDispatcher(t, s, dispatcher.Config{Planner: dispatcher.Planner{DeferAllBut: []string{"keep*"}}})
+	c := startClient(t, s)
+	ask := func(calls ...toolyard.Call) []toolyard.Result {
+		return results(t, c, toolyard.Batch{Session: "s", Calls: calls})
+	}
+	if got := codes(ask(calls("keep.this", "always", "rare")...)); got != "ok ok schema_not_loaded" {
+		t.Fatalf("at first: %s", got)
+	}
+	found := ask(toolyard.Call{Tool: "tool_search", Input: json.RawMessage(`{"query":"select:rare"}`)})
+	if codes(found) != "ok" || len(found[0].Content) != 1 {
+		t.Fatalf("the search: %s %+v", codes(found), found[0].Content)
+	}
+	if got := codes(ask(calls("rare")...)); got != "ok" {
+		t.Errorf("when it is loaded: %s", got)
+	}
+}
+
+// TestNothingIsDeferredThatCannotBeLoaded: without tool_search there is no way back.
+func TestNothingIsDeferredThatCannotBeLoaded(t *testing.T) {
+	s := testenv.Server(t)
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("rare"), says("rare"))}})
+	startDispatcher(t, s, dispatcher.Config{Planner: dispatcher.Planner{DeferAllBut: []string{"other"}}})
+	if got := codes(results(t, startClient(t, s), toolyard.Batch{Calls: calls("rare")})); got != "ok" {
+		t.Errorf("a pool without tool_search: %s", got)
+	}
+}
