@@ -19,7 +19,7 @@ type editFileInput struct {
 
 func editFile() (tool.Tool, error) {
 	yes, no := true, false
-	return define(tool.Declaration{
+	t, err := define(tool.Declaration{
 		Name: "edit_file",
 		Description: fmt.Sprintf("Replaces text in a file of the workspace. old_string must be exactly what is in the file, with its white space and line ends and without "+
 			"the line numbers of read_file, and must be there once, unless replace_all is true. Readers see the old content or the new, never a part. "+
@@ -37,12 +37,18 @@ func editFile() (tool.Tool, error) {
 		Specifier:      tool.Specifier{Path: "file_path"},
 
 		MaxResultSizeChars: -1, // it is one line
+		OutputSchema:       changeSchema,
 	}, checkEditFile, runEditFile)
+	return foretells(t, err, func(ctx context.Context, w *workspace, in editFileInput) (change, error) {
+		p, err := w.planEdit(ctx, in)
+		return w.changeOf(p.target, p.old, []byte(p.content)), err
+	})
 }
 
 // editPlan is an edit that fits the file as it was read.
 type editPlan struct {
 	target
+	old     []byte // the content as it is
 	content string // the new content
 	places  int    // where old_string was
 	first   int    // the number of the first line that changes
@@ -84,6 +90,7 @@ func (w *workspace) planEdit(ctx context.Context, in editFileInput) (p editPlan,
 	if isBinary(head, len(head) == len(data)) {
 		return p, notText(p.target, info.Size())
 	}
+	p.old = data
 	old := string(data)
 	at := strings.Index(old, in.OldString)
 	if at < 0 {
@@ -138,23 +145,24 @@ func ambiguous(t target, lines []int, more bool) error {
 		show(t.written), times, strings.Join(at, ", "))
 }
 
-func runEditFile(ctx context.Context, env tool.Env, in editFileInput) (string, error) {
+func runEditFile(ctx context.Context, env tool.Env, in editFileInput) (tool.Output, error) {
 	w, err := openWorkspace(env)
 	if err != nil {
-		return "", err
+		return tool.Output{}, err
 	}
 	defer w.close()
 	p, err := w.planEdit(ctx, in)
 	if err != nil {
-		return "", err
+		return tool.Output{}, err
 	}
 	if err := w.replace(ctx, env, p.target, []byte(p.content), w.sameAs(p)); err != nil {
-		return "", err
+		return tool.Output{}, err
 	}
+	did := w.changeOf(p.target, p.old, []byte(p.content))
 	if p.places == 1 {
-		return fmt.Sprintf("Edited %s at line %d.", show(w.shownName(p.target)), p.first), nil
+		return did.output(fmt.Sprintf("Edited %s at line %d.", show(w.shownName(p.target)), p.first)), nil
 	}
-	return fmt.Sprintf("Edited %s in %d places, the first at line %d.", show(w.shownName(p.target)), p.places, p.first), nil
+	return did.output(fmt.Sprintf("Edited %s in %d places, the first at line %d.", show(w.shownName(p.target)), p.places, p.first)), nil
 }
 
 // sameAs says whether a file is still the one that an edit was made from: a rename would undo what somebody else wrote

@@ -43,9 +43,12 @@ const (
 
 	// write_file and edit_file.
 	MaxWriteBytes = 10 << 20 // bytes of a file that is written or edited
+	MaxDiffBytes  = 32 << 10 // bytes of the diff of one write
 	MaxNearBytes  = 2 << 20  // bytes searched for text like old_string
 	MaxNearLines  = 3        // lines offered when old_string is not found
 	MaxShownSpots = 10       // line numbers listed when old_string is found more than once
+
+	MaxDiffFileBytes = 2 << 20 // bytes of a file, before and after, of which a diff is made
 
 	// bash.
 	MaxCommandBytes     = 128 << 10 // bytes of a command: the kernel's own limit of one argument

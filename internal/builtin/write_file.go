@@ -17,7 +17,7 @@ type writeFileInput struct {
 
 func writeFile() (tool.Tool, error) {
 	yes, no := true, false
-	return define(tool.Declaration{
+	t, err := define(tool.Declaration{
 		Name: "write_file",
 		Description: fmt.Sprintf("Writes a text file of the workspace: creates it, with the directories that its path needs, or replaces its whole content. "+
 			"Readers see the old content or the new, never a part. At most %d MiB. To change a part of a file use edit_file.", MaxWriteBytes>>20),
@@ -32,7 +32,35 @@ func writeFile() (tool.Tool, error) {
 		Specifier:      tool.Specifier{Path: "file_path"},
 
 		MaxResultSizeChars: -1, // it is one line
+		OutputSchema:       changeSchema,
 	}, checkWriteFile, runWriteFile)
+	return foretells(t, err, func(ctx context.Context, w *workspace, in writeFileInput) (change, error) {
+		t, err := w.planWrite(in)
+		if err != nil {
+			return change{}, err
+		}
+		return w.changeOf(t, w.before(ctx, t), []byte(in.Content)), nil
+	})
+}
+
+// before is what a file has that a write replaces, so far as a diff needs it. What cannot be read is no reason not to write.
+func (w *workspace) before(ctx context.Context, t target) []byte {
+	if t.info == nil {
+		return nil
+	}
+	if t.info.Size() > MaxDiffFileBytes {
+		return make([]byte, MaxDiffFileBytes+1) // too long, whatever it is
+	}
+	data, _, err := w.readAll(ctx, t, MaxDiffFileBytes)
+	if err != nil {
+		return []byte{0} // no text that anybody knows
+	}
+	return data
+}
+
+// changeOf is what a write to a target changes.
+func (w *workspace) changeOf(t target, before, after []byte) change {
+	return changeOf(w.shownName(t), before, after, t.info == nil)
 }
 
 func checkWriteFile(_ context.Context, env tool.Env, in writeFileInput) error {
@@ -66,16 +94,17 @@ func (w *workspace) planWrite(in writeFileInput) (target, error) {
 	return t, isRegular(t.field, t.written, t.info)
 }
 
-func runWriteFile(ctx context.Context, env tool.Env, in writeFileInput) (string, error) {
+func runWriteFile(ctx context.Context, env tool.Env, in writeFileInput) (tool.Output, error) {
 	w, err := openWorkspace(env)
 	if err != nil {
-		return "", err
+		return tool.Output{}, err
 	}
 	defer w.close()
 	t, err := w.planWrite(in)
 	if err != nil {
-		return "", err
+		return tool.Output{}, err
 	}
+	did := w.changeOf(t, w.before(ctx, t), []byte(in.Content))
 	// What is replaced must still be a file, or still be missing: a rename would put a FIFO or a link away as well.
 	same := func() error {
 		now, err := w.planWrite(in)
@@ -85,13 +114,13 @@ func runWriteFile(ctx context.Context, env tool.Env, in writeFileInput) (string,
 		return err
 	}
 	if err := w.replace(ctx, env, t, []byte(in.Content), same); err != nil {
-		return "", err
+		return tool.Output{}, err
 	}
 	verb := "Created"
 	if t.info != nil {
 		verb = "Overwrote"
 	}
-	return fmt.Sprintf("%s %s (%s).", verb, show(w.shownName(t)), bytesWhole(int64(len(in.Content)))), nil
+	return did.output(fmt.Sprintf("%s %s (%s).", verb, show(w.shownName(t)), bytesWhole(int64(len(in.Content))))), nil
 }
 
 // notThroughALink refuses a write whose path leads into a protected place by a symbolic link. Whoever allowed the call has read the path, and
