@@ -31,6 +31,8 @@ type Approval struct {
 	// Input is what may be shown of the input; InputSHA256 names the input that runs when it is approved.
 	Input       json.RawMessage `json:"input"`
 	InputSHA256 string          `json:"input_sha256"`
+	// Diff says what the call would change as things stood when it was asked about; empty when its tool does not say.
+	Diff string `json:"diff"`
 	// Remember is what an approval for the session allows from then on; empty when it cannot be remembered.
 	Remember string    `json:"remember"`
 	AskedAt  time.Time `json:"asked_at"`

@@ -289,7 +289,7 @@ func (t overNATS) approvals(ctx context.Context, agent toolyard.Agent) ([]Approv
 		out[i] = Approval{
 			ID: a.ID, Agent: a.Agent, Batch: a.Batch, Index: a.Index, Session: a.Session, Workspace: a.Workspace, CallID: a.CallID, Tool: a.Tool,
 			Class: a.Class, Destructive: a.Destructive, Reason: a.Reason, Source: a.Source, Input: a.Input, InputSHA256: a.InputSHA256,
-			Remember: a.Remember, AskedAt: a.AskedAt, Expires: a.Expires,
+			Diff: a.Diff, Remember: a.Remember, AskedAt: a.AskedAt, Expires: a.Expires,
 		}
 	}
 	return out, nil

@@ -60,9 +60,16 @@ func described(a client.Approval, columns int, before *string) (lines []string, 
 	add("  ", "%s, %s%s; call %d of batch %s, agent %s, session %s", a.Tool, a.Class, undo, a.Index, a.Batch, a.Agent, a.Session)
 	input, err := display.Lines(a.Input, display.Options{Columns: columns - len(inputIndent), SHA256: a.InputSHA256, Before: before})
 	marked := false
-	for _, line := range input {
-		marked = marked || line != ascii(line) || strings.HasPrefix(line, ">")
-		lines = append(lines, inputIndent+line)
+	put := func(all []string) {
+		for _, line := range all {
+			marked = marked || line != ascii(line) || strings.HasPrefix(line, ">")
+			lines = append(lines, inputIndent+line)
+		}
+	}
+	put(input)
+	if a.Diff != "" && before == nil { // else the input is compared with what is there
+		add("  ", "what it would change, as things stood when it was asked about:")
+		put(display.DiffLines(a.Diff, columns-len(inputIndent), display.MaxDiffLines))
 	}
 	if err != nil {
 		add(inputIndent, "! %s; nobody can approve it", err)

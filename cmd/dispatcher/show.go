@@ -15,8 +15,9 @@ import (
 
 // How much of an output a person is shown; --json has all of it.
 const (
-	shownLines = 3
-	shownChars = 100
+	shownLines     = 3
+	shownDiffLines = 20
+	shownChars     = 100
 )
 
 // show prints a batch for a person, as it goes.
@@ -92,9 +93,23 @@ func (s *show) result(r toolyard.Result) {
 	}
 	s.printf("      %s\n", strings.Join(phases, " · "))
 	s.printf("%s", excerpt(r.Text()))
+	for _, line := range changed(r) {
+		s.printf("      %s\n", line)
+	}
 	if r.Truncated {
 		s.printf("      … offloaded as %s\n", r.Blob)
 	}
+}
+
+// changed is the diff in a result's data, in lines; nil where there is none.
+func changed(r toolyard.Result) []string {
+	var data struct {
+		Diff string `json:"diff"`
+	}
+	if r.IsError || len(r.Structured) == 0 || json.Unmarshal(r.Structured, &data) != nil || !strings.HasPrefix(data.Diff, "--- ") {
+		return nil
+	}
+	return display.DiffLines(data.Diff, shownChars, shownDiffLines)
 }
 
 func (s *show) end(v toolyard.BatchView) error {

@@ -75,3 +75,29 @@ func all(op string, lines []string) []change {
 	}
 	return out
 }
+
+// DiffLines shows a unified diff: lines behind "-" go, lines behind "+" come, lines behind "|" stay, and what names files and
+// places stands behind nothing. What is long is folded, and what a screen does not show is marked, as in [Lines]. At most so
+// many lines are shown; the last one then says that there are more.
+func DiffLines(diff string, columns, most int) []string {
+	var p page
+	header := 2 // lines that name the two files
+	for line := range strings.Lines(diff) {
+		line = strings.TrimSuffix(line, "\n")
+		op, text := "", line
+		switch {
+		case header > 0 && (strings.HasPrefix(line, "--- ") || strings.HasPrefix(line, "+++ ")):
+			header--
+		case strings.HasPrefix(line, taken), strings.HasPrefix(line, put):
+			op, text = line[:1], line[1:]
+		case strings.HasPrefix(line, " "):
+			op, text = same, line[1:]
+		}
+		p.add(op, tokens(text))
+	}
+	out := p.fold(max(columns, MinColumns))
+	if len(out) > most {
+		out = append(out[:most-1], "(more lines are not shown)")
+	}
+	return out
+}

@@ -167,6 +167,8 @@ type Waiting struct {
 	InputSHA256 string          `json:"input_sha256"`
 	// Changed is the reference of that input when a hook has changed it. Empty: it is the call's own.
 	Changed string `json:"changed,omitempty"`
+	// Diff says what the call would change as things stood, without secrets; empty when the tool does not say.
+	Diff string `json:"diff,omitempty"`
 	// Remember is the rule that an approval for the session would add; empty when it cannot be remembered.
 	Remember string `json:"remember,omitempty"`
 	// Facts are those of the phases so far, and Context what hooks want the model to read.

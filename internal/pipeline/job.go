@@ -88,6 +88,8 @@ type WaitingError struct {
 	Observable json.RawMessage
 	InputHash  string
 	Changed    json.RawMessage
+	// Diff says what the call would change as things stand, so far as the tool knows.
+	Diff string
 	// Remember is what an approval for the session would allow; empty when it cannot be remembered.
 	Remember string
 	Facts    []toolyard.Fact

@@ -25,6 +25,7 @@ const (
 	MaxFactDetailBytes  = 2 << 10  // bytes of a fact's detail
 	MaxHookContextChars = 10_000   // characters that the hooks of one call may add to its output
 
+	MaxShownDiffBytes        = 16 << 10 // bytes of what a call would change, for the person who is asked
 	MaxObservableBytes       = 32 << 10 // bytes of the observable copy of an input
 	MaxObservableStringBytes = 2 << 10  // bytes of one string in an observable copy that has to be cut
 )

@@ -66,3 +66,30 @@ func TestTheToolsOwnPermission(t *testing.T) {
 		}
 	}
 }
+
+// TestThePersonIsShownWhatWouldChange: as the tool tells it, without secrets and cut at a line; a tool that cannot tell
+// keeps nobody from being asked.
+func TestThePersonIsShownWhatWouldChange(t *testing.T) {
+	for name, c := range map[string]struct {
+		says func() (string, error)
+		want string
+	}{
+		"a diff":   {func() (string, error) { return "-old\n+new hunter2\n", nil }, "-old\n+new [redacted]\n"},
+		"a panic":  {func() (string, error) { panic("x") }, ""},
+		"an error": {func() (string, error) { return "half", errors.New("x") }, ""},
+		"a long one": {func() (string, error) { return strings.Repeat("+line\n", MaxShownDiffBytes), nil },
+			strings.Repeat("+line\n", (MaxShownDiffBytes-24)/6) + "\\ the rest is left out\n"},
+	} {
+		r := newRig(asks, func(r *rig) {
+			e := r.tools["echo"]
+			e.Diff = func(context.Context, tool.Env, json.RawMessage) (string, error) { return c.says() }
+			r.setTool(e)
+			r.Redact = func(s string) string { return strings.ReplaceAll(s, "hunter2", "[redacted]") }
+		})
+		_, err := r.Run(t.Context(), r.job)
+		w, ok := errors.AsType[*WaitingError](err)
+		if !ok || w.Diff != c.want {
+			t.Errorf("%s: %v, %d bytes; want %d", name, err, len(w.Diff), len(c.want))
+		}
+	}
+}

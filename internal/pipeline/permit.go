@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/display"
@@ -56,7 +57,7 @@ func (c *call) permission(ctx context.Context) finding {
 	case d.Behavior == Ask && c.job.Approved != nil:
 		return finding{detail: join("allowed by "+c.job.Approved.By, "asked by "+source)}
 	case d.Behavior == Ask && c.job.Interactive:
-		return c.wait(d)
+		return c.wait(ctx, d)
 	case d.Behavior == Ask:
 		return failed(toolyard.PermissionDenied, "Permission is needed, and nobody could be asked"+because(d.Reason), "undecided: "+source)
 	}
@@ -98,7 +99,7 @@ func (c *call) ownPermission(ctx context.Context) (tool.Permission, finding) {
 }
 
 // wait ends the run until a person has decided. Nobody is asked about what they would not see.
-func (c *call) wait(d PermissionDecision) finding {
+func (c *call) wait(ctx context.Context, d PermissionDecision) finding {
 	const nobody = "Permission is needed, and nobody can be asked: "
 	if c.hidden {
 		return failed(toolyard.PermissionDenied,
@@ -110,6 +111,7 @@ func (c *call) wait(d PermissionDecision) finding {
 	}
 	w := &WaitingError{
 		Reason: c.withhold(d.Reason), Source: c.withhold(d.Source), Judgement: c.judgement, Observable: bytes.Clone(c.observable), InputHash: c.value.Hash(),
+		Diff: c.diff(ctx),
 	}
 	if c.withhold(d.Remember) == d.Remember { // a rule with a secret in it would stand in the session
 		w.Remember = d.Remember
@@ -121,6 +123,30 @@ func (c *call) wait(d PermissionDecision) finding {
 		w.Changed = c.input()
 	}
 	return finding{wait: w, detail: join("a person is asked", d.Source)}
+}
+
+// diff is what the tool says that the call would change, without secrets and cut at a line. A tool that fails to say it
+// keeps nobody from being asked.
+func (c *call) diff(ctx context.Context) string {
+	if c.code.Diff == nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, orDefault(c.p.CheckTimeout, DefaultCheckTimeout))
+	defer cancel()
+	env, input := c.env(ctx), c.input()
+	text, err := guard(c.p, ctx, func(ctx context.Context) (string, error) { return c.code.Diff(ctx, env, input) })
+	if err != nil {
+		return ""
+	}
+	if len(text) > MaxOutputBytes { // nobody reads it, and to look for secrets in it takes long
+		return ""
+	}
+	if text = c.withhold(text); len(text) <= MaxShownDiffBytes {
+		return text
+	}
+	const left = "\\ the rest is left out\n"
+	text = clip(text, MaxShownDiffBytes-len(left))
+	return text[:strings.LastIndexByte(text, '\n')+1] + left
 }
 
 // stillApproved checks that what a person has approved is what would run, and runs as it was scheduled.

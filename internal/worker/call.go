@@ -245,6 +245,7 @@ func (w *Worker) wait(ctx context.Context, r *running, e *pipeline.WaitingError)
 	body := events.Waiting{
 		Worker: w.cfg.ID, Attempt: r.call.Attempt - 1, Reason: e.Reason, Source: e.Source, Destructive: e.Judgement.Destructive,
 		Class: e.Judgement.Class, Input: e.Observable, InputSHA256: e.InputHash, Remember: e.Remember, Facts: e.Facts, Context: e.Context,
+		Diff: e.Diff,
 	}
 	err := w.mayAct(r)
 	if err == nil && e.Changed != nil {

@@ -59,7 +59,8 @@ func TestAnApprovalSurvivesKills(t *testing.T) {
 		submitted <- stdout
 	}()
 	list := waiting(t, d.says["nats"], 1)
-	if text := said(t, "approvals", "--nats", d.says["nats"]); !strings.Contains(text, "write_file") || !strings.Contains(text, "1 call waits") || !strings.Contains(text, "b.txt") {
+	if text := said(t, "approvals", "--nats", d.says["nats"]); !strings.Contains(text, "write_file") || !strings.Contains(text, "1 call waits") || !strings.Contains(text, "b.txt") ||
+		!strings.Contains(text, "what it would change") || !strings.Contains(text, "+ two") {
 		t.Errorf("the list for people:\n%s", text)
 	}
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {

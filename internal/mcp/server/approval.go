@@ -119,6 +119,13 @@ func describe(a client.Approval) (string, error) {
 		text += "\nAsked because: " + display.Text(a.Reason)
 	}
 	text += "\nInput (" + display.Legend + " " + display.LegendFolded + "):\n" + strings.Join(lines, "\n")
+	if a.Diff != "" { // it may be left out: the input alone says what runs
+		diff := "\nWhat it would change, as things stood when it was asked about:\n" +
+			strings.Join(display.DiffLines(a.Diff, shownColumns, display.MaxDiffLines), "\n")
+		if len(text)+len(diff) <= MaxShownBytes {
+			text += diff
+		}
+	}
 	if len(text) > MaxShownBytes {
 		return "", fmt.Errorf("%w: it is too long, %d bytes as it is shown; at most %d are", display.ErrPart, len(text), MaxShownBytes)
 	}
