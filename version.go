@@ -12,7 +12,9 @@ import "runtime/debug"
 //
 //	1  2026-11-22  The first that is written down. What names no version was written before, since 2026-11-21.
 //	2  2026-11-22  A worker's entry says which tools it leaves out or has altered.
-const WireVersion = 2 + yetToCome
+//	3  2026-11-22  Calls carry the name that the model used, judgements why there is none, waiting calls what they would
+//	               change, and surfaces which tools the operator defers.
+const WireVersion = 3 + yetToCome
 
 const modulePath = "github.com/toolyard/toolyard"
 
