@@ -2,7 +2,6 @@ package pool
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -309,111 +308,6 @@ func TestWorkspacesAreExclusive(t *testing.T) {
 		t.Errorf("the fencing tokens of writes do not grow: %v", tokens)
 	}
 	t.Logf("most calls together, by workspace and exclusivity: %v", most)
-}
-
-// TestOnlyTheToolsCodeCanTell: a class that is judged by the tool's code, and what happens when it cannot say.
-func TestOnlyTheToolsCodeCanTell(t *testing.T) {
-	s := testenv.Server(t)
-	type in struct {
-		Mood string `json:"mood"`
-	}
-	ask, err := tool.New(tool.Typed[in, string]{
-		Declaration: tool.Declaration{Name: "ask", Description: "d", Class: tool.ClassRule{Ask: true, Static: toolyard.WriteExclusive}},
-		Judge: func(i in) (tool.Judgement, error) {
-			switch i.Mood {
-			case "panic":
-				panic("no")
-			case "wild":
-				return tool.Judgement{Class: toolyard.Unsafe}, nil
-			case "calm":
-				return tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true, Idempotent: true}, nil
-			}
-			return tool.Judgement{Class: toolyard.WriteExclusive}, nil
-		},
-		Run: func(_ context.Context, _ tool.Env, i in) (string, error) { return i.Mood, nil },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	startWorker(t, s, worker.Config{Tools: []tool.Tool{ask}})
-	startDispatcher(t, s, dispatcher.Config{})
-	var b toolyard.Batch
-	for _, mood := range []string{"calm", "calm", "busy", "wild", "panic"} {
-		input, err := json.Marshal(in{mood})
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.Calls = append(b.Calls, toolyard.Call{Tool: "ask", Input: input})
-	}
-	got := results(t, startClient(t, s), b)
-	var classes []string
-	for _, r := range got {
-		classes = append(classes, string(r.Class))
-	}
-	if strings.Join(classes, " ") != "READ_ONLY READ_ONLY WRITE_EXCLUSIVE UNSAFE UNSAFE" || codes(got) != "ok ok ok setup_required setup_required" {
-		t.Errorf("classes %v, results %s", classes, codes(got))
-	}
-	if !got[0].WasConcurrent || got[2].WasConcurrent {
-		t.Error("was_concurrent is wrong")
-	}
-}
-
-// TestWhyACallIsUnsafe: what a judge does wrong makes its own call UNSAFE and no other, and the call's facts say what it was.
-func TestWhyACallIsUnsafe(t *testing.T) {
-	s := testenv.Server(t)
-	type in struct {
-		Mood string `json:"mood"`
-	}
-	stuck := make(chan struct{})
-	defer close(stuck)
-	ask, err := tool.New(tool.Typed[in, string]{
-		Declaration: tool.Declaration{Name: "ask", Description: "d", Class: tool.ClassRule{Ask: true}, Execution: tool.InService},
-		Judge: func(i in) (tool.Judgement, error) {
-			switch i.Mood {
-			case "panic":
-				panic("a fit")
-			case "slow":
-				<-stuck
-			case "garbage":
-				return tool.Judgement{Class: "PURPLE"}, nil
-			case "error":
-				return tool.Judgement{}, errors.New("no idea")
-			case "chatty":
-				return tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true, Why: strings.Repeat("blah ", 1<<20)}, nil
-			}
-			return tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true, Why: "it is calm"}, nil
-		},
-		Run: func(_ context.Context, _ tool.Env, i in) (string, error) { return i.Mood, nil },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	startWorker(t, s, worker.Config{Tools: []tool.Tool{ask}})
-	startDispatcher(t, s, dispatcher.Config{})
-	var b toolyard.Batch
-	moods := []string{"calm", "slow", "panic", "garbage", "error", "chatty", "calm"}
-	for _, mood := range moods {
-		input, err := json.Marshal(in{mood})
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.Calls = append(b.Calls, toolyard.Call{Tool: "ask", Input: input})
-	}
-	want := map[string]string{
-		"calm": "judged READ_ONLY: it is calm", "slow": "judged UNSAFE: the tool's judge gave no answer within", "panic": "judged UNSAFE: the tool's judge panicked: a fit",
-		"garbage": `judged UNSAFE: the tool answered with the class "PURPLE"`, "error": "judged UNSAFE: the tool's judge failed: no idea", "chatty": "judged READ_ONLY: blah",
-	}
-	for i, r := range results(t, startClient(t, s), b) {
-		said := ""
-		for _, f := range r.Phases {
-			if f.Phase == toolyard.PhaseValidateValues {
-				said = f.Detail
-			}
-		}
-		if !strings.HasPrefix(said, want[moods[i]]) || r.IsError {
-			t.Errorf("%s: %s %s, and its facts say %.200q", moods[i], r.Class, r.Code, said)
-		}
-	}
 }
 
 // TestToolsComeAndGo: a tool is offered while it is enabled; one that was offered and is no more is unknown.
