@@ -204,11 +204,7 @@ func connect(t *testing.T, url string) *broker.Broker {
 func viewOf(t *testing.T, stdout string) toolyard.BatchView {
 	t.Helper()
 	var v toolyard.BatchView
-	var compact bytes.Buffer // an output as data stands in the events without the blanks of the indented document
-	if err := json.Compact(&compact, []byte(stdout)); err != nil {
-		t.Fatalf("the output is no JSON: %v\n%s", err, stdout)
-	}
-	d := json.NewDecoder(&compact)
+	d := json.NewDecoder(strings.NewReader(stdout))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&v); err != nil {
 		t.Fatalf("the output is no batch object: %v\n%s", err, stdout)
