@@ -2,7 +2,6 @@ package policy
 
 import (
 	"errors"
-	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -12,27 +11,101 @@ import (
 
 // commandPattern is a specifier for commands: words that a simple command starts with, or is.
 type commandPattern struct {
-	words  []string
-	prefix bool // "words:*"; otherwise exactly the words
+	words  []patternWord
+	prefix bool // any further words may follow
 }
 
-// parseCommandPattern reads "git status:*" or "git status". The words are read as the shell would, so that quotes mean in a rule
-// what they mean in a command.
+// patternWord is one word of a pattern: the texts between its stars. One without a star is one text.
+type patternWord []string
+
+// star stands for a star while a pattern is read as a shell reads words. It is in no use of its own.
+const star = "\uE000"
+
+// parseCommandPattern reads "git status:*", "git status *" or "git status". The words are read as the shell would, so that quotes
+// mean in a rule what they mean in a command. A star that is not quoted stands for any text: as a word for one word or more, at
+// the end also for none.
 func parseCommandPattern(specifier string) (*commandPattern, error) {
 	text, prefix := strings.CutSuffix(specifier, ":*")
-	script, err := shell.Parse(text)
+	if strings.Contains(text, star) {
+		return nil, errors.New("it has a character of the private use area; write another")
+	}
+	script, err := shell.Parse(markStars(text))
 	switch {
 	case err != nil:
 		return nil, errors.New("it is not a command: write words as in git status:*, quoted as in a shell")
 	case len(script.Commands) != 1 || !script.Plain():
-		return nil, errors.New("it is not one plain command: write a rule for each, with no pipes, redirections, variables or " +
-			"globs; :* at the end means any further words")
+		return nil, errors.New("it is not one plain command: write a rule for each, with no pipes, redirections or variables; " +
+			"* stands for any words, and :* at the end means any further words")
 	}
 	p := &commandPattern{prefix: prefix}
 	for _, w := range script.Commands[0].Args {
-		p.words = append(p.words, w.Text)
+		p.words = append(p.words, strings.Split(w.Text, star))
 	}
+	for n := len(p.words); n > 0 && p.words[n-1].any(); n-- {
+		p.words, p.prefix = p.words[:n-1], true
+	}
+	if len(p.words) == 0 {
+		return nil, errors.New("it covers every command; for every call of the tool write just the tool")
+	}
+	p.prefix = p.prefix || p.words[len(p.words)-1].open()
 	return p, nil
+}
+
+// markStars puts a mark in place of each star that is not quoted.
+func markStars(text string) string {
+	var b strings.Builder
+	quote := byte(0)
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		switch {
+		case c == '\\' && quote != '\'' && i+1 < len(text):
+			b.WriteByte(c)
+			i++
+			c = text[i]
+		case quote != 0 && c == quote:
+			quote = 0
+		case quote == 0 && (c == '\'' || c == '"'):
+			quote = c
+		case quote == 0 && c == '*':
+			b.WriteString(star)
+			continue
+		}
+		b.WriteByte(c)
+	}
+	return b.String()
+}
+
+// any reports whether a word is stars alone.
+func (w patternWord) any() bool {
+	return len(w) > 1 && !slices.ContainsFunc(w, func(s string) bool { return s != "" })
+}
+
+// open reports whether a word ends in a star.
+func (w patternWord) open() bool { return len(w) > 1 && w[len(w)-1] == "" }
+
+// matches reports whether the word stands for a text.
+func (w patternWord) matches(text string) bool {
+	last := len(w) - 1
+	if last == 0 {
+		return w[0] == text
+	}
+	if len(text) < len(w[0])+len(w[last]) || !strings.HasPrefix(text, w[0]) || !strings.HasSuffix(text, w[last]) {
+		return false
+	}
+	rest := text[len(w[0]) : len(text)-len(w[last])]
+	for _, part := range w[1:last] {
+		at := strings.Index(rest, part)
+		if at < 0 {
+			return false
+		}
+		rest = rest[at+len(part):]
+	}
+	return true
+}
+
+// names is matches for the name of a program, which is meant whatever its path.
+func (w patternWord) names(text string) bool {
+	return w.matches(text) || !strings.Contains(strings.Join(w, ""), "/") && w.matches(path.Base(text))
 }
 
 func (r Rule) commandPattern() (*commandPattern, error) {
@@ -42,18 +115,27 @@ func (r Rule) commandPattern() (*commandPattern, error) {
 	return parseCommandPattern(r.Specifier)
 }
 
-// is reports whether a command of literal words matches: what an allow rule needs.
+// is reports whether a command of literal words matches: what an allow rule needs. A star inside a word stays within the word.
 func (p *commandPattern) is(args []shell.Word) bool {
-	n := len(p.words)
-	if len(args) < n || !p.prefix && len(args) != n {
+	if slices.ContainsFunc(args, func(w shell.Word) bool { return !w.Literal }) {
 		return false
 	}
-	for i, w := range p.words {
-		if !args[i].Literal || args[i].Text != w {
-			return false
+	at := make([]bool, len(args)+1) // places from which the rest of the pattern may go on
+	at[0] = true
+	for _, word := range p.words {
+		next := make([]bool, len(at))
+		begun := false
+		for i, arg := range args {
+			if word.any() {
+				begun = begun || at[i]
+				next[i+1] = begun
+			} else if at[i] && word.matches(arg.Text) {
+				next[i+1] = true
+			}
 		}
+		at = next
 	}
-	return true
+	return at[len(args)] || p.prefix && slices.Contains(at, true)
 }
 
 // coveredCommands reports which allow rules together cover a command line. Each of its parts must match one of them, or only read
@@ -115,16 +197,23 @@ func (p *commandPattern) touches(script shell.Script) (match bool, why string) {
 	if opaque {
 		return true, "the command runs a shell on text that is not known"
 	}
+	steps := maxSteps
 	for _, args := range all {
-		switch p.may(args) {
+		switch p.may(args, &steps) {
 		case yes:
 			return true, ""
 		case maybe:
+			if steps <= 0 {
+				return true, "the command is too long to be compared with the rule"
+			}
 			return true, "the command has words that are known only when it runs"
 		}
 	}
 	return false, ""
 }
+
+// maxSteps bounds the work of one rule about one command: whoever needs more is taken for a match.
+const maxSteps = 1 << 20
 
 type verdict int
 
@@ -135,41 +224,61 @@ const (
 )
 
 // may matches strictly: a program is meant by its name whatever its path, and options that stand between the words of the pattern, with
-// a value each perhaps, do not hide them (git -C . push). A word that is not literal may be anything that starts with
-// its known text, and without any it may be no word at all, or many.
-func (p *commandPattern) may(args []shell.Word) verdict {
-	open := map[int]bool{0: true} // places in args from which the rest of the pattern may go on
-	first, last := 0, 0           // of them
+// a value each perhaps, do not hide them (git -C . push). A star stands for any words, none and inside of a word too. A word that is not
+// literal may be anything that starts with its known text, and without any it may be no word at all, or many.
+func (p *commandPattern) may(args []shell.Word, steps *int) verdict {
+	at := []int{0} // places in args from which the rest of the pattern may go on, in order
 	for k, word := range p.words {
-		next := map[int]bool{}
-		for i := first; i <= last && i < len(args); i++ {
-			if !open[i] {
-				continue
+		var next []int
+		add := func(i int) {
+			if len(next) == 0 || next[len(next)-1] < i {
+				next = append(next, i)
+			}
+		}
+		if word.any() {
+			for i := at[0]; i <= len(args); i++ {
+				add(i)
+			}
+			at = next
+			*steps -= len(at)
+			continue
+		}
+		begun := false // a word has begun as this one of the pattern does, and its star goes on
+		for n, i := 0, at[0]; i < len(args) && (begun || n < len(at)); i++ {
+			if *steps--; *steps < 0 {
+				return maybe
 			}
 			a := args[i]
+			if begun && !a.Literal {
+				return maybe
+			}
+			if begun && strings.HasSuffix(a.Text, word[len(word)-1]) {
+				add(i + 1)
+			}
+			if n == len(at) || at[n] != i {
+				continue
+			}
+			n++
 			switch {
 			case !a.Literal && mayBe(a, word, k == 0):
 				return maybe
-			case a.Literal && (a.Text == word || k == 0 && !strings.Contains(word, "/") && path.Base(a.Text) == word):
-				if len(next) == 0 {
-					first = i + 1
-				}
-				next[i+1] = true
+			case a.Literal && (word.matches(a.Text) || k == 0 && word.names(a.Text)):
+				add(i + 1)
 			}
+			begun = begun || len(word) > 1 && a.Literal && strings.HasPrefix(a.Text, word[0])
 			if k > 0 && strings.HasPrefix(a.Text, "-") {
-				open[i+1], open[i+2] = true, true
-				last = i + 2
+				at = skipTo(at, n, i)
 			}
 		}
 		if len(next) == 0 {
 			return no
 		}
-		open, last = next, slices.Max(slices.Collect(maps.Keys(next)))
+		at = next
 	}
-	if p.prefix || open[len(args)] {
+	if p.prefix || at[len(at)-1] == len(args) {
 		return yes
 	}
-	for i := range open {
+	for _, i := range at {
 		if !slices.ContainsFunc(args[i:], func(w shell.Word) bool { return w.Literal || w.Text != "" }) {
 			return maybe // the rest may come to nothing
 		}
@@ -177,101 +286,16 @@ func (p *commandPattern) may(args []shell.Word) verdict {
 	return no
 }
 
-func mayBe(w shell.Word, word string, name bool) bool {
-	return strings.HasPrefix(word, w.Text) || name && strings.Contains(w.Text, "/")
+// skipTo adds the two places behind an option at i to those from n on, which are in order and behind i.
+func skipTo(at []int, n, i int) []int {
+	for to := i + 1; to <= i+2; to, n = to+1, n+1 {
+		if n == len(at) || at[n] != to {
+			at = slices.Insert(at, n, to)
+		}
+	}
+	return at
 }
 
-// Programs that run their arguments, and those that run text. What the first run can stand at any place behind them, since
-// their options are not told apart from it here.
-var (
-	wrappers = wordSet(`builtin busybox chroot command doas entr env exec flock ionice nice nohup parallel runuser setsid stdbuf strace su
-		sudo time timeout unshare watch xargs`)
-	shells = wordSet(`ash bash dash eval fish ksh mksh parallel runuser sh su trap watch zsh`)
-	execs  = wordSet(`-exec -execdir -ok -okdir`)
-)
-
-// maxShellDepth is how many shells in shells are looked into.
-const maxShellDepth = 4
-
-// reach lists the arguments of every command that a line is known to run, looking through wrappers and shells. opaque means that a
-// shell runs text which is not known here.
-func reach(commands []shell.Command, depth int) (all [][]shell.Word, opaque bool) {
-	for _, c := range commands {
-		if len(c.Args) == 0 {
-			continue
-		}
-		starts := []int{0}
-		if head := c.Args[0]; head.Literal {
-			switch name := path.Base(head.Text); {
-			case wrappers[name]:
-				for i := 1; i < len(c.Args); i++ {
-					starts = append(starts, i)
-				}
-			case name == "find":
-				for i, a := range c.Args[1:] {
-					if a.Literal && execs[a.Text] {
-						starts = append(starts, i+2)
-					}
-				}
-			}
-		}
-		inShell := false
-		for _, i := range starts {
-			if i >= len(c.Args) {
-				break
-			}
-			all = append(all, c.Args[i:])
-			if w := c.Args[i]; !inShell && w.Literal && shells[path.Base(w.Text)] {
-				inShell = true
-				inner, hidden := reachText(c.Args[i+1:], depth+1)
-				if hidden {
-					return nil, true
-				}
-				all = append(all, inner...)
-			}
-		}
-	}
-	return all, false
-}
-
-// reachText reads what a shell is given: each argument as a command line, and all together as eval would. Options and file names are
-// taken for commands too, which does no harm. A shell without any reads its standard input.
-func reachText(args []shell.Word, depth int) (all [][]shell.Word, opaque bool) {
-	var texts []string
-	operands := 0
-	for _, a := range args {
-		if !a.Literal {
-			return nil, true
-		}
-		texts = append(texts, a.Text)
-		if !strings.HasPrefix(a.Text, "-") {
-			operands++
-		}
-	}
-	if operands == 0 || depth > maxShellDepth {
-		return nil, true
-	}
-	for _, text := range append(texts, strings.Join(texts, " ")) {
-		if strings.TrimSpace(text) == "" {
-			continue
-		}
-		script, err := shell.Parse(text)
-		if err != nil {
-			return nil, true
-		}
-		inner, hidden := reach(script.Commands, depth)
-		if hidden {
-			return nil, true
-		}
-		all = append(all, inner...)
-	}
-	return all, false
-}
-
-func wordSet(words string) map[string]bool {
-	m := map[string]bool{}
-	for _, w := range strings.Fields(words) {
-		m[w] = true
-	}
-	return m
+func mayBe(w shell.Word, word patternWord, name bool) bool {
+	return strings.HasPrefix(word[0], w.Text) || len(word) > 1 && strings.HasPrefix(w.Text, word[0]) || name && strings.Contains(w.Text, "/")
 }

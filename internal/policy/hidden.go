@@ -14,7 +14,7 @@ import (
 const Reader = "read_file"
 
 // hides reports whether a deny rule hides places, beside the calls of its own tool that it denies.
-func (r Rule) hides() bool { return r.Tool == Reader && r.Specifier != "" }
+func (r Rule) hides() bool { return r.names(Reader) && r.Specifier != "" }
 
 // Hidden returns what reports whether a path is hidden from calls of a tool: by a deny rule with a path for [Reader],
 // or, where the tool names paths itself, for this tool. Paths are relative to the workspace, clean and without

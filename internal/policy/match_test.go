@@ -293,8 +293,11 @@ func TestHostileRulesEndSoon(t *testing.T) {
 		Decide(Rules{Deny: mustRules(t, "write_file("+spec+")")}, Request{Declaration: writeTool, Paths: []string{deep, long}})
 	}
 	for _, command := range []string{strings.Repeat("env ", 8000), strings.Repeat("sh ", 10000), strings.Repeat("git -a ", 4500), "git " + strings.Repeat("-a ", 10000),
-		strings.Repeat("eval ", 6000) + "x", "env " + strings.Repeat("git ", 8000), strings.Repeat("sh -c '", 4000)} {
-		Decide(Rules{Deny: mustRules(t, "bash(git a b c d:*)", "bash(x)")}, Request{Declaration: bashTool, Input: input(t, "command", command)})
+		strings.Repeat("eval ", 6000) + "x", "env " + strings.Repeat("git ", 8000), strings.Repeat("sh -c '", 4000),
+		strings.Repeat("a ", 16000), strings.Repeat("env -S ", 4000), strings.Repeat("alias a=b ", 3000), strings.Repeat("git -c a=b ", 3000),
+		"sh " + strings.Repeat("-aaaaaaaa' ' ", 2500)} {
+		Decide(Rules{Deny: mustRules(t, "bash(git a b c d:*)", "bash(x)", "bash(* z * y)", "bash(a"+strings.Repeat("*a", 1000)+")",
+			"bash("+strings.Repeat("* *a ", 700)+"q)")}, Request{Declaration: bashTool, Input: input(t, "command", command)})
 	}
 	if took := time.Since(start); took > 20*time.Second {
 		t.Errorf("took %v", took)

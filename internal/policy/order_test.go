@@ -13,7 +13,7 @@ import (
 // The properties below hold for any rules and any call: no order and no combination of rules lets an allow beat a deny or an ask.
 
 var ruleTexts = []string{
-	"bash", "bash(ls:*)", "bash(git status:*)", "bash(git push:*)", "bash(rm:*)", "bash(ls)", "bash(a | b)", "Bash",
+	"bash", "bash(ls:*)", "bash(git status:*)", "bash(git push:*)", "bash(rm:*)", "bash(ls)", "bash(a | b)", "shell",
 	"write_file", "write_file(docs/**)", "write_file(**/*.md)", "write_file(/ws/src/**)", "write_file(/etc/**)",
 	"web_fetch", "web_fetch(domain:example.com)", "web_fetch(domain:evil.org)", "web_fetch(x)", "plain", "plain(x)", "mcp__a__*", "other",
 }

@@ -17,10 +17,12 @@ const MaxRuleBytes = 4096
 // Rule says which calls a permission is about: every call of a tool, or those that its specifier matches. Make one with
 // [ParseRule].
 type Rule struct {
-	// Tool is the tool's name, or "mcp__server__*" for every tool of an MCP server.
+	// Tool is the tool's name, ours or that of the field ("Bash"), or "mcp__server" or "mcp__server__*" for every tool of an
+	// MCP server.
 	Tool string
 	// Specifier narrows the rule to some inputs; empty means every call. What it means depends on the tool's declaration:
-	//   - a command: "git status:*" for every command that starts with these words, "git status" for exactly this one
+	//   - a command: "git status:*" or "git status *" for every command that starts with these words, "git status" for
+	//     exactly this one; a star elsewhere is any text
 	//   - a path: a glob as in .gitignore, relative to the workspace: without a slash a name at any depth (".env"), with
 	//     one a path from the top ("docs/*.md", "./.env"); what is below it is covered too. Or absolute inside the
 	// workspace.
@@ -55,10 +57,11 @@ func ParseRule(s string) (Rule, error) {
 		switch {
 		case !closed:
 			return bad("does not end in %q; write tool or tool(specifier)", ")")
-		case strings.TrimSpace(specifier) == "" || specifier == "*" || specifier == "**" || specifier == ":*":
+		case strings.TrimSpace(specifier) == "" || specifier == ":*":
 			return bad("its specifier does not narrow it; for every call of the tool write just %s", name)
+		case specifier != "*" && specifier != "**": // which people write for every call
+			r.Specifier = specifier
 		}
-		r.Specifier = specifier
 	}
 	server, wild := strings.CutSuffix(name, "__*")
 	switch {
@@ -73,6 +76,9 @@ func ParseRule(s string) (Rule, error) {
 	}
 	if err := toolyard.CheckName("tool", name); err != nil {
 		return bad("%v", err)
+	}
+	if server, ok := strings.CutPrefix(name, mcpPrefix); ok && specified && !strings.Contains(server, "__") {
+		return bad("a specifier needs one tool; write just %s, or name the tool", name)
 	}
 	if p, err := parseCommandPattern(r.Specifier); err == nil {
 		r.command = p
@@ -97,10 +103,14 @@ func ParseRules(list []string) ([]Rule, error) {
 
 // names reports whether the rule is about a tool of that name.
 func (r Rule) names(name string) bool {
-	if prefix, wild := strings.CutSuffix(r.Tool, "*"); wild {
-		return len(name) > len(prefix) && strings.HasPrefix(name, prefix)
+	if r.Tool == name || meant(r.Tool, name) {
+		return true
 	}
-	return r.Tool == name
+	prefix, wild := strings.CutSuffix(r.Tool, "*")
+	if server, ok := strings.CutPrefix(r.Tool, mcpPrefix); ok && !wild && !strings.Contains(server, "__") {
+		prefix, wild = r.Tool+"__", true
+	}
+	return wild && len(name) > len(prefix) && strings.HasPrefix(name, prefix)
 }
 
 // namesAny is names for a tool with aliases. Deny and ask rules look at these; an allow rule must give the tool's own name,

@@ -27,8 +27,8 @@ func TestParseRule(t *testing.T) {
 	}
 	for _, tc := range []struct{ rule, want string }{
 		{"", "names no tool"}, {"(x)", "names no tool"}, {"bash(git", `does not end in ")"`}, {"bash(git) x", `does not end in ")"`},
-		{"bash()", "write just bash"}, {"bash( )", "write just bash"}, {"bash(*)", "write just bash"}, {"bash(:*)", "write just bash"},
-		{"write_file(**)", "write just write_file"}, {"read_file, bash", "one rule for each tool"},
+		{"bash()", "write just bash"}, {"bash( )", "write just bash"}, {"bash(:*)", "write just bash"},
+		{"read_file, bash", "one rule for each tool"},
 		{"bash (x)", "is not a tool name"}, {"bash)", "is not a tool name"},
 		{"*", "mcp__server__*"}, {"read*", "mcp__server__*"}, {"mcp__*", "mcp__server__*"}, {"mcp____*", "mcp__server__*"},
 		{"mcp__*__x", "mcp__server__*"},
@@ -62,7 +62,7 @@ func TestParseMode(t *testing.T) {
 
 // Tools of each kind, for all tests.
 var (
-	bashTool  = &tool.Declaration{Name: "bash", Aliases: []string{"Bash"}, Specifier: tool.Specifier{Command: "command"}}
+	bashTool  = &tool.Declaration{Name: "bash", Aliases: []string{"shell"}, Specifier: tool.Specifier{Command: "command"}}
 	writeTool = &tool.Declaration{Name: "write_file", EditsWorkspace: true, Specifier: tool.Specifier{Path: "file_path"}}
 	fetchTool = &tool.Declaration{Name: "web_fetch", UsesWorkspace: new(bool), Specifier: tool.Specifier{URL: "url"}}
 	plainTool = &tool.Declaration{Name: "plain"}
@@ -78,7 +78,7 @@ func TestCheck(t *testing.T) {
 		want string // in the error; empty for none
 	}{
 		{"bash", bashTool, ""}, {"bash(git status:*)", bashTool, ""}, {"bash('git' status)", bashTool, ""}, {"other(x)", bashTool, ""},
-		{"bash(git | cat)", bashTool, "one plain command"}, {"bash(git *)", bashTool, "one plain command"},
+		{"bash(git | cat)", bashTool, "one plain command"}, {"bash(git *)", bashTool, ""}, {"bash(* *)", bashTool, "every command"},
 		{"bash($x:*)", bashTool, "one plain command"},
 		{"bash(ls > f)", bashTool, "one plain command"}, {"bash(a; b)", bashTool, "one plain command"},
 		{"bash(git 'x)", bashTool, "not a command"}, {"Bash('x)", bashTool, "not a command"},

@@ -1,0 +1,127 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// fieldTool is a tool of ours that people know by another name: that of Claude Code.
+type fieldTool struct{ own, theirs string }
+
+// fieldTools are named by either name in rules and in the matchers of hooks.
+var fieldTools = []fieldTool{
+	{"bash", "Bash"}, {"read_file", "Read"}, {"write_file", "Write"}, {"edit_file", "Edit"}, {"glob", "Glob"}, {"grep", "Grep"},
+	{"web_fetch", "WebFetch"}, {"tool_search", "ToolSearch"},
+}
+
+// otherBuiltins are the built-in tools that have no other name.
+var otherBuiltins = []string{"read_result"}
+
+// foreign are tools of Claude Code that have no counterpart here. What is said about them in its settings does not apply.
+var foreign = strings.Fields(`Agent AskUserQuestion BashOutput CronCreate CronDelete CronList EnterPlanMode EnterWorktree ExitPlanMode
+	ExitWorktree KillBash KillShell ListMcpResourcesTool LS LSP Monitor MultiEdit NotebookEdit NotebookRead PowerShell
+	ReadMcpResourceTool SendMessage Skill SlashCommand Task TaskCreate TaskGet TaskList TaskOutput TaskStop TaskUpdate TeamCreate
+	TeamDelete TodoRead TodoWrite WebSearch`)
+
+// FieldName is the name by which people know a tool of ours in the field, or its own.
+func FieldName(own string) string {
+	for _, t := range fieldTools {
+		if t.own == own {
+			return t.theirs
+		}
+	}
+	return own
+}
+
+// Foreign reports whether a name is that of a tool of Claude Code which has no counterpart here.
+func Foreign(name string) bool { return slices.Contains(foreign, name) }
+
+// meant reports whether a rule's name means a tool of ours by the name of the field. Edit is about every tool that edits files,
+// as it is there.
+func meant(written, own string) bool {
+	if written == "Edit" && own == "write_file" {
+		return true
+	}
+	return slices.Contains(fieldTools, fieldTool{own, written})
+}
+
+// mcpPrefix begins the name of every tool of an MCP server: mcp__SERVER__TOOL.
+const mcpPrefix = "mcp__"
+
+// Names are what a rule may be about where it is given.
+type Names struct {
+	// Tools are the names and aliases of the tools that are known, beside the built-in ones.
+	Tools []string
+	// Servers are the MCP servers. AnyServer says that others may come: then every name of one is taken.
+	Servers   []string
+	AnyServer bool
+}
+
+// Knows reports whether there is, or may come, a tool that is meant by a name.
+func (n Names) Knows(name string) bool {
+	ours := func(t fieldTool) bool { return t.own == name || t.theirs == name }
+	if slices.ContainsFunc(fieldTools, ours) || slices.Contains(otherBuiltins, name) || slices.Contains(n.Tools, name) {
+		return true
+	}
+	server, ok := strings.CutPrefix(name, mcpPrefix)
+	if !ok || server == "" || strings.HasPrefix(server, "_") {
+		return false
+	}
+	return n.AnyServer || slices.ContainsFunc(n.Servers, func(s string) bool { return server == s || strings.HasPrefix(server, s+"__") })
+}
+
+// unknown says what is wrong with a name that is not known.
+func (n Names) unknown(name string) error {
+	if strings.HasPrefix(name, mcpPrefix) && !n.AnyServer {
+		if len(n.Servers) == 0 {
+			return fmt.Errorf("there is no tool %q here: this process has no MCP server", name)
+		}
+		return fmt.Errorf("there is no tool %q here: the MCP servers are %s", name, strings.Join(n.Servers, ", "))
+	}
+	if Foreign(name) {
+		return fmt.Errorf("there is no tool %q here: it is one of Claude Code that has no counterpart", name)
+	}
+	for _, t := range n.all() {
+		if strings.EqualFold(t, name) {
+			return fmt.Errorf("there is no tool %q here; do you mean %q?", name, t)
+		}
+	}
+	return fmt.Errorf("there is no tool %q here; there are %s", name, strings.Join(n.all(), ", "))
+}
+
+// maxNamed is how many names an error lists.
+const maxNamed = 40
+
+func (n Names) all() []string {
+	out := slices.Clone(otherBuiltins)
+	for _, t := range fieldTools {
+		out = append(out, t.own)
+	}
+	slices.Sort(out)
+	more := slices.Clone(n.Tools)
+	slices.Sort(more)
+	out = append(out, more...)
+	return out[:min(len(out), maxNamed)]
+}
+
+// Check says that a name is not known, or returns nil.
+func (n Names) Check(name string) error {
+	if n.Knows(name) {
+		return nil
+	}
+	return n.unknown(name)
+}
+
+// CheckNames says which rules are about no tool that is known, or returns nil: such a rule would do nothing, and somebody relies
+// on it.
+func (rs Rules) CheckNames(n Names) error {
+	var errs []error
+	for _, r := range slices.Concat(rs.Deny, rs.Ask, rs.Allow) {
+		if err := n.Check(r.Tool); err != nil {
+			errs = append(errs, fmt.Errorf("rule %q: %w", r, err))
+		}
+	}
+	return errors.Join(errs...)
+}

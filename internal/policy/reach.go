@@ -1,0 +1,248 @@
+package policy
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/toolyard/toolyard/internal/shell"
+)
+
+// Programs that run other commands.
+var (
+	// wrappers run their arguments. What they run can stand at any place behind them, since their options are not told apart
+	// from it here.
+	wrappers = wordSet(`arch asdf builtin bundle bunx busybox bwrap caffeinate capsh catchsegv cgexec choom chpst chroot chrt
+		command cpulimit cross-env dbus-launch dbus-run-session direnv doas dotenv dumb-init entr env exec expect faketime fakechroot
+		fakeroot firejail flock gdb gosu hash i386 ionice linux32 linux64 ltrace mise nice nix nohup nsenter numactl parallel pdm perf
+		pipenv pipx pkexec npx pnpx poetry prlimit proot proxychains proxychains4 rlwrap rr runuser rye setarch setpriv setsid setuidgid
+		sg softlimit ssh-agent start-stop-daemon stdbuf strace su su-exec sudo systemd-inhibit systemd-run taskset time timeout tini
+		torify torsocks toybox tsocks unbuffer unshare uname26 uv uvx valgrind watch x86_64 xargs xvfb-run`)
+	// shells run text: each argument may be a command line.
+	shells = wordSet(`ash bash csh dash elvish eval fish ksh mksh nu osh parallel posh rbash runuser screen sh ssh su tcsh tmux trap
+		watch xonsh yash zsh`)
+	// finders run what stands behind one of execs.
+	finders = wordSet(`fd fdfind find`)
+	execs   = wordSet(`-exec -execdir -ok -okdir -x -X --exec --exec-batch`)
+	// optioned run the text that is the value of one option.
+	optioned = map[string]struct {
+		short byte
+		long  string
+	}{
+		"env": {'S', "split-string"}, "entr": {'s', ""}, "flock": {'c', "command"}, "mapfile": {'C', ""}, "readarray": {'C', ""},
+		"script": {'c', "command"}, "sg": {'c', ""}, "nix-shell": {0, "run"},
+	}
+)
+
+// maxShellDepth is how many shells in shells are looked into.
+const maxShellDepth = 4
+
+// reached is what a command line is known to run.
+type reached struct {
+	all [][]shell.Word // the arguments of each command
+	// opaque says that a shell runs text which is not known here.
+	opaque bool
+}
+
+// reach lists the arguments of every command that a line is known to run, looking through wrappers and shells.
+func reach(commands []shell.Command, depth int) (all [][]shell.Word, opaque bool) {
+	var r reached
+	for _, c := range commands {
+		r.command(c.Args, depth)
+	}
+	return r.all, r.opaque
+}
+
+// command takes in one simple command, and what it runs.
+func (r *reached) command(args []shell.Word, depth int) {
+	inShell, inOption := false, false
+	for _, i := range startsIn(args) {
+		args := args[i:]
+		r.all = append(r.all, args)
+		if !args[0].Literal {
+			continue
+		}
+		name := path.Base(args[0].Text)
+		if option, ok := optioned[name]; ok && !inOption {
+			inOption = true
+			r.option(name, option.short, option.long, args[1:], depth+1)
+		}
+		switch {
+		case inShell:
+		case shells[name]:
+			inShell = true
+			r.texts(args[1:], depth+1)
+		case name == "alias":
+			inShell = true
+			for _, a := range args[1:] {
+				_, text, _ := strings.Cut(a.Text, "=")
+				r.opaque = r.opaque || !a.Literal
+				r.text(text, depth+1)
+			}
+		case name == "git":
+			inShell = true
+			r.git(args[1:], depth+1)
+		}
+	}
+}
+
+// startsIn are the places at which a command may begin among the words of a simple one.
+func startsIn(args []shell.Word) (starts []int) {
+	if len(args) == 0 {
+		return nil
+	}
+	starts = []int{0}
+	if !args[0].Literal {
+		return starts
+	}
+	switch name := path.Base(args[0].Text); {
+	case wrappers[name] || strings.HasPrefix(name, "ld-linux") || strings.HasPrefix(name, "ld-musl"):
+		for i := 1; i < len(args); i++ {
+			starts = append(starts, i)
+		}
+	case finders[name]:
+		for i, a := range args {
+			if a.Literal && execs[a.Text] && i+1 < len(args) {
+				starts = append(starts, i+1)
+			}
+		}
+	case name == "git" && slices.ContainsFunc(args, func(w shell.Word) bool { return w.Text == "bisect" }):
+		if i := slices.IndexFunc(args, func(w shell.Word) bool { return w.Text == "run" }); i > 0 && i+1 < len(args) {
+			starts = append(starts, i+1)
+		}
+	}
+	return starts
+}
+
+// texts reads what a shell is given: each argument as a command line, what may be the value of an option in it too, and all together
+// as eval would. Options and file names are taken for commands too, which does no harm. A shell without any reads its standard input.
+func (r *reached) texts(args []shell.Word, depth int) {
+	var words []string
+	operands := 0
+	for _, a := range args {
+		if !a.Literal {
+			r.opaque = true
+			return
+		}
+		words = append(words, a.Text)
+		if !strings.HasPrefix(a.Text, "-") {
+			operands++
+		}
+	}
+	texts := append(slices.Clone(words), strings.Join(words, " "))
+	for _, w := range words {
+		if text := attached(w); text != "" {
+			texts, operands = append(texts, text), operands+1
+		}
+	}
+	if operands == 0 {
+		r.opaque = true
+		return
+	}
+	for _, text := range texts {
+		r.text(text, depth)
+	}
+}
+
+// attached is the text in a word that is the value of its option: -c'rm x', -lc'rm x', --command='rm x'.
+func attached(word string) string {
+	if _, value, ok := strings.Cut(word, "="); ok && strings.HasPrefix(word, "--") {
+		return value
+	}
+	if at := strings.IndexAny(word, "cC"); at > 0 && word[0] == '-' && word[1] != '-' {
+		return word[at+1:]
+	}
+	return ""
+}
+
+// option reads the text that is the value of an option.
+func (r *reached) option(name string, short byte, long string, args []shell.Word, depth int) {
+	for i, a := range args {
+		value, given := "", false
+		if flag, v, ok := strings.Cut(a.Text, "="); long != "" && len(flag) > 2 && strings.HasPrefix("--"+long, flag) {
+			value, given = v, ok
+		} else if at := strings.IndexByte(a.Text, short); short != 0 && at > 0 && a.Text[0] == '-' && a.Text[1] != '-' {
+			value, given = a.Text[at+1:], at+1 < len(a.Text)
+		} else {
+			continue
+		}
+		rest := args[i+1:]
+		known := a.Literal
+		if !given {
+			if len(rest) == 0 {
+				return
+			}
+			value, known, rest = rest[0].Text, known && rest[0].Literal, rest[1:]
+		}
+		if name == "env" { // its options and variables may stand in the text, and further words behind it
+			known = known && !strings.Contains(value, `\`)
+			value = "env " + value
+			for _, w := range rest {
+				value += " " + w.Text
+			}
+		}
+		if !known {
+			r.opaque = true
+			return
+		}
+		r.text(value, depth)
+		if name == "env" {
+			return
+		}
+	}
+}
+
+// git reads what git is told to run: aliases with a "!" and values of -c, and the commands of rebase --exec and submodule foreach.
+func (r *reached) git(args []shell.Word, depth int) {
+	each := false
+	for i, a := range args {
+		value := ""
+		switch key, v, set := strings.Cut(a.Text, "="); {
+		case i > 0 && args[i-1].Text == "-c" && set:
+			value = v
+		case i > 0 && strings.HasPrefix(args[i-1].Text, "alias.") && strings.HasPrefix(a.Text, "!"):
+			value = a.Text
+		case i > 0 && (args[i-1].Text == "--exec" || args[i-1].Text == "-x"), key == "--exec" && set:
+			value = a.Text
+			if set && key == "--exec" {
+				value = v
+			}
+		case i > 0 && args[i-1].Text == "foreach" && !each:
+			each = true
+			for _, w := range args[i:] {
+				if !strings.HasPrefix(w.Text, "-") {
+					value += w.Text + " "
+				}
+			}
+		}
+		if value == "" {
+			continue
+		}
+		if script, err := shell.Parse(strings.TrimPrefix(value, "!")); err == nil && depth <= maxShellDepth {
+			inner, hidden := reach(script.Commands, depth)
+			r.all, r.opaque = append(r.all, inner...), r.opaque || hidden
+		}
+	}
+}
+
+// text takes in a command line that a shell is given.
+func (r *reached) text(text string, depth int) {
+	if r.opaque || strings.TrimSpace(text) == "" {
+		return
+	}
+	script, err := shell.Parse(text)
+	if err != nil || depth > maxShellDepth {
+		r.opaque = true
+		return
+	}
+	inner, hidden := reach(script.Commands, depth)
+	r.all, r.opaque = append(r.all, inner...), r.opaque || hidden
+}
+
+func wordSet(words string) map[string]bool {
+	m := map[string]bool{}
+	for _, w := range strings.Fields(words) {
+		m[w] = true
+	}
+	return m
+}
