@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
@@ -57,8 +58,19 @@ func failureOf(e Event, named OnFailure) (OnFailure, error) {
 	return "", fmt.Errorf("%.100q is not known; use %q or %q", named, Block, Continue)
 }
 
-// Config is the hooks of a configuration file.
-type Config struct{ handlers []handlerConfig }
+// Config is the hooks of a configuration file, and what else stands in it when it is a settings.json of Claude Code.
+type Config struct {
+	handlers []handlerConfig
+	// Settings are the permissions of a settings.json.
+	Settings policy.Settings
+	// Left says what in the file does not apply here, for people.
+	Left []string
+}
+
+// elsewhere are events of Claude Code at which nothing happens here.
+var elsewhere = strings.Fields(`ConfigChange CwdChanged Elicitation ElicitationResult FileChanged InstructionsLoaded Notification
+	PermissionDenied PermissionRequest PostCompact PreCompact SessionEnd SessionStart Setup Stop StopFailure SubagentStart SubagentStop
+	TaskCompleted TaskCreated TeammateIdle UserPromptExpansion UserPromptSubmit WorktreeCreate WorktreeRemove`)
 
 // handlerConfig is one hook as it was written, checked for its form.
 type handlerConfig struct {
@@ -80,7 +92,8 @@ type handlerConfig struct {
 }
 
 // Read reads a configuration: {"hooks": {EVENT: [{"matcher": …, "hooks": [{"type": …, …}]}]}}. Its errors are
-// [toolyard.InputError]s that name the place. What is not known is an error, since somebody relies on it.
+// [toolyard.InputError]s that name the place. What is not known about a hook is an error, since somebody relies on it. A settings.json of
+// Claude Code is read whole: what there does not apply here is named in [Config.Left].
 func Read(data []byte) (Config, error) {
 	if len(data) > MaxConfigBytes {
 		return Config{}, strictjson.Errorf("", "the configuration has %d bytes; at most %d are read", len(data), MaxConfigBytes)
@@ -92,20 +105,36 @@ func Read(data []byte) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	if err := only(doc, "put the settings of hooks alone into this file", "hooks", "description", "disableAllHooks", "$schema"); err != nil {
-		return Config{}, err
-	}
 	off, err := doc.OptionalBool("disableAllHooks")
 	if err != nil {
 		return Config{}, err
+	}
+	var c Config
+	for _, name := range doc.Names() {
+		switch name {
+		case "hooks", "description", "disableAllHooks", "$schema":
+		case "permissions":
+			if c.Settings, err = readPermissions(doc); err != nil {
+				return Config{}, err
+			}
+			c.Left = append(c.Left, c.Settings.Left...)
+		default:
+			c.Left = append(c.Left, doc.At(name)+": is not used here")
+		}
+	}
+	if !doc.Given("hooks") && doc.Given("permissions") {
+		return c, nil
 	}
 	byEvent, err := doc.Object("hooks")
 	if err != nil {
 		return Config{}, err
 	}
-	var c Config
 	for _, name := range byEvent.Names() {
-		if !slices.Contains(events, Event(name)) {
+		switch {
+		case slices.Contains(events, Event(name)):
+		case slices.Contains(elsewhere, name):
+			c.Left = append(c.Left, byEvent.At(name)+": nothing of this kind happens here")
+		default:
 			return Config{}, strictjson.Errorf(byEvent.At(name), "is no event here; there are %s", list(events))
 		}
 	}
@@ -131,9 +160,46 @@ func Read(data []byte) (Config, error) {
 		return Config{}, strictjson.Errorf("hooks", "has %d hooks; at most %d are allowed", len(c.handlers), MaxHandlers)
 	}
 	if off {
-		return Config{}, nil
+		c.handlers = nil
 	}
 	return c, nil
+}
+
+// readPermissions reads the permissions of a settings.json.
+func readPermissions(doc strictjson.Object) (out policy.Settings, err error) {
+	o, err := doc.Object("permissions")
+	if err != nil {
+		return out, err
+	}
+	for _, name := range o.Names() {
+		switch name {
+		case "allow", "ask", "deny":
+			texts, err := o.OptionalStrings(name)
+			if err != nil {
+				return out, err
+			}
+			for i, text := range texts {
+				if err := out.Add(policy.Behavior(name), strictjson.Item(o.At(name), i), text); err != nil {
+					return out, strictjson.Errorf(strictjson.Item(o.At(name), i), "%v", err)
+				}
+			}
+		case "defaultMode":
+			mode, err := o.OptionalString(name)
+			if err != nil {
+				return out, err
+			}
+			out.SetMode(o.At(name), mode)
+		case "disableBypassPermissionsMode":
+			value, err := o.OptionalString(name)
+			if err != nil {
+				return out, err
+			}
+			out.NoBypass = value == "disable"
+		default:
+			out.Left = append(out.Left, o.At(name)+": is not used here")
+		}
+	}
+	return out, nil
 }
 
 func (c *Config) addGroup(event Event, group strictjson.Object) error {

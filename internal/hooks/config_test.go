@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -71,14 +72,16 @@ func TestBadConfigurations(t *testing.T) {
 	const at = "hooks.PreToolUse[0].hooks[0]"
 	for text, want := range map[string]string{
 		``: "empty", `[]`: "object", `{"hooks": {}, "hooks": {}}`: "twice", `{}`: "hooks: want object", `{"hooks": []}`: "hooks: want object, got array",
-		`{"hooks": {}, "permissions": {}}`:                                                                           "permissions: is not known here",
-		`{"hooks": {"Stop": []}}`:                                                                                    "hooks.Stop: is no event here; there are PreToolUse",
-		`{"hooks": {"preToolUse": []}}`:                                                                              "hooks.preToolUse: is no event",
-		`{"hooks": {"PreToolUse": {}}}`:                                                                              "hooks.PreToolUse: want array",
-		`{"hooks": {"PreToolUse": [{"match": "x", "hooks": []}]}}`:                                                   "hooks.PreToolUse[0].match: is not known here; there are matcher, hooks",
-		`{"hooks": {"PreToolUse": [{}]}}`:                                                                            "hooks.PreToolUse[0].hooks: want array",
-		`{"hooks": {"PreToolUse": [{"matcher": "(", "hooks": []}]}}`:                                                 "hooks.PreToolUse[0].matcher: the regular expression",
-		`{"hooks": {"PreToolUse": [{"matcher": "^(?!Bash)", "hooks": []}]}}`:                                         "hooks.PreToolUse[0].matcher: the regular expression",
+		`{"hooks": {}, "permissions": []}`:                      "permissions: want object",
+		`{"hooks": {}, "permissions": {"deny": ["Read(.env"]}}`: "permissions.deny[0]: rule",
+		`{"hook": {}}`:                                                       "hooks: want object",
+		`{"hooks": {"stop": []}}`:                                            "hooks.stop: is no event here; there are PreToolUse",
+		`{"hooks": {"preToolUse": []}}`:                                      "hooks.preToolUse: is no event",
+		`{"hooks": {"PreToolUse": {}}}`:                                      "hooks.PreToolUse: want array",
+		`{"hooks": {"PreToolUse": [{"match": "x", "hooks": []}]}}`:           "hooks.PreToolUse[0].match: is not known here; there are matcher, hooks",
+		`{"hooks": {"PreToolUse": [{}]}}`:                                    "hooks.PreToolUse[0].hooks: want array",
+		`{"hooks": {"PreToolUse": [{"matcher": "(", "hooks": []}]}}`:         "hooks.PreToolUse[0].matcher: the regular expression",
+		`{"hooks": {"PreToolUse": [{"matcher": "^(?!Bash)", "hooks": []}]}}`: "hooks.PreToolUse[0].matcher: the regular expression",
 		`{"hooks": {"PreToolUse": [{"matcher": "Bash||Edit", "hooks": []}, {"matcher": "|", "hooks":[]}]}}`:          "hooks.PreToolUse[1].matcher",
 		`{"hooks": {"PostToolBatch": [{"matcher": "Bash", "hooks": []}]}}`:                                           "takes no matcher",
 		`{"hooks": {"PostToolBatch": [{"hooks": [{"type": "command", "command": "x", "if": "Bash"}]}]}}`:             "takes no if",
@@ -127,6 +130,84 @@ func TestBadConfigurations(t *testing.T) {
 	}
 	if _, err := Read([]byte(`{"hooks": {}}` + strings.Repeat(" ", MaxConfigBytes))); err == nil || !strings.Contains(err.Error(), "bytes") {
 		t.Errorf("too many bytes: %v", err)
+	}
+}
+
+// TestASettingsFileAsPeopleHaveIt: a settings.json is read whole, and what does not apply in it is named.
+func TestASettingsFileAsPeopleHaveIt(t *testing.T) {
+	c, err := Read([]byte(`{
+		"$schema": "https://json.schemastore.org/claude-code-settings.json", "model": "opus", "env": {"A": "b"},
+		"statusLine": {"type": "command", "command": "x"},
+		"permissions": {
+			"defaultMode": "acceptEdits", "additionalDirectories": ["../docs"], "disableBypassPermissionsMode": "disable",
+			"allow": ["Bash(npm run lint)", "Bash(npm run test:*)", "Bash(git diff *)", "WebFetch(domain:example.com)", "mcp__github", "Task", "Read(~/.zshrc)", "Skill(x"],
+			"ask": ["Bash(git push:*)", "WebSearch"],
+			"deny": ["Read(./.env)", "Read(./secrets/**)", "Read(/build)", "Read(//etc/passwd)", "Bash(curl *)", "Edit(~/.bashrc)"]
+		},
+		"hooks": {
+			"SessionStart": [{"hooks": [{"type": "prompt", "prompt": "x"}]}], "Stop": [{"hooks": [{"type": "command", "command": "notify"}]}],
+			"PreToolUse": [{"matcher": "Edit|MultiEdit|Write", "hooks": [{"type": "command", "command": "guard", "if": "Edit(src/**)"}]}]
+		}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(Options{Config: c, Declarations: declarations(), Names: &policy.Names{}}); err != nil {
+		t.Error(err)
+	}
+	all := declarations()
+	known := make([]*tool.Declaration, len(all))
+	for i := range all {
+		known[i] = &all[i]
+	}
+	s, err := c.Settings.For(policy.Names{}, []string{"/ws"}, known...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := fmt.Sprint(s.Mode, " ", s.NoBypass, " ", s.Rules.Deny, s.Rules.Ask, s.Rules.Allow)
+	want := "accept_edits true [Read(./.env) Read(./secrets/**) Read(./build) Bash(curl *)] [Bash(git push:*)] " +
+		"[Bash(npm run lint) Bash(npm run test:*) Bash(git diff *) WebFetch(domain:example.com)]"
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	left := strings.Join(append(c.Left, s.Left...), "\n")
+	for _, want := range []string{"model: is not used", "env: ", "statusLine: ", "permissions.additionalDirectories: ", `permissions.allow[4] "mcp__github": `,
+		`permissions.allow[5] "Task": `, `permissions.allow[6] "Read(~/.zshrc)": it is about a home`, `permissions.allow[7] "Skill(x": `,
+		`permissions.ask[1] "WebSearch": there is no such tool`, `permissions.deny[3] "Read(/etc/passwd)": `, `permissions.deny[5] "Edit(~/.bashrc)": `,
+		"hooks.SessionStart: nothing of this kind", "hooks.Stop: "} {
+		if !strings.Contains(left, want) {
+			t.Errorf("%q is not named in\n%s", want, left)
+		}
+	}
+	if c, err = Read([]byte(`{"permissions": {"deny": ["Raed(.env)"]}}`)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Settings.For(policy.Names{AnyServer: true}, nil, known...); err == nil || !strings.Contains(err.Error(), `permissions.deny[0]: there is no tool "Raed"`) {
+		t.Errorf("a denial of a tool that is not there: %v", err)
+	}
+}
+
+// TestNamesInHooks: a matcher or an if that names no tool is an error where calls run.
+func TestNamesInHooks(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"matcher": "Bash|Edit|MultiEdit|mcp__a__b|plain", "hooks": [{"type": "command", "command": "x"}]}`: "",
+		`{"matcher": "Raed", "hooks": [{"type": "command", "command": "x"}]}`:                                `hooks.PreToolUse[0].hooks[0]: matcher: there is no tool "Raed" here`,
+		`{"matcher": "bash,write_flie", "hooks": [{"type": "command", "command": "x"}]}`:                     `there is no tool "write_flie"`,
+		`{"matcher": "mcp__b__c", "hooks": [{"type": "command", "command": "x"}]}`:                           "the MCP servers are a",
+		`{"hooks": [{"type": "command", "command": "x", "if": "read(.env)"}]}`:                               `if: there is no tool "read" here; do you mean`,
+		`{"matcher": "^Raed$", "hooks": [{"type": "command", "command": "x", "if": "MultiEdit(src/**)"}]}`:   "",
+		`{"matcher": "Edit", "hooks": [{"type": "command", "command": "x", "if": "Edit(~/x)"}]}`:             "not expanded",
+		`{"matcher": "Write", "hooks": [{"type": "command", "command": "x", "if": "mcp__a"}]}`:               "",
+	} {
+		c, err := Read([]byte(`{"hooks": {"PreToolUse": [` + text + `]}}`))
+		if err == nil {
+			_, err = New(Options{Config: c, Declarations: declarations(), Names: &policy.Names{Servers: []string{"a"}}})
+		}
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s\ngave %v, want %q", text, err, want)
+		}
+		if _, err := New(Options{Config: c, Declarations: declarations()}); err != nil && want != "not expanded" {
+			t.Errorf("%s where no calls run: %v", text, err)
+		}
 	}
 }
 

@@ -51,6 +51,9 @@ func (s *Set) funcHandler(f *Func, index int) (*handler, error) {
 		return bad("the timeout %s is not within %s", f.Timeout, MaxTimeout)
 	}
 	m, err := parseMatcher(f.Matcher)
+	if err == nil {
+		err = s.knows(m)
+	}
 	if err != nil {
 		return bad("matcher: %v", err)
 	}

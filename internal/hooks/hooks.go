@@ -31,6 +31,8 @@ type Options struct {
 	Mode policy.Mode
 	// Declarations are those of the tools that are known: an if is matched with them, and checked.
 	Declarations []tool.Declaration
+	// Names are what a matcher or an if may name, beside the declared tools. Nil: anything, where no calls run.
+	Names *policy.Names
 	// LookupEnv is the environment. Default [os.LookupEnv].
 	LookupEnv func(string) (string, bool)
 	Log       *slog.Logger
@@ -41,6 +43,7 @@ type Set struct {
 	handlers []*handler
 	mode     policy.Mode
 	declared map[string]tool.Declaration
+	names    *policy.Names // nil: not looked at
 	log      *slog.Logger
 	left     atomic.Int64 // Go hooks that were left behind and still run
 }
@@ -76,6 +79,13 @@ func New(o Options) (*Set, error) {
 		o.Mode = policy.Default
 	}
 	s := &Set{mode: o.Mode, log: o.Log, declared: map[string]tool.Declaration{}}
+	if o.Names != nil {
+		names := *o.Names
+		for _, d := range o.Declarations {
+			names.Tools = append(append(slices.Clip(names.Tools), d.Name), d.Aliases...)
+		}
+		s.names = &names
+	}
 	for _, d := range o.Declarations {
 		s.declared[d.Name] = d
 	}
@@ -102,9 +112,15 @@ func (s *Set) configured(c handlerConfig, o Options, client *http.Client) (*hand
 	if err != nil {
 		return nil, err
 	}
+	if err := s.knows(m); err != nil {
+		return nil, fmt.Errorf("matcher: %w", err)
+	}
 	h := &handler{event: c.event, name: c.place, matcher: m, timeout: c.timeout, onFailure: c.onFailure}
 	if c.condition != "" {
 		rule, err := parseIf(c.condition, s.declared)
+		if err == nil && s.names != nil && !policy.Foreign(rule.Tool) {
+			err = s.names.Check(rule.Tool)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("if: %w", err)
 		}
@@ -116,6 +132,14 @@ func (s *Set) configured(c handlerConfig, o Options, client *http.Client) (*hand
 		h.runner = newCommand(c, o.LookupEnv, o.Dir)
 	}
 	return h, err
+}
+
+// knows says which names of a matcher can be no tool's, or returns nil.
+func (s *Set) knows(m matcher) error {
+	if s.names == nil {
+		return nil
+	}
+	return m.check(*s.names)
 }
 
 // PostTime is how long the hooks behind one call may take together.

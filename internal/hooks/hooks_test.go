@@ -431,6 +431,10 @@ func TestConditions(t *testing.T) {
 		{"glob(src/**)", "glob", `{"pattern":"*"}`, false},
 		{"WebFetch(domain:example.com)", "web_fetch", `{"url":"https://www.example.com/x"}`, true},
 		{"WebFetch(domain:example.com)", "web_fetch", `{"url":"https://example.org/x"}`, false},
+		{"Edit(src/**)", "write_file", `{"file_path":"src/new/a.txt"}`, true},
+		{"Edit(src/**)", "write_file", `{"file_path":"docs/a.txt"}`, false},
+		{"Edit(*)", "write_file", `{"file_path":"docs/a.txt"}`, true},
+		{"mcp__a", "mcp__a__b", `{}`, true},
 		{"mcp__a__*", "mcp__a__b", `{}`, true},
 		{"mcp__a__b(x)", "mcp__a__b", `{}`, true}, // nothing is known of the tool
 		{"mcp__a__*", "mcp__c__b", `{}`, false},

@@ -1,7 +1,9 @@
 package hooks
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -47,6 +49,18 @@ func parseMatcher(text string) (matcher, error) {
 	return m, nil
 }
 
+// check says which of the names can be no tool's, or returns nil. One of Claude Code's other tools may stand there: scripts from the
+// field name them beside those that we have.
+func (m matcher) check(n policy.Names) error {
+	var errs []error
+	for _, name := range m.names {
+		if !policy.Foreign(name) {
+			errs = append(errs, n.Check(name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 func (m matcher) matches(own string) bool {
 	theirs := known(own).theirs
 	switch {
@@ -58,32 +72,16 @@ func (m matcher) matches(own string) bool {
 	return true
 }
 
-// parseIf reads an if: one permission rule, with either name of a tool. "git *" is the field's way to write "git:*".
+// parseIf reads an if: one permission rule, which has to fit the tools that it names.
 func parseIf(text string, declared map[string]tool.Declaration) (policy.Rule, error) {
-	name, rest, specified := strings.Cut(text, "(")
-	own := ownName(name)
-	if specified {
-		specifier, closed := strings.CutSuffix(rest, ")")
-		switch {
-		case !closed:
-			own = name // the rule's own error says what is wrong
-			own += "(" + rest
-		case specifier == "*":
-		default:
-			if words, ok := strings.CutSuffix(specifier, " *"); ok {
-				specifier = words + ":*"
-			}
-			own += "(" + specifier + ")"
+	r, err := policy.ParseRule(text)
+	for _, name := range slices.Sorted(maps.Keys(declared)) {
+		if err == nil {
+			d := declared[name]
+			err = r.Check(&d)
 		}
 	}
-	r, err := policy.ParseRule(own)
-	if err != nil {
-		return r, err
-	}
-	if d, ok := declared[r.Tool]; ok {
-		return r, r.Check(&d)
-	}
-	return r, nil
+	return r, err
 }
 
 // meets reports whether an if holds for a call. In doubt it does: the hook is there to look closer.

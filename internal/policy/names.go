@@ -83,7 +83,11 @@ func (n Names) unknown(name string) error {
 	if Foreign(name) {
 		return fmt.Errorf("there is no tool %q here: it is one of Claude Code that has no counterpart", name)
 	}
-	for _, t := range n.all() {
+	near := n.all()
+	for _, t := range fieldTools {
+		near = append(near, t.theirs)
+	}
+	for _, t := range near {
 		if strings.EqualFold(t, name) {
 			return fmt.Errorf("there is no tool %q here; do you mean %q?", name, t)
 		}
@@ -99,10 +103,9 @@ func (n Names) all() []string {
 	for _, t := range fieldTools {
 		out = append(out, t.own)
 	}
+	out = append(out, n.Tools...)
 	slices.Sort(out)
-	more := slices.Clone(n.Tools)
-	slices.Sort(more)
-	out = append(out, more...)
+	out = slices.Compact(out)
 	return out[:min(len(out), maxNamed)]
 }
 
