@@ -84,7 +84,8 @@ func hookSet(all []Hook, mode policy.Mode, o Options) (*hooks.Set, error) {
 	if len(all) == 0 {
 		return nil, nil
 	}
-	out := hooks.Options{Mode: mode, Log: o.Log}
+	names := o.names()
+	out := hooks.Options{Mode: mode, Log: o.Log, Names: &names}
 	for _, h := range all {
 		if h.Before == nil && h.After == nil {
 			return nil, fmt.Errorf("hook %q has neither Before nor After", h.Name)

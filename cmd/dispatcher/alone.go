@@ -41,7 +41,7 @@ const aloneStoreBytes = 2 << 30
 
 // withAlone starts a node, does something with it, and takes it away again. What ends the node ends that.
 func withAlone(ctx context.Context, log *slog.Logger, cfg aloneConfig, do func(context.Context, *alone) error) error {
-	tools, rules, mode, err := cfg.worker.Toolbox(cfg.perms)
+	tools, rules, mode, err := cfg.worker.Toolbox(cfg.perms, cli.Scope{Dirs: []string{cfg.dir}})
 	if err != nil {
 		return err
 	}

@@ -80,7 +80,7 @@ running system's workers are not known here: what is said of permission is by th
 			if dir, err = cli.Dir("--workspace", dir); err != nil {
 				return err
 			}
-			tools, rules, mode, err := w.Toolbox(&perms)
+			tools, rules, mode, err := w.Toolbox(&perms, cli.Scope{Dirs: []string{dir}})
 			if err != nil {
 				return err
 			}

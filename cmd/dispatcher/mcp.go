@@ -179,7 +179,7 @@ func (s *std) mcpOver(ctx context.Context, o mcpCommandFlags, cfg server.Config,
 	if err != nil {
 		return err
 	}
-	if len(rules.Allow) > 0 || len(o.perms.Files) > 0 || o.perms.Mode != string(policy.Default) {
+	if len(rules.Allow) > 0 || len(o.perms.Files) > 0 || o.perms.Mode != "" && o.perms.Mode != string(policy.Default) {
 		return cli.Usagef("--allow, --rules and --permission-mode are for calls that run here; those of a running system have its rules")
 	}
 	cfg.Deny, cfg.Ask = o.perms.Deny, o.perms.Ask

@@ -83,6 +83,7 @@ func (o *serveFlags) add(f *pflag.FlagSet) {
 	f.DurationVar(&o.approvalWait, "approval-wait", dispatcher.DefaultApprovalWait, "how long a call waits for a person, within the batch's lifetime, before it ends as approval_expired")
 	o.perms.Add(f)
 	addDeferAllBut(f, &o.deferAllBut)
+	o.perms.AddKnown(f)
 	f.StringArrayVar(&o.views, "view", nil, "show agents some tools only, as `AGENT=TOOL,TOOL`; a name may end in *, and the first view that names an agent counts; may be repeated")
 	o.worker.Add(f)
 	o.mcp.add(f)
@@ -172,7 +173,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 	if err != nil {
 		return err
 	}
-	tools, rules, mode, err := o.worker.Toolbox(&o.perms)
+	tools, rules, mode, err := o.worker.Toolbox(&o.perms, cli.Scope{System: true, NoCalls: !o.withWorker})
 	if err != nil {
 		return err
 	}
@@ -200,6 +201,10 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 	if err := registry.CheckPatterns(o.deferAllBut); err != nil {
 		return cli.Usagef("--defer-all-but: %w", err)
 	}
+	if err := cfg.dispatcher.Planner.ForAll(rules, o.perms.Known, tools); err != nil {
+		return &cli.UsageError{Err: err}
+	}
+	o.worker.Guard.SayLeft(log)
 	if cfg.dispatcher.AfterBatch, err = o.worker.Guard.AfterBatch(tools, mode, log); err != nil {
 		return err
 	}

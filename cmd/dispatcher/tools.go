@@ -174,6 +174,11 @@ func (s *std) surface(ctx context.Context, f *toolsFlags) (registry.Surface, err
 	if err != nil {
 		return registry.Surface{}, err
 	}
+	names := cli.NamesOf(tools)
+	names.AnyServer = true
+	if err := rules.CheckNames(names); err != nil {
+		return registry.Surface{}, &cli.UsageError{Err: err}
+	}
 	reg, err := registry.Registry{}.Register(entries...)
 	if err != nil {
 		return registry.Surface{}, err

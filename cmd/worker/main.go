@@ -81,7 +81,7 @@ func serve(ctx context.Context, out, errw io.Writer, level, url string, reach *c
 	if err != nil {
 		return err
 	}
-	tools, rules, mode, err := flags.Toolbox(&perms)
+	tools, rules, mode, err := flags.Toolbox(&perms, cli.Scope{})
 	if err != nil {
 		return err
 	}

@@ -633,7 +633,7 @@ func (m *Machine) queue(i int, g events.Group, number uint64) Queue {
 		Request: events.Requested{
 			Agent: s.Key.Agent, Batch: s.Key.ID, Session: plan.Session, Workspace: plan.Workspace,
 			Interactive: sub.Interactive && !plan.Alone, Group: m.group, Ticket: number, WasConcurrent: len(m.active) > 1,
-			Deny: sub.Options.Deny, Ask: sub.Options.Ask, CallTimeoutMS: sub.Options.CallTimeoutMS,
+			Deny: slices.Concat(sub.Options.Deny, plan.Deny), Ask: slices.Concat(sub.Options.Ask, plan.Ask), CallTimeoutMS: sub.Options.CallTimeoutMS,
 			RemainingMS: max(0, plan.Deadline.Sub(m.now).Milliseconds()), QueuedAt: m.now, MaxAttempts: m.cfg.MaxAttempts,
 			Remembered: plan.Remembered, Context: m.context, Surface: plan.Surface,
 			Calls: []events.RequestedCall{{

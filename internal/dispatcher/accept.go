@@ -160,7 +160,8 @@ func (d *Dispatcher) planned(ctx context.Context, r *runner, s *batch.State, loa
 			return nil, err
 		}
 		plan, err := d.cfg.Planner.Plan(reg, s.Submission, loaded)
-		if err == nil && !looked && plan.Unknown() {
+		_, refused := errors.AsType[*toolyard.InputError](err)
+		if !looked && (refused || err == nil && plan.Unknown()) {
 			d.roster.catchUp(ctx)
 			looked = true
 			continue

@@ -28,6 +28,8 @@ type offers struct {
 	// toolsets are the declarations behind the hashes of toolsets that a live worker has, or a pool offered last: a
 	// tool whose workers are all gone is unavailable, not unknown.
 	toolsets map[string][]registry.Entry
+	// blocked are names that the rules of a worker take out of its toolset, by the toolset's hash.
+	blocked map[string][]string
 	last     map[toolyard.Pool]offer
 	// changed is closed when something changes.
 	changed chan struct{}
@@ -85,7 +87,7 @@ func (p *pool) service(w toolyard.Workspace) service {
 
 func newOffers(base []registry.Entry, live map[string]broker.Worker) *offers {
 	return &offers{
-		base: base, live: live, toolsets: map[string][]registry.Entry{}, last: map[toolyard.Pool]offer{},
+		base: base, live: live, toolsets: map[string][]registry.Entry{}, blocked: map[string][]string{}, last: map[toolyard.Pool]offer{},
 		changed: make(chan struct{}),
 	}
 }
@@ -103,6 +105,7 @@ func (o *offers) renew() {
 		used[w.Toolset] = true
 	}
 	maps.DeleteFunc(o.toolsets, func(hash string, _ []registry.Entry) bool { return !used[hash] })
+	maps.DeleteFunc(o.blocked, func(hash string, _ []string) bool { return !used[hash] })
 }
 
 // look makes what follows from the workers.
@@ -166,7 +169,7 @@ func (o *offers) way(w toolyard.Workspace) string {
 
 // registry returns the tools for a workspace: the base, and what pools offer or last offered. Of several pools with
 // one tool, the one wins that serves the workspace best, then one that can run all its calls, isolated rather than
-// not, then the first by name.
+// not, then the first by name. What the rules of one worker take out of its pool is not offered by that pool.
 func (o *offers) registry(w toolyard.Workspace) (registry.Registry, error) {
 	o.look()
 	way := o.way(w)
@@ -192,10 +195,19 @@ func (o *offers) registry(w toolyard.Workspace) (registry.Registry, error) {
 		name   string
 	}
 	best := map[key]registry.Entry{}
+	blocked, denied := []string{}, map[toolyard.Pool][]string{}
+	for _, name := range slices.Sorted(maps.Keys(o.last)) {
+		for _, toolset := range o.pools[name].toolsets {
+			denied[name] = append(denied[name], o.blocked[toolset]...)
+		}
+		blocked = append(blocked, denied[name]...)
+	}
 	for _, name := range slices.Sorted(maps.Keys(o.last)) {
 		for _, toolset := range o.pools[name].toolsets {
 			for _, e := range o.toolsets[toolset] {
-				e.Pool = name
+				if e.Pool = name; slices.Contains(denied[name], e.Name) {
+					continue
+				}
 				k := key{e.Origin, e.Name}
 				if have, ok := best[k]; !ok || rank(name, &e) > rank(have.Pool, &have) {
 					best[k] = e
@@ -205,7 +217,7 @@ func (o *offers) registry(w toolyard.Workspace) (registry.Registry, error) {
 	}
 	for _, e := range o.base {
 		k := key{e.Origin, e.Name}
-		if _, ok := best[k]; !ok {
+		if _, ok := best[k]; !ok && !slices.Contains(denied[e.Pool], e.Name) {
 			best[k] = e
 		}
 	}
@@ -213,6 +225,7 @@ func (o *offers) registry(w toolyard.Workspace) (registry.Registry, error) {
 	if err != nil {
 		return reg, fmt.Errorf("put the workers' tools together: %w", err)
 	}
+	reg = reg.Block(blocked...)
 	if len(o.built) >= maxBuilt {
 		clear(o.built)
 	}

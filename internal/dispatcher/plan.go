@@ -30,6 +30,11 @@ type Planner struct {
 	Pipeline *pipeline.Pipeline
 	// Rules are the operator's; a batch adds deny and ask rules of its own.
 	Rules policy.Rules
+	// Deny and Ask are the operator's rules that hold for the calls of all workers: they are pinned in each plan. See
+	// [Planner.ForAll].
+	Deny, Ask []string
+	// Known are tools that the rules of a batch may name although nobody offers them now.
+	Known []string
 	// Views are what agents see of all tools. Nil: everybody sees everything.
 	Views registry.Views
 	// DeferAllBut are the tools whose schemas are in the prompt from the beginning, names that may end in "*"; all others are
@@ -74,7 +79,7 @@ func (p *Planner) On(surface registry.Surface, sub *toolyard.Batch, loaded []str
 	plan := &Plan{Surface: surface, sub: sub, calls: sub.Calls}
 	plan.planned = events.Planned{
 		Session: sub.Session, Workspace: sub.Workspace, Surface: surface.Hash, Partition: sub.Options.Partition,
-		OnError: sub.Options.OnError, MaxConcurrency: sub.Options.MaxConcurrency, Open: sub.Open, Loaded: loaded,
+		OnError: sub.Options.OnError, MaxConcurrency: sub.Options.MaxConcurrency, Open: sub.Open, Loaded: loaded, Deny: p.Deny, Ask: p.Ask,
 	}
 	if plan.planned.MaxConcurrency == 0 {
 		plan.planned.MaxConcurrency = p.MaxConcurrency
@@ -316,6 +321,32 @@ func (p *Plan) groups(before *events.Planned, strategy toolyard.Strategy) []even
 
 // Entry is the tool that call i resolved to; its name is empty when there is none.
 func (p *Plan) Entry(i int) registry.Entry { return p.entries[i] }
+
+// MaxRuleBytes is how long the operator's rules may be together that stand in every plan.
+const MaxRuleBytes = 64 << 10
+
+// ForAll makes the operator's deny and ask rules hold for all workers, wherever they run: without those with an absolute path, which is
+// a directory of this machine. known are tools that rules may name although nobody offers them now.
+func (p *Planner) ForAll(rules policy.Rules, known []string, tools []tool.Tool) error {
+	declarations := make([]*tool.Declaration, len(tools))
+	for i := range tools {
+		declarations[i] = &tools[i].Declaration
+	}
+	portable := rules.Portable(declarations...)
+	bytes := 0
+	texts := func(rules []policy.Rule) (out []string) {
+		for _, r := range rules {
+			out = append(out, r.String())
+			bytes += len(r.String())
+		}
+		return out
+	}
+	p.Deny, p.Ask, p.Known = texts(portable.Deny), texts(portable.Ask), known
+	if n := len(p.Deny) + len(p.Ask); n > toolyard.MaxRulesPerBatch || bytes > MaxRuleBytes {
+		return fmt.Errorf("there are %d deny and ask rules with %d bytes; a dispatcher takes %d with %d", n, bytes, toolyard.MaxRulesPerBatch, MaxRuleBytes)
+	}
+	return nil
+}
 
 // BatchRules reads the permission rules that a batch brings. One that cannot be read is a [*toolyard.InputError].
 func BatchRules(o toolyard.Options) (policy.Rules, error) {

@@ -135,13 +135,13 @@ func (r *roster) add(ctx context.Context, w broker.Worker, revision uint64) {
 	_, known := r.offers.toolsets[w.Toolset]
 	r.mu.Unlock()
 	if !known {
-		tools, err := r.readToolset(ctx, w)
+		tools, blocked, err := r.readToolset(ctx, w)
 		if err != nil {
 			r.log.Warn("a worker's tools cannot be read; they are not offered", "worker", w.ID, "error", err)
 			return
 		}
 		r.mu.Lock()
-		r.offers.toolsets[w.Toolset] = tools
+		r.offers.toolsets[w.Toolset], r.offers.blocked[w.Toolset] = tools, blocked
 		r.mu.Unlock()
 	}
 	r.mu.Lock()
@@ -214,23 +214,23 @@ func (r *roster) read(ctx context.Context, id string) (presence.Verdict, error) 
 	return r.book.Read(id, reading, time.Now()), nil
 }
 
-func (r *roster) readToolset(ctx context.Context, w broker.Worker) ([]registry.Entry, error) {
+func (r *roster) readToolset(ctx context.Context, w broker.Worker) (tools []registry.Entry, blocked []string, err error) {
 	stored, err := r.b.Surface(ctx, w.Toolset)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	s, err := registry.Decode(stored)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if s.Hash != w.Toolset {
-		return nil, fmt.Errorf("the toolset is named %.12s and is %.12s", w.Toolset, s.Hash)
+		return nil, nil, fmt.Errorf("the toolset is named %.12s and is %.12s", w.Toolset, s.Hash)
 	}
 	// One worker's bad declaration must not take the tools of all others out of the registry.
 	if _, err := (registry.Registry{}).Register(s.Tools...); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return s.Tools, nil
+	return s.Tools, s.Blocked, nil
 }
 
 func (r *roster) remove(id string) {

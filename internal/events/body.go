@@ -90,6 +90,9 @@ type Planned struct {
 	// set, when the batch was planned.
 	Remembered []string          `json:"remembered,omitempty"`
 	Context    map[string]string `json:"context,omitempty"`
+	// Deny and Ask are permission rules of the operator that hold for the batch's calls on every worker, beside the batch's own.
+	Deny []string `json:"deny,omitempty"`
+	Ask  []string `json:"ask,omitempty"`
 	// Alone says that the session has nobody to ask, whatever the batch says.
 	Alone bool `json:"alone,omitempty"`
 }
@@ -260,7 +263,7 @@ type Requested struct {
 	// WasConcurrent says that other calls of the batch were in flight when these were queued.
 	WasConcurrent bool            `json:"was_concurrent,omitempty"`
 	Calls         []RequestedCall `json:"calls"`
-	// Deny and Ask are the batch's own permission rules.
+	// Deny and Ask are the permission rules of the batch and of its plan.
 	Deny []string `json:"deny,omitempty"`
 	Ask  []string `json:"ask,omitempty"`
 	// CallTimeoutMS caps each call under its tool's own timeout, in milliseconds; 0 sets no further cap.

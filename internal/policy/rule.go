@@ -113,6 +113,9 @@ func (r Rule) names(name string) bool {
 	return wild && len(name) > len(prefix) && strings.HasPrefix(name, prefix)
 }
 
+// About reports whether the rule names a tool, by its name or an alias.
+func (r Rule) About(d *tool.Declaration) bool { return r.namesAny(d.Name, d.Aliases) }
+
 // namesAny is names for a tool with aliases. Deny and ask rules look at these; an allow rule must give the tool's own name,
 // since a tool may claim any alias.
 func (r Rule) namesAny(name string, aliases []string) bool {

@@ -30,6 +30,9 @@ func Assemble(r Registry, blocked func(name string, aliases []string) bool) (Sur
 	var s Surface
 	taken := map[string]bool{}
 	out := map[string]bool{}
+	for _, name := range r.blocked {
+		out[name] = true
+	}
 	for _, e := range r.entries {
 		if taken[e.Name] {
 			continue

@@ -70,7 +70,26 @@ func Hash(d tool.Declaration) (string, error) {
 
 // Registry is the tools that there are, of all origins and pools. The zero Registry is empty. It is immutable.
 type Registry struct {
-	entries []Entry // sorted by origin, name, pool
+	entries []Entry  // sorted by origin, name, pool
+	blocked []string // names and aliases that those who offer tools have taken out of what they offer
+}
+
+// Block returns a registry in which names are taken out that no entry has: a call of one is a call of a blocked tool.
+func (r Registry) Block(names ...string) Registry {
+	r.blocked = slices.Concat(r.blocked, names)
+	return r
+}
+
+// Names are those of all tools, with the aliases that count, and those that are taken out.
+func (r Registry) Names() []string {
+	out := slices.Clone(r.blocked)
+	for _, e := range r.entries {
+		out = append(out, e.Name)
+		if e.Origin.Base() {
+			out = append(out, e.Aliases...)
+		}
+	}
+	return out
 }
 
 // Len is how many entries there are.
@@ -107,7 +126,7 @@ func (r Registry) Register(entries ...Entry) (Registry, error) {
 		}
 		next = slices.Insert(next, at, e)
 	}
-	return Registry{entries: next}, nil
+	return Registry{entries: next, blocked: r.blocked}, nil
 }
 
 // check completes an entry, makes it independent of the caller's memory, and says what is wrong with it.

@@ -16,11 +16,13 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// toolbox is the tools whose code this worker has. It runs all of them; it offers those that are enabled.
+// toolbox is the tools whose code this worker has. It runs all of them; it offers those that are enabled and that no rule takes out.
 type toolbox struct {
 	pool  toolyard.Pool
 	fixed []runnable
 	sets  []Toolset
+	// blocked reports what a deny rule takes out of what is offered.
+	blocked func(name string, aliases []string) bool
 	log   *slog.Logger
 	// stale says that the toolsets may have other tools by now.
 	stale atomic.Bool
@@ -56,7 +58,7 @@ type offer struct {
 }
 
 func newToolbox(cfg Config) (*toolbox, error) {
-	ts := &toolbox{pool: cfg.Pool, sets: cfg.Toolsets, log: cfg.Log.With("worker", cfg.ID)}
+	ts := &toolbox{pool: cfg.Pool, sets: cfg.Toolsets, blocked: cfg.Rules.Blocks, log: cfg.Log.With("worker", cfg.ID)}
 	names := map[string]bool{}
 	add := func(tools []tool.Tool, origin registry.Origin) error {
 		for _, t := range tools {
@@ -195,7 +197,7 @@ func (ts *toolbox) offer() (offer, error) {
 	if err != nil {
 		return offer{}, fmt.Errorf("put the tools together: %w", err)
 	}
-	s, err := registry.Assemble(reg, nil)
+	s, err := registry.Assemble(reg, ts.blocked)
 	if err != nil {
 		return offer{}, fmt.Errorf("put the tools together: %w", err)
 	}

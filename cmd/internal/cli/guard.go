@@ -26,7 +26,9 @@ type Guard struct {
 	Secrets     []string
 	Credentials []string
 
-	read *hooksFile // once it was
+	read  *hooksFile    // once it was
+	names *policy.Names // what hooks may name; nil where no calls run
+	left  []string      // what in the file does not apply here
 	made *hooks.Set // once it was
 }
 
@@ -39,7 +41,7 @@ type hooksFile struct {
 // Add adds the flags.
 func (g *Guard) Add(f *pflag.FlagSet) {
 	g.Manifests.Add(f)
-	f.StringVar(&g.HooksFile, "hooks", "", "run the hooks of a JSON `FILE` around calls: commands and HTTP, in the form that docs/hooks.md describes")
+	f.StringVar(&g.HooksFile, "hooks", "", "run the hooks of a JSON `FILE` around calls: commands and HTTP, in the form that docs/hooks.md describes. Of a settings.json of Claude Code its permissions hold too, and what does not apply is named")
 	f.StringArrayVar(&g.Secrets, "secret", nil, "take the value of the environment variable `NAME` out of results and events, beside those whose names say that they are secret; may be repeated")
 	f.StringArrayVar(&g.Credentials, "credential", nil, "give a tool the value of an environment variable with each call, as `TOOL=NAME`; it is a secret too; may be repeated")
 }
@@ -127,7 +129,7 @@ func (g *Guard) set(tools []tool.Tool, mode policy.Mode, log *slog.Logger) (*hoo
 	if err != nil {
 		return nil, err
 	}
-	o := hooks.Options{Config: file.Config, Dir: file.dir, Mode: mode, Log: log}
+	o := hooks.Options{Config: file.Config, Dir: file.dir, Mode: mode, Names: g.names, Log: log}
 	for _, t := range tools {
 		o.Declarations = append(o.Declarations, t.Declaration)
 	}
@@ -154,6 +156,28 @@ func (g *Guard) AfterBatch(tools []tool.Tool, mode policy.Mode, log *slog.Logger
 		}
 		return &toolyard.Notice{Context: v.Context, Stop: v.Stop, Reason: v.Reason, By: v.By}, nil
 	}, nil
+}
+
+// settings are the permissions in the file of hooks, when it is a settings.json.
+func (g *Guard) settings(n policy.Names, dirs []string, tools []*tool.Declaration) (policy.Settings, error) {
+	file, err := g.hooks()
+	if err != nil {
+		return policy.Settings{}, err
+	}
+	s, err := file.Settings.For(n, dirs, tools...)
+	if err != nil {
+		return s, Usagef("--hooks %s: %w", g.HooksFile, err)
+	}
+	g.left = append(slices.Clone(file.Left), s.Left[len(file.Settings.Left):]...)
+	return s, nil
+}
+
+// SayLeft names in the log what in the file of hooks does not apply here, once.
+func (g *Guard) SayLeft(log *slog.Logger) {
+	for _, what := range g.left {
+		log.Warn("a setting does not apply here", "file", g.HooksFile, "what", what)
+	}
+	g.left = nil
 }
 
 // hooks reads the file of hooks, once; without one there are none.

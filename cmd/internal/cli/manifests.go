@@ -165,6 +165,19 @@ func (m *Manifests) grants() ([]string, error) {
 	return out, nil
 }
 
+// serverNames are those of the MCP servers.
+func (m *Manifests) serverNames() ([]string, error) {
+	all, err := m.load()
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, s := range all.servers {
+		out = append(out, s.Name)
+	}
+	return out, nil
+}
+
 // serverCredentials are the names of those that MCP servers get.
 func (m *Manifests) serverCredentials() ([]string, error) {
 	all, err := m.load()

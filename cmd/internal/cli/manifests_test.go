@@ -35,7 +35,7 @@ func TestDeclaredToolsReachTheWorker(t *testing.T) {
 	t.Setenv("TEST_SERVER_KEY", "the-servers-key")
 	w := Worker{ReadSlots: 1, WriteSlots: 1}
 	w.Guard.Manifests.Files = []string{written(t, oneOfEach)}
-	tools, rules, mode, err := w.Toolbox(&Permissions{Allow: []string{"count", "mcp__s__*"}, Mode: "default"})
+	tools, rules, mode, err := w.Toolbox(&Permissions{Allow: []string{"count", "mcp__s__*"}, Mode: "default"}, Scope{})
 	if err != nil {
 		t.Fatal(err)
 	}

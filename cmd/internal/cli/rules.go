@@ -76,7 +76,7 @@ func readRules(path string, rules *policy.Rules, tools []tool.Tool) error {
 }
 
 func checkExamples(r policy.Rule, list policy.Behavior, ex policy.Examples, tools []tool.Tool) error {
-	i := slices.IndexFunc(tools, func(t tool.Tool) bool { return t.Name == r.Tool })
+	i := slices.IndexFunc(tools, func(t tool.Tool) bool { return r.About(&t.Declaration) })
 	switch {
 	case i >= 0:
 		return r.CheckExamples(&tools[i].Declaration, list, ex)

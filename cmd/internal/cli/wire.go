@@ -26,7 +26,20 @@ type Permissions struct {
 	Allow, Deny, Ask []string
 	// Files have rules with examples.
 	Files []string
-	Mode  string
+	// Mode is empty when none was given.
+	Mode string
+	// Known are tools that rules may name although they are not here.
+	Known []string
+}
+
+// Scope says what rules are given to.
+type Scope struct {
+	// Dirs are the directories of workspaces, beside those of --workspace.
+	Dirs []string
+	// System says that the rules are for a system too, whose workers come and go with tools of their own.
+	System bool
+	// NoCalls says that no call runs in this process: then nothing can be allowed by it.
+	NoCalls bool
 }
 
 // Add adds the flags.
@@ -34,13 +47,18 @@ func (p *Permissions) Add(f *pflag.FlagSet) {
 	f.StringArrayVar(&p.Allow, "allow", nil, "allow calls that match `RULE`: tool or tool(specifier); may be repeated")
 	p.AddTightening(f)
 	f.StringArrayVar(&p.Files, "rules", nil, "take more rules from a YAML `FILE`: lists deny, ask and allow of {rule, matches, spares}, whose examples must hold; may be repeated")
-	f.StringVar(&p.Mode, "permission-mode", string(policy.Default), "what happens to calls that no rule decides: default, accept_edits, plan, dont_ask or bypass")
+	f.StringVar(&p.Mode, "permission-mode", "", "what happens to calls that no rule decides: default, accept_edits, plan, dont_ask or bypass (default: default)")
 }
 
 // AddTightening adds the flags that can only take permissions away.
 func (p *Permissions) AddTightening(f *pflag.FlagSet) {
 	f.StringArrayVar(&p.Deny, "deny", nil, "deny calls that match `RULE`; it wins over everything; may be repeated")
 	f.StringArrayVar(&p.Ask, "ask", nil, "ask before calls that match `RULE`, even where they would be allowed; may be repeated")
+}
+
+// AddKnown adds the flag that names tools of other workers.
+func (p *Permissions) AddKnown(f *pflag.FlagSet) {
+	f.StringArrayVar(&p.Known, "known-tool", nil, "a tool `NAME` that workers of the system will offer, so that rules may name it before it is there; may be repeated")
 }
 
 // Rules reads the rules and checks them against the declarations that are known.
@@ -64,14 +82,27 @@ func (p *Permissions) Rules(tools []tool.Tool) (policy.Rules, policy.Mode, error
 			return rules, mode, err
 		}
 	}
-	declarations := make([]*tool.Declaration, len(tools))
-	for i := range tools {
-		declarations[i] = &tools[i].Declaration
-	}
-	if err := rules.Check(declarations...); err != nil {
+	if err := rules.Check(declarationsOf(tools)...); err != nil {
 		return rules, mode, &UsageError{err}
 	}
 	return rules, mode, nil
+}
+
+func declarationsOf(tools []tool.Tool) []*tool.Declaration {
+	out := make([]*tool.Declaration, len(tools))
+	for i := range tools {
+		out[i] = &tools[i].Declaration
+	}
+	return out
+}
+
+// NamesOf are what rules may name beside the built-in tools: some tools, with their aliases.
+func NamesOf(tools []tool.Tool) policy.Names {
+	var n policy.Names
+	for _, t := range tools {
+		n.Tools = append(append(n.Tools, t.Name), t.Aliases...)
+	}
+	return n
 }
 
 // Worker are the flags of a worker.
@@ -132,14 +163,85 @@ func (w *Worker) Tools() ([]tool.Tool, error) {
 	return append(tools, declared...), err
 }
 
-// Toolbox makes the tools, and reads the permission rules, which are checked against them.
-func (w *Worker) Toolbox(p *Permissions) ([]tool.Tool, policy.Rules, policy.Mode, error) {
+// Toolbox makes the tools, and reads the permission rules, which are checked against them: those of flags and files, and those of a
+// settings.json that was given for its hooks.
+func (w *Worker) Toolbox(p *Permissions, in Scope) ([]tool.Tool, policy.Rules, policy.Mode, error) {
+	fail := func(err error) ([]tool.Tool, policy.Rules, policy.Mode, error) { return nil, policy.Rules{}, "", err }
 	tools, err := w.Tools()
 	if err != nil {
-		return nil, policy.Rules{}, "", err
+		return fail(err)
 	}
 	rules, mode, err := p.Rules(tools)
-	return tools, rules, mode, err
+	if err != nil {
+		return fail(err)
+	}
+	names := NamesOf(tools)
+	names.Tools, names.AnyServer = append(names.Tools, p.Known...), in.System
+	if names.Servers, err = w.Guard.Manifests.serverNames(); err != nil {
+		return fail(err)
+	}
+	if err := rules.CheckNames(names); err != nil {
+		return fail(Usagef("%w%s", err, in.hint()))
+	}
+	if !in.NoCalls {
+		w.Guard.names = &names
+	} else if err := in.onlyTightens(rules, mode, declarationsOf(tools)); err != nil {
+		return fail(err)
+	}
+	settings, err := w.Guard.settings(names, w.dirs(in.Dirs), declarationsOf(tools))
+	if err != nil {
+		return fail(err)
+	}
+	if in.NoCalls {
+		for _, r := range settings.Rules.Allow {
+			w.Guard.left = append(w.Guard.left, fmt.Sprintf("permissions.allow %q: no call runs in this process", r))
+		}
+		settings.Rules.Allow, settings.Mode = nil, ""
+	}
+	if p.Mode == "" && settings.Mode != "" {
+		mode = settings.Mode
+	}
+	if mode == policy.Bypass && settings.NoBypass {
+		return fail(Usagef("--permission-mode: the settings in --hooks %s say disableBypassPermissionsMode", w.Guard.HooksFile))
+	}
+	rules = rules.Tighten(settings.Rules.Deny, settings.Rules.Ask)
+	rules.Allow = append(rules.Allow, settings.Rules.Allow...)
+	return tools, rules, mode, nil
+}
+
+// hint says what to do about a name that is not known.
+func (in Scope) hint() string {
+	if in.System {
+		return "; name a tool that workers will offer with --known-tool"
+	}
+	return ""
+}
+
+// onlyTightens refuses what a process in which no calls run cannot decide: a permission is a worker's to give.
+func (in Scope) onlyTightens(rules policy.Rules, mode policy.Mode, tools []*tool.Declaration) error {
+	const elsewhere = "this process runs no calls; give it to its workers, or add --with-worker"
+	switch {
+	case len(rules.Allow) > 0:
+		return Usagef("--allow %s: %s", rules.Allow[0], elsewhere)
+	case mode != policy.Default:
+		return Usagef("--permission-mode %s: %s", mode, elsewhere)
+	}
+	if err := rules.CheckPlaces(nil, tools...); err != nil {
+		return &UsageError{err}
+	}
+	return nil
+}
+
+// dirs are the directories of the workspaces, as far as they can be read: what is wrong with one is said later.
+func (w *Worker) dirs(more []string) []string {
+	for _, s := range w.Workspaces {
+		if _, dir, ok := strings.Cut(s, "="); ok {
+			if abs, err := filepath.Abs(dir); err == nil {
+				more = append(more, abs)
+			}
+		}
+	}
+	return more
 }
 
 // Config makes the worker's configuration.
@@ -171,6 +273,7 @@ func (w *Worker) Config(tools []tool.Tool, rules policy.Rules, mode policy.Mode,
 	if err = w.Sandbox.apply(&cfg, log); err != nil {
 		return cfg, err
 	}
+	w.Guard.SayLeft(log)
 	if err := w.Guard.apply(&cfg, tools, mode, log); err != nil {
 		return cfg, err
 	}

@@ -27,7 +27,7 @@ type Offers struct {
 // a pool whose workers differ, as while it is being replaced, the youngest speaks. The first time is when all workers that are
 // there were looked at.
 func (f Offers) Follow(ctx context.Context, see func(registry.Surface) error) {
-	o := &offered{Offers: f, see: see, toolsets: map[string][]registry.Entry{}}
+	o := &offered{Offers: f, see: see, toolsets: map[string]registry.Surface{}}
 	for ctx.Err() == nil {
 		o.live, o.began = map[string]broker.Worker{}, false
 		err := o.Broker.WatchWorkers(ctx, nil, func(c broker.WorkerChange, err error) {
@@ -47,7 +47,7 @@ type offered struct {
 	see func(registry.Surface) error
 
 	live     map[string]broker.Worker
-	toolsets map[string][]registry.Entry // by their hash
+	toolsets map[string]registry.Surface // by their hash
 	began    bool
 }
 
@@ -87,12 +87,14 @@ func (o *offered) surface(ctx context.Context) (registry.Surface, error) {
 		youngest[w.Pool] = w
 	}
 	reg, seen := registry.Registry{}, map[string]bool{}
+	var blocked []string
 	for _, pool := range slices.Sorted(maps.Keys(youngest)) {
-		entries, err := o.toolset(ctx, youngest[pool].Toolset)
+		set, err := o.toolset(ctx, youngest[pool].Toolset)
 		if err != nil {
 			o.Log.Warn("the tools of a pool cannot be read", "pool", pool, "error", err)
 			continue
 		}
+		entries := set.Tools
 		next, err := reg.Register(unseen(entries, seen)...)
 		if err != nil {
 			o.Log.Warn("the tools of a pool cannot be listed", "pool", pool, "error", err)
@@ -102,6 +104,14 @@ func (o *offered) surface(ctx context.Context) (registry.Surface, error) {
 		for i := range entries {
 			seen[entries[i].Name] = true
 		}
+		for i := range o.Base {
+			if name := o.Base[i].Name; o.Base[i].Pool == pool && slices.Contains(set.Blocked, name) && !seen[name] {
+				blocked = append(blocked, name)
+			}
+		}
+	}
+	for _, name := range blocked { // by the rules of the pool's worker
+		seen[name] = true
 	}
 	reg, err := reg.Register(unseen(o.Base, seen)...)
 	if err != nil {
@@ -116,7 +126,7 @@ func unseen(entries []registry.Entry, seen map[string]bool) []registry.Entry {
 }
 
 // toolset reads the tools behind a hash, once.
-func (o *offered) toolset(ctx context.Context, hash string) ([]registry.Entry, error) {
+func (o *offered) toolset(ctx context.Context, hash string) (registry.Surface, error) {
 	if have, ok := o.toolsets[hash]; ok {
 		return have, nil
 	}
@@ -124,15 +134,15 @@ func (o *offered) toolset(ctx context.Context, hash string) ([]registry.Entry, e
 	defer cancel()
 	stored, err := o.Broker.Surface(ctx, hash)
 	if err != nil {
-		return nil, err
+		return registry.Surface{}, err
 	}
 	set, err := registry.Decode(stored)
 	if err != nil {
-		return nil, err
+		return registry.Surface{}, err
 	}
 	if len(o.toolsets) >= maxToolsets {
 		clear(o.toolsets)
 	}
-	o.toolsets[hash] = set.Tools
-	return set.Tools, nil
+	o.toolsets[hash] = *set
+	return *set, nil
 }
