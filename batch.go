@@ -86,6 +86,8 @@ type Options struct {
 	// Deny and Ask are permission rules on top of the operator's. There is no allow: an agent never grants itself.
 	Deny []string `json:"deny,omitempty"`
 	Ask  []string `json:"ask,omitempty"`
+	// Supersede ends the calls of the session's other batches that wait for a person: the session goes on without them.
+	Supersede bool `json:"supersede,omitempty"`
 }
 
 // Normalize fills in what the batch left out: names, call ids ("call_1" for the first), strategy and error policy.

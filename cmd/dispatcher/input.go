@@ -28,6 +28,7 @@ type batchFlags struct {
 	timeout        time.Duration
 	callTimeout    time.Duration
 	interactive    bool
+	supersede      bool
 
 	unowned bool // read: neither the flags nor the file say whose batch it is
 }
@@ -84,6 +85,7 @@ func (b *batchFlags) read(ctx context.Context, in io.Reader, path string, worksp
 
 func (b *batchFlags) apply(batch *toolyard.Batch) error {
 	batch.Interactive = batch.Interactive || b.interactive
+	batch.Options.Supersede = batch.Options.Supersede || b.supersede
 	for _, d := range []struct {
 		flag string
 		v    time.Duration

@@ -51,6 +51,7 @@ type BatchOptions struct {
 	CallTimeoutMS  int64    `json:"call_timeout_ms,omitempty" minimum:"1" doc:"Caps each call under its tool's own timeout."`
 	Deny           []string `json:"deny,omitempty" doc:"Rules for what must not run."`
 	Ask            []string `json:"ask,omitempty" doc:"Rules for what a person is asked about."`
+	Supersede      bool     `json:"supersede,omitempty" doc:"End the calls of the session's other batches that wait for a person."`
 }
 
 // MoreCalls are appended to an open batch, in one of the five forms.

@@ -144,7 +144,7 @@ func known(err error) *Problem {
 	switch {
 	case errors.Is(err, client.ErrDamaged):
 		return newProblem(http.StatusInternalServerError, "", "%v", err)
-	case errors.Is(err, client.ErrNoAnswer):
+	case errors.Is(err, client.ErrNoAnswer), errors.Is(err, broker.ErrUnchecked):
 		return newProblem(http.StatusServiceUnavailable, "", "%v", err).again()
 	case errors.Is(err, client.ErrOtherContent):
 		return newProblem(http.StatusConflict, "id", "%v", err)

@@ -45,6 +45,7 @@ type feedInput struct {
 	CallTimeoutMS int64    `query:"call_timeout_ms" minimum:"1" doc:"Caps each call."`
 	Deny          []string `query:"deny,explode" doc:"A rule for what must not run; may be given many times."`
 	Ask           []string `query:"ask,explode" doc:"A rule for what a person is asked about; may be given many times."`
+	Supersede     bool     `query:"supersede" doc:"End the calls of the session's other batches that wait for a person."`
 	Format        string   `query:"format" enum:"native,anthropic,openai,openai-chat,gemini" doc:"The form of the event reply; left out, it is that of the stream's provider."`
 }
 
@@ -65,7 +66,7 @@ func (s *Server) feed(ctx context.Context, x *exchange, in *feedInput) (*huma.St
 		Open: true, Calls: []toolyard.Call{},
 		Options: toolyard.Options{
 			Partition: toolyard.Strategy(in.Partition), MaxConcurrency: in.Concurrency, OnError: toolyard.OnError(in.OnError),
-			TimeoutMS: in.TimeoutMS, CallTimeoutMS: in.CallTimeoutMS, Deny: in.Deny, Ask: in.Ask,
+			TimeoutMS: in.TimeoutMS, CallTimeoutMS: in.CallTimeoutMS, Deny: in.Deny, Ask: in.Ask, Supersede: in.Supersede,
 		},
 	}
 	if b.Agent, err = x.who.submits("", in.Agent); err != nil {

@@ -123,6 +123,10 @@ func (m *Machine) end(i, failed, culprit int) (verdict, bool) {
 			advice: "See that call's error; call again if the result is still needed."}, true
 	}
 	c := s.Calls[i]
+	if d := c.Decision; c.Status == Decided && d.Decision == events.Supersede {
+		return verdict{Stop: Stop{Code: toolyard.ApprovalExpired}, detail: "by " + d.By,
+			text: "Nobody decided about this call before the session went on: " + d.Reason + ".", advice: "Make the call again if it is still wanted."}, true
+	}
 	if d := c.Decision; c.Status == Decided && d.Decision != events.Approve {
 		return verdict{Stop: Stop{Code: toolyard.ApprovalRejected}, detail: "by " + d.By,
 			text: "The user said no: " + cmp.Or(d.Reason, "no reason was given") + ".", advice: "Do not try it again unless the user asks for it."}, true

@@ -601,6 +601,18 @@ func (s *State) approved(index int) *events.Approved {
 	return &a
 }
 
+// Request is one call of the plan with what a person says of it, as a worker is asked whether it could run. It has no turn and no
+// attempt: nothing may be run by it.
+func (s *State) Request(index int, approved *events.Approved) events.Requested {
+	sub, plan, c := s.Submission, s.Plan, s.Plan.Calls[index]
+	return events.Requested{
+		Agent: s.Key.Agent, Batch: s.Key.ID, Session: plan.Session, Workspace: plan.Workspace, Interactive: sub.Interactive && !plan.Alone,
+		Deny: slices.Concat(sub.Options.Deny, plan.Deny), Ask: slices.Concat(sub.Options.Ask, plan.Ask),
+		Remembered: plan.Remembered, Context: plan.Context, Surface: plan.Surface,
+		Calls: []events.RequestedCall{{Index: index, ID: c.ID, Tool: c.Tool, Declaration: c.Declaration, Judgement: c.Judgement, Approved: approved}},
+	}
+}
+
 // Open reports whether the call of that index has no result yet.
 func (s *State) Open(index int) bool { return s.Calls[index].Result == nil }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/display"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/redact"
 	"github.com/toolyard/toolyard/internal/schema"
 )
 
@@ -212,7 +213,7 @@ const RememberSession = "session"
 // whole is approved with another input only. An approval that the session is to remember is written there behind it; what
 // was changed cannot be remembered. An input that is no JSON is a [*toolyard.InputError].
 func (b *Broker) Approve(ctx context.Context, k toolyard.BatchKey, index int, d events.Decided, input json.RawMessage) error {
-	asked, _, _, err := b.Asked(ctx, k, index)
+	asked, pool, _, err := b.Asked(ctx, k, index)
 	if err != nil {
 		return err
 	}
@@ -232,6 +233,10 @@ func (b *Broker) Approve(ctx context.Context, k toolyard.BatchKey, index int, d 
 		if d.Remember != "" {
 			return &toolyard.InputError{Field: "remember", Problem: "a changed input cannot be remembered: approve it as it is, or this once"}
 		}
+		if redact.Marked(string(v.Canonical())) {
+			return &toolyard.InputError{Field: "input", Problem: "it has the mark of a secret that was taken out, and would run as it stands there: " +
+				"write it anew without, or approve the call as it is, with its secret"}
+		}
 		if d.Edited, err = b.PutInput(ctx, k.Agent, v.Canonical()); err != nil {
 			return err
 		}
@@ -245,6 +250,11 @@ func (b *Broker) Approve(ctx context.Context, k toolyard.BatchKey, index int, d 
 		}
 	default:
 		return &toolyard.InputError{Field: "remember", Problem: fmt.Sprintf("is %q; use %q, or leave it out", d.Remember, RememberSession)}
+	}
+	if d.Edited != "" { // last, since it takes time: an edit that cannot run must not use up the approval
+		if err := b.checkEdit(ctx, k, index, pool, d); err != nil {
+			return err
+		}
 	}
 	if err := b.Decide(ctx, k, index, d); err != nil || d.Remember == "" {
 		return err
@@ -264,6 +274,18 @@ func (b *Broker) Approve(ctx context.Context, k toolyard.BatchKey, index int, d 
 		return fmt.Errorf("the call is approved, but the session does not remember it: %w", err)
 	}
 	return nil
+}
+
+// checkEdit asks a worker whether a call could run as a person has changed it.
+func (b *Broker) checkEdit(ctx context.Context, k toolyard.BatchKey, index int, pool toolyard.Pool, d events.Decided) error {
+	s, err := b.Look(ctx, k)
+	if err != nil {
+		return err
+	}
+	if s.Plan == nil || index >= len(s.Plan.Calls) {
+		return fmt.Errorf("%w: call %d of %s is not planned", ErrNoApproval, index, k)
+	}
+	return b.check(ctx, pool, s.Request(index, &events.Approved{By: d.By, InputSHA256: d.InputSHA256, Input: d.Edited}))
 }
 
 // PutInput stores an input that a hook or a person has changed, for one agent's calls, and returns its reference.

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -27,12 +28,24 @@ const (
 	maxJudgeRequests = 64  // requests that a worker answers side by side
 )
 
+// The limits of checks.
+const (
+	CheckWait = 10 * time.Second // how long a worker may take to check an input that a person has changed
+	MaxChecks = 16               // of such checks run in a worker at a time
+)
+
+// ErrUnchecked says that no worker has looked at an input that a person has changed, so that it does not count.
+var ErrUnchecked = errors.New("no worker has checked the changed input, so the call goes on waiting; try again, or approve it as it is")
+
 // JudgeCall is one call whose class only the tool's code can tell.
 type JudgeCall struct {
 	Index       int             `json:"index"`
 	Tool        string          `json:"tool"`
 	Declaration string          `json:"declaration"`
 	Input       json.RawMessage `json:"input"`
+	// Check asks whether the call could run with an input that a person has changed, and is the request that would be sent. Then it is
+	// the only call.
+	Check *events.Requested `json:"check,omitempty"`
 }
 
 // Judged is a worker's answer for one call.
@@ -41,6 +54,25 @@ type Judged struct {
 	Judgement tool.Judgement `json:"judgement"`
 	// Failed says why nothing is known of the call; empty when it was judged.
 	Failed string `json:"failed,omitempty"`
+	// Checked says that the worker has looked whether the call could run; Problem why it could not, empty when it could.
+	Checked bool   `json:"checked,omitempty"`
+	Problem string `json:"problem,omitempty"`
+}
+
+// check asks a worker of a pool whether a call could run with another input. What is wrong with it is a [*toolyard.InputError].
+func (b *Broker) check(ctx context.Context, pool toolyard.Pool, r events.Requested) error {
+	ctx, cancel := context.WithTimeout(ctx, CheckWait)
+	defer cancel()
+	answers, err := b.judge(ctx, pool, []JudgeCall{{Check: &r}})
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrUnchecked, err)
+	case len(answers) != 1 || !answers[0].Checked: // a worker of an older version
+		return fmt.Errorf("%w: the worker of pool %q cannot", ErrUnchecked, pool)
+	case answers[0].Problem != "":
+		return &toolyard.InputError{Field: "input", Problem: answers[0].Problem}
+	}
+	return nil
 }
 
 // Judge asks workers of a pool, side by side in requests that fit a message, and returns one answer for each call. What
@@ -116,12 +148,30 @@ func (b *Broker) judge(ctx context.Context, pool toolyard.Pool, calls []JudgeCal
 // for those that are being answered. judge does not panic, and returns soon after its context ended.
 func (b *Broker) OnJudge(pool toolyard.Pool, judge func(context.Context, []JudgeCall) []Judged, failed func(error)) (func() error, error) {
 	var answering sync.WaitGroup
-	places := make(chan struct{}, maxJudgeRequests)
+	judging, checking := make(chan struct{}, maxJudgeRequests), make(chan struct{}, MaxChecks)
 	sub, err := b.nc.QueueSubscribe(prefixJudge+string(pool), "workers", func(m *nats.Msg) {
+		var calls []JudgeCall
+		if err := json.Unmarshal(m.Data, &calls); err != nil {
+			failed(fmt.Errorf("judge calls: %w", err))
+			return
+		}
+		places, within := judging, b.settings.JudgeTimeout()
+		if len(calls) == 1 && calls[0].Check != nil { // it may take its time, and batches wait for judgements
+			if places, within = checking, CheckWait; len(checking) == MaxChecks {
+				failed(errors.New("too many inputs are checked at a time; one is left"))
+				return
+			}
+		}
 		places <- struct{}{} // each is taken for as long as a request may take
 		answering.Go(func() {
 			defer func() { <-places }()
-			if err := b.answerJudge(m, judge); err != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), within)
+			defer cancel()
+			answer, err := json.Marshal(judge(ctx, calls))
+			if err == nil {
+				err = m.Respond(answer)
+			}
+			if err != nil {
 				failed(fmt.Errorf("judge calls: %w", err))
 			}
 		})
@@ -134,18 +184,4 @@ func (b *Broker) OnJudge(pool toolyard.Pool, judge func(context.Context, []Judge
 		answering.Wait()
 		return err
 	}, nil
-}
-
-func (b *Broker) answerJudge(m *nats.Msg, judge func(context.Context, []JudgeCall) []Judged) error {
-	var calls []JudgeCall
-	if err := json.Unmarshal(m.Data, &calls); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), b.settings.JudgeTimeout())
-	defer cancel()
-	answer, err := json.Marshal(judge(ctx, calls))
-	if err != nil {
-		return err
-	}
-	return m.Respond(answer)
 }

@@ -135,6 +135,11 @@ func (d *Dispatcher) plan(ctx context.Context, r *runner, s batch.State) (batch.
 	if err := d.keepSurface(ctx, plan.Surface.Hash, stored); err != nil {
 		return s, err
 	}
+	if s.Submission.Options.Supersede { // before the plan: whoever takes the batch up again does it again
+		if err := d.supersede(ctx, &s); err != nil {
+			return s, err
+		}
+	}
 	timeout := d.cfg.BatchTimeout
 	if ms := s.Submission.Options.TimeoutMS; ms > 0 {
 		timeout = time.Duration(min(ms, d.b.Settings().Lifetime.Milliseconds())) * time.Millisecond

@@ -30,7 +30,7 @@ type offers struct {
 	toolsets map[string][]registry.Entry
 	// blocked are names that the rules of a worker take out of its toolset, by the toolset's hash.
 	blocked map[string][]string
-	last     map[toolyard.Pool]offer
+	last    map[toolyard.Pool]offer
 	// changed is closed when something changes.
 	changed chan struct{}
 

@@ -3,10 +3,12 @@ package dispatcher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -115,6 +117,24 @@ func (r *runner) haveNews(ctx context.Context) (bool, error) {
 		}
 	}
 	return len(news) > 0, err
+}
+
+// supersede ends the calls of a session's other batches that wait for a person.
+func (d *Dispatcher) supersede(ctx context.Context, s *batch.State) error {
+	list, err := d.b.Approvals(ctx, s.Key.Agent)
+	if err != nil {
+		return err
+	}
+	for _, a := range list {
+		if a.Session != s.Submission.Session || a.Batch == s.Key.ID {
+			continue
+		}
+		err := d.b.Decide(ctx, a.Key(), a.Index, events.Decided{Decision: events.Supersede, By: "batch " + string(s.Key.ID), Reason: fmt.Sprintf("batch %q came", s.Key.ID)})
+		if err != nil && !errors.Is(err, broker.ErrNoApproval) {
+			return err
+		}
+	}
+	return nil
 }
 
 // The rhythm of looking after batches that wait for people.

@@ -186,6 +186,8 @@ type Decision string
 const (
 	Approve Decision = "allow"
 	Reject  Decision = "deny"
+	// Supersede is no person's: the session went on with another batch.
+	Supersede Decision = "superseded"
 )
 
 // Decided is a person's decision about a call that waits.

@@ -50,6 +50,31 @@ func (p *Pipeline) Preflight(
 	return c.entry, c.job.Call.Input, nil
 }
 
+// Rehearse runs the phases up to permission, but for hooks, which ran before a person was asked. problem says why the call could not
+// run with its input; empty when it could. Nothing of it runs.
+func (p *Pipeline) Rehearse(ctx context.Context, job Job) (problem string) {
+	c := p.begin(job)
+	c.find = c.findInTools
+	err := rescue(func() error {
+		for i := range c.rows {
+			switch r := &c.rows[i]; r.phase {
+			case toolyard.PhaseResolveTool, toolyard.PhaseParseSchema, toolyard.PhaseValidateValues, toolyard.PhaseObservableInput, toolyard.PhasePermission:
+				if c.fail == nil {
+					c.step(ctx, r)
+				}
+			}
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return "it could not be checked: " + c.withhold(err.Error())
+	case c.fail != nil:
+		return shorten(c.withhold(strings.TrimSpace(c.fail.message)), MaxErrorChars)
+	}
+	return ""
+}
+
 // resolveTool finds the tool that the call names.
 func (c *call) resolveTool(context.Context) finding {
 	entry, fail := c.find(c.job.Call.Tool)

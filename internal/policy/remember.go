@@ -1,12 +1,16 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
 
-// rememberedInput starts a remembered approval of one input of one tool, where no rule says exactly that.
-const rememberedInput = "input:"
+// rememberedInput is a remembered approval of one input of one tool, where no rule says exactly that. It is no rule: a rule has no
+// blank in front of its specifier.
+func rememberedInput(tool, hash string) string {
+	return fmt.Sprintf("%s with exactly this input (sha256 %s)", tool, hash)
+}
 
 // Remember names what a person's approval of a call would allow for the rest of the session: the narrowest rule that covers
 // it, or just this input of this tool. The rules of one session are kept apart from the operator's: see [Recalls].
@@ -35,7 +39,7 @@ func Remember(req Request, inputHash string) string {
 			}
 		}
 	}
-	return rememberedInput + d.Name + ":" + inputHash
+	return rememberedInput(d.Name, inputHash)
 }
 
 // Recalls reports which of a session's remembered approvals covers a call. It answers an ask, and never a denial.
@@ -44,16 +48,13 @@ func Recalls(remembered []string, req Request, inputHash string) (rule string, o
 	if d == nil || inputHash == "" {
 		return "", false
 	}
-	if own := rememberedInput + d.Name + ":" + inputHash; slices.Contains(remembered, own) {
+	if own := rememberedInput(d.Name, inputHash); slices.Contains(remembered, own) {
 		return own, true
 	}
 	s := newSubject(&req)
 	for _, text := range remembered {
-		if strings.HasPrefix(text, rememberedInput) {
-			continue
-		}
 		r, err := ParseRule(text)
-		if err != nil || r.Specifier == "" { // nobody remembers a whole tool
+		if err != nil || r.Specifier == "" { // another input, and nobody remembers a whole tool
 			continue
 		}
 		if _, ok := allowedByRules([]Rule{r}, d, s); ok {

@@ -59,8 +59,11 @@ func Words(r batch.Record, s *batch.State) string {
 		return call() + " waits for a person" + because(b.Reason)
 	case events.Decided:
 		said := "no"
-		if b.Decision == events.Approve {
+		switch b.Decision {
+		case events.Approve:
 			said = "yes"
+		case events.Supersede:
+			return fmt.Sprintf("%s waits no longer: %s%s", call(), plain(b.By), because(b.Reason))
 		}
 		return fmt.Sprintf("%s %s says %s%s%s%s", call(), plain(b.By), said, when(b.Edited != "", ", with another input"), when(b.Remember != "", ", for the whole "+plain(b.Remember)), because(b.Reason))
 	case events.Started:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -15,6 +16,9 @@ const maxJudging = 256
 // judge answers for the calls that only a tool's code can judge: one answer for each call whose tool is here. What a judge
 // does wrong is said of its own call.
 func (w *Worker) judge(ctx context.Context, calls []broker.JudgeCall) []broker.Judged {
+	if len(calls) == 1 && calls[0].Check != nil {
+		return []broker.Judged{w.rehearse(ctx, calls[0].Check)}
+	}
 	answers := make(chan broker.Judged, len(calls)) // nobody who is late waits to say it
 	waiting := map[int]string{}                     // the tools of the calls that are being judged
 	for _, c := range calls {
@@ -52,6 +56,19 @@ func (w *Worker) judge(ctx context.Context, calls []broker.JudgeCall) []broker.J
 		}
 	}
 	return out
+}
+
+// rehearse answers whether a call could run with the input that a person has given it.
+func (w *Worker) rehearse(ctx context.Context, r *events.Requested) broker.Judged {
+	if len(r.Calls) != 1 {
+		return broker.Judged{}
+	}
+	job, err := w.job(ctx, &running{d: &broker.Delivery{Requested: *r}, call: r.Calls[0]})
+	if err != nil {
+		w.log.Warn("an input that a person has changed was not checked", "batch", r.Batch, "call", r.Calls[0].Index, "error", err)
+		return broker.Judged{}
+	}
+	return broker.Judged{Index: r.Calls[0].Index, Checked: true, Problem: w.pipe.Rehearse(ctx, job)}
 }
 
 func judgeOne(t tool.Tool, c broker.JudgeCall) (j broker.Judged) {

@@ -57,6 +57,11 @@ func (p Permission) Decide(_ context.Context, in pipeline.PermissionInput) (pipe
 	case out.Behavior == pipeline.Deny:
 	case in.Opinion == pipeline.Deny:
 		out = pipeline.PermissionDecision{Behavior: pipeline.Deny, Source: "hook", Reason: in.OpinionReason, Code: toolyard.PermissionDenied}
+	case in.Opinion == pipeline.Ask && out.Behavior == pipeline.Ask: // the person reads what both say
+		out.Source += "; a hook"
+		if in.OpinionReason != "" {
+			out.Reason += " A hook asks too: " + in.OpinionReason
+		}
 	case in.Opinion == pipeline.Ask && out.Behavior == pipeline.Allow:
 		out = pipeline.PermissionDecision{Behavior: pipeline.Ask, Source: "hook", Reason: in.OpinionReason}
 	}

@@ -3,6 +3,7 @@ package worker
 import (
 	"encoding/json"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/toolyard/toolyard/internal/pipeline"
@@ -114,6 +115,29 @@ func TestWhatAToolSaysOfItsCallOnlyTightens(t *testing.T) {
 					t.Errorf("rule %q, mode %s, the tool says %q, and a person has allowed it: %s, %v", list, mode, says, again.Behavior, err)
 				}
 			}
+		}
+	}
+}
+
+// TestAHooksReasonIsShown: who is asked because of a hook reads why, also when the rules ask too.
+func TestAHooksReasonIsShown(t *testing.T) {
+	d := tool.Declaration{Name: "bash", Class: tool.ClassRule{Shell: "command"}, Specifier: tool.Specifier{Command: "command"}}
+	ask, err := policy.ParseRules([]string{"bash(git push:*)"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for command, p := range map[string]Permission{
+		"ls": {Mode: policy.Bypass}, "make": {}, "git push": {Rules: policy.Rules{Ask: ask}},
+	} {
+		input, err := json.Marshal(map[string]string{"command": command})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := p.Decide(t.Context(), pipeline.PermissionInput{
+			Declaration: d, Input: input, Interactive: true, Opinion: pipeline.Ask, OpinionReason: "it is Friday",
+		})
+		if err != nil || got.Behavior != pipeline.Ask || !strings.Contains(got.Reason, "it is Friday") || !strings.Contains(got.Source, "hook") {
+			t.Errorf("%s: %+v, %v", command, got, err)
 		}
 	}
 }

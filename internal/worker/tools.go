@@ -23,7 +23,7 @@ type toolbox struct {
 	sets  []Toolset
 	// blocked reports what a deny rule takes out of what is offered.
 	blocked func(name string, aliases []string) bool
-	log   *slog.Logger
+	log     *slog.Logger
 	// stale says that the toolsets may have other tools by now.
 	stale atomic.Bool
 	// offered is what was offered last. Only whoever announces looks at it, and at have.

@@ -29,7 +29,7 @@ type Guard struct {
 	read  *hooksFile    // once it was
 	names *policy.Names // what hooks may name; nil where no calls run
 	left  []string      // what in the file does not apply here
-	made *hooks.Set // once it was
+	made  *hooks.Set    // once it was
 }
 
 // hooksFile is a file of hooks, and the directory that it stands in.

@@ -16,7 +16,7 @@ import (
 var (
 	batchFields  = []string{"id", "agent", "session", "workspace", "interactive", "open", "calls", "options"}
 	callFields   = []string{"id", "tool", "input", "echo", "incomplete"}
-	optionFields = []string{"partition", "max_concurrency", "on_error", "timeout_ms", "call_timeout_ms", "deny", "ask"}
+	optionFields = []string{"partition", "max_concurrency", "on_error", "timeout_ms", "call_timeout_ms", "deny", "ask", "supersede"}
 )
 
 // Decode reads a native batch from data that passed [strictjson.Check]. Optional fields may be null, which means left
@@ -133,6 +133,9 @@ func options(batch strictjson.Object) (opts toolyard.Options, err error) {
 	if opts.Deny, err = o.OptionalStrings("deny"); err != nil {
 		return opts, err
 	}
-	opts.Ask, err = o.OptionalStrings("ask")
+	if opts.Ask, err = o.OptionalStrings("ask"); err != nil {
+		return opts, err
+	}
+	opts.Supersede, err = o.OptionalBool("supersede")
 	return opts, err
 }

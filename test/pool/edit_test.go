@@ -1,0 +1,125 @@
+package pool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/worker"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// TestAnEditIsCheckedBeforeItCounts: an approver's edit that could not run is refused, and the call goes on waiting.
+func TestAnEditIsCheckedBeforeItCounts(t *testing.T) {
+	s := testenv.Server(t)
+	b := testenv.Broker(t, s, "/person/ann")
+	var runs atomic.Int64
+	write := writes(t, &runs)
+	write.Check = func(_ context.Context, _ tool.Env, input json.RawMessage) error {
+		if strings.Contains(string(input), "bad") {
+			return tool.Invalid("that text is bad")
+		}
+		return nil
+	}
+	write.Specifier = tool.Specifier{Command: "text"}
+	startDispatcher(t, s, dispatcher.Config{})
+	deny, err := policy.ParseRules([]string{"write(rm:*)"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	startWorker(t, s, worker.Config{Mode: policy.Default, Tools: []tool.Tool{write}, Rules: policy.Rules{Deny: deny}})
+	c := startClient(t, s)
+	sub, err := c.Submit(t.Context(), interactive("edits", call("write", `{"text":"one"}`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := asked(t, b, "edits", 1)[0].ID
+	for input, want := range map[string]string{
+		`{"text":1}`: "text", `{"nope":"x"}`: "nope", `{}`: "text", `{"text":"bad"}`: "that text is bad", `{"text":"rm x"}`: "write(rm:*)",
+		`{"text":"a [redacted: TOKEN] b"}`: "mark of a secret", `{"text":`: "",
+	} {
+		err := c.Approve(t.Context(), id, client.Decision{By: "ann", Input: json.RawMessage(input)})
+		if bad := new(toolyard.InputError); !errors.As(err, &bad) || !strings.Contains(err.Error(), want) {
+			t.Errorf("an edit to %s: %v, want an input error with %q", input, err, want)
+		}
+	}
+	if list, err := b.Approvals(t.Context(), "edits"); err != nil || len(list) != 1 || runs.Load() != 0 {
+		t.Fatalf("after edits that were refused %v waits (%v), %d ran", list, err, runs.Load())
+	}
+	if err := c.Approve(t.Context(), id, client.Decision{By: "ann", Input: json.RawMessage(`{"text":"two"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	if r := collect(t, t.Context(), sub); r[0].Code != "" || r[0].Output != "wrote two" {
+		t.Errorf("the call with the edit ended as %+v", r[0])
+	}
+}
+
+// TestAnEditThatNobodyCanCheck: without a worker nothing is known of an edit, so it does not count; what was shown can be approved.
+func TestAnEditThatNobodyCanCheck(t *testing.T) {
+	s := testenv.Server(t)
+	b := testenv.Broker(t, s, "/person/ann")
+	var runs atomic.Int64
+	startDispatcher(t, s, dispatcher.Config{})
+	w := startWorker(t, s, worker.Config{Mode: policy.Default, Tools: []tool.Tool{writes(t, &runs)}})
+	c := startClient(t, s)
+	if _, err := c.Submit(t.Context(), interactive("alone", call("write", `{"text":"one"}`))); err != nil {
+		t.Fatal(err)
+	}
+	id := asked(t, b, "alone", 1)[0].ID
+	w.end(t)
+	if err := c.Approve(t.Context(), id, client.Decision{By: "ann", Input: json.RawMessage(`{"text":"two"}`)}); !errors.Is(err, broker.ErrUnchecked) {
+		t.Errorf("an edit that nobody has checked: %v", err)
+	}
+	asked(t, b, "alone", 1)
+	if err := c.Approve(t.Context(), id, client.Decision{By: "ann"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestANewBatchSupersedesWhatWaits: with the option, the calls of the session's other batches that wait for a person end, and
+// the model is told.
+func TestANewBatchSupersedesWhatWaits(t *testing.T) {
+	s := testenv.Server(t)
+	b := testenv.Broker(t, s, "/person/ann")
+	var runs atomic.Int64
+	startDispatcher(t, s, dispatcher.Config{})
+	startWorker(t, s, worker.Config{Mode: policy.Default, Tools: []tool.Tool{writes(t, &runs), make1(t, reader("read"), says("read"))}})
+	c := startClient(t, s)
+	waits, err := c.Submit(t.Context(), interactive("goes", call("write", `{"text":"one"}`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := interactive("goes", call("write", `{"text":"two"}`))
+	other.Session = "another"
+	if _, err := c.Submit(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	asked(t, b, "goes", 2)
+	plain, err := c.Submit(t.Context(), interactive("goes", call("read", `{}`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	collect(t, t.Context(), plain)
+	asked(t, b, "goes", 2) // without the option it waits on
+	next := interactive("goes", call("read", `{}`))
+	next.Options.Supersede = true
+	if _, err := c.Submit(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+	r := collect(t, t.Context(), waits)[0]
+	if r.Code != toolyard.ApprovalExpired || !strings.Contains(r.Error, "session went on") {
+		t.Errorf("what waited ended as %q: %s", r.Code, r.Error)
+	}
+	if list := asked(t, b, "goes", 1); list[0].Session != "another" || runs.Load() != 0 {
+		t.Errorf("of the other session waits %+v; %d ran", list, runs.Load())
+	}
+}
