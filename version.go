@@ -14,6 +14,7 @@ import "runtime/debug"
 //	2  2026-11-22  A worker's entry says which tools it leaves out or has altered.
 //	3  2026-11-22  Calls carry the name that the model used, judgements why there is none, waiting calls what they would
 //	               change, and surfaces which tools the operator defers.
+//	               The operator's rules in a plan, which older dispatchers would drop; the decision that supersedes; checks of edits.
 const WireVersion = 3 + yetToCome
 
 const modulePath = "github.com/toolyard/toolyard"

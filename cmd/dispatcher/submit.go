@@ -28,7 +28,7 @@ in the order of the calls. FILE is what "dispatcher run" takes.
 Once it is handed in the batch runs to its end, whether or not anybody waits. The same --id again, with the same
 content, runs nothing and shows the same results.
 
-A batch can tighten the operator's permission rules, with --deny and --ask, and never loosen them.
+A batch can tighten the operator's permission rules, with --deny and --ask, and never loosen them. A rule that names no tool is refused.
 
 The inputs of calls are stored as FILE has them, with any secrets in them, until the batch's lifetime is over. Results and all other
 events have their secrets taken out.`,
@@ -85,6 +85,9 @@ func (s *std) serveCommand() *cobra.Command {
 for workers and agents on --nats-listen. That asks them for credentials, which it makes at its first start ("dispatcher
 creds" makes more); commands of the same user find them. With --nats URL it uses the NATS system there, beside any number
 of other dispatchers. --with-worker adds a worker to the process: then one machine needs nothing else.
+
+Permission rules that deny or ask hold for the calls of all workers. --allow and --permission-mode are for the worker in this
+process, with --with-worker; other workers have their own.
 
 Agents use it over NATS, or over HTTP on --listen: docs/http.md and /openapi.json there say how. Without --token-file
 that is for this machine only.

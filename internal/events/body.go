@@ -97,6 +97,17 @@ type Planned struct {
 	Alone bool `json:"alone,omitempty"`
 }
 
+// rulesInPlans is the wire version from which plans have rules.
+const rulesInPlans = 3
+
+// MinReader is the wire version that a reader must have: an older dispatcher would go on without the rules.
+func (p Planned) MinReader() int {
+	if len(p.Deny)+len(p.Ask) > 0 {
+		return rulesInPlans
+	}
+	return 0
+}
+
 // PlannedCall is what was decided about one call. Its input stays in the submission; here is its hash.
 type PlannedCall struct {
 	ID string `json:"id"`

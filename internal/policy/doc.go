@@ -22,6 +22,8 @@
 // not parse, a path or host is odd, the specifier itself makes no sense for the tool. A deny or ask rule then matches and an allow
 // rule does not.
 //
+// Names are ours or those of Claude Code, and a rule that can be about no tool is an error where it is given ([Rules.CheckNames]).
+//
 // A deny rule for commands is a guard against accidents and plain misuse, no wall: it sees through the wrappers and shells
 // that it knows ("sudo rm", "sh -c 'rm x'"), but not into scripts, aliases and other languages. The sandbox is the wall.
 //
