@@ -156,8 +156,12 @@ func TestAPersonDecides(t *testing.T) {
 			return b.Approve(t.Context(), a.Key(), a.Index, events.Decided{By: "ann", InputSHA256: a.InputSHA256}, nil)
 		}, toolyard.OK, "wrote one"},
 		"edited-badly": {func(t *testing.T, a broker.Approval) error {
-			return b.Approve(t.Context(), a.Key(), a.Index, events.Decided{By: "ann"}, json.RawMessage(`{"text":2}`))
-		}, toolyard.SchemaValidationFailed, ""},
+			err := b.Approve(t.Context(), a.Key(), a.Index, events.Decided{By: "ann"}, json.RawMessage(`{"text":2}`))
+			if bad, ok := errors.AsType[*toolyard.InputError](err); !ok || bad.Field != "input" {
+				t.Errorf("an edit that does not fit: %v", err)
+			}
+			return b.Decide(t.Context(), a.Key(), a.Index, events.Decided{Decision: events.Reject, By: "ann"}) // it waits on
+		}, toolyard.ApprovalRejected, ""},
 		"canceled": {func(t *testing.T, a broker.Approval) error {
 			return b.Cancel(t.Context(), a.Key(), "never mind")
 		}, toolyard.Canceled, ""},
