@@ -17,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/place"
+	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
@@ -80,7 +81,7 @@ running system's workers are not known here: what is said of permission is by th
 			if dir, err = cli.Dir("--workspace", dir); err != nil {
 				return err
 			}
-			tools, rules, mode, err := w.Toolbox(&perms, cli.Scope{Dirs: []string{dir}})
+			tools, rules, mode, err := w.Toolbox(&perms, cli.Scope{Dirs: []string{dir}, Later: sys.nats != "" || sys.server != ""})
 			if err != nil {
 				return err
 			}
@@ -99,6 +100,13 @@ running system's workers are not known here: what is said of permission is by th
 			}
 			if err != nil {
 				return err
+			}
+			names := policy.Names{Tools: slices.Clone(plan.Surface.Blocked), AnyServer: true}
+			for _, t := range plan.Surface.Tools {
+				names.Tools = append(append(names.Tools, t.Name), t.Aliases...)
+			}
+			if err := rules.CheckNames(names); err != nil && (sys.nats != "" || sys.server != "") {
+				return &cli.UsageError{Err: err}
 			}
 			e, err := explainPlan(cmd.Context(), &batch, plan, worker.Permission{Rules: rules, Mode: mode}, dir)
 			if err != nil {

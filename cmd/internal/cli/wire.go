@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	neturl "net/url"
 	"os"
@@ -40,6 +41,8 @@ type Scope struct {
 	System bool
 	// NoCalls says that no call runs in this process: then nothing can be allowed by it.
 	NoCalls bool
+	// Later says that the caller checks the names of rules itself, when it knows the tools of a running system.
+	Later bool
 }
 
 // Add adds the flags.
@@ -180,7 +183,7 @@ func (w *Worker) Toolbox(p *Permissions, in Scope) ([]tool.Tool, policy.Rules, p
 	if names.Servers, err = w.Guard.Manifests.serverNames(); err != nil {
 		return fail(err)
 	}
-	if err := rules.CheckNames(names); err != nil {
+	if err := rules.CheckNames(names); err != nil && !in.Later {
 		return fail(Usagef("%w%s", err, in.hint()))
 	}
 	if !in.NoCalls {
