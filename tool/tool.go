@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -80,11 +81,50 @@ type Output struct {
 
 // SessionChange is what a call changes in its session.
 type SessionChange struct {
-	// Loads are deferred tools whose schemas the model has seen with this output: it may call them in later batches.
+	// Loads are deferred tools whose schemas the model has seen with this output: it may call them in later batches. A
+	// name that is none of [Env].Tools is refused.
 	Loads []string `json:"loads,omitempty"`
-	// Context is for the calls of later groups and batches, as [Env].Context. It is rejected from a call that runs beside
-	// others.
+	// Context is for the calls of later groups and batches, as [Env].Context: what it names is set, or taken away where
+	// the value is empty, and all else stays. It is refused from a call that runs beside others, and when the session
+	// would be past its limits with it. The model reads what was refused.
 	Context map[string]string `json:"context,omitempty"`
+}
+
+// The limits of what tools set in a session.
+const (
+	MaxContextKeys  = 100      // settings of a session
+	MaxContextBytes = 64 << 10 // of all keys and values of those settings
+)
+
+// MergeContext is a session's context with a change in it, see [SessionChange]; nil when nothing is set. It changes
+// neither.
+func MergeContext(now, change map[string]string) map[string]string {
+	out := make(map[string]string, len(now)+len(change))
+	maps.Copy(out, now)
+	for k, v := range change {
+		if out[k] = v; v == "" {
+			delete(out, k)
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+// ContextProblem says which limit of a session a context is past, and is empty when it is past none.
+func ContextProblem(context map[string]string) string {
+	size := 0
+	for k, v := range context {
+		size += len(k) + len(v)
+	}
+	switch {
+	case len(context) > MaxContextKeys:
+		return fmt.Sprintf("the session would have %d settings, and at most %d are kept", len(context), MaxContextKeys)
+	case size > MaxContextBytes:
+		return fmt.Sprintf("the session's settings would have %d bytes, and at most %d are kept", size, MaxContextBytes)
+	}
+	return ""
 }
 
 // Typed is a tool over Go types: In is decoded from the input, and its JSON Schema is derived unless the declaration has

@@ -111,7 +111,8 @@ back as null.`,
 	f.reach.Add(cmd.Flags())
 	f.addServer(cmd)
 	cmd.Flags().StringVar(&f.agent, "agent", string(toolyard.DefaultAgent), "whose batch it would be, and whose session --session is (with --token: the token's, unless you say otherwise)")
-	cmd.Flags().StringVar(&f.session, "session", "", "with the definitions of the deferred tools that a session has loaded")
+	cmd.Flags().StringVar(&f.session, "session", "",
+		"with the deferred tools that a session has loaded, in forms that cannot defer them")
 	cmd.Flags().StringVar(&f.format, "format", "", "print the tools for a provider: `FORMAT` is one of "+toolFormats(", "))
 	cmd.Flags().BoolVar(&f.strict, "strict", false, "have the provider hold its model to the schema, where the schema has such a form")
 	cmd.Flags().BoolVar(&f.report, "report", false, "say on standard error what the provider is not told, and why")

@@ -51,7 +51,7 @@ func run(ctx context.Context, task string) error {
 	}
 	messages := []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock(task))}
 	for range maxTurns {
-		tools, err := p.tools(ctx) // again each time: workers come and go, and the model may have loaded some
+		tools, err := p.tools(ctx) // again each time: workers come and go, with their tools
 		if err != nil {
 			return err
 		}

@@ -45,7 +45,7 @@ func run(ctx context.Context, task string) error {
 	}
 	input := responses.ResponseInputParam{responses.ResponseInputItemParamOfMessage(task, responses.EasyInputMessageRoleUser)}
 	for range maxTurns {
-		tools, err := p.tools(ctx) // again each time: workers come and go, and the model may have loaded some
+		tools, err := p.tools(ctx) // again each time: workers come and go, with their tools
 		if err != nil {
 			return err
 		}

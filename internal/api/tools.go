@@ -22,7 +22,7 @@ import (
 
 type toolsInput struct {
 	Format    string   `query:"format" required:"true" enum:"anthropic,openai,openai-chat,gemini,mcp,native" doc:"Whose form: the answer is exactly the array tools of a request. native is the surface itself, with all declarations."`
-	Session   string   `query:"session" doc:"The conversation: deferred tools that it has loaded are told whole."`
+	Session   string   `query:"session" doc:"The conversation: deferred tools that it has loaded are told where a form cannot defer."`
 	Agent     string   `query:"agent" doc:"Whose session it is, when no token says so."`
 	Workspace string   `query:"workspace" doc:"Where the calls will act." default:"default"`
 	Strict    bool     `query:"strict" doc:"Have the provider hold its model to the schema, where the schema has such a form."`
@@ -66,6 +66,9 @@ func (s *Server) tools(ctx context.Context, x *exchange, in *toolsInput) (*tools
 	session, err := s.cfg.Client.Session(ctx, b.Agent, b.Session)
 	if err != nil {
 		return nil, err
+	}
+	if !provider.TellsLoaded(provider.Format(in.Format)) { // a load changes nothing there, and the tag stays
+		session.Loaded = nil
 	}
 	etag, err := toolsTag(&surface, in, session.Loaded)
 	if err != nil {

@@ -546,17 +546,24 @@ func (s *State) canceled() bool {
 // Context is what the session's tools have set so far: what stood there when the batch was planned, and then what exclusive
 // calls have set, in the order of the calls. It is nil when nothing was set. It is not to be changed.
 func (s *State) Context() map[string]string {
-	out, own := s.Plan.Context, false
+	set := s.sets()
+	if len(set) == 0 {
+		return s.Plan.Context
+	}
+	return tool.MergeContext(s.Plan.Context, set)
+}
+
+// sets is what the batch's exclusive calls have set or, with an empty value, taken away. It is nil when they did
+// neither.
+func (s *State) sets() map[string]string {
+	var out map[string]string
 	for _, i := range s.changing {
 		change := s.Calls[i].Session
 		if s.Plan.Calls[i].Judgement.Class.Safe() || len(change.Context) == 0 {
 			continue
 		}
-		if !own {
-			own = true
-			if out = maps.Clone(out); out == nil {
-				out = map[string]string{}
-			}
+		if out == nil {
+			out = map[string]string{}
 		}
 		maps.Copy(out, change.Context)
 	}
@@ -576,12 +583,10 @@ func (s *State) Loads() []string {
 	return out
 }
 
-// Changes is what the batch's calls have changed in their session.
+// Changes is what the batch's calls have changed in their session, and nothing that stood there before: another batch
+// may have changed that since.
 func (s *State) Changes() (tool.SessionChange, bool) {
-	change := tool.SessionChange{Loads: s.Loads()}
-	if now := s.Context(); !maps.Equal(now, s.Plan.Context) {
-		change.Context = now
-	}
+	change := tool.SessionChange{Loads: s.Loads(), Context: s.sets()}
 	return change, len(change.Loads)+len(change.Context) > 0
 }
 

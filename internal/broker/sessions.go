@@ -1,20 +1,21 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/tool"
 )
 
-// The limits of what a session keeps.
+// The limits of what a session keeps, beside those of package tool.
 const (
-	MaxRemembered   = 1_000    // rules that people have allowed
-	MaxLoaded       = 1_000    // deferred tools
-	MaxContextKeys  = 100      // settings of tools
-	MaxContextBytes = 64 << 10 // of all keys and values of those settings
+	MaxRemembered = 1_000 // rules that people have allowed
+	MaxLoaded     = 1_000 // deferred tools; what was loaded first goes first
 )
 
 // Session is what is kept of a conversation between its batches. The zero Session is a new one.
@@ -33,9 +34,32 @@ type Session struct {
 	MinReader int `json:"min_reader,omitempty"`
 }
 
-// Load adds deferred tools, each once.
+// Load adds deferred tools, each once. Past [MaxLoaded] those that were loaded first are forgotten: whoever calls one
+// is told that it is not loaded, and loads it again.
 func (s *Session) Load(names ...string) {
 	s.Loaded = addEach(s.Loaded, names)
+	s.Loaded = s.Loaded[max(0, len(s.Loaded)-MaxLoaded):]
+}
+
+// Set brings a change of tools into the context. Each call's change was held to the limits when it was made; what is
+// past them all the same, since another batch has changed the session meanwhile, is left out and named.
+func (s *Session) Set(change map[string]string) (left []string) {
+	if whole := tool.MergeContext(s.Context, change); tool.ContextProblem(whole) == "" {
+		s.Context = whole
+		return nil
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(change), func(a, b string) int {
+		// What is taken away makes room.
+		return cmp.Or(cmp.Compare(min(len(change[a]), 1), min(len(change[b]), 1)), cmp.Compare(a, b))
+	}) {
+		with := tool.MergeContext(s.Context, map[string]string{k: change[k]})
+		if tool.ContextProblem(with) != "" {
+			left = append(left, k)
+			continue
+		}
+		s.Context = with
+	}
+	return left
 }
 
 // Remember adds rules, each once.
@@ -54,18 +78,12 @@ func addEach(have, more []string) []string {
 }
 
 func (s *Session) check() error {
-	size := 0
-	for k, v := range s.Context {
-		size += len(k) + len(v)
+	if have := len(s.Remembered); have > MaxRemembered {
+		return fmt.Errorf("%w: the session would have %d remembered approvals; at most %d are kept", ErrFull, have,
+			MaxRemembered)
 	}
-	for _, l := range []struct {
-		what       string
-		have, most int
-	}{{"remembered approvals", len(s.Remembered), MaxRemembered}, {"loaded tools", len(s.Loaded), MaxLoaded},
-		{"context keys", len(s.Context), MaxContextKeys}, {"bytes of context", size, MaxContextBytes}} {
-		if l.have > l.most {
-			return fmt.Errorf("%w: the session would have %d %s; at most %d are kept", ErrFull, l.have, l.what, l.most)
-		}
+	if problem := tool.ContextProblem(s.Context); problem != "" {
+		return fmt.Errorf("%w: %s", ErrFull, problem)
 	}
 	return nil
 }

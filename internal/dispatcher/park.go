@@ -66,21 +66,20 @@ func (r *runner) ask(ctx context.Context, e batch.Ask) error {
 	return err
 }
 
-// remember writes what the batch's calls have changed into their session. What would pass a session's limits is left out,
-// and said.
+// remember writes what the batch's calls have changed into their session. What would pass a session's limits by now is
+// left out, and said; the rest is kept.
 func (r *runner) remember(ctx context.Context, change tool.SessionChange) error {
+	var left []string
 	_, err := r.d.b.ChangeSession(ctx, r.key.Agent, r.m.State().Plan.Session, func(s *broker.Session) {
 		s.Load(change.Loads...)
-		if len(change.Context) > 0 && s.Context == nil {
-			s.Context = map[string]string{}
-		}
-		for k, v := range change.Context {
-			s.Context[k] = v
-		}
+		left = s.Set(change.Context)
 	})
-	if errors.Is(err, broker.ErrFull) {
+	if errors.Is(err, broker.ErrFull) { // for what stood in it before
 		r.log.Error("the session is full; what the batch has changed in it is lost", "error", err)
 		return nil
+	}
+	if len(left) > 0 {
+		r.log.Warn("the session has no room for all that the batch has set in it", "left_out", left)
 	}
 	return err
 }

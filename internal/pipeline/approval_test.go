@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -146,6 +148,7 @@ func TestSessionChanges(t *testing.T) {
 		r := newRig(changes, classed(class))
 		var got tool.SessionChange
 		r.job.Context = map[string]string{"dir": "top"}
+		r.job.Tools = offers("deploy")
 		r.job.SessionChange = func(c tool.SessionChange) { got = c }
 		res := r.result(t)
 		if res.IsError || len(got.Context) != want || !slices.Equal(got.Loads, []string{"deploy"}) || r.job.Context["dir"] != "top" {
@@ -162,6 +165,69 @@ func TestSessionChanges(t *testing.T) {
 	failing.job.Context = map[string]string{}
 	failing.job.SessionChange = func(tool.SessionChange) { t.Error("a call that failed changed its session") }
 	failing.result(t)
+}
+
+func offers(names ...string) func(context.Context) ([]tool.Offered, error) {
+	return func(context.Context) ([]tool.Offered, error) {
+		var out []tool.Offered
+		for _, n := range names {
+			out = append(out, tool.Offered{Declaration: tool.Declaration{Name: n}})
+		}
+		return out, nil
+	}
+}
+
+// TestASessionChangePastTheLimits: what a session has no room for is refused at the call, and so is a tool that the
+// batch does not see. The model reads it, and the rest of the change and of the result stays.
+func TestASessionChangePastTheLimits(t *testing.T) {
+	full := map[string]string{}
+	for i := range 100 {
+		full[fmt.Sprint("key", i)] = "v"
+	}
+	for name, c := range map[string]struct {
+		before, set, want map[string]string
+		loads, loaded     []string
+		tools             func(context.Context) ([]tool.Offered, error)
+		told              []string
+	}{
+		"within": {before: full, set: map[string]string{"key7": "new"}, want: map[string]string{"key7": "new"}},
+		"a place is freed": {before: full, set: map[string]string{"key7": "", "more": "v"},
+			want: map[string]string{"key7": "", "more": "v"}},
+		"too many settings": {before: full, set: map[string]string{"more": "v"}, loads: []string{"deploy"},
+			loaded: []string{"deploy"}, told: []string{"101 settings", "at most 100"}},
+		"too many bytes": {set: map[string]string{"a": strings.Repeat("x", 64<<10)},
+			told: []string{"65537 bytes", "at most 65536"}},
+		"no such tool": {set: map[string]string{"a": "b"}, want: map[string]string{"a": "b"},
+			loads: []string{"deploy", "gone", "deploy"}, loaded: []string{"deploy"},
+			told: []string{`no such tools here: "gone".`}},
+		"nobody knows": {loads: []string{"deploy"}, told: []string{"No tools were loaded"},
+			tools: func(context.Context) ([]tool.Offered, error) { return nil, errors.New("no surface") }},
+	} {
+		r := newRig(classed(toolyard.WriteExclusive), with(func(d *tool.Tool) {
+			d.Run = func(context.Context, tool.Env, json.RawMessage) (tool.Output, error) {
+				return tool.Output{Text: "done", Session: &tool.SessionChange{Loads: c.loads, Context: c.set}}, nil
+			}
+		}))
+		var got tool.SessionChange
+		r.job.Context = c.before
+		if r.job.Tools = c.tools; c.tools == nil {
+			r.job.Tools = offers("echo", "deploy")
+		}
+		r.job.SessionChange = func(c tool.SessionChange) { got = c }
+		res := r.result(t)
+		if res.IsError || !strings.HasPrefix(res.Output, "done") || (res.Output != "done") != (len(c.told) > 0) {
+			t.Errorf("%s: the result is %q: %q", name, res.Code, res.Output)
+		}
+		for _, w := range c.told {
+			if !strings.Contains(res.Output, w) {
+				t.Errorf("%s: the model does not read %q: %q", name, w, res.Output)
+			}
+		}
+		if !maps.Equal(got.Context, c.want) || !slices.Equal(got.Loads, c.loaded) {
+			t.Errorf("%s: changed are %d settings and %q, want %d and %q", name, len(got.Context), got.Loads, len(c.want),
+				c.loaded)
+		}
+	}
 }
 
 // TestNobodyIsAskedAboutWhatTheyCannotSee: a text that is too long to be shown, and what hides as a secret, which a model can write

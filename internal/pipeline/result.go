@@ -7,12 +7,11 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/schema"
-	"github.com/toolyard/toolyard/tool"
 )
 
 // mapResult makes the text that the model reads of the tool's output. It happens once; again only when a hook has changed the
 // output, which is recorded.
-func (c *call) mapResult(context.Context) finding {
+func (c *call) mapResult(ctx context.Context) finding {
 	const ran = "The tool ran, and its output could not be put into a result"
 	if c.badOutput != nil {
 		return failed(toolyard.ResultMappingFailed, ran+": "+c.badOutput.Message, cause(c.badOutput))
@@ -46,32 +45,23 @@ func (c *call) mapResult(context.Context) finding {
 	if !utf8.ValidString(c.out.Text) {
 		f = noted("bytes that are not UTF-8 were replaced")
 	}
-	if change := c.out.Session; change != nil && len(change.Context) > 0 && c.judgement.Class.Safe() {
-		f = noted(join(f.detail, "what the tool sets for later calls was rejected: only an exclusive call may set it"))
+	if detail := c.takeChange(ctx); detail != "" {
+		f = noted(join(f.detail, detail))
 	}
 	c.text = valid(c.out.Text)
 	return f
 }
 
-// sessionChange is what the call changes in its session: nothing, unless it succeeded. What calls set that run beside others
-// would depend on which of them is faster, so only an exclusive call sets anything.
-func (c *call) sessionChange() (tool.SessionChange, bool) {
-	if c.fail != nil || c.out.Session == nil || c.job.SessionChange == nil {
-		return tool.SessionChange{}, false
-	}
-	change := *c.out.Session
-	if c.judgement.Class.Safe() {
-		change.Context = nil
-	}
-	return change, len(change.Loads)+len(change.Context) > 0
-}
-
 // valid is a text as UTF-8.
 func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
-// said is what hooks have to say to the model, as it stands behind what the tool has to say. It is no part of the tool's output.
+// said is what was refused of the call's change of its session, and what hooks have to say, as it stands behind what the
+// tool has to say to the model. It is no part of the tool's output.
 func (c *call) said() string {
 	var b strings.Builder
+	for _, t := range c.told {
+		b.WriteString("\n\n[" + valid(t) + "]")
+	}
 	for _, t := range c.contexts {
 		b.WriteString("\n\n[added by a hook] " + valid(t))
 	}

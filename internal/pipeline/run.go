@@ -113,6 +113,9 @@ type call struct {
 	parts      []toolyard.Content
 	derived    bool
 	structured json.RawMessage
+	// change is what counts of the tool's change of its session, told what the model reads of the rest.
+	change tool.SessionChange
+	told   []string
 	// remarks are what persist_result has to say of the output.
 	remarks []string
 	// fitted says that text has been redacted and cut to size.

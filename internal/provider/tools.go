@@ -53,12 +53,20 @@ func ToolNames(format Format) (toolname.Rule, error) {
 	return o.names, nil
 }
 
+// TellsLoaded reports whether a format's tools depend on what a session has loaded: it has no place for deferral.
+func TellsLoaded(format Format) bool {
+	o, ok := outlets[format]
+	return ok && !o.defers
+}
+
 // ToolOptions say how tools go out.
 type ToolOptions struct {
 	// Strict asks the provider to hold the model to the schema, for every tool whose schema has such a form. Optional
 	// fields of OpenAI's form come back as null, which [lower.DropNulls] takes out.
 	Strict bool
-	// Loaded are the deferred tools that the session has loaded, by declared name.
+	// Loaded are the deferred tools that the session has loaded, by declared name: those go out in a form that has no
+	// place for deferral. In the others the search's own output has told the model of them, and the bytes stay as they
+	// were: a provider keeps its prompt cache.
 	Loaded map[string]bool
 	// Names are the names that the tools get; see [ToolNames].
 	Names toolname.Table
@@ -126,8 +134,8 @@ func (o *outlet) define(d *tool.Declaration, opts ToolOptions, b *budget) (def d
 	if !o.names.Takes(sent) {
 		return leave(fmt.Sprintf("the provider takes no tool of the name %q", sent))
 	}
-	deferred := d.ShouldDefer && !d.AlwaysLoad && !opts.Loaded[d.Name]
-	if deferred && !o.defers {
+	deferred := d.ShouldDefer && !d.AlwaysLoad
+	if deferred && !o.defers && !opts.Loaded[d.Name] {
 		def, notes, ok = leave("it is deferred and not loaded, and the provider has no place for that")
 		notes[len(notes)-1].Deferred = true
 		return def, notes, ok

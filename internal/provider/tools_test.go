@@ -221,6 +221,22 @@ func TestToolNotes(t *testing.T) {
 	}
 }
 
+// TestALoadKeepsTheBytes: where a definition has a place for deferral, the search's output tells the model of a tool,
+// and the request's tools stay what they were to the byte; elsewhere the tool joins them.
+func TestALoadKeepsTheBytes(t *testing.T) {
+	later := declare("later", `{"type":"object"}`)
+	later.ShouldDefer = true
+	tools := []tool.Declaration{later, declare("now", `{"type":"object"}`), declare("tool_search", `{"type":"object"}`)}
+	for format, stays := range map[Format]bool{Anthropic: true, OpenAI: true, MCP: true, OpenAIChat: false,
+		Gemini: false} {
+		before, _ := write(t, format, tools, ToolOptions{})
+		after, _ := write(t, format, tools, ToolOptions{Loaded: map[string]bool{"later": true}})
+		if string(before) == string(after) != stays {
+			t.Errorf("%s: the bytes stay: %t, want %t\n%s\n%s", format, !stays, stays, before, after)
+		}
+	}
+}
+
 func TestLimitsOfTools(t *testing.T) {
 	for format, most := range map[Format]int{OpenAI: 128, OpenAIChat: 128, Gemini: 512, Anthropic: 0, MCP: 0} {
 		var tools []tool.Declaration

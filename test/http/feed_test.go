@@ -563,15 +563,21 @@ func TestTools(t *testing.T) {
 			t.Errorf("%s: %s", path, r)
 		}
 	}
-	// What a session has loaded changes the answer for it, and for it alone.
-	plain := p.do(http.MethodGet, "/v1/tools?format=anthropic&session=s", "")
+	// What a session has loaded changes the answer for it, and for it alone, where the form cannot defer; elsewhere
+	// nothing changes.
+	const ofSession, deferring = "/v1/tools?format=openai-chat&session=", "/v1/tools?format=anthropic&session=s"
+	plain, kept := p.do(http.MethodGet, ofSession+"s", ""), p.do(http.MethodGet, deferring, "")
 	if _, err := p.broker.ChangeSession(t.Context(), "default", "s", func(v *broker.Session) { v.Loaded = []string{"echo"} }); err != nil {
 		t.Fatal(err)
 	}
-	if r := p.do(http.MethodGet, "/v1/tools?format=anthropic&session=s", ""); r.header.Get("ETag") == plain.header.Get("ETag") {
+	if r := p.do(http.MethodGet, deferring, "", "If-None-Match",
+		kept.header.Get("ETag")); r.status != http.StatusNotModified {
+		t.Errorf("a load, where the definition stays deferred: %s", r)
+	}
+	if r := p.do(http.MethodGet, ofSession+"s", ""); r.header.Get("ETag") == plain.header.Get("ETag") {
 		t.Error("a load does not change the tag")
 	}
-	if r := p.do(http.MethodGet, "/v1/tools?format=anthropic&session=t", ""); r.header.Get("ETag") != plain.header.Get("ETag") {
+	if r := p.do(http.MethodGet, ofSession+"t", ""); r.header.Get("ETag") != plain.header.Get("ETag") {
 		t.Error("another session's load changes the tag")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/events"
@@ -317,5 +319,54 @@ func TestTheSessionsContext(t *testing.T) {
 	}
 	if next := run(call("get", `{}`), call("later", `{}`)); next[0].Output != "in b" || next[1].Output != "loaded" {
 		t.Errorf("the next batch: %+v", next)
+	}
+}
+
+// TestAChangeOfTheSessionThatDoesNotFit: one call's settings that there is no room for are refused at that call; what
+// the batch's other calls set and load is kept, and so is what another batch has set meanwhile.
+func TestAChangeOfTheSessionThatDoesNotFit(t *testing.T) {
+	s := testenv.Server(t)
+	holding, free := make(chan struct{}), make(chan struct{})
+	set, err := tool.New(tool.Typed[text, tool.Output]{Declaration: writer("set"), Run: func(_ context.Context,
+		_ tool.Env, in text) (tool.Output, error) {
+		key, value, _ := strings.Cut(in.Text, "=")
+		if value == "huge" {
+			value = strings.Repeat("x", 70_000)
+		}
+		return tool.Output{Text: "set", Session: &tool.SessionChange{Loads: []string{"later"},
+			Context: map[string]string{key: value}}}, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := reader("later")
+	later.ShouldDefer = true
+	tools := []tool.Tool{set, make1(t, later, says("loaded")),
+		make1(t, writer("hold"), func(context.Context, tool.Env) (string, error) { close(holding); <-free; return "", nil })}
+	startDispatcher(t, s, dispatcher.Config{})
+	startWorker(t, s, worker.Config{Tools: tools})
+	c := startClient(t, s)
+	submit := func(workspace toolyard.Workspace, calls ...toolyard.Call) *client.Batch {
+		sub, err := c.Submit(t.Context(), toolyard.Batch{Agent: "a", Session: "s", Workspace: workspace, Calls: calls})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sub
+	}
+	collect(t, t.Context(), submit("one", call("set", `{"text":"shared=old"}`)))
+	first := submit("one", call("set", `{"text":"a=1"}`), call("hold", `{}`), call("set", `{"text":"b=huge"}`),
+		call("set", `{"text":"c=3"}`))
+	within(t, "the first batch holds", holding)
+	collect(t, t.Context(), submit("two", call("set", `{"text":"shared=new"}`)))
+	close(free)
+	res := collect(t, t.Context(), first)
+	if codes(res) != "ok ok ok ok" || !strings.Contains(res[2].Output, "not kept") || res[3].Output != "set" {
+		t.Errorf("the results are %s, the refused one %q, the one behind it %q", codes(res), res[2].Output, res[3].Output)
+	}
+	v, err := c.Session(t.Context(), "a", "s")
+	if want := map[string]string{"shared": "new", "a": "1", "c": "3"}; err != nil || !maps.Equal(v.Context, want) ||
+		!slices.Equal(v.Loaded, []string{"later"}) {
+		t.Errorf("the session has loaded %q and has %d settings (shared=%q), want %d (%v)", v.Loaded, len(v.Context),
+			v.Context["shared"], len(want), err)
 	}
 }
