@@ -77,6 +77,7 @@ type mcpParts struct {
 
 // newMCP makes an MCP server whose tools follow the workers', from when it returns until ctx ends.
 func newMCP(ctx context.Context, p mcpParts, cfg server.Config) (*server.Server, error) {
+	p.log = p.broker.Quiet(p.log)
 	cfg.Client, cfg.Log, cfg.Version = p.client, p.log, toolyard.Build()
 	cfg.Blob = p.broker.Result
 	cfg.Load = func(ctx context.Context, agent toolyard.Agent, session toolyard.Session, tool string) error {

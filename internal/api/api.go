@@ -73,6 +73,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Tokens == nil && !cfg.Loopback {
 		return nil, errors.New("without a token file the HTTP server listens on this machine only")
 	}
+	cfg.Log = cfg.Broker.Quiet(cfg.Log)
 	if cfg.MaxStreams == 0 {
 		cfg.MaxStreams = MaxStreams
 	}
@@ -235,6 +236,9 @@ func (s *Server) alive(x *exchange) (context.Context, context.CancelFunc) {
 	return ctx, func() { valid(); unneeded(); cancel() }
 }
 
+// aside are the operations that need no NATS.
+var aside = map[string]bool{"healthz": true, "readyz": true, "openapi": true, "metrics": true}
+
 // register adds an operation. Its work is bounded by requestTimeout, and its errors become problems here.
 func register[I, O any](s *Server, api huma.API, op huma.Operation, handle func(context.Context, *exchange, *I) (*O, error)) {
 	op.RejectUnknownQueryParameters = true
@@ -253,6 +257,14 @@ func register[I, O any](s *Server, api huma.API, op huma.Operation, handle func(
 		defer cancel()
 		var out *O
 		var err error
+		if !aside[op.OperationID] {
+			if err = s.cfg.Broker.Present(ctx); err != nil {
+				return nil, s.problem(x, err)
+			}
+			var done context.CancelFunc
+			ctx, done = s.cfg.Broker.WhilePresent(ctx)
+			defer done()
+		}
 		if op.Method == http.MethodPost && op.OperationID != "submit" { // which looks whether the batch is stored already
 			err = s.stores()
 		}
@@ -260,6 +272,10 @@ func register[I, O any](s *Server, api huma.API, op huma.Operation, handle func(
 			out, err = handle(ctx, x, in)
 		}
 		if err != nil {
+			away := context.Cause(ctx)
+			if errors.Is(away, client.ErrNoAnswer) && (errors.Is(err, context.Canceled) || broker.MayPass(err)) {
+				err = away
+			}
 			return nil, s.problem(x, err)
 		}
 		return out, nil

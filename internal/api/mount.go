@@ -35,6 +35,11 @@ func (s *Server) mounted(x *exchange, maxBody int64, answer Answer) error {
 	if err != nil {
 		return err
 	}
+	if x.r.Method == http.MethodPost {
+		if err := s.cfg.Broker.Present(x.r.Context()); err != nil {
+			return err
+		}
+	}
 	leave, err := s.streams.enter(x.who)
 	if err != nil {
 		return err

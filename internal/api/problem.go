@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -120,8 +121,12 @@ func (s *Server) problem(x *exchange, err error) *Problem {
 	if errors.Is(err, context.Canceled) && x.r.Context().Err() != nil { // nobody reads this
 		return newProblem(http.StatusServiceUnavailable, "", "the request was given up")
 	}
-	s.cfg.Log.Error("a request failed", "method", x.r.Method, "path", x.r.URL.Path, "error", err)
-	if errors.Is(err, context.DeadlineExceeded) || s.cfg.Ready() != nil {
+	away, level := s.cfg.Ready() != nil, slog.LevelError
+	if away { // which the log has told, once
+		level = slog.LevelDebug
+	}
+	s.cfg.Log.Log(x.r.Context(), level, "a request failed", "method", x.r.Method, "path", x.r.URL.Path, "error", err)
+	if errors.Is(err, context.DeadlineExceeded) || away {
 		return newProblem(http.StatusServiceUnavailable, "", "the system does not answer now; ask again later. What was submitted may have been stored: the same id again is safe").again()
 	}
 	return newProblem(http.StatusInternalServerError, "", "the request failed; the server's log says why")

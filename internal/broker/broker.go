@@ -45,6 +45,7 @@ type Broker struct {
 	settings Settings
 	source   string
 	build    string
+	outage   *outage
 
 	streams   map[string]jetstream.Stream
 	tickets   jetstream.KeyValue
@@ -145,7 +146,10 @@ func on(nc *nats.Conn, settings Settings, source string) (*Broker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
-	return &Broker{nc: nc, js: js, settings: settings, source: source, build: toolyard.Build(), forgotten: &forgotten{}}, nil
+	b := &Broker{nc: nc, js: js, settings: settings, source: source, build: toolyard.Build(), forgotten: &forgotten{},
+		outage: &outage{}}
+	b.outage.watch(nc)
+	return b, nil
 }
 
 // As is the same broker for another writer in the same process.

@@ -167,7 +167,7 @@ func New(b *broker.Broker, cfg Config) *Dispatcher {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	log := cfg.Log.With("dispatcher", cfg.ID)
+	log := b.Quiet(cfg.Log).With("dispatcher", cfg.ID)
 	lobby := newLobby(&cfg)
 	return &Dispatcher{
 		b: b, cfg: cfg, log: log, desk: newDesk(b, log, cfg.TicketIdle), roster: newRoster(b, log, cfg.Base),

@@ -246,7 +246,11 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) error {
 			r.indexing.Wait()
 			if err := r.submission().Done(ctx); err != nil {
 				// It will be delivered again, to whomever, who finds the batch complete.
-				r.log.Info("the batch is complete, but its submission could not be acknowledged", "error", err)
+				level := slog.LevelInfo
+				if ctx.Err() != nil { // this dispatcher is being stopped
+					level = slog.LevelDebug
+				}
+				r.log.Log(ctx, level, "the batch is complete, but its submission could not be acknowledged", "error", err)
 			}
 		}
 	}

@@ -188,7 +188,11 @@ func (r *roster) check(ctx context.Context) {
 			}
 			return // so it is with the others
 		case v == presence.Alive:
-			r.log.Warn("the watch of the workers is late; it begins anew", "worker", id)
+			level := slog.LevelWarn
+			if r.b.Away() {
+				level = slog.LevelDebug
+			}
+			r.log.Log(ctx, level, "the watch of the workers is late; it begins anew", "worker", id)
 			select {
 			case r.again <- struct{}{}:
 			default: // it was told already

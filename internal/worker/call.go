@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -51,10 +52,11 @@ type running struct {
 	mu sync.Mutex // of what follows
 	// term is that of the worker's registration in which the right to the call was last proven.
 	term     int
-	seq      uint64 // what the next append on the call's chain expects
-	claimed  bool   // the claim is this worker's
-	conflict bool   // the call is another's, or answered: that was seen in the log
-	started  bool   // the tool may have begun
+	seq      uint64      // what the next append on the call's chain expects
+	claimed  bool        // the claim is this worker's
+	conflict bool        // the call is another's, or answered: that was seen in the log
+	other    events.Body // what another has written at the end of the call's chain, when a result met it there
+	started  bool        // the tool may have begun
 	// returned is closed when the tool has returned; nil while it has not begun.
 	returned chan struct{}
 }
@@ -64,6 +66,21 @@ func (r *running) began() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.started
+}
+
+// wasStopped reports whether a result met the end of a call that was stopped: its owner has written that.
+func (r *running) wasStopped() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	end, ok := r.other.(events.Finished)
+	if !ok {
+		return false
+	}
+	switch end.Result.Code {
+	case toolyard.Canceled, toolyard.SiblingCanceled, toolyard.DeadlineExceeded, toolyard.Skipped:
+		return true
+	}
+	return false
 }
 
 // leftBehind reports whether the tool has begun and has not returned.
@@ -235,7 +252,12 @@ func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.Reques
 		err = w.appendCall(ctx, r, events.Finished{Result: result, Session: change})
 	}
 	if err != nil {
-		log.Warn("a result was not stored", "error", err)
+		level := slog.LevelWarn
+		// Whoever stopped the call has answered for it first.
+		if answered(err) && (context.Cause(limited) != nil || r.wasStopped()) {
+			level = slog.LevelDebug
+		}
+		log.Log(ctx, level, "a result was not stored", "error", err)
 	}
 	return answered(err)
 }
@@ -579,9 +601,9 @@ func (w *Worker) appendCall(ctx context.Context, r *running, body events.Body) e
 			}
 		case errors.Is(err, broker.ErrConflict) && !r.conflict:
 			expected, claimed := r.seq, r.claimed
-			if _, lookErr := w.recogniseLocked(ctx, r); lookErr != nil || r.seq == expected {
+			if end, lookErr := w.recogniseLocked(ctx, r); lookErr != nil || r.seq == expected {
 				if lookErr == nil { // somebody else has stored an end
-					r.conflict = true
+					r.conflict, r.other = true, end.Body
 					w.forget(r)
 				}
 				return errors.Join(err, lookErr)

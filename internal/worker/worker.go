@@ -204,7 +204,7 @@ func New(b *broker.Broker, cfg Config) (*Worker, error) {
 		return nil, err
 	}
 	w := &Worker{
-		roots: roots, b: b, cfg: cfg, log: cfg.Log.With("worker", cfg.ID), tools: tools, ready: make(chan struct{}),
+		roots: roots, b: b, cfg: cfg, log: b.Quiet(cfg.Log).With("worker", cfg.ID), tools: tools, ready: make(chan struct{}),
 		running: map[callKey]*running{}, begun: map[attemptKey]bool{}, newer: map[string]bool{}, breakers: breaker.New(breaker.Options{}), places: newPlaces(slots),
 		reoffer: make(chan struct{}, 1), judging: make(chan struct{}, maxJudging), aborts: newAborts(broker.Patience(b.Settings().CallAckWait)),
 	}
@@ -381,7 +381,7 @@ func (w *Worker) beat(ctx context.Context, e broker.Worker) {
 	var sent sync.WaitGroup
 	defer sent.Wait()
 	failed := make(chan error, 1)
-	lost := false // that they fail was said
+	lost, level := false, slog.LevelWarn // that they fail was said, at that level
 	send := func() {
 		e.Breakers, e.Stalls = w.breakers.OpenUntil(), int(w.stalls.Load())
 		entry := e
@@ -410,8 +410,11 @@ func (w *Worker) beat(ctx context.Context, e broker.Worker) {
 				return
 			}
 			if !lost {
-				lost = true
-				w.log.Warn("heartbeats fail", "error", err)
+				lost, level = true, slog.LevelWarn
+				if w.b.Away() {
+					level = slog.LevelDebug
+				}
+				w.log.Log(ctx, level, "heartbeats fail", "error", err)
 			}
 			due.Reset(beatAgain)
 		case <-due.C:
@@ -419,7 +422,7 @@ func (w *Worker) beat(ctx context.Context, e broker.Worker) {
 			send()
 			if _, alive := w.registered.holds(); alive && lost {
 				lost = false
-				w.log.Warn("heartbeats are stored again")
+				w.log.Log(ctx, level, "heartbeats are stored again")
 			}
 			due.Reset(interval)
 			e, _ = w.reannounce(ctx, e) // no longer than until the next is due

@@ -2,9 +2,7 @@ package http
 
 import (
 	"errors"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -15,7 +13,6 @@ import (
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
-	"github.com/toolyard/toolyard/internal/testenv"
 )
 
 // TestNoRoom: a new batch is refused before anything of it is stored, with the reason. One that is there is answered as
@@ -132,41 +129,5 @@ func TestACrowdOfBatches(t *testing.T) {
 		}
 		p.gate <- struct{}{}
 		p.gate <- struct{}{}
-	}
-}
-
-// TestAPostWhileNATSIsAway: it is answered soon, and the same batch again is taken when NATS is back.
-func TestAPostWhileNATSIsAway(t *testing.T) {
-	s := testenv.Restartable(t)
-	b := testenv.Broker(t, s.Server, "/api/test")
-	c, err := client.Connect(t.Context(), testenv.Conn(t, s.Server))
-	if err != nil {
-		t.Fatal(err)
-	}
-	door, err := api.New(api.Config{Client: c, Broker: b, Loopback: true, Log: slog.New(slog.DiscardHandler), Ready: func() error { return nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewServer(door)
-	t.Cleanup(server.Close)
-	p := &pool{TB: t, url: server.URL}
-	s.Shutdown()
-	began := time.Now()
-	const batch = `{"id": "b", "calls": [{"tool": "wait"}]}`
-	r := p.do(http.MethodPost, batches, batch)
-	if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" || !strings.Contains(string(r.body), "urn:toolyard:problem:no-answer") {
-		t.Errorf("%s", r)
-	}
-	if took := time.Since(began); took > 15*time.Second { // it is 3 s, and was half a minute
-		t.Errorf("it took %s", took)
-	}
-	s.Start()
-	for end := time.Now().Add(patience); ; { // until the connection is restored
-		if r = p.do(http.MethodPost, batches, batch); r.status == http.StatusAccepted {
-			break
-		}
-		if r.status != http.StatusServiceUnavailable || time.Now().After(end) {
-			t.Fatalf("when NATS is back: %s", r)
-		}
 	}
 }
