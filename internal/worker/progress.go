@@ -48,8 +48,11 @@ func (r *reporter) report(p tool.Progress) {
 	if r.over {
 		return
 	}
-	if p.Fraction = fraction(p.Fraction); p.Fraction >= 0 || !r.news {
-		r.last.Fraction = p.Fraction
+	switch f := fraction(p.Fraction); { // it never goes back: a report of words alone has a 0 there
+	case f > r.last.Fraction:
+		r.last.Fraction = f
+	case f < 0 && r.last.Fraction == 0:
+		r.last.Fraction = -1
 	}
 	if p.Status != "" || !r.news {
 		r.last.Status = clip(p.Status, maxRawStatusBytes)

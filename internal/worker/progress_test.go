@@ -3,6 +3,7 @@ package worker
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -38,6 +39,27 @@ func (h *heard) all() ([]tool.Progress, string, int) {
 		out.WriteString(p.Output)
 	}
 	return h.told, out.String(), h.lost
+}
+
+// TestProgressNeverGoesBack: neither where a tool says less than before, nor where it has words alone, nor where it no
+// longer knows.
+func TestProgressNeverGoesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, h := listen(nil)
+		for _, f := range []float64{0, -1, 0.25, 0, 0.5, -1, math.NaN(), 0.4, 0.75, 0.5} {
+			r.report(tool.Progress{Fraction: f, Status: "works"})
+			time.Sleep(time.Second)
+		}
+		r.end()
+		told, _, _ := h.all()
+		var got []float64
+		for _, p := range told {
+			got = append(got, p.Fraction)
+		}
+		if want := []float64{0, -1, 0.25, 0.25, 0.5, 0.5, 0.5, 0.5, 0.75, 0.75}; !slices.Equal(got, want) {
+			t.Errorf("told are %v, want %v", got, want)
+		}
+	})
 }
 
 // TestProgressIsToldNowAndThen: however often a tool reports, it is told once an interval; the last fraction and status count,

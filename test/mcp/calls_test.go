@@ -280,6 +280,56 @@ func TestACanceledRequestCancelsItsCall(t *testing.T) {
 	})
 }
 
+// TestTheEndOfASessionCancelsItsCalls: and no other session's; nobody else ends it.
+func TestTheEndOfASessionCancelsItsCalls(t *testing.T) {
+	p := start(t, nil)
+	mine, other := p.connect(session, "token-of-a", nil), p.connect(session, "token-of-a", nil)
+	for id, c := range map[string]*sdk.ClientSession{"mine": mine, "other": other} {
+		go func() { // ends with its session, or with the test's own call
+			_, _ = c.CallTool(waiting(t), &sdk.CallToolParams{Name: "wait", Meta: sdk.Meta{"dev.toolyard/batch": id}})
+		}()
+		<-p.began
+	}
+	end := func(token string) int {
+		r, err := http.NewRequestWithContext(waiting(t), http.MethodDelete, p.url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+		r.Header.Set("Mcp-Session-Id", mine.ID())
+		r.Header.Set("Mcp-Protocol-Version", session)
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		return res.StatusCode
+	}
+	if status := end("token-of-b"); status != http.StatusForbidden {
+		t.Errorf("somebody else ends the session: %d", status)
+	}
+	began := time.Now()
+	if status := end("token-of-a"); status != http.StatusNoContent {
+		t.Errorf("the session's end: %d", status)
+	}
+	select {
+	case <-p.ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the tool runs on for nobody")
+	}
+	for r, err := range p.client.Batch(toolyard.BatchKey{Agent: "agent-a", ID: "mine"}).Results(waiting(t)) {
+		if err != nil || r.Code != toolyard.Canceled || !strings.Contains(r.Error, "ended its session") {
+			t.Errorf("after %s the call ended as %q: %s (%v)", time.Since(began), r.Code, r.Error, err)
+		}
+	}
+	p.gate <- struct{}{} // the other goes on until now
+	for r, err := range p.client.Batch(toolyard.BatchKey{Agent: "agent-a", ID: "other"}).Results(waiting(t)) {
+		if err != nil || r.Output != "waited" {
+			t.Errorf("the other session's call ended as %q: %s (%v)", r.Code, r.Error, err)
+		}
+	}
+}
+
 // TestAServerThatStopsCancelsNothing: its calls go on, and can be asked for again.
 func TestAServerThatStopsCancelsNothing(t *testing.T) {
 	p := start(t, nil)

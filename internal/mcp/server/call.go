@@ -194,6 +194,9 @@ func (s *Server) abandoned(ctx context.Context, b *client.Batch, err error, late
 		return s.unreachable("wait for a result", err), nil
 	}
 	reason := "the client has canceled the request, or is gone"
+	if ended := context.Cause(ctx); errors.Is(ended, errSessionOver) {
+		reason = ended.Error()
+	}
 	if late {
 		reason = "the request has waited for " + s.cfg.MaxWait.String()
 	}

@@ -113,6 +113,9 @@ func (s *Server) handler() http.Handler {
 		case err != nil:
 			http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
 		case session:
+			if who, ok := r.Context().Value(callerKey{}).(Caller); ok && r.Method == http.MethodDelete {
+				s.underWay.end(who.Agent, r.Header.Get(sessionHeader))
+			}
 			kept.ServeHTTP(w, r)
 		default:
 			b := &beating{w: w}

@@ -66,6 +66,8 @@ type Server struct {
 	state   *sealer
 	tools   catalog
 	holders holders
+	// underWay are the calls that end with their session.
+	underWay underWay
 
 	stopping context.Context
 	stop     context.CancelFunc
@@ -153,6 +155,8 @@ func (s *Server) around(next mcp.MethodHandler) mcp.MethodHandler {
 				return nil, err
 			}
 		case "tools/call":
+			ctx, over := s.underWay.enter(ctx, s.callerOf(req.GetExtra()).Agent, req.GetSession().ID())
+			defer over()
 			return s.askWithin(ctx, method, req, next)
 		case "tools/list":
 			res, err := next(ctx, method, req)

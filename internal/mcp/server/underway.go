@@ -1,0 +1,61 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/toolyard/toolyard"
+)
+
+// errSessionOver is why a call ends whose client has ended its session.
+var errSessionOver = errors.New("the client has ended its session")
+
+// underWay are the calls of the sessions that are waited for: ending a session ends them. The library waits for them
+// instead.
+type underWay struct {
+	mu    sync.Mutex
+	calls map[heldSession]map[*context.CancelCauseFunc]bool
+}
+
+// heldSession is a session of an agent. Of another agent's nothing is ended.
+type heldSession struct {
+	agent toolyard.Agent
+	id    string
+}
+
+// enter returns a context for a call of a session, which ends with the session; leave is for when the call is over. A
+// request that stands alone has no session.
+func (u *underWay) enter(ctx context.Context, agent toolyard.Agent, id string) (of context.Context, leave func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if id == "" {
+		return ctx, func() { cancel(nil) }
+	}
+	k := heldSession{agent, id}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.calls == nil {
+		u.calls = map[heldSession]map[*context.CancelCauseFunc]bool{}
+	}
+	if u.calls[k] == nil {
+		u.calls[k] = map[*context.CancelCauseFunc]bool{}
+	}
+	u.calls[k][&cancel] = true
+	return ctx, func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if delete(u.calls[k], &cancel); len(u.calls[k]) == 0 {
+			delete(u.calls, k)
+		}
+		cancel(nil)
+	}
+}
+
+// end ends the calls of a session.
+func (u *underWay) end(agent toolyard.Agent, id string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for cancel := range u.calls[heldSession{agent, id}] {
+		(*cancel)(errSessionOver)
+	}
+}
