@@ -60,7 +60,20 @@ func declaration(server *manifest.Server, t *mcp.Tool) (d tool.Declaration, alte
 			return d, nil, fmt.Errorf("what the manifest says of it: %w", err)
 		}
 	}
+	if server.Trusted {
+		keepReads(&d)
+	}
 	return d, altered, nil
+}
+
+// keepReads lets a trusted server's read go on needing no permission when the operator says that it has nothing to do
+// with the workspace: that is about tickets. What the operator says of permission stands.
+func keepReads(d *tool.Declaration) {
+	reads := d.Class.Static == toolyard.ReadOnly && d.ReadOnly && (d.Destructive == nil || !*d.Destructive)
+	if reads && !d.NeedsWorkspace() && d.RequiresPermission == nil {
+		no := false
+		d.RequiresPermission = &no
+	}
 }
 
 // annotate takes over what a trusted server says of a tool. What it leaves out has the protocol's default.

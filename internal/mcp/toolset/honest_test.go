@@ -16,6 +16,8 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/manifest"
+	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -339,4 +341,36 @@ func FuzzReply(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestATrustedReadNeedsNoPermission: whether or not it needs the workspace, unless the operator says that it does.
+func TestATrustedReadNeedsNoPermission(t *testing.T) {
+	for name, c := range map[string]struct {
+		manifest string
+		want     policy.Behavior
+	}{
+		"trusted":                        {`{"name":"s","trusted":true}`, policy.Allow},
+		"trusted, without the workspace": {`{"name":"s","trusted":true,"defaults":{"uses_workspace":false}}`, policy.Allow},
+		"the operator wants a permission": {
+			`{"name":"s","trusted":true,"defaults":{"uses_workspace":false,"requires_permission":true}}`, policy.Ask},
+		"no read, says the operator": {`{"name":"s","trusted":true,"defaults":
+			{"uses_workspace":false,"concurrency_class":"UNSAFE","is_read_only":false}}`, policy.Ask},
+		"not trusted":                      {`{"name":"s"}`, policy.Ask},
+		"not trusted, without a workspace": {`{"name":"s","defaults":{"uses_workspace":false}}`, policy.Ask},
+	} {
+		var server manifest.Server
+		if err := json.Unmarshal([]byte(c.manifest), &server); err != nil {
+			t.Fatal(err)
+		}
+		d, err := declaration(&server, &mcp.Tool{Name: "search", InputSchema: map[string]any{"type": "object"},
+			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		j, _ := registry.Judge(d, json.RawMessage(`{}`), nil)
+		if got := policy.Decide(policy.Rules{}, policy.Request{Declaration: &d, Input: json.RawMessage(`{}`),
+			Judgement: j}); got.Behavior != c.want {
+			t.Errorf("%s: %s (%s), want %s", name, got.Behavior, got.Source, c.want)
+		}
+	}
 }
