@@ -41,7 +41,7 @@ TOOLYARD_MAX_CONCURRENCY) or by a key of a YAML file (--config; the key is the f
 A flag that may be repeated takes one value a line in the environment, a list in the file.
 
 Exit status: 0 done (a tool's error is a result), 1 the system failed, 2 the input or the
-flags are wrong, 130 interrupted.`,
+flags are wrong, 130 interrupted, 141 the reader of its output has closed it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -23,6 +24,7 @@ const (
 	ExitFailed      = 1   // the system failed
 	ExitUsage       = 2   // the input or the flags are wrong
 	ExitInterrupted = 130 // a person or a supervisor stopped it
+	ExitUnread      = 141 // whoever read its output has closed it, as head does
 )
 
 // UsageError is about what was handed in: its one line says what and where.
@@ -56,6 +58,9 @@ func Main(root *cobra.Command, args []string, stderr io.Writer) int {
 	if err == nil {
 		return ExitOK
 	}
+	if unread(err) { // nobody is left to be told, and nothing is wrong
+		return ExitUnread
+	}
 	status := ExitFailed
 	input := new(toolyard.InputError)
 	usage := new(UsageError)
@@ -67,6 +72,13 @@ func Main(root *cobra.Command, args []string, stderr io.Writer) int {
 	}
 	_, _ = fmt.Fprintf(stderr, "%s: %s\n", root.Name(), OneLine(err.Error())) // there is nowhere else to say it
 	return status
+}
+
+// unread reports whether a command has ended since its output was closed by its reader.
+func unread(err error) bool {
+	p, ok := errors.AsType[*fs.PathError](err)
+	return ok && p.Op == "write" && (p.Path == os.Stdout.Name() || p.Path == os.Stderr.Name()) &&
+		errors.Is(p.Err, syscall.EPIPE)
 }
 
 // isCobraUsage recognises the errors that cobra makes itself of unknown commands and wrong arguments.

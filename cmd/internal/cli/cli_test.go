@@ -5,7 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"net"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -37,6 +41,10 @@ func TestExitStatus(t *testing.T) {
 		{name: "many lines", err: errors.New("one\ntwo\r\n\tthree\x1b[2J"), status: ExitFailed, says: "prog: one two three\ufffd[2J\n"},
 		{name: "joined", err: errors.Join(Usagef("a"), Usagef("b")), status: ExitUsage, says: "prog: a b\n"},
 		{name: "interrupted", err: fmt.Errorf("wait: %w", ErrInterrupted), status: ExitInterrupted, says: "prog: interrupted\n"},
+		{name: "its reader is gone", err: fmt.Errorf("print: %w", &fs.PathError{Op: "write", Path: "/dev/stdout",
+			Err: syscall.EPIPE}), status: ExitUnread},
+		{name: "a server is gone", err: fmt.Errorf("send: %w", &net.OpError{Op: "write", Net: "tcp",
+			Err: os.NewSyscallError("write", syscall.EPIPE)}), status: ExitFailed, says: "broken pipe"},
 		{name: "canceled, but by no signal", err: context.Canceled, status: ExitFailed, says: "prog: context canceled\n"},
 		{name: "unknown flag", args: []string{"--nope"}, status: ExitUsage, says: "prog: unknown flag: --nope; see prog --help\n"},
 		{name: "bad value", args: []string{"--number", "x"}, status: ExitUsage, says: "--number"},
