@@ -35,6 +35,7 @@ type reporter struct {
 	mu      sync.Mutex
 	news    bool // fraction or status has not been told
 	last    tool.Progress
+	most    float64 // the largest fraction that was reported: none below it is told
 	output  heldOutput
 	told    time.Time
 	timer   *time.Timer // runs while something is to be told
@@ -48,10 +49,10 @@ func (r *reporter) report(p tool.Progress) {
 	if r.over {
 		return
 	}
-	switch f := fraction(p.Fraction); { // it never goes back: a report of words alone has a 0 there
-	case f > r.last.Fraction:
-		r.last.Fraction = f
-	case f < 0 && r.last.Fraction == 0:
+	if p.Fraction = fraction(p.Fraction); p.Fraction >= 0 { // a report of words alone has a 0 there
+		r.most = max(r.most, p.Fraction)
+		r.last.Fraction = r.most
+	} else if !r.news {
 		r.last.Fraction = -1
 	}
 	if p.Status != "" || !r.news {
