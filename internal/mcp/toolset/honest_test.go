@@ -362,7 +362,7 @@ func TestATrustedReadNeedsNoPermission(t *testing.T) {
 		if err := json.Unmarshal([]byte(c.manifest), &server); err != nil {
 			t.Fatal(err)
 		}
-		d, err := declaration(&server, &mcp.Tool{Name: "search", InputSchema: map[string]any{"type": "object"},
+		d, _, err := declaration(&server, &mcp.Tool{Name: "search", InputSchema: map[string]any{"type": "object"},
 			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true}})
 		if err != nil {
 			t.Fatal(err)
