@@ -532,7 +532,8 @@ func (s *State) Status() toolyard.Status {
 		return toolyard.StatusCompleted
 	case s.Parked:
 		return toolyard.StatusWaiting
-	case s.Plan != nil && !s.Closed, s.Plan == nil && s.Submission != nil && s.Submission.Open && !s.InputClosed:
+	case s.InputClosed: // whether its owner has taken that in or not
+	case s.Plan != nil && !s.Closed, s.Plan == nil && s.Submission != nil && s.Submission.Open:
 		return toolyard.StatusOpen
 	}
 	return toolyard.StatusRunning

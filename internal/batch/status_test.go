@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/events"
 )
 
 // TestAnOpenBatchIsOpenBeforeItsPlan: until it is closed, or refused.
@@ -15,6 +16,10 @@ func TestAnOpenBatchIsOpenBeforeItsPlan(t *testing.T) {
 	s.InputClosed = true
 	if got := s.Status(); got != toolyard.StatusRunning {
 		t.Errorf("closed, it is %q", got)
+	}
+	s.Plan = &events.Planned{}
+	if got := s.Status(); got != toolyard.StatusRunning {
+		t.Errorf("closed, and its owner has not seen it, it is %q", got)
 	}
 	s = State{Submission: &toolyard.Batch{}}
 	if got := s.Status(); got != toolyard.StatusRunning {
