@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -58,6 +59,21 @@ func TestToolsThatAreLeftOutAreNamed(t *testing.T) {
 		says("worker check", stdout, got)
 		if status == 1 && !strings.Contains(stderr, "left out: 1") {
 			t.Errorf("worker check: %s", stderr)
+		}
+		var found struct {
+			Isolation string
+			Servers   []struct {
+				Name    string
+				Tools   []struct{ Name string }
+				Remarks []struct {
+					LeftOut bool `json:"left_out"`
+				}
+			}
+		}
+		stdout, _, got = run(t, nil, "worker", "check", "--json", "--tools", manifest)
+		if err := json.Unmarshal([]byte(stdout), &found); err != nil || got != status || found.Isolation == "" || len(found.Servers) != 1 ||
+			len(found.Servers[0].Tools) == 0 || len(found.Servers[0].Remarks) == 0 {
+			t.Errorf("worker check --json: exit status %d, %v: %s", got, err, stdout)
 		}
 		d := dispatcher(t, "--with-worker", "--workspace", "default="+t.TempDir(), "--tools", manifest)
 		for _, args := range [][]string{{"--nats", d.says["nats"]}, {"--server", d.says["http"]}, {"--nats", d.says["nats"], "--format", "gemini"}} {
