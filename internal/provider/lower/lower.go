@@ -101,6 +101,7 @@ func Lower(target Target, raw json.RawMessage) (Lowered, error) {
 		return Lowered{}, fmt.Errorf("lowering a schema: %w", err)
 	}
 	w.addDefinitions(out)
+	tell(out)
 	result := Lowered{}
 	if s.strict {
 		if err := w.makeStrict(out, &result); err != nil {

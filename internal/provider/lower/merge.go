@@ -88,6 +88,13 @@ func (w *writer) mergeBoth(out map[string]any, k string, ours, theirs any, path 
 	switch k {
 	case "title", "description", "default", "examples", "deprecated": // annotations: the outer one counts
 		return
+	case movedKey:
+		for _, words := range theirs.(movedWords) {
+			if mine := out[k].(movedWords); !slices.Contains(mine, words) {
+				out[k] = append(slices.Clip(mine), words)
+			}
+		}
+		return
 	case "required":
 		out[k] = listOf(stringsOf(append(slices.Clone(ours.([]any)), theirs.([]any)...)))
 		return

@@ -340,18 +340,37 @@ func (w *writer) describe(out, in map[string]any, path string) {
 		w.report(path, "description", Dropped, "a reference stands alone")
 		return
 	}
-	if len(moved) > 0 {
-		if words != "" {
-			words += " "
-		}
-		words += "(" + strings.Join(moved, "; ") + ")"
-	}
-	if before, _ := out["description"].(string); words == "" {
-		words = before // a part's
-	} else if before != "" && before != words && len(moved) > 0 && in["description"] == nil {
-		words = before + " " + words
-	}
-	if words != "" {
+	if words != "" { // and not a part's
 		out["description"] = words
+	}
+	if parts, _ := out[movedKey].(movedWords); len(moved) > 0 {
+		out[movedKey] = append(slices.Clip(parts), moved...)
+	}
+}
+
+// movedWords are what describe moves into a description. They stand apart from it, under movedKey, until all parts of the
+// field are put together: of several descriptions one is kept, and what was moved is kept of all.
+type movedWords []string
+
+const movedKey = "\x00moved"
+
+// tell puts what was moved into the descriptions, everywhere in a tree.
+func tell(node any) {
+	switch node := node.(type) {
+	case []any:
+		for _, e := range node {
+			tell(e)
+		}
+	case map[string]any:
+		for _, e := range node {
+			tell(e)
+		}
+		moved, ok := node[movedKey].(movedWords)
+		if !ok {
+			return
+		}
+		delete(node, movedKey)
+		words, _ := node["description"].(string)
+		node["description"] = strings.TrimSpace(words + " (" + strings.Join(moved, "; ") + ")")
 	}
 }
