@@ -13,7 +13,9 @@ func (s *Surface) Declarations() []tool.Declaration {
 	out := make([]tool.Declaration, len(s.Tools))
 	for i := range s.Tools {
 		out[i] = s.Tools[i].Declaration
-		out[i].ShouldDefer = out[i].ShouldDefer || s.Tools[i].Defer
+		if d := s.Tools[i].Defer; d != nil {
+			out[i].ShouldDefer = *d
+		}
 	}
 	return out
 }

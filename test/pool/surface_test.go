@@ -366,9 +366,11 @@ func TestEveryToolButAListIsDeferred(t *testing.T) {
 // TestNothingIsDeferredThatCannotBeLoaded: without tool_search there is no way back.
 func TestNothingIsDeferredThatCannotBeLoaded(t *testing.T) {
 	s := testenv.Server(t)
-	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("rare"), says("rare"))}})
+	rare := reader("rare")
+	rare.ShouldDefer = true
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, rare, says("rare")), make1(t, reader("plain"), says("plain"))}})
 	startDispatcher(t, s, dispatcher.Config{Planner: dispatcher.Planner{DeferAllBut: []string{"other"}}})
-	if got := codes(results(t, startClient(t, s), toolyard.Batch{Calls: calls("rare")})); got != "ok" {
+	if got := codes(results(t, startClient(t, s), toolyard.Batch{Calls: calls("rare", "plain")})); got != "ok ok" {
 		t.Errorf("a pool without tool_search: %s", got)
 	}
 }
