@@ -236,7 +236,7 @@ func (o *offers) registry(w toolyard.Workspace) (registry.Registry, error) {
 // conflicts are the names that several pools or origins offer.
 func (o *offers) conflicts() []registry.Conflict {
 	o.look()
-	all := slices.Clone(o.base)
+	var all []registry.Entry // of the pools that live: what is built in is offered by those
 	for name, p := range o.pools {
 		for _, toolset := range p.toolsets {
 			for _, e := range o.toolsets[toolset] {

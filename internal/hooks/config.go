@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -170,6 +171,9 @@ func readPermissions(doc strictjson.Object) (out policy.Settings, err error) {
 	o, err := doc.Object("permissions")
 	if err != nil {
 		return out, err
+	}
+	if out.Home, err = os.UserHomeDir(); err != nil {
+		out.Home = "" // a rule that needs it says so
 	}
 	for _, name := range o.Names() {
 		switch name {

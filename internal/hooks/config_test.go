@@ -172,7 +172,7 @@ func TestASettingsFileAsPeopleHaveIt(t *testing.T) {
 	left := strings.Join(append(c.Left, s.Left...), "\n")
 	for _, want := range []string{"model: is not used", "env: ", "statusLine: ", "permissions.additionalDirectories: ", `permissions.allow[4] "mcp__github": `,
 		`permissions.allow[5] "Task": `, `permissions.allow[6] "Read(~/.zshrc)": it is about a home`, `permissions.allow[7] "Skill(x": `,
-		`permissions.ask[1] "WebSearch": there is no such tool`, `permissions.deny[3] "Read(/etc/passwd)": `, `permissions.deny[5] "Edit(~/.bashrc)": `,
+		`permissions.ask[1] "WebSearch": there is no such tool`, `permissions.deny[3] "Read(//etc/passwd)": `, `permissions.deny[5] "Edit(~/.bashrc)": `,
 		"hooks.SessionStart: nothing of this kind", "hooks.Stop: "} {
 		if !strings.Contains(left, want) {
 			t.Errorf("%q is not named in\n%s", want, left)
@@ -183,6 +183,36 @@ func TestASettingsFileAsPeopleHaveIt(t *testing.T) {
 	}
 	if _, err := c.Settings.For(policy.Names{AnyServer: true}, nil, known...); err == nil || !strings.Contains(err.Error(), `permissions.deny[0]: there is no tool "Raed"`) {
 		t.Errorf("a denial of a tool that is not there: %v", err)
+	}
+}
+
+// TestADenialOfASettingsFileThatMayReachAWorkspace: it holds, or is an error. Only one that is about other places is left out.
+func TestADenialOfASettingsFileThatMayReachAWorkspace(t *testing.T) {
+	t.Setenv("HOME", "/home/me")
+	all := declarations()
+	known := make([]*tool.Declaration, len(all))
+	for i := range all {
+		known[i] = &all[i]
+	}
+	for rule, want := range map[string]string{
+		"Read(//**/.env)": "[Read(**/.env)]", "Read(//home/me/ws/.env)": "[Read(/home/me/ws/.env)]", "Read(~/ws/.env)": "[Read(/home/me/ws/.env)]",
+		"Read(//home/**)": "an error", "Read(//**)": "an error", "Read(//home/me/ws/**)": "an error", "Read(//home)": "an error", "Read(//home/*/ws/.env)": "an error",
+		"Read(~/**)": "an error", "Read(~me/x)": "an error", "Edit(//home/me/**)": "an error",
+		"Read(//etc/passwd)": "[]", "Read(//home/you/**)": "[]", "Edit(~/.bashrc)": "[]", "Read(//home/me/wsx/**)": "[]",
+	} {
+		for _, list := range []string{"deny", "ask"} {
+			got := "an error"
+			c, err := Read([]byte(`{"permissions": {"` + list + `": ["` + rule + `"]}}`))
+			if err == nil {
+				var s policy.Settings
+				if s, err = c.Settings.For(policy.Names{}, []string{"/home/me/ws"}, known...); err == nil {
+					got = fmt.Sprint(append(s.Rules.Deny, s.Rules.Ask...))
+				}
+			}
+			if got != want {
+				t.Errorf("%s %s: %s, %v; want %s", list, rule, got, err, want)
+			}
+		}
 	}
 }
 

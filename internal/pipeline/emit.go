@@ -26,7 +26,13 @@ func (c *call) emitTerminal(ctx context.Context) finding {
 	f := finding{}
 	if c.kept && !c.fitted { // evidence, or the output of a tool that succeeded before the call failed
 		if err := c.fit(ctx); err != nil {
-			f = noted("the output is kept as a preview only: " + err.Error())
+			c.remarks = append(c.remarks, "the output is kept as a preview only: "+err.Error())
+		}
+		if c.redacted {
+			c.remarks = append(c.remarks, "secrets were taken out")
+		}
+		if len(c.remarks) > 0 {
+			f = noted(join(c.remarks...))
 		}
 	}
 	if c.kept {

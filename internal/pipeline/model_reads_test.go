@@ -2,12 +2,14 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/redact"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -26,6 +28,18 @@ func TestALongOutputComesWhole(t *testing.T) {
 		if res := r.result(t); res.IsError || (string(res.Structured) == string(data)) != whole {
 			t.Errorf("limit %d: %q, %d of %d bytes of data", limit, res.Code, len(res.Structured), len(data))
 		}
+	}
+}
+
+// TestWhatWasDoneToAFailedCallsOutputIsAFact: as of one that succeeded.
+func TestWhatWasDoneToAFailedCallsOutputIsAFact(t *testing.T) {
+	const secret = "sk-ant-api03-0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefg-AAAAAAAA"
+	r := newRig(returns(strings.Repeat("line\n", 2_000)+secret, errors.New("exit status 1")), maxChars(1_000), func(r *rig) { r.Redact = redact.New(nil).Redact })
+	res := r.result(t)
+	fact := res.Phases[len(res.Phases)-1]
+	if !res.IsError || !res.Truncated || strings.Contains(res.Output, "sk-ant") || fact.Phase != toolyard.PhaseEmitTerminal ||
+		!strings.Contains(fact.Detail, "bytes stored as "+res.Blob) || !strings.Contains(fact.Detail, "secrets were taken out") {
+		t.Errorf("%q, truncated %t, the last fact is %+v", res.Code, res.Truncated, fact)
 	}
 }
 

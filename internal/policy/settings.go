@@ -12,13 +12,15 @@ import (
 // Settings are the permissions of a settings.json of Claude Code, read as they are meant there.
 type Settings struct {
 	Rules Rules
-	Mode  Mode // empty: none was given
+	// Home is what ~ stands for; empty: nobody knows.
+	Home string
+	Mode Mode // empty: none was given
 	// NoBypass says that the mode bypass may not be used.
 	NoBypass bool
 	// Left says what does not apply here, each behind its place in the file.
 	Left []string
 
-	places map[string]string // of rules in the file, by the rules' text
+	places map[string]written // of rules in the file, by the rules' text
 }
 
 // Add takes in one rule of a list: allow, ask or deny. A rule that allows and cannot be read is left out; one that denies or asks is
@@ -28,18 +30,26 @@ func (s *Settings) Add(list Behavior, at, text string) error {
 		s.Left = append(s.Left, fmt.Sprintf("%s %q: %s", at, text, fmt.Sprintf(format, args...)))
 		return nil
 	}
+	asWritten := text
 	name, rest, specified := strings.Cut(text, "(")
 	if Foreign(name) {
 		return leave("there is no such tool here")
 	}
 	if specified && slices.Contains([]string{"Read", "Write", "Edit", "Glob", "Grep"}, name) {
 		switch {
+		case strings.HasPrefix(rest, "//**/"): // at any depth of the machine: of what is reached, the workspaces
+			rest = rest[len("//"):]
 		case strings.HasPrefix(rest, "//"): // the machine's root
 			rest = rest[1:]
 		case strings.HasPrefix(rest, "/"): // the project's
 			rest = "." + rest
-		case strings.HasPrefix(rest, "~"):
+		case strings.HasPrefix(rest, "~") && list == Allow:
 			return leave("it is about a home directory, and nothing outside of a workspace is reached; write a path in the workspace")
+		case strings.HasPrefix(rest, "~"): // a workspace may be in there
+			if s.Home == "" || !strings.HasPrefix(rest, "~/") {
+				return fmt.Errorf("%q: whose home directory it is cannot be told; write a path in the workspace", text)
+			}
+			rest = strings.TrimSuffix(s.Home, "/") + rest[1:]
 		}
 		text = name + "(" + rest
 	}
@@ -51,9 +61,9 @@ func (s *Settings) Add(list Behavior, at, text string) error {
 		return err
 	}
 	if s.places == nil {
-		s.places = map[string]string{}
+		s.places = map[string]written{}
 	}
-	s.places[r.String()] = at
+	s.places[r.String()] = written{at, asWritten}
 	switch list {
 	case Deny:
 		s.Rules.Deny = append(s.Rules.Deny, r)
@@ -75,6 +85,9 @@ func (s *Settings) SetMode(at, mode string) {
 	s.Left = append(s.Left, fmt.Sprintf("%s: there is no mode %q here", at, mode))
 }
 
+// written is where a rule stands in the file, and how.
+type written struct{ at, text string }
+
 // For returns the settings for the tools, names and workspaces of a process: without the rules that cannot be about any of them,
 // which it names. A rule that denies or asks and makes no sense for its tool, or whose name nobody knows, is an error.
 func (s Settings) For(n Names, dirs []string, tools ...*tool.Declaration) (Settings, error) {
@@ -88,22 +101,34 @@ func (s Settings) For(n Names, dirs []string, tools ...*tool.Declaration) (Setti
 			if err == nil {
 				err = one.Check(tools...)
 			}
+			outside := false
 			if err == nil && path.IsAbs(r.Specifier) {
-				if err = one.CheckPlaces(dirs, tools...); err != nil {
-					mcp = true // nothing outside of the workspaces is reached
-				}
+				err = one.CheckPlaces(dirs, tools...)
+				outside = !slices.ContainsFunc(dirs, func(dir string) bool { return mayReach(r.Specifier, dir) })
 			}
 			switch {
 			case err == nil:
 				kept = append(kept, r)
-			case mcp || list == Allow:
-				s.Left = append(s.Left, fmt.Sprintf("%s %q: %v", s.places[r.String()], r, err))
+			case mcp || outside || list == Allow: // nothing outside of the workspaces is reached
+				s.Left = append(s.Left, fmt.Sprintf("%s %q: %v", s.places[r.String()].at, s.places[r.String()].text, err))
 			case first == nil:
-				first = fmt.Errorf("%s: %w", s.places[r.String()], err)
+				first = fmt.Errorf("%s: %w", s.places[r.String()].at, err)
 			}
 		}
 		return kept
 	}
 	s.Rules = Rules{Deny: keep(Deny, s.Rules.Deny), Ask: keep(Ask, s.Rules.Ask), Allow: keep(Allow, s.Rules.Allow)}
 	return s, first
+}
+
+// mayReach reports whether an absolute pattern may match something in a directory, by what it begins with: in doubt it may.
+func mayReach(pattern, dir string) bool {
+	dir = strings.TrimSuffix(path.Clean(dir), "/") + "/"
+	begins := pattern
+	if i := strings.IndexAny(pattern, `*?[{\`); i >= 0 {
+		begins = pattern[:i]
+	} else {
+		begins = strings.TrimSuffix(begins, "/") + "/" // with what is below it
+	}
+	return strings.HasPrefix(dir, begins) || strings.HasPrefix(begins, dir)
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
 // Error says what does not fit, in words that a model can act on. It is the only error of [Parse] and [Schema.Validate].
@@ -141,6 +143,9 @@ func (s *Schema) run(doc any, within *budget) (err error) {
 func brokenArguments(text string) error {
 	if _, err := Parse(json.RawMessage(text)); err != nil {
 		return err
+	}
+	if err := strictjson.CheckText([]byte(text)); err != nil {
+		return &Error{Problems: []string{err.Error()}}
 	}
 	return &Error{Problems: []string{"the arguments are a JSON string that holds JSON; send the object itself, not a string of it"}}
 }

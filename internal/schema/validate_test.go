@@ -38,6 +38,7 @@ func TestValidateMessages(t *testing.T) {
 		{"two values", readFile, `"{} {}"`, `the arguments were not valid JSON: there is more text after the end of the value at byte 4 (line 1), near "{} {}"; send one complete JSON object`},
 		{"no arguments", readFile, `""`, `the arguments were empty; send a JSON object, {} when there is nothing to say`},
 		{"twice encoded", readFile, `"{\"file_path\":\"a\"}"`, `the arguments are a JSON string that holds JSON; send the object itself, not a string of it`},
+		{"a key twice", readFile, `"{\"file_path\":\"a\",\"file_path\":\"b\"}"`, `file_path: appears twice in its object, the second time at line 1, column 18; keep one`},
 		{"control characters", readFile, `{"file_path":7,"a\u0000\u202eb":1}`, "2 problems:\n" +
 			`- ["a\x00\u202eb"]: unknown field; the fields are file_path, limit, mode, offset` + "\n" + `- file_path: expected string, got number 7`},
 		{"long value", readFile, `{"file_path":"a","limit":"` + strings.Repeat("x", 100) + `"}`,

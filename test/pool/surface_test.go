@@ -96,6 +96,7 @@ func TestANameThatTwoPoolsOfferIsSeen(t *testing.T) {
 	var log syncBuffer
 	d := dispatcher.New(testenv.Broker(t, s, "/dispatcher/test"), dispatcher.Config{
 		Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Base: []registry.Entry{{Declaration: reader("alone"), Origin: registry.Toolset, Pool: "default"}}, // known, and offered by a's worker alone
 	})
 	begin(t, d)
 	other := reader("search")
