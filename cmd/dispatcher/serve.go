@@ -195,7 +195,9 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 		},
 	}
 	cfg.dispatcher.Planner.Views = views
-	cfg.dispatcher.Planner.DeferAllBut = deferAllBut(o.deferAllBut)
+	if cfg.dispatcher.Planner.DeferAllBut = o.deferAllBut; len(o.deferAllBut) == 0 {
+		cfg.dispatcher.Planner.DeferAllBut = nil
+	}
 	if err := registry.CheckPatterns(o.deferAllBut); err != nil {
 		return cli.Usagef("--defer-all-but: %w", err)
 	}

@@ -124,14 +124,6 @@ back as null.`,
 	return cmd
 }
 
-// deferAllBut is the list of the flag; nil when there is none.
-func deferAllBut(list []string) []string {
-	if len(list) == 0 {
-		return nil
-	}
-	return list
-}
-
 // addDeferAllBut adds the flag of what stays in every prompt.
 func addDeferAllBut(f *pflag.FlagSet, list *[]string) {
 	f.StringSliceVar(list, "defer-all-but", nil, "leave the schemas of all tools out of prompts, until tool_search loads them, but those of `TOOL,TOOL`; a name may end in *")
@@ -193,10 +185,10 @@ func (s *std) surface(ctx context.Context, f *toolsFlags) (registry.Surface, err
 		return registry.Surface{}, err
 	}
 	surface, err := registry.Assemble(reg, rules.Blocks)
-	if err != nil {
+	if err != nil || len(f.deferAllBut) == 0 {
 		return surface, err
 	}
-	return registry.DeferAllBut(surface, deferAllBut(f.deferAllBut))
+	return registry.DeferAllBut(surface, f.deferAllBut)
 }
 
 // servedTools are what a batch would see that a dispatcher took now.

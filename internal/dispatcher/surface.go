@@ -33,7 +33,10 @@ func (p *Planner) Surface(reg registry.Registry, a toolyard.Agent, o toolyard.Op
 	if err != nil {
 		return s, fmt.Errorf("assemble the surface: %w", err)
 	}
-	return registry.DeferAllBut(s, p.DeferAllBut)
+	if p.DeferAllBut != nil {
+		return registry.DeferAllBut(s, p.DeferAllBut)
+	}
+	return s, nil
 }
 
 // Surface is the tools that a batch of an agent for a workspace would see if it came now, with these options. A rule that cannot

@@ -74,21 +74,16 @@ func named(s Surface) (Surface, error) {
 const searchTool = "tool_search"
 
 // DeferAllBut makes a surface in which every tool is deferred but those of the list, names or beginnings that end in "*", and
-// those that are always loaded. A nil list leaves that to the authors of the tools. Nothing is deferred in a surface
-// without tool_search, whoever says so: nothing could load it there.
+// those that are always loaded. A surface without tool_search stays as it is, since nothing could load a tool there.
 func DeferAllBut(s Surface, list []string) (Surface, error) {
-	searched := slices.ContainsFunc(s.Tools, func(e Entry) bool { return e.Name == searchTool })
+	if !slices.ContainsFunc(s.Tools, func(e Entry) bool { return e.Name == searchTool }) {
+		return s, nil
+	}
 	s.Tools = slices.Clone(s.Tools)
 	for i := range s.Tools {
 		e := &s.Tools[i]
-		kept := list == nil || slices.ContainsFunc(list, func(pattern string) bool { return stands(pattern, e.Name) })
-		switch {
-		case !searched && e.Deferred():
-			e.Defer = new(bool)
-		case searched && !kept && !e.AlwaysLoad && e.Name != searchTool:
-			yes := true
-			e.Defer = &yes
-		}
+		kept := slices.ContainsFunc(list, func(pattern string) bool { return stands(pattern, e.Name) })
+		e.Defer = !kept && !e.AlwaysLoad && e.Name != searchTool
 	}
 	return named(s)
 }

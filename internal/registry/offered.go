@@ -13,9 +13,7 @@ func (s *Surface) Declarations() []tool.Declaration {
 	out := make([]tool.Declaration, len(s.Tools))
 	for i := range s.Tools {
 		out[i] = s.Tools[i].Declaration
-		if d := s.Tools[i].Defer; d != nil {
-			out[i].ShouldDefer = *d
-		}
+		out[i].ShouldDefer = out[i].ShouldDefer || s.Tools[i].Defer
 	}
 	return out
 }

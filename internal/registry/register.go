@@ -49,9 +49,9 @@ type Entry struct {
 	Hash   string        `json:"hash"`
 	Origin Origin        `json:"origin"`
 	Pool   toolyard.Pool `json:"pool"`
-	// Defer says whether the schema is left out of the prompt until it is loaded, whatever the author says; see [DeferAllBut].
-	// Nil: as the author says. It is no part of the tool's identity.
-	Defer *bool `json:"defer,omitempty"`
+	// Defer says that the operator has the schema left out of the prompt until it is loaded, whatever the author says; see
+	// [DeferAllBut]. It is no part of the tool's identity.
+	Defer bool `json:"defer,omitempty"`
 }
 
 // Hash is the identity of a tool: the SHA-256, in hex, of its declaration as JSON with sorted keys. It fails when the

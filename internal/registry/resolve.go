@@ -35,13 +35,7 @@ func (s *Surface) ready(i int, loaded map[string]bool) (Entry, toolyard.Code) {
 }
 
 // Deferred reports whether the tool's schema stays out of the prompt until it is loaded. AlwaysLoad wins.
-func (e *Entry) Deferred() bool {
-	deferred := e.ShouldDefer
-	if e.Defer != nil {
-		deferred = *e.Defer
-	}
-	return deferred && !e.AlwaysLoad
-}
+func (e *Entry) Deferred() bool { return (e.ShouldDefer || e.Defer) && !e.AlwaysLoad }
 
 // Offered are the tools whose schemas belong into the prompt of a session that has loaded the given deferred tools, in
 // the surface's order.

@@ -367,11 +367,9 @@ func TestEveryToolButAListIsDeferred(t *testing.T) {
 // TestNothingIsDeferredThatCannotBeLoaded: without tool_search there is no way back.
 func TestNothingIsDeferredThatCannotBeLoaded(t *testing.T) {
 	s := testenv.Server(t)
-	rare := reader("rare")
-	rare.ShouldDefer = true
-	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, rare, says("rare")), make1(t, reader("plain"), says("plain"))}})
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("rare"), says("rare"))}})
 	startDispatcher(t, s, dispatcher.Config{Planner: dispatcher.Planner{DeferAllBut: []string{"other"}}})
-	if got := codes(results(t, startClient(t, s), toolyard.Batch{Calls: calls("rare", "plain")})); got != "ok ok" {
+	if got := codes(results(t, startClient(t, s), toolyard.Batch{Calls: calls("rare")})); got != "ok" {
 		t.Errorf("a pool without tool_search: %s", got)
 	}
 }
