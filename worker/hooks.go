@@ -84,7 +84,7 @@ func hookSet(all []Hook, mode policy.Mode, o Options) (*hooks.Set, error) {
 	if len(all) == 0 {
 		return nil, nil
 	}
-	names := o.names()
+	names := policy.NamesOf(o.Tools)
 	out := hooks.Options{Mode: mode, Log: o.Log, Names: &names}
 	for _, h := range all {
 		if h.Before == nil && h.After == nil {

@@ -109,7 +109,7 @@ func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 			return fmt.Errorf("worker: %s: %w", list.name, err)
 		}
 	}
-	if err := cfg.Rules.CheckNames(o.names()); err != nil {
+	if err := cfg.Rules.CheckNames(policy.NamesOf(o.Tools)); err != nil {
 		return fmt.Errorf("worker: %w", err)
 	}
 	for i := range o.Tools {
@@ -153,14 +153,6 @@ func checkTool(t tool.Tool) error {
 	}
 	_, err := registry.Registry{}.Register(registry.Entry{Declaration: t.Declaration, Origin: registry.Toolset})
 	return err
-}
-
-// names are the tools that rules and hooks may name, beside the built-in ones.
-func (o *Options) names() (n policy.Names) {
-	for i := range o.Tools {
-		n.Tools = append(append(n.Tools, o.Tools[i].Name), o.Tools[i].Aliases...)
-	}
-	return n
 }
 
 // redactor makes what takes secrets out of texts. A credential that is too short to be found is refused: it would be shown.

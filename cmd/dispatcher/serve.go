@@ -195,9 +195,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 		},
 	}
 	cfg.dispatcher.Planner.Views = views
-	if cfg.dispatcher.Planner.DeferAllBut = o.deferAllBut; len(o.deferAllBut) == 0 {
-		cfg.dispatcher.Planner.DeferAllBut = nil
-	}
+	cfg.dispatcher.Planner.DeferAllBut = o.deferAllBut
 	if err := registry.CheckPatterns(o.deferAllBut); err != nil {
 		return cli.Usagef("--defer-all-but: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/provider"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
@@ -175,7 +176,7 @@ func (s *std) surface(ctx context.Context, f *toolsFlags) (registry.Surface, err
 	if err != nil {
 		return registry.Surface{}, err
 	}
-	names := cli.NamesOf(tools)
+	names := policy.NamesOf(tools)
 	names.AnyServer = true
 	if err := rules.CheckNames(names); err != nil {
 		return registry.Surface{}, &cli.UsageError{Err: err}

@@ -43,6 +43,8 @@ type Answerer struct {
 	// workers are those that live, and check says what is wrong with a surface that is to be stored.
 	workers func() []Worker
 	check   func(hash string, content []byte) error
+	// operations are the second half of the table of grants: who may ask for what.
+	operations map[operation]map[access.Role]answering
 
 	subs []*nats.Subscription
 	mu   sync.Mutex // orders the end against what begins
@@ -55,6 +57,17 @@ type Answerer struct {
 func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []Worker, check func(hash string, content []byte) error) (*Answerer, error) {
 	d := &Answerer{b: b, log: log, workers: workers, check: check}
 	d.ctx, d.end = context.WithCancel(context.Background())
+	d.operations = map[operation]map[access.Role]answering{
+		opHello: {access.Worker: d.hello, access.Agent: d.hello},
+		opEnd:   {access.Worker: d.queueEnd},
+		opRead:  {access.Worker: d.read, access.Agent: d.read},
+		opCount: {access.Agent: d.count},
+		opGet:   {access.Worker: d.get, access.Agent: d.get},
+		opPut:   {access.Worker: d.put, access.Agent: d.put},
+		opPiece: {access.Worker: d.piece, access.Agent: d.piece},
+		opLanes: {access.Worker: d.lanes},
+		opBury:  {access.Worker: d.bury},
+	}
 	for _, to := range []struct {
 		subject string
 		limit   int
@@ -160,7 +173,7 @@ func (d *Answerer) ask(ctx context.Context, m *nats.Msg) error {
 	if who.Check() != nil || who.Platform() {
 		return refusal(codeNotYours, "nobody asks as %q", m.Subject)
 	}
-	answer, allowed := d.operations()[operation(t[4])][who.Role]
+	answer, allowed := d.operations[operation(t[4])][who.Role]
 	if !allowed {
 		return refusal(codeNotYours, "%s cannot ask for %q", who, t[4])
 	}
@@ -168,21 +181,6 @@ func (d *Answerer) ask(ctx context.Context, m *nats.Msg) error {
 }
 
 type answering func(ctx context.Context, who access.Principal, m *nats.Msg) error
-
-// operations is the second half of the table of grants: who may ask for what.
-func (d *Answerer) operations() map[operation]map[access.Role]answering {
-	return map[operation]map[access.Role]answering{
-		opHello: {access.Worker: d.hello, access.Agent: d.hello},
-		opEnd:   {access.Worker: d.queueEnd},
-		opRead:  {access.Worker: d.read, access.Agent: d.read},
-		opCount: {access.Agent: d.count},
-		opGet:   {access.Worker: d.get, access.Agent: d.get},
-		opPut:   {access.Worker: d.put, access.Agent: d.put},
-		opPiece: {access.Worker: d.piece, access.Agent: d.piece},
-		opLanes: {access.Worker: d.lanes},
-		opBury:  {access.Worker: d.bury},
-	}
-}
 
 // asked reads what a question says.
 func asked[T any](m *nats.Msg) (q T, err error) {

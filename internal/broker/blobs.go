@@ -20,8 +20,13 @@ var errNoObject = errors.New("no such object")
 
 // objectName names an object by its kind and content, so that storing it twice stores the same.
 func objectName(kind string, content []byte) string {
+	return kind + "." + sumOf(content)
+}
+
+// sumOf is the hash in a name that [objectName] made.
+func sumOf(content []byte) string {
 	sum := sha256.Sum256(content)
-	return kind + "." + hex.EncodeToString(sum[:])
+	return hex.EncodeToString(sum[:])
 }
 
 // putObject stores content under a name that is made from it, for a lifetime and the slack at least. What is there already

@@ -2,8 +2,6 @@ package broker
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -295,12 +293,6 @@ func (g *guest) put(ctx context.Context, b *Broker, q objectQuestion, content []
 	}
 	_, err := retry(ctx, func(ctx context.Context) (*nats.Msg, error) { return b.question(ctx, opPut, q, content) })
 	return err
-}
-
-// sumOf is the hash in a name that [objectName] made.
-func sumOf(content []byte) string {
-	sum := sha256.Sum256(content)
-	return hex.EncodeToString(sum[:])
 }
 
 // granted says why the connection's account cannot append to a chain: nil when it can. The server would let it wait for an answer.

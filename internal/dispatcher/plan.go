@@ -38,7 +38,7 @@ type Planner struct {
 	// Views are what agents see of all tools. Nil: everybody sees everything.
 	Views registry.Views
 	// DeferAllBut are the tools whose schemas are in the prompt from the beginning, names that may end in "*"; all others are
-	// deferred, but those that are always loaded. Nil: each tool's author says.
+	// deferred, but those that are always loaded. Empty: each tool's author says.
 	DeferAllBut []string
 	// MaxConcurrency is for batches that name none.
 	MaxConcurrency int

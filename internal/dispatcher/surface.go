@@ -33,7 +33,7 @@ func (p *Planner) Surface(reg registry.Registry, a toolyard.Agent, o toolyard.Op
 	if err != nil {
 		return s, fmt.Errorf("assemble the surface: %w", err)
 	}
-	if p.DeferAllBut != nil {
+	if len(p.DeferAllBut) > 0 {
 		return registry.DeferAllBut(s, p.DeferAllBut)
 	}
 	return s, nil

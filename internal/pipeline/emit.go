@@ -28,12 +28,7 @@ func (c *call) emitTerminal(ctx context.Context) finding {
 		if err := c.fit(ctx); err != nil {
 			c.remarks = append(c.remarks, "the output is kept as a preview only: "+err.Error())
 		}
-		if c.redacted {
-			c.remarks = append(c.remarks, "secrets were taken out")
-		}
-		if len(c.remarks) > 0 {
-			f = noted(join(c.remarks...))
-		}
+		f = c.treated()
 	}
 	if c.kept {
 		c.show()

@@ -25,14 +25,23 @@ func (c *call) persistResult(ctx context.Context) finding {
 		return finding{fail: &failure{code: toolyard.ResultTooLarge, retryable: c.judgement.Idempotent, detail: err.Error(),
 			message: "The tool succeeded, but its output is too long for a result and could not be stored. Only a preview is kept."}}
 	}
-	f := finding{}
-	if len(c.remarks) > 0 {
-		f = noted(join(c.remarks...))
-	}
+	f := c.treated()
 	if c.redacted {
-		f.remark, f.noted, f.detail = toolyard.ResultRedacted, true, join(f.detail, "secrets were taken out")
+		f.remark = toolyard.ResultRedacted
 	}
 	return f
+}
+
+// treated is what was done to the output.
+func (c *call) treated() finding {
+	words := join(c.remarks...)
+	if c.redacted {
+		words = join(words, "secrets were taken out")
+	}
+	if words == "" {
+		return finding{}
+	}
+	return noted(words)
 }
 
 var (

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/toolyard/toolyard/tool"
 )
 
 // fieldTool is a tool of ours that people know by another name: that of Claude Code.
@@ -57,6 +59,14 @@ type Names struct {
 	// Servers are the MCP servers. AnyServer says that others may come: then every name of one is taken.
 	Servers   []string
 	AnyServer bool
+}
+
+// NamesOf are some tools, with their aliases.
+func NamesOf(tools []tool.Tool) (n Names) {
+	for i := range tools {
+		n.Tools = append(append(n.Tools, tools[i].Name), tools[i].Aliases...)
+	}
+	return n
 }
 
 // Knows reports whether there is, or may come, a tool that is meant by a name.

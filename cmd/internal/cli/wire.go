@@ -99,15 +99,6 @@ func declarationsOf(tools []tool.Tool) []*tool.Declaration {
 	return out
 }
 
-// NamesOf are what rules may name beside the built-in tools: some tools, with their aliases.
-func NamesOf(tools []tool.Tool) policy.Names {
-	var n policy.Names
-	for _, t := range tools {
-		n.Tools = append(append(n.Tools, t.Name), t.Aliases...)
-	}
-	return n
-}
-
 // Worker are the flags of a worker.
 type Worker struct {
 	// Avoid are places that no workspace may hold, nor lie in, beside those that none ever may.
@@ -178,7 +169,7 @@ func (w *Worker) Toolbox(p *Permissions, in Scope) ([]tool.Tool, policy.Rules, p
 	if err != nil {
 		return fail(err)
 	}
-	names := NamesOf(tools)
+	names := policy.NamesOf(tools)
 	names.Tools, names.AnyServer = append(names.Tools, p.Known...), in.System
 	if names.Servers, err = w.Guard.Manifests.serverNames(); err != nil {
 		return fail(err)
