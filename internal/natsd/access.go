@@ -120,7 +120,8 @@ func (r keyring) ensure(name string, make func() (nkeys.KeyPair, error)) (nkeys.
 	return k, writeSecret(filepath.Join(r.dir, name+"."+public+keyExt), seed)
 }
 
-// writeSecret writes a file for this user only, whole or not at all.
+// writeSecret writes a file for this user only, whole or not at all. What is there already stays: somebody else has made it
+// at the same time, and others may be reading it.
 func writeSecret(path string, content []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
 	if err != nil {
@@ -137,7 +138,10 @@ func writeSecret(path string, content []byte) (err error) {
 	if err = errors.Join(f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), path)
+	if err = os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return os.Remove(f.Name())
 }
 
 // secretDir makes a directory for this user only, or sees that it is one.

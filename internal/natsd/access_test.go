@@ -2,9 +2,11 @@ package natsd
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -203,6 +205,38 @@ func TestAnswersAreNotImported(t *testing.T) {
 		}
 		if m, err := stream.GetLastMsgForSubject(t.Context(), "ev.bob.1"); !errors.Is(err, jetstream.ErrMsgNotFound) {
 			t.Errorf("the answer through %s was stored: %v, %v", through, m, err)
+		}
+	}
+}
+
+// TestCredentialsThatSeveralMakeAtOnce: workers of a pool that start together for the first time all find the same
+// credentials. Whoever connects reads the file twice, for the token and for the key: it must not change in between.
+func TestCredentialsThatSeveralMakeAtOnce(t *testing.T) {
+	for n := range 20 {
+		dir := filepath.Join(t.TempDir(), "creds")
+		a := Access{Dir: dir}
+		if _, err := a.open(t.TempDir(), slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+		var together sync.WaitGroup
+		begin, found := make(chan struct{}), make([]string, 8)
+		for i := range found {
+			together.Go(func() {
+				<-begin
+				path, err := MakeCreds(dir, access.Principal{Role: access.Worker, Name: "p"})
+				content, readErr := os.ReadFile(path)
+				if err := errors.Join(err, readErr); err != nil {
+					t.Error(err)
+				}
+				found[i] = string(content)
+			})
+		}
+		close(begin)
+		together.Wait()
+		for i, content := range found {
+			if content != found[0] || content == "" {
+				t.Fatalf("round %d: maker %d has read other credentials than the first one", n, i)
+			}
 		}
 	}
 }
