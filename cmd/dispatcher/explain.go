@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -137,34 +136,11 @@ func (s *std) planHere(ctx context.Context, w *cli.Worker, tools []tool.Tool, p 
 	if err != nil {
 		return nil, err
 	}
-	sets, err := w.Guard.Manifests.Toolsets(log)
+	served, _, err := w.Guard.Manifests.Ask(ctx, log)
 	if err != nil {
-		return nil, err
+		return nil, ended(ctx, err)
 	}
-	asking, stop := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer stop()
-	for _, set := range sets {
-		running.Go(func() { set.Run(asking) })
-	}
-	late := time.NewTimer(cli.ToolsetWait)
-	defer late.Stop()
-	for _, set := range sets {
-		select {
-		case <-set.Settled():
-		case <-late.C:
-			return nil, fmt.Errorf("the MCP server %q has not listed its tools within %s", set.Name(), cli.ToolsetWait)
-		case <-ctx.Done():
-			return nil, ended(ctx, context.Cause(ctx))
-		}
-		if err := set.Down(); err != nil {
-			return nil, fmt.Errorf("the MCP server %q has not listed its tools: %w", set.Name(), err)
-		}
-		for _, t := range set.Tools() {
-			entries = append(entries, registry.Entry{Declaration: t.Declaration, Origin: set.Origin(), Pool: toolyard.DefaultPool})
-		}
-	}
+	entries = append(entries, served...)
 	reg, err := registry.Registry{}.Register(entries...)
 	if err != nil {
 		return nil, err

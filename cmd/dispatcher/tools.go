@@ -45,7 +45,7 @@ func (s *std) toolsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tools [flags]",
 		Short: "List the tools as a batch sees them, or write them as a provider takes them",
-		Long: `tools lists the built-in tools, or with --nats those that the live workers of a running system offer, or with --server those that
+		Long: `tools lists the built-in tools with those of --tools, whose MCP servers it starts and asks, or with --nats those that the live workers of a running system offer, or with --server those that
 a batch would see if it came now: what the rules and views of that dispatcher take out is not among them.
 
 --format prints exactly the array "tools" of a request to that provider, the same bytes every time: names and schemas
@@ -150,16 +150,8 @@ func (s *std) surface(ctx context.Context, f *toolsFlags) (registry.Surface, err
 		if tools, err = f.worker.Tools(); err != nil {
 			return registry.Surface{}, err
 		}
-		entries = base(tools)
-		servers, err := f.worker.Guard.Manifests.Servers()
-		if err != nil {
+		if entries, err = s.ownTools(ctx, f, tools); err != nil {
 			return registry.Surface{}, err
-		}
-		for _, name := range servers {
-			const text = "server %s: its tools are not listed here; worker check --tools asks it for them\n"
-			if _, err := fmt.Fprintf(s.err, text, cli.OneLine(name)); err != nil {
-				return registry.Surface{}, fmt.Errorf("print what is not listed: %w", err)
-			}
 		}
 	} else {
 		if entries, err = s.liveTools(ctx, f); err != nil {
@@ -177,7 +169,10 @@ func (s *std) surface(ctx context.Context, f *toolsFlags) (registry.Surface, err
 		return registry.Surface{}, err
 	}
 	names := policy.NamesOf(tools)
-	names.AnyServer = true
+	for i := range entries {
+		names.Tools = append(names.Tools, entries[i].Name)
+	}
+	names.Servers = policy.ServersOf(names.Tools)
 	if err := rules.CheckNames(names); err != nil {
 		return registry.Surface{}, &cli.UsageError{Err: err}
 	}
@@ -190,6 +185,22 @@ func (s *std) surface(ctx context.Context, f *toolsFlags) (registry.Surface, err
 		return surface, err
 	}
 	return registry.DeferAllBut(surface, f.deferAllBut)
+}
+
+// ownTools are the built-in ones, and those of the files of tools, whose MCP servers are asked.
+func (s *std) ownTools(ctx context.Context, f *toolsFlags, tools []tool.Tool) ([]registry.Entry, error) {
+	log, err := cli.Logger(s.err, s.level)
+	if err != nil {
+		return nil, err
+	}
+	served, remarks, err := f.worker.Guard.Manifests.Ask(ctx, log)
+	if err != nil {
+		return nil, ended(ctx, err)
+	}
+	for _, r := range remarks {
+		f.remarks = append(f.remarks, client.Remark(r))
+	}
+	return append(base(tools), served...), nil
 }
 
 // servedTools are what a batch would see that a dispatcher took now.

@@ -16,7 +16,8 @@ func (p *Planner) Surface(reg registry.Registry, a toolyard.Agent, o toolyard.Op
 	if err != nil {
 		return registry.Surface{}, err
 	}
-	names := policy.Names{Tools: slices.Concat(reg.Names(), p.Known), AnyServer: true}
+	known := slices.Concat(reg.Names(), p.Known)
+	names := policy.Names{Tools: known, Servers: policy.ServersOf(known)}
 	for _, list := range []struct {
 		field string
 		rules []policy.Rule

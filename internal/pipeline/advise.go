@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -25,7 +26,7 @@ func (c *call) words() string {
 	if strings.Contains(message, "\n") {
 		separator = "\n"
 	}
-	out := message + separator + advice(f.code, c.executed, f.retryable, f.retryAfterMS)
+	out := message + separator + cmp.Or(f.next, advice(f.code, c.executed, f.retryable, f.retryAfterMS))
 	switch evidence := (outcome.Evidence{Judgement: c.judgement, Started: c.job.Attempt}); {
 	case c.executed && interrupted(f.code):
 		out += evidence.Sentence()

@@ -14,6 +14,7 @@ func TestPreflight(t *testing.T) {
 		registry.Entry{Declaration: echo().Declaration, Origin: registry.Builtin},
 		registry.Entry{Declaration: named("bash"), Origin: registry.Builtin},
 		registry.Entry{Declaration: deferred("deploy"), Origin: registry.Toolset},
+		registry.Entry{Declaration: named("tool_search"), Origin: registry.Builtin},
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -81,4 +82,26 @@ func TestZeroPipelineRefuses(t *testing.T) {
 		t.Errorf("%+v, %v", res, err)
 	}
 	checkInvariants(t, res)
+}
+
+// TestTheAdviceNamesNoToolThatIsNotThere: where tool_search is denied, hidden or in no pool, nobody is told to call it.
+func TestTheAdviceNamesNoToolThatIsNotThere(t *testing.T) {
+	base, err := registry.Registry{}.Register(
+		registry.Entry{Declaration: named("tool_search"), Origin: registry.Builtin},
+		registry.Entry{Declaration: deferred("deploy"), Origin: registry.Toolset},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for denied, want := range map[string]string{"": "Call tool_search for it first", "tool_search": "No tool_search is offered here"} {
+		surface, err := registry.Assemble(base, func(name string, _ []string) bool { return name == denied })
+		if err != nil {
+			t.Fatal(err)
+		}
+		call := toolyard.Call{ID: "c1", Tool: "deploy", Input: json.RawMessage(`{"text":"x"}`)}
+		_, _, res := (&Pipeline{Worker: "d1"}).Preflight(call, &surface, nil, nil)
+		if res == nil || res.Code != toolyard.SchemaNotLoaded || !strings.Contains(res.Error, want) {
+			t.Errorf("without %q: %+v; want %q", denied, res, want)
+		}
+	}
 }

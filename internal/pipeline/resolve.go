@@ -127,7 +127,11 @@ func findInSurface(s *registry.Surface, name string, loaded map[string]bool) (re
 	case toolyard.BlockedTool:
 		return entry, &failure{code: code, message: fmt.Sprintf("The tool %q is blocked here.", shown), detail: "a deny rule took it out of the surface"}
 	case toolyard.SchemaNotLoaded:
-		return entry, &failure{code: code, message: fmt.Sprintf("The tool %q is deferred and its schema has not been loaded, so the input can't be right but by luck.", entry.Name)}
+		f := &failure{code: code, message: fmt.Sprintf("The tool %q is deferred and its schema has not been loaded, so its input is a guess.", entry.Name)}
+		if !s.Searches() {
+			f.next = "No tool_search is offered here; go on without this tool, unless another tool loads it."
+		}
+		return entry, f
 	}
 	message := fmt.Sprintf("There is no tool %q.", shown)
 	if name == "" {

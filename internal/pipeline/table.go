@@ -101,6 +101,8 @@ type failure struct {
 	code toolyard.Code
 	// message is what the model reads: what happened. What to do next is added from the code (advise.go).
 	message string
+	// next is what to do next, where the code alone does not say it.
+	next string
 	// detail is what the operator reads.
 	detail       string
 	retryable    bool

@@ -69,6 +69,18 @@ func NamesOf(tools []tool.Tool) (n Names) {
 	return n
 }
 
+// ServersOf are the MCP servers whose tools are among some names.
+func ServersOf(names []string) (out []string) {
+	for _, name := range names {
+		if rest, ok := strings.CutPrefix(name, mcpPrefix); ok {
+			server, _, _ := strings.Cut(rest, "__")
+			out = append(out, server)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // Knows reports whether there is, or may come, a tool that is meant by a name.
 func (n Names) Knows(name string) bool {
 	ours := func(t fieldTool) bool { return t.own == name || t.theirs == name }
@@ -86,7 +98,7 @@ func (n Names) Knows(name string) bool {
 func (n Names) unknown(name string) error {
 	if strings.HasPrefix(name, mcpPrefix) && !n.AnyServer {
 		if len(n.Servers) == 0 {
-			return fmt.Errorf("there is no tool %q here: this process has no MCP server", name)
+			return fmt.Errorf("there is no tool %q here: no MCP server is connected", name)
 		}
 		return fmt.Errorf("there is no tool %q here: the MCP servers are %s", name, strings.Join(n.Servers, ", "))
 	}

@@ -73,10 +73,15 @@ func named(s Surface) (Surface, error) {
 // searchTool is the tool that loads deferred ones.
 const searchTool = "tool_search"
 
+// Searches reports whether the surface has the tool that loads deferred ones.
+func (s *Surface) Searches() bool {
+	return slices.ContainsFunc(s.Tools, func(e Entry) bool { return e.Name == searchTool })
+}
+
 // DeferAllBut makes a surface in which every tool is deferred but those of the list, names or beginnings that end in "*", and
 // those that are always loaded. A surface without tool_search stays as it is, since nothing could load a tool there.
 func DeferAllBut(s Surface, list []string) (Surface, error) {
-	if !slices.ContainsFunc(s.Tools, func(e Entry) bool { return e.Name == searchTool }) {
+	if !s.Searches() {
 		return s, nil
 	}
 	s.Tools = slices.Clone(s.Tools)

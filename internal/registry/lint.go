@@ -128,6 +128,13 @@ func LintSurface(s *Surface) []string {
 	if n > maxAlwaysLoad {
 		out = append(out, fmt.Sprintf("%d tools have always_load, each of which makes every prompt longer; keep it for what is needed on the first turn", n))
 	}
+	if !s.Searches() {
+		for i := range s.Tools {
+			if s.Tools[i].Deferred() {
+				out = append(out, fmt.Sprintf("%s is deferred, and no tool_search is offered that would load it", s.Tools[i].Name))
+			}
+		}
+	}
 	owner := map[string]string{}
 	for i := range s.Tools {
 		owner[s.Tools[i].Name] = s.Tools[i].Name

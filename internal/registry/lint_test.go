@@ -54,6 +54,11 @@ func TestLintFindsTheBadExamples(t *testing.T) {
 // TestLintSurface: what is wrong with tools side by side.
 func TestLintSurface(t *testing.T) {
 	always := func(e *Entry) { e.AlwaysLoad = true }
+	later := func(e *Entry) { e.ShouldDefer = true }
+	if s := assemble(t, register(t, entry(Toolset, "late", later)), nil); !slices.Equal(LintSurface(&s),
+		[]string{"late is deferred, and no tool_search is offered that would load it"}) {
+		t.Errorf("remarks: %q", LintSurface(&s))
+	}
 	entries := []Entry{entry(Builtin, "a", aliases("b", "x")), entry(Builtin, "b"), entry(Toolset, "c", aliases("x")), entry(MCP, "d", aliases("y"))}
 	s := assemble(t, register(t, entries...), nil)
 	want := []string{`a: its alias "b" means the tool "b"`, `c: its alias "x" means the tool "a"`, `d: its alias "y" does not count`}

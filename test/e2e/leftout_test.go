@@ -88,9 +88,24 @@ func TestToolsThatAreLeftOutAreNamed(t *testing.T) {
 		if text := said(t, "workers", "--nats", d.says["nats"]); !strings.Contains(text, altered) {
 			t.Errorf("workers: %s", text)
 		}
-		if _, stderr, _ := run(t, nil, "dispatcher", "tools", "--tools", manifest); !strings.Contains(stderr, "server f: its tools are not listed here") {
-			t.Errorf("tools without a system: %s", stderr)
+		stdout, stderr, got = run(t, nil, "dispatcher", "tools", "--tools", manifest)
+		if !strings.Contains(stdout, "mcp__f__fine") {
+			t.Errorf("the server's tools are not listed: %s", stdout)
 		}
+		says("dispatcher tools", stderr, got)
+	}
+}
+
+// TestAServerThatDoesNotAnswerIsNamed, where its tools would be listed.
+func TestAServerThatDoesNotAnswerIsNamed(t *testing.T) {
+	t.Parallel()
+	manifest := filepath.Join(t.TempDir(), "tools.json")
+	if err := os.WriteFile(manifest, []byte(`{"servers": [{"name": "gone", "command": ["false"]}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr, status := run(t, nil, "dispatcher", "tools", "--tools", manifest)
+	if status != 1 || stdout != "" || !strings.Contains(stderr, `the MCP server "gone" has not listed its tools`) {
+		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 func TestRulesHoldWhereverTheyAreGiven(t *testing.T) {
 	t.Parallel()
 	dir := workspace(t, map[string]string{"a.txt": "a\n", ".env": "S=1\n", "docs/b.txt": "b\n"})
-	d := dispatcher(t, "--deny", "Bash(rm *)", "--deny", "Read(.env)", "--ask", "Edit(docs/**)", "--deny", "WebFetch")
+	d := dispatcher(t, "--deny", "Bash(rm *)", "--deny", "Read(.env)", "--ask", "Edit(docs/**)", "--deny", "WebFetch", "--known-tool", "mcp__soon__y")
 	worker(t, d.says["nats"], dir, "--permission-mode", "bypass", "--dangerously-run-unsandboxed", "--deny", "glob")
 	b := toolyard.Batch{Options: toolyard.Options{OnError: toolyard.Continue}, Calls: []toolyard.Call{
 		{ID: "env", Tool: "read_file", Input: input(map[string]string{"file_path": ".env"})},
@@ -48,7 +48,7 @@ func TestRulesHoldWhereverTheyAreGiven(t *testing.T) {
 			t.Errorf("tools %v: status %d, %s lists %v", args, status, stderr, names)
 		}
 	}
-	for rule, want := range map[string]int{"raed_file(.env)": http.StatusBadRequest, "Read(.env)": http.StatusOK, "mcp__later": http.StatusOK} {
+	for rule, want := range map[string]int{"raed_file(.env)": http.StatusBadRequest, "Read(.env)": http.StatusOK, "mcp__later": http.StatusBadRequest, "mcp__soon__x": http.StatusOK} {
 		body := `{"calls": [{"id": "a", "tool": "read_file", "input": {"file_path": "a.txt"}}], "options": {"deny": ["` + rule + `"]}}`
 		resp, err := http.Post(d.says["http"]+"/v1/batches?wait=20", "application/json", strings.NewReader(body))
 		if err != nil {

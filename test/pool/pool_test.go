@@ -405,16 +405,18 @@ func TestRefusedSubmissions(t *testing.T) {
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x"))}})
 	startDispatcher(t, s, dispatcher.Config{})
 	c := startClient(t, s)
-	sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("read"), Options: toolyard.Options{Deny: []string{"read("}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var refused error
-	for _, err := range sub.Results(t.Context()) {
-		refused = err
-	}
-	if e, ok := errors.AsType[*client.RefusedError](refused); !ok || e.Field != "options.deny[0]" || e.Status != 400 {
-		t.Errorf("a rule that cannot be read: %v", refused)
+	for _, rule := range []string{"read(", "raed", "mcp__my"} { // no server "my" is offered
+		sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("read"), Options: toolyard.Options{Deny: []string{rule}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var refused error
+		for _, err := range sub.Results(t.Context()) {
+			refused = err
+		}
+		if e, ok := errors.AsType[*client.RefusedError](refused); !ok || e.Field != "options.deny[0]" || e.Status != 400 {
+			t.Errorf("the rule %q: %v", rule, refused)
+		}
 	}
 	if got := codes(results(t, c, toolyard.Batch{Calls: calls("read")})); got != "ok" {
 		t.Errorf("the next batch: %s", got)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/builtin"
 	"github.com/toolyard/toolyard/internal/command"
 	"github.com/toolyard/toolyard/internal/endpoint"
@@ -137,17 +139,39 @@ func (m *Manifests) Toolsets(log *slog.Logger) ([]*toolset.Toolset, error) {
 	return out, nil
 }
 
-// Servers are the names of the MCP servers.
-func (m *Manifests) Servers() ([]string, error) {
-	all, err := m.load()
+// Ask starts the MCP servers, asks each for its tools, and ends them again. It waits [ToolsetWait] at most. The remarks name
+// the tools that are left out or altered; a server that does not answer is an error.
+func (m *Manifests) Ask(ctx context.Context, log *slog.Logger) (entries []registry.Entry, remarks []registry.Remark, err error) {
+	sets, err := m.Toolsets(log)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var out []string
-	for _, s := range all.servers {
-		out = append(out, s.Server.Name)
+	asking, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	for _, set := range sets {
+		running.Go(func() { set.Run(asking) })
 	}
-	return out, nil
+	late := time.NewTimer(ToolsetWait)
+	defer late.Stop()
+	for _, set := range sets {
+		select {
+		case <-set.Settled():
+		case <-late.C:
+			return nil, nil, fmt.Errorf("the MCP server %q has not listed its tools within %s", set.Name(), ToolsetWait)
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
+		}
+		if err := set.Down(); err != nil {
+			return nil, nil, fmt.Errorf("the MCP server %q has not listed its tools: %w", set.Name(), err)
+		}
+		for _, t := range set.Tools() {
+			entries = append(entries, registry.Entry{Declaration: t.Declaration, Origin: set.Origin(), Pool: toolyard.DefaultPool})
+		}
+		remarks = append(remarks, set.Remarks()...)
+	}
+	return entries, remarks, nil
 }
 
 // grants are the credentials that the files give to tools, as TOOL=NAME.
