@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/registry"
 )
@@ -23,7 +24,7 @@ const rereadAfter = time.Second
 // Connect makes a client on a connection, which stays the caller's to close. It makes nothing on the NATS system:
 // [ErrNoSystem] says that no dispatcher has ever run there.
 func Connect(ctx context.Context, nc *nats.Conn) (*Client, error) {
-	b, err := broker.Attach(ctx, nc, "/client/"+broker.NewID())
+	b, err := natsbroker.Attach(ctx, nc, "/client/"+broker.NewID())
 	if err != nil {
 		return nil, fmt.Errorf("connect to Toolyard: %w", err)
 	}
@@ -31,7 +32,7 @@ func Connect(ctx context.Context, nc *nats.Conn) (*Client, error) {
 }
 
 // overNATS reaches the streams themselves.
-type overNATS struct{ b *broker.Broker }
+type overNATS struct{ b *natsbroker.Broker }
 
 // platformOnly refuses what the credentials of an agent do not reach.
 func (t overNATS) platformOnly(what string) error {
@@ -132,7 +133,9 @@ func (t overNATS) results(ctx context.Context, k toolyard.BatchKey, submitted bo
 
 // repeatable reports whether a read that failed is worth repeating: NATS was away for longer than one read lasts. Who waits for
 // results waits until ctx ends.
-func repeatable(ctx context.Context, err error) bool { return ctx.Err() == nil && broker.MayPass(err) }
+func repeatable(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && natsbroker.MayPass(err)
+}
 
 func (t overNATS) progress(ctx context.Context, k toolyard.BatchKey, yield func(Progress) bool) (err error) {
 	replies, err := t.b.FollowReplies(k)
@@ -149,7 +152,7 @@ func (t overNATS) progress(ctx context.Context, k toolyard.BatchKey, yield func(
 		return err
 	}
 	current, seen, quiet := broker.Runs{}, uint64(0), broker.Quiet{}
-	tell := func(m *broker.LiveMsg) error {
+	tell := func(m *natsbroker.LiveMsg) error {
 		p, ok := feed.Read(m)
 		switch {
 		case !ok:
@@ -240,7 +243,7 @@ func (t overNATS) lookout(ctx context.Context, agent toolyard.Agent) (func(func(
 	}, nil
 }
 
-func watchAll(ctx context.Context, out *broker.Lookout, yield func(Event) bool) error {
+func watchAll(ctx context.Context, out *natsbroker.Lookout, yield func(Event) bool) error {
 	tick := time.NewTicker(rereadAfter)
 	defer tick.Stop()
 	for {

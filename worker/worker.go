@@ -21,6 +21,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/redact"
 	"github.com/toolyard/toolyard/internal/registry"
@@ -68,7 +69,7 @@ func Connect(ctx context.Context, url string, log *slog.Logger, opts ...nats.Opt
 	if log == nil {
 		log = slog.Default()
 	}
-	nc, err := broker.Connect(ctx, url, "toolyard worker", log, opts...)
+	nc, err := natsbroker.Connect(ctx, url, "toolyard worker", log, opts...)
 	if errors.Is(err, nats.ErrAuthorization) {
 		err = fmt.Errorf("%w: give it the credentials of its pool, nats.UserCredentials(FILE), which \"dispatcher creds --pool NAME\" makes", err)
 	}
@@ -120,7 +121,7 @@ func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 			return fmt.Errorf("worker: %w", err)
 		}
 	}
-	b, err := broker.Join(ctx, nc, broker.SourceWorker+cfg.ID, func(why error) { o.Log.Warn("waiting for the system", "error", why) })
+	b, err := natsbroker.Join(ctx, nc, broker.SourceWorker+cfg.ID, func(why error) { o.Log.Warn("waiting for the system", "error", why) })
 	if err != nil {
 		return fmt.Errorf("worker: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/place"
@@ -178,7 +179,7 @@ func (s *std) planLive(ctx context.Context, sys *systemFlags, p *dispatcher.Plan
 	defer nc.Close()
 	asked, cancel := context.WithTimeout(ctx, setupTimeout)
 	defer cancel()
-	br, err := broker.Attach(asked, nc, "/client/"+broker.NewID())
+	br, err := natsbroker.Attach(asked, nc, "/client/"+broker.NewID())
 	if err != nil {
 		return nil, ended(ctx, err)
 	}

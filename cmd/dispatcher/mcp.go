@@ -17,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/mcp/server"
 	"github.com/toolyard/toolyard/internal/policy"
@@ -68,7 +69,7 @@ func (o *mcpFlags) key() ([]byte, error) {
 
 // mcpParts are what an MCP server is made from in this process.
 type mcpParts struct {
-	broker  *broker.Broker
+	broker  *natsbroker.Broker
 	client  *client.Client
 	log     *slog.Logger
 	base    []registry.Entry
@@ -191,7 +192,7 @@ func (s *std) mcpOver(ctx context.Context, o mcpCommandFlags, cfg server.Config,
 	defer nc.Close()
 	setup, cancel := context.WithTimeout(ctx, setupTimeout)
 	defer cancel()
-	b, err := broker.Attach(setup, nc, "/mcp/"+broker.NewID())
+	b, err := natsbroker.Attach(setup, nc, "/mcp/"+broker.NewID())
 	if err != nil {
 		return ended(ctx, err)
 	}

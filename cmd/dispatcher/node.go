@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/metrics"
 	"github.com/toolyard/toolyard/internal/natsd"
@@ -34,7 +35,7 @@ type node struct {
 	log    *slog.Logger
 	server *natsd.Server
 	nc     *nats.Conn
-	broker *broker.Broker
+	broker *natsbroker.Broker
 	// room says what room the disk of the store has.
 	room func() broker.Room
 	// crowded is why a new batch of an agent would be turned away now; "" when it would not.
@@ -131,7 +132,7 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 		if err != nil {
 			return n, fmt.Errorf("start the embedded NATS server: %w", err)
 		}
-		if n.nc, err = n.server.Connect(broker.ConnectOptions("toolyard dispatcher", log)...); err != nil {
+		if n.nc, err = n.server.Connect(natsbroker.ConnectOptions("toolyard dispatcher", log)...); err != nil {
 			return n, fmt.Errorf("connect to the embedded NATS server: %w", err)
 		}
 	}
@@ -140,11 +141,11 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 	}
 	cfg.dispatcher.Log = log
 	if cfg.migrate {
-		if err := broker.Migrate(setup, n.nc); err != nil {
+		if err := natsbroker.Migrate(setup, n.nc); err != nil {
 			return n, err
 		}
 	}
-	if n.broker, err = broker.Open(setup, n.nc, cfg.settings, "/dispatcher/"+cfg.dispatcher.ID); err != nil {
+	if n.broker, err = natsbroker.Open(setup, n.nc, cfg.settings, "/dispatcher/"+cfg.dispatcher.ID); err != nil {
 		return n, err
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/replay"
 )
 
@@ -175,7 +176,7 @@ func (s *std) replayStored(ctx context.Context, k toolyard.BatchKey, sys *system
 	defer nc.Close()
 	setup, cancel := context.WithTimeout(ctx, setupTimeout)
 	defer cancel()
-	b, err := broker.Attach(setup, nc, "/replay/"+broker.NewID())
+	b, err := natsbroker.Attach(setup, nc, "/replay/"+broker.NewID())
 	if err != nil {
 		return nil, ended(ctx, err)
 	}

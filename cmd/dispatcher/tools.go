@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/provider"
 	"github.com/toolyard/toolyard/internal/registry"
@@ -262,7 +263,7 @@ func (s *std) liveTools(ctx context.Context, f *toolsFlags) ([]registry.Entry, e
 	defer nc.Close()
 	asked, cancel := context.WithTimeout(ctx, setupTimeout)
 	defer cancel()
-	b, err := broker.Attach(asked, nc, "/client/"+broker.NewID())
+	b, err := natsbroker.Attach(asked, nc, "/client/"+broker.NewID())
 	if err != nil {
 		return nil, ended(ctx, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/worker"
 )
 
@@ -96,7 +97,7 @@ func serve(ctx context.Context, out, errw io.Writer, level, url string, reach *c
 		return err
 	}
 	defer nc.Close()
-	b, err := broker.Join(ctx, nc, broker.SourceWorker+cfg.ID, func(why error) { log.Warn("waiting for the system", "url", url, "error", why) })
+	b, err := natsbroker.Join(ctx, nc, broker.SourceWorker+cfg.ID, func(why error) { log.Warn("waiting for the system", "url", url, "error", why) })
 	if err != nil {
 		return err
 	}

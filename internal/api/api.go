@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/metrics"
 	"github.com/toolyard/toolyard/internal/registry"
 )
@@ -23,7 +24,7 @@ import (
 type Config struct {
 	Client *client.Client
 	// Broker is for what package client has not: offloaded results, and open batches that no process holds.
-	Broker *broker.Broker
+	Broker *natsbroker.Broker
 	// Tokens says who asks. Nil: nobody is asked, and the server must be Loopback.
 	Tokens *Tokens
 	// Loopback says that the listener is this machine's own: then requests of other sites' pages are refused.
@@ -53,7 +54,7 @@ type Server struct {
 	document             []byte
 	streams, submissions *gate
 	// Streams are fed through these: see follow.go and share.go.
-	hub        *broker.Hub
+	hub        *natsbroker.Hub
 	happened   topics[told]
 	answered   topics[replied]
 	reported   topics[report]
@@ -88,7 +89,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, mux: http.NewServeMux(),
-		hub: broker.NewHub(cfg.Broker), turns: newTurns(MaxAgentReads), bytes: newPace(), rates: newPace(), conns: newConnections(),
+		hub: natsbroker.NewHub(cfg.Broker), turns: newTurns(MaxAgentReads), bytes: newPace(), rates: newPace(), conns: newConnections(),
 		streams: newGate(cfg.MaxStreams, MaxAgentStreams), submissions: newGate(MaxSubmissions, MaxAgentSubmissions),
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
@@ -273,7 +274,7 @@ func register[I, O any](s *Server, api huma.API, op huma.Operation, handle func(
 		}
 		if err != nil {
 			away := context.Cause(ctx)
-			if errors.Is(away, client.ErrNoAnswer) && (errors.Is(err, context.Canceled) || broker.MayPass(err)) {
+			if errors.Is(away, client.ErrNoAnswer) && (errors.Is(err, context.Canceled) || natsbroker.MayPass(err)) {
 				err = away
 			}
 			return nil, s.problem(x, err)

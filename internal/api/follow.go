@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/replay"
 )
@@ -39,7 +40,7 @@ const behindDetail = "this stream was read too slowly, so the server ended it; g
 func again[T any](ctx context.Context, read func() (T, error)) (T, error) {
 	for {
 		v, err := read()
-		if err == nil || ctx.Err() != nil || !broker.MayPass(err) {
+		if err == nil || ctx.Err() != nil || !natsbroker.MayPass(err) {
 			return v, err
 		}
 		select {
@@ -201,7 +202,7 @@ func (s *Server) sendLive(ctx context.Context, out *stream, k toolyard.BatchKey,
 // readEvents fills a topic with the events of a batch.
 func (s *Server) readEvents(ctx context.Context, k toolyard.BatchKey, t *topic[told]) error {
 	at := t.base.at
-	f, err := again(ctx, func() (*broker.Follower, error) { return s.hub.Follower(ctx, k, at.event, at.reply) })
+	f, err := again(ctx, func() (*natsbroker.Follower, error) { return s.hub.Follower(ctx, k, at.event, at.reply) })
 	if err != nil {
 		return err
 	}
@@ -385,7 +386,7 @@ func never() bool { return false }
 // readReplies fills a topic with the replies of a batch.
 func (s *Server) readReplies(ctx context.Context, k toolyard.BatchKey, t *topic[replied]) error {
 	seen := t.base.seq
-	f, err := again(ctx, func() (*broker.ReplyFollower, error) { return s.hub.ReplyFollower(ctx, k, t.base.seq) })
+	f, err := again(ctx, func() (*natsbroker.ReplyFollower, error) { return s.hub.ReplyFollower(ctx, k, t.base.seq) })
 	if err != nil {
 		return err
 	}
@@ -411,7 +412,7 @@ func (s *Server) forsaken(ctx context.Context, k toolyard.BatchKey, reply uint64
 		return err
 	}
 	defer done()
-	if err := s.cfg.Broker.Forsaken(ctx, k, reply); err != nil && !broker.MayPass(err) {
+	if err := s.cfg.Broker.Forsaken(ctx, k, reply); err != nil && !natsbroker.MayPass(err) {
 		return err
 	}
 	return nil
@@ -425,7 +426,7 @@ type report struct {
 
 // readProgress fills a topic with what running calls report, until the batch is complete.
 func (s *Server) readProgress(ctx context.Context, k toolyard.BatchKey, t *topic[report]) error {
-	ear, err := again(ctx, func() (*broker.Ear, error) { return s.hub.Progress(ctx, k) })
+	ear, err := again(ctx, func() (*natsbroker.Ear, error) { return s.hub.Progress(ctx, k) })
 	if err != nil {
 		return err
 	}
@@ -475,10 +476,10 @@ func (s *Server) readProgress(ctx context.Context, k toolyard.BatchKey, t *topic
 	}
 }
 
-func (s *Server) putProgress(ear *broker.Ear, current broker.Runs, t *topic[report]) error {
+func (s *Server) putProgress(ear *natsbroker.Ear, current broker.Runs, t *topic[report]) error {
 	msgs, _ := ear.Take()
 	for _, m := range msgs {
-		p, ok := broker.ReadProgress(m)
+		p, ok := natsbroker.ReadProgress(m)
 		name, said := progressEvent, any(nil)
 		switch {
 		case !ok:

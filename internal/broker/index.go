@@ -26,11 +26,6 @@ type Index interface {
 	Page(ctx context.Context, f Filter) (page []Entry, more bool, err error)
 }
 
-// Index is the index of batches.
-func (b *Broker) Index() Index {
-	return keyIndex{publish: b.publish, stream: b.streams[streamIndex], kept: b.kept}
-}
-
 // Entry is a batch in the index.
 type Entry struct {
 	ID        toolyard.BatchID
@@ -53,14 +48,15 @@ type Entry struct {
 func (e *Entry) Key() toolyard.BatchKey { return toolyard.BatchKey{Agent: e.Agent, ID: e.ID} }
 
 // Live reports whether the batch was not complete when the entry was written.
-func (e *Entry) Live() bool { return isLive(e.Status) }
+func (e *Entry) Live() bool { return IsLive(e.Status) }
 
-func isLive(s toolyard.Status) bool {
+// IsLive reports whether a batch of this status is not complete.
+func IsLive(s toolyard.Status) bool {
 	return s != toolyard.StatusCompleted && s != toolyard.StatusCanceled
 }
 
-// beats reports whether this entry is right where both are of one batch.
-func (e *Entry) beats(other *Entry) bool {
+// Beats reports whether this entry is right where both are of one batch.
+func (e *Entry) Beats(other *Entry) bool {
 	switch {
 	case e.Live() != other.Live():
 		return other.Live()
@@ -83,8 +79,8 @@ type Filter struct {
 	Limit int
 }
 
-// wants reports whether an entry passes the filter.
-func (f *Filter) wants(e *Entry) bool {
+// Wants reports whether an entry passes the filter.
+func (f *Filter) Wants(e *Entry) bool {
 	return (f.Agent == "" || e.Agent == f.Agent) && (f.Session == "" || e.Session == f.Session) &&
 		(f.Status == "" || e.Status == f.Status) && (!f.Live || e.Live())
 }

@@ -1,99 +1,8 @@
 package broker
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
-	"strings"
-
-	"github.com/nats-io/nats.go"
-
 	"github.com/toolyard/toolyard"
-	"github.com/toolyard/toolyard/internal/batch"
 )
-
-// feedBuffer is how many live messages wait for a reader. More are dropped: the reader reads the stream every second.
-const feedBuffer = 1024
-
-// LiveMsg is a live copy of something stored. [Feed.Record] reads it.
-type LiveMsg = nats.Msg
-
-// Feed is the live copies of what is stored about one batch. They are hints: some may be missing.
-type Feed struct {
-	b   *Broker
-	sub *nats.Subscription
-	C   chan *LiveMsg
-	// dropped and reconnects are what was known to be lost when it was last asked.
-	dropped    int
-	reconnects uint64
-}
-
-// Lost reports whether copies may have been lost since it was last asked: they came faster than they were read, or the connection
-// was lost.
-func (f *Feed) Lost() bool {
-	dropped, err := f.sub.Dropped()
-	reconnects := f.b.Reconnects()
-	lost := err != nil || dropped != f.dropped || reconnects != f.reconnects
-	f.dropped, f.reconnects = dropped, reconnects
-	return lost
-}
-
-// FollowEvents starts a feed of a batch's events. Subscribe first, then read: nothing falls between.
-func (b *Broker) FollowEvents(k toolyard.BatchKey) (*Feed, error) {
-	return b.follow(prefixLive + subjectEvents(k)[len("ty."):])
-}
-
-// FollowReplies starts a feed of a batch's replies.
-func (b *Broker) FollowReplies(k toolyard.BatchKey) (*Feed, error) {
-	return b.follow(prefixLive + subjectReply(k)[len("ty."):])
-}
-
-func (b *Broker) follow(subject string) (*Feed, error) {
-	f := &Feed{b: b, C: make(chan *LiveMsg, feedBuffer), reconnects: b.Reconnects()}
-	var err error
-	if f.sub, err = b.nc.ChanSubscribe(subject, f.C); err != nil {
-		return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
-	}
-	return f, nil
-}
-
-// Record reads a message of the feed. before is the sequence of the message that its subject had before, by which a
-// reader sees a gap.
-func (f *Feed) Record(ctx context.Context, m *LiveMsg) (r batch.Record, before uint64, err error) {
-	stored, before, err := fromLive(m)
-	if err != nil {
-		return r, 0, err
-	}
-	_, r, _, err = f.b.tolerant(ctx, stored)
-	return r, before, err
-}
-
-// Head says where the message of a live copy stands, without reading what is in it: a record without a body.
-func (f *Feed) Head(m *LiveMsg) (r batch.Record, err error) {
-	stored, _, err := fromLive(m)
-	if err != nil {
-		return r, err
-	}
-	p, err := parseSubject(stored.subject)
-	return batch.Record{Chain: p.chain, Index: p.index, Pool: p.pool, Seq: stored.seq, Time: stored.time}, err
-}
-
-// WorkerOf returns the worker that has written what a live copy is of; "" when it was somebody else.
-func (f *Feed) WorkerOf(m *LiveMsg) string {
-	id, ok := strings.CutPrefix(m.Header.Get(headerSource), SourceWorker)
-	if !ok {
-		return ""
-	}
-	return id
-}
-
-// Stop ends the feed.
-func (f *Feed) Stop() error {
-	if err := f.sub.Unsubscribe(); err != nil {
-		return fmt.Errorf("unsubscribe from %s: %w", f.sub.Subject, err)
-	}
-	return nil
-}
 
 // AbortNotice tells workers to stop calls at once. That they are to end stands in the log.
 type AbortNotice struct {
@@ -105,29 +14,4 @@ type AbortNotice struct {
 	Culprit string `json:"culprit,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	By      string `json:"by,omitempty"`
-}
-
-// Abort tells all workers.
-func (b *Broker) Abort(n AbortNotice) error {
-	data, err := json.Marshal(n)
-	if err != nil {
-		return fmt.Errorf("encode an abort: %w", err)
-	}
-	if err := b.nc.Publish(subjectAbort, data); err != nil {
-		return fmt.Errorf("broadcast an abort: %w", err)
-	}
-	return nil
-}
-
-// OnAbort calls stop with each abort that is broadcast, until the returned function is called.
-func (b *Broker) OnAbort(stop func(AbortNotice, error)) (func() error, error) {
-	sub, err := b.nc.Subscribe(subjectAbort, func(m *nats.Msg) {
-		var n AbortNotice
-		err := json.Unmarshal(m.Data, &n)
-		stop(n, err)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("listen for aborts: %w", err)
-	}
-	return sub.Unsubscribe, nil
 }

@@ -1,10 +1,8 @@
 package broker
 
 import (
-	"context"
 	"encoding/json"
 
-	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
 )
@@ -22,19 +20,4 @@ func (l Logged) JSON() ([]byte, error) {
 		return nil, err
 	}
 	return json.Marshal(e)
-}
-
-// Log reads what is stored about a batch, in the order of [Tail].
-func (b *Broker) Log(ctx context.Context, k toolyard.BatchKey) ([]Logged, error) {
-	var out []Logged
-	for t := b.Tail(k); ; {
-		l, ok, err := t.Next(ctx)
-		if err != nil {
-			return out, err
-		}
-		if !ok {
-			return out, nil
-		}
-		out = append(out, l)
-	}
 }

@@ -2,13 +2,11 @@ package broker
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
-	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -77,7 +75,8 @@ func addEach(have, more []string) []string {
 	return out
 }
 
-func (s *Session) check() error {
+// Check reports that the session is past a limit of what is kept. It wraps [ErrFull].
+func (s *Session) Check() error {
 	if have := len(s.Remembered); have > MaxRemembered {
 		return fmt.Errorf("%w: the session would have %d remembered approvals; at most %d are kept", ErrFull, have,
 			MaxRemembered)
@@ -86,37 +85,4 @@ func (s *Session) check() error {
 		return fmt.Errorf("%w: %s", ErrFull, problem)
 	}
 	return nil
-}
-
-func sessionKey(a toolyard.Agent, s toolyard.Session) string {
-	return Escape(string(a)) + "." + Escape(string(s))
-}
-
-// Session reads a session; one that was never changed is new.
-func (b *Broker) Session(ctx context.Context, a toolyard.Agent, s toolyard.Session) (Session, error) {
-	v, _, _, err := load[Session](ctx, b.sessions, sessionKey(a, s))
-	if err != nil {
-		return v, fmt.Errorf("read session %s of %s: %w", s, a, err)
-	}
-	return v, nil
-}
-
-// ChangeSession changes a session, against all others who do. change may be called several times. What would pass a limit
-// of sessions wraps [ErrFull], and changes nothing.
-func (b *Broker) ChangeSession(ctx context.Context, a toolyard.Agent, s toolyard.Session, change func(*Session)) (Session, error) {
-	v, _, err := swap(ctx, b.sessions, sessionKey(a, s), seen[Session]{}, false, func(v Session) (Session, error) {
-		before := v.Changed
-		v.Changed = time.Time{}
-		change(&v)
-		v.Changed = before
-		if err := v.check(); err != nil {
-			return v, err
-		}
-		v.Changed = time.Now().UTC()
-		return v, nil
-	})
-	if err != nil {
-		return v, fmt.Errorf("change session %s of %s: %w", s, a, err)
-	}
-	return v, nil
 }

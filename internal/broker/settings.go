@@ -55,15 +55,6 @@ type Settings struct {
 	MaxStoreBytes int64 `json:"max_store_bytes"`
 }
 
-// What a worker may do, and when others may act in its place, are parts of one wait: the worker TTL for its place in the
-// registry, the call ack wait for a delivery. All of them count from when the last heartbeat was sent that was answered,
-// or from the last sign of life that others had.
-//
-//	0      1/4    1/2    3/4    7/8     11/8      3/2
-//	beat   beat   beat   lease  stop    stopped   patience: others may act
-//
-// They hold with an eighth of the wait to spare: see TestLeasesFitTogether.
-
 // Heartbeat is how often who works on a message says so, given how long it may be silent.
 func Heartbeat(wait time.Duration) time.Duration { return wait / 4 }
 
@@ -148,8 +139,8 @@ func (s Settings) Check() error {
 	return errors.Join(errs...)
 }
 
-// agree reports which of the settings that somebody wants are not those of the system. What is zero is not wanted.
-func (s Settings) agree(want Settings) error {
+// Agree reports which of the settings that somebody wants are not those of the system. What is zero is not wanted.
+func (s Settings) Agree(want Settings) error {
 	var errs []error
 	differ := func(name string, have, want any) {
 		errs = append(errs, fmt.Errorf("%s: the system was made with %v, not %v: use that, or delete its streams", name, have, want))

@@ -10,6 +10,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/admission"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 )
 
@@ -33,7 +34,7 @@ type lobby struct {
 	mu      sync.Mutex
 	room    *admission.Room
 	lanes   *admission.Lanes
-	waiting map[toolyard.BatchKey]*broker.Submission
+	waiting map[toolyard.BatchKey]*natsbroker.Submission
 	running map[toolyard.BatchKey]*runner
 	// store is what was seen of the store when it was last looked at.
 	store store
@@ -49,7 +50,7 @@ func newLobby(cfg *Config) *lobby {
 			Running: cfg.MaxBatches, AgentRunning: cfg.MaxAgentBatches, Waiting: cfg.MaxWaiting, AgentWaiting: cfg.MaxAgentWaiting,
 			Spare: cfg.MaxBatches, Idle: cfg.MaxOpen,
 		}),
-		lanes: admission.NewLanes(broker.Lanes, broker.LaneOf), waiting: map[toolyard.BatchKey]*broker.Submission{},
+		lanes: admission.NewLanes(broker.Lanes, broker.LaneOf), waiting: map[toolyard.BatchKey]*natsbroker.Submission{},
 		running: map[toolyard.BatchKey]*runner{}, leaving: make(chan struct{}, turningAway), freed: make(chan struct{}, 1),
 	}
 }
@@ -62,7 +63,7 @@ func (l *lobby) laneOf(a toolyard.Agent) int {
 }
 
 // known reports whether a batch runs or waits here already. Then the delivery is a new handle to keep it by.
-func (l *lobby) known(sub *broker.Submission) bool {
+func (l *lobby) known(sub *natsbroker.Submission) bool {
 	l.mu.Lock()
 	r, runs := l.running[sub.Key]
 	_, waits := l.waiting[sub.Key]
@@ -78,7 +79,7 @@ func (l *lobby) known(sub *broker.Submission) bool {
 }
 
 // arrive takes a submission in. It returns the one that is turned away for it, if there is one, and why.
-func (l *lobby) arrive(sub *broker.Submission, underWay bool) (*broker.Submission, admission.Reason) {
+func (l *lobby) arrive(sub *natsbroker.Submission, underWay bool) (*natsbroker.Submission, admission.Reason) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.waiting[sub.Key] = sub
@@ -139,10 +140,10 @@ func (l *lobby) load() (running, waiting, idle int) {
 }
 
 // all are the submissions that wait.
-func (l *lobby) all() []*broker.Submission {
+func (l *lobby) all() []*natsbroker.Submission {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out := make([]*broker.Submission, 0, len(l.waiting))
+	out := make([]*natsbroker.Submission, 0, len(l.waiting))
 	for _, s := range l.waiting {
 		out = append(out, s)
 	}
@@ -150,7 +151,7 @@ func (l *lobby) all() []*broker.Submission {
 }
 
 // receive finds a place for a delivery: it runs, waits or is turned away.
-func (d *Dispatcher) receive(ctx context.Context, work *sync.WaitGroup, sub *broker.Submission) {
+func (d *Dispatcher) receive(ctx context.Context, work *sync.WaitGroup, sub *natsbroker.Submission) {
 	if d.lobby.known(sub) {
 		return
 	}
@@ -169,7 +170,7 @@ func (d *Dispatcher) receive(ctx context.Context, work *sync.WaitGroup, sub *bro
 }
 
 // lighten lets go of what a submission says that has to wait.
-func (l *lobby) lighten(sub *broker.Submission) {
+func (l *lobby) lighten(sub *natsbroker.Submission) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.waiting[sub.Key] == sub {
@@ -178,7 +179,7 @@ func (l *lobby) lighten(sub *broker.Submission) {
 }
 
 // underWay reports whether a batch was planned before, so that others may wait for what it holds. In doubt it was.
-func (d *Dispatcher) underWay(ctx context.Context, sub *broker.Submission) bool {
+func (d *Dispatcher) underWay(ctx context.Context, sub *natsbroker.Submission) bool {
 	if sub.Parked != 0 {
 		return true
 	}
@@ -386,7 +387,7 @@ func (d *Dispatcher) crowd(agent toolyard.Agent, why admission.Reason) string {
 }
 
 // turnAway refuses a batch for want of room, beside what else there is to do.
-func (d *Dispatcher) turnAway(ctx context.Context, work *sync.WaitGroup, sub *broker.Submission, why events.Refused) {
+func (d *Dispatcher) turnAway(ctx context.Context, work *sync.WaitGroup, sub *natsbroker.Submission, why events.Refused) {
 	log := d.log.With("agent", sub.Key.Agent, "batch", sub.Key.ID)
 	giveBack := func() {
 		if err := sub.Return(silentPause); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/failpoint"
 	"github.com/toolyard/toolyard/internal/registry"
@@ -43,12 +44,12 @@ type runner struct {
 	term      int
 	m         *batch.Machine
 	mu        sync.Mutex // of sub
-	sub       *broker.Submission
+	sub       *natsbroker.Submission
 	lapsed    bool        // the machine knows that another may own the batch
 	idle      atomic.Bool // it is open and has nothing to do
 
 	surface *registry.Surface // what the batch sees; nil until it is needed by a batch that was adopted
-	feed    *broker.Feed
+	feed    *natsbroker.Feed
 	granted chan grantAnswer
 	noticed chan batch.Noticed
 	retake  *grantAnswer      // a place in a queue that was full, to be asked for again
@@ -82,7 +83,7 @@ type grantAnswer struct {
 	err   error
 }
 
-func (d *Dispatcher) newRunner(sub *broker.Submission) *runner {
+func (d *Dispatcher) newRunner(sub *natsbroker.Submission) *runner {
 	return &runner{
 		d: d, key: sub.Key, sub: sub, log: d.log.With("agent", sub.Key.Agent, "batch", sub.Key.ID),
 		granted: make(chan grantAnswer, 4), noticed: make(chan batch.Noticed, 1), queued: map[int]queued{}, heard: map[int]time.Time{},
@@ -441,7 +442,7 @@ func (r *runner) grant(ctx context.Context, g grantAnswer) error {
 }
 
 // live brings in a live copy of an event. When it shows a gap, the chain is read instead.
-func (r *runner) live(ctx context.Context, m *broker.LiveMsg) error {
+func (r *runner) live(ctx context.Context, m *natsbroker.LiveMsg) error {
 	unread := func(err error) error {
 		r.log.Warn("a live event cannot be read; reading the stream instead", "error", err)
 		r.news = time.Time{}
@@ -491,7 +492,7 @@ func (r *runner) live(ctx context.Context, m *broker.LiveMsg) error {
 }
 
 // submission is the delivery by which the batch is kept now.
-func (r *runner) submission() *broker.Submission {
+func (r *runner) submission() *natsbroker.Submission {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.sub
@@ -499,7 +500,7 @@ func (r *runner) submission() *broker.Submission {
 
 // redeliver takes a new delivery of the message by which the batch is kept. Another one (a wake for a batch that runs, or is
 // just being parked) is given back, until it can be told what it is worth.
-func (r *runner) redeliver(sub *broker.Submission) {
+func (r *runner) redeliver(sub *natsbroker.Submission) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if sub.Seq == r.sub.Seq {

@@ -14,15 +14,16 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
 // smallStore is a broker on a store whose bucket of tickets holds 3,400 keys.
-func smallStore(t *testing.T, s *natsd.Server) *broker.Broker {
+func smallStore(t *testing.T, s *natsd.Server) *natsbroker.Broker {
 	t.Helper()
-	b, err := broker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{MaxStoreBytes: 64 << 20}, "/test")
+	b, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{MaxStoreBytes: 64 << 20}, "/test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +31,7 @@ func smallStore(t *testing.T, s *natsd.Server) *broker.Broker {
 }
 
 // startDesk makes a desk that watches and deletes until the test is over.
-func startDesk(t *testing.T, b *broker.Broker, idle time.Duration) *desk {
+func startDesk(t *testing.T, b *natsbroker.Broker, idle time.Duration) *desk {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	d := newDesk(b, slog.New(slog.DiscardHandler), idle)

@@ -13,13 +13,14 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/presence"
 	"github.com/toolyard/toolyard/internal/registry"
 )
 
 // roster is the workers as one dispatcher sees them: who is alive, and what they offer.
 type roster struct {
-	b   *broker.Broker
+	b   *natsbroker.Broker
 	log *slog.Logger
 
 	mu   sync.Mutex
@@ -40,7 +41,7 @@ type roster struct {
 	began     time.Time     // when it was
 }
 
-func newRoster(b *broker.Broker, log *slog.Logger, base []registry.Entry) *roster {
+func newRoster(b *natsbroker.Broker, log *slog.Logger, base []registry.Entry) *roster {
 	live := map[string]broker.Worker{}
 	return &roster{
 		b: b, log: log, live: live, again: make(chan struct{}, 1), offers: newOffers(base, live), ready: make(chan struct{}),

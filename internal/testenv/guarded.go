@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/natsd"
 )
 
@@ -20,7 +21,7 @@ func Guarded(t testing.TB) *natsd.Server {
 	dir := t.TempDir()
 	s, err := natsd.Start(t.Context(), natsd.Options{
 		StoreDir: dir, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
-		Access: &natsd.Access{Dir: filepath.Join(dir, "creds"), Exports: broker.Exports(), Grants: broker.Grants},
+		Access: &natsd.Access{Dir: filepath.Join(dir, "creds"), Exports: natsbroker.Exports(), Grants: natsbroker.Grants},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +38,7 @@ func ConnAs(t testing.TB, s *natsd.Server, p access.Principal) *nats.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nc, err := nats.Connect(s.ClientURL(), append(broker.ConnectOptions("test", slog.New(slog.DiscardHandler)), nats.UserCredentials(creds))...)
+	nc, err := nats.Connect(s.ClientURL(), append(natsbroker.ConnectOptions("test", slog.New(slog.DiscardHandler)), nats.UserCredentials(creds))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,19 +47,19 @@ func ConnAs(t testing.TB, s *natsd.Server, p access.Principal) *nats.Conn {
 }
 
 // BrokerAs is a broker of a principal on a guarded server. One of the platform makes the streams; others find them.
-func BrokerAs(t testing.TB, s *natsd.Server, p access.Principal, source string) *broker.Broker {
+func BrokerAs(t testing.TB, s *natsd.Server, p access.Principal, source string) *natsbroker.Broker {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	nc := ConnAs(t, s, p)
 	if p.Platform() {
-		b, err := broker.Open(ctx, nc, broker.Settings{}, source)
+		b, err := natsbroker.Open(ctx, nc, broker.Settings{}, source)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return b
 	}
-	b, err := broker.Join(ctx, nc, source, nil)
+	b, err := natsbroker.Join(ctx, nc, source, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

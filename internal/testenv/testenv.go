@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/natsd"
 )
 
@@ -38,7 +39,7 @@ func Server(t testing.TB) *natsd.Server {
 // Conn is a connection of its own to a server, as dispatchers and workers have it, closed with the test.
 func Conn(t testing.TB, s *natsd.Server) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(s.ClientURL(), broker.ConnectOptions("test", slog.New(slog.DiscardHandler))...)
+	nc, err := nats.Connect(s.ClientURL(), natsbroker.ConnectOptions("test", slog.New(slog.DiscardHandler))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,11 +48,11 @@ func Conn(t testing.TB, s *natsd.Server) *nats.Conn {
 }
 
 // Broker is a broker on a connection of its own.
-func Broker(t testing.TB, s *natsd.Server, source string) *broker.Broker {
+func Broker(t testing.TB, s *natsd.Server, source string) *natsbroker.Broker {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	b, err := broker.Open(ctx, Conn(t, s), broker.Settings{}, source)
+	b, err := natsbroker.Open(ctx, Conn(t, s), broker.Settings{}, source)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func Broker(t testing.TB, s *natsd.Server, source string) *broker.Broker {
 }
 
 // Take takes the next call from a lane.
-func Take(t testing.TB, l *broker.Lane) *broker.Delivery {
+func Take(t testing.TB, l *natsbroker.Lane) *natsbroker.Delivery {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		for d, err := range l.Take(t.Context(), 1) {

@@ -9,6 +9,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
@@ -20,7 +21,7 @@ import (
 // bench is a worker with one tool, and the test in the place of the owner.
 type bench struct {
 	t    *testing.T
-	b    *broker.Broker
+	b    *natsbroker.Broker
 	w    *Worker
 	hash string
 	key  toolyard.BatchKey
@@ -31,7 +32,7 @@ func newBench(t *testing.T, class toolyard.Class, run func(ctx context.Context, 
 	t.Helper()
 	s := testenv.Server(t)
 	settings := broker.Settings{WorkerTTL: 4 * time.Minute, CallAckWait: 4 * time.Minute, BatchAckWait: 4 * time.Minute}
-	b, err := broker.Open(t.Context(), testenv.Conn(t, s), settings, "/test")
+	b, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), settings, "/test")
 	if err != nil {
 		t.Fatal(err)
 	}

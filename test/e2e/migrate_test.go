@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
@@ -19,7 +20,7 @@ func TestAStoreThatHasToBeMigrated(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
 	nc := testenv.Conn(t, s)
-	if _, err := broker.Open(t.Context(), nc, broker.Settings{}, "/test"); err != nil {
+	if _, err := natsbroker.Open(t.Context(), nc, broker.Settings{}, "/test"); err != nil {
 		t.Fatal(err)
 	}
 	js, err := jetstream.New(nc)

@@ -30,6 +30,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/natsd"
 )
 
@@ -186,14 +187,14 @@ func worker(t *testing.T, url, dir string, args ...string) *process {
 }
 
 // connect makes a broker to look at the log with.
-func connect(t *testing.T, url string) *broker.Broker {
+func connect(t *testing.T, url string) *natsbroker.Broker {
 	t.Helper()
 	nc, err := nats.Connect(url, credsFor(t, url, "dispatcher"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	b, err := broker.Open(t.Context(), nc, broker.Settings{}, "/test")
+	b, err := natsbroker.Open(t.Context(), nc, broker.Settings{}, "/test")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 )
 
 // system is a whole Toolyard in processes.
@@ -40,7 +41,7 @@ type system struct {
 	settings broker.Settings
 	// The harness's own connection, to look at what is left with.
 	nc *nats.Conn
-	b  *broker.Broker
+	b  *natsbroker.Broker
 	js jetstream.JetStream
 	c  *client.Client
 
@@ -158,7 +159,7 @@ func (s *system) open() {
 	s.until(startWait, "the streams are made", func() bool {
 		ctx, cancel := context.WithTimeout(s.context(), 8*time.Second)
 		defer cancel()
-		if s.b, last = broker.Open(ctx, s.nc, s.settings, "/test/faults"); last == nil {
+		if s.b, last = natsbroker.Open(ctx, s.nc, s.settings, "/test/faults"); last == nil {
 			s.c, last = client.Connect(ctx, s.nc)
 		}
 		if last != nil {

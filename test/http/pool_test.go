@@ -19,7 +19,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/api"
-	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/metrics"
 	"github.com/toolyard/toolyard/internal/pipeline"
@@ -38,7 +38,7 @@ type pool struct {
 	testing.TB
 	url    string
 	api    *api.Server
-	broker *broker.Broker
+	broker *natsbroker.Broker
 	client *client.Client
 	// nc is the connection of the HTTP server's broker.
 	nc *nats.Conn
@@ -145,7 +145,7 @@ func startWith(t testing.TB, limits dispatcher.Config, change func(*api.Config, 
 	d = dispatcher.New(testenv.Broker(t, s, "/dispatcher/test"), limits)
 	begin(t, d)
 	p.nc = testenv.Conn(t, s)
-	if p.broker, err = broker.Attach(t.Context(), p.nc, "/api/test"); err != nil {
+	if p.broker, err = natsbroker.Attach(t.Context(), p.nc, "/api/test"); err != nil {
 		t.Fatal(err)
 	}
 	nc := testenv.Conn(t, s)

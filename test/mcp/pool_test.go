@@ -21,6 +21,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/mcp/server"
 	"github.com/toolyard/toolyard/internal/natsd"
@@ -52,7 +53,7 @@ func inBoth(t *testing.T, run func(t *testing.T, way string)) {
 type pool struct {
 	*testing.T
 	nats   *natsd.Server
-	broker *broker.Broker
+	broker *natsbroker.Broker
 	client *client.Client
 	mcp    *server.Server
 	url    string

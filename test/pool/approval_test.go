@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/policy"
@@ -23,7 +24,7 @@ import (
 )
 
 // asked waits until so many calls of an agent wait for a person.
-func asked(t *testing.T, b *broker.Broker, agent toolyard.Agent, n int) []broker.Approval {
+func asked(t *testing.T, b *natsbroker.Broker, agent toolyard.Agent, n int) []broker.Approval {
 	t.Helper()
 	var list []broker.Approval
 	eventually(t, "calls wait for a person", func() bool {
@@ -48,7 +49,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 }
 
 // status waits until a batch stands so in the index.
-func status(t *testing.T, b *broker.Broker, f broker.Filter, want toolyard.Status) broker.Entry {
+func status(t *testing.T, b *natsbroker.Broker, f broker.Filter, want toolyard.Status) broker.Entry {
 	t.Helper()
 	var got broker.Entry
 	eventually(t, "the batch is "+string(want), func() bool {

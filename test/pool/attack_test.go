@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/policy"
@@ -79,7 +80,7 @@ var ownForgeries = []struct {
 }
 
 // attackedPool is a server with a dispatcher, a batch of ann's, and one of bob's.
-func attackedPool(t *testing.T) (*natsd.Server, *broker.Broker, jetstream.JetStream) {
+func attackedPool(t *testing.T) (*natsd.Server, *natsbroker.Broker, jetstream.JetStream) {
 	t.Helper()
 	s := guardedPool(t)
 	nc := testenv.ConnAs(t, s, platform)
@@ -87,7 +88,7 @@ func attackedPool(t *testing.T) (*natsd.Server, *broker.Broker, jetstream.JetStr
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := broker.Attach(t.Context(), nc, "/test")
+	b, err := natsbroker.Attach(t.Context(), nc, "/test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -415,7 +416,7 @@ func TestNothingIsRead(t *testing.T) {
 func TestNothingIsApproved(t *testing.T) {
 	s := guardedPool(t)
 	nc := testenv.ConnAs(t, s, platform)
-	b, err := broker.Attach(t.Context(), nc, "/test")
+	b, err := natsbroker.Attach(t.Context(), nc, "/test")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/pipeline"
@@ -240,8 +241,8 @@ func TestANearlyFullStore(t *testing.T) {
 	s := testenv.Server(t)
 	// So large that what a client can make of refusals, which are stored, between two looks of the dispatcher is little of it.
 	const store = 512 << 20
-	open := func(source string) *broker.Broker {
-		b, err := broker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{MaxStoreBytes: store}, source)
+	open := func(source string) *natsbroker.Broker {
+		b, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{MaxStoreBytes: store}, source)
 		if err != nil {
 			t.Fatal(err)
 		}

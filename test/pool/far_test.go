@@ -14,6 +14,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/tool"
@@ -161,12 +162,12 @@ func TestPartsWaitForNATS(t *testing.T) {
 	}()
 	opened := make(chan error, 1)
 	other := func() error {
-		nc, err := nats.Connect(s.ClientURL(), append(broker.ConnectOptions("test", testenv.Log(t)), nats.RetryOnFailedConnect(true))...)
+		nc, err := nats.Connect(s.ClientURL(), append(natsbroker.ConnectOptions("test", testenv.Log(t)), nats.RetryOnFailedConnect(true))...)
 		if err != nil {
 			return err
 		}
 		t.Cleanup(nc.Close)
-		_, err = broker.Open(t.Context(), nc, broker.Settings{}, "/dispatcher/late")
+		_, err = natsbroker.Open(t.Context(), nc, broker.Settings{}, "/dispatcher/late")
 		return err
 	}
 	go func() { opened <- other() }()

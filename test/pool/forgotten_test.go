@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/worker"
@@ -64,7 +65,7 @@ func TestDeliveriesThatTheServerForgot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := testenv.Restartable(t)
-			if _, err := broker.Open(t.Context(), testenv.Conn(t, s.Server), broker.Settings{}, "/test"); err != nil {
+			if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s.Server), broker.Settings{}, "/test"); err != nil {
 				t.Fatal(err)
 			}
 			e := &executions{began: map[execution]chan struct{}{}, ends: map[execution]chan struct{}{}}

@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/pipeline"
@@ -222,7 +223,7 @@ func followGrants(t *testing.T, s *natsd.Server, of ...access.Principal) func() 
 	}
 	var all []followed
 	for _, p := range of {
-		for _, g := range broker.Grants(p) {
+		for _, g := range natsbroker.Grants(p) {
 			sub, err := nc.SubscribeSync(g.Subject)
 			if err != nil {
 				t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/natsd"
@@ -41,7 +42,7 @@ func hurried(t *testing.T) *natsd.Server {
 	t.Helper()
 	s := testenv.Server(t)
 	short := broker.Settings{CallAckWait: 800 * time.Millisecond, WorkerTTL: time.Second, BatchAckWait: time.Second}
-	if _, err := broker.Open(t.Context(), testenv.Conn(t, s), short, "/test"); err != nil {
+	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), short, "/test"); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -151,11 +152,11 @@ func TestACancelBeforeThePlan(t *testing.T) {
 // TestAClosedConnection ends a dispatcher and a worker with an error, instead of leaving them blind.
 func TestAClosedConnection(t *testing.T) {
 	s := testenv.Server(t)
-	for name, start := range map[string]func(*broker.Broker) runs{
-		"dispatcher": func(b *broker.Broker) runs {
+	for name, start := range map[string]func(*natsbroker.Broker) runs{
+		"dispatcher": func(b *natsbroker.Broker) runs {
 			return dispatcher.New(b, dispatcher.Config{Log: testenv.Log(t), Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}})
 		},
-		"worker": func(b *broker.Broker) runs {
+		"worker": func(b *natsbroker.Broker) runs {
 			w, err := worker.New(b, worker.Config{Log: testenv.Log(t), Tools: []tool.Tool{make1(t, reader("read"), says("x"))}, DrainGrace: time.Second})
 			if err != nil {
 				t.Fatal(err)
@@ -164,7 +165,7 @@ func TestAClosedConnection(t *testing.T) {
 		},
 	} {
 		nc := testenv.Conn(t, s)
-		b, err := broker.Open(t.Context(), nc, broker.Settings{}, "/test")
+		b, err := natsbroker.Open(t.Context(), nc, broker.Settings{}, "/test")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,24 +209,24 @@ func TestADeletedTicketKey(t *testing.T) {
 // TestEverybodyReadsTheSystemsSettings from where a dispatcher has written them.
 func TestEverybodyReadsTheSystemsSettings(t *testing.T) {
 	s := testenv.Server(t)
-	if _, err := broker.Attach(t.Context(), testenv.Conn(t, s), "/test"); !errors.Is(err, broker.ErrNoSystem) {
+	if _, err := natsbroker.Attach(t.Context(), testenv.Conn(t, s), "/test"); !errors.Is(err, broker.ErrNoSystem) {
 		t.Errorf("before there is a dispatcher: %v, want ErrNoSystem", err)
 	}
 	made := broker.Settings{Lifetime: time.Hour, CallAckWait: 7 * time.Second}
-	if _, err := broker.Open(t.Context(), testenv.Conn(t, s), made, "/test"); err != nil {
+	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), made, "/test"); err != nil {
 		t.Fatal(err)
 	}
-	b, err := broker.Attach(t.Context(), testenv.Conn(t, s), "/test")
+	b, err := natsbroker.Attach(t.Context(), testenv.Conn(t, s), "/test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := b.Settings(); got != made.WithDefaults() {
 		t.Errorf("the settings are %+v", got)
 	}
-	if _, err := broker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{Lifetime: 2 * time.Hour}, "/test"); err == nil || !strings.Contains(err.Error(), "batch lifetime") {
+	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{Lifetime: 2 * time.Hour}, "/test"); err == nil || !strings.Contains(err.Error(), "batch lifetime") {
 		t.Errorf("another lifetime: %v", err)
 	}
-	if _, err := broker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{}, "/test"); err != nil {
+	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{}, "/test"); err != nil {
 		t.Errorf("no wishes: %v", err)
 	}
 }
@@ -381,7 +382,7 @@ func surfaceOf(tools ...tool.Tool) (registry.Surface, error) {
 }
 
 // repliesOf reads a batch's replies from the stream alone.
-func repliesOf(t *testing.T, b *broker.Broker, k toolyard.BatchKey) []toolyard.Result {
+func repliesOf(t *testing.T, b *natsbroker.Broker, k toolyard.BatchKey) []toolyard.Result {
 	t.Helper()
 	records, err := b.Replies(t.Context(), k, 0)
 	if err != nil {

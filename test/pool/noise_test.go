@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
@@ -171,13 +172,13 @@ func TestALostConnectionIsTwoLines(t *testing.T) {
 	t.Parallel()
 	s := testenv.Restartable(t)
 	var dispatching, working journal
-	on := func(j *journal, source string) *broker.Broker {
-		nc, err := nats.Connect(s.ClientURL(), broker.ConnectOptions("test", j.log())...)
+	on := func(j *journal, source string) *natsbroker.Broker {
+		nc, err := nats.Connect(s.ClientURL(), natsbroker.ConnectOptions("test", j.log())...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(nc.Close)
-		b, err := broker.Open(t.Context(), nc, broker.Settings{}, source)
+		b, err := natsbroker.Open(t.Context(), nc, broker.Settings{}, source)
 		if err != nil {
 			t.Fatal(err)
 		}

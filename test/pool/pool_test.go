@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/natsd"
@@ -198,7 +199,7 @@ func within(t *testing.T, what string, c <-chan struct{}) {
 }
 
 // awaitStart waits until a group of a batch has started.
-func awaitStart(t *testing.T, b *broker.Broker, k toolyard.BatchKey) {
+func awaitStart(t *testing.T, b *natsbroker.Broker, k toolyard.BatchKey) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; {
 		st, err := b.Fold(t.Context(), k)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/tool"
@@ -39,7 +40,7 @@ func startProgram(t *testing.T, nc *nats.Conn, tools ...tool.Tool) {
 // connected again before its lease is over, and the call ends as if nothing had been.
 func TestAShortRestartCostsNoCall(t *testing.T) {
 	s := testenv.Restartable(t)
-	if _, err := broker.Open(t.Context(), testenv.Conn(t, s.Server), broker.Settings{}, "/test"); err != nil {
+	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s.Server), broker.Settings{}, "/test"); err != nil {
 		t.Fatal(err)
 	}
 	nc, err := public.Connect(t.Context(), s.ClientURL(), testenv.Log(t))
@@ -82,7 +83,7 @@ func TestAShortRestartCostsNoCall(t *testing.T) {
 func TestALongOutageIsNoFailure(t *testing.T) {
 	s := testenv.Restartable(t)
 	short := broker.Settings{CallAckWait: time.Second, WorkerTTL: time.Second, BatchAckWait: time.Second}
-	if _, err := broker.Open(t.Context(), testenv.Conn(t, s.Server), short, "/test"); err != nil {
+	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s.Server), short, "/test"); err != nil {
 		t.Fatal(err)
 	}
 	nc, err := public.Connect(t.Context(), s.ClientURL(), testenv.Log(t))
@@ -139,7 +140,7 @@ func TestALongOutageIsNoFailure(t *testing.T) {
 func TestAFinishedCallSurvivesAnOutage(t *testing.T) {
 	s := testenv.Restartable(t)
 	short := broker.Settings{CallAckWait: time.Second, WorkerTTL: time.Second, BatchAckWait: time.Second}
-	if _, err := broker.Open(t.Context(), testenv.Conn(t, s.Server), short, "/test"); err != nil {
+	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s.Server), short, "/test"); err != nil {
 		t.Fatal(err)
 	}
 	nc, err := public.Connect(t.Context(), s.ClientURL(), testenv.Log(t))

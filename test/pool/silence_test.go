@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/natsd"
@@ -22,7 +23,7 @@ import (
 // mute is a worker that is alive and answers no question: it keeps its entry in the registry, and claims what it takes.
 type mute struct {
 	t  *testing.T
-	b  *broker.Broker
+	b  *natsbroker.Broker
 	id string
 }
 
@@ -93,7 +94,7 @@ func (m *mute) finish(sub *client.Batch, claim uint64) error {
 }
 
 // settled reports how a batch's first call was settled; nil while it is open.
-func settled(t *testing.T, b *broker.Broker, k toolyard.BatchKey) *toolyard.Result {
+func settled(t *testing.T, b *natsbroker.Broker, k toolyard.BatchKey) *toolyard.Result {
 	t.Helper()
 	st, err := b.Fold(t.Context(), k)
 	if err != nil {

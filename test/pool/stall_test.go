@@ -14,6 +14,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
@@ -80,7 +81,7 @@ func TestALostRequestIsSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	b, err := broker.Open(t.Context(), nc, broker.Settings{}, "/worker/test")
+	b, err := natsbroker.Open(t.Context(), nc, broker.Settings{}, "/worker/test")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
@@ -113,7 +114,7 @@ func TestABadCallOverNATS(t *testing.T) {
 }
 
 // refusalOf waits for the first reply to a batch, and returns why it was refused; nil when it was not.
-func refusalOf(t *testing.T, b *broker.Broker, k toolyard.BatchKey) *events.Refused {
+func refusalOf(t *testing.T, b *natsbroker.Broker, k toolyard.BatchKey) *events.Refused {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		replies, err := b.Replies(t.Context(), k, 0)

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
-	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/builtin"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/events"
@@ -198,7 +198,7 @@ func TestEnabledIsAskedBetweenBatches(t *testing.T) {
 }
 
 // gone reports whether no live worker offers a tool.
-func gone(t *testing.T, ctx context.Context, b *broker.Broker, name string) bool {
+func gone(t *testing.T, ctx context.Context, b *natsbroker.Broker, name string) bool {
 	t.Helper()
 	live, err := b.Workers(ctx)
 	if err != nil {

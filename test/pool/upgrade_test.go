@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/natsd"
@@ -31,7 +32,7 @@ type later struct {
 	t  *testing.T
 	s  *natsd.Server
 	js jetstream.JetStream
-	b  *broker.Broker
+	b  *natsbroker.Broker
 }
 
 func withLater(t *testing.T) *later {

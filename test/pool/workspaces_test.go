@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/testenv"
@@ -140,7 +141,7 @@ func submitTo(t *testing.T, c *client.Client, w toolyard.Workspace, names ...str
 // those under way go on, and when keys that nobody uses are gone, new ones are taken again.
 func TestAFullBucketOfTicketsIsAWarning(t *testing.T) {
 	s := testenv.Server(t)
-	b, err := broker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{MaxStoreBytes: 64 << 20}, "/test")
+	b, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{MaxStoreBytes: 64 << 20}, "/test")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/access"
-	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/place"
 )
@@ -102,12 +102,12 @@ func (r *Reach) Await(ctx context.Context, url string, p access.Principal, name 
 	if err != nil {
 		return nil, err
 	}
-	return broker.Dial(ctx, at, log, dial)
+	return natsbroker.Dial(ctx, at, log, dial)
 }
 
 // dialer returns what connects, and where to, for messages.
 func (r *Reach) dialer(url string, p access.Principal, name string, log *slog.Logger) (dial func() (*nats.Conn, error), at string, err error) {
-	opts := broker.ConnectOptions(name, log)
+	opts := natsbroker.ConnectOptions(name, log)
 	if r.CA != "" {
 		opts = append(opts, nats.RootCAs(r.CA))
 	}
@@ -251,7 +251,7 @@ func (c *credentials) explain(err error) error {
 // Access is who may connect to an embedded server whose streams are in a directory.
 func Access(data string) *natsd.Access {
 	return &natsd.Access{
-		Dir: CredsDir(data), Exports: broker.Exports(), Grants: broker.Grants,
+		Dir: CredsDir(data), Exports: natsbroker.Exports(), Grants: natsbroker.Grants,
 		First: []access.Principal{{Role: access.Worker, Name: string(toolyard.DefaultPool)}, {Role: access.Agent, Name: string(toolyard.DefaultAgent)}},
 	}
 }

@@ -1,0 +1,544 @@
+package natsbroker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// The limits of answering.
+const (
+	// MaxQuestions is how many questions of agents and workers a dispatcher answers at a time; others wait.
+	MaxQuestions = 64
+	// MaxBeats is how many beats of workers it stores at a time.
+	MaxBeats = 256
+	// answerTimeout bounds the answer to one question.
+	answerTimeout = 20 * time.Second
+	// queueAnswerers is the queue group of all dispatchers: one of them answers.
+	queueAnswerers = "dispatchers"
+	// maxWelcomeHosts bounds what an answer to a beat says of other workers.
+	maxWelcomeHosts = 100
+)
+
+// Answerer answers for a dispatcher what agents and workers with accounts of their own ask: they read no stream. Whose a question is
+// says its subject, which the server has checked.
+type Answerer struct {
+	b   *Broker
+	log *slog.Logger
+	// workers are those that live, and check says what is wrong with a surface that is to be stored.
+	workers func() []broker.Worker
+	check   func(hash string, content []byte) error
+	// operations are the second half of the table of grants: who may ask for what.
+	operations map[operation]map[access.Role]answering
+
+	subs []*nats.Subscription
+	mu   sync.Mutex // orders the end against what begins
+	ctx  context.Context
+	end  context.CancelFunc
+	busy sync.WaitGroup
+}
+
+// AnswerGuests begins to answer, until it is closed.
+func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []broker.Worker, check func(hash string, content []byte) error) (*Answerer, error) {
+	d := &Answerer{b: b, log: log, workers: workers, check: check}
+	d.ctx, d.end = context.WithCancel(context.Background())
+	d.operations = map[operation]map[access.Role]answering{
+		opHello: {access.Worker: d.hello, access.Agent: d.hello},
+		opEnd:   {access.Worker: d.queueEnd},
+		opRead:  {access.Worker: d.read, access.Agent: d.read},
+		opCount: {access.Agent: d.count},
+		opGet:   {access.Worker: d.get, access.Agent: d.get},
+		opPut:   {access.Worker: d.put, access.Agent: d.put},
+		opPiece: {access.Worker: d.piece, access.Agent: d.piece},
+		opLanes: {access.Worker: d.lanes},
+		opBury:  {access.Worker: d.bury},
+	}
+	for _, to := range []struct {
+		subject string
+		limit   int
+		answer  func(context.Context, *nats.Msg) error
+	}{
+		{prefixAsk + "*.*.*", MaxQuestions, d.ask}, {prefixGet + "*.*", MaxQuestions, d.replies}, {prefixBeat + "*.*", MaxBeats, d.beat},
+	} {
+		places := make(chan struct{}, to.limit)
+		sub, err := b.nc.QueueSubscribe(to.subject, queueAnswerers, func(m *nats.Msg) {
+			if m.Reply == "" {
+				return
+			}
+			select {
+			case places <- struct{}{}:
+			case <-d.ctx.Done():
+				return
+			}
+			d.begin(func() {
+				defer func() { <-places }()
+				ctx, cancel := context.WithTimeout(d.ctx, answerTimeout)
+				defer cancel()
+				if err := to.answer(ctx, m); err != nil {
+					d.refuse(m, err)
+				}
+			})
+		})
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("answer %s: %w", to.subject, err), d.Close())
+		}
+		d.subs = append(d.subs, sub)
+	}
+	return d, nil
+}
+
+// begin does something beside what else is done, unless the answering has ended.
+func (d *Answerer) begin(do func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ctx.Err() == nil {
+		d.busy.Go(do)
+	}
+}
+
+// Close ends the answering, and returns when nothing is being answered any more.
+func (d *Answerer) Close() error {
+	var errs []error
+	for _, s := range d.subs {
+		if err := s.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+			errs = append(errs, fmt.Errorf("stop answering %s: %w", s.Subject, err))
+		}
+	}
+	d.mu.Lock()
+	d.end()
+	d.mu.Unlock()
+	d.busy.Wait()
+	return errors.Join(errs...)
+}
+
+// refusedError is why something is not answered.
+type refusedError struct {
+	code int
+	text string
+}
+
+func (e *refusedError) Error() string { return e.text }
+
+func refusal(code int, format string, args ...any) error {
+	return &refusedError{code, fmt.Sprintf(format, args...)}
+}
+
+func (d *Answerer) refuse(m *nats.Msg, err error) {
+	e, ok := errors.AsType[*refusedError](err)
+	switch {
+	case ok:
+	case errors.Is(err, broker.ErrFull):
+		e = &refusedError{codeTooFull, "the store is full"}
+	case errors.Is(err, broker.ErrDamaged):
+		e = &refusedError{codeLost, err.Error()}
+	default:
+		if d.ctx.Err() == nil {
+			d.log.Warn("a question was not answered", "subject", m.Subject, "error", err)
+		}
+		e = &refusedError{codeLater, "the dispatcher could not find out; ask again"}
+	}
+	a := nats.NewMsg(m.Reply)
+	a.Header.Set(headerProblem, oneLine(e.text))
+	a.Header.Set(headerCode, strconv.Itoa(e.code))
+	d.send(a)
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+func (d *Answerer) send(a *nats.Msg) {
+	if err := d.b.nc.PublishMsg(a); err != nil && d.ctx.Err() == nil {
+		d.log.Warn("an answer was not sent", "error", err)
+	}
+}
+
+// ask answers one question of an agent or a worker.
+func (d *Answerer) ask(ctx context.Context, m *nats.Msg) error {
+	t := strings.Split(m.Subject, ".")
+	who := access.Principal{Role: access.Role(t[2]), Name: t[3]}
+	if who.Check() != nil || who.Platform() {
+		return refusal(codeNotYours, "nobody asks as %q", m.Subject)
+	}
+	answer, allowed := d.operations[operation(t[4])][who.Role]
+	if !allowed {
+		return refusal(codeNotYours, "%s cannot ask for %q", who, t[4])
+	}
+	return answer(ctx, who, m)
+}
+
+type answering func(ctx context.Context, who access.Principal, m *nats.Msg) error
+
+// asked reads what a question says.
+func asked[T any](m *nats.Msg) (q T, err error) {
+	if err := json.Unmarshal([]byte(m.Header.Get(headerStored)), &q); err != nil {
+		return q, refusal(codeBad, "the question cannot be read: %v", err)
+	}
+	return q, nil
+}
+
+func (d *Answerer) hello(ctx context.Context, who access.Principal, m *nats.Msg) error {
+	s, err := d.b.js.Stream(ctx, streamBatch)
+	if err != nil {
+		return err
+	}
+	return d.json(m, hello{Role: who.Role, Name: who.Name, Metadata: s.CachedInfo().Config.Metadata})
+}
+
+func (d *Answerer) json(m *nats.Msg, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	a := nats.NewMsg(m.Reply)
+	a.Data = data
+	d.send(a)
+	return nil
+}
+
+func (d *Answerer) queueEnd(ctx context.Context, _ access.Principal, m *nats.Msg) error {
+	end, err := d.b.callsEnd(ctx)
+	if err != nil {
+		return err
+	}
+	return d.json(m, end)
+}
+
+// readable reports whether somebody may read what stands under a subject: an agent what is of its own batches, a worker
+// the chains of its pool's calls.
+func readable(who access.Principal, stream, subject string) bool {
+	t := strings.Split(subject, ".")
+	if len(t) < 4 || t[0] != "ty" || slices.Contains(t, "") || strings.ContainsAny(subject, "*>") {
+		return false
+	}
+	switch who.Role {
+	case access.Agent:
+		streams := map[string]string{"batch": streamBatch, "reply": streamReply, "event": streamEvent}
+		return t[2] == who.Name && stream != "" && streams[t[1]] == stream
+	case access.Worker:
+		return stream == streamEvent && t[1] == "event" && len(t) == 6 && t[4] == who.Name
+	}
+	return false
+}
+
+func (d *Answerer) read(ctx context.Context, who access.Principal, m *nats.Msg) error {
+	q, err := asked[readQuestion](m)
+	if err != nil {
+		return err
+	}
+	found, ok := raw{}, false
+	switch {
+	case q.At:
+		// What stands there is looked at before anything of it is said.
+		if d.b.streams[q.Stream] != nil {
+			found, err = d.b.at(ctx, q.Stream, q.Seq)
+			ok = err == nil && readable(who, q.Stream, found.subject)
+			if errors.Is(err, jetstream.ErrMsgNotFound) {
+				err = nil
+			}
+		}
+	case !readable(who, q.Stream, q.Subject) && !(who.Role == access.Agent && q.Seq > 0 && ownEvents(who, q.Stream, q.Subject)):
+		return refusal(codeNotYours, "%s cannot read %s", who, q.Subject)
+	case q.Seq > 0:
+		found, ok, err = d.b.after(ctx, q.Stream, q.Subject, q.Seq-1)
+	default:
+		found, ok, err = d.b.last(ctx, q.Stream, q.Subject)
+	}
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return refusal(codeNone, "there is no such message")
+	}
+	around, err := json.Marshal(storedAt{found.subject, found.seq, found.time, found.header})
+	if err != nil {
+		return err
+	}
+	a := nats.NewMsg(m.Reply)
+	a.Header.Set(headerStored, string(around))
+	a.Data = found.data
+	d.send(a)
+	return nil
+}
+
+func (d *Answerer) count(ctx context.Context, who access.Principal, m *nats.Msg) error {
+	q, err := asked[readQuestion](m)
+	if err != nil {
+		return err
+	}
+	if !readable(who, q.Stream, q.Subject) && !ownEvents(who, q.Stream, q.Subject) {
+		return refusal(codeNotYours, "%s cannot count %s", who, q.Subject)
+	}
+	counted, err := d.b.counts(ctx, q.Stream, q.Subject)
+	if err != nil {
+		return err
+	}
+	return d.json(m, counted)
+}
+
+// ownEvents reports whether a subject means all events of one batch of an agent.
+func ownEvents(who access.Principal, stream, subject string) bool {
+	t := strings.Split(subject, ".")
+	return stream == streamEvent && len(t) == 5 && t[0] == "ty" && t[1] == "event" && t[2] == who.Name && t[3] != "" && t[3] != "*" && t[4] == ">"
+}
+
+// mayUse says why somebody may not read or store an object: nil when he may. Objects are named by their content, which is checked
+// before one is stored. A worker reads them only for a call that is queued for its pool, and those of an agent only for a call of
+// that agent.
+func (d *Answerer) mayUse(ctx context.Context, who access.Principal, q *objectQuestion, storing bool) error {
+	kind, rest, _ := strings.Cut(q.Name, ".")
+	switch {
+	case storing && (kind == "data" || kind == "piece"):
+		return nil
+	case who.Role == access.Agent && kind == "data": // who can name it knows what is in it, or was told
+		return nil
+	case who.Role == access.Worker && (kind == "surface" || storing && (kind == "result" || kind == "input")):
+		return nil
+	case who.Role == access.Worker && (kind == "result" || kind == "input" || kind == "data"):
+		agent, _, _ := strings.Cut(rest, ".")
+		if q.Call != nil && (kind == "data" || broker.Escape(string(q.Call.Agent)) == agent) {
+			if open, err := d.open(ctx, who.Name, q.Call); err != nil || open {
+				return err
+			}
+		}
+		return refusal(codeNotYours, "%s has no call for which it may read %s", who, q.Name)
+	}
+	return refusal(codeNotYours, "%s cannot use %s", who, q.Name)
+}
+
+// open reports whether a call is queued for a pool, or in the hands of one of its workers: its message is there. Only
+// dispatchers put messages there.
+func (d *Answerer) open(ctx context.Context, pool string, c *broker.AskedCall) (bool, error) {
+	k := toolyard.BatchKey{Agent: c.Agent, ID: c.Batch}
+	_, ok, err := d.b.last(ctx, streamCall, prefixCall+"*."+pool+".*."+broker.KeyTokens(k)+"."+strconv.Itoa(c.Index)+".*")
+	return ok, err
+}
+
+func (d *Answerer) get(ctx context.Context, who access.Principal, m *nats.Msg) error {
+	q, err := asked[objectQuestion](m)
+	if err == nil {
+		err = d.mayUse(ctx, who, &q, false)
+	}
+	if err != nil {
+		return err
+	}
+	content, err := d.b.getObject(ctx, q.Name)
+	if errors.Is(err, errNoObject) {
+		return refusal(codeNone, "%v", err)
+	}
+	if err != nil {
+		return err
+	}
+	for len(content) > 0 {
+		a := nats.NewMsg(m.Reply)
+		a.Data = content[:min(len(content), maxPieceBytes)]
+		content = content[len(a.Data):]
+		d.send(a)
+	}
+	d.send(&nats.Msg{Subject: m.Reply}) // an empty message ends an answer of several
+	return nil
+}
+
+func (d *Answerer) piece(ctx context.Context, who access.Principal, m *nats.Msg) error {
+	q, err := asked[objectQuestion](m)
+	if err == nil {
+		err = d.mayUse(ctx, who, &q, true)
+	}
+	if err == nil && q.Name != objectName("piece", m.Data) {
+		err = refusal(codeBad, "the piece is not what its name says")
+	}
+	if err == nil {
+		err = d.b.putObject(ctx, q.Name, m.Data)
+	}
+	if err != nil {
+		return err
+	}
+	return d.json(m, true)
+}
+
+func (d *Answerer) put(ctx context.Context, who access.Principal, m *nats.Msg) error {
+	q, err := asked[objectQuestion](m)
+	if err == nil {
+		err = d.mayUse(ctx, who, &q, true)
+	}
+	if err != nil {
+		return err
+	}
+	content := m.Data
+	for _, name := range q.Pieces {
+		if !strings.HasPrefix(name, "piece.") || len(content) > broker.MaxObjectBytes-maxPieceBytes {
+			return refusal(codeBad, "these pieces make no object of at most %d bytes", broker.MaxObjectBytes)
+		}
+		piece, err := d.b.getObject(ctx, name)
+		if errors.Is(err, errNoObject) {
+			return refusal(codeBad, "there is no %s", name)
+		}
+		if err != nil {
+			return err
+		}
+		content = append(content, piece...)
+	}
+	if hash, ok := strings.CutPrefix(q.Name, "surface."); ok {
+		if err := d.check(hash, content); err != nil {
+			return refusal(codeBad, "%v", err)
+		}
+	} else if q.Name[strings.LastIndexByte(q.Name, '.')+1:] != sumOf(content) {
+		return refusal(codeBad, "the object is not what its name says")
+	}
+	if err := d.b.putObject(ctx, q.Name, content); err != nil {
+		return err
+	}
+	for _, name := range q.Pieces {
+		if err := d.b.blobs.Delete(ctx, name); err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) {
+			d.log.Info("a piece of an object is left until it is too old", "error", err)
+		}
+	}
+	return d.json(m, true)
+}
+
+func (d *Answerer) lanes(ctx context.Context, who access.Principal, m *nats.Msg) error {
+	class, err := asked[toolyard.Class](m)
+	if err != nil {
+		return err
+	}
+	if !class.Known() {
+		return refusal(codeBad, "there is no class %q", class)
+	}
+	for lane := range broker.Lanes {
+		if err := d.b.openLane(ctx, batch.Route{Pool: toolyard.Pool(who.Name), Class: class}, lane); err != nil {
+			return err
+		}
+	}
+	return d.json(m, true)
+}
+
+func (d *Answerer) bury(ctx context.Context, who access.Principal, m *nats.Msg) error {
+	l, err := asked[broker.DeadLetter](m)
+	if err != nil {
+		return err
+	}
+	if l.Kind != broker.DeadCall {
+		return refusal(codeNotYours, "%s cannot bury a %s", who, l.Kind)
+	}
+	if err := d.b.As("/workers/"+who.Name).Bury(ctx, l, m.Data); err != nil {
+		return err
+	}
+	return d.json(m, true)
+}
+
+// beat stores the entry of a worker in the registry, and answers when it is stored: the worker's lease runs from when it
+// sent the beat.
+func (d *Answerer) beat(ctx context.Context, m *nats.Msg) error {
+	t := strings.Split(m.Subject, ".")
+	var w beating
+	if err := json.Unmarshal(m.Data, &w); err != nil {
+		return refusal(codeBad, "the beat cannot be read: %v", err)
+	}
+	pool, id := t[2], w.Worker.ID
+	if string(w.Worker.Pool) != pool || broker.Escape(id) != t[3] || !strings.HasPrefix(id, pool+".") || broker.CheckPool(w.Worker.Pool) != nil {
+		return refusal(codeNotYours, "a worker of pool %q is called %s.…, and is of that pool; this one is %q of pool %q", pool, pool, id, w.Worker.Pool)
+	}
+	// Later than a lease it is worth nothing to the worker, and it may be older than what is there.
+	ctx, cancel := context.WithTimeout(ctx, broker.Lease(d.b.settings.WorkerTTL))
+	defer cancel()
+	var err error
+	if w.Gone {
+		err = d.b.Gone(ctx, id)
+	} else {
+		err = d.b.storeBeat(ctx, w.Worker)
+	}
+	if err != nil {
+		return err
+	}
+	return d.json(m, welcome{Hosts: d.hosts(&w.Worker)})
+}
+
+// hosts are the workers of its pool that another one hears of: one for each way to isolate, and those that found something to be
+// down. Nothing else is said of them, and nothing of other pools, whose word counts for nothing here.
+func (d *Answerer) hosts(to *broker.Worker) []broker.Worker {
+	var out []broker.Worker
+	for _, w := range d.workers() {
+		if w.ID == to.ID || w.Pool != to.Pool {
+			continue
+		}
+		h := broker.Worker{Pool: w.Pool, Classes: w.Classes, Isolation: w.Isolation, Unsandboxed: w.Unsandboxed, Breakers: w.Breakers}
+		known := len(h.Breakers) == 0 && slices.ContainsFunc(out, func(o broker.Worker) bool {
+			return o.Isolation == h.Isolation && o.Unsandboxed == h.Unsandboxed && slices.Equal(o.Classes, h.Classes)
+		})
+		if !known && len(out) < maxWelcomeHosts {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// prefixGet starts the subject under which an agent asks for the replies of a batch: ty.get.<agent>.<batch>.
+const prefixGet = "ty.get."
+
+// replies answers an agent with the replies of a batch from a call on, as they are stored, and ends with an empty message. Of
+// a batch that has none there is one reply without results.
+func (d *Answerer) replies(ctx context.Context, m *nats.Msg) error {
+	p, err := parseSubject(prefixReply + strings.TrimPrefix(m.Subject, prefixGet))
+	if err != nil {
+		return refusal(codeBad, "%v", err)
+	}
+	var q struct {
+		From int `json:"from"`
+	}
+	if len(m.Data) > 0 {
+		if err := json.Unmarshal(m.Data, &q); err != nil {
+			return refusal(codeBad, "the question is no JSON object with a number from: %v", err)
+		}
+	}
+	stored, err := d.b.chain(ctx, streamReply, subjectReply(p.key), 0)
+	if err != nil {
+		return err
+	}
+	if len(stored) == 0 {
+		if _, ok, err := d.b.last(ctx, streamBatch, subjectBatch(p.key)); err != nil || !ok {
+			if err == nil {
+				err = refusal(codeNone, "there is no batch %s", p.key)
+			}
+			return err
+		}
+	}
+	sent := 0
+	for i, s := range stored {
+		_, r, _, err := d.b.looking(ctx, s)
+		if err != nil {
+			return err
+		}
+		if reply, ok := r.Body.(events.Reply); ok && i < len(stored)-1 && (len(reply.Results) == 0 || reply.Results[len(reply.Results)-1].Index < q.From) {
+			continue
+		}
+		a := nats.NewMsg(m.Reply)
+		a.Header, a.Data = s.header, s.data
+		a.Header.Set("Nats-Subject", s.subject)
+		a.Header.Set("Nats-Sequence", strconv.FormatUint(s.seq, 10))
+		d.send(a)
+		sent++
+	}
+	if sent == 0 {
+		a, err := d.b.message(ctx, m.Reply, d.b.meta(p.key, about(p.key)), events.Reply{Results: []toolyard.Result{}})
+		if err != nil {
+			return err
+		}
+		d.send(a)
+	}
+	d.send(&nats.Msg{Subject: m.Reply})
+	return nil
+}

@@ -1,0 +1,111 @@
+package natsbroker_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/display"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv"
+)
+
+// TestApprovals lists the calls that wait, the newest first, and keeps nothing of those that were decided.
+func TestApprovals(t *testing.T) {
+	s := testenv.Server(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	b, err := natsbroker.Open(ctx, testenv.Conn(t, s), broker.Settings{WorkerTTL: time.Second}, "/test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now().UTC()
+	approval := func(i int) broker.Approval {
+		return broker.Approval{
+			Agent: toolyard.Agent(fmt.Sprint("agent ", i%2)), Batch: toolyard.BatchID(fmt.Sprint(i / 3)), Index: i % 3,
+			AskedAt: began.Add(time.Duration(i) * time.Millisecond),
+		}
+	}
+	for i := range 30 {
+		if err := b.PutApproval(ctx, approval(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.PutApproval(ctx, approval(7)); err != nil { // its batch has another owner: it was asked about before all the same
+		t.Fatal(err)
+	}
+	for i := 20; i < 30; i++ {
+		a := approval(i)
+		if err := b.DropApproval(ctx, a.Key(), a.Index); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for agent, want := range map[toolyard.Agent]int{"": 20, "agent 1": 10, "nobody": 0} {
+		listed, err := b.Approvals(ctx, agent)
+		if err != nil || len(listed) != want {
+			t.Fatalf("agent %q: %d calls wait (%v), want %d", agent, len(listed), err, want)
+		}
+		for i := range listed {
+			if i > 0 && !listed[i].AskedAt.Before(listed[i-1].AskedAt) {
+				t.Errorf("agent %q: call %d was asked about at %s, the one before it at %s", agent, i, listed[i].AskedAt, listed[i-1].AskedAt)
+			}
+		}
+	}
+	js := jetStream(t, s)
+	for {
+		bucket, err := js.Stream(t.Context(), "KV_ty_approval")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kept := bucket.CachedInfo().State.Msgs; kept == 20 {
+			return
+		} else if ctx.Err() != nil || kept < 20 {
+			t.Fatalf("%d messages are kept for 20 calls that wait", kept)
+		}
+		time.Sleep(20 * time.Millisecond) // between two looks
+	}
+}
+
+// TestWhatNobodyHasSeenIsNotApproved: an input of which only the beginning is there, as a worker of an older version asks about it,
+// and another input than the one that was shown.
+func TestWhatNobodyHasSeenIsNotApproved(t *testing.T) {
+	b := testenv.Broker(t, testenv.Server(t), "/test")
+	k := toolyard.BatchKey{Agent: "a", ID: "b"}
+	plan := events.Planned{Calls: []events.PlannedCall{{Pool: "default"}, {Pool: "default"}}}
+	if _, err := b.Append(t.Context(), k, batch.ChainBatch, "", 0, 0, plan); err != nil {
+		t.Fatal(err)
+	}
+	for i, input := range []string{`{"command":"ls… ` + display.CutMark(100_000) + `"}`, `{"command":"ls"}`} {
+		if _, err := b.Append(t.Context(), k, batch.ChainCall, "default", i, 0, events.Waiting{Input: json.RawMessage(input), InputSHA256: "11"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		index int
+		d     events.Decided
+		input string
+		says  string
+	}{
+		{0, events.Decided{By: "ann"}, "", "too long"},
+		{0, events.Decided{By: "ann", InputSHA256: "11"}, "", "too long"},
+		{1, events.Decided{By: "ann", InputSHA256: "22"}, "", "was shown"},
+		{1, events.Decided{By: "ann", InputSHA256: "22"}, `{}`, "was shown"},
+	} {
+		err := b.Approve(t.Context(), k, tt.index, tt.d, json.RawMessage(tt.input))
+		if _, ok := errors.AsType[*toolyard.InputError](err); !ok || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("call %d, %+v %s: %v; want %q", tt.index, tt.d, tt.input, err, tt.says)
+		}
+	}
+	err := b.Decide(t.Context(), k, 1, events.Decided{Decision: events.Approve, By: "ann", InputSHA256: "22"})
+	if _, ok := errors.AsType[*toolyard.InputError](err); !ok {
+		t.Errorf("a decision about another input: %v", err)
+	}
+}

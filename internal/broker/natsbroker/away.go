@@ -1,0 +1,137 @@
+package natsbroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+// AwayAfter is how long the connection to NATS may be gone before a request is told so. A restart of the server on the
+// same machine is over by then.
+const AwayAfter = 700 * time.Millisecond
+
+// awayLook is how often is looked whether the connection is gone.
+const awayLook = AwayAfter / 7
+
+var errAway = fmt.Errorf(
+	"%w: there is no connection to it now. The same again is safe, under the same id where it has one", broker.ErrNoAnswer)
+
+// Present waits until there is a connection to NATS, for [AwayAfter] at most. Its error wraps [ErrNoAnswer].
+func (b *Broker) Present(ctx context.Context) error {
+	if b.nc.IsConnected() || b.nc.IsDraining() {
+		return nil
+	}
+	waiting, cancel := context.WithTimeoutCause(ctx, AwayAfter, errAway)
+	defer cancel()
+	return b.linked(waiting)
+}
+
+// WhilePresent is a context that ends with [ErrNoAnswer] as its cause when the connection to NATS is gone for
+// [AwayAfter].
+func (b *Broker) WhilePresent(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var mu sync.Mutex
+	var look *time.Timer
+	last := time.Now()
+	mu.Lock()
+	defer mu.Unlock()
+	look = time.AfterFunc(awayLook, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case b.nc.IsConnected() || b.nc.IsDraining():
+			last = time.Now()
+		case time.Since(last) >= AwayAfter:
+			cancel(errAway)
+			return
+		}
+		if ctx.Err() == nil {
+			look.Reset(awayLook)
+		}
+	})
+	return ctx, func() {
+		cancel(nil)
+		look.Stop()
+	}
+}
+
+// awaySettles is how long after the connection is back a failure may still be one of the time without it: what was
+// begun then ends by then.
+const awaySettles = 15 * time.Second
+
+// outage knows when the connection was restored last.
+type outage struct {
+	mu   sync.Mutex
+	back time.Time
+}
+
+// watch follows the connection until it is closed.
+func (o *outage) watch(nc *nats.Conn) {
+	link := nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
+	go func() {
+		defer nc.RemoveStatusListener(link)
+		for status := range link {
+			if status == nats.CLOSED || nc.IsClosed() {
+				return
+			}
+			o.mu.Lock()
+			o.back = time.Now()
+			o.mu.Unlock()
+		}
+	}()
+}
+
+// Away reports whether the connection to NATS is lost, or was until a moment ago: then what fails for want of an answer
+// fails for that. Who connects says when it is lost and when it is back: see [ConnectOptions].
+func (b *Broker) Away() bool {
+	if !b.nc.IsConnected() {
+		return true
+	}
+	b.outage.mu.Lock()
+	defer b.outage.mu.Unlock()
+	return time.Since(b.outage.back) < awaySettles
+}
+
+// Quiet is a log in which what fails for want of a connection to NATS is told at debug: the loss was told once. An
+// error that has another cause stays what it is.
+func (b *Broker) Quiet(log *slog.Logger) *slog.Logger {
+	return slog.New(&quietLog{log.Handler(), b})
+}
+
+type quietLog struct {
+	slog.Handler
+	b *Broker
+}
+
+func (q *quietLog) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level > slog.LevelDebug && unanswered(&r) && q.b.Away() {
+		if r.Level = slog.LevelDebug; !q.Enabled(ctx, r.Level) {
+			return nil
+		}
+	}
+	return q.Handler.Handle(ctx, r)
+}
+
+func (q *quietLog) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &quietLog{q.Handler.WithAttrs(attrs), q.b}
+}
+
+func (q *quietLog) WithGroup(name string) slog.Handler {
+	return &quietLog{q.Handler.WithGroup(name), q.b}
+}
+
+// unanswered reports whether a line tells of an error that an answer of NATS was missing.
+func unanswered(r *slog.Record) (found bool) {
+	r.Attrs(func(a slog.Attr) bool {
+		err, ok := a.Value.Any().(error)
+		found = ok && (MayPass(err) || errors.Is(err, broker.ErrNoAnswer))
+		return !found
+	})
+	return found
+}

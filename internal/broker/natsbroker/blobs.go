@@ -1,0 +1,111 @@
+package natsbroker
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// errNoObject says that there is no object of that name.
+var errNoObject = errors.New("no such object")
+
+// objectName names an object by its kind and content, so that storing it twice stores the same.
+func objectName(kind string, content []byte) string {
+	return kind + "." + sumOf(content)
+}
+
+// sumOf is the hash in a name that [objectName] made.
+func sumOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
+}
+
+// putObject stores content under a name that is made from it, for a lifetime and the slack at least. What is there already
+// is kept while it is younger than the slack: a younger one lasts as long.
+func (b *Broker) putObject(ctx context.Context, name string, content []byte) error {
+	if b.guest != nil {
+		if err := b.guest.put(ctx, b, objectQuestion{Name: name, Call: broker.CallOf(ctx)}, content); err != nil {
+			return fmt.Errorf("store object %s (%d bytes): %w", name, len(content), err)
+		}
+		return nil
+	}
+	info, err := retry(ctx, func(ctx context.Context) (*jetstream.ObjectInfo, error) { return b.blobs.GetInfo(ctx, name) })
+	switch {
+	case err == nil && time.Since(info.ModTime) < b.settings.Slack/2:
+		return nil
+	case err != nil && !errors.Is(err, jetstream.ErrObjectNotFound):
+		return fmt.Errorf("look for object %s: %w", name, err)
+	}
+	_, err = retry(ctx, func(ctx context.Context) (*jetstream.ObjectInfo, error) { return b.blobs.PutBytes(ctx, name, content) })
+	if err != nil {
+		return fmt.Errorf("store object %s (%d bytes): %w", name, len(content), err)
+	}
+	return nil
+}
+
+func (b *Broker) getObject(ctx context.Context, name string) ([]byte, error) {
+	content, err := retry(ctx, func(ctx context.Context) ([]byte, error) {
+		if b.guest != nil {
+			return b.guest.get(ctx, b, objectQuestion{Name: name, Call: broker.CallOf(ctx)})
+		}
+		return b.blobs.GetBytes(ctx, name)
+	})
+	switch {
+	case errors.Is(err, jetstream.ErrObjectNotFound):
+		return nil, errNoObject
+	case errors.Is(err, jetstream.ErrDigestMismatch):
+		return nil, &broker.LostError{Subject: "object " + name, Problem: "what is left of it is not what was stored"}
+	case err != nil:
+		return nil, fmt.Errorf("read object %s: %w", name, err)
+	}
+	return content, nil
+}
+
+// PutSurface stores a surface or a toolset under the hash that names it.
+func (b *Broker) PutSurface(ctx context.Context, hash string, content []byte) error {
+	return b.putObject(ctx, "surface."+broker.Escape(hash), content)
+}
+
+// Surface reads what [Broker.PutSurface] stored.
+func (b *Broker) Surface(ctx context.Context, hash string) ([]byte, error) {
+	content, err := b.getObject(ctx, "surface."+broker.Escape(hash))
+	if errors.Is(err, errNoObject) {
+		return nil, fmt.Errorf("surface %s: %w", hash, err)
+	}
+	return content, err
+}
+
+// refPrefix starts the references of offloaded results.
+const refPrefix = "result-"
+
+// PutResult offloads a result of an agent and returns its reference. Only that agent's calls can read it.
+func (b *Broker) PutResult(ctx context.Context, agent toolyard.Agent, content []byte) (ref string, err error) {
+	name := objectName("result."+broker.Escape(string(agent)), content)
+	if err := b.putObject(ctx, name, content); err != nil {
+		return "", err
+	}
+	return refPrefix + name[strings.LastIndexByte(name, '.')+1:], nil
+}
+
+// Result reads an offloaded result of an agent. It wraps [tool.ErrNoBlob] when the agent has none of that reference.
+func (b *Broker) Result(ctx context.Context, agent toolyard.Agent, ref string) ([]byte, error) {
+	sum, ok := strings.CutPrefix(ref, refPrefix)
+	if _, err := hex.DecodeString(sum); !ok || err != nil || len(sum) != 2*sha256.Size {
+		return nil, fmt.Errorf("%w: a reference is %q and %d hexadecimal digits", tool.ErrNoBlob, refPrefix, 2*sha256.Size)
+	}
+	content, err := b.getObject(ctx, "result."+broker.Escape(string(agent))+"."+sum)
+	if errors.Is(err, errNoObject) {
+		return nil, fmt.Errorf("%w: %s", tool.ErrNoBlob, ref)
+	}
+	return content, err
+}

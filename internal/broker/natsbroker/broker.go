@@ -1,0 +1,169 @@
+// Package broker is JetStream as Toolyard uses it: it alone knows streams, subjects, consumers and headers.
+//
+// Authority: the streams. Everything that must happen once is one primitive, [Broker.Append]: an event is stored at the
+// end of a chain only if the chain still ends where the writer last saw it.
+//
+//	what           where                                      who writes               fence
+//	submission     TY_BATCH  ty.batch.<agent>.<batch>         agents                   expected 0
+//	wake           TY_BATCH  ty.wake.<agent>.<batch>          who has news for a       none: it names what it wakes
+//	                                                          parked batch
+//	batch events   TY_EVENT  ty.event.<agent>.<batch>._.*     the owner; control: any  expected last, per chain
+//	call events    TY_EVENT  ty.event.<agent>.<batch>.<p>.<i> claiming worker, owner   expected last
+//	work           TY_CALL   ty.call.<class>.<pool>.…         owners                   none: duplicates lose at the claim
+//	replies        TY_REPLY  ty.reply.<agent>.<batch>         the owner                expected last
+//	tickets        ty_ticket one key a workspace in use       dispatchers              expected revision
+//	workers        ty_worker one key a worker, with a TTL     that worker
+//	sessions       ty_session one key a session               owners, people           expected revision
+//	index          ty_index  one key a batch, no values       the owner                none: the log is right
+//	approvals      ty_approval one key a waiting call         the owner                none: the log is right
+//	dead letters   TY_DEAD   ty.dead.<kind>.<agent>.<batch>   whoever finds one        none: a record for people
+//	blobs          ty_blob   objects named by their content   anybody                  the name
+//
+// Ordering: appends to one chain are ordered; between chains there is no order. Live copies of stored events come over
+// core NATS and may be lost: they are hints to read.
+//
+// Failure: an append whose answer is lost is repeated with the same event id, and recognises itself in the stream. Reads
+// that decide go through the stream's leader, since any other replica may be behind.
+package natsbroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+// Broker is a connection to the streams. It is safe for concurrent use.
+type Broker struct {
+	nc       *nats.Conn
+	js       jetstream.JetStream
+	settings broker.Settings
+	source   string
+	build    string
+	outage   *outage
+
+	streams   map[string]jetstream.Stream
+	tickets   jetstream.KeyValue
+	workers   jetstream.KeyValue
+	sessions  jetstream.KeyValue
+	approvals jetstream.KeyValue
+	blobs     jetstream.ObjectStore
+
+	forgotten *forgotten
+	guest     *guest // nil: the connection is the platform's, where the streams are
+}
+
+// Open makes the streams that are missing, as a dispatcher does, and returns a broker on them. source is who writes, as
+// a URI reference ("/dispatcher/<id>"). The connection stays the caller's to close. It fails when a relation between
+// the settings does not hold, when the system was made with other settings than those that are given, by a version that
+// this one cannot follow, or when the server does not answer within ctx. Then it has made nothing.
+func Open(ctx context.Context, nc *nats.Conn, settings broker.Settings, source string) (*Broker, error) {
+	want := settings.WithDefaults()
+	if err := want.Check(); err != nil {
+		return nil, fmt.Errorf("settings: %w", err)
+	}
+	b, err := on(nc, want, source)
+	if err != nil {
+		return nil, err
+	}
+	pause := firstPause
+	for { // a cluster that elects its leaders just now is waited for
+		err := b.open(ctx, settings)
+		if err == nil {
+			return b, nil
+		}
+		if !MayPass(err) || wait(ctx, &pause) != nil {
+			return nil, err
+		}
+	}
+}
+
+func (b *Broker) open(ctx context.Context, wanted broker.Settings) error {
+	f, err := b.find(ctx)
+	if err != nil {
+		return err
+	}
+	if f != nil {
+		if err := errors.Join(f.settings.Agree(wanted), f.check()); err != nil {
+			return err
+		}
+		b.settings = f.settings // also for what is missing
+	}
+	if err := b.create(ctx); err != nil {
+		return err
+	}
+	if err := b.attach(ctx); err != nil {
+		return err
+	}
+	return b.settings.Agree(wanted) // another dispatcher may have made it meanwhile
+}
+
+// Join returns a broker on a system that a dispatcher has made, with its settings. While there is none, or none that
+// answers, it waits, until ctx ends; waiting is called once then.
+func Join(ctx context.Context, nc *nats.Conn, source string, waiting func(why error)) (*Broker, error) {
+	pause := firstPause
+	for {
+		b, err := Attach(ctx, nc, source)
+		if err == nil || !errors.Is(err, broker.ErrNoSystem) && !MayPass(err) {
+			return b, err
+		}
+		if waiting != nil {
+			waiting(err)
+			waiting = nil
+		}
+		if wait(ctx, &pause) != nil {
+			return nil, err
+		}
+	}
+}
+
+// Attach returns a broker on a system that a dispatcher has made, with its settings, or [ErrNoSystem].
+func Attach(ctx context.Context, nc *nats.Conn, source string) (*Broker, error) {
+	b, err := on(nc, broker.Settings{}, source)
+	if err != nil {
+		return nil, err
+	}
+	err = b.attach(ctx)
+	if noJetStream(err) {
+		err = b.attachGuest(ctx, err)
+	}
+	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil, fmt.Errorf("%w (%w)", broker.ErrNoSystem, err)
+	}
+	return b, err
+}
+
+func on(nc *nats.Conn, settings broker.Settings, source string) (*Broker, error) {
+	js, err := jetstream.New(nc, jetstream.WithPublishAsyncTimeout(attemptTimeout))
+	if err != nil {
+		return nil, fmt.Errorf("JetStream: %w", err)
+	}
+	b := &Broker{nc: nc, js: js, settings: settings, source: source, build: toolyard.Build(), forgotten: &forgotten{},
+		outage: &outage{}}
+	b.outage.watch(nc)
+	return b, nil
+}
+
+// As is the same broker for another writer in the same process.
+func (b *Broker) As(source string) *Broker {
+	other := *b
+	other.source = source
+	return &other
+}
+
+// Who is whose account the connection is; the zero Principal when it is the platform's, or there are none.
+func (b *Broker) Who() access.Principal {
+	if b.guest == nil {
+		return access.Principal{}
+	}
+	return b.guest.who
+}
+
+// Settings are those in force.
+func (b *Broker) Settings() broker.Settings { return b.settings }

@@ -1,0 +1,421 @@
+package natsbroker_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	cejs "github.com/cloudevents/sdk-go/protocol/nats_jetstream/v2"
+	"github.com/cloudevents/sdk-go/v2/binding"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/ticket"
+	"github.com/toolyard/toolyard/tool"
+)
+
+func submission(id string) toolyard.Batch {
+	b := toolyard.Batch{Calls: []toolyard.Call{{Tool: "read_file", Input: json.RawMessage(`{"file_path": "README.md"}`)}}}
+	b.Normalize(toolyard.BatchID(id))
+	return b
+}
+
+func planned(n int) events.Planned {
+	p := events.Planned{Owner: "d", Deadline: time.Now().Add(time.Hour), MaxConcurrency: 10}
+	for i := range n {
+		p.Calls = append(p.Calls, events.PlannedCall{ID: fmt.Sprint(i), Tool: "t", Pool: "default"})
+		p.Groups = append(p.Groups, events.Group{Calls: []int{i}})
+	}
+	return p
+}
+
+func TestSubmittingAgain(t *testing.T) {
+	b := testenv.Broker(t, testenv.Server(t), "/test")
+	ctx := t.Context()
+	if err := b.Submit(ctx, submission("b1")); err != nil {
+		t.Fatal(err)
+	}
+	same := submission("b1")
+	same.Calls[0].Input = json.RawMessage("{\n \"file_path\":\"README.md\" }")
+	if err := b.Submit(ctx, same); err != nil {
+		t.Errorf("the same batch again: %v", err)
+	}
+	other := submission("b1")
+	other.Calls[0].Input = json.RawMessage(`{"file_path": "other"}`)
+	if err := b.Submit(ctx, other); !errors.Is(err, broker.ErrOtherContent) {
+		t.Errorf("other content under the same id: %v, want ErrOtherContent", err)
+	}
+	if err := b.Submit(ctx, submission("b2")); err != nil {
+		t.Errorf("another id: %v", err)
+	}
+}
+
+// TestOneOfManyAppends lets many writers append behind the same event, over and over: each time exactly one is told
+// that it did, and its event is the one that stands there.
+func TestOneOfManyAppends(t *testing.T) {
+	s := testenv.Server(t)
+	const writers, rounds = 6, 40
+	var brokers []*natsbroker.Broker
+	for w := range writers {
+		brokers = append(brokers, testenv.Broker(t, s, fmt.Sprintf("/writer/%d", w)))
+	}
+	k := toolyard.BatchKey{Agent: "a.b > *", ID: "x y"}
+	last := uint64(0)
+	for round := range rounds {
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		var won []batch.Record
+		for w, b := range brokers {
+			wg.Go(func() {
+				r, err := b.Append(t.Context(), k, batch.ChainCall, "default", 3, last, events.Claimed{Worker: fmt.Sprint(w), Attempt: round})
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					won = append(won, r)
+				} else if !errors.Is(err, broker.ErrConflict) {
+					t.Errorf("round %d: %v", round, err)
+				}
+			})
+		}
+		wg.Wait()
+		if len(won) != 1 {
+			t.Fatalf("round %d: %d writers were told that they won", round, len(won))
+		}
+		last = won[0].Seq
+	}
+}
+
+// TestAnAppendWhoseAnswerIsLost sends the append a second time with the same event, as happens when the answer to the
+// first is lost, also when others have appended behind it meanwhile.
+func TestAnAppendWhoseAnswerIsLost(t *testing.T) {
+	s := testenv.Server(t)
+	nc := testenv.Conn(t, s)
+	b := testenv.Broker(t, s, "/test")
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := toolyard.BatchKey{Agent: "a", ID: "b"}
+	first, err := b.Append(t.Context(), k, batch.ChainBatch, "", 0, 0, planned(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := b.Append(t.Context(), k, batch.ChainBatch, "", 0, first.Seq, events.Started{Group: 0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Append(t.Context(), k, batch.ChainBatch, "", 0, second.Seq, events.Adopted{Owner: "e"}); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "TY_EVENT")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := stream.GetMsg(t.Context(), second.Seq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := nats.NewMsg(m.Subject)
+	again.Header, again.Data = m.Header, m.Data
+	seq, err := b.AppendMessage(t.Context(), "TY_EVENT", first.Seq, again)
+	if err != nil || seq != second.Seq {
+		t.Errorf("the same event again: sequence %d, %v; want %d", seq, err, second.Seq)
+	}
+	again.Header.Set("ce-id", "somebody-else")
+	if _, err := b.AppendMessage(t.Context(), "TY_EVENT", first.Seq, again); !errors.Is(err, broker.ErrConflict) {
+		t.Errorf("another event in the same place: %v, want ErrConflict", err)
+	}
+}
+
+func TestFoldReadsABatchFromTheLog(t *testing.T) {
+	b := testenv.Broker(t, testenv.Server(t), "/test")
+	ctx := t.Context()
+	sub := submission("b")
+	sub.Calls = append(sub.Calls, toolyard.Call{ID: "2", Tool: "t", Input: json.RawMessage(`{}`)})
+	if err := b.Submit(ctx, sub); err != nil {
+		t.Fatal(err)
+	}
+	k := sub.Key()
+	put := func(c batch.Chain, index int, expected uint64, body events.Body) uint64 {
+		t.Helper()
+		r, err := b.Append(ctx, k, c, "default", index, expected, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Seq
+	}
+	seq := put(batch.ChainBatch, 0, 0, planned(2))
+	seq = put(batch.ChainBatch, 0, seq, events.Started{Group: 0, Ticket: 7})
+	claim := put(batch.ChainCall, 0, 0, events.Claimed{Worker: "w", Attempt: 1})
+	put(batch.ChainCall, 0, claim, events.Finished{Result: toolyard.Result{Index: 0, Output: "zero"}})
+	put(batch.ChainReply, 0, 0, events.Reply{Results: []toolyard.Result{{Index: 0, Output: "zero"}}})
+	seq = put(batch.ChainBatch, 0, seq, events.Adopted{Owner: "e", Takeover: 1})
+	put(batch.ChainBatch, 0, seq, events.Started{Group: 1, Ticket: 8})
+	put(batch.ChainCall, 1, 0, events.Claimed{Worker: "w2", Attempt: 1})
+	put(batch.ChainControl, 0, 0, events.Canceled{By: "me"})
+
+	s, err := b.Fold(ctx, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Owner != "e" || s.Takeovers != 1 || s.Replied != 1 || s.Completed || len(s.Cancels) != 1 || s.Started[1] != 8 ||
+		s.Calls[0].Result == nil || s.Calls[0].Result.Output != "zero" || s.Calls[1].Status != batch.Claimed || s.Calls[1].Worker != "w2" {
+		t.Errorf("the fold is %+v", s)
+	}
+	log, err := b.Log(ctx, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var types []string
+	for _, l := range log {
+		types = append(types, strings.TrimPrefix(string(l.Body.EventType()), "dev.toolyard."))
+	}
+	want := "batch.submitted.v1 batch.planned.v1 group.started.v1 call.claimed.v1 call.finished.v1 results.v1 batch.adopted.v1 group.started.v1 call.claimed.v1 batch.canceled.v1"
+	if got := strings.Join(types, " "); got != want {
+		t.Errorf("the log is\n%s\nwant\n%s", got, want)
+	}
+	if _, err := b.Fold(ctx, toolyard.BatchKey{Agent: "a", ID: "none"}); !errors.Is(err, broker.ErrNoBatch) {
+		t.Errorf("a batch that is not there: %v", err)
+	}
+}
+
+// TestStoredEventsAreCloudEvents reads what we store with the CloudEvents SDK alone.
+func TestStoredEventsAreCloudEvents(t *testing.T) {
+	s := testenv.Server(t)
+	b := testenv.Broker(t, s, "/test/1")
+	k := toolyard.BatchKey{Agent: "agent.1", ID: "b 1"}
+	r, err := b.Append(t.Context(), k, batch.ChainReply, "", 4, 0, events.Reply{Results: []toolyard.Result{{Index: 4, Output: "ü"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(testenv.Conn(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "TY_REPLY")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := stream.GetMsg(t.Context(), r.Seq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Subject != "ty.reply.agent=2e1.b=201" {
+		t.Errorf("subject %q", m.Subject)
+	}
+	e, err := binding.ToEvent(t.Context(), cejs.NewMessage(&nats.Msg{Header: m.Header, Data: m.Data}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Validate(); err != nil {
+		t.Error(err)
+	}
+	ext := e.Extensions()
+	if e.Type() != "dev.toolyard.results.v1" || e.Source() != "/test/1" || e.Subject() != "agent=2e1/b=201" || ext["sequence"] != "00000004" || ext["partitionkey"] != "agent=2e1/b=201" {
+		t.Errorf("the event is %v", e)
+	}
+}
+
+func TestDataThatIsTooLongForAMessage(t *testing.T) {
+	b := testenv.Broker(t, testenv.Server(t), "/test")
+	sub := submission("big")
+	big, err := json.Marshal(map[string]string{"file_path": strings.Repeat("x", 3<<20)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub.Calls[0].Input = big
+	if err := b.Submit(t.Context(), sub); err != nil {
+		t.Fatal(err)
+	}
+	s, err := b.Fold(t.Context(), sub.Key())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(s.Submission.Calls[0].Input, big) {
+		t.Errorf("an input of %d bytes came back with %d", len(big), len(s.Submission.Calls[0].Input))
+	}
+}
+
+func TestOffloadedResultsAreTheAgentsOwn(t *testing.T) {
+	b := testenv.Broker(t, testenv.Server(t), "/test")
+	content := bytes.Repeat([]byte("result "), 100_000)
+	ref, err := b.PutResult(t.Context(), "a", content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := b.PutResult(t.Context(), "a", content); err != nil || again != ref {
+		t.Errorf("the same content again: %q, %v", again, err)
+	}
+	if got, err := b.Result(t.Context(), "a", ref); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("%d bytes came back, %v", len(got), err)
+	}
+	for agent, ref := range map[toolyard.Agent]string{"other": ref, "a": strings.Replace(ref, ref[len(ref)-4:], "0000", 1), "a ": "result-../x"} {
+		if _, err := b.Result(t.Context(), agent, ref); !errors.Is(err, tool.ErrNoBlob) {
+			t.Errorf("agent %q and reference %q: %v, want ErrNoBlob", agent, ref, err)
+		}
+	}
+}
+
+// TestTicketsUnderContention has many brokers pass one workspace around: never two exclusive holders, and nobody lost.
+func TestTicketsUnderContention(t *testing.T) {
+	s := testenv.Server(t)
+	const holders, rounds = 5, 12
+	var inside sync.Mutex // TryLock tells of two holders
+	var wg sync.WaitGroup
+	for n := range holders {
+		b := testenv.Broker(t, s, fmt.Sprintf("/holder/%d", n))
+		wg.Go(func() {
+			known := broker.TicketQueue{Workspace: "w.s > *"} // what this holder saw last, and others have changed since
+			for g := range rounds {
+				h := ticket.Holder{Agent: "a", Batch: toolyard.BatchID(fmt.Sprint(n)), Group: g}
+				change := func(f func(ticket.Queue) (ticket.Queue, error)) broker.TicketQueue {
+					q, err := b.ChangeTickets(t.Context(), known, f)
+					if err != nil {
+						t.Error(err)
+					}
+					known = q
+					return q
+				}
+				q := change(func(q ticket.Queue) (ticket.Queue, error) {
+					next, _, err := q.Join(h, ticket.Exclusive)
+					return next, err
+				})
+				for {
+					if _, ok := q.Granted(h); ok {
+						break
+					}
+					if t.Context().Err() != nil {
+						return
+					}
+					q = change(func(q ticket.Queue) (ticket.Queue, error) { return q, nil })
+				}
+				if !inside.TryLock() {
+					t.Error("two exclusive tickets are granted together")
+					return
+				}
+				inside.Unlock()
+				change(func(q ticket.Queue) (ticket.Queue, error) { return q.Leave(h), nil })
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestWorkIsTakenOnceAndComesBack(t *testing.T) {
+	s := testenv.Server(t)
+	b := testenv.Broker(t, s, "/test")
+	r := batch.Route{Pool: "default", Class: toolyard.ReadOnly}
+	reqs := []events.Requested{
+		{Agent: "a", Batch: "b", Calls: []events.RequestedCall{{Index: 0, Input: json.RawMessage(`{}`)}}},
+		{Agent: "a", Batch: "b", Calls: []events.RequestedCall{{Index: 1, Input: json.RawMessage(`{}`)}}},
+	}
+	for i, q := range b.QueueAll(t.Context(), broker.LaneOf("a"), []batch.Route{r, r}, reqs) {
+		if q.Err != nil || q.Seq == 0 {
+			t.Fatalf("call %d: %+v", i, q)
+		}
+	}
+	l := lane(t, b)
+	take := func() *natsbroker.Delivery { return testenv.Take(t, l) }
+	first := take()
+	if err := first.Alive(t.Context()); err != nil {
+		t.Errorf("keeping a delivery: %v", err)
+	}
+	if err := first.Return(0); err != nil {
+		t.Fatal(err)
+	}
+	got := map[int]int{}
+	for range 2 {
+		d := take()
+		got[d.Calls[0].Index]++
+		if err := d.Done(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got[0] != 1 || got[1] != 1 {
+		t.Errorf("calls taken: %v", got)
+	}
+	l.Stop()
+	for d, err := range l.Take(t.Context(), 1) {
+		if !errors.Is(err, broker.ErrStopped) {
+			t.Errorf("after Stop: %+v, %v, want ErrStopped", d, err)
+		}
+	}
+}
+
+func TestWorkersComeAndGo(t *testing.T) {
+	s := testenv.Server(t)
+	b := testenv.Broker(t, s, "/test")
+	ctx, cancel := context.WithCancel(t.Context())
+	changes := make(chan broker.WorkerChange, 16)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		err := b.WatchWorkers(ctx, nil, func(c broker.WorkerChange, err error) {
+			if err != nil {
+				t.Error(err)
+			}
+			changes <- c
+		})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("the watch ended with %v", err)
+		}
+	})
+	defer wg.Wait()
+	defer cancel()
+	want := func(id string, alive bool) {
+		t.Helper()
+		select {
+		case c := <-changes:
+			if c.ID != id || (c.Worker != nil) != alive {
+				t.Fatalf("saw %+v, want %q alive %v", c, id, alive)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("saw nothing of %q", id)
+		}
+	}
+	want("", false)
+	if err := b.Beat(ctx, broker.Worker{ID: "w.1", Pool: "default"}); err != nil {
+		t.Fatal(err)
+	}
+	want("w.1", true)
+	if err := b.Gone(ctx, "w.1"); err != nil {
+		t.Fatal(err)
+	}
+	want("w.1", false)
+	if err := b.Beat(ctx, broker.Worker{ID: "w.2", Pool: "default"}); err != nil {
+		t.Fatal(err)
+	}
+	want("w.2", true)
+	want("w.2", false) // its heartbeats stop
+}
+
+func TestSettingsThatDoNotFit(t *testing.T) {
+	for name, s := range map[string]broker.Settings{
+		"replicas":         {Replicas: 2},
+		"shorter than":     {Lifetime: time.Minute, CallAckWait: 2 * time.Minute},
+		"elections":        {Replicas: 3, CallAckWait: 5 * time.Second},
+		"whole seconds":    {WorkerTTL: 1500 * time.Millisecond},
+		"at least 64 MiB":  {MaxStoreBytes: 1},
+		"batch lifetime i": {Lifetime: time.Second},
+	} {
+		if err := s.WithDefaults().Check(); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%+v: %v, want an error about %q", s, err, name)
+		}
+	}
+	for _, s := range []broker.Settings{{}, {Replicas: 3}, {Replicas: 5}} {
+		if err := s.WithDefaults().Check(); err != nil {
+			t.Errorf("the defaults with %d replicas: %v", s.Replicas, err)
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package natsbroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+const (
+	// MaxControlEvents is how many events the control chain of a batch may have: every owner reads all of them.
+	MaxControlEvents = 1_000
+	// maxControlConflicts is how often a control event is tried again because somebody else's came first.
+	maxControlConflicts = 100
+)
+
+// Cancel asks for calls of a batch to end as canceled, for all of them when none is named. When it returns nil the wish is
+// in the log, and whoever owns the batch acts on it. It wraps [ErrNoBatch], [ErrCompleted] and [ErrNoCall]. Asking again
+// for what is canceled already stores nothing.
+func (b *Broker) Cancel(ctx context.Context, k toolyard.BatchKey, reason string, calls ...int) error {
+	calls = slices.Compact(slices.Sorted(slices.Values(calls)))
+	if err := b.cancelable(ctx, k, calls); err != nil {
+		return err
+	}
+	return b.control(ctx, k, events.Canceled{Calls: calls, By: b.source, Reason: reason}, func(earlier events.Body) bool {
+		c, ok := earlier.(events.Canceled)
+		return ok && covers(c, calls)
+	})
+}
+
+// Interrupt asks the batches of a session to stop: calls that have not begun do not begin, and those that run are stopped if
+// their tool says so. It returns how many batches were asked. A batch that was submitted and is not planned yet is not found.
+func (b *Broker) Interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, reason string) (batches int, err error) {
+	wish := events.Interrupted{By: b.source, Reason: reason}
+	for f := (broker.Filter{Agent: a, Session: s, Live: true}); ; {
+		page, more, err := b.Index().Page(ctx, f)
+		if err != nil {
+			return batches, err
+		}
+		for _, e := range page {
+			f.After = e.Place
+			if err := b.cancelable(ctx, e.Key(), nil); errors.Is(err, broker.ErrCompleted) || errors.Is(err, broker.ErrNoBatch) {
+				continue // the index is late
+			} else if err != nil {
+				return batches, err
+			}
+			if err := b.control(ctx, e.Key(), wish, func(earlier events.Body) bool { _, ok := earlier.(events.Interrupted); return ok }); err != nil {
+				return batches, err
+			}
+			batches++
+		}
+		if !more {
+			return batches, nil
+		}
+	}
+}
+
+// control appends a wish to a batch's control chain, unless an earlier one covers it, and wakes the batch if it is parked.
+func (b *Broker) control(ctx context.Context, k toolyard.BatchKey, wish events.Body, covered func(events.Body) bool) error {
+	control := subjectChain(k, batch.ChainControl, "", 0)
+	wake := func() error {
+		_, err := b.WakeIfParked(ctx, k)
+		return err
+	}
+	for range maxControlConflicts {
+		stored, err := b.forward(ctx, streamEvent, control, 0)
+		if err != nil {
+			return err
+		}
+		last := uint64(0)
+		for _, m := range stored {
+			last = m.seq
+			_, r, _, err := b.looking(ctx, m)
+			if err != nil {
+				return err
+			}
+			if covered(r.Body) {
+				return wake()
+			}
+		}
+		if len(stored) >= MaxControlEvents {
+			return fmt.Errorf("%w: batch %s has %d control events, the most that it may have; cancel the whole batch before that", broker.ErrFull, k, len(stored))
+		}
+		_, err = b.Append(ctx, k, batch.ChainControl, "", 0, last, wish)
+		if err == nil {
+			return wake()
+		}
+		if !errors.Is(err, broker.ErrConflict) {
+			return err
+		}
+	}
+	return fmt.Errorf("%s of batch %s: others wrote first %d times: %w", wish.EventType(), k, maxControlConflicts, broker.ErrConflict)
+}
+
+// covers reports whether an earlier cancel asks for all of these calls; no calls means all there are.
+func covers(c events.Canceled, calls []int) bool {
+	if len(c.Calls) == 0 {
+		return true
+	}
+	return len(calls) > 0 && !slices.ContainsFunc(calls, func(i int) bool { return !slices.Contains(c.Calls, i) })
+}
+
+// cancelable says why nothing of a batch can be canceled.
+func (b *Broker) cancelable(ctx context.Context, k toolyard.BatchKey, calls []int) error {
+	m, ok, err := b.end(ctx, streamBatch, subjectBatch(k))
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fmt.Errorf("%w: %s", broker.ErrNoBatch, k)
+	}
+	_, sub, _, err := b.record(ctx, m)
+	// The whole of a batch is canceled without knowing it.
+	if err != nil && (len(calls) > 0 || !errors.Is(err, events.ErrNewer)) {
+		return err
+	}
+	if body, ok := sub.Body.(events.Submitted); ok && len(calls) > 0 {
+		n := len(body.Calls)
+		if body.Open {
+			s, err := b.Look(ctx, k)
+			if err != nil {
+				return err
+			}
+			n += len(s.Input)
+		}
+		for _, i := range calls {
+			if i < 0 || i >= n {
+				return fmt.Errorf("%w: batch %s has no call %d; its calls are 0 to %d", broker.ErrNoCall, k, i, n-1)
+			}
+		}
+	}
+	if m, ok, err = b.last(ctx, streamReply, subjectReply(k)); err != nil || !ok {
+		return err
+	}
+	_, reply, _, err := b.looking(ctx, m)
+	if err != nil {
+		return err
+	}
+	switch body := reply.Body.(type) {
+	case events.Refused:
+		return fmt.Errorf("%w: %s was refused: %s", broker.ErrCompleted, k, body.Detail)
+	case events.Reply:
+		if body.Completed {
+			return fmt.Errorf("%w: every call of %s has its result", broker.ErrCompleted, k)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,304 @@
+package natsbroker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/replay"
+	"github.com/toolyard/toolyard/internal/testenv"
+)
+
+func TestAttachMakesNothing(t *testing.T) {
+	s := testenv.Server(t)
+	nc := testenv.Conn(t, s)
+	if _, err := natsbroker.Attach(t.Context(), nc, "/test"); !errors.Is(err, broker.ErrNoSystem) {
+		t.Errorf("a server without streams: %v, want ErrNoSystem", err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range js.StreamNames(t.Context()).Name() {
+		t.Errorf("the server has the stream %s now", name)
+	}
+	testenv.Broker(t, s, "/maker")
+	b, err := natsbroker.Attach(t.Context(), nc, "/test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub := submission("big")
+	sub.Calls[0].Input = []byte(`"` + strings.Repeat("x", 1<<20) + `"`) // stored as an object
+	if err := b.Submit(t.Context(), sub); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := b.Fold(t.Context(), sub.Key()); err != nil || len(st.Submission.Calls[0].Input) < 1<<20 {
+		t.Errorf("what was submitted so does not come back: %v", err)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	s := testenv.Server(t)
+	b := testenv.Broker(t, s, "/client/1")
+	ctx := t.Context()
+	sub := submission("b")
+	for i := range 9 {
+		sub.Calls = append(sub.Calls, toolyard.Call{ID: fmt.Sprint(i), Tool: "t", Input: []byte(`{}`)})
+	}
+	if err := b.Submit(ctx, sub); err != nil {
+		t.Fatal(err)
+	}
+	k := sub.Key()
+	cancels := func() []events.Canceled {
+		t.Helper()
+		st, err := b.Fold(ctx, k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Cancels
+	}
+	if err := b.Cancel(ctx, toolyard.BatchKey{Agent: "a", ID: "none"}, ""); !errors.Is(err, broker.ErrNoBatch) {
+		t.Errorf("a batch that is not there: %v", err)
+	}
+	for _, i := range []int{-1, 10} {
+		if err := b.Cancel(ctx, k, "", 0, i); !errors.Is(err, broker.ErrNoCall) {
+			t.Errorf("a call that is not there: %v", err)
+		}
+	}
+	if n := len(cancels()); n != 0 {
+		t.Errorf("%d cancels of what is not there", n)
+	}
+
+	// Anybody can write to the control chain, and what is no event there stops nobody.
+	junk := nats.NewMsg("ty.event.default.b._.control")
+	junk.Header.Set("Nats-Expected-Last-Subject-Sequence", "0")
+	if err := testenv.Conn(t, s).PublishMsg(junk); err != nil {
+		t.Fatal(err)
+	}
+	// Many at once, each for a call of its own: all are stored.
+	var wg sync.WaitGroup
+	for i := range 10 {
+		one := testenv.Broker(t, s, fmt.Sprintf("/client/%d", i))
+		wg.Go(func() {
+			if err := one.Cancel(ctx, k, fmt.Sprint("reason ", i), i, i); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	seen := map[int]bool{}
+	for _, c := range cancels() {
+		if len(c.Calls) != 1 || seen[c.Calls[0]] || c.By != fmt.Sprintf("/client/%d", c.Calls[0]) || c.Reason != fmt.Sprint("reason ", c.Calls[0]) {
+			t.Errorf("a cancel is %+v", c)
+		}
+		seen[c.Calls[0]] = true
+	}
+	if len(seen) != 10 {
+		t.Errorf("%d cancels of 10 are stored", len(seen))
+	}
+	for range 2 {
+		if err := b.Cancel(ctx, k, "", 3); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := len(cancels()); n != 10 {
+		t.Errorf("%d cancels after one that was there", n)
+	}
+	for range 2 {
+		if err := b.Cancel(ctx, k, "all"); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := b.Cancel(ctx, k, "one", 5); err != nil {
+		t.Error(err)
+	}
+	if all := cancels(); len(all) != 11 || all[10].Calls != nil || all[10].Reason != "all" {
+		t.Errorf("the cancels are %+v", all)
+	}
+	if _, err := b.Append(ctx, k, batch.ChainReply, "", 0, 0, events.Reply{Completed: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Cancel(ctx, k, ""); !errors.Is(err, broker.ErrCompleted) {
+		t.Errorf("a batch that is completed: %v", err)
+	}
+}
+
+func TestCancelIsBounded(t *testing.T) {
+	b := testenv.Broker(t, testenv.Server(t), "/client/1")
+	sub := submission("b")
+	sub.Calls = append(sub.Calls, toolyard.Call{ID: "2", Tool: "t", Input: []byte(`{}`)})
+	if err := b.Submit(t.Context(), sub); err != nil {
+		t.Fatal(err)
+	}
+	last := uint64(0)
+	for range natsbroker.MaxControlEvents {
+		r, err := b.Append(t.Context(), sub.Key(), batch.ChainControl, "", 0, last, events.Canceled{Calls: []int{0}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = r.Seq
+	}
+	if err := b.Cancel(t.Context(), sub.Key(), "", 1); !errors.Is(err, broker.ErrFull) {
+		t.Errorf("past the most that there may be: %v", err)
+	}
+}
+
+// TestTailMissesNothing reads a batch while many write to it, and finds in the end what the log has, each event once, and
+// nothing on the way that contradicts itself.
+func TestTailMissesNothing(t *testing.T) {
+	s := testenv.Server(t)
+	b := testenv.Broker(t, s, "/owner")
+	ctx := t.Context()
+	const calls = 40
+	sub := submission("b")
+	sub.Calls = nil
+	p := planned(calls)
+	p.Groups = []events.Group{{Safe: true}}
+	for i := range calls {
+		sub.Calls = append(sub.Calls, toolyard.Call{ID: fmt.Sprint(i), Tool: "t", Input: []byte(`{}`)})
+		p.Groups[0].Calls = append(p.Groups[0].Calls, i)
+	}
+	k := sub.Key()
+	if _, ok, err := b.Tail(k).Next(ctx); ok || !errors.Is(err, broker.ErrNoBatch) {
+		t.Errorf("a batch that is not there: %v", err)
+	}
+	if err := b.Submit(ctx, sub); err != nil {
+		t.Fatal(err)
+	}
+	put := func(c batch.Chain, index int, expected uint64, body events.Body) uint64 {
+		r, err := b.Append(ctx, k, c, "default", index, expected, body)
+		if err != nil {
+			t.Error(err)
+		}
+		return r.Seq
+	}
+	result := func(i int) toolyard.Result { return toolyard.Result{Index: i, CallID: fmt.Sprint(i)} }
+	var writers sync.WaitGroup
+	writers.Go(func() {
+		seq := put(batch.ChainBatch, 0, 0, p)
+		put(batch.ChainBatch, 0, seq, events.Started{})
+		finished := make([]chan struct{}, calls)
+		for i := range calls {
+			finished[i] = make(chan struct{})
+			writers.Go(func() {
+				defer close(finished[i])
+				seq := put(batch.ChainCall, i, 0, events.Claimed{Worker: "w"})
+				put(batch.ChainCall, i, seq, events.Finished{Result: result(i)})
+			})
+		}
+		last := uint64(0)
+		for i := range calls {
+			<-finished[i]
+			last = put(batch.ChainReply, i, last, events.Reply{Results: []toolyard.Result{result(i)}, Completed: i == calls-1})
+		}
+	})
+	var readers sync.WaitGroup
+	for n := range 3 {
+		one := testenv.Broker(t, s, fmt.Sprintf("/reader/%d", n))
+		readers.Go(func() {
+			var r replay.Replay
+			read := 0
+			tail := one.Tail(k)
+			for {
+				l, ok, err := tail.Next(ctx)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if !ok {
+					continue // more is on its way
+				}
+				read++
+				if err := r.Add(replay.Event{Record: l.Record, Meta: l.Meta}); err != nil {
+					t.Error(err)
+					return
+				}
+				if broker.Over(l.Record) {
+					break
+				}
+			}
+			if report := r.Report(); read != 3+3*calls || !report.Consistent || len(report.Batch.Results) != calls {
+				t.Errorf("reader %d has read %d events of %d, %v", n, read, 3+3*calls, report.Contradiction)
+			}
+		})
+	}
+	writers.Wait()
+	readers.Wait()
+}
+
+// TestLookoutSaysWhatItMissed has a reader that does not read while more is stored than it can keep.
+func TestLookoutSaysWhatItMissed(t *testing.T) {
+	s := testenv.Server(t)
+	b := testenv.Broker(t, s, "/owner")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	store := func(agent toolyard.Agent, n int, last uint64) uint64 {
+		for range n {
+			r, err := b.Append(ctx, toolyard.BatchKey{Agent: agent, ID: "b"}, batch.ChainBatch, "", 0, last, events.Started{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			last = r.Seq
+		}
+		return last
+	}
+	before := store("a", 3, 0)
+	nc := testenv.Conn(t, s)
+	reader, err := natsbroker.Attach(ctx, nc, "/reader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := reader.Lookout(ctx, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func() (toolyard.BatchKey, bool) {
+		t.Helper()
+		k, _, gap, err := out.Read(ctx, <-out.C)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k, gap
+	}
+	store("other", 1, 0)
+	before = store("a", 2, before)
+	for range 2 {
+		if k, gap := read(); gap || k.Agent != "a" {
+			t.Errorf("an event of %s, gap %v", k, gap)
+		}
+	}
+	if missed := out.Missed(); missed != "" {
+		t.Errorf("nothing was missed, and it says %q", missed)
+	}
+	const more = 50
+	before = store("a", cap(out.C)+more, before)
+	if err := nc.Flush(); err != nil { // behind all that was sent to this connection
+		t.Fatal(err)
+	}
+	for i := range cap(out.C) {
+		if _, gap := read(); gap {
+			t.Errorf("event %d is no gap", i)
+		}
+	}
+	if missed := out.Missed(); !strings.Contains(missed, fmt.Sprint(more, " live events")) {
+		t.Errorf("%d were missed, and it says %q", more, missed)
+	}
+	store("a", 1, before)
+	if _, gap := read(); !gap {
+		t.Error("the gap was not seen")
+	}
+	if err := out.Stop(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,35 @@
+package natsbroker
+
+import (
+	"context"
+
+	"github.com/nats-io/nats.go"
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+// AppendMessage is the primitive under Append, for tests that repeat a message.
+func (b *Broker) AppendMessage(ctx context.Context, stream string, expected uint64, msg *nats.Msg) (uint64, error) {
+	return b.append(ctx, stream, expected, msg)
+}
+
+// IndexOf is the index of batches whose submissions have these places.
+func (b *Broker) IndexOf(kept func() (oldest, newest uint64)) broker.Index {
+	x := b.Index().(keyIndex)
+	x.kept = func(context.Context) (oldest, newest uint64, err error) {
+		oldest, newest = kept()
+		return oldest, newest, nil
+	}
+	return x
+}
+
+// IndexSubject is where an entry of the index is stored.
+func IndexSubject(e broker.Entry) (string, error) { return indexSubject(&e) }
+
+// Indexed is how many entries are stored.
+func (b *Broker) Indexed(ctx context.Context) (uint64, error) {
+	info, err := b.streams[streamIndex].Info(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return info.State.Msgs, nil
+}

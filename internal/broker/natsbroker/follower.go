@@ -1,0 +1,183 @@
+package natsbroker
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+// TailAt continues a [Tail] behind these sequences of the streams of events and replies; the submission is not read again.
+func (b *Broker) TailAt(k toolyard.BatchKey, event, reply uint64) *Tail {
+	return &Tail{b: b, key: k, begun: true, event: event, reply: reply}
+}
+
+// Ended reports whether nothing follows a reply of a batch, as far as is stored now: it says that the batch is completed or
+// was refused, and seq is at least its sequence.
+func (b *Broker) Ended(ctx context.Context, k toolyard.BatchKey, seq uint64) (bool, error) {
+	m, ok, err := b.last(ctx, streamReply, subjectReply(k))
+	if err != nil || !ok || m.seq > seq {
+		return false, err
+	}
+	_, r, _, err := b.looking(ctx, m)
+	return err == nil && broker.Over(r), err
+}
+
+// Follower reads what is stored about a batch as [Tail] does, and then each event from its live copy, without a request. It
+// reads the streams when copies were lost, and before each reply, which must not come before the results in it. It is not
+// safe for concurrent use.
+type Follower struct {
+	// News has a value when there may be a next event.
+	News   <-chan struct{}
+	ear    *Ear
+	tail   *Tail
+	behind bool
+	queue  []*LiveMsg
+}
+
+// Follower follows a batch behind these sequences of the streams of events and replies.
+func (h *Hub) Follower(ctx context.Context, k toolyard.BatchKey, event, reply uint64) (*Follower, error) {
+	ear, err := h.Events(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	return &Follower{News: ear.News, ear: ear, tail: h.b.TailAt(k, event, reply), behind: true}, nil
+}
+
+// Stop ends it.
+func (f *Follower) Stop() { f.ear.Stop() }
+
+// Next returns the next event; ok is false when nothing more is known to be stored. After an error it may be called again.
+func (f *Follower) Next(ctx context.Context) (l broker.Logged, ok bool, err error) {
+	for {
+		if f.behind {
+			if l, ok, err = f.tail.Next(ctx); ok || err != nil {
+				return l, ok, err
+			}
+			f.behind = false
+		}
+		if len(f.queue) == 0 {
+			if f.queue, f.behind = f.ear.Take(); f.behind {
+				continue
+			}
+			if len(f.queue) == 0 {
+				return broker.Logged{}, false, nil
+			}
+		}
+		m := f.queue[0]
+		f.queue = f.queue[1:]
+		stored, _, err := fromLive(m)
+		switch isReply := strings.HasPrefix(stored.subject, prefixReply); {
+		case err != nil: // what stands in the stream says more
+			f.behind = true
+		case isReply:
+			f.behind = stored.seq > f.tail.reply
+		case stored.seq > f.tail.event:
+			_, r, meta, err := f.tail.b.looking(ctx, stored)
+			if err != nil {
+				f.behind = true
+				return l, false, err
+			}
+			f.tail.event = stored.seq
+			return broker.Logged{Record: r, Meta: meta}, true, nil
+		}
+	}
+}
+
+// RepliesFrom reads the replies of a batch after a sequence of their stream, in order, and so many at most. Where one is missing it
+// fails as [Broker.Replies] does.
+func (b *Broker) RepliesFrom(ctx context.Context, k toolyard.BatchKey, after uint64, most int) ([]batch.Record, error) {
+	end, ok, err := b.last(ctx, streamReply, subjectReply(k))
+	if err != nil || !ok {
+		return nil, err
+	}
+	var out []batch.Record
+	for after < end.seq && len(out) < most {
+		m, ok, err := b.after(ctx, streamReply, subjectReply(k), after)
+		if err != nil || !ok {
+			return out, err
+		}
+		if m.header.Get(headerExpected) != strconv.FormatUint(after, 10) {
+			if _, err := b.chain(ctx, streamReply, subjectReply(k), after); err != nil {
+				return out, err
+			}
+		}
+		_, r, _, err := b.record(ctx, m)
+		if err != nil {
+			return out, err
+		}
+		out, after = append(out, r), m.seq
+	}
+	return out, nil
+}
+
+// ReplyFollower reads the replies of a batch, from the stream and then from live copies. It is not safe for concurrent use.
+type ReplyFollower struct {
+	// News has a value when there may be a next reply.
+	News   <-chan struct{}
+	b      *Broker
+	key    toolyard.BatchKey
+	ear    *Ear
+	seen   uint64
+	behind bool
+	read   []batch.Record
+	queue  []*LiveMsg
+}
+
+// maxRepliesRead is how many replies are held that were read and not returned.
+const maxRepliesRead = 64
+
+// ReplyFollower follows a batch behind this sequence of the stream of replies.
+func (h *Hub) ReplyFollower(ctx context.Context, k toolyard.BatchKey, after uint64) (*ReplyFollower, error) {
+	ear, err := h.Replies(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	return &ReplyFollower{News: ear.News, b: h.b, key: k, ear: ear, seen: after, behind: true}, nil
+}
+
+// Stop ends it.
+func (f *ReplyFollower) Stop() { f.ear.Stop() }
+
+// Next returns the next reply, as [Follower.Next] does: a record of a reply or a refusal.
+func (f *ReplyFollower) Next(ctx context.Context) (r batch.Record, ok bool, err error) {
+	for {
+		if len(f.read) == 0 && f.behind {
+			if f.read, err = f.b.RepliesFrom(ctx, f.key, f.seen, maxRepliesRead); err != nil {
+				return r, false, err
+			}
+			f.behind = len(f.read) > 0
+		}
+		if len(f.read) > 0 {
+			r, f.read = f.read[0], f.read[1:]
+			f.seen = r.Seq
+			return r, true, nil
+		}
+		if len(f.queue) == 0 {
+			if f.queue, f.behind = f.ear.Take(); f.behind {
+				continue
+			}
+			if len(f.queue) == 0 {
+				return r, false, nil
+			}
+		}
+		m := f.queue[0]
+		f.queue = f.queue[1:]
+		stored, before, err := fromLive(m)
+		switch {
+		case err == nil && stored.seq <= f.seen:
+		case err == nil && before == f.seen:
+			if _, r, _, err = f.b.record(ctx, stored); err != nil {
+				f.behind = true
+				return r, false, err
+			}
+			f.seen = r.Seq
+			return r, true, nil
+		default:
+			f.behind = true
+		}
+	}
+}

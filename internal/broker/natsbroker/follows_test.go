@@ -1,0 +1,32 @@
+package natsbroker
+
+import (
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+// TestFollows: a dispatcher that hears of a delivery right behind its own cannot tell how long that has waited for it. So
+// nothing is known when it had lost the submission before.
+func TestFollows(t *testing.T) {
+	b := &Broker{settings: broker.Settings{}.WithDefaults()}
+	late := b.settings.BatchAckWait
+	for name, c := range map[string]struct {
+		silent     time.Duration
+		deliveries uint64
+		want       bool
+	}{
+		"the next one":                      {0, 2, true},
+		"another one was between":           {0, 3, false},
+		"the next one, but this was silent": {late, 2, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first := &Submission{b: b, Deliveries: 1, kept: time.Now().Add(-c.silent)}
+			second := &Submission{b: b, Deliveries: c.deliveries, kept: time.Now()}
+			if got := second.Follows(first); got != c.want {
+				t.Errorf("it follows: %v, want %v", got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,104 @@
+package natsbroker
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+// lanes stands in the table for each consumer of a pool, and routes for its class and lane.
+const lanes, routes = "{lanes}", "{routes}"
+
+// own stands in the table for the name of the principal: the agent, or the pool.
+const own = "{own}"
+
+// grants is the table: what each role may use of the platform's subjects. Dispatchers and operators use all of them. There
+// is no read of a stream in it, and no change of one.
+var grants = []struct {
+	role access.Role
+	way  access.Way
+	// subject is the platform's, with own in it. local is what the principal calls it; the same when empty.
+	subject, local string
+	why            string
+}{
+	{access.Agent, access.Ask, prefixBatch + own + ".*", "", "hands in batches"},
+	{access.Agent, access.Ask, prefixWake + own + ".*", "", "wakes its parked batches"},
+	{access.Agent, access.Ask, prefixEvent + own + ".*." + broker.NoPool + ".input", "", "appends calls to open batches, and closes them"},
+	{access.Agent, access.Ask, prefixEvent + own + ".*." + broker.NoPool + ".control", "", "cancels"},
+	{access.Agent, access.Hear, prefixLiveReply + own + ".>", "", "hears its results"},
+	{access.Agent, access.Hear, prefixLiveEvent + own + ".>", "", "hears what happens in its batches"},
+	{access.Agent, access.Hear, prefixProgress + own + ".>", "", "hears how its calls go on"},
+	{access.Agent, access.Ask, subjectRoom, "", "asks why nothing is stored"},
+	{access.Agent, access.AskMany, prefixGet + own + ".*", "", "asks for the replies of its batches"},
+	{access.Agent, access.AskMany, prefixAsk + "agent." + own + ".*", prefixAsk + "*", "asks dispatchers for what stands in its batches"},
+
+	{access.Worker, access.Ask, prefixEvent + "*.*." + own + ".*", "", "claims calls of its pool, and ends them"},
+	{access.Worker, access.Ask, prefixProgress + "*.*", "", "tells how calls go on"},
+	{access.Worker, access.Ask, prefixBeat + own + ".*", "", "says that it lives"},
+	{access.Worker, access.Ask, prefixAnswer + own + ".*", "", "answers what dispatchers ask its pool"},
+	{access.Worker, access.Ask, "$JS.ACK." + streamCall + "." + lanes + ".>", "", "acknowledges calls of its pool, and keeps them"},
+	{access.Worker, access.AskMany, "$JS.API.CONSUMER.MSG.NEXT." + streamCall + "." + lanes, prefixNext + routes, "takes calls of its pool"},
+	{access.Worker, access.AskMany, prefixAsk + "worker." + own + ".*", prefixAsk + "*", "asks dispatchers for what its calls need"},
+	{access.Worker, access.Hear, subjectAbort, "", "hears which calls are to stop"},
+	{access.Worker, access.Hear, prefixJudge + own, "", "is asked to judge inputs"},
+	{access.Worker, access.Hear, prefixHolder + own + ".*", "", "is asked whether it has a call"},
+}
+
+// Grants are what a principal may use of the platform's subjects, by the table. Those of the platform itself need none.
+func Grants(p access.Principal) []access.Grant {
+	if p.Check() != nil || p.Role == access.Worker && broker.CheckPool(toolyard.Pool(p.Name)) != nil {
+		return nil
+	}
+	var out []access.Grant
+	for _, g := range grants {
+		switch {
+		case g.role != p.Role:
+		case strings.Contains(g.subject, lanes):
+			for _, class := range toolyard.Classes {
+				for lane := range broker.Lanes {
+					out = append(out, access.Grant{
+						Way: g.way, Subject: strings.ReplaceAll(g.subject, lanes, consumerCalls(batch.Route{Class: class, Pool: toolyard.Pool(p.Name)}, lane)),
+						Local: strings.ReplaceAll(g.local, routes, string(class)+"."+strconv.Itoa(lane)),
+					})
+				}
+			}
+		default:
+			out = append(out, access.Grant{Way: g.way, Subject: strings.ReplaceAll(g.subject, own, p.Name), Local: g.local})
+		}
+	}
+	return out
+}
+
+// Exports are what the platform offers: all that the table grants to anybody.
+func Exports() []access.Grant {
+	var out []access.Grant
+	for _, g := range grants {
+		one := access.Grant{Way: g.way, Subject: strings.NewReplacer(own, "*", lanes, "*").Replace(g.subject)}
+		within := func(wide, narrow access.Grant) bool {
+			return wide.Way == narrow.Way && covered(wide.Subject, narrow.Subject)
+		}
+		if !slices.ContainsFunc(out, func(o access.Grant) bool { return within(o, one) }) {
+			out = append(slices.DeleteFunc(out, func(o access.Grant) bool { return within(one, o) }), one)
+		}
+	}
+	return out
+}
+
+// covered reports whether every subject that matches narrow matches wide.
+func covered(wide, narrow string) bool {
+	w, n := strings.Split(wide, "."), strings.Split(narrow, ".")
+	for i, t := range w {
+		if t == ">" {
+			return len(n) > i
+		}
+		if i >= len(n) || n[i] == ">" || t != "*" && t != n[i] {
+			return false
+		}
+	}
+	return len(w) == len(n)
+}

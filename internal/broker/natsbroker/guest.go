@@ -1,0 +1,363 @@
+package natsbroker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+// A guest is a broker whose connection is of an account of its own: it appends what it is granted, and asks dispatchers for all
+// that others read from the streams. What it may ask is decided by whoever answers: see [Answerer].
+type guest struct {
+	who access.Principal
+
+	mu    sync.Mutex
+	hosts []broker.Worker // what the last answer to a beat said of the pool's other workers
+	heard chan struct{}   // closed and replaced when that is new
+}
+
+// prefixAsk starts the platform's subjects of what guests ask: ty.ask.<role>.<name>.<operation>. A guest calls them
+// ty.ask.<operation>: whose question it is says the server.
+const (
+	prefixAsk    = "ty.ask."
+	prefixBeat   = "ty.beat."   // ty.beat.<pool>.<worker>
+	prefixAnswer = "ty.answer." // ty.answer.<pool>.<nonce>: where workers answer dispatchers
+	prefixNext   = "ty.next."   // what a guest calls the requests for messages of a lane
+)
+
+// operation is what a guest asks for.
+type operation string
+
+// The operations.
+const (
+	opHello operation = "hello" // which system is it, and who am I
+	opEnd   operation = "end"   // where does the work queue end
+	opRead  operation = "read"  // one message of a chain
+	opCount operation = "count" // how many messages there are of a batch
+	opGet   operation = "get"   // an object, in pieces
+	opPut   operation = "put"   // store an object
+	opPiece operation = "piece" // store a piece of an object
+	opLanes operation = "lanes" // make the queues of a pool ready
+	opBury  operation = "bury"  // record a dead letter
+)
+
+// The headers of answers.
+const (
+	headerProblem = "Toolyard-Problem" // what is wrong
+	headerCode    = "Toolyard-Code"    // and how, as a status of HTTP
+	headerStored  = "Toolyard-Stored"  // what stands around a stored message
+)
+
+// The codes of [headerCode].
+const (
+	codeBad      = 400
+	codeNotYours = 403
+	codeNone     = 404
+	codeLost     = 422
+	codeTooFull  = 507
+	codeLater    = 503
+)
+
+// hello is the answer to opHello.
+type hello struct {
+	Role     access.Role       `json:"role"`
+	Name     string            `json:"name"`
+	Metadata map[string]string `json:"metadata"` // of the batch stream
+}
+
+// readQuestion asks for one message of a literal subject: the last one, or the first one that is not before Seq.
+type readQuestion struct {
+	Subject string `json:"subject"`
+	Seq     uint64 `json:"seq,omitempty"`
+	// At asks for the message that has Seq, whose subject is looked at afterwards.
+	At     bool   `json:"at,omitempty"`
+	Stream string `json:"stream"`
+}
+
+// storedAt is what stands around a stored message.
+type storedAt struct {
+	Subject string      `json:"subject"`
+	Seq     uint64      `json:"seq"`
+	Time    time.Time   `json:"time"`
+	Header  nats.Header `json:"header,omitempty"`
+}
+
+// objectQuestion is about an object. Call is the one for which a worker asks.
+type objectQuestion struct {
+	Name   string            `json:"name"`
+	Call   *broker.AskedCall `json:"call,omitempty"`
+	Pieces []string          `json:"pieces,omitempty"`
+}
+
+// maxPieceBytes is how much of an object one message carries.
+const maxPieceBytes = broker.MaxInlineBytes
+
+func newGuest(who access.Principal) *guest { return &guest{who: who, heard: make(chan struct{})} }
+
+// noJetStream reports whether an error says that the connection's account has no streams: it may be a guest's.
+func noJetStream(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && (api.ErrorCode == jetstream.JSErrCodeJetStreamNotEnabledForAccount || api.ErrorCode == jetstream.JSErrCodeJetStreamNotEnabled) ||
+		errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount)
+}
+
+// attachGuest finds out whose account this is, and takes the system's settings. err is returned when nobody knows.
+func (b *Broker) attachGuest(ctx context.Context, without error) error {
+	m, err := b.question(ctx, opHello, nil, nil)
+	if errors.Is(err, nats.ErrNoResponders) {
+		return fmt.Errorf("no dispatcher answers; start one (dispatcher serve): %w (%v)", err, without)
+	}
+	if err != nil {
+		return err
+	}
+	var h hello
+	if err := json.Unmarshal(m.Data, &h); err != nil {
+		return fmt.Errorf("a dispatcher answered unreadably: %w", err)
+	}
+	origin, err := readOrigin(h.Metadata)
+	if err != nil {
+		return err
+	}
+	b.settings, b.guest = origin.settings, newGuest(access.Principal{Role: h.Role, Name: h.Name})
+	if h.Role == access.Worker {
+		reconnects := b.Reconnects()
+		end, err := b.callsEnd(ctx)
+		if err != nil {
+			return err
+		}
+		b.forgotten.note(reconnects, end)
+	}
+	return nil
+}
+
+// question asks a dispatcher, and returns its answer. What it refuses is a [*jetstream.APIError].
+func (b *Broker) question(ctx context.Context, op operation, q any, data []byte) (*nats.Msg, error) {
+	m, err := questionMsg(op, q, data)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, longestAttempt)
+	defer cancel()
+	a, err := b.nc.RequestMsgWithContext(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	return a, problem(a)
+}
+
+func questionMsg(op operation, q any, data []byte) (*nats.Msg, error) {
+	m := nats.NewMsg(prefixAsk + string(op))
+	m.Data = data
+	if q != nil {
+		encoded, err := json.Marshal(q)
+		if err != nil {
+			return nil, fmt.Errorf("encode a question: %w", err)
+		}
+		m.Header.Set(headerStored, string(encoded))
+	}
+	return m, nil
+}
+
+// problem is what an answer says is wrong; nil when nothing is.
+func problem(a *nats.Msg) error {
+	text := a.Header.Get(headerProblem)
+	if text == "" {
+		return nil
+	}
+	code, err := strconv.Atoi(a.Header.Get(headerCode))
+	if err != nil {
+		code = codeLater
+	}
+	if code == codeTooFull {
+		return fmt.Errorf("%w: %s", broker.ErrFull, text)
+	}
+	return &jetstream.APIError{Code: code, Description: text}
+}
+
+// refusedFor reports whether a dispatcher refused with a code.
+func refusedFor(err error, code int) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && api.Code == code && api.ErrorCode == 0
+}
+
+// read asks for a stored message.
+func (g *guest) read(ctx context.Context, b *Broker, q readQuestion) (raw, bool, error) {
+	a, err := retry(ctx, func(ctx context.Context) (*nats.Msg, error) { return b.question(ctx, opRead, q, nil) })
+	if refusedFor(err, codeNone) {
+		return raw{}, false, nil
+	}
+	if err != nil {
+		return raw{}, false, err
+	}
+	var at storedAt
+	if err := json.Unmarshal([]byte(a.Header.Get(headerStored)), &at); err != nil {
+		return raw{}, false, fmt.Errorf("a dispatcher answered unreadably: %w", err)
+	}
+	return raw{subject: at.Subject, seq: at.Seq, time: at.Time, header: at.Header, data: a.Data}, true, nil
+}
+
+// counts asks how many messages there are on each subject that matches.
+func (g *guest) counts(ctx context.Context, b *Broker, q readQuestion) (map[string]uint64, error) {
+	a, err := retry(ctx, func(ctx context.Context) (*nats.Msg, error) { return b.question(ctx, opCount, q, nil) })
+	if err != nil {
+		return nil, err
+	}
+	var counted map[string]uint64
+	if err := json.Unmarshal(a.Data, &counted); err != nil {
+		return nil, fmt.Errorf("a dispatcher answered unreadably: %w", err)
+	}
+	return counted, nil
+}
+
+// get asks for an object.
+func (g *guest) get(ctx context.Context, b *Broker, q objectQuestion) ([]byte, error) {
+	m, err := questionMsg(opGet, q, nil)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, longestRead)
+	defer cancel()
+	inbox := b.nc.NewInbox()
+	sub, err := b.nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, fmt.Errorf("ask for object %s: %w", q.Name, err)
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // it fails when the connection is closed
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return nil, fmt.Errorf("ask for object %s: %w", q.Name, err)
+	}
+	m.Reply = inbox
+	if err := b.nc.PublishMsg(m); err != nil {
+		return nil, err
+	}
+	var out []byte
+	for {
+		a, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if a.Header.Get(statusHeader) == statusNoResponders && len(a.Data) == 0 {
+			return nil, nats.ErrNoResponders
+		}
+		if err := problem(a); refusedFor(err, codeNone) {
+			return nil, jetstream.ErrObjectNotFound
+		} else if err != nil {
+			return nil, err
+		}
+		if len(a.Data) == 0 {
+			break
+		}
+		if out = append(out, a.Data...); len(out) > broker.MaxObjectBytes {
+			return nil, fmt.Errorf("object %s has more than %d bytes", q.Name, broker.MaxObjectBytes)
+		}
+	}
+	return out, nil
+}
+
+// statusNoResponders is the server's answer where nobody listens.
+const statusNoResponders = "503"
+
+// put has an object stored, in pieces when it is long.
+func (g *guest) put(ctx context.Context, b *Broker, q objectQuestion, content []byte) error {
+	if len(content) > maxPieceBytes {
+		for rest := content; len(rest) > 0; {
+			piece := rest[:min(len(rest), maxPieceBytes)]
+			rest = rest[len(piece):]
+			name := objectName("piece", piece)
+			if _, err := retry(ctx, func(ctx context.Context) (*nats.Msg, error) {
+				return b.question(ctx, opPiece, objectQuestion{Name: name, Call: q.Call}, piece)
+			}); err != nil {
+				return err
+			}
+			q.Pieces = append(q.Pieces, name)
+		}
+		content = nil
+	}
+	_, err := retry(ctx, func(ctx context.Context) (*nats.Msg, error) { return b.question(ctx, opPut, q, content) })
+	return err
+}
+
+// granted says why the connection's account cannot append to a chain: nil when it can. The server would let it wait for an answer.
+func (b *Broker) granted(k toolyard.BatchKey, c batch.Chain, pool toolyard.Pool) error {
+	who := b.Who()
+	switch {
+	case who.Role == access.Agent && who.Name != broker.Escape(string(k.Agent)):
+		name, err := broker.Unescape(who.Name)
+		return errors.Join(err, fmt.Errorf("the credentials are those of agent %q, and the batch is agent %q's: make others (dispatcher creds --agent)", name, k.Agent))
+	case who.Role == access.Worker && (c != batch.ChainCall || who.Name != string(pool)):
+		return fmt.Errorf("the credentials are those of %s, and cannot append to the chain %s of pool %q", who, c, pool)
+	}
+	return nil
+}
+
+// beating is what a beat says, and welcome the answer.
+type beating struct {
+	Worker broker.Worker `json:"worker"`
+	Gone   bool          `json:"gone,omitempty"`
+}
+
+// welcome is the answer to a beat: what the pool's workers can isolate, and which dependencies workers found to be down.
+type welcome struct {
+	Hosts []broker.Worker `json:"hosts,omitempty"`
+}
+
+func (g *guest) beat(ctx context.Context, b *Broker, w beating) error {
+	value, err := json.Marshal(w)
+	if err != nil {
+		return fmt.Errorf("encode worker %s: %w", w.Worker.ID, err)
+	}
+	a, err := b.nc.RequestWithContext(ctx, subjectBeat(g.who.Name, w.Worker.ID), value)
+	if err == nil {
+		err = problem(a)
+	}
+	if err != nil {
+		return fmt.Errorf("beat of worker %s: %w", w.Worker.ID, err)
+	}
+	var answer welcome
+	if err := json.Unmarshal(a.Data, &answer); err != nil {
+		return fmt.Errorf("beat of worker %s: a dispatcher answered unreadably: %w", w.Worker.ID, err)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.hosts = answer.Hosts
+	close(g.heard)
+	g.heard = make(chan struct{})
+	return nil
+}
+
+func subjectBeat(pool, id string) string { return prefixBeat + pool + "." + broker.Escape(id) }
+
+// watch tells of other workers what answers to beats say.
+func (g *guest) watch(ctx context.Context, see func(broker.WorkerChange, error)) error {
+	told := 0
+	for {
+		g.mu.Lock()
+		hosts, heard := g.hosts, g.heard
+		g.mu.Unlock()
+		for i := range max(len(hosts), told) {
+			c := broker.WorkerChange{ID: "." + strconv.Itoa(i)} // no worker is called so
+			if i < len(hosts) {
+				c.Worker = &hosts[i]
+			}
+			see(c, nil)
+		}
+		told = len(hosts)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-heard:
+		}
+	}
+}

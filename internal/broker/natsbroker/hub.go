@@ -1,0 +1,319 @@
+package natsbroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+// The bounds of a hub.
+const (
+	// MaxHubMessages and MaxHubBytes are what one follower of a [Hub] has waiting. When more comes, its messages are dropped,
+	// and it reads the streams.
+	MaxHubMessages = 256
+	MaxHubBytes    = 1 << 20
+	// hubLook is how often a hub compares what it has heard with the end of the stream.
+	hubLook = time.Second
+	// hubLinger is how long a subscription that nobody needs is kept.
+	hubLinger = 10 * time.Second
+)
+
+// Hub is the live copies of all batches for one process: one subscription for each kind, however many follow, and none while
+// nobody does. It hands each message to those who follow its batch, without waiting for any. A stream's messages are
+// numbered without gaps, so the hub knows when it has missed one: it compares the numbers of what comes, and each second
+// the end of the stream with what has come. Then it tells everybody that copies were lost.
+type Hub struct {
+	b     *Broker
+	mu    sync.Mutex
+	lines map[string]*line
+}
+
+// NewHub makes a hub on the broker's connection.
+func NewHub(b *Broker) *Hub { return &Hub{b: b, lines: map[string]*line{}} }
+
+// line is one subscription.
+type line struct {
+	h              *Hub
+	prefix, stream string // no stream: what comes is not stored
+	sub            *nats.Subscription
+	users          int // guarded by the hub
+	close          *time.Timer
+
+	mu   sync.Mutex
+	ears map[string]map[*Ear]bool // by the subject's tokens of the batch; by the agent's; by ""
+	// heard is the sequence up to which everything has come, or was told to be lost. end is the stream's last one at the
+	// last look.
+	heard, end uint64
+	dropped    int
+	reconnects uint64
+	stop       context.CancelFunc
+}
+
+// Ear is one follower of a hub. Its methods are safe for concurrent use.
+type Ear struct {
+	// News has a value when there may be something to take.
+	News chan struct{}
+
+	lines []*line
+	key   string
+	done  atomic.Bool
+
+	mu    sync.Mutex
+	queue []*LiveMsg
+	bytes int
+	lost  bool
+}
+
+// Events follows what is stored about a batch: its events and its replies. What is stored after it returns comes, or is
+// known to be lost.
+func (h *Hub) Events(ctx context.Context, k toolyard.BatchKey) (*Ear, error) {
+	return h.follow(ctx, broker.KeyTokens(k), prefixLiveEvent, prefixLiveReply)
+}
+
+// Replies follows the replies of a batch.
+func (h *Hub) Replies(ctx context.Context, k toolyard.BatchKey) (*Ear, error) {
+	return h.follow(ctx, broker.KeyTokens(k), prefixLiveReply)
+}
+
+// Progress follows what is told about a batch's running calls.
+func (h *Hub) Progress(ctx context.Context, k toolyard.BatchKey) (*Ear, error) {
+	return h.follow(ctx, broker.KeyTokens(k), prefixProgress)
+}
+
+// Everything follows what is stored about all batches of an agent, of all agents if it is empty.
+func (h *Hub) Everything(ctx context.Context, agent toolyard.Agent) (*Ear, error) {
+	return h.follow(ctx, broker.Escape(string(agent)), prefixLiveEvent, prefixLiveReply)
+}
+
+// Read reads a live copy of something stored.
+func (h *Hub) Read(ctx context.Context, m *LiveMsg) (toolyard.BatchKey, broker.Logged, error) {
+	stored, _, err := fromLive(m)
+	if err != nil {
+		return toolyard.BatchKey{}, broker.Logged{}, err
+	}
+	k, r, meta, err := h.b.looking(ctx, stored)
+	return k, broker.Logged{Record: r, Meta: meta}, err
+}
+
+// Subscriptions is how many subscriptions the hub has.
+func (h *Hub) Subscriptions() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.lines)
+}
+
+func (h *Hub) follow(ctx context.Context, key string, prefixes ...string) (e *Ear, err error) {
+	e = &Ear{News: make(chan struct{}, 1), key: key}
+	defer func() {
+		if err != nil {
+			e.Stop()
+		}
+	}()
+	for _, prefix := range prefixes {
+		l, err := h.line(ctx, prefix)
+		if err != nil {
+			return e, err
+		}
+		e.lines = append(e.lines, l)
+		l.mu.Lock()
+		if l.ears[key] == nil {
+			l.ears[key] = map[*Ear]bool{}
+		}
+		l.ears[key][e] = true
+		l.mu.Unlock()
+	}
+	return e, nil
+}
+
+// Stop ends it. What comes is dropped from then on.
+func (e *Ear) Stop() {
+	if e.done.Swap(true) {
+		return
+	}
+	for _, l := range e.lines {
+		l.mu.Lock()
+		if delete(l.ears[e.key], e); len(l.ears[e.key]) == 0 {
+			delete(l.ears, e.key)
+		}
+		l.mu.Unlock()
+		l.h.leave(l)
+	}
+}
+
+// line returns the subscription of a kind, with one more user, and makes it when there is none.
+func (h *Hub) line(ctx context.Context, prefix string) (*line, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if l := h.lines[prefix]; l != nil {
+		l.users++
+		l.close.Stop()
+		return l, nil
+	}
+	l := &line{h: h, prefix: prefix, users: 1, ears: map[string]map[*Ear]bool{}, reconnects: h.b.Reconnects()}
+	switch prefix {
+	case prefixLiveEvent:
+		l.stream = streamEvent
+	case prefixLiveReply:
+		l.stream = streamReply
+	}
+	l.mu.Lock() // what comes waits until it is known where the stream ends
+	defer l.mu.Unlock()
+	var err error
+	if l.sub, err = h.b.nc.Subscribe(prefix+">", l.hear); err != nil {
+		return nil, fmt.Errorf("subscribe to %s>: %w", prefix, err)
+	}
+	if l.stream != "" {
+		if l.heard, err = h.b.streamEnd(ctx, l.stream); err != nil {
+			return nil, errors.Join(err, l.sub.Unsubscribe())
+		}
+		l.end = l.heard
+	}
+	looking, stop := context.WithCancel(context.Background())
+	l.stop = stop
+	l.close = time.AfterFunc(hubLinger, func() { h.drop(l) })
+	l.close.Stop()
+	h.lines[prefix] = l
+	go l.watch(looking)
+	return l, nil
+}
+
+func (h *Hub) leave(l *line) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if l.users--; l.users == 0 {
+		l.close.Reset(hubLinger)
+	}
+}
+
+// drop ends a subscription that nobody uses.
+func (h *Hub) drop(l *line) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if l.users > 0 || h.lines[l.prefix] != l {
+		return
+	}
+	delete(h.lines, l.prefix)
+	l.stop()
+	_ = l.sub.Unsubscribe() // it fails when the connection is closed, and then it is gone
+}
+
+// hear hands a message on.
+func (l *line) hear(m *LiveMsg) {
+	key, ok := strings.CutPrefix(m.Subject, l.prefix)
+	if !ok {
+		return
+	}
+	agent, rest, _ := strings.Cut(key, ".")
+	batch, _, _ := strings.Cut(rest, ".")
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stream != "" {
+		seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+		if err != nil || seq > l.heard+1 {
+			l.lose()
+		}
+		l.heard = max(l.heard, seq)
+	}
+	for _, key := range []string{agent + "." + batch, agent, ""} {
+		for e := range l.ears[key] {
+			e.put(m)
+		}
+	}
+}
+
+// lose tells everybody that copies were lost. The line is locked.
+func (l *line) lose() {
+	for _, ears := range l.ears {
+		for e := range ears {
+			e.lose()
+		}
+	}
+}
+
+// watch looks for what was lost without a trace in what came later.
+func (l *line) watch(ctx context.Context) {
+	tick := time.NewTicker(hubLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		end, err := uint64(0), error(nil)
+		if l.stream != "" {
+			end, err = l.h.b.streamEnd(ctx, l.stream)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		dropped, derr := l.sub.Dropped()
+		reconnects := l.h.b.Reconnects()
+		l.mu.Lock()
+		// What was stored before the last look had a second to come.
+		if err != nil || derr != nil || dropped != l.dropped || reconnects != l.reconnects || l.heard < l.end {
+			l.lose()
+			l.heard = max(l.heard, l.end)
+		}
+		l.end, l.dropped, l.reconnects = max(l.end, end), dropped, reconnects
+		l.mu.Unlock()
+	}
+}
+
+func (e *Ear) put(m *LiveMsg) {
+	e.mu.Lock()
+	switch {
+	case e.lost:
+	case len(e.queue) == MaxHubMessages || e.bytes+len(m.Data) > MaxHubBytes && len(e.queue) > 0:
+		e.lost, e.queue, e.bytes = true, nil, 0
+	default:
+		e.queue = append(e.queue, m)
+		e.bytes += len(m.Data)
+	}
+	e.mu.Unlock()
+	e.tell()
+}
+
+func (e *Ear) lose() {
+	e.mu.Lock()
+	e.lost, e.queue, e.bytes = true, nil, 0
+	e.mu.Unlock()
+	e.tell()
+}
+
+func (e *Ear) tell() {
+	select {
+	case e.News <- struct{}{}:
+	default:
+	}
+}
+
+// Take returns what has come since it was asked last. lost says that more has, and was dropped: then nothing is returned, and
+// what is stored by now is to be read.
+func (e *Ear) Take() (msgs []*LiveMsg, lost bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	msgs, lost = e.queue, e.lost
+	e.queue, e.bytes, e.lost = nil, 0, false
+	return msgs, lost
+}
+
+// streamEnd is the last sequence of a stream, from its leader.
+func (b *Broker) streamEnd(ctx context.Context, stream string) (uint64, error) {
+	s, err := retry(ctx, func(ctx context.Context) (jetstream.Stream, error) { return b.js.Stream(ctx, stream) })
+	if err != nil {
+		return 0, fmt.Errorf("look at stream %s: %w", stream, err)
+	}
+	return s.CachedInfo().State.LastSeq, nil
+}

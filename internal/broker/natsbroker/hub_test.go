@@ -1,0 +1,194 @@
+package natsbroker_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv"
+)
+
+// said appends n calls to a batch's input, each as an event of its own.
+func said(t *testing.T, b *natsbroker.Broker, k toolyard.BatchKey, from, n int) {
+	t.Helper()
+	for i := from; i < from+n; i++ {
+		if _, err := b.Input(t.Context(), k, 0, events.Appended{Calls: []toolyard.Call{{ID: fmt.Sprint("c", i), Tool: "t", Input: []byte(`{}`)}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// read takes events from a follower until it has so many.
+func read(t *testing.T, f *natsbroker.Follower, n int) (out []broker.Logged) {
+	t.Helper()
+	late := time.After(30 * time.Second)
+	for {
+		l, ok, err := f.Next(t.Context())
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case ok:
+			if out = append(out, l); len(out) == n {
+				return out
+			}
+			continue
+		}
+		select {
+		case <-f.News:
+		case <-late:
+			t.Fatalf("%d events came of %d", len(out), n)
+		}
+	}
+}
+
+// TestAHubHasOneSubscription: many who follow many batches have the subscriptions of one, and each sees its own batch whole, also
+// from its middle.
+func TestAHubHasOneSubscription(t *testing.T) {
+	s := testenv.Server(t)
+	b := testenv.Broker(t, s, "/test")
+	nc := testenv.Conn(t, s)
+	reader, err := natsbroker.Attach(t.Context(), nc, "/reader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub := natsbroker.NewHub(reader)
+	before := nc.NumSubscriptions()
+	const followers = 40
+	var all []*natsbroker.Follower
+	key := func(i int) toolyard.BatchKey {
+		return toolyard.BatchKey{Agent: "a.b *", ID: toolyard.BatchID(fmt.Sprint("b>", i%4))}
+	}
+	for i := range 4 {
+		said(t, b, key(i), 0, 3)
+	}
+	for i := range followers {
+		f, err := hub.Follower(t.Context(), key(i), 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, f)
+	}
+	if n := nc.NumSubscriptions() - before; n > 3 { // events, replies, and where requests are answered
+		t.Errorf("%d followers have %d subscriptions", followers, n)
+	}
+	middle := read(t, all[0], 2)[1].Seq
+	late, err := hub.Follower(t.Context(), key(0), middle, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		said(t, b, key(i), 3, 5)
+	}
+	for i, f := range all {
+		n := 8
+		if i == 0 {
+			n = 6
+		}
+		last := uint64(0)
+		for j, l := range read(t, f, n) {
+			body, ok := l.Body.(events.Appended)
+			if want := fmt.Sprint("c", 8-n+j); !ok || l.Chain != batch.ChainInput || l.Seq <= last || body.Calls[0].ID != want {
+				t.Errorf("follower %d: event %d is %+v, not %s", i, j, l, want)
+			}
+			last = l.Seq
+		}
+		f.Stop()
+	}
+	if got := read(t, late, 6); got[0].Body.(events.Appended).Calls[0].ID != "c2" {
+		t.Errorf("behind the second comes %+v", got[0])
+	}
+	late.Stop()
+	late.Stop()
+}
+
+// TestAHubKnowsWhatItMissed: live copies that never come, the last one among them, are read from the stream.
+func TestAHubKnowsWhatItMissed(t *testing.T) {
+	s := testenv.Server(t)
+	b := testenv.Broker(t, s, "/test")
+	hub := natsbroker.NewHub(testenv.Broker(t, s, "/reader"))
+	k := toolyard.BatchKey{Agent: "a", ID: "b"}
+	f, err := hub.Follower(t.Context(), k, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said(t, b, k, 0, 1)
+	read(t, f, 1)
+	js, err := testenv.Conn(t, s).JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := js.StreamInfo("TY_EVENT")
+	if err != nil {
+		t.Fatal(err)
+	}
+	deaf := info.Config
+	deaf.RePublish = nil
+	republish := func(cfg nats.StreamConfig) {
+		t.Helper()
+		if _, err := js.UpdateStream(&cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	republish(deaf)
+	said(t, b, k, 1, 2) // nobody is told
+	if got := read(t, f, 2); got[1].Body.(events.Appended).Calls[0].ID != "c2" {
+		t.Errorf("what was lost at the end is read as %+v", got)
+	}
+	said(t, b, k, 3, 1)
+	republish(info.Config)
+	said(t, b, k, 4, 1) // the number of this one says that one is missing
+	if got := read(t, f, 2); got[0].Body.(events.Appended).Calls[0].ID != "c3" || got[1].Body.(events.Appended).Calls[0].ID != "c4" {
+		t.Errorf("what was lost in the middle is read as %+v", got)
+	}
+}
+
+// TestASlowEarLosesItsOwn: one who takes nothing is told so, holds a bounded number of messages, and takes none from others.
+func TestASlowEarLosesItsOwn(t *testing.T) {
+	s := testenv.Server(t)
+	b := testenv.Broker(t, s, "/test")
+	hub := natsbroker.NewHub(b)
+	k := toolyard.BatchKey{Agent: "a", ID: "b"}
+	slow, err := hub.Progress(t.Context(), k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fast, err := hub.Progress(t.Context(), k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for i := range 2 * natsbroker.MaxHubMessages {
+		if err := b.Report(k, broker.Progress{Index: i}); err != nil {
+			t.Fatal(err)
+		}
+		for seen <= i {
+			select {
+			case <-fast.News:
+			case <-time.After(30 * time.Second):
+				t.Fatalf("report %d did not come", i)
+			}
+			msgs, lost := fast.Take()
+			if seen += len(msgs); lost {
+				t.Fatal("who takes everything lost something")
+			}
+		}
+	}
+	if msgs, lost := slow.Take(); !lost || len(msgs) != 0 {
+		t.Errorf("who takes nothing has %d messages, lost %t", len(msgs), lost)
+	}
+	if err := b.Report(k, broker.Progress{}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-slow.News:
+	case <-time.After(30 * time.Second):
+		t.Fatal("nothing comes any more")
+	}
+}

@@ -1,0 +1,148 @@
+package natsbroker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// The limits of what is judged at a time.
+const (
+	maxJudgeCalls    = 250 // calls of one request, so that the answer fits a message
+	maxJudgeRequests = 64  // requests that a worker answers side by side
+)
+
+// check asks a worker of a pool whether a call could run with another input. What is wrong with it is a [*toolyard.InputError].
+func (b *Broker) check(ctx context.Context, pool toolyard.Pool, r events.Requested) error {
+	ctx, cancel := context.WithTimeout(ctx, broker.CheckWait)
+	defer cancel()
+	answers, err := b.judge(ctx, pool, []broker.JudgeCall{{Check: &r}})
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", broker.ErrUnchecked, err)
+	case len(answers) != 1 || !answers[0].Checked: // a worker of an older version
+		return fmt.Errorf("%w: the worker of pool %q cannot", broker.ErrUnchecked, pool)
+	case answers[0].Problem != "":
+		return &toolyard.InputError{Field: "input", Problem: answers[0].Problem}
+	}
+	return nil
+}
+
+// Judge asks workers of a pool, side by side in requests that fit a message, and returns one answer for each call. What
+// befell a request is said of its own calls, and in the error.
+func (b *Broker) Judge(ctx context.Context, pool toolyard.Pool, calls []broker.JudgeCall) ([]broker.Judged, error) {
+	requests := judgeRequests(calls)
+	answers, errs := make([][]broker.Judged, len(requests)), make([]error, len(requests))
+	ctx, cancel := context.WithTimeout(ctx, b.settings.JudgeWait())
+	defer cancel()
+	var asking sync.WaitGroup
+	for i, request := range requests {
+		asking.Go(func() { answers[i], errs[i] = b.judge(ctx, pool, request) })
+	}
+	asking.Wait()
+	var out []broker.Judged
+	for i, request := range requests {
+		said := map[int]broker.Judged{}
+		for _, j := range answers[i] {
+			said[j.Index] = j
+		}
+		for _, c := range request {
+			j, ok := said[c.Index]
+			switch {
+			case errs[i] != nil:
+				j = broker.Judged{Index: c.Index, Failed: errs[i].Error()}
+			case !ok:
+				j = broker.Judged{Index: c.Index, Failed: "the worker that was asked does not have the tool as it was offered"}
+			}
+			out = append(out, j)
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// judgeRequests parts calls into requests of a size that is sent. One that alone is longer has a request of its own,
+// which fails.
+func judgeRequests(calls []broker.JudgeCall) (out [][]broker.JudgeCall) {
+	const around = 256 // bytes of a call's other fields, and of the JSON around them
+	size, from := 0, 0
+	for i, c := range calls {
+		n := len(c.Input) + len(c.Tool)*6 + len(c.Declaration) + around
+		if i > from && (size+n > broker.MaxInlineBytes || i-from == maxJudgeCalls) {
+			out, size, from = append(out, calls[from:i]), 0, i
+		}
+		size += n
+	}
+	if from < len(calls) {
+		out = append(out, calls[from:])
+	}
+	return out
+}
+
+func (b *Broker) judge(ctx context.Context, pool toolyard.Pool, calls []broker.JudgeCall) ([]broker.Judged, error) {
+	data, err := json.Marshal(calls)
+	if err != nil {
+		return nil, fmt.Errorf("encode a request to judge: %w", err)
+	}
+	if len(data) > broker.MaxInlineBytes {
+		return nil, fmt.Errorf("the input to judge has %d bytes; at most %d are sent", len(data), broker.MaxInlineBytes)
+	}
+	m, err := b.askWorkers(ctx, string(pool), prefixJudge+string(pool), data)
+	if err != nil {
+		return nil, fmt.Errorf("ask a worker of pool %q to judge: %w", pool, err)
+	}
+	var out []broker.Judged
+	if err := json.Unmarshal(m.Data, &out); err != nil {
+		return nil, fmt.Errorf("a worker of pool %q judged unreadably: %w", pool, err)
+	}
+	return out, nil
+}
+
+// OnJudge answers requests to judge, beside the pool's other workers, until the returned function is called, which waits
+// for those that are being answered. judge does not panic, and returns soon after its context ended.
+func (b *Broker) OnJudge(pool toolyard.Pool, judge func(context.Context, []broker.JudgeCall) []broker.Judged, failed func(error)) (func() error, error) {
+	var answering sync.WaitGroup
+	judging, checking := make(chan struct{}, maxJudgeRequests), make(chan struct{}, broker.MaxChecks)
+	sub, err := b.nc.QueueSubscribe(prefixJudge+string(pool), "workers", func(m *nats.Msg) {
+		var calls []broker.JudgeCall
+		if err := json.Unmarshal(m.Data, &calls); err != nil {
+			failed(fmt.Errorf("judge calls: %w", err))
+			return
+		}
+		places, within := judging, b.settings.JudgeTimeout()
+		if len(calls) == 1 && calls[0].Check != nil { // it may take its time, and batches wait for judgements
+			if places, within = checking, broker.CheckWait; len(checking) == broker.MaxChecks {
+				failed(errors.New("too many inputs are checked at a time; one is left"))
+				return
+			}
+		}
+		places <- struct{}{} // each is taken for as long as a request may take
+		answering.Go(func() {
+			defer func() { <-places }()
+			ctx, cancel := context.WithTimeout(context.Background(), within)
+			defer cancel()
+			answer, err := json.Marshal(judge(ctx, calls))
+			if err == nil {
+				err = m.Respond(answer)
+			}
+			if err != nil {
+				failed(fmt.Errorf("judge calls: %w", err))
+			}
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen for requests to judge: %w", err)
+	}
+	return func() error {
+		err := sub.Unsubscribe()
+		answering.Wait()
+		return err
+	}, nil
+}

@@ -1,0 +1,143 @@
+package natsbroker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+// seen is what somebody knows of a key without reading it: it may be behind.
+type seen[T any] struct {
+	value    T
+	revision uint64
+}
+
+// swap changes the value of a key: read, change, compare and set, until it holds. change may be called several times; when
+// it returns an error nothing is stored. A change that leaves the value as it is stores nothing, unless sure is set: a replica
+// may answer the read with what stood there before, and only what is set proves that it stands there still. It returns the value as it
+// stands after, and its revision. What was seen of the key, if anything, is changed first, and spares a read where it is
+// what stands there; only a change that is stored counts on it.
+func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known seen[T], sure bool, change func(T) (T, error)) (T, uint64, error) {
+	pause, conflicts := firstPause/10, 0
+	for unread := known.revision != 0; ; unread = false {
+		have, revision := known.value, known.revision
+		var value []byte
+		var err error
+		if unread {
+			value, err = json.Marshal(have)
+		} else {
+			have, value, revision, err = load[T](ctx, kv, key)
+		}
+		if err != nil {
+			return have, revision, err
+		}
+		next, err := change(have)
+		if err != nil && unread {
+			continue
+		}
+		if err != nil {
+			return have, revision, err
+		}
+		encoded, err := encodeValue(value, next)
+		if err != nil {
+			return have, revision, fmt.Errorf("encode key %s: %w", key, err)
+		}
+		same := revision != 0 && bytes.Equal(encoded, value)
+		if same && unread {
+			continue
+		}
+		if same && !sure {
+			return under(next, revision), revision, nil
+		}
+		stored, err := ask(ctx, func(ctx context.Context, _ int) (uint64, error) {
+			if revision == 0 { // there is no key, or it was deleted: Create knows which
+				return kv.Create(ctx, key, encoded)
+			}
+			return kv.Update(ctx, key, encoded, revision)
+		})
+		if err == nil {
+			return under(next, stored), stored, nil
+		}
+		if unread { // what was known is behind, or no answer came: see what stands there
+			continue
+		}
+		// Whether another's change came between, or ours was stored and its answer lost: the change is made again on what
+		// stands there now, and changes nothing where it holds already.
+		again, verdict := classify(err)
+		if !again && !errors.Is(verdict, broker.ErrConflict) && !errors.Is(err, jetstream.ErrKeyExists) {
+			return have, revision, verdict
+		}
+		if again || conflicts > 0 { // the first conflict is repeated at once
+			if err := wait(ctx, &pause); err != nil {
+				return have, revision, err
+			}
+		}
+		conflicts++
+	}
+}
+
+// load reads a key. One that is not there, or was deleted, has the zero value.
+func load[T any](ctx context.Context, kv jetstream.KeyValue, key string) (v T, value []byte, revision uint64, err error) {
+	e, err := retry(ctx, func(ctx context.Context) (jetstream.KeyValueEntry, error) { return kv.Get(ctx, key) })
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return under(v, 0), nil, 0, nil
+	}
+	if err != nil {
+		return v, nil, 0, fmt.Errorf("read key %s: %w", key, err)
+	}
+	v, err = decoded[T](e)
+	return v, e.Value(), e.Revision(), err
+}
+
+// decoded is the value of an entry; the zero value where the key was deleted, or emptied by an operator.
+func decoded[T any](e jetstream.KeyValueEntry) (v T, err error) {
+	if len(e.Value()) > 0 {
+		err = decodeValue(e.Value(), &v)
+	}
+	if err != nil {
+		return v, fmt.Errorf("key %s is not readable: %w", e.Key(), err)
+	}
+	return under(v, e.Revision()), nil
+}
+
+// under returns a value as it is under a revision of its key, where that makes a difference.
+func under[T any](v T, revision uint64) T {
+	if p, ok := any(v).(interface{ At(revision uint64) T }); ok {
+		return p.At(revision)
+	}
+	return v
+}
+
+// list reads the keys that match, in the order of their last change, until see says that it has enough.
+func list[T any](ctx context.Context, kv jetstream.KeyValue, keys string, see func(key string, revision uint64, v T, err error) (more bool)) error {
+	ctx, cancel := context.WithTimeout(ctx, longestRead)
+	defer cancel()
+	w, err := kv.Watch(ctx, keys, jetstream.IgnoreDeletes())
+	if err != nil {
+		return fmt.Errorf("list %s of %s: %w", keys, kv.Bucket(), err)
+	}
+	defer w.Stop() //nolint:errcheck // the context ends it in any case
+	for {
+		select {
+		case e, ok := <-w.Updates():
+			if !ok || e == nil { // all that was there has been seen
+				return context.Cause(ctx)
+			}
+			var v T
+			err := decodeValue(e.Value(), &v)
+			if err != nil {
+				err = fmt.Errorf("key %s of %s is not readable: %w", e.Key(), kv.Bucket(), err)
+			}
+			if !see(e.Key(), e.Revision(), v, err) {
+				return nil
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("list %s of %s: %w", keys, kv.Bucket(), context.Cause(ctx))
+		}
+	}
+}

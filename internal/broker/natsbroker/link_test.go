@@ -1,0 +1,235 @@
+package natsbroker_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/natsd"
+	"github.com/toolyard/toolyard/internal/presence"
+	"github.com/toolyard/toolyard/internal/testenv"
+)
+
+// follow tells what a watch of the workers tells.
+func follow(t *testing.T, b *natsbroker.Broker, again <-chan struct{}) <-chan broker.WorkerChange {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	changes, done := make(chan broker.WorkerChange, 256), make(chan struct{})
+	go func() {
+		defer close(done)
+		err := b.WatchWorkers(ctx, again, func(c broker.WorkerChange, err error) {
+			if err != nil {
+				t.Error(err)
+			}
+			changes <- c
+		})
+		if !errors.Is(err, context.Canceled) && !errors.Is(err, nats.ErrConnectionClosed) {
+			t.Errorf("the watch ended with %v", err)
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return changes
+}
+
+// until takes changes until one is as it is wanted, and returns the others.
+func until(t *testing.T, changes <-chan broker.WorkerChange, what string, is func(broker.WorkerChange) bool) (others []broker.WorkerChange) {
+	t.Helper()
+	for deadline := time.After(30 * time.Second); ; {
+		select {
+		case c := <-changes:
+			if is(c) {
+				return others
+			}
+			others = append(others, c)
+		case <-deadline:
+			t.Fatalf("the watch does not tell that %s; it told %+v", what, others)
+		}
+	}
+}
+
+func state(s broker.WatchState) func(broker.WorkerChange) bool {
+	return func(c broker.WorkerChange) bool { return c.State == s }
+}
+
+// TestAWatchBeginsAnewWithTheConnection: it says that it is deaf as soon as the server is away, and tells everything again,
+// also what has vanished, as soon as it is back. The client library alone takes ten seconds to miss its consumer.
+func TestAWatchBeginsAnewWithTheConnection(t *testing.T) {
+	s := testenv.Restartable(t)
+	b, err := natsbroker.Open(t.Context(), testenv.Conn(t, s.Server), broker.Settings{WorkerTTL: time.Minute}, "/test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"stays", "goes"} {
+		if err := b.Beat(t.Context(), broker.Worker{ID: id, Pool: "default"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	changes := follow(t, b, nil)
+	until(t, changes, "it has caught up", state(broker.WatchCaughtUp))
+	s.Shutdown()
+	until(t, changes, "it is deaf", state(broker.WatchDeaf))
+	s.Start()
+	back := time.Now()
+	seen := until(t, changes, "it has caught up again", state(broker.WatchCaughtUp))
+	t.Logf("%s after the server was back the watch had caught up", time.Since(back))
+	told := func(id string) bool {
+		return slices.ContainsFunc(seen, func(c broker.WorkerChange) bool { return c.ID == id && c.Worker != nil })
+	}
+	if !told("stays") || !told("goes") {
+		t.Errorf("after the server was back it told %+v", seen)
+	}
+
+	// What goes while the watch is deaf is told to have gone.
+	s.Shutdown()
+	until(t, changes, "it is deaf", state(broker.WatchDeaf))
+	opts := s.Options
+	opts.Listen = "" // nobody hears of this
+	quiet, err := natsd.Start(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := quiet.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "KV_ty_worker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Purge(t.Context(), jetstream.WithPurgeSubject("$KV.ty_worker.goes")); err != nil {
+		t.Fatal(err)
+	}
+	quiet.Shutdown()
+	s.Start()
+	gone := func(c broker.WorkerChange) bool { return c.ID == "goes" && c.Worker == nil }
+	until(t, changes, "a worker has vanished", gone)
+}
+
+// TestAWatchBeginsAnewOnRequest when somebody knows that it has missed something.
+func TestAWatchBeginsAnewOnRequest(t *testing.T) {
+	s := testenv.Server(t)
+	b := testenv.Broker(t, s, "/test")
+	if err := b.Beat(t.Context(), broker.Worker{ID: "w", Pool: "default"}); err != nil {
+		t.Fatal(err)
+	}
+	again := make(chan struct{})
+	changes := follow(t, b, again)
+	until(t, changes, "it has caught up", state(broker.WatchCaughtUp))
+	again <- struct{}{}
+	until(t, changes, "it is deaf", state(broker.WatchDeaf))
+	until(t, changes, "the worker is there", func(c broker.WorkerChange) bool { return c.ID == "w" && c.Worker != nil })
+	until(t, changes, "it has caught up", state(broker.WatchCaughtUp))
+}
+
+// TestReadEntry: what stands in the registry of a worker, through its life, and that it leaves nothing behind.
+func TestReadEntry(t *testing.T) {
+	s := testenv.Server(t)
+	b, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{WorkerTTL: time.Second}, "/test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	await := func(id string, want presence.Kind) presence.Reading {
+		t.Helper()
+		for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			r, err := b.ReadEntry(t.Context(), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Kind == want {
+				return r
+			}
+			if time.Now().After(end) {
+				t.Fatalf("worker %s: %+v, want %s", id, r, want)
+			}
+		}
+	}
+	await("mortal", presence.Missing)
+	for _, id := range []string{"mortal", "tidy"} {
+		if err := b.Beat(t.Context(), broker.Worker{ID: id, Pool: "default"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := await("mortal", presence.Present)
+	if err := b.Beat(t.Context(), broker.Worker{ID: "mortal", Pool: "default"}); err != nil {
+		t.Fatal(err)
+	}
+	if second := await("mortal", presence.Present); second.Seq <= first.Seq {
+		t.Errorf("a heartbeat has revision %d after %d", second.Seq, first.Seq)
+	}
+	if err := b.Gone(t.Context(), "tidy"); err != nil {
+		t.Fatal(err)
+	}
+	await("tidy", presence.Removed)
+	await("mortal", presence.Expired)
+	await("mortal", presence.Missing)
+	await("tidy", presence.Missing)
+	stream, err := jetStream(t, s).Stream(t.Context(), "KV_ty_worker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := stream.CachedInfo().State.Msgs; n != 0 {
+		t.Errorf("workers that are gone leave %d messages behind", n)
+	}
+}
+
+// TestKeysAreReadThroughTheLeader: no bucket answers from a replica that may be behind.
+func TestKeysAreReadThroughTheLeader(t *testing.T) {
+	s := testenv.Server(t)
+	testenv.Broker(t, s, "/test")
+	js := jetStream(t, s)
+	names := js.StreamNames(t.Context())
+	n := 0
+	for name := range names.Name() {
+		stream, err := js.Stream(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stream.CachedInfo().Config.AllowDirect {
+			t.Errorf("stream %s allows direct gets", name)
+		}
+		n++
+	}
+	if err := names.Err(); err != nil || n < 11 {
+		t.Errorf("%d streams: %v", n, err)
+	}
+}
+
+// TestLeasesFitTogether: who holds something has stopped before others act, for every wait that a system may have, and three
+// heartbeats fit into a lease.
+func TestLeasesFitTogether(t *testing.T) {
+	for _, wait := range []time.Duration{100 * time.Millisecond, 800 * time.Millisecond, time.Second, 3 * time.Second, 10 * time.Second, time.Hour} {
+		switch stopped := broker.Stop(wait) + broker.StopGrace(wait); {
+		case 3*broker.Heartbeat(wait) > broker.Lease(wait):
+			t.Errorf("%s: three heartbeats do not fit into the lease", wait)
+		case broker.Lease(wait) >= broker.Stop(wait):
+			t.Errorf("%s: there is no time to renew a lease that has lapsed", wait)
+		case stopped+wait/8 > broker.Patience(wait):
+			t.Errorf("%s: a holder has stopped after %s and others act after %s", wait, stopped, broker.Patience(wait))
+		case broker.Patience(wait) <= wait:
+			t.Errorf("%s: others act before the entry has expired", wait)
+		}
+	}
+}
+
+func jetStream(t *testing.T, s *natsd.Server) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.New(testenv.Conn(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}

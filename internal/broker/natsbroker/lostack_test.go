@@ -1,0 +1,67 @@
+package natsbroker_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/testenv"
+)
+
+// losing is a connection on which the first write that contains some bytes is lost, as what a server has got and not
+// looked at when it is killed.
+type losing struct {
+	net.Conn
+	what []byte
+	lost *atomic.Bool
+}
+
+func (c *losing) Write(p []byte) (int, error) {
+	if bytes.Contains(p, c.what) && c.lost.CompareAndSwap(false, true) {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+// TestAnAcknowledgementThatIsLost: who says that a batch is complete says it again when nobody answers, although its
+// context has no end: else it would say for ever that the batch is in work, and count as running.
+func TestAnAcknowledgementThatIsLost(t *testing.T) {
+	s := testenv.Server(t)
+	var lost atomic.Bool
+	nc, err := nats.Connect(s.ClientURL(), nats.SetCustomDialer(dialer(func(network, address string) (net.Conn, error) {
+		c, err := net.Dial(network, address)
+		return &losing{c, []byte("+ACK"), &lost}, err
+	})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	b, err := natsbroker.Open(t.Context(), nc, broker.Settings{}, "/dispatcher/d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Submit(t.Context(), submission("b")); err != nil {
+		t.Fatal(err)
+	}
+	subs, err := b.Submissions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer subs.Stop()
+	sub, err := subs.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a dispatcher's has no end
+	defer cancel()
+	if err := sub.Done(ctx); err != nil || !lost.Load() {
+		t.Errorf("%v; was an acknowledgement lost: %v", err, lost.Load())
+	}
+}

@@ -1,0 +1,174 @@
+package natsbroker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	cejs "github.com/cloudevents/sdk-go/protocol/nats_jetstream/v2"
+	"github.com/cloudevents/sdk-go/v2/binding"
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+const (
+	headerID          = "ce-id"
+	headerSource      = "ce-source"
+	headerSpecVersion = "ce-specversion"
+	headerType        = "ce-type"
+	headerExpected    = "Nats-Expected-Last-Subject-Sequence"
+	extDataRef        = "dataref" // CloudEvents' own extension for data that is kept elsewhere
+	dataRefScheme     = "ty-blob:"
+)
+
+// meta is what stands around a body that this broker's owner writes now.
+func (b *Broker) meta(k toolyard.BatchKey, subject string) events.Meta {
+	return events.Meta{
+		ID: broker.NewID(), Source: b.source, Subject: subject, Time: time.Now().UTC(), PartitionKey: about(k),
+		Version: toolyard.WireVersion,
+	}
+}
+
+// message makes the NATS message of an event, in the binary binding. Data past [MaxInlineBytes] is put into the object
+// store, and the message has its reference.
+func (b *Broker) message(ctx context.Context, subject string, m events.Meta, body events.Body) (*nats.Msg, error) {
+	e, err := events.Encode(m, body)
+	if err != nil {
+		return nil, err
+	}
+	if data := e.Data(); len(data) > broker.MaxInlineBytes {
+		if len(data) > broker.MaxObjectBytes {
+			return nil, fmt.Errorf("event %s has %d bytes of data; at most %d are allowed", e.Type(), len(data), broker.MaxObjectBytes)
+		}
+		name := objectName("data", data)
+		if err := b.putObject(ctx, name, data); err != nil {
+			return nil, fmt.Errorf("store the data of event %s: %w", e.Type(), err)
+		}
+		e.DataEncoded = nil
+		e.SetExtension(extDataRef, dataRefScheme+name)
+	}
+	return encode(ctx, subject, e)
+}
+
+// encode writes a CloudEvent in the NATS binary binding.
+func encode(ctx context.Context, subject string, e event.Event) (*nats.Msg, error) {
+	var data bytes.Buffer
+	h, err := cejs.WriteMsg(ctx, (*binding.EventMessage)(&e), &data)
+	if err != nil {
+		return nil, fmt.Errorf("write event %s: %w", e.Type(), err)
+	}
+	msg := nats.NewMsg(subject)
+	for name, values := range h {
+		msg.Header[name] = values
+	}
+	msg.Data = data.Bytes()
+	return msg, nil
+}
+
+// decode reads the event in a message. A message that holds none is an [*events.UnreadableError], an event that only a
+// newer version knows an [*events.NewerError].
+func (b *Broker) decode(ctx context.Context, h nats.Header, data []byte) (events.Meta, events.Body, error) {
+	e, err := b.event(ctx, h, data)
+	if err != nil {
+		return events.Meta{}, nil, err
+	}
+	return events.Decode(*e)
+}
+
+// event reads the CloudEvent in a message, with its data.
+func (b *Broker) event(ctx context.Context, h nats.Header, data []byte) (*event.Event, error) {
+	if h.Get(headerSpecVersion) == "" {
+		return nil, &events.UnreadableError{Problem: "the message has no CloudEvents headers; use the binary binding"}
+	}
+	e, err := binding.ToEvent(ctx, cejs.NewMessage(&nats.Msg{Header: h, Data: data}))
+	if err != nil {
+		return nil, &events.UnreadableError{ID: h.Get(headerID), Problem: "not a CloudEvent: " + err.Error()}
+	}
+	if ref, ok := e.Extensions()[extDataRef].(string); ok && len(e.Data()) == 0 {
+		whole, err := b.dataBehind(ctx, ref)
+		if err != nil {
+			return nil, fmt.Errorf("read the data of event %s: %w", e.ID(), err)
+		}
+		if err := e.SetData(event.ApplicationJSON, whole); err != nil {
+			return nil, fmt.Errorf("set the data of event %s: %w", e.ID(), err)
+		}
+	}
+	return e, nil
+}
+
+// elsewhere is what an event is that stands where this version knows no place: one of a newer version, which may have
+// other subjects, or a mistake.
+func (b *Broker) elsewhere(ctx context.Context, h nats.Header, data []byte, mistake error) (events.Meta, error) {
+	meta, _, err := b.decode(ctx, h, data)
+	if errors.Is(err, events.ErrNewer) {
+		return meta, err
+	}
+	if meta.Version > toolyard.WireVersion {
+		newer := events.Newer{ID: meta.ID, Type: events.Type(h.Get(headerType)), Version: meta.Version, Data: data}
+		return meta, &events.NewerError{Newer: newer}
+	}
+	return meta, mistake
+}
+
+func (b *Broker) dataBehind(ctx context.Context, ref string) ([]byte, error) {
+	name, ok := strings.CutPrefix(ref, dataRefScheme+"data.")
+	if !ok {
+		return nil, &events.UnreadableError{Problem: fmt.Sprintf("the dataref %q is none of ours", ref)}
+	}
+	data, err := b.getObject(ctx, "data."+name)
+	if errors.Is(err, errNoObject) {
+		return nil, &events.UnreadableError{Problem: fmt.Sprintf("the dataref %q leads nowhere", ref)}
+	}
+	return data, err
+}
+
+// raw is a stored message.
+type raw struct {
+	subject string
+	seq     uint64
+	time    time.Time
+	header  nats.Header
+	data    []byte
+}
+
+// reader makes a record of its batch of a stored message: [Broker.record], [Broker.tolerant] or [Broker.looking].
+type reader func(ctx context.Context, m raw) (toolyard.BatchKey, batch.Record, events.Meta, error)
+
+// record reads a stored message as a record of its batch.
+func (b *Broker) record(ctx context.Context, m raw) (toolyard.BatchKey, batch.Record, events.Meta, error) {
+	p, err := parseSubject(m.subject)
+	if err != nil {
+		bad := &events.UnreadableError{ID: m.header.Get(headerID), Problem: err.Error()}
+		meta, err := b.elsewhere(ctx, m.header, m.data, bad)
+		return p.key, batch.Record{}, meta, err
+	}
+	meta, body, err := b.decode(ctx, m.header, m.data)
+	if err != nil {
+		return p.key, batch.Record{}, meta, err
+	}
+	if body.EventType() == events.CallDecided && p.chain == batch.ChainCall {
+		if err := b.checkProof(ctx, &p, m); err != nil {
+			return p.key, batch.Record{}, meta, err
+		}
+	}
+	r := p.record(m, body)
+	if p.chain == batch.ChainReply {
+		if reply, ok := body.(events.Reply); ok && len(reply.Results) > 0 {
+			r.Index = reply.Results[0].Index
+		}
+	}
+	return p.key, r, meta, nil
+}
+
+// record is a body at its place.
+func (p *place) record(m raw, body events.Body) batch.Record {
+	return batch.Record{Chain: p.chain, Index: p.index, Pool: p.pool, Seq: m.seq, Time: m.time, Body: body}
+}

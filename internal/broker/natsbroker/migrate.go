@@ -1,0 +1,185 @@
+package natsbroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+// found is a system that is there.
+type found struct {
+	origin
+	want []jetstream.StreamConfig          // the streams as this version makes them, the batch stream last
+	have map[string]jetstream.StreamConfig // those that are there, by name
+}
+
+// find looks for a system and reads what it is; nil when there is none.
+func (b *Broker) find(ctx context.Context) (*found, error) {
+	f := &found{have: map[string]jetstream.StreamConfig{}}
+	look := func(name string) (there bool, err error) {
+		s, err := answered(ctx, func(ctx context.Context) (jetstream.Stream, error) { return b.js.Stream(ctx, name) })
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("stream %s: %w", name, err)
+		}
+		f.have[name] = s.CachedInfo().Config
+		return true, nil
+	}
+	there, err := look(streamBatch)
+	if err != nil || !there {
+		return nil, err
+	}
+	if f.origin, err = readOrigin(f.have[streamBatch].Metadata); err != nil {
+		return nil, err
+	}
+	if f.want, err = definitions(f.settings); err != nil {
+		return nil, err
+	}
+	for _, d := range f.want {
+		if _, err := look(d.Name); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// check says in one line what keeps this version from running on the system's streams, and what to do about it. Streams
+// that are missing are none of it; nor is what an operator has changed since they have this version's layout.
+func (f *found) check() error {
+	if f.layout >= layout {
+		return nil
+	}
+	var what []string
+	streams := map[string][]string{}
+	for _, d := range f.want {
+		for _, diff := range f.differences(d) {
+			if diff.mend == nil {
+				return diff.hopeless()
+			}
+			if streams[diff.what] == nil {
+				what = append(what, diff.what)
+			}
+			streams[diff.what] = append(streams[diff.what], diff.stream)
+		}
+	}
+	if len(what) == 0 {
+		return nil
+	}
+	for i, w := range what {
+		what[i] = w + " (" + strings.Join(streams[w], ", ") + ")"
+	}
+	return fmt.Errorf("the streams were made by an older version (layout %d; this version's is %d) and have %s: "+
+		"stop all dispatchers and workers, and start one dispatcher with --migrate, once",
+		f.layout, layout, strings.Join(what, "; "))
+}
+
+// difference is how a stream differs from its definition. Where mend is nil, nothing can be done about it.
+type difference struct {
+	stream, what string
+	mend         func(*jetstream.StreamConfig)
+}
+
+func (d *difference) hopeless() error {
+	return fmt.Errorf("stream %s was made by an older version, and has %s: let that version finish what runs, "+
+		"and start this one on an empty store (another --data, or delete the streams)", d.stream, d.what)
+}
+
+// differences holds a stream that is there against its definition. How much it keeps, and on how many servers, is the
+// operator's.
+func (f *found) differences(want jetstream.StreamConfig) (out []difference) {
+	have, ok := f.have[want.Name]
+	if !ok {
+		return nil
+	}
+	type config = jetstream.StreamConfig
+	differ := func(mend func(*config), format string, args ...any) {
+		out = append(out, difference{want.Name, fmt.Sprintf(format, args...), mend})
+	}
+	if have.Retention != want.Retention {
+		differ(nil, "the retention %s instead of %s", have.Retention, want.Retention)
+	}
+	for _, s := range have.Subjects {
+		if !slices.Contains(want.Subjects, s) {
+			differ(nil, "the subject %s, which this version does not read", s)
+		}
+	}
+	for _, s := range want.Subjects {
+		if !slices.Contains(have.Subjects, s) {
+			differ(func(c *config) { c.Subjects = append(slices.Clone(c.Subjects), s) }, "no subject %s", s)
+		}
+	}
+	if have.MaxAge != 0 && (want.MaxAge == 0 || have.MaxAge < want.MaxAge) {
+		differ(func(c *config) { c.MaxAge = want.MaxAge }, "messages for %s instead of %s", have.MaxAge, want.MaxAge)
+	}
+	if have.Discard != want.Discard {
+		differ(func(c *config) { c.Discard = want.Discard }, "the policy %s instead of %s", have.Discard, want.Discard)
+	}
+	if want.AllowMsgTTL && (!have.AllowMsgTTL || have.SubjectDeleteMarkerTTL != want.SubjectDeleteMarkerTTL) {
+		differ(func(c *config) {
+			c.AllowMsgTTL, c.SubjectDeleteMarkerTTL = true, want.SubjectDeleteMarkerTTL
+		}, "marks of what has expired for %s instead of %s", have.SubjectDeleteMarkerTTL, want.SubjectDeleteMarkerTTL)
+	}
+	if have.AllowDirect != want.AllowDirect {
+		differ(func(c *config) { c.AllowDirect = want.AllowDirect },
+			"direct gets: %t instead of %t", have.AllowDirect, want.AllowDirect)
+	}
+	if !reflect.DeepEqual(have.RePublish, want.RePublish) {
+		differ(func(c *config) { c.RePublish = want.RePublish }, "its live copies on other subjects")
+	}
+	return out
+}
+
+// Migrate brings the streams of an older layout to this version's, and writes down that it did. It changes nothing
+// where there is no system, or where the layout is this version's already. Changing a stream that is in use has lost
+// messages on clusters: the caller must be alone on the system, and it fails when another dispatcher waits there for
+// batches.
+func Migrate(ctx context.Context, nc *nats.Conn) error {
+	b, err := on(nc, broker.Settings{}, "")
+	if err != nil {
+		return err
+	}
+	f, err := b.find(ctx)
+	if err != nil || f == nil || f.layout >= layout {
+		return err
+	}
+	cons, err := b.js.Consumer(ctx, streamBatch, consumerDispatchers)
+	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return fmt.Errorf("consumer %s of %s: %w", consumerDispatchers, streamBatch, err)
+	}
+	if err == nil && cons.CachedInfo().NumWaiting > 0 {
+		return errors.New("migrate: another dispatcher runs on this system; stop all dispatchers and workers first")
+	}
+	var changed []jetstream.StreamConfig
+	for _, d := range f.want {
+		diffs, now := f.differences(d), f.have[d.Name]
+		for _, diff := range diffs {
+			if diff.mend == nil {
+				return diff.hopeless()
+			}
+			diff.mend(&now)
+		}
+		if len(diffs) > 0 || d.Name == streamBatch {
+			metadata := map[string]string{}
+			maps.Copy(metadata, now.Metadata)
+			maps.Copy(metadata, d.Metadata)
+			now.Metadata = metadata
+			changed = append(changed, now)
+		}
+	}
+	for _, cfg := range changed { // the batch stream last: it says that it is done
+		if _, err := b.js.UpdateStream(ctx, cfg); err != nil {
+			return fmt.Errorf("migrate stream %s: %w", cfg.Name, err)
+		}
+	}
+	return nil
+}

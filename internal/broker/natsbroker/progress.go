@@ -1,0 +1,76 @@
+package natsbroker
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+// prefixProgress starts the subject on which the progress of a batch's calls is told: ty.progress.<agent>.<batch>. It is core
+// NATS: nothing is stored, and who does not listen misses it.
+const prefixProgress = "ty.progress."
+
+// progressBuffer is how many reports wait for a reader of progress. More are dropped.
+const progressBuffer = 256
+
+// aboutBatch is the index of what is told of a batch, and of none of its calls.
+const aboutBatch = -1
+
+// TellWaiting tells whoever listens that a batch waits for its turn.
+func (b *Broker) TellWaiting(k toolyard.BatchKey, w broker.Waiting) error {
+	return b.Report(k, broker.Progress{Index: aboutBatch, Waiting: &w})
+}
+
+// Report tells whoever listens how a call of a batch goes on. It waits for nobody.
+func (b *Broker) Report(k toolyard.BatchKey, p broker.Progress) error {
+	data, err := json.Marshal(p)
+	if err != nil {
+		return fmt.Errorf("encode progress: %w", err)
+	}
+	if len(data) > broker.MaxProgressBytes {
+		return fmt.Errorf("progress of call %d of %s has %d bytes; at most %d are sent", p.Index, k, len(data), broker.MaxProgressBytes)
+	}
+	if err := b.nc.Publish(prefixProgress+broker.KeyTokens(k), data); err != nil {
+		return fmt.Errorf("tell progress: %w", err)
+	}
+	return nil
+}
+
+// ProgressFeed is what is told about the calls of one batch, from its making on. Reports may be missing.
+type ProgressFeed struct {
+	C   chan *nats.Msg
+	sub *nats.Subscription
+}
+
+// FollowProgress starts a feed of the progress of a batch's calls.
+func (b *Broker) FollowProgress(k toolyard.BatchKey) (*ProgressFeed, error) {
+	f := &ProgressFeed{C: make(chan *nats.Msg, progressBuffer)}
+	var err error
+	if f.sub, err = b.nc.ChanSubscribe(prefixProgress+broker.KeyTokens(k), f.C); err != nil {
+		return nil, fmt.Errorf("subscribe to %s: %w", prefixProgress+broker.KeyTokens(k), err)
+	}
+	return f, nil
+}
+
+// Read is [ReadProgress].
+func (f *ProgressFeed) Read(m *nats.Msg) (p broker.Progress, ok bool) { return ReadProgress(m) }
+
+// ReadProgress reads a message about progress. What cannot be read is nobody's loss: it says nothing that stays.
+func ReadProgress(m *nats.Msg) (p broker.Progress, ok bool) {
+	if len(m.Data) > broker.MaxProgressBytes || json.Unmarshal(m.Data, &p) != nil {
+		return broker.Progress{}, false
+	}
+	return p, p.Index >= 0 && p.Index < toolyard.MaxCallsPerBatch || p.Index == aboutBatch && p.Waiting != nil
+}
+
+// Stop ends the feed.
+func (f *ProgressFeed) Stop() error {
+	if err := f.sub.Unsubscribe(); err != nil {
+		return fmt.Errorf("unsubscribe from %s: %w", f.sub.Subject, err)
+	}
+	return nil
+}

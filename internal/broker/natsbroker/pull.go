@@ -1,0 +1,229 @@
+package natsbroker
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+// The answers to a request that are no messages.
+const (
+	statusHeader      = "Status"
+	statusDescription = "Description"
+	statusHeartbeat   = "100"
+	statusBadRequest  = "400"
+	statusExpired     = "408"
+)
+
+// message is one that came, and when.
+type message struct {
+	*nats.Msg
+	received time.Time
+}
+
+// maxArrived is how many messages and answers of one consumer wait here to be taken: those of two requests, if one is
+// late.
+const maxArrived = 2 * prefetchSubmissions
+
+// pull takes the messages of one pull consumer. It has one request at the server at a time, and makes the next one when
+// that is over. Requests are made by the goroutine that counts messages: the iterators of nats.go make them in another,
+// and skip one when its answer comes before that goroutine has run on (docs/adr/0022-our-own-pull.md). One goroutine at
+// a time calls next, one or all; any may call stop.
+type pull struct {
+	nc      *nats.Conn
+	subject string // where requests go
+	inbox   string // where messages and answers come; each request has a name of its own under it
+	sub     *nats.Subscription
+	in      chan message     // what has come
+	back    chan nats.Status // the connection has been restored
+	ctx     context.Context  // until stop
+	end     context.CancelFunc
+	once    sync.Once
+	// lease is the longest that a request stands at the server. It is less than the ack wait: when a message comes back from
+	// a client that fell silent, no request of that client is left to take it again.
+	lease time.Duration
+	// lost is how long after it was made a request counts as lost, if the server has not said that it is over.
+	lost time.Duration
+	// unwanted gets what has come and is not taken any more.
+	unwanted func(message)
+
+	number int       // of the last request
+	made   time.Time // when that was
+	left   int       // how many messages it may still bring; 0: it is over
+	pause  time.Duration
+}
+
+// pull begins to take the messages of a consumer whose ack wait is given. unwanted gets what has come and was not taken
+// when it was stopped.
+func (b *Broker) pull(stream, consumer string, ackWait time.Duration, unwanted func(message)) (*pull, error) {
+	p := &pull{
+		nc: b.nc, subject: fmt.Sprintf("$JS.API.CONSUMER.MSG.NEXT.%s.%s", stream, consumer), inbox: b.nc.NewInbox(),
+		in: make(chan message, maxArrived), lease: broker.Lease(ackWait), lost: ackWait, pause: firstPause,
+		unwanted: unwanted,
+	}
+	p.ctx, p.end = context.WithCancel(context.Background())
+	var err error
+	if p.sub, err = p.nc.Subscribe(p.inbox+".*", p.receive); err == nil {
+		err = p.sub.SetPendingLimits(-1, -1) // what was asked for is the limit
+	}
+	if err != nil {
+		return nil, fmt.Errorf("take from consumer %s of %s: %w", consumer, stream, err)
+	}
+	p.sub.SetClosedHandler(func(string) { p.end() })
+	p.back = p.nc.StatusChanged(nats.CONNECTED)
+	return p, nil
+}
+
+// receive notes when a message came. When nobody takes messages any more it is given back.
+func (p *pull) receive(m *nats.Msg) {
+	got := message{m, time.Now()}
+	select {
+	case p.in <- got:
+	case <-p.ctx.Done():
+		p.giveBack(got)
+	}
+	if p.ctx.Err() != nil { // and maybe what was put there just now was not seen by stop
+		p.giveAllBack()
+	}
+}
+
+func (p *pull) giveAllBack() {
+	for {
+		select {
+		case m := <-p.in:
+			p.giveBack(m)
+		default:
+			return
+		}
+	}
+}
+
+func (p *pull) giveBack(m message) {
+	if m.Reply != "" { // and not the server's word about a request
+		p.unwanted(m)
+	}
+}
+
+// nak gives a message back.
+func nak(m message) {
+	_ = m.Nak() // if that is lost too, the message is delivered again when its wait is over
+}
+
+// stop ends the taking. What has come and was not taken is given back.
+func (p *pull) stop() {
+	p.once.Do(func() {
+		p.end()
+		p.nc.RemoveStatusListener(p.back)
+		_ = p.sub.Drain() // it fails when the connection is closed, and nothing comes any more
+		p.giveAllBack()
+	})
+}
+
+// ask makes a request for n messages.
+func (p *pull) ask(n int) error {
+	p.number++
+	p.made = time.Now()
+	request := fmt.Appendf(nil, `{"batch":%d,"expires":%d}`, n, standing(p.lease).Nanoseconds())
+	if err := p.nc.PublishRequest(p.subject, p.reply(), request); err != nil {
+		return err
+	}
+	p.left = n
+	return nil
+}
+
+// standing is how long the next request stands: between half the lease and all of it, at random. The server hands a
+// message to the request that has waited longest. If all stood for the same time, their order would repeat, and a
+// message that comes back once a second could go to the same processes for ever.
+func standing(lease time.Duration) time.Duration {
+	return lease - rand.N(lease/2)
+}
+
+// reply is where the last request is answered.
+func (p *pull) reply() string { return p.inbox + "." + strconv.Itoa(p.number) }
+
+// next returns the next message of the request that stands, or of a new one for n messages. It returns nil when that
+// request is over and has brought no more. [ErrStopped] is the end.
+func (p *pull) next(n int) (*message, error) {
+	if p.ctx.Err() != nil {
+		return nil, broker.ErrStopped
+	}
+	// While the connection is lost, requests would gather and go out together when it is back.
+	if p.left == 0 && (!p.nc.IsConnected() || p.ask(n) != nil) {
+		return nil, p.rest()
+	}
+	lost := time.NewTimer(time.Until(p.made.Add(p.lost)))
+	defer lost.Stop()
+	for p.left > 0 {
+		select {
+		case m := <-p.in:
+			status := m.Header.Get(statusHeader)
+			switch {
+			case status == "" || len(m.Data) > 0:
+				p.left-- // if it is a late one of an earlier request, this request brings one more than is counted
+				p.pause = firstPause
+				return &m, nil
+			case status == statusHeartbeat || m.Subject != p.reply(): // that one ends an earlier request
+			case status == statusExpired:
+				p.left, p.pause = 0, firstPause
+			case status == statusBadRequest:
+				return nil, fmt.Errorf("take from a consumer: %s", m.Header.Get(statusDescription))
+			case strings.EqualFold(m.Header.Get(statusDescription), "Consumer Deleted"):
+				return nil, fmt.Errorf("take from a consumer: %w", jetstream.ErrConsumerDeleted)
+			default: // a server that stops, a leader that changes, no leader, no room for requests: it passes
+				p.left = 0
+				return nil, p.rest()
+			}
+		case <-p.back: // the request may be gone with the former connection
+			p.left = 0
+		case <-lost.C:
+			p.left = 0
+		case <-p.ctx.Done():
+			return nil, broker.ErrStopped
+		}
+	}
+	return nil, nil
+}
+
+// rest waits before the next request, longer each time until something comes or the connection is back.
+func (p *pull) rest() error {
+	t := time.NewTimer(p.pause)
+	defer t.Stop()
+	p.pause = min(2*p.pause, longestPause)
+	select {
+	case <-t.C:
+	case <-p.back:
+	case <-p.ctx.Done():
+		return broker.ErrStopped
+	}
+	return nil
+}
+
+// one returns the next message, of as many requests for n as that takes.
+func (p *pull) one(n int) (*message, error) {
+	for {
+		if m, err := p.next(n); m != nil || err != nil {
+			return m, err
+		}
+	}
+}
+
+// all yields the messages of one request for n. The last thing that it yields may be an error, which ends it for good.
+func (p *pull) all(n int) iter.Seq2[*message, error] {
+	return func(yield func(*message, error) bool) {
+		for {
+			m, err := p.next(n)
+			if m == nil && err == nil || !yield(m, err) || err != nil || p.left == 0 {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,287 @@
+package natsbroker_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/natsd"
+	"github.com/toolyard/toolyard/internal/testenv"
+)
+
+// slowWriter is a connection on which one write does not return for a while, though what was written has been sent: the
+// next that contains the bytes that were armed.
+type slowWriter struct {
+	net.Conn
+	armed *atomic.Pointer[[]byte]
+	sent  chan<- struct{}
+	done  <-chan struct{}
+}
+
+func (c *slowWriter) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if want := c.armed.Load(); want != nil && bytes.Contains(p, *want) && c.armed.CompareAndSwap(want, nil) {
+		close(c.sent)
+		<-c.done
+	}
+	return n, err
+}
+
+type dialer func(network, address string) (net.Conn, error)
+
+func (d dialer) Dial(network, address string) (net.Conn, error) { return d(network, address) }
+
+// queue queues calls of agent a, numbered from first.
+func queue(t *testing.T, b *natsbroker.Broker, first, n int) {
+	t.Helper()
+	var routes []batch.Route
+	var reqs []events.Requested
+	for i := range n {
+		routes = append(routes, batch.Route{Pool: "default", Class: toolyard.ReadOnly})
+		call := events.RequestedCall{Index: first + i, Input: json.RawMessage(`{}`)}
+		reqs = append(reqs, events.Requested{Agent: "a", Batch: "b", Calls: []events.RequestedCall{call}})
+	}
+	for i, q := range b.QueueAll(t.Context(), broker.LaneOf("a"), routes, reqs) {
+		if q.Err != nil {
+			t.Fatalf("call %d: %v", first+i, q.Err)
+		}
+	}
+}
+
+// lane opens the lane of agent a.
+func lane(t *testing.T, b *natsbroker.Broker) *natsbroker.Lane {
+	t.Helper()
+	l, err := b.Lane(t.Context(), batch.Route{Pool: "default", Class: toolyard.ReadOnly}, broker.LaneOf("a"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Stop)
+	return l
+}
+
+// deliveries takes what comes, so many at a time, and passes it on until the lane is stopped.
+func deliveries(t *testing.T, l *natsbroker.Lane, n int) <-chan *natsbroker.Delivery {
+	out := make(chan *natsbroker.Delivery)
+	go func() {
+		for {
+			for d, err := range l.Take(t.Context(), n) {
+				if errors.Is(err, broker.ErrStopped) {
+					close(out)
+					return
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				select {
+				case out <- d:
+				case <-t.Context().Done():
+					return
+				}
+			}
+		}
+	}()
+	return out
+}
+
+// TestAnAnswerBeforeItsRequestIsMade: a message may come before whoever has asked for it runs again, on a machine that
+// is busy. The next request is not lost over that, and the next call does not lie beside a worker that waits for it.
+func TestAnAnswerBeforeItsRequestIsMade(t *testing.T) {
+	s := testenv.Server(t)
+	other := testenv.Broker(t, s, "/test")
+	var armed atomic.Pointer[[]byte]
+	sent, done := make(chan struct{}), make(chan struct{})
+	dial := dialer(func(network, address string) (net.Conn, error) {
+		c, err := net.Dial(network, address)
+		return &slowWriter{Conn: c, armed: &armed, sent: sent, done: done}, err
+	})
+	nc, err := nats.Connect(s.ClientURL(), nats.WriteBufferSize(1), nats.SetCustomDialer(dial))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	b, err := natsbroker.Open(t.Context(), nc, broker.Settings{}, "/test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []byte("CONSUMER.MSG.NEXT.TY_CALL")
+	armed.Store(&want)
+	queue(t, other, 0, 1)
+	taken := deliveries(t, lane(t, b), 1)
+	<-sent
+	// The request is on its way; half a second on, the goroutine that has made it goes on. The first call may have been
+	// taken by then, or not: only the second one's fate is judged.
+	time.Sleep(500 * time.Millisecond)
+	close(done)
+	queue(t, other, 1, 1)
+	began := time.Now()
+	for range 2 {
+		select {
+		case d := <-taken:
+			t.Logf("call %d after %s", d.Calls[0].Index, time.Since(began))
+		case <-time.After(15 * time.Second):
+			t.Fatal("a call lies in the queue for 15 s beside a worker that waits for one")
+		}
+	}
+}
+
+// TestACallDoesNotComeBackToASilentWorker: one worker has asked for calls, and falls silent with its connection open.
+// What was handed to it goes to another when its wait is over, and not to it again.
+func TestACallDoesNotComeBackToASilentWorker(t *testing.T) {
+	s := testenv.Server(t)
+	silence(t, s)
+	lively := deliveries(t, lane(t, testenv.Broker(t, s, "/lively")), 8)
+	began := time.Now()
+	queue(t, testenv.Broker(t, s, "/test"), 0, 2)
+	for range 2 {
+		select {
+		case d := <-lively:
+			t.Logf("call %d after %s, delivery %d", d.Calls[0].Index, time.Since(began), d.Deliveries)
+			if d.Deliveries > 2 {
+				t.Errorf("call %d came at its delivery %d, after %s", d.Calls[0].Index, d.Deliveries, time.Since(began))
+			}
+			if err := d.Done(t.Context()); err != nil {
+				t.Error(err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("a call did not come within a minute")
+		}
+	}
+}
+
+// silence is a worker that has asked for as many calls as a worker asks for, and hangs.
+func silence(t *testing.T, s *natsd.Server) {
+	t.Helper()
+	asked := make(chan struct{}, 1)
+	watcher := testenv.Conn(t, s)
+	if _, err := watcher.Subscribe("$JS.API.CONSUMER.MSG.NEXT.TY_CALL.>", func(*nats.Msg) {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := watcher.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	deliveries(t, lane(t, testenv.Broker(t, s, "/silent")), 8) // and nobody takes them
+	select {
+	case <-asked:
+	case <-time.After(30 * time.Second):
+		t.Fatal("a worker that is there asks for nothing")
+	}
+	watcher.Close()
+}
+
+// patient starts a system on a server whose call ack wait is so long that nothing comes back over it.
+func patient(t *testing.T, s *natsd.Server) {
+	t.Helper()
+	settings := broker.Settings{CallAckWait: time.Minute}
+	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), settings, "/test"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// comes returns the next call that comes, long before any ack wait is over.
+func comes(t *testing.T, from <-chan *natsbroker.Delivery) *natsbroker.Delivery {
+	t.Helper()
+	select {
+	case d := <-from:
+		return d
+	case <-time.After(20 * time.Second):
+		t.Fatal("no call came within 20 s")
+		return nil
+	}
+}
+
+// TestALaneThatIsStoppedGivesBack what was on its way to it: others need not wait until it is lost.
+func TestALaneThatIsStoppedGivesBack(t *testing.T) {
+	s := testenv.Server(t)
+	patient(t, s)
+	queue(t, testenv.Broker(t, s, "/test"), 0, 8)
+	stopped := lane(t, testenv.Broker(t, s, "/stopped"))
+	first := comes(t, deliveries(t, stopped, 8))
+	stopped.Stop()
+	other := deliveries(t, lane(t, testenv.Broker(t, s, "/other")), 8)
+	got := map[int]bool{}
+	for range 6 { // the seventh was about to be passed on by the test
+		got[comes(t, other).Calls[0].Index] = true
+	}
+	if got[first.Calls[0].Index] || len(got) != 6 {
+		t.Errorf("call %d was taken, and given back were %v", first.Calls[0].Index, got)
+	}
+}
+
+// TestAServerThatIsRestartedIsAskedAgain at once, and not when the request that it has forgotten counts as lost.
+func TestAServerThatIsRestartedIsAskedAgain(t *testing.T) {
+	s := testenv.Restartable(t)
+	patient(t, s.Server)
+	b := testenv.Broker(t, s.Server, "/lively")
+	taken := deliveries(t, lane(t, b), 8)
+	queue(t, b, 0, 1)
+	comes(t, taken)
+	s.Shutdown()
+	s.Start()
+	queue(t, b, 1, 1)
+	if d := comes(t, taken); d.Calls[0].Index != 1 {
+		t.Errorf("call %d came", d.Calls[0].Index)
+	}
+}
+
+// TestALaneThatIsDeleted ends who takes from it, with an error.
+func TestALaneThatIsDeleted(t *testing.T) {
+	s := testenv.Server(t)
+	b := testenv.Broker(t, s, "/test")
+	l := lane(t, b)
+	queue(t, b, 0, 1)
+	testenv.Take(t, l)
+	js, err := jetstream.New(testenv.Conn(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	watcher := testenv.Conn(t, s)
+	asked, err := watcher.SubscribeSync("$JS.API.CONSUMER.MSG.NEXT.TY_CALL.>")
+	if err := errors.Join(err, watcher.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			for _, err := range l.Take(t.Context(), 1) {
+				if err != nil {
+					ended <- err
+					return
+				}
+			}
+		}
+	}()
+	if _, err := asked.NextMsg(30 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	name := fmt.Sprint("call_READ_ONLY_default_", broker.LaneOf("a"))
+	if err := js.DeleteConsumer(t.Context(), "TY_CALL", name); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, jetstream.ErrConsumerDeleted) {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("it goes on for ever")
+	}
+}

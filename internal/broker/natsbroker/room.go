@@ -1,0 +1,77 @@
+package natsbroker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+// subjectRoom is where is asked whether the NATS server has room on its disk.
+const subjectRoom = "ty.room"
+
+const (
+	// roomTimeout is how long whoever knows may take to say so. When nobody knows, that is known at once: nobody listens.
+	roomTimeout = 300 * time.Millisecond
+	// askRoomEvery is how often a submission that is not answered asks whether that is for want of room.
+	askRoomEvery = 500 * time.Millisecond
+)
+
+// OnRoom answers for whoever has the NATS server in its process, until the returned function is called.
+func (b *Broker) OnRoom(room func() broker.Room, failed func(error)) (func() error, error) {
+	sub, err := b.nc.Subscribe(subjectRoom, func(m *nats.Msg) {
+		answer, err := json.Marshal(room())
+		if err == nil {
+			err = m.Respond(answer)
+		}
+		if err != nil {
+			failed(fmt.Errorf("say how much room there is: %w", err))
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen for questions about room: %w", err)
+	}
+	return sub.Unsubscribe, nil
+}
+
+// Room asks how much room the NATS server has. When nobody answers nothing is known against storing.
+func (b *Broker) Room(ctx context.Context) (r broker.Room, err error) {
+	ctx, cancel := context.WithTimeout(ctx, roomTimeout)
+	defer cancel()
+	m, err := b.nc.RequestWithContext(ctx, subjectRoom, nil)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+		return broker.Room{}, nil
+	case err != nil:
+		return broker.Room{}, fmt.Errorf("ask how much room there is: %w", err)
+	}
+	if err := json.Unmarshal(m.Data, &r); err != nil {
+		return broker.Room{}, fmt.Errorf("how much room there is was answered unreadably: %w", err)
+	}
+	return r, nil
+}
+
+// unlessStalled ends a context when nothing can be stored: a server whose disk is full answers no publish.
+func (b *Broker) unlessStalled(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, stop := context.WithCancelCause(ctx)
+	go func() {
+		tick := time.NewTicker(askRoomEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if r, err := b.Room(ctx); err == nil && r.Stalled {
+				stop(&broker.NoRoomError{Reason: r.Reason, Unsure: true})
+				return
+			}
+		}
+	}()
+	return ctx, func() { stop(nil) }
+}

@@ -1,0 +1,251 @@
+package natsbroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+// The streams and buckets. What each is for, who writes it and what fences it stands in the package comment.
+const (
+	streamBatch = "TY_BATCH"
+	streamEvent = "TY_EVENT"
+	streamCall  = "TY_CALL"
+	streamReply = "TY_REPLY"
+	streamDead  = "TY_DEAD"
+	bucketLock  = "ty_ticket"
+	bucketAlive = "ty_worker"
+	bucketBlob  = "ty_blob"
+
+	bucketSession  = "ty_session"
+	bucketIndex    = "ty_index"
+	bucketApproval = "ty_approval"
+
+	streamWorkers = "KV_" + bucketAlive // read as what it is, for the marks of entries that have expired
+	streamTickets = "KV_" + bucketLock  // and this one, to delete keys without a mark
+	streamIndex   = "KV_" + bucketIndex // and this one, for its subjects
+
+	consumerDispatchers = "dispatchers"
+)
+
+// storeParts divides [Settings.MaxStoreBytes]; what is small (the key-value buckets but the index, and the
+// dead letters) shares one part, by eighths.
+const (
+	partBatch, partEvent, partCall, partReply, partBlob, partIndex = 2, 4, 2, 4, 2, 1
+	partsAll                                                       = 16
+	smallParts                                                     = 8
+)
+
+func storage(s broker.Settings) jetstream.StorageType {
+	if s.InMemory {
+		return jetstream.MemoryStorage
+	}
+	return jetstream.FileStorage
+}
+
+// definitions are those of the streams and of the buckets' streams, the batch stream last: once it is there, all of
+// them are. Reads that decide go through the leader, so none allows direct gets; none allows rollups, with which any
+// publisher could empty it. A change of a definition raises layout.
+func definitions(s broker.Settings) ([]jetstream.StreamConfig, error) {
+	settings, err := metadataOf(s)
+	if err != nil {
+		return nil, err
+	}
+	part := func(n int64) int64 { return s.MaxStoreBytes / partsAll * n }
+	common := func(name, subject string, bytes int64) jetstream.StreamConfig {
+		return jetstream.StreamConfig{
+			Name: name, Subjects: []string{subject}, Storage: storage(s), Replicas: s.Replicas,
+			Retention: jetstream.LimitsPolicy, MaxAge: s.Lifetime + s.Slack, MaxBytes: bytes,
+			// When it is full, the newest is refused and its writer told; the oldest would vanish silently.
+			Discard: jetstream.DiscardNew, MaxMsgs: -1, MaxMsgsPerSubject: -1, MaxMsgSize: -1, Metadata: madeBy(),
+		}
+	}
+	event := common(streamEvent, prefixEvent+"*.*.*.*", part(partEvent))
+	event.RePublish = &jetstream.RePublish{Source: prefixEvent + ">", Destination: prefixLiveEvent + ">"}
+	call := common(streamCall, prefixCall+">", part(partCall))
+	call.Retention, call.MaxMsgs = jetstream.WorkQueuePolicy, broker.MaxQueuedCalls
+	reply := common(streamReply, prefixReply+"*.*", part(partReply))
+	reply.RePublish = &jetstream.RePublish{Source: prefixReply + ">", Destination: prefixLiveReply + ">"}
+	submissions := common(streamBatch, prefixBatch+"*.*", part(partBatch))
+	submissions.Subjects = append(submissions.Subjects, prefixWake+"*.*") // its consumer hands out both
+	submissions.Metadata = settings
+	small := smallBytes(s)
+	dead := common(streamDead, prefixDead+"*.*.*", small)
+	dead.Discard, dead.MaxMsgs = jetstream.DiscardOld, broker.MaxDeadLetters // the only stream where the oldest go: nobody waits for them
+	return []jetstream.StreamConfig{
+		bucket(s, bucketLock, small, 0, 0),
+		bucket(s, bucketAlive, small, 0, s.WorkerTTL),
+		bucket(s, bucketSession, small, s.Lifetime+s.Slack, 0),
+		bucket(s, bucketApproval, small, s.Lifetime+s.Slack, s.WorkerTTL),
+		bucket(s, bucketIndex, part(partIndex), s.Lifetime+s.Slack, 0),
+		objects(s, bucketBlob, part(partBlob), s.Lifetime+s.Slack),
+		event, call, reply, dead, submissions,
+	}, nil
+}
+
+// bucket is the stream of a key-value bucket, as the client library makes it, but for direct gets, which any replica
+// answers: a key that decides is read through the leader. markers is how long the mark of an expired key stays; 0 when
+// keys do not expire.
+func bucket(s broker.Settings, name string, bytes int64, age, markers time.Duration) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: "KV_" + name, Subjects: []string{"$KV." + name + ".>"}, Storage: storage(s), Replicas: s.Replicas,
+		MaxMsgsPerSubject: 1, MaxBytes: bytes, MaxAge: age, MaxMsgSize: -1, MaxMsgs: -1, MaxConsumers: -1,
+		Discard: jetstream.DiscardNew, AllowRollup: true, DenyDelete: true, AllowMsgTTL: markers > 0, SubjectDeleteMarkerTTL: markers,
+		Metadata: madeBy(),
+	}
+}
+
+// objects is the stream of an object store, as the client library makes it, but for direct gets: that an object is not there
+// is for the leader to say.
+func objects(s broker.Settings, name string, bytes int64, age time.Duration) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: "OBJ_" + name, Subjects: []string{"$O." + name + ".C.>", "$O." + name + ".M.>"}, Storage: storage(s), Replicas: s.Replicas,
+		MaxBytes: bytes, MaxAge: age, Discard: jetstream.DiscardNew, AllowRollup: true, Metadata: madeBy(),
+	}
+}
+
+// smallBytes is the bytes of what is small.
+func smallBytes(s broker.Settings) int64 { return s.MaxStoreBytes / partsAll / smallParts }
+
+// create makes what is missing. What is there stays as it is: updating streams at each start has lost messages on
+// clusters.
+func (b *Broker) create(ctx context.Context) error {
+	s := b.settings
+	wanted, err := definitions(s)
+	if err != nil {
+		return err
+	}
+	for _, cfg := range wanted {
+		_, err := answered(ctx, func(ctx context.Context) (jetstream.Stream, error) { return b.js.Stream(ctx, cfg.Name) })
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			_, err = answered(ctx, func(ctx context.Context) (jetstream.Stream, error) { return b.js.CreateStream(ctx, cfg) })
+		}
+		if err != nil {
+			return fmt.Errorf("stream %s: %w", cfg.Name, noRoom(err))
+		}
+	}
+	return nil
+}
+
+// codeNoStorage is the server's error code for a stream that finds no room.
+const codeNoStorage jetstream.ErrorCode = 10047
+
+// noRoom says what to do where the server has no room for a stream: others have their part of it, maybe by the measure
+// of an older version.
+func noRoom(err error) error {
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == codeNoStorage {
+		return fmt.Errorf("there is no room for it beside the streams that are there: give the NATS account more storage, "+
+			"or, if an older version has made them, start on an empty store (another --data) "+
+			"when it has finished what runs (%v)", err)
+	}
+	return err
+}
+
+// setupAttempt bounds one request of the setup: one that is lost, as may happen while a cluster forms, is made again.
+const setupAttempt = 5 * time.Second
+
+func answered[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, setupAttempt)
+	defer cancel()
+	return ask(ctx)
+}
+
+// attach finds everything that create makes, and takes the settings that are written down there.
+func (b *Broker) attach(ctx context.Context) error {
+	b.streams = map[string]jetstream.Stream{}
+	for _, name := range []string{ // the first says whose system it is
+		streamBatch, streamEvent, streamCall, streamReply, streamDead, streamWorkers, streamTickets, streamIndex,
+	} {
+		reconnects := b.Reconnects()
+		s, err := answered(ctx, func(ctx context.Context) (jetstream.Stream, error) { return b.js.Stream(ctx, name) })
+		if err != nil {
+			return fmt.Errorf("stream %s: %w", name, err)
+		}
+		if name == streamCall {
+			b.forgotten.note(reconnects, s.CachedInfo().State.LastSeq)
+		}
+		if name == streamBatch {
+			origin, err := readOrigin(s.CachedInfo().Config.Metadata)
+			if err != nil {
+				return err
+			}
+			b.settings = origin.settings
+		}
+		b.streams[name] = s
+	}
+	_, err := answered(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
+		cons, err := b.streams[streamBatch].Consumer(ctx, consumerDispatchers)
+		if errors.Is(err, jetstream.ErrConsumerNotFound) {
+			cons, err = b.streams[streamBatch].CreateConsumer(ctx, jetstream.ConsumerConfig{
+				Durable: consumerDispatchers, AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.settings.BatchAckWait,
+				MaxDeliver: -1, MaxAckPending: broker.MaxOpenSubmissions, MaxWaiting: broker.MaxWaitingPulls,
+			})
+		}
+		return cons, err
+	})
+	if err != nil {
+		return fmt.Errorf("consumer %s of %s: %w", consumerDispatchers, streamBatch, err)
+	}
+	for name, kv := range map[string]*jetstream.KeyValue{
+		bucketLock: &b.tickets, bucketAlive: &b.workers, bucketSession: &b.sessions, bucketApproval: &b.approvals,
+	} {
+		if *kv, err = answered(ctx, func(ctx context.Context) (jetstream.KeyValue, error) { return b.js.KeyValue(ctx, name) }); err != nil {
+			return fmt.Errorf("key-value bucket %s: %w", name, err)
+		}
+	}
+	if b.blobs, err = answered(ctx, func(ctx context.Context) (jetstream.ObjectStore, error) { return b.js.ObjectStore(ctx, bucketBlob) }); err != nil {
+		return fmt.Errorf("object store %s: %w", bucketBlob, err)
+	}
+	return nil
+}
+
+// filled are the streams and buckets that running batches write to, and whether a refusal is stored there too.
+var filled = []struct {
+	name, stream string
+	refusals     bool
+}{
+	{streamEvent, streamEvent, true},
+	{streamReply, streamReply, true},
+	{streamCall, streamCall, false},
+	{bucketLock, streamTickets, false},
+	{bucketSession, "KV_" + bucketSession, false},
+	{bucketApproval, "KV_" + bucketApproval, false},
+	{bucketIndex, streamIndex, false},
+	{bucketBlob, "OBJ_" + bucketBlob, false},
+}
+
+// Fill looks at all that running batches write to, and returns the fullest.
+func (b *Broker) Fill(ctx context.Context) (broker.Fill, error) {
+	var fullest broker.Fill
+	for _, f := range filled {
+		// And not the handle that is there: that one is for concurrent use only as long as it is not asked.
+		s, err := b.js.Stream(ctx, f.stream)
+		if err != nil {
+			return fullest, fmt.Errorf("stream %s: %w", f.stream, err)
+		}
+		percent := fillOf(s.CachedInfo())
+		if percent >= fullest.Percent {
+			fullest.Stream, fullest.Percent = f.name, percent
+		}
+		if f.refusals {
+			fullest.Refusals = max(fullest.Refusals, percent)
+		}
+	}
+	return fullest, nil
+}
+
+// fillOf is how full a stream is, in percent: of its bytes, or of its messages where that is more.
+func fillOf(info *jetstream.StreamInfo) int {
+	percent := 0
+	if most := info.Config.MaxBytes; most > 0 {
+		percent = int(float64(info.State.Bytes) / float64(most) * 100)
+	}
+	if most := info.Config.MaxMsgs; most > 0 {
+		percent = max(percent, int(float64(info.State.Msgs)/float64(most)*100))
+	}
+	return percent
+}

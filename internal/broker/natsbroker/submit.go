@@ -1,0 +1,354 @@
+package natsbroker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/provider/native"
+	"github.com/toolyard/toolyard/internal/provider/strictjson"
+)
+
+// Submit stores a batch. When it returns nil the batch is accepted: it is in the stream, and will have one result for
+// each call, unless a dispatcher refuses it for want of room. Submitting the same batch again is accepted again and
+// runs nothing; the same id with other content wraps [ErrOtherContent]. It wraps [ErrFull] when nothing was accepted
+// for want of room, and [ErrNoAnswer] when NATS does not answer within [SubmitWait]. The batch must be normalized and
+// valid.
+func (b *Broker) Submit(ctx context.Context, sub toolyard.Batch) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, broker.SubmitWait, fmt.Errorf("%w: batch %s was not acknowledged within %s. The same one again, under the same id, is safe",
+		broker.ErrNoAnswer, sub.Key(), broker.SubmitWait))
+	defer cancel()
+	ctx, stop := b.unlessStalled(ctx)
+	defer stop()
+	return b.submit(ctx, sub)
+}
+
+func (b *Broker) submit(ctx context.Context, sub toolyard.Batch) error {
+	k := sub.Key()
+	_, err := b.Append(ctx, k, batch.ChainSubmission, "", 0, 0, events.Submitted{Batch: sub})
+	if errors.Is(err, broker.ErrFull) {
+		return fmt.Errorf("batch %s was not accepted: the system has no room for more submissions now; try again later (%w)", k, err)
+	}
+	if !errors.Is(err, broker.ErrConflict) {
+		return err
+	}
+	m, ok, err := b.end(ctx, streamBatch, subjectBatch(k))
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fmt.Errorf("batch %s was removed while it was submitted again: %w", k, broker.ErrNoBatch)
+	}
+	stored := batch.State{Key: k}
+	if err := b.applyRaw(ctx, &stored, m); errors.Is(err, events.ErrNewer) { // it may be the same
+		return err
+	} else if err != nil {
+		return fmt.Errorf("%w: %s (what is stored cannot be accepted: %w)", broker.ErrOtherContent, k, err)
+	}
+	have, err := canonical(*stored.Submission)
+	if err != nil {
+		return err
+	}
+	want, err := canonical(sub)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(have, want) {
+		return fmt.Errorf("%w: %s; use a new id", broker.ErrOtherContent, k)
+	}
+	return nil
+}
+
+// canonical is a batch's content, whatever the white space and the order of the keys in its inputs.
+func canonical(sub toolyard.Batch) ([]byte, error) {
+	encoded, err := json.Marshal(sub)
+	if err != nil {
+		return nil, fmt.Errorf("encode batch %s: %w", sub.Key(), err)
+	}
+	d := json.NewDecoder(bytes.NewReader(encoded))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return nil, fmt.Errorf("decode batch %s: %w", sub.Key(), err)
+	}
+	return json.Marshal(v)
+}
+
+// Submission is one delivery of a submission, or of a wake for a parked batch, to this dispatcher. It stays unacknowledged,
+// and kept alive, until the batch is complete or parks.
+type Submission struct {
+	Key toolyard.BatchKey
+	Seq uint64
+	// Deliveries counts how often the submission was delivered, to whomever, this time included. From the second on the
+	// batch may be under way.
+	Deliveries uint64
+	// Parked is the sequence of the event that parked the batch, when this is a wake for it; 0 when it is a submission.
+	Parked uint64
+	reply  string // where it is answered
+	b      *Broker
+	raw    raw
+	// unreadable is what Read found, if it found that the submission cannot be decoded.
+	unreadable error
+
+	mu   sync.Mutex
+	kept time.Time // when it was received, or the last heartbeat was sent that counts
+	late bool      // that it took too long once
+}
+
+// Kept notes when a heartbeat was sent. One that was sent after the submission may have been handed to another proves nothing.
+func (s *Submission) Kept(sent time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lapsed(); !s.late && sent.After(s.kept) {
+		s.kept = sent
+	}
+}
+
+// Follows reports whether this delivery came right behind another one: nobody else was handed the submission in between. Of
+// one that had lapsed it is not known: this delivery may have waited for long while its receiver was paused, and another
+// dispatcher may have been handed the next.
+func (s *Submission) Follows(other *Submission) bool {
+	return s.Deliveries == other.Deliveries+1 && !other.Lapsed()
+}
+
+// Suspect notes that the submission was handed to another dispatcher.
+func (s *Submission) Suspect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.late = true
+}
+
+// Lapsed reports whether the submission may have been handed to another dispatcher since it came to this one. Once it may have
+// been, nothing changes that.
+func (s *Submission) Lapsed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lapsed()
+	return s.late
+}
+
+func (s *Submission) lapsed() {
+	s.late = s.late || time.Since(s.kept) > broker.Lease(s.b.settings.BatchAckWait)
+}
+
+// Read returns the batch as it was submitted. It is an [*events.UnreadableError] or a [*toolyard.InputError] when the
+// submission cannot be accepted, an [*events.NewerError] when another dispatcher can, a [*LostError] when the store has
+// lost it, and wraps [ErrNoBatch] when a wake is for one that is no more.
+func (s *Submission) Read(ctx context.Context) (batch.State, error) {
+	st := batch.State{Key: s.Key}
+	var err error
+	if s.Parked != 0 || s.raw.header == nil { // or it was lightened
+		var ok bool
+		if s.raw, ok, err = s.b.end(ctx, streamBatch, subjectBatch(s.Key)); err == nil && !ok {
+			err = fmt.Errorf("%w: %s", broker.ErrNoBatch, s.Key)
+		}
+	}
+	if err != nil {
+		return st, err
+	}
+	err = s.b.applyRaw(ctx, &st, s.raw)
+	if bad, ok := errors.AsType[*events.UnreadableError](err); ok {
+		s.unreadable = bad
+	}
+	return st, err
+}
+
+// CheckFields says, as a [*toolyard.InputError], which field of a submission is none of a batch, has a name in the wrong case, or
+// stands there twice: it is read as over HTTP. It is for a submission that was read and has no plan yet; what was accepted once
+// is not refused later. What a newer version wrote may have more fields.
+func (s *Submission) CheckFields(ctx context.Context) error {
+	e, err := s.b.event(ctx, s.raw.header, s.raw.data)
+	if err != nil {
+		return err
+	}
+	if meta, _, err := events.Decode(*e); err != nil || meta.Version > toolyard.WireVersion {
+		return err
+	}
+	data, err := strictjson.MendText(e.Data())
+	if err != nil {
+		return err
+	}
+	_, err = native.Decode(data)
+	return err
+}
+
+// Lighten lets go of what the submission says, which Read gets from the stream when it is needed: a submission that waits
+// costs little memory, however large it is.
+func (s *Submission) Lighten() { s.raw = raw{} }
+
+// Alive tells the stream that the batch is in work, and waits for the answer. An error means that it may be another's by now;
+// an answer proves nothing once the submission has lapsed, since the stream answers whoever says so.
+func (s *Submission) Alive(ctx context.Context) error {
+	sent := time.Now()
+	_, err := s.b.nc.RequestWithContext(ctx, s.reply, []byte("+WPI"))
+	if err == nil {
+		s.Kept(sent)
+	}
+	return err
+}
+
+// Hold tells the stream that the batch is in work, and waits for no answer. What is lost so is delivered again, which does no
+// harm: whose the batch is, the log decides.
+func (s *Submission) Hold() error {
+	sent := time.Now()
+	err := s.b.nc.Publish(s.reply, []byte("+WPI"))
+	if err == nil && s.b.nc.IsConnected() {
+		s.Kept(sent)
+	}
+	return err
+}
+
+// Return gives the submission back, to be delivered again after a pause.
+func (s *Submission) Return(pause time.Duration) error {
+	return s.b.nc.Publish(s.reply, fmt.Appendf(nil, `-NAK {"delay": %d}`, pause.Nanoseconds()))
+}
+
+// Done acknowledges the submission: the batch is complete, or parks. It says so again while nobody answers, for
+// [longestRead] at most: what a server had got that was killed is lost, and nobody else says that it was.
+func (s *Submission) Done(ctx context.Context) error {
+	_, err := retry(ctx, func(ctx context.Context) (*nats.Msg, error) {
+		return s.b.nc.RequestWithContext(ctx, s.reply, []byte("+ACK"))
+	})
+	return err
+}
+
+// BuryBatch records that the batch was given up.
+func (s *Submission) BuryBatch(ctx context.Context, why string) error {
+	return s.b.Bury(ctx, broker.DeadLetter{Kind: broker.DeadBatch, Agent: s.Key.Agent, Batch: s.Key.ID, Subject: s.raw.subject, Seq: s.Seq, Cause: why}, s.raw.data)
+}
+
+// Submitted reports whether a batch stands in the stream of submissions.
+func (b *Broker) Submitted(ctx context.Context, k toolyard.BatchKey) (bool, error) {
+	_, ok, err := b.last(ctx, streamBatch, subjectBatch(k))
+	return ok, err
+}
+
+// Planned reports whether a batch was planned, or turned away: whether its own chain has begun.
+func (b *Broker) Planned(ctx context.Context, k toolyard.BatchKey) (bool, error) {
+	_, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainBatch, "", 0))
+	return ok, err
+}
+
+// Submissions delivers batches to one dispatcher.
+type Submissions struct {
+	b    *Broker
+	pull *pull
+}
+
+// prefetchSubmissions is how many submissions a dispatcher asks for at a time: one by one, a request each, a flood would
+// queue in the stream, where nobody takes turns. It finds a place for each at once, so none grows old in the buffer.
+const prefetchSubmissions = 64
+
+// Submissions starts to take submissions for one dispatcher.
+func (b *Broker) Submissions() (*Submissions, error) {
+	p, err := b.pull(streamBatch, consumerDispatchers, b.settings.BatchAckWait, nak)
+	if err != nil {
+		return nil, err
+	}
+	return &Submissions{b: b, pull: p}, nil
+}
+
+// Next waits for a submission. Errors that pass are passed over; [ErrStopped] is the end. A message under a subject
+// that names no batch is refused on the reply subject that goes with it, and reported as an [*events.UnreadableError].
+// A wake that only a newer version knows has been given back for one, and is reported as an [*events.NewerError].
+func (s *Submissions) Next(ctx context.Context) (*Submission, error) {
+	m, err := s.pull.one(prefetchSubmissions)
+	if err != nil {
+		return nil, err
+	}
+	meta, err := m.Metadata()
+	if err != nil {
+		return nil, fmt.Errorf("read a delivery's metadata: %w", err)
+	}
+	p, err := parseSubject(m.Subject)
+	if err != nil { // the stream takes only subjects of the right shape: this one has a token that is never made
+		bad := &events.UnreadableError{ID: m.Header.Get(headerID), Problem: err.Error()}
+		if _, err := s.b.elsewhere(ctx, m.Header, m.Data, bad); errors.Is(err, events.ErrNewer) {
+			return nil, errors.Join(err, m.NakWithDelay(broker.NewerPause(meta.NumDelivered)))
+		}
+		if strings.HasPrefix(m.Subject, prefixBatch) {
+			if err := s.b.refuseSubject(ctx, m.Subject, err); err != nil {
+				return nil, errors.Join(bad, err) // it is delivered again
+			}
+		}
+		buried := s.bury(ctx, m.Msg, toolyard.BatchKey{}, meta.Sequence.Stream, bad)
+		return nil, errors.Join(bad, buried, terminate(m.Msg, "the subject names no batch"))
+	}
+	parked := uint64(0)
+	if p.wake {
+		parked, err = s.b.readWake(ctx, m.Msg)
+		if errors.Is(err, events.ErrNewer) {
+			return nil, errors.Join(err, m.NakWithDelay(broker.NewerPause(meta.NumDelivered)))
+		}
+		if err != nil {
+			buried := s.bury(ctx, m.Msg, p.key, meta.Sequence.Stream, err)
+			return nil, errors.Join(err, buried, terminate(m.Msg, "it is no wake"))
+		}
+	}
+	return &Submission{
+		Key: p.key, Parked: parked, Seq: meta.Sequence.Stream, Deliveries: meta.NumDelivered, kept: m.received,
+		reply: m.Reply, b: s.b,
+		raw: raw{subject: m.Subject, seq: meta.Sequence.Stream, time: meta.Timestamp, header: m.Header, data: m.Data},
+	}, nil
+}
+
+// bury records a message of the batch stream that is no submission.
+func (s *Submissions) bury(ctx context.Context, m *nats.Msg, k toolyard.BatchKey, seq uint64, why error) error {
+	return s.b.Bury(ctx, broker.DeadLetter{
+		Kind: broker.DeadSubmission, Agent: k.Agent, Batch: k.ID, Subject: m.Subject, Seq: seq, Cause: why.Error(),
+	}, m.Data)
+}
+
+// refuseSubject answers whoever published under a subject that names no batch, where he reads.
+func (b *Broker) refuseSubject(ctx context.Context, subject string, why error) error {
+	tokens := strings.TrimPrefix(subject, prefixBatch)
+	m := b.meta(toolyard.BatchKey{}, broker.Escape(tokens))
+	m.PartitionKey = m.Subject
+	msg, err := b.message(ctx, prefixReply+tokens, m, events.Refuse(&toolyard.InputError{Field: "subject", Problem: why.Error()}))
+	if err != nil {
+		return err
+	}
+	if _, err := b.append(ctx, streamReply, 0, msg); err != nil && !errors.Is(err, broker.ErrConflict) { // a conflict: he was told before
+		return fmt.Errorf("refuse what was published under %s: %w", subject, err)
+	}
+	return nil
+}
+
+// Stop ends Next. What is on its way is given back.
+func (s *Submissions) Stop() { s.pull.stop() }
+
+// Refuse answers a submission that can never be accepted, on its reply subject, and is done with it.
+func (s *Submission) Refuse(ctx context.Context, why events.Refused) error {
+	_, err := s.b.Append(ctx, s.Key, batch.ChainReply, "", 0, 0, why)
+	if err != nil && !errors.Is(err, broker.ErrConflict) { // a conflict: it was refused before
+		return err
+	}
+	if s.unreadable != nil {
+		letter := broker.DeadLetter{Kind: broker.DeadSubmission, Agent: s.Key.Agent, Batch: s.Key.ID, Subject: s.raw.subject, Seq: s.Seq, Cause: s.unreadable.Error()}
+		if err := s.b.Bury(ctx, letter, s.raw.data); err != nil {
+			return err
+		}
+	}
+	return s.Done(ctx)
+}
+
+// TurnAway refuses a submission that could be accepted at another time. Another dispatcher may think otherwise at the same
+// moment, so the refusal first takes the place of the plan in the log: [ErrConflict] says that the batch was planned there,
+// or refused. Whoever is handed the submission after that finds the refusal, and answers.
+func (s *Submission) TurnAway(ctx context.Context, why events.Refused) error {
+	if _, err := s.b.Append(ctx, s.Key, batch.ChainBatch, "", 0, 0, why); err != nil {
+		return err
+	}
+	return s.Refuse(ctx, why)
+}

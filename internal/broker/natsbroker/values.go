@@ -1,0 +1,89 @@
+package natsbroker
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"reflect"
+	"strings"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/ticket"
+)
+
+// A key's value may have in it what a newer version has put there. Whoever only reads passes over it. Two kinds of
+// values are also changed by several versions in turn, and neither may lose anything by that:
+//
+//   - A workspace's queue of tickets is read strictly. It says who may act, and who does not understand all of it can
+//     grant nothing: an older version leaves the queue as it is for as long as something newer stands in it.
+//   - Everything else (a session) is changed with what is unknown carried along. A newer version whose addition may not
+//     be passed over sets min_reader.
+
+// decodeValue reads the value of a key. What only a newer version may act on wraps [events.ErrNewer].
+func decodeValue[T any](data []byte, v *T) error {
+	switch v := any(v).(type) {
+	case *ticket.Queue:
+		return decodeQueue(data, v)
+	case *broker.Session:
+		err := json.Unmarshal(data, v)
+		if err == nil && v.MinReader > toolyard.WireVersion {
+			err = fmt.Errorf("%w: it needs wire version %d, this is %d",
+				events.ErrNewer, v.MinReader, toolyard.WireVersion)
+		}
+		return err
+	}
+	return json.Unmarshal(data, v)
+}
+
+func decodeQueue(data []byte, q *ticket.Queue) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	strict := d.Decode(q)
+	if _, err := d.Token(); strict == nil && !errors.Is(err, io.EOF) {
+		return errors.New("something follows the value")
+	}
+	for _, t := range q.Tickets {
+		if strict == nil && t.Mode != ticket.Shared && t.Mode != ticket.Exclusive {
+			strict = fmt.Errorf("mode %q", t.Mode)
+		}
+	}
+	if strict == nil {
+		return nil
+	}
+	*q = ticket.Queue{}
+	if err := json.Unmarshal(data, q); err != nil {
+		return err
+	}
+	*q = ticket.Queue{}
+	return fmt.Errorf("%w: wire version %d does not know all that stands there: %w",
+		events.ErrNewer, toolyard.WireVersion, strict)
+}
+
+// encodeValue writes the value of a key that was read before, with what was in it and T does not know.
+func encodeValue[T any](was []byte, v T) ([]byte, error) {
+	now, err := json.Marshal(v)
+	if _, strict := any(v).(ticket.Queue); err != nil || strict || len(was) == 0 {
+		return now, err
+	}
+	var unknown, all map[string]json.RawMessage
+	if err := json.Unmarshal(was, &unknown); err != nil {
+		return nil, err
+	}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[T]()) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		delete(unknown, name)
+	}
+	if len(unknown) == 0 {
+		return now, nil
+	}
+	if err := json.Unmarshal(now, &all); err != nil {
+		return nil, err
+	}
+	maps.Copy(all, unknown)
+	return json.Marshal(all)
+}

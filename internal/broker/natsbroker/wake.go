@@ -1,0 +1,82 @@
+package natsbroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// A parked batch has no owner and no unacknowledged message. Whoever appends something that its owner would act on looks at
+// the batch chain afterwards: when that ends with parked, he publishes a wake, which is delivered to a dispatcher like a
+// submission. The owner that parks looks once more after it has appended parked, so that one of the two sees the other.
+// Who dies between his append and his wake is made good by the dispatchers' sweep.
+
+// Wake asks for a parked batch to be taken up. parked is the sequence of the event that says so.
+func (b *Broker) Wake(ctx context.Context, k toolyard.BatchKey, parked uint64) error {
+	msg, err := b.message(ctx, prefixWake+broker.KeyTokens(k), b.meta(k, about(k)), events.Woken{Parked: parked})
+	if err != nil {
+		return err
+	}
+	if _, err := b.publish(ctx, streamBatch, msg); err != nil { // a wake that is stored twice wakes once
+		return fmt.Errorf("wake batch %s: %w", k, err)
+	}
+	return nil
+}
+
+// WakeIfParked wakes a batch if it is parked, after something was appended to its log. It reports whether it was.
+func (b *Broker) WakeIfParked(ctx context.Context, k toolyard.BatchKey) (parked bool, err error) {
+	seq, err := b.parkedAt(ctx, k)
+	if err != nil || seq == 0 {
+		return false, err
+	}
+	return true, b.Wake(ctx, k, seq)
+}
+
+// Controlled reports whether anything was asked of a batch after it was parked.
+func (b *Broker) Controlled(ctx context.Context, k toolyard.BatchKey) (bool, error) {
+	seq, err := b.parkedAt(ctx, k)
+	if err != nil || seq == 0 {
+		return false, err
+	}
+	c, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainControl, "", 0))
+	return ok && c.seq > seq, err
+}
+
+// parkedAt is the sequence of the event that parks a batch now; 0 when it is not parked.
+func (b *Broker) parkedAt(ctx context.Context, k toolyard.BatchKey) (uint64, error) {
+	m, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainBatch, "", 0))
+	if err != nil || !ok || m.header.Get(headerType) != string(events.BatchParked) {
+		return 0, err
+	}
+	return m.seq, nil
+}
+
+// readWake reads a delivered wake. Whatever is wrong with one is an [*events.UnreadableError]; one that only a newer
+// version knows wraps [events.ErrNewer].
+func (b *Broker) readWake(ctx context.Context, m *nats.Msg) (parked uint64, err error) {
+	_, body, err := b.decode(ctx, m.Header, m.Data)
+	bad := func(format string, args ...any) (uint64, error) {
+		return 0, &events.UnreadableError{ID: m.Header.Get(headerID), Problem: fmt.Sprintf(format, args...)}
+	}
+	if errors.Is(err, events.ErrNewer) {
+		return 0, err
+	}
+	if err != nil {
+		return bad("a wake that cannot be read: %v", err)
+	}
+	woken, ok := body.(events.Woken)
+	switch {
+	case !ok:
+		return bad("%T is no wake", body)
+	case woken.Parked == 0:
+		return bad("a wake that does not say which parking it is for")
+	}
+	return woken.Parked, nil
+}

@@ -1,0 +1,297 @@
+package natsbroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// Tail reads what is stored about one batch, from its submission on, each event once and none left out: events in the
+// order of their stream, each reply among them by its time, and never before the results in it are stored. It reads the
+// streams through their leaders, one message at a time, and holds two. What only a newer version knows is an
+// [events.Newer]. It is not safe for concurrent use.
+type Tail struct {
+	b     *Broker
+	key   toolyard.BatchKey
+	begun bool
+	// event and reply are the last sequences read; aheadEvent and aheadReply what was read and not returned.
+	event, reply           uint64
+	aheadEvent, aheadReply *broker.Logged
+}
+
+// Tail begins before the submission.
+func (b *Broker) Tail(k toolyard.BatchKey) *Tail { return &Tail{b: b, key: k} }
+
+// Next returns the next event; ok is false when nothing more is stored by now. The first one wraps [ErrNoBatch] when
+// there is no such batch.
+func (t *Tail) Next(ctx context.Context) (l broker.Logged, ok bool, err error) {
+	if !t.begun {
+		l, err = t.submission(ctx)
+		t.begun = err == nil
+		return l, t.begun, err
+	}
+	// The replies are looked at first: when one is there, so are the results in it, and the look at the events that
+	// follows sees them.
+	if err := t.peekReply(ctx); err != nil {
+		return l, false, err
+	}
+	early := t.aheadReply != nil
+	if t.aheadEvent == nil {
+		if t.aheadEvent, err = t.peek(ctx, streamEvent, subjectEvents(t.key), &t.event); err != nil {
+			return l, false, err
+		}
+	}
+	if !early && t.aheadEvent != nil {
+		if err := t.peekReply(ctx); err != nil {
+			return l, false, err
+		}
+	}
+	e, r := t.aheadEvent, t.aheadReply
+	switch {
+	case e == nil && r == nil:
+		return l, false, nil
+	case r == nil || e != nil && !r.Time.Before(e.Time):
+		t.aheadEvent = nil
+		return *e, true, nil
+	}
+	t.aheadReply = nil
+	return *r, true, nil
+}
+
+func (t *Tail) submission(ctx context.Context) (broker.Logged, error) {
+	m, ok, err := t.b.end(ctx, streamBatch, subjectBatch(t.key))
+	if err != nil {
+		return broker.Logged{}, err
+	}
+	if !ok {
+		return broker.Logged{}, fmt.Errorf("%w: %s", broker.ErrNoBatch, t.key)
+	}
+	_, r, meta, err := t.b.looking(ctx, m)
+	if err != nil {
+		return broker.Logged{}, err
+	}
+	if sub, ok := r.Body.(events.Submitted); ok && checkSubmission(t.key, &sub.Batch) == nil {
+		r.Body = sub // with what it left out; one that is wrong stays as it is, and was refused
+	}
+	return broker.Logged{Record: r, Meta: meta}, nil
+}
+
+func (t *Tail) peekReply(ctx context.Context) (err error) {
+	if t.aheadReply == nil {
+		t.aheadReply, err = t.peek(ctx, streamReply, subjectReply(t.key), &t.reply)
+	}
+	return err
+}
+
+// peek reads the first message of a stream behind a sequence whose subject matches, if there is one.
+func (t *Tail) peek(ctx context.Context, stream, subject string, after *uint64) (*broker.Logged, error) {
+	m, ok, err := t.b.after(ctx, stream, subject, *after)
+	if err != nil || !ok {
+		return nil, err
+	}
+	_, r, meta, err := t.b.looking(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	*after = m.seq
+	return &broker.Logged{Record: r, Meta: meta}, nil
+}
+
+// maxLookoutSubjects is how many chains a [Lookout] remembers. When there are more it forgets them, and sees gaps again
+// only in what comes after.
+const maxLookoutSubjects = 200_000
+
+// Lookout is the live copies of what is stored about all batches of an agent, or of all agents. Some may be missing; it
+// says so when it can tell. It is not safe for concurrent use, but C is.
+type Lookout struct {
+	C chan *LiveMsg
+
+	b    *Broker
+	subs []*nats.Subscription
+	// seen has the last sequence of each subject, and base, for each stream, the one up to which nothing is known.
+	seen       map[string]uint64
+	base, last map[string]uint64
+	dropped    int
+	reconnects uint64
+}
+
+// Lookout starts to follow an agent's batches; "" stands for all agents.
+func (b *Broker) Lookout(ctx context.Context, agent toolyard.Agent) (l *Lookout, err error) {
+	l = &Lookout{b: b, C: make(chan *LiveMsg, feedBuffer), seen: map[string]uint64{}, base: map[string]uint64{}, last: map[string]uint64{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.Stop())
+		}
+	}()
+	token := "*"
+	if agent != "" {
+		token = broker.Escape(string(agent))
+	}
+	for stream, prefix := range map[string]string{streamEvent: prefixLiveEvent, streamReply: prefixLiveReply} {
+		sub, err := b.nc.ChanSubscribe(prefix+token+".>", l.C)
+		if err != nil {
+			return l, fmt.Errorf("subscribe to %s: %w", prefix+token+".>", err)
+		}
+		l.subs = append(l.subs, sub)
+		if b.guest != nil { // it cannot look: what is missing is not seen
+			l.base[stream], l.last[stream] = math.MaxUint64, 0
+			continue
+		}
+		info, err := b.streams[stream].Info(ctx)
+		if err != nil {
+			return l, fmt.Errorf("look at stream %s: %w", stream, err)
+		}
+		l.base[stream], l.last[stream] = info.State.LastSeq, info.State.LastSeq
+	}
+	l.reconnects = b.nc.Stats().Reconnects
+	return l, nil
+}
+
+// Read reads a message. gap says that an event of the same chain should have come before it and did not.
+func (l *Lookout) Read(ctx context.Context, m *LiveMsg) (k toolyard.BatchKey, e broker.Logged, gap bool, err error) {
+	stored, before, err := fromLive(m)
+	if err != nil {
+		return k, e, false, err
+	}
+	stream := streamEvent
+	if strings.HasPrefix(stored.subject, prefixReply) {
+		stream = streamReply
+	}
+	gap = before > l.base[stream] && before != l.seen[stored.subject]
+	if len(l.seen) >= maxLookoutSubjects {
+		clear(l.seen)
+		for s, seq := range l.last {
+			l.base[s] = max(l.base[s], seq)
+		}
+	}
+	l.seen[stored.subject] = stored.seq
+	l.last[stream] = max(l.last[stream], stored.seq)
+	k, e.Record, e.Meta, err = l.b.looking(ctx, stored)
+	return k, e, gap, err
+}
+
+// Missed says what this connection has lost since it was last asked, in words; "" when nothing is known to be.
+func (l *Lookout) Missed() string {
+	dropped := 0
+	for _, s := range l.subs {
+		n, err := s.Dropped()
+		if err == nil {
+			dropped += n
+		}
+	}
+	var words []string
+	if n := dropped - l.dropped; n > 0 {
+		words = append(words, fmt.Sprintf("%d live events came faster than they were read", n))
+	}
+	reconnects := l.b.nc.Stats().Reconnects
+	if reconnects > l.reconnects {
+		words = append(words, "the connection to NATS was lost for a while")
+	}
+	l.dropped, l.reconnects = dropped, reconnects
+	return strings.Join(words, ", and ")
+}
+
+// Stop ends it.
+func (l *Lookout) Stop() error {
+	var errs []error
+	for _, s := range l.subs {
+		if err := s.Unsubscribe(); err != nil {
+			errs = append(errs, fmt.Errorf("unsubscribe from %s: %w", s.Subject, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Follow calls see with all that is stored about a batch, in the order of [Tail], and then, if live is set, with each event as it
+// is stored, until one after which nothing follows, or an error of see. The live feeds only say when to look, which is done
+// every reread besides: so nothing depends on what they drop.
+func (b *Broker) Follow(ctx context.Context, k toolyard.BatchKey, live bool, reread time.Duration, see func(broker.Logged) error) (err error) {
+	happened, err := b.FollowEvents(k)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, happened.Stop()) }()
+	replied, err := b.FollowReplies(k)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, replied.Stop()) }()
+	tick := time.NewTimer(reread)
+	defer tick.Stop()
+	quiet := broker.Quiet{}
+	for tail := b.Tail(k); ; {
+		news := false
+		for {
+			l, ok, err := tail.Next(ctx)
+			if live && err != nil && ctx.Err() == nil && MayPass(err) {
+				break // NATS was away for longer than one read lasts: look again later
+			}
+			if err != nil {
+				return err
+			}
+			if !ok {
+				break
+			}
+			news = true
+			if err := see(l); err != nil {
+				return err
+			}
+			if broker.Over(l.Record) {
+				return nil
+			}
+		}
+		if !live {
+			return nil
+		}
+		if quiet.Long(news) {
+			if err := b.Forsaken(ctx, k, tail.reply); err != nil && !MayPass(err) {
+				return err
+			}
+		}
+		tick.Reset(reread)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		case <-happened.C:
+		case <-replied.C:
+		}
+		for drained := false; !drained; { // whatever else was announced by now is read in one go
+			select {
+			case <-happened.C:
+			case <-replied.C:
+			default:
+				drained = true
+			}
+		}
+	}
+}
+
+// fromLive reads what stands around a live copy. before is the sequence of the message that its subject had before.
+func fromLive(m *LiveMsg) (stored raw, before uint64, err error) {
+	number := func(header string) (n uint64) {
+		if err == nil {
+			n, err = strconv.ParseUint(m.Header.Get(header), 10, 64)
+		}
+		return n
+	}
+	stored = raw{subject: m.Header.Get("Nats-Subject"), seq: number("Nats-Sequence"), header: m.Header, data: m.Data}
+	before = number("Nats-Last-Sequence")
+	if err == nil {
+		stored.time, err = time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
+	}
+	if err != nil {
+		return stored, 0, fmt.Errorf("live message on %s: %w", m.Subject, err)
+	}
+	return stored, before, nil
+}

@@ -1,0 +1,327 @@
+package natsbroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/failpoint"
+)
+
+// headerAgain marks a call message that may have been queued before: whoever runs it claims it.
+const headerAgain = "Toolyard-Again"
+
+// QueueAll hands calls of one batch to the workers of their routes in a lane, one message each, all on their way at once, and
+// says for each what became of it. A call that is in the queue already, behind the same event of its chain, is left as it is.
+func (b *Broker) QueueAll(ctx context.Context, lane int, routes []batch.Route, requests []events.Requested) []broker.Queued {
+	out := make([]broker.Queued, len(requests))
+	msgs := make([]*nats.Msg, len(requests))
+	futures := make([]jetstream.PubAckFuture, len(requests))
+	for i := range requests {
+		req := &requests[i]
+		k := toolyard.BatchKey{Agent: req.Agent, ID: req.Batch}
+		subject := subjectCall(routes[i], lane, k, &req.Calls[0])
+		if msgs[i], out[i].Err = b.message(ctx, subject, b.meta(k, aboutCall(k, req.Calls[0].Index)), *req); out[i].Err != nil {
+			continue
+		}
+		// When too much is on its way, or the connection is being restored, the publish is made below, one by one.
+		futures[i], _ = b.js.PublishMsgAsync(msgs[i], jetstream.WithExpectStream(streamCall), jetstream.WithExpectLastSequencePerSubject(0),
+			jetstream.WithRetryAttempts(0))
+	}
+	for i, req := range requests {
+		if out[i].Err != nil {
+			continue
+		}
+		failpoint.HitIf(i > 0, failpoint.CallsPartlyQueued)
+		if out[i].Seq, out[i].Err = b.await(ctx, futures[i], msgs[i]); out[i].Err != nil {
+			out[i].Err = fmt.Errorf("queue call %d of %s/%s: %w", req.Calls[0].Index, req.Agent, req.Batch, out[i].Err)
+		}
+	}
+	return out
+}
+
+// await waits for the answer to an asynchronous publish, and repeats the publish while none comes. It returns the sequence of the
+// message that stands in the queue.
+func (b *Broker) await(ctx context.Context, f jetstream.PubAckFuture, msg *nats.Msg) (uint64, error) {
+	var err error
+	if f != nil {
+		select {
+		case ack := <-f.Ok():
+			return ack.Sequence, nil
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		case err = <-f.Err():
+		}
+	}
+	pause := firstPause
+	for {
+		if err != nil {
+			switch again, verdict := classify(err); {
+			case errors.Is(verdict, broker.ErrConflict):
+				return b.queued(ctx, msg.Subject)
+			case !again:
+				return 0, verdict
+			}
+			// The first one may have been stored, and run: it would not be found any more.
+			msg.Header.Set(headerAgain, "1")
+			if err := wait(ctx, &pause); err != nil {
+				return 0, err
+			}
+		}
+		var ack *jetstream.PubAck
+		ack, err = b.send(ctx, streamCall, msg, jetstream.WithExpectLastSequencePerSubject(0))
+		if err == nil {
+			return ack.Sequence, nil
+		}
+	}
+}
+
+// queued is the sequence of the message on a subject of the work queue; 0 when it was taken out meanwhile.
+func (b *Broker) queued(ctx context.Context, subject string) (uint64, error) {
+	m, _, err := b.last(ctx, streamCall, subject)
+	return m.seq, err
+}
+
+// publish stores a message, and repeats that while no answer comes: it may be stored twice.
+func (b *Broker) publish(ctx context.Context, stream string, msg *nats.Msg) (uint64, error) {
+	pause := firstPause
+	for {
+		ack, err := b.send(ctx, stream, msg)
+		if err == nil {
+			return ack.Sequence, nil
+		}
+		if again, verdict := classify(err); !again {
+			return 0, verdict
+		}
+		if err := wait(ctx, &pause); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// Unqueue takes a message out of the work queue, wherever it is: its call is over. It is no error when it is gone.
+func (b *Broker) Unqueue(ctx context.Context, seq uint64) error {
+	err := b.streams[streamCall].DeleteMsg(ctx, seq)
+	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) && !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
+		return fmt.Errorf("take message %d out of the work queue: %w", seq, err)
+	}
+	return nil
+}
+
+// Withdraw takes messages of one route and lane out of the work queue, and returns those that no worker was ever handed: of
+// the others nothing is known. The queue hands messages out in the order in which they were stored, so one that is gone and lies
+// behind the last that was handed out never will be. Whoever calls knows that the server was not restarted since they were
+// queued: it may have forgotten what it has handed out.
+func (b *Broker) Withdraw(ctx context.Context, r batch.Route, lane int, seqs []uint64) (never []uint64, err error) {
+	for _, seq := range seqs {
+		if err := b.Unqueue(ctx, seq); err != nil {
+			return nil, err
+		}
+	}
+	cons, err := retry(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
+		return b.streams[streamCall].Consumer(ctx, consumerCalls(r, lane))
+	})
+	handed := uint64(0)
+	switch {
+	case errors.Is(err, jetstream.ErrConsumerNotFound): // no worker has ever asked
+	case err != nil:
+		return nil, fmt.Errorf("look at consumer %s of %s: %w", consumerCalls(r, lane), streamCall, err)
+	default:
+		handed = cons.CachedInfo().Delivered.Stream
+	}
+	return slices.DeleteFunc(slices.Clone(seqs), func(seq uint64) bool { return seq <= handed }), nil
+}
+
+// Delivery is a message of the work queue in the hands of one worker.
+type Delivery struct {
+	events.Requested
+	// Deliveries counts them, this one included.
+	Deliveries uint64
+	// Received is when it came to this process, and Stored when the queue got it, by the server's clock.
+	Received, Stored time.Time
+	msg              *nats.Msg
+	b                *Broker
+	reconnects       uint64 // how often the connection had been restored when it came
+}
+
+// Key is the batch's.
+func (d *Delivery) Key() toolyard.BatchKey {
+	return toolyard.BatchKey{Agent: d.Agent, ID: d.Batch}
+}
+
+// Alive tells the queue that the call is in work. An error means that it may be another's by now; an answer proves
+// nothing, since the queue answers whoever says so.
+func (d *Delivery) Alive(ctx context.Context) error {
+	_, err := d.b.nc.RequestWithContext(ctx, d.msg.Reply, []byte("+WPI"))
+	return err
+}
+
+// Reconnected reports whether the connection has been restored since the message came. The server may have been
+// restarted then, and have handed it to another worker as if for the first time.
+func (d *Delivery) Reconnected() bool { return d.b.Reconnects() != d.reconnects }
+
+// Fresh reports whether the message was stored so soon after it was queued that its owner cannot have lost the batch in
+// between, as the clocks of both say. When they do not agree it is not fresh, which costs a claim.
+func (d *Delivery) Fresh() bool {
+	late := d.Stored.Sub(d.QueuedAt)
+	limit := broker.Heartbeat(d.b.settings.BatchAckWait)
+	return -limit < late && late < limit
+}
+
+// Done takes the message out of the queue.
+func (d *Delivery) Done(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	return d.msg.AckSync(nats.Context(ctx))
+}
+
+// Return gives the message back, for another worker, after a pause.
+func (d *Delivery) Return(pause time.Duration) error { return d.msg.NakWithDelay(pause) }
+
+// Lane is one lane of a route, as one worker takes calls from it.
+type Lane struct {
+	b    *Broker
+	pull *pull
+}
+
+func consumerCalls(r batch.Route, lane int) string {
+	return fmt.Sprintf("call_%s_%s_%d", r.Class, r.Pool, lane)
+}
+
+// Lane opens a lane of a route. Nothing is asked for before Take. What has come, and was not taken when the lane is
+// stopped, goes to unwanted, which has to give it back; nil does no more than that.
+func (b *Broker) Lane(ctx context.Context, r batch.Route, lane int, unwanted func(*Delivery)) (*Lane, error) {
+	if err := broker.CheckPool(r.Pool); err != nil {
+		return nil, err
+	}
+	name := consumerCalls(r, lane)
+	if err := b.openLane(ctx, r, lane); err != nil {
+		return nil, err
+	}
+	p, err := b.pull(streamCall, name, b.settings.CallAckWait, func(m message) {
+		if unwanted == nil {
+			nak(m)
+			return
+		}
+		reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), attemptTimeout)
+		defer cancel()
+		if d, err := b.delivery(reading, &m); err == nil { // or it was given back, or buried
+			unwanted(d)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	if b.guest != nil {
+		p.subject = prefixNext + string(r.Class) + "." + strconv.Itoa(lane)
+	}
+	return &Lane{b: b, pull: p}, nil
+}
+
+// openLane makes the consumer of a lane, unless it is there.
+func (b *Broker) openLane(ctx context.Context, r batch.Route, lane int) error {
+	name := consumerCalls(r, lane)
+	if b.guest != nil {
+		if lane > 0 { // they are made together
+			return nil
+		}
+		_, err := retry(ctx, func(ctx context.Context) (*nats.Msg, error) { return b.question(ctx, opLanes, r.Class, nil) })
+		return err
+	}
+	// A cluster that elects a leader just now answers late, and a worker that starts then is no worse than one that was there.
+	_, err := retry(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
+		cons, err := b.streams[streamCall].Consumer(ctx, name)
+		if errors.Is(err, jetstream.ErrConsumerNotFound) {
+			cons, err = b.streams[streamCall].CreateConsumer(ctx, jetstream.ConsumerConfig{
+				Durable: name, FilterSubject: filterCalls(r, lane), AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.settings.CallAckWait,
+				MaxDeliver: -1, MaxAckPending: broker.MaxCallsInFlight, MaxWaiting: broker.MaxWaitingPulls,
+			})
+		}
+		return cons, err
+	})
+	if err != nil {
+		return fmt.Errorf("consumer %s of %s: %w", name, streamCall, err)
+	}
+	return nil
+}
+
+// Take asks for up to n messages and yields them as they come, until the request is over: when all have come, or when
+// it has stood for a lease of the call ack wait. A [*BadWorkError] is about one message only; any other error is the
+// end, and [ErrStopped] the tidy one. One goroutine takes from a lane at a time.
+func (l *Lane) Take(ctx context.Context, n int) iter.Seq2[*Delivery, error] {
+	return func(yield func(*Delivery, error) bool) {
+		for m, err := range l.pull.all(n) {
+			var d *Delivery
+			if err == nil {
+				d, err = l.b.delivery(ctx, m)
+			}
+			if !yield(d, err) {
+				return
+			}
+		}
+	}
+}
+
+// delivery reads a message of the work queue.
+func (b *Broker) delivery(ctx context.Context, m *message) (*Delivery, error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return nil, fmt.Errorf("read a delivery's metadata: %w", err)
+	}
+	bad := &broker.BadWorkError{}
+	if bad.Key, bad.Index, err = parseCallSubject(m.Subject); err == nil {
+		ctx := broker.ForCall(ctx, bad.Key, bad.Index)
+		var body events.Body
+		_, body, err = b.decode(ctx, m.Header, m.Data)
+		if req, ok := body.(events.Requested); ok && len(req.Calls) > 0 {
+			if m.Header.Get(headerAgain) != "" || meta.NumDelivered == 1 && b.mayHaveForgotten(ctx, meta.Sequence.Stream) {
+				for i := range req.Calls {
+					req.Calls[i].Again = true
+				}
+			}
+			return &Delivery{
+				Requested: req, Deliveries: meta.NumDelivered, Received: m.received, Stored: meta.Timestamp,
+				msg: m.Msg, b: b, reconnects: b.Reconnects(),
+			}, nil
+		}
+		if err == nil {
+			err = &events.UnreadableError{ID: m.Header.Get(headerID), Problem: fmt.Sprintf("%T is no work", body)}
+		}
+	}
+	if _, unreadable := errors.AsType[*events.UnreadableError](err); unreadable {
+		_, err = b.elsewhere(ctx, m.Header, m.Data, err)
+	}
+	bad.Err = err
+	if _, unreadable := errors.AsType[*events.UnreadableError](err); unreadable || errors.Is(err, broker.ErrDamaged) {
+		letter := broker.DeadLetter{Kind: broker.DeadCall, Subject: m.Subject, Seq: meta.Sequence.Stream, Cause: err.Error()}
+		if bad.Key.ID != "" {
+			letter.Agent, letter.Batch, letter.Call = bad.Key.Agent, bad.Key.ID, &bad.Index
+		}
+		bad.Err = errors.Join(err, b.Bury(ctx, letter, m.Data), terminate(m.Msg, "it cannot be read"))
+	} else {
+		pause := longestPause
+		if errors.Is(err, events.ErrNewer) {
+			pause = broker.NewerPause(meta.NumDelivered)
+		}
+		bad.Again = true
+		bad.Err = errors.Join(err, m.NakWithDelay(pause))
+	}
+	return nil, bad
+}
+
+// terminate takes a message out of its stream's queue and says why.
+func terminate(m *nats.Msg, why string) error { return m.Respond([]byte("+TERM " + why)) }
+
+// Stop ends Take. What is on its way is given back.
+func (l *Lane) Stop() { l.pull.stop() }
