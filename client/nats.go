@@ -32,7 +32,7 @@ func Connect(ctx context.Context, nc *nats.Conn) (*Client, error) {
 }
 
 // overNATS reaches the streams themselves.
-type overNATS struct{ b *natsbroker.Broker }
+type overNATS struct{ b store }
 
 // platformOnly refuses what the credentials of an agent do not reach.
 func (t overNATS) platformOnly(what string) error {
@@ -111,7 +111,7 @@ func (t overNATS) results(ctx context.Context, k toolyard.BatchKey, submitted bo
 			return context.Cause(ctx)
 		case <-tick.C:
 			done, err = catchUp()
-		case m := <-feed.C:
+		case m := <-feed.Copies():
 			rec, before, ferr := feed.Record(ctx, m)
 			switch {
 			case ferr != nil:
@@ -124,7 +124,7 @@ func (t overNATS) results(ctx context.Context, k toolyard.BatchKey, submitted bo
 				done, err = take(rec)
 			}
 		}
-		if err != nil && !repeatable(ctx, err) || done && err == nil {
+		if err != nil && !t.repeatable(ctx, err) || done && err == nil {
 			return err
 		}
 		tick.Reset(rereadAfter)
@@ -133,8 +133,8 @@ func (t overNATS) results(ctx context.Context, k toolyard.BatchKey, submitted bo
 
 // repeatable reports whether a read that failed is worth repeating: NATS was away for longer than one read lasts. Who waits for
 // results waits until ctx ends.
-func repeatable(ctx context.Context, err error) bool {
-	return ctx.Err() == nil && natsbroker.MayPass(err)
+func (t overNATS) repeatable(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && t.b.MayPass(err)
 }
 
 func (t overNATS) progress(ctx context.Context, k toolyard.BatchKey, yield func(Progress) bool) (err error) {
@@ -152,7 +152,7 @@ func (t overNATS) progress(ctx context.Context, k toolyard.BatchKey, yield func(
 		return err
 	}
 	current, seen, quiet := broker.Runs{}, uint64(0), broker.Quiet{}
-	tell := func(m *natsbroker.LiveMsg) error {
+	tell := func(m *broker.LiveMsg) error {
 		p, ok := feed.Read(m)
 		switch {
 		case !ok:
@@ -173,24 +173,24 @@ func (t overNATS) progress(ctx context.Context, k toolyard.BatchKey, yield func(
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case m := <-feed.C:
+		case m := <-feed.Copies():
 			if err := tell(m); err != nil {
 				return err
 			}
 			continue
-		case <-replies.C: // it says when to look
+		case <-replies.Copies(): // it says when to look
 		case <-tick.C:
 		}
 		records, err := t.b.Replies(ctx, k, seen)
 		if err == nil && quiet.Long(len(records) > 0) {
 			err = t.b.Forsaken(ctx, k, seen)
 		}
-		if err != nil && !repeatable(ctx, err) {
+		if err != nil && !t.repeatable(ctx, err) {
 			return err
 		}
 		for more := true; more; { // what calls said before they had their results is here by now
 			select {
-			case m := <-feed.C:
+			case m := <-feed.Copies():
 				if err := tell(m); err != nil {
 					return err
 				}
@@ -231,7 +231,7 @@ func (t overNATS) follow(ctx context.Context, k toolyard.BatchKey, live bool, se
 func stored(l broker.Logged) logged { return logged{record: l.Record, json: l.JSON} }
 
 func (t overNATS) lookout(ctx context.Context, agent toolyard.Agent) (func(func(Event) bool) error, error) {
-	out, err := t.b.Lookout(ctx, agent)
+	out, err := t.b.Subscribe(ctx, agent)
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +243,7 @@ func (t overNATS) lookout(ctx context.Context, agent toolyard.Agent) (func(func(
 	}, nil
 }
 
-func watchAll(ctx context.Context, out *natsbroker.Lookout, yield func(Event) bool) error {
+func watchAll(ctx context.Context, out broker.Subscription, yield func(Event) bool) error {
 	tick := time.NewTicker(rereadAfter)
 	defer tick.Stop()
 	for {
@@ -255,7 +255,7 @@ func watchAll(ctx context.Context, out *natsbroker.Lookout, yield func(Event) bo
 			if e.Gap = out.Missed(); e.Gap == "" {
 				continue
 			}
-		case m := <-out.C:
+		case m := <-out.Copies():
 			k, l, gap, err := out.Read(ctx, m)
 			switch {
 			case ctx.Err() != nil:

@@ -15,7 +15,6 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/metrics"
 	"github.com/toolyard/toolyard/internal/registry"
 )
@@ -24,7 +23,7 @@ import (
 type Config struct {
 	Client *client.Client
 	// Broker is for what package client has not: offloaded results, and open batches that no process holds.
-	Broker *natsbroker.Broker
+	Broker Broker
 	// Tokens says who asks. Nil: nobody is asked, and the server must be Loopback.
 	Tokens *Tokens
 	// Loopback says that the listener is this machine's own: then requests of other sites' pages are refused.
@@ -54,7 +53,7 @@ type Server struct {
 	document             []byte
 	streams, submissions *gate
 	// Streams are fed through these: see follow.go and share.go.
-	hub        *natsbroker.Hub
+	hub        broker.Hub
 	happened   topics[told]
 	answered   topics[replied]
 	reported   topics[report]
@@ -89,7 +88,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, mux: http.NewServeMux(),
-		hub: natsbroker.NewHub(cfg.Broker), turns: newTurns(MaxAgentReads), bytes: newPace(), rates: newPace(), conns: newConnections(),
+		hub: cfg.Broker.Hub(), turns: newTurns(MaxAgentReads), bytes: newPace(), rates: newPace(), conns: newConnections(),
 		streams: newGate(cfg.MaxStreams, MaxAgentStreams), submissions: newGate(MaxSubmissions, MaxAgentSubmissions),
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
@@ -274,7 +273,7 @@ func register[I, O any](s *Server, api huma.API, op huma.Operation, handle func(
 		}
 		if err != nil {
 			away := context.Cause(ctx)
-			if errors.Is(away, client.ErrNoAnswer) && (errors.Is(err, context.Canceled) || natsbroker.MayPass(err)) {
+			if errors.Is(away, client.ErrNoAnswer) && (errors.Is(err, context.Canceled) || s.cfg.Broker.MayPass(err)) {
 				err = away
 			}
 			return nil, s.problem(x, err)

@@ -13,7 +13,6 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/replay"
 )
@@ -37,10 +36,10 @@ type Behind struct {
 const behindDetail = "this stream was read too slowly, so the server ended it; go on behind the last event with Last-Event-ID"
 
 // again calls read until it succeeds, or fails so that it will not succeed later. NATS may be away for longer than a read lasts.
-func again[T any](ctx context.Context, read func() (T, error)) (T, error) {
+func again[T any](ctx context.Context, link broker.Link, read func() (T, error)) (T, error) {
 	for {
 		v, err := read()
-		if err == nil || ctx.Err() != nil || !natsbroker.MayPass(err) {
+		if err == nil || ctx.Err() != nil || !link.MayPass(err) {
 			return v, err
 		}
 		select {
@@ -134,7 +133,7 @@ func (s *Server) followEvents(ctx context.Context, out *stream, k toolyard.Batch
 		read := func() (piece, error) { return s.readPiece(ctx, from) }
 		p, err := read()
 		if live && err != nil {
-			p, err = again(ctx, read)
+			p, err = again(ctx, s.cfg.Broker, read)
 		}
 		if err != nil {
 			return err
@@ -151,7 +150,7 @@ func (s *Server) followEvents(ctx context.Context, out *stream, k toolyard.Batch
 			return nil
 		}
 		if resumed { // the end may stand before the cursor
-			if over, err := again(ctx, func() (bool, error) { return s.cfg.Broker.Ended(ctx, k, p.to.reply) }); over || err != nil {
+			if over, err := again(ctx, s.cfg.Broker, func() (bool, error) { return s.cfg.Broker.Ended(ctx, k, p.to.reply) }); over || err != nil {
 				return err
 			}
 			resumed = false
@@ -202,12 +201,12 @@ func (s *Server) sendLive(ctx context.Context, out *stream, k toolyard.BatchKey,
 // readEvents fills a topic with the events of a batch.
 func (s *Server) readEvents(ctx context.Context, k toolyard.BatchKey, t *topic[told]) error {
 	at := t.base.at
-	f, err := again(ctx, func() (*natsbroker.Follower, error) { return s.hub.Follower(ctx, k, at.event, at.reply) })
+	f, err := again(ctx, s.cfg.Broker, func() (broker.Follower, error) { return s.hub.Follower(ctx, k, at.event, at.reply) })
 	if err != nil {
 		return err
 	}
 	defer f.Stop()
-	return fill(ctx, s, k, f.News, f.Next, &at.reply, func(l broker.Logged) (over bool, err error) {
+	return fill(ctx, s, k, f.News(), f.Next, &at.reply, func(l broker.Logged) (over bool, err error) {
 		e, err := tellEvent(l, &at)
 		if err != nil {
 			return false, err
@@ -230,7 +229,7 @@ func fill[T any](
 		ok bool
 	}
 	for {
-		n, err := again(ctx, func() (n read, err error) {
+		n, err := again(ctx, s.cfg.Broker, func() (n read, err error) {
 			done, err := s.turns.take(ctx, string(k.Agent))
 			if err != nil {
 				return n, err
@@ -321,7 +320,7 @@ func (s *Server) eachReply(ctx context.Context, k toolyard.BatchKey, slow func()
 		return !yield(r) || r.completed, nil
 	}
 	for {
-		records, err := again(ctx, func() ([]batch.Record, error) {
+		records, err := again(ctx, s.cfg.Broker, func() ([]batch.Record, error) {
 			done, err := s.turns.take(ctx, string(k.Agent))
 			if err != nil {
 				return nil, err
@@ -386,12 +385,12 @@ func never() bool { return false }
 // readReplies fills a topic with the replies of a batch.
 func (s *Server) readReplies(ctx context.Context, k toolyard.BatchKey, t *topic[replied]) error {
 	seen := t.base.seq
-	f, err := again(ctx, func() (*natsbroker.ReplyFollower, error) { return s.hub.ReplyFollower(ctx, k, t.base.seq) })
+	f, err := again(ctx, s.cfg.Broker, func() (broker.ReplyFollower, error) { return s.hub.ReplyFollower(ctx, k, t.base.seq) })
 	if err != nil {
 		return err
 	}
 	defer f.Stop()
-	return fill(ctx, s, k, f.News, f.Next, &seen, func(r batch.Record) (over bool, err error) {
+	return fill(ctx, s, k, f.News(), f.Next, &seen, func(r batch.Record) (over bool, err error) {
 		out, size, err := readReply(r)
 		if err != nil {
 			return false, err
@@ -412,7 +411,7 @@ func (s *Server) forsaken(ctx context.Context, k toolyard.BatchKey, reply uint64
 		return err
 	}
 	defer done()
-	if err := s.cfg.Broker.Forsaken(ctx, k, reply); err != nil && !natsbroker.MayPass(err) {
+	if err := s.cfg.Broker.Forsaken(ctx, k, reply); err != nil && !s.cfg.Broker.MayPass(err) {
 		return err
 	}
 	return nil
@@ -426,7 +425,7 @@ type report struct {
 
 // readProgress fills a topic with what running calls report, until the batch is complete.
 func (s *Server) readProgress(ctx context.Context, k toolyard.BatchKey, t *topic[report]) error {
-	ear, err := again(ctx, func() (*natsbroker.Ear, error) { return s.hub.Progress(ctx, k) })
+	ear, err := again(ctx, s.cfg.Broker, func() (broker.Follow, error) { return s.hub.Progress(ctx, k) })
 	if err != nil {
 		return err
 	}
@@ -468,7 +467,7 @@ func (s *Server) readProgress(ctx context.Context, k toolyard.BatchKey, t *topic
 			for _, r := range o.results {
 				current.Over(r.Index)
 			}
-		case <-ear.News:
+		case <-ear.News():
 			if err := s.putProgress(ear, current, t); err != nil {
 				return err
 			}
@@ -476,10 +475,10 @@ func (s *Server) readProgress(ctx context.Context, k toolyard.BatchKey, t *topic
 	}
 }
 
-func (s *Server) putProgress(ear *natsbroker.Ear, current broker.Runs, t *topic[report]) error {
+func (s *Server) putProgress(ear broker.Follow, current broker.Runs, t *topic[report]) error {
 	msgs, _ := ear.Take()
 	for _, m := range msgs {
-		p, ok := natsbroker.ReadProgress(m)
+		p, ok := s.hub.ReadProgress(m)
 		name, said := progressEvent, any(nil)
 		switch {
 		case !ok:
@@ -550,7 +549,7 @@ func (s *Server) readEverything(ctx context.Context, agent toolyard.Agent, t *to
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-ear.News:
+		case <-ear.News():
 		}
 	}
 }

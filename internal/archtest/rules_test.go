@@ -70,7 +70,8 @@ var packages = []struct {
 	{"internal/display", deciders, "a call's input in lines for the person who decides about it"},
 	{"internal/manifest", deciders, "files of tools that are not Go: read, checked, and their templates filled"},
 
-	{"internal/broker", drivers, "JetStream: appends, queues, tickets"},
+	{"internal/broker", drivers, "what shells know of the store: ports and words"},
+	{"internal/broker/natsbroker", drivers, "the ports on JetStream: appends, queues, tickets"},
 	{"internal/failpoint", drivers, "where the fault tests kill or stop a process; empty without its build tag"},
 	{"internal/metrics", drivers, "counters for Prometheus"},
 	{"internal/natsd", drivers, "the embedded nats-server"},
@@ -124,7 +125,8 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/display", "internal/schema", "what is shown is what was parsed, and its hash says which input that is"},
 	{"internal/display", "internal/redact", "an input with a secret taken out has another hash"},
 	{"internal/policy", "internal/shell", "a rule like bash(git status:*) matches parsed commands"},
-	{"internal/broker", "internal/failpoint", "a fault between two publishes happens there and nowhere else"},
+	{"internal/broker/natsbroker", "internal/broker", "it has the ports"},
+	{"internal/broker/natsbroker", "internal/failpoint", "a fault between two publishes happens there and nowhere else"},
 	{"internal/builtin", "internal/place", "files are opened through the held directory"},
 	{"internal/sandbox", "internal/place", "a command's workspace is the held directory"},
 	{"internal/pipeline", "internal/place", "a call gets the held directory of its workspace"},
@@ -162,11 +164,11 @@ var reserved = []struct {
 	tests  bool
 	why    string
 }{
-	{"github.com/nats-io/nats.go", []string{"internal/broker", "internal/natsd", "client", "worker", "cmd/..."}, false,
-		"the broker alone knows streams, subjects, consumers and headers; client and mains only connect"},
+	{"github.com/nats-io/nats.go", []string{"internal/broker", "internal/broker/...", "internal/natsd", "client", "worker", "cmd/..."}, false,
+		"natsbroker alone knows streams, subjects, consumers and headers; client and mains only connect"},
 	{"github.com/nats-io/nats-server", []string{"internal/natsd"}, true,
 		"a fleet runs without it; tests get servers from internal/natsd and internal/testenv"},
-	{"github.com/cloudevents/sdk-go", []string{"internal/events", "internal/broker"}, false,
+	{"github.com/cloudevents/sdk-go", []string{"internal/events", "internal/broker/natsbroker"}, false,
 		"the form of an event is decided in one place and bound to NATS in another"},
 	{"github.com/anthropics/anthropic-sdk-go", []string{"internal/provider/anthropic"}, false, "one provider, one leaf"},
 	{"github.com/openai/openai-go", []string{"internal/provider/openai", "internal/provider/openaichat"}, false, "one provider, two forms"},

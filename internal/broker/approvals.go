@@ -37,9 +37,6 @@ func ApprovalID(k toolyard.BatchKey, index int) string {
 	return KeyTokens(k) + "." + strconv.Itoa(index)
 }
 
-// ErrNoApproval is wrapped when there is no such request, or when it is over.
-var ErrNoApproval = errors.New("no such approval is waited for")
-
 // ParseApprovalID is the inverse of [ApprovalID].
 func ParseApprovalID(id string) (k toolyard.BatchKey, index int, err error) {
 	t := strings.Split(id, ".")

@@ -26,6 +26,11 @@ type Index interface {
 	Page(ctx context.Context, f Filter) (page []Entry, more bool, err error)
 }
 
+// Indexed is what has an index of batches.
+type Indexed interface {
+	Index() Index
+}
+
 // Entry is a batch in the index.
 type Entry struct {
 	ID        toolyard.BatchID

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"encoding/json"
-	"errors"
 	"time"
 
 	"github.com/toolyard/toolyard/internal/events"
@@ -21,9 +20,6 @@ const (
 	CheckWait = 10 * time.Second // how long a worker may take to check an input that a person has changed
 	MaxChecks = 16               // of such checks run in a worker at a time
 )
-
-// ErrUnchecked says that no worker has looked at an input that a person has changed, so that it does not count.
-var ErrUnchecked = errors.New("no worker has checked the changed input, so the call goes on waiting; try again, or approve it as it is")
 
 // JudgeCall is one call whose class only the tool's code can tell.
 type JudgeCall struct {

@@ -21,3 +21,31 @@ func (l Logged) JSON() ([]byte, error) {
 	}
 	return json.Marshal(e)
 }
+
+// Over reports whether nothing follows an event of a batch.
+func Over(r batch.Record) bool {
+	switch body := r.Body.(type) {
+	case events.Refused: // one in the place of the plan is followed by the reply
+		return r.Chain == batch.ChainReply
+	case events.Reply:
+		return body.Completed
+	}
+	return false
+}
+
+// Quiet says when who waits for a batch asks [Log.Forsaken]: after a few looks that found nothing, and then now and
+// then.
+type Quiet struct{ looks int }
+
+const (
+	askAfter = 5
+	askEvery = 60
+)
+
+// Long takes in a look, and reports whether it is time to ask.
+func (q *Quiet) Long(news bool) bool {
+	if q.looks++; news {
+		q.looks = 0
+	}
+	return q.looks%askEvery == askAfter
+}

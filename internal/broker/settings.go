@@ -55,6 +55,15 @@ type Settings struct {
 	MaxStoreBytes int64 `json:"max_store_bytes"`
 }
 
+// What a worker may do, and when others may act in its place, are parts of one wait: the worker TTL for its place in the
+// registry, the call ack wait for a delivery. All of them count from when the last heartbeat was sent that was answered,
+// or from the last sign of life that others had.
+//
+//	0      1/4    1/2    3/4    7/8     11/8      3/2
+//	beat   beat   beat   lease  stop    stopped   patience: others may act
+//
+// They hold with an eighth of the wait to spare: see TestLeasesFitTogether.
+
 // Heartbeat is how often who works on a message says so, given how long it may be silent.
 func Heartbeat(wait time.Duration) time.Duration { return wait / 4 }
 
@@ -73,6 +82,10 @@ func StopGrace(wait time.Duration) time.Duration { return min(wait/2, MaxStopGra
 
 // Patience is how long a holder must have been silent before others act in its place.
 func Patience(wait time.Duration) time.Duration { return wait * 3 / 2 }
+
+// MaxRoundTrip is how long the way to NATS and back may be for a worker in a system with such a wait: a heartbeat, and its answer,
+// must come well before the lease ends that it renews.
+func MaxRoundTrip(wait time.Duration) time.Duration { return wait / 4 }
 
 // WithDefaults fills in the fields that are zero.
 func (s Settings) WithDefaults() Settings {

@@ -43,3 +43,15 @@ type WorkerChange struct {
 	Revision uint64
 	State    WatchState
 }
+
+// WatchState says how far what a watch has told can be trusted.
+type WatchState string
+
+// The states of a watch.
+const (
+	// WatchDeaf: the connection is lost, or the watch is begun anew. What it told may be out of date, and what it did not
+	// tell means nothing.
+	WatchDeaf WatchState = "deaf"
+	// WatchCaughtUp: all that was there when the watch began, or began anew, was told.
+	WatchCaughtUp WatchState = "caught up"
+)

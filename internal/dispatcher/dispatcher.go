@@ -25,7 +25,6 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/registry"
 )
@@ -106,7 +105,7 @@ func (c *Config) machine(callAckWait time.Duration) batch.Config {
 
 // Dispatcher owns batches. Make it with [New], run it with [Dispatcher.Run].
 type Dispatcher struct {
-	b      *natsbroker.Broker
+	b      Broker
 	cfg    Config
 	log    *slog.Logger
 	desk   *desk
@@ -123,7 +122,7 @@ type Dispatcher struct {
 const surfacesKept = 1_024
 
 // New makes a dispatcher on a broker.
-func New(b *natsbroker.Broker, cfg Config) *Dispatcher {
+func New(b Broker, cfg Config) *Dispatcher {
 	if cfg.ID == "" {
 		cfg.ID = "dispatcher-" + broker.NewID()
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/admission"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 )
 
@@ -34,7 +33,7 @@ type lobby struct {
 	mu      sync.Mutex
 	room    *admission.Room
 	lanes   *admission.Lanes
-	waiting map[toolyard.BatchKey]*natsbroker.Submission
+	waiting map[toolyard.BatchKey]*broker.Submission
 	running map[toolyard.BatchKey]*runner
 	// store is what was seen of the store when it was last looked at.
 	store store
@@ -50,7 +49,7 @@ func newLobby(cfg *Config) *lobby {
 			Running: cfg.MaxBatches, AgentRunning: cfg.MaxAgentBatches, Waiting: cfg.MaxWaiting, AgentWaiting: cfg.MaxAgentWaiting,
 			Spare: cfg.MaxBatches, Idle: cfg.MaxOpen,
 		}),
-		lanes: admission.NewLanes(broker.Lanes, broker.LaneOf), waiting: map[toolyard.BatchKey]*natsbroker.Submission{},
+		lanes: admission.NewLanes(broker.Lanes, broker.LaneOf), waiting: map[toolyard.BatchKey]*broker.Submission{},
 		running: map[toolyard.BatchKey]*runner{}, leaving: make(chan struct{}, turningAway), freed: make(chan struct{}, 1),
 	}
 }
@@ -63,12 +62,12 @@ func (l *lobby) laneOf(a toolyard.Agent) int {
 }
 
 // known reports whether a batch runs or waits here already. Then the delivery is a new handle to keep it by.
-func (l *lobby) known(sub *natsbroker.Submission) bool {
+func (l *lobby) known(sub *broker.Submission) bool {
 	l.mu.Lock()
 	r, runs := l.running[sub.Key]
 	_, waits := l.waiting[sub.Key]
 	if waits {
-		sub.Lighten()
+		sub.Release()
 		l.waiting[sub.Key] = sub
 	}
 	l.mu.Unlock()
@@ -79,7 +78,7 @@ func (l *lobby) known(sub *natsbroker.Submission) bool {
 }
 
 // arrive takes a submission in. It returns the one that is turned away for it, if there is one, and why.
-func (l *lobby) arrive(sub *natsbroker.Submission, underWay bool) (*natsbroker.Submission, admission.Reason) {
+func (l *lobby) arrive(sub *broker.Submission, underWay bool) (*broker.Submission, admission.Reason) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.waiting[sub.Key] = sub
@@ -140,10 +139,10 @@ func (l *lobby) load() (running, waiting, idle int) {
 }
 
 // all are the submissions that wait.
-func (l *lobby) all() []*natsbroker.Submission {
+func (l *lobby) all() []*broker.Submission {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out := make([]*natsbroker.Submission, 0, len(l.waiting))
+	out := make([]*broker.Submission, 0, len(l.waiting))
 	for _, s := range l.waiting {
 		out = append(out, s)
 	}
@@ -151,7 +150,7 @@ func (l *lobby) all() []*natsbroker.Submission {
 }
 
 // receive finds a place for a delivery: it runs, waits or is turned away.
-func (d *Dispatcher) receive(ctx context.Context, work *sync.WaitGroup, sub *natsbroker.Submission) {
+func (d *Dispatcher) receive(ctx context.Context, work *sync.WaitGroup, sub *broker.Submission) {
 	if d.lobby.known(sub) {
 		return
 	}
@@ -170,16 +169,16 @@ func (d *Dispatcher) receive(ctx context.Context, work *sync.WaitGroup, sub *nat
 }
 
 // lighten lets go of what a submission says that has to wait.
-func (l *lobby) lighten(sub *natsbroker.Submission) {
+func (l *lobby) lighten(sub *broker.Submission) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.waiting[sub.Key] == sub {
-		sub.Lighten()
+		sub.Release()
 	}
 }
 
 // underWay reports whether a batch was planned before, so that others may wait for what it holds. In doubt it was.
-func (d *Dispatcher) underWay(ctx context.Context, sub *natsbroker.Submission) bool {
+func (d *Dispatcher) underWay(ctx context.Context, sub *broker.Submission) bool {
 	if sub.Parked != 0 {
 		return true
 	}
@@ -387,7 +386,7 @@ func (d *Dispatcher) crowd(agent toolyard.Agent, why admission.Reason) string {
 }
 
 // turnAway refuses a batch for want of room, beside what else there is to do.
-func (d *Dispatcher) turnAway(ctx context.Context, work *sync.WaitGroup, sub *natsbroker.Submission, why events.Refused) {
+func (d *Dispatcher) turnAway(ctx context.Context, work *sync.WaitGroup, sub *broker.Submission, why events.Refused) {
 	log := d.log.With("agent", sub.Key.Agent, "batch", sub.Key.ID)
 	giveBack := func() {
 		if err := sub.Return(silentPause); err != nil {

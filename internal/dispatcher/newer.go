@@ -10,7 +10,6 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 )
 
@@ -127,7 +126,7 @@ func (d *Dispatcher) tidyUp(ctx context.Context, r *runner) (over bool, err erro
 	return true, r.submission().Done(ctx)
 }
 
-func (d *Dispatcher) giveBack(sub *natsbroker.Submission) {
+func (d *Dispatcher) giveBack(sub *broker.Submission) {
 	if err := sub.Return(broker.NewerPause(sub.Deliveries)); err != nil {
 		d.log.Warn("a submission was not given back; it is delivered again when its wait is over",
 			"batch", sub.Key, "error", err)
@@ -150,7 +149,7 @@ func (d *Dispatcher) tellNewer(why error, batches int) {
 // refuseNewer refuses a submission that only a newer version can read, when too many wait for one already: each holds a
 // place of those that dispatchers may have taken ([broker.MaxOpenSubmissions]). A batch that is under way is not
 // refused.
-func (d *Dispatcher) refuseNewer(ctx context.Context, sub *natsbroker.Submission) (done bool, err error) {
+func (d *Dispatcher) refuseNewer(ctx context.Context, sub *broker.Submission) (done bool, err error) {
 	if _, err := sub.Read(ctx); !errors.Is(err, events.ErrNewer) || sub.Parked != 0 {
 		return false, nil
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/failpoint"
 	"github.com/toolyard/toolyard/internal/registry"
@@ -44,12 +43,12 @@ type runner struct {
 	term      int
 	m         *batch.Machine
 	mu        sync.Mutex // of sub
-	sub       *natsbroker.Submission
+	sub       *broker.Submission
 	lapsed    bool        // the machine knows that another may own the batch
 	idle      atomic.Bool // it is open and has nothing to do
 
 	surface *registry.Surface // what the batch sees; nil until it is needed by a batch that was adopted
-	feed    *natsbroker.Feed
+	feed    broker.Feed
 	granted chan grantAnswer
 	noticed chan batch.Noticed
 	retake  *grantAnswer      // a place in a queue that was full, to be asked for again
@@ -83,7 +82,7 @@ type grantAnswer struct {
 	err   error
 }
 
-func (d *Dispatcher) newRunner(sub *natsbroker.Submission) *runner {
+func (d *Dispatcher) newRunner(sub *broker.Submission) *runner {
 	return &runner{
 		d: d, key: sub.Key, sub: sub, log: d.log.With("agent", sub.Key.Agent, "batch", sub.Key.ID),
 		granted: make(chan grantAnswer, 4), noticed: make(chan batch.Noticed, 1), queued: map[int]queued{}, heard: map[int]time.Time{},
@@ -134,13 +133,13 @@ func (r *runner) run(ctx context.Context, s batch.State) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case m := <-r.feed.C:
+		case m := <-r.feed.Copies():
 			if err := r.live(ctx, m); err != nil {
 				return err
 			}
 			for drained := false; !drained; { // what came meanwhile is one step, and one reply
 				select {
-				case m := <-r.feed.C:
+				case m := <-r.feed.Copies():
 					if err := r.live(ctx, m); err != nil {
 						return err
 					}
@@ -442,7 +441,7 @@ func (r *runner) grant(ctx context.Context, g grantAnswer) error {
 }
 
 // live brings in a live copy of an event. When it shows a gap, the chain is read instead.
-func (r *runner) live(ctx context.Context, m *natsbroker.LiveMsg) error {
+func (r *runner) live(ctx context.Context, m *broker.LiveMsg) error {
 	unread := func(err error) error {
 		r.log.Warn("a live event cannot be read; reading the stream instead", "error", err)
 		r.news = time.Time{}
@@ -492,7 +491,7 @@ func (r *runner) live(ctx context.Context, m *natsbroker.LiveMsg) error {
 }
 
 // submission is the delivery by which the batch is kept now.
-func (r *runner) submission() *natsbroker.Submission {
+func (r *runner) submission() *broker.Submission {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.sub
@@ -500,7 +499,7 @@ func (r *runner) submission() *natsbroker.Submission {
 
 // redeliver takes a new delivery of the message by which the batch is kept. Another one (a wake for a batch that runs, or is
 // just being parked) is given back, until it can be told what it is worth.
-func (r *runner) redeliver(sub *natsbroker.Submission) {
+func (r *runner) redeliver(sub *broker.Submission) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if sub.Seq == r.sub.Seq {

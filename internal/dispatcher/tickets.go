@@ -13,7 +13,6 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/ticket"
 )
@@ -32,7 +31,7 @@ const (
 // desk is where one dispatcher's batches stand in line for workspaces. Changes to one workspace that come while another
 // is on its way are combined into one.
 type desk struct {
-	b   *natsbroker.Broker
+	b   Broker
 	log *slog.Logger
 	// ctx is the dispatcher's: a change serves all batches that wait for it, and does not end with the one that began it.
 	ctx   context.Context
@@ -79,7 +78,7 @@ type change struct {
 
 func (c *change) joins() bool { return c.number == 0 && c.mode != "" }
 
-func newDesk(b *natsbroker.Broker, log *slog.Logger, idle time.Duration) *desk {
+func newDesk(b Broker, log *slog.Logger, idle time.Duration) *desk {
 	return &desk{b: b, log: log, idle: idle, lines: map[toolyard.Workspace]*line{}}
 }
 

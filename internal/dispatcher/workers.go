@@ -13,14 +13,13 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/presence"
 	"github.com/toolyard/toolyard/internal/registry"
 )
 
 // roster is the workers as one dispatcher sees them: who is alive, and what they offer.
 type roster struct {
-	b   *natsbroker.Broker
+	b   Broker
 	log *slog.Logger
 
 	mu   sync.Mutex
@@ -41,7 +40,7 @@ type roster struct {
 	began     time.Time     // when it was
 }
 
-func newRoster(b *natsbroker.Broker, log *slog.Logger, base []registry.Entry) *roster {
+func newRoster(b Broker, log *slog.Logger, base []registry.Entry) *roster {
 	live := map[string]broker.Worker{}
 	return &roster{
 		b: b, log: log, live: live, again: make(chan struct{}, 1), offers: newOffers(base, live), ready: make(chan struct{}),

@@ -60,7 +60,7 @@ func Broker(t testing.TB, s *natsd.Server, source string) *natsbroker.Broker {
 }
 
 // Take takes the next call from a lane.
-func Take(t testing.TB, l *natsbroker.Lane) *natsbroker.Delivery {
+func Take(t testing.TB, l broker.Lane) *broker.Delivery {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		for d, err := range l.Take(t.Context(), 1) {

@@ -3,7 +3,7 @@ package worker
 import (
 	"time"
 
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/broker"
 )
 
 // maxAborts bounds the calls that are remembered to have been aborted. When there are more, the oldest are forgotten: their owner
@@ -42,7 +42,7 @@ func (a *aborts) note(k callKey, why error, now time.Time) {
 func (a *aborts) of(k callKey) error { return a.why[k] }
 
 // aborted reports whether every call of a message was aborted.
-func (w *Worker) aborted(d *natsbroker.Delivery) bool {
+func (w *Worker) aborted(d *broker.Delivery) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range d.Calls {

@@ -11,7 +11,6 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/failpoint"
 	"github.com/toolyard/toolyard/internal/outcome"
@@ -43,7 +42,7 @@ var (
 
 // running is a call in this worker's hands.
 type running struct {
-	d      *natsbroker.Delivery
+	d      *broker.Delivery
 	call   events.RequestedCall
 	cancel context.CancelCauseFunc
 	lease  lease
@@ -102,7 +101,7 @@ func (r *running) leftBehind() bool {
 // claimsFirst reports whether the call is claimed also when it is delivered for the first time. One that needs no claim
 // of its own begins without a look at the log only where nobody can have ended it: the first time, and, if its group holds
 // the workspace, soon after it was queued.
-func claimsFirst(d *natsbroker.Delivery, c *events.RequestedCall) bool {
+func claimsFirst(d *broker.Delivery, c *events.RequestedCall) bool {
 	return c.Claim || c.Again || c.Attempt > 1 || d.Ticket > 0 && !d.Fresh()
 }
 
@@ -144,7 +143,7 @@ func (w *Worker) earlier(ctx context.Context, r *running) error {
 func (r *running) key() callKey { return callKey{r.d.Key(), r.call.Index} }
 
 // take runs the calls of one message.
-func (w *Worker) take(ctx context.Context, d *natsbroker.Delivery) {
+func (w *Worker) take(ctx context.Context, d *broker.Delivery) {
 	failpoint.Hit(failpoint.CallTaken)
 	var tools []<-chan struct{} // each closed when a tool has returned
 	defer func() {              // one that does not keeps the slot, until it does or the worker ends
@@ -171,7 +170,7 @@ func (w *Worker) take(ctx context.Context, d *natsbroker.Delivery) {
 
 // run takes one call to its result in the log. It reports whether the call needs this message no more. A tool
 // that was started is put on the list of tools.
-func (w *Worker) run(ctx context.Context, d *natsbroker.Delivery, call events.RequestedCall, tools *[]<-chan struct{}) (settled bool) {
+func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.RequestedCall, tools *[]<-chan struct{}) (settled bool) {
 	log := w.log.With("agent", d.Agent, "batch", d.Batch, "call", call.Index, "tool", call.Tool)
 	callCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -374,7 +373,7 @@ func (w *Worker) claimed(r *running, end batch.Record) bool {
 
 // returnUnstarted gives a message back of which nothing was started, and writes that down where it could have been without
 // a word: or whoever is handed it next counts an attempt that there was not.
-func (w *Worker) returnUnstarted(ctx context.Context, d *natsbroker.Delivery, pause time.Duration) {
+func (w *Worker) returnUnstarted(ctx context.Context, d *broker.Delivery, pause time.Duration) {
 	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
 	defer cancel()
 	for _, c := range d.Calls {
@@ -389,7 +388,7 @@ func (w *Worker) returnUnstarted(ctx context.Context, d *natsbroker.Delivery, pa
 	w.giveBack(w.log, d, pause)
 }
 
-func (w *Worker) giveBack(log interface{ Warn(string, ...any) }, d *natsbroker.Delivery, pause time.Duration) {
+func (w *Worker) giveBack(log interface{ Warn(string, ...any) }, d *broker.Delivery, pause time.Duration) {
 	if err := d.Return(pause); err != nil {
 		log.Warn("a message was not given back; it is delivered again when its wait is over", "error", err)
 	}

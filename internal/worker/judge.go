@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
@@ -64,7 +63,7 @@ func (w *Worker) rehearse(ctx context.Context, r *events.Requested) broker.Judge
 	if len(r.Calls) != 1 {
 		return broker.Judged{}
 	}
-	job, err := w.job(ctx, &running{d: &natsbroker.Delivery{Requested: *r}, call: r.Calls[0]})
+	job, err := w.job(ctx, &running{d: &broker.Delivery{Requested: *r}, call: r.Calls[0]})
 	if err != nil {
 		w.log.Warn("an input that a person has changed was not checked", "batch", r.Batch, "call", r.Calls[0].Index, "error", err)
 		return broker.Judged{}

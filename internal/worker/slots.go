@@ -11,7 +11,6 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 )
 
@@ -212,7 +211,7 @@ const callsPerRequest = 8
 
 // serve takes messages of one lane while there is room, and runs each in a place, until the lane is stopped and all of
 // them are done.
-func (w *Worker) serve(taking, calls context.Context, lane *natsbroker.Lane, at laneKey) error {
+func (w *Worker) serve(taking, calls context.Context, lane broker.Lane, at laneKey) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	most := callsPerRequest
@@ -254,7 +253,7 @@ func (w *Worker) serve(taking, calls context.Context, lane *natsbroker.Lane, at 
 // place runs a message in a place, beside its lane. One that finds every place taken waits for half a lease, and is
 // given back then: another worker may have room. Of tools with a cap only so many wait, and more are given back at
 // once.
-func (w *Worker) place(taking, calls context.Context, d *natsbroker.Delivery, at laneKey, running *sync.WaitGroup) {
+func (w *Worker) place(taking, calls context.Context, d *broker.Delivery, at laneKey, running *sync.WaitGroup) {
 	c := w.claimant(d, at.class)
 	if c.cap > 0 && !w.places.setAside(at) {
 		w.returnUnstarted(calls, d, min(returnPause<<min(d.Deliveries, 8), longestReturn))
@@ -289,7 +288,7 @@ const stalledAfter = time.Second
 // is never given back looks like a call that takes long. When a message was stored it knows by the server's clock:
 // where that and this machine's differ by more than a second, it counts what did not happen, or nothing. So nothing is
 // decided by it.
-func (w *Worker) watch(d *natsbroker.Delivery, at laneKey, asked time.Time) {
+func (w *Worker) watch(d *broker.Delivery, at laneKey, asked time.Time) {
 	room, ok := w.places.roomSince(at.class)
 	if !ok || d.Deliveries > 1 { // it was given back, or to a worker that fell silent
 		return
@@ -325,7 +324,7 @@ func (w *Worker) tellNewer(e *events.NewerError) {
 }
 
 // claimant is a message as it asks for a place: that of its first tool with a cap, or of a toolset, if one is.
-func (w *Worker) claimant(d *natsbroker.Delivery, class toolyard.Class) *claimant {
+func (w *Worker) claimant(d *broker.Delivery, class toolyard.Class) *claimant {
 	c := &claimant{class: class, agent: d.Agent}
 	for _, call := range d.Calls {
 		_, e, ok := w.tools.Lookup(call.Tool)

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/provider/toolname"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
@@ -27,7 +26,7 @@ type surface struct {
 }
 
 // offered are the tools of a surface. The answer is shared: its reader may sort it, and changes nothing in it.
-func (s *surfaces) offered(ctx context.Context, b *natsbroker.Broker, hash string) ([]tool.Offered, error) {
+func (s *surfaces) offered(ctx context.Context, b Broker, hash string) ([]tool.Offered, error) {
 	if tools, ok := s.recall(hash); ok {
 		return tools, nil
 	}

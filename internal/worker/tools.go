@@ -12,7 +12,6 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -236,7 +235,7 @@ func (ts *toolbox) Lookup(name string) (tool.Tool, registry.Entry, bool) {
 }
 
 // blobs implements [pipeline.Blobs].
-type blobs struct{ b *natsbroker.Broker }
+type blobs struct{ b Broker }
 
 func (s blobs) Put(ctx context.Context, k toolyard.BatchKey, content string) (string, error) {
 	return s.b.PutResult(ctx, k.Agent, []byte(content))
@@ -244,7 +243,7 @@ func (s blobs) Put(ctx context.Context, k toolyard.BatchKey, content string) (st
 
 // agentBlobs implements [tool.Blobs] for one call.
 type agentBlobs struct {
-	b     *natsbroker.Broker
+	b     Broker
 	key   toolyard.BatchKey
 	index int
 }

@@ -30,7 +30,6 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/breaker"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/hooks"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/place"
@@ -98,7 +97,7 @@ type Config struct {
 
 // Worker runs calls. Make it with [New], run it with [Worker.Run].
 type Worker struct {
-	b     *natsbroker.Broker
+	b     Broker
 	cfg   Config
 	log   *slog.Logger
 	tools *toolbox
@@ -141,7 +140,7 @@ type callKey struct {
 }
 
 // New makes a worker on a broker. It fails when its configuration does not hold together.
-func New(b *natsbroker.Broker, cfg Config) (*Worker, error) {
+func New(b Broker, cfg Config) (*Worker, error) {
 	if cfg.ID == "" {
 		cfg.ID = broker.WorkerID(cfg.Pool)
 	}
@@ -277,7 +276,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	for _, class := range w.cfg.Classes {
 		for lane := range broker.Lanes {
 			opened.Go(func() {
-				from, err := w.b.Lane(ctx, batch.Route{Pool: w.cfg.Pool, Class: class}, lane, func(d *natsbroker.Delivery) { w.returnUnstarted(ctx, d, 0) })
+				from, err := w.b.Lane(ctx, batch.Route{Pool: w.cfg.Pool, Class: class}, lane, func(d *broker.Delivery) { w.returnUnstarted(ctx, d, 0) })
 				if err != nil {
 					stop(err)
 					return
@@ -358,7 +357,7 @@ func (w *Worker) register(ctx context.Context, e broker.Worker) error {
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() != nil || !natsbroker.MayPass(err) {
+		if ctx.Err() != nil || !w.b.MayPass(err) {
 			return err
 		}
 		if !waiting {

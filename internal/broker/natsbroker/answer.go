@@ -55,7 +55,7 @@ type Answerer struct {
 }
 
 // AnswerGuests begins to answer, until it is closed.
-func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []broker.Worker, check func(hash string, content []byte) error) (*Answerer, error) {
+func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []broker.Worker, check func(hash string, content []byte) error) (broker.Answering, error) {
 	d := &Answerer{b: b, log: log, workers: workers, check: check}
 	d.ctx, d.end = context.WithCancel(context.Background())
 	d.operations = map[operation]map[access.Role]answering{

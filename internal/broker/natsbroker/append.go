@@ -183,6 +183,9 @@ func MayPass(err error) bool {
 	return false
 }
 
+// MayPass is the function of this name.
+func (b *Broker) MayPass(err error) bool { return MayPass(err) }
+
 // won decides a conflict: the message that took the place behind expected is either ours, stored by an attempt whose
 // answer was lost, or another's. More may have been appended behind it since.
 func (b *Broker) won(ctx context.Context, stream string, expected uint64, msg *nats.Msg, verdict error) (uint64, error) {

@@ -1,4 +1,5 @@
-// Package broker is JetStream as Toolyard uses it: it alone knows streams, subjects, consumers and headers.
+// Package natsbroker is JetStream as Toolyard uses it: the ports of package broker. It alone knows streams, subjects,
+// consumers and headers.
 //
 // Authority: the streams. Everything that must happen once is one primitive, [Broker.Append]: an event is stored at the
 // end of a chain only if the chain still ends where the writer last saw it.

@@ -327,7 +327,7 @@ func TestWorkIsTakenOnceAndComesBack(t *testing.T) {
 		}
 	}
 	l := lane(t, b)
-	take := func() *natsbroker.Delivery { return testenv.Take(t, l) }
+	take := func() *broker.Delivery { return testenv.Take(t, l) }
 	first := take()
 	if err := first.Alive(t.Context()); err != nil {
 		t.Errorf("keeping a delivery: %v", err)

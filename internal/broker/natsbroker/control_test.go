@@ -259,13 +259,13 @@ func TestLookoutSaysWhatItMissed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := reader.Lookout(ctx, "a")
+	out, err := reader.Subscribe(ctx, "a")
 	if err != nil {
 		t.Fatal(err)
 	}
 	read := func() (toolyard.BatchKey, bool) {
 		t.Helper()
-		k, _, gap, err := out.Read(ctx, <-out.C)
+		k, _, gap, err := out.Read(ctx, <-out.Copies())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -282,11 +282,11 @@ func TestLookoutSaysWhatItMissed(t *testing.T) {
 		t.Errorf("nothing was missed, and it says %q", missed)
 	}
 	const more = 50
-	before = store("a", cap(out.C)+more, before)
+	before = store("a", cap(out.Copies())+more, before)
 	if err := nc.Flush(); err != nil { // behind all that was sent to this connection
 		t.Fatal(err)
 	}
-	for i := range cap(out.C) {
+	for i := range cap(out.Copies()) {
 		if _, gap := read(); gap {
 			t.Errorf("event %d is no gap", i)
 		}

@@ -10,9 +10,13 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// TailAt continues a [Tail] behind these sequences of the streams of events and replies; the submission is not read again.
-func (b *Broker) TailAt(k toolyard.BatchKey, event, reply uint64) *Tail {
-	return &Tail{b: b, key: k, begun: true, event: event, reply: reply}
+// TailAt continues a tail behind these sequences of the streams of events and replies; the submission is not read again.
+func (b *Broker) TailAt(k toolyard.BatchKey, event, reply uint64) broker.Tail {
+	return b.tailAt(k, event, reply)
+}
+
+func (b *Broker) tailAt(k toolyard.BatchKey, event, reply uint64) *tail {
+	return &tail{b: b, key: k, begun: true, event: event, reply: reply}
 }
 
 // Ended reports whether nothing follows a reply of a batch, as far as is stored now: it says that the batch is completed or
@@ -26,32 +30,32 @@ func (b *Broker) Ended(ctx context.Context, k toolyard.BatchKey, seq uint64) (bo
 	return err == nil && broker.Over(r), err
 }
 
-// Follower reads what is stored about a batch as [Tail] does, and then each event from its live copy, without a request. It
+// follower reads what is stored about a batch as a tail does, and then each event from its live copy, without a request. It
 // reads the streams when copies were lost, and before each reply, which must not come before the results in it. It is not
 // safe for concurrent use.
-type Follower struct {
-	// News has a value when there may be a next event.
-	News   <-chan struct{}
-	ear    *Ear
-	tail   *Tail
+type follower struct {
+	ear    *ear
+	tail   *tail
 	behind bool
-	queue  []*LiveMsg
+	queue  []*broker.LiveMsg
 }
 
 // Follower follows a batch behind these sequences of the streams of events and replies.
-func (h *Hub) Follower(ctx context.Context, k toolyard.BatchKey, event, reply uint64) (*Follower, error) {
+func (h *Hub) Follower(ctx context.Context, k toolyard.BatchKey, event, reply uint64) (broker.Follower, error) {
 	ear, err := h.Events(ctx, k)
 	if err != nil {
 		return nil, err
 	}
-	return &Follower{News: ear.News, ear: ear, tail: h.b.TailAt(k, event, reply), behind: true}, nil
+	return &follower{ear: ear, tail: h.b.tailAt(k, event, reply), behind: true}, nil
 }
 
+func (f *follower) News() <-chan struct{} { return f.ear.news }
+
 // Stop ends it.
-func (f *Follower) Stop() { f.ear.Stop() }
+func (f *follower) Stop() { f.ear.Stop() }
 
 // Next returns the next event; ok is false when nothing more is known to be stored. After an error it may be called again.
-func (f *Follower) Next(ctx context.Context) (l broker.Logged, ok bool, err error) {
+func (f *follower) Next(ctx context.Context) (l broker.Logged, ok bool, err error) {
 	for {
 		if f.behind {
 			if l, ok, err = f.tail.Next(ctx); ok || err != nil {
@@ -114,36 +118,36 @@ func (b *Broker) RepliesFrom(ctx context.Context, k toolyard.BatchKey, after uin
 	return out, nil
 }
 
-// ReplyFollower reads the replies of a batch, from the stream and then from live copies. It is not safe for concurrent use.
-type ReplyFollower struct {
-	// News has a value when there may be a next reply.
-	News   <-chan struct{}
+// replyFollower reads the replies of a batch, from the stream and then from live copies. It is not safe for concurrent use.
+type replyFollower struct {
 	b      *Broker
 	key    toolyard.BatchKey
-	ear    *Ear
+	ear    *ear
 	seen   uint64
 	behind bool
 	read   []batch.Record
-	queue  []*LiveMsg
+	queue  []*broker.LiveMsg
 }
 
 // maxRepliesRead is how many replies are held that were read and not returned.
 const maxRepliesRead = 64
 
 // ReplyFollower follows a batch behind this sequence of the stream of replies.
-func (h *Hub) ReplyFollower(ctx context.Context, k toolyard.BatchKey, after uint64) (*ReplyFollower, error) {
+func (h *Hub) ReplyFollower(ctx context.Context, k toolyard.BatchKey, after uint64) (broker.ReplyFollower, error) {
 	ear, err := h.Replies(ctx, k)
 	if err != nil {
 		return nil, err
 	}
-	return &ReplyFollower{News: ear.News, b: h.b, key: k, ear: ear, seen: after, behind: true}, nil
+	return &replyFollower{b: h.b, key: k, ear: ear, seen: after, behind: true}, nil
 }
 
-// Stop ends it.
-func (f *ReplyFollower) Stop() { f.ear.Stop() }
+func (f *replyFollower) News() <-chan struct{} { return f.ear.news }
 
-// Next returns the next reply, as [Follower.Next] does: a record of a reply or a refusal.
-func (f *ReplyFollower) Next(ctx context.Context) (r batch.Record, ok bool, err error) {
+// Stop ends it.
+func (f *replyFollower) Stop() { f.ear.Stop() }
+
+// Next returns the next reply, as a follower does: a record of a reply or a refusal.
+func (f *replyFollower) Next(ctx context.Context) (r batch.Record, ok bool, err error) {
 	for {
 		if len(f.read) == 0 && f.behind {
 			if f.read, err = f.b.RepliesFrom(ctx, f.key, f.seen, maxRepliesRead); err != nil {

@@ -42,6 +42,9 @@ type Hub struct {
 // NewHub makes a hub on the broker's connection.
 func NewHub(b *Broker) *Hub { return &Hub{b: b, lines: map[string]*line{}} }
 
+// Hub is a new hub on the connection.
+func (b *Broker) Hub() broker.Hub { return NewHub(b) }
+
 // line is one subscription.
 type line struct {
 	h              *Hub
@@ -51,7 +54,7 @@ type line struct {
 	close          *time.Timer
 
 	mu   sync.Mutex
-	ears map[string]map[*Ear]bool // by the subject's tokens of the batch; by the agent's; by ""
+	ears map[string]map[*ear]bool // by the subject's tokens of the batch; by the agent's; by ""
 	// heard is the sequence up to which everything has come, or was told to be lost. end is the stream's last one at the
 	// last look.
 	heard, end uint64
@@ -60,44 +63,43 @@ type line struct {
 	stop       context.CancelFunc
 }
 
-// Ear is one follower of a hub. Its methods are safe for concurrent use.
-type Ear struct {
-	// News has a value when there may be something to take.
-	News chan struct{}
+// ear is one follower of a hub. Its methods are safe for concurrent use.
+type ear struct {
+	news chan struct{}
 
 	lines []*line
 	key   string
 	done  atomic.Bool
 
 	mu    sync.Mutex
-	queue []*LiveMsg
+	queue []*broker.LiveMsg
 	bytes int
 	lost  bool
 }
 
 // Events follows what is stored about a batch: its events and its replies. What is stored after it returns comes, or is
 // known to be lost.
-func (h *Hub) Events(ctx context.Context, k toolyard.BatchKey) (*Ear, error) {
+func (h *Hub) Events(ctx context.Context, k toolyard.BatchKey) (*ear, error) {
 	return h.follow(ctx, broker.KeyTokens(k), prefixLiveEvent, prefixLiveReply)
 }
 
 // Replies follows the replies of a batch.
-func (h *Hub) Replies(ctx context.Context, k toolyard.BatchKey) (*Ear, error) {
+func (h *Hub) Replies(ctx context.Context, k toolyard.BatchKey) (*ear, error) {
 	return h.follow(ctx, broker.KeyTokens(k), prefixLiveReply)
 }
 
 // Progress follows what is told about a batch's running calls.
-func (h *Hub) Progress(ctx context.Context, k toolyard.BatchKey) (*Ear, error) {
+func (h *Hub) Progress(ctx context.Context, k toolyard.BatchKey) (broker.Follow, error) {
 	return h.follow(ctx, broker.KeyTokens(k), prefixProgress)
 }
 
 // Everything follows what is stored about all batches of an agent, of all agents if it is empty.
-func (h *Hub) Everything(ctx context.Context, agent toolyard.Agent) (*Ear, error) {
+func (h *Hub) Everything(ctx context.Context, agent toolyard.Agent) (broker.Follow, error) {
 	return h.follow(ctx, broker.Escape(string(agent)), prefixLiveEvent, prefixLiveReply)
 }
 
 // Read reads a live copy of something stored.
-func (h *Hub) Read(ctx context.Context, m *LiveMsg) (toolyard.BatchKey, broker.Logged, error) {
+func (h *Hub) Read(ctx context.Context, m *broker.LiveMsg) (toolyard.BatchKey, broker.Logged, error) {
 	stored, _, err := fromLive(m)
 	if err != nil {
 		return toolyard.BatchKey{}, broker.Logged{}, err
@@ -106,6 +108,9 @@ func (h *Hub) Read(ctx context.Context, m *LiveMsg) (toolyard.BatchKey, broker.L
 	return k, broker.Logged{Record: r, Meta: meta}, err
 }
 
+// ReadProgress reads what is told of a call.
+func (h *Hub) ReadProgress(m *broker.LiveMsg) (broker.Progress, bool) { return readProgress(m) }
+
 // Subscriptions is how many subscriptions the hub has.
 func (h *Hub) Subscriptions() int {
 	h.mu.Lock()
@@ -113,8 +118,8 @@ func (h *Hub) Subscriptions() int {
 	return len(h.lines)
 }
 
-func (h *Hub) follow(ctx context.Context, key string, prefixes ...string) (e *Ear, err error) {
-	e = &Ear{News: make(chan struct{}, 1), key: key}
+func (h *Hub) follow(ctx context.Context, key string, prefixes ...string) (e *ear, err error) {
+	e = &ear{news: make(chan struct{}, 1), key: key}
 	defer func() {
 		if err != nil {
 			e.Stop()
@@ -128,7 +133,7 @@ func (h *Hub) follow(ctx context.Context, key string, prefixes ...string) (e *Ea
 		e.lines = append(e.lines, l)
 		l.mu.Lock()
 		if l.ears[key] == nil {
-			l.ears[key] = map[*Ear]bool{}
+			l.ears[key] = map[*ear]bool{}
 		}
 		l.ears[key][e] = true
 		l.mu.Unlock()
@@ -136,8 +141,10 @@ func (h *Hub) follow(ctx context.Context, key string, prefixes ...string) (e *Ea
 	return e, nil
 }
 
+func (e *ear) News() <-chan struct{} { return e.news }
+
 // Stop ends it. What comes is dropped from then on.
-func (e *Ear) Stop() {
+func (e *ear) Stop() {
 	if e.done.Swap(true) {
 		return
 	}
@@ -160,7 +167,7 @@ func (h *Hub) line(ctx context.Context, prefix string) (*line, error) {
 		l.close.Stop()
 		return l, nil
 	}
-	l := &line{h: h, prefix: prefix, users: 1, ears: map[string]map[*Ear]bool{}, reconnects: h.b.Reconnects()}
+	l := &line{h: h, prefix: prefix, users: 1, ears: map[string]map[*ear]bool{}, reconnects: h.b.Reconnects()}
 	switch prefix {
 	case prefixLiveEvent:
 		l.stream = streamEvent
@@ -209,7 +216,7 @@ func (h *Hub) drop(l *line) {
 }
 
 // hear hands a message on.
-func (l *line) hear(m *LiveMsg) {
+func (l *line) hear(m *broker.LiveMsg) {
 	key, ok := strings.CutPrefix(m.Subject, l.prefix)
 	if !ok {
 		return
@@ -271,7 +278,7 @@ func (l *line) watch(ctx context.Context) {
 	}
 }
 
-func (e *Ear) put(m *LiveMsg) {
+func (e *ear) put(m *broker.LiveMsg) {
 	e.mu.Lock()
 	switch {
 	case e.lost:
@@ -285,23 +292,23 @@ func (e *Ear) put(m *LiveMsg) {
 	e.tell()
 }
 
-func (e *Ear) lose() {
+func (e *ear) lose() {
 	e.mu.Lock()
 	e.lost, e.queue, e.bytes = true, nil, 0
 	e.mu.Unlock()
 	e.tell()
 }
 
-func (e *Ear) tell() {
+func (e *ear) tell() {
 	select {
-	case e.News <- struct{}{}:
+	case e.news <- struct{}{}:
 	default:
 	}
 }
 
 // Take returns what has come since it was asked last. lost says that more has, and was dropped: then nothing is returned, and
 // what is stored by now is to be read.
-func (e *Ear) Take() (msgs []*LiveMsg, lost bool) {
+func (e *ear) Take() (msgs []*broker.LiveMsg, lost bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	msgs, lost = e.queue, e.lost

@@ -26,7 +26,7 @@ func said(t *testing.T, b *natsbroker.Broker, k toolyard.BatchKey, from, n int) 
 }
 
 // read takes events from a follower until it has so many.
-func read(t *testing.T, f *natsbroker.Follower, n int) (out []broker.Logged) {
+func read(t *testing.T, f broker.Follower, n int) (out []broker.Logged) {
 	t.Helper()
 	late := time.After(30 * time.Second)
 	for {
@@ -41,7 +41,7 @@ func read(t *testing.T, f *natsbroker.Follower, n int) (out []broker.Logged) {
 			continue
 		}
 		select {
-		case <-f.News:
+		case <-f.News():
 		case <-late:
 			t.Fatalf("%d events came of %d", len(out), n)
 		}
@@ -61,7 +61,7 @@ func TestAHubHasOneSubscription(t *testing.T) {
 	hub := natsbroker.NewHub(reader)
 	before := nc.NumSubscriptions()
 	const followers = 40
-	var all []*natsbroker.Follower
+	var all []broker.Follower
 	key := func(i int) toolyard.BatchKey {
 		return toolyard.BatchKey{Agent: "a.b *", ID: toolyard.BatchID(fmt.Sprint("b>", i%4))}
 	}
@@ -170,7 +170,7 @@ func TestASlowEarLosesItsOwn(t *testing.T) {
 		}
 		for seen <= i {
 			select {
-			case <-fast.News:
+			case <-fast.News():
 			case <-time.After(30 * time.Second):
 				t.Fatalf("report %d did not come", i)
 			}
@@ -187,7 +187,7 @@ func TestASlowEarLosesItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	select {
-	case <-slow.News:
+	case <-slow.News():
 	case <-time.After(30 * time.Second):
 		t.Fatal("nothing comes any more")
 	}

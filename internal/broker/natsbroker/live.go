@@ -16,22 +16,20 @@ import (
 // feedBuffer is how many live messages wait for a reader. More are dropped: the reader reads the stream every second.
 const feedBuffer = 1024
 
-// LiveMsg is a live copy of something stored. [Feed.Record] reads it.
-type LiveMsg = nats.Msg
-
-// Feed is the live copies of what is stored about one batch. They are hints: some may be missing.
-type Feed struct {
+type feed struct {
 	b   *Broker
 	sub *nats.Subscription
-	C   chan *LiveMsg
+	c   chan *broker.LiveMsg
 	// dropped and reconnects are what was known to be lost when it was last asked.
 	dropped    int
 	reconnects uint64
 }
 
+func (f *feed) Copies() <-chan *broker.LiveMsg { return f.c }
+
 // Lost reports whether copies may have been lost since it was last asked: they came faster than they were read, or the connection
 // was lost.
-func (f *Feed) Lost() bool {
+func (f *feed) Lost() bool {
 	dropped, err := f.sub.Dropped()
 	reconnects := f.b.Reconnects()
 	lost := err != nil || dropped != f.dropped || reconnects != f.reconnects
@@ -40,19 +38,19 @@ func (f *Feed) Lost() bool {
 }
 
 // FollowEvents starts a feed of a batch's events. Subscribe first, then read: nothing falls between.
-func (b *Broker) FollowEvents(k toolyard.BatchKey) (*Feed, error) {
+func (b *Broker) FollowEvents(k toolyard.BatchKey) (broker.Feed, error) {
 	return b.follow(prefixLive + subjectEvents(k)[len("ty."):])
 }
 
 // FollowReplies starts a feed of a batch's replies.
-func (b *Broker) FollowReplies(k toolyard.BatchKey) (*Feed, error) {
+func (b *Broker) FollowReplies(k toolyard.BatchKey) (broker.Feed, error) {
 	return b.follow(prefixLive + subjectReply(k)[len("ty."):])
 }
 
-func (b *Broker) follow(subject string) (*Feed, error) {
-	f := &Feed{b: b, C: make(chan *LiveMsg, feedBuffer), reconnects: b.Reconnects()}
+func (b *Broker) follow(subject string) (broker.Feed, error) {
+	f := &feed{b: b, c: make(chan *broker.LiveMsg, feedBuffer), reconnects: b.Reconnects()}
 	var err error
-	if f.sub, err = b.nc.ChanSubscribe(subject, f.C); err != nil {
+	if f.sub, err = b.nc.ChanSubscribe(subject, f.c); err != nil {
 		return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
 	}
 	return f, nil
@@ -60,7 +58,7 @@ func (b *Broker) follow(subject string) (*Feed, error) {
 
 // Record reads a message of the feed. before is the sequence of the message that its subject had before, by which a
 // reader sees a gap.
-func (f *Feed) Record(ctx context.Context, m *LiveMsg) (r batch.Record, before uint64, err error) {
+func (f *feed) Record(ctx context.Context, m *broker.LiveMsg) (r batch.Record, before uint64, err error) {
 	stored, before, err := fromLive(m)
 	if err != nil {
 		return r, 0, err
@@ -70,7 +68,7 @@ func (f *Feed) Record(ctx context.Context, m *LiveMsg) (r batch.Record, before u
 }
 
 // Head says where the message of a live copy stands, without reading what is in it: a record without a body.
-func (f *Feed) Head(m *LiveMsg) (r batch.Record, err error) {
+func (f *feed) Head(m *broker.LiveMsg) (r batch.Record, err error) {
 	stored, _, err := fromLive(m)
 	if err != nil {
 		return r, err
@@ -80,7 +78,7 @@ func (f *Feed) Head(m *LiveMsg) (r batch.Record, err error) {
 }
 
 // WorkerOf returns the worker that has written what a live copy is of; "" when it was somebody else.
-func (f *Feed) WorkerOf(m *LiveMsg) string {
+func (f *feed) WorkerOf(m *broker.LiveMsg) string {
 	id, ok := strings.CutPrefix(m.Header.Get(headerSource), broker.SourceWorker)
 	if !ok {
 		return ""
@@ -89,7 +87,7 @@ func (f *Feed) WorkerOf(m *LiveMsg) string {
 }
 
 // Stop ends the feed.
-func (f *Feed) Stop() error {
+func (f *feed) Stop() error {
 	if err := f.sub.Unsubscribe(); err != nil {
 		return fmt.Errorf("unsubscribe from %s: %w", f.sub.Subject, err)
 	}

@@ -40,27 +40,28 @@ func (b *Broker) Report(k toolyard.BatchKey, p broker.Progress) error {
 	return nil
 }
 
-// ProgressFeed is what is told about the calls of one batch, from its making on. Reports may be missing.
-type ProgressFeed struct {
-	C   chan *nats.Msg
+// progressFeed is what is told about the calls of one batch, from its making on. Reports may be missing.
+type progressFeed struct {
+	c   chan *broker.LiveMsg
 	sub *nats.Subscription
 }
 
 // FollowProgress starts a feed of the progress of a batch's calls.
-func (b *Broker) FollowProgress(k toolyard.BatchKey) (*ProgressFeed, error) {
-	f := &ProgressFeed{C: make(chan *nats.Msg, progressBuffer)}
+func (b *Broker) FollowProgress(k toolyard.BatchKey) (broker.ProgressFeed, error) {
+	f := &progressFeed{c: make(chan *broker.LiveMsg, progressBuffer)}
 	var err error
-	if f.sub, err = b.nc.ChanSubscribe(prefixProgress+broker.KeyTokens(k), f.C); err != nil {
+	if f.sub, err = b.nc.ChanSubscribe(prefixProgress+broker.KeyTokens(k), f.c); err != nil {
 		return nil, fmt.Errorf("subscribe to %s: %w", prefixProgress+broker.KeyTokens(k), err)
 	}
 	return f, nil
 }
 
-// Read is [ReadProgress].
-func (f *ProgressFeed) Read(m *nats.Msg) (p broker.Progress, ok bool) { return ReadProgress(m) }
+func (f *progressFeed) Copies() <-chan *broker.LiveMsg { return f.c }
 
-// ReadProgress reads a message about progress. What cannot be read is nobody's loss: it says nothing that stays.
-func ReadProgress(m *nats.Msg) (p broker.Progress, ok bool) {
+func (f *progressFeed) Read(m *broker.LiveMsg) (p broker.Progress, ok bool) { return readProgress(m) }
+
+// readProgress reads a message about progress. What cannot be read is nobody's loss: it says nothing that stays.
+func readProgress(m *broker.LiveMsg) (p broker.Progress, ok bool) {
 	if len(m.Data) > broker.MaxProgressBytes || json.Unmarshal(m.Data, &p) != nil {
 		return broker.Progress{}, false
 	}
@@ -68,7 +69,7 @@ func ReadProgress(m *nats.Msg) (p broker.Progress, ok bool) {
 }
 
 // Stop ends the feed.
-func (f *ProgressFeed) Stop() error {
+func (f *progressFeed) Stop() error {
 	if err := f.sub.Unsubscribe(); err != nil {
 		return fmt.Errorf("unsubscribe from %s: %w", f.sub.Subject, err)
 	}

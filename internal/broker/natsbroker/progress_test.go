@@ -25,7 +25,7 @@ func TestProgressIsBounded(t *testing.T) {
 	}
 	read := func() (broker.Progress, bool) {
 		select {
-		case m := <-feed.C:
+		case m := <-feed.Copies():
 			return feed.Read(m)
 		case <-time.After(30 * time.Second):
 			t.Fatal("nothing was told")

@@ -62,7 +62,7 @@ func queue(t *testing.T, b *natsbroker.Broker, first, n int) {
 }
 
 // lane opens the lane of agent a.
-func lane(t *testing.T, b *natsbroker.Broker) *natsbroker.Lane {
+func lane(t *testing.T, b *natsbroker.Broker) broker.Lane {
 	t.Helper()
 	l, err := b.Lane(t.Context(), batch.Route{Pool: "default", Class: toolyard.ReadOnly}, broker.LaneOf("a"), nil)
 	if err != nil {
@@ -73,8 +73,8 @@ func lane(t *testing.T, b *natsbroker.Broker) *natsbroker.Lane {
 }
 
 // deliveries takes what comes, so many at a time, and passes it on until the lane is stopped.
-func deliveries(t *testing.T, l *natsbroker.Lane, n int) <-chan *natsbroker.Delivery {
-	out := make(chan *natsbroker.Delivery)
+func deliveries(t *testing.T, l broker.Lane, n int) <-chan *broker.Delivery {
+	out := make(chan *broker.Delivery)
 	go func() {
 		for {
 			for d, err := range l.Take(t.Context(), n) {
@@ -197,7 +197,7 @@ func patient(t *testing.T, s *natsd.Server) {
 }
 
 // comes returns the next call that comes, long before any ack wait is over.
-func comes(t *testing.T, from <-chan *natsbroker.Delivery) *natsbroker.Delivery {
+func comes(t *testing.T, from <-chan *broker.Delivery) *broker.Delivery {
 	t.Helper()
 	select {
 	case d := <-from:

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -85,73 +84,25 @@ func canonical(sub toolyard.Batch) ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// Submission is one delivery of a submission, or of a wake for a parked batch, to this dispatcher. It stays unacknowledged,
-// and kept alive, until the batch is complete or parks.
-type Submission struct {
-	Key toolyard.BatchKey
-	Seq uint64
-	// Deliveries counts how often the submission was delivered, to whomever, this time included. From the second on the
-	// batch may be under way.
-	Deliveries uint64
-	// Parked is the sequence of the event that parked the batch, when this is a wake for it; 0 when it is a submission.
-	Parked uint64
+// submission is the message under a [broker.Submission].
+type submission struct {
+	key    toolyard.BatchKey
+	seq    uint64
+	parked uint64
 	reply  string // where it is answered
 	b      *Broker
 	raw    raw
 	// unreadable is what Read found, if it found that the submission cannot be decoded.
 	unreadable error
-
-	mu   sync.Mutex
-	kept time.Time // when it was received, or the last heartbeat was sent that counts
-	late bool      // that it took too long once
 }
 
-// Kept notes when a heartbeat was sent. One that was sent after the submission may have been handed to another proves nothing.
-func (s *Submission) Kept(sent time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.lapsed(); !s.late && sent.After(s.kept) {
-		s.kept = sent
-	}
-}
-
-// Follows reports whether this delivery came right behind another one: nobody else was handed the submission in between. Of
-// one that had lapsed it is not known: this delivery may have waited for long while its receiver was paused, and another
-// dispatcher may have been handed the next.
-func (s *Submission) Follows(other *Submission) bool {
-	return s.Deliveries == other.Deliveries+1 && !other.Lapsed()
-}
-
-// Suspect notes that the submission was handed to another dispatcher.
-func (s *Submission) Suspect() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.late = true
-}
-
-// Lapsed reports whether the submission may have been handed to another dispatcher since it came to this one. Once it may have
-// been, nothing changes that.
-func (s *Submission) Lapsed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lapsed()
-	return s.late
-}
-
-func (s *Submission) lapsed() {
-	s.late = s.late || time.Since(s.kept) > broker.Lease(s.b.settings.BatchAckWait)
-}
-
-// Read returns the batch as it was submitted. It is an [*events.UnreadableError] or a [*toolyard.InputError] when the
-// submission cannot be accepted, an [*events.NewerError] when another dispatcher can, a [*LostError] when the store has
-// lost it, and wraps [ErrNoBatch] when a wake is for one that is no more.
-func (s *Submission) Read(ctx context.Context) (batch.State, error) {
-	st := batch.State{Key: s.Key}
+func (s *submission) Read(ctx context.Context) (batch.State, error) {
+	st := batch.State{Key: s.key}
 	var err error
-	if s.Parked != 0 || s.raw.header == nil { // or it was lightened
+	if s.parked != 0 || s.raw.header == nil { // or it was released
 		var ok bool
-		if s.raw, ok, err = s.b.end(ctx, streamBatch, subjectBatch(s.Key)); err == nil && !ok {
-			err = fmt.Errorf("%w: %s", broker.ErrNoBatch, s.Key)
+		if s.raw, ok, err = s.b.end(ctx, streamBatch, subjectBatch(s.key)); err == nil && !ok {
+			err = fmt.Errorf("%w: %s", broker.ErrNoBatch, s.key)
 		}
 	}
 	if err != nil {
@@ -164,10 +115,7 @@ func (s *Submission) Read(ctx context.Context) (batch.State, error) {
 	return st, err
 }
 
-// CheckFields says, as a [*toolyard.InputError], which field of a submission is none of a batch, has a name in the wrong case, or
-// stands there twice: it is read as over HTTP. It is for a submission that was read and has no plan yet; what was accepted once
-// is not refused later. What a newer version wrote may have more fields.
-func (s *Submission) CheckFields(ctx context.Context) error {
+func (s *submission) CheckFields(ctx context.Context) error {
 	e, err := s.b.event(ctx, s.raw.header, s.raw.data)
 	if err != nil {
 		return err
@@ -183,49 +131,32 @@ func (s *Submission) CheckFields(ctx context.Context) error {
 	return err
 }
 
-// Lighten lets go of what the submission says, which Read gets from the stream when it is needed: a submission that waits
-// costs little memory, however large it is.
-func (s *Submission) Lighten() { s.raw = raw{} }
+func (s *submission) Release() { s.raw = raw{} }
 
-// Alive tells the stream that the batch is in work, and waits for the answer. An error means that it may be another's by now;
-// an answer proves nothing once the submission has lapsed, since the stream answers whoever says so.
-func (s *Submission) Alive(ctx context.Context) error {
-	sent := time.Now()
-	_, err := s.b.nc.RequestWithContext(ctx, s.reply, []byte("+WPI"))
-	if err == nil {
-		s.Kept(sent)
+func (s *submission) Heartbeat(ctx context.Context, answered bool) (counts bool, err error) {
+	if answered {
+		_, err = s.b.nc.RequestWithContext(ctx, s.reply, []byte("+WPI"))
+		return err == nil, err
 	}
-	return err
+	err = s.b.nc.Publish(s.reply, []byte("+WPI"))
+	return err == nil && s.b.nc.IsConnected(), err
 }
 
-// Hold tells the stream that the batch is in work, and waits for no answer. What is lost so is delivered again, which does no
-// harm: whose the batch is, the log decides.
-func (s *Submission) Hold() error {
-	sent := time.Now()
-	err := s.b.nc.Publish(s.reply, []byte("+WPI"))
-	if err == nil && s.b.nc.IsConnected() {
-		s.Kept(sent)
-	}
-	return err
-}
-
-// Return gives the submission back, to be delivered again after a pause.
-func (s *Submission) Return(pause time.Duration) error {
+func (s *submission) Return(pause time.Duration) error {
 	return s.b.nc.Publish(s.reply, fmt.Appendf(nil, `-NAK {"delay": %d}`, pause.Nanoseconds()))
 }
 
 // Done acknowledges the submission: the batch is complete, or parks. It says so again while nobody answers, for
 // [longestRead] at most: what a server had got that was killed is lost, and nobody else says that it was.
-func (s *Submission) Done(ctx context.Context) error {
+func (s *submission) Done(ctx context.Context) error {
 	_, err := retry(ctx, func(ctx context.Context) (*nats.Msg, error) {
 		return s.b.nc.RequestWithContext(ctx, s.reply, []byte("+ACK"))
 	})
 	return err
 }
 
-// BuryBatch records that the batch was given up.
-func (s *Submission) BuryBatch(ctx context.Context, why string) error {
-	return s.b.Bury(ctx, broker.DeadLetter{Kind: broker.DeadBatch, Agent: s.Key.Agent, Batch: s.Key.ID, Subject: s.raw.subject, Seq: s.Seq, Cause: why}, s.raw.data)
+func (s *submission) BuryBatch(ctx context.Context, why string) error {
+	return s.b.Bury(ctx, broker.DeadLetter{Kind: broker.DeadBatch, Agent: s.key.Agent, Batch: s.key.ID, Subject: s.raw.subject, Seq: s.seq, Cause: why}, s.raw.data)
 }
 
 // Submitted reports whether a batch stands in the stream of submissions.
@@ -240,8 +171,7 @@ func (b *Broker) Planned(ctx context.Context, k toolyard.BatchKey) (bool, error)
 	return ok, err
 }
 
-// Submissions delivers batches to one dispatcher.
-type Submissions struct {
+type submissions struct {
 	b    *Broker
 	pull *pull
 }
@@ -251,18 +181,18 @@ type Submissions struct {
 const prefetchSubmissions = 64
 
 // Submissions starts to take submissions for one dispatcher.
-func (b *Broker) Submissions() (*Submissions, error) {
+func (b *Broker) Submissions() (broker.Submissions, error) {
 	p, err := b.pull(streamBatch, consumerDispatchers, b.settings.BatchAckWait, nak)
 	if err != nil {
 		return nil, err
 	}
-	return &Submissions{b: b, pull: p}, nil
+	return &submissions{b: b, pull: p}, nil
 }
 
 // Next waits for a submission. Errors that pass are passed over; [ErrStopped] is the end. A message under a subject
 // that names no batch is refused on the reply subject that goes with it, and reported as an [*events.UnreadableError].
 // A wake that only a newer version knows has been given back for one, and is reported as an [*events.NewerError].
-func (s *Submissions) Next(ctx context.Context) (*Submission, error) {
+func (s *submissions) Next(ctx context.Context) (*broker.Submission, error) {
 	m, err := s.pull.one(prefetchSubmissions)
 	if err != nil {
 		return nil, err
@@ -296,15 +226,19 @@ func (s *Submissions) Next(ctx context.Context) (*Submission, error) {
 			return nil, errors.Join(err, buried, terminate(m.Msg, "it is no wake"))
 		}
 	}
-	return &Submission{
-		Key: p.key, Parked: parked, Seq: meta.Sequence.Stream, Deliveries: meta.NumDelivered, kept: m.received,
-		reply: m.Reply, b: s.b,
-		raw: raw{subject: m.Subject, seq: meta.Sequence.Stream, time: meta.Timestamp, header: m.Header, data: m.Data},
-	}, nil
+	sub := &broker.Submission{
+		Key: p.key, Parked: parked, Seq: meta.Sequence.Stream, Deliveries: meta.NumDelivered,
+		Wait: s.b.settings.BatchAckWait,
+		SubmissionMessage: &submission{
+			key: p.key, parked: parked, seq: meta.Sequence.Stream, reply: m.Reply, b: s.b,
+			raw: raw{subject: m.Subject, seq: meta.Sequence.Stream, time: meta.Timestamp, header: m.Header, data: m.Data},
+		},
+	}
+	return sub.Received(m.received), nil
 }
 
 // bury records a message of the batch stream that is no submission.
-func (s *Submissions) bury(ctx context.Context, m *nats.Msg, k toolyard.BatchKey, seq uint64, why error) error {
+func (s *submissions) bury(ctx context.Context, m *nats.Msg, k toolyard.BatchKey, seq uint64, why error) error {
 	return s.b.Bury(ctx, broker.DeadLetter{
 		Kind: broker.DeadSubmission, Agent: k.Agent, Batch: k.ID, Subject: m.Subject, Seq: seq, Cause: why.Error(),
 	}, m.Data)
@@ -326,16 +260,15 @@ func (b *Broker) refuseSubject(ctx context.Context, subject string, why error) e
 }
 
 // Stop ends Next. What is on its way is given back.
-func (s *Submissions) Stop() { s.pull.stop() }
+func (s *submissions) Stop() { s.pull.stop() }
 
-// Refuse answers a submission that can never be accepted, on its reply subject, and is done with it.
-func (s *Submission) Refuse(ctx context.Context, why events.Refused) error {
-	_, err := s.b.Append(ctx, s.Key, batch.ChainReply, "", 0, 0, why)
+func (s *submission) Refuse(ctx context.Context, why events.Refused) error {
+	_, err := s.b.Append(ctx, s.key, batch.ChainReply, "", 0, 0, why)
 	if err != nil && !errors.Is(err, broker.ErrConflict) { // a conflict: it was refused before
 		return err
 	}
 	if s.unreadable != nil {
-		letter := broker.DeadLetter{Kind: broker.DeadSubmission, Agent: s.Key.Agent, Batch: s.Key.ID, Subject: s.raw.subject, Seq: s.Seq, Cause: s.unreadable.Error()}
+		letter := broker.DeadLetter{Kind: broker.DeadSubmission, Agent: s.key.Agent, Batch: s.key.ID, Subject: s.raw.subject, Seq: s.seq, Cause: s.unreadable.Error()}
 		if err := s.b.Bury(ctx, letter, s.raw.data); err != nil {
 			return err
 		}
@@ -343,11 +276,10 @@ func (s *Submission) Refuse(ctx context.Context, why events.Refused) error {
 	return s.Done(ctx)
 }
 
-// TurnAway refuses a submission that could be accepted at another time. Another dispatcher may think otherwise at the same
-// moment, so the refusal first takes the place of the plan in the log: [ErrConflict] says that the batch was planned there,
-// or refused. Whoever is handed the submission after that finds the refusal, and answers.
-func (s *Submission) TurnAway(ctx context.Context, why events.Refused) error {
-	if _, err := s.b.Append(ctx, s.Key, batch.ChainBatch, "", 0, 0, why); err != nil {
+// TurnAway puts the refusal where the plan would stand. Whoever is handed the submission after that finds the refusal,
+// and answers.
+func (s *submission) TurnAway(ctx context.Context, why events.Refused) error {
+	if _, err := s.b.Append(ctx, s.key, batch.ChainBatch, "", 0, 0, why); err != nil {
 		return err
 	}
 	return s.Refuse(ctx, why)

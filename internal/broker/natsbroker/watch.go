@@ -16,11 +16,11 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// Tail reads what is stored about one batch, from its submission on, each event once and none left out: events in the
+// tail reads what is stored about one batch, from its submission on, each event once and none left out: events in the
 // order of their stream, each reply among them by its time, and never before the results in it are stored. It reads the
 // streams through their leaders, one message at a time, and holds two. What only a newer version knows is an
 // [events.Newer]. It is not safe for concurrent use.
-type Tail struct {
+type tail struct {
 	b     *Broker
 	key   toolyard.BatchKey
 	begun bool
@@ -30,11 +30,11 @@ type Tail struct {
 }
 
 // Tail begins before the submission.
-func (b *Broker) Tail(k toolyard.BatchKey) *Tail { return &Tail{b: b, key: k} }
+func (b *Broker) Tail(k toolyard.BatchKey) broker.Tail { return &tail{b: b, key: k} }
 
 // Next returns the next event; ok is false when nothing more is stored by now. The first one wraps [ErrNoBatch] when
 // there is no such batch.
-func (t *Tail) Next(ctx context.Context) (l broker.Logged, ok bool, err error) {
+func (t *tail) Next(ctx context.Context) (l broker.Logged, ok bool, err error) {
 	if !t.begun {
 		l, err = t.submission(ctx)
 		t.begun = err == nil
@@ -68,7 +68,7 @@ func (t *Tail) Next(ctx context.Context) (l broker.Logged, ok bool, err error) {
 	return *r, true, nil
 }
 
-func (t *Tail) submission(ctx context.Context) (broker.Logged, error) {
+func (t *tail) submission(ctx context.Context) (broker.Logged, error) {
 	m, ok, err := t.b.end(ctx, streamBatch, subjectBatch(t.key))
 	if err != nil {
 		return broker.Logged{}, err
@@ -86,7 +86,7 @@ func (t *Tail) submission(ctx context.Context) (broker.Logged, error) {
 	return broker.Logged{Record: r, Meta: meta}, nil
 }
 
-func (t *Tail) peekReply(ctx context.Context) (err error) {
+func (t *tail) peekReply(ctx context.Context) (err error) {
 	if t.aheadReply == nil {
 		t.aheadReply, err = t.peek(ctx, streamReply, subjectReply(t.key), &t.reply)
 	}
@@ -94,7 +94,7 @@ func (t *Tail) peekReply(ctx context.Context) (err error) {
 }
 
 // peek reads the first message of a stream behind a sequence whose subject matches, if there is one.
-func (t *Tail) peek(ctx context.Context, stream, subject string, after *uint64) (*broker.Logged, error) {
+func (t *tail) peek(ctx context.Context, stream, subject string, after *uint64) (*broker.Logged, error) {
 	m, ok, err := t.b.after(ctx, stream, subject, *after)
 	if err != nil || !ok {
 		return nil, err
@@ -107,14 +107,14 @@ func (t *Tail) peek(ctx context.Context, stream, subject string, after *uint64) 
 	return &broker.Logged{Record: r, Meta: meta}, nil
 }
 
-// maxLookoutSubjects is how many chains a [Lookout] remembers. When there are more it forgets them, and sees gaps again
+// maxSubscriptionChains is how many chains a subscription remembers. When there are more it forgets them, and sees gaps again
 // only in what comes after.
-const maxLookoutSubjects = 200_000
+const maxSubscriptionChains = 200_000
 
-// Lookout is the live copies of what is stored about all batches of an agent, or of all agents. Some may be missing; it
-// says so when it can tell. It is not safe for concurrent use, but C is.
-type Lookout struct {
-	C chan *LiveMsg
+// subscription is the live copies of what is stored about all batches of an agent, or of all agents. Some may be missing; it
+// says so when it can tell. It is not safe for concurrent use, but its channel is.
+type subscription struct {
+	c chan *broker.LiveMsg
 
 	b    *Broker
 	subs []*nats.Subscription
@@ -125,9 +125,9 @@ type Lookout struct {
 	reconnects uint64
 }
 
-// Lookout starts to follow an agent's batches; "" stands for all agents.
-func (b *Broker) Lookout(ctx context.Context, agent toolyard.Agent) (l *Lookout, err error) {
-	l = &Lookout{b: b, C: make(chan *LiveMsg, feedBuffer), seen: map[string]uint64{}, base: map[string]uint64{}, last: map[string]uint64{}}
+// Subscribe starts to follow an agent's batches; "" stands for all agents.
+func (b *Broker) Subscribe(ctx context.Context, agent toolyard.Agent) (_ broker.Subscription, err error) {
+	l := &subscription{b: b, c: make(chan *broker.LiveMsg, feedBuffer), seen: map[string]uint64{}, base: map[string]uint64{}, last: map[string]uint64{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.Stop())
@@ -138,7 +138,7 @@ func (b *Broker) Lookout(ctx context.Context, agent toolyard.Agent) (l *Lookout,
 		token = broker.Escape(string(agent))
 	}
 	for stream, prefix := range map[string]string{streamEvent: prefixLiveEvent, streamReply: prefixLiveReply} {
-		sub, err := b.nc.ChanSubscribe(prefix+token+".>", l.C)
+		sub, err := b.nc.ChanSubscribe(prefix+token+".>", l.c)
 		if err != nil {
 			return l, fmt.Errorf("subscribe to %s: %w", prefix+token+".>", err)
 		}
@@ -157,8 +157,10 @@ func (b *Broker) Lookout(ctx context.Context, agent toolyard.Agent) (l *Lookout,
 	return l, nil
 }
 
+func (l *subscription) Copies() <-chan *broker.LiveMsg { return l.c }
+
 // Read reads a message. gap says that an event of the same chain should have come before it and did not.
-func (l *Lookout) Read(ctx context.Context, m *LiveMsg) (k toolyard.BatchKey, e broker.Logged, gap bool, err error) {
+func (l *subscription) Read(ctx context.Context, m *broker.LiveMsg) (k toolyard.BatchKey, e broker.Logged, gap bool, err error) {
 	stored, before, err := fromLive(m)
 	if err != nil {
 		return k, e, false, err
@@ -168,7 +170,7 @@ func (l *Lookout) Read(ctx context.Context, m *LiveMsg) (k toolyard.BatchKey, e 
 		stream = streamReply
 	}
 	gap = before > l.base[stream] && before != l.seen[stored.subject]
-	if len(l.seen) >= maxLookoutSubjects {
+	if len(l.seen) >= maxSubscriptionChains {
 		clear(l.seen)
 		for s, seq := range l.last {
 			l.base[s] = max(l.base[s], seq)
@@ -181,7 +183,7 @@ func (l *Lookout) Read(ctx context.Context, m *LiveMsg) (k toolyard.BatchKey, e 
 }
 
 // Missed says what this connection has lost since it was last asked, in words; "" when nothing is known to be.
-func (l *Lookout) Missed() string {
+func (l *subscription) Missed() string {
 	dropped := 0
 	for _, s := range l.subs {
 		n, err := s.Dropped()
@@ -202,7 +204,7 @@ func (l *Lookout) Missed() string {
 }
 
 // Stop ends it.
-func (l *Lookout) Stop() error {
+func (l *subscription) Stop() error {
 	var errs []error
 	for _, s := range l.subs {
 		if err := s.Unsubscribe(); err != nil {
@@ -229,10 +231,10 @@ func (b *Broker) Follow(ctx context.Context, k toolyard.BatchKey, live bool, rer
 	tick := time.NewTimer(reread)
 	defer tick.Stop()
 	quiet := broker.Quiet{}
-	for tail := b.Tail(k); ; {
+	for t := (&tail{b: b, key: k}); ; {
 		news := false
 		for {
-			l, ok, err := tail.Next(ctx)
+			l, ok, err := t.Next(ctx)
 			if live && err != nil && ctx.Err() == nil && MayPass(err) {
 				break // NATS was away for longer than one read lasts: look again later
 			}
@@ -254,7 +256,7 @@ func (b *Broker) Follow(ctx context.Context, k toolyard.BatchKey, live bool, rer
 			return nil
 		}
 		if quiet.Long(news) {
-			if err := b.Forsaken(ctx, k, tail.reply); err != nil && !MayPass(err) {
+			if err := b.Forsaken(ctx, k, t.reply); err != nil && !MayPass(err) {
 				return err
 			}
 		}
@@ -263,13 +265,13 @@ func (b *Broker) Follow(ctx context.Context, k toolyard.BatchKey, live bool, rer
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-tick.C:
-		case <-happened.C:
-		case <-replied.C:
+		case <-happened.Copies():
+		case <-replied.Copies():
 		}
 		for drained := false; !drained; { // whatever else was announced by now is read in one go
 			select {
-			case <-happened.C:
-			case <-replied.C:
+			case <-happened.Copies():
+			case <-replied.Copies():
 			default:
 				drained = true
 			}
@@ -278,7 +280,7 @@ func (b *Broker) Follow(ctx context.Context, k toolyard.BatchKey, live bool, rer
 }
 
 // fromLive reads what stands around a live copy. before is the sequence of the message that its subject had before.
-func fromLive(m *LiveMsg) (stored raw, before uint64, err error) {
+func fromLive(m *broker.LiveMsg) (stored raw, before uint64, err error) {
 	number := func(header string) (n uint64) {
 		if err == nil {
 			n, err = strconv.ParseUint(m.Header.Get(header), 10, 64)

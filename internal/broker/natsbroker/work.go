@@ -143,54 +143,30 @@ func (b *Broker) Withdraw(ctx context.Context, r batch.Route, lane int, seqs []u
 	return slices.DeleteFunc(slices.Clone(seqs), func(seq uint64) bool { return seq <= handed }), nil
 }
 
-// Delivery is a message of the work queue in the hands of one worker.
-type Delivery struct {
-	events.Requested
-	// Deliveries counts them, this one included.
-	Deliveries uint64
-	// Received is when it came to this process, and Stored when the queue got it, by the server's clock.
-	Received, Stored time.Time
-	msg              *nats.Msg
-	b                *Broker
-	reconnects       uint64 // how often the connection had been restored when it came
+// delivery is the message under a [broker.Delivery].
+type delivery struct {
+	msg        *nats.Msg
+	b          *Broker
+	reconnects uint64 // how often the connection had been restored when it came
 }
 
-// Key is the batch's.
-func (d *Delivery) Key() toolyard.BatchKey {
-	return toolyard.BatchKey{Agent: d.Agent, ID: d.Batch}
-}
-
-// Alive tells the queue that the call is in work. An error means that it may be another's by now; an answer proves
-// nothing, since the queue answers whoever says so.
-func (d *Delivery) Alive(ctx context.Context) error {
+func (d *delivery) Alive(ctx context.Context) error {
 	_, err := d.b.nc.RequestWithContext(ctx, d.msg.Reply, []byte("+WPI"))
 	return err
 }
 
-// Reconnected reports whether the connection has been restored since the message came. The server may have been
-// restarted then, and have handed it to another worker as if for the first time.
-func (d *Delivery) Reconnected() bool { return d.b.Reconnects() != d.reconnects }
+func (d *delivery) Reconnected() bool { return d.b.Reconnects() != d.reconnects }
 
-// Fresh reports whether the message was stored so soon after it was queued that its owner cannot have lost the batch in
-// between, as the clocks of both say. When they do not agree it is not fresh, which costs a claim.
-func (d *Delivery) Fresh() bool {
-	late := d.Stored.Sub(d.QueuedAt)
-	limit := broker.Heartbeat(d.b.settings.BatchAckWait)
-	return -limit < late && late < limit
-}
-
-// Done takes the message out of the queue.
-func (d *Delivery) Done(ctx context.Context) error {
+func (d *delivery) Done(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	return d.msg.AckSync(nats.Context(ctx))
 }
 
-// Return gives the message back, for another worker, after a pause.
-func (d *Delivery) Return(pause time.Duration) error { return d.msg.NakWithDelay(pause) }
+func (d *delivery) Return(pause time.Duration) error { return d.msg.NakWithDelay(pause) }
 
-// Lane is one lane of a route, as one worker takes calls from it.
-type Lane struct {
+// lane is one lane of a route, as one worker takes calls from it.
+type lane struct {
 	b    *Broker
 	pull *pull
 }
@@ -201,12 +177,12 @@ func consumerCalls(r batch.Route, lane int) string {
 
 // Lane opens a lane of a route. Nothing is asked for before Take. What has come, and was not taken when the lane is
 // stopped, goes to unwanted, which has to give it back; nil does no more than that.
-func (b *Broker) Lane(ctx context.Context, r batch.Route, lane int, unwanted func(*Delivery)) (*Lane, error) {
+func (b *Broker) Lane(ctx context.Context, r batch.Route, number int, unwanted func(*broker.Delivery)) (broker.Lane, error) {
 	if err := broker.CheckPool(r.Pool); err != nil {
 		return nil, err
 	}
-	name := consumerCalls(r, lane)
-	if err := b.openLane(ctx, r, lane); err != nil {
+	name := consumerCalls(r, number)
+	if err := b.openLane(ctx, r, number); err != nil {
 		return nil, err
 	}
 	p, err := b.pull(streamCall, name, b.settings.CallAckWait, func(m message) {
@@ -224,9 +200,9 @@ func (b *Broker) Lane(ctx context.Context, r batch.Route, lane int, unwanted fun
 		return nil, err
 	}
 	if b.guest != nil {
-		p.subject = prefixNext + string(r.Class) + "." + strconv.Itoa(lane)
+		p.subject = prefixNext + string(r.Class) + "." + strconv.Itoa(number)
 	}
-	return &Lane{b: b, pull: p}, nil
+	return &lane{b: b, pull: p}, nil
 }
 
 // openLane makes the consumer of a lane, unless it is there.
@@ -259,10 +235,10 @@ func (b *Broker) openLane(ctx context.Context, r batch.Route, lane int) error {
 // Take asks for up to n messages and yields them as they come, until the request is over: when all have come, or when
 // it has stood for a lease of the call ack wait. A [*BadWorkError] is about one message only; any other error is the
 // end, and [ErrStopped] the tidy one. One goroutine takes from a lane at a time.
-func (l *Lane) Take(ctx context.Context, n int) iter.Seq2[*Delivery, error] {
-	return func(yield func(*Delivery, error) bool) {
+func (l *lane) Take(ctx context.Context, n int) iter.Seq2[*broker.Delivery, error] {
+	return func(yield func(*broker.Delivery, error) bool) {
 		for m, err := range l.pull.all(n) {
-			var d *Delivery
+			var d *broker.Delivery
 			if err == nil {
 				d, err = l.b.delivery(ctx, m)
 			}
@@ -274,7 +250,7 @@ func (l *Lane) Take(ctx context.Context, n int) iter.Seq2[*Delivery, error] {
 }
 
 // delivery reads a message of the work queue.
-func (b *Broker) delivery(ctx context.Context, m *message) (*Delivery, error) {
+func (b *Broker) delivery(ctx context.Context, m *message) (*broker.Delivery, error) {
 	meta, err := m.Metadata()
 	if err != nil {
 		return nil, fmt.Errorf("read a delivery's metadata: %w", err)
@@ -290,9 +266,10 @@ func (b *Broker) delivery(ctx context.Context, m *message) (*Delivery, error) {
 					req.Calls[i].Again = true
 				}
 			}
-			return &Delivery{
+			return &broker.Delivery{
 				Requested: req, Deliveries: meta.NumDelivered, Received: m.received, Stored: meta.Timestamp,
-				msg: m.Msg, b: b, reconnects: b.Reconnects(),
+				OwnerWait:       b.settings.BatchAckWait,
+				DeliveryMessage: &delivery{msg: m.Msg, b: b, reconnects: b.Reconnects()},
 			}, nil
 		}
 		if err == nil {
@@ -324,4 +301,4 @@ func (b *Broker) delivery(ctx context.Context, m *message) (*Delivery, error) {
 func terminate(m *nats.Msg, why string) error { return m.Respond([]byte("+TERM " + why)) }
 
 // Stop ends Take. What is on its way is given back.
-func (l *Lane) Stop() { l.pull.stop() }
+func (l *lane) Stop() { l.pull.stop() }

@@ -10,13 +10,12 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/registry"
 )
 
 // Offers says whose tools are listed.
 type Offers struct {
-	Broker *natsbroker.Broker
+	Broker Broker
 	// Base are the tools that are known without any worker.
 	Base []registry.Entry
 	// Blocked reports what a deny rule takes out. Nil: nothing.

@@ -1,17 +1,14 @@
-package natsbroker
+package broker
 
 import (
 	"testing"
 	"time"
-
-	"github.com/toolyard/toolyard/internal/broker"
 )
 
 // TestFollows: a dispatcher that hears of a delivery right behind its own cannot tell how long that has waited for it. So
 // nothing is known when it had lost the submission before.
 func TestFollows(t *testing.T) {
-	b := &Broker{settings: broker.Settings{}.WithDefaults()}
-	late := b.settings.BatchAckWait
+	late := Settings{}.WithDefaults().BatchAckWait
 	for name, c := range map[string]struct {
 		silent     time.Duration
 		deliveries uint64
@@ -22,8 +19,8 @@ func TestFollows(t *testing.T) {
 		"the next one, but this was silent": {late, 2, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			first := &Submission{b: b, Deliveries: 1, kept: time.Now().Add(-c.silent)}
-			second := &Submission{b: b, Deliveries: c.deliveries, kept: time.Now()}
+			first := (&Submission{Wait: late, Deliveries: 1}).Received(time.Now().Add(-c.silent))
+			second := (&Submission{Wait: late, Deliveries: c.deliveries}).Received(time.Now())
 			if got := second.Follows(first); got != c.want {
 				t.Errorf("it follows: %v, want %v", got, c.want)
 			}

@@ -1,11 +1,13 @@
 package broker
 
 import (
+	"context"
 	"fmt"
 	"hash/fnv"
 	"strconv"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/toolyard/toolyard"
 )
 
@@ -57,6 +59,7 @@ func Unescape(token string) (string, error) {
 	return b.String(), nil
 }
 
+// KeyTokens are the two subject tokens of a batch.
 func KeyTokens(k toolyard.BatchKey) string {
 	return Escape(string(k.Agent)) + "." + Escape(string(k.ID))
 }
@@ -79,4 +82,46 @@ func CheckPool(p toolyard.Pool) error {
 		return fmt.Errorf("pool name %q: use 1 to %d letters, digits, dashes and underscores (but not %q alone)", p, MaxPoolBytes, NoPool)
 	}
 	return nil
+}
+
+// SourceWorker begins the source of what a worker writes; its id follows.
+const SourceWorker = "/worker/"
+
+// NewID makes an id that no other has and that sorts by time.
+func NewID() string {
+	id, err := uuid.NewV7()
+	if err != nil { // the system's source of randomness is gone: nothing can be named apart any more
+		panic(fmt.Errorf("make an id: %w", err))
+	}
+	return id.String()
+}
+
+// WorkerID makes a new id for a worker of a pool.
+func WorkerID(pool toolyard.Pool) string {
+	if pool == "" {
+		pool = toolyard.DefaultPool
+	}
+	return string(pool) + ".worker-" + NewID()
+}
+
+// AskedCall is the call for which a worker reads or stores an object.
+type AskedCall struct {
+	Agent toolyard.Agent   `json:"agent"`
+	Batch toolyard.BatchID `json:"batch"`
+	Index int              `json:"index"`
+}
+
+// callKey is the key of the context value that says for which call a worker asks.
+type callKey struct{}
+
+// ForCall returns a context in which objects are asked for a call: workers get those of an agent only while one of its calls
+// is theirs.
+func ForCall(ctx context.Context, k toolyard.BatchKey, index int) context.Context {
+	return context.WithValue(ctx, callKey{}, &AskedCall{k.Agent, k.ID, index})
+}
+
+// CallOf returns the call that [ForCall] has put into a context, or nil.
+func CallOf(ctx context.Context) *AskedCall {
+	c, _ := ctx.Value(callKey{}).(*AskedCall)
+	return c
 }

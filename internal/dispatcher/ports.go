@@ -1,0 +1,23 @@
+package dispatcher
+
+import "github.com/toolyard/toolyard/internal/broker"
+
+// Broker is what a dispatcher needs of the store.
+type Broker interface {
+	broker.Log
+	broker.Inbox
+	broker.Queue
+	broker.Tickets
+	broker.Registry
+	broker.Sessions
+	broker.Indexed
+	broker.Approvals
+	broker.Blobs
+	broker.DeadLetters
+	broker.Space
+	broker.Asking
+	broker.Signals
+	broker.Live
+	broker.Link
+	broker.Guests
+}
