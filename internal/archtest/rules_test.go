@@ -166,6 +166,8 @@ var reserved = []struct {
 }{
 	{"github.com/nats-io/nats.go", []string{"internal/broker", "internal/broker/...", "internal/natsd", "client", "worker", "cmd/..."}, false,
 		"natsbroker alone knows streams, subjects, consumers and headers; client and mains only connect"},
+	{"github.com/toolyard/toolyard/internal/broker/natsbroker", []string{"client", "worker", "cmd/..."}, false,
+		"shells know ports; who connects picks what is behind them"},
 	{"github.com/nats-io/nats-server", []string{"internal/natsd"}, true,
 		"a fleet runs without it; tests get servers from internal/natsd and internal/testenv"},
 	{"github.com/cloudevents/sdk-go", []string{"internal/events", "internal/broker/natsbroker"}, false,
