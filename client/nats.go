@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/approval"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
@@ -309,13 +310,13 @@ func (t overNATS) decide(ctx context.Context, id string, allow bool, d Decision)
 	decided := events.Decided{By: d.By, Reason: d.Reason}
 	if !allow {
 		decided.Decision = events.Reject
-		return t.b.Decide(ctx, k, index, decided)
+		return approval.Decide(ctx, t.b, k, index, decided)
 	}
 	decided.InputSHA256 = d.InputSHA256
 	if d.ForSession {
-		decided.Remember = broker.RememberSession
+		decided.Remember = approval.RememberSession
 	}
-	return t.b.Approve(ctx, k, index, decided, d.Input)
+	return approval.Approve(ctx, t.b, k, index, decided, d.Input)
 }
 
 func (t overNATS) session(ctx context.Context, a toolyard.Agent, s toolyard.Session) (Session, error) {

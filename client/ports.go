@@ -11,6 +11,7 @@ type store interface {
 	broker.Sessions
 	broker.Indexed
 	broker.Approvals
+	broker.Asking
 	broker.Blobs
 	broker.DeadLetters
 	broker.Live

@@ -14,7 +14,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
-	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/approval"
 	"github.com/toolyard/toolyard/internal/provider"
 	"github.com/toolyard/toolyard/internal/provider/native"
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
@@ -205,8 +205,8 @@ func decodeDecision(data []byte) (d client.Decision, allow bool, err error) {
 	if err != nil {
 		return d, allow, err
 	}
-	if remember != "" && remember != broker.RememberSession {
-		return d, allow, strictjson.Errorf("remember", "is %q; use %q, or leave it out", remember, broker.RememberSession)
+	if remember != "" && remember != approval.RememberSession {
+		return d, allow, strictjson.Errorf("remember", "is %q; use %q, or leave it out", remember, approval.RememberSession)
 	}
 	d.ForSession = remember != ""
 	if d.InputSHA256, err = o.OptionalString("input_sha256"); err != nil {

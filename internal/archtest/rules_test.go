@@ -72,6 +72,7 @@ var packages = []struct {
 
 	{"internal/broker", drivers, "what shells know of the store: ports and words"},
 	{"internal/broker/natsbroker", drivers, "the ports on JetStream: appends, queues, tickets"},
+	{"internal/approval", drivers, "what a person may decide about a call that waits"},
 	{"internal/failpoint", drivers, "where the fault tests kill or stop a process; empty without its build tag"},
 	{"internal/metrics", drivers, "counters for Prometheus"},
 	{"internal/natsd", drivers, "the embedded nats-server"},
@@ -126,6 +127,7 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/display", "internal/redact", "an input with a secret taken out has another hash"},
 	{"internal/policy", "internal/shell", "a rule like bash(git status:*) matches parsed commands"},
 	{"internal/broker/natsbroker", "internal/broker", "it has the ports"},
+	{"internal/approval", "internal/broker", "a decision is an append behind the question"},
 	{"internal/broker/natsbroker", "internal/failpoint", "a fault between two publishes happens there and nowhere else"},
 	{"internal/builtin", "internal/place", "files are opened through the held directory"},
 	{"internal/sandbox", "internal/place", "a command's workspace is the held directory"},

@@ -56,6 +56,3 @@ type ApprovalChange struct {
 	ID       string
 	Approval *Approval
 }
-
-// RememberSession is a decision's Remember when the session keeps the approval.
-const RememberSession = "session"

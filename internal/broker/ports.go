@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"encoding/json"
 	"iter"
 	"log/slog"
 	"time"
@@ -173,10 +172,6 @@ type Approvals interface {
 	WatchApprovals(ctx context.Context, see func(ApprovalChange)) error
 	// Asked reads from the log what a person is asked about a call. It wraps [ErrNoApproval] when nobody is.
 	Asked(ctx context.Context, k toolyard.BatchKey, index int) (events.Waiting, toolyard.Pool, uint64, error)
-	// Decide stores a decision; it wraps [ErrNoApproval] when somebody was faster. Approve stores an approval, with
-	// another input if one is given.
-	Decide(ctx context.Context, k toolyard.BatchKey, index int, d events.Decided) error
-	Approve(ctx context.Context, k toolyard.BatchKey, index int, d events.Decided, input json.RawMessage) error
 }
 
 // Blobs are objects that are too long for an event: surfaces, offloaded results, changed inputs.
@@ -213,6 +208,8 @@ type Space interface {
 type Asking interface {
 	// Judge asks workers of a pool for the classes of calls, and returns one answer for each.
 	Judge(ctx context.Context, pool toolyard.Pool, calls []JudgeCall) ([]Judged, error)
+	// Check asks a worker of a pool whether a call could run with another input.
+	Check(ctx context.Context, pool toolyard.Pool, r events.Requested) (Judged, error)
 	OnJudge(pool toolyard.Pool, judge func(context.Context, []JudgeCall) []Judged,
 		failed func(error)) (stop func() error, err error)
 	// Holds asks a worker whether it has one of these calls in its hands.

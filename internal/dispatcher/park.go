@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/toolyard/toolyard/internal/approval"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
@@ -128,7 +129,7 @@ func (d *Dispatcher) supersede(ctx context.Context, s *batch.State) error {
 		if a.Session != s.Submission.Session || a.Batch == s.Key.ID {
 			continue
 		}
-		err := d.b.Decide(ctx, a.Key(), a.Index, events.Decided{Decision: events.Supersede, By: "batch " + string(s.Key.ID), Reason: fmt.Sprintf("batch %q came", s.Key.ID)})
+		err := approval.Decide(ctx, d.b, a.Key(), a.Index, events.Decided{Decision: events.Supersede, By: "batch " + string(s.Key.ID), Reason: fmt.Sprintf("batch %q came", s.Key.ID)})
 		if err != nil && !errors.Is(err, broker.ErrNoApproval) {
 			return err
 		}

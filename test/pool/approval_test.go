@@ -13,6 +13,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/approval"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
@@ -115,7 +116,7 @@ func TestAnApprovalOutlivesEverybody(t *testing.T) {
 	}
 	d.end(t)
 	w.end(t)
-	if err := b.Decide(t.Context(), list[0].Key(), 1, events.Decided{Decision: events.Approve, By: "ann"}); err != nil {
+	if err := approval.Decide(t.Context(), b, list[0].Key(), 1, events.Decided{Decision: events.Approve, By: "ann"}); err != nil {
 		t.Fatal(err)
 	}
 	startDispatcher(t, s, dispatcher.Config{})
@@ -126,7 +127,7 @@ func TestAnApprovalOutlivesEverybody(t *testing.T) {
 	}
 	status(t, b, broker.Filter{Agent: "outlives"}, toolyard.StatusCompleted)
 	asked(t, b, "outlives", 0)
-	if err := b.Decide(t.Context(), list[0].Key(), 1, events.Decided{Decision: events.Reject, By: "bob"}); !errors.Is(err, broker.ErrNoApproval) {
+	if err := approval.Decide(t.Context(), b, list[0].Key(), 1, events.Decided{Decision: events.Reject, By: "bob"}); !errors.Is(err, broker.ErrNoApproval) {
 		t.Errorf("a second decision: %v, want ErrNoApproval", err)
 	}
 }
@@ -144,26 +145,26 @@ func TestAPersonDecides(t *testing.T) {
 		output string
 	}{
 		"no": {func(t *testing.T, a broker.Approval) error {
-			return b.Decide(t.Context(), a.Key(), a.Index, events.Decided{Decision: events.Reject, By: "ann", Reason: "not today"})
+			return approval.Decide(t.Context(), b, a.Key(), a.Index, events.Decided{Decision: events.Reject, By: "ann", Reason: "not today"})
 		}, toolyard.ApprovalRejected, ""},
 		"edited": {func(t *testing.T, a broker.Approval) error {
-			return b.Approve(t.Context(), a.Key(), a.Index, events.Decided{By: "ann"}, json.RawMessage(`{"text":"two"}`))
+			return approval.Approve(t.Context(), b, a.Key(), a.Index, events.Decided{By: "ann"}, json.RawMessage(`{"text":"two"}`))
 		}, toolyard.OK, "wrote two"},
 		"another-was-shown": {func(t *testing.T, a broker.Approval) error {
 			for _, input := range []json.RawMessage{nil, json.RawMessage(`{"text":"two"}`)} {
-				err := b.Approve(t.Context(), a.Key(), a.Index, events.Decided{By: "ann", InputSHA256: strings.Repeat("0", 64)}, input)
+				err := approval.Approve(t.Context(), b, a.Key(), a.Index, events.Decided{By: "ann", InputSHA256: strings.Repeat("0", 64)}, input)
 				if bad, ok := errors.AsType[*toolyard.InputError](err); !ok || bad.Field != "input_sha256" {
 					t.Errorf("the approval of another input: %v", err)
 				}
 			}
-			return b.Approve(t.Context(), a.Key(), a.Index, events.Decided{By: "ann", InputSHA256: a.InputSHA256}, nil)
+			return approval.Approve(t.Context(), b, a.Key(), a.Index, events.Decided{By: "ann", InputSHA256: a.InputSHA256}, nil)
 		}, toolyard.OK, "wrote one"},
 		"edited-badly": {func(t *testing.T, a broker.Approval) error {
-			err := b.Approve(t.Context(), a.Key(), a.Index, events.Decided{By: "ann"}, json.RawMessage(`{"text":2}`))
+			err := approval.Approve(t.Context(), b, a.Key(), a.Index, events.Decided{By: "ann"}, json.RawMessage(`{"text":2}`))
 			if bad, ok := errors.AsType[*toolyard.InputError](err); !ok || bad.Field != "input" {
 				t.Errorf("an edit that does not fit: %v", err)
 			}
-			return b.Decide(t.Context(), a.Key(), a.Index, events.Decided{Decision: events.Reject, By: "ann"}) // it waits on
+			return approval.Decide(t.Context(), b, a.Key(), a.Index, events.Decided{Decision: events.Reject, By: "ann"}) // it waits on
 		}, toolyard.ApprovalRejected, ""},
 		"canceled": {func(t *testing.T, a broker.Approval) error {
 			return b.Cancel(t.Context(), a.Key(), "never mind")
@@ -216,7 +217,7 @@ func TestASessionRemembers(t *testing.T) {
 	done := make(chan []toolyard.Result, 1)
 	go func() { done <- run("one") }()
 	a := asked(t, b, "remembers", 1)[0]
-	if err := b.Approve(t.Context(), a.Key(), a.Index, events.Decided{By: "ann", Remember: broker.RememberSession}, nil); err != nil {
+	if err := approval.Approve(t.Context(), b, a.Key(), a.Index, events.Decided{By: "ann", Remember: approval.RememberSession}, nil); err != nil {
 		t.Fatal(err)
 	}
 	<-done
@@ -229,7 +230,7 @@ func TestASessionRemembers(t *testing.T) {
 	}
 	go func() { done <- run("two") }()
 	a = asked(t, b, "remembers", 1)[0]
-	if err := b.Decide(t.Context(), a.Key(), a.Index, events.Decided{Decision: events.Reject, By: "ann"}); err != nil {
+	if err := approval.Decide(t.Context(), b, a.Key(), a.Index, events.Decided{Decision: events.Reject, By: "ann"}); err != nil {
 		t.Fatal(err)
 	}
 	<-done

@@ -14,6 +14,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/approval"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
@@ -485,7 +486,7 @@ func TestNothingIsApproved(t *testing.T) {
 	if asked, pool, _, err := b.Asked(t.Context(), approved.Key(), 0); err != nil || pool != "default" || asked.Reason == "harmless" {
 		t.Errorf("a person is asked %+v of pool %s (%v): another pool's words", asked, pool, err)
 	}
-	if err := b.Decide(t.Context(), approved.Key(), 0, events.Decided{Decision: events.Approve, By: "ann"}); err != nil {
+	if err := approval.Decide(t.Context(), b, approved.Key(), 0, events.Decided{Decision: events.Approve, By: "ann"}); err != nil {
 		t.Fatal(err)
 	}
 	if r := resultsOf(t, c.Batch(approved.Key())); r[0].Output != "wrote one" {

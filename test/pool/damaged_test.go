@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/approval"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/events"
@@ -161,7 +162,7 @@ func TestWhatTheStoreHasLost(t *testing.T) {
 			status(l.T, testenv.Broker(l.T, l.server.Server, "/test"), broker.Filter{Agent: l.key.Agent}, toolyard.StatusWaiting)
 		}, func(l *loss) { l.damage("TY_BATCH", events.BatchSubmitted) }, func(l *loss) {
 			b := testenv.Broker(l.T, l.server.Server, "/test")
-			if err := b.Decide(l.Context(), l.key, 1, events.Decided{By: "test", Decision: events.Approve}); err != nil {
+			if err := approval.Decide(l.Context(), b, l.key, 1, events.Decided{By: "test", Decision: events.Approve}); err != nil {
 				l.Fatal(err)
 			}
 			internalError(l)

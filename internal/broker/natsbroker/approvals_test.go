@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/approval"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
@@ -99,12 +100,12 @@ func TestWhatNobodyHasSeenIsNotApproved(t *testing.T) {
 		{1, events.Decided{By: "ann", InputSHA256: "22"}, "", "was shown"},
 		{1, events.Decided{By: "ann", InputSHA256: "22"}, `{}`, "was shown"},
 	} {
-		err := b.Approve(t.Context(), k, tt.index, tt.d, json.RawMessage(tt.input))
+		err := approval.Approve(t.Context(), b, k, tt.index, tt.d, json.RawMessage(tt.input))
 		if _, ok := errors.AsType[*toolyard.InputError](err); !ok || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("call %d, %+v %s: %v; want %q", tt.index, tt.d, tt.input, err, tt.says)
 		}
 	}
-	err := b.Decide(t.Context(), k, 1, events.Decided{Decision: events.Approve, By: "ann", InputSHA256: "22"})
+	err := approval.Decide(t.Context(), b, k, 1, events.Decided{Decision: events.Approve, By: "ann", InputSHA256: "22"})
 	if _, ok := errors.AsType[*toolyard.InputError](err); !ok {
 		t.Errorf("a decision about another input: %v", err)
 	}

@@ -20,20 +20,15 @@ const (
 	maxJudgeRequests = 64  // requests that a worker answers side by side
 )
 
-// check asks a worker of a pool whether a call could run with another input. What is wrong with it is a [*toolyard.InputError].
-func (b *Broker) check(ctx context.Context, pool toolyard.Pool, r events.Requested) error {
+// Check asks a worker of a pool whether a call could run with another input.
+func (b *Broker) Check(ctx context.Context, pool toolyard.Pool, r events.Requested) (broker.Judged, error) {
 	ctx, cancel := context.WithTimeout(ctx, broker.CheckWait)
 	defer cancel()
 	answers, err := b.judge(ctx, pool, []broker.JudgeCall{{Check: &r}})
-	switch {
-	case err != nil:
-		return fmt.Errorf("%w: %w", broker.ErrUnchecked, err)
-	case len(answers) != 1 || !answers[0].Checked: // a worker of an older version
-		return fmt.Errorf("%w: the worker of pool %q cannot", broker.ErrUnchecked, pool)
-	case answers[0].Problem != "":
-		return &toolyard.InputError{Field: "input", Problem: answers[0].Problem}
+	if err != nil || len(answers) != 1 {
+		return broker.Judged{}, err
 	}
-	return nil
+	return answers[0], nil
 }
 
 // Judge asks workers of a pool, side by side in requests that fit a message, and returns one answer for each call. What

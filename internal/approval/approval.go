@@ -1,0 +1,165 @@
+// Package approval is what a person may decide about a call that waits for one.
+//
+// Authority: the call's own chain. A decision is an append to it behind the question, so there is one.
+//
+// Failure: a decision that was stored stands, also when what follows it fails. Somebody who was faster is
+// [broker.ErrNoApproval], with what was decided.
+package approval
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/display"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/redact"
+	"github.com/toolyard/toolyard/internal/schema"
+)
+
+// Store is what deciding needs of the store.
+type Store interface {
+	broker.Log
+	broker.Inbox
+	broker.Approvals
+	broker.Asking
+	broker.Blobs
+	broker.Sessions
+}
+
+// RememberSession is a decision's Remember when the session keeps the approval.
+const RememberSession = "session"
+
+// Decide stores a person's decision about a call that waits, and wakes its batch. An approval is for the input that its
+// hash names, or for the one that the call waits with; with another hash it is a [*toolyard.InputError]. It wraps
+// [broker.ErrNoApproval] when somebody was faster.
+func Decide(ctx context.Context, s Store, k toolyard.BatchKey, index int, d events.Decided) error {
+	asked, pool, seq, err := s.Asked(ctx, k, index)
+	if err != nil {
+		return err
+	}
+	if d.Decision == events.Approve && d.Edited == "" {
+		if err := shownIs(d.InputSHA256, asked); err != nil {
+			return err
+		}
+		d.InputSHA256 = asked.InputSHA256
+	}
+	_, err = s.Append(ctx, k, batch.ChainCall, pool, index, seq, d)
+	if errors.Is(err, broker.ErrConflict) {
+		if _, _, _, again := s.Asked(ctx, k, index); again != nil {
+			return again
+		}
+	}
+	if err != nil {
+		return err
+	}
+	_, err = s.WakeIfParked(ctx, k)
+	return err
+}
+
+// Approve stores a person's approval of a call that waits, with another input if one is given: it is checked again before
+// it runs. The decision's hash is that of the input that the person has seen, as with [Decide]. What cannot be shown whole
+// is approved with another input only. An approval that the session is to remember is written there behind it; what was
+// changed cannot be remembered. An input that is no JSON, or with which the call could not run, is a
+// [*toolyard.InputError], and the call goes on waiting.
+func Approve(ctx context.Context, s Store, k toolyard.BatchKey, index int, d events.Decided, input json.RawMessage) error {
+	asked, pool, _, err := s.Asked(ctx, k, index)
+	if err != nil {
+		return err
+	}
+	if err := shownIs(d.InputSHA256, asked); err != nil {
+		return err
+	}
+	if len(input) == 0 && display.Cut(string(asked.Input)) {
+		return &toolyard.InputError{Field: "input", Problem: "the call's input is too long to be shown whole: " +
+			"nobody has seen what would run; deny the call, or approve it with an input"}
+	}
+	d.Decision = events.Approve
+	if len(input) > 0 {
+		if err := edit(ctx, s, k, &d, input); err != nil {
+			return err
+		}
+	}
+	switch d.Remember {
+	case "":
+	case RememberSession:
+		if asked.Remember == "" {
+			return &toolyard.InputError{Field: "remember", Problem: "this call cannot be remembered"}
+		}
+	default:
+		problem := fmt.Sprintf("is %q; use %q, or leave it out", d.Remember, RememberSession)
+		return &toolyard.InputError{Field: "remember", Problem: problem}
+	}
+	if d.Edited != "" { // last, since it takes time: an edit that cannot run must not use up the approval
+		if err := check(ctx, s, k, index, pool, d); err != nil {
+			return err
+		}
+	}
+	if err := Decide(ctx, s, k, index, d); err != nil || d.Remember == "" {
+		return err
+	}
+	st, err := s.Look(ctx, k)
+	if err == nil {
+		remember := func(s *broker.Session) { s.Remember(asked.Remember) }
+		_, err = s.ChangeSession(ctx, k.Agent, st.Submission.Session, remember)
+	}
+	if err != nil {
+		return fmt.Errorf("the call is approved, but the session does not remember it: %w", err)
+	}
+	return nil
+}
+
+// edit puts another input into a decision.
+func edit(ctx context.Context, s Store, k toolyard.BatchKey, d *events.Decided, input json.RawMessage) error {
+	v, err := schema.Parse(input)
+	if err != nil {
+		return &toolyard.InputError{Field: "input", Problem: err.Error()}
+	}
+	if d.Remember != "" {
+		return &toolyard.InputError{Field: "remember",
+			Problem: "a changed input cannot be remembered: approve it as it is, or this once"}
+	}
+	if redact.Marked(string(v.Canonical())) {
+		return &toolyard.InputError{Field: "input", Problem: "it has the mark of a secret that was taken out, " +
+			"and would run as it stands there: write it anew without, or approve the call as it is, with its secret"}
+	}
+	if d.Edited, err = s.PutInput(ctx, k.Agent, v.Canonical()); err != nil {
+		return err
+	}
+	d.InputSHA256 = v.Hash()
+	return nil
+}
+
+// shownIs fails when a call waits with another input than the one that a person has seen. An empty hash stands for any.
+func shownIs(sha256 string, asked events.Waiting) error {
+	if sha256 == "" || sha256 == asked.InputSHA256 {
+		return nil
+	}
+	return &toolyard.InputError{Field: "input_sha256",
+		Problem: "the call does not wait with the input that was shown; look at it again"}
+}
+
+// check asks a worker whether a call could run as a person has changed it.
+func check(ctx context.Context, s Store, k toolyard.BatchKey, index int, pool toolyard.Pool, d events.Decided) error {
+	st, err := s.Look(ctx, k)
+	if err != nil {
+		return err
+	}
+	if st.Plan == nil || index >= len(st.Plan.Calls) {
+		return fmt.Errorf("%w: call %d of %s is not planned", broker.ErrNoApproval, index, k)
+	}
+	edited := &events.Approved{By: d.By, InputSHA256: d.InputSHA256, Input: d.Edited}
+	switch answer, err := s.Check(ctx, pool, st.Request(index, edited)); {
+	case err != nil:
+		return fmt.Errorf("%w: %w", broker.ErrUnchecked, err)
+	case !answer.Checked: // a worker of an older version
+		return fmt.Errorf("%w: the worker of pool %q cannot", broker.ErrUnchecked, pool)
+	case answer.Problem != "":
+		return &toolyard.InputError{Field: "input", Problem: answer.Problem}
+	}
+	return nil
+}
