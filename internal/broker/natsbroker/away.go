@@ -36,28 +36,52 @@ func (b *Broker) Present(ctx context.Context) error {
 // [AwayAfter].
 func (b *Broker) WhilePresent(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	var mu sync.Mutex
-	var look *time.Timer
-	last := time.Now()
-	mu.Lock()
-	defer mu.Unlock()
-	look = time.AfterFunc(awayLook, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		switch {
-		case b.nc.IsConnected() || b.nc.IsDraining():
-			last = time.Now()
-		case time.Since(last) >= AwayAfter:
-			cancel(errAway)
-			return
+	return ctx, sync.OnceFunc(b.linkWatch.watch(b.nc, cancel, func() { cancel(nil) }))
+}
+
+// linkWatch looks whether the connection stands, for all who want to know, and only while there are any.
+type linkWatch struct {
+	mu      sync.Mutex
+	waiting map[*context.CancelCauseFunc]bool
+	last    time.Time // when the connection stood last
+	looking bool      // that a look is due
+}
+
+// watch cancels when the connection is gone for [AwayAfter]. The returned function ends that.
+func (p *linkWatch) watch(nc *nats.Conn, cancel context.CancelCauseFunc, ended func()) (end func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.waiting == nil {
+		p.waiting = map[*context.CancelCauseFunc]bool{}
+	}
+	if !p.looking {
+		p.last, p.looking = time.Now(), true
+		time.AfterFunc(awayLook, func() { p.look(nc) })
+	}
+	p.waiting[&cancel] = true
+	return func() {
+		ended()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.waiting, &cancel)
+	}
+}
+
+// look is called every awayLook while somebody waits.
+func (p *linkWatch) look(nc *nats.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case nc.IsConnected() || nc.IsDraining():
+		p.last = time.Now()
+	case time.Since(p.last) >= AwayAfter:
+		for cancel := range p.waiting {
+			(*cancel)(errAway)
 		}
-		if ctx.Err() == nil {
-			look.Reset(awayLook)
-		}
-	})
-	return ctx, func() {
-		cancel(nil)
-		look.Stop()
+		clear(p.waiting)
+	}
+	if p.looking = len(p.waiting) > 0; p.looking {
+		time.AfterFunc(awayLook, func() { p.look(nc) })
 	}
 }
 

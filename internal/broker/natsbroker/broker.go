@@ -42,12 +42,13 @@ import (
 
 // Broker is a connection to the streams. It is safe for concurrent use.
 type Broker struct {
-	nc       *nats.Conn
-	js       jetstream.JetStream
-	settings broker.Settings
-	source   string
-	build    string
-	outage   *outage
+	nc        *nats.Conn
+	js        jetstream.JetStream
+	settings  broker.Settings
+	source    string
+	build     string
+	outage    *outage
+	linkWatch *linkWatch
 
 	streams   map[string]jetstream.Stream
 	tickets   jetstream.KeyValue
@@ -146,7 +147,7 @@ func on(nc *nats.Conn, settings broker.Settings, source string) (*Broker, error)
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
 	b := &Broker{nc: nc, js: js, settings: settings, source: source, build: toolyard.Build(), forgotten: &forgotten{},
-		outage: &outage{}}
+		outage: &outage{}, linkWatch: &linkWatch{}}
 	b.outage.watch(nc)
 	return b, nil
 }
