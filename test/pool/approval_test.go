@@ -95,6 +95,7 @@ func writes(t *testing.T, runs *atomic.Int64) tool.Tool {
 // TestAnApprovalOutlivesEverybody parks a batch on a person, stops all dispatchers and workers, and goes on with others
 // when the person has decided.
 func TestAnApprovalOutlivesEverybody(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/person/ann")
 	var runs atomic.Int64
@@ -201,6 +202,7 @@ func TestAPersonDecides(t *testing.T) {
 
 // TestASessionRemembers keeps an approval for a session, for the same call only.
 func TestASessionRemembers(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/person/ann")
 	var runs atomic.Int64
@@ -244,6 +246,7 @@ func TestASessionRemembers(t *testing.T) {
 
 // TestInterrupt stops the running call whose tool says so, waits for the one whose tool does not, and starts no other.
 func TestInterrupt(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/person/ann")
 	began, ended := make(chan struct{}, 2), make(chan error, 2)
@@ -289,6 +292,7 @@ func TestInterrupt(t *testing.T) {
 
 // TestTheSessionsContext hands what an exclusive call sets to the calls behind it, and to the next batch.
 func TestTheSessionsContext(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	set, err := tool.New(tool.Typed[text, tool.Output]{Declaration: writer("set"), Run: func(_ context.Context, _ tool.Env, in text) (tool.Output, error) {
 		return tool.Output{Text: "set", Session: &tool.SessionChange{Loads: []string{"later"}, Context: map[string]string{"dir": in.Text}}}, nil
@@ -327,6 +331,7 @@ func TestTheSessionsContext(t *testing.T) {
 // TestAChangeOfTheSessionThatDoesNotFit: one call's settings that there is no room for are refused at that call; what
 // the batch's other calls set and load is kept, and so is what another batch has set meanwhile.
 func TestAChangeOfTheSessionThatDoesNotFit(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	holding, free := make(chan struct{}), make(chan struct{})
 	set, err := tool.New(tool.Typed[text, tool.Output]{Declaration: writer("set"), Run: func(_ context.Context,

@@ -159,6 +159,7 @@ func settle(t *testing.T, nc *nats.Conn) {
 // TestNothingIsForged: with the credentials of a worker or an agent nothing is stored under a subject that is another's: not by a
 // publish, and not by having the server or a dispatcher answer there. The same attempts with the platform's credentials succeed.
 func TestNothingIsForged(t *testing.T) {
+	t.Parallel()
 	s, _, js := attackedPool(t)
 	of := func(target string) uint64 { return end(t, js, target) }
 	// The control: in one account each way works, on a subject of an event chain.
@@ -243,6 +244,7 @@ func states(t *testing.T, js jetstream.JetStream) map[string]string {
 
 // TestNothingIsPurged: with the credentials of a worker or an agent no stream, consumer or message is changed, removed or made.
 func TestNothingIsPurged(t *testing.T) {
+	t.Parallel()
 	s, _, js := attackedPool(t)
 	mighty := testenv.ConnAs(t, s, platform)
 	requests := map[string]string{
@@ -308,6 +310,7 @@ func TestNothingIsPurged(t *testing.T) {
 // TestNothingIsRead: with the credentials of a worker or an agent nothing of another's is read: by questions to dispatchers, the bodies of
 // message gets, or subscriptions.
 func TestNothingIsRead(t *testing.T) {
+	t.Parallel()
 	s, b, _ := attackedPool(t)
 	ref, err := b.PutResult(t.Context(), "bob", []byte("bob's result"))
 	if err != nil {
@@ -415,6 +418,7 @@ func TestNothingIsRead(t *testing.T) {
 // TestNothingIsApproved: a worker that writes a person's decision on the chain of a call of its own pool has approved nothing. The call does
 // not run; an operator's decision about the same call is one.
 func TestNothingIsApproved(t *testing.T) {
+	t.Parallel()
 	s := guardedPool(t)
 	nc := testenv.ConnAs(t, s, platform)
 	b, err := natsbroker.Attach(t.Context(), nc, "/test")

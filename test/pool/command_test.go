@@ -66,6 +66,7 @@ func realDir(t *testing.T) string {
 // TestStoppedCommandsAreGone: whoever stops a command, nothing of it runs soon after, what it has sent into the background neither. A
 // read is answered by its owner before its worker is told to stop it.
 func TestStoppedCommandsAreGone(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	startDispatcher(t, s, dispatcher.Config{})
 	tools, caps, noBox := sandboxedTools(t)

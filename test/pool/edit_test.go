@@ -20,6 +20,7 @@ import (
 
 // TestAnEditIsCheckedBeforeItCounts: an approver's edit that could not run is refused, and the call goes on waiting.
 func TestAnEditIsCheckedBeforeItCounts(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/person/ann")
 	var runs atomic.Int64
@@ -65,6 +66,7 @@ func TestAnEditIsCheckedBeforeItCounts(t *testing.T) {
 
 // TestAnEditThatNobodyCanCheck: without a worker nothing is known of an edit, so it does not count; what was shown can be approved.
 func TestAnEditThatNobodyCanCheck(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/person/ann")
 	var runs atomic.Int64
@@ -88,6 +90,7 @@ func TestAnEditThatNobodyCanCheck(t *testing.T) {
 // TestANewBatchSupersedesWhatWaits: with the option, the calls of the session's other batches that wait for a person end, and
 // the model is told.
 func TestANewBatchSupersedesWhatWaits(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/person/ann")
 	var runs atomic.Int64

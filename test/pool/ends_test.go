@@ -33,6 +33,7 @@ func fact(r *toolyard.Result, p toolyard.Phase) (toolyard.Fact, bool) {
 // TestStoppedCallsSayWhatHappened: reads that ran until they were stopped, for a sibling's sake or by a cancel, say so: who ran
 // them, for how long, and what they had so far.
 func TestStoppedCallsSayWhatHappened(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	began := make(chan struct{}, 4)
 	half := func(ctx context.Context, _ tool.Env) (string, error) {
@@ -85,6 +86,7 @@ func TestStoppedCallsSayWhatHappened(t *testing.T) {
 
 // TestWasConcurrentIsWhatHappened: a group of two of which one never ran.
 func TestWasConcurrentIsWhatHappened(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x"))}})
 	startDispatcher(t, s, dispatcher.Config{})
@@ -107,6 +109,7 @@ func TestWasConcurrentIsWhatHappened(t *testing.T) {
 // TestAnAbortedReadIsNotBesideTheNextWrite: a read fails, and its sibling ignores that it should end. The write of the next group
 // waits until it has returned, or until the grace is over; then the results say that it may still act.
 func TestAnAbortedReadIsNotBesideTheNextWrite(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		ignores time.Duration // how long the sibling goes on
 		overlap bool
@@ -155,6 +158,7 @@ func TestAnAbortedReadIsNotBesideTheNextWrite(t *testing.T) {
 
 // TestADeafToolCostsItsSlot: one that goes on after its call has ended keeps its slot, and gives it back when it returns.
 func TestADeafToolCostsItsSlot(t *testing.T) {
+	t.Parallel()
 	s := hurried(t)
 	release := make(chan struct{})
 	startWorker(t, s, worker.Config{Slots: map[toolyard.Class]int{toolyard.ReadOnly: 1}, Tools: []tool.Tool{
@@ -186,6 +190,7 @@ func TestADeafToolCostsItsSlot(t *testing.T) {
 
 // TestACallThatNoWorkerWasHanded is taken out of the queue when it is canceled, and it is known at once that it did not run.
 func TestACallThatNoWorkerWasHanded(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	began, release := make(chan struct{}, 1), make(chan struct{})
 	startWorker(t, s, worker.Config{Slots: map[toolyard.Class]int{toolyard.ReadOnly: 1}, Tools: []tool.Tool{
@@ -235,6 +240,7 @@ func TestACallThatNoWorkerWasHanded(t *testing.T) {
 // TestTheOnlyWorkerDiesAfterItsEffect: a write that may run twice, and no worker is left for the second time. It is not said that
 // it did not run.
 func TestTheOnlyWorkerDiesAfterItsEffect(t *testing.T) {
+	t.Parallel()
 	s := hurried(t)
 	m, still := startMute(t, s)
 	startDispatcher(t, s, dispatcher.Config{WorkerWait: time.Second})
@@ -253,6 +259,7 @@ func TestTheOnlyWorkerDiesAfterItsEffect(t *testing.T) {
 // TestAttemptsAreWhatWasTaken: a read that was handed to a worker which died counts an attempt more, and one that a worker
 // gave back before it began counts none, however often that was.
 func TestAttemptsAreWhatWasTaken(t *testing.T) {
+	t.Parallel()
 	s := hurried(t)
 	startDispatcher(t, s, dispatcher.Config{})
 	c := startClient(t, s)
@@ -331,6 +338,7 @@ func TestAttemptsAreWhatWasTaken(t *testing.T) {
 // TestAReadIsQueuedOnce: whoever queues a call again that stands in the queue finds it there, and one whose first publish may have
 // been stored marks the second.
 func TestAReadIsQueuedOnce(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")
 	route := batch.Route{Pool: "default", Class: toolyard.ReadOnly}
@@ -382,6 +390,7 @@ func TestAReadIsQueuedOnce(t *testing.T) {
 // TestAFailedReadEndsNobodyElse: a read that fails ends nobody else's call where its tool declares so, as all that read do which
 // are built in, in a manifest or on an MCP server.
 func TestAFailedReadEndsNobodyElse(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	failed := make(chan struct{})
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{

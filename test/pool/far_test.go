@@ -99,6 +99,7 @@ func distant(t *testing.T, url string, oneWay time.Duration) string {
 // TestAFarWorker: the way to NATS and back takes a fifth of the ack wait. The worker stays registered, and keeps a call for as long
 // as it takes.
 func TestAFarWorker(t *testing.T) {
+	t.Parallel()
 	s := hurried(t)
 	nc, err := public.Connect(t.Context(), distant(t, s.ClientURL(), 80*time.Millisecond), testenv.Log(t))
 	if err != nil {
@@ -130,6 +131,7 @@ func TestAFarWorker(t *testing.T) {
 
 // TestAWorkerThatIsTooFar is refused in one line that says what would help.
 func TestAWorkerThatIsTooFar(t *testing.T) {
+	t.Parallel()
 	s := hurried(t)
 	nc, err := nats.Connect(distant(t, s.ClientURL(), 150*time.Millisecond))
 	if err != nil {
@@ -147,6 +149,7 @@ func TestAWorkerThatIsTooFar(t *testing.T) {
 
 // TestPartsWaitForNATS: a dispatcher and a worker that are started before the server is there are there when it is.
 func TestPartsWaitForNATS(t *testing.T) {
+	t.Parallel()
 	s := testenv.Restartable(t)
 	// The system stands; the server goes away, and both begin while it is away.
 	testenv.Broker(t, s.Server, "/dispatcher/waits")

@@ -86,6 +86,7 @@ func resultsOf(t testing.TB, b *client.Batch) []toolyard.Result {
 // TestGuests: agents and workers with accounts of their own do all that they do on the platform's: reads, claims, judgements,
 // large inputs and results, open batches, cancels, and batches that are looked at later.
 func TestGuests(t *testing.T) {
+	t.Parallel()
 	s := guardedPool(t)
 	unused := followGrants(t, s, agentNamed("an agent"), access.Principal{Role: access.Worker, Name: "default"})
 	large := strings.Repeat("large ", 400_000) // of several pieces
@@ -252,6 +253,7 @@ func followGrants(t *testing.T, s *natsd.Server, of ...access.Principal) func() 
 
 // TestGetReplies: an agent without our code asks ty.get for what was said before it subscribed.
 func TestGetReplies(t *testing.T) {
+	t.Parallel()
 	s := guardedPool(t)
 	guestWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("read")), make1(t, writer("write"), says("written"))}})
 	nc := testenv.ConnAs(t, s, agentNamed("ann"))
@@ -317,6 +319,7 @@ func TestGetReplies(t *testing.T) {
 // TestBeats: an answered beat stands in the registry, so that whoever proves that a worker is silent reads it there; one that is not
 // answered renews nothing. No pool beats for another one's worker.
 func TestBeats(t *testing.T) {
+	t.Parallel()
 	s := testenv.Guarded(t)
 	b := testenv.BrokerAs(t, s, platform, "/test")
 	answerer, err := b.AnswerGuests(testenv.Log(t), func() []broker.Worker {

@@ -20,6 +20,7 @@ import (
 
 // TestDeniedPathsAreHidden: what read_file may not read, no other tool shows, under no other name.
 func TestDeniedPathsAreHidden(t *testing.T) {
+	t.Parallel()
 	const secret = "the-hidden-content"
 	s := testenv.Server(t)
 	startDispatcher(t, s, dispatcher.Config{})
@@ -103,6 +104,7 @@ func TestDeniedPathsAreHidden(t *testing.T) {
 // TestAPathRuleThatNoWorkspaceHolds is refused when the worker starts: as a deny it would deny every call. One about
 // another workspace of the worker says nothing in this one.
 func TestAPathRuleThatNoWorkspaceHolds(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	tools, err := builtin.All(builtin.Options{})
 	if err != nil {

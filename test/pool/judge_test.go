@@ -16,6 +16,7 @@ import (
 
 // TestOnlyTheToolsCodeCanTell: a class that is judged by the tool's code, and what happens when it cannot say.
 func TestOnlyTheToolsCodeCanTell(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	type in struct {
 		Mood string `json:"mood"`
@@ -63,6 +64,7 @@ func TestOnlyTheToolsCodeCanTell(t *testing.T) {
 
 // TestWhyACallIsUnsafe: what a judge does wrong makes its own call UNSAFE and no other, and the call's facts say what it was.
 func TestWhyACallIsUnsafe(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	type in struct {
 		Mood string `json:"mood"`

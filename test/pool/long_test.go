@@ -15,6 +15,7 @@ import (
 // TestLongResultsComeWhole: what a tool's limit lets through travels as objects where it has to, in the log and in replies, and so does
 // what a failure leaves.
 func TestLongResultsComeWhole(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	long := strings.Repeat("line\n", 700_000)
 	d := reader("long")

@@ -50,6 +50,7 @@ func hurried(t *testing.T) *natsd.Server {
 
 // TestAWorkerWhoseToolsCannotBeRead is alive all the same: its claims stand.
 func TestAWorkerWhoseToolsCannotBeRead(t *testing.T) {
+	t.Parallel()
 	s := hurried(t)
 	began, release := make(chan struct{}, 2), make(chan struct{})
 	write := make1(t, writer("write"), func(context.Context, tool.Env) (string, error) {
@@ -97,6 +98,7 @@ func TestAWorkerWhoseToolsCannotBeRead(t *testing.T) {
 
 // TestABatchThatCannotBeFollowed has an event in its log that nobody can read. It is ended, and its workspace is free.
 func TestABatchThatCannotBeFollowed(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")
 	var sub toolyard.Batch
@@ -132,6 +134,7 @@ func TestABatchThatCannotBeFollowed(t *testing.T) {
 
 // TestACancelBeforeThePlan stands in the log when the batch is taken up.
 func TestACancelBeforeThePlan(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")
 	sub := toolyard.Batch{Calls: calls("read", "read")}
@@ -151,6 +154,7 @@ func TestACancelBeforeThePlan(t *testing.T) {
 
 // TestAClosedConnection ends a dispatcher and a worker with an error, instead of leaving them blind.
 func TestAClosedConnection(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	for name, start := range map[string]func(*natsbroker.Broker) runs{
 		"dispatcher": func(b *natsbroker.Broker) runs {
@@ -187,6 +191,7 @@ func TestAClosedConnection(t *testing.T) {
 
 // TestADeletedTicketKey is a queue without tickets.
 func TestADeletedTicketKey(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")
 	if _, err := b.ChangeTickets(t.Context(), broker.TicketQueue{Workspace: "w"}, joined("one")); err != nil {
@@ -208,6 +213,7 @@ func TestADeletedTicketKey(t *testing.T) {
 
 // TestEverybodyReadsTheSystemsSettings from where a dispatcher has written them.
 func TestEverybodyReadsTheSystemsSettings(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	if _, err := natsbroker.Attach(t.Context(), testenv.Conn(t, s), "/test"); !errors.Is(err, broker.ErrNoSystem) {
 		t.Errorf("before there is a dispatcher: %v, want ErrNoSystem", err)
@@ -233,6 +239,7 @@ func TestEverybodyReadsTheSystemsSettings(t *testing.T) {
 
 // TestAReadThatKillsItsWorker is started as often as an idempotent call may be, and no more.
 func TestAReadThatKillsItsWorker(t *testing.T) {
+	t.Parallel()
 	s := hurried(t)
 	b := testenv.Broker(t, s, "/test")
 	startDispatcher(t, s, dispatcher.Config{})
@@ -285,6 +292,7 @@ func TestAReadThatKillsItsWorker(t *testing.T) {
 
 // TestAProgramsOwnTools through the public package.
 func TestAProgramsOwnTools(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	nc := testenv.Conn(t, s)
 	ctx, stop := context.WithCancel(t.Context())
@@ -317,6 +325,7 @@ func TestAProgramsOwnTools(t *testing.T) {
 
 // TestAFloodOfOneAgent does not keep another's calls waiting for all of it: lanes are served in turn.
 func TestAFloodOfOneAgent(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	quiet, flood := toolyard.Agent("quiet"), toolyard.Agent("flood")
 	for n := 0; broker.LaneOf(flood) == broker.LaneOf(quiet); n++ {

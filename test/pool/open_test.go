@@ -28,6 +28,7 @@ type talker struct {
 // TestOpenBatchesHoldNoSlot: many more agents have an open batch than batches may run. Each gets the result of each call, while all
 // the others stay open.
 func TestOpenBatchesHoldNoSlot(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x"))}})
 	startDispatcher(t, s, dispatcher.Config{MaxBatches: 4})
@@ -100,6 +101,7 @@ func (a *talker) say(ctx context.Context) error {
 
 // TestWaitingIsTold: a batch that waits for its turn says so to whoever listens.
 func TestWaitingIsTold(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	began, release := make(chan struct{}), make(chan struct{})
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("hold"), func(context.Context, tool.Env) (string, error) {

@@ -218,6 +218,7 @@ func awaitStart(t *testing.T, b *natsbroker.Broker, k toolyard.BatchKey) {
 // TestSiblingsAreStopped: a read that fails while its siblings run ends them where its tool says so; their tools learn it, and the
 // next group runs.
 func TestSiblingsAreStopped(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	began, ended := make(chan struct{}, 2), make(chan error, 2)
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{
@@ -246,6 +247,7 @@ func TestSiblingsAreStopped(t *testing.T) {
 
 // TestTheDeadlineReachesTools: the batch's time limit ends what runs, what waits, and what never started.
 func TestTheDeadlineReachesTools(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	began, ended := make(chan struct{}, 1), make(chan error, 1)
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, writer("wait"), stuck(began, ended)), make1(t, reader("read"), says("x"))}})
@@ -261,6 +263,7 @@ func TestTheDeadlineReachesTools(t *testing.T) {
 
 // TestWorkspacesAreExclusive: two agents' batches write to one workspace through two dispatchers, and count who is in.
 func TestWorkspacesAreExclusive(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	var mu sync.Mutex
 	inside, most := map[toolyard.Workspace][2]int{}, map[string]int{}
@@ -313,6 +316,7 @@ func TestWorkspacesAreExclusive(t *testing.T) {
 
 // TestToolsComeAndGo: a tool is offered while it is enabled; one that was offered and is no more is unknown.
 func TestToolsComeAndGo(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	var mu sync.Mutex
 	on := true
@@ -344,6 +348,7 @@ func TestToolsComeAndGo(t *testing.T) {
 
 // TestAWorkerThatIsStopped finishes what it can within its grace, and hands over what it cannot.
 func TestAWorkerThatIsStopped(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	began, ended := make(chan struct{}, 4), make(chan error, 4)
 	release := make(chan struct{})
@@ -375,6 +380,7 @@ func TestAWorkerThatIsStopped(t *testing.T) {
 
 // TestADispatcherThatIsStopped hands its batches to another, or to itself when it starts again.
 func TestADispatcherThatIsStopped(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	began := make(chan struct{}, 1)
 	release := make(chan struct{})
@@ -402,6 +408,7 @@ func TestADispatcherThatIsStopped(t *testing.T) {
 
 // TestRefusedSubmissions: what reached the stream and cannot be accepted is answered, and the next batch runs.
 func TestRefusedSubmissions(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x"))}})
 	startDispatcher(t, s, dispatcher.Config{})
@@ -426,6 +433,7 @@ func TestRefusedSubmissions(t *testing.T) {
 
 // TestABrokenToolsetHarmsNobodyElse: a worker whose declarations do not hold gets no calls, and the others go on.
 func TestABrokenToolsetHarmsNobodyElse(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/worker/broken")
 	if err := b.PutSurface(t.Context(), "bad", []byte(`{"hash":"bad","tools":[{"name":"read"}]}`)); err != nil {
@@ -443,6 +451,7 @@ func TestABrokenToolsetHarmsNobodyElse(t *testing.T) {
 
 // TestLargeBatches: 10,000 calls that are answered at plan, and outputs that are too long for one reply message.
 func TestLargeBatches(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	long := strings.Repeat("x", 200<<10)
 	d := reader("long")
@@ -467,6 +476,7 @@ func TestLargeBatches(t *testing.T) {
 
 // TestRetries: a failure that says of itself that it may pass is repeated when the call may run twice, and counted.
 func TestRetries(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	var mu sync.Mutex
 	ran := map[string]int{}
@@ -505,6 +515,7 @@ func TestRetries(t *testing.T) {
 // TestACallThatItsWorkerForgot: a claim stands in the log of a live worker that does not have the call, as after a claim
 // whose answer was lost. The owner asks, and settles the call.
 func TestACallThatItsWorkerForgot(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	other := make1(t, reader("other"), says("x"))
 	// The worker takes no writes: the test claims the write in its name.
@@ -528,6 +539,7 @@ func TestACallThatItsWorkerForgot(t *testing.T) {
 
 // TestWhatOneWorkerFindsDown is known to the others within a heartbeat: they do not try it either.
 func TestWhatOneWorkerFindsDown(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	d := writer("write") // not idempotent: no attempt is repeated
 	d.Dependency = "database"
@@ -569,6 +581,7 @@ func TestWhatOneWorkerFindsDown(t *testing.T) {
 
 // TestStreaming: calls start while others are still to come, and the groups are those that the calls make at once.
 func TestStreaming(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	ran := make(chan struct{}, 100)
 	run := func(context.Context, tool.Env) (string, error) {
@@ -626,6 +639,7 @@ func TestStreaming(t *testing.T) {
 
 // TestAnOpenBatchThatIsLeftAlone is closed when nothing comes for too long, and taken over when its owner dies.
 func TestAnOpenBatchThatIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x"))}})
 	first := startDispatcher(t, s, dispatcher.Config{OpenIdle: time.Hour})

@@ -19,6 +19,7 @@ import (
 // TestProgressIsHeard: what a tool reports is heard by everybody who watches its batch, from its start to its
 // end, without what the worker knows to be secret; and it stands in no stream.
 func TestProgressIsHeard(t *testing.T) {
+	t.Parallel()
 	const secret = "hunter2-correct-horse-battery"
 	s := testenv.Server(t)
 	listening := make(chan struct{})

@@ -39,6 +39,7 @@ func startProgram(t *testing.T, nc *nats.Conn, tools ...tool.Tool) {
 // TestAShortRestartCostsNoCall: the server restarts in the middle of an exclusive call that may not run twice. The worker is
 // connected again before its lease is over, and the call ends as if nothing had been.
 func TestAShortRestartCostsNoCall(t *testing.T) {
+	t.Parallel()
 	s := testenv.Restartable(t)
 	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s.Server), broker.Settings{}, "/test"); err != nil {
 		t.Fatal(err)
@@ -81,6 +82,7 @@ func TestAShortRestartCostsNoCall(t *testing.T) {
 // TestALongOutageIsNoFailure: the server is away for longer than a lease lasts, while a tool asks whether it may commit. It may not,
 // and says so. That is no failure of the tool: its outcome is unknown, or it runs once more.
 func TestALongOutageIsNoFailure(t *testing.T) {
+	t.Parallel()
 	s := testenv.Restartable(t)
 	short := broker.Settings{CallAckWait: time.Second, WorkerTTL: time.Second, BatchAckWait: time.Second}
 	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s.Server), short, "/test"); err != nil {
@@ -138,6 +140,7 @@ func TestALongOutageIsNoFailure(t *testing.T) {
 // TestAFinishedCallSurvivesAnOutage: the tool has returned, and the server is away before the result is stored, for longer than the
 // lease lasts. The result is there when it is back.
 func TestAFinishedCallSurvivesAnOutage(t *testing.T) {
+	t.Parallel()
 	s := testenv.Restartable(t)
 	short := broker.Settings{CallAckWait: time.Second, WorkerTTL: time.Second, BatchAckWait: time.Second}
 	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s.Server), short, "/test"); err != nil {

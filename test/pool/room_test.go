@@ -21,6 +21,7 @@ import (
 // that only hear of it. What is under way finishes. When nothing can be stored at all, not even refusals are, and new
 // batches wait.
 func TestADiskWithoutRoom(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	var room atomic.Pointer[broker.Room]
 	room.Store(&broker.Room{})

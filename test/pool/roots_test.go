@@ -18,6 +18,7 @@ import (
 // TestAWorkspaceThatWasReplacedMeanwhile: the directory of a workspace is the one that the worker has found at its start. When its
 // path leads elsewhere later, every call ends as sandbox_violation, and nothing elsewhere is read or written. Hooks see nothing of it.
 func TestAWorkspaceThatWasReplacedMeanwhile(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	startDispatcher(t, s, dispatcher.Config{})
 	tools, caps, _ := sandboxedTools(t)
@@ -125,6 +126,7 @@ func TestWorkspacesThatAreRefused(t *testing.T) {
 
 // TestBroadPermissionsEditNoProtectedPlace: neither accept_edits nor bypass nor a rule for everything lets an edit at what runs by itself.
 func TestBroadPermissionsEditNoProtectedPlace(t *testing.T) {
+	t.Parallel()
 	tools, err := builtin.All(builtin.Options{})
 	if err != nil {
 		t.Fatal(err)

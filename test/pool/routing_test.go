@@ -19,6 +19,7 @@ import (
 
 // TestUnsafeToolsGoWhereTheyAreIsolated has two pools offer the same tools, the first of which isolates nothing.
 func TestUnsafeToolsGoWhereTheyAreIsolated(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	startDispatcher(t, s, dispatcher.Config{})
 	where := func(pool string) []tool.Tool {
@@ -46,6 +47,7 @@ func boxed(t *testing.T, name string, class toolyard.Class, where string) tool.T
 
 // TestAPoolThatCannotIsolate: calls that must be isolated never reach its workers.
 func TestAPoolThatCannotIsolate(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	startDispatcher(t, s, dispatcher.Config{})
 	inWorker := writer("deploy")
@@ -70,6 +72,7 @@ func TestAPoolThatCannotIsolate(t *testing.T) {
 
 // TestAPoolOfWhichOneIsolates: a worker that cannot isolate leaves to the other what must be, and takes the rest.
 func TestAPoolOfWhichOneIsolates(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	startDispatcher(t, s, dispatcher.Config{})
 	where := func(name string) []tool.Tool {
@@ -113,6 +116,7 @@ func classesOf(t *testing.T, c *client.Client, id string) []toolyard.Class {
 
 // TestUnsandboxedWorkersAreAble: an operator who takes the sandbox away has said so, and no result claims one.
 func TestUnsandboxedWorkersAreAble(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	startDispatcher(t, s, dispatcher.Config{})
 	inWorker := writer("deploy")
@@ -126,6 +130,7 @@ func TestUnsandboxedWorkersAreAble(t *testing.T) {
 
 // TestTheLastWorkerThatIsolates leaves while calls wait for it: they end, and nobody else takes them.
 func TestTheLastWorkerThatIsolates(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	startDispatcher(t, s, dispatcher.Config{WorkerWait: time.Second})
 	gate, began := make(chan struct{}), make(chan struct{})
@@ -153,6 +158,7 @@ func TestTheLastWorkerThatIsolates(t *testing.T) {
 
 // TestANameThatAProviderChanged has a model call a tool by the name that its provider allows.
 func TestANameThatAProviderChanged(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	startDispatcher(t, s, dispatcher.Config{})
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("files.read"), says("all"))}})

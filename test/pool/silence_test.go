@@ -129,6 +129,7 @@ func deafen(t *testing.T, js jetstream.JetStream, bucket string) {
 // TestADeadWatchIsNoDeadWorker: the watch of the registry has died, and the worker answers no question. It beats, so its
 // claim stands.
 func TestADeadWatchIsNoDeadWorker(t *testing.T) {
+	t.Parallel()
 	s := hurried(t)
 	m, _ := startMute(t, s)
 	startDispatcher(t, s, dispatcher.Config{})
@@ -154,6 +155,7 @@ func TestADeadWatchIsNoDeadWorker(t *testing.T) {
 // TestAClaimIsASignOfLife: a worker is known to be silent, and claims another call. That claim stands for as long as the worker
 // may believe in its lease, and is settled then.
 func TestAClaimIsASignOfLife(t *testing.T) {
+	t.Parallel()
 	s := hurried(t)
 	m, still := startMute(t, s)
 	startDispatcher(t, s, dispatcher.Config{})
@@ -186,6 +188,7 @@ func TestAClaimIsASignOfLife(t *testing.T) {
 // TestAToolIsKnownWhenItsWorkerIsRegistered: a batch that comes right after a worker's entry was stored finds the
 // worker's tools, also when the dispatcher has not been told of it yet.
 func TestAToolIsKnownWhenItsWorkerIsRegistered(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	startDispatcher(t, s, dispatcher.Config{})
 	c := startClient(t, s)

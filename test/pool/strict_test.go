@@ -22,6 +22,7 @@ import (
 // TestASubmissionOverNATSIsReadAsOverHTTP: a field that nobody knows, or whose name has another case, or that stands there twice,
 // may have been meant to deny something. Nothing of such a batch runs. What a newer version wrote may have more fields.
 func TestASubmissionOverNATSIsReadAsOverHTTP(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	nc, b := testenv.Conn(t, s), testenv.Broker(t, s, "/test")
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x"))}})
@@ -70,6 +71,7 @@ func TestASubmissionOverNATSIsReadAsOverHTTP(t *testing.T) {
 
 // TestABadCallOverNATS: what is wrong with one call alone is its result, in a submission and where calls are appended by hand.
 func TestABadCallOverNATS(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	nc := testenv.Conn(t, s)
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x"))}})

@@ -43,6 +43,7 @@ func deferred(d tool.Declaration) tool.Declaration { d.ShouldDefer = true; retur
 
 // TestDeferredToolsAreSearchedAndLoaded: a search in one batch makes a tool callable in the next ones of its session, and of no other.
 func TestDeferredToolsAreSearchedAndLoaded(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	rare, denied := deferred(reader("tracker.create_issue")), deferred(reader("tracker.delete_issue"))
 	rare.Description = "Opens an issue."
@@ -92,6 +93,7 @@ func TestDeferredToolsAreSearchedAndLoaded(t *testing.T) {
 
 // TestANameThatTwoPoolsOfferIsSeen: in the dispatcher's log and in the list of workers, and once.
 func TestANameThatTwoPoolsOfferIsSeen(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	var log syncBuffer
 	d := dispatcher.New(testenv.Broker(t, s, "/dispatcher/test"), dispatcher.Config{
@@ -147,6 +149,7 @@ func (b *syncBuffer) String() string {
 
 // TestTheNameThatWasUsedStandsInTheFacts: an alias, and a name that a provider got for the tool's own.
 func TestTheNameThatWasUsedStandsInTheFacts(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	renamed := reader("stop.task")
 	renamed.Aliases = []string{"kill_shell"}
@@ -163,6 +166,7 @@ func TestTheNameThatWasUsedStandsInTheFacts(t *testing.T) {
 
 // TestEnabledIsAskedBetweenBatches: a tool that is disabled is unknown to the next batch, and runs for one that was planned before.
 func TestEnabledIsAskedBetweenBatches(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	var on atomic.Bool
 	on.Store(true)
@@ -223,6 +227,7 @@ func gone(t *testing.T, ctx context.Context, b *natsbroker.Broker, name string) 
 // TestContentAndEchoTravel: parts, data and echo come back whole through queue, log and reply; every end of a call has its echo, whoever
 // makes it, also after its dispatcher was replaced.
 func TestContentAndEchoTravel(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	png := append([]byte("\x89PNG"), make([]byte, 100<<10)...)
 	parts := []toolyard.Content{{Type: toolyard.ContentText, Text: "see"}, {Type: toolyard.ContentImage, MIMEType: "image/png", Data: []byte("\x89small")},
@@ -280,6 +285,7 @@ func TestContentAndEchoTravel(t *testing.T) {
 
 // TestCallsThatAreRefusedKeepTheirEcho: calls that went past the client's checks into the log.
 func TestCallsThatAreRefusedKeepTheirEcho(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x"))}})
 	startDispatcher(t, s, dispatcher.Config{})
@@ -315,6 +321,7 @@ func TestCallsThatAreRefusedKeepTheirEcho(t *testing.T) {
 
 // TestAgentsHaveViews: one registry, and each agent sees its own part of it, by calls and by search. A batch can narrow it further.
 func TestAgentsHaveViews(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{
 		searchTool(t), make1(t, reader("read"), says("x")), make1(t, writer("write"), says("x")), make1(t, deferred(reader("secret_report")), says("x")),
@@ -343,6 +350,7 @@ func TestAgentsHaveViews(t *testing.T) {
 
 // TestEveryToolButAListIsDeferred: an operator's switch, for sessions of many tools whose authors defer none.
 func TestEveryToolButAListIsDeferred(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	always := reader("always")
 	always.AlwaysLoad = true
@@ -366,6 +374,7 @@ func TestEveryToolButAListIsDeferred(t *testing.T) {
 
 // TestNothingIsDeferredThatCannotBeLoaded: without tool_search there is no way back.
 func TestNothingIsDeferredThatCannotBeLoaded(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("rare"), says("rare"))}})
 	startDispatcher(t, s, dispatcher.Config{Planner: dispatcher.Planner{DeferAllBut: []string{"other"}}})

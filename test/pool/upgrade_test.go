@@ -121,6 +121,7 @@ func TestWorkOfALaterVersion(t *testing.T) {
 
 // TestASubmissionOfALaterVersion is left for a dispatcher that knows it; others go on beside it.
 func TestASubmissionOfALaterVersion(t *testing.T) {
+	t.Parallel()
 	l := withLater(t)
 	l.write("ty.batch.a.later", "a/later", "dev.toolyard.batch.submitted.v2", 0)
 	startWorker(t, l.s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x"))}})
@@ -134,6 +135,7 @@ func TestASubmissionOfALaterVersion(t *testing.T) {
 // TestTooManyOfALaterVersion: what only a newer version can read waits for one, but not so much of it that nobody else
 // has room.
 func TestTooManyOfALaterVersion(t *testing.T) {
+	t.Parallel()
 	l := withLater(t)
 	for i := range 5 {
 		l.write(fmt.Sprintf("ty.batch.a.later-%d", i), fmt.Sprintf("a/later-%d", i), "dev.toolyard.batch.submitted.v2", 0)
@@ -217,6 +219,7 @@ func TestALogOfALaterVersion(t *testing.T) {
 
 // TestABatchOfALaterVersionThatIsOver is acknowledged by any dispatcher, and leaves its workspace.
 func TestABatchOfALaterVersionThatIsOver(t *testing.T) {
+	t.Parallel()
 	l := withLater(t)
 	sub := toolyard.Batch{Agent: "a", ID: "later", Calls: calls("write")}
 	sub.Normalize("later")
@@ -257,6 +260,7 @@ func TestABatchOfALaterVersionThatIsOver(t *testing.T) {
 // TestAWorkerOfALaterVersion writes about a call what the batch's owner does not know, while the owner has the batch:
 // it lets go of it.
 func TestAWorkerOfALaterVersion(t *testing.T) {
+	t.Parallel()
 	l := withLater(t)
 	began, ended := make(chan struct{}, 9), make(chan error, 9)
 	startWorker(t, l.s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), stuck(began, ended))}})
@@ -272,6 +276,7 @@ func TestAWorkerOfALaterVersion(t *testing.T) {
 // TestTicketsOfALaterVersion: a dispatcher neither changes a workspace's queue in which something stands that it does
 // not know, nor is anybody granted a place by it.
 func TestTicketsOfALaterVersion(t *testing.T) {
+	t.Parallel()
 	l := withLater(t)
 	startWorker(t, l.s, worker.Config{Tools: []tool.Tool{make1(t, writer("write"), says("x"))}})
 	startDispatcher(t, l.s, dispatcher.Config{MaxDeliveries: 2})
@@ -301,6 +306,7 @@ func TestTicketsOfALaterVersion(t *testing.T) {
 
 // TestASessionOfALaterVersion keeps what this version does not know when this version changes it.
 func TestASessionOfALaterVersion(t *testing.T) {
+	t.Parallel()
 	l := withLater(t)
 	kv, err := l.js.KeyValue(t.Context(), "ty_session")
 	if err != nil {
@@ -327,6 +333,7 @@ func TestASessionOfALaterVersion(t *testing.T) {
 
 // TestEverythingNamesItsVersion: each event, each stream and each worker says which version wrote it.
 func TestEverythingNamesItsVersion(t *testing.T) {
+	t.Parallel()
 	l := withLater(t)
 	startWorker(t, l.s, worker.Config{Tools: []tool.Tool{make1(t, writer("write"), says("x"))}})
 	startDispatcher(t, l.s, dispatcher.Config{})

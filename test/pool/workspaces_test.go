@@ -40,6 +40,7 @@ func dirs(t *testing.T, names ...toolyard.Workspace) map[toolyard.Workspace]stri
 // TestAWorkspaceThatNobodyServes: its calls are answered with what is served, and take no ticket; those that need no
 // workspace run.
 func TestAWorkspaceThatNobodyServes(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	startWorker(t, s, worker.Config{Tools: places(t, "x"), Workspaces: dirs(t, "default", "docs")})
 	startDispatcher(t, s, dispatcher.Config{WorkerWait: time.Millisecond})
@@ -81,6 +82,7 @@ func TestAWorkspaceThatNobodyServes(t *testing.T) {
 
 // TestAWorkerThatComesAfterTheDispatcher serves a workspace that nobody else does: the batch waits for it.
 func TestAWorkerThatComesAfterTheDispatcher(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	startWorker(t, s, worker.Config{Pool: "a", Tools: places(t, "a"), Workspaces: dirs(t, "one")})
 	startDispatcher(t, s, dispatcher.Config{})
@@ -102,6 +104,7 @@ func TestAWorkerThatComesAfterTheDispatcher(t *testing.T) {
 // TestAPoolThatIsStartedAgain: a batch for its workspace waits for its workers, and does not go to those of other
 // workspaces.
 func TestAPoolThatIsStartedAgain(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	startWorker(t, s, worker.Config{Pool: "a", Tools: places(t, "a"), Workspaces: dirs(t, "one")})
 	b := worker.Config{Pool: "b", Tools: places(t, "b"), Workspaces: dirs(t, "two")}
@@ -140,6 +143,7 @@ func submitTo(t *testing.T, c *client.Client, w toolyard.Workspace, names ...str
 // TestAFullBucketOfTicketsIsAWarning: new batches are refused before the bucket of tickets is full, with the reason;
 // those under way go on, and when keys that nobody uses are gone, new ones are taken again.
 func TestAFullBucketOfTicketsIsAWarning(t *testing.T) {
+	t.Parallel()
 	s := testenv.Server(t)
 	b, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{MaxStoreBytes: 64 << 20}, "/test")
 	if err != nil {
