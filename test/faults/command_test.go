@@ -46,10 +46,10 @@ func (s *system) asleep(seconds string) (n int) {
 	return n
 }
 
-// TestW7Commands: commands that ignore signals, leave processes behind, fork without end and eat memory. Each call has its result
-// at its limit, nothing of it lives on, and neither does it when the worker is killed. Where nothing can isolate a command, none is
-// started.
-func TestW7Commands(t *testing.T) {
+// TestCommandsIgnoreTheirEnd (W7): commands ignore signals, leave processes behind, fork without end and use up
+// memory. Each call has its result at its limit. No process of a command outlives its call, or its worker when that is
+// killed. Where nothing can isolate a command, no command starts.
+func TestCommandsIgnoreTheirEnd(t *testing.T) {
 	cell(t, "W7commands", func(s *system) rules {
 		s.basic()
 		workspace := filepath.Join(s.dir, "workspace")

@@ -25,9 +25,9 @@ const (
 	s1Reserve = 24 << 20
 )
 
-// TestS1: the disk under the embedded server's store runs full under load, first into what is kept for batches under
-// way, then to the last byte, and has room again later.
-func TestS1(t *testing.T) {
+// TestDiskFillsUp (S1): the disk under the embedded server's store fills up under load: first into the reserve for
+// batches under way, then to the last byte. Later it has room again.
+func TestDiskFillsUp(t *testing.T) {
 	cell(t, "S1", func(s *system) rules {
 		store := s.store()
 		if err := os.Mkdir(store, 0o700); err != nil {

@@ -36,28 +36,41 @@ func killDispatcher(t *testing.T, id string, m mix, points ...failpoint.Name) {
 	})
 }
 
-// TestD1: a dispatcher dies with a batch in its hands of which it has written nothing.
-func TestD1(t *testing.T) { killDispatcher(t, "D1", mix{}, failpoint.BatchReceived) }
+// TestDispatcherDiesBeforePlan (D1): a dispatcher dies when it has received a batch and has written nothing.
+func TestDispatcherDiesBeforePlan(t *testing.T) {
+	killDispatcher(t, "D1", mix{}, failpoint.BatchReceived)
+}
 
-// TestD2: ... when some calls of a group are in the work queue, and others are not.
-func TestD2(t *testing.T) { killDispatcher(t, "D2", mix{}, failpoint.CallsPartlyQueued) }
+// TestDispatcherDiesWithSomeCallsQueued (D2): a dispatcher dies when it has queued some calls of a group and not the
+// others.
+func TestDispatcherDiesWithSomeCallsQueued(t *testing.T) {
+	killDispatcher(t, "D2", mix{}, failpoint.CallsPartlyQueued)
+}
 
-// TestD3: ... when all that may be in flight are queued.
-func TestD3(t *testing.T) { killDispatcher(t, "D3", mix{}, failpoint.CallsQueued) }
+// TestDispatcherDiesWithAllCallsQueued (D3): a dispatcher dies when it has queued all calls that may be in flight.
+func TestDispatcherDiesWithAllCallsQueued(t *testing.T) {
+	killDispatcher(t, "D3", mix{}, failpoint.CallsQueued)
+}
 
-// TestD4: ... when it has seen the result of one call of several.
-func TestD4(t *testing.T) { killDispatcher(t, "D4", mix{}, failpoint.ResultSeen) }
+// TestDispatcherDiesAfterSeeingAResult (D4): a dispatcher dies when it has seen the result of one call of several.
+func TestDispatcherDiesAfterSeeingAResult(t *testing.T) {
+	killDispatcher(t, "D4", mix{}, failpoint.ResultSeen)
+}
 
-// TestD5: ... between two groups: before it asks for the next ticket, and with the ticket and nothing in the log.
-func TestD5(t *testing.T) {
+// TestDispatcherDiesBetweenGroups (D5): a dispatcher dies between two groups: before it asks for the next ticket, or when
+// it has the ticket and the log does not say so yet.
+func TestDispatcherDiesBetweenGroups(t *testing.T) {
 	killDispatcher(t, "D5", mix{}, failpoint.GroupOver, failpoint.GroupStarting)
 }
 
-// TestD6: ... when it has replied some results.
-func TestD6(t *testing.T) { killDispatcher(t, "D6", mix{}, failpoint.SomeReplied) }
+// TestDispatcherDiesWithSomeResultsReplied (D6): a dispatcher dies when it has replied some of the results.
+func TestDispatcherDiesWithSomeResultsReplied(t *testing.T) {
+	killDispatcher(t, "D6", mix{}, failpoint.SomeReplied)
+}
 
-// TestD7: ... when it has replied all of them: before it leaves its workspace's queue, and before it acknowledges the batch.
-func TestD7(t *testing.T) {
+// TestDispatcherDiesAfterLastReply (D7): a dispatcher dies when it has replied all results: before it leaves the
+// workspace's queue, or before it acknowledges the batch.
+func TestDispatcherDiesAfterLastReply(t *testing.T) {
 	killDispatcher(t, "D7", mix{}, failpoint.AllReplied, failpoint.BatchOver)
 }
 
@@ -71,13 +84,15 @@ func failing(r *rand.Rand) []toolyard.Call {
 	return append(append([]toolyard.Call{add("fail", 30+r.IntN(100))}, out...), add("write", 10))
 }
 
-// TestD8: a dispatcher dies when the end of a failed call's siblings stands in the log, and nobody was told.
-func TestD8(t *testing.T) {
+// TestDispatcherDiesBeforeSiblingsAreTold (D8): a dispatcher dies when it has written the end of a failed call's siblings
+// to the log and has not told their workers.
+func TestDispatcherDiesBeforeSiblingsAreTold(t *testing.T) {
 	killDispatcher(t, "D8", mix{shape: failing, quiet: true}, failpoint.AbortDecided)
 }
 
-// TestD9: a dispatcher is stopped in the middle of a batch, wakes up when another has the batch, and goes on where it was.
-func TestD9(t *testing.T) {
+// TestDispatcherWakesAfterTakeover (D9): a dispatcher is stopped in the middle of a batch and goes on when another
+// dispatcher has adopted the batch.
+func TestDispatcherWakesAfterTakeover(t *testing.T) {
 	points := []failpoint.Name{failpoint.GroupStarting, failpoint.CallsQueued, failpoint.GroupOver, failpoint.SomeReplied}
 	cell(t, "D9", func(s *system) rules {
 		point := points[int(s.seed-1)%len(points)]

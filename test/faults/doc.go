@@ -5,7 +5,7 @@
 // One test for each cell of the fault matrix; docs/faults.md is its table. A test runs with seed 1, with those of -seeds N or
 // FAULT_SEEDS, or with one of them:
 //
-//	go test ./test/faults -run 'TestD3$' -seed 7
+//	go test ./test/faults -run 'TestDispatcherDiesWithAllCallsQueued$' -seed 7
 //
 // A failed run leaves its directory behind, with the history, the ledger and the processes' logs, and says where it is. The
 // seed decides what the agents ask for and at which hit the fault happens; how the processes are scheduled it cannot decide,

@@ -32,9 +32,9 @@ func repeated(tool string, n int, input map[string]any) (out []toolyard.Call) {
 	return out
 }
 
-// TestR1: a thousand calls that take longer than the call ack wait, and the first sign of life of each is lost. Next to
-// nothing is done twice.
-func TestR1(t *testing.T) {
+// TestFirstHeartbeatIsLost (R1): a thousand calls take longer than the call ack wait, and the first heartbeat of each
+// delivery is lost. Hardly any call starts twice.
+func TestFirstHeartbeatIsLost(t *testing.T) {
 	cell(t, "R1", func(s *system) rules {
 		s.basic()
 		var once onceLost
@@ -70,8 +70,8 @@ func TestR1(t *testing.T) {
 	})
 }
 
-// TestR2: tools that panic, end their worker, return far too much or what is no JSON, and names that hold a NUL.
-func TestR2(t *testing.T) {
+// TestToolsMisbehave (R2): tools panic, end their worker, and return far too much or no JSON; names hold a NUL.
+func TestToolsMisbehave(t *testing.T) {
 	cell(t, "R2", func(s *system) rules {
 		s.basic()
 		worker := s.worker("worker", "")
@@ -164,9 +164,9 @@ func isInput(err error) bool {
 	return ok
 }
 
-// TestR3: the same batch is handed in again: at once by many, when it is over, after the window in which JetStream knows message
-// ids, and when its submission is gone from the stream.
-func TestR3(t *testing.T) {
+// TestBatchIsSubmittedAgain (R3): agents submit the same batch again: many at once, when it is over, after the window
+// in which JetStream remembers message ids, and when the submission has left its stream.
+func TestBatchIsSubmittedAgain(t *testing.T) {
 	cell(t, "R3", func(s *system) rules {
 		s.basic()
 		s.twoOfEach("", "")
@@ -250,8 +250,8 @@ func (s *system) refused(b *client.Batch) {
 	}
 }
 
-// TestR4: the answer to each publish is lost once, of dispatchers, workers and agents.
-func TestR4(t *testing.T) {
+// TestPublishAnswersAreLost (R4): dispatchers, workers and agents lose the answer to each of their publishes once.
+func TestPublishAnswersAreLost(t *testing.T) {
 	cell(t, "R4", func(s *system) rules {
 		s.basic()
 		var once onceLost
@@ -272,9 +272,9 @@ func TestR4(t *testing.T) {
 	})
 }
 
-// TestC1: an agent is cut off in the middle of its batch, and killed in the middle of another. Whoever comes back sees the same
-// results from the first on, and goes on.
-func TestC1(t *testing.T) {
+// TestAgentIsCutOff (C1): an agent loses its connection in the middle of one batch and is killed in the middle of
+// another. Who comes back sees the same results from the first on, and goes on.
+func TestAgentIsCutOff(t *testing.T) {
 	cell(t, "C1", func(s *system) rules {
 		s.basic()
 		s.twoOfEach("", "")

@@ -44,8 +44,8 @@ func (s *system) hostPort(text string) string {
 	return u.Host
 }
 
-// TestN1: the NATS server is killed under load and started again on what it had stored, twice.
-func TestN1(t *testing.T) {
+// TestServerDies (N1): the NATS server is killed under load and started again on its store, twice.
+func TestServerDies(t *testing.T) {
 	cell(t, "N1", func(s *system) rules {
 		node := s.basic()
 		s.twoOfEach("", "")
@@ -61,8 +61,8 @@ func TestN1(t *testing.T) {
 	})
 }
 
-// TestN1Embedded: the server is in the dispatcher's process, and dies with it.
-func TestN1Embedded(t *testing.T) {
+// TestEmbeddedServerDies (N1): the NATS server runs in the dispatcher's process and is killed with it.
+func TestEmbeddedServerDies(t *testing.T) {
 	cell(t, "N1embedded", func(s *system) rules {
 		start := func(listen string) *process {
 			return s.spawn("dispatcher", "nats", "", "dispatcher", "serve", "--nats-listen", listen, "--data", s.store(),
@@ -166,8 +166,9 @@ func (c *cluster) leader(stream string) (node int, current bool) {
 	return -1, current
 }
 
-// TestN2: the leader of one stream after another is killed under load, and comes back when another leads.
-func TestN2(t *testing.T) {
+// TestStreamLeadersDie (N2): the leader of one stream after another is killed under load, and starts again when
+// another server leads.
+func TestStreamLeadersDie(t *testing.T) {
 	cell(t, "N2", func(s *system) rules {
 		c := s.threeNodes()
 		s.twoOfEach("", "")
@@ -194,8 +195,8 @@ func TestN2(t *testing.T) {
 	})
 }
 
-// TestN5: all three servers are killed at once and started again.
-func TestN5(t *testing.T) {
+// TestAllServersDie (N5): all three NATS servers are killed at once and started again.
+func TestAllServersDie(t *testing.T) {
 	cell(t, "N5", func(s *system) rules {
 		c := s.threeNodes()
 		s.twoOfEach("", "")

@@ -111,9 +111,9 @@ func (f *fleet) logged(what string, k toolyard.BatchKey, by ...*process) {
 	})
 }
 
-// TestU1: dispatchers and workers are replaced one by one, under load, by those of the next version, and then by those
-// of this one again. What only the next version knows waits while nobody of it is there.
-func TestU1(t *testing.T) {
+// TestRollingUpgrade (U1): dispatchers and workers are replaced one by one, under load, by those of the next version,
+// and then by those of this version again. What only the next version knows waits while no process of it runs.
+func TestRollingUpgrade(t *testing.T) {
 	cell(t, "U1", func(s *system) rules {
 		s.basic()
 		f := &fleet{system: s}

@@ -90,14 +90,17 @@ func (s *system) begunAndNotEnded(p *process) (n int) {
 	return n
 }
 
-// TestW1: a worker dies with a call that it has not claimed: the call runs elsewhere.
-func TestW1(t *testing.T) { killWorker(t, "W1", failpoint.CallTaken, nil) }
+// TestWorkerDiesBeforeClaim (W1): a worker dies when it has received a call and has not claimed it. Another worker runs
+// the call.
+func TestWorkerDiesBeforeClaim(t *testing.T) { killWorker(t, "W1", failpoint.CallTaken, nil) }
 
-// TestW2: ... with a claim, before the tool is started.
-func TestW2(t *testing.T) { killWorker(t, "W2", failpoint.CallClaimed, claimIsSettled) }
+// TestWorkerDiesAfterClaim (W2): a worker dies when it has claimed a call and has not started the tool.
+func TestWorkerDiesAfterClaim(t *testing.T) {
+	killWorker(t, "W2", failpoint.CallClaimed, claimIsSettled)
+}
 
-// TestW3: ... in the middle of an exclusive call's effect.
-func TestW3(t *testing.T) {
+// TestWorkerDiesDuringEffect (W3): a worker dies in the middle of an exclusive call's effect.
+func TestWorkerDiesDuringEffect(t *testing.T) {
 	killWorker(t, "W3", failpoint.EffectBegun, func(s *system, l *load, victim *process) {
 		claimIsSettled(s, l, victim)
 		if s.begunAndNotEnded(victim) == 0 {
@@ -106,11 +109,13 @@ func TestW3(t *testing.T) {
 	})
 }
 
-// TestW4: ... when the tool is done and its result is not stored.
-func TestW4(t *testing.T) { killWorker(t, "W4", failpoint.ResultReady, nil) }
+// TestWorkerDiesBeforeResultIsStored (W4): a worker dies when the tool is done and its result is not stored.
+func TestWorkerDiesBeforeResultIsStored(t *testing.T) {
+	killWorker(t, "W4", failpoint.ResultReady, nil)
+}
 
-// TestW5: ... when the result is stored and the call not acknowledged.
-func TestW5(t *testing.T) { killWorker(t, "W5", failpoint.ResultStored, nil) }
+// TestWorkerDiesBeforeAck (W5): a worker dies when the result is stored and the call is not acknowledged.
+func TestWorkerDiesBeforeAck(t *testing.T) { killWorker(t, "W5", failpoint.ResultStored, nil) }
 
 // stopWorker is a cell in which one of two workers is stopped at a place for three call ack waits, and wakes up.
 func stopWorker(t *testing.T, id string, point failpoint.Name, zombie bool) {
@@ -130,18 +135,23 @@ func stopWorker(t *testing.T, id string, point failpoint.Name, zombie bool) {
 	})
 }
 
-// TestW6: a worker is stopped in the middle of an exclusive call and wakes up when the call was settled: it is refused at
-// the call's commit point.
-func TestW6(t *testing.T) { stopWorker(t, "W6", failpoint.EffectBegun, false) }
+// TestWorkerWakesBeforeCommitPoint (W6): a worker is stopped in the middle of an exclusive call and wakes up when the
+// call is settled. The call's commit point refuses it.
+func TestWorkerWakesBeforeCommitPoint(t *testing.T) {
+	stopWorker(t, "W6", failpoint.EffectBegun, false)
+}
 
-// TestW6BehindTheCommitPoint: ... between the commit point and the effect, where nothing of ours can refuse it: what it acts
-// on refuses the old token, if somebody else has had the workspace since.
-func TestW6BehindTheCommitPoint(t *testing.T) { stopWorker(t, "W6late", failpoint.EffectDue, true) }
+// TestWorkerWakesAfterCommitPoint (W6): a worker is stopped between the commit point and the effect, where no code of
+// ours can refuse it. What the tool acts on refuses the old fencing token if another group had the workspace
+// meanwhile.
+func TestWorkerWakesAfterCommitPoint(t *testing.T) {
+	stopWorker(t, "W6late", failpoint.EffectDue, true)
+}
 
-// TestW8: a worker hangs that waits for calls, its connection open. A call that was handed to it goes to the other
-// worker when it comes back, and not to the one that hangs again: each agent's read is delayed by one call ack wait at
-// most.
-func TestW8(t *testing.T) {
+// TestWorkerHangsWhileIdle (W8): a worker hangs while it waits for calls, with its connection open. A call that was
+// delivered to it goes to the other worker on redelivery, and not to the hanging one again: each agent's read waits
+// one call ack wait at most.
+func TestWorkerHangsWhileIdle(t *testing.T) {
 	cell(t, "W8", func(s *system) rules {
 		s.basic()
 		victim := s.worker("worker-a", "") // it asks first
@@ -208,9 +218,9 @@ func (s *system) census(l *load, name string) (out map[string]int64) {
 	return out
 }
 
-// TestW7: tools that ignore the end of their call, leak, eat memory and fork. Each call has its result in time, and afterwards
-// the worker holds what it held before.
-func TestW7(t *testing.T) {
+// TestToolsIgnoreTheirEnd (W7): tools ignore the end of their call, leak, use up memory and fork. Each call has its
+// result in time, and afterwards the worker holds what it held before.
+func TestToolsIgnoreTheirEnd(t *testing.T) {
 	cell(t, "W7", func(s *system) rules {
 		s.basic()
 		worker := s.worker("worker", "", "--read-slots", "64")
