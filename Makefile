@@ -10,22 +10,27 @@ BENCH     ?= .
 FAULT_SEEDS ?= 20
 MINUTES   ?= 30
 SEED      ?= 1
-STEPS     := gofmt vet lint mod generated sim test
+STEPS     := setup gofmt vet lint mod generated sim test
 
 .DEFAULT_GOAL := help
 
 .PHONY: help
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
-	@echo "  PKG=./internal/batch narrows test, lint, fuzz and bench; FUZZTIME=1m, BENCH=Fold, FAULT_SEEDS=5 are for fuzz, bench and faults."
+	@echo "  PKG=./internal/batch narrows test, lint, fuzz and bench."
+	@echo "  FUZZTIME=1m, BENCH=Fold and FAULT_SEEDS=5 are for fuzz, bench and faults."
 
 .PHONY: check
-check: ## All that CI checks: gofmt, vet, lint, mod, generated, sim, test
+check: ## All that CI checks: setup, gofmt, vet, lint, mod, generated, sim, test
 	@for step in $(STEPS); do \
 		echo "== $$step"; begin=$$SECONDS; \
 		$(MAKE) $$step; \
 		[ $$step = test ] || echo "   ok, $$((SECONDS - begin)) s"; \
 	done
+
+.PHONY: setup
+setup: ## Name the tools that are missing, with the command that installs each
+	@.ci/setup
 
 .PHONY: build
 build: ## Build the commands into bin/

@@ -15,7 +15,8 @@ import (
 
 func ExampleClient_Submit() {
 	ctx := context.Background()
-	nc, err := nats.Connect("nats://127.0.0.1:4222", nats.UserCredentials("reviewer.creds")) // dispatcher creds --agent reviewer
+	// "dispatcher creds --agent reviewer" makes the file.
+	nc, err := nats.Connect("nats://127.0.0.1:4222", nats.UserCredentials("reviewer.creds"))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -40,7 +40,8 @@ func (s *std) limitsCommand() *cobra.Command {
 		Use:   "limits [flags] [WORD ...]",
 		Short: "List the named limits with their values and the flags that change them",
 		Long: `limits lists every named limit of this version: its value, what it bounds, and the flag that changes it. With WORDs
-it lists those whose package, name, description or flag contains all of them. Limits without a flag are fixed.
+it lists those whose package, name, description or flag contains all of them; the name of a package stands for that
+package. Limits without a flag are fixed.
 
 The first dispatcher of a system stores the settings in its streams; they are listed here with their defaults.`,
 		Example: `  dispatcher limits
@@ -51,9 +52,13 @@ The first dispatcher of a system stores the settings in its streams; they are li
 			if err != nil {
 				return err
 			}
+			packages := map[string]bool{}
+			for _, l := range all {
+				packages[l.Package] = true
+			}
 			found := []limit{} // JSON has a list also when nothing was found
 			for _, l := range all {
-				if l.has(words) {
+				if l.has(words, packages) {
 					found = append(found, l)
 				}
 			}
@@ -97,11 +102,11 @@ func limits() ([]limit, error) {
 	return append(all, constants...), nil
 }
 
-// has reports whether a limit's line contains all words.
-func (l limit) has(words []string) bool {
+// has reports whether a limit's line contains all words. A word that is the name of a package stands for that package.
+func (l limit) has(words []string, packages map[string]bool) bool {
 	line := strings.ToLower(strings.Join([]string{l.Package, l.Name, l.Bounds, l.Flag}, " "))
 	for _, w := range words {
-		if !strings.Contains(line, strings.ToLower(w)) {
+		if packages[w] && l.Package != w || !strings.Contains(line, strings.ToLower(w)) {
 			return false
 		}
 	}

@@ -77,6 +77,11 @@ func TestLimits(t *testing.T) {
 	if some := list("internal/api", "stream"); len(some) == 0 || len(some) >= len(all) {
 		t.Errorf("two words find %d of %d limits", len(some), len(all))
 	}
+	for _, l := range list("settings") {
+		if l.Package != "settings" {
+			t.Errorf("a package's name finds %+v", l)
+		}
+	}
 	out, _, _ := run("MaxCallsPerBatch")
 	if !strings.Contains(out, "toolyard\n  MaxCallsPerBatch  10,000  calls in one batch\n") || !strings.HasSuffix(out, "\n1 limit\n") {
 		t.Errorf("a person sees:\n%s", out)

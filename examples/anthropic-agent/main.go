@@ -56,7 +56,8 @@ func run(ctx context.Context, task string) error {
 			return err
 		}
 		said, reply, err := turn(ctx, &model, &p, anthropic.MessageNewParams{
-			Model: anthropic.Model(cmp.Or(os.Getenv("ANTHROPIC_MODEL"), string(anthropic.ModelClaudeSonnet5_5))), MaxTokens: maxTokens, Messages: messages, Tools: tools,
+			Model:     anthropic.Model(cmp.Or(os.Getenv("ANTHROPIC_MODEL"), string(anthropic.ModelClaudeSonnet5_5))),
+			MaxTokens: maxTokens, Messages: messages, Tools: tools,
 		})
 		if err != nil {
 			return err

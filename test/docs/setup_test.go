@@ -1,0 +1,76 @@
+//go:build unix
+
+package docs
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestSetupNamesWhatIsMissing: .ci/setup has one line for each missing tool, with a command, and fails when the tests need
+// one of them.
+func TestSetupNamesWhatIsMissing(t *testing.T) {
+	run := func(t *testing.T, tools ...string) (lines []string, failed bool) {
+		t.Helper()
+		bin := t.TempDir()
+		for _, name := range append([]string{"bash", "uname"}, tools...) {
+			path, err := exec.LookPath(name)
+			if err != nil {
+				path = "/nowhere" // only its name counts
+			}
+			if name == "bash" || name == "uname" {
+				err = os.Symlink(path, filepath.Join(bin, name))
+			} else {
+				err = os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"), 0o755)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "bash"), filepath.Join("..", "..", ".ci", "setup"))
+		cmd.Env = []string{"PATH=" + bin}
+		out, err := cmd.CombinedOutput()
+		if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n"), err != nil
+	}
+	must := []string{"go", "make", "git", "gcc", "python3", "node"}
+	lines, failed := run(t)
+	if !failed {
+		t.Error("it does not fail where everything is missing")
+	}
+	for i, tool := range append(must, "npm") {
+		if i >= len(lines) || !strings.HasPrefix(lines[i], tool+" is missing: ") || !strings.Contains(lines[i], "; install") {
+			t.Errorf("line %d does not say that %s is missing, and how it is installed:\n%s", i+1, tool, strings.Join(lines, "\n"))
+		}
+	}
+	lines, failed = run(t, must...)
+	if failed || !strings.HasPrefix(lines[0], "npm is missing: ") {
+		t.Errorf("without npm alone: failed is %v\n%s", failed, strings.Join(lines, "\n"))
+	}
+	for _, tool := range must {
+		if _, failed := run(t, without(must, tool)...); !failed {
+			t.Errorf("without %s it does not fail", tool)
+		}
+	}
+	if lines, failed := run(t, append(must, "npm", "bwrap", "apt-get")...); failed || lines[0] != "" {
+		t.Errorf("with all tools: failed is %v\n%s", failed, strings.Join(lines, "\n"))
+	}
+	if lines, _ := run(t, "apt-get"); !strings.Contains(lines[3], "apt-get install -y --no-install-recommends gcc libc6-dev") {
+		t.Errorf("with apt-get it says %q", lines[3])
+	}
+}
+
+func without(all []string, one string) (others []string) {
+	for _, s := range all {
+		if s != one {
+			others = append(others, s)
+		}
+	}
+	return others
+}
