@@ -16,28 +16,7 @@ import (
 func TestSetupNamesWhatIsMissing(t *testing.T) {
 	run := func(t *testing.T, tools ...string) (lines []string, failed bool) {
 		t.Helper()
-		bin := t.TempDir()
-		for _, name := range append([]string{"bash", "uname"}, tools...) {
-			path, err := exec.LookPath(name)
-			if err != nil {
-				path = "/nowhere" // only its name counts
-			}
-			if name == "bash" || name == "uname" {
-				err = os.Symlink(path, filepath.Join(bin, name))
-			} else {
-				err = os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"), 0o755)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "bash"), filepath.Join("..", "..", ".ci", "setup"))
-		cmd.Env = []string{"PATH=" + bin}
-		out, err := cmd.CombinedOutput()
-		if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
-			t.Fatal(err)
-		}
-		return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n"), err != nil
+		return runSetup(t, nil, tools...)
 	}
 	must := []string{"go", "make", "git", "gcc", "python3", "node"}
 	lines, failed := run(t)
@@ -73,4 +52,44 @@ func without(all []string, one string) (others []string) {
 		}
 	}
 	return others
+}
+
+// TestSetupInstallsWhatIsMissing: with --install it installs the packages of what is missing, and nothing else.
+func TestSetupInstallsWhatIsMissing(t *testing.T) {
+	lines, failed := runSetup(t, []string{"--install"}, "go", "make", "git", "python3", "npm", "bwrap", "apt-get")
+	if want := "update -qq|install -y -qq --no-install-recommends gcc libc6-dev nodejs"; failed || strings.Join(lines, "|") != want {
+		t.Errorf("without a compiler and Node: failed is %v, apt-get got %q, want %q", failed, lines, want)
+	}
+	lines, failed = runSetup(t, []string{"--install"}, "go", "make", "git", "gcc", "python3", "node", "npm", "bwrap", "apt-get")
+	if failed || lines[0] != "" {
+		t.Errorf("with all tools: failed is %v, apt-get got %q", failed, lines)
+	}
+}
+
+// runSetup runs .ci/setup where only some tools are there. Each of them is a script that prints its arguments.
+func runSetup(t *testing.T, args []string, tools ...string) (lines []string, failed bool) {
+	t.Helper()
+	bin := t.TempDir()
+	for _, name := range []string{"bash", "uname"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(path, filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range tools {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\necho \"$@\"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args = append([]string{filepath.Join("..", "..", ".ci", "setup")}, args...)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "bash"), args...)
+	cmd.Env = []string{"PATH=" + bin}
+	out, err := cmd.CombinedOutput()
+	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n"), err != nil
 }
