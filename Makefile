@@ -21,7 +21,7 @@ help: ## Say what can be made
 	@echo "  FUZZTIME=1m, BENCH=Fold and FAULT_SEEDS=5 are for fuzz, bench and faults."
 
 .PHONY: check
-check: ## All that CI checks: setup, gofmt, vet, lint, mod, generated, sim, test
+check: ## All that CI checks except MCP's suites: setup, gofmt, vet, lint, mod, generated, sim, test
 	@for step in $(STEPS); do \
 		echo "== $$step"; begin=$$SECONDS; \
 		$(MAKE) $$step; \
