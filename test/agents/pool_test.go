@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/natsd"
+	"github.com/toolyard/toolyard/internal/testenv"
 )
 
 // patience bounds what a test waits for.
@@ -27,23 +28,12 @@ const patience = 60 * time.Second
 var bin string
 
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "toolyard-agents-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer os.RemoveAll(dir)
-		bin = dir
-		const module = "github.com/toolyard/toolyard/"
-		build := exec.Command("go", "build", "-o", dir+string(filepath.Separator),
-			module+"cmd/...", module+"examples/...", module+"test/agents/wordsworker")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build the programs: %v\n%s", err, out)
-			return 1
-		}
-		return m.Run()
-	}())
+	var err error
+	if bin, err = testenv.Binaries("", "cmd/...", "examples/...", "test/agents/wordsworker"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
 }
 
 // pool is a dispatcher and a worker as processes, and their HTTP API.

@@ -8,11 +8,11 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
+
+	"github.com/toolyard/toolyard/internal/testenv"
 )
 
 var (
@@ -33,21 +33,8 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
-	status := m.Run()
-	for _, dir := range built {
-		if err := os.RemoveAll(dir); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			status = 1
-		}
-	}
-	os.Exit(status)
+	os.Exit(m.Run())
 }
-
-// built are the directories that commands has made.
-var (
-	building sync.Mutex
-	built    []string
-)
 
 // bin builds the commands, with failpoints and without the race detector, once for all tests that need them; nextBin
 // builds what stands for their next version.
@@ -57,19 +44,7 @@ var (
 )
 
 func commands(tags string) (string, error) {
-	dir, err := os.MkdirTemp("", "toolyard-faults-bin-")
-	if err != nil {
-		return "", err
-	}
-	building.Lock()
-	built = append(built, dir)
-	building.Unlock()
-	build := exec.Command("go", "build", "-tags", tags, "-o", dir+string(filepath.Separator),
-		"github.com/toolyard/toolyard/cmd/...", "github.com/toolyard/toolyard/test/faults/ledgerworker", "github.com/toolyard/toolyard/test/faults/natsnode")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the commands: %w\n%s", err, out)
-	}
-	return dir, nil
+	return testenv.Binaries(tags, "cmd/...", "test/faults/ledgerworker", "test/faults/natsnode")
 }
 
 // seedsWanted are the seeds to run.
