@@ -195,18 +195,18 @@ func (m *Machine) InFlight() []int {
 	return out
 }
 
-// Wake is when the machine wants to be stepped even if nothing happens: the earliest time at which a decision of its own
-// is due. The zero time means never.
-func (m *Machine) Wake() time.Time {
+// Wake returns the earliest time at which a decision of the machine's own is due, or the zero time if there is none.
+// It is later than the last step, because that step has decided all that was due.
+func (m *Machine) Wake() (wake time.Time) {
 	if m.done {
-		return time.Time{}
+		return wake
 	}
-	wake := m.state.Plan.Deadline
 	earlier := func(t time.Time) {
-		if t.After(m.now) && (t.Before(wake) || !wake.After(m.now)) {
+		if t.After(m.now) && (wake.IsZero() || t.Before(wake)) {
 			wake = t
 		}
 	}
+	earlier(m.state.Plan.Deadline)
 	if !m.state.Closed {
 		earlier(m.idleEnd())
 	}

@@ -262,6 +262,9 @@ func (p *player) step(inputs ...Input) {
 			inputs = append(inputs, Stored{p.store(rec)})
 		}
 	}
+	if at := p.m.Wake(); !at.IsZero() && !at.After(p.now) {
+		p.t.Fatalf("Wake is %s; a step at %s has decided all that was due then", at, p.now)
+	}
 	// Whatever the machine believes, the fold of the log says the same.
 	var s State
 	for _, r := range p.log {
