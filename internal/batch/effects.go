@@ -25,12 +25,12 @@ type (
 		Group  int
 		Ticket uint64
 	}
-	// Observed says what is known of the workers now: the routes that nobody serves, and the workers that hold a claim
-	// and have been silent for so long that they cannot be executing any more.
+	// Observed says what is known of the workers now.
 	Observed struct {
+		// Absent are the routes that no worker serves.
 		Absent []Route
-		Lost   []string
-		// Dropped are calls whose worker says that it does not have them, with the sequence of the claim it was asked about.
+		// Dropped are the calls that their worker no longer runs, with the sequence of its claim. The worker says so, or
+		// it has been silent for so long that it cannot run anything.
 		Dropped map[int]uint64
 	}
 )

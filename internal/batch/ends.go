@@ -302,7 +302,7 @@ func (s Stop) compare(other Stop) int {
 func (m *Machine) isLost(i int) bool {
 	c := m.state.Calls[i]
 	seq, dropped := m.dropped[i]
-	return c.Status == Claimed && (m.lost[c.Worker] || dropped && seq == c.Seq)
+	return c.Status == Claimed && dropped && seq == c.Seq
 }
 
 // retryLost gives up the claims that lost workers hold on idempotent calls, so that they run again.

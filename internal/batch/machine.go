@@ -69,7 +69,6 @@ type Machine struct {
 	failed   int
 	culprits map[int]int
 	absent   map[Route]time.Time
-	lost     map[string]bool
 	// dropped are the claims that their worker knows nothing of, by call, with the claim's sequence.
 	dropped map[int]uint64
 	// ends are the open calls that are to end without more ado, decided and not stored yet.
@@ -97,7 +96,7 @@ type Machine struct {
 func New(cfg Config, s State) *Machine {
 	m := &Machine{
 		state: s, cfg: cfg, standing: -1, contextOf: -1, queued: map[int]time.Time{}, absent: map[Route]time.Time{},
-		lost: map[string]bool{}, dropped: map[int]uint64{}, ends: map[int]*ending{}, stopped: map[Stop][]int{}, retries: map[int]uint64{},
+		dropped: map[int]uint64{}, ends: map[int]*ending{}, stopped: map[Stop][]int{}, retries: map[int]uint64{},
 		active: map[int]bool{}, retrying: map[int]bool{}, waiting: map[int]bool{}, listed: map[int]bool{}, relist: map[int]bool{},
 		unproven: map[int]bool{},
 	}
@@ -381,10 +380,6 @@ func (m *Machine) take(in Input) error {
 			}
 		}
 		m.absent = seen
-		clear(m.lost)
-		for _, w := range in.Lost {
-			m.lost[w] = true
-		}
 		maps.Copy(m.dropped, in.Dropped)
 	}
 	return nil

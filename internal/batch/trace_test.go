@@ -27,7 +27,7 @@ var update = flag.Bool("update", false, "rewrite the golden traces")
 //	> plan rrw            a batch of two reads and a write (see planFor) is planned and owned
 //	> claim 2 w1          a worker's claim of call 2 is in the log; > finish, > retry, > cancel likewise
 //	> grant 1             the ticket of group 1 is granted (tickets are numbered by group, from 10)
-//	> observe lost=w1     what is known of the workers; absent=POOL/CLASS
+//	> observe dropped=0   what is known of the workers: that of call 0 no longer runs it; absent=POOL/CLASS
 //	> append rw           calls are appended to an open batch (plan rr open); > close, and no more follow
 //	> after 30s           time passes
 //	> wait 0              a worker asks a person about call 0; > decide 0 allow, or deny, is the answer
@@ -172,9 +172,7 @@ func (p *player) do(args []string) {
 	case "observe":
 		var o Observed
 		for _, a := range args[1:] {
-			if w, ok := strings.CutPrefix(a, "lost="); ok {
-				o.Lost = append(o.Lost, w)
-			} else if i, ok := strings.CutPrefix(a, "dropped="); ok {
+			if i, ok := strings.CutPrefix(a, "dropped="); ok {
 				o.Dropped = map[int]uint64{p.num(i): p.m.State().Calls[p.num(i)].Seq}
 			} else if r, ok := strings.CutPrefix(a, "absent="); ok {
 				pool, class, _ := strings.Cut(r, "/")

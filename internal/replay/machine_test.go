@@ -108,9 +108,9 @@ func (x *random) happen() {
 		}
 		x.inputs = append(x.inputs, x.store(batch.ChainControl, 0, c))
 	case k == 2:
-		for _, c := range s.Calls {
+		for i, c := range s.Calls {
 			if c.Status == batch.Claimed {
-				x.inputs = append(x.inputs, batch.Observed{Lost: []string{c.Worker}})
+				x.inputs = append(x.inputs, batch.Observed{Dropped: map[int]uint64{i: c.Seq}})
 			}
 		}
 	case k < 30 && len(x.work) > 0:

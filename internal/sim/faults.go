@@ -42,9 +42,6 @@ const (
 	FenceFoldOrder
 	// FenceRecognise: a worker recognises a claim of its own whose answer it never got.
 	FenceRecognise
-	// FenceLostClaim: A worker that is silent has lost the claims that were known then. Without: also one that it stores when it
-	// is back.
-	FenceLostClaim
 	// FenceInFlight: After a takeover the new owner rereads all open calls of a started group. Without: only those that it
 	// queued itself, while the former owner's may be answered already.
 	FenceInFlight
@@ -127,8 +124,8 @@ var fenceNames = [fenceCount]string{
 	FenceCommit: "lease check at commit points", FenceLapsed: "a lapsed lease stays lapsed", FenceSilence: "silence before a lost call is settled",
 	FenceHolder: "a dropped claim is settled", FenceLapsedAtStart: "a call that lapsed before its start is redelivered",
 	FenceFoldOrder: "a fold reads the input after the plan", FenceRecognise: "a worker recognises its own claim",
-	FenceLostClaim: "only claims that were known are lost", FenceInFlight: "what a former owner queued is reread",
-	FenceTerm: "term check on leaving", FenceBeatTimeout: "a heartbeat is given up when the next is due",
+	FenceInFlight: "what a former owner queued is reread",
+	FenceTerm:     "term check on leaving", FenceBeatTimeout: "a heartbeat is given up when the next is due",
 	FenceKeepPace: "heartbeats keep their pace",
 	FenceNonce:    "nonce of an append", FenceRedelivery: "redelivery of submissions", FenceReread: "rereading of calls in flight",
 	FenceSweep: "sweep of tickets left behind", FenceAckLast: "acknowledge after the result",

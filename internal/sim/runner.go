@@ -457,8 +457,8 @@ func (r *runner) beat() {
 				seen.Absent = append(seen.Absent, route)
 			}
 		}
-		if len(seen.Lost)+len(seen.Absent)+len(seen.Dropped) > 0 {
-			s.log(r.d.p.name, "sees for %s: lost %v, dropped %v, absent %v", r.b.spec.name, seen.Lost, seen.Dropped, seen.Absent)
+		if len(seen.Absent)+len(seen.Dropped) > 0 {
+			s.log(r.d.p.name, "sees for %s: dropped %v, absent %v", r.b.spec.name, seen.Dropped, seen.Absent)
 		}
 		r.pending = append(r.pending, seen)
 		r.step()
@@ -591,11 +591,7 @@ func (r *runner) askHolder(i int, silent map[string]bool, seen *batch.Observed, 
 				s.comeBack(w.p)
 				w.back()
 			}
-			switch {
-			case !r.d.silent(c.Worker):
-			case !s.has(FenceLostClaim):
-				seen.Lost = append(seen.Lost, c.Worker)
-			default:
+			if r.d.silent(c.Worker) {
 				seen.Dropped[i] = c.Seq
 			}
 			then()

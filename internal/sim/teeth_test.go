@@ -32,7 +32,6 @@ func TestTeeth(t *testing.T) {
 		{FenceLapsedAtStart, Anything, 5, first, []string{"liveness"}, nil},
 		{FenceFoldOrder, Streams, 8129, many, []string{"panic"}, nil},
 		{FenceRecognise, Absences, 1544, many, []string{"outcome_unknown"}, nil},
-		{FenceLostClaim, Absences, 2122, many, []string{"I4", "outcome_unknown"}, nil},
 		{FenceInFlight, Takeovers, 5382, many, []string{"liveness"}, nil},
 		{FenceTerm, Streams, 1058, many, []string{"I4", "liveness"}, nil},
 		{FenceBeatTimeout, Takeovers, 162, some, []string{"outcome_unknown"}, nil},
