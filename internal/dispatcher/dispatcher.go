@@ -18,7 +18,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -117,9 +116,6 @@ type Dispatcher struct {
 	mu       sync.Mutex
 	surfaces map[string]time.Time // when this dispatcher last stored a surface
 }
-
-// surfacesKept is how many surfaces a dispatcher remembers to have stored.
-const surfacesKept = 1_024
 
 // New makes a dispatcher on a broker.
 func New(b Broker, cfg Config) *Dispatcher {
@@ -299,143 +295,4 @@ func failure(ctx context.Context) error {
 		return err
 	}
 	return nil
-}
-
-// serve runs one batch, from a delivery of its submission to its end, here.
-func (d *Dispatcher) serve(ctx context.Context, r *runner) {
-	running, stop := context.WithCancel(ctx)
-	var keeping sync.WaitGroup
-	keeping.Go(func() { r.keep(running) })
-	err := d.attempt(running, r)
-	stop()
-	keeping.Wait()
-	switch {
-	case err == nil || ctx.Err() != nil:
-	case errors.Is(err, errLost):
-		r.log.Info("another dispatcher owns the batch now")
-	case errors.Is(err, events.ErrNewer):
-		d.leave(ctx, r, err)
-	case broker.IsSubmissionLost(err), (hopeless(err) || d.overdue(r)) && r.submission().Deliveries >= d.cfg.MaxDeliveries:
-		r.log.Error("the batch cannot go on; its open calls are answered as internal_error", "deliveries", r.submission().Deliveries, "error", err)
-		if err := d.giveUp(ctx, r, err); errors.Is(err, events.ErrNewer) {
-			d.leave(ctx, r, err)
-		} else if err != nil {
-			r.log.Error("the batch could not be ended; it is tried again", "error", err)
-		}
-	default:
-		r.log.Error("the batch stopped here; it will be taken up again", "error", err)
-		if err := r.submission().Return(backoff(r.submission().Deliveries)); err != nil {
-			r.log.Warn("the submission was not given back; it is delivered again when its wait is over", "error", err)
-		}
-	}
-}
-
-// attempt accepts and runs a batch. A bug that a batch sets off stops this batch and not the others.
-func (d *Dispatcher) attempt(ctx context.Context, r *runner) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = &panicError{value: p}
-			r.log.Error("a batch crashed its dispatcher's code", "panic", p, "stack", string(debug.Stack()))
-		}
-	}()
-	return d.accept(ctx, r)
-}
-
-// panicError is a panic while a batch was run.
-type panicError struct{ value any }
-
-func (e *panicError) Error() string { return fmt.Sprintf("the dispatcher crashed on it: %v", e.value) }
-
-// overdueBy is how long after its end a batch may still stop for a reason that may pass.
-const overdueBy = time.Minute
-
-// overdue reports whether a batch should have ended a while ago, so that there is no more use in running it.
-func (d *Dispatcher) overdue(r *runner) bool {
-	if r.m == nil || r.m.State().Plan == nil {
-		return false
-	}
-	return time.Since(r.m.State().Plan.Deadline) > overdueBy
-}
-
-// backoff is how long a batch that stopped waits before it is taken up again: about a minute in all.
-func backoff(deliveries uint64) time.Duration {
-	return min(time.Second<<min(deliveries, 10)/4, 10*time.Second)
-}
-
-// hopeless reports whether an error is about what stands in the log, or of our own making, which trying again does not change.
-func hopeless(err error) bool {
-	_, crashed := errors.AsType[*panicError](err)
-	_, contradicts := errors.AsType[*batch.InvariantError](err)
-	_, unreadable := errors.AsType[*events.UnreadableError](err)
-	return contradicts || unreadable || crashed || errors.Is(err, broker.ErrDamaged)
-}
-
-// giveUp ends a batch that cannot be run, because its log contradicts itself or cannot be read: every call that was not
-// answered is, nothing of it runs any more, the workspace is free, and the submission is done.
-func (d *Dispatcher) giveUp(ctx context.Context, r *runner, why error) error {
-	s, err := r.submission().Read(ctx)
-	if errors.Is(err, events.ErrNewer) {
-		return err
-	}
-	sub := s.Submission
-	if err != nil {
-		var planned error
-		if sub, planned = d.b.AsPlanned(ctx, r.key); planned != nil && !hopeless(planned) {
-			return planned
-		}
-		r.log.Warn("the submission cannot be read", "planned", sub != nil, "error", err)
-	}
-	if sub == nil { // who waits is told, and that is all
-		refused := events.Refused{Type: "about:blank", Title: "Internal Server Error", Status: 500, Detail: "the submission cannot be read: " + err.Error()}
-		d.cfg.Meter.Refused(refused.Status)
-		err = d.b.RefuseBehind(ctx, r.key, refused)
-	} else {
-		err = d.end(ctx, r.key, sub, why)
-	}
-	if err != nil {
-		return err
-	}
-	if s.Submission != nil {
-		r.putIn(ctx, d.b.Index().Change, broker.Entry{
-			Agent: r.key.Agent, ID: r.key.ID, Session: sub.Session, Workspace: sub.Workspace,
-			Status: toolyard.StatusCompleted, Calls: len(sub.Calls), Submitted: s.SubmittedAt, Place: s.SubmissionSeq,
-		})
-		r.indexing.Wait()
-	}
-	if err := r.submission().BuryBatch(ctx, why.Error()); err != nil {
-		return err
-	}
-	return r.submission().Done(ctx)
-}
-
-// end answers all calls of a batch that were not answered, and lets go of its workspace when nothing of it runs any
-// more.
-func (d *Dispatcher) end(ctx context.Context, k toolyard.BatchKey, sub *toolyard.Batch, why error) error {
-	ran, err := d.b.EndReplies(ctx, k, sub, "the batch's log cannot be followed: "+why.Error())
-	if err != nil {
-		return err
-	}
-	if ran { // a worker sees at its next heartbeat that its call is answered, and cannot commit after its lease
-		select {
-		case <-time.After(d.b.Settings().CallAckWait):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	return d.desk.leaveForGood(ctx, sub.Workspace, k)
-}
-
-// endLost ends the batches whose tickets stand in others' way and whose submissions are lost: these are not delivered
-// any more, so nobody else will.
-func (d *Dispatcher) endLost(ctx context.Context, lost map[toolyard.BatchKey]error) {
-	for k, why := range lost {
-		sub, err := d.b.AsPlanned(ctx, k)
-		if err == nil && sub != nil {
-			err = d.end(ctx, k, sub, why)
-		}
-		if err == nil {
-			err = d.b.Bury(ctx, broker.DeadLetter{Kind: broker.DeadBatch, Agent: k.Agent, Batch: k.ID, Cause: why.Error()}, nil)
-		}
-		d.log.Error("a batch whose submission is lost was ended, for others wait for its workspace", "agent", k.Agent, "batch", k.ID, "reason", why, "error", err)
-	}
 }

@@ -38,14 +38,3 @@ func (d *Dispatcher) Load() Load {
 		Running: running, Idle: idle, Waiting: waiting, Workers: workers, Stalls: stalls, StoreFill: d.lobby.seen().fill.Percent,
 	}
 }
-
-// meter counts the batch that is over.
-func (r *runner) meter() {
-	s := r.m.State()
-	for i := range s.Calls {
-		if res := s.Calls[i].Result; res != nil {
-			r.d.cfg.Meter.Result(res)
-		}
-	}
-	r.d.cfg.Meter.Completed(s.Status())
-}

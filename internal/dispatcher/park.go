@@ -10,37 +10,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
-	"github.com/toolyard/toolyard/tool"
 )
-
-// indexTimeout bounds the writing of an entry of the index: batches do not stand still for want of one.
-const indexTimeout = 15 * time.Second
-
-// index begins to write where the batch stands into the index. Nobody lets go of a batch before that is done: until
-// then somebody else would be handed it, and write it again.
-func (r *runner) index(ctx context.Context, s *batch.State) {
-	e := broker.Entry{
-		Agent: r.key.Agent, ID: r.key.ID, Session: s.Plan.Session, Workspace: s.Plan.Workspace, Status: s.Status(),
-		Calls: len(s.Calls), Submitted: s.SubmittedAt, Place: s.SubmissionSeq, Revision: s.BatchSeq,
-	}
-	put := r.d.b.Index().Change
-	if e.Live() && s.Takeovers == 0 && !s.Parked { // it was just planned
-		put = r.d.b.Index().Add
-	}
-	r.putIn(ctx, put, e)
-}
-
-// putIn begins to write an entry of the index, behind the one that was begun before.
-func (r *runner) putIn(ctx context.Context, put func(context.Context, broker.Entry) error, e broker.Entry) {
-	r.indexing.Wait()
-	r.indexing.Go(func() {
-		within, cancel := context.WithTimeout(ctx, indexTimeout)
-		defer cancel()
-		if err := put(within, e); err != nil && ctx.Err() == nil {
-			r.log.Warn("the batch is not in the index as it stands", "status", e.Status, "error", err)
-		}
-	})
-}
 
 // ask puts a call on the list of those that wait for a person, or takes it off. One that stays on it too long harms nobody:
 // its own chain says that it is over. Who takes one off looks first whether the batch is parked: this may be a former owner, who
@@ -64,24 +34,6 @@ func (r *runner) ask(ctx context.Context, e batch.Ask) error {
 			CallID: p.ID, Tool: p.Tool, Waiting: *c.Asked, AskedAt: c.AskedAt, Expires: r.m.ApprovalEnd(e.Index),
 		})
 	})
-	return err
-}
-
-// remember writes what the batch's calls have changed into their session. What would pass a session's limits by now is
-// left out, and said; the rest is kept.
-func (r *runner) remember(ctx context.Context, change tool.SessionChange) error {
-	var left []string
-	_, err := r.d.b.ChangeSession(ctx, r.key.Agent, r.m.State().Plan.Session, func(s *broker.Session) {
-		s.Load(change.Loads...)
-		left = s.Set(change.Context)
-	})
-	if errors.Is(err, broker.ErrFull) { // for what stood in it before
-		r.log.Error("the session is full; what the batch has changed in it is lost", "error", err)
-		return nil
-	}
-	if len(left) > 0 {
-		r.log.Warn("the session has no room for all that the batch has set in it", "left_out", left)
-	}
 	return err
 }
 

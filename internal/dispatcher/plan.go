@@ -1,377 +1,140 @@
 package dispatcher
 
 import (
-	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
+	"context"
+	"errors"
 	"fmt"
-	"slices"
+	"sync"
 	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
-	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
-	"github.com/toolyard/toolyard/internal/partition"
-	"github.com/toolyard/toolyard/internal/pipeline"
-	"github.com/toolyard/toolyard/internal/policy"
-	"github.com/toolyard/toolyard/internal/provider/strictjson"
 	"github.com/toolyard/toolyard/internal/registry"
-	"github.com/toolyard/toolyard/internal/schema"
-	"github.com/toolyard/toolyard/internal/shell"
-	"github.com/toolyard/toolyard/tool"
 )
 
-// Planner decides about a batch before anything of it runs. It reads no clock and no network: what only a worker can
-// judge is asked between [Planner.Plan] and [Plan.Finish].
-type Planner struct {
-	// Pipeline runs the phases that need no tool's code.
-	Pipeline *pipeline.Pipeline
-	// Rules are the operator's; a batch adds deny and ask rules of its own.
-	Rules policy.Rules
-	// Deny and Ask are the operator's rules that hold for the calls of all workers: they are pinned in each plan. See
-	// [Planner.ForAll].
-	Deny, Ask []string
-	// Known are tools that the rules of a batch may name although nobody offers them now.
-	Known []string
-	// Views are what agents see of all tools. Nil: everybody sees everything.
-	Views registry.Views
-	// DeferAllBut are the tools whose schemas are in the prompt from the beginning, names that may end in "*"; all others are
-	// deferred, but those that are always loaded. Empty: each tool's author says.
-	DeferAllBut []string
-	// MaxConcurrency is for batches that name none.
-	MaxConcurrency int
-}
-
-// Plan is what was decided about a batch, or about the calls that were appended to one.
-type Plan struct {
-	Surface registry.Surface
-	sub     *toolyard.Batch
-	// calls are those that this plan is about; the first has the index from in the batch.
-	calls   []toolyard.Call
-	from    int
-	entries []registry.Entry
-	planned events.Planned
-	asks    []asked
-	// full says that the batch has as many calls as it may have: it is closed.
-	full bool
-}
-
-// asked is a call that only a worker can judge.
-type asked struct {
-	index int // in the plan's calls
-	input json.RawMessage
-}
-
-// Plan pins the surface, resolves each call's tool, checks each input against its schema and judges its class. A rule of
-// the batch that cannot be read is a [*toolyard.InputError]. loaded are the deferred tools that the session has loaded.
-func (p *Planner) Plan(reg registry.Registry, sub *toolyard.Batch, loaded []string) (*Plan, error) {
-	surface, err := p.Surface(reg, sub.Agent, sub.Options)
+// plan decides about a new batch and becomes its owner. When another dispatcher was faster, the batch is its.
+func (d *Dispatcher) plan(ctx context.Context, r *runner, s batch.State) (batch.State, error) {
+	session, err := d.b.Session(ctx, s.Key.Agent, s.Submission.Session)
 	if err != nil {
-		return nil, err
+		return s, err
 	}
-	return p.On(surface, sub, loaded), nil
-}
-
-// On is [Planner.Plan] on a surface that is known.
-func (p *Planner) On(surface registry.Surface, sub *toolyard.Batch, loaded []string) *Plan {
-	plan := &Plan{Surface: surface, sub: sub, calls: sub.Calls}
-	plan.planned = events.Planned{
-		Session: sub.Session, Workspace: sub.Workspace, Surface: surface.Hash, Partition: sub.Options.Partition,
-		OnError: sub.Options.OnError, MaxConcurrency: sub.Options.MaxConcurrency, Open: sub.Open, Loaded: loaded, Deny: p.Deny, Ask: p.Ask,
+	plan, err := d.planned(ctx, r, &s, session.Loaded)
+	if err != nil {
+		return s, err
 	}
-	if plan.planned.MaxConcurrency == 0 {
-		plan.planned.MaxConcurrency = p.MaxConcurrency
+	d.ask(ctx, r, plan)
+	stored, err := plan.Surface.Encode()
+	if err != nil {
+		return s, err
 	}
-	p.judge(plan, loaded)
-	return plan
-}
-
-// Extend decides about calls that were appended to a batch, whose surface is pinned. Calls whose id is not valid or
-// stands in the batch already are answered as invalid_arguments.
-func (p *Planner) Extend(surface registry.Surface, s *batch.State) *Plan {
-	plan := &Plan{Surface: surface, sub: s.Submission, calls: slices.Clone(s.Unplanned()), from: len(s.Plan.Calls)}
-	if room := toolyard.MaxCallsPerBatch - plan.from; len(plan.calls) > room { // our clients refuse to send as many
-		plan.calls, plan.full = plan.calls[:room], true
+	if err := d.keepSurface(ctx, plan.Surface.Hash, stored); err != nil {
+		return s, err
 	}
-	toolyard.NormalizeCalls(plan.calls, plan.from)
-	echoes := make([]error, len(plan.calls))
-	for n := range plan.calls { // whoever appended them may not have checked what our clients do
-		plan.calls[n].Input = strictjson.MendInput(plan.calls[n].Input)
-		if echoes[n] = toolyard.CheckEcho("echo", plan.calls[n].Echo); echoes[n] != nil {
-			plan.calls[n].Echo = nil
+	if s.Submission.Options.Supersede { // before the plan: whoever takes the batch up again does it again
+		if err := d.supersede(ctx, &s); err != nil {
+			return s, err
 		}
 	}
-	p.judge(plan, s.Plan.Loaded)
-	ids := map[string]int{}
-	for i, c := range s.Plan.Calls {
-		ids[c.ID] = i
+	timeout := d.cfg.BatchTimeout
+	if ms := s.Submission.Options.TimeoutMS; ms > 0 {
+		timeout = time.Duration(min(ms, d.b.Settings().Lifetime.Milliseconds())) * time.Millisecond
 	}
-	for n, call := range plan.calls {
-		i := plan.from + n
-		problem := cmp.Or(toolyard.CheckName("id", call.ID), echoes[n])
-		if first, ok := ids[call.ID]; ok {
-			problem = &toolyard.InputError{Field: "id", Problem: fmt.Sprintf("%q is also the id of call %d", call.ID, first)}
+	r.surface = &plan.Surface
+	planned := plan.Finish(d.cfg.ID, r.submission().Seq, time.Now().Add(timeout).UTC())
+	planned.Lane = d.lobby.laneOf(s.Key.Agent)
+	planned.Remembered, planned.Context, planned.Alone = session.Remembered, session.Context, session.Alone
+	planned.ApprovalWaitMS, planned.End = d.cfg.ApprovalWait.Milliseconds(), s.SubmittedAt.Add(d.b.Settings().Lifetime).UTC()
+	if s, err = d.own(ctx, r, s, planned); err != nil {
+		return s, err
+	}
+	return d.note(ctx, r, s)
+}
+
+// planned makes the plan of a new batch. That nobody has a tool is said after a look whether all workers have been heard
+// of. When nobody serves its workspace, and it is too early to say that nobody will, it waits.
+func (d *Dispatcher) planned(ctx context.Context, r *runner, s *batch.State, loaded []string) (*Plan, error) {
+	for looked := false; ; {
+		early, changed := d.roster.early(d.cfg.WorkerWait)
+		reg, err := d.roster.registry(s.Submission.Workspace)
+		if err != nil {
+			return nil, err
 		}
-		ids[call.ID] = i
-		if problem == nil || slices.ContainsFunc(plan.planned.Results, func(r toolyard.Result) bool { return r.Index == i }) {
+		plan, err := d.cfg.Planner.Plan(reg, s.Submission, loaded)
+		_, refused := errors.AsType[*toolyard.InputError](err)
+		if !looked && (refused || err == nil && plan.Unknown()) {
+			d.roster.catchUp(ctx)
+			looked = true
 			continue
 		}
-		plan.planned.Calls[n].Judgement = tool.Strictest("it cannot run")
-		plan.planned.Results = append(plan.planned.Results, toolyard.Result{
-			Index: i, CallID: call.ID, Tool: plan.planned.Calls[n].Tool, IsError: true, Code: toolyard.InvalidArguments, Class: toolyard.Unsafe,
-			Error: "The call cannot be accepted: " + problem.Error() + ".",
-			Phases: []toolyard.Fact{
-				{Phase: toolyard.PhaseResolveTool, Outcome: toolyard.OutcomeFailed, Code: toolyard.InvalidArguments, Detail: problem.Error()},
-				{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeOK},
-			},
-		})
-	}
-	return plan
-}
-
-// planPatternTime is what the patterns of all calls of a plan have together, so that no batch of inputs that are slow
-// to check holds up its dispatcher.
-const planPatternTime = 3 * time.Second
-
-// judge resolves, checks and judges the calls of a plan.
-func (p *Planner) judge(plan *Plan, loaded []string) {
-	isLoaded := make(map[string]bool, len(loaded))
-	for _, name := range loaded {
-		isLoaded[name] = true
-	}
-	patterns := schema.NewAllowance(planPatternTime)
-	ownName := plan.Surface.Unmangler() // providers allow fewer names than we do
-	plan.entries = make([]registry.Entry, len(plan.calls))
-	plan.planned.Calls = make([]events.PlannedCall, len(plan.calls))
-	for i, call := range plan.calls {
-		call.Tool = ownName(call.Tool)
-		entry, input, failed := p.Pipeline.Preflight(call, &plan.Surface, isLoaded, patterns)
-		if call.Incomplete {
-			failed = incomplete(call, entry)
+		if err != nil || early <= 0 || !plan.Unserved(d.roster.refuses(s.Submission.Workspace)) {
+			return plan, err
 		}
-		plan.entries[i] = entry
-		c := events.PlannedCall{ID: call.ID, Tool: toolyard.ShownName(call.Tool), Pool: entry.Pool, Declaration: entry.Hash, InputSHA256: inputHash(call.Input)}
-		if entry.Name != "" {
-			c.Tool = entry.Name
-		}
-		if c.Pool == "" {
-			c.Pool = toolyard.DefaultPool
-		}
-		switch {
-		case failed != nil:
-			c.Judgement = tool.Strictest("it cannot run: " + string(failed.Code))
-			failed.Index, failed.Class = plan.from+i, c.Judgement.Class
-			plan.planned.Results = append(plan.planned.Results, *failed)
-		default:
-			var ask bool
-			if c.Judgement, ask = registry.Judge(entry.Declaration, input, shell.Classify); ask {
-				plan.asks = append(plan.asks, asked{i, input})
-			}
-		}
-		c.AbortsSiblings, c.Interruptible = entry.FailureAbortsSiblings(), entry.Interrupt == tool.Cancel
-		c.TimeoutMS = entry.Timeout().Milliseconds()
-		plan.planned.Calls[i] = c
-	}
-}
-
-// Asks returns, for each pool, the calls that only a worker of it can judge.
-func (p *Plan) Asks() map[toolyard.Pool][]broker.JudgeCall {
-	out := map[toolyard.Pool][]broker.JudgeCall{}
-	for _, a := range p.asks {
-		e := p.entries[a.index]
-		out[e.Pool] = append(out[e.Pool], broker.JudgeCall{Index: a.index, Tool: e.Name, Declaration: e.Hash, Input: a.input})
-	}
-	return out
-}
-
-// Answer takes a worker's judgements. What was not judged stays UNSAFE, and its judgement says why.
-func (p *Plan) Answer(js []broker.Judged) {
-	for _, j := range js {
-		switch {
-		case j.Index < 0 || j.Index >= len(p.entries):
-		case j.Failed != "":
-			p.planned.Calls[j.Index].Judgement = tool.Strictest(registry.Why(j.Failed))
-		default:
-			p.planned.Calls[j.Index].Judgement = registry.CheckJudgement(p.entries[j.Index].Declaration, j.Judgement)
+		r.log.Info("a batch waits for a worker that serves its workspace",
+			"workspace", s.Submission.Workspace, "at_most", early)
+		select {
+		case <-changed:
+		case <-time.After(early):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
 		}
 	}
 }
 
-// Unknown reports whether a call names a tool that nobody has, or an open batch has no tools at all.
-func (p *Plan) Unknown() bool {
-	return p.sub.Open && len(p.Surface.Tools) == 0 ||
-		slices.ContainsFunc(p.planned.Results, func(r toolyard.Result) bool { return r.Code == toolyard.UnknownTool })
-}
-
-// Unserved reports whether a call cannot run because its tool's workers refuse the batch's workspace. An open batch
-// has calls yet to come: there it is when none of the tools can run that act on the workspace.
-func (p *Plan) Unserved(refuse func(e *registry.Entry) bool) bool {
-	if slices.ContainsFunc(p.entries, func(e registry.Entry) bool { return e.Name != "" && refuse(&e) }) {
-		return true
-	}
-	if !p.sub.Open {
-		return false
-	}
-	act := slices.DeleteFunc(slices.Clone(p.Surface.Tools), func(e registry.Entry) bool { return !e.NeedsWorkspace() })
-	return len(act) > 0 && !slices.ContainsFunc(act, func(e registry.Entry) bool { return !refuse(&e) })
-}
-
-// Refuse answers the calls that nobody can run, as unable says to the model and to the operator: an empty message means that
-// somebody can.
-func (p *Plan) Refuse(unable func(e *registry.Entry, class toolyard.Class) (message, detail string)) {
-	answered := map[int]bool{}
-	for _, r := range p.planned.Results {
-		answered[r.Index] = true
-	}
-	for n, call := range p.calls {
-		i, c := p.from+n, &p.planned.Calls[n]
-		if answered[i] {
-			continue
-		}
-		message, detail := unable(&p.entries[n], c.Judgement.Class)
-		if message == "" {
-			continue
-		}
-		p.planned.Results = append(p.planned.Results, toolyard.Result{
-			Index: i, CallID: call.ID, Tool: c.Tool, IsError: true, Code: toolyard.SetupRequired, Class: c.Judgement.Class, Error: message, Detail: detail,
-			Phases: []toolyard.Fact{
-				{Phase: toolyard.PhaseResolveTool, Outcome: toolyard.OutcomeOK},
-				{Phase: toolyard.PhaseParseSchema, Outcome: toolyard.OutcomeOK},
-				{Phase: toolyard.PhaseValidateValues, Outcome: toolyard.OutcomeFailed, Code: toolyard.SetupRequired, Detail: fmt.Sprintf("%s; judged %s: %s", detail, c.Judgement.Class, c.Judgement.Why)},
-				{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeOK},
-			},
-		})
-	}
-}
-
-// Finish makes the groups and returns the plan as an event, by and for an owner.
-func (p *Plan) Finish(owner string, submissionSeq uint64, deadline time.Time) events.Planned {
-	out := p.planned
-	out.Owner, out.SubmissionSeq, out.Deadline = owner, submissionSeq, deadline
-	claims(out.Calls)
-	p.echo()
-	out.Groups = p.groups(nil, out.Partition)
-	return out
-}
-
-// FinishExtending makes the groups of the batch with the plan's calls and returns what has changed as an event.
-func (p *Plan) FinishExtending(s *batch.State) events.Extended {
-	claims(p.planned.Calls)
-	p.echo()
-	groups := p.groups(s.Plan, s.Plan.Partition)
-	first := 0
-	for first < len(s.Plan.Groups) && first < len(groups) && s.Plan.Groups[first].Ticket == groups[first].Ticket &&
-		slices.Equal(s.Plan.Groups[first].Calls, groups[first].Calls) {
-		first++
-	}
-	return events.Extended{
-		InputSeq: s.InputSeq, Closed: s.InputClosed || p.full, Calls: p.planned.Calls, FirstGroup: first, Groups: groups[first:], Results: p.planned.Results,
-	}
-}
-
-// echo gives every call that was answered here what its provider wants back, whichever check has answered it.
-func (p *Plan) echo() {
-	for i := range p.planned.Results {
-		r := &p.planned.Results[i]
-		r.Echo = p.calls[r.Index-p.from].Echo
-	}
-}
-
-// claims says which calls need one: whoever may not run twice, or not beside others, needs the right to run recorded
-// before it begins.
-func claims(calls []events.PlannedCall) {
-	for i := range calls {
-		j := calls[i].Judgement
-		calls[i].Claim = !j.Class.Safe() || !j.Idempotent
-	}
-}
-
-// groups partitions the calls of the batch, those that were planned before and those of this plan.
-func (p *Plan) groups(before *events.Planned, strategy toolyard.Strategy) []events.Group {
-	var classes []toolyard.Class
-	var needs []bool // which calls act on the workspace and are not answered yet
-	if before != nil {
-		needs = make([]bool, len(before.Calls))
-		for _, c := range before.Calls {
-			classes = append(classes, c.Judgement.Class)
-		}
-		for _, g := range before.Groups {
-			for _, i := range g.Calls {
-				needs[i] = g.Ticket
-			}
-		}
-	}
-	answered := map[int]bool{}
-	for _, r := range p.planned.Results {
-		answered[r.Index] = true
-	}
-	for i, c := range p.planned.Calls {
-		classes = append(classes, c.Judgement.Class)
-		needs = append(needs, !answered[p.from+i] && p.entries[i].NeedsWorkspace())
-	}
-	var out []events.Group
-	for _, g := range partition.Groups(strategy, classes) {
-		ticket := slices.ContainsFunc(g.Calls, func(i int) bool { return needs[i] })
-		out = append(out, events.Group{Safe: g.Safe, Calls: g.Calls, Ticket: ticket})
-	}
-	return out
-}
-
-// Entry is the tool that call i resolved to; its name is empty when there is none.
-func (p *Plan) Entry(i int) registry.Entry { return p.entries[i] }
-
-// MaxRuleBytes is how long the operator's rules may be together that stand in every plan.
-const MaxRuleBytes = 64 << 10
-
-// ForAll makes the operator's deny and ask rules hold for all workers, wherever they run: without those with an absolute path, which is
-// a directory of this machine. known are tools that rules may name although nobody offers them now.
-func (p *Planner) ForAll(rules policy.Rules, known []string, tools []tool.Tool) error {
-	declarations := make([]*tool.Declaration, len(tools))
-	for i := range tools {
-		declarations[i] = &tools[i].Declaration
-	}
-	portable := rules.Portable(declarations...)
-	bytes := 0
-	texts := func(rules []policy.Rule) (out []string) {
-		for _, r := range rules {
-			out = append(out, r.String())
-			bytes += len(r.String())
-		}
-		return out
-	}
-	p.Deny, p.Ask, p.Known = texts(portable.Deny), texts(portable.Ask), known
-	if n := len(p.Deny) + len(p.Ask); n > toolyard.MaxRulesPerBatch || bytes > MaxRuleBytes {
-		return fmt.Errorf("there are %d deny and ask rules with %d bytes; a dispatcher takes %d with %d", n, bytes, toolyard.MaxRulesPerBatch, MaxRuleBytes)
-	}
-	return nil
-}
-
-// BatchRules reads the permission rules that a batch brings. One that cannot be read is a [*toolyard.InputError].
-func BatchRules(o toolyard.Options) (policy.Rules, error) {
-	var rules policy.Rules
-	for _, list := range []struct {
-		field string
-		texts []string
-		to    *[]policy.Rule
-	}{{"options.deny", o.Deny, &rules.Deny}, {"options.ask", o.Ask, &rules.Ask}} {
-		for i, text := range list.texts {
-			r, err := policy.ParseRule(text)
+// ask has workers judge the calls that only they can, and answers those that none of them can run. Silence means UNSAFE.
+func (d *Dispatcher) ask(ctx context.Context, r *runner, plan *Plan) {
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	for pool, calls := range plan.Asks() {
+		asking.Go(func() {
+			judged, err := d.b.Judge(ctx, pool, calls)
 			if err != nil {
-				return rules, &toolyard.InputError{Field: fmt.Sprintf("%s[%d]", list.field, i), Problem: err.Error()}
+				r.log.Warn("calls were not judged; they count as UNSAFE", "pool", pool, "error", err)
 			}
-			*list.to = append(*list.to, r)
-		}
+			mu.Lock()
+			defer mu.Unlock()
+			plan.Answer(judged)
+		})
 	}
-	return rules, nil
+	asking.Wait()
+	plan.Refuse(d.roster.unable(plan.sub.Workspace))
 }
 
-// inputHash names an input by its canonical form, as the pipeline does; one that cannot be parsed by its bytes.
-func inputHash(input []byte) string {
-	if v, err := schema.Parse(input); err == nil {
-		return v.Hash()
+// extend plans the calls that were appended to an open batch, on the surface that it sees.
+func (d *Dispatcher) extend(ctx context.Context, r *runner, s *batch.State) (events.Extended, error) {
+	if r.surface == nil { // the batch was adopted
+		stored, err := d.b.Surface(ctx, s.Plan.Surface)
+		if err != nil {
+			return events.Extended{}, err
+		}
+		if r.surface, err = registry.Decode(stored); err != nil {
+			return events.Extended{}, err
+		}
 	}
-	sum := sha256.Sum256(input)
-	return hex.EncodeToString(sum[:])
+	plan := d.cfg.Planner.Extend(*r.surface, s)
+	d.ask(ctx, r, plan)
+	return plan.FinishExtending(s), nil
+}
+
+// surfacesKept is how many surfaces a dispatcher remembers to have stored.
+const surfacesKept = 1_024
+
+// keepSurface stores a surface, unless this dispatcher stored it not long ago.
+func (d *Dispatcher) keepSurface(ctx context.Context, hash string, encoded []byte) error {
+	d.mu.Lock()
+	at, ok := d.surfaces[hash]
+	d.mu.Unlock()
+	if ok && time.Since(at) < d.b.Settings().Lifetime/4 {
+		return nil
+	}
+	if err := d.b.PutSurface(ctx, hash, encoded); err != nil {
+		return fmt.Errorf("store the surface: %w", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.surfaces) >= surfacesKept {
+		clear(d.surfaces)
+	}
+	d.surfaces[hash] = time.Now()
+	return nil
 }

@@ -354,3 +354,27 @@ func (r *roster) silent(ctx context.Context, id string) (bool, error) {
 	v, err := r.read(ctx, id)
 	return v == presence.Silent, err
 }
+
+// of returns the workers of some pools that are in the registry, as far as is known.
+func (r *roster) of(pools map[toolyard.Pool]bool) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var ids []string
+	for id, w := range r.live {
+		if pools[w.Pool] || w.Pool == "" { // an entry that cannot be read names none
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// Surface is the tools that a batch of an agent for a workspace would see if it came now, with these options. A rule that cannot
+// be read is a [*toolyard.InputError].
+func (d *Dispatcher) Surface(a toolyard.Agent, w toolyard.Workspace, o toolyard.Options) (registry.Surface, error) {
+	reg, err := d.roster.registry(w)
+	if err != nil {
+		return registry.Surface{}, err
+	}
+	return d.cfg.Planner.Surface(reg, a, o)
+}

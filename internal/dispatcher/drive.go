@@ -20,19 +20,6 @@ import (
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
-// errLost says that the batch has another owner: this one stops without a word to anybody.
-var errLost = errors.New("the batch has another owner")
-
-// maxReads is how many calls an owner reads from the stream in one beat; the others follow in the next.
-const maxReads = 64
-
-// rereadAfter is how long an owner trusts the live feed before it reads calls in flight from the stream, and rereadIdle how long
-// it does for a batch that is idle, when nothing is known to be lost.
-const (
-	rereadAfter = time.Second
-	rereadIdle  = 10 * time.Second
-)
-
 // runner is the shell around one batch's machine: it performs the effects, in order, and brings in what happens.
 type runner struct {
 	d   *Dispatcher
@@ -280,26 +267,6 @@ func (r *runner) append(ctx context.Context, e batch.Append) error {
 	return r.read(ctx, e.Chain, e.Index)
 }
 
-// read brings in what a chain has beyond the state.
-func (r *runner) read(ctx context.Context, c batch.Chain, index int) error {
-	records, err := r.d.b.Newer(ctx, r.m.State(), c, index)
-	if err != nil {
-		return err
-	}
-	for _, rec := range records {
-		r.stored(rec)
-	}
-	return nil
-}
-
-// stored brings in an event. What a worker has written is a sign of its life.
-func (r *runner) stored(rec batch.Record) {
-	if c, ok := rec.Body.(events.Claimed); ok {
-		r.d.roster.sign(c.Worker)
-	}
-	r.pending = append(r.pending, batch.Stored{Record: rec})
-}
-
 // queue hands calls to the workers. A full queue is waited for: the calls are accepted.
 func (r *runner) queue(ctx context.Context, calls []batch.Queue) error {
 	if len(calls) == 0 {
@@ -440,56 +407,6 @@ func (r *runner) grant(ctx context.Context, g grantAnswer) error {
 	return fmt.Errorf("take a ticket: %w", g.err)
 }
 
-// live brings in a live copy of an event. When it shows a gap, the chain is read instead.
-func (r *runner) live(ctx context.Context, m *broker.LiveMsg) error {
-	unread := func(err error) error {
-		r.log.Warn("a live event cannot be read; reading the stream instead", "error", err)
-		r.news = time.Time{}
-		return nil
-	}
-	head, err := r.feed.Head(m)
-	if err != nil {
-		return unread(err)
-	}
-	r.news = time.Now()
-	if w := r.feed.WorkerOf(m); w != "" {
-		r.d.roster.sign(w)
-	}
-	s := r.m.State()
-	last := s.BatchSeq
-	switch head.Chain {
-	case batch.ChainControl:
-		last = s.ControlSeq
-	case batch.ChainInput:
-		last = s.InputSeq
-	case batch.ChainCall:
-		if head.Index >= len(s.Calls) {
-			return errLost // the next owner has extended the batch
-		}
-		last = s.Calls[head.Index].Seq
-		r.heard[head.Index] = r.news
-	}
-	switch {
-	case head.Seq <= last: // the copies of this owner's own events, for the most part
-		return nil
-	case head.Chain == batch.ChainBatch:
-		return errLost // the owner knows all events of this chain but those of the next owner
-	}
-	rec, before, err := r.feed.Record(ctx, m)
-	if errors.Is(err, events.ErrNewer) {
-		return err
-	}
-	if err != nil {
-		return unread(err)
-	}
-	if _, finished := rec.Body.(events.Finished); before != last && !finished {
-		return r.read(ctx, rec.Chain, rec.Index)
-	}
-	failpoint.HitIf(failpoint.Enabled && r.someIn(rec), failpoint.ResultSeen)
-	r.stored(rec)
-	return nil
-}
-
 // submission is the delivery by which the batch is kept now.
 func (r *runner) submission() *broker.Submission {
 	r.mu.Lock()
@@ -548,110 +465,4 @@ func (r *runner) keep(ctx context.Context) {
 			}
 		})
 	}
-}
-
-// beat looks at the workers, and reads what the feed may have missed.
-func (r *runner) beat(ctx context.Context) error {
-	if g := r.retake; g != nil {
-		if r.retake = nil; g.take == r.takes {
-			r.take(ctx, g.group, g.mode)
-		}
-	}
-	s := r.m.State()
-	routes := map[batch.Route]bool{}
-	observed := batch.Observed{Dropped: map[int]uint64{}}
-	var claimed []int
-	reads := 0
-	trust := rereadAfter
-	if r.idle.Load() && !r.feed.Lost() {
-		trust = rereadIdle
-	}
-	quiet := time.Since(r.news) >= trust
-	for _, i := range r.m.InFlight() {
-		p, c := s.Plan.Calls[i], s.Calls[i]
-		switch c.Status {
-		case batch.Claimed:
-			claimed = append(claimed, i)
-		case batch.Waiting:
-		default:
-			routes[batch.Route{Pool: p.Pool, Class: p.Judgement.Class}] = true
-		}
-		if time.Since(r.heard[i]) >= rereadAfter && reads < maxReads {
-			reads++
-			if err := r.read(ctx, batch.ChainCall, i); err != nil {
-				return err
-			}
-			r.heard[i] = time.Now()
-		}
-	}
-	if quiet {
-		for _, c := range []batch.Chain{batch.ChainControl, batch.ChainInput} {
-			if err := r.read(ctx, c, 0); err != nil {
-				return err
-			}
-		}
-		r.news = time.Now()
-	}
-	// All holders are asked now and then; those that are gone from the registry at every beat.
-	all := time.Since(r.asked) >= r.d.b.Settings().CallAckWait
-	if all {
-		r.asked = time.Now()
-	}
-	silent := map[string]bool{}
-	for _, i := range claimed {
-		if !all && r.d.roster.here(s.Calls[i].Worker) {
-			continue
-		}
-		if err := r.askHolder(ctx, i, silent, &observed); err != nil {
-			return err
-		}
-	}
-	observed.Absent = r.d.roster.absent(routes)
-	r.pending = append(r.pending, observed)
-	return nil
-}
-
-// askHolder finds out whether the worker that claimed a call still has it. A claim is given up only when its holder says
-// that it knows nothing of the call, or when it is proven to be silent.
-//
-// silent are the workers that did not answer in this round, and are not asked again.
-func (r *runner) askHolder(ctx context.Context, i int, silent map[string]bool, observed *batch.Observed) error {
-	c := r.m.State().Calls[i]
-	var has, answered bool
-	if !silent[c.Worker] {
-		var err error
-		if has, answered, err = r.d.b.Holds(ctx, c.Worker, r.key, i); err != nil {
-			r.log.Warn("the holder of a claim could not be asked", "worker", c.Worker, "call", i, "error", err)
-			return nil
-		}
-		silent[c.Worker] = !answered
-	}
-	if answered {
-		r.d.roster.sign(c.Worker)
-	}
-	switch {
-	case has:
-	case answered:
-		// It lets go of a call only after it has written what became of it: that is there now, if ever.
-		records, err := r.d.b.Newer(ctx, r.m.State(), batch.ChainCall, i)
-		if err != nil {
-			return err
-		}
-		if len(records) == 0 {
-			observed.Dropped[i] = c.Seq
-		}
-		for _, rec := range records {
-			r.stored(rec)
-		}
-	default:
-		gone, err := r.d.roster.silent(ctx, c.Worker)
-		if err != nil {
-			r.log.Warn("the holder of a claim does not answer, and its entry cannot be read", "worker", c.Worker, "call", i, "error", err)
-			return nil
-		}
-		if gone {
-			observed.Dropped[i] = c.Seq // just this claim: the worker may come back and make others
-		}
-	}
-	return nil
 }

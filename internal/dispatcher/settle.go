@@ -1,0 +1,214 @@
+package dispatcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// afterBatchTimeout bounds what hooks do about a batch that is over; each has a limit of its own within it.
+const afterBatchTimeout = 2 * time.Minute
+
+// BatchOver is a batch whose calls have all been answered, as hooks may see it.
+type BatchOver struct {
+	Key       toolyard.BatchKey
+	Session   toolyard.Session
+	Workspace toolyard.Workspace
+	Calls     []CallOver // in the order of the calls
+}
+
+// CallOver is one call of it. Input is the model's, without what the redactor knows to be secret; nil when it cannot be shown.
+type CallOver struct {
+	Input  json.RawMessage
+	Result toolyard.Result
+}
+
+// notify tells the hooks, beside what else there is to do. A hook that breaks asks the agent to stop: nobody knows what it
+// would have said.
+func (r *runner) notify(ctx context.Context) {
+	over := BatchOver{Key: r.key, Session: r.m.State().Plan.Session, Workspace: r.workspace}
+	inputs := r.m.State().Inputs()
+	for i, c := range r.m.State().Calls {
+		over.Calls = append(over.Calls, CallOver{Input: r.shown(inputs[i]), Result: *c.Result})
+	}
+	go func() {
+		telling, cancel := context.WithTimeout(ctx, afterBatchTimeout)
+		defer cancel()
+		notice, err := r.d.cfg.AfterBatch(telling, over)
+		if err != nil {
+			r.log.Error("a hook that runs after a batch broke; the agent is asked to stop", "error", err)
+			notice = &toolyard.Notice{Stop: true, Reason: "A hook of this installation that runs after a batch broke."}
+		}
+		select {
+		case r.noticed <- batch.Noticed{Notice: notice}:
+		case <-ctx.Done():
+		}
+	}()
+}
+
+// shown is an input without secrets.
+func (r *runner) shown(input json.RawMessage) json.RawMessage {
+	clean := input
+	if redact := r.d.cfg.Planner.Pipeline.Redact; redact != nil {
+		clean = json.RawMessage(redact(string(input)))
+	}
+	if !json.Valid(clean) {
+		return nil
+	}
+	return clean
+}
+
+// remember writes what the batch's calls have changed into their session. What would pass a session's limits by now is
+// left out, and said; the rest is kept.
+func (r *runner) remember(ctx context.Context, change tool.SessionChange) error {
+	var left []string
+	_, err := r.d.b.ChangeSession(ctx, r.key.Agent, r.m.State().Plan.Session, func(s *broker.Session) {
+		s.Load(change.Loads...)
+		left = s.Set(change.Context)
+	})
+	if errors.Is(err, broker.ErrFull) { // for what stood in it before
+		r.log.Error("the session is full; what the batch has changed in it is lost", "error", err)
+		return nil
+	}
+	if len(left) > 0 {
+		r.log.Warn("the session has no room for all that the batch has set in it", "left_out", left)
+	}
+	return err
+}
+
+// indexTimeout bounds the writing of an entry of the index: batches do not stand still for want of one.
+const indexTimeout = 15 * time.Second
+
+// index begins to write where the batch stands into the index. Nobody lets go of a batch before that is done: until
+// then somebody else would be handed it, and write it again.
+func (r *runner) index(ctx context.Context, s *batch.State) {
+	e := broker.Entry{
+		Agent: r.key.Agent, ID: r.key.ID, Session: s.Plan.Session, Workspace: s.Plan.Workspace, Status: s.Status(),
+		Calls: len(s.Calls), Submitted: s.SubmittedAt, Place: s.SubmissionSeq, Revision: s.BatchSeq,
+	}
+	put := r.d.b.Index().Change
+	if e.Live() && s.Takeovers == 0 && !s.Parked { // it was just planned
+		put = r.d.b.Index().Add
+	}
+	r.putIn(ctx, put, e)
+}
+
+// putIn begins to write an entry of the index, behind the one that was begun before.
+func (r *runner) putIn(ctx context.Context, put func(context.Context, broker.Entry) error, e broker.Entry) {
+	r.indexing.Wait()
+	r.indexing.Go(func() {
+		within, cancel := context.WithTimeout(ctx, indexTimeout)
+		defer cancel()
+		if err := put(within, e); err != nil && ctx.Err() == nil {
+			r.log.Warn("the batch is not in the index as it stands", "status", e.Status, "error", err)
+		}
+	})
+}
+
+// meter counts the batch that is over.
+func (r *runner) meter() {
+	s := r.m.State()
+	for i := range s.Calls {
+		if res := s.Calls[i].Result; res != nil {
+			r.d.cfg.Meter.Result(res)
+		}
+	}
+	r.d.cfg.Meter.Completed(s.Status())
+}
+
+// leaveAndDone acknowledges a batch that is complete, whose owner may have died before it left its workspace.
+func (d *Dispatcher) leaveAndDone(ctx context.Context, r *runner, s *batch.State) error {
+	if s.Refused != nil && s.ReplySeq == 0 { // turned away by one that died before it could answer
+		return r.refuse(ctx, *s.Refused)
+	}
+	held := func(g events.Group) bool { return g.Ticket }
+	if s.Plan != nil && len(s.Started) > 0 && slices.ContainsFunc(s.Plan.Groups, held) {
+		r.term = s.Takeovers
+		if err := d.desk.leave(ctx, s.Plan.Workspace, r.holder(len(s.Plan.Groups)-1)); err != nil {
+			return err
+		}
+	}
+	if s.Plan != nil {
+		r.index(ctx, s)
+		r.indexing.Wait()
+	}
+	return r.submission().Done(ctx)
+}
+
+// giveUp ends a batch that cannot be run, because its log contradicts itself or cannot be read: every call that was not
+// answered is, nothing of it runs any more, the workspace is free, and the submission is done.
+func (d *Dispatcher) giveUp(ctx context.Context, r *runner, why error) error {
+	s, err := r.submission().Read(ctx)
+	if errors.Is(err, events.ErrNewer) {
+		return err
+	}
+	sub := s.Submission
+	if err != nil {
+		var planned error
+		if sub, planned = d.b.AsPlanned(ctx, r.key); planned != nil && !hopeless(planned) {
+			return planned
+		}
+		r.log.Warn("the submission cannot be read", "planned", sub != nil, "error", err)
+	}
+	if sub == nil { // who waits is told, and that is all
+		refused := events.Refused{Type: "about:blank", Title: "Internal Server Error", Status: 500, Detail: "the submission cannot be read: " + err.Error()}
+		d.cfg.Meter.Refused(refused.Status)
+		err = d.b.RefuseBehind(ctx, r.key, refused)
+	} else {
+		err = d.end(ctx, r.key, sub, why)
+	}
+	if err != nil {
+		return err
+	}
+	if s.Submission != nil {
+		r.putIn(ctx, d.b.Index().Change, broker.Entry{
+			Agent: r.key.Agent, ID: r.key.ID, Session: sub.Session, Workspace: sub.Workspace,
+			Status: toolyard.StatusCompleted, Calls: len(sub.Calls), Submitted: s.SubmittedAt, Place: s.SubmissionSeq,
+		})
+		r.indexing.Wait()
+	}
+	if err := r.submission().BuryBatch(ctx, why.Error()); err != nil {
+		return err
+	}
+	return r.submission().Done(ctx)
+}
+
+// end answers all calls of a batch that were not answered, and lets go of its workspace when nothing of it runs any
+// more.
+func (d *Dispatcher) end(ctx context.Context, k toolyard.BatchKey, sub *toolyard.Batch, why error) error {
+	ran, err := d.b.EndReplies(ctx, k, sub, "the batch's log cannot be followed: "+why.Error())
+	if err != nil {
+		return err
+	}
+	if ran { // a worker sees at its next heartbeat that its call is answered, and cannot commit after its lease
+		select {
+		case <-time.After(d.b.Settings().CallAckWait):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return d.desk.leaveForGood(ctx, sub.Workspace, k)
+}
+
+// endLost ends the batches whose tickets stand in others' way and whose submissions are lost: these are not delivered
+// any more, so nobody else will.
+func (d *Dispatcher) endLost(ctx context.Context, lost map[toolyard.BatchKey]error) {
+	for k, why := range lost {
+		sub, err := d.b.AsPlanned(ctx, k)
+		if err == nil && sub != nil {
+			err = d.end(ctx, k, sub, why)
+		}
+		if err == nil {
+			err = d.b.Bury(ctx, broker.DeadLetter{Kind: broker.DeadBatch, Agent: k.Agent, Batch: k.ID, Cause: why.Error()}, nil)
+		}
+		d.log.Error("a batch whose submission is lost was ended, for others wait for its workspace", "agent", k.Agent, "batch", k.ID, "reason", why, "error", err)
+	}
+}
