@@ -25,6 +25,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/lock"
 	"github.com/toolyard/toolyard/internal/registry"
 )
 
@@ -107,7 +108,7 @@ type Dispatcher struct {
 	b      Broker
 	cfg    Config
 	log    *slog.Logger
-	desk   *desk
+	locks  *lock.Locks
 	roster *roster
 
 	lobby *lobby
@@ -166,7 +167,7 @@ func New(b Broker, cfg Config) *Dispatcher {
 	log := b.Quiet(cfg.Log).With("dispatcher", cfg.ID)
 	lobby := newLobby(&cfg)
 	return &Dispatcher{
-		b: b, cfg: cfg, log: log, desk: newDesk(b, log, cfg.TicketIdle), roster: newRoster(b, log, cfg.Base),
+		b: b, cfg: cfg, log: log, roster: newRoster(b, log, cfg.Base),
 		lobby: lobby, surfaces: map[string]time.Time{},
 	}
 }
@@ -178,11 +179,12 @@ func (d *Dispatcher) Ready() <-chan struct{} { return d.roster.ready }
 // on. The batches that it owned are another dispatcher's, or its own again at the next start.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
+	d.locks = lock.New(ctx, d.b, d.log, d.cfg.TicketIdle)
 	var wg sync.WaitGroup
 	defer func() {
 		stop(nil)
 		wg.Wait()
-		d.desk.wait()
+		d.locks.Wait()
 	}()
 	part := func(what string, run func(context.Context) error) {
 		wg.Go(func() {
@@ -191,16 +193,15 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 			}
 		})
 	}
-	d.desk.ctx = ctx
 	part("watch workers", d.roster.watch)
-	part("watch tickets", d.desk.watch)
+	part("watch tickets", d.locks.Watch)
 	part("watch approvals", d.watchApprovals)
 	part("sweep tickets", every(sweepEvery, func(ctx context.Context) {
-		d.desk.reread(ctx)
-		d.endLost(ctx, d.desk.sweep(ctx))
+		d.locks.Reread(ctx)
+		d.endLost(ctx, d.locks.Sweep(ctx))
 		d.roster.check(ctx)
 	}))
-	part("delete the keys of unused workspaces", every(sweepEvery, d.desk.retire))
+	part("delete the keys of unused workspaces", every(sweepEvery, d.locks.DeleteUnused))
 	select {
 	case <-d.roster.ready:
 	case <-ctx.Done():
@@ -262,6 +263,9 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		d.receive(ctx, &wg, sub)
 	}
 }
+
+// sweepEvery is how often a dispatcher looks for tickets and workers that nobody else takes out.
+const sweepEvery = time.Second
 
 // every does something again and again, until ctx ends.
 func every(pause time.Duration, do func(context.Context)) func(context.Context) error {

@@ -89,7 +89,7 @@ func (r *runner) run(ctx context.Context, s batch.State) error {
 	defer r.indexing.Wait()
 	defer stop()
 	r.index(indexing, &s)
-	defer r.d.desk.forget(s.Plan.Workspace, r.key)
+	defer r.d.locks.StopWaiting(s.Plan.Workspace, r.key)
 	r.news = time.Now()
 	// What was canceled or appended before the feed began.
 	if err := r.read(ctx, batch.ChainControl, 0); err != nil {
@@ -191,7 +191,7 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) error {
 			if err := r.quiet(ctx, e.Group+1); err != nil {
 				return err
 			}
-			if err := r.d.desk.leave(ctx, r.workspace, r.holder(e.Group)); err != nil {
+			if err := r.d.locks.Release(ctx, r.workspace, r.holder(e.Group)); err != nil {
 				return err
 			}
 		case batch.Queue:
@@ -381,7 +381,7 @@ func (r *runner) holder(group int) ticket.Holder {
 func (r *runner) take(ctx context.Context, group int, mode ticket.Mode) {
 	r.takes++
 	take := r.takes
-	r.d.desk.take(r.workspace, r.holder(group), mode, func(t ticket.Ticket, err error) {
+	r.d.locks.Acquire(r.workspace, r.holder(group), mode, func(t ticket.Ticket, err error) {
 		select {
 		case r.granted <- grantAnswer{take, group, mode, t, err}:
 		case <-ctx.Done():

@@ -118,7 +118,7 @@ func (d *Dispatcher) tidyUp(ctx context.Context, r *runner) (over bool, err erro
 	}
 	s, err := r.submission().Read(ctx)
 	if err == nil {
-		err = d.desk.leaveForGood(ctx, s.Submission.Workspace, r.key)
+		err = d.locks.ReleaseAll(ctx, s.Submission.Workspace, r.key)
 	}
 	if err != nil && !errors.Is(err, events.ErrNewer) { // who waits for the workspace sweeps it then
 		return false, err

@@ -132,7 +132,7 @@ func (d *Dispatcher) leaveAndDone(ctx context.Context, r *runner, s *batch.State
 	held := func(g events.Group) bool { return g.Ticket }
 	if s.Plan != nil && len(s.Started) > 0 && slices.ContainsFunc(s.Plan.Groups, held) {
 		r.term = s.Takeovers
-		if err := d.desk.leave(ctx, s.Plan.Workspace, r.holder(len(s.Plan.Groups)-1)); err != nil {
+		if err := d.locks.Release(ctx, s.Plan.Workspace, r.holder(len(s.Plan.Groups)-1)); err != nil {
 			return err
 		}
 	}
@@ -195,7 +195,7 @@ func (d *Dispatcher) end(ctx context.Context, k toolyard.BatchKey, sub *toolyard
 			return context.Cause(ctx)
 		}
 	}
-	return d.desk.leaveForGood(ctx, sub.Workspace, k)
+	return d.locks.ReleaseAll(ctx, sub.Workspace, k)
 }
 
 // endLost ends the batches whose tickets stand in others' way and whose submissions are lost: these are not delivered

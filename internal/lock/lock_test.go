@@ -1,4 +1,4 @@
-package dispatcher
+package lock
 
 import (
 	"context"
@@ -30,24 +30,29 @@ func smallStore(t *testing.T, s *natsd.Server) *natsbroker.Broker {
 	return b
 }
 
-// startDesk makes a desk that watches and deletes until the test is over.
-func startDesk(t *testing.T, b *natsbroker.Broker, idle time.Duration) *desk {
+// startLocks makes locks that watch and delete until the test is over.
+func startLocks(t *testing.T, b *natsbroker.Broker, idle time.Duration) *Locks {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	d := newDesk(b, slog.New(slog.DiscardHandler), idle)
-	d.ctx = ctx
+	d := New(ctx, b, slog.New(slog.DiscardHandler), idle)
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = d.watch(ctx) }) // it ends with ctx
+	wg.Go(func() { _ = d.Watch(ctx) }) // it ends with ctx
 	wg.Go(func() {
-		_ = every(20*time.Millisecond, func(ctx context.Context) {
-			d.sweep(ctx)
-			d.retire(ctx)
-		})(ctx)
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			d.Sweep(ctx)
+			d.DeleteUnused(ctx)
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
 	})
 	t.Cleanup(func() {
 		stop()
 		wg.Wait()
-		d.wait()
+		d.Wait()
 	})
 	return d
 }
@@ -70,11 +75,11 @@ type answer struct {
 }
 
 // takes stands in line until the ticket is granted, also where there is no room at first, and returns its number.
-func takes(t *testing.T, d *desk, w toolyard.Workspace, h ticket.Holder) uint64 {
+func takes(t *testing.T, d *Locks, w toolyard.Workspace, h ticket.Holder) uint64 {
 	t.Helper()
 	for t.Context().Err() == nil {
 		granted := make(chan answer, 1)
-		d.take(w, h, ticket.Exclusive, func(own ticket.Ticket, err error) { granted <- answer{own, err} })
+		d.Acquire(w, h, ticket.Exclusive, func(own ticket.Ticket, err error) { granted <- answer{own, err} })
 		select {
 		case a := <-granted:
 			if a.err == nil {
@@ -91,10 +96,10 @@ func takes(t *testing.T, d *desk, w toolyard.Workspace, h ticket.Holder) uint64 
 	return 0
 }
 
-func (d *desk) known() int {
+func (d *Locks) known() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.lines)
+	return len(d.queues)
 }
 
 func keysOf(t *testing.T, s *natsd.Server) uint64 {
@@ -125,12 +130,12 @@ func until(t *testing.T, what string, done func() bool) {
 func TestTenThousandWorkspaces(t *testing.T) {
 	s := testenv.Server(t)
 	const idle = 50 * time.Millisecond
-	desks := []*desk{startDesk(t, smallStore(t, s), idle), startDesk(t, smallStore(t, s), idle)}
+	both := []*Locks{startLocks(t, smallStore(t, s), idle), startLocks(t, smallStore(t, s), idle)}
 	const atOnce = 50
 	var wg sync.WaitGroup
 	for n := range atOnce {
 		wg.Go(func() {
-			d, last := desks[n%len(desks)], uint64(0)
+			d, last := both[n%len(both)], uint64(0)
 			for i := n; i < manyWorkspaces; i += atOnce {
 				w, h := toolyard.Workspace(fmt.Sprintf("workspace-%d", i)), batchOf(i)
 				own := takes(t, d, w, h)
@@ -138,7 +143,7 @@ func TestTenThousandWorkspaces(t *testing.T) {
 					t.Errorf("workspace %s: number %d, after %d", w, own, last)
 				}
 				last = own
-				if err := d.leave(t.Context(), w, h); err != nil {
+				if err := d.Release(t.Context(), w, h); err != nil {
 					t.Errorf("leave workspace %s: %v", w, err)
 				}
 			}
@@ -146,7 +151,7 @@ func TestTenThousandWorkspaces(t *testing.T) {
 	}
 	wg.Wait()
 	until(t, "no key is left", func() bool { return keysOf(t, s) == 0 })
-	for _, d := range desks {
+	for _, d := range both {
 		until(t, "the dispatchers know of no workspace", func() bool { return d.known() == 0 })
 	}
 }
@@ -177,7 +182,7 @@ func TestAFullBucketHeals(t *testing.T) {
 	if !errors.Is(err, broker.ErrFull) {
 		t.Fatalf("before there is a dispatcher: %v, want ErrFull", err)
 	}
-	d := startDesk(t, b, 50*time.Millisecond)
+	d := startLocks(t, b, 50*time.Millisecond)
 	if own := takes(t, d, "new", batchOf(0)); own == 0 {
 		t.Error("nobody gets in")
 	}
@@ -189,14 +194,13 @@ func TestAFullBucketHeals(t *testing.T) {
 func TestALeaverNeedsNoRoom(t *testing.T) {
 	s := testenv.Server(t)
 	b := smallStore(t, s)
-	d := newDesk(b, slog.New(slog.DiscardHandler), time.Hour)
-	d.ctx = t.Context()
-	defer d.wait()
+	d := New(t.Context(), b, slog.New(slog.DiscardHandler), time.Hour)
+	defer d.Wait()
 	takes(t, d, "w", batchOf(0))
 	fillBucket(t, s)
 	var joined, left error
 	d.mu.Lock() // both are in the first change that is stored
-	l := d.line("w")
+	l := d.queueOf("w")
 	own := &waiter{tell: func(ticket.Ticket, error) {}}
 	long := batchOf(1)
 	long.Batch = toolyard.BatchID(fmt.Sprintf("%0100d", 1))
@@ -223,35 +227,34 @@ func TestALeaverNeedsNoRoom(t *testing.T) {
 func TestAnOlderQueueGrantsNothing(t *testing.T) {
 	s := testenv.Server(t)
 	b := smallStore(t, s)
-	d := newDesk(b, slog.New(slog.DiscardHandler), time.Hour)
-	d.ctx = t.Context()
-	defer d.wait()
+	d := New(t.Context(), b, slog.New(slog.DiscardHandler), time.Hour)
+	defer d.Wait()
 	const w = "w"
 	takes(t, d, w, batchOf(0))
 	older, err := b.Tickets(t.Context(), w)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.leave(t.Context(), w, batchOf(0)); err != nil {
+	if err := d.Release(t.Context(), w, batchOf(0)); err != nil {
 		t.Fatal(err)
 	}
-	d.drop(d.line(w).queue) // nobody was there for long
+	d.discard(d.queueOf(w).stored) // nobody was there for long
 	if _, err := b.ChangeTickets(t.Context(), broker.TicketQueue{Workspace: w}, joined(batchOf(1))); err != nil {
 		t.Fatal(err)
 	}
 	granted := make(chan answer, 1)
 	own := &waiter{tell: func(own ticket.Ticket, err error) { granted <- answer{own, err} }}
 	d.mu.Lock()
-	d.line(w).waiting[batchOf(0)] = own
+	d.queueOf(w).waiting[batchOf(0)] = own
 	d.mu.Unlock()
-	d.see(older) // before the joining is stored
+	d.observe(older) // before the joining is stored
 	stored := make(chan error, 1)
-	d.submit(w, change{holder: batchOf(0), mode: ticket.Exclusive, waiter: own, done: func(err error) { stored <- err }})
+	d.enqueue(w, change{holder: batchOf(0), mode: ticket.Exclusive, waiter: own, done: func(err error) { stored <- err }})
 	if err := <-stored; err != nil {
 		t.Fatal(err)
 	}
-	d.see(older)
-	d.wait()
+	d.observe(older)
+	d.Wait()
 	select {
 	case a := <-granted:
 		t.Errorf("ticket %d is granted beside another's: %v", a.t.N, a.err)
@@ -266,6 +269,6 @@ func TestATicketThatNobodyWaitsBehind(t *testing.T) {
 	if _, err := b.ChangeTickets(t.Context(), broker.TicketQueue{Workspace: "w"}, joined(batchOf(0))); err != nil {
 		t.Fatal(err)
 	}
-	d := startDesk(t, b, 10*time.Millisecond)
+	d := startLocks(t, b, 10*time.Millisecond)
 	until(t, "the key is deleted", func() bool { return keysOf(t, s) == 0 && d.known() == 0 })
 }

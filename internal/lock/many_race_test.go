@@ -1,5 +1,5 @@
 //go:build race
 
-package dispatcher
+package lock
 
 const manyWorkspaces = 4_000

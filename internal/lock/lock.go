@@ -1,0 +1,335 @@
+// Package lock gives batches the locks of workspaces: it keeps one dispatcher's places in their wait queues.
+//
+// Authority: none of its own. A workspace's queue is a [ticket.Queue] that NATS stores, and the first ticket of it holds
+// the lock. What is known of it here may be old, and an older queue grants nothing.
+//
+// Ordering: changes to one workspace that come while another is being stored are stored together, in the order in which
+// they came.
+//
+// Failure: the tickets of a dispatcher that died stand in the queue until the batch's next owner, or [Locks.Sweep] of any
+// dispatcher, takes them out.
+package lock
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/ticket"
+)
+
+// Broker is what locks need of the store.
+type Broker interface {
+	broker.Log
+	broker.Tickets
+}
+
+// Locks are the workspace locks that one dispatcher's batches hold and wait for. Make it with [New].
+type Locks struct {
+	b   Broker
+	log *slog.Logger
+	// ctx outlives every batch: a change serves all batches that wait for it, not only the one that began it.
+	ctx   context.Context
+	flows sync.WaitGroup // the goroutines that store changes
+	// idle is how long a queue is empty before its key is deleted.
+	idle   time.Duration
+	mu     sync.Mutex
+	queues map[toolyard.Workspace]*waitQueue
+}
+
+// Wait returns when no change is being stored.
+func (ls *Locks) Wait() { ls.flows.Wait() }
+
+// waitQueue is one workspace as this dispatcher sees it. It is kept while a batch of ours waits there, and while the
+// stored queue has a key.
+type waitQueue struct {
+	stored  broker.TicketQueue
+	seen    time.Time // when this revision of it was first seen
+	changed time.Time // when the first ticket last changed, whatever joined behind it
+	pending []change
+	busy    bool
+	waiting map[ticket.Holder]*waiter
+}
+
+// unused reports whether no batch of ours waits or is about to.
+func (l *waitQueue) unused() bool { return len(l.waiting) == 0 && len(l.pending) == 0 && !l.busy }
+
+// waiter is a batch that waits. tell is called once: when its ticket is granted, or when joining failed.
+type waiter struct {
+	tell func(ticket.Ticket, error)
+	// joined is the revision in which the ticket was stored, 0 while it is not. An older queue may hold an earlier
+	// ticket of the same holder.
+	joined uint64
+}
+
+// change is one ticket that joins or leaves. done is called once, without the mutex, when it is stored or has failed.
+type change struct {
+	holder ticket.Holder
+	mode   ticket.Mode // empty: leave
+	waiter *waiter     // set in a change that joins
+	number uint64      // not 0: remove just this ticket
+	done   func(error)
+}
+
+func (c *change) joins() bool { return c.number == 0 && c.mode != "" }
+
+// New makes the locks of a dispatcher. idle is how long a queue is empty before its key is deleted. Changes are stored
+// until ctx ends.
+func New(ctx context.Context, b Broker, log *slog.Logger, idle time.Duration) *Locks {
+	return &Locks{ctx: ctx, b: b, log: log, idle: idle, queues: map[toolyard.Workspace]*waitQueue{}}
+}
+
+// Acquire joins a workspace's queue and calls granted once: when the ticket is granted, or when joining failed. Another
+// call for the same holder replaces granted.
+func (ls *Locks) Acquire(w toolyard.Workspace, h ticket.Holder, mode ticket.Mode, granted func(ticket.Ticket, error)) {
+	own := &waiter{tell: granted}
+	ls.mu.Lock()
+	ls.queueOf(w).waiting[h.Key()] = own
+	ls.mu.Unlock()
+	ls.enqueue(w, change{holder: h, mode: mode, waiter: own, done: func(err error) {
+		if err == nil {
+			return
+		}
+		ls.mu.Lock()
+		l := ls.queueOf(w)
+		waits := l.waiting[h.Key()] == own
+		if waits {
+			delete(l.waiting, h.Key())
+		}
+		ls.mu.Unlock()
+		if waits {
+			granted(ticket.Ticket{}, err)
+		}
+	}})
+}
+
+// ReleaseAll takes out all tickets of a batch, of every group and owner. It is for a batch that has ended.
+func (ls *Locks) ReleaseAll(ctx context.Context, w toolyard.Workspace, k toolyard.BatchKey) error {
+	return ls.Release(ctx, w, ticket.Holder{Agent: k.Agent, Batch: k.ID, Group: math.MaxInt, Term: math.MaxInt})
+}
+
+// Release takes out the tickets of h's batch up to h's group, and returns when that is stored.
+func (ls *Locks) Release(ctx context.Context, w toolyard.Workspace, h ticket.Holder) error {
+	ls.mu.Lock()
+	delete(ls.queueOf(w).waiting, h.Key())
+	ls.mu.Unlock()
+	done := make(chan error, 1)
+	ls.enqueue(w, change{holder: h, done: func(err error) { done <- err }})
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// StopWaiting drops a batch's waiters and leaves its tickets in the queue, for a batch that goes on elsewhere.
+func (ls *Locks) StopWaiting(w toolyard.Workspace, k toolyard.BatchKey) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l := ls.queueOf(w)
+	for h := range l.waiting {
+		if h.Agent == k.Agent && h.Batch == k.ID {
+			delete(l.waiting, h)
+		}
+	}
+}
+
+func (ls *Locks) queueOf(w toolyard.Workspace) *waitQueue {
+	l, ok := ls.queues[w]
+	if !ok {
+		l = &waitQueue{waiting: map[ticket.Holder]*waiter{}}
+		ls.queues[w] = l
+	}
+	return l
+}
+
+func (ls *Locks) enqueue(w toolyard.Workspace, c change) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l := ls.queueOf(w)
+	l.pending = append(l.pending, c)
+	if !l.busy {
+		l.busy = true
+		ls.flows.Go(func() { ls.flush(w, l) })
+	}
+}
+
+// flush stores pending changes until there are none.
+func (ls *Locks) flush(w toolyard.Workspace, l *waitQueue) {
+	for {
+		ls.mu.Lock()
+		changes, known := l.pending, l.stored
+		known.Workspace = w
+		l.pending = nil
+		if len(changes) == 0 {
+			l.busy = false
+			ls.mu.Unlock()
+			return
+		}
+		ls.mu.Unlock()
+		q, refused, err := ls.apply(known, changes)
+		if errors.Is(err, broker.ErrFull) {
+			// Tickets that leave make room. They do not wait for those that join.
+			in, out := split(changes)
+			if len(in) > 0 && len(out) > 0 {
+				for _, c := range in {
+					c.done(err)
+				}
+				changes = out
+				q, refused, err = ls.apply(known, changes)
+			}
+		}
+		if err == nil {
+			ls.mu.Lock()
+			for i, c := range changes {
+				if c.joins() && refused[i] == nil {
+					c.waiter.joined = q.Revision
+				}
+			}
+			ls.mu.Unlock()
+			ls.observe(q)
+		}
+		for i, c := range changes {
+			c.done(errors.Join(refused[i], err))
+		}
+	}
+}
+
+// split separates the changes that join from those that leave.
+func split(changes []change) (in, out []change) {
+	for _, c := range changes {
+		if c.joins() {
+			in = append(in, c)
+		} else {
+			out = append(out, c)
+		}
+	}
+	return in, out
+}
+
+// apply stores changes as one and returns the new queue. refused says why some of them were not made.
+func (ls *Locks) apply(known broker.TicketQueue, changes []change) (q broker.TicketQueue, refused []error, err error) {
+	refused = make([]error, len(changes))
+	q, err = ls.b.ChangeTickets(ls.ctx, known, func(q ticket.Queue) (ticket.Queue, error) {
+		for i, c := range changes {
+			refused[i] = nil
+			switch {
+			case c.number != 0:
+				q = q.Remove(c.number)
+				continue
+			case c.mode == "":
+				q = q.Leave(c.holder)
+				continue
+			}
+			next, _, err := q.Join(c.holder, c.mode)
+			if err == nil {
+				err = broker.FitsTickets(next)
+			}
+			if refused[i] = err; err == nil {
+				q = next
+			}
+		}
+		return q, nil
+	})
+	return q, refused, err
+}
+
+// observe takes in a workspace's queue, and tells the waiters whose tickets it grants.
+func (ls *Locks) observe(q broker.TicketQueue) {
+	type grant struct {
+		tell func(ticket.Ticket, error)
+		t    ticket.Ticket
+	}
+	var grants []grant
+	ls.mu.Lock()
+	l := ls.queueOf(q.Workspace)
+	if q.Revision > l.stored.Revision {
+		if head(q) != head(l.stored) || l.changed.IsZero() {
+			l.changed = time.Now()
+		}
+		l.stored, l.seen = q, time.Now()
+	}
+	for h, own := range l.waiting {
+		if own.joined == 0 || l.stored.Revision < own.joined {
+			continue
+		}
+		if t, ok := l.stored.Granted(h); ok {
+			grants = append(grants, grant{own.tell, t})
+			delete(l.waiting, h)
+		}
+	}
+	ls.mu.Unlock()
+	for _, g := range grants {
+		g.tell(g.t, nil)
+	}
+}
+
+// fail tells all waiters of a workspace that this dispatcher cannot read its queue.
+func (ls *Locks) fail(w toolyard.Workspace, why error) {
+	var refused []*waiter
+	ls.mu.Lock()
+	if l, ok := ls.queues[w]; ok {
+		refused = slices.Collect(maps.Values(l.waiting))
+		clear(l.waiting)
+	}
+	ls.mu.Unlock()
+	for _, own := range refused {
+		own.tell(ticket.Ticket{}, why)
+	}
+}
+
+// head returns the number of a queue's first ticket, 0 if it is empty.
+func head(q broker.TicketQueue) uint64 {
+	if len(q.Tickets) == 0 {
+		return 0
+	}
+	return q.Tickets[0].N
+}
+
+// Watch follows all queues until ctx ends.
+func (ls *Locks) Watch(ctx context.Context) error {
+	return ls.b.WatchTickets(ctx, func(q broker.TicketQueue, err error) {
+		if errors.Is(err, events.ErrNewer) {
+			ls.fail(q.Workspace, err)
+			return
+		}
+		if err != nil {
+			ls.log.Error("a workspace's tickets cannot be read", "error", err)
+			return
+		}
+		ls.observe(q)
+	})
+}
+
+// Reread reads the queues in which batches of ours wait, in case the watch has missed a change.
+func (ls *Locks) Reread(ctx context.Context) {
+	ls.mu.Lock()
+	var waiting []toolyard.Workspace
+	for w, l := range ls.queues {
+		if len(l.waiting) > 0 {
+			waiting = append(waiting, w)
+		}
+	}
+	ls.mu.Unlock()
+	for _, w := range waiting {
+		q, err := ls.b.Tickets(ctx, w)
+		if errors.Is(err, events.ErrNewer) {
+			ls.fail(w, err)
+			continue
+		}
+		if err != nil {
+			ls.log.Warn("a workspace's tickets cannot be read", "workspace", w, "error", err)
+			continue
+		}
+		ls.observe(q)
+	}
+}
