@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/catalog"
 	"github.com/toolyard/toolyard/internal/presence"
 	"github.com/toolyard/toolyard/internal/registry"
 )
@@ -33,18 +34,19 @@ type roster struct {
 	// heard is the highest revision of an entry that was taken in; news is closed when it grows.
 	heard uint64
 	news  chan struct{}
-	// offers is what pools offer; conflicts are those in it that were told.
-	offers    *offers
+	// catalog is what the workers offer; changed is closed when that changes; conflicts are those in it that were logged.
+	catalog   *catalog.Catalog
+	changed   chan struct{}
 	conflicts map[string]bool
 	ready     chan struct{} // closed when the first look at all workers is complete
 	began     time.Time     // when it was
 }
 
 func newRoster(b Broker, log *slog.Logger, base []registry.Entry) *roster {
-	live := map[string]broker.Worker{}
 	return &roster{
-		b: b, log: log, live: live, again: make(chan struct{}, 1), offers: newOffers(base, live), ready: make(chan struct{}),
-		news: make(chan struct{}), book: presence.New(b.Settings().WorkerTTL, broker.Patience(b.Settings().WorkerTTL)),
+		b: b, log: log, live: map[string]broker.Worker{}, again: make(chan struct{}, 1), catalog: catalog.New(base),
+		changed: make(chan struct{}), ready: make(chan struct{}), news: make(chan struct{}),
+		book: presence.New(b.Settings().WorkerTTL, broker.Patience(b.Settings().WorkerTTL)),
 	}
 }
 
@@ -128,37 +130,47 @@ func (r *roster) entered(w broker.Worker, revision uint64, readable bool) (was b
 	return was, alive
 }
 
+// add takes in a worker's entry, and offers its tools if they can be read. It may hold claims either way.
 func (r *roster) add(ctx context.Context, w broker.Worker, revision uint64) {
-	// That it is alive is one thing, whether its tools can be read another: it may hold claims either way.
 	was, alive := r.entered(w, revision, true)
 	r.mu.Lock()
-	_, known := r.offers.toolsets[w.Toolset]
+	known := r.catalog.Has(w.Toolset)
 	r.mu.Unlock()
+	if known && alive && was.Toolset == w.Toolset {
+		return
+	}
+	var tools []registry.Entry
+	var blocked []string
 	if !known {
-		tools, blocked, err := r.readToolset(ctx, w)
-		if err != nil {
+		var err error
+		if tools, blocked, err = r.readToolset(ctx, w); err != nil {
 			r.log.Warn("a worker's tools cannot be read; they are not offered", "worker", w.ID, "error", err)
 			return
 		}
-		r.mu.Lock()
-		r.offers.toolsets[w.Toolset], r.offers.blocked[w.Toolset] = tools, blocked
-		r.mu.Unlock()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !alive || !known || was.Toolset != w.Toolset {
-		r.offers.last[w.Pool] = offer{toolset: w.Toolset, workspaces: w.Workspaces}
-		r.offers.renew()
-		r.log.Info("worker joined, or its tools have changed", "worker", w.ID, "pool", w.Pool, "classes", w.Classes, "isolation", w.Isolation)
-		r.warnOfConflicts()
-	}
+	r.catalog.Put(w.ID, catalog.Worker{
+		Pool: w.Pool, Toolset: w.Toolset, Workspaces: w.Workspaces, NoIsolation: w.NoIsolation,
+		Host: registry.Host{Isolation: w.Isolation, Unsandboxed: w.Unsandboxed},
+	}, tools, blocked)
+	r.catalogChanged()
+	r.log.Info("worker joined, or its tools have changed",
+		"worker", w.ID, "pool", w.Pool, "classes", w.Classes, "isolation", w.Isolation)
+	r.warnOfConflicts()
+}
+
+// catalogChanged tells those who wait for a change of the catalog. The lock is held.
+func (r *roster) catalogChanged() {
+	close(r.changed)
+	r.changed = make(chan struct{})
 }
 
 // warnOfConflicts says which names several pools or origins offer, each conflict once while it lasts. The lock is held.
 func (r *roster) warnOfConflicts() {
 	const most = 20
 	now, fresh := map[string]bool{}, []string{}
-	for _, c := range r.offers.conflicts() {
+	for _, c := range r.catalog.Conflicts() {
 		text := c.String()
 		now[text] = true
 		if !r.conflicts[text] {
@@ -244,7 +256,8 @@ func (r *roster) remove(id string) {
 		return
 	}
 	delete(r.live, id)
-	r.offers.renew()
+	r.catalog.Remove(id)
+	r.catalogChanged()
 	r.log.Info("worker left", "worker", id)
 }
 
@@ -252,24 +265,24 @@ func (r *roster) remove(id string) {
 func (r *roster) registry(w toolyard.Workspace) (registry.Registry, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.offers.registry(w)
+	return r.catalog.Tools(w)
 }
 
-// unable says why nobody runs a call, for a workspace: see [offers.unable].
+// unable says why nobody runs a call, for a workspace: see [catalog.Catalog.Unable].
 func (r *roster) unable(w toolyard.Workspace) func(*registry.Entry, toolyard.Class) (message, detail string) {
 	return func(e *registry.Entry, class toolyard.Class) (string, string) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return r.offers.unable(w, e, class)
+		return r.catalog.Unable(w, e, class)
 	}
 }
 
-// refuses reports whether the workers of a tool's pool serve other workspaces: see [offers.refuses].
+// refuses reports whether the workers of a tool's pool serve other workspaces: see [catalog.Catalog.Refuses].
 func (r *roster) refuses(w toolyard.Workspace) func(*registry.Entry) bool {
 	return func(e *registry.Entry) bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return r.offers.refuses(w, e)
+		return r.catalog.Refuses(w, e)
 	}
 }
 
@@ -283,7 +296,7 @@ func (r *roster) early(wait time.Duration) (time.Duration, <-chan struct{}) {
 	if !r.book.Hearing() { // also before the first look is complete
 		left = max(left, sweepEvery)
 	}
-	return left, r.offers.changed
+	return left, r.changed
 }
 
 // workers are those that live.

@@ -1,4 +1,4 @@
-package dispatcher
+package catalog
 
 import (
 	"encoding/json"
@@ -8,19 +8,18 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
-	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
 )
 
 // fleet is what pools offer, of workers that a test adds and takes away.
 type fleet struct {
-	*offers
+	*Catalog
 	t *testing.T
 }
 
 func newFleet(t *testing.T) *fleet {
-	return &fleet{newOffers(nil, map[string]broker.Worker{}), t}
+	return &fleet{New(nil), t}
 }
 
 // join adds a worker with tools of these names, for these workspaces.
@@ -34,15 +33,7 @@ func (f *fleet) join(id string, pool toolyard.Pool, tools []string, workspaces .
 			Class: tool.ClassRule{Static: toolyard.ReadOnly},
 		}})
 	}
-	f.toolsets[hash] = entries
-	f.live[id] = broker.Worker{ID: id, Pool: pool, Toolset: hash, Workspaces: workspaces}
-	f.last[pool] = offer{toolset: hash, workspaces: workspaces}
-	f.renew()
-}
-
-func (f *fleet) leave(id string) {
-	delete(f.live, id)
-	f.renew()
+	f.Put(id, Worker{Pool: pool, Toolset: hash, Workspaces: workspaces}, entries, nil)
 }
 
 // entry is a tool as batches of a workspace see it.
@@ -58,7 +49,7 @@ func (f *fleet) entry(w toolyard.Workspace, name string) registry.Entry {
 
 func (f *fleet) surface(w toolyard.Workspace) registry.Surface {
 	f.t.Helper()
-	reg, err := f.registry(w)
+	reg, err := f.Tools(w)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -73,7 +64,7 @@ func (f *fleet) surface(w toolyard.Workspace) registry.Surface {
 func (f *fleet) expect(w toolyard.Workspace, name string, pool toolyard.Pool, refused bool) {
 	f.t.Helper()
 	e := f.entry(w, name)
-	if got := f.refuses(w, &e); e.Pool != pool || got != refused {
+	if got := f.Refuses(w, &e); e.Pool != pool || got != refused {
 		f.t.Errorf("calls of %q for workspace %q go to pool %q, refused %v; want %q, %v", name, w, e.Pool, got, pool, refused)
 	}
 }
@@ -89,10 +80,10 @@ func TestWhoServesAWorkspace(t *testing.T) {
 	f.expect("one", "read", "a", false)
 	f.expect("two", "read", "b", false)
 	f.expect("tow", "read", "a", true)
-	f.leave("b1") // it is being started again
+	f.Remove("b1") // it is being started again
 	f.expect("two", "read", "b", false)
 	f.expect("one", "read", "a", false)
-	f.leave("a1")
+	f.Remove("a1")
 	f.expect("one", "read", "a", false)
 	f.expect("two", "read", "b", false)
 	f.expect("tow", "read", "a", true)
@@ -104,12 +95,12 @@ func TestWhoServesAWorkspace(t *testing.T) {
 	f.expect("three", "read", "b", false)
 	f.expect("one", "read", "a", false) // its pool comes back sooner or later
 	f.expect("three", "search", "c", false)
-	if e := (registry.Entry{Pool: "never seen"}); f.refuses("x", &e) {
+	if e := (registry.Entry{Pool: "never seen"}); f.Refuses("x", &e) {
 		t.Error("a pool that was never seen refuses something")
 	}
 	no := false
 	e := registry.Entry{Pool: "b", Declaration: tool.Declaration{UsesWorkspace: &no}}
-	if f.refuses("x", &e) {
+	if f.Refuses("x", &e) {
 		t.Error("a tool that has nothing to do with workspaces is refused one")
 	}
 }
@@ -118,7 +109,7 @@ func TestARefusalNamesTheWorkspaces(t *testing.T) {
 	f := newFleet(t)
 	f.join("a", "a", []string{"read"}, "docs", "default")
 	e := f.entry("defualt", "read")
-	message, detail := f.unable("defualt", &e, toolyard.ReadOnly)
+	message, detail := f.Unable("defualt", &e, toolyard.ReadOnly)
 	for _, want := range []string{`"defualt"`, `"default", "docs"`} {
 		if !strings.Contains(message, want) {
 			t.Errorf("%q does not name %s", message, want)
@@ -132,12 +123,12 @@ func TestARefusalNamesTheWorkspaces(t *testing.T) {
 		many = append(many, toolyard.Workspace(fmt.Sprintf("w%02d", n)))
 	}
 	f.join("a", "a", []string{"read"}, many...)
-	message, _ = f.unable("defualt", &e, toolyard.ReadOnly)
+	message, _ = f.Unable("defualt", &e, toolyard.ReadOnly)
 	if !strings.Contains(message, `"w19" and 80 more`) || strings.Contains(message, "w20") {
 		t.Errorf("a long list: %s", message)
 	}
 	f.join("b", "b", []string{"write"}, "elsewhere")
-	if message, _ = f.unable("elsewhere", &e, toolyard.ReadOnly); !strings.Contains(message, "which others do") {
+	if message, _ = f.Unable("elsewhere", &e, toolyard.ReadOnly); !strings.Contains(message, "which others do") {
 		t.Errorf("another pool's workspace: %s", message)
 	}
 }
@@ -156,7 +147,7 @@ func TestRegistriesAreNotKeptByName(t *testing.T) {
 		t.Error("two pools serve two workspaces, and one surface is all there is")
 	}
 	for n := range 10_000 {
-		if _, err := f.registry(toolyard.Workspace(fmt.Sprint("made up ", n))); err != nil {
+		if _, err := f.Tools(toolyard.Workspace(fmt.Sprint("made up ", n))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -175,10 +166,10 @@ func TestRegistriesAreNotKeptByName(t *testing.T) {
 		t.Errorf("%d registries are kept", len(f.built))
 	}
 	for n := range 3 * maxBuilt {
-		f.leave(fmt.Sprint(n))
+		f.Remove(fmt.Sprint(n))
 		delete(f.last, toolyard.Pool(fmt.Sprint("pool", n)))
 	}
-	f.renew()
+	f.invalidate()
 	for w, hash := range want {
 		if got := f.surface(w).Hash; got != hash {
 			t.Errorf("workspace %s sees the surface %.12s, and saw %.12s", w, got, hash)

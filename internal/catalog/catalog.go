@@ -1,4 +1,10 @@
-package dispatcher
+// Package catalog is the tool catalog of a dispatcher: which tools there are for a workspace, and which pool runs them, from
+// what the live workers offer and what pools offered last.
+//
+// Authority: none. A batch sees the tools that its plan pins; what changes here is for the next one.
+//
+// The package is pure. A [Catalog] is not safe for concurrent use.
+package catalog
 
 import (
 	"fmt"
@@ -8,46 +14,53 @@ import (
 	"strings"
 
 	"github.com/toolyard/toolyard"
-	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
 )
 
-// The limits of what is made of what pools offer.
+// The limits of what a catalog derives and says.
 const (
 	maxBuilt  = 64 // registries that are kept
 	maxListed = 20 // workspaces that an answer lists
 )
 
-// offers is what pools offer: tools, and workspaces. It is not safe for concurrent use; the lock of its roster is
-// around it.
-type offers struct {
+// Worker is what a live worker offers.
+type Worker struct {
+	Pool toolyard.Pool
+	// Toolset is the hash of its tools.
+	Toolset string
+	// Workspaces are those that it serves. None: all of them, and tools get no directory.
+	Workspaces []toolyard.Workspace
+	// Host is what it can put around calls, and NoIsolation why that is nothing.
+	Host        registry.Host
+	NoIsolation string
+}
+
+// Catalog is the tools and workspaces that pools offer. Make it with [New].
+type Catalog struct {
 	base []registry.Entry
-	// live are the live workers, which are the roster's to change.
-	live map[string]broker.Worker
-	// toolsets are the declarations behind the hashes of toolsets that a live worker has, or a pool offered last: a
+	live map[string]Worker
+	// toolsets are the tools by the hash of their toolset, of all toolsets that a live worker has or a pool offered last: a
 	// tool whose workers are all gone is unavailable, not unknown.
 	toolsets map[string][]registry.Entry
 	// blocked are names that the rules of a worker take out of its toolset, by the toolset's hash.
 	blocked map[string][]string
 	last    map[toolyard.Pool]offer
-	// changed is closed when something changes.
-	changed chan struct{}
 
-	// What follows from the above is made when it is needed. pools is nil before.
+	// What follows is derived from the above when it is needed. pools is nil before.
 	pools map[toolyard.Pool]*pool
 	named map[toolyard.Workspace]bool // by any pool
 	ways  map[toolyard.Workspace]string
 	built map[string]registry.Registry // by way
 }
 
-// offer is what the worker of a pool offers that joined last.
+// offer is what the worker that joined a pool last offers.
 type offer struct {
 	toolset    string
 	workspaces []toolyard.Workspace
 }
 
-// pool is what is known of one by its live workers; when there are none, by what it offered last.
+// pool is one pool, as its live workers offer it; when it has none, as it offered last.
 type pool struct {
 	live bool
 	// named are the workspaces that its workers name. every says that one of them names none: it serves every
@@ -85,99 +98,120 @@ func (p *pool) service(w toolyard.Workspace) service {
 	return refused
 }
 
-func newOffers(base []registry.Entry, live map[string]broker.Worker) *offers {
-	return &offers{
-		base: base, live: live, toolsets: map[string][]registry.Entry{}, blocked: map[string][]string{}, last: map[toolyard.Pool]offer{},
-		changed: make(chan struct{}),
+// New makes a catalog of tools that are known without any worker.
+func New(base []registry.Entry) *Catalog {
+	return &Catalog{
+		base: base, live: map[string]Worker{}, toolsets: map[string][]registry.Entry{}, blocked: map[string][]string{},
+		last: map[toolyard.Pool]offer{},
 	}
 }
 
-// renew notes that workers, or what they offer, have changed.
-func (o *offers) renew() {
-	o.pools, o.named, o.ways, o.built = nil, nil, nil, nil
-	close(o.changed)
-	o.changed = make(chan struct{})
+// Has reports whether the tools of a toolset are known.
+func (c *Catalog) Has(toolset string) bool {
+	_, ok := c.toolsets[toolset]
+	return ok
+}
+
+// Put adds or replaces a worker, which is the one that joined its pool last from then on. tools and blocked are those of its
+// toolset; they are ignored if the toolset is known.
+func (c *Catalog) Put(id string, w Worker, tools []registry.Entry, blocked []string) {
+	if !c.Has(w.Toolset) {
+		c.toolsets[w.Toolset], c.blocked[w.Toolset] = tools, blocked
+	}
+	c.live[id], c.last[w.Pool] = w, offer{toolset: w.Toolset, workspaces: w.Workspaces}
+	c.invalidate()
+}
+
+// Remove takes a worker out. What its pool offered last stays.
+func (c *Catalog) Remove(id string) {
+	delete(c.live, id)
+	c.invalidate()
+}
+
+// invalidate drops what is derived, and toolsets that are no longer used.
+func (c *Catalog) invalidate() {
+	c.pools, c.named, c.ways, c.built = nil, nil, nil, nil
 	used := map[string]bool{}
-	for _, l := range o.last {
+	for _, l := range c.last {
 		used[l.toolset] = true
 	}
-	for _, w := range o.live {
+	for _, w := range c.live {
 		used[w.Toolset] = true
 	}
-	maps.DeleteFunc(o.toolsets, func(hash string, _ []registry.Entry) bool { return !used[hash] })
-	maps.DeleteFunc(o.blocked, func(hash string, _ []string) bool { return !used[hash] })
+	maps.DeleteFunc(c.toolsets, func(hash string, _ []registry.Entry) bool { return !used[hash] })
+	maps.DeleteFunc(c.blocked, func(hash string, _ []string) bool { return !used[hash] })
 }
 
-// look makes what follows from the workers.
-func (o *offers) look() {
-	if o.pools != nil {
+// derive makes what follows from the workers, unless it is there.
+func (c *Catalog) derive() {
+	if c.pools != nil {
 		return
 	}
-	o.pools, o.named = map[toolyard.Pool]*pool{}, map[toolyard.Workspace]bool{}
-	o.ways, o.built = map[toolyard.Workspace]string{}, map[string]registry.Registry{}
+	c.pools, c.named = map[toolyard.Pool]*pool{}, map[toolyard.Workspace]bool{}
+	c.ways, c.built = map[toolyard.Workspace]string{}, map[string]registry.Registry{}
 	note := func(name toolyard.Pool, toolset string, workspaces []toolyard.Workspace) *pool {
-		p := o.pools[name]
+		p := c.pools[name]
 		if p == nil {
 			p = newPool()
-			o.pools[name] = p
+			c.pools[name] = p
 		}
 		if !slices.Contains(p.toolsets, toolset) {
 			p.toolsets = append(p.toolsets, toolset)
 		}
 		for _, w := range workspaces {
-			p.named[w], o.named[w] = true, true
+			p.named[w], c.named[w] = true, true
 		}
 		p.every = p.every || len(workspaces) == 0
 		return p
 	}
 	living := map[toolyard.Pool]bool{}
-	for _, w := range o.live {
+	for _, w := range c.live {
 		living[w.Pool] = true
 	}
 	// What a pool offered last decides; what other live workers have stands beside it, since a server that one worker
 	// cannot reach may be there for another.
-	for name, l := range o.last {
+	for name, l := range c.last {
 		if !living[name] {
 			note(name, l.toolset, l.workspaces)
 		} else {
-			o.pools[name] = newPool(l.toolset)
+			c.pools[name] = newPool(l.toolset)
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(o.live)) {
-		w := o.live[id]
+	for _, id := range slices.Sorted(maps.Keys(c.live)) {
+		w := c.live[id]
 		p := note(w.Pool, w.Toolset, w.Workspaces)
-		p.live, p.hosts[hostOf(&w)] = true, true
+		p.live, p.hosts[w.Host] = true, true
 	}
 }
 
 // way tells workspaces apart as far as it makes a difference which one it is: by how all pools stand to it. There are
 // as many as workers name workspaces, and one more, however many names batches have for theirs.
-func (o *offers) way(w toolyard.Workspace) string {
-	if !o.named[w] {
+func (c *Catalog) way(w toolyard.Workspace) string {
+	if !c.named[w] {
 		w = "" // which is no name
 	}
-	if way, ok := o.ways[w]; ok {
+	if way, ok := c.ways[w]; ok {
 		return way
 	}
 	var b strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(o.pools)) {
-		b.WriteString(strconv.Itoa(int(o.pools[name].service(w))))
+	for _, name := range slices.Sorted(maps.Keys(c.pools)) {
+		b.WriteString(strconv.Itoa(int(c.pools[name].service(w))))
 	}
-	o.ways[w] = b.String()
-	return o.ways[w]
+	c.ways[w] = b.String()
+	return c.ways[w]
 }
 
-// registry returns the tools for a workspace: the base, and what pools offer or last offered. Of several pools with
+// Tools returns the tools for a workspace: the base, and what pools offer or last offered. Of several pools with
 // one tool, the one wins that serves the workspace best, then one that can run all its calls, isolated rather than
 // not, then the first by name. What the rules of one worker take out of its pool is not offered by that pool.
-func (o *offers) registry(w toolyard.Workspace) (registry.Registry, error) {
-	o.look()
-	way := o.way(w)
-	if reg, ok := o.built[way]; ok {
+func (c *Catalog) Tools(w toolyard.Workspace) (registry.Registry, error) {
+	c.derive()
+	way := c.way(w)
+	if reg, ok := c.built[way]; ok {
 		return reg, nil
 	}
 	rank := func(name toolyard.Pool, e *registry.Entry) int {
-		p, best := o.pools[name], 0
+		p, best := c.pools[name], 0
 		for h := range p.hosts {
 			switch {
 			case !e.NeedsIsolation(worst(&e.Class)) || h.Refuses(&e.Declaration, worst(&e.Class)) != "":
@@ -196,15 +230,15 @@ func (o *offers) registry(w toolyard.Workspace) (registry.Registry, error) {
 	}
 	best := map[key]registry.Entry{}
 	blocked, denied := []string{}, map[toolyard.Pool][]string{}
-	for _, name := range slices.Sorted(maps.Keys(o.last)) {
-		for _, toolset := range o.pools[name].toolsets {
-			denied[name] = append(denied[name], o.blocked[toolset]...)
+	for _, name := range slices.Sorted(maps.Keys(c.last)) {
+		for _, toolset := range c.pools[name].toolsets {
+			denied[name] = append(denied[name], c.blocked[toolset]...)
 		}
 		blocked = append(blocked, denied[name]...)
 	}
-	for _, name := range slices.Sorted(maps.Keys(o.last)) {
-		for _, toolset := range o.pools[name].toolsets {
-			for _, e := range o.toolsets[toolset] {
+	for _, name := range slices.Sorted(maps.Keys(c.last)) {
+		for _, toolset := range c.pools[name].toolsets {
+			for _, e := range c.toolsets[toolset] {
 				if e.Pool = name; slices.Contains(denied[name], e.Name) {
 					continue
 				}
@@ -215,7 +249,7 @@ func (o *offers) registry(w toolyard.Workspace) (registry.Registry, error) {
 			}
 		}
 	}
-	for _, e := range o.base {
+	for _, e := range c.base {
 		k := key{e.Origin, e.Name}
 		if _, ok := best[k]; !ok && !slices.Contains(denied[e.Pool], e.Name) {
 			best[k] = e
@@ -226,20 +260,20 @@ func (o *offers) registry(w toolyard.Workspace) (registry.Registry, error) {
 		return reg, fmt.Errorf("put the workers' tools together: %w", err)
 	}
 	reg = reg.Block(blocked...)
-	if len(o.built) >= maxBuilt {
-		clear(o.built)
+	if len(c.built) >= maxBuilt {
+		clear(c.built)
 	}
-	o.built[way] = reg
+	c.built[way] = reg
 	return reg, nil
 }
 
-// conflicts are the names that several pools or origins offer.
-func (o *offers) conflicts() []registry.Conflict {
-	o.look()
+// Conflicts are the names that several pools or origins offer.
+func (c *Catalog) Conflicts() []registry.Conflict {
+	c.derive()
 	var all []registry.Entry // of the pools that live: what is built in is offered by those
-	for name, p := range o.pools {
+	for name, p := range c.pools {
 		for _, toolset := range p.toolsets {
-			for _, e := range o.toolsets[toolset] {
+			for _, e := range c.toolsets[toolset] {
 				e.Pool = name
 				all = append(all, e)
 			}
@@ -248,33 +282,33 @@ func (o *offers) conflicts() []registry.Conflict {
 	return registry.Conflicts(all)
 }
 
-// refuses reports whether the workers of a tool's pool serve other workspaces than the one that its calls act on. A
+// Refuses reports whether the workers of a tool's pool serve other workspaces than the one that its calls act on. A
 // pool of which nothing is known refuses none.
-func (o *offers) refuses(w toolyard.Workspace, e *registry.Entry) bool {
-	o.look()
-	p := o.pools[e.Pool]
+func (c *Catalog) Refuses(w toolyard.Workspace, e *registry.Entry) bool {
+	c.derive()
+	p := c.pools[e.Pool]
 	return p != nil && e.NeedsWorkspace() && p.service(w) == refused
 }
 
-// unable says why no worker of a tool's pool runs a call of it that is of a class, for a workspace, to the model and
+// Unable says why no worker of a tool's pool runs a call of it that is of a class, for a workspace, to the model and
 // to the operator. The first is empty when one does, and when the pool has no workers and the last ones did: one that
 // joins may.
-func (o *offers) unable(w toolyard.Workspace, e *registry.Entry, class toolyard.Class) (message, detail string) {
-	if o.refuses(w, e) {
+func (c *Catalog) Unable(w toolyard.Workspace, e *registry.Entry, class toolyard.Class) (message, detail string) {
+	if c.Refuses(w, e) {
 		message = fmt.Sprintf("No worker serves the workspace %q; %s. The batch has to name one of them, or an "+
-			"operator has to serve this one; go on without it, and say so.", w, o.list())
-		if o.named[w] {
+			"operator has to serve this one; go on without it, and say so.", w, c.list())
+		if c.named[w] {
 			message = fmt.Sprintf("The workers that have the tool %q do not serve the workspace %q, which others do. "+
 				"An operator has to set this up; go on without it, and say so.", e.Name, w)
 		}
 		return message, fmt.Sprintf("pool %s: its workers serve other workspaces than %q", e.Pool, w)
 	}
-	for _, id := range slices.Sorted(maps.Keys(o.live)) {
-		worker := o.live[id]
+	for _, id := range slices.Sorted(maps.Keys(c.live)) {
+		worker := c.live[id]
 		if worker.Pool != e.Pool {
 			continue
 		}
-		why := hostOf(&worker).Refuses(&e.Declaration, class)
+		why := worker.Host.Refuses(&e.Declaration, class)
 		if why == "" {
 			return "", ""
 		}
@@ -297,8 +331,8 @@ func (o *offers) unable(w toolyard.Workspace, e *registry.Entry, class toolyard.
 }
 
 // list says which workspaces are served.
-func (o *offers) list() string {
-	names := slices.Sorted(maps.Keys(o.named))
+func (c *Catalog) list() string {
+	names := slices.Sorted(maps.Keys(c.named))
 	if len(names) == 0 {
 		return "none is served"
 	}
@@ -314,11 +348,6 @@ func (o *offers) list() string {
 		fmt.Fprintf(&b, " and %d more", more)
 	}
 	return b.String()
-}
-
-// hostOf is what a worker says that it can put around calls.
-func hostOf(w *broker.Worker) registry.Host {
-	return registry.Host{Isolation: w.Isolation, Unsandboxed: w.Unsandboxed}
 }
 
 // worst is the strictest class that calls of a tool can have.
