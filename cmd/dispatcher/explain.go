@@ -265,9 +265,10 @@ func explainPlan(ctx context.Context, b *toolyard.Batch, plan *dispatcher.Plan, 
 		}
 		entry := plan.Entry(i)
 		d, err := perm.Decide(ctx, pipeline.PermissionInput{
-			Key: b.Key(), Index: i, CallID: b.Calls[i].ID, Session: b.Session, Workspace: b.Workspace, WorkspaceDir: dir, Root: root,
-			Interactive: b.Interactive, Declaration: entry.Declaration, Origin: entry.Origin,
-			Judgement: planned.Calls[i].Judgement, Input: b.Calls[i].Input, Rules: rules,
+			CallContext: pipeline.CallContext{
+				Key: b.Key(), Index: i, Session: b.Session, Workspace: b.Workspace, WorkspaceDir: dir, Root: root, Interactive: b.Interactive,
+			},
+			Declaration: entry.Declaration, Judgement: planned.Calls[i].Judgement, Input: b.Calls[i].Input, Rules: rules,
 		})
 		if err != nil {
 			return e, err

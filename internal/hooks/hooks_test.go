@@ -95,8 +95,10 @@ func (r *rig) input(name, input string) pipeline.HookInput {
 	}
 	r.t.Cleanup(func() { _ = root.Close() })
 	return pipeline.HookInput{
-		Root: root,
-		Key:  toolyard.BatchKey{Agent: "agent-1", ID: "b-1"}, Index: 3, CallID: "toolu_01", Tool: name, Session: "s-1", Workspace: "ws", WorkspaceDir: r.dir,
+		CallContext: pipeline.CallContext{
+			Key: toolyard.BatchKey{Agent: "agent-1", ID: "b-1"}, Index: 3, Session: "s-1", Workspace: "ws", WorkspaceDir: r.dir, Root: root,
+		},
+		CallID: "toolu_01", Tool: name,
 		Judgement: tool.Judgement{Class: toolyard.Unsafe, Destructive: true}, Input: json.RawMessage(input), InputHash: "abc",
 	}
 }

@@ -8,8 +8,8 @@
 //
 // # Authority
 //
-// The pipeline decides what a call's result is, never whether it counts: that is the log's matter. [Scheduler] says when
-// the call may start, and [ErrLost], as its error or as the cause of the context, says that somebody else answers for
+// The pipeline decides what a call's result is, never whether it counts: that is the log's matter. [Job].Start says
+// whether the call may start, and [ErrLost], as its error or as the cause of the context, says that somebody else answers for
 // the call by now: then [Pipeline.Run] returns that error and no result. The class of a call is pinned at plan
 // ([Job].Judgement); it is not judged again here, but for an input that a hook has changed, whose class may only be as
 // loose as the pinned one.

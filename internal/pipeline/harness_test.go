@@ -34,7 +34,7 @@ type rig struct {
 	post  func(ctx context.Context, in HookInput) (HookVerdict, error)
 	// decide, start, put and allow replace what the seams answer.
 	decide func(ctx context.Context, in PermissionInput) (PermissionDecision, error)
-	start  func(ctx context.Context, job *Job) (func(), error)
+	start  func(context.Context) (func(), error)
 	put    func(ctx context.Context, content string) (string, error)
 	hidden func(path string) bool
 	allow  func(dep string) (func(breaker.Outcome), time.Duration, error)
@@ -66,10 +66,10 @@ func echo() tool.Tool {
 
 func newRig(change ...func(*rig)) *rig {
 	r := &rig{tools: map[string]tool.Tool{}}
-	r.Pipeline = &Pipeline{Tools: r, Hooks: nil, Permission: r, Scheduler: r, Blobs: r, Worker: "w1"}
+	r.Pipeline = &Pipeline{Tools: r, Hooks: nil, Permission: r, Blobs: r, Worker: "w1"}
 	r.job = Job{
-		Key: toolyard.BatchKey{Agent: "a", ID: "b"}, Index: 2, Call: toolyard.Call{ID: "c3", Tool: "echo", Input: json.RawMessage(`{"text":"hi"}`)},
-		Session: "s", Workspace: "ws", WorkspaceDir: "/ws", Attempt: 1,
+		CallContext: CallContext{Key: toolyard.BatchKey{Agent: "a", ID: "b"}, Index: 2, Session: "s", Workspace: "ws", WorkspaceDir: "/ws"},
+		Call:        toolyard.Call{ID: "c3", Tool: "echo", Input: json.RawMessage(`{"text":"hi"}`)}, Attempt: 1, Start: r.startCall,
 	}
 	r.setTool(echo())
 	for _, c := range change {
@@ -127,9 +127,9 @@ func (r *rig) Decide(ctx context.Context, in PermissionInput) (PermissionDecisio
 
 func (r *rig) Hidden(_ *tool.Declaration, _ Rules, _ string) func(string) bool { return r.hidden }
 
-func (r *rig) Start(ctx context.Context, job *Job) (func(), error) {
+func (r *rig) startCall(ctx context.Context) (func(), error) {
 	if r.start != nil {
-		return r.start(ctx, job)
+		return r.start(ctx)
 	}
 	return func() { r.mu.Lock(); r.freed++; r.mu.Unlock() }, nil
 }
@@ -254,7 +254,7 @@ func decides(d PermissionDecision, err error) func(*rig) {
 }
 
 func starts(err error) func(*rig) {
-	return func(r *rig) { r.start = func(context.Context, *Job) (func(), error) { return nil, err } }
+	return func(r *rig) { r.start = func(context.Context) (func(), error) { return nil, err } }
 }
 
 func secretless(r *rig) {

@@ -16,8 +16,7 @@ import (
 // hookInput is a frozen copy: each hook call gets its own.
 func (c *call) hookInput() HookInput {
 	return HookInput{
-		Key: c.job.Key, Index: c.job.Index, CallID: c.job.Call.ID, Tool: c.entry.Name, Session: c.job.Session,
-		Workspace: c.job.Workspace, WorkspaceDir: c.job.WorkspaceDir, Root: c.job.Root, Interactive: c.job.Interactive, Judgement: c.judgement,
+		CallContext: c.job.CallContext, CallID: c.job.Call.ID, Tool: c.entry.Name, Judgement: c.judgement,
 		Input: bytes.Clone(c.observable), InputHash: c.value.Hash(),
 	}
 }

@@ -10,22 +10,27 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// Job is one execution of one call: what was pinned at plan, and where it runs.
-type Job struct {
-	Key   toolyard.BatchKey
-	Index int
-	// Call is the call; its Tool may be an alias, or the name that plan has resolved already.
-	Call toolyard.Call
-	// As is the name that the model used, where plan has resolved it. Empty: that of the call.
-	As      string
+// CallContext says whose call it is and where it runs, for the job, the hooks and the permission alike.
+type CallContext struct {
+	Key     toolyard.BatchKey
+	Index   int
 	Session toolyard.Session
 	// Workspace is the batch's, and WorkspaceDir its directory on this worker; empty where it has none.
 	Workspace    toolyard.Workspace
 	WorkspaceDir string
-	// Root is that directory, held.
+	// Root is that directory, held; nil where there is none.
 	Root *place.Root
 	// Interactive says that a person can be asked: then a call that needs one ends the run with [WaitingError].
 	Interactive bool
+}
+
+// Job is one execution of one call: what was pinned at plan, and where it runs.
+type Job struct {
+	CallContext
+	// Call is the call; its Tool may be an alias, or the name that plan has resolved already.
+	Call toolyard.Call
+	// As is the name that the model used, where plan has resolved it. Empty: that of the call.
+	As string
 	// Approved is a person's approval, of a call that has waited for it. Nil: nobody was asked.
 	Approved *Approved
 	// Remembered is what people have allowed for the rest of the session, Context what its tools have set.
@@ -50,6 +55,12 @@ type Job struct {
 	// Rules are the batch's own. Nil: none.
 	Rules Rules
 
+	// Start checks abort and cancel, and records the claim where the call needs one. The pipeline calls release once, when the
+	// tool has returned; for one that was left behind that may be long after the call has its result. Errors: [ErrLost],
+	// [ErrCanceled], [ErrSiblingCanceled], [ErrDeadline], each wrapped or not; any other one means that the call could not be
+	// started, and ends it as dependency_unavailable. It returns soon after its context ended. Nil: the call does not start, and
+	// internal_error says why.
+	Start func(ctx context.Context) (release func(), err error)
 	// Progress gets what the tool reports while it runs, behind a 0 when it starts and before a 1 when it has ended, however that
 	// was; it must not block. Nil: dropped.
 	Progress func(tool.Progress)

@@ -30,9 +30,7 @@ func (c *call) permission(ctx context.Context) finding {
 		return f
 	}
 	in := PermissionInput{
-		Key: c.job.Key, Index: c.job.Index, CallID: c.job.Call.ID, Session: c.job.Session, Workspace: c.job.Workspace,
-		WorkspaceDir: c.job.WorkspaceDir, Root: c.job.Root, Interactive: c.job.Interactive, Declaration: c.entry.Declaration, Origin: c.entry.Origin,
-		Judgement: c.judgement, Input: c.input(), Observable: bytes.Clone(c.observable), InputHash: c.value.Hash(),
+		CallContext: c.job.CallContext, Declaration: c.entry.Declaration, Judgement: c.judgement, Input: c.input(), Observable: bytes.Clone(c.observable), InputHash: c.value.Hash(),
 		Opinion: c.opinion, OpinionReason: c.opinionReason, Rules: c.job.Rules, Remembered: c.job.Remembered,
 		Tool: own,
 	}

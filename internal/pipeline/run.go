@@ -29,8 +29,6 @@ type Pipeline struct {
 	Permission Permission
 	// Breakers watch dependencies. Nil: nothing is watched.
 	Breakers Breakers
-	// Scheduler gives turns. Nil: no call starts, and internal_error says why.
-	Scheduler Scheduler
 	// Blobs takes long outputs. Nil: they end as result_too_large with a preview.
 	Blobs Blobs
 	// Redact takes secrets out of a text. It is applied to each string of an input, to outputs, errors and details. Nil: nothing is

@@ -7,7 +7,6 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/breaker"
-	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -38,16 +37,10 @@ type Hooks interface {
 
 // HookInput is a frozen copy of what a hook may know.
 type HookInput struct {
-	Key          toolyard.BatchKey
-	Index        int
-	CallID       string
-	Tool         string
-	Session      toolyard.Session
-	Workspace    toolyard.Workspace
-	WorkspaceDir string
-	Root         *place.Root // nil where there is no directory
-	Interactive  bool
-	Judgement    tool.Judgement
+	CallContext
+	CallID    string
+	Tool      string
+	Judgement tool.Judgement
 	// Input is the observable copy: normalised, redacted, cut where it is long. InputHash names the input itself.
 	Input     json.RawMessage
 	InputHash string
@@ -106,17 +99,9 @@ type Permission interface {
 
 // PermissionInput is what will run, and who wants it.
 type PermissionInput struct {
-	Key          toolyard.BatchKey
-	Index        int
-	CallID       string
-	Session      toolyard.Session
-	Workspace    toolyard.Workspace
-	WorkspaceDir string
-	Root         *place.Root // nil where there is no directory
-	Interactive  bool
-	Declaration  tool.Declaration
-	Origin       registry.Origin
-	Judgement    tool.Judgement
+	CallContext
+	Declaration tool.Declaration
+	Judgement   tool.Judgement
 	// Input is what will run, for rules to match on: it may hold secrets. Observable is what may be shown.
 	Input, Observable json.RawMessage
 	InputHash         string
@@ -146,16 +131,6 @@ type PermissionDecision struct {
 type Breakers interface {
 	// Allow asks whether a dependency may be tried. done must be called once; retryAfter comes with an error.
 	Allow(dependency string) (done func(breaker.Outcome), retryAfter time.Duration, err error)
-}
-
-// Scheduler gives a call its turn.
-type Scheduler interface {
-	// Start waits for a slot, checks abort and cancel, and records the claim where the call needs one, in this order.
-	// The caller calls release once, when the tool has returned; for one that was left behind that may be long after the call
-	// has its result. Errors:
-	// [ErrLost], [ErrCanceled], [ErrSiblingCanceled], [ErrDeadline], each wrapped or not; any other one means that the
-	// call could not be started, and ends it as dependency_unavailable. It returns soon after its context ended.
-	Start(ctx context.Context, job *Job) (release func(), err error)
 }
 
 // Blobs stores outputs that are too long for a result.

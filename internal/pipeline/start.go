@@ -13,14 +13,14 @@ import (
 	"github.com/toolyard/toolyard/internal/policy"
 )
 
-// schedule waits for the call's turn. The breaker is asked first: a dependency that is down costs neither a slot nor a
-// claim. A probe of a half-open breaker keeps others away while it waits for its slot.
+// schedule starts the call. It asks the breaker first, so that a dependency that is down costs no claim. A probe of a
+// half-open breaker keeps other calls away while it is started.
 func (c *call) schedule(ctx context.Context) finding {
 	if c.p.saturated() {
 		return c.tooManyLeftBehind()
 	}
-	if c.p.Scheduler == nil {
-		return failed(toolyard.InternalError, "Internal error: nothing on this worker can start a call.", "no scheduler is configured")
+	if c.job.Start == nil {
+		return failed(toolyard.InternalError, "Internal error: nothing on this worker can start a call.", "the job has no Start")
 	}
 	if c.p.Breakers != nil {
 		name, host := c.dependency()
@@ -35,7 +35,7 @@ func (c *call) schedule(ctx context.Context) finding {
 		}
 		c.report = report
 	}
-	release, err := c.p.Scheduler.Start(ctx, &c.job)
+	release, err := c.job.Start(ctx)
 	if err == nil {
 		c.release = release
 		// A cancel may have come while the claim was being recorded; the call must not start for that.

@@ -10,7 +10,7 @@ import (
 )
 
 // Why a call is stopped: causes of the context that is given to [Pipeline.Run] (context.CancelCauseFunc), and errors of
-// [Scheduler].Start. They may be wrapped; a cause that is none of them counts as a cancel.
+// [Job].Start. They may be wrapped; a cause that is none of them counts as a cancel.
 var (
 	// ErrCanceled: the agent, a person, an interrupt or an operator stopped it. The call ends as canceled.
 	ErrCanceled = errors.New("canceled")

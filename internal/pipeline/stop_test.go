@@ -120,7 +120,7 @@ func TestCancelInEachPhaseThatWaits(t *testing.T) {
 				return PermissionDecision{}, block(ctx)
 			}
 		},
-		toolyard.PhaseSchedule: func(r *rig) { r.start = func(ctx context.Context, _ *Job) (func(), error) { return nil, block(ctx) } },
+		toolyard.PhaseSchedule: func(r *rig) { r.start = func(ctx context.Context) (func(), error) { return nil, block(ctx) } },
 	} {
 		t.Run(string(phase), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -293,7 +293,7 @@ func TestCancelWhileTheClaimIsRecorded(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	released, reported := 0, breaker.Outcome("")
 	r := newRig(func(r *rig) {
-		r.start = func(context.Context, *Job) (func(), error) {
+		r.start = func(context.Context) (func(), error) {
 			cancel(ErrCanceled)
 			return func() { released++ }, nil
 		}

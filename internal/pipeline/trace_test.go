@@ -96,7 +96,7 @@ var scenarios = []struct {
 	{"a sibling failed", toolyard.SiblingCanceled, toolyard.PhaseSchedule, []func(*rig){starts(ErrSiblingCanceled{Culprit: "c1 (read_file)"})}},
 	{"too late", toolyard.DeadlineExceeded, toolyard.PhaseSchedule, []func(*rig){starts(ErrDeadline)}},
 	{"no turn", toolyard.DependencyUnavailable, toolyard.PhaseSchedule, []func(*rig){starts(errBoom)}},
-	{"no scheduler", toolyard.InternalError, toolyard.PhaseSchedule, []func(*rig){func(r *rig) { r.Scheduler = nil }}},
+	{"no start", toolyard.InternalError, toolyard.PhaseSchedule, []func(*rig){func(r *rig) { r.job.Start = nil }}},
 	{"an open breaker", toolyard.DependencyUnavailable, toolyard.PhaseSchedule, []func(*rig){func(r *rig) {
 		r.allow = func(string) (func(breaker.Outcome), time.Duration, error) {
 			return nil, 12_345_678 * time.Microsecond, breaker.ErrOpen

@@ -3,7 +3,9 @@ package worker
 import (
 	"time"
 
+	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/pipeline"
 )
 
 // maxAborts bounds the calls that are remembered to have been aborted. When there are more, the oldest are forgotten: their owner
@@ -51,4 +53,33 @@ func (w *Worker) aborted(d *broker.Delivery) bool {
 		}
 	}
 	return true
+}
+
+// abort stops calls that were aborted by broadcast, and those that come to this worker a moment later.
+func (w *Worker) abort(n broker.AbortNotice, err error) {
+	if err != nil {
+		w.log.Warn("an abort cannot be read", "error", err)
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, i := range n.Calls {
+		k := callKey{toolyard.BatchKey{Agent: n.Agent, ID: n.Batch}, i}
+		w.aborts.note(k, cause(&n), time.Now())
+		if r, ok := w.running[k]; ok {
+			r.cancel(cause(&n))
+		}
+	}
+}
+
+// cause is the reason for which a call's context ends.
+func cause(n *broker.AbortNotice) error {
+	switch n.Code {
+	case toolyard.SiblingCanceled:
+		return pipeline.ErrSiblingCanceled{Culprit: n.Culprit}
+	case toolyard.DeadlineExceeded:
+		return pipeline.ErrDeadline
+	default:
+		return pipeline.CanceledError{Reason: n.Reason, By: n.By}
+	}
 }

@@ -42,8 +42,9 @@ func TestWhatAnAgentHandsInOnlyTightens(t *testing.T) {
 			t.Fatal(err)
 		}
 		in := pipeline.PermissionInput{
-			Declaration: declarations[r.IntN(len(declarations))], Input: input, WorkspaceDir: "/ws", Interactive: r.IntN(2) == 0,
-			Judgement: tool.Judgement{ReadOnly: r.IntN(3) == 0, Destructive: r.IntN(2) == 0}, Opinion: []pipeline.Behavior{"", pipeline.Allow, pipeline.Ask, pipeline.Deny}[r.IntN(4)],
+			Declaration: declarations[r.IntN(len(declarations))], Input: input,
+			CallContext: pipeline.CallContext{WorkspaceDir: "/ws", Interactive: r.IntN(2) == 0},
+			Judgement:   tool.Judgement{ReadOnly: r.IntN(3) == 0, Destructive: r.IntN(2) == 0}, Opinion: []pipeline.Behavior{"", pipeline.Allow, pipeline.Ask, pipeline.Deny}[r.IntN(4)],
 		}
 		without, err := p.Decide(t.Context(), in)
 		if err != nil {
@@ -92,7 +93,10 @@ func TestWhatAToolSaysOfItsCallOnlyTightens(t *testing.T) {
 				case "allow":
 					p.Rules.Allow = rule
 				}
-				in := pipeline.PermissionInput{Declaration: tool.Declaration{Name: "pay"}, Input: json.RawMessage(`{}`), InputHash: "h", Interactive: true}
+				in := pipeline.PermissionInput{
+					CallContext: pipeline.CallContext{Interactive: true},
+					Declaration: tool.Declaration{Name: "pay"}, Input: json.RawMessage(`{}`), InputHash: "h",
+				}
 				without, err := p.Decide(t.Context(), in)
 				if err != nil {
 					t.Fatal(err)
@@ -134,7 +138,7 @@ func TestAHooksReasonIsShown(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := p.Decide(t.Context(), pipeline.PermissionInput{
-			Declaration: d, Input: input, Interactive: true, Opinion: pipeline.Ask, OpinionReason: "it is Friday",
+			CallContext: pipeline.CallContext{Interactive: true}, Declaration: d, Input: input, Opinion: pipeline.Ask, OpinionReason: "it is Friday",
 		})
 		if err != nil || got.Behavior != pipeline.Ask || !strings.Contains(got.Reason, "it is Friday") || !strings.Contains(got.Source, "hook") {
 			t.Errorf("%s: %+v, %v", command, got, err)

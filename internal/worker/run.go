@@ -13,7 +13,6 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/failpoint"
-	"github.com/toolyard/toolyard/internal/outcome"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/tool"
@@ -96,48 +95,6 @@ func (r *running) leftBehind() bool {
 	default:
 		return true
 	}
-}
-
-// claimsFirst reports whether the call is claimed also when it is delivered for the first time. One that needs no claim
-// of its own begins without a look at the log only where nobody can have ended it: the first time, and, if its group holds
-// the workspace, soon after it was queued.
-func claimsFirst(d *broker.Delivery, c *events.RequestedCall) bool {
-	return c.Claim || c.Again || c.Attempt > 1 || d.Ticket > 0 && !d.Fresh()
-}
-
-// mustClaim reports whether the call is claimed before it begins.
-func (r *running) mustClaim() bool {
-	return r.d.Deliveries > 1 || r.d.Reconnected() || claimsFirst(r.d, &r.call)
-}
-
-// before is what is known of the call's executions before this delivery.
-func (r *running) before() outcome.Evidence {
-	return outcome.Evidence{
-		Judgement: r.call.Judgement, Started: r.call.Attempt - 1, MayHaveStarted: r.call.Again && !r.call.Claim && r.call.Attempt == 1,
-	}
-}
-
-// earlier finds out what became of a call that another worker, or this one, could have begun without a claim. If nobody has
-// given it back it counts as an attempt.
-func (w *Worker) earlier(ctx context.Context, r *running) error {
-	if r.d.Deliveries == 1 || claimsFirst(r.d, &r.call) {
-		return nil
-	}
-	end, err := w.b.CallEnd(ctx, r.d.Key(), w.cfg.Pool, r.call.Index)
-	if err != nil {
-		return fmt.Errorf("look what became of the call when it was delivered first: %w", err)
-	}
-	switch b := end.Body.(type) {
-	case nil:
-		r.call.Attempt++
-	case events.Returned:
-		r.seq = end.Seq
-	case events.Claimed:
-		if b.Worker == w.cfg.ID { // it may be given up, or go on
-			r.call.Attempt = b.Attempt
-		}
-	}
-	return nil
 }
 
 func (r *running) key() callKey { return callKey{r.d.Key(), r.call.Index} }
@@ -307,93 +264,6 @@ func (w *Worker) worthRetrying(r *running, res *toolyard.Result) bool {
 		r.call.Attempt < r.d.MaxAttempts && pause <= maxRetryAfter && time.Since(r.d.Received)+pause+retryRoom < time.Duration(r.d.RemainingMS)*time.Millisecond
 }
 
-// lost settles what is left of a call that this worker had to let go of. It reports true only when the log says that the
-// call needs this message no more.
-func (w *Worker) lost(ctx context.Context, r *running, why error) (settled bool) {
-	if why == nil {
-		why = errLapsed
-	}
-	runs := r.leftBehind()
-	r.mu.Lock()
-	conflict := r.conflict
-	r.mu.Unlock()
-	if conflict {
-		return true
-	}
-	if r.mustClaim() { // the claim's answer may have been lost
-		if err := w.recognise(ctx, r); err != nil {
-			w.log.Warn("it cannot be told whether a claim was stored", "batch", r.d.Key(), "call", r.call.Index, "error", err)
-			return false
-		}
-	}
-	r.mu.Lock()
-	claimed, started := r.claimed, r.started
-	r.mu.Unlock()
-	mayRepeat := r.call.Judgement.Idempotent && r.call.Attempt < r.d.MaxAttempts && !runs
-	switch {
-	case claimed && (!started || mayRepeat):
-		// Nobody else can run it while the claim stands, and it may run again: the claim is given up.
-		return answered(w.appendCall(ctx, r, events.AttemptFailed{
-			Worker: w.cfg.ID, Attempt: r.call.Attempt, Code: toolyard.OutcomeUnknown, Reason: why.Error(), NotStarted: !started,
-		}))
-	case claimed:
-		evidence := outcome.Evidence{Judgement: r.call.Judgement, Started: r.call.Attempt, StillRuns: runs}
-		return answered(w.finish(ctx, r, w.ended(r, toolyard.OutcomeUnknown, "The worker had to stop this call while it ran."+evidence.Sentence(), why)))
-	case errors.Is(why, errShutdown) && started:
-		w.giveBack(w.log, r.d, returnPause)
-	case errors.Is(why, errShutdown):
-		w.returnUnstarted(ctx, r.d, returnPause)
-	}
-	return false // it is delivered again, or has been
-}
-
-// recognise finds out whether the claim at the end of the call's chain is this worker's own, of this attempt.
-func (w *Worker) recognise(ctx context.Context, r *running) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, err := w.recogniseLocked(ctx, r)
-	return err
-}
-
-func (w *Worker) recogniseLocked(ctx context.Context, r *running) (end batch.Record, err error) {
-	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
-	defer cancel()
-	end, err = w.b.CallEnd(looking, r.d.Key(), w.cfg.Pool, r.call.Index)
-	if err == nil && w.claimed(r, end) {
-		r.seq, r.claimed = end.Seq, true
-	}
-	return end, err
-}
-
-// claimed reports whether a call's last event is this worker's claim of the attempt.
-func (w *Worker) claimed(r *running, end batch.Record) bool {
-	c, ok := end.Body.(events.Claimed)
-	return ok && c.Worker == w.cfg.ID && c.Attempt == r.call.Attempt
-}
-
-// returnUnstarted gives a message back of which nothing was started, and writes that down where it could have been without
-// a word: or whoever is handed it next counts an attempt that there was not.
-func (w *Worker) returnUnstarted(ctx context.Context, d *broker.Delivery, pause time.Duration) {
-	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
-	defer cancel()
-	for _, c := range d.Calls {
-		if d.Deliveries > 1 || claimsFirst(d, &c) {
-			continue
-		}
-		_, err := w.b.Append(storing, d.Key(), batch.ChainCall, w.cfg.Pool, c.Index, c.Expected, events.Returned{Worker: w.cfg.ID})
-		if err != nil && !errors.Is(err, broker.ErrConflict) {
-			w.log.Info("that a call was not started could not be stored; it counts as an attempt", "batch", d.Key(), "call", c.Index, "error", err)
-		}
-	}
-	w.giveBack(w.log, d, pause)
-}
-
-func (w *Worker) giveBack(log interface{ Warn(string, ...any) }, d *broker.Delivery, pause time.Duration) {
-	if err := d.Return(pause); err != nil {
-		log.Warn("a message was not given back; it is delivered again when its wait is over", "error", err)
-	}
-}
-
 func (w *Worker) enter(r *running) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -413,35 +283,6 @@ func (w *Worker) has(k toolyard.BatchKey, index int) bool {
 	defer w.mu.Unlock()
 	_, ok := w.running[callKey{k, index}]
 	return ok
-}
-
-// attemptKey names one attempt of a call.
-type attemptKey struct {
-	callKey
-	attempt int
-}
-
-// begin notes that an attempt was started, until its end is stored.
-func (w *Worker) begin(r *running) {
-	if r.call.Judgement.Idempotent {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.begun[attemptKey{r.key(), r.call.Attempt}] = true
-}
-
-// forget is for an attempt whose end is stored.
-func (w *Worker) forget(r *running) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.begun, attemptKey{r.key(), r.call.Attempt})
-}
-
-func (w *Worker) hasBegun(r *running) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.begun[attemptKey{r.key(), r.call.Attempt}]
 }
 
 func (w *Worker) leave(r *running) {
@@ -473,102 +314,18 @@ func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 	}
 	return pipeline.Job{
 		Approved: approved, Remembered: d.Remembered, Context: d.Context,
-		Key: d.Key(), Index: call.Index, Call: toolyard.Call{ID: call.ID, Tool: call.Tool, Input: input, Echo: call.Echo},
-		Session: d.Session, Workspace: d.Workspace, WorkspaceDir: w.cfg.Workspaces[d.Workspace], Root: w.roots[d.Workspace], Interactive: d.Interactive,
+		CallContext: pipeline.CallContext{
+			Key: d.Key(), Index: call.Index, Session: d.Session, Workspace: d.Workspace, Interactive: d.Interactive,
+			WorkspaceDir: w.cfg.Workspaces[d.Workspace], Root: w.roots[d.Workspace],
+		},
+		Call:        toolyard.Call{ID: call.ID, Tool: call.Tool, Input: input, Echo: call.Echo},
+		Start:       func(ctx context.Context) (func(), error) { return w.start(ctx, r) },
 		Declaration: call.Declaration, Judgement: call.Judgement, WasConcurrent: d.WasConcurrent, Attempt: call.Attempt,
 		As: call.As, FencingToken: d.Ticket,
 		CallTimeout: time.Duration(d.CallTimeoutMS) * time.Millisecond, Rules: policy.Rules{Deny: deny, Ask: ask},
 		CommitPoint: func() error { return w.commit(ctx, r) }, Blobs: agentBlobs{w.b, d.Key(), call.Index},
 		Tools: func(ctx context.Context) ([]tool.Offered, error) { return w.surfaces.offered(ctx, w.b, d.Surface) },
 	}, nil
-}
-
-// slowClaim is how long a claim may take before its worker looks whether it still stands.
-const slowClaim = 250 * time.Millisecond
-
-// orLost is an error, or that the call is another's when there is none.
-func orLost(err error) error {
-	if err == nil {
-		return pipeline.ErrLost
-	}
-	return err
-}
-
-// Start implements [pipeline.Scheduler]: the slot is taken already, so what is left is the lease and the claim. A read is
-// not claimed at first; one that was delivered or tried before is, so that a read that kills its worker does not kill them all,
-// and one that was answered meanwhile is seen.
-func (w *Worker) Start(ctx context.Context, job *pipeline.Job) (func(), error) {
-	w.mu.Lock()
-	r := w.running[callKey{job.Key, job.Index}]
-	w.mu.Unlock()
-	if r == nil {
-		return nil, fmt.Errorf("call %d of %s is not this worker's", job.Index, job.Key)
-	}
-	if err := w.mayAct(r); err != nil {
-		r.cancel(err)
-		return nil, err
-	}
-	if r.mustClaim() {
-		if err := w.claim(ctx, r); err != nil {
-			return nil, err
-		}
-		failpoint.Hit(failpoint.CallClaimed)
-		if err := w.mayAct(r); err != nil { // storing it may have taken long
-			r.cancel(err)
-			return nil, err
-		}
-	}
-	returned := make(chan struct{})
-	r.mu.Lock()
-	r.started, r.returned = true, returned
-	r.mu.Unlock()
-	w.begin(r)
-	return func() { close(returned) }, nil
-}
-
-// claim stores this worker's claim of the call. [pipeline.ErrLost] says that it is another's, or answered.
-func (w *Worker) claim(ctx context.Context, r *running) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return w.claimLocked(ctx, r)
-}
-
-func (w *Worker) claimLocked(ctx context.Context, r *running) error {
-	began := time.Now()
-	rec, err := w.b.Append(ctx, r.d.Key(), batch.ChainCall, w.cfg.Pool, r.call.Index, r.seq,
-		events.Claimed{Worker: w.cfg.ID, Attempt: r.call.Attempt, Ticket: r.d.Ticket})
-	switch {
-	case errors.Is(err, broker.ErrConflict):
-		// A claim that this worker stored before, and never knew of, is as good, if nothing was started on it.
-		end, err := w.recogniseLocked(ctx, r)
-		if err != nil {
-			return err
-		}
-		if _, returned := end.Body.(events.Returned); returned && end.Seq > r.seq { // just now, by who had it before
-			r.seq = end.Seq
-			return w.claimLocked(ctx, r)
-		}
-		if !r.claimed {
-			r.conflict = true
-			return pipeline.ErrLost
-		}
-		if w.hasBegun(r) { // and what became of it could not be stored: it is not run a second time
-			r.started = true
-			r.cancel(errForgotten)
-			return errForgotten
-		}
-	case err != nil:
-		return err
-	default:
-		r.seq, r.claimed = rec.Seq, true
-		if time.Since(began) > slowClaim { // the answer came late: the call may have been answered behind the claim
-			if end, err := w.b.CallEnd(ctx, r.d.Key(), w.cfg.Pool, r.call.Index); err != nil || !w.claimed(r, end) {
-				r.conflict = err == nil
-				return orLost(err)
-			}
-		}
-	}
-	return nil
 }
 
 // finish stores a result as the call's. It wraps [broker.ErrConflict] when the call has one already.

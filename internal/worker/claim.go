@@ -1,0 +1,192 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/failpoint"
+	"github.com/toolyard/toolyard/internal/outcome"
+	"github.com/toolyard/toolyard/internal/pipeline"
+)
+
+// claimsFirst reports whether the call is claimed also when it is delivered for the first time. One that needs no claim
+// of its own begins without a look at the log only where nobody can have ended it: the first time, and, if its group holds
+// the workspace, soon after it was queued.
+func claimsFirst(d *broker.Delivery, c *events.RequestedCall) bool {
+	return c.Claim || c.Again || c.Attempt > 1 || d.Ticket > 0 && !d.Fresh()
+}
+
+// mustClaim reports whether the call is claimed before it begins.
+func (r *running) mustClaim() bool {
+	return r.d.Deliveries > 1 || r.d.Reconnected() || claimsFirst(r.d, &r.call)
+}
+
+// before is what is known of the call's executions before this delivery.
+func (r *running) before() outcome.Evidence {
+	return outcome.Evidence{
+		Judgement: r.call.Judgement, Started: r.call.Attempt - 1, MayHaveStarted: r.call.Again && !r.call.Claim && r.call.Attempt == 1,
+	}
+}
+
+// earlier finds out what became of a call that another worker, or this one, could have begun without a claim. If nobody has
+// given it back it counts as an attempt.
+func (w *Worker) earlier(ctx context.Context, r *running) error {
+	if r.d.Deliveries == 1 || claimsFirst(r.d, &r.call) {
+		return nil
+	}
+	end, err := w.b.CallEnd(ctx, r.d.Key(), w.cfg.Pool, r.call.Index)
+	if err != nil {
+		return fmt.Errorf("look what became of the call when it was delivered first: %w", err)
+	}
+	switch b := end.Body.(type) {
+	case nil:
+		r.call.Attempt++
+	case events.Returned:
+		r.seq = end.Seq
+	case events.Claimed:
+		if b.Worker == w.cfg.ID { // it may be given up, or go on
+			r.call.Attempt = b.Attempt
+		}
+	}
+	return nil
+}
+
+// start takes the right to run a call, which has its slot: it checks the lease and stores the claim. A read is not claimed
+// at first. One that was delivered or tried before is, so that a read that kills its worker does not kill them all, and an
+// answer that was stored meanwhile is seen.
+func (w *Worker) start(ctx context.Context, r *running) (release func(), err error) {
+	if err := w.mayAct(r); err != nil {
+		r.cancel(err)
+		return nil, err
+	}
+	if r.mustClaim() {
+		if err := w.claim(ctx, r); err != nil {
+			return nil, err
+		}
+		failpoint.Hit(failpoint.CallClaimed)
+		if err := w.mayAct(r); err != nil { // storing it may have taken long
+			r.cancel(err)
+			return nil, err
+		}
+	}
+	returned := make(chan struct{})
+	r.mu.Lock()
+	r.started, r.returned = true, returned
+	r.mu.Unlock()
+	w.begin(r)
+	return func() { close(returned) }, nil
+}
+
+// slowClaim is how long a claim may take before its worker looks whether it still stands.
+const slowClaim = 250 * time.Millisecond
+
+// orLost is an error, or that the call is another's when there is none.
+func orLost(err error) error {
+	if err == nil {
+		return pipeline.ErrLost
+	}
+	return err
+}
+
+// claim stores this worker's claim of the call. [pipeline.ErrLost] says that it is another's, or answered.
+func (w *Worker) claim(ctx context.Context, r *running) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return w.claimLocked(ctx, r)
+}
+
+func (w *Worker) claimLocked(ctx context.Context, r *running) error {
+	began := time.Now()
+	rec, err := w.b.Append(ctx, r.d.Key(), batch.ChainCall, w.cfg.Pool, r.call.Index, r.seq,
+		events.Claimed{Worker: w.cfg.ID, Attempt: r.call.Attempt, Ticket: r.d.Ticket})
+	switch {
+	case errors.Is(err, broker.ErrConflict):
+		// A claim that this worker stored before, and never knew of, is as good, if nothing was started on it.
+		end, err := w.recogniseLocked(ctx, r)
+		if err != nil {
+			return err
+		}
+		if _, returned := end.Body.(events.Returned); returned && end.Seq > r.seq { // just now, by who had it before
+			r.seq = end.Seq
+			return w.claimLocked(ctx, r)
+		}
+		if !r.claimed {
+			r.conflict = true
+			return pipeline.ErrLost
+		}
+		if w.hasBegun(r) { // and what became of it could not be stored: it is not run a second time
+			r.started = true
+			r.cancel(errForgotten)
+			return errForgotten
+		}
+	case err != nil:
+		return err
+	default:
+		r.seq, r.claimed = rec.Seq, true
+		if time.Since(began) > slowClaim { // the answer came late: the call may have been answered behind the claim
+			if end, err := w.b.CallEnd(ctx, r.d.Key(), w.cfg.Pool, r.call.Index); err != nil || !w.claimed(r, end) {
+				r.conflict = err == nil
+				return orLost(err)
+			}
+		}
+	}
+	return nil
+}
+
+// recognise finds out whether the claim at the end of the call's chain is this worker's own, of this attempt.
+func (w *Worker) recognise(ctx context.Context, r *running) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, err := w.recogniseLocked(ctx, r)
+	return err
+}
+
+func (w *Worker) recogniseLocked(ctx context.Context, r *running) (end batch.Record, err error) {
+	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
+	defer cancel()
+	end, err = w.b.CallEnd(looking, r.d.Key(), w.cfg.Pool, r.call.Index)
+	if err == nil && w.claimed(r, end) {
+		r.seq, r.claimed = end.Seq, true
+	}
+	return end, err
+}
+
+// claimed reports whether a call's last event is this worker's claim of the attempt.
+func (w *Worker) claimed(r *running, end batch.Record) bool {
+	c, ok := end.Body.(events.Claimed)
+	return ok && c.Worker == w.cfg.ID && c.Attempt == r.call.Attempt
+}
+
+// attemptKey names one attempt of a call.
+type attemptKey struct {
+	callKey
+	attempt int
+}
+
+// begin notes that an attempt was started, until its end is stored.
+func (w *Worker) begin(r *running) {
+	if r.call.Judgement.Idempotent {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.begun[attemptKey{r.key(), r.call.Attempt}] = true
+}
+
+// forget is for an attempt whose end is stored.
+func (w *Worker) forget(r *running) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.begun, attemptKey{r.key(), r.call.Attempt})
+}
+
+func (w *Worker) hasBegun(r *running) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.begun[attemptKey{r.key(), r.call.Attempt}]
+}

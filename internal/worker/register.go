@@ -1,0 +1,177 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+func (w *Worker) entry() broker.Worker {
+	e := broker.Worker{
+		ID: w.cfg.ID, Pool: w.cfg.Pool, Classes: w.cfg.Classes, Isolation: w.cfg.Isolation, Unsandboxed: w.cfg.Unsandboxed,
+		Started: time.Now().UTC(),
+	}
+	if !w.cfg.host().Isolates() {
+		e.NoIsolation = clip(w.cfg.NoIsolation, maxNoIsolation)
+	}
+	for ws := range w.cfg.Workspaces {
+		e.Workspaces = append(e.Workspaces, ws)
+	}
+	for _, n := range w.cfg.Slots {
+		e.Slots += n
+	}
+	return e
+}
+
+// announce stores what the worker offers now, if that has changed or may soon expire, and puts it into the entry.
+func (w *Worker) announce(ctx context.Context, e broker.Worker) (broker.Worker, error) {
+	now, err := w.tools.offer()
+	if err == nil {
+		e.Remarks = w.tools.remarks
+	}
+	if err != nil || now.hash == e.Toolset && time.Since(w.announced) < w.b.Settings().Lifetime/4 {
+		return e, err
+	}
+	if err := w.b.PutSurface(ctx, now.hash, now.encoded); err != nil {
+		return e, fmt.Errorf("announce the tools: %w", err)
+	}
+	e.Toolset, w.announced = now.hash, time.Now()
+	return e, nil
+}
+
+// register stores the first heartbeat. A server that is away, or elects a leader just now, is waited for.
+func (w *Worker) register(ctx context.Context, e broker.Worker) error {
+	w.registered.begin(w.b.Settings().WorkerTTL, time.Now())
+	for waiting := false; ; waiting = true {
+		err := w.sendBeat(ctx, e)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil || !w.b.MayPass(err) {
+			return err
+		}
+		if !waiting {
+			w.log.Warn("waiting to be registered", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(beatAgain):
+		}
+	}
+}
+
+// beatAgain is how soon a heartbeat is repeated that failed: what lets the next one through may be there any moment.
+const beatAgain = 50 * time.Millisecond
+
+// beat keeps the worker's registry key alive, and what it says of the tools true. Heartbeats do not wait for each other's
+// answers: however long these take, each renews the lease from when it was sent.
+func (w *Worker) beat(ctx context.Context, e broker.Worker) {
+	interval := broker.Heartbeat(w.b.Settings().WorkerTTL)
+	var sent sync.WaitGroup
+	defer sent.Wait()
+	failed := make(chan error, 1)
+	lost, level := false, slog.LevelWarn // that they fail was said, at that level
+	send := func() {
+		e.Breakers, e.Stalls = w.breakers.OpenUntil(), int(w.stalls.Load())
+		entry := e
+		sent.Go(func() {
+			if err := w.sendBeat(ctx, entry); err != nil {
+				select {
+				case failed <- err:
+				default: // one failure is like another
+				}
+			}
+		})
+	}
+	due := time.NewTimer(interval)
+	defer due.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.reoffer:
+			if next, ok := w.reannounce(ctx, e); ok && (next.Toolset != e.Toolset || !slices.Equal(next.Remarks, e.Remarks)) {
+				e = next
+				send()
+			}
+		case err := <-failed:
+			if ctx.Err() != nil {
+				return
+			}
+			if !lost {
+				lost, level = true, slog.LevelWarn
+				if w.b.Away() {
+					level = slog.LevelDebug
+				}
+				w.log.Log(ctx, level, "heartbeats fail", "error", err)
+			}
+			due.Reset(beatAgain)
+		case <-due.C:
+			// What it offers comes second: a store that is full or slow must not make it look dead.
+			send()
+			if _, alive := w.registered.holds(); alive && lost {
+				lost = false
+				w.log.Log(ctx, level, "heartbeats are stored again")
+			}
+			due.Reset(interval)
+			e, _ = w.reannounce(ctx, e) // no longer than until the next is due
+		}
+	}
+}
+
+// sendBeat stores a heartbeat, and renews the registration from when it was sent. An answer that comes later than a lease
+// lasts is worth nothing.
+func (w *Worker) sendBeat(ctx context.Context, e broker.Worker) error {
+	ctx, cancel := context.WithTimeout(ctx, broker.Lease(w.b.Settings().WorkerTTL))
+	defer cancel()
+	sent := time.Now()
+	if err := w.b.Beat(ctx, e); err != nil {
+		return err
+	}
+	w.registered.again(sent)
+	return nil
+}
+
+// reannounce announces the tools if they have changed, within the time of a heartbeat. When it fails, what was announced before
+// stands.
+func (w *Worker) reannounce(ctx context.Context, e broker.Worker) (now broker.Worker, ok bool) {
+	announcing, cancel := context.WithTimeout(ctx, broker.Heartbeat(w.b.Settings().WorkerTTL))
+	defer cancel()
+	now, err := w.announce(announcing, e)
+	if err != nil {
+		if ctx.Err() == nil {
+			w.log.Warn("the tools could not be announced; what was announced before stands", "error", err)
+		}
+		return e, false
+	}
+	return now, true
+}
+
+// listen imposes on this worker what others found to be down. An unreadable entry is another's fault.
+func (w *Worker) listen(ctx context.Context) {
+	err := w.b.WatchWorkers(ctx, nil, func(c broker.WorkerChange, err error) {
+		if c.State != "" {
+			w.peers.heard(c.State)
+			return
+		}
+		if c.ID == w.cfg.ID {
+			return
+		}
+		w.peers.learn(c.ID, c.Worker)
+		if err != nil || c.Worker == nil {
+			return
+		}
+		for dependency, until := range c.Worker.Breakers {
+			w.breakers.Impose(dependency, until)
+		}
+	})
+	if err != nil && ctx.Err() == nil {
+		w.log.Warn("other workers' breakers are not followed any more", "error", err)
+	}
+}
