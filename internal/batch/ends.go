@@ -69,13 +69,13 @@ func (m *Machine) decideEnds() {
 	failed := m.firstFailure()
 	culprit := m.culprit()
 	decide := func(i int) {
-		if _, ok := m.ends[i]; ok || !s.Open(i) {
+		if _, ok := m.ends.decided[i]; ok || !s.Open(i) {
 			return
 		}
 		if v, ok := m.end(i, failed, culprit); ok {
-			m.ends[i] = &ending{verdict: v}
+			m.ends.decided[i] = &ending{verdict: v}
 		} else if v, ok := m.interrupted(i); ok {
-			m.ends[i] = &ending{verdict: v, unbegun: !s.Plan.Calls[i].Interruptible}
+			m.ends.decided[i] = &ending{verdict: v, unbegun: !s.Plan.Calls[i].Interruptible}
 		}
 	}
 	if len(s.Cancels) > 0 || len(s.Interrupts) > 0 || failed >= 0 || !m.now.Before(s.Plan.Deadline) {
@@ -90,13 +90,13 @@ func (m *Machine) decideEnds() {
 		}
 		return
 	}
-	for i := range m.active { // nothing else can end
+	for i := range m.flight.active { // nothing else can end
 		decide(i)
 	}
-	for i := range m.retrying {
+	for i := range m.flight.retrying {
 		decide(i)
 	}
-	for i := range m.waiting {
+	for i := range m.approvals.waiting {
 		decide(i)
 	}
 }
@@ -117,7 +117,7 @@ func (m *Machine) end(i, failed, culprit int) (verdict, bool) {
 	if failed >= 0 && i > failed {
 		return verdict{Stop: Stop{Code: toolyard.Skipped}, text: fmt.Sprintf("Not executed: an earlier call in this batch failed (%s).", m.name(failed))}, true
 	}
-	if culprit >= 0 && m.groupOf[i] == m.group {
+	if culprit >= 0 && m.index.groupOf[i] == m.group {
 		return verdict{Stop: Stop{Code: toolyard.SiblingCanceled, Culprit: m.name(culprit)},
 			text:   fmt.Sprintf("Canceled because a call that ran beside it failed: %s.", m.name(culprit)),
 			advice: "See that call's error; call again if the result is still needed."}, true
@@ -141,7 +141,7 @@ func (m *Machine) end(i, failed, culprit int) (verdict, bool) {
 	}
 	if at, ok := m.queueEnd(i); ok && !m.now.Before(at) {
 		return unavailable("queue wait", "The call waited in the queue for %s and no worker was free for it.",
-			m.now.Sub(m.queued[i]).Round(time.Millisecond))
+			m.now.Sub(m.flight.queued[i]).Round(time.Millisecond))
 	}
 	if m.isLost(i) && (!s.Plan.Calls[i].Judgement.Idempotent || c.Attempt >= m.cfg.MaxAttempts) {
 		return m.unknown(i), true
@@ -178,7 +178,7 @@ func (m *Machine) unseen(i int) bool {
 	if m.state.Plan.Calls[i].Claim || c.Status != Pending && !allowed || c.Attempt > 0 {
 		return false
 	}
-	return m.active[i] || m.state.Takeovers > 0 && m.isStarted(i)
+	return m.flight.active[i] || m.state.Takeovers > 0 && m.isStarted(i)
 }
 
 // unknown is the verdict on a call whose worker is lost.
@@ -191,14 +191,14 @@ func (m *Machine) firstFailure() int {
 	if m.state.Plan.Partition != toolyard.OrderedHalt {
 		return -1
 	}
-	return m.failed
+	return m.index.failed
 }
 
 // culprit returns the call of the current group whose failure ends its siblings, or -1.
 func (m *Machine) culprit() int {
 	plan := m.state.Plan
 	if plan.OnError == toolyard.CancelGroup && plan.Groups[m.group].Safe {
-		if i, ok := m.culprits[m.group]; ok {
+		if i, ok := m.index.culprits[m.group]; ok {
 			return i
 		}
 	}
@@ -212,12 +212,12 @@ func executed(r *toolyard.Result) bool {
 
 // unserved says since when call i waits in a queue that no worker serves.
 func (m *Machine) unserved(i int) (time.Time, bool) {
-	queued, ok := m.queued[i]
+	queued, ok := m.flight.queued[i]
 	if !ok || m.state.Calls[i].Status == Claimed {
 		return time.Time{}, false
 	}
 	p := m.state.Plan.Calls[i]
-	absent, ok := m.absent[Route{Pool: p.Pool, Class: p.Judgement.Class}]
+	absent, ok := m.workers.absent[Route{Pool: p.Pool, Class: p.Judgement.Class}]
 	if !ok {
 		return time.Time{}, false
 	}
@@ -242,13 +242,13 @@ func (m *Machine) endCalls() []Effect {
 	var settled []toolyard.Result
 	var appends, out []Effect
 	tell := map[Stop][]int{}
-	for stop, calls := range m.stopped {
+	for stop, calls := range m.ends.stopped {
 		tell[stop] = calls
 	}
-	m.stopped = map[Stop][]int{}
+	m.ends.stopped = map[Stop][]int{}
 	var withdraw []int
-	for _, i := range slices.Sorted(maps.Keys(m.ends)) {
-		e, c := m.ends[i], s.Calls[i]
+	for _, i := range slices.Sorted(maps.Keys(m.ends.decided)) {
+		e, c := m.ends.decided[i], s.Calls[i]
 		if !m.isStarted(i) {
 			settled = append(settled, m.result(i, e))
 			continue
@@ -276,12 +276,12 @@ func (m *Machine) endCalls() []Effect {
 		if e.tried && e.asked == c.Seq {
 			continue
 		}
-		_, queued := m.queued[i]
+		_, queued := m.flight.queued[i]
 		e.tried, e.asked, e.handed = true, c.Seq, queued || s.Takeovers > 0
 		appends = append(appends, Append{Chain: ChainCall, Index: i, Expected: c.Seq, Body: events.Finished{Result: m.result(i, e)}})
 	}
-	if len(settled) > 0 && !m.appending {
-		m.appending = true
+	if len(settled) > 0 && !m.appends.batch {
+		m.appends.batch = true
 		appends = append(appends, Append{Chain: ChainBatch, Expected: s.BatchSeq, Body: events.Settled{Results: settled}})
 	}
 	for _, stop := range slices.SortedFunc(maps.Keys(tell), Stop.compare) {
@@ -301,7 +301,7 @@ func (s Stop) compare(other Stop) int {
 // isLost reports whether nobody executes a claimed call any more, as far as could be found out.
 func (m *Machine) isLost(i int) bool {
 	c := m.state.Calls[i]
-	seq, dropped := m.dropped[i]
+	seq, dropped := m.workers.dropped[i]
 	return c.Status == Claimed && dropped && seq == c.Seq
 }
 
@@ -310,13 +310,13 @@ func (m *Machine) retryLost() []Effect {
 	var out []Effect
 	for _, i := range m.InFlight() {
 		c := m.state.Calls[i]
-		if _, ends := m.ends[i]; ends || !m.isLost(i) {
+		if _, ends := m.ends.decided[i]; ends || !m.isLost(i) {
 			continue
 		}
-		if at, ok := m.retries[i]; ok && at == c.Seq {
+		if at, ok := m.ends.retried[i]; ok && at == c.Seq {
 			continue
 		}
-		m.retries[i] = c.Seq
+		m.ends.retried[i] = c.Seq
 		out = append(out, Append{Chain: ChainCall, Index: i, Expected: c.Seq, Body: events.AttemptFailed{
 			Worker: c.Worker, Attempt: c.Attempt, Code: toolyard.OutcomeUnknown, Reason: "the worker was lost",
 		}})
@@ -358,7 +358,7 @@ func (m *Machine) result(i int, e *ending) toolyard.Result {
 	if c.Asked != nil { // what was found before somebody was asked
 		r.Phases = slices.Concat(c.Asked.Facts, r.Phases)
 	}
-	if at, ok := m.queued[i]; ok {
+	if at, ok := m.flight.queued[i]; ok {
 		r.QueueMS = float64(m.now.Sub(at)) / float64(time.Millisecond)
 	}
 	return r

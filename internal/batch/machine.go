@@ -38,124 +38,132 @@ type Config struct {
 type Machine struct {
 	state State
 	cfg   Config
-	now   time.Time
+	now   time.Time // of the last step
+	group int       // the first group with an open call
+	// lapsed: another owner may have taken the batch. done: Complete or Park was returned.
+	lapsed, done bool
 
-	group int // the first group that is not over
-	// standing is the group whose ticket this owner asked for last, -1 for none; granted is its number once it is
-	// granted; inLine says that a ticket of this batch may stand in the queue.
-	standing int
-	granted  *uint64
-	inLine   bool
-	// queued says since when each call is in the work queue, for all that this owner queued and that are still open;
-	// active are those and the open calls that somebody has claimed, retrying those that wait for another attempt.
-	queued   map[int]time.Time
-	active   map[int]bool
-	retrying map[int]bool
-	// waiting are the open calls that a person was asked about and has not decided; listed says which are on the list.
-	waiting map[int]bool
-	listed  map[int]bool
-	// relist are the calls for which the two differ.
-	relist map[int]bool
-	// unproven are the calls that a person has decided about since this owner last proved that it is the owner; proving are
-	// those that the append which is on its way proves it for.
-	unproven map[int]bool
-	proving  []int
-	// unqueued is the place in the current group's calls before which all were queued once, or are answered.
-	unqueued int
-	// openIn counts each group's calls without a result.
-	openIn []int
-	// failed is the first call with an error, -1 for none; culprits is, by group, the first call whose failure ends its
-	// siblings.
-	failed   int
-	culprits map[int]int
-	absent   map[Route]time.Time
-	// dropped are the claims that their worker knows nothing of, by call, with the claim's sequence.
-	dropped map[int]uint64
-	// ends are the open calls that are to end without more ado, decided and not stored yet.
-	ends map[int]*ending
-	// stopped are calls whose end was stored and whose workers are to be told, by the reason.
-	stopped map[Stop][]int
-	// retries says for which calls the end of a lost attempt was handed to the shell, with the sequence it expected.
-	retries map[int]uint64
+	index     index
+	tickets   tickets
+	flight    flight
+	appends   appends
+	approvals approvals
+	ends      ends
+	workers   workers
+	notice    notice
+}
+
+// index follows from the state. It is kept so that the cost of a step does not grow with the batch.
+type index struct {
 	groupOf []int // by call
-	// appending, replying and closing say that an append on the batch, reply or input chain was handed to the shell.
-	appending, replying, closing, done bool
-	// context is what the session's tools have set before group contextOf.
-	context   map[string]string
-	contextOf int
-	// notified says that the hooks were told, and noticed that they have answered: with notice.
-	notified, noticed bool
-	notice            *toolyard.Notice
-	// lapsed says that another may own the batch.
-	lapsed bool
-	// remembered says that what the calls have changed in the session was handed to the shell.
-	remembered bool
+	openIn  []int // calls without a result, by group
+	failed  int   // the first call with an error, -1 for none
+	// culprits are, by group, the first calls whose failure ends their siblings.
+	culprits map[int]int
+}
+
+// tickets is where the batch stands in its workspace's queue.
+type tickets struct {
+	group   int     // the group whose ticket this owner asked for last, -1 for none
+	number  *uint64 // of that ticket, once it is granted
+	inQueue bool    // a ticket of this batch may be in the queue
+}
+
+// flight is the open calls that workers may have.
+type flight struct {
+	queued   map[int]time.Time // since when each call that this owner has queued is in the work queue
+	active   map[int]bool      // calls that are queued, or claimed by a worker
+	retrying map[int]bool      // calls that wait for another attempt
+	next     int               // the place in the current group before which every call was queued once, or is answered
+}
+
+// appends are those that were returned and whose event is not stored yet, by chain.
+type appends struct {
+	batch, reply, input bool
+	proving             []int // the calls of approvals.unproven that the append on the batch chain proves
+}
+
+// approvals are the calls about which people decide.
+type approvals struct {
+	waiting map[int]bool // calls that wait for a decision
+	listed  map[int]bool // calls that are on the list of those that wait
+	// unproven are the calls decided since the last event on the batch chain, which proved that this is the owner.
+	unproven map[int]bool
+}
+
+// ends are the ends of calls that the owner has decided.
+type ends struct {
+	decided map[int]*ending // not stored yet
+	stopped map[Stop][]int  // stored, and the workers of these calls are to be told
+	retried map[int]uint64  // the sequence that the last append of an attempt's end expected, by call
+}
+
+// workers is what is known of them.
+type workers struct {
+	absent  map[Route]time.Time // since when no worker serves a route
+	dropped map[int]uint64      // the sequence of a claim whose worker no longer runs the call, by call
+}
+
+// notice is what hooks say of the batch when all calls have their results.
+type notice struct {
+	asked  bool
+	answer *Noticed // nil until they have answered
 }
 
 // New makes the machine of a batch whose state has a plan. Step it once, without inputs, to begin.
 func New(cfg Config, s State) *Machine {
 	m := &Machine{
-		state: s, cfg: cfg, standing: -1, contextOf: -1, queued: map[int]time.Time{}, absent: map[Route]time.Time{},
-		dropped: map[int]uint64{}, ends: map[int]*ending{}, stopped: map[Stop][]int{}, retries: map[int]uint64{},
-		active: map[int]bool{}, retrying: map[int]bool{}, waiting: map[int]bool{}, listed: map[int]bool{}, relist: map[int]bool{},
-		unproven: map[int]bool{},
+		state: s, cfg: cfg, tickets: tickets{group: -1},
+		flight:    flight{queued: map[int]time.Time{}, active: map[int]bool{}, retrying: map[int]bool{}},
+		approvals: approvals{waiting: map[int]bool{}, listed: map[int]bool{}, unproven: map[int]bool{}},
+		ends:      ends{decided: map[int]*ending{}, stopped: map[Stop][]int{}, retried: map[int]uint64{}},
+		workers:   workers{absent: map[Route]time.Time{}, dropped: map[int]uint64{}},
 	}
-	m.index()
+	m.reindex()
 	for i := range s.Calls { // the former owner may have died before it took them off the list
 		if c := &s.Calls[i]; c.Asked != nil && c.Status != Waiting {
-			m.listed[i] = true
-			m.noteListed(i)
+			m.approvals.listed[i] = true
 		}
 	}
 	for _, group := range s.Plan.Groups {
-		m.inLine = m.inLine || group.Ticket && s.Takeovers > 0 // the former owner's
+		m.tickets.inQueue = m.tickets.inQueue || group.Ticket && s.Takeovers > 0 // the former owner's
 	}
 	return m
 }
 
-// index takes note of the groups as they are planned now.
-func (m *Machine) index() {
-	m.groupOf = make([]int, len(m.state.Calls))
-	m.openIn = make([]int, len(m.state.Plan.Groups))
-	m.unqueued, m.failed, m.culprits = 0, -1, map[int]int{}
+// reindex makes the index of the groups as they are planned now.
+func (m *Machine) reindex() {
+	m.index.groupOf = make([]int, len(m.state.Calls))
+	m.index.openIn = make([]int, len(m.state.Plan.Groups))
+	m.flight.next, m.index.failed, m.index.culprits = 0, -1, map[int]int{}
 	for g, group := range m.state.Plan.Groups {
 		for _, i := range group.Calls {
-			m.groupOf[i] = g
+			m.index.groupOf[i] = g
 			if m.state.Open(i) {
-				m.openIn[g]++
+				m.index.openIn[g]++
 			}
 		}
 	}
 	for i := range m.state.Calls {
-		m.note(i)
+		m.update(i)
 	}
 }
 
-// note takes note of what became of a call.
-func (m *Machine) note(i int) {
+// update brings the sets of calls up to date with the state of one.
+func (m *Machine) update(i int) {
 	c := &m.state.Calls[i]
-	_, queued := m.queued[i]
-	if c.Result == nil {
-		m.active[i] = queued || c.Status == Claimed
-		m.retrying[i] = c.Status == Retrying || c.Status == Decided && !queued
-	}
-	if m.waiting[i] = c.Status == Waiting; !m.waiting[i] {
-		delete(m.waiting, i)
-	}
-	m.noteListed(i)
-	if !m.active[i] || c.Result != nil {
-		delete(m.active, i)
-	}
-	if !m.retrying[i] || c.Result != nil {
-		delete(m.retrying, i)
-	}
+	_, queued := m.flight.queued[i]
+	open := c.Result == nil
+	set(m.flight.active, i, open && (queued || c.Status == Claimed))
+	set(m.flight.retrying, i, open && (c.Status == Retrying || c.Status == Decided && !queued))
+	set(m.approvals.waiting, i, c.Status == Waiting)
 	if r := c.Result; r != nil && r.IsError {
-		if m.failed < 0 || i < m.failed {
-			m.failed = i
+		if m.index.failed < 0 || i < m.index.failed {
+			m.index.failed = i
 		}
-		g := m.groupOf[i]
-		if first, ok := m.culprits[g]; (!ok || i < first) && r.Code.FailsSiblings() && m.state.Plan.Calls[i].AbortsSiblings && executed(r) {
-			m.culprits[g] = i
+		g := m.index.groupOf[i]
+		if first, ok := m.index.culprits[g]; (!ok || i < first) && r.Code.FailsSiblings() && m.state.Plan.Calls[i].AbortsSiblings && executed(r) {
+			m.index.culprits[g] = i
 		}
 	}
 }
@@ -164,7 +172,7 @@ func (m *Machine) note(i int) {
 func (m *Machine) Idle() bool {
 	s := &m.state
 	return !m.done && !s.Closed && m.group == len(s.Plan.Groups) && s.Replied == len(s.Calls) && s.InputSeq <= s.PlannedInput &&
-		!m.appending && !m.replying && !m.closing && !m.inLine
+		!m.appends.batch && !m.appends.reply && !m.appends.input && !m.tickets.inQueue
 }
 
 // State is the fold so far. It is not to be changed.
@@ -184,10 +192,10 @@ func (m *Machine) InFlight() []int {
 			return out
 		}
 	}
-	for i := range m.active {
+	for i := range m.flight.active {
 		out = append(out, i)
 	}
-	for i := range m.waiting {
+	for i := range m.approvals.waiting {
 		out = append(out, i)
 	}
 	slices.Sort(out)
@@ -212,20 +220,20 @@ func (m *Machine) Wake() (wake time.Time) {
 	if m.group == len(m.state.Plan.Groups) {
 		return wake
 	}
-	for i := range m.retrying {
+	for i := range m.flight.retrying {
 		earlier(m.state.Calls[i].NotBefore)
 	}
-	for i := range m.waiting {
+	for i := range m.approvals.waiting {
 		earlier(m.ApprovalEnd(i))
 	}
 	if m.cfg.QueueWait > 0 {
-		for i := range m.active {
+		for i := range m.flight.active {
 			if at, ok := m.queueEnd(i); ok {
 				earlier(at)
 			}
 		}
 	}
-	for _, e := range m.ends {
+	for _, e := range m.ends.decided {
 		if !e.told.IsZero() {
 			earlier(e.told.Add(m.cfg.AbortEvery))
 		}
@@ -248,38 +256,43 @@ func (m *Machine) Step(now time.Time, inputs ...Input) ([]Effect, error) {
 	if m.done {
 		return nil, nil
 	}
-	for m.group < len(m.state.Plan.Groups) && m.openIn[m.group] == 0 {
+	for m.group < len(m.state.Plan.Groups) && m.index.openIn[m.group] == 0 {
 		m.group++
-		m.unqueued = 0
+		m.flight.next = 0
 	}
 	if m.state.Parked { // a person has the batch now, or nobody: who is woken for it adopts it
 		m.done = true
-		return append(slices.Concat(m.list(), m.leave(m.group)), Park{}), nil
+		return append(slices.Concat(m.listApprovals(), m.leave(m.group)), Park{}), nil
 	}
 	m.decideEnds()
-	return slices.Concat(m.input(), m.endCalls(), m.list(), m.reply(), m.advance()), nil
+	return slices.Concat(m.input(), m.endCalls(), m.listApprovals(), m.reply(), m.advance()), nil
 }
 
-// noteListed takes note of whether the list of calls that wait for a person is behind for a call.
-func (m *Machine) noteListed(i int) {
-	if m.relist[i] = m.waiting[i] != m.listed[i]; !m.relist[i] {
-		delete(m.relist, i)
+// set puts a call into a set, or takes it out.
+func set(calls map[int]bool, i int, in bool) {
+	if delete(calls, i); in {
+		calls[i] = true
 	}
 }
 
-// list keeps the list of calls that wait for a person: those that do so no more go first.
-func (m *Machine) list() []Effect {
-	var out []Effect
-	changed := slices.Sorted(maps.Keys(m.relist))
-	for _, over := range []bool{true, false} {
-		for _, i := range changed {
-			if m.waiting[i] != over {
-				m.listed[i] = !over
-				out = append(out, Ask{Index: i, Over: over})
-			}
+// listApprovals keeps the list of calls that wait for a person: it first takes off those that no longer wait.
+func (m *Machine) listApprovals() (out []Effect) {
+	waiting, listed := m.approvals.waiting, m.approvals.listed
+	for _, i := range slices.Sorted(maps.Keys(listed)) {
+		if !waiting[i] {
+			delete(listed, i)
+			out = append(out, Ask{Index: i, Over: true})
 		}
 	}
-	clear(m.relist)
+	if len(waiting) == len(listed) { // all that wait are on it
+		return out
+	}
+	for _, i := range slices.Sorted(maps.Keys(waiting)) {
+		if !listed[i] {
+			listed[i] = true
+			out = append(out, Ask{Index: i})
+		}
+	}
 	return out
 }
 
@@ -294,7 +307,7 @@ func (m *Machine) ApprovalEnd(i int) time.Time {
 
 // queueEnd is when a call that is queued and not claimed has waited long enough.
 func (m *Machine) queueEnd(i int) (time.Time, bool) {
-	at, ok := m.queued[i]
+	at, ok := m.flight.queued[i]
 	if !ok || m.cfg.QueueWait <= 0 || m.state.Calls[i].Status == Claimed {
 		return time.Time{}, false
 	}
@@ -314,73 +327,73 @@ func (m *Machine) take(in Input) error {
 		}
 		switch in.Chain {
 		case ChainBatch:
-			m.appending = false
-			for _, i := range m.proving {
-				delete(m.unproven, i)
+			m.appends.batch = false
+			for _, i := range m.appends.proving {
+				delete(m.approvals.unproven, i)
 			}
-			m.proving = nil
+			m.appends.proving = nil
 			switch b := in.Body.(type) {
 			case events.Extended:
-				m.index()
+				m.reindex()
 				m.group = min(m.group, b.FirstGroup)
 			case events.Settled:
-				m.index()
+				m.reindex()
 			}
 		case ChainInput:
-			m.closing = false
+			m.appends.input = false
 		case ChainReply:
-			m.replying = false
+			m.appends.reply = false
 		case ChainCall:
 			if in.Body.EventType() == events.CallDecided {
-				m.unproven[in.Index] = true
+				m.approvals.unproven[in.Index] = true
 			}
 			switch m.state.Calls[in.Index].Status {
 			case Retrying, Waiting, Decided:
-				delete(m.queued, in.Index)
+				delete(m.flight.queued, in.Index)
 			}
 			if open && !m.state.Open(in.Index) {
-				m.openIn[m.groupOf[in.Index]]--
-				delete(m.queued, in.Index)
+				m.index.openIn[m.index.groupOf[in.Index]]--
+				delete(m.flight.queued, in.Index)
 			}
-			m.note(in.Index)
+			m.update(in.Index)
 			// What was decided of a call in another state is decided anew: one that was claimed meanwhile is running.
-			if e, ok := m.ends[in.Index]; ok && !e.stops() && m.state.Open(in.Index) {
-				delete(m.ends, in.Index)
+			if e, ok := m.ends.decided[in.Index]; ok && !e.stops() && m.state.Open(in.Index) {
+				delete(m.ends.decided, in.Index)
 			}
 		}
-		for i, e := range m.ends {
+		for i, e := range m.ends.decided {
 			if m.state.Open(i) {
 				continue
 			}
 			if code := m.state.Calls[i].Result.Code; code == e.Code && e.handed {
-				m.stopped[e.Stop] = append(m.stopped[e.Stop], i) // it stands in the log; now whoever runs it may know
+				m.ends.stopped[e.Stop] = append(m.ends.stopped[e.Stop], i) // it stands in the log; now whoever runs it may know
 			}
-			delete(m.ends, i)
+			delete(m.ends.decided, i)
 		}
 	case Lapsed:
 		m.lapsed = true
 	case Withdrawn:
 		for _, i := range in.Never {
-			if e, ok := m.ends[i]; ok {
+			if e, ok := m.ends.decided[i]; ok {
 				e.never = true
 			}
 		}
 	case Noticed:
-		m.noticed, m.notice = true, in.Notice
+		m.notice.answer = &in
 	case Granted:
-		if in.Group == m.standing {
-			m.granted = &in.Ticket
+		if in.Group == m.tickets.group {
+			m.tickets.number = &in.Ticket
 		}
 	case Observed:
 		seen := map[Route]time.Time{}
 		for _, r := range in.Absent {
 			seen[r] = m.now
-			if since, ok := m.absent[r]; ok {
+			if since, ok := m.workers.absent[r]; ok {
 				seen[r] = since
 			}
 		}
-		m.absent = seen
-		maps.Copy(m.dropped, in.Dropped)
+		m.workers.absent = seen
+		maps.Copy(m.workers.dropped, in.Dropped)
 	}
 	return nil
 }
@@ -389,11 +402,11 @@ func (m *Machine) take(in Input) error {
 // chain, so that every call that was accepted stands before the end.
 func (m *Machine) input() []Effect {
 	s := &m.state
-	if s.Closed || m.appending {
+	if s.Closed || m.appends.batch {
 		return nil
 	}
 	if s.InputSeq > s.PlannedInput {
-		m.appending = true
+		m.appends.batch = true
 		return []Effect{Extend{Expected: s.BatchSeq}}
 	}
 	reason := ""
@@ -407,10 +420,10 @@ func (m *Machine) input() []Effect {
 	case !m.now.Before(m.idleEnd()):
 		reason = "no calls came for " + m.cfg.OpenIdle.String()
 	}
-	if reason == "" || m.closing {
+	if reason == "" || m.appends.input {
 		return nil
 	}
-	m.closing = true
+	m.appends.input = true
 	return []Effect{Append{Chain: ChainInput, Expected: s.InputSeq, Body: events.Closed{By: "owner", Reason: reason}}}
 }
 
@@ -431,7 +444,7 @@ func (m *Machine) reply() []Effect {
 		m.done = true
 		return append(m.leave(len(s.Plan.Groups)-1), Complete{})
 	}
-	if m.replying {
+	if m.appends.reply {
 		return nil
 	}
 	r := events.Reply{Results: []toolyard.Result{}}
@@ -446,17 +459,21 @@ func (m *Machine) reply() []Effect {
 	r.Completed = s.Closed && s.Replied+len(r.Results) == len(s.Calls)
 	var out []Effect
 	if r.Completed && m.cfg.Hooks {
-		if r.Completed, r.Notice = m.noticed, m.notice; !m.notified {
-			m.notified = true
+		if !m.notice.asked {
+			m.notice.asked = true
 			out = append(out, Notify{})
+		}
+		if answer := m.notice.answer; answer != nil {
+			r.Notice = answer.Notice
+		} else {
+			r.Completed = false
 		}
 	}
 	if len(r.Results) == 0 && !r.Completed {
 		return out
 	}
-	m.replying = true
-	if r.Completed && !m.remembered {
-		m.remembered = true
+	m.appends.reply = true
+	if r.Completed {
 		if change, ok := s.Changes(); ok {
 			out = append(out, Remember{change})
 		}
@@ -495,32 +512,32 @@ func (m *Machine) advance() []Effect {
 	}
 	var out []Effect
 	switch {
-	case g.Ticket && m.standing != m.group:
+	case g.Ticket && m.tickets.group != m.group:
 		take := Take{Group: m.group, Mode: ticket.Exclusive}
 		if g.Safe {
 			take.Mode = ticket.Shared
 		}
-		m.standing, m.granted, m.inLine = m.group, nil, true
+		m.tickets.group, m.tickets.number, m.tickets.inQueue = m.group, nil, true
 		return []Effect{take}
-	case g.Ticket && m.granted == nil:
+	case g.Ticket && m.tickets.number == nil:
 		return nil
 	case !g.Ticket:
 		out = m.leave(m.group - 1)
 	}
 	number := uint64(0)
 	if g.Ticket {
-		number = *m.granted
+		number = *m.tickets.number
 	}
 	// A former owner may learn of a decision, and still hold for its own a ticket that the next one has given back when the
 	// call waited. So it is written down once more that the group has started, before the call is queued: who does that is the
 	// owner, and whoever comes after it knows of the decision, and keeps the ticket.
-	decided := g.Ticket && slices.ContainsFunc(g.Calls, func(i int) bool { return m.unproven[i] && s.Open(i) })
+	decided := g.Ticket && slices.ContainsFunc(g.Calls, func(i int) bool { return m.approvals.unproven[i] && s.Open(i) })
 	if started, ok := s.Started[m.group]; !ok || started != number || decided {
-		if m.appending {
+		if m.appends.batch {
 			return out
 		}
-		m.appending = true
-		m.proving = slices.Sorted(maps.Keys(m.unproven))
+		m.appends.batch = true
+		m.appends.proving = slices.Sorted(maps.Keys(m.approvals.unproven))
 		return append(out, Append{
 			Chain: ChainBatch, Expected: s.BatchSeq, Body: events.Started{Group: m.group, Ticket: number},
 		})
@@ -530,11 +547,11 @@ func (m *Machine) advance() []Effect {
 
 // idle reports whether every open call of the group waits for a person, so that nothing of the batch runs.
 func (m *Machine) idle(g events.Group) bool {
-	if len(m.waiting) == 0 {
+	if len(m.approvals.waiting) == 0 {
 		return false
 	}
 	for _, i := range g.Calls {
-		if _, ends := m.ends[i]; m.state.Open(i) && (ends || !m.waiting[i]) {
+		if _, ends := m.ends.decided[i]; m.state.Open(i) && (ends || !m.approvals.waiting[i]) {
 			return false
 		}
 	}
@@ -544,36 +561,36 @@ func (m *Machine) idle(g events.Group) bool {
 // park lets go of the ticket, and then of the batch. One that is open keeps its owner, since calls may be appended.
 func (m *Machine) park() []Effect {
 	s := &m.state
-	if !s.Closed || m.appending || m.replying {
+	if !s.Closed || m.appends.batch || m.appends.reply {
 		return m.leave(m.group)
 	}
-	m.appending = true
+	m.appends.batch = true
 	return append(m.leave(m.group), Append{Chain: ChainBatch, Expected: s.BatchSeq,
 		Body: events.Parked{RemainingMS: max(0, s.Plan.Deadline.Sub(m.now).Milliseconds())}})
 }
 
 // isStarted reports whether the call's group was: only then was it queued.
 func (m *Machine) isStarted(i int) bool {
-	_, ok := m.state.Started[m.groupOf[i]]
+	_, ok := m.state.Started[m.index.groupOf[i]]
 	return ok
 }
 
 // leave takes the batch out of its workspace's queue, up to a group.
 func (m *Machine) leave(group int) []Effect {
-	if !m.inLine {
+	if !m.tickets.inQueue {
 		return nil
 	}
-	m.standing, m.granted, m.inLine = -1, nil, false
+	m.tickets.group, m.tickets.number, m.tickets.inQueue = -1, nil, false
 	return []Effect{Leave{Group: group}}
 }
 
 // ending reports whether every open call of the group is to end without running.
 func (m *Machine) ending(g events.Group) bool {
-	if len(m.ends) == 0 { // a group that is over is not the current one any more
+	if len(m.ends.decided) == 0 { // a group that is over is not the current one any more
 		return false
 	}
 	for _, i := range g.Calls {
-		if _, ok := m.ends[i]; m.state.Open(i) && !ok {
+		if _, ok := m.ends.decided[i]; m.state.Open(i) && !ok {
 			return false
 		}
 	}
@@ -584,39 +601,40 @@ func (m *Machine) ending(g events.Group) bool {
 // (by a worker that this owner found at work) counts as in flight.
 func (m *Machine) queueCalls(g events.Group, number uint64) []Effect {
 	s := &m.state
-	if m.contextOf != m.group { // groups change it, calls of one group do not
-		m.context, m.contextOf = s.Context(), m.group
-	}
 	var handed []int
 	// room reports whether another call may be in flight.
-	room := func() bool { return len(m.active) < s.Plan.MaxConcurrency }
+	room := func() bool { return len(m.flight.active) < s.Plan.MaxConcurrency }
 	hand := func(i int) {
-		if _, ends := m.ends[i]; !s.Open(i) || m.active[i] || m.waiting[i] || ends || m.now.Before(s.Calls[i].NotBefore) {
+		if _, ends := m.ends.decided[i]; !s.Open(i) || m.flight.active[i] || m.approvals.waiting[i] || ends || m.now.Before(s.Calls[i].NotBefore) {
 			return
 		}
-		m.queued[i] = m.now
-		m.active[i] = true
-		delete(m.retrying, i)
+		m.flight.queued[i] = m.now
+		m.flight.active[i] = true
+		delete(m.flight.retrying, i)
 		handed = append(handed, i)
 	}
-	for _, i := range slices.Sorted(maps.Keys(m.retrying)) {
+	for _, i := range slices.Sorted(maps.Keys(m.flight.retrying)) {
 		if room() {
 			hand(i)
 		}
 	}
-	for ; m.unqueued < len(g.Calls) && room(); m.unqueued++ {
-		if i := g.Calls[m.unqueued]; !m.retrying[i] {
+	for ; m.flight.next < len(g.Calls) && room(); m.flight.next++ {
+		if i := g.Calls[m.flight.next]; !m.flight.retrying[i] {
 			hand(i)
 		}
 	}
+	if len(handed) == 0 {
+		return nil
+	}
+	context := s.Context() // exclusive calls change it, so it is the same for all calls of a group
 	out := make([]Effect, len(handed))
 	for n, i := range handed {
-		out[n] = m.queue(i, g, number)
+		out[n] = m.queue(i, g, number, context)
 	}
 	return out
 }
 
-func (m *Machine) queue(i int, g events.Group, number uint64) Queue {
+func (m *Machine) queue(i int, g events.Group, number uint64, context map[string]string) Queue {
 	s, plan, sub := &m.state, m.state.Plan, m.state.Submission
 	c := plan.Calls[i]
 	as := s.call(i).Tool
@@ -627,10 +645,10 @@ func (m *Machine) queue(i int, g events.Group, number uint64) Queue {
 		Route: Route{Pool: c.Pool, Class: c.Judgement.Class},
 		Request: events.Requested{
 			Agent: s.Key.Agent, Batch: s.Key.ID, Session: plan.Session, Workspace: plan.Workspace,
-			Interactive: sub.Interactive && !plan.Alone, Group: m.group, Ticket: number, WasConcurrent: len(m.active) > 1,
+			Interactive: sub.Interactive && !plan.Alone, Group: m.group, Ticket: number, WasConcurrent: len(m.flight.active) > 1,
 			Deny: slices.Concat(sub.Options.Deny, plan.Deny), Ask: slices.Concat(sub.Options.Ask, plan.Ask), CallTimeoutMS: sub.Options.CallTimeoutMS,
 			RemainingMS: max(0, plan.Deadline.Sub(m.now).Milliseconds()), QueuedAt: m.now, MaxAttempts: m.cfg.MaxAttempts,
-			Remembered: plan.Remembered, Context: m.context, Surface: plan.Surface,
+			Remembered: plan.Remembered, Context: context, Surface: plan.Surface,
 			Calls: []events.RequestedCall{{
 				Index: i, ID: c.ID, Tool: c.Tool, Input: s.call(i).Input, Declaration: c.Declaration,
 				Judgement: c.Judgement, Claim: c.Claim, Expected: s.Calls[i].Seq, Attempt: s.Calls[i].Attempt + 1,
