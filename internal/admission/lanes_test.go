@@ -60,7 +60,7 @@ func TestLanes(t *testing.T) {
 			}
 		}
 		for lane, batches := range l.load {
-			if batches != 0 || len(l.seats) != 0 {
+			if batches != 0 || len(l.assigned) != 0 {
 				t.Fatalf("seed %d: lane %d has %d batches of nobody", seed, lane, batches)
 			}
 		}

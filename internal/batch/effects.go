@@ -68,12 +68,12 @@ type (
 	}
 	// Take stands in line for a group's ticket and leaves those of the groups before, as one change. The shell answers
 	// with Granted, at once or later.
-	Take struct {
+	TakeTicket struct {
 		Group int
 		Mode  ticket.Mode
 	}
 	// Leave takes the batch's tickets up to this group's out of the queue.
-	Leave struct{ Group int }
+	ReleaseTickets struct{ Group int }
 	// Queue hands a call to the workers of its route.
 	Queue struct {
 		Route   Route
@@ -91,9 +91,9 @@ type (
 	// batch chain. The shell answers with Stored, as to Append.
 	Extend struct{ Expected uint64 }
 	// Ask puts a call on the list of those that wait for a person, or takes it off.
-	Ask struct {
-		Index int
-		Over  bool
+	ListApproval struct {
+		Index  int
+		Remove bool
 	}
 	// Remember writes what the batch's calls have changed into its session, before the reply that completes the batch.
 	Remember struct{ Change tool.SessionChange }
@@ -106,15 +106,15 @@ type (
 	Complete struct{}
 )
 
-func (Append) effect()   {}
-func (Take) effect()     {}
-func (Leave) effect()    {}
-func (Queue) effect()    {}
-func (Abort) effect()    {}
-func (Withdraw) effect() {}
-func (Extend) effect()   {}
-func (Ask) effect()      {}
-func (Remember) effect() {}
-func (Park) effect()     {}
-func (Notify) effect()   {}
-func (Complete) effect() {}
+func (Append) effect()         {}
+func (TakeTicket) effect()     {}
+func (ReleaseTickets) effect() {}
+func (Queue) effect()          {}
+func (Abort) effect()          {}
+func (Withdraw) effect()       {}
+func (Extend) effect()         {}
+func (ListApproval) effect()   {}
+func (Remember) effect()       {}
+func (Park) effect()           {}
+func (Notify) effect()         {}
+func (Complete) effect()       {}

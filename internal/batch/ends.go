@@ -72,9 +72,9 @@ func (m *Machine) decideEnds() {
 		if _, ok := m.ends.decided[i]; ok || !s.Open(i) {
 			return
 		}
-		if v, ok := m.end(i, failed, culprit); ok {
+		if v, ok := m.verdictOn(i, failed, culprit); ok {
 			m.ends.decided[i] = &ending{verdict: v}
-		} else if v, ok := m.interrupted(i); ok {
+		} else if v, ok := m.interruptVerdict(i); ok {
 			m.ends.decided[i] = &ending{verdict: v, unbegun: !s.Plan.Calls[i].Interruptible}
 		}
 	}
@@ -102,7 +102,7 @@ func (m *Machine) decideEnds() {
 }
 
 // end decides for one open call, the strongest reason first.
-func (m *Machine) end(i, failed, culprit int) (verdict, bool) {
+func (m *Machine) verdictOn(i, failed, culprit int) (verdict, bool) {
 	s := &m.state
 	for _, c := range s.Cancels {
 		if len(c.Calls) == 0 || slices.Contains(c.Calls, i) {
@@ -144,7 +144,7 @@ func (m *Machine) end(i, failed, culprit int) (verdict, bool) {
 			m.now.Sub(m.flight.queued[i]).Round(time.Millisecond))
 	}
 	if m.isLost(i) && (!s.Plan.Calls[i].Judgement.Idempotent || c.Attempt >= m.cfg.MaxAttempts) {
-		return m.unknown(i), true
+		return m.unknownOutcome(i), true
 	}
 	if c.Status == Retrying && c.Attempt >= m.cfg.MaxAttempts {
 		return unavailable("", "The call could not be finished in %d attempts.", c.Attempt)
@@ -159,7 +159,7 @@ func (m *Machine) end(i, failed, culprit int) (verdict, bool) {
 
 // interrupted decides for one open call of a batch whose session was interrupted: what has not begun does not begin, and
 // what runs is stopped if its tool says so, and waited for otherwise.
-func (m *Machine) interrupted(i int) (verdict, bool) {
+func (m *Machine) interruptVerdict(i int) (verdict, bool) {
 	s := &m.state
 	if len(s.Interrupts) == 0 {
 		return verdict{}, false
@@ -182,7 +182,7 @@ func (m *Machine) unseen(i int) bool {
 }
 
 // unknown is the verdict on a call whose worker is lost.
-func (m *Machine) unknown(i int) verdict {
+func (m *Machine) unknownOutcome(i int) verdict {
 	return verdict{Stop: Stop{Code: toolyard.OutcomeUnknown}, text: "The worker that ran this call was lost.", detail: "worker " + m.state.Calls[i].Worker}
 }
 
@@ -255,7 +255,7 @@ func (m *Machine) endCalls() []Effect {
 		}
 		claimed := c.Status == Claimed && e.stops()
 		if lost := m.isLost(i); claimed && lost && !s.Plan.Calls[i].Judgement.ReadOnly {
-			e.verdict = m.unknown(i)
+			e.verdict = m.unknownOutcome(i)
 		} else if claimed && !lost || m.unseen(i) && !e.never {
 			if e.stops() && (e.told.IsZero() || m.now.Sub(e.told) >= m.cfg.AbortEvery) {
 				e.told = m.now

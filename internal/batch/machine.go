@@ -249,7 +249,7 @@ func (m *Machine) Wake() (wake time.Time) {
 func (m *Machine) Step(now time.Time, inputs ...Input) ([]Effect, error) {
 	m.now = now
 	for _, in := range inputs {
-		if err := m.take(in); err != nil {
+		if err := m.apply(in); err != nil {
 			return nil, err
 		}
 	}
@@ -262,7 +262,7 @@ func (m *Machine) Step(now time.Time, inputs ...Input) ([]Effect, error) {
 	}
 	if m.state.Parked { // a person has the batch now, or nobody: who is woken for it adopts it
 		m.done = true
-		return append(slices.Concat(m.listApprovals(), m.leave(m.group)), Park{}), nil
+		return append(slices.Concat(m.listApprovals(), m.releaseTickets(m.group)), Park{}), nil
 	}
 	m.decideEnds()
 	return slices.Concat(m.input(), m.endCalls(), m.listApprovals(), m.reply(), m.advance()), nil
@@ -281,7 +281,7 @@ func (m *Machine) listApprovals() (out []Effect) {
 	for _, i := range slices.Sorted(maps.Keys(listed)) {
 		if !waiting[i] {
 			delete(listed, i)
-			out = append(out, Ask{Index: i, Over: true})
+			out = append(out, ListApproval{Index: i, Remove: true})
 		}
 	}
 	if len(waiting) == len(listed) { // all that wait are on it
@@ -290,7 +290,7 @@ func (m *Machine) listApprovals() (out []Effect) {
 	for _, i := range slices.Sorted(maps.Keys(waiting)) {
 		if !listed[i] {
 			listed[i] = true
-			out = append(out, Ask{Index: i})
+			out = append(out, ListApproval{Index: i})
 		}
 	}
 	return out
@@ -318,7 +318,7 @@ func (m *Machine) queueEnd(i int) (time.Time, bool) {
 	return at, true
 }
 
-func (m *Machine) take(in Input) error {
+func (m *Machine) apply(in Input) error {
 	switch in := in.(type) {
 	case Stored:
 		open := in.Chain == ChainCall && in.Index < len(m.state.Calls) && m.state.Open(in.Index)
@@ -442,7 +442,7 @@ func (m *Machine) reply() []Effect {
 	s := &m.state
 	if s.Completed {
 		m.done = true
-		return append(m.leave(len(s.Plan.Groups)-1), Complete{})
+		return append(m.releaseTickets(len(s.Plan.Groups)-1), Complete{})
 	}
 	if m.appends.reply {
 		return nil
@@ -498,22 +498,22 @@ func (m *Machine) advance() []Effect {
 		return nil
 	}
 	if m.group == len(s.Plan.Groups) {
-		return m.leave(m.group - 1)
+		return m.releaseTickets(m.group - 1)
 	}
 	g := s.Plan.Groups[m.group]
-	if m.ending(g) {
+	if m.allEnd(g) {
 		return nil
 	}
-	if m.idle(g) {
+	if m.allWait(g) {
 		return m.park()
 	}
 	if s.Plan.Partition == toolyard.SafeFirst && !g.Safe && !s.Closed {
-		return m.leave(m.group - 1) // a safe call may still come, and goes first
+		return m.releaseTickets(m.group - 1) // a safe call may still come, and goes first
 	}
 	var out []Effect
 	switch {
 	case g.Ticket && m.tickets.group != m.group:
-		take := Take{Group: m.group, Mode: ticket.Exclusive}
+		take := TakeTicket{Group: m.group, Mode: ticket.Exclusive}
 		if g.Safe {
 			take.Mode = ticket.Shared
 		}
@@ -522,7 +522,7 @@ func (m *Machine) advance() []Effect {
 	case g.Ticket && m.tickets.number == nil:
 		return nil
 	case !g.Ticket:
-		out = m.leave(m.group - 1)
+		out = m.releaseTickets(m.group - 1)
 	}
 	number := uint64(0)
 	if g.Ticket {
@@ -546,7 +546,7 @@ func (m *Machine) advance() []Effect {
 }
 
 // idle reports whether every open call of the group waits for a person, so that nothing of the batch runs.
-func (m *Machine) idle(g events.Group) bool {
+func (m *Machine) allWait(g events.Group) bool {
 	if len(m.approvals.waiting) == 0 {
 		return false
 	}
@@ -562,10 +562,10 @@ func (m *Machine) idle(g events.Group) bool {
 func (m *Machine) park() []Effect {
 	s := &m.state
 	if !s.Closed || m.appends.batch || m.appends.reply {
-		return m.leave(m.group)
+		return m.releaseTickets(m.group)
 	}
 	m.appends.batch = true
-	return append(m.leave(m.group), Append{Chain: ChainBatch, Expected: s.BatchSeq,
+	return append(m.releaseTickets(m.group), Append{Chain: ChainBatch, Expected: s.BatchSeq,
 		Body: events.Parked{RemainingMS: max(0, s.Plan.Deadline.Sub(m.now).Milliseconds())}})
 }
 
@@ -576,16 +576,16 @@ func (m *Machine) isStarted(i int) bool {
 }
 
 // leave takes the batch out of its workspace's queue, up to a group.
-func (m *Machine) leave(group int) []Effect {
+func (m *Machine) releaseTickets(group int) []Effect {
 	if !m.tickets.inQueue {
 		return nil
 	}
 	m.tickets.group, m.tickets.number, m.tickets.inQueue = -1, nil, false
-	return []Effect{Leave{Group: group}}
+	return []Effect{ReleaseTickets{Group: group}}
 }
 
 // ending reports whether every open call of the group is to end without running.
-func (m *Machine) ending(g events.Group) bool {
+func (m *Machine) allEnd(g events.Group) bool {
 	if len(m.ends.decided) == 0 { // a group that is over is not the current one any more
 		return false
 	}

@@ -623,7 +623,7 @@ func (s *State) Request(index int, approved *events.Approved) events.Requested {
 func (s *State) Open(index int) bool { return s.Calls[index].Result == nil }
 
 // Over reports whether every call of the group has its result.
-func (s *State) Over(group int) bool {
+func (s *State) Done(group int) bool {
 	for _, i := range s.Plan.Groups[group].Calls {
 		if s.Open(i) {
 			return false

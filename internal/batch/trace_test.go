@@ -404,9 +404,9 @@ func line(e Effect) string {
 			}
 			return s
 		}
-	case Take:
+	case TakeTicket:
 		return fmt.Sprintf("  take ticket group=%d %s", e.Group, e.Mode)
-	case Leave:
+	case ReleaseTickets:
 		return fmt.Sprintf("  leave ticket up to group=%d", e.Group)
 	case Queue:
 		c := e.Request.Calls[0]
@@ -431,8 +431,8 @@ func line(e Effect) string {
 		return "  complete"
 	case Extend:
 		return "  extend"
-	case Ask:
-		if e.Over {
+	case ListApproval:
+		if e.Remove {
 			return fmt.Sprintf("  nobody is asked about call=%d any more", e.Index)
 		}
 		return fmt.Sprintf("  ask about call=%d", e.Index)

@@ -90,7 +90,7 @@ type Config struct {
 	Room func() broker.Room
 	// AfterBatch is told of each batch that is over, before its last reply says so: at least once, and once again after a
 	// takeover. What it returns goes with that reply. Nil: nobody is told.
-	AfterBatch func(context.Context, BatchOver) (*toolyard.Notice, error)
+	AfterBatch func(context.Context, EndedBatch) (*toolyard.Notice, error)
 	// Meter counts what the dispatcher does. Nil: nobody counts.
 	Meter Meter
 	Log   *slog.Logger
@@ -105,14 +105,14 @@ func (c *Config) machine(callAckWait time.Duration) batch.Config {
 
 // Dispatcher owns batches. Make it with [New], run it with [Dispatcher.Run].
 type Dispatcher struct {
-	b      Broker
-	cfg    Config
-	log    *slog.Logger
-	locks  *lock.Locks
-	roster *roster
+	b       Broker
+	cfg     Config
+	log     *slog.Logger
+	locks   *lock.Locks
+	workers *workerRegistry
 
-	lobby *lobby
-	left  left
+	admission *admissionQueue
+	newer     newerBatches
 
 	mu       sync.Mutex
 	surfaces map[string]time.Time // when this dispatcher last stored a surface
@@ -165,18 +165,18 @@ func New(b Broker, cfg Config) *Dispatcher {
 		cfg.Log = slog.Default()
 	}
 	log := b.Quiet(cfg.Log).With("dispatcher", cfg.ID)
-	lobby := newLobby(&cfg)
+	lobby := newAdmissionQueue(&cfg)
 	return &Dispatcher{
-		b: b, cfg: cfg, log: log, roster: newRoster(b, log, cfg.Base),
-		lobby: lobby, surfaces: map[string]time.Time{},
+		b: b, cfg: cfg, log: log, workers: newWorkerRegistry(b, log, cfg.Base),
+		admission: lobby, surfaces: map[string]time.Time{},
 	}
 }
 
 // Ready returns a channel that is closed when the dispatcher has seen the workers that were there when it started.
-func (d *Dispatcher) Ready() <-chan struct{} { return d.roster.ready }
+func (d *Dispatcher) Ready() <-chan struct{} { return d.workers.ready }
 
-// Run takes batches until ctx ends, and returns when nothing of it runs any more: nil then, an error when it could not go
-// on. The batches that it owned are another dispatcher's, or its own again at the next start.
+// Run takes batches until ctx ends, and returns when nothing of it runs any more. It returns nil then, and an error
+// when it could not go on. Its batches are taken over by another dispatcher, or by this one at its next start.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	d.locks = lock.New(ctx, d.b, d.log, d.cfg.TicketIdle)
@@ -193,17 +193,17 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 			}
 		})
 	}
-	part("watch workers", d.roster.watch)
+	part("watch workers", d.workers.watch)
 	part("watch tickets", d.locks.Watch)
 	part("watch approvals", d.watchApprovals)
 	part("sweep tickets", every(sweepEvery, func(ctx context.Context) {
 		d.locks.Reread(ctx)
 		d.endLost(ctx, d.locks.Sweep(ctx))
-		d.roster.check(ctx)
+		d.workers.checkOverdue(ctx)
 	}))
 	part("delete the keys of unused workspaces", every(sweepEvery, d.locks.DeleteUnused))
 	select {
-	case <-d.roster.ready:
+	case <-d.workers.ready:
 	case <-ctx.Done():
 		return failure(ctx)
 	}
@@ -224,7 +224,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 			}
 		}()
 	}
-	answerer, err := d.b.AnswerGuests(d.log, d.roster.workers, checkToolset)
+	answerer, err := d.b.AnswerGuests(d.log, d.workers.workers, checkToolset)
 	if err != nil {
 		return err
 	}
@@ -249,7 +249,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 			return failure(ctx)
 		}
 		if errors.Is(err, events.ErrNewer) {
-			d.tellNewer(err, 0)
+			d.logNewer(err, 0)
 			continue
 		}
 		if _, ok := errors.AsType[*events.UnreadableError](err); ok {
@@ -267,7 +267,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 // sweepEvery is how often a dispatcher looks for tickets and workers that nobody else takes out.
 const sweepEvery = time.Second
 
-// every does something again and again, until ctx ends.
+// every returns a service that does something at an interval, until ctx ends.
 func every(pause time.Duration, do func(context.Context)) func(context.Context) error {
 	return func(ctx context.Context) error {
 		tick := time.NewTicker(pause)
@@ -283,7 +283,7 @@ func every(pause time.Duration, do func(context.Context)) func(context.Context) 
 	}
 }
 
-// errEnded says that something that runs for ever has ended: the connection was closed.
+// errEnded: a service that runs for ever has ended, because the connection was closed.
 var errEnded = errors.New("it ended, which it does when the connection to NATS is closed")
 
 func orElse(err, or error) error {

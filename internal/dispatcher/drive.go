@@ -20,7 +20,7 @@ import (
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
-// runner is the shell around one batch's machine: it performs the effects, in order, and brings in what happens.
+// runner is the shell around one batch's machine: it performs the effects in order, and feeds it what happens.
 type runner struct {
 	d   *Dispatcher
 	log *slog.Logger
@@ -34,23 +34,23 @@ type runner struct {
 	lapsed    bool        // the machine knows that another may own the batch
 	idle      atomic.Bool // it is open and has nothing to do
 
-	surface *registry.Surface // what the batch sees; nil until it is needed by a batch that was adopted
-	feed    broker.Feed
-	granted chan grantAnswer
-	noticed chan batch.Noticed
-	retake  *grantAnswer      // a place in a queue that was full, to be asked for again
-	takes   int               // how often a ticket was asked for: an answer to an earlier time counts no more
-	queued  map[int]queued    // the messages in the work queue, by call
-	heard   map[int]time.Time // when the log last said anything about a call
-	news    time.Time         // when the log last said anything
-	asked   time.Time         // when workers were last asked about the calls that they claimed
-	pending []batch.Input
+	surface        *registry.Surface // what the batch sees; nil until it is needed by a batch that was adopted
+	feed           broker.Feed
+	granted        chan grantAnswer
+	noticed        chan batch.Noticed
+	retryTicket    *grantAnswer      // a request that failed because the queue was full
+	ticketRequests int               // numbers the requests, so that an answer to an earlier one is ignored
+	queued         map[int]queued    // the messages in the work queue, by call
+	lastHeard      map[int]time.Time // when the log last said anything about a call
+	lastNews       time.Time         // when the log last said anything
+	lastAsked      time.Time         // when workers were last asked about the calls that they claimed
+	pending        []batch.Input
 	// adopted says that another owner has started the current group; since is how often the connection had been restored
 	// when this one queued the first call of it.
-	adopted  bool
-	since    *uint64
-	complete bool
-	indexing sync.WaitGroup // the entry of the index that is being written
+	adopted         bool
+	queueReconnects *uint64
+	complete        bool
+	indexing        sync.WaitGroup // the entry of the index that is being written
 }
 
 // queued is a call's message in the work queue.
@@ -72,7 +72,7 @@ type grantAnswer struct {
 func (d *Dispatcher) newRunner(sub *broker.Submission) *runner {
 	return &runner{
 		d: d, key: sub.Key, sub: sub, log: d.log.With("agent", sub.Key.Agent, "batch", sub.Key.ID),
-		granted: make(chan grantAnswer, 4), noticed: make(chan batch.Noticed, 1), queued: map[int]queued{}, heard: map[int]time.Time{},
+		granted: make(chan grantAnswer, 4), noticed: make(chan batch.Noticed, 1), queued: map[int]queued{}, lastHeard: map[int]time.Time{},
 	}
 }
 
@@ -82,7 +82,7 @@ func (r *runner) run(ctx context.Context, s batch.State) error {
 	r.m = batch.New(r.d.cfg.machine(r.d.b.Settings().CallAckWait), s)
 	for _, c := range s.Calls {
 		if c.Status == batch.Claimed { // when it was claimed is not known here: this owner's patience begins now
-			r.d.roster.sign(c.Worker)
+			r.d.workers.heardFrom(c.Worker)
 		}
 	}
 	indexing, stop := context.WithCancel(ctx)
@@ -90,7 +90,7 @@ func (r *runner) run(ctx context.Context, s batch.State) error {
 	defer stop()
 	r.index(indexing, &s)
 	defer r.d.locks.StopWaiting(s.Plan.Workspace, r.key)
-	r.news = time.Now()
+	r.lastNews = time.Now()
 	// What was canceled or appended before the feed began.
 	if err := r.read(ctx, batch.ChainControl, 0); err != nil {
 		return err
@@ -110,12 +110,12 @@ func (r *runner) run(ctx context.Context, s batch.State) error {
 		}
 		if idle := r.m.Idle(); idle != r.idle.Load() {
 			r.idle.Store(idle)
-			r.d.lobby.idle(r.key, idle)
+			r.d.admission.setIdle(r.key, idle)
 		}
 		if at := r.m.Wake(); at.IsZero() {
 			wake.Stop()
 		} else {
-			wake.Reset(max(time.Until(at), time.Millisecond)) // late by a hair rather than early
+			wake.Reset(max(time.Until(at), time.Millisecond)) // a little late rather than early
 		}
 		select {
 		case <-ctx.Done():
@@ -135,7 +135,7 @@ func (r *runner) run(ctx context.Context, s batch.State) error {
 				}
 			}
 		case g := <-r.granted:
-			if err := r.grant(ctx, g); err != nil {
+			if err := r.ticketAnswer(ctx, g); err != nil {
 				return err
 			}
 		case n := <-r.noticed:
@@ -180,15 +180,15 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) error {
 			if err := r.append(ctx, e); err != nil {
 				return err
 			}
-		case batch.Take:
+		case batch.TakeTicket:
 			failpoint.HitIf(e.Group > 0, failpoint.GroupOver)
-			if err := r.quiet(ctx, e.Group); err != nil {
+			if err := r.awaitReadsStopped(ctx, e.Group); err != nil {
 				return err
 			}
-			r.take(ctx, e.Group, e.Mode)
-		case batch.Leave:
-			r.takes++
-			if err := r.quiet(ctx, e.Group+1); err != nil {
+			r.takeTicket(ctx, e.Group, e.Mode)
+		case batch.ReleaseTickets:
+			r.ticketRequests++
+			if err := r.awaitReadsStopped(ctx, e.Group+1); err != nil {
 				return err
 			}
 			if err := r.d.locks.Release(ctx, r.workspace, r.holder(e.Group)); err != nil {
@@ -213,8 +213,8 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) error {
 			r.unqueue(ctx, e.Calls)
 		case batch.Withdraw:
 			r.withdraw(ctx, e.Calls)
-		case batch.Ask:
-			if err := r.ask(ctx, e); err != nil {
+		case batch.ListApproval:
+			if err := r.listApproval(ctx, e); err != nil {
 				return err
 			}
 		case batch.Remember:
@@ -267,7 +267,7 @@ func (r *runner) append(ctx context.Context, e batch.Append) error {
 	return r.read(ctx, e.Chain, e.Index)
 }
 
-// queue hands calls to the workers. A full queue is waited for: the calls are accepted.
+// queue hands calls to the workers. It waits while the queue is full, because the calls are accepted.
 func (r *runner) queue(ctx context.Context, calls []batch.Queue) error {
 	if len(calls) == 0 {
 		return nil
@@ -280,8 +280,8 @@ func (r *runner) queue(ctx context.Context, calls []batch.Queue) error {
 	for {
 		full := 0 // how many were refused for want of room: only those are tried again
 		reconnects := r.d.b.Reconnects()
-		if r.since == nil {
-			r.since = &reconnects
+		if r.queueReconnects == nil {
+			r.queueReconnects = &reconnects
 		}
 		for n, q := range r.d.b.QueueAll(ctx, r.m.State().Plan.Lane, routes, requests) {
 			switch {
@@ -308,8 +308,8 @@ func (r *runner) queue(ctx context.Context, calls []batch.Queue) error {
 	}
 }
 
-// unqueue takes the messages of calls that are over out of the work queue, so that none of them starts late. One that
-// stays is found to be answered by the worker that takes it.
+// unqueue takes the messages of calls that have ended out of the work queue, so that none of them starts late. The
+// worker that takes one that stays finds its answer.
 func (r *runner) unqueue(ctx context.Context, calls []int) {
 	for _, i := range calls {
 		q, ok := r.queued[i]
@@ -323,8 +323,9 @@ func (r *runner) unqueue(ctx context.Context, calls []int) {
 	}
 }
 
-// withdraw takes the messages of calls out of the work queue, and brings in which of them no worker was ever handed. A server that
-// may have been restarted since they were queued has forgotten what it handed out: then nothing is known.
+// withdraw takes the messages of calls out of the work queue, and tells the machine which of them no worker was
+// ever given. A server that may have restarted since they were queued has forgotten what it delivered: then nothing
+// is known.
 func (r *runner) withdraw(ctx context.Context, calls []int) {
 	byRoute := map[batch.Route]map[uint64]int{}
 	for _, i := range calls {
@@ -355,7 +356,7 @@ func (r *runner) withdraw(ctx context.Context, calls []int) {
 	}
 }
 
-// retryFull repeats what a full stream refused, until it has room again or ctx ends.
+// retryFull repeats what a full stream refused, until it has room or ctx ends.
 func retryFull[T any](ctx context.Context, log *slog.Logger, do func() (T, error)) (T, error) {
 	for {
 		v, err := do()
@@ -378,9 +379,9 @@ func (r *runner) holder(group int) ticket.Holder {
 	return ticket.Holder{Agent: r.key.Agent, Batch: r.key.ID, Group: group, Term: r.term}
 }
 
-func (r *runner) take(ctx context.Context, group int, mode ticket.Mode) {
-	r.takes++
-	take := r.takes
+func (r *runner) takeTicket(ctx context.Context, group int, mode ticket.Mode) {
+	r.ticketRequests++
+	take := r.ticketRequests
 	r.d.locks.Acquire(r.workspace, r.holder(group), mode, func(t ticket.Ticket, err error) {
 		select {
 		case r.granted <- grantAnswer{take, group, mode, t, err}:
@@ -389,10 +390,10 @@ func (r *runner) take(ctx context.Context, group int, mode ticket.Mode) {
 	})
 }
 
-// grant brings in a ticket. When joining failed for a reason that passes, it is tried again.
-func (r *runner) grant(ctx context.Context, g grantAnswer) error {
+// ticketAnswer takes in a ticket. When joining failed for a reason that may pass, it is tried again.
+func (r *runner) ticketAnswer(ctx context.Context, g grantAnswer) error {
 	switch {
-	case g.take != r.takes: // the batch has left the queue since, or asked again
+	case g.take != r.ticketRequests: // the batch has left the queue since, or asked again
 		return nil
 	case g.err == nil:
 		r.pending = append(r.pending, batch.Granted{Group: g.group, Ticket: g.t.N})
@@ -401,21 +402,21 @@ func (r *runner) grant(ctx context.Context, g grantAnswer) error {
 		return errLost
 	case errors.Is(g.err, ticket.ErrFull), errors.Is(g.err, broker.ErrFull):
 		r.log.Warn("waiting for a place in the workspace's queue", "error", g.err)
-		r.retake = &g
+		r.retryTicket = &g
 		return nil
 	}
 	return fmt.Errorf("take a ticket: %w", g.err)
 }
 
-// submission is the delivery by which the batch is kept now.
+// submission is the delivery by which this dispatcher keeps the batch.
 func (r *runner) submission() *broker.Submission {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.sub
 }
 
-// redeliver takes a new delivery of the message by which the batch is kept. Another one (a wake for a batch that runs, or is
-// just being parked) is given back, until it can be told what it is worth.
+// redeliver takes a new delivery of the message by which the batch is kept. Another message (a wake, of a batch
+// that runs or is being parked) is given back, and looked at again after a pause.
 func (r *runner) redeliver(sub *broker.Submission) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -431,15 +432,15 @@ func (r *runner) redeliver(sub *broker.Submission) {
 	}
 }
 
-// wakePause is how long a wake waits that was given back: a batch that is just being parked is woken soon, and one that runs for
-// long is not asked about all the time.
+// wakePause is how long a wake waits that was given back: short at first, because a batch that is being parked is
+// woken soon, and longer for one that goes on running.
 func wakePause(deliveries uint64) time.Duration {
 	return min(50*time.Millisecond<<min(deliveries, 10), 10*time.Second)
 }
 
-// keep tells the stream that the batch is in work, until ctx ends, whatever else the runner is waiting for. Whose the batch is when no
-// answer comes, the log decides at the next append.
-func (r *runner) keep(ctx context.Context) {
+// keepAlive keeps the delivery alive until ctx ends, whatever the runner is waiting for. When no answer comes, the
+// next append finds out whose the batch is.
+func (r *runner) keepAlive(ctx context.Context) {
 	wait := r.d.b.Settings().BatchAckWait
 	tick := time.NewTicker(broker.Heartbeat(wait))
 	defer tick.Stop()

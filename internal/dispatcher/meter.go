@@ -30,11 +30,11 @@ type Load struct {
 	StoreFill int
 }
 
-// Load says what stands in the dispatcher now.
+// Load returns what the dispatcher has now.
 func (d *Dispatcher) Load() Load {
-	workers, stalls := d.roster.count()
-	running, waiting, idle := d.lobby.load()
+	workers, stalls := d.workers.count()
+	running, waiting, idle := d.admission.load()
 	return Load{
-		Running: running, Idle: idle, Waiting: waiting, Workers: workers, Stalls: stalls, StoreFill: d.lobby.seen().fill.Percent,
+		Running: running, Idle: idle, Waiting: waiting, Workers: workers, Stalls: stalls, StoreFill: d.admission.lastStore().fill.Percent,
 	}
 }

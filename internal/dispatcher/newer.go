@@ -20,33 +20,33 @@ import (
 const (
 	// lookAgain is how long it is taken for granted that a batch is still not for this version: what stood in the way
 	// may go.
-	lookAgain = 5 * time.Second
+	retryNewerAfter = 5 * time.Second
 	// leftFor is how long a batch that was left counts as waiting for a newer dispatcher, if it is not handed out here
 	// again.
-	leftFor = time.Minute
+	newerKeptFor = time.Minute
 	// tellNewerEvery is how often the log says that batches are left for one reason.
-	tellNewerEvery = time.Minute
+	logNewerEvery = time.Minute
 	// maxTold is how many reasons are told apart.
-	maxTold = 100
+	maxNewerReasons = 100
 )
 
-// left are the batches that this dispatcher has left to newer ones.
-type left struct {
+// newerBatches are the batches that this dispatcher has left to newer ones.
+type newerBatches struct {
 	mu   sync.Mutex
 	seen map[toolyard.BatchKey]time.Time // when it was last looked at
 	told map[string]time.Time            // by reason
 }
 
-// recently reports whether a batch was left a moment ago.
-func (l *left) recently(k toolyard.BatchKey, now time.Time) bool {
+// seenRecently reports whether a batch was left a moment ago.
+func (l *newerBatches) seenRecently(k toolyard.BatchKey, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at, ok := l.seen[k]
-	return ok && now.Sub(at) < lookAgain
+	return ok && now.Sub(at) < retryNewerAfter
 }
 
-// note takes down that a batch was left. It returns how many are, of all agents and of this batch's.
-func (l *left) note(k toolyard.BatchKey, now time.Time) (all, agents int) {
+// add notes that a batch was left. It returns how many are, of all agents and of this batch's.
+func (l *newerBatches) add(k toolyard.BatchKey, now time.Time) (all, agents int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.seen == nil {
@@ -54,7 +54,7 @@ func (l *left) note(k toolyard.BatchKey, now time.Time) (all, agents int) {
 	}
 	l.seen[k] = now
 	for other, at := range l.seen {
-		if now.Sub(at) > leftFor {
+		if now.Sub(at) > newerKeptFor {
 			delete(l.seen, other)
 		} else if other.Agent == k.Agent {
 			agents++
@@ -63,42 +63,42 @@ func (l *left) note(k toolyard.BatchKey, now time.Time) (all, agents int) {
 	return len(l.seen), agents
 }
 
-// forget takes out a batch that was answered.
-func (l *left) forget(k toolyard.BatchKey) {
+// remove takes out a batch that was answered.
+func (l *newerBatches) remove(k toolyard.BatchKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.seen, k)
 }
 
-// tell reports whether it is time to say why batches are left.
-func (l *left) tell(reason string, now time.Time) bool {
+// shouldLog reports whether it is time to log why batches are left.
+func (l *newerBatches) shouldLog(reason string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.told == nil || len(l.told) >= maxTold {
+	if l.told == nil || len(l.told) >= maxNewerReasons {
 		l.told = map[string]time.Time{}
 	}
-	if at, ok := l.told[reason]; ok && now.Sub(at) < tellNewerEvery {
+	if at, ok := l.told[reason]; ok && now.Sub(at) < logNewerEvery {
 		return false
 	}
 	l.told[reason] = now
 	return true
 }
 
-// leave gives a batch back for a newer dispatcher, unless it has its last reply.
-func (d *Dispatcher) leave(ctx context.Context, r *runner, why error) {
+// leaveToNewer gives a batch back for a newer dispatcher, unless it has its last reply.
+func (d *Dispatcher) leaveToNewer(ctx context.Context, r *runner, why error) {
 	sub := r.submission()
-	if over, err := d.tidyUp(ctx, r); err != nil {
+	if over, err := d.finishReplied(ctx, r); err != nil {
 		r.log.Warn("it cannot be told whether the batch is over; it is looked at again", "error", err)
 	} else if over {
 		return
 	}
-	all, agents := d.left.note(r.key, time.Now())
-	d.tellNewer(why, all)
+	all, agents := d.newer.add(r.key, time.Now())
+	d.logNewer(why, all)
 	r.log.Info("left the batch to a newer dispatcher", "deliveries", sub.Deliveries, "error", why)
 	if all > d.cfg.MaxWaiting || agents > d.cfg.MaxAgentWaiting {
 		switch done, err := d.refuseNewer(ctx, sub); {
 		case done:
-			d.left.forget(r.key)
+			d.newer.remove(r.key)
 			return
 		case err != nil:
 			r.log.Warn("a batch could not be refused; it is looked at again", "error", err)
@@ -107,9 +107,9 @@ func (d *Dispatcher) leave(ctx context.Context, r *runner, why error) {
 	d.giveBack(sub)
 }
 
-// tidyUp lets go of a batch that is over, whose owner died before it could: whatever else a newer version wrote about
-// it, nothing of it runs any more.
-func (d *Dispatcher) tidyUp(ctx context.Context, r *runner) (over bool, err error) {
+// finishReplied finishes a batch that has its last reply, whose owner died before it could. Whatever a newer
+// version wrote about it, nothing of it runs any more.
+func (d *Dispatcher) finishReplied(ctx context.Context, r *runner) (over bool, err error) {
 	replied := batch.State{Key: r.key}
 	if err := d.b.CatchUp(ctx, &replied, batch.ChainReply, 0); errors.Is(err, events.ErrNewer) {
 		return false, nil
@@ -133,22 +133,21 @@ func (d *Dispatcher) giveBack(sub *broker.Submission) {
 	}
 }
 
-// tellNewer says why batches are left, not for each of them.
-func (d *Dispatcher) tellNewer(why error, batches int) {
+// logNewer logs why batches are left, at most once a minute for each reason.
+func (d *Dispatcher) logNewer(why error, batches int) {
 	reason, says := "a key", []any{"error", why}
 	if e, ok := errors.AsType[*events.NewerError](why); ok {
 		says = []any{"type", e.Type, "wire_version", e.Needs()}
 		reason = fmt.Sprint(says...)
 	}
-	if d.left.tell(reason, time.Now()) {
+	if d.newer.shouldLog(reason, time.Now()) {
 		says = append(says, "own_wire_version", toolyard.WireVersion, "batches", batches)
 		d.log.Warn("what a newer version wrote is left to a dispatcher of that version; start one", says...)
 	}
 }
 
-// refuseNewer refuses a submission that only a newer version can read, when too many wait for one already: each holds a
-// place of those that dispatchers may have taken ([broker.MaxOpenSubmissions]). A batch that is under way is not
-// refused.
+// refuseNewer refuses a submission that only a newer version can read, when too many wait for one already: each
+// counts against [broker.MaxOpenSubmissions]. A batch that is under way is not refused.
 func (d *Dispatcher) refuseNewer(ctx context.Context, sub *broker.Submission) (done bool, err error) {
 	if _, err := sub.Read(ctx); !errors.Is(err, events.ErrNewer) || sub.Parked != 0 {
 		return false, nil

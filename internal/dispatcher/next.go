@@ -11,5 +11,5 @@ import (
 
 // note appends what the next version writes behind a plan.
 func (d *Dispatcher) note(ctx context.Context, r *runner, s batch.State) (batch.State, error) {
-	return d.own(ctx, r, s, events.Noted{Note: "planned by the next version"})
+	return d.becomeOwner(ctx, r, s, events.Noted{Note: "planned by the next version"})
 }

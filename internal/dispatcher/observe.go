@@ -15,25 +15,25 @@ import (
 
 // How an owner asks whether anything of its batch still runs.
 const (
-	maxAsked   = 64                    // workers at a time
-	quietPause = 20 * time.Millisecond // between two rounds of questions
+	maxAsked      = 64                    // workers at a time
+	askAgainAfter = 20 * time.Millisecond // between two rounds of questions
 )
 
-// mayRunOn reports whether a read of the current group, or of one before, may go on though it has its result. A server
-// that was restarted may have handed it to a second worker at once, and one of the two has ended. Exclusive calls are
-// claimed, and so are calls that the server is known to have handed out before: those have one holder.
-func (r *runner) mayRunOn() bool {
-	return r.d.b.Settings().Replicas == 1 && (r.adopted || r.since != nil && *r.since != r.d.b.Reconnects())
+// mayStillRun reports whether a read of the current group, or of an earlier one, may still run although it has its
+// result. A server that was restarted may have delivered it to a second worker, and only one of the two has ended.
+// Claimed calls have one holder, and so have calls that are known to have been delivered before.
+func (r *runner) mayStillRun() bool {
+	return r.d.b.Settings().Replicas == 1 && (r.adopted || r.queueReconnects != nil && *r.queueReconnects != r.d.b.Reconnects())
 }
 
-// quiet returns when no worker runs a read of the groups before one. Those that do are told to stop. A worker that does
-// not answer is waited for until it is proven to be silent.
-func (r *runner) quiet(ctx context.Context, before int) error {
-	doubt := r.mayRunOn()
+// awaitReadsStopped returns when no worker runs a read of the groups before one. Workers that do are told to stop.
+// One that does not answer is waited for until it is proven to be silent.
+func (r *runner) awaitReadsStopped(ctx context.Context, before int) error {
+	doubt := r.mayStillRun()
 	s := r.m.State()
 	// A group that a former owner has started is taken too: its reads are asked about when they are over.
 	if _, started := s.Started[before]; !started {
-		r.adopted, r.since = false, nil
+		r.adopted, r.queueReconnects = false, nil
 	}
 	if !doubt {
 		return nil
@@ -54,8 +54,8 @@ func (r *runner) quiet(ctx context.Context, before int) error {
 	if len(calls) == 0 {
 		return nil
 	}
-	r.d.roster.catchUp(ctx)
-	asked := r.d.roster.of(pools)
+	r.d.workers.catchUp(ctx)
+	asked := r.d.workers.inPools(pools)
 	notice := broker.AbortNotice{
 		Agent: r.key.Agent, Batch: r.key.ID, Calls: calls, Code: toolyard.Canceled, Reason: "the call has its result", By: "toolyard",
 	}
@@ -63,20 +63,20 @@ func (r *runner) quiet(ctx context.Context, before int) error {
 		if err := r.d.b.Abort(notice); err != nil {
 			r.log.Warn("workers were not told to stop; they are told again", "error", err)
 		}
-		asked = r.stillAt(ctx, asked, calls)
+		asked = r.stillRunning(ctx, asked, calls)
 		if len(asked) == 0 {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(quietPause):
+		case <-time.After(askAgainAfter):
 		}
 	}
 }
 
-// stillAt asks workers whether they have any of some calls, and returns those that have one, or may have.
-func (r *runner) stillAt(ctx context.Context, workers []string, calls []int) []string {
+// stillRunning asks workers whether they have any of some calls, and returns those that have one, or may have.
+func (r *runner) stillRunning(ctx context.Context, workers []string, calls []int) []string {
 	may := make([]bool, len(workers))
 	var asking sync.WaitGroup
 	room := make(chan struct{}, maxAsked)
@@ -104,10 +104,10 @@ func (r *runner) mayHave(ctx context.Context, worker string, calls []int) bool {
 		r.log.Warn("a worker could not be asked what it runs", "worker", worker, "error", err)
 		return true
 	case answered:
-		r.d.roster.sign(worker)
+		r.d.workers.heardFrom(worker)
 		return has
 	}
-	gone, err := r.d.roster.silent(ctx, worker)
+	gone, err := r.d.workers.provenSilent(ctx, worker)
 	if err != nil {
 		r.log.Warn("a worker does not answer, and its entry cannot be read", "worker", worker, "error", err)
 	}
@@ -124,20 +124,20 @@ const (
 	rereadIdle  = 10 * time.Second
 )
 
-// live brings in a live copy of an event. When it shows a gap, the chain is read instead.
+// live takes in a live copy of an event. If it shows a gap, the chain is read instead.
 func (r *runner) live(ctx context.Context, m *broker.LiveMsg) error {
 	unread := func(err error) error {
 		r.log.Warn("a live event cannot be read; reading the stream instead", "error", err)
-		r.news = time.Time{}
+		r.lastNews = time.Time{}
 		return nil
 	}
 	head, err := r.feed.Head(m)
 	if err != nil {
 		return unread(err)
 	}
-	r.news = time.Now()
+	r.lastNews = time.Now()
 	if w := r.feed.WorkerOf(m); w != "" {
-		r.d.roster.sign(w)
+		r.d.workers.heardFrom(w)
 	}
 	s := r.m.State()
 	last := s.BatchSeq
@@ -151,7 +151,7 @@ func (r *runner) live(ctx context.Context, m *broker.LiveMsg) error {
 			return errLost // the next owner has extended the batch
 		}
 		last = s.Calls[head.Index].Seq
-		r.heard[head.Index] = r.news
+		r.lastHeard[head.Index] = r.lastNews
 	}
 	switch {
 	case head.Seq <= last: // the copies of this owner's own events, for the most part
@@ -174,7 +174,7 @@ func (r *runner) live(ctx context.Context, m *broker.LiveMsg) error {
 	return nil
 }
 
-// read brings in what a chain has beyond the state.
+// read takes in what a chain has beyond the state.
 func (r *runner) read(ctx context.Context, c batch.Chain, index int) error {
 	records, err := r.d.b.Newer(ctx, r.m.State(), c, index)
 	if err != nil {
@@ -186,19 +186,19 @@ func (r *runner) read(ctx context.Context, c batch.Chain, index int) error {
 	return nil
 }
 
-// stored brings in an event. What a worker has written is a sign of its life.
+// stored takes in an event. What a worker has written is a sign of its life.
 func (r *runner) stored(rec batch.Record) {
 	if c, ok := rec.Body.(events.Claimed); ok {
-		r.d.roster.sign(c.Worker)
+		r.d.workers.heardFrom(c.Worker)
 	}
 	r.pending = append(r.pending, batch.Stored{Record: rec})
 }
 
 // beat looks at the workers, and reads what the feed may have missed.
 func (r *runner) beat(ctx context.Context) error {
-	if g := r.retake; g != nil {
-		if r.retake = nil; g.take == r.takes {
-			r.take(ctx, g.group, g.mode)
+	if g := r.retryTicket; g != nil {
+		if r.retryTicket = nil; g.take == r.ticketRequests {
+			r.takeTicket(ctx, g.group, g.mode)
 		}
 	}
 	s := r.m.State()
@@ -210,7 +210,7 @@ func (r *runner) beat(ctx context.Context) error {
 	if r.idle.Load() && !r.feed.Lost() {
 		trust = rereadIdle
 	}
-	quiet := time.Since(r.news) >= trust
+	quiet := time.Since(r.lastNews) >= trust
 	for _, i := range r.m.InFlight() {
 		p, c := s.Plan.Calls[i], s.Calls[i]
 		switch c.Status {
@@ -220,12 +220,12 @@ func (r *runner) beat(ctx context.Context) error {
 		default:
 			routes[batch.Route{Pool: p.Pool, Class: p.Judgement.Class}] = true
 		}
-		if time.Since(r.heard[i]) >= rereadAfter && reads < maxReads {
+		if time.Since(r.lastHeard[i]) >= rereadAfter && reads < maxReads {
 			reads++
 			if err := r.read(ctx, batch.ChainCall, i); err != nil {
 				return err
 			}
-			r.heard[i] = time.Now()
+			r.lastHeard[i] = time.Now()
 		}
 	}
 	if quiet {
@@ -234,29 +234,29 @@ func (r *runner) beat(ctx context.Context) error {
 				return err
 			}
 		}
-		r.news = time.Now()
+		r.lastNews = time.Now()
 	}
 	// All holders are asked now and then; those that are gone from the registry at every beat.
-	all := time.Since(r.asked) >= r.d.b.Settings().CallAckWait
+	all := time.Since(r.lastAsked) >= r.d.b.Settings().CallAckWait
 	if all {
-		r.asked = time.Now()
+		r.lastAsked = time.Now()
 	}
 	silent := map[string]bool{}
 	for _, i := range claimed {
-		if !all && r.d.roster.here(s.Calls[i].Worker) {
+		if !all && r.d.workers.registered(s.Calls[i].Worker) {
 			continue
 		}
 		if err := r.askHolder(ctx, i, silent, &observed); err != nil {
 			return err
 		}
 	}
-	observed.Absent = r.d.roster.absent(routes)
+	observed.Absent = r.d.workers.unserved(routes)
 	r.pending = append(r.pending, observed)
 	return nil
 }
 
-// askHolder finds out whether the worker that claimed a call still has it. A claim is given up only when its holder says
-// that it knows nothing of the call, or when it is proven to be silent.
+// askHolder finds out whether the worker that claimed a call still has it. A claim is given up only when its holder
+// says that it does not have the call, or is proven to be silent.
 //
 // silent are the workers that did not answer in this round, and are not asked again.
 func (r *runner) askHolder(ctx context.Context, i int, silent map[string]bool, observed *batch.Observed) error {
@@ -271,7 +271,7 @@ func (r *runner) askHolder(ctx context.Context, i int, silent map[string]bool, o
 		silent[c.Worker] = !answered
 	}
 	if answered {
-		r.d.roster.sign(c.Worker)
+		r.d.workers.heardFrom(c.Worker)
 	}
 	switch {
 	case has:
@@ -288,7 +288,7 @@ func (r *runner) askHolder(ctx context.Context, i int, silent map[string]bool, o
 			r.stored(rec)
 		}
 	default:
-		gone, err := r.d.roster.silent(ctx, c.Worker)
+		gone, err := r.d.workers.provenSilent(ctx, c.Worker)
 		if err != nil {
 			r.log.Warn("the holder of a claim does not answer, and its entry cannot be read", "worker", c.Worker, "call", i, "error", err)
 			return nil

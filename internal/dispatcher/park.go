@@ -12,11 +12,12 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// ask puts a call on the list of those that wait for a person, or takes it off. One that stays on it too long harms nobody:
-// its own chain says that it is over. Who takes one off looks first whether the batch is parked: this may be a former owner, who
-// has answered a call of a batch that the next one has parked, and then nobody else would look at it again.
-func (r *runner) ask(ctx context.Context, e batch.Ask) error {
-	if e.Over {
+// listApproval puts a call on the list of those that wait for a person, or takes it off. A call that stays on it
+// too long does no harm: its own chain says that it no longer waits. Before one is taken off, a parked batch is
+// woken: this may be a former owner, which has answered a call of a batch that the next owner has parked, and
+// nobody would look at that batch again.
+func (r *runner) listApproval(ctx context.Context, e batch.ListApproval) error {
+	if e.Remove {
 		_, err := r.d.b.WakeIfParked(ctx, r.key)
 		if err == nil {
 			err = r.d.b.DropApproval(ctx, r.key, e.Index)
@@ -37,9 +38,9 @@ func (r *runner) ask(ctx context.Context, e batch.Ask) error {
 	return err
 }
 
-// park lets go of a batch that is parked in the log. What came while that was written is looked for first, since whoever
-// appended it may have looked before, and not have woken the batch. It is woken for that like for all else, and not adopted here
-// again: once it is parked, the message by which it was kept may be acknowledged by whoever is handed it.
+// park releases a batch that is parked in the log. It looks for events that were stored meanwhile, because their
+// writer may have looked before the batch was parked and not have woken it. Such a batch is woken and not adopted
+// here: the message by which it was kept may be acknowledged by any dispatcher that gets it.
 func (r *runner) park(ctx context.Context) error {
 	s := r.m.State()
 	news, err := r.haveNews(ctx)
@@ -56,7 +57,7 @@ func (r *runner) park(ctx context.Context) error {
 	return r.submission().Done(ctx)
 }
 
-// haveNews reports whether anything was decided about the calls that wait, or asked of the batch, that this owner does not know.
+// haveNews reports whether the log has a decision, a cancel or an interrupt that this owner does not know.
 func (r *runner) haveNews(ctx context.Context) (bool, error) {
 	s := r.m.State()
 	news, err := r.d.b.Newer(ctx, s, batch.ChainControl, 0)
@@ -97,8 +98,8 @@ const (
 	missedAtOnce = 256              // requests that are looked at in one round
 )
 
-// waitingRoom knows the calls that wait for people, as the list of approvals has them.
-type waitingRoom struct {
+// approvalWatch knows the calls that wait for people, from the list of approvals.
+type approvalWatch struct {
 	d     *Dispatcher
 	calls map[string]*waitingCall
 }
@@ -109,9 +110,9 @@ type waitingCall struct {
 	checked time.Time // when the log was last looked at
 }
 
-// watch wakes the batches whose requests expire, and those whose wake was lost, until ctx ends.
+// watchApprovals wakes the batches whose requests expire, and those whose wake was lost, until ctx ends.
 func (d *Dispatcher) watchApprovals(ctx context.Context) error {
-	w := waitingRoom{d: d, calls: map[string]*waitingCall{}}
+	w := approvalWatch{d: d, calls: map[string]*waitingCall{}}
 	changes := make(chan broker.ApprovalChange, missedAtOnce)
 	failed := make(chan error, 1)
 	go func() {
@@ -139,13 +140,13 @@ func (d *Dispatcher) watchApprovals(ctx context.Context) error {
 			}
 			w.calls[c.ID] = listed
 		case <-tick.C:
-			w.look(ctx, time.Now())
+			w.wakeDue(ctx, time.Now())
 		}
 	}
 }
 
-// look wakes what is due.
-func (w *waitingRoom) look(ctx context.Context, now time.Time) {
+// wakeDue wakes the batches that are due.
+func (w *approvalWatch) wakeDue(ctx context.Context, now time.Time) {
 	checks := 0
 	for id, c := range w.calls {
 		expired := !now.Before(c.Expires) && now.Sub(c.woken) >= wakeAgain

@@ -13,7 +13,7 @@ import (
 	"github.com/toolyard/toolyard/internal/registry"
 )
 
-// plan decides about a new batch and becomes its owner. When another dispatcher was faster, the batch is its.
+// plan decides about a new batch and becomes its owner, unless another dispatcher was faster.
 func (d *Dispatcher) plan(ctx context.Context, r *runner, s batch.State) (batch.State, error) {
 	session, err := d.b.Session(ctx, s.Key.Agent, s.Submission.Session)
 	if err != nil {
@@ -23,7 +23,7 @@ func (d *Dispatcher) plan(ctx context.Context, r *runner, s batch.State) (batch.
 	if err != nil {
 		return s, err
 	}
-	d.ask(ctx, r, plan)
+	d.askJudges(ctx, r, plan)
 	stored, err := plan.Surface.Encode()
 	if err != nil {
 		return s, err
@@ -42,32 +42,32 @@ func (d *Dispatcher) plan(ctx context.Context, r *runner, s batch.State) (batch.
 	}
 	r.surface = &plan.Surface
 	planned := plan.Finish(d.cfg.ID, r.submission().Seq, time.Now().Add(timeout).UTC())
-	planned.Lane = d.lobby.laneOf(s.Key.Agent)
+	planned.Lane = d.admission.laneOf(s.Key.Agent)
 	planned.Remembered, planned.Context, planned.Alone = session.Remembered, session.Context, session.Alone
 	planned.ApprovalWaitMS, planned.End = d.cfg.ApprovalWait.Milliseconds(), s.SubmittedAt.Add(d.b.Settings().Lifetime).UTC()
-	if s, err = d.own(ctx, r, s, planned); err != nil {
+	if s, err = d.becomeOwner(ctx, r, s, planned); err != nil {
 		return s, err
 	}
 	return d.note(ctx, r, s)
 }
 
-// planned makes the plan of a new batch. That nobody has a tool is said after a look whether all workers have been heard
-// of. When nobody serves its workspace, and it is too early to say that nobody will, it waits.
+// planned makes the plan of a new batch. Before it answers that nobody has a tool it catches up with the worker
+// registry. When nobody serves the workspace, and workers may still come, it waits.
 func (d *Dispatcher) planned(ctx context.Context, r *runner, s *batch.State, loaded []string) (*Plan, error) {
 	for looked := false; ; {
-		early, changed := d.roster.early(d.cfg.WorkerWait)
-		reg, err := d.roster.registry(s.Submission.Workspace)
+		early, changed := d.workers.settling(d.cfg.WorkerWait)
+		reg, err := d.workers.tools(s.Submission.Workspace)
 		if err != nil {
 			return nil, err
 		}
 		plan, err := d.cfg.Planner.Plan(reg, s.Submission, loaded)
 		_, refused := errors.AsType[*toolyard.InputError](err)
 		if !looked && (refused || err == nil && plan.Unknown()) {
-			d.roster.catchUp(ctx)
+			d.workers.catchUp(ctx)
 			looked = true
 			continue
 		}
-		if err != nil || early <= 0 || !plan.Unserved(d.roster.refuses(s.Submission.Workspace)) {
+		if err != nil || early <= 0 || !plan.Unserved(d.workers.refuses(s.Submission.Workspace)) {
 			return plan, err
 		}
 		r.log.Info("a batch waits for a worker that serves its workspace",
@@ -81,8 +81,9 @@ func (d *Dispatcher) planned(ctx context.Context, r *runner, s *batch.State, loa
 	}
 }
 
-// ask has workers judge the calls that only they can, and answers those that none of them can run. Silence means UNSAFE.
-func (d *Dispatcher) ask(ctx context.Context, r *runner, plan *Plan) {
+// askJudges has workers judge the calls that only they can, and answers those that no worker can run. A call
+// without an answer is UNSAFE.
+func (d *Dispatcher) askJudges(ctx context.Context, r *runner, plan *Plan) {
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	for pool, calls := range plan.Asks() {
@@ -97,7 +98,7 @@ func (d *Dispatcher) ask(ctx context.Context, r *runner, plan *Plan) {
 		})
 	}
 	asking.Wait()
-	plan.Refuse(d.roster.unable(plan.sub.Workspace))
+	plan.Refuse(d.workers.unable(plan.sub.Workspace))
 }
 
 // extend plans the calls that were appended to an open batch, on the surface that it sees.
@@ -112,7 +113,7 @@ func (d *Dispatcher) extend(ctx context.Context, r *runner, s *batch.State) (eve
 		}
 	}
 	plan := d.cfg.Planner.Extend(*r.surface, s)
-	d.ask(ctx, r, plan)
+	d.askJudges(ctx, r, plan)
 	return plan.FinishExtending(s), nil
 }
 

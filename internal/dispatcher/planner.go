@@ -271,7 +271,7 @@ func (p *Plan) FinishExtending(s *batch.State) events.Extended {
 	}
 }
 
-// echo gives every call that was answered here what its provider wants back, whichever check has answered it.
+// echo gives every call that was answered here what its provider wants back.
 func (p *Plan) echo() {
 	for i := range p.planned.Results {
 		r := &p.planned.Results[i]
@@ -279,8 +279,7 @@ func (p *Plan) echo() {
 	}
 }
 
-// claims says which calls need one: whoever may not run twice, or not beside others, needs the right to run recorded
-// before it begins.
+// claims says which calls need a claim: those that may not run twice, or not beside others.
 func claims(calls []events.PlannedCall) {
 	for i := range calls {
 		j := calls[i].Judgement
@@ -407,7 +406,7 @@ func (p *Planner) Surface(reg registry.Registry, a toolyard.Agent, o toolyard.Op
 	return s, nil
 }
 
-// incomplete answers a call that was cut with the model's stream. Whatever there is of its input, nothing may be made of it.
+// incomplete answers a call that was cut off with the model's stream. No part of its input is used.
 func incomplete(call toolyard.Call, entry registry.Entry) *toolyard.Result {
 	name := toolyard.ShownName(call.Tool)
 	if entry.Name != "" {

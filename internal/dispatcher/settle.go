@@ -14,30 +14,30 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// afterBatchTimeout bounds what hooks do about a batch that is over; each has a limit of its own within it.
+// afterBatchTimeout bounds all hooks that run after a batch; each has a limit of its own.
 const afterBatchTimeout = 2 * time.Minute
 
-// BatchOver is a batch whose calls have all been answered, as hooks may see it.
-type BatchOver struct {
+// EndedBatch is a batch whose calls have all been answered, as hooks may see it.
+type EndedBatch struct {
 	Key       toolyard.BatchKey
 	Session   toolyard.Session
 	Workspace toolyard.Workspace
-	Calls     []CallOver // in the order of the calls
+	Calls     []EndedCall // in the order of the calls
 }
 
-// CallOver is one call of it. Input is the model's, without what the redactor knows to be secret; nil when it cannot be shown.
-type CallOver struct {
+// EndedCall is one of its calls. Input is the model's without known secrets, or nil when it cannot be shown.
+type EndedCall struct {
 	Input  json.RawMessage
 	Result toolyard.Result
 }
 
-// notify tells the hooks, beside what else there is to do. A hook that breaks asks the agent to stop: nobody knows what it
-// would have said.
+// notify runs the hooks in a goroutine. If one breaks, the agent is asked to stop, because nobody knows what the
+// hook would have said.
 func (r *runner) notify(ctx context.Context) {
-	over := BatchOver{Key: r.key, Session: r.m.State().Plan.Session, Workspace: r.workspace}
+	over := EndedBatch{Key: r.key, Session: r.m.State().Plan.Session, Workspace: r.workspace}
 	inputs := r.m.State().Inputs()
 	for i, c := range r.m.State().Calls {
-		over.Calls = append(over.Calls, CallOver{Input: r.shown(inputs[i]), Result: *c.Result})
+		over.Calls = append(over.Calls, EndedCall{Input: r.shown(inputs[i]), Result: *c.Result})
 	}
 	go func() {
 		telling, cancel := context.WithTimeout(ctx, afterBatchTimeout)
@@ -54,7 +54,7 @@ func (r *runner) notify(ctx context.Context) {
 	}()
 }
 
-// shown is an input without secrets.
+// shown returns an input without known secrets.
 func (r *runner) shown(input json.RawMessage) json.RawMessage {
 	clean := input
 	if redact := r.d.cfg.Planner.Pipeline.Redact; redact != nil {
@@ -66,8 +66,8 @@ func (r *runner) shown(input json.RawMessage) json.RawMessage {
 	return clean
 }
 
-// remember writes what the batch's calls have changed into their session. What would pass a session's limits by now is
-// left out, and said; the rest is kept.
+// remember writes what the batch's calls have changed into their session. What exceeds a session's limits is left
+// out and logged.
 func (r *runner) remember(ctx context.Context, change tool.SessionChange) error {
 	var left []string
 	_, err := r.d.b.ChangeSession(ctx, r.key.Agent, r.m.State().Plan.Session, func(s *broker.Session) {
@@ -84,11 +84,11 @@ func (r *runner) remember(ctx context.Context, change tool.SessionChange) error 
 	return err
 }
 
-// indexTimeout bounds the writing of an entry of the index: batches do not stand still for want of one.
+// indexTimeout bounds the writing of an entry of the index: a batch does not wait long for it.
 const indexTimeout = 15 * time.Second
 
-// index begins to write where the batch stands into the index. Nobody lets go of a batch before that is done: until
-// then somebody else would be handed it, and write it again.
+// index begins to write the batch's status into the index. A batch is not released before that is done: otherwise
+// the next dispatcher would write an older status behind it.
 func (r *runner) index(ctx context.Context, s *batch.State) {
 	e := broker.Entry{
 		Agent: r.key.Agent, ID: r.key.ID, Session: s.Plan.Session, Workspace: s.Plan.Workspace, Status: s.Status(),
@@ -124,7 +124,7 @@ func (r *runner) meter() {
 	r.d.cfg.Meter.Completed(s.Status())
 }
 
-// leaveAndDone acknowledges a batch that is complete, whose owner may have died before it left its workspace.
+// leaveAndDone acknowledges a batch that is complete. Its owner may have died before it released the workspace.
 func (d *Dispatcher) leaveAndDone(ctx context.Context, r *runner, s *batch.State) error {
 	if s.Refused != nil && s.ReplySeq == 0 { // turned away by one that died before it could answer
 		return r.refuse(ctx, *s.Refused)
@@ -143,8 +143,8 @@ func (d *Dispatcher) leaveAndDone(ctx context.Context, r *runner, s *batch.State
 	return r.submission().Done(ctx)
 }
 
-// giveUp ends a batch that cannot be run, because its log contradicts itself or cannot be read: every call that was not
-// answered is, nothing of it runs any more, the workspace is free, and the submission is done.
+// giveUp ends a batch that cannot be run, because its log contradicts itself or cannot be read. It answers the open
+// calls, releases the workspace, and acknowledges the submission.
 func (d *Dispatcher) giveUp(ctx context.Context, r *runner, why error) error {
 	s, err := r.submission().Read(ctx)
 	if errors.Is(err, events.ErrNewer) {
@@ -153,7 +153,7 @@ func (d *Dispatcher) giveUp(ctx context.Context, r *runner, why error) error {
 	sub := s.Submission
 	if err != nil {
 		var planned error
-		if sub, planned = d.b.AsPlanned(ctx, r.key); planned != nil && !hopeless(planned) {
+		if sub, planned = d.b.AsPlanned(ctx, r.key); planned != nil && !permanent(planned) {
 			return planned
 		}
 		r.log.Warn("the submission cannot be read", "planned", sub != nil, "error", err)
@@ -163,7 +163,7 @@ func (d *Dispatcher) giveUp(ctx context.Context, r *runner, why error) error {
 		d.cfg.Meter.Refused(refused.Status)
 		err = d.b.RefuseBehind(ctx, r.key, refused)
 	} else {
-		err = d.end(ctx, r.key, sub, why)
+		err = d.answerAll(ctx, r.key, sub, why)
 	}
 	if err != nil {
 		return err
@@ -181,9 +181,8 @@ func (d *Dispatcher) giveUp(ctx context.Context, r *runner, why error) error {
 	return r.submission().Done(ctx)
 }
 
-// end answers all calls of a batch that were not answered, and lets go of its workspace when nothing of it runs any
-// more.
-func (d *Dispatcher) end(ctx context.Context, k toolyard.BatchKey, sub *toolyard.Batch, why error) error {
+// answerAll answers all open calls of a batch, and releases its workspace once none of them can run any more.
+func (d *Dispatcher) answerAll(ctx context.Context, k toolyard.BatchKey, sub *toolyard.Batch, why error) error {
 	ran, err := d.b.EndReplies(ctx, k, sub, "the batch's log cannot be followed: "+why.Error())
 	if err != nil {
 		return err
@@ -198,13 +197,13 @@ func (d *Dispatcher) end(ctx context.Context, k toolyard.BatchKey, sub *toolyard
 	return d.locks.ReleaseAll(ctx, sub.Workspace, k)
 }
 
-// endLost ends the batches whose tickets stand in others' way and whose submissions are lost: these are not delivered
-// any more, so nobody else will.
+// endLost ends batches whose tickets block others and whose submissions are lost. Nobody else will: they are not
+// delivered any more.
 func (d *Dispatcher) endLost(ctx context.Context, lost map[toolyard.BatchKey]error) {
 	for k, why := range lost {
 		sub, err := d.b.AsPlanned(ctx, k)
 		if err == nil && sub != nil {
-			err = d.end(ctx, k, sub, why)
+			err = d.answerAll(ctx, k, sub, why)
 		}
 		if err == nil {
 			err = d.b.Bury(ctx, broker.DeadLetter{Kind: broker.DeadBatch, Agent: k.Agent, Batch: k.ID, Cause: why.Error()}, nil)

@@ -9,11 +9,11 @@ import (
 )
 
 // fillEvery is how often a dispatcher looks how full the store is, and whether its disk has room.
-const fillEvery = time.Second
+const storeEvery = time.Second
 
-// watchStore looks how full the store is, again and again, until ctx ends.
+// watchStore measures the room in the store until ctx ends.
 func (d *Dispatcher) watchStore(ctx context.Context) error {
-	tick := time.NewTicker(fillEvery)
+	tick := time.NewTicker(storeEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -25,12 +25,12 @@ func (d *Dispatcher) watchStore(ctx context.Context) error {
 	}
 }
 
-// lookAtStore looks how full the store is, and whether its disk has room. What cannot be told now is as it was told
-// last: whoever writes finds out.
+// lookAtStore measures how full the store is, and whether its disk has room. What cannot be measured now keeps its
+// last value.
 func (d *Dispatcher) lookAtStore(ctx context.Context) {
-	looking, cancel := context.WithTimeout(ctx, fillEvery)
+	looking, cancel := context.WithTimeout(ctx, storeEvery)
 	defer cancel()
-	was := d.lobby.seen()
+	was := d.admission.lastStore()
 	now := was
 	fill, err := d.b.Fill(looking)
 	if err == nil {
@@ -45,9 +45,9 @@ func (d *Dispatcher) lookAtStore(ctx context.Context) {
 	} else if ctx.Err() == nil {
 		d.log.Info("it cannot be told what room the disk has", "error", err)
 	}
-	d.lobby.mu.Lock()
-	d.lobby.store = now
-	d.lobby.mu.Unlock()
+	d.admission.mu.Lock()
+	d.admission.store = now
+	d.admission.mu.Unlock()
 	most := d.cfg.AdmitPercent
 	switch before, after := was.fullness(most), now.fullness(most); {
 	case before == "" && after != "":
@@ -61,13 +61,13 @@ func (d *Dispatcher) lookAtStore(ctx context.Context) {
 	}
 }
 
-// store is what is known of the room in the store.
+// store is the room in the store, as measured last.
 type store struct {
 	fill broker.Fill
 	disk broker.Room
 }
 
-// fullness is why the rest of the store is kept for batches that are under way; "" when it is not.
+// fullness returns why the rest of the store is kept for batches that are under way, or "".
 func (s store) fullness(most int) string {
 	switch {
 	case s.disk.Full:
@@ -78,23 +78,24 @@ func (s store) fullness(most int) string {
 	return ""
 }
 
-func (l *lobby) seen() store {
+func (l *admissionQueue) lastStore() store {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.store
 }
 
-// filled is what is known now: the disk under a server in this process needs no asking.
-func (d *Dispatcher) filled() store {
-	s := d.lobby.seen()
+// storeNow returns the room now. A server in this process is asked for its disk; otherwise the last measurement
+// counts.
+func (d *Dispatcher) storeNow() store {
+	s := d.admission.lastStore()
 	if d.cfg.Room != nil {
 		s.disk = d.cfg.Room()
 	}
 	return s
 }
 
-// full is why new batches are refused now; "" when they are taken.
-func (d *Dispatcher) full() string { return d.filled().fullness(d.cfg.AdmitPercent) }
+// whyFull returns why new batches are refused now, or "".
+func (d *Dispatcher) whyFull() string { return d.storeNow().fullness(d.cfg.AdmitPercent) }
 
 // Room is what room the disk of the store has, as this dispatcher knows it.
-func (d *Dispatcher) Room() broker.Room { return d.filled().disk }
+func (d *Dispatcher) Room() broker.Room { return d.storeNow().disk }

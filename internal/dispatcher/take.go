@@ -15,14 +15,14 @@ import (
 	"github.com/toolyard/toolyard/internal/failpoint"
 )
 
-// errLost says that the batch has another owner: this one stops without a word to anybody.
+// errLost: the batch has another owner. This one stops and tells nobody.
 var errLost = errors.New("the batch has another owner")
 
-// serve runs one batch, from a delivery of its submission to its end, here.
+// serve runs one batch here, from a delivery of its submission until it ends or goes elsewhere.
 func (d *Dispatcher) serve(ctx context.Context, r *runner) {
 	running, stop := context.WithCancel(ctx)
 	var keeping sync.WaitGroup
-	keeping.Go(func() { r.keep(running) })
+	keeping.Go(func() { r.keepAlive(running) })
 	err := d.attempt(running, r)
 	stop()
 	keeping.Wait()
@@ -31,11 +31,11 @@ func (d *Dispatcher) serve(ctx context.Context, r *runner) {
 	case errors.Is(err, errLost):
 		r.log.Info("another dispatcher owns the batch now")
 	case errors.Is(err, events.ErrNewer):
-		d.leave(ctx, r, err)
-	case broker.IsSubmissionLost(err), (hopeless(err) || d.overdue(r)) && r.submission().Deliveries >= d.cfg.MaxDeliveries:
+		d.leaveToNewer(ctx, r, err)
+	case broker.IsSubmissionLost(err), (permanent(err) || d.overdue(r)) && r.submission().Deliveries >= d.cfg.MaxDeliveries:
 		r.log.Error("the batch cannot go on; its open calls are answered as internal_error", "deliveries", r.submission().Deliveries, "error", err)
 		if err := d.giveUp(ctx, r, err); errors.Is(err, events.ErrNewer) {
-			d.leave(ctx, r, err)
+			d.leaveToNewer(ctx, r, err)
 		} else if err != nil {
 			r.log.Error("the batch could not be ended; it is tried again", "error", err)
 		}
@@ -125,7 +125,7 @@ func (d *Dispatcher) accept(ctx context.Context, r *runner) (s batch.State, owne
 	return s, err == nil, err
 }
 
-// refusal makes the problem document of an error of reading a submission that says that it is wrong.
+// refusal makes the problem document of an error that says that the submission is wrong.
 func refusal(err error) (events.Refused, bool) {
 	if input, ok := errors.AsType[*toolyard.InputError](err); ok {
 		return events.Refuse(input), true
@@ -142,8 +142,8 @@ func (r *runner) refuse(ctx context.Context, why events.Refused) error {
 	return r.submission().Refuse(ctx, why)
 }
 
-// adopt goes on with a batch whose former owner fell silent, or which was parked and has been woken: then its clock, which
-// stood still, goes on.
+// adopt goes on with a batch whose former owner fell silent, or that was parked and has been woken. A parked batch
+// gets the time that was left.
 func (d *Dispatcher) adopt(ctx context.Context, r *runner, s batch.State) (batch.State, error) {
 	by := events.Adopted{Owner: d.cfg.ID, Takeover: s.Takeovers + 1}
 	if seq := r.submission().Seq; seq != s.Handle {
@@ -156,11 +156,11 @@ func (d *Dispatcher) adopt(ctx context.Context, r *runner, s batch.State) (batch
 		}
 	}
 	r.log.Info("adopting a batch", "former", s.Owner, "takeover", by.Takeover, "parked", s.Parked)
-	return d.own(ctx, r, s, by)
+	return d.becomeOwner(ctx, r, s, by)
 }
 
-// own appends the event that makes this dispatcher the owner.
-func (d *Dispatcher) own(ctx context.Context, r *runner, s batch.State, by events.Body) (batch.State, error) {
+// becomeOwner appends the event that makes this dispatcher the owner.
+func (d *Dispatcher) becomeOwner(ctx context.Context, r *runner, s batch.State, by events.Body) (batch.State, error) {
 	rec, err := retryFull(ctx, r.log, func() (batch.Record, error) {
 		return d.b.Append(ctx, r.key, batch.ChainBatch, "", 0, s.BatchSeq, by)
 	})
@@ -178,18 +178,19 @@ func backoff(deliveries uint64) time.Duration {
 	return min(time.Second<<min(deliveries, 10)/4, 10*time.Second)
 }
 
-// hopeless reports whether an error is about what stands in the log, or of our own making, which trying again does not change.
-func hopeless(err error) bool {
+// permanent reports whether a retry cannot help: a contradiction in the log, an event that cannot be read, or a
+// panic.
+func permanent(err error) bool {
 	_, crashed := errors.AsType[*panicError](err)
 	_, contradicts := errors.AsType[*batch.InvariantError](err)
 	_, unreadable := errors.AsType[*events.UnreadableError](err)
 	return contradicts || unreadable || crashed || errors.Is(err, broker.ErrDamaged)
 }
 
-// overdueBy is how long after its end a batch may still stop for a reason that may pass.
+// overdueBy is how long after its deadline a batch may still be retried for an error that may pass.
 const overdueBy = time.Minute
 
-// overdue reports whether a batch should have ended a while ago, so that there is no more use in running it.
+// overdue reports whether a batch should have ended a while ago, so that running it is of no use.
 func (d *Dispatcher) overdue(r *runner) bool {
 	if r.m == nil || r.m.State().Plan == nil {
 		return false

@@ -18,22 +18,21 @@ import (
 	"github.com/toolyard/toolyard/internal/registry"
 )
 
-// roster is the workers as one dispatcher sees them: who is alive, and what they offer.
-type roster struct {
+// workerRegistry is the workers as one dispatcher sees them: which are alive, and what they offer.
+type workerRegistry struct {
 	b   Broker
 	log *slog.Logger
 
 	mu   sync.Mutex
 	live map[string]broker.Worker
-	// stalls is how many calls all workers have found to have lain in the queue beside them, since this roster has
-	// begun.
+	// stalls counts the stalled calls that all workers have reported to this registry.
 	stalls int
-	// book judges who of those that are not heard of may still act; again asks the watch to begin anew.
-	book  *presence.Book
-	again chan struct{}
-	// heard is the highest revision of an entry that was taken in; news is closed when it grows.
-	heard uint64
-	news  chan struct{}
+	// book judges whether silent workers may still act; restart asks the watch to begin again.
+	book    *presence.Book
+	restart chan struct{}
+	// revision is the highest of an entry that was taken in; grown is closed when it grows.
+	revision uint64
+	grown    chan struct{}
 	// catalog is what the workers offer; changed is closed when that changes; conflicts are those in it that were logged.
 	catalog   *catalog.Catalog
 	changed   chan struct{}
@@ -42,22 +41,22 @@ type roster struct {
 	began     time.Time     // when it was
 }
 
-func newRoster(b Broker, log *slog.Logger, base []registry.Entry) *roster {
-	return &roster{
-		b: b, log: log, live: map[string]broker.Worker{}, again: make(chan struct{}, 1), catalog: catalog.New(base),
-		changed: make(chan struct{}), ready: make(chan struct{}), news: make(chan struct{}),
+func newWorkerRegistry(b Broker, log *slog.Logger, base []registry.Entry) *workerRegistry {
+	return &workerRegistry{
+		b: b, log: log, live: map[string]broker.Worker{}, restart: make(chan struct{}, 1), catalog: catalog.New(base),
+		changed: make(chan struct{}), ready: make(chan struct{}), grown: make(chan struct{}),
 		book: presence.New(b.Settings().WorkerTTL, broker.Patience(b.Settings().WorkerTTL)),
 	}
 }
 
 // watch follows the workers until ctx ends.
-func (r *roster) watch(ctx context.Context) error {
+func (r *workerRegistry) watch(ctx context.Context) error {
 	var ready sync.Once
-	return r.b.WatchWorkers(ctx, r.again, func(c broker.WorkerChange, err error) {
+	return r.b.WatchWorkers(ctx, r.restart, func(c broker.WorkerChange, err error) {
 		switch {
 		case err != nil:
 			r.log.Warn("a worker's entry cannot be read", "worker", c.ID, "error", err)
-			r.entered(broker.Worker{ID: c.ID}, c.Revision, false)
+			r.noteEntry(broker.Worker{ID: c.ID}, c.Revision, false)
 		case c.State == broker.WatchCaughtUp:
 			r.mu.Lock()
 			r.book.CaughtUp(time.Now())
@@ -80,27 +79,27 @@ func (r *roster) watch(ctx context.Context) error {
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if c.Revision > r.heard {
-			r.heard = c.Revision
-			close(r.news)
-			r.news = make(chan struct{})
+		if c.Revision > r.revision {
+			r.revision = c.Revision
+			close(r.grown)
+			r.grown = make(chan struct{})
 		}
 	})
 }
 
-// longestCatchUp is how long a batch waits for what is stored in the registry and was not heard of.
+// longestCatchUp is how long a batch waits until the watch has caught up with the registry.
 const longestCatchUp = 2 * time.Second
 
-// catchUp returns when all has been heard that workers had stored in the registry when it was called. A worker is ready
-// when its entry is stored, and an agent may name its tools before the watch has told of it. What cannot be known in
-// good time is not waited for.
-func (r *roster) catchUp(ctx context.Context) {
+// catchUp returns when the watch has delivered all that was stored in the registry when it was called, or after
+// [longestCatchUp]. A worker is ready when its entry is stored, and an agent may name its tools before the watch
+// has delivered that.
+func (r *workerRegistry) catchUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, longestCatchUp)
 	defer cancel()
 	last, err := r.b.LastEntry(ctx)
 	for err == nil {
 		r.mu.Lock()
-		heard, news := r.heard, r.news
+		heard, news := r.revision, r.grown
 		r.mu.Unlock()
 		if heard >= last {
 			return
@@ -114,9 +113,9 @@ func (r *roster) catchUp(ctx context.Context) {
 	r.log.Info("whether a worker offers a tool that is not known here could not be looked up", "error", err)
 }
 
-// entered notes a worker's entry, and reports how it stood before. When nothing but its ID can be read, what was known of it
+// noteEntry notes a worker's entry, and returns the one before. When nothing but its ID can be read, the one before
 // stands.
-func (r *roster) entered(w broker.Worker, revision uint64, readable bool) (was broker.Worker, alive bool) {
+func (r *workerRegistry) noteEntry(w broker.Worker, revision uint64, readable bool) (was broker.Worker, alive bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	was, alive = r.live[w.ID]
@@ -131,8 +130,8 @@ func (r *roster) entered(w broker.Worker, revision uint64, readable bool) (was b
 }
 
 // add takes in a worker's entry, and offers its tools if they can be read. It may hold claims either way.
-func (r *roster) add(ctx context.Context, w broker.Worker, revision uint64) {
-	was, alive := r.entered(w, revision, true)
+func (r *workerRegistry) add(ctx context.Context, w broker.Worker, revision uint64) {
+	was, alive := r.noteEntry(w, revision, true)
 	r.mu.Lock()
 	known := r.catalog.Has(w.Toolset)
 	r.mu.Unlock()
@@ -161,13 +160,14 @@ func (r *roster) add(ctx context.Context, w broker.Worker, revision uint64) {
 }
 
 // catalogChanged tells those who wait for a change of the catalog. The lock is held.
-func (r *roster) catalogChanged() {
+func (r *workerRegistry) catalogChanged() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
 
-// warnOfConflicts says which names several pools or origins offer, each conflict once while it lasts. The lock is held.
-func (r *roster) warnOfConflicts() {
+// warnOfConflicts logs the names that several pools or origins offer, each conflict once while it lasts. The lock
+// is held.
+func (r *workerRegistry) warnOfConflicts() {
 	const most = 20
 	now, fresh := map[string]bool{}, []string{}
 	for _, c := range r.catalog.Conflicts() {
@@ -186,9 +186,9 @@ func (r *roster) warnOfConflicts() {
 	}
 }
 
-// check reads the entries of workers that should have been heard of by now. Whoever has stored nothing is taken out; when one
-// has, the watch has missed it, and begins anew.
-func (r *roster) check(ctx context.Context) {
+// checkOverdue reads the entries of workers whose heartbeat is overdue. A worker without an entry is removed. If
+// one has an entry, the watch has missed it, and restarts.
+func (r *workerRegistry) checkOverdue(ctx context.Context) {
 	r.mu.Lock()
 	overdue := r.book.Overdue(time.Now())
 	r.mu.Unlock()
@@ -206,8 +206,8 @@ func (r *roster) check(ctx context.Context) {
 			}
 			r.log.Log(ctx, level, "the watch of the workers is late; it begins anew", "worker", id)
 			select {
-			case r.again <- struct{}{}:
-			default: // it was told already
+			case r.restart <- struct{}{}:
+			default: // it is asked already
 			}
 			return
 		case v == presence.Silent:
@@ -220,7 +220,7 @@ func (r *roster) check(ctx context.Context) {
 }
 
 // read judges a worker by its entry, read through the leader.
-func (r *roster) read(ctx context.Context, id string) (presence.Verdict, error) {
+func (r *workerRegistry) read(ctx context.Context, id string) (presence.Verdict, error) {
 	reading, err := r.b.ReadEntry(ctx, id)
 	if err != nil {
 		return presence.Unproven, err
@@ -230,7 +230,7 @@ func (r *roster) read(ctx context.Context, id string) (presence.Verdict, error) 
 	return r.book.Read(id, reading, time.Now()), nil
 }
 
-func (r *roster) readToolset(ctx context.Context, w broker.Worker) (tools []registry.Entry, blocked []string, err error) {
+func (r *workerRegistry) readToolset(ctx context.Context, w broker.Worker) (tools []registry.Entry, blocked []string, err error) {
 	stored, err := r.b.Surface(ctx, w.Toolset)
 	if err != nil {
 		return nil, nil, err
@@ -249,7 +249,7 @@ func (r *roster) readToolset(ctx context.Context, w broker.Worker) (tools []regi
 	return s.Tools, s.Blocked, nil
 }
 
-func (r *roster) remove(id string) {
+func (r *workerRegistry) remove(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, ok := r.live[id]; !ok {
@@ -261,15 +261,15 @@ func (r *roster) remove(id string) {
 	r.log.Info("worker left", "worker", id)
 }
 
-// registry returns the tools for a workspace, as they are offered now.
-func (r *roster) registry(w toolyard.Workspace) (registry.Registry, error) {
+// tools returns the tools for a workspace, as they are offered now.
+func (r *workerRegistry) tools(w toolyard.Workspace) (registry.Registry, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.catalog.Tools(w)
 }
 
-// unable says why nobody runs a call, for a workspace: see [catalog.Catalog.Unable].
-func (r *roster) unable(w toolyard.Workspace) func(*registry.Entry, toolyard.Class) (message, detail string) {
+// unable returns what says why no worker runs a call for a workspace: see [catalog.Catalog.Unable].
+func (r *workerRegistry) unable(w toolyard.Workspace) func(*registry.Entry, toolyard.Class) (message, detail string) {
 	return func(e *registry.Entry, class toolyard.Class) (string, string) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -278,7 +278,7 @@ func (r *roster) unable(w toolyard.Workspace) func(*registry.Entry, toolyard.Cla
 }
 
 // refuses reports whether the workers of a tool's pool serve other workspaces: see [catalog.Catalog.Refuses].
-func (r *roster) refuses(w toolyard.Workspace) func(*registry.Entry) bool {
+func (r *workerRegistry) refuses(w toolyard.Workspace) func(*registry.Entry) bool {
 	return func(e *registry.Entry) bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -286,10 +286,10 @@ func (r *roster) refuses(w toolyard.Workspace) func(*registry.Entry) bool {
 	}
 }
 
-// early is for how long it is too early to say that nobody serves a workspace, and what tells of a change: workers
-// that are started together with the dispatcher may come a while after it, as those may whose queued calls wait, and
-// who came while the watch was deaf is not known.
-func (r *roster) early(wait time.Duration) (time.Duration, <-chan struct{}) {
+// settling returns for how long it is too early to say that nobody serves a workspace, and a channel that tells of
+// changes. Workers that start together with the dispatcher may come a while after it, and while the watch is
+// interrupted new ones are not seen.
+func (r *workerRegistry) settling(wait time.Duration) (time.Duration, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	left := wait - time.Since(r.began)
@@ -299,14 +299,14 @@ func (r *roster) early(wait time.Duration) (time.Duration, <-chan struct{}) {
 	return left, r.changed
 }
 
-// workers are those that live.
-func (r *roster) workers() []broker.Worker {
+// workers returns those that are live.
+func (r *workerRegistry) workers() []broker.Worker {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.SortedFunc(maps.Values(r.live), func(a, b broker.Worker) int { return cmp.Compare(a.ID, b.ID) })
 }
 
-// checkToolset says what is wrong with the tools that a worker announces under a hash.
+// checkToolset returns what is wrong with the tools that a worker announces under a hash.
 func checkToolset(hash string, content []byte) error {
 	s, err := registry.Decode(content)
 	if err == nil && s.Hash != hash {
@@ -315,22 +315,22 @@ func checkToolset(hash string, content []byte) error {
 	return err
 }
 
-// count is how many workers are live, and how many calls they have found to have lain in the queue beside them.
-func (r *roster) count() (live, stalls int) {
+// count returns how many workers are live, and how many stalled calls they have counted.
+func (r *workerRegistry) count() (live, stalls int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.live), r.stalls
 }
 
-// sign notes a sign of life of a worker: a claim, or another event.
-func (r *roster) sign(id string) {
+// heardFrom notes a sign of life of a worker: a claim, or another event.
+func (r *workerRegistry) heardFrom(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.book.Sign(id, time.Now())
 }
 
-// absent returns those of the routes that no live worker serves; none while it cannot be told.
-func (r *roster) absent(routes map[batch.Route]bool) []batch.Route {
+// unserved returns those of the routes that no live worker serves, and none while that is not known.
+func (r *workerRegistry) unserved(routes map[batch.Route]bool) []batch.Route {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.book.Hearing() {
@@ -349,15 +349,16 @@ func (r *roster) absent(routes map[batch.Route]bool) []batch.Route {
 	return out
 }
 
-// here reports whether a worker is in the registry, as far as is known.
-func (r *roster) here(id string) bool {
+// registered reports whether a worker is in the registry, as far as is known.
+func (r *workerRegistry) registered(id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.book.Entered(id)
 }
 
-// silent reports whether it is proven that a worker which holds a claim and answers nothing cannot act any more.
-func (r *roster) silent(ctx context.Context, id string) (bool, error) {
+// provenSilent reports whether it is proven that a worker which holds a claim and does not answer cannot act any
+// more.
+func (r *workerRegistry) provenSilent(ctx context.Context, id string) (bool, error) {
 	r.mu.Lock()
 	read := r.book.ToRead(id, time.Now())
 	r.mu.Unlock()
@@ -368,8 +369,8 @@ func (r *roster) silent(ctx context.Context, id string) (bool, error) {
 	return v == presence.Silent, err
 }
 
-// of returns the workers of some pools that are in the registry, as far as is known.
-func (r *roster) of(pools map[toolyard.Pool]bool) []string {
+// inPools returns the workers of some pools that are in the registry, as far as is known.
+func (r *workerRegistry) inPools(pools map[toolyard.Pool]bool) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var ids []string
@@ -385,7 +386,7 @@ func (r *roster) of(pools map[toolyard.Pool]bool) []string {
 // Surface is the tools that a batch of an agent for a workspace would see if it came now, with these options. A rule that cannot
 // be read is a [*toolyard.InputError].
 func (d *Dispatcher) Surface(a toolyard.Agent, w toolyard.Workspace, o toolyard.Options) (registry.Surface, error) {
-	reg, err := d.roster.registry(w)
+	reg, err := d.workers.tools(w)
 	if err != nil {
 		return registry.Surface{}, err
 	}

@@ -240,7 +240,7 @@ func (p *Replay) started(group int) bool {
 // barrier checks that every call of the groups before this one has its result.
 func (p *Replay) barrier(group int) string {
 	s := &p.state
-	for p.over < group && s.Over(p.over) {
+	for p.over < group && s.Done(p.over) {
 		p.over++
 	}
 	if p.over >= group {

@@ -161,7 +161,7 @@ func (x *random) step() {
 			switch e := e.(type) {
 			case batch.Append:
 				x.inputs = append(x.inputs, x.store(e.Chain, e.Index, e.Body))
-			case batch.Take:
+			case batch.TakeTicket:
 				x.ticket++
 				x.inputs = append(x.inputs, batch.Granted{Group: e.Group, Ticket: x.ticket})
 			case batch.Queue:

@@ -259,7 +259,7 @@ func (k *desk) sweep() {
 				if errors.Is(err, errMissing) {
 					return
 				}
-				over := err == nil && (st.Completed || st.Plan != nil && t.Group < len(st.Plan.Groups) && st.Over(t.Group) &&
+				over := err == nil && (st.Completed || st.Plan != nil && t.Group < len(st.Plan.Groups) && st.Done(t.Group) &&
 					(st.Closed || passed(st, t.Group)))
 				switch {
 				case over:

@@ -114,7 +114,7 @@ func (s *Sim) checkParked(b *batchLog, m *stored) {
 		}
 	}
 	for g := range t.Plan.Groups {
-		if _, started := t.Started[g]; !started || t.Over(g) {
+		if _, started := t.Started[g]; !started || t.Done(g) {
 			continue
 		}
 		for _, i := range t.Plan.Groups[g].Calls {
@@ -282,7 +282,7 @@ func (s *Sim) checkBarrier(e *execution) {
 		if slices.Contains(group.Calls, e.index) {
 			break
 		}
-		if !e.b.truth.Over(g) {
+		if !e.b.truth.Done(g) {
 			s.fail("I3", "%v begins before group %d is over", e, g)
 		}
 	}

@@ -202,14 +202,14 @@ func (r *runner) perform(effects []batch.Effect, calls []batch.Queue, then func(
 		case batch.Extend:
 			r.append(batch.Append{Chain: batch.ChainBatch, Expected: e.Expected, Body: r.b.spec.extend(r.m.State())}, rest)
 			return
-		case batch.Take:
+		case batch.TakeTicket:
 			s.log(r.d.p.name, "wants a ticket for %s group %d, %s", r.b.spec.name, e.Group, e.Mode)
 			r.quiet(e.Group, func() {
 				r.take(e)
 				rest()
 			})
 			return
-		case batch.Leave:
+		case batch.ReleaseTickets:
 			r.takes++
 			if !s.has(FenceParkLeave) && r.allWait() {
 				continue
@@ -228,7 +228,7 @@ func (r *runner) perform(effects []batch.Effect, calls []batch.Queue, then func(
 		case batch.Abort:
 			s.tell(r.th, "abort", func() { s.nats.abort(r.b, e.Calls, e.Code) })
 		case batch.Withdraw: // nothing is found out
-		case batch.Ask:
+		case batch.ListApproval:
 			r.ask(e, rest)
 			return
 		case batch.Notify:
@@ -250,9 +250,9 @@ func (r *runner) perform(effects []batch.Effect, calls []batch.Queue, then func(
 
 // ask puts a call on the list of those that wait for people, or takes it off. Who takes one off looks first whether the batch is
 // parked: this may be a former owner, whose append nobody else would act on.
-func (r *runner) ask(e batch.Ask, then func()) {
+func (r *runner) ask(e batch.ListApproval, then func()) {
 	s, k := r.s, callKey{r.b, e.Index}
-	if !e.Over {
+	if !e.Remove {
 		expires := r.m.ApprovalEnd(e.Index).Sub(epoch)
 		s.retry(r.th, nil, "list", func() error { s.nats.list(k, expires); return nil }, func(error) { then() })
 		return
@@ -484,7 +484,7 @@ func inTurn(todo []func(next func()), last func()) {
 }
 
 // take stands in line for a group's ticket.
-func (r *runner) take(e batch.Take) {
+func (r *runner) take(e batch.TakeTicket) {
 	r.takes++
 	take := r.takes
 	r.d.desk.take(r.m.State().Plan.Workspace, r.holder(e.Group), e.Mode, func(t ticket.Ticket, err error) {

@@ -14,9 +14,9 @@ import (
 	"github.com/toolyard/toolyard/internal/pipeline"
 )
 
-// claimsFirst reports whether the call is claimed also when it is delivered for the first time. One that needs no claim
-// of its own begins without a look at the log only where nobody can have ended it: the first time, and, if its group holds
-// the workspace, soon after it was queued.
+// claimsFirst reports whether a call is claimed even when it is delivered for the first time. A call that needs no
+// claim of its own skips it only where nobody can have ended the call: in its first attempt, and, if its group
+// holds the workspace, soon after it was queued.
 func claimsFirst(d *broker.Delivery, c *events.RequestedCall) bool {
 	return c.Claim || c.Again || c.Attempt > 1 || d.Ticket > 0 && !d.Fresh()
 }
@@ -26,16 +26,16 @@ func (r *running) mustClaim() bool {
 	return r.d.Deliveries > 1 || r.d.Reconnected() || claimsFirst(r.d, &r.call)
 }
 
-// before is what is known of the call's executions before this delivery.
-func (r *running) before() outcome.Evidence {
+// earlierEvidence is what is known of the call's executions before this delivery.
+func (r *running) earlierEvidence() outcome.Evidence {
 	return outcome.Evidence{
 		Judgement: r.call.Judgement, Started: r.call.Attempt - 1, MayHaveStarted: r.call.Again && !r.call.Claim && r.call.Attempt == 1,
 	}
 }
 
-// earlier finds out what became of a call that another worker, or this one, could have begun without a claim. If nobody has
-// given it back it counts as an attempt.
-func (w *Worker) earlier(ctx context.Context, r *running) error {
+// findEarlierRun finds out what became of a call that a worker could have begun without a claim. An earlier
+// delivery that was not given back counts as an attempt.
+func (w *Worker) findEarlierRun(ctx context.Context, r *running) error {
 	if r.d.Deliveries == 1 || claimsFirst(r.d, &r.call) {
 		return nil
 	}
@@ -78,14 +78,14 @@ func (w *Worker) start(ctx context.Context, r *running) (release func(), err err
 	r.mu.Lock()
 	r.started, r.returned = true, returned
 	r.mu.Unlock()
-	w.begin(r)
+	w.noteBegun(r)
 	return func() { close(returned) }, nil
 }
 
 // slowClaim is how long a claim may take before its worker looks whether it still stands.
 const slowClaim = 250 * time.Millisecond
 
-// orLost is an error, or that the call is another's when there is none.
+// orLost returns err, or [pipeline.ErrLost] if err is nil.
 func orLost(err error) error {
 	if err == nil {
 		return pipeline.ErrLost
@@ -138,7 +138,7 @@ func (w *Worker) claimLocked(ctx context.Context, r *running) error {
 	return nil
 }
 
-// recognise finds out whether the claim at the end of the call's chain is this worker's own, of this attempt.
+// recognise finds out whether the last event of the call is this worker's claim of this attempt.
 func (w *Worker) recognise(ctx context.Context, r *running) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -168,8 +168,8 @@ type attemptKey struct {
 	attempt int
 }
 
-// begin notes that an attempt was started, until its end is stored.
-func (w *Worker) begin(r *running) {
+// noteBegun notes that an attempt was started, until its end is stored.
+func (w *Worker) noteBegun(r *running) {
 	if r.call.Judgement.Idempotent {
 		return
 	}
@@ -178,8 +178,8 @@ func (w *Worker) begin(r *running) {
 	w.begun[attemptKey{r.key(), r.call.Attempt}] = true
 }
 
-// forget is for an attempt whose end is stored.
-func (w *Worker) forget(r *running) {
+// noteEnded notes that the end of an attempt is stored.
+func (w *Worker) noteEnded(r *running) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.begun, attemptKey{r.key(), r.call.Attempt})

@@ -15,9 +15,9 @@ import (
 // goodbyeTimeout bounds the last words to the registry.
 const goodbyeTimeout = 2 * time.Second
 
-// lost settles what is left of a call that this worker had to let go of. It reports true only when the log says that the
-// call needs this message no more.
-func (w *Worker) lost(ctx context.Context, r *running, why error) (settled bool) {
+// settleLost settles a call that this worker had to give up. It reports true only when the log says that the call
+// no longer needs this message.
+func (w *Worker) settleLost(ctx context.Context, r *running, why error) (settled bool) {
 	if why == nil {
 		why = errLapsed
 	}
@@ -55,8 +55,8 @@ func (w *Worker) lost(ctx context.Context, r *running, why error) (settled bool)
 	return false // it is delivered again, or has been
 }
 
-// returnUnstarted gives a message back of which nothing was started, and writes that down where it could have been without
-// a word: or whoever is handed it next counts an attempt that there was not.
+// returnUnstarted gives a message back of which nothing was started. It stores that for calls that could have run
+// without a claim: otherwise the next worker counts an attempt that did not happen.
 func (w *Worker) returnUnstarted(ctx context.Context, d *broker.Delivery, pause time.Duration) {
 	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
 	defer cancel()

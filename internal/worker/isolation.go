@@ -38,7 +38,7 @@ func takes(c *Config) ([]toolyard.Class, error) {
 	return nil, errors.New("the worker is to take UNSAFE calls only, and none of its tools can be isolated; give it other classes or other tools")
 }
 
-// peers are the other live workers, as far as one has heard of them. The zero value knows none.
+// peers are the other live workers, as far as this one knows them. The zero value knows none.
 type peers struct {
 	mu   sync.Mutex
 	live map[string]broker.Worker
@@ -49,8 +49,8 @@ type peers struct {
 // maxPeers bounds how many are remembered: of one pool, a handful that isolate are enough to leave calls to.
 const maxPeers = 10_000
 
-// heard takes note of how the watch of the workers stands.
-func (p *peers) heard(state broker.WatchState) {
+// setState notes the state of the watch of the workers.
+func (p *peers) setState(state broker.WatchState) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.all = state == broker.WatchCaughtUp
@@ -91,7 +91,7 @@ func (w *Worker) withdrawn(ctx context.Context, name string) bool {
 }
 
 // learn takes note of a worker, or that it is gone (nil).
-func (p *peers) learn(id string, w *broker.Worker) {
+func (p *peers) update(id string, w *broker.Worker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if w == nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/toolyard/toolyard/internal/pipeline"
 )
 
-// lease is a right to act, on the monotonic clock. It is renewed from when the last answered heartbeat was sent. Once it has
-// lapsed it stays so for whatever was begun under it: the stream answers a heartbeat also for a message that is another's by
-// now, and an owner may have settled what a worker left that fell silent.
+// lease is a right to act, on the monotonic clock. It counts from when the last answered heartbeat was sent. Once
+// it has lapsed it stays lapsed for what was begun under it: the stream answers a heartbeat also for a message that
+// another worker has by now, and an owner may have settled the calls of a worker that fell silent.
 type lease struct {
 	mu    sync.Mutex
 	wait  time.Duration // whose parts [broker.Lease] and [broker.Stop] are
@@ -36,16 +36,16 @@ func (l *lease) begin(wait time.Duration, since time.Time) {
 	l.wait, l.since, l.lapsed, l.renewed = wait, since, false, make(chan struct{})
 }
 
-// look notes whether the lease has run out. l.mu is held.
-func (l *lease) look() {
+// checkLapsed notes whether the lease has lapsed. l.mu is held.
+func (l *lease) checkLapsed() {
 	l.lapsed = l.lapsed || time.Since(l.since) > broker.Lease(l.wait)
 }
 
-// left is how long the lease lasts if it is not renewed.
-func (l *lease) left() time.Duration {
+// remaining returns how long the lease lasts if it is not renewed.
+func (l *lease) remaining() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.look(); l.lapsed {
+	if l.checkLapsed(); l.lapsed {
 		return 0
 	}
 	return broker.Lease(l.wait) - time.Since(l.since)
@@ -55,42 +55,43 @@ func (l *lease) left() time.Duration {
 func (l *lease) holds() (term int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.look()
+	l.checkLapsed()
 	return l.term, !l.lapsed
 }
 
-// renew extends the lease, unless it has lapsed before. Answers may come out of order.
+// renew extends the lease, unless it has lapsed. Answers may come out of order.
 func (l *lease) renew(sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.look(); !l.lapsed && sent.After(l.since) {
+	if l.checkLapsed(); !l.lapsed && sent.After(l.since) {
 		l.since = sent
-		l.tell()
+		l.signal()
 	}
 }
 
-// again extends the lease, or begins a new term when it has lapsed: what was begun in the old one stays without a right.
-func (l *lease) again(sent time.Time) {
+// renewOrRestart extends the lease, or begins a new term when it has lapsed. What was begun in the old term stays
+// without a right.
+func (l *lease) renewOrRestart(sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !sent.After(l.since) || time.Since(sent) > broker.Lease(l.wait) {
 		return // the answer came too late to be worth anything
 	}
-	if l.look(); l.lapsed {
+	if l.checkLapsed(); l.lapsed {
 		l.term++
 		l.ended = l.since.Add(broker.Stop(l.wait))
 	}
 	l.since, l.lapsed = sent, false
-	l.tell()
+	l.signal()
 }
 
-func (l *lease) tell() {
+func (l *lease) signal() {
 	close(l.renewed)
 	l.renewed = make(chan struct{})
 }
 
-// stops is when what was begun in a term has to stop, if its right is not proven before.
-func (l *lease) stops(term int) time.Time {
+// stopTime returns when what was begun in a term has to stop, if its right is not proven before.
+func (l *lease) stopTime(term int) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch term {
@@ -102,8 +103,8 @@ func (l *lease) stops(term int) time.Time {
 	return time.Time{} // long ago
 }
 
-// next is closed when the lease is renewed.
-func (l *lease) next() <-chan struct{} {
+// renewal returns a channel that is closed when the lease is renewed.
+func (l *lease) renewal() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.renewed
@@ -116,8 +117,8 @@ var (
 	errSettled = fmt.Errorf("the call was settled while the lease had lapsed: %w", pipeline.ErrLost)
 )
 
-// mayAct reports an error when this worker's right to act for the call is not certain: the delivery's lease, or its own
-// place in the registry, by which the owner judges whether it is alive.
+// mayAct returns an error when this worker may have lost the right to act for the call: by the delivery's lease, or
+// by its own registration, from which the owner judges whether the worker is alive.
 func (w *Worker) mayAct(r *running) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,20 +134,20 @@ func (w *Worker) mayActLocked(r *running) error {
 	return nil
 }
 
-// stops is when the call's tool has to stop, if its right is not proven before.
-func (w *Worker) stops(r *running) time.Time {
+// stopTime returns when the call's tool has to stop, if its right is not proven before.
+func (w *Worker) stopTime(r *running) time.Time {
 	r.mu.Lock()
 	term := r.term
 	r.mu.Unlock()
-	registered, delivered := w.registered.stops(term), r.lease.stops(0)
+	registered, delivered := w.registered.stopTime(term), r.lease.stopTime(0)
 	if delivered.Before(registered) {
 		return delivered
 	}
 	return registered
 }
 
-// commit says whether a running call may act now. Where its lease has lapsed it waits until that is proven anew, or until the
-// tool has to stop.
+// commit says whether a running call may act now. Where its lease has lapsed it waits until the right is proven
+// again, or until the tool has to stop.
 func (w *Worker) commit(ctx context.Context, r *running) error {
 	if err := w.mayAct(r); err == nil {
 		return nil
@@ -154,11 +155,11 @@ func (w *Worker) commit(ctx context.Context, r *running) error {
 	return w.prove(ctx, r)
 }
 
-// prove renews the right to a call whose lease has lapsed, by another claim behind what this worker knows of the call's chain:
-// when that is stored nobody has settled the call meanwhile, and nobody can any more without seeing it. It tries until the tool has
-// to stop. An error means that the tool has to stop now.
+// prove renews the right to a call whose lease has lapsed. It stores another claim behind what this worker knows of
+// the call's chain: once that is stored, nobody has settled the call, and nobody can settle it without seeing the
+// claim. It tries until the tool has to stop. An error means that the tool has to stop now.
 func (w *Worker) prove(ctx context.Context, r *running) error {
-	stop := w.stops(r)
+	stop := w.stopTime(r)
 	ctx, cancel := context.WithDeadlineCause(ctx, stop, errLapsed)
 	defer cancel()
 	r.proving.Lock()
@@ -167,7 +168,7 @@ func (w *Worker) prove(ctx context.Context, r *running) error {
 		if err := w.mayAct(r); err == nil {
 			return nil // somebody else has proven it
 		}
-		next := w.registered.next()
+		next := w.registered.renewal()
 		if term, alive := w.registered.holds(); alive {
 			err := w.claimAnew(ctx, r, term)
 			switch {
@@ -186,7 +187,7 @@ func (w *Worker) prove(ctx context.Context, r *running) error {
 	}
 }
 
-// claimAnew stores another claim of a call, and begins its leases anew, in a term of the registration.
+// claimAnew stores another claim of a call, and restarts its leases in a term of the registration.
 func (w *Worker) claimAnew(ctx context.Context, r *running, term int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -204,9 +205,9 @@ func (w *Worker) claimAnew(ctx context.Context, r *running, term int) error {
 	return w.mayActLocked(r)
 }
 
-// keep renews the delivery's lease, proves the right to a running call when a lease has lapsed, and stops the tool when that
-// cannot be done, or when the log says that the call is over: what is broadcast may not have come.
-func (w *Worker) keep(ctx context.Context, r *running) {
+// keepLease renews the delivery's lease and proves the right to a running call when a lease has lapsed. It stops
+// the tool when that fails, or when the log says that the call has ended: the broadcast may have been lost.
+func (w *Worker) keepLease(ctx context.Context, r *running) {
 	beat := broker.Heartbeat(w.b.Settings().CallAckWait)
 	var beating sync.WaitGroup
 	defer beating.Wait()
@@ -233,11 +234,11 @@ func (w *Worker) keep(ctx context.Context, r *running) {
 			sent = time.Now()
 			beating.Go(func() { w.heartbeat(ctx, r) })
 		}
-		timer.Reset(max(time.Millisecond, min(beat-time.Since(sent), r.lease.left()+time.Millisecond, w.registered.left()+time.Millisecond)))
+		timer.Reset(max(time.Millisecond, min(beat-time.Since(sent), r.lease.remaining()+time.Millisecond, w.registered.remaining()+time.Millisecond)))
 	}
 }
 
-// heartbeat renews the lease of a delivery, and looks whether its call has an end in the log.
+// heartbeat renews the lease of a delivery, and looks in the log whether the call has ended.
 func (w *Worker) heartbeat(ctx context.Context, r *running) {
 	wait := w.b.Settings().CallAckWait
 	ctx, cancel := context.WithTimeout(ctx, broker.Lease(wait))

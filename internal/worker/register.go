@@ -44,7 +44,7 @@ func (w *Worker) announce(ctx context.Context, e broker.Worker) (broker.Worker, 
 	return e, nil
 }
 
-// register stores the first heartbeat. A server that is away, or elects a leader just now, is waited for.
+// register stores the first heartbeat. It waits while a server is away or elects a leader.
 func (w *Worker) register(ctx context.Context, e broker.Worker) error {
 	w.registered.begin(w.b.Settings().WorkerTTL, time.Now())
 	for waiting := false; ; waiting = true {
@@ -66,11 +66,11 @@ func (w *Worker) register(ctx context.Context, e broker.Worker) error {
 	}
 }
 
-// beatAgain is how soon a heartbeat is repeated that failed: what lets the next one through may be there any moment.
+// beatAgain is how soon a failed heartbeat is repeated.
 const beatAgain = 50 * time.Millisecond
 
-// beat keeps the worker's registry key alive, and what it says of the tools true. Heartbeats do not wait for each other's
-// answers: however long these take, each renews the lease from when it was sent.
+// beat keeps the worker's registry key alive, and its tools in it up to date. Heartbeats do not wait for each
+// other's answers: each renews the lease from when it was sent, however long its answer takes.
 func (w *Worker) beat(ctx context.Context, e broker.Worker) {
 	interval := broker.Heartbeat(w.b.Settings().WorkerTTL)
 	var sent sync.WaitGroup
@@ -125,8 +125,8 @@ func (w *Worker) beat(ctx context.Context, e broker.Worker) {
 	}
 }
 
-// sendBeat stores a heartbeat, and renews the registration from when it was sent. An answer that comes later than a lease
-// lasts is worth nothing.
+// sendBeat stores a heartbeat, and renews the registration from when it was sent. An answer that takes longer than
+// a lease is ignored.
 func (w *Worker) sendBeat(ctx context.Context, e broker.Worker) error {
 	ctx, cancel := context.WithTimeout(ctx, broker.Lease(w.b.Settings().WorkerTTL))
 	defer cancel()
@@ -134,12 +134,12 @@ func (w *Worker) sendBeat(ctx context.Context, e broker.Worker) error {
 	if err := w.b.Beat(ctx, e); err != nil {
 		return err
 	}
-	w.registered.again(sent)
+	w.registered.renewOrRestart(sent)
 	return nil
 }
 
-// reannounce announces the tools if they have changed, within the time of a heartbeat. When it fails, what was announced before
-// stands.
+// reannounce announces the tools if they have changed, within the time of a heartbeat. If it fails, the last
+// announcement stands.
 func (w *Worker) reannounce(ctx context.Context, e broker.Worker) (now broker.Worker, ok bool) {
 	announcing, cancel := context.WithTimeout(ctx, broker.Heartbeat(w.b.Settings().WorkerTTL))
 	defer cancel()
@@ -153,17 +153,17 @@ func (w *Worker) reannounce(ctx context.Context, e broker.Worker) (now broker.Wo
 	return now, true
 }
 
-// listen imposes on this worker what others found to be down. An unreadable entry is another's fault.
+// listen opens breakers that other workers have opened. An entry that cannot be read is ignored.
 func (w *Worker) listen(ctx context.Context) {
 	err := w.b.WatchWorkers(ctx, nil, func(c broker.WorkerChange, err error) {
 		if c.State != "" {
-			w.peers.heard(c.State)
+			w.peers.setState(c.State)
 			return
 		}
 		if c.ID == w.cfg.ID {
 			return
 		}
-		w.peers.learn(c.ID, c.Worker)
+		w.peers.update(c.ID, c.Worker)
 		if err != nil || c.Worker == nil {
 			return
 		}

@@ -39,7 +39,7 @@ var (
 	errShutdown = fmt.Errorf("the worker is shutting down: %w", pipeline.ErrLost)
 )
 
-// running is a call in this worker's hands.
+// running is a call that this worker has.
 type running struct {
 	d      *broker.Delivery
 	call   events.RequestedCall
@@ -99,8 +99,8 @@ func (r *running) leftBehind() bool {
 
 func (r *running) key() callKey { return callKey{r.d.Key(), r.call.Index} }
 
-// take runs the calls of one message.
-func (w *Worker) take(ctx context.Context, d *broker.Delivery) {
+// runMessage runs the calls of one message.
+func (w *Worker) runMessage(ctx context.Context, d *broker.Delivery) {
 	failpoint.Hit(failpoint.CallTaken)
 	var tools []<-chan struct{} // each closed when a tool has returned
 	defer func() {              // one that does not keeps the slot, until it does or the worker ends
@@ -113,7 +113,7 @@ func (w *Worker) take(ctx context.Context, d *broker.Delivery) {
 	}()
 	done := true
 	for _, call := range d.Calls {
-		done = w.run(ctx, d, call, &tools) && done
+		done = w.runCall(ctx, d, call, &tools) && done
 	}
 	if !done {
 		return // given back, or left to be delivered again
@@ -125,21 +125,21 @@ func (w *Worker) take(ctx context.Context, d *broker.Delivery) {
 	}
 }
 
-// run takes one call to its result in the log. It reports whether the call needs this message no more. A tool
-// that was started is put on the list of tools.
-func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.RequestedCall, tools *[]<-chan struct{}) (settled bool) {
+// runCall takes one call to its result in the log. It reports whether the call no longer needs this message. It
+// appends to tools when it has started a tool.
+func (w *Worker) runCall(ctx context.Context, d *broker.Delivery, call events.RequestedCall, tools *[]<-chan struct{}) (settled bool) {
 	log := w.log.With("agent", d.Agent, "batch", d.Batch, "call", call.Index, "tool", call.Tool)
 	callCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r := &running{d: d, call: call, cancel: cancel, seq: call.Expected}
 	r.lease.begin(w.b.Settings().CallAckWait, d.Received)
 	r.term, _ = w.registered.holds()
-	if !w.enter(r) { // delivered again while this worker still has it
+	if !w.addRunning(r) { // delivered again while this worker still has it
 		w.giveBack(log, d, returnPause)
 		return false
 	}
-	defer w.leave(r)
-	if err := w.earlier(ctx, r); err != nil {
+	defer w.removeRunning(r)
+	if err := w.findEarlierRun(ctx, r); err != nil {
 		log.Warn("a call that was delivered before is given back", "error", err)
 		w.giveBack(log, d, returnPause)
 		return false
@@ -148,7 +148,7 @@ func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.Reques
 	_, entry, known := w.tools.Lookup(call.Tool)
 	if !known && w.withdrawn(ctx, call.Tool) {
 		log.Info("a tool was withdrawn after the batch was planned")
-		return answered(w.finish(ctx, r, w.unknown(r)))
+		return answered(w.finish(ctx, r, w.toolWithdrawn(r)))
 	}
 	if !known || entry.Hash != call.Declaration {
 		if d.Deliveries < maxDeliveries {
@@ -156,7 +156,7 @@ func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.Reques
 			return false
 		}
 		log.Warn("no worker of the pool has the tool as it was planned")
-		return answered(w.finish(ctx, r, w.unavailable(r)))
+		return answered(w.finish(ctx, r, w.toolUnavailable(r)))
 	}
 	if w.elsewhere(&entry.Declaration, call.Judgement.Class) && d.Deliveries < maxDeliveries {
 		w.returnUnstarted(ctx, d, returnPause)
@@ -164,7 +164,7 @@ func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.Reques
 	}
 	kept, stopKeeping := context.WithCancel(callCtx)
 	var keeping sync.WaitGroup
-	keeping.Go(func() { w.keep(kept, r) })
+	keeping.Go(func() { w.keepLease(kept, r) })
 	defer keeping.Wait()
 	defer stopKeeping()
 	// The owner's clock decides the deadline; this one only sees to it that nothing runs for ever when nobody says stop.
@@ -178,7 +178,7 @@ func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.Reques
 			w.returnUnstarted(ctx, d, returnPause)
 			return false
 		}
-		return answered(w.finish(ctx, r, w.ended(r, toolyard.InternalError, "Internal error: the worker could not read this call."+r.before().Sentence(), err)))
+		return answered(w.finish(ctx, r, w.ended(r, toolyard.InternalError, "Internal error: the worker could not read this call."+r.earlierEvidence().Sentence(), err)))
 	}
 	job.QueueMS = max(0, float64(d.Received.Sub(d.QueuedAt))/float64(time.Millisecond))
 	var change *tool.SessionChange
@@ -194,10 +194,10 @@ func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.Reques
 		log.Warn("a tool was told to stop and has not returned; it keeps its slot", "reason", context.Cause(limited))
 	}
 	if waiting, ok := errors.AsType[*pipeline.WaitingError](err); ok {
-		return w.wait(limited, r, waiting)
+		return w.storeWaiting(limited, r, waiting)
 	}
 	if errors.Is(err, pipeline.ErrLost) {
-		return w.lost(ctx, r, context.Cause(limited))
+		return w.settleLost(ctx, r, context.Cause(limited))
 	}
 	failpoint.Hit(failpoint.ResultReady)
 	if w.worthRetrying(r, &result) {
@@ -219,8 +219,9 @@ func (w *Worker) run(ctx context.Context, d *broker.Delivery, call events.Reques
 	return answered(err)
 }
 
-// wait writes down that a call needs a person. The worker is done with it then: whoever decides has it queued again.
-func (w *Worker) wait(ctx context.Context, r *running, e *pipeline.WaitingError) (settled bool) {
+// storeWaiting stores that a call needs a person. The worker is then done with it: after the decision it is queued
+// again.
+func (w *Worker) storeWaiting(ctx context.Context, r *running, e *pipeline.WaitingError) (settled bool) {
 	body := events.Waiting{
 		Worker: w.cfg.ID, Attempt: r.call.Attempt - 1, Reason: e.Reason, Source: e.Source, Destructive: e.Judgement.Destructive,
 		Class: e.Judgement.Class, Input: e.Observable, InputSHA256: e.InputHash, Remember: e.Remember, Facts: e.Facts, Context: e.Context,
@@ -237,7 +238,7 @@ func (w *Worker) wait(ctx context.Context, r *running, e *pipeline.WaitingError)
 		r.mu.Lock()
 		r.started = w.hasBegun(r)
 		r.mu.Unlock()
-		return w.lost(ctx, r, err)
+		return w.settleLost(ctx, r, err)
 	}
 	if err != nil && !errors.Is(err, broker.ErrConflict) {
 		w.log.Warn("a call that needs a person is delivered again", "batch", r.d.Key(), "call", r.call.Index, "error", err)
@@ -255,8 +256,8 @@ const maxRetryAfter = 5 * time.Second
 // retryRoom is how much time a batch must have left, beyond the pause, for another attempt.
 const retryRoom = 2 * time.Second
 
-// worthRetrying reports whether another attempt is made before the model hears of the failure: one that says of itself
-// that it may pass, of a call that may run twice or did not run at all. A timeout is not: it was long already.
+// worthRetrying reports whether the call gets another attempt before the model sees the failure: the failure may
+// pass, and the call may run twice or did not run. A timeout gets none, because it has taken long already.
 func (w *Worker) worthRetrying(r *running, res *toolyard.Result) bool {
 	pause := time.Duration(res.RetryAfterMS) * time.Millisecond
 	started := res.Attempts >= r.call.Attempt
@@ -264,28 +265,28 @@ func (w *Worker) worthRetrying(r *running, res *toolyard.Result) bool {
 		r.call.Attempt < r.d.MaxAttempts && pause <= maxRetryAfter && time.Since(r.d.Received)+pause+retryRoom < time.Duration(r.d.RemainingMS)*time.Millisecond
 }
 
-func (w *Worker) enter(r *running) bool {
+func (w *Worker) addRunning(r *running) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, ok := w.running[r.key()]; ok {
 		return false
 	}
 	w.running[r.key()] = r
-	if why := w.aborts.of(r.key()); why != nil {
+	if why := w.aborts.reason(r.key()); why != nil {
 		r.cancel(why)
 	}
 	return true
 }
 
-// has reports whether a call is in this worker's hands.
-func (w *Worker) has(k toolyard.BatchKey, index int) bool {
+// holds reports whether this worker has a call.
+func (w *Worker) holds(k toolyard.BatchKey, index int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, ok := w.running[callKey{k, index}]
 	return ok
 }
 
-func (w *Worker) leave(r *running) {
+func (w *Worker) removeRunning(r *running) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.running, r.key())
@@ -333,8 +334,8 @@ func (w *Worker) finish(ctx context.Context, r *running, res toolyard.Result) er
 	return w.appendCall(ctx, r, events.Finished{Result: res})
 }
 
-// appendCall appends to the call's chain. A conflict with this worker's own claim, whose answer was lost, is none, and a
-// full stream is waited for.
+// appendCall appends to the call's chain. It retries behind this worker's own claim, whose answer was lost, and
+// waits while the stream is full.
 func (w *Worker) appendCall(ctx context.Context, r *running, body events.Body) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -347,7 +348,7 @@ func (w *Worker) appendCall(ctx context.Context, r *running, body events.Body) e
 		switch {
 		case err == nil:
 			r.seq = rec.Seq
-			w.forget(r)
+			w.noteEnded(r)
 			return nil
 		case errors.Is(err, broker.ErrFull):
 			w.log.Warn("the log is full; waiting for room for a result", "batch", r.d.Key(), "error", err)
@@ -361,7 +362,7 @@ func (w *Worker) appendCall(ctx context.Context, r *running, body events.Body) e
 			if end, lookErr := w.recogniseLocked(ctx, r); lookErr != nil || r.seq == expected {
 				if lookErr == nil { // somebody else has stored an end
 					r.conflict, r.other = true, end.Body
-					w.forget(r)
+					w.noteEnded(r)
 				}
 				return errors.Join(err, lookErr)
 			}
@@ -374,23 +375,23 @@ func (w *Worker) appendCall(ctx context.Context, r *running, body events.Body) e
 	}
 }
 
-// unavailable is the result of a call whose tool no worker of the pool has as it was planned.
-func (w *Worker) unavailable(r *running) toolyard.Result {
-	res := w.ended(r, toolyard.DependencyUnavailable, fmt.Sprintf("No worker has the tool %s as it was when this batch was planned.%s Call again.", r.call.Tool, r.before().Sentence()),
+// toolUnavailable is the result of a call whose tool no worker of the pool has as it was planned.
+func (w *Worker) toolUnavailable(r *running) toolyard.Result {
+	res := w.ended(r, toolyard.DependencyUnavailable, fmt.Sprintf("No worker has the tool %s as it was when this batch was planned.%s Call again.", r.call.Tool, r.earlierEvidence().Sentence()),
 		fmt.Errorf("declaration %.12s after %d deliveries", r.call.Declaration, r.d.Deliveries))
 	res.Retryable = true
 	return res
 }
 
-// unknown is the result of a call whose tool was withdrawn.
-func (w *Worker) unknown(r *running) toolyard.Result {
+// toolWithdrawn is the result of a call whose tool was withdrawn.
+func (w *Worker) toolWithdrawn(r *running) toolyard.Result {
 	res := w.ended(r, toolyard.UnknownTool, fmt.Sprintf("There is no tool %q any more: it was withdrawn while this batch ran.%s "+
-		"Do without it, or use another tool.", r.call.Tool, r.before().Sentence()), errors.New("no worker of the pool has the tool now"))
+		"Do without it, or use another tool.", r.call.Tool, r.earlierEvidence().Sentence()), errors.New("no worker of the pool has the tool now"))
 	res.Phases[0].Phase = toolyard.PhaseResolveTool
 	return res
 }
 
-// ended is a result of this worker's own.
+// ended is a result that the worker makes without the pipeline.
 func (w *Worker) ended(r *running, code toolyard.Code, message string, why error) toolyard.Result {
 	res := toolyard.Result{
 		Index: r.call.Index, CallID: r.call.ID, Tool: r.call.Tool, Echo: r.call.Echo, IsError: true, Code: code, Error: message, Detail: why.Error(),

@@ -14,28 +14,28 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// places are where calls run: so many of each class at a time, and so many of each tool that has a cap. A call has a place
-// of both kinds or of none, so that calls which wait for their tool stand in nobody's way. A call of a toolset has a place of the
-// toolset alone: one that does not answer takes none of the others' places. Agents take turns: the next place
-// goes to the agent that was given one the longest ago, and to its call that has waited the longest.
-type places struct {
+// slots bound how many calls of each class run at a time, and how many of each tool that has a cap. A call gets
+// both slots or neither, so that calls which wait for their tool block no others. A call of a toolset has a slot of
+// the toolset alone: a server that does not answer takes no slot of the classes. Agents take turns: the next slot
+// goes to the agent that got one the longest ago, and to its oldest call.
+type slots struct {
 	mu     sync.Mutex
 	free   map[toolyard.Class]int
 	taken  map[string]int // by tool, of those with a cap
-	queue  []*claimant    // in the order in which they came
-	agents map[toolyard.Agent]*turns
-	given  uint64 // the number of the last place that was given
-	aside  map[laneKey]int
-	// room is closed and replaced whenever a place of the class is free, for those who only want to know; since is when
-	// none was free for the last time.
-	room  map[toolyard.Class]chan struct{}
-	since map[toolyard.Class]time.Time
+	queue  []*waiter      // in the order in which they came
+	agents map[toolyard.Agent]*agentTurns
+	grants uint64 // the number of the last place that was given
+	beside map[laneKey]int
+	// freed is closed and replaced whenever a slot of the class is free, for those who take none; freeFrom is since when
+	// one has been free.
+	freed    map[toolyard.Class]chan struct{}
+	freeFrom map[toolyard.Class]time.Time
 }
 
-// turns is what is known of an agent that has calls here.
-type turns struct {
+// agentTurns is one agent that has calls here.
+type agentTurns struct {
 	calls int    // that wait or run
-	last  uint64 // the number of the last place that it was given
+	last  uint64 // the number of the last slot that it was granted
 }
 
 type laneKey struct {
@@ -43,48 +43,49 @@ type laneKey struct {
 	lane  int
 }
 
-// claimant is a call that wants a place, and then has it.
-type claimant struct {
-	class toolyard.Class
-	agent toolyard.Agent
-	tool  string
-	cap   int  // of its tool; 0 when there is none
-	own   bool // tool is a toolset, whose places are beside those of the class
-	mine  chan struct{}
+// waiter is a call that waits for a slot, and then holds it.
+type waiter struct {
+	class     toolyard.Class
+	agent     toolyard.Agent
+	tool      string
+	cap       int  // of its tool; 0 when there is none
+	ofToolset bool // tool is a toolset, whose slots are beside those of the class
+	granted   chan struct{}
 }
 
-func newPlaces(slots map[toolyard.Class]int) *places {
-	p := &places{
-		free: map[toolyard.Class]int{}, taken: map[string]int{}, agents: map[toolyard.Agent]*turns{}, aside: map[laneKey]int{},
-		room: map[toolyard.Class]chan struct{}{}, since: map[toolyard.Class]time.Time{}, given: 1,
+func newSlots(counts map[toolyard.Class]int) *slots {
+	p := &slots{
+		free: map[toolyard.Class]int{}, taken: map[string]int{}, agents: map[toolyard.Agent]*agentTurns{}, beside: map[laneKey]int{},
+		freed: map[toolyard.Class]chan struct{}{}, freeFrom: map[toolyard.Class]time.Time{}, grants: 1,
 	}
-	for class, n := range slots {
-		p.free[class], p.room[class], p.since[class] = n, make(chan struct{}), time.Now()
+	for class, n := range counts {
+		p.free[class], p.freed[class], p.freeFrom[class] = n, make(chan struct{}), time.Now()
 	}
 	return p
 }
 
-// ask puts a call in line. Its channel is closed when it has a place.
-func (p *places) ask(c *claimant) {
+// enqueue adds a call. Its channel is closed when it has a slot.
+func (p *slots) enqueue(c *waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.mine = make(chan struct{})
+	c.granted = make(chan struct{})
 	a := p.agents[c.agent]
 	if a == nil {
-		a = &turns{last: p.given - 1} // before the agent that was served just now, behind all who have waited for longer
+		a = &agentTurns{last: p.grants - 1} // before the agent that was served just now, behind all who have waited for longer
 		p.agents[c.agent] = a
 	}
 	a.calls++
 	p.queue = append(p.queue, c)
-	p.hand()
+	p.grantFree()
 }
 
-// take waits until a call that has asked has a place, for so long at most and until ctx ends. Otherwise it asks no more.
-func (p *places) take(ctx context.Context, c *claimant, wait time.Duration) bool {
+// await reports whether a call got a slot before the wait was over and before ctx ended. A call without one is
+// removed.
+func (p *slots) await(ctx context.Context, c *waiter, wait time.Duration) bool {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
-	case <-c.mine:
+	case <-c.granted:
 		return true
 	case <-timer.C:
 	case <-ctx.Done():
@@ -92,21 +93,21 @@ func (p *places) take(ctx context.Context, c *claimant, wait time.Duration) bool
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	i := slices.Index(p.queue, c)
-	if i < 0 { // it was given in this very moment
+	if i < 0 { // the slot was granted just now
 		return true
 	}
 	p.queue = slices.Delete(p.queue, i, i+1)
-	p.forget(c.agent)
+	p.dropCall(c.agent)
 	return false
 }
 
-// give gives a place back.
-func (p *places) give(c *claimant) {
+// release gives a slot back.
+func (p *slots) release(c *waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !c.own {
+	if !c.ofToolset {
 		if p.free[c.class]++; p.free[c.class] == 1 {
-			p.since[c.class] = time.Now()
+			p.freeFrom[c.class] = time.Now()
 		}
 	}
 	if c.cap > 0 {
@@ -114,20 +115,20 @@ func (p *places) give(c *claimant) {
 			delete(p.taken, c.tool)
 		}
 	}
-	p.forget(c.agent)
-	p.hand()
-	if p.free[c.class] > 0 && !c.own {
-		close(p.room[c.class])
-		p.room[c.class] = make(chan struct{})
+	p.dropCall(c.agent)
+	p.grantFree()
+	if p.free[c.class] > 0 && !c.ofToolset {
+		close(p.freed[c.class])
+		p.freed[c.class] = make(chan struct{})
 	}
 }
 
-// hand gives places to those whose turn it is, while there are any that somebody can use.
-func (p *places) hand() {
+// grantFree grants free slots to the calls whose turn it is. The lock is held.
+func (p *slots) grantFree() {
 	for {
 		next := -1
 		for i, c := range p.queue {
-			if (c.own || p.free[c.class] > 0) && (c.cap == 0 || p.taken[c.tool] < c.cap) && (next < 0 || p.agents[c.agent].last < p.agents[p.queue[next].agent].last) {
+			if (c.ofToolset || p.free[c.class] > 0) && (c.cap == 0 || p.taken[c.tool] < c.cap) && (next < 0 || p.agents[c.agent].last < p.agents[p.queue[next].agent].last) {
 				next = i
 			}
 		}
@@ -136,20 +137,20 @@ func (p *places) hand() {
 		}
 		c := p.queue[next]
 		p.queue = slices.Delete(p.queue, next, next+1)
-		if !c.own {
+		if !c.ofToolset {
 			p.free[c.class]--
 		}
 		if c.cap > 0 {
 			p.taken[c.tool]++
 		}
-		p.given++
-		p.agents[c.agent].last = p.given
-		close(c.mine)
+		p.grants++
+		p.agents[c.agent].last = p.grants
+		close(c.granted)
 	}
 }
 
-// forget lets go of an agent whose last call is gone.
-func (p *places) forget(a toolyard.Agent) {
+// dropCall counts a call of an agent less, and drops the agent with its last call. The lock is held.
+func (p *slots) dropCall(a toolyard.Agent) {
 	if t := p.agents[a]; t.calls > 1 {
 		t.calls--
 	} else {
@@ -157,11 +158,12 @@ func (p *places) forget(a toolyard.Agent) {
 	}
 }
 
-// awaitRoom waits until places of a class are free that nobody can use, and says how many, without taking any.
-func (p *places) awaitRoom(ctx context.Context, class toolyard.Class) (free int, err error) {
+// awaitFree waits until slots of a class are free that no waiting call can use, and returns how many. It takes
+// none.
+func (p *slots) awaitFree(ctx context.Context, class toolyard.Class) (free int, err error) {
 	for {
 		p.mu.Lock()
-		free, room := p.free[class], p.room[class]
+		free, room := p.free[class], p.freed[class]
 		p.mu.Unlock()
 		if free > 0 {
 			return free, nil
@@ -174,43 +176,43 @@ func (p *places) awaitRoom(ctx context.Context, class toolyard.Class) (free int,
 	}
 }
 
-// roomSince is since when a place of a class has been free all the time. It reports false when none is.
-func (p *places) roomSince(class toolyard.Class) (time.Time, bool) {
+// freeSince returns since when a slot of a class has been free. It reports false when none is.
+func (p *slots) freeSince(class toolyard.Class) (time.Time, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.since[class], p.free[class] > 0
+	return p.freeFrom[class], p.free[class] > 0
 }
 
-// setAside counts a call of a tool with a cap that waits beside its lane. It reports false when there are enough of them.
-func (p *places) setAside(k laneKey) bool {
+// addBeside counts a call of a tool with a cap that waits beside its lane. It reports false when there are enough.
+func (p *slots) addBeside(k laneKey) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.aside[k] >= asidePerLane {
+	if p.beside[k] >= maxBesideLane {
 		return false
 	}
-	p.aside[k]++
+	p.beside[k]++
 	return true
 }
 
-func (p *places) takeUp(k laneKey) {
+func (p *slots) removeBeside(k laneKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.aside[k]--
+	p.beside[k]--
 }
 
 // asidePerLane is how many calls of tools with a cap wait in a worker beside each lane, so that what stands behind them in
 // the lane is taken. More are given back, for a while that grows up to longestReturn.
 const (
-	asidePerLane  = 32
+	maxBesideLane = 32
 	longestReturn = 5 * time.Second
 )
 
-// callsPerRequest is how many messages a worker asks a lane for at a time, if it has places for them: the more, the
-// faster one agent's calls are taken, and the more of them may stand before another lane's when all slots are taken.
+// callsPerRequest is how many messages a worker asks a lane for at a time, if it has slots for them. With more, one
+// agent's calls are taken faster, and more of them may wait before another lane's when all slots are taken.
 const callsPerRequest = 8
 
-// serve takes messages of one lane while there is room, and runs each in a place, until the lane is stopped and all of
-// them are done.
+// serve takes messages of one lane while slots are free, and runs each in a slot. It returns when the lane is
+// stopped and all of them are done.
 func (w *Worker) serve(taking, calls context.Context, lane broker.Lane, at laneKey) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -220,7 +222,7 @@ func (w *Worker) serve(taking, calls context.Context, lane broker.Lane, at laneK
 	}
 	last := time.Now()
 	for {
-		free, err := w.places.awaitRoom(taking, at.class)
+		free, err := w.slots.awaitFree(taking, at.class)
 		if err != nil {
 			return nil
 		}
@@ -233,44 +235,44 @@ func (w *Worker) serve(taking, calls context.Context, lane broker.Lane, at laneK
 			case errors.Is(err, broker.ErrStopped):
 				return nil
 			case isNewer:
-				w.tellNewer(newer)
+				w.logNewer(newer)
 			case isBad:
 				w.log.Error("a message on the work queue cannot be run", "error", err)
 				if !bad.Again {
-					w.refuse(calls, bad)
+					w.answerUnreadable(calls, bad)
 				}
 			case err != nil:
 				return err
 			default:
-				w.watch(d, at, last)
-				w.place(taking, calls, d, at, &running)
+				w.countStall(d, at, last)
+				w.runInSlot(taking, calls, d, at, &running)
 			}
 			last = time.Now()
 		}
 	}
 }
 
-// place runs a message in a place, beside its lane. One that finds every place taken waits for half a lease, and is
-// given back then: another worker may have room. Of tools with a cap only so many wait, and more are given back at
+// runInSlot runs a message in a slot, beside its lane. A message that gets no slot within half a lease is given
+// back, because another worker may have one. Of tools with a cap only so many wait, and more are given back at
 // once.
-func (w *Worker) place(taking, calls context.Context, d *broker.Delivery, at laneKey, running *sync.WaitGroup) {
-	c := w.claimant(d, at.class)
-	if c.cap > 0 && !w.places.setAside(at) {
+func (w *Worker) runInSlot(taking, calls context.Context, d *broker.Delivery, at laneKey, running *sync.WaitGroup) {
+	c := w.newWaiter(d, at.class)
+	if c.cap > 0 && !w.slots.addBeside(at) {
 		w.returnUnstarted(calls, d, min(returnPause<<min(d.Deliveries, 8), longestReturn))
 		return
 	}
-	w.places.ask(c)
+	w.slots.enqueue(c)
 	running.Go(func() {
-		has := w.places.take(taking, c, time.Until(d.Received.Add(broker.Lease(w.b.Settings().CallAckWait)/2)))
+		has := w.slots.await(taking, c, time.Until(d.Received.Add(broker.Lease(w.b.Settings().CallAckWait)/2)))
 		if c.cap > 0 {
-			w.places.takeUp(at)
+			w.slots.removeBeside(at)
 		}
 		switch {
 		case has:
-			defer w.places.give(c)
-			w.take(calls, d)
-		case w.aborted(d): // it ends without a place: nothing of it begins
-			w.take(calls, d)
+			defer w.slots.release(c)
+			w.runMessage(calls, d)
+		case w.aborted(d): // it ends without a slot: nothing of it begins
+			w.runMessage(calls, d)
 		default:
 			w.returnUnstarted(calls, d, returnPause)
 		}
@@ -280,16 +282,15 @@ func (w *Worker) place(taking, calls context.Context, d *broker.Delivery, at lan
 // stalledAfter is how long a call may lie in the queue beside a worker that has room and asks for calls.
 const stalledAfter = time.Second
 
-// watch counts a message that lay in the queue though this worker had asked for it all the time. asked is since when
-// the lane is asked and nothing came.
+// countStall counts a message that was in the queue although this worker was asking for it all the time. asked is
+// when the lane was asked last without an answer.
 //
-// It sees a request that was lost, whoever has lost it, when the next one brings the message. It cannot tell that from
-// an outage of NATS, and does not see a message that never comes. It does not see calls that wait for room: a slot that
-// is never given back looks like a call that takes long. When a message was stored it knows by the server's clock:
-// where that and this machine's differ by more than a second, it counts what did not happen, or nothing. So nothing is
-// decided by it.
-func (w *Worker) watch(d *broker.Delivery, at laneKey, asked time.Time) {
-	room, ok := w.places.roomSince(at.class)
+// It sees a lost request when the next one brings the message. It cannot tell that from an outage of NATS, and it
+// does not see a message that never comes. It does not see calls that wait for a slot: a slot that is never
+// released looks like a long call. The time when a message was stored is the server's: where its clock and this
+// machine's differ by more than a second, the count is wrong. So nothing is decided by it.
+func (w *Worker) countStall(d *broker.Delivery, at laneKey, asked time.Time) {
+	room, ok := w.slots.freeSince(at.class)
 	if !ok || d.Deliveries > 1 { // it was given back, or to a worker that fell silent
 		return
 	}
@@ -300,7 +301,7 @@ func (w *Worker) watch(d *broker.Delivery, at laneKey, asked time.Time) {
 	}
 }
 
-// stalled is how long a message lay in the queue while the lane was asked and there was room.
+// stalled returns how long a message was in the queue while the lane was asked and a slot was free.
 func stalled(received, stored, asked, room time.Time) time.Duration {
 	return min(received.Sub(stored), received.Sub(asked), received.Sub(room))
 }
@@ -308,8 +309,8 @@ func stalled(received, stored, asked, room time.Time) time.Duration {
 // maxNewerTypes is how many types of messages of newer versions a worker tells apart.
 const maxNewerTypes = 100
 
-// tellNewer says, once for each type, that calls are left to workers of a newer version. They have been given back.
-func (w *Worker) tellNewer(e *events.NewerError) {
+// logNewer logs, once for each type, that calls are left to workers of a newer version. They have been given back.
+func (w *Worker) logNewer(e *events.NewerError) {
 	w.mu.Lock()
 	what := fmt.Sprintf("%s of wire version %d", e.Type, e.Needs())
 	told := w.newer[what] || len(w.newer) >= maxNewerTypes
@@ -323,16 +324,17 @@ func (w *Worker) tellNewer(e *events.NewerError) {
 	}
 }
 
-// claimant is a message as it asks for a place: that of its first tool with a cap, or of a toolset, if one is.
-func (w *Worker) claimant(d *broker.Delivery, class toolyard.Class) *claimant {
-	c := &claimant{class: class, agent: d.Agent}
+// newWaiter makes a message's waiter: for its first tool with a cap, or for a toolset, if one of its calls is of
+// one.
+func (w *Worker) newWaiter(d *broker.Delivery, class toolyard.Class) *waiter {
+	c := &waiter{class: class, agent: d.Agent}
 	for _, call := range d.Calls {
 		_, e, ok := w.tools.Lookup(call.Tool)
 		if !ok {
 			continue
 		}
 		if set := w.tools.setOf(&e); set != nil {
-			c.tool, c.cap, c.own = "toolset "+set.Name(), set.Places(), true
+			c.tool, c.cap, c.ofToolset = "toolset "+set.Name(), set.Slots(), true
 			break
 		}
 		if e.MaxInFlight > 0 {
@@ -343,9 +345,9 @@ func (w *Worker) claimant(d *broker.Delivery, class toolyard.Class) *claimant {
 	return c
 }
 
-// refuse answers a call whose message cannot be read, so that its batch goes on. When the call has an event already, its
-// owner knows more than this worker.
-func (w *Worker) refuse(ctx context.Context, bad *broker.BadWorkError) {
+// answerUnreadable answers a call whose message cannot be read, so that its batch goes on. A call that has an event
+// already is left to its owner, who knows more.
+func (w *Worker) answerUnreadable(ctx context.Context, bad *broker.BadWorkError) {
 	if bad.Key.ID == "" {
 		return // its subject names no call: nobody waits for it
 	}

@@ -18,10 +18,10 @@ func TestPlaces(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 11))
 		slots := map[toolyard.Class]int{toolyard.ReadOnly: 1 + r.IntN(4), toolyard.WriteExclusive: 1 + r.IntN(2)}
-		p := newPlaces(slots)
-		var waiting, running []*claimant
+		p := newSlots(slots)
+		var waiting, running []*waiter
 		passed := map[[2]toolyard.Agent]int{}
-		may := func(c *claimant) bool {
+		may := func(c *waiter) bool {
 			class, same := 0, 0
 			for _, o := range running {
 				if o.class == c.class {
@@ -36,10 +36,10 @@ func TestPlaces(t *testing.T) {
 		// settle takes down who was given a place.
 		settle := func() {
 			for {
-				var got []*claimant
+				var got []*waiter
 				for _, c := range waiting {
 					select {
-					case <-c.mine:
+					case <-c.granted:
 						got = append(got, c)
 					default:
 					}
@@ -48,7 +48,7 @@ func TestPlaces(t *testing.T) {
 					break
 				}
 				// A call that ends may make room in its class and for its tool, for one call each.
-				slices.SortFunc(got, func(a, b *claimant) int { return cmp.Compare(p.agents[a.agent].last, p.agents[b.agent].last) })
+				slices.SortFunc(got, func(a, b *waiter) int { return cmp.Compare(p.agents[a.agent].last, p.agents[b.agent].last) })
 				c, once := got[0], map[toolyard.Agent]bool{}
 				if !may(c) {
 					t.Fatalf("seed %d: %+v has a place beyond what its class or tool may have, beside %d", seed, c, len(running))
@@ -77,11 +77,11 @@ func TestPlaces(t *testing.T) {
 						t.Fatalf("seed %d: %s is passed over for %s again and again", seed, o, c.agent)
 					}
 				}
-				waiting = slices.DeleteFunc(waiting, func(o *claimant) bool { return o == c })
+				waiting = slices.DeleteFunc(waiting, func(o *waiter) bool { return o == c })
 				running = append(running, c)
 			}
 			for k := range passed { // who has nothing that could run waits for no turn
-				if !slices.ContainsFunc(waiting, func(c *claimant) bool { return c.agent == k[0] }) {
+				if !slices.ContainsFunc(waiting, func(c *waiter) bool { return c.agent == k[0] }) {
 					delete(passed, k)
 				}
 			}
@@ -95,28 +95,28 @@ func TestPlaces(t *testing.T) {
 			switch n := r.IntN(10); {
 			case n < 5:
 				tool := []string{"", "", "one", "two"}[r.IntN(4)]
-				c := &claimant{class: []toolyard.Class{toolyard.ReadOnly, toolyard.WriteExclusive}[r.IntN(2)], tool: tool, cap: caps[tool],
+				c := &waiter{class: []toolyard.Class{toolyard.ReadOnly, toolyard.WriteExclusive}[r.IntN(2)], tool: tool, cap: caps[tool],
 					agent: toolyard.Agent(fmt.Sprint(r.IntN(4)))}
 				waiting = append(waiting, c)
-				p.ask(c)
+				p.enqueue(c)
 			case n < 6 && len(waiting) > 0:
 				c := waiting[r.IntN(len(waiting))]
-				if p.take(t.Context(), c, 0) {
+				if p.await(t.Context(), c, 0) {
 					t.Fatalf("seed %d: %+v has a place that nobody gave back", seed, c)
 				}
-				waiting = slices.DeleteFunc(waiting, func(o *claimant) bool { return o == c })
+				waiting = slices.DeleteFunc(waiting, func(o *waiter) bool { return o == c })
 			case len(running) > 0:
 				i := r.IntN(len(running))
 				c := running[i]
 				running = slices.Delete(running, i, i+1)
-				p.give(c)
+				p.release(c)
 			}
 			settle()
 		}
 		for len(running) > 0 {
 			c := running[0]
 			running = running[1:]
-			p.give(c)
+			p.release(c)
 			settle()
 		}
 		if len(waiting) > 0 || len(p.agents) > 0 || len(p.taken) > 0 || len(p.queue) > 0 {
@@ -132,10 +132,10 @@ func TestPlaces(t *testing.T) {
 
 // TestAgentsTakeTurns: however many calls of one agent wait, another's is the next.
 func TestAgentsTakeTurns(t *testing.T) {
-	p := newPlaces(map[toolyard.Class]int{toolyard.ReadOnly: 1})
-	ask := func(a toolyard.Agent) *claimant {
-		c := &claimant{class: toolyard.ReadOnly, agent: a}
-		p.ask(c)
+	p := newSlots(map[toolyard.Class]int{toolyard.ReadOnly: 1})
+	ask := func(a toolyard.Agent) *waiter {
+		c := &waiter{class: toolyard.ReadOnly, agent: a}
+		p.enqueue(c)
 		return c
 	}
 	runs := ask("flood")
@@ -143,11 +143,11 @@ func TestAgentsTakeTurns(t *testing.T) {
 		ask("flood")
 	}
 	quiet := ask("quiet")
-	if !p.take(t.Context(), runs, time.Minute) {
+	if !p.await(t.Context(), runs, time.Minute) {
 		t.Fatal("the first call has no place")
 	}
-	p.give(runs)
-	if !p.take(t.Context(), quiet, 0) {
+	p.release(runs)
+	if !p.await(t.Context(), quiet, 0) {
 		t.Error("the other agent's call is not the next")
 	}
 }
@@ -167,15 +167,15 @@ func TestStalled(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
-	p := newPlaces(map[toolyard.Class]int{toolyard.ReadOnly: 1})
-	c := &claimant{class: toolyard.ReadOnly, agent: "a"}
-	p.ask(c)
-	if since, ok := p.roomSince(toolyard.ReadOnly); ok {
+	p := newSlots(map[toolyard.Class]int{toolyard.ReadOnly: 1})
+	c := &waiter{class: toolyard.ReadOnly, agent: "a"}
+	p.enqueue(c)
+	if since, ok := p.freeSince(toolyard.ReadOnly); ok {
 		t.Errorf("the only place is taken, and there is room since %s", since)
 	}
 	before := time.Now()
-	p.give(c)
-	if since, ok := p.roomSince(toolyard.ReadOnly); !ok || since.Before(before) {
+	p.release(c)
+	if since, ok := p.freeSince(toolyard.ReadOnly); !ok || since.Before(before) {
 		t.Errorf("the only place was given back after %s, and there is room since %s, %v", before, since, ok)
 	}
 }

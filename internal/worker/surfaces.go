@@ -14,7 +14,7 @@ import (
 // maxSurfaces is how many surfaces a worker remembers; the batches of one time see one or two.
 const maxSurfaces = 8
 
-// surfaces are those that tools have asked for last, the latest at the end.
+// surfaces are those that tools asked for last, the latest at the end.
 type surfaces struct {
 	mu    sync.Mutex
 	known []surface
@@ -25,9 +25,9 @@ type surface struct {
 	tools []tool.Offered
 }
 
-// offered are the tools of a surface. The answer is shared: its reader may sort it, and changes nothing in it.
+// offered returns the tools of a surface. The slice is the caller's own, its elements are shared.
 func (s *surfaces) offered(ctx context.Context, b Broker, hash string) ([]tool.Offered, error) {
-	if tools, ok := s.recall(hash); ok {
+	if tools, ok := s.get(hash); ok {
 		return tools, nil
 	}
 	if hash == "" {
@@ -47,11 +47,11 @@ func (s *surfaces) offered(ctx context.Context, b Broker, hash string) ([]tool.O
 		e := &decoded.Tools[i]
 		tools[i] = tool.Offered{Declaration: e.Declaration, Sent: names.Sent(e.Name), Deferred: e.Deferred()}
 	}
-	s.keep(surface{hash, tools})
+	s.put(surface{hash, tools})
 	return slices.Clone(tools), nil
 }
 
-func (s *surfaces) recall(hash string) ([]tool.Offered, bool) {
+func (s *surfaces) get(hash string) ([]tool.Offered, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, known := range s.known {
@@ -62,7 +62,7 @@ func (s *surfaces) recall(hash string) ([]tool.Offered, bool) {
 	return nil, false
 }
 
-func (s *surfaces) keep(new surface) {
+func (s *surfaces) put(new surface) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.known) >= maxSurfaces {

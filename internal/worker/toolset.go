@@ -9,15 +9,15 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// Toolset is tools that come and go while the worker runs: those of one MCP server, say. Its calls have places of their own,
-// beside the worker's slots, so that one that does not answer stands in nobody's way.
+// Toolset is tools that come and go while the worker runs: those of one MCP server, say. Its calls have slots of their own,
+// so that a server that does not answer takes none of the worker's.
 type Toolset interface {
 	// Name is unique among the worker's toolsets.
 	Name() string
 	// Origin is where its tools come from.
 	Origin() registry.Origin
-	// Places is how many of its calls run at a time, whatever their class; more than 0.
-	Places() int
+	// Slots is how many of its calls run at a time, whatever their class; more than 0.
+	Slots() int
 	// Run keeps the toolset going until ctx ends. What goes wrong is its own to mend.
 	Run(ctx context.Context)
 	// Settled is closed when it has its tools for the first time, or has failed to get them for the first time.

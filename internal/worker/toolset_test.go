@@ -9,15 +9,15 @@ import (
 
 // TestAToolsetHasPlacesOfItsOwn: its calls neither wait for the slots of their class nor take them.
 func TestAToolsetHasPlacesOfItsOwn(t *testing.T) {
-	p := newPlaces(map[toolyard.Class]int{toolyard.Unsafe: 1})
-	ask := func(tool string, places int, own bool) *claimant {
-		c := &claimant{class: toolyard.Unsafe, agent: "a", tool: tool, cap: places, own: own}
-		p.ask(c)
+	p := newSlots(map[toolyard.Class]int{toolyard.Unsafe: 1})
+	ask := func(tool string, places int, own bool) *waiter {
+		c := &waiter{class: toolyard.Unsafe, agent: "a", tool: tool, cap: places, ofToolset: own}
+		p.enqueue(c)
 		return c
 	}
-	has := func(c *claimant) bool {
+	has := func(c *waiter) bool {
 		select {
-		case <-c.mine:
+		case <-c.granted:
 			return true
 		default:
 			return false
@@ -32,18 +32,18 @@ func TestAToolsetHasPlacesOfItsOwn(t *testing.T) {
 	if has(other) {
 		t.Error("the class has one slot, and it is taken")
 	}
-	p.give(first)
+	p.release(first)
 	if !has(third) || has(other) {
 		t.Error("the toolset's place is for the toolset's next call")
 	}
-	p.give(plain)
+	p.release(plain)
 	if !has(other) {
 		t.Error("the class's slot is for the class's next call")
 	}
-	p.give(second)
-	p.give(third)
-	p.give(other)
-	if !p.take(t.Context(), ask("set", 2, true), time.Second) || p.free[toolyard.Unsafe] != 1 {
+	p.release(second)
+	p.release(third)
+	p.release(other)
+	if !p.await(t.Context(), ask("set", 2, true), time.Second) || p.free[toolyard.Unsafe] != 1 {
 		t.Errorf("%d slots are free", p.free[toolyard.Unsafe])
 	}
 }

@@ -105,7 +105,7 @@ type Worker struct {
 	// breakers are this worker's own; what it finds out rides on its heartbeat, and what others found is imposed on it.
 	breakers *breaker.Breakers
 	ready    chan struct{}
-	places   *places
+	slots    *slots
 	// roots are the directories of the workspaces, held since the start.
 	roots    map[toolyard.Workspace]*place.Root
 	surfaces surfaces
@@ -205,7 +205,7 @@ func New(b Broker, cfg Config) (*Worker, error) {
 	}
 	w := &Worker{
 		roots: roots, b: b, cfg: cfg, log: b.Quiet(cfg.Log).With("worker", cfg.ID), tools: tools, ready: make(chan struct{}),
-		running: map[callKey]*running{}, begun: map[attemptKey]bool{}, newer: map[string]bool{}, breakers: breaker.New(breaker.Options{}), places: newPlaces(slots),
+		running: map[callKey]*running{}, begun: map[attemptKey]bool{}, newer: map[string]bool{}, breakers: breaker.New(breaker.Options{}), slots: newSlots(slots),
 		reoffer: make(chan struct{}, 1), judging: make(chan struct{}, maxJudging), aborts: newAborts(broker.Patience(b.Settings().CallAckWait)),
 	}
 	w.pipe = &pipeline.Pipeline{
@@ -258,7 +258,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, offAbort())
 	}
-	offHolds, err := w.b.OnHolds(w.cfg.ID, w.has, func(err error) { w.log.Warn("a question was not answered", "error", err) })
+	offHolds, err := w.b.OnHolds(w.cfg.ID, w.holds, func(err error) { w.log.Warn("a question was not answered", "error", err) })
 	if err != nil {
 		return errors.Join(err, offAbort(), offJudge())
 	}

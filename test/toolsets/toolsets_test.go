@@ -189,7 +189,7 @@ type fixed struct {
 
 func (f fixed) Name() string               { return "fixed" }
 func (f fixed) Origin() registry.Origin    { return f.origin }
-func (f fixed) Places() int                { return 1 }
+func (f fixed) Slots() int                 { return 1 }
 func (f fixed) Run(ctx context.Context)    { <-ctx.Done() }
 func (f fixed) Tools() []tool.Tool         { return f.tools }
 func (f fixed) Changed() <-chan struct{}   { return nil }

@@ -87,7 +87,7 @@ func (t *Toolset) Name() string { return t.o.Server.Name }
 func (t *Toolset) Origin() registry.Origin { return registry.MCP }
 
 // Places is how many calls run on the server at a time.
-func (t *Toolset) Places() int { return t.o.Server.MaxInFlight }
+func (t *Toolset) Slots() int { return t.o.Server.MaxInFlight }
 
 // Settled is closed when the first session has its tools, or the first attempt at one has failed.
 func (t *Toolset) Settled() <-chan struct{} { return t.settled }

@@ -1,7 +1,7 @@
-// Package admission decides which batch a dispatcher runs next, which it turns away, and where an agent's calls queue, so
+// Package admission decides which batch a dispatcher runs next, which it rejects, and where an agent's calls queue, so
 // that one agent's flood costs the others little.
 //
-// Authority: none over a batch; what it decides is whose turn it is. A batch that is turned away has run nothing.
+// Authority: none over a batch; what it decides is whose turn it is. A batch that is rejected has run nothing.
 //
 // Ordering: batches of one agent start in the order in which they came, agents take turns. While a batch waits whose agent
 // is below its cap, each other agent starts one batch at most before it.
@@ -30,32 +30,31 @@ type Limits struct {
 	Idle int
 }
 
-// Reason says why a batch is turned away.
+// Reason says why a batch is rejected.
 type Reason string
 
 // The reasons.
 const (
-	Welcome   Reason = ""           // it is not
+	Admitted  Reason = ""           // it is not rejected
 	AgentFull Reason = "agent full" // its agent has as many waiting as it may have
-	RoomFull  Reason = "room full"  // as many wait as may wait, and its agent has the most of them
+	QueueFull Reason = "queue full" // as many wait as may wait, and its agent has the most of them
 )
 
-// Room is the batches that one dispatcher was handed and has not done with. Make it with [NewRoom]. It is not safe for
-// concurrent use.
-type Room struct {
+// Queue is the batches that one dispatcher has. Make it with [NewQueue]. It is not safe for concurrent use.
+type Queue struct {
 	limits Limits
-	agents map[toolyard.Agent]*line
+	agents map[toolyard.Agent]*agentQueue
 	// turns are the agents that may start a batch, in the order of their turns.
-	turns []*line
-	// ahead are batches under way, which go before all others.
-	ahead   []toolyard.BatchKey
+	turns []*agentQueue
+	// resumed are batches under way, which start before all others.
+	resumed []toolyard.BatchKey
 	running int
 	idle    map[toolyard.BatchKey]bool
 	waiting int // new batches
 }
 
-// line is what a room knows of one agent. It is there while the agent has a batch here.
-type line struct {
+// agentQueue is one agent. It is kept while the agent has a batch here.
+type agentQueue struct {
 	agent   toolyard.Agent
 	waiting []toolyard.BatchID
 	running int
@@ -63,36 +62,36 @@ type line struct {
 	inTurns bool
 }
 
-// NewRoom makes an empty room.
-func NewRoom(l Limits) *Room {
-	return &Room{limits: l, agents: map[toolyard.Agent]*line{}, idle: map[toolyard.BatchKey]bool{}}
+// NewQueue makes an empty queue.
+func NewQueue(l Limits) *Queue {
+	return &Queue{limits: l, agents: map[toolyard.Agent]*agentQueue{}, idle: map[toolyard.BatchKey]bool{}}
 }
 
-// Arrive lets a batch in that is neither waiting nor running here. underWay says that it was planned before: it is never
-// turned away. When the room is full, the newest batch of the agent that has the most waiting is turned away: so a flood
-// cannot keep others out. away is that batch, unless why is [Welcome].
-func (r *Room) Arrive(k toolyard.BatchKey, underWay bool) (away toolyard.BatchKey, why Reason) {
+// Add takes in a batch that is neither waiting nor running here. underWay says that it was planned before: then it
+// is never rejected. When the queue is full, the newest batch of the agent that has the most waiting is rejected,
+// so that a flood cannot keep others out. away is that batch, unless why is [Admitted].
+func (r *Queue) Add(k toolyard.BatchKey, underWay bool) (away toolyard.BatchKey, why Reason) {
 	if underWay {
-		r.ahead = append(r.ahead, k)
-		return away, Welcome
+		r.resumed = append(r.resumed, k)
+		return away, Admitted
 	}
-	l := r.line(k.Agent)
+	l := r.of(k.Agent)
 	if len(l.waiting) >= r.limits.AgentWaiting {
-		r.forget(l)
+		r.dropUnused(l)
 		return k, AgentFull
 	}
 	l.waiting = append(l.waiting, k.ID)
 	r.waiting++
 	if r.waiting > r.limits.Waiting {
-		away, why = r.dropFrom(r.longest(l)), RoomFull
+		away, why = r.dropNewest(r.longest(l)), QueueFull
 	}
-	r.takeTurns(l)
+	r.giveTurn(l)
 	return away, why
 }
 
-// Crowded is why a new batch of an agent would be turned away if it arrived now.
-func (r *Room) Crowded(agent toolyard.Agent) Reason {
-	mine := &line{agent: agent}
+// WouldReject returns why a new batch of an agent would be rejected if it came now.
+func (r *Queue) WouldReject(agent toolyard.Agent) Reason {
+	mine := &agentQueue{agent: agent}
 	if l := r.agents[agent]; l != nil {
 		mine = l
 	}
@@ -100,18 +99,18 @@ func (r *Room) Crowded(agent toolyard.Agent) Reason {
 		return AgentFull
 	}
 	if r.waiting < r.limits.Waiting {
-		return Welcome
+		return Admitted
 	}
 	for _, l := range r.agents {
 		if len(l.waiting) > len(mine.waiting)+1 {
-			return Welcome // that one's newest would go
+			return Admitted // that one's newest would go
 		}
 	}
-	return RoomFull
+	return QueueFull
 }
 
-// longest is the agent with the most waiting batches; among equals it is the one that came, or the first by name.
-func (r *Room) longest(came *line) *line {
+// longest returns the agent with the most waiting batches; among equals the one that came, or the first by name.
+func (r *Queue) longest(came *agentQueue) *agentQueue {
 	most := came
 	for _, l := range r.agents {
 		n := len(l.waiting) - len(most.waiting)
@@ -122,25 +121,25 @@ func (r *Room) longest(came *line) *line {
 	return most
 }
 
-// dropFrom takes an agent's newest waiting batch out.
-func (r *Room) dropFrom(l *line) toolyard.BatchKey {
+// dropNewest takes an agent's newest waiting batch out.
+func (r *Queue) dropNewest(l *agentQueue) toolyard.BatchKey {
 	last := len(l.waiting) - 1
 	k := toolyard.BatchKey{Agent: l.agent, ID: l.waiting[last]}
 	l.waiting = l.waiting[:last]
 	r.waiting--
 	if len(l.waiting) == 0 && l.inTurns {
-		r.turns = slices.DeleteFunc(r.turns, func(o *line) bool { return o == l })
+		r.turns = slices.DeleteFunc(r.turns, func(o *agentQueue) bool { return o == l })
 		l.inTurns = false
 	}
-	r.forget(l)
+	r.dropUnused(l)
 	return k
 }
 
 // Next starts the batch whose turn it is, if one may start.
-func (r *Room) Next() (k toolyard.BatchKey, ok bool) {
-	if len(r.ahead) > 0 && r.running < r.limits.Running+r.limits.Spare {
-		k, r.ahead = r.ahead[0], r.ahead[1:]
-		r.start(r.line(k.Agent))
+func (r *Queue) Next() (k toolyard.BatchKey, ok bool) {
+	if len(r.resumed) > 0 && r.running < r.limits.Running+r.limits.Spare {
+		k, r.resumed = r.resumed[0], r.resumed[1:]
+		r.start(r.of(k.Agent))
 		return k, true
 	}
 	for len(r.turns) > 0 && r.running < r.limits.Running && r.running+len(r.idle) < r.limits.Running+r.limits.Idle {
@@ -153,37 +152,37 @@ func (r *Room) Next() (k toolyard.BatchKey, ok bool) {
 		l.waiting = l.waiting[1:]
 		r.waiting--
 		r.start(l)
-		r.takeTurns(l)
+		r.giveTurn(l)
 		return k, true
 	}
 	return k, false
 }
 
-func (r *Room) start(l *line) {
+func (r *Queue) start(l *agentQueue) {
 	l.running++
 	r.running++
 }
 
-// Idle is told of a running batch that is open and has nothing to do.
-func (r *Room) Idle(k toolyard.BatchKey) {
+// Idle notes that a running batch is open and has nothing to do.
+func (r *Queue) Idle(k toolyard.BatchKey) {
 	l := r.agents[k.Agent]
 	r.idle[k] = true
 	l.idle++
 	l.running--
 	r.running--
-	r.takeTurns(l)
+	r.giveTurn(l)
 }
 
-// Busy is told of an idle batch that has something to do again.
-func (r *Room) Busy(k toolyard.BatchKey) {
+// Busy notes that an idle batch has something to do again.
+func (r *Queue) Busy(k toolyard.BatchKey) {
 	l := r.agents[k.Agent]
 	delete(r.idle, k)
 	l.idle--
 	r.start(l)
 }
 
-// Done is told of a batch that runs no more, or is idle no more.
-func (r *Room) Done(k toolyard.BatchKey) {
+// Remove takes out a batch that was running or idle.
+func (r *Queue) Remove(k toolyard.BatchKey) {
 	l := r.agents[k.Agent]
 	if r.idle[k] {
 		delete(r.idle, k)
@@ -192,34 +191,34 @@ func (r *Room) Done(k toolyard.BatchKey) {
 		l.running--
 		r.running--
 	}
-	r.takeTurns(l)
-	r.forget(l)
+	r.giveTurn(l)
+	r.dropUnused(l)
 }
 
-// Load is how many batches run, how many wait, and how many are open and idle.
-func (r *Room) Load() (running, waiting, open int) {
-	return r.running, r.waiting + len(r.ahead), len(r.idle)
+// Load returns how many batches run, how many wait, and how many are open and idle.
+func (r *Queue) Load() (running, waiting, open int) {
+	return r.running, r.waiting + len(r.resumed), len(r.idle)
 }
 
-// takeTurns puts an agent behind the others that take turns, if it has something to start and may.
-func (r *Room) takeTurns(l *line) {
+// giveTurn puts an agent behind the others that take turns, if it may start a batch.
+func (r *Queue) giveTurn(l *agentQueue) {
 	if !l.inTurns && len(l.waiting) > 0 && l.running < r.limits.AgentRunning {
 		l.inTurns = true
 		r.turns = append(r.turns, l)
 	}
 }
 
-// line is what is known of an agent, which is nothing at first.
-func (r *Room) line(a toolyard.Agent) *line {
+// of returns an agent, which it adds if it is new.
+func (r *Queue) of(a toolyard.Agent) *agentQueue {
 	l := r.agents[a]
 	if l == nil {
-		l = &line{agent: a}
+		l = &agentQueue{agent: a}
 		r.agents[a] = l
 	}
 	return l
 }
 
-func (r *Room) forget(l *line) {
+func (r *Queue) dropUnused(l *agentQueue) {
 	if len(l.waiting) == 0 && l.running == 0 && l.idle == 0 {
 		delete(r.agents, l.agent)
 	}

@@ -12,7 +12,7 @@ import (
 // trial drives a room and knows what must hold of it.
 type trial struct {
 	t      *testing.T
-	room   *Room
+	queue  *Queue
 	limits Limits
 	// waiting are the new batches by agent, in the order in which they came; ahead those under way.
 	waiting map[toolyard.Agent][]toolyard.BatchID
@@ -26,7 +26,7 @@ type trial struct {
 }
 
 func newTrial(t *testing.T, l Limits) *trial {
-	return &trial{t: t, room: NewRoom(l), limits: l, waiting: map[toolyard.Agent][]toolyard.BatchID{}, passed: map[toolyard.Agent]map[toolyard.Agent]int{}}
+	return &trial{t: t, queue: NewQueue(l), limits: l, waiting: map[toolyard.Agent][]toolyard.BatchID{}, passed: map[toolyard.Agent]map[toolyard.Agent]int{}}
 }
 
 func (tr *trial) fail(format string, args ...any) {
@@ -56,13 +56,13 @@ func (tr *trial) arrive(a toolyard.Agent, underWay bool) {
 	k := toolyard.BatchKey{Agent: a, ID: toolyard.BatchID(fmt.Sprint(tr.n))}
 	tr.log = append(tr.log, fmt.Sprintf("+%s/%s", k, map[bool]string{true: "!"}[underWay]))
 	before, all := len(tr.waiting[a]), tr.waits()
-	said := tr.room.Crowded(k.Agent)
-	away, why := tr.room.Arrive(k, underWay)
-	if mine := away == k; !underWay && (said != Welcome) != (mine && why != Welcome) {
+	said := tr.queue.WouldReject(k.Agent)
+	away, why := tr.queue.Add(k, underWay)
+	if mine := away == k; !underWay && (said != Admitted) != (mine && why != Admitted) {
 		tr.t.Fatalf("of %s it is said %q, and %s is turned away: %q", k, said, away, why)
 	}
 	if underWay {
-		if why != Welcome {
+		if why != Admitted {
 			tr.fail("a batch under way turned %s away: %s", away, why)
 		}
 		tr.ahead = append(tr.ahead, k)
@@ -75,7 +75,7 @@ func (tr *trial) arrive(a toolyard.Agent, underWay bool) {
 			tr.fail("%s came where %d of its agent wait: %q, %s", k, before, why, away)
 		}
 	case all == tr.limits.Waiting:
-		if why != RoomFull {
+		if why != QueueFull {
 			tr.fail("%s came where %d wait: %q", k, all, why)
 		}
 		for other, w := range tr.waiting {
@@ -83,10 +83,10 @@ func (tr *trial) arrive(a toolyard.Agent, underWay bool) {
 				tr.fail("%s was turned away, and %s has more waiting", away, other)
 			}
 		}
-	case why != Welcome:
+	case why != Admitted:
 		tr.fail("%s was turned away without need: %s", away, why)
 	}
-	if why != Welcome {
+	if why != Admitted {
 		w := tr.waiting[away.Agent]
 		if w[len(w)-1] != away.ID {
 			tr.fail("%s was turned away, which is not its agent's newest", away)
@@ -108,7 +108,7 @@ func (tr *trial) eligible() (out []toolyard.Agent) {
 func (tr *trial) start() {
 	defer tr.settle()
 	could := tr.eligible()
-	k, ok := tr.room.Next()
+	k, ok := tr.queue.Next()
 	tr.log = append(tr.log, fmt.Sprintf(">%v", k))
 	aheadMay := len(tr.ahead) > 0 && len(tr.running) < tr.limits.Running+tr.limits.Spare
 	newMay := len(could) > 0 && len(tr.running) < tr.limits.Running && len(tr.running)+len(tr.idle) < tr.limits.Running+tr.limits.Idle
@@ -157,7 +157,7 @@ func (tr *trial) settle() {
 func (tr *trial) done(i int) {
 	k := tr.running[i]
 	tr.log = append(tr.log, "-"+k.String())
-	tr.room.Done(k)
+	tr.queue.Remove(k)
 	tr.running = slices.Delete(tr.running, i, i+1)
 }
 
@@ -165,7 +165,7 @@ func (tr *trial) done(i int) {
 func (tr *trial) rest(i int) {
 	k := tr.running[i]
 	tr.log = append(tr.log, "z"+k.String())
-	tr.room.Idle(k)
+	tr.queue.Idle(k)
 	tr.running, tr.idle = slices.Delete(tr.running, i, i+1), append(tr.idle, k)
 }
 
@@ -173,7 +173,7 @@ func (tr *trial) wake(i int) {
 	defer tr.settle()
 	k := tr.idle[i]
 	tr.log = append(tr.log, "!"+k.String())
-	tr.room.Busy(k)
+	tr.queue.Busy(k)
 	tr.idle, tr.running = slices.Delete(tr.idle, i, i+1), append(tr.running, k)
 }
 
@@ -181,7 +181,7 @@ func (tr *trial) wake(i int) {
 func (tr *trial) leave(i int) {
 	k := tr.idle[i]
 	tr.log = append(tr.log, "-"+k.String())
-	tr.room.Done(k)
+	tr.queue.Remove(k)
 	tr.idle = slices.Delete(tr.idle, i, i+1)
 }
 
@@ -200,13 +200,13 @@ func (tr *trial) empty() {
 			tr.done(0)
 		}
 	}
-	if tr.room.running != 0 || tr.room.waiting != 0 || len(tr.room.idle) != 0 || len(tr.room.agents) != 0 || len(tr.room.turns) != 0 {
-		tr.fail("an empty room holds %+v", tr.room)
+	if tr.queue.running != 0 || tr.queue.waiting != 0 || len(tr.queue.idle) != 0 || len(tr.queue.agents) != 0 || len(tr.queue.turns) != 0 {
+		tr.fail("an empty room holds %+v", tr.queue)
 	}
 }
 
 // TestRoomExhaustively plays every sequence of steps of a small room: two agents, every arrival, start and end.
-func TestRoomExhaustively(t *testing.T) {
+func TestQueueExhaustively(t *testing.T) {
 	const depth = 6
 	steps := []func(*trial){
 		func(tr *trial) { tr.arrive("a", false) },
@@ -257,7 +257,7 @@ func pow(base, exp int) int {
 }
 
 // TestRoomAtRandom plays long histories of rooms of all sizes with several agents.
-func TestRoomAtRandom(t *testing.T) {
+func TestQueueAtRandom(t *testing.T) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		tr := newTrial(t, Limits{Running: 1 + r.IntN(6), AgentRunning: 1 + r.IntN(4), Waiting: 1 + r.IntN(12), AgentWaiting: 1 + r.IntN(6), Spare: r.IntN(3), Idle: r.IntN(4)})
