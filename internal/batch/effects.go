@@ -7,7 +7,7 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// Route is where a call is queued: the workers of one pool that take calls of one class.
+// Route is where a call is queued: for the workers of one pool that take calls of one class.
 type Route struct {
 	Pool  toolyard.Pool
 	Class toolyard.Class
@@ -35,14 +35,14 @@ type (
 	}
 )
 
-// Lapsed says that the owner was silent for so long that another may have taken the batch, and not know it yet. What it queues
-// from then on is claimed before it begins.
+// Lapsed says that the owner was silent for so long that another may have adopted the batch without its knowledge.
+// The calls that it queues from then on are claimed before they begin.
 type Lapsed struct{}
 
-// Withdrawn says which calls no worker was ever handed, and none will be: that is proven, of the others nothing is known.
+// Withdrawn names the calls that provably no worker was ever given. Nothing is known of the others.
 type Withdrawn struct{ Never []int }
 
-// Noticed is what the hooks had to say of the batch; nil when nothing.
+// Noticed is what the hooks said of the batch; nil when nothing.
 type Noticed struct{ Notice *toolyard.Notice }
 
 func (Lapsed) input()    {}
@@ -66,31 +66,31 @@ type (
 		Expected uint64
 		Body     events.Body
 	}
-	// Take stands in line for a group's ticket and leaves those of the groups before, as one change. The shell answers
-	// with Granted, at once or later.
+	// TakeTicket joins the workspace's queue for a group and releases the tickets of earlier groups, as one change. The
+	// shell answers with Granted, at once or later.
 	TakeTicket struct {
 		Group int
 		Mode  ticket.Mode
 	}
-	// Leave takes the batch's tickets up to this group's out of the queue.
+	// ReleaseTickets takes the batch's tickets up to this group's out of the queue.
 	ReleaseTickets struct{ Group int }
 	// Queue hands a call to the workers of its route.
 	Queue struct {
 		Route   Route
 		Request events.Requested
 	}
-	// Abort tells all workers to stop these calls now. A hint for speed: that they are to end, the log says.
+	// Abort tells all workers to stop these calls now. It saves time; the log says that they end.
 	Abort struct {
 		Calls []int
 		Stop
 	}
-	// Withdraw takes the messages of calls out of the work queue, and finds out which of them no worker was ever handed. The
-	// shell answers with Withdrawn.
+	// Withdraw takes the messages of calls out of the work queue, and finds out which of them no worker was ever given.
+	// The shell answers with Withdrawn.
 	Withdraw struct{ Calls []int }
 	// Extend plans the calls that were appended and not planned yet, and stores that as events.Extended at the end of the
 	// batch chain. The shell answers with Stored, as to Append.
 	Extend struct{ Expected uint64 }
-	// Ask puts a call on the list of those that wait for a person, or takes it off.
+	// ListApproval puts a call on the list of those that wait for a person, or takes it off.
 	ListApproval struct {
 		Index  int
 		Remove bool
@@ -99,8 +99,7 @@ type (
 	Remember struct{ Change tool.SessionChange }
 	// Notify tells the hooks that every call has its result. The shell answers with Noticed.
 	Notify struct{}
-	// Park says that the batch is parked in the log. The shell looks once more whether there is news, wakes the batch if there
-	// is, and lets go of it.
+	// Park says that the batch is parked in the log. The shell wakes it if there is news, and releases it.
 	Park struct{}
 	// Complete says that nothing is left to do: the submission can be acknowledged.
 	Complete struct{}

@@ -13,7 +13,7 @@ import (
 	"github.com/toolyard/toolyard/internal/outcome"
 )
 
-// Stop is why calls are stopped, for whoever runs them.
+// Stop is why calls are stopped, for the workers that run them.
 type Stop struct {
 	Code toolyard.Code
 	// Culprit is the call that failed, as the model knows it; empty unless the code is sibling_canceled.
@@ -47,7 +47,7 @@ type ending struct {
 	handed bool
 }
 
-// stops reports whether the end is wanted of a call whatever it is doing, and so stays wanted when it is claimed.
+// stops reports whether the call ends whatever it is doing, also after it was claimed.
 func (e *ending) stops() bool {
 	switch e.Code {
 	case toolyard.Canceled, toolyard.DeadlineExceeded, toolyard.SiblingCanceled:
@@ -56,11 +56,11 @@ func (e *ending) stops() bool {
 	return false
 }
 
-// decideEnds says which open calls are to end because of a deadline, a cancel, a failed sibling, a halt, no worker, or a lost one.
-// What was decided for a call first stays.
+// decideEnds decides which open calls end because of a deadline, a cancel, a failed sibling, a halt, no worker, or
+// a lost one. What was decided for a call first stays.
 //
-// Everything here is derived from the state and the clock, never from the moment at which an event came in, so that the
-// next owner decides the same.
+// Everything here follows from the state and the clock, never from the moment at which an event came in, so that
+// the next owner decides the same.
 func (m *Machine) decideEnds() {
 	s := &m.state
 	if m.group == len(s.Plan.Groups) {
@@ -101,7 +101,7 @@ func (m *Machine) decideEnds() {
 	}
 }
 
-// end decides for one open call, the strongest reason first.
+// verdictOn decides for one open call, the strongest reason first.
 func (m *Machine) verdictOn(i, failed, culprit int) (verdict, bool) {
 	s := &m.state
 	for _, c := range s.Cancels {
@@ -157,8 +157,8 @@ func (m *Machine) verdictOn(i, failed, culprit int) (verdict, bool) {
 	return verdict{}, false
 }
 
-// interrupted decides for one open call of a batch whose session was interrupted: what has not begun does not begin, and
-// what runs is stopped if its tool says so, and waited for otherwise.
+// interruptVerdict decides for one open call of a batch whose session was interrupted. A call that has not begun
+// does not begin. One that runs is stopped if its tool allows it, and waited for otherwise.
 func (m *Machine) interruptVerdict(i int) (verdict, bool) {
 	s := &m.state
 	if len(s.Interrupts) == 0 {
@@ -170,8 +170,9 @@ func (m *Machine) interruptVerdict(i int) (verdict, bool) {
 	return v, s.Plan.Calls[i].Interruptible || s.Calls[i].Status != Claimed && !m.unseen(i)
 }
 
-// unseen reports whether a worker may be executing a call of which the log knows nothing: it needs no claim, and is, or may
-// have been under a former owner, in the queue for the first time, or for the first time since a person allowed it.
+// unseen reports whether a worker may be executing a call although the log says nothing: the call needs no claim,
+// and was queued for the first time, by this owner or a former one, or for the first time since a person allowed
+// it.
 func (m *Machine) unseen(i int) bool {
 	c := &m.state.Calls[i]
 	allowed := c.Status == Decided && c.Decision.Decision == events.Approve
@@ -181,7 +182,7 @@ func (m *Machine) unseen(i int) bool {
 	return m.flight.active[i] || m.state.Takeovers > 0 && m.isStarted(i)
 }
 
-// unknown is the verdict on a call whose worker is lost.
+// unknownOutcome is the verdict on a call whose worker is lost.
 func (m *Machine) unknownOutcome(i int) verdict {
 	return verdict{Stop: Stop{Code: toolyard.OutcomeUnknown}, text: "The worker that ran this call was lost.", detail: "worker " + m.state.Calls[i].Worker}
 }
@@ -205,12 +206,12 @@ func (m *Machine) culprit() int {
 	return -1
 }
 
-// executed reports whether the tool itself was started: only then does its failure say something about its siblings.
+// executed reports whether the tool itself was started. Only then its failure says something about its siblings.
 func executed(r *toolyard.Result) bool {
 	return slices.ContainsFunc(r.Phases, func(f toolyard.Fact) bool { return f.Phase == toolyard.PhaseExecute })
 }
 
-// unserved says since when call i waits in a queue that no worker serves.
+// unserved returns since when call i waits in a queue that no worker serves.
 func (m *Machine) unserved(i int) (time.Time, bool) {
 	queued, ok := m.flight.queued[i]
 	if !ok || m.state.Calls[i].Status == Claimed {
@@ -227,16 +228,16 @@ func (m *Machine) unserved(i int) (time.Time, bool) {
 	return absent, true
 }
 
-// endCalls hands the decided ends to the shell. What became of a call, whoever runs it says: it is told to stop, and again until
-// it has answered. The owner itself ends what is known not to run, and what nobody answers for:
+// endCalls returns the effects of the decided ends. The worker that runs a call answers it: it is told to stop, again and
+// again until it has answered. The owner answers calls that are known not to run, and those for which nobody answers:
 //
 //	the group never started   the owner alone can write about it, and all of them go into one event
 //	nobody runs it            the owner writes on the call's chain, where a claim or a result may come first
-//	a worker may run it       it is withdrawn from the queue; if no worker was ever handed it, it does not run. Otherwise its
+//	a worker may run it       it is withdrawn from the queue; if no worker was ever given it, it does not run. Otherwise its
 //	unseen, without a claim   worker answers, or the owner when the grace is over: by then nobody has a right to run it
 //	a worker has claimed it   its worker answers, or the owner when the worker is lost
 //
-// While a call may run its group is not over, and its workspace not free.
+// While a call may run its group is not done, and its workspace not free.
 func (m *Machine) endCalls() []Effect {
 	s := &m.state
 	var settled []toolyard.Result
@@ -298,14 +299,14 @@ func (s Stop) compare(other Stop) int {
 	return cmp.Or(cmp.Compare(s.Code, other.Code), cmp.Compare(s.Culprit, other.Culprit), cmp.Compare(s.Reason, other.Reason), cmp.Compare(s.By, other.By))
 }
 
-// isLost reports whether nobody executes a claimed call any more, as far as could be found out.
+// isLost reports whether a claimed call is no longer executed, as far as could be found out.
 func (m *Machine) isLost(i int) bool {
 	c := m.state.Calls[i]
 	seq, dropped := m.workers.dropped[i]
 	return c.Status == Claimed && dropped && seq == c.Seq
 }
 
-// retryLost gives up the claims that lost workers hold on idempotent calls, so that they run again.
+// retryLost gives up the claims of lost workers on idempotent calls, so that they run again.
 func (m *Machine) retryLost() []Effect {
 	var out []Effect
 	for _, i := range m.InFlight() {
@@ -324,7 +325,7 @@ func (m *Machine) retryLost() []Effect {
 	return out
 }
 
-// evidence is what the log, and what was found out since, tells of whether a call's tool was started.
+// evidence is what is known of whether a call's tool was started.
 func (m *Machine) evidence(i int, never bool) outcome.Evidence {
 	c := &m.state.Calls[i]
 	return outcome.Evidence{
@@ -364,7 +365,7 @@ func (m *Machine) result(i int, e *ending) toolyard.Result {
 	return r
 }
 
-// words are what the model reads.
+// words returns what the model reads.
 func (v *verdict) words(evidence outcome.Evidence) string {
 	out := v.text
 	if v.Code != toolyard.Skipped || evidence.Ran() { // its text says that it did not run
@@ -376,7 +377,7 @@ func (v *verdict) words(evidence outcome.Evidence) string {
 	return out
 }
 
-// name is how a call is named to the model.
+// name returns how the model knows a call.
 func (m *Machine) name(i int) string {
 	p := m.state.Plan.Calls[i]
 	return fmt.Sprintf("%s, call %s", p.Tool, p.ID)

@@ -120,7 +120,7 @@ func New(cfg Config, s State) *Machine {
 		workers:   workers{absent: map[Route]time.Time{}, dropped: map[int]uint64{}},
 	}
 	m.reindex()
-	for i := range s.Calls { // the former owner may have died before it took them off the list
+	for i := range s.Calls { // the former owner may have died before it removed them
 		if c := &s.Calls[i]; c.Asked != nil && c.Status != Waiting {
 			m.approvals.listed[i] = true
 		}
@@ -168,18 +168,18 @@ func (m *Machine) update(i int) {
 	}
 }
 
-// Idle reports whether the batch is open and has nothing to do until calls are appended, or it is closed.
+// Idle reports whether the batch is open and has nothing to do until calls are appended or it is closed.
 func (m *Machine) Idle() bool {
 	s := &m.state
 	return !m.done && !s.Closed && m.group == len(s.Plan.Groups) && s.Replied == len(s.Calls) && s.InputSeq <= s.PlannedInput &&
 		!m.appends.batch && !m.appends.reply && !m.appends.input && !m.tickets.inQueue
 }
 
-// State is the fold so far. It is not to be changed.
+// State returns the fold so far. The caller must not change it.
 func (m *Machine) State() *State { return &m.state }
 
-// InFlight returns the open calls of which something may be stored by others, by index: those that are queued, claimed or
-// waiting for a person, and after a takeover all of the current group, since a former owner may have queued them.
+// InFlight returns the open calls of which others may store something, by index: calls that are queued, claimed or
+// waiting for a person, and after a takeover all of the current group, which a former owner may have queued.
 func (m *Machine) InFlight() []int {
 	var out []int
 	if m.state.Takeovers > 0 && m.group < len(m.state.Plan.Groups) {
@@ -296,7 +296,7 @@ func (m *Machine) listApprovals() (out []Effect) {
 	return out
 }
 
-// ApprovalEnd is when a call that waits for a person ends as approval_expired.
+// ApprovalEnd returns when a call that waits for a person ends as approval_expired.
 func (m *Machine) ApprovalEnd(i int) time.Time {
 	at := m.state.Calls[i].AskedAt.Add(time.Duration(m.state.Plan.ApprovalWaitMS) * time.Millisecond)
 	if end := m.state.Plan.End; !end.IsZero() && end.Before(at) {
@@ -305,7 +305,7 @@ func (m *Machine) ApprovalEnd(i int) time.Time {
 	return at
 }
 
-// queueEnd is when a call that is queued and not claimed has waited long enough.
+// queueEnd returns when a call that is queued and not claimed has waited long enough.
 func (m *Machine) queueEnd(i int) (time.Time, bool) {
 	at, ok := m.flight.queued[i]
 	if !ok || m.cfg.QueueWait <= 0 || m.state.Calls[i].Status == Claimed {
@@ -398,8 +398,8 @@ func (m *Machine) apply(in Input) error {
 	return nil
 }
 
-// input plans what was appended to an open batch, and closes one that gets nothing any more. It is closed on the input
-// chain, so that every call that was accepted stands before the end.
+// input plans calls that were appended to an open batch, and closes one that gets no more. It closes on the input
+// chain, so that every accepted call stands before the end.
 func (m *Machine) input() []Effect {
 	s := &m.state
 	if s.Closed || m.appends.batch {
@@ -427,7 +427,7 @@ func (m *Machine) input() []Effect {
 	return []Effect{Append{Chain: ChainInput, Expected: s.InputSeq, Body: events.Closed{By: "owner", Reason: reason}}}
 }
 
-// idleEnd is when an open batch is closed if nothing is appended.
+// idleEnd returns when an open batch is closed if nothing is appended.
 func (m *Machine) idleEnd() time.Time {
 	last := m.state.SubmittedAt
 	if m.state.InputAt.After(last) {
@@ -436,8 +436,8 @@ func (m *Machine) idleEnd() time.Time {
 	return last.Add(m.cfg.OpenIdle)
 }
 
-// reply answers all results that are there in emission order and were not answered yet, and says with the last one
-// that the batch is complete.
+// reply sends the results that are there, in emission order, and were not sent yet. The last reply says that the
+// batch is complete.
 func (m *Machine) reply() []Effect {
 	s := &m.state
 	if s.Completed {
@@ -481,7 +481,7 @@ func (m *Machine) reply() []Effect {
 	return append(out, Append{Chain: ChainReply, Index: s.Replied, Expected: s.ReplySeq, Body: r})
 }
 
-// replyBytes is what a result adds to a reply, but for what every result has.
+// replyBytes returns what a result adds to a reply, beside what every result has.
 func replyBytes(r *toolyard.Result) int {
 	size := len(r.Output) + len(r.Error) + len(r.Structured) + len(r.Echo)
 	for i := range r.Content {
@@ -528,9 +528,9 @@ func (m *Machine) advance() []Effect {
 	if g.Ticket {
 		number = *m.tickets.number
 	}
-	// A former owner may learn of a decision, and still hold for its own a ticket that the next one has given back when the
-	// call waited. So it is written down once more that the group has started, before the call is queued: who does that is the
-	// owner, and whoever comes after it knows of the decision, and keeps the ticket.
+	// A former owner may learn of a decision while it counts on a ticket that the next owner has released when the call
+	// waited. So the start of the group is appended once more before the call is queued: only the owner can do that, and
+	// every later owner then knows of the decision and keeps the ticket.
 	decided := g.Ticket && slices.ContainsFunc(g.Calls, func(i int) bool { return m.approvals.unproven[i] && s.Open(i) })
 	if started, ok := s.Started[m.group]; !ok || started != number || decided {
 		if m.appends.batch {
@@ -545,7 +545,7 @@ func (m *Machine) advance() []Effect {
 	return append(out, m.queueCalls(g, number)...)
 }
 
-// idle reports whether every open call of the group waits for a person, so that nothing of the batch runs.
+// allWait reports whether every open call of the group waits for a person, so that nothing of the batch runs.
 func (m *Machine) allWait(g events.Group) bool {
 	if len(m.approvals.waiting) == 0 {
 		return false
@@ -558,7 +558,7 @@ func (m *Machine) allWait(g events.Group) bool {
 	return true
 }
 
-// park lets go of the ticket, and then of the batch. One that is open keeps its owner, since calls may be appended.
+// park releases the ticket, and then the batch. An open batch keeps its owner, since calls may be appended.
 func (m *Machine) park() []Effect {
 	s := &m.state
 	if !s.Closed || m.appends.batch || m.appends.reply {
@@ -569,13 +569,13 @@ func (m *Machine) park() []Effect {
 		Body: events.Parked{RemainingMS: max(0, s.Plan.Deadline.Sub(m.now).Milliseconds())}})
 }
 
-// isStarted reports whether the call's group was: only then was it queued.
+// isStarted reports whether the call's group was started. No call is queued before that.
 func (m *Machine) isStarted(i int) bool {
 	_, ok := m.state.Started[m.index.groupOf[i]]
 	return ok
 }
 
-// leave takes the batch out of its workspace's queue, up to a group.
+// releaseTickets takes the batch out of its workspace's queue, up to a group.
 func (m *Machine) releaseTickets(group int) []Effect {
 	if !m.tickets.inQueue {
 		return nil
@@ -584,7 +584,7 @@ func (m *Machine) releaseTickets(group int) []Effect {
 	return []Effect{ReleaseTickets{Group: group}}
 }
 
-// ending reports whether every open call of the group is to end without running.
+// allEnd reports whether every open call of the group is to end without running.
 func (m *Machine) allEnd(g events.Group) bool {
 	if len(m.ends.decided) == 0 { // a group that is over is not the current one any more
 		return false
@@ -597,8 +597,8 @@ func (m *Machine) allEnd(g events.Group) bool {
 	return true
 }
 
-// queueCalls queues calls of a started group up to the batch's limit of calls in flight. A call that is claimed already
-// (by a worker that this owner found at work) counts as in flight.
+// queueCalls queues calls of a started group up to the batch's limit of calls in flight. A call that is claimed
+// already, by a worker of a former owner, counts as in flight.
 func (m *Machine) queueCalls(g events.Group, number uint64) []Effect {
 	s := &m.state
 	var handed []int
@@ -645,7 +645,7 @@ func (m *Machine) queue(i int, g events.Group, number uint64, context map[string
 		Route: Route{Pool: c.Pool, Class: c.Judgement.Class},
 		Request: events.Requested{
 			Agent: s.Key.Agent, Batch: s.Key.ID, Session: plan.Session, Workspace: plan.Workspace,
-			Interactive: sub.Interactive && !plan.Alone, Group: m.group, Ticket: number, WasConcurrent: len(m.flight.active) > 1,
+			Interactive: sub.Interactive && !plan.Unattended, Group: m.group, Ticket: number, WasConcurrent: len(m.flight.active) > 1,
 			Deny: slices.Concat(sub.Options.Deny, plan.Deny), Ask: slices.Concat(sub.Options.Ask, plan.Ask), CallTimeoutMS: sub.Options.CallTimeoutMS,
 			RemainingMS: max(0, plan.Deadline.Sub(m.now).Milliseconds()), QueuedAt: m.now, MaxAttempts: m.cfg.MaxAttempts,
 			Remembered: plan.Remembered, Context: context, Surface: plan.Surface,

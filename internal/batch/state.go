@@ -165,7 +165,7 @@ type State struct {
 	BatchSeq, ControlSeq, InputSeq, ReplySeq uint64
 }
 
-// InvariantError says that an event contradicts the state: a bug, or a stream that somebody else wrote to.
+// InvariantError says that an event contradicts the state: a bug, or a foreign writer on the stream.
 type InvariantError struct {
 	Key     toolyard.BatchKey
 	Record  Record
@@ -258,8 +258,8 @@ func (s *State) Apply(r Record) error {
 	return bad("there is no chain %q", r.Chain)
 }
 
-// passOver takes note of an event that a newer version wrote, and changes nothing else. It is for those who only look:
-// whoever acts on a batch must know all of its events.
+// passOver notes an event that a newer version wrote, and changes nothing else. It is for readers: an owner must
+// know all events of its batch.
 func (s *State) passOver(r Record, n events.Newer) {
 	seq := map[Chain]*uint64{
 		ChainBatch: &s.BatchSeq, ChainControl: &s.ControlSeq, ChainInput: &s.InputSeq, ChainReply: &s.ReplySeq,
@@ -393,7 +393,7 @@ func (s *State) applyExtended(b events.Extended, bad badFunc) error {
 	return nil
 }
 
-// finishAll takes results that came in one event of the owner: all of them or none.
+// finishAll takes in results from one event of the owner: all of them or none.
 func (s *State) finishAll(results []toolyard.Result, bad badFunc) error {
 	seen := make(map[int]bool, len(results))
 	for _, res := range results {
@@ -499,7 +499,7 @@ func (s *State) applyReply(r Record, bad badFunc) error {
 	return nil
 }
 
-// View is what may be seen of the batch.
+// View returns what may be seen of the batch.
 func (s *State) View() toolyard.BatchView {
 	v := toolyard.BatchView{
 		ID: s.Key.ID, Agent: s.Key.Agent, Status: s.Status(),
@@ -522,7 +522,7 @@ func (s *State) View() toolyard.BatchView {
 	return v
 }
 
-// Status is where the batch stands.
+// Status returns where the batch stands.
 func (s *State) Status() toolyard.Status {
 	wasCanceled := func(c Call) bool { return c.Result != nil && c.Result.Code == toolyard.Canceled }
 	switch {
@@ -544,8 +544,8 @@ func (s *State) canceled() bool {
 	return slices.ContainsFunc(s.Cancels, func(c events.Canceled) bool { return len(c.Calls) == 0 })
 }
 
-// Context is what the session's tools have set so far: what stood there when the batch was planned, and then what exclusive
-// calls have set, in the order of the calls. It is nil when nothing was set. It is not to be changed.
+// Context returns what the session's tools have set so far: the context at the plan, and then what exclusive calls
+// have set, in the order of the calls. It is nil when nothing was set. The caller must not change it.
 func (s *State) Context() map[string]string {
 	set := s.sets()
 	if len(set) == 0 {
@@ -554,7 +554,7 @@ func (s *State) Context() map[string]string {
 	return tool.MergeContext(s.Plan.Context, set)
 }
 
-// sets is what the batch's exclusive calls have set or, with an empty value, taken away. It is nil when they did
+// sets returns what the batch's exclusive calls have set or, with an empty value, removed. It is nil when they did
 // neither.
 func (s *State) sets() map[string]string {
 	var out map[string]string
@@ -571,7 +571,7 @@ func (s *State) sets() map[string]string {
 	return out
 }
 
-// Loads are the deferred tools that the batch's calls have loaded, each once, in the order of the calls.
+// Loads returns the deferred tools that the batch's calls have loaded, each once, in the order of the calls.
 func (s *State) Loads() []string {
 	var out []string
 	for _, i := range s.changing {
@@ -584,14 +584,14 @@ func (s *State) Loads() []string {
 	return out
 }
 
-// Changes is what the batch's calls have changed in their session, and nothing that stood there before: another batch
-// may have changed that since.
+// Changes returns what the batch's calls have changed in their session, and nothing that was there before: another
+// batch may have changed that since.
 func (s *State) Changes() (tool.SessionChange, bool) {
 	change := tool.SessionChange{Loads: s.Loads(), Context: s.sets()}
 	return change, len(change.Loads)+len(change.Context) > 0
 }
 
-// approved is what a worker must know of a person's approval of a call; nil when there is none.
+// approved returns a person's approval of a call, as its worker needs it; nil when there is none.
 func (s *State) approved(index int) *events.Approved {
 	c := s.Calls[index]
 	if c.Decision == nil || c.Decision.Decision != events.Approve {
@@ -607,12 +607,12 @@ func (s *State) approved(index int) *events.Approved {
 	return &a
 }
 
-// Request is one call of the plan with what a person says of it, as a worker is asked whether it could run. It has no turn and no
-// attempt: nothing may be run by it.
+// Request makes the request by which a worker is asked whether it could run a call with what a person says of it.
+// It has no turn and no attempt: nothing may be run by it.
 func (s *State) Request(index int, approved *events.Approved) events.Requested {
 	sub, plan, c := s.Submission, s.Plan, s.Plan.Calls[index]
 	return events.Requested{
-		Agent: s.Key.Agent, Batch: s.Key.ID, Session: plan.Session, Workspace: plan.Workspace, Interactive: sub.Interactive && !plan.Alone,
+		Agent: s.Key.Agent, Batch: s.Key.ID, Session: plan.Session, Workspace: plan.Workspace, Interactive: sub.Interactive && !plan.Unattended,
 		Deny: slices.Concat(sub.Options.Deny, plan.Deny), Ask: slices.Concat(sub.Options.Ask, plan.Ask),
 		Remembered: plan.Remembered, Context: plan.Context, Surface: plan.Surface,
 		Calls: []events.RequestedCall{{Index: index, ID: c.ID, Tool: c.Tool, Declaration: c.Declaration, Judgement: c.Judgement, Approved: approved}},
@@ -622,7 +622,7 @@ func (s *State) Request(index int, approved *events.Approved) events.Requested {
 // Open reports whether the call of that index has no result yet.
 func (s *State) Open(index int) bool { return s.Calls[index].Result == nil }
 
-// Over reports whether every call of the group has its result.
+// Done reports whether every call of the group has its result.
 func (s *State) Done(group int) bool {
 	for _, i := range s.Plan.Groups[group].Calls {
 		if s.Open(i) {
@@ -632,7 +632,7 @@ func (s *State) Done(group int) bool {
 	return true
 }
 
-// call is the call of that index as the agent gave it: in the submission, or appended.
+// call returns the call of that index as the agent gave it: in the submission, or appended.
 func (s *State) call(index int) toolyard.Call {
 	if n := len(s.Submission.Calls); index >= n {
 		return s.Input[index-n]
@@ -640,7 +640,7 @@ func (s *State) call(index int) toolyard.Call {
 	return s.Submission.Calls[index]
 }
 
-// Inputs are those of the planned calls, by index, as the agent gave them.
+// Inputs returns the inputs of the planned calls, by index, as the agent gave them.
 func (s *State) Inputs() []json.RawMessage {
 	out := make([]json.RawMessage, len(s.Calls))
 	for i := range out {
@@ -649,7 +649,7 @@ func (s *State) Inputs() []json.RawMessage {
 	return out
 }
 
-// Unplanned are the calls that were appended and are not in the plan yet.
+// Unplanned returns the calls that were appended and are not in the plan yet.
 func (s *State) Unplanned() []toolyard.Call {
 	return s.Input[len(s.Plan.Calls)-len(s.Submission.Calls):]
 }

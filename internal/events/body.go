@@ -93,8 +93,8 @@ type Planned struct {
 	// Deny and Ask are permission rules of the operator that hold for the batch's calls on every worker, beside the batch's own.
 	Deny []string `json:"deny,omitempty"`
 	Ask  []string `json:"ask,omitempty"`
-	// Alone says that the session has nobody to ask, whatever the batch says.
-	Alone bool `json:"alone,omitempty"`
+	// Unattended says that the session has nobody to ask, whatever the batch says.
+	Unattended bool `json:"alone,omitempty"`
 }
 
 // rulesInPlans is the wire version from which plans have rules.
