@@ -48,7 +48,8 @@ func TestLanes(t *testing.T) {
 				t.Fatalf("seed %d: %s changed its lane while it runs", seed, a)
 			}
 			for other, batches := range before {
-				if runs[a] == 0 && (batches < before[lane] || batches == before[lane] && other == home(a) && lane != other) {
+				if runs[a] == 0 && (batches < before[lane] || batches == before[lane] && other == home(a) &&
+					lane != other) {
 					t.Fatalf("seed %d: %s, at home in lane %d, got lane %d of loads %v", seed, a, home(a), lane, before)
 				}
 			}

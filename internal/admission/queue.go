@@ -1,10 +1,10 @@
-// Package admission decides which batch a dispatcher runs next, which it rejects, and where an agent's calls queue, so
-// that one agent's flood costs the others little.
+// Package admission decides which batch a dispatcher runs next, which it rejects, and where an agent's calls queue,
+// so that one agent's flood costs the others little.
 //
 // Authority: none over a batch; what it decides is whose turn it is. A batch that is rejected has run nothing.
 //
-// Ordering: batches of one agent start in the order in which they came, agents take turns. While a batch waits whose agent
-// is below its cap, each other agent starts one batch at most before it.
+// Ordering: batches of one agent start in the order in which they came, agents take turns. While a batch waits whose
+// agent is below its cap, each other agent starts one batch at most before it.
 //
 // Failure: it keeps nothing. What waited in a dispatcher that died is delivered to the next one, and waits there.
 //
@@ -23,10 +23,11 @@ type Limits struct {
 	Running, AgentRunning int
 	// Waiting is how many new batches wait, AgentWaiting how many of one agent.
 	Waiting, AgentWaiting int
-	// Spare is how many batches that are under way already run beyond Running: they may hold what running ones wait for.
+	// Spare is how many batches that are under way already run beyond Running: they may hold what running ones wait
+	// for.
 	Spare int
-	// Idle is how many batches may be open beside those that run, with nothing to do until their agents append calls. One
-	// that gets calls goes on at once: what is under way waits for nobody.
+	// Idle is how many batches may be open beside those that run, with nothing to do until their agents append calls.
+	// One that gets calls goes on at once: what is under way waits for nobody.
 	Idle int
 }
 

@@ -26,7 +26,8 @@ type trial struct {
 }
 
 func newTrial(t *testing.T, l Limits) *trial {
-	return &trial{t: t, queue: NewQueue(l), limits: l, waiting: map[toolyard.Agent][]toolyard.BatchID{}, passed: map[toolyard.Agent]map[toolyard.Agent]int{}}
+	return &trial{t: t, queue: NewQueue(l), limits: l, waiting: map[toolyard.Agent][]toolyard.BatchID{},
+		passed: map[toolyard.Agent]map[toolyard.Agent]int{}}
 }
 
 func (tr *trial) fail(format string, args ...any) {
@@ -111,9 +112,11 @@ func (tr *trial) start() {
 	k, ok := tr.queue.Next()
 	tr.log = append(tr.log, fmt.Sprintf(">%v", k))
 	aheadMay := len(tr.ahead) > 0 && len(tr.running) < tr.limits.Running+tr.limits.Spare
-	newMay := len(could) > 0 && len(tr.running) < tr.limits.Running && len(tr.running)+len(tr.idle) < tr.limits.Running+tr.limits.Idle
+	newMay := len(could) > 0 && len(tr.running) < tr.limits.Running &&
+		len(tr.running)+len(tr.idle) < tr.limits.Running+tr.limits.Idle
 	if ok != (aheadMay || newMay) {
-		tr.fail("started %v: %v, with %d running, %d ahead, %v that could", k, ok, len(tr.running), len(tr.ahead), could)
+		tr.fail("started %v: %v, with %d running, %d ahead, %v that could", k, ok, len(tr.running), len(tr.ahead),
+			could)
 	}
 	if !ok {
 		return
@@ -200,7 +203,8 @@ func (tr *trial) empty() {
 			tr.done(0)
 		}
 	}
-	if tr.queue.running != 0 || tr.queue.waiting != 0 || len(tr.queue.idle) != 0 || len(tr.queue.agents) != 0 || len(tr.queue.turns) != 0 {
+	if tr.queue.running != 0 || tr.queue.waiting != 0 || len(tr.queue.idle) != 0 || len(tr.queue.agents) != 0 ||
+		len(tr.queue.turns) != 0 {
 		tr.fail("an empty room holds %+v", tr.queue)
 	}
 }
@@ -260,7 +264,8 @@ func pow(base, exp int) int {
 func TestQueueAtRandom(t *testing.T) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 7))
-		tr := newTrial(t, Limits{Running: 1 + r.IntN(6), AgentRunning: 1 + r.IntN(4), Waiting: 1 + r.IntN(12), AgentWaiting: 1 + r.IntN(6), Spare: r.IntN(3), Idle: r.IntN(4)})
+		tr := newTrial(t, Limits{Running: 1 + r.IntN(6), AgentRunning: 1 + r.IntN(4), Waiting: 1 + r.IntN(12),
+			AgentWaiting: 1 + r.IntN(6), Spare: r.IntN(3), Idle: r.IntN(4)})
 		for range 300 {
 			switch n := r.IntN(13); {
 			case n == 10 && len(tr.running) > 0:

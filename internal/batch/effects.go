@@ -29,8 +29,8 @@ type (
 	Observed struct {
 		// Absent are the routes that no worker serves.
 		Absent []Route
-		// Dropped are the calls that their worker no longer runs, with the sequence of its claim. The worker says so, or
-		// it has been silent for so long that it cannot run anything.
+		// Dropped are the calls that their worker no longer runs, with the sequence of its claim. The worker says so,
+		// or it has been silent for so long that it cannot run anything.
 		Dropped map[int]uint64
 	}
 )
@@ -87,8 +87,8 @@ type (
 	// Withdraw takes the messages of calls out of the work queue, and finds out which of them no worker was ever given.
 	// The shell answers with Withdrawn.
 	Withdraw struct{ Calls []int }
-	// Extend plans the calls that were appended and not planned yet, and stores that as events.Extended at the end of the
-	// batch chain. The shell answers with Stored, as to Append.
+	// Extend plans the calls that were appended and not planned yet, and stores that as events.Extended at the end of
+	// the batch chain. The shell answers with Stored, as to Append.
 	Extend struct{ Expected uint64 }
 	// ListApproval puts a call on the list of those that wait for a person, or takes it off.
 	ListApproval struct {

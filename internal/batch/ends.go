@@ -36,8 +36,8 @@ type ending struct {
 	verdict
 	// unbegun says that the end is wanted only of a call that has not begun.
 	unbegun bool
-	// first and told are when workers were told first and last; withdrawn says that the call's message was asked to be taken out of
-	// the queue, and never that no worker was ever handed it.
+	// first and told are when workers were told first and last; withdrawn says that the call's message was asked to
+	// be taken out of the queue, and never that no worker was ever handed it.
 	first, told      time.Time
 	withdrawn, never bool
 	// asked is the sequence that the append handed to the shell expected, and tried says that there was one.
@@ -107,15 +107,18 @@ func (m *Machine) verdictOn(i, failed, culprit int) (verdict, bool) {
 	for _, c := range s.Cancels {
 		if len(c.Calls) == 0 || slices.Contains(c.Calls, i) {
 			reason := cmp.Or(c.Reason, "the call was canceled")
-			return verdict{Stop: Stop{Code: toolyard.Canceled, Reason: reason, By: c.By}, text: "Canceled: " + reason + ".", detail: "by " + c.By}, true
+			return verdict{Stop: Stop{Code: toolyard.Canceled, Reason: reason, By: c.By},
+				text: "Canceled: " + reason + ".", detail: "by " + c.By}, true
 		}
 	}
 	if !m.now.Before(s.Plan.Deadline) {
 		return verdict{Stop: Stop{Code: toolyard.DeadlineExceeded},
-			text: "The batch's time limit passed before this call was answered.", advice: "Ask for less at once, or for a longer timeout."}, true
+			text:   "The batch's time limit passed before this call was answered.",
+			advice: "Ask for less at once, or for a longer timeout."}, true
 	}
 	if failed >= 0 && i > failed {
-		return verdict{Stop: Stop{Code: toolyard.Skipped}, text: fmt.Sprintf("Not executed: an earlier call in this batch failed (%s).", m.name(failed))}, true
+		return verdict{Stop: Stop{Code: toolyard.Skipped},
+			text: fmt.Sprintf("Not executed: an earlier call in this batch failed (%s).", m.name(failed))}, true
 	}
 	if culprit >= 0 && m.index.groupOf[i] == m.group {
 		return verdict{Stop: Stop{Code: toolyard.SiblingCanceled, Culprit: m.name(culprit)},
@@ -125,19 +128,23 @@ func (m *Machine) verdictOn(i, failed, culprit int) (verdict, bool) {
 	c := s.Calls[i]
 	if d := c.Decision; c.Status == Decided && d.Decision == events.Supersede {
 		return verdict{Stop: Stop{Code: toolyard.ApprovalExpired}, detail: "by " + d.By,
-			text: "Nobody decided about this call before the session went on: " + d.Reason + ".", advice: "Make the call again if it is still wanted."}, true
+			text:   "Nobody decided about this call before the session went on: " + d.Reason + ".",
+			advice: "Make the call again if it is still wanted."}, true
 	}
 	if d := c.Decision; c.Status == Decided && d.Decision != events.Approve {
 		return verdict{Stop: Stop{Code: toolyard.ApprovalRejected}, detail: "by " + d.By,
-			text: "The user said no: " + cmp.Or(d.Reason, "no reason was given") + ".", advice: "Do not try it again unless the user asks for it."}, true
+			text:   "The user said no: " + cmp.Or(d.Reason, "no reason was given") + ".",
+			advice: "Do not try it again unless the user asks for it."}, true
 	}
 	if c.Status == Waiting && !m.now.Before(m.ApprovalEnd(i)) {
 		wait := m.ApprovalEnd(i).Sub(c.AskedAt).Round(time.Millisecond)
 		return verdict{Stop: Stop{Code: toolyard.ApprovalExpired},
-			text: fmt.Sprintf("Nobody answered the request for permission within %s.", wait), advice: "Ask the user before it is tried again."}, true
+			text:   fmt.Sprintf("Nobody answered the request for permission within %s.", wait),
+			advice: "Ask the user before it is tried again."}, true
 	}
 	unavailable := func(detail, format string, args ...any) (verdict, bool) {
-		return verdict{Stop: Stop{Code: toolyard.DependencyUnavailable}, text: fmt.Sprintf(format, args...), advice: "The same call may succeed later.", detail: detail, retryable: true}, true
+		return verdict{Stop: Stop{Code: toolyard.DependencyUnavailable}, text: fmt.Sprintf(format, args...),
+			advice: "The same call may succeed later.", detail: detail, retryable: true}, true
 	}
 	if at, ok := m.queueEnd(i); ok && !m.now.Before(at) {
 		return unavailable("queue wait", "The call waited in the queue for %s and no worker was free for it.",
@@ -166,7 +173,8 @@ func (m *Machine) interruptVerdict(i int) (verdict, bool) {
 	}
 	by := s.Interrupts[0]
 	reason := cmp.Or(by.Reason, "the session was interrupted")
-	v := verdict{Stop: Stop{Code: toolyard.Canceled, Reason: reason, By: by.By}, text: "Interrupted: " + reason + ".", detail: "by " + by.By}
+	v := verdict{Stop: Stop{Code: toolyard.Canceled, Reason: reason, By: by.By}, text: "Interrupted: " + reason + ".",
+		detail: "by " + by.By}
 	return v, s.Plan.Calls[i].Interruptible || s.Calls[i].Status != Claimed && !m.unseen(i)
 }
 
@@ -184,7 +192,8 @@ func (m *Machine) unseen(i int) bool {
 
 // unknownOutcome is the verdict on a call whose worker is lost.
 func (m *Machine) unknownOutcome(i int) verdict {
-	return verdict{Stop: Stop{Code: toolyard.OutcomeUnknown}, text: "The worker that ran this call was lost.", detail: "worker " + m.state.Calls[i].Worker}
+	return verdict{Stop: Stop{Code: toolyard.OutcomeUnknown}, text: "The worker that ran this call was lost.",
+		detail: "worker " + m.state.Calls[i].Worker}
 }
 
 // firstFailure returns the first call with an error, when the batch stops there, or -1.
@@ -228,13 +237,14 @@ func (m *Machine) unserved(i int) (time.Time, bool) {
 	return absent, true
 }
 
-// endCalls returns the effects of the decided ends. The worker that runs a call answers it: it is told to stop, again and
-// again until it has answered. The owner answers calls that are known not to run, and those for which nobody answers:
+// endCalls returns the effects of the decided ends. The worker that runs a call answers it: it is told to stop, again
+// and again until it has answered. The owner answers calls that are known not to run, and those for which nobody
+// answers:
 //
 //	the group never started   the owner alone can write about it, and all of them go into one event
 //	nobody runs it            the owner writes on the call's chain, where a claim or a result may come first
-//	a worker may run it       it is withdrawn from the queue; if no worker was ever given it, it does not run. Otherwise its
-//	unseen, without a claim   worker answers, or the owner when the grace is over: by then nobody has a right to run it
+//	a worker may run it       it is withdrawn from the queue, and does not run if no worker was ever given it.
+//	unseen, without a claim   Otherwise its worker answers, or the owner after the grace, when no worker may run it
 //	a worker has claimed it   its worker answers, or the owner when the worker is lost
 //
 // While a call may run its group is not done, and its workspace not free.
@@ -279,11 +289,13 @@ func (m *Machine) endCalls() []Effect {
 		}
 		_, queued := m.flight.queued[i]
 		e.tried, e.asked, e.handed = true, c.Seq, queued || s.Takeovers > 0
-		appends = append(appends, Append{Chain: ChainCall, Index: i, Expected: c.Seq, Body: events.Finished{Result: m.result(i, e)}})
+		appends = append(appends, Append{Chain: ChainCall, Index: i, Expected: c.Seq,
+			Body: events.Finished{Result: m.result(i, e)}})
 	}
 	if len(settled) > 0 && !m.appends.batch {
 		m.appends.batch = true
-		appends = append(appends, Append{Chain: ChainBatch, Expected: s.BatchSeq, Body: events.Settled{Results: settled}})
+		appends = append(appends, Append{Chain: ChainBatch, Expected: s.BatchSeq,
+			Body: events.Settled{Results: settled}})
 	}
 	for _, stop := range slices.SortedFunc(maps.Keys(tell), Stop.compare) {
 		slices.Sort(tell[stop])
@@ -296,7 +308,8 @@ func (m *Machine) endCalls() []Effect {
 }
 
 func (s Stop) compare(other Stop) int {
-	return cmp.Or(cmp.Compare(s.Code, other.Code), cmp.Compare(s.Culprit, other.Culprit), cmp.Compare(s.Reason, other.Reason), cmp.Compare(s.By, other.By))
+	return cmp.Or(cmp.Compare(s.Code, other.Code), cmp.Compare(s.Culprit, other.Culprit),
+		cmp.Compare(s.Reason, other.Reason), cmp.Compare(s.By, other.By))
 }
 
 // isLost reports whether a claimed call is no longer executed, as far as could be found out.
@@ -329,7 +342,8 @@ func (m *Machine) retryLost() []Effect {
 func (m *Machine) evidence(i int, never bool) outcome.Evidence {
 	c := &m.state.Calls[i]
 	return outcome.Evidence{
-		Judgement: m.state.Plan.Calls[i].Judgement, Started: c.Started(), MayHaveStarted: c.Status == Claimed || m.unseen(i) && !never,
+		Judgement: m.state.Plan.Calls[i].Judgement, Started: c.Started(),
+		MayHaveStarted: c.Status == Claimed || m.unseen(i) && !never,
 	}
 }
 
@@ -342,7 +356,8 @@ func (m *Machine) result(i int, e *ending) toolyard.Result {
 		attempts = max(attempts, c.Attempt, 1)
 	}
 	r := toolyard.Result{
-		Index: i, CallID: p.ID, Tool: p.Tool, Echo: m.state.call(i).Echo, IsError: true, Code: e.Code, Error: e.words(evidence), Detail: e.detail,
+		Index: i, CallID: p.ID, Tool: p.Tool, Echo: m.state.call(i).Echo, IsError: true, Code: e.Code,
+		Error: e.words(evidence), Detail: e.detail,
 		Retryable: e.retryable, Class: p.Judgement.Class, Attempts: attempts, Worker: c.Worker,
 		Phases: []toolyard.Fact{
 			{Phase: toolyard.PhaseSchedule, Outcome: toolyard.OutcomeFailed, Code: e.Code, Detail: e.detail},

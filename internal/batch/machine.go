@@ -24,11 +24,12 @@ type Config struct {
 	OpenIdle time.Duration
 	// AbortEvery is how often workers are told to stop calls, until they have.
 	AbortEvery time.Duration
-	// EndGrace is how long workers have to answer for calls that were ended and that one of them may run without a claim. It is
-	// longer than any of them can have a right to.
+	// EndGrace is how long workers have to answer for calls that were ended and that one of them may run without a
+	// claim. It is longer than any of them can have a right to.
 	EndGrace time.Duration
-	// QueueWait is how long a call waits in the queue at most, under this owner, though workers are there: then it ends as
-	// dependency_unavailable. One that needs no claim may be running unseen, and has its tool's timeout on top.
+	// QueueWait is how long a call waits in the queue at most, under this owner, though workers are there: then it
+	// ends as dependency_unavailable. One that needs no claim may be running unseen, and has its tool's timeout on
+	// top.
 	QueueWait time.Duration
 	// Hooks says that hooks want to know of a batch that is over, before the reply that says so.
 	Hooks bool
@@ -162,7 +163,8 @@ func (m *Machine) update(i int) {
 			m.index.failed = i
 		}
 		g := m.index.groupOf[i]
-		if first, ok := m.index.culprits[g]; (!ok || i < first) && r.Code.FailsSiblings() && m.state.Plan.Calls[i].AbortsSiblings && executed(r) {
+		if first, ok := m.index.culprits[g]; (!ok || i < first) && r.Code.FailsSiblings() &&
+			m.state.Plan.Calls[i].AbortsSiblings && executed(r) {
 			m.index.culprits[g] = i
 		}
 	}
@@ -171,7 +173,8 @@ func (m *Machine) update(i int) {
 // Idle reports whether the batch is open and has nothing to do until calls are appended or it is closed.
 func (m *Machine) Idle() bool {
 	s := &m.state
-	return !m.done && !s.Closed && m.group == len(s.Plan.Groups) && s.Replied == len(s.Calls) && s.InputSeq <= s.PlannedInput &&
+	return !m.done && !s.Closed && m.group == len(s.Plan.Groups) && s.Replied == len(s.Calls) &&
+		s.InputSeq <= s.PlannedInput &&
 		!m.appends.batch && !m.appends.reply && !m.appends.input && !m.tickets.inQueue
 }
 
@@ -366,7 +369,8 @@ func (m *Machine) apply(in Input) error {
 				continue
 			}
 			if code := m.state.Calls[i].Result.Code; code == e.Code && e.handed {
-				m.ends.stopped[e.Stop] = append(m.ends.stopped[e.Stop], i) // it stands in the log; now whoever runs it may know
+				// it stands in the log; now whoever runs it may know
+				m.ends.stopped[e.Stop] = append(m.ends.stopped[e.Stop], i)
 			}
 			delete(m.ends.decided, i)
 		}
@@ -528,10 +532,11 @@ func (m *Machine) advance() []Effect {
 	if g.Ticket {
 		number = *m.tickets.number
 	}
-	// A former owner may learn of a decision while it counts on a ticket that the next owner has released when the call
-	// waited. So the start of the group is appended once more before the call is queued: only the owner can do that, and
-	// every later owner then knows of the decision and keeps the ticket.
-	decided := g.Ticket && slices.ContainsFunc(g.Calls, func(i int) bool { return m.approvals.unproven[i] && s.Open(i) })
+	// A former owner may learn of a decision while it counts on a ticket that the next owner has released when the
+	// call waited. So the start of the group is appended once more before the call is queued: only the owner can do
+	// that, and every later owner then knows of the decision and keeps the ticket.
+	decided := g.Ticket && slices.ContainsFunc(g.Calls,
+		func(i int) bool { return m.approvals.unproven[i] && s.Open(i) })
 	if started, ok := s.Started[m.group]; !ok || started != number || decided {
 		if m.appends.batch {
 			return out
@@ -605,7 +610,8 @@ func (m *Machine) queueCalls(g events.Group, number uint64) []Effect {
 	// room reports whether another call may be in flight.
 	room := func() bool { return len(m.flight.active) < s.Plan.MaxConcurrency }
 	hand := func(i int) {
-		if _, ends := m.ends.decided[i]; !s.Open(i) || m.flight.active[i] || m.approvals.waiting[i] || ends || m.now.Before(s.Calls[i].NotBefore) {
+		if _, ends := m.ends.decided[i]; !s.Open(i) || m.flight.active[i] || m.approvals.waiting[i] || ends ||
+			m.now.Before(s.Calls[i].NotBefore) {
 			return
 		}
 		m.flight.queued[i] = m.now
@@ -645,10 +651,13 @@ func (m *Machine) queue(i int, g events.Group, number uint64, context map[string
 		Route: Route{Pool: c.Pool, Class: c.Judgement.Class},
 		Request: events.Requested{
 			Agent: s.Key.Agent, Batch: s.Key.ID, Session: plan.Session, Workspace: plan.Workspace,
-			Interactive: sub.Interactive && !plan.Unattended, Group: m.group, Ticket: number, WasConcurrent: len(m.flight.active) > 1,
-			Deny: slices.Concat(sub.Options.Deny, plan.Deny), Ask: slices.Concat(sub.Options.Ask, plan.Ask), CallTimeoutMS: sub.Options.CallTimeoutMS,
-			RemainingMS: max(0, plan.Deadline.Sub(m.now).Milliseconds()), QueuedAt: m.now, MaxAttempts: m.cfg.MaxAttempts,
-			Remembered: plan.Remembered, Context: context, Surface: plan.Surface,
+			Interactive: sub.Interactive && !plan.Unattended, Group: m.group, Ticket: number,
+			WasConcurrent: len(m.flight.active) > 1,
+			Deny:          slices.Concat(sub.Options.Deny, plan.Deny), Ask: slices.Concat(sub.Options.Ask, plan.Ask),
+			CallTimeoutMS: sub.Options.CallTimeoutMS,
+			RemainingMS:   max(0, plan.Deadline.Sub(m.now).Milliseconds()), QueuedAt: m.now,
+			MaxAttempts: m.cfg.MaxAttempts,
+			Remembered:  plan.Remembered, Context: context, Surface: plan.Surface,
 			Calls: []events.RequestedCall{{
 				Index: i, ID: c.ID, Tool: c.Tool, Input: s.call(i).Input, Declaration: c.Declaration,
 				Judgement: c.Judgement, Claim: c.Claim, Expected: s.Calls[i].Seq, Attempt: s.Calls[i].Attempt + 1,

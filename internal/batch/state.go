@@ -68,7 +68,8 @@ const (
 	Claimed CallStatus = "claimed"
 	// Retrying: an attempt failed and another is due after a pause. The owner queues it.
 	Retrying CallStatus = "retrying"
-	// Waiting: a person has to decide. Nobody holds anything for it; a decision, a cancel or the approval wait moves it on.
+	// Waiting: a person has to decide. Nobody holds anything for it; a decision, a cancel or the approval wait moves
+	// it on.
 	Waiting CallStatus = "waiting"
 	// Decided: a person has decided. The owner queues the call, or answers it.
 	Decided CallStatus = "decided"
@@ -150,8 +151,8 @@ type State struct {
 	// Parked says that the batch has no owner until it is woken, and Remaining how much of its time was left then.
 	Parked    bool
 	Remaining time.Duration
-	// Input are the calls of an open batch that were appended after its submission; InputClosed says that none follow, and
-	// InputAt when the last event of the input chain was stored.
+	// Input are the calls of an open batch that were appended after its submission; InputClosed says that none
+	// follow, and InputAt when the last event of the input chain was stored.
 	Input       []toolyard.Call
 	InputClosed bool
 	InputAt     time.Time
@@ -526,7 +527,8 @@ func (s *State) View() toolyard.BatchView {
 func (s *State) Status() toolyard.Status {
 	wasCanceled := func(c Call) bool { return c.Result != nil && c.Result.Code == toolyard.Canceled }
 	switch {
-	case s.Completed && s.canceled() && slices.ContainsFunc(s.Calls, wasCanceled): // one that came too late has canceled nothing
+	case s.Completed && s.canceled() && slices.ContainsFunc(s.Calls, wasCanceled):
+		// one that came too late has canceled nothing
 		return toolyard.StatusCanceled
 	case s.Completed:
 		return toolyard.StatusCompleted
@@ -597,7 +599,8 @@ func (s *State) approved(index int) *events.Approved {
 	if c.Decision == nil || c.Decision.Decision != events.Approve {
 		return nil
 	}
-	a := events.Approved{By: c.Decision.By, InputSHA256: c.Decision.InputSHA256, Input: c.Decision.Edited, WaitedMS: c.Waited.Milliseconds()}
+	a := events.Approved{By: c.Decision.By, InputSHA256: c.Decision.InputSHA256, Input: c.Decision.Edited,
+		WaitedMS: c.Waited.Milliseconds()}
 	if c.Asked != nil {
 		a.Context = c.Asked.Context
 		if a.Input == "" {
@@ -612,10 +615,12 @@ func (s *State) approved(index int) *events.Approved {
 func (s *State) Request(index int, approved *events.Approved) events.Requested {
 	sub, plan, c := s.Submission, s.Plan, s.Plan.Calls[index]
 	return events.Requested{
-		Agent: s.Key.Agent, Batch: s.Key.ID, Session: plan.Session, Workspace: plan.Workspace, Interactive: sub.Interactive && !plan.Unattended,
-		Deny: slices.Concat(sub.Options.Deny, plan.Deny), Ask: slices.Concat(sub.Options.Ask, plan.Ask),
+		Agent: s.Key.Agent, Batch: s.Key.ID, Session: plan.Session, Workspace: plan.Workspace,
+		Interactive: sub.Interactive && !plan.Unattended,
+		Deny:        slices.Concat(sub.Options.Deny, plan.Deny), Ask: slices.Concat(sub.Options.Ask, plan.Ask),
 		Remembered: plan.Remembered, Context: plan.Context, Surface: plan.Surface,
-		Calls: []events.RequestedCall{{Index: index, ID: c.ID, Tool: c.Tool, Declaration: c.Declaration, Judgement: c.Judgement, Approved: approved}},
+		Calls: []events.RequestedCall{{Index: index, ID: c.ID, Tool: c.Tool, Declaration: c.Declaration,
+			Judgement: c.Judgement, Approved: approved}},
 	}
 }
 

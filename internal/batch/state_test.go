@@ -12,8 +12,10 @@ func TestAResultOfACallThatCouldNotBeRead(t *testing.T) {
 	echo := toolyard.Echo(`{"namespace":"n"}`)
 	s := State{}
 	for i, r := range []Record{
-		{Chain: ChainSubmission, Body: events.Submitted{Batch: toolyard.Batch{Calls: []toolyard.Call{{ID: "c1", Tool: "alias", Echo: echo}}}}},
-		{Chain: ChainBatch, Body: events.Planned{Calls: []events.PlannedCall{{ID: "c1", Tool: "t", Pool: "default"}}, Groups: []events.Group{{Calls: []int{0}}}}},
+		{Chain: ChainSubmission, Body: events.Submitted{Batch: toolyard.Batch{Calls: []toolyard.Call{{ID: "c1",
+			Tool: "alias", Echo: echo}}}}},
+		{Chain: ChainBatch, Body: events.Planned{Calls: []events.PlannedCall{{ID: "c1", Tool: "t", Pool: "default"}},
+			Groups: []events.Group{{Calls: []int{0}}}}},
 		{Chain: ChainCall, Body: events.Finished{Result: toolyard.Result{IsError: true, Code: toolyard.InternalError}}},
 	} {
 		r.Seq = uint64(i + 1)
@@ -21,7 +23,8 @@ func TestAResultOfACallThatCouldNotBeRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if r := s.Calls[0].Result; r.CallID != "c1" || r.Tool != "t" || string(r.Echo) != string(echo) || r.Code != toolyard.InternalError {
+	if r := s.Calls[0].Result; r.CallID != "c1" || r.Tool != "t" || string(r.Echo) != string(echo) ||
+		r.Code != toolyard.InternalError {
 		t.Errorf("%+v", r)
 	}
 }

@@ -114,14 +114,17 @@ func (p *player) do(args []string) {
 		p.restart()
 	case "wake":
 		s := p.m.State()
-		p.store(Record{Chain: ChainBatch, Body: events.Adopted{Owner: "next", Takeover: s.Takeovers + 1, Handle: 1_000 + p.seq, Deadline: p.now.Add(s.Remaining)}})
+		p.store(Record{Chain: ChainBatch, Body: events.Adopted{Owner: "next", Takeover: s.Takeovers + 1,
+			Handle: 1_000 + p.seq, Deadline: p.now.Add(s.Remaining)}})
 		p.restart()
 		fmt.Fprintf(&p.out, "  time left: %s\n", p.m.State().Plan.Deadline.Sub(p.now))
 	case "wait":
 		i := p.num(args[1])
-		p.step(Stored{p.store(Record{Chain: ChainCall, Index: i, Body: events.Waiting{Worker: "w1", InputSHA256: "hash", Attempt: p.m.State().Calls[i].Attempt}})})
+		p.step(Stored{p.store(Record{Chain: ChainCall, Index: i, Body: events.Waiting{Worker: "w1", InputSHA256: "hash",
+			Attempt: p.m.State().Calls[i].Attempt}})})
 	case "decide":
-		r := p.store(Record{Chain: ChainCall, Index: p.num(args[1]), Body: events.Decided{Decision: events.Decision(args[2]), By: "person", InputSHA256: "hash"}})
+		r := p.store(Record{Chain: ChainCall, Index: p.num(args[1]),
+			Body: events.Decided{Decision: events.Decision(args[2]), By: "person", InputSHA256: "hash"}})
 		if !p.m.State().Parked {
 			p.step(Stored{r})
 		}
@@ -141,11 +144,14 @@ func (p *player) do(args []string) {
 			p.step(Stored{r})
 		}
 	case "claim":
-		p.step(Stored{p.store(Record{Chain: ChainCall, Index: p.num(args[1]), Body: events.Claimed{Worker: args[2], Attempt: p.m.State().Calls[p.num(args[1])].Attempt + 1}})})
+		p.step(Stored{p.store(Record{Chain: ChainCall, Index: p.num(args[1]),
+			Body: events.Claimed{Worker: args[2], Attempt: p.m.State().Calls[p.num(args[1])].Attempt + 1}})})
 	case "finish":
-		p.step(Stored{p.store(Record{Chain: ChainCall, Index: p.num(args[1]), Body: events.Finished{Result: resultFor(p.num(args[1]), args[2:])}})})
+		p.step(Stored{p.store(Record{Chain: ChainCall, Index: p.num(args[1]),
+			Body: events.Finished{Result: resultFor(p.num(args[1]), args[2:])}})})
 	case "die": // the call is finished, and the owner dies before it knows
-		p.store(Record{Chain: ChainCall, Index: p.num(args[1]), Body: events.Finished{Result: resultFor(p.num(args[1]), args[2:])}})
+		p.store(Record{Chain: ChainCall, Index: p.num(args[1]),
+			Body: events.Finished{Result: resultFor(p.num(args[1]), args[2:])}})
 	case "append":
 		var b events.Appended
 		for _, letter := range args[1] {
@@ -155,7 +161,8 @@ func (p *player) do(args []string) {
 	case "close":
 		p.step(Stored{p.store(Record{Chain: ChainInput, Body: events.Closed{By: "agent"}})})
 	case "retry":
-		b := events.AttemptFailed{Attempt: p.m.State().Calls[p.num(args[1])].Attempt + 1, Code: toolyard.DependencyUnavailable}
+		b := events.AttemptFailed{Attempt: p.m.State().Calls[p.num(args[1])].Attempt + 1,
+			Code: toolyard.DependencyUnavailable}
 		if len(args) > 2 {
 			b.RetryAfterMS = int64(p.num(args[2]))
 		}
@@ -220,7 +227,8 @@ func (p *player) restart() {
 			p.t.Fatal(err)
 		}
 	}
-	p.m = New(Config{WorkerWait: 30 * time.Second, MaxAttempts: 3, AbortEvery: time.Second, EndGrace: 4500 * time.Millisecond, OpenIdle: time.Minute, QueueWait: p.queueWait, Hooks: p.hooks}, s)
+	p.m = New(Config{WorkerWait: 30 * time.Second, MaxAttempts: 3, AbortEvery: time.Second,
+		EndGrace: 4500 * time.Millisecond, OpenIdle: time.Minute, QueueWait: p.queueWait, Hooks: p.hooks}, s)
 	p.step()
 }
 
@@ -285,13 +293,15 @@ func (p *player) expected(a Append) uint64 {
 	return 0
 }
 
-// planFor makes a batch of a word, a letter a call: r reads, n reads without a workspace, w writes, i writes idempotently,
-// o reads once only, c writes and can be interrupted, x is answered at plan. People have an hour to decide.
+// planFor makes a batch of a word, a letter a call: r reads, n reads without a workspace, w writes, i writes
+// idempotently, o reads once only, c writes and can be interrupted, x is answered at plan. People have an hour to
+// decide.
 func planFor(word string, opts []string, now time.Time) (toolyard.Batch, events.Planned) {
 	sub := toolyard.Batch{ID: "b", Agent: "a", Session: "s", Workspace: "ws"}
 	p := events.Planned{
 		Owner: "first", Session: "s", Workspace: "ws", Surface: "surface", Partition: toolyard.Consecutive,
-		OnError: toolyard.CancelGroup, MaxConcurrency: 10, Deadline: now.Add(10 * time.Minute), ApprovalWaitMS: time.Hour.Milliseconds(),
+		OnError: toolyard.CancelGroup, MaxConcurrency: 10, Deadline: now.Add(10 * time.Minute),
+		ApprovalWaitMS: time.Hour.Milliseconds(),
 	}
 	for _, o := range opts {
 		switch name, v, _ := strings.Cut(o, "="); name {
@@ -327,10 +337,12 @@ func extendFor(s *State) events.Extended {
 		first++
 	}
 	results = slices.DeleteFunc(results, func(r toolyard.Result) bool { return r.Index < n })
-	return events.Extended{InputSeq: s.InputSeq, Closed: s.InputClosed, Calls: calls[n:], Results: results, FirstGroup: first, Groups: groups[first:]}
+	return events.Extended{InputSeq: s.InputSeq, Closed: s.InputClosed, Calls: calls[n:], Results: results,
+		FirstGroup: first, Groups: groups[first:]}
 }
 
-func callsFor(word string, strategy toolyard.Strategy) (calls []events.PlannedCall, results []toolyard.Result, groups []events.Group) {
+func callsFor(word string, strategy toolyard.Strategy) (calls []events.PlannedCall, results []toolyard.Result,
+	groups []events.Group) {
 	var classes []toolyard.Class
 	for i, letter := range word {
 		j := tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true, Idempotent: true}
@@ -341,12 +353,14 @@ func callsFor(word string, strategy toolyard.Strategy) (calls []events.PlannedCa
 			j = tool.Judgement{Class: toolyard.WriteExclusive, Idempotent: letter == 'i'}
 		}
 		calls = append(calls, events.PlannedCall{
-			ID: fmt.Sprint("id", i), Tool: string(letter), Pool: "default", Judgement: j, Claim: !j.Class.Safe() || !j.Idempotent, AbortsSiblings: true,
+			ID: fmt.Sprint("id", i), Tool: string(letter), Pool: "default", Judgement: j,
+			Claim: !j.Class.Safe() || !j.Idempotent, AbortsSiblings: true,
 			Interruptible: letter == 'c', TimeoutMS: 2_000,
 		})
 		classes = append(classes, j.Class)
 		if letter == 'x' {
-			results = append(results, toolyard.Result{Index: i, CallID: fmt.Sprint("id", i), Code: toolyard.UnknownTool, IsError: true})
+			results = append(results, toolyard.Result{Index: i, CallID: fmt.Sprint("id", i), Code: toolyard.UnknownTool,
+				IsError: true})
 		}
 	}
 	for _, g := range partition.Groups(strategy, classes) {
@@ -411,12 +425,14 @@ func line(e Effect) string {
 	case Queue:
 		c := e.Request.Calls[0]
 		s := fmt.Sprintf("  queue call=%d %s/%s ticket=%d attempt=%d expected=%v claim=%v together=%v",
-			c.Index, e.Route.Pool, e.Route.Class, e.Request.Ticket, c.Attempt, c.Expected > 0, c.Claim, e.Request.WasConcurrent)
+			c.Index, e.Route.Pool, e.Route.Class, e.Request.Ticket, c.Attempt, c.Expected > 0, c.Claim,
+			e.Request.WasConcurrent)
 		if c.Again {
 			s += " again"
 		}
 		if c.Approved != nil {
-			s += fmt.Sprintf(" approved by %s after %s", c.Approved.By, time.Duration(c.Approved.WaitedMS)*time.Millisecond)
+			s += fmt.Sprintf(" approved by %s after %s", c.Approved.By,
+				time.Duration(c.Approved.WaitedMS)*time.Millisecond)
 		}
 		return s
 	case Abort:
@@ -461,8 +477,8 @@ func outcomes(rs []toolyard.Result) string {
 	return strings.Join(out, " ")
 }
 
-// BenchmarkMachine steps one batch of so many reads from its plan to its last reply, an event a step. What it costs a call
-// must not grow with the batch.
+// BenchmarkMachine steps one batch of so many reads from its plan to its last reply, an event a step. What it costs a
+// call must not grow with the batch.
 func BenchmarkMachine(b *testing.B) {
 	for _, n := range []int{1_000, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -476,12 +492,14 @@ func BenchmarkMachine(b *testing.B) {
 					r.Seq = seq
 					return Stored{r}
 				}
-				for _, r := range []Record{{Chain: ChainSubmission, Body: events.Submitted{Batch: sub}}, {Chain: ChainBatch, Body: planned}} {
+				for _, r := range []Record{{Chain: ChainSubmission, Body: events.Submitted{Batch: sub}},
+					{Chain: ChainBatch, Body: planned}} {
 					if err := s.Apply(store(r).Record); err != nil {
 						b.Fatal(err)
 					}
 				}
-				m := New(Config{WorkerWait: time.Minute, MaxAttempts: 3, AbortEvery: time.Second, OpenIdle: time.Minute}, s)
+				m := New(Config{WorkerWait: time.Minute, MaxAttempts: 3, AbortEvery: time.Second,
+					OpenIdle: time.Minute}, s)
 				var inputs []Input
 				replied, steps := 0, 0
 				for replied < n {
@@ -500,7 +518,9 @@ func BenchmarkMachine(b *testing.B) {
 							}
 						case Queue:
 							i := e.Request.Calls[0].Index
-							inputs = append(inputs, store(Record{Chain: ChainCall, Index: i, Body: events.Finished{Result: resultFor(i, nil)}}))
+							inputs = append(inputs,
+								store(Record{Chain: ChainCall, Index: i,
+									Body: events.Finished{Result: resultFor(i, nil)}}))
 						}
 					}
 				}

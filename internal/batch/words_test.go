@@ -70,8 +70,8 @@ var situations = []situation{
 // grant grants a group's ticket.
 func (p *player) grant(group int) { p.do([]string{"grant", fmt.Sprint(group)}) }
 
-// TestWhatIsSaidOfEffects: whatever ends a call, and wherever it stands, the model reads that it did not run exactly when that is
-// known.
+// TestWhatIsSaidOfEffects: whatever ends a call, and wherever it stands, the model reads that it did not run exactly
+// when that is known.
 func TestWhatIsSaidOfEffects(t *testing.T) {
 	endings := map[string]func(p *player){
 		"canceled": func(p *player) { p.do([]string{"cancel"}) },
@@ -119,7 +119,8 @@ func TestWhatIsSaidOfEffects(t *testing.T) {
 			if never := strings.Contains(r.Error, "did not run"); never == sit.ran {
 				t.Errorf("%s, %s: %q", sit.name, name, r.Error)
 			}
-			if j := p.m.State().Plan.Calls[sit.call].Judgement; strings.Contains(r.Error, "taken effect") != (sit.ran && !j.ReadOnly) {
+			if j := p.m.State().Plan.Calls[sit.call].Judgement; strings.Contains(r.Error,
+				"taken effect") != (sit.ran && !j.ReadOnly) {
 				t.Errorf("%s, %s: %q", sit.name, name, r.Error)
 			}
 			if (r.Attempts > 0) != sit.ran {
@@ -135,7 +136,8 @@ func TestWhatIsSaidOfEffects(t *testing.T) {
 	p.do([]string{"plan", "rr", "partition=ordered_halt"})
 	p.grant(0)
 	p.do([]string{"finish", "0", "execution_failed"})
-	if r := p.m.State().Calls[1].Result; r.Code != toolyard.Skipped || !strings.HasPrefix(r.Error, "Not executed") || strings.Contains(r.Error, "did not run") {
+	if r := p.m.State().Calls[1].Result; r.Code != toolyard.Skipped || !strings.HasPrefix(r.Error, "Not executed") ||
+		strings.Contains(r.Error, "did not run") {
 		t.Errorf("skipped: %q", r.Error)
 	}
 }

@@ -1,5 +1,5 @@
-// Package catalog is the tool catalog of a dispatcher: which tools there are for a workspace, and which pool runs them, from
-// what the live workers offer and what pools offered last.
+// Package catalog is the tool catalog of a dispatcher: which tools there are for a workspace, and which pool runs
+// them, from what the live workers offer and what pools offered last.
 //
 // Authority: none. A batch sees the tools that its plan pins; what changes here is for the next one.
 //
@@ -40,8 +40,8 @@ type Worker struct {
 type Catalog struct {
 	base []registry.Entry
 	live map[string]Worker
-	// toolsets are the tools by the hash of their toolset, of all toolsets that a live worker has or a pool offered last: a
-	// tool whose workers are all gone is unavailable, not unknown.
+	// toolsets are the tools by the hash of their toolset, of all toolsets that a live worker has or a pool offered
+	// last: a tool whose workers are all gone is unavailable, not unknown.
 	toolsets map[string][]registry.Entry
 	// blocked are names that the rules of a worker take out of its toolset, by the toolset's hash.
 	blocked map[string][]string
@@ -112,8 +112,8 @@ func (c *Catalog) Has(toolset string) bool {
 	return ok
 }
 
-// Put adds or replaces a worker, which is the one that joined its pool last from then on. tools and blocked are those of its
-// toolset; they are ignored if the toolset is known.
+// Put adds or replaces a worker, which is the one that joined its pool last from then on. tools and blocked are those
+// of its toolset; they are ignored if the toolset is known.
 func (c *Catalog) Put(id string, w Worker, tools []registry.Entry, blocked []string) {
 	if !c.Has(w.Toolset) {
 		c.toolsets[w.Toolset], c.blocked[w.Toolset] = tools, blocked
@@ -322,7 +322,8 @@ func (c *Catalog) Unable(w toolyard.Workspace, e *registry.Entry, class toolyard
 	}
 	message += " An operator has to set this up; go on without it, and say so."
 	if e.Execution == tool.InWorker {
-		detail = fmt.Sprintf("give calls of %q a class, or say in its declaration that it runs in a sandbox or a service; "+
+		detail = fmt.Sprintf("give calls of %q a class, or say in its declaration that it runs in a sandbox or a "+
+			"service; "+
 			"--dangerously-run-unsandboxed runs it as it is", e.Name)
 	} else if detail == "" {
 		detail = "\"worker check\" on the workers' machines says what is missing"

@@ -65,7 +65,8 @@ func (f *fleet) expect(w toolyard.Workspace, name string, pool toolyard.Pool, re
 	f.t.Helper()
 	e := f.entry(w, name)
 	if got := f.Refuses(w, &e); e.Pool != pool || got != refused {
-		f.t.Errorf("calls of %q for workspace %q go to pool %q, refused %v; want %q, %v", name, w, e.Pool, got, pool, refused)
+		f.t.Errorf("calls of %q for workspace %q go to pool %q, refused %v; want %q, %v", name, w, e.Pool, got, pool,
+			refused)
 	}
 }
 
@@ -155,10 +156,12 @@ func TestRegistriesAreNotKeptByName(t *testing.T) {
 		t.Errorf("10,003 names are kept as %d registries by %d names, want 3", len(f.built), len(f.ways))
 	}
 	for n := range 3 * maxBuilt {
-		f.join(fmt.Sprint(n), toolyard.Pool(fmt.Sprint("pool", n)), []string{"other"}, toolyard.Workspace(fmt.Sprint("w", n)))
+		f.join(fmt.Sprint(n), toolyard.Pool(fmt.Sprint("pool", n)), []string{"other"},
+			toolyard.Workspace(fmt.Sprint("w", n)))
 	}
 	for n := range 3 * maxBuilt {
-		if e := f.entry(toolyard.Workspace(fmt.Sprint("w", n)), "other"); e.Pool != toolyard.Pool(fmt.Sprint("pool", n)) {
+		if e := f.entry(toolyard.Workspace(fmt.Sprint("w", n)), "other"); e.Pool != toolyard.Pool(fmt.Sprint("pool",
+			n)) {
 			t.Errorf("the calls for workspace w%d go to %s", n, e.Pool)
 		}
 	}

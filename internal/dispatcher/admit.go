@@ -44,11 +44,13 @@ type admissionQueue struct {
 func newAdmissionQueue(cfg *Config) *admissionQueue {
 	return &admissionQueue{
 		queue: admission.NewQueue(admission.Limits{
-			Running: cfg.MaxBatches, AgentRunning: cfg.MaxAgentBatches, Waiting: cfg.MaxWaiting, AgentWaiting: cfg.MaxAgentWaiting,
-			Spare: cfg.MaxBatches, Idle: cfg.MaxOpen,
+			Running: cfg.MaxBatches, AgentRunning: cfg.MaxAgentBatches, Waiting: cfg.MaxWaiting,
+			AgentWaiting: cfg.MaxAgentWaiting,
+			Spare:        cfg.MaxBatches, Idle: cfg.MaxOpen,
 		}),
 		lanes: admission.NewLanes(broker.Lanes, broker.LaneOf), waiting: map[toolyard.BatchKey]*broker.Submission{},
-		running: map[toolyard.BatchKey]*runner{}, rejecting: make(chan struct{}, maxRejecting), freed: make(chan struct{}, 1),
+		running: map[toolyard.BatchKey]*runner{}, rejecting: make(chan struct{}, maxRejecting),
+		freed: make(chan struct{}, 1),
 	}
 }
 
@@ -228,7 +230,8 @@ func (d *Dispatcher) keepWaiting(ctx context.Context) error {
 		case <-ctx.Done():
 			for _, s := range d.admission.submissions() { // then another dispatcher gets them at once
 				if err := s.Return(0); err != nil {
-					d.log.Info("a submission that waits was not given back; it is delivered again when its wait is over", "batch", s.Key, "error", err)
+					d.log.Info("a submission that waits was not given back; it is delivered again when its wait is "+
+						"over", "batch", s.Key, "error", err)
 				}
 			}
 			return nil
@@ -236,7 +239,8 @@ func (d *Dispatcher) keepWaiting(ctx context.Context) error {
 		}
 		for _, s := range d.admission.submissions() {
 			if err := s.Hold(); err != nil {
-				d.log.Warn("a submission that waits could not be kept; it is delivered again", "batch", s.Key, "error", err)
+				d.log.Warn("a submission that waits could not be kept; it is delivered again", "batch", s.Key,
+					"error", err)
 				break // the connection is closed, or being restored: so it is for the others
 			}
 		}
@@ -275,7 +279,8 @@ func storeFull(why string) events.Refused {
 
 func (d *Dispatcher) tooMany(k toolyard.BatchKey, why admission.Reason) events.Refused {
 	return events.Refused{Type: "about:blank", Title: "Too Many Requests", Status: statusTooMany,
-		Detail: d.crowdedBecause(k.Agent, why) + ". Nothing of the batch ran: try again when some are done, under a new id"}
+		Detail: d.crowdedBecause(k.Agent, why) + ". Nothing of the batch ran: try again when some are done, under " +
+			"a new id"}
 }
 
 // Crowded returns why a new batch of an agent would be rejected now, or "".
@@ -292,9 +297,11 @@ func (d *Dispatcher) Crowded(agent toolyard.Agent) string {
 // crowdedBecause puts a reason into words.
 func (d *Dispatcher) crowdedBecause(agent toolyard.Agent, why admission.Reason) string {
 	if why == admission.QueueFull {
-		return fmt.Sprintf("%d batches wait in a dispatcher, which is the limit (--max-waiting), and no agent has more of them than %q", d.cfg.MaxWaiting, agent)
+		return fmt.Sprintf("%d batches wait in a dispatcher, which is the limit (--max-waiting), and no agent has "+
+			"more of them than %q", d.cfg.MaxWaiting, agent)
 	}
-	return fmt.Sprintf("agent %q has %d batches that wait in a dispatcher, which is the limit (--max-agent-waiting)", agent, d.cfg.MaxAgentWaiting)
+	return fmt.Sprintf("agent %q has %d batches that wait in a dispatcher, which is the limit (--max-agent-waiting)",
+		agent, d.cfg.MaxAgentWaiting)
 }
 
 // reject refuses a batch for want of room, in a goroutine of its own.

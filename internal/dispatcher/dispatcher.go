@@ -1,13 +1,15 @@
 // Package dispatcher takes batches and runs them: the shell around package batch.
 //
 // Authority: the log. A dispatcher owns a batch from its own planned or adopted event until another's adopted event;
-// it learns that it lost one by an append that conflicts, and then stops without a word. It holds nothing that the log
-// does not say, so that any dispatcher can go on with any batch.
+// it learns that it lost one by an append that conflicts, and then it stops. It holds nothing that the
+// log does not say, so that any dispatcher can go on with any batch.
 //
-//	submission ─▶ wait for a turn ─▶ accept ─▶ plan ─▶ [ step ─▶ perform effects ─▶ wait for events, tickets, time ]* ─▶ acknowledge
+//	submission ─▶ admit ─▶ take ─▶ plan ─▶ [ drive ─▶ observe ]* ─▶ settle or park
 //
-// Ordering: agents take turns at starting batches; those that were planned before go first. One goroutine a batch; effects
-// are performed in the machine's order, each before the next.
+// Each step has a file of its name.
+//
+// Ordering: agents take turns at starting batches; those that were planned before go first. One goroutine a batch;
+// effects are performed in the machine's order, each before the next.
 //
 // Failure: whatever happens to a dispatcher, its submissions are delivered to another when the ack wait is over. An
 // error that is not a loss stops one batch and is logged; the batch is tried again by redelivery.
@@ -76,20 +78,22 @@ type Config struct {
 	// MaxDeliveries is how often a batch that cannot go on is taken up before its open calls are answered as
 	// internal_error. Default 12, which takes about a minute.
 	MaxDeliveries uint64
-	// MaxBatches is how many batches this dispatcher runs at a time, and MaxAgentBatches how many of one agent: default 1,024
-	// and 64. Batches that are under way already, of a dispatcher that died or woken, may be as many again.
+	// MaxBatches is how many batches this dispatcher runs at a time, and MaxAgentBatches how many of one agent:
+	// default 1,024 and 64. Batches that are under way already, of a dispatcher that died or woken, may be as many
+	// again.
 	MaxBatches, MaxAgentBatches int
-	// MaxOpen is how many open batches may be idle here beside those that run, while their agents' models talk: default 10,000.
+	// MaxOpen is how many open batches may be idle here beside those that run, while their agents' models talk:
+	// default 10,000.
 	MaxOpen int
-	// MaxWaiting is how many new batches wait here for their turn, and MaxAgentWaiting how many of one agent: default 4,096
-	// and 1,024. More are refused.
+	// MaxWaiting is how many new batches wait here for their turn, and MaxAgentWaiting how many of one agent: default
+	// 4,096 and 1,024. More are refused.
 	MaxWaiting, MaxAgentWaiting int
 	// AdmitPercent is how full the store may be before new batches are refused. Default 85.
 	AdmitPercent int
 	// Room says what room the NATS server's disk has, where the server is in this process. Nil: others are asked.
 	Room func() broker.Room
-	// AfterBatch is told of each batch that is over, before its last reply says so: at least once, and once again after a
-	// takeover. What it returns goes with that reply. Nil: nobody is told.
+	// AfterBatch is told of each batch that is over, before its last reply says so: at least once, and once again
+	// after a takeover. What it returns goes with that reply. Nil: nobody is told.
 	AfterBatch func(context.Context, EndedBatch) (*toolyard.Notice, error)
 	// Meter counts what the dispatcher does. Nil: nobody counts.
 	Meter Meter
@@ -98,7 +102,8 @@ type Config struct {
 
 func (c *Config) machine(callAckWait time.Duration) batch.Config {
 	return batch.Config{
-		WorkerWait: c.WorkerWait, MaxAttempts: maxAttempts, AbortEvery: abortEvery, OpenIdle: c.OpenIdle, QueueWait: c.QueueWait, Hooks: c.AfterBatch != nil,
+		WorkerWait: c.WorkerWait, MaxAttempts: maxAttempts, AbortEvery: abortEvery, OpenIdle: c.OpenIdle,
+		QueueWait: c.QueueWait, Hooks: c.AfterBatch != nil,
 		EndGrace: broker.Patience(callAckWait),
 	}
 }
@@ -151,8 +156,10 @@ func New(b Broker, cfg Config) *Dispatcher {
 		to  *int
 		def int
 	}{
-		{&cfg.MaxBatches, DefaultMaxBatches}, {&cfg.MaxAgentBatches, DefaultMaxAgentBatches}, {&cfg.MaxWaiting, DefaultMaxWaiting},
-		{&cfg.MaxAgentWaiting, DefaultMaxAgentWaiting}, {&cfg.AdmitPercent, DefaultAdmitPercent}, {&cfg.MaxOpen, DefaultMaxOpen},
+		{&cfg.MaxBatches, DefaultMaxBatches}, {&cfg.MaxAgentBatches, DefaultMaxAgentBatches},
+		{&cfg.MaxWaiting, DefaultMaxWaiting},
+		{&cfg.MaxAgentWaiting, DefaultMaxAgentWaiting}, {&cfg.AdmitPercent, DefaultAdmitPercent},
+		{&cfg.MaxOpen, DefaultMaxOpen},
 	} {
 		if *d.to == 0 {
 			*d.to = d.def
@@ -214,7 +221,10 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	context.AfterFunc(ctx, subs.Stop)
 	defer subs.Stop()
 	if d.cfg.Room != nil {
-		silent, err := d.b.OnRoom(d.cfg.Room, func(err error) { d.log.Warn("a question was not answered", "error", err) })
+		silent, err := d.b.OnRoom(d.cfg.Room, func(err error) {
+			d.log.Warn("a question was not answered",
+				"error", err)
+		})
 		if err != nil {
 			return err
 		}

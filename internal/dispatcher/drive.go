@@ -45,8 +45,8 @@ type runner struct {
 	lastNews       time.Time         // when the log last said anything
 	lastAsked      time.Time         // when workers were last asked about the calls that they claimed
 	pending        []batch.Input
-	// adopted says that another owner has started the current group; since is how often the connection had been restored
-	// when this one queued the first call of it.
+	// adopted says that another owner has started the current group. queueReconnects counts how often the connection
+	// had been restored when this one queued the first call of it.
 	adopted         bool
 	queueReconnects *uint64
 	complete        bool
@@ -72,7 +72,8 @@ type grantAnswer struct {
 func (d *Dispatcher) newRunner(sub *broker.Submission) *runner {
 	return &runner{
 		d: d, key: sub.Key, sub: sub, log: d.log.With("agent", sub.Key.Agent, "batch", sub.Key.ID),
-		granted: make(chan grantAnswer, 4), noticed: make(chan batch.Noticed, 1), queued: map[int]queued{}, lastHeard: map[int]time.Time{},
+		granted: make(chan grantAnswer, 4), noticed: make(chan batch.Noticed, 1), queued: map[int]queued{},
+		lastHeard: map[int]time.Time{},
 	}
 }
 
@@ -201,12 +202,14 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) error {
 			if err != nil {
 				return err
 			}
-			if err := r.append(ctx, batch.Append{Chain: batch.ChainBatch, Expected: e.Expected, Body: extended}); err != nil {
+			if err := r.append(ctx, batch.Append{Chain: batch.ChainBatch, Expected: e.Expected,
+				Body: extended}); err != nil {
 				return err
 			}
 		case batch.Abort:
 			failpoint.Hit(failpoint.AbortDecided)
-			notice := broker.AbortNotice{Agent: r.key.Agent, Batch: r.key.ID, Calls: e.Calls, Code: e.Code, Culprit: e.Culprit, Reason: e.Reason, By: e.By}
+			notice := broker.AbortNotice{Agent: r.key.Agent, Batch: r.key.ID, Calls: e.Calls, Code: e.Code,
+				Culprit: e.Culprit, Reason: e.Reason, By: e.By}
 			if err := r.d.b.Abort(notice); err != nil {
 				r.log.Warn("workers were not told to stop; they are told again", "error", err)
 			}
@@ -237,7 +240,8 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) error {
 				if ctx.Err() != nil { // this dispatcher is being stopped
 					level = slog.LevelDebug
 				}
-				r.log.Log(ctx, level, "the batch is complete, but its submission could not be acknowledged", "error", err)
+				r.log.Log(ctx, level, "the batch is complete, but its submission could not be acknowledged",
+					"error", err)
 			}
 		}
 	}

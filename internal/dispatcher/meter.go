@@ -20,8 +20,8 @@ func (unmetered) Refused(int)               {}
 
 // Load is what stands in a dispatcher now.
 type Load struct {
-	// Running are the batches that it owns and that have something to do, Idle those that are open and have nothing, Waiting those
-	// that wait for their turn, Workers the workers that it has heard of.
+	// Running are the batches that it owns and that have something to do, Idle those that are open and have nothing,
+	// Waiting those that wait for their turn, Workers the workers that it has heard of.
 	Running, Idle, Waiting, Workers int
 	// Stalls is how many calls workers have found to have lain in the queue for over a second, though they had room and
 	// had asked for calls, since the dispatcher has started.
@@ -35,6 +35,7 @@ func (d *Dispatcher) Load() Load {
 	workers, stalls := d.workers.count()
 	running, waiting, idle := d.admission.load()
 	return Load{
-		Running: running, Idle: idle, Waiting: waiting, Workers: workers, Stalls: stalls, StoreFill: d.admission.lastStore().fill.Percent,
+		Running: running, Idle: idle, Waiting: waiting, Workers: workers, Stalls: stalls,
+		StoreFill: d.admission.lastStore().fill.Percent,
 	}
 }

@@ -155,7 +155,8 @@ func (d *Dispatcher) refuseNewer(ctx context.Context, sub *broker.Submission) (d
 	err = sub.TurnAway(ctx, events.Refused{
 		Type: "about:blank", Title: "Service Unavailable", Status: statusUnavailable, Detail: fmt.Sprintf(
 			"only a newer version of Toolyard can read the batch, no dispatcher of that version has taken it, "+
-				"and %d of an agent or %d in all wait for one, which is the limit (--max-agent-waiting, --max-waiting). "+
+				"and %d of an agent or %d in all wait for one, which is the limit (--max-agent-waiting, "+
+				"--max-waiting). "+
 				"Nothing of it ran: try again when one runs, under a new id", d.cfg.MaxAgentWaiting, d.cfg.MaxWaiting),
 	})
 	if errors.Is(err, broker.ErrConflict) { // a newer one has it

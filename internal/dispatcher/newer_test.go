@@ -22,14 +22,16 @@ func TestLeftBatchesAreCounted(t *testing.T) {
 	if all, agents := l.add(key("b", 0), now); all != 4 || agents != 1 {
 		t.Errorf("%d are left, %d of b", all, agents)
 	}
-	if !l.seenRecently(key("b", 0), now.Add(retryNewerAfter/2)) || l.seenRecently(key("b", 0), now.Add(retryNewerAfter)) || l.seenRecently(key("c", 0), now) {
+	if !l.seenRecently(key("b", 0), now.Add(retryNewerAfter/2)) || l.seenRecently(key("b", 0),
+		now.Add(retryNewerAfter)) || l.seenRecently(key("c", 0), now) {
 		t.Error("a batch is not looked at again, or at once")
 	}
 	l.remove(key("b", 0))
 	if all, agents := l.add(key("a", 0), now.Add(newerKeptFor+time.Second)); all != 1 || agents != 1 {
 		t.Errorf("%d are left, %d of a, when the others have not come again for long", all, agents)
 	}
-	if !l.shouldLog("x", now) || l.shouldLog("x", now.Add(time.Second)) || !l.shouldLog("y", now) || !l.shouldLog("x", now.Add(logNewerEvery)) {
+	if !l.shouldLog("x", now) || l.shouldLog("x", now.Add(time.Second)) || !l.shouldLog("y", now) ||
+		!l.shouldLog("x", now.Add(logNewerEvery)) {
 		t.Error("the log says it too often, or not at all")
 	}
 	for n := range 10 * maxNewerReasons {

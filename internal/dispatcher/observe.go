@@ -23,7 +23,8 @@ const (
 // result. A server that was restarted may have delivered it to a second worker, and only one of the two has ended.
 // Claimed calls have one holder, and so have calls that are known to have been delivered before.
 func (r *runner) mayStillRun() bool {
-	return r.d.b.Settings().Replicas == 1 && (r.adopted || r.queueReconnects != nil && *r.queueReconnects != r.d.b.Reconnects())
+	return r.d.b.Settings().Replicas == 1 && (r.adopted || r.queueReconnects != nil &&
+		*r.queueReconnects != r.d.b.Reconnects())
 }
 
 // awaitReadsStopped returns when no worker runs a read of the groups before one. Workers that do are told to stop.
@@ -57,7 +58,8 @@ func (r *runner) awaitReadsStopped(ctx context.Context, before int) error {
 	r.d.workers.catchUp(ctx)
 	asked := r.d.workers.inPools(pools)
 	notice := broker.AbortNotice{
-		Agent: r.key.Agent, Batch: r.key.ID, Calls: calls, Code: toolyard.Canceled, Reason: "the call has its result", By: "toolyard",
+		Agent: r.key.Agent, Batch: r.key.ID, Calls: calls, Code: toolyard.Canceled, Reason: "the call has its result",
+		By: "toolyard",
 	}
 	for {
 		if err := r.d.b.Abort(notice); err != nil {
@@ -117,8 +119,8 @@ func (r *runner) mayHave(ctx context.Context, worker string, calls []int) bool {
 // maxReads is how many calls an owner reads from the stream in one beat; the others follow in the next.
 const maxReads = 64
 
-// rereadAfter is how long an owner trusts the live feed before it reads calls in flight from the stream, and rereadIdle how long
-// it does for a batch that is idle, when nothing is known to be lost.
+// rereadAfter is how long an owner trusts the live feed before it reads calls in flight from the stream, and
+// rereadIdle how long it does for a batch that is idle, when nothing is known to be lost.
 const (
 	rereadAfter = time.Second
 	rereadIdle  = 10 * time.Second
@@ -290,7 +292,8 @@ func (r *runner) askHolder(ctx context.Context, i int, silent map[string]bool, o
 	default:
 		gone, err := r.d.workers.provenSilent(ctx, c.Worker)
 		if err != nil {
-			r.log.Warn("the holder of a claim does not answer, and its entry cannot be read", "worker", c.Worker, "call", i, "error", err)
+			r.log.Warn("the holder of a claim does not answer, and its entry cannot be read", "worker", c.Worker,
+				"call", i, "error", err)
 			return nil
 		}
 		if gone {

@@ -82,7 +82,8 @@ func (d *Dispatcher) supersede(ctx context.Context, s *batch.State) error {
 		if a.Session != s.Submission.Session || a.Batch == s.Key.ID {
 			continue
 		}
-		err := approval.Decide(ctx, d.b, a.Key(), a.Index, events.Decided{Decision: events.Supersede, By: "batch " + string(s.Key.ID), Reason: fmt.Sprintf("batch %q came", s.Key.ID)})
+		err := approval.Decide(ctx, d.b, a.Key(), a.Index, events.Decided{Decision: events.Supersede,
+			By: "batch " + string(s.Key.ID), Reason: fmt.Sprintf("batch %q came", s.Key.ID)})
 		if err != nil && !errors.Is(err, broker.ErrNoApproval) {
 			return err
 		}
@@ -135,7 +136,8 @@ func (d *Dispatcher) watchApprovals(ctx context.Context) error {
 				continue
 			}
 			listed := &waitingCall{Approval: *c.Approval, checked: time.Now()}
-			if before, ok := w.calls[c.ID]; ok { // an owner has listed it again: that is no reason to be woken again at once
+			// an owner has listed it again: that is no reason to be woken again at once
+			if before, ok := w.calls[c.ID]; ok {
 				listed.woken, listed.checked = before.woken, before.checked
 			}
 			w.calls[c.ID] = listed
@@ -169,7 +171,8 @@ func (w *approvalWatch) wakeDue(ctx context.Context, now time.Time) {
 		}
 		c.woken = now
 		_, err = w.d.b.WakeIfParked(ctx, c.Key())
-		if err == nil && decided { // the list is late; whoever owns the batch, or is woken for it, finds the decision in the log
+		// the list is late; whoever owns the batch, or is woken for it, finds the decision in the log
+		if err == nil && decided {
 			err = w.d.b.DropApproval(ctx, c.Key(), c.Index)
 		}
 		if err != nil {

@@ -37,8 +37,8 @@ type Planner struct {
 	Known []string
 	// Views are what agents see of all tools. Nil: everybody sees everything.
 	Views registry.Views
-	// DeferAllBut are the tools whose schemas are in the prompt from the beginning, names that may end in "*"; all others are
-	// deferred, but those that are always loaded. Empty: each tool's author says.
+	// DeferAllBut are the tools whose schemas are in the prompt from the beginning, names that may end in "*"; all
+	// others are deferred, but those that are always loaded. Empty: each tool's author says.
 	DeferAllBut []string
 	// MaxConcurrency is for batches that name none.
 	MaxConcurrency int
@@ -64,8 +64,9 @@ type asked struct {
 	input json.RawMessage
 }
 
-// Plan pins the surface, resolves each call's tool, checks each input against its schema and judges its class. A rule of
-// the batch that cannot be read is a [*toolyard.InputError]. loaded are the deferred tools that the session has loaded.
+// Plan pins the surface, resolves each call's tool, checks each input against its schema and judges its class. A rule
+// of the batch that cannot be read is a [*toolyard.InputError]. loaded are the deferred tools that the session has
+// loaded.
 func (p *Planner) Plan(reg registry.Registry, sub *toolyard.Batch, loaded []string) (*Plan, error) {
 	surface, err := p.Surface(reg, sub.Agent, sub.Options)
 	if err != nil {
@@ -79,7 +80,8 @@ func (p *Planner) On(surface registry.Surface, sub *toolyard.Batch, loaded []str
 	plan := &Plan{Surface: surface, sub: sub, calls: sub.Calls}
 	plan.planned = events.Planned{
 		Session: sub.Session, Workspace: sub.Workspace, Surface: surface.Hash, Partition: sub.Options.Partition,
-		OnError: sub.Options.OnError, MaxConcurrency: sub.Options.MaxConcurrency, Open: sub.Open, Loaded: loaded, Deny: p.Deny, Ask: p.Ask,
+		OnError: sub.Options.OnError, MaxConcurrency: sub.Options.MaxConcurrency, Open: sub.Open, Loaded: loaded,
+		Deny: p.Deny, Ask: p.Ask,
 	}
 	if plan.planned.MaxConcurrency == 0 {
 		plan.planned.MaxConcurrency = p.MaxConcurrency
@@ -112,18 +114,22 @@ func (p *Planner) Extend(surface registry.Surface, s *batch.State) *Plan {
 		i := plan.from + n
 		problem := cmp.Or(toolyard.CheckName("id", call.ID), echoes[n])
 		if first, ok := ids[call.ID]; ok {
-			problem = &toolyard.InputError{Field: "id", Problem: fmt.Sprintf("%q is also the id of call %d", call.ID, first)}
+			problem = &toolyard.InputError{Field: "id", Problem: fmt.Sprintf("%q is also the id of call %d", call.ID,
+				first)}
 		}
 		ids[call.ID] = i
-		if problem == nil || slices.ContainsFunc(plan.planned.Results, func(r toolyard.Result) bool { return r.Index == i }) {
+		if problem == nil || slices.ContainsFunc(plan.planned.Results,
+			func(r toolyard.Result) bool { return r.Index == i }) {
 			continue
 		}
 		plan.planned.Calls[n].Judgement = tool.Strictest("it cannot run")
 		plan.planned.Results = append(plan.planned.Results, toolyard.Result{
-			Index: i, CallID: call.ID, Tool: plan.planned.Calls[n].Tool, IsError: true, Code: toolyard.InvalidArguments, Class: toolyard.Unsafe,
+			Index: i, CallID: call.ID, Tool: plan.planned.Calls[n].Tool, IsError: true, Code: toolyard.InvalidArguments,
+			Class: toolyard.Unsafe,
 			Error: "The call cannot be accepted: " + problem.Error() + ".",
 			Phases: []toolyard.Fact{
-				{Phase: toolyard.PhaseResolveTool, Outcome: toolyard.OutcomeFailed, Code: toolyard.InvalidArguments, Detail: problem.Error()},
+				{Phase: toolyard.PhaseResolveTool, Outcome: toolyard.OutcomeFailed, Code: toolyard.InvalidArguments,
+					Detail: problem.Error()},
 				{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeOK},
 			},
 		})
@@ -152,7 +158,8 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 			failed = incomplete(call, entry)
 		}
 		plan.entries[i] = entry
-		c := events.PlannedCall{ID: call.ID, Tool: toolyard.ShownName(call.Tool), Pool: entry.Pool, Declaration: entry.Hash, InputSHA256: inputHash(call.Input)}
+		c := events.PlannedCall{ID: call.ID, Tool: toolyard.ShownName(call.Tool), Pool: entry.Pool,
+			Declaration: entry.Hash, InputSHA256: inputHash(call.Input)}
 		if entry.Name != "" {
 			c.Tool = entry.Name
 		}
@@ -181,7 +188,8 @@ func (p *Plan) Asks() map[toolyard.Pool][]broker.JudgeCall {
 	out := map[toolyard.Pool][]broker.JudgeCall{}
 	for _, a := range p.asks {
 		e := p.entries[a.index]
-		out[e.Pool] = append(out[e.Pool], broker.JudgeCall{Index: a.index, Tool: e.Name, Declaration: e.Hash, Input: a.input})
+		out[e.Pool] = append(out[e.Pool], broker.JudgeCall{Index: a.index, Tool: e.Name, Declaration: e.Hash,
+			Input: a.input})
 	}
 	return out
 }
@@ -218,8 +226,8 @@ func (p *Plan) Unserved(refuse func(e *registry.Entry) bool) bool {
 	return len(act) > 0 && !slices.ContainsFunc(act, func(e registry.Entry) bool { return !refuse(&e) })
 }
 
-// Refuse answers the calls that nobody can run, as unable says to the model and to the operator: an empty message means that
-// somebody can.
+// Refuse answers the calls that nobody can run, as unable says to the model and to the operator: an empty message
+// means that somebody can.
 func (p *Plan) Refuse(unable func(e *registry.Entry, class toolyard.Class) (message, detail string)) {
 	answered := map[int]bool{}
 	for _, r := range p.planned.Results {
@@ -235,11 +243,13 @@ func (p *Plan) Refuse(unable func(e *registry.Entry, class toolyard.Class) (mess
 			continue
 		}
 		p.planned.Results = append(p.planned.Results, toolyard.Result{
-			Index: i, CallID: call.ID, Tool: c.Tool, IsError: true, Code: toolyard.SetupRequired, Class: c.Judgement.Class, Error: message, Detail: detail,
+			Index: i, CallID: call.ID, Tool: c.Tool, IsError: true, Code: toolyard.SetupRequired,
+			Class: c.Judgement.Class, Error: message, Detail: detail,
 			Phases: []toolyard.Fact{
 				{Phase: toolyard.PhaseResolveTool, Outcome: toolyard.OutcomeOK},
 				{Phase: toolyard.PhaseParseSchema, Outcome: toolyard.OutcomeOK},
-				{Phase: toolyard.PhaseValidateValues, Outcome: toolyard.OutcomeFailed, Code: toolyard.SetupRequired, Detail: fmt.Sprintf("%s; judged %s: %s", detail, c.Judgement.Class, c.Judgement.Why)},
+				{Phase: toolyard.PhaseValidateValues, Outcome: toolyard.OutcomeFailed, Code: toolyard.SetupRequired,
+					Detail: fmt.Sprintf("%s; judged %s: %s", detail, c.Judgement.Class, c.Judgement.Why)},
 				{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeOK},
 			},
 		})
@@ -267,7 +277,8 @@ func (p *Plan) FinishExtending(s *batch.State) events.Extended {
 		first++
 	}
 	return events.Extended{
-		InputSeq: s.InputSeq, Closed: s.InputClosed || p.full, Calls: p.planned.Calls, FirstGroup: first, Groups: groups[first:], Results: p.planned.Results,
+		InputSeq: s.InputSeq, Closed: s.InputClosed || p.full, Calls: p.planned.Calls, FirstGroup: first,
+		Groups: groups[first:], Results: p.planned.Results,
 	}
 }
 
@@ -324,8 +335,9 @@ func (p *Plan) Entry(i int) registry.Entry { return p.entries[i] }
 // MaxRuleBytes is how long the operator's rules may be together that stand in every plan.
 const MaxRuleBytes = 64 << 10
 
-// ForAll makes the operator's deny and ask rules hold for all workers, wherever they run: without those with an absolute path, which is
-// a directory of this machine. known are tools that rules may name although nobody offers them now.
+// ForAll makes the operator's deny and ask rules hold for all workers, wherever they run: without those with an
+// absolute path, which is a directory of this machine. known are tools that rules may name although nobody offers
+// them now.
 func (p *Planner) ForAll(rules policy.Rules, known []string, tools []tool.Tool) error {
 	declarations := make([]*tool.Declaration, len(tools))
 	for i := range tools {
@@ -342,7 +354,8 @@ func (p *Planner) ForAll(rules policy.Rules, known []string, tools []tool.Tool) 
 	}
 	p.Deny, p.Ask, p.Known = texts(portable.Deny), texts(portable.Ask), known
 	if n := len(p.Deny) + len(p.Ask); n > toolyard.MaxRulesPerBatch || bytes > MaxRuleBytes {
-		return fmt.Errorf("there are %d deny and ask rules with %d bytes; a dispatcher takes %d with %d", n, bytes, toolyard.MaxRulesPerBatch, MaxRuleBytes)
+		return fmt.Errorf("there are %d deny and ask rules with %d bytes; a dispatcher takes %d with %d", n, bytes,
+			toolyard.MaxRulesPerBatch, MaxRuleBytes)
 	}
 	return nil
 }
@@ -375,8 +388,9 @@ func inputHash(input []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Surface is what a batch of an agent sees of the registry: without what the operator's rules or the batch's own take out, and
-// what the agent has no view of. A rule of the batch that cannot be read, or names no tool that there is, is a [*toolyard.InputError].
+// Surface is what a batch of an agent sees of the registry: without what the operator's rules or the batch's own take
+// out, and what the agent has no view of. A rule of the batch that cannot be read, or names no tool that there is, is
+// a [*toolyard.InputError].
 func (p *Planner) Surface(reg registry.Registry, a toolyard.Agent, o toolyard.Options) (registry.Surface, error) {
 	rules, err := BatchRules(o)
 	if err != nil {
@@ -390,7 +404,8 @@ func (p *Planner) Surface(reg registry.Registry, a toolyard.Agent, o toolyard.Op
 	}{{"options.deny", rules.Deny}, {"options.ask", rules.Ask}} {
 		for i, r := range list.rules {
 			if err := names.Check(r.Tool); err != nil {
-				return registry.Surface{}, &toolyard.InputError{Field: fmt.Sprintf("%s[%d]", list.field, i), Problem: fmt.Sprintf("%q: %v", r, err)}
+				return registry.Surface{}, &toolyard.InputError{Field: fmt.Sprintf("%s[%d]", list.field, i),
+					Problem: fmt.Sprintf("%q: %v", r, err)}
 			}
 		}
 	}
@@ -415,9 +430,11 @@ func incomplete(call toolyard.Call, entry registry.Entry) *toolyard.Result {
 	const detail = "the model's stream was cut inside the call"
 	return &toolyard.Result{
 		CallID: call.ID, Tool: name, Echo: call.Echo, IsError: true, Code: toolyard.IncompleteCall,
-		Error: "The call was cut off before its input was complete, and nothing was run. Make the call again, with a shorter input if it was long.",
+		Error: "The call was cut off before its input was complete, and nothing was run. Make the call again, with " +
+			"a shorter input if it was long.",
 		Phases: []toolyard.Fact{
-			{Phase: toolyard.PhaseResolveTool, Outcome: toolyard.OutcomeFailed, Code: toolyard.IncompleteCall, Detail: detail},
+			{Phase: toolyard.PhaseResolveTool, Outcome: toolyard.OutcomeFailed, Code: toolyard.IncompleteCall,
+				Detail: detail},
 			{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeOK},
 		},
 	}

@@ -159,7 +159,8 @@ func (d *Dispatcher) giveUp(ctx context.Context, r *runner, why error) error {
 		r.log.Warn("the submission cannot be read", "planned", sub != nil, "error", err)
 	}
 	if sub == nil { // who waits is told, and that is all
-		refused := events.Refused{Type: "about:blank", Title: "Internal Server Error", Status: 500, Detail: "the submission cannot be read: " + err.Error()}
+		refused := events.Refused{Type: "about:blank", Title: "Internal Server Error", Status: 500,
+			Detail: "the submission cannot be read: " + err.Error()}
 		d.cfg.Meter.Refused(refused.Status)
 		err = d.b.RefuseBehind(ctx, r.key, refused)
 	} else {
@@ -206,8 +207,10 @@ func (d *Dispatcher) endLost(ctx context.Context, lost map[toolyard.BatchKey]err
 			err = d.answerAll(ctx, k, sub, why)
 		}
 		if err == nil {
-			err = d.b.Bury(ctx, broker.DeadLetter{Kind: broker.DeadBatch, Agent: k.Agent, Batch: k.ID, Cause: why.Error()}, nil)
+			err = d.b.Bury(ctx, broker.DeadLetter{Kind: broker.DeadBatch, Agent: k.Agent, Batch: k.ID,
+				Cause: why.Error()}, nil)
 		}
-		d.log.Error("a batch whose submission is lost was ended, for others wait for its workspace", "agent", k.Agent, "batch", k.ID, "reason", why, "error", err)
+		d.log.Error("a batch whose submission is lost was ended, for others wait for its workspace", "agent", k.Agent,
+			"batch", k.ID, "reason", why, "error", err)
 	}
 }

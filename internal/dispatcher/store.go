@@ -73,7 +73,8 @@ func (s store) fullness(most int) string {
 	case s.disk.Full:
 		return s.disk.Reason
 	case s.fill.Percent >= most:
-		return fmt.Sprintf("the store is %d%% full (%s); from %d%% on, what is left is for batches that are under way", s.fill.Percent, s.fill.Stream, most)
+		return fmt.Sprintf("the store is %d%% full (%s); from %d%% on, what is left is for batches that are under way",
+			s.fill.Percent, s.fill.Stream, most)
 	}
 	return ""
 }

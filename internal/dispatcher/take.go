@@ -32,8 +32,10 @@ func (d *Dispatcher) serve(ctx context.Context, r *runner) {
 		r.log.Info("another dispatcher owns the batch now")
 	case errors.Is(err, events.ErrNewer):
 		d.leaveToNewer(ctx, r, err)
-	case broker.IsSubmissionLost(err), (permanent(err) || d.overdue(r)) && r.submission().Deliveries >= d.cfg.MaxDeliveries:
-		r.log.Error("the batch cannot go on; its open calls are answered as internal_error", "deliveries", r.submission().Deliveries, "error", err)
+	case broker.IsSubmissionLost(err), (permanent(err) || d.overdue(r)) &&
+		r.submission().Deliveries >= d.cfg.MaxDeliveries:
+		r.log.Error("the batch cannot go on; its open calls are answered as internal_error",
+			"deliveries", r.submission().Deliveries, "error", err)
 		if err := d.giveUp(ctx, r, err); errors.Is(err, events.ErrNewer) {
 			d.leaveToNewer(ctx, r, err)
 		} else if err != nil {
@@ -55,7 +57,8 @@ func (d *Dispatcher) attempt(ctx context.Context, r *runner) (err error) {
 			r.log.Error("a batch crashed its dispatcher's code", "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
-	if r.feed, err = d.b.FollowEvents(r.key); err != nil { // follow before reading, so that nothing is missed in between
+	// follow before reading, so that nothing is missed in between
+	if r.feed, err = d.b.FollowEvents(r.key); err != nil {
 		return err
 	}
 	defer func() {
@@ -70,8 +73,8 @@ func (d *Dispatcher) attempt(ctx context.Context, r *runner) (err error) {
 	return r.run(ctx, s)
 }
 
-// accept decides about a delivered submission: it plans or adopts the batch, or answers the delivery and is done with it.
-// owned reports whether the batch is this dispatcher's now, to be run from the state s.
+// accept decides about a delivered submission: it plans or adopts the batch, or answers the delivery and is done with
+// it. owned reports whether the batch is this dispatcher's now, to be run from the state s.
 func (d *Dispatcher) accept(ctx context.Context, r *runner) (s batch.State, owned bool, err error) {
 	sub := r.submission()
 	failpoint.Hit(failpoint.BatchReceived)
@@ -91,8 +94,10 @@ func (d *Dispatcher) accept(ctx context.Context, r *runner) (s batch.State, owne
 		}
 	}
 	if age := time.Since(s.SubmittedAt); age > d.b.Settings().Lifetime && s.Plan == nil {
-		return s, false, r.refuse(ctx, events.Refused{Type: "about:blank", Title: "Gone", Status: 410, Detail: fmt.Sprintf(
-			"the batch was submitted %s ago; batches live for %s", age.Round(time.Second), d.b.Settings().Lifetime)})
+		return s, false, r.refuse(ctx, events.Refused{Type: "about:blank", Title: "Gone", Status: 410,
+			Detail: fmt.Sprintf(
+				"the batch was submitted %s ago; batches live for %s", age.Round(time.Second),
+				d.b.Settings().Lifetime)})
 	}
 	if s.Refused != nil || s.Completed {
 		return s, false, d.leaveAndDone(ctx, r, &s)
@@ -105,8 +110,8 @@ func (d *Dispatcher) accept(ctx context.Context, r *runner) (s batch.State, owne
 			s, err = d.plan(ctx, r, s)
 		}
 	case s.Parked && s.Handle == sub.Seq:
-		// Its owner fell silent before it released the batch. It may acknowledge this message at any time, so the message
-		// can no longer keep the batch: another message must wake it.
+		// Its owner fell silent before it released the batch. It may acknowledge this message at any time, so the
+		// message can no longer keep the batch: another message must wake it.
 		if _, err = d.b.WakeIfParked(ctx, r.key); err != nil {
 			return s, false, err
 		}

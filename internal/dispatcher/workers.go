@@ -33,7 +33,8 @@ type workerRegistry struct {
 	// revision is the highest of an entry that was taken in; grown is closed when it grows.
 	revision uint64
 	grown    chan struct{}
-	// catalog is what the workers offer; changed is closed when that changes; conflicts are those in it that were logged.
+	// catalog is what the workers offer; changed is closed when that changes; conflicts are those in it that were
+	// logged.
 	catalog   *catalog.Catalog
 	changed   chan struct{}
 	conflicts map[string]bool
@@ -230,7 +231,8 @@ func (r *workerRegistry) read(ctx context.Context, id string) (presence.Verdict,
 	return r.book.Read(id, reading, time.Now()), nil
 }
 
-func (r *workerRegistry) readToolset(ctx context.Context, w broker.Worker) (tools []registry.Entry, blocked []string, err error) {
+func (r *workerRegistry) readToolset(ctx context.Context, w broker.Worker) (tools []registry.Entry, blocked []string,
+	err error) {
 	stored, err := r.b.Surface(ctx, w.Toolset)
 	if err != nil {
 		return nil, nil, err
@@ -383,8 +385,8 @@ func (r *workerRegistry) inPools(pools map[toolyard.Pool]bool) []string {
 	return ids
 }
 
-// Surface is the tools that a batch of an agent for a workspace would see if it came now, with these options. A rule that cannot
-// be read is a [*toolyard.InputError].
+// Surface is the tools that a batch of an agent for a workspace would see if it came now, with these options. A rule
+// that cannot be read is a [*toolyard.InputError].
 func (d *Dispatcher) Surface(a toolyard.Agent, w toolyard.Workspace, o toolyard.Options) (registry.Surface, error) {
 	reg, err := d.workers.tools(w)
 	if err != nil {

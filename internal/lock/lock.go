@@ -1,13 +1,13 @@
 // Package lock gives batches the locks of workspaces: it keeps one dispatcher's places in their wait queues.
 //
-// Authority: none of its own. A workspace's queue is a [ticket.Queue] that NATS stores, and the first ticket of it holds
-// the lock. What is known of it here may be old, and an older queue grants nothing.
+// Authority: none of its own. A workspace's queue is a [ticket.Queue] that NATS stores, and the first ticket of it
+// holds the lock. What is known of it here may be old, and an older queue grants nothing.
 //
-// Ordering: changes to one workspace that come while another is being stored are stored together, in the order in which
-// they came.
+// Ordering: changes to one workspace that come while another is being stored are stored together, in the order in
+// which they came.
 //
-// Failure: the tickets of a dispatcher that died stand in the queue until the batch's next owner, or [Locks.Sweep] of any
-// dispatcher, takes them out.
+// Failure: the tickets of a dispatcher that died stand in the queue until the batch's next owner, or [Locks.Sweep] of
+// any dispatcher, takes them out.
 package lock
 
 import (

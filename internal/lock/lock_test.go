@@ -249,7 +249,8 @@ func TestAnOlderQueueGrantsNothing(t *testing.T) {
 	d.mu.Unlock()
 	d.observe(older) // before the joining is stored
 	stored := make(chan error, 1)
-	d.enqueue(w, change{holder: batchOf(0), mode: ticket.Exclusive, waiter: own, done: func(err error) { stored <- err }})
+	d.enqueue(w, change{holder: batchOf(0), mode: ticket.Exclusive, waiter: own,
+		done: func(err error) { stored <- err }})
 	if err := <-stored; err != nil {
 		t.Fatal(err)
 	}

@@ -16,12 +16,13 @@ import (
 
 // How abandoned tickets and unused keys are found.
 const (
-	blockedFor      = 5 * time.Second // how long a ticket stands first before it is looked at, if batches of ours wait
-	sweptAtOnce     = 64              // tickets of one workspace that are looked at in one round
-	abandonedAfter  = 10              // times the wait of an empty queue: for tickets behind which no batch of ours waits
-	abandonedAtOnce = 16              // queues with such tickets that are looked at in one round
-	deletedAtOnce   = 1_000           // keys that are deleted in one round
-	deletedTogether = 8               // keys that are deleted at a time
+	blockedFor  = 5 * time.Second // how long a ticket stands first before it is looked at, if batches of ours wait
+	sweptAtOnce = 64              // tickets of one workspace that are looked at in one round
+	// times the wait of an empty queue: for tickets behind which no batch of ours waits
+	abandonedAfter  = 10
+	abandonedAtOnce = 16    // queues with such tickets that are looked at in one round
+	deletedAtOnce   = 1_000 // keys that are deleted in one round
+	deletedTogether = 8     // keys that are deleted at a time
 )
 
 // Sweep takes out tickets that have stood first for long and whose group is done: their owner died between the group's
@@ -41,7 +42,8 @@ func (ls *Locks) Sweep(ctx context.Context) map[toolyard.BatchKey]error {
 			if !unneeded {
 				continue
 			}
-			ls.log.Warn("a ticket was left behind; taking it out", "workspace", w, "agent", t.Agent, "batch", t.Batch, "group", t.Group)
+			ls.log.Warn("a ticket was left behind; taking it out", "workspace", w, "agent", t.Agent, "batch", t.Batch,
+				"group", t.Group)
 			out.done = func(err error) {
 				if err != nil {
 					ls.log.Warn("a ticket that was left behind stays", "workspace", w, "error", err)
@@ -53,14 +55,15 @@ func (ls *Locks) Sweep(ctx context.Context) map[toolyard.BatchKey]error {
 	return lost
 }
 
-// unneeded reports whether no batch needs a ticket any more, and returns the change that removes it. A batch whose replies
-// are complete needs none, whatever else its log says.
+// unneeded reports whether no batch needs a ticket any more, and returns the change that removes it. A batch whose
+// replies are complete needs none, whatever else its log says.
 func (ls *Locks) unneeded(ctx context.Context, t ticket.Ticket) (out change, ok bool, err error) {
 	// Just this ticket: the batch may have another for the same group by now.
 	out = change{holder: t.Holder, number: t.N}
 	k := toolyard.BatchKey{Agent: t.Agent, ID: t.Batch}
 	replied := batch.State{Key: k}
-	if err := ls.b.CatchUp(ctx, &replied, batch.ChainReply, 0); err == nil && (replied.Completed || replied.Refused != nil) {
+	if err := ls.b.CatchUp(ctx, &replied, batch.ChainReply, 0); err == nil &&
+		(replied.Completed || replied.Refused != nil) {
 		return out, true, nil
 	}
 	s, err := ls.b.Fold(ctx, k)
@@ -71,9 +74,11 @@ func (ls *Locks) unneeded(ctx context.Context, t ticket.Ticket) (out change, ok 
 		return out, false, err
 	case s.Parked:
 		// The owner that wakes the batch joins in a later term. This change does not remove that ticket.
-		return change{holder: ticket.Holder{Agent: t.Agent, Batch: t.Batch, Group: t.Group, Term: s.Takeovers}}, true, nil
+		return change{holder: ticket.Holder{Agent: t.Agent, Batch: t.Batch, Group: t.Group, Term: s.Takeovers}}, true,
+			nil
 	}
-	// The owner of an open batch may add calls to its last group at any time, and to its safe group where that goes first.
+	// The owner of an open batch may add calls to its last group at any time, and to its safe group where that goes
+	// first.
 	passed := t.Group < len(s.Plan.Groups)-1 && s.Plan.Partition != toolyard.SafeFirst
 	return out, t.Group < len(s.Plan.Groups) && s.Done(t.Group) && (s.Closed || passed), nil
 }
@@ -124,8 +129,8 @@ func (ls *Locks) DeleteUnused(ctx context.Context) {
 	wg.Wait()
 }
 
-// deleteKey deletes the key of a queue if it is unchanged. It reads the queue first: the watch does not tell what another
-// dispatcher has deleted.
+// deleteKey deletes the key of a queue if it is unchanged. It reads the queue first: the watch does not tell what
+// another dispatcher has deleted.
 func (ls *Locks) deleteKey(ctx context.Context, known broker.TicketQueue) error {
 	q, err := ls.b.Tickets(ctx, known.Workspace)
 	switch {
@@ -150,8 +155,8 @@ func (ls *Locks) deleteKey(ctx context.Context, known broker.TicketQueue) error 
 	return nil
 }
 
-// unusedQueues returns the queues that have been empty for long and that no batch of ours is about to join. It drops the
-// workspaces that have no key.
+// unusedQueues returns the queues that have been empty for long and that no batch of ours is about to join. It drops
+// the workspaces that have no key.
 func (ls *Locks) unusedQueues() []broker.TicketQueue {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

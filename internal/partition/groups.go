@@ -12,17 +12,17 @@ import "github.com/toolyard/toolyard"
 
 // Group is a run of calls that may execute together.
 type Group struct {
-	// Safe says that every call of the group is READ_ONLY, so that it can share the workspace. Whether calls run side by
-	// side is a matter of length: the sequential strategies make groups of one call, safe or not. The zero value is
-	// the strict one: alone in the workspace.
+	// Safe says that every call of the group is READ_ONLY, so that it can share the workspace. Whether calls run side
+	// by side is a matter of length: the sequential strategies make groups of one call, safe or not. The zero value
+	// is the strict one: alone in the workspace.
 	Safe bool
 	// Calls are indexes into the batch, in emission order. Never empty in a group that this package made.
 	Calls []int
 }
 
 // Groups partitions a whole batch. classes[i] is the class of call i; anything but exactly READ_ONLY is exclusive. An
-// unknown strategy, the empty one too, means sequential: the one that runs nothing beside anything. (The empty strategy of a batch
-// is filled in by its Normalize, long before.) No calls make no groups.
+// unknown strategy, the empty one too, means sequential: the one that runs nothing beside anything. (The empty
+// strategy of a batch is filled in by its Normalize, long before.) No calls make no groups.
 func Groups(strategy toolyard.Strategy, classes []toolyard.Class) []Group {
 	p := New(strategy)
 	for _, c := range classes {

@@ -9,8 +9,8 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// twin is the dumb way: it writes the groups as text, one letter a call, and reads them back. "s" is a safe call, "x" any
-// other. It shares no idea with the Partitioner.
+// twin is the dumb way: it writes the groups as text, one letter a call, and reads them back. "s" is a safe call, "x"
+// any other. It shares no idea with the Partitioner.
 func twin(strategy toolyard.Strategy, word string) []Group {
 	order := make([]int, 0, len(word))
 	for i := range word {

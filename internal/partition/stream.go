@@ -10,9 +10,10 @@ import (
 // come in this order along the list:
 //
 //   - final: no later call can extend it or come before it. There are [Partitioner.Final] of them.
-//   - startable, still open: its calls may start now, and later calls may join it. It is safe, and there is at most one.
-//     [Partitioner.Startable] counts it and the final ones.
-//   - pending: a later call may still come before it. Only safe_first has such groups, and only until [Partitioner.Close].
+//   - startable, still open: its calls may start now, and later calls may join it. It is safe, and there is at most
+//     one. [Partitioner.Startable] counts it and the final ones.
+//   - pending: a later call may still come before it. Only safe_first has such groups, and only until
+//     [Partitioner.Close].
 //
 // The place of a startable group in the list never changes, and its calls never leave it. After Close every group is
 // final, and the groups are those that the function [Groups] gives for all the calls.
@@ -75,7 +76,8 @@ func (p *Partitioner) Group(i int) Group {
 	return g
 }
 
-// Groups returns all groups so far; nil when there are none. It is what the function [Groups] gives for the calls so far.
+// Groups returns all groups so far; nil when there are none. It is what the function [Groups] gives for the calls so
+// far.
 func (p *Partitioner) Groups() []Group {
 	var all []Group
 	for i := range p.Len() {
@@ -100,7 +102,8 @@ func (p *Partitioner) Final() int {
 }
 
 // Startable is how many groups, from the first, may be started now, each after the one before it is done. It is at
-// least Final: the one more is the open safe group. Its calls may start; that it is done is known only when it is final.
+// least Final: the one more is the open safe group. Its calls may start; that it is done is known only when it is
+// final.
 func (p *Partitioner) Startable() int {
 	if p.strategy == toolyard.SafeFirst && !p.closed {
 		return p.before()

@@ -7,7 +7,8 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// follow adds the calls one by one, as a dispatcher would that starts whatever it may, and reports the first broken promise.
+// follow adds the calls one by one, as a dispatcher would that starts whatever it may, and reports the first broken
+// promise.
 func follow(strategy toolyard.Strategy, classes []toolyard.Class) error {
 	whole := Groups(strategy, classes)
 	p := New(strategy)
@@ -156,7 +157,8 @@ func FuzzPartition(f *testing.F) {
 
 func ExamplePartitioner() {
 	p := New(toolyard.Consecutive)
-	for _, c := range []toolyard.Class{toolyard.ReadOnly, toolyard.ReadOnly, toolyard.WriteExclusive, toolyard.ReadOnly} {
+	for _, c := range []toolyard.Class{toolyard.ReadOnly, toolyard.ReadOnly, toolyard.WriteExclusive,
+		toolyard.ReadOnly} {
 		p.Add(c)
 		fmt.Printf("%v: %d final, %d may start\n", p.Groups(), p.Final(), p.Startable())
 	}

@@ -111,7 +111,8 @@ func advice(code toolyard.Code, executed, retryable bool, retryAfterMS int64) st
 		return "Ask for less: a narrower query, a range, or fewer items."
 	}
 	if executed {
-		return "This is a fault of the system, not of the call. The tool may have taken effect: look before you repeat the call."
+		return "This is a fault of the system, not of the call. The tool may have taken effect: look before you " +
+			"repeat the call."
 	}
 	return "This is a fault of the system, not of the call; go on without it, and say so."
 }

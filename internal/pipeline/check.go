@@ -44,11 +44,15 @@ func (c *call) check(ctx context.Context) finding {
 		return finding{}
 	}
 	limit := orDefault(c.p.CheckTimeout, DefaultCheckTimeout)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, &timeoutError{limit: limit, own: true, what: "the check of the input"})
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, &timeoutError{limit: limit, own: true,
+		what: "the check of the input"})
 	defer cancel()
 	env := c.env(ctx)
 	input := c.input()
-	_, err := guard(c.p, ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.code.Check(ctx, env, input) })
+	_, err := guard(c.p, ctx, func(ctx context.Context) (struct{}, error) {
+		return struct{}{},
+			c.code.Check(ctx, env, input)
+	})
 	if err == nil {
 		return finding{}
 	}
@@ -62,17 +66,20 @@ func (c *call) check(ctx context.Context) finding {
 	e := tool.AsError(err)
 	code := e.Code
 	switch code {
-	case toolyard.InvalidArguments, toolyard.SetupRequired, toolyard.SandboxViolation, toolyard.DependencyUnavailable, toolyard.Timeout:
+	case toolyard.InvalidArguments, toolyard.SetupRequired, toolyard.SandboxViolation, toolyard.DependencyUnavailable,
+		toolyard.Timeout:
 	default: // a check that says no, without saying how
 		code = toolyard.InvalidArguments
 	}
-	return finding{fail: &failure{code: code, message: e.Message, detail: cause(e), retryable: e.Retryable, retryAfterMS: e.RetryAfterMS}}
+	return finding{fail: &failure{code: code, message: e.Message, detail: cause(e), retryable: e.Retryable,
+		retryAfterMS: e.RetryAfterMS}}
 }
 
 func (c *call) tooManyLeftBehind() finding {
-	return finding{fail: &failure{code: toolyard.DependencyUnavailable, retryable: true, retryAfterMS: retryWhenSaturatedMS,
-		message: "This worker starts nothing new: too many earlier calls ignored their end and still run.",
-		detail:  fmt.Sprintf("%d goroutines were left behind", c.p.Leaked())}}
+	return finding{fail: &failure{code: toolyard.DependencyUnavailable, retryable: true,
+		retryAfterMS: retryWhenSaturatedMS,
+		message:      "This worker starts nothing new: too many earlier calls ignored their end and still run.",
+		detail:       fmt.Sprintf("%d goroutines were left behind", c.p.Leaked())}}
 }
 
 // retryWhenSaturatedMS is how long a model is told to wait for goroutines that were left behind, in milliseconds.

@@ -13,8 +13,8 @@ import (
 	"github.com/toolyard/toolyard/internal/schema"
 )
 
-// takeParts takes over the parts of the tool's output, and makes its text of them where it has none. Parts that are all text are
-// text alone. It says what is wrong with them, if something is.
+// takeParts takes over the parts of the tool's output, and makes its text of them where it has none. Parts that are
+// all text are text alone. It says what is wrong with them, if something is.
 func (c *call) takeParts() (problem string) {
 	parts, plain := slices.Clone(c.out.Content), 0
 	for i := range parts {
@@ -23,7 +23,8 @@ func (c *call) takeParts() (problem string) {
 		case toolyard.ContentText:
 			plain++
 			*p = toolyard.Content{Type: p.Type, Text: p.Text}
-		case toolyard.ContentImage, toolyard.ContentAudio, toolyard.ContentResource, toolyard.ContentLink, toolyard.ContentTool:
+		case toolyard.ContentImage, toolyard.ContentAudio, toolyard.ContentResource, toolyard.ContentLink,
+			toolyard.ContentTool:
 		default:
 			return fmt.Sprintf("its part %d is %q, which is no kind of content", i, p.Type)
 		}
@@ -60,8 +61,9 @@ func (c *call) outputBytes() int {
 	return size
 }
 
-// fitParts redacts the parts and the data, and brings them to size. What does not fit is stored, and a reference stays in its place. An
-// error means that not all could be stored: then the parts are left out, and the text says what they were.
+// fitParts redacts the parts and the data, and brings them to size. What does not fit is stored, and a reference
+// stays in its place. An error means that not all could be stored: then the parts are left out, and the text says
+// what they were.
 func (c *call) fitParts(ctx context.Context) error {
 	if err := c.fitStructured(); err != nil || c.parts == nil {
 		return err
@@ -81,7 +83,8 @@ func (c *call) fitParts(ctx context.Context) error {
 	return nil
 }
 
-// fitTexts stores the texts of the parts when together they are longer than the tool's limit. The parts keep their preview.
+// fitTexts stores the texts of the parts when together they are longer than the tool's limit. The parts keep their
+// preview.
 func (c *call) fitTexts(ctx context.Context) error {
 	var long strings.Builder
 	for i := range c.parts {
@@ -100,7 +103,8 @@ func (c *call) fitTexts(ctx context.Context) error {
 	for i := range rest {
 		rest[i].Text, rest[i].Schema = "", nil
 	}
-	c.parts = append([]toolyard.Content{{Type: toolyard.ContentText, Text: text, Blob: ref, Size: int64(len(whole))}}, rest...)
+	c.parts = append([]toolyard.Content{{Type: toolyard.ContentText, Text: text, Blob: ref, Size: int64(len(whole))}},
+		rest...)
 	if c.derived {
 		c.text, c.res.Truncated, c.res.Blob = text, true, ref
 	}
@@ -146,7 +150,8 @@ func (c *call) fitData(ctx context.Context) error {
 	return nil
 }
 
-// fitStructured redacts the data. What is too long is left out, and so is what the tool's own schema does not take any more.
+// fitStructured redacts the data. What is too long is left out, and so is what the tool's own schema does not take
+// any more.
 func (c *call) fitStructured() error {
 	if c.structured == nil {
 		return nil
@@ -168,8 +173,10 @@ func (c *call) fitStructured() error {
 		}
 		if !bytes.Equal(clean, raw) {
 			c.redacted, raw = true, clean
-			if s, err := c.p.schemas().Output(c.entry.OutputSchema); c.entry.OutputSchema != nil && (err != nil || s.Validate(raw) != nil) {
-				c.remarks = append(c.remarks, "without secrets, the output as data no longer fits its schema: it is left out, and the text stays")
+			if s, err := c.p.schemas().Output(c.entry.OutputSchema); c.entry.OutputSchema != nil &&
+				(err != nil || s.Validate(raw) != nil) {
+				c.remarks = append(c.remarks, "without secrets, the output as data no longer fits its schema: it "+
+					"is left out, and the text stays")
 				return nil
 			}
 		}
@@ -179,7 +186,8 @@ func (c *call) fitStructured() error {
 		limit = MaxInlineResultBytes
 	}
 	if len(raw) > limit || !encodes(string(raw), MaxInlineResultBytes) {
-		c.remarks = append(c.remarks, fmt.Sprintf("the output as data has %d bytes, and at most %d are taken: it is left out, and the text stays",
+		c.remarks = append(c.remarks, fmt.Sprintf("the output as data has %d bytes, and at most %d are taken: it "+
+			"is left out, and the text stays",
 			len(raw), limit))
 		return nil
 	}
@@ -187,7 +195,8 @@ func (c *call) fitStructured() error {
 	return nil
 }
 
-// redactParts takes secrets out of all texts of the parts, and out of data that is text. What describes a part is cut then.
+// redactParts takes secrets out of all texts of the parts, and out of data that is text. What describes a part is cut
+// then.
 func (c *call) redactParts() error {
 	for i := range c.parts {
 		p := &c.parts[i]

@@ -56,7 +56,8 @@ func (c *call) plain() {
 		c.fail = &failure{code: toolyard.InternalError}
 	}
 	c.res.Code = c.fail.code
-	c.res.Output, c.res.Detail, c.res.Truncated, c.res.Blob, c.res.Content, c.res.Structured = "", "", false, "", nil, nil
+	c.res.Output, c.res.Detail, c.res.Truncated, c.res.Blob, c.res.Content, c.res.Structured = "", "", false, "", nil,
+		nil
 	c.res.Error = "Internal error: the result could not be written. " + advice(c.res.Code, c.executed, false, 0)
 }
 

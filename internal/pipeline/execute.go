@@ -17,8 +17,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// execute runs the tool within its time: the tool's own limit, or the batch's where that is shorter, and, where the tool
-// declares one, the limit on how long it says nothing.
+// execute runs the tool within its time: the tool's own limit, or the batch's where that is shorter, and, where the
+// tool declares one, the limit on how long it says nothing.
 func (c *call) execute(ctx context.Context) finding {
 	limit := c.entry.Timeout()
 	own := c.job.CallTimeout <= 0 || c.job.CallTimeout >= limit
@@ -64,8 +64,8 @@ func (c *call) execute(ctx context.Context) finding {
 	return finding{fail: f}
 }
 
-// untilOver returns what a tool reports its progress to, and what ends that with a last report: what comes after it is about
-// a call that has ended. Each report calls goesOn.
+// untilOver returns what a tool reports its progress to, and what ends that with a last report: what comes after it
+// is about a call that has ended. Each report calls goesOn.
 func untilOver(report func(tool.Progress), goesOn func()) (progress func(tool.Progress), end func()) {
 	var mu sync.Mutex // so that nothing comes behind the last one
 	over := false
@@ -85,15 +85,18 @@ func untilOver(report func(tool.Progress), goesOn func()) (progress func(tool.Pr
 	}
 }
 
-// watchIdle returns a context that ends when the tool reports no progress for as long as it declares, and what each report
-// calls. Without such a limit the context ends as before.
+// watchIdle returns a context that ends when the tool reports no progress for as long as it declares, and what each
+// report calls. Without such a limit the context ends as before.
 func (c *call) watchIdle(ctx context.Context) (_ context.Context, goesOn func()) {
 	limit := c.entry.IdleTimeout()
 	if limit <= 0 {
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(limit, func() { cancel(&timeoutError{limit: limit, own: true, idle: true, what: "the tool"}) })
+	timer := time.AfterFunc(limit, func() {
+		cancel(&timeoutError{limit: limit, own: true, idle: true,
+			what: "the tool"})
+	})
 	context.AfterFunc(ctx, func() { timer.Stop() })
 	return ctx, func() {
 		if ctx.Err() == nil {
@@ -114,8 +117,10 @@ func (c *call) judgeEnd(ctx context.Context, err error) *failure {
 	}
 	if stop := c.ended(ctx); stop != nil {
 		if errors.Is(err, errLeftBehind) {
-			stop.message = strings.TrimSpace(stop.message + " " + "The tool was told to stop and has not returned: it may still act.")
-			stop.detail = join(stop.detail, "the tool did not return within "+orDefault(c.p.StopGrace, DefaultStopGrace).String()+" of its end")
+			stop.message = strings.TrimSpace(stop.message + " " +
+				"The tool was told to stop and has not returned: it may still act.")
+			stop.detail = join(stop.detail, "the tool did not return within "+orDefault(c.p.StopGrace,
+				DefaultStopGrace).String()+" of its end")
 			return stop
 		}
 		if !errors.Is(err, context.Cause(ctx)) && !errors.Is(err, ctx.Err()) {
@@ -123,14 +128,16 @@ func (c *call) judgeEnd(ctx context.Context, err error) *failure {
 		}
 		return stop
 	}
-	if errors.Is(err, ErrLost) || c.refused.Load() { // a commit point was refused: nobody knows what the tool did and what not
+	// a commit point was refused: nobody knows what the tool did and what not
+	if errors.Is(err, ErrLost) || c.refused.Load() {
 		return &failure{lost: true, detail: detail}
 	}
 	if _, panicked := errors.AsType[*panicError](err); panicked || errors.Is(err, errGone) {
 		return &failure{code: toolyard.ExecutionFailed, message: "The tool crashed.", detail: detail}
 	}
 	e := tool.AsError(err)
-	f := &failure{code: e.Code, message: e.Message, detail: cause(e), retryable: e.Retryable, retryAfterMS: e.RetryAfterMS}
+	f := &failure{code: e.Code, message: e.Message, detail: cause(e), retryable: e.Retryable,
+		retryAfterMS: e.RetryAfterMS}
 	switch e.Code {
 	case toolyard.ExecutionFailed:
 	case toolyard.DependencyUnavailable, toolyard.Timeout:
@@ -141,14 +148,15 @@ func (c *call) judgeEnd(ctx context.Context, err error) *failure {
 		c.badOutput = e
 		return nil
 	default:
-		f.code, f.detail = toolyard.ExecutionFailed, join("the tool gave the code "+string(e.Code)+", which is not one of execute", f.detail)
+		f.code, f.detail = toolyard.ExecutionFailed,
+			join("the tool gave the code "+string(e.Code)+", which is not one of execute", f.detail)
 	}
 	return f
 }
 
-// blame says what the call tells about its dependency. Only infrastructure failures count: the tool says so, or its own time
-// limit passed and it has named something that it depends on. A limit that the batch has set says nothing: an agent
-// in a hurry must not close a dependency for everybody.
+// blame says what the call tells about its dependency. Only infrastructure failures count: the tool says so, or its
+// own time limit passed and it has named something that it depends on. A limit that the batch has set says nothing:
+// an agent in a hurry must not close a dependency for everybody.
 func (c *call) blame(ctx context.Context, err error, f *failure) breaker.Outcome {
 	late, isLate := errors.AsType[*timeoutError](context.Cause(ctx))
 	switch {
@@ -186,7 +194,8 @@ func (c *call) env(ctx context.Context) tool.Env {
 		Root: root, Hidden: hidden,
 		Agent: c.job.Key.Agent, Batch: c.job.Key.ID, Session: c.job.Session, Index: c.job.Index, CallID: c.job.Call.ID,
 		Workspace: c.job.Workspace, WorkspaceDir: c.job.WorkspaceDir, Attempt: c.job.Attempt,
-		IdempotencyKey: IdempotencyKey(c.job.Key, c.job.Index), FencingToken: c.job.FencingToken, Blobs: c.job.Blobs, Tools: c.job.Tools,
+		IdempotencyKey: IdempotencyKey(c.job.Key, c.job.Index), FencingToken: c.job.FencingToken, Blobs: c.job.Blobs,
+		Tools:    c.job.Tools,
 		Progress: progress, Context: maps.Clone(c.job.Context),
 		CommitPoint: func() error {
 			if ctx.Err() != nil { // also once the result is out: execute's context ends with it

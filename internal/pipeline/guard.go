@@ -23,10 +23,11 @@ func guard[T any](p *Pipeline, ctx context.Context, fn func(context.Context) (T,
 	return guardFor(p, ctx, orDefault(p.Grace, DefaultGrace), fn, func() {})
 }
 
-// guardFor runs code that is not ours in a goroutine of its own, so that it can neither panic nor hold up the result: it is
-// waited for until its context ends, and for a grace after that. Then it is left behind, and counted until it returns.
-// returned is called when it does, before guardFor returns or long after.
-func guardFor[T any](p *Pipeline, ctx context.Context, grace time.Duration, fn func(context.Context) (T, error), returned func()) (T, error) {
+// guardFor runs code that is not ours in a goroutine of its own, so that it can neither panic nor hold up the result:
+// it is waited for until its context ends, and for a grace after that. Then it is left behind, and counted until it
+// returns. returned is called when it does, before guardFor returns or long after.
+func guardFor[T any](p *Pipeline, ctx context.Context, grace time.Duration, fn func(context.Context) (T, error),
+	returned func()) (T, error) {
 	type answer struct {
 		value T
 		err   error

@@ -68,8 +68,10 @@ func newRig(change ...func(*rig)) *rig {
 	r := &rig{tools: map[string]tool.Tool{}}
 	r.Pipeline = &Pipeline{Tools: r, Hooks: nil, Permission: r, Blobs: r, Worker: "w1"}
 	r.job = Job{
-		CallContext: CallContext{Key: toolyard.BatchKey{Agent: "a", ID: "b"}, Index: 2, Session: "s", Workspace: "ws", WorkspaceDir: "/ws"},
-		Call:        toolyard.Call{ID: "c3", Tool: "echo", Input: json.RawMessage(`{"text":"hi"}`)}, Attempt: 1, Start: r.startCall,
+		CallContext: CallContext{Key: toolyard.BatchKey{Agent: "a", ID: "b"}, Index: 2, Session: "s", Workspace: "ws",
+			WorkspaceDir: "/ws"},
+		Call: toolyard.Call{ID: "c3", Tool: "echo", Input: json.RawMessage(`{"text":"hi"}`)}, Attempt: 1,
+		Start: r.startCall,
 	}
 	r.setTool(echo())
 	for _, c := range change {
@@ -98,7 +100,8 @@ func (r *rig) Lookup(name string) (tool.Tool, registry.Entry, bool) {
 			if err != nil {
 				panic(err)
 			}
-			return t, registry.Entry{Declaration: t.Declaration, Hash: hash, Origin: registry.Builtin, Pool: "default"}, true
+			return t, registry.Entry{Declaration: t.Declaration, Hash: hash, Origin: registry.Builtin, Pool: "default"},
+				true
 		}
 	}
 	return tool.Tool{}, registry.Entry{}, false

@@ -30,7 +30,8 @@ func (c *call) preHooks(ctx context.Context) finding {
 		return noted("not again: they ran before the call was approved")
 	}
 	broke := func(detail string) finding {
-		return failed(toolyard.HookFailed, "A hook of this installation broke, and a broken hook blocks the call.", detail)
+		return failed(toolyard.HookFailed, "A hook of this installation broke, and a broken hook blocks the call.",
+			detail)
 	}
 	in := c.hookInput()
 	v, err := guard(c.p, ctx, func(ctx context.Context) (HookVerdict, error) { return c.p.Hooks.Pre(ctx, in) })
@@ -91,8 +92,9 @@ func (c *call) vetoed(v HookVerdict) finding {
 	return failed(toolyard.HookBlocked, message, detail)
 }
 
-// replaceInput takes over a hook's input. why says that it can't be: it is no JSON, or the call with it would be judged
-// more strictly than it was scheduled, so that it would run beside calls that it must not run beside, or without a claim.
+// replaceInput takes over a hook's input. why says that it can't be: it is no JSON, or the call with it would be
+// judged more strictly than it was scheduled, so that it would run beside calls that it must not run beside, or
+// without a claim.
 func (c *call) replaceInput(ctx context.Context, v HookVerdict) (changed bool, why string) {
 	who := v.By
 	if who == "" {
@@ -116,7 +118,8 @@ func (c *call) replaceInput(ctx context.Context, v HookVerdict) (changed bool, w
 	if s, err := c.p.schemas().Input(c.entry.InputSchema); err == nil && s.Check(update) == nil {
 		j := c.judge(ctx, update)
 		if j.Class.Strictness() > c.judgement.Class.Strictness() || (c.judgement.Idempotent && !j.Idempotent) {
-			return false, fmt.Sprintf("with the input of %s the call is %s (%s), and it was scheduled as %s", who, j.Class, j.Why, c.judgement.Class)
+			return false, fmt.Sprintf("with the input of %s the call is %s (%s), and it was scheduled as %s", who,
+				j.Class, j.Why, c.judgement.Class)
 		}
 		j.Class = c.judgement.Class // scheduled so: it keeps the turn it has
 		c.judgement = j
@@ -162,7 +165,8 @@ func (c *call) postHooks(ctx context.Context) finding {
 		if _, panicked := errors.AsType[*panicError](err); panicked || errors.Is(err, errGone) {
 			return c.bug(toolyard.PhasePostHooks, err)
 		}
-		return failed(toolyard.PostHookFailed, "The tool itself succeeded and its output is kept, but a hook that runs after it broke.",
+		return failed(toolyard.PostHookFailed, "The tool itself succeeded and its output is kept, but a hook that "+
+			"runs after it broke.",
 			join(err.Error(), ended(ctx)))
 	}
 	if v.Block || v.Stop {
@@ -179,7 +183,8 @@ func (c *call) postHooks(ctx context.Context) finding {
 		}
 		c.out, c.parts, c.structured = tool.Output{Text: *v.Output}, nil, nil
 		c.text = valid(c.out.Text)
-		detail = join(fmt.Sprintf("output changed by %s, %d to %d bytes, mapped again", orSome(v.By), before, len(c.text)), detail)
+		detail = join(fmt.Sprintf("output changed by %s, %d to %d bytes, mapped again", orSome(v.By), before,
+			len(c.text)), detail)
 	}
 	if c.addContext(v.Context) {
 		detail = join(detail, "context added")

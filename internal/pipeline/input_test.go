@@ -89,7 +89,8 @@ func TestRedactedPartsNeverRun(t *testing.T) {
 		}
 	}, input(`{"text":"the s3cret","n":1,"l":["s3cret",{"a":"s3cret"}],"o":{"b":"s3cret"}}`))
 	res := r.result(t)
-	if want := `{"l":["s3cret",{"a":"s3cret"}],"n":2,"o":{"b":"s3cret"},"text":"the s3cret"}`; len(r.stored) != 1 || r.stored[0] != want {
+	if want := `{"l":["s3cret",{"a":"s3cret"}],"n":2,"o":{"b":"s3cret"},"text":"the s3cret"}`; len(r.stored) != 1 ||
+		r.stored[0] != want {
 		t.Errorf("ran %q: %s", r.stored, res.Error)
 	}
 	for _, f := range res.Phases {
@@ -110,7 +111,8 @@ func TestObservableCopyIsBounded(t *testing.T) {
 	watch := func(r *rig) { r.job.Observe = func(in json.RawMessage, _ string) { seen = in } }
 	r := newRig(input(fmt.Sprintf(`{"text":%q}`, long)), watch)
 	res := r.result(t)
-	if len(seen) > MaxObservableBytes || !strings.Contains(string(seen), fmt.Sprintf("[cut: %d bytes in all]", len(long))) || !json.Valid(seen) {
+	if len(seen) > MaxObservableBytes || !strings.Contains(string(seen),
+		fmt.Sprintf("[cut: %d bytes in all]", len(long))) || !json.Valid(seen) {
 		t.Errorf("%d bytes: %.200s", len(seen), seen)
 	}
 	if res.Output != long {
@@ -125,17 +127,19 @@ func TestObservableCopyIsBounded(t *testing.T) {
 	}
 	r = newRig(with(func(t *tool.Tool) { t.InputSchema = json.RawMessage(`{"type":"object","additionalProperties":true}`) }),
 		returns("ok", nil), input("{"+strings.Join(many, ",")+"}"), watch)
-	if res := r.result(t); res.Code != toolyard.OK || len(seen) > MaxObservableBytes || !json.Valid(seen) || !strings.Contains(string(seen), `"_cut":`) {
+	if res := r.result(t); res.Code != toolyard.OK || len(seen) > MaxObservableBytes || !json.Valid(seen) ||
+		!strings.Contains(string(seen), `"_cut":`) {
 		t.Errorf("%d bytes: %.200s", len(seen), seen)
 	}
 }
 
-// TestAHookCannotLoosenTheSchedule: the class was judged from the input that the model wrote. A hook's input may only be as
-// strict: the call runs beside others, or without a claim, because of that class.
+// TestAHookCannotLoosenTheSchedule: the class was judged from the input that the model wrote. A hook's input may only
+// be as strict: the call runs beside others, or without a claim, because of that class.
 func TestAHookCannotLoosenTheSchedule(t *testing.T) {
 	shell := func(r *rig) {
 		r.setTool(tool.Tool{
-			Declaration: tool.Declaration{Name: "sh", Description: "d", Class: tool.ClassRule{Shell: "text"}, Execution: tool.InSandbox, InputSchema: json.RawMessage(schemaText)},
+			Declaration: tool.Declaration{Name: "sh", Description: "d", Class: tool.ClassRule{Shell: "text"},
+				Execution: tool.InSandbox, InputSchema: json.RawMessage(schemaText)},
 			Run: func(context.Context, tool.Env, json.RawMessage) (tool.Output, error) {
 				return tool.Output{Text: "ran"}, nil
 			},
@@ -176,20 +180,24 @@ func TestAHookCannotLoosenTheSchedule(t *testing.T) {
 		}, toolyard.HookFailed},
 		{"looser than planned", `{"text":"rm x"}`, `{"text":"ls"}`, shell, toolyard.OK},
 		{"judged by the tool", `{"text":"ls"}`, `{"text":"x"}`, ask(reads), toolyard.OK},
-		{"the tool panics", `{"text":"ls"}`, `{"text":"x"}`, ask(func(json.RawMessage) (tool.Judgement, error) { panic("x") }), toolyard.HookFailed},
-		{"the tool fails", `{"text":"ls"}`, `{"text":"x"}`, ask(func(json.RawMessage) (tool.Judgement, error) { return tool.Judgement{}, errBoom }), toolyard.HookFailed},
+		{"the tool panics", `{"text":"ls"}`, `{"text":"x"}`,
+			ask(func(json.RawMessage) (tool.Judgement, error) { panic("x") }), toolyard.HookFailed},
+		{"the tool fails", `{"text":"ls"}`, `{"text":"x"}`,
+			ask(func(json.RawMessage) (tool.Judgement, error) { return tool.Judgement{}, errBoom }),
+			toolyard.HookFailed},
 		{"no longer idempotent", `{"text":"ls"}`, `{"text":"x"}`, ask(func(json.RawMessage) (tool.Judgement, error) {
 			return tool.Judgement{Class: toolyard.ReadOnly}, nil
 		}), toolyard.HookFailed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var asked tool.Judgement
-			r := newRig(tt.opt, input(tt.was), before(HookVerdict{Input: json.RawMessage(tt.to), By: "h"}, nil), func(r *rig) {
-				r.decide = func(_ context.Context, in PermissionInput) (PermissionDecision, error) {
-					asked = in.Judgement
-					return PermissionDecision{Behavior: Allow}, nil
-				}
-			})
+			r := newRig(tt.opt, input(tt.was), before(HookVerdict{Input: json.RawMessage(tt.to), By: "h"}, nil),
+				func(r *rig) {
+					r.decide = func(_ context.Context, in PermissionInput) (PermissionDecision, error) {
+						asked = in.Judgement
+						return PermissionDecision{Behavior: Allow}, nil
+					}
+				})
 			res := r.result(t)
 			if res.Code != tt.want || res.Class != r.job.Judgement.Class {
 				t.Errorf("%q as %s: %s %s", res.Code, res.Class, res.Error, res.Detail)
@@ -204,19 +212,21 @@ func TestAHookCannotLoosenTheSchedule(t *testing.T) {
 // TestPermissionSeesWhatRuns after a hook has changed the input.
 func TestPermissionSeesWhatRuns(t *testing.T) {
 	var asked, ran string
-	r := newRig(before(HookVerdict{Input: json.RawMessage(`{"text":"changed"}`), Opinion: Ask, Reason: "look"}, nil), func(r *rig) {
-		r.decide = func(_ context.Context, in PermissionInput) (PermissionDecision, error) {
-			asked = string(in.Input) + string(in.Opinion) + in.OpinionReason
-			return PermissionDecision{Behavior: Allow}, nil
-		}
-	}, with(func(t *tool.Tool) {
-		run := t.Run
-		t.Run = func(ctx context.Context, env tool.Env, in json.RawMessage) (tool.Output, error) {
-			ran = string(in)
-			return run(ctx, env, in)
-		}
-	}))
-	if res := r.result(t); res.Output != "changed" || asked != `{"text":"changed"}asklook` || ran != `{"text":"changed"}` {
+	r := newRig(before(HookVerdict{Input: json.RawMessage(`{"text":"changed"}`), Opinion: Ask, Reason: "look"}, nil),
+		func(r *rig) {
+			r.decide = func(_ context.Context, in PermissionInput) (PermissionDecision, error) {
+				asked = string(in.Input) + string(in.Opinion) + in.OpinionReason
+				return PermissionDecision{Behavior: Allow}, nil
+			}
+		}, with(func(t *tool.Tool) {
+			run := t.Run
+			t.Run = func(ctx context.Context, env tool.Env, in json.RawMessage) (tool.Output, error) {
+				ran = string(in)
+				return run(ctx, env, in)
+			}
+		}))
+	if res := r.result(t); res.Output != "changed" || asked != `{"text":"changed"}asklook` ||
+		ran != `{"text":"changed"}` {
 		t.Errorf("asked about %s, ran %s: %+v", asked, ran, res)
 	}
 }

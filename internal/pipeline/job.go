@@ -55,16 +55,17 @@ type Job struct {
 	// Rules are the batch's own. Nil: none.
 	Rules Rules
 
-	// Start checks abort and cancel, and records the claim where the call needs one. The pipeline calls release once, when the
-	// tool has returned; for one that was left behind that may be long after the call has its result. Errors: [ErrLost],
-	// [ErrCanceled], [ErrSiblingCanceled], [ErrDeadline], each wrapped or not; any other one means that the call could not be
-	// started, and ends it as dependency_unavailable. It returns soon after its context ended. Nil: the call does not start, and
-	// internal_error says why.
+	// Start checks abort and cancel, and records the claim where the call needs one. The pipeline calls release once,
+	// when the tool has returned; for one that was left behind that may be long after the call has its result.
+	// Errors: [ErrLost], [ErrCanceled], [ErrSiblingCanceled], [ErrDeadline], each wrapped or not; any other one means
+	// that the call could not be started, and ends it as dependency_unavailable. It returns soon after its context
+	// ended. Nil: the call does not start, and internal_error says why.
 	Start func(ctx context.Context) (release func(), err error)
-	// Progress gets what the tool reports while it runs, behind a 0 when it starts and before a 1 when it has ended, however that
-	// was; it must not block. Nil: dropped.
+	// Progress gets what the tool reports while it runs, behind a 0 when it starts and before a 1 when it has ended,
+	// however that was; it must not block. Nil: dropped.
 	Progress func(tool.Progress)
-	// CommitPoint says whether this worker may still act for the call; see [tool.Env]. Nil: as long as the context lasts.
+	// CommitPoint says whether this worker may still act for the call; see [tool.Env]. Nil: as long as the context
+	// lasts.
 	CommitPoint func() error
 	// Blobs reads offloaded results of the same agent, for the tool. Nil: the pool has none.
 	Blobs tool.Blobs
@@ -72,8 +73,8 @@ type Job struct {
 	Tools func(ctx context.Context) ([]tool.Offered, error)
 	// SessionChange gets what the tool changes in its session, when the call has succeeded. Nil: dropped.
 	SessionChange func(tool.SessionChange)
-	// Observe gets the observable copy of the input and the hash of what will run, again after a hook has changed it. It
-	// must not block. Nil: nobody asks.
+	// Observe gets the observable copy of the input and the hash of what will run, again after a hook has changed it.
+	// It must not block. Nil: nobody asks.
 	Observe func(observable json.RawMessage, inputHash string)
 }
 
@@ -88,14 +89,14 @@ type Approved struct {
 	Context []string
 }
 
-// WaitingError ends a run that needs a person's decision: there is no result yet, and nothing was started. Whoever resumes
-// the call runs it again with [Job.Approved]; no hook runs again before the tool then.
+// WaitingError ends a run that needs a person's decision: there is no result yet, and nothing was started. Whoever
+// resumes the call runs it again with [Job.Approved]; no hook runs again before the tool then.
 type WaitingError struct {
 	// Reason is for the person, Source says what asks.
 	Reason, Source string
 	Judgement      tool.Judgement
-	// Observable is what may be shown of the input that would run, InputHash its name. Changed is that input itself when a
-	// hook has changed it; nil when it is the call's own.
+	// Observable is what may be shown of the input that would run, InputHash its name. Changed is that input itself
+	// when a hook has changed it; nil when it is the call's own.
 	Observable json.RawMessage
 	InputHash  string
 	Changed    json.RawMessage

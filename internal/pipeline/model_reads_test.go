@@ -19,7 +19,8 @@ func TestALongOutputComesWhole(t *testing.T) {
 	for _, limit := range []int{-1, 1_000_000} {
 		r := newRig(returns(long, nil), maxChars(limit))
 		if res := r.result(t); res.IsError || res.Truncated || res.Output != long || len(r.stored) != 0 {
-			t.Errorf("limit %d: %q, truncated %t, %d of %d bytes", limit, res.Code, res.Truncated, len(res.Output), len(long))
+			t.Errorf("limit %d: %q, truncated %t, %d of %d bytes", limit, res.Code, res.Truncated, len(res.Output),
+				len(long))
 		}
 	}
 	data := []byte(`["` + strings.Repeat("x", 2*MaxStructuredBytes) + `"]`)
@@ -34,11 +35,14 @@ func TestALongOutputComesWhole(t *testing.T) {
 // TestWhatWasDoneToAFailedCallsOutputIsAFact: as of one that succeeded.
 func TestWhatWasDoneToAFailedCallsOutputIsAFact(t *testing.T) {
 	const secret = "sk-ant-api03-0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefg-AAAAAAAA"
-	r := newRig(returns(strings.Repeat("line\n", 2_000)+secret, errors.New("exit status 1")), maxChars(1_000), func(r *rig) { r.Redact = redact.New(nil).Redact })
+	r := newRig(returns(strings.Repeat("line\n", 2_000)+secret, errors.New("exit status 1")), maxChars(1_000),
+		func(r *rig) { r.Redact = redact.New(nil).Redact })
 	res := r.result(t)
 	fact := res.Phases[len(res.Phases)-1]
-	if !res.IsError || !res.Truncated || strings.Contains(res.Output, "sk-ant") || fact.Phase != toolyard.PhaseEmitTerminal ||
-		!strings.Contains(fact.Detail, "bytes stored as "+res.Blob) || !strings.Contains(fact.Detail, "secrets were taken out") {
+	if !res.IsError || !res.Truncated || strings.Contains(res.Output, "sk-ant") ||
+		fact.Phase != toolyard.PhaseEmitTerminal ||
+		!strings.Contains(fact.Detail, "bytes stored as "+res.Blob) ||
+		!strings.Contains(fact.Detail, "secrets were taken out") {
 		t.Errorf("%q, truncated %t, the last fact is %+v", res.Code, res.Truncated, fact)
 	}
 }
@@ -47,7 +51,8 @@ func TestWhatWasDoneToAFailedCallsOutputIsAFact(t *testing.T) {
 func TestAnOutputThatNoEventCanCarryIsStored(t *testing.T) {
 	odd := strings.Repeat("\x01", MaxOutputBytes)
 	r := newRig(returns(odd, nil), maxChars(-1))
-	if res := r.result(t); res.IsError || !res.Truncated || res.Blob == "" || len(res.Output) > MaxInlineResultBytes || r.stored[0] != odd {
+	if res := r.result(t); res.IsError || !res.Truncated || res.Blob == "" || len(res.Output) > MaxInlineResultBytes ||
+		r.stored[0] != odd {
 		t.Errorf("%q, truncated %t, %d bytes", res.Code, res.Truncated, len(res.Output))
 	}
 }
@@ -64,7 +69,8 @@ func TestAPreviewIsNeverLongerThanTheLimit(t *testing.T) {
 			})
 			res := r.result(t)
 			shown, added := strings.CutSuffix(res.Output, "\n\n[added by a hook] mind it")
-			if n := utf8.RuneCountInString(shown); n > limit || n < limit-5 && limit < 5_000 || !res.Truncated || res.Blob != ref || added != (ref != "") {
+			if n := utf8.RuneCountInString(shown); n > limit || n < limit-5 && limit < 5_000 || !res.Truncated ||
+				res.Blob != ref || added != (ref != "") {
 				t.Errorf("limit %d: %d characters, truncated %t: %.300q", limit, n, res.Truncated, res.Output)
 			}
 			if limit >= 150 && !strings.Contains(shown, ref) {
@@ -74,22 +80,25 @@ func TestAPreviewIsNeverLongerThanTheLimit(t *testing.T) {
 	}
 }
 
-// TestHookContextIsNoOutput: it reaches the model on a failure with output too, and later hooks do not see it as the tool's own.
+// TestHookContextIsNoOutput: it reaches the model on a failure with output too, and later hooks do not see it as the
+// tool's own.
 func TestHookContextIsNoOutput(t *testing.T) {
 	for name, err := range map[string]error{"success": nil, "failure": errBoom} {
 		var seen string
-		r := newRig(secretless, returns("the output", err), before(HookVerdict{Context: "before s3cret"}, nil), func(r *rig) {
-			r.post = func(_ context.Context, in HookInput) (HookVerdict, error) {
-				seen = in.Outcome.Output
-				return HookVerdict{Context: "after"}, nil
-			}
-		})
+		r := newRig(secretless, returns("the output", err), before(HookVerdict{Context: "before s3cret"}, nil),
+			func(r *rig) {
+				r.post = func(_ context.Context, in HookInput) (HookVerdict, error) {
+					seen = in.Outcome.Output
+					return HookVerdict{Context: "after"}, nil
+				}
+			})
 		res := r.result(t)
 		text := res.Output
 		if err != nil {
 			text = res.Error
 		}
-		if !strings.Contains(text, "[added by a hook] before [redacted]\n\n[added by a hook] after") || err != nil && res.Output != "the output" || seen != "the output" {
+		if !strings.Contains(text, "[added by a hook] before [redacted]\n\n[added by a hook] after") || err != nil &&
+			res.Output != "the output" || seen != "the output" {
 			t.Errorf("%s: output %q, error %q, hooks see %q", name, res.Output, res.Error, seen)
 		}
 		if err == nil && res.Code != toolyard.ResultRedacted {
@@ -98,7 +107,9 @@ func TestHookContextIsNoOutput(t *testing.T) {
 	}
 	long := strings.Repeat("x", 60_000)
 	r := newRig(returns(long, nil), before(HookVerdict{Context: "mind it"}, nil))
-	if res := r.result(t); len(r.stored) != 1 || r.stored[0] != long || !strings.HasSuffix(res.Output, "[added by a hook] mind it") {
-		t.Errorf("what is stored of a long output: %d texts, %s", len(r.stored), fmt.Sprint(res.Output[len(res.Output)-100:]))
+	if res := r.result(t); len(r.stored) != 1 || r.stored[0] != long ||
+		!strings.HasSuffix(res.Output, "[added by a hook] mind it") {
+		t.Errorf("what is stored of a long output: %d texts, %s", len(r.stored),
+			fmt.Sprint(res.Output[len(res.Output)-100:]))
 	}
 }

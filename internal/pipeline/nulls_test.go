@@ -10,8 +10,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// TestNullsOfStrictForms: a model that was given a strict form writes null for what it leaves out. What fits stays as it is, and nothing
-// is taken out of an input that does not fit all the same.
+// TestNullsOfStrictForms: a model that was given a strict form writes null for what it leaves out. What fits stays as
+// it is, and nothing is taken out of an input that does not fit all the same.
 func TestNullsOfStrictForms(t *testing.T) {
 	const declared = `{"type":"object","required":["text"],"properties":{"text":{"type":"string"},"n":{"type":"integer"},
 		"any":{"type":["string","null"]},"in":{"type":"object","properties":{"x":{"type":"string"}}}}}`
@@ -27,15 +27,18 @@ func TestNullsOfStrictForms(t *testing.T) {
 		{`{"text":"a","n":null}`, `{"text":"a"}`},
 		{`{"text":"a","n":null,"any":null,"in":{"x":null}}`, `{"any":null,"in":{},"text":"a"}`},
 		{`{"text":"a","any":null}`, `{"any":null,"text":"a"}`},
-		{`{"text":null,"n":null}`, ``}, {`{"text":"a","n":null,"other":null}`, ``}, {`{"text":"a","n":"1","in":null}`, ``}, {`null`, ``},
+		{`{"text":null,"n":null}`, ``}, {`{"text":"a","n":null,"other":null}`, ``},
+		{`{"text":"a","n":"1","in":null}`, ``}, {`null`, ``},
 	} {
 		ran = ""
 		r := newRig(takes, input(tt.in))
 		res := r.result(t)
-		if ran != tt.runs || res.IsError != (tt.runs == "") || res.IsError && res.Code != toolyard.SchemaValidationFailed {
+		if ran != tt.runs || res.IsError != (tt.runs == "") || res.IsError &&
+			res.Code != toolyard.SchemaValidationFailed {
 			t.Errorf("%s: ran %s, %q %s", tt.in, ran, res.Code, res.Error)
 		}
-		base, err := registry.Registry{}.Register(registry.Entry{Declaration: r.tools["echo"].Declaration, Origin: registry.Builtin})
+		base, err := registry.Registry{}.Register(registry.Entry{Declaration: r.tools["echo"].Declaration,
+			Origin: registry.Builtin})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +46,8 @@ func TestNullsOfStrictForms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, judged, failed := (&Pipeline{}).Preflight(toolyard.Call{ID: "c", Tool: "echo", Input: json.RawMessage(tt.in)}, &surface, nil, nil)
+		_, judged, failed := (&Pipeline{}).Preflight(toolyard.Call{ID: "c", Tool: "echo",
+			Input: json.RawMessage(tt.in)}, &surface, nil, nil)
 		if failed == nil != (tt.runs != "") || failed == nil && canonical(t, judged) != tt.runs {
 			t.Errorf("%s: judged %s, %+v", tt.in, judged, failed)
 		}

@@ -35,12 +35,14 @@ func (c *call) prepareObservableInput(context.Context) finding {
 		cut = fmt.Sprintf(", cut from %d bytes", whole)
 		observed = mapStrings(observed, func(s string) string { return cutString(s, MaxObservableStringBytes) })
 		if raw, err = schema.Encode(observed); err == nil && len(raw) > MaxObservableBytes {
-			observed = map[string]any{"_cut": display.CutMark(whole), "_head": cutString(string(raw), MaxObservableStringBytes)}
+			observed = map[string]any{"_cut": display.CutMark(whole), "_head": cutString(string(raw),
+				MaxObservableStringBytes)}
 			raw, err = schema.Encode(observed)
 		}
 	}
 	if err != nil {
-		return failed(toolyard.InputMutationFailed, "The input could not be prepared for hooks and approval.", err.Error())
+		return failed(toolyard.InputMutationFailed, "The input could not be prepared for hooks and approval.",
+			err.Error())
 	}
 	c.observable, c.observed = raw, observed
 	hash := c.value.Hash()
@@ -58,7 +60,8 @@ func (c *call) redactSeen(text string) string {
 	return out
 }
 
-// redactName takes secrets out of the name of a field, and notes that it did: another field may have the same name then.
+// redactName takes secrets out of the name of a field, and notes that it did: another field may have the same name
+// then.
 func (c *call) redactName(name string) string {
 	out := c.p.Redact(name)
 	c.hidden = c.hidden || out != name
@@ -89,8 +92,8 @@ func mapStrings(doc any, change func(string) string) any {
 	return doc
 }
 
-// redactNames takes secrets out of the names of fields, which stay what they are otherwise. Fields whose names become the
-// same are one field then: nobody can be shown which, and nobody may approve them.
+// redactNames takes secrets out of the names of fields, which stay what they are otherwise. Fields whose names become
+// the same are one field then: nobody can be shown which, and nobody may approve them.
 func redactNames(doc any, redact func(string) string) any {
 	switch v := doc.(type) {
 	case []any:

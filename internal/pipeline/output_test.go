@@ -47,7 +47,8 @@ func TestOutputSizes(t *testing.T) {
 			if n := utf8.RuneCountInString(res.Output); tt.truncated && n > most {
 				t.Errorf("a preview of %d characters", n)
 			}
-			if stored := len(r.stored) == 1 && r.stored[0] == tt.text && res.Blob == "ref-1"; stored != (tt.truncated && tt.code == toolyard.OK) {
+			if stored := len(r.stored) == 1 && r.stored[0] == tt.text &&
+				res.Blob == "ref-1"; stored != (tt.truncated && tt.code == toolyard.OK) {
 				t.Errorf("stored: %t, blob %q", stored, res.Blob)
 			}
 			if res.Blob != "" && tt.max != 3 && !strings.Contains(res.Output, `read_result and ref "ref-1"`) {
@@ -60,7 +61,8 @@ func TestOutputSizes(t *testing.T) {
 func TestWhatIsStoredIsRedacted(t *testing.T) {
 	r := newRig(secretless, maxChars(100), returns(strings.Repeat("s3cret ", 100), nil))
 	res := r.result(t)
-	if res.Code != toolyard.ResultRedacted || res.IsError || !res.Truncated || strings.Contains(r.stored[0]+res.Output, "s3cret") {
+	if res.Code != toolyard.ResultRedacted || res.IsError || !res.Truncated ||
+		strings.Contains(r.stored[0]+res.Output, "s3cret") {
 		t.Errorf("%+v", res)
 	}
 }
@@ -76,11 +78,14 @@ func TestARedactorThatBreaksShowsNothing(t *testing.T) {
 		}
 	})
 	res := r.result(t)
-	if res.Code != toolyard.InternalError || phaseOf(res) != toolyard.PhasePersistResult || strings.Contains(fmt.Sprint(res), "s3cret") {
+	if res.Code != toolyard.InternalError || phaseOf(res) != toolyard.PhasePersistResult ||
+		strings.Contains(fmt.Sprint(res), "s3cret") {
 		t.Errorf("%+v", res)
 	}
-	r = newRig(returns("the s3cret", errors.New("the s3cret")), func(r *rig) { r.Redact = func(s string) string { return r.mustNot(s) } })
-	if res := r.result(t); res.Code != toolyard.ExecutionFailed || strings.Contains(fmt.Sprint(res), "s3cret") || !strings.Contains(res.Error, "Read the error") {
+	r = newRig(returns("the s3cret", errors.New("the s3cret")),
+		func(r *rig) { r.Redact = func(s string) string { return r.mustNot(s) } })
+	if res := r.result(t); res.Code != toolyard.ExecutionFailed || strings.Contains(fmt.Sprint(res), "s3cret") ||
+		!strings.Contains(res.Error, "Read the error") {
 		t.Errorf("%+v", res)
 	}
 }
@@ -96,7 +101,8 @@ func (r *rig) mustNot(s string) string {
 func TestKeptOutputIsFittedToo(t *testing.T) {
 	r := newRig(secretless, maxChars(100), returns(strings.Repeat("s3cret ", 100), nil), after(HookVerdict{}, errBoom))
 	res := r.result(t)
-	if res.Code != toolyard.PostHookFailed || !res.Truncated || res.Blob != "ref-1" || strings.Contains(r.stored[0]+res.Output, "s3cret") {
+	if res.Code != toolyard.PostHookFailed || !res.Truncated || res.Blob != "ref-1" ||
+		strings.Contains(r.stored[0]+res.Output, "s3cret") {
 		t.Errorf("%+v", res)
 	}
 	r = newRig(maxChars(100), returns(strings.Repeat("x", 1_000), errBoom), func(r *rig) { r.Blobs = nil })
@@ -107,7 +113,8 @@ func TestKeptOutputIsFittedToo(t *testing.T) {
 
 func TestErrorsAreBounded(t *testing.T) {
 	res := newRig(returns("", errors.New("begin "+strings.Repeat("ü", 100_000)+" end"))).result(t)
-	if n := utf8.RuneCountInString(res.Error); n > MaxErrorChars+300 || !strings.HasPrefix(res.Error, "begin") || !strings.Contains(res.Error, " end.\nRead the error") {
+	if n := utf8.RuneCountInString(res.Error); n > MaxErrorChars+300 || !strings.HasPrefix(res.Error, "begin") ||
+		!strings.Contains(res.Error, " end.\nRead the error") {
 		t.Errorf("%d characters: %.50s", n, res.Error)
 	}
 	res = newRig(returns("", tool.Failed(errors.New(strings.Repeat("ü", 100_000)), "no"))).result(t)
@@ -137,11 +144,13 @@ func TestPostHooksSeeWhatCameOut(t *testing.T) {
 		r.post = func(_ context.Context, in HookInput) (HookVerdict, error) { got = in; return HookVerdict{}, nil }
 	}
 	newRig(watch, secretless, returns("s3cret", nil)).result(t)
-	if got.Outcome.Output != "[redacted]" || got.Outcome.IsError || got.Tool != "echo" || got.CallID != "c3" || got.Judgement.Class != toolyard.ReadOnly {
+	if got.Outcome.Output != "[redacted]" || got.Outcome.IsError || got.Tool != "echo" || got.CallID != "c3" ||
+		got.Judgement.Class != toolyard.ReadOnly {
 		t.Errorf("%+v", got)
 	}
 	newRig(watch, returns("part", tool.Failed(nil, "exit 1"))).result(t)
-	if got.Outcome.Code != toolyard.ExecutionFailed || !got.Outcome.IsError || got.Outcome.Error != "exit 1" || got.Outcome.Output != "part" {
+	if got.Outcome.Code != toolyard.ExecutionFailed || !got.Outcome.IsError || got.Outcome.Error != "exit 1" ||
+		got.Outcome.Output != "part" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -160,8 +169,10 @@ func TestEnv(t *testing.T) {
 		r.job.CommitPoint = func() error { return deny }
 	})
 	res := r.result(t)
-	if env.Agent != "a" || env.Batch != "b" || env.Session != "s" || env.Index != 2 || env.CallID != "c3" || env.Workspace != "ws" ||
-		env.WorkspaceDir != "/ws" || env.Attempt != 3 || env.FencingToken != 7 || env.IdempotencyKey != IdempotencyKey(r.job.Key, 2) {
+	if env.Agent != "a" || env.Batch != "b" || env.Session != "s" || env.Index != 2 || env.CallID != "c3" ||
+		env.Workspace != "ws" ||
+		env.WorkspaceDir != "/ws" || env.Attempt != 3 || env.FencingToken != 7 ||
+		env.IdempotencyKey != IdempotencyKey(r.job.Key, 2) {
 		t.Errorf("%+v", env)
 	}
 	if res.Attempts != 3 || res.Code != toolyard.ExecutionFailed || !strings.Contains(res.Error, deny.Error()) {
@@ -170,13 +181,14 @@ func TestEnv(t *testing.T) {
 	if res := newRig(func(r *rig) { r.job.Attempt = 3 }, starts(errBoom)).result(t); res.Attempts != 2 {
 		t.Errorf("%d attempts, want the two before this one", res.Attempts)
 	}
-	if IdempotencyKey(toolyard.BatchKey{Agent: "a/b", ID: "c"}, 1) == IdempotencyKey(toolyard.BatchKey{Agent: "a", ID: "b/c"}, 1) {
+	if IdempotencyKey(toolyard.BatchKey{Agent: "a/b", ID: "c"}, 1) == IdempotencyKey(toolyard.BatchKey{Agent: "a",
+		ID: "b/c"}, 1) {
 		t.Error("two calls, one key")
 	}
 }
 
-// TestIsolationIsNotClaimedInVain: a tool that runs in the worker's own process says so, whatever the worker could do. Only
-// what ran in a sandbox is stamped with it, and one command outside of it spoils the stamp.
+// TestIsolationIsNotClaimedInVain: a tool that runs in the worker's own process says so, whatever the worker could
+// do. Only what ran in a sandbox is stamped with it, and one command outside of it spoils the stamp.
 func TestIsolationIsNotClaimedInVain(t *testing.T) {
 	runs := func(in ...string) func(*rig) {
 		return with(func(t *tool.Tool) {

@@ -24,12 +24,15 @@ func TestTheToolsOwnPermission(t *testing.T) {
 		want toolyard.Code
 		text string
 	}{
-		"nothing":            {say(tool.Permission{}, nil), Allow, toolyard.OK, ""},
-		"a denial":           {say(tool.Permission{Behavior: tool.Deny, Reason: "not on Sundays"}, nil), Allow, toolyard.PermissionDenied, "not on Sundays"},
-		"a rule denies":      {say(tool.Permission{}, nil), Deny, toolyard.PermissionDenied, ""},
-		"an unknown answer":  {say(tool.Permission{Behavior: "allow"}, nil), Allow, toolyard.PermissionDenied, "the tool"},
+		"nothing": {say(tool.Permission{}, nil), Allow, toolyard.OK, ""},
+		"a denial": {say(tool.Permission{Behavior: tool.Deny, Reason: "not on Sundays"}, nil), Allow,
+			toolyard.PermissionDenied, "not on Sundays"},
+		"a rule denies": {say(tool.Permission{}, nil), Deny, toolyard.PermissionDenied, ""},
+		"an unknown answer": {say(tool.Permission{Behavior: "allow"}, nil), Allow, toolyard.PermissionDenied,
+			"the tool"},
 		"no way past a rule": {say(tool.Permission{Behavior: "allow"}, nil), Deny, toolyard.PermissionDenied, ""},
-		"an error":           {say(tool.Permission{}, errors.New("the quota is used up")), Allow, toolyard.PermissionDenied, "the quota is used up"},
+		"an error": {say(tool.Permission{}, errors.New("the quota is used up")), Allow,
+			toolyard.PermissionDenied, "the quota is used up"},
 		"a panic": {func(context.Context, tool.Env, json.RawMessage) (tool.Permission, error) { panic("x") }, Allow,
 			toolyard.PermissionDenied, "could not be checked"},
 		"silence": {func(ctx context.Context, _ tool.Env, _ json.RawMessage) (tool.Permission, error) {
@@ -37,7 +40,8 @@ func TestTheToolsOwnPermission(t *testing.T) {
 			return tool.Permission{}, ctx.Err()
 		}, Allow, toolyard.PermissionDenied, "could not be checked"},
 		"its input and place": {func(_ context.Context, env tool.Env, input json.RawMessage) (tool.Permission, error) {
-			if string(input) != `{"text":"hi"}` || env.Session != "s" || env.WorkspaceDir != "/ws" || env.CallID != "c3" {
+			if string(input) != `{"text":"hi"}` || env.Session != "s" || env.WorkspaceDir != "/ws" ||
+				env.CallID != "c3" {
 				return tool.Permission{Behavior: tool.Deny, Reason: "wrong"}, nil
 			}
 			return tool.Permission{}, nil

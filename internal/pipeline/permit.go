@@ -15,10 +15,12 @@ import (
 // permission asks whether the call may run. Whatever is not an allow is a denial.
 func (c *call) permission(ctx context.Context) finding {
 	if c.entry.RequiresUserInteraction && !c.job.Interactive {
-		return failed(toolyard.PolicyBlocked, fmt.Sprintf("The tool %q talks to a person, and this session has none.", c.entry.Name), "requires_user_interaction")
+		return failed(toolyard.PolicyBlocked, fmt.Sprintf("The tool %q talks to a person, and this session has none.",
+			c.entry.Name), "requires_user_interaction")
 	}
 	if c.p.Permission == nil {
-		return failed(toolyard.PermissionDenied, "Permission denied: nothing on this worker can give it.", "no permission is configured")
+		return failed(toolyard.PermissionDenied, "Permission denied: nothing on this worker can give it.",
+			"no permission is configured")
 	}
 	if a := c.job.Approved; a != nil {
 		if f := c.stillApproved(ctx, a); f.fail != nil {
@@ -30,11 +32,14 @@ func (c *call) permission(ctx context.Context) finding {
 		return f
 	}
 	in := PermissionInput{
-		CallContext: c.job.CallContext, Declaration: c.entry.Declaration, Judgement: c.judgement, Input: c.input(), Observable: bytes.Clone(c.observable), InputHash: c.value.Hash(),
+		CallContext: c.job.CallContext, Declaration: c.entry.Declaration, Judgement: c.judgement, Input: c.input(),
+		Observable: bytes.Clone(c.observable), InputHash: c.value.Hash(),
 		Opinion: c.opinion, OpinionReason: c.opinionReason, Rules: c.job.Rules, Remembered: c.job.Remembered,
 		Tool: own,
 	}
-	d, err := guard(c.p, ctx, func(ctx context.Context) (PermissionDecision, error) { return c.p.Permission.Decide(ctx, in) })
+	d, err := guard(c.p, ctx, func(ctx context.Context) (PermissionDecision, error) {
+		return c.p.Permission.Decide(ctx, in)
+	})
 	if err != nil {
 		if _, panicked := errors.AsType[*panicError](err); panicked || errors.Is(err, errGone) {
 			return c.bug(toolyard.PhasePermission, err)
@@ -47,9 +52,11 @@ func (c *call) permission(ctx context.Context) finding {
 	source := join(d.Source, d.Reason)
 	switch {
 	case c.opinion == Deny:
-		return failed(toolyard.PermissionDenied, "Permission denied"+because(c.opinionReason), "a hook denied; otherwise "+string(d.Behavior)+" by "+source)
+		return failed(toolyard.PermissionDenied, "Permission denied"+because(c.opinionReason),
+			"a hook denied; otherwise "+string(d.Behavior)+" by "+source)
 	case own.Behavior == tool.Deny && (d.Behavior == Allow || d.Behavior == Ask): // whatever decides here
-		return failed(toolyard.PermissionDenied, "Permission denied"+because(own.Reason), "the tool denied; otherwise "+string(d.Behavior)+" by "+source)
+		return failed(toolyard.PermissionDenied, "Permission denied"+because(own.Reason),
+			"the tool denied; otherwise "+string(d.Behavior)+" by "+source)
 	case d.Behavior == Allow:
 		return finding{detail: "allowed: " + source}
 	case d.Behavior == Ask && c.job.Approved != nil:
@@ -57,7 +64,8 @@ func (c *call) permission(ctx context.Context) finding {
 	case d.Behavior == Ask && c.job.Interactive:
 		return c.wait(ctx, d)
 	case d.Behavior == Ask:
-		return failed(toolyard.PermissionDenied, "Permission is needed, and nobody could be asked"+because(d.Reason), "undecided: "+source)
+		return failed(toolyard.PermissionDenied, "Permission is needed, and nobody could be asked"+because(d.Reason),
+			"undecided: "+source)
 	}
 	code, message := toolyard.PermissionDenied, "Permission denied"
 	switch d.Code {
@@ -71,27 +79,32 @@ func (c *call) permission(ctx context.Context) finding {
 	return failed(code, message+because(d.Reason), "denied: "+source)
 }
 
-// ownPermission asks the tool itself. What it says cannot allow anything: only a denial and a question for a person come
-// out of it, and whatever goes wrong is a denial.
+// ownPermission asks the tool itself. What it says cannot allow anything: only a denial and a question for a person
+// come out of it, and whatever goes wrong is a denial.
 func (c *call) ownPermission(ctx context.Context) (tool.Permission, finding) {
 	if c.code.CheckPermission == nil {
 		return tool.Permission{}, finding{}
 	}
 	limit := orDefault(c.p.CheckTimeout, DefaultCheckTimeout)
-	asking, cancel := context.WithTimeoutCause(ctx, limit, &timeoutError{limit: limit, own: true, what: "the tool's check of the permission"})
+	asking, cancel := context.WithTimeoutCause(ctx, limit, &timeoutError{limit: limit, own: true,
+		what: "the tool's check of the permission"})
 	defer cancel()
 	env, input := c.env(asking), c.input()
-	own, err := guard(c.p, asking, func(ctx context.Context) (tool.Permission, error) { return c.code.CheckPermission(ctx, env, input) })
+	own, err := guard(c.p, asking, func(ctx context.Context) (tool.Permission, error) {
+		return c.code.CheckPermission(ctx, env, input)
+	})
 	_, panicked := errors.AsType[*panicError](err)
 	switch {
 	case err == nil && (own.Behavior == tool.Passthrough || own.Behavior == tool.Ask || own.Behavior == tool.Deny):
 		return own, finding{}
 	case err == nil:
-		return tool.Permission{Behavior: tool.Deny, Reason: fmt.Sprintf("the tool answered %q, which is no behavior", own.Behavior)}, finding{}
+		return tool.Permission{Behavior: tool.Deny, Reason: fmt.Sprintf("the tool answered %q, which is no behavior",
+			own.Behavior)}, finding{}
 	case ctx.Err() != nil:
 		return own, finding{fail: c.ended(ctx)}
 	case asking.Err() != nil, panicked, errors.Is(err, errGone):
-		return own, failed(toolyard.PermissionDenied, "Permission denied: what the tool itself says of this call could not be checked.", err.Error())
+		return own, failed(toolyard.PermissionDenied,
+			"Permission denied: what the tool itself says of this call could not be checked.", err.Error())
 	}
 	return tool.Permission{Behavior: tool.Deny, Reason: tool.AsError(err).Message}, finding{}
 }
@@ -101,14 +114,16 @@ func (c *call) wait(ctx context.Context, d PermissionDecision) finding {
 	const nobody = "Permission is needed, and nobody can be asked: "
 	if c.hidden {
 		return failed(toolyard.PermissionDenied,
-			nobody+"what is taken out of the input as a secret could be more than one. Leave secrets out of inputs; tools get them as credentials.",
+			nobody+"what is taken out of the input as a secret could be more than one. Leave secrets out of "+
+				"inputs; tools get them as credentials.",
 			"a secret hides what a person would approve")
 	}
 	if _, err := display.Lines(c.observable, display.Options{}); err != nil {
 		return failed(toolyard.PermissionDenied, nobody+err.Error()+". Make several shorter calls of it.", err.Error())
 	}
 	w := &WaitingError{
-		Reason: c.withhold(d.Reason), Source: c.withhold(d.Source), Judgement: c.judgement, Observable: bytes.Clone(c.observable), InputHash: c.value.Hash(),
+		Reason: c.withhold(d.Reason), Source: c.withhold(d.Source), Judgement: c.judgement,
+		Observable: bytes.Clone(c.observable), InputHash: c.value.Hash(),
 		Diff: c.diff(ctx),
 	}
 	if c.withhold(d.Remember) == d.Remember { // a rule with a secret in it would stand in the session
@@ -158,7 +173,8 @@ func (c *call) stillApproved(ctx context.Context, a *Approved) finding {
 	}
 	j := c.judge(ctx, c.value)
 	if j.Class.Strictness() > c.judgement.Class.Strictness() || (c.judgement.Idempotent && !j.Idempotent) {
-		return failed(toolyard.PermissionDenied, "Permission denied: with the input as the person has changed it the call must run alone, and it was scheduled beside others. Make that call by itself.",
+		return failed(toolyard.PermissionDenied, "Permission denied: with the input as the person has changed it "+
+			"the call must run alone, and it was scheduled beside others. Make that call by itself.",
 			fmt.Sprintf("edited by %s to %s (%s), scheduled as %s", a.By, j.Class, j.Why, c.judgement.Class))
 	}
 	j.Class = c.judgement.Class // scheduled so: it keeps the turn it has

@@ -17,13 +17,17 @@ func (c *call) persistResult(ctx context.Context) finding {
 	switch {
 	case size > MaxOutputBytes:
 		c.kept = true
-		return failed(toolyard.ResultTooLarge, fmt.Sprintf("The output has %d bytes; at most %d are taken. Only a preview is kept.", size, MaxOutputBytes), "")
+		return failed(toolyard.ResultTooLarge, fmt.Sprintf("The output has %d bytes; at most %d are taken. Only a "+
+			"preview is kept.", size, MaxOutputBytes), "")
 	case errors.Is(err, errRedactor):
-		return failed(toolyard.InternalError, "Internal error: secrets could not be taken out of the output, so it is withheld.", err.Error())
+		return failed(toolyard.InternalError, "Internal error: secrets could not be taken out of the output, so it "+
+			"is withheld.", err.Error())
 	case err != nil:
 		c.kept = true
-		return finding{fail: &failure{code: toolyard.ResultTooLarge, retryable: c.judgement.Idempotent, detail: err.Error(),
-			message: "The tool succeeded, but its output is too long for a result and could not be stored. Only a preview is kept."}}
+		return finding{fail: &failure{code: toolyard.ResultTooLarge, retryable: c.judgement.Idempotent,
+			detail: err.Error(),
+			message: "The tool succeeded, but its output is too long for a result and could not be stored. Only a " +
+				"preview is kept."}}
 	}
 	f := c.treated()
 	if c.redacted {
@@ -49,8 +53,8 @@ var (
 	errNoStore  = errors.New("this worker has no blob store")
 )
 
-// fit redacts the output, stores what is too long, and leaves what goes into the result in c.text, c.parts and c.structured.
-// With an error a preview of the text is left all the same; after errRedactor nothing is.
+// fit redacts the output, stores what is too long, and leaves what goes into the result in c.text, c.parts and
+// c.structured. With an error a preview of the text is left all the same; after errRedactor nothing is.
 func (c *call) fit(ctx context.Context) error {
 	if c.fitted {
 		return nil
@@ -87,10 +91,12 @@ func (c *call) fit(ctx context.Context) error {
 	return errors.Join(err, partsErr)
 }
 
-// isShort reports whether a text goes to the model as it is: the tool's limit says so, as long as an event can carry it.
+// isShort reports whether a text goes to the model as it is: the tool's limit says so, as long as an event can carry
+// it.
 func (c *call) isShort(text string) bool {
 	limit := c.entry.MaxResultChars()
-	return (limit < 0 || len(text) <= limit || utf8.RuneCountInString(text) <= limit) && encodes(text, MaxInlineResultBytes)
+	return (limit < 0 || len(text) <= limit || utf8.RuneCountInString(text) <= limit) &&
+		encodes(text, MaxInlineResultBytes)
 }
 
 // encodes reports whether a text has at most so many bytes as a JSON string. It may count a few too many.
@@ -155,8 +161,8 @@ func (p *Pipeline) redact(text string) (clean string, err error) {
 	return clean, nil
 }
 
-// preview keeps the beginning and the end of a text and says between them what is missing and where it is, in at most so many
-// characters; -1 is no limit. Where not even the reference fits, it is the beginning alone.
+// preview keeps the beginning and the end of a text and says between them what is missing and where it is, in at most
+// so many characters; -1 is no limit. Where not even the reference fits, it is the beginning alone.
 func preview(text string, limit int, ref string) string {
 	total, head, tail := utf8.RuneCountInString(text), PreviewHeadChars, PreviewTailChars
 	if total <= head+tail && (limit < 0 || total <= limit) {

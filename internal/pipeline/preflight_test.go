@@ -37,7 +37,8 @@ func TestPreflight(t *testing.T) {
 		{"bash", `{}`, nil, toolyard.BlockedTool, toolyard.PhaseResolveTool, "blocked"},
 		{"deploy", `{"text":"x"}`, nil, toolyard.SchemaNotLoaded, toolyard.PhaseResolveTool, "tool_search"},
 		{"deploy", `{"text":"x"}`, map[string]bool{"deploy": true}, toolyard.OK, "", ""},
-		{"echo", `{"txt":"hi"}`, nil, toolyard.SchemaValidationFailed, toolyard.PhaseParseSchema, `InputValidationError: 2 problems:`},
+		{"echo", `{"txt":"hi"}`, nil, toolyard.SchemaValidationFailed, toolyard.PhaseParseSchema,
+			`InputValidationError: 2 problems:`},
 		{"echo", `{`, nil, toolyard.SchemaValidationFailed, toolyard.PhaseParseSchema, "not valid JSON"},
 		{"echo", ``, nil, toolyard.SchemaValidationFailed, toolyard.PhaseParseSchema, "empty"},
 	} {
@@ -54,7 +55,8 @@ func TestPreflight(t *testing.T) {
 			continue
 		}
 		checkInvariants(t, *res)
-		if res.Code != tt.code || phaseOf(*res) != tt.phase || !strings.Contains(res.Error, tt.says) || res.CallID != "c1" || res.Class != toolyard.Unsafe {
+		if res.Code != tt.code || phaseOf(*res) != tt.phase || !strings.Contains(res.Error, tt.says) ||
+			res.CallID != "c1" || res.Class != toolyard.Unsafe {
 			t.Errorf("%s %s: %+v", tt.tool, tt.input, res)
 		}
 		// The worker, which runs the same code, says the same where it can know.
@@ -65,7 +67,8 @@ func TestPreflight(t *testing.T) {
 			}
 		}
 	}
-	if _, _, res := p.Preflight(toolyard.Call{ID: "c", Tool: "x"}, nil, nil, nil); res == nil || res.Code != toolyard.UnknownTool {
+	if _, _, res := p.Preflight(toolyard.Call{ID: "c", Tool: "x"}, nil, nil, nil); res == nil ||
+		res.Code != toolyard.UnknownTool {
 		t.Errorf("no surface: %+v", res)
 	}
 	long := strings.Repeat("x", 5_000)
@@ -93,7 +96,8 @@ func TestTheAdviceNamesNoToolThatIsNotThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for denied, want := range map[string]string{"": "Call tool_search for it first", "tool_search": "No tool_search is offered here"} {
+	for denied, want := range map[string]string{"": "Call tool_search for it first",
+		"tool_search": "No tool_search is offered here"} {
 		surface, err := registry.Assemble(base, func(name string, _ []string) bool { return name == denied })
 		if err != nil {
 			t.Fatal(err)

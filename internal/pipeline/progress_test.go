@@ -49,15 +49,23 @@ func TestIdleTimeout(t *testing.T) {
 		code  toolyard.Code
 		says  string
 	}{
-		{"silent from the start", []func(*rig){with(waits), with(idleMS(3_000))}, 3 * time.Second, toolyard.Timeout, "reported no progress for 3s"},
-		{"never silent for so long", []func(*rig){with(reportsEvery(times(20, 2*time.Second)...)), with(idleMS(3_000))}, 40 * time.Second, toolyard.OK, ""},
-		{"silent at last", []func(*rig){with(reportsEvery(2*time.Second, 2*time.Second, time.Minute)), with(idleMS(3_000))}, 7 * time.Second, toolyard.Timeout, "reported no progress for 3s"},
-		{"the maximum holds", []func(*rig){with(reportsEvery(times(20, 2*time.Second)...)), with(idleMS(3_000)), with(timeoutMS(5_000))}, 5 * time.Second, toolyard.Timeout, "did not finish within 5s"},
-		{"the batch's cap holds", []func(*rig){with(reportsEvery(times(20, 2*time.Second)...)), with(idleMS(3_000)), func(r *rig) { r.job.CallTimeout = 5 * time.Second }},
+		{"silent from the start", []func(*rig){with(waits), with(idleMS(3_000))}, 3 * time.Second, toolyard.Timeout,
+			"reported no progress for 3s"},
+		{"never silent for so long", []func(*rig){with(reportsEvery(times(20, 2*time.Second)...)), with(idleMS(3_000))},
+			40 * time.Second, toolyard.OK, ""},
+		{"silent at last", []func(*rig){with(reportsEvery(2*time.Second, 2*time.Second, time.Minute)),
+			with(idleMS(3_000))}, 7 * time.Second, toolyard.Timeout, "reported no progress for 3s"},
+		{"the maximum holds", []func(*rig){with(reportsEvery(times(20, 2*time.Second)...)), with(idleMS(3_000)),
+			with(timeoutMS(5_000))}, 5 * time.Second, toolyard.Timeout, "did not finish within 5s"},
+		{"the batch's cap holds", []func(*rig){with(reportsEvery(times(20, 2*time.Second)...)), with(idleMS(3_000)),
+			func(r *rig) { r.job.CallTimeout = 5 * time.Second }},
 			5 * time.Second, toolyard.Timeout, "did not finish within 5s"},
-		{"an idle limit beyond the maximum", []func(*rig){with(waits), with(idleMS(9_000)), with(timeoutMS(5_000))}, 5 * time.Second, toolyard.Timeout, "did not finish within 5s"},
-		{"none declared", []func(*rig){with(waits)}, tool.DefaultTimeout, toolyard.Timeout, "did not finish within 2m0s"},
-		{"a tool that does not listen", []func(*rig){with(ignores), with(idleMS(3_000))}, 3*time.Second + DefaultStopGrace, toolyard.Timeout, "reported no progress for 3s"},
+		{"an idle limit beyond the maximum", []func(*rig){with(waits), with(idleMS(9_000)), with(timeoutMS(5_000))},
+			5 * time.Second, toolyard.Timeout, "did not finish within 5s"},
+		{"none declared", []func(*rig){with(waits)}, tool.DefaultTimeout, toolyard.Timeout,
+			"did not finish within 2m0s"},
+		{"a tool that does not listen", []func(*rig){with(ignores), with(idleMS(3_000))},
+			3*time.Second + DefaultStopGrace, toolyard.Timeout, "reported no progress for 3s"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -75,8 +83,8 @@ func TestIdleTimeout(t *testing.T) {
 	}
 }
 
-// TestProgressHasABeginningAndAnEnd: 0 before the tool's own reports and 1 behind them, however the call ends, and nothing
-// of a call whose tool was not started.
+// TestProgressHasABeginningAndAnEnd: 0 before the tool's own reports and 1 behind them, however the call ends, and
+// nothing of a call whose tool was not started.
 func TestProgressHasABeginningAndAnEnd(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -47,8 +47,8 @@ func fake(p *Pipeline, run func(phase toolyard.Phase, c *call, ctx context.Conte
 	}
 }
 
-// TestAnyPhaseMayFail: whatever phases fail, with whatever code, in whatever way, there is exactly one failed fact, it has
-// the result's code, emit_terminal is last and post_hooks ran if and only if execute did (checkInvariants).
+// TestAnyPhaseMayFail: whatever phases fail, with whatever code, in whatever way, there is exactly one failed fact,
+// it has the result's code, emit_terminal is last and post_hooks ran if and only if execute did (checkInvariants).
 func TestAnyPhaseMayFail(t *testing.T) {
 	codes := append(slices.Clone(toolyard.Codes), "", "made_up")
 	for seed := range uint64(2_000) {

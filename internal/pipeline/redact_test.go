@@ -8,11 +8,14 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// TestSecretsAcrossACut: a secret that lies where a preview ends is taken out whole, also of an output that is too long to be kept.
+// TestSecretsAcrossACut: a secret that lies where a preview ends is taken out whole, also of an output that is too
+// long to be kept.
 func TestSecretsAcrossACut(t *testing.T) {
 	for name, size := range map[string]int{"stored": 300_000, "too long": MaxOutputBytes + 1} {
 		for cut := range len("s3cret") + 1 {
-			text := strings.Repeat("a", PreviewHeadChars-cut) + "s3cret" + strings.Repeat("b", size-PreviewHeadChars-PreviewTailChars) + "s3cret" + strings.Repeat("c", PreviewTailChars-cut)
+			text := strings.Repeat("a", PreviewHeadChars-cut) + "s3cret" +
+				strings.Repeat("b", size-PreviewHeadChars-PreviewTailChars) + "s3cret" +
+				strings.Repeat("c", PreviewTailChars-cut)
 			r := newRig(secretless, returns(text, nil))
 			res, err := r.Run(t.Context(), r.job)
 			if err != nil {

@@ -17,9 +17,9 @@ import (
 
 // Preflight runs the first phases, resolve_tool and parse_schema, against a surface and without any tool's code: the
 // dispatcher's part at plan. loaded are the deferred tools that the session has loaded; nil means none. When a phase
-// fails, the result is terminal and complete but for what a call alone doesn't say (index, worker); otherwise it is nil, and
-// patterns is the time that the patterns of all calls of a batch have; nil: only each its own.
-// input is what a judgement has to be about: the call's, without what parse_schema has left out of it.
+// fails, the result is terminal and complete but for what a call alone doesn't say (index, worker); otherwise it is
+// nil, and patterns is the time that the patterns of all calls of a batch have; nil: only each its own. input is what
+// a judgement has to be about: the call's, without what parse_schema has left out of it.
 func (p *Pipeline) Preflight(
 	call toolyard.Call, surface *registry.Surface, loaded map[string]bool, patterns *schema.Allowance,
 ) (e registry.Entry, input json.RawMessage, failed *toolyard.Result) {
@@ -50,15 +50,16 @@ func (p *Pipeline) Preflight(
 	return c.entry, c.job.Call.Input, nil
 }
 
-// Rehearse runs the phases up to permission, but for hooks, which ran before a person was asked. problem says why the call could not
-// run with its input; empty when it could. Nothing of it runs.
+// Rehearse runs the phases up to permission, but for hooks, which ran before a person was asked. problem says why the
+// call could not run with its input; empty when it could. Nothing of it runs.
 func (p *Pipeline) Rehearse(ctx context.Context, job Job) (problem string) {
 	c := p.begin(job)
 	c.find = c.findInTools
 	err := rescue(func() error {
 		for i := range c.rows {
 			switch r := &c.rows[i]; r.phase {
-			case toolyard.PhaseResolveTool, toolyard.PhaseParseSchema, toolyard.PhaseValidateValues, toolyard.PhaseObservableInput, toolyard.PhasePermission:
+			case toolyard.PhaseResolveTool, toolyard.PhaseParseSchema, toolyard.PhaseValidateValues,
+				toolyard.PhaseObservableInput, toolyard.PhasePermission:
 				if c.fail == nil {
 					c.step(ctx, r)
 				}
@@ -86,18 +87,22 @@ func (c *call) resolveTool(context.Context) finding {
 		return finding{fail: fail}
 	}
 	if c.job.Rules != nil && c.job.Rules.Blocks(entry.Name, entry.Aliases) {
-		return failed(toolyard.BlockedTool, fmt.Sprintf("The tool %q is blocked for this batch.", entry.Name), "a deny rule of the batch")
+		return failed(toolyard.BlockedTool, fmt.Sprintf("The tool %q is blocked for this batch.", entry.Name),
+			"a deny rule of the batch")
 	}
 	if pinned := c.job.Declaration; pinned != "" && pinned != entry.Hash {
-		return failed(toolyard.InternalError, "Internal error: the call reached a worker that has another version of the tool.",
-			fmt.Sprintf("pinned the declaration %.12s, the worker has %.12s and should have handed the call back", pinned, entry.Hash))
+		return failed(toolyard.InternalError, "Internal error: the call reached a worker that has another version "+
+			"of the tool.",
+			fmt.Sprintf("pinned the declaration %.12s, the worker has %.12s and should have handed the call back",
+				pinned, entry.Hash))
 	}
 	used := cmp.Or(c.job.As, c.job.Call.Tool)
 	switch {
 	case used == entry.Name:
 		return finding{}
 	case c.job.As != "" && !slices.Contains(entry.Aliases, used):
-		return noted(fmt.Sprintf("%q is the name that a provider got for %q", clip(used, toolyard.MaxNameBytes), entry.Name))
+		return noted(fmt.Sprintf("%q is the name that a provider got for %q", clip(used, toolyard.MaxNameBytes),
+			entry.Name))
 	}
 	return noted(fmt.Sprintf("%q is an alias of %q", clip(used, toolyard.MaxNameBytes), entry.Name))
 }
@@ -110,7 +115,8 @@ func (c *call) findInTools(name string) (registry.Entry, *failure) {
 			return e, nil
 		}
 	}
-	return registry.Entry{}, &failure{code: toolyard.UnknownTool, message: fmt.Sprintf("There is no tool %q.", clip(name, toolyard.MaxNameBytes)),
+	return registry.Entry{}, &failure{code: toolyard.UnknownTool, message: fmt.Sprintf("There is no tool %q.",
+		clip(name, toolyard.MaxNameBytes)),
 		detail: "the worker has no tool of this name"}
 }
 
@@ -125,9 +131,11 @@ func findInSurface(s *registry.Surface, name string, loaded map[string]bool) (re
 	case toolyard.OK:
 		return entry, nil
 	case toolyard.BlockedTool:
-		return entry, &failure{code: code, message: fmt.Sprintf("The tool %q is blocked here.", shown), detail: "a deny rule took it out of the surface"}
+		return entry, &failure{code: code, message: fmt.Sprintf("The tool %q is blocked here.", shown),
+			detail: "a deny rule took it out of the surface"}
 	case toolyard.SchemaNotLoaded:
-		f := &failure{code: code, message: fmt.Sprintf("The tool %q is deferred and its schema has not been loaded, so its input is a guess.", entry.Name)}
+		f := &failure{code: code, message: fmt.Sprintf("The tool %q is deferred and its schema has not been "+
+			"loaded, so its input is a guess.", entry.Name)}
 		if !s.Searches() {
 			f.next = "No tool_search is offered here; go on without this tool, unless another tool loads it."
 		}
@@ -147,7 +155,8 @@ func findInSurface(s *registry.Surface, name string, loaded map[string]bool) (re
 func (c *call) parseSchema(context.Context) finding {
 	s, err := c.p.schemas().Input(c.entry.InputSchema)
 	if err != nil {
-		return failed(toolyard.InternalError, "Internal error: the tool's input schema is broken, so that no input can be checked.", err.Error())
+		return failed(toolyard.InternalError, "Internal error: the tool's input schema is broken, so that no input "+
+			"can be checked.", err.Error())
 	}
 	if !c.again { // again: the value is the hook's, parsed already
 		if c.value, err = schema.Parse(c.job.Call.Input); err != nil {
@@ -169,9 +178,9 @@ func (c *call) parseSchema(context.Context) finding {
 	return noted("fields that were null, and may be left out but not be null, were left out")
 }
 
-// withoutNulls is an input that does not fit, without the nulls that a provider's strict form makes its model write for what it leaves
-// out. Only nulls go that the tool's own schema refuses, in fields that it lets be left out: an input that fits is never changed,
-// and what is changed still has to fit.
+// withoutNulls is an input that does not fit, without the nulls that a provider's strict form makes its model write
+// for what it leaves out. Only nulls go that the tool's own schema refuses, in fields that it lets be left out: an
+// input that fits is never changed, and what is changed still has to fit.
 func (c *call) withoutNulls() (schema.Value, bool) {
 	raw, err := lower.DropNulls(c.entry.InputSchema, c.value.Canonical())
 	if err != nil || bytes.Equal(raw, c.value.Canonical()) {

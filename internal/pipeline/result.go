@@ -9,8 +9,8 @@ import (
 	"github.com/toolyard/toolyard/internal/schema"
 )
 
-// mapResult makes the text that the model reads of the tool's output. It happens once; again only when a hook has changed the
-// output, which is recorded.
+// mapResult makes the text that the model reads of the tool's output. It happens once; again only when a hook has
+// changed the output, which is recorded.
 func (c *call) mapResult(ctx context.Context) finding {
 	const ran = "The tool ran, and its output could not be put into a result"
 	if c.badOutput != nil {
@@ -22,10 +22,12 @@ func (c *call) mapResult(ctx context.Context) finding {
 			return failed(toolyard.InternalError, "Internal error: the tool's output schema is broken.", err.Error())
 		}
 		if len(c.out.Structured) == 0 {
-			return failed(toolyard.ResultMappingFailed, ran+": it has no structured part, and the tool declares one.", "")
+			return failed(toolyard.ResultMappingFailed, ran+": it has no structured part, and the tool declares one.",
+				"")
 		}
 		if err := s.Validate(c.out.Structured); err != nil {
-			return failed(toolyard.ResultMappingFailed, ran+": it does not fit the output schema that the tool declares.", err.Error())
+			return failed(toolyard.ResultMappingFailed,
+				ran+": it does not fit the output schema that the tool declares.", err.Error())
 		}
 	}
 	f := finding{}
@@ -55,8 +57,8 @@ func (c *call) mapResult(ctx context.Context) finding {
 // valid is a text as UTF-8.
 func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
-// said is what was refused of the call's change of its session, and what hooks have to say, as it stands behind what the
-// tool has to say to the model. It is no part of the tool's output.
+// said is what was refused of the call's change of its session, and what hooks have to say, as it stands behind what
+// the tool has to say to the model. It is no part of the tool's output.
 func (c *call) said() string {
 	var b strings.Builder
 	for _, t := range c.told {

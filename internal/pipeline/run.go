@@ -31,16 +31,17 @@ type Pipeline struct {
 	Breakers Breakers
 	// Blobs takes long outputs. Nil: they end as result_too_large with a preview.
 	Blobs Blobs
-	// Redact takes secrets out of a text. It is applied to each string of an input, to outputs, errors and details. Nil: nothing is
-	// taken out. One that panics withholds what it was given.
+	// Redact takes secrets out of a text. It is applied to each string of an input, to outputs, errors and details.
+	// Nil: nothing is taken out. One that panics withholds what it was given.
 	Redact func(string) string
 	// Classify judges shell commands, for inputs that a hook has changed. Nil: all of those are UNSAFE.
 	Classify registry.Classifier
 	// Schemas remembers compiled schemas. Nil: a cache of its own.
 	Schemas *schema.Cache
 
-	// Isolation is what this worker can put around commands. Empty and "none": nothing, and calls that need it are refused; see
-	// [registry.Host]. What a result claims is not this, but what stood around the commands that ran; see [sandbox.Stamp].
+	// Isolation is what this worker can put around commands. Empty and "none": nothing, and calls that need it are
+	// refused; see [registry.Host]. What a result claims is not this, but what stood around the commands that ran;
+	// see [sandbox.Stamp].
 	Isolation string
 	// Unsandboxed lets calls run that must be isolated, without isolation. Only an operator says so.
 	Unsandboxed bool
@@ -51,13 +52,13 @@ type Pipeline struct {
 
 	// Grace is how long hooks, checks and the like have to return after their context ended. 0: [DefaultGrace].
 	Grace time.Duration
-	// StopGrace is how long a tool has to return after its context ended. Until then nobody else may act in its workspace. 0:
-	// [DefaultStopGrace].
+	// StopGrace is how long a tool has to return after its context ended. Until then nobody else may act in its
+	// workspace. 0: [DefaultStopGrace].
 	StopGrace time.Duration
 	// CheckTimeout bounds a tool's Check. 0: [DefaultCheckTimeout].
 	CheckTimeout time.Duration
-	// FinishTimeout bounds the phases behind execute: they no longer end when the call is cancelled, since the tool has run and
-	// its result is worth keeping. 0: [DefaultFinishTimeout].
+	// FinishTimeout bounds the phases behind execute: they no longer end when the call is cancelled, since the tool
+	// has run and its result is worth keeping. 0: [DefaultFinishTimeout].
 	FinishTimeout time.Duration
 	// MaxLeaked is how many goroutines may be left behind before no new call is started. 0: [DefaultMaxLeaked].
 	MaxLeaked int
@@ -106,8 +107,8 @@ type call struct {
 	// text is the output; kept says that it goes into the result although the call failed.
 	text string
 	kept bool
-	// parts are the output by its parts, nil when it is text alone; derived says that text was made of them. structured is
-	// the output as data.
+	// parts are the output by its parts, nil when it is text alone; derived says that text was made of them.
+	// structured is the output as data.
 	parts      []toolyard.Content
 	derived    bool
 	structured json.RawMessage
@@ -127,7 +128,8 @@ type call struct {
 }
 
 // Run takes a call through all phases and returns its terminal result. The error is [ErrLost], or wraps it, or a
-// [*WaitingError], and nothing else: then there is no result. Cancel ctx with one of the causes in this package; see [ErrCanceled].
+// [*WaitingError], and nothing else: then there is no result. Cancel ctx with one of the causes in this package; see
+// [ErrCanceled].
 func (p *Pipeline) Run(ctx context.Context, job Job) (toolyard.Result, error) {
 	c := p.begin(job)
 	c.find = c.findInTools
@@ -164,7 +166,8 @@ func (p *Pipeline) begin(job Job) *call {
 		c.contexts, waited = slices.Clone(a.Context), ms(a.Waited)
 	}
 	c.res = toolyard.Result{
-		Index: job.Index, CallID: job.Call.ID, Tool: toolyard.ShownName(job.Call.Tool), Echo: job.Call.Echo, Class: job.Judgement.Class,
+		Index: job.Index, CallID: job.Call.ID, Tool: toolyard.ShownName(job.Call.Tool), Echo: job.Call.Echo,
+		Class:   job.Judgement.Class,
 		QueueMS: job.QueueMS, ApprovalWaitMS: waited, Worker: p.Worker,
 		Attempts: job.Attempt - 1, Phases: make([]toolyard.Fact, 0, len(c.rows)),
 	}
@@ -180,7 +183,8 @@ func (c *call) run(ctx context.Context) {
 		}
 		if c.executed && r.phase != toolyard.PhaseExecute && finishing == ctx {
 			var cancel context.CancelFunc
-			finishing, cancel = context.WithTimeoutCause(context.WithoutCancel(ctx), orDefault(c.p.FinishTimeout, DefaultFinishTimeout),
+			finishing, cancel = context.WithTimeoutCause(context.WithoutCancel(ctx),
+				orDefault(c.p.FinishTimeout, DefaultFinishTimeout),
 				errors.New("the phases behind execute took too long"))
 			defer cancel()
 		}
@@ -281,8 +285,9 @@ func (c *call) bug(phase toolyard.Phase, err error) finding {
 func (c *call) broken(err error) {
 	f := c.bug(toolyard.PhaseEmitTerminal, err)
 	c.fail = f.fail
-	c.res.Phases = append(c.res.Phases, toolyard.Fact{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeFailed,
-		Code: toolyard.InternalError, Detail: clip(c.withhold(f.fail.detail), MaxFactDetailBytes)})
+	c.res.Phases = append(c.res.Phases, toolyard.Fact{Phase: toolyard.PhaseEmitTerminal,
+		Outcome: toolyard.OutcomeFailed,
+		Code:    toolyard.InternalError, Detail: clip(c.withhold(f.fail.detail), MaxFactDetailBytes)})
 	c.plain()
 	c.res.DurationMS = ms(c.p.now().Sub(c.started))
 }

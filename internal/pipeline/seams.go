@@ -67,7 +67,8 @@ type HookVerdict struct {
 	By string
 	// Broken says which hooks broke and were left out all the same, and why; for the operator. The fact says so too.
 	Broken []string
-	// Input, from Pre, replaces the whole input. What it has in common with the observable copy stands for the original.
+	// Input, from Pre, replaces the whole input. What it has in common with the observable copy stands for the
+	// original.
 	Input json.RawMessage
 	// Output, from Post, replaces the output of a tool that succeeded. Nil leaves it.
 	Output *string
@@ -87,10 +88,11 @@ const (
 	Deny  Behavior = "deny"
 )
 
-// Permission decides whether a call may run. Deny beats ask beats allow, over rules, mode, flags and the hooks' opinion.
+// Permission decides whether a call may run. Deny beats ask beats allow, over rules, mode, flags and the hooks'
+// opinion.
 type Permission interface {
-	// Decide returns soon after its context ended. Ask means that a person has to decide: the pipeline sees to it. An error
-	// denies. It is called concurrently.
+	// Decide returns soon after its context ended. Ask means that a person has to decide: the pipeline sees to it. An
+	// error denies. It is called concurrently.
 	Decide(ctx context.Context, in PermissionInput) (PermissionDecision, error)
 	// Hidden returns what reports which paths of the workspace are hidden from calls of a tool; see [tool.Env]. Rules
 	// are the batch's own. It does not wait.
@@ -123,7 +125,8 @@ type PermissionDecision struct {
 	Source, Reason string
 	// Code refines a denial: permission_denied (the default), approval_rejected, approval_expired or policy_blocked.
 	Code toolyard.Code
-	// Remember names what a person's approval for the rest of the session would allow; for Ask. Empty: it cannot be remembered.
+	// Remember names what a person's approval for the rest of the session would allow; for Ask. Empty: it cannot be
+	// remembered.
 	Remember string
 }
 
@@ -135,6 +138,7 @@ type Breakers interface {
 
 // Blobs stores outputs that are too long for a result.
 type Blobs interface {
-	// Put stores content for the agent of the batch and returns its reference once it is stored durably. It is called concurrently.
+	// Put stores content for the agent of the batch and returns its reference once it is stored durably. It is called
+	// concurrently.
 	Put(ctx context.Context, key toolyard.BatchKey, content string) (ref string, err error)
 }

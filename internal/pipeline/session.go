@@ -28,7 +28,8 @@ func (c *call) takeChange(ctx context.Context) (detail string) {
 		refuse("What this call sets for later calls was not kept: only a call that runs alone may set it.",
 			"what the tool sets for later calls was rejected: only an exclusive call may set it")
 	case problem != "":
-		refuse(fmt.Sprintf("What this call sets for later calls was not kept: %s. What was set before stands.", problem),
+		refuse(fmt.Sprintf("What this call sets for later calls was not kept: %s. What was set before stands.",
+			problem),
 			"what the tool sets for later calls was rejected: "+problem)
 	default:
 		c.change.Context = maps.Clone(asked.Context)

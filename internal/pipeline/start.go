@@ -20,7 +20,8 @@ func (c *call) schedule(ctx context.Context) finding {
 		return c.tooManyLeftBehind()
 	}
 	if c.job.Start == nil {
-		return failed(toolyard.InternalError, "Internal error: nothing on this worker can start a call.", "the job has no Start")
+		return failed(toolyard.InternalError, "Internal error: nothing on this worker can start a call.",
+			"the job has no Start")
 	}
 	if c.p.Breakers != nil {
 		name, host := c.dependency()
@@ -30,8 +31,9 @@ func (c *call) schedule(ctx context.Context) finding {
 			if host != "" {
 				what = host
 			}
-			return finding{fail: &failure{code: toolyard.DependencyUnavailable, detail: err.Error(), retryable: true, retryAfterMS: roundUpMS(retry),
-				message: what + " is down; it was not tried."}}
+			return finding{fail: &failure{code: toolyard.DependencyUnavailable, detail: err.Error(), retryable: true,
+				retryAfterMS: roundUpMS(retry),
+				message:      what + " is down; it was not tried."}}
 		}
 		c.report = report
 	}
@@ -50,7 +52,8 @@ func (c *call) schedule(ctx context.Context) finding {
 		stop.detail = join(stop.detail, err.Error())
 		return finding{fail: stop}
 	}
-	return finding{fail: &failure{code: toolyard.DependencyUnavailable, message: "The call could not be started.", detail: err.Error(), retryable: true}}
+	return finding{fail: &failure{code: toolyard.DependencyUnavailable, message: "The call could not be started.",
+		detail: err.Error(), retryable: true}}
 }
 
 // dependency is what the circuit breaker watches. For a tool that asks where its input says, and that names no

@@ -14,7 +14,8 @@ import (
 var (
 	// ErrCanceled: the agent, a person, an interrupt or an operator stopped it. The call ends as canceled.
 	ErrCanceled = errors.New("canceled")
-	// ErrDeadline: the batch's time is over. The call ends as deadline_exceeded; so it does for context.DeadlineExceeded.
+	// ErrDeadline: the batch's time is over. The call ends as deadline_exceeded; so it does for
+	// context.DeadlineExceeded.
 	ErrDeadline = errors.New("the batch's deadline has passed")
 	// ErrLost: this worker no longer has the right to answer for the call. Run returns it and no result.
 	ErrLost = errors.New("this call is no longer ours: emit nothing")
@@ -71,7 +72,8 @@ func (c *call) stopped(cause error) *failure {
 	case errors.Is(cause, ErrLost):
 		f.lost = true
 	case isSibling:
-		f.code, f.message = toolyard.SiblingCanceled, "Stopped, because call "+sibling.Culprit+" of the same group failed."
+		f.code, f.message = toolyard.SiblingCanceled,
+			"Stopped, because call "+sibling.Culprit+" of the same group failed."
 	case isLate:
 		f.code, f.message = toolyard.Timeout, "Timed out: "+late.Error()+"."
 		f.retryable = !c.executed || c.judgement.Idempotent

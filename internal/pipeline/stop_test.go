@@ -45,10 +45,14 @@ func TestTimeoutsSayWhichTheyWere(t *testing.T) {
 	}{
 		{"the tool's default", []func(*rig){with(waits)}, tool.DefaultTimeout, "2m0s", true},
 		{"the tool's own", []func(*rig){with(waits), with(timeoutMS(3_000))}, 3 * time.Second, "3s", true},
-		{"the batch's cap", []func(*rig){with(waits), func(r *rig) { r.job.CallTimeout = time.Second }}, time.Second, "1s", true},
-		{"a cap that is longer", []func(*rig){with(waits), with(timeoutMS(3_000)), func(r *rig) { r.job.CallTimeout = time.Minute }}, 3 * time.Second, "3s", true},
-		{"a write", []func(*rig){classed(toolyard.WriteExclusive), with(waits), with(timeoutMS(3_000))}, 3 * time.Second, "It may or may not have taken effect", false},
-		{"a tool that does not listen", []func(*rig){with(ignores), with(timeoutMS(3_000))}, 3*time.Second + DefaultStopGrace, "it may still act", true},
+		{"the batch's cap", []func(*rig){with(waits), func(r *rig) { r.job.CallTimeout = time.Second }}, time.Second,
+			"1s", true},
+		{"a cap that is longer", []func(*rig){with(waits), with(timeoutMS(3_000)),
+			func(r *rig) { r.job.CallTimeout = time.Minute }}, 3 * time.Second, "3s", true},
+		{"a write", []func(*rig){classed(toolyard.WriteExclusive), with(waits), with(timeoutMS(3_000))},
+			3 * time.Second, "It may or may not have taken effect", false},
+		{"a tool that does not listen", []func(*rig){with(ignores), with(timeoutMS(3_000))},
+			3*time.Second + DefaultStopGrace, "it may still act", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -58,7 +62,8 @@ func TestTimeoutsSayWhichTheyWere(t *testing.T) {
 				if got := time.Since(began); got != tt.after {
 					t.Errorf("took %s, want %s", got, tt.after)
 				}
-				if res.Code != toolyard.Timeout || phaseOf(res) != toolyard.PhaseExecute || !strings.Contains(res.Error, tt.says) || res.Retryable != tt.retryable {
+				if res.Code != toolyard.Timeout || phaseOf(res) != toolyard.PhaseExecute ||
+					!strings.Contains(res.Error, tt.says) || res.Retryable != tt.retryable {
 					t.Errorf("%q in %s, retryable %t: %s", res.Code, phaseOf(res), res.Retryable, res.Error)
 				}
 				time.Sleep(2 * time.Hour) // for what was left behind
@@ -120,13 +125,19 @@ func TestCancelInEachPhaseThatWaits(t *testing.T) {
 				return PermissionDecision{}, block(ctx)
 			}
 		},
-		toolyard.PhaseSchedule: func(r *rig) { r.start = func(ctx context.Context) (func(), error) { return nil, block(ctx) } },
+		toolyard.PhaseSchedule: func(r *rig) {
+			r.start = func(ctx context.Context) (func(), error) {
+				return nil,
+					block(ctx)
+			}
+		},
 	} {
 		t.Run(string(phase), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				time.AfterFunc(time.Second, func() { cancel(ErrSiblingCanceled{Culprit: "c1"}) })
-				if res := newRig(opt).resultIn(t, ctx); res.Code != toolyard.SiblingCanceled || phaseOf(res) != phase || res.Attempts != 0 {
+				if res := newRig(opt).resultIn(t, ctx); res.Code != toolyard.SiblingCanceled || phaseOf(res) != phase ||
+					res.Attempts != 0 {
 					t.Errorf("%q in %s", res.Code, phaseOf(res))
 				}
 			})
@@ -149,7 +160,8 @@ func TestCheckIsBounded(t *testing.T) {
 			t.Check = func(context.Context, tool.Env, json.RawMessage) error { time.Sleep(time.Hour); return nil }
 		}))
 		res := r.result(t)
-		if res.Code != toolyard.Timeout || phaseOf(res) != toolyard.PhaseValidateValues || !res.Retryable || r.Leaked() != 1 {
+		if res.Code != toolyard.Timeout || phaseOf(res) != toolyard.PhaseValidateValues || !res.Retryable ||
+			r.Leaked() != 1 {
 			t.Errorf("%q in %s, %d left behind", res.Code, phaseOf(res), r.Leaked())
 		}
 		time.Sleep(time.Hour)
@@ -176,7 +188,8 @@ func TestLostCallsEmitNothing(t *testing.T) {
 			t.Errorf("released %d times", r.released())
 		}
 	})
-	// A tool that returns the error of its commit point, or whatever it makes of it, was lost: nobody knows what it did.
+	// A tool that returns the error of its commit point, or whatever it makes of it, was lost: nobody knows what it
+	// did.
 	refused := func(r *rig) { r.job.CommitPoint = func() error { return fmt.Errorf("the lease lapsed: %w", ErrLost) } }
 	for _, run := range []func(context.Context, tool.Env, json.RawMessage) (tool.Output, error){
 		func(_ context.Context, env tool.Env, _ json.RawMessage) (tool.Output, error) {
@@ -193,12 +206,17 @@ func TestLostCallsEmitNothing(t *testing.T) {
 	}
 }
 
-// TestLostBehindExecuteKeepsTheResult: the tool had returned while the call was ours. Whether its result counts is for the log.
+// TestLostBehindExecuteKeepsTheResult: the tool had returned while the call was ours. Whether its result counts is
+// for the log.
 func TestLostBehindExecuteKeepsTheResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		res := newRig(func(r *rig) {
-			r.post = func(context.Context, HookInput) (HookVerdict, error) { cancel(ErrLost); return HookVerdict{}, nil }
+			r.post = func(context.Context, HookInput) (HookVerdict, error) {
+				cancel(ErrLost)
+				return HookVerdict{},
+					nil
+			}
 		}).resultIn(t, ctx)
 		if res.Code != toolyard.OK || res.Output != "hi" {
 			t.Errorf("%q, %q", res.Code, res.Output)
@@ -211,7 +229,8 @@ func TestTheSlotIsTheTools(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(with(ignores), with(timeoutMS(3_000)))
 		res := r.result(t)
-		if res.Code != toolyard.Timeout || r.released() != 0 || !strings.Contains(res.Detail, "did not return within 2s") {
+		if res.Code != toolyard.Timeout || r.released() != 0 || !strings.Contains(res.Detail,
+			"did not return within 2s") {
 			t.Errorf("%q, released %d times, detail %q", res.Code, r.released(), res.Detail)
 		}
 		time.Sleep(2 * time.Hour)
@@ -248,8 +267,8 @@ func TestCancelBehindExecuteKeepsTheResult(t *testing.T) {
 	})
 }
 
-// TestLeftBehindToolsAreBounded: a tool that ignores its end does not hold up its result, can't act any more as far as it
-// asks, and when too many of them run nothing new starts.
+// TestLeftBehindToolsAreBounded: a tool that ignores its end does not hold up its result, can't act any more as far
+// as it asks, and when too many of them run nothing new starts.
 func TestLeftBehindToolsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var left atomic.Pointer[tool.Env] // what runs on is not synchronised with the result
@@ -276,7 +295,8 @@ func TestLeftBehindToolsAreBounded(t *testing.T) {
 			t.Errorf("%d reports, want those until the end", n)
 		}
 		res := r.result(t)
-		if res.Code != toolyard.DependencyUnavailable || phaseOf(res) != toolyard.PhaseValidateValues || !res.Retryable || res.RetryAfterMS == 0 || res.Attempts != 0 {
+		if res.Code != toolyard.DependencyUnavailable || phaseOf(res) != toolyard.PhaseValidateValues ||
+			!res.Retryable || res.RetryAfterMS == 0 || res.Attempts != 0 {
 			t.Errorf("%+v", res)
 		}
 		time.Sleep(2 * time.Hour)
@@ -302,7 +322,8 @@ func TestCancelWhileTheClaimIsRecorded(t *testing.T) {
 		}
 	})
 	res := r.resultIn(t, ctx)
-	if res.Code != toolyard.Canceled || phaseOf(res) != toolyard.PhaseSchedule || res.Attempts != 0 || released != 1 || reported != breaker.Unrelated {
+	if res.Code != toolyard.Canceled || phaseOf(res) != toolyard.PhaseSchedule || res.Attempts != 0 || released != 1 ||
+		reported != breaker.Unrelated {
 		t.Errorf("%q in %s, released %d times, reported %q", res.Code, phaseOf(res), released, reported)
 	}
 }
@@ -314,7 +335,8 @@ func TestNothingStartsWhenOthersWereLeftBehindMeanwhile(t *testing.T) {
 		r.leaked.Store(DefaultMaxLeaked)
 		return PermissionDecision{Behavior: Allow}, nil
 	}
-	if res := r.result(t); res.Code != toolyard.DependencyUnavailable || phaseOf(res) != toolyard.PhaseSchedule || res.Attempts != 0 {
+	if res := r.result(t); res.Code != toolyard.DependencyUnavailable || phaseOf(res) != toolyard.PhaseSchedule ||
+		res.Attempts != 0 {
 		t.Errorf("%q in %s", res.Code, phaseOf(res))
 	}
 }
@@ -356,7 +378,8 @@ func TestBreakerHearsOnlyOfInfrastructure(t *testing.T) {
 		{"unavailable", true, []func(*rig){returns("", tool.Unavailable(errBoom, "down"))}},
 		{"own timeout of a tool that depends on something", true, []func(*rig){with(waits), depends}},
 		{"own timeout of a tool that names nothing", false, []func(*rig){with(waits)}},
-		{"the batch is in a hurry", false, []func(*rig){with(waits), depends, func(r *rig) { r.job.CallTimeout = time.Millisecond }}},
+		{"the batch is in a hurry", false, []func(*rig){with(waits), depends,
+			func(r *rig) { r.job.CallTimeout = time.Millisecond }}},
 		{"the tool fails", false, []func(*rig){returns("", errBoom)}},
 		{"wrong values", false, []func(*rig){returns("", tool.Invalid("no"))}},
 		{"a panic", false, []func(*rig){with(func(t *tool.Tool) {
@@ -376,7 +399,8 @@ func TestBreakerHearsOnlyOfInfrastructure(t *testing.T) {
 				if tripped := strings.Contains(res.Error, "it was not tried"); tripped != tt.trips {
 					t.Errorf("tripped: %t; %s", tripped, res.Error)
 				}
-				if tt.trips && (res.RetryAfterMS != breaker.DefaultOpenFor.Milliseconds() || !res.Retryable || res.Attempts != 0) {
+				if tt.trips && (res.RetryAfterMS != breaker.DefaultOpenFor.Milliseconds() || !res.Retryable ||
+					res.Attempts != 0) {
 					t.Errorf("%+v", res)
 				}
 			})
@@ -404,15 +428,18 @@ func TestDeadAddressesOfOneHostStopNoOtherHost(t *testing.T) {
 		r.job.Call = toolyard.Call{ID: "c", Tool: "fetch", Input: json.RawMessage(fmt.Sprintf(`{"text":%q}`, address))}
 		return r.result(t)
 	}
-	for _, address := range []string{"http://dead.example/1", "http://dead.example/2?q", "http://DEAD.example/", "http://dead.example.:80/", "http://dead.example:80"} {
+	for _, address := range []string{"http://dead.example/1", "http://dead.example/2?q", "http://DEAD.example/",
+		"http://dead.example.:80/", "http://dead.example:80"} {
 		if res := ask(address); res.Error == "" || strings.Contains(res.Error, "it was not tried") {
 			t.Fatalf("%s: %q", address, res.Error)
 		}
 	}
-	if res := ask("http://dead.example/3"); !strings.Contains(res.Error, "it was not tried") || !strings.Contains(res.Error, "dead.example:80") {
+	if res := ask("http://dead.example/3"); !strings.Contains(res.Error, "it was not tried") ||
+		!strings.Contains(res.Error, "dead.example:80") {
 		t.Errorf("the host that is down: %q", res.Error)
 	}
-	for _, address := range []string{"http://alive.example/", "https://alive.dead.example/", "https://dead.example/", "http://dead.example:8080/", "http://[2001:db8::1]/", "nonsense", "http://"} {
+	for _, address := range []string{"http://alive.example/", "https://alive.dead.example/", "https://dead.example/",
+		"http://dead.example:8080/", "http://[2001:db8::1]/", "nonsense", "http://"} {
 		if res := ask(address); strings.Contains(res.Error, "it was not tried") {
 			t.Errorf("%s: %q", address, res.Error)
 		}

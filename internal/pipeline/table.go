@@ -21,7 +21,8 @@ type row struct {
 	phase toolyard.Phase
 	run   func(*call, context.Context) finding
 	when  when
-	// waits says that the phase may take long, so that the end of the call's context ends it, with a code of interruptions.
+	// waits says that the phase may take long, so that the end of the call's context ends it, with a code of
+	// interruptions.
 	waits bool
 	codes []toolyard.Code
 }
@@ -50,7 +51,8 @@ var table = []row{
 	{phase: toolyard.PhaseSchedule, run: (*call).schedule, waits: true,
 		codes: []toolyard.Code{toolyard.DependencyUnavailable}},
 	{phase: toolyard.PhaseExecute, run: (*call).execute, waits: true,
-		codes: []toolyard.Code{toolyard.ExecutionFailed, toolyard.Timeout, toolyard.DependencyUnavailable, toolyard.SandboxViolation,
+		codes: []toolyard.Code{toolyard.ExecutionFailed, toolyard.Timeout, toolyard.DependencyUnavailable,
+			toolyard.SandboxViolation,
 			toolyard.OutcomeUnknown,
 			// Some of what is wrong with the values only shows while the tool runs. These do not fail siblings.
 			toolyard.InvalidArguments, toolyard.SetupRequired}},
@@ -65,7 +67,8 @@ var table = []row{
 
 // allows reports whether the phase may end, or remark, with the code. Every phase may have a bug of ours.
 func (r *row) allows(code toolyard.Code) bool {
-	return code == toolyard.InternalError || slices.Contains(r.codes, code) || (r.waits && slices.Contains(interruptions, code))
+	return code == toolyard.InternalError || slices.Contains(r.codes, code) ||
+		(r.waits && slices.Contains(interruptions, code))
 }
 
 // PhaseCodes are the codes that a phase may end or remark with, internal_error aside, in the order of the table.

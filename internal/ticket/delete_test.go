@@ -373,7 +373,8 @@ func (e *explorer) apply(w world) {
 			e.fail("ticket %d of batch %s is lost, by request %+v", t.N, t.Batch, r)
 		}
 		for who, s := range w.at {
-			needs := (s.step == waits || s.step == holds) && uint64(s.number) == t.N && t.Batch == e.holder(int8(who)).Batch
+			needs := (s.step == waits || s.step == holds) && uint64(s.number) == t.N &&
+				t.Batch == e.holder(int8(who)).Batch
 			if r.what == remove && t.N == uint64(r.number) && needs {
 				e.fail("ticket %d of batch %s is taken out, which needs it", t.N, t.Batch)
 			}

@@ -16,8 +16,8 @@
 // stores numbers that count from the [Floor] of the revision that it gets. The server gives revisions out, so no
 // dispatcher can begin a queue at a number that it read too early.
 //
-// Failure: joining and leaving name the group, and a batch's groups only go forward: doing either again changes nothing,
-// and a former owner that wakes up late can neither take the place of a later group nor give it away.
+// Failure: joining and leaving name the group, and a batch's groups only go forward: doing either again changes
+// nothing, and a former owner that wakes up late can neither take the place of a later group nor give it away.
 package ticket
 
 import (
@@ -52,8 +52,8 @@ type Holder struct {
 	Agent toolyard.Agent   `json:"agent"`
 	Batch toolyard.BatchID `json:"batch"`
 	Group int              `json:"group"`
-	// Term counts the batch's owners. It says who asks, not whose ticket it is: what an owner holds, a former one cannot
-	// give away, also when an open batch comes back to a group.
+	// Term counts the batch's owners. It says who asks, not whose ticket it is: what an owner holds, a former one
+	// cannot give away, also when an open batch comes back to a group.
 	Term int `json:"term,omitempty"`
 }
 

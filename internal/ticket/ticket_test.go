@@ -66,7 +66,8 @@ func check(t *testing.T, q ticket.Queue) {
 			conflictBefore = conflictBefore || e.Mode == ticket.Exclusive || tk.Mode == ticket.Exclusive
 		}
 		if granted == conflictBefore {
-			t.Fatalf("ticket %d of %v: granted %v, with an earlier conflict %v", tk.N, q.Tickets, granted, conflictBefore)
+			t.Fatalf("ticket %d of %v: granted %v, with an earlier conflict %v", tk.N, q.Tickets, granted,
+				conflictBefore)
 		}
 		if granted && tk.Mode == ticket.Exclusive {
 			exclusive++

@@ -29,7 +29,8 @@ func (r *running) mustClaim() bool {
 // earlierEvidence is what is known of the call's executions before this delivery.
 func (r *running) earlierEvidence() outcome.Evidence {
 	return outcome.Evidence{
-		Judgement: r.call.Judgement, Started: r.call.Attempt - 1, MayHaveStarted: r.call.Again && !r.call.Claim && r.call.Attempt == 1,
+		Judgement: r.call.Judgement, Started: r.call.Attempt - 1, MayHaveStarted: r.call.Again && !r.call.Claim &&
+			r.call.Attempt == 1,
 	}
 }
 
@@ -56,9 +57,9 @@ func (w *Worker) findEarlierRun(ctx context.Context, r *running) error {
 	return nil
 }
 
-// start takes the right to run a call, which has its slot: it checks the lease and stores the claim. A read is not claimed
-// at first. One that was delivered or tried before is, so that a read that kills its worker does not kill them all, and an
-// answer that was stored meanwhile is seen.
+// start takes the right to run a call, which has its slot: it checks the lease and stores the claim. A read is not
+// claimed at first. One that was delivered or tried before is, so that a read that kills its worker does not kill
+// them all, and an answer that was stored meanwhile is seen.
 func (w *Worker) start(ctx context.Context, r *running) (release func(), err error) {
 	if err := w.mayAct(r); err != nil {
 		r.cancel(err)

@@ -30,7 +30,8 @@ func (w *Worker) settleLost(ctx context.Context, r *running, why error) (settled
 	}
 	if r.mustClaim() { // the claim's answer may have been lost
 		if err := w.recognise(ctx, r); err != nil {
-			w.log.Warn("it cannot be told whether a claim was stored", "batch", r.d.Key(), "call", r.call.Index, "error", err)
+			w.log.Warn("it cannot be told whether a claim was stored", "batch", r.d.Key(), "call", r.call.Index,
+				"error", err)
 			return false
 		}
 	}
@@ -42,11 +43,13 @@ func (w *Worker) settleLost(ctx context.Context, r *running, why error) (settled
 	case claimed && (!started || mayRepeat):
 		// Nobody else can run it while the claim stands, and it may run again: the claim is given up.
 		return answered(w.appendCall(ctx, r, events.AttemptFailed{
-			Worker: w.cfg.ID, Attempt: r.call.Attempt, Code: toolyard.OutcomeUnknown, Reason: why.Error(), NotStarted: !started,
+			Worker: w.cfg.ID, Attempt: r.call.Attempt, Code: toolyard.OutcomeUnknown, Reason: why.Error(),
+			NotStarted: !started,
 		}))
 	case claimed:
 		evidence := outcome.Evidence{Judgement: r.call.Judgement, Started: r.call.Attempt, StillRuns: runs}
-		return answered(w.finish(ctx, r, w.ended(r, toolyard.OutcomeUnknown, "The worker had to stop this call while it ran."+evidence.Sentence(), why)))
+		return answered(w.finish(ctx, r, w.ended(r, toolyard.OutcomeUnknown,
+			"The worker had to stop this call while it ran."+evidence.Sentence(), why)))
 	case errors.Is(why, errShutdown) && started:
 		w.giveBack(w.log, r.d, returnPause)
 	case errors.Is(why, errShutdown):
@@ -64,9 +67,11 @@ func (w *Worker) returnUnstarted(ctx context.Context, d *broker.Delivery, pause 
 		if d.Deliveries > 1 || claimsFirst(d, &c) {
 			continue
 		}
-		_, err := w.b.Append(storing, d.Key(), batch.ChainCall, w.cfg.Pool, c.Index, c.Expected, events.Returned{Worker: w.cfg.ID})
+		_, err := w.b.Append(storing, d.Key(), batch.ChainCall, w.cfg.Pool, c.Index, c.Expected,
+			events.Returned{Worker: w.cfg.ID})
 		if err != nil && !errors.Is(err, broker.ErrConflict) {
-			w.log.Info("that a call was not started could not be stored; it counts as an attempt", "batch", d.Key(), "call", c.Index, "error", err)
+			w.log.Info("that a call was not started could not be stored; it counts as an attempt", "batch", d.Key(),
+				"call", c.Index, "error", err)
 		}
 	}
 	w.giveBack(w.log, d, pause)

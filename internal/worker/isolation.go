@@ -21,11 +21,12 @@ func (c *Config) host() registry.Host {
 	return registry.Host{Isolation: c.Isolation, Unsandboxed: c.Unsandboxed}
 }
 
-// takes are the classes that a worker takes calls of: not UNSAFE ones when it could run none of any of its tools. They are
-// left to another worker of the pool, and where there is none the dispatcher answers them.
+// takes are the classes that a worker takes calls of: not UNSAFE ones when it could run none of any of its tools.
+// They are left to another worker of the pool, and where there is none the dispatcher answers them.
 func takes(c *Config) ([]toolyard.Class, error) {
 	tools := slices.Concat(c.Tools, c.Declared)
-	if len(tools) == 0 || len(c.Toolsets) > 0 || slices.ContainsFunc(tools, func(t tool.Tool) bool { return c.host().RunsUnsafe(&t.Declaration) }) {
+	if len(tools) == 0 || len(c.Toolsets) > 0 || slices.ContainsFunc(tools,
+		func(t tool.Tool) bool { return c.host().RunsUnsafe(&t.Declaration) }) {
 		return c.Classes, nil
 	}
 	left := slices.DeleteFunc(slices.Clone(c.Classes), func(c toolyard.Class) bool { return c == toolyard.Unsafe })
@@ -35,7 +36,8 @@ func takes(c *Config) ([]toolyard.Class, error) {
 	if c.NoIsolation != "" {
 		return nil, fmt.Errorf("the worker is to take UNSAFE calls only, and can run none: %s", c.NoIsolation)
 	}
-	return nil, errors.New("the worker is to take UNSAFE calls only, and none of its tools can be isolated; give it other classes or other tools")
+	return nil, errors.New("the worker is to take UNSAFE calls only, and none of its tools can be isolated; give " +
+		"it other classes or other tools")
 }
 
 // peers are the other live workers, as far as this one knows them. The zero value knows none.
@@ -69,8 +71,8 @@ func (p *peers) toolsets(pool toolyard.Pool) (hashes map[string]bool, ok bool) {
 	return hashes, p.all && len(p.live) < maxPeers
 }
 
-// withdrawn reports whether no worker of the pool has a tool any more that was offered when a batch was planned. What is
-// not known says no: a server may be on its way back, or another worker may have the tool.
+// withdrawn reports whether no worker of the pool has a tool any more that was offered when a batch was planned. What
+// is not known says no: a server may be on its way back, or another worker may have the tool.
 func (w *Worker) withdrawn(ctx context.Context, name string) bool {
 	for _, set := range w.cfg.Toolsets {
 		if set.Tools() == nil {

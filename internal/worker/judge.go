@@ -13,8 +13,8 @@ import (
 // maxJudging is how many judges of tools run at a time, those included that have been given up and do not return.
 const maxJudging = 256
 
-// judge answers for the calls that only a tool's code can judge: one answer for each call whose tool is here. What a judge
-// does wrong is said of its own call.
+// judge answers for the calls that only a tool's code can judge: one answer for each call whose tool is here. What a
+// judge does wrong is said of its own call.
 func (w *Worker) judge(ctx context.Context, calls []broker.JudgeCall) []broker.Judged {
 	if len(calls) == 1 && calls[0].Check != nil {
 		return []broker.Judged{w.rehearse(ctx, calls[0].Check)}
@@ -42,7 +42,8 @@ func (w *Worker) judge(ctx context.Context, calls []broker.JudgeCall) []broker.J
 		select {
 		case j := <-answers:
 			if j.Failed != "" {
-				w.log.Warn("a tool could not judge a call; it counts as UNSAFE", "tool", waiting[j.Index], "error", j.Failed)
+				w.log.Warn("a tool could not judge a call; it counts as UNSAFE", "tool", waiting[j.Index],
+					"error", j.Failed)
 			}
 			out = append(out, j)
 			delete(waiting, j.Index)
@@ -65,7 +66,8 @@ func (w *Worker) rehearse(ctx context.Context, r *events.Requested) broker.Judge
 	}
 	job, err := w.job(ctx, &running{d: &broker.Delivery{Requested: *r}, call: r.Calls[0]})
 	if err != nil {
-		w.log.Warn("an input that a person has changed was not checked", "batch", r.Batch, "call", r.Calls[0].Index, "error", err)
+		w.log.Warn("an input that a person has changed was not checked", "batch", r.Batch, "call", r.Calls[0].Index,
+			"error", err)
 		return broker.Judged{}
 	}
 	return broker.Judged{Index: r.Calls[0].Index, Checked: true, Problem: w.pipe.Rehearse(ctx, job)}

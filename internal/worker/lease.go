@@ -20,8 +20,8 @@ type lease struct {
 	mu    sync.Mutex
 	wait  time.Duration // whose parts [broker.Lease] and [broker.Stop] are
 	since time.Time
-	// lapsed says that it has run out. term counts how often it was begun anew since, and ended is when what was begun in the
-	// term before had to stop.
+	// lapsed says that it has run out. term counts how often it was begun anew since, and ended is when what was
+	// begun in the term before had to stop.
 	lapsed bool
 	term   int
 	ended  time.Time
@@ -173,7 +173,8 @@ func (w *Worker) prove(ctx context.Context, r *running) error {
 			err := w.claimAnew(ctx, r, term)
 			switch {
 			case err == nil:
-				w.log.Info("a lease lapsed, and the claim still stands: the call goes on", "batch", r.d.Key(), "call", r.call.Index)
+				w.log.Info("a lease lapsed, and the claim still stands: the call goes on", "batch", r.d.Key(),
+					"call", r.call.Index)
 				return nil
 			case errors.Is(err, broker.ErrConflict):
 				return errSettled
@@ -234,7 +235,8 @@ func (w *Worker) keepLease(ctx context.Context, r *running) {
 			sent = time.Now()
 			beating.Go(func() { w.heartbeat(ctx, r) })
 		}
-		timer.Reset(max(time.Millisecond, min(beat-time.Since(sent), r.lease.remaining()+time.Millisecond, w.registered.remaining()+time.Millisecond)))
+		timer.Reset(max(time.Millisecond, min(beat-time.Since(sent), r.lease.remaining()+time.Millisecond,
+			w.registered.remaining()+time.Millisecond)))
 	}
 }
 

@@ -38,14 +38,16 @@ func newBench(t *testing.T, class toolyard.Class, run func(ctx context.Context, 
 	}
 	type nothing struct{}
 	made, err := tool.New(tool.Typed[nothing, string]{
-		Declaration: tool.Declaration{Name: "do", Description: "A tool of a test.", Class: tool.ClassRule{Static: class}, ReadOnly: class.Safe()},
-		Run:         func(ctx context.Context, env tool.Env, _ nothing) (string, error) { return run(ctx, env) },
+		Declaration: tool.Declaration{Name: "do", Description: "A tool of a test.",
+			Class: tool.ClassRule{Static: class}, ReadOnly: class.Safe()},
+		Run: func(ctx context.Context, env tool.Env, _ nothing) (string, error) { return run(ctx, env) },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w, err := New(b.As(broker.SourceWorker+"w"), Config{
-		ID: "w", Tools: []tool.Tool{made}, Origin: registry.Toolset, Mode: policy.Bypass, Log: testenv.Log(t), DrainGrace: time.Millisecond,
+		ID: "w", Tools: []tool.Tool{made}, Origin: registry.Toolset, Mode: policy.Bypass, Log: testenv.Log(t),
+		DrainGrace: time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -71,9 +73,11 @@ func newBench(t *testing.T, class toolyard.Class, run func(ctx context.Context, 
 func (b *bench) hand(judgement tool.Judgement) {
 	b.t.Helper()
 	req := events.Requested{
-		Agent: b.key.Agent, Batch: b.key.ID, Workspace: "default", MaxAttempts: 3, RemainingMS: 600_000, QueuedAt: time.Now(), Ticket: 7,
+		Agent: b.key.Agent, Batch: b.key.ID, Workspace: "default", MaxAttempts: 3, RemainingMS: 600_000,
+		QueuedAt: time.Now(), Ticket: 7,
 		Calls: []events.RequestedCall{{
-			ID: "c", Tool: "do", Input: []byte("{}"), Declaration: b.hash, Judgement: judgement, Claim: !judgement.Class.Safe(), Attempt: 1,
+			ID: "c", Tool: "do", Input: []byte("{}"), Declaration: b.hash, Judgement: judgement,
+			Claim: !judgement.Class.Safe(), Attempt: 1,
 		}},
 	}
 	route := batch.Route{Pool: toolyard.DefaultPool, Class: judgement.Class}
@@ -87,7 +91,8 @@ func (b *bench) hand(judgement tool.Judgement) {
 // chain is what stands on the call's chain.
 func (b *bench) chain() []batch.Record {
 	b.t.Helper()
-	s := batch.State{Key: b.key, Plan: &events.Planned{Calls: []events.PlannedCall{{Pool: toolyard.DefaultPool}}}, Calls: make([]batch.Call, 1)}
+	s := batch.State{Key: b.key, Plan: &events.Planned{Calls: []events.PlannedCall{{Pool: toolyard.DefaultPool}}},
+		Calls: make([]batch.Call, 1)}
 	out, err := b.b.Newer(b.t.Context(), &s, batch.ChainCall, 0)
 	if err != nil {
 		b.t.Fatal(err)
@@ -128,8 +133,9 @@ var (
 	look  = tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true, Idempotent: true}
 )
 
-// TestALapsedLeaseIsProvenInTheLog: the leases of a running call have lapsed, and heartbeats are answered again. The tool goes
-// on when its worker has claimed the call anew: then nobody has settled it, and nobody can without seeing it.
+// TestALapsedLeaseIsProvenInTheLog: the leases of a running call have lapsed, and heartbeats are answered again. The
+// tool goes on when its worker has claimed the call anew: then nobody has settled it, and nobody can without seeing
+// it.
 func TestALapsedLeaseIsProvenInTheLog(t *testing.T) {
 	for name, j := range map[string]tool.Judgement{"a claimed write": write, "a read that nobody has claimed": look} {
 		t.Run(name, func(t *testing.T) {
@@ -165,8 +171,8 @@ func TestALapsedLeaseIsProvenInTheLog(t *testing.T) {
 	}
 }
 
-// TestASettledCallIsNotProven: the owner has settled the call while its worker's lease had lapsed. The commit point is refused,
-// and what the tool makes of that is no result.
+// TestASettledCallIsNotProven: the owner has settled the call while its worker's lease had lapsed. The commit point
+// is refused, and what the tool makes of that is no result.
 func TestASettledCallIsNotProven(t *testing.T) {
 	began, goOn, refused := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	b := newBench(t, toolyard.WriteExclusive, func(_ context.Context, env tool.Env) (string, error) {
@@ -180,8 +186,10 @@ func TestASettledCallIsNotProven(t *testing.T) {
 	<-began
 	b.w.registered.lapse(between(4 * time.Minute))
 	claim := b.chain()[0]
-	settled := events.Finished{Result: toolyard.Result{CallID: "c", Tool: "do", IsError: true, Code: toolyard.OutcomeUnknown, Error: "lost"}}
-	if _, err := b.b.Append(t.Context(), b.key, batch.ChainCall, toolyard.DefaultPool, 0, claim.Seq, settled); err != nil {
+	settled := events.Finished{Result: toolyard.Result{CallID: "c", Tool: "do", IsError: true,
+		Code: toolyard.OutcomeUnknown, Error: "lost"}}
+	if _, err := b.b.Append(t.Context(), b.key, batch.ChainCall, toolyard.DefaultPool, 0, claim.Seq,
+		settled); err != nil {
 		t.Fatal(err)
 	}
 	close(goOn)
@@ -196,8 +204,8 @@ func TestASettledCallIsNotProven(t *testing.T) {
 	}
 }
 
-// TestALeaseThatStaysLapsed stops the tool, which is lost and has not failed: its outcome is unknown, or it is attempted again
-// where that does no harm.
+// TestALeaseThatStaysLapsed stops the tool, which is lost and has not failed: its outcome is unknown, or it is
+// attempted again where that does no harm.
 func TestALeaseThatStaysLapsed(t *testing.T) {
 	for name, tt := range map[string]struct {
 		judgement tool.Judgement

@@ -51,12 +51,14 @@ func (p Permission) Decide(_ context.Context, in pipeline.PermissionInput) (pipe
 		}
 	}
 	d := policy.Decide(rules, req)
-	out := pipeline.PermissionDecision{Source: d.Source, Reason: d.Reason, Code: d.Code, Behavior: pipeline.Behavior(d.Behavior)}
+	out := pipeline.PermissionDecision{Source: d.Source, Reason: d.Reason, Code: d.Code,
+		Behavior: pipeline.Behavior(d.Behavior)}
 	// Beyond that, what hooks think can only tighten.
 	switch {
 	case out.Behavior == pipeline.Deny:
 	case in.Opinion == pipeline.Deny:
-		out = pipeline.PermissionDecision{Behavior: pipeline.Deny, Source: "hook", Reason: in.OpinionReason, Code: toolyard.PermissionDenied}
+		out = pipeline.PermissionDecision{Behavior: pipeline.Deny, Source: "hook", Reason: in.OpinionReason,
+			Code: toolyard.PermissionDenied}
 	case in.Opinion == pipeline.Ask && out.Behavior == pipeline.Ask: // the person reads what both say
 		out.Source += "; a hook"
 		if in.OpinionReason != "" {
@@ -67,7 +69,8 @@ func (p Permission) Decide(_ context.Context, in pipeline.PermissionInput) (pipe
 	}
 	if out.Behavior == pipeline.Ask {
 		if rule, ok := policy.Recalls(in.Remembered, req, in.InputHash); ok {
-			return pipeline.PermissionDecision{Behavior: pipeline.Allow, Source: "remembered in the session: " + rule}, nil
+			return pipeline.PermissionDecision{Behavior: pipeline.Allow, Source: "remembered in the session: " + rule},
+				nil
 		}
 		out.Remember = policy.Remember(req, in.InputHash)
 	}

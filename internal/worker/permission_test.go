@@ -11,11 +11,12 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// TestWhatAnAgentHandsInOnlyTightens: whatever rules come with a batch, allow rules that somebody has smuggled in among them, a
-// call is decided as strictly as without them, or more so. A type that is not known is as good as none.
+// TestWhatAnAgentHandsInOnlyTightens: whatever rules come with a batch, allow rules that somebody has smuggled in
+// among them, a call is decided as strictly as without them, or more so. A type that is not known is as good as none.
 func TestWhatAnAgentHandsInOnlyTightens(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 2))
-	texts := []string{"bash", "bash(ls:*)", "bash(rm:*)", "bash(git status:*)", "write_file", "write_file(docs/**)", "write_file(src/**)", "mcp__a__*"}
+	texts := []string{"bash", "bash(ls:*)", "bash(rm:*)", "bash(git status:*)", "write_file", "write_file(docs/**)",
+		"write_file(src/**)", "mcp__a__*"}
 	commands := []string{"ls", "rm -rf x", "ls && rm x", "git status", "git status; ls", "$x"}
 	some := func() []policy.Rule {
 		var chosen []string
@@ -36,15 +37,18 @@ func TestWhatAnAgentHandsInOnlyTightens(t *testing.T) {
 	tightened := 0
 	const rounds = 10_000
 	for range rounds {
-		p := Permission{Rules: policy.Rules{Deny: some(), Ask: some(), Allow: some()}, Mode: policy.Modes[r.IntN(len(policy.Modes))]}
-		input, err := json.Marshal(map[string]string{"command": commands[r.IntN(len(commands))], "file_path": []string{"docs/a", "src/b", "../c", ".git/config"}[r.IntN(4)]})
+		p := Permission{Rules: policy.Rules{Deny: some(), Ask: some(), Allow: some()},
+			Mode: policy.Modes[r.IntN(len(policy.Modes))]}
+		input, err := json.Marshal(map[string]string{"command": commands[r.IntN(len(commands))],
+			"file_path": []string{"docs/a", "src/b", "../c", ".git/config"}[r.IntN(4)]})
 		if err != nil {
 			t.Fatal(err)
 		}
 		in := pipeline.PermissionInput{
 			Declaration: declarations[r.IntN(len(declarations))], Input: input,
 			CallContext: pipeline.CallContext{WorkspaceDir: "/ws", Interactive: r.IntN(2) == 0},
-			Judgement:   tool.Judgement{ReadOnly: r.IntN(3) == 0, Destructive: r.IntN(2) == 0}, Opinion: []pipeline.Behavior{"", pipeline.Allow, pipeline.Ask, pipeline.Deny}[r.IntN(4)],
+			Judgement:   tool.Judgement{ReadOnly: r.IntN(3) == 0, Destructive: r.IntN(2) == 0},
+			Opinion:     []pipeline.Behavior{"", pipeline.Allow, pipeline.Ask, pipeline.Deny}[r.IntN(4)],
 		}
 		without, err := p.Decide(t.Context(), in)
 		if err != nil {
@@ -72,11 +76,12 @@ func TestWhatAnAgentHandsInOnlyTightens(t *testing.T) {
 	}
 }
 
-// TestWhatAToolSaysOfItsCallOnlyTightens: whatever it answers, no call is decided more loosely than without. What a person
-// has allowed for the session stands, but not past a denial.
+// TestWhatAToolSaysOfItsCallOnlyTightens: whatever it answers, no call is decided more loosely than without. What a
+// person has allowed for the session stands, but not past a denial.
 func TestWhatAToolSaysOfItsCallOnlyTightens(t *testing.T) {
 	order := map[pipeline.Behavior]int{pipeline.Allow: 0, pipeline.Ask: 1, pipeline.Deny: 2}
-	least := map[tool.Behavior]pipeline.Behavior{tool.Passthrough: pipeline.Allow, tool.Ask: pipeline.Ask, tool.Deny: pipeline.Deny, "allow": pipeline.Deny}
+	least := map[tool.Behavior]pipeline.Behavior{tool.Passthrough: pipeline.Allow, tool.Ask: pipeline.Ask,
+		tool.Deny: pipeline.Deny, "allow": pipeline.Deny}
 	for _, list := range []string{"", "deny", "ask", "allow"} {
 		for _, mode := range policy.Modes {
 			for says, want := range least {
@@ -107,7 +112,8 @@ func TestWhatAToolSaysOfItsCallOnlyTightens(t *testing.T) {
 					t.Fatal(err)
 				}
 				if order[with.Behavior] < max(order[without.Behavior], order[want]) {
-					t.Errorf("rule %q, mode %s, the tool says %q: %s; without %s", list, mode, says, with.Behavior, without.Behavior)
+					t.Errorf("rule %q, mode %s, the tool says %q: %s; without %s", list, mode, says, with.Behavior,
+						without.Behavior)
 				}
 				if with.Behavior != pipeline.Ask {
 					continue
@@ -116,7 +122,8 @@ func TestWhatAToolSaysOfItsCallOnlyTightens(t *testing.T) {
 					t.Fatalf("an approval of %q cannot be remembered", says)
 				}
 				if again, err := p.Decide(t.Context(), in); err != nil || again.Behavior != pipeline.Allow {
-					t.Errorf("rule %q, mode %s, the tool says %q, and a person has allowed it: %s, %v", list, mode, says, again.Behavior, err)
+					t.Errorf("rule %q, mode %s, the tool says %q, and a person has allowed it: %s, %v", list, mode,
+						says, again.Behavior, err)
 				}
 			}
 		}
@@ -125,7 +132,8 @@ func TestWhatAToolSaysOfItsCallOnlyTightens(t *testing.T) {
 
 // TestAHooksReasonIsShown: who is asked because of a hook reads why, also when the rules ask too.
 func TestAHooksReasonIsShown(t *testing.T) {
-	d := tool.Declaration{Name: "bash", Class: tool.ClassRule{Shell: "command"}, Specifier: tool.Specifier{Command: "command"}}
+	d := tool.Declaration{Name: "bash", Class: tool.ClassRule{Shell: "command"},
+		Specifier: tool.Specifier{Command: "command"}}
 	ask, err := policy.ParseRules([]string{"bash(git push:*)"})
 	if err != nil {
 		t.Fatal(err)
@@ -138,9 +146,11 @@ func TestAHooksReasonIsShown(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := p.Decide(t.Context(), pipeline.PermissionInput{
-			CallContext: pipeline.CallContext{Interactive: true}, Declaration: d, Input: input, Opinion: pipeline.Ask, OpinionReason: "it is Friday",
+			CallContext: pipeline.CallContext{Interactive: true}, Declaration: d, Input: input, Opinion: pipeline.Ask,
+			OpinionReason: "it is Friday",
 		})
-		if err != nil || got.Behavior != pipeline.Ask || !strings.Contains(got.Reason, "it is Friday") || !strings.Contains(got.Source, "hook") {
+		if err != nil || got.Behavior != pipeline.Ask || !strings.Contains(got.Reason, "it is Friday") ||
+			!strings.Contains(got.Source, "hook") {
 			t.Errorf("%s: %+v, %v", command, got, err)
 		}
 	}

@@ -25,8 +25,8 @@ const (
 	maxRawStatusBytes = 8 << 10
 )
 
-// reporter tells the progress of one call: now and then, with what the tool has said since. Of fraction and status the last
-// counts; pieces of output are put together. It never makes the tool wait.
+// reporter tells the progress of one call: now and then, with what the tool has said since. Of fraction and status
+// the last counts; pieces of output are put together. It never makes the tool wait.
 type reporter struct {
 	tell   func(p tool.Progress, lostBytes int)
 	redact func(string) string
@@ -129,9 +129,9 @@ func (r *reporter) clean(text string) (clean string) {
 	return r.redact(text)
 }
 
-// heldOutput is output that has not been told. Pieces come cut anywhere, and a secret is recognised only as a whole: so it goes
-// out in whole lines, and a private key, which has several, when its end has come. The beginning of a line that does not go
-// on is let go after [progressHold].
+// heldOutput is output that has not been told. Pieces come cut anywhere, and a secret is recognised only as a whole:
+// so it goes out in whole lines, and a private key, which has several, when its end has come. The beginning of a line
+// that does not go on is let go after [progressHold].
 type heldOutput struct {
 	text  string
 	since time.Time // when the last line began
@@ -192,7 +192,8 @@ func keyAt(text string) int {
 	if at < 0 {
 		return at
 	}
-	if end := strings.Index(text[at:], keyEnd); end >= 0 && strings.ContainsAny(text[at+end:], "\r\n") { // its last line is whole
+	// its last line is whole
+	if end := strings.Index(text[at:], keyEnd); end >= 0 && strings.ContainsAny(text[at+end:], "\r\n") {
 		return -1
 	}
 	return at
@@ -230,7 +231,8 @@ func (w *Worker) reporter(r *running) *reporter {
 			return // another worker may have the call by now, and tell of it
 		}
 		err := w.b.Report(r.d.Key(), broker.Progress{
-			Index: r.call.Index, CallID: r.call.ID, Tool: r.call.Tool, Worker: w.cfg.ID, Attempt: r.call.Attempt, Delivery: r.d.Deliveries,
+			Index: r.call.Index, CallID: r.call.ID, Tool: r.call.Tool, Worker: w.cfg.ID, Attempt: r.call.Attempt,
+			Delivery: r.d.Deliveries,
 			Progress: p, LostBytes: lost,
 		})
 		if err != nil {

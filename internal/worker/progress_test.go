@@ -41,8 +41,8 @@ func (h *heard) all() ([]tool.Progress, string, int) {
 	return h.told, out.String(), h.lost
 }
 
-// TestProgressNeverGoesBack: neither where a tool says less than before, nor where it has words alone. That it no longer
-// knows is told as that.
+// TestProgressNeverGoesBack: neither where a tool says less than before, nor where it has words alone. That it no
+// longer knows is told as that.
 func TestProgressNeverGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, h := listen(nil)
@@ -62,8 +62,8 @@ func TestProgressNeverGoesBack(t *testing.T) {
 	})
 }
 
-// TestProgressIsToldNowAndThen: however often a tool reports, it is told once an interval; the last fraction and status count,
-// and of the output nothing is missing.
+// TestProgressIsToldNowAndThen: however often a tool reports, it is told once an interval; the last fraction and
+// status count, and of the output nothing is missing.
 func TestProgressIsToldNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, h := listen(nil)
@@ -123,7 +123,8 @@ func TestProgressWaitsForNothing(t *testing.T) {
 }
 
 func TestFractions(t *testing.T) {
-	for in, want := range map[float64]float64{0: 0, 0.25: 0.25, 1: 1, 7: 1, -3: -1, math.Inf(1): 1, math.Inf(-1): -1, math.NaN(): -1} {
+	for in, want := range map[float64]float64{0: 0, 0.25: 0.25, 1: 1, 7: 1, -3: -1, math.Inf(1): 1, math.Inf(-1): -1,
+		math.NaN(): -1} {
 		if got := fraction(in); got != want {
 			t.Errorf("%g is told as %g, want %g", in, got, want)
 		}
@@ -143,7 +144,8 @@ func TestAnUnknownFractionHidesNoKnownOne(t *testing.T) {
 		r.report(tool.Progress{Fraction: -1, Output: "b\n"})
 		r.end()
 		told, _, _ := h.all()
-		want := []tool.Progress{{Fraction: 0}, {Fraction: 0.5, Status: "half", Output: "a\n"}, {Fraction: -1, Output: "b\n"}}
+		want := []tool.Progress{{Fraction: 0}, {Fraction: 0.5, Status: "half", Output: "a\n"},
+			{Fraction: -1, Output: "b\n"}}
 		if fmt.Sprint(told) != fmt.Sprint(want) {
 			t.Errorf("%+v\nwant %+v", told, want)
 		}
@@ -174,12 +176,13 @@ const sampleKey = "-----BEGIN OPENSSH PRIVATE KEY-----\n" +
 	"AAAECx0ZXN0LXRlc3QtdGVzdC10ZXN0LXRlc3QtdGVzdC10ZXN0LXRlc3QtdGVzdA==\n" +
 	"-----END OPENSSH PRIVATE KEY-----\n"
 
-// TestSecretsInPiecesAreNotTold: whatever pieces a tool's output comes in, and however slowly within a line's patience, a secret
-// that the redactor knows is in no report.
+// TestSecretsInPiecesAreNotTold: whatever pieces a tool's output comes in, and however slowly within a line's
+// patience, a secret that the redactor knows is in no report.
 func TestSecretsInPiecesAreNotTold(t *testing.T) {
 	const secret = "hunter2-correct-horse-battery"
 	clean := redact.New([]redact.Secret{{Name: "DOOR", Value: secret}}).Redact
-	text := "first line\nthe door's is " + secret + ", it says\nand a key:\n" + sampleKey + "the end\nGET / Authorization: Bearer abcdef0123456789ABCDEF\n"
+	text := "first line\nthe door's is " + secret + ", it says\nand a key:\n" + sampleKey +
+		"the end\nGET / Authorization: Bearer abcdef0123456789ABCDEF\n"
 	leaks := append(strings.Split(strings.TrimSpace(sampleKey), "\n")[1:4], secret, "0123456789ABCDEF", "correct-horse")
 	for size := 1; size < 90; size++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -202,8 +205,8 @@ func TestSecretsInPiecesAreNotTold(t *testing.T) {
 	}
 }
 
-// TestWhatIsLeftOutLeaksNothing: when more comes than is told, whole lines are left out, and no rest of a secret is taken for
-// something else.
+// TestWhatIsLeftOutLeaksNothing: when more comes than is told, whole lines are left out, and no rest of a secret is
+// taken for something else.
 func TestWhatIsLeftOutLeaksNothing(t *testing.T) {
 	const secret = "hunter2-correct-horse-battery"
 	clean := redact.New([]redact.Secret{{Name: "DOOR", Value: secret}}).Redact
@@ -211,8 +214,11 @@ func TestWhatIsLeftOutLeaksNothing(t *testing.T) {
 	for _, tt := range []struct{ name, before, after string }{
 		{"a secret in each line", strings.Repeat("x "+secret+" y\n", 5_000), "end\n"},
 		{"one line without end", strings.Repeat(secret, 5_000), "\nend\n"},
-		{"the beginning of a key is left out", "-----BEGIN RSA PRIVATE KEY-----\n" + strings.Repeat(keyLine+"\n", 1_000), keyLine + "\n-----END RSA PRIVATE KEY-----\nend\n"},
-		{"the beginning of a key is left out, and its end comes at once", "-----BEGIN RSA PRIVATE KEY-----\n" + strings.Repeat(keyLine+"\n", 1_000) + "-----END RSA PRIVATE KEY-----\n", "end\n"},
+		{"the beginning of a key is left out", "-----BEGIN RSA PRIVATE KEY-----\n" +
+			strings.Repeat(keyLine+"\n", 1_000), keyLine + "\n-----END RSA PRIVATE KEY-----\nend\n"},
+		{"the beginning of a key is left out, and its end comes at once",
+			"-----BEGIN RSA PRIVATE KEY-----\n" + strings.Repeat(keyLine+"\n", 1_000) +
+				"-----END RSA PRIVATE KEY-----\n", "end\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

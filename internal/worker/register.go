@@ -13,8 +13,9 @@ import (
 
 func (w *Worker) entry() broker.Worker {
 	e := broker.Worker{
-		ID: w.cfg.ID, Pool: w.cfg.Pool, Classes: w.cfg.Classes, Isolation: w.cfg.Isolation, Unsandboxed: w.cfg.Unsandboxed,
-		Started: time.Now().UTC(),
+		ID: w.cfg.ID, Pool: w.cfg.Pool, Classes: w.cfg.Classes, Isolation: w.cfg.Isolation,
+		Unsandboxed: w.cfg.Unsandboxed,
+		Started:     time.Now().UTC(),
 	}
 	if !w.cfg.host().Isolates() {
 		e.NoIsolation = clip(w.cfg.NoIsolation, maxNoIsolation)
@@ -96,7 +97,8 @@ func (w *Worker) beat(ctx context.Context, e broker.Worker) {
 		case <-ctx.Done():
 			return
 		case <-w.reoffer:
-			if next, ok := w.reannounce(ctx, e); ok && (next.Toolset != e.Toolset || !slices.Equal(next.Remarks, e.Remarks)) {
+			if next, ok := w.reannounce(ctx, e); ok && (next.Toolset != e.Toolset ||
+				!slices.Equal(next.Remarks, e.Remarks)) {
 				e = next
 				send()
 			}

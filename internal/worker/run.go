@@ -127,7 +127,8 @@ func (w *Worker) runMessage(ctx context.Context, d *broker.Delivery) {
 
 // runCall takes one call to its result in the log. It reports whether the call no longer needs this message. It
 // appends to tools when it has started a tool.
-func (w *Worker) runCall(ctx context.Context, d *broker.Delivery, call events.RequestedCall, tools *[]<-chan struct{}) (settled bool) {
+func (w *Worker) runCall(ctx context.Context, d *broker.Delivery, call events.RequestedCall,
+	tools *[]<-chan struct{}) (settled bool) {
 	log := w.log.With("agent", d.Agent, "batch", d.Batch, "call", call.Index, "tool", call.Tool)
 	callCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -167,8 +168,10 @@ func (w *Worker) runCall(ctx context.Context, d *broker.Delivery, call events.Re
 	keeping.Go(func() { w.keepLease(kept, r) })
 	defer keeping.Wait()
 	defer stopKeeping()
-	// The owner's clock decides the deadline; this one only sees to it that nothing runs for ever when nobody says stop.
-	limited, stopLimit := context.WithTimeoutCause(callCtx, time.Duration(d.RemainingMS)*time.Millisecond, pipeline.ErrDeadline)
+	// The owner's clock decides the deadline; this one only sees to it that nothing runs for ever when nobody says
+	// stop.
+	limited, stopLimit := context.WithTimeoutCause(callCtx, time.Duration(d.RemainingMS)*time.Millisecond,
+		pipeline.ErrDeadline)
 	defer stopLimit()
 
 	job, err := w.job(limited, r)
@@ -178,7 +181,8 @@ func (w *Worker) runCall(ctx context.Context, d *broker.Delivery, call events.Re
 			w.returnUnstarted(ctx, d, returnPause)
 			return false
 		}
-		return answered(w.finish(ctx, r, w.ended(r, toolyard.InternalError, "Internal error: the worker could not read this call."+r.earlierEvidence().Sentence(), err)))
+		return answered(w.finish(ctx, r, w.ended(r, toolyard.InternalError,
+			"Internal error: the worker could not read this call."+r.earlierEvidence().Sentence(), err)))
 	}
 	job.QueueMS = max(0, float64(d.Received.Sub(d.QueuedAt))/float64(time.Millisecond))
 	var change *tool.SessionChange
@@ -202,8 +206,9 @@ func (w *Worker) runCall(ctx context.Context, d *broker.Delivery, call events.Re
 	failpoint.Hit(failpoint.ResultReady)
 	if w.worthRetrying(r, &result) {
 		err = w.appendCall(ctx, r, events.AttemptFailed{
-			Worker: w.cfg.ID, Attempt: call.Attempt, Code: result.Code, Reason: result.Error, RetryAfterMS: result.RetryAfterMS,
-			NotStarted: result.Attempts < call.Attempt,
+			Worker: w.cfg.ID, Attempt: call.Attempt, Code: result.Code, Reason: result.Error,
+			RetryAfterMS: result.RetryAfterMS,
+			NotStarted:   result.Attempts < call.Attempt,
 		})
 	} else {
 		err = w.appendCall(ctx, r, events.Finished{Result: result, Session: change})
@@ -223,9 +228,12 @@ func (w *Worker) runCall(ctx context.Context, d *broker.Delivery, call events.Re
 // again.
 func (w *Worker) storeWaiting(ctx context.Context, r *running, e *pipeline.WaitingError) (settled bool) {
 	body := events.Waiting{
-		Worker: w.cfg.ID, Attempt: r.call.Attempt - 1, Reason: e.Reason, Source: e.Source, Destructive: e.Judgement.Destructive,
-		Class: e.Judgement.Class, Input: e.Observable, InputSHA256: e.InputHash, Remember: e.Remember, Facts: e.Facts, Context: e.Context,
-		Diff: e.Diff,
+		Worker: w.cfg.ID, Attempt: r.call.Attempt - 1, Reason: e.Reason, Source: e.Source,
+		Destructive: e.Judgement.Destructive,
+		Class:       e.Judgement.Class, Input: e.Observable, InputSHA256: e.InputHash, Remember: e.Remember,
+		Facts:   e.Facts,
+		Context: e.Context,
+		Diff:    e.Diff,
 	}
 	err := w.mayAct(r)
 	if err == nil && e.Changed != nil {
@@ -241,7 +249,8 @@ func (w *Worker) storeWaiting(ctx context.Context, r *running, e *pipeline.Waiti
 		return w.settleLost(ctx, r, err)
 	}
 	if err != nil && !errors.Is(err, broker.ErrConflict) {
-		w.log.Warn("a call that needs a person is delivered again", "batch", r.d.Key(), "call", r.call.Index, "error", err)
+		w.log.Warn("a call that needs a person is delivered again", "batch", r.d.Key(), "call", r.call.Index,
+			"error", err)
 	}
 	return answered(err)
 }
@@ -262,7 +271,8 @@ func (w *Worker) worthRetrying(r *running, res *toolyard.Result) bool {
 	pause := time.Duration(res.RetryAfterMS) * time.Millisecond
 	started := res.Attempts >= r.call.Attempt
 	return res.IsError && res.Retryable && res.Code != toolyard.Timeout && (r.call.Judgement.Idempotent || !started) &&
-		r.call.Attempt < r.d.MaxAttempts && pause <= maxRetryAfter && time.Since(r.d.Received)+pause+retryRoom < time.Duration(r.d.RemainingMS)*time.Millisecond
+		r.call.Attempt < r.d.MaxAttempts && pause <= maxRetryAfter &&
+		time.Since(r.d.Received)+pause+retryRoom < time.Duration(r.d.RemainingMS)*time.Millisecond
 }
 
 func (w *Worker) addRunning(r *running) bool {
@@ -306,7 +316,8 @@ func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 	input := call.Input
 	var approved *pipeline.Approved
 	if a := call.Approved; a != nil {
-		approved = &pipeline.Approved{By: a.By, InputHash: a.InputSHA256, Edited: a.Input != "", Waited: time.Duration(a.WaitedMS) * time.Millisecond, Context: a.Context}
+		approved = &pipeline.Approved{By: a.By, InputHash: a.InputSHA256, Edited: a.Input != "",
+			Waited: time.Duration(a.WaitedMS) * time.Millisecond, Context: a.Context}
 		if a.Input != "" {
 			if input, err = w.b.ChangedInput(broker.ForCall(ctx, d.Key(), call.Index), d.Agent, a.Input); err != nil {
 				return pipeline.Job{}, fmt.Errorf("read the approved input: %w", err)
@@ -366,7 +377,8 @@ func (w *Worker) appendCall(ctx context.Context, r *running, body events.Body) e
 				}
 				return errors.Join(err, lookErr)
 			}
-			if body.EventType() == events.CallWaiting && !claimed { // not behind a claim, under which something may have begun
+			// not behind a claim, under which something may have begun
+			if body.EventType() == events.CallWaiting && !claimed {
 				return errClaimed
 			}
 		default:
@@ -377,7 +389,9 @@ func (w *Worker) appendCall(ctx context.Context, r *running, body events.Body) e
 
 // toolUnavailable is the result of a call whose tool no worker of the pool has as it was planned.
 func (w *Worker) toolUnavailable(r *running) toolyard.Result {
-	res := w.ended(r, toolyard.DependencyUnavailable, fmt.Sprintf("No worker has the tool %s as it was when this batch was planned.%s Call again.", r.call.Tool, r.earlierEvidence().Sentence()),
+	res := w.ended(r, toolyard.DependencyUnavailable,
+		fmt.Sprintf("No worker has the tool %s as it was when this batch was planned.%s Call again.", r.call.Tool,
+			r.earlierEvidence().Sentence()),
 		fmt.Errorf("declaration %.12s after %d deliveries", r.call.Declaration, r.d.Deliveries))
 	res.Retryable = true
 	return res
@@ -385,8 +399,10 @@ func (w *Worker) toolUnavailable(r *running) toolyard.Result {
 
 // toolWithdrawn is the result of a call whose tool was withdrawn.
 func (w *Worker) toolWithdrawn(r *running) toolyard.Result {
-	res := w.ended(r, toolyard.UnknownTool, fmt.Sprintf("There is no tool %q any more: it was withdrawn while this batch ran.%s "+
-		"Do without it, or use another tool.", r.call.Tool, r.earlierEvidence().Sentence()), errors.New("no worker of the pool has the tool now"))
+	res := w.ended(r, toolyard.UnknownTool, fmt.Sprintf("There is no tool %q any more: it was withdrawn while this "+
+		"batch ran.%s "+
+		"Do without it, or use another tool.", r.call.Tool, r.earlierEvidence().Sentence()),
+		errors.New("no worker of the pool has the tool now"))
 	res.Phases[0].Phase = toolyard.PhaseResolveTool
 	return res
 }
@@ -394,8 +410,10 @@ func (w *Worker) toolWithdrawn(r *running) toolyard.Result {
 // ended is a result that the worker makes without the pipeline.
 func (w *Worker) ended(r *running, code toolyard.Code, message string, why error) toolyard.Result {
 	res := toolyard.Result{
-		Index: r.call.Index, CallID: r.call.ID, Tool: r.call.Tool, Echo: r.call.Echo, IsError: true, Code: code, Error: message, Detail: why.Error(),
-		Class: r.call.Judgement.Class, WasConcurrent: r.d.WasConcurrent && r.began(), Worker: w.cfg.ID, Attempts: r.call.Attempt - 1,
+		Index: r.call.Index, CallID: r.call.ID, Tool: r.call.Tool, Echo: r.call.Echo, IsError: true, Code: code,
+		Error: message, Detail: why.Error(),
+		Class: r.call.Judgement.Class, WasConcurrent: r.d.WasConcurrent && r.began(), Worker: w.cfg.ID,
+		Attempts: r.call.Attempt - 1,
 		Phases: []toolyard.Fact{
 			{Phase: toolyard.PhaseSchedule, Outcome: toolyard.OutcomeFailed, Code: code, Detail: why.Error()},
 			{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeOK},

@@ -26,8 +26,8 @@ type slots struct {
 	agents map[toolyard.Agent]*agentTurns
 	grants uint64 // the number of the last place that was given
 	beside map[laneKey]int
-	// freed is closed and replaced whenever a slot of the class is free, for those who take none; freeFrom is since when
-	// one has been free.
+	// freed is closed and replaced whenever a slot of the class is free, for those who take none; freeFrom is since
+	// when one has been free.
 	freed    map[toolyard.Class]chan struct{}
 	freeFrom map[toolyard.Class]time.Time
 }
@@ -55,8 +55,9 @@ type waiter struct {
 
 func newSlots(counts map[toolyard.Class]int) *slots {
 	p := &slots{
-		free: map[toolyard.Class]int{}, taken: map[string]int{}, agents: map[toolyard.Agent]*agentTurns{}, beside: map[laneKey]int{},
-		freed: map[toolyard.Class]chan struct{}{}, freeFrom: map[toolyard.Class]time.Time{}, grants: 1,
+		free: map[toolyard.Class]int{}, taken: map[string]int{}, agents: map[toolyard.Agent]*agentTurns{},
+		beside: map[laneKey]int{},
+		freed:  map[toolyard.Class]chan struct{}{}, freeFrom: map[toolyard.Class]time.Time{}, grants: 1,
 	}
 	for class, n := range counts {
 		p.free[class], p.freed[class], p.freeFrom[class] = n, make(chan struct{}), time.Now()
@@ -71,7 +72,8 @@ func (p *slots) enqueue(c *waiter) {
 	c.granted = make(chan struct{})
 	a := p.agents[c.agent]
 	if a == nil {
-		a = &agentTurns{last: p.grants - 1} // before the agent that was served just now, behind all who have waited for longer
+		// before the agent that was served just now, behind all who have waited for longer
+		a = &agentTurns{last: p.grants - 1}
 		p.agents[c.agent] = a
 	}
 	a.calls++
@@ -128,7 +130,8 @@ func (p *slots) grantFree() {
 	for {
 		next := -1
 		for i, c := range p.queue {
-			if (c.ofToolset || p.free[c.class] > 0) && (c.cap == 0 || p.taken[c.tool] < c.cap) && (next < 0 || p.agents[c.agent].last < p.agents[p.queue[next].agent].last) {
+			if (c.ofToolset || p.free[c.class] > 0) && (c.cap == 0 || p.taken[c.tool] < c.cap) &&
+				(next < 0 || p.agents[c.agent].last < p.agents[p.queue[next].agent].last) {
 				next = i
 			}
 		}
@@ -200,8 +203,8 @@ func (p *slots) removeBeside(k laneKey) {
 	p.beside[k]--
 }
 
-// asidePerLane is how many calls of tools with a cap wait in a worker beside each lane, so that what stands behind them in
-// the lane is taken. More are given back, for a while that grows up to longestReturn.
+// asidePerLane is how many calls of tools with a cap wait in a worker beside each lane, so that what stands behind
+// them in the lane is taken. More are given back, for a while that grows up to longestReturn.
 const (
 	maxBesideLane = 32
 	longestReturn = 5 * time.Second
@@ -352,8 +355,9 @@ func (w *Worker) answerUnreadable(ctx context.Context, bad *broker.BadWorkError)
 		return // its subject names no call: nobody waits for it
 	}
 	res := toolyard.Result{
-		Index: bad.Index, IsError: true, Code: toolyard.InternalError, Class: toolyard.Unsafe, Worker: w.cfg.ID, Detail: bad.Err.Error(),
-		Error: "Internal error: the worker could not read this call. It did not run.",
+		Index: bad.Index, IsError: true, Code: toolyard.InternalError, Class: toolyard.Unsafe, Worker: w.cfg.ID,
+		Detail: bad.Err.Error(),
+		Error:  "Internal error: the worker could not read this call. It did not run.",
 		Phases: []toolyard.Fact{
 			{Phase: toolyard.PhaseSchedule, Outcome: toolyard.OutcomeFailed, Code: toolyard.InternalError},
 			{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeOK},

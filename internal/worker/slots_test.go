@@ -11,8 +11,8 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// TestPlaces asks for places and gives them back at random: no class and no tool ever has more calls than it may, no place
-// stays free that somebody could use, and no agent that could be served is passed over twice for another.
+// TestPlaces asks for places and gives them back at random: no class and no tool ever has more calls than it may, no
+// place stays free that somebody could use, and no agent that could be served is passed over twice for another.
 func TestPlaces(t *testing.T) {
 	caps := map[string]int{"": 0, "one": 1, "two": 2}
 	for seed := range uint64(200) {
@@ -48,10 +48,14 @@ func TestPlaces(t *testing.T) {
 					break
 				}
 				// A call that ends may make room in its class and for its tool, for one call each.
-				slices.SortFunc(got, func(a, b *waiter) int { return cmp.Compare(p.agents[a.agent].last, p.agents[b.agent].last) })
+				slices.SortFunc(got, func(a, b *waiter) int {
+					return cmp.Compare(p.agents[a.agent].last,
+						p.agents[b.agent].last)
+				})
 				c, once := got[0], map[toolyard.Agent]bool{}
 				if !may(c) {
-					t.Fatalf("seed %d: %+v has a place beyond what its class or tool may have, beside %d", seed, c, len(running))
+					t.Fatalf("seed %d: %+v has a place beyond what its class or tool may have, beside %d", seed, c,
+						len(running))
 				}
 				for _, o := range waiting {
 					switch {
@@ -95,7 +99,8 @@ func TestPlaces(t *testing.T) {
 			switch n := r.IntN(10); {
 			case n < 5:
 				tool := []string{"", "", "one", "two"}[r.IntN(4)]
-				c := &waiter{class: []toolyard.Class{toolyard.ReadOnly, toolyard.WriteExclusive}[r.IntN(2)], tool: tool, cap: caps[tool],
+				c := &waiter{class: []toolyard.Class{toolyard.ReadOnly, toolyard.WriteExclusive}[r.IntN(2)], tool: tool,
+					cap:   caps[tool],
 					agent: toolyard.Agent(fmt.Sprint(r.IntN(4)))}
 				waiting = append(waiting, c)
 				p.enqueue(c)
@@ -120,7 +125,8 @@ func TestPlaces(t *testing.T) {
 			settle()
 		}
 		if len(waiting) > 0 || len(p.agents) > 0 || len(p.taken) > 0 || len(p.queue) > 0 {
-			t.Fatalf("seed %d: %d wait, and the places remember %v, %v, %d", seed, len(waiting), p.agents, p.taken, len(p.queue))
+			t.Fatalf("seed %d: %d wait, and the places remember %v, %v, %d", seed, len(waiting), p.agents, p.taken,
+				len(p.queue))
 		}
 		for class, n := range slots {
 			if p.free[class] != n {

@@ -16,7 +16,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// toolbox is the tools whose code this worker has. It runs all of them; it offers those that are enabled and that no rule takes out.
+// toolbox is the tools whose code this worker has. It runs all of them; it offers those that are enabled and that no
+// rule takes out.
 type toolbox struct {
 	pool  toolyard.Pool
 	fixed []runnable
@@ -85,8 +86,8 @@ func newToolbox(cfg Config) (*toolbox, error) {
 	return ts, ts.refresh()
 }
 
-// refresh takes over the tools that the toolsets have now. What is wrong with a tool of a toolset leaves out that tool; with a
-// fixed one, it is an error.
+// refresh takes over the tools that the toolsets have now. What is wrong with a tool of a toolset leaves out that
+// tool; with a fixed one, it is an error.
 func (ts *toolbox) refresh() error {
 	reg, have, code := registry.Registry{}, []runnable{}, map[codeKey]runnable{}
 	from := map[string]string{} // who has a name, for the log
@@ -174,8 +175,8 @@ func (ts *toolbox) setOf(e *registry.Entry) Toolset {
 	return ts.code[codeKey{e.Origin, e.Name}].set
 }
 
-// offer takes over what the toolsets have now, if that may be something else, and asks each tool whether it is enabled. One that
-// panics is not.
+// offer takes over what the toolsets have now, if that may be something else, and asks each tool whether it is
+// enabled. One that panics is not.
 func (ts *toolbox) offer() (offer, error) {
 	if ts.stale.Swap(false) {
 		if err := ts.refresh(); err != nil {

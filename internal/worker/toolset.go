@@ -9,8 +9,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// Toolset is tools that come and go while the worker runs: those of one MCP server, say. Its calls have slots of their own,
-// so that a server that does not answer takes none of the worker's.
+// Toolset is tools that come and go while the worker runs: those of one MCP server, say. Its calls have slots of
+// their own, so that a server that does not answer takes none of the worker's.
 type Toolset interface {
 	// Name is unique among the worker's toolsets.
 	Name() string
@@ -30,7 +30,8 @@ type Toolset interface {
 	Changed() <-chan struct{}
 }
 
-// startToolsets runs the toolsets until stop is called, which waits for their end, and gives them the configured time to settle.
+// startToolsets runs the toolsets until stop is called, which waits for their end, and gives them the configured time
+// to settle.
 func (w *Worker) startToolsets(ctx context.Context) (stop func()) {
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
 	var sets sync.WaitGroup
@@ -63,7 +64,8 @@ func (w *Worker) settle(ctx context.Context) {
 		select {
 		case <-set.Settled():
 		case <-late.C:
-			w.log.Warn("the worker starts without the tools of a toolset that is not ready", "toolset", set.Name(), "waited", w.cfg.ToolsetWait)
+			w.log.Warn("the worker starts without the tools of a toolset that is not ready", "toolset", set.Name(),
+				"waited", w.cfg.ToolsetWait)
 			return
 		case <-ctx.Done():
 			return

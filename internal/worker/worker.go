@@ -1,14 +1,15 @@
 // Package worker takes calls from the work queues of its pool and runs them: the shell around package pipeline.
 //
-// Authority: the log. A worker may execute a call that needs a claim only after its own claimed event is stored, and its
-// result counts only when its finished event is: both are appended behind what the worker was told, and a conflict means
-// that somebody else has answered. Being handed a message gives no right to anything.
+// Authority: the log. A worker may execute a call that needs a claim only after its own claimed event is stored, and
+// its result counts only when its finished event is: both are appended behind what the worker was told, and a
+// conflict means that somebody else has answered. Being handed a message gives no right to anything.
 //
 //	take ─▶ resolve … permission ─▶ claim ─▶ execute … persist ─▶ finished ─▶ acknowledge
 //	└──────────── lease: kept by answered heartbeats, checked at commit points ───────────┘
 //
-// Ordering: each class has slots, and each slot runs one message at a time. Agents queue in lanes, which are served side by
-// side: each holds a few messages at most that wait for a slot, and slots are given to the agents of these in turn.
+// Ordering: each class has slots, and each slot runs one message at a time. Agents queue in lanes, which are served
+// side by side: each holds a few messages at most that wait for a slot, and slots are given to the agents of these in
+// turn.
 //
 // Failure: when the worker dies, the message is delivered to another, who finds the claim or runs the call. When the
 // worker cannot renew its delivery, it stops the tool before anyone else may act.
@@ -73,8 +74,8 @@ type Config struct {
 	Declared []tool.Tool
 	// Toolsets are tools that come and go.
 	Toolsets []Toolset
-	// ToolsetWait is how long the worker's start waits for the toolsets to have tools. 0: not at all; the tools are offered when
-	// they are there.
+	// ToolsetWait is how long the worker's start waits for the toolsets to have tools. 0: not at all; the tools are
+	// offered when they are there.
 	ToolsetWait time.Duration
 	// Rules and Mode are the operator's permissions.
 	Rules policy.Rules
@@ -85,8 +86,8 @@ type Config struct {
 	Redact func(string) string
 	// Credentials are what tools get with each call: values by their names, by tool. Redact should know the values.
 	Credentials map[string]map[string]string
-	// Isolation names what it can put around commands. Default "none": nothing, and calls that need it are not taken; see
-	// [registry.Host]. NoIsolation says why and what an operator can do, in one line.
+	// Isolation names what it can put around commands. Default "none": nothing, and calls that need it are not taken;
+	// see [registry.Host]. NoIsolation says why and what an operator can do, in one line.
 	Isolation, NoIsolation string
 	// Unsandboxed lets calls that need isolation run without. Only an operator says so.
 	Unsandboxed bool
@@ -151,7 +152,8 @@ func New(b Broker, cfg Config) (*Worker, error) {
 		return nil, err
 	}
 	if who := b.Who(); who.Role == access.Agent || who.Role == access.Worker && who.Name != string(cfg.Pool) {
-		return nil, fmt.Errorf("the credentials are those of %s, and the worker is of pool %q: make others (dispatcher creds --pool %s)", who, cfg.Pool, cfg.Pool)
+		return nil, fmt.Errorf("the credentials are those of %s, and the worker is of pool %q: make others "+
+			"(dispatcher creds --pool %s)", who, cfg.Pool, cfg.Pool)
 	}
 	if len(cfg.Classes) == 0 {
 		cfg.Classes = toolyard.Classes
@@ -204,13 +206,17 @@ func New(b Broker, cfg Config) (*Worker, error) {
 		return nil, err
 	}
 	w := &Worker{
-		roots: roots, b: b, cfg: cfg, log: b.Quiet(cfg.Log).With("worker", cfg.ID), tools: tools, ready: make(chan struct{}),
-		running: map[callKey]*running{}, begun: map[attemptKey]bool{}, newer: map[string]bool{}, breakers: breaker.New(breaker.Options{}), slots: newSlots(slots),
-		reoffer: make(chan struct{}, 1), judging: make(chan struct{}, maxJudging), aborts: newAborts(broker.Patience(b.Settings().CallAckWait)),
+		roots: roots, b: b, cfg: cfg, log: b.Quiet(cfg.Log).With("worker", cfg.ID), tools: tools,
+		ready:   make(chan struct{}),
+		running: map[callKey]*running{}, begun: map[attemptKey]bool{}, newer: map[string]bool{},
+		breakers: breaker.New(breaker.Options{}), slots: newSlots(slots),
+		reoffer: make(chan struct{}, 1), judging: make(chan struct{}, maxJudging),
+		aborts: newAborts(broker.Patience(b.Settings().CallAckWait)),
 	}
 	w.pipe = &pipeline.Pipeline{
 		Tools: w.tools, Permission: Permission{Rules: cfg.Rules, Mode: cfg.Mode, Dirs: dirs}, Breakers: w.breakers,
-		Blobs: blobs{b}, Classify: shell.Classify, Isolation: cfg.Isolation, Unsandboxed: cfg.Unsandboxed, Worker: cfg.ID,
+		Blobs: blobs{b}, Classify: shell.Classify, Isolation: cfg.Isolation, Unsandboxed: cfg.Unsandboxed,
+		Worker: cfg.ID,
 		Redact: cfg.Redact, StopGrace: broker.StopGrace(b.Settings().CallAckWait),
 	}
 	if cfg.Hooks != nil {
@@ -227,9 +233,9 @@ func (w *Worker) ID() string { return w.cfg.ID }
 // Ready returns a channel that is closed when the worker is registered and takes calls.
 func (w *Worker) Ready() <-chan struct{} { return w.ready }
 
-// Run takes calls until ctx ends, lets those that run finish within the drain grace, and returns when nothing of it runs
-// any more: nil then, an error when it could not go on. Calls that are left when the grace is over are stopped: those that
-// may run twice are handed over, others end as outcome_unknown.
+// Run takes calls until ctx ends, lets those that run finish within the drain grace, and returns when nothing of it
+// runs any more: nil then, an error when it could not go on. Calls that are left when the grace is over are stopped:
+// those that may run twice are handed over, others end as outcome_unknown.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.b.CheckRoundTrip(); err != nil {
 		return err
@@ -254,11 +260,13 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	offJudge, err := w.b.OnJudge(w.cfg.Pool, w.judge, func(err error) { w.log.Warn("a request to judge failed", "error", err) })
+	offJudge, err := w.b.OnJudge(w.cfg.Pool, w.judge,
+		func(err error) { w.log.Warn("a request to judge failed", "error", err) })
 	if err != nil {
 		return errors.Join(err, offAbort())
 	}
-	offHolds, err := w.b.OnHolds(w.cfg.ID, w.holds, func(err error) { w.log.Warn("a question was not answered", "error", err) })
+	offHolds, err := w.b.OnHolds(w.cfg.ID, w.holds,
+		func(err error) { w.log.Warn("a question was not answered", "error", err) })
 	if err != nil {
 		return errors.Join(err, offAbort(), offJudge())
 	}
@@ -276,7 +284,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	for _, class := range w.cfg.Classes {
 		for lane := range broker.Lanes {
 			opened.Go(func() {
-				from, err := w.b.Lane(ctx, batch.Route{Pool: w.cfg.Pool, Class: class}, lane, func(d *broker.Delivery) { w.returnUnstarted(ctx, d, 0) })
+				from, err := w.b.Lane(ctx, batch.Route{Pool: w.cfg.Pool, Class: class}, lane,
+					func(d *broker.Delivery) { w.returnUnstarted(ctx, d, 0) })
 				if err != nil {
 					stop(err)
 					return
