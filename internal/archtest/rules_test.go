@@ -101,6 +101,8 @@ var packages = []struct {
 
 	{"internal/archtest", outside, "this package"},
 	{"internal/sim", outside, "the protocol under a seeded scheduler and a model of JetStream"},
+	{"internal/broker/membroker", outside, "a NATS server with JetStream in memory, for simulations and fast tests"},
+	{"internal/broker/brokertest", outside, "how a NATS server behaves, as cases for the real one and membroker"},
 	{"internal/testenv", outside, "servers and pools for tests"},
 	{"internal/testenv/...", outside, "what else tests stand on: disks that they can fill"},
 	{"examples/...", outside, "programs to read and copy"},
