@@ -197,11 +197,7 @@ func (c *conn) do(o *op) {
 		c.subscribe(o)
 	case opUnsub:
 		c.unsubscribe(o)
-	case opPub, opHPub:
-		if !validLiteral(o.subject) {
-			c.refuse(fmt.Errorf("%w: %s", errSubject, o.subject))
-			return
-		}
+	case opPub, opHPub: // the subject may have wildcards: nats-server only minds if the client asks for that
 		c.s.publish(c, &message{subject: o.subject, reply: o.reply, hdr: o.hdr, data: o.data})
 	case opClose:
 		c.forget()

@@ -34,6 +34,8 @@ type Options struct {
 	Trace func(Step)
 	// Fail ends the run: a limit of the server was passed, or a client broke the protocol. Nil: it panics.
 	Fail func(error)
+	// Clustered allows streams with replicas, which keep what they know of deliveries when the server is killed.
+	Clustered bool
 	// Manual leaves the steps to calls of [Server.Step].
 	Manual bool
 	// MaxPayload is the longest message. Default [MaxPayloadBytes].
