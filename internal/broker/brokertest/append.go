@@ -122,12 +122,17 @@ var appendCases = []Case{
 		})
 		e.put("a")
 		e.put("b")
-		seq := e.put("a") // though the stream is full: it replaces one
-		st := e.state(s)
-		same(e, "messages", st.Msgs, 2)
-		same(e, "last", st.LastSeq, seq)
 		_, err := e.putOdd("c")
 		e.refused(err, 10077, "maximum messages exceeded")
+		_, err = e.putOdd("a")
+		if e.Replicas > 1 { // with replicas nothing can be changed in a bucket that is full
+			e.refused(err, 10077, "maximum messages exceeded")
+			return
+		}
+		e.must(err) // it takes the place of another
+		st := e.state(s)
+		same(e, "messages", st.Msgs, 2)
+		same(e, "last", st.LastSeq, 3)
 	}},
 	{"AMessageThatIsTooLong", func(e *Env) {
 		e.stream(func(c *jetstream.StreamConfig) { c.MaxMsgSize = 10 })

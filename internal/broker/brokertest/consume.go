@@ -262,7 +262,11 @@ var consumeCases = []Case{
 		e.status(e.pull("c", `{"batch":1,"max_bytes":1,"expires":1000000000}`), "409", "Message Size Exceeds MaxBytes")
 		sub := e.pull("c", `{"batch":5,"no_wait":true}`)
 		same(e, "message", e.next(sub).Subject, e.subject("a"))
-		e.status(sub, "404", "No Messages")
+		if e.Replicas > 1 {
+			e.status(sub, "408", "Request Timeout")
+		} else {
+			e.status(sub, "404", "No Messages")
+		}
 		sub = e.pull("c", `{"batch":1,"expires":30000000000}`)
 		e.must(e.NC.Flush())
 		e.until("the request is there", func() bool { return e.info(c).NumWaiting == 1 })

@@ -134,6 +134,9 @@ func (o *consumer) drop(end bool) (asked int) {
 			o.tell(r.reply, 408, "Request Timeout", r.rest()...)
 			o.lastAsk = later(o.lastAsk, r.expires)
 			continue
+		case end && r.noWait && r.delivered > 0 && o.st.replicated(): // behind deliveries that are replicated first
+			o.tell(r.reply, 408, "Request Timeout", r.rest()...)
+			continue
 		case end && r.noWait && (r.expires.IsZero() || r.delivered > 0):
 			o.tell(r.reply, 404, "No Messages")
 			o.lastAsk = later(o.lastAsk, now)

@@ -176,10 +176,11 @@ func (st *stream) room(m *message) error {
 		return nil
 	}
 	on := st.bySubject[m.subject]
-	replaces := st.cfg.MaxMsgsPer > 0 && int64(len(on)) >= st.cfg.MaxMsgsPer
+	// With replicas the leader refuses before it looks whether the message takes the place of another.
+	replaces := st.cfg.MaxMsgsPer > 0 && int64(len(on)) >= st.cfg.MaxMsgsPer && !st.replicated()
 	size := st.size(m.subject, m.hdr, m.data)
 	switch {
-	case replaces && st.cfg.DiscardNewPer && header(m.hdr, server.JSMsgRollup) == "":
+	case st.cfg.DiscardNewPer && int64(len(on)) >= st.cfg.MaxMsgsPer && header(m.hdr, server.JSMsgRollup) == "":
 		return server.ErrMaxMsgsPerSubject
 	case st.cfg.MaxMsgs > 0 && int64(len(st.msgs)) >= st.cfg.MaxMsgs && !replaces:
 		return server.ErrMaxMsgs
