@@ -38,7 +38,7 @@ type conn struct {
 type outgoing struct {
 	verb, subject string
 	bytes         []byte
-	notBefore     time.Time // zero: at once
+	late          bool // it was held back at the server
 	arrived       uint64
 }
 
@@ -75,20 +75,20 @@ func (c *conn) send(verb, subject string, b []byte) {
 	if c.gone {
 		return
 	}
-	o := &outgoing{verb: verb, subject: subject, bytes: b}
-	if !c.shape(o) {
+	if o := (&outgoing{verb: verb, subject: subject, bytes: b}); c.shape(o) {
+		c.enqueue(o)
+	}
+}
+
+func (c *conn) enqueue(o *outgoing) {
+	if c.gone {
 		return
 	}
-	if c.waiting += len(b); c.waiting > MaxPendingBytes {
+	if c.waiting += len(o.bytes); c.waiting > MaxPendingBytes {
 		c.s.fail("more than %d bytes wait to be delivered to %s", MaxPendingBytes, c.party.name)
 	}
 	c.out = append(c.out, o)
 	c.s.signal()
-}
-
-// mayDeliver reports whether the first message on its way may arrive now.
-func (c *conn) mayDeliver() bool {
-	return !c.party.fault.deaf && !c.out[0].notBefore.After(c.s.now())
 }
 
 // deliver hands the first message on its way to the client.

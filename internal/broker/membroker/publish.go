@@ -164,7 +164,11 @@ func (st *stream) checkRoom(m *message) (uint64, bool, *server.ApiError) {
 	if st.js.full {
 		return 0, false, server.NewJSInsufficientResourcesError()
 	}
-	if err := st.room(m); err != nil {
+	err := st.room(m)
+	if st.fault.full {
+		err = server.ErrMaxBytes
+	}
+	if err != nil {
 		return 0, false, server.NewJSStreamStoreFailedError(err, server.Unless(err))
 	}
 	return 0, false, nil

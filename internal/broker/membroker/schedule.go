@@ -90,24 +90,14 @@ func (s *Server) Step() bool {
 	return true
 }
 
-// Next returns when the next timer of the server is due, or the next delivery that is held back; false when there is none.
+// Next returns when the next timer of the server is due; false when there is none.
 func (s *Server) Next() (at time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sooner := func(t time.Time) {
-		if !t.IsZero() && (!ok || t.Before(at)) {
-			at, ok = t, true
-		}
+	if len(s.timers) == 0 {
+		return at, false
 	}
-	if len(s.timers) > 0 {
-		sooner(s.timers[0].at)
-	}
-	for _, c := range s.conns {
-		if len(c.out) > 0 && !c.party.fault.deaf {
-			sooner(c.out[0].notBefore)
-		}
-	}
-	return at, ok
+	return s.timers[0].at, true
 }
 
 // pending returns the steps that may happen now, in an order that does not depend on which goroutine ran first.
@@ -119,7 +109,7 @@ func (s *Server) pending() []Step {
 		steps = append(steps, Step{Kind: Timer, What: t.what, Arrived: t.arrived})
 	}
 	for _, c := range s.conns {
-		if len(c.in) > 0 {
+		if len(c.in) > 0 && !c.party.fault.mute {
 			o := c.in[0]
 			s.number(&o.arrived)
 			steps = append(steps, Step{
@@ -127,7 +117,7 @@ func (s *Server) pending() []Step {
 				Arrived: o.arrived, conn: c,
 			})
 		}
-		if len(c.out) > 0 && c.mayDeliver() {
+		if len(c.out) > 0 && !c.party.fault.deaf {
 			d := c.out[0]
 			s.number(&d.arrived)
 			steps = append(steps, Step{
