@@ -195,7 +195,7 @@ func (js *jetStream) streamInfo(q *query, st *stream) {
 	}
 	info := st.info(req.SubjectsFilter, req.DeletedDetails)
 	var page server.ApiPaged
-	if req.SubjectsFilter != "" {
+	if len(info.State.Subjects) > 0 {
 		page = server.ApiPaged{Total: len(info.State.Subjects), Offset: req.Offset, Limit: server.JSMaxSubjectDetails}
 	}
 	q.answer(server.JSApiStreamInfoResponse{ApiResponse: q.ok(), ApiPaged: page, StreamInfo: info})
@@ -238,10 +238,15 @@ func (js *jetStream) messageDelete(q *query, st *stream) {
 	}
 	m := st.get(req.Seq)
 	if m == nil {
-		if st.replicated() {
+		why := server.ErrStoreMsgNotFound
+		if req.Seq > st.last {
+			why = server.ErrStoreEOF
+		}
+		// A sequence between the first and the last is looked for in vain; others are not even looked for.
+		if st.replicated() || req.Seq >= st.first && req.Seq <= st.last && len(st.msgs) > 0 {
 			q.refuse(server.NewJSSequenceNotFoundError(req.Seq))
 		} else {
-			q.refuse(server.NewJSStreamMsgDeleteFailedError(server.ErrStoreMsgNotFound, server.Unless(server.ErrStoreMsgNotFound)))
+			q.refuse(server.NewJSStreamMsgDeleteFailedError(why, server.Unless(why)))
 		}
 		return
 	}

@@ -3,6 +3,7 @@ package membroker
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -104,6 +105,7 @@ func (js *jetStream) complete(cfg *server.StreamConfig) *server.ApiError {
 	if cfg.SubjectDeleteMarkerTTL > 0 {
 		cfg.AllowRollup, cfg.AllowMsgTTL = true, true
 	}
+	cfg.Metadata = versioned(cfg.Metadata, cfg.AllowMsgTTL)
 	switch {
 	case cfg.Replicas > 1 && !js.clustered:
 		return server.NewJSStreamReplicasNotSupportedError()
@@ -126,6 +128,20 @@ func (js *jetStream) complete(cfg *server.StreamConfig) *server.ApiError {
 		}
 	}
 	return nil
+}
+
+// versioned is metadata with what the server adds: its version, and the version of the API that is needed.
+func versioned(metadata map[string]string, ttl bool) map[string]string {
+	out := map[string]string{}
+	maps.Copy(out, metadata)
+	needed := "0"
+	if ttl {
+		needed = "1"
+	}
+	out[server.JSServerVersionMetadataKey] = serverVersion
+	out[server.JSServerLevelMetadataKey] = strconv.Itoa(server.JSApiLevel)
+	out[server.JSRequiredLevelMetadataKey] = needed
+	return out
 }
 
 // update changes a stream.
@@ -203,42 +219,34 @@ const ephemeralThreshold = 5 * time.Second
 
 func (st *stream) makeConsumer(cfg server.ConsumerConfig, action server.ConsumerAction) (*consumer, *server.ApiError) {
 	completeConsumer(&cfg)
+	cfg.Metadata = versioned(cfg.Metadata, false)
 	if refused := st.checkConsumer(&cfg); refused != nil {
 		return nil, refused
 	}
-	old := st.consumer(cfg.Name)
-	filters := filtersOf(&cfg)
-	others := 0
-	for _, o := range st.consumers {
-		if o == old || st.cfg.Retention != server.WorkQueuePolicy {
-			continue
-		}
-		others++
-		for _, f := range o.filters {
-			if slices.ContainsFunc(filters, func(g string) bool { return overlap(f, g) }) {
-				return nil, server.NewJSConsumerWQConsumerNotUniqueError()
-			}
-		}
-	}
+	old, filters, queue := st.consumer(cfg.Name), filtersOf(&cfg), st.cfg.Retention == server.WorkQueuePolicy
 	switch {
 	case old != nil && action == server.ActionCreate && !reflect.DeepEqual(old.cfg, cfg):
 		return nil, server.NewJSConsumerAlreadyExistsError()
+	case old != nil && queue && !st.unique(old, filters):
+		return nil, server.NewJSConsumerWQConsumerNotUniqueError()
 	case old != nil:
-		if old.cfg.DeliverPolicy != cfg.DeliverPolicy || old.cfg.AckPolicy != cfg.AckPolicy {
-			why := errors.New("deliver policy can not be updated")
-			if old.cfg.AckPolicy != cfg.AckPolicy {
-				why = errors.New("ack policy can not be updated")
-			}
+		if why := old.fixed(&cfg); why != nil {
 			return nil, server.NewJSConsumerCreateError(why, server.Unless(why))
 		}
 		old.cfg, old.filters = cfg, filters
 		return old, nil
 	case action == server.ActionUpdate:
 		return nil, server.NewJSConsumerDoesNotExistError()
-	case others > 0 && len(filters) == 0:
-		return nil, server.NewJSConsumerWQMultipleUnfilteredError()
 	case st.cfg.MaxConsumers > 0 && len(st.consumers) >= st.cfg.MaxConsumers:
 		return nil, server.NewJSMaximumConsumersLimitError()
+	case queue && cfg.AckPolicy != server.AckExplicit:
+		return nil, server.NewJSConsumerWQRequiresExplicitAckError()
+	case queue && cfg.DeliverPolicy != server.DeliverAll:
+		return nil, server.NewJSConsumerWQConsumerNotDeliverAllError()
+	case queue && len(st.consumers) > 0 && len(filters) == 0:
+		return nil, server.NewJSConsumerWQMultipleUnfilteredError()
+	case queue && !st.unique(nil, filters):
+		return nil, server.NewJSConsumerWQConsumerNotUniqueError()
 	}
 	now := st.js.s.now()
 	o := &consumer{st: st, name: cfg.Name, cfg: cfg, created: now, filters: filters, lastAsk: now}
@@ -247,6 +255,44 @@ func (st *stream) makeConsumer(cfg server.ConsumerConfig, action server.Consumer
 	st.consumers = append(st.consumers, o)
 	o.watchBeat()
 	return o, nil
+}
+
+// unique reports whether no other consumer than old could get what passes these filters.
+func (st *stream) unique(old *consumer, filters []string) bool {
+	for _, g := range filters {
+		for _, o := range st.consumers {
+			if o == old {
+				continue
+			}
+			if len(o.filters) == 0 || slices.ContainsFunc(o.filters, func(f string) bool { return overlap(f, g) }) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// fixed reports what of a consumer may not change, and would.
+func (o *consumer) fixed(cfg *server.ConsumerConfig) error {
+	switch {
+	case o.cfg.DeliverPolicy != cfg.DeliverPolicy:
+		return errors.New("deliver policy can not be updated")
+	case o.cfg.MemoryStorage != cfg.MemoryStorage:
+		return errors.New("storage type can not be updated")
+	case o.cfg.OptStartSeq != cfg.OptStartSeq:
+		return errors.New("start sequence can not be updated")
+	case o.cfg.AckPolicy != cfg.AckPolicy:
+		return errors.New("ack policy can not be updated")
+	case o.cfg.Heartbeat != cfg.Heartbeat:
+		return errors.New("heart beats can not be updated")
+	case o.cfg.FlowControl != cfg.FlowControl:
+		return errors.New("flow control can not be updated")
+	case (o.cfg.DeliverSubject == "") != (cfg.DeliverSubject == ""):
+		return errors.New("can not update pull consumer to push based")
+	case o.cfg.MaxWaiting != cfg.MaxWaiting:
+		return errors.New("max waiting can not be updated")
+	}
+	return nil
 }
 
 func filtersOf(cfg *server.ConsumerConfig) []string {
@@ -311,16 +357,19 @@ func (st *stream) checkConsumer(cfg *server.ConsumerConfig) *server.ApiError {
 	case cfg.DeliverPolicy == server.DeliverByStartTime && cfg.OptStartTime == nil:
 		return server.NewJSConsumerInvalidPolicyError(
 			errors.New("consumer delivery policy is deliver by start time, but optional start time is not set"))
-	case queue && cfg.AckPolicy != server.AckExplicit:
-		return server.NewJSConsumerWQRequiresExplicitAckError()
-	case queue && cfg.DeliverPolicy != server.DeliverAll:
-		return server.NewJSConsumerWQConsumerNotDeliverAllError()
+	case cfg.DeliverPolicy == server.DeliverLastPerSubject && len(filtersOf(cfg)) == 0:
+		return server.NewJSConsumerInvalidPolicyError(
+			errors.New("consumer delivery policy is deliver last per subject, but optional filter subject is not set"))
+	case queue && cfg.AckPolicy == server.AckNone && cfg.DeliverSubject == "":
+		return server.NewJSConsumerPullRequiresAckError()
 	case cfg.PriorityPolicy != server.PriorityNone || cfg.PauseUntil != nil:
 		return server.NewJSStreamInvalidConfigError(errors.New("membroker has no such consumers"))
 	}
 	for i, a := range cfg.FilterSubjects {
-		if slices.ContainsFunc(cfg.FilterSubjects[:i], func(b string) bool { return overlap(a, b) }) {
-			return server.NewJSConsumerOverlappingSubjectFiltersError()
+		for j, b := range cfg.FilterSubjects {
+			if i != j && within(a, b) {
+				return server.NewJSConsumerOverlappingSubjectFiltersError()
+			}
 		}
 	}
 	return nil

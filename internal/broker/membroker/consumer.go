@@ -18,6 +18,7 @@ type pending struct {
 // position is how far a consumer has come: what nats-server writes down of it.
 type position struct {
 	sseq, dseq     uint64 // the next ones, of the stream and of the consumer's deliveries
+	delivered      uint64 // the highest sequence of the stream that was delivered
 	sfloor, dfloor uint64 // up to where all is acknowledged
 	pending        map[uint64]pending
 	deliveries     map[uint64]uint64 // of messages that were delivered again: how often before
@@ -126,7 +127,7 @@ func (o *consumer) begin() {
 		seq = first
 	}
 	o.position = position{
-		sseq: seq, dseq: 1, sfloor: seq - 1, pending: map[uint64]pending{}, deliveries: map[uint64]uint64{},
+		sseq: seq, dseq: 1, delivered: seq - 1, sfloor: seq - 1, pending: map[uint64]pending{}, deliveries: map[uint64]uint64{},
 	}
 	o.saved = o.position.clone()
 }
@@ -137,7 +138,7 @@ func (o *consumer) left() (n uint64) {
 		if !o.wants(m.subject) {
 			continue
 		}
-		if o.cfg.DeliverPolicy == server.DeliverLastPerSubject && len(o.skip) > 0 {
+		if o.cfg.DeliverPolicy == server.DeliverLastPerSubject {
 			if on := o.st.bySubject[m.subject]; on[len(on)-1] != m {
 				continue
 			}
@@ -183,9 +184,13 @@ func (o *consumer) next() (m *stored, delivery uint64) {
 		return o.next()
 	}
 	m = o.st.nextOn(o.sseq, o.filters...)
-	if m != nil {
+	switch {
+	case m != nil:
 		o.note()
 		o.sseq = m.seq + 1
+	case o.sseq <= o.st.last: // nothing there is for it
+		o.note()
+		o.sseq = o.st.last + 1
 	}
 	return m, 1
 }
@@ -209,6 +214,7 @@ func (o *consumer) sent(seq uint64) {
 	now := o.st.js.s.now()
 	dseq := o.dseq
 	o.dseq++
+	o.delivered = max(o.delivered, seq)
 	o.last[0] = now
 	if o.cfg.AckPolicy == server.AckNone {
 		o.dfloor, o.sfloor = dseq, seq
@@ -301,7 +307,7 @@ func (o *consumer) worn(seq uint64) bool {
 // raiseFloor moves the ack floors on behind a message that is pending no longer.
 func (o *consumer) raiseFloor(dseq, sseq uint64) {
 	if len(o.pending) == 0 {
-		o.dfloor, o.sfloor = o.dseq-1, o.sseq-1
+		o.dfloor, o.sfloor = o.dseq-1, o.delivered
 		return
 	}
 	if dseq != o.dfloor+1 {
@@ -334,34 +340,67 @@ func (o *consumer) settle(seq uint64) {
 
 // removed is called when a message was taken out of the stream.
 func (o *consumer) removed(m *stored) {
+	if !o.wants(m.subject) { // since its filter was changed: nats-server does not tell it
+		return
+	}
 	if _, ok := o.pending[m.seq]; ok {
 		o.settle(m.seq)
 		o.pump()
 	}
+	delete(o.deliveries, m.seq)
 }
 
-// purged is called when messages were purged.
+// purged is called when the messages on a filter were purged, or all when it is "". As nats-server does, it moves a
+// consumer on that wants nothing but what was purged.
 func (o *consumer) purged(filter string) {
-	if filter != "" && len(o.filters) > 0 &&
-		!slices.ContainsFunc(o.filters, func(f string) bool { return overlap(f, filter) }) {
-		return
-	}
-	o.note()
-	for _, seq := range slices.Sorted(maps.Keys(o.pending)) {
-		if o.st.get(seq) == nil {
-			o.settle(seq)
+	st := o.st
+	next, wider := st.first, false
+	if filter != "" {
+		some, all := false, len(o.filters) > 0
+		for _, f := range o.filters {
+			some = some || within(f, filter)
+			all = all && within(f, filter)
+		}
+		switch {
+		case !some && !o.covers(filter):
+			return
+		case !some || !all:
+			wider = true
+		default:
+			next = 0
+			if m := st.nextOn(st.first, filter); m != nil {
+				next = m.seq
+			}
 		}
 	}
-	if o.sseq < o.st.first {
-		o.sseq = o.st.first
+	if next == 0 && !wider {
+		next = st.last + 1
 	}
-	if o.sfloor < o.st.first {
-		o.sfloor = o.st.first - 1
+	o.note()
+	o.sseq = max(o.sseq, next)
+	if o.sfloor < next {
+		o.sfloor = next - 1
+		for _, seq := range slices.Sorted(maps.Keys(o.pending)) {
+			if seq <= o.sfloor || wider && st.get(seq) == nil {
+				o.dfloor = max(o.dfloor, o.pending[seq].dseq)
+				o.dseq = max(o.dseq, o.dfloor)
+				delete(o.pending, seq)
+				delete(o.deliveries, seq)
+			}
+		}
 	}
 	if len(o.pending) == 0 {
+		clear(o.deliveries)
 		o.dfloor, o.sfloor = o.dseq-1, o.sseq-1
 	}
+	o.again = slices.DeleteFunc(o.again, func(seq uint64) bool { return seq < o.sseq })
+	o.delivered = o.sseq - 1
 	o.pump()
+}
+
+// covers reports whether the consumer gets all that matches a filter.
+func (o *consumer) covers(filter string) bool {
+	return len(o.filters) == 0 || slices.ContainsFunc(o.filters, func(f string) bool { return within(filter, f) })
 }
 
 func (o *consumer) label() string { return o.st.name() + " " + o.name }
@@ -380,7 +419,7 @@ func (o *consumer) info() *server.ConsumerInfo {
 	o.drop(false)
 	info := &server.ConsumerInfo{
 		Stream: o.st.name(), Name: o.name, Created: o.created.UTC(), Config: &cfg,
-		Delivered:      server.SequenceInfo{Consumer: o.dseq - 1, Stream: o.sseq - 1},
+		Delivered:      server.SequenceInfo{Consumer: o.dseq - 1, Stream: o.delivered},
 		AckFloor:       server.SequenceInfo{Consumer: o.dfloor, Stream: o.sfloor},
 		NumAckPending:  len(o.pending),
 		NumRedelivered: len(o.deliveries), NumWaiting: len(o.waiting), NumPending: o.left(),

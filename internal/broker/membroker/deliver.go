@@ -236,7 +236,7 @@ func (o *consumer) mayDeliver() bool {
 
 // deliver delivers one message. It returns false when there is none, or nobody to take it.
 func (o *consumer) deliver() bool {
-	sseq, skip := o.sseq, o.skip
+	skip := o.skip
 	m, delivery := o.next()
 	if m == nil {
 		return false
@@ -253,7 +253,7 @@ func (o *consumer) deliver() bool {
 		out.to = o.cfg.DeliverSubject
 	} else {
 		if r = o.serve(size); r == nil {
-			o.undo(m.seq, delivery, sseq, skip)
+			o.undo(m.seq, delivery, skip)
 			return false
 		}
 		out.to = r.reply
@@ -272,9 +272,9 @@ func (o *consumer) deliver() bool {
 }
 
 // undo takes back that a message was chosen for delivery: nobody takes it.
-func (o *consumer) undo(seq, delivery, sseq uint64, skip []uint64) {
+func (o *consumer) undo(seq, delivery uint64, skip []uint64) {
 	if delivery == 1 {
-		o.sseq, o.skip = sseq, skip
+		o.sseq, o.skip = seq, skip
 		return
 	}
 	if o.deliveries[seq]--; o.deliveries[seq] == 0 {
@@ -434,12 +434,15 @@ func (o *consumer) answered(seq, dseq, delivery uint64, m *message) {
 			o.pending[seq] = p
 		}
 	case bytes.HasPrefix(data, ackTerm):
-		o.acknowledge(seq, dseq)
+		known := o.acknowledge(seq, dseq)
 		o.advise(server.JSAdvisoryConsumerMsgTerminatedPre, server.JSConsumerDeliveryTerminatedAdvisory{
 			TypedEvent: o.event(server.JSConsumerDeliveryTerminatedAdvisoryType),
 			Stream:     o.st.name(), Consumer: o.name, ConsumerSeq: dseq, StreamSeq: seq, Deliveries: delivery,
 			Reason: string(bytes.TrimSpace(data[len(ackTerm):])),
 		})
+		if !known {
+			return
+		}
 	}
 	if m.reply != "" {
 		o.st.js.s.route(nil, &message{subject: m.reply})

@@ -197,7 +197,7 @@ func (o *consumer) reconcile() {
 		}
 	}
 	o.again = slices.DeleteFunc(o.again, func(seq uint64) bool { return seq > o.st.last })
-	o.sseq = o.st.last + 1
+	o.sseq, o.delivered = o.st.last+1, min(o.delivered, o.st.last)
 	o.sfloor = min(o.sfloor, o.st.last)
 }
 

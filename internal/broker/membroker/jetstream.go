@@ -89,7 +89,7 @@ func (js *jetStream) consumer(tokens []string, i int) *consumer {
 func (js *jetStream) ack(m *message) bool {
 	t := strings.Split(m.subject, ".")
 	o := js.consumer(t, 2)
-	if o == nil || len(t) != 9 {
+	if o == nil || len(t) != 9 || o.cfg.AckPolicy == server.AckNone { // who wants no acks does not listen for any
 		return false
 	}
 	var n [3]uint64

@@ -3,7 +3,9 @@ package membroker
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,13 +23,15 @@ func (st *stream) ingest(from *conn, m *message) {
 	if m.reply == "" || st.cfg.NoAck {
 		return
 	}
-	ack := server.JSPubAckResponse{PubAck: &server.PubAck{Stream: st.name()}, Error: refused}
-	if refused == nil {
-		ack.Sequence, ack.Duplicate = seq, duplicate
-	}
-	data, err := json.Marshal(ack)
-	if err != nil {
-		panic(err) // plain types
+	data := fmt.Appendf(nil, `{"stream":%q,"seq":%d}`, st.name(), seq)
+	switch {
+	case refused != nil:
+		var err error
+		if data, err = json.Marshal(server.JSPubAckResponse{PubAck: &server.PubAck{Stream: st.name()}, Error: refused}); err != nil {
+			panic(err) // plain types
+		}
+	case duplicate:
+		data = fmt.Appendf(data[:len(data)-1], `,"duplicate": true}`)
 	}
 	st.js.s.route(nil, &message{subject: m.reply, data: data})
 }
@@ -36,11 +40,17 @@ func (st *stream) ingest(from *conn, m *message) {
 type check func(m *message) (seq uint64, done bool, refused *server.ApiError)
 
 func (st *stream) accept(m *message) (seq uint64, duplicate bool, refused *server.ApiError) {
-	checks := []check{st.checkSize, st.checkStream, st.checkTTL, st.checkExpected, st.checkID}
-	if st.replicated() {
-		checks = []check{st.checkSize, st.checkStream, st.checkTTL, st.checkID, st.checkExpected}
+	checks := []check{
+		st.checkSize, st.checkStream, st.checkTTLAllowed, st.checkExpected, st.checkID, st.checkLastID, st.checkRollup,
+		st.checkResources, st.checkTTL, st.checkRoom,
 	}
-	for _, c := range append(checks, st.checkLastID, st.checkRollup, st.checkRoom) {
+	if st.replicated() {
+		checks = []check{
+			st.checkSize, st.checkStream, st.checkID, st.checkTTLAllowed, st.checkTTL, st.checkExpected, st.checkRollup,
+			st.checkResources, st.checkRoom, st.checkLastID,
+		}
+	}
+	for _, c := range checks {
 		if seq, done, refused := c(m); done || refused != nil {
 			return seq, done, refused
 		}
@@ -66,14 +76,16 @@ func (st *stream) checkStream(m *message) (uint64, bool, *server.ApiError) {
 	return 0, false, nil
 }
 
-func (st *stream) checkTTL(m *message) (uint64, bool, *server.ApiError) {
-	text := header(m.hdr, server.JSMessageTTL)
-	ttl, err := messageTTL(text)
-	switch {
-	case err != nil:
-		return 0, false, server.NewJSMessageTTLInvalidError()
-	case ttl != 0 && !st.cfg.AllowMsgTTL:
+func (st *stream) checkTTLAllowed(m *message) (uint64, bool, *server.ApiError) {
+	if ttl, err := messageTTL(header(m.hdr, server.JSMessageTTL)); err == nil && ttl != 0 && !st.cfg.AllowMsgTTL {
 		return 0, false, server.NewJSMessageTTLDisabledError()
+	}
+	return 0, false, nil
+}
+
+func (st *stream) checkTTL(m *message) (uint64, bool, *server.ApiError) {
+	if _, err := messageTTL(header(m.hdr, server.JSMessageTTL)); err != nil {
+		return 0, false, server.NewJSMessageTTLInvalidError()
 	}
 	return 0, false, nil
 }
@@ -160,10 +172,14 @@ func (st *stream) checkRollup(m *message) (uint64, bool, *server.ApiError) {
 	return 0, false, server.NewJSStreamRollupFailedError(why)
 }
 
-func (st *stream) checkRoom(m *message) (uint64, bool, *server.ApiError) {
+func (st *stream) checkResources(*message) (uint64, bool, *server.ApiError) {
 	if st.js.full {
 		return 0, false, server.NewJSInsufficientResourcesError()
 	}
+	return 0, false, nil
+}
+
+func (st *stream) checkRoom(m *message) (uint64, bool, *server.ApiError) {
 	err := st.room(m)
 	if st.fault.full {
 		err = server.ErrMaxBytes
@@ -220,10 +236,22 @@ func (st *stream) store(m *message) uint64 {
 		st.purge(server.JSApiStreamPurgeRequest{Keep: 1})
 	}
 	st.republish(sm, before)
-	for _, o := range st.consumers {
-		o.pump()
-	}
+	st.tell()
 	return sm.seq
+}
+
+// tell tells the consumers of new messages: in a step of its own, since nats-server does not wait for them either. A
+// publish may be answered before anybody is handed its message.
+func (st *stream) tell() {
+	if st.news != nil {
+		return
+	}
+	st.news = st.js.s.at(st.js.s.now(), "news for the consumers of "+st.name(), func() {
+		st.news = nil
+		for _, o := range slices.Clone(st.consumers) {
+			o.pump()
+		}
+	})
 }
 
 // republish sends the live copy of a message.

@@ -182,6 +182,20 @@ func overlap(a, b string) bool {
 	}
 }
 
+// within reports whether every subject that matches a matches b.
+func within(a, b string) bool {
+	x, y := strings.Split(a, "."), strings.Split(b, ".")
+	for i, t := range y {
+		switch {
+		case t == ">":
+			return len(x) > i
+		case i >= len(x) || x[i] == ">" || x[i] != t && t != "*":
+			return false
+		}
+	}
+	return len(x) == len(y)
+}
+
 func validFilter(subject string) bool {
 	tokens := strings.Split(subject, ".")
 	for i, t := range tokens {

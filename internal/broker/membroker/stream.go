@@ -46,6 +46,7 @@ type stream struct {
 
 	consumers []*consumer // in the order in which they were made
 	expiry    *timer
+	news      *timer // consumers are to be told of new messages
 	changes   []change
 	fault     streamFault
 }
@@ -269,12 +270,9 @@ func (st *stream) mark(subject string) {
 
 // purge takes out messages: those before a sequence, those of a subject, all but the last ones.
 func (st *stream) purge(req server.JSApiStreamPurgeRequest) (purged uint64) {
-	if req.Sequence == 1 {
-		return 0
-	}
 	var gone []*stored
 	for _, m := range st.msgs {
-		if (req.Sequence == 0 || m.seq < req.Sequence) && subjectMatches(m.subject, req.Subject) {
+		if req.Sequence != 1 && (req.Sequence == 0 || m.seq < req.Sequence) && subjectMatches(m.subject, req.Subject) {
 			gone = append(gone, m)
 		}
 	}
@@ -284,10 +282,12 @@ func (st *stream) purge(req server.JSApiStreamPurgeRequest) (purged uint64) {
 	for _, m := range gone {
 		st.take(m)
 	}
-	if len(gone) > 0 {
-		for _, o := range slices.Clone(st.consumers) {
-			o.purged(req.Subject)
-		}
+	all := req.Subject == "" || req.Subject == ">"
+	if all && req.Sequence > st.last+1 { // nats-server takes this as where the stream goes on
+		st.first, st.last = req.Sequence, req.Sequence-1
+	}
+	for _, o := range slices.Clone(st.consumers) { // also when there was nothing to purge
+		o.purged(req.Subject)
 	}
 	return uint64(len(gone))
 }
