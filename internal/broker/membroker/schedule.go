@@ -1,7 +1,9 @@
 package membroker
 
 import (
+	"cmp"
 	"container/heap"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -110,6 +112,7 @@ func (s *Server) pending() []Step {
 	}
 	for _, c := range s.conns {
 		if len(c.in) > 0 && !c.party.fault.mute {
+			c.sortSubs()
 			o := c.in[0]
 			s.number(&o.arrived)
 			steps = append(steps, Step{
@@ -127,6 +130,18 @@ func (s *Server) pending() []Step {
 		}
 	}
 	return steps
+}
+
+// sortSubs puts the subscriptions that stand at the beginning of what a client has sent in the order in which it made
+// them. nats.go sends them in any order when it has connected again, and which comes first makes no difference.
+func (c *conn) sortSubs() {
+	n := slices.IndexFunc(c.in, func(o *op) bool { return o.verb != opSub })
+	if n < 0 {
+		n = len(c.in)
+	}
+	slices.SortStableFunc(c.in[:n], func(a, b *op) int {
+		return cmp.Or(cmp.Compare(len(a.sid), len(b.sid)), cmp.Compare(a.sid, b.sid))
+	})
 }
 
 func (s *Server) number(n *uint64) {
