@@ -42,9 +42,9 @@ type side struct {
 	held []string
 }
 
-// clerk does operations on both sides. A run has consumers, or a stream with limits, rollups and purges: what nats-server
-// makes of a consumer's pending messages and positions when those go depends on how it keeps them, and nothing of ours
-// relies on it.
+// clerk does operations on both sides. A run has consumers, or a stream with limits, rollups and purges: what
+// nats-server makes of a consumer's pending messages and positions when those go depends on how it keeps them, and
+// nothing of ours relies on it.
 type clerk struct {
 	consuming  bool
 	t          *testing.T
@@ -128,7 +128,9 @@ func (c *clerk) api(s *side, what, data string) string {
 }
 
 // unstable are fields with times in them, or where a server lives.
-var unstable = []string{"ts", "created", "time", "first_ts", "last_ts", "last_active", "cluster", "metadata", "api_level"}
+var unstable = []string{
+	"ts", "created", "time", "first_ts", "last_ts", "last_active", "cluster", "metadata", "api_level",
+}
 
 func stable(v any) any {
 	switch v := v.(type) {
@@ -211,7 +213,8 @@ func (c *clerk) pull() {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		if err := s.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+c.name+"."+name, sub.Subject, []byte(request)); err != nil {
+		next := "$JS.API.CONSUMER.MSG.NEXT." + c.name + "." + name
+		if err := s.nc.PublishRequest(next, sub.Subject, []byte(request)); err != nil {
 			c.t.Fatal(err)
 		}
 		var got []string
@@ -288,7 +291,9 @@ func (c *clerk) makeConsumer() {
 	case 6:
 		cfg["deliver_policy"] = "last_per_subject"
 	}
-	data, err := json.Marshal(map[string]any{"stream_name": c.name, "config": cfg, "action": []string{"", "create"}[c.rng.IntN(2)]})
+	data, err := json.Marshal(map[string]any{
+		"stream_name": c.name, "config": cfg, "action": []string{"", "create"}[c.rng.IntN(2)],
+	})
 	if err != nil {
 		c.t.Fatal(err)
 	}

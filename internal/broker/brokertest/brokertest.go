@@ -1,5 +1,5 @@
-// Package brokertest says how a NATS server behaves, as far as our code relies on it: one case for each fact. The
-// same cases run on the real nats-server, alone and as three, and on membroker. Where they differ the real one is right.
+// Package brokertest says how a NATS server behaves, as far as our code relies on it: one case for each fact. The same
+// cases run on the real nats-server, alone and as three, and on membroker. Where they differ the real one is right.
 //
 // [Facts] is the table: which case holds which fact, and which facts have none, and why.
 package brokertest
@@ -85,12 +85,20 @@ func (e *Env) subject(tail string) string { return e.Name + "." + tail }
 // stream makes the case's stream, changed by with.
 func (e *Env) stream(with func(*jetstream.StreamConfig)) jetstream.Stream {
 	e.Helper()
-	cfg := jetstream.StreamConfig{Name: e.Name, Subjects: []string{e.Name + ".>"}, Replicas: e.Replicas, MaxMsgsPerSubject: -1}
+	cfg := jetstream.StreamConfig{
+		Name: e.Name, Subjects: []string{e.Name + ".>"}, Replicas: e.Replicas, MaxMsgsPerSubject: -1,
+	}
 	if with != nil {
 		with(&cfg)
 	}
 	s, err := e.JS.CreateStream(e.ctx, cfg)
 	e.must(err)
+	e.until("the stream answers", func() bool { // another server of the cluster hears of it later
+		_, err := e.JS.Publish(e.ctx, e.subject("try"), nil, jetstream.WithExpectStream("none"),
+			jetstream.WithRetryAttempts(0))
+		_, refused := errors.AsType[*jetstream.APIError](err) // so nothing is stored
+		return refused
+	})
 	e.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), answerWithin)
 		defer cancel()

@@ -131,7 +131,8 @@ var consumeCases = []Case{
 	}},
 	{"BackoffNeedsAsManyDeliveries", func(e *Env) {
 		_, err := e.stream(nil).CreateConsumer(e.ctx, jetstream.ConsumerConfig{
-			Durable: "c", AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: 1, BackOff: []time.Duration{time.Second, time.Minute},
+			Durable: "c", AckPolicy: jetstream.AckExplicitPolicy,
+			MaxDeliver: 1, BackOff: []time.Duration{time.Second, time.Minute},
 		})
 		e.refused(err, 10116, "max deliver is required to be > length of backoff values")
 	}},
@@ -180,7 +181,8 @@ var consumeCases = []Case{
 		e.must(make("b", e.subject("b.>"), nil))
 		e.refused(make("c", e.subject("*.x"), nil), 10100, "filtered consumer not unique on workqueue stream")
 		e.refused(make("c", "", nil), 10099, "multiple non-filtered consumers not allowed on workqueue stream")
-		e.refused(make("c", e.subject("c"), func(c *jetstream.ConsumerConfig) { c.DeliverPolicy = jetstream.DeliverNewPolicy }),
+		fresh := func(c *jetstream.ConsumerConfig) { c.DeliverPolicy = jetstream.DeliverNewPolicy }
+		e.refused(make("c", e.subject("c"), fresh),
 			10101, "consumer must be deliver all on workqueue stream")
 		e.refused(make("c", e.subject("c"), func(c *jetstream.ConsumerConfig) { c.AckPolicy = jetstream.AckAllPolicy }),
 			10098, "workqueue stream requires explicit ack")
@@ -189,7 +191,9 @@ var consumeCases = []Case{
 		s := e.stream(nil)
 		e.consumer(s, nil)
 		e.consumer(s, nil)
-		_, err := s.CreateConsumer(e.ctx, jetstream.ConsumerConfig{Durable: "c", AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Hour})
+		_, err := s.CreateConsumer(e.ctx, jetstream.ConsumerConfig{
+			Durable: "c", AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Hour,
+		})
 		e.refused(err, 10148, "consumer already exists")
 		_, err = s.UpdateConsumer(e.ctx, jetstream.ConsumerConfig{Durable: "d"})
 		e.refused(err, 10149, "consumer does not exist")
@@ -257,7 +261,8 @@ var consumeCases = []Case{
 		e.status(e.pull("c", `{"batch":1,"no_wait":true}`), "404", "No Messages")
 		m := e.status(e.pull("c", `{"batch":3,"expires":200000000}`), "408", "Request Timeout")
 		same(e, "left", m.Header.Get("Nats-Pending-Messages"), "3")
-		e.status(e.pull("c", `{"batch":1,"expires":1000000000,"idle_heartbeat":900000000}`), "400", "Bad Request - heartbeat value too large")
+		e.status(e.pull("c", `{"batch":1,"expires":1000000000,"idle_heartbeat":900000000}`),
+			"400", "Bad Request - heartbeat value too large")
 		e.put("a")
 		e.status(e.pull("c", `{"batch":1,"max_bytes":1,"expires":1000000000}`), "409", "Message Size Exceeds MaxBytes")
 		sub := e.pull("c", `{"batch":5,"no_wait":true}`)
@@ -306,7 +311,8 @@ var consumeCases = []Case{
 		other := e.Connect(e.T, "two")
 		sub, err := other.SubscribeSync(other.NewInbox())
 		e.must(err)
-		e.must(other.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+e.Name+".c", sub.Subject, []byte(`{"batch":1,"expires":30000000000}`)))
+		request := []byte(`{"batch":1,"expires":30000000000}`)
+		e.must(other.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+e.Name+".c", sub.Subject, request))
 		e.until("it waits", func() bool { return e.info(c).NumWaiting == 1 })
 		other.Close()
 		e.until("it is forgotten", func() bool { return e.info(c).NumWaiting == 0 })

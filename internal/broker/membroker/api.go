@@ -264,7 +264,8 @@ func (js *jetStream) messageGet(q *query, st *stream) {
 		return
 	}
 	none := req.Seq == 0 && req.LastFor == "" && req.NextFor == "" && req.StartTime == nil
-	if none || req.Batch > 0 || req.MaxBytes > 0 || req.Seq > 0 && req.LastFor != "" || req.LastFor != "" && req.NextFor != "" {
+	many := req.Batch > 0 || req.MaxBytes > 0
+	if none || many || req.LastFor != "" && (req.Seq > 0 || req.NextFor != "") {
 		q.refuse(server.NewJSBadRequestError())
 		return
 	}

@@ -112,7 +112,8 @@ func (js *jetStream) complete(cfg *server.StreamConfig) *server.ApiError {
 	case cfg.MaxAge > 0 && cfg.Duplicates > cfg.MaxAge:
 		return server.NewJSStreamInvalidConfigError(errors.New("duplicates window can not be larger then max age"))
 	case cfg.DiscardNewPer && (cfg.Discard != server.DiscardNew || cfg.MaxMsgsPer <= 0):
-		return server.NewJSStreamInvalidConfigError(errors.New("discard new per subject requires discard new policy to be set"))
+		return server.NewJSStreamInvalidConfigError(
+			errors.New("discard new per subject requires discard new policy to be set"))
 	case cfg.Retention == server.InterestPolicy, cfg.Mirror != nil, len(cfg.Sources) > 0, cfg.SubjectTransform != nil,
 		cfg.AllowMsgCounter, cfg.AllowMsgSchedules, cfg.AllowAtomicPublish:
 		return server.NewJSStreamInvalidConfigError(errors.New("membroker has no such streams"))
@@ -147,14 +148,16 @@ func versioned(metadata map[string]string, ttl bool) map[string]string {
 // update changes a stream.
 func (st *stream) update(cfg server.StreamConfig) *server.ApiError {
 	switch {
-	case cfg.Retention != st.cfg.Retention && (cfg.Retention == server.WorkQueuePolicy || st.cfg.Retention == server.WorkQueuePolicy):
-		return server.NewJSStreamInvalidConfigError(errors.New("stream configuration update can not change retention policy to/from workqueue"))
+	case cfg.Retention != st.cfg.Retention: // the others are refused in any case
+		return server.NewJSStreamInvalidConfigError(
+			errors.New("stream configuration update can not change retention policy to/from workqueue"))
 	case cfg.Storage != st.cfg.Storage:
 		return server.NewJSStreamInvalidConfigError(errors.New("stream configuration update can not change storage type"))
 	case st.cfg.AllowMsgTTL && !cfg.AllowMsgTTL:
 		return server.NewJSStreamInvalidConfigError(errors.New("message TTL status can not be disabled"))
 	case st.cfg.DenyDelete && !cfg.DenyDelete:
-		return server.NewJSStreamInvalidConfigError(errors.New("stream configuration update can not cancel deny message deletes"))
+		return server.NewJSStreamInvalidConfigError(
+			errors.New("stream configuration update can not cancel deny message deletes"))
 	case st.cfg.DenyPurge && !cfg.DenyPurge:
 		return server.NewJSStreamInvalidConfigError(errors.New("stream configuration update can not cancel deny purge"))
 	}
@@ -380,7 +383,9 @@ func (js *jetStream) consumers(q *query, st *stream, names bool) {
 	if !q.read(&req) {
 		return
 	}
-	all := slices.SortedFunc(slices.Values(st.consumers), func(a, b *consumer) int { return strings.Compare(a.name, b.name) })
+	all := slices.SortedFunc(slices.Values(st.consumers), func(a, b *consumer) int {
+		return strings.Compare(a.name, b.name)
+	})
 	limit := server.JSApiListLimit
 	if names {
 		limit = server.JSApiNamesLimit

@@ -10,9 +10,9 @@ import (
 // bubbles is held by the bubble that runs.
 var bubbles sync.Mutex
 
-// Bubble runs a test in a bubble, as synctest.Test does, one at a time, with nothing in the pool of timers of nats.go: a
-// timer that was made in another bubble, or outside of any, must not be used. So no other test of the process may use
-// nats.go at the same time: a test that calls Bubble is not parallel to such tests.
+// Bubble runs a test in a bubble, as synctest.Test does, one at a time, with nothing in the pool of timers of nats.go:
+// a timer that was made in another bubble, or outside of any, must not be used. So no other test of the process may
+// use nats.go at the same time: a test that calls Bubble is not parallel to such tests.
 func Bubble(t *testing.T, run func(t *testing.T)) {
 	t.Helper()
 	bubbles.Lock()

@@ -84,8 +84,8 @@ func (c *conn) enqueue(o *outgoing) {
 	if c.gone {
 		return
 	}
-	if c.waiting += len(o.bytes); c.waiting > MaxPendingBytes {
-		c.s.fail("more than %d bytes wait to be delivered to %s", MaxPendingBytes, c.party.name)
+	if c.waiting += len(o.bytes); c.waiting > maxPendingBytes {
+		c.s.fail("more than %d bytes wait to be delivered to %s", maxPendingBytes, c.party.name)
 	}
 	c.out = append(c.out, o)
 	c.s.signal()
@@ -174,8 +174,8 @@ func (c *conn) push(o *op) {
 	if c.gone {
 		return
 	}
-	if c.in = append(c.in, o); len(c.in) > MaxPendingOps {
-		c.s.fail("more than %d operations of %s wait to be performed", MaxPendingOps, c.party.name)
+	if c.in = append(c.in, o); len(c.in) > maxPendingOps {
+		c.s.fail("more than %d operations of %s wait to be performed", maxPendingOps, c.party.name)
 	}
 	c.s.signal()
 }

@@ -40,8 +40,8 @@ type consumer struct {
 	filters []string
 	position
 
-	// saved is the position as it was written down last, and unsavedSince when the first change after that was made; see
-	// note.
+	// saved is the position as it was written down last, and unsavedSince when the first change after that was made;
+	// see note.
 	saved        position
 	unsavedSince time.Time
 
@@ -127,7 +127,8 @@ func (o *consumer) begin() {
 		seq = first
 	}
 	o.position = position{
-		sseq: seq, dseq: 1, delivered: seq - 1, sfloor: seq - 1, pending: map[uint64]pending{}, deliveries: map[uint64]uint64{},
+		sseq: seq, dseq: 1, delivered: seq - 1, sfloor: seq - 1,
+		pending: map[uint64]pending{}, deliveries: map[uint64]uint64{},
 	}
 	o.saved = o.position.clone()
 }
@@ -195,8 +196,8 @@ func (o *consumer) next() (m *stored, delivery uint64) {
 	return m, 1
 }
 
-// exhausted takes a message that was delivered too often out of what is pending, and says so to who listens. It stays in
-// the stream.
+// exhausted takes a message that was delivered too often out of what is pending, and says so to who listens. It stays
+// in the stream.
 func (o *consumer) exhausted(seq, deliveries uint64) {
 	p, ok := o.pending[seq]
 	if ok {

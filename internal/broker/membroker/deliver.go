@@ -62,7 +62,10 @@ func (o *consumer) tell(reply string, code int, text string, pairs ...string) {
 
 // rest is what a request was not given, as headers.
 func (r *request) rest() []string {
-	return []string{server.JSPullRequestPendingMsgs, strconv.Itoa(r.left), server.JSPullRequestPendingBytes, strconv.Itoa(r.maxBytes)}
+	return []string{
+		server.JSPullRequestPendingMsgs, strconv.Itoa(r.left),
+		server.JSPullRequestPendingBytes, strconv.Itoa(r.maxBytes),
+	}
 }
 
 // pull takes in a request for messages.
@@ -174,8 +177,8 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// serve returns the request that gets a message of this size, or nil. It is at the head of the line; then it goes to the
-// end.
+// serve returns the request that gets a message of this size, or nil. It is at the head of the line; then it goes to
+// the end.
 func (o *consumer) serve(size int) *request {
 	for len(o.waiting) > 0 {
 		r := o.waiting[0]

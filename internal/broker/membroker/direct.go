@@ -116,6 +116,13 @@ func (v *view) get(req *server.JSApiMsgGetRequest) {
 	v.batch(req, seq)
 }
 
+// progress says how many messages are left, and which one came before, as headers.
+func progress(left int, before uint64) []string {
+	return []string{
+		server.JSNumPending, strconv.Itoa(left), server.JSLastSequence, strconv.FormatUint(before, 10),
+	}
+}
+
 // batch sends several messages, and a status behind them.
 func (v *view) batch(req *server.JSApiMsgGetRequest, seq uint64) {
 	left, before, sent, bytes := 0, uint64(0), 0, 0
@@ -127,7 +134,7 @@ func (v *view) batch(req *server.JSApiMsgGetRequest, seq uint64) {
 	for m := v.from(seq, req.NextFor); m != nil && sent < req.Batch; m = v.from(m.seq+1, req.NextFor) {
 		left--
 		sent++
-		v.send(v.headers(m, server.JSNumPending, strconv.Itoa(left), server.JSLastSequence, strconv.FormatUint(before, 10)), m.data)
+		v.send(v.headers(m, progress(left, before)...), m.data)
 		before = m.seq
 		if bytes += len(m.subject) + len(m.hdr) + len(m.data); req.MaxBytes > 0 && bytes >= req.MaxBytes {
 			break
@@ -137,7 +144,7 @@ func (v *view) batch(req *server.JSApiMsgGetRequest, seq uint64) {
 		v.send(status(404, "Message Not Found"), nil)
 		return
 	}
-	v.send(status(204, "EOB", server.JSNumPending, strconv.Itoa(left), server.JSLastSequence, strconv.FormatUint(before, 10)), nil)
+	v.send(status(204, "EOB", progress(left, before)...), nil)
 }
 
 // multiLast sends the last message of each subject that matches, in the order of their sequences.
@@ -174,12 +181,11 @@ func (v *view) multiLast(req *server.JSApiMsgGetRequest) {
 			break
 		}
 		left--
-		v.send(v.headers(m, server.JSNumPending, strconv.Itoa(left), server.JSLastSequence, strconv.FormatUint(before, 10)), m.data)
+		v.send(v.headers(m, progress(left, before)...), m.data)
 		before = m.seq
 		if bytes += len(m.subject) + len(m.hdr) + len(m.data); req.MaxBytes > 0 && bytes >= req.MaxBytes {
 			break
 		}
 	}
-	v.send(status(204, "EOB", server.JSNumPending, strconv.Itoa(left), server.JSLastSequence, strconv.FormatUint(before, 10),
-		server.JSUpToSequence, strconv.FormatUint(end, 10)), nil)
+	v.send(status(204, "EOB", append(progress(left, before), server.JSUpToSequence, strconv.FormatUint(end, 10))...), nil)
 }

@@ -12,8 +12,8 @@
 //
 // Failure: the server fails only as it is told to: see the methods in faults.go. A limit that is passed ends the run.
 //
-// In a bubble, every party, server and timer must be of that bubble. nats.go keeps timers in a pool of the process, and a
-// timer of one bubble must not be used in another: [Bubble] runs a test in a bubble by itself, with that pool empty. What
-// nats.go chooses at random from the process's source stays random: give connections nats.CustomReconnectDelay where a
-// run with lost connections is to be repeated exactly.
+// In a bubble, every party, server and timer must be of that bubble. nats.go keeps timers in a pool of the process,
+// and a timer of one bubble must not be used in another: [Bubble] runs a test in a bubble by itself, with that pool
+// empty. What nats.go chooses at random from the process's source stays random: give connections
+// nats.CustomReconnectDelay where a run with lost connections is to be repeated exactly.
 package membroker

@@ -36,8 +36,8 @@ func (s *Server) change(do func()) {
 	s.signal()
 }
 
-// Cut cuts the connections of a party, and refuses new ones until [Server.Heal]. What was on its way in either direction
-// is lost; an operation that was performed stays performed.
+// Cut cuts the connections of a party, and refuses new ones until [Server.Heal]. What was on its way in either
+// direction is lost; an operation that was performed stays performed.
 func (s *Server) Cut(party string) {
 	s.change(func() {
 		s.party(party).fault.cut = true
@@ -56,8 +56,8 @@ func (s *Server) Deafen(party string) { s.change(func() { s.party(party).fault.d
 // Mute holds what a party sends, while its connections stay, until [Server.Heal].
 func (s *Server) Mute(party string) { s.change(func() { s.party(party).fault.mute = true }) }
 
-// LoseAnswers loses the next answers to a party: what was asked for happens, and the party does not hear of it. An answer is
-// what goes to an inbox.
+// LoseAnswers loses the next answers to a party: what was asked for happens, and the party does not hear of it. An
+// answer is what goes to an inbox.
 func (s *Server) LoseAnswers(party string, n int) { s.change(func() { s.party(party).fault.lost = n }) }
 
 // DelayAnswers has the server send each answer to a party so much later; 0 ends that. Others may overtake it.
@@ -68,7 +68,8 @@ func (s *Server) DelayAnswers(party string, by time.Duration) {
 // Heal ends all that is wrong with the way to a party. What was held arrives.
 func (s *Server) Heal(party string) { s.change(func() { s.party(party).fault = partyFault{} }) }
 
-// shape does to a message on its way what is wrong with the way. It returns false when the message is not to be sent now.
+// shape does to a message on its way what is wrong with the way. It returns false when the message is not to be sent
+// now.
 func (c *conn) shape(o *outgoing) bool {
 	f := &c.party.fault
 	if !strings.HasPrefix(o.subject, inboxPrefix) {

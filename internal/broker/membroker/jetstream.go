@@ -72,8 +72,8 @@ func (js *jetStream) take(from *conn, m *message) bool {
 	return taken
 }
 
-// consumer returns the consumer whose stream's name is a token of a subject, and whose own name is the next one; nil when
-// there is none.
+// consumer returns the consumer whose stream's name is a token of a subject, and whose own name is the next one; nil
+// when there is none.
 func (js *jetStream) consumer(tokens []string, i int) *consumer {
 	if len(tokens) < i+2 {
 		return nil

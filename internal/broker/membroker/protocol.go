@@ -32,12 +32,16 @@ type op struct {
 	arrived                    uint64
 }
 
-// The errors of the protocol, in nats-server's words.
-var (
-	errUnknownOp  = errors.New("Unknown Protocol Operation")
-	errParse      = errors.New("Parser Error")
-	errMaxPayload = errors.New("Maximum Payload Violation")
-	errSubject    = errors.New("Invalid Subject")
+// protocolError is an error of the protocol, in nats-server's words.
+type protocolError string
+
+func (e protocolError) Error() string { return string(e) }
+
+const (
+	errUnknownOp  = protocolError("Unknown Protocol Operation")
+	errParse      = protocolError("Parser Error")
+	errMaxPayload = protocolError("Maximum Payload Violation")
+	errSubject    = protocolError("Invalid Subject")
 )
 
 // parser makes operations of bytes in any pieces.

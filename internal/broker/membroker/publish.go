@@ -27,7 +27,8 @@ func (st *stream) ingest(from *conn, m *message) {
 	switch {
 	case refused != nil:
 		var err error
-		if data, err = json.Marshal(server.JSPubAckResponse{PubAck: &server.PubAck{Stream: st.name()}, Error: refused}); err != nil {
+		ack := server.JSPubAckResponse{PubAck: &server.PubAck{Stream: st.name()}, Error: refused}
+		if data, err = json.Marshal(ack); err != nil {
 			panic(err) // plain types
 		}
 	case duplicate:

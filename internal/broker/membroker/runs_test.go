@@ -96,7 +96,8 @@ func serve(ctx context.Context, nc *nats.Conn, done *sync.Map) error {
 		return err
 	}
 	for ctx.Err() == nil {
-		if err := nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.S.c", sub.Subject, []byte(`{"batch":1,"expires":1000000000}`)); err != nil {
+		request := []byte(`{"batch":1,"expires":1000000000}`)
+		if err := nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.S.c", sub.Subject, request); err != nil {
 			return err
 		}
 		m, err := sub.NextMsg(1500 * time.Millisecond)

@@ -11,20 +11,22 @@ import (
 
 // Limits of a server.
 const (
-	// MaxPayloadBytes is the default of [Options.MaxPayload], as nats-server has it.
-	MaxPayloadBytes = 1 << 20
-	// MaxPendingBytes is how much may wait to be delivered to one connection. nats-server closes such a connection; here
-	// the run fails, since no simulation means to get there.
-	MaxPendingBytes = 64 << 20
-	// MaxPendingOps is how many operations of one connection may wait to be performed. More fail the run.
-	MaxPendingOps = 100_000
+	// maxPayloadBytes is the default of [Options.MaxPayload].
+	maxPayloadBytes = 1 << 20
+	// maxPendingBytes is how much may wait to be delivered to one connection. nats-server closes such a connection;
+	// here the run fails, since no simulation means to get there.
+	maxPendingBytes = 64 << 20
+	// maxPendingOps is how many operations of one connection may wait to be performed. More fail the run.
+	maxPendingOps = 100_000
 	// maxLineBytes is how long a line of the protocol may be, but for CONNECT.
 	maxLineBytes = 4 << 10
 )
 
-// Options say how a server runs. The zero Options are for a plain test: real time, steps in the order in which they came.
+// Options say how a server runs. The zero Options are for a plain test: real time, steps in the order in which they
+// came.
 type Options struct {
-	// Settle returns when no party can do anything more by itself: synctest.Wait in a bubble. Nil: nobody is waited for.
+	// Settle returns when no party can do anything more by itself: synctest.Wait in a bubble. Nil: nobody is waited
+	// for.
 	Settle func()
 	// Seed seeds every choice. 0 takes steps in the order in which they came.
 	Seed uint64
@@ -38,12 +40,12 @@ type Options struct {
 	Clustered bool
 	// Manual leaves the steps to calls of [Server.Step].
 	Manual bool
-	// MaxPayload is the longest message. Default [MaxPayloadBytes].
+	// MaxPayload is the longest message. Default 1 MiB, as nats-server has it.
 	MaxPayload int
 }
 
-// Server is a NATS server in memory. It is safe for concurrent use. [New] makes one; all of its goroutines, channels and
-// timers belong to the bubble in which it was made.
+// Server is a NATS server in memory. It is safe for concurrent use. [New] makes one; all of its goroutines, channels
+// and timers belong to the bubble in which it was made.
 type Server struct {
 	opts Options
 	wake chan struct{} // something may be pending
@@ -73,7 +75,7 @@ type party struct {
 // New starts a server.
 func New(opts Options) *Server {
 	if opts.MaxPayload == 0 {
-		opts.MaxPayload = MaxPayloadBytes
+		opts.MaxPayload = maxPayloadBytes
 	}
 	s := &Server{
 		opts: opts, wake: make(chan struct{}, 1), done: make(chan struct{}),
