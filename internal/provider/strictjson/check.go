@@ -42,32 +42,33 @@ func tooLong(data []byte) error {
 
 // CheckText is [Check] for data of any size: what our own encoder writes of a batch is longer than the batch may be.
 func CheckText(data []byte) error {
-	_, err := checked(data, false)
-	return err
+	if err := checkBytes(data); err != nil {
+		return err
+	}
+	if f := newScanner(data, toolyard.MaxJSONDepth, false).scan(nil); f != nil {
+		return f.inputError(data)
+	}
+	return nil
 }
 
-func checked(data []byte, inputs bool) (*scanner, error) {
+// checkBytes is what [Check] looks at before the grammar.
+func checkBytes(data []byte) error {
 	if len(trimSpace(data)) == 0 {
-		return nil, &toolyard.InputError{Problem: "the input is empty; hand in one JSON document"}
+		return &toolyard.InputError{Problem: "the input is empty; hand in one JSON document"}
 	}
 	if bytes.HasPrefix(data, byteOrderMark) {
-		return nil, &toolyard.InputError{Problem: "the input begins with a byte order mark; save it as UTF-8 without one"}
+		return &toolyard.InputError{Problem: "the input begins with a byte order mark; save it as UTF-8 without one"}
 	}
 	if i := invalidUTF8(data); i >= 0 {
-		return nil, &toolyard.InputError{Problem: fmt.Sprintf(
+		return &toolyard.InputError{Problem: fmt.Sprintf(
 			"the input is not valid UTF-8 at byte %d (0x%02x); JSON is UTF-8", i, data[i])}
 	}
-	s := &scanner{data: data, maxDepth: toolyard.MaxJSONDepth, inputs: inputs}
-	if f := s.scan(); f != nil {
-		return nil, f.inputError(data)
-	}
-	return s, nil
+	return nil
 }
 
 // Valid reports whether text is one JSON value by the rules of [Check], at most maxDepth levels deep and of any size.
 func Valid(text []byte, maxDepth int) bool {
-	s := scanner{data: text, maxDepth: maxDepth}
-	return utf8.Valid(text) && s.scan() == nil
+	return utf8.Valid(text) && newScanner(text, maxDepth, false).scan(nil) == nil
 }
 
 // invalidUTF8 returns the offset of the first byte that is not part of valid UTF-8, or -1.
@@ -146,5 +147,8 @@ func excerpt(data []byte, at int) string {
 	return text
 }
 
+// space is the white space of JSON.
+const space = " \t\r\n"
+
 // trimSpace removes the white space that JSON allows around a value.
-func trimSpace(data []byte) []byte { return bytes.Trim(data, " \t\r\n") }
+func trimSpace(data []byte) []byte { return bytes.Trim(data, space) }

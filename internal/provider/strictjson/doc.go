@@ -5,5 +5,7 @@
 // of that is refused here ([Check]), and fields are then read by their exact names with their path in every error
 // ([Object]). Every error is a [toolyard.InputError].
 //
+// The grammar, the keys and the places are jsontext's; the limits, the words of the errors and the mending are ours.
+//
 // The package is pure, and keeps nothing between calls.
 package strictjson

@@ -1,72 +1,23 @@
 package strictjson
 
 import (
-	"bytes"
-	"encoding/json"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
-// keySet holds the keys of one object. Most objects have few: they are compared one by one, without allocation; past
-// fewKeys a map takes over, so that a million keys cost a million steps and not their square.
-type keySet struct {
-	few  [][]byte
-	many map[string]struct{}
-}
-
-const fewKeys = 16
-
-func (k *keySet) reset() {
-	k.few = k.few[:0]
-	k.many = nil
-}
-
-// add reports whether key is new.
-func (k *keySet) add(key []byte) bool {
-	if k.many != nil {
-		if _, ok := k.many[string(key)]; ok {
-			return false
-		}
-		k.many[string(key)] = struct{}{}
-		return true
-	}
-	for _, other := range k.few {
-		if bytes.Equal(other, key) {
-			return false
-		}
-	}
-	k.few = append(k.few, key)
-	if len(k.few) > fewKeys {
-		k.many = make(map[string]struct{}, 2*len(k.few))
-		for _, key := range k.few {
-			k.many[string(key)] = struct{}{}
-		}
-	}
-	return true
-}
-
-// decodeString decodes a string token that is known to be valid. encoding/json does it, since its reading is the one
-// that counts later: it takes every lone surrogate for U+FFFD, so two keys that differ only there are one key to it.
-func decodeString(token []byte, escaped bool) []byte {
-	if !escaped {
-		return token[1 : len(token)-1]
-	}
-	var text string
-	if err := json.Unmarshal(token, &text); err != nil {
-		panic("strictjson: a string token that was scanned does not decode: " + err.Error())
-	}
-	return []byte(text)
-}
-
-// path names the place where the scanner stands, such as calls[2].input.file_path, cut in the middle when long.
-func (s *scanner) path() string {
+// path writes a place in the objects and arrays that are open as calls[2].input.file_path, cut in the middle when long.
+func (s *scanner) path(pointer jsontext.Pointer) string {
 	var path string
-	for _, f := range s.stack {
-		if f.object {
-			path = Join(path, string(f.key))
+	level := 0
+	for name := range pointer.Tokens() {
+		level++
+		if kind, _ := s.StackIndex(level); kind == '{' {
+			path = Join(path, name)
 		} else {
-			path = Item(path, f.index)
+			path += "[" + name + "]"
 		}
 	}
 	if len(path) > pathBytes {

@@ -3,6 +3,7 @@ package strictjson
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 
 	"github.com/toolyard/toolyard"
 )
@@ -20,19 +21,28 @@ func Mend(data []byte) ([]byte, error) {
 
 // MendText is [Mend] for data of any size.
 func MendText(data []byte) ([]byte, error) {
-	s, err := checked(data, true)
-	if err != nil || len(s.edits) == 0 {
-		return data, err
+	if err := checkBytes(data); err != nil {
+		return nil, err
 	}
-	var b bytes.Buffer
-	at := 0
-	for _, e := range s.edits {
-		b.Write(data[at:e.from])
-		b.Write(quoted(data[e.from:e.to]))
-		at = e.to
+	if newScanner(data, MaxInputDepth, false).scan(nil) == nil { // and so is good every input in it
+		return data, nil
 	}
-	b.Write(data[at:])
-	return b.Bytes(), nil
+	bad, f := badInputs(data)
+	if f != nil {
+		return nil, f.inputError(data)
+	}
+	mended := quoteParts(data, bad)
+	// The levels were counted, those in an input apart from those around it.
+	if f := newScanner(mended, maxReaderDepth, false).scan(nil); f != nil {
+		for _, p := range slices.Backward(bad) {
+			if f.at >= p.end {
+				f.at -= p.end - p.to
+				break
+			}
+		}
+		return nil, f.inputError(data)
+	}
+	return mended, nil
 }
 
 // MendInput is the input of one call, which is JSON, as [Mend] leaves it.
@@ -57,78 +67,72 @@ func quoted(text []byte) json.RawMessage {
 // inputKeys are the fields in which the forms have the inputs of calls.
 var inputKeys = map[string]bool{"input": true, "args": true, "arguments": true}
 
-// atInput reports whether the value that begins here is the input of a call.
-func (s *scanner) atInput() bool {
-	if len(s.stack) == 0 {
-		return false
+// part is a part of a text, and where it ends when it and those before it are quoted.
+type part struct{ from, to, end int }
+
+// quoteParts puts each of the parts as a JSON string, and notes where it ends.
+func quoteParts(data []byte, parts []part) []byte {
+	if len(parts) == 0 {
+		return data
 	}
-	top := &s.stack[len(s.stack)-1]
-	return top.object && inputKeys[string(top.key)]
+	var b bytes.Buffer
+	at := 0
+	for i, p := range parts {
+		b.Write(data[at:p.from])
+		b.Write(quoted(data[p.from:p.to]))
+		at, parts[i].end = p.to, b.Len()
+	}
+	b.Write(data[at:])
+	return b.Bytes()
 }
 
-// input passes over the input of a call.
-func (s *scanner) input() *fault {
-	from := s.pos
-	s.inputs = false
-	f := s.pass()
-	s.inputs = true
-	if f != nil {
-		return f
-	}
-	if !Valid(s.data[from:s.pos], MaxInputDepth) {
-		s.edits = append(s.edits, span{from, s.pos})
-	}
-	return nil
+// badInputs are the inputs with a key twice or too many levels, of a document that is read by its grammar alone.
+func badInputs(data []byte) (bad []part, f *fault) {
+	text := shallow(data)
+	s := newScanner(text, toolyard.MaxJSONDepth, true)
+	f = s.scan(func() *fault {
+		value, err := s.ReadValue()
+		if err != nil { // the reader of tokens knows where
+			return newScanner(text, maxReaderDepth, true).scan(nil)
+		}
+		if !Valid(value, MaxInputDepth) {
+			bad = append(bad, part{from: s.offset() - len(value), to: s.offset()})
+		}
+		return nil
+	})
+	return bad, f
 }
 
-// pass passes over one value by its grammar alone, however deep it is and whatever keys it has: a level
-// takes a byte.
-func (s *scanner) pass() *fault {
-	var objects []bool
-	for st := wantValue; ; {
-		s.space()
-		switch st {
-		case wantValue, wantFirstItem:
-			if s.pos < len(s.data) && (s.data[s.pos] == '{' || s.data[s.pos] == '[') {
-				object := s.data[s.pos] == '{'
-				objects, st = append(objects, object), wantFirstItem
-				if object {
-					st = wantFirstKey
+// maxReaderDepth is how deep jsontext reads.
+const maxReaderDepth = 10_000
+
+// shallow is a text in which no array or object lies deeper than jsontext reads: a deeper one is a 0 and white space, of
+// the same length. What it held is not read, since all around it is too deep as well.
+func shallow(data []byte) []byte {
+	depth, from, inString := 0, 0, false
+	text := data
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '[' || c == '{':
+			if depth++; depth == maxReaderDepth {
+				from = i
+			}
+		case c == ']' || c == '}':
+			if depth--; depth == maxReaderDepth-1 {
+				if &text[0] == &data[0] {
+					text = bytes.Clone(data)
 				}
-				s.pos++
-				continue
+				text[from] = '0'
+				for j := from + 1; j <= i; j++ {
+					text[j] = ' '
+				}
 			}
-			if s.pos < len(s.data) && s.data[s.pos] == ']' && st == wantFirstItem {
-				objects = objects[:len(objects)-1]
-				s.pos++
-			} else if _, f := s.value(st); f != nil {
-				return f
-			}
-		case wantFirstKey, wantKey:
-			if s.pos < len(s.data) && s.data[s.pos] == '}' && st == wantFirstKey {
-				objects = objects[:len(objects)-1]
-				s.pos++
-				break
-			}
-			if _, f := s.key(st); f != nil {
-				return f
-			}
-			st = wantValue
-			continue
-		case afterValue:
-			after, closed, f := s.behind(objects[len(objects)-1])
-			if f != nil {
-				return f
-			}
-			if !closed {
-				st = after
-				continue
-			}
-			objects = objects[:len(objects)-1]
 		}
-		if len(objects) == 0 {
-			return nil
-		}
-		st = afterValue
 	}
+	return text
 }

@@ -25,6 +25,7 @@ func TestMend(t *testing.T) {
 		"two inputs in a call":  {`{"input":{},"input":{}}`, "", "input: appears twice"},
 		"a key twice elsewhere": {`{"options":{"a":1,"a":2}}`, "", "options.a: appears twice"},
 		"an item":               {`["input",{"a":1,"a":2}]`, "", "[1].a: appears twice"},
+		"behind an input":       {`{"input":{"a":1,"a":2},"b":1,"b":2}`, "", "b: appears twice in its object, the second time at line 1, column 30"},
 		"the root":              {`{"a":1,"a":2}`, "", "a: appears twice"},
 		"too deep elsewhere":    {`{"x":` + deep + `}`, "", "nests deeper than 512 levels"},
 		"no JSON in an input":   {`{"input":{"a":1,}}`, "", "want a key in double quotes, got '}'"},
@@ -73,4 +74,15 @@ func FuzzMend(f *testing.F) {
 			t.Fatalf("%q becomes %q, and that %q, %v", data, mended, again, err)
 		}
 	})
+}
+
+func BenchmarkMend(b *testing.B) {
+	data := []byte("[" + strings.Repeat(`{"id":"toolu_01","tool":"read_file","input":{"file_path":"README.md","limit":10}},`, 10_000) + "0]")
+	b.SetBytes(int64(len(data)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Mend(data); err != nil {
+			b.Fatal(err)
+		}
+	}
 }
