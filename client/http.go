@@ -26,6 +26,9 @@ const (
 	// MaxStreamEventBytes is how long one event of a stream may be.
 	MaxStreamEventBytes = 65 << 20
 
+	// streamBufferBytes is how much of a stream is read at a time.
+	streamBufferBytes = 32 << 10
+
 	firstRetry   = 100 * time.Millisecond
 	longestRetry = 5 * time.Second
 	// answerTimeout is how long one attempt of a request may take, but for streams.

@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/replay"
+	"github.com/toolyard/toolyard/internal/sse"
 )
 
 // Batches over HTTP: docs/http.md is the contract.
@@ -43,14 +44,14 @@ func (t *overHTTP) view(ctx context.Context, k toolyard.BatchKey) (v toolyard.Ba
 
 func (t *overHTTP) results(ctx context.Context, k toolyard.BatchKey, _ bool, yield func(toolyard.Result) bool) error {
 	next := 0
-	return t.read(ctx, &tap{path: batchPath(k, "results"), query: of(k.Agent), take: func(e serverEvent) error {
-		switch e.name {
+	return t.read(ctx, &tap{path: batchPath(k, "results"), query: of(k.Agent), take: func(e sse.Event) error {
+		switch e.Name {
 		case "result":
 			var r toolyard.Result
-			if err := json.Unmarshal(e.data, &r); err != nil {
-				return fmt.Errorf("batch %s: result %s cannot be read: %w", k, e.id, err)
+			if err := json.Unmarshal(e.Data, &r); err != nil {
+				return fmt.Errorf("batch %s: result %s cannot be read: %w", k, e.ID, err)
 			}
-			if r.Index != next || e.id != strconv.Itoa(next) {
+			if r.Index != next || e.ID != strconv.Itoa(next) {
 				return fmt.Errorf("batch %s: the result of call %d came where that of call %d is next", k, r.Index, next)
 			}
 			next++
@@ -61,7 +62,7 @@ func (t *overHTTP) results(ctx context.Context, k toolyard.BatchKey, _ bool, yie
 			var end struct {
 				Results int `json:"results"`
 			}
-			if err := json.Unmarshal(e.data, &end); err != nil {
+			if err := json.Unmarshal(e.Data, &end); err != nil {
 				return fmt.Errorf("batch %s: its end cannot be read: %w", k, err)
 			}
 			if end.Results != next {
@@ -76,16 +77,16 @@ func (t *overHTTP) results(ctx context.Context, k toolyard.BatchKey, _ bool, yie
 func (t *overHTTP) progress(ctx context.Context, k toolyard.BatchKey, yield func(Progress) bool) error {
 	query := of(k.Agent)
 	query.Set("progress", "only")
-	return t.read(ctx, &tap{path: batchPath(k, "results"), query: query, take: func(e serverEvent) error {
-		switch e.name {
+	return t.read(ctx, &tap{path: batchPath(k, "results"), query: query, take: func(e sse.Event) error {
+		switch e.Name {
 		case "progress":
 			var p Progress
-			if err := json.Unmarshal(e.data, &p); err == nil && !yield(p) { // one that cannot be read says nothing that stays
+			if err := json.Unmarshal(e.Data, &p); err == nil && !yield(p) { // one that cannot be read says nothing that stays
 				return errLeft
 			}
 		case "waiting":
 			p := Progress{Index: -1, Waiting: new(Waiting)}
-			if err := json.Unmarshal(e.data, p.Waiting); err == nil && !yield(p) {
+			if err := json.Unmarshal(e.Data, p.Waiting); err == nil && !yield(p) {
 				return errLeft
 			}
 		case "completed":
@@ -100,15 +101,15 @@ func (t *overHTTP) follow(ctx context.Context, k toolyard.BatchKey, live bool, s
 	query.Set("follow", strconv.FormatBool(live))
 	query.Set("end", "true")
 	seq := uint64(0)
-	return t.read(ctx, &tap{path: batchPath(k, "events"), query: query, take: func(e serverEvent) error {
-		switch e.name {
+	return t.read(ctx, &tap{path: batchPath(k, "events"), query: query, take: func(e sse.Event) error {
+		switch e.Name {
 		case "cloudevent":
 			seq++
-			stored, err := replay.Decode(e.data, seq)
+			stored, err := replay.Decode(e.Data, seq)
 			if err != nil {
 				return fmt.Errorf("batch %s: event %d cannot be read: %w", k, seq, err)
 			}
-			return see(logged{record: stored.Record, json: func() ([]byte, error) { return e.data, nil }})
+			return see(logged{record: stored.Record, json: func() ([]byte, error) { return e.Data, nil }})
 		case "end":
 			return errEnd
 		}
@@ -156,12 +157,12 @@ func (t *overHTTP) lookout(ctx context.Context, agent toolyard.Agent) (func(func
 		s.cut = func(err error) error {
 			return tell(Event{Time: time.Now(), Gap: "the connection to the server was lost for a while: " + err.Error()})
 		}
-		s.take = func(e serverEvent) error {
-			if e.name != "cloudevent" {
+		s.take = func(e sse.Event) error {
+			if e.Name != "cloudevent" {
 				return nil
 			}
 			var h happening
-			if err := json.Unmarshal(e.data, &h); err != nil {
+			if err := json.Unmarshal(e.Data, &h); err != nil {
 				return fmt.Errorf("an event cannot be read: %w", err)
 			}
 			event, err := h.event()

@@ -1,25 +1,17 @@
 package client
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
-)
 
-// serverEvent is one of a stream of server-sent events.
-type serverEvent struct {
-	id   string
-	name string
-	data []byte
-}
+	"github.com/toolyard/toolyard/internal/sse"
+)
 
 // errEnd ends a stream that has said all.
 var errEnd = errors.New("the stream has said all")
@@ -29,7 +21,7 @@ type tap struct {
 	path  string
 	query url.Values
 	// take gets each event. errEnd ends the stream well, any other error ends it.
-	take func(serverEvent) error
+	take func(sse.Event) error
 	// cut is called when a connection was lost, before the next is made. Nil: nothing is missed that way.
 	cut func(error) error
 	// conn is a connection that was made before. Nil: none was.
@@ -104,94 +96,41 @@ func (t *overHTTP) readOnce(ctx context.Context, s *tap) (progress bool, err err
 	}
 	silent := time.AfterFunc(streamSilence, conn.cancel)
 	defer silent.Stop()
-	in := newEventReader(conn.resp.Body, func() { silent.Reset(streamSilence) })
-	for {
-		e, err := in.next()
-		switch {
-		case errors.Is(err, errEventTooLong):
-			return progress, err
-		case err != nil:
-			return progress, &lostError{fmt.Errorf("the stream of %s was cut: %w", s.path, err)}
-		}
-		progress = true
-		if e.name == "problem" {
-			var p problem
-			if err := json.Unmarshal(e.data, &p); err != nil {
-				return progress, fmt.Errorf("the stream of %s tells a problem that cannot be read: %w", s.path, err)
-			}
-			return progress, p.err(0)
-		}
-		silent.Stop() // whoever takes it may take long
-		if err := s.take(e); err != nil {
-			return progress, err
-		}
+	in := sse.Parser{MaxEventBytes: MaxStreamEventBytes}
+	for buffer := make([]byte, streamBufferBytes); ; {
+		n, cut := conn.resp.Body.Read(buffer)
 		silent.Reset(streamSilence)
-		if e.id != "" {
-			s.last = e.id
-		}
-	}
-}
-
-// eventReader reads server-sent events, as the HTML standard has them.
-type eventReader struct {
-	r     *bufio.Reader
-	alive func() // called for each line
-	most  int
-}
-
-var errEventTooLong = fmt.Errorf("an event of the stream has more than %d bytes", MaxStreamEventBytes)
-
-func newEventReader(r io.Reader, alive func()) *eventReader {
-	return &eventReader{r: bufio.NewReader(r), alive: alive, most: MaxStreamEventBytes}
-}
-
-// next returns the next event that has data. What stands before a cut is no event.
-func (r *eventReader) next() (e serverEvent, err error) {
-	size, has := 0, false
-	for {
-		line, err := r.line(r.most - size)
-		if err != nil {
-			return serverEvent{}, err
-		}
-		r.alive()
-		if len(line) == 0 {
-			if has {
-				return e, nil
-			}
-			e, size = serverEvent{}, 0
-			continue
-		}
-		size += len(line)
-		field, value, _ := bytes.Cut(line, []byte(":"))
-		value = bytes.TrimPrefix(value, []byte(" "))
-		switch string(field) {
-		case "id":
-			e.id = string(value)
-		case "event":
-			e.name = string(value)
-		case "data":
-			if has {
-				e.data = append(e.data, '\n')
-			}
-			e.data, has = append(e.data, value...), true
-		}
-	}
-}
-
-// line reads a line of so many bytes at most, without its end.
-func (r *eventReader) line(most int) ([]byte, error) {
-	var line []byte
-	for {
-		part, err := r.r.ReadSlice('\n')
-		line = append(line, part...)
+		err := in.Feed(buffer[:n], func(e sse.Event) error {
+			progress = true
+			silent.Stop() // whoever takes it may take long
+			defer silent.Reset(streamSilence)
+			return s.takeOne(e)
+		})
 		switch {
-		case len(line) > most+len("\r\n"):
-			return nil, errEventTooLong
-		case errors.Is(err, bufio.ErrBufferFull):
-			continue
+		case errors.Is(err, sse.ErrTooLong):
+			return progress, fmt.Errorf("an event of the stream has more than %d bytes", MaxStreamEventBytes)
 		case err != nil:
-			return nil, err
+			return progress, err
+		case cut != nil:
+			return progress, &lostError{fmt.Errorf("the stream of %s was cut: %w", s.path, cut)}
 		}
-		return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")), nil
 	}
+}
+
+// takeOne takes an event.
+func (s *tap) takeOne(e sse.Event) error {
+	if e.Name == "problem" {
+		var p problem
+		if err := json.Unmarshal(e.Data, &p); err != nil {
+			return fmt.Errorf("the stream of %s tells a problem that cannot be read: %w", s.path, err)
+		}
+		return p.err(0)
+	}
+	if err := s.take(e); err != nil {
+		return err
+	}
+	if e.ID != "" {
+		s.last = e.ID
+	}
+	return nil
 }

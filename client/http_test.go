@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -269,62 +268,4 @@ func TestEveryProblemHasItsError(t *testing.T) {
 	if got := ProblemType(errors.New("anything")); got != plainType {
 		t.Errorf("another error has the type %s", got)
 	}
-}
-
-// TestLongEventsAreRefused: a stream cannot make a client hold more than it says.
-func TestLongEventsAreRefused(t *testing.T) {
-	for name, body := range map[string]string{
-		"one line":   "data: " + strings.Repeat("x", 200) + "\n\n",
-		"many lines": strings.Repeat("data: xxxxxxxxx\n", 20) + "\n",
-		"a comment":  ":" + strings.Repeat("x", 200),
-		"no end":     strings.Repeat("x", 1<<20),
-	} {
-		r := newEventReader(strings.NewReader(body), func() {})
-		r.most = 100
-		if e, err := r.next(); !errors.Is(err, errEventTooLong) {
-			t.Errorf("%s: %+v, %v", name, e, err)
-		}
-	}
-}
-
-// FuzzEvents: whatever comes, the reader ends, and what it returns came.
-func FuzzEvents(f *testing.F) {
-	f.Add([]byte("id: 1\nevent: result\ndata: {}\n\n"), 7)
-	f.Add([]byte("data: a\ndata: b\r\n\r\n: c\n\ndata\n\n"), 1)
-	f.Fuzz(func(t *testing.T, body []byte, chunk int) {
-		read := func(r io.Reader) (out []serverEvent, err error) {
-			in := newEventReader(r, func() {})
-			in.most = 1 << 10
-			for {
-				e, err := in.next()
-				if err != nil {
-					return out, err
-				}
-				if len(e.data) > in.most || len(e.id)+len(e.name) > in.most {
-					t.Errorf("an event of %d bytes", len(e.data))
-				}
-				out = append(out, e)
-			}
-		}
-		whole, err := read(bytes.NewReader(body))
-		pieces, errPieces := read(&slowly{body, max(1, chunk%64)})
-		if fmt.Sprint(whole, err) != fmt.Sprint(pieces, errPieces) {
-			t.Errorf("at once %v, %v; in pieces %v, %v", whole, err, pieces, errPieces)
-		}
-	})
-}
-
-// slowly gives a few bytes at a time.
-type slowly struct {
-	left []byte
-	n    int
-}
-
-func (s *slowly) Read(p []byte) (int, error) {
-	if len(s.left) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(p[:min(len(p), s.n)], s.left)
-	s.left = s.left[n:]
-	return n, nil
 }

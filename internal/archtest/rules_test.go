@@ -53,7 +53,8 @@ var packages = []struct {
 	{"internal/provider/lower", values, "JSON Schema to what a provider takes of it"},
 	{"internal/provider/toolname", values, "names that a provider takes, and back"},
 	{"internal/provider/strictjson", values, "reading JSON without guessing, the same for every provider"},
-	{"internal/provider/eventstream", values, "server-sent events, and the calls in them that are not whole yet, the same for every provider"},
+	{"internal/provider/eventstream", values, "a model's stream, and the calls in it that are not whole yet, the same for every provider"},
+	{"internal/sse", values, "server-sent events"},
 
 	{"internal/admission", deciders, "which batch runs next, and in which lane its calls queue"},
 	{"internal/outcome", deciders, "what may be said of a call's effects"},
@@ -115,6 +116,7 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/provider/...", "internal/provider/answer", "what a result says does not depend on who asked"},
 	{"internal/provider/...", "internal/provider/strictjson", "every form is read with the same limits"},
 	{"internal/provider/...", "internal/provider/eventstream", "every stream is read with the same limits"},
+	{"internal/provider/eventstream", "internal/sse", "events are read in one place"},
 	{"internal/provider/...", "internal/provider/definition", "what a tool is does not depend on who is told"},
 	{"internal/provider/...", "internal/provider/lower", "each provider takes its own part of a schema"},
 	{"internal/provider", "tool", "definitions are made of declarations"},

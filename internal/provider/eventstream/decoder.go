@@ -8,6 +8,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
+	"github.com/toolyard/toolyard/internal/sse"
 )
 
 // Decoder reads one response's event stream. It is not safe for concurrent use.
@@ -17,7 +18,8 @@ type Decoder struct {
 	// Handle takes an event's data. An error breaks the stream.
 	Handle func(event strictjson.Object) error
 
-	parser Parser
+	parser sse.Parser
+	bytes  int64
 	events int
 	over   bool
 	broken error
@@ -77,7 +79,7 @@ func (d *Decoder) Feed(chunk []byte) ([]toolyard.Call, error) {
 	if d.over || d.broken != nil {
 		return nil, d.broken
 	}
-	d.broken = d.parser.Feed(chunk, d.event)
+	d.broken = d.read(chunk)
 	out := append(d.out, d.Calls.take()...)
 	d.out = nil
 	return out, d.broken
@@ -101,7 +103,25 @@ func (d *Decoder) Begun() bool { return d.Calls.begun }
 // Finish is for Handle: the event was the response's last.
 func (d *Decoder) Finish() { d.over = true }
 
-func (d *Decoder) event(data []byte) error {
+func (d *Decoder) read(chunk []byte) error {
+	if d.bytes += int64(len(chunk)); d.bytes > MaxStreamBytes {
+		return tooLarge("the stream is longer than %d bytes", MaxStreamBytes)
+	}
+	d.parser.MaxEventBytes = MaxEventBytes
+	err := d.parser.Feed(chunk, d.event)
+	if errors.Is(err, sse.ErrTooLong) {
+		return tooLarge("an event is longer than %d bytes", MaxEventBytes)
+	}
+	return err
+}
+
+func tooLarge(format string, args ...any) error {
+	return &toolyard.InputError{TooLarge: true, Problem: fmt.Sprintf(format, args...)}
+}
+
+// event takes an event. Its name does not count: every provider repeats it in the data.
+func (d *Decoder) event(e sse.Event) error {
+	data := e.Data
 	at := strictjson.Item("events", d.events)
 	d.events++
 	if d.over {

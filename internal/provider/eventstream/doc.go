@@ -1,7 +1,7 @@
-// Package eventstream is what the providers' raw event streams have in common: server-sent events out of bytes that arrive
-// in any pieces, and the calls that have begun and are not whole yet. A leaf of a provider says what its events mean.
+// Package eventstream is what the providers' raw event streams have in common: the limits of a stream, and the calls that have
+// begun and are not whole yet. A leaf of a provider says what its events mean.
 //
-//	bytes -> Parser -> event -> the leaf's Handle -> Calls -> whole calls, in the order in which they began
+//	bytes -> sse.Parser -> event -> the leaf's Handle -> Calls -> whole calls, in the order in which they began
 //
 // A call goes out when its input is whole and every call that began before it went out: a batch is in the order of the
 // model's output. What is cut becomes a call that is marked so, and its result says it. Everything that a stranger sends is

@@ -2,44 +2,12 @@ package eventstream
 
 import (
 	"errors"
-	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
-
-// TestParser: lines, events and what is none, however the bytes are cut.
-func TestParser(t *testing.T) {
-	for text, want := range map[string][]string{
-		"data: a\n\ndata:b\n\n":                      {"a", "b"},
-		"data: a\r\n\r\ndata: b\r\rdata: c\n\r\n":    {"a", "b", "c"},
-		"data: a\ndata: b\ndata:\n\n":                {"a\nb\n"},
-		"event: x\nid: 1\nretry: 5\n: words\n\n\n\n": nil,
-		"data\n\n":                            {""},
-		"data:  two\n\ndatum: x\n\n":          {" two"},
-		"\xef\xbb\xbfdata: a\n\n":             {"a"},
-		"data: never ended":                   nil,
-		"data: never ended\n":                 nil,
-		"event: x\ndata: \xef\xbb\xbfb\n\n\n": {"\xef\xbb\xbfb"},
-	} {
-		for size := 1; size <= len(text); size++ {
-			var p Parser
-			var got []string
-			for rest := text; rest != ""; {
-				n := min(size, len(rest))
-				if err := p.Feed([]byte(rest[:n]), func(data []byte) error { got = append(got, string(data)); return nil }); err != nil {
-					t.Fatal(err)
-				}
-				rest = rest[n:]
-			}
-			if !reflect.DeepEqual(got, want) {
-				t.Errorf("%q in pieces of %d: %q, want %q", text, size, got, want)
-			}
-		}
-	}
-}
 
 // TestCallsAreBounded: inputs of open calls count together, and no longer when their call went out.
 func TestCallsAreBounded(t *testing.T) {
