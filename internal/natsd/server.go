@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
@@ -31,7 +32,7 @@ type Server struct {
 	url    string
 	dir    string
 	log    *slog.Logger
-	lock   *os.File
+	lock   *flock.Flock
 	places []*os.File // the directories that must stay what they are
 	stop   sync.Once
 
@@ -69,7 +70,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 }
 
 // start does what Start does, in a directory that is locked.
-func start(ctx context.Context, opts Options, lock *os.File) (*Server, error) {
+func start(ctx context.Context, opts Options, lock *flock.Flock) (*Server, error) {
 	s := &Server{dir: opts.StoreDir, log: opts.Logger, lock: lock}
 	s.so = server.Options{
 		ServerName:         opts.ServerName,
@@ -239,10 +240,12 @@ func (s *Server) Shutdown() {
 		if ns != nil {
 			end(ns)
 		}
-		for _, f := range append(s.places, s.lock) {
-			if err := f.Close(); err != nil {
-				s.log.Error("natsd: give back the store directory", "dir", s.dir, "error", err)
-			}
+		var err error
+		for _, place := range s.places {
+			err = errors.Join(err, place.Close())
+		}
+		if err = errors.Join(err, s.lock.Close()); err != nil {
+			s.log.Error("natsd: give back the store directory", "dir", s.dir, "error", err)
 		}
 	})
 }

@@ -15,8 +15,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"syscall"
 	"time"
+
+	"github.com/gofrs/flock"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/tool"
@@ -104,15 +105,11 @@ var ErrFenced = errors.New("the workspace has seen a higher fencing token")
 // Do writes an effect, unless its token is lower than one that the workspace has seen: that is written then, and
 // [ErrFenced] returned. No two effects happen at one time.
 func (l *Ledger) Do(line Line) (err error) {
-	// A file of its own for each: flock belongs to the open file, which goroutines of one process share.
-	lock, err := os.Open(l.f.Name())
-	if err != nil {
+	lock := flock.New(l.f.Name()) // one for each effect: goroutines of one process exclude each other too
+	if err := lock.Lock(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lock.Close()) }() // and so unlock
-	if err := flock(lock); err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
 	seen, err := Read(l.f.Name())
 	if err != nil {
 		return err
@@ -124,15 +121,6 @@ func (l *Ledger) Do(line Line) (err error) {
 		}
 	}
 	return l.Write(line)
-}
-
-func flock(f *os.File) error {
-	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
-		if !errors.Is(err, syscall.EINTR) {
-			return err
-		}
-	}
 }
 
 // Read reads a ledger, in the order in which the lines were written. A last line that is not whole yet is left out.
