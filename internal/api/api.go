@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/metrics"
+	"github.com/toolyard/toolyard/internal/quota"
 	"github.com/toolyard/toolyard/internal/registry"
 )
 
@@ -51,7 +52,7 @@ type Server struct {
 	cfg                  Config
 	mux                  *http.ServeMux
 	document             []byte
-	streams, submissions *gate
+	streams, submissions *quota.Quota
 	// Streams are fed through these: see follow.go and share.go.
 	hub        broker.Hub
 	happened   topics[told]
@@ -89,7 +90,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, mux: http.NewServeMux(),
 		hub: cfg.Broker.Hub(), turns: newTurns(MaxAgentReads), bytes: newPace(), rates: newPace(), conns: newConnections(),
-		streams: newGate(cfg.MaxStreams, MaxAgentStreams), submissions: newGate(MaxSubmissions, MaxAgentSubmissions),
+		streams: quota.New(cfg.MaxStreams, MaxAgentStreams), submissions: quota.New(MaxSubmissions, MaxAgentSubmissions),
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	if err := s.operations(); err != nil {

@@ -78,7 +78,7 @@ func (s *Server) submit(ctx context.Context, x *exchange, in *submitInput) (*bat
 
 // accept reads a batch and stores it. What a body holds in memory is held by so many at a time.
 func (s *Server) accept(ctx context.Context, x *exchange, in *submitInput) (*client.Batch, error) {
-	leave, err := s.submissions.enter(x.who)
+	leave, err := enter(s.submissions, x.who)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (s *Server) answer(x *exchange, sub *client.Batch, p AnswerParams, submitte
 // await waits until the batch is complete, the time is over, or the server stops. It returns the results of a batch that is
 // complete, and none of one that is not.
 func (s *Server) await(x *exchange, sub *client.Batch, most time.Duration) ([]toolyard.Result, error) {
-	leave, err := s.streams.enter(x.who)
+	leave, err := enter(s.streams, x.who)
 	if err != nil {
 		return nil, err
 	}

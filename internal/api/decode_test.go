@@ -12,6 +12,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/quota"
 )
 
 // TestDescribedBodies: the fields that the document promises are those that the decoders take.
@@ -118,33 +119,27 @@ func TestCursors(t *testing.T) {
 	}
 }
 
-func TestGate(t *testing.T) {
-	g := newGate(3, 2)
-	enter := func(c caller) func() {
-		t.Helper()
-		leave, err := g.enter(c)
-		if err != nil {
-			t.Fatal(err)
+// TestEnter: whoever may be anybody is bounded with all others only, and a token may have a bound of its own.
+func TestEnter(t *testing.T) {
+	q := quota.New(5, 2)
+	for _, c := range []struct {
+		who   caller
+		count int
+	}{
+		{caller{any: true}, 3}, {caller{agent: "a", grant: grant{streams: 1}}, 1}, {caller{agent: "b"}, 1}, // five in all
+	} {
+		for range c.count {
+			if _, err := enter(q, c.who); err != nil {
+				t.Fatalf("%+v: %v", c.who, err)
+			}
 		}
-		return leave
-	}
-	full := func(c caller) {
-		t.Helper()
-		if _, err := g.enter(c); err == nil {
-			t.Fatal("there is room")
+		if c.who.any {
+			continue
+		}
+		if _, err := enter(q, c.who); err == nil {
+			t.Errorf("%+v: there is room", c.who)
 		}
 	}
-	a, b, anybody := caller{agent: "a"}, caller{agent: "b"}, caller{any: true}
-	first := enter(a)
-	enter(a)
-	full(a)
-	enter(b)
-	full(b)
-	full(anybody)
-	first()
-	first() // once is enough
-	enter(anybody)
-	full(a)
 }
 
 // FuzzBodies: whatever a body holds, it is taken, or refused as the client's mistake; and what is taken can be handed in.

@@ -79,7 +79,7 @@ func (s *Server) events(ctx context.Context, x *exchange, in *eventsInput) (*hum
 	} else if err != nil {
 		return nil, err
 	}
-	leave, err := s.streams.enter(x.who)
+	leave, err := enter(s.streams, x.who)
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ func (s *Server) mounted(x *exchange, maxBody int64, answer Answer) error {
 			return err
 		}
 	}
-	leave, err := s.streams.enter(x.who)
+	leave, err := enter(s.streams, x.who)
 	if err != nil {
 		return err
 	}

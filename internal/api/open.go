@@ -35,7 +35,7 @@ func (s *Server) appendCalls(ctx context.Context, x *exchange, in *BatchPath) (*
 	if err != nil {
 		return nil, err
 	}
-	leave, err := s.submissions.enter(x.who)
+	leave, err := enter(s.submissions, x.who)
 	if err != nil {
 		return nil, err
 	}

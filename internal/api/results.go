@@ -56,7 +56,7 @@ func (s *Server) results(ctx context.Context, x *exchange, in *resultsInput) (*h
 	if st.Completed && st.Plan != nil && next == len(st.Calls)+1 { // the end was seen: this stops a client that would ask for ever
 		return &huma.StreamResponse{Body: func(huma.Context) { x.w.WriteHeader(http.StatusNoContent) }}, nil
 	}
-	leave, err := s.streams.enter(x.who)
+	leave, err := enter(s.streams, x.who)
 	if err != nil {
 		return nil, err
 	}

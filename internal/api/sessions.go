@@ -127,7 +127,7 @@ func (s *Server) happening(_ context.Context, x *exchange, in *happeningInput) (
 	if err != nil {
 		return nil, err
 	}
-	leave, err := s.streams.enter(x.who)
+	leave, err := enter(s.streams, x.who)
 	if err != nil {
 		return nil, err
 	}

@@ -90,7 +90,7 @@ func (s *Server) feed(ctx context.Context, x *exchange, in *feedInput) (*huma.St
 	if err != nil {
 		return nil, err
 	}
-	leave, err := s.streams.enter(x.who)
+	leave, err := enter(s.streams, x.who)
 	if err != nil {
 		return nil, err
 	}

@@ -76,6 +76,7 @@ var packages = []struct {
 	{"internal/broker/natsbroker", drivers, "the ports on JetStream: appends, queues, tickets"},
 	{"internal/approval", drivers, "what a person may decide about a call that waits"},
 	{"internal/lock", drivers, "workspace locks: places in the wait queues that NATS stores"},
+	{"internal/quota", drivers, "how much of a kind is under way, in all and for each agent; it is shared by goroutines"},
 	{"internal/failpoint", drivers, "where the fault tests kill or stop a process; empty without its build tag"},
 	{"internal/metrics", drivers, "counters for Prometheus"},
 	{"internal/natsd", drivers, "the embedded nats-server"},

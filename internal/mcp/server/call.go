@@ -35,7 +35,7 @@ func (s *Server) callTool(t listed) mcp.ToolHandler {
 		if err != nil {
 			return nil, err
 		}
-		leave, full := s.calls.enter(who.Agent)
+		leave, full := s.enter(who.Agent)
 		if full != "" {
 			return failed("%s. Call again in a moment.", full), nil
 		}

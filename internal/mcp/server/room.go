@@ -2,46 +2,22 @@ package server
 
 import (
 	"fmt"
-	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/toolyard/toolyard"
 )
 
-// room bounds how many calls are waited for, in all and for each agent.
-type room struct {
-	most, mostEach int
-
-	mu   sync.Mutex
-	all  int
-	each map[toolyard.Agent]int
-}
-
-func newRoom(most, mostEach int) *room {
-	return &room{most: most, mostEach: mostEach, each: map[toolyard.Agent]int{}}
-}
-
 // enter lets a call in, until leave is called, once; or says why not.
-func (r *room) enter(agent toolyard.Agent) (leave func(), full string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (s *Server) enter(agent toolyard.Agent) (leave func(), why string) {
+	leave, full := s.calls.Enter(agent, 0)
 	switch {
-	case r.all >= r.most:
-		return nil, fmt.Sprintf("%d calls are under way, the most that this server waits for", r.all)
-	case r.each[agent] >= r.mostEach:
-		return nil, fmt.Sprintf("%d calls of agent %s are under way, the most that one agent may have", r.each[agent], agent)
+	case full == nil:
+		return leave, ""
+	case full.OfAgent:
+		return nil, fmt.Sprintf("%d calls of agent %s are under way, the most that one agent may have", full.Count, agent)
 	}
-	r.all++
-	r.each[agent]++
-	return sync.OnceFunc(func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.all--
-		if r.each[agent]--; r.each[agent] == 0 {
-			delete(r.each, agent)
-		}
-	}), ""
+	return nil, fmt.Sprintf("%d calls are under way, the most that this server waits for", full.Count)
 }
 
 // busy is the answer that nothing is wrong with a request, and another time it may be taken. Its code is one of those that

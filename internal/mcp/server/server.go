@@ -15,6 +15,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/quota"
 )
 
 // Config is what a server needs.
@@ -62,7 +63,7 @@ type Server struct {
 	cfg     Config
 	mcp     *mcp.Server
 	http    http.Handler
-	calls   *room
+	calls   *quota.Quota
 	state   *sealer
 	tools   catalog
 	holders holders
@@ -97,7 +98,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.MaxAgentCalls = MaxAgentCalls
 	}
 	cfg.Pipe.normalize()
-	s := &Server{cfg: cfg, calls: newRoom(cfg.MaxCalls, cfg.MaxAgentCalls), state: newSealer(cfg.Key)}
+	s := &Server{cfg: cfg, calls: quota.New(cfg.MaxCalls, cfg.MaxAgentCalls), state: newSealer(cfg.Key)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	opts := &mcp.ServerOptions{
 		Instructions: "The tools of a worker pool. A result that is too long comes as a preview, which says how to read the whole with read_result.",
