@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/toolyard/toolyard/internal/editdistance"
+	"github.com/toolyard/toolyard/internal/suggest"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -26,44 +26,27 @@ func (w *workspace) notThere(t target) error {
 	return tool.Invalid("%s; did you mean %s?", what, strings.Join(near, " or "))
 }
 
-// nearNames are the entries of dir whose names are most like wanted, best first. The context of the call has no part in
-// it: the number of entries is bounded.
+// nearNames are the entries of dir whose names are most like wanted, best first, and those that differ in their ending only.
+// The context of the call has no part in it: the number of entries is bounded.
 func (w *workspace) nearNames(dir, wanted string) []string {
 	entries, _, err := w.readDir(context.Background(), dir, MaxNearEntries)
 	if err != nil {
 		return nil // the advice is a courtesy
 	}
-	type candidate struct {
-		name string
-		far  int
-	}
-	var found []candidate
+	var all, otherEndings []string
 	for _, e := range entries {
-		if far := distance(wanted, e.Name()); far <= max(1, len(wanted)/3) {
-			found = append(found, candidate{e.Name(), far})
+		if all = append(all, e.Name()); stem(wanted) != "" && strings.EqualFold(stem(wanted), stem(e.Name())) {
+			otherEndings = append(otherEndings, e.Name())
 		}
 	}
-	slices.SortStableFunc(found, func(a, b candidate) int { return a.far - b.far })
 	var names []string
-	for _, c := range found[:min(len(found), MaxNearNames)] {
-		names = append(names, show(path.Join(dir, c.name)))
+	for _, name := range append(suggest.Names(wanted, all, MaxNearNames), otherEndings...) {
+		if name = show(path.Join(dir, name)); len(names) < MaxNearNames && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
 	}
 	return names
 }
 
-// distance counts the bytes to insert, delete or replace to make a of b, whatever their case, with the same name and
-// another ending as near. It gives up, with a large number, where lengths alone are too different.
-func distance(a, b string) int {
-	const far = 1 << 20
-	a, b = strings.ToLower(a), strings.ToLower(b)
-	if a == b {
-		return 0
-	}
-	if stem := strings.TrimSuffix(a, path.Ext(a)); stem != "" && stem == strings.TrimSuffix(b, path.Ext(b)) {
-		return 1
-	}
-	if diff := len(a) - len(b); diff > len(a)/3+1 || -diff > len(a)/3+1 || len(a) > 255 {
-		return far
-	}
-	return editdistance.Between([]byte(a), []byte(b))
-}
+// stem is a name without its ending.
+func stem(name string) string { return strings.TrimSuffix(name, path.Ext(name)) }

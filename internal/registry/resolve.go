@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/toolyard/toolyard"
-	"github.com/toolyard/toolyard/internal/schema"
+	"github.com/toolyard/toolyard/internal/suggest"
 )
 
 // Resolve finds the tool that a call names: by exact name, else by alias. Only tools of the base registry that are in
@@ -56,5 +56,5 @@ func (s *Surface) Near(name string) []string {
 	for _, e := range s.Tools {
 		names = append(names, e.Name)
 	}
-	return schema.Near(name, names, suggestions)
+	return suggest.Names(name, names, suggestions)
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+
+	"github.com/toolyard/toolyard/internal/suggest"
 )
 
 // misplaced begins the text about a field that the schema names, only not here and now.
@@ -241,7 +243,7 @@ func score(b []problem, path []string) int {
 }
 
 func didYouMean(name string, known []string) string {
-	if near := Near(name, known, 1); len(near) == 1 && near[0] != name {
+	if near := suggest.Names(name, known, 1); len(near) == 1 && near[0] != name {
 		return fmt.Sprintf("; did you mean %q?", near[0])
 	}
 	return ""

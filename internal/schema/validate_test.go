@@ -245,18 +245,6 @@ func TestCacheIsBoundedAndRemembersFailures(t *testing.T) {
 	}
 }
 
-func TestNear(t *testing.T) {
-	known := []string{"read_file", "write_file", "read_result", "bash", "glob"}
-	for name, want := range map[string]string{
-		"readfile": "read_file", "Read-File": "read_file", "raed_file": "read_file", "bsah": "bash", "globs": "glob", "file": "read_file write_file",
-		"kubernetes": "", "": "", "x": "",
-	} {
-		if got := strings.Join(Near(name, known, 2), " "); got != want {
-			t.Errorf("Near(%q) = %q, want %q", name, got, want)
-		}
-	}
-}
-
 func derived[In any](t *testing.T) *Schema {
 	t.Helper()
 	made, err := tool.New(tool.Typed[In, string]{

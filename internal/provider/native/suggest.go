@@ -4,12 +4,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/toolyard/toolyard/internal/editdistance"
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
+	"github.com/toolyard/toolyard/internal/suggest"
 )
-
-// farthest is how many edits apart a wrong field and the right one may be to be suggested.
-const farthest = 2
 
 // otherNames are what other formats call our fields.
 var otherNames = map[string]string{
@@ -40,16 +37,8 @@ func nearest(field string, names []string) string {
 	if other := otherNames[lower]; slices.Contains(names, other) {
 		return other
 	}
-	if len(lower) > 64 { // no name of ours is near; and the distance costs len × len
-		return ""
+	for _, near := range suggest.Names(field, names, 1) {
+		return near
 	}
-	best, bestDistance := "", farthest+1
-	for _, name := range names {
-		d := editdistance.Between([]byte(strings.ReplaceAll(lower, "_", "")), []byte(strings.ReplaceAll(name, "_", "")))
-		// Short names are near to everything: "id" must share at least one letter in two.
-		if d < bestDistance && d <= len(name)/2 {
-			best, bestDistance = name, d
-		}
-	}
-	return best
+	return ""
 }

@@ -1,16 +1,15 @@
-package schema
+// Package suggest finds what was probably meant by a name that is not known.
+package suggest
 
 import (
 	"slices"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/toolyard/toolyard/internal/editdistance"
 )
 
-// Near returns up to limit of the known names that name may be a slip of, the nearest first, ties in byte order. It is empty when
+// Names returns up to limit of the known names that name may be a slip of, the nearest first, ties in byte order. It is empty when
 // none is near: a wild guess misleads more than it helps.
-func Near(name string, known []string, limit int) []string {
+func Names(name string, known []string, limit int) []string {
 	const longest = 128 // runes; what is longer is not a slip
 	if name == "" || utf8.RuneCountInString(name) > longest {
 		return nil
@@ -26,11 +25,14 @@ func Near(name string, known []string, limit int) []string {
 			continue
 		}
 		other := fold(k)
-		far := editdistance.Between(folded, other)
-		short := min(len(folded), len(other))
+		short, long := min(len(folded), len(other)), max(len(folded), len(other))
+		far, most := long-short, max(1, short/3) // no distance is less than the difference in length
 		switch {
-		case far <= max(1, short/3) && short > 1:
 		case short >= 3 && (strings.Contains(string(other), string(folded)) || strings.Contains(string(folded), string(other))):
+		case far <= most && short > 1:
+			if far = distance(folded, other); far > most {
+				continue
+			}
 		default:
 			continue
 		}

@@ -1,4 +1,4 @@
-package editdistance
+package suggest
 
 import (
 	"strings"
@@ -22,7 +22,7 @@ func twin(a, b string) int {
 	return 1 + least
 }
 
-func TestBetweenAgreesWithItsDefinition(t *testing.T) {
+func TestDistanceAgreesWithItsDefinition(t *testing.T) {
 	var words []string
 	for n := range 4 * 4 * 4 * 4 {
 		var w strings.Builder
@@ -34,8 +34,8 @@ func TestBetweenAgreesWithItsDefinition(t *testing.T) {
 	for i := 0; i < len(words); i += 7 {
 		for j := 0; j < len(words); j += 5 {
 			a, b := words[i], words[j]
-			if got, want := Between([]byte(a), []byte(b)), twin(a, b); got != want {
-				t.Fatalf("Between(%q, %q) = %d, want %d", a, b, got, want)
+			if got, want := distance([]byte(a), []byte(b)), twin(a, b); got != want {
+				t.Fatalf("distance(%q, %q) = %d, want %d", a, b, got, want)
 			}
 		}
 	}

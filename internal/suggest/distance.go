@@ -1,9 +1,8 @@
-// Package editdistance counts how far two names are apart, for whoever suggests what was probably meant.
-package editdistance
+package suggest
 
-// Between is the number of elements to insert, delete, replace or swap with their neighbour to make a of b, no element
+// distance is the number of elements to insert, delete, replace or swap with their neighbour to make a of b, no element
 // being touched twice. It costs len(a) × len(b) steps: callers bound the lengths.
-func Between[T comparable](a, b []T) int {
+func distance[T comparable](a, b []T) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {
 		last[j] = j
