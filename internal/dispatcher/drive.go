@@ -254,8 +254,10 @@ func (r *runner) append(ctx context.Context, e batch.Append) error {
 	if e.Chain == batch.ChainCall {
 		pool = r.m.State().Plan.Calls[e.Index].Pool
 	}
-	rec, err := retryFull(ctx, r.log, func() (batch.Record, error) {
-		return r.d.b.Append(ctx, r.key, e.Chain, pool, e.Index, e.Expected, e.Body)
+	var rec batch.Record
+	err := broker.RetryFull(ctx, r.log, func() (err error) {
+		rec, err = r.d.b.Append(ctx, r.key, e.Chain, pool, e.Index, e.Expected, e.Body)
+		return err
 	})
 	failpoint.HitIf(err == nil && replies(e, false), failpoint.SomeReplied)
 	failpoint.HitIf(err == nil && replies(e, true), failpoint.AllReplied)
@@ -281,17 +283,19 @@ func (r *runner) queue(ctx context.Context, calls []batch.Queue) error {
 	for i, c := range calls {
 		routes[i], requests[i] = c.Route, c.Request
 	}
-	for {
+	return broker.RetryFull(ctx, r.log, func() error {
 		full := 0 // how many were refused for want of room: only those are tried again
 		reconnects := r.d.b.Reconnects()
 		if r.queueReconnects == nil {
 			r.queueReconnects = &reconnects
 		}
+		var refused error
 		for n, q := range r.d.b.QueueAll(ctx, r.m.State().Plan.Lane, routes, requests) {
 			switch {
 			case errors.Is(q.Err, broker.ErrFull):
 				routes[full], requests[full] = routes[n], requests[n]
 				full++
+				refused = q.Err
 			case q.Err != nil:
 				return q.Err
 			default:
@@ -299,17 +303,9 @@ func (r *runner) queue(ctx context.Context, calls []batch.Queue) error {
 			}
 		}
 		failpoint.HitIf(full == 0, failpoint.CallsQueued)
-		if full == 0 {
-			return nil
-		}
 		routes, requests = routes[:full], requests[:full]
-		r.log.Warn("the work queue is full; waiting for room", "calls", full)
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(fullPause):
-		}
-	}
+		return refused
+	})
 }
 
 // unqueue takes the messages of calls that have ended out of the work queue, so that none of them starts late. The
@@ -359,25 +355,6 @@ func (r *runner) withdraw(ctx context.Context, calls []int) {
 		r.pending = append(r.pending, proven)
 	}
 }
-
-// retryFull repeats what a full stream refused, until it has room or ctx ends.
-func retryFull[T any](ctx context.Context, log *slog.Logger, do func() (T, error)) (T, error) {
-	for {
-		v, err := do()
-		if !errors.Is(err, broker.ErrFull) {
-			return v, err
-		}
-		log.Warn("a stream is full; waiting for room", "error", err)
-		select {
-		case <-ctx.Done():
-			return v, context.Cause(ctx)
-		case <-time.After(fullPause):
-		}
-	}
-}
-
-// fullPause is how long a runner waits for room in a stream.
-const fullPause = 500 * time.Millisecond
 
 func (r *runner) holder(group int) ticket.Holder {
 	return ticket.Holder{Agent: r.key.Agent, Batch: r.key.ID, Group: group, Term: r.term}

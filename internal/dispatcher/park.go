@@ -29,13 +29,12 @@ func (r *runner) listApproval(ctx context.Context, e batch.ListApproval) error {
 	}
 	s := r.m.State()
 	c, p := s.Calls[e.Index], s.Plan.Calls[e.Index]
-	_, err := retryFull(ctx, r.log, func() (struct{}, error) {
-		return struct{}{}, r.d.b.PutApproval(ctx, broker.Approval{
+	return broker.RetryFull(ctx, r.log, func() error {
+		return r.d.b.PutApproval(ctx, broker.Approval{
 			Agent: r.key.Agent, Batch: r.key.ID, Index: e.Index, Session: s.Plan.Session, Workspace: s.Plan.Workspace,
 			CallID: p.ID, Tool: p.Tool, Waiting: *c.Asked, AskedAt: c.AskedAt, Expires: r.m.ApprovalEnd(e.Index),
 		})
 	})
-	return err
 }
 
 // park releases a batch that is parked in the log. It looks for events that were stored meanwhile, because their

@@ -166,8 +166,10 @@ func (d *Dispatcher) adopt(ctx context.Context, r *runner, s batch.State) (batch
 
 // becomeOwner appends the event that makes this dispatcher the owner.
 func (d *Dispatcher) becomeOwner(ctx context.Context, r *runner, s batch.State, by events.Body) (batch.State, error) {
-	rec, err := retryFull(ctx, r.log, func() (batch.Record, error) {
-		return d.b.Append(ctx, r.key, batch.ChainBatch, "", 0, s.BatchSeq, by)
+	var rec batch.Record
+	err := broker.RetryFull(ctx, r.log, func() (err error) {
+		rec, err = d.b.Append(ctx, r.key, batch.ChainBatch, "", 0, s.BatchSeq, by)
+		return err
 	})
 	if errors.Is(err, broker.ErrConflict) {
 		return s, errLost

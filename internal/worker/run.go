@@ -24,9 +24,6 @@ const (
 	maxDeliveries = 40 // then the call ends as dependency_unavailable, or internal_error when it cannot be read
 )
 
-// fullPause is how long a worker waits for room in the log.
-const fullPause = 500 * time.Millisecond
-
 // storeTimeout is how long a worker tries to store a result. It is longer than any election or restart of NATS.
 const storeTimeout = 2 * time.Minute
 
@@ -355,19 +352,16 @@ func (w *Worker) appendCall(ctx context.Context, r *running, body events.Body) e
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(goodbyeTimeout, cancel) })()
 	for {
-		rec, err := w.b.Append(storing, r.d.Key(), batch.ChainCall, w.cfg.Pool, r.call.Index, r.seq, body)
+		var rec batch.Record
+		err := broker.RetryFull(storing, w.log.With("batch", r.d.Key(), "call", r.call.Index), func() (err error) {
+			rec, err = w.b.Append(storing, r.d.Key(), batch.ChainCall, w.cfg.Pool, r.call.Index, r.seq, body)
+			return err
+		})
 		switch {
 		case err == nil:
 			r.seq = rec.Seq
 			w.noteEnded(r)
 			return nil
-		case errors.Is(err, broker.ErrFull):
-			w.log.Warn("the log is full; waiting for room for a result", "batch", r.d.Key(), "error", err)
-			select {
-			case <-storing.Done():
-				return err
-			case <-time.After(fullPause):
-			}
 		case errors.Is(err, broker.ErrConflict) && !r.conflict:
 			expected, claimed := r.seq, r.claimed
 			if end, lookErr := w.recogniseLocked(ctx, r); lookErr != nil || r.seq == expected {
