@@ -355,24 +355,22 @@ func (m *Machine) result(i int, e *ending) toolyard.Result {
 	if evidence.MayHaveStarted {
 		attempts = max(attempts, c.Attempt, 1)
 	}
-	r := toolyard.Result{
-		Index: i, CallID: p.ID, Tool: p.Tool, Echo: m.state.call(i).Echo, IsError: true, Code: e.Code,
+	at := toolyard.PhaseSchedule
+	if e.Code == toolyard.ApprovalRejected || e.Code == toolyard.ApprovalExpired {
+		at = toolyard.PhasePermission
+	}
+	var found []toolyard.Fact // before somebody was asked
+	if c.Asked != nil {
+		found = c.Asked.Facts
+	}
+	r := outcome.Ended(toolyard.Result{
+		Index: i, CallID: p.ID, Tool: p.Tool, Echo: m.state.call(i).Echo, Code: e.Code,
 		Error: e.words(evidence), Detail: e.detail,
 		Retryable: e.retryable, Class: p.Judgement.Class, Attempts: attempts, Worker: c.Worker,
-		Phases: []toolyard.Fact{
-			{Phase: toolyard.PhaseSchedule, Outcome: toolyard.OutcomeFailed, Code: e.Code, Detail: e.detail},
-			{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeOK},
-		},
-	}
-	if e.Code == toolyard.ApprovalRejected || e.Code == toolyard.ApprovalExpired {
-		r.Phases[0].Phase = toolyard.PhasePermission
-	}
+	}, at, e.detail, found...)
 	r.ApprovalWaitMS = float64(c.Waited) / float64(time.Millisecond)
 	if c.Status == Waiting {
 		r.ApprovalWaitMS = float64(m.now.Sub(c.AskedAt)) / float64(time.Millisecond)
-	}
-	if c.Asked != nil { // what was found before somebody was asked
-		r.Phases = slices.Concat(c.Asked.Facts, r.Phases)
 	}
 	if at, ok := m.flight.queued[i]; ok {
 		r.QueueMS = float64(m.now.Sub(at)) / float64(time.Millisecond)

@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/outcome"
 	"github.com/toolyard/toolyard/internal/partition"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
@@ -123,16 +124,11 @@ func (p *Planner) Extend(surface registry.Surface, s *batch.State) *Plan {
 			continue
 		}
 		plan.planned.Calls[n].Judgement = tool.Strictest("it cannot run")
-		plan.planned.Results = append(plan.planned.Results, toolyard.Result{
-			Index: i, CallID: call.ID, Tool: plan.planned.Calls[n].Tool, IsError: true, Code: toolyard.InvalidArguments,
+		plan.planned.Results = append(plan.planned.Results, outcome.Ended(toolyard.Result{
+			Index: i, CallID: call.ID, Tool: plan.planned.Calls[n].Tool, Code: toolyard.InvalidArguments,
 			Class: toolyard.Unsafe,
 			Error: "The call cannot be accepted: " + problem.Error() + ".",
-			Phases: []toolyard.Fact{
-				{Phase: toolyard.PhaseResolveTool, Outcome: toolyard.OutcomeFailed, Code: toolyard.InvalidArguments,
-					Detail: problem.Error()},
-				{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeOK},
-			},
-		})
+		}, toolyard.PhaseResolveTool, problem.Error()))
 	}
 	return plan
 }
@@ -242,17 +238,12 @@ func (p *Plan) Refuse(unable func(e *registry.Entry, class toolyard.Class) (mess
 		if message == "" {
 			continue
 		}
-		p.planned.Results = append(p.planned.Results, toolyard.Result{
-			Index: i, CallID: call.ID, Tool: c.Tool, IsError: true, Code: toolyard.SetupRequired,
+		p.planned.Results = append(p.planned.Results, outcome.Ended(toolyard.Result{
+			Index: i, CallID: call.ID, Tool: c.Tool, Code: toolyard.SetupRequired,
 			Class: c.Judgement.Class, Error: message, Detail: detail,
-			Phases: []toolyard.Fact{
-				{Phase: toolyard.PhaseResolveTool, Outcome: toolyard.OutcomeOK},
-				{Phase: toolyard.PhaseParseSchema, Outcome: toolyard.OutcomeOK},
-				{Phase: toolyard.PhaseValidateValues, Outcome: toolyard.OutcomeFailed, Code: toolyard.SetupRequired,
-					Detail: fmt.Sprintf("%s; judged %s: %s", detail, c.Judgement.Class, c.Judgement.Why)},
-				{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeOK},
-			},
-		})
+		}, toolyard.PhaseValidateValues, fmt.Sprintf("%s; judged %s: %s", detail, c.Judgement.Class, c.Judgement.Why),
+			toolyard.Fact{Phase: toolyard.PhaseResolveTool, Outcome: toolyard.OutcomeOK},
+			toolyard.Fact{Phase: toolyard.PhaseParseSchema, Outcome: toolyard.OutcomeOK}))
 	}
 }
 
@@ -427,15 +418,10 @@ func incomplete(call toolyard.Call, entry registry.Entry) *toolyard.Result {
 	if entry.Name != "" {
 		name = entry.Name
 	}
-	const detail = "the model's stream was cut inside the call"
-	return &toolyard.Result{
-		CallID: call.ID, Tool: name, Echo: call.Echo, IsError: true, Code: toolyard.IncompleteCall,
+	res := outcome.Ended(toolyard.Result{
+		CallID: call.ID, Tool: name, Echo: call.Echo, Code: toolyard.IncompleteCall,
 		Error: "The call was cut off before its input was complete, and nothing was run. Make the call again, with " +
 			"a shorter input if it was long.",
-		Phases: []toolyard.Fact{
-			{Phase: toolyard.PhaseResolveTool, Outcome: toolyard.OutcomeFailed, Code: toolyard.IncompleteCall,
-				Detail: detail},
-			{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeOK},
-		},
-	}
+	}, toolyard.PhaseResolveTool, "the model's stream was cut inside the call")
+	return &res
 }

@@ -1,9 +1,11 @@
 package outcome
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -30,5 +32,23 @@ func TestSentence(t *testing.T) {
 		if strings.Contains(s, "may still act") != e.StillRuns {
 			t.Errorf("%+v: %q", e, s)
 		}
+	}
+}
+
+// TestEnded: the facts end with the phase that failed and the terminal one, and those that were handed in stay as they are.
+func TestEnded(t *testing.T) {
+	before := make([]toolyard.Fact, 1, 8) // room for more, which is not ours
+	before[0] = toolyard.Fact{Phase: toolyard.PhaseResolveTool, Outcome: toolyard.OutcomeOK}
+	r := Ended(toolyard.Result{CallID: "a", Code: toolyard.SetupRequired}, toolyard.PhaseValidateValues, "why", before...)
+	want := []toolyard.Fact{
+		before[0],
+		{Phase: toolyard.PhaseValidateValues, Outcome: toolyard.OutcomeFailed, Code: toolyard.SetupRequired, Detail: "why"},
+		{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeOK},
+	}
+	if !r.IsError || r.CallID != "a" || !slices.Equal(r.Phases, want) {
+		t.Errorf("%+v", r)
+	}
+	if more := before[:2]; more[1] != (toolyard.Fact{}) {
+		t.Errorf("what was handed in has become %+v", more)
 	}
 }

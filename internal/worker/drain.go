@@ -48,7 +48,7 @@ func (w *Worker) settleLost(ctx context.Context, r *running, why error) (settled
 		}))
 	case claimed:
 		evidence := outcome.Evidence{Judgement: r.call.Judgement, Started: r.call.Attempt, StillRuns: runs}
-		return answered(w.finish(ctx, r, w.ended(r, toolyard.OutcomeUnknown,
+		return answered(w.finish(ctx, r, w.ended(r, toolyard.PhaseSchedule, toolyard.OutcomeUnknown,
 			"The worker had to stop this call while it ran."+evidence.Sentence(), why)))
 	case errors.Is(why, errShutdown) && started:
 		w.giveBack(w.log, r.d, returnPause)

@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/failpoint"
+	"github.com/toolyard/toolyard/internal/outcome"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/tool"
@@ -178,7 +179,7 @@ func (w *Worker) runCall(ctx context.Context, d *broker.Delivery, call events.Re
 			w.returnUnstarted(ctx, d, returnPause)
 			return false
 		}
-		return answered(w.finish(ctx, r, w.ended(r, toolyard.InternalError,
+		return answered(w.finish(ctx, r, w.ended(r, toolyard.PhaseSchedule, toolyard.InternalError,
 			"Internal error: the worker could not read this call."+r.earlierEvidence().Sentence(), err)))
 	}
 	job.QueueMS = max(0, float64(d.Received.Sub(d.QueuedAt))/float64(time.Millisecond))
@@ -383,7 +384,7 @@ func (w *Worker) appendCall(ctx context.Context, r *running, body events.Body) e
 
 // toolUnavailable is the result of a call whose tool no worker of the pool has as it was planned.
 func (w *Worker) toolUnavailable(r *running) toolyard.Result {
-	res := w.ended(r, toolyard.DependencyUnavailable,
+	res := w.ended(r, toolyard.PhaseSchedule, toolyard.DependencyUnavailable,
 		fmt.Sprintf("No worker has the tool %s as it was when this batch was planned.%s Call again.", r.call.Tool,
 			r.earlierEvidence().Sentence()),
 		fmt.Errorf("declaration %.12s after %d deliveries", r.call.Declaration, r.d.Deliveries))
@@ -393,26 +394,22 @@ func (w *Worker) toolUnavailable(r *running) toolyard.Result {
 
 // toolWithdrawn is the result of a call whose tool was withdrawn.
 func (w *Worker) toolWithdrawn(r *running) toolyard.Result {
-	res := w.ended(r, toolyard.UnknownTool, fmt.Sprintf("There is no tool %q any more: it was withdrawn while this "+
+	return w.ended(r, toolyard.PhaseResolveTool, toolyard.UnknownTool, fmt.Sprintf("There is no tool %q any more: it was withdrawn while this "+
 		"batch ran.%s "+
 		"Do without it, or use another tool.", r.call.Tool, r.earlierEvidence().Sentence()),
 		errors.New("no worker of the pool has the tool now"))
-	res.Phases[0].Phase = toolyard.PhaseResolveTool
-	return res
 }
 
 // ended is a result that the worker makes without the pipeline.
-func (w *Worker) ended(r *running, code toolyard.Code, message string, why error) toolyard.Result {
-	res := toolyard.Result{
-		Index: r.call.Index, CallID: r.call.ID, Tool: r.call.Tool, Echo: r.call.Echo, IsError: true, Code: code,
+func (w *Worker) ended(
+	r *running, at toolyard.Phase, code toolyard.Code, message string, why error,
+) toolyard.Result {
+	res := outcome.Ended(toolyard.Result{
+		Index: r.call.Index, CallID: r.call.ID, Tool: r.call.Tool, Echo: r.call.Echo, Code: code,
 		Error: message, Detail: why.Error(),
 		Class: r.call.Judgement.Class, WasConcurrent: r.d.WasConcurrent && r.began(), Worker: w.cfg.ID,
 		Attempts: r.call.Attempt - 1,
-		Phases: []toolyard.Fact{
-			{Phase: toolyard.PhaseSchedule, Outcome: toolyard.OutcomeFailed, Code: code, Detail: why.Error()},
-			{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeOK},
-		},
-	}
+	}, at, why.Error())
 	if r.began() {
 		res.Attempts = r.call.Attempt
 	}

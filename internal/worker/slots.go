@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/outcome"
 )
 
 // slots bound how many calls of each class run at a time, and how many of each tool that has a cap. A call gets
@@ -354,15 +355,11 @@ func (w *Worker) answerUnreadable(ctx context.Context, bad *broker.BadWorkError)
 	if bad.Key.ID == "" {
 		return // its subject names no call: nobody waits for it
 	}
-	res := toolyard.Result{
-		Index: bad.Index, IsError: true, Code: toolyard.InternalError, Class: toolyard.Unsafe, Worker: w.cfg.ID,
+	res := outcome.Ended(toolyard.Result{
+		Index: bad.Index, Code: toolyard.InternalError, Class: toolyard.Unsafe, Worker: w.cfg.ID,
 		Detail: bad.Err.Error(),
 		Error:  "Internal error: the worker could not read this call. It did not run.",
-		Phases: []toolyard.Fact{
-			{Phase: toolyard.PhaseSchedule, Outcome: toolyard.OutcomeFailed, Code: toolyard.InternalError},
-			{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeOK},
-		},
-	}
+	}, toolyard.PhaseSchedule, "")
 	storing, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	_, err := w.b.Append(storing, bad.Key, batch.ChainCall, w.cfg.Pool, bad.Index, 0, events.Finished{Result: res})

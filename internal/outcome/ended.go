@@ -1,0 +1,17 @@
+package outcome
+
+import (
+	"slices"
+
+	"github.com/toolyard/toolyard"
+)
+
+// Ended completes the result of a call that failed at a phase and whose tool gave no result. r has everything but the
+// phases, why is for the log, and passed are the phases before.
+func Ended(r toolyard.Result, at toolyard.Phase, why string, passed ...toolyard.Fact) toolyard.Result {
+	r.IsError = true
+	r.Phases = append(slices.Clone(passed),
+		toolyard.Fact{Phase: at, Outcome: toolyard.OutcomeFailed, Code: r.Code, Detail: why},
+		toolyard.Fact{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeOK})
+	return r
+}
