@@ -130,6 +130,14 @@ func NormalizeCalls(calls []Call, from int) {
 	}
 }
 
+// CallBytes is the size of calls, of which [MaxBatchBytes] is the limit.
+func CallBytes(calls []Call) (n int) {
+	for _, c := range calls {
+		n += len(c.Input) + len(c.ID) + len(c.Tool) + len(c.Echo)
+	}
+	return n
+}
+
 // Validate says what is wrong with a normalized batch, as an [*InputError], or returns nil. It does not look at
 // tools: a name that no tool has, or can have, is a result.
 func (b *Batch) Validate() error {
@@ -147,11 +155,7 @@ func (b *Batch) Validate() error {
 		return &InputError{Field: "calls", TooLarge: true,
 			Problem: fmt.Sprintf("has %d calls; at most %d are allowed in a batch", len(b.Calls), MaxCallsPerBatch)}
 	}
-	size := 0
-	for _, c := range b.Calls {
-		size += len(c.Input) + len(c.ID) + len(c.Tool) + len(c.Echo)
-	}
-	if size > MaxBatchBytes {
+	if size := CallBytes(b.Calls); size > MaxBatchBytes {
 		return &InputError{Field: "calls", TooLarge: true,
 			Problem: fmt.Sprintf("have %d bytes of input; at most %d are allowed in a batch", size, MaxBatchBytes)}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/submission"
 )
 
 // ErrClosed says that a batch takes no more calls: it was closed, or nothing came for too long.
@@ -17,8 +18,7 @@ var ErrClosed = broker.ErrClosed
 type Stream struct {
 	*Batch
 	seq    uint64
-	next   int
-	ids    map[string]int
+	input  submission.Input
 	closed bool
 }
 
@@ -33,12 +33,10 @@ func (c *Client) Open(ctx context.Context, b toolyard.Batch) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stream{Batch: sub, next: len(b.Calls), ids: map[string]int{}}
 	b.Calls = slices.Clone(b.Calls) // which are the caller's
 	toolyard.NormalizeCalls(b.Calls, 0)
-	for i, call := range b.Calls {
-		s.ids[call.ID] = i
-	}
+	s := &Stream{Batch: sub}
+	s.input.Add(b.Calls)
 	return s, nil
 }
 
@@ -51,32 +49,16 @@ func (s *Stream) Append(ctx context.Context, calls ...toolyard.Call) error {
 	if len(calls) == 0 {
 		return nil
 	}
-	if s.next+len(calls) > toolyard.MaxCallsPerBatch {
-		return &toolyard.InputError{Field: "calls", TooLarge: true,
-			Problem: fmt.Sprintf("would be %d; at most %d are allowed in a batch", s.next+len(calls), toolyard.MaxCallsPerBatch)}
-	}
-	calls = slices.Clone(calls) // which are the caller's
-	toolyard.NormalizeCalls(calls, s.next)
-	check := toolyard.Batch{Calls: calls}
-	check.Normalize("appended")
-	if err := check.Validate(); err != nil {
+	calls, err := s.input.Fit(calls)
+	if err != nil {
 		return err
-	}
-	for i, c := range calls {
-		if first, ok := s.ids[c.ID]; ok {
-			return &toolyard.InputError{Field: fmt.Sprintf("calls[%d].id", i),
-				Problem: fmt.Sprintf("%q is also the id of call %d; results are paired by id, so each needs its own", c.ID, first)}
-		}
 	}
 	seq, err := s.c.t.append(ctx, s.key, s.seq, calls)
 	s.seq = seq
 	if err != nil {
 		return err
 	}
-	for i, c := range calls {
-		s.ids[c.ID] = s.next + i
-	}
-	s.next += len(calls)
+	s.input.Add(calls)
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/quota"
+	"github.com/toolyard/toolyard/internal/submission"
 )
 
 // TestDescribedBodies: the fields that the document promises are those that the decoders take.
@@ -176,7 +177,7 @@ func FuzzBodies(f *testing.F) {
 			if at, ok := repeated(calls, calls); len(calls) == 0 || !ok && calls[0].ID != "" || ok && at != 0 {
 				t.Errorf("calls are not known again: %d, %t", at, ok)
 			}
-			_, err := checkAppended(nil, 0, calls)
+			_, err := new(submission.Input).Fit(calls)
 			mistake(err)
 		}
 		d, allow, err := decodeDecision(data)

@@ -1,9 +1,7 @@
 package api
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/submission"
 )
 
 // Open batches. No process holds one: each request reads what was appended so far, and appends behind exactly that.
@@ -73,7 +72,7 @@ type appender struct {
 	// known says that the following is how the batch stood.
 	known bool
 	have  []toolyard.Call // without the inputs of those that were appended here
-	size  int             // bytes of all inputs
+	input submission.Input
 	st    batch.State
 	own   map[string]bool // the ids of calls that were appended here
 }
@@ -92,8 +91,7 @@ func (a *appender) append(ctx context.Context, calls []toolyard.Call) (Appended,
 		if a.st.InputClosed {
 			return out, fmt.Errorf("%w: %s", client.ErrClosed, a.k)
 		}
-		fresh := slices.Clone(calls)
-		size, err := checkAppended(a.have, a.size, fresh)
+		fresh, err := a.input.Fit(calls)
 		if err != nil {
 			return out, err
 		}
@@ -105,7 +103,8 @@ func (a *appender) append(ctx context.Context, calls []toolyard.Call) (Appended,
 		if err != nil {
 			return out, err
 		}
-		a.st.InputSeq, a.size = rec.Seq, size
+		a.st.InputSeq = rec.Seq
+		a.input.Add(fresh)
 		for _, c := range fresh {
 			a.have = append(a.have, toolyard.Call{ID: c.ID, Tool: c.Tool})
 			if a.own == nil {
@@ -126,15 +125,9 @@ func (a *appender) read(ctx context.Context) (err error) {
 	if a.have, a.st, err = a.s.input(ctx, a.k); err != nil {
 		return err
 	}
-	a.known, a.size = true, bytesOf(a.have)
+	a.known, a.input = true, submission.Input{}
+	a.input.Add(a.have)
 	return nil
-}
-
-func bytesOf(calls []toolyard.Call) (n int) {
-	for _, c := range calls {
-		n += len(c.Input) + len(c.ID) + len(c.Tool) + len(c.Echo)
-	}
-	return n
 }
 
 // input reads the calls that an open batch has so far, and the state of what is appended to it.
@@ -177,57 +170,11 @@ func repeated(have, calls []toolyard.Call) (at int, ok bool) {
 	}
 	for i, c := range calls {
 		h := have[at+i]
-		if c.ID != h.ID || c.Tool != h.Tool || !c.Incomplete && !h.Incomplete && !sameInput(c.Input, h.Input) {
+		if c.ID != h.ID || c.Tool != h.Tool || !c.Incomplete && !h.Incomplete && !submission.SameInput(c.Input, h.Input) {
 			return 0, false
 		}
 	}
 	return at, true
-}
-
-// sameInput compares inputs whatever their white space and the order of their keys.
-func sameInput(a, b json.RawMessage) bool {
-	canonical := func(raw json.RawMessage) ([]byte, error) {
-		if len(raw) == 0 || string(raw) == "null" {
-			return []byte("{}"), nil
-		}
-		d := json.NewDecoder(bytes.NewReader(raw))
-		d.UseNumber()
-		var v any
-		if err := d.Decode(&v); err != nil {
-			return nil, err
-		}
-		return json.Marshal(v)
-	}
-	ca, errA := canonical(a)
-	cb, errB := canonical(b)
-	return errA == nil && errB == nil && bytes.Equal(ca, cb)
-}
-
-// checkAppended fills in and checks calls that are to stand behind others, whose bytes are known, and returns the bytes of all.
-func checkAppended(have []toolyard.Call, size int, calls []toolyard.Call) (int, error) {
-	if n := len(have) + len(calls); n > toolyard.MaxCallsPerBatch {
-		return 0, &toolyard.InputError{Field: "calls", TooLarge: true, Problem: fmt.Sprintf("would be %d; at most %d are allowed in a batch", n, toolyard.MaxCallsPerBatch)}
-	}
-	toolyard.NormalizeCalls(calls, len(have))
-	check := toolyard.Batch{Calls: calls}
-	check.Normalize("appended")
-	if err := check.Validate(); err != nil {
-		return 0, err
-	}
-	index := make(map[string]int, len(have))
-	for i, c := range have {
-		index[c.ID] = i
-	}
-	for i, c := range calls {
-		if first, ok := index[c.ID]; ok {
-			return 0, &toolyard.InputError{Field: fmt.Sprintf("calls[%d].id", i),
-				Problem: fmt.Sprintf("%q is also the id of call %d; results are paired by id, so each needs its own", c.ID, first)}
-		}
-	}
-	if size += bytesOf(calls); size > toolyard.MaxBatchBytes {
-		return 0, &toolyard.InputError{Field: "calls", TooLarge: true, Problem: fmt.Sprintf("would have %d bytes of input; at most %d are allowed in a batch", size, toolyard.MaxBatchBytes)}
-	}
-	return size, nil
 }
 
 func (s *Server) closeBatch(ctx context.Context, x *exchange, in *BatchPath) (*batchAnswer, error) {

@@ -1,9 +1,7 @@
 package natsbroker
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -17,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/provider/native"
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
+	rules "github.com/toolyard/toolyard/internal/submission"
 )
 
 // Submit stores a batch. When it returns nil the batch is accepted: it is in the stream, and will have one result for
@@ -55,33 +54,14 @@ func (b *Broker) submit(ctx context.Context, sub toolyard.Batch) error {
 	} else if err != nil {
 		return fmt.Errorf("%w: %s (what is stored cannot be accepted: %w)", broker.ErrOtherContent, k, err)
 	}
-	have, err := canonical(*stored.Submission)
+	same, err := rules.Same(stored.Submission, &sub)
 	if err != nil {
 		return err
 	}
-	want, err := canonical(sub)
-	if err != nil {
-		return err
-	}
-	if !bytes.Equal(have, want) {
+	if !same {
 		return fmt.Errorf("%w: %s; use a new id", broker.ErrOtherContent, k)
 	}
 	return nil
-}
-
-// canonical is a batch's content, whatever the white space and the order of the keys in its inputs.
-func canonical(sub toolyard.Batch) ([]byte, error) {
-	encoded, err := json.Marshal(sub)
-	if err != nil {
-		return nil, fmt.Errorf("encode batch %s: %w", sub.Key(), err)
-	}
-	d := json.NewDecoder(bytes.NewReader(encoded))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		return nil, fmt.Errorf("decode batch %s: %w", sub.Key(), err)
-	}
-	return json.Marshal(v)
 }
 
 // submission is the message under a [broker.Submission].

@@ -1,0 +1,80 @@
+package submission
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/toolyard/toolyard"
+)
+
+func TestFit(t *testing.T) {
+	var in Input
+	if _, err := in.Fit([]toolyard.Call{{}}); err != nil || in.calls != 0 {
+		t.Fatal(err)
+	}
+	in.Add([]toolyard.Call{{ID: "a", Tool: "t", Input: json.RawMessage(`{}`)}})
+	calls := []toolyard.Call{{Tool: "t"}, {ID: "c", Tool: "t"}}
+	fit, err := in.Fit(calls)
+	if err != nil || fit[0].ID != "call_2" || string(fit[1].Input) != "{}" {
+		t.Fatalf("%+v, %v", fit, err)
+	}
+	if calls[0].ID != "" {
+		t.Error("the caller's calls are changed")
+	}
+	in.Add(fit)
+	if in.calls != 3 {
+		t.Errorf("%d calls, want 3", in.calls)
+	}
+	half := json.RawMessage(`"` + strings.Repeat("x", toolyard.MaxBatchBytes/2) + `"`)
+	big, err := in.Fit([]toolyard.Call{{Tool: "t", Input: half}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Add(big)
+	for name, c := range map[string]struct {
+		calls    []toolyard.Call
+		says     string
+		tooLarge bool
+	}{
+		"an id of the submission": {[]toolyard.Call{{ID: "b"}, {ID: "a"}}, `calls[1].id: "a" is also the id of call 0`, false},
+		"an id that was appended": {[]toolyard.Call{{ID: "c"}}, `calls[0].id: "c" is also the id of call 2`, false},
+		"an id twice":             {[]toolyard.Call{{ID: "d"}, {ID: "d"}}, `calls[1].id: "d" is also the id of calls[0]`, false},
+		"no JSON":                 {[]toolyard.Call{{Input: json.RawMessage(`{`)}}, "calls[0].input: is not JSON", false},
+		"too many":                {make([]toolyard.Call, toolyard.MaxCallsPerBatch), "at most", true},
+		"too long with the rest":  {[]toolyard.Call{{Input: half}}, "bytes of input; at most", true},
+	} {
+		_, err := in.Fit(c.calls)
+		wrong, ok := errors.AsType[*toolyard.InputError](err)
+		if !ok || !strings.Contains(err.Error(), c.says) || wrong.TooLarge != c.tooLarge {
+			t.Errorf("%s: %v, want %s", name, err, c.says)
+		}
+	}
+}
+
+func TestSame(t *testing.T) {
+	batch := func(input string) *toolyard.Batch {
+		return &toolyard.Batch{ID: "b", Calls: []toolyard.Call{{ID: "a", Input: json.RawMessage(input)}}}
+	}
+	for _, c := range []struct {
+		a, b string
+		same bool
+	}{
+		{`{"a":1,"b":[2,3]}`, "{ \"b\" : [2,3],\n\"a\":1}", true},
+		{`{"a":"\u0061"}`, `{"a":"a"}`, true},
+		{`{"n":12345678901234567890}`, `{"n":12345678901234567891}`, false},
+		{`{"n":1}`, `{"n":1.0}`, false},
+		{`[1,2]`, `[2,1]`, false},
+	} {
+		if same, err := Same(batch(c.a), batch(c.b)); err != nil || same != c.same {
+			t.Errorf("%s and %s: %t, %v", c.a, c.b, same, err)
+		}
+		if got := SameInput(json.RawMessage(c.a), json.RawMessage(c.b)); got != c.same {
+			t.Errorf("the inputs %s and %s: %t", c.a, c.b, got)
+		}
+	}
+	if !SameInput(nil, json.RawMessage(`{}`)) || !SameInput(json.RawMessage(`null`), nil) || SameInput(json.RawMessage(`{`), json.RawMessage(`{`)) {
+		t.Error("an input that is left out, or none")
+	}
+}
