@@ -1,15 +1,42 @@
 package anthropic
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
-
-	sdk "github.com/anthropics/anthropic-sdk-go"
-	"github.com/anthropics/anthropic-sdk-go/packages/param"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/provider/answer"
 )
+
+// message, result, block and source are what goes back, in the order of fields in which the SDK writes them.
+type message struct {
+	Content []result `json:"content"`
+	Role    string   `json:"role"`
+}
+
+type result struct {
+	CallID  string  `json:"tool_use_id"`
+	Toolset string  `json:"toolset_name,omitempty"`
+	IsError bool    `json:"is_error,omitempty"`
+	Content []block `json:"content"`
+	Type    string  `json:"type"`
+}
+
+// block is a text, an image, a document or a reference to a tool. A text is never empty.
+type block struct {
+	Text     string  `json:"text,omitempty"`
+	Source   *source `json:"source,omitempty"`
+	Title    string  `json:"title,omitempty"`
+	ToolName *string `json:"tool_name,omitempty"`
+	Type     string  `json:"type"`
+}
+
+type source struct {
+	Data      string `json:"data"`
+	MediaType string `json:"media_type"`
+	Type      string `json:"type"`
+}
 
 // noOutput stands for an output of nothing but white space: the API refuses such a text block with status 400.
 const noOutput = "(no output)"
@@ -24,29 +51,24 @@ var skipped = map[string]string{
 // of a block is an array of text, or of the output's parts: images, PDF documents, and references to tools that the model may
 // call from here on. Errors are text alone, as the API wants them, and so is what a program reads that called the tool.
 func Render(answers []answer.Answer) ([]byte, error) {
-	blocks := make([]sdk.ContentBlockParamUnion, len(answers))
+	m := message{Content: make([]result, len(answers)), Role: "user"}
 	for i := range answers {
 		a := &answers[i]
-		result := sdk.ToolResultBlockParam{ToolUseID: a.CallID, Content: content(a)}
-		if a.IsError {
-			result.IsError = sdk.Bool(true)
+		m.Content[i] = result{
+			CallID: a.CallID, Toolset: a.Field("toolset_name"), IsError: a.IsError, Content: content(a), Type: "tool_result",
 		}
-		if toolset := a.Field("toolset_name"); toolset != "" {
-			result.ToolsetName = param.NewOpt(toolset)
-		}
-		blocks[i].OfToolResult = &result
 	}
-	data, err := sdk.NewUserMessage(blocks...).MarshalJSON()
+	data, err := json.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("rendering results as an Anthropic message: %w", err)
 	}
 	return data, nil
 }
 
-func content(a *answer.Answer) (list []sdk.ToolResultBlockParamContentUnion) {
+func content(a *answer.Answer) (list []block) {
 	text := func(s string) {
 		if strings.TrimSpace(s) != "" {
-			list = append(list, sdk.ToolResultBlockParamContentUnion{OfText: &sdk.TextBlockParam{Text: s}})
+			list = append(list, block{Text: s, Type: "text"})
 		}
 	}
 	words, known := skipped[a.Field("toolset_name")]
@@ -72,22 +94,17 @@ func content(a *answer.Answer) (list []sdk.ToolResultBlockParamContentUnion) {
 }
 
 // mediaBlock is a part that is more than text.
-func mediaBlock(p *toolyard.Content) (b sdk.ToolResultBlockParamContentUnion, ok bool) {
+func mediaBlock(p *toolyard.Content) (b block, ok bool) {
+	data := func(mime string) *source { return &source{Data: answer.Base64(p), MediaType: mime, Type: "base64"} }
 	switch answer.MediaOf(p) {
 	case answer.Image:
-		b.OfImage = &sdk.ImageBlockParam{Source: sdk.ImageBlockParamSourceUnion{OfBase64: &sdk.Base64ImageSourceParam{
-			MediaType: sdk.Base64ImageSourceMediaType(p.MIMEType), Data: answer.Base64(p)}}}
-		return b, true
+		return block{Source: data(p.MIMEType), Type: "image"}, true
 	case answer.Document:
-		b.OfDocument = &sdk.DocumentBlockParam{Source: sdk.DocumentBlockParamSourceUnion{OfBase64: &sdk.Base64PDFSourceParam{Data: answer.Base64(p)}}}
-		if title := strings.TrimSpace(p.Title); title != "" {
-			b.OfDocument.Title = param.NewOpt(title)
-		}
-		return b, true
+		return block{Source: data("application/pdf"), Title: strings.TrimSpace(p.Title), Type: "document"}, true
 	}
 	if p.Type == toolyard.ContentTool {
-		b.OfToolReference = &sdk.ToolReferenceBlockParam{ToolName: answer.SentName(p)}
-		return b, true
+		name := answer.SentName(p)
+		return block{ToolName: &name, Type: "tool_reference"}, true
 	}
 	return b, false
 }

@@ -4,9 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	sdk "github.com/anthropics/anthropic-sdk-go"
-	"github.com/anthropics/anthropic-sdk-go/packages/param"
-
 	"github.com/toolyard/toolyard/internal/provider/definition"
 )
 
@@ -17,23 +14,23 @@ const (
 	MaxStrictUnions    = 16 // fields of them that have several types
 )
 
+// toolParam is one tool of a request, in the order of fields in which the SDK writes them. The schema goes out as it is:
+// the provider's prompt cache would miss if the bytes changed from one request to the next.
+type toolParam struct {
+	InputSchema  json.RawMessage `json:"input_schema"`
+	Name         string          `json:"name"`
+	DeferLoading bool            `json:"defer_loading,omitempty"`
+	Description  string          `json:"description,omitempty"`
+	Strict       bool            `json:"strict,omitempty"`
+}
+
 // Tools writes the array tools of a request, in the given order.
 func Tools(tools []definition.Tool) ([]byte, error) {
-	list := make([]sdk.ToolUnionParam, len(tools))
+	list := make([]toolParam, len(tools))
 	for i, t := range tools {
-		// As it is: the SDK writes the further fields of its own schema type in an order that changes from call to call, and the
-		// provider's prompt cache would miss.
-		p := sdk.ToolParam{Name: t.Name, InputSchema: param.Override[sdk.ToolInputSchemaParam](t.Schema)}
-		if t.Description != "" {
-			p.Description = param.NewOpt(t.Description)
+		list[i] = toolParam{
+			InputSchema: t.Schema, Name: t.Name, DeferLoading: t.Deferred, Description: t.Description, Strict: t.Strict,
 		}
-		if t.Strict {
-			p.Strict = param.NewOpt(true)
-		}
-		if t.Deferred {
-			p.DeferLoading = param.NewOpt(true)
-		}
-		list[i].OfTool = &p
 	}
 	data, err := json.Marshal(list)
 	if err != nil {

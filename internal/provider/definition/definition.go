@@ -62,8 +62,9 @@ func (n Note) String() string {
 	return text + n.What + ": " + n.Why
 }
 
-// fields are the keywords at the root of a schema, each as it is written.
-func fields(schema json.RawMessage) (map[string]json.RawMessage, error) {
+// Parameters are the keywords at the root of a schema, each as it is to be sent. OpenAI's forms write them in the order of
+// their names.
+func Parameters(schema json.RawMessage) (map[string]json.RawMessage, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(schema, &fields); err != nil {
 		return nil, fmt.Errorf("read a lowered schema: %w", err)
@@ -71,21 +72,8 @@ func fields(schema json.RawMessage) (map[string]json.RawMessage, error) {
 	return fields, nil
 }
 
-// Parameters are the keywords at the root of a schema, each as it is to be sent, for SDKs that take a map.
-func Parameters(schema json.RawMessage) (map[string]any, error) {
-	own, err := fields(schema)
-	if err != nil {
-		return nil, err
-	}
-	out := make(map[string]any, len(own))
-	for k, v := range own {
-		out[k] = v
-	}
-	return out, nil
-}
-
 // IsObject reports whether a schema says that it is of an object.
 func IsObject(schema json.RawMessage) bool {
-	own, err := fields(schema)
+	own, err := Parameters(schema)
 	return err == nil && slices.Equal(own["type"], []byte(`"object"`))
 }

@@ -1,8 +1,7 @@
 // Package openai reads and writes the forms of the OpenAI Responses API.
 //
-// Calls are read by our own strict reader and not by the SDK's response types, which take what is missing for empty
-// and what has the wrong type for absent; tests hold the two readings equal. What goes back is built from the SDK's
-// params. The package is pure.
+// Both directions use our own small types: the SDK links its whole API, and its response types take what is missing for
+// empty and what has the wrong type for absent. Tests hold what we read and write equal to the SDK's. The package is pure.
 package openai
 
 import (

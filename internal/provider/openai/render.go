@@ -5,14 +5,46 @@ import (
 	"fmt"
 	"path"
 
-	"github.com/openai/openai-go/v3/packages/param"
-	"github.com/openai/openai-go/v3/responses"
-
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/provider/answer"
 	"github.com/toolyard/toolyard/internal/provider/definition"
 	"github.com/toolyard/toolyard/internal/provider/lower"
 )
+
+// functionOutputItem, customOutputItem, searchOutputItem and part are what goes back, in the order of fields in which the SDK
+// writes them. An output is a string or a list of parts; a caller goes back as it came.
+type functionOutputItem struct {
+	Output    any             `json:"output"`
+	CallID    string          `json:"call_id"`
+	Namespace string          `json:"namespace,omitempty"`
+	Caller    json.RawMessage `json:"caller,omitempty"`
+	Type      string          `json:"type"`
+}
+
+type customOutputItem struct {
+	CallID string          `json:"call_id"`
+	Output any             `json:"output"`
+	Caller json.RawMessage `json:"caller,omitempty"`
+	Type   string          `json:"type"`
+}
+
+type searchOutputItem struct {
+	Tools     []functionTool `json:"tools"`
+	CallID    string         `json:"call_id"`
+	Status    string         `json:"status"`
+	Execution string         `json:"execution"`
+	Type      string         `json:"type"`
+}
+
+// part is a text, an image or a file.
+type part struct {
+	Text     *string `json:"text,omitempty"`
+	Detail   string  `json:"detail,omitempty"`
+	ImageURL string  `json:"image_url,omitempty"`
+	FileData string  `json:"file_data,omitempty"`
+	Filename string  `json:"filename,omitempty"`
+	Type     string  `json:"type"`
+}
 
 // Render writes an array of items, one for every answer, in order: what is appended to the input of the next request. An item is
 // a function_call_output, a custom_tool_call_output or a tool_search_output, as its call was. The output is text, or a list of
@@ -42,55 +74,36 @@ func Render(answers []answer.Answer) ([]byte, error) {
 	return data, nil
 }
 
-func functionOutput(a *answer.Answer) responses.ResponseInputItemFunctionCallOutputParam {
-	item := responses.ResponseInputItemFunctionCallOutputParam{CallID: param.NewOpt(a.CallID)}
-	if caller, _ := a.Caller(); caller != nil {
-		item.Caller = param.Override[responses.ResponseInputItemFunctionCallOutputCallerUnionParam](caller)
+func functionOutput(a *answer.Answer) functionOutputItem {
+	caller, _ := a.Caller()
+	return functionOutputItem{
+		Output: outputOf(a, ""), CallID: a.CallID, Namespace: a.Field("namespace"), Caller: caller, Type: "function_call_output",
 	}
-	if namespace := a.Field("namespace"); namespace != "" {
-		item.Namespace = param.NewOpt(namespace)
-	}
-	if !showsMedia(a) {
-		item.Output.OfString = param.NewOpt(a.Text)
-		return item
-	}
-	for i := range a.Parts {
-		var u responses.ResponseFunctionCallOutputItemUnionParam
-		switch p := &a.Parts[i]; answer.MediaOf(p) {
-		case answer.Image:
-			u.OfInputImage = &responses.ResponseInputImageContentParam{ImageURL: param.NewOpt(answer.DataURL(p))}
-		case answer.Document:
-			u.OfInputFile = &responses.ResponseInputFileContentParam{FileData: param.NewOpt(answer.DataURL(p)), Filename: param.NewOpt(fileName(p))}
-		default:
-			u.OfInputText = &responses.ResponseInputTextContentParam{Text: p.String()}
-		}
-		item.Output.OfResponseFunctionCallOutputItemArray = append(item.Output.OfResponseFunctionCallOutputItemArray, u)
-	}
-	return item
 }
 
-func customOutput(a *answer.Answer) responses.ResponseCustomToolCallOutputParam {
-	item := responses.ResponseCustomToolCallOutputParam{CallID: a.CallID}
-	if caller, _ := a.Caller(); caller != nil {
-		item.Caller = param.Override[responses.ResponseCustomToolCallOutputCallerUnionParam](caller)
-	}
+func customOutput(a *answer.Answer) customOutputItem {
+	caller, _ := a.Caller()
+	return customOutputItem{CallID: a.CallID, Output: outputOf(a, "auto"), Caller: caller, Type: "custom_tool_call_output"}
+}
+
+// outputOf is an answer's text, or its parts. detail is that of images: the output of a custom tool must have one.
+func outputOf(a *answer.Answer, detail string) any {
 	if !showsMedia(a) {
-		item.Output.OfString = param.NewOpt(a.Text)
-		return item
+		return a.Text
 	}
+	parts := make([]part, len(a.Parts))
 	for i := range a.Parts {
-		var u responses.ResponseCustomToolCallOutputOutputOutputContentListItemUnionParam
 		switch p := &a.Parts[i]; answer.MediaOf(p) {
 		case answer.Image:
-			u.OfInputImage = &responses.ResponseInputImageParam{ImageURL: param.NewOpt(answer.DataURL(p)), Detail: responses.ResponseInputImageDetailAuto}
+			parts[i] = part{Detail: detail, ImageURL: answer.DataURL(p), Type: "input_image"}
 		case answer.Document:
-			u.OfInputFile = &responses.ResponseInputFileParam{FileData: param.NewOpt(answer.DataURL(p)), Filename: param.NewOpt(fileName(p))}
+			parts[i] = part{FileData: answer.DataURL(p), Filename: fileName(p), Type: "input_file"}
 		default:
-			u.OfInputText = &responses.ResponseInputTextParam{Text: p.String()}
+			text := p.String()
+			parts[i] = part{Text: &text, Type: "input_text"}
 		}
-		item.Output.OfOutputContentList = append(item.Output.OfOutputContentList, u)
 	}
-	return item
+	return parts
 }
 
 // showsMedia reports whether an answer is a list of parts. A program that has called the tool reads text.
@@ -110,10 +123,9 @@ func fileName(p *toolyard.Content) string {
 }
 
 // searchOutput has the definitions of the tools that a search has found: those that the model may call from here on.
-func searchOutput(a *answer.Answer) (any, error) {
-	item := responses.ResponseToolSearchOutputItemParam{
-		CallID: param.NewOpt(a.CallID), Execution: responses.ResponseToolSearchOutputItemParamExecutionClient,
-		Status: responses.ResponseToolSearchOutputItemParamStatusCompleted, Tools: []responses.ResponseToolSearchOutputItemParamToolUnion{},
+func searchOutput(a *answer.Answer) (searchOutputItem, error) {
+	item := searchOutputItem{
+		Tools: []functionTool{}, CallID: a.CallID, Status: "completed", Execution: "client", Type: "tool_search_output",
 	}
 	for i := range a.Parts {
 		p := &a.Parts[i]
@@ -126,13 +138,11 @@ func searchOutput(a *answer.Answer) (any, error) {
 		}
 		parameters, err := definition.Parameters(lowered.Schema)
 		if err != nil {
-			return nil, fmt.Errorf("writing the OpenAI tool %q: %w", p.Name, err)
+			return item, fmt.Errorf("writing the OpenAI tool %q: %w", p.Name, err)
 		}
-		f := responses.FunctionToolParam{Name: answer.SentName(p), Parameters: parameters, Strict: param.NewOpt(false), DeferLoading: param.NewOpt(true)}
-		if p.Description != "" {
-			f.Description = param.NewOpt(p.Description)
-		}
-		item.Tools = append(item.Tools, responses.ResponseToolSearchOutputItemParamToolUnion{OfFunction: &f})
+		item.Tools = append(item.Tools, functionTool{
+			Parameters: parameters, Name: answer.SentName(p), Description: p.Description, DeferLoading: true, Type: "function",
+		})
 	}
 	return item, nil
 }

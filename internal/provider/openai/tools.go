@@ -5,20 +5,34 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/openai/openai-go/v3/packages/param"
-	"github.com/openai/openai-go/v3/responses"
-
 	"github.com/toolyard/toolyard/internal/provider/definition"
 )
 
 // MaxTools is how many tools a request may have; see docs/providers.md.
 const MaxTools = 128
 
+// functionTool and searchTool are one tool of a request, in the order of fields in which the SDK writes them.
+type functionTool struct {
+	Strict       bool                       `json:"strict"`
+	Parameters   map[string]json.RawMessage `json:"parameters"`
+	Name         string                     `json:"name"`
+	Description  string                     `json:"description,omitempty"`
+	DeferLoading bool                       `json:"defer_loading,omitempty"`
+	Type         string                     `json:"type"`
+}
+
+type searchTool struct {
+	Description string                     `json:"description,omitempty"`
+	Parameters  map[string]json.RawMessage `json:"parameters"`
+	Execution   string                     `json:"execution"`
+	Type        string                     `json:"type"`
+}
+
 // Tools writes the array tools of a request, in the given order. strict is always there: a request without it has the
 // schema made strict by the API, and optional fields become required. Beside deferred tools, [SearchTool] goes out as the API's
 // own kind of tool for a search that the client runs: its output is what loads them.
 func Tools(tools []definition.Tool) ([]byte, error) {
-	list := make([]responses.ToolUnionParam, len(tools))
+	list := make([]any, len(tools))
 	search := slices.ContainsFunc(tools, func(t definition.Tool) bool { return t.Deferred })
 	for i, t := range tools {
 		parameters, err := definition.Parameters(t.Schema)
@@ -26,21 +40,12 @@ func Tools(tools []definition.Tool) ([]byte, error) {
 			return nil, fmt.Errorf("writing the OpenAI tool %q: %w", t.Name, err)
 		}
 		if search && t.Name == SearchTool {
-			s := responses.ToolSearchToolParam{Execution: responses.ToolSearchToolExecutionClient, Parameters: parameters}
-			if t.Description != "" {
-				s.Description = param.NewOpt(t.Description)
-			}
-			list[i].OfToolSearch = &s
+			list[i] = searchTool{Description: t.Description, Parameters: parameters, Execution: "client", Type: "tool_search"}
 			continue
 		}
-		p := responses.FunctionToolParam{Name: t.Name, Parameters: parameters, Strict: param.NewOpt(t.Strict)}
-		if t.Description != "" {
-			p.Description = param.NewOpt(t.Description)
+		list[i] = functionTool{
+			Strict: t.Strict, Parameters: parameters, Name: t.Name, Description: t.Description, DeferLoading: t.Deferred, Type: "function",
 		}
-		if t.Deferred {
-			p.DeferLoading = param.NewOpt(true)
-		}
-		list[i].OfFunction = &p
 	}
 	data, err := json.Marshal(list)
 	if err != nil {

@@ -1,8 +1,7 @@
 // Package openaichat reads and writes the forms of the OpenAI Chat Completions API, which many other servers speak.
 //
-// Calls are read by our own strict reader and not by the SDK's response types, which take what is missing for empty
-// and what has the wrong type for absent; tests hold the two readings equal. What goes back is built from the SDK's
-// params. The package is pure.
+// Both directions use our own small types: the SDK links its whole API, and its response types take what is missing for
+// empty and what has the wrong type for absent. Tests hold what we read and write equal to the SDK's. The package is pure.
 package openaichat
 
 import (
@@ -23,7 +22,7 @@ func Decode(data []byte) ([]toolyard.Call, error) {
 		return nil, err
 	}
 	if !o.Has("choices") && o.Text("object") == "" {
-		return message(o, "")
+		return messageCalls(o, "")
 	}
 	if err := o.Expect("object", "chat.completion"); err != nil {
 		return nil, err
@@ -47,7 +46,7 @@ func Decode(data []byte) ([]toolyard.Call, error) {
 		if err != nil {
 			return nil, err
 		}
-		of, err := message(m, finish)
+		of, err := messageCalls(m, finish)
 		if err != nil {
 			return nil, err
 		}
@@ -61,7 +60,7 @@ func Decode(data []byte) ([]toolyard.Call, error) {
 	return calls, nil
 }
 
-func message(m strictjson.Object, finish string) ([]toolyard.Call, error) {
+func messageCalls(m strictjson.Object, finish string) ([]toolyard.Call, error) {
 	if err := m.Expect("role", "assistant"); err != nil {
 		return nil, err
 	}
