@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"strconv"
 
-	"github.com/cloudevents/sdk-go/v2/event"
-
 	"github.com/toolyard/toolyard"
 )
 
@@ -23,15 +21,15 @@ var nextBodies = []Body{Noted{}}
 
 // inNextForm makes of an event what the next version writes: work has a field more, which today's workers pass over;
 // and they must not run calls that need a claim.
-func inNextForm(e *event.Event, b Body) {
+func inNextForm(e *Event, b Body) {
 	work, ok := b.(Requested)
 	if !ok {
 		return
 	}
-	e.DataEncoded = bytes.Replace(e.DataEncoded, []byte("{"), []byte(`{"hint":{"of":"tomorrow"},`), 1)
+	e.Data = bytes.Replace(e.Data, []byte("{"), []byte(`{"hint":{"of":"tomorrow"},`), 1)
 	for _, c := range work.Calls {
 		if c.Claim {
-			e.SetExtension(extMinReader, strconv.Itoa(toolyard.WireVersion))
+			e.Extend(extMinReader, strconv.Itoa(toolyard.WireVersion))
 		}
 	}
 }
