@@ -115,9 +115,9 @@ func (m *Metrics) Write(w io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("gather metrics: %w", err)
 	}
-	enc := expfmt.NewEncoder(w, expfmt.NewFormat(expfmt.TypeTextPlain))
-	for _, f := range families {
-		err = errors.Join(err, enc.Encode(f))
+	for _, f := range families { // not by an expfmt.Encoder, which links the forms in protobuf too
+		_, writeErr := expfmt.MetricFamilyToText(w, f)
+		err = errors.Join(err, writeErr)
 	}
 	if err != nil {
 		return fmt.Errorf("write metrics: %w", err)
