@@ -11,6 +11,12 @@ FAULT_SEEDS ?= 20
 MINUTES   ?= 30
 SEED      ?= 1
 STEPS     := setup gofmt vet lint mod generated sim test
+# The modules beside the main one: what only they need, nobody else downloads. go.work is for
+# editors and for "go run ./examples/..."; what is checked here does not need it.
+MODULES   := tools examples test/agents test/conformance test/sdk
+export GOWORK := off
+# Whether everything is meant, and so the other modules too.
+ALL       := $(filter ./...,$(PKG))
 
 .DEFAULT_GOAL := help
 
@@ -38,7 +44,7 @@ build: ## Build the commands into bin/
 
 .PHONY: test
 test: ## Run the tests with the race detector, and count them
-	@{ go test -race -json $(PKG) && go -C tools test -json ./...; } | go run -C tools ./testsum
+	@{ go test -race -json $(PKG) $(if $(ALL),$(foreach m,$(MODULES),&& go -C $(m) test -race -json ./...)); } | go run -C tools ./testsum
 
 .PHONY: sim
 sim: ## Play 10,000 histories of the protocol, and all of a ticket key, without the race detector: one thread has no races
@@ -63,12 +69,12 @@ soak: ## Break everything at random for MINUTES, beginning with SEED: killed, re
 .PHONY: lint
 lint: ## Run staticcheck, at the version of tools/go.mod
 	@go tool -modfile=tools/go.mod staticcheck $(PKG)
-	@cd tools && go tool staticcheck ./...
+	@for m in $(if $(ALL),$(MODULES)); do (cd $$m && go tool -modfile=$(CURDIR)/tools/go.mod staticcheck ./...); done
 
 .PHONY: vet
 vet: ## Run go vet
 	@go vet ./...
-	@go -C tools vet ./...
+	@for m in $(MODULES); do go -C $$m vet ./...; done
 
 .PHONY: gofmt
 gofmt: ## Check that the code is formatted
@@ -80,8 +86,7 @@ fmt: ## Format the code
 
 .PHONY: mod
 mod: ## Check that go.mod and go.sum are tidy and the modules unchanged
-	@go mod verify >/dev/null && go mod tidy -diff
-	@cd tools && go mod verify >/dev/null && go mod tidy -diff
+	@for m in . $(MODULES); do go -C $$m mod verify >/dev/null && go -C $$m mod tidy -diff; done
 
 .PHONY: generated
 generated: ## Check that go generate changes nothing
@@ -91,11 +96,12 @@ generated: ## Check that go generate changes nothing
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz test for FUZZTIME, one after the other
-	@go list -f '{{$$d := .Dir}}{{range .TestGoFiles}}{{$$d}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$$d}}/{{.}} {{end}}' $(PKG) | tr -s ' ' '\n' | \
+	@files='{{$$d := .Dir}}{{range .TestGoFiles}}{{$$d}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$$d}}/{{.}} {{end}}'; \
+		{ go list -f "$$files" $(PKG); for m in $(if $(ALL),$(MODULES)); do go -C $$m list -f "$$files" ./...; done; } | tr -s ' ' '\n' | \
 		xargs -r awk 'match($$0, /^func Fuzz[A-Za-z0-9_]*/) {f = FILENAME; sub(/\/[^\/]*$$/, "", f); print f, substr($$0, 6, RLENGTH - 5)}' | \
 		while read -r dir name; do \
 			echo "== $$name in $${dir#$$PWD/}"; \
-			go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$dir" </dev/null; \
+			go -C "$$dir" test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) . </dev/null; \
 		done
 
 .PHONY: bench

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/provider/eventstream"
+	"github.com/toolyard/toolyard/internal/provider/eventstream/streamtest"
 )
 
 // feed reads a stream in pieces that next says the size of, and returns its calls and why it is not whole.
@@ -58,180 +58,6 @@ func events(list ...string) []byte {
 	return b.Bytes()
 }
 
-func quoted(text string) string { return string(eventstream.Text(text)) }
-
-// said is what a model of a test says: a call, or words.
-type said struct {
-	words    bool
-	id, tool string
-	text     string // of the input
-}
-
-// response is a whole response, in two forms that must mean the same.
-type response struct {
-	said    []said
-	stopped bool // for want of tokens
-}
-
-// inputs are texts that models write for inputs, good and bad.
-var inputs = []string{`{}`, `{"a": 1}`, `{"path":"a b","n":[1,2,{"x":"}{"}]}`, `{"t":"<ä\u00e9 \\ \" \n>","u":"\ud83d\ude00"}`, ``, ` {"a":1} `, `{"a":1,"a":2}`, `{"a":`, `[1]`, `"{\"a\":1}"`,
-	`"x"`, `null`, `{"a":1}{"b":2}`, `{"a":1}}`, `{"a":01}`, "{\"a\":\"\x01\"}", strings.Repeat("[", 520), `{"big":"` + strings.Repeat("x", 700) + `"}`, `}`, `12`}
-
-func randomResponse(random *rand.Rand) (r response) {
-	for n := random.IntN(6); n > 0; n-- {
-		r.said = append(r.said, said{
-			words: random.IntN(4) == 0, id: fmt.Sprint("id_", n), tool: []string{"read_file", "grep"}[random.IntN(2)], text: inputs[random.IntN(len(inputs))],
-		})
-	}
-	r.stopped = random.IntN(4) == 0
-	return r
-}
-
-// pieces cuts a text where a stream might: anywhere between characters.
-func pieces(random *rand.Rand, text string) (out []string) {
-	runes := []rune(text)
-	for len(runes) > 0 {
-		n := 1 + random.IntN(len(runes))
-		out, runes = append(out, string(runes[:n])), runes[n:]
-	}
-	return out
-}
-
-// writer writes a response as a whole and as a stream.
-type writer func(random *rand.Rand, r response) (whole string, stream []string)
-
-// interleave mixes lists, each staying in its order; firsts begin in order.
-func interleave(random *rand.Rand, lists [][]string) (out []string) {
-	begun := 0
-	for {
-		var ready []int
-		for i := range lists {
-			if len(lists[i]) > 0 && (i < begun || i == begun) {
-				ready = append(ready, i)
-			}
-		}
-		if len(ready) == 0 {
-			return out
-		}
-		i := ready[random.IntN(len(ready))]
-		if i == begun {
-			begun++
-		}
-		out, lists[i] = append(out, lists[i][0]), lists[i][1:]
-	}
-}
-
-var writers = map[Format]writer{
-	Anthropic: func(random *rand.Rand, r response) (string, []string) {
-		var blocks []string
-		lists := make([][]string, len(r.said))
-		for i, s := range r.said {
-			on := func(kind, rest string) {
-				lists[i] = append(lists[i], fmt.Sprintf(`{"type":"content_block_%s","index":%d%s}`, kind, i, rest))
-			}
-			if s.words {
-				blocks = append(blocks, `{"type":"text","text":"words"}`)
-				on("start", `,"content_block":{"type":"text","text":""}`)
-				on("delta", `,"delta":{"type":"text_delta","text":"words"}`)
-				on("stop", "")
-				continue
-			}
-			// A message has its inputs as values. What is none stands there as a string, as clients write it that repair nothing.
-			value := s.text
-			switch {
-			case value == "":
-				value = "{}"
-			case !json.Valid([]byte(value)) || CheckJSON([]byte(value)) != nil:
-				value = quoted(value)
-			}
-			head := fmt.Sprintf(`"type":"tool_use","id":%q,"name":%q,"input":`, s.id, s.tool)
-			blocks = append(blocks, "{"+head+value+"}")
-			on("start", `,"content_block":{`+head+`{}}`)
-			on("delta", `,"delta":{"type":"input_json_delta","partial_json":""}`)
-			for _, p := range pieces(random, s.text) {
-				on("delta", `,"delta":{"type":"input_json_delta","partial_json":`+quoted(p)+`}`)
-			}
-			on("stop", "")
-		}
-		reason := "tool_use"
-		if n := len(r.said); r.stopped && (n == 0 || r.said[n-1].words || r.said[n-1].text == "") { // see [anthropic.NewStream] on other ends
-			reason = "max_tokens"
-		}
-		stream := append([]string{`{"type":"message_start","message":{"id":"msg_1","content":[]}}`, `{"type":"ping"}`}, interleave(random, lists)...)
-		return fmt.Sprintf(`{"type":"message","role":"assistant","stop_reason":%q,"content":[%s]}`, reason, strings.Join(blocks, ",")),
-			append(stream, fmt.Sprintf(`{"type":"message_delta","delta":{"stop_reason":%q},"usage":{}}`, reason), `{"type":"message_stop"}`)
-	},
-	OpenAI: func(random *rand.Rand, r response) (string, []string) {
-		var items []string
-		lists := make([][]string, len(r.said))
-		for i, s := range r.said {
-			on := func(kind, rest string) {
-				lists[i] = append(lists[i], fmt.Sprintf(`{"type":"response.%s","output_index":%d,%s}`, kind, i, rest))
-			}
-			item := func(arguments, status string) string {
-				return fmt.Sprintf(`{"type":"function_call","id":"fc_%d","call_id":%q,"name":%q,"arguments":%s,"status":%q}`, i, s.id, s.tool, quoted(arguments), status)
-			}
-			if s.words {
-				items = append(items, `{"type":"message","role":"assistant","content":[]}`)
-				on("output_item.added", `"item":`+items[i])
-				on("output_item.done", `"item":`+items[i])
-				continue
-			}
-			status := "completed"
-			if r.stopped && i == len(r.said)-1 {
-				status = "incomplete"
-			}
-			items = append(items, item(s.text, status))
-			on("output_item.added", `"item":`+item("", "in_progress"))
-			for _, p := range pieces(random, s.text) {
-				on("function_call_arguments.delta", fmt.Sprintf(`"item_id":"fc_%d","delta":%s`, i, quoted(p)))
-			}
-			on("function_call_arguments.done", fmt.Sprintf(`"item_id":"fc_%d","arguments":%s`, i, quoted(s.text)))
-			on("output_item.done", `"item":`+items[i])
-		}
-		output := strings.Join(items, ",")
-		end := `{"type":"response.completed","response":{"output":[` + output + `]}}`
-		if r.stopped {
-			end = `{"type":"response.incomplete","response":{"output":[` + output + `],"incomplete_details":{"reason":"max_output_tokens"}}}`
-		}
-		stream := append([]string{`{"type":"response.created","response":{"output":[]}}`}, interleave(random, lists)...)
-		return `{"object":"response","output":[` + output + `]}`, append(stream, end)
-	},
-	OpenAIChat: func(random *rand.Rand, r response) (string, []string) {
-		var calls []string
-		var lists [][]string
-		for _, s := range r.said {
-			if s.words {
-				continue
-			}
-			i := len(lists)
-			calls = append(calls, fmt.Sprintf(`{"id":%q,"type":"function","function":{"name":%q,"arguments":%s}}`, s.id, s.tool, quoted(s.text)))
-			chunk := func(call string) string {
-				return fmt.Sprintf(`{"object":"chat.completion.chunk","choices":[{"index":0,"delta":{"tool_calls":[{"index":%d,%s}]},"finish_reason":null}]}`, i, call)
-			}
-			list := []string{chunk(fmt.Sprintf(`"id":%q,"type":"function","function":{"name":%q,"arguments":""}`, s.id, s.tool))}
-			for _, p := range pieces(random, s.text) {
-				list = append(list, chunk(`"function":{"arguments":`+quoted(p)+`}`))
-			}
-			lists = append(lists, list)
-		}
-		// Calls that go out when the next begins may not go on: only in order can broken ones be told from those.
-		var mixed []string
-		if random.IntN(2) == 0 && !slices.ContainsFunc(r.said, func(s said) bool { return strings.Contains(s.text, "}{") || strings.HasSuffix(s.text, "}}") }) {
-			mixed = interleave(random, lists)
-		} else {
-			mixed = slices.Concat(lists...)
-		}
-		finish := "tool_calls"
-		if r.stopped {
-			finish = "length"
-		}
-		stream := append([]string{`{"choices":[{"index":0,"delta":{"role":"assistant","content":"words"},"finish_reason":null}]}`}, mixed...)
-		stream = append(stream, fmt.Sprintf(`{"choices":[{"index":0,"delta":{},"finish_reason":%q}]}`, finish), `{"choices":[],"usage":{}}`)
-		return fmt.Sprintf(`{"object":"chat.completion","choices":[{"finish_reason":%q,"message":{"role":"assistant","tool_calls":[%s]}}]}`, finish, strings.Join(calls, ",")), stream
-	},
-}
-
 // TestStreamsAreWholeMessages: whatever a response says, however its bytes are cut, and however its blocks interleave, the
 // calls of its stream are those of the whole message, in order.
 func TestStreamsAreWholeMessages(t *testing.T) {
@@ -240,7 +66,7 @@ func TestStreamsAreWholeMessages(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, 2))
 			seen := 0
 			for range 300 {
-				message, stream := writers[format](random, randomResponse(random))
+				message, stream := streamtest.Writers[string(format)](random, streamtest.Random(random))
 				want, _, err := Decode([]byte(message), format)
 				if err != nil && !strings.Contains(err.Error(), "no tool calls") && !strings.Contains(err.Error(), "no calls") {
 					t.Fatalf("%s: %v", message, err)
@@ -273,7 +99,7 @@ func TestCutStreams(t *testing.T) {
 			random := rand.New(rand.NewPCG(3, 4))
 			incomplete := 0
 			for range 10 {
-				_, stream := writers[format](random, randomResponse(random))
+				_, stream := streamtest.Writers[string(format)](random, streamtest.Random(random))
 				data := events(stream...)
 				all, _ := feed(t, format, data, whole)
 				for at := 0; at < len(data); at += 1 + random.IntN(300) {
@@ -307,7 +133,7 @@ func TestStreamEvents(t *testing.T) {
 		return fmt.Sprintf(`{"type":"content_block_start","index":%d,"content_block":{"type":"tool_use","id":%q,"name":"t","input":{}}}`, i, id)
 	}
 	text := func(i int, s string) string {
-		return fmt.Sprintf(`{"type":"content_block_delta","index":%d,"delta":{"type":"input_json_delta","partial_json":%s}}`, i, quoted(s))
+		return fmt.Sprintf(`{"type":"content_block_delta","index":%d,"delta":{"type":"input_json_delta","partial_json":%s}}`, i, string(eventstream.Text(s)))
 	}
 	stop := func(i int) string { return fmt.Sprintf(`{"type":"content_block_stop","index":%d}`, i) }
 	item := func(i int, kind, more string) string {
@@ -427,7 +253,7 @@ func FuzzStream(f *testing.F) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for i, format := range StreamFormats {
 		for range 8 {
-			_, stream := writers[format](random, randomResponse(random))
+			_, stream := streamtest.Writers[string(format)](random, streamtest.Random(random))
 			f.Add(uint8(i), events(stream...))
 		}
 	}

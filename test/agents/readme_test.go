@@ -62,7 +62,9 @@ func TestReadmeAgents(t *testing.T) {
 	anthropic, openai := httptest.NewServer(claude), httptest.NewServer(gpt)
 	t.Cleanup(anthropic.Close)
 	t.Cleanup(openai.Close)
-	env := []string{"ANTHROPIC_BASE_URL=" + anthropic.URL, "ANTHROPIC_API_KEY=a-key", "OPENAI_BASE_URL=" + openai.URL + "/v1", "OPENAI_API_KEY=a-key"}
+	// A reader of the README has go.work.
+	env := []string{"GOWORK=", "ANTHROPIC_BASE_URL=" + anthropic.URL, "ANTHROPIC_API_KEY=a-key",
+		"OPENAI_BASE_URL=" + openai.URL + "/v1", "OPENAI_API_KEY=a-key"}
 	for _, command := range commands[1:] {
 		if out := p.run(env, "bash", "-c", command); !strings.HasSuffix(out, "A module of Go.\n") {
 			t.Errorf("%s says:\n%s", command, out)

@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	sdk "github.com/anthropics/anthropic-sdk-go"
-
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/api"
@@ -178,14 +176,19 @@ func TestFeed(t *testing.T) {
 			f.write(use(3, "toolu_d", "echo", `{"text":`), use(4, "toolu_e", "long", "{}"), over)
 			f.result(3, toolyard.SchemaValidationFailed)
 			f.result(4, toolyard.BlockedTool)
-			var reply sdk.MessageParam
+			var reply struct {
+				Content []struct {
+					Type      string
+					ToolUseID string `json:"tool_use_id"`
+				}
+			}
 			if err := json.Unmarshal([]byte(f.want("reply").data), &reply); err != nil {
 				t.Fatal(err)
 			}
 			var ids []string
 			for _, b := range reply.Content {
-				if b.OfToolResult != nil {
-					ids = append(ids, b.OfToolResult.ToolUseID)
+				if b.Type == "tool_result" {
+					ids = append(ids, b.ToolUseID)
 				}
 			}
 			if fmt.Sprint(ids) != "[toolu_a toolu_b toolu_c toolu_d toolu_e]" || len(reply.Content) != 5 {
@@ -537,14 +540,14 @@ func TestTools(t *testing.T) {
 			t.Fatalf("%s: %s", format, r)
 		}
 	}
-	var tools []sdk.ToolUnionParam
+	var tools []struct{ Name string }
 	r := p.do(http.MethodGet, "/v1/tools?format=anthropic&deny=long", "")
 	if err := json.Unmarshal(r.body, &tools); err != nil {
 		t.Fatal(err)
 	}
 	var names []string
 	for _, tool := range tools {
-		names = append(names, tool.OfTool.Name)
+		names = append(names, tool.Name)
 	}
 	if !slices.Contains(names, "write") || slices.Contains(names, "long") || !slices.IsSorted(names) {
 		t.Errorf("the tools are %v", names)

@@ -6,8 +6,6 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/openai/openai-go/v3/responses"
-
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/provider/answer"
 )
@@ -101,63 +99,7 @@ func TestRender(t *testing.T) {
 	if want := []any{out("call_a", "a <b>\n"), out("call_b", "no such tool"), out("call_c", "")}; !reflect.DeepEqual(wire, any(want)) {
 		t.Errorf("\n got %v\nwant %v", wire, want)
 	}
-
-	var items responses.ResponseInputParam
-	if err := json.Unmarshal(got, &items); err != nil {
-		t.Fatal(err)
-	}
-	for i, a := range answers {
-		o := items[i].OfFunctionCallOutput
-		if o == nil || o.CallID.Value != a.CallID || o.Output.OfString.Value != a.Text {
-			t.Errorf("the SDK reads item %d as %+v", i, o)
-		}
-	}
 	if got, err := Render(nil); err != nil || string(got) != "[]" {
 		t.Errorf("nothing: %s, %v", got, err)
-	}
-}
-
-func TestRenderParts(t *testing.T) {
-	png, pdf := []byte("\x89PNG"), []byte("%PDF")
-	parts := []toolyard.Content{
-		{Type: toolyard.ContentText, Text: "see"}, {Type: toolyard.ContentImage, MIMEType: "image/png", Data: png},
-		{Type: toolyard.ContentResource, MIMEType: "application/pdf", Data: pdf, URI: "file:///a/b.pdf"}, {Type: toolyard.ContentAudio, MIMEType: "audio/wav", Data: png},
-	}
-	custom, program := toolyard.Echo(`{"type":"custom_tool_call","caller":{"type":"direct"}}`), toolyard.Echo(`{"caller":{"type":"program","caller_id":"p"},"namespace":"crm"}`)
-	got, err := Render([]answer.Answer{
-		{CallID: "1", Text: "all", Parts: parts}, {CallID: "2", Text: "all", Parts: parts, Echo: custom}, {CallID: "3", Text: "all", Parts: parts, Echo: program},
-		{CallID: "4", Text: "one", Parts: []toolyard.Content{
-			{Type: toolyard.ContentTool, Name: "crm.find", Sent: "crm_find", Description: "Finds.", Schema: json.RawMessage(`{"type":"object","properties":{"q":{"type":"string"}}}`)},
-			{Type: toolyard.ContentTool, Name: "bare"},
-		}, Echo: toolyard.Echo(`{"type":"tool_search_call","execution":"client"}`)},
-		{CallID: "5", Text: "failed", IsError: true, Echo: toolyard.Echo(`{"type":"tool_search_call"}`)},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var items responses.ResponseInputParam
-	if err := json.Unmarshal(got, &items); err != nil {
-		t.Fatal(err)
-	}
-	list := items[0].OfFunctionCallOutput.Output.OfResponseFunctionCallOutputItemArray
-	if len(list) != 4 || list[0].OfInputText.Text != "see" || list[1].OfInputImage.ImageURL.Value != "data:image/png;base64,iVBORw==" ||
-		list[2].OfInputFile.Filename.Value != "b.pdf" || list[2].OfInputFile.FileData.Value != "data:application/pdf;base64,JVBERg==" || list[3].OfInputText.Text != "[audio: audio/wav, 4 bytes]" {
-		t.Errorf("parts: %s", got)
-	}
-	c := items[1].OfCustomToolCallOutput
-	if c == nil || c.CallID != "2" || len(c.Output.OfOutputContentList) != 4 || c.Output.OfOutputContentList[1].OfInputImage == nil || c.Caller.OfDirect == nil {
-		t.Errorf("custom: %s", got)
-	}
-	p := items[2].OfFunctionCallOutput
-	if p.Output.OfString.Value != "all" || p.Namespace.Value != "crm" || p.Caller.OfProgram == nil || p.Caller.OfProgram.CallerID != "p" {
-		t.Errorf("a program reads text: %s", got)
-	}
-	s := items[3].OfToolSearchOutput
-	if s == nil || s.CallID.Value != "4" || len(s.Tools) != 1 || s.Tools[0].OfFunction.Name != "crm_find" || !s.Tools[0].OfFunction.DeferLoading.Value || s.Tools[0].OfFunction.Strict.Value ||
-		s.Execution != responses.ResponseToolSearchOutputItemParamExecutionClient || s.Tools[0].OfFunction.Parameters["type"] != "object" {
-		t.Errorf("search: %s", got)
-	}
-	if s := items[4].OfToolSearchOutput; s == nil || s.CallID.Value != "5" || len(s.Tools) != 0 {
-		t.Errorf("a search that failed: %s", got)
 	}
 }

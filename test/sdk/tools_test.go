@@ -1,4 +1,4 @@
-package provider
+package sdk
 
 import (
 	"bytes"
@@ -17,6 +17,7 @@ import (
 	"google.golang.org/genai"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/provider"
 	"github.com/toolyard/toolyard/internal/provider/anthropic"
 	"github.com/toolyard/toolyard/internal/provider/toolname"
 	"github.com/toolyard/toolyard/internal/schema"
@@ -32,7 +33,7 @@ type sdkTool struct {
 
 // sdkTools reads what [Tools] wrote with the types of the provider's SDK, those of a request; MCP's also adds them to a
 // server.
-func sdkTools(t *testing.T, format Format, data []byte) (tools []sdkTool) {
+func sdkTools(t *testing.T, format provider.Format, data []byte) (tools []sdkTool) {
 	t.Helper()
 	raw := func(v any) json.RawMessage {
 		b, err := json.Marshal(v)
@@ -43,14 +44,14 @@ func sdkTools(t *testing.T, format Format, data []byte) (tools []sdkTool) {
 	}
 	var err error
 	switch format {
-	case Anthropic:
+	case provider.Anthropic:
 		var list []anthropicsdk.ToolUnionParam
 		err = json.Unmarshal(data, &list)
 		for _, u := range list {
 			d := u.OfTool
 			tools = append(tools, sdkTool{d.Name, d.Description.Value, raw(d.InputSchema), d.Strict.Value, d.DeferLoading.Value})
 		}
-	case OpenAI:
+	case provider.OpenAI:
 		var list []responses.ToolUnionParam
 		err = json.Unmarshal(data, &list)
 		for _, u := range list {
@@ -60,14 +61,14 @@ func sdkTools(t *testing.T, format Format, data []byte) (tools []sdkTool) {
 			}
 			tools = append(tools, sdkTool{d.Name, d.Description.Value, raw(d.Parameters), d.Strict.Value, d.DeferLoading.Value})
 		}
-	case OpenAIChat:
+	case provider.OpenAIChat:
 		var list []openaisdk.ChatCompletionToolUnionParam
 		err = json.Unmarshal(data, &list)
 		for _, u := range list {
 			d := u.OfFunction.Function
 			tools = append(tools, sdkTool{d.Name, d.Description.Value, raw(d.Parameters), d.Strict.Value, false})
 		}
-	case Gemini:
+	case provider.Gemini:
 		var list []*genai.Tool
 		strict := json.NewDecoder(bytes.NewReader(data))
 		strict.DisallowUnknownFields()
@@ -77,7 +78,7 @@ func sdkTools(t *testing.T, format Format, data []byte) (tools []sdkTool) {
 				tools = append(tools, sdkTool{d.Name, d.Description, raw(d.ParametersJsonSchema), false, false})
 			}
 		}
-	case MCP:
+	case provider.MCP:
 		var list []*mcpsdk.Tool
 		strict := json.NewDecoder(bytes.NewReader(data))
 		strict.DisallowUnknownFields()
@@ -102,9 +103,9 @@ func declare(name, schema string) tool.Declaration {
 }
 
 // write sends tools out as a surface would.
-func write(t *testing.T, format Format, tools []tool.Declaration, opts ToolOptions) (data []byte, notes []string) {
+func write(t *testing.T, format provider.Format, tools []tool.Declaration, opts provider.ToolOptions) (data []byte, notes []string) {
 	t.Helper()
-	rule, err := ToolNames(format)
+	rule, err := provider.ToolNames(format)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +114,7 @@ func write(t *testing.T, format Format, tools []tool.Declaration, opts ToolOptio
 		names = append(names, d.Name)
 	}
 	opts.Names = toolname.NewTable(rule, names, nil)
-	data, list, err := Tools(format, tools, opts)
+	data, list, err := provider.Tools(format, tools, opts)
 	if err != nil {
 		t.Fatalf("%s: %v", format, err)
 	}
@@ -129,20 +130,20 @@ const fileSchema = `{"type":"object","properties":{"path":{"type":"string","desc
 func TestToolsAreReadBySDKs(t *testing.T) {
 	tools := []tool.Declaration{declare("fs.read", fileSchema), declare("plain", `{"type":"object"}`), declare("deferred", `{"type":"object","properties":{"a":{"type":"string"}}}`)}
 	tools[2].ShouldDefer = true
-	for _, format := range ToolFormats {
+	for _, format := range provider.ToolFormats {
 		for _, strict := range []bool{false, true} {
-			data, _ := write(t, format, tools, ToolOptions{Strict: strict})
+			data, _ := write(t, format, tools, provider.ToolOptions{Strict: strict})
 			for range 20 {
-				if again, _ := write(t, format, tools, ToolOptions{Strict: strict}); !bytes.Equal(again, data) {
+				if again, _ := write(t, format, tools, provider.ToolOptions{Strict: strict}); !bytes.Equal(again, data) {
 					t.Fatalf("%s, strict %t: not the same twice:\n%s\n%s", format, strict, data, again)
 				}
 			}
 			got := sdkTools(t, format, data)
 			want := []string{"fs_read", "plain", "deferred"}
-			if format == Gemini || format == MCP {
+			if format == provider.Gemini || format == provider.MCP {
 				want[0] = "fs.read"
 			}
-			if format == Gemini || format == OpenAIChat {
+			if format == provider.Gemini || format == provider.OpenAIChat {
 				want = want[:2]
 			}
 			var names []string
@@ -151,10 +152,10 @@ func TestToolsAreReadBySDKs(t *testing.T) {
 				if d.Description != tools[i].Description {
 					t.Errorf("%s: %s is described as %q", format, d.Name, d.Description)
 				}
-				if wantStrict := strict && format != Gemini && format != MCP; d.Strict != wantStrict {
+				if wantStrict := strict && format != provider.Gemini && format != provider.MCP; d.Strict != wantStrict {
 					t.Errorf("%s, strict %t: %s is strict: %t", format, strict, d.Name, d.Strict)
 				}
-				if i == 2 && format != MCP && !d.Deferred {
+				if i == 2 && format != provider.MCP && !d.Deferred {
 					t.Errorf("%s: the deferred tool is not", format)
 				}
 				s, err := schema.CompileOutput(d.Schema)
@@ -172,7 +173,7 @@ func TestToolsAreReadBySDKs(t *testing.T) {
 			if d := cmp.Diff(want, names); d != "" {
 				t.Errorf("%s (-want +got):\n%s", format, d)
 			}
-			if s := string(got[0].Schema); strings.Contains(s, "$ref") != (format == MCP) || strings.Contains(s, "$defs") != (format == MCP) {
+			if s := string(got[0].Schema); strings.Contains(s, "$ref") != (format == provider.MCP) || strings.Contains(s, "$defs") != (format == provider.MCP) {
 				t.Errorf("%s: references go to those whose documents take them, and to no other: %s", format, s)
 			}
 		}
@@ -188,8 +189,8 @@ func TestToolNotes(t *testing.T) {
 	}
 	tools[5].ShouldDefer = true
 	tools[0].OutputSchema = json.RawMessage(`{"type":"string"}`)
-	for format, want := range map[Format][]string{
-		Anthropic: {
+	for format, want := range map[provider.Format][]string{
+		provider.Anthropic: {
 			`fs.read: name changed: the provider gets it as "fs_read"`,
 			`scalar: left out: lowering a schema: want a schema of an object, got one of string`,
 			`anything: strict dropped: /properties/x: it accepts values of any type, which a strict form cannot say`,
@@ -197,26 +198,26 @@ func TestToolNotes(t *testing.T) {
 			`brackets: /properties/filter[id] dropped: the provider takes names of 1 to 64 letters, digits and "_.-" alone`,
 			`needs-brackets: left out: lowering a schema: it requires the field "filter[id]"`,
 		},
-		OpenAIChat: {
+		provider.OpenAIChat: {
 			`fs.read: name changed`, `scalar: left out`, `anything: strict dropped`, `later: left out: it is deferred and not loaded`,
 		},
-		Gemini: {`fs.read: strict dropped: the provider has no strict tools`, `scalar: left out`, `fs.read: examples moved to the description`},
-		MCP:    {`scalar: left out`, `fs.read: outputSchema dropped`},
+		provider.Gemini: {`fs.read: strict dropped: the provider has no strict tools`, `scalar: left out`, `fs.read: examples moved to the description`},
+		provider.MCP:    {`scalar: left out`, `fs.read: outputSchema dropped`},
 	} {
-		data, notes := write(t, format, tools, ToolOptions{Strict: true})
+		data, notes := write(t, format, tools, provider.ToolOptions{Strict: true})
 		for _, w := range want {
 			if !slices.ContainsFunc(notes, func(n string) bool { return strings.HasPrefix(n, w) }) {
 				t.Errorf("%s: no note %q in\n%s", format, w, strings.Join(notes, "\n"))
 			}
 		}
 		for _, d := range sdkTools(t, format, data) {
-			if d.Name == "scalar" || format == Anthropic && d.Name == "needs-brackets" {
+			if d.Name == "scalar" || format == provider.Anthropic && d.Name == "needs-brackets" {
 				t.Errorf("%s: %s is sent", format, d.Name)
 			}
 		}
 	}
-	data, _ := write(t, OpenAIChat, tools, ToolOptions{Loaded: map[string]bool{"later": true}})
-	if got := sdkTools(t, OpenAIChat, data); got[len(got)-1].Name != "later" {
+	data, _ := write(t, provider.OpenAIChat, tools, provider.ToolOptions{Loaded: map[string]bool{"later": true}})
+	if got := sdkTools(t, provider.OpenAIChat, data); got[len(got)-1].Name != "later" {
 		t.Errorf("a loaded tool is not sent: %+v", got)
 	}
 }
@@ -227,10 +228,10 @@ func TestALoadKeepsTheBytes(t *testing.T) {
 	later := declare("later", `{"type":"object"}`)
 	later.ShouldDefer = true
 	tools := []tool.Declaration{later, declare("now", `{"type":"object"}`), declare("tool_search", `{"type":"object"}`)}
-	for format, stays := range map[Format]bool{Anthropic: true, OpenAI: true, MCP: true, OpenAIChat: false,
-		Gemini: false} {
-		before, _ := write(t, format, tools, ToolOptions{})
-		after, _ := write(t, format, tools, ToolOptions{Loaded: map[string]bool{"later": true}})
+	for format, stays := range map[provider.Format]bool{provider.Anthropic: true, provider.OpenAI: true, provider.MCP: true, provider.OpenAIChat: false,
+		provider.Gemini: false} {
+		before, _ := write(t, format, tools, provider.ToolOptions{})
+		after, _ := write(t, format, tools, provider.ToolOptions{Loaded: map[string]bool{"later": true}})
 		if string(before) == string(after) != stays {
 			t.Errorf("%s: the bytes stay: %t, want %t\n%s\n%s", format, !stays, stays, before, after)
 		}
@@ -238,21 +239,21 @@ func TestALoadKeepsTheBytes(t *testing.T) {
 }
 
 func TestLimitsOfTools(t *testing.T) {
-	for format, most := range map[Format]int{OpenAI: 128, OpenAIChat: 128, Gemini: 512, Anthropic: 0, MCP: 0} {
+	for format, most := range map[provider.Format]int{provider.OpenAI: 128, provider.OpenAIChat: 128, provider.Gemini: 512, provider.Anthropic: 0, provider.MCP: 0} {
 		var tools []tool.Declaration
 		for i := range 600 {
 			tools = append(tools, declare(fmt.Sprintf("t%d", i), `{"type":"object"}`))
 		}
 		if most == 0 {
-			if data, _ := write(t, format, tools, ToolOptions{}); len(sdkTools(t, format, data)) != len(tools) {
+			if data, _ := write(t, format, tools, provider.ToolOptions{}); len(sdkTools(t, format, data)) != len(tools) {
 				t.Errorf("%s does not get all", format)
 			}
 			continue
 		}
-		if data, _ := write(t, format, tools[:most], ToolOptions{}); len(sdkTools(t, format, data)) != most {
+		if data, _ := write(t, format, tools[:most], provider.ToolOptions{}); len(sdkTools(t, format, data)) != most {
 			t.Errorf("%s does not get %d tools", format, most)
 		}
-		_, _, err := Tools(format, tools[:most+1], ToolOptions{})
+		_, _, err := provider.Tools(format, tools[:most+1], provider.ToolOptions{})
 		if wrong, ok := errors.AsType[*toolyard.InputError](err); !ok || !wrong.TooLarge || !strings.Contains(err.Error(), fmt.Sprint(most)) {
 			t.Errorf("%s takes %d tools: %v", format, most+1, err)
 		}
@@ -270,9 +271,9 @@ func TestLimitsOfTools(t *testing.T) {
 		for i := range 30 {
 			tools = append(tools, declare(fmt.Sprintf("t%d", i), c.schema))
 		}
-		data, notes := write(t, Anthropic, tools, ToolOptions{Strict: true})
+		data, notes := write(t, provider.Anthropic, tools, provider.ToolOptions{Strict: true})
 		strict := 0
-		for i, d := range sdkTools(t, Anthropic, data) {
+		for i, d := range sdkTools(t, provider.Anthropic, data) {
 			if d.Strict != (i < c.strict) {
 				t.Errorf("%s: tool %d is strict: %t", name, i, d.Strict)
 			}
@@ -284,11 +285,11 @@ func TestLimitsOfTools(t *testing.T) {
 			t.Errorf("%s: %d of %d are strict, want %d; %d notes", name, strict, len(tools), c.strict, len(notes))
 		}
 	}
-	if _, _, err := Tools(Native, nil, ToolOptions{}); err == nil || !strings.Contains(err.Error(), "anthropic, openai, openai-chat, gemini, mcp") {
+	if _, _, err := provider.Tools(provider.Native, nil, provider.ToolOptions{}); err == nil || !strings.Contains(err.Error(), "anthropic, openai, openai-chat, gemini, mcp") {
 		t.Errorf("native tools: %v", err)
 	}
-	for _, format := range ToolFormats {
-		if data, _ := write(t, format, nil, ToolOptions{}); string(data) != "[]" {
+	for _, format := range provider.ToolFormats {
+		if data, _ := write(t, format, nil, provider.ToolOptions{}); string(data) != "[]" {
 			t.Errorf("%s without tools: %s", format, data)
 		}
 	}
@@ -309,7 +310,7 @@ func TestHints(t *testing.T) {
 		"judged by its command": {tool.Declaration{Class: tool.ClassRule{Shell: "c"}, ReadOnly: true}, `{"readOnlyHint":false,"destructiveHint":true,"idempotentHint":false,"openWorldHint":true}`},
 	} {
 		c.d.Name, c.d.InputSchema = "t", json.RawMessage(`{"type":"object"}`)
-		data, _ := write(t, MCP, []tool.Declaration{c.d}, ToolOptions{})
+		data, _ := write(t, provider.MCP, []tool.Declaration{c.d}, provider.ToolOptions{})
 		if !strings.Contains(string(data), `"annotations":`+c.want) {
 			t.Errorf("%s: %s", name, data)
 		}

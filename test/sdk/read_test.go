@@ -1,4 +1,4 @@
-package provider
+package sdk
 
 import (
 	"encoding/json"
@@ -7,6 +7,7 @@ import (
 	anthropicsdk "github.com/anthropics/anthropic-sdk-go"
 	openaisdk "github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/responses"
+	"github.com/toolyard/toolyard/internal/provider"
 	"google.golang.org/genai"
 )
 
@@ -19,9 +20,9 @@ type sdkCall struct {
 }
 
 // sdkCalls reads a whole response, or what comes in its place, with the types of the provider's SDK.
-func sdkCalls(format Format, data []byte) (calls []sdkCall, err error) {
+func sdkCalls(format provider.Format, data []byte) (calls []sdkCall, err error) {
 	switch format {
-	case Anthropic:
+	case provider.Anthropic:
 		var m anthropicsdk.Message
 		err = json.Unmarshal(data, &m)
 		for _, block := range m.Content {
@@ -29,7 +30,7 @@ func sdkCalls(format Format, data []byte) (calls []sdkCall, err error) {
 				calls = append(calls, sdkCall{ID: use.ID, Tool: use.Name, Input: string(use.Input)})
 			}
 		}
-	case OpenAI:
+	case provider.OpenAI:
 		var r responses.Response
 		if len(data) > 0 && data[0] == '[' {
 			err = json.Unmarshal(data, &r.Output)
@@ -46,7 +47,7 @@ func sdkCalls(format Format, data []byte) (calls []sdkCall, err error) {
 				}
 			}
 		}
-	case OpenAIChat:
+	case provider.OpenAIChat:
 		var c openaisdk.ChatCompletion
 		if err = json.Unmarshal(data, &c); err == nil && len(c.Choices) == 0 {
 			c.Choices = make([]openaisdk.ChatCompletionChoice, 1)
@@ -59,7 +60,7 @@ func sdkCalls(format Format, data []byte) (calls []sdkCall, err error) {
 				}
 			}
 		}
-	case Gemini:
+	case provider.Gemini:
 		var r genai.GenerateContentResponse
 		if err = json.Unmarshal(data, &r); err == nil && len(r.Candidates) == 0 {
 			r.Candidates = []*genai.Candidate{{Content: &genai.Content{}}}
@@ -87,9 +88,9 @@ func sdkCalls(format Format, data []byte) (calls []sdkCall, err error) {
 }
 
 // sdkAnswers reads what [Render] wrote with the types of the provider's SDK.
-func sdkAnswers(format Format, data []byte) (answers []sdkCall, err error) {
+func sdkAnswers(format provider.Format, data []byte) (answers []sdkCall, err error) {
 	switch format {
-	case Anthropic:
+	case provider.Anthropic:
 		var m anthropicsdk.MessageParam
 		err = json.Unmarshal(data, &m)
 		for _, block := range m.Content {
@@ -100,7 +101,7 @@ func sdkAnswers(format Format, data []byte) (answers []sdkCall, err error) {
 			}
 			answers = append(answers, a)
 		}
-	case OpenAI:
+	case provider.OpenAI:
 		var items responses.ResponseInputParam
 		err = json.Unmarshal(data, &items)
 		for _, item := range items {
@@ -113,13 +114,13 @@ func sdkAnswers(format Format, data []byte) (answers []sdkCall, err error) {
 				answers = append(answers, sdkCall{ID: item.OfToolSearchOutput.CallID.Value})
 			}
 		}
-	case OpenAIChat:
+	case provider.OpenAIChat:
 		var messages []openaisdk.ChatCompletionMessageParamUnion
 		err = json.Unmarshal(data, &messages)
 		for _, m := range messages {
 			answers = append(answers, sdkCall{ID: m.OfTool.ToolCallID, Input: m.OfTool.Content.OfString.Value})
 		}
-	case Gemini:
+	case provider.Gemini:
 		var c genai.Content
 		err = json.Unmarshal(data, &c)
 		for _, part := range c.Parts {

@@ -1,6 +1,7 @@
-package provider
+package sdk
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -13,17 +14,18 @@ import (
 	"google.golang.org/genai"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/provider"
 )
 
 // Each decoder by itself: a document that nobody recognises is at home in the one that it is forced on. Seeds stand in testdata/fuzz.
 
-func FuzzDecodeNative(f *testing.F)     { fuzzForm(f, Native, nativeDoc) }
-func FuzzDecodeAnthropic(f *testing.F)  { fuzzForm(f, Anthropic, anthropicDoc) }
-func FuzzDecodeOpenAI(f *testing.F)     { fuzzForm(f, OpenAI, openaiDoc) }
-func FuzzDecodeOpenAIChat(f *testing.F) { fuzzForm(f, OpenAIChat, chatDoc) }
-func FuzzDecodeGemini(f *testing.F)     { fuzzForm(f, Gemini, geminiDoc) }
+func FuzzDecodeNative(f *testing.F)     { fuzzForm(f, provider.Native, nativeDoc) }
+func FuzzDecodeAnthropic(f *testing.F)  { fuzzForm(f, provider.Anthropic, anthropicDoc) }
+func FuzzDecodeOpenAI(f *testing.F)     { fuzzForm(f, provider.OpenAI, openaiDoc) }
+func FuzzDecodeOpenAIChat(f *testing.F) { fuzzForm(f, provider.OpenAIChat, chatDoc) }
+func FuzzDecodeGemini(f *testing.F)     { fuzzForm(f, provider.Gemini, geminiDoc) }
 
-func fuzzForm(f *testing.F, format Format, doc string) {
+func fuzzForm(f *testing.F, format provider.Format, doc string) {
 	f.Add([]byte(doc))
 	for _, e := range examples {
 		if e.format == format {
@@ -58,24 +60,25 @@ func FuzzRender(f *testing.F) {
 			{Index: 1, CallID: "call_b", IsError: true, Code: toolyard.Code(code), Error: text, Content: parts, Echo: echo},
 			{Index: 2, CallID: "call_c", Output: text, Content: parts},
 		}
-		for _, format := range Formats {
-			out, err := Render(format, calls, results)
+		for _, format := range provider.Formats {
+			out, err := provider.Render(format, calls, results)
 			if err != nil || !json.Valid(out) {
 				t.Fatalf("%s: %s, %v", format, out, err)
 			}
 			var ids []string
 			switch format {
-			case Anthropic:
+			case provider.Anthropic:
 				ids = checkAnthropic(t, out)
-			case OpenAI:
+			case provider.OpenAI:
 				ids = checkOpenAI(t, out)
-			case OpenAIChat:
+			case provider.OpenAIChat:
 				var list []openaisdk.ChatCompletionMessageParamUnion
 				read(t, out, &list)
+				same(t, out, list)
 				for _, m := range list {
 					ids = append(ids, m.OfTool.ToolCallID)
 				}
-			case Gemini:
+			case provider.Gemini:
 				ids = checkGemini(t, out)
 			default:
 				continue
@@ -96,9 +99,19 @@ func read(t *testing.T, data []byte, into any) {
 
 var imageTypes = []string{"image/jpeg", "image/png", "image/gif", "image/webp"}
 
+// same holds what we wrote equal, to the byte, to what the SDK writes of what it read.
+func same(t *testing.T, out []byte, read any) {
+	t.Helper()
+	again, err := json.Marshal(read)
+	if err != nil || !bytes.Equal(again, out) {
+		t.Fatalf("the SDK writes (%v)\n%s\nwe wrote\n%s", err, again, out)
+	}
+}
+
 func checkAnthropic(t *testing.T, out []byte) (ids []string) {
 	var m anthropicsdk.MessageParam
 	read(t, out, &m)
+	same(t, out, m)
 	for _, b := range m.Content {
 		r := b.OfToolResult
 		ids = append(ids, r.ToolUseID)
@@ -122,6 +135,9 @@ func checkAnthropic(t *testing.T, out []byte) (ids []string) {
 func checkOpenAI(t *testing.T, out []byte) (ids []string) {
 	var items responses.ResponseInputParam
 	read(t, out, &items)
+	if !bytes.Contains(out, []byte(`"caller":`)) { // which goes back as it came
+		same(t, out, items)
+	}
 	for _, item := range items {
 		switch {
 		case item.OfFunctionCallOutput != nil:

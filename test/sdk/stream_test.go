@@ -1,4 +1,4 @@
-package provider
+package sdk
 
 import (
 	"encoding/json"
@@ -7,12 +7,15 @@ import (
 
 	anthropicsdk "github.com/anthropics/anthropic-sdk-go"
 	openaisdk "github.com/openai/openai-go/v3"
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/provider"
+	"github.com/toolyard/toolyard/internal/provider/eventstream/streamtest"
 )
 
 // TestStreamsInTheSDKs: the official SDKs put the same calls together out of the same events. They take inputs that are objects only.
 func TestStreamsInTheSDKs(t *testing.T) {
-	put := map[Format]func(stream []string) ([]sdkCall, error){
-		Anthropic: func(stream []string) (calls []sdkCall, err error) {
+	put := map[provider.Format]func(stream []string) ([]sdkCall, error){
+		provider.Anthropic: func(stream []string) (calls []sdkCall, err error) {
 			var m anthropicsdk.Message
 			for _, data := range stream {
 				var e anthropicsdk.MessageStreamEventUnion
@@ -33,7 +36,7 @@ func TestStreamsInTheSDKs(t *testing.T) {
 			}
 			return calls, nil
 		},
-		OpenAIChat: func(stream []string) (calls []sdkCall, err error) {
+		provider.OpenAIChat: func(stream []string) (calls []sdkCall, err error) {
 			var a openaisdk.ChatCompletionAccumulator
 			for _, data := range stream {
 				var c openaisdk.ChatCompletionChunk
@@ -52,12 +55,12 @@ func TestStreamsInTheSDKs(t *testing.T) {
 		random := rand.New(rand.NewPCG(7, 8))
 		compared := 0
 		for range 200 {
-			r := randomResponse(random)
-			for i := range r.said {
-				r.said[i].text = inputs[random.IntN(4)]
+			r := streamtest.Random(random)
+			for i := range r.Said {
+				r.Said[i].Text = streamtest.Inputs[random.IntN(4)]
 			}
-			_, stream := writers[format](random, r)
-			ours, cut := feed(t, format, events(stream...), whole)
+			_, stream := streamtest.Writers[string(format)](random, r)
+			ours, cut := feed(t, format, stream)
 			want, err := theirs(stream)
 			if err != nil || cut != nil || len(ours) != len(want) {
 				t.Fatalf("%s: the SDK reads %+v, %v; we %s, %v", format, want, err, ours, cut)
@@ -80,4 +83,30 @@ func sameValue(a, b any) bool {
 	x, errX := json.Marshal(a)
 	y, errY := json.Marshal(b)
 	return errX == nil && errY == nil && string(x) == string(y)
+}
+
+// feed reads a stream, its events named as the providers do, and returns its calls and why it is not whole.
+func feed(t *testing.T, format provider.Format, stream []string) (calls []toolyard.Call, cut error) {
+	t.Helper()
+	d, err := provider.Stream(format)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, data := range stream {
+		var e struct{ Type string }
+		if err := json.Unmarshal([]byte(data), &e); err != nil {
+			t.Fatal(err)
+		}
+		name := ""
+		if e.Type != "" {
+			name = "event: " + e.Type + "\n"
+		}
+		whole, err := d.Feed([]byte(name + "data: " + data + "\n\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls = append(calls, whole...)
+	}
+	rest, cut := d.End()
+	return append(calls, rest...), cut
 }

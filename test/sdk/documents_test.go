@@ -1,4 +1,4 @@
-package provider
+package sdk
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/provider"
 )
 
 // checkDocument hands a document to [Decode]. Nothing panics; every error is an InputError that can be shown on a
@@ -22,14 +23,14 @@ import (
 //   - is the same batch when written in native form and read again,
 //   - is read alike by the provider's own SDK,
 //   - re-renders in every format, each call answered in order.
-func checkDocument(t *testing.T, data []byte, force Format) (decoded bool) {
+func checkDocument(t *testing.T, data []byte, force provider.Format) (decoded bool) {
 	t.Helper()
 	defer func() {
 		if t.Failed() {
 			t.Logf("the document, as %q: %q", force, data)
 		}
 	}()
-	batch, format, err := Decode(data, force)
+	batch, format, err := provider.Decode(data, force)
 	if err != nil {
 		if _, ok := errors.AsType[*toolyard.InputError](err); !ok {
 			t.Fatalf("%T is no InputError", err)
@@ -48,12 +49,12 @@ func checkDocument(t *testing.T, data []byte, force Format) (decoded bool) {
 		return true
 	}
 	sameInNative(t, batch)
-	for _, format := range Formats {
-		rendered, err := Render(format, batch.Calls, resultsOf(batch.Calls))
+	for _, format := range provider.Formats {
+		rendered, err := provider.Render(format, batch.Calls, resultsOf(batch.Calls))
 		if err != nil || !json.Valid(rendered) {
 			t.Fatalf("%s: %s, %v", format, rendered, err)
 		}
-		if format == Native {
+		if format == provider.Native {
 			continue
 		}
 		answers, err := sdkAnswers(format, rendered)
@@ -61,7 +62,7 @@ func checkDocument(t *testing.T, data []byte, force Format) (decoded bool) {
 			t.Fatalf("%s: the SDK reads %s as %+v, %v", format, rendered, answers, err)
 		}
 		for i, a := range answers {
-			if made := format == Gemini && strings.HasPrefix(batch.Calls[i].ID, "toolyard_call_"); a.ID != batch.Calls[i].ID && !made {
+			if made := format == provider.Gemini && strings.HasPrefix(batch.Calls[i].ID, "toolyard_call_"); a.ID != batch.Calls[i].ID && !made {
 				t.Fatalf("%s: answer %d has id %q, its call %q", format, i, a.ID, batch.Calls[i].ID)
 			}
 		}
@@ -75,7 +76,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	for i, text := range []string{nativeDoc, anthropicDoc, openaiDoc, chatDoc, geminiDoc} {
 		f.Add([]byte(text), "")
-		f.Add([]byte(text), string(Formats[i]))
+		f.Add([]byte(text), string(provider.Formats[i]))
 		f.Add([]byte(strings.ReplaceAll(text, "{}", `{"a":1,"a":2}`)), "")
 		f.Add([]byte(strings.ReplaceAll(text, `"{}"`, `"{"`)), "")
 		f.Add([]byte(strings.ReplaceAll(text, `"{}"`, `""`)), "")
@@ -84,7 +85,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"choices":[{"message":{"tool_calls":[{"id":"1","type":"custom","custom":{"name":"t","input":"x"}}]},"finish_reason":"length"}]}`), "")
 	f.Add([]byte(`{"candidates":[{"content":{"parts":[{"functionCall":{"name":"t"}}]},"finishReason":"MAX_TOKENS"}]}`), "")
 	f.Add([]byte(`{"type":"message","content":[{"type":"tool_use","id":"1","name":"t","input":{"a":1}}],"stop_reason":"max_tokens"}`), "")
-	f.Fuzz(func(t *testing.T, data []byte, force string) { checkDocument(t, data, Format(force)) })
+	f.Fuzz(func(t *testing.T, data []byte, force string) { checkDocument(t, data, provider.Format(force)) })
 }
 
 // TestDecodeMutated hands in the examples with a few of their nodes dropped, repeated, renamed or replaced by what a
@@ -169,7 +170,7 @@ func sameInNative(t *testing.T, batch toolyard.Batch) {
 	if len(text) > toolyard.MaxBatchBytes {
 		return // escaping made it longer
 	}
-	again, _, err := Decode(text, "")
+	again, _, err := provider.Decode(text, "")
 	if err != nil {
 		t.Fatalf("in native form: %v\n%s", err, text)
 	}
@@ -186,11 +187,11 @@ var capitalKey = regexp.MustCompile(`"[A-Z]\w*"\s*:`)
 
 // sameInSDK compares with the provider's SDK, where that makes sense of the document: it knows fewer liberties in
 // fields that we never look at, and nothing of what we leave out on purpose.
-func sameInSDK(t *testing.T, format Format, data []byte, calls []toolyard.Call) {
-	if format == Native || bytes.Contains(data, []byte("_output")) || bytes.Contains(data, []byte("custom")) || bytes.Contains(data, []byte("\\u")) {
+func sameInSDK(t *testing.T, format provider.Format, data []byte, calls []toolyard.Call) {
+	if format == provider.Native || bytes.Contains(data, []byte("_output")) || bytes.Contains(data, []byte("custom")) || bytes.Contains(data, []byte("\\u")) {
 		return
 	}
-	if format == Gemini && capitalKey.Match(data) {
+	if format == provider.Gemini && capitalKey.Match(data) {
 		return // genai's structs take "FunctionCall" for "functionCall"; the API does not, and nor do we
 	}
 	theirs, err := sdkCalls(format, bytes.TrimSpace(data))
