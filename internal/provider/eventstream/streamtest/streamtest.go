@@ -189,4 +189,3 @@ var Writers = map[string]Writer{
 		return fmt.Sprintf(`{"object":"chat.completion","choices":[{"finish_reason":%q,"message":{"role":"assistant","tool_calls":[%s]}}]}`, finish, strings.Join(calls, ",")), stream
 	},
 }
-
