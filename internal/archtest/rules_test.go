@@ -99,6 +99,7 @@ var packages = []struct {
 	{"internal/mcp/server", shells, "MCP in front of the broker"},
 	{"client", shells, "an agent's side, in Go"},
 	{"worker", shells, "a tool author's side, in Go: it runs internal/worker with a program's own tools"},
+	{"tool/tooltest", shells, "a tool author's tests: it runs internal/pipeline without a broker"},
 
 	{"cmd/...", wiring, "the mains"},
 
@@ -159,6 +160,7 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/mcp/toolset", "internal/sandbox", "MCP servers on stdio start through its launcher"},
 	{"internal/mcp/...", "internal/mcp", "the two sides share it"},
 	{"worker", "internal/worker", "it is the public face of it"},
+	{"tool/tooltest", "internal/worker", "rules decide in a test as they do in a worker"},
 	{"internal/api", "client", "a request asks for what a Go agent asks for"},
 	{"internal/mcp/server", "client", "a call asks for what a Go agent asks for"},
 	{"cmd/...", "cmd/internal/cli", "the two commands read flags, environment and files alike"},

@@ -29,7 +29,7 @@ var bin string
 
 func TestMain(m *testing.M) {
 	var err error
-	if bin, err = testenv.Binaries("", "cmd/...", "examples/...", "test/agents/wordsworker"); err != nil {
+	if bin, err = testenv.Binaries("", "cmd/...", "examples/..."); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

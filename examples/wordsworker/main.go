@@ -1,4 +1,8 @@
-// Command wordsworker is a pool of one tool whose definition is not in the prompt: a model has to find it first.
+// Command wordsworker is a pool of one tool whose definition is not in the prompt: a model has to find it first. Its test calls
+// the tool as a worker would.
+//
+//	dispatcher creds --pool words --out words.creds
+//	go run ./examples/wordsworker nats://127.0.0.1:4222 words.creds
 package main
 
 import (
@@ -21,17 +25,26 @@ type input struct {
 	Text string `json:"text" jsonschema:"the text whose words are counted"`
 }
 
-func main() {
+// countWords makes the tool.
+func countWords() (tool.Tool, error) {
 	no := false
-	count, err := tool.New(tool.Typed[input, string]{
+	return tool.New(tool.Typed[input, string]{
 		Declaration: tool.Declaration{
-			Name: "count_words", Description: "Counts the words of a text.", Class: tool.ClassRule{Static: toolyard.ReadOnly}, ReadOnly: true,
+			Name: "count_words", Description: "Counts the words of a text.",
+			Class: tool.ClassRule{Static: toolyard.ReadOnly}, ReadOnly: true, // may run beside others
 			RequiresPermission: &no, UsesWorkspace: &no, ShouldDefer: true,
 		},
 		Run: func(_ context.Context, _ tool.Env, in input) (string, error) {
 			return fmt.Sprint(len(strings.Fields(in.Text)), " words"), nil
 		},
 	})
+}
+
+func main() {
+	if len(os.Args) != 3 {
+		log.Fatal("usage: wordsworker URL CREDS")
+	}
+	count, err := countWords()
 	if err != nil {
 		log.Fatal(err)
 	}

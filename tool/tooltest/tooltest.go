@@ -1,0 +1,244 @@
+// Package tooltest runs calls of a tool in a unit test as a worker runs them: the input meets the schema and the tool's own
+// checks, rules decide about permission, the output is mapped, cut and stored. It needs no server and no other process.
+//
+//	func TestCount(t *testing.T) {
+//		r := tooltest.Call(t, count, `{"text": "to be or not to be"}`, tooltest.Options{})
+//		if r.Output != "6 words" {
+//			t.Error(r.Code, r.Text())
+//		}
+//	}
+package tooltest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/place"
+	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/protect"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/shell"
+	"github.com/toolyard/toolyard/internal/worker"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// Options say how a call runs. The zero value is a call outside of any workspace, which is allowed.
+type Options struct {
+	// Workspace is the directory of the call's workspace. Empty: it has none.
+	Workspace string
+	// Allow, Deny and Ask are permission rules, tool or tool(specifier), and Mode what happens to calls that none of them
+	// decides: default, accept_edits, plan, dont_ask or bypass. Nobody can be asked: what a rule asks about is denied. All
+	// empty: a rule allows the tool.
+	Allow, Deny, Ask []string
+	Mode             string
+	// Context is what earlier calls of the session have set.
+	Context map[string]string
+	// Credentials are what [tool.Env.Secret] finds, by their names.
+	Credentials map[string]string
+	// Timeout caps the execution under the tool's own timeout. 0: no further cap.
+	Timeout time.Duration
+	// Tools are what the call's batch sees, for a tool that asks [tool.Env].Tools. Nil: nobody knows.
+	Tools []tool.Offered
+}
+
+// Outcome is what became of a call.
+type Outcome struct {
+	// Result is what a worker would store. Its phases say which of them ended the call.
+	toolyard.Result
+	// Session is what the call has changed in its session. Nil: nothing, or it has failed.
+	Session *tool.SessionChange
+	// Progress is what the tool has reported, between a report of 0 and one of 1.
+	Progress []tool.Progress
+	// Stored are the outputs that were too long for the result, by their references.
+	Stored map[string]string
+}
+
+// FailedAt is the phase that ended the call; empty when it has succeeded.
+func (o *Outcome) FailedAt() toolyard.Phase {
+	for _, f := range o.Phases {
+		if f.Outcome == toolyard.OutcomeFailed {
+			return f.Phase
+		}
+	}
+	return ""
+}
+
+// Call runs one call of a tool and returns what became of it. A tool that no worker would take, and options that do not
+// hold together, end the test; whatever is wrong with the call itself is its result.
+func Call(t testing.TB, tl tool.Tool, input string, o Options) Outcome {
+	t.Helper()
+	out, err := run(t.Context(), tl, json.RawMessage(input), o)
+	if err != nil {
+		t.Fatalf("call %s: %v", tl.Name, err)
+	}
+	return out
+}
+
+func run(ctx context.Context, tl tool.Tool, input json.RawMessage, o Options) (out Outcome, err error) {
+	if _, err := tool.Raw(tl); err != nil {
+		return out, err
+	}
+	if _, err := (registry.Registry{}).Register(registry.Entry{Declaration: tl.Declaration, Origin: registry.Toolset}); err != nil {
+		return out, err
+	}
+	permission, err := o.permission(&tl)
+	if err != nil {
+		return out, err
+	}
+	c := &call{tool: granted(tl, o.Credentials)}
+	if c.hash, err = registry.Hash(tl.Declaration); err != nil {
+		return out, err
+	}
+	p := &pipeline.Pipeline{
+		Tools: c, Permission: permission, Scheduler: c, Blobs: c, Classify: shell.Classify, Worker: "tooltest",
+	}
+	var job pipeline.Job
+	job.Key = toolyard.BatchKey{Agent: toolyard.DefaultAgent, ID: "tooltest"}
+	job.Call = toolyard.Call{ID: "call_1", Tool: tl.Name, Input: input}
+	job.Workspace, job.Context, job.CallTimeout, job.Attempt = toolyard.DefaultWorkspace, o.Context, o.Timeout, 1
+	job.Judgement = judge(&tl, input)
+	job.Rules = policy.Rules{Deny: permission.Rules.Deny} // a rule without a specifier takes the tool out
+	job.Blobs = c
+	job.Progress = c.progress
+	job.SessionChange = func(change tool.SessionChange) { out.Session = &change }
+	if o.Tools != nil {
+		job.Tools = func(context.Context) ([]tool.Offered, error) { return o.Tools, nil }
+	}
+	if o.Workspace != "" {
+		list, err := protect.New()
+		if err != nil {
+			return out, err
+		}
+		root, err := place.Hold(o.Workspace, list)
+		if err != nil {
+			return out, fmt.Errorf("the workspace: %w", err)
+		}
+		defer func() { err = firstOf(err, root.Close()) }()
+		job.Root, job.WorkspaceDir = root, root.Dir()
+	}
+	result, err := p.Run(ctx, job)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out.Result, out.Progress, out.Stored = result, c.reports, c.stored
+	return out, err
+}
+
+func firstOf(err, next error) error {
+	if err != nil {
+		return err
+	}
+	return next
+}
+
+// permission is the operator's, as a worker has it.
+func (o *Options) permission(tl *tool.Tool) (p worker.Permission, err error) {
+	allow := o.Allow
+	if len(o.Allow)+len(o.Deny)+len(o.Ask) == 0 && o.Mode == "" {
+		allow = []string{tl.Name}
+	}
+	if p.Mode, err = policy.ParseMode(o.Mode); err != nil {
+		return p, fmt.Errorf("mode: %w", err)
+	}
+	for _, list := range []struct {
+		name  string
+		texts []string
+		to    *[]policy.Rule
+	}{{"allow", allow, &p.Rules.Allow}, {"deny", o.Deny, &p.Rules.Deny}, {"ask", o.Ask, &p.Rules.Ask}} {
+		if *list.to, err = policy.ParseRules(list.texts); err != nil {
+			return p, fmt.Errorf("%s: %w", list.name, err)
+		}
+	}
+	if o.Workspace != "" {
+		p.Dirs = []string{o.Workspace}
+	}
+	return p, p.Rules.Check(&tl.Declaration)
+}
+
+// judge is what a dispatcher knows of a call, with the tool's own answer where only its code can tell.
+func judge(tl *tool.Tool, input json.RawMessage) tool.Judgement {
+	j, ask := registry.Judge(tl.Declaration, input, shell.Classify)
+	if !ask {
+		return j
+	}
+	own, err := tl.Judge(input)
+	if err != nil {
+		return tool.Strictest("the tool cannot judge the call: " + err.Error())
+	}
+	return registry.CheckJudgement(tl.Declaration, own)
+}
+
+// granted is a tool whose code finds credentials.
+func granted(tl tool.Tool, credentials map[string]string) tool.Tool {
+	find := func(name string) (string, bool) { v, ok := credentials[name]; return v, ok }
+	check, permission, execute := tl.Check, tl.CheckPermission, tl.Run
+	if check != nil {
+		tl.Check = func(ctx context.Context, env tool.Env, input json.RawMessage) error {
+			env.Granted = find
+			return check(ctx, env, input)
+		}
+	}
+	if permission != nil {
+		tl.CheckPermission = func(ctx context.Context, env tool.Env, input json.RawMessage) (tool.Permission, error) {
+			env.Granted = find
+			return permission(ctx, env, input)
+		}
+	}
+	tl.Run = func(ctx context.Context, env tool.Env, input json.RawMessage) (tool.Output, error) {
+		env.Granted = find
+		return execute(ctx, env, input)
+	}
+	return tl
+}
+
+// call is what stands around one call: its tool, a free slot, and a store.
+type call struct {
+	tool tool.Tool
+	hash string
+
+	mu      sync.Mutex
+	stored  map[string]string
+	reports []tool.Progress
+}
+
+// Lookup implements [pipeline.Tools].
+func (c *call) Lookup(name string) (tool.Tool, registry.Entry, bool) {
+	return c.tool, registry.Entry{Declaration: c.tool.Declaration, Hash: c.hash, Origin: registry.Toolset}, name == c.tool.Name
+}
+
+// Start implements [pipeline.Scheduler]: a slot is free, and nobody else has the call.
+func (c *call) Start(context.Context, *pipeline.Job) (func(), error) { return func() {}, nil }
+
+// Put implements [pipeline.Blobs].
+func (c *call) Put(_ context.Context, _ toolyard.BatchKey, content string) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stored == nil {
+		c.stored = map[string]string{}
+	}
+	ref := fmt.Sprintf("result-%d", len(c.stored)+1)
+	c.stored[ref] = content
+	return ref, nil
+}
+
+// ReadBlob implements [tool.Blobs].
+func (c *call) ReadBlob(_ context.Context, ref string) ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	content, ok := c.stored[ref]
+	if !ok {
+		return nil, fmt.Errorf("%s: %w", ref, tool.ErrNoBlob)
+	}
+	return []byte(content), nil
+}
+
+func (c *call) progress(p tool.Progress) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reports = append(c.reports, p)
+}
