@@ -1,6 +1,6 @@
 // Package client is how a Go program hands batches to Toolyard and gets their results.
 //
-//	c, err := client.Connect(ctx, nc) // or client.ConnectHTTP(ctx, "http://127.0.0.1:8080", client.HTTPOptions{})
+//	c, err := client.Connect(ctx, nc, client.Options{}) // or client.ConnectHTTP(ctx, "http://127.0.0.1:8080", client.HTTPOptions{})
 //	b, err := c.Submit(ctx, toolyard.Batch{Agent: "agent-1", Calls: calls})
 //	for result, err := range b.Results(ctx) {
 //		...

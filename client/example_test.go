@@ -21,7 +21,7 @@ func ExampleClient_Submit() {
 		log.Fatal(err)
 	}
 	defer nc.Close()
-	c, err := client.Connect(ctx, nc)
+	c, err := client.Connect(ctx, nc, client.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -23,8 +23,18 @@ var (
 // feedEnd bounds the handing in of what is left of a stream when its context is over.
 const feedEnd = 10 * time.Second
 
+// Format is a provider's form. [Client.Feed] reads those below.
+type Format = provider.Format
+
+// The formats of event streams.
+const (
+	Anthropic  = provider.Anthropic  // Anthropic Messages
+	OpenAI     = provider.OpenAI     // OpenAI Responses
+	OpenAIChat = provider.OpenAIChat // OpenAI Chat Completions
+)
+
 // Feed reads the raw event stream of one model response to its end and hands in its calls, each the moment its input is
-// whole, while the model is still talking. The form is "anthropic", "openai" (Responses) or "openai-chat", and r what the
+// whole, while the model is still talking. The form is [Anthropic], [OpenAI] or [OpenAIChat], and r what the
 // provider's API answers with, as it comes.
 //
 // The batch is b, to which the calls are added. It is opened when the first call begins: a response without calls makes
@@ -35,8 +45,8 @@ const feedEnd = 10 * time.Second
 //
 // A stream that is cut or broken is an error, and the batch that is returned beside it has all calls that were whole, which go
 // on, and those that were cut, which end as incomplete_call.
-func (c *Client) Feed(ctx context.Context, form string, b toolyard.Batch, r io.Reader, opened func(*Batch)) (*Batch, error) {
-	d, err := provider.Stream(provider.Format(form))
+func (c *Client) Feed(ctx context.Context, form Format, b toolyard.Batch, r io.Reader, opened func(*Batch)) (*Batch, error) {
+	d, err := provider.Stream(form)
 	if err != nil {
 		return nil, err
 	}

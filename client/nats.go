@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -22,10 +23,22 @@ import (
 // rereadAfter is how long a client trusts the live feed before it reads the stream.
 const rereadAfter = time.Second
 
+// Options say how a client is on a NATS system. The zero value is fine.
+type Options struct {
+	// Name is who the client is in the events that it stores: their source is /client/NAME. Empty: a name of its own.
+	Name string
+}
+
 // Connect makes a client on a connection, which stays the caller's to close. It makes nothing on the NATS system:
 // [ErrNoSystem] says that no dispatcher has ever run there.
-func Connect(ctx context.Context, nc *nats.Conn) (*Client, error) {
-	b, err := natsbroker.Attach(ctx, nc, "/client/"+broker.NewID())
+func Connect(ctx context.Context, nc *nats.Conn, o Options) (*Client, error) {
+	if o.Name == "" {
+		o.Name = broker.NewID()
+	}
+	if err := toolyard.CheckName("name", o.Name); err != nil {
+		return nil, err
+	}
+	b, err := natsbroker.Attach(ctx, nc, "/client/"+url.PathEscape(o.Name))
 	if err != nil {
 		return nil, fmt.Errorf("connect to Toolyard: %w", err)
 	}

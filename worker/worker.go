@@ -40,9 +40,9 @@ type Options struct {
 	// no directory.
 	Workspaces map[toolyard.Workspace]string
 	// Allow, Deny and Ask are permission rules, tool or tool(specifier), and Mode what happens to calls that none of
-	// them decides: default, accept_edits, plan, dont_ask or bypass. Empty: what is not read-only is denied.
+	// them decides. Empty: [Default].
 	Allow, Deny, Ask []string
-	Mode             string
+	Mode             Mode
 	// Hooks run around calls. None: none.
 	Hooks []Hook
 	// Secrets are environment variables whose values are taken out of what others will read, beside those whose names say
@@ -60,6 +60,18 @@ type Options struct {
 	// Log gets what goes wrong. Nil: [slog.Default].
 	Log *slog.Logger
 }
+
+// Mode says what happens to calls that no rule decides.
+type Mode = policy.Mode
+
+// The modes.
+const (
+	Default     = policy.Default     // ask a person; the empty Mode means this
+	AcceptEdits = policy.AcceptEdits // allow tools that only edit files of the workspace
+	Plan        = policy.Plan        // deny whatever is not read-only, also what an allow rule allows
+	DontAsk     = policy.DontAsk     // deny where Default would ask
+	Bypass      = policy.Bypass      // allow; deny and ask rules still hold
+)
 
 // Connect connects to NATS as a worker needs it: it waits until the server is there or ctx ends, connects again within a tenth
 // of a second, for as long as it takes, gives a connection up that is cut, and says in the log when it is lost and when it is back. A worker on a connection that takes
@@ -92,7 +104,7 @@ func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 		Slots: map[toolyard.Class]int{toolyard.ReadOnly: o.ReadSlots, toolyard.WriteExclusive: o.WriteSlots, toolyard.Unsafe: o.WriteSlots},
 	}
 	var err error
-	if cfg.Mode, err = policy.ParseMode(o.Mode); err != nil {
+	if cfg.Mode, err = policy.ParseMode(string(o.Mode)); err != nil {
 		return fmt.Errorf("worker: mode: %w", err)
 	}
 	if cfg.Redact, err = o.redactor(); err != nil {

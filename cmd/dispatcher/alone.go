@@ -72,7 +72,7 @@ func withAlone(ctx context.Context, log *slog.Logger, cfg aloneConfig, do func(c
 		return ended(ctx, err)
 	}
 	defer a.close()
-	if a.client, err = client.Connect(ctx, a.nc); err != nil {
+	if a.client, err = client.Connect(ctx, a.nc, client.Options{}); err != nil {
 		return ended(ctx, err)
 	}
 	return untilFailed(ctx, a.failed, func(ctx context.Context) error { return do(ctx, a) })

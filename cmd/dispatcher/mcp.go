@@ -196,7 +196,7 @@ func (s *std) mcpOver(ctx context.Context, o mcpCommandFlags, cfg server.Config,
 	if err != nil {
 		return ended(ctx, err)
 	}
-	c, err := client.Connect(setup, nc)
+	c, err := client.Connect(setup, nc, client.Options{})
 	if err != nil {
 		return ended(ctx, err)
 	}

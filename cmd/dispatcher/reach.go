@@ -73,7 +73,7 @@ func (s *std) attach(ctx context.Context, f *systemFlags, name string, do func(*
 			return nerr
 		}
 		defer nc.Close()
-		c, err = client.Connect(setup, nc)
+		c, err = client.Connect(setup, nc, client.Options{})
 	}
 	if err != nil {
 		return ended(ctx, err)

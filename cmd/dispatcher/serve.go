@@ -292,7 +292,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 func (n *node) api(ctx context.Context, at net.Addr, tokens *api.Tokens) (*api.Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
 	defer cancel()
-	c, err := client.Connect(ctx, n.nc)
+	c, err := client.Connect(ctx, n.nc, client.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -312,7 +312,7 @@ func (n *node) mcp(ctx context.Context, door *api.Server, p mcpParts, cfg server
 	setup, cancel := context.WithTimeout(ctx, setupTimeout)
 	defer cancel()
 	var err error
-	if p.client, err = client.Connect(setup, n.nc); err != nil {
+	if p.client, err = client.Connect(setup, n.nc, client.Options{}); err != nil {
 		return nil, err
 	}
 	p.broker, p.log = n.broker.As("/mcp/"+broker.NewID()), n.log

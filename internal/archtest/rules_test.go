@@ -160,6 +160,7 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/mcp/toolset", "internal/sandbox", "MCP servers on stdio start through its launcher"},
 	{"internal/mcp/...", "internal/mcp", "the two sides share it"},
 	{"worker", "internal/worker", "it is the public face of it"},
+	{"tool/tooltest", "worker", "its options name modes as a worker's do"},
 	{"tool/tooltest", "internal/worker", "rules decide in a test as they do in a worker"},
 	{"internal/api", "client", "a request asks for what a Go agent asks for"},
 	{"internal/mcp/server", "client", "a call asks for what a Go agent asks for"},

@@ -137,7 +137,7 @@ func pool(t *testing.T, s manifest.Server) (*toolset.Toolset, *client.Client) {
 			t.Fatal("a part is not ready")
 		}
 	}
-	c, err := client.Connect(t.Context(), testenv.Conn(t, server))
+	c, err := client.Connect(t.Context(), testenv.Conn(t, server), client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -282,7 +282,7 @@ func TestAgentIsCutOff(t *testing.T) {
 		calls := slices.Concat(repeated("write", 3, map[string]any{"work_ms": 100}), repeated("look", 4, map[string]any{"work_ms": 200}), repeated("write", 3, map[string]any{"work_ms": 100}))
 
 		nc := s.dial()
-		c, err := client.Connect(s.context(), nc)
+		c, err := client.Connect(s.context(), nc, client.Options{})
 		if err != nil {
 			s.t.Fatal(err)
 		}

@@ -136,7 +136,7 @@ func (s *system) client() *client.Client {
 	s.t.Helper()
 	nc := s.dial()
 	s.t.Cleanup(nc.Close)
-	c, err := client.Connect(s.context(), nc)
+	c, err := client.Connect(s.context(), nc, client.Options{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func (s *system) open() {
 		ctx, cancel := context.WithTimeout(s.context(), 8*time.Second)
 		defer cancel()
 		if s.b, last = natsbroker.Open(ctx, s.nc, s.settings, "/test/faults"); last == nil {
-			s.c, last = client.Connect(ctx, s.nc)
+			s.c, last = client.Connect(ctx, s.nc, client.Options{})
 		}
 		if last != nil {
 			s.t.Log("the streams are not made yet: ", last)

@@ -21,7 +21,7 @@ func TestAPostWhileNATSIsAway(t *testing.T) {
 	s := testenv.Restartable(t)
 	nc := testenv.Conn(t, s.Server)
 	b := testenv.Broker(t, s.Server, "/api/test")
-	c, err := client.Connect(t.Context(), nc)
+	c, err := client.Connect(t.Context(), nc, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

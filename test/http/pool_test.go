@@ -149,7 +149,7 @@ func startWith(t testing.TB, limits dispatcher.Config, change func(*api.Config, 
 		t.Fatal(err)
 	}
 	nc := testenv.Conn(t, s)
-	if p.client, err = client.Connect(t.Context(), nc); err != nil {
+	if p.client, err = client.Connect(t.Context(), nc, client.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	cfg := api.Config{

@@ -185,7 +185,7 @@ func start(t *testing.T, change func(*server.Config)) *pool {
 	begin(t, dispatcher.New(testenv.Broker(t, p.nats, "/dispatcher/test"), dispatcher.Config{Log: testenv.Log(t), Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}}))
 	p.broker = testenv.Broker(t, p.nats, "/api/test")
 	var err error
-	if p.client, err = client.Connect(t.Context(), testenv.Conn(t, p.nats)); err != nil {
+	if p.client, err = client.Connect(t.Context(), testenv.Conn(t, p.nats), client.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	cfg := server.Config{

@@ -63,7 +63,7 @@ func BenchmarkAccounts(b *testing.B) {
 				b.Fatal(err)
 			}
 			start(w)
-			c, err := client.Connect(b.Context(), testenv.ConnAs(b, s, mode.agent))
+			c, err := client.Connect(b.Context(), testenv.ConnAs(b, s, mode.agent), client.Options{})
 			if err != nil {
 				b.Fatal(err)
 			}

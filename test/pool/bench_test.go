@@ -135,7 +135,7 @@ func benchSystem(b *testing.B, cfg worker.Config) (*client.Client, *natsd.Server
 		stop()
 		running.Wait()
 	})
-	c, err := client.Connect(b.Context(), testenv.Conn(b, s))
+	c, err := client.Connect(b.Context(), testenv.Conn(b, s), client.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

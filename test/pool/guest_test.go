@@ -62,7 +62,7 @@ func guestWorker(t testing.TB, s *natsd.Server, cfg worker.Config) *part {
 
 func guestClient(t testing.TB, s *natsd.Server, agent string) *client.Client {
 	t.Helper()
-	c, err := client.Connect(t.Context(), testenv.ConnAs(t, s, agentNamed(agent)))
+	c, err := client.Connect(t.Context(), testenv.ConnAs(t, s, agentNamed(agent)), client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

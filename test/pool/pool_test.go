@@ -97,7 +97,7 @@ func startDispatcher(t testing.TB, s *natsd.Server, cfg dispatcher.Config) *part
 
 func startClient(t testing.TB, s *natsd.Server) *client.Client {
 	t.Helper()
-	c, err := client.Connect(t.Context(), testenv.Conn(t, s))
+	c, err := client.Connect(t.Context(), testenv.Conn(t, s), client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -98,7 +98,7 @@ func TestABadCallOverNATS(t *testing.T) {
 	publish("ty.batch.a.b", events.BatchSubmitted, `{"open":true,`+calls("")+`}`)
 	publish("ty.event.a.b._.input", events.CallsAppended, `{`+calls("x")+`}`)
 	publish("ty.event.a.b._.input", events.BatchClosed, `{"by":"agent"}`)
-	c, err := client.Connect(t.Context(), nc)
+	c, err := client.Connect(t.Context(), nc, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

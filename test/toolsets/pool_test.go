@@ -60,7 +60,7 @@ func pool(t *testing.T, cfg worker.Config) (*natsd.Server, *client.Client) {
 	d := dispatcher.Config{Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 	d.Planner.Pipeline = &pipeline.Pipeline{}
 	begin(t, dispatcher.New(testenv.Broker(t, s, "/dispatcher/test"), d))
-	c, err := client.Connect(t.Context(), testenv.Conn(t, s))
+	c, err := client.Connect(t.Context(), testenv.Conn(t, s), client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/toolyard/toolyard/internal/shell"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
+	toolworker "github.com/toolyard/toolyard/worker"
 )
 
 // Options say how a call runs. The zero value is a call outside of any workspace, which is allowed.
@@ -33,10 +34,10 @@ type Options struct {
 	// Workspace is the directory of the call's workspace. Empty: it has none.
 	Workspace string
 	// Allow, Deny and Ask are permission rules, tool or tool(specifier), and Mode what happens to calls that none of them
-	// decides: default, accept_edits, plan, dont_ask or bypass. Nobody can be asked: what a rule asks about is denied. All
+	// decides. Nobody can be asked: what a rule asks about is denied. All
 	// empty: a rule allows the tool.
 	Allow, Deny, Ask []string
-	Mode             string
+	Mode             toolworker.Mode
 	// Context is what earlier calls of the session have set.
 	Context map[string]string
 	// Credentials are what [tool.Env.Secret] finds, by their names.
@@ -142,7 +143,7 @@ func (o *Options) permission(tl *tool.Tool) (p worker.Permission, err error) {
 	if len(o.Allow)+len(o.Deny)+len(o.Ask) == 0 && o.Mode == "" {
 		allow = []string{tl.Name}
 	}
-	if p.Mode, err = policy.ParseMode(o.Mode); err != nil {
+	if p.Mode, err = policy.ParseMode(string(o.Mode)); err != nil {
 		return p, fmt.Errorf("mode: %w", err)
 	}
 	for _, list := range []struct {
