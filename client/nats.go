@@ -145,8 +145,8 @@ func (t overNATS) results(ctx context.Context, k toolyard.BatchKey, submitted bo
 	}
 }
 
-// repeatable reports whether a read that failed is worth repeating: NATS was away for longer than one read lasts. Who waits for
-// results waits until ctx ends.
+// repeatable reports whether a read that failed is worth repeating: NATS was away for longer than one read lasts. Who
+// waits for results waits until ctx ends.
 func (t overNATS) repeatable(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && t.b.MayPass(err)
 }

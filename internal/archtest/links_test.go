@@ -25,55 +25,60 @@ const (
 // standardNamed are the packages of the standard library that rows of links name.
 var standardNamed = []string{"os/exec", "testing", "html/template"}
 
-// links says what a package must not link, itself or through others. Direct imports say little: one file imports a facade, and
-// the facade everything. A denied path stands for all below it.
+// denial is what must not be linked for one reason. A path stands for all below it.
+type denial struct {
+	why   string
+	paths []string
+}
+
+// light is what no program of ours needs; library is what no package for other programs needs.
+var (
+	light = []denial{
+		{whySDK, []string{
+			"github.com/anthropics/anthropic-sdk-go", "github.com/openai/openai-go", "google.golang.org/genai",
+			"google.golang.org/grpc", "go.opentelemetry.io",
+		}},
+		{whyEvents, []string{"github.com/cloudevents/sdk-go"}},
+		{whyMethod, []string{"github.com/json-iterator/go", "github.com/modern-go/reflect2", "html/template"}},
+		{whyTest, []string{"github.com/evanw/esbuild", "internal/testenv", "internal/sim", "testing"}},
+	}
+	library = append(slices.Clip(light), []denial{
+		{whyMain, []string{"go.yaml.in/yaml", "github.com/spf13/cobra", "github.com/spf13/pflag", "internal/manifest"}},
+		{whyServer, []string{"github.com/nats-io/nats-server", "github.com/nats-io/jwt", "internal/natsd"}},
+		{whyFace, []string{
+			"github.com/danielgtaylor/huma", "github.com/modelcontextprotocol/go-sdk", "github.com/prometheus",
+			"google.golang.org/protobuf",
+		}},
+		{"it orders calls, and nobody else does", []string{"internal/dispatcher"}},
+	}...)
+)
+
+// links says what a package must not link, itself or through others. Direct imports say little: one file imports a
+// facade, and the facade everything.
 var links = []struct {
 	pkg    string
 	needs  []string // it links these: the positive control
-	denied map[string]string
+	denied []denial
 }{
-	{"client", []string{"github.com/nats-io/nats.go/jetstream", "internal/provider/anthropic", "internal/broker"}, map[string]string{
-		"github.com/anthropics/anthropic-sdk-go": whySDK, "github.com/openai/openai-go": whySDK, "google.golang.org/genai": whySDK,
-		"google.golang.org/grpc": whySDK, "go.opentelemetry.io": whySDK,
-		"github.com/cloudevents/sdk-go": whyEvents, "github.com/json-iterator/go": whyMethod, "github.com/modern-go/reflect2": whyMethod,
-		"go.yaml.in/yaml": whyMain, "github.com/spf13/cobra": whyMain, "github.com/spf13/pflag": whyMain, "internal/manifest": whyMain,
-		"github.com/nats-io/nats-server": whyServer, "github.com/nats-io/jwt": whyServer, "internal/natsd": whyServer,
-		"github.com/danielgtaylor/huma": whyFace, "github.com/modelcontextprotocol/go-sdk": whyFace, "github.com/prometheus": whyFace,
-		"google.golang.org/protobuf": whyFace,
-		"gvisor.dev/gvisor":          whyAgent, "mvdan.cc/sh": whyAgent, "github.com/sony/gobreaker": whyAgent, "os/exec": whyAgent,
-		"internal/pipeline": whyAgent, "internal/sandbox": whyAgent, "internal/builtin": whyAgent, "internal/worker": whyAgent,
-		"internal/dispatcher": whyAgent, "internal/testenv": whyTest, "testing": whyTest,
-	}},
-	{"worker", []string{"github.com/nats-io/nats.go/jetstream", "internal/pipeline", "internal/worker"}, map[string]string{
-		"github.com/anthropics/anthropic-sdk-go": whySDK, "github.com/openai/openai-go": whySDK, "google.golang.org/genai": whySDK,
-		"google.golang.org/grpc": whySDK, "go.opentelemetry.io": whySDK,
-		"github.com/cloudevents/sdk-go": whyEvents, "github.com/json-iterator/go": whyMethod, "github.com/modern-go/reflect2": whyMethod,
-		"go.yaml.in/yaml": whyMain, "github.com/spf13/cobra": whyMain, "github.com/spf13/pflag": whyMain, "internal/manifest": whyMain,
-		"github.com/nats-io/nats-server": whyServer, "github.com/nats-io/jwt": whyServer, "internal/natsd": whyServer,
-		"github.com/danielgtaylor/huma": whyFace, "github.com/modelcontextprotocol/go-sdk": whyFace, "github.com/prometheus": whyFace,
-		"google.golang.org/protobuf": whyFace,
-		"internal/dispatcher":        "it runs calls and orders none", "internal/testenv": whyTest, "testing": whyTest,
-	}},
-	{"cmd/dispatcher", []string{"internal/dispatcher", "github.com/nats-io/nats-server/v2/server"}, mainsDeny},
-	{"cmd/worker", []string{"internal/worker", "internal/manifest"}, mainsDeny},
-}
-
-// mainsDeny is what made the commands three times as heavy as they are.
-var mainsDeny = map[string]string{
-	"github.com/anthropics/anthropic-sdk-go": whySDK, "github.com/openai/openai-go": whySDK, "google.golang.org/genai": whySDK,
-	"google.golang.org/grpc": whySDK, "go.opentelemetry.io": whySDK,
-	"github.com/cloudevents/sdk-go": whyEvents, "github.com/json-iterator/go": whyMethod, "github.com/modern-go/reflect2": whyMethod,
-	"html/template": whyMethod, "github.com/evanw/esbuild": whyTest, "internal/testenv": whyTest, "internal/sim": whyTest, "testing": whyTest,
+	{"client", []string{"github.com/nats-io/nats.go/jetstream", "internal/provider/anthropic", "internal/broker"},
+		append(slices.Clip(library), denial{whyAgent, []string{
+			"gvisor.dev/gvisor", "mvdan.cc/sh", "github.com/sony/gobreaker", "os/exec",
+			"internal/pipeline", "internal/sandbox", "internal/builtin", "internal/worker",
+		}})},
+	{"worker", []string{"github.com/nats-io/nats.go/jetstream", "internal/pipeline", "internal/worker"}, library},
+	{"cmd/dispatcher", []string{"internal/dispatcher", "github.com/nats-io/nats-server/v2/server"}, light},
+	{"cmd/worker", []string{"internal/worker", "internal/manifest"}, light},
 }
 
 // toolLinks is all that package tool links beside the standard library: an author's tests build in a second.
 var toolLinks = []string{"", "tool", "github.com/google/jsonschema-go/jsonschema"}
 
-// linked are the packages outside the standard library that a package links on a system, and those of the standard library that a
-// row of links names. This module's have their path below its root.
+// linked are the packages outside the standard library that a package links on a system, and those of the standard
+// library that a row of links names. This module's have their path below its root.
 func linked(t *testing.T, pkg, goos string) (list []string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{.ImportPath}} {{.Standard}} {{with .Module}}{{.Main}} {{.Path}}{{end}}", "./"+pkg)
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f",
+		"{{.ImportPath}} {{.Standard}} {{with .Module}}{{.Main}} {{.Path}}{{end}}", "./"+pkg)
 	cmd.Dir = filepath.Join("..", "..")
 	cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH=amd64", "CGO_ENABLED=0", "GOWORK=off")
 	out, err := cmd.Output()
@@ -93,11 +98,13 @@ func linked(t *testing.T, pkg, goos string) (list []string) {
 }
 
 // deniedLinks says which of the linked packages are denied, and why.
-func deniedLinks(list []string, denied map[string]string) (problems []string) {
+func deniedLinks(list []string, denied []denial) (problems []string) {
 	for _, p := range list {
-		for path, why := range denied {
-			if matches(path+"/...", p) {
-				problems = append(problems, fmt.Sprintf("links %s: %s", p, why))
+		for _, d := range denied {
+			for _, path := range d.paths {
+				if matches(path+"/...", p) {
+					problems = append(problems, fmt.Sprintf("links %s: %s", p, d.why))
+				}
 			}
 		}
 	}
@@ -119,11 +126,13 @@ func TestLinked(t *testing.T) {
 				t.Errorf("%s on %s %s", l.pkg, goos, p)
 			}
 		}
-		if list := linked(t, "tool", goos); !slices.Equal(slices.Sorted(slices.Values(list)), slices.Sorted(slices.Values(toolLinks))) {
+		if list := linked(t, "tool", goos); !slices.Equal(slices.Sorted(slices.Values(list)),
+			slices.Sorted(slices.Values(toolLinks))) {
 			t.Errorf("tool on %s links %q; want %q only", goos, list, toolLinks)
 		}
 	}
-	if got := deniedLinks([]string{"fmt", "a.b/c", "a.b/c/d", "a.b/cd", ""}, map[string]string{"a.b/c": "why"}); len(got) != 2 {
-		t.Errorf("denied: %q", got)
+	got := deniedLinks([]string{"fmt", "a.b/c", "a.b/c/d", "a.b/cd", ""}, []denial{{"why", []string{"a.b/c"}}})
+	if want := []string{"links a.b/c/d: why", "links a.b/c: why"}; !slices.Equal(got, want) {
+		t.Errorf("denied: %q, want %q", got, want)
 	}
 }

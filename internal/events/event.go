@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Event is a CloudEvent of version 1.0, with JSON as its data. The official SDK is the oracle of the tests and is not linked: it
-// brings a JSON and an XML codec, and reflection that keeps the linker from leaving anything out.
+// Event is a CloudEvent of version 1.0, with JSON as its data. The official SDK is the oracle of the tests and is not
+// linked: it brings a JSON and an XML codec, and reflection that keeps the linker from leaving anything out.
 type Event struct {
 	ID, Source, Type string
 	// Subject is empty, and Time zero, when there is none.

@@ -16,8 +16,10 @@ import (
 
 // full has every attribute that we write.
 var full = Meta{
-	ID: "01a20290-10be-7dba-a59a-0361ead09e02", Source: "/agent/a=2e", Subject: "a/b/0", Time: time.Date(2026, 11, 21, 12, 0, 0, 500, time.UTC),
-	TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Sequence: Sequence(7), PartitionKey: "a/b", Version: 1,
+	ID: "01a20290-10be-7dba-a59a-0361ead09e02", Source: "/agent/a=2e", Subject: "a/b/0", Time: time.Date(2026, 11, 21,
+		12, 0, 0, 500, time.UTC),
+	TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Sequence: Sequence(7), PartitionKey: "a/b",
+	Version: 1,
 }
 
 // bySDK is the same event as the SDK makes it.
@@ -41,7 +43,8 @@ func bySDK(t *testing.T, e Event) event.Event {
 // TestTheSDKWritesTheSame: both modes are the SDK's to the byte.
 func TestTheSDKWritesTheSame(t *testing.T) {
 	for name, m := range map[string]Meta{
-		"all attributes": full, "few": {ID: "e", Source: "/x"}, "odd text": {ID: `"<e>"`, Source: "/a b/é?x=%20", Subject: "\\&", Time: full.Time},
+		"all attributes": full, "few": {ID: "e", Source: "/x"}, "odd text": {ID: `"<e>"`, Source: "/a b/é?x=%20",
+			Subject: "\\&", Time: full.Time},
 	} {
 		e, err := Encode(m, Started{Group: 1, Ticket: 2})
 		if err != nil {
@@ -73,7 +76,8 @@ func TestTheSDKWritesTheSame(t *testing.T) {
 // FuzzFromHeader: we read the headers that the SDK reads, and see in them what it sees.
 func FuzzFromHeader(f *testing.F) {
 	f.Add("1.0", "e", "/x", "t", "a/b", "2026-11-21T12:00:00Z", "tyversion", "1", "application/json")
-	f.Add("1.0", " e ", "https://agents.example/a b", "t", "", "2026-11-21T12:00:00.5+01:00", "TraceParent", "x", "text/plain; charset=utf-8")
+	f.Add("1.0", " e ", "https://agents.example/a b", "t", "", "2026-11-21T12:00:00.5+01:00", "TraceParent", "x",
+		"text/plain; charset=utf-8")
 	f.Add("1.0", "", ":", "", " ", "yesterday", "under_score", "", "no/type/at all")
 	f.Add("0.2", "e", "/x", "t", "", "", "", "", "")
 	f.Fuzz(func(t *testing.T, version, id, source, kind, subject, at, name, value, contentType string) {
@@ -143,7 +147,8 @@ func TestStructuredModeIsReadWithoutGuessing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(Event{
-		ID: "e", Source: "/x", Type: "t", Extensions: map[string]string{"tyversion": "2", "flag": "true"}, Data: json.RawMessage(`{}`),
+		ID: "e", Source: "/x", Type: "t", Extensions: map[string]string{"tyversion": "2", "flag": "true"},
+		Data: json.RawMessage(`{}`),
 	}, e); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

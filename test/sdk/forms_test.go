@@ -17,7 +17,8 @@ import (
 	"github.com/toolyard/toolyard/internal/provider"
 )
 
-// Each decoder by itself: a document that nobody recognises is at home in the one that it is forced on. Seeds stand in testdata/fuzz.
+// Each decoder by itself: a document that nobody recognises is at home in the one that it is forced on. Seeds stand in
+// testdata/fuzz.
 
 func FuzzDecodeNative(f *testing.F)     { fuzzForm(f, provider.Native, nativeDoc) }
 func FuzzDecodeAnthropic(f *testing.F)  { fuzzForm(f, provider.Anthropic, anthropicDoc) }
@@ -35,8 +36,8 @@ func fuzzForm(f *testing.F, format provider.Format, doc string) {
 	f.Fuzz(func(t *testing.T, data []byte) { checkDocument(t, data, format) })
 }
 
-// FuzzRender renders results with anything in their parts and echoes: whatever it is, every form is what the provider's SDK reads,
-// every call is answered in order, and nothing is in it that the provider is known to refuse.
+// FuzzRender renders results with anything in their parts and echoes: whatever it is, every form is what the
+// provider's SDK reads, every call is answered in order, and nothing is in it that the provider is known to refuse.
 func FuzzRender(f *testing.F) {
 	f.Add("image", "image/png", "a text", []byte("data"), []byte(`{"toolset_name":"browser"}`), "", true)
 	f.Add("resource", "application/pdf", "", []byte("data"), []byte(`{"caller":{"type":"program","caller_id":"x"},"namespace":"n"}`), "skipped", false)

@@ -1,5 +1,6 @@
-// Package tooltest runs calls of a tool in a unit test as a worker runs them: the input meets the schema and the tool's own
-// checks, rules decide about permission, the output is mapped, cut and stored. It needs no server and no other process.
+// Package tooltest runs calls of a tool in a unit test as a worker runs them: the input meets the schema and the
+// tool's own checks, rules decide about permission, the output is mapped, cut and stored. It needs no server and no
+// other process.
 //
 //	func TestCount(t *testing.T) {
 //		r := tooltest.Call(t, count, `{"text": "to be or not to be"}`, tooltest.Options{})
@@ -70,8 +71,8 @@ func (o *Outcome) FailedAt() toolyard.Phase {
 	return ""
 }
 
-// Call runs one call of a tool and returns what became of it. A tool that no worker would take, and options that do not
-// hold together, end the test; whatever is wrong with the call itself is its result.
+// Call runs one call of a tool and returns what became of it. A tool that no worker would take, and options that do
+// not hold together, end the test; whatever is wrong with the call itself is its result.
 func Call(t testing.TB, tl tool.Tool, input string, o Options) Outcome {
 	t.Helper()
 	out, err := run(t.Context(), tl, json.RawMessage(input), o)
@@ -85,7 +86,8 @@ func run(ctx context.Context, tl tool.Tool, input json.RawMessage, o Options) (o
 	if _, err := tool.Raw(tl); err != nil {
 		return out, err
 	}
-	if _, err := (registry.Registry{}).Register(registry.Entry{Declaration: tl.Declaration, Origin: registry.Toolset}); err != nil {
+	if _, err := (registry.Registry{}).Register(registry.Entry{Declaration: tl.Declaration,
+		Origin: registry.Toolset}); err != nil {
 		return out, err
 	}
 	permission, err := o.permission(&tl)
@@ -209,7 +211,8 @@ type call struct {
 
 // Lookup implements [pipeline.Tools].
 func (c *call) Lookup(name string) (tool.Tool, registry.Entry, bool) {
-	return c.tool, registry.Entry{Declaration: c.tool.Declaration, Hash: c.hash, Origin: registry.Toolset}, name == c.tool.Name
+	return c.tool, registry.Entry{Declaration: c.tool.Declaration, Hash: c.hash, Origin: registry.Toolset},
+		name == c.tool.Name
 }
 
 // Start implements [pipeline.Scheduler]: a slot is free, and nobody else has the call.

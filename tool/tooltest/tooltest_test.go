@@ -73,15 +73,19 @@ func TestCallsGoThroughThePipeline(t *testing.T) {
 		phase  toolyard.Phase
 		text   string
 	}{
-		"runs":          {input: `{"path":"a.txt","times":2}`, text: "words words .k"},
-		"no JSON":       {input: `{"path":`, code: toolyard.SchemaValidationFailed, phase: toolyard.PhaseParseSchema},
-		"other field":   {input: `{"path":"a.txt","file":1}`, code: toolyard.SchemaValidationFailed, phase: toolyard.PhaseParseSchema},
-		"wrong value":   {input: `{"path":"a.txt","times":10}`, code: toolyard.InvalidArguments, phase: toolyard.PhaseValidateValues},
-		"denied":        {input: `{"path":"a.txt"}`, o: tooltest.Options{Deny: []string{"head(a.txt)"}}, code: toolyard.PermissionDenied},
-		"taken out":     {input: `{"path":"a.txt"}`, o: tooltest.Options{Deny: []string{"head"}}, code: toolyard.BlockedTool},
-		"nobody to ask": {input: `{"path":"a.txt"}`, o: tooltest.Options{Ask: []string{"head"}}, code: toolyard.PermissionDenied},
-		"read-only":     {input: `{"path":"a.txt"}`, o: tooltest.Options{Mode: "plan"}, text: "words .k"},
-		"fails":         {input: `{"path":"gone"}`, code: toolyard.ExecutionFailed, phase: toolyard.PhaseExecute},
+		"runs":    {input: `{"path":"a.txt","times":2}`, text: "words words .k"},
+		"no JSON": {input: `{"path":`, code: toolyard.SchemaValidationFailed, phase: toolyard.PhaseParseSchema},
+		"other field": {input: `{"path":"a.txt","file":1}`, code: toolyard.SchemaValidationFailed,
+			phase: toolyard.PhaseParseSchema},
+		"wrong value": {input: `{"path":"a.txt","times":10}`, code: toolyard.InvalidArguments,
+			phase: toolyard.PhaseValidateValues},
+		"denied": {input: `{"path":"a.txt"}`, o: tooltest.Options{Deny: []string{"head(a.txt)"}},
+			code: toolyard.PermissionDenied},
+		"taken out": {input: `{"path":"a.txt"}`, o: tooltest.Options{Deny: []string{"head"}}, code: toolyard.BlockedTool},
+		"nobody to ask": {input: `{"path":"a.txt"}`, o: tooltest.Options{Ask: []string{"head"}},
+			code: toolyard.PermissionDenied},
+		"read-only": {input: `{"path":"a.txt"}`, o: tooltest.Options{Mode: "plan"}, text: "words .k"},
+		"fails":     {input: `{"path":"gone"}`, code: toolyard.ExecutionFailed, phase: toolyard.PhaseExecute},
 		"panics": {input: `{"path":"a.txt"}`, code: toolyard.ExecutionFailed, phase: toolyard.PhaseExecute,
 			change: func(d *tool.Typed[in, tool.Output]) {
 				d.Run = func(context.Context, tool.Env, in) (tool.Output, error) { panic("no") }
@@ -138,7 +142,8 @@ func TestLongOutputsAreStored(t *testing.T) {
 	if got.IsError || !got.Truncated || len(got.Stored[got.Blob]) != 1_000 {
 		t.Errorf("%q, truncated %t, stored as %q: %d bytes", got.Code, got.Truncated, got.Blob, len(got.Stored[got.Blob]))
 	}
-	if again := tooltest.Call(t, head(t, nil), `{"path":"a"}`, tooltest.Options{}); again.Code != toolyard.ExecutionFailed || again.Stored != nil {
+	if again := tooltest.Call(t, head(t, nil), `{"path":"a"}`,
+		tooltest.Options{}); again.Code != toolyard.ExecutionFailed || again.Stored != nil {
 		t.Errorf("a call without a workspace: %q", again.Text())
 	}
 }
@@ -164,7 +169,8 @@ func TestWhatNoWorkerWouldTakeEndsTheTest(t *testing.T) {
 		tool tool.Tool
 		o    tooltest.Options
 	}{
-		"tool": {tool: bad}, "mode": {good, tooltest.Options{Mode: "anything"}}, "rule": {good, tooltest.Options{Allow: []string{"head("}}},
+		"tool": {tool: bad}, "mode": {good, tooltest.Options{Mode: "anything"}}, "rule": {good,
+			tooltest.Options{Allow: []string{"head("}}},
 		"workspace": {good, tooltest.Options{Workspace: filepath.Join(t.TempDir(), "gone")}},
 	} {
 		f := &fatal{TB: t}

@@ -1,7 +1,8 @@
 // Package anthropic reads and writes the forms of the Anthropic Messages API.
 //
-// Both directions use our own small types: the SDK links its whole API, and its response types take what is missing for
-// empty and what has the wrong type for absent. Tests hold what we read and write equal to the SDK's. The package is pure.
+// Both directions use our own small types: the SDK links its whole API, and its response types take what is missing
+// for empty and what has the wrong type for absent. Tests hold what we read and write equal to the SDK's. The package
+// is pure.
 package anthropic
 
 import (
@@ -13,9 +14,9 @@ import (
 // that passed [strictjson.Check]. A message without any gives no calls and no error.
 //
 // Blocks of every other type are skipped: text and thinking are not calls, and server_tool_use, mcp_tool_use and their
-// results are the provider's own business. Inputs are read by [strictjson.Object.Input]; an object is kept as it is. If
-// the response stopped for want of tokens, a tool_use at its very end is taken as cut: its input becomes a string, so
-// that it ends as schema_validation_failed, and a half-written file is not written.
+// results are the provider's own business. Inputs are read by [strictjson.Object.Input]; an object is kept as it is.
+// If the response stopped for want of tokens, a tool_use at its very end is taken as cut: its input becomes a string,
+// so that it ends as schema_validation_failed, and a half-written file is not written.
 //
 // What a model wrote wrong is its call's: a name that is none ends as unknown_tool, an input that is missing as
 // schema_validation_failed.

@@ -47,9 +47,10 @@ var skipped = map[string]string{
 	"browser":  "Not executed: an earlier action in this turn failed.",
 }
 
-// Render writes one user message with a tool_result block for every answer, in order; is_error is there only when true. The content
-// of a block is an array of text, or of the output's parts: images, PDF documents, and references to tools that the model may
-// call from here on. Errors are text alone, as the API wants them, and so is what a program reads that called the tool.
+// Render writes one user message with a tool_result block for every answer, in order; is_error is there only when
+// true. The content of a block is an array of text, or of the output's parts: images, PDF documents, and references to
+// tools that the model may call from here on. Errors are text alone, as the API wants them, and so is what a program
+// reads that called the tool.
 func Render(answers []answer.Answer) ([]byte, error) {
 	m := message{Content: make([]result, len(answers)), Role: "user"}
 	for i := range answers {

@@ -14,8 +14,8 @@ const (
 	MaxStrictUnions    = 16 // fields of them that have several types
 )
 
-// toolParam is one tool of a request, in the order of fields in which the SDK writes them. The schema goes out as it is:
-// the provider's prompt cache would miss if the bytes changed from one request to the next.
+// toolParam is one tool of a request, in the order of fields in which the SDK writes them. The schema goes out as it
+// is: the provider's prompt cache would miss if the bytes changed from one request to the next.
 type toolParam struct {
 	InputSchema  json.RawMessage `json:"input_schema"`
 	Name         string          `json:"name"`

@@ -1,7 +1,8 @@
 // Package openai reads and writes the forms of the OpenAI Responses API.
 //
-// Both directions use our own small types: the SDK links its whole API, and its response types take what is missing for
-// empty and what has the wrong type for absent. Tests hold what we read and write equal to the SDK's. The package is pure.
+// Both directions use our own small types: the SDK links its whole API, and its response types take what is missing
+// for empty and what has the wrong type for absent. Tests hold what we read and write equal to the SDK's. The package
+// is pure.
 package openai
 
 import (
@@ -30,11 +31,11 @@ var readers = map[string]func(strictjson.Object) (toolyard.Call, error){
 // passed [strictjson.Check]. An output without any gives no calls and no error.
 //
 // Items of other types are skipped: messages and reasoning are not calls, and web_search_call and its like are run by
-// the provider. So is a call that the same array answers already: to run it again could repeat its effect. Two more kinds
-// are calls: custom_tool_call, whose free text is read by [strictjson.Object.Input], and tool_search_call where the search is
-// the client's, which is a call of [SearchTool]. Any other open item that its receiver must answer (computer_call, shell_call,
-// ...) is an error: left out in silence, it would make the provider refuse the next request. Such items are known by having
-// a call_id, which the provider's own calls do not.
+// the provider. So is a call that the same array answers already: to run it again could repeat its effect. Two more
+// kinds are calls: custom_tool_call, whose free text is read by [strictjson.Object.Input], and tool_search_call where
+// the search is the client's, which is a call of [SearchTool]. Any other open item that its receiver must answer
+// (computer_call, shell_call, ...) is an error: left out in silence, it would make the provider refuse the next
+// request. Such items are known by having a call_id, which the provider's own calls do not.
 //
 // The arguments are read by [strictjson.Object.Arguments]; those of an item that is not completed are never taken as
 // {} when empty. namespace and caller of an item become the call's echo, and its type where that is not function_call.
@@ -132,8 +133,8 @@ func customCall(item strictjson.Object) (call toolyard.Call, err error) {
 	return call, err
 }
 
-// searchCall reads a search for tools. Its arguments are what the client's own definition of the search says; ours is that of
-// [SearchTool].
+// searchCall reads a search for tools. Its arguments are what the client's own definition of the search says; ours is
+// that of [SearchTool].
 func searchCall(item strictjson.Object) (call toolyard.Call, err error) {
 	if call.ID, err = item.Name("call_id"); err != nil {
 		return call, err

@@ -11,8 +11,8 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/lower"
 )
 
-// functionOutputItem, customOutputItem, searchOutputItem and part are what goes back, in the order of fields in which the SDK
-// writes them. An output is a string or a list of parts; a caller goes back as it came.
+// functionOutputItem, customOutputItem, searchOutputItem and part are what goes back, in the order of fields in which
+// the SDK writes them. An output is a string or a list of parts; a caller goes back as it came.
 type functionOutputItem struct {
 	Output    any             `json:"output"`
 	CallID    string          `json:"call_id"`
@@ -46,10 +46,11 @@ type part struct {
 	Type     string  `json:"type"`
 }
 
-// Render writes an array of items, one for every answer, in order: what is appended to the input of the next request. An item is
-// a function_call_output, a custom_tool_call_output or a tool_search_output, as its call was. The output is text, or a list of
-// the parts where there are images or PDF documents and no program reads it. The form has no flag for errors; the text
-// says it. A tool_search_output has no place for a text either: a search that failed has found nothing.
+// Render writes an array of items, one for every answer, in order: what is appended to the input of the next request.
+// An item is a function_call_output, a custom_tool_call_output or a tool_search_output, as its call was. The output is
+// text, or a list of the parts where there are images or PDF documents and no program reads it. The form has no flag
+// for errors; the text says it. A tool_search_output has no place for a text either: a search that failed has found
+// nothing.
 func Render(answers []answer.Answer) ([]byte, error) {
 	items := make([]any, len(answers))
 	for i := range answers {
@@ -77,7 +78,8 @@ func Render(answers []answer.Answer) ([]byte, error) {
 func functionOutput(a *answer.Answer) functionOutputItem {
 	caller, _ := a.Caller()
 	return functionOutputItem{
-		Output: outputOf(a, ""), CallID: a.CallID, Namespace: a.Field("namespace"), Caller: caller, Type: "function_call_output",
+		Output: outputOf(a, ""), CallID: a.CallID, Namespace: a.Field("namespace"), Caller: caller,
+		Type: "function_call_output",
 	}
 }
 

@@ -29,8 +29,8 @@ type searchTool struct {
 }
 
 // Tools writes the array tools of a request, in the given order. strict is always there: a request without it has the
-// schema made strict by the API, and optional fields become required. Beside deferred tools, [SearchTool] goes out as the API's
-// own kind of tool for a search that the client runs: its output is what loads them.
+// schema made strict by the API, and optional fields become required. Beside deferred tools, [SearchTool] goes out as
+// the API's own kind of tool for a search that the client runs: its output is what loads them.
 func Tools(tools []definition.Tool) ([]byte, error) {
 	list := make([]any, len(tools))
 	search := slices.ContainsFunc(tools, func(t definition.Tool) bool { return t.Deferred })
@@ -44,7 +44,8 @@ func Tools(tools []definition.Tool) ([]byte, error) {
 			continue
 		}
 		list[i] = functionTool{
-			Strict: t.Strict, Parameters: parameters, Name: t.Name, Description: t.Description, DeferLoading: t.Deferred, Type: "function",
+			Strict: t.Strict, Parameters: parameters, Name: t.Name, Description: t.Description, DeferLoading: t.Deferred,
+			Type: "function",
 		}
 	}
 	data, err := json.Marshal(list)

@@ -1,7 +1,8 @@
 // Package openaichat reads and writes the forms of the OpenAI Chat Completions API, which many other servers speak.
 //
-// Both directions use our own small types: the SDK links its whole API, and its response types take what is missing for
-// empty and what has the wrong type for absent. Tests hold what we read and write equal to the SDK's. The package is pure.
+// Both directions use our own small types: the SDK links its whole API, and its response types take what is missing
+// for empty and what has the wrong type for absent. Tests hold what we read and write equal to the SDK's. The package
+// is pure.
 package openaichat
 
 import (
@@ -14,8 +15,8 @@ import (
 //
 // Of several choices only one may have calls: they are alternatives, and nobody here can tell which one the
 // conversation goes on with. The arguments of a function are read by [strictjson.Object.Arguments]; the free text of a
-// custom tool by [strictjson.Object.Input]. When the completion stopped at its length limit, empty arguments of its last call are
-// not taken as {}. Errors are [*toolyard.InputError] with the field's path.
+// custom tool by [strictjson.Object.Input]. When the completion stopped at its length limit, empty arguments of its
+// last call are not taken as {}. Errors are [*toolyard.InputError] with the field's path.
 func Decode(data []byte) ([]toolyard.Call, error) {
 	o, err := strictjson.ReadObject("", data)
 	if err != nil {

@@ -32,7 +32,8 @@ func Tools(tools []definition.Tool) ([]byte, error) {
 			return nil, fmt.Errorf("writing the Chat Completions tool %q: %w", t.Name, err)
 		}
 		list[i] = chatTool{
-			Function: function{Name: t.Name, Strict: t.Strict, Description: t.Description, Parameters: parameters}, Type: "function",
+			Function: function{Name: t.Name, Strict: t.Strict, Description: t.Description, Parameters: parameters},
+			Type:     "function",
 		}
 	}
 	data, err := json.Marshal(list)

@@ -1,5 +1,5 @@
-// Package streamtest makes random responses of models, each whole and as the event stream that a provider sends of it, for the tests
-// of those who read both.
+// Package streamtest makes random responses of models, each whole and as the event stream that a provider sends of it,
+// for the tests of those who read both.
 package streamtest
 
 import (
@@ -94,7 +94,8 @@ var Writers = map[string]Writer{
 				on("stop", "")
 				continue
 			}
-			// A message has its inputs as values. What is none stands there as a string, as clients write it that repair nothing.
+			// A message has its inputs as values. What is none stands there as a string, as clients write it that repair
+			// nothing.
 			value := s.Text
 			switch {
 			case value == "":
