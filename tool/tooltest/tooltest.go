@@ -99,7 +99,7 @@ func run(ctx context.Context, tl tool.Tool, input json.RawMessage, o Options) (o
 		return out, err
 	}
 	p := &pipeline.Pipeline{
-		Tools: c, Permission: permission, Scheduler: c, Blobs: c, Classify: shell.Classify, Worker: "tooltest",
+		Tools: c, Permission: permission, Blobs: c, Classify: shell.Classify, Worker: "tooltest",
 	}
 	var job pipeline.Job
 	job.Key = toolyard.BatchKey{Agent: toolyard.DefaultAgent, ID: "tooltest"}
@@ -109,6 +109,7 @@ func run(ctx context.Context, tl tool.Tool, input json.RawMessage, o Options) (o
 	job.Rules = policy.Rules{Deny: permission.Rules.Deny} // a rule without a specifier takes the tool out
 	job.Blobs = c
 	job.Progress = c.progress
+	job.Start = func(context.Context) (func(), error) { return func() {}, nil } // a slot is free, and the call is ours
 	job.SessionChange = func(change tool.SessionChange) { out.Session = &change }
 	if o.Tools != nil {
 		job.Tools = func(context.Context) ([]tool.Offered, error) { return o.Tools, nil }
@@ -214,9 +215,6 @@ func (c *call) Lookup(name string) (tool.Tool, registry.Entry, bool) {
 	return c.tool, registry.Entry{Declaration: c.tool.Declaration, Hash: c.hash, Origin: registry.Toolset},
 		name == c.tool.Name
 }
-
-// Start implements [pipeline.Scheduler]: a slot is free, and nobody else has the call.
-func (c *call) Start(context.Context, *pipeline.Job) (func(), error) { return func() {}, nil }
 
 // Put implements [pipeline.Blobs].
 func (c *call) Put(_ context.Context, _ toolyard.BatchKey, content string) (string, error) {
