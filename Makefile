@@ -39,8 +39,8 @@ setup: ## Name the tools that are missing, with the command that installs each
 	@.ci/setup
 
 .PHONY: build
-build: ## Build the commands into bin/
-	go build -o bin/ ./cmd/...
+build: ## Build the commands into bin/, without what only debuggers read
+	go build -trimpath -ldflags "-s -w" -o bin/ ./cmd/...
 
 .PHONY: test
 test: ## Run the tests with the race detector, and count them

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/cloudevents/sdk-go/v2/event"
+
 	"github.com/toolyard/toolyard"
 )
 
@@ -72,16 +74,16 @@ func minReader(b Body) int {
 
 // Encode makes the CloudEvent of a body. It fails when an attribute is missing or not valid, or when the data cannot be
 // encoded.
-func Encode(m Meta, b Body) (Event, error) {
-	e := Event{
-		ID: m.ID, Type: string(b.EventType()), Subject: m.Subject, Time: m.Time, ContentType: JSONContentType,
-	}
-	if err := e.set("source", m.Source); err != nil {
-		return e, fmt.Errorf("event %s: %w", b.EventType(), err)
-	}
+func Encode(m Meta, b Body) (event.Event, error) {
+	e := event.New(event.CloudEventsVersionV1)
+	e.SetID(m.ID)
+	e.SetSource(m.Source)
+	e.SetType(string(b.EventType()))
+	e.SetSubject(m.Subject)
+	e.SetTime(m.Time)
 	extend := func(name, v string) {
 		if v != "" {
-			e.Extend(name, v)
+			e.SetExtension(name, v)
 		}
 	}
 	number := func(n int) string { // text, which it is again when it comes back from NATS
@@ -99,7 +101,8 @@ func Encode(m Meta, b Body) (Event, error) {
 	if err != nil {
 		return e, fmt.Errorf("encode the data of %s: %w", b.EventType(), err)
 	}
-	e.Data = data
+	e.SetDataContentType(event.ApplicationJSON)
+	e.DataEncoded = data // as SetData would, which encodes it once more
 	inNextForm(&e, b)
 	if err := e.Validate(); err != nil {
 		return e, fmt.Errorf("event %s: %w", b.EventType(), err)
@@ -110,21 +113,28 @@ func Encode(m Meta, b Body) (Event, error) {
 // Decode reads a CloudEvent. An event that a newer version wrote and this one does not know is a [*NewerError]: it is
 // to be left to one that does. An event that is not valid, of a type that nobody knows, or whose data is not of its
 // type is an [*UnreadableError]. Nothing in either may be acted on.
-func Decode(e Event) (Meta, Body, error) {
-	m := Meta{ID: e.ID, Source: e.Source, Subject: e.Subject, Time: e.Time}
+func Decode(e event.Event) (Meta, Body, error) {
+	m := Meta{ID: e.ID(), Source: e.Source(), Subject: e.Subject(), Time: e.Time()}
 	fail := func(format string, args ...any) (Meta, Body, error) {
-		return m, nil, &UnreadableError{Type: e.Type, ID: e.ID, Problem: fmt.Sprintf(format, args...)}
+		return m, nil, &UnreadableError{Type: e.Type(), ID: e.ID(), Problem: fmt.Sprintf(format, args...)}
 	}
 	if err := e.Validate(); err != nil {
 		return fail("not a valid CloudEvent: %v", err)
 	}
-	m.TraceParent, m.Sequence, m.PartitionKey = e.Extensions[extTraceParent], e.Extensions[extSequence], e.Extensions[extPartitionKey]
-	newer := Newer{ID: m.ID, Type: Type(e.Type), Data: e.Data}
+	extensions := e.Extensions()
+	text := func(name string) string {
+		if v, ok := extensions[name]; ok {
+			return fmt.Sprint(v)
+		}
+		return ""
+	}
+	m.TraceParent, m.Sequence, m.PartitionKey = text(extTraceParent), text(extSequence), text(extPartitionKey)
+	newer := Newer{ID: m.ID, Type: Type(e.Type()), Data: e.Data()}
 	var err error
-	if m.Version, err = wireVersion(e.Extensions[extVersion]); err != nil {
+	if m.Version, err = wireVersion(text(extVersion)); err != nil {
 		return fail("%s: %v", extVersion, err)
 	}
-	if newer.MinReaderVersion, err = wireVersion(e.Extensions[extMinReader]); err != nil {
+	if newer.MinReaderVersion, err = wireVersion(text(extMinReader)); err != nil {
 		return fail("%s: %v", extMinReader, err)
 	}
 	newer.Version = m.Version
@@ -136,7 +146,7 @@ func Decode(e Event) (Meta, Body, error) {
 		return fail("its type is not known, and it names no newer version")
 	}
 	p := reflect.New(t)
-	err = json.Unmarshal(e.Data, p.Interface())
+	err = json.Unmarshal(e.Data(), p.Interface())
 	if err != nil && m.Version > toolyard.WireVersion {
 		return m, nil, &NewerError{newer}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/toolyard/toolyard"
@@ -63,7 +64,7 @@ func TestEveryBodyComesBackAsItWent(t *testing.T) {
 }
 
 func TestUnreadableEventsAreRefused(t *testing.T) {
-	good := func() Event {
+	good := func() event.Event {
 		e, err := Encode(Meta{ID: "e", Source: "/x", Subject: "a/b", Time: time.Unix(0, 0)}, Started{Group: 1})
 		if err != nil {
 			t.Fatal(err)
@@ -71,15 +72,15 @@ func TestUnreadableEventsAreRefused(t *testing.T) {
 		return e
 	}
 	for name, c := range map[string]struct {
-		spoil func(*Event)
+		spoil func(*event.Event)
 		want  string
 	}{
-		"unknown type": {func(e *Event) { e.Type = "dev.toolyard.group.started.v2" }, "names no newer version"},
-		"no version":   {func(e *Event) { e.Extend(extVersion, "v2") }, "is no wire version"},
-		"no reader":    {func(e *Event) { e.Extend(extMinReader, "-1") }, "is no wire version"},
-		"no source":    {func(e *Event) { e.Source = "" }, "source"},
-		"other data":   {func(e *Event) { e.Data = json.RawMessage(`{"group":"one"}`) }, "not of its type"},
-		"no data":      {func(e *Event) { e.Data = nil }, "not of its type"},
+		"unknown type": {func(e *event.Event) { e.SetType("dev.toolyard.group.started.v2") }, "names no newer version"},
+		"no version":   {func(e *event.Event) { e.SetExtension(extVersion, "v2") }, "is no wire version"},
+		"no reader":    {func(e *event.Event) { e.SetExtension(extMinReader, "-1") }, "is no wire version"},
+		"no source":    {func(e *event.Event) { e.SetSource("") }, "source"},
+		"other data":   {func(e *event.Event) { _ = e.SetData(event.ApplicationJSON, json.RawMessage(`{"group":"one"}`)) }, "not of its type"},
+		"no data":      {func(e *event.Event) { e.DataEncoded = nil }, "not of its type"},
 	} {
 		e := good()
 		c.spoil(&e)

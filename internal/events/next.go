@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"strconv"
 
+	"github.com/cloudevents/sdk-go/v2/event"
+
 	"github.com/toolyard/toolyard"
 )
 
@@ -21,15 +23,15 @@ var nextBodies = []Body{Noted{}}
 
 // inNextForm makes of an event what the next version writes: work has a field more, which today's workers pass over;
 // and they must not run calls that need a claim.
-func inNextForm(e *Event, b Body) {
+func inNextForm(e *event.Event, b Body) {
 	work, ok := b.(Requested)
 	if !ok {
 		return
 	}
-	e.Data = bytes.Replace(e.Data, []byte("{"), []byte(`{"hint":{"of":"tomorrow"},`), 1)
+	e.DataEncoded = bytes.Replace(e.DataEncoded, []byte("{"), []byte(`{"hint":{"of":"tomorrow"},`), 1)
 	for _, c := range work.Calls {
 		if c.Claim {
-			e.Extend(extMinReader, strconv.Itoa(toolyard.WireVersion))
+			e.SetExtension(extMinReader, strconv.Itoa(toolyard.WireVersion))
 		}
 	}
 }

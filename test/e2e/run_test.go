@@ -46,7 +46,7 @@ func foldEvents(t *testing.T, path string) batch.State {
 			t.Errorf("line %d has not the attributes that it should: %s", n, lines.Text())
 		}
 		ids[e.ID()] = true
-		_, body, err := events.DecodeJSON(lines.Bytes())
+		_, body, err := events.Decode(e)
 		if err != nil {
 			t.Fatalf("line %d: %v", n, err)
 		}

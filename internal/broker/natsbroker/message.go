@@ -1,12 +1,16 @@
 package natsbroker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	cejs "github.com/cloudevents/sdk-go/protocol/nats_jetstream/v2"
+	"github.com/cloudevents/sdk-go/v2/binding"
+	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/nats-io/nats.go"
 
 	"github.com/toolyard/toolyard"
@@ -16,12 +20,13 @@ import (
 )
 
 const (
-	headerID       = "ce-id"
-	headerSource   = "ce-source"
-	headerType     = "ce-type"
-	headerExpected = "Nats-Expected-Last-Subject-Sequence"
-	extDataRef     = "dataref" // CloudEvents' own extension for data that is kept elsewhere
-	dataRefScheme  = "ty-blob:"
+	headerID          = "ce-id"
+	headerSource      = "ce-source"
+	headerSpecVersion = "ce-specversion"
+	headerType        = "ce-type"
+	headerExpected    = "Nats-Expected-Last-Subject-Sequence"
+	extDataRef        = "dataref" // CloudEvents' own extension for data that is kept elsewhere
+	dataRefScheme     = "ty-blob:"
 )
 
 // meta is what stands around a body that this broker's owner writes now.
@@ -39,18 +44,33 @@ func (b *Broker) message(ctx context.Context, subject string, m events.Meta, bod
 	if err != nil {
 		return nil, err
 	}
-	if data := e.Data; len(data) > broker.MaxInlineBytes {
+	if data := e.Data(); len(data) > broker.MaxInlineBytes {
 		if len(data) > broker.MaxObjectBytes {
-			return nil, fmt.Errorf("event %s has %d bytes of data; at most %d are allowed", e.Type, len(data), broker.MaxObjectBytes)
+			return nil, fmt.Errorf("event %s has %d bytes of data; at most %d are allowed", e.Type(), len(data), broker.MaxObjectBytes)
 		}
 		name := objectName("data", data)
 		if err := b.putObject(ctx, name, data); err != nil {
-			return nil, fmt.Errorf("store the data of event %s: %w", e.Type, err)
+			return nil, fmt.Errorf("store the data of event %s: %w", e.Type(), err)
 		}
-		e.Data = nil
-		e.Extend(extDataRef, dataRefScheme+name)
+		e.DataEncoded = nil
+		e.SetExtension(extDataRef, dataRefScheme+name)
 	}
-	return &nats.Msg{Subject: subject, Header: e.Header(), Data: e.Data}, nil
+	return encode(ctx, subject, e)
+}
+
+// encode writes a CloudEvent in the NATS binary binding.
+func encode(ctx context.Context, subject string, e event.Event) (*nats.Msg, error) {
+	var data bytes.Buffer
+	h, err := cejs.WriteMsg(ctx, (*binding.EventMessage)(&e), &data)
+	if err != nil {
+		return nil, fmt.Errorf("write event %s: %w", e.Type(), err)
+	}
+	msg := nats.NewMsg(subject)
+	for name, values := range h {
+		msg.Header[name] = values
+	}
+	msg.Data = data.Bytes()
+	return msg, nil
 }
 
 // decode reads the event in a message. A message that holds none is an [*events.UnreadableError], an event that only a
@@ -60,18 +80,25 @@ func (b *Broker) decode(ctx context.Context, h nats.Header, data []byte) (events
 	if err != nil {
 		return events.Meta{}, nil, err
 	}
-	return events.Decode(e)
+	return events.Decode(*e)
 }
 
 // event reads the CloudEvent in a message, with its data.
-func (b *Broker) event(ctx context.Context, h nats.Header, data []byte) (events.Event, error) {
-	e, err := events.FromHeader(h, data)
-	if err != nil {
-		return e, err
+func (b *Broker) event(ctx context.Context, h nats.Header, data []byte) (*event.Event, error) {
+	if h.Get(headerSpecVersion) == "" {
+		return nil, &events.UnreadableError{Problem: "the message has no CloudEvents headers; use the binary binding"}
 	}
-	if ref, ok := e.Extensions[extDataRef]; ok && len(e.Data) == 0 {
-		if e.Data, err = b.dataBehind(ctx, ref); err != nil {
-			return e, fmt.Errorf("read the data of event %s: %w", e.ID, err)
+	e, err := binding.ToEvent(ctx, cejs.NewMessage(&nats.Msg{Header: h, Data: data}))
+	if err != nil {
+		return nil, &events.UnreadableError{ID: h.Get(headerID), Problem: "not a CloudEvent: " + err.Error()}
+	}
+	if ref, ok := e.Extensions()[extDataRef].(string); ok && len(e.Data()) == 0 {
+		whole, err := b.dataBehind(ctx, ref)
+		if err != nil {
+			return nil, fmt.Errorf("read the data of event %s: %w", e.ID(), err)
+		}
+		if err := e.SetData(event.ApplicationJSON, whole); err != nil {
+			return nil, fmt.Errorf("set the data of event %s: %w", e.ID(), err)
 		}
 	}
 	return e, nil

@@ -100,10 +100,10 @@ func (s *submission) CheckFields(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if meta, _, err := events.Decode(e); err != nil || meta.Version > toolyard.WireVersion {
+	if meta, _, err := events.Decode(*e); err != nil || meta.Version > toolyard.WireVersion {
 		return err
 	}
-	data, err := strictjson.MendText(e.Data)
+	data, err := strictjson.MendText(e.Data())
 	if err != nil {
 		return err
 	}
