@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/gate"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -31,7 +32,7 @@ type reporter struct {
 	tell   func(p tool.Progress, lostBytes int)
 	redact func(string) string
 
-	sending sync.Mutex // held while one report is made and told, so that they keep their order
+	sending gate.Gate // held while one report is made and told, so that they keep their order
 	mu      sync.Mutex
 	news    bool // fraction or status has not been told
 	last    tool.Progress

@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/failpoint"
+	"github.com/toolyard/toolyard/internal/gate"
 	"github.com/toolyard/toolyard/internal/outcome"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
@@ -44,9 +45,9 @@ type running struct {
 	cancel context.CancelCauseFunc
 	lease  lease
 	// proving is held by who proves the right to the call anew.
-	proving sync.Mutex
+	proving gate.Gate
 
-	mu sync.Mutex // of what follows
+	mu gate.Gate // of what follows
 	// term is that of the worker's registration in which the right to the call was last proven.
 	term     int
 	seq      uint64      // what the next append on the call's chain expects

@@ -3,7 +3,8 @@ package natsbroker
 import (
 	"context"
 	"strconv"
-	"sync"
+
+	"github.com/toolyard/toolyard/internal/gate"
 )
 
 // forgotten is up to where the work queue may hold messages that were handed out, and of which the server does not know.
@@ -13,7 +14,7 @@ import (
 // message is handed out only after a majority knows of it. A restarted server has new connections: so what was in the
 // queue before this connection stood may have been handed out.
 type forgotten struct {
-	mu    sync.Mutex
+	mu    gate.Gate
 	known bool
 	// reconnects is the connection for which upTo is known.
 	reconnects, upTo uint64

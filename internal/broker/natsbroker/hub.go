@@ -15,6 +15,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/gate"
 )
 
 // The bounds of a hub.
@@ -35,7 +36,7 @@ const (
 // the end of the stream with what has come. Then it tells everybody that copies were lost.
 type Hub struct {
 	b     *Broker
-	mu    sync.Mutex
+	mu    gate.Gate
 	lines map[string]*line
 }
 
@@ -53,7 +54,7 @@ type line struct {
 	users          int // guarded by the hub
 	close          *time.Timer
 
-	mu   sync.Mutex
+	mu   gate.Gate
 	ears map[string]map[*ear]bool // by the subject's tokens of the batch; by the agent's; by ""
 	// heard is the sequence up to which everything has come, or was told to be lost. end is the stream's last one at the
 	// last look.
