@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/toolyard/toolyard"
@@ -54,7 +55,7 @@ func (b *Broker) fold(ctx context.Context, k toolyard.BatchKey, read reader) (ba
 		}
 	}
 	if s.Plan != nil {
-		for g := range s.Started { // of calls in other groups, nobody but the owner has written
+		for _, g := range slices.Sorted(maps.Keys(s.Started)) { // of calls in other groups, nobody but the owner has written
 			for _, i := range s.Plan.Groups[g].Calls {
 				if err := b.catchUp(ctx, &s, batch.ChainCall, i, read); err != nil {
 					return s, err

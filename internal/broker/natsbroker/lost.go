@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -101,7 +103,7 @@ func (b *Broker) Resume(ctx context.Context, k toolyard.BatchKey) (s batch.State
 			return err
 		}
 		chains := []string{subjectChain(k, batch.ChainBatch, "", 0), subjectChain(k, batch.ChainInput, "", 0)}
-		for g := range s.Started {
+		for _, g := range slices.Sorted(maps.Keys(s.Started)) {
 			for _, i := range s.Plan.Groups[g].Calls {
 				if s.Calls[i].Status != batch.Finished { // of which the last event says all
 					chains = append(chains, subjectChain(k, batch.ChainCall, s.Plan.Calls[i].Pool, i))

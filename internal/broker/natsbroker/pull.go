@@ -3,6 +3,7 @@ package natsbroker
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"iter"
 	"math/rand/v2"
 	"strconv"
@@ -56,9 +57,10 @@ type pull struct {
 	// unwanted gets what has come and is not taken any more.
 	unwanted func(message)
 
-	number int       // of the last request
-	made   time.Time // when that was
-	left   int       // how many messages it may still bring; 0: it is over
+	rand   *rand.Rand // how long requests stand; see standing
+	number int        // of the last request
+	made   time.Time  // when that was
+	left   int        // how many messages it may still bring; 0: it is over
 	pause  time.Duration
 }
 
@@ -68,7 +70,7 @@ func (b *Broker) pull(stream, consumer string, ackWait time.Duration, unwanted f
 	p := &pull{
 		nc: b.nc, subject: fmt.Sprintf("$JS.API.CONSUMER.MSG.NEXT.%s.%s", stream, consumer), inbox: b.nc.NewInbox(),
 		in: make(chan message, maxArrived), lease: broker.Lease(ackWait), lost: ackWait, pause: firstPause,
-		unwanted: unwanted,
+		unwanted: unwanted, rand: b.draws(stream + "/" + consumer),
 	}
 	p.ctx, p.end = context.WithCancel(context.Background())
 	var err error
@@ -132,7 +134,7 @@ func (p *pull) stop() {
 func (p *pull) ask(n int) error {
 	p.number++
 	p.made = time.Now()
-	request := fmt.Appendf(nil, `{"batch":%d,"expires":%d}`, n, standing(p.lease).Nanoseconds())
+	request := fmt.Appendf(nil, `{"batch":%d,"expires":%d}`, n, standing(p.rand, p.lease).Nanoseconds())
 	if err := p.nc.PublishRequest(p.subject, p.reply(), request); err != nil {
 		return err
 	}
@@ -140,11 +142,19 @@ func (p *pull) ask(n int) error {
 	return nil
 }
 
+// draws is a source of randomness that differs from process to process, since their sources do, and is the same each time:
+// a simulation can be repeated.
+func (b *Broker) draws(purpose string) *rand.Rand {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(b.source + " " + purpose)) // it never fails
+	return rand.New(rand.NewPCG(h.Sum64(), 0))
+}
+
 // standing is how long the next request stands: between half the lease and all of it, at random. The server hands a
 // message to the request that has waited longest. If all stood for the same time, their order would repeat, and a
 // message that comes back once a second could go to the same processes for ever.
-func standing(lease time.Duration) time.Duration {
-	return lease - rand.N(lease/2)
+func standing(r *rand.Rand, lease time.Duration) time.Duration {
+	return lease - time.Duration(r.Int64N(int64(lease/2)))
 }
 
 // reply is where the last request is answered.

@@ -190,12 +190,17 @@ func (b *Broker) attach(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("consumer %s of %s: %w", consumerDispatchers, streamBatch, err)
 	}
-	for name, kv := range map[string]*jetstream.KeyValue{
-		bucketLock: &b.tickets, bucketAlive: &b.workers, bucketSession: &b.sessions, bucketApproval: &b.approvals,
+	for _, bucket := range []struct {
+		name string
+		kv   *jetstream.KeyValue
+	}{
+		{bucketLock, &b.tickets}, {bucketAlive, &b.workers}, {bucketSession, &b.sessions}, {bucketApproval, &b.approvals},
 	} {
-		if *kv, err = answered(ctx, func(ctx context.Context) (jetstream.KeyValue, error) { return b.js.KeyValue(ctx, name) }); err != nil {
-			return fmt.Errorf("key-value bucket %s: %w", name, err)
+		kv, err := answered(ctx, func(ctx context.Context) (jetstream.KeyValue, error) { return b.js.KeyValue(ctx, bucket.name) })
+		if err != nil {
+			return fmt.Errorf("key-value bucket %s: %w", bucket.name, err)
 		}
+		*bucket.kv = kv
 	}
 	if b.blobs, err = answered(ctx, func(ctx context.Context) (jetstream.ObjectStore, error) { return b.js.ObjectStore(ctx, bucketBlob) }); err != nil {
 		return fmt.Errorf("object store %s: %w", bucketBlob, err)
