@@ -38,6 +38,8 @@ func (w *Worker) settleLost(ctx context.Context, r *running, why error) (settled
 	r.mu.Lock()
 	claimed, started := r.claimed, r.started
 	r.mu.Unlock()
+	// An earlier delivery of the call may have begun it here, and could not store what became of it.
+	started = started || w.hasBegun(r)
 	mayRepeat := r.call.Judgement.Idempotent && r.call.Attempt < r.d.MaxAttempts && !runs
 	switch {
 	case claimed && (!started || mayRepeat):
