@@ -212,6 +212,7 @@ func (js *jetStream) consumerCreate(q *query, st *stream, name, filter string) {
 		q.refuse(refused)
 		return
 	}
+	o.await(q.m.reply)
 	q.answer(server.JSApiConsumerCreateResponse{ApiResponse: q.ok(), ConsumerInfo: o.info()})
 	o.listen()
 	o.pump()

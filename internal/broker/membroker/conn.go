@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -19,6 +20,7 @@ type conn struct {
 	parser  parser
 	greeted bool  // the handshake is over
 	in      []*op // what the client has sent, and was not performed yet
+	ordered int   // how many of them stand in their order; see order.go
 	out     []*outgoing
 	waiting int // bytes in out
 
@@ -97,12 +99,16 @@ func (c *conn) deliver() {
 	c.out = c.out[1:]
 	c.waiting -= len(o.bytes)
 	c.feed(o.bytes)
+	if strings.HasPrefix(o.subject, inboxPrefix) {
+		c.s.js.arrived(o.subject)
+	}
 }
 
 // perform performs the first operation of the client.
 func (c *conn) perform() {
 	o := c.in[0]
 	c.in = c.in[1:]
+	c.ordered--
 	c.do(o)
 }
 
@@ -113,7 +119,7 @@ func (c *conn) forget() {
 		return
 	}
 	c.gone = true
-	c.in, c.out, c.subs = nil, nil, nil
+	c.in, c.out, c.subs, c.ordered = nil, nil, nil, 0
 	c.s.conns = slices.DeleteFunc(c.s.conns, func(o *conn) bool { return o == c })
 	c.s.js.interestGone()
 }
@@ -123,7 +129,7 @@ func (c *conn) drop() {
 	c.broken, c.buf = true, nil
 	c.tell()
 	c.gone = true
-	c.in, c.out, c.subs = nil, nil, nil
+	c.in, c.out, c.subs, c.ordered = nil, nil, nil, 0
 }
 
 // Read blocks until the server has delivered something.

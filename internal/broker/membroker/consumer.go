@@ -50,6 +50,7 @@ type consumer struct {
 	skip    []uint64     // the last message of each subject, to be delivered first
 	resume  uint64       // where it goes on behind those
 	active  bool         // of a push consumer: somebody listens
+	awaited string       // of a push consumer: where the answer to its maker goes; "" when that has come
 	flow    flow         // of a push consumer
 	beat    *timer       // of a push consumer
 	acks    *timer       // when an ack wait is over

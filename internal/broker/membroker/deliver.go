@@ -354,13 +354,35 @@ func (o *consumer) watchBeat() {
 	})
 }
 
+// await has a push consumer in a bubble deliver nothing before the answer to its maker has come. nats.go holds a lock
+// while it waits for that answer, and its handler of messages wants the lock: a goroutine that waits for a lock is not
+// durably blocked, so that no step would follow any more. What it misses is as if lost on the way: its maker leaves alone
+// what was made by a request whose answer was lost.
+func (o *consumer) await(reply string) {
+	if o.push() && o.st.js.s.opts.Settle != nil {
+		o.awaited = reply
+	}
+}
+
+// arrived notes that an answer has come.
+func (js *jetStream) arrived(reply string) {
+	for _, st := range js.streams {
+		for _, o := range st.consumers {
+			if o.awaited == reply {
+				o.awaited = ""
+				o.listen()
+			}
+		}
+	}
+}
+
 // listen looks whether somebody listens to a push consumer.
 func (o *consumer) listen() {
 	if !o.push() || o.gone {
 		return
 	}
 	was := o.active
-	if o.active = o.st.js.s.interested(o.cfg.DeliverSubject); o.active && !was {
+	if o.active = o.awaited == "" && o.st.js.s.interested(o.cfg.DeliverSubject); o.active && !was {
 		o.flow.bytes, o.flow.asked = 0, ""
 		o.pump()
 	}

@@ -111,12 +111,15 @@ func (s *Server) pending() []Step {
 		steps = append(steps, Step{Kind: Timer, What: t.what, Arrived: t.arrived})
 	}
 	for _, c := range s.conns {
+		if s.opts.Settle != nil {
+			c.order()
+		}
 		if len(c.in) > 0 && !c.party.fault.mute {
 			c.sortSubs()
 			o := c.in[0]
 			s.number(&o.arrived)
 			steps = append(steps, Step{
-				Kind: Operation, Party: c.party.name, Conn: c.number, What: o.verb + " " + s.alias(o.subject),
+				Kind: Operation, Party: c.party.name, Conn: c.number, What: o.verb + " " + s.nameOf(o),
 				Arrived: o.arrived, conn: c,
 			})
 		}
@@ -142,6 +145,15 @@ func (c *conn) sortSubs() {
 	slices.SortStableFunc(c.in[:n], func(a, b *op) int {
 		return cmp.Or(cmp.Compare(len(a.sid), len(b.sid)), cmp.Compare(a.sid, b.sid))
 	})
+}
+
+// nameOf is the subject of an operation. An inbox has a number when something is sent to it, and none before: which of
+// several goroutines of a party makes its inbox first is nobody's choice.
+func (s *Server) nameOf(o *op) string {
+	if o.verb == opSub && strings.HasPrefix(o.subject, inboxPrefix) {
+		return inboxPrefix
+	}
+	return s.alias(o.subject)
 }
 
 func (s *Server) number(n *uint64) {

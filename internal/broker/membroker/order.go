@@ -1,0 +1,77 @@
+package membroker
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// order puts what a client has sent since it was blocked last into an order that does not depend on which of its
+// goroutines ran first. Messages that want no answer keep theirs, and so do requests on one subject. Requests on two
+// subjects may change places: nats-server promises nothing about the order in which it takes those up. Subscriptions come
+// first, so that no answer is missed; a PING comes last, since its PONG says that all before it was done.
+func (c *conn) order() {
+	fresh := c.in[c.ordered:]
+	c.ordered = len(c.in)
+	if len(fresh) < 2 {
+		return
+	}
+	keys := make(map[*op]orderKey, len(fresh))
+	for _, o := range fresh {
+		keys[o] = c.orderKey(o)
+	}
+	slices.SortStableFunc(fresh, func(a, b *op) int {
+		x, y := keys[a], keys[b]
+		return cmp.Or(cmp.Compare(x.rank, y.rank), strings.Compare(x.subject, y.subject), cmp.Compare(x.sid, y.sid),
+			strings.Compare(x.data, y.data))
+	})
+}
+
+// orderKey has of subscriptions their number too: nats.go makes them anew, in any order, when it connects again.
+type orderKey struct {
+	rank, sid     int
+	subject, data string
+}
+
+func (c *conn) orderKey(o *op) orderKey {
+	switch o.verb {
+	case opSub:
+		return orderKey{rank: 0, subject: mask(o.subject), sid: sidNumber(o.sid)}
+	case opPub, opHPub:
+		if o.reply == "" {
+			return orderKey{rank: 1}
+		}
+		if strings.HasPrefix(o.subject, "$JS.API.") { // requests of their own, each with an answer of its own
+			return orderKey{rank: 1, subject: mask(o.subject), data: mask(string(o.data))}
+		}
+		return orderKey{rank: 1, subject: mask(o.subject)}
+	case opUnsub:
+		i := slices.IndexFunc(c.subs, func(s *sub) bool { return s.sid == o.sid })
+		if i < 0 {
+			return orderKey{rank: 2, sid: sidNumber(o.sid)}
+		}
+		return orderKey{rank: 2, subject: mask(c.subs[i].subject), sid: sidNumber(o.sid)}
+	case opPing, opPong:
+		return orderKey{rank: 3}
+	}
+	return orderKey{rank: 4}
+}
+
+// sidNumber is that of a subscription of nats.go; 0 for what another client names otherwise.
+func sidNumber(sid string) int {
+	n, err := strconv.Atoi(sid)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// drawn are random names: UUIDs, those of package nuid, those of consumers that watch a bucket, the ends of inboxes.
+var drawn = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|` +
+	`\b[0-9A-Za-z]{22}(?:\.[0-9A-Za-z]{8}\b)?|` +
+	`\b((?:KV|OBJ)_[0-9A-Za-z_-]+\.)[0-9A-Za-z]{8}\b`)
+
+// mask takes random names out of a text.
+func mask(text string) string { return drawn.ReplaceAllString(text, "${1}?") }
