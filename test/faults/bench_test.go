@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/test/faults/ledger"
+	"github.com/toolyard/toolyard/test/verdict"
 )
 
 // BenchmarkGap measures what an agent waits when something is killed under it: the longest time between two of its results,
@@ -139,20 +140,20 @@ func BenchmarkAbort(b *testing.B) {
 	var batches []toolyard.BatchKey
 	for n := range b.N {
 		sub := l.extra(toolyard.Batch{Agent: "dan", ID: toolyard.BatchID(fmt.Sprint("abort-", n)), Workspace: "dan", Calls: calls})
-		batches = append(batches, sub.key())
+		batches = append(batches, sub.Key())
 	}
 	s.until(faultWait, "every tool knows it", func() bool { return s.begunAndNotEnded(s.processes[1]) == 0 })
 	lines, err := ledger.Read(s.ledger())
 	if err != nil {
 		b.Fatal(err)
 	}
-	failed, told := map[toolyard.BatchKey]int64{}, map[call]int64{}
+	failed, told := map[toolyard.BatchKey]int64{}, map[verdict.Call]int64{}
 	for _, line := range lines {
 		switch {
 		case line.Kind == ledger.End && line.Tool == "fail":
 			failed[line.Key()] = line.Wall
 		case line.Kind == ledger.Stopped:
-			told[call{line.Key(), line.Index}] = line.Wall
+			told[verdict.Call{BatchKey: line.Key(), Index: line.Index}] = line.Wall
 		}
 	}
 	var whole []time.Duration
@@ -163,7 +164,7 @@ func BenchmarkAbort(b *testing.B) {
 		}
 		for _, e := range log {
 			f, ok := e.Body.(events.Finished)
-			at, stopped := told[call{k, e.Index}]
+			at, stopped := told[verdict.Call{BatchKey: k, Index: e.Index}]
 			if ok && stopped && e.Chain == batch.ChainCall && f.Result.Code == toolyard.SiblingCanceled {
 				whole = append(whole, time.Duration(at-failed[k]))
 			}
@@ -198,7 +199,7 @@ func BenchmarkDeath(b *testing.B) {
 				at := func(p *process) bool { return s.begunAndNotEnded(p) > 0 }
 				l := s.load(mix{quiet: true})
 				l.finish()
-				done := make(chan *submission, 1)
+				done := make(chan *verdict.Submission, 1)
 				go func() {
 					done <- l.extra(toolyard.Batch{Agent: "dan", ID: "death", Workspace: "dan", Calls: repeated(c.tool, 1, map[string]any{"work_ms": 1_500})})
 				}()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/test/verdict"
 )
 
 // isolation is what the worker can put around commands on this machine.
@@ -107,7 +108,7 @@ func TestCommandsIgnoreTheirEnd(t *testing.T) {
 		s.until(faultWait, "nothing of the commands lives on", func() bool { return s.asleep(first) == 0 })
 
 		// The worker dies with a command: so does the command.
-		done := make(chan *submission, 1)
+		done := make(chan *verdict.Submission, 1)
 		go func() { done <- l.extra(bash("left", time.Hour, "sleep "+second+"; echo > woken")) }()
 		if isolated {
 			s.until(faultWait, "the command runs", func() bool { return s.asleep(second) > 0 })

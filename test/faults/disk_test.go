@@ -92,7 +92,7 @@ func TestDiskFillsUp(t *testing.T) {
 		r := rules{codes: map[string][]toolyard.Code{}}
 		for name, k := range kinds { // workers renew their leases by storing: where nothing is stored for longer than one, calls are stopped
 			r.codes[name] = []toolyard.Code{toolyard.OutcomeUnknown}
-			if !k.exclusive {
+			if !k.Exclusive {
 				r.codes[name] = append(r.codes[name], toolyard.SiblingCanceled)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/failpoint"
+	"github.com/toolyard/toolyard/test/verdict"
 )
 
 // twoOfEach starts two workers and two dispatchers, one of each with failpoints, maybe.
@@ -114,16 +115,16 @@ func TestDispatcherWakesAfterTakeover(t *testing.T) {
 func (l *load) adopted(over map[toolyard.BatchKey]bool) (n int) {
 	l.s.t.Helper()
 	l.mu.Lock()
-	subs := append([]*submission(nil), l.submissions...)
+	subs := append([]*verdict.Submission(nil), l.submissions...)
 	l.mu.Unlock()
 	for _, sub := range subs {
-		if over[sub.key()] {
+		if over[sub.Key()] {
 			continue
 		}
-		st, err := l.s.b.Fold(l.s.context(), sub.key())
+		st, err := l.s.b.Fold(l.s.context(), sub.Key())
 		if err == nil {
 			n += st.Takeovers
-			over[sub.key()] = st.Completed
+			over[sub.Key()] = st.Completed
 		}
 	}
 	return n

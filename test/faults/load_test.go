@@ -15,6 +15,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/test/verdict"
 )
 
 // batchTimeout is the time limit of the load's batches: no fault may last so long that it passes.
@@ -22,27 +23,6 @@ const batchTimeout = 90 * time.Second
 
 // workspaces are those of the load's agents, of which two share one, and of single batches.
 var workspaces = []toolyard.Workspace{"shared", "own", "dan", "census"}
-
-// submission is a batch that an agent has handed in, and what the agent saw of it.
-type submission struct {
-	Batch toolyard.Batch `json:"batch"`
-	// Acked is when the batch was accepted, or the last calls of an open one; Over when its last result was there.
-	Acked time.Time `json:"acked"`
-	Over  time.Time `json:"over"`
-	// Results are what the agent got, and when.
-	Results []toolyard.Result `json:"results"`
-	At      []time.Time       `json:"at"`
-	// Again are the results that others got who submitted the same batch, or asked for it later.
-	Again [][]toolyard.Result `json:"again,omitempty"`
-	// Problems are what the agent found wrong.
-	Problems []string `json:"problems,omitempty"`
-}
-
-func (s *submission) key() toolyard.BatchKey { return s.Batch.Key() }
-
-func (s *submission) problem(format string, args ...any) {
-	s.Problems = append(s.Problems, fmt.Sprintf(format, args...))
-}
 
 // load is three agents that hand in batches of mixed calls, one after the other, until they are told that it is enough.
 type load struct {
@@ -53,7 +33,7 @@ type load struct {
 	side    *client.Client // of extra
 
 	mu          sync.Mutex
-	submissions []*submission
+	submissions []*verdict.Submission
 	// refused are the batches that were stored and then refused for want of room: nothing of them may have run.
 	refused []toolyard.BatchKey
 }
@@ -116,7 +96,7 @@ func (l *load) agent(name toolyard.Agent, w toolyard.Workspace, r *rand.Rand, m 
 		} else {
 			b.Calls = mixed(r, m.quiet)
 		}
-		sub := &submission{Batch: b}
+		sub := &verdict.Submission{Batch: b}
 		l.mu.Lock()
 		l.submissions = append(l.submissions, sub)
 		l.mu.Unlock()
@@ -127,7 +107,7 @@ func (l *load) agent(name toolyard.Agent, w toolyard.Workspace, r *rand.Rand, m 
 }
 
 // one hands in one batch and takes its results. It reports whether the agent can go on.
-func (l *load) one(sub *submission, n int, r *rand.Rand, m mix, c, other *client.Client) bool {
+func (l *load) one(sub *verdict.Submission, n int, r *rand.Rand, m mix, c, other *client.Client) bool {
 	ctx, cancel := context.WithTimeout(l.s.t.Context(), m.limit()+2*l.s.settings.BatchAckWait+10*time.Second)
 	defer cancel()
 	failed := func(what string, err error) bool {
@@ -137,8 +117,8 @@ func (l *load) one(sub *submission, n int, r *rand.Rand, m mix, c, other *client
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		sub.problem("%s: %v", what, err)
-		l.s.t.Errorf("%s: %s: %v", sub.key(), what, err)
+		sub.Problem("%s: %v", what, err)
+		l.s.t.Errorf("%s: %s: %v", sub.Key(), what, err)
 		return false
 	}
 	streamed := !m.quiet && n%4 == 3 && len(sub.Batch.Calls) > 2
@@ -184,7 +164,7 @@ func (l *load) one(sub *submission, n int, r *rand.Rand, m mix, c, other *client
 		})
 	}
 	defer again.Wait()
-	for res, err := range c.Batch(sub.key()).Results(ctx) {
+	for res, err := range c.Batch(sub.Key()).Results(ctx) {
 		if err != nil {
 			return failed(fmt.Sprintf("Q12: results, after %d of %d", len(sub.Results), len(b.Calls)), err)
 		}
@@ -225,12 +205,12 @@ func accepted[T any](ctx context.Context, m mix, hand func() (T, error)) (T, err
 }
 
 // refuse takes a batch out that was refused. Its agent comes again a moment later, with another one.
-func (l *load) refuse(sub *submission) {
+func (l *load) refuse(sub *verdict.Submission) {
 	l.mu.Lock()
-	if !slices.Contains(l.refused, sub.key()) {
-		l.refused = append(l.refused, sub.key())
+	if !slices.Contains(l.refused, sub.Key()) {
+		l.refused = append(l.refused, sub.Key())
 	}
-	l.submissions = slices.DeleteFunc(l.submissions, func(s *submission) bool { return s == sub })
+	l.submissions = slices.DeleteFunc(l.submissions, func(s *verdict.Submission) bool { return s == sub })
 	l.mu.Unlock()
 	timer := time.NewTimer(comeAgain)
 	select {
@@ -240,12 +220,12 @@ func (l *load) refuse(sub *submission) {
 }
 
 // extra hands in a batch beside the load's, and returns when its results are there.
-func (l *load) extra(b toolyard.Batch) *submission {
+func (l *load) extra(b toolyard.Batch) *verdict.Submission {
 	l.s.t.Helper()
 	if b.Options.TimeoutMS == 0 {
 		b.Options.TimeoutMS = batchTimeout.Milliseconds()
 	}
-	sub := &submission{Batch: b}
+	sub := &verdict.Submission{Batch: b}
 	l.mu.Lock()
 	l.submissions = append(l.submissions, sub)
 	l.mu.Unlock()

@@ -56,7 +56,7 @@ func TestFirstHeartbeatIsLost(t *testing.T) {
 		}
 		begun := 0
 		for _, line := range lines {
-			if line.Key() == storm.key() && line.Kind == ledger.Begin {
+			if line.Key() == storm.Key() && line.Kind == ledger.Begin {
 				begun++
 			}
 		}

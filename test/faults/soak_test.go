@@ -90,7 +90,7 @@ func soakOnce(t *testing.T, kind string, seed uint64, length time.Duration, star
 	for name, k := range kinds {
 		// A server that is away for longer than a lease costs calls, and a call that is attempted three times is not attempted again.
 		r.codes[name] = []toolyard.Code{toolyard.OutcomeUnknown, toolyard.DependencyUnavailable}
-		if !k.exclusive {
+		if !k.Exclusive {
 			r.codes[name] = append(r.codes[name], toolyard.SiblingCanceled)
 		}
 	}

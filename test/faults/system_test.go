@@ -289,7 +289,7 @@ func (s *system) judge(r rules) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	for _, v := range h.check(r) {
+	for _, v := range check(h, r) {
 		s.t.Error(v)
 	}
 }
@@ -300,7 +300,7 @@ func (s *system) keep() error {
 		return nil
 	}
 	h, err := s.history()
-	return errors.Join(err, h.write(filepath.Join(s.dir, "history.jsonl")))
+	return errors.Join(err, h.Write(filepath.Join(s.dir, "history.jsonl")))
 }
 
 // raw is a value as JSON.

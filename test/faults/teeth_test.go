@@ -13,12 +13,13 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/test/faults/ledger"
+	"github.com/toolyard/toolyard/test/verdict"
 	"github.com/toolyard/toolyard/tool"
 )
 
 // story is a history that is made by hand, a millisecond a step.
 type story struct {
-	history
+	verdict.History
 	now time.Time
 	seq uint64
 }
@@ -32,13 +33,13 @@ func (s *story) step() time.Time {
 
 func (s *story) store(k toolyard.BatchKey, c batch.Chain, index int, body events.Body) {
 	s.seq++
-	r := s.batches[k]
-	r.log = append(r.log, broker.Logged{Record: batch.Record{Chain: c, Index: index, Seq: s.seq, Time: s.step(), Body: body}})
+	r := s.Batches[k]
+	r.Log = append(r.Log, broker.Logged{Record: batch.Record{Chain: c, Index: index, Seq: s.seq, Time: s.step(), Body: body}})
 }
 
 func (s *story) did(kind ledger.Kind, k toolyard.BatchKey, index int, token uint64) {
 	at := s.step().UnixNano()
-	s.ledger = append(s.ledger, ledger.Line{
+	s.Ledger = append(s.Ledger, ledger.Line{
 		Kind: kind, Agent: k.Agent, Batch: k.ID, Index: index, Workspace: "shared", Attempt: 1, Token: token, Worker: 7, Mono: at, Wall: at,
 	})
 }
@@ -66,14 +67,14 @@ func callID(i int) string { return "call_" + string(rune('1'+i)) }
 // workspace.
 func told() *story {
 	s := &story{now: beginning}
-	s.batches, s.processes = map[toolyard.BatchKey]*recorded{}, map[string]int{"w": 7}
+	s.Batches, s.Processes = map[toolyard.BatchKey]*verdict.Batch{}, map[string]int{"w": 7}
 	for n, agent := range []toolyard.Agent{"ann", "bob"} {
 		b := toolyard.Batch{Agent: agent, ID: "b", Workspace: "shared", Calls: []toolyard.Call{
 			{ID: callID(0), Tool: "look"}, {ID: callID(1), Tool: "look"}, {ID: callID(2), Tool: "write"}, {ID: callID(3), Tool: "put"},
 		}}
 		k := b.Key()
-		s.batches[k] = &recorded{view: []byte("{}"), replayed: []byte("{}")}
-		sub := &submission{Batch: b}
+		s.Batches[k] = &verdict.Batch{View: []byte("{}"), Replayed: []byte("{}")}
+		sub := &verdict.Submission{Batch: b}
 		s.store(k, batch.ChainSubmission, 0, events.Submitted{Batch: b})
 		sub.Acked = s.step()
 		plan := events.Planned{Groups: []events.Group{{Safe: true, Calls: []int{0, 1}, Ticket: true}, {Calls: []int{2}, Ticket: true}, {Calls: []int{3}, Ticket: true}}}
@@ -92,9 +93,9 @@ func told() *story {
 			sub.Results, sub.At = append(sub.Results, fine(i)), append(sub.At, s.step())
 		}
 		sub.Over, sub.Again = s.now, [][]toolyard.Result{slices.Clone(sub.Results)}
-		s.submissions, s.replied = append(s.submissions, sub), append(s.replied, k)
+		s.Submissions, s.Replied = append(s.Submissions, sub), append(s.Replied, k)
 	}
-	s.faultEnd = beginning
+	s.FaultEnd = beginning
 	return s
 }
 
@@ -103,8 +104,8 @@ var ann = toolyard.BatchKey{Agent: "ann", ID: "b"}
 
 // changeLine changes the first line of a kind about a call of the first batch.
 func (s *story) changeLine(kind ledger.Kind, index int, change func(*ledger.Line)) {
-	for i := range s.ledger {
-		if l := &s.ledger[i]; l.Kind == kind && l.Key() == ann && l.Index == index {
+	for i := range s.Ledger {
+		if l := &s.Ledger[i]; l.Kind == kind && l.Key() == ann && l.Index == index {
 			change(l)
 			return
 		}
@@ -116,24 +117,24 @@ func (s *story) again(kind ledger.Kind, index int, at time.Time) {
 	s.changeLine(kind, index, func(l *ledger.Line) {
 		copied := *l
 		copied.Wall, copied.Mono = at.UnixNano(), at.UnixNano()
-		s.ledger = append(s.ledger, copied)
+		s.Ledger = append(s.Ledger, copied)
 	})
-	slices.SortStableFunc(s.ledger, func(a, b ledger.Line) int { return int(a.Wall - b.Wall) })
+	slices.SortStableFunc(s.Ledger, func(a, b ledger.Line) int { return int(a.Wall - b.Wall) })
 }
 
 // drop takes lines about a call of the first batch out.
 func (s *story) drop(index int, kinds ...ledger.Kind) {
-	s.ledger = slices.DeleteFunc(s.ledger, func(l ledger.Line) bool {
+	s.Ledger = slices.DeleteFunc(s.Ledger, func(l ledger.Line) bool {
 		return l.Key() == ann && l.Index == index && slices.Contains(kinds, l.Kind)
 	})
 }
 
 // changeBody changes the events of a type in the first batch's log.
 func changeBody[B events.Body](s *story, change func(*B)) {
-	for i := range s.batches[ann].log {
-		if b, ok := s.batches[ann].log[i].Body.(B); ok {
+	for i := range s.Batches[ann].Log {
+		if b, ok := s.Batches[ann].Log[i].Body.(B); ok {
 			change(&b)
-			s.batches[ann].log[i].Body = b
+			s.Batches[ann].Log[i].Body = b
 		}
 	}
 }
@@ -152,17 +153,17 @@ func (s *story) code(index int, code toolyard.Code) {
 			change(&b.Results[i])
 		}
 	})
-	sub := s.submissions[0]
+	sub := s.Submissions[0]
 	change(&sub.Results[index])
 	change(&sub.Again[0][index])
 }
 
 // finishedAt is when a call of the first batch had its result.
-func (s *story) finishedAt(index int) time.Time { return s.batches[ann].results()[index].at }
+func (s *story) finishedAt(index int) time.Time { return s.Batches[ann].Results()[index].At }
 
 // TestTeeth: each invariant finds what breaks it, and a history in which nothing is wrong is taken.
 func TestTeeth(t *testing.T) {
-	if out := told().check(rules{}); len(out) > 0 {
+	if out := check(&told().History, rules{}); len(out) > 0 {
 		t.Fatalf("the history in which nothing is wrong is refused: %q", out)
 	}
 	for _, c := range []struct {
@@ -188,29 +189,29 @@ func TestTeeth(t *testing.T) {
 		}},
 		{name: "completed twice", want: "Q1", do: func(s *story) { changeBody(s, func(b *events.Reply) { b.Completed = true }) }},
 		{name: "never completed", want: "Q1", do: func(s *story) { changeBody(s, func(b *events.Reply) { b.Completed = false }) }},
-		{name: "a reply to nobody", want: "Q1", do: func(s *story) { s.replied = append(s.replied, toolyard.BatchKey{Agent: "eve", ID: "b"}) }},
-		{name: "a reply to somebody by hand", do: func(s *story) { s.replied = append(s.replied, toolyard.BatchKey{Agent: "eve", ID: "b"}) },
+		{name: "a reply to nobody", want: "Q1", do: func(s *story) { s.Replied = append(s.Replied, toolyard.BatchKey{Agent: "eve", ID: "b"}) }},
+		{name: "a reply to somebody by hand", do: func(s *story) { s.Replied = append(s.Replied, toolyard.BatchKey{Agent: "eve", ID: "b"}) },
 			r: rules{foreign: []toolyard.BatchKey{{Agent: "eve", ID: "b"}}}},
 
 		{name: "an agent sees results out of order", want: "Q2", do: func(s *story) {
-			r := s.submissions[0].Results
+			r := s.Submissions[0].Results
 			r[0], r[1] = r[1], r[0]
-			s.submissions[0].Again = nil
+			s.Submissions[0].Again = nil
 		}},
 		{name: "an agent sees a gap", want: "Q2", do: func(s *story) {
-			s.submissions[0].Results = slices.Delete(s.submissions[0].Results, 1, 2)
-			s.submissions[0].Again = nil
+			s.Submissions[0].Results = slices.Delete(s.Submissions[0].Results, 1, 2)
+			s.Submissions[0].Again = nil
 		}},
 		{name: "an agent sees a result twice", want: "Q2", do: func(s *story) {
-			s.submissions[0].Results = slices.Insert(s.submissions[0].Results, 1, fine(0))
-			s.submissions[0].Again = nil
+			s.Submissions[0].Results = slices.Insert(s.Submissions[0].Results, 1, fine(0))
+			s.Submissions[0].Again = nil
 		}},
 
 		{name: "a write starts twice", want: "Q3", do: func(s *story) { s.again(ledger.Begin, 2, s.finishedAt(2).Add(-time.Microsecond)) }},
 		{name: "a write acts twice", want: "Q3", do: func(s *story) { s.again(ledger.Effect, 2, s.finishedAt(2).Add(-time.Microsecond)) }},
 		{name: "a write succeeds without acting", want: "Q3", do: func(s *story) { s.drop(2, ledger.Effect) }},
 		{name: "a read that was never handed in", want: "Q3", do: func(s *story) {
-			s.ledger = append(s.ledger, ledger.Line{Kind: ledger.Begin, Agent: "eve", Batch: "b", Wall: s.now.UnixNano()})
+			s.Ledger = append(s.Ledger, ledger.Line{Kind: ledger.Begin, Agent: "eve", Batch: "b", Wall: s.now.UnixNano()})
 		}},
 		{name: "a put starts four times", want: "Q3", do: func(s *story) {
 			for range 3 {
@@ -226,8 +227,8 @@ func TestTeeth(t *testing.T) {
 
 		{name: "a write of one batch begins inside another's", want: "Q5", do: func(s *story) {
 			s.changeLine(ledger.Begin, 2, func(l *ledger.Line) { l.Wall = s.now.Add(-10 * time.Millisecond).UnixNano() })
-			for i := range s.batches[ann].log {
-				if l := &s.batches[ann].log[i]; l.Chain == batch.ChainCall && l.Index == 2 {
+			for i := range s.Batches[ann].Log {
+				if l := &s.Batches[ann].Log[i]; l.Chain == batch.ChainCall && l.Index == 2 {
 					l.Time = s.now
 				}
 			}
@@ -239,7 +240,7 @@ func TestTeeth(t *testing.T) {
 			s.changeLine(ledger.Effect, 1, func(l *ledger.Line) {
 				late := *l
 				late.Worker, late.Wall = 8, s.finishedAt(2).Add(-time.Microsecond).UnixNano()
-				s.ledger = append(s.ledger, late)
+				s.Ledger = append(s.Ledger, late)
 			})
 		}},
 
@@ -252,7 +253,7 @@ func TestTeeth(t *testing.T) {
 			s.changeLine(ledger.Begin, 2, func(l *ledger.Line) { l.Wall = s.finishedAt(1).Add(-time.Microsecond).UnixNano() })
 		}},
 		{name: "a group begins and the one before it is never over", want: "Q6", do: func(s *story) {
-			s.batches[ann].log = slices.DeleteFunc(s.batches[ann].log, func(l broker.Logged) bool { return l.Chain == batch.ChainCall && l.Index == 1 })
+			s.Batches[ann].Log = slices.DeleteFunc(s.Batches[ann].Log, func(l broker.Logged) bool { return l.Chain == batch.ChainCall && l.Index == 1 })
 		}},
 
 		{name: "a token shrinks", want: "Q7", do: func(s *story) { s.changeLine(ledger.Effect, 2, func(l *ledger.Line) { l.Token = 9 }) }},
@@ -265,11 +266,11 @@ func TestTeeth(t *testing.T) {
 		}},
 		{name: "an attempt acts after its end", want: "Q7", do: func(s *story) {
 			s.store(ann, batch.ChainCall, 3, events.AttemptFailed{Attempt: 1})
-			log := s.batches[ann].log
+			log := s.Batches[ann].Log
 			i := slices.IndexFunc(log, func(l broker.Logged) bool { _, ok := l.Body.(events.Finished); return ok && l.Index == 3 })
 			failed := log[len(log)-1]
 			failed.Time = log[i].Time.Add(-3 * time.Millisecond)
-			s.batches[ann].log = slices.Insert(log[:len(log)-1], i, failed)
+			s.Batches[ann].Log = slices.Insert(log[:len(log)-1], i, failed)
 		}},
 
 		{name: "a sibling begins after it was canceled", want: "Q8", do: func(s *story) {
@@ -279,9 +280,9 @@ func TestTeeth(t *testing.T) {
 		{name: "a sibling that was claimed begins after it was canceled", do: func(s *story) {
 			s.cancelSibling(true)
 			s.changeLine(ledger.Begin, 1, func(l *ledger.Line) { l.Wall = s.finishedAt(1).Add(time.Microsecond).UnixNano() })
-			log := s.batches[ann].log
+			log := s.Batches[ann].Log
 			s.store(ann, batch.ChainCall, 1, events.Claimed{Worker: "w", Attempt: 1})
-			s.batches[ann].log = slices.Insert(log, 3, s.batches[ann].log[len(s.batches[ann].log)-1])
+			s.Batches[ann].Log = slices.Insert(log, 3, s.Batches[ann].Log[len(s.Batches[ann].Log)-1])
 			s.stopped(1, time.Millisecond)
 		}},
 		{name: "a read begins after it was canceled", do: func(s *story) {
@@ -296,22 +297,22 @@ func TestTeeth(t *testing.T) {
 		{name: "a sibling is never told", want: "Q8", do: func(s *story) { s.cancelSibling(true) }},
 		{name: "a sibling on a worker that died is never told", do: func(s *story) { s.cancelSibling(true) }, r: rules{pids: []int{7}}},
 
-		{name: "the same batch again has other results", want: "Q10", do: func(s *story) { s.submissions[0].Again[0][2].Output = "other" }},
+		{name: "the same batch again has other results", want: "Q10", do: func(s *story) { s.Submissions[0].Again[0][2].Output = "other" }},
 
-		{name: "a batch is never over", want: "Q12", do: func(s *story) { s.submissions[0].Over = time.Time{} }},
-		{name: "a batch is over late", want: "Q12", do: func(s *story) { s.submissions[0].Over = s.submissions[0].Acked.Add(time.Minute) }},
+		{name: "a batch is never over", want: "Q12", do: func(s *story) { s.Submissions[0].Over = time.Time{} }},
+		{name: "a batch is over late", want: "Q12", do: func(s *story) { s.Submissions[0].Over = s.Submissions[0].Acked.Add(time.Minute) }},
 		{name: "a batch is over late, and so was the fault", do: func(s *story) {
-			s.submissions[0].Over = s.submissions[0].Acked.Add(time.Minute)
-			s.faultEnd = s.submissions[0].Over
+			s.Submissions[0].Over = s.Submissions[0].Acked.Add(time.Minute)
+			s.FaultEnd = s.Submissions[0].Over
 		}},
 
-		{name: "the replay differs", want: "Q13", do: func(s *story) { s.batches[ann].replayed = []byte(`{"a":1}`) }},
-		{name: "the log contradicts itself", want: "Q13", do: func(s *story) { s.batches[ann].contradiction = broker.ErrConflict }},
+		{name: "the replay differs", want: "Q13", do: func(s *story) { s.Batches[ann].Replayed = []byte(`{"a":1}`) }},
+		{name: "the log contradicts itself", want: "Q13", do: func(s *story) { s.Batches[ann].Contradiction = broker.ErrConflict }},
 
 		{name: "a batch that was acknowledged is not stored", want: "Q14", do: func(s *story) { changeBody(s, func(b *events.Submitted) { b.Calls = b.Calls[:1] }) }},
 		{name: "an agent has seen another result", want: "Q14", do: func(s *story) {
-			s.submissions[0].Results[2].Output = "other"
-			s.submissions[0].Again = nil
+			s.Submissions[0].Results[2].Output = "other"
+			s.Submissions[0].Again = nil
 		}},
 
 		{name: "outcome_unknown for nothing", want: "code", do: func(s *story) { s.code(2, toolyard.OutcomeUnknown) }},
@@ -326,7 +327,7 @@ func TestTeeth(t *testing.T) {
 	} {
 		s := told()
 		c.do(s)
-		out := s.check(c.r)
+		out := check(&s.History, c.r)
 		switch {
 		case c.want == "" && len(out) > 0:
 			t.Errorf("%s: %q", c.name, out)
@@ -342,8 +343,8 @@ func (s *story) cancelSibling(claim bool) {
 		b.Calls = slices.Clone(b.Calls)
 		b.Calls[0].Tool, b.Calls[1].Claim = "fail", claim
 	})
-	s.submissions[0].Batch.Calls = slices.Clone(s.submissions[0].Batch.Calls)
-	s.submissions[0].Batch.Calls[0].Tool = "fail"
+	s.Submissions[0].Batch.Calls = slices.Clone(s.Submissions[0].Batch.Calls)
+	s.Submissions[0].Batch.Calls[0].Tool = "fail"
 	s.code(0, toolyard.ExecutionFailed)
 	s.code(1, toolyard.SiblingCanceled)
 	s.drop(1, ledger.Effect, ledger.End)
@@ -354,6 +355,6 @@ func (s *story) stopped(index int, after time.Duration) {
 	s.changeLine(ledger.Begin, index, func(l *ledger.Line) {
 		told := *l
 		told.Kind, told.Wall = ledger.Stopped, s.finishedAt(index).Add(after).UnixNano()
-		s.ledger = append(s.ledger, told)
+		s.Ledger = append(s.Ledger, told)
 	})
 }

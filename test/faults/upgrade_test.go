@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/test/verdict"
 )
 
 // What processes log about what is not theirs.
@@ -63,13 +64,13 @@ func (f *fleet) state(k toolyard.BatchKey) batch.State {
 
 // underWay hands in batches until one of them was planned by the next version, and returns that one while its first
 // call runs.
-func (f *fleet) underWay() (toolyard.BatchKey, <-chan *submission) {
+func (f *fleet) underWay() (toolyard.BatchKey, <-chan *verdict.Submission) {
 	f.t.Helper()
 	for {
 		f.n++
 		b := toolyard.Batch{Agent: "dan", ID: toolyard.BatchID(fmt.Sprintf("extra-%d", f.n)), Workspace: "dan", Calls: append(
 			repeated("look", 2, map[string]any{"work_ms": 3_000}), repeated("write", 2, map[string]any{"work_ms": 20})...)}
-		done := make(chan *submission, 1)
+		done := make(chan *verdict.Submission, 1)
 		go func() { done <- f.load.extra(b) }()
 		var st batch.State
 		f.until(faultWait, "the batch is planned", func() bool {

@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/failpoint"
 	"github.com/toolyard/toolyard/test/faults/ledger"
+	"github.com/toolyard/toolyard/test/verdict"
 )
 
 // killWorker is a cell in which one of two workers kills itself at a place, under load. happened looks at what is left
@@ -40,7 +41,7 @@ func claimIsSettled(s *system, l *load, victim *process) {
 	s.t.Helper()
 	left := 0
 	for _, sub := range l.submissions {
-		log, err := s.b.Log(s.context(), sub.key())
+		log, err := s.b.Log(s.context(), sub.Key())
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -61,7 +62,7 @@ func claimIsSettled(s *system, l *load, victim *process) {
 			}
 		}
 		for i := range open {
-			s.t.Errorf("the claim of %s/%d, which its worker left behind, has no end", sub.key(), i)
+			s.t.Errorf("the claim of %s/%d, which its worker left behind, has no end", sub.Key(), i)
 		}
 	}
 	if left == 0 {
@@ -164,7 +165,7 @@ func TestWorkerHangsWhileIdle(t *testing.T) {
 		const agents = 6
 		var wg sync.WaitGroup
 		for i := range agents {
-			sub := &submission{Batch: toolyard.Batch{
+			sub := &verdict.Submission{Batch: toolyard.Batch{
 				Agent: toolyard.Agent(fmt.Sprint("agent", i)), ID: "read", Workspace: "dan",
 				Calls: repeated("look", 1, nil), Options: toolyard.Options{TimeoutMS: batchTimeout.Milliseconds()},
 			}}
@@ -175,7 +176,7 @@ func TestWorkerHangsWhileIdle(t *testing.T) {
 			wg.Go(func() {
 				began := time.Now()
 				l.one(sub, 0, nil, mix{quiet: true}, c, c)
-				s.t.Logf("%s: the result after %s", sub.key(), time.Since(began))
+				s.t.Logf("%s: the result after %s", sub.Key(), time.Since(began))
 			})
 		}
 		wg.Wait()
