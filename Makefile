@@ -10,6 +10,7 @@ BENCH     ?= .
 FAULT_SEEDS ?= 20
 MINUTES   ?= 30
 SEED      ?= 1
+SEEDS     ?=
 STEPS     := setup gofmt vet lint mod generated sim test
 # The modules beside the main one: what only they need, nobody else downloads. go.work is for
 # editors and for "go run ./examples/..."; what is checked here does not need it.
@@ -47,8 +48,18 @@ test: ## Run the tests with the race detector, and count them
 	@{ go test -race -json $(PKG) $(if $(ALL),$(foreach m,$(MODULES),&& go -C $(m) test -race -json ./...)); } | go run -C tools ./testsum
 
 .PHONY: sim
-sim: ## Play 10,000 histories of the protocol, and all of a ticket key, without the race detector: one thread has no races
-	@go test ./internal/sim ./internal/ticket
+sim: ## Play 10,000 histories of the protocol, all of a ticket key, and some of the real code; SEED=n draws one, SEEDS=n plays n
+ifneq ($(origin SEED),file)
+	@go test ./test/sim -run '^TestSeed$$' -count=1 -v -seed $(SEED)
+else ifneq ($(SEEDS),)
+	@mkdir -p bin && go test -c -o bin/sim.test ./test/sim
+	@half=$$(( $(SEEDS) / 2 )); second=0; \
+	bin/sim.test -test.run '^TestSimulation$$' -test.v -test.timeout 0 -seeds $$half & \
+	bin/sim.test -test.run '^TestSimulation$$' -test.v -test.timeout 0 -from $$half -seeds $$(( $(SEEDS) - half )) -twice 0 || second=$$?; \
+	wait $$! && exit $$second
+else
+	@go test ./internal/sim ./internal/ticket ./test/sim
+endif
 
 .PHONY: conformance
 conformance: ## Run MCP's conformance suite against a pool, and print its score (needs npm)

@@ -1,0 +1,221 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// fault is something that happens to a party, or to the server.
+type fault string
+
+// The faults.
+const (
+	crash   fault = "crash"   // gone at once; another one of its kind starts later, under a new name
+	severed fault = "severed" // its connections are cut, and refused for a while
+	deaf    fault = "deaf"    // what is sent to it is held back for a while
+	mute    fault = "mute"    // what it sends is held back for a while
+	pause   fault = "pause"   // both, and its tools stand still
+	stop    fault = "stop"    // it is asked to end, and does so in order
+	loses   fault = "loses"   // answers to it are lost
+	late    fault = "late"    // answers to it come late
+	dropped fault = "dropped" // its connections are cut, and it may connect again at once
+
+	outage fault = "outage" // the server is stopped for a while
+	kill   fault = "kill"   // the server is killed, and forgets its last deliveries
+	leader fault = "leader" // the streams have no leader for a while
+	stall  fault = "stall"  // the streams store nothing and say nothing
+	full   fault = "full"   // a stream takes nothing
+	lag    fault = "lag"    // direct reads are behind
+)
+
+var (
+	ofParties = []fault{crash, severed, deaf, mute, pause, stop, loses, late, dropped}
+	ofServer  = []fault{outage, kill, leader, stall, full, lag}
+)
+
+// streams are those that may be full.
+var streams = []string{"TY_EVENT", "TY_CALL", "TY_REPLY", "TY_BATCH", "KV_ty_ticket", "KV_ty_worker", "KV_ty_session", "KV_ty_approval"}
+
+// fate is what goes wrong in a history, and how often.
+type fate struct {
+	w      *world
+	d      draws
+	kinds  []fault
+	every  time.Duration // the mean time between faults that come out of the blue
+	strike float64       // how often a step of a party is the last one before something happens to it
+
+	begun atomic.Bool // everybody is there
+
+	mu     sync.Mutex
+	struck []string // parties to which something happens before the next step
+	count  int
+	ailing bool // something is wrong with the server
+}
+
+func (w *world) drawFate() *fate {
+	f := &fate{w: w, d: draws{w.random("faults")}}
+	w.quietAt = f.d.between(4*time.Second, 20*time.Second)
+	for _, k := range slices.Concat(ofParties, ofServer) {
+		if f.d.one(3) {
+			f.kinds = append(f.kinds, k)
+		}
+	}
+	f.every = f.d.between(500*time.Millisecond, 8*time.Second)
+	if f.d.IntN(10) < 7 {
+		f.strike = 0.004 * f.d.Float64()
+	}
+	return f
+}
+
+func (f *fate) String() string {
+	var names []string
+	for _, k := range f.kinds {
+		names = append(names, string(k))
+	}
+	return fmt.Sprintf("faults until %s: %s, one every %s and at %.2f%% of the steps", stamp(f.w.quietAt), strings.Join(names, " "), f.every, 100*f.strike)
+}
+
+// step is told of each step, and may decide that it is the last one of a party before something happens to it.
+func (f *fate) step(party string) {
+	if f.begun.Load() && f.d.Float64() < f.strike && party != "" && f.w.now() < f.w.quietAt {
+		f.mu.Lock()
+		f.struck = append(f.struck, party)
+		f.mu.Unlock()
+	}
+}
+
+// before lets happen what step has decided, before the next step and while nothing runs.
+func (f *fate) before() {
+	f.mu.Lock()
+	struck := f.struck
+	f.struck = nil
+	f.mu.Unlock()
+	for _, name := range struck {
+		f.w.mu.Lock()
+		i := slices.IndexFunc(f.w.machines, func(m *machine) bool { return m.p != nil && m.p.name == name })
+		f.w.mu.Unlock()
+		if i >= 0 && len(f.kinds) > 0 {
+			f.hit(f.w.machines[i])
+		}
+	}
+}
+
+// run lets things happen until the history is to be quiet, and heals everything then.
+func (f *fate) run(done <-chan struct{}) {
+	f.begun.Store(true)
+	wait := func(d time.Duration) bool {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			return true
+		case <-done:
+			return false
+		}
+	}
+	for {
+		pause := time.Duration(f.d.ExpFloat64()*float64(f.every)) | 1
+		if f.w.now()+pause >= f.w.quietAt {
+			break
+		}
+		if !wait(pause) {
+			return
+		}
+		if len(f.kinds) > 0 {
+			f.hit(f.w.machines[f.d.IntN(len(f.w.machines))])
+		}
+	}
+	wait(f.w.quietAt - f.w.now())
+}
+
+// hit lets something happen to a machine, or to the server.
+func (f *fate) hit(m *machine) {
+	f.w.mu.Lock()
+	p := m.p
+	f.w.mu.Unlock()
+	k := pick(f.d, f.kinds)
+	d := f.d.between(10*time.Millisecond, 800*time.Millisecond)
+	switch f.d.IntN(4) {
+	case 0:
+		d = f.d.between(800*time.Millisecond, 4*time.Second)
+	case 1:
+		d = f.d.between(4*time.Second, 12*time.Second) // longer than everything that anybody waits for
+	}
+	back := min(d, max(0, f.w.quietAt-f.w.now())) | 1
+	noticed := f.d.one(2)
+	if p.gone() || p.ctx.Err() != nil {
+		return
+	}
+	f.count++
+	f.w.note(p.name, "%s for %s", strings.ToUpper(string(k)), d)
+	if slices.Contains(ofServer, k) {
+		f.hitServer(k, min(back, 5*time.Second))
+		return
+	}
+	p.wound()
+	f.w.after(back, p.heal)
+	switch k {
+	case crash:
+		p.crash(noticed)
+		f.w.restart(m, min(back, 3*time.Second))
+	case stop:
+		p.stop(errStopped)
+		f.w.restart(m, min(back, 3*time.Second))
+	case severed:
+		p.sever(noticed)
+	case deaf, mute, pause:
+		p.hold(k != mute, k != deaf, k == pause)
+	case loses:
+		f.w.bus.server().LoseAnswers(p.name, 1+f.d.IntN(3))
+	case late:
+		f.w.bus.server().DelayAnswers(p.name, min(d, 3*time.Second)|1)
+	case dropped:
+		f.w.bus.server().Drop(p.name)
+	}
+}
+
+// hitServer lets something happen to the server.
+func (f *fate) hitServer(k fault, d time.Duration) {
+	f.w.disturbed = true
+	s := f.w.bus.server()
+	which := pick(f.d, streams)
+	behind := 1 + f.d.IntN(4)
+	f.mu.Lock()
+	ailing := f.ailing
+	f.ailing = true
+	f.mu.Unlock()
+	if ailing { // one thing at a time
+		return
+	}
+	var end func()
+	switch k {
+	case outage:
+		s.Stop()
+		end = s.Start
+	case kill:
+		s.Kill()
+		end = s.Start
+	case leader:
+		s.LoseLeader("")
+		end = func() { s.ElectLeader("") }
+	case stall:
+		s.Stall("", true)
+		end = func() { s.Stall("", false) }
+	case full:
+		s.Fill(which, true)
+		end = func() { s.Fill(which, false) }
+	case lag:
+		s.Lag("", behind)
+		end = func() { s.Lag("", 0) }
+	}
+	f.w.after(d, func() {
+		end()
+		f.mu.Lock()
+		f.ailing = false
+		f.mu.Unlock()
+	})
+}

@@ -1,0 +1,198 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+)
+
+// options say how a history is played.
+type options struct {
+	// trace keeps a line for each step, and logs what the parties say.
+	trace io.Writer
+	// calm plays it without faults.
+	calm bool
+	// without takes a fence away; nil: all stand.
+	without func(subject string, header func(name string) string) bool
+}
+
+// report is how a history ended.
+type report struct {
+	seed     uint64
+	problems []string
+	took     time.Duration
+	lines    int // of the ledger
+	hash     string
+	steps    int
+}
+
+// String says what is wrong.
+func (r *report) String() string {
+	return fmt.Sprintf("seed %d: %s\nrepeat with: make sim SEED=%d", r.seed, strings.Join(r.problems, "\n"), r.seed)
+}
+
+// trace is what happened, in order.
+type trace struct {
+	mu  sync.Mutex
+	out io.Writer
+	sum *summer
+}
+
+// note notes a step of a party.
+func (w *world) note(who, format string, args ...any) {
+	w.trace.mu.Lock()
+	defer w.trace.mu.Unlock()
+	line := fmt.Sprintf("%12s %-6s %s\n", stamp(w.now()), who, fmt.Sprintf(format, args...))
+	w.trace.sum.add(line)
+	if w.trace.out != nil {
+		_, _ = io.WriteString(w.trace.out, line) // for people
+	}
+}
+
+func stamp(d time.Duration) string { return fmt.Sprintf("%.6fs", d.Seconds()) }
+
+// patience is how long after the last fault everything is over.
+const patience = 100 * time.Second
+
+// newWorld draws a history.
+func newWorld(seed uint64, b bus, opt options) *world {
+	w := &world{seed: seed, bus: b, book: &book{}, began: time.Now(), seen: map[toolyard.BatchKey]*seen{}, log: slog.New(slog.DiscardHandler), broken: make(chan struct{}), over: make(chan struct{})}
+	w.trace = &trace{out: opt.trace, sum: newSummer()}
+	if opt.trace != nil {
+		w.log = slog.New(slog.NewTextHandler(opt.trace, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	}
+	w.sc = w.drawScenario()
+	if !opt.calm {
+		w.fate = w.drawFate()
+		w.note("", "%s", w.fate)
+	}
+	for _, a := range w.sc.agents {
+		for _, b := range a.batches {
+			w.seen[b.batch.Key()] = &seen{spec: b}
+		}
+	}
+	return w
+}
+
+// play plays the history to its end, and returns when nothing of it runs any more.
+func (w *world) play(opt options) *report {
+	w.workersReady.Add(len(w.sc.workers))
+	for i := range w.sc.dispatchers {
+		w.add(fmt.Sprint("d", i+1), dispatch)
+	}
+	for i, s := range w.sc.workers {
+		m := &machine{name: fmt.Sprint("w", i+1), run: work(s), worker: true}
+		w.machines = append(w.machines, m)
+		w.start(m)
+	}
+	w.add("api", serve)
+	w.workersReady.Wait()
+	var agents []*machine
+	for _, s := range w.sc.agents {
+		agents = append(agents, w.add(string(s.name), agent(s)))
+	}
+	if w.sc.people {
+		w.add("p1", person(0))
+		w.add("p2", person(1))
+	}
+	over := make(chan struct{})
+	w.running.Go(func() {
+		defer close(over)
+		for _, m := range agents {
+			for !w.through(m) {
+				time.Sleep(look)
+			}
+		}
+	})
+	if w.fate != nil {
+		w.fate.run(w.broken)
+	}
+	limit := time.NewTimer(patience)
+	select {
+	case <-over:
+	case <-limit.C:
+		w.fail("liveness", "not everything is over %s after the last fault: %s", patience, w.open())
+	case <-w.broken:
+	}
+	limit.Stop()
+	r := &report{seed: w.seed, took: w.now()}
+	w.judge(r)
+	close(w.over)
+	w.mu.Lock()
+	parties := w.parties
+	w.mu.Unlock()
+	for _, p := range parties {
+		p.heal()
+		p.stop(context.Canceled)
+	}
+	w.running.Wait()
+	r.problems = w.problems
+	r.hash = w.trace.sum.hex()
+	return r
+}
+
+// look is how long whoever waits for something waits between two looks.
+const look = 10 * time.Millisecond
+
+// through reports whether an agent has done all that it wants to do, in some process of it; or that the history is over.
+func (w *world) through(m *machine) bool {
+	w.mu.Lock()
+	p := m.p
+	w.mu.Unlock()
+	select {
+	case <-w.over:
+		return true
+	case <-p.done:
+		return p.ctx.Err() == nil
+	default:
+		return false
+	}
+}
+
+// add adds a machine and starts its first party.
+func (w *world) add(name string, run func(*party) error) *machine {
+	m := &machine{name: name, run: run}
+	w.machines = append(w.machines, m)
+	w.start(m)
+	return m
+}
+
+// open says which batches are not over.
+func (w *world) open() string {
+	var out []string
+	for k, b := range w.seen {
+		b.mu.Lock()
+		if b.over.IsZero() {
+			got := 0
+			for _, r := range b.results {
+				got = max(got, len(r.results))
+			}
+			out = append(out, fmt.Sprintf("%s has %d results of %d", k, got, len(b.spec.batch.Calls)))
+		}
+		b.mu.Unlock()
+	}
+	return strings.Join(out, "; ")
+}
+
+// TestOnARealServer plays histories without faults on a real nats-server, in real time: it shows that the parties, the scenario and
+// the checks are right without the server in memory.
+func TestOnARealServer(t *testing.T) {
+	for seed := range uint64(*realSeeds) {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			t.Parallel()
+			opt := options{calm: true, trace: t.Output()}
+			w := newWorld(seed, newRealBus(t), opt)
+			w.disturbed = true // by whatever else this machine does
+			if r := w.play(opt); len(r.problems) > 0 {
+				t.Error(r)
+			}
+		})
+	}
+}

@@ -1,0 +1,266 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/test/faults/ledger"
+	"github.com/toolyard/toolyard/test/verdict"
+)
+
+// restWithin is how long after the last result nothing is left to do.
+const restWithin = 40 * time.Second
+
+// judge holds what is left of the history against the invariants. It reads the log as a party of its own.
+func (w *world) judge(r *report) {
+	done := make(chan struct{})
+	m := &machine{name: "judge", run: func(p *party) error {
+		defer close(done)
+		c, end, err := p.client(false)
+		if err != nil {
+			return err
+		}
+		defer end()
+		nc, err := p.connect()
+		if err != nil {
+			return err
+		}
+		defer nc.Close()
+		b, err := natsbroker.Join(p.ctx, nc, "/judge", nil)
+		if err != nil {
+			return err
+		}
+		js, err := jetstream.New(nc)
+		if err != nil {
+			return err
+		}
+		w.atRest(p, b, js)
+		h, err := w.history(p.ctx, b, c)
+		if err != nil {
+			return err
+		}
+		r.lines = len(h.Ledger)
+		if *written != "" {
+			if err := h.Write(*written); err != nil {
+				return err
+			}
+		}
+		for _, bad := range h.Check(w.rules()) {
+			name, text, _ := strings.Cut(bad, ": ")
+			w.fail(name, "%s", text)
+		}
+		w.checkReadings(h)
+		w.checkApproved(h)
+		return nil
+	}}
+	w.start(m)
+	<-done
+}
+
+// history reads everything.
+func (w *world) history(ctx context.Context, b *natsbroker.Broker, c *client.Client) (*verdict.History, error) {
+	h := &verdict.History{Batches: map[toolyard.BatchKey]*verdict.Batch{}, Processes: map[string]int{}, FaultEnd: w.began.Add(w.quietAt)}
+	for _, p := range w.parties {
+		h.Processes[p.name] = p.id
+	}
+	w.book.mu.Lock()
+	h.Ledger = slices.Clone(w.book.lines)
+	w.book.mu.Unlock()
+	for _, k := range w.keys() {
+		rec, err := verdict.Read(ctx, b, c, k)
+		if err != nil {
+			return h, fmt.Errorf("read batch %s: %w", k, err)
+		}
+		h.Batches[k] = rec
+		s := w.seen[k]
+		s.mu.Lock()
+		sub := &verdict.Submission{Batch: s.spec.batch, Acked: w.began.Add(s.spec.submit), Over: s.over}
+		sub.Batch.Calls = nil
+		for _, l := range rec.Log {
+			switch body := l.Body.(type) {
+			case events.Submitted:
+				sub.Batch.Calls = append(sub.Batch.Calls, body.Calls...)
+			case events.Appended:
+				sub.Batch.Calls = append(sub.Batch.Calls, body.Calls...)
+			}
+		}
+		for _, id := range s.acked {
+			if !slices.ContainsFunc(sub.Batch.Calls, func(c toolyard.Call) bool { return c.ID == id }) {
+				w.fail("Q14", "call %s of %s was acknowledged and is not stored", id, k)
+			}
+		}
+		for _, r := range s.results {
+			switch {
+			case !r.whole:
+			case sub.Results == nil:
+				sub.Results, sub.At = r.results, r.at
+			default:
+				sub.Again = append(sub.Again, r.results)
+			}
+		}
+		s.mu.Unlock()
+		h.Submissions = append(h.Submissions, sub)
+	}
+	return h, nil
+}
+
+// keys are the batches, in order.
+func (w *world) keys() (out []toolyard.BatchKey) {
+	for _, a := range w.sc.agents {
+		for _, b := range a.batches {
+			out = append(out, b.batch.Key())
+		}
+	}
+	return out
+}
+
+// rules are those that the history is judged by.
+func (w *world) rules() verdict.Rules {
+	r := verdict.Rules{
+		Kinds: map[string]verdict.Kind{}, Hurt: map[int]bool{}, Settle: patience, Told: toolTimeout + 10*time.Second, Right: w.right,
+	}
+	for _, k := range kinds {
+		r.Kinds[k.name] = verdict.Kind{Once: !k.idempotent, Exclusive: !k.class.Safe(), Free: !k.workspace}
+	}
+	for _, p := range w.parties {
+		r.Hurt[p.id] = p.hurt()
+	}
+	return r
+}
+
+// right reports whether a result may say what it says.
+func (w *world) right(j *verdict.Judged, c verdict.Call, res verdict.Finished) bool {
+	spec := w.seen[c.BatchKey].spec
+	call := spec.batch.Calls[c.Index]
+	var in input
+	if err := json.Unmarshal(call.Input, &in); err != nil {
+		return false
+	}
+	k, _ := kindOf(call.Tool)
+	o := spec.batch.Options
+	switch res.Code {
+	case toolyard.OK:
+		return call.Tool != absent && (in.Code == "" || in.Passes > 0)
+	case toolyard.UnknownTool:
+		return call.Tool == absent
+	case toolyard.OutcomeUnknown: // somebody was lost who had it, or seemed to be; what may run twice is tried again, unless it is to end
+		toEnd := spec.cancel > 0 || o.OnError == toolyard.CancelGroup || o.TimeoutMS < (10*time.Minute).Milliseconds()
+		return (!k.idempotent || res.Attempts >= 3 || toEnd) && (w.disturbed || j.Hurt[j.Processes[res.Worker]])
+	case toolyard.Canceled:
+		return spec.cancel > 0
+	case toolyard.DeadlineExceeded:
+		return o.TimeoutMS < (10 * time.Minute).Milliseconds()
+	case toolyard.SiblingCanceled:
+		return o.OnError == toolyard.CancelGroup
+	case toolyard.Skipped:
+		return o.Partition == toolyard.OrderedHalt
+	case toolyard.ApprovalRejected, toolyard.ApprovalExpired:
+		return k.asks
+	case toolyard.DependencyUnavailable: // its own word, a breaker that has tripped on others', or nobody was there
+		return w.disturbed || w.sc.fails(call.Tool, res.Code)
+	}
+	return in.Code == res.Code
+}
+
+// fails reports whether some call of a tool fails so.
+func (sc *scenario) fails(tool string, code toolyard.Code) bool {
+	for _, a := range sc.agents {
+		for _, b := range a.batches {
+			for _, c := range b.batch.Calls {
+				if c.Tool == tool && bytes.Contains(c.Input, []byte(code)) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// checkReadings holds what agents saw that did not read to the end against what the others saw.
+func (w *world) checkReadings(h *verdict.History) {
+	for _, sub := range h.Submissions {
+		for _, r := range w.seen[sub.Key()].results {
+			n := len(r.results)
+			if n > len(sub.Results) || !bytes.Equal(raw(r.results), raw(sub.Results[:n])) && n > 0 {
+				w.fail("Q2", "%s saw %d results of %s that are not those that others saw", r.who, n, sub.Key())
+			}
+		}
+	}
+}
+
+// checkApproved: a call that needs a person begins when one has allowed it.
+func (w *world) checkApproved(h *verdict.History) {
+	for _, l := range h.Ledger {
+		if k, _ := kindOf(l.Tool); l.Kind != ledger.Begin || !k.asks {
+			continue
+		}
+		allowed := false
+		for _, e := range h.Batches[l.Key()].Log {
+			d, ok := e.Body.(events.Decided)
+			allowed = allowed || ok && e.Chain == batch.ChainCall && e.Index == l.Index && d.Decision == events.Approve && e.Time.UnixNano() <= l.Wall
+		}
+		if !allowed {
+			w.fail("approval", "%s/%d begins, and nobody has allowed it", l.Key(), l.Index)
+		}
+	}
+}
+
+// atRest checks that nothing is left to do: no call queued, no message unacknowledged, nobody in line for a workspace.
+func (w *world) atRest(p *party, b *natsbroker.Broker, js jetstream.JetStream) {
+	var left string
+	var err error
+	for end := time.Now().Add(restWithin); time.Now().Before(end); {
+		if left, err = w.left(p.ctx, b, js); err == nil && left == "" {
+			return
+		}
+		if p.sleep(500*time.Millisecond) != nil {
+			return
+		}
+	}
+	w.fail("liveness", "%s after the last result something is left: %v", restWithin, errors.Join(err, errors.New(left)))
+}
+
+func (w *world) left(ctx context.Context, b *natsbroker.Broker, js jetstream.JetStream) (string, error) {
+	var left []string
+	for _, name := range []string{"TY_CALL", "TY_BATCH"} {
+		stream, err := js.Stream(ctx, name)
+		if err != nil {
+			return "", err
+		}
+		if n := stream.CachedInfo().State.Msgs; name == "TY_CALL" && n > 0 {
+			left = append(left, fmt.Sprintf("%d messages on %s", n, name))
+		}
+		consumers := stream.ListConsumers(ctx)
+		for c := range consumers.Info() {
+			if c.NumAckPending > 0 || c.NumPending > 0 {
+				left = append(left, fmt.Sprintf("consumer %s has %d messages unacknowledged and %d to come", c.Name, c.NumAckPending, c.NumPending))
+			}
+		}
+		if err := consumers.Err(); err != nil {
+			return "", err
+		}
+	}
+	for _, ws := range w.sc.workspaces {
+		q, err := b.Tickets(ctx, ws)
+		if err != nil {
+			return "", err
+		}
+		if len(q.Tickets) > 0 {
+			left = append(left, fmt.Sprintf("%d tickets of workspace %s: %+v", len(q.Tickets), ws, q.Tickets))
+		}
+	}
+	return strings.Join(left, "; "), nil
+}

@@ -1,0 +1,27 @@
+package sim
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"flag"
+	"hash"
+)
+
+var seed = flag.Uint64("seed", 1, "the history that TestSeed plays")
+
+var calm = flag.Bool("calm", false, "play without faults")
+
+var teethSeeds = flag.Uint64("teeth", 300, "how many histories TestTeeth plays for each fence")
+
+var written = flag.String("history", "", "a file that gets the ledger, the log and what agents saw of the history that TestSeed plays")
+
+var realSeeds = flag.Int("real-seeds", 2, "how many histories are played on a real nats-server")
+
+// summer sums up a history.
+type summer struct{ h hash.Hash }
+
+func newSummer() *summer { return &summer{sha256.New()} }
+
+func (s *summer) add(line string) { _, _ = s.h.Write([]byte(line)) } // it never fails
+
+func (s *summer) hex() string { return hex.EncodeToString(s.h.Sum(nil)[:8]) }

@@ -1,0 +1,110 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"net"
+	"regexp"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/toolyard/toolyard/internal/broker/membroker"
+)
+
+// memBus is the server in memory. Each step of it happens at an instant of its own, so that no two timers that two steps began
+// are due at one instant: the runtime fires such timers in any order.
+type memBus struct {
+	nats  *membroker.Server
+	steps int
+	rand  *rand.Rand
+	names names
+	// before is called before each step, while nothing runs.
+	before func()
+}
+
+func newMemBus(seed uint64) *memBus {
+	b := &memBus{rand: rand.New(rand.NewPCG(seed, hashOf("latency"))), before: func() {}}
+	b.names.known = map[string]string{}
+	return b
+}
+
+// start starts the server, which tells of each step.
+func (b *memBus) start(w *world, opt options) {
+	if w.fate != nil {
+		b.before = w.fate.before
+	}
+	b.nats = membroker.New(membroker.Options{
+		Seed:   w.seed + 1, // 0 is no seed
+		Settle: b.settle, Unfenced: opt.without,
+		Trace: func(s membroker.Step) {
+			b.steps++
+			w.note(s.Party, "%d %s %s", s.Conn, s.Kind, b.names.replace(s.What))
+			if w.fate != nil {
+				w.fate.step(s.Party)
+			}
+		},
+		Fail: func(err error) { w.fail("server", "%v", err) },
+	})
+}
+
+// settle waits until nothing runs, for as long as a step takes.
+func (b *memBus) settle() {
+	synctest.Wait()
+	b.before()
+	time.Sleep(time.Duration(20_000 + b.rand.IntN(180_000)))
+	synctest.Wait()
+}
+
+func (b *memBus) server() *membroker.Server { return b.nats }
+
+func (b *memBus) dial(party string) (net.Conn, error) { return b.nats.Dial(party).InProcessConn() }
+
+// names gives random names numbers, in the order in which they are seen.
+type names struct {
+	mu    sync.Mutex
+	known map[string]string
+}
+
+// drawn are random names: UUIDs, those of package nuid, and those of consumers that watch a bucket.
+var drawn = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9A-Za-z]{22}\b|` +
+	`\b(?:KV|OBJ)_ty_[a-z]+[. ][0-9A-Za-z]{8}\b`)
+
+func (n *names) replace(text string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return drawn.ReplaceAllStringFunc(text, func(name string) string {
+		if _, ok := n.known[name]; !ok {
+			n.known[name] = "#" + strconv.Itoa(len(n.known)+1)
+		}
+		return n.known[name]
+	})
+}
+
+// linger is longer than anything lasts that a process which has ended leaves behind.
+const linger = 5 * time.Minute
+
+// inMemory plays one history in a bubble.
+func inMemory(t *testing.T, seed uint64, opt options) (r *report) {
+	t.Helper()
+	membroker.Bubble(t, func(t *testing.T) {
+		b := newMemBus(seed)
+		w := newWorld(seed, b, opt)
+		b.start(w, opt)
+		r = w.play(opt)
+		b.nats.Close()
+		time.Sleep(linger) // what a process leaves to its timers is over then; what is not is a leak, and fails the bubble
+		r.steps = b.steps
+	})
+	return r
+}
+
+// TestSeed plays one history and draws it.
+func TestSeed(t *testing.T) {
+	r := inMemory(t, *seed, options{calm: *calm, trace: t.Output()})
+	t.Logf("%d steps, %s, hash %s", r.steps, r.took, r.hash)
+	if len(r.problems) > 0 {
+		t.Error(r)
+	}
+}

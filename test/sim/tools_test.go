@@ -1,0 +1,169 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/test/faults/ledger"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// book is the ledger: what the tools did, whoever ran them. It is the ground truth that a history is judged by.
+type book struct {
+	mu    sync.Mutex
+	lines []ledger.Line
+}
+
+// write notes what a party's tool does. What has crashed does nothing.
+func (b *book) write(p *party, kind ledger.Kind, name string, env *tool.Env) error {
+	if p.gone() {
+		return errCrash
+	}
+	l := ledger.About(kind, name, env)
+	l.Worker, l.Wall = p.id, time.Now().UnixNano()
+	l.Mono = l.Wall
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lines = append(b.lines, l)
+	p.w.note(p.name, "%s %s %s/%s/%d attempt %d token %d", kind, name, l.Agent, l.Batch, l.Index, l.Attempt, l.Token)
+	return nil
+}
+
+// input says what a call does: its tool reads it.
+type input struct {
+	// WorkMS is how long it works, Commits how many commit points it has.
+	WorkMS  int64 `json:"work_ms,omitempty"`
+	Commits int   `json:"commits,omitempty"`
+	// Code is how it fails, up to the attempt Passes; 0: always.
+	Code   toolyard.Code `json:"code,omitempty"`
+	Passes int           `json:"passes,omitempty"`
+	// Ignores says that it does not care for being stopped.
+	Ignores bool `json:"ignores,omitempty"`
+}
+
+// kind is a kind of tool.
+type kind struct {
+	name       string
+	class      toolyard.Class
+	idempotent bool
+	workspace  bool
+	weight     int
+	asks       bool // a rule wants a person for it
+}
+
+// kinds are all, with how often each is drawn.
+var kinds = []kind{
+	{"read", toolyard.ReadOnly, true, true, 6, false},
+	{"look", toolyard.ReadOnly, true, false, 2, false}, // no workspace
+	{"pop", toolyard.ReadOnly, false, true, 1, false},  // may not run twice
+	{"write", toolyard.WriteExclusive, false, true, 4, false},
+	{"put", toolyard.WriteExclusive, true, true, 2, false},
+	{"shell", toolyard.Unsafe, false, true, 1, false},
+	{"send", toolyard.WriteExclusive, false, false, 1, false}, // no workspace
+	{"ask_read", toolyard.ReadOnly, true, true, 0, true},
+	{"ask_write", toolyard.WriteExclusive, false, true, 0, true},
+}
+
+// absent is a tool that nobody has.
+const absent = "absent"
+
+func kindOf(name string) (kind, bool) {
+	for _, k := range kinds {
+		if k.name == name {
+			return k, true
+		}
+	}
+	return kind{name: name, class: toolyard.Unsafe}, false
+}
+
+// schema is the input's.
+var schema = json.RawMessage(`{"type":"object","properties":{"work_ms":{"type":"integer"},"commits":{"type":"integer"},` +
+	`"code":{"type":"string"},"passes":{"type":"integer"},"ignores":{"type":"boolean"}}}`)
+
+// tools are a worker's: all but one.
+func (p *party) tools(lacks string) ([]tool.Tool, error) {
+	var out []tool.Tool
+	for _, k := range kinds {
+		if k.name == lacks {
+			continue
+		}
+		d := tool.Declaration{
+			Name: k.name, Description: "A tool of the simulation.", Class: tool.ClassRule{Static: k.class}, ReadOnly: k.class.Safe(),
+			Idempotent: &k.idempotent, UsesWorkspace: &k.workspace, Dependency: k.name, InputSchema: schema, MaxResultSizeChars: 1_000,
+			TimeoutMS: toolTimeout.Milliseconds(),
+		}
+		t, err := tool.Raw(tool.Tool{Declaration: d, Run: func(ctx context.Context, env tool.Env, raw json.RawMessage) (tool.Output, error) {
+			var in input
+			if err := json.Unmarshal(raw, &in); err != nil {
+				return tool.Output{}, err
+			}
+			return p.run(ctx, k, env, in)
+		}})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// toolTimeout is longer than any tool works.
+const toolTimeout = 10 * time.Second
+
+// run is a tool: it works, and acts at its commit points.
+func (p *party) run(ctx context.Context, k kind, env tool.Env, in input) (tool.Output, error) {
+	if err := p.w.book.write(p, ledger.Begin, k.name, &env); err != nil {
+		return tool.Output{}, err
+	}
+	err := p.work(ctx, k, env, in)
+	if err = errors.Join(err, p.w.book.write(p, ledger.End, k.name, &env)); err != nil {
+		return tool.Output{}, err
+	}
+	return tool.Output{Text: k.name + " is done"}, nil
+}
+
+func (p *party) work(ctx context.Context, k kind, env tool.Env, in input) error {
+	steps := max(1, in.Commits)
+	for n := range steps {
+		// Each call works for a time of its own, to the nanosecond: two that end at one instant end in any order.
+		pause := time.Duration(in.WorkMS)*time.Millisecond/time.Duration(steps) + time.Duration(p.rand64()%1_000_000|1)
+		if in.Ignores {
+			time.Sleep(pause)
+		} else if err := sleep(ctx, pause); err != nil {
+			return errors.Join(err, p.w.book.write(p, ledger.Stopped, k.name, &env))
+		}
+		if p.awake(); p.gone() {
+			return errCrash
+		}
+		if n < in.Commits {
+			if err := env.CommitPoint(); err != nil {
+				return errors.Join(err, p.w.book.write(p, ledger.Refused, k.name, &env))
+			}
+			done := ledger.Tick // a part of the effect
+			if n == in.Commits-1 {
+				done = ledger.Effect
+			}
+			if err := p.w.book.write(p, done, k.name, &env); err != nil {
+				return err
+			}
+		}
+	}
+	if in.Code != "" && (in.Passes == 0 || env.Attempt <= in.Passes) {
+		return &tool.Error{Code: in.Code, Message: "It failed, as it was made to.", Retryable: in.Passes > 0}
+	}
+	if in.Commits == 0 {
+		return p.w.book.write(p, ledger.Effect, k.name, &env)
+	}
+	return nil
+}
+
+// rand64 draws for a tool.
+func (p *party) rand64() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rand.Uint64()
+}
