@@ -4,6 +4,6 @@ package sim
 
 // How many histories TestSimulation plays, and how many of them twice.
 const (
-	histories   = 60
+	histories   = 40
 	playedTwice = 20
 )

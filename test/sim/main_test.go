@@ -9,6 +9,9 @@ import (
 
 var seed = flag.Uint64("seed", 1, "the history that TestSeed plays")
 
+// both is for who looks for what a seed does not decide.
+var both = flag.Bool("compare", false, "have TestSeed play its history twice, and show where the two part")
+
 var calm = flag.Bool("calm", false, "play without faults")
 
 var teethSeeds = flag.Uint64("teeth", 300, "how many histories TestTeeth plays for each fence")

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"regexp"
+	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -100,8 +101,13 @@ func inMemory(t *testing.T, seed uint64, opt options) (r *report) {
 	return r
 }
 
-// TestSeed plays one history and draws it.
+// TestSeed plays one history and draws it. With -compare it plays it twice, and shows where the two part.
 func TestSeed(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	if *both {
+		compare(t, *seed)
+		return
+	}
 	r := inMemory(t, *seed, options{calm: *calm, trace: t.Output()})
 	t.Logf("%d steps, %s, hash %s", r.steps, r.took, r.hash)
 	if len(r.problems) > 0 {

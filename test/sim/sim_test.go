@@ -15,12 +15,12 @@ var (
 	twice = flag.Uint64("twice", playedTwice, "how many of them it plays twice")
 )
 
-// TestTwice plays one history twice and shows where the two part.
-func TestTwice(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+// compare plays one history twice and shows where the two part.
+func compare(t *testing.T, seed uint64) {
+	t.Helper()
 	var a, b bytes.Buffer
-	first, second := inMemory(t, *seed, options{calm: *calm, trace: &a}), inMemory(t, *seed, options{calm: *calm, trace: &b})
-	if first.hash == second.hash {
+	first := inMemory(t, seed, options{calm: *calm, trace: &a})
+	if second := inMemory(t, seed, options{calm: *calm, trace: &b}); second.hash == first.hash {
 		return
 	}
 	one, two := strings.SplitAfter(a.String(), "\n"), strings.SplitAfter(b.String(), "\n")
