@@ -37,8 +37,8 @@ type Call struct {
 	Input json.RawMessage `json:"input"`
 	// Echo is what the provider wants to have back with the result. See [Echo].
 	Echo Echo `json:"echo,omitempty"`
-	// Incomplete says that the model's stream was cut inside the call: it does not run, and ends as incomplete_call. Input is
-	// then the beginning of what came of it, as a string.
+	// Incomplete says that the model's stream was cut inside the call: it does not run, and ends as incomplete_call.
+	// Input is then the beginning of what came of it, as a string.
 	Incomplete bool `json:"incomplete,omitempty"`
 }
 
@@ -66,8 +66,9 @@ type OnError string
 
 // The policies on an error.
 const (
-	CancelGroup OnError = "cancel_group" // the default: its siblings end as sibling_canceled, where its tool declares so
-	Continue    OnError = "continue"     // its siblings go on
+	// the default: its siblings end as sibling_canceled, where its tool declares so
+	CancelGroup OnError = "cancel_group"
+	Continue    OnError = "continue" // its siblings go on
 )
 
 // Options are a batch's own settings. Each can only tighten what the operator allows.
@@ -115,7 +116,8 @@ func (b *Batch) Normalize(newID BatchID) {
 	NormalizeCalls(b.Calls, 0)
 }
 
-// NormalizeCalls fills in the ids and inputs that calls left out, and takes out empty echoes; the first is the batch's call of index from.
+// NormalizeCalls fills in the ids and inputs that calls left out, and takes out empty echoes; the first is the batch's
+// call of index from.
 func NormalizeCalls(calls []Call, from int) {
 	for i := range calls {
 		if calls[i].ID == "" {
@@ -142,7 +144,8 @@ func CallBytes(calls []Call) (n int) {
 // tools: a name that no tool has, or can have, is a result.
 func (b *Batch) Validate() error {
 	for _, n := range []struct{ field, name string }{
-		{"id", string(b.ID)}, {"agent", string(b.Agent)}, {"session", string(b.Session)}, {"workspace", string(b.Workspace)},
+		{"id", string(b.ID)}, {"agent", string(b.Agent)}, {"session", string(b.Session)},
+		{"workspace", string(b.Workspace)},
 	} {
 		if err := CheckName(n.field, n.name); err != nil {
 			return err
@@ -166,7 +169,8 @@ func (b *Batch) Validate() error {
 		}
 		if first, ok := seen[c.ID]; ok {
 			return &InputError{Field: fmt.Sprintf("calls[%d].id", i),
-				Problem: fmt.Sprintf("%q is also the id of calls[%d]; results are paired by id, so each needs its own", c.ID, first)}
+				Problem: fmt.Sprintf("%q is also the id of calls[%d]; results are paired by id, so each needs its own",
+					c.ID, first)}
 		}
 		seen[c.ID] = i
 		if !json.Valid(c.Input) {

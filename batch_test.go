@@ -11,7 +11,8 @@ import (
 )
 
 func good() toolyard.Batch {
-	b := toolyard.Batch{Calls: []toolyard.Call{{Tool: "read_file", Input: json.RawMessage(`{"file_path":"a"}`)}, {Tool: "glob"}}}
+	b := toolyard.Batch{Calls: []toolyard.Call{{Tool: "read_file", Input: json.RawMessage(`{"file_path":"a"}`)},
+		{Tool: "glob"}}}
 	b.Normalize("b-1")
 	return b
 }
@@ -21,8 +22,10 @@ func TestNormalizeFillsInWhatIsLeftOut(t *testing.T) {
 	if err := b.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	if b.ID != "b-1" || b.Agent != "default" || b.Session != "default" || b.Workspace != "default" || b.Options.Partition != toolyard.Consecutive ||
-		b.Options.OnError != toolyard.CancelGroup || b.Calls[0].ID != "call_1" || b.Calls[1].ID != "call_2" || string(b.Calls[1].Input) != "{}" {
+	if b.ID != "b-1" || b.Agent != "default" || b.Session != "default" || b.Workspace != "default" ||
+		b.Options.Partition != toolyard.Consecutive ||
+		b.Options.OnError != toolyard.CancelGroup || b.Calls[0].ID != "call_1" || b.Calls[1].ID != "call_2" ||
+		string(b.Calls[1].Input) != "{}" {
 		t.Errorf("normalized to %+v", b)
 	}
 	before := fmt.Sprint(b)
@@ -86,7 +89,8 @@ func TestTheClosedSets(t *testing.T) {
 			t.Errorf("class %q: strictness %d, known %v, safe %v", c, c.Strictness(), c.Known(), c.Safe())
 		}
 	}
-	if unknown := toolyard.Class("SAFE"); unknown.Safe() || unknown.Known() || unknown.Strictness() != toolyard.Unsafe.Strictness() {
+	if unknown := toolyard.Class("SAFE"); unknown.Safe() || unknown.Known() ||
+		unknown.Strictness() != toolyard.Unsafe.Strictness() {
 		t.Error("an unknown class is not the strictest")
 	}
 }
@@ -104,8 +108,10 @@ func TestNormalizeLeavesCopiesAlone(t *testing.T) {
 // TestNamesThatNoToolHas: whatever a model wrote for a name is no fault of the batch, and is shown short and printable.
 func TestNamesThatNoToolHas(t *testing.T) {
 	for name, shown := range map[string]string{
-		"": `""`, "read_file": "read_file", "a\x00b": `"a\x00b"`, "\x1b[2J": `"\x1b[2J"`, "a\ufffdb": `"a?b"`, "ä\n": `"ä\n"`,
-		strings.Repeat("x", 200): `"` + strings.Repeat("x", 123) + `"...`, strings.Repeat("x", 128): strings.Repeat("x", 128), "a\xff": `"a"`,
+		"": `""`, "read_file": "read_file", "a\x00b": `"a\x00b"`, "\x1b[2J": `"\x1b[2J"`, "a\ufffdb": `"a?b"`,
+		"ä\n": `"ä\n"`,
+		strings.Repeat("x", 200): `"` + strings.Repeat("x", 123) +
+			`"...`, strings.Repeat("x", 128): strings.Repeat("x", 128), "a\xff": `"a"`,
 	} {
 		b := good()
 		b.Calls[0].Tool = name

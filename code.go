@@ -49,10 +49,11 @@ const (
 
 	// execute
 
-	ExecutionFailed       Code = "execution_failed"       // the tool ran and failed
-	Timeout               Code = "timeout"                // the call's own time limit
-	DependencyUnavailable Code = "dependency_unavailable" // no worker, or what the tool depends on is down; also in schedule
-	OutcomeUnknown        Code = "outcome_unknown"        // its worker was lost: it may have taken effect
+	ExecutionFailed Code = "execution_failed" // the tool ran and failed
+	Timeout         Code = "timeout"          // the call's own time limit
+	// no worker, or what the tool depends on is down; also in schedule
+	DependencyUnavailable Code = "dependency_unavailable"
+	OutcomeUnknown        Code = "outcome_unknown" // its worker was lost: it may have taken effect
 
 	// map_result, post_hooks, persist_result
 
@@ -70,9 +71,11 @@ const (
 
 // Codes lists every code but [OK], in the order of the pipeline.
 var Codes = []Code{
-	UnknownTool, BlockedTool, SchemaNotLoaded, SchemaValidationFailed, InvalidArguments, SetupRequired, SandboxViolation,
+	UnknownTool, BlockedTool, SchemaNotLoaded, SchemaValidationFailed, InvalidArguments, SetupRequired,
+	SandboxViolation,
 	InputMutationFailed, HookBlocked, HookFailed, PermissionDenied, ApprovalRejected, ApprovalExpired, PolicyBlocked,
-	Canceled, SiblingCanceled, Skipped, ExecutionFailed, Timeout, DeadlineExceeded, DependencyUnavailable, OutcomeUnknown,
+	Canceled, SiblingCanceled, Skipped, ExecutionFailed, Timeout, DeadlineExceeded, DependencyUnavailable,
+	OutcomeUnknown,
 	ResultMappingFailed, PostHookFailed, ResultTooLarge, ResultRedacted, IncompleteCall, InternalError,
 }
 

@@ -29,17 +29,18 @@ type Content struct {
 	Name        string      `json:"name,omitempty"`
 	Title       string      `json:"title,omitempty"`
 	Description string      `json:"description,omitempty"`
-	// Sent is the name of a ContentTool for providers that do not take Name as it is, and Schema its input schema, as declared.
+	// Sent is the name of a ContentTool for providers that do not take Name as it is, and Schema its input schema, as
+	// declared.
 	Sent   string          `json:"sent,omitempty"`
 	Schema json.RawMessage `json:"schema,omitempty"`
-	// Blob is the reference under which the part is stored whole, for read_result, and Size how many bytes are there. Of what
-	// is too long to be here, Text is a preview then and Data is nil. Empty: nothing is missing.
+	// Blob is the reference under which the part is stored whole, for read_result, and Size how many bytes are there.
+	// Of what is too long to be here, Text is a preview then and Data is nil. Empty: nothing is missing.
 	Blob string `json:"blob,omitempty"`
 	Size int64  `json:"size,omitempty"`
 }
 
-// String is what a reader of text gets of the part: a text as it is, and one line in brackets for anything else, behind which
-// a document's text follows.
+// String is what a reader of text gets of the part: a text as it is, and one line in brackets for anything else, behind
+// which a document's text follows.
 func (c Content) String() string {
 	if c.Type == ContentText {
 		return c.Text
@@ -91,14 +92,16 @@ func CheckEcho(field string, e Echo) error {
 	switch {
 	case e == nil:
 	case len(e) > MaxEchoBytes:
-		return &InputError{Field: field, TooLarge: true, Problem: fmt.Sprintf("has %d bytes; at most %d are allowed", len(e), MaxEchoBytes)}
+		return &InputError{Field: field, TooLarge: true,
+			Problem: fmt.Sprintf("has %d bytes; at most %d are allowed", len(e), MaxEchoBytes)}
 	case json.Unmarshal(e, &fields) != nil || fields == nil:
-		return &InputError{Field: field, Problem: "is no JSON object; give the provider's fields as they came, or leave it out"}
+		return &InputError{Field: field,
+			Problem: "is no JSON object; give the provider's fields as they came, or leave it out"}
 	}
 	return nil
 }
 
-// Echo is what a provider wants to have back with the result of a call, beside its id, as the provider's own fields: the
-// caller of a program's call, the namespace or the toolset of a tool. Nothing of ours reads it. A JSON object of at most
-// [MaxEchoBytes], or nil.
+// Echo is what a provider wants to have back with the result of a call, beside its id, as the provider's own fields:
+// the caller of a program's call, the namespace or the toolset of a tool. Nothing of ours reads it. A JSON object of at
+// most [MaxEchoBytes], or nil.
 type Echo = json.RawMessage

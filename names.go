@@ -58,8 +58,8 @@ func (e *InputError) Error() string {
 	return e.Field + ": " + e.Problem
 }
 
-// ShownName is a name that a model wrote for a tool as results and plans have it: the name itself, or, where no tool can have it, it
-// in quotes, at most [MaxNameBytes] bytes long and printable.
+// ShownName is a name that a model wrote for a tool as results and plans have it: the name itself, or, where no tool
+// can have it, it in quotes, at most [MaxNameBytes] bytes long and printable.
 func ShownName(name string) string {
 	if CheckName("", name) == nil {
 		return name
@@ -89,7 +89,8 @@ func CheckName(field, name string) error {
 		return bad("is not valid UTF-8")
 	}
 	if strings.ContainsRune(name, utf8.RuneError) {
-		return bad("has the replacement character U+FFFD, which stands where something was no Unicode (half a surrogate pair, say)")
+		return bad("has the replacement character U+FFFD, which stands where something was no Unicode (half a " +
+			"surrogate pair, say)")
 	}
 	if i := strings.IndexFunc(name, func(r rune) bool { return unicode.IsControl(r) }); i >= 0 {
 		r, _ := utf8.DecodeRuneInString(name[i:])

@@ -12,11 +12,11 @@ type Result struct {
 	Tool    string `json:"tool"`
 	IsError bool   `json:"is_error"`
 	Code    Code   `json:"code"`
-	// Output is what the model reads on success, or a preview of it when Truncated. A failure has here what its tool left; see
-	// [Result.Text].
+	// Output is what the model reads on success, or a preview of it when Truncated. A failure has here what its tool
+	// left; see [Result.Text].
 	Output string `json:"output"`
-	// Content is the whole output by its parts, where it is more than text: Output is then what a reader of text gets. Nil for
-	// an output that is text alone.
+	// Content is the whole output by its parts, where it is more than text: Output is then what a reader of text gets.
+	// Nil for an output that is text alone.
 	Content []Content `json:"content,omitempty"`
 	// Structured is the output as data, where the tool gives it so. It fits the tool's output schema.
 	Structured json.RawMessage `json:"structured,omitempty"`
@@ -54,8 +54,8 @@ type Result struct {
 	Phases []Fact `json:"phases"`
 }
 
-// Text is what a model reads of the result: the output of a success; of a failure its error, and behind it the output that the tool
-// left, where that is too long to stand in the error. A failure that says nothing says its code.
+// Text is what a model reads of the result: the output of a success; of a failure its error, and behind it the output
+// that the tool left, where that is too long to stand in the error. A failure that says nothing says its code.
 func (r *Result) Text() string {
 	if !r.IsError {
 		return r.Output

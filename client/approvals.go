@@ -45,8 +45,8 @@ type Decision struct {
 	By, Reason string
 	// Input, for an approval, is run instead of the call's own: it is checked again first. Nil: as it was shown.
 	Input json.RawMessage
-	// InputSHA256, for an approval, is the hash of the input that the person has seen ([Approval.InputSHA256]): the call is not
-	// approved when it waits with another one. Empty: whichever it waits with.
+	// InputSHA256, for an approval, is the hash of the input that the person has seen ([Approval.InputSHA256]): the
+	// call is not approved when it waits with another one. Empty: whichever it waits with.
 	InputSHA256 string
 	// ForSession keeps an approval for the rest of the session.
 	ForSession bool
@@ -61,8 +61,8 @@ func (c *Client) Approvals(ctx context.Context, agent toolyard.Agent) ([]Approva
 	return c.t.approvals(ctx, agent)
 }
 
-// Approve lets a call run that waits for a person. It returns when that is stored. It fails with [ErrNoApproval] when the
-// call does not wait, and with a [*toolyard.InputError] for a decision that cannot be taken.
+// Approve lets a call run that waits for a person. It returns when that is stored. It fails with [ErrNoApproval] when
+// the call does not wait, and with a [*toolyard.InputError] for a decision that cannot be taken.
 func (c *Client) Approve(ctx context.Context, id string, d Decision) error {
 	if err := checkDecision(id, d); err != nil {
 		return err
@@ -70,7 +70,8 @@ func (c *Client) Approve(ctx context.Context, id string, d Decision) error {
 	return c.t.decide(ctx, id, true, d)
 }
 
-// Deny ends a call that waits for a person as approval_rejected. It returns when that is stored, and fails as Approve does.
+// Deny ends a call that waits for a person as approval_rejected. It returns when that is stored, and fails as Approve
+// does.
 func (c *Client) Deny(ctx context.Context, id string, d Decision) error {
 	if err := checkDecision(id, d); err != nil {
 		return err
@@ -94,7 +95,8 @@ func checkDecision(id string, d Decision) error {
 func checkReason(reason string) error {
 	switch {
 	case len(reason) > MaxReasonBytes:
-		return &toolyard.InputError{Field: "reason", TooLarge: true, Problem: fmt.Sprintf("is %d bytes long; at most %d are allowed", len(reason), MaxReasonBytes)}
+		return &toolyard.InputError{Field: "reason", TooLarge: true,
+			Problem: fmt.Sprintf("is %d bytes long; at most %d are allowed", len(reason), MaxReasonBytes)}
 	case !utf8.ValidString(reason):
 		return &toolyard.InputError{Field: "reason", Problem: "is not valid UTF-8"}
 	}

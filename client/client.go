@@ -6,9 +6,9 @@
 //		...
 //	}
 //
-// Submit returns when the batch is stored: from then on each call gets exactly one result, whatever dies. Results come in
-// emission order, each as soon as all before it are there. A program that was away asks for the same batch again, with
-// [Client.Batch], and goes on where it likes.
+// Submit returns when the batch is stored: from then on each call gets exactly one result, whatever dies. Results come
+// in emission order, each as soon as all before it are there. A program that was away asks for the same batch again,
+// with [Client.Batch], and goes on where it likes.
 package client
 
 import (
@@ -32,7 +32,8 @@ var (
 	// ErrNoAnswer says that the system did not answer in time. What was handed in may have been stored: the same batch
 	// again, under the same id, is safe.
 	ErrNoAnswer = broker.ErrNoAnswer
-	// ErrDamaged says that the store behind the system has lost something of a batch: not all of its results can be told.
+	// ErrDamaged says that the store behind the system has lost something of a batch: not all of its results can be
+	// told.
 	ErrDamaged = broker.ErrDamaged
 	// ErrNoSystem says that no dispatcher has ever run on the NATS system.
 	ErrNoSystem = broker.ErrNoSystem
@@ -51,8 +52,8 @@ func (e *RefusedError) Error() string { return refusedPrefix + e.Detail }
 
 const refusedPrefix = "the batch was refused: "
 
-// Is makes a refusal for want of room an [ErrFull]: nothing is wrong with the batch, and under a new id it may be accepted
-// later.
+// Is makes a refusal for want of room an [ErrFull]: nothing is wrong with the batch, and under a new id it may be
+// accepted later.
 func (e *RefusedError) Is(target error) bool {
 	return target == ErrFull && (e.Status == 429 || e.Status == 503 || e.Status == 409)
 }

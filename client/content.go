@@ -17,15 +17,16 @@ const (
 	MaxFillPartBytes = 4 << 20
 )
 
-// Fill fetches the images and other data of results that were too large to travel in them, so that they can be shown to a model: it sets
-// [toolyard.Content].Data where only a reference stands, in order, as far as the limits allow. What is not fetched keeps its
-// reference, and is told of in words; so does what is there no longer.
+// Fill fetches the images and other data of results that were too large to travel in them, so that they can be shown to
+// a model: it sets [toolyard.Content].Data where only a reference stands, in order, as far as the limits allow. What is
+// not fetched keeps its reference, and is told of in words; so does what is there no longer.
 func (b *Batch) Fill(ctx context.Context, results []toolyard.Result) error {
 	room := int64(MaxFillBytes)
 	for i := range results {
 		for n := range results[i].Content {
 			p := &results[i].Content[n]
-			media := p.Type == toolyard.ContentImage || p.Type == toolyard.ContentAudio || p.Type == toolyard.ContentResource
+			media := p.Type == toolyard.ContentImage || p.Type == toolyard.ContentAudio ||
+				p.Type == toolyard.ContentResource
 			if !media || p.Blob == "" || p.Data != nil || p.Text != "" || p.Size > min(room, MaxFillPartBytes) {
 				continue
 			}
@@ -73,7 +74,9 @@ func (t *overHTTP) blob(ctx context.Context, a toolyard.Agent, ref string) ([]by
 		case page.Next == 0:
 			return all, nil
 		case page.Next != len(all) || page.Size > MaxFillPartBytes:
-			return nil, fmt.Errorf("the result %s comes in parts that do not fit together: %d bytes of %d, and the next is at %d", ref, len(all), page.Size, page.Next)
+			return nil,
+				fmt.Errorf("the result %s comes in parts that do not fit together: %d bytes of %d, and the next is "+
+					"at %d", ref, len(all), page.Size, page.Next)
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// DeadLetter is a message that could not be used, or a batch that was given up. Whoever waited for results has been answered
-// where that was possible; this is the record for people.
+// DeadLetter is a message that could not be used, or a batch that was given up. Whoever waited for results has been
+// answered where that was possible; this is the record for people.
 type DeadLetter struct {
 	// Kind is submission, call or batch.
 	Kind  string           `json:"kind"`

@@ -38,14 +38,15 @@ const (
 // provider's API answers with, as it comes.
 //
 // The batch is b, to which the calls are added. It is opened when the first call begins: a response without calls makes
-// none, and the returned batch is nil. opened, unless it is nil, is called with the batch then; whoever wants results while the
-// stream goes on reads them in a goroutine of its own from there. When Feed returns the batch is closed.
+// none, and the returned batch is nil. opened, unless it is nil, is called with the batch then; whoever wants results
+// while the stream goes on reads them in a goroutine of its own from there. When Feed returns the batch is closed.
 //
 // A response that begins anew in the middle leaves calls of its first part in the batch: those that were whole by then.
 //
-// A stream that is cut or broken is an error, and the batch that is returned beside it has all calls that were whole, which go
-// on, and those that were cut, which end as incomplete_call.
-func (c *Client) Feed(ctx context.Context, form Format, b toolyard.Batch, r io.Reader, opened func(*Batch)) (*Batch, error) {
+// A stream that is cut or broken is an error, and the batch that is returned beside it has all calls that were whole,
+// which go on, and those that were cut, which end as incomplete_call.
+func (c *Client) Feed(ctx context.Context, form Format, b toolyard.Batch, r io.Reader, opened func(*Batch)) (*Batch,
+	error) {
 	d, err := provider.Stream(form)
 	if err != nil {
 		return nil, err

@@ -33,33 +33,39 @@ const (
 	longestRetry = 5 * time.Second
 	// answerTimeout is how long one attempt of a request may take, but for streams.
 	answerTimeout = 2 * time.Minute
-	// streamSilence is how long a stream may be silent before it counts as lost: the server says every 15 s that it is there.
+	// streamSilence is how long a stream may be silent before it counts as lost: the server says every 15 s that it is
+	// there.
 	streamSilence = 45 * time.Second
 )
 
 // HTTPOptions say how a server is reached.
 type HTTPOptions struct {
-	// Token is the bearer token, which names the agent. Empty: the server asks nobody, and listens on this machine only.
+	// Token is the bearer token, which names the agent. Empty: the server asks nobody, and listens on this machine
+	// only.
 	Token string
 	// Client makes the requests. Default: one of its own. A redirect is never followed: a token is for one server.
 	Client *http.Client
-	// MaxRetries is how often a request is repeated that was not answered, or with 502, 503 or 504, and how often in a row a stream
-	// is taken up again that was cut. 0: [DefaultMaxRetries]. Negative: never. What is repeated changes nothing that was done
-	// already; decisions on approvals are not repeated.
+	// MaxRetries is how often a request is repeated that was not answered, or with 502, 503 or 504, and how often in a
+	// row a stream is taken up again that was cut. 0: [DefaultMaxRetries]. Negative: never. What is repeated changes
+	// nothing that was done already; decisions on approvals are not repeated.
 	MaxRetries int
 }
 
-// ConnectHTTP makes a client of a server's HTTP API, whose base URL is like "http://127.0.0.1:8080". It fails when the server does
-// not answer, or says that it is not ready. An agent of a batch or a session that is left empty is the token's.
+// ConnectHTTP makes a client of a server's HTTP API, whose base URL is like "http://127.0.0.1:8080". It fails when the
+// server does not answer, or says that it is not ready. An agent of a batch or a session that is left empty is the
+// token's.
 func ConnectHTTP(ctx context.Context, baseURL string, o HTTPOptions) (*Client, error) {
 	base, err := url.Parse(baseURL)
-	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.RawQuery != "" || base.Fragment != "" || base.User != nil {
-		return nil, &toolyard.InputError{Field: "server", Problem: fmt.Sprintf("%q is not the URL of a server; use http://HOST:PORT", baseURL)}
+	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.RawQuery != "" ||
+		base.Fragment != "" || base.User != nil {
+		return nil, &toolyard.InputError{Field: "server",
+			Problem: fmt.Sprintf("%q is not the URL of a server; use http://HOST:PORT", baseURL)}
 	}
 	if strings.ContainsAny(o.Token, " \t\r\n") {
 		return nil, &toolyard.InputError{Field: "token", Problem: "has white space in it, which no token has"}
 	}
-	t := &overHTTP{base: strings.TrimSuffix(base.String(), "/"), token: o.Token, retries: o.MaxRetries, http: &http.Client{}}
+	t := &overHTTP{base: strings.TrimSuffix(base.String(), "/"), token: o.Token, retries: o.MaxRetries,
+		http: &http.Client{}}
 	if o.Client != nil {
 		own := *o.Client
 		t.http = &own
@@ -135,7 +141,8 @@ func (t *overHTTP) ask(ctx context.Context, r request, out any) error {
 			return false, nil
 		}
 		if err := json.Unmarshal(data, out); err != nil {
-			return false, fmt.Errorf("the answer to %s %s cannot be read; is this Toolyard's API? %w", r.method, r.path, err)
+			return false, fmt.Errorf("the answer to %s %s cannot be read; is this Toolyard's API? %w", r.method, r.path,
+				err)
 		}
 		return false, nil
 	})

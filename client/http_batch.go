@@ -31,11 +31,13 @@ func (t *overHTTP) append(ctx context.Context, k toolyard.BatchKey, seq uint64, 
 	body := struct {
 		Calls []toolyard.Call `json:"calls"`
 	}{calls}
-	return seq, t.ask(ctx, request{method: http.MethodPost, path: batchPath(k, "calls"), query: of(k.Agent), body: body}, nil)
+	return seq, t.ask(ctx, request{method: http.MethodPost, path: batchPath(k, "calls"), query: of(k.Agent),
+		body: body}, nil)
 }
 
 func (t *overHTTP) closeInput(ctx context.Context, k toolyard.BatchKey, seq uint64) (uint64, error) {
-	return seq, t.ask(ctx, request{method: http.MethodPost, path: batchPath(k, "close"), query: of(k.Agent), body: struct{}{}}, nil)
+	return seq, t.ask(ctx, request{method: http.MethodPost, path: batchPath(k, "close"), query: of(k.Agent),
+		body: struct{}{}}, nil)
 }
 
 func (t *overHTTP) view(ctx context.Context, k toolyard.BatchKey) (v toolyard.BatchView, err error) {
@@ -52,7 +54,8 @@ func (t *overHTTP) results(ctx context.Context, k toolyard.BatchKey, _ bool, yie
 				return fmt.Errorf("batch %s: result %s cannot be read: %w", k, e.ID, err)
 			}
 			if r.Index != next || e.ID != strconv.Itoa(next) {
-				return fmt.Errorf("batch %s: the result of call %d came where that of call %d is next", k, r.Index, next)
+				return fmt.Errorf("batch %s: the result of call %d came where that of call %d is next", k, r.Index,
+					next)
 			}
 			next++
 			if !yield(r) {
@@ -81,7 +84,8 @@ func (t *overHTTP) progress(ctx context.Context, k toolyard.BatchKey, yield func
 		switch e.Name {
 		case "progress":
 			var p Progress
-			if err := json.Unmarshal(e.Data, &p); err == nil && !yield(p) { // one that cannot be read says nothing that stays
+			// one that cannot be read says nothing that stays
+			if err := json.Unmarshal(e.Data, &p); err == nil && !yield(p) {
 				return errLeft
 			}
 		case "waiting":
@@ -155,7 +159,8 @@ func (t *overHTTP) lookout(ctx context.Context, agent toolyard.Agent) (func(func
 			return nil
 		}
 		s.cut = func(err error) error {
-			return tell(Event{Time: time.Now(), Gap: "the connection to the server was lost for a while: " + err.Error()})
+			return tell(Event{Time: time.Now(), Gap: "the connection to the server was lost for a while: " +
+				err.Error()})
 		}
 		s.take = func(e sse.Event) error {
 			if e.Name != "cloudevent" {
@@ -180,7 +185,8 @@ func (t *overHTTP) cancel(ctx context.Context, k toolyard.BatchKey, reason strin
 		Reason string `json:"reason,omitempty"`
 		Calls  []int  `json:"calls,omitempty"`
 	}{reason, calls}
-	return t.ask(ctx, request{method: http.MethodPost, path: batchPath(k, "cancel"), query: of(k.Agent), body: body}, nil)
+	return t.ask(ctx, request{method: http.MethodPost, path: batchPath(k, "cancel"), query: of(k.Agent), body: body},
+		nil)
 }
 
 func (t *overHTTP) batches(ctx context.Context, f Filter) ([]Listed, bool, error) {

@@ -41,12 +41,14 @@ func (t *overHTTP) session(ctx context.Context, a toolyard.Agent, s toolyard.Ses
 	return v, t.ask(ctx, request{method: http.MethodGet, path: path("v1", "sessions", string(s)), query: of(a)}, &v)
 }
 
-func (t *overHTTP) changeSession(ctx context.Context, a toolyard.Agent, s toolyard.Session, c sessionChange) (v Session, err error) {
+func (t *overHTTP) changeSession(ctx context.Context, a toolyard.Agent, s toolyard.Session, c sessionChange) (v Session,
+	err error) {
 	body := struct {
 		Alone  *bool `json:"alone,omitempty"`
 		Forget bool  `json:"forget,omitempty"`
 	}{c.alone, c.forget}
-	return v, t.ask(ctx, request{method: http.MethodPost, path: path("v1", "sessions", string(s)), query: of(a), body: body}, &v)
+	return v, t.ask(ctx, request{method: http.MethodPost, path: path("v1", "sessions", string(s)), query: of(a),
+		body: body}, &v)
 }
 
 func (t *overHTTP) interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, reason string) (int, error) {
@@ -56,7 +58,8 @@ func (t *overHTTP) interrupt(ctx context.Context, a toolyard.Agent, s toolyard.S
 	var out struct {
 		Batches int `json:"batches"`
 	}
-	err := t.ask(ctx, request{method: http.MethodPost, path: path("v1", "sessions", string(s), "interrupt"), query: of(a), body: body}, &out)
+	err := t.ask(ctx, request{method: http.MethodPost, path: path("v1", "sessions", string(s), "interrupt"),
+		query: of(a), body: body}, &out)
 	return out.Batches, err
 }
 
@@ -72,6 +75,7 @@ func (t *overHTTP) deadLetters(ctx context.Context, most int) ([]DeadLetter, err
 	var list struct {
 		DeadLetters []DeadLetter `json:"dead_letters"`
 	}
-	err := t.ask(ctx, request{method: http.MethodGet, path: "/v1/dead", query: map[string][]string{"limit": {strconv.Itoa(most)}}}, &list)
+	err := t.ask(ctx, request{method: http.MethodGet, path: "/v1/dead",
+		query: map[string][]string{"limit": {strconv.Itoa(most)}}}, &list)
 	return list.DeadLetters, err
 }

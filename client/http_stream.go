@@ -41,8 +41,8 @@ func (c *streamConn) close() {
 	_ = c.resp.Body.Close() // it is only read
 }
 
-// read reads a stream to its end. When it is cut, it is taken up again behind the last event that has an id, from any server. A
-// problem that the stream tells ends it, unless it passes.
+// read reads a stream to its end. When it is cut, it is taken up again behind the last event that has an id, from any
+// server. A problem that the stream tells ends it, unless it passes.
 func (t *overHTTP) read(ctx context.Context, s *tap) error {
 	began := s.conn != nil
 	err := t.retry(ctx, false, func() (progress bool, err error) {

@@ -43,12 +43,14 @@ func says(status int, kind, body string, headers ...string) answer {
 		for i := 0; i < len(headers); i += 2 {
 			h.Set(headers[i], headers[i+1])
 		}
-		return &http.Response{StatusCode: status, Header: h, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+		return &http.Response{StatusCode: status, Header: h, Body: io.NopCloser(strings.NewReader(body)), Request: r},
+			nil
 	}
 }
 
 func problems(status int, kind, field, detail string, headers ...string) answer {
-	return says(status, "application/problem+json", fmt.Sprintf(`{"type":%q,"status":%d,"detail":%q,"field":%q}`, kind, status, detail, field), headers...)
+	return says(status, "application/problem+json", fmt.Sprintf(`{"type":%q,"status":%d,"detail":%q,"field":%q}`, kind,
+		status, detail, field), headers...)
 }
 
 var (
@@ -79,7 +81,8 @@ const storedView = `{"id":"b","agent":"a","status":"running"}`
 // TestRequestsAreRepeated: what was not answered is asked again, with pauses that grow, and what was refused is not.
 func TestRequestsAreRepeated(t *testing.T) {
 	half := func(r *http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: 202, Header: http.Header{}, Request: r, Body: io.NopCloser(io.MultiReader(strings.NewReader(`{"id"`), failing{}))}, nil
+		return &http.Response{StatusCode: 202, Header: http.Header{}, Request: r,
+			Body: io.NopCloser(io.MultiReader(strings.NewReader(`{"id"`), failing{}))}, nil
 	}
 	busy := problems(503, "about:blank", "", "not now")
 	for _, tt := range []struct {
@@ -91,33 +94,46 @@ func TestRequestsAreRepeated(t *testing.T) {
 		want    func(error) bool
 	}{
 		{"at once", 0, []answer{says(202, "application/json", storedView)}, 1, 0, nil},
-		{"no answer, half of one, not now", 0, []answer{lost, half, busy, says(202, "application/json", storedView)}, 4, 700 * time.Millisecond, nil},
-		{"asked to wait", 0, []answer{problems(503, "about:blank", "", "not now", "Retry-After", "3"), says(202, "application/json", storedView)}, 2, 3 * time.Second, nil},
-		{"asked to wait for ever", 0, []answer{problems(503, "about:blank", "", "not now", "Retry-After", "99999999"), says(202, "application/json", storedView)}, 2, longestRetry, nil},
-		{"too often", 2, []answer{lost, lost, lost, says(202, "application/json", storedView)}, 3, 300 * time.Millisecond, func(err error) bool { return strings.Contains(err.Error(), "reset by peer") }},
+		{"no answer, half of one, not now", 0, []answer{lost, half, busy, says(202, "application/json", storedView)}, 4,
+			700 * time.Millisecond, nil},
+		{"asked to wait", 0, []answer{problems(503, "about:blank", "", "not now", "Retry-After", "3"),
+			says(202, "application/json", storedView)}, 2, 3 * time.Second, nil},
+		{"asked to wait for ever", 0, []answer{problems(503, "about:blank", "", "not now", "Retry-After", "99999999"),
+			says(202, "application/json", storedView)}, 2, longestRetry, nil},
+		{"too often", 2, []answer{lost, lost, lost, says(202, "application/json", storedView)}, 3,
+			300 * time.Millisecond, func(err error) bool { return strings.Contains(err.Error(), "reset by peer") }},
 		{"never", -1, []answer{lost}, 1, 0, func(err error) bool { return err != nil }},
-		{"no answer from NATS", 1, []answer{problems(503, "urn:toolyard:problem:no-answer", "", "NATS", "Retry-After", "1"), problems(503, "urn:toolyard:problem:no-answer", "", "NATS")}, 2, time.Second,
+		{"no answer from NATS", 1, []answer{problems(503, "urn:toolyard:problem:no-answer", "", "NATS", "Retry-After",
+			"1"), problems(503, "urn:toolyard:problem:no-answer", "", "NATS")}, 2, time.Second,
 			func(err error) bool { return errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrFull) }},
-		{"a full disk", 0, []answer{problems(503, "urn:toolyard:problem:full", "", "no room: the disk")}, 1, 0, func(err error) bool {
-			return errors.Is(err, ErrFull) && strings.Contains(err.Error(), "the disk")
-		}},
-		{"full", 0, []answer{problems(429, "urn:toolyard:problem:full", "", "full")}, 1, 0, func(err error) bool { return errors.Is(err, ErrFull) }},
-		{"too many requests", 0, []answer{problems(429, "about:blank", "", "too many")}, 1, 0, func(err error) bool { return errors.Is(err, ErrFull) }},
-		{"refused for want of room", 0, []answer{problems(503, "urn:toolyard:problem:refused", "", "the batch was refused: full")}, 1, 0, func(err error) bool {
+		{"a full disk", 0, []answer{problems(503, "urn:toolyard:problem:full", "", "no room: the disk")}, 1, 0,
+			func(err error) bool {
+				return errors.Is(err, ErrFull) && strings.Contains(err.Error(), "the disk")
+			}},
+		{"full", 0, []answer{problems(429, "urn:toolyard:problem:full", "", "full")}, 1, 0,
+			func(err error) bool { return errors.Is(err, ErrFull) }},
+		{"too many requests", 0, []answer{problems(429, "about:blank", "", "too many")}, 1, 0,
+			func(err error) bool { return errors.Is(err, ErrFull) }},
+		{"refused for want of room", 0, []answer{problems(503, "urn:toolyard:problem:refused", "",
+			"the batch was refused: full")}, 1, 0, func(err error) bool {
 			e, ok := errors.AsType[*RefusedError](err)
 			return ok && e.Detail == "full" && errors.Is(err, ErrFull)
 		}},
-		{"wrong", 0, []answer{problems(400, "urn:toolyard:problem:input", "calls[0].id", "calls[0].id: is wrong")}, 1, 0, func(err error) bool {
-			e, ok := errors.AsType[*toolyard.InputError](err)
-			return ok && e.Field == "calls[0].id" && e.Problem == "is wrong" && !e.TooLarge
-		}},
-		{"other content", 0, []answer{problems(409, "urn:toolyard:problem:other-content", "id", "other content")}, 1, 0, func(err error) bool { return errors.Is(err, ErrOtherContent) }},
+		{"wrong", 0, []answer{problems(400, "urn:toolyard:problem:input", "calls[0].id", "calls[0].id: is wrong")}, 1,
+			0, func(err error) bool {
+				e, ok := errors.AsType[*toolyard.InputError](err)
+				return ok && e.Field == "calls[0].id" && e.Problem == "is wrong" && !e.TooLarge
+			}},
+		{"other content", 0, []answer{problems(409, "urn:toolyard:problem:other-content", "id", "other content")}, 1, 0,
+			func(err error) bool { return errors.Is(err, ErrOtherContent) }},
 		{"no right", 0, []answer{problems(401, "about:blank", "", "no token")}, 1, 0, func(err error) bool {
 			e, ok := errors.AsType[*HTTPError](err)
 			return ok && e.Status == 401 && !errors.Is(err, ErrFull)
 		}},
-		{"elsewhere", 0, []answer{says(302, "text/html", "", "Location", "http://evil/")}, 1, 0, func(err error) bool { return strings.Contains(err.Error(), "http://evil/") }},
-		{"not ours", 0, []answer{says(200, "text/html", "<html>")}, 1, 0, func(err error) bool { return strings.Contains(err.Error(), "Toolyard's API") }},
+		{"elsewhere", 0, []answer{says(302, "text/html", "", "Location", "http://evil/")}, 1, 0,
+			func(err error) bool { return strings.Contains(err.Error(), "http://evil/") }},
+		{"not ours", 0, []answer{says(200, "text/html", "<html>")}, 1, 0,
+			func(err error) bool { return strings.Contains(err.Error(), "Toolyard's API") }},
 		{"a proxy's words", 0, []answer{says(404, "text/html", "<html>")}, 1, 0, func(err error) bool {
 			e, ok := errors.AsType[*HTTPError](err)
 			return ok && e.Status == 404
@@ -128,7 +144,8 @@ func TestRequestsAreRepeated(t *testing.T) {
 				c, s := scripted(t, HTTPOptions{MaxRetries: tt.retries, Token: "secret"}, tt.answers...)
 				began := time.Now()
 				sub, err := c.Submit(t.Context(), batchOf("b"))
-				if tt.want == nil && (err != nil || sub.Key().String() != "a/b") || tt.want != nil && (err == nil || !tt.want(err)) {
+				if tt.want == nil && (err != nil || sub.Key().String() != "a/b") || tt.want != nil &&
+					(err == nil || !tt.want(err)) {
 					t.Errorf("%#v, %v", sub, err)
 				}
 				if took := time.Since(began); took != tt.after {
@@ -163,15 +180,20 @@ func TestAStreamIsTakenUpAgain(t *testing.T) {
 		says    string
 	}{
 		{"whole", []answer{stream(result(0) + result(1) + result(2) + end)}, "-", 3, ""},
-		{"cut anywhere", []answer{stream(result(0) + result(1)[:20]), stream(result(1)), lost, stream(result(2) + end[:len(end)-1]), stream(end)}, "- 0 1 1 2", 3, ""},
+		{"cut anywhere", []answer{stream(result(0) + result(1)[:20]), stream(result(1)), lost, stream(result(2) +
+			end[:len(end)-1]), stream(end)}, "- 0 1 1 2", 3, ""},
 		{"cut behind the end", []answer{stream(result(0) + result(1) + result(2)), says(204, "", "")}, "- 2", 3, ""},
-		{"a problem that passes", []answer{stream(result(0) + "event: problem\ndata: {\"type\":\"about:blank\",\"status\":503}\n\n"), stream(result(1) + result(2) + end)}, "- 0", 3, ""},
-		{"a problem that stays", []answer{stream(result(0) + "event: problem\ndata: {\"type\":\"urn:toolyard:problem:no-batch\",\"status\":404,\"detail\":\"gone\"}\n\n")}, "-", 1, "gone"},
+		{"a problem that passes", []answer{stream(result(0) +
+			"event: problem\ndata: {\"type\":\"about:blank\",\"status\":503}\n\n"), stream(result(1) + result(2) +
+			end)}, "- 0", 3, ""},
+		{"a problem that stays", []answer{stream(result(0) +
+			"event: problem\ndata: {\"type\":\"urn:toolyard:problem:no-batch\",\"status\":404,\"detail\":\"gone\"}\n\n")}, "-", 1, "gone"},
 		{"a repeat", []answer{stream(result(0) + result(0))}, "-", 1, "call 0 came where that of call 1 is next"},
 		{"a gap", []answer{stream(result(0) + result(2))}, "-", 1, "call 2 came where that of call 1 is next"},
 		{"an end too early", []answer{stream(result(0) + end)}, "-", 1, "said to have 3 results, and 1 came"},
 		{"no stream", []answer{says(200, "text/html", "<html>")}, "-", 0, "no stream of events"},
-		{"unknown events and comments", []answer{stream(": hello\n\nevent: news\ndata: x\n\nretry: 5\n\n" + result(0) + "event: progress\ndata: {}\n\n" + result(1) + result(2) + end)}, "-", 3, ""},
+		{"unknown events and comments", []answer{stream(": hello\n\nevent: news\ndata: x\n\nretry: 5\n\n" + result(0) +
+			"event: progress\ndata: {}\n\n" + result(1) + result(2) + end)}, "-", 3, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -195,7 +217,8 @@ func TestAStreamIsTakenUpAgain(t *testing.T) {
 					}
 					lasts = append(lasts, last)
 				}
-				if got := strings.Join(lasts, " "); got != tt.lasts || n != tt.results || (failed == "") != (tt.says == "") || !strings.Contains(failed, tt.says) {
+				if got := strings.Join(lasts, " "); got != tt.lasts || n != tt.results ||
+					(failed == "") != (tt.says == "") || !strings.Contains(failed, tt.says) {
 					t.Errorf("%d results, asked behind %s, and it ended with %q", n, got, failed)
 				}
 			})
@@ -217,7 +240,8 @@ func TestASilentStreamIsLost(t *testing.T) {
 					time.Sleep(15 * time.Second)
 				}
 			}()
-			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: in, Request: r}, nil
+			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: in,
+				Request: r}, nil
 		}
 		c, s := scripted(t, HTTPOptions{}, dead, stream("id: 0\nevent: completed\ndata: {\"results\":0}\n\n"))
 		began := time.Now()
@@ -232,16 +256,20 @@ func TestASilentStreamIsLost(t *testing.T) {
 
 // TestConnectHTTPRefuses: what is no server, or none that is ready.
 func TestConnectHTTPRefuses(t *testing.T) {
-	for _, base := range []string{"", "server:8080", "nats://server", "http://", "http://user:pw@server", "http://server?x=1"} {
+	for _, base := range []string{"", "server:8080", "nats://server", "http://", "http://user:pw@server",
+		"http://server?x=1"} {
 		if _, err := ConnectHTTP(t.Context(), base, HTTPOptions{}); !errors.As(err, new(*toolyard.InputError)) {
 			t.Errorf("%q: %v", base, err)
 		}
 	}
-	if _, err := ConnectHTTP(t.Context(), "http://server", HTTPOptions{Token: "a b"}); !errors.As(err, new(*toolyard.InputError)) {
+	if _, err := ConnectHTTP(t.Context(), "http://server", HTTPOptions{Token: "a b"}); !errors.As(err,
+		new(*toolyard.InputError)) {
 		t.Errorf("a token with white space: %v", err)
 	}
 	s := &script{answers: []answer{problems(503, "about:blank", "", "not here")}}
-	if _, err := ConnectHTTP(t.Context(), "http://server", HTTPOptions{Client: &http.Client{Transport: s}}); err == nil || !strings.Contains(err.Error(), "not here") || len(s.asked) != 1 {
+	if _, err := ConnectHTTP(t.Context(), "http://server",
+		HTTPOptions{Client: &http.Client{Transport: s}}); err == nil || !strings.Contains(err.Error(), "not here") ||
+		len(s.asked) != 1 {
 		t.Errorf("a server that does not answer: %v", err)
 	}
 }

@@ -51,7 +51,8 @@ type overNATS struct{ b store }
 // platformOnly refuses what the credentials of an agent do not reach.
 func (t overNATS) platformOnly(what string) error {
 	if who := t.b.Who(); who.Role != "" {
-		return fmt.Errorf("the credentials of %s reach its own batches; who %s needs those of an operator, or HTTP", who, what)
+		return fmt.Errorf("the credentials of %s reach its own batches; who %s needs those of an operator, or HTTP",
+			who, what)
 	}
 	return nil
 }
@@ -71,14 +72,16 @@ func (t overNATS) closeInput(ctx context.Context, k toolyard.BatchKey, seq uint6
 	return t.b.Input(ctx, k, seq, events.Closed{By: "agent"})
 }
 
-func (t overNATS) results(ctx context.Context, k toolyard.BatchKey, submitted bool, yield func(toolyard.Result) bool) (err error) {
+func (t overNATS) results(ctx context.Context, k toolyard.BatchKey, submitted bool,
+	yield func(toolyard.Result) bool) (err error) {
 	feed, err := t.b.FollowReplies(k)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, feed.Stop()) }()
 	if !submitted {
-		if err := t.b.Find(ctx, k); err != nil && !errors.Is(err, ErrDamaged) { // to say at once that there is no such batch
+		// to say at once that there is no such batch
+		if err := t.b.Find(ctx, k); err != nil && !errors.Is(err, ErrDamaged) {
 			return err
 		}
 	}
@@ -91,7 +94,8 @@ func (t overNATS) results(ctx context.Context, k toolyard.BatchKey, submitted bo
 		case events.Reply:
 			for _, r := range body.Results {
 				if r.Index != next {
-					return true, fmt.Errorf("batch %s: the result of call %d came where that of call %d is next", k, r.Index, next)
+					return true, fmt.Errorf("batch %s: the result of call %d came where that of call %d is next", k,
+						r.Index, next)
 				}
 				next++
 				if !yield(r) {
@@ -162,7 +166,8 @@ func (t overNATS) progress(ctx context.Context, k toolyard.BatchKey, yield func(
 		return err
 	}
 	defer func() { err = errors.Join(err, feed.Stop()) }()
-	if err := t.b.Find(ctx, k); err != nil && !errors.Is(err, ErrDamaged) { // to say at once that there is no such batch
+	// to say at once that there is no such batch
+	if err := t.b.Find(ctx, k); err != nil && !errors.Is(err, ErrDamaged) {
 		return err
 	}
 	current, seen, quiet := broker.Runs{}, uint64(0), broker.Quiet{}
@@ -304,9 +309,11 @@ func (t overNATS) approvals(ctx context.Context, agent toolyard.Agent) ([]Approv
 	out := make([]Approval, len(list))
 	for i, a := range list {
 		out[i] = Approval{
-			ID: a.ID, Agent: a.Agent, Batch: a.Batch, Index: a.Index, Session: a.Session, Workspace: a.Workspace, CallID: a.CallID, Tool: a.Tool,
-			Class: a.Class, Destructive: a.Destructive, Reason: a.Reason, Source: a.Source, Input: a.Input, InputSHA256: a.InputSHA256,
-			Diff: a.Diff, Remember: a.Remember, AskedAt: a.AskedAt, Expires: a.Expires,
+			ID: a.ID, Agent: a.Agent, Batch: a.Batch, Index: a.Index, Session: a.Session, Workspace: a.Workspace,
+			CallID: a.CallID, Tool: a.Tool,
+			Class: a.Class, Destructive: a.Destructive, Reason: a.Reason, Source: a.Source, Input: a.Input,
+			InputSHA256: a.InputSHA256,
+			Diff:        a.Diff, Remember: a.Remember, AskedAt: a.AskedAt, Expires: a.Expires,
 		}
 	}
 	return out, nil
@@ -344,7 +351,8 @@ func sessionOf(v broker.Session) Session {
 	return Session{Alone: v.Alone, Loaded: v.Loaded, Remembered: v.Remembered, Context: v.Context, Changed: v.Changed}
 }
 
-func (t overNATS) changeSession(ctx context.Context, a toolyard.Agent, s toolyard.Session, c sessionChange) (Session, error) {
+func (t overNATS) changeSession(ctx context.Context, a toolyard.Agent, s toolyard.Session, c sessionChange) (Session,
+	error) {
 	if err := t.platformOnly("changes sessions"); err != nil {
 		return Session{}, err
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// problemTypes are the kinds of problems that the HTTP API tells apart by the type of a problem document, beside their status.
+// problemTypes are the kinds of problems that the HTTP API tells apart by the type of a problem document, beside their
+// status.
 var problemTypes = []struct {
 	err  error
 	kind string
@@ -32,8 +33,8 @@ const (
 	plainType   = "about:blank"
 )
 
-// ProblemType is the type of the problem document (RFC 9457) that the HTTP API answers an error with: "about:blank" when its
-// status says all.
+// ProblemType is the type of the problem document (RFC 9457) that the HTTP API answers an error with: "about:blank"
+// when its status says all.
 func ProblemType(err error) string {
 	if _, ok := errors.AsType[*toolyard.InputError](err); ok {
 		return inputType
@@ -49,8 +50,8 @@ func ProblemType(err error) string {
 	return plainType
 }
 
-// HTTPError is an answer of the HTTP API that is none of the errors that NATS knows too: no right to ask, a system that does
-// not answer.
+// HTTPError is an answer of the HTTP API that is none of the errors that NATS knows too: no right to ask, a system that
+// does not answer.
 type HTTPError struct {
 	// Status is that of the answer.
 	Status int
@@ -112,7 +113,8 @@ func (p problem) err(retryAfter time.Duration) error {
 	case refusedType:
 		return &RefusedError{Status: p.Status, Field: p.Field, Detail: strings.TrimPrefix(p.Detail, refusedPrefix)}
 	case inputType:
-		return &toolyard.InputError{Field: p.Field, Problem: strings.TrimPrefix(p.Detail, p.Field+": "), TooLarge: p.Status == http.StatusRequestEntityTooLarge}
+		return &toolyard.InputError{Field: p.Field, Problem: strings.TrimPrefix(p.Detail, p.Field+": "),
+			TooLarge: p.Status == http.StatusRequestEntityTooLarge}
 	}
 	return &HTTPError{Status: p.Status, Field: p.Field, Detail: p.Detail, RetryAfter: retryAfter}
 }

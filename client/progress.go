@@ -8,8 +8,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// Progress is one report of a running call: a fraction of 0 when its tool starts, 1 when the tool has ended, however that was,
-// and what the tool says in between.
+// Progress is one report of a running call: a fraction of 0 when its tool starts, 1 when the tool has ended, however
+// that was, and what the tool says in between.
 type Progress struct {
 	Index  int    `json:"index"`
 	CallID string `json:"call_id"`
@@ -30,10 +30,10 @@ type Waiting struct {
 	Waiting int `json:"waiting"`
 }
 
-// Progress yields what running calls report from now on, and that the batch waits for its turn while it does, and ends when the
-// batch is complete. It is for people who wait: reports
-// are told a few times a second at most, are stored nowhere, and may be missing. Of a call that was started again,
-// or has its result, nothing older is yielded where that can be told.
+// Progress yields what running calls report from now on, and that the batch waits for its turn while it does, and ends
+// when the batch is complete. It is for people who wait: reports are told a few times a second at most, are stored
+// nowhere, and may be missing. Of a call that was started again, or has its result, nothing older is yielded where that
+// can be told.
 func (b *Batch) Progress(ctx context.Context) iter.Seq2[Progress, error] {
 	return func(yield func(Progress, error) bool) {
 		err := b.c.t.progress(ctx, b.key, func(p Progress) bool { return yield(p, nil) })

@@ -35,10 +35,11 @@ func (c *Client) Forget(ctx context.Context, a toolyard.Agent, s toolyard.Sessio
 	return c.t.changeSession(ctx, a, s, sessionChange{forget: true})
 }
 
-// Interrupt asks the session's batches to stop: calls that have not begun end as canceled, and so do running ones of tools
-// that say so; the others are waited for. It returns how many batches were asked, when that is stored. The reason is told to
-// the model. A batch that was submitted a moment ago and is not planned yet is not found.
-func (c *Client) Interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, reason string) (batches int, err error) {
+// Interrupt asks the session's batches to stop: calls that have not begun end as canceled, and so do running ones of
+// tools that say so; the others are waited for. It returns how many batches were asked, when that is stored. The reason
+// is told to the model. A batch that was submitted a moment ago and is not planned yet is not found.
+func (c *Client) Interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, reason string) (batches int,
+	err error) {
 	if err := checkReason(reason); err != nil {
 		return 0, err
 	}

@@ -14,7 +14,8 @@ import (
 var ErrClosed = broker.ErrClosed
 
 // Stream is an open batch: calls are appended while the model is still talking, and each starts as soon as it may. The
-// groups are those that the calls would make if they had come at once. It is not safe for concurrent use; its results are.
+// groups are those that the calls would make if they had come at once. It is not safe for concurrent use; its results
+// are.
 type Stream struct {
 	*Batch
 	seq    uint64
@@ -22,8 +23,8 @@ type Stream struct {
 	closed bool
 }
 
-// Open hands in a batch that calls can be appended to; it may begin with none. Close it when the model is done: silence past
-// the dispatcher's idle limit (5 minutes by default) does so too.
+// Open hands in a batch that calls can be appended to; it may begin with none. Close it when the model is done: silence
+// past the dispatcher's idle limit (5 minutes by default) does so too.
 func (c *Client) Open(ctx context.Context, b toolyard.Batch) (*Stream, error) {
 	b.Open = true
 	if b.Calls == nil {

@@ -9,13 +9,16 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// ErrNoSurface says that a client speaks NATS, where nobody says what a batch would see: a dispatcher's rules are its own.
-var ErrNoSurface = errors.New("only a dispatcher's HTTP API tells the tools of the next batch; connect with ConnectHTTP")
+// ErrNoSurface says that a client speaks NATS, where nobody says what a batch would see: a dispatcher's rules are its
+// own.
+var ErrNoSurface = errors.New("only a dispatcher's HTTP API tells the tools of the next batch; connect with " +
+	"ConnectHTTP")
 
-// Surface returns the tools that a batch of an agent for a workspace would see if it came now with these deny rules, as a
-// JSON document with their declarations and its hash. An empty workspace is [toolyard.DefaultWorkspace]. Over NATS it fails
-// with [ErrNoSurface].
-func (c *Client) Surface(ctx context.Context, a toolyard.Agent, w toolyard.Workspace, deny ...string) (json.RawMessage, error) {
+// Surface returns the tools that a batch of an agent for a workspace would see if it came now with these deny rules, as
+// a JSON document with their declarations and its hash. An empty workspace is [toolyard.DefaultWorkspace]. Over NATS it
+// fails with [ErrNoSurface].
+func (c *Client) Surface(ctx context.Context, a toolyard.Agent, w toolyard.Workspace, deny ...string) (json.RawMessage,
+	error) {
 	return c.t.surface(ctx, a, w, deny)
 }
 
@@ -23,7 +26,8 @@ func (overNATS) surface(context.Context, toolyard.Agent, toolyard.Workspace, []s
 	return nil, ErrNoSurface
 }
 
-func (t *overHTTP) surface(ctx context.Context, a toolyard.Agent, w toolyard.Workspace, deny []string) (json.RawMessage, error) {
+func (t *overHTTP) surface(ctx context.Context, a toolyard.Agent, w toolyard.Workspace, deny []string) (json.RawMessage,
+	error) {
 	query := of(a)
 	query["format"], query["deny"] = []string{"native"}, deny
 	if w != "" {

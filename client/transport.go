@@ -8,14 +8,14 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 )
 
-// transport is how a client reaches the system: [overNATS] or [overHTTP]. What is handed in was checked before. Each method
-// fails with the errors that the exported one says which calls it; and what repeats it when an answer is lost is behind it.
-// A yield that returns false ends a method with [errLeft].
+// transport is how a client reaches the system: [overNATS] or [overHTTP]. What is handed in was checked before. Each
+// method fails with the errors that the exported one says which calls it; and what repeats it when an answer is lost is
+// behind it. A yield that returns false ends a method with [errLeft].
 type transport interface {
 	// submit stores a batch and returns whose it is: an empty agent is that of whoever hands it in.
 	submit(ctx context.Context, b toolyard.Batch) (toolyard.BatchKey, error)
-	// append adds calls to an open batch, and closeInput says that none follow. seq is what the call before has returned, 0 at
-	// first.
+	// append adds calls to an open batch, and closeInput says that none follow. seq is what the call before has
+	// returned, 0 at first.
 	append(ctx context.Context, k toolyard.BatchKey, seq uint64, calls []toolyard.Call) (uint64, error)
 	closeInput(ctx context.Context, k toolyard.BatchKey, seq uint64) (uint64, error)
 
@@ -23,9 +23,11 @@ type transport interface {
 	results(ctx context.Context, k toolyard.BatchKey, submitted bool, yield func(toolyard.Result) bool) error
 	progress(ctx context.Context, k toolyard.BatchKey, yield func(Progress) bool) error
 	view(ctx context.Context, k toolyard.BatchKey) (toolyard.BatchView, error)
-	// follow yields all that is stored about a batch, and then, if live is set, each event as it is stored, to the last.
+	// follow yields all that is stored about a batch, and then, if live is set, each event as it is stored, to the
+	// last.
 	follow(ctx context.Context, k toolyard.BatchKey, live bool, see func(logged) error) error
-	// lookout follows all batches, of one agent if one is named. It has begun when it returns; what it returns yields the events.
+	// lookout follows all batches, of one agent if one is named. It has begun when it returns; what it returns yields
+	// the events.
 	lookout(ctx context.Context, agent toolyard.Agent) (func(yield func(Event) bool) error, error)
 
 	cancel(ctx context.Context, k toolyard.BatchKey, reason string, calls []int) error

@@ -21,8 +21,8 @@ type Event struct {
 	Time time.Time
 	// What says in one line what happened, for a person. Names in it are as agents and tools gave them.
 	What string
-	// Gap, if it is not empty, says that events are missing before this one, or may be. An event with an empty Type says
-	// nothing else. Only [Client.Watch] has gaps.
+	// Gap, if it is not empty, says that events are missing before this one, or may be. An event with an empty Type
+	// says nothing else. Only [Client.Watch] has gaps.
 	Gap string
 
 	json func() ([]byte, error)
@@ -32,12 +32,13 @@ type Event struct {
 func (e Event) JSON() ([]byte, error) { return e.json() }
 
 func eventOf(k toolyard.BatchKey, l logged, s *batch.State) Event {
-	return Event{Batch: k, Type: string(l.record.Body.EventType()), Time: l.record.Time, What: replay.Words(l.record, s), json: l.json}
+	return Event{Batch: k, Type: string(l.record.Body.EventType()), Time: l.record.Time,
+		What: replay.Words(l.record, s), json: l.json}
 }
 
-// Watch yields what is stored about the batch, from its submission on, and then each event as it is stored, none left out
-// and none twice. It ends after the last one, when the batch is complete or was refused. An error ends it too: of a log that
-// contradicts itself, for one.
+// Watch yields what is stored about the batch, from its submission on, and then each event as it is stored, none left
+// out and none twice. It ends after the last one, when the batch is complete or was refused. An error ends it too: of a
+// log that contradicts itself, for one.
 func (b *Batch) Watch(ctx context.Context) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		err := b.watch(ctx, func(e Event) bool { return yield(e, nil) })
@@ -63,10 +64,10 @@ func (b *Batch) watch(ctx context.Context, yield func(Event) bool) error {
 	})
 }
 
-// Watch follows all batches of an agent, of all agents if agent is empty. From when it returns, the events of these batches
-// are yielded as they are stored, those of one batch in their order. Where this connection was too slow or was lost, events
-// are missing, and a Gap says so. Submissions are not among them: a batch appears when it is planned. It goes on until ctx
-// ends or the loop does; whoever does not loop ends ctx.
+// Watch follows all batches of an agent, of all agents if agent is empty. From when it returns, the events of these
+// batches are yielded as they are stored, those of one batch in their order. Where this connection was too slow or was
+// lost, events are missing, and a Gap says so. Submissions are not among them: a batch appears when it is planned. It
+// goes on until ctx ends or the loop does; whoever does not loop ends ctx.
 func (c *Client) Watch(ctx context.Context, agent toolyard.Agent) (iter.Seq2[Event, error], error) {
 	events, err := c.t.lookout(ctx, agent)
 	if err != nil {

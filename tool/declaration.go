@@ -24,11 +24,11 @@ type Declaration struct {
 
 	// Class says how the concurrency class of a call is found. Zero: UNSAFE.
 	Class ClassRule `json:"concurrency_class"`
-	// Execution says where what a call does comes about, and so what stands around it. Zero: in the worker's own process,
-	// where nothing does, so that calls which are judged UNSAFE are refused there.
+	// Execution says where what a call does comes about, and so what stands around it. Zero: in the worker's own
+	// process, where nothing does, so that calls which are judged UNSAFE are refused there.
 	Execution Execution `json:"execution,omitempty"`
-	// ReadOnly says that no call of the tool changes anything that lasts. With Class.Shell or Class.Ask it is judged for each
-	// call instead, and this field is not read.
+	// ReadOnly says that no call of the tool changes anything that lasts. With Class.Shell or Class.Ask it is judged
+	// for each call instead, and this field is not read.
 	ReadOnly bool `json:"is_read_only,omitempty"`
 	// Destructive says whether a call can do what cannot be undone. Nil: true unless the call is read-only.
 	Destructive *bool `json:"is_destructive,omitempty"`
@@ -57,14 +57,14 @@ type Declaration struct {
 	MaxResultSizeChars int `json:"max_result_size_chars,omitempty"`
 	// TimeoutMS is the hard maximum of one execution, in milliseconds. 0: [DefaultTimeout].
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
-	// IdleTimeoutMS ends an execution that reports no progress for so long, in milliseconds; TimeoutMS bounds it all the same.
-	// 0: no such limit.
+	// IdleTimeoutMS ends an execution that reports no progress for so long, in milliseconds; TimeoutMS bounds it all
+	// the same. 0: no such limit.
 	IdleTimeoutMS int64 `json:"idle_timeout_ms,omitempty"`
-	// MaxInFlight is how many calls of the tool each worker runs at a time, whatever slots it has free. 0: no cap of the
-	// tool's own.
+	// MaxInFlight is how many calls of the tool each worker runs at a time, whatever slots it has free. 0: no cap of
+	// the tool's own.
 	MaxInFlight int `json:"max_in_flight,omitempty"`
-	// AbortsSiblings says that a call's failure while executing cancels the rest of its group. Nil: true. Tools of manifests and of
-	// MCP servers, and the built-in ones that read, have it only where they say so.
+	// AbortsSiblings says that a call's failure while executing cancels the rest of its group. Nil: true. Tools of
+	// manifests and of MCP servers, and the built-in ones that read, have it only where they say so.
 	AbortsSiblings *bool `json:"aborts_siblings,omitempty"`
 	// Dependency names what the circuit breaker watches; tools that share it trip together. Empty: the tool's name, and
 	// for a tool with a URL specifier each host that its calls name.
@@ -82,23 +82,23 @@ type Execution string
 
 // The places of execution.
 const (
-	// InWorker is the worker's own process, which nothing isolates: calls that are judged UNSAFE end as setup_required, unless
-	// the operator has the worker run them without a sandbox.
+	// InWorker is the worker's own process, which nothing isolates: calls that are judged UNSAFE end as setup_required,
+	// unless the operator has the worker run them without a sandbox.
 	InWorker Execution = ""
-	// InSandbox is a process that the tool starts in the worker's sandbox, as bash and command tools do. Such a tool goes only
-	// to workers that can isolate, whatever class a call has.
+	// InSandbox is a process that the tool starts in the worker's sandbox, as bash and command tools do. Such a tool
+	// goes only to workers that can isolate, whatever class a call has.
 	InSandbox Execution = "sandbox"
-	// InService is another process or machine, which the operator runs and the tool only asks: an HTTP service, an MCP server.
-	// Nothing that the call names is run by the worker. An UNSAFE call is exclusive there as anywhere; what stands around the
-	// service is its operator's matter.
+	// InService is another process or machine, which the operator runs and the tool only asks: an HTTP service, an MCP
+	// server. Nothing that the call names is run by the worker. An UNSAFE call is exclusive there as anywhere; what
+	// stands around the service is its operator's matter.
 	InService Execution = "service"
 )
 
 // Known reports whether e is one of the places above.
 func (e Execution) Known() bool { return e == InWorker || e == InSandbox || e == InService }
 
-// NeedsIsolation reports whether a call of a class may only run on a worker that can isolate it. Whoever runs tools in its
-// own process can isolate none of them: see [InWorker].
+// NeedsIsolation reports whether a call of a class may only run on a worker that can isolate it. Whoever runs tools in
+// its own process can isolate none of them: see [InWorker].
 func (d *Declaration) NeedsIsolation(c toolyard.Class) bool {
 	switch d.Execution {
 	case InService:
@@ -144,11 +144,12 @@ func (i Interrupt) Known() bool { return i == "" || i == Block || i == Cancel }
 type ClassRule struct {
 	// Static is the class of every call, when neither Shell nor Ask is set.
 	Static toolyard.Class `json:"static,omitempty"`
-	// Shell names the input field that holds a shell command: the command is parsed, and it is READ_ONLY when each part of
-	// it is known to only read, UNSAFE otherwise.
+	// Shell names the input field that holds a shell command: the command is parsed, and it is READ_ONLY when each part
+	// of it is known to only read, UNSAFE otherwise.
 	Shell string `json:"shell,omitempty"`
-	// Ask has a worker's [Tool.Judge] decide, by one request per batch and pool. Silence and errors mean UNSAFE. Static,
-	// when set beside it, is the strictest class that it may say; a stricter one is an error of the tool, and UNSAFE.
+	// Ask has a worker's [Tool.Judge] decide, by one request per batch and pool. Silence and errors mean UNSAFE.
+	// Static, when set beside it, is the strictest class that it may say; a stricter one is an error of the tool, and
+	// UNSAFE.
 	Ask bool `json:"ask,omitempty"`
 }
 
@@ -203,8 +204,8 @@ func (d *Declaration) MaxResultChars() int {
 	return d.MaxResultSizeChars
 }
 
-// StaticJudgement applies a static class and the flags; ok is false when the rule needs the input ([ClassRule.Shell]) or
-// the tool's code ([ClassRule.Ask]).
+// StaticJudgement applies a static class and the flags; ok is false when the rule needs the input ([ClassRule.Shell])
+// or the tool's code ([ClassRule.Ask]).
 func (d *Declaration) StaticJudgement() (j Judgement, ok bool) {
 	switch {
 	case d.Class.Shell != "" || d.Class.Ask:

@@ -65,7 +65,8 @@ func whole(number string) string {
 		return number
 	}
 	if at = strings.IndexAny(number, "eE"); at >= 0 {
-		if exponent, err := strconv.Atoi(number[at+1:]); err != nil || exponent < -mostExponent || exponent > mostExponent {
+		if exponent, err := strconv.Atoi(number[at+1:]); err != nil || exponent < -mostExponent ||
+			exponent > mostExponent {
 			return number
 		}
 	}

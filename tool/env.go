@@ -22,8 +22,8 @@ type Env struct {
 	Root Root
 
 	// Hidden reports whether permission rules hide a path of the workspace from this call, by its own name or that of a
-	// directory above it. The path is relative to the workspace, clean and without symbolic links. What is hidden is not
-	// read, listed, named or written. Nil: nothing is hidden.
+	// directory above it. The path is relative to the workspace, clean and without symbolic links. What is hidden is
+	// not read, listed, named or written. Nil: nothing is hidden.
 	Hidden func(path string) bool
 
 	// Context is what earlier calls of the session have set; see [SessionChange]. It is this call's own copy.
@@ -37,31 +37,35 @@ type Env struct {
 	// last. 0 when the call holds no ticket.
 	FencingToken uint64
 
-	// Progress tells whoever watches, and gives the call as long again as its idle timeout allows. It is lossy, never blocks, and
-	// may be called often and from any goroutine: a few times a second what was reported since is told as one report, of which
-	// fraction and status are the last ones and output all pieces. Secrets are taken out of whole lines. Never nil inside a tool.
+	// Progress tells whoever watches, and gives the call as long again as its idle timeout allows. It is lossy, never
+	// blocks, and may be called often and from any goroutine: a few times a second what was reported since is told as
+	// one report, of which fraction and status are the last ones and output all pieces. Secrets are taken out of whole
+	// lines. Never nil inside a tool.
 	Progress func(Progress)
 	// CommitPoint reports an error when this worker may no longer act for this call. Ask right before an effect that
 	// others can see (a rename, say). Never nil inside a tool.
 	CommitPoint func() error
 	// Blobs reads offloaded results of the same agent. Nil where the pool has none.
 	Blobs Blobs
-	// Tools are those that the call's batch sees, in their order, without what a rule has taken out. Nil where nobody knows.
+	// Tools are those that the call's batch sees, in their order, without what a rule has taken out. Nil where nobody
+	// knows.
 	Tools func(ctx context.Context) ([]Offered, error)
 	// Granted finds a credential that the worker's operator has granted to this tool; see [Env.Secret]. Nil: none.
 	Granted func(name string) (value string, ok bool)
 }
 
-// Root is a workspace's directory that a worker holds: what its path leads to may have been replaced since, this has not.
+// Root is a workspace's directory that a worker holds: what its path leads to may have been replaced since, this has
+// not.
 type Root interface {
 	// Dir is its path, with no symbolic link in it.
 	Dir() string
-	// Check reports an [*Error] of code sandbox_violation when that path leads elsewhere by now, or nothing may be done in it.
+	// Check reports an [*Error] of code sandbox_violation when that path leads elsewhere by now, or nothing may be done
+	// in it.
 	Check() error
 }
 
-// Secret returns a credential that the worker's operator has granted to this tool, by its name. It is in no event: ask for
-// it where it is used, and put it into no output. The error is an [*Error] for the tool to return.
+// Secret returns a credential that the worker's operator has granted to this tool, by its name. It is in no event: ask
+// for it where it is used, and put it into no output. The error is an [*Error] for the tool to return.
 func (e Env) Secret(name string) (string, error) {
 	if e.Granted != nil {
 		if value, ok := e.Granted(name); ok {
@@ -91,7 +95,8 @@ type Progress struct {
 
 // Blobs reads offloaded results.
 type Blobs interface {
-	// ReadBlob returns the whole content behind ref, or an error that wraps [ErrNoBlob] when there is none for this agent.
+	// ReadBlob returns the whole content behind ref, or an error that wraps [ErrNoBlob] when there is none for this
+	// agent.
 	ReadBlob(ctx context.Context, ref string) ([]byte, error)
 }
 

@@ -32,21 +32,22 @@ import (
 // Tool is a declaration and the code behind it. Input given to the functions has passed the schema.
 type Tool struct {
 	Declaration
-	// Check is validate_values: what the schema can't say (existence, ranges, paths). It has no side effects. Nil: accept.
+	// Check is validate_values: what the schema can't say (existence, ranges, paths). It has no side effects. Nil:
+	// accept.
 	Check func(ctx context.Context, env Env, input json.RawMessage) error
-	// CheckPermission is the tool's own part of the permission phase, asked for the input that would run. It has no side
-	// effects. It only tightens: what rules deny stays denied, and what they ask a person about is asked. An error, a
-	// panic and an unknown behavior deny. Nil: [Passthrough].
+	// CheckPermission is the tool's own part of the permission phase, asked for the input that would run. It has no
+	// side effects. It only tightens: what rules deny stays denied, and what they ask a person about is asked. An
+	// error, a panic and an unknown behavior deny. Nil: [Passthrough].
 	CheckPermission func(ctx context.Context, env Env, input json.RawMessage) (Permission, error)
-	// Diff says what a call would change, for the person who is asked about it: a unified diff. It has no side effects. An
-	// error says that it is not known; the person is asked all the same. Nil: nothing is said.
+	// Diff says what a call would change, for the person who is asked about it: a unified diff. It has no side effects.
+	// An error says that it is not known; the person is asked all the same. Nil: nothing is said.
 	Diff func(ctx context.Context, env Env, input json.RawMessage) (string, error)
 	// Judge is asked when Class.Ask is set. An error or a panic means UNSAFE, and so does silence for a second.
 	Judge func(input json.RawMessage) (Judgement, error)
 	// Run is the tool. Required. An output beside an error is what it had so far: it is kept in the result.
 	Run func(ctx context.Context, env Env, input json.RawMessage) (Output, error)
-	// Enabled says whether the tool is offered now; the worker asks with each heartbeat. A batch that was planned before
-	// keeps what it saw. Nil: always.
+	// Enabled says whether the tool is offered now; the worker asks with each heartbeat. A batch that was planned
+	// before keeps what it saw. Nil: always.
 	Enabled func() bool
 }
 
@@ -127,8 +128,8 @@ func ContextProblem(context map[string]string) string {
 	return ""
 }
 
-// Typed is a tool over Go types: In is decoded from the input, and its JSON Schema is derived unless the declaration has
-// one; Out is a string or an [Output] as they are, anything else is rendered as JSON.
+// Typed is a tool over Go types: In is decoded from the input, and its JSON Schema is derived unless the declaration
+// has one; Out is a string or an [Output] as they are, anything else is rendered as JSON.
 type Typed[In, Out any] struct {
 	Declaration
 	Check func(ctx context.Context, env Env, in In) error
@@ -136,8 +137,8 @@ type Typed[In, Out any] struct {
 	CheckPermission func(ctx context.Context, env Env, in In) (Permission, error)
 	Diff            func(ctx context.Context, env Env, in In) (string, error)
 	Judge           func(in In) (Judgement, error)
-	// Run is the tool. A value beside an error is what it had so far: it is kept in the result of a call that was stopped or
-	// has failed.
+	// Run is the tool. A value beside an error is what it had so far: it is kept in the result of a call that was
+	// stopped or has failed.
 	Run func(ctx context.Context, env Env, in In) (Out, error)
 	// Enabled says whether the tool is offered now. Nil: always.
 	Enabled func() bool
@@ -241,7 +242,8 @@ func Raw(t Tool) (Tool, error) {
 	case !t.Specifier.one():
 		return bad("Specifier names more than one field; set Path, Command or URL")
 	case !t.Execution.Known():
-		return bad("Execution is %q; use %q, %q, or nothing for the worker's own process", t.Execution, InSandbox, InService)
+		return bad("Execution is %q; use %q, %q, or nothing for the worker's own process", t.Execution, InSandbox,
+			InService)
 	case t.MaxResultSizeChars < -1:
 		return bad("MaxResultSizeChars is %d; use -1, 0 or a positive number", t.MaxResultSizeChars)
 	case t.TimeoutMS < 0:
@@ -265,7 +267,8 @@ func render(out any) (Output, error) {
 	}
 	b, err := json.Marshal(out)
 	if err != nil {
-		return Output{}, &Error{Code: toolyard.ResultMappingFailed, Message: "the tool's output could not be encoded", Err: err}
+		return Output{}, &Error{Code: toolyard.ResultMappingFailed, Message: "the tool's output could not be encoded",
+			Err: err}
 	}
 	return Output{Text: string(b), Structured: b}, nil
 }
@@ -312,7 +315,8 @@ func Failed(err error, format string, args ...any) error {
 
 // Unavailable is an [*Error] about a dependency that is down: the same call may succeed later.
 func Unavailable(err error, format string, args ...any) error {
-	return &Error{Code: toolyard.DependencyUnavailable, Message: fmt.Sprintf(format, args...), Err: err, Retryable: true}
+	return &Error{Code: toolyard.DependencyUnavailable, Message: fmt.Sprintf(format, args...), Err: err,
+		Retryable: true}
 }
 
 // AsError returns err's [*Error], or an execution_failed one that carries err's own text to the model.

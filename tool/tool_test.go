@@ -21,7 +21,10 @@ type greeting struct {
 func TestATypedToolDerivesItsSchema(t *testing.T) {
 	greet, err := tool.New(tool.Typed[greeting, string]{
 		Declaration: tool.Declaration{Name: "greet", Description: "Greets."},
-		Run:         func(_ context.Context, _ tool.Env, in greeting) (string, error) { return "Hello, " + in.Name, nil },
+		Run: func(_ context.Context, _ tool.Env, in greeting) (string, error) {
+			return "Hello, " +
+				in.Name, nil
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +37,8 @@ func TestATypedToolDerivesItsSchema(t *testing.T) {
 	if err := json.Unmarshal(greet.InputSchema, &schema); err != nil {
 		t.Fatal(err)
 	}
-	if schema.Type != "object" || schema.Properties["name"].Description != "whom to greet" || schema.Properties["times"].Type != "integer" ||
+	if schema.Type != "object" || schema.Properties["name"].Description != "whom to greet" ||
+		schema.Properties["times"].Type != "integer" ||
 		len(schema.Required) != 1 || schema.Required[0] != "name" {
 		t.Errorf("the schema is %s", greet.InputSchema)
 	}
@@ -42,7 +46,8 @@ func TestATypedToolDerivesItsSchema(t *testing.T) {
 	if err != nil || out.Text != "Hello, Ada" || out.Structured != nil {
 		t.Errorf("it gave %+v, %v", out, err)
 	}
-	if _, err := greet.Run(t.Context(), tool.Env{}, json.RawMessage(`{"name":5}`)); tool.AsError(err).Code != toolyard.InvalidArguments {
+	if _, err := greet.Run(t.Context(), tool.Env{},
+		json.RawMessage(`{"name":5}`)); tool.AsError(err).Code != toolyard.InvalidArguments {
 		t.Errorf("input of the wrong type: %v", err)
 	}
 }
@@ -70,7 +75,8 @@ func TestWhatIsLeftOutIsStrict(t *testing.T) {
 	if !ok || j.Class != toolyard.Unsafe || j.ReadOnly || !j.Destructive || j.Idempotent {
 		t.Errorf("the zero declaration is judged %+v", j)
 	}
-	if !d.NeedsPermission() || !d.NeedsWorkspace() || !d.FailureAbortsSiblings() || d.Timeout() != 2*time.Minute || d.MaxResultChars() != 50_000 {
+	if !d.NeedsPermission() || !d.NeedsWorkspace() || !d.FailureAbortsSiblings() || d.Timeout() != 2*time.Minute ||
+		d.MaxResultChars() != 50_000 {
 		t.Error("the zero declaration is not the strictest")
 	}
 	d = tool.Declaration{Class: tool.ClassRule{Static: "READ-ONLY"}, ReadOnly: true}
@@ -91,17 +97,21 @@ func TestWhatIsLeftOutIsStrict(t *testing.T) {
 
 func TestDeclarationsThatAreNotWhole(t *testing.T) {
 	run := func(context.Context, tool.Env, json.RawMessage) (tool.Output, error) { return tool.Output{}, nil }
-	good := tool.Tool{Declaration: tool.Declaration{Name: "x", Description: "d", InputSchema: json.RawMessage(`{"type":"object"}`)}, Run: run}
+	good := tool.Tool{Declaration: tool.Declaration{Name: "x", Description: "d",
+		InputSchema: json.RawMessage(`{"type":"object"}`)}, Run: run}
 	if _, err := tool.Raw(good); err != nil {
 		t.Fatal(err)
 	}
 	for want, spoil := range map[string]func(*tool.Tool){
-		"Run is nil":             func(t *tool.Tool) { t.Run = nil },
-		"name":                   func(t *tool.Tool) { t.Name = "" },
-		"control character":      func(t *tool.Tool) { t.Name = "a\x00" },
-		"Description":            func(t *tool.Tool) { t.Description = "" },
-		"Class.Static":           func(t *tool.Tool) { t.Class.Static = "SAFE" },
-		"beside another":         func(t *tool.Tool) { t.Class = tool.ClassRule{Shell: "c", Static: toolyard.ReadOnly} },
+		"Run is nil":        func(t *tool.Tool) { t.Run = nil },
+		"name":              func(t *tool.Tool) { t.Name = "" },
+		"control character": func(t *tool.Tool) { t.Name = "a\x00" },
+		"Description":       func(t *tool.Tool) { t.Description = "" },
+		"Class.Static":      func(t *tool.Tool) { t.Class.Static = "SAFE" },
+		"beside another": func(t *tool.Tool) {
+			t.Class = tool.ClassRule{Shell: "c",
+				Static: toolyard.ReadOnly}
+		},
 		"Judge is nil":           func(t *tool.Tool) { t.Class.Ask = true },
 		"MaxResultSizeChars":     func(t *tool.Tool) { t.MaxResultSizeChars = -2 },
 		"TimeoutMS":              func(t *tool.Tool) { t.TimeoutMS = -1 },
@@ -133,7 +143,10 @@ func TestPartialOutput(t *testing.T) {
 	for want, out := range map[string]string{"half of it": "half of it", "": ""} {
 		made, err := tool.New(tool.Typed[struct{}, string]{
 			Declaration: tool.Declaration{Name: "t", Description: "d"},
-			Run:         func(context.Context, tool.Env, struct{}) (string, error) { return out, errors.New("stopped") },
+			Run: func(context.Context, tool.Env, struct{}) (string, error) {
+				return out,
+					errors.New("stopped")
+			},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -171,11 +184,14 @@ func TestWholeNumbers(t *testing.T) {
 	if _, err := made.Run(t.Context(), tool.Env{}, json.RawMessage(input)); err != nil {
 		t.Fatal(err)
 	}
-	if want := (in{1, []uint8{20, 3}, map[string]int{"1.0": -4}, 1.5, `1.0 \" 2.0`, 5.0}); !reflect.DeepEqual(got, want) {
+	if want := (in{1, []uint8{20, 3}, map[string]int{"1.0": -4}, 1.5, `1.0 \" 2.0`, 5.0}); !reflect.DeepEqual(got,
+		want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	for _, bad := range []string{`{"n":1.5}`, `{"list":[300.0]}`, `{"n":1e400}`, `{"n":1e999999999}`, `{"n":"1.0"}`, `{"n":1.0`} {
-		if _, err := made.Run(t.Context(), tool.Env{}, json.RawMessage(bad)); tool.AsError(err).Code != toolyard.InvalidArguments {
+	for _, bad := range []string{`{"n":1.5}`, `{"list":[300.0]}`, `{"n":1e400}`, `{"n":1e999999999}`, `{"n":"1.0"}`,
+		`{"n":1.0`} {
+		if _, err := made.Run(t.Context(), tool.Env{},
+			json.RawMessage(bad)); tool.AsError(err).Code != toolyard.InvalidArguments {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}

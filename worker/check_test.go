@@ -15,7 +15,8 @@ import (
 // TestAWorkerChecksItsTools: a tool that was not made by New or Raw is held to the same.
 func TestAWorkerChecksItsTools(t *testing.T) {
 	run := func(context.Context, tool.Env, json.RawMessage) (tool.Output, error) { return tool.Output{}, nil }
-	good := tool.Tool{Run: run, Declaration: tool.Declaration{Name: "echo", Description: "Says it again.", InputSchema: json.RawMessage(`{"type":"object"}`)}}
+	good := tool.Tool{Run: run, Declaration: tool.Declaration{Name: "echo", Description: "Says it again.",
+		InputSchema: json.RawMessage(`{"type":"object"}`)}}
 	nc := testenv.Conn(t, testenv.Server(t))
 	for name, c := range map[string]struct {
 		change func(*tool.Tool)

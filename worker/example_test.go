@@ -25,7 +25,8 @@ func ExampleRun() {
 			Name:        "count_words",
 			Description: "Counts the words of a text.",
 			Class:       tool.ClassRule{Static: toolyard.ReadOnly}, // may run beside others
-			ReadOnly:    true,                                      // needs no permission in the workspace, and may run twice
+			// needs no permission in the workspace, and may run twice
+			ReadOnly: true,
 		},
 		Run: func(_ context.Context, _ tool.Env, i in) (string, error) {
 			return fmt.Sprint(len(strings.Fields(i.Text)), " words"), nil

@@ -13,20 +13,22 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// Hook runs around the calls of some tools, in this process. Hooks run in their order, and each sees the input, or the output, as
-// the one before has left it. A hook that fails, panics or is late has no say: before the call, the call ends as
-// hook_failed, behind it, the hook is left out, unless Continue or Block say otherwise.
+// Hook runs around the calls of some tools, in this process. Hooks run in their order, and each sees the input, or the
+// output, as the one before has left it. A hook that fails, panics or is late has no say: before the call, the call
+// ends as hook_failed, behind it, the hook is left out, unless Continue or Block say otherwise.
 type Hook struct {
 	// Name names it in facts and in the log. Required.
 	Name string
 	// Matcher says for which tools: names with | between them, or a regular expression. Empty: for all.
 	Matcher string
-	// Before runs before permission is asked for, After whenever the tool ran. Nil: not then. What they get is their own copy.
+	// Before runs before permission is asked for, After whenever the tool ran. Nil: not then. What they get is their
+	// own copy.
 	Before func(ctx context.Context, c HookCall) (Before, error)
 	After  func(ctx context.Context, c HookCall, o Outcome) (After, error)
 	// Timeout bounds each of the two. 0: a minute.
 	Timeout time.Duration
-	// Continue lets the call go on when Before breaks. Block ends it as post_hook_failed when After does; the output is kept.
+	// Continue lets the call go on when Before breaks. Block ends it as post_hook_failed when After does; the output is
+	// kept.
 	Continue, Block bool
 }
 
@@ -95,7 +97,8 @@ func hookSet(all []Hook, mode policy.Mode, o Options) (*hooks.Set, error) {
 			if h.Continue {
 				onFailure = hooks.Continue
 			}
-			out.Funcs = append(out.Funcs, hooks.Func{Name: h.Name, Event: hooks.PreToolUse, Matcher: h.Matcher, Timeout: h.Timeout, OnFailure: onFailure, Run: before(h.Before)})
+			out.Funcs = append(out.Funcs, hooks.Func{Name: h.Name, Event: hooks.PreToolUse, Matcher: h.Matcher,
+				Timeout: h.Timeout, OnFailure: onFailure, Run: before(h.Before)})
 		}
 		if h.After != nil {
 			onFailure := hooks.Continue
@@ -103,30 +106,36 @@ func hookSet(all []Hook, mode policy.Mode, o Options) (*hooks.Set, error) {
 				onFailure = hooks.Block
 			}
 			for _, event := range []hooks.Event{hooks.PostToolUse, hooks.PostToolUseFailure} {
-				out.Funcs = append(out.Funcs, hooks.Func{Name: h.Name, Event: event, Matcher: h.Matcher, Timeout: h.Timeout, OnFailure: onFailure, Run: after(h.After)})
+				out.Funcs = append(out.Funcs, hooks.Func{Name: h.Name, Event: event, Matcher: h.Matcher,
+					Timeout: h.Timeout, OnFailure: onFailure, Run: after(h.After)})
 			}
 		}
 	}
 	return hooks.New(out)
 }
 
-func before(fn func(context.Context, HookCall) (Before, error)) func(context.Context, pipeline.HookInput) (pipeline.HookVerdict, error) {
+func before(fn func(context.Context, HookCall) (Before, error)) func(context.Context,
+	pipeline.HookInput) (pipeline.HookVerdict, error) {
 	return func(ctx context.Context, in pipeline.HookInput) (pipeline.HookVerdict, error) {
 		b, err := fn(ctx, hookCall(in))
-		return pipeline.HookVerdict{Block: b.Block, Stop: b.Stop, Reason: b.Reason, Input: b.Input, Context: b.Context, Opinion: pipeline.Behavior(b.Decision)}, err
+		return pipeline.HookVerdict{Block: b.Block, Stop: b.Stop, Reason: b.Reason, Input: b.Input, Context: b.Context,
+			Opinion: pipeline.Behavior(b.Decision)}, err
 	}
 }
 
-func after(fn func(context.Context, HookCall, Outcome) (After, error)) func(context.Context, pipeline.HookInput) (pipeline.HookVerdict, error) {
+func after(fn func(context.Context, HookCall, Outcome) (After, error)) func(context.Context,
+	pipeline.HookInput) (pipeline.HookVerdict, error) {
 	return func(ctx context.Context, in pipeline.HookInput) (pipeline.HookVerdict, error) {
 		a, err := fn(ctx, hookCall(in), Outcome(in.Outcome))
-		return pipeline.HookVerdict{Block: a.Block, Stop: a.Stop, Reason: a.Reason, Output: a.Output, Context: a.Context}, err
+		return pipeline.HookVerdict{Block: a.Block, Stop: a.Stop, Reason: a.Reason, Output: a.Output,
+			Context: a.Context}, err
 	}
 }
 
 func hookCall(in pipeline.HookInput) HookCall {
 	return HookCall{
 		Agent: in.Key.Agent, Batch: in.Key.ID, Session: in.Session, Index: in.Index, CallID: in.CallID, Tool: in.Tool,
-		Workspace: in.Workspace, WorkspaceDir: in.WorkspaceDir, Interactive: in.Interactive, Judgement: in.Judgement, Input: in.Input,
+		Workspace: in.Workspace, WorkspaceDir: in.WorkspaceDir, Interactive: in.Interactive, Judgement: in.Judgement,
+		Input: in.Input,
 	}
 }

@@ -4,8 +4,8 @@
 //	nc, err := worker.Connect(ctx, "nats://127.0.0.1:4222", nil, nats.UserCredentials("words.creds"))
 //	err = worker.Run(ctx, nc, worker.Options{Tools: []tool.Tool{greet}, Allow: []string{"greet"}})
 //
-// The worker takes calls of its tools from the dispatchers on a NATS system and runs them in this process. It can isolate
-// nothing: calls that are judged UNSAFE end as setup_required, but for those of tools that only ask a service
+// The worker takes calls of its tools from the dispatchers on a NATS system and runs them in this process. It can
+// isolate nothing: calls that are judged UNSAFE end as setup_required, but for those of tools that only ask a service
 // ([tool.InService]).
 package worker
 
@@ -45,8 +45,8 @@ type Options struct {
 	Mode             Mode
 	// Hooks run around calls. None: none.
 	Hooks []Hook
-	// Secrets are environment variables whose values are taken out of what others will read, beside those whose names say
-	// that they are secret, and whatever looks like a well-known kind of token.
+	// Secrets are environment variables whose values are taken out of what others will read, beside those whose names
+	// say that they are secret, and whatever looks like a well-known kind of token.
 	Secrets []string
 	// Credentials are what tools get with each call: values by their names, by tool. See [tool.Env.Secret]. They are
 	// secrets too.
@@ -73,17 +73,19 @@ const (
 	Bypass      = policy.Bypass      // allow; deny and ask rules still hold
 )
 
-// Connect connects to NATS as a worker needs it: it waits until the server is there or ctx ends, connects again within a tenth
-// of a second, for as long as it takes, gives a connection up that is cut, and says in the log when it is lost and when it is back. A worker on a connection that takes
-// longer (nats.Connect waits two seconds) loses its right to the calls that it runs when the server restarts. Further options
-// add the credentials of its pool, which a server that is embedded in a dispatcher asks for (nats.UserCredentials), and the like. A nil log is [slog.Default].
+// Connect connects to NATS as a worker needs it: it waits until the server is there or ctx ends, connects again within
+// a tenth of a second, for as long as it takes, gives a connection up that is cut, and says in the log when it is lost
+// and when it is back. A worker on a connection that takes longer (nats.Connect waits two seconds) loses its right to
+// the calls that it runs when the server restarts. Further options add the credentials of its pool, which a server that
+// is embedded in a dispatcher asks for (nats.UserCredentials), and the like. A nil log is [slog.Default].
 func Connect(ctx context.Context, url string, log *slog.Logger, opts ...nats.Option) (*nats.Conn, error) {
 	if log == nil {
 		log = slog.Default()
 	}
 	nc, err := natsbroker.Connect(ctx, url, "toolyard worker", log, opts...)
 	if errors.Is(err, nats.ErrAuthorization) {
-		err = fmt.Errorf("%w: give it the credentials of its pool, nats.UserCredentials(FILE), which \"dispatcher creds --pool NAME\" makes", err)
+		err = fmt.Errorf("%w: give it the credentials of its pool, nats.UserCredentials(FILE), which \"dispatcher "+
+			"creds --pool NAME\" makes", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
@@ -91,9 +93,9 @@ func Connect(ctx context.Context, url string, log *slog.Logger, opts ...nats.Opt
 	return nc, nil
 }
 
-// Run takes calls until ctx ends, and returns when nothing runs any more: nil then. It waits for a dispatcher to have set the
-// NATS system up. The connection stays the caller's to close; [Connect] makes one. It fails when the options do not hold
-// together, and when it cannot go on.
+// Run takes calls until ctx ends, and returns when nothing runs any more: nil then. It waits for a dispatcher to have
+// set the NATS system up. The connection stays the caller's to close; [Connect] makes one. It fails when the options do
+// not hold together, and when it cannot go on.
 func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -101,7 +103,8 @@ func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 	cfg := worker.Config{
 		ID: broker.WorkerID(o.Pool), Pool: o.Pool, Tools: o.Tools, Origin: registry.Toolset, Workspaces: o.Workspaces,
 		DrainGrace: o.DrainGrace, Log: o.Log, Credentials: o.Credentials,
-		Slots: map[toolyard.Class]int{toolyard.ReadOnly: o.ReadSlots, toolyard.WriteExclusive: o.WriteSlots, toolyard.Unsafe: o.WriteSlots},
+		Slots: map[toolyard.Class]int{toolyard.ReadOnly: o.ReadSlots, toolyard.WriteExclusive: o.WriteSlots,
+			toolyard.Unsafe: o.WriteSlots},
 	}
 	var err error
 	if cfg.Mode, err = policy.ParseMode(string(o.Mode)); err != nil {
@@ -133,7 +136,8 @@ func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 			return fmt.Errorf("worker: %w", err)
 		}
 	}
-	b, err := natsbroker.Join(ctx, nc, broker.SourceWorker+cfg.ID, func(why error) { o.Log.Warn("waiting for the system", "error", why) })
+	b, err := natsbroker.Join(ctx, nc, broker.SourceWorker+
+		cfg.ID, func(why error) { o.Log.Warn("waiting for the system", "error", why) })
 	if err != nil {
 		return fmt.Errorf("worker: %w", err)
 	}
@@ -168,7 +172,8 @@ func checkTool(t tool.Tool) error {
 	return err
 }
 
-// redactor makes what takes secrets out of texts. A credential that is too short to be found is refused: it would be shown.
+// redactor makes what takes secrets out of texts. A credential that is too short to be found is refused: it would be
+// shown.
 func (o *Options) redactor() (func(string) string, error) {
 	secrets, err := redact.Named(o.Secrets, os.LookupEnv)
 	if err != nil {
@@ -177,7 +182,9 @@ func (o *Options) redactor() (func(string) string, error) {
 	for name, values := range o.Credentials {
 		for variable, value := range values {
 			if len(value) < redact.MinValueBytes {
-				return nil, fmt.Errorf("credentials: %s of the tool %q has less than %d bytes, too few to be told from ordinary text", variable, name, redact.MinValueBytes)
+				return nil,
+					fmt.Errorf("credentials: %s of the tool %q has less than %d bytes, too few to be told from "+
+						"ordinary text", variable, name, redact.MinValueBytes)
 			}
 			secrets = append(secrets, redact.Secret{Name: variable, Value: value})
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/toolyard/toolyard/internal/registry"
 )
 
-// alone is a node that has everything in this process: a server whose streams are in memory, a dispatcher, and a worker with one
-// workspace.
+// alone is a node that has everything in this process: a server whose streams are in memory, a dispatcher, and a worker
+// with one workspace.
 type alone struct {
 	*node
 	client *client.Client
@@ -66,7 +66,8 @@ func withAlone(ctx context.Context, log *slog.Logger, cfg aloneConfig, do func(c
 	a := &alone{base: base(tools), rules: rules, notices: after != nil}
 	a.node, err = startNode(ctx, log, nodeConfig{
 		store: store, settings: broker.Settings{InMemory: true, MaxStoreBytes: aloneStoreBytes}, worker: &w,
-		dispatcher: dispatcher.Config{Planner: planner(rules, cfg.maxConcurrency, w.Redact), Base: a.base, AfterBatch: after},
+		dispatcher: dispatcher.Config{Planner: planner(rules, cfg.maxConcurrency, w.Redact), Base: a.base,
+			AfterBatch: after},
 	})
 	if err != nil {
 		return ended(ctx, err)

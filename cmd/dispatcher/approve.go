@@ -97,9 +97,11 @@ type decided struct {
 
 func (d *decisionFlags) add(cmd *cobra.Command) {
 	d.systemFlags.add(cmd)
-	cmd.Flags().StringVar(&d.by, "by", "", "who decides (default: the user of this process; with --server it is the token's)")
+	cmd.Flags().StringVar(&d.by, "by", "",
+		"who decides (default: the user of this process; with --server it is the token's)")
 	cmd.Flags().StringVar(&d.reason, "reason", "", "why: the model is told")
-	cmd.Flags().BoolVar(&d.json, "json", false, "print one JSON document: the decision; what is shown and asked goes to standard error")
+	cmd.Flags().BoolVar(&d.json, "json", false,
+		"print one JSON document: the decision; what is shown and asked goes to standard error")
 }
 
 // who is the person who decides.
@@ -119,7 +121,8 @@ func person() string {
 }
 
 // decide hands a decision in, and says so.
-func (s *std) decide(ctx context.Context, done string, d *decisionFlags, is decided, do func(context.Context) error) error {
+func (s *std) decide(ctx context.Context, done string, d *decisionFlags, is decided,
+	do func(context.Context) error) error {
 	short, stop := context.WithTimeout(ctx, setupTimeout)
 	defer stop()
 	if err := do(short); err != nil {
@@ -189,7 +192,8 @@ was canceled, or its time is over.`,
 					}
 					decision.InputSHA256 = seen
 				}
-				return s.decide(cmd.Context(), "approved: the call runs", &d, decided{ID: args[0], Decision: "allow"}, func(ctx context.Context) error { return c.Approve(ctx, args[0], decision) })
+				return s.decide(cmd.Context(), "approved: the call runs", &d, decided{ID: args[0], Decision: "allow"},
+					func(ctx context.Context) error { return c.Approve(ctx, args[0], decision) })
 			})
 		},
 	}
@@ -201,8 +205,8 @@ was canceled, or its time is over.`,
 	return cmd
 }
 
-// askBefore shows a call that waits, or what would run instead of it, and asks on a terminal whether it may run. seen is the hash
-// of the input that the call waits with.
+// askBefore shows a call that waits, or what would run instead of it, and asks on a terminal whether it may run. seen
+// is the hash of the input that the call waits with.
 func (s *std) askBefore(ctx context.Context, c *client.Client, agent toolyard.Agent, id string, d *client.Decision,
 ) (said answer, seen string, err error) {
 	short, stop := context.WithTimeout(ctx, setupTimeout)
@@ -213,7 +217,8 @@ func (s *std) askBefore(ctx context.Context, c *client.Client, agent toolyard.Ag
 	}
 	at := slices.IndexFunc(list, func(a client.Approval) bool { return a.ID == id })
 	if at < 0 {
-		return "", "", &cli.UsageError{Err: fmt.Errorf("%w: %s is not on the list; see dispatcher approvals", client.ErrNoApproval, id)}
+		return "", "", &cli.UsageError{Err: fmt.Errorf("%w: %s is not on the list; see dispatcher approvals",
+			client.ErrNoApproval, id)}
 	}
 	a := list[at]
 	seen = a.InputSHA256
@@ -258,9 +263,10 @@ func (s *std) denyCommand() *cobra.Command {
 		Args:    approvalArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.attach(cmd.Context(), &d.systemFlags, "toolyard decision", func(c *client.Client) error {
-				return s.decide(cmd.Context(), "denied: the call ends as approval_rejected", &d, decided{ID: args[0], Decision: "deny"}, func(ctx context.Context) error {
-					return c.Deny(ctx, args[0], client.Decision{By: d.who(), Reason: d.reason})
-				})
+				return s.decide(cmd.Context(), "denied: the call ends as approval_rejected", &d,
+					decided{ID: args[0], Decision: "deny"}, func(ctx context.Context) error {
+						return c.Deny(ctx, args[0], client.Decision{By: d.who(), Reason: d.reason})
+					})
 			})
 		},
 	}

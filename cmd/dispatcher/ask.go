@@ -50,7 +50,8 @@ func (s *std) askPerson(ctx context.Context, c *client.Client, agent toolyard.Ag
 				continue
 			}
 			asked[a.ID] = true
-			if err := s.askOne(ctx, c, a, lines, fileNow(dir, a)); err != nil && ctx.Err() == nil && !errors.Is(err, client.ErrNoApproval) {
+			if err := s.askOne(ctx, c, a, lines, fileNow(dir, a)); err != nil && ctx.Err() == nil &&
+				!errors.Is(err, client.ErrNoApproval) {
 				log.Error("an answer was not stored", "approval", a.ID, "error", err)
 				asked[a.ID] = false
 			}
@@ -59,14 +60,16 @@ func (s *std) askPerson(ctx context.Context, c *client.Client, agent toolyard.Ag
 }
 
 // askOne asks about one call, until the answer can be understood. What cannot be shown whole is denied.
-func (s *std) askOne(ctx context.Context, c *client.Client, a client.Approval, lines *bufio.Scanner, before *string) error {
+func (s *std) askOne(ctx context.Context, c *client.Client, a client.Approval, lines *bufio.Scanner,
+	before *string) error {
 	defer s.bars.hold()()
 	k := &asker{sheetOf(s.err), lines}
 	decision := client.Decision{By: person()}
 	text, partial := described(a, k.columns, before)
 	if partial != nil {
 		decision.Reason = partial.Error()
-		if _, err := k.pages(append([]string{"", "This call is denied:"}, text...), "[n]o more"); err != nil && !errors.Is(err, io.EOF) {
+		if _, err := k.pages(append([]string{"", "This call is denied:"}, text...), "[n]o more"); err != nil &&
+			!errors.Is(err, io.EOF) {
 			return fmt.Errorf("say that a call is denied: %w", err)
 		}
 		return c.Deny(ctx, a.ID, decision)

@@ -13,7 +13,8 @@ import (
 func TestTheEventFileIsItsOwnersAlone(t *testing.T) {
 	dir := t.TempDir()
 	file, events := filepath.Join(dir, "batch.json"), filepath.Join(dir, "events")
-	if err := os.WriteFile(file, []byte(`{"calls":[{"tool":"read_file","input":{"file_path":"batch.json"}}]}`), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(`{"calls":[{"tool":"read_file","input":{"file_path":"batch.json"}}]}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	var out, errs bytes.Buffer
@@ -38,11 +39,13 @@ func TestRunAsksAtATerminal(t *testing.T) {
 	write := func(name string) string {
 		return `{"tool":"write_file","input":{"file_path":"` + name + `","content":"x"}}`
 	}
-	if err := os.WriteFile(file, []byte(`{"calls":[`+write("a")+`,`+write("b")+`,`+write("c")+`]}`), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(`{"calls":[`+write("a")+`,`+write("b")+`,`+write("c")+`]}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	var out, errs bytes.Buffer
-	s := &std{in: strings.NewReader("n\nwhat?\ny\n"), out: &out, err: &errs, level: "warn", terminal: func() bool { return true }}
+	s := &std{in: strings.NewReader("n\nwhat?\ny\n"), out: &out, err: &errs, level: "warn",
+		terminal: func() bool { return true }}
 	cmd := s.runCommand()
 	cmd.SetArgs([]string{"--workspace", dir, file})
 	if err := cmd.ExecuteContext(t.Context()); err != nil {
@@ -56,7 +59,8 @@ func TestRunAsksAtATerminal(t *testing.T) {
 	if n := strings.Count(errs.String(), "May this call run?"); n != 3 {
 		t.Errorf("it asked %d times, want 3:\n%s", n, errs.String())
 	}
-	if got := out.String(); strings.Count(got, "approval_rejected") != 2 || !strings.Contains(got, "The user said no: the terminal was closed.") {
+	if got := out.String(); strings.Count(got, "approval_rejected") != 2 ||
+		!strings.Contains(got, "The user said no: the terminal was closed.") {
 		t.Errorf("the results do not say who said no:\n%s", got)
 	}
 }

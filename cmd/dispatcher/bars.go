@@ -30,8 +30,8 @@ const (
 	minColumns   = 20 // a narrower one gets lines of so many characters all the same
 )
 
-// bars show the progress of running calls below what is printed, on a terminal. What is printed goes through them, so that it
-// takes their place and they move down. It is safe for concurrent use; a nil *bars shows nothing.
+// bars show the progress of running calls below what is printed, on a terminal. What is printed goes through them, so
+// that it takes their place and they move down. It is safe for concurrent use; a nil *bars shows nothing.
 type bars struct {
 	w     io.Writer
 	width func() int
@@ -227,7 +227,8 @@ func (b *bars) lines() (out []string) {
 		}
 	}
 	if w := b.waiting; w != nil {
-		out = append(out, cut(fmt.Sprintf("  … waits for its turn: %s, %s", count(w.Running, "batch runs", "batches run"), count(w.Waiting, "waits", "wait")), width-1)+"\n")
+		out = append(out, cut(fmt.Sprintf("  … waits for its turn: %s, %s",
+			count(w.Running, "batch runs", "batches run"), count(w.Waiting, "waits", "wait")), width-1)+"\n")
 	}
 	if more > 0 {
 		out = append(out, cut(fmt.Sprintf("  … %s more", count(more, "call runs", "calls run")), width-1)+"\n")
@@ -245,7 +246,8 @@ func (one *bar) line(took time.Duration) string {
 	if one.Attempt > 1 {
 		again = fmt.Sprintf(" (attempt %d)", one.Attempt)
 	}
-	return strings.TrimRight(fmt.Sprintf("  … [%d] %s%s  %s %4s  %s", one.Index, cli.OneLine(one.Tool), again, how, took.Truncate(time.Second), cli.OneLine(one.said)), " ")
+	return strings.TrimRight(fmt.Sprintf("  … [%d] %s%s  %s %4s  %s", one.Index, cli.OneLine(one.Tool), again, how,
+		took.Truncate(time.Second), cli.OneLine(one.said)), " ")
 }
 
 // cut is a line of so many characters at most: a longer one would take two lines of the terminal.

@@ -49,10 +49,12 @@ func screen(t *testing.T, told string) []string {
 }
 
 func running(index, attempt int, fraction float64, status, output string) client.Progress {
-	return client.Progress{Index: index, Tool: "t", Attempt: attempt, Progress: tool.Progress{Fraction: fraction, Status: status, Output: output}}
+	return client.Progress{Index: index, Tool: "t", Attempt: attempt,
+		Progress: tool.Progress{Fraction: fraction, Status: status, Output: output}}
 }
 
-// TestBarsLeaveNothingBehind: what is printed stands there as if there had been no bars, which are below it, and in the end gone.
+// TestBarsLeaveNothingBehind: what is printed stands there as if there had been no bars, which are below it, and in the
+// end gone.
 func TestBarsLeaveNothingBehind(t *testing.T) {
 	var out bytes.Buffer
 	now := time.Now()
@@ -91,7 +93,8 @@ func TestBarsLeaveNothingBehind(t *testing.T) {
 	now = now.Add(time.Minute)
 	b.redraw()
 	lines := screen(t, out.String())
-	if bar := []rune(lines[4]); len(bar) != 59 || !strings.HasPrefix(lines[4], "  … [3] t (attempt 2)  █████████░ 100%") {
+	if bar := []rune(lines[4]); len(bar) != 59 || !strings.HasPrefix(lines[4],
+		"  … [3] t (attempt 2)  █████████░ 100%") {
 		t.Errorf("a long line has %d characters: %s", len(bar), lines[4])
 	}
 	for i := range 20 {
@@ -99,7 +102,8 @@ func TestBarsLeaveNothingBehind(t *testing.T) {
 	}
 	now = now.Add(time.Second)
 	b.redraw()
-	if lines := screen(t, out.String()); len(lines) != 4+maxBars+1+1 || !strings.Contains(lines[4+maxBars], "13 calls run more") {
+	if lines := screen(t, out.String()); len(lines) != 4+maxBars+1+1 ||
+		!strings.Contains(lines[4+maxBars], "13 calls run more") {
 		t.Errorf("many calls: %q", lines)
 	}
 	for i := range 40 {

@@ -16,7 +16,8 @@ import (
 func oneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return cli.Usagef("%s takes %s, not %d; see %s --help", cmd.CommandPath(), what, len(args), cmd.CommandPath())
+			return cli.Usagef("%s takes %s, not %d; see %s --help", cmd.CommandPath(), what, len(args),
+				cmd.CommandPath())
 		}
 		return nil
 	}

@@ -49,7 +49,8 @@ reads or writes anything else. Whoever has the file has these rights: give it to
 			}
 			path, err := natsd.FindCreds(cli.CredsDir(dir), p)
 			if errors.Is(err, fs.ErrNotExist) {
-				return cli.Usagef("--data %s: there is no store of an embedded server with keys to sign with; dispatcher serve makes them at its first start", dir)
+				return cli.Usagef("--data %s: there is no store of an embedded server with keys to sign with; "+
+					"dispatcher serve makes them at its first start", dir)
 			}
 			if err != nil {
 				return err
@@ -60,6 +61,7 @@ reads or writes anything else. Whoever has the file has these rights: give it to
 	}
 	cmd.Flags().StringVar(&agent, "agent", "", "the `NAME` of the agent")
 	cmd.Flags().StringVar(&pool, "pool", "", "the `NAME` of the pool")
-	cmd.Flags().StringVar(&data, "data", "", "where the embedded NATS server keeps its streams (default: toolyard in the user's state directory)")
+	cmd.Flags().StringVar(&data, "data", "",
+		"where the embedded NATS server keeps its streams (default: toolyard in the user's state directory)")
 	return cmd
 }

@@ -69,7 +69,8 @@ func (s *std) showDead(letters []client.DeadLetter) error {
 		if l.Call != nil {
 			about += fmt.Sprintf(" [%d]", *l.Call)
 		}
-		p.printf("%s  %s  message %d on %s, %d bytes\n", l.Time.Format(time.RFC3339), about, l.Seq, cli.OneLine(l.Subject), l.Bytes)
+		p.printf("%s  %s  message %d on %s, %d bytes\n", l.Time.Format(time.RFC3339), about, l.Seq,
+			cli.OneLine(l.Subject), l.Bytes)
 		p.printf("  found by %s: %s\n", cli.OneLine(l.By), cli.OneLine(l.Cause))
 		switch {
 		case l.Data != "":

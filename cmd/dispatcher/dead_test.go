@@ -32,23 +32,29 @@ func TestDead(t *testing.T) {
 	call := 3
 	for _, l := range []broker.DeadLetter{
 		{Kind: broker.DeadBatch, Agent: evil, Batch: evil, Cause: evil, Subject: evil, Seq: 7},
-		{Kind: broker.DeadCall, Agent: "a", Batch: "b", Call: &call, Cause: "it cannot be read", Subject: "ty.call.x", Seq: 8},
+		{Kind: broker.DeadCall, Agent: "a", Batch: "b", Call: &call, Cause: "it cannot be read", Subject: "ty.call.x",
+			Seq: 8},
 	} {
 		if err := b.Bury(t.Context(), l, []byte(evil+strings.Repeat("x", 1_000))); err != nil {
 			t.Fatal(err)
 		}
 	}
 	text := dead()
-	if i := strings.IndexFunc(text, func(r rune) bool { return r != '\n' && r < 0x20 || r >= 0x7f && r < 0xa0 || r == '\u202e' }); i >= 0 {
+	if i := strings.IndexFunc(text, func(r rune) bool {
+		return r != '\n' && r < 0x20 || r >= 0x7f && r < 0xa0 ||
+			r == '\u202e'
+	}); i >= 0 {
 		t.Errorf("a control character at byte %d of %q", i, text)
 	}
-	for _, want := range []string{"call  a/b [3]  message 8 on ty.call.x, ", "found by /test: it cannot be read\n", "2 dead letters\n"} {
+	for _, want := range []string{"call  a/b [3]  message 8 on ty.call.x, ", "found by /test: it cannot be read\n",
+		"2 dead letters\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it does not say %q:\n%s", want, text)
 		}
 	}
 	var letters []client.DeadLetter
-	if err := json.Unmarshal([]byte(dead("--json", "--limit", "1")), &letters); err != nil || len(letters) != 1 || letters[0].Seq != 8 || *letters[0].Call != 3 {
+	if err := json.Unmarshal([]byte(dead("--json", "--limit", "1")), &letters); err != nil || len(letters) != 1 ||
+		letters[0].Seq != 8 || *letters[0].Call != 3 {
 		t.Errorf("as JSON, the newest: %+v, %v", letters, err)
 	}
 	bad := command(strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{})

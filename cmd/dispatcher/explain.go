@@ -81,7 +81,8 @@ running system's workers are not known here: what is said of permission is by th
 			if dir, err = cli.Dir("--workspace", dir); err != nil {
 				return err
 			}
-			tools, rules, mode, err := w.Toolbox(&perms, cli.Scope{Dirs: []string{dir}, Later: sys.nats != "" || sys.server != ""})
+			tools, rules, mode, err := w.Toolbox(&perms, cli.Scope{Dirs: []string{dir}, Later: sys.nats != "" ||
+				sys.server != ""})
 			if err != nil {
 				return err
 			}
@@ -119,7 +120,8 @@ running system's workers are not known here: what is said of permission is by th
 		},
 	}
 	sys.cmd = cmd
-	cmd.Flags().StringVar(&sys.nats, "nats", "", "explain with what the workers of the system at `URL` offer, in place of the tools of this process")
+	cmd.Flags().StringVar(&sys.nats, "nats", "",
+		"explain with what the workers of the system at `URL` offer, in place of the tools of this process")
 	sys.reach.Add(cmd.Flags())
 	sys.addServer(cmd)
 	cmd.Flags().StringVar(&dir, "workspace", ".", "the directory that the calls would act on")
@@ -131,7 +133,8 @@ running system's workers are not known here: what is said of permission is by th
 }
 
 // planHere plans with the tools of this process, and those of the MCP servers that are declared.
-func (s *std) planHere(ctx context.Context, w *cli.Worker, tools []tool.Tool, p *dispatcher.Planner, b *toolyard.Batch) (*dispatcher.Plan, error) {
+func (s *std) planHere(ctx context.Context, w *cli.Worker, tools []tool.Tool, p *dispatcher.Planner,
+	b *toolyard.Batch) (*dispatcher.Plan, error) {
 	entries := base(tools)
 	log, err := cli.Logger(s.err, s.level)
 	if err != nil {
@@ -150,7 +153,8 @@ func (s *std) planHere(ctx context.Context, w *cli.Worker, tools []tool.Tool, p 
 }
 
 // planLive plans with what the workers of a system offer, and has them judge what only they can.
-func (s *std) planLive(ctx context.Context, sys *systemFlags, p *dispatcher.Planner, b *toolyard.Batch) (*dispatcher.Plan, error) {
+func (s *std) planLive(ctx context.Context, sys *systemFlags, p *dispatcher.Planner,
+	b *toolyard.Batch) (*dispatcher.Plan, error) {
 	f := toolsFlags{agentRef: agentRef{systemFlags: *sys, agent: string(b.Agent)}, session: string(b.Session)}
 	entries, err := s.liveTools(ctx, &f)
 	if err != nil {
@@ -186,7 +190,8 @@ func (s *std) planLive(ctx context.Context, sys *systemFlags, p *dispatcher.Plan
 	for _, pool := range slices.Sorted(maps.Keys(asks)) {
 		judged, err := br.Judge(asked, pool, asks[pool])
 		if err != nil {
-			log.Warn("calls were not judged; they count as UNSAFE", "pool", pool, "calls", len(asks[pool]), "error", err)
+			log.Warn("calls were not judged; they count as UNSAFE", "pool", pool, "calls", len(asks[pool]), "error",
+				err)
 			continue
 		}
 		plan.Answer(judged)
@@ -194,8 +199,10 @@ func (s *std) planLive(ctx context.Context, sys *systemFlags, p *dispatcher.Plan
 	return plan, nil
 }
 
-// planServed plans with what a batch would see at a server now. Nobody judges there what only a worker can: it counts as UNSAFE.
-func (s *std) planServed(ctx context.Context, sys *systemFlags, p *dispatcher.Planner, b *toolyard.Batch, unowned bool) (plan *dispatcher.Plan, err error) {
+// planServed plans with what a batch would see at a server now. Nobody judges there what only a worker can: it counts
+// as UNSAFE.
+func (s *std) planServed(ctx context.Context, sys *systemFlags, p *dispatcher.Planner, b *toolyard.Batch,
+	unowned bool) (plan *dispatcher.Plan, err error) {
 	agent := b.Agent
 	if unowned && sys.token != "" { // it is the token's
 		agent = ""
@@ -225,13 +232,15 @@ func (s *std) planServed(ctx context.Context, sys *systemFlags, p *dispatcher.Pl
 	return plan, err
 }
 
-func explainPlan(ctx context.Context, b *toolyard.Batch, plan *dispatcher.Plan, perm worker.Permission, dir string) (explained, error) {
+func explainPlan(ctx context.Context, b *toolyard.Batch, plan *dispatcher.Plan, perm worker.Permission,
+	dir string) (explained, error) {
 	rules, err := dispatcher.BatchRules(b.Options)
 	if err != nil {
 		return explained{}, err
 	}
 	planned := plan.Finish("", 0, time.Time{})
-	e := explained{Surface: plan.Surface.Hash, Partition: planned.Partition, Blocked: plan.Surface.Blocked, Groups: [][]int{}}
+	e := explained{Surface: plan.Surface.Hash, Partition: planned.Partition, Blocked: plan.Surface.Blocked,
+		Groups: [][]int{}}
 	if e.Blocked == nil {
 		e.Blocked = []string{}
 	}
@@ -266,9 +275,11 @@ func explainPlan(ctx context.Context, b *toolyard.Batch, plan *dispatcher.Plan, 
 		entry := plan.Entry(i)
 		d, err := perm.Decide(ctx, pipeline.PermissionInput{
 			CallContext: pipeline.CallContext{
-				Key: b.Key(), Index: i, Session: b.Session, Workspace: b.Workspace, WorkspaceDir: dir, Root: root, Interactive: b.Interactive,
+				Key: b.Key(), Index: i, Session: b.Session, Workspace: b.Workspace, WorkspaceDir: dir, Root: root,
+				Interactive: b.Interactive,
 			},
-			Declaration: entry.Declaration, Judgement: planned.Calls[i].Judgement, Input: b.Calls[i].Input, Rules: rules,
+			Declaration: entry.Declaration, Judgement: planned.Calls[i].Judgement, Input: b.Calls[i].Input,
+			Rules: rules,
 		})
 		if err != nil {
 			return e, err
@@ -280,7 +291,8 @@ func explainPlan(ctx context.Context, b *toolyard.Batch, plan *dispatcher.Plan, 
 
 func (e explained) print(s *std, b *toolyard.Batch) error {
 	p := &show{w: s.out, on: true}
-	p.printf("%s in %s, %s · surface %.12s with %s\n", count(len(e.Calls), "call"), count(len(e.Groups), "group"), e.Partition, e.Surface, count(len(e.Tools), "tool"))
+	p.printf("%s in %s, %s · surface %.12s with %s\n", count(len(e.Calls), "call"), count(len(e.Groups), "group"),
+		e.Partition, e.Surface, count(len(e.Tools), "tool"))
 	for g, calls := range e.Groups {
 		how := "alone"
 		if len(calls) > 1 {
@@ -300,7 +312,8 @@ func (e explained) print(s *std, b *toolyard.Batch) error {
 			}
 			p.printf("      permission: %s (%s)\n", c.Permission, cli.OneLine(c.DecidedBy))
 			if c.Permission == string(pipeline.Ask) {
-				p.printf("      nobody can be asked, so it would be denied; --allow RULE or --permission-mode decides\n")
+				p.printf("      nobody can be asked, so it would be denied; --allow RULE or --permission-mode " +
+					"decides\n")
 			}
 		}
 	}

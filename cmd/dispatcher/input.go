@@ -34,19 +34,26 @@ type batchFlags struct {
 }
 
 func (b *batchFlags) add(f *pflag.FlagSet) {
-	f.StringVar(&b.inputFormat, "input-format", "", "the form of FILE: native, anthropic, openai, openai-chat or gemini (default: recognised by its shape)")
+	f.StringVar(&b.inputFormat, "input-format", "",
+		"the form of FILE: native, anthropic, openai, openai-chat or gemini (default: recognised by its shape)")
 	f.StringVar(&b.id, "id", "", "the batch's id; the same id is the same batch (default: FILE's, or a new one)")
 	f.StringVar(&b.agent, "agent", "", "whose batch it is (default: FILE's, or \"default\")")
 	f.StringVar(&b.session, "session", "", "the conversation (default: FILE's, or \"default\")")
-	f.StringVar(&b.partition, "partition", "", "how calls become groups: consecutive, safe_first, sequential or ordered_halt (default: FILE's, or consecutive)")
-	f.StringVar(&b.onError, "on-error", "", "what a call that fails while executing does to its group, where its tool declares that it aborts siblings: cancel_group or continue (default: FILE's, or cancel_group)")
-	f.IntVar(&b.maxConcurrency, "max-concurrency", 0, fmt.Sprintf("how many calls are in flight, 1 to %d (default: FILE's, or %d)", toolyard.MaxConcurrency, toolyard.DefaultMaxConcurrency))
-	f.DurationVar(&b.timeout, "timeout", 0, "bound the batch; calls not answered by then end as deadline_exceeded (default: FILE's, or 10m)")
+	f.StringVar(&b.partition, "partition", "", "how calls become groups: consecutive, safe_first, sequential or "+
+		"ordered_halt (default: FILE's, or consecutive)")
+	f.StringVar(&b.onError, "on-error", "", "what a call that fails while executing does to its group, where its "+
+		"tool declares that it aborts siblings: cancel_group or continue (default: FILE's, or cancel_group)")
+	f.IntVar(&b.maxConcurrency, "max-concurrency", 0,
+		fmt.Sprintf("how many calls are in flight, 1 to %d (default: FILE's, or %d)", toolyard.MaxConcurrency,
+			toolyard.DefaultMaxConcurrency))
+	f.DurationVar(&b.timeout, "timeout", 0,
+		"bound the batch; calls not answered by then end as deadline_exceeded (default: FILE's, or 10m)")
 	f.DurationVar(&b.callTimeout, "call-timeout", 0, "cap each call under its tool's own timeout")
 }
 
 // read reads the batch in a file, applies the flags, and checks it.
-func (b *batchFlags) read(ctx context.Context, in io.Reader, path string, workspace toolyard.Workspace) (toolyard.Batch, error) {
+func (b *batchFlags) read(ctx context.Context, in io.Reader, path string, workspace toolyard.Workspace) (toolyard.Batch,
+	error) {
 	format, err := provider.ParseFormat(b.inputFormat)
 	if err != nil {
 		return toolyard.Batch{}, cli.Usagef("--input-format: %w", err)
@@ -63,7 +70,8 @@ func (b *batchFlags) read(ctx context.Context, in io.Reader, path string, worksp
 		return batch, inFile(path, err)
 	}
 	if batch.Open {
-		return batch, inFile(path, &toolyard.InputError{Field: "open", Problem: "is true, but a file is a whole batch; leave it out"})
+		return batch, inFile(path, &toolyard.InputError{Field: "open",
+			Problem: "is true, but a file is a whole batch; leave it out"})
 	}
 	if workspace != "" {
 		batch.Workspace = workspace
@@ -90,7 +98,8 @@ func (b *batchFlags) apply(batch *toolyard.Batch) error {
 		flag string
 		v    time.Duration
 		to   *int64
-	}{{"--timeout", b.timeout, &batch.Options.TimeoutMS}, {"--call-timeout", b.callTimeout, &batch.Options.CallTimeoutMS}} {
+	}{{"--timeout", b.timeout, &batch.Options.TimeoutMS},
+		{"--call-timeout", b.callTimeout, &batch.Options.CallTimeoutMS}} {
 		if d.v < 0 || d.v > 0 && d.v < time.Millisecond {
 			return cli.Usagef("%s %s: use at least 1ms", d.flag, d.v)
 		}
@@ -183,7 +192,8 @@ func readAll(in io.Reader, path string) ([]byte, error) {
 	}
 	if len(data) > toolyard.MaxBatchBytes {
 		return nil, inFile(path, &toolyard.InputError{TooLarge: true,
-			Problem: fmt.Sprintf("the input has more than %d bytes (16 MiB), the most that a batch may have; split it", toolyard.MaxBatchBytes)})
+			Problem: fmt.Sprintf("the input has more than %d bytes (16 MiB), the most that a batch may have; split it",
+				toolyard.MaxBatchBytes)})
 	}
 	return data, nil
 }

@@ -18,19 +18,23 @@ import (
 const oneCall = `{"id":"b","agent":"a","session":"s","calls":[{"id":"c","tool":"grep","input":{}}],"options":{"max_concurrency":2,"timeout_ms":5,"partition":"sequential"}}`
 
 func TestFlagsOverFile(t *testing.T) {
-	none := toolyard.Options{Partition: toolyard.Sequential, OnError: toolyard.CancelGroup, MaxConcurrency: 2, TimeoutMS: 5}
+	none := toolyard.Options{Partition: toolyard.Sequential, OnError: toolyard.CancelGroup, MaxConcurrency: 2,
+		TimeoutMS: 5}
 	for _, c := range []struct {
 		name      string
 		flags     batchFlags
 		workspace toolyard.Workspace
 		want      toolyard.Batch
 	}{
-		{"no flags", batchFlags{}, "", toolyard.Batch{ID: "b", Agent: "a", Session: "s", Workspace: "default", Options: none}},
+		{"no flags", batchFlags{}, "", toolyard.Batch{ID: "b", Agent: "a", Session: "s", Workspace: "default",
+			Options: none}},
 		{"all flags", batchFlags{
-			inputFormat: "native", id: "b2", agent: "a2", session: "s2", partition: "safe_first", onError: "continue", maxConcurrency: 7,
-			timeout: time.Second, callTimeout: 1500 * time.Microsecond,
+			inputFormat: "native", id: "b2", agent: "a2", session: "s2", partition: "safe_first", onError: "continue",
+			maxConcurrency: 7,
+			timeout:        time.Second, callTimeout: 1500 * time.Microsecond,
 		}, "w2", toolyard.Batch{ID: "b2", Agent: "a2", Session: "s2", Workspace: "w2", Options: toolyard.Options{
-			Partition: toolyard.SafeFirst, OnError: toolyard.Continue, MaxConcurrency: 7, TimeoutMS: 1000, CallTimeoutMS: 1,
+			Partition: toolyard.SafeFirst, OnError: toolyard.Continue, MaxConcurrency: 7, TimeoutMS: 1000,
+			CallTimeoutMS: 1,
 		}}},
 	} {
 		got, err := c.flags.read(t.Context(), strings.NewReader(oneCall), "-", c.workspace)
@@ -95,7 +99,8 @@ func TestReadFile(t *testing.T) {
 	if got, err := readFile(t.Context(), nil, path); err != nil || string(got) != oneCall {
 		t.Errorf("got %s, %v", got, err)
 	}
-	if got, err := readFile(t.Context(), strings.NewReader(strings.Repeat(" ", toolyard.MaxBatchBytes)), "-"); err != nil || len(got) != toolyard.MaxBatchBytes {
+	if got, err := readFile(t.Context(), strings.NewReader(strings.Repeat(" ", toolyard.MaxBatchBytes)),
+		"-"); err != nil || len(got) != toolyard.MaxBatchBytes {
 		t.Errorf("at the limit: %d bytes, %v", len(got), err)
 	}
 	for name, c := range map[string]struct {

@@ -14,8 +14,8 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// limitsJSON lists the named limits of the code. "go test ./test/docs -update" writes it, and a test there fails when it
-// is out of date.
+// limitsJSON lists the named limits of the code. "go test ./test/docs -update" writes it, and a test there fails when
+// it is out of date.
 //
 //go:embed limits.json
 var limitsJSON []byte
@@ -86,10 +86,13 @@ func limits() ([]limit, error) {
 		return l
 	}
 	all := []limit{
-		setting("Lifetime", one.Lifetime, more.Lifetime, "--batch-lifetime", "how long a batch is kept, waits for people included"),
+		setting("Lifetime", one.Lifetime, more.Lifetime, "--batch-lifetime",
+			"how long a batch is kept, waits for people included"),
 		setting("Slack", one.Slack, more.Slack, "", "how much longer than the lifetime the streams keep messages"),
-		setting("CallAckWait", one.CallAckWait, more.CallAckWait, "--ack-wait", "silence after which another worker gets a call"),
-		setting("WorkerTTL", one.WorkerTTL, more.WorkerTTL, "--ack-wait", "silence after which a worker counts as gone"),
+		setting("CallAckWait", one.CallAckWait, more.CallAckWait, "--ack-wait",
+			"silence after which another worker gets a call"),
+		setting("WorkerTTL", one.WorkerTTL, more.WorkerTTL, "--ack-wait",
+			"silence after which a worker counts as gone"),
 		setting("BatchAckWait", one.BatchAckWait, more.BatchAckWait, "--ack-wait",
 			"silence after which another dispatcher gets a batch"),
 		{Package: "settings", Name: "MaxStoreBytes", Value: one.MaxStoreBytes, Unit: "bytes", Flag: "--max-store-bytes",

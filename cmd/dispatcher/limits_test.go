@@ -11,7 +11,8 @@ import (
 	"github.com/toolyard/toolyard/internal/dispatcher"
 )
 
-// TestLimits: the command lists constants and settings with values, units and flags, all of them or those with some words.
+// TestLimits: the command lists constants and settings with values, units and flags, all of them or those with some
+// words.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	run := func(args ...string) (string, string, int) {
@@ -83,10 +84,12 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	out, _, _ := run("MaxCallsPerBatch")
-	if !strings.Contains(out, "toolyard\n  MaxCallsPerBatch  10,000  calls in one batch\n") || !strings.HasSuffix(out, "\n1 limit\n") {
+	if !strings.Contains(out, "toolyard\n  MaxCallsPerBatch  10,000  calls in one batch\n") ||
+		!strings.HasSuffix(out, "\n1 limit\n") {
 		t.Errorf("a person sees:\n%s", out)
 	}
-	if out, errs, status := run("no-such-limit"); status != cli.ExitUsage || out != "" || !strings.Contains(errs, "no-such-limit") {
+	if out, errs, status := run("no-such-limit"); status != cli.ExitUsage || out != "" ||
+		!strings.Contains(errs, "no-such-limit") {
 		t.Errorf("an unknown word: %d, %q, %q", status, out, errs)
 	}
 }
@@ -100,7 +103,8 @@ func TestQuantities(t *testing.T) {
 		want string
 	}{
 		{0, "count", "0"}, {999, "count", "999"}, {1_000, "count", "1,000"}, {1_234_567, "count", "1,234,567"},
-		{1 << 20, "bytes", "1 MiB"}, {32 << 30, "bytes", "32 GiB"}, {1_000, "bytes", "1,000 bytes"}, {85, "percent", "85 %"},
+		{1 << 20, "bytes", "1 MiB"}, {32 << 30, "bytes", "32 GiB"}, {1_000, "bytes", "1,000 bytes"},
+		{85, "percent", "85 %"},
 		{50_000, "chars", "50,000 chars"}, {50, "ms", "50ms"}, {1_500, "ms", "1.5s"}, {60_000, "ms", "1m"},
 		{3_600_000, "ms", "1h"}, {259_200_000, "ms", "72h"}, {90_000, "ms", "1m30s"},
 	} {

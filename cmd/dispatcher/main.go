@@ -1,7 +1,7 @@
 // Command dispatcher takes batches of tool calls and has a pool of workers run them.
 //
-// Its subcommands cover one machine (run: everything in one process, one batch), a service (serve) and what is done to a
-// service from outside (submit, watch, replay, cancel, approve, explain, tools). See --help of each.
+// Its subcommands cover one machine (run: everything in one process, one batch), a service (serve) and what is done to
+// a service from outside (submit, watch, replay, cancel, approve, explain, tools). See --help of each.
 package main
 
 import (
@@ -29,7 +29,10 @@ type std struct {
 }
 
 func command(in io.Reader, out, errw io.Writer) *cobra.Command {
-	s := &std{in: in, out: out, err: errw, bars: newBars(out), terminal: func() bool { return isTerminal(in) && isTerminal(errw) }}
+	s := &std{in: in, out: out, err: errw, bars: newBars(out), terminal: func() bool {
+		return isTerminal(in) &&
+			isTerminal(errw)
+	}}
 	root := &cobra.Command{
 		Use:   "dispatcher",
 		Short: "Runs the tool calls of AI agents on a pool of workers",
@@ -46,11 +49,14 @@ flags are wrong, 130 interrupted, 141 the reader of its output has closed it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetOut(out)
-	root.PersistentFlags().StringVar(&s.level, "log-level", "warn", "how much to log on stderr: debug, info, warn or error")
+	root.PersistentFlags().StringVar(&s.level, "log-level", "warn",
+		"how much to log on stderr: debug, info, warn or error")
 	cli.WithSettings(root)
-	root.AddCommand(s.runCommand(), s.serveCommand(), s.mcpCommand(), s.submitCommand(), s.explainCommand(), s.toolsCommand(), s.workersCommand(),
+	root.AddCommand(s.runCommand(), s.serveCommand(), s.mcpCommand(), s.submitCommand(), s.explainCommand(),
+		s.toolsCommand(), s.workersCommand(),
 		s.watchCommand(), s.replayCommand(), s.cancelCommand(), s.interruptCommand(),
-		s.credsCommand(), s.approvalsCommand(), s.approveCommand(), s.denyCommand(), s.batchesCommand(), s.sessionCommand(), s.deadCommand(),
+		s.credsCommand(), s.approvalsCommand(), s.approveCommand(), s.denyCommand(), s.batchesCommand(),
+		s.sessionCommand(), s.deadCommand(),
 		s.limitsCommand())
 	return root
 }

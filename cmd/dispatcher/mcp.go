@@ -40,11 +40,13 @@ type mcpFlags struct {
 }
 
 func (o *mcpFlags) add(f *pflag.FlagSet) {
-	f.BoolVar(&o.approvals, "mcp-approvals", false, "ask the person at an MCP client about calls that wait for one: what holds an agent's token can then answer for its person (default: such calls are denied)")
+	f.BoolVar(&o.approvals, "mcp-approvals", false, "ask the person at an MCP client about calls that wait for one: "+
+		"what holds an agent's token can then answer for its person (default: such calls are denied)")
 }
 
 func (o *mcpFlags) addKey(f *pflag.FlagSet) {
-	f.StringVar(&o.keyFile, "mcp-key-file", "", "the secret in `FILE` protects what MCP clients carry between a question and its answer; servers behind one address need the same (default: one of this process)")
+	f.StringVar(&o.keyFile, "mcp-key-file", "", "the secret in `FILE` protects what MCP clients carry between a "+
+		"question and its answer; servers behind one address need the same (default: one of this process)")
 }
 
 // key reads the secret, of 16 bytes at least.
@@ -62,7 +64,8 @@ func (o *mcpFlags) key() ([]byte, error) {
 		return nil, cli.Usagef("--mcp-key-file: %w", err)
 	}
 	if key = bytes.TrimSpace(key); len(key) < server.MinKeyBytes || len(key) > maxKeyBytes {
-		return nil, cli.Usagef("--mcp-key-file %s: has %d bytes; use %d to %d", o.keyFile, len(key), server.MinKeyBytes, maxKeyBytes)
+		return nil, cli.Usagef("--mcp-key-file %s: has %d bytes; use %d to %d", o.keyFile, len(key), server.MinKeyBytes,
+			maxKeyBytes)
 	}
 	return key, nil
 }
@@ -91,10 +94,11 @@ func newMCP(ctx context.Context, p mcpParts, cfg server.Config) (*server.Server,
 	}
 	ready := make(chan struct{})
 	first := sync.OnceFunc(func() { close(ready) })
-	go server.Offers{Broker: p.broker, Base: p.base, Blocked: p.blocked, Log: p.log}.Follow(ctx, func(tools registry.Surface) error {
-		defer first()
-		return m.SetSurface(tools)
-	})
+	go server.Offers{Broker: p.broker, Base: p.base, Blocked: p.blocked, Log: p.log}.Follow(ctx,
+		func(tools registry.Surface) error {
+			defer first()
+			return m.SetSurface(tools)
+		})
 	select {
 	case <-ready:
 		return m, nil
@@ -140,7 +144,8 @@ The server at /mcp of "dispatcher serve" is the same over HTTP; docs/mcp.md says
 	f := cmd.Flags()
 	f.StringVar(&o.url, "nats", "", "hand the calls to the NATS system at `URL`, in place of running them here")
 	o.reach.Add(f)
-	f.StringVar(&o.workspace, "workspace", "", "the directory that the calls act on (default: here), or with --nats the workspace's name (default: \"default\")")
+	f.StringVar(&o.workspace, "workspace", "", "the directory that the calls act on (default: here), or with --nats "+
+		"the workspace's name (default: \"default\")")
 	f.StringVar(&o.agent, "agent", "", "whose calls they are (default: \"default\")")
 	f.StringVar(&o.session, "session", "", "the conversation (default: \"default\")")
 	f.DurationVar(&o.timeout, "timeout", dispatcher.DefaultBatchTimeout, "bound each call")
@@ -182,7 +187,8 @@ func (s *std) mcpOver(ctx context.Context, o mcpCommandFlags, cfg server.Config,
 		return err
 	}
 	if len(rules.Allow) > 0 || len(o.perms.Files) > 0 || o.perms.Mode != "" && o.perms.Mode != string(policy.Default) {
-		return cli.Usagef("--allow, --rules and --permission-mode are for calls that run here; those of a running system have its rules")
+		return cli.Usagef("--allow, --rules and --permission-mode are for calls that run here; those of a running " +
+			"system have its rules")
 	}
 	cfg.Deny, cfg.Ask = o.perms.Deny, o.perms.Ask
 	nc, err := o.reach.Connect(o.url, operator, "toolyard mcp", log)
@@ -213,12 +219,14 @@ func (s *std) mcpAlone(ctx context.Context, o mcpCommandFlags, cfg server.Config
 		return err
 	}
 	here := aloneConfig{
-		workspace: toolyard.DefaultWorkspace, dir: dir, maxConcurrency: toolyard.DefaultMaxConcurrency, perms: &o.perms, worker: &o.worker,
+		workspace: toolyard.DefaultWorkspace, dir: dir, maxConcurrency: toolyard.DefaultMaxConcurrency, perms: &o.perms,
+		worker: &o.worker,
 	}
 	return withAlone(ctx, log, here, func(ctx context.Context, a *alone) error {
 		b := a.broker.As("/mcp/" + broker.NewID())
 		cfg.Notices = a.notices
-		return s.mcpPipe(ctx, mcpParts{broker: b, client: a.client, log: log, base: a.base, blocked: a.rules.Blocks}, cfg)
+		return s.mcpPipe(ctx, mcpParts{broker: b, client: a.client, log: log, base: a.base, blocked: a.rules.Blocks},
+			cfg)
 	})
 }
 

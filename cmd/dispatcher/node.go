@@ -27,7 +27,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// setupTimeout bounds the start where everything is in this process: the server, its streams, the first look at the workers.
+// setupTimeout bounds the start where everything is in this process: the server, its streams, the first look at the
+// workers.
 const setupTimeout = 30 * time.Second
 
 // node is what one process of this command runs: maybe a NATS server, a dispatcher, maybe a worker.
@@ -116,7 +117,8 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 	}
 	defer cancel()
 	if cfg.url != "" {
-		if n.nc, err = cfg.reach.Await(ctx, cfg.url, access.Principal{Role: access.Dispatcher}, "toolyard dispatcher", log); err != nil {
+		if n.nc, err = cfg.reach.Await(ctx, cfg.url, access.Principal{Role: access.Dispatcher}, "toolyard dispatcher",
+			log); err != nil {
 			return n, err
 		}
 	} else {
@@ -165,7 +167,8 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 	}
 	if cfg.worker != nil {
 		if cfg.url == "" {
-			cfg.worker.Avoid = append(cfg.worker.Avoid, place.Avoided{Path: cfg.store, What: "where the NATS server keeps its streams"})
+			cfg.worker.Avoid = append(cfg.worker.Avoid,
+				place.Avoided{Path: cfg.store, What: "where the NATS server keeps its streams"})
 		}
 		if cfg.worker.ID == "" {
 			cfg.worker.ID = broker.WorkerID(cfg.worker.Pool)
@@ -237,7 +240,8 @@ func (n *node) guard(ctx context.Context, since time.Time) error {
 
 // planner makes the planner of this process. What is wrong with an input is said at plan, and it may hold a secret.
 func planner(rules policy.Rules, maxConcurrency int, redact func(string) string) dispatcher.Planner {
-	return dispatcher.Planner{Pipeline: &pipeline.Pipeline{Redact: redact}, Rules: rules, MaxConcurrency: maxConcurrency}
+	return dispatcher.Planner{Pipeline: &pipeline.Pipeline{Redact: redact}, Rules: rules,
+		MaxConcurrency: maxConcurrency}
 }
 
 // base are the tools that are known without any worker.

@@ -44,8 +44,9 @@ func sheetOf(w io.Writer) sheet {
 	return s
 }
 
-// described is a call as a person is asked about it, in lines. An error that wraps [display.ErrPart] says that not all of it can be
-// shown: then the lines say so, and nobody may approve it. before is what a file has now that the call would write.
+// described is a call as a person is asked about it, in lines. An error that wraps [display.ErrPart] says that not all
+// of it can be shown: then the lines say so, and nobody may approve it. before is what a file has now that the call
+// would write.
 func described(a client.Approval, columns int, before *string) (lines []string, err error) {
 	add := func(indent, format string, args ...any) {
 		for _, line := range display.Fold(fmt.Sprintf(format, args...), columns-len(indent)) {
@@ -57,8 +58,10 @@ func described(a client.Approval, columns int, before *string) (lines []string, 
 	if a.Destructive {
 		undo = ", may do what cannot be undone"
 	}
-	add("  ", "%s, %s%s; call %d of batch %s, agent %s, session %s", a.Tool, a.Class, undo, a.Index, a.Batch, a.Agent, a.Session)
-	input, err := display.Lines(a.Input, display.Options{Columns: columns - len(inputIndent), SHA256: a.InputSHA256, Before: before})
+	add("  ", "%s, %s%s; call %d of batch %s, agent %s, session %s", a.Tool, a.Class, undo, a.Index, a.Batch, a.Agent,
+		a.Session)
+	input, err := display.Lines(a.Input, display.Options{Columns: columns - len(inputIndent), SHA256: a.InputSHA256,
+		Before: before})
 	marked := false
 	put := func(all []string) {
 		for _, line := range all {
@@ -115,7 +118,8 @@ type asker struct {
 	in *bufio.Scanner
 }
 
-// ask shows a call, page by page, and returns what the person says about it. Yes is taken when all of it has been shown.
+// ask shows a call, page by page, and returns what the person says about it. Yes is taken when all of it has been
+// shown.
 func (k *asker) ask(question string, lines []string, session bool) (answer, error) {
 	choices := "[y]es, [n]o, [v]iew it again"
 	if session {
@@ -160,7 +164,8 @@ func (k *asker) pages(lines []string, leave string) (answer, error) {
 			return "", nil
 		}
 		for more := false; !more; {
-			said, err := k.prompt(fmt.Sprintf("-- %d of %d lines; [Enter] for more, [a]ll of them, %s: ", shown, len(lines), leave))
+			said, err := k.prompt(fmt.Sprintf("-- %d of %d lines; [Enter] for more, [a]ll of them, %s: ", shown,
+				len(lines), leave))
 			switch {
 			case err != nil:
 				return "", err
@@ -186,7 +191,8 @@ func (k *asker) prompt(text string) (string, error) {
 	return strings.ToLower(strings.TrimSpace(k.in.Text())), nil
 }
 
-// fileNow is what stands in the file that a call of write_file would replace; nil when that is no text that can be compared.
+// fileNow is what stands in the file that a call of write_file would replace; nil when that is no text that can be
+// compared.
 func fileNow(dir string, a client.Approval) *string {
 	name, ok := policy.Field(a.Input, "file_path")
 	if a.Tool != "write_file" || !ok {

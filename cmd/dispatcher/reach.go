@@ -29,7 +29,9 @@ func (f *systemFlags) add(cmd *cobra.Command) {
 // addServer adds what is for HTTP.
 func (f *systemFlags) addServer(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.server, "server", "", "the HTTP API of a dispatcher, as `URL`, instead of --nats")
-	cmd.Flags().StringVar(&f.token, "token", "", "the bearer `TOKEN` for --server; other users of this machine see a command line, so set "+cli.EnvName("token")+" instead")
+	cmd.Flags().StringVar(&f.token, "token", "",
+		"the bearer `TOKEN` for --server; other users of this machine see a command line, so set "+cli.EnvName("token")+
+			" instead")
 }
 
 // operator is as whom a command looks at a system, and acts on it.
@@ -45,7 +47,8 @@ func (f *systemFlags) where() string {
 
 func (f *systemFlags) check() error {
 	if f.server != "" && f.cmd.Flags().Changed("nats") {
-		return cli.Usagef("--server and --nats exclude each other; leave one out (on the command line, in %s or %s, and in --config)", cli.EnvName("server"), cli.EnvName("nats"))
+		return cli.Usagef("--server and --nats exclude each other; leave one out (on the command line, in %s or %s, "+
+			"and in --config)", cli.EnvName("server"), cli.EnvName("nats"))
 	}
 	return nil
 }
@@ -90,7 +93,8 @@ type agentRef struct {
 // add adds the flags; what is the agent's.
 func (r *agentRef) add(cmd *cobra.Command, what string) {
 	r.systemFlags.add(cmd)
-	cmd.Flags().StringVar(&r.agent, "agent", string(toolyard.DefaultAgent), "whose "+what+" it is (with --token: the token's, unless you say otherwise)")
+	cmd.Flags().StringVar(&r.agent, "agent", string(toolyard.DefaultAgent), "whose "+what+
+		" it is (with --token: the token's, unless you say otherwise)")
 }
 
 // owner is whose it is: empty for the token's.

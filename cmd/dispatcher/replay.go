@@ -48,7 +48,8 @@ cannot be read, or may not be run again.`,
   dispatcher replay --rerun --nats nats://10.0.0.7:4222 log.jsonl`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return cli.Usagef("dispatcher replay takes one BATCH or FILE (- for standard input), not %d; see dispatcher replay --help", len(args))
+				return cli.Usagef("dispatcher replay takes one BATCH or FILE (- for standard input), not %d; see "+
+					"dispatcher replay --help", len(args))
 			}
 			return nil
 		},
@@ -72,7 +73,8 @@ cannot be read, or may not be run again.`,
 	ref.add(cmd, "batch")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	cmd.Flags().BoolVar(&again, "rerun", false, "hand the recorded calls in again and show what is different")
-	cmd.Flags().BoolVar(&allowWrites, "allow-writes", false, "with --rerun: also if some of the calls were not READ_ONLY")
+	cmd.Flags().BoolVar(&allowWrites, "allow-writes", false,
+		"with --rerun: also if some of the calls were not READ_ONLY")
 	return cmd
 }
 
@@ -137,7 +139,8 @@ func (s *std) readLog(ctx context.Context, name string, ref *agentRef) ([]*repla
 	}
 	report, err := s.replayStored(ctx, k, &ref.systemFlags)
 	if errors.Is(err, client.ErrNoBatch) {
-		return nil, cli.Usagef("%q is no file, and at %s there is no such batch of agent %q", name, ref.where(), whose(k.Agent))
+		return nil, cli.Usagef("%q is no file, and at %s there is no such batch of agent %q", name, ref.where(),
+			whose(k.Agent))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%q is no file; as the id of a batch: %w", name, err)
@@ -156,8 +159,8 @@ func replayFile(r io.Reader, name string) ([]*replay.Report, error) {
 	return all.Reports(), nil
 }
 
-// replayStored replays what the streams hold of a batch. Over NATS that is what the server stored, with its times; over HTTP it is
-// the same events, with the times at which they were written.
+// replayStored replays what the streams hold of a batch. Over NATS that is what the server stored, with its times; over
+// HTTP it is the same events, with the times at which they were written.
 func (s *std) replayStored(ctx context.Context, k toolyard.BatchKey, sys *systemFlags) (*replay.Report, error) {
 	if sys.server != "" {
 		return s.replayServed(ctx, k, sys)
@@ -250,7 +253,8 @@ func (s *std) rerun(ctx context.Context, report *replay.Report, sys *systemFlags
 		return printJSON(s.out, out)
 	}
 	p := &show{w: s.out, on: true}
-	p.printf("batch %s ran again as %s: %s\n", cli.OneLine(out.Of.String()), cli.OneLine(string(out.Batch.ID)), count(len(out.Batch.Results), "result"))
+	p.printf("batch %s ran again as %s: %s\n", cli.OneLine(out.Of.String()), cli.OneLine(string(out.Batch.ID)),
+		count(len(out.Batch.Results), "result"))
 	for _, d := range out.Differences {
 		p.printf("  %s\n", cli.OneLine(d.Text()))
 	}

@@ -34,7 +34,8 @@ func (o *outputFlags) open() error {
 		return nil
 	}
 	var err error
-	if o.file, err = os.OpenFile(o.events, os.O_WRONLY|os.O_CREATE, 0o600); err != nil { // emptied when there is something to write
+	// emptied when there is something to write
+	if o.file, err = os.OpenFile(o.events, os.O_WRONLY|os.O_CREATE, 0o600); err != nil {
 		return cli.Usagef("--events: %w", err)
 	}
 	return nil
@@ -52,8 +53,10 @@ func (o *outputFlags) close(log *slog.Logger) {
 func (o *outputFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&o.json, "json", false, "print one JSON document: the batch with its results")
-	f.StringVar(&o.format, "format", "", "print exactly what goes back to a provider: anthropic, openai, openai-chat, gemini (or native: the results)")
-	f.StringVar(&o.events, "events", "", "write the event log to `PATH`, as JSON lines of CloudEvents; it has the inputs as they were handed in, with any secrets in them")
+	f.StringVar(&o.format, "format", "",
+		"print exactly what goes back to a provider: anthropic, openai, openai-chat, gemini (or native: the results)")
+	f.StringVar(&o.events, "events", "", "write the event log to `PATH`, as JSON lines of CloudEvents; it has the "+
+		"inputs as they were handed in, with any secrets in them")
 }
 
 func (s *std) runCommand() *cobra.Command {
@@ -90,7 +93,8 @@ the model is told.`,
 	return cmd
 }
 
-func (s *std) run(ctx context.Context, file, dir string, in batchFlags, out outputFlags, perms cli.Permissions, w cli.Worker) error {
+func (s *std) run(ctx context.Context, file, dir string, in batchFlags, out outputFlags, perms cli.Permissions,
+	w cli.Worker) error {
 	log, err := cli.Logger(s.err, s.level)
 	if err != nil {
 		return err
@@ -112,7 +116,8 @@ func (s *std) run(ctx context.Context, file, dir string, in batchFlags, out outp
 	}
 	// Whoever is there to ask is at this terminal: nobody else reaches this process.
 	batch.Interactive = file != "-" && s.terminal()
-	cfg := aloneConfig{workspace: batch.Workspace, dir: dir, maxConcurrency: in.maxConcurrency, perms: &perms, worker: &w}
+	cfg := aloneConfig{workspace: batch.Workspace, dir: dir, maxConcurrency: in.maxConcurrency, perms: &perms,
+		worker: &w}
 	return withAlone(ctx, log, cfg, func(ctx context.Context, a *alone) error {
 		if batch.Interactive {
 			asking, stop := context.WithCancel(ctx)
@@ -124,7 +129,8 @@ func (s *std) run(ctx context.Context, file, dir string, in batchFlags, out outp
 }
 
 // follow hands a batch in and shows its results as they come.
-func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch, out outputFlags, format provider.Format) error {
+func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch, out outputFlags,
+	format provider.Format) error {
 	log, err := cli.Logger(s.err, s.level)
 	if err != nil {
 		return err

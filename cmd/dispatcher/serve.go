@@ -47,44 +47,72 @@ type serveFlags struct {
 }
 
 func (o *serveFlags) add(f *pflag.FlagSet) {
-	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "where the HTTP API is served, as `HOST:PORT`; port 0 takes a free one")
-	f.StringVar(&o.tokenFile, "token-file", "", "the bearer tokens of the HTTP API: lines TOKEN AGENT [KEY=VALUE ...] in `FILE`, the agent * for an operator; docs/http.md has the keys. It has the mode 0600, and is read again when it changes (default: no tokens, and only a loopback --listen)")
-	f.StringVar(&o.natsListen, "nats-listen", "127.0.0.1:4222", "where the embedded NATS server listens, as `HOST:PORT`; port 0 takes a free one")
-	f.StringVar(&o.natsCert, "nats-cert", "", "the embedded NATS server speaks TLS with the certificate in `FILE`; with --nats-key")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:8080",
+		"where the HTTP API is served, as `HOST:PORT`; port 0 takes a free one")
+	f.StringVar(&o.tokenFile, "token-file", "", "the bearer tokens of the HTTP API: lines TOKEN AGENT [KEY=VALUE "+
+		"...] in `FILE`, the agent * for an operator; docs/http.md has the keys. It has the mode 0600, and is read "+
+		"again when it changes (default: no tokens, and only a loopback --listen)")
+	f.StringVar(&o.natsListen, "nats-listen", "127.0.0.1:4222",
+		"where the embedded NATS server listens, as `HOST:PORT`; port 0 takes a free one")
+	f.StringVar(&o.natsCert, "nats-cert", "",
+		"the embedded NATS server speaks TLS with the certificate in `FILE`; with --nats-key")
 	f.StringVar(&o.natsKey, "nats-key", "", "the key of --nats-cert, in `FILE`")
-	f.BoolVar(&o.natsPlain, "dangerously-listen-without-tls", false, "let --nats-listen name an address that others reach though there is no --nats-cert: whoever is on the way reads and changes everything")
-	f.StringVar(&o.reach.Data, "data", "", "where the embedded NATS server keeps its streams, and in creds the credentials that it makes at its first start (default: toolyard in the user's state directory)")
+	f.BoolVar(&o.natsPlain, "dangerously-listen-without-tls", false, "let --nats-listen name an address that others "+
+		"reach though there is no --nats-cert: whoever is on the way reads and changes everything")
+	f.StringVar(&o.reach.Data, "data", "", "where the embedded NATS server keeps its streams, and in creds the "+
+		"credentials that it makes at its first start (default: toolyard in the user's state directory)")
 	o.reach.AddCreds(f)
 	f.StringVar(&o.url, "nats", "", "use the NATS system at `URL` instead of an embedded server")
 	f.BoolVar(&o.migrate, "migrate", false,
-		"first bring streams that an older version has made to the form that this one needs; stop all other dispatchers and all workers before")
+		"first bring streams that an older version has made to the form that this one needs; stop all other "+
+			"dispatchers and all workers before")
 	f.BoolVar(&o.withWorker, "with-worker", false, "run a worker in this process too")
-	f.BoolVar(&o.syncAlways, "sync-always", false, "the embedded server writes each message through to the disk: it survives a power loss, and is slower")
+	f.BoolVar(&o.syncAlways, "sync-always", false,
+		"the embedded server writes each message through to the disk: it survives a power loss, and is slower")
 	standard := broker.Settings{}.WithDefaults()
-	f.IntVar(&o.replicas, "replicas", 0, fmt.Sprintf("on how many NATS servers each stream is kept: 1, 3 or 5 (default: as the system was made, or %d)", standard.Replicas))
-	f.DurationVar(&o.lifetime, "batch-lifetime", 0, fmt.Sprintf("how long a batch is kept, waits for people included (default: as the system was made, or %s)", standard.Lifetime))
-	f.DurationVar(&o.ackWait, "ack-wait", 0, fmt.Sprintf("how long a worker may be silent before its calls are settled or given to others, in whole seconds: longer where the way to NATS is long "+
-		"(default: as the system was made, or %s, and %s with several replicas)", standard.CallAckWait, broker.Settings{Replicas: 3}.WithDefaults().CallAckWait))
-	f.Int64Var(&o.maxStore, "max-store-bytes", 0, fmt.Sprintf("what the streams may use on disk together (default: as the system was made, or %d)", standard.MaxStoreBytes))
-	f.Int64Var(&o.reserve, "disk-reserve", 0, fmt.Sprintf("how many bytes of the disk under --data are kept for batches under way: when less is free, new ones are refused "+
+	f.IntVar(&o.replicas, "replicas", 0,
+		fmt.Sprintf("on how many NATS servers each stream is kept: 1, 3 or 5 (default: as the system was made, or %d)",
+			standard.Replicas))
+	f.DurationVar(&o.lifetime, "batch-lifetime", 0,
+		fmt.Sprintf("how long a batch is kept, waits for people included (default: as the system was made, or %s)",
+			standard.Lifetime))
+	f.DurationVar(&o.ackWait, "ack-wait", 0, fmt.Sprintf("how long a worker may be silent before its calls are "+
+		"settled or given to others, in whole seconds: longer where the way to NATS is long "+
+		"(default: as the system was made, or %s, and %s with several replicas)", standard.CallAckWait,
+		broker.Settings{Replicas: 3}.WithDefaults().CallAckWait))
+	f.Int64Var(&o.maxStore, "max-store-bytes", 0,
+		fmt.Sprintf("what the streams may use on disk together (default: as the system was made, or %d)",
+			standard.MaxStoreBytes))
+	f.Int64Var(&o.reserve, "disk-reserve", 0, fmt.Sprintf("how many bytes of the disk under --data are kept for "+
+		"batches under way: when less is free, new ones are refused "+
 		"(default: a hundredth of the disk, %d to %d)", natsd.MinReserve, natsd.MaxReserve))
-	f.IntVar(&o.maxConcurrency, "max-concurrency", toolyard.DefaultMaxConcurrency, "calls in flight of a batch that names no number")
-	f.IntVar(&o.maxBatches, "max-batches", dispatcher.DefaultMaxBatches, "batches that this dispatcher runs at a time; agents take turns")
-	f.IntVar(&o.maxAgentBatches, "max-agent-batches", dispatcher.DefaultMaxAgentBatches, "batches of one agent that this dispatcher runs at a time")
-	f.IntVar(&o.maxOpen, "max-open", dispatcher.DefaultMaxOpen, "open batches that wait in this dispatcher for calls of their agents, beside those that run")
-	f.IntVar(&o.maxWaiting, "max-waiting", dispatcher.DefaultMaxWaiting, "new batches that wait in this dispatcher; more are refused, those of the agent that has the most first")
-	f.IntVar(&o.maxAgentWaiting, "max-agent-waiting", dispatcher.DefaultMaxAgentWaiting, "new batches of one agent that wait in this dispatcher; more are refused")
-	f.IntVar(&o.admitPercent, "admit-percent", dispatcher.DefaultAdmitPercent, "how full the store may be, in percent, before new batches are refused; the rest is for those under way")
+	f.IntVar(&o.maxConcurrency, "max-concurrency", toolyard.DefaultMaxConcurrency,
+		"calls in flight of a batch that names no number")
+	f.IntVar(&o.maxBatches, "max-batches", dispatcher.DefaultMaxBatches,
+		"batches that this dispatcher runs at a time; agents take turns")
+	f.IntVar(&o.maxAgentBatches, "max-agent-batches", dispatcher.DefaultMaxAgentBatches,
+		"batches of one agent that this dispatcher runs at a time")
+	f.IntVar(&o.maxOpen, "max-open", dispatcher.DefaultMaxOpen,
+		"open batches that wait in this dispatcher for calls of their agents, beside those that run")
+	f.IntVar(&o.maxWaiting, "max-waiting", dispatcher.DefaultMaxWaiting,
+		"new batches that wait in this dispatcher; more are refused, those of the agent that has the most first")
+	f.IntVar(&o.maxAgentWaiting, "max-agent-waiting", dispatcher.DefaultMaxAgentWaiting,
+		"new batches of one agent that wait in this dispatcher; more are refused")
+	f.IntVar(&o.admitPercent, "admit-percent", dispatcher.DefaultAdmitPercent,
+		"how full the store may be, in percent, before new batches are refused; the rest is for those under way")
 	f.DurationVar(&o.timeout, "timeout", dispatcher.DefaultBatchTimeout, "the time limit of a batch that names none")
 	f.DurationVar(&o.workerWait, "worker-wait", dispatcher.DefaultWorkerWait,
 		"how long a call waits while no worker can take it, before it ends as dependency_unavailable; "+
 			"and how long after its start a dispatcher waits for workers that serve a batch's workspace")
-	f.DurationVar(&o.queueWait, "queue-wait", dispatcher.DefaultQueueWait, "how long a call waits for a free worker, before it ends as dependency_unavailable")
-	f.DurationVar(&o.approvalWait, "approval-wait", dispatcher.DefaultApprovalWait, "how long a call waits for a person, within the batch's lifetime, before it ends as approval_expired")
+	f.DurationVar(&o.queueWait, "queue-wait", dispatcher.DefaultQueueWait,
+		"how long a call waits for a free worker, before it ends as dependency_unavailable")
+	f.DurationVar(&o.approvalWait, "approval-wait", dispatcher.DefaultApprovalWait,
+		"how long a call waits for a person, within the batch's lifetime, before it ends as approval_expired")
 	o.perms.Add(f)
 	addDeferAllBut(f, &o.deferAllBut)
 	o.perms.AddKnown(f)
-	f.StringArrayVar(&o.views, "view", nil, "show agents some tools only, as `AGENT=TOOL,TOOL`; a name may end in *, and the first view that names an agent counts; may be repeated")
+	f.StringArrayVar(&o.views, "view", nil, "show agents some tools only, as `AGENT=TOOL,TOOL`; a name may end in *, "+
+		"and the first view that names an agent counts; may be repeated")
 	o.worker.Add(f)
 	o.mcp.add(f)
 	o.mcp.addKey(f)
@@ -94,7 +122,8 @@ func (o *serveFlags) check() error {
 	for _, d := range []struct {
 		flag string
 		v    time.Duration
-	}{{"--timeout", o.timeout}, {"--worker-wait", o.workerWait}, {"--queue-wait", o.queueWait}, {"--approval-wait", o.approvalWait}} {
+	}{{"--timeout", o.timeout}, {"--worker-wait", o.workerWait}, {"--queue-wait", o.queueWait},
+		{"--approval-wait", o.approvalWait}} {
 		if d.v <= 0 {
 			return cli.Usagef("%s %s: use a positive time", d.flag, d.v)
 		}
@@ -103,7 +132,8 @@ func (o *serveFlags) check() error {
 		return cli.Usagef("--disk-reserve %d: use a positive number of bytes", o.reserve)
 	}
 	if o.reserve > 0 && o.url != "" {
-		return cli.Usagef("--disk-reserve: the NATS server is not in this process (--nats); it looks after its own disk")
+		return cli.Usagef("--disk-reserve: the NATS server is not in this process (--nats); it looks after its own " +
+			"disk")
 	}
 	if o.lifetime < 0 {
 		return cli.Usagef("--batch-lifetime %s: use a positive time", o.lifetime)
@@ -124,14 +154,18 @@ func (o *serveFlags) check() error {
 		return cli.Usagef("--listen %q: use HOST:PORT", o.listen)
 	}
 	if o.tokenFile == "" && !api.IsLoopbackHost(o.listen) {
-		return cli.Usagef("--listen %s: without --token-file anybody who reaches it could run tools; give it one, or listen on 127.0.0.1", o.listen)
+		return cli.Usagef("--listen %s: without --token-file anybody who reaches it could run tools; give it one, or "+
+			"listen on 127.0.0.1", o.listen)
 	}
 	for _, n := range []struct {
 		flag    string
 		v, most int
 	}{
-		{"--max-batches", o.maxBatches, broker.MaxOpenSubmissions}, {"--max-agent-batches", o.maxAgentBatches, broker.MaxOpenSubmissions},
-		{"--max-open", o.maxOpen, broker.MaxOpenSubmissions}, {"--max-waiting", o.maxWaiting, broker.MaxOpenSubmissions}, {"--max-agent-waiting", o.maxAgentWaiting, broker.MaxOpenSubmissions},
+		{"--max-batches", o.maxBatches, broker.MaxOpenSubmissions},
+		{"--max-agent-batches", o.maxAgentBatches, broker.MaxOpenSubmissions},
+		{"--max-open", o.maxOpen, broker.MaxOpenSubmissions},
+		{"--max-waiting", o.maxWaiting, broker.MaxOpenSubmissions},
+		{"--max-agent-waiting", o.maxAgentWaiting, broker.MaxOpenSubmissions},
 		{"--admit-percent", o.admitPercent, dispatcher.SilentPercent},
 	} {
 		if n.v < 1 || n.v > n.most {
@@ -145,12 +179,15 @@ func (o *serveFlags) check() error {
 func (o *serveFlags) checkTLS() error {
 	switch {
 	case o.url != "" && (o.natsCert != "" || o.natsKey != "" || o.natsPlain):
-		return cli.Usagef("--nats-cert, --nats-key and --dangerously-listen-without-tls are for the embedded server; with --nats there is none")
+		return cli.Usagef("--nats-cert, --nats-key and --dangerously-listen-without-tls are for the embedded server; " +
+			"with --nats there is none")
 	case (o.natsCert == "") != (o.natsKey == ""):
 		return cli.Usagef("--nats-cert and --nats-key go together; give both")
 	case o.url == "" && o.natsCert == "" && !o.natsPlain && !api.IsLoopbackHost(o.natsListen):
-		return cli.Usagef("--nats-listen %s: others reach it, and without TLS whoever is on the way reads and changes everything; "+
-			"give it --nats-cert and --nats-key, listen on 127.0.0.1, or say --dangerously-listen-without-tls", o.natsListen)
+		return cli.Usagef("--nats-listen %s: others reach it, and without TLS whoever is on the way reads and "+
+			"changes everything; "+
+			"give it --nats-cert and --nats-key, listen on 127.0.0.1, or say --dangerously-listen-without-tls",
+			o.natsListen)
 	}
 	return nil
 }
@@ -186,11 +223,14 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 		return cli.Usagef("--view: %w", err)
 	}
 	cfg := nodeConfig{
-		url: o.url, reach: &o.reach, certificate: o.natsCert, key: o.natsKey, listen: o.natsListen, syncAlways: o.syncAlways, migrate: o.migrate, reserve: o.reserve,
-		settings: broker.Settings{Replicas: o.replicas, Lifetime: o.lifetime, MaxStoreBytes: o.maxStore}.WithAckWait(o.ackWait),
+		url: o.url, reach: &o.reach, certificate: o.natsCert, key: o.natsKey, listen: o.natsListen,
+		syncAlways: o.syncAlways, migrate: o.migrate, reserve: o.reserve,
+		settings: broker.Settings{Replicas: o.replicas, Lifetime: o.lifetime,
+			MaxStoreBytes: o.maxStore}.WithAckWait(o.ackWait),
 		dispatcher: dispatcher.Config{
 			Planner: planner(rules, o.maxConcurrency, redact), Base: base(tools), BatchTimeout: o.timeout,
-			WorkerWait: o.workerWait, QueueWait: o.queueWait, ApprovalWait: o.approvalWait, MaxBatches: o.maxBatches, MaxOpen: o.maxOpen, MaxAgentBatches: o.maxAgentBatches, MaxWaiting: o.maxWaiting,
+			WorkerWait: o.workerWait, QueueWait: o.queueWait, ApprovalWait: o.approvalWait, MaxBatches: o.maxBatches,
+			MaxOpen: o.maxOpen, MaxAgentBatches: o.maxAgentBatches, MaxWaiting: o.maxWaiting,
 			MaxAgentWaiting: o.maxAgentWaiting, AdmitPercent: o.admitPercent,
 		},
 	}
@@ -210,7 +250,8 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 		return cli.Usagef("--tools: this process runs no calls; give the files to its workers, or add --with-worker")
 	}
 	if o.worker.Guard.HooksFile != "" && !o.withWorker && cfg.dispatcher.AfterBatch == nil {
-		return cli.Usagef("--hooks: this process runs no calls, and the file has no PostToolBatch hook; give the hooks to its workers, or add --with-worker")
+		return cli.Usagef("--hooks: this process runs no calls, and the file has no PostToolBatch hook; give the " +
+			"hooks to its workers, or add --with-worker")
 	}
 	if err := cfg.settings.WithDefaults().Check(); err != nil {
 		return &cli.UsageError{Err: err}
@@ -244,14 +285,16 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 	tooled, untool := context.WithCancel(ctx)
 	defer untool()
 	mcp, err := n.mcp(tooled, handler, mcpParts{base: base(tools), blocked: rules.Blocks}, server.Config{
-		Approvals: o.mcp.approvals, Key: mcpKey, MaxWait: o.timeout + mcpGrace, Hide: views.Hide, Notices: cfg.dispatcher.AfterBatch != nil,
+		Approvals: o.mcp.approvals, Key: mcpKey, MaxWait: o.timeout +
+			mcpGrace, Hide: views.Hide, Notices: cfg.dispatcher.AfterBatch != nil,
 	})
 	if err != nil {
 		return errors.Join(ended(ctx, err), l.Close())
 	}
 	httpServer := &http.Server{
-		Handler: handler, ReadHeaderTimeout: api.HeaderTimeout, IdleTimeout: api.IdleTimeout, MaxHeaderBytes: api.MaxHeaderBytes,
-		ConnContext: handler.ConnContext, ConnState: handler.ConnState,
+		Handler: handler, ReadHeaderTimeout: api.HeaderTimeout, IdleTimeout: api.IdleTimeout,
+		MaxHeaderBytes: api.MaxHeaderBytes,
+		ConnContext:    handler.ConnContext, ConnState: handler.ConnState,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	httpServer.RegisterOnShutdown(func() {
@@ -274,7 +317,8 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 			made = fmt.Sprintf("credentials: %s\n", dir)
 		}
 	}
-	if _, err := fmt.Fprintf(s.out, "toolyard dispatcher ready\nhttp: http://%s\nnats: %s\n%s", l.Addr(), natsURL, made); err != nil {
+	if _, err := fmt.Fprintf(s.out, "toolyard dispatcher ready\nhttp: http://%s\nnats: %s\n%s", l.Addr(), natsURL,
+		made); err != nil {
 		return fmt.Errorf("say that the dispatcher is ready: %w", err)
 	}
 	select {
@@ -299,10 +343,12 @@ func (n *node) api(ctx context.Context, at net.Addr, tokens *api.Tokens) (*api.S
 	tcp, ok := at.(*net.TCPAddr)
 	loopback := ok && tcp.IP.IsLoopback()
 	if tokens == nil && !loopback {
-		return nil, cli.Usagef("--listen: without --token-file the HTTP API is for this machine only, and %s is not", at)
+		return nil, cli.Usagef("--listen: without --token-file the HTTP API is for this machine only, and %s is not",
+			at)
 	}
 	return api.New(api.Config{
-		Client: c, Broker: n.broker.As("/api/" + broker.NewID()), Tokens: tokens, Loopback: loopback, Log: n.log, Surface: n.surface, Metrics: n.metrics,
+		Client: c, Broker: n.broker.As("/api/" + broker.NewID()), Tokens: tokens, Loopback: loopback, Log: n.log,
+		Surface: n.surface, Metrics: n.metrics,
 		Ready: n.ready, Room: n.room, Crowded: n.crowded,
 	})
 }

@@ -50,7 +50,8 @@ It returns when that is stored. The session goes on with its next batch.`,
 				if asJSON {
 					return printJSON(s.out, interrupted{agent, session, reason, n})
 				}
-				_, err = fmt.Fprintf(s.out, "interrupt of session %s of %s is stored in %s\n", cli.OneLine(args[0]), cli.OneLine(whose(agent)), count(n, "batch", "batches"))
+				_, err = fmt.Fprintf(s.out, "interrupt of session %s of %s is stored in %s\n", cli.OneLine(args[0]),
+					cli.OneLine(whose(agent)), count(n, "batch", "batches"))
 				return err
 			})
 		},
@@ -130,7 +131,8 @@ func (s *std) batchesCommand() *cobra.Command {
 	var limit int
 	var after uint64
 	var asJSON bool
-	statuses := []toolyard.Status{toolyard.StatusOpen, toolyard.StatusRunning, toolyard.StatusWaiting, toolyard.StatusCompleted, toolyard.StatusCanceled}
+	statuses := []toolyard.Status{toolyard.StatusOpen, toolyard.StatusRunning, toolyard.StatusWaiting,
+		toolyard.StatusCompleted, toolyard.StatusCanceled}
 	cmd := &cobra.Command{
 		Use:   "batches [flags]",
 		Short: "List batches by agent, session and status",
@@ -140,7 +142,8 @@ first. The index is written by the batches' owners and may be a moment behind: "
 		Example: `  dispatcher batches --agent reviewer --status waiting`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			f := client.Filter{Agent: toolyard.Agent(agent), Session: toolyard.Session(session), Status: toolyard.Status(status), After: after, Limit: limit}
+			f := client.Filter{Agent: toolyard.Agent(agent), Session: toolyard.Session(session),
+				Status: toolyard.Status(status), After: after, Limit: limit}
 			if status != "" && !slices.Contains(statuses, f.Status) {
 				return cli.Usagef("--status %q: use one of %q", status, statuses)
 			}
@@ -163,8 +166,10 @@ first. The index is written by the batches' owners and may be a moment behind: "
 				}
 				p := &show{w: s.out, on: true}
 				for _, b := range page {
-					p.printf("%s  %-9s  %s/%s  session %s  workspace %s  %s\n", b.Submitted.Format(time.RFC3339), b.Status, cli.OneLine(string(b.Agent)),
-						cli.OneLine(string(b.ID)), cli.OneLine(string(b.Session)), cli.OneLine(string(b.Workspace)), count(b.Calls, "call"))
+					p.printf("%s  %-9s  %s/%s  session %s  workspace %s  %s\n", b.Submitted.Format(time.RFC3339),
+						b.Status, cli.OneLine(string(b.Agent)),
+						cli.OneLine(string(b.ID)), cli.OneLine(string(b.Session)), cli.OneLine(string(b.Workspace)),
+						count(b.Calls, "call"))
 				}
 				p.printf("%s", count(len(page), "batch", "batches"))
 				if more {

@@ -46,7 +46,8 @@ func (s *show) printf(format string, args ...any) {
 }
 
 func (s *show) begin(k toolyard.BatchKey) {
-	s.printf("batch %s · agent %s · %s\n", cli.OneLine(string(k.ID)), cli.OneLine(string(k.Agent)), count(len(s.batch.Calls), "call"))
+	s.printf("batch %s · agent %s · %s\n", cli.OneLine(string(k.ID)), cli.OneLine(string(k.Agent)),
+		count(len(s.batch.Calls), "call"))
 }
 
 func (s *show) plan(v toolyard.BatchView) {
@@ -81,7 +82,8 @@ func (s *show) result(r toolyard.Result) {
 	} else if r.Code != "" {
 		outcome += " (" + string(r.Code) + ")"
 	}
-	s.printf("  %s [%d] %s  %s  %s  %s ms (queued %s, executed %s)\n", mark, r.Index, cli.OneLine(r.Tool), r.Class, outcome,
+	s.printf("  %s [%d] %s  %s  %s  %s ms (queued %s, executed %s)\n", mark, r.Index, cli.OneLine(r.Tool), r.Class,
+		outcome,
 		millis(r.DurationMS), millis(r.QueueMS), millis(r.ExecuteMS))
 	var phases []string
 	for _, f := range r.Phases {
@@ -106,7 +108,8 @@ func changed(r toolyard.Result) []string {
 	var data struct {
 		Diff string `json:"diff"`
 	}
-	if r.IsError || len(r.Structured) == 0 || json.Unmarshal(r.Structured, &data) != nil || !strings.HasPrefix(data.Diff, "--- ") {
+	if r.IsError || len(r.Structured) == 0 || json.Unmarshal(r.Structured, &data) != nil ||
+		!strings.HasPrefix(data.Diff, "--- ") {
 		return nil
 	}
 	return display.DiffLines(data.Diff, shownChars, shownDiffLines)

@@ -23,14 +23,20 @@ func TestShowIsSafeOnATerminal(t *testing.T) {
 	s.begin(toolyard.BatchKey{Agent: evil, ID: evil})
 	s.plan(toolyard.BatchView{Groups: [][]int{{0, 1}}})
 	s.result(toolyard.Result{Tool: evil, Output: evil + "\n" + evil, Class: toolyard.ReadOnly})
-	s.result(toolyard.Result{Index: 1, Tool: evil, IsError: true, Code: toolyard.UnknownTool, Error: evil, Phases: []toolyard.Fact{{Phase: "resolve_tool", Outcome: toolyard.OutcomeFailed}}})
-	if err := s.end(toolyard.BatchView{Status: toolyard.StatusCompleted, Results: make([]toolyard.Result, 2)}); err != nil {
+	s.result(toolyard.Result{Index: 1, Tool: evil, IsError: true, Code: toolyard.UnknownTool, Error: evil,
+		Phases: []toolyard.Fact{{Phase: "resolve_tool", Outcome: toolyard.OutcomeFailed}}})
+	if err := s.end(toolyard.BatchView{Status: toolyard.StatusCompleted,
+		Results: make([]toolyard.Result, 2)}); err != nil {
 		t.Fatal(err)
 	}
-	if i := strings.IndexFunc(out.String(), func(r rune) bool { return r != '\n' && r < 0x20 || r >= 0x7f && r < 0xa0 || r == '\u202e' }); i >= 0 {
+	if i := strings.IndexFunc(out.String(), func(r rune) bool {
+		return r != '\n' && r < 0x20 || r >= 0x7f && r < 0xa0 ||
+			r == '\u202e'
+	}); i >= 0 {
 		t.Errorf("a control character at byte %d of %q", i, out.String())
 	}
-	for _, want := range []string{"group 1 · 2 calls together\n", "✓ [0] ", "✗ [1] ", "unknown_tool", "resolve_tool 0.00 ✗", "completed: 1 result, 1 error\n"} {
+	for _, want := range []string{"group 1 · 2 calls together\n", "✓ [0] ", "✗ [1] ", "unknown_tool",
+		"resolve_tool 0.00 ✗", "completed: 1 result, 1 error\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("it does not say %q:\n%s", want, out.String())
 		}
@@ -80,7 +86,8 @@ func TestExcerpt(t *testing.T) {
 
 func TestPrintJSONKeepsText(t *testing.T) {
 	var out bytes.Buffer
-	if err := printJSON(&out, map[string]string{"a": "<b> & 'c'"}); err != nil || out.String() != "{\n  \"a\": \"<b> & 'c'\"\n}\n" {
+	if err := printJSON(&out, map[string]string{"a": "<b> & 'c'"}); err != nil ||
+		out.String() != "{\n  \"a\": \"<b> & 'c'\"\n}\n" {
 		t.Errorf("%q, %v", out.String(), err)
 	}
 }

@@ -67,9 +67,12 @@ events have their secrets taken out.`,
 		},
 	}
 	sys.add(cmd)
-	cmd.Flags().StringVar(&workspace, "workspace", "", "the name of the workspace that the calls act on (default: FILE's, or \"default\")")
-	cmd.Flags().BoolVar(&in.interactive, "interactive", false, "a person can be asked: calls that need one wait for dispatcher approve, and are not denied")
-	cmd.Flags().BoolVar(&in.supersede, "supersede", false, "end the calls of the session's other batches that wait for a person: the session goes on without them")
+	cmd.Flags().StringVar(&workspace, "workspace", "",
+		"the name of the workspace that the calls act on (default: FILE's, or \"default\")")
+	cmd.Flags().BoolVar(&in.interactive, "interactive", false,
+		"a person can be asked: calls that need one wait for dispatcher approve, and are not denied")
+	cmd.Flags().BoolVar(&in.supersede, "supersede", false,
+		"end the calls of the session's other batches that wait for a person: the session goes on without them")
 	in.add(cmd.Flags())
 	out.add(cmd)
 	perms.AddTightening(cmd.Flags())

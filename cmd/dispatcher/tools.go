@@ -72,12 +72,15 @@ back as null.`,
 				return cli.Usagef("--defer-all-but: %w", err)
 			}
 			if len(f.deferAllBut) > 0 && f.server != "" {
-				return cli.Usagef("--defer-all-but: a server's tools are deferred as that server was told; leave it out")
+				return cli.Usagef("--defer-all-but: a server's tools are deferred as that server was told; leave it " +
+					"out")
 			}
 			if f.session != "" && (f.where() == "" || f.format == "") {
-				return cli.Usagef("--session is for --format with --nats or --server: a running system knows what a session has loaded")
+				return cli.Usagef("--session is for --format with --nats or --server: a running system knows what a " +
+					"session has loaded")
 			}
-			if err := cmp.Or(toolyard.CheckName("--agent", f.agent), toolyard.CheckName("--session", cmp.Or(f.session, "none"))); err != nil {
+			if err := cmp.Or(toolyard.CheckName("--agent", f.agent),
+				toolyard.CheckName("--session", cmp.Or(f.session, "none"))); err != nil {
 				return &cli.UsageError{Err: err}
 			}
 			if f.format == "" && (f.strict || f.report) {
@@ -109,16 +112,21 @@ back as null.`,
 		},
 	}
 	f.cmd = cmd
-	cmd.Flags().StringVar(&f.nats, "nats", "", "list what the workers of the system at `URL` offer, in place of the built-in tools")
+	cmd.Flags().StringVar(&f.nats, "nats", "",
+		"list what the workers of the system at `URL` offer, in place of the built-in tools")
 	f.reach.Add(cmd.Flags())
 	f.addServer(cmd)
-	cmd.Flags().StringVar(&f.agent, "agent", string(toolyard.DefaultAgent), "whose batch it would be, and whose session --session is (with --token: the token's, unless you say otherwise)")
+	cmd.Flags().StringVar(&f.agent, "agent", string(toolyard.DefaultAgent),
+		"whose batch it would be, and whose session --session is (with --token: the token's, unless you say otherwise)")
 	cmd.Flags().StringVar(&f.session, "session", "",
 		"with the deferred tools that a session has loaded, in forms that cannot defer them")
-	cmd.Flags().StringVar(&f.format, "format", "", "print the tools for a provider: `FORMAT` is one of "+toolFormats(", "))
-	cmd.Flags().BoolVar(&f.strict, "strict", false, "have the provider hold its model to the schema, where the schema has such a form")
+	cmd.Flags().StringVar(&f.format, "format", "", "print the tools for a provider: `FORMAT` is one of "+
+		toolFormats(", "))
+	cmd.Flags().BoolVar(&f.strict, "strict", false,
+		"have the provider hold its model to the schema, where the schema has such a form")
 	cmd.Flags().BoolVar(&f.report, "report", false, "say on standard error what the provider is not told, and why")
-	cmd.Flags().BoolVar(&f.lint, "lint", false, "say what may make a model call the tools wrongly: names, descriptions, examples, open or wide schemas, missing sizes, and names that several pools or servers offer")
+	cmd.Flags().BoolVar(&f.lint, "lint", false, "say what may make a model call the tools wrongly: names, "+
+		"descriptions, examples, open or wide schemas, missing sizes, and names that several pools or servers offer")
 	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print the surface as one JSON document")
 	addDeferAllBut(cmd.Flags(), &f.deferAllBut)
 	f.perms.AddTightening(cmd.Flags())
@@ -128,7 +136,8 @@ back as null.`,
 
 // addDeferAllBut adds the flag of what stays in every prompt.
 func addDeferAllBut(f *pflag.FlagSet, list *[]string) {
-	f.StringSliceVar(list, "defer-all-but", nil, "leave the schemas of all tools out of prompts, until tool_search loads them, but those of `TOOL,TOOL`; a name may end in *")
+	f.StringSliceVar(list, "defer-all-but", nil, "leave the schemas of all tools out of prompts, until tool_search "+
+		"loads them, but those of `TOOL,TOOL`; a name may end in *")
 }
 
 func toolFormats(separator string) string {
@@ -249,8 +258,8 @@ func set(names []string) map[string]bool {
 	return out
 }
 
-// liveTools are what the workers of a running system offer. Of a pool whose workers differ, as while it is being replaced,
-// the youngest speaks.
+// liveTools are what the workers of a running system offer. Of a pool whose workers differ, as while it is being
+// replaced, the youngest speaks.
 func (s *std) liveTools(ctx context.Context, f *toolsFlags) ([]registry.Entry, error) {
 	log, err := cli.Logger(s.err, s.level)
 	if err != nil {
@@ -278,7 +287,10 @@ func (s *std) liveTools(ctx context.Context, f *toolsFlags) ([]registry.Entry, e
 	if err != nil {
 		return nil, ended(ctx, err)
 	}
-	slices.SortFunc(live, func(x, y broker.Worker) int { return cmp.Or(y.Started.Compare(x.Started), cmp.Compare(x.ID, y.ID)) })
+	slices.SortFunc(live, func(x, y broker.Worker) int {
+		return cmp.Or(y.Started.Compare(x.Started),
+			cmp.Compare(x.ID, y.ID))
+	})
 	seen := map[toolyard.Pool]bool{}
 	var out []registry.Entry
 	for _, w := range live {
@@ -341,7 +353,8 @@ func (s *std) printFor(format provider.Format, surface *registry.Surface, f *too
 	if err != nil {
 		return err
 	}
-	data, notes, err := provider.Tools(format, surface.Declarations(), provider.ToolOptions{Strict: f.strict, Loaded: f.loaded, Names: surface.Names(rule)})
+	data, notes, err := provider.Tools(format, surface.Declarations(),
+		provider.ToolOptions{Strict: f.strict, Loaded: f.loaded, Names: surface.Names(rule)})
 	changes := map[string]int{}
 	for _, n := range notes {
 		switch leftOut := provider.IsLeftOut(n); {
@@ -392,7 +405,8 @@ func (s *std) listTools(surface *registry.Surface) error {
 		if t.Class.Shell != "" {
 			class = "judged by its " + t.Class.Shell
 		}
-		if _, err := fmt.Fprintf(s.out, "%-12s %-24s %s\n", cli.OneLine(t.Name), cli.OneLine(class), cli.OneLine(firstSentence(t.Description))); err != nil {
+		if _, err := fmt.Fprintf(s.out, "%-12s %-24s %s\n", cli.OneLine(t.Name), cli.OneLine(class),
+			cli.OneLine(firstSentence(t.Description))); err != nil {
 			return fmt.Errorf("print the tools: %w", err)
 		}
 	}

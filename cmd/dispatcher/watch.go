@@ -139,8 +139,8 @@ func (p *eventPrinter) all(ctx context.Context, c *client.Client, agent toolyard
 	return nil
 }
 
-// whole prints an event as JSON, and before it what is stored of its batch and was not printed: when it is the batch's first, and
-// where some are missing.
+// whole prints an event as JSON, and before it what is stored of its batch and was not printed: when it is the batch's
+// first, and where some are missing.
 func (p *eventPrinter) whole(ctx context.Context, c *client.Client, e client.Event, told *told) error {
 	k := e.Batch
 	if k == (toolyard.BatchKey{}) || e.Type == "" {
@@ -157,7 +157,9 @@ func (p *eventPrinter) whole(ctx context.Context, c *client.Client, e client.Eve
 				if ctx.Err() != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(p.s.err, "%s\n", cli.OneLine(fmt.Sprintf("what is stored of %s cannot be read, and events of it are missing: %v", k, err)))
+				_, err = fmt.Fprintf(p.s.err, "%s\n",
+					cli.OneLine(fmt.Sprintf("what is stored of %s cannot be read, and events of it are missing: %v", k,
+						err)))
 				if err != nil {
 					return err
 				}
@@ -236,7 +238,8 @@ func (p *eventPrinter) print(e client.Event) error {
 		if e.Batch != (toolyard.BatchKey{}) {
 			about = " of " + e.Batch.String()
 		}
-		if _, err := fmt.Fprintf(to, "%s\n", cli.OneLine(fmt.Sprintf("%s events%s may be missing here: %s", e.Time.Local().Format(watchTime), about, e.Gap))); err != nil {
+		if _, err := fmt.Fprintf(to, "%s\n", cli.OneLine(fmt.Sprintf("%s events%s may be missing here: %s",
+			e.Time.Local().Format(watchTime), about, e.Gap))); err != nil {
 			return err
 		}
 	}
@@ -244,7 +247,8 @@ func (p *eventPrinter) print(e client.Event) error {
 	case e.Batch == (toolyard.BatchKey{}):
 		return nil // it was about a gap
 	case !p.json:
-		_, err := fmt.Fprintf(p.out, "%s\n", cli.OneLine(fmt.Sprintf("%s %s %s", e.Time.Local().Format(watchTime), e.Batch, e.What)))
+		_, err := fmt.Fprintf(p.out, "%s\n", cli.OneLine(fmt.Sprintf("%s %s %s", e.Time.Local().Format(watchTime),
+			e.Batch, e.What)))
 		return err
 	case e.Type == "": // what cannot be read has no form to be printed in
 		_, err := fmt.Fprintf(p.s.err, "%s\n", cli.OneLine(e.What))

@@ -19,9 +19,10 @@ func (s *std) workersCommand() *cobra.Command {
 	var sys systemFlags
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "workers [flags]",
-		Short: "List the live workers of a running system, what they found to be down, and tool names that several offer",
-		Args:  cobra.NoArgs,
+		Use: "workers [flags]",
+		Short: "List the live workers of a running system, what they found to be down, and tool names that several " +
+			"offer",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.attach(cmd.Context(), &sys, "toolyard workers", func(c *client.Client) error {
 				ctx, cancel := context.WithTimeout(cmd.Context(), setupTimeout)
@@ -42,14 +43,17 @@ func (s *std) workersCommand() *cobra.Command {
 					for _, ws := range w.Workspaces {
 						workspaces = append(workspaces, cli.OneLine(string(ws)))
 					}
-					p.printf("%s  pool %s  %s  %s  workspaces %s  isolation %s", cli.OneLine(w.ID), cli.OneLine(string(w.Pool)), count(w.Slots, "slot"),
+					p.printf("%s  pool %s  %s  %s  workspaces %s  isolation %s", cli.OneLine(w.ID),
+						cli.OneLine(string(w.Pool)), count(w.Slots, "slot"),
 						strings.Join(classes, ","), strings.Join(workspaces, ","), cli.OneLine(w.Isolation))
-					p.printf("  version %s, wire version %d\n", cli.OneLine(cmp.Or(w.Version, "unknown")), w.WireVersion)
+					p.printf("  version %s, wire version %d\n", cli.OneLine(cmp.Or(w.Version, "unknown")),
+						w.WireVersion)
 					for _, r := range w.Remarks {
 						p.printf("  %s\n", cli.OneLine(r.String()))
 					}
 					for _, dependency := range slices.Sorted(maps.Keys(w.Breakers)) {
-						p.printf("  %s is down, not tried until %s\n", cli.OneLine(dependency), w.Breakers[dependency].Format(time.RFC3339))
+						p.printf("  %s is down, not tried until %s\n", cli.OneLine(dependency),
+							w.Breakers[dependency].Format(time.RFC3339))
 					}
 					for _, conflict := range w.Conflicts {
 						p.printf("  conflict: %s\n", cli.OneLine(conflict))

@@ -121,7 +121,8 @@ func check(ctx context.Context, box sandbox.Sandbox, o sandbox.Options) *checked
 }
 
 // tools adds what the files declare, and what their servers answer.
-func (c *checked) tools(ctx context.Context, box sandbox.Sandbox, policy sandbox.Policy, manifests *cli.Manifests) error {
+func (c *checked) tools(ctx context.Context, box sandbox.Sandbox, policy sandbox.Policy,
+	manifests *cli.Manifests) error {
 	tools, err := manifests.Tools(box, policy)
 	if err != nil {
 		return err

@@ -35,7 +35,8 @@ Exit status: 0 stopped tidily, 1 the system failed, 2 the flags are wrong.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetOut(out)
-	root.PersistentFlags().StringVar(&level, "log-level", "warn", "how much to log on stderr: debug, info, warn or error")
+	root.PersistentFlags().StringVar(&level, "log-level", "warn",
+		"how much to log on stderr: debug, info, warn or error")
 	cli.WithSettings(root)
 	root.AddCommand(serveCommand(out, errw, &level), checkCommand(out), workspaceCommand(out))
 	return root
@@ -77,7 +78,8 @@ run twice are handed to another worker, others end as outcome_unknown. A second 
 	return cmd
 }
 
-func serve(ctx context.Context, out, errw io.Writer, level, url string, reach *cli.Reach, flags cli.Worker, perms cli.Permissions) error {
+func serve(ctx context.Context, out, errw io.Writer, level, url string, reach *cli.Reach, flags cli.Worker,
+	perms cli.Permissions) error {
 	log, err := cli.Logger(errw, level)
 	if err != nil {
 		return err
@@ -97,7 +99,8 @@ func serve(ctx context.Context, out, errw io.Writer, level, url string, reach *c
 		return err
 	}
 	defer nc.Close()
-	b, err := natsbroker.Join(ctx, nc, broker.SourceWorker+cfg.ID, func(why error) { log.Warn("waiting for the system", "url", url, "error", why) })
+	b, err := natsbroker.Join(ctx, nc, broker.SourceWorker+
+		cfg.ID, func(why error) { log.Warn("waiting for the system", "url", url, "error", why) })
 	if err != nil {
 		return err
 	}

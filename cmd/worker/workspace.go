@@ -40,7 +40,8 @@ func statusCommand(out io.Writer) *cobra.Command {
 					}
 					text := "in use as usual"
 					if q != nil {
-						text = fmt.Sprintf("in quarantine since %s: %s", q.Since.Format(time.RFC3339), cli.OneLine(q.Why))
+						text = fmt.Sprintf("in quarantine since %s: %s", q.Since.Format(time.RFC3339),
+							cli.OneLine(q.Why))
 						if len(q.Places) > 0 {
 							text += "; look at " + cli.OneLine(strings.Join(q.Places, ", "))
 						}
@@ -76,7 +77,8 @@ it away, or say with --keep that it stays. Workers see it at their next call; no
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&keep, "keep", false, "what the quarantine is about stays where it is, and is protected from now on")
+	cmd.Flags().BoolVar(&keep, "keep", false,
+		"what the quarantine is about stays where it is, and is protected from now on")
 	return cmd
 }
 

@@ -36,13 +36,16 @@ func TestClearingAQuarantine(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, ".vscode"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := root.Quarantine(place.Quarantine{Why: "a mount\x1b[2J", Since: time.Now(), Places: []string{".vscode"}}); err != nil {
+	if err := root.Quarantine(place.Quarantine{Why: "a mount\x1b[2J", Since: time.Now(),
+		Places: []string{".vscode"}}); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := run("status", dir); err != nil || !strings.Contains(out, "in quarantine since") || !strings.Contains(out, "look at .vscode") || strings.Contains(out, "\x1b") {
+	if out, err := run("status", dir); err != nil || !strings.Contains(out, "in quarantine since") ||
+		!strings.Contains(out, "look at .vscode") || strings.Contains(out, "\x1b") {
 		t.Errorf("%q %v", out, err)
 	}
-	if out, err := run("clear", dir); err == nil || !strings.Contains(err.Error(), ".vscode is still there") || root.Check() == nil {
+	if out, err := run("clear", dir); err == nil || !strings.Contains(err.Error(), ".vscode is still there") ||
+		root.Check() == nil {
 		t.Errorf("%q %v", out, err)
 	}
 	if err := os.Remove(filepath.Join(dir, ".vscode")); err != nil {

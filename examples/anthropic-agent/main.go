@@ -1,5 +1,5 @@
-// Command anthropic-agent is an agent on Anthropic's API whose tools run on a Toolyard pool. Each response goes to the pool while
-// the model is still writing it, so a call starts before the next one is written.
+// Command anthropic-agent is an agent on Anthropic's API whose tools run on a Toolyard pool. Each response goes to the
+// pool while the model is still writing it, so a call starts before the next one is written.
 //
 //	dispatcher serve --with-worker --workspace default=.
 //	ANTHROPIC_API_KEY=... go run ./examples/anthropic-agent "What is in this directory?"
@@ -75,9 +75,10 @@ func run(ctx context.Context, task string) error {
 	return fmt.Errorf("the model has not finished after %d turns", maxTurns)
 }
 
-// turn is one request to the model. Its response goes to the pool and to the SDK at the same time. It returns what the model
-// said, and what the pool answers to that: nil when there was no call.
-func turn(ctx context.Context, model *anthropic.Client, p *pool, params anthropic.MessageNewParams) (said anthropic.Message, reply *anthropic.MessageParam, err error) {
+// turn is one request to the model. Its response goes to the pool and to the SDK at the same time. It returns what the
+// model said, and what the pool answers to that: nil when there was no call.
+func turn(ctx context.Context, model *anthropic.Client, p *pool,
+	params anthropic.MessageNewParams) (said anthropic.Message, reply *anthropic.MessageParam, err error) {
 	raw, feed := io.Pipe()
 	type answer struct {
 		reply json.RawMessage
@@ -86,10 +87,12 @@ func turn(ctx context.Context, model *anthropic.Client, p *pool, params anthropi
 	answered := make(chan answer, 1)
 	go func() {
 		reply, err := p.stream(ctx, raw)
-		_ = raw.CloseWithError(errors.Join(err, io.ErrClosedPipe)) // a pool that fails does not hold up the model's stream
+		// a pool that fails does not hold up the model's stream
+		_ = raw.CloseWithError(errors.Join(err, io.ErrClosedPipe))
 		answered <- answer{reply, err}
 	}()
-	stream := model.Messages.NewStreaming(ctx, params, option.WithMiddleware(func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+	stream := model.Messages.NewStreaming(ctx, params, option.WithMiddleware(func(r *http.Request,
+		next option.MiddlewareNext) (*http.Response, error) {
 		res, err := next(r)
 		if err == nil && res.StatusCode == http.StatusOK {
 			res.Body = struct {

@@ -21,7 +21,8 @@ const maxEvent = 64 << 20
 type pool struct{ url, token, session string }
 
 // do makes a request. Whatever is no success is an error that says what the pool says.
-func (p *pool) do(ctx context.Context, method, path string, body io.Reader, contentType string) (*http.Response, error) {
+func (p *pool) do(ctx context.Context, method, path string, body io.Reader, contentType string) (*http.Response,
+	error) {
 	r, err := http.NewRequestWithContext(ctx, method, p.url+path, body)
 	if err != nil {
 		return nil, err
@@ -51,9 +52,11 @@ func (p *pool) tools(ctx context.Context) (tools []anthropic.ToolUnionParam, err
 	return tools, json.NewDecoder(res.Body).Decode(&tools)
 }
 
-// stream hands a response in while it arrives, prints each result when it is there, and returns what goes back to the model.
+// stream hands a response in while it arrives, prints each result when it is there, and returns what goes back to the
+// model.
 func (p *pool) stream(ctx context.Context, raw io.Reader) (reply json.RawMessage, err error) {
-	res, err := p.do(ctx, http.MethodPost, "/v1/stream/anthropic?session="+url.QueryEscape(p.session), raw, "text/event-stream")
+	res, err := p.do(ctx, http.MethodPost, "/v1/stream/anthropic?session="+
+		url.QueryEscape(p.session), raw, "text/event-stream")
 	if err != nil {
 		return nil, err
 	}

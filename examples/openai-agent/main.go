@@ -43,14 +43,16 @@ func run(ctx context.Context, task string) error {
 		url: cmp.Or(os.Getenv("TOOLYARD_URL"), "http://127.0.0.1:8080"), token: os.Getenv("TOOLYARD_TOKEN"),
 		session: fmt.Sprintf("openai-agent-%d", time.Now().UnixNano()),
 	}
-	input := responses.ResponseInputParam{responses.ResponseInputItemParamOfMessage(task, responses.EasyInputMessageRoleUser)}
+	input := responses.ResponseInputParam{responses.ResponseInputItemParamOfMessage(task,
+		responses.EasyInputMessageRoleUser)}
 	for range maxTurns {
 		tools, err := p.tools(ctx) // again each time: workers come and go, with their tools
 		if err != nil {
 			return err
 		}
 		said, err := model.Responses.New(ctx, responses.ResponseNewParams{
-			Model: cmp.Or(os.Getenv("OPENAI_MODEL"), openai.ChatModelGPT5_5), Input: responses.ResponseNewParamsInputUnion{OfInputItemList: input}, Tools: tools,
+			Model: cmp.Or(os.Getenv("OPENAI_MODEL"), openai.ChatModelGPT5_5),
+			Input: responses.ResponseNewParamsInputUnion{OfInputItemList: input}, Tools: tools,
 		})
 		if err != nil {
 			return err

@@ -52,13 +52,16 @@ func (p *pool) tools(ctx context.Context) (tools []responses.ToolUnionParam, err
 	return tools, err
 }
 
-// execute hands a response in and waits for what goes back to the model. The response's id is the batch's: asking again after a
-// lost answer runs nothing twice.
-func (p *pool) execute(ctx context.Context, id string, response json.RawMessage) (results []json.RawMessage, err error) {
+// execute hands a response in and waits for what goes back to the model. The response's id is the batch's: asking again
+// after a lost answer runs nothing twice.
+func (p *pool) execute(ctx context.Context, id string, response json.RawMessage) (results []json.RawMessage,
+	err error) {
 	var answer json.RawMessage
-	status, err := p.ask(ctx, http.MethodPost, "/v1/batches?wait=60&format=openai", map[string]any{"id": id, "session": p.session, "openai": response}, &answer)
+	status, err := p.ask(ctx, http.MethodPost, "/v1/batches?wait=60&format=openai",
+		map[string]any{"id": id, "session": p.session, "openai": response}, &answer)
 	for status == http.StatusAccepted && err == nil { // it is not complete: a call takes longer, or waits for a person
-		status, err = p.ask(ctx, http.MethodGet, "/v1/batches/"+url.PathEscape(id)+"?wait=60&format=openai", nil, &answer)
+		status, err = p.ask(ctx, http.MethodGet, "/v1/batches/"+url.PathEscape(id)+
+			"?wait=60&format=openai", nil, &answer)
 	}
 	if err != nil {
 		return nil, err

@@ -1,5 +1,5 @@
-// Command wordsworker is a pool of one tool whose definition is not in the prompt: a model has to find it first. Its test calls
-// the tool as a worker would.
+// Command wordsworker is a pool of one tool whose definition is not in the prompt: a model has to find it first. Its
+// test calls the tool as a worker would.
 //
 //	dispatcher creds --pool words --out words.creds
 //	go run ./examples/wordsworker nats://127.0.0.1:4222 words.creds

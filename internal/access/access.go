@@ -1,11 +1,12 @@
 // Package access is who may do what on a NATS system, as values: principals, and what each is granted.
 //
 // Dispatchers and operators share the platform's account, where the streams are. Each pool of workers, and each agent,
-// has an account of its own, in which there is nothing but what is granted: subjects that lead into the platform's account, one
-// by one. Permissions within one account would not do: a publish that is allowed, with a reply address, has the server
-// put its answer on any subject of the account.
+// has an account of its own, in which there is nothing but what is granted: subjects that lead into the platform's
+// account, one by one. Permissions within one account would not do: a publish that is allowed, with a reply address,
+// has the server put its answer on any subject of the account.
 //
-// Authority: none of its own. Package broker has the table of grants, package natsd makes accounts and credentials of it.
+// Authority: none of its own. Package broker has the table of grants, package natsd makes accounts and credentials of
+// it.
 //
 // Ordering and failure: none; it is pure.
 package access

@@ -37,8 +37,8 @@ type Config struct {
 	Ready func() error
 	// Room says what room the disk of the store has. Nil: nothing is known against storing.
 	Room func() broker.Room
-	// Crowded is why a new batch of an agent would be turned away now by the dispatcher of this process; "" when it would not. Nil:
-	// nobody is asked, and it is turned away when it is stored.
+	// Crowded is why a new batch of an agent would be turned away now by the dispatcher of this process; "" when it
+	// would not. Nil: nobody is asked, and it is turned away when it is stored.
 	Crowded func(toolyard.Agent) string
 	Log     *slog.Logger
 	// MaxStreams is how many streams and waits are open at a time; 0 means [MaxStreams].
@@ -89,8 +89,10 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, mux: http.NewServeMux(),
-		hub: cfg.Broker.Hub(), turns: newTurns(MaxAgentReads), bytes: newPace(), rates: newPace(), conns: newConnections(),
-		streams: quota.New(cfg.MaxStreams, MaxAgentStreams), submissions: quota.New(MaxSubmissions, MaxAgentSubmissions),
+		hub: cfg.Broker.Hub(), turns: newTurns(MaxAgentReads), bytes: newPace(), rates: newPace(),
+		conns:       newConnections(),
+		streams:     quota.New(cfg.MaxStreams, MaxAgentStreams),
+		submissions: quota.New(MaxSubmissions, MaxAgentSubmissions),
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	if err := s.operations(); err != nil {
@@ -145,7 +147,8 @@ func (s *Server) contain(x *exchange) {
 		return
 	}
 	if x.r.Context().Err() == nil && v != http.ErrAbortHandler {
-		s.cfg.Log.Error("a request panicked", "method", x.r.Method, "path", x.r.URL.Path, "panic", v, "stack", string(debug.Stack()))
+		s.cfg.Log.Error("a request panicked", "method", x.r.Method, "path", x.r.URL.Path, "panic", v, "stack",
+			string(debug.Stack()))
 	}
 	panic(http.ErrAbortHandler) // the server cuts the connection, so that half an answer is not taken for a whole one
 }
@@ -194,7 +197,8 @@ func (q *quiet) Header() http.Header         { return q.header }
 func (q *quiet) WriteHeader(status int)      { q.status = status }
 func (q *quiet) Write(b []byte) (int, error) { return len(b), nil }
 
-// writeWithin bounds how long the client may take to read, from now. A writer without deadlines has none: a recorder of a test.
+// writeWithin bounds how long the client may take to read, from now. A writer without deadlines has none: a recorder of
+// a test.
 func (x *exchange) writeWithin(d time.Duration) error {
 	return deadlines(x.conn.SetWriteDeadline(time.Now().Add(d)))
 }
@@ -241,7 +245,8 @@ func (s *Server) alive(x *exchange) (context.Context, context.CancelFunc) {
 var aside = map[string]bool{"healthz": true, "readyz": true, "openapi": true, "metrics": true}
 
 // register adds an operation. Its work is bounded by requestTimeout, and its errors become problems here.
-func register[I, O any](s *Server, api huma.API, op huma.Operation, handle func(context.Context, *exchange, *I) (*O, error)) {
+func register[I, O any](s *Server, api huma.API, op huma.Operation,
+	handle func(context.Context, *exchange, *I) (*O, error)) {
 	op.RejectUnknownQueryParameters = true
 	describe(api, &op)
 	body := op.RequestBody
@@ -266,7 +271,8 @@ func register[I, O any](s *Server, api huma.API, op huma.Operation, handle func(
 			ctx, done = s.cfg.Broker.WhilePresent(ctx)
 			defer done()
 		}
-		if op.Method == http.MethodPost && op.OperationID != "submit" { // which looks whether the batch is stored already
+		// which looks whether the batch is stored already
+		if op.Method == http.MethodPost && op.OperationID != "submit" {
 			err = s.stores()
 		}
 		if err == nil {

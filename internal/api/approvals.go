@@ -54,7 +54,8 @@ func (s *Server) decide(ctx context.Context, x *exchange, in *approvalPath) (*st
 		return nil, err
 	}
 	if allow && !x.who.any { // what runs the model may hold the agent's token
-		return nil, newProblem(http.StatusForbidden, "", "an agent does not allow its own calls; use an operator's token")
+		return nil, newProblem(http.StatusForbidden, "",
+			"an agent does not allow its own calls; use an operator's token")
 	}
 	d.By = x.who.name
 	if allow {

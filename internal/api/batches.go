@@ -104,8 +104,8 @@ func (s *Server) accept(ctx context.Context, x *exchange, in *submitInput) (*cli
 	return s.handIn(ctx, b, len(data))
 }
 
-// answer says how a batch stands, after a wait if one is asked for: 200 when it is complete, 202 when it is not and that was
-// asked. Who has just handed it in, and waits for nothing, is always told 202.
+// answer says how a batch stands, after a wait if one is asked for: 200 when it is complete, 202 when it is not and
+// that was asked. Who has just handed it in, and waits for nothing, is always told 202.
 func (s *Server) answer(x *exchange, sub *client.Batch, p AnswerParams, submitted bool) (*batchAnswer, error) {
 	format, err := provider.ParseFormat(p.Format)
 	if err != nil {
@@ -137,8 +137,8 @@ func (s *Server) answer(x *exchange, sub *client.Batch, p AnswerParams, submitte
 	return s.rendered(ctx, sub, st, results, format)
 }
 
-// await waits until the batch is complete, the time is over, or the server stops. It returns the results of a batch that is
-// complete, and none of one that is not.
+// await waits until the batch is complete, the time is over, or the server stops. It returns the results of a batch
+// that is complete, and none of one that is not.
 func (s *Server) await(x *exchange, sub *client.Batch, most time.Duration) ([]toolyard.Result, error) {
 	leave, err := enter(s.streams, x.who)
 	if err != nil {
@@ -171,9 +171,10 @@ func (s *Server) resultsOf(ctx context.Context, k toolyard.BatchKey) ([]toolyard
 	return results, nil
 }
 
-// rendered is what goes back to a provider. The replies are what was answered, whatever became of the batch; they are read
-// when they are not known.
-func (s *Server) rendered(ctx context.Context, sub *client.Batch, st batch.State, results []toolyard.Result, format provider.Format) (*batchAnswer, error) {
+// rendered is what goes back to a provider. The replies are what was answered, whatever became of the batch; they are
+// read when they are not known.
+func (s *Server) rendered(ctx context.Context, sub *client.Batch, st batch.State, results []toolyard.Result,
+	format provider.Format) (*batchAnswer, error) {
 	if results == nil {
 		var err error
 		if results, err = s.resultsOf(ctx, sub.Key()); err != nil {
@@ -189,7 +190,8 @@ func (s *Server) rendered(ctx context.Context, sub *client.Batch, st batch.State
 
 // render is what goes back to a provider about these calls of a batch, or about calls that it could not take any more.
 func render(
-	ctx context.Context, sub *client.Batch, calls []toolyard.Call, results []toolyard.Result, notice *toolyard.Notice, format provider.Format,
+	ctx context.Context, sub *client.Batch, calls []toolyard.Call, results []toolyard.Result, notice *toolyard.Notice,
+	format provider.Format,
 ) (*batchAnswer, error) {
 	if format != provider.Native { // a model sees images, and no references to them
 		if err := sub.Fill(ctx, results); err != nil {
@@ -227,7 +229,8 @@ func (s *Server) missing(k toolyard.BatchKey, err error) error {
 	}
 	made := time.Unix(id.Time().UnixTime())
 	if lifetime := s.cfg.Broker.Settings().Lifetime; time.Since(made) > lifetime {
-		return typed(err, http.StatusGone, "id", "batches are kept for %s, and this id is of %s", lifetime, made.UTC().Format(time.RFC3339))
+		return typed(err, http.StatusGone, "id", "batches are kept for %s, and this id is of %s", lifetime,
+			made.UTC().Format(time.RFC3339))
 	}
 	return err
 }
@@ -275,7 +278,8 @@ func (s *Server) list(ctx context.Context, x *exchange, in *listInput) (*struct{
 		}
 	}
 	page, more, err := s.cfg.Client.Batches(ctx, client.Filter{
-		Agent: agent, Session: toolyard.Session(in.Session), Status: toolyard.Status(in.Status), After: in.After, Limit: in.Limit,
+		Agent: agent, Session: toolyard.Session(in.Session), Status: toolyard.Status(in.Status), After: in.After,
+		Limit: in.Limit,
 	})
 	if err != nil {
 		return nil, err
@@ -317,7 +321,8 @@ func (s *Server) cancelCall(ctx context.Context, x *exchange, in *CallPath) (*ba
 }
 
 // cancel asks for calls to end, without any for all, and says how the batch stands then.
-func (s *Server) cancel(ctx context.Context, x *exchange, p BatchPath, reason string, calls ...int) (*batchAnswer, error) {
+func (s *Server) cancel(ctx context.Context, x *exchange, p BatchPath, reason string, calls ...int) (*batchAnswer,
+	error) {
 	k, err := x.key(p)
 	if err != nil {
 		return nil, err

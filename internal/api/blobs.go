@@ -37,7 +37,8 @@ func (s *Server) blob(ctx context.Context, x *exchange, in *blobInput) (*struct{
 		return nil, err
 	}
 	if in.Offset > len(all) {
-		return nil, newProblem(http.StatusBadRequest, "offset", "is %d, but the result has %d bytes", in.Offset, len(all))
+		return nil, newProblem(http.StatusBadRequest, "offset", "is %d, but the result has %d bytes", in.Offset,
+			len(all))
 	}
 	if !utf8.Valid(all) {
 		out := Blob{Ref: in.Ref, Size: len(all), Offset: in.Offset}
@@ -79,7 +80,8 @@ func (s *Server) workers(ctx context.Context, x *exchange, _ *nothing) (*struct{
 	list, err := s.cfg.Client.Workers(ctx)
 	for i := range list { // a reader of JSON counts what is there, and null has no length
 		w := &list[i]
-		w.Classes, w.Workspaces = append([]toolyard.Class{}, w.Classes...), append([]toolyard.Workspace{}, w.Workspaces...)
+		w.Classes, w.Workspaces = append([]toolyard.Class{}, w.Classes...),
+			append([]toolyard.Workspace{}, w.Workspaces...)
 		w.Conflicts = append([]string{}, w.Conflicts...)
 		if w.Breakers == nil {
 			w.Breakers = map[string]time.Time{}

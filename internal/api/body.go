@@ -27,10 +27,12 @@ func (x *exchange) body(most int64, optional bool) ([]byte, error) {
 	}
 	data, err := io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, most))
 	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, newProblem(http.StatusRequestEntityTooLarge, "", "the body is longer than %d bytes, the most that is taken here; split it", large.Limit)
+		return nil, newProblem(http.StatusRequestEntityTooLarge, "",
+			"the body is longer than %d bytes, the most that is taken here; split it", large.Limit)
 	}
 	if err != nil {
-		return nil, newProblem(http.StatusBadRequest, "", "the body did not arrive whole within %s: %v", bodyTimeout, err)
+		return nil, newProblem(http.StatusBadRequest, "", "the body did not arrive whole within %s: %v", bodyTimeout,
+			err)
 	}
 	// What comes later on this connection is the end of the client's interest, and may come at any time.
 	if err := deadlines(x.conn.SetReadDeadline(time.Time{})); err != nil {
@@ -41,7 +43,8 @@ func (x *exchange) body(most int64, optional bool) ([]byte, error) {
 	}
 	kind, _, err := mime.ParseMediaType(x.r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" && !strings.HasSuffix(kind, "+json") {
-		return nil, newProblem(http.StatusUnsupportedMediaType, "Content-Type", "the body must be application/json, and say so")
+		return nil, newProblem(http.StatusUnsupportedMediaType, "Content-Type",
+			"the body must be application/json, and say so")
 	}
 	return data, nil
 }
@@ -53,11 +56,12 @@ type wrapper struct {
 }
 
 var wrappers = []wrapper{
-	{"anthropic", provider.Anthropic}, {"openai", provider.OpenAI}, {"openai_chat", provider.OpenAIChat}, {"gemini", provider.Gemini},
+	{"anthropic", provider.Anthropic}, {"openai", provider.OpenAI}, {"openai_chat", provider.OpenAIChat},
+	{"gemini", provider.Gemini},
 }
 
-// decodeBatch reads a submission: a native batch, or one whose calls stand in a provider's form in the field of its name. Every
-// error is a [*toolyard.InputError]. The batch is neither normalized nor validated.
+// decodeBatch reads a submission: a native batch, or one whose calls stand in a provider's form in the field of its
+// name. Every error is a [*toolyard.InputError]. The batch is neither normalized nor validated.
 func decodeBatch(data []byte) (toolyard.Batch, error) {
 	data, err := provider.MendJSON(data)
 	if err != nil {
@@ -72,7 +76,8 @@ func decodeBatch(data []byte) (toolyard.Batch, error) {
 		switch {
 		case !o.Has(w.field):
 		case form >= 0:
-			return toolyard.Batch{}, strictjson.Errorf(w.field, "stands beside %q; a batch comes in one form", wrappers[form].field)
+			return toolyard.Batch{}, strictjson.Errorf(w.field, "stands beside %q; a batch comes in one form",
+				wrappers[form].field)
 		default:
 			form = i
 		}
@@ -100,7 +105,8 @@ func decodeBatch(data []byte) (toolyard.Batch, error) {
 	}
 	inner, _, err := provider.Decode(o.Value(w.field), w.format)
 	if in, ok := errors.AsType[*toolyard.InputError](err); ok {
-		return b, &toolyard.InputError{Field: strings.TrimSuffix(w.field+"."+in.Field, "."), Problem: in.Problem, TooLarge: in.TooLarge}
+		return b, &toolyard.InputError{Field: strings.TrimSuffix(w.field+"."+in.Field, "."), Problem: in.Problem,
+			TooLarge: in.TooLarge}
 	}
 	b.Calls = inner.Calls
 	return b, err
@@ -171,12 +177,14 @@ func decodeCancel(data []byte) (reason string, calls []int, err error) {
 			return "", nil, err
 		}
 		if len(items) == 0 || len(items) > toolyard.MaxCallsPerBatch {
-			return "", nil, strictjson.Errorf("calls", "has %d indices; name 1 to %d, or leave it out to cancel all", len(items), toolyard.MaxCallsPerBatch)
+			return "", nil, strictjson.Errorf("calls", "has %d indices; name 1 to %d, or leave it out to cancel all",
+				len(items), toolyard.MaxCallsPerBatch)
 		}
 		calls = make([]int, len(items))
 		for i, item := range items {
 			if calls[i], err = strconv.Atoi(string(item)); err != nil || calls[i] < 0 {
-				return "", nil, strictjson.Errorf(strictjson.Item("calls", i), "is %.20s; want the index of a call", item)
+				return "", nil, strictjson.Errorf(strictjson.Item("calls", i), "is %.20s; want the index of a call",
+					item)
 			}
 		}
 	}
@@ -206,7 +214,8 @@ func decodeDecision(data []byte) (d client.Decision, allow bool, err error) {
 		return d, allow, err
 	}
 	if remember != "" && remember != approval.RememberSession {
-		return d, allow, strictjson.Errorf("remember", "is %q; use %q, or leave it out", remember, approval.RememberSession)
+		return d, allow, strictjson.Errorf("remember", "is %q; use %q, or leave it out", remember,
+			approval.RememberSession)
 	}
 	d.ForSession = remember != ""
 	if d.InputSHA256, err = o.OptionalString("input_sha256"); err != nil {

@@ -80,7 +80,9 @@ func (cs *connections) own(r *http.Request, who caller) *Problem {
 		return nil
 	}
 	if cs.each[owner] >= most {
-		p := newProblem(http.StatusTooManyRequests, "", "%d connections of agent %s are open, the most that its token may have; use those, or close some", cs.each[owner], owner).again()
+		p := newProblem(http.StatusTooManyRequests, "",
+			"%d connections of agent %s are open, the most that its token may have; use those, or close some",
+			cs.each[owner], owner).again()
 		p.closes = true
 		return p
 	}

@@ -27,10 +27,12 @@ func TestDescribedBodies(t *testing.T) {
 		return out
 	}
 	forms := []string{"anthropic", "gemini", "openai", "openai_chat"}
-	if got, want := names(Submission{}), append(append([]string{}, forms...), names(toolyard.Batch{})...); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+	if got, want := names(Submission{}), append(append([]string{}, forms...),
+		names(toolyard.Batch{})...); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
 		t.Errorf("a submission is described with %v, and read with %v", got, want)
 	}
-	if got, want := names(MoreCalls{}), append([]string{"calls"}, forms...); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+	if got, want := names(MoreCalls{}), append([]string{"calls"}, forms...); !slices.Equal(got,
+		slices.Sorted(slices.Values(want))) {
 		t.Errorf("more calls are described with %v", got)
 	}
 	if got, want := names(BatchOptions{}), names(toolyard.Options{}); !slices.Equal(got, want) {
@@ -42,7 +44,8 @@ func TestDescribedBodies(t *testing.T) {
 	if _, _, err := decodeDecision([]byte(`{"decision": "allow", "reason": "r", "input": {}, "input_sha256": "00", "remember": "session"}`)); err != nil || len(names(Decision{})) != 5 {
 		t.Errorf("a decision is described with %v, and is read: %v", names(Decision{}), err)
 	}
-	if reason, err := decodeReason([]byte(`{"reason": "r"}`)); err != nil || reason != "r" || len(names(Reason{})) != 1 {
+	if reason, err := decodeReason([]byte(`{"reason": "r"}`)); err != nil || reason != "r" ||
+		len(names(Reason{})) != 1 {
 		t.Errorf("a reason is described with %v, and is read: %q, %v", names(Reason{}), reason, err)
 	}
 }
@@ -54,10 +57,15 @@ func TestLimitsInTags(t *testing.T) {
 		field, tag string
 		want       int
 	}{
-		{AnswerParams{}, "Wait", "maximum", int(MaxWait.Seconds())}, {listInput{}, "Limit", "maximum", MaxPage}, {listInput{}, "Limit", "default", DefaultPage},
+		{AnswerParams{}, "Wait", "maximum", int(MaxWait.Seconds())}, {listInput{}, "Limit", "maximum", MaxPage},
+		{listInput{}, "Limit", "default", DefaultPage},
 		{blobInput{}, "Limit", "maximum", MaxBlobBytes}, {blobInput{}, "Limit", "default", DefaultBlobBytes},
-		{Call{}, "ID", "maxLength", toolyard.MaxNameBytes}, {Submission{}, "Calls", "maxItems", toolyard.MaxCallsPerBatch}, {Submission{}, "ID", "maxLength", toolyard.MaxNameBytes},
-		{BatchOptions{}, "MaxConcurrency", "maximum", toolyard.MaxConcurrency}, {Reason{}, "Reason", "maxLength", client.MaxReasonBytes}, {Decision{}, "Reason", "maxLength", client.MaxReasonBytes},
+		{Call{}, "ID", "maxLength", toolyard.MaxNameBytes},
+		{Submission{}, "Calls", "maxItems", toolyard.MaxCallsPerBatch},
+		{Submission{}, "ID", "maxLength", toolyard.MaxNameBytes},
+		{BatchOptions{}, "MaxConcurrency", "maximum", toolyard.MaxConcurrency},
+		{Reason{}, "Reason", "maxLength", client.MaxReasonBytes},
+		{Decision{}, "Reason", "maxLength", client.MaxReasonBytes},
 	} {
 		f, ok := reflect.TypeOf(c.in).FieldByName(c.field)
 		if got := f.Tag.Get(c.tag); !ok || got != strconv.Itoa(c.want) {
@@ -71,15 +79,18 @@ func TestTokenFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for token, want := range map[string]string{"abc-._~+/0=": "alice", "other": "bob", "more": "alice", "root": Operator, "": "", "abc": "", "OTHER": "", "#": "", "comment": ""} {
+	for token, want := range map[string]string{"abc-._~+/0=": "alice", "other": "bob", "more": "alice",
+		"root": Operator, "": "", "abc": "", "OTHER": "", "#": "", "comment": ""} {
 		e, ok := good.find(token)
 		if agent := e.agent; agent != want || ok != (want != "") {
 			t.Errorf("%q is %q's, %t; want %q", token, agent, ok, want)
 		}
 	}
 	for file, says := range map[string]string{
-		"": "no token", "# only\n": "no token", "alone\n": "line 1 has 1 words", "a b c\n": "line 1: word 3 is no KEY=VALUE", "ok a\nsame b\nsame c\n": "line 3 has the token of line 2",
-		"sécret a\n": "line 1: the token", "=== a\n": "line 1: the token", "tok a\x01b\n": "line 1: the agent", "tok " + strings.Repeat("a", 129) + "\n": "129 bytes",
+		"": "no token", "# only\n": "no token", "alone\n": "line 1 has 1 words",
+		"a b c\n": "line 1: word 3 is no KEY=VALUE", "ok a\nsame b\nsame c\n": "line 3 has the token of line 2",
+		"sécret a\n": "line 1: the token", "=== a\n": "line 1: the token", "tok a\x01b\n": "line 1: the agent", "tok " +
+			strings.Repeat("a", 129) + "\n": "129 bytes",
 		strings.Repeat("x", MaxTokenFileBytes+1): "longer than",
 	} {
 		_, err := ParseTokens([]byte(file))
@@ -98,8 +109,10 @@ func TestTokenFiles(t *testing.T) {
 
 func TestLoopbackHosts(t *testing.T) {
 	for host, want := range map[string]bool{
-		"localhost": true, "LocalHost:80": true, "localhost.": true, "127.0.0.1": true, "127.8.9.1:8080": true, "[::1]": true, "[::1]:80": true, "::1": true,
-		"": false, ":8080": false, "0.0.0.0:8080": false, "[::]:80": false, "10.0.0.1": false, "example.com": false, "localhost.example.com": false, "127.0.0.1.nip.io": false, "127.1": false,
+		"localhost": true, "LocalHost:80": true, "localhost.": true, "127.0.0.1": true, "127.8.9.1:8080": true,
+		"[::1]": true, "[::1]:80": true, "::1": true,
+		"": false, ":8080": false, "0.0.0.0:8080": false, "[::]:80": false, "10.0.0.1": false, "example.com": false,
+		"localhost.example.com": false, "127.0.0.1.nip.io": false, "127.1": false,
 	} {
 		if got := IsLoopbackHost(host); got != want {
 			t.Errorf("%q: %t", host, got)
@@ -127,7 +140,8 @@ func TestEnter(t *testing.T) {
 		who   caller
 		count int
 	}{
-		{caller{any: true}, 3}, {caller{agent: "a", grant: grant{streams: 1}}, 1}, {caller{agent: "b"}, 1}, // five in all
+		// five in all
+		{caller{any: true}, 3}, {caller{agent: "a", grant: grant{streams: 1}}, 1}, {caller{agent: "b"}, 1},
 	} {
 		for range c.count {
 			if _, err := enter(q, c.who); err != nil {
@@ -143,7 +157,8 @@ func TestEnter(t *testing.T) {
 	}
 }
 
-// FuzzBodies: whatever a body holds, it is taken, or refused as the client's mistake; and what is taken can be handed in.
+// FuzzBodies: whatever a body holds, it is taken, or refused as the client's mistake; and what is taken can be handed
+// in.
 func FuzzBodies(f *testing.F) {
 	for _, seed := range []string{
 		`{"id": "b", "calls": [{"id": "c", "tool": "t", "input": {"a": 1}}], "options": {"deny": ["bash"]}}`,
@@ -151,7 +166,8 @@ func FuzzBodies(f *testing.F) {
 		`{"openai": [{"type": "function_call", "call_id": "u", "name": "t", "arguments": "{}"}]}`,
 		`{"openai_chat": {"role": "assistant", "tool_calls": [{"id": "u", "type": "function", "function": {"name": "t", "arguments": "{"}}]}}`,
 		`{"gemini": {"parts": [{"functionCall": {"name": "t", "args": {}}}]}, "open": true}`,
-		`{"decision": "allow", "input": {}, "remember": "session"}`, `{"reason": "r"}`, `{}`, `null`, `[`, "\xff", `{"calls": null}`,
+		`{"decision": "allow", "input": {}, "remember": "session"}`, `{"reason": "r"}`, `{}`, `null`, `[`, "\xff",
+		`{"calls": null}`,
 	} {
 		f.Add([]byte(seed))
 	}

@@ -17,10 +17,11 @@ import (
 	"github.com/toolyard/toolyard/internal/replay"
 )
 
-// What many follow is read once. A stream first reads for itself what is stored, a piece at a time, when it is its agent's turn;
-// then it takes from the topic of its batch, which one goroutine fills from live copies. What it takes is written out in one
-// go, and within what its token may take. A stream that falls behind the topic's window reads for itself again, unless that was
-// its client's slowness: then it ends with an event behind, and its client comes again with Last-Event-ID.
+// What many follow is read once. A stream first reads for itself what is stored, a piece at a time, when it is its
+// agent's turn; then it takes from the topic of its batch, which one goroutine fills from live copies. What it takes is
+// written out in one go, and within what its token may take. A stream that falls behind the topic's window reads for
+// itself again, unless that was its client's slowness: then it ends with an event behind, and its client comes again
+// with Last-Event-ID.
 
 // behindEvent is the name of the last event of a stream that was too slow.
 const behindEvent = "behind"
@@ -33,9 +34,11 @@ type Behind struct {
 	Detail string `json:"detail"`
 }
 
-const behindDetail = "this stream was read too slowly, so the server ended it; go on behind the last event with Last-Event-ID"
+const behindDetail = "this stream was read too slowly, so the server ended it; go on behind the last event with " +
+	"Last-Event-ID"
 
-// again calls read until it succeeds, or fails so that it will not succeed later. NATS may be away for longer than a read lasts.
+// again calls read until it succeeds, or fails so that it will not succeed later. NATS may be away for longer than a
+// read lasts.
 func again[T any](ctx context.Context, link broker.Link, read func() (T, error)) (T, error) {
 	for {
 		v, err := read()
@@ -75,7 +78,8 @@ type piece struct {
 	entries []entry
 	size    int
 	read    time.Time
-	// to is how far the streams were read. caught says that this was all that is stored by now, and over that nothing follows.
+	// to is how far the streams were read. caught says that this was all that is stored by now, and over that nothing
+	// follows.
 	to           cursor
 	caught, over bool
 }
@@ -126,8 +130,10 @@ func (s *Server) readPiece(ctx context.Context, from place) (p piece, err error)
 	return p, nil
 }
 
-// followEvents writes the events of a batch behind a cursor: those that are stored, and with live all others to the last.
-func (s *Server) followEvents(ctx context.Context, out *stream, k toolyard.BatchKey, at cursor, resumed, live bool) error {
+// followEvents writes the events of a batch behind a cursor: those that are stored, and with live all others to the
+// last.
+func (s *Server) followEvents(ctx context.Context, out *stream, k toolyard.BatchKey, at cursor, resumed,
+	live bool) error {
 	from := place{k, at, !resumed}
 	for {
 		read := func() (piece, error) { return s.readPiece(ctx, from) }
@@ -150,7 +156,10 @@ func (s *Server) followEvents(ctx context.Context, out *stream, k toolyard.Batch
 			return nil
 		}
 		if resumed { // the end may stand before the cursor
-			if over, err := again(ctx, s.cfg.Broker, func() (bool, error) { return s.cfg.Broker.Ended(ctx, k, p.to.reply) }); over || err != nil {
+			if over, err := again(ctx, s.cfg.Broker, func() (bool,
+				error) {
+				return s.cfg.Broker.Ended(ctx, k, p.to.reply)
+			}); over || err != nil {
 				return err
 			}
 			resumed = false
@@ -162,8 +171,8 @@ func (s *Server) followEvents(ctx context.Context, out *stream, k toolyard.Batch
 	}
 }
 
-// sendLive writes what the topic of a batch has behind a cursor, and moves it. done is false when events are missing before what
-// the topic has.
+// sendLive writes what the topic of a batch has behind a cursor, and moves it. done is false when events are missing
+// before what the topic has.
 func (s *Server) sendLive(ctx context.Context, out *stream, k toolyard.BatchKey, at *cursor) (done bool, err error) {
 	f, leave, ok := s.happened.join(k.String(), told{at: *at}, func(base told) bool { return base.at.before(*at) },
 		func(ctx context.Context, t *topic[told]) error { return s.readEvents(ctx, k, t) })
@@ -201,7 +210,10 @@ func (s *Server) sendLive(ctx context.Context, out *stream, k toolyard.BatchKey,
 // readEvents fills a topic with the events of a batch.
 func (s *Server) readEvents(ctx context.Context, k toolyard.BatchKey, t *topic[told]) error {
 	at := t.base.at
-	f, err := again(ctx, s.cfg.Broker, func() (broker.Follower, error) { return s.hub.Follower(ctx, k, at.event, at.reply) })
+	f, err := again(ctx, s.cfg.Broker, func() (broker.Follower,
+		error) {
+		return s.hub.Follower(ctx, k, at.event, at.reply)
+	})
 	if err != nil {
 		return err
 	}
@@ -216,10 +228,11 @@ func (s *Server) readEvents(ctx context.Context, k toolyard.BatchKey, t *topic[t
 	})
 }
 
-// fill puts all that next reads about a batch, until put says that nothing follows. When next has no more it waits for news. reply
-// is how far the replies were read.
+// fill puts all that next reads about a batch, until put says that nothing follows. When next has no more it waits for
+// news. reply is how far the replies were read.
 func fill[T any](
-	ctx context.Context, s *Server, k toolyard.BatchKey, news <-chan struct{}, next func(context.Context) (T, bool, error),
+	ctx context.Context, s *Server, k toolyard.BatchKey, news <-chan struct{},
+	next func(context.Context) (T, bool, error),
 	reply *uint64, put func(T) (over bool, err error),
 ) error {
 	tick, quiet := time.NewTicker(reread), broker.Quiet{}
@@ -290,8 +303,8 @@ func readReply(r batch.Record) (out replied, size int, err error) {
 	return out, size, nil
 }
 
-// replies yields the replies of a batch from the first on, to the last. It ends with errBehind when what takes them is behind and
-// says that it is slow.
+// replies yields the replies of a batch from the first on, to the last. It ends with errBehind when what takes them is
+// behind and says that it is slow.
 func (s *Server) replies(ctx context.Context, k toolyard.BatchKey, slow func() bool) iter.Seq2[replied, error] {
 	return func(yield func(replied, error) bool) {
 		err := s.eachReply(ctx, k, slow, func(r replied) bool { return yield(r, nil) })
@@ -310,7 +323,8 @@ func (s *Server) eachReply(ctx context.Context, k toolyard.BatchKey, slow func()
 		seen = r.seq
 		for _, res := range r.results {
 			if res.Index != next {
-				return true, fmt.Errorf("batch %s: the result of call %d came where that of call %d is next", k, res.Index, next)
+				return true, fmt.Errorf("batch %s: the result of call %d came where that of call %d is next", k,
+					res.Index, next)
 			}
 			next++
 		}
@@ -351,7 +365,8 @@ func (s *Server) eachReply(ctx context.Context, k toolyard.BatchKey, slow func()
 }
 
 // liveReplies takes replies from the topic of a batch. over is false when some are missing before what the topic has.
-func (s *Server) liveReplies(ctx context.Context, k toolyard.BatchKey, slow func() bool, seen uint64, take func(replied) (bool, error)) (over bool, err error) {
+func (s *Server) liveReplies(ctx context.Context, k toolyard.BatchKey, slow func() bool, seen uint64,
+	take func(replied) (bool, error)) (over bool, err error) {
 	f, leave, ok := s.answered.join(k.String(), replied{seq: seen}, func(base replied) bool { return base.seq <= seen },
 		func(ctx context.Context, t *topic[replied]) error { return s.readReplies(ctx, k, t) })
 	if !ok {
@@ -385,7 +400,10 @@ func never() bool { return false }
 // readReplies fills a topic with the replies of a batch.
 func (s *Server) readReplies(ctx context.Context, k toolyard.BatchKey, t *topic[replied]) error {
 	seen := t.base.seq
-	f, err := again(ctx, s.cfg.Broker, func() (broker.ReplyFollower, error) { return s.hub.ReplyFollower(ctx, k, t.base.seq) })
+	f, err := again(ctx, s.cfg.Broker, func() (broker.ReplyFollower,
+		error) {
+		return s.hub.ReplyFollower(ctx, k, t.base.seq)
+	})
 	if err != nil {
 		return err
 	}
@@ -461,7 +479,8 @@ func (s *Server) readProgress(ctx context.Context, k toolyard.BatchKey, t *topic
 			if o.err != nil {
 				return o.err
 			}
-			if err := s.putProgress(ear, current, t); err != nil || o.end { // what was told before the result is here by now
+			// what was told before the result is here by now
+			if err := s.putProgress(ear, current, t); err != nil || o.end {
 				return err
 			}
 			for _, r := range o.results {
@@ -486,7 +505,8 @@ func (s *Server) putProgress(ear broker.Follow, current broker.Runs, t *topic[re
 		case p.Waiting != nil:
 			name, said = waitingEvent, client.Waiting{Running: p.Waiting.Running, Waiting: p.Waiting.Waiting}
 		case current.Take(p):
-			said = client.Progress{Index: p.Index, CallID: p.CallID, Tool: p.Tool, Worker: p.Worker, Attempt: p.Attempt, Progress: p.Progress, LostBytes: p.LostBytes}
+			said = client.Progress{Index: p.Index, CallID: p.CallID, Tool: p.Tool, Worker: p.Worker, Attempt: p.Attempt,
+				Progress: p.Progress, LostBytes: p.LostBytes}
 		default:
 			continue
 		}

@@ -13,8 +13,12 @@ func enter(q *quota.Quota, c caller) (leave func(), err error) {
 	case full == nil:
 		return leave, nil
 	case full.OfAgent:
-		return nil, newProblem(429, "", "%d requests of this kind of agent %s are under way, the most that its token may have; try again later",
-			full.Count, c.agent).again()
+		return nil,
+			newProblem(429, "",
+				"%d requests of this kind of agent %s are under way, the most that its token may have; try again later",
+				full.Count, c.agent).again()
 	}
-	return nil, newProblem(429, "", "%d requests of this kind are under way, the most that this server has; try again later", full.Count).again()
+	return nil,
+		newProblem(429, "", "%d requests of this kind are under way, the most that this server has; try again later",
+			full.Count).again()
 }

@@ -14,18 +14,19 @@ const (
 	MaxSmallBodyBytes = 2 << 20
 	// MaxHeaderBytes is how long all headers of a request may be; the server of the process sets it.
 	MaxHeaderBytes = 64 << 10
-	// MaxStreams is how many event streams and waits are open at a time, and MaxAgentStreams how many of one token's agent.
+	// MaxStreams is how many event streams and waits are open at a time, and MaxAgentStreams how many of one token's
+	// agent.
 	MaxStreams      = 1_024
 	MaxAgentStreams = 256
-	// MaxAgentReads is how many requests and streams read what is stored about one agent's batches at the same moment: the others wait for
-	// their turn.
+	// MaxAgentReads is how many requests and streams read what is stored about one agent's batches at the same moment:
+	// the others wait for their turn.
 	MaxAgentReads = 2
-	// AgentBytesPerSecond is how much all streams of one token's agent may send in a second, and as much at once after a pause. A write
-	// counts minWriteBytes at least.
+	// AgentBytesPerSecond is how much all streams of one token's agent may send in a second, and as much at once after
+	// a pause. A write counts minWriteBytes at least.
 	AgentBytesPerSecond = 8 << 20
 	minWriteBytes       = 4 << 10
-	// maxWriteBytes is about how much of a stream is written at once; maxPieceEvents, maxPieceBytes and maxPieceReplies are how much of
-	// what is stored is read in one turn.
+	// maxWriteBytes is about how much of a stream is written at once; maxPieceEvents, maxPieceBytes and maxPieceReplies
+	// are how much of what is stored is read in one turn.
 	maxWriteBytes   = 64 << 10
 	maxPieceEvents  = 64
 	maxPieceBytes   = 256 << 10
@@ -43,8 +44,8 @@ const (
 	MaxTokenFileBytes = 4 << 20
 	// MaxTokenRate is the greatest rate that a token may have, in requests a second.
 	MaxTokenRate = 100_000
-	// MaxConnections is how many connections are open at a time, MaxStrangers how many of them have shown no token yet, and
-	// MaxAgentConnections how many are of one token's agent.
+	// MaxConnections is how many connections are open at a time, MaxStrangers how many of them have shown no token yet,
+	// and MaxAgentConnections how many are of one token's agent.
 	MaxConnections      = 4_096
 	MaxStrangers        = 1_024
 	MaxAgentConnections = 512
@@ -60,11 +61,12 @@ const (
 
 // How long things take.
 const (
-	// HeaderTimeout is how long a client may take for its headers, and IdleTimeout how long a connection without a request
-	// is kept; the server of the process sets them.
+	// HeaderTimeout is how long a client may take for its headers, and IdleTimeout how long a connection without a
+	// request is kept; the server of the process sets them.
 	HeaderTimeout = 5 * time.Second
 	IdleTimeout   = time.Minute
-	// TokenLook is how often the token file is read again, and TokenGrace how long its former tokens count while it cannot be used.
+	// TokenLook is how often the token file is read again, and TokenGrace how long its former tokens count while it
+	// cannot be used.
 	TokenLook  = time.Second
 	TokenGrace = time.Minute
 	// bodyTimeout is how long a client may take for its body.
@@ -81,8 +83,8 @@ const (
 	maxKeptAge = 30 * time.Second
 	// slowWrite is how long a client takes for what is written at once when it is a slow one.
 	slowWrite = time.Second
-	// DefaultFeedIdle is how long a model's stream may be silent, maxFeed how long it may take, and feedDrain how long what
-	// comes behind its last event.
+	// DefaultFeedIdle is how long a model's stream may be silent, maxFeed how long it may take, and feedDrain how long
+	// what comes behind its last event.
 	DefaultFeedIdle = 5 * time.Minute
 	maxFeed         = time.Hour
 	feedDrain       = 10 * time.Second

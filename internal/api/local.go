@@ -7,13 +7,15 @@ import (
 	"strings"
 )
 
-// A listener on this machine alone is still within reach of every web page that a browser here has open: a page may send
-// requests to it, and a name that its owner points at 127.0.0.1 makes the answers readable too. Neither gets past these.
+// A listener on this machine alone is still within reach of every web page that a browser here has open: a page may
+// send requests to it, and a name that its owner points at 127.0.0.1 makes the answers readable too. Neither gets past
+// these.
 
 // checkLocal refuses what a loopback listener must not answer.
 func checkLocal(r *http.Request) *Problem {
 	if !IsLoopbackHost(r.Host) {
-		return newProblem(http.StatusForbidden, "Host", "this server is for its own machine: ask for localhost, 127.0.0.1 or [::1]")
+		return newProblem(http.StatusForbidden, "Host",
+			"this server is for its own machine: ask for localhost, 127.0.0.1 or [::1]")
 	}
 	for _, origin := range r.Header.Values("Origin") {
 		u, err := url.Parse(origin)
@@ -27,8 +29,8 @@ func checkLocal(r *http.Request) *Problem {
 	return nil
 }
 
-// IsLoopbackHost reports whether HOST or HOST:PORT names this machine and nothing that others decide: a loopback address,
-// or localhost.
+// IsLoopbackHost reports whether HOST or HOST:PORT names this machine and nothing that others decide: a loopback
+// address, or localhost.
 func IsLoopbackHost(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {

@@ -8,14 +8,14 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// Answer answers a request that is mounted, in the name of an agent. permit refuses a batch that the token may not hand in; one that
-// says that a person can be asked says so no longer where the token does not.
+// Answer answers a request that is mounted, in the name of an agent. permit refuses a batch that the token may not hand
+// in; one that says that a person can be asked says so no longer where the token does not.
 type Answer func(w http.ResponseWriter, r *http.Request, agent toolyard.Agent, permit func(*toolyard.Batch) error)
 
-// Mount has all requests for a path answered by something that is no operation of this API, behind the same door: the local
-// check, the token, the bounds on bodies and on how many requests are under way. It gets the agent whom the token names, or
-// ?agent= where the token names none. A body is here whole when it is called, and is maxBody bytes long at most; what it
-// writes, the client must take in time. Its requests end with Stop. Mount before the first request.
+// Mount has all requests for a path answered by something that is no operation of this API, behind the same door: the
+// local check, the token, the bounds on bodies and on how many requests are under way. It gets the agent whom the token
+// names, or ?agent= where the token names none. A body is here whole when it is called, and is maxBody bytes long at
+// most; what it writes, the client must take in time. Its requests end with Stop. Mount before the first request.
 func (s *Server) Mount(path string, maxBody int64, answer Answer) {
 	s.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 		x, ok := r.Context().Value(exchangeKey{}).(*exchange)

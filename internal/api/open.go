@@ -64,8 +64,8 @@ func (s *Server) appendCalls(ctx context.Context, x *exchange, in *BatchPath) (*
 	return &appendAnswer{http.StatusAccepted, out}, nil
 }
 
-// appender appends calls to one batch. It remembers what it has read and appended, and reads again when somebody else was
-// there.
+// appender appends calls to one batch. It remembers what it has read and appended, and reads again when somebody else
+// was there.
 type appender struct {
 	s *Server
 	k toolyard.BatchKey
@@ -77,7 +77,8 @@ type appender struct {
 	own   map[string]bool // the ids of calls that were appended here
 }
 
-// append adds calls behind all others, or finds those that are there already: a client that saw no answer sends them again.
+// append adds calls behind all others, or finds those that are there already: a client that saw no answer sends them
+// again.
 func (a *appender) append(ctx context.Context, calls []toolyard.Call) (Appended, error) {
 	for range maxAppendTries {
 		if err := a.read(ctx); err != nil {
@@ -95,7 +96,8 @@ func (a *appender) append(ctx context.Context, calls []toolyard.Call) (Appended,
 		if err != nil {
 			return out, err
 		}
-		rec, err := a.s.cfg.Broker.Append(ctx, a.k, batch.ChainInput, "", 0, a.st.InputSeq, events.Appended{Calls: fresh})
+		rec, err := a.s.cfg.Broker.Append(ctx, a.k, batch.ChainInput, "", 0, a.st.InputSeq,
+			events.Appended{Calls: fresh})
 		if errors.Is(err, broker.ErrConflict) {
 			a.known = false
 			continue
@@ -114,7 +116,8 @@ func (a *appender) append(ctx context.Context, calls []toolyard.Call) (Appended,
 		}
 		return out, nil
 	}
-	return Appended{}, newProblem(http.StatusTooManyRequests, "", "%d others appended to this batch first; try again later", maxAppendTries).again()
+	return Appended{}, newProblem(http.StatusTooManyRequests, "",
+		"%d others appended to this batch first; try again later", maxAppendTries).again()
 }
 
 // read finds out how the batch stands, unless that is known.
@@ -159,10 +162,11 @@ func (s *Server) input(ctx context.Context, k toolyard.BatchKey) ([]toolyard.Cal
 	return slices.Concat(sub.Calls, st.Input), st, nil
 }
 
-// repeated reports whether calls are there already, and where: a client that saw no answer sends them again. Only calls with
-// ids can be known again.
+// repeated reports whether calls are there already, and where: a client that saw no answer sends them again. Only calls
+// with ids can be known again.
 //
-// A call that was cut, here or there, is known by its id and its tool: a stream that is sent again may be cut elsewhere, or whole.
+// A call that was cut, here or there, is known by its id and its tool: a stream that is sent again may be cut
+// elsewhere, or whole.
 func repeated(have, calls []toolyard.Call) (at int, ok bool) {
 	at = slices.IndexFunc(have, func(c toolyard.Call) bool { return c.ID == calls[0].ID })
 	if at < 0 || at+len(calls) > len(have) {
@@ -170,7 +174,8 @@ func repeated(have, calls []toolyard.Call) (at int, ok bool) {
 	}
 	for i, c := range calls {
 		h := have[at+i]
-		if c.ID != h.ID || c.Tool != h.Tool || !c.Incomplete && !h.Incomplete && !submission.SameInput(c.Input, h.Input) {
+		if c.ID != h.ID || c.Tool != h.Tool || !c.Incomplete && !h.Incomplete &&
+			!submission.SameInput(c.Input, h.Input) {
 			return 0, false
 		}
 	}

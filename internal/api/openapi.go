@@ -123,7 +123,8 @@ func describe(api huma.API, op *huma.Operation) {
 	op.Responses["default"] = &huma.Response{
 		Description: "A problem document.",
 		Headers: map[string]*huma.Param{"Retry-After": {
-			Description: "With 429 and 503: after how many seconds to ask again.", Schema: &huma.Schema{Type: huma.TypeInteger},
+			Description: "With 429 and 503: after how many seconds to ask again.",
+			Schema:      &huma.Schema{Type: huma.TypeInteger},
 		}},
 		Content: map[string]*huma.MediaType{problemType: {Schema: schemaOf[Problem](api)}},
 	}
@@ -141,7 +142,8 @@ func (s *Server) operations() error {
 			OpenAPI: "3.1.0",
 			Info: &huma.Info{
 				Title: "Toolyard", Version: "1",
-				Description: "A pool for the tool calls of AI agents: a batch of calls goes in, one result for each comes back, in the order of the calls.",
+				Description: "A pool for the tool calls of AI agents: a batch of calls goes in, one result for each " +
+					"comes back, in the order of the calls.",
 			},
 			Components: &huma.Components{
 				Schemas:         huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
@@ -151,7 +153,8 @@ func (s *Server) operations() error {
 		Formats: huma.DefaultFormats, DefaultFormat: "application/json",
 	}
 	if s.cfg.Tokens != nil {
-		cfg.Components.SecuritySchemes[tokenScheme] = &huma.SecurityScheme{Type: "http", Scheme: "bearer", Description: "The token names the agent."}
+		cfg.Components.SecuritySchemes[tokenScheme] = &huma.SecurityScheme{Type: "http", Scheme: "bearer",
+			Description: "The token names the agent."}
 		cfg.Security = []map[string][]string{{tokenScheme: {}}}
 	}
 	api := humago.New(s.mux, cfg)
@@ -163,59 +166,91 @@ func (s *Server) operations() error {
 		return answers[toolyard.BatchView](api, o, status, says, jsonType)
 	}
 
-	o := view(op(http.MethodPost, "/v1/batches", "submit", "Submit a batch"), http.StatusAccepted, "The batch is stored: each call will have one result.")
-	o = view(o, http.StatusOK, "With wait: the batch is complete. With format, what goes back to that provider instead.")
+	o := view(op(http.MethodPost, "/v1/batches", "submit", "Submit a batch"), http.StatusAccepted,
+		"The batch is stored: each call will have one result.")
+	o = view(o, http.StatusOK,
+		"With wait: the batch is complete. With format, what goes back to that provider instead.")
 	register(s, api, withBody[Submission](api, o, true), s.submit)
-	register(s, api, answers[Page](api, op(http.MethodGet, "/v1/batches", "list", "List batches"), http.StatusOK, "A page.", jsonType), s.list)
-	o = view(op(http.MethodGet, "/v1/batches/{id}", "show", "How a batch stands"), http.StatusOK, "The batch. With format, what goes back to that provider instead.")
+	register(s, api, answers[Page](api, op(http.MethodGet, "/v1/batches", "list", "List batches"), http.StatusOK,
+		"A page.", jsonType), s.list)
+	o = view(op(http.MethodGet, "/v1/batches/{id}", "show", "How a batch stands"), http.StatusOK,
+		"The batch. With format, what goes back to that provider instead.")
 	register(s, api, view(o, http.StatusAccepted, "With wait or format: the batch, which is not complete."), s.show)
-	o = answers[Appended](api, op(http.MethodPost, "/v1/batches/{id}/calls", "append", "Append calls to an open batch"), http.StatusAccepted, "The calls are stored.", jsonType)
+	o = answers[Appended](api, op(http.MethodPost, "/v1/batches/{id}/calls", "append", "Append calls to an open batch"),
+		http.StatusAccepted, "The calls are stored.", jsonType)
 	register(s, api, withBody[MoreCalls](api, o, true), s.appendCalls)
-	register(s, api, view(op(http.MethodPost, "/v1/batches/{id}/close", "close", "No calls follow"), http.StatusAccepted, "The batch."), s.closeBatch)
+	register(s, api, view(op(http.MethodPost, "/v1/batches/{id}/close", "close", "No calls follow"),
+		http.StatusAccepted, "The batch."), s.closeBatch)
 	o = op(http.MethodPost, "/v1/stream/{provider}", "stream", "Hand in a model's response while it is being written")
-	o.RequestBody = &huma.RequestBody{Required: true, Description: "The provider's raw event stream, as it arrives.", Content: map[string]*huma.MediaType{sseType: {Schema: schemaOf[string](api)}}}
-	o = answers[string](api, o, http.StatusOK, "Events batch (data: a Began), result and completed as in results, cut (data: a Problem) when the stream is not whole, "+
-		"note (data: a Noted) of what is not answered here, and reply before completed: exactly what goes back to the provider; none when there was no call.", sseType)
+	o.RequestBody = &huma.RequestBody{Required: true, Description: "The provider's raw event stream, as it arrives.",
+		Content: map[string]*huma.MediaType{sseType: {Schema: schemaOf[string](api)}}}
+	o = answers[string](api, o, http.StatusOK, "Events batch (data: a Began), result and completed as in results, "+
+		"cut (data: a Problem) when the stream is not whole, "+
+		"note (data: a Noted) of what is not answered here, and reply before completed: exactly what goes back to "+
+		"the provider; none when there was no call.", sseType)
 	schemaOf[Began](api)
 	schemaOf[Noted](api)
 	register(s, api, o, s.feed)
-	o = answers[json.RawMessage](api, op(http.MethodGet, "/v1/tools", "tools", "The tools of the next batch, as a provider takes them"), http.StatusOK, "The array tools of a request.", jsonType)
+	o = answers[json.RawMessage](api, op(http.MethodGet, "/v1/tools", "tools",
+		"The tools of the next batch, as a provider takes them"), http.StatusOK, "The array tools of a request.",
+		jsonType)
 	register(s, api, answers[string](api, o, http.StatusNotModified, "Nothing has changed."), s.tools)
-	o = answers[string](api, op(http.MethodGet, "/v1/batches/{id}/results", "results", "The results as they come, in the order of the calls"), http.StatusOK,
-		"Events result (data: a Result, id: its index), waiting while the batch waits for its turn (no id), with progress=true progress (data: a Progress, no id), at last completed (data: a Completed); problem (data: a Problem) when the stream cannot go on.", sseType)
+	o = answers[string](api, op(http.MethodGet, "/v1/batches/{id}/results", "results",
+		"The results as they come, in the order of the calls"), http.StatusOK,
+		"Events result (data: a Result, id: its index), waiting while the batch waits for its turn (no id), with "+
+			"progress=true progress (data: a Progress, no id), at last completed (data: a Completed); problem (data: "+
+			"a Problem) when the stream cannot go on.", sseType)
 	o = answers[string](api, o, http.StatusNoContent, "Last-Event-ID is that of the last event: there is no more.")
 	schemaOf[toolyard.Result](api)
 	schemaOf[Completed](api)
 	schemaOf[client.Progress](api)
 	register(s, api, o, s.results)
-	o = answers[string](api, op(http.MethodGet, "/v1/batches/{id}/events", "events", "What happened to a batch, as CloudEvents"), http.StatusOK,
-		"One CloudEvent in JSON a line, or an event cloudevent each, with progress=true progress (data: a Progress, no id), with end=true at last end.", ndjsonType, sseType)
+	o = answers[string](api, op(http.MethodGet, "/v1/batches/{id}/events", "events",
+		"What happened to a batch, as CloudEvents"), http.StatusOK,
+		"One CloudEvent in JSON a line, or an event cloudevent each, with progress=true progress (data: a Progress, "+
+			"no id), with end=true at last end.", ndjsonType, sseType)
 	register(s, api, o, s.events)
-	o = view(op(http.MethodPost, "/v1/batches/{id}/cancel", "cancel", "Cancel what has no result"), http.StatusAccepted, "The wish is stored; this is the batch.")
+	o = view(op(http.MethodPost, "/v1/batches/{id}/cancel", "cancel", "Cancel what has no result"), http.StatusAccepted,
+		"The wish is stored; this is the batch.")
 	register(s, api, withBody[Cancellation](api, o, false), s.cancelBatch)
-	o = view(op(http.MethodPost, "/v1/batches/{id}/calls/{index}/cancel", "cancel-call", "Cancel one call"), http.StatusAccepted, "The wish is stored; this is the batch.")
+	o = view(op(http.MethodPost, "/v1/batches/{id}/calls/{index}/cancel", "cancel-call", "Cancel one call"),
+		http.StatusAccepted, "The wish is stored; this is the batch.")
 	register(s, api, withBody[Reason](api, o, false), s.cancelCall)
-	o = answers[string](api, op(http.MethodGet, "/v1/events", "happening", "What happens to all batches, from now on"), http.StatusOK,
+	o = answers[string](api, op(http.MethodGet, "/v1/events", "happening", "What happens to all batches, from now on"),
+		http.StatusOK,
 		"Events cloudevent (data: a Happening).", sseType)
 	schemaOf[Happening](api)
 	register(s, api, o, s.happening)
-	register(s, api, answers[client.Session](api, op(http.MethodGet, "/v1/sessions/{id}", "session", "What is kept of a session"), http.StatusOK, "The session.", jsonType), s.session)
-	o = answers[client.Session](api, op(http.MethodPost, "/v1/sessions/{id}", "change-session", "Change what is kept of a session"), http.StatusOK, "The session, from its next batch on.", jsonType)
+	register(s, api, answers[client.Session](api, op(http.MethodGet, "/v1/sessions/{id}", "session",
+		"What is kept of a session"), http.StatusOK, "The session.", jsonType), s.session)
+	o = answers[client.Session](api, op(http.MethodPost, "/v1/sessions/{id}", "change-session",
+		"Change what is kept of a session"), http.StatusOK, "The session, from its next batch on.", jsonType)
 	register(s, api, withBody[SessionChange](api, o, true), s.changeSession)
-	register(s, api, answers[DeadLetters](api, op(http.MethodGet, "/v1/dead", "dead", "Messages that could not be used"), http.StatusOK, "The list.", jsonType), s.dead)
-	o = answers[Interrupted](api, op(http.MethodPost, "/v1/sessions/{id}/interrupt", "interrupt", "Stop a session's batches where they may be stopped"), http.StatusAccepted, "How many batches were asked.", jsonType)
+	register(s, api, answers[DeadLetters](api, op(http.MethodGet, "/v1/dead", "dead",
+		"Messages that could not be used"), http.StatusOK, "The list.", jsonType), s.dead)
+	o = answers[Interrupted](api, op(http.MethodPost, "/v1/sessions/{id}/interrupt", "interrupt",
+		"Stop a session's batches where they may be stopped"), http.StatusAccepted, "How many batches were asked.",
+		jsonType)
 	register(s, api, withBody[Reason](api, o, false), s.interrupt)
-	register(s, api, answers[Approvals](api, op(http.MethodGet, "/v1/approvals", "approvals", "The calls that wait for a person"), http.StatusOK, "The list.", jsonType), s.approvals)
-	o = answers[Decided](api, op(http.MethodPost, "/v1/approvals/{id}", "decide", "Decide about a call that waits"), http.StatusOK, "The decision is stored.", jsonType)
+	register(s, api, answers[Approvals](api, op(http.MethodGet, "/v1/approvals", "approvals",
+		"The calls that wait for a person"), http.StatusOK, "The list.", jsonType), s.approvals)
+	o = answers[Decided](api, op(http.MethodPost, "/v1/approvals/{id}", "decide", "Decide about a call that waits"),
+		http.StatusOK, "The decision is stored.", jsonType)
 	register(s, api, withBody[Decision](api, o, true), s.decide)
-	register(s, api, answers[Blob](api, op(http.MethodGet, "/v1/blobs/{ref}", "blob", "Read an offloaded result"), http.StatusOK, "A part of it.", jsonType), s.blob)
-	register(s, api, answers[Workers](api, op(http.MethodGet, "/v1/workers", "workers", "The live workers"), http.StatusOK, "The list.", jsonType), s.workers)
-	register(s, api, answers[string](api, op(http.MethodGet, "/healthz", "healthz", "Is the process alive"), http.StatusOK, "It is.", "text/plain"), s.healthz)
-	register(s, api, answers[string](api, op(http.MethodGet, "/readyz", "readyz", "Can it reach the system"), http.StatusOK, "It can.", "text/plain"), s.readyz)
+	register(s, api, answers[Blob](api, op(http.MethodGet, "/v1/blobs/{ref}", "blob", "Read an offloaded result"),
+		http.StatusOK, "A part of it.", jsonType), s.blob)
+	register(s, api, answers[Workers](api, op(http.MethodGet, "/v1/workers", "workers", "The live workers"),
+		http.StatusOK, "The list.", jsonType), s.workers)
+	register(s, api, answers[string](api, op(http.MethodGet, "/healthz", "healthz", "Is the process alive"),
+		http.StatusOK, "It is.", "text/plain"), s.healthz)
+	register(s, api, answers[string](api, op(http.MethodGet, "/readyz", "readyz", "Can it reach the system"),
+		http.StatusOK, "It can.", "text/plain"), s.readyz)
 	if s.cfg.Metrics != nil {
-		register(s, api, answers[string](api, op(http.MethodGet, "/metrics", "metrics", "Counters for Prometheus"), http.StatusOK, "Its text format.", "text/plain"), s.metrics)
+		register(s, api, answers[string](api, op(http.MethodGet, "/metrics", "metrics", "Counters for Prometheus"),
+			http.StatusOK, "Its text format.", "text/plain"), s.metrics)
 	}
-	register(s, api, answers[map[string]any](api, op(http.MethodGet, "/openapi.json", "openapi", "This document"), http.StatusOK, "It.", jsonType), s.openapi)
+	register(s, api, answers[map[string]any](api, op(http.MethodGet, "/openapi.json", "openapi", "This document"),
+		http.StatusOK, "It.", jsonType), s.openapi)
 
 	var err error
 	if s.document, err = json.Marshal(api.OpenAPI()); err != nil {

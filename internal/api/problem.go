@@ -36,7 +36,8 @@ type Problem struct {
 const problemType = "application/problem+json"
 
 func newProblem(status int, field, format string, args ...any) *Problem {
-	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: fmt.Sprintf(format, args...), Field: field}
+	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status,
+		Detail: fmt.Sprintf(format, args...), Field: field}
 }
 
 // again says when to come again.
@@ -77,8 +78,8 @@ func (p *Problem) write(w http.ResponseWriter) error {
 	return json.NewEncoder(w).Encode(p)
 }
 
-// The library asks these functions for the problems that it finds itself, in parameters. They are the process's, and nobody
-// else in it uses the library.
+// The library asks these functions for the problems that it finds itself, in parameters. They are the process's, and
+// nobody else in it uses the library.
 func init() {
 	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
 		return parameterProblem(status, message, errs)
@@ -127,7 +128,8 @@ func (s *Server) problem(x *exchange, err error) *Problem {
 	}
 	s.cfg.Log.Log(x.r.Context(), level, "a request failed", "method", x.r.Method, "path", x.r.URL.Path, "error", err)
 	if errors.Is(err, context.DeadlineExceeded) || away {
-		return newProblem(http.StatusServiceUnavailable, "", "the system does not answer now; ask again later. What was submitted may have been stored: the same id again is safe").again()
+		return newProblem(http.StatusServiceUnavailable, "", "the system does not answer now; ask again later. What "+
+			"was submitted may have been stored: the same id again is safe").again()
 	}
 	return newProblem(http.StatusInternalServerError, "", "the request failed; the server's log says why")
 }
@@ -178,8 +180,8 @@ func typed(err error, status int, field, format string, args ...any) *Problem {
 	return p
 }
 
-// refusal is the problem of a batch that was stored and then refused. Its id is used up: for want of room it is a conflict, which
-// asks for a new id, and nothing that the same id again could mend.
+// refusal is the problem of a batch that was stored and then refused. Its id is used up: for want of room it is a
+// conflict, which asks for a new id, and nothing that the same id again could mend.
 func refusal(status int, field, detail string) *Problem {
 	if status < 400 || status > 599 {
 		status = http.StatusBadRequest

@@ -49,7 +49,8 @@ func TestProblems(t *testing.T) {
 		{secret, 500, "", false},
 	} {
 		p := s.problem(x, c.err)
-		if p.Status != c.status || p.Field != c.field || (p.GetHeaders().Get("Retry-After") != "") != c.again || p.Title == "" || strings.Contains(p.Detail, "secret") {
+		if p.Status != c.status || p.Field != c.field || (p.GetHeaders().Get("Retry-After") != "") != c.again ||
+			p.Title == "" || strings.Contains(p.Detail, "secret") {
 			t.Errorf("%v: %+v; want %d, field %q, again %t", c.err, p, c.status, c.field, c.again)
 		}
 	}
@@ -67,13 +68,15 @@ type slow struct{ closed chan struct{} }
 
 func (s slow) Read([]byte) (int, error) { <-s.closed; return 0, io.ErrUnexpectedEOF }
 
-// TestASlowBody: a client that sends no body holds a request for as long as it may, and no longer; deadlines are the connection's.
+// TestASlowBody: a client that sends no body holds a request for as long as it may, and no longer; deadlines are the
+// connection's.
 func TestASlowBody(t *testing.T) {
 	deadlines := make(chan time.Time, 4)
 	body := slow{make(chan struct{})}
 	close(body.closed)
 	w := deadlined{httptest.NewRecorder(), deadlines}
-	x := &exchange{w: w, r: httptest.NewRequest(http.MethodPost, "/v1/batches", body), conn: http.NewResponseController(w)}
+	x := &exchange{w: w, r: httptest.NewRequest(http.MethodPost, "/v1/batches", body),
+		conn: http.NewResponseController(w)}
 	if _, err := x.body(10, false); err == nil {
 		t.Error("half a body is taken")
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// Progress goes out beside what a stream is for: events without an id, so that whoever comes again with Last-Event-ID goes on
-// behind the last thing that is kept. What is missed of it is not sent again.
+// Progress goes out beside what a stream is for: events without an id, so that whoever comes again with Last-Event-ID
+// goes on behind the last thing that is kept. What is missed of it is not sent again.
 
 // progressEvent is the name of the events, and waitingEvent of those that say that the batch waits for its turn.
 const (
@@ -27,8 +27,8 @@ type telling struct {
 	endless bool
 }
 
-// sendProgress writes what running calls report until the batch is complete, and that it waits for its turn while it does.
-// Nothing else waits for it, and when it cannot go on the stream does.
+// sendProgress writes what running calls report until the batch is complete, and that it waits for its turn while it
+// does. Nothing else waits for it, and when it cannot go on the stream does.
 func (s *Server) sendProgress(ctx context.Context, out *stream, k toolyard.BatchKey) *telling {
 	return s.sendReports(ctx, out, k, true)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 )
 
-// Results as they come. The id of an event is the index of its result, so a client that comes again with the last id that it
-// saw is sent exactly those behind it; the last event, completed, has the number of results.
+// Results as they come. The id of an event is the index of its result, so a client that comes again with the last id
+// that it saw is sent exactly those behind it; the last event, completed, has the number of results.
 
 type StreamInput struct {
 	BatchPath
@@ -53,7 +53,8 @@ func (s *Server) results(ctx context.Context, x *exchange, in *resultsInput) (*h
 	if p := beyond(st, next); p != nil {
 		return nil, p
 	}
-	if st.Completed && st.Plan != nil && next == len(st.Calls)+1 { // the end was seen: this stops a client that would ask for ever
+	// the end was seen: this stops a client that would ask for ever
+	if st.Completed && st.Plan != nil && next == len(st.Calls)+1 {
 		return &huma.StreamResponse{Body: func(huma.Context) { x.w.WriteHeader(http.StatusNoContent) }}, nil
 	}
 	leave, err := enter(s.streams, x.who)
@@ -70,7 +71,8 @@ func (s *Server) results(ctx context.Context, x *exchange, in *resultsInput) (*h
 func beyond(st batch.State, next int) *Problem {
 	settled := st.Plan != nil && st.Closed
 	if settled && (next > len(st.Calls)+1 || next == len(st.Calls)+1 && !st.Completed) {
-		return newProblem(http.StatusBadRequest, "Last-Event-ID", "is %d, but the batch has %d calls", next-1, len(st.Calls))
+		return newProblem(http.StatusBadRequest, "Last-Event-ID", "is %d, but the batch has %d calls", next-1,
+			len(st.Calls))
 	}
 	return nil
 }
@@ -91,14 +93,16 @@ func (s *Server) sendResults(x *exchange, k toolyard.BatchKey, next int, which s
 	if which == "only" {
 		next = toolyard.MaxCallsPerBatch
 	}
-	if err := s.writeResults(ctx, out, k, next, func(batch.State) error { progress.finish(); return nil }); err != nil && ctx.Err() == nil {
+	if err := s.writeResults(ctx, out, k, next,
+		func(batch.State) error { progress.finish(); return nil }); err != nil && ctx.Err() == nil {
 		s.sendProblem(x, out, err)
 	}
 }
 
-// writeResults writes the results of a batch from one on, what else is to be said when all are there, and that it is complete.
-// A client that is gone is no error.
-func (s *Server) writeResults(ctx context.Context, out *stream, k toolyard.BatchKey, next int, also func(batch.State) error) error {
+// writeResults writes the results of a batch from one on, what else is to be said when all are there, and that it is
+// complete. A client that is gone is no error.
+func (s *Server) writeResults(ctx context.Context, out *stream, k toolyard.BatchKey, next int,
+	also func(batch.State) error) error {
 	seen := 0
 	for r, err := range s.replies(ctx, k, out.slow) {
 		if err != nil {

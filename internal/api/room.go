@@ -29,7 +29,8 @@ func (s *Server) takesNew(ctx context.Context, k toolyard.BatchKey) error {
 	if room.Full {
 		return &broker.NoRoomError{Reason: room.Reason}
 	}
-	return typed(client.ErrFull, http.StatusTooManyRequests, "", "%s. Nothing was stored: the same again, under the same id, later", crowded).again()
+	return typed(client.ErrFull, http.StatusTooManyRequests, "",
+		"%s. Nothing was stored: the same again, under the same id, later", crowded).again()
 }
 
 // stores is why nothing can be stored now.
@@ -52,7 +53,8 @@ func (s *Server) handIn(ctx context.Context, b toolyard.Batch, bytes int) (*clie
 	}
 	within := submitWithin(bytes)
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf(
-		"%w: the batch was not acknowledged within %s. The same one again, under the same id, is safe", client.ErrNoAnswer, within))
+		"%w: the batch was not acknowledged within %s. The same one again, under the same id, is safe",
+		client.ErrNoAnswer, within))
 	defer cancel()
 	sub, err := s.cfg.Client.Submit(ctx, b)
 	if errors.Is(err, client.ErrNoAnswer) {

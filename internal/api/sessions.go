@@ -54,7 +54,8 @@ func (s *Server) changeSession(ctx context.Context, x *exchange, in *sessionPath
 		return nil, err
 	}
 	if change.Alone != nil && !*change.Alone && !x.who.interactive() { // with somebody to ask, more is possible
-		return nil, newProblem(http.StatusForbidden, "alone", "an agent does not say that somebody is there; use an operator's token")
+		return nil, newProblem(http.StatusForbidden, "alone",
+			"an agent does not say that somebody is there; use an operator's token")
 	}
 	v, err := s.cfg.Client.Session(ctx, agent, name)
 	if err == nil && change.Alone != nil {
@@ -112,7 +113,8 @@ type happeningInput struct {
 	Agent string `query:"agent" doc:"Only batches of this agent."`
 }
 
-// Happening is an event of any batch, as it comes. What follows one batch misses nothing; what follows all says what it missed.
+// Happening is an event of any batch, as it comes. What follows one batch misses nothing; what follows all says what it
+// missed.
 type Happening struct {
 	Agent toolyard.Agent   `json:"agent,omitempty"`
 	Batch toolyard.BatchID `json:"batch,omitempty"`

@@ -121,8 +121,8 @@ func (p *pace) paid(now time.Time, key string) time.Time {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// flights does the same work once for all who ask while it waits or runs. What is asked for is done after it was asked for: who
-// comes while it runs gets what the next one finds.
+// flights does the same work once for all who ask while it waits or runs. What is asked for is done after it was asked
+// for: who comes while it runs gets what the next one finds.
 type flights[K comparable, T any] struct {
 	mu   sync.Mutex
 	each map[K]*flight[T]
@@ -164,7 +164,8 @@ func (fs *flights[K, T]) do(ctx context.Context, key K, work func(context.Contex
 	}
 }
 
-func (fs *flights[K, T]) after(ctx context.Context, key K, before, f *flight[T], work func(context.Context) (T, error)) {
+func (fs *flights[K, T]) after(ctx context.Context, key K, before, f *flight[T],
+	work func(context.Context) (T, error)) {
 	<-before.done
 	fs.run(ctx, key, f, work)
 }
@@ -184,7 +185,8 @@ func (fs *flights[K, T]) run(ctx context.Context, key K, f *flight[T], work func
 	close(f.done)
 }
 
-// pieces keeps for a while what was read of batches' logs, which are only appended to, for the streams that come to the same place.
+// pieces keeps for a while what was read of batches' logs, which are only appended to, for the streams that come to the
+// same place.
 type pieces struct {
 	mu    sync.Mutex
 	all   map[place]piece

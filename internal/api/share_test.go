@@ -20,25 +20,27 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// TestATopicBoundsWhatItHolds: who keeps up gets everything once and in order, who does not is told so, and what is held is bounded.
+// TestATopicBoundsWhatItHolds: who keeps up gets everything once and in order, who does not is told so, and what is
+// held is bounded.
 func TestATopicBoundsWhatItHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all topics[int]
 		feed := make(chan int)
 		stopped := 0
 		join := func() (*follower[int], func()) {
-			f, leave, ok := all.join("k", -1, func(base int) bool { return base <= 0 }, func(ctx context.Context, tp *topic[int]) error {
-				tp.begin()
-				for {
-					select {
-					case n := <-feed:
-						tp.put(n, 1)
-					case <-ctx.Done():
-						stopped++
-						return context.Cause(ctx)
+			f, leave, ok := all.join("k", -1, func(base int) bool { return base <= 0 },
+				func(ctx context.Context, tp *topic[int]) error {
+					tp.begin()
+					for {
+						select {
+						case n := <-feed:
+							tp.put(n, 1)
+						case <-ctx.Done():
+							stopped++
+							return context.Cause(ctx)
+						}
 					}
-				}
-			})
+				})
 			if !ok {
 				return nil, nil
 			}
@@ -55,8 +57,10 @@ func TestATopicBoundsWhatItHolds(t *testing.T) {
 				t.Fatalf("item %d came as %+v, %v", i, got, err)
 			}
 		}
-		if got, err := slow.take(t.Context()); err != nil || !got.behind || len(got.items) != MaxTopicItems || got.items[0] != n-MaxTopicItems {
-			t.Errorf("the slow one got %d items from %d on, behind %t, %v", len(got.items), got.items[0], got.behind, err)
+		if got, err := slow.take(t.Context()); err != nil || !got.behind || len(got.items) != MaxTopicItems ||
+			got.items[0] != n-MaxTopicItems {
+			t.Errorf("the slow one got %d items from %d on, behind %t, %v", len(got.items), got.items[0], got.behind,
+				err)
 		}
 		if f, _ := join(); f != nil {
 			t.Error("one who would miss something joined")
@@ -83,7 +87,8 @@ func TestATopicBoundsWhatItHolds(t *testing.T) {
 	})
 }
 
-// TestTurnsAreFair: of one key so many work at a time, the others in the order in which they came; other keys do not wait for them.
+// TestTurnsAreFair: of one key so many work at a time, the others in the order in which they came; other keys do not
+// wait for them.
 func TestTurnsAreFair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ts := newTurns(2)
@@ -167,7 +172,8 @@ func TestAPaceBoundsAFlow(t *testing.T) {
 	}
 }
 
-// TestTheSameWorkIsDoneOnce: of many who ask at a time most share an answer, and nobody gets one that was begun before it asked.
+// TestTheSameWorkIsDoneOnce: of many who ask at a time most share an answer, and nobody gets one that was begun before
+// it asked.
 func TestTheSameWorkIsDoneOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fs flights[string, time.Time]
@@ -197,29 +203,34 @@ func TestTheSameWorkIsDoneOnce(t *testing.T) {
 
 // TestGrants: what a token may do is read strictly, and a mistake in a line is no token that may do more.
 func TestGrants(t *testing.T) {
-	tokens, err := ParseTokens([]byte("tok alice agents=bob,carol workspaces=web tools=read_file,mcp__x__* interactive=yes rate=5 streams=3 connections=4 bytes=1000\nplain dave\n"))
+	tokens, err := ParseTokens([]byte("tok alice agents=bob,carol workspaces=web tools=read_file,mcp__x__* " +
+		"interactive=yes rate=5 streams=3 connections=4 bytes=1000\nplain dave\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	e, _ := tokens.find("tok")
 	c := caller{agent: toolyard.Agent(e.agent), grant: e.grant}
-	for agent, want := range map[toolyard.Agent]bool{"alice": true, "bob": true, "carol": true, "dave": false, "": false, "*": false} {
+	for agent, want := range map[toolyard.Agent]bool{"alice": true, "bob": true, "carol": true, "dave": false,
+		"": false, "*": false} {
 		if c.speaksFor(agent) != want {
 			t.Errorf("it speaks for %q: %t", agent, !want)
 		}
 	}
-	for name, want := range map[string]bool{"read_file": true, "read_files": false, "mcp__x__y": true, "mcp__x__": true, "mcp__y": false, "bash": false, "": false} {
+	for name, want := range map[string]bool{"read_file": true, "read_files": false, "mcp__x__y": true, "mcp__x__": true,
+		"mcp__y": false, "bash": false, "": false} {
 		if c.usesTool(name) != want {
 			t.Errorf("it may use %q: %t", name, !want)
 		}
 	}
 	batch := func(w toolyard.Workspace, tool string) *toolyard.Batch {
-		return &toolyard.Batch{Workspace: w, Interactive: true, Calls: []toolyard.Call{{Tool: "read_file"}, {Tool: tool}}}
+		return &toolyard.Batch{Workspace: w, Interactive: true,
+			Calls: []toolyard.Call{{Tool: "read_file"}, {Tool: tool}}}
 	}
 	if err := c.permit(batch("web", "read_file")); err != nil {
 		t.Error(err)
 	}
-	for field, b := range map[string]*toolyard.Batch{"workspace": batch("", "read_file"), "calls[1].tool": batch("web", "bash")} {
+	for field, b := range map[string]*toolyard.Batch{"workspace": batch("", "read_file"),
+		"calls[1].tool": batch("web", "bash")} {
 		if p, ok := errors.AsType[*Problem](c.permit(b)); !ok || p.Status != http.StatusForbidden || p.Field != field {
 			t.Errorf("%s: %v", field, p)
 		}
@@ -235,10 +246,13 @@ func TestGrants(t *testing.T) {
 		t.Error(err)
 	}
 	for _, words := range []string{
-		"tool=bash", "Tools=bash", "tools", "tools=", "=x", "tools=*", "tools=a*b", "tools=a,,b", "tools=a tools=b", "workspaces=", "agents=,", "interactive=true", "interactive=YES",
-		"rate=0", "rate=-1", "rate=x", "rate=1000000", "streams=0", "streams=257", "connections=99999", "bytes=99999999999", "sesame",
+		"tool=bash", "Tools=bash", "tools", "tools=", "=x", "tools=*", "tools=a*b", "tools=a,,b", "tools=a tools=b",
+		"workspaces=", "agents=,", "interactive=true", "interactive=YES",
+		"rate=0", "rate=-1", "rate=x", "rate=1000000", "streams=0", "streams=257", "connections=99999",
+		"bytes=99999999999", "sesame",
 	} {
-		if _, err := ParseTokens([]byte("secret alice " + words + "\n")); err == nil || !strings.HasPrefix(err.Error(), "line 1") || strings.Contains(err.Error(), "sesame") {
+		if _, err := ParseTokens([]byte("secret alice " + words + "\n")); err == nil ||
+			!strings.HasPrefix(err.Error(), "line 1") || strings.Contains(err.Error(), "sesame") {
 			t.Errorf("%s: %v", words, err)
 		}
 	}
@@ -266,8 +280,8 @@ func TestATokenFileOfOthers(t *testing.T) {
 	}
 }
 
-// TestTokensAreReadAgain: a token that was taken out of the file, or may do less, counts no longer, and its streams end; a file that
-// cannot be used takes all tokens away, after a while.
+// TestTokensAreReadAgain: a token that was taken out of the file, or may do less, counts no longer, and its streams
+// end; a file that cannot be used takes all tokens away, after a while.
 func TestTokensAreReadAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	write := func(text string, mode os.FileMode) {
@@ -308,7 +322,8 @@ func TestTokensAreReadAgain(t *testing.T) {
 		}
 		write("secret-b bob\nsecret-c carol\nsecret-d dave\n", 0o600)
 		look(TokenLook)
-		if there("secret-a") != nil || !ended(a) || there("secret-b") != b || ended(b) || there("secret-c") == nil || !ended(c) || there("secret-d") == nil {
+		if there("secret-a") != nil || !ended(a) || there("secret-b") != b || ended(b) || there("secret-c") == nil ||
+			!ended(c) || there("secret-d") == nil {
 			t.Error("the file was not read again")
 		}
 		write("secret-b bob\nhalf a line", 0o600)
@@ -351,7 +366,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 			t.Error(p)
 		}
 	}
-	if p := s.conns.own(three, who); p == nil || p.Status != http.StatusTooManyRequests || p.GetHeaders().Get("Connection") != "close" {
+	if p := s.conns.own(three, who); p == nil || p.Status != http.StatusTooManyRequests ||
+		p.GetHeaders().Get("Connection") != "close" {
 		t.Errorf("a third connection: %+v", p)
 	}
 	if p := s.conns.own(three, caller{agent: "b"}); p != nil {
@@ -385,8 +401,8 @@ func (h *halting) Write(b []byte) (int, error) {
 	return h.ResponseRecorder.Write(b)
 }
 
-// TestASlowReaderIsDropped: a stream whose client reads too slowly ends with an event that says so, and its cursor is that of the last
-// event that it has sent; one that was only held up a moment reads for itself what it has missed.
+// TestASlowReaderIsDropped: a stream whose client reads too slowly ends with an event that says so, and its cursor is
+// that of the last event that it has sent; one that was only held up a moment reads for itself what it has missed.
 func TestASlowReaderIsDropped(t *testing.T) {
 	for each, dropped := range map[time.Duration]bool{2 * slowWrite: true, slowWrite / 2: false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -395,16 +411,17 @@ func TestASlowReaderIsDropped(t *testing.T) {
 			defer s.stop()
 			k := toolyard.BatchKey{Agent: "a", ID: "b"}
 			put := make(chan told)
-			f, leave, _ := s.happened.join(k.String(), told{}, func(told) bool { return true }, func(ctx context.Context, tp *topic[told]) error {
-				for {
-					select {
-					case e := <-put:
-						tp.put(e, len(e.data))
-					case <-ctx.Done():
-						return nil
+			f, leave, _ := s.happened.join(k.String(), told{}, func(told) bool { return true },
+				func(ctx context.Context, tp *topic[told]) error {
+					for {
+						select {
+						case e := <-put:
+							tp.put(e, len(e.data))
+						case <-ctx.Done():
+							return nil
+						}
 					}
-				}
-			})
+				})
 			defer leave()
 			w := &halting{*httptest.NewRecorder(), each}
 			r := httptest.NewRequest(http.MethodGet, "/", nil)

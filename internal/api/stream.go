@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// stream writes what comes one by one: server-sent events, or lines of JSON. It is safe for concurrent use. After an error
-// nothing is written any more.
+// stream writes what comes one by one: server-sent events, or lines of JSON. It is safe for concurrent use. After an
+// error nothing is written any more.
 type stream struct {
 	x     *exchange
 	lines bool // of JSON, and no server-sent events
@@ -117,8 +117,8 @@ func (s *stream) sendAll(entries []entry) error {
 	return s.err
 }
 
-// beat keeps connections of silent streams open, and finds the ones that are not, until the returned function is called:
-// gone is called when nobody listens. Lines of JSON have no form for it.
+// beat keeps connections of silent streams open, and finds the ones that are not, until the returned function is
+// called: gone is called when nobody listens. Lines of JSON have no form for it.
 func (s *stream) beat(ctx context.Context, gone func()) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup

@@ -24,9 +24,9 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/eventstream"
 )
 
-// A model's response while it is still being written: its raw event stream comes in, and results go out at the same time. The
-// batch is opened when the first call begins and closed with the stream, however that ends; so whoever has lost the connection
-// finds the same batch, with all calls that were whole, under the id that the answer began with.
+// A model's response while it is still being written: its raw event stream comes in, and results go out at the same
+// time. The batch is opened when the first call begins and closed with the stream, however that ends; so whoever has
+// lost the connection finds the same batch, with all calls that were whole, under the id that the answer began with.
 
 // batchHeader tells the batch's id before there is any event.
 const batchHeader = "Toolyard-Batch"
@@ -59,14 +59,18 @@ type Began struct {
 func (s *Server) feed(ctx context.Context, x *exchange, in *feedInput) (*huma.StreamResponse, error) {
 	kind, _, err := mime.ParseMediaType(x.r.Header.Get("Content-Type"))
 	if err != nil || kind != sseType { // a page of another site cannot say so without asking first
-		return nil, newProblem(http.StatusUnsupportedMediaType, "Content-Type", "the body must be %s, as the provider sends it, and say so", sseType)
+		return nil, newProblem(http.StatusUnsupportedMediaType, "Content-Type",
+			"the body must be %s, as the provider sends it, and say so", sseType)
 	}
 	b := toolyard.Batch{
-		ID: toolyard.BatchID(in.ID), Session: toolyard.Session(in.Session), Workspace: toolyard.Workspace(in.Workspace), Interactive: in.Interactive,
-		Open: true, Calls: []toolyard.Call{},
+		ID: toolyard.BatchID(in.ID), Session: toolyard.Session(in.Session), Workspace: toolyard.Workspace(in.Workspace),
+		Interactive: in.Interactive,
+		Open:        true, Calls: []toolyard.Call{},
 		Options: toolyard.Options{
-			Partition: toolyard.Strategy(in.Partition), MaxConcurrency: in.Concurrency, OnError: toolyard.OnError(in.OnError),
-			TimeoutMS: in.TimeoutMS, CallTimeoutMS: in.CallTimeoutMS, Deny: in.Deny, Ask: in.Ask, Supersede: in.Supersede,
+			Partition: toolyard.Strategy(in.Partition), MaxConcurrency: in.Concurrency,
+			OnError:   toolyard.OnError(in.OnError),
+			TimeoutMS: in.TimeoutMS, CallTimeoutMS: in.CallTimeoutMS, Deny: in.Deny, Ask: in.Ask,
+			Supersede: in.Supersede,
 		},
 	}
 	if b.Agent, err = x.who.submits("", in.Agent); err != nil {
@@ -100,7 +104,8 @@ func (s *Server) feed(ctx context.Context, x *exchange, in *feedInput) (*huma.St
 	}
 	return &huma.StreamResponse{Body: func(huma.Context) {
 		defer leave()
-		(&feeding{s: s, x: x, batch: b, made: in.ID == "", format: format, opened: make(chan struct{}), over: make(chan struct{})}).run(d)
+		(&feeding{s: s, x: x, batch: b, made: in.ID == "", format: format, opened: make(chan struct{}),
+			over: make(chan struct{})}).run(d)
 	}}, nil
 }
 
@@ -115,8 +120,8 @@ type feeding struct {
 	calls  appender
 	opened chan struct{} // closed when the batch is there
 
-	// handed are the calls of the response, in its order, and stale the indices of those that went out before it began anew. They
-	// are read when over is closed: nothing follows.
+	// handed are the calls of the response, in its order, and stale the indices of those that went out before it began
+	// anew. They are read when over is closed: nothing follows.
 	handed []handed
 	stale  []int
 	over   chan struct{}
@@ -133,7 +138,8 @@ type Noted struct {
 	Items []eventstream.Note `json:"items"`
 }
 
-// run reads the stream in this goroutine and sends results in another: a client that does not read holds up results alone.
+// run reads the stream in this goroutine and sends results in another: a client that does not read holds up results
+// alone.
 func (f *feeding) run(d *eventstream.Decoder) {
 	// A body that is silent for too long ends the request's own context, and its client waits for results all the same.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(f.x.r.Context()))
@@ -265,8 +271,8 @@ func (f *feeding) anew() {
 	f.calls.known, f.calls.own = false, nil
 }
 
-// close says that no calls follow, to a batch that is there and open. When the connection is lost and somebody else has appended
-// to it, such as the same client that has come again, it is the other's to close.
+// close says that no calls follow, to a batch that is there and open. When the connection is lost and somebody else has
+// appended to it, such as the same client that has come again, it is the other's to close.
 func (f *feeding) close(lost bool) error {
 	if !f.isOpen() || f.calls.st.InputClosed {
 		return nil
@@ -324,7 +330,8 @@ func (f *feeding) sendResults(ctx context.Context) {
 			return ctx.Err()
 		}
 		if late := f.late(); late > 0 {
-			f.say("cut", newProblem(http.StatusConflict, "id", "%d of the calls came when the batch was closed, and have not run; the reply says so", late))
+			f.say("cut", newProblem(http.StatusConflict, "id",
+				"%d of the calls came when the batch was closed, and have not run; the reply says so", late))
 		}
 		if len(f.handed) == 0 {
 			return nil
@@ -365,7 +372,8 @@ func (f *feeding) reply(ctx context.Context, sub *client.Batch, notice *toolyard
 		calls[i] = h.call
 		switch {
 		case h.index < 0:
-			results[i] = toolyard.Result{CallID: h.call.ID, Tool: toolyard.ShownName(h.call.Tool), Echo: h.call.Echo, IsError: true, Code: toolyard.IncompleteCall,
+			results[i] = toolyard.Result{CallID: h.call.ID, Tool: toolyard.ShownName(h.call.Tool), Echo: h.call.Echo,
+				IsError: true, Code: toolyard.IncompleteCall,
 				Error: "The call came when its batch was closed already, and nothing was run. Make the call again."}
 		case h.index < len(have):
 			results[i] = have[h.index]
@@ -391,7 +399,8 @@ func (f *feeding) say(name string, v any) {
 type feedBody struct {
 	x    *exchange
 	idle time.Duration
-	// ended is called at its end: from then on the request's context says when the client is gone. Before, reading does.
+	// ended is called at its end: from then on the request's context says when the client is gone. Before, reading
+	// does.
 	ended func()
 	lost  bool // the connection is gone
 

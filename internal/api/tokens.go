@@ -24,8 +24,8 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// Operator is what stands in a token file where a token is nobody's in particular: it may do what any agent may, in the name
-// of the agent that a request says.
+// Operator is what stands in a token file where a token is nobody's in particular: it may do what any agent may, in the
+// name of the agent that a request says.
 const Operator = "*"
 
 // Tokens says what each bearer token may do. It holds no token, only their hashes.
@@ -39,8 +39,8 @@ type tokenEntry struct {
 	revoked chan struct{}
 }
 
-// grant is what a token may do beside being its agent's. The zero value of a list is everything, of a number the server's own
-// limit.
+// grant is what a token may do beside being its agent's. The zero value of a list is everything, of a number the
+// server's own limit.
 type grant struct {
 	// agents are those in whose name it speaks, beside its own; workspaces and tools those that its batches may name.
 	agents, workspaces, tools []string
@@ -74,14 +74,15 @@ func readTokenFile(path string) (_ []byte, err error) {
 		return nil, err
 	}
 	if mode := info.Mode(); mode.Perm()&0o077 != 0 && runtime.GOOS != "windows" {
-		return nil, fmt.Errorf("%s has the mode %04o, so others can read or change the tokens; use chmod 600", path, mode.Perm())
+		return nil, fmt.Errorf("%s has the mode %04o, so others can read or change the tokens; use chmod 600", path,
+			mode.Perm())
 	}
 	return io.ReadAll(io.LimitReader(f, MaxTokenFileBytes+1))
 }
 
-// ParseTokens reads lines "TOKEN AGENT [KEY=VALUE ...]", where the agent "*" is [Operator]; docs/http.md has the keys. Empty lines
-// and those that begin with "#" mean nothing; any other line, and any other key, is an error, which names the line and never
-// shows it.
+// ParseTokens reads lines "TOKEN AGENT [KEY=VALUE ...]", where the agent "*" is [Operator]; docs/http.md has the keys.
+// Empty lines and those that begin with "#" mean nothing; any other line, and any other key, is an error, which names
+// the line and never shows it.
 func ParseTokens(data []byte) (*Tokens, error) {
 	entries, err := parseTokens(data)
 	if err != nil {
@@ -110,7 +111,8 @@ func parseTokens(data []byte) ([]tokenEntry, error) {
 			return nil, fmt.Errorf("line %d has %d words; want a token and an agent", n, len(words))
 		}
 		if !isToken(words[0]) {
-			return nil, fmt.Errorf("line %d: the token is none that a header can carry; use letters, digits and -._~+/", n)
+			return nil, fmt.Errorf("line %d: the token is none that a header can carry; use letters, digits and -._~+/",
+				n)
 		}
 		if err := toolyard.CheckName("the agent", words[1]); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
@@ -170,7 +172,8 @@ func parseGrant(agent string, words []string) (g grant, err error) {
 		case "bytes":
 			g.bytes, err = bound(key, value, AgentBytesPerSecond)
 		default:
-			err = fmt.Errorf("word %d has a key that means nothing here; the keys are agents, workspaces, tools, interactive, rate, streams, connections, bytes", i+3)
+			err = fmt.Errorf("word %d has a key that means nothing here; the keys are agents, workspaces, tools, "+
+				"interactive, rate, streams, connections, bytes", i+3)
 		}
 		if err != nil {
 			return g, err
@@ -209,9 +212,9 @@ func bound(key, value string, most int) (int, error) {
 	return n, nil
 }
 
-// Follow reads the file again every [TokenLook] until ctx ends, and does what it says from then on: requests and streams of a
-// token that is gone, or may do something else, end. While the file cannot be used, the tokens that it had count for [TokenGrace],
-// and then none does.
+// Follow reads the file again every [TokenLook] until ctx ends, and does what it says from then on: requests and
+// streams of a token that is gone, or may do something else, end. While the file cannot be used, the tokens that it had
+// count for [TokenGrace], and then none does.
 func (t *Tokens) Follow(ctx context.Context, path string, log *slog.Logger) {
 	tick := time.NewTicker(TokenLook)
 	defer tick.Stop()
@@ -233,7 +236,8 @@ func (t *Tokens) Follow(ctx context.Context, path string, log *slog.Logger) {
 		case err == nil:
 		case bad.IsZero():
 			bad = time.Now()
-			log.Error("the token file cannot be used; its former tokens count for a while", "file", path, "for", TokenGrace, "error", err)
+			log.Error("the token file cannot be used; its former tokens count for a while", "file", path, "for",
+				TokenGrace, "error", err)
 		case time.Since(bad) >= TokenGrace && t.replace(nil):
 			log.Error("the token file cannot be used, and no token counts any more", "file", path, "error", err)
 		}
@@ -272,7 +276,8 @@ func (t *Tokens) replace(entries []tokenEntry) (changed bool) {
 func isToken(s string) bool {
 	body := strings.TrimRight(s, "=")
 	return body != "" && !strings.ContainsFunc(body, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-._~+/", r))
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("-._~+/", r))
 	})
 }
 
@@ -294,7 +299,8 @@ type caller struct {
 	// name is what stands in the log where a person's decision does.
 	name  string
 	grant grant
-	// token names the token in this process's own tables. revoked is closed when it is not in force any more; nil: there is none.
+	// token names the token in this process's own tables. revoked is closed when it is not in force any more; nil:
+	// there is none.
 	token   string
 	revoked <-chan struct{}
 }
@@ -306,19 +312,22 @@ func (s *Server) identify(r *http.Request) (caller, *Problem) {
 	}
 	kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(kind, "Bearer") || len(r.Header.Values("Authorization")) != 1 {
-		return caller{}, newProblem(http.StatusUnauthorized, "Authorization", "send one header Authorization: Bearer TOKEN, with a token of this server")
+		return caller{}, newProblem(http.StatusUnauthorized, "Authorization",
+			"send one header Authorization: Bearer TOKEN, with a token of this server")
 	}
 	e, ok := s.cfg.Tokens.find(strings.TrimSpace(token))
 	if !ok {
 		return caller{}, newProblem(http.StatusUnauthorized, "Authorization", "the token is none of this server's")
 	}
-	c := caller{agent: toolyard.Agent(e.agent), name: e.agent, grant: e.grant, token: hex.EncodeToString(e.sum[:]), revoked: e.revoked}
+	c := caller{agent: toolyard.Agent(e.agent), name: e.agent, grant: e.grant, token: hex.EncodeToString(e.sum[:]),
+		revoked: e.revoked}
 	if e.agent == Operator {
 		c.agent, c.any, c.name = "", true, "operator"
 	}
 	if rate := float64(c.grant.rate); rate > 0 {
 		if wait := s.rates.try(time.Now(), c.token, 1, rate, rate); wait > 0 {
-			p := newProblem(http.StatusTooManyRequests, "", "the token may make %d requests a second; try again later", c.grant.rate)
+			p := newProblem(http.StatusTooManyRequests, "", "the token may make %d requests a second; try again later",
+				c.grant.rate)
 			p.retryAfter = max(retryAfter, wait)
 			return caller{}, p
 		}
@@ -356,11 +365,13 @@ func (c caller) usesTool(name string) bool {
 	})
 }
 
-// calls refuses those of tools that the token may not use. A name that no tool can have is none, and its call does not run.
+// calls refuses those of tools that the token may not use. A name that no tool can have is none, and its call does not
+// run.
 func (c caller) calls(calls []toolyard.Call) error {
 	for i, call := range calls {
 		if !c.usesTool(call.Tool) && toolyard.CheckName("", call.Tool) == nil {
-			return newProblem(http.StatusForbidden, fmt.Sprintf("calls[%d].tool", i), "the token may not use the tool %q", call.Tool)
+			return newProblem(http.StatusForbidden, fmt.Sprintf("calls[%d].tool", i),
+				"the token may not use the tool %q", call.Tool)
 		}
 	}
 	return nil
@@ -369,7 +380,8 @@ func (c caller) calls(calls []toolyard.Call) error {
 // permit refuses a batch that the token may not hand in.
 func (c caller) permit(b *toolyard.Batch) error {
 	if b.Interactive && !c.interactive() {
-		return newProblem(http.StatusForbidden, "interactive", "the token does not say that a person can be asked; leave it out")
+		return newProblem(http.StatusForbidden, "interactive",
+			"the token does not say that a person can be asked; leave it out")
 	}
 	if err := c.workspace(b.Workspace); err != nil {
 		return err
@@ -403,7 +415,8 @@ func (c caller) listed(asked string) (toolyard.Agent, error) {
 // submits is the agent of a batch that says it is of the agent named in its body, or in ?agent=.
 func (c caller) submits(body toolyard.Agent, asked string) (toolyard.Agent, error) {
 	if body != "" && asked != "" && string(body) != asked {
-		return "", newProblem(http.StatusBadRequest, "agent", "the body says %q and ?agent= another; leave one out", body)
+		return "", newProblem(http.StatusBadRequest, "agent", "the body says %q and ?agent= another; leave one out",
+			body)
 	}
 	if body == "" {
 		body = toolyard.Agent(asked)

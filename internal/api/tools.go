@@ -17,8 +17,9 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// The tools of the next batch. What a batch sees is pinned when it is planned; between two batches workers come and go, and a
-// session loads tools. So an agent asks before each request to its model, and mostly hears that nothing has changed.
+// The tools of the next batch. What a batch sees is pinned when it is planned; between two batches workers come and go,
+// and a session loads tools. So an agent asks before each request to its model, and mostly hears that nothing has
+// changed.
 
 type toolsInput struct {
 	Format    string   `query:"format" required:"true" enum:"anthropic,openai,openai-chat,gemini,mcp,native" doc:"Whose form: the answer is exactly the array tools of a request. native is the surface itself, with all declarations."`
@@ -45,7 +46,8 @@ func (s *Server) tools(ctx context.Context, x *exchange, in *toolsInput) (*tools
 	if err != nil {
 		return nil, err
 	}
-	b := toolyard.Batch{Agent: agent, Session: toolyard.Session(in.Session), Workspace: toolyard.Workspace(in.Workspace), Open: true, Options: toolyard.Options{Deny: in.Deny}}
+	b := toolyard.Batch{Agent: agent, Session: toolyard.Session(in.Session),
+		Workspace: toolyard.Workspace(in.Workspace), Open: true, Options: toolyard.Options{Deny: in.Deny}}
 	b.Normalize("tools")
 	if err := b.Validate(); err != nil {
 		return nil, err
@@ -89,7 +91,8 @@ func (s *Server) tools(ctx context.Context, x *exchange, in *toolsInput) (*tools
 	for _, name := range session.Loaded {
 		loaded[name] = true
 	}
-	data, _, err := provider.Tools(provider.Format(in.Format), surface.Declarations(), provider.ToolOptions{Strict: in.Strict, Loaded: loaded, Names: surface.Names(rule)})
+	data, _, err := provider.Tools(provider.Format(in.Format), surface.Declarations(),
+		provider.ToolOptions{Strict: in.Strict, Loaded: loaded, Names: surface.Names(rule)})
 	return &toolsAnswer{Status: http.StatusOK, ContentType: "application/json", ETag: etag, Body: data}, err
 }
 

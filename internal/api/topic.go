@@ -7,8 +7,8 @@ import (
 
 // The bounds of a topic.
 const (
-	// MaxTopicItems and MaxTopicBytes are how much of what came last a topic holds for those who have not taken it yet. The last
-	// item is always there.
+	// MaxTopicItems and MaxTopicBytes are how much of what came last a topic holds for those who have not taken it yet.
+	// The last item is always there.
 	MaxTopicItems = 256
 	MaxTopicBytes = 256 << 10
 )
@@ -126,10 +126,12 @@ type topics[T any] struct {
 	all map[string]*topic[T]
 }
 
-// join follows a topic from the oldest item that it holds. When there is none of that key, or it has ended, one is made: run
-// fills it from base on until its context ends, which is when the last follower has left. covers says whether who joins misses
-// nothing between what it has and the window, whose base it is given; without that it does not join, and ok is false.
-func (ts *topics[T]) join(key string, base T, covers func(T) bool, run func(context.Context, *topic[T]) error) (f *follower[T], leave func(), ok bool) {
+// join follows a topic from the oldest item that it holds. When there is none of that key, or it has ended, one is
+// made: run fills it from base on until its context ends, which is when the last follower has left. covers says whether
+// who joins misses nothing between what it has and the window, whose base it is given; without that it does not join,
+// and ok is false.
+func (ts *topics[T]) join(key string, base T, covers func(T) bool,
+	run func(context.Context, *topic[T]) error) (f *follower[T], leave func(), ok bool) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	t := ts.all[key]

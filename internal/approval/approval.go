@@ -61,12 +61,13 @@ func Decide(ctx context.Context, s Store, k toolyard.BatchKey, index int, d even
 	return err
 }
 
-// Approve stores a person's approval of a call that waits, with another input if one is given: it is checked again before
-// it runs. The decision's hash is that of the input that the person has seen, as with [Decide]. What cannot be shown whole
-// is approved with another input only. An approval that the session is to remember is written there behind it; what was
-// changed cannot be remembered. An input that is no JSON, or with which the call could not run, is a
+// Approve stores a person's approval of a call that waits, with another input if one is given: it is checked again
+// before it runs. The decision's hash is that of the input that the person has seen, as with [Decide]. What cannot be
+// shown whole is approved with another input only. An approval that the session is to remember is written there behind
+// it; what was changed cannot be remembered. An input that is no JSON, or with which the call could not run, is a
 // [*toolyard.InputError], and the call goes on waiting.
-func Approve(ctx context.Context, s Store, k toolyard.BatchKey, index int, d events.Decided, input json.RawMessage) error {
+func Approve(ctx context.Context, s Store, k toolyard.BatchKey, index int, d events.Decided,
+	input json.RawMessage) error {
 	asked, pool, _, err := s.Asked(ctx, k, index)
 	if err != nil {
 		return err

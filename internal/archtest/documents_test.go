@@ -70,12 +70,15 @@ func checkNamedPaths(t *tree) (problems []string) {
 				problems = append(problems, fmt.Sprintf("%s names the test %s, which does not exist", doc, word))
 			}
 			top, _, ok := strings.Cut(word, "/")
-			if !ok || top == "" || !tops[top] || strings.ContainsAny(word, " <>$|=") || slices.Contains(notPaths, word) {
+			if !ok || top == "" || !tops[top] || strings.ContainsAny(word, " <>$|=") ||
+				slices.Contains(notPaths, word) {
 				continue
 			}
 			for _, name := range expand(word) {
 				if !t.has(name) {
-					problems = append(problems, fmt.Sprintf("%s names `%s`, which does not exist (if it is no path, add it to notPaths)", doc, name))
+					problems = append(problems,
+						fmt.Sprintf("%s names `%s`, which does not exist (if it is no path, add it to notPaths)", doc,
+							name))
 				}
 			}
 		}
@@ -113,11 +116,14 @@ func (t *tree) has(name string) bool {
 func TestNamedPaths(t *testing.T) {
 	holds(t, checkNamedPaths)
 	with := func(text string) map[string]string {
-		return map[string]string{"docs/deep/d.md": text, "internal/batch/fold.go": "package batch", "internal/batch/fold_test.go": "package batch; func TestFold() {}"}
+		return map[string]string{"docs/deep/d.md": text, "internal/batch/fold.go": "package batch",
+			"internal/batch/fold_test.go": "package batch; func TestFold() {}"}
 	}
 	try(t, checkNamedPaths, []trial{
-		{"good", with("`internal/batch`, `internal/batch/`, `internal/batch/fold.go`, `internal/...`, `internal/batch/*.go`, `internal/batch.State`, `internal/batch.State.Apply`"), ""},
-		{"good, with more", with("`internal/batch/{fold,fold_test}.go`, `internal/batch/fold.go:12`, `docs/deep/d.md#top`, `TestFold`, `TestFold/empty`, `Testing`"), ""},
+		{"good", with("`internal/batch`, `internal/batch/`, `internal/batch/fold.go`, `internal/...`, " +
+			"`internal/batch/*.go`, `internal/batch.State`, `internal/batch.State.Apply`"), ""},
+		{"good, with more", with("`internal/batch/{fold,fold_test}.go`, `internal/batch/fold.go:12`, " +
+			"`docs/deep/d.md#top`, `TestFold`, `TestFold/empty`, `Testing`"), ""},
 		{"no paths", with("`READ/WRITE`, `go test ./internal/x`, `docs/<name>.md`, `tools/list`, internal/gone"), ""},
 		{"in a block", with("```\n`internal/gone`\n```\n"), ""},
 		{"gone", with("see `internal/gone`"), "docs/deep/d.md names `internal/gone`"},
@@ -193,11 +199,14 @@ func (t *tree) anchors(name string) (all []string) {
 func TestLinks(t *testing.T) {
 	holds(t, checkLinks)
 	with := func(text string) map[string]string {
-		return map[string]string{"docs/a.md": text, "docs/b.md": "# Two *words*, `x_y`\n## Two words, x_y\n<a id=\"here\"></a>", "c.go": "package c"}
+		return map[string]string{"docs/a.md": text,
+			"docs/b.md": "# Two *words*, `x_y`\n## Two words, x_y\n<a id=\"here\"></a>", "c.go": "package c"}
 	}
 	try(t, checkLinks, []trial{
-		{"good", with("[b](b.md) [c](../c.go) ![b](./b.md \"title\") [x](https://example.com/gone) [m](mailto:a@example.com)\n\n[r]: b.md"), ""},
-		{"good headings", with("# Top\n[t](#top) [b](b.md#two-words-x_y) [b](b.md#two-words-x_y-1) [h](b.md#here)"), ""},
+		{"good", with("[b](b.md) [c](../c.go) ![b](./b.md \"title\") [x](https://example.com/gone) " +
+			"[m](mailto:a@example.com)\n\n[r]: b.md"), ""},
+		{"good headings", with("# Top\n[t](#top) [b](b.md#two-words-x_y) [b](b.md#two-words-x_y-1) [h](b.md#here)"),
+			""},
 		{"in code", with("`[b](gone.md)`\n```\n[b](gone.md)\n```\n"), ""},
 		{"gone", with("[b](gone.md)"), "docs/a.md links to gone.md"},
 		{"gone reference", with("[r]: gone.md"), "gone.md"},
@@ -221,8 +230,10 @@ func checkDecisions(t *tree) (problems []string) {
 func TestDecisions(t *testing.T) {
 	holds(t, checkDecisions)
 	try(t, checkDecisions, []trial{
-		{"named", map[string]string{"docs/adr/README.md": "[1](0001-x.md)", "docs/adr/0001-x.md": "", "docs/adr/template.md": ""}, ""},
-		{"not named", map[string]string{"docs/adr/README.md": "[1](0001-x.md)", "docs/adr/0001-x.md": "", "docs/adr/0002-y.md": ""}, "0002-y.md"},
+		{"named", map[string]string{"docs/adr/README.md": "[1](0001-x.md)", "docs/adr/0001-x.md": "",
+			"docs/adr/template.md": ""}, ""},
+		{"not named", map[string]string{"docs/adr/README.md": "[1](0001-x.md)", "docs/adr/0001-x.md": "",
+			"docs/adr/0002-y.md": ""}, "0002-y.md"},
 		{"no table", map[string]string{"docs/adr/0001-x.md": ""}, "0001-x.md"},
 	})
 }

@@ -38,7 +38,8 @@ func foreignTexts(t *tree, hosts []string) (problems []string) {
 			found := pattern.Find(bytes.TrimRight(line, "\r\n"))
 			if found != nil && !allowedForeign(name, string(found)) {
 				// The text itself may be private: say only where it is.
-				problems = append(problems, fmt.Sprintf("%s:%d names a directory of one machine or a registry's host", name, n))
+				problems = append(problems, fmt.Sprintf("%s:%d names a directory of one machine or a registry's host",
+					name, n))
 			}
 		}
 	}
@@ -57,7 +58,8 @@ func allowedForeign(name, found string) bool {
 // proxyHosts are the hosts of this machine's own module proxies, which a log or an example may have caught.
 func proxyHosts() (hosts []string) {
 	for _, p := range strings.FieldsFunc(os.Getenv("GOPROXY"), func(r rune) bool { return r == ',' || r == '|' }) {
-		if u, err := url.Parse(p); err == nil && strings.Contains(u.Hostname(), ".") && !strings.HasPrefix(u.Hostname(), "127.") {
+		if u, err := url.Parse(p); err == nil && strings.Contains(u.Hostname(), ".") &&
+			!strings.HasPrefix(u.Hostname(), "127.") {
 			hosts = append(hosts, u.Hostname())
 		}
 	}
@@ -70,7 +72,8 @@ func TestForeign(t *testing.T) {
 		holds(t, func(tr *tree) []string { return foreignTexts(tr, hosts) })
 	}
 	trials := []trial{
-		{"good", map[string]string{"a.md": "my/work/ ./root/x workspace/work/ $HOME/work/ ~/root/ go.sum /workspace/"}, ""},
+		{"good", map[string]string{"a.md": "my/work/ ./root/x workspace/work/ $HOME/work/ ~/root/ go.sum /workspace/"},
+			""},
 		{"go.sum", map[string]string{"go.sum": foreign.hosts[0]}, ""},
 		{"binary", map[string]string{"a.bin": "\x00 " + foreign.dirs[0]}, ""},
 		{"part of another host", map[string]string{"a.md": "my" + foreign.hosts[0] + ".example"}, ""},

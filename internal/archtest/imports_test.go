@@ -28,7 +28,9 @@ func checkLayers(t *tree) (problems []string) {
 	for _, p := range t.pkgs {
 		from, ok := layerOf(p.path)
 		if !ok {
-			problems = append(problems, fmt.Sprintf("%s is in no layer; add it to the layer table (packages in internal/archtest/rules_test.go)", show(p.path)))
+			problems = append(problems,
+				fmt.Sprintf("%s is in no layer; add it to the layer table (packages in "+
+					"internal/archtest/rules_test.go)", show(p.path)))
 			continue
 		}
 		if from == outside {
@@ -48,7 +50,8 @@ func checkLayers(t *tree) (problems []string) {
 				case !ok || to < from: // a package without a layer is reported once, where it is
 				case to == from && allowedBeside(p.path, target):
 				case to == from:
-					problems = append(problems, fmt.Sprintf("%s imports %s, both %s; declare an interface where it is used, or add the edge and its reason to sameLayer",
+					problems = append(problems, fmt.Sprintf("%s imports %s, both %s; declare an interface where it "+
+						"is used, or add the edge and its reason to sameLayer",
 						f.name, show(target), layerNotes[from].name))
 				default:
 					problems = append(problems, fmt.Sprintf("%s imports %s: %s must not know %s; imports point down",
@@ -72,19 +75,32 @@ func allowedBeside(from, to string) bool {
 func TestLayers(t *testing.T) {
 	holds(t, checkLayers)
 	try(t, checkLayers, []trial{
-		{"down", map[string]string{"a.go": "package m", "tool/t.go": `package tool; import "m"`, "cmd/x/x.go": `package main; import _ "m/tool"`}, ""},
-		{"up", map[string]string{"a.go": `package m; import _ "m/tool"`, "tool/t.go": "package tool"}, "imports point down"},
-		{"up to a shell", map[string]string{"internal/broker/b.go": `package broker; import _ "m/internal/worker"`}, "drivers must not know IO shells"},
-		{"beside, with a reason", map[string]string{"internal/registry/r.go": `package registry; import _ "m/internal/schema"`}, ""},
-		{"beside, pattern", map[string]string{"internal/provider/p.go": `package provider; import _ "m/internal/provider/gemini"`}, ""},
-		{"beside, without", map[string]string{"internal/schema/s.go": `package schema; import _ "m/internal/registry"`}, "both deciders"},
+		{"down", map[string]string{"a.go": "package m", "tool/t.go": `package tool; import "m"`,
+			"cmd/x/x.go": `package main; import _ "m/tool"`}, ""},
+		{"up", map[string]string{"a.go": `package m; import _ "m/tool"`, "tool/t.go": "package tool"},
+			"imports point down"},
+		{"up to a shell", map[string]string{"internal/broker/b.go": `package broker; import _ "m/internal/worker"`},
+			"drivers must not know IO shells"},
+		{"beside, with a reason",
+			map[string]string{"internal/registry/r.go": `package registry; import _ "m/internal/schema"`}, ""},
+		{"beside, pattern",
+			map[string]string{"internal/provider/p.go": `package provider; import _ "m/internal/provider/gemini"`}, ""},
+		{"beside, without", map[string]string{"internal/schema/s.go": `package schema; import _ "m/internal/registry"`},
+			"both deciders"},
 		{"two mains", map[string]string{"cmd/x/x.go": `package main; import _ "m/cmd/y"`}, "both wiring"},
-		{"test support in code", map[string]string{"internal/worker/w.go": `package worker; import _ "m/internal/testenv"`}, "must not know outside"},
-		{"test support in a test", map[string]string{"internal/worker/w_test.go": `package worker; import _ "m/internal/testenv"`}, ""},
-		{"test support imports all", map[string]string{"internal/testenv/e.go": `package testenv; import _ "m/internal/worker"`}, ""},
-		{"under a build constraint", map[string]string{"tool/t_plan9.go": "//go:build plan9\n\npackage tool; import _ \"m/internal/worker\""}, "imports point down"},
+		{"test support in code",
+			map[string]string{"internal/worker/w.go": `package worker; import _ "m/internal/testenv"`},
+			"must not know outside"},
+		{"test support in a test",
+			map[string]string{"internal/worker/w_test.go": `package worker; import _ "m/internal/testenv"`}, ""},
+		{"test support imports all",
+			map[string]string{"internal/testenv/e.go": `package testenv; import _ "m/internal/worker"`}, ""},
+		{"under a build constraint",
+			map[string]string{"tool/t_plan9.go": "//go:build plan9\n\npackage tool; import _ \"m/internal/worker\""},
+			"imports point down"},
 		{"no layer", map[string]string{"internal/novel/n.go": "package novel"}, "add it to the layer table"},
-		{"a module of its own", map[string]string{"tools/go.mod": "module m/tools", "tools/novel/n.go": "package novel"}, ""},
+		{"a module of its own", map[string]string{"tools/go.mod": "module m/tools",
+			"tools/novel/n.go": "package novel"}, ""},
 	})
 }
 
@@ -98,7 +114,8 @@ func checkStrangers(t *tree) (problems []string) {
 					if !ok {
 						continue
 					}
-					if matches(s.a+"/...", p.path) && matches(s.b+"/...", target) || matches(s.b+"/...", p.path) && matches(s.a+"/...", target) {
+					if matches(s.a+"/...", p.path) && matches(s.b+"/...", target) || matches(s.b+"/...", p.path) &&
+						matches(s.a+"/...", target) {
 						problems = append(problems, fmt.Sprintf("%s imports %s: %s", f.name, target, s.why))
 					}
 				}
@@ -111,10 +128,16 @@ func checkStrangers(t *tree) (problems []string) {
 func TestStrangers(t *testing.T) {
 	holds(t, checkStrangers)
 	try(t, checkStrangers, []trial{
-		{"meet in wiring", map[string]string{"cmd/x/x.go": `package main; import (_ "m/internal/dispatcher"; _ "m/internal/worker")`}, ""},
-		{"one way", map[string]string{"internal/dispatcher/d.go": `package dispatcher; import _ "m/internal/worker"`}, "only through events"},
-		{"other way", map[string]string{"internal/worker/w.go": `package worker; import _ "m/internal/dispatcher"`}, "only through events"},
-		{"in a test", map[string]string{"internal/worker/w_test.go": `package worker_test; import _ "m/internal/dispatcher"`}, "only through events"},
+		{"meet in wiring",
+			map[string]string{"cmd/x/x.go": `package main; import (_ "m/internal/dispatcher"; _ "m/internal/worker")`},
+			""},
+		{"one way", map[string]string{"internal/dispatcher/d.go": `package dispatcher; import _ "m/internal/worker"`},
+			"only through events"},
+		{"other way", map[string]string{"internal/worker/w.go": `package worker; import _ "m/internal/dispatcher"`},
+			"only through events"},
+		{"in a test",
+			map[string]string{"internal/worker/w_test.go": `package worker_test; import _ "m/internal/dispatcher"`},
+			"only through events"},
 	})
 }
 
@@ -131,7 +154,8 @@ func checkReserved(t *tree) (problems []string) {
 				}
 				for _, imp := range f.imports {
 					if matches(r.module+"/...", imp) {
-						problems = append(problems, fmt.Sprintf("%s imports %s, which is for %s only: %s", f.name, imp, strings.Join(r.by, ", "), r.why))
+						problems = append(problems, fmt.Sprintf("%s imports %s, which is for %s only: %s", f.name, imp,
+							strings.Join(r.by, ", "), r.why))
 					}
 				}
 			}
@@ -235,7 +259,8 @@ func checkPicture(t *tree) []string {
 		return nil
 	}
 	if got, _, ok := strings.Cut(rest, pictureEnd); !ok || got != picture() {
-		return []string{"ARCHITECTURE.md: the import picture is not that of the tables; run go test ./internal/archtest -update"}
+		return []string{"ARCHITECTURE.md: the import picture is not that of the tables; run go test " +
+			"./internal/archtest -update"}
 	}
 	return nil
 }

@@ -12,7 +12,8 @@ import (
 
 // Reasons for what a package must not link.
 const (
-	whySDK    = "a provider's form is a few structs of ours; its SDK links the whole API, and is the oracle of tests only"
+	whySDK = "a provider's form is a few structs of ours; its SDK links the whole API, and is the oracle of tests " +
+		"only"
 	whyMethod = "a page is JSON or text here"
 	whyServer = "a fleet's agents and tools connect to a server and are none"
 	whyAgent  = "an agent hands in calls and runs none"
@@ -117,7 +118,8 @@ func TestLinked(t *testing.T) {
 			list := linked(t, l.pkg, goos)
 			for _, p := range l.needs {
 				if !slices.Contains(list, p) {
-					t.Errorf("%s on %s does not link %s: the list of what it links, or the row, is wrong", l.pkg, goos, p)
+					t.Errorf("%s on %s does not link %s: the list of what it links, or the row, is wrong", l.pkg, goos,
+						p)
 				}
 			}
 			for _, p := range deniedLinks(list, l.denied) {

@@ -32,7 +32,8 @@ func checkPackageDocs(t *tree) (problems []string) {
 		case len(docs) == 0:
 			problems = append(problems, fmt.Sprintf("%s has no package comment; begin one with %q", show(p.path), want))
 		case !slices.ContainsFunc(docs, ok):
-			problems = append(problems, fmt.Sprintf("%s: its package comment does not begin with %q", show(p.path), want))
+			problems = append(problems, fmt.Sprintf("%s: its package comment does not begin with %q", show(p.path),
+				want))
 		}
 	}
 	return problems
@@ -45,8 +46,10 @@ func TestPackageDocs(t *testing.T) {
 		{"good command", map[string]string{"cmd/x/x.go": "// Command x does.\npackage main"}, ""},
 		{"tests only", map[string]string{"test/x_test.go": "// Package test tries.\npackage test"}, ""},
 		{"none", map[string]string{"a/a.go": "package a"}, `begin one with "Package a"`},
-		{"none for tests only", map[string]string{"test/x_test.go": "package test_test"}, `begin one with "Package test"`},
-		{"in the test only", map[string]string{"a/a.go": "package a", "a/a_test.go": "// Package a is.\npackage a"}, "no package comment"},
+		{"none for tests only", map[string]string{"test/x_test.go": "package test_test"},
+			`begin one with "Package test"`},
+		{"in the test only", map[string]string{"a/a.go": "package a", "a/a_test.go": "// Package a is.\npackage a"},
+			"no package comment"},
 		{"detached", map[string]string{"a/a.go": "// Package a is.\n\npackage a"}, "no package comment"},
 		{"other words", map[string]string{"a/a.go": "// This package is.\npackage a"}, "does not begin"},
 		{"other name", map[string]string{"a/a.go": "// Package ab is.\npackage a"}, "does not begin"},
@@ -64,7 +67,8 @@ func checkNames(t *tree) (problems []string) {
 		slices.Sort(names)
 		for _, n := range slices.Compact(names) {
 			if slices.Contains(bannedNames, n) {
-				problems = append(problems, fmt.Sprintf("%s: %q says nothing; name the one thing that is in it", show(p.path), n))
+				problems = append(problems, fmt.Sprintf("%s: %q says nothing; name the one thing that is in it",
+					show(p.path), n))
 			}
 		}
 	}
@@ -89,7 +93,9 @@ func checkLength(t *tree) (problems []string) {
 	for _, p := range t.pkgs {
 		for _, f := range p.files {
 			if f.lines > maxFileLines && !ast.IsGenerated(f.syntax) {
-				problems = append(problems, fmt.Sprintf("%s has %d lines; at most %d are readable in one sitting: split it where its story splits", f.name, f.lines, maxFileLines))
+				problems = append(problems,
+					fmt.Sprintf("%s has %d lines; at most %d are readable in one sitting: split it where its story "+
+						"splits", f.name, f.lines, maxFileLines))
 			}
 		}
 	}

@@ -54,7 +54,8 @@ var packages = []struct {
 	{"internal/provider/lower", values, "JSON Schema to what a provider takes of it"},
 	{"internal/provider/toolname", values, "names that a provider takes, and back"},
 	{"internal/provider/strictjson", values, "reading JSON without guessing, the same for every provider"},
-	{"internal/provider/eventstream", values, "a model's stream, and the calls in it that are not whole yet, the same for every provider"},
+	{"internal/provider/eventstream", values,
+		"a model's stream, and the calls in it that are not whole yet, the same for every provider"},
 	{"internal/sse", values, "server-sent events"},
 
 	{"internal/admission", deciders, "which batch runs next, and in which lane its calls queue"},
@@ -77,15 +78,18 @@ var packages = []struct {
 	{"internal/broker/natsbroker", drivers, "the ports on JetStream: appends, queues, tickets"},
 	{"internal/approval", drivers, "what a person may decide about a call that waits"},
 	{"internal/lock", drivers, "workspace locks: places in the wait queues that NATS stores"},
-	{"internal/quota", drivers, "how much of a kind is under way, in all and for each agent; it is shared by goroutines"},
+	{"internal/quota", drivers,
+		"how much of a kind is under way, in all and for each agent; it is shared by goroutines"},
 	{"internal/failpoint", drivers, "where the fault tests kill or stop a process; empty without its build tag"},
 	{"internal/gate", drivers, "a lock that may be held while the network is waited for"},
 	{"internal/metrics", drivers, "counters for Prometheus"},
 	{"internal/natsd", drivers, "the embedded nats-server"},
 	{"internal/builtin", drivers, "the built-in tools: files, processes, HTTP"},
 	{"internal/sandbox", drivers, "isolated processes"},
-	{"internal/sandbox/stage", drivers, "the first process inside a sandbox, which this program becomes when it is executed again"},
-	{"internal/place", drivers, "the directories of workspaces, held, and which places in them a path means, its links followed"},
+	{"internal/sandbox/stage", drivers,
+		"the first process inside a sandbox, which this program becomes when it is executed again"},
+	{"internal/place", drivers,
+		"the directories of workspaces, held, and which places in them a path means, its links followed"},
 	{"internal/hooks", drivers, "commands and requests around a call"},
 	{"internal/breaker", drivers, "circuit breakers: they have a clock"},
 	{"internal/command", drivers, "declared commands as tools"},
@@ -142,7 +146,8 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/broker/natsbroker", "internal/broker", "it has the ports"},
 	{"internal/approval", "internal/broker", "a decision is an append behind the question"},
 	{"internal/broker/natsbroker", "internal/gate", "what one goroutine reads for all is read under a lock"},
-	{"internal/broker/natsbroker", "internal/failpoint", "a fault between two publishes happens there and nowhere else"},
+	{"internal/broker/natsbroker", "internal/failpoint",
+		"a fault between two publishes happens there and nowhere else"},
 	{"internal/builtin", "internal/place", "files are opened through the held directory"},
 	{"internal/sandbox", "internal/place", "a command's workspace is the held directory"},
 	{"internal/pipeline", "internal/place", "a call gets the held directory of its workspace"},
@@ -171,7 +176,8 @@ var sameLayer = []struct{ from, to, why string }{
 
 // strangers never import each other, in tests neither.
 var strangers = []struct{ a, b, why string }{
-	{"internal/dispatcher", "internal/worker", "they meet only through events: either can be killed, replaced or run elsewhere; what needs both is in test/"},
+	{"internal/dispatcher", "internal/worker",
+		"they meet only through events: either can be killed, replaced or run elsewhere; what needs both is in test/"},
 }
 
 // reserved are modules that only the named packages import: a heavy dependency stays in one leaf, and can be
@@ -182,7 +188,8 @@ var reserved = []struct {
 	tests  bool
 	why    string
 }{
-	{"github.com/nats-io/nats.go", []string{"internal/broker", "internal/broker/...", "internal/natsd", "client", "worker", "cmd/..."}, false,
+	{"github.com/nats-io/nats.go", []string{"internal/broker", "internal/broker/...", "internal/natsd", "client",
+		"worker", "cmd/..."}, false,
 		"natsbroker alone knows streams, subjects, consumers and headers; client and mains only connect"},
 	{"github.com/toolyard/toolyard/internal/broker/natsbroker", []string{"client", "worker", "cmd/..."}, false,
 		"shells know ports; who connects picks what is behind them"},
@@ -190,23 +197,29 @@ var reserved = []struct {
 		"a fleet runs without it; tests get servers from internal/natsd and internal/testenv"},
 	{"github.com/cloudevents/sdk-go", []string{"internal/events", "internal/broker/natsbroker"}, false,
 		"the form of an event is decided in one place and bound to NATS in another"},
-	{"github.com/modelcontextprotocol/go-sdk", []string{"internal/mcp/..."}, false, "servers and clients are in one place; a list of tools needs no SDK"},
-	{"github.com/santhosh-tekuri/jsonschema", []string{"internal/schema"}, false, "its messages are ours to word, in one place"},
+	{"github.com/modelcontextprotocol/go-sdk", []string{"internal/mcp/..."}, false,
+		"servers and clients are in one place; a list of tools needs no SDK"},
+	{"github.com/santhosh-tekuri/jsonschema", []string{"internal/schema"}, false,
+		"its messages are ours to word, in one place"},
 	{"github.com/dlclark/regexp2", []string{"internal/schema"}, false, "whoever matches with it must bound its time"},
 	{"mvdan.cc/sh", []string{"internal/shell"}, false, "one reading of a command, for class and policy alike"},
 	{"github.com/sony/gobreaker", []string{"internal/breaker"}, false, "others see our breaker's states"},
 	{"gvisor.dev/gvisor", []string{"internal/sandbox"}, false, "the system call filter is built in one place"},
 	{"github.com/danielgtaylor/huma", []string{"internal/api"}, false, "how HTTP is described is decided in one place"},
-	{"github.com/prometheus", []string{"internal/metrics"}, false, "what is counted, and under which name, is decided in one place"},
+	{"github.com/prometheus", []string{"internal/metrics"}, false,
+		"what is counted, and under which name, is decided in one place"},
 	{"github.com/spf13/cobra", []string{"cmd/..."}, false, "flags end in wiring; packages take Options"},
 }
 
 // impure are the packages that pure packages do not import.
 var impure = map[string]string{
-	"os": "files and environment", "os/exec": "processes", "os/signal": "signals", "os/user": "the machine", "io/ioutil": "files",
-	"syscall": "the machine", "net": "network", "net/http": "network", "net/rpc": "network", "net/smtp": "network", "log": "a global logger",
-	"math/rand": "global randomness", "math/rand/v2": "global randomness", "crypto/rand": "global randomness", "github.com/google/uuid": "global randomness",
-	"sync": "shared state", "sync/atomic": "shared state",
+	"os": "files and environment", "os/exec": "processes", "os/signal": "signals", "os/user": "the machine",
+	"io/ioutil": "files",
+	"syscall":   "the machine", "net": "network", "net/http": "network", "net/rpc": "network", "net/smtp": "network",
+	"log":       "a global logger",
+	"math/rand": "global randomness", "math/rand/v2": "global randomness", "crypto/rand": "global randomness",
+	"github.com/google/uuid": "global randomness",
+	"sync":                   "shared state", "sync/atomic": "shared state",
 }
 
 // impureAllowed are the exceptions, to the packages above and to the calls below.
@@ -237,8 +250,10 @@ var notPaths = []string{
 // whoever uses another registry. They are put together here, or this file would break its own rule.
 var foreign = struct{ dirs, hosts []string }{
 	dirs: []string{"/" + "work/", "/" + "root/"},
-	hosts: []string{"proxy." + "golang.org", "sum." + "golang.org", "goproxy." + "io", "goproxy." + "cn", "registry." + "npmjs.org",
-		"pypi." + "org", "files." + "pythonhosted.org", "index." + "crates.io", "static." + "crates.io", "deb." + "debian.org"},
+	hosts: []string{"proxy." + "golang.org", "sum." + "golang.org", "goproxy." + "io", "goproxy." + "cn", "registry." +
+		"npmjs.org",
+		"pypi." + "org", "files." + "pythonhosted.org", "index." + "crates.io", "static." + "crates.io", "deb." +
+			"debian.org"},
 }
 
 // foreignAllowed are the exceptions, by file and string.

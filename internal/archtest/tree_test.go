@@ -124,7 +124,8 @@ func load(fsys fs.FS, files []string) (*tree, error) {
 // skipDir says which directories hold no packages of this module: as the go command sees it, and what .gitignore names.
 func skipDir(fsys fs.FS, name string) bool {
 	base := path.Base(name)
-	if base == "testdata" || base == "vendor" || strings.ContainsAny(base[:1], "._") || name == "bin" || name == "scratch" {
+	if base == "testdata" || base == "vendor" || strings.ContainsAny(base[:1], "._") || name == "bin" ||
+		name == "scratch" {
 		return true
 	}
 	_, err := fs.Stat(fsys, path.Join(name, "go.mod")) // a module of its own
@@ -139,7 +140,8 @@ func (t *tree) add(name string) error {
 	if bytes.HasPrefix(text, []byte("//go:build ignore")) {
 		return nil // a program beside the package
 	}
-	f := &goFile{name: name, test: strings.HasSuffix(name, "_test.go"), lines: bytes.Count(text, []byte("\n")), fset: token.NewFileSet()}
+	f := &goFile{name: name, test: strings.HasSuffix(name, "_test.go"), lines: bytes.Count(text, []byte("\n")),
+		fset: token.NewFileSet()}
 	f.syntax, err = parser.ParseFile(f.fset, name, text, parser.ParseComments)
 	if err != nil {
 		return err

@@ -2,9 +2,9 @@
 // once instead of trying again, and lets one probe through when some time has passed.
 //
 // Each worker has its own breakers and is the authority on them. What one worker has found out reaches the others as a
-// snapshot ([Breakers.OpenUntil]) that rides on its heartbeat; they impose it ([Breakers.Impose]) until its time is over and
-// then probe for themselves. An imposed state is not in the snapshot of the worker it was imposed on: two workers would
-// keep each other's breakers open for ever.
+// snapshot ([Breakers.OpenUntil]) that rides on its heartbeat; they impose it ([Breakers.Impose]) until its time is
+// over and then probe for themselves. An imposed state is not in the snapshot of the worker it was imposed on: two
+// workers would keep each other's breakers open for ever.
 //
 // State machine of one dependency: closed, open (tripped here, or imposed), half-open (one probe at a time). The first
 // two kinds of transition are gobreaker's, which reads its own clock.
@@ -38,8 +38,8 @@ type Options struct {
 	// OpenFor is how long a tripped breaker refuses everything. It also bounds what other workers can impose, so that
 	// a wrong clock can't close a dependency off for long. 0: [DefaultOpenFor].
 	OpenFor time.Duration
-	// MaxDependencies bounds the memory: past it the least recently used breaker is forgotten, a closed one while there is
-	// one. Calls to what is forgotten are tried again. 0: [DefaultMaxDependencies].
+	// MaxDependencies bounds the memory: past it the least recently used breaker is forgotten, a closed one while there
+	// is one. Calls to what is forgotten are tried again. 0: [DefaultMaxDependencies].
 	MaxDependencies int
 	// Now is the clock of snapshots, of imposed states and of retryAfter. gobreaker can't be given one: when a tripped
 	// breaker becomes half-open is decided by [time.Now]. Nil: [time.Now].
@@ -75,7 +75,8 @@ type dependency struct {
 	cb *gobreaker.TwoStepCircuitBreaker[struct{}]
 	// openUntil is when the breaker's own trip ends; written by gobreaker's callback under mu of Breakers.
 	openUntil time.Time
-	// imposed is until when others hold the dependency to be down. It stays set after that time until a probe has answered.
+	// imposed is until when others hold the dependency to be down. It stays set after that time until a probe has
+	// answered.
 	imposed time.Time
 	probing bool
 	// trip makes the next failure trip the breaker whatever the count.
@@ -100,9 +101,9 @@ func New(opts Options) *Breakers {
 	return &Breakers{opts: opts, deps: map[string]*dependency{}}
 }
 
-// Allow asks whether a call to the dependency may be tried. When it may, the caller must call done exactly once it knows; calling
-// it again does nothing, never calling it blocks a half-open breaker. When it may not, err wraps [ErrOpen]
-// and retryAfter, more than 0, says how long to wait.
+// Allow asks whether a call to the dependency may be tried. When it may, the caller must call done exactly once it
+// knows; calling it again does nothing, never calling it blocks a half-open breaker. When it may not, err wraps
+// [ErrOpen] and retryAfter, more than 0, says how long to wait.
 func (b *Breakers) Allow(dep string) (done func(Outcome), retryAfter time.Duration, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -231,8 +232,8 @@ func (b *Breakers) OpenUntil() map[string]time.Time {
 	return open
 }
 
-// Impose takes over what another worker found: calls are refused until then, at most for [Options.OpenFor] from now, and one
-// probe at a time afterwards until one is answered. A time that has passed changes nothing.
+// Impose takes over what another worker found: calls are refused until then, at most for [Options.OpenFor] from now,
+// and one probe at a time afterwards until one is answered. A time that has passed changes nothing.
 func (b *Breakers) Impose(dep string, until time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -44,11 +44,13 @@ func ParseApprovalID(id string) (k toolyard.BatchKey, index int, err error) {
 		agent, err1 := Unescape(t[0])
 		name, err2 := Unescape(t[1])
 		index, err3 := strconv.Atoi(t[2])
-		if errors.Join(err1, err2, err3) == nil && agent != "" && name != "" && index >= 0 && strconv.Itoa(index) == t[2] {
+		if errors.Join(err1, err2, err3) == nil && agent != "" && name != "" && index >= 0 &&
+			strconv.Itoa(index) == t[2] {
 			return toolyard.BatchKey{Agent: toolyard.Agent(agent), ID: toolyard.BatchID(name)}, index, nil
 		}
 	}
-	return k, 0, fmt.Errorf("%w: %q is no approval's id; it is AGENT.BATCH.INDEX, as dispatcher approvals lists them", ErrNoApproval, id)
+	return k, 0, fmt.Errorf("%w: %q is no approval's id; it is AGENT.BATCH.INDEX, as dispatcher approvals lists them",
+		ErrNoApproval, id)
 }
 
 // ApprovalChange is a change of the list: Approval is nil when the call is off it.

@@ -10,14 +10,15 @@ var (
 	// ErrNoApproval is wrapped when there is no such request, or when it is over.
 	ErrNoApproval = errors.New("no such approval is waited for")
 	// ErrUnchecked says that no worker has looked at an input that a person has changed, so that it does not count.
-	ErrUnchecked = errors.New("no worker has checked the changed input, so the call goes on waiting; try again, or approve it as it is")
+	ErrUnchecked = errors.New("no worker has checked the changed input, so the call goes on waiting; try again, or " +
+		"approve it as it is")
 	// ErrConflict is wrapped by appends that lost: the chain does not end where the writer last saw it.
 	ErrConflict = errors.New("another event stands there")
-	// ErrFull is wrapped when there is no room: a stream is at one of its limits, or the server's disk is full. Nothing was
-	// stored, unless it is a [*NoRoomError] that is unsure; trying again later may help.
+	// ErrFull is wrapped when there is no room: a stream is at one of its limits, or the server's disk is full. Nothing
+	// was stored, unless it is a [*NoRoomError] that is unsure; trying again later may help.
 	ErrFull = errors.New("the stream is full")
-	// ErrNoAnswer is wrapped when NATS did not answer in time. Whether anything was stored is not known; the same again is
-	// safe.
+	// ErrNoAnswer is wrapped when NATS did not answer in time. Whether anything was stored is not known; the same again
+	// is safe.
 	ErrNoAnswer = errors.New("NATS does not answer")
 	// ErrNoSystem says that no dispatcher has ever run on the NATS system.
 	ErrNoSystem = errors.New("no dispatcher has set this NATS system up yet; start one (dispatcher serve)")
@@ -68,7 +69,8 @@ type NoRoomError struct {
 
 func (e *NoRoomError) Error() string {
 	if e.Unsure {
-		return "there is no room: " + e.Reason + ". The batch was not acknowledged; the same one again, under the same id, is safe"
+		return "there is no room: " + e.Reason +
+			". The batch was not acknowledged; the same one again, under the same id, is safe"
 	}
 	return "there is no room: " + e.Reason + ". Nothing of the batch was stored: try again later"
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// JudgeTimeout is how long a tool may take to judge a call: a second, and longer in a system that was made for long ways.
-// Silence means UNSAFE.
+// JudgeTimeout is how long a tool may take to judge a call: a second, and longer in a system that was made for long
+// ways. Silence means UNSAFE.
 func (s Settings) JudgeTimeout() time.Duration { return max(time.Second, s.CallAckWait/4) }
 
 // JudgeWait is how long a dispatcher waits for what a worker says of all calls of a request.
@@ -27,8 +27,8 @@ type JudgeCall struct {
 	Tool        string          `json:"tool"`
 	Declaration string          `json:"declaration"`
 	Input       json.RawMessage `json:"input"`
-	// Check asks whether the call could run with an input that a person has changed, and is the request that would be sent. Then it is
-	// the only call.
+	// Check asks whether the call could run with an input that a person has changed, and is the request that would be
+	// sent. Then it is the only call.
 	Check *events.Requested `json:"check,omitempty"`
 }
 
@@ -38,7 +38,8 @@ type Judged struct {
 	Judgement tool.Judgement `json:"judgement"`
 	// Failed says why nothing is known of the call; empty when it was judged.
 	Failed string `json:"failed,omitempty"`
-	// Checked says that the worker has looked whether the call could run; Problem why it could not, empty when it could.
+	// Checked says that the worker has looked whether the call could run; Problem why it could not, empty when it
+	// could.
 	Checked bool   `json:"checked,omitempty"`
 	Problem string `json:"problem,omitempty"`
 }

@@ -44,7 +44,8 @@ func Unescape(token string) (string, error) {
 			continue
 		}
 		if token[i] != '=' {
-			return "", fmt.Errorf("subject token %q has the byte %#x, which stands there as %q", token, token[i], Escape(token[i:i+1]))
+			return "", fmt.Errorf("subject token %q has the byte %#x, which stands there as %q", token, token[i],
+				Escape(token[i:i+1]))
 		}
 		if i+3 > len(token) {
 			return "", fmt.Errorf("subject token %q ends inside an escape", token)
@@ -67,8 +68,8 @@ func KeyTokens(k toolyard.BatchKey) string {
 // NoPool stands in names where there is no pool: no pool has this name.
 const NoPool = "_"
 
-// LaneOf is the lane of an agent's calls, unless the dispatcher that planned them found a better one. Workers serve lanes in turn, so that the
-// calls of one agent do not wait behind all calls of another; agents that share a lane do.
+// LaneOf is the lane of an agent's calls, unless the dispatcher that planned them found a better one. Workers serve
+// lanes in turn, so that the calls of one agent do not wait behind all calls of another; agents that share a lane do.
 func LaneOf(a toolyard.Agent) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(a)) // it never fails
@@ -79,7 +80,8 @@ func LaneOf(a toolyard.Agent) int {
 // [MaxPoolBytes] bytes of [A-Za-z0-9_-], and not "_".
 func CheckPool(p toolyard.Pool) error {
 	if p == "" || len(p) > MaxPoolBytes || p == NoPool || Escape(string(p)) != string(p) {
-		return fmt.Errorf("pool name %q: use 1 to %d letters, digits, dashes and underscores (but not %q alone)", p, MaxPoolBytes, NoPool)
+		return fmt.Errorf("pool name %q: use 1 to %d letters, digits, dashes and underscores (but not %q alone)", p,
+			MaxPoolBytes, NoPool)
 	}
 	return nil
 }
@@ -114,8 +116,8 @@ type AskedCall struct {
 // callKey is the key of the context value that says for which call a worker asks.
 type callKey struct{}
 
-// ForCall returns a context in which objects are asked for a call: workers get those of an agent only while one of its calls
-// is theirs.
+// ForCall returns a context in which objects are asked for a call: workers get those of an agent only while one of its
+// calls is theirs.
 func ForCall(ctx context.Context, k toolyard.BatchKey, index int) context.Context {
 	return context.WithValue(ctx, callKey{}, &AskedCall{k.Agent, k.ID, index})
 }

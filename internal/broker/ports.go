@@ -18,9 +18,10 @@ import (
 
 // Log is the events of batches. Everything that must happen once is one primitive, Append.
 type Log interface {
-	// Append stores an event at the end of a chain of a batch, if the chain's last sequence is still expected. It returns
-	// the new event's record; [ErrConflict] when the chain ends elsewhere; [ErrFull] when the stream takes nothing more.
-	// An append whose answer is lost is repeated, and finds itself, until ctx ends. pool is used in call chains only.
+	// Append stores an event at the end of a chain of a batch, if the chain's last sequence is still expected. It
+	// returns the new event's record; [ErrConflict] when the chain ends elsewhere; [ErrFull] when the stream takes
+	// nothing more. An append whose answer is lost is repeated, and finds itself, until ctx ends. pool is used in call
+	// chains only.
 	Append(ctx context.Context, k toolyard.BatchKey, c batch.Chain, pool toolyard.Pool, index int, expected uint64,
 		body events.Body) (batch.Record, error)
 
@@ -41,7 +42,8 @@ type Log interface {
 	// Submitted and Planned report whether a batch has a submission, and whether its own chain has begun.
 	Submitted(ctx context.Context, k toolyard.BatchKey) (bool, error)
 	Planned(ctx context.Context, k toolyard.BatchKey) (bool, error)
-	// Find is nil when there is a batch, [ErrNoBatch] when there is none, and a [*LostError] when its submission is lost.
+	// Find is nil when there is a batch, [ErrNoBatch] when there is none, and a [*LostError] when its submission is
+	// lost.
 	Find(ctx context.Context, k toolyard.BatchKey) error
 	// Forsaken is a [*LostError] when nobody will answer a batch any more, for who waits for replies behind a sequence.
 	Forsaken(ctx context.Context, k toolyard.BatchKey, seen uint64) error
@@ -67,8 +69,8 @@ type Log interface {
 // Tail reads what is stored about one batch, each event once and none left out, in an order in which no reply comes
 // before the results in it. It is not safe for concurrent use.
 type Tail interface {
-	// Next returns the next event; ok is false when nothing more is stored by now. The first one wraps [ErrNoBatch] when
-	// there is no such batch.
+	// Next returns the next event; ok is false when nothing more is stored by now. The first one wraps [ErrNoBatch]
+	// when there is no such batch.
 	Next(ctx context.Context) (l Logged, ok bool, err error)
 }
 
@@ -113,15 +115,15 @@ type Queue interface {
 	// returns those that no worker was ever handed.
 	Unqueue(ctx context.Context, seq uint64) error
 	Withdraw(ctx context.Context, r batch.Route, lane int, seqs []uint64) (never []uint64, err error)
-	// Lane opens a lane of a route. What has come and was not taken when the lane is stopped goes to unwanted, which has
-	// to give it back; nil does no more than that.
+	// Lane opens a lane of a route. What has come and was not taken when the lane is stopped goes to unwanted, which
+	// has to give it back; nil does no more than that.
 	Lane(ctx context.Context, r batch.Route, lane int, unwanted func(*Delivery)) (Lane, error)
 }
 
 // Lane is one lane of a route, as one worker takes calls from it.
 type Lane interface {
-	// Take asks for up to n messages and yields them as they come, until the request is over. A [*BadWorkError] is about
-	// one message only; any other error is the end, and [ErrStopped] the tidy one.
+	// Take asks for up to n messages and yields them as they come, until the request is over. A [*BadWorkError] is
+	// about one message only; any other error is the end, and [ErrStopped] the tidy one.
 	Take(ctx context.Context, n int) iter.Seq2[*Delivery, error]
 	// Stop ends Take. What is on its way is given back.
 	Stop()
@@ -146,8 +148,8 @@ type Registry interface {
 	Beat(ctx context.Context, w Worker) error
 	Gone(ctx context.Context, id string) error
 	Workers(ctx context.Context) ([]Worker, error)
-	// WatchWorkers calls see with every entry and with each change from then on, until ctx ends. Sending on again begins
-	// anew: the watch has missed something.
+	// WatchWorkers calls see with every entry and with each change from then on, until ctx ends. Sending on again
+	// begins anew: the watch has missed something.
 	WatchWorkers(ctx context.Context, again <-chan struct{}, see func(WorkerChange, error)) error
 	// ReadEntry reads what stands there of a worker, through the leader. LastEntry is the revision of the newest entry.
 	ReadEntry(ctx context.Context, id string) (presence.Reading, error)
@@ -282,8 +284,8 @@ type Hub interface {
 	// Follower follows a batch behind these sequences of events and replies, ReplyFollower behind one of replies.
 	Follower(ctx context.Context, k toolyard.BatchKey, event, reply uint64) (Follower, error)
 	ReplyFollower(ctx context.Context, k toolyard.BatchKey, after uint64) (ReplyFollower, error)
-	// Progress follows what is told about a batch's running calls, and Everything what is stored about all batches of an
-	// agent, of all agents if it is empty.
+	// Progress follows what is told about a batch's running calls, and Everything what is stored about all batches of
+	// an agent, of all agents if it is empty.
 	Progress(ctx context.Context, k toolyard.BatchKey) (Follow, error)
 	Everything(ctx context.Context, agent toolyard.Agent) (Follow, error)
 	// Read reads a copy of something stored, and ReadProgress what is told of a call.
@@ -327,8 +329,8 @@ type Link interface {
 	// ago.
 	Reconnects() uint64
 	Away() bool
-	// Present waits until there is a connection, for a moment. WhilePresent is a context that ends with [ErrNoAnswer] as
-	// its cause when the connection is gone.
+	// Present waits until there is a connection, for a moment. WhilePresent is a context that ends with [ErrNoAnswer]
+	// as its cause when the connection is gone.
 	Present(ctx context.Context) error
 	WhilePresent(ctx context.Context) (context.Context, context.CancelFunc)
 	// CheckRoundTrip reports that the way to NATS is too long for a worker to keep its leases.
@@ -342,7 +344,8 @@ type Link interface {
 // Guests are agents and workers with accounts of their own, which a dispatcher answers.
 type Guests interface {
 	// AnswerGuests answers until what it returns is closed.
-	AnswerGuests(log *slog.Logger, workers func() []Worker, check func(hash string, content []byte) error) (Answering, error)
+	AnswerGuests(log *slog.Logger, workers func() []Worker, check func(hash string, content []byte) error) (Answering,
+		error)
 }
 
 // Answering is a dispatcher's answering of guests. Close ends it, and returns when nothing is being answered any more.

@@ -11,7 +11,8 @@ import (
 
 // Queued is what became of one call that was handed to the workers.
 type Queued struct {
-	// Seq is the message's place in the work queue, by which it can be taken out again; 0 when it is not there any more.
+	// Seq is the message's place in the work queue, by which it can be taken out again; 0 when it is not there any
+	// more.
 	Seq uint64
 	Err error
 }

@@ -22,7 +22,8 @@ func TestRetryFull(t *testing.T) {
 		"at once":     {answers: []error{nil}, tries: 1},
 		"room later":  {answers: []error{ErrFull, fmt.Errorf("wrapped: %w", ErrFull), nil}, tries: 3},
 		"other error": {answers: []error{ErrFull, ErrConflict}, want: []error{ErrConflict}, tries: 2},
-		"the end":     {answers: []error{ErrFull, ErrFull, ErrFull}, after: fullPause + fullPause/2, want: []error{stop, ErrFull}, tries: 2},
+		"the end": {answers: []error{ErrFull, ErrFull, ErrFull}, after: fullPause +
+			fullPause/2, want: []error{stop, ErrFull}, tries: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -15,26 +15,28 @@ const (
 	MaxInlineBytes = 512 << 10
 	// MaxObjectBytes is how long such an object may be.
 	MaxObjectBytes = 64 << 20
-	// MaxChainLength is how many events of one chain are read. An open batch of 10,000 calls that come one by one has that
-	// many extensions and may have twice as many group starts; takeovers come on top.
+	// MaxChainLength is how many events of one chain are read. An open batch of 10,000 calls that come one by one has
+	// that many extensions and may have twice as many group starts; takeovers come on top.
 	MaxChainLength = 40_000
 	// MaxQueuedCalls is how many calls may wait in all work queues together.
 	MaxQueuedCalls = 1_000_000
 	// MaxOpenSubmissions is how many batches all dispatchers together may have taken and not completed.
 	MaxOpenSubmissions = 50_000
-	// MaxCallsInFlight is how many calls of one route and lane all workers together may have taken and not acknowledged.
+	// MaxCallsInFlight is how many calls of one route and lane all workers together may have taken and not
+	// acknowledged.
 	MaxCallsInFlight = 20_000
 	// Lanes is how many lanes the calls of each route are queued in: each agent has one at a time.
 	Lanes = 8
-	// SubmitWait is how long a submission waits for its answer, whatever its sender would wait: longer than an election.
+	// SubmitWait is how long a submission waits for its answer, whatever its sender would wait: longer than an
+	// election.
 	SubmitWait = 30 * time.Second
 	// MaxWaitingPulls is how many workers may wait for a call of one route and lane.
 	MaxWaitingPulls = 8_192
 )
 
-// Settings are the times and sizes that all dispatchers, workers and clients on one NATS system share. Whoever makes the
-// streams says what they are, and writes them down there; everybody else reads them. The zero Settings are the defaults
-// for one node.
+// Settings are the times and sizes that all dispatchers, workers and clients on one NATS system share. Whoever makes
+// the streams says what they are, and writes them down there; everybody else reads them. The zero Settings are the
+// defaults for one node.
 type Settings struct {
 	// Replicas is how many servers keep each stream: 1 (the default), 3 or 5.
 	Replicas int `json:"replicas"`
@@ -55,9 +57,9 @@ type Settings struct {
 	MaxStoreBytes int64 `json:"max_store_bytes"`
 }
 
-// What a worker may do, and when others may act in its place, are parts of one wait: the worker TTL for its place in the
-// registry, the call ack wait for a delivery. All of them count from when the last heartbeat was sent that was answered,
-// or from the last sign of life that others had.
+// What a worker may do, and when others may act in its place, are parts of one wait: the worker TTL for its place in
+// the registry, the call ack wait for a delivery. All of them count from when the last heartbeat was sent that was
+// answered, or from the last sign of life that others had.
 //
 //	0      1/4    1/2    3/4    7/8     11/8      3/2
 //	beat   beat   beat   lease  stop    stopped   patience: others may act
@@ -67,8 +69,8 @@ type Settings struct {
 // Heartbeat is how often who works on a message says so, given how long it may be silent.
 func Heartbeat(wait time.Duration) time.Duration { return wait / 4 }
 
-// Lease is how long a holder may begin and commit after its last answered heartbeat was sent. After that it must prove in the
-// log that its claim stands.
+// Lease is how long a holder may begin and commit after its last answered heartbeat was sent. After that it must prove
+// in the log that its claim stands.
 func Lease(wait time.Duration) time.Duration { return wait * 3 / 4 }
 
 // Stop is when a holder that could not prove it stops its tool.
@@ -83,8 +85,8 @@ func StopGrace(wait time.Duration) time.Duration { return min(wait/2, MaxStopGra
 // Patience is how long a holder must have been silent before others act in its place.
 func Patience(wait time.Duration) time.Duration { return wait * 3 / 2 }
 
-// MaxRoundTrip is how long the way to NATS and back may be for a worker in a system with such a wait: a heartbeat, and its answer,
-// must come well before the lease ends that it renews.
+// MaxRoundTrip is how long the way to NATS and back may be for a worker in a system with such a wait: a heartbeat, and
+// its answer, must come well before the lease ends that it renews.
 func MaxRoundTrip(wait time.Duration) time.Duration { return wait / 4 }
 
 // WithDefaults fills in the fields that are zero.
@@ -113,8 +115,8 @@ func (s Settings) WithDefaults() Settings {
 	return s
 }
 
-// WithAckWait sets the three waits: for a worker, its place in the registry, and a dispatcher, which on one server may be silent
-// for half as long. 0 leaves them as they are.
+// WithAckWait sets the three waits: for a worker, its place in the registry, and a dispatcher, which on one server may
+// be silent for half as long. 0 leaves them as they are.
 func (s Settings) WithAckWait(wait time.Duration) Settings {
 	if wait == 0 {
 		return s
@@ -140,11 +142,13 @@ func (s Settings) Check() error {
 	must(s.Replicas == 1 || s.Replicas == 3 || s.Replicas == 5, "replicas is %d; use 1, 3 or 5", s.Replicas)
 	must(s.Lifetime >= time.Minute, "the batch lifetime is %s; use at least 1m", s.Lifetime)
 	must(s.Slack >= 10*time.Second, "the slack is %s; use at least 10s", s.Slack)
-	for name, wait := range map[string]time.Duration{"batch ack wait": s.BatchAckWait, "call ack wait": s.CallAckWait, "worker TTL": s.WorkerTTL} {
+	for name, wait := range map[string]time.Duration{"batch ack wait": s.BatchAckWait, "call ack wait": s.CallAckWait,
+		"worker TTL": s.WorkerTTL} {
 		must(wait >= 100*time.Millisecond, "the %s is %s; use at least 100ms", name, wait)
 		must(wait < s.Lifetime, "the %s (%s) is not shorter than the batch lifetime (%s)", name, wait, s.Lifetime)
 		if s.Replicas > 1 {
-			must(wait > 2*electionMax, "the %s is %s; with %d replicas it must be longer than two elections (%s)", name, wait, s.Replicas, 2*electionMax)
+			must(wait > 2*electionMax, "the %s is %s; with %d replicas it must be longer than two elections (%s)", name,
+				wait, s.Replicas, 2*electionMax)
 		}
 	}
 	must(s.WorkerTTL%time.Second == 0, "the worker TTL is %s; use whole seconds", s.WorkerTTL)
@@ -156,7 +160,8 @@ func (s Settings) Check() error {
 func (s Settings) Agree(want Settings) error {
 	var errs []error
 	differ := func(name string, have, want any) {
-		errs = append(errs, fmt.Errorf("%s: the system was made with %v, not %v: use that, or delete its streams", name, have, want))
+		errs = append(errs, fmt.Errorf("%s: the system was made with %v, not %v: use that, or delete its streams", name,
+			have, want))
 	}
 	if want.Replicas != 0 && want.Replicas != s.Replicas {
 		differ("replicas", s.Replicas, want.Replicas)
@@ -165,7 +170,8 @@ func (s Settings) Agree(want Settings) error {
 		name       string
 		have, want time.Duration
 	}{
-		{"batch lifetime", s.Lifetime, want.Lifetime}, {"slack", s.Slack, want.Slack}, {"batch ack wait", s.BatchAckWait, want.BatchAckWait},
+		{"batch lifetime", s.Lifetime, want.Lifetime}, {"slack", s.Slack, want.Slack},
+		{"batch ack wait", s.BatchAckWait, want.BatchAckWait},
 		{"call ack wait", s.CallAckWait, want.CallAckWait}, {"worker TTL", s.WorkerTTL, want.WorkerTTL},
 	} {
 		if d.want != 0 && d.want != d.have {

@@ -32,9 +32,9 @@ type Submission struct {
 
 // SubmissionMessage is the message under a [Submission].
 type SubmissionMessage interface {
-	// Read returns the batch as it was submitted. It is an [*events.UnreadableError] or a [*toolyard.InputError] when the
-	// submission cannot be accepted, an [*events.NewerError] when another dispatcher can, a [*LostError] when the store
-	// has lost it, and wraps [ErrNoBatch] when a wake is for one that is no more.
+	// Read returns the batch as it was submitted. It is an [*events.UnreadableError] or a [*toolyard.InputError] when
+	// the submission cannot be accepted, an [*events.NewerError] when another dispatcher can, a [*LostError] when the
+	// store has lost it, and wraps [ErrNoBatch] when a wake is for one that is no more.
 	Read(ctx context.Context) (batch.State, error)
 	// CheckFields says, as a [*toolyard.InputError], which field is none of a batch, has a name in the wrong case, or
 	// stands there twice. What was accepted once is not refused later: it is for a submission that has no plan yet.
@@ -53,9 +53,9 @@ type SubmissionMessage interface {
 	BuryBatch(ctx context.Context, why string) error
 	// Refuse answers a submission that can never be accepted, on its reply subject, and is done with it.
 	Refuse(ctx context.Context, why events.Refused) error
-	// TurnAway refuses a submission that could be accepted at another time. Another dispatcher may think otherwise at the
-	// same moment, so the refusal first takes the place of the plan in the log: [ErrConflict] says that the batch was
-	// planned there, or refused.
+	// TurnAway refuses a submission that could be accepted at another time. Another dispatcher may think otherwise at
+	// the same moment, so the refusal first takes the place of the plan in the log: [ErrConflict] says that the batch
+	// was planned there, or refused.
 	TurnAway(ctx context.Context, why events.Refused) error
 }
 
@@ -65,8 +65,8 @@ func (s *Submission) Received(at time.Time) *Submission {
 	return s
 }
 
-// Alive tells the stream that the batch is in work, and waits for the answer. An error means that it may be another's by
-// now; an answer proves nothing once the submission has lapsed, since the stream answers whoever says so.
+// Alive tells the stream that the batch is in work, and waits for the answer. An error means that it may be another's
+// by now; an answer proves nothing once the submission has lapsed, since the stream answers whoever says so.
 func (s *Submission) Alive(ctx context.Context) error { return s.beat(ctx, true) }
 
 // Hold tells the stream that the batch is in work, and waits for no answer.
@@ -91,9 +91,9 @@ func (s *Submission) Kept(sent time.Time) {
 	}
 }
 
-// Follows reports whether this delivery came right behind another one: nobody else was handed the submission in between.
-// Of one that had lapsed it is not known: this delivery may have waited for long while its receiver was paused, and
-// another dispatcher may have been handed the next.
+// Follows reports whether this delivery came right behind another one: nobody else was handed the submission in
+// between. Of one that had lapsed it is not known: this delivery may have waited for long while its receiver was
+// paused, and another dispatcher may have been handed the next.
 func (s *Submission) Follows(other *Submission) bool {
 	return s.Deliveries == other.Deliveries+1 && !other.Lapsed()
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestFollows: a dispatcher that hears of a delivery right behind its own cannot tell how long that has waited for it. So
-// nothing is known when it had lost the submission before.
+// TestFollows: a dispatcher that hears of a delivery right behind its own cannot tell how long that has waited for it.
+// So nothing is known when it had lost the submission before.
 func TestFollows(t *testing.T) {
 	late := Settings{}.WithDefaults().BatchAckWait
 	for name, c := range map[string]struct {

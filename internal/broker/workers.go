@@ -14,8 +14,8 @@ type Worker struct {
 	Classes    []toolyard.Class     `json:"classes"`
 	Workspaces []toolyard.Workspace `json:"workspaces"`
 	Isolation  string               `json:"isolation"`
-	// NoIsolation says why it isolates nothing, and what an operator can do about that; Unsandboxed that its operator has it
-	// run everything all the same.
+	// NoIsolation says why it isolates nothing, and what an operator can do about that; Unsandboxed that its operator
+	// has it run everything all the same.
 	NoIsolation string `json:"no_isolation,omitempty"`
 	Unsandboxed bool   `json:"unsandboxed,omitempty"`
 	// Toolset is the hash of its tools' declarations, stored as a surface.
@@ -49,8 +49,8 @@ type WatchState string
 
 // The states of a watch.
 const (
-	// WatchDeaf: the connection is lost, or the watch is begun anew. What it told may be out of date, and what it did not
-	// tell means nothing.
+	// WatchDeaf: the connection is lost, or the watch is begun anew. What it told may be out of date, and what it did
+	// not tell means nothing.
 	WatchDeaf WatchState = "deaf"
 	// WatchCaughtUp: all that was there when the watch began, or began anew, was told.
 	WatchCaughtUp WatchState = "caught up"

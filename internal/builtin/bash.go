@@ -35,13 +35,18 @@ func bash(box sandbox.Sandbox, policy sandbox.Policy) (tool.Tool, error) {
 	b := &bashTool{box: box, policy: policy}
 	return define(tool.Declaration{
 		Name: "bash",
-		Description: "Runs a shell command in the workspace's directory, isolated from the rest of the machine, and gives its output. " +
-			"Use read_file, glob, grep, write_file and edit_file for what they can do: they need no approval to read and are exact. " +
+		Description: "Runs a shell command in the workspace's directory, isolated from the rest of the machine, and " +
+			"gives its output. " +
+			"Use read_file, glob, grep, write_file and edit_file for what they can do: they need no approval to read " +
+			"and are exact. " +
 			"Commands that only read may run beside others; any other runs alone.",
 		InputSchema: object(
 			text("command", "The command, for bash -c.").such("npm test", "git log --oneline -5").required(),
-			number("timeout_ms", 1, MaxBashTimeout.Milliseconds(), "After how many milliseconds to stop the command.").or(DefaultBashTimeout.Milliseconds()),
-			text("description", "What the command does, in five to ten words, for the person who approves it.").such("Runs the tests of the parser"),
+			number("timeout_ms", 1, MaxBashTimeout.Milliseconds(),
+				"After how many milliseconds to stop the command.").or(DefaultBashTimeout.Milliseconds()),
+			text("description",
+				"What the command does, in five to ten words, for the person who approves it.").
+				such("Runs the tests of the parser"),
 		),
 		Class:          tool.ClassRule{Shell: "command"},
 		Execution:      tool.InSandbox,
@@ -59,7 +64,8 @@ func (b *bashTool) check(ctx context.Context, _ tool.Env, in bashInput) error {
 	case strings.TrimSpace(in.Command) == "":
 		return tool.Invalid("command is empty; give a shell command")
 	case len(in.Command) > MaxCommandBytes:
-		return tool.Invalid("command is %d bytes long; it has at most %d: write a script with write_file and run that", len(in.Command), MaxCommandBytes)
+		return tool.Invalid("command is %d bytes long; it has at most %d: write a script with write_file and run that",
+			len(in.Command), MaxCommandBytes)
 	case strings.ContainsRune(in.Command, 0):
 		return tool.Invalid("command holds a NUL character, which no command can")
 	case len(in.Description) > MaxDescriptionBytes:
@@ -111,9 +117,11 @@ func (b *bashTool) run(ctx context.Context, env tool.Env, in bashInput) (string,
 	p.Limits.Wall = limit
 	p.Workspace = &sandbox.Workspace{Root: root, Writable: !class.Safe(), Hidden: env.Hidden}
 	out := output{tell: env.Progress}
-	res, err := b.box.Run(ctx, p, sandbox.Command{Argv: []string{"bash", "-c", in.Command}}, sandbox.Streams{Stdout: &out, Stderr: &out})
+	res, err := b.box.Run(ctx, p, sandbox.Command{Argv: []string{"bash", "-c", in.Command}},
+		sandbox.Streams{Stdout: &out, Stderr: &out})
 	if errors.Is(err, sandbox.ErrNotStarted) { // a machine without bash
-		res, err = b.box.Run(ctx, p, sandbox.Command{Argv: []string{"sh", "-c", in.Command}}, sandbox.Streams{Stdout: &out, Stderr: &out})
+		res, err = b.box.Run(ctx, p, sandbox.Command{Argv: []string{"sh", "-c", in.Command}},
+			sandbox.Streams{Stdout: &out, Stderr: &out})
 	}
 	if err != nil {
 		return "", refused(ctx, err)
@@ -127,13 +135,14 @@ func (b *bashTool) run(ctx context.Context, env tool.Env, in bashInput) (string,
 	return text, CommandEnded(ctx, res, p.Limits, limit, text)
 }
 
-// Answered returns the output of a command that ended with exit status 1, which is its answer, with a line that says so. ok is false
-// for any other end, and where the shell itself has ended so.
+// Answered returns the output of a command that ended with exit status 1, which is its answer, with a line that says
+// so. ok is false for any other end, and where the shell itself has ended so.
 func Answered(res sandbox.Result, a shell.Answer, text string) (said string, ok bool) {
 	if res.Reason != sandbox.Exited || res.ExitCode != 1 || res.Signal != 0 {
 		return "", false
 	}
-	if lines := "\n" + text; a.UnlessShell && (strings.Contains(lines, "\nbash: ") || strings.Contains(lines, "\nsh: ")) {
+	if lines := "\n" + text; a.UnlessShell && (strings.Contains(lines, "\nbash: ") ||
+		strings.Contains(lines, "\nsh: ")) {
 		return "", false
 	}
 	if text != "" && !strings.HasSuffix(text, "\n") {
@@ -150,15 +159,17 @@ func refused(ctx context.Context, err error) error {
 	case errors.Is(err, sandbox.ErrNoIsolation):
 		return notIsolated(err)
 	case errors.Is(err, sandbox.ErrViolation):
-		return &tool.Error{Code: toolyard.SandboxViolation, Message: "the sandbox does not allow this: " + strings.TrimPrefix(err.Error(), sandbox.ErrViolation.Error()+": "), Err: err}
+		return &tool.Error{Code: toolyard.SandboxViolation, Message: "the sandbox does not allow this: " +
+			strings.TrimPrefix(err.Error(), sandbox.ErrViolation.Error()+": "), Err: err}
 	case errors.Is(err, sandbox.ErrNotStarted):
 		return &tool.Error{Code: toolyard.SetupRequired, Message: "this worker has neither bash nor sh", Err: err}
 	}
-	return &tool.Error{Code: toolyard.DependencyUnavailable, Message: "the command could not be started", Err: err, Retryable: true}
+	return &tool.Error{Code: toolyard.DependencyUnavailable, Message: "the command could not be started", Err: err,
+		Retryable: true}
 }
 
-// CommandEnded turns how a command ended into the call's error; nil for success. text is what it has written, which stands beside
-// the error as the call's output.
+// CommandEnded turns how a command ended into the call's error; nil for success. text is what it has written, which
+// stands beside the error as the call's output.
 func CommandEnded(ctx context.Context, res sandbox.Result, l sandbox.Limits, wall time.Duration, text string) error {
 	fail := func(code toolyard.Code, format string, args ...any) error {
 		e := &tool.Error{Code: code, Message: fmt.Sprintf(format, args...)}
@@ -173,27 +184,35 @@ func CommandEnded(ctx context.Context, res sandbox.Result, l sandbox.Limits, wal
 		case res.ExitCode == 0:
 			return nil
 		case res.Signal != 0:
-			return fail(toolyard.ExecutionFailed, "the command was killed by signal %d (%s)", res.Signal, syscall.Signal(res.Signal))
+			return fail(toolyard.ExecutionFailed, "the command was killed by signal %d (%s)", res.Signal,
+				syscall.Signal(res.Signal))
 		}
 		if res.Held && (strings.Contains(text, ".git") || strings.Contains(text, "path '.' already exists")) {
-			return fail(toolyard.ExecutionFailed, "the command ended with exit status %d. The workspace's own directory is no git repository, and no command can make it one: "+
+			return fail(toolyard.ExecutionFailed, "the command ended with exit status %d. The workspace's own "+
+				"directory is no git repository, and no command can make it one: "+
 				"whoever owns it does. In a directory below it, git init and git clone work", res.ExitCode)
 		}
 		return fail(toolyard.ExecutionFailed, "the command ended with exit status %d", res.ExitCode)
 	case sandbox.Canceled:
 		return context.Cause(ctx)
 	case sandbox.Timeout:
-		return fail(toolyard.Timeout, "the command was stopped after %s, its time limit; nothing that it started runs on", wall)
+		return fail(toolyard.Timeout,
+			"the command was stopped after %s, its time limit; nothing that it started runs on", wall)
 	case sandbox.OutOfMemory:
-		return fail(toolyard.ExecutionFailed, "the command was stopped: it used more than %d MiB of memory", cmp.Or(l.Memory, sandbox.DefaultMemory)>>20)
+		return fail(toolyard.ExecutionFailed, "the command was stopped: it used more than %d MiB of memory",
+			cmp.Or(l.Memory, sandbox.DefaultMemory)>>20)
 	case sandbox.CPULimit:
 		return fail(toolyard.ExecutionFailed, "the command was stopped: it used up its CPU time")
 	case sandbox.OutputLimit:
-		return fail(toolyard.ExecutionFailed, "the command was stopped: it wrote more than %d bytes; send the output to a file and read a part of it", cmp.Or(l.Output, sandbox.DefaultOutput))
+		return fail(toolyard.ExecutionFailed,
+			"the command was stopped: it wrote more than %d bytes; send the output to a file and read a part of it",
+			cmp.Or(l.Output, sandbox.DefaultOutput))
 	case sandbox.DiskLimit:
-		return fail(toolyard.ExecutionFailed, "the command was stopped: the disk under the workspace is nearly full; write less, or delete what is not needed")
+		return fail(toolyard.ExecutionFailed, "the command was stopped: the disk under the workspace is nearly full; "+
+			"write less, or delete what is not needed")
 	case sandbox.ObjectLimit:
-		return fail(toolyard.ExecutionFailed, "the command was stopped: it had more sockets open than a command may have; use fewer at a time")
+		return fail(toolyard.ExecutionFailed,
+			"the command was stopped: it had more sockets open than a command may have; use fewer at a time")
 	case sandbox.Trespass:
 		return fail(toolyard.SandboxViolation, "the command was undone in part: %s", res.Detail)
 	}

@@ -36,13 +36,15 @@ func TestBashNeedsASandbox(t *testing.T) {
 	message := b.refused(toolyard.SetupRequired, "bash", command)
 	b.contains(message, "this worker cannot isolate commands")
 	check := b.tools["bash"].Check(t.Context(), b.env, encode(command))
-	if e := tool.AsError(check); e.Err == nil || !strings.Contains(e.Err.Error(), "worker check") || strings.Contains(e.Message, "worker check") {
+	if e := tool.AsError(check); e.Err == nil || !strings.Contains(e.Err.Error(), "worker check") ||
+		strings.Contains(e.Message, "worker check") {
 		t.Errorf("the operator reads %v, the model %q", e.Err, e.Message)
 	}
 	if names := b.names(); names != "." {
 		t.Errorf("something ran: %s", names)
 	}
-	if d := b.tools["bash"].Declaration; d.ReadOnly || d.Class.Shell != "command" || d.Specifier.Command != "command" || !d.NeedsPermission() {
+	if d := b.tools["bash"].Declaration; d.ReadOnly || d.Class.Shell != "command" || d.Specifier.Command != "command" ||
+		!d.NeedsPermission() {
 		t.Errorf("declared as %+v", d)
 	}
 	for _, bad := range []in{
@@ -66,12 +68,15 @@ func TestBashAsksForNoMoreThanACommandNeeds(t *testing.T) {
 	bash, err := bash(box, sandbox.Policy{Limits: sandbox.Limits{Memory: 1 << 20}})
 	b.must(err)
 	b.tools["bash"] = bash
-	for text, writable := range map[string]bool{"ls -la": false, "cat a | grep b": false, "touch a": true, "ls > a": true, "ls $(rm a)": true, "'": true} {
+	for text, writable := range map[string]bool{"ls -la": false, "cat a | grep b": false, "touch a": true,
+		"ls > a": true, "ls $(rm a)": true, "'": true} {
 		if got := b.ok("bash", in{"command": text, "timeout_ms": 5000}); got != "said" {
 			t.Errorf("%s: %q", text, got)
 		}
-		if policy.Workspace.Writable != writable || policy.Workspace.Root != b.env.Root || policy.Limits.Wall != 5*time.Second || policy.Limits.Memory != 1<<20 ||
-			len(policy.Network.Allow) > 0 || len(policy.Env) > 0 || !slices.Equal(command.Argv, []string{"bash", "-c", text}) {
+		if policy.Workspace.Writable != writable || policy.Workspace.Root != b.env.Root ||
+			policy.Limits.Wall != 5*time.Second || policy.Limits.Memory != 1<<20 ||
+			len(policy.Network.Allow) > 0 || len(policy.Env) > 0 ||
+			!slices.Equal(command.Argv, []string{"bash", "-c", text}) {
 			t.Errorf("%s: %+v %+v", text, policy, command)
 		}
 	}
@@ -100,7 +105,8 @@ func TestBashTellsItsOutputAsItComes(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := bashed.Run(t.Context(), b.env, encode(in{"command": "make"}))
-	if want := []string{"piece 0", "piece 1", "piece 2"}; err != nil || !slices.Equal(told, want) || out.Text != strings.Join(want, "") {
+	if want := []string{"piece 0", "piece 1", "piece 2"}; err != nil || !slices.Equal(told, want) ||
+		out.Text != strings.Join(want, "") {
 		t.Errorf("told %q, and in the end %q, %v", told, out.Text, err)
 	}
 }
@@ -113,7 +119,8 @@ func TestBashSaysWhereARepositoryCanBe(t *testing.T) {
 		"make: *** No rule to make target 'x'. Stop.":                               false,
 	} {
 		for _, held := range []bool{true, false} {
-			err := tool.AsError(CommandEnded(t.Context(), sandbox.Result{Reason: sandbox.Exited, ExitCode: 128, Held: held}, sandbox.Limits{}, time.Second, text))
+			err := tool.AsError(CommandEnded(t.Context(),
+				sandbox.Result{Reason: sandbox.Exited, ExitCode: 128, Held: held}, sandbox.Limits{}, time.Second, text))
 			if strings.Contains(err.Message, "below it") != (says && held) || err.Code != toolyard.ExecutionFailed {
 				t.Errorf("held %t: %s", held, err.Message)
 			}
@@ -130,21 +137,29 @@ func TestBashTellsEndsApart(t *testing.T) {
 		says []string
 	}{
 		{sandbox.Result{Reason: sandbox.Exited, ExitCode: 3}, nil, toolyard.ExecutionFailed, []string{"exit status 3"}},
-		{sandbox.Result{Reason: sandbox.ObjectLimit, Detail: "more than 1024"}, nil, toolyard.ExecutionFailed, []string{"sockets"}},
-		{sandbox.Result{Reason: sandbox.DiskLimit, Detail: "full"}, nil, toolyard.ExecutionFailed, []string{"the disk under the workspace"}},
-		{sandbox.Result{Reason: sandbox.Exited, ExitCode: -1, Signal: 11}, nil, toolyard.ExecutionFailed, []string{"signal 11"}},
+		{sandbox.Result{Reason: sandbox.ObjectLimit, Detail: "more than 1024"}, nil, toolyard.ExecutionFailed,
+			[]string{"sockets"}},
+		{sandbox.Result{Reason: sandbox.DiskLimit, Detail: "full"}, nil, toolyard.ExecutionFailed,
+			[]string{"the disk under the workspace"}},
+		{sandbox.Result{Reason: sandbox.Exited, ExitCode: -1, Signal: 11}, nil, toolyard.ExecutionFailed,
+			[]string{"signal 11"}},
 		{sandbox.Result{Reason: sandbox.Timeout}, nil, toolyard.Timeout, []string{"1.5s"}},
 		{sandbox.Result{Reason: sandbox.OutOfMemory}, nil, toolyard.ExecutionFailed, []string{"512 MiB of memory"}},
 		{sandbox.Result{Reason: sandbox.CPULimit}, nil, toolyard.ExecutionFailed, []string{"CPU time"}},
 		{sandbox.Result{Reason: sandbox.OutputLimit}, nil, toolyard.ExecutionFailed, []string{"1048576 bytes"}},
 		{sandbox.Result{Reason: sandbox.SandboxLost}, nil, toolyard.OutcomeUnknown, []string{"nobody knows"}},
-		{sandbox.Result{Reason: sandbox.Trespass, Detail: "it made .envrc"}, nil, toolyard.SandboxViolation, []string{"it made .envrc"}},
-		{err: fmt.Errorf("%w: no namespaces", sandbox.ErrNoIsolation), code: toolyard.SetupRequired, says: []string{"cannot isolate"}},
-		{err: fmt.Errorf("%w: .git is a symbolic link", sandbox.ErrViolation), code: toolyard.SandboxViolation, says: []string{".git is a symbolic link"}},
-		{err: fmt.Errorf("%w: bash", sandbox.ErrNotStarted), code: toolyard.SetupRequired, says: []string{"neither bash nor sh"}},
+		{sandbox.Result{Reason: sandbox.Trespass, Detail: "it made .envrc"}, nil, toolyard.SandboxViolation,
+			[]string{"it made .envrc"}},
+		{err: fmt.Errorf("%w: no namespaces", sandbox.ErrNoIsolation), code: toolyard.SetupRequired,
+			says: []string{"cannot isolate"}},
+		{err: fmt.Errorf("%w: .git is a symbolic link", sandbox.ErrViolation), code: toolyard.SandboxViolation,
+			says: []string{".git is a symbolic link"}},
+		{err: fmt.Errorf("%w: bash", sandbox.ErrNotStarted), code: toolyard.SetupRequired,
+			says: []string{"neither bash nor sh"}},
 		{err: sandbox.ErrBusy, code: toolyard.DependencyUnavailable, says: []string{"could not be started"}},
 	} {
-		bash, err := bash(acts{run: func(_ sandbox.Policy, _ sandbox.Command, s sandbox.Streams) (sandbox.Result, error) {
+		bash, err := bash(acts{run: func(_ sandbox.Policy, _ sandbox.Command, s sandbox.Streams) (sandbox.Result,
+			error) {
 			if tt.err == nil {
 				_, err := s.Stderr.Write([]byte("the output\n"))
 				b.must(err)
@@ -186,7 +201,8 @@ func TestAnAnswerIsNoFailure(t *testing.T) {
 		res                 sandbox.Result
 	}{
 		{"grep x f", "", "[exit status 1: nothing was found]", sandbox.Result{ExitCode: 1}},
-		{"cd src && grep -rn x . | sort | grep y", "", "[exit status 1: nothing was found]", sandbox.Result{ExitCode: 1}},
+		{"cd src && grep -rn x . | sort | grep y", "", "[exit status 1: nothing was found]",
+			sandbox.Result{ExitCode: 1}},
 		{"test -f x", "", "[exit status 1: the test is false]", sandbox.Result{ExitCode: 1}},
 		{"diff a b", "1c1\n< a", "1c1\n< a\n[exit status 1: there are differences]", sandbox.Result{ExitCode: 1}},
 		{"grep x f", "grep: f: No such file", "", sandbox.Result{ExitCode: 2}},
@@ -195,7 +211,8 @@ func TestAnAnswerIsNoFailure(t *testing.T) {
 		{"npm test", "", "", sandbox.Result{ExitCode: 1}},
 	} {
 		b := newBench(t)
-		bash, err := bash(acts{run: func(_ sandbox.Policy, _ sandbox.Command, s sandbox.Streams) (sandbox.Result, error) {
+		bash, err := bash(acts{run: func(_ sandbox.Policy, _ sandbox.Command, s sandbox.Streams) (sandbox.Result,
+			error) {
 			_, err := io.WriteString(s.Stdout, c.said)
 			if c.res.Reason == "" {
 				c.res.Reason = sandbox.Exited

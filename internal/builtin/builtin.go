@@ -19,9 +19,9 @@ type Options struct {
 	Sandbox sandbox.Sandbox
 	// Commands is what commands may use, beside the workspace. Its zero value is the strictest.
 	Commands sandbox.Policy
-	// AllowPrivateAddresses lists what web_fetch may reach beside public addresses. An entry is an address ("127.0.0.1"),
-	// a prefix ("10.1.0.0/16") or a host name ("wiki.internal", also ".internal" for every name under it), which allows
-	// that name whatever address it has. Empty: public addresses only.
+	// AllowPrivateAddresses lists what web_fetch may reach beside public addresses. An entry is an address
+	// ("127.0.0.1"), a prefix ("10.1.0.0/16") or a host name ("wiki.internal", also ".internal" for every name under
+	// it), which allows that name whatever address it has. Empty: public addresses only.
 	AllowPrivateAddresses []string
 }
 
@@ -35,7 +35,8 @@ func All(opts Options) ([]tool.Tool, error) {
 		return nil, fmt.Errorf("builtin: AllowPrivateAddresses: %w", err)
 	}
 	if opts.Commands.Network.Private == nil {
-		opts.Commands.Network.Private = allowed.address // what an operator lets web_fetch reach, named places of commands may be too
+		// what an operator lets web_fetch reach, named places of commands may be too
+		opts.Commands.Network.Private = allowed.address
 	}
 	var tools []tool.Tool
 	for _, build := range []func() (tool.Tool, error){
@@ -53,8 +54,8 @@ func All(opts Options) ([]tool.Tool, error) {
 	return tools, nil
 }
 
-// PrivateAddresses reads a list as [Options] has it, and reports whether an address that is not public may be reached under a
-// host's name: for the places of commands.
+// PrivateAddresses reads a list as [Options] has it, and reports whether an address that is not public may be reached
+// under a host's name: for the places of commands.
 func PrivateAddresses(entries []string) (func(host string, at netip.Addr) bool, error) {
 	allowed, err := parseAllowed(entries)
 	return allowed.address, err

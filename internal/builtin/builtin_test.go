@@ -136,7 +136,8 @@ func (b *bench) refusedRaw(code toolyard.Code, name string, input json.RawMessag
 			b.Errorf("%s %.200q: %s: %v, want %s", name, input, phase, err, code)
 		}
 		message = e.Message
-		if strings.Contains(message, "TOP SECRET") || strings.Contains(message, b.outside) && !bytes.Contains(input, []byte(b.outside)) {
+		if strings.Contains(message, "TOP SECRET") || strings.Contains(message, b.outside) &&
+			!bytes.Contains(input, []byte(b.outside)) {
 			b.Errorf("%s %.200q: %s shows what lies outside: %q", name, input, phase, message)
 		}
 	}
@@ -169,7 +170,8 @@ func TestDeclarations(t *testing.T) {
 		got.WriteByte('\n')
 		names = append(names, tl.Name)
 	}
-	want := []string{"bash", "edit_file", "glob", "grep", "read_file", "read_result", "tool_search", "web_fetch", "write_file"}
+	want := []string{"bash", "edit_file", "glob", "grep", "read_file", "read_result", "tool_search", "web_fetch",
+		"write_file"}
 	if !slices.Equal(names, want) {
 		t.Errorf("the tools are %q, want %q", names, want)
 	}
@@ -187,7 +189,8 @@ func TestDeclarations(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(old, got.Bytes()) {
-		t.Errorf("the declarations changed, and with them every prompt cache; if that is meant, run go test -update. Now:\n%s", got.Bytes())
+		t.Errorf("the declarations changed, and with them every prompt cache; if that is meant, run go test -update. "+
+			"Now:\n%s", got.Bytes())
 	}
 }
 
@@ -207,11 +210,12 @@ func TestLintHasNothingToSay(t *testing.T) {
 // TestFieldsAreTheContract holds the names of API.md, which other languages rely on.
 func TestFieldsAreTheContract(t *testing.T) {
 	want := map[string]struct{ fields, required []string }{
-		"read_file":   {[]string{"file_path", "offset", "limit"}, []string{"file_path"}},
-		"glob":        {[]string{"pattern", "path"}, []string{"pattern"}},
-		"grep":        {[]string{"pattern", "path", "glob", "ignore_case", "context"}, []string{"pattern"}},
-		"write_file":  {[]string{"file_path", "content"}, []string{"file_path", "content"}},
-		"edit_file":   {[]string{"file_path", "old_string", "new_string", "replace_all"}, []string{"file_path", "old_string", "new_string"}},
+		"read_file":  {[]string{"file_path", "offset", "limit"}, []string{"file_path"}},
+		"glob":       {[]string{"pattern", "path"}, []string{"pattern"}},
+		"grep":       {[]string{"pattern", "path", "glob", "ignore_case", "context"}, []string{"pattern"}},
+		"write_file": {[]string{"file_path", "content"}, []string{"file_path", "content"}},
+		"edit_file": {[]string{"file_path", "old_string", "new_string", "replace_all"},
+			[]string{"file_path", "old_string", "new_string"}},
 		"bash":        {[]string{"command", "timeout_ms", "description"}, []string{"command"}},
 		"web_fetch":   {[]string{"url", "max_chars"}, []string{"url"}},
 		"read_result": {[]string{"ref", "offset", "limit"}, []string{"ref"}},
@@ -230,25 +234,30 @@ func TestFieldsAreTheContract(t *testing.T) {
 			t.Errorf("%s: the schema is open", name)
 		}
 		if len(schema.Properties) != len(want[name].fields) || !slices.Equal(schema.Required, want[name].required) {
-			t.Errorf("%s: %d fields, required %q; want %q, required %q", name, len(schema.Properties), schema.Required, want[name].fields, want[name].required)
+			t.Errorf("%s: %d fields, required %q; want %q, required %q", name, len(schema.Properties), schema.Required,
+				want[name].fields, want[name].required)
 		}
 		for _, f := range want[name].fields {
 			if p := schema.Properties[f]; p.Type == "" || len(p.Description) < 20 {
 				t.Errorf("%s: field %s: %+v", name, f, p)
 			}
 		}
-		if reader := tl.Class.Static == toolyard.ReadOnly; reader != tl.ReadOnly || (reader || tl.Class.Shell != "") == tl.FailureAbortsSiblings() {
-			t.Errorf("%s: class %q, read-only %v, aborts siblings %v", name, tl.Class.Static, tl.ReadOnly, tl.FailureAbortsSiblings())
+		if reader := tl.Class.Static == toolyard.ReadOnly; reader != tl.ReadOnly ||
+			(reader || tl.Class.Shell != "") == tl.FailureAbortsSiblings() {
+			t.Errorf("%s: class %q, read-only %v, aborts siblings %v", name, tl.Class.Static, tl.ReadOnly,
+				tl.FailureAbortsSiblings())
 		}
 	}
 }
 
 func TestLimitsFitTogether(t *testing.T) {
 	for name, ok := range map[string]bool{
-		"a line fits an answer":                   MaxLineChars*4+noteBytes < MaxOutputBytes,
-		"a row of grep fits an answer":            MaxPathBytes*4+MaxGrepLineChars*4+noteBytes < MaxOutputBytes,
-		"the default page of a result fits":       DefaultResultChars*4+noteBytes < MaxOutputBytes,
-		"the defaults are within the bounds":      DefaultReadLines <= MaxReadLines && DefaultFetchChars <= MaxFetchChars && DefaultResultChars <= MaxResultChars && DefaultBashTimeout <= MaxBashTimeout,
+		"a line fits an answer":             MaxLineChars*4+noteBytes < MaxOutputBytes,
+		"a row of grep fits an answer":      MaxPathBytes*4+MaxGrepLineChars*4+noteBytes < MaxOutputBytes,
+		"the default page of a result fits": DefaultResultChars*4+noteBytes < MaxOutputBytes,
+		"the defaults are within the bounds": DefaultReadLines <= MaxReadLines &&
+			DefaultFetchChars <= MaxFetchChars && DefaultResultChars <= MaxResultChars &&
+			DefaultBashTimeout <= MaxBashTimeout,
 		"a page is shown before it is offloaded":  DefaultFetchChars < tool.DefaultMaxResultSizeChars,
 		"connecting is a part of fetching":        DialTimeout < FetchTimeout,
 		"the probe fits what a reader can peek":   BinaryProbeBytes <= 64<<10,

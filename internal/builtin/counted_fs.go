@@ -85,7 +85,8 @@ func (c *countedFS) spend(n int) error {
 	}
 	const each = 10_000
 	if c.left/each != (c.left-n)/each {
-		c.progress(tool.Progress{Fraction: -1, Status: fmt.Sprintf("looked at %d directory entries", MaxWalkEntries-c.left+n)})
+		c.progress(tool.Progress{Fraction: -1, Status: fmt.Sprintf("looked at %d directory entries",
+			MaxWalkEntries-c.left+n)})
 	}
 	if c.left -= n; c.left < 0 {
 		return errWalkLimit

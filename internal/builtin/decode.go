@@ -21,7 +21,8 @@ func decode[In any](input json.RawMessage) (In, error) {
 	case !utf8.Valid(input):
 		return in, tool.Invalid("the input is not valid UTF-8; send text as UTF-8")
 	case halfSurrogate(input):
-		return in, tool.Invalid("the input holds half of a surrogate pair (\\uD800 to \\uDFFF alone), which is no character; send both halves or the character itself")
+		return in, tool.Invalid("the input holds half of a surrogate pair (\\uD800 to \\uDFFF alone), which is no " +
+			"character; send both halves or the character itself")
 	}
 	if err := json.Unmarshal(input, &in); err != nil {
 		return in, tool.Invalid("the input does not fit the tool: %v", err)

@@ -37,8 +37,8 @@ var changeSchema = json.RawMessage(`{"type":"object","properties":{` +
 // diffContext is how many lines around a change a diff has.
 const diffContext = 3
 
-// changeOf compares a file's two contents. created says that there was no file. It is bounded: long contents are not compared,
-// a long diff is cut, and past so many differences the comparison becomes coarse.
+// changeOf compares a file's two contents. created says that there was no file. It is bounded: long contents are not
+// compared, a long diff is cut, and past so many differences the comparison becomes coarse.
 func changeOf(name string, before, after []byte, created bool) change {
 	c := change{FilePath: name, Created: created}
 	head := before[:min(len(before), BinaryProbeBytes)]
@@ -89,7 +89,8 @@ func changeOf(name string, before, after []byte, created bool) change {
 // headerName is a file's name as it stands in a diff: quoted, as git does it, when it would break the line.
 func headerName(name string) string {
 	quoted := strconv.Quote(name)
-	if quoted == `"`+name+`"` || utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+	if quoted == `"`+name+`"` || utf8.ValidString(name) &&
+		!strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return name
 	}
 	return quoted
@@ -109,7 +110,8 @@ func (c change) foretell() string {
 }
 
 // foretells gives a tool that writes its [tool.Tool.Diff].
-func foretells[In any](t tool.Tool, err error, plan func(context.Context, *workspace, In) (change, error)) (tool.Tool, error) {
+func foretells[In any](t tool.Tool, err error, plan func(context.Context, *workspace, In) (change, error)) (tool.Tool,
+	error) {
 	t.Diff = func(ctx context.Context, env tool.Env, input json.RawMessage) (string, error) {
 		in, err := decode[In](input)
 		if err != nil {

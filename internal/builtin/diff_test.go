@@ -40,7 +40,8 @@ func TestWritesGiveADiff(t *testing.T) {
 	if got := b.foretold("write_file", input); got != created || strings.Contains(b.names(), "a.txt") {
 		t.Errorf("before the file is made: %q, %s", got, b.names())
 	}
-	if got := b.changed("write_file", input); got != (change{FilePath: "src/a.txt", Created: true, Added: 3, Diff: created}) {
+	if got := b.changed("write_file", input); got != (change{FilePath: "src/a.txt", Created: true, Added: 3,
+		Diff: created}) {
 		t.Errorf("a new file: %+v", got)
 	}
 	edited := "--- a/src/a.txt\n+++ b/src/a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n"
@@ -48,21 +49,27 @@ func TestWritesGiveADiff(t *testing.T) {
 	if got := b.foretold("edit_file", input); got != edited || b.content("src/a.txt") != "one\ntwo\nthree\n" {
 		t.Errorf("before the edit: %q", got)
 	}
-	if got := b.changed("edit_file", input); got != (change{FilePath: "src/a.txt", Added: 1, Removed: 1, Diff: edited}) {
+	if got := b.changed("edit_file", input); got != (change{FilePath: "src/a.txt", Added: 1, Removed: 1,
+		Diff: edited}) {
 		t.Errorf("an edit: %+v", got)
 	}
-	if got := b.changed("write_file", in{"file_path": "src/a.txt", "content": "one\n2\nthree"}); got.Diff != "--- a/src/a.txt\n+++ b/src/a.txt\n@@ -1,3 +1,3 @@\n one\n 2\n-three\n+three\n\\ No newline at end of file\n" {
+	if got := b.changed("write_file", in{"file_path": "src/a.txt",
+		"content": "one\n2\nthree"}); got.Diff != "--- a/src/a.txt\n+++ b/src/a.txt\n@@ -1,3 +1,3 @@\n one\n "+
+		"2\n-three\n+three\n\\ No newline at end of file\n" {
 		t.Errorf("a last line without its end: %q", got.Diff)
 	}
-	if got := b.changed("write_file", in{"file_path": "src/a.txt", "content": "one\n2\nthree"}); got != (change{FilePath: "src/a.txt"}) {
+	if got := b.changed("write_file", in{"file_path": "src/a.txt",
+		"content": "one\n2\nthree"}); got != (change{FilePath: "src/a.txt"}) {
 		t.Errorf("the same again: %+v", got)
 	}
 	b.put("image", "\x89PNG\x00\x01")
-	if got := b.changed("write_file", in{"file_path": "image", "content": "text\n"}); got.Diff != "" || !strings.Contains(got.Note, "not text") {
+	if got := b.changed("write_file", in{"file_path": "image", "content": "text\n"}); got.Diff != "" ||
+		!strings.Contains(got.Note, "not text") {
 		t.Errorf("over what is no text: %+v", got)
 	}
 	b.put("odd\nname", "x\n")
-	if got := b.changed("write_file", in{"file_path": "odd\nname", "content": "y\n"}); strings.Count(got.Diff, "\n") != 5 {
+	if got := b.changed("write_file", in{"file_path": "odd\nname", "content": "y\n"}); strings.Count(got.Diff,
+		"\n") != 5 {
 		t.Errorf("a name with a line's end in it: %q", got.Diff)
 	}
 }
@@ -78,16 +85,19 @@ func TestDiffsAreBounded(t *testing.T) {
 	b.put("big", before.String())
 	began := time.Now()
 	got := b.changed("write_file", in{"file_path": "big", "content": after.String()})
-	if len(got.Diff) > MaxDiffBytes || !strings.HasSuffix(got.Diff, "\n") || !strings.Contains(got.Note, "lines of the diff are left out") || got.Added == 0 {
+	if len(got.Diff) > MaxDiffBytes || !strings.HasSuffix(got.Diff, "\n") ||
+		!strings.Contains(got.Note, "lines of the diff are left out") || got.Added == 0 {
 		t.Errorf("%d bytes of diff, %d lines added, note %q", len(got.Diff), got.Added, got.Note)
 	}
 	t.Logf("it took %s", time.Since(began))
 	b.put("huge", strings.Repeat("x", MaxDiffFileBytes+1))
-	if got = b.changed("write_file", in{"file_path": "huge", "content": "y\n"}); got.Diff != "" || !strings.Contains(got.Note, "too long") {
+	if got = b.changed("write_file", in{"file_path": "huge", "content": "y\n"}); got.Diff != "" ||
+		!strings.Contains(got.Note, "too long") {
 		t.Errorf("a file that is too long: %q %q", got.Diff, got.Note)
 	}
 	b.put("line", strings.Repeat("x", MaxDiffBytes))
-	if got = b.changed("write_file", in{"file_path": "line", "content": "y\n"}); len(got.Diff) > MaxDiffBytes || got.Note == "" {
+	if got = b.changed("write_file", in{"file_path": "line", "content": "y\n"}); len(got.Diff) > MaxDiffBytes ||
+		got.Note == "" {
 		t.Errorf("a line that is too long: %d bytes %q", len(got.Diff), got.Note)
 	}
 }

@@ -21,13 +21,20 @@ func editFile() (tool.Tool, error) {
 	yes, no := true, false
 	t, err := define(tool.Declaration{
 		Name: "edit_file",
-		Description: fmt.Sprintf("Replaces text in a file of the workspace. old_string must be exactly what is in the file, with its white space and line ends and without "+
-			"the line numbers of read_file, and must be there once, unless replace_all is true. Readers see the old content or the new, never a part. "+
+		Description: fmt.Sprintf("Replaces text in a file of the workspace. old_string must be exactly what is in "+
+			"the file, with its white space and line ends and without "+
+			"the line numbers of read_file, and must be there once, unless replace_all is true. Readers see the old "+
+			"content or the new, never a part. "+
 			"Files up to %d MiB.", MaxWriteBytes>>20),
 		InputSchema: object(
-			text("file_path", "The file: a path relative to the workspace's directory, or an absolute path inside it.").such("src/main.go").required(),
-			text("old_string", "The text to replace, exactly as it is in the file; with enough lines around it to be there only once.").such("timeout := 5 * time.Second").required(),
-			text("new_string", "The text to put in its place; empty to delete it. It must differ from old_string.").such("timeout := 30 * time.Second").required(),
+			text("file_path",
+				"The file: a path relative to the workspace's directory, or an absolute path inside it.").
+				such("src/main.go").required(),
+			text("old_string",
+				"The text to replace, exactly as it is in the file; with enough lines around it to be there only once.").such("timeout := 5 * time.Second").required(),
+			text("new_string",
+				"The text to put in its place; empty to delete it. It must differ from old_string.").
+				such("timeout := 30 * time.Second").required(),
 			boolean("replace_all", "Whether to replace every place where old_string is, instead of the only one."),
 		),
 		Class:          tool.ClassRule{Static: toolyard.WriteExclusive},
@@ -104,7 +111,8 @@ func (w *workspace) planEdit(ctx context.Context, in editFileInput) (p editPlan,
 		return p, ambiguous(p.target, spots, more)
 	}
 	if size := len(old) + p.places*(len(in.NewString)-len(in.OldString)); size > MaxWriteBytes {
-		return p, tool.Invalid("%s %s would have %s after the edit; a file that is written has at most %d", p.field, show(p.written), bytesWhole(int64(size)), MaxWriteBytes)
+		return p, tool.Invalid("%s %s would have %s after the edit; a file that is written has at most %d", p.field,
+			show(p.written), bytesWhole(int64(size)), MaxWriteBytes)
 	}
 	p.content = strings.Replace(old, in.OldString, in.NewString, p.places)
 	return p, nil
@@ -141,7 +149,8 @@ func ambiguous(t target, lines []int, more bool) error {
 	if more {
 		times, at = "more than "+times, append(at, "...")
 	}
-	return tool.Invalid("old_string is in %s %s (lines %s); give more of the text around the one place, or set replace_all to change every one",
+	return tool.Invalid("old_string is in %s %s (lines %s); give more of the text around the one place, or set "+
+		"replace_all to change every one",
 		show(t.written), times, strings.Join(at, ", "))
 }
 
@@ -162,7 +171,8 @@ func runEditFile(ctx context.Context, env tool.Env, in editFileInput) (tool.Outp
 	if p.places == 1 {
 		return did.output(fmt.Sprintf("Edited %s at line %d.", show(w.shownName(p.target)), p.first)), nil
 	}
-	return did.output(fmt.Sprintf("Edited %s in %d places, the first at line %d.", show(w.shownName(p.target)), p.places, p.first)), nil
+	return did.output(fmt.Sprintf("Edited %s in %d places, the first at line %d.", show(w.shownName(p.target)),
+		p.places, p.first)), nil
 }
 
 // sameAs says whether a file is still the one that an edit was made from: a rename would undo what somebody else wrote

@@ -26,7 +26,9 @@ func parseAllowed(entries []string) (a allowed, err error) {
 			continue
 		}
 		if e == "" || e == "." || strings.ContainsAny(e, "/: \t*") {
-			return a, fmt.Errorf("%q is no address (127.0.0.1), prefix (10.0.0.0/8) or host name (wiki.internal, .internal)", e)
+			return a,
+				fmt.Errorf("%q is no address (127.0.0.1), prefix (10.0.0.0/8) or host name (wiki.internal, .internal)",
+					e)
 		}
 		a.hosts = append(a.hosts, canonicalHost(e))
 	}

@@ -52,15 +52,16 @@ func private(what string) error {
 	return tool.Violation("%s leads to a private or local address, and this worker fetches from public ones only", what)
 }
 
-// checkURL is the error of a URL that is not fetched from, as far as its text tells; what names the URL in messages. The
-// address that a host name stands for is checked by dial.
+// checkURL is the error of a URL that is not fetched from, as far as its text tells; what names the URL in messages.
+// The address that a host name stands for is checked by dial.
 func (f *fetcher) checkURL(u *url.URL, what string) error {
 	host := u.Hostname()
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https":
 		return tool.Invalid("%s must begin with http:// or https://", what)
 	case u.User != nil:
-		return tool.Invalid("%s holds a user name or password; leave them out: this tool fetches public pages only", what)
+		return tool.Invalid("%s holds a user name or password; leave them out: this tool fetches public pages only",
+			what)
 	case u.Opaque != "" || host == "":
 		return tool.Invalid("%s names no host", what)
 	}

@@ -12,8 +12,8 @@ import (
 )
 
 // toUTF8 converts a body to UTF-8: from the charset that it or its server declares, else as UTF-8 when it is that, else
-// as windows-1252, which is what browsers do. What still is no character becomes U+FFFD. cut says that the body's end is
-// missing, maybe in the middle of a character.
+// as windows-1252, which is what browsers do. What still is no character becomes U+FFFD. cut says that the body's end
+// is missing, maybe in the middle of a character.
 func toUTF8(body []byte, contentType string, cut bool) string {
 	encoding, name, certain := charset.DetermineEncoding(body, contentType)
 	if !certain && (utf8.Valid(body) || cut && !isBinary(body, false)) || certain && name == "utf-8" {
@@ -29,16 +29,21 @@ func toUTF8(body []byte, contentType string, cut bool) string {
 
 // unread are the elements whose content is not for reading.
 var unread = map[atom.Atom]bool{
-	atom.Script: true, atom.Style: true, atom.Noscript: true, atom.Template: true, atom.Svg: true, atom.Math: true, atom.Iframe: true,
+	atom.Script: true, atom.Style: true, atom.Noscript: true, atom.Template: true, atom.Svg: true, atom.Math: true,
+	atom.Iframe: true,
 	atom.Select: true, atom.Textarea: true,
 }
 
 // blocks are the elements that begin and end a line. The value is what the line begins with.
 var blocks = map[atom.Atom]string{
-	atom.P: "", atom.Div: "", atom.Section: "", atom.Article: "", atom.Header: "", atom.Footer: "", atom.Main: "", atom.Nav: "", atom.Aside: "",
-	atom.Ul: "", atom.Ol: "", atom.Dl: "", atom.Dt: "", atom.Dd: "", atom.Table: "", atom.Tr: "", atom.Blockquote: "", atom.Pre: "", atom.Form: "",
-	atom.Figure: "", atom.Figcaption: "", atom.Details: "", atom.Summary: "", atom.Address: "", atom.Hr: "", atom.Body: "",
-	atom.Li: "- ", atom.H1: "# ", atom.H2: "## ", atom.H3: "### ", atom.H4: "#### ", atom.H5: "##### ", atom.H6: "###### ",
+	atom.P: "", atom.Div: "", atom.Section: "", atom.Article: "", atom.Header: "", atom.Footer: "", atom.Main: "",
+	atom.Nav: "", atom.Aside: "",
+	atom.Ul: "", atom.Ol: "", atom.Dl: "", atom.Dt: "", atom.Dd: "", atom.Table: "", atom.Tr: "", atom.Blockquote: "",
+	atom.Pre: "", atom.Form: "",
+	atom.Figure: "", atom.Figcaption: "", atom.Details: "", atom.Summary: "", atom.Address: "", atom.Hr: "",
+	atom.Body: "",
+	atom.Li:   "- ", atom.H1: "# ", atom.H2: "## ", atom.H3: "### ", atom.H4: "#### ", atom.H5: "##### ",
+	atom.H6: "###### ",
 }
 
 // htmlPage is HTML on its way to text.
@@ -150,7 +155,8 @@ func (p *htmlPage) close(t html.Token) {
 // gap is how many line ends an element has around it.
 func gap(a atom.Atom) int {
 	switch a {
-	case atom.P, atom.H1, atom.H2, atom.H3, atom.H4, atom.H5, atom.H6, atom.Table, atom.Blockquote, atom.Pre, atom.Ul, atom.Ol, atom.Dl:
+	case atom.P, atom.H1, atom.H2, atom.H3, atom.H4, atom.H5, atom.H6, atom.Table, atom.Blockquote, atom.Pre, atom.Ul,
+		atom.Ol, atom.Dl:
 		return 2
 	}
 	return 1

@@ -26,13 +26,17 @@ func glob() (tool.Tool, error) {
 	no := false
 	return define(tool.Declaration{
 		Name: "glob",
-		Description: fmt.Sprintf("Finds files and directories of the workspace by name. In the pattern * and ? match inside one name, ** matches any number of "+
-			"directories, [a-z] a class of characters, {a,b} alternatives: **/*.go finds every Go file, src/* what is in src. Gives sorted paths "+
-			"relative to the workspace's directory, one a line, directories with a slash at the end; at most %d. .git directories are left out "+
+		Description: fmt.Sprintf("Finds files and directories of the workspace by name. In the pattern * and ? match "+
+			"inside one name, ** matches any number of "+
+			"directories, [a-z] a class of characters, {a,b} alternatives: **/*.go finds every Go file, src/* what "+
+			"is in src. Gives sorted paths "+
+			"relative to the workspace's directory, one a line, directories with a slash at the end; at most %d. "+
+			".git directories are left out "+
 			"unless the pattern names them; symbolic links to directories are listed, not entered.", MaxGlobResults),
 		InputSchema: object(
 			text("pattern", "What to look for, relative to path.").such("**/*.go", "src/*.{ts,tsx}").required(),
-			text("path", "The directory to look in: relative to the workspace's directory, or absolute inside it.").or("."),
+			text("path",
+				"The directory to look in: relative to the workspace's directory, or absolute inside it.").or("."),
 		),
 		Class:          tool.ClassRule{Static: toolyard.ReadOnly},
 		ReadOnly:       true,
@@ -44,8 +48,8 @@ func glob() (tool.Tool, error) {
 	}, checkGlob, runGlob)
 }
 
-// globPlan is where a pattern is looked for: its leading names without wildcards are walked like a path, with the fences
-// of one, and only the rest is matched.
+// globPlan is where a pattern is looked for: its leading names without wildcards are walked like a path, with the
+// fences of one, and only the rest is matched.
 type globPlan struct {
 	base    target // the directory; where nothing is, nothing matches
 	shown   string // the directory, as it is written in front of each match
@@ -80,7 +84,8 @@ func (w *workspace) planGlob(in globInput) (p globPlan, err error) {
 	p.git = slices.Contains(globNames(pattern), ".git")
 	base, rest := doublestar.SplitPattern(pattern)
 	if slices.Contains(globNames(rest), "..") {
-		return p, tool.Violation("pattern %s holds .. behind a wildcard, which could lead out of the workspace", show(in.Pattern))
+		return p, tool.Violation("pattern %s holds .. behind a wildcard, which could lead out of the workspace",
+			show(in.Pattern))
 	}
 	p.pattern = cmp.Or(strings.Join(splitNames(rest), "/"), ".")
 	if !strings.HasPrefix(base, "/") && in.Path != "" {
@@ -120,7 +125,8 @@ func checkGlobPattern(field, pattern string) error {
 	case strings.ContainsRune(pattern, 0):
 		return tool.Invalid("%s holds a NUL character, which no path can", field)
 	case !doublestar.ValidatePattern(pattern):
-		return tool.Invalid("%s %s is not a glob: a [ or { is not closed, or a } is not opened; write \\[ or \\{ for the character itself", field, show(pattern))
+		return tool.Invalid("%s %s is not a glob: a [ or { is not closed, or a } is not opened; write \\[ or \\{ for "+
+			"the character itself", field, show(pattern))
 	}
 	// Matching takes time in proportion to the plain patterns that the alternatives multiply to.
 	plain, here := 1, 1
@@ -132,7 +138,8 @@ func checkGlobPattern(field, pattern string) error {
 			plain, here = plain*here, 1
 		}
 		if plain*here > MaxGlobAlternative {
-			return tool.Invalid("%s %s stands for more than %d plain patterns; use fewer {a,b} groups", field, show(pattern), MaxGlobAlternative)
+			return tool.Invalid("%s %s stands for more than %d plain patterns; use fewer {a,b} groups", field,
+				show(pattern), MaxGlobAlternative)
 		}
 	}
 	return nil
@@ -189,10 +196,12 @@ func globAnswer(pattern string, found map[string]bool, files *countedFS, limited
 		fmt.Fprintf(&b, "[no file matches %s]\n", show(pattern))
 	}
 	if len(names) > MaxGlobResults {
-		fmt.Fprintf(&b, "[the first %d of %d; use a narrower pattern or path for the others]\n", MaxGlobResults, len(names))
+		fmt.Fprintf(&b, "[the first %d of %d; use a narrower pattern or path for the others]\n", MaxGlobResults,
+			len(names))
 	}
 	if limited {
-		fmt.Fprintf(&b, "[stopped after %d directory entries: there may be more; use a narrower pattern or path]\n", MaxWalkEntries)
+		fmt.Fprintf(&b, "[stopped after %d directory entries: there may be more; use a narrower pattern or path]\n",
+			MaxWalkEntries)
 	}
 	if files.unread > 0 {
 		fmt.Fprintf(&b, "[directories that could not be read: %d]\n", files.unread)

@@ -28,13 +28,20 @@ func grep() (tool.Tool, error) {
 	no := false
 	return define(tool.Declaration{
 		Name: "grep",
-		Description: fmt.Sprintf("Searches the text files of the workspace, line by line, for a regular expression. Gives path:line:text for each line that matches "+
-			"and, with context, path-line-text for the lines around it; at most %d matching lines. Binary files, files over %d MiB and .git directories "+
+		Description: fmt.Sprintf("Searches the text files of the workspace, line by line, for a regular expression. "+
+			"Gives path:line:text for each line that matches "+
+			"and, with context, path-line-text for the lines around it; at most %d matching lines. Binary files, "+
+			"files over %d MiB and .git directories "+
 			"are skipped, symbolic links to directories are not entered.", MaxGrepMatches, MaxGrepFileBytes>>20),
 		InputSchema: object(
-			text("pattern", "The regular expression, in RE2 syntax (as in Go): no look-around and no back-references. Write \\. for a dot, \\( for a parenthesis.").such(`func \w+\(ctx`, "TODO").required(),
-			text("path", "The file or directory to search: relative to the workspace's directory, or absolute inside it.").or("."),
-			text("glob", "Search only files that match this glob: by their name alone (*.go), or by their path below path when it holds a slash (src/**/*.ts).").such("*.go"),
+			text("pattern", "The regular expression, in RE2 syntax (as in Go): no look-around and no "+
+				"back-references. Write \\. for a dot, \\( for a parenthesis.").such(`func \w+\(ctx`,
+				"TODO").required(),
+			text("path",
+				"The file or directory to search: relative to the workspace's directory, or absolute inside it.").
+				or("."),
+			text("glob", "Search only files that match this glob: by their name alone (*.go), or by their path below "+
+				"path when it holds a slash (src/**/*.ts).").such("*.go"),
 			boolean("ignore_case", "Whether capital and small letters are the same."),
 			number("context", 0, MaxGrepContext, "How many lines to show before and after each match.").or(0),
 		),
@@ -120,7 +127,8 @@ func compile(pattern string, ignoreCase bool) (*regexp.Regexp, error) {
 	}
 	re, err := regexp.Compile(pattern)
 	if err != nil {
-		return nil, tool.Invalid("pattern is not a regular expression in RE2 syntax: %v", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+		return nil, tool.Invalid("pattern is not a regular expression in RE2 syntax: %v",
+			strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 	}
 	if ignoreCase {
 		if re, err = regexp.Compile("(?i)" + pattern); err != nil {
@@ -163,7 +171,8 @@ func (s *search) answer(pattern string, unread int, err error) string {
 	}
 	switch {
 	case errors.Is(err, errWalkLimit):
-		fmt.Fprintf(&s.out, "[stopped after %d directory entries: there may be more; use a narrower path or glob]\n", MaxWalkEntries)
+		fmt.Fprintf(&s.out, "[stopped after %d directory entries: there may be more; use a narrower path or glob]\n",
+			MaxWalkEntries)
 	case errors.Is(err, errFull):
 		fmt.Fprintf(&s.out, "[stopped at %s: there may be more; use a narrower pattern, path or glob]\n", s.full)
 	}
@@ -171,7 +180,8 @@ func (s *search) answer(pattern string, unread int, err error) string {
 	for _, kind := range []struct {
 		n    int
 		what string
-	}{{s.binary, "binary"}, {s.large, fmt.Sprintf("over %d MiB", MaxGrepFileBytes>>20)}, {s.failed + unread, "not readable"}} {
+	}{{s.binary, "binary"}, {s.large, fmt.Sprintf("over %d MiB", MaxGrepFileBytes>>20)}, {s.failed +
+		unread, "not readable"}} {
 		if kind.n > 0 {
 			skipped = append(skipped, fmt.Sprintf("%d %s", kind.n, kind.what))
 		}

@@ -32,7 +32,8 @@ func (w *workspace) shownFile(t target, info fs.FileInfo) error {
 		linked, err := place.Linked(w.root, w.hides)
 		if err != nil {
 			return &tool.Error{Code: toolyard.SandboxViolation, Err: err,
-				Message: "the worker cannot tell whether a permission rule hides this file under another name; an operator can see why"}
+				Message: "the worker cannot tell whether a permission rule hides this file under another name; an " +
+					"operator can see why"}
 		}
 		w.linked = linked
 	}

@@ -26,8 +26,8 @@ func (w *workspace) notThere(t target) error {
 	return tool.Invalid("%s; did you mean %s?", what, strings.Join(near, " or "))
 }
 
-// nearNames are the entries of dir whose names are most like wanted, best first, and those that differ in their ending only.
-// The context of the call has no part in it: the number of entries is bounded.
+// nearNames are the entries of dir whose names are most like wanted, best first, and those that differ in their ending
+// only. The context of the call has no part in it: the number of entries is bounded.
 func (w *workspace) nearNames(dir, wanted string) []string {
 	entries, _, err := w.readDir(context.Background(), dir, MaxNearEntries)
 	if err != nil {

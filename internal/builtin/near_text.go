@@ -15,17 +15,22 @@ import (
 func notFound(t target, text, old string) error {
 	lead := fmt.Sprintf("old_string is not in %s", show(t.written))
 	if bare := withoutNumbers(old); bare != old && strings.Contains(text, bare) {
-		return tool.Invalid("%s: it holds the line numbers of read_file; leave each number and the tab after it out", lead)
+		return tool.Invalid("%s: it holds the line numbers of read_file; leave each number and the tab after it out",
+			lead)
 	}
-	if strings.Contains(text, "\r\n") && strings.Contains(text, strings.ReplaceAll(strings.ReplaceAll(old, "\r\n", "\n"), "\n", "\r\n")) {
-		return tool.Invalid("%s: the lines of the file end in \\r\\n; write \\r\\n for each line end in old_string and new_string", lead)
+	if strings.Contains(text, "\r\n") && strings.Contains(text,
+		strings.ReplaceAll(strings.ReplaceAll(old, "\r\n", "\n"), "\n", "\r\n")) {
+		return tool.Invalid("%s: the lines of the file end in \\r\\n; write \\r\\n for each line end in old_string "+
+			"and new_string", lead)
 	}
 	if len(text) > MaxNearBytes {
-		return tool.Invalid("%s; the file is too large to look for text like it: use grep, then read_file, and copy the text exactly", lead)
+		return tool.Invalid("%s; the file is too large to look for text like it: use grep, then read_file, and copy "+
+			"the text exactly", lead)
 	}
 	lines := strings.Split(text, "\n")
 	if from, to, ok := otherSpace(lines, old); ok {
-		return tool.Invalid("%s, but the same text with other white space is in lines %d to %d (tabs shown as \\t, trailing spaces in quotes):\n%s\ncopy its white space exactly",
+		return tool.Invalid("%s, but the same text with other white space is in lines %d to %d (tabs shown as \\t, "+
+			"trailing spaces in quotes):\n%s\ncopy its white space exactly",
 			lead, from+1, to, quoted(lines, from, to))
 	}
 	if near := nearLines(lines, old); len(near) > 0 {
@@ -33,7 +38,8 @@ func notFound(t target, text, old string) error {
 		for _, n := range near {
 			b.WriteString(quoted(lines, n, n+1))
 		}
-		return tool.Invalid("%s; the lines most like it are:\n%s\nread the file again and copy the text exactly", lead, strings.TrimSuffix(b.String(), "\n"))
+		return tool.Invalid("%s; the lines most like it are:\n%s\nread the file again and copy the text exactly", lead,
+			strings.TrimSuffix(b.String(), "\n"))
 	}
 	return tool.Invalid("%s, nor is anything like it; read the file and copy the text exactly", lead)
 }

@@ -62,7 +62,8 @@ func (w *workspace) readAll(ctx context.Context, t target, max int64) ([]byte, f
 }
 
 func tooLarge(t target, size, max int64) error {
-	return tool.Invalid("%s %s has %d bytes or more; this tool takes files of at most %d", t.field, show(t.written), size, max)
+	return tool.Invalid("%s %s has %d bytes or more; this tool takes files of at most %d", t.field, show(t.written),
+		size, max)
 }
 
 // readDir returns a directory's entries sorted by name, at most max of them; more says that there are others.

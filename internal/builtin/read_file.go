@@ -32,12 +32,17 @@ func readFile() (tool.Tool, error) {
 	no := false
 	return define(tool.Declaration{
 		Name: "read_file",
-		Description: fmt.Sprintf("Reads a text file of the workspace. Each line of the output is the line's number, a tab, and the line. "+
-			"Without offset and limit it starts at line 1 and gives up to %d lines; a last line in [brackets] says when more follow and which "+
-			"offset continues. Lines longer than %d characters are cut. Binary files, directories and paths outside the workspace are refused.",
+		Description: fmt.Sprintf("Reads a text file of the workspace. Each line of the output is the line's number, "+
+			"a tab, and the line. "+
+			"Without offset and limit it starts at line 1 and gives up to %d lines; a last line in [brackets] says "+
+			"when more follow and which "+
+			"offset continues. Lines longer than %d characters are cut. Binary files, directories and paths outside "+
+			"the workspace are refused.",
 			DefaultReadLines, MaxLineChars),
 		InputSchema: object(
-			text("file_path", "The file: a path relative to the workspace's directory, or an absolute path inside it.").such("src/main.go").required(),
+			text("file_path",
+				"The file: a path relative to the workspace's directory, or an absolute path inside it.").
+				such("src/main.go").required(),
 			number("offset", 1, MaxOffset, "The number of the first line to read; lines count from 1.").or(1),
 			number("limit", 1, MaxReadLines, "How many lines to read at most.").or(DefaultReadLines),
 		),
@@ -87,7 +92,8 @@ func mustBeText(t target, l *lines, size int64) error {
 }
 
 func notText(t target, size int64) error {
-	return tool.Invalid("%s %s is a binary file of %s; only UTF-8 text can be used", t.field, show(t.written), bytesWhole(size))
+	return tool.Invalid("%s %s is a binary file of %s; only UTF-8 text can be used", t.field, show(t.written),
+		bytesWhole(size))
 }
 
 // isBinary reports whether the start of a file is no UTF-8 text. whole says that the start is all there is; otherwise a
@@ -151,7 +157,8 @@ func render(t target, l *lines, s span, size int64) (string, error) {
 	case l.atEnd() && skipped == 0 && s.offset == 1:
 		return fmt.Sprintf("[%s is an empty file]", show(t.written)), nil
 	case l.atEnd():
-		return "", tool.Invalid("offset %d is past the end: %s has %s", s.offset, show(t.written), count(skipped, "line"))
+		return "", tool.Invalid("offset %d is past the end: %s has %s", s.offset, show(t.written),
+			count(skipped, "line"))
 	}
 	var b strings.Builder
 	number := s.offset
@@ -166,13 +173,15 @@ func render(t target, l *lines, s span, size int64) (string, error) {
 		line, err := l.next()
 		switch {
 		case err == errScanLimit && b.Len() > 0:
-			return note("[stopped before line %d: this tool reads no more than %s of a file]", number, bytesWhole(l.max))
+			return note("[stopped before line %d: this tool reads no more than %s of a file]", number,
+				bytesWhole(l.max))
 		case err != nil:
 			return "", readFault(t, l, s, err)
 		case isBinary([]byte(line.text), true) && b.Len() > 0:
 			return note("[line %d and what follows is binary, not text]", number)
 		case isBinary([]byte(line.text), true):
-			return "", tool.Invalid("file_path %s has %s, and from line %d on it is binary, not text", show(t.written), bytesWhole(size), number)
+			return "", tool.Invalid("file_path %s has %s, and from line %d on it is binary, not text", show(t.written),
+				bytesWhole(size), number)
 		}
 		row := fmt.Sprintf("%d\t%s", number, line.text)
 		if line.cut {
@@ -196,7 +205,8 @@ const noteBytes = 512
 // readFault is the error of a read that gave no line.
 func readFault(t target, l *lines, s span, err error) error {
 	if err == errScanLimit {
-		return tool.Invalid("line %d of %s lies more than %s into the file, and this tool looks no further; use grep with a pattern, or a smaller offset",
+		return tool.Invalid("line %d of %s lies more than %s into the file, and this tool looks no further; use grep "+
+			"with a pattern, or a smaller offset",
 			s.offset, show(t.written), bytesWhole(l.max))
 	}
 	return tool.Failed(err, "%s %s: the worker failed to read it; an operator can see why", t.field, show(t.written))

@@ -44,7 +44,8 @@ func TestReadFile(t *testing.T) {
 		input in
 		want  string
 	}{
-		{in{"file_path": "big", "limit": 2}, "1\tline 1\n2\tline 2\n[more lines follow: call read_file again with offset 3]"},
+		{in{"file_path": "big", "limit": 2},
+			"1\tline 1\n2\tline 2\n[more lines follow: call read_file again with offset 3]"},
 		{in{"file_path": "big"}, numberedLines(1, 2000) + "[more lines follow: call read_file again with offset 2001]"},
 		{in{"file_path": "big", "offset": 4999}, numberedLines(4999, 5000)},
 		{in{"file_path": "big", "offset": 5000, "limit": 1}, numberedLines(5000, 5000)},
@@ -81,14 +82,16 @@ func TestReadFileOfBytes(t *testing.T) {
 		"late-in-probe": strings.Repeat("x", BinaryProbeBytes-1) + "\x00",
 	} {
 		b.put(name, content)
-		b.contains(b.refused(toolyard.InvalidArguments, "read_file", in{"file_path": name}), "binary file of "+fmt.Sprint(len(content)))
+		b.contains(b.refused(toolyard.InvalidArguments, "read_file", in{"file_path": name}), "binary file of "+
+			fmt.Sprint(len(content)))
 	}
 	// A character across the end of the probe is no sign of bytes.
 	b.put("rune-at-probe", strings.Repeat("x\n", BinaryProbeBytes/2-1)+"x€€\n")
 	b.contains(b.ok("read_file", in{"file_path": "rune-at-probe", "limit": 5000}), "x€€")
 	// Bytes past the probe end the answer, and are refused when nothing else would be in it.
 	b.put("late", strings.Repeat("text\n", 2000)+"\x00\x01\n")
-	b.contains(b.ok("read_file", in{"file_path": "late", "offset": 2000}), "2000\ttext\n[line 2001 and what follows is binary")
+	b.contains(b.ok("read_file", in{"file_path": "late", "offset": 2000}),
+		"2000\ttext\n[line 2001 and what follows is binary")
 	_, err := b.tools["read_file"].Run(t.Context(), b.env, encode(in{"file_path": "late", "offset": 2001}))
 	if tool.AsError(err).Code != toolyard.InvalidArguments || !strings.Contains(err.Error(), "from line 2001") {
 		t.Errorf("bytes only: %v", err)
@@ -119,7 +122,8 @@ func TestReadFileOf5GB(t *testing.T) {
 	b.must(os.Truncate(b.at("huge"), 5<<30))
 	start := time.Now()
 	b.contains(b.ok("read_file", in{"file_path": "huge"}), "offset 2001")
-	b.contains(b.ok("read_file", in{"file_path": "huge", "offset": 3000}), "3000\tline 3000\n[line 3001 and what follows is binary")
+	b.contains(b.ok("read_file", in{"file_path": "huge", "offset": 3000}),
+		"3000\tline 3000\n[line 3001 and what follows is binary")
 	// Deep in the hole: the scan stops at its limit, long before the end.
 	_, err := b.tools["read_file"].Run(t.Context(), b.env, encode(in{"file_path": "huge", "offset": 100_000}))
 	if tool.AsError(err).Code != toolyard.InvalidArguments || !strings.Contains(err.Error(), "looks no further") {
@@ -131,14 +135,17 @@ func TestReadFileOf5GB(t *testing.T) {
 	gone := errors.New("the worker drains")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(gone)
-	if _, err := b.tools["read_file"].Run(ctx, b.env, encode(in{"file_path": "huge", "offset": 100_000})); !errors.Is(err, gone) {
+	if _, err := b.tools["read_file"].Run(ctx, b.env, encode(in{"file_path": "huge",
+		"offset": 100_000})); !errors.Is(err, gone) {
 		t.Errorf("a canceled read: %v", err)
 	}
 	// A hole from the start is bytes, not text.
 	b.must(os.WriteFile(b.at("hole"), nil, 0o644))
 	b.must(os.Truncate(b.at("hole"), 5<<30))
-	b.contains(b.refused(toolyard.InvalidArguments, "read_file", in{"file_path": "hole"}), "binary file of 5368709120 bytes (5.0 GiB)")
-	b.contains(b.refused(toolyard.InvalidArguments, "edit_file", in{"file_path": "huge", "old_string": "a", "new_string": "b"}), "at most 10485760")
+	b.contains(b.refused(toolyard.InvalidArguments, "read_file", in{"file_path": "hole"}),
+		"binary file of 5368709120 bytes (5.0 GiB)")
+	b.contains(b.refused(toolyard.InvalidArguments, "edit_file",
+		in{"file_path": "huge", "old_string": "a", "new_string": "b"}), "at most 10485760")
 	b.contains(b.ok("grep", in{"pattern": "line", "path": "huge"}), "[skipped: 1 over 10 MiB]")
 }
 
@@ -187,7 +194,8 @@ func TestLinesAcrossChunks(t *testing.T) {
 	const chunk = 64 << 10
 	for shift := -3; shift <= 3; shift++ {
 		text := strings.Repeat("x", chunk+shift) + "\nsecond\n" + strings.Repeat("y", 2*chunk) + "\nlast"
-		for skip, want := range []string{strings.Repeat("x", MaxLineChars), "second", strings.Repeat("y", MaxLineChars), "last"} {
+		for skip, want := range []string{strings.Repeat("x", MaxLineChars), "second", strings.Repeat("y", MaxLineChars),
+			"last"} {
 			l := newLines(strings.NewReader(text), 1<<20)
 			if n, err := l.skip(int64(skip)); n != int64(skip) || err != nil {
 				t.Fatalf("shift %d: skip %d: %d, %v", shift, skip, n, err)

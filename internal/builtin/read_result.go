@@ -22,11 +22,14 @@ func readResult() (tool.Tool, error) {
 	no := false
 	return define(tool.Declaration{
 		Name: "read_result",
-		Description: fmt.Sprintf("Reads a part of a tool result that was too long to be given whole. The preview of such a result names its reference. "+
-			"Gives up to %d characters from offset on; a last line in [brackets] says how long the result is and which offset continues. An image is given whole.", DefaultResultChars),
+		Description: fmt.Sprintf("Reads a part of a tool result that was too long to be given whole. The preview of "+
+			"such a result names its reference. "+
+			"Gives up to %d characters from offset on; a last line in [brackets] says how long the result is and "+
+			"which offset continues. An image is given whole.", DefaultResultChars),
 		InputSchema: object(
 			text("ref", "The reference of the result, exactly as its preview names it.").required(),
-			number("offset", 0, MaxOffset, "How many characters to skip; 0 starts at the beginning.").such(DefaultResultChars).or(0),
+			number("offset", 0, MaxOffset,
+				"How many characters to skip; 0 starts at the beginning.").such(DefaultResultChars).or(0),
 			number("limit", 1, MaxResultChars, "How many characters to read at most.").or(DefaultResultChars),
 		),
 		Class:              tool.ClassRule{Static: toolyard.ReadOnly},
@@ -34,7 +37,8 @@ func readResult() (tool.Tool, error) {
 		RequiresPermission: &no, // it shows what the same agent was given already
 		UsesWorkspace:      &no,
 		Interrupt:          tool.Cancel,
-		MaxResultSizeChars: -1, // MaxOutputBytes bounds it; offloading a page of an offloaded result would go round in a circle
+		// MaxOutputBytes bounds it; offloading a page of an offloaded result would go round in a circle
+		MaxResultSizeChars: -1,
 		AbortsSiblings:     &no,
 	}, checkReadResult, runReadResult)
 }
@@ -48,7 +52,8 @@ func checkReadResult(_ context.Context, env tool.Env, in readResultInput) error 
 func (in readResultInput) span(env tool.Env) (s span, err error) {
 	switch {
 	case env.Blobs == nil:
-		return s, tool.SetupRequired("this worker keeps no long results; call the tool again with a narrower input instead")
+		return s,
+			tool.SetupRequired("this worker keeps no long results; call the tool again with a narrower input instead")
 	case in.Ref == "":
 		return s, tool.Invalid("ref is empty; give the reference that the preview of a long result names")
 	case len(in.Ref) > MaxRefBytes:
@@ -72,7 +77,8 @@ func runReadResult(ctx context.Context, env tool.Env, in readResultInput) (tool.
 	case stopped(ctx) != nil:
 		return tool.Output{}, stopped(ctx)
 	case errors.Is(err, tool.ErrNoBlob):
-		return tool.Output{}, tool.Invalid("ref %s is not a result that can be read; give a reference exactly as a preview names it (results go with their batch)", show(in.Ref))
+		return tool.Output{}, tool.Invalid("ref %s is not a result that can be read; give a reference exactly as a "+
+			"preview names it (results go with their batch)", show(in.Ref))
 	default:
 		return tool.Output{}, tool.Unavailable(err, "the result %s cannot be read now; try again", show(in.Ref))
 	}

@@ -26,7 +26,8 @@ const (
 // is what it was and the worker confirmed that it may still act for this call. Before that it writes a temporary file
 // beside the target. When it fails it takes away the temporary file, and the directories that it made; what it can't
 // take away is in the error for the operator. A process that is killed leaves a file named .toolyard-*.tmp.
-func (w *workspace) replace(ctx context.Context, env tool.Env, t target, content []byte, same func() error) (err error) {
+func (w *workspace) replace(ctx context.Context, env tool.Env, t target, content []byte,
+	same func() error) (err error) {
 	dir := path.Dir(t.name)
 	made, err := w.makeDirs(t, dir)
 	var temp string
@@ -61,7 +62,8 @@ func (w *workspace) replace(ctx context.Context, env tool.Env, t target, content
 		return err
 	}
 	if err := env.CommitPoint(); err != nil {
-		return fmt.Errorf("%s %s was not written: the worker may no longer act for this call: %w", t.field, show(t.written), err)
+		return fmt.Errorf("%s %s was not written: the worker may no longer act for this call: %w", t.field,
+			show(t.written), err)
 	}
 	if err := w.root.Rename(temp, t.name); err != nil {
 		return w.fault(t.field, t.written, "write", err)
@@ -69,16 +71,17 @@ func (w *workspace) replace(ctx context.Context, env tool.Env, t target, content
 	temp, made = "", "" // the content has its name: nothing is to be taken away
 	if err := w.syncDir(dir); err != nil {
 		return &tool.Error{
-			Code:    toolyard.ExecutionFailed,
-			Message: fmt.Sprintf("%s %s was written, but it is not certain that this survives a crash of the machine; read it before you go on", t.field, show(t.written)),
-			Err:     err,
+			Code: toolyard.ExecutionFailed,
+			Message: fmt.Sprintf("%s %s was written, but it is not certain that this survives a crash of the "+
+				"machine; read it before you go on", t.field, show(t.written)),
+			Err: err,
 		}
 	}
 	return nil
 }
 
-// withLeftovers adds to a failure what could not be cleaned up after it: for the operator, where the failure has a place
-// for that.
+// withLeftovers adds to a failure what could not be cleaned up after it: for the operator, where the failure has a
+// place for that.
 func withLeftovers(failure, left error) error {
 	if left == nil {
 		return failure
@@ -124,7 +127,8 @@ func (w *workspace) removeEmpty(dir, top string) error {
 
 // writeTemp writes content to a new file in dir and puts it on the disk. exact says that the file gets this mode
 // whatever the umask is. The name is returned also with an error, once there is such a file.
-func (w *workspace) writeTemp(t target, dir string, content []byte, mode fs.FileMode, exact bool) (name string, err error) {
+func (w *workspace) writeTemp(t target, dir string, content []byte, mode fs.FileMode, exact bool) (name string,
+	err error) {
 	name = path.Join(dir, ".toolyard-"+rand.Text()+".tmp")
 	create := mode
 	if exact {

@@ -13,7 +13,8 @@ import (
 // target is where a path leads inside the workspace.
 type target struct {
 	field, written string
-	// name is the path below the workspace's directory, with no symbolic link and no ".." in it; "." is the directory itself.
+	// name is the path below the workspace's directory, with no symbolic link and no ".." in it; "." is the directory
+	// itself.
 	name string
 	// info is what is there. Nil when nothing is.
 	info fs.FileInfo
@@ -21,9 +22,9 @@ type target struct {
 	have string
 }
 
-// resolve follows a path one name at a time. [os.Root] would follow it too, but refuses absolute links that stay inside,
-// says the same of a link out and of a broken name, and gives a writer no way to know which file a link stands for.
-// What it returns is still opened through the root, which holds when names are swapped in between.
+// resolve follows a path one name at a time. [os.Root] would follow it too, but refuses absolute links that stay
+// inside, says the same of a link out and of a broken name, and gives a writer no way to know which file a link stands
+// for. What it returns is still opened through the root, which holds when names are swapped in between.
 //
 // A path whose last names are missing is no error here: see [target.exist].
 func (w *workspace) resolve(field, written string) (target, error) {
@@ -58,7 +59,8 @@ func (w *workspace) resolve(field, written string) (target, error) {
 			return t, w.fault(field, written, "look at", err)
 		case info.Mode()&fs.ModeSymlink != 0:
 			if links++; links > MaxSymlinks {
-				return t, tool.Invalid("%s %s goes through more than %d symbolic links; it may lead round in a circle", field, show(written), MaxSymlinks)
+				return t, tool.Invalid("%s %s goes through more than %d symbolic links; it may lead round in a circle",
+					field, show(written), MaxSymlinks)
 			}
 			more, err := w.follow(t, next)
 			if err != nil {
@@ -69,7 +71,8 @@ func (w *workspace) resolve(field, written string) (target, error) {
 			}
 			names = append(more.names, names...)
 		case !info.IsDir() && (len(names) > 0 || needsDir):
-			return t, tool.Invalid("%s %s goes through %s, which is %s and not a directory", field, show(written), show(next), kind(info.Mode()))
+			return t, tool.Invalid("%s %s goes through %s, which is %s and not a directory", field, show(written),
+				show(next), kind(info.Mode()))
 		default:
 			t.name, t.info = next, info
 		}
@@ -157,7 +160,8 @@ func isRegular(field, written string, info fs.FileInfo) error {
 	case info.Mode().IsRegular():
 		return nil
 	case info.IsDir():
-		return tool.Invalid("%s %s is a directory; give a file, and use glob to see what is in it", field, show(written))
+		return tool.Invalid("%s %s is a directory; give a file, and use glob to see what is in it", field,
+			show(written))
 	}
 	return tool.Invalid("%s %s is %s; only regular files can be used", field, show(written), kind(info.Mode()))
 }

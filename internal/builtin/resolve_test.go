@@ -29,10 +29,13 @@ func TestPathsThatLeave(t *testing.T) {
 	b.link(filepath.Join(b.outside, "nothing"), "out-gone") // to where nothing is: the same answer
 	b.link("/dev/zero", "zero")
 	for _, path := range []string{
-		"out", "out-relative", "out-twice", "out-dir/secret", "out-dir/nothing", "out-and-in/a.txt", "out-gone", "zero", "docs/../out",
-		"..", "../outside/secret", "docs/../../outside/secret", "nothing/../../outside/secret", "docs/../../ws/docs/a.txt",
+		"out", "out-relative", "out-twice", "out-dir/secret", "out-dir/nothing", "out-and-in/a.txt", "out-gone", "zero",
+		"docs/../out",
+		"..", "../outside/secret", "docs/../../outside/secret", "nothing/../../outside/secret",
+		"docs/../../ws/docs/a.txt",
 		"/etc/passwd", "/", "//etc/passwd", filepath.Join(b.outside, "secret"), filepath.Join(b.outside, "nothing"),
-		b.env.WorkspaceDir + "/../outside/secret", b.env.WorkspaceDir + "x/secret", "/." + b.env.WorkspaceDir + "/../../etc/passwd",
+		b.env.WorkspaceDir + "/../outside/secret", b.env.WorkspaceDir + "x/secret", "/." + b.env.WorkspaceDir +
+			"/../../etc/passwd",
 	} {
 		for name, input := range map[string]in{
 			"read_file":  {"file_path": path},
@@ -47,7 +50,8 @@ func TestPathsThatLeave(t *testing.T) {
 			}
 		}
 	}
-	for _, pattern := range []string{"../*", "/etc/*", "docs/../../*", "out-dir/*", "*/../../outside/*", "{docs,..}/*", "{../outside,docs}/*"} {
+	for _, pattern := range []string{"../*", "/etc/*", "docs/../../*", "out-dir/*", "*/../../outside/*", "{docs,..}/*",
+		"{../outside,docs}/*"} {
 		b.refused(toolyard.SandboxViolation, "glob", in{"pattern": pattern})
 	}
 	if data, err := os.ReadFile(filepath.Join(b.outside, "secret")); err != nil || string(data) != "TOP SECRET\n" {
@@ -64,7 +68,8 @@ func TestPathsThatStay(t *testing.T) {
 	b.link("rel/a.txt", "twice")
 	b.link("..", "docs/up")
 	for _, path := range []string{
-		"docs/a.txt", "./docs//a.txt", "rel/a.txt", "abs", "twice", "docs/../docs/a.txt", "rel/../abs", "docs/up/docs/a.txt",
+		"docs/a.txt", "./docs//a.txt", "rel/a.txt", "abs", "twice", "docs/../docs/a.txt", "rel/../abs",
+		"docs/up/docs/a.txt",
 		b.at("docs/a.txt"), "/" + b.at("docs/a.txt"), b.env.WorkspaceDir + "/docs/../abs",
 	} {
 		if out := b.ok("read_file", in{"file_path": path}); out != "1\tinside\n" {
@@ -117,13 +122,16 @@ func TestPathsThatAreNone(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"read_file", "edit_file"} {
-		b.contains(b.refused(toolyard.InvalidArguments, name, in{"file_path": "fil.txt", "old_string": "x", "new_string": "y"}),
+		b.contains(b.refused(toolyard.InvalidArguments, name,
+			in{"file_path": "fil.txt", "old_string": "x", "new_string": "y"}),
 			"is not there", "did you mean file.txt?")
-		b.contains(b.refused(toolyard.InvalidArguments, name, in{"file_path": "dirr/inner", "old_string": "x", "new_string": "y"}),
+		b.contains(b.refused(toolyard.InvalidArguments, name,
+			in{"file_path": "dirr/inner", "old_string": "x", "new_string": "y"}),
 			"dirr does not exist", "did you mean dir?")
 	}
 	b.contains(b.refused(toolyard.InvalidArguments, "read_file", in{"file_path": "quite-other"}), "use glob")
-	b.contains(b.refused(toolyard.InvalidArguments, "read_file", in{"file_path": "a\nFAKE\x1b[31m"}), `"a\nFAKE\x1b[31m"`)
+	b.contains(b.refused(toolyard.InvalidArguments, "read_file", in{"file_path": "a\nFAKE\x1b[31m"}),
+		`"a\nFAKE\x1b[31m"`)
 	w, err := openWorkspace(b.env)
 	b.must(err)
 	defer w.close()
@@ -138,7 +146,8 @@ func TestNoWorkspace(t *testing.T) {
 	b.must(os.Mkdir(gone, 0o755))
 	b.hold(gone)
 	b.must(os.Remove(gone))
-	for root, want := range map[tool.Root]toolyard.Code{nil: toolyard.SetupRequired, b.env.Root: toolyard.SandboxViolation} {
+	for root, want := range map[tool.Root]toolyard.Code{nil: toolyard.SetupRequired,
+		b.env.Root: toolyard.SandboxViolation} {
 		b.env.Root = root
 		for name, input := range map[string]in{
 			"read_file":  {"file_path": "x"},
@@ -190,18 +199,26 @@ func TestNamesSwappedAfterTheCheck(t *testing.T) {
 	}
 	b.must(os.Remove(b.at("victim")))
 	b.put("victim", "x\n")
-	if err := swap("victim", func(name string) { b.link(filepath.Join(b.outside, "secret"), name) }); tool.AsError(err).Code != toolyard.SandboxViolation {
+	if err := swap("victim", func(name string) {
+		b.link(filepath.Join(b.outside, "secret"),
+			name)
+	}); tool.AsError(err).Code != toolyard.SandboxViolation {
 		t.Errorf("a link out: %v", err)
 	}
-	if err := swap("dir/victim", func(name string) { b.link(b.outside, name) }); tool.AsError(err).Code != toolyard.SandboxViolation {
+	if err := swap("dir/victim", func(name string) {
+		b.link(b.outside,
+			name)
+	}); tool.AsError(err).Code != toolyard.SandboxViolation {
 		t.Errorf("a directory that became a link out: %v", err)
 	}
 }
 
 func TestKind(t *testing.T) {
 	for mode, want := range map[fs.FileMode]string{
-		0: "a regular file", fs.ModeDir: "a directory", fs.ModeSymlink: "a symbolic link", fs.ModeNamedPipe: "a named pipe (FIFO)",
-		fs.ModeSocket: "a socket", fs.ModeDevice: "a device", fs.ModeDevice | fs.ModeCharDevice: "a device", fs.ModeIrregular: "a special file",
+		0: "a regular file", fs.ModeDir: "a directory", fs.ModeSymlink: "a symbolic link",
+		fs.ModeNamedPipe: "a named pipe (FIFO)",
+		fs.ModeSocket:    "a socket", fs.ModeDevice: "a device", fs.ModeDevice | fs.ModeCharDevice: "a device",
+		fs.ModeIrregular: "a special file",
 	} {
 		if got := kind(mode); got != want {
 			t.Errorf("%v: %q, want %q", mode, got, want)
@@ -213,8 +230,10 @@ func TestKind(t *testing.T) {
 // it has no link in it, and a read through it never shows the secret.
 func FuzzResolve(f *testing.F) {
 	for _, seed := range [][2]string{
-		{"a/../b", "x"}, {"link/secret", "../outside"}, {"link", "/etc/passwd"}, {"link/../../outside/secret", "a/b"}, {"/etc/passwd", "."},
-		{"link/link/link", "."}, {"a//./b/../link", ".."}, {"a\x00b", "a"}, {"link/ws/a/b", ".."}, {"link/x", "link"}, {"WS/link/secret", "WS/../outside"},
+		{"a/../b", "x"}, {"link/secret", "../outside"}, {"link", "/etc/passwd"}, {"link/../../outside/secret", "a/b"},
+		{"/etc/passwd", "."},
+		{"link/link/link", "."}, {"a//./b/../link", ".."}, {"a\x00b", "a"}, {"link/ws/a/b", ".."}, {"link/x", "link"},
+		{"WS/link/secret", "WS/../outside"},
 	} {
 		f.Add(seed[0], seed[1])
 	}
@@ -246,7 +265,8 @@ func FuzzResolve(f *testing.F) {
 		case err != nil || real != filepath.Clean(b.at(tg.name)):
 			t.Fatalf("%q with a link to %q: %q leads to %q, %v", path, to, tg.name, real, err)
 		}
-		if out, err := b.tools["read_file"].Run(t.Context(), b.env, encode(in{"file_path": path})); strings.Contains(out.Text, "SECRET") {
+		if out, err := b.tools["read_file"].Run(t.Context(), b.env,
+			encode(in{"file_path": path})); strings.Contains(out.Text, "SECRET") {
 			t.Fatalf("%q with a link to %q: read the file outside (%v)", path, to, err)
 		}
 	})

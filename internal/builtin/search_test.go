@@ -64,7 +64,8 @@ func TestGlob(t *testing.T) {
 			t.Errorf("%s in %q:\n%s\nwant\n%s", c.pattern, c.path, got, c.want)
 		}
 	}
-	for _, pattern := range []string{"", "[", "a{b", "a}", "a\x00b", "\\", strings.Repeat("a", MaxPatternBytes+1), strings.Repeat("{a,b}", 20)} {
+	for _, pattern := range []string{"", "[", "a{b", "a}", "a\x00b", "\\", strings.Repeat("a", MaxPatternBytes+1),
+		strings.Repeat("{a,b}", 20)} {
 		b.refused(toolyard.InvalidArguments, "glob", in{"pattern": pattern})
 	}
 	b.contains(b.refused(toolyard.InvalidArguments, "glob", in{"pattern": "*", "path": "main.go"}), "give a directory")
@@ -110,13 +111,17 @@ func TestGrep(t *testing.T) {
 		input in
 		want  string
 	}{
-		{in{"pattern": "hello"}, ".gitignore:1:hello ignore\nlib/deep/b.go:2:var hello = 2\nlib/deep/b.txt:1:hello text\n\"odd\\nname.go\":1:hello odd\n[skipped: 1 binary]"},
-		{in{"pattern": "HELLO", "ignore_case": true, "glob": "*.go"}, "lib/deep/b.go:2:var hello = 2\nmain.go:4:\tprintln(\"Hello\")\n\"odd\\nname.go\":1:hello odd"},
+		{in{"pattern": "hello"}, ".gitignore:1:hello ignore\nlib/deep/b.go:2:var hello = 2\nlib/deep/b.txt:1:hello " +
+			"text\n\"odd\\nname.go\":1:hello odd\n[skipped: 1 binary]"},
+		{in{"pattern": "HELLO", "ignore_case": true, "glob": "*.go"},
+			"lib/deep/b.go:2:var hello = 2\nmain.go:4:\tprintln(\"Hello\")\n\"odd\\nname.go\":1:hello odd"},
 		{in{"pattern": "^var|^x", "path": "lib"}, "lib/a.go:3:var A = 1\nlib/deep/b.go:2:var hello = 2"},
-		{in{"pattern": "^VAR|^X", "path": "lib", "ignore_case": true}, "lib/a.go:3:var A = 1\nlib/deep/b.go:2:var hello = 2"},
+		{in{"pattern": "^VAR|^X", "path": "lib", "ignore_case": true},
+			"lib/a.go:3:var A = 1\nlib/deep/b.go:2:var hello = 2"},
 		{in{"pattern": "hello", "path": "lib", "glob": "deep/*.txt"}, "lib/deep/b.txt:1:hello text"},
 		{in{"pattern": "text$", "path": b.at("lib/deep/b.txt")}, "lib/deep/b.txt:1:hello text"},
-		{in{"pattern": "func", "path": "main.go", "context": 1}, "main.go-2-\nmain.go:3:func main() {\nmain.go-4-\tprintln(\"Hello\")"},
+		{in{"pattern": "func", "path": "main.go", "context": 1},
+			"main.go-2-\nmain.go:3:func main() {\nmain.go-4-\tprintln(\"Hello\")"},
 		{in{"pattern": "hello", "path": ".git"}, ".git/config:1:hello git"},
 		{in{"pattern": "hello", "path": "linked/deep", "glob": "*.txt"}, "linked/deep/b.txt:1:hello text"},
 		{in{"pattern": "nothing", "path": "lib"}, "[no line matches nothing in 3 files]"},
@@ -127,9 +132,11 @@ func TestGrep(t *testing.T) {
 		}
 	}
 	for _, input := range []in{
-		{"pattern": ""}, {"pattern": "("}, {"pattern": "a(?=b)"}, {"pattern": `(a)\1`}, {"pattern": "a)(b", "ignore_case": true},
+		{"pattern": ""}, {"pattern": "("}, {"pattern": "a(?=b)"}, {"pattern": `(a)\1`},
+		{"pattern": "a)(b", "ignore_case": true},
 		{"pattern": strings.Repeat("a", MaxPatternBytes+1)}, {"pattern": "(((a{999}){999}){999})"},
-		{"pattern": "x", "glob": "["}, {"pattern": "x", "path": "nothing"}, {"pattern": "x", "path": "lib/fifo"}, {"pattern": "x", "context": 21},
+		{"pattern": "x", "glob": "["}, {"pattern": "x", "path": "nothing"}, {"pattern": "x", "path": "lib/fifo"},
+		{"pattern": "x", "context": 21},
 	} {
 		b.refused(toolyard.InvalidArguments, "grep", input)
 	}

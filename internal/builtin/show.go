@@ -11,7 +11,8 @@ import (
 // show renders a path for a line of output. A name may hold a line break that would fake a line, an escape sequence
 // for somebody's terminal, or bytes that are no text: such a path is shown as a quoted Go string.
 func show(path string) string {
-	if path == "" || !utf8.ValidString(path) || strings.ContainsFunc(path, hidden) || path[0] == '"' || path != strings.TrimSpace(path) {
+	if path == "" || !utf8.ValidString(path) || strings.ContainsFunc(path, hidden) || path[0] == '"' ||
+		path != strings.TrimSpace(path) {
 		return strconv.QuoteToGraphic(path)
 	}
 	return path

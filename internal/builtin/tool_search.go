@@ -25,11 +25,15 @@ func toolSearch() (tool.Tool, error) {
 	return tool.New(tool.Typed[json.RawMessage, tool.Output]{
 		Declaration: tool.Declaration{
 			Name: "tool_search",
-			Description: "Finds tools whose definitions are not in the prompt, by what they are called, what they do and what their inputs are called, " +
-				"and loads the best matches: from the next turn on they can be called. Query with a few words (\"create github issue\"), " +
+			Description: "Finds tools whose definitions are not in the prompt, by what they are called, what they do " +
+				"and what their inputs are called, " +
+				"and loads the best matches: from the next turn on they can be called. Query with a few words " +
+				"(\"create github issue\"), " +
 				"or with \"select:name1,name2\" for tools whose names are known.",
 			InputSchema: object(
-				text("query", "A few words that say what is needed, or select: and exact names with commas between them.").such("create github issue", "select:mcp__tracker__create_issue").required(),
+				text("query",
+					"A few words that say what is needed, or select: and exact names with commas between them.").
+					such("create github issue", "select:mcp__tracker__create_issue").required(),
 				number("limit", 1, MaxSearchTools, "How many tools to load at most.").or(DefaultSearchTools),
 			),
 			Class:              tool.ClassRule{Static: toolyard.ReadOnly},
@@ -73,7 +77,8 @@ func readSearch(env tool.Env, input json.RawMessage) (query string, limit int, e
 	case env.Tools == nil:
 		return "", 0, tool.SetupRequired("this worker does not know which tools there are")
 	case query == "" || query == selectPrefix:
-		return "", 0, tool.Invalid("query is empty; say in a few words what the tool should do, or name it with select:NAME")
+		return "", 0,
+			tool.Invalid("query is empty; say in a few words what the tool should do, or name it with select:NAME")
 	case len(query) > MaxQueryBytes:
 		return "", 0, tool.Invalid("query is %d bytes long; give at most %d", len(query), MaxQueryBytes)
 	}
@@ -114,13 +119,15 @@ func searchTools(offered []tool.Offered, query string, limit int) tool.Output {
 			break
 		}
 		out.Session.Loads = append(out.Session.Loads, o.Name)
-		part := toolyard.Content{Type: toolyard.ContentTool, Name: o.Name, Description: o.Description, Schema: o.InputSchema}
+		part := toolyard.Content{Type: toolyard.ContentTool, Name: o.Name, Description: o.Description,
+			Schema: o.InputSchema}
 		if o.Sent != o.Name {
 			part.Sent = o.Sent
 		}
 		out.Content = append(out.Content, part)
 	}
-	fmt.Fprintf(&b, "%s of %d deferred loaded; from the next turn on they can be called:\n", count(len(found), "tool"), len(deferred))
+	fmt.Fprintf(&b, "%s of %d deferred loaded; from the next turn on they can be called:\n", count(len(found), "tool"),
+		len(deferred))
 	for _, o := range found {
 		b.WriteString("\n" + gist(&o))
 	}
@@ -131,8 +138,8 @@ func searchTools(offered []tool.Offered, query string, limit int) tool.Output {
 	return out
 }
 
-// selectTools finds tools by their exact names, declared or as the provider got them, each once. Notes are about the names for which
-// there is nothing to load.
+// selectTools finds tools by their exact names, declared or as the provider got them, each once. Notes are about the
+// names for which there is nothing to load.
 func selectTools(offered []tool.Offered, names string) (found []tool.Offered, notes []string) {
 	for name := range strings.SplitSeq(names, ",") {
 		name = strings.TrimSpace(name)
@@ -145,7 +152,8 @@ func selectTools(offered []tool.Offered, names string) (found []tool.Offered, no
 		case i < 0:
 			notes = append(notes, fmt.Sprintf("There is no tool %s.", show(name)))
 		case !offered[i].Deferred:
-			notes = append(notes, fmt.Sprintf("The tool %s is always there; it needs no loading.", show(offered[i].Name)))
+			notes = append(notes, fmt.Sprintf("The tool %s is always there; it needs no loading.",
+				show(offered[i].Name)))
 		case !slices.ContainsFunc(found, func(o tool.Offered) bool { return o.Name == offered[i].Name }):
 			found = append(found, offered[i])
 		}
@@ -160,7 +168,8 @@ func nothingFound(deferred []tool.Offered, query string) string {
 	if strings.HasPrefix(query, selectPrefix) {
 		return "Nothing was loaded. There are: " + nameSome(deferred) + "."
 	}
-	return fmt.Sprintf("No deferred tool matches %s. There are: %s. Search with other words, or load one with select:NAME.", show(query), nameSome(deferred))
+	return fmt.Sprintf("No deferred tool matches %s. There are: %s. Search with other words, or load one with "+
+		"select:NAME.", show(query), nameSome(deferred))
 }
 
 // nameSome names tools, as many as there is room for.

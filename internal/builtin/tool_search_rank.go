@@ -11,7 +11,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// What a word of a query is worth where it is found in a tool. A word that begins another, as "issue" does "issues", is worth half.
+// What a word of a query is worth where it is found in a tool. A word that begins another, as "issue" does "issues", is
+// worth half.
 const (
 	inName        = 8
 	inInput       = 3
@@ -22,7 +23,8 @@ const (
 const farBehind = 8
 
 // filling are words that say nothing about a tool.
-var filling = []string{"a", "an", "and", "for", "from", "i", "in", "is", "my", "of", "on", "or", "that", "the", "to", "tool", "tools", "with"}
+var filling = []string{"a", "an", "and", "for", "from", "i", "in", "is", "my", "of", "on", "or", "that", "the", "to",
+	"tool", "tools", "with"}
 
 // shortestStem is how many letters two words must share for one to count as the other's beginning.
 const shortestStem = 3
@@ -33,8 +35,9 @@ type searchable struct {
 	name, inputs, description map[string]bool
 }
 
-// rankTools sorts the tools that a query is about, the best first. A word that few tools have weighs more than one that all have. Tools
-// that are worth the same stand in the order of their names: the answer depends on nothing but the query and the tools.
+// rankTools sorts the tools that a query is about, the best first. A word that few tools have weighs more than one that
+// all have. Tools that are worth the same stand in the order of their names: the answer depends on nothing but the
+// query and the tools.
 func rankTools(tools []tool.Offered, query string) []tool.Offered {
 	var asked []string
 	for _, w := range words(query) {
@@ -77,7 +80,8 @@ func rankTools(tools []tool.Offered, query string) []tool.Offered {
 }
 
 func searchableOf(o *tool.Offered) searchable {
-	s := searchable{offered: o, name: set(words(o.Name)), description: set(words(o.Description)), inputs: map[string]bool{}}
+	s := searchable{offered: o, name: set(words(o.Name)), description: set(words(o.Description)),
+		inputs: map[string]bool{}}
 	var schema struct {
 		Properties map[string]struct {
 			Description string `json:"description"`
@@ -129,7 +133,8 @@ func set(list []string) map[string]bool {
 	return out
 }
 
-// words cuts a text into its words, in lower case: at everything that is no letter or digit, and where createIssue has a capital.
+// words cuts a text into its words, in lower case: at everything that is no letter or digit, and where createIssue has
+// a capital.
 func words(text string) []string {
 	var out []string
 	var word strings.Builder

@@ -19,8 +19,9 @@ import (
 
 func offered(name, description, properties string, deferred bool) tool.Offered {
 	return tool.Offered{
-		Declaration: tool.Declaration{Name: name, Description: description, InputSchema: json.RawMessage(`{"type":"object","properties":{` + properties + `}}`)},
-		Sent:        strings.ReplaceAll(name, ".", "_"), Deferred: deferred,
+		Declaration: tool.Declaration{Name: name, Description: description,
+			InputSchema: json.RawMessage(`{"type":"object","properties":{` + properties + `}}`)},
+		Sent: strings.ReplaceAll(name, ".", "_"), Deferred: deferred,
 	}
 }
 
@@ -28,7 +29,8 @@ var shelf = []tool.Offered{
 	offered("read_file", "Reads a file.", `"file_path":{"type":"string"}`, false),
 	offered("github.createIssue", "Opens a new issue in a repository.", `"title":{"type":"string"},"body":{}`, true),
 	offered("github.listIssues", "Lists the issues of a repository.", `"state":{"type":"string"}`, true),
-	offered("mail.send", "Sends a message.", `"recipient":{"type":"string","description":"whose repository of letters gets it"}`, true),
+	offered("mail.send", "Sends a message.",
+		`"recipient":{"type":"string","description":"whose repository of letters gets it"}`, true),
 	offered("calendar.find", "Finds a free slot.", `"attendees":{"type":"array"}`, true),
 }
 
@@ -61,7 +63,8 @@ func TestToolSearchFinds(t *testing.T) {
 		{`{"query":"send mail to a recipient"}`, []string{"mail.send"}},
 		{`{"query":"file"}`, nil}, // there already
 		{`{"query":"weather"}`, nil},
-		{`{"query":"select:mail.send, calendar_find,mail.send,nope,read_file"}`, []string{"mail.send", "calendar.find"}},
+		{`{"query":"select:mail.send, calendar_find,mail.send,nope,read_file"}`,
+			[]string{"mail.send", "calendar.find"}},
 		{`{"query":"select:nope"}`, nil},
 	} {
 		out, err := lookUp(t, shelfEnv(shelf), tt.input)
@@ -74,7 +77,8 @@ func TestToolSearchFinds(t *testing.T) {
 			loads = out.Session.Loads
 		}
 		for _, p := range out.Content {
-			if parts = append(parts, p.Name); p.Type != toolyard.ContentTool || len(p.Schema) == 0 || p.Sent != strings.ReplaceAll(p.Name, ".", "_") {
+			if parts = append(parts, p.Name); p.Type != toolyard.ContentTool || len(p.Schema) == 0 ||
+				p.Sent != strings.ReplaceAll(p.Name, ".", "_") {
 				t.Errorf("%s: the part %+v", tt.input, p)
 			}
 		}
@@ -83,7 +87,8 @@ func TestToolSearchFinds(t *testing.T) {
 		}
 	}
 	out, err := lookUp(t, shelfEnv(shelf), `{"query":"select:github.createIssue,nope,read_file"}`)
-	want := "There is no tool nope.\nThe tool read_file is always there; it needs no loading.\n1 tool of 4 deferred loaded; from the next turn on they can be called:\n\n" +
+	want := "There is no tool nope.\nThe tool read_file is always there; it needs no loading.\n1 tool of 4 deferred " +
+		"loaded; from the next turn on they can be called:\n\n" +
 		"github_createIssue: Opens a new issue in a repository.\n  input: body, title (string)"
 	if err != nil || out.Text != want {
 		t.Errorf("got %q, %v", out.Text, err)
@@ -97,10 +102,12 @@ func TestToolSearchRefuses(t *testing.T) {
 		input string
 		code  toolyard.Code
 	}{
-		{shelfEnv(shelf), `{"query":" "}`, toolyard.InvalidArguments}, {shelfEnv(shelf), `{"query":"select:"}`, toolyard.InvalidArguments},
+		{shelfEnv(shelf), `{"query":" "}`, toolyard.InvalidArguments},
+		{shelfEnv(shelf), `{"query":"select:"}`, toolyard.InvalidArguments},
 		{shelfEnv(shelf), `{"query":"` + strings.Repeat("x", MaxQueryBytes+1) + `"}`, toolyard.InvalidArguments},
 		{shelfEnv(shelf), `{"query":"x","limit":21}`, toolyard.InvalidArguments},
-		{tool.Env{}, `{"query":"x"}`, toolyard.SetupRequired}, {broken, `{"query":"x"}`, toolyard.DependencyUnavailable},
+		{tool.Env{}, `{"query":"x"}`, toolyard.SetupRequired},
+		{broken, `{"query":"x"}`, toolyard.DependencyUnavailable},
 	} {
 		if _, err := lookUp(t, tt.env, tt.input); err == nil || tool.AsError(err).Code != tt.code {
 			t.Errorf("%.40s: %v, want %s", tt.input, err, tt.code)
@@ -113,7 +120,8 @@ func TestToolSearchIsDeterministicAndBounded(t *testing.T) {
 	var many []tool.Offered
 	big := strings.Repeat("x", 20_000)
 	for i := range 300 {
-		many = append(many, offered(fmt.Sprintf("team%d.get_report", i%7*100+i), "Gets a report. "+big, `"id":{"type":"string"}`, true))
+		many = append(many, offered(fmt.Sprintf("team%d.get_report", i%7*100+i), "Gets a report. "+
+			big, `"id":{"type":"string"}`, true))
 	}
 	first, err := lookUp(t, shelfEnv(many), `{"query":"get report","limit":20}`)
 	if err != nil {
@@ -123,16 +131,19 @@ func TestToolSearchIsDeterministicAndBounded(t *testing.T) {
 	for _, p := range first.Content {
 		size += len(p.Description) + len(p.Schema)
 	}
-	if n := len(first.Content); n == 0 || n >= MaxSearchTools || size > 2*MaxSearchBytes || !strings.Contains(first.Text, "[not loaded, and matching too: ") {
+	if n := len(first.Content); n == 0 || n >= MaxSearchTools || size > 2*MaxSearchBytes ||
+		!strings.Contains(first.Text, "[not loaded, and matching too: ") {
 		t.Errorf("%d tools, %d bytes", len(first.Content), size)
 	}
 	for range 5 {
 		rand.Shuffle(len(many), func(i, j int) { many[i], many[j] = many[j], many[i] })
-		if again, err := lookUp(t, shelfEnv(many), `{"query":"get report","limit":20}`); err != nil || !reflect.DeepEqual(again, first) {
+		if again, err := lookUp(t, shelfEnv(many), `{"query":"get report","limit":20}`); err != nil ||
+			!reflect.DeepEqual(again, first) {
 			t.Fatalf("another answer for another order of the list: %v", err)
 		}
 	}
-	if out, err := lookUp(t, shelfEnv(shelf[:1]), `{"query":"x"}`); err != nil || !strings.HasPrefix(out.Text, "There are no deferred tools") {
+	if out, err := lookUp(t, shelfEnv(shelf[:1]), `{"query":"x"}`); err != nil ||
+		!strings.HasPrefix(out.Text, "There are no deferred tools") {
 		t.Errorf("%q, %v", out.Text, err)
 	}
 }

@@ -84,7 +84,8 @@ func newWebBench(t *testing.T, allow ...string) *webBench {
 		http.Redirect(w, r, fmt.Sprintf("/loop?%d", n-1), http.StatusFound)
 	})
 	mux.HandleFunc("/headers", func(w http.ResponseWriter, r *http.Request) {
-		answer("text/plain", fmt.Sprintf("cookie %q referer %q auth %q", r.Header.Get("Cookie"), r.Header.Get("Referer"), r.Header.Get("Authorization")))(w, r)
+		answer("text/plain", fmt.Sprintf("cookie %q referer %q auth %q", r.Header.Get("Cookie"),
+			r.Header.Get("Referer"), r.Header.Get("Authorization")))(w, r)
 	})
 	mux.HandleFunc("/slow", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/plain")
@@ -138,20 +139,25 @@ func TestWebFetch(t *testing.T) {
 	} {
 		b.contains(b.ok("web_fetch", in{"url": b.server.URL + path}), "URL: "+b.server.URL, want)
 	}
-	want := "URL: " + b.server.URL + "/html\nContent-Type: text/html\nTitle: A title\n\n# Head & line\n\nOne bold word, a link (" + b.server.URL +
+	want := "URL: " + b.server.URL +
+		"/html\nContent-Type: text/html\nTitle: A title\n\n# Head & line\n\nOne bold word, a link (" + b.server.URL +
 		"/next?a=1).\n\n- first\n\n- second\n\na\n  b\n\nk | v\n\n[image: a cat]\nend"
 	if got := b.ok("web_fetch", in{"url": b.server.URL + "/html"}); got != want {
 		t.Errorf("HTML:\n%q\nwant\n%q", got, want)
 	}
-	b.contains(b.ok("web_fetch", in{"url": b.server.URL + "/text", "max_chars": 7}), "plain é\n[cut after 7 of 13 characters")
-	b.contains(b.ok("web_fetch", in{"url": b.server.URL + "/huge"}), "[cut after 40000 of 5242880", "[the page is larger than 5 MiB")
+	b.contains(b.ok("web_fetch", in{"url": b.server.URL + "/text", "max_chars": 7}),
+		"plain é\n[cut after 7 of 13 characters")
+	b.contains(b.ok("web_fetch", in{"url": b.server.URL + "/huge"}), "[cut after 40000 of 5242880",
+		"[the page is larger than 5 MiB")
 	b.contains(b.fails(toolyard.InvalidArguments, b.server.URL+"/png").Message, "image/png of 16 bytes")
 	b.contains(b.fails(toolyard.ExecutionFailed, b.server.URL+"/loop?6").Message, "more than 5 times")
 	b.contains(b.fails(toolyard.ExecutionFailed, b.server.URL+"/status/404").Message, "404 Not Found")
 	b.fails(toolyard.ExecutionFailed, b.server.URL+"/status/304")
-	for after, ms := range map[string]int64{"": 0, "2": 2000, "86400": 3_600_000, "soon": 0, "99999999999999999999": 0, "-1": 0} {
+	for after, ms := range map[string]int64{"": 0, "2": 2000, "86400": 3_600_000, "soon": 0, "99999999999999999999": 0,
+		"-1": 0} {
 		for _, status := range []int{429, 500, 503} {
-			e := b.fails(toolyard.DependencyUnavailable, fmt.Sprintf("%s/status/%d?after=%s", b.server.URL, status, after))
+			e := b.fails(toolyard.DependencyUnavailable,
+				fmt.Sprintf("%s/status/%d?after=%s", b.server.URL, status, after))
 			if !e.Retryable || e.RetryAfterMS != ms {
 				t.Errorf("%d with Retry-After %q: %+v", status, after, e)
 			}
@@ -166,18 +172,24 @@ func TestWebFetch(t *testing.T) {
 func TestWebFetchURLsThatAreNone(t *testing.T) {
 	b := newWebBench(t)
 	for rawURL, want := range map[string]string{
-		"": "is empty", "example.com": "must begin with http", "ftp://example.com/": "must begin with http", "file:///etc/passwd": "must begin with http",
-		"http://": "names no host", "http:example.com": "names no host", "http://user:pw@example.com/": "user name or password", "http://user@127.0.0.1/": "user name",
-		"http://example.com:99999/": "ports go from", "http://exa mple.com/": "is not a URL", "http://[::1/": "is not a URL",
-		"https://example.com/" + strings.Repeat("x", MaxURLBytes): "at most 8192", "javascript:alert(1)": "must begin with http",
+		"": "is empty", "example.com": "must begin with http", "ftp://example.com/": "must begin with http",
+		"file:///etc/passwd": "must begin with http",
+		"http://":            "names no host", "http:example.com": "names no host",
+		"http://user:pw@example.com/": "user name or password", "http://user@127.0.0.1/": "user name",
+		"http://example.com:99999/": "ports go from", "http://exa mple.com/": "is not a URL",
+		"http://[::1/": "is not a URL",
+		"https://example.com/" + strings.Repeat("x", MaxURLBytes): "at most 8192",
+		"javascript:alert(1)": "must begin with http",
 	} {
 		b.contains(b.refused(toolyard.InvalidArguments, "web_fetch", in{"url": rawURL}), want)
 	}
 	b.refused(toolyard.InvalidArguments, "web_fetch", in{"url": "http://example.com/", "max_chars": 0})
-	if message := b.refused(toolyard.InvalidArguments, "web_fetch", in{"url": "http://user:pw@example.com/"}); strings.Contains(message, "pw") {
+	if message := b.refused(toolyard.InvalidArguments, "web_fetch",
+		in{"url": "http://user:pw@example.com/"}); strings.Contains(message, "pw") {
 		t.Errorf("the message repeats a password: %q", message)
 	}
-	if err := b.tools["web_fetch"].Check(t.Context(), b.env, encode(in{"url": "https://example.com/a?b=c"})); err != nil {
+	if err := b.tools["web_fetch"].Check(t.Context(), b.env,
+		encode(in{"url": "https://example.com/a?b=c"})); err != nil {
 		t.Errorf("a good URL: %v", err)
 	}
 }
@@ -186,15 +198,18 @@ func TestWebFetchURLsThatAreNone(t *testing.T) {
 func TestWebFetchReachesNothingPrivate(t *testing.T) {
 	b := newWebBench(t)
 	for _, host := range []string{
-		"127.0.0.1", "127.8.9.10", "0.0.0.0", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "224.0.0.1", "255.255.255.255", "198.18.0.1",
-		"[::1]", "[::]", "[fe80::1]", "[fe80::1%25lo]", "[fc00::1]", "[ff02::1]", "[::ffff:127.0.0.1]", "[::ffff:8.8.8.8]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "[2001::1]",
+		"127.0.0.1", "127.8.9.10", "0.0.0.0", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1",
+		"224.0.0.1", "255.255.255.255", "198.18.0.1",
+		"[::1]", "[::]", "[fe80::1]", "[fe80::1%25lo]", "[fc00::1]", "[ff02::1]", "[::ffff:127.0.0.1]",
+		"[::ffff:8.8.8.8]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "[2001::1]",
 		"localhost", "LOCALHOST.", "a.localhost",
 	} {
 		b.refused(toolyard.SandboxViolation, "web_fetch", in{"url": "http://" + host + ":" + b.port() + "/text"})
 	}
 	// Names and odd spellings that only the resolver turns into such an address pass the check, and end at the dial.
 	for name, found := range map[string][]string{
-		"rebind.example.com": {"127.0.0.1"}, "mapped.example.com": {"::ffff:127.0.0.1"}, "both.example.com": {"10.0.0.1", "::1"}, "2130706433": {"127.0.0.1"},
+		"rebind.example.com": {"127.0.0.1"}, "mapped.example.com": {"::ffff:127.0.0.1"},
+		"both.example.com": {"10.0.0.1", "::1"}, "2130706433": {"127.0.0.1"},
 		"0x7f.1": {"127.0.0.1"}, "meta.example.com": {"169.254.169.254"}, "zone.example.com": {"fe80::1%lo"},
 	} {
 		b.fetch.lookup = func(context.Context, string) ([]netip.Addr, error) {
@@ -254,7 +269,8 @@ func TestARedirectToAnotherHostIsACallOfItsOwn(t *testing.T) {
 	b := newRedirects(t)
 	own := "allowed.example.com:" + b.port()
 	for _, to := range []string{
-		"http://other.example.com:" + b.port() + "/text", "http://sub.allowed.example.com:" + b.port() + "/text", "//other.example.com:" + b.port() + "/text",
+		"http://other.example.com:" + b.port() + "/text", "http://sub.allowed.example.com:" + b.port() +
+			"/text", "//other.example.com:" + b.port() + "/text",
 		"http://allowed.example.com/text", // another port is another server
 		"https://allowed.example.com/text", "http://xn--allowed-.example.com:" + b.port() + "/text",
 		"/to?url=" + url.QueryEscape("http://other.example.com:"+b.port()+"/text"), // in two hops
@@ -265,13 +281,15 @@ func TestARedirectToAnotherHostIsACallOfItsOwn(t *testing.T) {
 		}
 		before := b.asked.Load()
 		out := b.ok("web_fetch", in{"url": "http://" + own + "/to?url=" + url.QueryEscape(to)})
-		if n := b.asked.Load() - before; n != hops || strings.Contains(out, "plain") || !strings.Contains(out, "Redirect: 302 Found") ||
+		if n := b.asked.Load() - before; n != hops || strings.Contains(out, "plain") ||
+			!strings.Contains(out, "Redirect: 302 Found") ||
 			!strings.Contains(out, ".example.com") || !strings.Contains(out, "call web_fetch again") {
 			t.Errorf("%s: %d requests, want %d; the model reads %q", to, n, hops, out)
 		}
 	}
 	// The positive control: the same host in another spelling is the same.
-	for _, to := range []string{"http://ALLOWED.example.com:" + b.port() + "/text", "http://allowed.example.com.:" + b.port() + "/text", "//" + own + "/text", "text"} {
+	for _, to := range []string{"http://ALLOWED.example.com:" + b.port() + "/text", "http://allowed.example.com.:" +
+		b.port() + "/text", "//" + own + "/text", "text"} {
 		b.contains(b.ok("web_fetch", in{"url": "http://" + own + "/to?url=" + url.QueryEscape(to)}), "plain")
 	}
 }
@@ -282,12 +300,15 @@ func TestSameServer(t *testing.T) {
 		want     bool
 	}{
 		{"http://a.example/", "http://a.example:80/b", true}, {"https://a.example:443/", "https://a.example/", true},
-		{"http://a.example/", "https://a.example/", true}, {"http://a.example:80/", "https://a.example:443/", true}, // encrypted from here on
+		{"http://a.example/", "https://a.example/", true}, {"http://a.example:80/", "https://a.example:443/", true},
 		{"http://a.example:8080/", "https://a.example:8080/", true},
-		{"https://a.example/", "http://a.example/", false}, {"https://a.example:8443/", "http://a.example:8443/", false}, // no longer
+		{"https://a.example/", "http://a.example/", false},
+		{"https://a.example:8443/", "http://a.example:8443/", false},
 		{"http://a.example/", "http://a.example:8080/", false}, {"http://a.example/", "https://a.example:8443/", false},
-		{"http://a.example/", "http://www.a.example/", false}, {"http://a.example/", "http://a.example.evil.example/", false},
-		{"http://[2001:db8::1]/", "http://[2001:DB8::1]/", true}, {"http://[2001:db8::1]/", "http://[2001:db8::2]/", false},
+		{"http://a.example/", "http://www.a.example/", false},
+		{"http://a.example/", "http://a.example.evil.example/", false},
+		{"http://[2001:db8::1]/", "http://[2001:DB8::1]/", true},
+		{"http://[2001:db8::1]/", "http://[2001:db8::2]/", false},
 	} {
 		from, err := url.Parse(c.from)
 		if err != nil {
@@ -330,7 +351,8 @@ func TestWebFetchThatFails(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	b.fetch.timeout = FetchTimeout
 	time.AfterFunc(100*time.Millisecond, func() { cancel(gone) })
-	if _, err := b.tools["web_fetch"].Run(ctx, b.env, encode(in{"url": b.server.URL + "/slow"})); !errors.Is(err, gone) {
+	if _, err := b.tools["web_fetch"].Run(ctx, b.env, encode(in{"url": b.server.URL + "/slow"})); !errors.Is(err,
+		gone) {
 		t.Errorf("a canceled fetch: %v", err)
 	}
 }
@@ -354,8 +376,10 @@ func TestAllowed(t *testing.T) {
 		host, ip string
 		want     bool
 	}{
-		{"x", "10.1.2.3", true}, {"x", "10.2.0.1", false}, {"x", "127.0.0.1", true}, {"x", "::ffff:127.0.0.1", true}, {"x", "127.0.0.2", false}, {"x", "fd12::1", true},
-		{"x", "fe80::1", false}, {"wiki.internal.", "192.168.0.1", true}, {"a.wiki.internal", "192.168.0.1", false}, {"a.b.corp", "::1", true},
+		{"x", "10.1.2.3", true}, {"x", "10.2.0.1", false}, {"x", "127.0.0.1", true}, {"x", "::ffff:127.0.0.1", true},
+		{"x", "127.0.0.2", false}, {"x", "fd12::1", true},
+		{"x", "fe80::1", false}, {"wiki.internal.", "192.168.0.1", true}, {"a.wiki.internal", "192.168.0.1", false},
+		{"a.b.corp", "::1", true},
 		{"corp", "::1", false}, {"evilcorp", "::1", false}, {"x", "8.8.8.8", true}, {"x", "2606:4700::1111", true},
 	} {
 		if got := a.address(c.host, netip.MustParseAddr(c.ip)); got != c.want {
@@ -371,7 +395,8 @@ func TestAllowed(t *testing.T) {
 
 // FuzzHTMLText holds that any page becomes valid text without its scripts, in time.
 func FuzzHTMLText(f *testing.F) {
-	for _, seed := range []string{"<p>a<script>x", "<svg/><b>y", "</a></a></pre><li><li>", "<title>a<title>b", "<script/>x</script>y", strings.Repeat("<div>", 1000)} {
+	for _, seed := range []string{"<p>a<script>x", "<svg/><b>y", "</a></a></pre><li><li>", "<title>a<title>b",
+		"<script/>x</script>y", strings.Repeat("<div>", 1000)} {
 		f.Add(seed)
 	}
 	base := &url.URL{Scheme: "http", Host: "x"}

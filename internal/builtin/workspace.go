@@ -21,8 +21,8 @@ import (
 type workspace struct {
 	root *os.Root
 	held *place.Root
-	// dirs are the names that the directory has in absolute paths, split: with the symbolic links on the way to it resolved, and as the
-	// worker is configured.
+	// dirs are the names that the directory has in absolute paths, split: with the symbolic links on the way to it
+	// resolved, and as the worker is configured.
 	dirs [][]string
 	// hides reports what permission rules hide; nil: nothing. linked are hidden files that have other names, once they
 	// were looked for.
@@ -34,7 +34,8 @@ type workspace struct {
 func held(env tool.Env, what string) (*place.Root, error) {
 	root, ok := env.Root.(*place.Root)
 	if !ok {
-		return nil, tool.SetupRequired("this worker serves no directory for workspace %q; %s can't be used in it", env.Workspace, what)
+		return nil, tool.SetupRequired("this worker serves no directory for workspace %q; %s can't be used in it",
+			env.Workspace, what)
 	}
 	return root, root.Check()
 }
@@ -48,9 +49,10 @@ func openWorkspace(env tool.Env) (*workspace, error) {
 	root, err := from.Open()
 	if err != nil {
 		return nil, &tool.Error{
-			Code:    toolyard.SetupRequired,
-			Message: fmt.Sprintf("this worker cannot open the directory of workspace %q; an operator must mend it", env.Workspace),
-			Err:     err,
+			Code: toolyard.SetupRequired,
+			Message: fmt.Sprintf("this worker cannot open the directory of workspace %q; an operator must mend it",
+				env.Workspace),
+			Err: err,
 		}
 	}
 	w := &workspace{root: root, held: from, hides: env.Hidden}
@@ -65,7 +67,10 @@ func (w *workspace) close() { _ = w.root.Close() }
 
 // splitNames splits a path at its slashes, without empty names and ".".
 func splitNames(path string) []string {
-	return slices.DeleteFunc(strings.Split(filepath.ToSlash(path), "/"), func(s string) bool { return s == "" || s == "." })
+	return slices.DeleteFunc(strings.Split(filepath.ToSlash(path), "/"), func(s string) bool {
+		return s == "" ||
+			s == "."
+	})
 }
 
 // inside turns an absolute path into the names below the workspace's directory. It compares names and looks at nothing.

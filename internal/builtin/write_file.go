@@ -19,10 +19,14 @@ func writeFile() (tool.Tool, error) {
 	yes, no := true, false
 	t, err := define(tool.Declaration{
 		Name: "write_file",
-		Description: fmt.Sprintf("Writes a text file of the workspace: creates it, with the directories that its path needs, or replaces its whole content. "+
-			"Readers see the old content or the new, never a part. At most %d MiB. To change a part of a file use edit_file.", MaxWriteBytes>>20),
+		Description: fmt.Sprintf("Writes a text file of the workspace: creates it, with the directories that its "+
+			"path needs, or replaces its whole content. "+
+			"Readers see the old content or the new, never a part. At most %d MiB. To change a part of a file use "+
+			"edit_file.", MaxWriteBytes>>20),
 		InputSchema: object(
-			text("file_path", "The file: a path relative to the workspace's directory, or an absolute path inside it.").such("docs/notes.md").required(),
+			text("file_path",
+				"The file: a path relative to the workspace's directory, or an absolute path inside it.").
+				such("docs/notes.md").required(),
 			text("content", "The whole new content of the file.").such("# Notes\n").required(),
 		),
 		Class:          tool.ClassRule{Static: toolyard.WriteExclusive},
@@ -43,7 +47,8 @@ func writeFile() (tool.Tool, error) {
 	})
 }
 
-// before is what a file has that a write replaces, so far as a diff needs it. What cannot be read is no reason not to write.
+// before is what a file has that a write replaces, so far as a diff needs it. What cannot be read is no reason not to
+// write.
 func (w *workspace) before(ctx context.Context, t target) []byte {
 	if t.info == nil {
 		return nil
@@ -76,13 +81,15 @@ func checkWriteFile(_ context.Context, env tool.Env, in writeFileInput) error {
 // planWrite finds out what a write would replace.
 func (w *workspace) planWrite(in writeFileInput) (target, error) {
 	if len(in.Content) > MaxWriteBytes {
-		return target{}, tool.Invalid("content has %s; a file that is written has at most %d", bytesWhole(int64(len(in.Content))), MaxWriteBytes)
+		return target{}, tool.Invalid("content has %s; a file that is written has at most %d",
+			bytesWhole(int64(len(in.Content))), MaxWriteBytes)
 	}
 	if strings.HasSuffix(in.FilePath, "/") {
 		if _, _, err := w.split("file_path", in.FilePath); err != nil {
 			return target{}, err
 		}
-		return target{}, tool.Invalid("file_path %s ends in a slash and so names a directory; give the path of a file", show(in.FilePath))
+		return target{}, tool.Invalid("file_path %s ends in a slash and so names a directory; give the path of a file",
+			show(in.FilePath))
 	}
 	t, err := w.resolve("file_path", in.FilePath)
 	if err != nil {
@@ -123,8 +130,9 @@ func runWriteFile(ctx context.Context, env tool.Env, in writeFileInput) (tool.Ou
 	return did.output(fmt.Sprintf("%s %s (%s).", verb, show(w.shownName(t)), bytesWhole(int64(len(in.Content))))), nil
 }
 
-// notThroughALink refuses a write whose path leads into a protected place by a symbolic link. Whoever allowed the call has read the path, and
-// a link may have been put there since. A path that says itself where it leads is the permission's matter.
+// notThroughALink refuses a write whose path leads into a protected place by a symbolic link. Whoever allowed the call
+// has read the path, and a link may have been put there since. A path that says itself where it leads is the
+// permission's matter.
 func (w *workspace) notThroughALink(t target) error {
 	names, _, err := w.split(t.field, t.written)
 	if err != nil {
@@ -134,7 +142,8 @@ func (w *workspace) notThroughALink(t target) error {
 		return nil
 	}
 	if p, ok := w.held.Protected([]string{t.name}); ok {
-		return tool.Violation("%s %s leads by a symbolic link to %s, which is protected; write to the path itself", t.field, show(t.written), show(p.Path))
+		return tool.Violation("%s %s leads by a symbolic link to %s, which is protected; write to the path itself",
+			t.field, show(t.written), show(p.Path))
 	}
 	return nil
 }
@@ -142,8 +151,9 @@ func (w *workspace) notThroughALink(t target) error {
 // changed is the error of a write whose file was touched by somebody else since it was looked at. Nothing was written.
 func changed(t target) error {
 	return &tool.Error{
-		Code:      toolyard.ExecutionFailed,
-		Message:   fmt.Sprintf("%s %s was changed by somebody else in the meantime; nothing was written: read it again first", t.field, show(t.written)),
+		Code: toolyard.ExecutionFailed,
+		Message: fmt.Sprintf("%s %s was changed by somebody else in the meantime; nothing was written: read it "+
+			"again first", t.field, show(t.written)),
 		Retryable: true,
 	}
 }

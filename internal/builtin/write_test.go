@@ -35,14 +35,16 @@ func (b *bench) run(name string, input in) error {
 
 func TestWriteFile(t *testing.T) {
 	b := newBench(t)
-	if got := b.ok("write_file", in{"file_path": "a/b/c.txt", "content": "one\n"}); got != "Created a/b/c.txt (4 bytes)." {
+	if got := b.ok("write_file", in{"file_path": "a/b/c.txt",
+		"content": "one\n"}); got != "Created a/b/c.txt (4 bytes)." {
 		t.Error(got)
 	}
 	if got := b.content("a/b/c.txt"); got != "one\n" {
 		t.Errorf("content %q", got)
 	}
 	b.must(os.Chmod(b.at("a/b/c.txt"), 0o751))
-	if got := b.ok("write_file", in{"file_path": b.at("a/b/c.txt"), "content": ""}); got != "Overwrote a/b/c.txt (0 bytes)." {
+	if got := b.ok("write_file", in{"file_path": b.at("a/b/c.txt"),
+		"content": ""}); got != "Overwrote a/b/c.txt (0 bytes)." {
 		t.Error(got)
 	}
 	info, err := os.Stat(b.at("a/b/c.txt"))
@@ -73,7 +75,8 @@ func TestWriteFile(t *testing.T) {
 	if got := b.names(); got != ". a a/b a/b/c.txt a/fresh new to-c to-fresh" {
 		t.Errorf("the workspace holds %s", got)
 	}
-	b.refused(toolyard.InvalidArguments, "write_file", in{"file_path": "big", "content": strings.Repeat("x", MaxWriteBytes+1)})
+	b.refused(toolyard.InvalidArguments, "write_file", in{"file_path": "big",
+		"content": strings.Repeat("x", MaxWriteBytes+1)})
 	b.refused(toolyard.InvalidArguments, "write_file", in{"file_path": "dir/", "content": "x"})
 	b.refused(toolyard.SandboxViolation, "write_file", in{"file_path": "../dir/", "content": "x"})
 	b.refused(toolyard.InvalidArguments, "write_file", in{"file_path": "new/x", "content": "x"})
@@ -87,7 +90,8 @@ func TestNothingIsLeftOfAWriteThatFails(t *testing.T) {
 	before := b.names()
 	lapsed := errors.New("the lease lapsed")
 	calls := map[string][]in{
-		"write_file": {{"file_path": "old.txt", "content": "new"}, {"file_path": "new.txt", "content": "new"}, {"file_path": "x/y/z/new.txt", "content": "new"},
+		"write_file": {{"file_path": "old.txt", "content": "new"}, {"file_path": "new.txt", "content": "new"},
+			{"file_path": "x/y/z/new.txt", "content": "new"},
 			{"file_path": "dir/sub/new.txt", "content": "new"}},
 		"edit_file": {{"file_path": "old.txt", "old_string": "old", "new_string": "new"}},
 	}
@@ -193,9 +197,11 @@ func TestEditFile(t *testing.T) {
 		input         in
 		content, said string
 	}{
-		{edit("func a() {\n\treturn 1", "func a() {\n\treturn 2", false), strings.Replace(old, "1", "2", 1), "Edited f.go at line 1."},
+		{edit("func a() {\n\treturn 1", "func a() {\n\treturn 2", false), strings.Replace(old, "1", "2", 1),
+			"Edited f.go at line 1."},
 		{edit("func b", "func c", false), strings.Replace(old, "func b", "func c", 1), "Edited f.go at line 5."},
-		{edit("return 1", "return", true), strings.ReplaceAll(old, "return 1", "return"), "Edited f.go in 2 places, the first at line 2."},
+		{edit("return 1", "return", true), strings.ReplaceAll(old, "return 1", "return"),
+			"Edited f.go in 2 places, the first at line 2."},
 		{edit("\n\nfunc b() {\n\treturn 1\n}", "", false), "func a() {\n\treturn 1\n}\n", "Edited f.go at line 3."},
 	} {
 		b.put("f.go", old)
@@ -215,7 +221,8 @@ func TestEditFile(t *testing.T) {
 		{edit("func a", "func a", false), []string{"are the same"}},
 		{edit("return 1", "return 2", false), []string{"2 times (lines 2, 6)", "replace_all"}},
 		{edit("\n", "", false), []string{"7 times (lines 1, 2, 3, 4, 5, 6, 7)"}},
-		{edit("func a() {\n    return 1\n}", "x", false), []string{"other white space is in lines 1 to 3", `2: \treturn 1`}},
+		{edit("func a() {\n    return 1\n}", "x", false),
+			[]string{"other white space is in lines 1 to 3", `2: \treturn 1`}},
 		{edit("  return 1  ", "x", false), []string{"other white space is in lines 2 to 2", `2: \treturn 1`}},
 		{edit("1\tfunc a() {\n2\t\treturn 1", "x", false), []string{"line numbers of read_file"}},
 		{edit("func aa() {", "x", false), []string{"most like it", "1: func a() {"}},
@@ -232,29 +239,37 @@ func TestEditFile(t *testing.T) {
 	b.put("f.go", "aaa")
 	b.contains(b.refused(toolyard.InvalidArguments, "edit_file", edit("aa", "b", false)), "2 times") // they overlap
 	b.put("f.go", strings.Repeat("a\n", 50))
-	b.contains(b.refused(toolyard.InvalidArguments, "edit_file", edit("a", "b", false)), "more than 10 times", "9, 10, ...")
+	b.contains(b.refused(toolyard.InvalidArguments, "edit_file", edit("a", "b", false)), "more than 10 times",
+		"9, 10, ...")
 	b.put("f.go", strings.Repeat("a", 1000))
-	b.contains(b.refused(toolyard.InvalidArguments, "edit_file", edit("a", strings.Repeat("b", 20_000), true)), "after the edit")
+	b.contains(b.refused(toolyard.InvalidArguments, "edit_file", edit("a", strings.Repeat("b", 20_000), true)),
+		"after the edit")
 	b.put("f.go", "a\x00b")
 	b.contains(b.refused(toolyard.InvalidArguments, "edit_file", edit("a", "b", false)), "binary")
 	b.put("f.go", strings.Repeat("word\n", MaxNearBytes/5+1))
 	b.contains(b.refused(toolyard.InvalidArguments, "edit_file", edit("absent", "b", false)), "too large to look for")
 }
 
-// TestWritesThroughLinksIntoProtectedPlaces: whoever has allowed a write has read its path, and not what a link makes of it.
+// TestWritesThroughLinksIntoProtectedPlaces: whoever has allowed a write has read its path, and not what a link makes
+// of it.
 func TestWritesThroughLinksIntoProtectedPlaces(t *testing.T) {
 	b := newBench(t)
 	for _, dir := range []string{".vscode", ".git/hooks", "docs"} {
 		b.must(os.MkdirAll(b.at(dir), 0o755))
 	}
 	b.put(".vscode/tasks.json", "x\n")
-	for link, to := range map[string]string{"docs/code": "../.vscode", "docs/tasks": "../.vscode/tasks.json", "docs/new": "../.vscode/new.json", "docs/hooks": b.at(".git/hooks"), "docs/head": "../HEAD", "docs/fine": "../docs"} {
+	for link, to := range map[string]string{"docs/code": "../.vscode", "docs/tasks": "../.vscode/tasks.json",
+		"docs/new": "../.vscode/new.json", "docs/hooks": b.at(".git/hooks"), "docs/head": "../HEAD",
+		"docs/fine": "../docs"} {
 		b.must(os.Symlink(to, b.at(link)))
 	}
-	for _, path := range []string{"docs/code/tasks.json", "docs/code/new", "docs/tasks", "docs/new", "docs/hooks/pre-commit", "docs/head", b.at("docs/tasks")} {
-		b.contains(b.refused(toolyard.SandboxViolation, "write_file", in{"file_path": path, "content": "owned"}), "protected")
+	for _, path := range []string{"docs/code/tasks.json", "docs/code/new", "docs/tasks", "docs/new",
+		"docs/hooks/pre-commit", "docs/head", b.at("docs/tasks")} {
+		b.contains(b.refused(toolyard.SandboxViolation, "write_file", in{"file_path": path, "content": "owned"}),
+			"protected")
 	}
-	b.contains(b.refused(toolyard.SandboxViolation, "edit_file", in{"file_path": "docs/tasks", "old_string": "x", "new_string": "y"}), "protected")
+	b.contains(b.refused(toolyard.SandboxViolation, "edit_file",
+		in{"file_path": "docs/tasks", "old_string": "x", "new_string": "y"}), "protected")
 	// The path itself is the permission's matter, and other links lead where they lead.
 	b.run("write_file", in{"file_path": ".vscode/tasks.json", "content": "y"})
 	b.run("write_file", in{"file_path": "docs/fine/a.md", "content": "y"})

@@ -1,10 +1,12 @@
 // Package command makes tools of the commands that an operator has declared.
 //
-// A command runs once for each call, always in the sandbox: where nothing can isolate it, its calls end as setup_required. The
-// model chooses values and nothing else: not the program, not the number of its arguments, not its environment.
+// A command runs once for each call, always in the sandbox: where nothing can isolate it, its calls end as
+// setup_required. The model chooses values and nothing else: not the program, not the number of its arguments, not its
+// environment.
 //
-// Authority: the manifest, and the worker's sandbox, which bounds what the manifest leaves open. Failure: an exit status other
-// than 0 is execution_failed, with the end of stderr for the model; whatever way a command ends, nothing of it runs on.
+// Authority: the manifest, and the worker's sandbox, which bounds what the manifest leaves open. Failure: an exit
+// status other than 0 is execution_failed, with the end of stderr for the model; whatever way a command ends, nothing
+// of it runs on.
 package command
 
 import (
@@ -42,8 +44,8 @@ type command struct {
 	policy      sandbox.Policy
 }
 
-// New makes the tool of a manifest's command. policy is what every command of the worker may use at least; the manifest's own
-// places and limits come on top. It fails when they are none.
+// New makes the tool of a manifest's command. policy is what every command of the worker may use at least; the
+// manifest's own places and limits come on top. It fails when they are none.
 func New(t manifest.Tool, box sandbox.Sandbox, policy sandbox.Policy) (tool.Tool, error) {
 	c := &command{Declaration: t.Declaration, spec: t.Command, credentials: t.Credentials, box: box, policy: policy}
 	p := &c.policy
@@ -57,8 +59,10 @@ func New(t manifest.Tool, box sandbox.Sandbox, policy sandbox.Policy) (tool.Tool
 	const mib = 1 << 20
 	l := t.Command.Limits
 	p.Limits = sandbox.Limits{
-		Wall: t.Timeout(), CPU: time.Duration(l.CPUMS) * time.Millisecond, Memory: cmp.Or(l.MemoryMiB*mib, policy.Limits.Memory), FileSize: l.FileMiB * mib,
-		Scratch: l.ScratchMiB * mib, Processes: cmp.Or(l.Processes, policy.Limits.Processes), Files: l.Files, Output: l.OutputBytes,
+		Wall: t.Timeout(), CPU: time.Duration(l.CPUMS) * time.Millisecond,
+		Memory: cmp.Or(l.MemoryMiB*mib, policy.Limits.Memory), FileSize: l.FileMiB * mib,
+		Scratch: l.ScratchMiB * mib, Processes: cmp.Or(l.Processes, policy.Limits.Processes), Files: l.Files,
+		Output: l.OutputBytes,
 	}
 	return tool.Raw(tool.Tool{Declaration: t.Declaration, Check: c.check, Run: c.run})
 }
@@ -74,7 +78,8 @@ func (c *command) check(ctx context.Context, env tool.Env, input json.RawMessage
 		}
 	}
 	if _, ok := env.Root.(*place.Root); c.NeedsWorkspace() && !ok {
-		return tool.SetupRequired("this worker serves no directory for workspace %q; %s can't be used in it", env.Workspace, c.Name)
+		return tool.SetupRequired("this worker serves no directory for workspace %q; %s can't be used in it",
+			env.Workspace, c.Name)
 	}
 	if _, err := c.box.Probe(ctx); err != nil {
 		return c.notIsolated(err)
@@ -84,7 +89,8 @@ func (c *command) check(ctx context.Context, env tool.Env, input json.RawMessage
 
 func (c *command) notIsolated(err error) error {
 	return &tool.Error{Code: toolyard.SetupRequired, Err: err,
-		Message: fmt.Sprintf("this worker cannot isolate commands, so %s does not run; an operator must set that up. Do without it", c.Name)}
+		Message: fmt.Sprintf("this worker cannot isolate commands, so %s does not run; an operator must set that up. "+
+			"Do without it", c.Name)}
 }
 
 func (c *command) run(ctx context.Context, env tool.Env, input json.RawMessage) (tool.Output, error) {
@@ -118,7 +124,8 @@ func (c *command) run(ctx context.Context, env tool.Env, input json.RawMessage) 
 		stdin = bytes.NewReader(input)
 	}
 	said := &streams{progress: env.Progress}
-	res, err := c.box.Run(ctx, p, sandbox.Command{Argv: argv}, sandbox.Streams{Stdin: stdin, Stdout: (*stdout)(said), Stderr: (*stderr)(said)})
+	res, err := c.box.Run(ctx, p, sandbox.Command{Argv: argv},
+		sandbox.Streams{Stdin: stdin, Stdout: (*stdout)(said), Stderr: (*stderr)(said)})
 	if err != nil {
 		return tool.Output{}, c.refused(ctx, err, argv[0])
 	}
@@ -152,7 +159,8 @@ func (c *command) environment(env tool.Env) map[string]string {
 	out := map[string]string{}
 	maps.Copy(out, c.spec.Env)
 	for name, value := range map[string]string{
-		"AGENT": string(env.Agent), "BATCH": string(env.Batch), "SESSION": string(env.Session), "INDEX": strconv.Itoa(env.Index), "CALL_ID": env.CallID,
+		"AGENT": string(env.Agent), "BATCH": string(env.Batch), "SESSION": string(env.Session),
+		"INDEX": strconv.Itoa(env.Index), "CALL_ID": env.CallID,
 		"WORKSPACE": string(env.Workspace), "ATTEMPT": strconv.Itoa(env.Attempt), "IDEMPOTENCY_KEY": env.IdempotencyKey,
 		"FENCING_TOKEN": strconv.FormatUint(env.FencingToken, 10),
 	} {
@@ -169,11 +177,14 @@ func (c *command) refused(ctx context.Context, err error, program string) error 
 	case errors.Is(err, sandbox.ErrNoIsolation):
 		return c.notIsolated(err)
 	case errors.Is(err, sandbox.ErrViolation):
-		return &tool.Error{Code: toolyard.SandboxViolation, Message: "the sandbox does not allow this: " + strings.TrimPrefix(err.Error(), sandbox.ErrViolation.Error()+": "), Err: err}
+		return &tool.Error{Code: toolyard.SandboxViolation, Message: "the sandbox does not allow this: " +
+			strings.TrimPrefix(err.Error(), sandbox.ErrViolation.Error()+": "), Err: err}
 	case errors.Is(err, sandbox.ErrNotStarted):
-		return &tool.Error{Code: toolyard.SetupRequired, Message: fmt.Sprintf("this worker has no program %q that a command can start", program), Err: err}
+		return &tool.Error{Code: toolyard.SetupRequired,
+			Message: fmt.Sprintf("this worker has no program %q that a command can start", program), Err: err}
 	}
-	return &tool.Error{Code: toolyard.DependencyUnavailable, Message: "the command could not be started", Err: err, Retryable: true}
+	return &tool.Error{Code: toolyard.DependencyUnavailable, Message: "the command could not be started", Err: err,
+		Retryable: true}
 }
 
 // output is what the command has written to stdout.
@@ -182,13 +193,14 @@ func (c *command) output(text string) (tool.Output, error) {
 		return tool.Output{Text: text}, nil
 	}
 	if !json.Valid([]byte(text)) {
-		return tool.Output{Text: text}, &tool.Error{Code: toolyard.ResultMappingFailed, Message: "the command did not write one JSON value to its stdout"}
+		return tool.Output{Text: text}, &tool.Error{Code: toolyard.ResultMappingFailed,
+			Message: "the command did not write one JSON value to its stdout"}
 	}
 	return tool.Output{Structured: json.RawMessage(text)}, nil
 }
 
-// streams collect what a command writes; the sandbox bounds it. Each line of stderr is progress, and so is, without words, whatever
-// comes on stdout: a command that says something is not idle.
+// streams collect what a command writes; the sandbox bounds it. Each line of stderr is progress, and so is, without
+// words, whatever comes on stdout: a command that says something is not idle.
 type streams struct {
 	progress func(tool.Progress)
 	mu       sync.Mutex

@@ -42,7 +42,8 @@ func declared(t *testing.T, box sandbox.Sandbox, more, command string) tool.Tool
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := New(f.Tools[0], box, sandbox.Policy{Read: []string{"/opt"}, Limits: sandbox.Limits{Memory: 7 << 20, Processes: 9}})
+	made, err := New(f.Tools[0], box, sandbox.Policy{Read: []string{"/opt"},
+		Limits: sandbox.Limits{Memory: 7 << 20, Processes: 9}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,8 +60,12 @@ func env(dir string) tool.Env {
 		held = root
 	}
 	return tool.Env{
-		Root: held, Agent: "ann", Batch: "b1", Session: "s", Index: 3, CallID: "c3", Workspace: "w", WorkspaceDir: dir, Attempt: 2, IdempotencyKey: "ty-1", FencingToken: 5,
-		Progress: func(tool.Progress) {}, Granted: func(name string) (string, bool) { return "value of " + name, name == "KEY" },
+		Root: held, Agent: "ann", Batch: "b1", Session: "s", Index: 3, CallID: "c3", Workspace: "w", WorkspaceDir: dir,
+		Attempt: 2, IdempotencyKey: "ty-1", FencingToken: 5,
+		Progress: func(tool.Progress) {}, Granted: func(name string) (string, bool) {
+			return "value of " +
+				name, name == "KEY"
+		},
 	}
 }
 
@@ -88,17 +93,22 @@ func TestACommandGetsWhatTheManifestSays(t *testing.T) {
 		t.Errorf("%+v, %v; argv %q, stdin %s", out, err, argv, read)
 	}
 	for name, want := range map[string]string{
-		"LC_ALL": "C", "TOOLYARD_AGENT": "ann", "TOOLYARD_BATCH": "b1", "TOOLYARD_CALL_ID": "c3", "TOOLYARD_INDEX": "3", "TOOLYARD_IDEMPOTENCY_KEY": "ty-1",
-		"TOOLYARD_ATTEMPT": "2", "TOOLYARD_FENCING_TOKEN": "5", "TOOLYARD_SESSION": "s", "TOOLYARD_WORKSPACE": "w",
+		"LC_ALL": "C", "TOOLYARD_AGENT": "ann", "TOOLYARD_BATCH": "b1", "TOOLYARD_CALL_ID": "c3", "TOOLYARD_INDEX": "3",
+		"TOOLYARD_IDEMPOTENCY_KEY": "ty-1",
+		"TOOLYARD_ATTEMPT":         "2", "TOOLYARD_FENCING_TOKEN": "5", "TOOLYARD_SESSION": "s",
+		"TOOLYARD_WORKSPACE": "w",
 	} {
 		if p.Env[name] != want {
 			t.Errorf("%s is %q, want %q", name, p.Env[name], want)
 		}
 	}
-	if len(p.Env) != 10 || len(p.Secrets) != 1 || p.Secrets[0].Name != "KEY" || string(p.Secrets[0].Content) != "value of KEY" {
+	if len(p.Env) != 10 || len(p.Secrets) != 1 || p.Secrets[0].Name != "KEY" ||
+		string(p.Secrets[0].Content) != "value of KEY" {
 		t.Errorf("the environment is %v, the secrets %v", p.Env, p.Secrets)
 	}
-	if !slices.Equal(p.Network.Allow, []string{"api.example:443"}) || !slices.Equal(p.Read, []string{"/opt", "/srv/data"}) || !p.Workspace.Writable || p.Workspace.Root.Dir() != "/tmp" {
+	if !slices.Equal(p.Network.Allow, []string{"api.example:443"}) ||
+		!slices.Equal(p.Read, []string{"/opt", "/srv/data"}) || !p.Workspace.Writable ||
+		p.Workspace.Root.Dir() != "/tmp" {
 		t.Errorf("the policy is %+v", p)
 	}
 	if l := p.Limits; l.Wall != 5*time.Second || l.Memory != 64<<20 || l.Processes != 9 || l.Output != 100 {
@@ -115,8 +125,10 @@ func TestAReadOnlyCommandCannotWrite(t *testing.T) {
 		more, input string
 		writable    bool
 	}{
-		{`"concurrency_class":"READ_ONLY",`, `{}`, false}, {`"concurrency_class":"WRITE_EXCLUSIVE",`, `{}`, true}, {``, `{}`, true},
-		{`"concurrency_class":{"shell":"line"},`, `{"line":"ls -la"}`, false}, {`"concurrency_class":{"shell":"line"},`, `{"line":"rm x"}`, true},
+		{`"concurrency_class":"READ_ONLY",`, `{}`, false}, {`"concurrency_class":"WRITE_EXCLUSIVE",`, `{}`, true},
+		{``, `{}`, true},
+		{`"concurrency_class":{"shell":"line"},`, `{"line":"ls -la"}`, false},
+		{`"concurrency_class":{"shell":"line"},`, `{"line":"rm x"}`, true},
 		{`"concurrency_class":{"shell":"line"},`, `{}`, true},
 	} {
 		var got *sandbox.Workspace
@@ -124,7 +136,8 @@ func TestAReadOnlyCommandCannotWrite(t *testing.T) {
 			got = p.Workspace
 			return sandbox.Result{Reason: sandbox.Exited}, nil
 		}}
-		if _, err := declared(t, box, c.more, `{"argv":["p","{line}"]}`).Run(t.Context(), env("/tmp"), json.RawMessage(c.input)); err != nil || got.Writable != c.writable {
+		if _, err := declared(t, box, c.more, `{"argv":["p","{line}"]}`).Run(t.Context(), env("/tmp"),
+			json.RawMessage(c.input)); err != nil || got.Writable != c.writable {
 			t.Errorf("%s %s: %+v, %v", c.more, c.input, got, err)
 		}
 	}
@@ -133,7 +146,8 @@ func TestAReadOnlyCommandCannotWrite(t *testing.T) {
 		got = p.Workspace
 		return sandbox.Result{Reason: sandbox.Exited}, nil
 	}}
-	if _, err := declared(t, box, `"uses_workspace":false,`, `{"argv":["p"]}`).Run(t.Context(), env(""), json.RawMessage(`{}`)); err != nil || got != nil {
+	if _, err := declared(t, box, `"uses_workspace":false,`, `{"argv":["p"]}`).Run(t.Context(), env(""),
+		json.RawMessage(`{}`)); err != nil || got != nil {
 		t.Errorf("a command without a workspace got %+v, %v", got, err)
 	}
 }
@@ -146,33 +160,43 @@ func TestHowACommandEnds(t *testing.T) {
 		want    toolyard.Code
 		words   string
 	}{
-		"a status":      {acts{run: ends(sandbox.Result{ExitCode: 4, Reason: sandbox.Exited}, "some output", "no such city\n")}, `{"argv":["p"]}`, toolyard.ExecutionFailed, "no such city\nsome output"},
-		"without words": {acts{run: ends(sandbox.Result{ExitCode: 4, Reason: sandbox.Exited}, "some output", "")}, `{"argv":["p"]}`, toolyard.ExecutionFailed, "some output"},
-		"its time":      {acts{run: ends(sandbox.Result{Reason: sandbox.Timeout}, "", "")}, `{"argv":["p"]}`, toolyard.Timeout, "time limit"},
-		"lost":          {acts{run: ends(sandbox.Result{Reason: sandbox.SandboxLost}, "", "")}, `{"argv":["p"]}`, toolyard.OutcomeUnknown, "nobody knows"},
-		"no JSON":       {acts{run: ends(sandbox.Result{Reason: sandbox.Exited}, "{]", "")}, `{"argv":["p"],"output":"json"}`, toolyard.ResultMappingFailed, "JSON"},
-		"no isolation":  {acts{probe: sandbox.ErrNoIsolation}, `{"argv":["p"]}`, toolyard.SetupRequired, "cannot isolate"},
+		"a status": {acts{run: ends(sandbox.Result{ExitCode: 4, Reason: sandbox.Exited}, "some output",
+			"no such city\n")}, `{"argv":["p"]}`, toolyard.ExecutionFailed, "no such city\nsome output"},
+		"without words": {acts{run: ends(sandbox.Result{ExitCode: 4, Reason: sandbox.Exited}, "some output", "")},
+			`{"argv":["p"]}`, toolyard.ExecutionFailed, "some output"},
+		"its time": {acts{run: ends(sandbox.Result{Reason: sandbox.Timeout}, "", "")}, `{"argv":["p"]}`,
+			toolyard.Timeout, "time limit"},
+		"lost": {acts{run: ends(sandbox.Result{Reason: sandbox.SandboxLost}, "", "")}, `{"argv":["p"]}`,
+			toolyard.OutcomeUnknown, "nobody knows"},
+		"no JSON": {acts{run: ends(sandbox.Result{Reason: sandbox.Exited}, "{]", "")},
+			`{"argv":["p"],"output":"json"}`, toolyard.ResultMappingFailed, "JSON"},
+		"no isolation": {acts{probe: sandbox.ErrNoIsolation}, `{"argv":["p"]}`, toolyard.SetupRequired,
+			"cannot isolate"},
 		"no program": {acts{run: func(sandbox.Policy, sandbox.Command, sandbox.Streams) (sandbox.Result, error) {
 			return sandbox.Result{}, sandbox.ErrNotStarted
 		}}, `{"argv":["p"]}`, toolyard.SetupRequired, `no program "p"`},
 		"an option": {acts{}, `{"argv":["p","{a}"]}`, toolyard.InvalidArguments, "option"},
 	} {
 		out, err := declared(t, c.box, "", c.command).Run(t.Context(), env("/tmp"), json.RawMessage(`{"a":"-x"}`))
-		if e := tool.AsError(errors.Join(err)); err == nil || e.Code != c.want || !strings.Contains(e.Message+"\n"+out.Text, c.words) {
+		if e := tool.AsError(errors.Join(err)); err == nil || e.Code != c.want ||
+			!strings.Contains(e.Message+"\n"+out.Text, c.words) {
 			t.Errorf("%s: %v, %q, want %s with %q", name, err, out.Text, c.want, c.words)
 		}
 	}
-	out, err := declared(t, acts{run: ends(sandbox.Result{Reason: sandbox.Exited}, `{"n":12345678901234567890}`, "")}, "", `{"argv":["p"],"output":"json"}`).Run(t.Context(), env("/tmp"), json.RawMessage(`{}`))
+	out, err := declared(t, acts{run: ends(sandbox.Result{Reason: sandbox.Exited}, `{"n":12345678901234567890}`, "")},
+		"", `{"argv":["p"],"output":"json"}`).Run(t.Context(), env("/tmp"), json.RawMessage(`{}`))
 	if err != nil || string(out.Structured) != `{"n":12345678901234567890}` {
 		t.Errorf("JSON: %s, %v", out.Structured, err)
 	}
 	x := declared(t, acts{}, `"credentials":["OTHER"],`, `{"argv":["p"]}`)
-	if err := x.Check(t.Context(), env("/tmp"), json.RawMessage(`{}`)); tool.AsError(err).Code != toolyard.SetupRequired {
+	if err := x.Check(t.Context(), env("/tmp"),
+		json.RawMessage(`{}`)); tool.AsError(err).Code != toolyard.SetupRequired {
 		t.Errorf("a credential that is not granted: %v", err)
 	}
 }
 
-func ends(res sandbox.Result, stdout, stderr string) func(sandbox.Policy, sandbox.Command, sandbox.Streams) (sandbox.Result, error) {
+func ends(res sandbox.Result, stdout, stderr string) func(sandbox.Policy, sandbox.Command,
+	sandbox.Streams) (sandbox.Result, error) {
 	return func(_ sandbox.Policy, _ sandbox.Command, s sandbox.Streams) (sandbox.Result, error) {
 		_, err1 := io.WriteString(s.Stdout, stdout)
 		_, err2 := io.WriteString(s.Stderr, stderr)
@@ -214,10 +238,12 @@ func TestACommandInTheSandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	count := declared(t, box, `"concurrency_class":"READ_ONLY",`, `{"argv":["wc","-w","--","{a}"]}`)
-	fails := declared(t, box, "", `{"argv":["sh","-c","echo said >&2; cat /run/secrets/KEY; touch made; exit 3"],"stdin":"none"}`)
+	fails := declared(t, box, "",
+		`{"argv":["sh","-c","echo said >&2; cat /run/secrets/KEY; touch made; exit 3"],"stdin":"none"}`)
 	asks := declared(t, box, "", `{"argv":["sh","-c","cat; echo $TOOLYARD_IDEMPOTENCY_KEY"],"stdin":"json"}`)
 	if _, err := box.Probe(t.Context()); err != nil {
-		if _, err := count.Run(t.Context(), env(dir), json.RawMessage(`{"a":"a; touch b"}`)); tool.AsError(err).Code != toolyard.SetupRequired {
+		if _, err := count.Run(t.Context(), env(dir),
+			json.RawMessage(`{"a":"a; touch b"}`)); tool.AsError(err).Code != toolyard.SetupRequired {
 			t.Errorf("without isolation: %v", err)
 		}
 		return
@@ -226,10 +252,13 @@ func TestACommandInTheSandbox(t *testing.T) {
 	if err != nil || !strings.HasPrefix(strings.TrimSpace(out.Text), "3 ") {
 		t.Errorf("it counts %q, %v", out.Text, err)
 	}
-	if out, err = asks.Run(t.Context(), env(dir), json.RawMessage(`{"a":"b"}`)); err != nil || out.Text != "{\"a\":\"b\"}ty-1\n" {
+	if out, err = asks.Run(t.Context(), env(dir), json.RawMessage(`{"a":"b"}`)); err != nil ||
+		out.Text != "{\"a\":\"b\"}ty-1\n" {
 		t.Errorf("it reads %q, %v", out.Text, err)
 	}
-	if out, err = fails.Run(t.Context(), env(dir), json.RawMessage(`{}`)); tool.AsError(err).Code != toolyard.ExecutionFailed || !strings.HasPrefix(out.Text, "said\n") {
+	if out, err = fails.Run(t.Context(), env(dir),
+		json.RawMessage(`{}`)); tool.AsError(err).Code != toolyard.ExecutionFailed ||
+		!strings.HasPrefix(out.Text, "said\n") {
 		t.Errorf("it fails with %v, %q", err, out.Text)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "b")); err == nil {
@@ -243,10 +272,12 @@ func TestAnAnswerIsNoFailure(t *testing.T) {
 		argv, want string
 		status     int
 	}{
-		{`["grep","-rn","--","{a}","."]`, "[exit status 1: nothing was found]", 1}, {`["/usr/bin/diff","a","b"]`, "[exit status 1: there are differences]", 1},
+		{`["grep","-rn","--","{a}","."]`, "[exit status 1: nothing was found]", 1},
+		{`["/usr/bin/diff","a","b"]`, "[exit status 1: there are differences]", 1},
 		{`["grep","x","f"]`, "", 2}, {`["wc","f"]`, "", 1},
 	} {
-		x := declared(t, acts{run: ends(sandbox.Result{ExitCode: c.status, Reason: sandbox.Exited}, "", "")}, "", `{"argv":`+c.argv+`}`)
+		x := declared(t, acts{run: ends(sandbox.Result{ExitCode: c.status, Reason: sandbox.Exited}, "", "")}, "",
+			`{"argv":`+c.argv+`}`)
 		out, err := x.Run(t.Context(), env("/tmp"), json.RawMessage(`{"a":"y"}`))
 		if (err == nil) != (c.want != "") || out.Text != c.want {
 			t.Errorf("%s: %q, %v; want %q", c.argv, out.Text, err, c.want)

@@ -76,9 +76,9 @@ func all(op string, lines []string) []change {
 	return out
 }
 
-// DiffLines shows a unified diff: lines behind "-" go, lines behind "+" come, lines behind "|" stay, and what names files and
-// places stands behind nothing. What is long is folded, and what a screen does not show is marked, as in [Lines]. At most so
-// many lines are shown; the last one then says that there are more.
+// DiffLines shows a unified diff: lines behind "-" go, lines behind "+" come, lines behind "|" stay, and what names
+// files and places stands behind nothing. What is long is folded, and what a screen does not show is marked, as in
+// [Lines]. At most so many lines are shown; the last one then says that there are more.
 func DiffLines(diff string, columns, most int) []string {
 	var p page
 	header := 2 // lines that name the two files

@@ -7,7 +7,8 @@ import (
 
 // TestDiffLines: a diff is shown as an edit is, and nothing in it acts on a screen or passes for a line of ours.
 func TestDiffLines(t *testing.T) {
-	diff := "--- a/x\n+++ b/x\n@@ -1,3 +1,4 @@\n one\n-two\x1b[2J\n--- not a name\n+2 \n+" + strings.Repeat("long ", 20) + "\n\\ No newline at end of file\n"
+	diff := "--- a/x\n+++ b/x\n@@ -1,3 +1,4 @@\n one\n-two\x1b[2J\n--- not a name\n+2 \n+" +
+		strings.Repeat("long ", 20) + "\n\\ No newline at end of file\n"
 	want := `--- a/x
 +++ b/x
 @@ -1,3 +1,4 @@

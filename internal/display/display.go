@@ -34,8 +34,8 @@ func Cut(text string) bool { return cutMark.MatchString(text) }
 type Options struct {
 	// Columns is how wide a line may be; 0 means [Columns].
 	Columns int
-	// SHA256 is the hash of the input that would run. An input with another hash, from which no secret was taken, is not shown: it
-	// is not that one. Empty: any is.
+	// SHA256 is the hash of the input that would run. An input with another hash, from which no secret was taken, is
+	// not shown: it is not that one. Empty: any is.
 	SHA256 string
 	// Before is what a file has now that the input would write; nil when that is not known.
 	Before *string
@@ -43,8 +43,9 @@ type Options struct {
 
 // Lines shows an input. The error wraps [ErrPart] when it cannot be shown whole.
 //
-// Each value stands behind its path. A text of several words stands below its path, each of its lines behind "|". An edit
-// (old_string and new_string side by side) is a comparison: lines behind "-" go, lines behind "+" come, lines behind "|" stay.
+// Each value stands behind its path. A text of several words stands below its path, each of its lines behind "|". An
+// edit (old_string and new_string side by side) is a comparison: lines behind "-" go, lines behind "+" come, lines
+// behind "|" stay.
 func Lines(input json.RawMessage, o Options) ([]string, error) {
 	switch {
 	case len(input) > MaxBytes:
@@ -74,7 +75,8 @@ func Lines(input json.RawMessage, o Options) ([]string, error) {
 	return p.fold(max(o.Columns, MinColumns)), nil
 }
 
-// Fold shows a text that is no input, such as a reason, on one line, or on several when it is longer than that: parted at blanks.
+// Fold shows a text that is no input, such as a reason, on one line, or on several when it is longer than that: parted
+// at blanks.
 func Fold(text string, columns int) (out []string) {
 	body, op := tokens(text), ""
 	for {

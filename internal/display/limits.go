@@ -8,7 +8,8 @@ const (
 	MaxLines = 2_000
 	// Columns is how wide lines are where nobody says otherwise.
 	Columns = 80
-	// MaxDiffLines is how many lines of what a call would change, or has changed, are shown where nobody says otherwise.
+	// MaxDiffLines is how many lines of what a call would change, or has changed, are shown where nobody says
+	// otherwise.
 	MaxDiffLines = 200
 	// MinColumns is how wide lines are at least.
 	MinColumns = 40

@@ -19,7 +19,8 @@ const (
 
 // Legend and LegendFolded say what the marks mean.
 const (
-	Legend       = blankMark + " is a blank, " + tabMark + " a tab, " + openMark + "…" + closeMark + " what a screen does not show,"
+	Legend = blankMark + " is a blank, " + tabMark + " a tab, " + openMark + "…" + closeMark +
+		" what a screen does not show,"
 	LegendFolded = "a line behind > goes on from the one above"
 )
 
@@ -116,26 +117,29 @@ func ignorable(r rune) bool {
 	return unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector, unicode.Cf)
 }
 
-// rightToLeft reports whether a character belongs to a script that is written from right to left: it changes the order in which its
-// neighbours are shown.
+// rightToLeft reports whether a character belongs to a script that is written from right to left: it changes the order
+// in which its neighbours are shown.
 func rightToLeft(r rune) bool {
-	return r >= 0x590 && r <= 0x8ff || r >= 0xfb1d && r <= 0xfdff || r >= 0xfe70 && r <= 0xfeff || r >= 0x10800 && r <= 0x10fff || r >= 0x1e800 && r <= 0x1efff
+	return r >= 0x590 && r <= 0x8ff || r >= 0xfb1d && r <= 0xfdff || r >= 0xfe70 && r <= 0xfeff || r >= 0x10800 &&
+		r <= 0x10fff || r >= 0x1e800 && r <= 0x1efff
 }
 
-// carried reports whether a character is a mark on the letter before it that the letter's script needs. Latin, Greek and Cyrillic
-// letters have characters of their own for what is written often, and two marks on one letter are enough.
+// carried reports whether a character is a mark on the letter before it that the letter's script needs. Latin, Greek
+// and Cyrillic letters have characters of their own for what is written often, and two marks on one letter are enough.
 func carried(runes []rune, i int, foreign map[int]bool) bool {
 	carries := func(at int) bool {
 		return at >= 0 && unicode.IsLetter(runes[at]) && shows(runes[at]) && !foreign[at] &&
 			!unicode.In(runes[at], unicode.Latin, unicode.Greek, unicode.Cyrillic, unicode.Common)
 	}
 	isMark := func(at int) bool {
-		return at > 0 && unicode.In(runes[at], unicode.Mn, unicode.Mc) && !ignorable(runes[at]) && !rightToLeft(runes[at])
+		return at > 0 && unicode.In(runes[at], unicode.Mn, unicode.Mc) && !ignorable(runes[at]) &&
+			!rightToLeft(runes[at])
 	}
 	return isMark(i) && (carries(i-1) || isMark(i-1) && carries(i-2))
 }
 
-// foreignLetters finds the letters of other scripts inside words that have Latin letters of ASCII: they look like those.
+// foreignLetters finds the letters of other scripts inside words that have Latin letters of ASCII: they look like
+// those.
 func foreignLetters(runes []rune) map[int]bool {
 	out := map[int]bool{}
 	inWord := func(r rune) bool { return unicode.In(r, unicode.L, unicode.M, unicode.Nd) }

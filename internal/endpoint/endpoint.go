@@ -1,11 +1,12 @@
 // Package endpoint makes tools of the HTTP endpoints that an operator has declared.
 //
-// A call is one request: the input as JSON, or in the places that the address has for it, an Idempotency-Key that is the same
-// for every attempt, and the credentials that the manifest names. The model chooses values and nothing else: not the host, not
-// a segment more, not a header.
+// A call is one request: the input as JSON, or in the places that the address has for it, an Idempotency-Key that is
+// the same for every attempt, and the credentials that the manifest names. The model chooses values and nothing else:
+// not the host, not a segment more, not a header.
 //
-// Failure: the status says whose it is. 4xx: the input, the operator's credentials, or the request as it stands; 429 and 503:
-// wait; other 5xx and what breaks off: the service. What may have taken effect and may not be repeated is outcome_unknown.
+// Failure: the status says whose it is. 4xx: the input, the operator's credentials, or the request as it stands; 429
+// and 503: wait; other 5xx and what breaks off: the service. What may have taken effect and may not be repeated is
+// outcome_unknown.
 package endpoint
 
 import (
@@ -50,14 +51,16 @@ func New(t manifest.Tool) (tool.Tool, error) {
 	if !ok {
 		return tool.Tool{}, errors.New("the program's HTTP transport was replaced")
 	}
-	e := &endpoint{Declaration: t.Declaration, spec: t.HTTP, http: &http.Client{Transport: base.Clone(), CheckRedirect: sameOrigin}}
-	return tool.Raw(tool.Tool{Declaration: t.Declaration, Run: e.run, Check: func(_ context.Context, env tool.Env, input json.RawMessage) error {
-		if _, err := e.spec.Address(input); err != nil {
+	e := &endpoint{Declaration: t.Declaration, spec: t.HTTP,
+		http: &http.Client{Transport: base.Clone(), CheckRedirect: sameOrigin}}
+	return tool.Raw(tool.Tool{Declaration: t.Declaration, Run: e.run,
+		Check: func(_ context.Context, env tool.Env, input json.RawMessage) error {
+			if _, err := e.spec.Address(input); err != nil {
+				return err
+			}
+			_, err := manifest.FillHeaders(e.spec.Headers, env.Secret)
 			return err
-		}
-		_, err := manifest.FillHeaders(e.spec.Headers, env.Secret)
-		return err
-	}})
+		}})
 }
 
 // errElsewhere is for a redirect that is not followed.
@@ -118,7 +121,8 @@ func (e *endpoint) run(ctx context.Context, env tool.Env, input json.RawMessage)
 	case res.StatusCode < 200 || res.StatusCode > 299:
 		return tool.Output{}, e.status(at, res, content)
 	case len(content) > MaxBodyBytes:
-		return tool.Output{}, &tool.Error{Code: toolyard.ResultMappingFailed, Message: fmt.Sprintf("the response has more than %d bytes", MaxBodyBytes)}
+		return tool.Output{}, &tool.Error{Code: toolyard.ResultMappingFailed,
+			Message: fmt.Sprintf("the response has more than %d bytes", MaxBodyBytes)}
 	}
 	return output(at, res.Header.Get("Content-Type"), content)
 }
@@ -134,14 +138,16 @@ func (e *endpoint) broken(ctx context.Context, at *url.URL, err error) error {
 	dial, ok := errors.AsType[*net.OpError](err)
 	switch {
 	case errors.Is(err, errElsewhere):
-		return tool.Failed(err, "%s redirects to another place, which is not followed; an operator has to put the new address into the manifest", at.Host)
+		return tool.Failed(err, "%s redirects to another place, which is not followed; an operator has to put the "+
+			"new address into the manifest", at.Host)
 	case ok && dial.Op == "dial":
 		return tool.Unavailable(err, "%s could not be reached; the request was not sent", at.Host)
 	case e.again():
 		return tool.Unavailable(err, "%s broke off before it had answered", at.Host)
 	}
 	return &tool.Error{Code: toolyard.OutcomeUnknown, Err: err,
-		Message: at.Host + " broke off before it had answered. The request may or may not have taken effect: check before trying again."}
+		Message: at.Host + " broke off before it had answered. The request may or may not have taken effect: check " +
+			"before trying again."}
 }
 
 // again reports whether a request may be made twice.
@@ -159,8 +165,10 @@ func (e *endpoint) status(at *url.URL, res *http.Response, content []byte) error
 	case code == http.StatusUnauthorized, code == http.StatusForbidden, code == http.StatusProxyAuthRequired:
 		out.Code, out.Err = toolyard.SetupRequired, errors.New("the credentials that the worker sends are not accepted")
 	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
-		out.Code, out.Retryable, out.RetryAfterMS = toolyard.DependencyUnavailable, true, retryAfter(res.Header, time.Now()).Milliseconds()
-	case code == http.StatusBadRequest, code == http.StatusNotFound, code == http.StatusGone, code == http.StatusRequestEntityTooLarge,
+		out.Code, out.Retryable, out.RetryAfterMS = toolyard.DependencyUnavailable, true,
+			retryAfter(res.Header, time.Now()).Milliseconds()
+	case code == http.StatusBadRequest, code == http.StatusNotFound, code == http.StatusGone,
+		code == http.StatusRequestEntityTooLarge,
 		code == http.StatusRequestURITooLong, code == http.StatusUnprocessableEntity:
 		out.Code = toolyard.InvalidArguments
 	case code >= http.StatusInternalServerError && code != http.StatusNotImplemented:
@@ -197,7 +205,8 @@ func output(at *url.URL, contentType string, content []byte) (tool.Output, error
 			return tool.Output{}, nil
 		}
 		if !json.Valid(content) {
-			return tool.Output{}, &tool.Error{Code: toolyard.ResultMappingFailed, Message: at.Host + " answered with what it calls JSON and is none"}
+			return tool.Output{}, &tool.Error{Code: toolyard.ResultMappingFailed, Message: at.Host +
+				" answered with what it calls JSON and is none"}
 		}
 		return tool.Output{Structured: content}, nil
 	case strings.HasPrefix(kind, "image/"):

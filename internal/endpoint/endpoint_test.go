@@ -34,7 +34,10 @@ func declared(t *testing.T, more, endpoint string) tool.Tool {
 }
 
 func env() tool.Env {
-	return tool.Env{IdempotencyKey: "ty-1", Granted: func(name string) (string, bool) { return "secret", name == "KEY" }}
+	return tool.Env{IdempotencyKey: "ty-1", Granted: func(name string) (string, bool) {
+		return "secret",
+			name == "KEY"
+	}}
 }
 
 func serve(t *testing.T, h http.HandlerFunc) string {
@@ -57,19 +60,26 @@ func TestARequest(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
 		_, _ = io.WriteString(w, `{"n":1}`)
 	})
-	out, err := declared(t, "", `{"url":"`+at+`/v1/{a}/x?q={b}","headers":{"Authorization":"Bearer ${KEY}","X-Fixed":"y"}}`).Run(t.Context(), env(), json.RawMessage(`{"a":"b c?d","b":"d&e"}`))
+	out, err := declared(t, "", `{"url":"`+at+
+		`/v1/{a}/x?q={b}","headers":{"Authorization":"Bearer ${KEY}","X-Fixed":"y"}}`).Run(t.Context(), env(),
+		json.RawMessage(`{"a":"b c?d","b":"d&e"}`))
 	if err != nil || string(out.Structured) != `{"n":1}` {
 		t.Fatalf("%+v, %v", out, err)
 	}
-	if got.Method != "POST" || got.RequestURI != "/v1/b%20c%3Fd/x?q=d%26e" || body != `{"a":"b c?d","b":"d&e"}` || got.Header.Get("Authorization") != "Bearer secret" ||
-		got.Header.Get("Idempotency-Key") != "ty-1" || got.Header.Get("X-Fixed") != "y" || got.Header.Get("Content-Type") != "application/json" {
+	if got.Method != "POST" || got.RequestURI != "/v1/b%20c%3Fd/x?q=d%26e" || body != `{"a":"b c?d","b":"d&e"}` ||
+		got.Header.Get("Authorization") != "Bearer secret" ||
+		got.Header.Get("Idempotency-Key") != "ty-1" || got.Header.Get("X-Fixed") != "y" ||
+		got.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("the request is %s %s %v with %q", got.Method, got.RequestURI, got.Header, body)
 	}
-	if _, err := declared(t, "", `{"method":"GET","url":"`+at+`/{a}"}`).Run(t.Context(), env(), json.RawMessage(`{"a":"b"}`)); err != nil || body != "" || got.Method != "GET" {
+	if _, err := declared(t, "", `{"method":"GET","url":"`+at+
+		`/{a}"}`).Run(t.Context(), env(), json.RawMessage(`{"a":"b"}`)); err != nil || body != "" ||
+		got.Method != "GET" {
 		t.Errorf("a GET is %s with %q, %v", got.Method, body, err)
 	}
 	x := declared(t, "", `{"url":"`+at+`","headers":{"A":"${OTHER}"}}`)
-	if err := x.Check(t.Context(), env(), json.RawMessage(`{"a":"b"}`)); tool.AsError(err).Code != toolyard.SetupRequired {
+	if err := x.Check(t.Context(), env(),
+		json.RawMessage(`{"a":"b"}`)); tool.AsError(err).Code != toolyard.SetupRequired {
 		t.Errorf("a credential that is not granted: %v", err)
 	}
 }
@@ -84,11 +94,16 @@ func TestStatusesAreCodes(t *testing.T) {
 		retryable  bool
 		afterMS    int64
 	}{
-		{400, "", false, toolyard.InvalidArguments, false, 0}, {401, "", false, toolyard.SetupRequired, false, 0}, {403, "", false, toolyard.SetupRequired, false, 0},
-		{404, "", false, toolyard.InvalidArguments, false, 0}, {409, "", false, toolyard.ExecutionFailed, false, 0}, {422, "", false, toolyard.InvalidArguments, false, 0},
-		{429, "7", false, toolyard.DependencyUnavailable, true, 7000}, {503, "", false, toolyard.DependencyUnavailable, true, 0},
-		{503, "99999999", false, toolyard.DependencyUnavailable, true, MaxRetryAfter.Milliseconds()}, {500, "", true, toolyard.DependencyUnavailable, false, 0},
-		{502, "", false, toolyard.DependencyUnavailable, false, 0}, {501, "", false, toolyard.ExecutionFailed, false, 0}, {304, "", false, toolyard.ExecutionFailed, false, 0},
+		{400, "", false, toolyard.InvalidArguments, false, 0}, {401, "", false, toolyard.SetupRequired, false, 0},
+		{403, "", false, toolyard.SetupRequired, false, 0},
+		{404, "", false, toolyard.InvalidArguments, false, 0}, {409, "", false, toolyard.ExecutionFailed, false, 0},
+		{422, "", false, toolyard.InvalidArguments, false, 0},
+		{429, "7", false, toolyard.DependencyUnavailable, true, 7000},
+		{503, "", false, toolyard.DependencyUnavailable, true, 0},
+		{503, "99999999", false, toolyard.DependencyUnavailable, true, MaxRetryAfter.Milliseconds()},
+		{500, "", true, toolyard.DependencyUnavailable, false, 0},
+		{502, "", false, toolyard.DependencyUnavailable, false, 0},
+		{501, "", false, toolyard.ExecutionFailed, false, 0}, {304, "", false, toolyard.ExecutionFailed, false, 0},
 	} {
 		at := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 			if c.header != "" {
@@ -105,18 +120,23 @@ func TestStatusesAreCodes(t *testing.T) {
 		}
 		_, err := declared(t, more, `{"url":"`+at+`"}`).Run(t.Context(), env(), json.RawMessage(`{"a":"b"}`))
 		e := tool.AsError(errors.Join(err))
-		if err == nil || e.Code != c.want || e.Retryable != c.retryable || e.RetryAfterMS != c.afterMS || c.status >= 400 && !strings.Contains(e.Message, "the reason") {
+		if err == nil || e.Code != c.want || e.Retryable != c.retryable || e.RetryAfterMS != c.afterMS ||
+			c.status >= 400 && !strings.Contains(e.Message, "the reason") {
 			t.Errorf("%d: %+v", c.status, err)
 		}
 	}
-	if d := retryAfter(http.Header{"Retry-After": {"Sun, 06 Nov 1994 08:49:47 GMT"}}, time.Date(1994, 11, 6, 8, 49, 37, 0, time.UTC)); d != 10*time.Second {
+	if d := retryAfter(http.Header{"Retry-After": {"Sun, 06 Nov 1994 08:49:47 GMT"}},
+		time.Date(1994, 11, 6, 8, 49, 37, 0, time.UTC)); d != 10*time.Second {
 		t.Errorf("a date is a pause of %s", d)
 	}
 }
 
 // TestServicesThatMisbehave harm only their own calls.
 func TestServicesThatMisbehave(t *testing.T) {
-	elsewhere := serve(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("somebody else was asked, with %v", r.Header) })
+	elsewhere := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("somebody else was asked, with %v",
+			r.Header)
+	})
 	for name, c := range map[string]struct {
 		handler http.HandlerFunc
 		more    string
@@ -135,8 +155,10 @@ func TestServicesThatMisbehave(t *testing.T) {
 				}
 			}
 		}, "", toolyard.ResultMappingFailed},
-		"breaks off":           {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "", toolyard.OutcomeUnknown},
-		"breaks off in a read": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, `"idempotent":true,`, toolyard.DependencyUnavailable},
+		"breaks off": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "",
+			toolyard.OutcomeUnknown},
+		"breaks off in a read": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+			`"idempotent":true,`, toolyard.DependencyUnavailable},
 		"no JSON": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, "{]")
@@ -152,7 +174,9 @@ func TestServicesThatMisbehave(t *testing.T) {
 	gone := httptest.NewServer(http.NotFoundHandler())
 	at := gone.URL
 	gone.Close()
-	if _, err := declared(t, "", `{"url":"`+at+`"}`).Run(t.Context(), env(), json.RawMessage(`{"a":"b"}`)); tool.AsError(err).Code != toolyard.DependencyUnavailable || !tool.AsError(err).Retryable {
+	if _, err := declared(t, "", `{"url":"`+at+`"}`).Run(t.Context(), env(),
+		json.RawMessage(`{"a":"b"}`)); tool.AsError(err).Code != toolyard.DependencyUnavailable ||
+		!tool.AsError(err).Retryable {
 		t.Errorf("nobody is there: %v", err)
 	}
 	asked, hold := make(chan struct{}), make(chan struct{})
@@ -161,16 +185,18 @@ func TestServicesThatMisbehave(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("stopped")
 	go func() { <-asked; cancel(stop) }()
-	if _, err := declared(t, "", `{"url":"`+slow+`"}`).Run(ctx, env(), json.RawMessage(`{"a":"b"}`)); !errors.Is(err, stop) {
+	if _, err := declared(t, "", `{"url":"`+slow+`"}`).Run(ctx, env(), json.RawMessage(`{"a":"b"}`)); !errors.Is(err,
+		stop) {
 		t.Errorf("a call that was stopped: %v", err)
 	}
 }
 
 func TestWhatAResponseIs(t *testing.T) {
 	for kind, want := range map[string]tool.Output{
-		"text/plain":               {Text: "x\n"},
-		"":                         {Text: "x\n"},
-		"image/png":                {Content: []toolyard.Content{{Type: toolyard.ContentImage, MIMEType: "image/png", Data: []byte("x\n")}}},
+		"text/plain": {Text: "x\n"},
+		"":           {Text: "x\n"},
+		"image/png": {Content: []toolyard.Content{{Type: toolyard.ContentImage, MIMEType: "image/png",
+			Data: []byte("x\n")}}},
 		"application/octet-stream": {Text: "x\n"},
 	} {
 		at := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -178,12 +204,15 @@ func TestWhatAResponseIs(t *testing.T) {
 			_, _ = io.WriteString(w, "x\n")
 		})
 		out, err := declared(t, "", `{"url":"`+at+`"}`).Run(t.Context(), env(), json.RawMessage(`{"a":"b"}`))
-		if err != nil || out.Text != want.Text || len(out.Content) != len(want.Content) || len(out.Content) > 0 && out.Content[0].Type != want.Content[0].Type {
+		if err != nil || out.Text != want.Text || len(out.Content) != len(want.Content) || len(out.Content) > 0 &&
+			out.Content[0].Type != want.Content[0].Type {
 			t.Errorf("%q: %+v, %v", kind, out, err)
 		}
 	}
 	at := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte{0xff, 0, 1}) })
-	if out, err := declared(t, "", `{"url":"`+at+`/f"}`).Run(t.Context(), env(), json.RawMessage(`{"a":"b"}`)); err != nil || len(out.Content) != 1 || out.Content[0].Type != toolyard.ContentResource || !strings.HasSuffix(out.Content[0].URI, "/f") {
+	if out, err := declared(t, "", `{"url":"`+at+`/f"}`).Run(t.Context(), env(),
+		json.RawMessage(`{"a":"b"}`)); err != nil || len(out.Content) != 1 ||
+		out.Content[0].Type != toolyard.ContentResource || !strings.HasSuffix(out.Content[0].URI, "/f") {
 		t.Errorf("bytes: %+v, %v", out, err)
 	}
 }

@@ -19,22 +19,24 @@ type Type string
 
 // The event types. Each line says who writes it, once per what.
 const (
-	BatchSubmitted    Type = "dev.toolyard.batch.submitted.v1"     // an agent, once a batch
-	BatchRefused      Type = "dev.toolyard.batch.refused.v1"       // a dispatcher, instead of all others
-	BatchPlanned      Type = "dev.toolyard.batch.planned.v1"       // the owner, once a batch
-	BatchAdopted      Type = "dev.toolyard.batch.adopted.v1"       // the next owner, once a takeover
-	BatchExtended     Type = "dev.toolyard.batch.extended.v1"      // the owner, once an event of the input chain
-	BatchCanceled     Type = "dev.toolyard.batch.canceled.v1"      // whoever may: on the control chain
-	BatchInterrupted  Type = "dev.toolyard.batch.interrupted.v1"   // whoever may: on the control chain
-	BatchParked       Type = "dev.toolyard.batch.parked.v1"        // the owner, when only people can move the batch on
-	BatchWoken        Type = "dev.toolyard.batch.woken.v1"         // whoever has news for a parked batch, on the batch stream
-	CallsAppended     Type = "dev.toolyard.calls.appended.v1"      // the agent: on the input chain of an open batch
-	BatchClosed       Type = "dev.toolyard.batch.closed.v1"        // the agent or the owner: on the input chain
-	GroupStarted      Type = "dev.toolyard.group.started.v1"       // the owner, once a group and ticket
-	CallsSettled      Type = "dev.toolyard.calls.settled.v1"       // the owner: calls of groups that never started
-	CallsRequested    Type = "dev.toolyard.calls.requested.v1"     // the owner, on the work queue
-	CallClaimed       Type = "dev.toolyard.call.claimed.v1"        // a worker, once an attempt
-	CallReturned      Type = "dev.toolyard.call.returned.v1"       // a worker: it has not started what it was handed first
+	BatchSubmitted   Type = "dev.toolyard.batch.submitted.v1"   // an agent, once a batch
+	BatchRefused     Type = "dev.toolyard.batch.refused.v1"     // a dispatcher, instead of all others
+	BatchPlanned     Type = "dev.toolyard.batch.planned.v1"     // the owner, once a batch
+	BatchAdopted     Type = "dev.toolyard.batch.adopted.v1"     // the next owner, once a takeover
+	BatchExtended    Type = "dev.toolyard.batch.extended.v1"    // the owner, once an event of the input chain
+	BatchCanceled    Type = "dev.toolyard.batch.canceled.v1"    // whoever may: on the control chain
+	BatchInterrupted Type = "dev.toolyard.batch.interrupted.v1" // whoever may: on the control chain
+	BatchParked      Type = "dev.toolyard.batch.parked.v1"      // the owner, when only people can move the batch on
+	// whoever has news for a parked batch, on the batch stream
+	BatchWoken     Type = "dev.toolyard.batch.woken.v1"
+	CallsAppended  Type = "dev.toolyard.calls.appended.v1"  // the agent: on the input chain of an open batch
+	BatchClosed    Type = "dev.toolyard.batch.closed.v1"    // the agent or the owner: on the input chain
+	GroupStarted   Type = "dev.toolyard.group.started.v1"   // the owner, once a group and ticket
+	CallsSettled   Type = "dev.toolyard.calls.settled.v1"   // the owner: calls of groups that never started
+	CallsRequested Type = "dev.toolyard.calls.requested.v1" // the owner, on the work queue
+	CallClaimed    Type = "dev.toolyard.call.claimed.v1"    // a worker, once an attempt
+	// a worker: it has not started what it was handed first
+	CallReturned      Type = "dev.toolyard.call.returned.v1"
 	CallAttemptFailed Type = "dev.toolyard.call.attempt_failed.v1" // whoever ends an attempt that is to be repeated
 	CallWaiting       Type = "dev.toolyard.call.waiting.v1"        // a worker: a person has to decide
 	CallDecided       Type = "dev.toolyard.call.decided.v1"        // a person, once a call that waits
@@ -86,11 +88,12 @@ type Planned struct {
 	Lane int `json:"lane,omitempty"`
 	// Loaded are the deferred tools that the session had loaded.
 	Loaded []string `json:"loaded,omitempty"`
-	// Remembered are the rules that people of the session have allowed for the rest of it, and Context what its tools have
-	// set, when the batch was planned.
+	// Remembered are the rules that people of the session have allowed for the rest of it, and Context what its tools
+	// have set, when the batch was planned.
 	Remembered []string          `json:"remembered,omitempty"`
 	Context    map[string]string `json:"context,omitempty"`
-	// Deny and Ask are permission rules of the operator that hold for the batch's calls on every worker, beside the batch's own.
+	// Deny and Ask are permission rules of the operator that hold for the batch's calls on every worker, beside the
+	// batch's own.
 	Deny []string `json:"deny,omitempty"`
 	Ask  []string `json:"ask,omitempty"`
 	// Unattended says that the session has nobody to ask, whatever the batch says.
@@ -141,8 +144,8 @@ type Adopted struct {
 	Owner string `json:"owner"`
 	// Takeover counts the owners before this one.
 	Takeover int `json:"takeover"`
-	// Handle is the stream sequence of the message by which the batch is kept from now on: a wake's, when one woke it. 0: as
-	// before.
+	// Handle is the stream sequence of the message by which the batch is kept from now on: a wake's, when one woke it.
+	// 0: as before.
 	Handle uint64 `json:"handle,omitempty"`
 	// Deadline is the batch's new one, when it was parked: its clock stood still.
 	Deadline time.Time `json:"deadline,omitzero"`
@@ -160,13 +163,15 @@ type Woken struct {
 	Parked uint64 `json:"parked"`
 }
 
-// Interrupted asks for the calls that have not begun to end as canceled, and for those running calls whose tool says so.
+// Interrupted asks for the calls that have not begun to end as canceled, and for those running calls whose tool says
+// so.
 type Interrupted struct {
 	By     string `json:"by"`
 	Reason string `json:"reason,omitempty"`
 }
 
-// Waiting says that a call needs a person's decision. The attempt was not started, and the worker is done with the call.
+// Waiting says that a call needs a person's decision. The attempt was not started, and the worker is done with the
+// call.
 type Waiting struct {
 	Worker string `json:"worker"`
 	// Attempt is how many executions were started.
@@ -308,7 +313,8 @@ type RequestedCall struct {
 	Expected uint64 `json:"expected"`
 	// Attempt counts the executions, this one included.
 	Attempt int `json:"attempt"`
-	// Again says that the call may have been queued before, or that its owner may have lost the batch: whoever runs it claims it.
+	// Again says that the call may have been queued before, or that its owner may have lost the batch: whoever runs it
+	// claims it.
 	Again bool `json:"again,omitempty"`
 	// Approved says that a person has allowed the call; nil when nobody was asked.
 	Approved *Approved `json:"approved,omitempty"`
@@ -338,8 +344,8 @@ type Claimed struct {
 	Renewed bool `json:"renewed,omitempty"`
 }
 
-// Returned says that a worker gave a call back without having started it, which could have begun without a claim. Who is
-// handed such a call a second time, and finds neither this nor a claim, counts the first time as an attempt.
+// Returned says that a worker gave a call back without having started it, which could have begun without a claim. Who
+// is handed such a call a second time, and finds neither this nor a claim, counts the first time as an attempt.
 type Returned struct {
 	Worker string `json:"worker"`
 }

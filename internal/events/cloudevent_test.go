@@ -16,18 +16,22 @@ import (
 func TestEveryBodyComesBackAsItWent(t *testing.T) {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	m := Meta{
-		ID: "e-1", Source: "/dispatcher/d-1", Subject: "a/b/0", Time: at, Sequence: Sequence(7), PartitionKey: "a/b", Version: 1,
+		ID: "e-1", Source: "/dispatcher/d-1", Subject: "a/b/0", Time: at, Sequence: Sequence(7), PartitionKey: "a/b",
+		Version:     1,
 		TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 	}
 	want := []Body{
-		Submitted{toolyard.Batch{ID: "b", Agent: "a", Calls: []toolyard.Call{{ID: "c", Tool: "t", Input: json.RawMessage(`{"x":1}`)}}}},
+		Submitted{toolyard.Batch{ID: "b", Agent: "a", Calls: []toolyard.Call{{ID: "c", Tool: "t",
+			Input: json.RawMessage(`{"x":1}`)}}}},
 		Refused{Title: "Bad Request", Status: 400, Detail: "calls: has no calls", Field: "calls"},
-		Planned{SubmissionSeq: 3, Owner: "d-1", Deadline: at, Groups: []Group{{Safe: true, Calls: []int{0, 1}, Ticket: true}}},
+		Planned{SubmissionSeq: 3, Owner: "d-1", Deadline: at,
+			Groups: []Group{{Safe: true, Calls: []int{0, 1}, Ticket: true}}},
 		Adopted{Owner: "d-2", Takeover: 1},
 		Canceled{By: "operator", Calls: []int{2}},
 		Started{Group: 1, Ticket: 9},
 		Settled{Results: []toolyard.Result{{Index: 4, Code: toolyard.Skipped, IsError: true}}},
-		Requested{Agent: "a", Batch: "b", Calls: []RequestedCall{{Index: 1, Input: json.RawMessage(`{}`), Attempt: 1}}, QueuedAt: at, RemainingMS: 5},
+		Requested{Agent: "a", Batch: "b", Calls: []RequestedCall{{Index: 1, Input: json.RawMessage(`{}`), Attempt: 1}},
+			QueuedAt: at, RemainingMS: 5},
 		Claimed{Worker: "w-1", Attempt: 2, Ticket: 9},
 		Returned{Worker: "w-1"},
 		AttemptFailed{Worker: "w-1", Attempt: 1, Code: toolyard.Timeout, Reason: "slow"},
@@ -38,9 +42,11 @@ func TestEveryBodyComesBackAsItWent(t *testing.T) {
 		Parked{RemainingMS: 5_000},
 		Woken{Parked: 7},
 		Interrupted{By: "person", Reason: "something else"},
-		Waiting{Worker: "w-1", Reason: "a rule asks", Class: toolyard.Unsafe, Input: json.RawMessage(`{"command":"ls"}`), InputSHA256: "00", Context: []string{"more"}},
+		Waiting{Worker: "w-1", Reason: "a rule asks", Class: toolyard.Unsafe,
+			Input: json.RawMessage(`{"command":"ls"}`), InputSHA256: "00", Context: []string{"more"}},
 		Decided{Decision: Approve, By: "ann", InputSHA256: "00", Remember: "session"},
-		Extended{InputSeq: 4, Closed: true, Calls: []PlannedCall{{ID: "c"}}, FirstGroup: 1, Groups: []Group{{Safe: true, Calls: []int{1, 2}}}},
+		Extended{InputSeq: 4, Closed: true, Calls: []PlannedCall{{ID: "c"}}, FirstGroup: 1,
+			Groups: []Group{{Safe: true, Calls: []int{1, 2}}}},
 	}
 	if len(want) != len(bodies) {
 		t.Fatalf("the table has %d bodies, the package %d", len(want), len(bodies))
@@ -79,8 +85,11 @@ func TestUnreadableEventsAreRefused(t *testing.T) {
 		"no version":   {func(e *event.Event) { e.SetExtension(extVersion, "v2") }, "is no wire version"},
 		"no reader":    {func(e *event.Event) { e.SetExtension(extMinReader, "-1") }, "is no wire version"},
 		"no source":    {func(e *event.Event) { e.SetSource("") }, "source"},
-		"other data":   {func(e *event.Event) { _ = e.SetData(event.ApplicationJSON, json.RawMessage(`{"group":"one"}`)) }, "not of its type"},
-		"no data":      {func(e *event.Event) { e.DataEncoded = nil }, "not of its type"},
+		"other data": {func(e *event.Event) {
+			_ = e.SetData(event.ApplicationJSON,
+				json.RawMessage(`{"group":"one"}`))
+		}, "not of its type"},
+		"no data": {func(e *event.Event) { e.DataEncoded = nil }, "not of its type"},
 	} {
 		e := good()
 		c.spoil(&e)
@@ -93,7 +102,8 @@ func TestUnreadableEventsAreRefused(t *testing.T) {
 
 // BenchmarkEncodeDecode is what each stored event costs here: written once, read once.
 func BenchmarkEncodeDecode(b *testing.B) {
-	m := Meta{ID: "01a20290-10be-7dba-a59a-0361ead09e02", Source: "/dispatcher/d-1", Subject: "a/b", Time: time.Unix(1, 0).UTC(), PartitionKey: "a/b", Version: 1}
+	m := Meta{ID: "01a20290-10be-7dba-a59a-0361ead09e02", Source: "/dispatcher/d-1", Subject: "a/b",
+		Time: time.Unix(1, 0).UTC(), PartitionKey: "a/b", Version: 1}
 	for b.Loop() {
 		e, err := Encode(m, Started{Group: 1, Ticket: 7})
 		if err == nil {

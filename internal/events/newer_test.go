@@ -22,11 +22,21 @@ func TestNewerEventsAreToldApart(t *testing.T) {
 		change func(*event.Event)
 		newer  bool
 	}{
-		"a type of a newer version":           {func(e *event.Event) { e.SetType("dev.toolyard.group.started.v2"); e.SetExtension(extVersion, later) }, true},
-		"one that says it needs one":          {func(e *event.Event) { e.SetExtension(extMinReader, later) }, true},
-		"data that is not of its type":        {func(e *event.Event) { e.DataEncoded = []byte(`{"group":"one"}`); e.SetExtension(extVersion, later) }, true},
-		"one that this version knows":         {func(e *event.Event) { e.SetExtension(extVersion, later) }, false},
-		"one that any reader may act on":      {func(e *event.Event) { e.SetExtension(extVersion, later); e.SetExtension(extMinReader, "1") }, false},
+		"a type of a newer version": {func(e *event.Event) {
+			e.SetType("dev.toolyard.group.started.v2")
+			e.SetExtension(extVersion, later)
+		}, true},
+		"one that says it needs one": {func(e *event.Event) { e.SetExtension(extMinReader, later) }, true},
+		"data that is not of its type": {func(e *event.Event) {
+			e.DataEncoded = []byte(`{"group":"one"}`)
+			e.SetExtension(extVersion, later)
+		}, true},
+		"one that this version knows": {func(e *event.Event) { e.SetExtension(extVersion, later) }, false},
+		"one that any reader may act on": {func(e *event.Event) {
+			e.SetExtension(extVersion,
+				later)
+			e.SetExtension(extMinReader, "1")
+		}, false},
 		"one that was written before version": {func(*event.Event) {}, false},
 	} {
 		e, err := Encode(Meta{ID: "e", Source: "/x", Subject: "a/b", Time: time.Unix(0, 0).UTC()}, Started{Group: 1})

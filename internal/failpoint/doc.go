@@ -14,8 +14,8 @@
 //
 // An action is taken at the n-th hit, at the first without "@n", and at each one with "@*".
 //
-// Failure: a name or an action that is not known ends the process before it has begun anything, with status 2: a fault test
-// whose fault does not happen proves nothing.
+// Failure: a name or an action that is not known ends the process before it has begun anything, with status 2: a fault
+// test whose fault does not happen proves nothing.
 package failpoint
 
 // Name names a place in the code.
@@ -62,7 +62,8 @@ const (
 
 // Names are all of them.
 var Names = []Name{
-	BatchReceived, CallsPartlyQueued, CallsQueued, ResultSeen, GroupOver, GroupStarting, SomeReplied, AllReplied, BatchOver, AbortDecided,
+	BatchReceived, CallsPartlyQueued, CallsQueued, ResultSeen, GroupOver, GroupStarting, SomeReplied, AllReplied,
+	BatchOver, AbortDecided,
 	CallTaken, CallClaimed, ResultReady, ResultStored, EffectBegun, EffectDue,
 }
 

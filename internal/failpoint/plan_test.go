@@ -14,7 +14,8 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[Name]action{
-		BatchReceived: {kind: kill, at: 1}, CallTaken: {kind: stop, at: 3}, EffectBegun: {kind: delay, delay: 50 * time.Millisecond}, BatchOver: {kind: note, at: 2},
+		BatchReceived: {kind: kill, at: 1}, CallTaken: {kind: stop, at: 3},
+		EffectBegun: {kind: delay, delay: 50 * time.Millisecond}, BatchOver: {kind: note, at: 2},
 	}
 	if len(p.actions) != len(want) {
 		t.Errorf("%d actions, want %d", len(p.actions), len(want))

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// stopHere stops the process, and returns when it goes on. The signal goes to the thread that asks for it: one to the whole
-// process may be taken by another, and this one would go on for a while.
+// stopHere stops the process, and returns when it goes on. The signal goes to the thread that asks for it: one to the
+// whole process may be taken by another, and this one would go on for a while.
 func stopHere() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -1,13 +1,13 @@
 // Package gate is a lock that may be held while the network is waited for.
 //
-// Authority: none. Ordering: whoever asks first gets it first. Failure: whoever does not give it back keeps all others out, as
-// with a mutex.
+// Authority: none. Ordering: whoever asks first gets it first. Failure: whoever does not give it back keeps all others
+// out, as with a mutex.
 package gate
 
 import "sync"
 
-// Gate is such a lock. The zero Gate is open. Who waits for it waits on a channel, so that testing/synctest sees that nothing
-// of it runs; of a goroutine that waits for a mutex it does not, and a simulation stands still for ever.
+// Gate is such a lock. The zero Gate is open. Who waits for it waits on a channel, so that testing/synctest sees that
+// nothing of it runs; of a goroutine that waits for a mutex it does not, and a simulation stands still for ever.
 type Gate struct {
 	once sync.Once
 	in   chan struct{}

@@ -32,7 +32,8 @@ var specificFields = map[Event][]string{
 }
 
 // topFields stand beside hookSpecificOutput, for every event.
-var topFields = []string{"continue", "stopReason", "suppressOutput", "systemMessage", "terminalSequence", "decision", "reason"}
+var topFields = []string{"continue", "stopReason", "suppressOutput", "systemMessage", "terminalSequence", "decision",
+	"reason"}
 
 // isObject reports whether a hook's text is meant as JSON.
 func isObject(text string) bool { return strings.HasPrefix(text, "{") && strings.HasSuffix(text, "}") }
@@ -185,7 +186,8 @@ func (a *answer) readSpecific(event Event, o strictjson.Object) error {
 		default:
 			for _, other := range events {
 				if slices.Contains(specificFields[other], name) {
-					return strictjson.Errorf(o.At(name), "is not for a hook on %s: it was not given that to change", event)
+					return strictjson.Errorf(o.At(name), "is not for a hook on %s: it was not given that to change",
+						event)
 				}
 			}
 		}
@@ -201,7 +203,8 @@ func (a *answer) readSpecific(event Event, o strictjson.Object) error {
 	case "defer": // nothing here can be put off to another run: a person is asked
 		a.opinion = pipeline.Ask
 	default:
-		return strictjson.Errorf(o.At("permissionDecision"), "%s is not known; there are allow, deny and ask", strictjson.Quote(decision))
+		return strictjson.Errorf(o.At("permissionDecision"), "%s is not known; there are allow, deny and ask",
+			strictjson.Quote(decision))
 	}
 	reason, err := o.OptionalString("permissionDecisionReason")
 	if err != nil {
@@ -231,8 +234,8 @@ func (a *answer) readSpecific(event Event, o strictjson.Object) error {
 	return nil
 }
 
-// outputText reads an output that a hook sends in place of the tool's: a text; an object like the one that it got, with stdout
-// and stderr or with output; or blocks of content, as tools of MCP have them.
+// outputText reads an output that a hook sends in place of the tool's: a text; an object like the one that it got, with
+// stdout and stderr or with output; or blocks of content, as tools of MCP have them.
 func outputText(at string, raw json.RawMessage) (string, error) {
 	switch strictjson.Kind(raw) {
 	case "string":
@@ -253,7 +256,8 @@ func outputText(at string, raw json.RawMessage) (string, error) {
 				return "", err
 			}
 			if kind := block.Text("type"); kind != "text" {
-				return "", strictjson.Errorf(block.At("type"), "want \"text\", got %s: results here are text", strictjson.Quote(kind))
+				return "", strictjson.Errorf(block.At("type"), "want \"text\", got %s: results here are text",
+					strictjson.Quote(kind))
 			}
 			text, err := block.String("text")
 			if err != nil {

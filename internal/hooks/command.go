@@ -12,8 +12,8 @@ import (
 	"github.com/toolyard/toolyard/internal/sandbox"
 )
 
-// command is a hook that is a program of the operator. It is not sandboxed: it is there to decide on others. It runs in a
-// session of its own, without a terminal, and nothing of it is left when it is over; see [sandbox.LaunchUnisolated].
+// command is a hook that is a program of the operator. It is not sandboxed: it is there to decide on others. It runs in
+// a session of its own, without a terminal, and nothing of it is left when it is over; see [sandbox.LaunchUnisolated].
 type command struct {
 	argv []string
 	// placeholders says that ${NAME} is replaced in argv, since no shell does it.
@@ -21,9 +21,10 @@ type command struct {
 	env          []string
 }
 
-// passedOn are the variables of this process that every command gets. Others are named in allowedEnvVars: the environment of
-// a worker may hold what a hook has no business to know.
-var passedOn = []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LC_COLLATE", "LC_MESSAGES", "LC_NUMERIC", "LC_TIME"}
+// passedOn are the variables of this process that every command gets. Others are named in allowedEnvVars: the
+// environment of a worker may hold what a hook has no business to know.
+var passedOn = []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "LANG", "LANGUAGE", "LC_ALL",
+	"LC_CTYPE", "LC_COLLATE", "LC_MESSAGES", "LC_NUMERIC", "LC_TIME"}
 
 // The variables that a command gets beside these.
 const (
@@ -85,12 +86,14 @@ func (c *command) arguments(env []string) []string {
 	return argv
 }
 
-// start runs a program to its end, or to the end of its context, which kills it with all that it has started. The error is that
-// it could not be run, was killed, or said too much.
-func start(ctx context.Context, argv, env []string, dir string, stdin []byte) (status int, stdout, stderr string, err error) {
+// start runs a program to its end, or to the end of its context, which kills it with all that it has started. The error
+// is that it could not be run, was killed, or said too much.
+func start(ctx context.Context, argv, env []string, dir string, stdin []byte) (status int, stdout, stderr string,
+	err error) {
 	out, errs := &kept{limit: MaxAnswerBytes}, &kept{limit: MaxStderrBytes}
 	running, err := sandbox.LaunchUnisolated(ctx, sandbox.Program{
-		Argv: argv, Dir: dir, Env: env, Stdin: bytes.NewReader(stdin), Stdout: out, Stderr: errs, OutputBytes: MaxOutputBytes,
+		Argv: argv, Dir: dir, Env: env, Stdin: bytes.NewReader(stdin), Stdout: out, Stderr: errs,
+		OutputBytes: MaxOutputBytes,
 	})
 	if err != nil {
 		return 0, "", "", fmt.Errorf("it could not be started: %w", err)

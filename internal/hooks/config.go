@@ -93,11 +93,12 @@ type handlerConfig struct {
 }
 
 // Read reads a configuration: {"hooks": {EVENT: [{"matcher": …, "hooks": [{"type": …, …}]}]}}. Its errors are
-// [toolyard.InputError]s that name the place. What is not known about a hook is an error, since somebody relies on it. A settings.json of
-// Claude Code is read whole: what there does not apply here is named in [Config.Left].
+// [toolyard.InputError]s that name the place. What is not known about a hook is an error, since somebody relies on it.
+// A settings.json of Claude Code is read whole: what there does not apply here is named in [Config.Left].
 func Read(data []byte) (Config, error) {
 	if len(data) > MaxConfigBytes {
-		return Config{}, strictjson.Errorf("", "the configuration has %d bytes; at most %d are read", len(data), MaxConfigBytes)
+		return Config{}, strictjson.Errorf("", "the configuration has %d bytes; at most %d are read", len(data),
+			MaxConfigBytes)
 	}
 	if err := strictjson.Check(data); err != nil {
 		return Config{}, err
@@ -158,7 +159,8 @@ func Read(data []byte) (Config, error) {
 		}
 	}
 	if len(c.handlers) > MaxHandlers {
-		return Config{}, strictjson.Errorf("hooks", "has %d hooks; at most %d are allowed", len(c.handlers), MaxHandlers)
+		return Config{}, strictjson.Errorf("hooks", "has %d hooks; at most %d are allowed", len(c.handlers),
+			MaxHandlers)
 	}
 	if off {
 		c.handlers = nil
@@ -254,7 +256,8 @@ func readHandler(event Event, o strictjson.Object) (handlerConfig, error) {
 	var read func(strictjson.Object) error
 	switch kind {
 	case "command":
-		read, err = h.readCommand, only(o, "", append(slices.Clone(commonFields), "command", "args", "shell", "async", "asyncRewake")...)
+		read, err = h.readCommand, only(o, "", append(slices.Clone(commonFields), "command", "args", "shell", "async",
+			"asyncRewake")...)
 	case "http":
 		read, err = h.readHTTP, only(o, "", append(slices.Clone(commonFields), "url", "headers")...)
 	case "mcp_tool", "prompt", "agent":
@@ -289,7 +292,8 @@ func readHandler(event Event, o strictjson.Object) (handlerConfig, error) {
 	}
 	for i, name := range h.allowedVars {
 		if !variable(name) {
-			return h, strictjson.Errorf(strictjson.Item(o.At("allowedEnvVars"), i), "%s is no name of a variable", strictjson.Quote(name))
+			return h, strictjson.Errorf(strictjson.Item(o.At("allowedEnvVars"), i), "%s is no name of a variable",
+				strictjson.Quote(name))
 		}
 	}
 	for _, ignored := range []struct{ field, kind string }{{"statusMessage", "string"}, {"once", "boolean"}} {
@@ -307,7 +311,8 @@ func (h *handlerConfig) readCommand(o strictjson.Object) (err error) {
 			return err
 		}
 		if on {
-			return strictjson.Errorf(o.At(field), "is not supported: every hook is waited for. Let the command start what should go on in a service of its own")
+			return strictjson.Errorf(o.At(field), "is not supported: every hook is waited for. Let the command start "+
+				"what should go on in a service of its own")
 		}
 	}
 	if h.command, err = o.String("command"); err != nil {
@@ -345,7 +350,8 @@ func (h *handlerConfig) readHTTP(o strictjson.Object) (err error) {
 	u, err := url.Parse(h.url)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		return strictjson.Errorf(o.At("url"), "is no http or https URL with a host") // it may have a secret, so it is not shown
+		// it may have a secret, so it is not shown
+		return strictjson.Errorf(o.At("url"), "is no http or https URL with a host")
 	case u.User != nil:
 		return strictjson.Errorf(o.At("url"), "has a user; send an Authorization header instead")
 	}
@@ -361,7 +367,8 @@ func (h *handlerConfig) readHTTP(o strictjson.Object) (err error) {
 		if h.headers[name], err = headers.String(name); err != nil {
 			return err
 		}
-		if !headerName(name) || strings.EqualFold(name, "Host") || strings.EqualFold(name, "Content-Length") || strings.EqualFold(name, "Transfer-Encoding") {
+		if !headerName(name) || strings.EqualFold(name, "Host") || strings.EqualFold(name, "Content-Length") ||
+			strings.EqualFold(name, "Transfer-Encoding") {
 			return strictjson.Errorf(headers.At(name), "is no header that can be set")
 		}
 	}
@@ -378,7 +385,8 @@ func readTimeout(o strictjson.Object) (time.Duration, error) {
 	}
 	seconds, err := strconv.ParseFloat(string(o.Value("timeout")), 64)
 	if err != nil || math.IsNaN(seconds) || seconds < 0.001 || seconds > MaxTimeout.Seconds() {
-		return 0, strictjson.Errorf(o.At("timeout"), "%.20s is not a number of seconds up to %.0f", o.Value("timeout"), MaxTimeout.Seconds())
+		return 0, strictjson.Errorf(o.At("timeout"), "%.20s is not a number of seconds up to %.0f", o.Value("timeout"),
+			MaxTimeout.Seconds())
 	}
 	return time.Duration(seconds * float64(time.Second)), nil
 }
@@ -425,7 +433,8 @@ func variable(name string) bool {
 
 func headerName(name string) bool {
 	for _, r := range name {
-		if !strings.ContainsRune("!#$%&'*+-.^_`|~", r) && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') {
+		if !strings.ContainsRune("!#$%&'*+-.^_`|~", r) && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') &&
+			(r < '0' || r > '9') {
 			return false
 		}
 	}

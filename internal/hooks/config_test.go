@@ -13,8 +13,10 @@ import (
 // declarations are some tools like the built-in ones.
 func declarations() []tool.Declaration {
 	return []tool.Declaration{
-		{Name: "bash", Specifier: tool.Specifier{Command: "command"}}, {Name: "write_file", Specifier: tool.Specifier{Path: "file_path"}},
-		{Name: "read_file", Specifier: tool.Specifier{Path: "file_path"}}, {Name: "glob", Specifier: tool.Specifier{Path: "path"}},
+		{Name: "bash", Specifier: tool.Specifier{Command: "command"}},
+		{Name: "write_file", Specifier: tool.Specifier{Path: "file_path"}},
+		{Name: "read_file", Specifier: tool.Specifier{Path: "file_path"}},
+		{Name: "glob", Specifier: tool.Specifier{Path: "path"}},
 		{Name: "web_fetch", Specifier: tool.Specifier{URL: "url"}}, {Name: "plain"},
 	}
 }
@@ -36,7 +38,8 @@ func TestReadAConfiguration(t *testing.T) {
 	}
 	var got []string
 	for _, h := range c.handlers {
-		got = append(got, fmt.Sprint(h.event, " ", h.place, " ", h.matcher, " ", h.timeout, " ", h.onFailure, " ", h.command+h.url, " ", h.exec, " ", h.shell))
+		got = append(got, fmt.Sprint(h.event, " ", h.place, " ", h.matcher, " ", h.timeout, " ", h.onFailure, " ",
+			h.command+h.url, " ", h.exec, " ", h.shell))
 	}
 	want := []string{
 		"PreToolUse hooks.PreToolUse[0].hooks[0] Bash|Write 1.5s block a false sh",
@@ -51,7 +54,8 @@ func TestReadAConfiguration(t *testing.T) {
 	if names := c.HeaderVariables(); len(names) != 1 || names[0] != "T" {
 		t.Errorf("variables of headers: %v", names)
 	}
-	s, err := New(Options{Config: c, Declarations: declarations(), LookupEnv: func(string) (string, bool) { return "x", true }})
+	s, err := New(Options{Config: c, Declarations: declarations(),
+		LookupEnv: func(string) (string, bool) { return "x", true }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,64 +75,87 @@ func TestBadConfigurations(t *testing.T) {
 	}
 	const at = "hooks.PreToolUse[0].hooks[0]"
 	for text, want := range map[string]string{
-		``: "empty", `[]`: "object", `{"hooks": {}, "hooks": {}}`: "twice", `{}`: "hooks: want object", `{"hooks": []}`: "hooks: want object, got array",
+		``: "empty", `[]`: "object", `{"hooks": {}, "hooks": {}}`: "twice", `{}`: "hooks: want object",
+		`{"hooks": []}`:                                         "hooks: want object, got array",
 		`{"hooks": {}, "permissions": []}`:                      "permissions: want object",
 		`{"hooks": {}, "permissions": {"deny": ["Read(.env"]}}`: "permissions.deny[0]: rule",
-		`{"hook": {}}`:                                                       "hooks: want object",
-		`{"hooks": {"stop": []}}`:                                            "hooks.stop: is no event here; there are PreToolUse",
-		`{"hooks": {"preToolUse": []}}`:                                      "hooks.preToolUse: is no event",
-		`{"hooks": {"PreToolUse": {}}}`:                                      "hooks.PreToolUse: want array",
-		`{"hooks": {"PreToolUse": [{"match": "x", "hooks": []}]}}`:           "hooks.PreToolUse[0].match: is not known here; there are matcher, hooks",
-		`{"hooks": {"PreToolUse": [{}]}}`:                                    "hooks.PreToolUse[0].hooks: want array",
-		`{"hooks": {"PreToolUse": [{"matcher": "(", "hooks": []}]}}`:         "hooks.PreToolUse[0].matcher: the regular expression",
-		`{"hooks": {"PreToolUse": [{"matcher": "^(?!Bash)", "hooks": []}]}}`: "hooks.PreToolUse[0].matcher: the regular expression",
+		`{"hook": {}}`:                                          "hooks: want object",
+		`{"hooks": {"stop": []}}`: "hooks.stop: is no event here; there " +
+			"are PreToolUse",
+		`{"hooks": {"preToolUse": []}}`: "hooks.preToolUse: is no event",
+		`{"hooks": {"PreToolUse": {}}}`: "hooks.PreToolUse: want array",
+		`{"hooks": {"PreToolUse": [{"match": "x", "hooks": []}]}}`: "hooks.PreToolUse[0].match: is not " +
+			"known here; there are matcher, hooks",
+		`{"hooks": {"PreToolUse": [{}]}}`: "hooks.PreToolUse[0].hooks: want array",
+		`{"hooks": {"PreToolUse": [{"matcher": "(", "hooks": []}]}}`: "hooks.PreToolUse[0].matcher: the " +
+			"regular expression",
+		`{"hooks": {"PreToolUse": [{"matcher": "^(?!Bash)", "hooks": []}]}}`: "hooks.PreToolUse[0].matcher: the " +
+			"regular expression",
 		`{"hooks": {"PreToolUse": [{"matcher": "Bash||Edit", "hooks": []}, {"matcher": "|", "hooks":[]}]}}`:          "hooks.PreToolUse[1].matcher",
 		`{"hooks": {"PostToolBatch": [{"matcher": "Bash", "hooks": []}]}}`:                                           "takes no matcher",
 		`{"hooks": {"PostToolBatch": [{"hooks": [{"type": "command", "command": "x", "if": "Bash"}]}]}}`:             "takes no if",
 		`{"hooks": {"PostToolBatch": [{"hooks": [{"type": "command", "command": "x", "on_failure": "withhold"}]}]}}`: "on_failure",
 		handler(``): at + ".type: want string, got nothing",
-		handler(`"type": "prompt", "prompt": "x"`):                             at + `.type: "prompt" is not supported`,
-		handler(`"type": "shell"`):                                             at + `.type: "shell" is not known`,
-		handler(`"type": "command"`):                                           at + ".command: want string",
-		handler(`"type": "command", "command": " "`):                           at + ".command: is empty",
-		handler(`"type": "command", "Command": "x"`):                           at + ".Command: is not known",
-		handler(`"type": "command", "command": "x", "url": "http://h/"`):       at + ".url: is not known",
-		handler(`"type": "command", "command": "x", "async": true`):            at + ".async: is not supported",
-		handler(`"type": "command", "command": "x", "shell": "powershell"`):    at + ".shell",
-		handler(`"type": "command", "command": "x", "args": "y"`):              at + ".args: want array",
-		handler(`"type": "command", "command": "x", "timeout": 0`):             at + ".timeout",
-		handler(`"type": "command", "command": "x", "timeout": 60000`):         at + ".timeout: 60000 is not a number of seconds up to 600",
-		handler(`"type": "command", "command": "x", "timeout": "60"`):          at + ".timeout: want a number of seconds, got string",
-		handler(`"type": "command", "command": "x", "on_failure": "ignore"`):   at + `.on_failure: "ignore" is not known`,
+		handler(`"type": "prompt", "prompt": "x"`):                          at + `.type: "prompt" is not supported`,
+		handler(`"type": "shell"`):                                          at + `.type: "shell" is not known`,
+		handler(`"type": "command"`):                                        at + ".command: want string",
+		handler(`"type": "command", "command": " "`):                        at + ".command: is empty",
+		handler(`"type": "command", "Command": "x"`):                        at + ".Command: is not known",
+		handler(`"type": "command", "command": "x", "url": "http://h/"`):    at + ".url: is not known",
+		handler(`"type": "command", "command": "x", "async": true`):         at + ".async: is not supported",
+		handler(`"type": "command", "command": "x", "shell": "powershell"`): at + ".shell",
+		handler(`"type": "command", "command": "x", "args": "y"`):           at + ".args: want array",
+		handler(`"type": "command", "command": "x", "timeout": 0`):          at + ".timeout",
+		handler(`"type": "command", "command": "x", "timeout": 60000`): at +
+			".timeout: 60000 is not a number of seconds up to 600",
+		handler(`"type": "command", "command": "x", "timeout": "60"`): at +
+			".timeout: want a number of seconds, got string",
+		handler(`"type": "command", "command": "x", "on_failure": "ignore"`): at +
+			`.on_failure: "ignore" is not known`,
 		handler(`"type": "command", "command": "x", "on_failure": "withhold"`): at + `.on_failure`,
 		handler(`"type": "command", "command": "x", "if": "Bash("`):            at + ".if",
 		handler(`"type": "command", "command": "x", "if": "Bash(ls | wc)"`):    at + ": if: rule",
-		handler(`"type": "command", "command": "x", "if": "plain(x)"`):         at + ": if: rule", handler(`"type": "command", "command": "x", "if2": 1`): at + ".if2",
-		handler(`"type": "command", "command": "x", "allowedEnvVars": ["A-B"]`):                        at + ".allowedEnvVars[0]",
-		handler(`"type": "command", "command": "x", "once": 1`):                                        at + ".once: want boolean",
-		handler(`"type": "http"`):                                                                      at + ".url: want string",
-		handler(`"type": "http", "url": "localhost:8080"`):                                             at + ".url: is no http",
-		handler(`"type": "http", "url": "file:///etc/passwd"`):                                         at + ".url: is no http",
-		handler(`"type": "http", "url": "http://u:p@h/"`):                                              at + ".url: has a user",
-		handler(`"type": "http", "url": "http://h/", "headers": {"a b": "c"}`):                         at + `.headers["a b"]`,
-		handler(`"type": "http", "url": "http://h/", "headers": {"Host": "c"}`):                        at + `.headers.Host`,
-		handler(`"type": "http", "url": "http://h/", "headers": {"A": "$B"}`):                          at + `: header A: it names the variable "B", which is not in allowedEnvVars`,
-		handler(`"type": "http", "url": "http://h/", "headers": {"A": "$B"}, "allowedEnvVars": ["B"]`): at + `: header A: the environment has no variable "B"`,
-		handler(`"type": "http", "url": "http://h/", "headers": {"A": "$N"}, "allowedEnvVars": ["N"]`): at + `: header A: it has more than one line`,
+		handler(`"type": "command", "command": "x", "if": "plain(x)"`): at +
+			": if: rule", handler(`"type": "command", "command": "x", "if2": 1`): at + ".if2",
+		handler(`"type": "command", "command": "x", "allowedEnvVars": ["A-B"]`): at +
+			".allowedEnvVars[0]",
+		handler(`"type": "command", "command": "x", "once": 1`): at +
+			".once: want boolean",
+		handler(`"type": "http"`): at +
+			".url: want string",
+		handler(`"type": "http", "url": "localhost:8080"`): at +
+			".url: is no http",
+		handler(`"type": "http", "url": "file:///etc/passwd"`): at +
+			".url: is no http",
+		handler(`"type": "http", "url": "http://u:p@h/"`): at +
+			".url: has a user",
+		handler(`"type": "http", "url": "http://h/", "headers": {"a b": "c"}`): at +
+			`.headers["a b"]`,
+		handler(`"type": "http", "url": "http://h/", "headers": {"Host": "c"}`): at +
+			`.headers.Host`,
+		handler(`"type": "http", "url": "http://h/", "headers": {"A": "$B"}`): at +
+			`: header A: it names the variable "B", which is not in allowedEnvVars`,
+		handler(`"type": "http", "url": "http://h/", "headers": {"A": "$B"}, "allowedEnvVars": ["B"]`): at +
+			`: header A: the environment has no variable "B"`,
+		handler(`"type": "http", "url": "http://h/", "headers": {"A": "$N"}, "allowedEnvVars": ["N"]`): at +
+			`: header A: it has more than one line`,
 	} {
 		c, err := Read([]byte(text))
 		if err == nil {
-			_, err = New(Options{Config: c, Declarations: declarations(), LookupEnv: func(name string) (string, bool) { return "a\nb", name == "N" }})
+			_, err = New(Options{Config: c, Declarations: declarations(),
+				LookupEnv: func(name string) (string, bool) { return "a\nb", name == "N" }})
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s\ngave %v, want %q", text, err, want)
 		}
 	}
-	many := `{"hooks": {"PreToolUse": [{"hooks": [` + strings.Repeat(`{"type": "command", "command": "x"},`, MaxHandlers) + `{"type": "command", "command": "x"}]}]}}`
+	many := `{"hooks": {"PreToolUse": [{"hooks": [` + strings.Repeat(`{"type": "command", "command": "x"},`,
+		MaxHandlers) + `{"type": "command", "command": "x"}]}]}}`
 	if _, err := Read([]byte(many)); err == nil || !strings.Contains(err.Error(), "at most 100") {
 		t.Errorf("too many hooks: %v", err)
 	}
-	if _, err := Read([]byte(`{"hooks": {}}` + strings.Repeat(" ", MaxConfigBytes))); err == nil || !strings.Contains(err.Error(), "bytes") {
+	if _, err := Read([]byte(`{"hooks": {}}` + strings.Repeat(" ", MaxConfigBytes))); err == nil ||
+		!strings.Contains(err.Error(), "bytes") {
 		t.Errorf("too many bytes: %v", err)
 	}
 }
@@ -170,9 +197,12 @@ func TestASettingsFileAsPeopleHaveIt(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	left := strings.Join(append(c.Left, s.Left...), "\n")
-	for _, want := range []string{"model: is not used", "env: ", "statusLine: ", "permissions.additionalDirectories: ", `permissions.allow[4] "mcp__github": `,
-		`permissions.allow[5] "Task": `, `permissions.allow[6] "Read(~/.zshrc)": it is about a home`, `permissions.allow[7] "Skill(x": `,
-		`permissions.ask[1] "WebSearch": there is no such tool`, `permissions.deny[3] "Read(//etc/passwd)": `, `permissions.deny[5] "Edit(~/.bashrc)": `,
+	for _, want := range []string{"model: is not used", "env: ", "statusLine: ", "permissions.additionalDirectories: ",
+		`permissions.allow[4] "mcp__github": `,
+		`permissions.allow[5] "Task": `, `permissions.allow[6] "Read(~/.zshrc)": it is about a home`,
+		`permissions.allow[7] "Skill(x": `,
+		`permissions.ask[1] "WebSearch": there is no such tool`, `permissions.deny[3] "Read(//etc/passwd)": `,
+		`permissions.deny[5] "Edit(~/.bashrc)": `,
 		"hooks.SessionStart: nothing of this kind", "hooks.Stop: "} {
 		if !strings.Contains(left, want) {
 			t.Errorf("%q is not named in\n%s", want, left)
@@ -181,12 +211,14 @@ func TestASettingsFileAsPeopleHaveIt(t *testing.T) {
 	if c, err = Read([]byte(`{"permissions": {"deny": ["Raed(.env)"]}}`)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Settings.For(policy.Names{AnyServer: true}, nil, known...); err == nil || !strings.Contains(err.Error(), `permissions.deny[0]: there is no tool "Raed"`) {
+	if _, err := c.Settings.For(policy.Names{AnyServer: true}, nil, known...); err == nil ||
+		!strings.Contains(err.Error(), `permissions.deny[0]: there is no tool "Raed"`) {
 		t.Errorf("a denial of a tool that is not there: %v", err)
 	}
 }
 
-// TestADenialOfASettingsFileThatMayReachAWorkspace: it holds, or is an error. Only one that is about other places is left out.
+// TestADenialOfASettingsFileThatMayReachAWorkspace: it holds, or is an error. Only one that is about other places is
+// left out.
 func TestADenialOfASettingsFileThatMayReachAWorkspace(t *testing.T) {
 	t.Setenv("HOME", "/home/me")
 	all := declarations()
@@ -195,10 +227,13 @@ func TestADenialOfASettingsFileThatMayReachAWorkspace(t *testing.T) {
 		known[i] = &all[i]
 	}
 	for rule, want := range map[string]string{
-		"Read(//**/.env)": "[Read(**/.env)]", "Read(//home/me/ws/.env)": "[Read(/home/me/ws/.env)]", "Read(~/ws/.env)": "[Read(/home/me/ws/.env)]",
-		"Read(//home/**)": "an error", "Read(//**)": "an error", "Read(//home/me/ws/**)": "an error", "Read(//home)": "an error", "Read(//home/*/ws/.env)": "an error",
+		"Read(//**/.env)": "[Read(**/.env)]", "Read(//home/me/ws/.env)": "[Read(/home/me/ws/.env)]",
+		"Read(~/ws/.env)": "[Read(/home/me/ws/.env)]",
+		"Read(//home/**)": "an error", "Read(//**)": "an error", "Read(//home/me/ws/**)": "an error",
+		"Read(//home)": "an error", "Read(//home/*/ws/.env)": "an error",
 		"Read(~/**)": "an error", "Read(~me/x)": "an error", "Edit(//home/me/**)": "an error",
-		"Read(//etc/passwd)": "[]", "Read(//home/you/**)": "[]", "Edit(~/.bashrc)": "[]", "Read(//home/me/wsx/**)": "[]",
+		"Read(//etc/passwd)": "[]", "Read(//home/you/**)": "[]", "Edit(~/.bashrc)": "[]",
+		"Read(//home/me/wsx/**)": "[]",
 	} {
 		for _, list := range []string{"deny", "ask"} {
 			got := "an error"
@@ -243,8 +278,10 @@ func TestNamesInHooks(t *testing.T) {
 
 func TestMatchers(t *testing.T) {
 	for matcher, want := range map[string]string{
-		"": "bash read_file mcp__a__b", "*": "bash read_file mcp__a__b", "Bash": "bash", "bash": "bash", "Bash|Read": "bash read_file", "Bash, read_file": "bash read_file",
-		"Bas": "", "BASH": "", "^B": "bash", "^b": "bash", "ea": "", "e.d": "read_file", "R.*d": "read_file", "mcp__a": "", "mcp__.*": "mcp__a__b", "mcp__a__b": "mcp__a__b", "a.h$": "bash",
+		"": "bash read_file mcp__a__b", "*": "bash read_file mcp__a__b", "Bash": "bash", "bash": "bash",
+		"Bash|Read": "bash read_file", "Bash, read_file": "bash read_file",
+		"Bas": "", "BASH": "", "^B": "bash", "^b": "bash", "ea": "", "e.d": "read_file", "R.*d": "read_file",
+		"mcp__a": "", "mcp__.*": "mcp__a__b", "mcp__a__b": "mcp__a__b", "a.h$": "bash",
 		"Write": "",
 	} {
 		m, err := parseMatcher(matcher)

@@ -7,9 +7,9 @@
 //
 //	event ─▶ matcher, if ─▶ hook 1 ─▶ hook 2 ─▶ … ─▶ combine ─▶ verdict
 //
-// Order: hooks run one after the other, Go code first, then in the order of the configuration. Each sees the input, or the
-// output, as the one before has left it, so what two hooks change does not depend on which was faster. All of them run,
-// whatever the others said: who audits behind somebody who blocks wants to know.
+// Order: hooks run one after the other, Go code first, then in the order of the configuration. Each sees the input, or
+// the output, as the one before has left it, so what two hooks change does not depend on which was faster. All of them
+// run, whatever the others said: who audits behind somebody who blocks wants to know.
 //
 // Together: a block beats everything, deny beats ask, ask beats allow. What hooks add for the model is put together.
 //

@@ -98,7 +98,8 @@ type ownCall struct {
 
 // modes are the names of permission modes in the field.
 var modes = map[policy.Mode]string{
-	policy.Default: "default", policy.AcceptEdits: "acceptEdits", policy.Plan: "plan", policy.DontAsk: "dontAsk", policy.Bypass: "bypassPermissions",
+	policy.Default: "default", policy.AcceptEdits: "acceptEdits", policy.Plan: "plan", policy.DontAsk: "dontAsk",
+	policy.Bypass: "bypassPermissions",
 }
 
 // callMessage writes the event of a call.
@@ -110,10 +111,12 @@ func (s *Set) callMessage(event Event, in pipeline.HookInput, cwd string) ([]byt
 	m := message{
 		SessionID: sessionOf(in.Session, in.Key), Cwd: cwd, PermissionMode: modes[s.mode], HookEventName: event,
 		ToolName: known(in.Tool).theirs, ToolInput: shown, ToolUseID: in.CallID,
-		Toolyard: own{Agent: in.Key.Agent, Batch: in.Key.ID, Session: in.Session, Workspace: in.Workspace, ownTool: &ownTool{
-			ownCall: ownCall{Tool: in.Tool, Code: in.Outcome.Code, IsError: in.Outcome.IsError}, Index: in.Index, CallID: in.CallID,
-			InputHash: in.InputHash, Interactive: in.Interactive, Judgement: &in.Judgement,
-		}},
+		Toolyard: own{Agent: in.Key.Agent, Batch: in.Key.ID, Session: in.Session, Workspace: in.Workspace,
+			ownTool: &ownTool{
+				ownCall: ownCall{Tool: in.Tool, Code: in.Outcome.Code, IsError: in.Outcome.IsError}, Index: in.Index,
+				CallID:    in.CallID,
+				InputHash: in.InputHash, Interactive: in.Interactive, Judgement: &in.Judgement,
+			}},
 	}
 	if m.ToolUseID == "" {
 		m.ToolUseID = fmt.Sprintf("%s/%s/%d", in.Key.Agent, in.Key.ID, in.Index)
@@ -124,7 +127,8 @@ func (s *Set) callMessage(event Event, in pipeline.HookInput, cwd string) ([]byt
 		m.ToolResponse, m.DurationMS = responseOf(in, shown), &ms
 	case PostToolUseFailure:
 		interrupted := in.Outcome.Code == toolyard.Canceled || in.Outcome.Code == toolyard.SiblingCanceled
-		failed := toolyard.Result{IsError: true, Code: in.Outcome.Code, Error: in.Outcome.Error, Output: in.Outcome.Output}
+		failed := toolyard.Result{IsError: true, Code: in.Outcome.Code, Error: in.Outcome.Error,
+			Output: in.Outcome.Output}
 		m.Error, m.IsInterrupt, m.DurationMS = failed.Text(), &interrupted, &ms
 	}
 	return encode(m)
@@ -134,7 +138,8 @@ func (s *Set) callMessage(event Event, in pipeline.HookInput, cwd string) ([]byt
 func (s *Set) batchMessage(in BatchInput, cwd string) ([]byte, error) {
 	m := message{
 		SessionID: sessionOf(in.Session, in.Key), Cwd: cwd, PermissionMode: modes[s.mode], HookEventName: PostToolBatch,
-		Toolyard: own{Agent: in.Key.Agent, Batch: in.Key.ID, Session: in.Session, Workspace: in.Workspace}, ToolCalls: []messageCall{},
+		Toolyard:  own{Agent: in.Key.Agent, Batch: in.Key.ID, Session: in.Session, Workspace: in.Workspace},
+		ToolCalls: []messageCall{},
 	}
 	room := MaxBatchBytes
 	for i, c := range in.Calls {
@@ -156,8 +161,9 @@ func (s *Set) batchMessage(in BatchInput, cwd string) ([]byte, error) {
 		if id == "" {
 			id = fmt.Sprintf("%s/%s/%d", in.Key.Agent, in.Key.ID, i)
 		}
-		m.ToolCalls = append(m.ToolCalls, messageCall{ToolName: known(c.Tool).theirs, ToolInput: shown, ToolUseID: id, ToolResponse: text,
-			Toolyard: ownCall{Tool: c.Tool, Code: c.Code, IsError: c.IsError}})
+		m.ToolCalls = append(m.ToolCalls, messageCall{ToolName: known(c.Tool).theirs, ToolInput: shown, ToolUseID: id,
+			ToolResponse: text,
+			Toolyard:     ownCall{Tool: c.Tool, Code: c.Code, IsError: c.IsError}})
 	}
 	return encode(m)
 }
@@ -179,8 +185,8 @@ func encode(m message) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// responseOf is what came out, in the form that hooks in the field know for the tool: an object. Other tools have the text
-// under output.
+// responseOf is what came out, in the form that hooks in the field know for the tool: an object. Other tools have the
+// text under output.
 func responseOf(in pipeline.HookInput, shown json.RawMessage) any {
 	switch known(in.Tool).theirs {
 	case "Bash":
@@ -221,7 +227,8 @@ func relative(name, dir string, input, update json.RawMessage) (json.RawMessage,
 	return schema.Encode(doc)
 }
 
-// pathOf finds a path in an input, and what it is when it is written in full. They are the same where there is nothing to do.
+// pathOf finds a path in an input, and what it is when it is written in full. They are the same where there is nothing
+// to do.
 func pathOf(name, dir string, input json.RawMessage) (doc map[string]any, path, full string, err error) {
 	field := known(name).path
 	if field == "" || dir == "" {

@@ -23,7 +23,8 @@ type Func struct {
 	Timeout time.Duration
 	// OnFailure is what follows when it fails. Empty: block before a call, continue after it.
 	OnFailure OnFailure
-	// Run is the hook. What it gets is its own copy. It should return when its context ends; if it does not, it is left behind.
+	// Run is the hook. What it gets is its own copy. It should return when its context ends; if it does not, it is left
+	// behind.
 	Run func(ctx context.Context, in pipeline.HookInput) (pipeline.HookVerdict, error)
 }
 
@@ -61,7 +62,8 @@ func (s *Set) funcHandler(f *Func, index int) (*handler, error) {
 	if err != nil {
 		return bad("on failure: %v", err)
 	}
-	h := &handler{event: f.Event, name: f.Name, matcher: m, timeout: f.Timeout, onFailure: onFailure, runner: &goRunner{f.Run, &s.left}}
+	h := &handler{event: f.Event, name: f.Name, matcher: m, timeout: f.Timeout, onFailure: onFailure,
+		runner: &goRunner{f.Run, &s.left}}
 	if h.timeout == 0 {
 		h.timeout = DefaultTimeout
 	}
@@ -124,5 +126,6 @@ func fromVerdict(event Event, v pipeline.HookVerdict, err error) (answer, error)
 	default:
 		return answer{}, fmt.Errorf("the opinion %.100q is not known", v.Opinion)
 	}
-	return answer{block: v.Block, stop: v.Stop, reason: clip(v.Reason, MaxReasonChars), opinion: v.Opinion, input: v.Input, output: v.Output, context: v.Context}, nil
+	return answer{block: v.Block, stop: v.Stop, reason: clip(v.Reason, MaxReasonChars), opinion: v.Opinion,
+		input: v.Input, output: v.Output, context: v.Context}, nil
 }

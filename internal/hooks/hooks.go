@@ -196,7 +196,8 @@ func takeInput(in *pipeline.HookInput, update []byte) error {
 		return fmt.Errorf("the input cannot be read: %w", err)
 	}
 	if place, found := spoiled(now.Doc(), was.Doc(), "updatedInput"); found {
-		return fmt.Errorf("%s was changed, and the hook saw only a part of it: send it back as it was, or write it anew", place)
+		return fmt.Errorf("%s was changed, and the hook saw only a part of it: send it back as it was, or write it "+
+			"anew", place)
 	}
 	if !bytes.Equal(now.Canonical(), was.Canonical()) {
 		in.Input, in.InputHash = bytes.Clone(now.Canonical()), "" // of the new input nobody has a hash yet
@@ -282,14 +283,16 @@ func (s *Set) Batch(ctx context.Context, in BatchInput) (BatchVerdict, error) {
 		}
 	}
 	v := combine(all)
-	return BatchVerdict{Stop: v.Stop || v.Block, Reason: v.Reason, Context: clip(v.Context, pipeline.MaxHookContextChars), By: v.By}, nil
+	return BatchVerdict{Stop: v.Stop || v.Block, Reason: v.Reason,
+		Context: clip(v.Context, pipeline.MaxHookContextChars), By: v.By}, nil
 }
 
 // matching are the hooks for a call, one by one: what a hook changes is matched by the hooks behind it.
 func (s *Set) matching(event Event, in *pipeline.HookInput) func(func(int, *handler) bool) {
 	return func(yield func(int, *handler) bool) {
 		for i, h := range s.handlers {
-			if h.event == event && h.matcher.matches(in.Tool) && (h.condition == nil || s.meets(*h.condition, in)) && !yield(i, h) {
+			if h.event == event && h.matcher.matches(in.Tool) && (h.condition == nil || s.meets(*h.condition, in)) &&
+				!yield(i, h) {
 				return
 			}
 		}
@@ -340,7 +343,8 @@ func directory(workspace string, root *place.Root) (dir, cwd string, err error) 
 	return "", cwd, nil
 }
 
-// ignored notes a hook that broke and counts as if it were not there, in the log and, as what it returns, with the call.
+// ignored notes a hook that broke and counts as if it were not there, in the log and, as what it returns, with the
+// call.
 func (s *Set) ignored(h *handler, in pipeline.HookInput, err error) string {
 	s.log.Warn("a hook broke and is left out", "hook", h.name, "batch", in.Key, "call", in.Index, "error", err)
 	return h.name + ": " + err.Error()

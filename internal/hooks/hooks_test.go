@@ -38,7 +38,8 @@ type rig struct {
 }
 
 func newRig(t *testing.T) *rig {
-	return &rig{t: t, dir: t.TempDir(), env: map[string]string{"PATH": os.Getenv("PATH"), "HOME": "/home/u", "SECRET_TOKEN": "tok", "GIVEN": "given"}}
+	return &rig{t: t, dir: t.TempDir(), env: map[string]string{"PATH": os.Getenv("PATH"), "HOME": "/home/u",
+		"SECRET_TOKEN": "tok", "GIVEN": "given"}}
 }
 
 // set makes the set; config is the part under "hooks".
@@ -48,7 +49,8 @@ func (r *rig) set(config string, funcs ...Func) *Set {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	s, err := New(Options{Config: c, Funcs: funcs, Dir: "/etc/hooks", Mode: policy.AcceptEdits, Declarations: declarations(), Log: slog.New(slog.NewTextHandler(&r.log, nil)),
+	s, err := New(Options{Config: c, Funcs: funcs, Dir: "/etc/hooks", Mode: policy.AcceptEdits,
+		Declarations: declarations(), Log: slog.New(slog.NewTextHandler(&r.log, nil)),
 		LookupEnv: func(name string) (string, bool) { v, ok := r.env[name]; return v, ok }})
 	if err != nil {
 		r.t.Fatal(err)
@@ -96,10 +98,12 @@ func (r *rig) input(name, input string) pipeline.HookInput {
 	r.t.Cleanup(func() { _ = root.Close() })
 	return pipeline.HookInput{
 		CallContext: pipeline.CallContext{
-			Key: toolyard.BatchKey{Agent: "agent-1", ID: "b-1"}, Index: 3, Session: "s-1", Workspace: "ws", WorkspaceDir: r.dir, Root: root,
+			Key: toolyard.BatchKey{Agent: "agent-1", ID: "b-1"}, Index: 3, Session: "s-1", Workspace: "ws",
+			WorkspaceDir: r.dir, Root: root,
 		},
 		CallID: "toolu_01", Tool: name,
-		Judgement: tool.Judgement{Class: toolyard.Unsafe, Destructive: true}, Input: json.RawMessage(input), InputHash: "abc",
+		Judgement: tool.Judgement{Class: toolyard.Unsafe, Destructive: true}, Input: json.RawMessage(input),
+		InputHash: "abc",
 	}
 }
 
@@ -126,10 +130,14 @@ func TestWhatACommandIsTold(t *testing.T) {
 	}
 	r.pre(s, "write_file", `{"content":"<x>","file_path":"a/../b.txt"}`)
 	want := map[string]any{
-		"session_id": "s-1", "transcript_path": "", "cwd": r.dir, "permission_mode": "acceptEdits", "hook_event_name": "PreToolUse",
-		"tool_name": "Write", "tool_use_id": "toolu_01", "tool_input": map[string]any{"content": "<x>", "file_path": filepath.Join(r.dir, "b.txt")},
-		"toolyard": map[string]any{"agent": "agent-1", "batch": "b-1", "session": "s-1", "workspace": "ws", "tool": "write_file", "index": 3., "call_id": "toolu_01",
-			"input_hash": "abc", "interactive": false, "judgement": map[string]any{"class": "UNSAFE", "destructive": true}},
+		"session_id": "s-1", "transcript_path": "", "cwd": r.dir, "permission_mode": "acceptEdits",
+		"hook_event_name": "PreToolUse",
+		"tool_name":       "Write", "tool_use_id": "toolu_01",
+		"tool_input": map[string]any{"content": "<x>", "file_path": filepath.Join(r.dir, "b.txt")},
+		"toolyard": map[string]any{"agent": "agent-1", "batch": "b-1", "session": "s-1", "workspace": "ws",
+			"tool": "write_file", "index": 3., "call_id": "toolu_01",
+			"input_hash": "abc", "interactive": false, "judgement": map[string]any{"class": "UNSAFE",
+				"destructive": true}},
 	}
 	if d := cmp.Diff(want, told()); d != "" {
 		t.Errorf("before the call (-want +got):\n%s", d)
@@ -142,10 +150,12 @@ func TestWhatACommandIsTold(t *testing.T) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		env[name] = value
 	}
-	for _, own := range []string{"PWD", "SHLVL", "_", "OLDPWD", "TOOLYARD_LAUNCH"} { // the shell's, and what its processes are found by
+	// the shell's, and what its processes are found by
+	for _, own := range []string{"PWD", "SHLVL", "_", "OLDPWD", "TOOLYARD_LAUNCH"} {
 		delete(env, own)
 	}
-	if d := cmp.Diff(map[string]string{"PATH": os.Getenv("PATH"), "HOME": "/home/u", "GIVEN": "given", "CLAUDE_PROJECT_DIR": r.dir, "TOOLYARD_HOOKS_DIR": "/etc/hooks"}, env); d != "" {
+	if d := cmp.Diff(map[string]string{"PATH": os.Getenv("PATH"), "HOME": "/home/u", "GIVEN": "given",
+		"CLAUDE_PROJECT_DIR": r.dir, "TOOLYARD_HOOKS_DIR": "/etc/hooks"}, env); d != "" {
 		t.Errorf("the environment (-want +got):\n%s", d)
 	}
 
@@ -157,21 +167,25 @@ func TestWhatACommandIsTold(t *testing.T) {
 		return told()
 	}
 	m := after(r.input("bash", `{"command":"ls"}`), pipeline.HookOutcome{Output: "a\n", ExecuteMS: 12.7})
-	if d := cmp.Diff(map[string]any{"stdout": "a\n", "stderr": "", "interrupted": false, "isImage": false}, m["tool_response"]); d != "" || m["duration_ms"] != 12. || m["tool_name"] != "Bash" {
+	if d := cmp.Diff(map[string]any{"stdout": "a\n", "stderr": "", "interrupted": false, "isImage": false},
+		m["tool_response"]); d != "" || m["duration_ms"] != 12. || m["tool_name"] != "Bash" {
 		t.Errorf("after bash: %v", m)
 	}
 	m = after(r.input("edit_file", `{"file_path":"x.go"}`), pipeline.HookOutcome{Output: "done"})
-	if d := cmp.Diff(map[string]any{"filePath": r.dir + "/x.go", "success": true, "output": "done"}, m["tool_response"]); d != "" {
+	if d := cmp.Diff(map[string]any{"filePath": r.dir + "/x.go", "success": true, "output": "done"},
+		m["tool_response"]); d != "" {
 		t.Errorf("after edit_file: %s", d)
 	}
 	in := r.input("mcp__a__b", `{}`)
 	in.CallID, in.Session = "", ""
 	m = after(in, pipeline.HookOutcome{Output: "text"})
-	if d := cmp.Diff(map[string]any{"output": "text"}, m["tool_response"]); d != "" || m["tool_name"] != "mcp__a__b" || m["tool_use_id"] != "agent-1/b-1/3" || m["session_id"] != "agent-1" {
+	if d := cmp.Diff(map[string]any{"output": "text"}, m["tool_response"]); d != "" || m["tool_name"] != "mcp__a__b" ||
+		m["tool_use_id"] != "agent-1/b-1/3" || m["session_id"] != "agent-1" {
 		t.Errorf("after a tool of MCP: %v", m)
 	}
 	m = after(in, pipeline.HookOutcome{IsError: true, Code: toolyard.Canceled, Error: "stopped"})
-	if m["hook_event_name"] != "PostToolUseFailure" || m["error"] != "stopped" || m["is_interrupt"] != true || m["tool_response"] != nil || m["toolyard"].(map[string]any)["code"] != "canceled" {
+	if m["hook_event_name"] != "PostToolUseFailure" || m["error"] != "stopped" || m["is_interrupt"] != true ||
+		m["tool_response"] != nil || m["toolyard"].(map[string]any)["code"] != "canceled" {
 		t.Errorf("after a failure: %v", m)
 	}
 }
@@ -185,19 +199,21 @@ func TestHooksRunInOrder(t *testing.T) {
 			{"type": "command", "command": "jq '{hookSpecificOutput: {updatedInput: (.tool_input + {command: (.tool_input.command + \" c\")})}}'", "if": "Bash(go b:*)"},
 			{"type": "command", "command": "exit 9", "if": "Bash(make *)"}]},
 		{"matcher": "Write", "hooks": [{"type": "command", "command": "exit 9"}]}]}`,
-		Func{Name: "go", Event: PreToolUse, Matcher: "bash", Run: func(_ context.Context, in pipeline.HookInput) (pipeline.HookVerdict, error) {
-			var m map[string]any
-			if err := json.Unmarshal(in.Input, &m); err != nil {
-				return pipeline.HookVerdict{}, err
-			}
-			in.Input[0] = 'x' // its own copy
-			m["command"] = "go"
-			b, err := json.Marshal(m)
-			return pipeline.HookVerdict{Input: b}, err
-		}})
+		Func{Name: "go", Event: PreToolUse, Matcher: "bash",
+			Run: func(_ context.Context, in pipeline.HookInput) (pipeline.HookVerdict, error) {
+				var m map[string]any
+				if err := json.Unmarshal(in.Input, &m); err != nil {
+					return pipeline.HookVerdict{}, err
+				}
+				in.Input[0] = 'x' // its own copy
+				m["command"] = "go"
+				b, err := json.Marshal(m)
+				return pipeline.HookVerdict{Input: b}, err
+			}})
 	in := r.input("bash", `{"command":"a","description":"d"}`)
 	v, err := s.Pre(t.Context(), in)
-	if err != nil || string(v.Input) != `{"command":"go b c","description":"d"}` || v.Context != "one" || v.By != "go, hooks.PreToolUse[0].hooks[0], hooks.PreToolUse[0].hooks[1]" {
+	if err != nil || string(v.Input) != `{"command":"go b c","description":"d"}` || v.Context != "one" ||
+		v.By != "go, hooks.PreToolUse[0].hooks[0], hooks.PreToolUse[0].hooks[1]" {
 		t.Errorf("%s %+v, %v", v.Input, v, err)
 	}
 	if string(in.Input) != `{"command":"a","description":"d"}` {
@@ -216,13 +232,17 @@ func TestHooksRunInOrder(t *testing.T) {
 func TestAPathThatWasMadeAbsolute(t *testing.T) {
 	r := newRig(t)
 	const echo = `jq '{hookSpecificOutput: {updatedInput: .tool_input}}'`
-	if v := r.pre(r.set(hook(PreToolUse, echo)), "write_file", `{"content":"x","file_path":"./b.txt"}`); string(v.Input) != `{"content":"x","file_path":"./b.txt"}` {
+	if v := r.pre(r.set(hook(PreToolUse, echo)), "write_file",
+		`{"content":"x","file_path":"./b.txt"}`); string(v.Input) != `{"content":"x","file_path":"./b.txt"}` {
 		t.Errorf("sent back as it was: %s", v.Input)
 	}
-	if v := r.pre(r.set(hook(PreToolUse, `jq '{hookSpecificOutput: {updatedInput: (.tool_input + {content: "y"})}}'`)), "write_file", `{"content":"x","file_path":"b.txt"}`); string(v.Input) != `{"content":"y","file_path":"b.txt"}` {
+	if v := r.pre(r.set(hook(PreToolUse, `jq '{hookSpecificOutput: {updatedInput: (.tool_input + {content: "y"})}}'`)),
+		"write_file", `{"content":"x","file_path":"b.txt"}`); string(v.Input) != `{"content":"y","file_path":"b.txt"}` {
 		t.Errorf("with other content: %s", v.Input)
 	}
-	if v := r.pre(r.set(hook(PreToolUse, `jq '{hookSpecificOutput: {updatedInput: (.tool_input + {file_path: "/other"})}}'`)), "write_file", `{"content":"x","file_path":"b.txt"}`); string(v.Input) != `{"content":"x","file_path":"/other"}` {
+	if v := r.pre(r.set(hook(PreToolUse,
+		`jq '{hookSpecificOutput: {updatedInput: (.tool_input + {file_path: "/other"})}}'`)), "write_file",
+		`{"content":"x","file_path":"b.txt"}`); string(v.Input) != `{"content":"x","file_path":"/other"}` {
 		t.Errorf("with another path: %s", v.Input)
 	}
 }
@@ -262,8 +282,10 @@ func TestBrokenHooks(t *testing.T) {
 		"no directory": "was replaced since the worker started",
 	}
 	for name, command := range map[string]string{
-		"exit status": "echo oops >&2; exit 3", "no command": "./gone", "killed": "kill -9 $$", "bad JSON": "echo '{x}'", "too much": "head -c 1048577 /dev/zero; sleep 0",
-		"late": "sleep 60", "wrong event": `echo '{"hookSpecificOutput": {"hookEventName": "Stop"}}'`, "bad input": `echo '{"hookSpecificOutput": {"updatedInput": 1}}'`, "no directory": "true",
+		"exit status": "echo oops >&2; exit 3", "no command": "./gone", "killed": "kill -9 $$",
+		"bad JSON": "echo '{x}'", "too much": "head -c 1048577 /dev/zero; sleep 0",
+		"late": "sleep 60", "wrong event": `echo '{"hookSpecificOutput": {"hookEventName": "Stop"}}'`,
+		"bad input": `echo '{"hookSpecificOutput": {"updatedInput": 1}}'`, "no directory": "true",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -278,10 +300,13 @@ func TestBrokenHooks(t *testing.T) {
 			if name == "late" {
 				limit = `"timeout": 0.05`
 			}
-			if v, err := r.set(hook(PreToolUse, command, limit)).Pre(t.Context(), in); err == nil || !strings.HasPrefix(err.Error(), "hooks.PreToolUse[0].hooks[0]: ") || (!strings.Contains(err.Error(), broken[name]) && name != "bad JSON") {
+			if v, err := r.set(hook(PreToolUse, command, limit)).Pre(t.Context(), in); err == nil ||
+				!strings.HasPrefix(err.Error(), "hooks.PreToolUse[0].hooks[0]: ") ||
+				(!strings.Contains(err.Error(), broken[name]) && name != "bad JSON") {
 				t.Errorf("block: %+v, %v; want %q", v, err, broken[name])
 			}
-			if v, err := r.set(hook(PreToolUse, command, limit, `"on_failure": "continue"`)).Pre(t.Context(), in); err != nil || v.Block || v.Input != nil {
+			if v, err := r.set(hook(PreToolUse, command, limit, `"on_failure": "continue"`)).Pre(t.Context(),
+				in); err != nil || v.Block || v.Input != nil {
 				t.Errorf("continue: %+v, %v", v, err)
 			}
 			if !strings.Contains(r.log.String(), "a hook broke and is left out") {
@@ -293,10 +318,12 @@ func TestBrokenHooks(t *testing.T) {
 			if v, err := r.set(hook(PostToolUse, command, limit)).Post(t.Context(), in); err != nil || v.Block {
 				t.Errorf("behind a call: %+v, %v", v, err)
 			}
-			if v, err := r.set(hook(PostToolUse, command, limit, `"on_failure": "block"`)).Post(t.Context(), in); err == nil {
+			if v, err := r.set(hook(PostToolUse, command, limit, `"on_failure": "block"`)).Post(t.Context(),
+				in); err == nil {
 				t.Errorf("block behind a call: %+v", v)
 			}
-			if v, err := r.set(hook(PostToolUse, command, limit, `"on_failure": "withhold"`)).Post(t.Context(), in); err != nil || !v.Block {
+			if v, err := r.set(hook(PostToolUse, command, limit, `"on_failure": "withhold"`)).Post(t.Context(),
+				in); err != nil || !v.Block {
 				t.Errorf("withhold: %+v, %v", v, err)
 			}
 		})
@@ -350,7 +377,8 @@ func TestATreeIsKilled(t *testing.T) {
 				}
 				dead <- err
 			}()
-			r.set(hook(PreToolUse, command, `"timeout": 1`, `"on_failure": "continue"`)).Pre(t.Context(), r.input("bash", `{}`))
+			r.set(hook(PreToolUse, command, `"timeout": 1`, `"on_failure": "continue"`)).Pre(t.Context(),
+				r.input("bash", `{}`))
 			select {
 			case err := <-dead:
 				if err != nil {
@@ -366,10 +394,11 @@ func TestATreeIsKilled(t *testing.T) {
 // TestTheEndOfTheCallEndsItsHooks: at once, and whatever on_failure says.
 func TestTheEndOfTheCallEndsItsHooks(t *testing.T) {
 	r := newRig(t)
-	s := r.set(hook(PreToolUse, "sleep 300", `"on_failure": "continue"`), Func{Name: "f", Event: PreToolUse, OnFailure: Continue,
-		Run: func(context.Context, pipeline.HookInput) (pipeline.HookVerdict, error) {
-			return pipeline.HookVerdict{}, nil
-		}})
+	s := r.set(hook(PreToolUse, "sleep 300", `"on_failure": "continue"`),
+		Func{Name: "f", Event: PreToolUse, OnFailure: Continue,
+			Run: func(context.Context, pipeline.HookInput) (pipeline.HookVerdict, error) {
+				return pipeline.HookVerdict{}, nil
+			}})
 	why := errors.New("the call is over")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(100*time.Millisecond, func() { cancel(why) })
@@ -393,10 +422,12 @@ func TestExecForm(t *testing.T) {
 // TestACommandThatReadsNothing: a large event does not hold up a command that does not look at it.
 func TestACommandThatReadsNothing(t *testing.T) {
 	r := newRig(t)
-	if v := r.pre(r.set(hook(PreToolUse, "echo no >&2; exit 2")), "x", `{"a":"`+strings.Repeat("a", 1<<20)+`"}`); !v.Block {
+	if v := r.pre(r.set(hook(PreToolUse, "echo no >&2; exit 2")), "x", `{"a":"`+strings.Repeat("a", 1<<20)+
+		`"}`); !v.Block {
 		t.Errorf("%+v", v)
 	}
-	if v := r.pre(r.set(hook(PreToolUse, "head -c 100000 /dev/zero | tr '\\0' x >&2; exit 2")), "x", `{}`); !v.Block || len(v.Reason) > MaxReasonChars+len("…") {
+	if v := r.pre(r.set(hook(PreToolUse, "head -c 100000 /dev/zero | tr '\\0' x >&2; exit 2")), "x", `{}`); !v.Block ||
+		len(v.Reason) > MaxReasonChars+len("…") {
 		t.Errorf("%d bytes of reason", len(v.Reason))
 	}
 }
@@ -456,7 +487,8 @@ func TestEndpoints(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /ok", func(w http.ResponseWriter, req *http.Request) {
 		got, body = req, must(io.ReadAll(req.Body))
-		fmt.Fprint(w, ` {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "ask", "permissionDecisionReason": "sure?"}} `)
+		fmt.Fprint(w,
+			` {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "ask", "permissionDecisionReason": "sure?"}} `)
 	})
 	mux.HandleFunc("POST /empty", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	mux.HandleFunc("POST /text", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "fine") })
@@ -480,11 +512,13 @@ func TestEndpoints(t *testing.T) {
 		s := r.set(`{"PreToolUse": [{"hooks": [{` + strings.Join(fields, ", ") + `}]}]}`)
 		return s.Pre(t.Context(), r.input("bash", `{"command":"ls"}`))
 	}
-	v, err := post(srv.URL+"/ok?key=1", `"headers": {"Authorization": "Bearer ${SECRET_TOKEN}", "X-A": "$GIVEN!"}`, `"allowedEnvVars": ["SECRET_TOKEN", "GIVEN"]`)
+	v, err := post(srv.URL+"/ok?key=1", `"headers": {"Authorization": "Bearer ${SECRET_TOKEN}", "X-A": "$GIVEN!"}`,
+		`"allowedEnvVars": ["SECRET_TOKEN", "GIVEN"]`)
 	if err != nil || v.Opinion != pipeline.Ask || v.Reason != "sure?" {
 		t.Errorf("%+v, %v", v, err)
 	}
-	if got.Header.Get("Content-Type") != "application/json" || got.Header.Get("Authorization") != "Bearer tok" || got.Header.Get("X-A") != "given!" {
+	if got.Header.Get("Content-Type") != "application/json" || got.Header.Get("Authorization") != "Bearer tok" ||
+		got.Header.Get("X-A") != "given!" {
 		t.Errorf("the headers are %v", got.Header)
 	}
 	var m map[string]any
@@ -495,14 +529,17 @@ func TestEndpoints(t *testing.T) {
 		t.Errorf("no content: %+v, %v", v, err)
 	}
 	for url, want := range map[string]string{
-		srv.URL + "/text": "no JSON object", srv.URL + "/error": "HTTP status 403", srv.URL + "/away": "HTTP status 307", srv.URL + "/gone": "HTTP status 404",
-		srv.URL + "/long": "more than 1048576 bytes", srv.URL + "/late": "did not answer within 200ms", "http://127.0.0.1:1/?key=s3cret": "the request failed",
+		srv.URL + "/text": "no JSON object", srv.URL + "/error": "HTTP status 403", srv.URL +
+			"/away": "HTTP status 307", srv.URL + "/gone": "HTTP status 404",
+		srv.URL + "/long": "more than 1048576 bytes", srv.URL +
+			"/late": "did not answer within 200ms", "http://127.0.0.1:1/?key=s3cret": "the request failed",
 	} {
 		timeout := `"timeout": 30`
 		if strings.HasSuffix(url, "/late") {
 			timeout = `"timeout": 0.2`
 		}
-		if v, err := post(url, timeout); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
+		if v, err := post(url, timeout); err == nil || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: %+v, %v; want %q", url, v, err, want)
 		}
 	}
@@ -529,7 +566,8 @@ func TestFuncs(t *testing.T) {
 		want  string
 	}{
 		"block": {PreToolUse, says(pipeline.HookVerdict{Block: true, Reason: "no"}), ""},
-		"panic": {PreToolUse, func(context.Context, pipeline.HookInput) (pipeline.HookVerdict, error) { panic("boom") }, "panic: boom"},
+		"panic": {PreToolUse, func(context.Context, pipeline.HookInput) (pipeline.HookVerdict, error) { panic("boom") },
+			"panic: boom"},
 		"goexit": {PreToolUse, func(context.Context, pipeline.HookInput) (pipeline.HookVerdict, error) {
 			runtime.Goexit()
 			return pipeline.HookVerdict{}, nil
@@ -537,10 +575,11 @@ func TestFuncs(t *testing.T) {
 		"error": {PreToolUse, func(context.Context, pipeline.HookInput) (pipeline.HookVerdict, error) {
 			return pipeline.HookVerdict{}, errors.New("oops")
 		}, "oops"},
-		"output, pre":  {PreToolUse, says(pipeline.HookVerdict{Output: &text}), "before there is one"},
-		"opinion":      {PreToolUse, says(pipeline.HookVerdict{Opinion: "perhaps"}), `"perhaps" is not known`},
-		"input":        {PreToolUse, says(pipeline.HookVerdict{Input: json.RawMessage("{")}), "cannot be read"},
-		"input, post":  {PostToolUse, says(pipeline.HookVerdict{Input: json.RawMessage("{}")}), "after the call has run"},
+		"output, pre": {PreToolUse, says(pipeline.HookVerdict{Output: &text}), "before there is one"},
+		"opinion":     {PreToolUse, says(pipeline.HookVerdict{Opinion: "perhaps"}), `"perhaps" is not known`},
+		"input":       {PreToolUse, says(pipeline.HookVerdict{Input: json.RawMessage("{")}), "cannot be read"},
+		"input, post": {PostToolUse, says(pipeline.HookVerdict{Input: json.RawMessage("{}")}),
+			"after the call has run"},
 		"allow, post":  {PostToolUse, says(pipeline.HookVerdict{Opinion: pipeline.Allow}), "after the call has run"},
 		"block, post":  {PostToolUse, says(pipeline.HookVerdict{Block: true}), ""},
 		"output, fail": {PostToolUseFailure, says(pipeline.HookVerdict{Output: &text}), "of a call that failed"},
@@ -553,17 +592,20 @@ func TestFuncs(t *testing.T) {
 			run = s.Pre
 		}
 		v, err := run(t.Context(), in)
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || c.want == "" && !v.Block {
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || c.want == "" &&
+			!v.Block {
 			t.Errorf("%s: %+v, %v; want %q", name, v, err, c.want)
 		}
 	}
 	for want, f := range map[string]Func{
-		"has no name":                 {Event: PreToolUse, Run: says(pipeline.HookVerdict{})},
-		"hook f: has no function":     {Name: "f", Event: PreToolUse},
-		`hook f: "Stop" is no event`:  {Name: "f", Event: "Stop", Run: says(pipeline.HookVerdict{})},
-		"hook f: the timeout -1s":     {Name: "f", Event: PreToolUse, Timeout: -time.Second, Run: says(pipeline.HookVerdict{})},
-		"hook f: matcher":             {Name: "f", Event: PreToolUse, Matcher: "(", Run: says(pipeline.HookVerdict{})},
-		`hook f: on failure: "withho`: {Name: "f", Event: PreToolUse, OnFailure: Withhold, Run: says(pipeline.HookVerdict{})},
+		"has no name":                {Event: PreToolUse, Run: says(pipeline.HookVerdict{})},
+		"hook f: has no function":    {Name: "f", Event: PreToolUse},
+		`hook f: "Stop" is no event`: {Name: "f", Event: "Stop", Run: says(pipeline.HookVerdict{})},
+		"hook f: the timeout -1s": {Name: "f", Event: PreToolUse, Timeout: -time.Second,
+			Run: says(pipeline.HookVerdict{})},
+		"hook f: matcher": {Name: "f", Event: PreToolUse, Matcher: "(", Run: says(pipeline.HookVerdict{})},
+		`hook f: on failure: "withho`: {Name: "f", Event: PreToolUse, OnFailure: Withhold,
+			Run: says(pipeline.HookVerdict{})},
 	} {
 		if _, err := New(Options{Funcs: []Func{f}}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
@@ -575,23 +617,27 @@ func TestFuncs(t *testing.T) {
 func TestAFuncThatNeverReturns(t *testing.T) {
 	r := newRig(t)
 	never := make(chan struct{})
-	s := r.set(`{}`, Func{Name: "f", Event: PreToolUse, Timeout: time.Millisecond, Run: func(context.Context, pipeline.HookInput) (pipeline.HookVerdict, error) {
-		<-never
-		return pipeline.HookVerdict{}, nil
-	}})
+	s := r.set(`{}`, Func{Name: "f", Event: PreToolUse, Timeout: time.Millisecond,
+		Run: func(context.Context, pipeline.HookInput) (pipeline.HookVerdict, error) {
+			<-never
+			return pipeline.HookVerdict{}, nil
+		}})
 	for range MaxLeftBehind {
-		if _, err := s.Pre(t.Context(), r.input("x", `{}`)); err == nil || !strings.Contains(err.Error(), "did not answer within 1ms") {
+		if _, err := s.Pre(t.Context(), r.input("x", `{}`)); err == nil ||
+			!strings.Contains(err.Error(), "did not answer within 1ms") {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.Pre(t.Context(), r.input("x", `{}`)); err == nil || !strings.Contains(err.Error(), "it was not started") {
+	if _, err := s.Pre(t.Context(), r.input("x", `{}`)); err == nil ||
+		!strings.Contains(err.Error(), "it was not started") {
 		t.Errorf("one too many: %v", err)
 	}
 	close(never)
 	for s.left.Load() > 0 {
 		runtime.Gosched()
 	}
-	if _, err := s.Pre(t.Context(), r.input("x", `{}`)); err != nil && !strings.Contains(err.Error(), "did not answer") {
+	if _, err := s.Pre(t.Context(), r.input("x", `{}`)); err != nil &&
+		!strings.Contains(err.Error(), "did not answer") {
 		t.Errorf("when they are gone: %v", err)
 	}
 }
@@ -599,15 +645,17 @@ func TestAFuncThatNeverReturns(t *testing.T) {
 // TestBatch: once a batch is over, its hooks see all calls in order, and can stop the agent.
 func TestBatch(t *testing.T) {
 	r := newRig(t)
-	in := BatchInput{Key: toolyard.BatchKey{Agent: "a", ID: "b"}, Session: "s", Workspace: "ws", WorkspaceDir: r.dir, Calls: []BatchCall{
-		{CallID: "c1", Tool: "read_file", Input: json.RawMessage(`{"file_path":"a"}`), Text: "1\tx"},
-		{Tool: "nope", Code: toolyard.UnknownTool, Text: "There is no tool.", IsError: true},
-		{CallID: "c3", Tool: "grep", Input: json.RawMessage(`{}`), Text: strings.Repeat("x", MaxBatchBytes)},
-	}}
+	in := BatchInput{Key: toolyard.BatchKey{Agent: "a", ID: "b"}, Session: "s", Workspace: "ws", WorkspaceDir: r.dir,
+		Calls: []BatchCall{
+			{CallID: "c1", Tool: "read_file", Input: json.RawMessage(`{"file_path":"a"}`), Text: "1\tx"},
+			{Tool: "nope", Code: toolyard.UnknownTool, Text: "There is no tool.", IsError: true},
+			{CallID: "c3", Tool: "grep", Input: json.RawMessage(`{}`), Text: strings.Repeat("x", MaxBatchBytes)},
+		}}
 	s := r.set(`{"PostToolBatch": [{"hooks": [{"type": "command", "command": "cat > told.json; echo '{\"hookSpecificOutput\": {\"additionalContext\": \"run the tests\"}}'"},
 		{"type": "command", "command": "exit 1"}, {"type": "command", "command": "echo enough >&2; exit 2"}]}], "PreToolUse": [{"hooks": [{"type": "command", "command": "exit 2"}]}]}`)
 	v, err := s.Batch(t.Context(), in)
-	want := BatchVerdict{Stop: true, Reason: "enough", Context: "run the tests", By: "hooks.PostToolBatch[0].hooks[0], hooks.PostToolBatch[0].hooks[2]"}
+	want := BatchVerdict{Stop: true, Reason: "enough", Context: "run the tests",
+		By: "hooks.PostToolBatch[0].hooks[0], hooks.PostToolBatch[0].hooks[2]"}
 	if err != nil || v != want {
 		t.Errorf("%+v, %v", v, err)
 	}
@@ -616,15 +664,22 @@ func TestBatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	calls := []any{
-		map[string]any{"tool_name": "Read", "tool_input": map[string]any{"file_path": r.dir + "/a"}, "tool_use_id": "c1", "tool_response": "1\tx", "toolyard": map[string]any{"tool": "read_file"}},
-		map[string]any{"tool_name": "nope", "tool_input": map[string]any{}, "tool_use_id": "a/b/1", "tool_response": "There is no tool.", "toolyard": map[string]any{"tool": "nope", "code": "unknown_tool", "is_error": true}},
-		map[string]any{"tool_name": "Grep", "tool_input": map[string]any{}, "tool_use_id": "c3", "tool_response": fmt.Sprintf("[cut: %d bytes in all]", MaxBatchBytes), "toolyard": map[string]any{"tool": "grep"}},
+		map[string]any{"tool_name": "Read", "tool_input": map[string]any{"file_path": r.dir + "/a"},
+			"tool_use_id": "c1", "tool_response": "1\tx", "toolyard": map[string]any{"tool": "read_file"}},
+		map[string]any{"tool_name": "nope", "tool_input": map[string]any{}, "tool_use_id": "a/b/1",
+			"tool_response": "There is no tool.", "toolyard": map[string]any{"tool": "nope", "code": "unknown_tool",
+				"is_error": true}},
+		map[string]any{"tool_name": "Grep", "tool_input": map[string]any{}, "tool_use_id": "c3",
+			"tool_response": fmt.Sprintf("[cut: %d bytes in all]", MaxBatchBytes),
+			"toolyard":      map[string]any{"tool": "grep"}},
 	}
-	if d := cmp.Diff(any(calls), m["tool_calls"]); d != "" || m["hook_event_name"] != "PostToolBatch" || m["session_id"] != "s" || m["tool_name"] != nil {
+	if d := cmp.Diff(any(calls), m["tool_calls"]); d != "" || m["hook_event_name"] != "PostToolBatch" ||
+		m["session_id"] != "s" || m["tool_name"] != nil {
 		t.Errorf("it was told %v (-want +got):\n%s", m, d)
 	}
 	broken := r.set(hook(PostToolBatch, "exit 1", `"on_failure": "block"`))
-	if v, err := broken.Batch(t.Context(), in); err == nil || !strings.HasPrefix(err.Error(), "hooks.PostToolBatch[0].hooks[0]: ") {
+	if v, err := broken.Batch(t.Context(), in); err == nil ||
+		!strings.HasPrefix(err.Error(), "hooks.PostToolBatch[0].hooks[0]: ") {
 		t.Errorf("a broken hook: %+v, %v", v, err)
 	}
 	if v, err := r.set(`{}`).Batch(t.Context(), in); err != nil || v != (BatchVerdict{}) {

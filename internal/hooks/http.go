@@ -25,7 +25,8 @@ func newClient() *http.Client {
 	const idleTime, idlePerHost = time.Minute, 4
 	return &http.Client{
 		Transport: &http.Transport{
-			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, IdleConnTimeout: idleTime, MaxIdleConnsPerHost: idlePerHost,
+			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, IdleConnTimeout: idleTime,
+			MaxIdleConnsPerHost:    idlePerHost,
 			MaxResponseHeaderBytes: MaxAnswerBytes,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

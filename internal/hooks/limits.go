@@ -14,6 +14,7 @@ const (
 	MaxOutputBytes = 16 << 20 // bytes of a command's stdout and stderr together, before it is stopped
 	MaxReasonChars = 4_000    // characters of one hook's reason, for the model
 	MaxNoteChars   = 500      // characters of what one hook says to the operator
-	MaxBatchBytes  = 4 << 20  // bytes of inputs and outputs of a batch that are shown to its hooks; of the rest only the ends are
-	MaxLeftBehind  = 100      // hooks in Go that ignored their end and still run, before none is started any more
+	// bytes of inputs and outputs of a batch that are shown to its hooks; of the rest only the ends are
+	MaxBatchBytes = 4 << 20
+	MaxLeftBehind = 100 // hooks in Go that ignored their end and still run, before none is started any more
 )

@@ -23,8 +23,9 @@ type matcher struct {
 
 var plainMatcher = regexp.MustCompile(`^[A-Za-z0-9_\-, |]*$`)
 
-// parseMatcher reads a matcher as it is read in the field: empty or a star is every tool; letters, digits, _, - and spaces are
-// names, with | or , between them; anything else is a regular expression that may match anywhere in the name.
+// parseMatcher reads a matcher as it is read in the field: empty or a star is every tool; letters, digits, _, - and
+// spaces are names, with | or , between them; anything else is a regular expression that may match anywhere in the
+// name.
 func parseMatcher(text string) (matcher, error) {
 	if text == "" || text == "*" {
 		return matcher{}, nil
@@ -49,8 +50,8 @@ func parseMatcher(text string) (matcher, error) {
 	return m, nil
 }
 
-// check says which of the names can be no tool's, or returns nil. One of Claude Code's other tools may stand there: scripts from the
-// field name them beside those that we have.
+// check says which of the names can be no tool's, or returns nil. One of Claude Code's other tools may stand there:
+// scripts from the field name them beside those that we have.
 func (m matcher) check(n policy.Names) error {
 	var errs []error
 	for _, name := range m.names {
@@ -109,8 +110,8 @@ func (s *Set) meets(r policy.Rule, in *pipeline.HookInput) bool {
 // partial reports whether something is missing from a text: secrets, or its end.
 func partial(text string) bool { return redact.Marked(text) || display.Cut(text) }
 
-// spoiled finds a text in an input that a hook has changed although it saw only a part of it, and returns its place. What stands
-// unchanged in its place is well: the pipeline puts the original there.
+// spoiled finds a text in an input that a hook has changed although it saw only a part of it, and returns its place.
+// What stands unchanged in its place is well: the pipeline puts the original there.
 func spoiled(update, shown any, at string) (place string, found bool) {
 	switch u := update.(type) {
 	case string:

@@ -56,7 +56,8 @@ func (f *File) check() error {
 func (t *Tool) check() error {
 	switch {
 	case strings.HasPrefix(t.Name, serverPrefix):
-		return fmt.Errorf("name: tools whose names begin with %s are those of MCP servers; choose another", serverPrefix)
+		return fmt.Errorf("name: tools whose names begin with %s are those of MCP servers; choose another",
+			serverPrefix)
 	case (t.Command == nil) == (t.HTTP == nil):
 		return errors.New("command: give the tool either command or http")
 	}
@@ -79,7 +80,8 @@ func (t *Tool) check() error {
 	known := func(key string, t template) error {
 		for _, name := range t.fields() {
 			if _, ok := in.Properties[name]; !ok {
-				return fmt.Errorf("%s: {%s} is no property of the input schema; its properties are %q; write {{%s}} for the text itself",
+				return fmt.Errorf("%s: {%s} is no property of the input schema; its properties are %q; write {{%s}} "+
+					"for the text itself",
 					key, name, slices.Sorted(maps.Keys(in.Properties)), name)
 			}
 		}
@@ -100,7 +102,8 @@ func (t *Tool) check() error {
 	}
 	t.Execution, t.HTTP.integers = tool.InService, integers
 	if t.Class.Shell != "" {
-		return errors.New("concurrency_class.shell: is for tools that run a command here; use READ_ONLY, WRITE_EXCLUSIVE or UNSAFE")
+		return errors.New("concurrency_class.shell: is for tools that run a command here; use READ_ONLY, " +
+			"WRITE_EXCLUSIVE or UNSAFE")
 	}
 	required := func(name string) bool { return slices.Contains(in.Required, name) }
 	return t.HTTP.check(t, known, required)
@@ -131,7 +134,8 @@ func (c *Command) check(t *Tool, known func(string, template) error) error {
 	}
 	for name := range c.Env {
 		if !variable.MatchString(name) || strings.HasPrefix(name, "TOOLYARD_") {
-			return fmt.Errorf("command.env.%s: is no name that can be given; use letters, digits and _, and not TOOLYARD_ in front", name)
+			return fmt.Errorf("command.env.%s: is no name that can be given; use letters, digits and _, and not "+
+				"TOOLYARD_ in front", name)
 		}
 	}
 	for i, place := range c.Network {
@@ -192,7 +196,10 @@ func (h *HTTP) check(t *Tool, known func(string, template) error, required func(
 func checkHeaders(key, address string, headers map[string]string) (used []string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		value := headers[name]
-		if !headerName.MatchString(name) || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+		if !headerName.MatchString(name) || strings.ContainsFunc(value, func(r rune) bool {
+			return r < ' ' &&
+				r != '\t' || r == 0x7f
+		}) {
 			return nil, fmt.Errorf("%s.%s: is no header that can be sent", key, name)
 		}
 		if slices.ContainsFunc(ourHeaders, func(o string) bool { return strings.EqualFold(o, name) }) {
@@ -211,7 +218,8 @@ func checkHeaders(key, address string, headers map[string]string) (used []string
 var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")
 
 // ourHeaders are those that are not an operator's to set.
-var ourHeaders = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Idempotency-Key", "Content-Type"}
+var ourHeaders = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Idempotency-Key",
+	"Content-Type"}
 
 // loopback reports whether an address is this machine's own.
 func loopback(address string) bool {

@@ -34,7 +34,8 @@ type Tool struct {
 type Command struct {
 	// Argv is the program and its arguments, in which {field} stands for a field of the input.
 	Argv []string `json:"argv"`
-	// Stdin is what the program reads: json, the whole input, or none. Empty: json when Argv has no placeholder, else none.
+	// Stdin is what the program reads: json, the whole input, or none. Empty: json when Argv has no placeholder, else
+	// none.
 	Stdin string `json:"stdin"`
 	// Output says what it writes: text, or json, which becomes the structured output. Empty: text.
 	Output string `json:"output"`
@@ -104,7 +105,8 @@ type Server struct {
 	MaxInFlight int `json:"max_in_flight"`
 	// StartTimeoutMS bounds its start, up to the list of its tools, in milliseconds. 0: [DefaultStartTimeoutMS].
 	StartTimeoutMS int64 `json:"start_timeout_ms"`
-	// Defaults and Tools are what the operator says of all its tools and of single ones. They win over what the server says.
+	// Defaults and Tools are what the operator says of all its tools and of single ones. They win over what the server
+	// says.
 	Defaults Override            `json:"defaults"`
 	Tools    map[string]Override `json:"tools"`
 }

@@ -37,17 +37,21 @@ func TestAFileIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	count, weather, files := f.Tools[0], f.Tools[1], f.Servers[0]
-	if count.Class.Static != toolyard.ReadOnly || !count.ReadOnly || count.Execution != tool.InSandbox || count.Command.Stdin != "" {
+	if count.Class.Static != toolyard.ReadOnly || !count.ReadOnly || count.Execution != tool.InSandbox ||
+		count.Command.Stdin != "" {
 		t.Errorf("the command is %+v", count)
 	}
-	if weather.Execution != tool.InService || weather.HTTP.Body != "none" || !slices.Equal(weather.Credentials, []string{"WEATHER_KEY"}) || weather.Class != (tool.ClassRule{}) {
+	if weather.Execution != tool.InService || weather.HTTP.Body != "none" ||
+		!slices.Equal(weather.Credentials, []string{"WEATHER_KEY"}) || weather.Class != (tool.ClassRule{}) {
 		t.Errorf("the endpoint is %+v", weather)
 	}
 	d := tool.Declaration{Name: "x"}
-	if err := files.Tools["list"].Apply(&d); err != nil || d.Class.Static != toolyard.ReadOnly || !d.ReadOnly || d.Name != "x" {
+	if err := files.Tools["list"].Apply(&d); err != nil || d.Class.Static != toolyard.ReadOnly || !d.ReadOnly ||
+		d.Name != "x" {
 		t.Errorf("the override gives %+v, %v", d, err)
 	}
-	if files.MaxTools != DefaultMaxTools || files.MaxInFlight != DefaultMaxInFlight || files.StartTimeoutMS != DefaultStartTimeoutMS {
+	if files.MaxTools != DefaultMaxTools || files.MaxInFlight != DefaultMaxInFlight ||
+		files.StartTimeoutMS != DefaultStartTimeoutMS {
 		t.Errorf("the server is %+v", files)
 	}
 	asJSON, err := toJSON([]byte(good))
@@ -62,7 +66,8 @@ func TestAFileIsRead(t *testing.T) {
 // TestWhatIsWrongIsNamed: each error has the key in it.
 // TestAFailedCallEndsOthersWhereTheManifestSaysSo: what reads beside others is worth as much without them.
 func TestAFailedCallEndsOthersWhereTheManifestSaysSo(t *testing.T) {
-	for field, want := range map[string]bool{"": false, "\n    aborts_siblings: true": true, "\n    aborts_siblings: false": false} {
+	for field, want := range map[string]bool{"": false, "\n    aborts_siblings: true": true,
+		"\n    aborts_siblings: false": false} {
 		f, err := Decode([]byte(strings.Replace(good, "\n    is_read_only: true", "\n    is_read_only: true"+field, 1)))
 		if err != nil {
 			t.Fatal(err)
@@ -86,9 +91,11 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		`{"tools":[{"nam":"x"}]}`:          `did you mean "name"`,
 		shell + `{"argv":["{a}"]}}]}`:      "command.argv[0]: the program is not the model's",
 		shell + `{"argv":["wc","{b}"]}}]}`: `{b} is no property`,
-		shell + `{"argv":["wc"],"env":{"TOOLYARD_X":"1"}}}]}`:                                  "command.env.TOOLYARD_X",
-		shell + `{"argv":["wc"],"network":["example.com"]}}]}`:                                 "host:port",
-		shell + `{"argv":["wc"]},"http":{"url":"https://x"}}]}`:                                "either command or http",
+		shell +
+			`{"argv":["wc"],"env":{"TOOLYARD_X":"1"}}}]}`: "command.env.TOOLYARD_X",
+		shell + `{"argv":["wc"],"network":["example.com"]}}]}`: "host:port",
+		shell +
+			`{"argv":["wc"]},"http":{"url":"https://x"}}]}`: "either command or http",
 		shell + `{"argv":["wc"]},"output_schema":{"type":"object"}}]}`:                         "command.output",
 		shell + `{"argv":["wc"]},"concurrency_class":"SAFE"}]}`:                                `"READ_ONLY"`,
 		shell + `{"argv":["wc"]},"timeout_ms":0}]}`:                                            "timeout_ms",
@@ -98,17 +105,20 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		request + `{"url":"https://{a}.example/"}}]}`:                                          "is not plain",
 		request + `{"url":"https://user:pw@x/"}}]}`:                                            "is not plain",
 		request + `{"url":"https://x/{b}"}}]}`:                                                 "must require it",
-		request + `{"url":"https://x/?{a}=1"}}]}`:                                              "only values have places",
-		request + `{"url":"https://x/","method":"GET","body":"json"}}]}`:                       "a GET has none",
-		request + `{"url":"http://x/","headers":{"A":"${KEY}"}}}]}`:                            "in the clear",
-		request + `{"url":"https://x/","headers":{"Host":"y"}}}]}`:                             "is set for each request",
-		request + `{"url":"https://x/","headers":{"A":"b\nc"}}}]}`:                             "no header",
-		server + `"command":["x"],"url":"https://y"}]}`:                                        "either command or url",
-		server + `"url":"https://y/{a}"}]}`:                                                    "a server's address is fixed",
-		server + `"url":"https://y","env":{"A":"b"}}]}`:                                        "env and dir",
-		server + `"command":["x"],"only":["a"],"tools":{"b":{}}}]}`:                            "tools.b",
-		`{"servers":[{"name":"a__b","command":["x"]}]}`:                                        "name",
-		`{"servers":[{"name":"a","command":["x"]},{"name":"a","command":["x"]}]}`:              "two servers",
+		request +
+			`{"url":"https://x/?{a}=1"}}]}`: "only values have places",
+		request + `{"url":"https://x/","method":"GET","body":"json"}}]}`: "a GET has none",
+		request + `{"url":"http://x/","headers":{"A":"${KEY}"}}}]}`:      "in the clear",
+		request +
+			`{"url":"https://x/","headers":{"Host":"y"}}}]}`: "is set for each request",
+		request + `{"url":"https://x/","headers":{"A":"b\nc"}}}]}`: "no header",
+		server + `"command":["x"],"url":"https://y"}]}`:            "either command or url",
+		server +
+			`"url":"https://y/{a}"}]}`: "a server's address is fixed",
+		server + `"url":"https://y","env":{"A":"b"}}]}`:                           "env and dir",
+		server + `"command":["x"],"only":["a"],"tools":{"b":{}}}]}`:               "tools.b",
+		`{"servers":[{"name":"a__b","command":["x"]}]}`:                           "name",
+		`{"servers":[{"name":"a","command":["x"]},{"name":"a","command":["x"]}]}`: "two servers",
 	} {
 		_, err := Decode([]byte(doc))
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -154,7 +164,8 @@ func TestAFieldIsOneArgument(t *testing.T) {
 		}
 	}
 	for _, input := range []string{`{"a":"-rf"}`, `{"a":"x\u0000y"}`} {
-		if got, err := command(t, "p", "{a}").Arguments(json.RawMessage(input)); tool.AsError(err).Code != toolyard.InvalidArguments {
+		if got, err := command(t, "p",
+			"{a}").Arguments(json.RawMessage(input)); tool.AsError(err).Code != toolyard.InvalidArguments {
 			t.Errorf("%s: %q, %v; want invalid_arguments", input, got, err)
 		}
 	}
@@ -173,7 +184,8 @@ func TestNoValueBecomesAnOption(t *testing.T) {
 		{[]string{"p", "{a}=x"}, `{"a":"--output"}`},
 		{[]string{"p", "{a}{a}", "{n}"}, `{"a":"-","n":-5}`},
 	} {
-		if got, err := command(t, c.argv...).Arguments(json.RawMessage(c.input)); err == nil || tool.AsError(err).Code != toolyard.InvalidArguments {
+		if got, err := command(t, c.argv...).Arguments(json.RawMessage(c.input)); err == nil ||
+			tool.AsError(err).Code != toolyard.InvalidArguments {
 			t.Errorf("%q with %s: %q, %v; want invalid_arguments", c.argv, c.input, got, err)
 		}
 	}
@@ -207,7 +219,8 @@ func TestAFieldStaysInItsPlaceOfAnAddress(t *testing.T) {
 			t.Errorf("%s: %v, %v; want invalid_arguments", input, got, err)
 		}
 	}
-	if got, err := endpoint(t, "https://x.example").Address(json.RawMessage(`{"a":"b"}`)); err != nil || got.String() != "https://x.example/" {
+	if got, err := endpoint(t, "https://x.example").Address(json.RawMessage(`{"a":"b"}`)); err != nil ||
+		got.String() != "https://x.example/" {
 		t.Errorf("an address without a path: %v, %v", got, err)
 	}
 }
@@ -215,15 +228,19 @@ func TestAFieldStaysInItsPlaceOfAnAddress(t *testing.T) {
 // TestNoValueIsAnEncodedSlashInAnAddress: many servers decode a path before they take it apart, some of them twice.
 func TestNoValueIsAnEncodedSlashInAnAddress(t *testing.T) {
 	h := endpoint(t, "https://x.example/v1/{a}/end")
-	for _, a := range []string{"x/y", "../x", "x%2Fy", "x%2fy", "x%252Fy", "x%25252fy", `x\\y`, "x%5cy", "%2e%2e", "%2E", ".%2e", "..;x", "%2e%2e%3bx", "x%00", "x\\n", "x\\r"} {
-		if got, err := h.Address(json.RawMessage(`{"a":"` + a + `"}`)); err == nil || tool.AsError(err).Code != toolyard.InvalidArguments {
+	for _, a := range []string{"x/y", "../x", "x%2Fy", "x%2fy", "x%252Fy", "x%25252fy", `x\\y`, "x%5cy", "%2e%2e",
+		"%2E", ".%2e", "..;x", "%2e%2e%3bx", "x%00", "x\\n", "x\\r"} {
+		if got, err := h.Address(json.RawMessage(`{"a":"` + a + `"}`)); err == nil ||
+			tool.AsError(err).Code != toolyard.InvalidArguments {
 			t.Errorf("%s: %v, %v; want invalid_arguments", a, got, err)
 		}
 	}
-	if got, err := endpoint(t, "https://x.example/group%2F{a}").Address(json.RawMessage(`{"a":"b"}`)); err != nil || got.String() != "https://x.example/group%2Fb" {
+	if got, err := endpoint(t, "https://x.example/group%2F{a}").Address(json.RawMessage(`{"a":"b"}`)); err != nil ||
+		got.String() != "https://x.example/group%2Fb" {
 		t.Errorf("the operator's own slash: %v, %v", got, err)
 	}
-	if got, err := endpoint(t, "https://x.example/%25{a}").Address(json.RawMessage(`{"a":"2fb"}`)); err == nil || tool.AsError(err).Code != toolyard.InvalidArguments {
+	if got, err := endpoint(t, "https://x.example/%25{a}").Address(json.RawMessage(`{"a":"2fb"}`)); err == nil ||
+		tool.AsError(err).Code != toolyard.InvalidArguments {
 		t.Errorf("a slash of the operator's percent sign and a value: %v, %v", got, err)
 	}
 	for _, a := range []string{"x.y", "100%", "%", "%zz", "a;b", "..."} {
@@ -234,11 +251,13 @@ func TestNoValueIsAnEncodedSlashInAnAddress(t *testing.T) {
 }
 
 func TestCredentialsInHeaders(t *testing.T) {
-	got, err := FillHeaders(map[string]string{"Authorization": "Bearer ${KEY}", "X": "$KEY"}, func(name string) (string, error) { return "<" + name + ">", nil })
+	got, err := FillHeaders(map[string]string{"Authorization": "Bearer ${KEY}", "X": "$KEY"},
+		func(name string) (string, error) { return "<" + name + ">", nil })
 	if err != nil || got["Authorization"] != "Bearer <KEY>" || got["X"] != "$KEY" {
 		t.Errorf("%v, %v", got, err)
 	}
-	_, err = FillHeaders(map[string]string{"A": "${KEY}"}, func(name string) (string, error) { return "", tool.SetupRequired("no %s", name) })
+	_, err = FillHeaders(map[string]string{"A": "${KEY}"},
+		func(name string) (string, error) { return "", tool.SetupRequired("no %s", name) })
 	if tool.AsError(err).Code != toolyard.SetupRequired {
 		t.Errorf("a credential that is not there: %v", err)
 	}
@@ -257,13 +276,15 @@ func FuzzDecode(f *testing.F) {
 		for _, d := range file.Tools {
 			if d.Command != nil {
 				args, err := d.Command.Arguments(input)
-				if err == nil && (len(args) == 0 || args[0] != d.Command.Argv[0] && !strings.Contains(d.Command.Argv[0], "{{")) {
+				if err == nil && (len(args) == 0 || args[0] != d.Command.Argv[0] &&
+					!strings.Contains(d.Command.Argv[0], "{{")) {
 					t.Errorf("the program of %q is %q", d.Command.Argv, args)
 				}
 				continue
 			}
 			u, err := d.HTTP.Address(input)
-			if err == nil && (u.Scheme+"://"+u.Host != d.HTTP.url.base.String() || strings.Count(u.EscapedPath(), "/") != len(d.HTTP.url.segments)) {
+			if err == nil && (u.Scheme+"://"+u.Host != d.HTTP.url.base.String() ||
+				strings.Count(u.EscapedPath(), "/") != len(d.HTTP.url.segments)) {
 				t.Errorf("%q became %q", d.HTTP.URL, u)
 			}
 		}
@@ -282,7 +303,8 @@ func TestWholeNumbersAreWrittenAsIntegers(t *testing.T) {
 	if err != nil || !slices.Equal(args, []string{"head", "-n", "10", "2.0"}) {
 		t.Errorf("%q, %v", args, err)
 	}
-	if u, err := f.Tools[1].HTTP.Address(json.RawMessage(`{"n":1e1}`)); err != nil || u.String() != "https://a.example/10" {
+	if u, err := f.Tools[1].HTTP.Address(json.RawMessage(`{"n":1e1}`)); err != nil ||
+		u.String() != "https://a.example/10" {
 		t.Errorf("%v, %v", u, err)
 	}
 }

@@ -54,7 +54,8 @@ func (t template) fields() []string {
 }
 
 // fill puts values in their places, each through escape. It reports false when a field is not in the input.
-func (t template) fill(input map[string]json.RawMessage, escape func(string) (string, error)) (text string, ok bool, err error) {
+func (t template) fill(input map[string]json.RawMessage, escape func(string) (string, error)) (text string, ok bool,
+	err error) {
 	var b strings.Builder
 	for i, part := range t.parts {
 		if i%2 == 1 {
@@ -121,7 +122,8 @@ func (c *Command) Arguments(input json.RawMessage) ([]string, error) {
 			return nil, err
 		}
 		if ok && options && t.parts[0] == "" && len(t.parts) > 1 && strings.HasPrefix(arg, "-") {
-			return nil, tool.Invalid("%s: begins with %q, which the program would take for an option", strings.Join(t.fields(), ", "), "-")
+			return nil, tool.Invalid("%s: begins with %q, which the program would take for an option",
+				strings.Join(t.fields(), ", "), "-")
 		}
 		if ok {
 			out = append(out, arg)
@@ -157,9 +159,11 @@ func (h *HTTP) Address(input json.RawMessage) (*url.URL, error) {
 		case err != nil:
 			return nil, err
 		case !ok:
-			return nil, tool.Invalid("%s is missing; the address cannot be made without", strings.Join(t.fields(), ", "))
+			return nil, tool.Invalid("%s is missing; the address cannot be made without",
+				strings.Join(t.fields(), ", "))
 		case len(t.parts) > 1 && !t.oneSegment(fields):
-			return nil, tool.Invalid("%s: %q is no part of an address: it is empty, or has a slash, a control character or dots that lead elsewhere, maybe encoded; give something else",
+			return nil, tool.Invalid("%s: %q is no part of an address: it is empty, or has a slash, a control "+
+				"character or dots that lead elsewhere, maybe encoded; give something else",
 				strings.Join(t.fields(), ", "), segment)
 		}
 		path.WriteString("/" + segment)
@@ -183,8 +187,8 @@ func (h *HTTP) Address(input json.RawMessage) (*url.URL, error) {
 // ownSlashes are those that the template itself has: they are not looked at.
 var ownSlashes = strings.NewReplacer("/", "_", `\`, "_")
 
-// oneSegment reports whether a filled template is one segment of a path for every server: also for one that decodes the path before
-// it takes it apart, or decodes it again and again, or has parameters behind a semicolon.
+// oneSegment reports whether a filled template is one segment of a path for every server: also for one that decodes the
+// path before it takes it apart, or decodes it again and again, or has parameters behind a semicolon.
 func (t template) oneSegment(input map[string]json.RawMessage) bool {
 	parts := slices.Clone(t.parts)
 	for i := 0; i < len(parts); i += 2 {
@@ -196,7 +200,8 @@ func (t template) oneSegment(input map[string]json.RawMessage) bool {
 	}
 	for {
 		name, _, _ := strings.Cut(text, ";")
-		if text == "" || name == "." || name == ".." || strings.ContainsFunc(text, func(r rune) bool { return r == '/' || r == '\\' || r < ' ' || r == 0x7f }) {
+		if text == "" || name == "." || name == ".." ||
+			strings.ContainsFunc(text, func(r rune) bool { return r == '/' || r == '\\' || r < ' ' || r == 0x7f }) {
 			return false
 		}
 		decoded := percent.ReplaceAllStringFunc(text, func(code string) string {
@@ -216,7 +221,8 @@ func (t template) oneSegment(input map[string]json.RawMessage) bool {
 // percent is one encoded byte. Others are decoded beside one that cannot be.
 var percent = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 
-// parseURL takes a URL apart before anything stands in its places, so that nothing that comes there can change what it means.
+// parseURL takes a URL apart before anything stands in its places, so that nothing that comes there can change what it
+// means.
 func parseURL(text string) (urlTemplate, error) {
 	var u urlTemplate
 	text, fragment, _ := strings.Cut(text, "#")
@@ -230,7 +236,8 @@ func parseURL(text string) (urlTemplate, error) {
 		return u, fmt.Errorf("%q is no address; write https://HOST/PATH", text)
 	}
 	if strings.ContainsAny(host, "{}@ ") {
-		return u, fmt.Errorf("the host %q is not plain; places for fields stand only in the path and in values of the query, and credentials in headers", host)
+		return u, fmt.Errorf("the host %q is not plain; places for fields stand only in the path and in values of "+
+			"the query, and credentials in headers", host)
 	}
 	base, err := url.Parse(scheme + "://" + host)
 	if err != nil || base.Host == "" {

@@ -1,5 +1,5 @@
-// Package metrics counts what a dispatcher sees, for Prometheus. No label has a value that an agent or a model chooses: their
-// number is bounded.
+// Package metrics counts what a dispatcher sees, for Prometheus. No label has a value that an agent or a model chooses:
+// their number is bounded.
 package metrics
 
 import (
@@ -20,8 +20,8 @@ var ContentType = string(expfmt.NewFormat(expfmt.TypeTextPlain))
 
 // Load is what stands in a dispatcher now.
 type Load struct {
-	// Running, Idle and Waiting are its batches: those that it owns and that have something to do, those that are open and have
-	// nothing, and those that wait for their turn.
+	// Running, Idle and Waiting are its batches: those that it owns and that have something to do, those that are open
+	// and have nothing, and those that wait for their turn.
 	Running, Idle, Waiting int
 	// Workers are those that it has heard of.
 	Workers int
@@ -53,33 +53,48 @@ func New(load func() Load) *Metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	durations := func(name, help string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: seconds}, []string{"class"})
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: seconds},
+			[]string{"class"})
 	}
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
-		batches:  counter("toolyard_batches_completed_total", "Batches that this dispatcher completed, by how they ended.", "status"),
-		refused:  counter("toolyard_batches_refused_total", "Submissions that this dispatcher refused, by HTTP status.", "status"),
-		calls:    counter("toolyard_calls_total", "Results in the batches that this dispatcher completed, by concurrency class and code; ok is success.", "class", "code"),
-		attempts: prometheus.NewCounter(prometheus.CounterOpts{Name: "toolyard_call_attempts_total", Help: "Executions that were started for these results."}),
+		batches: counter("toolyard_batches_completed_total",
+			"Batches that this dispatcher completed, by how they ended.", "status"),
+		refused: counter("toolyard_batches_refused_total", "Submissions that this dispatcher refused, by HTTP status.",
+			"status"),
+		calls: counter("toolyard_calls_total",
+			"Results in the batches that this dispatcher completed, by concurrency class and code; ok is success.",
+			"class", "code"),
+		attempts: prometheus.NewCounter(prometheus.CounterOpts{Name: "toolyard_call_attempts_total",
+			Help: "Executions that were started for these results."}),
 		pipeline: durations("toolyard_call_seconds", "Time in the pipeline on the worker that finished the call."),
 		execute:  durations("toolyard_call_execute_seconds", "The tool's own part of it."),
 		queue:    durations("toolyard_call_queue_seconds", "Time from being queued to being taken."),
 	}
 	gauge := func(name, help string, of func(Load) int) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(of(load())) })
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
+			func() float64 { return float64(of(load())) })
 	}
 	m.registry.MustRegister(
 		m.batches, m.refused, m.calls, m.attempts, m.pipeline, m.execute, m.queue,
-		gauge("toolyard_batches_running", "Batches that this dispatcher owns now and that have something to do.", func(l Load) int { return l.Running }),
-		gauge("toolyard_batches_idle", "Open batches that this dispatcher owns now, and that wait for calls of their agents.", func(l Load) int { return l.Idle }),
-		gauge("toolyard_batches_waiting", "Batches that wait in this dispatcher for their turn.", func(l Load) int { return l.Waiting }),
-		gauge("toolyard_workers", "Live workers, as this dispatcher knows them.", func(l Load) int { return l.Workers }),
+		gauge("toolyard_batches_running", "Batches that this dispatcher owns now and that have something to do.",
+			func(l Load) int { return l.Running }),
+		gauge("toolyard_batches_idle",
+			"Open batches that this dispatcher owns now, and that wait for calls of their agents.",
+			func(l Load) int { return l.Idle }),
+		gauge("toolyard_batches_waiting", "Batches that wait in this dispatcher for their turn.",
+			func(l Load) int { return l.Waiting }),
+		gauge("toolyard_workers", "Live workers, as this dispatcher knows them.",
+			func(l Load) int { return l.Workers }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "toolyard_calls_stalled_total",
 			Help: "Calls that lay in the queue for over a second beside a worker with room that had asked for calls.",
 		}, func() float64 { return float64(load().Stalls) }),
-		gauge("toolyard_store_fill_percent", "How full the fullest of the streams and buckets is that running batches write to.", func(l Load) int { return l.StoreFill }),
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector(),
+		gauge("toolyard_store_fill_percent",
+			"How full the fullest of the streams and buckets is that running batches write to.",
+			func(l Load) int { return l.StoreFill }),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewBuildInfoCollector(),
 	)
 	return m
 }

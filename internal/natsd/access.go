@@ -95,7 +95,8 @@ func (r keyring) match(pattern string) (nkeys.KeyPair, error) {
 	}
 	k, err := nkeys.FromSeed(seed)
 	if err != nil {
-		return nil, fmt.Errorf("natsd: %s holds no key (%w); put it back, or remove all of %s for new ones", paths[0], err, r.dir)
+		return nil, fmt.Errorf("natsd: %s holds no key (%w); put it back, or remove all of %s for new ones", paths[0],
+			err, r.dir)
 	}
 	return k, nil
 }
@@ -120,8 +121,8 @@ func (r keyring) ensure(name string, make func() (nkeys.KeyPair, error)) (nkeys.
 	return k, writeSecret(filepath.Join(r.dir, name+"."+public+keyExt), seed)
 }
 
-// writeSecret writes a file for this user only, whole or not at all. What is there already stays: somebody else has made it
-// at the same time, and others may be reading it.
+// writeSecret writes a file for this user only, whole or not at all. What is there already stays: somebody else has
+// made it at the same time, and others may be reading it.
 func writeSecret(path string, content []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
 	if err != nil {
@@ -154,7 +155,8 @@ func secretDir(dir string) error {
 		return fmt.Errorf("natsd: the directory of credentials: %w", err)
 	}
 	if info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" {
-		return fmt.Errorf("natsd: others can get into %s, which has credentials (mode %o); chmod 700 it", dir, info.Mode().Perm())
+		return fmt.Errorf("natsd: others can get into %s, which has credentials (mode %o); chmod 700 it", dir,
+			info.Mode().Perm())
 	}
 	return nil
 }
@@ -182,8 +184,8 @@ func keyName(p access.Principal) string {
 	return label(p)
 }
 
-// CredsFile is where a principal's credentials are, below the directory of credentials. Those that are made at the first
-// start have the name of their role alone.
+// CredsFile is where a principal's credentials are, below the directory of credentials. Those that are made at the
+// first start have the name of their role alone.
 func CredsFile(dir string, p access.Principal, first bool) string {
 	name := string(p.Role)
 	if !first && !p.Platform() {
@@ -195,14 +197,15 @@ func CredsFile(dir string, p access.Principal, first bool) string {
 // ErrNoKeys says that a directory has no keys to sign credentials with.
 var ErrNoKeys = errors.New("there are no keys to sign credentials with")
 
-// MakeCreds makes credentials for a principal, unless they are there, and returns their file. The running server takes them
-// at once. [ErrNoKeys] says that the server has not been started yet, or has its keys elsewhere.
+// MakeCreds makes credentials for a principal, unless they are there, and returns their file. The running server takes
+// them at once. [ErrNoKeys] says that the server has not been started yet, or has its keys elsewhere.
 func MakeCreds(dir string, p access.Principal) (path string, err error) {
 	if err := p.Check(); err != nil {
 		return "", fmt.Errorf("natsd: %w", err)
 	}
 	if len(p.Name) > MaxNameBytes {
-		return "", fmt.Errorf("natsd: the name of %s has %d bytes, with those that stand for other characters than letters, digits, - and _; credentials are made for names of at most %d",
+		return "", fmt.Errorf("natsd: the name of %s has %d bytes, with those that stand for other characters than "+
+			"letters, digits, - and _; credentials are made for names of at most %d",
 			p, len(p.Name), MaxNameBytes)
 	}
 	ring := keyring{filepath.Join(dir, keysDir)}
@@ -284,7 +287,8 @@ func (a Access) open(storeDir string, log *slog.Logger) (*accounts, error) {
 			return nil, fmt.Errorf("natsd: read a key: %w", err)
 		}
 	}
-	if acc.operator, err = acc.ring.ensure(keyOperator, nkeys.CreateOperator); err != nil { // last: who finds it finds the others
+	// last: who finds it finds the others
+	if acc.operator, err = acc.ring.ensure(keyOperator, nkeys.CreateOperator); err != nil {
 		return nil, err
 	}
 	if acc.since, err = acc.ring.age(keyOperator); err != nil {
@@ -341,7 +345,8 @@ func (a *accounts) Fetch(public string) (string, error) {
 		claims.Limits.Conn, claims.Limits.LeafNodeConn = MaxConnections, 0
 		for i, g := range a.Grants(p) {
 			in := &jwt.Import{
-				Name: fmt.Sprintf("%d", i), Account: a.platform, Subject: jwt.Subject(g.Subject), LocalSubject: jwt.RenamingSubject(g.Local), Type: jwt.Service,
+				Name: fmt.Sprintf("%d", i), Account: a.platform, Subject: jwt.Subject(g.Subject),
+				LocalSubject: jwt.RenamingSubject(g.Local), Type: jwt.Service,
 			}
 			if g.Way == access.Hear {
 				in.Type = jwt.Stream
@@ -371,7 +376,8 @@ func (a *accounts) Fetch(public string) (string, error) {
 	return signed, nil
 }
 
-// Store, IsReadOnly, Start, IsTrackingUpdate, Reload and Close complete [server.AccountResolver]: there is nothing to do.
+// Store, IsReadOnly, Start, IsTrackingUpdate, Reload and Close complete [server.AccountResolver]: there is nothing to
+// do.
 func (a *accounts) Store(string, string) error {
 	return errors.New("accounts are made of the table of grants")
 }

@@ -21,7 +21,8 @@ func asking(dir string) *Access {
 	grants := func(p access.Principal) []access.Grant {
 		switch p.Role {
 		case access.Agent:
-			return []access.Grant{{Subject: "in." + p.Name + ".*"}, {Subject: "get." + p.Name, Way: access.AskMany}, {Subject: "live." + p.Name + ".>", Way: access.Hear}}
+			return []access.Grant{{Subject: "in." + p.Name + ".*"}, {Subject: "get." + p.Name, Way: access.AskMany},
+				{Subject: "live." + p.Name + ".>", Way: access.Hear}}
 		case access.Worker:
 			return []access.Grant{{Subject: "ev." + p.Name + ".*"}, {Subject: "get." + p.Name, Way: access.AskMany}}
 		}
@@ -30,7 +31,8 @@ func asking(dir string) *Access {
 	return &Access{
 		Dir: filepath.Join(dir, "creds"), Grants: grants, First: []access.Principal{{Role: access.Agent, Name: "ann"}},
 		Exports: []access.Grant{
-			{Subject: "in.*.*"}, {Subject: "ev.*.*"}, {Subject: "get.*", Way: access.AskMany}, {Subject: "live.*.>", Way: access.Hear},
+			{Subject: "in.*.*"}, {Subject: "ev.*.*"}, {Subject: "get.*", Way: access.AskMany},
+			{Subject: "live.*.>", Way: access.Hear},
 		},
 	}
 }
@@ -69,16 +71,19 @@ func TestCredentialsAreAskedFor(t *testing.T) {
 	}
 	// The platform has streams, of an agent what it publishes under its name, and the agent the answer.
 	_, js := connect(t, s)
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "IN", Subjects: []string{"in.>"}}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "IN",
+		Subjects: []string{"in.>"}}); err != nil {
 		t.Fatal(err)
 	}
 	ann := as(t, s, filepath.Join(creds, "agent.creds"))
-	if m, err := ann.Request("in.ann.1", []byte("one"), 5*time.Second); err != nil || !strings.Contains(string(m.Data), `"seq":1`) {
+	if m, err := ann.Request("in.ann.1", []byte("one"), 5*time.Second); err != nil ||
+		!strings.Contains(string(m.Data), `"seq":1`) {
 		t.Errorf("a publish that is granted: %v, %v", m, err)
 	}
 	for _, subject := range []string{"in.bob.1", "$JS.API.STREAM.INFO.IN", "$JS.API.STREAM.PURGE.IN", "ev.default.1"} {
 		m, err := ann.Request(subject, nil, 5*time.Second)
-		if !errors.Is(err, nats.ErrNoResponders) && (err != nil || !strings.Contains(string(m.Data), "not enabled for account")) {
+		if !errors.Is(err, nats.ErrNoResponders) && (err != nil ||
+			!strings.Contains(string(m.Data), "not enabled for account")) {
 			t.Errorf("%s: %v, %v; want %v", subject, m, err, nats.ErrNoResponders)
 		}
 	}
@@ -122,7 +127,8 @@ func TestCredentialsStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, js := connect(t, first)
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "IN", Subjects: []string{"in.>"}}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "IN",
+		Subjects: []string{"in.>"}}); err != nil {
 		t.Fatal(err)
 	}
 	first.Shutdown()
@@ -145,7 +151,8 @@ func TestStoreWithoutAccountsIsTakenOver(t *testing.T) {
 	dir := t.TempDir()
 	first := startServer(t, Options{StoreDir: dir})
 	_, js := connect(t, first)
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KEPT", Subjects: []string{"kept.>"}}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KEPT",
+		Subjects: []string{"kept.>"}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := js.Publish(t.Context(), "kept.1", []byte("one")); err != nil {
@@ -164,14 +171,15 @@ func TestStoreWithoutAccountsIsTakenOver(t *testing.T) {
 }
 
 func TestNobodyListensOpenByAccident(t *testing.T) {
-	if _, err := Start(t.Context(), Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0"}); err == nil || !strings.Contains(err.Error(), "credentials") {
+	if _, err := Start(t.Context(), Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0"}); err == nil ||
+		!strings.Contains(err.Error(), "credentials") {
 		t.Errorf("error %v; want one about credentials", err)
 	}
 }
 
-// TestAnswersAreNotImported: the server does not carry an answer that came into an account on into another account, though the account
-// may write there itself. Nothing here rests on that: each agent and each pool has an account of its own, which may write only
-// what is its own. But whoever puts several into one account has to know that.
+// TestAnswersAreNotImported: the server does not carry an answer that came into an account on into another account,
+// though the account may write there itself. Nothing here rests on that: each agent and each pool has an account of its
+// own, which may write only what is its own. But whoever puts several into one account has to know that.
 func TestAnswersAreNotImported(t *testing.T) {
 	dir := t.TempDir()
 	a := asking(dir)

@@ -11,7 +11,7 @@
 // only with [Options.SyncAlways]; without it the last [SyncInterval] may be lost. [Server.Keep] ends when the store
 // directory vanishes, and starts the server again when a full disk has room; [Server.Room] says how that stands.
 //
-// With [Options.Access] the server asks its clients for credentials, which it makes at its first start. The streams are in one
-// account, that of dispatchers and operators; each agent and each pool of workers has an account of its own, in which there
-// is what the table of grants gives it, and nothing else.
+// With [Options.Access] the server asks its clients for credentials, which it makes at its first start. The streams are
+// in one account, that of dispatchers and operators; each agent and each pool of workers has an account of its own, in
+// which there is what the table of grants gives it, and nothing else.
 package natsd

@@ -8,8 +8,8 @@ import (
 	"github.com/toolyard/toolyard/internal/access"
 )
 
-// FindCreds returns the file of a principal's credentials in a directory. Those of a principal that has none are made where
-// the directory has the keys. [fs.ErrNotExist] says that there are none, and nothing to make them with.
+// FindCreds returns the file of a principal's credentials in a directory. Those of a principal that has none are made
+// where the directory has the keys. [fs.ErrNotExist] says that there are none, and nothing to make them with.
 func FindCreds(dir string, p access.Principal) (string, error) {
 	for _, first := range []bool{true, false} {
 		path := CredsFile(dir, p, first)

@@ -23,7 +23,8 @@ type GoneError struct {
 }
 
 func (e *GoneError) Error() string {
-	return fmt.Sprintf("the store %s %s; what was stored there is out of reach: put it back, or name another directory, "+
+	return fmt.Sprintf("the store %s %s; what was stored there is out of reach: put it back, or name another "+
+		"directory, "+
 		"and start again", e.Path, e.Problem)
 }
 
@@ -85,7 +86,8 @@ func (s *Server) Keep(ctx context.Context) error {
 		if do == restart {
 			var err error
 			if err = s.writable(); err == nil {
-				s.log.Warn("starting the NATS server again, since it has stopped to store and could now", "reason", seen.stalled)
+				s.log.Warn("starting the NATS server again, since it has stopped to store and could now", "reason",
+					seen.stalled)
 				err = s.restart()
 				starts = err
 			}
@@ -127,7 +129,8 @@ func (s *Server) gone() error {
 		case errors.Is(err, fs.ErrNotExist):
 			return &GoneError{p.Name(), "is gone: it was removed, or its disk is not mounted any more"}
 		case err == nil && !os.SameFile(was, now):
-			return &GoneError{p.Name(), "is another directory now: it was replaced, or its disk was mounted or unmounted"}
+			return &GoneError{p.Name(),
+				"is another directory now: it was replaced, or its disk was mounted or unmounted"}
 		}
 	}
 	return nil
@@ -165,7 +168,8 @@ func recovered(ns *server.Server, dir string) error {
 			if info, err := os.Stat(block); err == nil && info.Size() == 0 {
 				continue
 			}
-			return fmt.Errorf("natsd: stream %s cannot be recovered, its files are damaged; the log says how. Put %s back from a copy, "+
+			return fmt.Errorf("natsd: stream %s cannot be recovered, its files are damaged; the log says how. Put %s "+
+				"back from a copy, "+
 				"or move it away to begin without what is in it", e.Stream, at)
 		}
 	}

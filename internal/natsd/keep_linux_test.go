@@ -60,7 +60,8 @@ func TestAFullDisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KEPT", Subjects: []string{"kept.>"}, Discard: jetstream.DiscardNew}); err != nil {
+		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KEPT", Subjects: []string{"kept.>"},
+			Discard: jetstream.DiscardNew}); err != nil {
 			t.Fatal(err)
 		}
 		if r := s.Room(); r.Full || r.Stalled != nil || r.Reserve != 8<<20 || r.Free < 8<<20 {
@@ -93,7 +94,8 @@ func TestAFullDisk(t *testing.T) {
 			// Less than the reserve: it says so, and still stores.
 			smalldisk.Fill(t, dir, 4<<20)
 			until(t, "the room is full", func() bool { return s.Room().Full })
-			if r := s.Room(); r.Stalled != nil || !strings.Contains(r.String(), dir) || !strings.Contains(r.String(), "kept for what is under way") {
+			if r := s.Room(); r.Stalled != nil || !strings.Contains(r.String(), dir) ||
+				!strings.Contains(r.String(), "kept for what is under way") {
 				t.Errorf("the room is %+v: %s", r, r)
 			}
 			if err := publish(fmt.Sprintf("kept.low.%d", round), 1000); err != nil {
@@ -112,7 +114,10 @@ func TestAFullDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 			until(t, "there is room again", func() bool { r := s.Room(); return !r.Full && r.Stalled == nil })
-			until(t, "a publish is acknowledged", func() bool { return publish(fmt.Sprintf("kept.after.%d", round), 2000) == nil })
+			until(t, "a publish is acknowledged", func() bool {
+				return publish(fmt.Sprintf("kept.after.%d", round),
+					2000) == nil
+			})
 			check("when there is room")
 		}
 		if outside.ConnectedUrl() != s.ClientURL() {
@@ -139,7 +144,8 @@ func TestAStoreThatVanishes(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "store")
 			s, ended := kept(t, Options{StoreDir: dir, Reserve: 1})
 			_, js := connect(t, s)
-			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KEPT", Subjects: []string{"kept"}}); err != nil {
+			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KEPT",
+				Subjects: []string{"kept"}}); err != nil {
 				t.Fatal(err)
 			}
 			until(t, "it is removed", func() bool { return vanish(dir) == nil })

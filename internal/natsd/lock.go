@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// lockName is the file in the store directory whose lock means: a server lives here. It is never removed: removing it
-	// would let two servers lock two files of that name.
+	// lockName is the file in the store directory whose lock means: a server lives here. It is never removed: removing
+	// it would let two servers lock two files of that name.
 	lockName = "server.lock"
 	// holderName is the file that has the server's process id. On Windows nobody else can read a file that is locked.
 	holderName = "server.pid"

@@ -36,8 +36,8 @@ type Options struct {
 	// Listen is the TCP address for clients, "host:port". Empty means no address: only this process can connect.
 	// Port 0 takes a free one, see [Server.ClientURL]. An empty host means every interface of the machine.
 	Listen string
-	// Access says who may connect. Nil means that nobody is asked: whoever reaches the server may do everything, so that
-	// is for servers without an address, and for tests, which set Open.
+	// Access says who may connect. Nil means that nobody is asked: whoever reaches the server may do everything, so
+	// that is for servers without an address, and for tests, which set Open.
 	Access *Access
 	// Open allows an address without Access.
 	Open bool
@@ -53,9 +53,9 @@ type Options struct {
 	MaxMemoryBytes int64
 	// MaxPayloadBytes bounds one message; 0 means [DefaultMaxPayloadBytes], the most is [MaxPayloadBytes].
 	MaxPayloadBytes int64
-	// Reserve is how many bytes of the disk under StoreDir are kept for what is under way: [Server.Room] says when it is
-	// touched. 0 means a hundredth of the disk, between [MinReserve] and [MaxReserve]. A negative one keeps nothing, and
-	// the disk is not looked at: all streams are in memory.
+	// Reserve is how many bytes of the disk under StoreDir are kept for what is under way: [Server.Room] says when it
+	// is touched. 0 means a hundredth of the disk, between [MinReserve] and [MaxReserve]. A negative one keeps nothing,
+	// and the disk is not looked at: all streams are in memory.
 	Reserve int64
 	// ServerName; empty means [DefaultServerName].
 	ServerName string
@@ -73,7 +73,8 @@ func (o *Options) normalize() error {
 			return err
 		}
 		if o.Access == nil && !o.Open {
-			return fmt.Errorf("natsd: the server would listen on %s and ask nobody for credentials; set Access, or Open", o.Listen)
+			return fmt.Errorf("natsd: the server would listen on %s and ask nobody for credentials; set Access, or "+
+				"Open", o.Listen)
 		}
 	}
 	for _, n := range []struct {
@@ -105,7 +106,8 @@ func (o *Options) normalize() error {
 func splitListen(listen string) (host string, port int, err error) {
 	host, p, err := net.SplitHostPort(listen)
 	if err != nil {
-		return "", 0, fmt.Errorf("natsd: Listen is %q; use host:port, or nothing to serve this process only: %w", listen, err)
+		return "", 0, fmt.Errorf("natsd: Listen is %q; use host:port, or nothing to serve this process only: %w",
+			listen, err)
 	}
 	port, err = strconv.Atoi(p)
 	if err != nil || port < 0 || port > 65535 {

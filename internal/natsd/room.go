@@ -18,8 +18,8 @@ const (
 const (
 	// lookEvery is how often the store is looked at.
 	lookEvery = 250 * time.Millisecond
-	// firstRestart is how long a server that stalled again soon after a restart is left alone, and lastRestart the longest
-	// pause: each is twice the one before.
+	// firstRestart is how long a server that stalled again soon after a restart is left alone, and lastRestart the
+	// longest pause: each is twice the one before.
 	firstRestart = time.Second
 	lastRestart  = 30 * time.Second
 	// steady is how long a server must store before it counts as well.
@@ -30,8 +30,8 @@ const (
 
 // Room is how much room a server's disk has.
 type Room struct {
-	// Dir is the store directory. Free is what is left of the disk under it, and Reserve what of that is kept for what is
-	// under way.
+	// Dir is the store directory. Free is what is left of the disk under it, and Reserve what of that is kept for what
+	// is under way.
 	Dir           string
 	Free, Reserve int64
 	// Full says that nothing new should be begun.
@@ -49,7 +49,8 @@ func (r Room) String() string {
 	case r.Stalled != nil:
 		return fmt.Sprintf("nothing can be stored under %s (%v)", r.Dir, r.Stalled)
 	case r.Full:
-		return fmt.Sprintf("%s, and %s are kept for what is under way; free %s", disk, size(r.Reserve), size(max(0, r.resume()-r.Free)))
+		return fmt.Sprintf("%s, and %s are kept for what is under way; free %s", disk, size(r.Reserve),
+			size(max(0, r.resume()-r.Free)))
 	}
 	return disk
 }
@@ -98,8 +99,8 @@ const (
 // keeper decides what is done about a store, from what is seen of it.
 type keeper struct {
 	room Room
-	// at is when the server was last restarted, or could not be; next when it may be again, after a pause that grows until
-	// the server was well for a while.
+	// at is when the server was last restarted, or could not be; next when it may be again, after a pause that grows
+	// until the server was well for a while.
 	at, next time.Time
 	pause    time.Duration
 	// failing is since when it could not be started.

@@ -78,7 +78,8 @@ func TestKeeper(t *testing.T) {
 
 // TestReserve: what is kept of a disk when nobody says.
 func TestReserve(t *testing.T) {
-	for total, want := range map[int64]int64{1 << 20: MinReserve, 1 << 30: MinReserve, 20 << 30: (20 << 30) / 100, 1 << 40: MaxReserve} {
+	for total, want := range map[int64]int64{1 << 20: MinReserve, 1 << 30: MinReserve, 20 << 30: (20 << 30) / 100,
+		1 << 40: MaxReserve} {
 		if got := reserveOf(0, total); got != want {
 			t.Errorf("of %d bytes %d are kept; want %d", total, got, want)
 		}
@@ -87,11 +88,13 @@ func TestReserve(t *testing.T) {
 		t.Errorf("%d are kept; 5 were asked for", got)
 	}
 	r := Room{Dir: "/data", Free: 12 << 20, Reserve: 64 << 20, Full: true}
-	if got, want := r.String(), "the disk under /data has 12 MiB free, and 64 MiB are kept for what is under way; free 68 MiB"; got != want {
+	if got, want := r.String(),
+		"the disk under /data has 12 MiB free, and 64 MiB are kept for what is under way; free 68 MiB"; got != want {
 		t.Errorf("%q; want %q", got, want)
 	}
 	r.Stalled = errors.New("write error: no space")
-	if got, want := r.String(), "the disk under /data has 12 MiB free, and nothing more can be stored (write error: no space); free 68 MiB"; got != want {
+	if got, want := r.String(),
+		"the disk under /data has 12 MiB free, and nothing more can be stored (write error: no space); free 68 MiB"; got != want {
 		t.Errorf("%q; want %q", got, want)
 	}
 }
@@ -103,7 +106,8 @@ func TestAStreamThatCannotBeRecovered(t *testing.T) {
 	s := startServer(t, Options{StoreDir: dir})
 	_, js := connect(t, s)
 	for _, name := range []string{"WHOLE", "DAMAGED"} {
-		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name}}); err != nil {
+		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name,
+			Subjects: []string{name}}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := js.Publish(t.Context(), name, []byte("acknowledged")); err != nil {

@@ -163,7 +163,8 @@ func end(ns *server.Server) {
 func probe(addr string) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return fmt.Errorf("natsd: cannot listen on %s; free it, name another address, or port 0 for any free one: %w", addr, err)
+		return fmt.Errorf("natsd: cannot listen on %s; free it, name another address, or port 0 for any free one: %w",
+			addr, err)
 	}
 	return l.Close()
 }
@@ -204,12 +205,13 @@ func (p inProcess) InProcessConn() (net.Conn, error) {
 	return ns.InProcessConn()
 }
 
-// Connect connects a client inside this process, without a socket, and with all rights. The caller may close the connection; Shutdown
-// closes what is still open.
+// Connect connects a client inside this process, without a socket, and with all rights. The caller may close the
+// connection; Shutdown closes what is still open.
 func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	opts = append(slices.Clip(opts), nats.InProcessServer(s.InProcess()))
 	if s.access != nil {
-		opts = append(opts, nats.UserCredentials(CredsFile(s.access.Dir, access.Principal{Role: access.Dispatcher}, true)))
+		opts = append(opts, nats.UserCredentials(CredsFile(s.access.Dir, access.Principal{Role: access.Dispatcher},
+			true)))
 	}
 	nc, err := nats.Connect("", opts...)
 	if err != nil {

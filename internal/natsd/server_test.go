@@ -63,7 +63,8 @@ func TestRestartKeepsMessages(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "not", "there", "yet")
 	first := startServer(t, Options{StoreDir: dir})
 	_, js := connect(t, first)
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KEPT", Subjects: []string{"kept.>"}}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KEPT",
+		Subjects: []string{"kept.>"}}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {
@@ -183,7 +184,8 @@ func TestAddressInUse(t *testing.T) {
 // The server says only in its log why it gave up; Start says it to the caller.
 func TestStartFailsWithTheServersReason(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "jetstream"), []byte("a file where a directory has to be"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "jetstream"), []byte("a file where a directory has to be"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
@@ -314,7 +316,8 @@ func TestKilledServer(t *testing.T) {
 
 func TestShutdownLeavesNothing(t *testing.T) {
 	before := runtime.NumGoroutine()
-	s, err := Start(t.Context(), Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Open: true, Logger: slog.New(slog.DiscardHandler)})
+	s, err := Start(t.Context(), Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Open: true,
+		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -359,7 +362,8 @@ func TestStartIsQuick(t *testing.T) {
 	best := time.Duration(math.MaxInt64)
 	for range 20 {
 		begin := time.Now()
-		s, err := Start(t.Context(), Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Open: true, Logger: slog.New(slog.DiscardHandler)})
+		s, err := Start(t.Context(), Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Open: true,
+			Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -374,10 +378,13 @@ func TestStartIsQuick(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	s := startServer(t, Options{StoreDir: t.TempDir(), MaxStoreBytes: 1 << 20, MaxMemoryBytes: 1 << 19, MaxPayloadBytes: 1 << 10})
+	s := startServer(t, Options{StoreDir: t.TempDir(), MaxStoreBytes: 1 << 20, MaxMemoryBytes: 1 << 19,
+		MaxPayloadBytes: 1 << 10})
 	nc, js := connect(t, s)
-	for storage, fits := range map[jetstream.StorageType]int64{jetstream.FileStorage: 1 << 20, jetstream.MemoryStorage: 1 << 19} {
-		cfg := jetstream.StreamConfig{Name: "S_" + storage.String(), Subjects: []string{storage.String()}, Storage: storage, MaxBytes: fits + 1}
+	for storage, fits := range map[jetstream.StorageType]int64{jetstream.FileStorage: 1 << 20,
+		jetstream.MemoryStorage: 1 << 19} {
+		cfg := jetstream.StreamConfig{Name: "S_" + storage.String(), Subjects: []string{storage.String()},
+			Storage: storage, MaxBytes: fits + 1}
 		if _, err := js.CreateStream(t.Context(), cfg); err == nil {
 			t.Errorf("%s: a stream of %d bytes is accepted; want it refused", storage, cfg.MaxBytes)
 		}
@@ -434,7 +441,8 @@ func TestLogLevels(t *testing.T) {
 	l.Tracef("trace")
 	l.Fatalf("fatal %d", 1)
 	l.Fatalf("fatal %d", 2)
-	for _, want := range []string{"level=DEBUG msg=notice", "level=WARN msg=warning", `level=ERROR msg="error 1"`, `level=ERROR msg="fatal 1"`} {
+	for _, want := range []string{"level=DEBUG msg=notice", "level=WARN msg=warning", `level=ERROR msg="error 1"`,
+		`level=ERROR msg="fatal 1"`} {
 		if !strings.Contains(buf.String(), want) {
 			t.Errorf("the log lacks %s:\n%s", want, buf.String())
 		}

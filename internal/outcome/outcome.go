@@ -1,8 +1,8 @@
 // Package outcome says what may be said of a call's effects when it ends without a result of its tool's own.
 //
-// Authority: the evidence, which comes from the log or from the worker that ran the call. Whoever ends a call, the owner or a
-// worker, and for whatever reason, says the same of the same evidence: that it did not run only where that is known, and that it
-// may have taken effect only where it may.
+// Authority: the evidence, which comes from the log or from the worker that ran the call. Whoever ends a call, the
+// owner or a worker, and for whatever reason, says the same of the same evidence: that it did not run only where that
+// is known, and that it may have taken effect only where it may.
 package outcome
 
 import "github.com/toolyard/toolyard/tool"

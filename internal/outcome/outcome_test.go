@@ -9,12 +9,13 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// TestSentence over all evidence: what did not run is said not to have run, and nothing else is; what may have changed something is
-// said to, and what changes nothing is not.
+// TestSentence over all evidence: what did not run is said not to have run, and nothing else is; what may have changed
+// something is said to, and what changes nothing is not.
 func TestSentence(t *testing.T) {
 	for bits := range 1 << 5 {
 		is := func(n int) bool { return bits>>n&1 == 1 }
-		e := Evidence{Judgement: tool.Judgement{ReadOnly: is(0), Idempotent: is(1)}, MayHaveStarted: is(2), StillRuns: is(3)}
+		e := Evidence{Judgement: tool.Judgement{ReadOnly: is(0), Idempotent: is(1)}, MayHaveStarted: is(2),
+			StillRuns: is(3)}
 		if is(4) {
 			e.Started = 2
 		}
@@ -35,14 +36,17 @@ func TestSentence(t *testing.T) {
 	}
 }
 
-// TestEnded: the facts end with the phase that failed and the terminal one, and those that were handed in stay as they are.
+// TestEnded: the facts end with the phase that failed and the terminal one, and those that were handed in stay as they
+// are.
 func TestEnded(t *testing.T) {
 	before := make([]toolyard.Fact, 1, 8) // room for more, which is not ours
 	before[0] = toolyard.Fact{Phase: toolyard.PhaseResolveTool, Outcome: toolyard.OutcomeOK}
-	r := Ended(toolyard.Result{CallID: "a", Code: toolyard.SetupRequired}, toolyard.PhaseValidateValues, "why", before...)
+	r := Ended(toolyard.Result{CallID: "a", Code: toolyard.SetupRequired}, toolyard.PhaseValidateValues, "why",
+		before...)
 	want := []toolyard.Fact{
 		before[0],
-		{Phase: toolyard.PhaseValidateValues, Outcome: toolyard.OutcomeFailed, Code: toolyard.SetupRequired, Detail: "why"},
+		{Phase: toolyard.PhaseValidateValues, Outcome: toolyard.OutcomeFailed, Code: toolyard.SetupRequired,
+			Detail: "why"},
 		{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeOK},
 	}
 	if !r.IsError || r.CallID != "a" || !slices.Equal(r.Phases, want) {

@@ -42,7 +42,8 @@ func TestPartsAndTheirText(t *testing.T) {
 		{"another text stands beside its parts", tool.Output{Text: "c", Content: []toolyard.Content{text("a")}}, "c",
 			[]toolyard.Content{text("a")}},
 		{"a line for what is no text", tool.Output{Content: []toolyard.Content{text("see"), picture(9), link, doc}},
-			"see\n[image: image/png, 9 bytes]\n[link: a, https://x.test/a: the a]\n[resource: file:///a, text/plain]\ninside",
+			"see\n[image: image/png, 9 bytes]\n[link: a, https://x.test/a: the a]\n[resource: file:///a, " +
+				"text/plain]\ninside",
 			[]toolyard.Content{text("see"), picture(9), link, doc}},
 		{"bytes that are no text", tool.Output{Content: []toolyard.Content{text("a\xff"), picture(9)}},
 			"a\uFFFD\n[image: image/png, 9 bytes]",

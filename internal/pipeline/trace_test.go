@@ -30,7 +30,11 @@ var scenarios = []struct {
 	opts []func(*rig)
 }{
 	{"a good call", toolyard.OK, "", nil},
-	{"a good call by its alias", toolyard.OK, "", []func(*rig){func(r *rig) { r.job.Call.Tool = "Echo"; r.job.Judgement = tool.Judgement{Class: toolyard.ReadOnly} }}},
+	{"a good call by its alias", toolyard.OK, "",
+		[]func(*rig){func(r *rig) {
+			r.job.Call.Tool = "Echo"
+			r.job.Judgement = tool.Judgement{Class: toolyard.ReadOnly}
+		}}},
 	{"a good call with hooks that have nothing to say", toolyard.OK, "",
 		[]func(*rig){before(HookVerdict{}, nil), after(HookVerdict{}, nil)}},
 	{"an UNSAFE call of a tool that runs in the sandbox", toolyard.OK, "",
@@ -94,7 +98,8 @@ var scenarios = []struct {
 	{"a hook panics", toolyard.InternalError, toolyard.PhasePreHooks, []func(*rig){func(r *rig) {
 		r.pre = func(context.Context, HookInput) (HookVerdict, error) { panic("boom") }
 	}}},
-	{"a hook changes the input", toolyard.OK, "", []func(*rig){before(HookVerdict{Input: json.RawMessage(`{"text":"changed"}`), By: "changer"}, nil)}},
+	{"a hook changes the input", toolyard.OK, "",
+		[]func(*rig){before(HookVerdict{Input: json.RawMessage(`{"text":"changed"}`), By: "changer"}, nil)}},
 	{"a hook changes the input into one that does not fit", toolyard.SchemaValidationFailed, toolyard.PhaseParseSchema,
 		[]func(*rig){before(HookVerdict{Input: json.RawMessage(`{"txt":"changed"}`), By: "changer"}, nil)}},
 	{"a hook adds context", toolyard.OK, "", []func(*rig){before(HookVerdict{Context: "the build is red"}, nil)}},
@@ -224,7 +229,8 @@ func structured(out, outputSchema string) func(*rig) {
 // review the difference as behaviour.
 func TestTraces(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("# One call a block: a fact a line (phase, outcome, code, detail), then the result. Times are left out.\n")
+	b.WriteString("# One call a block: a fact a line (phase, outcome, code, detail), then the result. Times are left " +
+		"out.\n")
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			r := newRig(s.opts...)
@@ -260,7 +266,8 @@ func TestTraces(t *testing.T) {
 			at++
 		}
 		at = max(0, at-200)
-		t.Errorf("the traces differ from %s; run with -update and review. Around the first difference:\n%.600s\n-- want --\n%.600s", file, got[at:], want[at:])
+		t.Errorf("the traces differ from %s; run with -update and review. Around the first difference:\n%.600s\n-- "+
+			"want --\n%.600s", file, got[at:], want[at:])
 	}
 }
 
@@ -275,7 +282,8 @@ func trace(res toolyard.Result) string {
 		fmt.Fprintf(&b, "%s", strings.TrimRight(fmt.Sprintf("%-25s %-6s %-22s %s", f.Phase, f.Outcome, f.Code,
 			line(f.Detail)), " ")+"\n")
 	}
-	fmt.Fprintf(&b, "=> tool=%s class=%s code=%q retryable=%t retry_after_ms=%d attempts=%d isolation=%q truncated=%t blob=%q approval_wait_ms=%g\n",
+	fmt.Fprintf(&b, "=> tool=%s class=%s code=%q retryable=%t retry_after_ms=%d attempts=%d isolation=%q "+
+		"truncated=%t blob=%q approval_wait_ms=%g\n",
 		res.Tool, res.Class, res.Code, res.Retryable, res.RetryAfterMS, res.Attempts, res.Isolation, res.Truncated,
 		res.Blob, res.ApprovalWaitMS)
 	if res.Error != "" {

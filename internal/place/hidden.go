@@ -121,7 +121,8 @@ func entryID(e fs.DirEntry) (id ID, many bool, err error) {
 
 // walk calls hidden for each hidden entry, inside when it lies in a hidden directory, and shown for each other one.
 // Nil is not called, and directories that it would be called in alone are not entered.
-func walk(root *os.Root, hides func(string) bool, hidden func(p string, e fs.DirEntry, inside bool) error, shown func(p string, e fs.DirEntry) error) error {
+func walk(root *os.Root, hides func(string) bool, hidden func(p string, e fs.DirEntry, inside bool) error,
+	shown func(p string, e fs.DirEntry) error) error {
 	entries := 0
 	var down func(dir string, inside bool) error
 	down = func(dir string, inside bool) error {
@@ -140,7 +141,8 @@ func walk(root *os.Root, hides func(string) bool, hidden func(p string, e fs.Dir
 			return err
 		}
 		if entries += len(list); entries > MaxHiddenEntries {
-			return fmt.Errorf("the workspace has more than %d entries, too many to look for those that permission rules hide",
+			return fmt.Errorf("the workspace has more than %d entries, too many to look for those that permission "+
+				"rules hide",
 				MaxHiddenEntries)
 		}
 		for _, e := range list {

@@ -43,7 +43,8 @@ func TestFind(t *testing.T) {
 	for _, c := range []struct {
 		hidden, want string
 	}{
-		{"", ""}, {"nothing", ""}, {"a", "a/ b/other"}, {"d", "b/d2 d"}, {"b/c", "b/c"}, {"e", "e e2"}, {"link", "a/key"}, {"a/key b", "a/deep/key2 a/key b/ d"},
+		{"", ""}, {"nothing", ""}, {"a", "a/ b/other"}, {"d", "b/d2 d"}, {"b/c", "b/c"}, {"e", "e e2"},
+		{"link", "a/key"}, {"a/key b", "a/deep/key2 a/key b/ d"},
 	} {
 		found, err := Find(root, hides(strings.Fields(c.hidden)...))
 		if err != nil {
@@ -68,7 +69,8 @@ func TestPins(t *testing.T) {
 	for _, c := range []struct {
 		glob, path, want string
 	}{
-		{"**/.env", "a/b/.env", ""}, {"a/secret", "a/secret", "a"}, {"**/conf/secret", "a/b/conf/secret", "a/b/conf"}, {"a/*/secret", "a/b/secret", "a a/b"},
+		{"**/.env", "a/b/.env", ""}, {"a/secret", "a/secret", "a"}, {"**/conf/secret", "a/b/conf/secret", "a/b/conf"},
+		{"a/*/secret", "a/b/secret", "a a/b"},
 		{"a/**/secret", "a/b/secret", "a a/b"}, {"secret", "secret", ""}, {"a/b/secret", "a/b/secret", "a a/b"},
 	} {
 		hides := func(p string) bool { return doublestar.MatchUnvalidated(c.glob, p) }
@@ -90,7 +92,8 @@ func TestFindIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = root.Close() }()
-	if _, err := Find(root, func(string) bool { return true }); err == nil || !strings.Contains(err.Error(), "more than 4096 places") {
+	if _, err := Find(root, func(string) bool { return true }); err == nil ||
+		!strings.Contains(err.Error(), "more than 4096 places") {
 		t.Errorf("%v", err)
 	}
 	if os.Geteuid() == 0 {

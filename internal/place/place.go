@@ -1,4 +1,5 @@
-// Package place holds the directories of workspaces, and says which places in them a path means, for rules that are written about places.
+// Package place holds the directories of workspaces, and says which places in them a path means, for rules that are
+// written about places.
 package place
 
 import (
@@ -10,10 +11,10 @@ import (
 	"syscall"
 )
 
-// Forms returns the workspace-relative forms of a path, with slashes: as it is written, and, where that is another, where it
-// leads when symbolic links are followed as far as there is something. None when it cannot be told, or is outside of the
-// workspace: rules read that strictly. A link whose target is missing cannot be told, as what is written through it makes the
-// target.
+// Forms returns the workspace-relative forms of a path, with slashes: as it is written, and, where that is another,
+// where it leads when symbolic links are followed as far as there is something. None when it cannot be told, or is
+// outside of the workspace: rules read that strictly. A link whose target is missing cannot be told, as what is written
+// through it makes the target.
 //
 // A relative path is one in the workspace dir, an absolute one may name it as it was given or as links resolve it.
 func Forms(dir, path string) []string {

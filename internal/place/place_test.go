@@ -19,7 +19,8 @@ func TestForms(t *testing.T) {
 		t.Fatal(err)
 	}
 	for link, to := range map[string]string{
-		"ws/docs/to-file": "../secret/key", "ws/docs/to-dir": "../secret", "ws/docs/dangling": "../secret/new", "ws/docs/out": "../../elsewhere",
+		"ws/docs/to-file": "../secret/key", "ws/docs/to-dir": "../secret", "ws/docs/dangling": "../secret/new",
+		"ws/docs/out": "../../elsewhere",
 		"ws/docs/etc": "/etc", "ws/docs/loop": "loop", "ws/docs/chain": "dangling", "alias": "ws",
 	} {
 		if err := os.Symlink(to, filepath.Join(base, link)); err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// Root is the directory of a workspace, held: whatever its path leads to later, this is what is used. A root knows what is protected in it.
-// It is safe for concurrent use.
+// Root is the directory of a workspace, held: whatever its path leads to later, this is what is used. A root knows what
+// is protected in it. It is safe for concurrent use.
 type Root struct {
 	names []string // its absolute paths: with no symbolic link in it, and as it was given
 	held  *os.Root
@@ -68,24 +68,31 @@ func (r *Root) Open() (*os.Root, error) { return r.held.OpenRoot(".") }
 // Close gives the directory back.
 func (r *Root) Close() error { return r.held.Close() }
 
-// Check reports that the directory must not be used: its path leads elsewhere by now, or it is in quarantine. The error is a
-// [tool.Error] of code sandbox_violation.
+// Check reports that the directory must not be used: its path leads elsewhere by now, or it is in quarantine. The error
+// is a [tool.Error] of code sandbox_violation.
 func (r *Root) Check() error {
 	now, err := os.Stat(r.Dir())
 	if err == nil && !os.SameFile(now, r.info) {
 		err = errors.New("another directory is there")
 	}
 	if err != nil {
-		return &tool.Error{Code: toolyard.SandboxViolation, Err: fmt.Errorf("the workspace's directory %s was replaced since the worker started: %w; put it back, or start the worker anew", r.Dir(), err),
-			Message: "the workspace's directory was replaced since the worker started, so nothing is done in it; an operator must mend that"}
+		return &tool.Error{Code: toolyard.SandboxViolation, Err: fmt.Errorf("the workspace's directory %s was "+
+			"replaced since the worker started: %w; put it back, or start the worker anew", r.Dir(), err),
+			Message: "the workspace's directory was replaced since the worker started, so nothing is done in it; an " +
+				"operator must mend that"}
 	}
 	q, err := r.Quarantined()
 	switch {
 	case err != nil:
-		return &tool.Error{Code: toolyard.SandboxViolation, Err: err, Message: "nobody knows whether the workspace is in quarantine, so nothing is done in it; an operator must mend that"}
+		return &tool.Error{Code: toolyard.SandboxViolation, Err: err,
+			Message: "nobody knows whether the workspace is in quarantine, so nothing is done in it; an operator " +
+				"must mend that"}
 	case q != nil:
-		return &tool.Error{Code: toolyard.SandboxViolation, Err: fmt.Errorf("%s is in quarantine since %s: %s; \"worker workspace clear\" ends that", r.Dir(), q.Since.Format(time.RFC3339), q.Why),
-			Message: "the workspace is in quarantine, as a command has left something in it that could not be taken away; an operator must look at it"}
+		return &tool.Error{Code: toolyard.SandboxViolation,
+			Err: fmt.Errorf("%s is in quarantine since %s: %s; \"worker workspace clear\" ends that", r.Dir(),
+				q.Since.Format(time.RFC3339), q.Why),
+			Message: "the workspace is in quarantine, as a command has left something in it that could not be taken " +
+				"away; an operator must look at it"}
 	}
 	return nil
 }
@@ -126,14 +133,15 @@ type Quarantine struct {
 	Places []string `json:"places,omitempty"`
 }
 
-// quarantineMark is where a quarantine is noted: in the workspace itself, so that every worker sees it, also after a restart.
+// quarantineMark is where a quarantine is noted: in the workspace itself, so that every worker sees it, also after a
+// restart.
 const quarantineMark = protect.MarkDir + "/quarantine"
 
 // maxMarkBytes bounds what is read of a mark.
 const maxMarkBytes = 64 << 10
 
-// Quarantine moves the workspace to quarantine. Where the error says that the mark could not be written, it holds for this root alone, for
-// as long as something is there that it is about.
+// Quarantine moves the workspace to quarantine. Where the error says that the mark could not be written, it holds for
+// this root alone, for as long as something is there that it is about.
 func (r *Root) Quarantine(q Quarantine) error {
 	b, err := json.MarshalIndent(q, "", "  ")
 	if err == nil {
@@ -183,14 +191,16 @@ func (r *Root) left(q *Quarantine) (left []string) {
 	return left
 }
 
-// ClearQuarantine takes the mark away. It fails while something is there that the quarantine is about, unless keep says that it stays.
+// ClearQuarantine takes the mark away. It fails while something is there that the quarantine is about, unless keep says
+// that it stays.
 func (r *Root) ClearQuarantine(keep bool) error {
 	q, err := r.Quarantined()
 	if err != nil || q == nil {
 		return err
 	}
 	if left := r.left(q); len(left) > 0 && !keep {
-		return fmt.Errorf("%s is still there; look at it and take it away, or say with --keep that it stays", strings.Join(left, ", "))
+		return fmt.Errorf("%s is still there; look at it and take it away, or say with --keep that it stays",
+			strings.Join(left, ", "))
 	}
 	if err := r.held.RemoveAll(protect.MarkDir); err != nil {
 		return err
@@ -217,9 +227,10 @@ func Mark(r *os.Root) error {
 // Avoided is a path that no workspace may hold or lie in, and what it is.
 type Avoided struct{ Path, What string }
 
-// HoldAll holds the directories of a worker's workspaces. It refuses those that overlap, the whole machine, home directories and what is to
-// be avoided, and says why.
-func HoldAll(dirs map[toolyard.Workspace]string, list *protect.List, avoid []Avoided) (roots map[toolyard.Workspace]*Root, err error) {
+// HoldAll holds the directories of a worker's workspaces. It refuses those that overlap, the whole machine, home
+// directories and what is to be avoided, and says why.
+func HoldAll(dirs map[toolyard.Workspace]string, list *protect.List,
+	avoid []Avoided) (roots map[toolyard.Workspace]*Root, err error) {
 	roots = map[toolyard.Workspace]*Root{}
 	defer func() {
 		if err != nil {
@@ -243,7 +254,9 @@ func HoldAll(dirs map[toolyard.Workspace]string, list *protect.List, avoid []Avo
 	for i, a := range names {
 		for _, b := range names[i+1:] {
 			if why := overlap(roots[a], roots[b]); why != "" {
-				return roots, fmt.Errorf("workspaces %q and %q overlap: %s %s %s; who acts in one would act in the other", a, b, roots[a].Dir(), why, roots[b].Dir())
+				return roots,
+					fmt.Errorf("workspaces %q and %q overlap: %s %s %s; who acts in one would act in the other", a, b,
+						roots[a].Dir(), why, roots[b].Dir())
 			}
 		}
 	}
@@ -262,7 +275,8 @@ func overlap(a, b *Root) string {
 	return ""
 }
 
-// holds reports whether a path is the directory or lies in it, by what the directories on the way are: a bind mount has another name.
+// holds reports whether a path is the directory or lies in it, by what the directories on the way are: a bind mount has
+// another name.
 func (r *Root) holds(p string) bool {
 	for ; ; p = filepath.Dir(p) {
 		if info, err := os.Stat(p); err == nil && os.SameFile(info, r.info) {
@@ -292,7 +306,8 @@ func (r *Root) unfit(avoid []Avoided) string {
 		if r.holds(real) {
 			return fmt.Sprintf("holds %s, %s", a.What, a.Path)
 		}
-		if info, err := os.Stat(real); err == nil && info.IsDir() && (&Root{names: []string{real}, info: info}).holds(r.Dir()) && real == resolved(a.Path) {
+		if info, err := os.Stat(real); err == nil && info.IsDir() &&
+			(&Root{names: []string{real}, info: info}).holds(r.Dir()) && real == resolved(a.Path) {
 			return fmt.Sprintf("lies in %s, %s", a.What, a.Path)
 		}
 	}

@@ -34,7 +34,8 @@ func violates(t *testing.T, err error) {
 	}
 }
 
-// TestAHeldRootThatIsReplaced: whatever the path leads to later, another directory, a link to one, nothing, it is not used.
+// TestAHeldRootThatIsReplaced: whatever the path leads to later, another directory, a link to one, nothing, it is not
+// used.
 func TestAHeldRootThatIsReplaced(t *testing.T) {
 	base := t.TempDir()
 	ws := filepath.Join(base, "ws")
@@ -71,7 +72,8 @@ func TestAHeldRootThatIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The link by which it was given is not looked at again.
-	if err := errors.Join(os.Remove(filepath.Join(base, "alias")), os.Symlink("other", filepath.Join(base, "alias"))); err != nil {
+	if err := errors.Join(os.Remove(filepath.Join(base, "alias")),
+		os.Symlink("other", filepath.Join(base, "alias"))); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Check(); err != nil {
@@ -91,16 +93,21 @@ func TestWhatIsAvoided(t *testing.T) {
 		}
 	}
 	for dir, want := range map[string]string{
-		"state": "holds the streams", "state/toolyard": "holds the streams", "state/toolyard/streams": "lies in the streams", "ws": "", "home": "is a home directory", ".": "holds the home directory",
+		"state": "holds the streams", "state/toolyard": "holds the streams",
+		"state/toolyard/streams": "lies in the streams", "ws": "", "home": "is a home directory",
+		".": "holds the home directory",
 	} {
-		_, err := HoldAll(map[toolyard.Workspace]string{"w": filepath.Join(base, dir)}, nil, []Avoided{{filepath.Join(base, "state/toolyard"), "the streams"}, {filepath.Join(base, "not/there"), "nothing"}})
+		_, err := HoldAll(map[toolyard.Workspace]string{"w": filepath.Join(base, dir)}, nil,
+			[]Avoided{{filepath.Join(base, "state/toolyard"), "the streams"},
+				{filepath.Join(base, "not/there"), "nothing"}})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", dir, err, want)
 		}
 	}
 }
 
-// TestQuarantineHoldsForEverybody: it stands in the workspace, so that every worker sees it, and ends when an operator says so.
+// TestQuarantineHoldsForEverybody: it stands in the workspace, so that every worker sees it, and ends when an operator
+// says so.
 func TestQuarantineHoldsForEverybody(t *testing.T) {
 	dir := t.TempDir()
 	ours, theirs := hold(t, dir), hold(t, dir)
@@ -173,7 +180,8 @@ func TestProtectedPlacesOfARoot(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, ".vscode"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for p, want := range map[string]string{"a": "", "docs/tasks.json": ".vscode", ".vscode/x": ".vscode", "deploy/x": "deploy", "HEAD": "HEAD"} {
+	for p, want := range map[string]string{"a": "", "docs/tasks.json": ".vscode", ".vscode/x": ".vscode",
+		"deploy/x": "deploy", "HEAD": "HEAD"} {
 		got, ok := r.Protected(r.Forms(p))
 		if got.Path != want || ok != (want != "") {
 			t.Errorf("%s: %+v, want %q", p, got, want)

@@ -21,9 +21,9 @@ type patternWord []string
 // star stands for a star while a pattern is read as a shell reads words. It is in no use of its own.
 const star = "\uE000"
 
-// parseCommandPattern reads "git status:*", "git status *" or "git status". The words are read as the shell would, so that quotes
-// mean in a rule what they mean in a command. A star that is not quoted stands for any text: as a word for one word or more, at
-// the end also for none.
+// parseCommandPattern reads "git status:*", "git status *" or "git status". The words are read as the shell would, so
+// that quotes mean in a rule what they mean in a command. A star that is not quoted stands for any text: as a word for
+// one word or more, at the end also for none.
 func parseCommandPattern(specifier string) (*commandPattern, error) {
 	text, prefix := strings.CutSuffix(specifier, ":*")
 	if strings.Contains(text, star) {
@@ -34,8 +34,9 @@ func parseCommandPattern(specifier string) (*commandPattern, error) {
 	case err != nil:
 		return nil, errors.New("it is not a command: write words as in git status:*, quoted as in a shell")
 	case len(script.Commands) != 1 || !script.Plain():
-		return nil, errors.New("it is not one plain command: write a rule for each, with no pipes, redirections or variables; " +
-			"* stands for any words, and :* at the end means any further words")
+		return nil,
+			errors.New("it is not one plain command: write a rule for each, with no pipes, redirections or variables; " +
+				"* stands for any words, and :* at the end means any further words")
 	}
 	p := &commandPattern{prefix: prefix}
 	for _, w := range script.Commands[0].Args {
@@ -115,7 +116,8 @@ func (r Rule) commandPattern() (*commandPattern, error) {
 	return parseCommandPattern(r.Specifier)
 }
 
-// is reports whether a command of literal words matches: what an allow rule needs. A star inside a word stays within the word.
+// is reports whether a command of literal words matches: what an allow rule needs. A star inside a word stays within
+// the word.
 func (p *commandPattern) is(args []shell.Word) bool {
 	if slices.ContainsFunc(args, func(w shell.Word) bool { return !w.Literal }) {
 		return false
@@ -138,9 +140,9 @@ func (p *commandPattern) is(args []shell.Word) bool {
 	return at[len(args)] || p.prefix && slices.Contains(at, true)
 }
 
-// coveredCommands reports which allow rules together cover a command line. Each of its parts must match one of them, or only read
-// in a directory of the workspace, and one at least must match. What a part has in front of it that bounds its time or slows it down
-// does not count. The line must be nothing but its parts, joined: see [shell.Parts].
+// coveredCommands reports which allow rules together cover a command line. Each of its parts must match one of them, or
+// only read in a directory of the workspace, and one at least must match. What a part has in front of it that bounds
+// its time or slows it down does not count. The line must be nothing but its parts, joined: see [shell.Parts].
 func coveredCommands(line, workspaceDir string, rules []Rule) (used []Rule, ok bool) {
 	parts, ok := shell.Parts(line)
 	if !ok {
@@ -174,8 +176,8 @@ func covering(part shell.Part, rules []Rule) (match Rule, ok bool) {
 	return Rule{}, false
 }
 
-// leaves reports whether a part goes to a directory that is not known to be one of the workspace: what a rule allows is meant
-// for the workspace.
+// leaves reports whether a part goes to a directory that is not known to be one of the workspace: what a rule allows is
+// meant for the workspace.
 func leaves(args []shell.Word, workspaceDir string) bool {
 	if len(args) == 0 || args[0].Text != "cd" {
 		return false
@@ -223,9 +225,10 @@ const (
 	yes
 )
 
-// may matches strictly: a program is meant by its name whatever its path, and options that stand between the words of the pattern, with
-// a value each perhaps, do not hide them (git -C . push). A star stands for any words, none and inside of a word too. A word that is not
-// literal may be anything that starts with its known text, and without any it may be no word at all, or many.
+// may matches strictly: a program is meant by its name whatever its path, and options that stand between the words of
+// the pattern, with a value each perhaps, do not hide them (git -C . push). A star stands for any words, none and
+// inside of a word too. A word that is not literal may be anything that starts with its known text, and without any it
+// may be no word at all, or many.
 func (p *commandPattern) may(args []shell.Word, steps *int) verdict {
 	at := []int{0} // places in args from which the rest of the pattern may go on, in order
 	for k, word := range p.words {
@@ -297,5 +300,6 @@ func skipTo(at []int, n, i int) []int {
 }
 
 func mayBe(w shell.Word, word patternWord, name bool) bool {
-	return strings.HasPrefix(word[0], w.Text) || len(word) > 1 && strings.HasPrefix(w.Text, word[0]) || name && strings.Contains(w.Text, "/")
+	return strings.HasPrefix(word[0], w.Text) || len(word) > 1 && strings.HasPrefix(w.Text, word[0]) || name &&
+		strings.Contains(w.Text, "/")
 }

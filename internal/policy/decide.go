@@ -29,12 +29,12 @@ type Request struct {
 	Tool tool.Permission
 	// WorkspaceDir is the workspace's directory, for rules with absolute paths. Empty: there are none that match.
 	WorkspaceDir string
-	// Paths are the forms of the input's path, relative to the workspace: as it was written, and with its symlinks resolved. A
-	// deny or ask rule matches when one of them does, an allow rule when all do. Empty, or a form that is not inside the
-	// workspace: the path is unknown. Read only for tools whose declaration has a path specifier.
+	// Paths are the forms of the input's path, relative to the workspace: as it was written, and with its symlinks
+	// resolved. A deny or ask rule matches when one of them does, an allow rule when all do. Empty, or a form that is
+	// not inside the workspace: the path is unknown. Read only for tools whose declaration has a path specifier.
 	Paths []string
-	// Protected is the protected place that one of Paths is in. Nil: none. Nothing may write there because much else is allowed: not
-	// accept_edits, not bypass, not a hook, and no allow rule that does not name the place.
+	// Protected is the protected place that one of Paths is in. Nil: none. Nothing may write there because much else is
+	// allowed: not accept_edits, not bypass, not a hook, and no allow rule that does not name the place.
 	Protected *protect.Place
 }
 
@@ -71,7 +71,8 @@ func Decide(rules Rules, req Request) Decision {
 	s := newSubject(&req)
 	if r, why, ok := firstMatch(rules.Deny, true, d, s); ok {
 		return deny(toolyard.PermissionDenied, "rule deny "+r.String(),
-			fmt.Sprintf("A permission rule denies this call: %s%s. Do not repeat it; do without it, or use another tool.", r, why))
+			fmt.Sprintf("A permission rule denies this call: %s%s. Do not repeat it; do without it, or use another "+
+				"tool.", r, why))
 	}
 	if req.Tool.Behavior != tool.Passthrough && req.Tool.Behavior != tool.Ask {
 		return deny(toolyard.PermissionDenied, "the tool", saying("The tool itself refuses this call", req.Tool.Reason)+
@@ -84,26 +85,33 @@ func Decide(rules Rules, req Request) Decision {
 	reads := req.Judgement.ReadOnly && !req.Judgement.Destructive // both at once is a contradiction: believe the worse
 	if req.Mode.plans() && !reads {
 		return deny(toolyard.PermissionDenied, "mode "+string(req.Mode),
-			"The session is in plan mode, where only calls that read are allowed. Describe the change instead of making it.")
+			"The session is in plan mode, where only calls that read are allowed. Describe the change instead of "+
+				"making it.")
 	}
 	if r, why, ok := firstMatch(rules.Ask, false, d, s); ok {
-		return ask(&req, "rule ask "+r.String(), fmt.Sprintf("A permission rule asks for a person's consent to this call: %s%s.", r, why))
+		return ask(&req, "rule ask "+
+			r.String(), fmt.Sprintf("A permission rule asks for a person's consent to this call: %s%s.", r, why))
 	}
 	if req.Tool.Behavior == tool.Ask {
-		return ask(&req, "the tool", saying("The tool itself asks for a person's consent to this call", req.Tool.Reason))
+		return ask(&req, "the tool", saying("The tool itself asks for a person's consent to this call",
+			req.Tool.Reason))
 	}
 	allow := rules.Allow
 	guarded := req.Protected != nil && !reads
 	if guarded {
-		allow = slices.DeleteFunc(slices.Clone(allow), func(r Rule) bool { return !protect.Names(r.Specifier, *req.Protected) })
+		allow = slices.DeleteFunc(slices.Clone(allow), func(r Rule) bool {
+			return !protect.Names(r.Specifier,
+				*req.Protected)
+		})
 	}
 	if source, ok := allowedByRules(allow, d, s); ok {
 		return Decision{Behavior: Allow, Source: source}
 	}
 	switch {
 	case guarded:
-		return ask(&req, "protected place "+req.Protected.Path, fmt.Sprintf("%s is protected (%s), so a person has to allow this call, or a rule that names the place.",
-			req.Protected.Path, req.Protected.Why))
+		return ask(&req, "protected place "+req.Protected.Path,
+			fmt.Sprintf("%s is protected (%s), so a person has to allow this call, or a rule that names the place.",
+				req.Protected.Path, req.Protected.Why))
 	case req.Mode == AcceptEdits && d.EditsWorkspace && len(req.Paths) > 0:
 		return Decision{Behavior: Allow, Source: "mode accept_edits"}
 	case reads && d.NeedsWorkspace():
@@ -117,7 +125,8 @@ func Decide(rules Rules, req Request) Decision {
 	}
 	reason := "No permission rule allows this call, so a person has to."
 	if req.Judgement.Destructive {
-		reason = "No permission rule allows this call, and it may do what cannot be undone, so a person has to allow it."
+		reason = "No permission rule allows this call, and it may do what cannot be undone, so a person has to allow " +
+			"it."
 	}
 	return ask(&req, "undecided", reason)
 }
@@ -140,11 +149,12 @@ func ask(req *Request, source, reason string) Decision {
 		return Decision{Behavior: Ask, Source: source, Reason: reason}
 	}
 	return deny(toolyard.PermissionDenied, source+", mode "+string(req.Mode),
-		reason+" Nobody is asked in this session, so it is denied. Do not repeat it; do without it, or use a call that is allowed.")
+		reason+" Nobody is asked in this session, so it is denied. Do not repeat it; do without it, or use a call "+
+			"that is allowed.")
 }
 
-// Touches reports whether the rule is about a call, read as a deny or ask rule is: in doubt it is. The request's mode and
-// judgement are not looked at.
+// Touches reports whether the rule is about a call, read as a deny or ask rule is: in doubt it is. The request's mode
+// and judgement are not looked at.
 func (r Rule) Touches(req Request) bool {
 	if req.Declaration == nil {
 		return true

@@ -14,8 +14,8 @@ type Examples struct {
 	Matches, Spares []string
 }
 
-// CheckExamples says which examples a rule of a list (allow, ask or deny) gets wrong for a tool, or returns nil. A rule with a specifier
-// needs at least one of each kind; one without matches every call, and can spare none.
+// CheckExamples says which examples a rule of a list (allow, ask or deny) gets wrong for a tool, or returns nil. A rule
+// with a specifier needs at least one of each kind; one without matches every call, and can spare none.
 func (r Rule) CheckExamples(d *tool.Declaration, list Behavior, ex Examples) error {
 	if r.Specifier == "" {
 		if len(ex.Spares) > 0 {
@@ -42,7 +42,8 @@ func (r Rule) CheckExamples(d *tool.Declaration, list Behavior, ex Examples) err
 			case matches && !c.want:
 				errs = append(errs, fmt.Errorf("rule %q matches %q, which is an example of what it spares", r, example))
 			case !matches && c.want:
-				errs = append(errs, fmt.Errorf("rule %q does not match %q, which is an example of what it matches", r, example))
+				errs = append(errs, fmt.Errorf("rule %q does not match %q, which is an example of what it matches", r,
+					example))
 			}
 		}
 	}

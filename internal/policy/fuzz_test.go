@@ -2,8 +2,8 @@ package policy
 
 import "testing"
 
-// FuzzDecide: no rule and no input makes Decide panic, and what a rule allows the same rule would deny: allow is never the wider
-// reading of the two.
+// FuzzDecide: no rule and no input makes Decide panic, and what a rule allows the same rule would deny: allow is never
+// the wider reading of the two.
 func FuzzDecide(f *testing.F) {
 	for _, rule := range ruleTexts {
 		for _, c := range commands {
@@ -23,7 +23,8 @@ func FuzzDecide(f *testing.F) {
 		}
 		for _, d := range declarations {
 			field := d.Specifier.Command + d.Specifier.URL
-			req := Request{Declaration: d, Input: input(t, field, value), WorkspaceDir: "/ws", Paths: []string{value, "docs/a"}}
+			req := Request{Declaration: d, Input: input(t, field, value), WorkspaceDir: "/ws",
+				Paths: []string{value, "docs/a"}}
 			allowed := Decide(Rules{Allow: []Rule{rule}}, req).Behavior == Allow
 			denied := Decide(Rules{Deny: []Rule{rule}}, req).Behavior == Deny
 			if allowed && !denied {

@@ -55,11 +55,14 @@ func (rs Rules) CheckPlaces(dirs []string, tools ...*tool.Declaration) error {
 		}
 		i := slices.IndexFunc(dirs, func(dir string) bool { return r.inside(dir) })
 		if len(dirs) == 0 {
-			errs = append(errs, fmt.Errorf("rule %q: the directories of workspaces are not known here; write the path relative to the workspace", r))
+			errs = append(errs,
+				fmt.Errorf("rule %q: the directories of workspaces are not known here; write the path relative to "+
+					"the workspace", r))
 			continue
 		}
 		if i < 0 {
-			errs = append(errs, fmt.Errorf("rule %q: no workspace of this worker holds that path; write it relative to the workspace, or inside %s",
+			errs = append(errs, fmt.Errorf("rule %q: no workspace of this worker holds that path; write it relative "+
+				"to the workspace, or inside %s",
 				r, strings.Join(dirs, ", ")))
 			continue
 		}
@@ -70,7 +73,8 @@ func (rs Rules) CheckPlaces(dirs []string, tools ...*tool.Declaration) error {
 	return errors.Join(errs...)
 }
 
-// Portable returns the deny and ask rules that hold on any machine: those without an absolute path, which is about a directory of one.
+// Portable returns the deny and ask rules that hold on any machine: those without an absolute path, which is about a
+// directory of one.
 func (rs Rules) Portable(tools ...*tool.Declaration) Rules {
 	keep := func(rules []Rule) []Rule {
 		return slices.DeleteFunc(slices.Clone(rules), func(r Rule) bool {

@@ -14,20 +14,25 @@ var (
 
 // TestADeniedReadIsDeniedToAllToolsWithAPath: what may not be read may not be searched, edited or overwritten either.
 func TestADeniedReadIsDeniedToAllToolsWithAPath(t *testing.T) {
-	rules := Rules{Deny: mustRules(t, "read_file(secret/**)"), Allow: mustRules(t, "grep", "write_file", "bash", "read_file")}
+	rules := Rules{Deny: mustRules(t, "read_file(secret/**)"),
+		Allow: mustRules(t, "grep", "write_file", "bash", "read_file")}
 	for _, d := range []*tool.Declaration{readTool, grepTool, writeTool} {
-		for path, want := range map[string]Behavior{"secret/key": Deny, "secret": Deny, "docs/a": Allow, "not/secret": Allow, ".": Allow} {
-			if got := Decide(rules, Request{Declaration: d, WorkspaceDir: "/ws", Paths: []string{path}, Mode: Default}); got.Behavior != want {
+		for path, want := range map[string]Behavior{"secret/key": Deny, "secret": Deny, "docs/a": Allow,
+			"not/secret": Allow, ".": Allow} {
+			if got := Decide(rules, Request{Declaration: d, WorkspaceDir: "/ws", Paths: []string{path},
+				Mode: Default}); got.Behavior != want {
 				t.Errorf("%s of %s: %+v, want %s", d.Name, path, got, want)
 			}
 		}
 	}
 	no := false
-	remote := &tool.Declaration{Name: "remote", Specifier: tool.Specifier{Path: "path"}, UsesWorkspace: &no, RequiresPermission: &no}
+	remote := &tool.Declaration{Name: "remote", Specifier: tool.Specifier{Path: "path"}, UsesWorkspace: &no,
+		RequiresPermission: &no}
 	if got := Decide(rules, Request{Declaration: remote, Input: input(t, "path", "/secret/a")}); got.Behavior != Allow {
 		t.Errorf("a tool whose paths are in no workspace: %+v", got)
 	}
-	if got := Decide(rules, Request{Declaration: bashTool, Input: input(t, "command", "cat secret/key")}); got.Behavior != Allow {
+	if got := Decide(rules, Request{Declaration: bashTool,
+		Input: input(t, "command", "cat secret/key")}); got.Behavior != Allow {
 		t.Errorf("bash, for which the places are hidden: %+v", got)
 	}
 }
@@ -70,9 +75,12 @@ func TestHidden(t *testing.T) {
 func TestADenyOfAPathThatIsInNoWorkspaceIsRefused(t *testing.T) {
 	dirs := []string{"/w/a", "/w/b"}
 	for rule, want := range map[string]string{
-		"read_file(/etc/**)": "no workspace", "read_file(/w/**)": "no workspace", "read_file(/w/*/secret)": "no workspace", "write_file(/w/ab/c)": "no workspace",
-		"read_file(/w/a/**)": "whole workspace", "read_file(/w/a)": "no workspace", "read_file(/w/a/)": "whole workspace",
-		"read_file(/w/a/secret)": "", "read_file(secret)": "", "read_file": "", "bash(/usr/bin/make:*)": "", "other(/etc/**)": "",
+		"read_file(/etc/**)": "no workspace", "read_file(/w/**)": "no workspace",
+		"read_file(/w/*/secret)": "no workspace", "write_file(/w/ab/c)": "no workspace",
+		"read_file(/w/a/**)": "whole workspace", "read_file(/w/a)": "no workspace",
+		"read_file(/w/a/)":       "whole workspace",
+		"read_file(/w/a/secret)": "", "read_file(secret)": "", "read_file": "", "bash(/usr/bin/make:*)": "",
+		"other(/etc/**)": "",
 	} {
 		err := Rules{Deny: mustRules(t, rule)}.CheckPlaces(dirs, readTool, writeTool, bashTool)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {

@@ -16,10 +16,13 @@ func TestAHookAllowsWhatNothingElseDecides(t *testing.T) {
 		mode  Mode
 		want  Behavior
 	}{
-		"undecided": {Rules{}, Default, Allow}, "dont_ask": {Rules{}, DontAsk, Allow}, "plan": {Rules{}, Plan, Deny}, "an unknown mode": {Rules{}, "x", Deny},
-		"deny": {Rules{Deny: rule}, Default, Deny}, "ask": {Rules{Ask: rule}, Default, Ask}, "ask, bypass": {Rules{Ask: rule}, Bypass, Ask},
+		"undecided": {Rules{}, Default, Allow}, "dont_ask": {Rules{}, DontAsk, Allow}, "plan": {Rules{}, Plan, Deny},
+		"an unknown mode": {Rules{}, "x", Deny},
+		"deny":            {Rules{Deny: rule}, Default, Deny}, "ask": {Rules{Ask: rule}, Default, Ask},
+		"ask, bypass": {Rules{Ask: rule}, Bypass, Ask},
 	} {
-		req := Request{Declaration: d, Input: json.RawMessage(`{}`), Judgement: tool.Strictest("x"), Mode: c.mode, HookAllows: true}
+		req := Request{Declaration: d, Input: json.RawMessage(`{}`), Judgement: tool.Strictest("x"), Mode: c.mode,
+			HookAllows: true}
 		if got := Decide(c.rules, req); got.Behavior != c.want {
 			t.Errorf("%s: %+v, want %s", name, got, c.want)
 		}
@@ -33,7 +36,9 @@ func TestTouches(t *testing.T) {
 		rule, input string
 		want        bool
 	}{
-		{"bash", `{}`, true}, {"shell", `{}`, true}, {"read_file", `{}`, false}, {"bash(rm:*)", `{"command":"ls; rm x"}`, true}, {"bash(rm:*)", `{"command":"ls"}`, false}, {"bash(rm:*)", `{}`, true},
+		{"bash", `{}`, true}, {"shell", `{}`, true}, {"read_file", `{}`, false},
+		{"bash(rm:*)", `{"command":"ls; rm x"}`, true}, {"bash(rm:*)", `{"command":"ls"}`, false},
+		{"bash(rm:*)", `{}`, true},
 	} {
 		r, err := ParseRule(c.rule)
 		if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// matches decides with one rule in each list: denied says that it matched as a deny rule, allowed that it did as an allow rule.
-// Asking must go with denying.
+// matches decides with one rule in each list: denied says that it matched as a deny rule, allowed that it did as an
+// allow rule. Asking must go with denying.
 func matches(t *testing.T, rule string, req Request) (denied, allowed bool) {
 	t.Helper()
 	r := mustRules(t, rule)
@@ -147,12 +147,15 @@ func TestCommandRules(t *testing.T) {
 		{"bash(a | b)", "ls", true, false},
 		{"bash('x)", "ls", true, false},
 	} {
-		denied, allowed := matches(t, tc.rule, Request{Declaration: bashTool, Input: input(t, "command", tc.value), WorkspaceDir: "/ws"})
+		denied, allowed := matches(t, tc.rule, Request{Declaration: bashTool, Input: input(t, "command", tc.value),
+			WorkspaceDir: "/ws"})
 		if denied != tc.denied || allowed != tc.allowed {
-			t.Errorf("%s on %.80q: denied %v, allowed %v; want %v, %v", tc.rule, tc.value, denied, allowed, tc.denied, tc.allowed)
+			t.Errorf("%s on %.80q: denied %v, allowed %v; want %v, %v", tc.rule, tc.value, denied, allowed, tc.denied,
+				tc.allowed)
 		}
 	}
-	for _, in := range []string{`{}`, `{"command":1}`, `"ls"`, `{"command":"ls","command":"ls"}`, `{"command":"ls","Command":"rm"}`, ``} {
+	for _, in := range []string{`{}`, `{"command":1}`, `"ls"`, `{"command":"ls","command":"ls"}`,
+		`{"command":"ls","Command":"rm"}`, ``} {
 		denied, allowed := matches(t, "bash(ls:*)", Request{Declaration: bashTool, Input: json.RawMessage(in)})
 		if !denied || allowed {
 			t.Errorf("input %s: denied %v, allowed %v", in, denied, allowed)
@@ -223,10 +226,12 @@ func TestPathRules(t *testing.T) {
 		{"write_file(a[b)", []string{"docs/a"}, true, false},
 		{"write_file(docs/**.md)", []string{"src/a"}, true, false},
 	} {
-		req := Request{Declaration: writeTool, WorkspaceDir: "/ws/", Paths: tc.paths, Input: json.RawMessage(`{"file_path":"?"}`)}
+		req := Request{Declaration: writeTool, WorkspaceDir: "/ws/", Paths: tc.paths,
+			Input: json.RawMessage(`{"file_path":"?"}`)}
 		denied, allowed := matches(t, tc.rule, req)
 		if denied != tc.denied || allowed != tc.allowed {
-			t.Errorf("%s on %q: denied %v, allowed %v; want %v, %v", tc.rule, tc.paths, denied, allowed, tc.denied, tc.allowed)
+			t.Errorf("%s on %q: denied %v, allowed %v; want %v, %v", tc.rule, tc.paths, denied, allowed, tc.denied,
+				tc.allowed)
 		}
 	}
 	req := Request{Declaration: writeTool, Paths: []string{"docs/a"}}
@@ -270,14 +275,16 @@ func TestURLRules(t *testing.T) {
 	} {
 		denied, allowed := matches(t, tc.rule, Request{Declaration: fetchTool, Input: input(t, "url", tc.value)})
 		if denied != tc.denied || allowed != tc.allowed {
-			t.Errorf("%s on %q: denied %v, allowed %v; want %v, %v", tc.rule, tc.value, denied, allowed, tc.denied, tc.allowed)
+			t.Errorf("%s on %q: denied %v, allowed %v; want %v, %v", tc.rule, tc.value, denied, allowed, tc.denied,
+				tc.allowed)
 		}
 	}
 }
 
 func TestSpecifierForAToolWithout(t *testing.T) {
 	for _, d := range []*tool.Declaration{plainTool, oddTool} {
-		denied, allowed := matches(t, d.Name+"(x)", Request{Declaration: d, Input: json.RawMessage(`{"x":"x"}`), Paths: []string{"x"}})
+		denied, allowed := matches(t, d.Name+"(x)", Request{Declaration: d, Input: json.RawMessage(`{"x":"x"}`),
+			Paths: []string{"x"}})
 		if !denied || allowed {
 			t.Errorf("%s: denied %v, allowed %v", d.Name, denied, allowed)
 		}
@@ -289,15 +296,21 @@ func TestHostileRulesEndSoon(t *testing.T) {
 	start := time.Now()
 	deep := strings.Repeat("a/", 500) + "b"
 	long := strings.Repeat("a", 4000)
-	for _, spec := range []string{strings.Repeat("**/a/", 500) + "x", "{a,aa,*}{a,aa,*}{a,aa,*}{a,aa,*}x", strings.Repeat("*a", 1000), strings.Repeat("{", 500)} {
-		Decide(Rules{Deny: mustRules(t, "write_file("+spec+")")}, Request{Declaration: writeTool, Paths: []string{deep, long}})
+	for _, spec := range []string{strings.Repeat("**/a/", 500) +
+		"x", "{a,aa,*}{a,aa,*}{a,aa,*}{a,aa,*}x", strings.Repeat("*a", 1000), strings.Repeat("{", 500)} {
+		Decide(Rules{Deny: mustRules(t, "write_file("+spec+")")},
+			Request{Declaration: writeTool, Paths: []string{deep, long}})
 	}
-	for _, command := range []string{strings.Repeat("env ", 8000), strings.Repeat("sh ", 10000), strings.Repeat("git -a ", 4500), "git " + strings.Repeat("-a ", 10000),
+	for _, command := range []string{strings.Repeat("env ", 8000), strings.Repeat("sh ", 10000),
+		strings.Repeat("git -a ", 4500), "git " + strings.Repeat("-a ", 10000),
 		strings.Repeat("eval ", 6000) + "x", "env " + strings.Repeat("git ", 8000), strings.Repeat("sh -c '", 4000),
-		strings.Repeat("a ", 16000), strings.Repeat("env -S ", 4000), strings.Repeat("alias a=b ", 3000), strings.Repeat("git -c a=b ", 3000),
+		strings.Repeat("a ", 16000), strings.Repeat("env -S ", 4000), strings.Repeat("alias a=b ", 3000),
+		strings.Repeat("git -c a=b ", 3000),
 		"sh " + strings.Repeat("-aaaaaaaa' ' ", 2500)} {
-		Decide(Rules{Deny: mustRules(t, "bash(git a b c d:*)", "bash(x)", "bash(* z * y)", "bash(a"+strings.Repeat("*a", 1000)+")",
-			"bash("+strings.Repeat("* *a ", 700)+"q)")}, Request{Declaration: bashTool, Input: input(t, "command", command)})
+		Decide(Rules{Deny: mustRules(t, "bash(git a b c d:*)", "bash(x)", "bash(* z * y)", "bash(a"+
+			strings.Repeat("*a", 1000)+")",
+			"bash("+strings.Repeat("* *a ", 700)+"q)")},
+			Request{Declaration: bashTool, Input: input(t, "command", command)})
 	}
 	if took := time.Since(start); took > 20*time.Second {
 		t.Errorf("took %v", took)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Mode is what a session says of calls that no rule decides. Anything that is not one of [Modes] and not empty is treated as
-// plan and dont_ask together, the strictest.
+// Mode is what a session says of calls that no rule decides. Anything that is not one of [Modes] and not empty is
+// treated as plan and dont_ask together, the strictest.
 type Mode string
 
 // The modes.

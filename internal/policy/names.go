@@ -14,14 +14,16 @@ type fieldTool struct{ own, theirs string }
 
 // fieldTools are named by either name in rules and in the matchers of hooks.
 var fieldTools = []fieldTool{
-	{"bash", "Bash"}, {"read_file", "Read"}, {"write_file", "Write"}, {"edit_file", "Edit"}, {"glob", "Glob"}, {"grep", "Grep"},
+	{"bash", "Bash"}, {"read_file", "Read"}, {"write_file", "Write"}, {"edit_file", "Edit"}, {"glob", "Glob"},
+	{"grep", "Grep"},
 	{"web_fetch", "WebFetch"}, {"tool_search", "ToolSearch"},
 }
 
 // otherBuiltins are the built-in tools that have no other name.
 var otherBuiltins = []string{"read_result"}
 
-// foreign are tools of Claude Code that have no counterpart here. What is said about them in its settings does not apply.
+// foreign are tools of Claude Code that have no counterpart here. What is said about them in its settings does not
+// apply.
 var foreign = strings.Fields(`Agent AskUserQuestion BashOutput CronCreate CronDelete CronList EnterPlanMode EnterWorktree ExitPlanMode
 	ExitWorktree KillBash KillShell ListMcpResourcesTool LS LSP Monitor MultiEdit NotebookEdit NotebookRead PowerShell
 	ReadMcpResourceTool SendMessage Skill SlashCommand Task TaskCreate TaskGet TaskList TaskOutput TaskStop TaskUpdate TeamCreate
@@ -40,8 +42,8 @@ func FieldName(own string) string {
 // Foreign reports whether a name is that of a tool of Claude Code which has no counterpart here.
 func Foreign(name string) bool { return slices.Contains(foreign, name) }
 
-// meant reports whether a rule's name means a tool of ours by the name of the field. Edit is about every tool that edits files,
-// as it is there.
+// meant reports whether a rule's name means a tool of ours by the name of the field. Edit is about every tool that
+// edits files, as it is there.
 func meant(written, own string) bool {
 	if written == "Edit" && own == "write_file" {
 		return true
@@ -91,7 +93,10 @@ func (n Names) Knows(name string) bool {
 	if !ok || server == "" || strings.HasPrefix(server, "_") {
 		return false
 	}
-	return n.AnyServer || slices.ContainsFunc(n.Servers, func(s string) bool { return server == s || strings.HasPrefix(server, s+"__") })
+	return n.AnyServer || slices.ContainsFunc(n.Servers, func(s string) bool {
+		return server == s ||
+			strings.HasPrefix(server, s+"__")
+	})
 }
 
 // unknown says what is wrong with a name that is not known.
@@ -139,8 +144,8 @@ func (n Names) Check(name string) error {
 	return n.unknown(name)
 }
 
-// CheckNames says which rules are about no tool that is known, or returns nil: such a rule would do nothing, and somebody relies
-// on it.
+// CheckNames says which rules are about no tool that is known, or returns nil: such a rule would do nothing, and
+// somebody relies on it.
 func (rs Rules) CheckNames(n Names) error {
 	var errs []error
 	for _, r := range slices.Concat(rs.Deny, rs.Ask, rs.Allow) {

@@ -60,10 +60,12 @@ func TestNamesOfTheField(t *testing.T) {
 			allowed = false
 		}
 		if denied != tc.denied || allowed != tc.allowed {
-			t.Errorf("%s on %s %q: denied %v, allowed %v; want %v, %v", tc.rule, tc.tool, tc.value, denied, allowed, tc.denied, tc.allowed)
+			t.Errorf("%s on %s %q: denied %v, allowed %v; want %v, %v", tc.rule, tc.tool, tc.value, denied, allowed,
+				tc.denied, tc.allowed)
 		}
 	}
-	if rs := (Rules{Deny: mustRules(t, "Glob", "mcp__my", "Bash(x)")}); !rs.Blocks("glob", nil) || !rs.Blocks("mcp__my__x", nil) || rs.Blocks("bash", nil) {
+	if rs := (Rules{Deny: mustRules(t, "Glob", "mcp__my", "Bash(x)")}); !rs.Blocks("glob", nil) ||
+		!rs.Blocks("mcp__my__x", nil) || rs.Blocks("bash", nil) {
 		t.Error("a deny of Glob or mcp__my does not take the tool out, or one of Bash(x) does")
 	}
 	hidden := Rules{Deny: mustRules(t, "Read(.env)")}.Hidden(builtins["bash"], "/ws")
@@ -77,8 +79,10 @@ func TestUnknownNames(t *testing.T) {
 	here := Names{Tools: []string{"charge", "old_charge"}, Servers: []string{"my"}}
 	anywhere := Names{Tools: here.Tools, AnyServer: true}
 	for rule, known := range map[string]bool{
-		"bash": true, "read_result": true, "Bash(ls:*)": true, "Edit": true, "charge": true, "old_charge": true, "mcp__my": true, "mcp__my__*": true,
-		"mcp__my__later": true, "raed_file(.env)": false, "BASH": false, "WebSearch": false, "MultiEdit(x)": false, "Charge": false, "mcp__": false,
+		"bash": true, "read_result": true, "Bash(ls:*)": true, "Edit": true, "charge": true, "old_charge": true,
+		"mcp__my": true, "mcp__my__*": true,
+		"mcp__my__later": true, "raed_file(.env)": false, "BASH": false, "WebSearch": false, "MultiEdit(x)": false,
+		"Charge": false, "mcp__": false,
 	} {
 		err := Rules{Deny: mustRules(t, rule)}.CheckNames(here)
 		if (err == nil) != known || err != nil && !strings.Contains(err.Error(), "there is no tool") {
@@ -86,7 +90,8 @@ func TestUnknownNames(t *testing.T) {
 		}
 	}
 	for _, rule := range []string{"mcp__other", "mcp__other__*", "mcp__other__x"} {
-		if err := (Rules{Ask: mustRules(t, rule)}).CheckNames(here); err == nil || !strings.Contains(err.Error(), "my") {
+		if err := (Rules{Ask: mustRules(t, rule)}).CheckNames(here); err == nil ||
+			!strings.Contains(err.Error(), "my") {
 			t.Errorf("%s where only the server my is: %v", rule, err)
 		}
 		if err := (Rules{Allow: mustRules(t, rule)}).CheckNames(anywhere); err != nil {

@@ -10,15 +10,18 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// The properties below hold for any rules and any call: no order and no combination of rules lets an allow beat a deny or an ask.
+// The properties below hold for any rules and any call: no order and no combination of rules lets an allow beat a deny
+// or an ask.
 
 var ruleTexts = []string{
 	"bash", "bash(ls:*)", "bash(git status:*)", "bash(git push:*)", "bash(rm:*)", "bash(ls)", "bash(a | b)", "shell",
 	"write_file", "write_file(docs/**)", "write_file(**/*.md)", "write_file(/ws/src/**)", "write_file(/etc/**)",
-	"web_fetch", "web_fetch(domain:example.com)", "web_fetch(domain:evil.org)", "web_fetch(x)", "plain", "plain(x)", "mcp__a__*", "other",
+	"web_fetch", "web_fetch(domain:example.com)", "web_fetch(domain:evil.org)", "web_fetch(x)", "plain", "plain(x)",
+	"mcp__a__*", "other",
 }
 
-var commands = []string{"ls", "ls; git status", "git status && rm x", "git $x", "ls 'x", "", "git -C . push", "$x", "sudo ls"}
+var commands = []string{"ls", "ls; git status", "git status && rm x", "git $x", "ls 'x", "", "git -C . push", "$x",
+	"sudo ls"}
 
 func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
 
@@ -38,10 +41,12 @@ func randomRequest(r *rand.Rand) Request {
 	d.RequiresPermission, d.UsesWorkspace = flag(), flag()
 	d.RequiresUserInteraction, d.EditsWorkspace = r.IntN(5) == 0, r.IntN(2) == 0
 	in, _ := json.Marshal(map[string]string{
-		"command": pick(r, commands), "url": pick(r, []string{"https://example.com", "http://a.evil.org/x", "https://example.com@evil.org", "x"}),
+		"command": pick(r, commands), "url": pick(r, []string{"https://example.com", "http://a.evil.org/x",
+			"https://example.com@evil.org", "x"}),
 	})
 	return Request{
-		Declaration: &d, Input: in, Mode: pick(r, append([]Mode{"", "nonsense"}, Modes...)), Interactive: r.IntN(2) == 0, WorkspaceDir: "/ws",
+		Declaration: &d, Input: in, Mode: pick(r, append([]Mode{"", "nonsense"}, Modes...)),
+		Interactive: r.IntN(2) == 0, WorkspaceDir: "/ws",
 		Judgement: tool.Judgement{ReadOnly: r.IntN(2) == 0, Destructive: r.IntN(2) == 0},
 		Paths:     pick(r, [][]string{nil, {"docs/a.md"}, {"docs/a.md", "src/b"}, {"src/b"}, {"../x"}}),
 	}
@@ -67,26 +72,31 @@ func TestNoAllowBeatsADenyOrAnAsk(t *testing.T) {
 		got := Decide(rules, req)
 		seen[got.Behavior]++
 		fail := func(what string, other Decision) {
-			t.Fatalf("%s\nrules %v\nrequest %+v of %s with %s\ngot   %+v\nother %+v", what, rules, req, req.Declaration.Name, req.Input, got, other)
+			t.Fatalf("%s\nrules %v\nrequest %+v of %s with %s\ngot   %+v\nother %+v", what, rules, req,
+				req.Declaration.Name, req.Input, got, other)
 		}
 		// An answer is one of three, with a code and a reason exactly where they belong.
 		blocked := got.Code == toolyard.PermissionDenied || got.Code == toolyard.PolicyBlocked
-		if _, ok := strictness[got.Behavior]; !ok || blocked != (got.Behavior == Deny) || got.Source == "" || (got.Reason == "") != (got.Behavior == Allow) {
+		if _, ok := strictness[got.Behavior]; !ok || blocked != (got.Behavior == Deny) || got.Source == "" ||
+			(got.Reason == "") != (got.Behavior == Allow) {
 			fail("malformed", got)
 		}
 		// Order does not matter, nor do repeats.
-		twice := Rules{Deny: shuffled(append(rules.Deny, rules.Deny...)), Ask: shuffled(rules.Ask), Allow: shuffled(rules.Allow)}
+		twice := Rules{Deny: shuffled(append(rules.Deny, rules.Deny...)), Ask: shuffled(rules.Ask),
+			Allow: shuffled(rules.Allow)}
 		if other := Decide(twice, req); other.Behavior != got.Behavior || other.Code != got.Code {
 			fail("another order decides otherwise", other)
 		}
 		// One deny rule that denies alone denies in any company; one ask rule that asks alone is never allowed over.
 		for _, d := range rules.Deny {
-			if alone, _, ok := firstMatch([]Rule{d}, true, req.Declaration, newSubject(&req)); ok && got.Behavior != Deny {
+			if alone, _, ok := firstMatch([]Rule{d}, true, req.Declaration, newSubject(&req)); ok &&
+				got.Behavior != Deny {
 				fail("denied by "+alone.String()+" alone", got)
 			}
 		}
 		for _, a := range rules.Ask {
-			if alone, _, ok := firstMatch([]Rule{a}, false, req.Declaration, newSubject(&req)); ok && got.Behavior == Allow {
+			if alone, _, ok := firstMatch([]Rule{a}, false, req.Declaration, newSubject(&req)); ok &&
+				got.Behavior == Allow {
 				fail("asked by "+alone.String()+" alone", got)
 			}
 		}
@@ -95,7 +105,8 @@ func TestNoAllowBeatsADenyOrAnAsk(t *testing.T) {
 		if other := Decide(tighter, req); strictness[other.Behavior] < strictness[got.Behavior] {
 			fail("tightened rules are looser", other)
 		}
-		if other := Decide(Rules{Deny: rules.Deny, Ask: rules.Ask}, req); strictness[other.Behavior] < strictness[got.Behavior] {
+		if other := Decide(Rules{Deny: rules.Deny, Ask: rules.Ask},
+			req); strictness[other.Behavior] < strictness[got.Behavior] {
 			fail("without allow rules it is looser", other)
 		}
 		// plan and dont_ask never loosen what the default mode says.
@@ -114,8 +125,8 @@ func TestNoAllowBeatsADenyOrAnAsk(t *testing.T) {
 	}
 }
 
-// A dumb twin of Decide for calls without specifiers: every combination of flags, modes and rules, judged by the list in the
-// package comment as a list of questions.
+// A dumb twin of Decide for calls without specifiers: every combination of flags, modes and rules, judged by the list
+// in the package comment as a list of questions.
 func TestDecideAgainstTwin(t *testing.T) {
 	rule := mustRules(t, "x")
 	modes := append([]Mode{"", "nonsense"}, Modes...)
@@ -135,7 +146,8 @@ func TestDecideAgainstTwin(t *testing.T) {
 			rules.Allow = rule
 		}
 		needs, uses := !free, !elsewhere
-		d := &tool.Declaration{Name: "x", RequiresPermission: &needs, UsesWorkspace: &uses, EditsWorkspace: edits, RequiresUserInteraction: talks}
+		d := &tool.Declaration{Name: "x", RequiresPermission: &needs, UsesWorkspace: &uses, EditsWorkspace: edits,
+			RequiresUserInteraction: talks}
 		for _, mode := range modes {
 			n++
 			odd := mode == "nonsense"
@@ -163,7 +175,8 @@ func TestDecideAgainstTwin(t *testing.T) {
 					break
 				}
 			}
-			got := Decide(rules, Request{Declaration: d, Mode: mode, Interactive: person, Paths: []string{"a"}, Judgement: tool.Judgement{ReadOnly: reads, Destructive: destroys}})
+			got := Decide(rules, Request{Declaration: d, Mode: mode, Interactive: person, Paths: []string{"a"},
+				Judgement: tool.Judgement{ReadOnly: reads, Destructive: destroys}})
 			if got.Behavior != want || (got.Code == toolyard.PolicyBlocked) != (!deny && talks && !person) {
 				t.Fatalf("mode %q, %010b: %+v, want %s", mode, bits, got, want)
 			}

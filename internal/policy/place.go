@@ -23,7 +23,8 @@ func cleanPaths(paths []string) (clean []string, ok bool) {
 	return clean, len(clean) > 0
 }
 
-// checkPathPattern says what is wrong with a path specifier, as far as it shows without knowing the workspace's directory.
+// checkPathPattern says what is wrong with a path specifier, as far as it shows without knowing the workspace's
+// directory.
 func checkPathPattern(pattern string) error {
 	switch {
 	case strings.HasPrefix(pattern, "~"):
@@ -44,7 +45,8 @@ func checkPathPattern(pattern string) error {
 		switch {
 		case !ok:
 			return nil
-		case before != "" && !strings.ContainsAny(before[len(before)-1:], "/{,"), after != "" && !strings.ContainsAny(after[:1], "/},"):
+		case before != "" && !strings.ContainsAny(before[len(before)-1:], "/{,"), after != "" &&
+			!strings.ContainsAny(after[:1], "/},"):
 			return errors.New("** means any depth only as a whole part of the path, as in docs/**/*.md")
 		}
 		rest = after
@@ -156,8 +158,9 @@ func hostOf(raw string) (string, error) {
 	return plainHost(u.Hostname())
 }
 
-// plainHost gives a host name in lower case without its last dot. It is ASCII letters, digits, "-" and "_" in labels; a name whose last
-// label is a number must be an IPv4 address in its usual form, as other forms (0x7f.1) mean one in disguise.
+// plainHost gives a host name in lower case without its last dot. It is ASCII letters, digits, "-" and "_" in labels; a
+// name whose last label is a number must be an IPv4 address in its usual form, as other forms (0x7f.1) mean one in
+// disguise.
 func plainHost(host string) (string, error) {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	labels := strings.Split(host, ".")

@@ -10,8 +10,8 @@ import (
 
 // Programs that run other commands.
 var (
-	// wrappers run their arguments. What they run can stand at any place behind them, since their options are not told apart
-	// from it here.
+	// wrappers run their arguments. What they run can stand at any place behind them, since their options are not told
+	// apart from it here.
 	wrappers = wordSet(`arch asdf builtin bundle bunx busybox bwrap caffeinate capsh catchsegv cgexec choom chpst chroot chrt
 		command cpulimit cross-env dbus-launch dbus-run-session direnv doas dotenv dumb-init entr env exec expect faketime fakechroot
 		fakeroot firejail flock gdb gosu hash i386 ionice linux32 linux64 ltrace mise nice nix nohup nsenter numactl parallel pdm perf
@@ -29,8 +29,9 @@ var (
 		short byte
 		long  string
 	}{
-		"env": {'S', "split-string"}, "entr": {'s', ""}, "flock": {'c', "command"}, "mapfile": {'C', ""}, "readarray": {'C', ""},
-		"script": {'c', "command"}, "sg": {'c', ""}, "nix-shell": {0, "run"},
+		"env": {'S', "split-string"}, "entr": {'s', ""}, "flock": {'c', "command"}, "mapfile": {'C', ""},
+		"readarray": {'C', ""},
+		"script":    {'c', "command"}, "sg": {'c', ""}, "nix-shell": {0, "run"},
 	}
 )
 
@@ -114,8 +115,9 @@ func startsIn(args []shell.Word) (starts []int) {
 	return starts
 }
 
-// texts reads what a shell is given: each argument as a command line, what may be the value of an option in it too, and all together
-// as eval would. Options and file names are taken for commands too, which does no harm. A shell without any reads its standard input.
+// texts reads what a shell is given: each argument as a command line, what may be the value of an option in it too, and
+// all together as eval would. Options and file names are taken for commands too, which does no harm. A shell without
+// any reads its standard input.
 func (r *reached) texts(args []shell.Word, depth int) {
 	var words []string
 	operands := 0
@@ -192,7 +194,8 @@ func (r *reached) option(name string, short byte, long string, args []shell.Word
 	}
 }
 
-// git reads what git is told to run: aliases with a "!" and values of -c, and the commands of rebase --exec and submodule foreach.
+// git reads what git is told to run: aliases with a "!" and values of -c, and the commands of rebase --exec and
+// submodule foreach.
 func (r *reached) git(args []shell.Word, depth int) {
 	each := false
 	for i, a := range args {

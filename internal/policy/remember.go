@@ -6,14 +6,15 @@ import (
 	"strings"
 )
 
-// rememberedInput is a remembered approval of one input of one tool, where no rule says exactly that. It is no rule: a rule has no
-// blank in front of its specifier.
+// rememberedInput is a remembered approval of one input of one tool, where no rule says exactly that. It is no rule: a
+// rule has no blank in front of its specifier.
 func rememberedInput(tool, hash string) string {
 	return fmt.Sprintf("%s with exactly this input (sha256 %s)", tool, hash)
 }
 
-// Remember names what a person's approval of a call would allow for the rest of the session: the narrowest rule that covers
-// it, or just this input of this tool. The rules of one session are kept apart from the operator's: see [Recalls].
+// Remember names what a person's approval of a call would allow for the rest of the session: the narrowest rule that
+// covers it, or just this input of this tool. The rules of one session are kept apart from the operator's: see
+// [Recalls].
 func Remember(req Request, inputHash string) string {
 	d := req.Declaration
 	if d == nil {

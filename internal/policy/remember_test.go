@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestWhatIsRememberedCanBeRead: what an approval for the session would allow says which tool and what, and allows just that.
+// TestWhatIsRememberedCanBeRead: what an approval for the session would allow says which tool and what, and allows just
+// that.
 func TestWhatIsRememberedCanBeRead(t *testing.T) {
 	hash, other := strings.Repeat("0a", 32), strings.Repeat("1b", 32)
 	for _, tc := range []struct{ tool, field, value, want string }{

@@ -17,13 +17,15 @@ const MaxRuleBytes = 4096
 // Rule says which calls a permission is about: every call of a tool, or those that its specifier matches. Make one with
 // [ParseRule].
 type Rule struct {
-	// Tool is the tool's name, ours or that of the field ("Bash"), or "mcp__server" or "mcp__server__*" for every tool of an
-	// MCP server.
+	// Tool is the tool's name, ours or that of the field ("Bash"), or "mcp__server" or "mcp__server__*" for every tool
+	// of an MCP server.
 	Tool string
-	// Specifier narrows the rule to some inputs; empty means every call. What it means depends on the tool's declaration:
+	// Specifier narrows the rule to some inputs; empty means every call. What it means depends on the tool's
+	// declaration:
 	//   - a command: "git status:*" or "git status *" for every command that starts with these words, "git status" for
 	//     exactly this one; a star elsewhere is any text
-	//   - a path: a glob as in .gitignore, relative to the workspace: without a slash a name at any depth (".env"), with
+	//   - a path: a glob as in .gitignore, relative to the workspace: without a slash a name at any depth (".env"),
+	//     with
 	//     one a path from the top ("docs/*.md", "./.env"); what is below it is covered too. Or absolute inside the
 	// workspace.
 	//   - a URL: "domain:example.com", with its subdomains
@@ -69,7 +71,8 @@ func ParseRule(s string) (Rule, error) {
 		return bad("names no tool; write tool or tool(specifier)")
 	case strings.ContainsFunc(name, func(c rune) bool { return unicode.IsSpace(c) || c == ',' || c == ')' }):
 		return bad("%q is not a tool name; write one rule for each tool, as tool or tool(specifier)", name)
-	case strings.Contains(name, "*") && (!wild || !strings.HasPrefix(server, "mcp__") || server == "mcp__" || strings.Contains(server, "*")):
+	case strings.Contains(name, "*") && (!wild || !strings.HasPrefix(server, "mcp__") || server == "mcp__" ||
+		strings.Contains(server, "*")):
 		return bad("a tool name may have a %q only to mean all tools of an MCP server: mcp__server__*", "*")
 	case wild && specified:
 		return bad("a specifier needs one tool; write just %s, or name the tool", name)
@@ -116,14 +119,14 @@ func (r Rule) names(name string) bool {
 // About reports whether the rule names a tool, by its name or an alias.
 func (r Rule) About(d *tool.Declaration) bool { return r.namesAny(d.Name, d.Aliases) }
 
-// namesAny is names for a tool with aliases. Deny and ask rules look at these; an allow rule must give the tool's own name,
-// since a tool may claim any alias.
+// namesAny is names for a tool with aliases. Deny and ask rules look at these; an allow rule must give the tool's own
+// name, since a tool may claim any alias.
 func (r Rule) namesAny(name string, aliases []string) bool {
 	return r.names(name) || slices.ContainsFunc(aliases, r.names)
 }
 
-// Check says what is wrong with using the rule for a tool, or returns nil; also when the rule is about other tools. A rule that
-// fails here still has an effect: as deny or ask it matches every call of the tool, as allow none.
+// Check says what is wrong with using the rule for a tool, or returns nil; also when the rule is about other tools. A
+// rule that fails here still has an effect: as deny or ask it matches every call of the tool, as allow none.
 func (r Rule) Check(d *tool.Declaration) error {
 	if r.Specifier == "" || !r.namesAny(d.Name, d.Aliases) {
 		return nil
@@ -150,8 +153,8 @@ type Rules struct {
 	Deny, Ask, Allow []Rule
 }
 
-// Tighten returns the rules with further deny and ask rules, such as those that a batch brings. There is no way to add an
-// allow: who hands in a batch never grants itself.
+// Tighten returns the rules with further deny and ask rules, such as those that a batch brings. There is no way to add
+// an allow: who hands in a batch never grants itself.
 func (rs Rules) Tighten(deny, ask []Rule) Rules {
 	rs.Deny = slices.Concat(rs.Deny, deny)
 	rs.Ask = slices.Concat(rs.Ask, ask)

@@ -18,7 +18,8 @@ func mustRules(t testing.TB, list ...string) []Rule {
 }
 
 func TestParseRule(t *testing.T) {
-	for _, s := range []string{"bash", "bash(git status:*)", "write_file(docs/**)", "web_fetch(domain:example.com)", "mcp__github__*",
+	for _, s := range []string{"bash", "bash(git status:*)", "write_file(docs/**)", "web_fetch(domain:example.com)",
+		"mcp__github__*",
 		"mcp__github__create_issue", "bash(echo (x):*)", "my-tool.v2", "x(y))"} {
 		r, err := ParseRule(s)
 		if err != nil || r.String() != s {
@@ -26,13 +27,16 @@ func TestParseRule(t *testing.T) {
 		}
 	}
 	for _, tc := range []struct{ rule, want string }{
-		{"", "names no tool"}, {"(x)", "names no tool"}, {"bash(git", `does not end in ")"`}, {"bash(git) x", `does not end in ")"`},
+		{"", "names no tool"}, {"(x)", "names no tool"}, {"bash(git", `does not end in ")"`},
+		{"bash(git) x", `does not end in ")"`},
 		{"bash()", "write just bash"}, {"bash( )", "write just bash"}, {"bash(:*)", "write just bash"},
 		{"read_file, bash", "one rule for each tool"},
 		{"bash (x)", "is not a tool name"}, {"bash)", "is not a tool name"},
-		{"*", "mcp__server__*"}, {"read*", "mcp__server__*"}, {"mcp__*", "mcp__server__*"}, {"mcp____*", "mcp__server__*"},
+		{"*", "mcp__server__*"}, {"read*", "mcp__server__*"}, {"mcp__*", "mcp__server__*"},
+		{"mcp____*", "mcp__server__*"},
 		{"mcp__*__x", "mcp__server__*"},
-		{"mcp__a__*(x)", "a specifier needs one tool"}, {strings.Repeat("a", 129), "at most 128"}, {"a\x01b", "control character"},
+		{"mcp__a__*(x)", "a specifier needs one tool"}, {strings.Repeat("a", 129), "at most 128"},
+		{"a\x01b", "control character"},
 		{"bash(" + strings.Repeat("a", MaxRuleBytes) + ")", "at most 4096"},
 	} {
 		r, err := ParseRule(tc.rule)
@@ -40,7 +44,8 @@ func TestParseRule(t *testing.T) {
 			t.Errorf("ParseRule(%.40q) = %+v, %v; want an error with %q", tc.rule, r, err, tc.want)
 		}
 	}
-	if rules, err := ParseRules([]string{"a", "b(", "c(", "d"}); len(rules) != 2 || err == nil || strings.Count(err.Error(), "does not end") != 2 {
+	if rules, err := ParseRules([]string{"a", "b(", "c(", "d"}); len(rules) != 2 || err == nil ||
+		strings.Count(err.Error(), "does not end") != 2 {
 		t.Errorf("ParseRules = %v, %v; want the two good rules and both errors", rules, err)
 	}
 }
@@ -62,8 +67,10 @@ func TestParseMode(t *testing.T) {
 
 // Tools of each kind, for all tests.
 var (
-	bashTool  = &tool.Declaration{Name: "bash", Aliases: []string{"shell"}, Specifier: tool.Specifier{Command: "command"}}
-	writeTool = &tool.Declaration{Name: "write_file", EditsWorkspace: true, Specifier: tool.Specifier{Path: "file_path"}}
+	bashTool = &tool.Declaration{Name: "bash", Aliases: []string{"shell"},
+		Specifier: tool.Specifier{Command: "command"}}
+	writeTool = &tool.Declaration{Name: "write_file", EditsWorkspace: true,
+		Specifier: tool.Specifier{Path: "file_path"}}
 	fetchTool = &tool.Declaration{Name: "web_fetch", UsesWorkspace: new(bool), Specifier: tool.Specifier{URL: "url"}}
 	plainTool = &tool.Declaration{Name: "plain"}
 	oddTool   = &tool.Declaration{Name: "odd", Specifier: tool.Specifier{Path: "p", URL: "u"}}
@@ -77,17 +84,22 @@ func TestCheck(t *testing.T) {
 		d    *tool.Declaration
 		want string // in the error; empty for none
 	}{
-		{"bash", bashTool, ""}, {"bash(git status:*)", bashTool, ""}, {"bash('git' status)", bashTool, ""}, {"other(x)", bashTool, ""},
-		{"bash(git | cat)", bashTool, "one plain command"}, {"bash(git *)", bashTool, ""}, {"bash(* *)", bashTool, "every command"},
+		{"bash", bashTool, ""}, {"bash(git status:*)", bashTool, ""}, {"bash('git' status)", bashTool, ""},
+		{"other(x)", bashTool, ""},
+		{"bash(git | cat)", bashTool, "one plain command"}, {"bash(git *)", bashTool, ""},
+		{"bash(* *)", bashTool, "every command"},
 		{"bash($x:*)", bashTool, "one plain command"},
 		{"bash(ls > f)", bashTool, "one plain command"}, {"bash(a; b)", bashTool, "one plain command"},
 		{"bash(git 'x)", bashTool, "not a command"}, {"Bash('x)", bashTool, "not a command"},
 		{"write_file(docs/**)", writeTool, ""}, {"write_file(./docs/*.{md,txt})", writeTool, ""},
 		{"write_file(/ws/docs/**)", writeTool, ""}, {"write_file({a/**,b/**})", writeTool, ""},
 		{"write_file(docs/)", writeTool, ""}, {"write_file(!docs)", writeTool, "no exceptions"},
-		{"write_file(**/*)", writeTool, "whole workspace"}, {"write_file(./)", writeTool, "whole workspace"}, {"write_file(.)", writeTool, "whole workspace"},
-		{"write_file(?*)", writeTool, "whole workspace"}, {"write_file(*/**)", writeTool, "whole workspace"}, {"write_file(./**)", writeTool, "whole workspace"},
-		{"write_file([!.]*)", writeTool, ""}, {"write_file(.*)", writeTool, ""}, {"write_file(*/*)", writeTool, ""}, {"write_file(~/x)", writeTool, "not expanded"},
+		{"write_file(**/*)", writeTool, "whole workspace"}, {"write_file(./)", writeTool, "whole workspace"},
+		{"write_file(.)", writeTool, "whole workspace"},
+		{"write_file(?*)", writeTool, "whole workspace"}, {"write_file(*/**)", writeTool, "whole workspace"},
+		{"write_file(./**)", writeTool, "whole workspace"},
+		{"write_file([!.]*)", writeTool, ""}, {"write_file(.*)", writeTool, ""}, {"write_file(*/*)", writeTool, ""},
+		{"write_file(~/x)", writeTool, "not expanded"},
 		{"write_file(../x)", writeTool, ".."}, {"write_file(a[b)", writeTool, "not a glob"},
 		{"write_file(docs/**.md)", writeTool, "any depth"}, {"write_file(a**/b)", writeTool, "any depth"},
 		{"write_file({a}{a}{a}{a}{a})", writeTool, "several rules"},
@@ -105,7 +117,8 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s for %s: %v, want %q", tc.rule, tc.d.Name, err, tc.want)
 		}
 	}
-	rs := Rules{Deny: mustRules(t, "plain(x)"), Ask: mustRules(t, "bash(a;b)"), Allow: mustRules(t, "odd(x)", "bash(git:*)")}
+	rs := Rules{Deny: mustRules(t, "plain(x)"), Ask: mustRules(t, "bash(a;b)"),
+		Allow: mustRules(t, "odd(x)", "bash(git:*)")}
 	if err := rs.Check(plainTool, bashTool, oddTool); err == nil || strings.Count(err.Error(), "\n") != 2 {
 		t.Errorf("Rules.Check: %v, want three errors", err)
 	}
@@ -113,9 +126,11 @@ func TestCheck(t *testing.T) {
 
 func TestBlocks(t *testing.T) {
 	rs := Rules{
-		Deny: mustRules(t, "bash", "write_file(docs/**)", "mcp__github__*", "OldName"), Ask: mustRules(t, "grep"), Allow: mustRules(t, "bash"),
+		Deny: mustRules(t, "bash", "write_file(docs/**)", "mcp__github__*", "OldName"), Ask: mustRules(t, "grep"),
+		Allow: mustRules(t, "bash"),
 	}
-	for name, want := range map[string]bool{"bash": true, "write_file": false, "grep": false, "mcp__github__x": true, "mcp__github__": false, "mcp__gitlab__x": false,
+	for name, want := range map[string]bool{"bash": true, "write_file": false, "grep": false, "mcp__github__x": true,
+		"mcp__github__": false, "mcp__gitlab__x": false,
 		"mcp__github": false, "": false} {
 		if got := rs.Blocks(name, nil); got != want {
 			t.Errorf("Blocks(%q) = %v", name, got)
@@ -141,7 +156,8 @@ func TestField(t *testing.T) {
 	}{
 		{`{"command":"ls"}`, "ls", true}, {`{"a":{"command":"x"},"command":"ls","b":[1]}`, "ls", true},
 		{`{"command":""}`, "", true}, {`{"comm\u0061nd":"ls"}`, "ls", true},
-		{`{}`, "", false}, {`{"command":1}`, "", false}, {`{"command":null}`, "", false}, {`{"command":["ls"]}`, "", false},
+		{`{}`, "", false}, {`{"command":1}`, "", false}, {`{"command":null}`, "", false},
+		{`{"command":["ls"]}`, "", false},
 		{`"ls"`, "", false}, {``, "", false}, {`[`, "", false}, {`{"command":"ls"`, "", false},
 		{`{"command":"ls","command":"rm"}`, "", false}, {`{"command":"ls","Command":"rm"}`, "", false},
 		{`{"COMMAND":"ls"}`, "", false}, {`{"command":null,"command":"ls"}`, "", false},

@@ -23,8 +23,8 @@ type Settings struct {
 	places map[string]written // of rules in the file, by the rules' text
 }
 
-// Add takes in one rule of a list: allow, ask or deny. A rule that allows and cannot be read is left out; one that denies or asks is
-// an error, since somebody relies on it.
+// Add takes in one rule of a list: allow, ask or deny. A rule that allows and cannot be read is left out; one that
+// denies or asks is an error, since somebody relies on it.
 func (s *Settings) Add(list Behavior, at, text string) error {
 	leave := func(format string, args ...any) error {
 		s.Left = append(s.Left, fmt.Sprintf("%s %q: %s", at, text, fmt.Sprintf(format, args...)))
@@ -44,7 +44,8 @@ func (s *Settings) Add(list Behavior, at, text string) error {
 		case strings.HasPrefix(rest, "/"): // the project's
 			rest = "." + rest
 		case strings.HasPrefix(rest, "~") && list == Allow:
-			return leave("it is about a home directory, and nothing outside of a workspace is reached; write a path in the workspace")
+			return leave("it is about a home directory, and nothing outside of a workspace is reached; write a path " +
+				"in the workspace")
 		case strings.HasPrefix(rest, "~"): // a workspace may be in there
 			if s.Home == "" || !strings.HasPrefix(rest, "~/") {
 				return fmt.Errorf("%q: whose home directory it is cannot be told; write a path in the workspace", text)
@@ -77,7 +78,8 @@ func (s *Settings) Add(list Behavior, at, text string) error {
 
 // SetMode takes in the mode that sessions begin with.
 func (s *Settings) SetMode(at, mode string) {
-	ours := map[string]Mode{"": "", "default": Default, "acceptEdits": AcceptEdits, "plan": Plan, "dontAsk": DontAsk, "bypassPermissions": Bypass}
+	ours := map[string]Mode{"": "", "default": Default, "acceptEdits": AcceptEdits, "plan": Plan, "dontAsk": DontAsk,
+		"bypassPermissions": Bypass}
 	if m, ok := ours[mode]; ok {
 		s.Mode = m
 		return
@@ -88,8 +90,9 @@ func (s *Settings) SetMode(at, mode string) {
 // written is where a rule stands in the file, and how.
 type written struct{ at, text string }
 
-// For returns the settings for the tools, names and workspaces of a process: without the rules that cannot be about any of them,
-// which it names. A rule that denies or asks and makes no sense for its tool, or whose name nobody knows, is an error.
+// For returns the settings for the tools, names and workspaces of a process: without the rules that cannot be about any
+// of them, which it names. A rule that denies or asks and makes no sense for its tool, or whose name nobody knows, is
+// an error.
 func (s Settings) For(n Names, dirs []string, tools ...*tool.Declaration) (Settings, error) {
 	var first error
 	s.Left = slices.Clone(s.Left)
@@ -110,7 +113,8 @@ func (s Settings) For(n Names, dirs []string, tools ...*tool.Declaration) (Setti
 			case err == nil:
 				kept = append(kept, r)
 			case mcp || outside || list == Allow: // nothing outside of the workspaces is reached
-				s.Left = append(s.Left, fmt.Sprintf("%s %q: %v", s.places[r.String()].at, s.places[r.String()].text, err))
+				s.Left = append(s.Left, fmt.Sprintf("%s %q: %v", s.places[r.String()].at, s.places[r.String()].text,
+					err))
 			case first == nil:
 				first = fmt.Errorf("%s: %w", s.places[r.String()].at, err)
 			}
@@ -121,7 +125,8 @@ func (s Settings) For(n Names, dirs []string, tools ...*tool.Declaration) (Setti
 	return s, first
 }
 
-// mayReach reports whether an absolute pattern may match something in a directory, by what it begins with: in doubt it may.
+// mayReach reports whether an absolute pattern may match something in a directory, by what it begins with: in doubt it
+// may.
 func mayReach(pattern, dir string) bool {
 	dir = strings.TrimSuffix(path.Clean(dir), "/") + "/"
 	begins := pattern

@@ -34,9 +34,10 @@ func specifierOf(d *tool.Declaration) (kind, string) {
 	return kindNone, ""
 }
 
-// Field returns the string at a top-level field of an input. ok is false when it is not there, is no string, or stands there more
-// than once. A name that differs only in case counts as the same one, since encoding/json takes it for the same: a decision
-// about one value must not be used for another. Whoever judges an input by one field should read it with this.
+// Field returns the string at a top-level field of an input. ok is false when it is not there, is no string, or stands
+// there more than once. A name that differs only in case counts as the same one, since encoding/json takes it for the
+// same: a decision about one value must not be used for another. Whoever judges an input by one field should read it
+// with this.
 func Field(input json.RawMessage, name string) (value string, ok bool) {
 	dec := json.NewDecoder(bytes.NewReader(input))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
@@ -100,7 +101,8 @@ func newSubject(req *Request) *subject {
 	return s
 }
 
-// touches reports whether a deny or ask rule with a specifier matches: in doubt it does, and why then says what the doubt is.
+// touches reports whether a deny or ask rule with a specifier matches: in doubt it does, and why then says what the
+// doubt is.
 func (s *subject) touches(r Rule) (match bool, why string) {
 	if !s.known {
 		return true, s.why
@@ -127,8 +129,8 @@ func (s *subject) touches(r Rule) (match bool, why string) {
 	return true, err.Error()
 }
 
-// covers reports whether an allow rule with a specifier matches the whole call, for paths and URLs. Commands are covered by rules
-// together: see coveredCommands.
+// covers reports whether an allow rule with a specifier matches the whole call, for paths and URLs. Commands are
+// covered by rules together: see coveredCommands.
 func (s *subject) covers(r Rule) bool {
 	if !s.known {
 		return false

@@ -1,20 +1,21 @@
 // Package presence judges whether a worker of which one dispatcher hears nothing can still act.
 //
-// Authority: a worker acts under a lease, which it renews by storing its entry in the registry. So a worker that has stored
-// nothing for as long as the longest lease can last, and then some for stopping (the patience), acts no more. That a
-// dispatcher does not hear of it is no evidence of that: the watch may be dead, or the connection, or an answer lost. Three
-// things count:
+// Authority: a worker acts under a lease, which it renews by storing its entry in the registry. So a worker that has
+// stored nothing for as long as the longest lease can last, and then some for stopping (the patience), acts no more.
+// That a dispatcher does not hear of it is no evidence of that: the watch may be dead, or the connection, or an answer
+// lost. Three things count:
 //
 //   - the entry itself, read through the leader of its stream: what stands there, and for how long that is known;
 //   - signs of life: a new revision of the entry, a claim or another event, an answer;
-//   - the watch: while it is deaf nothing is concluded from silence, and for a patience after it has caught up, since who was
+//   - the watch: while it is deaf nothing is concluded from silence, and for a patience after it has caught up,
+//     since who was
 //     cut off with us needs time to come back.
 //
-// Ordering: times are those of one monotonic clock, and come in as arguments. A sign counts from when it was heard, which
-// is never before it was given.
+// Ordering: times are those of one monotonic clock, and come in as arguments. A sign counts from when it was heard,
+// which is never before it was given.
 //
-// Failure: whatever is not known makes a worker look alive for longer. Its claims wait then; they are never taken from one
-// that may act.
+// Failure: whatever is not known makes a worker look alive for longer. Its claims wait then; they are never taken from
+// one that may act.
 package presence
 
 import "time"
@@ -111,8 +112,8 @@ func (b *Book) worker(id string, now time.Time) *worker {
 // Sign notes a sign of life that is none of the registry.
 func (b *Book) Sign(id string, now time.Time) { b.worker(id, now).sign = now }
 
-// Entry notes an entry that the watch has told. A revision that is known is no sign of life: a watch that begins anew tells
-// it again.
+// Entry notes an entry that the watch has told. A revision that is known is no sign of life: a watch that begins anew
+// tells it again.
 func (b *Book) Entry(id string, revision uint64, now time.Time) {
 	w := b.worker(id, now)
 	if r := (Reading{Present, revision}); w.last != r {
@@ -130,8 +131,8 @@ func (b *Book) Gone(id string, now time.Time) {
 // Entered reports whether a worker has an entry, as far as was told.
 func (b *Book) Entered(id string) bool { return b.workers[id] != nil && b.workers[id].entered }
 
-// Overdue returns the workers with an entry that gave no sign for longer than a TTL. Their entries are to be read: either
-// they should have expired, or the watch has missed something.
+// Overdue returns the workers with an entry that gave no sign for longer than a TTL. Their entries are to be read:
+// either they should have expired, or the watch has missed something.
 func (b *Book) Overdue(now time.Time) (ids []string) {
 	for id, w := range b.workers {
 		if w.entered && now.Sub(w.sign) > b.ttl {
@@ -141,8 +142,8 @@ func (b *Book) Overdue(now time.Time) (ids []string) {
 	return ids
 }
 
-// ToRead reports whether a worker's entry is to be read now: because nothing is known of it, or because the reading may show
-// that the worker is silent.
+// ToRead reports whether a worker's entry is to be read now: because nothing is known of it, or because the reading may
+// show that the worker is silent.
 func (b *Book) ToRead(id string, now time.Time) bool {
 	return b.worker(id, now).unread || b.patient(id, now)
 }
@@ -177,8 +178,8 @@ func (b *Book) Read(id string, r Reading, now time.Time) Verdict {
 	return Unproven
 }
 
-// Forget takes the entry of a silent worker for gone, though it stands: a server that was restarted may have lost its time to
-// live.
+// Forget takes the entry of a silent worker for gone, though it stands: a server that was restarted may have lost its
+// time to live.
 func (b *Book) Forget(id string) {
 	if w := b.workers[id]; w != nil {
 		w.entered = false

@@ -154,7 +154,8 @@ func (m *model) step() Verdict {
 
 // play plays one history, and returns it when a worker was found to be silent that may act.
 func play(seed uint64, patience int) (found int, wrong []string) {
-	m := &model{r: rand.New(rand.NewPCG(seed, 0)), book: New(ttl*tick, time.Duration(patience)*tick), last: Reading{Kind: Missing}, alive: true}
+	m := &model{r: rand.New(rand.NewPCG(seed, 0)), book: New(ttl*tick, time.Duration(patience)*tick),
+		last: Reading{Kind: Missing}, alive: true}
 	m.restart()
 	for range 200 {
 		if m.step() == Silent {
@@ -167,8 +168,8 @@ func play(seed uint64, patience int) (found int, wrong []string) {
 	return found, nil
 }
 
-// TestWhoIsSilentCannotAct: whatever dies, is lost or comes late, nobody is found to be silent who may still act, and those who
-// cannot are found.
+// TestWhoIsSilentCannotAct: whatever dies, is lost or comes late, nobody is found to be silent who may still act, and
+// those who cannot are found.
 func TestWhoIsSilentCannotAct(t *testing.T) {
 	found := 0
 	for seed := range uint64(5_000) {

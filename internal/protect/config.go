@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// variable is one of git's configuration. Section and key are in lower case; the subsection says nothing about what a value is.
+// variable is one of git's configuration. Section and key are in lower case; the subsection says nothing about what a
+// value is.
 type variable struct{ section, key, value string }
 
 // kind is what a variable's value is to git.
@@ -20,8 +21,10 @@ const (
 
 // programKeys are the keys whose value git runs, in whatever section they stand.
 var programKeys = []string{
-	"fsmonitor", "sshcommand", "pager", "editor", "askpass", "gitproxy", "alternaterefscommand", "clean", "smudge", "process", "external", "command", "cmd", "textconv", "driver",
-	"helper", "program", "defaultkeycommand", "difffilter", "packobjectshook", "uploadpack", "receivepack", "uploadarchive", "vcs", "update", "browser", "tunnel",
+	"fsmonitor", "sshcommand", "pager", "editor", "askpass", "gitproxy", "alternaterefscommand", "clean", "smudge",
+	"process", "external", "command", "cmd", "textconv", "driver",
+	"helper", "program", "defaultkeycommand", "difffilter", "packobjectshook", "uploadpack", "receivepack",
+	"uploadarchive", "vcs", "update", "browser", "tunnel",
 	"smtpserver", "sendmailcmd", "tocmd", "cccmd", "headercmd", "httpd",
 }
 
@@ -29,7 +32,8 @@ func (v variable) is() kind {
 	switch {
 	case v.section == "include" && v.key == "path", v.section == "includeif" && v.key == "path":
 		return anInclude
-	case v.section == "core" && (v.key == "hookspath" || v.key == "attributesfile"), v.section == "init" && v.key == "templatedir":
+	case v.section == "core" && (v.key == "hookspath" || v.key == "attributesfile"), v.section == "init" &&
+		v.key == "templatedir":
 		return aPath
 	case v.section == "alias", v.section == "pager", slices.Contains(programKeys, v.key):
 		return aProgram
@@ -89,7 +93,8 @@ func header(text string) (section, rest string) {
 	return "", ""
 }
 
-// value reads a value up to its end: quotes may stand anywhere in it, and a backslash at the end of a line joins the next.
+// value reads a value up to its end: quotes may stand anywhere in it, and a backslash at the end of a line joins the
+// next.
 func value(text string) (v, rest string) {
 	var b strings.Builder
 	quoted := false
@@ -123,8 +128,8 @@ func value(text string) (v, rest string) {
 	return strings.TrimSpace(b.String()), ""
 }
 
-// words are the words of a command line as a shell splits it, and what stands behind a = in one. No variable is expanded but the working
-// directory's.
+// words are the words of a command line as a shell splits it, and what stands behind a = in one. No variable is
+// expanded but the working directory's.
 func words(line string) (out []string) {
 	var b strings.Builder
 	var quote byte

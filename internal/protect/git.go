@@ -29,8 +29,8 @@ type Set struct {
 // Places are what a sandbox protects, parents before what lies in them.
 func (s *Set) Places() []Place { return s.places }
 
-// Covers says which protected place a path is in. Names are compared as the most forgiving file system does, and places of the list are
-// found at any depth.
+// Covers says which protected place a path is in. Names are compared as the most forgiving file system does, and places
+// of the list are found at any depth.
 func (s *Set) Covers(p string) (Place, bool) {
 	names, ok := split(p)
 	if !ok {
@@ -46,7 +46,8 @@ func (s *Set) Covers(p string) (Place, bool) {
 	}
 	for dir := path.Dir(path.Clean(p)); ; dir = path.Dir(dir) {
 		if s.isGitDir(dir) {
-			return Place{Path: path.Join(dir, "HEAD"), Why: "the directory is a git repository without a .git, and git runs what is configured there"}, true
+			return Place{Path: path.Join(dir, "HEAD"),
+				Why: "the directory is a git repository without a .git, and git runs what is configured there"}, true
 		}
 		if dir == "." {
 			return Place{}, false
@@ -71,8 +72,8 @@ const (
 	MaxIncludes    = 64
 )
 
-// Of says what is protected in a workspace. dirs are the absolute names of its directory. The error says what cannot be read, so that
-// nobody knows what it names.
+// Of says what is protected in a workspace. dirs are the absolute names of its directory. The error says what cannot be
+// read, so that nobody knows what it names.
 func (l *List) Of(files Files, dirs ...string) (*Set, error) {
 	s := &Set{list: l, files: files}
 	for _, e := range l.all() {
@@ -95,7 +96,10 @@ func (l *List) Of(files Files, dirs ...string) (*Set, error) {
 	s.places = append(s.places, g.places...)
 	s.pointed = append(g.pointed, g.places...)
 	for _, p := range g.pointed {
-		if !slices.ContainsFunc(s.places, func(q Place) bool { return q.Path == p.Path || strings.HasPrefix(p.Path, q.Path+"/") && q.Make == "" }) {
+		if !slices.ContainsFunc(s.places, func(q Place) bool {
+			return q.Path == p.Path ||
+				strings.HasPrefix(p.Path, q.Path+"/") && q.Make == ""
+		}) {
 			s.places = append(s.places, p)
 		}
 	}
@@ -113,8 +117,8 @@ type repository struct {
 
 const whyGit = "git runs what it holds or names"
 
-// GitBar is what stands in place of a .git that is missing, while a command runs: a file that git cannot read. Git looks no further
-// then, neither for a repository without a .git in the same directory nor in one above.
+// GitBar is what stands in place of a .git that is missing, while a command runs: a file that git cannot read. Git
+// looks no further then, neither for a repository without a .git in the same directory nor in one above.
 const GitBar = ""
 
 func (g *repository) look() error {
@@ -141,7 +145,9 @@ func (g *repository) look() error {
 	if isHead(g.files, "HEAD") { // the workspace is a repository without .git, or nearly one
 		return g.directory("")
 	}
-	g.places = append(g.places, Place{Path: "HEAD", Why: "with objects and refs it makes the directory a git repository, whose configuration names programs"})
+	g.places = append(g.places,
+		Place{Path: "HEAD",
+			Why: "with objects and refs it makes the directory a git repository, whose configuration names programs"})
 	return nil
 }
 
@@ -175,7 +181,8 @@ func (g *repository) directory(dir string) error {
 	for _, d := range commons {
 		for _, p := range []Place{
 			{Path: "hooks", Make: Directory}, {Path: "config", Make: File}, {Path: "config.worktree", Make: File},
-			{Path: "commondir", Make: File, Content: ".\n"}, // it would move config and hooks elsewhere; this one leaves them
+			// it would move config and hooks elsewhere; this one leaves them
+			{Path: "commondir", Make: File, Content: ".\n"},
 			{Path: "info/attributes"}, {Path: "modules"}, {Path: "worktrees"},
 		} {
 			p.Path, p.Why = path.Join(d, p.Path), whyGit
@@ -256,14 +263,17 @@ func (g *repository) inside(from, p string) (string, bool) {
 	return p, p != "." && p != ".." && !strings.HasPrefix(p, "../")
 }
 
-// text reads a file; "" where there is none. One that is no plain file is nothing that git reads here: the sandbox refuses it.
+// text reads a file; "" where there is none. One that is no plain file is nothing that git reads here: the sandbox
+// refuses it.
 func (g *repository) text(name string) (string, error) {
 	info, err := g.files.Lstat(name)
 	if err != nil || !info.Mode().IsRegular() {
 		return "", nil
 	}
 	if info.Size() > MaxConfigBytes {
-		return "", fmt.Errorf("%s of the workspace has %d bytes; more than %d are not read, so nobody knows what it names", name, info.Size(), MaxConfigBytes)
+		return "",
+			fmt.Errorf("%s of the workspace has %d bytes; more than %d are not read, so nobody knows what it names",
+				name, info.Size(), MaxConfigBytes)
 	}
 	b, err := g.files.ReadFile(name)
 	if err != nil {
@@ -272,7 +282,8 @@ func (g *repository) text(name string) (string, error) {
 	return string(b), nil
 }
 
-// isHead reports whether git takes a name for a repository's HEAD: a link into refs, or a file that names a ref or a commit. In doubt it does.
+// isHead reports whether git takes a name for a repository's HEAD: a link into refs, or a file that names a ref or a
+// commit. In doubt it does.
 func isHead(files Files, name string) bool {
 	info, err := files.Lstat(name)
 	if err != nil {

@@ -49,35 +49,52 @@ func set(t *testing.T, l *List, of map[string]string) *Set {
 // TestEveryEntry has each line of the list, with a path that it covers. Whoever adds a line adds it here.
 func TestEveryEntry(t *testing.T) {
 	want := map[string]string{
-		".git": ".git/hooks/pre-commit", "HEAD": "HEAD", ".svn": ".svn/wc.db", ".hg": ".hg/hgrc", ".jj": ".jj/repo/config.toml",
+		".git": ".git/hooks/pre-commit", "HEAD": "HEAD", ".svn": ".svn/wc.db", ".hg": ".hg/hgrc",
+		".jj":        ".jj/repo/config.toml",
 		".gitconfig": ".gitconfig", ".gitmodules": ".gitmodules", ".husky": ".husky/pre-commit",
-		".bashrc": ".bashrc", ".bash_profile": ".bash_profile", ".bash_login": ".bash_login", ".bash_logout": ".bash_logout", ".profile": ".profile",
-		".zshrc": ".zshrc", ".zshenv": ".zshenv", ".zprofile": ".zprofile", ".zlogin": ".zlogin", ".zlogout": ".zlogout",
-		".cshrc": ".cshrc", ".tcshrc": ".tcshrc", ".login": ".login", ".kshrc": ".kshrc", ".config/fish": ".config/fish/config.fish",
-		".envrc": ".envrc", ".tool-versions": ".tool-versions", ".asdfrc": ".asdfrc",
-		"mise.toml": "mise.toml", ".mise.toml": ".mise.toml", "mise.local.toml": "mise.local.toml", ".mise.local.toml": ".mise.local.toml",
-		"mise/config.toml": "mise/config.toml", ".mise": ".mise/config.toml", ".config/mise": ".config/mise/conf.d/x.toml", ".config/mise.toml": ".config/mise.toml", ".rtx.toml": ".rtx.toml",
-		".vscode": ".vscode/tasks.json", ".idea": ".idea/workspace.xml", ".vs": ".vs/x", ".zed": ".zed/tasks.json", ".fleet": ".fleet/run.json",
+		".bashrc": ".bashrc", ".bash_profile": ".bash_profile", ".bash_login": ".bash_login",
+		".bash_logout": ".bash_logout", ".profile": ".profile",
+		".zshrc": ".zshrc", ".zshenv": ".zshenv", ".zprofile": ".zprofile", ".zlogin": ".zlogin",
+		".zlogout": ".zlogout",
+		".cshrc":   ".cshrc", ".tcshrc": ".tcshrc", ".login": ".login", ".kshrc": ".kshrc",
+		".config/fish": ".config/fish/config.fish",
+		".envrc":       ".envrc", ".tool-versions": ".tool-versions", ".asdfrc": ".asdfrc",
+		"mise.toml": "mise.toml", ".mise.toml": ".mise.toml", "mise.local.toml": "mise.local.toml",
+		".mise.local.toml": ".mise.local.toml",
+		"mise/config.toml": "mise/config.toml", ".mise": ".mise/config.toml",
+		".config/mise": ".config/mise/conf.d/x.toml", ".config/mise.toml": ".config/mise.toml",
+		".rtx.toml": ".rtx.toml",
+		".vscode":   ".vscode/tasks.json", ".idea": ".idea/workspace.xml", ".vs": ".vs/x", ".zed": ".zed/tasks.json",
+		".fleet":        ".fleet/run.json",
 		".devcontainer": ".devcontainer/devcontainer.json", ".devcontainer.json": ".devcontainer.json",
-		".vimrc": ".vimrc", ".exrc": ".exrc", ".nvimrc": ".nvimrc", ".nvim.lua": ".nvim.lua", ".dir-locals.el": ".dir-locals.el",
-		".claude": ".claude/settings.json", ".mcp.json": ".mcp.json", ".cursor": ".cursor/mcp.json", ".windsurf": ".windsurf/x", ".codex": ".codex/config.toml",
-		".gemini": ".gemini/settings.json", ".continue": ".continue/config.yaml", ".roo": ".roo/mcp.json", ".kiro": ".kiro/settings/mcp.json", ".amazonq": ".amazonq/mcp.json",
+		".vimrc": ".vimrc", ".exrc": ".exrc", ".nvimrc": ".nvimrc", ".nvim.lua": ".nvim.lua",
+		".dir-locals.el": ".dir-locals.el",
+		".claude":        ".claude/settings.json", ".mcp.json": ".mcp.json", ".cursor": ".cursor/mcp.json",
+		".windsurf": ".windsurf/x", ".codex": ".codex/config.toml",
+		".gemini": ".gemini/settings.json", ".continue": ".continue/config.yaml", ".roo": ".roo/mcp.json",
+		".kiro": ".kiro/settings/mcp.json", ".amazonq": ".amazonq/mcp.json",
 		".opencode": ".opencode/plugin/x.ts", "opencode.json": "opencode.json", ".aider.conf.yml": ".aider.conf.yml",
-		".npmrc": ".npmrc", ".yarnrc": ".yarnrc", ".yarnrc.yml": ".yarnrc.yml", ".pnpmfile.cjs": ".pnpmfile.cjs", ".pypirc": ".pypirc", ".mvn": ".mvn/extensions.xml",
+		".npmrc": ".npmrc", ".yarnrc": ".yarnrc", ".yarnrc.yml": ".yarnrc.yml", ".pnpmfile.cjs": ".pnpmfile.cjs",
+		".pypirc": ".pypirc", ".mvn": ".mvn/extensions.xml",
 		".cargo/config": ".cargo/config", ".cargo/config.toml": ".cargo/config.toml",
 		".ssh": ".ssh/authorized_keys", ".gnupg": ".gnupg/gpg.conf",
-		".github/workflows": ".github/workflows/ci.yml", ".github/actions": ".github/actions/x/action.yml", ".forgejo/workflows": ".forgejo/workflows/ci.yml",
-		".gitea/workflows": ".gitea/workflows/ci.yml", ".gitlab-ci.yml": ".gitlab-ci.yml", ".circleci": ".circleci/config.yml", ".buildkite": ".buildkite/pipeline.yml",
-		".travis.yml": ".travis.yml", ".drone.yml": ".drone.yml", ".woodpecker": ".woodpecker/ci.yml", ".woodpecker.yml": ".woodpecker.yml",
-		"Jenkinsfile": "Jenkinsfile", "azure-pipelines.yml": "azure-pipelines.yml", "bitbucket-pipelines.yml": "bitbucket-pipelines.yml",
-		".toolyard": ".toolyard/quarantine",
+		".github/workflows": ".github/workflows/ci.yml", ".github/actions": ".github/actions/x/action.yml",
+		".forgejo/workflows": ".forgejo/workflows/ci.yml",
+		".gitea/workflows":   ".gitea/workflows/ci.yml", ".gitlab-ci.yml": ".gitlab-ci.yml",
+		".circleci": ".circleci/config.yml", ".buildkite": ".buildkite/pipeline.yml",
+		".travis.yml": ".travis.yml", ".drone.yml": ".drone.yml", ".woodpecker": ".woodpecker/ci.yml",
+		".woodpecker.yml": ".woodpecker.yml",
+		"Jenkinsfile":     "Jenkinsfile", "azure-pipelines.yml": "azure-pipelines.yml",
+		"bitbucket-pipelines.yml": "bitbucket-pipelines.yml",
+		".toolyard":               ".toolyard/quarantine",
 	}
 	s := set(t, nil, nil)
 	for _, e := range builtin {
 		p := want[e.Path]
 		delete(want, e.Path)
 		for _, in := range []string{p, "sub/dir/" + p, strings.ToUpper(p), p + "."} {
-			if got, ok := s.Covers(in); !ok || got.Path != e.Path && !strings.HasSuffix(e.Path, "/"+got.Path) || got.Why == "" {
+			if got, ok := s.Covers(in); !ok || got.Path != e.Path && !strings.HasSuffix(e.Path, "/"+got.Path) ||
+				got.Why == "" {
 				t.Errorf("%s does not cover %q: %+v %t", e.Path, in, got, ok)
 			}
 		}
@@ -93,8 +110,10 @@ func TestEveryEntry(t *testing.T) {
 func TestWhatIsNotCovered(t *testing.T) {
 	s := set(t, nil, map[string]string{"src/": ""})
 	for _, p := range []string{
-		".", "src/a.go", ".gitignore", ".gitattributes", ".github/ISSUE_TEMPLATE/bug.md", ".github", "github/workflows/x", ".config/other", "gitlab-ci.yml", "x.vscode", ".vscodes", ".env",
-		"sub/HEAD/x", "head.go", "src/HEADER", "hooks/useThing.ts", "config", "objects/x", "refs/x", "Jenkinsfile.md", "..", "../.vscode", "/.vscode",
+		".", "src/a.go", ".gitignore", ".gitattributes", ".github/ISSUE_TEMPLATE/bug.md", ".github",
+		"github/workflows/x", ".config/other", "gitlab-ci.yml", "x.vscode", ".vscodes", ".env",
+		"sub/HEAD/x", "head.go", "src/HEADER", "hooks/useThing.ts", "config", "objects/x", "refs/x", "Jenkinsfile.md",
+		"..", "../.vscode", "/.vscode",
 	} {
 		if got, ok := s.Covers(p); ok {
 			t.Errorf("%q is covered by %s", p, got.Path)
@@ -105,7 +124,9 @@ func TestWhatIsNotCovered(t *testing.T) {
 // TestNamesThatMeanTheSame: what some file system takes for the name of a protected place is one.
 func TestNamesThatMeanTheSame(t *testing.T) {
 	s := set(t, nil, nil)
-	for _, p := range []string{".GIT/config", ".Git/config", ".git./config", ".git /config", ".git::$INDEX_ALLOCATION/config", "git~1/config", "GIT~1/x", ".g\u200cit/config", ".git\u2060/config", "a/./b/../.vscode/x", ".ENVRC"} {
+	for _, p := range []string{".GIT/config", ".Git/config", ".git./config", ".git /config",
+		".git::$INDEX_ALLOCATION/config", "git~1/config", "GIT~1/x", ".g\u200cit/config", ".git\u2060/config",
+		"a/./b/../.vscode/x", ".ENVRC"} {
 		if _, ok := s.Covers(p); !ok {
 			t.Errorf("%q is not covered", p)
 		}
@@ -118,12 +139,14 @@ func TestWhatAnOperatorAdds(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := set(t, l, nil)
-	for p, want := range map[string]bool{"deploy/prod.yml": true, "a/deploy/prod.yml": true, "scripts/x/y": true, "deploy/test.yml": false, ".vscode/x": true, "script": false} {
+	for p, want := range map[string]bool{"deploy/prod.yml": true, "a/deploy/prod.yml": true, "scripts/x/y": true,
+		"deploy/test.yml": false, ".vscode/x": true, "script": false} {
 		if _, ok := s.Covers(p); ok != want {
 			t.Errorf("%s: %t", p, ok)
 		}
 	}
-	for _, p := range []string{"", "/etc", "~/x", ".", "..", "../x", "a/../..", "*.yml", "a[b]", "{a,b}", "a\x00", "a\nb", "\xff"} {
+	for _, p := range []string{"", "/etc", "~/x", ".", "..", "../x", "a/../..", "*.yml", "a[b]", "{a,b}", "a\x00",
+		"a\nb", "\xff"} {
 		if _, err := New(p); err == nil {
 			t.Errorf("%q is taken", p)
 		}
@@ -138,9 +161,12 @@ func TestNames(t *testing.T) {
 		pattern, place string
 		want           bool
 	}{
-		{".vscode/**", ".vscode", true}, {".vscode", ".vscode", true}, {"**/.vscode/*.json", ".vscode", true}, {"sub/.VSCODE/x", ".vscode", true},
-		{"**", ".vscode", false}, {"*", ".vscode", false}, {".vs*/**", ".vscode", false}, {"{.vscode,src}/**", ".vscode", false}, {"", ".vscode", false},
-		{".github/**", ".github/workflows", false}, {".github/workflows/ci.yml", ".github/workflows", true}, {".github/*/workflows", ".github/workflows", false},
+		{".vscode/**", ".vscode", true}, {".vscode", ".vscode", true}, {"**/.vscode/*.json", ".vscode", true},
+		{"sub/.VSCODE/x", ".vscode", true},
+		{"**", ".vscode", false}, {"*", ".vscode", false}, {".vs*/**", ".vscode", false},
+		{"{.vscode,src}/**", ".vscode", false}, {"", ".vscode", false},
+		{".github/**", ".github/workflows", false}, {".github/workflows/ci.yml", ".github/workflows", true},
+		{".github/*/workflows", ".github/workflows", false},
 		{"**", ".", false}, {".", ".", false},
 	} {
 		if got := Names(tt.pattern, Place{Path: tt.place}); got != tt.want {
@@ -160,23 +186,35 @@ func TestRepositories(t *testing.T) {
 	}{
 		{"none", nil, []string{"+.git", "HEAD"}, []string{"HEAD", "sub/HEAD"}},
 		{"a plain one", map[string]string{".git/HEAD": head, ".git/config": ""},
-			[]string{"+.git/hooks", "+.git/config", "+.git/config.worktree", "+.git/commondir", ".git/info/attributes", ".git/modules", ".git/worktrees", "HEAD"}, nil},
+			[]string{"+.git/hooks", "+.git/config", "+.git/config.worktree", "+.git/commondir", ".git/info/attributes",
+				".git/modules", ".git/worktrees", "HEAD"}, nil},
 		{"a .git that is none", map[string]string{".git/refs/x": ""}, []string{".git", "HEAD"}, nil},
-		{"a file that leads out", map[string]string{".git": "gitdir: /elsewhere/.git/worktrees/w\n"}, []string{".git", "HEAD"}, nil},
-		{"a file that leads inside", map[string]string{".git": "gitdir: real\n", "real/HEAD": head, "real/objects/": "", "real/refs/": ""},
-			[]string{".git", "+real/hooks", "+real/config", "+real/config.worktree", "+real/commondir", "real/info/attributes", "real/modules", "real/worktrees", "HEAD"},
+		{"a file that leads out", map[string]string{".git": "gitdir: /elsewhere/.git/worktrees/w\n"},
+			[]string{".git", "HEAD"}, nil},
+		{"a file that leads inside", map[string]string{".git": "gitdir: real\n", "real/HEAD": head, "real/objects/": "",
+			"real/refs/": ""},
+			[]string{".git", "+real/hooks", "+real/config", "+real/config.worktree", "+real/commondir",
+				"real/info/attributes", "real/modules", "real/worktrees", "HEAD"},
 			[]string{"real/hooks/x", "real/config", "real/description"}},
-		{"a file that leads to what is missing", map[string]string{".git": "gitdir: real\n"}, []string{".git", "real", "HEAD"}, []string{"real/config"}},
+		{"a file that leads to what is missing", map[string]string{".git": "gitdir: real\n"},
+			[]string{".git", "real", "HEAD"}, []string{"real/config"}},
 		{"without .git", map[string]string{"HEAD": head, "objects/": "", "refs/": "", "config": ""},
-			[]string{"+.git", "+hooks", "+config", "+config.worktree", "+commondir", "info/attributes", "modules", "worktrees"}, []string{"config", "hooks/x", "src/a.go"}},
-		{"a HEAD that is no head", map[string]string{"HEAD": "hello\n", "objects/": "", "refs/": ""}, []string{"+.git", "HEAD"}, nil},
+			[]string{"+.git", "+hooks", "+config", "+config.worktree", "+commondir", "info/attributes", "modules",
+				"worktrees"}, []string{"config", "hooks/x", "src/a.go"}},
+		{"a HEAD that is no head", map[string]string{"HEAD": "hello\n", "objects/": "", "refs/": ""},
+			[]string{"+.git", "HEAD"}, nil},
 		{"a HEAD that is a link", map[string]string{"HEAD": "-> refs/heads/main"},
-			[]string{"+.git", "+hooks", "+config", "+config.worktree", "+commondir", "info/attributes", "modules", "worktrees"}, nil},
+			[]string{"+.git", "+hooks", "+config", "+config.worktree", "+commondir", "info/attributes", "modules",
+				"worktrees"}, nil},
 		{"a directory HEAD", map[string]string{"HEAD/": ""}, []string{"+.git", "HEAD"}, nil},
-		{"below the top", map[string]string{"sub/HEAD": "0123456789012345678901234567890123456789\n", "sub/objects/": "", "sub/refs/": ""}, []string{"+.git", "HEAD"}, []string{"sub/config", "sub/a/b"}},
-		{"a common directory", map[string]string{".git/HEAD": head, ".git/commondir": "../common\n", "common/config": "[core]\n\thooksPath = githooks\n"},
-			[]string{"+.git/hooks", "+.git/config", "+.git/config.worktree", "+.git/commondir", ".git/info/attributes", ".git/modules", ".git/worktrees",
-				"+common/hooks", "+common/config", "+common/config.worktree", "+common/commondir", "common/info/attributes", "common/modules", "common/worktrees", "HEAD", "githooks"},
+		{"below the top", map[string]string{"sub/HEAD": "0123456789012345678901234567890123456789\n",
+			"sub/objects/": "", "sub/refs/": ""}, []string{"+.git", "HEAD"}, []string{"sub/config", "sub/a/b"}},
+		{"a common directory", map[string]string{".git/HEAD": head, ".git/commondir": "../common\n",
+			"common/config": "[core]\n\thooksPath = githooks\n"},
+			[]string{"+.git/hooks", "+.git/config", "+.git/config.worktree", "+.git/commondir", ".git/info/attributes",
+				".git/modules", ".git/worktrees",
+				"+common/hooks", "+common/config", "+common/config.worktree", "+common/commondir",
+				"common/info/attributes", "common/modules", "common/worktrees", "HEAD", "githooks"},
 			[]string{"common/config", "githooks/pre-commit"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -215,7 +253,8 @@ func TestConfigurationsThatNobodyReads(t *testing.T) {
 		}
 	}
 	// A circle ends.
-	s := set(t, nil, map[string]string{".git/HEAD": "x", ".git/config": "[include]\npath = ../a\n", "a": "[include]\npath = a\n[core]\nhooksPath=h\n"})
+	s := set(t, nil, map[string]string{".git/HEAD": "x", ".git/config": "[include]\npath = ../a\n",
+		"a": "[include]\npath = a\n[core]\nhooksPath=h\n"})
 	if _, ok := s.Covers("h/x"); !ok {
 		t.Error("what an included file names is not covered")
 	}
@@ -250,7 +289,8 @@ func TestParseConfig(t *testing.T) {
 
 func TestWords(t *testing.T) {
 	for line, want := range map[string][]string{
-		"a b": {"a", "b"}, "'a b' c": {"a b", "c", "a", "b"}, `"$PWD/x" ${PWD}/y`: {"x", "y"}, "!a;b|c&&d": {"a", "b", "c", "d"}, "--hook=x/y": {"--hook=x/y", "x/y"},
+		"a b": {"a", "b"}, "'a b' c": {"a b", "c", "a", "b"}, `"$PWD/x" ${PWD}/y`: {"x", "y"},
+		"!a;b|c&&d": {"a", "b", "c", "d"}, "--hook=x/y": {"--hook=x/y", "x/y"},
 		`sh -c 'tools/x.sh; y'`: {"sh", "-c", "tools/x.sh; y", "tools/x.sh", "y"}, `a\ b`: {"a b", "a", "b"}, "": nil,
 	} {
 		if got := words(line); !slices.Equal(got, want) {

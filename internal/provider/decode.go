@@ -16,8 +16,8 @@ import (
 // [*toolyard.InputError], or returns nil; see [strictjson.Check] for what is checked.
 func CheckJSON(data []byte) error { return strictjson.Check(data) }
 
-// MendJSON is [CheckJSON] for a document with calls in it, and returns what is to be read: what is wrong with one call's input
-// stays in that call; see [strictjson.Mend].
+// MendJSON is [CheckJSON] for a document with calls in it, and returns what is to be read: what is wrong with one
+// call's input stays in that call; see [strictjson.Mend].
 func MendJSON(data []byte) ([]byte, error) { return strictjson.Mend(data) }
 
 // Decode reads one document of any format into a batch, and says which format it was. With an empty force the format
@@ -70,7 +70,8 @@ func noCalls(format Format) error {
 		return &toolyard.InputError{Field: "calls", Problem: "has no calls; a batch needs at least one"}
 	}
 	block := map[Format]string{
-		Anthropic: "tool_use block", OpenAI: "function_call item without an output", OpenAIChat: "tool_calls", Gemini: "functionCall part",
+		Anthropic: "tool_use block", OpenAI: "function_call item without an output", OpenAIChat: "tool_calls",
+		Gemini: "functionCall part",
 	}[format]
 	return &toolyard.InputError{Problem: fmt.Sprintf(
 		"the input has no calls: as %s it has no %s, so there is nothing to run", format, block)}

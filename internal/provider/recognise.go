@@ -86,7 +86,8 @@ func isOutputItem(raw json.RawMessage) bool {
 		return false
 	}
 	kind := item.Text("type")
-	return kind == "message" || kind == "reasoning" || strings.HasSuffix(kind, "_call") || strings.HasSuffix(kind, "_call_output")
+	return kind == "message" || kind == "reasoning" || strings.HasSuffix(kind, "_call") ||
+		strings.HasSuffix(kind, "_call_output")
 }
 
 // fields names some of an object's fields for a message.
@@ -109,5 +110,6 @@ func fields(o strictjson.Object) string {
 
 func unknown(found string) error {
 	return &toolyard.InputError{Problem: fmt.Sprintf(
-		"the input is %s, which is no form known here; want %s; force one with --input-format %s", found, shapes, names("|"))}
+		"the input is %s, which is no form known here; want %s; force one with --input-format %s", found, shapes,
+		names("|"))}
 }

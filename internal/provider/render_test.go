@@ -10,7 +10,8 @@ import (
 
 func TestRender(t *testing.T) {
 	calls := []toolyard.Call{{ID: "a", Tool: "grep"}, {ID: "b", Tool: "nope"}}
-	results := []toolyard.Result{{Index: 0, CallID: "a", Output: "found"}, {Index: 1, CallID: "b", IsError: true, Code: toolyard.UnknownTool, Error: "no such tool"}}
+	results := []toolyard.Result{{Index: 0, CallID: "a", Output: "found"},
+		{Index: 1, CallID: "b", IsError: true, Code: toolyard.UnknownTool, Error: "no such tool"}}
 	for format, want := range map[Format]string{
 		Anthropic: `{"content":[{"tool_use_id":"a","content":[{"text":"found","type":"text"}],"type":"tool_result"},` +
 			`{"tool_use_id":"b","is_error":true,"content":[{"text":"no such tool","type":"text"}],"type":"tool_result"}],"role":"user"}`,
@@ -23,7 +24,8 @@ func TestRender(t *testing.T) {
 			t.Errorf("%s: %v\n got %s\nwant %s", format, err, got, want)
 		}
 	}
-	if got, err := Render(Native, calls, results); err != nil || !strings.HasPrefix(string(got), "[\n  {\n    \"index\": 0,") {
+	if got, err := Render(Native, calls, results); err != nil ||
+		!strings.HasPrefix(string(got), "[\n  {\n    \"index\": 0,") {
 		t.Errorf("native: %s, %v", got, err)
 	}
 	for _, format := range Formats {

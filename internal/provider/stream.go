@@ -21,8 +21,9 @@ var (
 	ErrProvider = eventstream.ErrProvider
 )
 
-// Stream reads the raw event stream of one response in a format. The calls are those that [Decode] reads out of the same
-// response when it is whole, each as soon as its input is. An unknown format is a [*toolyard.InputError] that lists the others.
+// Stream reads the raw event stream of one response in a format. The calls are those that [Decode] reads out of the
+// same response when it is whole, each as soon as its input is. An unknown format is a [*toolyard.InputError] that
+// lists the others.
 func Stream(format Format) (*eventstream.Decoder, error) {
 	switch format {
 	case Anthropic:
@@ -32,7 +33,8 @@ func Stream(format Format) (*eventstream.Decoder, error) {
 	case OpenAIChat:
 		return openaichat.NewStream(), nil
 	}
-	return nil, &toolyard.InputError{Problem: fmt.Sprintf("%q is not a format of event streams; use one of %q", format, StreamFormats)}
+	return nil, &toolyard.InputError{Problem: fmt.Sprintf("%q is not a format of event streams; use one of %q", format,
+		StreamFormats)}
 }
 
 // pumpBytes is how much of a stream is read at once.
@@ -46,13 +48,14 @@ type Sink struct {
 	Append func([]toolyard.Call) error
 	// Anew says that the response has begun anew: the calls so far are none of it. Nil: nobody asks.
 	Anew func()
-	// Close says that no calls follow, and why the stream is not whole, if it is not. It is called once, also when none has begun.
+	// Close says that no calls follow, and why the stream is not whole, if it is not. It is called once, also when none
+	// has begun.
 	Close func(cut error) error
 }
 
-// Pump reads a stream to its end and hands its calls on. cut says why the stream is not whole, or is nil; its calls have
-// been handed on then too, those that were cut marked [toolyard.Call.Incomplete]. err is an error of the sink, which ends it.
-// What comes behind the response's last event is read and not looked at.
+// Pump reads a stream to its end and hands its calls on. cut says why the stream is not whole, or is nil; its calls
+// have been handed on then too, those that were cut marked [toolyard.Call.Incomplete]. err is an error of the sink,
+// which ends it. What comes behind the response's last event is read and not looked at.
 func Pump(d *eventstream.Decoder, r io.Reader, to Sink) (cut, err error) {
 	begun, closed := false, false
 	handed, anew := 0, 0

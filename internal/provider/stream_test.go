@@ -58,8 +58,8 @@ func events(list ...string) []byte {
 	return b.Bytes()
 }
 
-// TestStreamsAreWholeMessages: whatever a response says, however its bytes are cut, and however its blocks interleave, the
-// calls of its stream are those of the whole message, in order.
+// TestStreamsAreWholeMessages: whatever a response says, however its bytes are cut, and however its blocks interleave,
+// the calls of its stream are those of the whole message, in order.
 func TestStreamsAreWholeMessages(t *testing.T) {
 	for _, format := range StreamFormats {
 		t.Run(string(format), func(t *testing.T) {
@@ -68,7 +68,8 @@ func TestStreamsAreWholeMessages(t *testing.T) {
 			for range 300 {
 				message, stream := streamtest.Writers[string(format)](random, streamtest.Random(random))
 				want, _, err := Decode([]byte(message), format)
-				if err != nil && !strings.Contains(err.Error(), "no tool calls") && !strings.Contains(err.Error(), "no calls") {
+				if err != nil && !strings.Contains(err.Error(), "no tool calls") &&
+					!strings.Contains(err.Error(), "no calls") {
 					t.Fatalf("%s: %v", message, err)
 				}
 				data := events(stream...)
@@ -91,8 +92,8 @@ func TestStreamsAreWholeMessages(t *testing.T) {
 	}
 }
 
-// TestCutStreams: a stream that stops anywhere gives the calls that were whole by then and, for each that had begun and was
-// not, one that says so; each call once, in order, and none that the whole stream has not.
+// TestCutStreams: a stream that stops anywhere gives the calls that were whole by then and, for each that had begun and
+// was not, one that says so; each call once, in order, and none that the whole stream has not.
 func TestCutStreams(t *testing.T) {
 	for _, format := range StreamFormats {
 		t.Run(string(format), func(t *testing.T) {
@@ -111,7 +112,8 @@ func TestCutStreams(t *testing.T) {
 						t.Fatalf("not cut, and %d of %d calls\n%s", len(got), len(all), data[:at])
 					}
 					for i, c := range got {
-						if c.ID != all[i].ID || c.Tool != all[i].Tool || !json.Valid(c.Input) || !c.Incomplete && !reflect.DeepEqual(c, all[i]) {
+						if c.ID != all[i].ID || c.Tool != all[i].Tool || !json.Valid(c.Input) || !c.Incomplete &&
+							!reflect.DeepEqual(c, all[i]) {
 							t.Fatalf("call %d is %s and was %s\n%s", i, c, all[i], data[:at])
 						}
 						if c.Incomplete {
@@ -140,7 +142,8 @@ func TestStreamEvents(t *testing.T) {
 		return fmt.Sprintf(`{"type":"response.output_item.%s","output_index":%d,"item":{"type":"function_call","call_id":"c%d","name":"t"%s}}`, kind, i, i, more)
 	}
 	chunk := func(choice int, call, finish string) string {
-		return fmt.Sprintf(`{"choices":[{"index":%d,"delta":{"tool_calls":[%s]},"finish_reason":%s}]}`, choice, call, finish)
+		return fmt.Sprintf(`{"choices":[{"index":%d,"delta":{"tool_calls":[%s]},"finish_reason":%s}]}`, choice, call,
+			finish)
 	}
 	const begin = `{"type":"message_start","message":{"id":"m"}}`
 	const overloaded = `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`
@@ -151,51 +154,97 @@ func TestStreamEvents(t *testing.T) {
 		calls  string
 		cut    string
 	}{
-		{"out of order ends come in order", Anthropic, []string{use(0, "a"), use(1, "b"), text(1, `{"x":1}`), stop(1), text(0, `{}`), stop(0), `{"type":"message_stop"}`},
+		{"out of order ends come in order", Anthropic, []string{use(0, "a"), use(1, "b"), text(1, `{"x":1}`), stop(1),
+			text(0, `{}`), stop(0), `{"type":"message_stop"}`},
 			`a {} b {"x":1}`, ""},
-		{"no input, and another block", Anthropic, []string{use(0, "a"), stop(0), `{"type":"content_block_start","index":1,"content_block":{"type":"text","text":""}}`}, "a {}", "cut before its end"},
+		{"no input, and another block", Anthropic, []string{use(0, "a"), stop(0),
+			`{"type":"content_block_start","index":1,"content_block":{"type":"text","text":""}}`}, "a {}",
+			"cut before its end"},
 		{"no input, then the end", Anthropic, []string{use(0, "a"), stop(0)}, `a "" incomplete`, "cut before its end"},
-		{"no input, for want of tokens", Anthropic, []string{use(0, "a"), stop(0), `{"type":"message_delta","delta":{"stop_reason":"max_tokens"}}`, `{"type":"message_stop"}`}, `a "{"`, ""},
-		{"whole input, for want of tokens", Anthropic, []string{use(0, "a"), text(0, "{}"), stop(0), `{"type":"message_delta","delta":{"stop_reason":"max_tokens"}}`, `{"type":"message_stop"}`}, `a {}`, ""},
-		{"half an input, for want of tokens", Anthropic, []string{use(0, "a"), text(0, `{"x`), stop(0), `{"type":"message_delta","delta":{"stop_reason":"max_tokens"}}`, `{"type":"message_stop"}`}, `a "{\"x"`, ""},
-		{"never ended", Anthropic, []string{use(0, "a"), text(0, `{"x`), `{"type":"message_stop"}`}, `a "{\"x" incomplete`, ""},
-		{"the provider fails", Anthropic, []string{use(0, "a"), text(0, `{}`), stop(0), use(1, "b"), overloaded, use(2, "c")}, `a {} b "" incomplete`, `it failed: "overloaded_error: Overloaded"`},
-		{"input at the start", Anthropic, []string{`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"a","name":"t","input":{"x":1}}}`, stop(0), `{"type":"message_stop"}`}, `a {"x":1}`, ""},
-		{"servers' tools are skipped", Anthropic, []string{`{"type":"content_block_start","index":0,"content_block":{"type":"server_tool_use","id":"s","name":"web_search","input":{}}}`, text(0, "{}"), stop(0), `{"type":"message_stop"}`}, ``, ""},
-		{"blocks backwards", Anthropic, []string{use(1, "a"), use(0, "b")}, `a "" incomplete`, "events[1].index: is 0 behind 1; blocks begin in their order"},
-		{"no id", Anthropic, []string{`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","name":"t"}}`}, ``, "events[0].content_block.id: want string, got nothing"},
-		{"no index", Anthropic, []string{`{"type":"content_block_stop"}`}, ``, "events[0].index: want a whole number, got nothing"},
-		{"no JSON", Anthropic, []string{use(0, "a"), `{"type":`}, `a "" incomplete`, "events[1]: the input is not JSON"},
+		{"no input, for want of tokens", Anthropic, []string{use(0, "a"), stop(0),
+			`{"type":"message_delta","delta":{"stop_reason":"max_tokens"}}`, `{"type":"message_stop"}`}, `a "{"`, ""},
+		{"whole input, for want of tokens", Anthropic, []string{use(0, "a"), text(0, "{}"), stop(0),
+			`{"type":"message_delta","delta":{"stop_reason":"max_tokens"}}`, `{"type":"message_stop"}`}, `a {}`, ""},
+		{"half an input, for want of tokens", Anthropic,
+			[]string{use(0, "a"), text(0, `{"x`), stop(0),
+				`{"type":"message_delta","delta":{"stop_reason":"max_tokens"}}`, `{"type":"message_stop"}`}, `a "{\"x"`,
+			""},
+		{"never ended", Anthropic, []string{use(0, "a"), text(0, `{"x`), `{"type":"message_stop"}`},
+			`a "{\"x" incomplete`, ""},
+		{"the provider fails", Anthropic, []string{use(0, "a"), text(0, `{}`), stop(0), use(1, "b"), overloaded,
+			use(2, "c")}, `a {} b "" incomplete`, `it failed: "overloaded_error: Overloaded"`},
+		{"input at the start", Anthropic,
+			[]string{`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"a","name":"t","input":{"x":1}}}`, stop(0), `{"type":"message_stop"}`}, `a {"x":1}`, ""},
+		{"servers' tools are skipped", Anthropic,
+			[]string{`{"type":"content_block_start","index":0,"content_block":{"type":"server_tool_use","id":"s","name":"web_search","input":{}}}`, text(0, "{}"), stop(0), `{"type":"message_stop"}`}, ``, ""},
+		{"blocks backwards", Anthropic, []string{use(1, "a"), use(0, "b")}, `a "" incomplete`,
+			"events[1].index: is 0 behind 1; blocks begin in their order"},
+		{"no id", Anthropic,
+			[]string{`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","name":"t"}}`}, ``,
+			"events[0].content_block.id: want string, got nothing"},
+		{"no index", Anthropic, []string{`{"type":"content_block_stop"}`}, ``,
+			"events[0].index: want a whole number, got nothing"},
+		{"no JSON", Anthropic, []string{use(0, "a"), `{"type":`}, `a "" incomplete`,
+			"events[1]: the input is not JSON"},
 		{"no object", OpenAIChat, []string{`[]`}, ``, "events[0]: want object, got array"},
-		{"done without an end", Anthropic, []string{use(0, "a"), `[DONE]`, text(0, "{}")}, `a "" incomplete`, "cut before its end"},
+		{"done without an end", Anthropic, []string{use(0, "a"), `[DONE]`, text(0, "{}")}, `a "" incomplete`,
+			"cut before its end"},
 
-		{"done and not added", OpenAI, []string{item(0, "done", `,"arguments":"{}"`), `{"type":"response.completed"}`}, `c0 {}`, ""},
-		{"added and not done", OpenAI, []string{item(0, "added", ""), item(1, "added", ""), item(1, "done", `,"arguments":"{}"`), `{"type":"response.incomplete"}`}, `c0 "" incomplete c1 {}`, ""},
-		{"done twice", OpenAI, []string{item(0, "added", ""), item(0, "done", `,"arguments":"{}"`), item(0, "done", `,"arguments":"{}"`), `{"type":"response.completed"}`}, `c0 {}`, ""},
-		{"it fails", OpenAI, []string{item(0, "added", ""), `{"type":"response.failed","response":{"error":{"code":"server_error","message":"Sorry"}}}`}, `c0 "" incomplete`, `it failed: "server_error: Sorry"`},
-		{"an error", OpenAI, []string{`{"type":"error","code":"rate","message":"slow down"}`}, ``, `it failed: "rate: slow down"`},
-		{"cut arguments", OpenAI, []string{item(0, "added", ""), item(0, "done", `,"arguments":"","status":"incomplete"`), `{"type":"response.incomplete"}`}, `c0 ""`, ""},
-		{"a call of another kind", OpenAI, []string{item(0, "done", `,"arguments":"{}"`), `{"type":"response.output_item.added","output_index":1,"item":{"type":"shell_call","call_id":"s"}}`,
-			`{"type":"response.output_item.done","output_index":1,"item":{"type":"shell_call","call_id":"s"}}`, item(2, "done", `,"arguments":"{}"`), `{"type":"response.completed"}`}, `c0 {} c2 {}`, ""},
-		{"a second beginning", Anthropic, []string{begin, use(0, "a"), text(0, `{}`), stop(0), use(1, "b"), text(1, `{"x`), begin, use(0, "c"), text(0, `{"x":1}`), stop(0), `{"type":"message_stop"}`},
+		{"done and not added", OpenAI, []string{item(0, "done", `,"arguments":"{}"`), `{"type":"response.completed"}`},
+			`c0 {}`, ""},
+		{"added and not done", OpenAI, []string{item(0, "added", ""), item(1, "added", ""),
+			item(1, "done", `,"arguments":"{}"`), `{"type":"response.incomplete"}`}, `c0 "" incomplete c1 {}`, ""},
+		{"done twice", OpenAI, []string{item(0, "added", ""), item(0, "done", `,"arguments":"{}"`),
+			item(0, "done", `,"arguments":"{}"`), `{"type":"response.completed"}`}, `c0 {}`, ""},
+		{"it fails", OpenAI, []string{item(0, "added", ""),
+			`{"type":"response.failed","response":{"error":{"code":"server_error","message":"Sorry"}}}`},
+			`c0 "" incomplete`, `it failed: "server_error: Sorry"`},
+		{"an error", OpenAI, []string{`{"type":"error","code":"rate","message":"slow down"}`}, ``,
+			`it failed: "rate: slow down"`},
+		{"cut arguments", OpenAI, []string{item(0, "added", ""),
+			item(0, "done", `,"arguments":"","status":"incomplete"`), `{"type":"response.incomplete"}`}, `c0 ""`, ""},
+		{"a call of another kind", OpenAI, []string{item(0, "done", `,"arguments":"{}"`),
+			`{"type":"response.output_item.added","output_index":1,"item":{"type":"shell_call","call_id":"s"}}`,
+			`{"type":"response.output_item.done","output_index":1,"item":{"type":"shell_call","call_id":"s"}}`,
+			item(2, "done", `,"arguments":"{}"`), `{"type":"response.completed"}`}, `c0 {} c2 {}`, ""},
+		{"a second beginning", Anthropic, []string{begin, use(0, "a"), text(0, `{}`), stop(0), use(1, "b"),
+			text(1, `{"x`), begin, use(0, "c"), text(0, `{"x":1}`), stop(0), `{"type":"message_stop"}`},
 			`a {} c {"x":1}`, ""},
-		{"a second beginning at once", Anthropic, []string{begin, begin, use(0, "a"), stop(0), begin, use(0, "c"), stop(0), begin, use(0, "d"), stop(0), `{"type":"message_stop"}`}, `d {}`, ""},
-		{"no input anywhere", Anthropic, []string{`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"a","name":""}}`, stop(0), `{"type":"message_stop"}`}, `a ""`, ""},
-		{"an input with a key twice", Anthropic, []string{`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"a","name":"t","input":{"x":1,"x":2}}}`, stop(0), `{"type":"message_stop"}`},
+		{"a second beginning at once", Anthropic, []string{begin, begin, use(0, "a"), stop(0), begin, use(0, "c"),
+			stop(0), begin, use(0, "d"), stop(0), `{"type":"message_stop"}`}, `d {}`, ""},
+		{"no input anywhere", Anthropic,
+			[]string{`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"a","name":""}}`,
+				stop(0), `{"type":"message_stop"}`}, `a ""`, ""},
+		{"an input with a key twice", Anthropic,
+			[]string{`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"a","name":"t","input":{"x":1,"x":2}}}`, stop(0), `{"type":"message_stop"}`},
 			`a "{\"x\":1,\"x\":2}"`, ""},
-		{"no output index", OpenAI, []string{`{"type":"response.output_item.done","item":{}}`}, ``, "events[0].output_index: want a whole number, got nothing"},
+		{"no output index", OpenAI, []string{`{"type":"response.output_item.done","item":{}}`}, ``,
+			"events[0].output_index: want a whole number, got nothing"},
 
-		{"one index for all", OpenAIChat, []string{chunk(0, `{"index":0,"id":"a","type":"function","function":{"name":"t","arguments":"{}"}},{"index":0,"id":"b","type":"function","function":{"name":"t","arguments":"{}"}}`, `"tool_calls"`)},
+		{"one index for all", OpenAIChat, []string{chunk(0,
+			`{"index":0,"id":"a","type":"function","function":{"name":"t","arguments":"{}"}},{"index":0,"id":"b","type":"function","function":{"name":"t","arguments":"{}"}}`, `"tool_calls"`)},
 			`a {} b {}`, ""},
-		{"it goes on behind its end", OpenAIChat, []string{chunk(0, `{"index":0,"id":"a","function":{"name":"t","arguments":"{}"}},{"index":1,"id":"b","function":{"name":"t"}}`, "null"), chunk(0, `{"index":0,"function":{"arguments":"{}"}}`, "null")},
+		{"it goes on behind its end", OpenAIChat, []string{chunk(0,
+			`{"index":0,"id":"a","function":{"name":"t","arguments":"{}"}},{"index":1,"id":"b","function":{"name":"t"}}`, "null"), chunk(0, `{"index":0,"function":{"arguments":"{}"}}`, "null")},
 			`a {} b "" incomplete`, `events[1].choices[0].delta.tool_calls[0]: goes on with a call that was whole`},
-		{"two choices", OpenAIChat, []string{chunk(0, `{"index":0,"id":"a","function":{"name":"t"}}`, "null"), chunk(1, `{"index":0,"id":"b","function":{"name":"t"}}`, "null")},
+		{"two choices", OpenAIChat, []string{chunk(0, `{"index":0,"id":"a","function":{"name":"t"}}`, "null"),
+			chunk(1, `{"index":0,"id":"b","function":{"name":"t"}}`, "null")},
 			`a "" incomplete`, `choice 0 has some; ask the model for one choice`},
-		{"free text", OpenAIChat, []string{chunk(0, `{"index":0,"id":"a","type":"custom","custom":{"name":"t","input":""}}`, "null"), chunk(0, `{"index":0,"custom":{"input":"SELECT 1"}}`, "null"), chunk(0, ``, `"tool_calls"`)}, `a "SELECT 1"`, ""},
-		{"no arguments, for want of tokens", OpenAIChat, []string{chunk(0, `{"index":0,"id":"a","function":{"name":"t"}},{"index":1,"id":"b","function":{"name":"t"}}`, `"length"`)}, `a {} b ""`, ""},
-		{"an error in a chunk", OpenAIChat, []string{`{"error":{"type":"server_error","message":"Sorry"}}`}, ``, `it failed: "server_error: Sorry"`},
-		{"calls backwards", OpenAIChat, []string{chunk(0, `{"index":1,"id":"a","function":{"name":"t"}},{"index":0,"id":"b","function":{"name":"t"}}`, "null")}, `a "" incomplete`, "is 0 behind 1"},
-		{"no name", OpenAIChat, []string{chunk(0, `{"index":0,"id":"a","function":{}}`, "null")}, ``, "events[0].choices[0].delta.tool_calls[0].function.name: want string, got nothing"},
+		{"free text", OpenAIChat,
+			[]string{chunk(0, `{"index":0,"id":"a","type":"custom","custom":{"name":"t","input":""}}`, "null"),
+				chunk(0, `{"index":0,"custom":{"input":"SELECT 1"}}`, "null"), chunk(0, ``, `"tool_calls"`)},
+			`a "SELECT 1"`, ""},
+		{"no arguments, for want of tokens", OpenAIChat,
+			[]string{chunk(0,
+				`{"index":0,"id":"a","function":{"name":"t"}},{"index":1,"id":"b","function":{"name":"t"}}`,
+				`"length"`)}, `a {} b ""`, ""},
+		{"an error in a chunk", OpenAIChat, []string{`{"error":{"type":"server_error","message":"Sorry"}}`}, ``,
+			`it failed: "server_error: Sorry"`},
+		{"calls backwards", OpenAIChat, []string{chunk(0,
+			`{"index":1,"id":"a","function":{"name":"t"}},{"index":0,"id":"b","function":{"name":"t"}}`, "null")},
+			`a "" incomplete`, "is 0 behind 1"},
+		{"no name", OpenAIChat, []string{chunk(0, `{"index":0,"id":"a","function":{}}`, "null")}, ``,
+			"events[0].choices[0].delta.tool_calls[0].function.name: want string, got nothing"},
 	} {
 		t.Run(string(c.format)+"/"+c.name, func(t *testing.T) {
 			calls, cut := feed(t, c.format, events(c.stream...), whole)
@@ -230,9 +279,11 @@ func TestStreamLimits(t *testing.T) {
 		calls int
 		cut   string
 	}{
-		"calls":  {events(many...), eventstream.MaxOpenCalls, "more than 1000 calls have begun"},
-		"event":  {append(events(begin(0)), "data: "+strings.Repeat("x", eventstream.MaxEventBytes)...), 1, "an event is longer than 16777216 bytes"},
-		"stream": {bytes.Repeat([]byte(":"+strings.Repeat("x", 1<<20-2)+"\n"), eventstream.MaxStreamBytes>>20+1), 0, "the stream is longer than 268435456 bytes"},
+		"calls": {events(many...), eventstream.MaxOpenCalls, "more than 1000 calls have begun"},
+		"event": {append(events(begin(0)), "data: "+strings.Repeat("x", eventstream.MaxEventBytes)...), 1,
+			"an event is longer than 16777216 bytes"},
+		"stream": {bytes.Repeat([]byte(":"+strings.Repeat("x", 1<<20-2)+"\n"), eventstream.MaxStreamBytes>>20+1), 0,
+			"the stream is longer than 268435456 bytes"},
 	} {
 		calls, cut := feed(t, Anthropic, c.data, func() int { return 1 << 20 })
 		in, ok := errors.AsType[*toolyard.InputError](cut)
@@ -247,8 +298,8 @@ func TestStreamLimits(t *testing.T) {
 	}
 }
 
-// FuzzStream hands bytes in as each provider's stream, at once and one by one. Nothing panics, the calls are the same, and
-// each of them could be handed in.
+// FuzzStream hands bytes in as each provider's stream, at once and one by one. Nothing panics, the calls are the same,
+// and each of them could be handed in.
 func FuzzStream(f *testing.F) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for i, format := range StreamFormats {

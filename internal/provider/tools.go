@@ -33,11 +33,14 @@ type outlet struct {
 }
 
 var outlets = map[Format]outlet{
-	Anthropic:  {names: toolname.Anthropic, loose: lower.Anthropic, strict: lower.AnthropicStrict, defers: true, write: anthropic.Tools},
-	OpenAI:     {names: toolname.OpenAI, loose: lower.OpenAI, strict: lower.OpenAIStrict, max: openai.MaxTools, defers: true, write: openai.Tools},
-	OpenAIChat: {names: toolname.OpenAI, loose: lower.OpenAI, strict: lower.OpenAIStrict, max: openaichat.MaxTools, write: openaichat.Tools},
-	Gemini:     {names: toolname.Gemini, loose: lower.Gemini, max: gemini.MaxTools, write: gemini.Tools},
-	MCP:        {names: toolname.MCP, loose: lower.MCP, defers: true, output: true, write: mcp.Tools},
+	Anthropic: {names: toolname.Anthropic, loose: lower.Anthropic, strict: lower.AnthropicStrict, defers: true,
+		write: anthropic.Tools},
+	OpenAI: {names: toolname.OpenAI, loose: lower.OpenAI, strict: lower.OpenAIStrict, max: openai.MaxTools,
+		defers: true, write: openai.Tools},
+	OpenAIChat: {names: toolname.OpenAI, loose: lower.OpenAI, strict: lower.OpenAIStrict, max: openaichat.MaxTools,
+		write: openaichat.Tools},
+	Gemini: {names: toolname.Gemini, loose: lower.Gemini, max: gemini.MaxTools, write: gemini.Tools},
+	MCP:    {names: toolname.MCP, loose: lower.MCP, defers: true, output: true, write: mcp.Tools},
 }
 
 // ToolNames is the rule for names of tools in a format; the error is a [*toolyard.InputError] that lists the formats.
@@ -48,7 +51,8 @@ func ToolNames(format Format) (toolname.Rule, error) {
 		for i, f := range ToolFormats {
 			list[i] = string(f)
 		}
-		return toolname.Rule{}, &toolyard.InputError{Problem: fmt.Sprintf("%q is not a format of tools; use one of %s", format, strings.Join(list, ", "))}
+		return toolname.Rule{}, &toolyard.InputError{Problem: fmt.Sprintf("%q is not a format of tools; use one of %s",
+			format, strings.Join(list, ", "))}
 	}
 	return o.names, nil
 }
@@ -72,17 +76,18 @@ type ToolOptions struct {
 	Names toolname.Table
 }
 
-// Tools writes exactly the array tools of a request in the format, without a newline at the end, and a note for each thing
-// that was changed or left out on the way. The same tools in the same order give the same bytes.
+// Tools writes exactly the array tools of a request in the format, without a newline at the end, and a note for each
+// thing that was changed or left out on the way. The same tools in the same order give the same bytes.
 //
-// A tool that the provider would refuse is left out, with a note whose Sent is empty: one of them would have the whole request
-// refused. Too many tools are a [*toolyard.InputError]: which of them to leave out is not ours to say.
+// A tool that the provider would refuse is left out, with a note whose Sent is empty: one of them would have the whole
+// request refused. Too many tools are a [*toolyard.InputError]: which of them to leave out is not ours to say.
 func Tools(format Format, tools []tool.Declaration, opts ToolOptions) ([]byte, []definition.Note, error) {
 	if _, err := ToolNames(format); err != nil {
 		return nil, nil, err
 	}
 	o := outlets[format]
-	budget := budget{tools: anthropic.MaxStrictTools, optionals: anthropic.MaxStrictOptionals, unions: anthropic.MaxStrictUnions, bounded: format == Anthropic}
+	budget := budget{tools: anthropic.MaxStrictTools, optionals: anthropic.MaxStrictOptionals,
+		unions: anthropic.MaxStrictUnions, bounded: format == Anthropic}
 	var list []definition.Tool
 	var notes []definition.Note
 	for i := range tools {
@@ -114,22 +119,26 @@ func (b *budget) take(l *lower.Lowered) (short string) {
 	case b.tools == 0:
 		return fmt.Sprintf("%d tools before it are strict, which is the limit", anthropic.MaxStrictTools)
 	case l.Optionals > b.optionals:
-		return fmt.Sprintf("with it, strict tools would have more than %d optional fields", anthropic.MaxStrictOptionals)
+		return fmt.Sprintf("with it, strict tools would have more than %d optional fields",
+			anthropic.MaxStrictOptionals)
 	case l.Unions > b.unions:
-		return fmt.Sprintf("with it, strict tools would have more than %d fields of several types", anthropic.MaxStrictUnions)
+		return fmt.Sprintf("with it, strict tools would have more than %d fields of several types",
+			anthropic.MaxStrictUnions)
 	}
 	b.tools, b.optionals, b.unions = b.tools-1, b.optionals-l.Optionals, b.unions-l.Unions
 	return ""
 }
 
 // define makes the definition of one tool; ok is false for one that is left out.
-func (o *outlet) define(d *tool.Declaration, opts ToolOptions, b *budget) (def definition.Tool, notes []definition.Note, ok bool) {
+func (o *outlet) define(d *tool.Declaration, opts ToolOptions, b *budget) (def definition.Tool, notes []definition.Note,
+	ok bool) {
 	sent := opts.Names.Sent(d.Name)
 	note := func(change lower.Change) {
 		notes = append(notes, definition.Note{Tool: d.Name, Sent: sent, Change: change})
 	}
 	leave := func(why string) (definition.Tool, []definition.Note, bool) {
-		return def, append(notes, definition.Note{Tool: d.Name, Change: lower.Change{What: "left out", Why: why}}), false
+		return def, append(notes, definition.Note{Tool: d.Name, Change: lower.Change{What: "left out", Why: why}}),
+			false
 	}
 	if !o.names.Takes(sent) {
 		return leave(fmt.Sprintf("the provider takes no tool of the name %q", sent))
@@ -164,7 +173,8 @@ func (o *outlet) define(d *tool.Declaration, opts ToolOptions, b *budget) (def d
 		if definition.IsObject(d.OutputSchema) {
 			def.OutputSchema = d.OutputSchema
 		} else {
-			note(lower.Change{Keyword: "outputSchema", What: lower.Dropped, Why: "clients of older revisions take that of an object alone"})
+			note(lower.Change{Keyword: "outputSchema", What: lower.Dropped,
+				Why: "clients of older revisions take that of an object alone"})
 		}
 	}
 	return def, notes, true

@@ -1,6 +1,6 @@
-// Package quota bounds how many things of a kind are under way, in all and for each agent. The two doors of the dispatcher,
-// HTTP and MCP, ask it; each has its own words for a refusal. It is safe for concurrent use, and keeps nothing of an agent
-// that has nothing under way.
+// Package quota bounds how many things of a kind are under way, in all and for each agent. The two doors of the
+// dispatcher, HTTP and MCP, ask it; each has its own words for a refusal. It is safe for concurrent use, and keeps
+// nothing of an agent that has nothing under way.
 package quota
 
 import (
@@ -35,8 +35,8 @@ func (e *FullError) Error() string {
 	return fmt.Sprintf("%d are under way, the most that may be", e.Count)
 }
 
-// Enter counts one more, until leave is called, once. own is the agent's own bound, where that is lower than each agent's;
-// 0: it has none, negative: it is not bounded but with all others.
+// Enter counts one more, until leave is called, once. own is the agent's own bound, where that is lower than each
+// agent's; 0: it has none, negative: it is not bounded but with all others.
 func (q *Quota) Enter(agent toolyard.Agent, own int) (leave func(), full *FullError) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -13,9 +13,10 @@ const (
 
 var someMark = regexp.MustCompile(`\[redacted: [^\]]*\]`)
 
-// Plain reports whether each mark in a redacted text stands for one word of the original that looks like a token and like nothing
-// else: [minPlainBytes] letters, digits and "_+=.~-" at least, a digit among them, and a letter or a digit first. A person may
-// approve such a text. Anything else that a mark hides may be a command: a model writes what looks like a secret, too.
+// Plain reports whether each mark in a redacted text stands for one word of the original that looks like a token and
+// like nothing else: [minPlainBytes] letters, digits and "_+=.~-" at least, a digit among them, and a letter or a digit
+// first. A person may approve such a text. Anything else that a mark hides may be a command: a model writes what looks
+// like a secret, too.
 func Plain(original, redacted string) bool {
 	if original == redacted {
 		return true

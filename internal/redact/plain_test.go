@@ -27,8 +27,10 @@ func TestAMarkHidesNoCommandFromAPerson(t *testing.T) {
 		}
 	}
 	for _, original := range []string{
-		"", "ls -l", "echo [redacted: x]", "a k-0123456789abcdef b k-0123456789abcdef", "[redacted: KEY] k-0123456789abcdef",
-		"curl -H 'Authorization: Bearer " + hexish + "' https://x", "ghp_" + alnum36 + " ghp_" + alnum36, "k-0123456789abcdefk-0123456789abcdef",
+		"", "ls -l", "echo [redacted: x]", "a k-0123456789abcdef b k-0123456789abcdef",
+		"[redacted: KEY] k-0123456789abcdef",
+		"curl -H 'Authorization: Bearer " + hexish + "' https://x", "ghp_" + alnum36 + " ghp_" +
+			alnum36, "k-0123456789abcdefk-0123456789abcdef",
 	} {
 		if redacted := r.Redact(original); !Plain(original, redacted) {
 			t.Errorf("%q may not be approved as %q", original, redacted)

@@ -1,13 +1,15 @@
 // Package redact takes secrets out of texts that others will read: events, previews, errors.
 //
-// Two kinds are found. Values that this process knows, such as those of its environment, wherever they stand and also encoded
-// ([New]). And texts that look like a well-known kind of token, whoever's they are (the table in shapes.go). Both are
-// looked for in every reading of the text: with escapes of JSON and of URLs decoded, and without a terminal's colours.
+// Two kinds are found. Values that this process knows, such as those of its environment, wherever they stand and also
+// encoded ([New]). And texts that look like a well-known kind of token, whoever's they are (the table in shapes.go).
+// Both are looked for in every reading of the text: with escapes of JSON and of URLs decoded, and without a terminal's
+// colours.
 //
 // A mark stands where a secret stood, and says what it was: "[redacted: GITHUB_TOKEN]", "[redacted: AWS access key]".
 // Redacting a redacted text changes nothing.
 //
-// This is a net under accidents, and no wall: a tool that wants to show a secret can write it in a way that nobody knows.
+// This is a net under accidents, and no wall: a tool that wants to show a secret can write it in a way that nobody
+// knows.
 //
 // The package is pure: the environment comes in as a list.
 package redact
@@ -39,8 +41,8 @@ type Redactor struct {
 	encoded matcher // in hex and in base64
 }
 
-// New makes a redactor that finds these values, and the well-known shapes. A value of less than [MinValueBytes] bytes is
-// not found.
+// New makes a redactor that finds these values, and the well-known shapes. A value of less than [MinValueBytes] bytes
+// is not found.
 func New(secrets []Secret) *Redactor {
 	r := &Redactor{}
 	for _, s := range secrets {
@@ -104,7 +106,10 @@ func (r *Redactor) find(text string) []span {
 
 // replace puts marks where secrets stand. Those that overlap get one mark, of the one that begins first.
 func replace(text string, found []span) string {
-	slices.SortStableFunc(found, func(a, b span) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(b.to, a.to)) })
+	slices.SortStableFunc(found, func(a, b span) int {
+		return cmp.Or(cmp.Compare(a.from, b.from),
+			cmp.Compare(b.to, a.to))
+	})
 	var out strings.Builder
 	done := 0 // what is before it stands in out
 	for i, s := range found {
@@ -148,7 +153,8 @@ func encodings(text string) []string {
 	inHex := hex.EncodeToString([]byte(text))
 	all := []string{inHex, strings.ToUpper(inHex)}
 	for shift := range 3 {
-		all = append(all, insideBase64(base64.RawStdEncoding, text, shift), insideBase64(base64.RawURLEncoding, text, shift))
+		all = append(all, insideBase64(base64.RawStdEncoding, text, shift),
+			insideBase64(base64.RawURLEncoding, text, shift))
 	}
 	return all
 }
@@ -163,8 +169,8 @@ func insideBase64(enc *base64.Encoding, text string, shift int) string {
 	return out[first:last]
 }
 
-// Environ picks the secrets of an environment, as [os.Environ] gives it: the values of variables whose names say so, and
-// the passwords in values that are URLs.
+// Environ picks the secrets of an environment, as [os.Environ] gives it: the values of variables whose names say so,
+// and the passwords in values that are URLs.
 func Environ(environ []string) []Secret {
 	var out []Secret
 	for _, kv := range environ {
@@ -186,7 +192,8 @@ func secretName(name string) bool {
 	name = strings.ToUpper(name)
 	return slices.ContainsFunc([]string{"PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "TOKEN", "APIKEY", "CREDENTIAL"},
 		func(word string) bool { return strings.Contains(name, word) }) ||
-		slices.ContainsFunc([]string{"_KEY", "_PWD", "_PAT"}, func(end string) bool { return strings.HasSuffix(name, end) })
+		slices.ContainsFunc([]string{"_KEY", "_PWD", "_PAT"},
+			func(end string) bool { return strings.HasSuffix(name, end) })
 }
 
 // secretValue reports whether a value that nobody has named expressly is worth hiding. SORT_KEY=timestamp is not: the
@@ -218,7 +225,8 @@ func Named(names []string, lookup func(string) (string, bool)) ([]Secret, error)
 		case !ok || value == "":
 			return nil, fmt.Errorf("the environment has no variable %q", name)
 		case len(value) < MinValueBytes:
-			return nil, fmt.Errorf("the value of %s has less than %d bytes, too few to be told from ordinary text", name, MinValueBytes)
+			return nil, fmt.Errorf("the value of %s has less than %d bytes, too few to be told from ordinary text",
+				name, MinValueBytes)
 		}
 		out = append(out, Secret{name, value})
 	}

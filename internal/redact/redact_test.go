@@ -27,10 +27,13 @@ func TestShapes(t *testing.T) {
 			"github_pat_" + "11ABCDEFG0abcdefghij12" + "_" + strings.Repeat("a1B", 19) + "zz"},
 		"GitLab token":   {"glpat-" + "x7Yz12345-abcdefGHIJ", "glrt-" + "x7Yz12345_abcdefGHIJ"},
 		"AWS access key": {"AKIA" + "IOSFODNN7EXAMPLE", "ASIA" + "IOSFODNN7EXAMPLE"},
-		"Slack token": {"xoxb-" + "123456789012-1234567890123-abcdefABCDEF0123456789ab", "xoxp-" + "123456789012-123456789012-abcdef0123456789",
+		"Slack token": {"xoxb-" + "123456789012-1234567890123-abcdefABCDEF0123456789ab", "xoxp-" +
+			"123456789012-123456789012-abcdef0123456789",
 			"xapp-" + "1-A012BCDEFGH-1234567890123-" + hexish + hexish[:24]},
-		"Anthropic key":      {"sk-ant-" + "api03-" + strings.Repeat("aB3_-", 18) + "AA", "sk-ant-" + "oat01-" + strings.Repeat("aB3_-", 18)},
-		"OpenAI key":         {"sk-" + "abcdefghij0123456789" + "T3BlbkFJ" + "abcdefghij0123456789", "sk-" + "proj-" + strings.Repeat("a-B_1", 14) + "T3BlbkFJ" + strings.Repeat("c2_D-", 14)},
+		"Anthropic key": {"sk-ant-" + "api03-" + strings.Repeat("aB3_-", 18) + "AA", "sk-ant-" + "oat01-" +
+			strings.Repeat("aB3_-", 18)},
+		"OpenAI key": {"sk-" + "abcdefghij0123456789" + "T3BlbkFJ" + "abcdefghij0123456789", "sk-" + "proj-" +
+			strings.Repeat("a-B_1", 14) + "T3BlbkFJ" + strings.Repeat("c2_D-", 14)},
 		"Google API key":     {"AIza" + "SyA-1234567890abcdefghijklmnopqrstu"},
 		"Google token":       {"ya29." + strings.Repeat("a0AfH6", 10), "GOCSPX-" + "abcdefghijklmnopqrstuvwxyz12"},
 		"Stripe key":         {"sk_live_" + "51H8abcdefghijklmnopqrst", "rk_test_" + "51H8abcdefghijklmnopqrst"},
@@ -42,13 +45,16 @@ func TestShapes(t *testing.T) {
 			begin + "RSA PRIVATE KEY-----\n" + keyLines + end + "RSA PRIVATE KEY-----",
 			begin + "OPENSSH PRIVATE KEY-----\r\n" + keyLines + end + "OPENSSH PRIVATE KEY-----",
 			begin + "PRIVATE KEY-----\\n" + strings.ReplaceAll(keyLines, "\n", "\\n") + end + "PRIVATE KEY-----",
-			begin + "EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0123456789ABCDEF\n\n" + keyLines + end + "EC PRIVATE KEY-----",
+			begin + "EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0123456789ABCDEF\n\n" +
+				keyLines + end + "EC PRIVATE KEY-----",
 			begin + "PGP PRIVATE KEY BLOCK-----\n\n" + keyLines + end + "PGP PRIVATE KEY BLOCK-----",
-			begin + "PRIVATE KEY-----\n     2\t" + strings.ReplaceAll(strings.TrimSpace(keyLines), "\n", "\n     3\t"), // cut off, with numbered lines
+			// cut off, with numbered lines
+			begin + "PRIVATE KEY-----\n     2\t" + strings.ReplaceAll(strings.TrimSpace(keyLines), "\n", "\n     3\t"),
 		},
 	} {
 		for _, secret := range secrets {
-			for _, around := range []struct{ before, after string }{{"", ""}, {"key: ", "\nnext"}, {`{"a":"`, `"}`}, {"(", ")."}} {
+			for _, around := range []struct{ before, after string }{{"", ""}, {"key: ", "\nnext"}, {`{"a":"`, `"}`},
+				{"(", ")."}} {
 				want := around.before + "[redacted: " + what + "]" + around.after
 				if got := r.Redact(around.before + secret + around.after); got != want {
 					t.Errorf("%q in %q gave\n%q", secret, around, got)
@@ -62,18 +68,29 @@ func TestShapes(t *testing.T) {
 func TestShapesInContext(t *testing.T) {
 	r := New(nil)
 	for text, want := range map[string]string{
-		"postgres://app:hunter2!x@db.internal:5432/app":                            "postgres://app:[redacted: password]@db.internal:5432/app",
-		"redis://:s3cr3t@127.0.0.1":                                                "redis://:[redacted: password]@127.0.0.1",
-		"see https://u:p4ss@[::1]/x and http://a:b8c@h/":                           "see https://u:[redacted: password]@[::1]/x and http://a:[redacted: password]@h/",
-		"Authorization: Bearer " + hexish:                                          "Authorization: Bearer [redacted: authorization]",
-		`"authorization": "Basic dXNlcjpwYXNzd29yZA=="`:                            `"authorization": "Basic [redacted: authorization]"`,
-		`{\"Authorization\":\"token ` + hexish + `\"}`:                             `{\"Authorization\":\"token [redacted: authorization]\"}`,
-		"curl -H 'X-Api-Key: " + hexish + "' x":                                    "curl -H 'X-Api-Key: [redacted: API key]' x",
-		"it sends Bearer " + hexish + ".":                                          "it sends Bearer [redacted: bearer token]",
-		"aws_secret_access_key = " + alnum40 + "\n":                                "aws_secret_access_key = [redacted: AWS secret key]\n",
-		`"SecretAccessKey": "` + alnum40 + `",`:                                    `"SecretAccessKey": "[redacted: AWS secret key]",`,
-		"https://hooks.slack.com/" + "services/T01234567/B01234567/" + hexish[:24]: "https://hooks.slack.com/services/[redacted: Slack webhook]",
-		"AKIA" + "IOSFODNN7EXAMPLE,AKIA" + "IOSFODNN7EXAMPLF":                      "[redacted: AWS access key],[redacted: AWS access key]",
+		"postgres://app:hunter2!x@db.internal:5432/app": "postgres://app:[redacted: " +
+			"password]@db.internal:5432/app",
+		"redis://:s3cr3t@127.0.0.1": "redis://:[redacted: " +
+			"password]@127.0.0.1",
+		"see https://u:p4ss@[::1]/x and http://a:b8c@h/": "see https://u:[redacted: " +
+			"password]@[::1]/x and http://a:[redacted: password]@h/",
+		"Authorization: Bearer " +
+			hexish: "Authorization: Bearer [redacted: authorization]",
+		`"authorization": "Basic dXNlcjpwYXNzd29yZA=="`: `"authorization": "Basic [redacted: authorization]"`,
+		`{\"Authorization\":\"token ` + hexish +
+			`\"}`: `{\"Authorization\":\"token [redacted: authorization]\"}`,
+		"curl -H 'X-Api-Key: " + hexish +
+			"' x": "curl -H 'X-Api-Key: [redacted: API key]' x",
+		"it sends Bearer " + hexish +
+			".": "it sends Bearer [redacted: bearer token]",
+		"aws_secret_access_key = " + alnum40 +
+			"\n": "aws_secret_access_key = [redacted: AWS secret key]\n",
+		`"SecretAccessKey": "` + alnum40 +
+			`",`: `"SecretAccessKey": "[redacted: AWS secret key]",`,
+		"https://hooks.slack.com/" + "services/T01234567/B01234567/" +
+			hexish[:24]: "https://hooks.slack.com/services/[redacted: Slack webhook]",
+		"AKIA" + "IOSFODNN7EXAMPLE,AKIA" +
+			"IOSFODNN7EXAMPLF": "[redacted: AWS access key],[redacted: AWS access key]",
 	} {
 		if got := r.Redact(text); got != want {
 			t.Errorf("%q gave\n%q, want\n%q", text, got, want)
@@ -85,17 +102,27 @@ func TestShapesInContext(t *testing.T) {
 func TestOrdinaryTextStays(t *testing.T) {
 	r := New(nil)
 	for _, text := range []string{
-		"", "a", "ghp_", "ghp_short", "xghp_" + alnum36, "the prefix ghp_ and 36 characters", "mask-something-long-and-hyphenated-here",
-		"sk-learn and task-abcdefghijklmnopqrstuvwxyz0123456789abcdefgh", "risk-" + hexish, "disk-" + alnum36, "AKIAIOSFODNN7EXAMPL", "XAKIAIOSFODNN7EXAMPLE",
-		"AKIA" + "IOSFODNN7EXAMPLEX", "AIzaShort", "xoxb-your-token-goes-here-please", "npm_config_registry=https://example.com/", "hf_hub_download(repo_id)",
+		"", "a", "ghp_", "ghp_short", "xghp_" + alnum36, "the prefix ghp_ and 36 characters",
+		"mask-something-long-and-hyphenated-here",
+		"sk-learn and task-abcdefghijklmnopqrstuvwxyz0123456789abcdefgh", "risk-" + hexish, "disk-" +
+			alnum36, "AKIAIOSFODNN7EXAMPL", "XAKIAIOSFODNN7EXAMPLE",
+		"AKIA" + "IOSFODNN7EXAMPLEX", "AIzaShort", "xoxb-your-token-goes-here-please",
+		"npm_config_registry=https://example.com/", "hf_hub_download(repo_id)",
 		"eyJhbGciOiJIUzI1NiJ9", "eyJ.eyJ.eyJ", "import 'eyJ" + jwtPart + ".js'",
-		begin + "PUBLIC KEY-----\n" + keyLines + end + "PUBLIC KEY-----", begin + "CERTIFICATE-----\n" + keyLines + end + "CERTIFICATE-----",
-		`strings.Contains(s, "` + begin + `PRIVATE KEY-----")`, `const a, b = "` + begin + `RSA PRIVATE KEY-----", "` + end + `RSA PRIVATE KEY-----"`,
-		"https://example.com:8080/a@b", "https://user@example.com/", "git@github.com:a/b.git", "postgres://user:$PASSWORD@host/db", "postgres://user:${DB_PASSWORD}@host",
-		"https://user:password@example.com", "https://user:<password>@example.com", "https://u:***@h", "https://u:xxxxx@h", "time 10:20 http://h/x:y@z",
-		"Authorization: Bearer <token>", "Authorization: Bearer $TOKEN", "Authorization: bearer authentication is needed", "the Bearer authentication-scheme-of-the-web is",
-		"Bearer of good news and other things", "api-key: your-own-key-goes-here", "sha256 " + hexish + hexish[:24], "commit " + hexish, "uuid 550e8400-e29b-41d4-a716-446655440000",
-		"aws_secret_access_key is 40 characters long", "SecretAccessKey: string", "https://hooks.slack.com/services/", "sk_live_ and sk_test_ are prefixes",
+		begin + "PUBLIC KEY-----\n" + keyLines + end + "PUBLIC KEY-----", begin + "CERTIFICATE-----\n" + keyLines +
+			end + "CERTIFICATE-----",
+		`strings.Contains(s, "` + begin + `PRIVATE KEY-----")`, `const a, b = "` + begin + `RSA PRIVATE KEY-----", "` +
+			end + `RSA PRIVATE KEY-----"`,
+		"https://example.com:8080/a@b", "https://user@example.com/", "git@github.com:a/b.git",
+		"postgres://user:$PASSWORD@host/db", "postgres://user:${DB_PASSWORD}@host",
+		"https://user:password@example.com", "https://user:<password>@example.com", "https://u:***@h",
+		"https://u:xxxxx@h", "time 10:20 http://h/x:y@z",
+		"Authorization: Bearer <token>", "Authorization: Bearer $TOKEN",
+		"Authorization: bearer authentication is needed", "the Bearer authentication-scheme-of-the-web is",
+		"Bearer of good news and other things", "api-key: your-own-key-goes-here", "sha256 " + hexish +
+			hexish[:24], "commit " + hexish, "uuid 550e8400-e29b-41d4-a716-446655440000",
+		"aws_secret_access_key is 40 characters long", "SecretAccessKey: string", "https://hooks.slack.com/services/",
+		"sk_live_ and sk_test_ are prefixes",
 	} {
 		if got := r.Redact(text); got != text {
 			t.Errorf("%q became %q", text, got)
@@ -112,8 +139,9 @@ func TestKnownValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	texts := map[string]string{
-		"plain": value, "twice": value + " " + value, "JSON": string(quoted), "query": url.QueryEscape(value), "path": url.PathEscape(value),
-		"hex": "702" + "2c3a42f7373203c77c3b672643e2b312678",
+		"plain": value, "twice": value + " " + value, "JSON": string(quoted), "query": url.QueryEscape(value),
+		"path": url.PathEscape(value),
+		"hex":  "702" + "2c3a42f7373203c77c3b672643e2b312678",
 	}
 	for _, user := range []string{"", "a", "ab", "abc", "user:"} {
 		for _, after := range []string{"", "x", "yz"} {
@@ -123,7 +151,8 @@ func TestKnownValues(t *testing.T) {
 	}
 	for how, text := range texts {
 		got := r.Redact("before " + text + " after")
-		if !Marked(got) || !strings.Contains(got, "[redacted: DB_PASSWORD]") || !strings.HasPrefix(got, "before ") || !strings.HasSuffix(got, " after") {
+		if !Marked(got) || !strings.Contains(got, "[redacted: DB_PASSWORD]") || !strings.HasPrefix(got, "before ") ||
+			!strings.HasSuffix(got, " after") {
 			t.Errorf("%s: %q gave %q", how, text, got)
 		}
 		if how == "twice" && got != "before [redacted: DB_PASSWORD] [redacted: DB_PASSWORD] after" {
@@ -142,7 +171,8 @@ func TestKnownValuesThatOverlap(t *testing.T) {
 	}
 	key := begin + "PRIVATE KEY-----\n" + strings.ReplaceAll(keyLines, "MII", "QQQ") + end + "PRIVATE KEY-----\n"
 	line := strings.Split(key, "\n")[1]
-	if got, want := New([]Secret{{"DEPLOY_KEY", key}}).Redact("grep: "+line), "grep: [redacted: DEPLOY_KEY]"; got != want {
+	if got, want := New([]Secret{{"DEPLOY_KEY", key}}).Redact("grep: "+line),
+		"grep: [redacted: DEPLOY_KEY]"; got != want {
 		t.Errorf("one line of a key gave %q", got)
 	}
 }
@@ -150,15 +180,18 @@ func TestKnownValuesThatOverlap(t *testing.T) {
 func TestEnviron(t *testing.T) {
 	got := map[string]string{}
 	for _, s := range Environ([]string{
-		"GITHUB_TOKEN=abcd1234", "OPENAI_API_KEY=abcd12345", "AWS_SECRET_ACCESS_KEY=" + alnum40, "PGPASSWORD=hunter22", "MYSQL_PWD=hunter23",
+		"GITHUB_TOKEN=abcd1234", "OPENAI_API_KEY=abcd12345", "AWS_SECRET_ACCESS_KEY=" +
+			alnum40, "PGPASSWORD=hunter22", "MYSQL_PWD=hunter23",
 		"client_secret=Abcdefgh", "DATABASE_URL=postgres://app:hunter24@db/app", "LONG_TOKEN=abcdefghijklmnopq",
-		"PWD=/home/user1/x", "OLDPWD=/home/user1/y", "SORT_KEY=timestamp", "SHORT_TOKEN=a1", "PATH=/usr/bin:/bin1", "KEYMAP=de-latin1", "EMPTY_TOKEN=", "ODD",
+		"PWD=/home/user1/x", "OLDPWD=/home/user1/y", "SORT_KEY=timestamp", "SHORT_TOKEN=a1", "PATH=/usr/bin:/bin1",
+		"KEYMAP=de-latin1", "EMPTY_TOKEN=", "ODD",
 		"HOMEPAGE=https://user@example.com/", "TOKENIZERS_PARALLELISM=false",
 	}) {
 		got[s.Name] = s.Value
 	}
 	want := map[string]string{
-		"GITHUB_TOKEN": "abcd1234", "OPENAI_API_KEY": "abcd12345", "AWS_SECRET_ACCESS_KEY": alnum40, "PGPASSWORD": "hunter22", "MYSQL_PWD": "hunter23",
+		"GITHUB_TOKEN": "abcd1234", "OPENAI_API_KEY": "abcd12345", "AWS_SECRET_ACCESS_KEY": alnum40,
+		"PGPASSWORD": "hunter22", "MYSQL_PWD": "hunter23",
 		"client_secret": "Abcdefgh", "DATABASE_URL": "hunter24", "LONG_TOKEN": "abcdefghijklmnopq",
 	}
 	for name, value := range want {
@@ -179,8 +212,10 @@ func TestNamed(t *testing.T) {
 	if err != nil || len(got) != 1 || got[0] != (Secret{"A", "long enough"}) {
 		t.Errorf("%v, %v", got, err)
 	}
-	for name, want := range map[string]string{"B": "less than 8 bytes", "C": `no variable "C"`, "D": `no variable "D"`} {
-		if _, err := Named([]string{"A", name}, lookup); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "short\"") {
+	for name, want := range map[string]string{"B": "less than 8 bytes", "C": `no variable "C"`,
+		"D": `no variable "D"`} {
+		if _, err := Named([]string{"A", name}, lookup); err == nil || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "short\"") {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
 	}
@@ -188,7 +223,8 @@ func TestNamed(t *testing.T) {
 
 // FuzzRedact: redacting twice is redacting once, and a known value never stays.
 func FuzzRedact(f *testing.F) {
-	for _, seed := range []string{"ghp_" + alnum36, "https://u:p4ss@h", "Authorization: Bearer " + hexish, begin + "PRIVATE KEY-----\n" + keyLines, "Bearer bearer Authorization: token authorization",
+	for _, seed := range []string{"ghp_" + alnum36, "https://u:p4ss@h", "Authorization: Bearer " + hexish, begin +
+		"PRIVATE KEY-----\n" + keyLines, "Bearer bearer Authorization: token authorization",
 		"://a:b@c://d:e8e@f", "tok-en-00 tok-en-0tok-en-00"} {
 		f.Add(seed)
 	}
@@ -209,8 +245,10 @@ func FuzzRedact(f *testing.F) {
 func TestHostileTextIsReadFast(t *testing.T) {
 	r := New([]Secret{{"T", "tok-en-00"}})
 	const size = 1 << 18
-	for _, piece := range []string{begin + "PRIVATE KEY-----", begin, "eyJ", "eyJaaaaaaaaaaaaa.", "://a:", "Bearer ", "Authorization: Bearer ", "sk-", "sk-ant-", "tok-en-0", "ghp_", "a",
-		"%25", "%2525", `\\`, `\u005c`, "\x1b]", "\x1b]x\x1b\\", "\x1b[", "\x1b[1;", "\x1b", "\x1b[1mghp_", "\u009d", "tok-en-00", "tok-\x1b[men-00", "dG9rLWVuLTAw\n"} {
+	for _, piece := range []string{begin + "PRIVATE KEY-----", begin, "eyJ", "eyJaaaaaaaaaaaaa.", "://a:", "Bearer ",
+		"Authorization: Bearer ", "sk-", "sk-ant-", "tok-en-0", "ghp_", "a",
+		"%25", "%2525", `\\`, `\u005c`, "\x1b]", "\x1b]x\x1b\\", "\x1b[", "\x1b[1;", "\x1b", "\x1b[1mghp_", "\u009d",
+		"tok-en-00", "tok-\x1b[men-00", "dG9rLWVuLTAw\n"} {
 		text := strings.Repeat(piece, size/len(piece))
 		if got := r.Redact(text); len(got) == 0 {
 			t.Errorf("%q gave nothing", piece)

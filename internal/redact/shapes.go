@@ -12,8 +12,8 @@ const (
 	longShapeBytes = 32 << 10
 )
 
-// shape is a well-known kind of secret. It is found by one of its beginnings, which are plain text so that a long output
-// is read fast, and then has to match a pattern whole.
+// shape is a well-known kind of secret. It is found by one of its beginnings, which are plain text so that a long
+// output is read fast, and then has to match a pattern whole.
 type shape struct {
 	what   string
 	begins []string
@@ -28,8 +28,8 @@ type shape struct {
 // shapes is the table, with where each form is written down. What comes first is found first.
 var shapes = []shape{
 	{what: "private key", begins: []string{"-----BEGIN "}, inside: true, long: true,
-		// RFC 7468, RFC 1421 (its headers have single dashes), OpenSSH's PROTOCOL.key, RFC 9580 (PGP). Line breaks may be escaped, and
-		// the end may be cut off. Without a body it is somebody's program that looks for keys.
+		// RFC 7468, RFC 1421 (its headers have single dashes), OpenSSH's PROTOCOL.key, RFC 9580 (PGP). Line breaks may
+		// be escaped, and the end may be cut off. Without a body it is somebody's program that looks for keys.
 		pattern: regexp.MustCompile(`^-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:` +
 			`(?:[A-Za-z0-9+/=\s\\:,.()]|-[A-Za-z0-9]){40,}?-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----` +
 			`|(?:(?:\s|\\[rnt]|[0-9]+\t)*[A-Za-z0-9+/=]{16,})+)`)},
@@ -44,10 +44,12 @@ var shapes = []shape{
 	{what: "AWS access key", begins: []string{"AKIA", "ASIA"},
 		// AWS IAM, "unique identifiers": the prefix, and 16 characters of base32.
 		pattern: regexp.MustCompile(`^A[KS]IA[A-Z2-7]{16}\b`)},
-	{what: "AWS secret key", begins: []string{"aws_secret_access_key", "AWS_SECRET_ACCESS_KEY", "SecretAccessKey", "secretAccessKey", "SecretKey"}, inside: true,
+	{what: "AWS secret key", begins: []string{"aws_secret_access_key", "AWS_SECRET_ACCESS_KEY", "SecretAccessKey",
+		"secretAccessKey", "SecretKey"}, inside: true,
 		// It has no shape of its own but its length, so only what stands beside its name counts.
 		pattern: regexp.MustCompile(`^[A-Za-z_]+["']?\s{0,4}[:=]\s{0,4}["']?([A-Za-z0-9/+]{40})(?:[^A-Za-z0-9/+=]|$)`)},
-	{what: "Slack token", begins: []string{"xoxa-", "xoxb-", "xoxe-", "xoxe.", "xoxo-", "xoxp-", "xoxr-", "xoxs-", "xapp-"},
+	{what: "Slack token", begins: []string{"xoxa-", "xoxb-", "xoxe-", "xoxe.", "xoxo-", "xoxp-", "xoxr-", "xoxs-",
+		"xapp-"},
 		// Slack's "tokens".
 		pattern: regexp.MustCompile(`^(?:xox[abeoprs][-.][A-Za-z0-9.-]{20,300}|xapp-[0-9]-[A-Z0-9]{8,20}-[0-9]{8,20}-[a-z0-9]{32,128})`),
 		unlike:  func(s string) bool { return !hasDigit(s) }},
@@ -73,18 +75,21 @@ var shapes = []shape{
 	{what: "JSON web token", begins: []string{"eyJ"}, long: true,
 		// RFC 7519: header and claims are objects, so both begin with {" in base64; the signature may not be missing.
 		pattern: regexp.MustCompile(`^eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{16,}`)},
-	{what: "authorization", begins: []string{"authorization", "Authorization", "AUTHORIZATION"}, inside: true, long: true,
+	{what: "authorization", begins: []string{"authorization", "Authorization", "AUTHORIZATION"}, inside: true,
+		long: true,
 		// RFC 9110, 11.6.2, as a header or as a field of JSON.
 		pattern: regexp.MustCompile(`^(?i:authorization)\\?["']?\s{0,4}[:=]\s{0,4}\\?["']?(?i:basic|bearer|token|apikey) {1,4}([A-Za-z0-9._~+/-]{8,}={0,2})`),
 		unlike:  ordinary},
 	{what: "bearer token", begins: []string{"Bearer ", "bearer "}, long: true,
 		// RFC 6750, 2.1.
 		pattern: regexp.MustCompile(`^[Bb]earer {1,4}([A-Za-z0-9._~+/-]{20,}={0,2})`), unlike: ordinary},
-	{what: "API key", begins: []string{"x-api-key", "X-Api-Key", "X-API-Key", "X-API-KEY", "api-key", "Api-Key"}, inside: true,
+	{what: "API key", begins: []string{"x-api-key", "X-Api-Key", "X-API-Key", "X-API-KEY", "api-key", "Api-Key"},
+		inside:  true,
 		pattern: regexp.MustCompile(`^(?i:x-)?(?i:api-key)\\?["']?\s{0,4}[:=]\s{0,4}\\?["']?([A-Za-z0-9._~+/-]{16,400}={0,2})`), unlike: ordinary},
 	{what: "password", begins: []string{"://"}, inside: true,
 		// RFC 3986, 3.2.1.
-		pattern: regexp.MustCompile(`^://[^\s/?#@:"'<>` + "`" + `]{0,256}:([^\s/?#@"'<>` + "`" + `]{3,256})@[A-Za-z0-9\[]`), unlike: placeholder},
+		pattern: regexp.MustCompile(`^://[^\s/?#@:"'<>` + "`" + `]{0,256}:([^\s/?#@"'<>` + "`" +
+			`]{3,256})@[A-Za-z0-9\[]`), unlike: placeholder},
 }
 
 // maxGaps is how many ends a secret is tried with where a terminal's sequences were taken out behind its beginning.

@@ -48,44 +48,52 @@ func TestKnownValuesInEverySpelling(t *testing.T) {
 		"percent, every byte":        escapeAll(value, "%%%02X", all),
 		"percent, every byte, lower": escapeAll(value, "%%%02x", all),
 		"percent, some bytes":        escapeAll(value, "%%%02X", some),
-		"percent, spaces as plus":    strings.ReplaceAll(escapeAll(value, "%%%02x", func(_ int, c byte) bool { return odd(c) && c != ' ' }), " ", "+"),
-		"percent, the slash kept":    strings.ReplaceAll(url.PathEscape(value), "%2F", "/"),
-		"percent, twice":             url.QueryEscape(url.QueryEscape(value)),
-		"percent of percent":         strings.ReplaceAll(escapeAll(value, "%%%02x", all), "%", "%25"),
-		"percent, of JavaScript":     strings.ReplaceAll(strings.ReplaceAll(url.PathEscape(value), "%C3%A4", "%u00E4"), "%C3%B6", "%u00f6"),
-		"JSON, ASCII only":           `p\"\u00e4/ss <w\u00F6rd>+1&x`,
-		"JSON, slashes escaped":      `p\"ä\/ss <wörd>+1&x`,
-		"JSON, every character":      `\u0070\u0022\u00e4\u002f\u0073\u0073\u0020\u003c\u0077\u00f6\u0072\u0064\u003e\u002b\u0031\u0026\u0078`,
-		"JSON in JSON":               `p\\\"\\u00e4/ss \\u003cw\\u00f6rd\\u003e+1\\u0026x`,
-		"coloured":                   "\x1b[31m" + value + "\x1b[0m",
-		"coloured in the middle":     value[:4] + "\x1b[01;31m\x1b[K" + value[4:9] + "\x1b[m\x1b[K" + value[9:],
-		"every character coloured":   "\x1b[1m" + strings.Join(strings.Split(value, ""), "\x1b[38;5;12m"),
-		"coloured, 8-bit":            value[:4] + "\u009b31m" + value[4:],
-		"a charset in the middle":    value[:4] + "\x1b(B" + value[4:],
-		"a link in the middle":       value[:4] + "\x1b]8;;http://x\x1b\\" + value[4:9] + "\x1b]8;;\x07" + value[9:],
-		"in a link":                  "\x1b]8;;http://x/" + url.PathEscape(value) + "\x1b\\text\x1b]8;;\x1b\\",
-		"coloured, in JSON":          `\u001b[31mp\"ä/ss \u001b[0m<wörd>+1&x`,
-		"coloured, percent":          escapeAll(value[:4], "%%%02x", all) + "\x1b[31m" + escapeAll(value[4:], "%%%02x", all),
-		"hex with spaces":            strings.TrimSpace(escapeAll(value, "%02x ", all)),
+		"percent, spaces as plus": strings.ReplaceAll(escapeAll(value, "%%%02x",
+			func(_ int, c byte) bool { return odd(c) && c != ' ' }), " ", "+"),
+		"percent, the slash kept": strings.ReplaceAll(url.PathEscape(value), "%2F", "/"),
+		"percent, twice":          url.QueryEscape(url.QueryEscape(value)),
+		"percent of percent":      strings.ReplaceAll(escapeAll(value, "%%%02x", all), "%", "%25"),
+		"percent, of JavaScript": strings.ReplaceAll(strings.ReplaceAll(url.PathEscape(value), "%C3%A4", "%u00E4"),
+			"%C3%B6", "%u00f6"),
+		"JSON, ASCII only":         `p\"\u00e4/ss <w\u00F6rd>+1&x`,
+		"JSON, slashes escaped":    `p\"ä\/ss <wörd>+1&x`,
+		"JSON, every character":    `\u0070\u0022\u00e4\u002f\u0073\u0073\u0020\u003c\u0077\u00f6\u0072\u0064\u003e\u002b\u0031\u0026\u0078`,
+		"JSON in JSON":             `p\\\"\\u00e4/ss \\u003cw\\u00f6rd\\u003e+1\\u0026x`,
+		"coloured":                 "\x1b[31m" + value + "\x1b[0m",
+		"coloured in the middle":   value[:4] + "\x1b[01;31m\x1b[K" + value[4:9] + "\x1b[m\x1b[K" + value[9:],
+		"every character coloured": "\x1b[1m" + strings.Join(strings.Split(value, ""), "\x1b[38;5;12m"),
+		"coloured, 8-bit":          value[:4] + "\u009b31m" + value[4:],
+		"a charset in the middle":  value[:4] + "\x1b(B" + value[4:],
+		"a link in the middle":     value[:4] + "\x1b]8;;http://x\x1b\\" + value[4:9] + "\x1b]8;;\x07" + value[9:],
+		"in a link":                "\x1b]8;;http://x/" + url.PathEscape(value) + "\x1b\\text\x1b]8;;\x1b\\",
+		"coloured, in JSON":        `\u001b[31mp\"ä/ss \u001b[0m<wörd>+1&x`,
+		"coloured, percent": escapeAll(value[:4], "%%%02x", all) + "\x1b[31m" +
+			escapeAll(value[4:], "%%%02x", all),
+		"hex with spaces": strings.TrimSpace(escapeAll(value, "%02x ", all)),
 	}
 	for _, width := range []int{1, 4, 7, 8, 64, 76} {
 		for _, end := range []string{"\n", "\r\n", "\n    ", `\n`, `\r\n`} {
 			for shift := range 3 {
 				text := []byte("abc"[:shift] + value + strings.Repeat("x", 80))
-				texts[fmt.Sprintf("base64 in lines of %d, %q, %d", width, end, shift)] = wrap(base64.StdEncoding.EncodeToString(text), width, end)
-				texts[fmt.Sprintf("base64url in lines of %d, %q, %d", width, end, shift)] = wrap(base64.URLEncoding.EncodeToString(text), width, end)
+				texts[fmt.Sprintf("base64 in lines of %d, %q, %d", width, end,
+					shift)] = wrap(base64.StdEncoding.EncodeToString(text), width, end)
+				texts[fmt.Sprintf("base64url in lines of %d, %q, %d", width, end,
+					shift)] = wrap(base64.URLEncoding.EncodeToString(text), width, end)
 			}
-			texts[fmt.Sprintf("hex in lines of %d, %q", width, end)] = wrap(hex.EncodeToString([]byte(value)), width, end)
+			texts[fmt.Sprintf("hex in lines of %d, %q", width, end)] = wrap(hex.EncodeToString([]byte(value)), width,
+				end)
 		}
 	}
 	texts["base64, percent"] = url.QueryEscape(base64.StdEncoding.EncodeToString([]byte("u:" + value)))
 	for how, text := range texts {
 		got := r.Redact("before " + text + " after")
-		if !strings.Contains(got, "[redacted: DB_PASSWORD]") || !strings.HasPrefix(got, "before ") || !strings.HasSuffix(got, " after") {
+		if !strings.Contains(got, "[redacted: DB_PASSWORD]") || !strings.HasPrefix(got, "before ") ||
+			!strings.HasSuffix(got, " after") {
 			t.Errorf("%s: %q gave %q", how, text, got)
 		}
 	}
-	for _, text := range []string{"100% of %zz and %4", `C:\new\table\u12`, "\x1b[", "\x1b]8;;", "\x1b", "a b\nc", "%25%25", `\`, `\u`, `\ud800`, "%u00"} {
+	for _, text := range []string{"100% of %zz and %4", `C:\new\table\u12`, "\x1b[", "\x1b]8;;", "\x1b", "a b\nc",
+		"%25%25", `\`, `\u`, `\ud800`, "%u00"} {
 		if got := r.Redact(text); got != text {
 			t.Errorf("%q became %q", text, got)
 		}
@@ -110,17 +118,22 @@ func TestShapesInEverySpelling(t *testing.T) {
 	r := New(nil)
 	token := "ghp_" + alnum36
 	for text, want := range map[string]string{
-		"\x1b[31m" + token + "\x1b[0m":                                  "\x1b[31m[redacted: GitHub token]\x1b[0m",
-		"x\x1b[31m" + token + "\x1b[0my":                                "x\x1b[31m[redacted: GitHub token]",
-		"\x1b[31m" + token[:20] + "\x1b[0m" + token[20:] + " x":         "\x1b[31m[redacted: GitHub token] x",
-		"a\x1b[31mAKIA" + "IOSFODNN7EXAMPLE\x1b[0mb":                    "a\x1b[31m[redacted: AWS access key]\x1b[0mb",
-		`{"a":"line\n` + token + `"}`:                                   `{"a":"line\n[redacted: GitHub token]"}`,
-		`"\u001b[31m` + token + `\u001b[0m"`:                            `"\u001b[31m[redacted: GitHub token]\u001b[0m"`,
-		"https://h/?q=token%3D" + token:                                 "https://h/?q=token%3D[redacted: GitHub token]",
-		"\x1b]8;;https://h/?t=" + token + "\x1b\\text\x1b]8;;\x1b\\":    "\x1b]8;;https://h/?t=[redacted: GitHub token]\x1b\\text\x1b]8;;\x1b\\",
-		"postgres://app:\x1b[1mhunter2\x1b[0m@db/app":                   "postgres://app:[redacted: password]@db/app",
-		"Authorization: \x1b[32mBearer\x1b[0m \x1b[33m" + hexish + "\n": "Authorization: \x1b[32mBearer\x1b[0m \x1b[33m[redacted: authorization]\n",
-		"Authorization%3A%20Bearer%20" + hexish:                         "Authorization%3A%20Bearer%20[redacted: authorization]",
+		"\x1b[31m" + token + "\x1b[0m":                          "\x1b[31m[redacted: GitHub token]\x1b[0m",
+		"x\x1b[31m" + token + "\x1b[0my":                        "x\x1b[31m[redacted: GitHub token]",
+		"\x1b[31m" + token[:20] + "\x1b[0m" + token[20:] + " x": "\x1b[31m[redacted: GitHub token] x",
+		"a\x1b[31mAKIA" + "IOSFODNN7EXAMPLE\x1b[0mb":            "a\x1b[31m[redacted: AWS access key]\x1b[0mb",
+		`{"a":"line\n` + token + `"}`:                           `{"a":"line\n[redacted: GitHub token]"}`,
+		`"\u001b[31m` + token +
+			`\u001b[0m"`: `"\u001b[31m[redacted: GitHub token]\u001b[0m"`,
+		"https://h/?q=token%3D" +
+			token: "https://h/?q=token%3D[redacted: GitHub token]",
+		"\x1b]8;;https://h/?t=" + token +
+			"\x1b\\text\x1b]8;;\x1b\\": "\x1b]8;;https://h/?t=[redacted: GitHub token]\x1b\\text\x1b]8;;\x1b\\",
+		"postgres://app:\x1b[1mhunter2\x1b[0m@db/app": "postgres://app:[redacted: password]@db/app",
+		"Authorization: \x1b[32mBearer\x1b[0m \x1b[33m" + hexish +
+			"\n": "Authorization: \x1b[32mBearer\x1b[0m \x1b[33m[redacted: authorization]\n",
+		"Authorization%3A%20Bearer%20" +
+			hexish: "Authorization%3A%20Bearer%20[redacted: authorization]",
 	} {
 		if got := r.Redact(text); got != want {
 			t.Errorf("%q gave\n%q, want\n%q", text, got, want)
@@ -133,7 +146,8 @@ func FuzzSpellings(f *testing.F) {
 	f.Add("tok-en-00", []byte{0, 1, 2, 3, 4, 5}, "around")
 	f.Add("a bäc\"d,,,", []byte{2, 2, 1, 1, 3, 0, 4}, "%4")
 	f.Fuzz(func(t *testing.T, value string, how []byte, around string) {
-		if len(value) < MinValueBytes || len(value) > 100 || len(how) == 0 || !utf8.ValidString(value) || strings.ContainsAny(around, "\x1b\u009b\u009d") || strings.ContainsAny(value, "\\%+\x1b\u009b\u009d\r\n") {
+		if len(value) < MinValueBytes || len(value) > 100 || len(how) == 0 || !utf8.ValidString(value) ||
+			strings.ContainsAny(around, "\x1b\u009b\u009d") || strings.ContainsAny(value, "\\%+\x1b\u009b\u009d\r\n") {
 			return // what is itself an escape may be read in two ways
 		}
 		var b strings.Builder

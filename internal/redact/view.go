@@ -202,7 +202,8 @@ func (v *view) withoutSequences(w *viewWriter) {
 			if end < len(text) && 0x40 <= text[end] && text[end] <= 0x7e {
 				end++
 			}
-		case len(rest) > 1 && rest[0] == '\x1b' && strings.IndexByte("]PX^_", rest[1]) >= 0, strings.HasPrefix(rest, osc8):
+		case len(rest) > 1 && rest[0] == '\x1b' && strings.IndexByte("]PX^_", rest[1]) >= 0,
+			strings.HasPrefix(rest, osc8):
 			end = at + len(osc8)
 			if !ends {
 				break

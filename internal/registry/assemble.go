@@ -78,8 +78,9 @@ func (s *Surface) Searches() bool {
 	return slices.ContainsFunc(s.Tools, func(e Entry) bool { return e.Name == searchTool })
 }
 
-// DeferAllBut makes a surface in which every tool is deferred but those of the list, names or beginnings that end in "*", and
-// those that are always loaded. A surface without tool_search stays as it is, since nothing could load a tool there.
+// DeferAllBut makes a surface in which every tool is deferred but those of the list, names or beginnings that end in
+// "*", and those that are always loaded. A surface without tool_search stays as it is, since nothing could load a tool
+// there.
 func DeferAllBut(s Surface, list []string) (Surface, error) {
 	if !s.Searches() {
 		return s, nil

@@ -60,7 +60,10 @@ func Conflicts(entries []Entry) []Conflict {
 	byName := map[string][]Source{}
 	for _, e := range entries {
 		pool := cmp.Or(e.Pool, toolyard.DefaultPool)
-		known := slices.ContainsFunc(byName[e.Name], func(s Source) bool { return s.Origin == e.Origin && s.Pool == pool })
+		known := slices.ContainsFunc(byName[e.Name], func(s Source) bool {
+			return s.Origin == e.Origin &&
+				s.Pool == pool
+		})
 		if !known {
 			byName[e.Name] = append(byName[e.Name], Source{e.Origin, pool, e.Hash})
 		}

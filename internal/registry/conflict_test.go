@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestConflicts: names that two pools or two origins offer are found, whatever the order; one pool's own versions are no conflict.
+// TestConflicts: names that two pools or two origins offer are found, whatever the order; one pool's own versions are
+// no conflict.
 func TestConflicts(t *testing.T) {
 	other := func(e *Entry) { e.Description = "another" }
 	hashed := func(e Entry) Entry {

@@ -18,13 +18,15 @@ type Host struct {
 // Isolates reports whether commands of the worker are isolated.
 func (h Host) Isolates() bool { return h.Isolation != "" && h.Isolation != "none" }
 
-// Refuses says, for the model, why a worker runs no call of a tool that is of a class: it cannot isolate it. Empty: it runs it.
+// Refuses says, for the model, why a worker runs no call of a tool that is of a class: it cannot isolate it. Empty: it
+// runs it.
 func (h Host) Refuses(d *tool.Declaration, c toolyard.Class) string {
 	switch {
 	case h.Unsandboxed || !d.NeedsIsolation(c):
 		return ""
 	case d.Execution == tool.InWorker:
-		return fmt.Sprintf("This call of %q counts as UNSAFE and must run isolated, and the tool runs in the worker's own process, which cannot isolate it.", d.Name)
+		return fmt.Sprintf("This call of %q counts as UNSAFE and must run isolated, and the tool runs in the "+
+			"worker's own process, which cannot isolate it.", d.Name)
 	case d.Execution == tool.InSandbox && h.Isolates():
 		return ""
 	}

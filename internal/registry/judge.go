@@ -15,8 +15,8 @@ import (
 type Classifier func(command string) (toolyard.Class, string)
 
 // Judge finds what is known of one call without the tool's code. ask says that only a worker can tell: until it has
-// answered ([CheckJudgement]) the judgement is the strictest. So it is for everything that can't be parsed, for a missing
-// classifier and for one that panics.
+// answered ([CheckJudgement]) the judgement is the strictest. So it is for everything that can't be parsed, for a
+// missing classifier and for one that panics.
 func Judge(d tool.Declaration, input json.RawMessage, classify Classifier) (j tool.Judgement, ask bool) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -40,7 +40,8 @@ func Judge(d tool.Declaration, input json.RawMessage, classify Classifier) (j to
 	}
 	for name := range fields { // encoding/json would take it for the same field: what is judged might not be what runs
 		if name != d.Class.Shell && strings.EqualFold(name, d.Class.Shell) {
-			return tool.Strictest(fmt.Sprintf("the field %q stands there twice, also as %q", d.Class.Shell, name)), false
+			return tool.Strictest(fmt.Sprintf("the field %q stands there twice, also as %q", d.Class.Shell, name)),
+				false
 		}
 	}
 	if classify == nil {
@@ -73,9 +74,9 @@ func Why(text string) string {
 	return text[:end] + "…"
 }
 
-// CheckJudgement turns a tool's own answer into the judgement that counts. A class that is unknown, or stricter than the
-// declared one, is an error of the tool and means UNSAFE. A flag of the declaration wins; what is left open takes its
-// strict meaning: a call that is not read-only counts as destructive, and as idempotent only when the tool says so.
+// CheckJudgement turns a tool's own answer into the judgement that counts. A class that is unknown, or stricter than
+// the declared one, is an error of the tool and means UNSAFE. A flag of the declaration wins; what is left open takes
+// its strict meaning: a call that is not read-only counts as destructive, and as idempotent only when the tool says so.
 func CheckJudgement(d tool.Declaration, j tool.Judgement) tool.Judgement {
 	if !j.Class.Known() {
 		return tool.Strictest(Why(fmt.Sprintf("the tool answered with the class %q", j.Class)))

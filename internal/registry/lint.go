@@ -56,14 +56,19 @@ func vague(name string) bool {
 func Lint(d tool.Declaration) []string {
 	var out []string
 	if vague(d.Name) {
-		out = append(out, fmt.Sprintf("the name %q says nothing about what the tool does; name the verb and the thing, as in extract_csv_rows", d.Name))
+		out = append(out,
+			fmt.Sprintf("the name %q says nothing about what the tool does; name the verb and the thing, as in "+
+				"extract_csv_rows", d.Name))
 	}
 	if !toolname.Anthropic.Takes(d.Name) {
-		out = append(out, fmt.Sprintf("the name %q is not one that every provider takes; some get it changed: use at most %d ASCII letters, digits, _ and -",
+		out = append(out, fmt.Sprintf("the name %q is not one that every provider takes; some get it changed: use at "+
+			"most %d ASCII letters, digits, _ and -",
 			d.Name, toolname.Anthropic.Max))
 	}
 	if utf8.RuneCountInString(d.Description) < shortDescription {
-		out = append(out, fmt.Sprintf("the description has fewer than %d characters; say when to use the tool and what comes back", shortDescription))
+		out = append(out,
+			fmt.Sprintf("the description has fewer than %d characters; say when to use the tool and what comes back",
+				shortDescription))
 	}
 	var s struct {
 		Properties           map[string]json.RawMessage `json:"properties"`
@@ -82,19 +87,26 @@ func Lint(d tool.Declaration) []string {
 	for _, name := range names {
 		out = lintField(out, name, s.Properties[name], 0)
 	}
-	optional := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(s.Required, name) })
+	optional := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return slices.Contains(s.Required,
+			name)
+	})
 	switch n := len(optional); {
 	case n > maxOptional && d.AlwaysLoad:
-		out = append(out, fmt.Sprintf("%d fields are optional, which invites a model to fill in what should be left out, and always_load puts all of them into every prompt; "+
+		out = append(out, fmt.Sprintf("%d fields are optional, which invites a model to fill in what should be left "+
+			"out, and always_load puts all of them into every prompt; "+
 			"make a tool for each use, and keep always_load for what is needed on the first turn", n))
 	case n > maxOptional:
-		out = append(out, fmt.Sprintf("%d fields are optional, which invites a model to fill in what should be left out; make a tool for each use", n))
+		out = append(out, fmt.Sprintf("%d fields are optional, which invites a model to fill in what should be left "+
+			"out; make a tool for each use", n))
 	}
-	if len(s.Examples) == 0 && len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return hasExamples(s.Properties[name], 0) }) {
+	if len(s.Examples) == 0 && len(names) > 0 && !slices.ContainsFunc(names,
+		func(name string) bool { return hasExamples(s.Properties[name], 0) }) {
 		out = append(out, "the schema has no examples; give the fields whose form a model must guess some (examples)")
 	}
 	if len(names) > maxFields {
-		out = append(out, fmt.Sprintf("the tool has %d fields; split it, or narrow it to at most %d", len(names), maxFields))
+		out = append(out, fmt.Sprintf("the tool has %d fields; split it, or narrow it to at most %d", len(names),
+			maxFields))
 	}
 	if a := string(s.AdditionalProperties); a != "" && a != "false" {
 		out = append(out, "the schema is open: a misspelled field passes unnoticed")
@@ -110,7 +122,8 @@ func Lint(d tool.Declaration) []string {
 		out = append(out, "the tool declares no concurrency class and so counts as UNSAFE")
 	}
 	if d.MaxResultSizeChars == 0 {
-		out = append(out, fmt.Sprintf("max_result_size_chars is not set, and so is %d; say how much of an output the model needs, or -1 where the tool itself bounds it",
+		out = append(out, fmt.Sprintf("max_result_size_chars is not set, and so is %d; say how much of an output the "+
+			"model needs, or -1 where the tool itself bounds it",
 			tool.DefaultMaxResultSizeChars))
 	}
 	return out
@@ -126,12 +139,14 @@ func LintSurface(s *Surface) []string {
 		}
 	}
 	if n > maxAlwaysLoad {
-		out = append(out, fmt.Sprintf("%d tools have always_load, each of which makes every prompt longer; keep it for what is needed on the first turn", n))
+		out = append(out, fmt.Sprintf("%d tools have always_load, each of which makes every prompt longer; keep it "+
+			"for what is needed on the first turn", n))
 	}
 	if !s.Searches() {
 		for i := range s.Tools {
 			if s.Tools[i].Deferred() {
-				out = append(out, fmt.Sprintf("%s is deferred, and no tool_search is offered that would load it", s.Tools[i].Name))
+				out = append(out, fmt.Sprintf("%s is deferred, and no tool_search is offered that would load it",
+					s.Tools[i].Name))
 			}
 		}
 	}
@@ -144,7 +159,9 @@ func LintSurface(s *Surface) []string {
 		for _, alias := range e.Aliases {
 			switch other := owner[alias]; {
 			case !e.Origin.Base():
-				out = append(out, fmt.Sprintf("%s: its alias %q does not count: only built-in and a program's own tools have aliases", e.Name, alias))
+				out = append(out,
+					fmt.Sprintf("%s: its alias %q does not count: only built-in and a program's own tools have aliases",
+						e.Name, alias))
 			case other != "" && other != e.Name:
 				out = append(out, fmt.Sprintf("%s: its alias %q means the tool %q", e.Name, alias, other))
 			default:

@@ -30,12 +30,18 @@ func TestLintFindsTheBadExamples(t *testing.T) {
 		"a good one": {func(*tool.Declaration) {}, nil},
 		"twelve optional fields beside always_load": {func(d *tool.Declaration) {
 			d.AlwaysLoad = true
-			d.InputSchema = json.RawMessage(`{"type":"object","examples":[{}],"properties":{` + strings.Join(fields, ",") + `}}`)
-		}, []string{"12 fields are optional, which invites a model to fill in what should be left out, and always_load"}},
-		"a vague name":            {func(d *tool.Declaration) { d.Name = "process_data" }, []string{`the name "process_data" says nothing`}},
-		"a vague name of another": {func(d *tool.Declaration) { d.Name = "mcp__tracker__handleRequest" }, []string{"says nothing"}},
-		"a name with a thing":     {func(d *tool.Declaration) { d.Name = "get_invoice" }, nil},
-		"no size":                 {func(d *tool.Declaration) { d.MaxResultSizeChars = 0 }, []string{"max_result_size_chars is not set"}},
+			d.InputSchema = json.RawMessage(`{"type":"object","examples":[{}],"properties":{` +
+				strings.Join(fields, ",") + `}}`)
+		},
+			[]string{"12 fields are optional, which invites a model to fill in what should be left out, and " +
+				"always_load"}},
+		"a vague name": {func(d *tool.Declaration) { d.Name = "process_data" },
+			[]string{`the name "process_data" says nothing`}},
+		"a vague name of another": {func(d *tool.Declaration) { d.Name = "mcp__tracker__handleRequest" },
+			[]string{"says nothing"}},
+		"a name with a thing": {func(d *tool.Declaration) { d.Name = "get_invoice" }, nil},
+		"no size": {func(d *tool.Declaration) { d.MaxResultSizeChars = 0 },
+			[]string{"max_result_size_chars is not set"}},
 		"no examples": {func(d *tool.Declaration) {
 			d.InputSchema = json.RawMessage(`{"type":"object","properties":{"path":{"type":"string","description":"x"}}}`)
 		}, []string{"the schema has no examples"}},
@@ -59,9 +65,11 @@ func TestLintSurface(t *testing.T) {
 		[]string{"late is deferred, and no tool_search is offered that would load it"}) {
 		t.Errorf("remarks: %q", LintSurface(&s))
 	}
-	entries := []Entry{entry(Builtin, "a", aliases("b", "x")), entry(Builtin, "b"), entry(Toolset, "c", aliases("x")), entry(MCP, "d", aliases("y"))}
+	entries := []Entry{entry(Builtin, "a", aliases("b", "x")), entry(Builtin, "b"), entry(Toolset, "c", aliases("x")),
+		entry(MCP, "d", aliases("y"))}
 	s := assemble(t, register(t, entries...), nil)
-	want := []string{`a: its alias "b" means the tool "b"`, `c: its alias "x" means the tool "a"`, `d: its alias "y" does not count`}
+	want := []string{`a: its alias "b" means the tool "b"`, `c: its alias "x" means the tool "a"`,
+		`d: its alias "y" does not count`}
 	if got := LintSurface(&s); !slices.EqualFunc(want, got, func(w, g string) bool { return strings.HasPrefix(g, w) }) {
 		t.Errorf("remarks: %q, want %q", got, want)
 	}

@@ -7,7 +7,8 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/toolname"
 )
 
-// TestUnmangleDoesNotGuess: what is one tool's name for one provider and another's for the next is nobody's without the rule.
+// TestUnmangleDoesNotGuess: what is one tool's name for one provider and another's for the next is nobody's without the
+// rule.
 func TestUnmangleDoesNotGuess(t *testing.T) {
 	s := assemble(t, register(t, entry(Builtin, "9a"), entry(Builtin, ".9a")), nil)
 	// Anthropic takes 9a as it is, and gets .9a as _9a; Gemini gets 9a as _9a, and .9a as _.9a.
@@ -24,8 +25,10 @@ func TestUnmangleDoesNotGuess(t *testing.T) {
 // TestUnmangle: every name that any provider gets leads back to its tool, and to no other.
 func TestUnmangle(t *testing.T) {
 	s := assemble(t, register(t,
-		entry(Builtin, "math.add", aliases("plus", "sum_up")), entry(Builtin, "9lives"), entry(Builtin, "ns:do it"), entry(Builtin, "secret"),
-		entry(Toolset, "sum.up"), entry(Toolset, "a.b"), entry(Toolset, "a:b"), entry(MCP, "sec.ret"), entry(MCP, "secret/", aliases("nobody")),
+		entry(Builtin, "math.add", aliases("plus", "sum_up")), entry(Builtin, "9lives"), entry(Builtin, "ns:do it"),
+		entry(Builtin, "secret"),
+		entry(Toolset, "sum.up"), entry(Toolset, "a.b"), entry(Toolset, "a:b"), entry(MCP, "sec.ret"),
+		entry(MCP, "secret/", aliases("nobody")),
 		entry(MCP, "later.on", deferred),
 	), func(name string, _ []string) bool { return name == "secret" })
 	for _, rule := range toolname.Rules {
@@ -41,8 +44,9 @@ func TestUnmangle(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"math_add": "math.add", "later_on": "later.on", "_9lives": "9lives", "ns_do_it": "ns:do it", "sec_ret": "sec.ret",
-		"plus": "plus", "sum_up": "sum_up", // aliases stay what they are
+		"math_add": "math.add", "later_on": "later.on", "_9lives": "9lives", "ns_do_it": "ns:do it",
+		"sec_ret": "sec.ret",
+		"plus":    "plus", "sum_up": "sum_up", // aliases stay what they are
 		"secret": "secret", // and so does what is blocked
 		"a_b":    "a:b",    // MCP's: elsewhere two tools would be it
 		"nobody": "nobody", "": "", "math add": "math add",
@@ -57,7 +61,8 @@ func TestUnmangle(t *testing.T) {
 	if got := s.Names(toolname.OpenAI).Sent("sum.up"); got == "sum_up" {
 		t.Error("a tool is sent under the alias of another")
 	}
-	if again := s.Unmangler(toolname.Gemini); again("a_b") != "a_b" || again("_9lives") != "9lives" || again("math.add") != "math.add" {
+	if again := s.Unmangler(toolname.Gemini); again("a_b") != "a_b" || again("_9lives") != "9lives" ||
+		again("math.add") != "math.add" {
 		t.Errorf("Gemini's names: %q %q %q", again("a_b"), again("_9lives"), again("math.add"))
 	}
 	if got := s.Unmangle("a_b", toolname.OpenAI); got != "a_b" {

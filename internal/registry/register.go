@@ -49,8 +49,8 @@ type Entry struct {
 	Hash   string        `json:"hash"`
 	Origin Origin        `json:"origin"`
 	Pool   toolyard.Pool `json:"pool"`
-	// Defer says that the operator has the schema left out of the prompt until it is loaded, whatever the author says; see
-	// [DeferAllBut]. It is no part of the tool's identity.
+	// Defer says that the operator has the schema left out of the prompt until it is loaded, whatever the author says;
+	// see [DeferAllBut]. It is no part of the tool's identity.
 	Defer bool `json:"defer,omitempty"`
 }
 
@@ -106,7 +106,8 @@ func (r Registry) Register(entries ...Entry) (Registry, error) {
 		at, found := slices.BinarySearchFunc(next, e, compare)
 		if found {
 			if next[at].Hash != e.Hash {
-				return r, fmt.Errorf("register tool %q: pool %q has another %s tool of this name, with the declaration %.12s; this one is %.12s",
+				return r, fmt.Errorf("register tool %q: pool %q has another %s tool of this name, with the "+
+					"declaration %.12s; this one is %.12s",
 					e.Name, e.Pool, e.Origin, next[at].Hash, e.Hash)
 			}
 			continue

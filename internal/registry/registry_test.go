@@ -15,8 +15,9 @@ import (
 
 func entry(origin Origin, name string, change ...func(*Entry)) Entry {
 	e := Entry{Origin: origin, Declaration: tool.Declaration{
-		Name: name, Description: "d", InputSchema: json.RawMessage(`{"type": "object", "properties": {"b": {}, "a": {"title": "<x>"}}}`),
-		Class: tool.ClassRule{Static: toolyard.ReadOnly}, ReadOnly: true,
+		Name: name, Description: "d",
+		InputSchema: json.RawMessage(`{"type": "object", "properties": {"b": {}, "a": {"title": "<x>"}}}`),
+		Class:       tool.ClassRule{Static: toolyard.ReadOnly}, ReadOnly: true,
 	}}
 	for _, c := range change {
 		c(&e)
@@ -80,11 +81,15 @@ func TestRegisterRefuses(t *testing.T) {
 		"is empty":          entry(Builtin, ""),
 		"control character": entry(Builtin, "b\n"),
 		"announced":         entry(Builtin, "b", func(e *Entry) { e.Hash = "00" }),
-		"input schema":      entry(Builtin, "b", func(e *Entry) { e.InputSchema = json.RawMessage(`{"$ref":"http://x/y"}`) }),
-		"output schema":     entry(Builtin, "b", func(e *Entry) { e.OutputSchema = json.RawMessage(`{"type":"x"}`) }),
-		"encode":            entry(Builtin, "b", func(e *Entry) { e.InputSchema = json.RawMessage(`{`) }),
-		"aliases":           entry(Builtin, "b", aliases(make([]string, MaxAliases+1)...)),
-		"bytes":             entry(Builtin, "b", func(e *Entry) { e.Description = strings.Repeat("x", MaxDeclarationBytes) }),
+		"input schema": entry(Builtin, "b",
+			func(e *Entry) { e.InputSchema = json.RawMessage(`{"$ref":"http://x/y"}`) }),
+		"output schema": entry(Builtin, "b", func(e *Entry) { e.OutputSchema = json.RawMessage(`{"type":"x"}`) }),
+		"encode":        entry(Builtin, "b", func(e *Entry) { e.InputSchema = json.RawMessage(`{`) }),
+		"aliases":       entry(Builtin, "b", aliases(make([]string, MaxAliases+1)...)),
+		"bytes": entry(Builtin, "b", func(e *Entry) {
+			e.Description = strings.Repeat("x",
+				MaxDeclarationBytes)
+		}),
 	} {
 		next, err := r.Register(entry(Builtin, "fine"), e)
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -105,7 +110,8 @@ func TestSurfaceIsByteStable(t *testing.T) {
 	for range 50 {
 		rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		s := assemble(t, register(t, all...), nil)
-		if got, want := names(s), "builtin:bash@a-pool builtin:grep@default toolset:alpha@default mcp:zoo@default"; got != want {
+		if got, want := names(s),
+			"builtin:bash@a-pool builtin:grep@default toolset:alpha@default mcp:zoo@default"; got != want {
 			t.Fatalf("got %s, want %s", got, want)
 		}
 		raw, err := s.Encode()
@@ -129,7 +135,8 @@ func TestSurfaceIsByteStable(t *testing.T) {
 	if !bytes.Contains(first, []byte(`"properties":{"b":{}`)) {
 		t.Error("the order of a schema's fields is the author's, and a model sees it")
 	}
-	if _, err := Decode(bytes.Replace(first, []byte(`"is_read_only":true`), []byte(`"should_defer":true`), 1)); !errors.Is(err, ErrCorrupt) {
+	if _, err := Decode(bytes.Replace(first, []byte(`"is_read_only":true`), []byte(`"should_defer":true`),
+		1)); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("a changed surface was read: %v", err)
 	}
 }
@@ -149,8 +156,10 @@ func TestHashIgnoresFormOnly(t *testing.T) {
 }
 
 func TestResolve(t *testing.T) {
-	r := register(t, entry(Builtin, "read_file", aliases("Read")), entry(Builtin, "bash", aliases("Bash", "shell")), entry(Toolset, "Read"),
-		entry(Toolset, "deploy", aliases("ship"), deferred), entry(Toolset, "plan", deferred, func(e *Entry) { e.AlwaysLoad = true }),
+	r := register(t, entry(Builtin, "read_file", aliases("Read")), entry(Builtin, "bash", aliases("Bash", "shell")),
+		entry(Toolset, "Read"),
+		entry(Toolset, "deploy", aliases("ship"), deferred),
+		entry(Toolset, "plan", deferred, func(e *Entry) { e.AlwaysLoad = true }),
 		entry(MCP, "evil", aliases("write_file", "ship")), entry(MCP, "bash"), entry(MCP, "shell"))
 	s := assemble(t, r, func(name string, _ []string) bool { return name == "bash" })
 	loaded := map[string]bool{"deploy": true}
@@ -218,7 +227,8 @@ func TestJudge(t *testing.T) {
 		{"nothing declared", `{}`, tool.Declaration{}, strict, false},
 		{"unknown class", `{}`, static("read_only"), strict, false},
 		{"not JSON", `{`, read, strict, false},
-		{"shell reads", `{"command":"ls"}`, shell, tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true, Idempotent: true}, false},
+		{"shell reads", `{"command":"ls"}`, shell, tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true,
+			Idempotent: true}, false},
 		{"shell writes", `{"command":"rm"}`, shell, strict, false},
 		{"shell odd", `{"command":"odd"}`, shell, strict, false},
 		{"shell panics", `{"command":"boom"}`, shell, strict, false},
@@ -254,15 +264,23 @@ func TestCheckJudgement(t *testing.T) {
 		d       tool.Declaration
 		j, want tool.Judgement
 	}{
-		{"read", ask, tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true}, tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true, Idempotent: true}},
-		{"unknown class", ask, tool.Judgement{Class: "x", ReadOnly: true, Idempotent: true}, tool.Judgement{Class: toolyard.Unsafe, Destructive: true}},
+		{"read", ask, tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true},
+			tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true, Idempotent: true}},
+		{"unknown class", ask, tool.Judgement{Class: "x", ReadOnly: true, Idempotent: true},
+			tool.Judgement{Class: toolyard.Unsafe, Destructive: true}},
 		{"empty", ask, tool.Judgement{}, tool.Judgement{Class: toolyard.Unsafe, Destructive: true}},
-		{"stricter than declared", limited, tool.Judgement{Class: toolyard.Unsafe, Idempotent: true}, tool.Judgement{Class: toolyard.Unsafe, Destructive: true}},
-		{"write", limited, tool.Judgement{Class: toolyard.WriteExclusive}, tool.Judgement{Class: toolyard.WriteExclusive, Destructive: true}},
-		{"idempotent write", limited, tool.Judgement{Class: toolyard.WriteExclusive, Idempotent: true}, tool.Judgement{Class: toolyard.WriteExclusive, Destructive: true, Idempotent: true}},
-		{"the declaration wins", plain, tool.Judgement{Class: toolyard.WriteExclusive, Idempotent: true}, tool.Judgement{Class: toolyard.WriteExclusive}},
-		{"but not to hide harm", plain, tool.Judgement{Class: toolyard.WriteExclusive, Destructive: true}, tool.Judgement{Class: toolyard.WriteExclusive, Destructive: true}},
-		{"unsafe is not read-only", ask, tool.Judgement{Class: toolyard.Unsafe, ReadOnly: true}, tool.Judgement{Class: toolyard.Unsafe, Destructive: true}},
+		{"stricter than declared", limited, tool.Judgement{Class: toolyard.Unsafe, Idempotent: true},
+			tool.Judgement{Class: toolyard.Unsafe, Destructive: true}},
+		{"write", limited, tool.Judgement{Class: toolyard.WriteExclusive},
+			tool.Judgement{Class: toolyard.WriteExclusive, Destructive: true}},
+		{"idempotent write", limited, tool.Judgement{Class: toolyard.WriteExclusive, Idempotent: true},
+			tool.Judgement{Class: toolyard.WriteExclusive, Destructive: true, Idempotent: true}},
+		{"the declaration wins", plain, tool.Judgement{Class: toolyard.WriteExclusive, Idempotent: true},
+			tool.Judgement{Class: toolyard.WriteExclusive}},
+		{"but not to hide harm", plain, tool.Judgement{Class: toolyard.WriteExclusive, Destructive: true},
+			tool.Judgement{Class: toolyard.WriteExclusive, Destructive: true}},
+		{"unsafe is not read-only", ask, tool.Judgement{Class: toolyard.Unsafe, ReadOnly: true},
+			tool.Judgement{Class: toolyard.Unsafe, Destructive: true}},
 	} {
 		got := CheckJudgement(tt.d, tt.j)
 		got.Why = ""
@@ -273,12 +291,14 @@ func TestCheckJudgement(t *testing.T) {
 }
 
 func TestLint(t *testing.T) {
-	d := tool.Declaration{Name: "run", Description: "short", InputSchema: json.RawMessage(`{"type":"object","properties":{"a":{},"b":{"description":"x"}},"additionalProperties":true}`)}
+	d := tool.Declaration{Name: "run", Description: "short",
+		InputSchema: json.RawMessage(`{"type":"object","properties":{"a":{},"b":{"description":"x"}},"additionalProperties":true}`)}
 	if got := Lint(d); len(got) != 7 {
 		t.Errorf("%d remarks: %q", len(got), got)
 	}
-	nested := tool.Declaration{Name: "find.people", Description: "Finds people by what is known of them.", Class: tool.ClassRule{Static: toolyard.ReadOnly}, MaxResultSizeChars: 1_000, InputSchema: json.RawMessage(
-		`{"type":"object","examples":[{"any":1}],"properties":{"who":{"description":"x","type":"array","items":{"properties":{"name":{},"at":{"description":"x","properties":{"city":{"description":""}}}}}},"any":true}}`)}
+	nested := tool.Declaration{Name: "find.people", Description: "Finds people by what is known of them.",
+		Class: tool.ClassRule{Static: toolyard.ReadOnly}, MaxResultSizeChars: 1_000, InputSchema: json.RawMessage(
+			`{"type":"object","examples":[{"any":1}],"properties":{"who":{"description":"x","type":"array","items":{"properties":{"name":{},"at":{"description":"x","properties":{"city":{"description":""}}}}}},"any":true}}`)}
 	want := []string{`the name "find.people" is not one that every provider takes`, `the field "any" takes anything`,
 		`the field "who[].at.city" has no description`, `the field "who[].name" has no description`}
 	got := Lint(nested)

@@ -11,8 +11,8 @@ import (
 // the surface have aliases, so no connected server can take over a name. loaded are the deferred tools that the session
 // has loaded, by name; nil means none.
 //
-// The code is [toolyard.OK], or why there is no tool to run: unknown_tool, blocked_tool, or schema_not_loaded, with which the
-// entry is set all the same.
+// The code is [toolyard.OK], or why there is no tool to run: unknown_tool, blocked_tool, or schema_not_loaded, with
+// which the entry is set all the same.
 func (s *Surface) Resolve(name string, loaded map[string]bool) (Entry, toolyard.Code) {
 	if i := slices.IndexFunc(s.Tools, func(e Entry) bool { return e.Name == name }); i >= 0 {
 		return s.ready(i, loaded)
@@ -20,7 +20,10 @@ func (s *Surface) Resolve(name string, loaded map[string]bool) (Entry, toolyard.
 	if slices.Contains(s.Blocked, name) {
 		return Entry{}, toolyard.BlockedTool
 	}
-	if i := slices.IndexFunc(s.Tools, func(e Entry) bool { return e.Origin.Base() && slices.Contains(e.Aliases, name) }); i >= 0 {
+	if i := slices.IndexFunc(s.Tools, func(e Entry) bool {
+		return e.Origin.Base() &&
+			slices.Contains(e.Aliases, name)
+	}); i >= 0 {
 		return s.ready(i, loaded)
 	}
 	return Entry{}, toolyard.UnknownTool

@@ -20,7 +20,8 @@ type View struct {
 	Tools []string // names, or aliases
 }
 
-// Views are the operator's views; of those that name an agent the first counts. An agent that none names sees everything.
+// Views are the operator's views; of those that name an agent the first counts. An agent that none names sees
+// everything.
 type Views []View
 
 // ParseView reads AGENT=TOOL,TOOL. An empty list of tools shows nothing.

@@ -16,8 +16,10 @@ func TestViews(t *testing.T) {
 		agent, tool string
 		hidden      bool
 	}{
-		{"reviewer", "read_file", false}, {"reviewer", "mcp__github__x", false}, {"reviewer", "bash", true}, {"reviewer", "mcp__gitlab__x", true},
-		{"mute", "read_file", true}, {"team-1", "read_file", false}, {"team-1", "grep", true}, {"reviewer2", "read_file", true}, {"reviewer2", "bash", false},
+		{"reviewer", "read_file", false}, {"reviewer", "mcp__github__x", false}, {"reviewer", "bash", true},
+		{"reviewer", "mcp__gitlab__x", true},
+		{"mute", "read_file", true}, {"team-1", "read_file", false}, {"team-1", "grep", true},
+		{"reviewer2", "read_file", true}, {"reviewer2", "bash", false},
 	} {
 		aliases := map[string][]string{"read_file": {"Read"}}[tt.tool]
 		if got := vs.Hide(toolyard.Agent(tt.agent), tt.tool, aliases); got != tt.hidden {

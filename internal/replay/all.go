@@ -77,7 +77,8 @@ func (a *All) Reports() []*Report {
 	for i, o := range a.order {
 		if !o.begun && len(a.order) > 1 {
 			s := batch.State{Key: o.key}
-			out[i] = &Report{Batch: s.View(), Events: o.lost, Missing: true, Groups: []Group{}, Happened: []Moment{}, Replies: []Moment{}, state: s}
+			out[i] = &Report{Batch: s.View(), Events: o.lost, Missing: true, Groups: []Group{}, Happened: []Moment{},
+				Replies: []Moment{}, state: s}
 			out[i].Batch.Status = ""
 			continue
 		}

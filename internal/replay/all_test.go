@@ -62,7 +62,8 @@ func TestAll(t *testing.T) {
 	bad = slices.Delete(bad, 3, 4)
 	consistent("one is wrong", reports(whole(), bad), true, false)
 	got := reports(whole(), of("x")[1:])
-	if consistent("one has no beginning", got, true, false); got[1].Contradiction != nil || !got[1].Missing || !strings.Contains(got[1].Text(), "not checked") {
+	if consistent("one has no beginning", got, true, false); got[1].Contradiction != nil || !got[1].Missing ||
+		!strings.Contains(got[1].Text(), "not checked") {
 		t.Errorf("%+v\n%s", got[1], got[1].Text())
 	}
 	if got := reports(whole()[1:]); len(got) != 1 || got[0].Contradiction == nil {

@@ -1,9 +1,9 @@
-// Package replay reads the log of a batch again: it folds the events with the state machine's own fold, checks on the way
-// what must always hold, and draws what happened.
+// Package replay reads the log of a batch again: it folds the events with the state machine's own fold, checks on the
+// way what must always hold, and draws what happened.
 //
-// Nothing is done and nobody is asked: a log of last year and one that is still growing are read the same way. The checks
-// go beyond the fold's. The fold takes an event if it can follow the ones before; a replay also holds it against what
-// the batch had promised: that a group waited for those before it, that what was replied is what was found out.
+// Nothing is done and nobody is asked: a log of last year and one that is still growing are read the same way. The
+// checks go beyond the fold's. The fold takes an event if it can follow the ones before; a replay also holds it against
+// what the batch had promised: that a group waited for those before it, that what was replied is what was found out.
 //
 // Events come in the order in which they were stored. Between the chains of events and replies, which are stored apart,
 // that order is by clocks and only nearly right; so a reply may stand before its results, and is held against them when
@@ -139,11 +139,12 @@ func (p *Replay) belongs(e Event) string {
 	return p.sameKey()
 }
 
-// foreign reports whether an event stands in the chain of a call for a pool that the call was not planned for. Whoever may
-// write to the stream may put it there, and nobody reads it.
+// foreign reports whether an event stands in the chain of a call for a pool that the call was not planned for. Whoever
+// may write to the stream may put it there, and nobody reads it.
 func (p *Replay) foreign(e Event) bool {
 	s := &p.state
-	return e.Chain == batch.ChainCall && e.Pool != "" && s.Plan != nil && e.Index >= 0 && e.Index < len(s.Plan.Calls) && e.Pool != s.Plan.Calls[e.Index].Pool
+	return e.Chain == batch.ChainCall && e.Pool != "" && s.Plan != nil && e.Index >= 0 && e.Index < len(s.Plan.Calls) &&
+		e.Pool != s.Plan.Calls[e.Index].Pool
 }
 
 func isUnreadable(e Event) bool {
@@ -195,7 +196,8 @@ func (p *Replay) follows(e Event) string {
 	}
 	if s.Refused != nil {
 		if again, ok := e.Body.(events.Refused); ok && again == *s.Refused && !p.answered {
-			p.answered = true // a batch that is turned away is refused in the place of its plan, and then where its agent reads
+			// a batch that is turned away is refused in the place of its plan, and then where its agent reads
+			p.answered = true
 			return ""
 		}
 		return "the batch was refused before"
@@ -247,7 +249,8 @@ func (p *Replay) barrier(group int) string {
 		return ""
 	}
 	open := slices.IndexFunc(s.Plan.Groups[p.over].Calls, s.Open)
-	return fmt.Sprintf("group %d started before call %d of group %d had its result", group+1, s.Plan.Groups[p.over].Calls[open], p.over+1)
+	return fmt.Sprintf("group %d started before call %d of group %d had its result", group+
+		1, s.Plan.Groups[p.over].Calls[open], p.over+1)
 }
 
 // inCall checks an event of one call against its group and its claim.
@@ -261,7 +264,8 @@ func (p *Replay) inCall(e Event) string {
 		return fmt.Sprintf("call %d has an event before its group %d started", e.Index, g+1)
 	}
 	claim, claims := e.Body.(events.Claimed)
-	if c := s.Calls[e.Index]; claims && c.Status == batch.Claimed && (!claim.Renewed || claim.Worker != c.Worker || claim.Attempt != c.Attempt) {
+	if c := s.Calls[e.Index]; claims && c.Status == batch.Claimed &&
+		(!claim.Renewed || claim.Worker != c.Worker || claim.Attempt != c.Attempt) {
 		return fmt.Sprintf("call %d is claimed while the claim of worker %s stands", e.Index, s.Calls[e.Index].Worker)
 	}
 	return ""
@@ -285,8 +289,8 @@ func (p *Replay) matches(e Event) string {
 	return ""
 }
 
-// reply checks what was replied. An owner that cannot go on with a batch gives it up: its last reply answers what is open
-// as internal_error, and no event says so.
+// reply checks what was replied. An owner that cannot go on with a batch gives it up: its last reply answers what is
+// open as internal_error, and no event says so.
 func (p *Replay) reply(b events.Reply) string {
 	s := &p.state
 	calls := len(s.Calls)
@@ -338,7 +342,8 @@ func (p *Replay) planned(firstGroup int, e Event) string {
 // answersItsCall checks that a result carries the id of its call: it is by the id that a model pairs them.
 func (p *Replay) answersItsCall(e Event) string {
 	for _, r := range resultsIn(e.Body) {
-		if want := p.state.Plan.Calls[r.Index].ID; r.CallID != want && r.CallID != "" { // empty: of a worker that could not read the call
+		// empty: of a worker that could not read the call
+		if want := p.state.Plan.Calls[r.Index].ID; r.CallID != want && r.CallID != "" {
 			return fmt.Sprintf("the result of call %d is that of %q, and the call is %q", r.Index, r.CallID, want)
 		}
 	}

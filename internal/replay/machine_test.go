@@ -25,7 +25,8 @@ func TestWhatTheMachineDoesIsConsistent(t *testing.T) {
 			seen[e.Body.EventType()]++
 		}
 	}
-	for _, want := range []events.Type{events.BatchAdopted, events.BatchCanceled, events.CallsSettled, events.CallClaimed, events.CallAttemptFailed} {
+	for _, want := range []events.Type{events.BatchAdopted, events.BatchCanceled, events.CallsSettled,
+		events.CallClaimed, events.CallAttemptFailed} {
 		if seen[want] < 20 {
 			t.Errorf("%s was seen %d times, too seldom to have tested anything", want, seen[want])
 		}
@@ -128,7 +129,8 @@ func (x *random) run(req events.Requested) {
 	worker := fmt.Sprint("w", x.r.IntN(3))
 	if call.Claim && c.Status != batch.Claimed {
 		if c.Seq == call.Expected && c.Status != batch.Finished {
-			x.inputs = append(x.inputs, x.store(batch.ChainCall, call.Index, events.Claimed{Worker: worker, Attempt: call.Attempt}))
+			x.inputs = append(x.inputs, x.store(batch.ChainCall, call.Index,
+				events.Claimed{Worker: worker, Attempt: call.Attempt}))
 			x.work = append(x.work, req)
 		}
 		return
@@ -139,7 +141,8 @@ func (x *random) run(req events.Requested) {
 	body := events.Body(events.Finished{Result: result(call.Index, "fine", "")})
 	switch k := x.r.IntN(10); {
 	case k == 0 && call.Attempt < 3:
-		body = events.AttemptFailed{Worker: worker, Attempt: call.Attempt, Code: toolyard.DependencyUnavailable, RetryAfterMS: 100}
+		body = events.AttemptFailed{Worker: worker, Attempt: call.Attempt, Code: toolyard.DependencyUnavailable,
+			RetryAfterMS: 100}
 	case k == 1:
 		body = events.Finished{Result: result(call.Index, "broken", toolyard.ExecutionFailed)}
 	case k == 2:

@@ -31,8 +31,8 @@ type Event struct {
 }
 
 // Read reads an event log, one CloudEvent in JSON a line, as "--events" writes it. An event's place in the file stands
-// for its sequence, and its writer's clock for the time at which it was stored. What is wrong is a [*toolyard.InputError]
-// and ends it.
+// for its sequence, and its writer's clock for the time at which it was stored. What is wrong is a
+// [*toolyard.InputError] and ends it.
 func Read(r io.Reader) iter.Seq2[Event, error] { return read(r, MaxFileBytes, MaxLineBytes) }
 
 func read(r io.Reader, maxFile int64, maxLine int) iter.Seq2[Event, error] {
@@ -132,5 +132,6 @@ func about(subject string) (k toolyard.BatchKey, index int, inCall bool, err err
 			return k, 0, false, bad
 		}
 	}
-	return toolyard.BatchKey{Agent: toolyard.Agent(names[0]), ID: toolyard.BatchID(names[1])}, index, len(parts) == 3, nil
+	return toolyard.BatchKey{Agent: toolyard.Agent(names[0]), ID: toolyard.BatchID(names[1])}, index, len(parts) == 3,
+		nil
 }

@@ -40,8 +40,10 @@ func (l *logged) add(ms float64, c batch.Chain, index int, source string, body e
 
 func result(i int, output string, code toolyard.Code) toolyard.Result {
 	r := toolyard.Result{
-		Index: i, CallID: fmt.Sprintf("c%d", i), Tool: "t", Output: output, Attempts: 1, Worker: "w1", QueueMS: 1, DurationMS: 2, ExecuteMS: 1.5,
-		Phases: []toolyard.Fact{{Phase: toolyard.PhaseResolveTool, Outcome: toolyard.OutcomeOK, MS: 0.1}, {Phase: toolyard.PhaseExecute, Outcome: toolyard.OutcomeOK, MS: 1.5}},
+		Index: i, CallID: fmt.Sprintf("c%d", i), Tool: "t", Output: output, Attempts: 1, Worker: "w1", QueueMS: 1,
+		DurationMS: 2, ExecuteMS: 1.5,
+		Phases: []toolyard.Fact{{Phase: toolyard.PhaseResolveTool, Outcome: toolyard.OutcomeOK, MS: 0.1},
+			{Phase: toolyard.PhaseExecute, Outcome: toolyard.OutcomeOK, MS: 1.5}},
 	}
 	if code != "" {
 		r.Code, r.IsError, r.Output, r.Error = code, true, "", output
@@ -52,14 +54,16 @@ func result(i int, output string, code toolyard.Code) toolyard.Result {
 
 // notRun is the result of a call that its owner answered.
 func notRun(i int, code toolyard.Code) toolyard.Result {
-	return toolyard.Result{Index: i, CallID: fmt.Sprintf("c%d", i), Tool: "t", IsError: true, Code: code, Error: "it did not run",
+	return toolyard.Result{Index: i, CallID: fmt.Sprintf("c%d", i), Tool: "t", IsError: true, Code: code,
+		Error:  "it did not run",
 		Phases: []toolyard.Fact{{Phase: toolyard.PhaseSchedule, Outcome: toolyard.OutcomeFailed, Code: code}}}
 }
 
 func submitted(n int) events.Submitted {
 	b := toolyard.Batch{ID: "b", Agent: "agent.1", Session: "s", Workspace: "ws"}
 	for i := range n {
-		b.Calls = append(b.Calls, toolyard.Call{ID: fmt.Sprintf("c%d", i), Tool: "t", Input: json.RawMessage(`{"n":1}`)})
+		b.Calls = append(b.Calls, toolyard.Call{ID: fmt.Sprintf("c%d", i), Tool: "t",
+			Input: json.RawMessage(`{"n":1}`)})
 	}
 	b.Normalize("")
 	return events.Submitted{Batch: b}
@@ -67,7 +71,9 @@ func submitted(n int) events.Submitted {
 
 // planned plans groups of these sizes; one of size 1 is exclusive.
 func planned(sizes ...int) events.Planned {
-	p := events.Planned{Owner: "d1", Session: "s", Workspace: "ws", Surface: "0123456789abcdef", Partition: toolyard.Consecutive, OnError: toolyard.CancelGroup, MaxConcurrency: 10, Deadline: noon.Add(time.Minute)}
+	p := events.Planned{Owner: "d1", Session: "s", Workspace: "ws", Surface: "0123456789abcdef",
+		Partition: toolyard.Consecutive, OnError: toolyard.CancelGroup, MaxConcurrency: 10,
+		Deadline: noon.Add(time.Minute)}
 	for _, size := range sizes {
 		g := events.Group{Safe: size > 1, Ticket: true}
 		class := toolyard.ReadOnly
@@ -77,7 +83,8 @@ func planned(sizes ...int) events.Planned {
 		for range size {
 			i := len(p.Calls)
 			g.Calls = append(g.Calls, i)
-			p.Calls = append(p.Calls, events.PlannedCall{ID: fmt.Sprintf("c%d", i), Tool: "t", Pool: "default", Judgement: tool.Judgement{Class: class}, Claim: size == 1})
+			p.Calls = append(p.Calls, events.PlannedCall{ID: fmt.Sprintf("c%d", i), Tool: "t", Pool: "default",
+				Judgement: tool.Judgement{Class: class}, Claim: size == 1})
 		}
 		p.Groups = append(p.Groups, g)
 	}
@@ -91,15 +98,18 @@ func whole() logged {
 	l.add(1, batch.ChainBatch, 0, "/dispatcher/d1", planned(2, 1, 2))
 	l.add(2, batch.ChainBatch, 0, "/dispatcher/d1", events.Started{Group: 0, Ticket: 7})
 	l.add(4, batch.ChainCall, 1, "/worker/w1", events.Finished{Result: result(1, "one", "")})
-	l.add(5, batch.ChainCall, 0, "/worker/w2", events.AttemptFailed{Worker: "w2", Attempt: 1, Code: toolyard.DependencyUnavailable, Reason: "busy"})
+	l.add(5, batch.ChainCall, 0, "/worker/w2", events.AttemptFailed{Worker: "w2", Attempt: 1,
+		Code: toolyard.DependencyUnavailable, Reason: "busy"})
 	l.add(6, batch.ChainBatch, 0, "/dispatcher/d2", events.Adopted{Owner: "d2", Takeover: 1})
 	l.add(9, batch.ChainCall, 0, "/worker/w1", events.Finished{Result: result(0, "line 1\nline 2", "")})
-	l.add(10, batch.ChainReply, 0, "/dispatcher/d2", events.Reply{Results: []toolyard.Result{result(0, "line 1\nline 2", ""), result(1, "one", "")}})
+	l.add(10, batch.ChainReply, 0, "/dispatcher/d2", events.Reply{Results: []toolyard.Result{result(0, "line 1\nline 2",
+		""), result(1, "one", "")}})
 	l.add(11, batch.ChainBatch, 0, "/dispatcher/d2", events.Started{Group: 1, Ticket: 8})
 	l.add(12, batch.ChainCall, 2, "/worker/w1", events.Claimed{Worker: "w1", Attempt: 1, Ticket: 8})
 	l.add(15, batch.ChainControl, 0, "/client/1", events.Canceled{By: "/client/1", Reason: "no longer needed"})
 	l.add(17, batch.ChainCall, 2, "/worker/w1", events.Finished{Result: result(2, "stopped", toolyard.Canceled)})
-	l.add(18, batch.ChainBatch, 0, "/dispatcher/d2", events.Settled{Results: []toolyard.Result{notRun(3, toolyard.Canceled), notRun(4, toolyard.Canceled)}})
+	l.add(18, batch.ChainBatch, 0, "/dispatcher/d2", events.Settled{Results: []toolyard.Result{notRun(3,
+		toolyard.Canceled), notRun(4, toolyard.Canceled)}})
 	l.add(20, batch.ChainReply, 2, "/dispatcher/d2", events.Reply{Completed: true, Results: []toolyard.Result{
 		result(2, "stopped", toolyard.Canceled), notRun(3, toolyard.Canceled), notRun(4, toolyard.Canceled)}})
 	return l
@@ -131,8 +141,8 @@ func insert(l logged, before int, c batch.Chain, index int, body events.Body) lo
 	return slices.Insert(l, before-1, one[0])
 }
 
-// TestContradictions breaks a good log in one way at a time. Each breach is one that only one check sees, or is reported by
-// another in other words, so a check that is taken away is missed here.
+// TestContradictions breaks a good log in one way at a time. Each breach is one that only one check sees, or is
+// reported by another in other words, so a check that is taken away is missed here.
 func TestContradictions(t *testing.T) {
 	if r := play(whole()); !r.Consistent {
 		t.Fatalf("the log to begin with is not good: %v", r.Contradiction)
@@ -147,7 +157,8 @@ func TestContradictions(t *testing.T) {
 		{"the submission is missing", whole()[1:], 1, "before the submission"},
 		{"submitted twice", insert(whole(), 2, batch.ChainSubmission, 0, submitted(5)), 2, "submitted before"},
 		{"an event twice", append(whole()[:4], whole()[2]), 5, "has the id of event 3"},
-		{"an event of another batch", func() logged { l := whole(); l[2].Meta.Subject = "agent=2e1/other"; return l }(), 3, "batch agent.1/other in the log of batch agent.1/b"},
+		{"an event of another batch", func() logged { l := whole(); l[2].Meta.Subject = "agent=2e1/other"; return l }(),
+			3, "batch agent.1/other in the log of batch agent.1/b"},
 		{"all events of another batch", func() logged {
 			l := whole()
 			for i := range l {
@@ -157,50 +168,87 @@ func TestContradictions(t *testing.T) {
 		}(), 2, "batch agent.1/b was submitted"},
 		{"the submission of another batch", func() logged {
 			l := whole()
-			l = insert(l[1:], 1, batch.ChainSubmission, 0, edit(whole(), 1, func(s *events.Submitted) { s.ID = "other" })[0].Body)
+			l = insert(l[1:], 1, batch.ChainSubmission, 0,
+				edit(whole(), 1, func(s *events.Submitted) { s.ID = "other" })[0].Body)
 			return l
 		}(), 2, "batch agent.1/other was submitted"},
-		{"a subject that names nothing", func() logged { l := whole(); l[2].Meta.Subject = "b"; return l }(), 3, "is not <agent>/<batch>"},
-		{"a call's event under another call", func() logged { l := whole(); l[3].Meta.Subject = "agent=2e1/b/0"; return l }(), 4, "not that of its place"},
-		{"a call's event under the batch", func() logged { l := whole(); l[3].Meta.Subject = "agent=2e1/b"; return l }(), 4, "not that of its place"},
+		{"a subject that names nothing", func() logged { l := whole(); l[2].Meta.Subject = "b"; return l }(), 3,
+			"is not <agent>/<batch>"},
+		{"a call's event under another call",
+			func() logged { l := whole(); l[3].Meta.Subject = "agent=2e1/b/0"; return l }(), 4,
+			"not that of its place"},
+		{"a call's event under the batch",
+			func() logged { l := whole(); l[3].Meta.Subject = "agent=2e1/b"; return l }(), 4, "not that of its place"},
 		{"events before the plan", slices.Delete(whole(), 1, 2), 2, "before planned"},
 		{"planned twice", insert(whole(), 3, batch.ChainBatch, 0, planned(2, 1, 2)), 3, "planned twice"},
-		{"planned other calls", edit(whole(), 2, func(p *events.Planned) { p.Calls[3].ID = "other" }), 2, `plans call 3 as "other"`},
-		{"planned fewer calls", edit(whole(), 2, func(p *events.Planned) { *p = planned(2, 1) }), 2, "plans 3 calls, and 5 were handed in"},
-		{"planned more calls", edit(whole(), 2, func(p *events.Planned) { *p = planned(2, 1, 3) }), 2, "plans 6 calls, and 5 were handed in"},
+		{"planned other calls", edit(whole(), 2, func(p *events.Planned) { p.Calls[3].ID = "other" }), 2,
+			`plans call 3 as "other"`},
+		{"planned fewer calls", edit(whole(), 2, func(p *events.Planned) { *p = planned(2, 1) }), 2,
+			"plans 3 calls, and 5 were handed in"},
+		{"planned more calls", edit(whole(), 2, func(p *events.Planned) { *p = planned(2, 1, 3) }), 2,
+			"plans 6 calls, and 5 were handed in"},
 		{"answered another call at plan", edit(whole(), 2, func(p *events.Planned) {
 			r := notRun(4, toolyard.UnknownTool)
 			r.CallID = "c3"
 			p.Results = append(p.Results, r)
 		}), 2, `result of call 4 is that of "c3"`},
-		{"refused after it was planned", insert(whole(), 3, batch.ChainReply, 0, events.Refused{}), 3, "planned before"},
-		{"planned after it was refused", insert(whole(), 2, batch.ChainReply, 0, events.Refused{}), 3, "refused before"},
-		{"a takeover left out", edit(whole(), 6, func(a *events.Adopted) { a.Takeover = 2 }), 6, "takeover 2 after takeover 0"},
-		{"a group started early", edit(whole(), 3, func(s *events.Started) { s.Group = 1 }), 3, "group 2 started before call 0 of group 1 had its result"},
-		{"a group started before the last result", insert(whole(), 7, batch.ChainBatch, 0, events.Started{Group: 1}), 7, "group 2 started before call 0 of group 1"},
+		{"refused after it was planned", insert(whole(), 3, batch.ChainReply, 0, events.Refused{}), 3,
+			"planned before"},
+		{"planned after it was refused", insert(whole(), 2, batch.ChainReply, 0, events.Refused{}), 3,
+			"refused before"},
+		{"a takeover left out", edit(whole(), 6, func(a *events.Adopted) { a.Takeover = 2 }), 6,
+			"takeover 2 after takeover 0"},
+		{"a group started early", edit(whole(), 3, func(s *events.Started) { s.Group = 1 }), 3,
+			"group 2 started before call 0 of group 1 had its result"},
+		{"a group started before the last result", insert(whole(), 7, batch.ChainBatch, 0, events.Started{Group: 1}), 7,
+			"group 2 started before call 0 of group 1"},
 		{"a group that is none", insert(whole(), 9, batch.ChainBatch, 0, events.Started{Group: 3}), 9, "no group 3"},
 		{"a call of a group that did not start", slices.Delete(whole(), 2, 3), 3, "before its group 1 started"},
 		{"claimed before its group started", slices.Delete(whole(), 8, 9), 9, "before its group 2 started"},
-		{"two claims", insert(whole(), 11, batch.ChainCall, 2, events.Claimed{Worker: "w9", Attempt: 2}), 11, "while the claim of worker w1 stands"},
-		{"a renewal by another worker", insert(whole(), 11, batch.ChainCall, 2, events.Claimed{Worker: "w9", Attempt: 1, Renewed: true}), 11, "while the claim of worker w1 stands"},
-		{"a renewal of another attempt", insert(whole(), 11, batch.ChainCall, 2, events.Claimed{Worker: "w1", Attempt: 2, Renewed: true}), 11, "while the claim of worker w1 stands"},
+		{"two claims", insert(whole(), 11, batch.ChainCall, 2, events.Claimed{Worker: "w9", Attempt: 2}), 11,
+			"while the claim of worker w1 stands"},
+		{"a renewal by another worker", insert(whole(), 11, batch.ChainCall, 2,
+			events.Claimed{Worker: "w9", Attempt: 1, Renewed: true}), 11, "while the claim of worker w1 stands"},
+		{"a renewal of another attempt", insert(whole(), 11, batch.ChainCall, 2,
+			events.Claimed{Worker: "w1", Attempt: 2, Renewed: true}), 11, "while the claim of worker w1 stands"},
 		{"two results", insert(whole(), 8, batch.ChainCall, 0, one(0, "again")), 8, "result already"},
-		{"a result of another call", edit(whole(), 4, func(f *events.Finished) { f.Result.Index = 0 }), 4, "result is that of call 0"},
-		{"a result with another call's id", edit(whole(), 4, func(f *events.Finished) { f.Result.CallID = "c0" }), 4, `that of "c0", and the call is "c1"`},
-		{"settled what was started", edit(whole(), 13, func(s *events.Settled) { s.Results[0] = result(1, "x", toolyard.Canceled) }), 13, "settles call 1, whose group 1 had started"},
-		{"settled twice", insert(whole(), 14, batch.ChainBatch, 0, whole()[12].Body), 14, "cannot be answered by the owner alone"},
-		{"settled with another call's id", edit(whole(), 13, func(s *events.Settled) { s.Results[1].CallID = "c0" }), 13, `that of "c0", and the call is "c4"`},
+		{"a result of another call", edit(whole(), 4, func(f *events.Finished) { f.Result.Index = 0 }), 4,
+			"result is that of call 0"},
+		{"a result with another call's id", edit(whole(), 4, func(f *events.Finished) { f.Result.CallID = "c0" }), 4,
+			`that of "c0", and the call is "c1"`},
+		{"settled what was started", edit(whole(), 13, func(s *events.Settled) {
+			s.Results[0] = result(1, "x",
+				toolyard.Canceled)
+		}), 13, "settles call 1, whose group 1 had started"},
+		{"settled twice", insert(whole(), 14, batch.ChainBatch, 0, whole()[12].Body), 14,
+			"cannot be answered by the owner alone"},
+		{"settled with another call's id", edit(whole(), 13, func(s *events.Settled) { s.Results[1].CallID = "c0" }),
+			13, `that of "c0", and the call is "c4"`},
 		{"a reply left out", slices.Delete(whole(), 7, 8), 13, "call 2 where that of call 0 is next"},
-		{"a result left out of a reply", edit(whole(), 14, func(r *events.Reply) { r.Results = r.Results[1:] }), 14, "call 3 where that of call 2 is next"},
-		{"a reply with another output", edit(whole(), 8, func(r *events.Reply) { r.Results[0].Output = "line 1\nline two" }), 8, `the reply for call 0 is not its result: output line 2: found "line 2", replied "line two"`},
-		{"a reply with another code", edit(whole(), 14, func(r *events.Reply) { r.Results[1].Code = toolyard.Skipped }), 14, `the reply for call 3 is not its result: code line 1: found "canceled", replied "skipped"`},
-		{"a reply that differs elsewhere", edit(whole(), 8, func(r *events.Reply) { r.Results[1].Attempts = 2 }), 8, "the reply for call 1 is not its result: they differ beside"},
-		{"a reply before another result", edit(insert(slices.Delete(whole(), 7, 8), 7, batch.ChainReply, 0, whole()[7].Body), 8, func(f *events.Finished) { f.Result.Output = "late" }), 8, "the reply for call 0 is not its result"},
-		{"a reply beyond the calls", edit(whole(), 14, func(r *events.Reply) { r.Results = append(r.Results, result(5, "", "")) }), 14, "the batch has 5 calls"},
-		{"completed early", edit(whole(), 8, func(r *events.Reply) { r.Completed = true }), 8, "completed, after 2 of 5 results"},
-		{"completed twice", append(whole(), insert(logged{}, 1, batch.ChainReply, 5, events.Reply{Completed: true})...), 15, "a reply after the last one"},
-		{"a result that stands nowhere", slices.Delete(whole(), 12, 13), 14, "call 3 was replied to, and no event gives it a result"},
-		{"completed and never closed", edit(whole(), 2, func(p *events.Planned) { p.Open = true }), 15, "completed, and no event closed it"},
+		{"a result left out of a reply", edit(whole(), 14, func(r *events.Reply) { r.Results = r.Results[1:] }), 14,
+			"call 3 where that of call 2 is next"},
+		{"a reply with another output", edit(whole(), 8,
+			func(r *events.Reply) { r.Results[0].Output = "line 1\nline two" }), 8,
+			`the reply for call 0 is not its result: output line 2: found "line 2", replied "line two"`},
+		{"a reply with another code", edit(whole(), 14, func(r *events.Reply) { r.Results[1].Code = toolyard.Skipped }),
+			14, `the reply for call 3 is not its result: code line 1: found "canceled", replied "skipped"`},
+		{"a reply that differs elsewhere", edit(whole(), 8, func(r *events.Reply) { r.Results[1].Attempts = 2 }), 8,
+			"the reply for call 1 is not its result: they differ beside"},
+		{"a reply before another result", edit(insert(slices.Delete(whole(), 7, 8), 7, batch.ChainReply, 0,
+			whole()[7].Body), 8, func(f *events.Finished) { f.Result.Output = "late" }), 8,
+			"the reply for call 0 is not its result"},
+		{"a reply beyond the calls", edit(whole(), 14, func(r *events.Reply) {
+			r.Results = append(r.Results,
+				result(5, "", ""))
+		}), 14, "the batch has 5 calls"},
+		{"completed early", edit(whole(), 8, func(r *events.Reply) { r.Completed = true }), 8,
+			"completed, after 2 of 5 results"},
+		{"completed twice", append(whole(), insert(logged{}, 1, batch.ChainReply, 5, events.Reply{Completed: true})...),
+			15, "a reply after the last one"},
+		{"a result that stands nowhere", slices.Delete(whole(), 12, 13), 14,
+			"call 3 was replied to, and no event gives it a result"},
+		{"completed and never closed", edit(whole(), 2, func(p *events.Planned) { p.Open = true }), 15,
+			"completed, and no event closed it"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := play(c.log)
@@ -264,7 +312,9 @@ func TestEventsOfANewerVersion(t *testing.T) {
 	newer := events.Newer{Type: "dev.toolyard.batch.noted.v1", Version: 7, Data: json.RawMessage(`{"x":1}`)}
 	l := insert(whole(), 3, batch.ChainBatch, 0, newer)
 	r := play(l)
-	if r.Contradiction != nil || r.Batch.NewerEvents != 1 || !strings.Contains(r.Text(), "an event that only a newer version knows (dev.toolyard.batch.noted.v1, wire version 7)") {
+	if r.Contradiction != nil || r.Batch.NewerEvents != 1 ||
+		!strings.Contains(r.Text(),
+			"an event that only a newer version knows (dev.toolyard.batch.noted.v1, wire version 7)") {
 		t.Errorf("%v, %+v\n%s", r.Contradiction, r.Batch, r.Text())
 	}
 	var lines bytes.Buffer
@@ -296,7 +346,8 @@ func TestEventsOfANewerVersion(t *testing.T) {
 	// A version that starts groups otherwise: this one sees calls run of a group that it does not know to have started.
 	l = slices.Delete(whole(), 2, 3)
 	l = insert(l, 3, batch.ChainBatch, 0, newer)
-	if r := play(l); r.Contradiction == nil || r.Contradiction.Newer != newer.Type || !strings.Contains(r.Contradiction.Error(), "newer version") {
+	if r := play(l); r.Contradiction == nil || r.Contradiction.Newer != newer.Type ||
+		!strings.Contains(r.Contradiction.Error(), "newer version") {
 		t.Errorf("what cannot be followed: %v", r.Contradiction)
 	}
 }
@@ -304,11 +355,14 @@ func TestEventsOfANewerVersion(t *testing.T) {
 func TestGivenUp(t *testing.T) {
 	lost := func(i int) toolyard.Result { return notRun(i, toolyard.InternalError) }
 	early := whole()[:1]
-	early.add(2, batch.ChainReply, 0, "/dispatcher/d1", events.Reply{Results: []toolyard.Result{lost(0), lost(1), lost(2), lost(3), lost(4)}, Completed: true})
+	early.add(2, batch.ChainReply, 0, "/dispatcher/d1",
+		events.Reply{Results: []toolyard.Result{lost(0), lost(1), lost(2), lost(3), lost(4)}, Completed: true})
 	late := whole()[:11]
-	late.add(20, batch.ChainReply, 2, "/dispatcher/d1", events.Reply{Results: []toolyard.Result{lost(2), lost(3), lost(4)}, Completed: true})
+	late.add(20, batch.ChainReply, 2, "/dispatcher/d1",
+		events.Reply{Results: []toolyard.Result{lost(2), lost(3), lost(4)}, Completed: true})
 	late.add(21, batch.ChainCall, 2, "/worker/w1", events.Finished{Result: result(2, "too late", "")})
-	for want, l := range map[string]logged{"given up at +2.00 ms: 5 calls answered as internal_error: [0-4]": early, "given up at +21.00 ms: 3 calls answered as internal_error: [2-4]": late} {
+	for want, l := range map[string]logged{"given up at +2.00 ms: 5 calls answered as internal_error: [0-4]": early,
+		"given up at +21.00 ms: 3 calls answered as internal_error: [2-4]": late} {
 		if r := play(l); !r.Consistent || !strings.Contains(r.Text(), want) {
 			t.Errorf("want %q:\n%s", want, r.Text())
 		}
@@ -330,16 +384,20 @@ func TestOpenBatch(t *testing.T) {
 		p.Calls, p.Groups[0].Calls, p.Open = p.Calls[:1], []int{0}, true
 		l.add(1, batch.ChainBatch, 0, "/dispatcher/d1", p)
 		l.add(2, batch.ChainBatch, 0, "/dispatcher/d1", events.Started{Group: 0})
-		l.add(3, batch.ChainInput, 0, "/client/1", events.Appended{Calls: []toolyard.Call{{ID: "c1", Tool: "t"}, {ID: "c2", Tool: "t"}}})
+		l.add(3, batch.ChainInput, 0, "/client/1", events.Appended{Calls: []toolyard.Call{{ID: "c1", Tool: "t"},
+			{ID: "c2", Tool: "t"}}})
 		l.add(4, batch.ChainInput, 0, "/client/1", events.Closed{By: "agent"})
 		x := planned(2, 1)
-		l.add(5, batch.ChainBatch, 0, "/dispatcher/d1", events.Extended{InputSeq: 5, Closed: true, Calls: x.Calls[1:], FirstGroup: first, Groups: x.Groups[first:]})
+		l.add(5, batch.ChainBatch, 0, "/dispatcher/d1",
+			events.Extended{InputSeq: 5, Closed: true, Calls: x.Calls[1:], FirstGroup: first, Groups: x.Groups[first:]})
 		l.add(6, batch.ChainCall, 1, "/worker/w1", events.Finished{Result: result(1, "one", "")})
 		l.add(7, batch.ChainCall, 0, "/worker/w1", events.Finished{Result: result(0, "zero", "")})
-		l.add(8, batch.ChainReply, 0, "/dispatcher/d1", events.Reply{Results: []toolyard.Result{result(0, "zero", ""), result(1, "one", "")}})
+		l.add(8, batch.ChainReply, 0, "/dispatcher/d1",
+			events.Reply{Results: []toolyard.Result{result(0, "zero", ""), result(1, "one", "")}})
 		l.add(9, batch.ChainBatch, 0, "/dispatcher/d1", events.Started{Group: 1})
 		l.add(10, batch.ChainCall, 2, "/worker/w1", events.Finished{Result: result(2, "two", "")})
-		l.add(11, batch.ChainReply, 2, "/dispatcher/d1", events.Reply{Results: []toolyard.Result{result(2, "two", "")}, Completed: true})
+		l.add(11, batch.ChainReply, 2, "/dispatcher/d1",
+			events.Reply{Results: []toolyard.Result{result(2, "two", "")}, Completed: true})
 		return l
 	}
 	r := play(open(0))
@@ -351,7 +409,8 @@ func TestOpenBatch(t *testing.T) {
 		t.Errorf("run again: %+v, %v", again, err)
 	}
 	other := edit(open(0), 6, func(x *events.Extended) { x.Calls[0].ID = "other" })
-	if r := play(other); r.Consistent || !strings.Contains(r.Contradiction.Problem, `plans call 1 as "other", and "c1" was handed in`) {
+	if r := play(other); r.Consistent || !strings.Contains(r.Contradiction.Problem,
+		`plans call 1 as "other", and "c1" was handed in`) {
 		t.Errorf("an appended call was planned as another: %v", r.Contradiction)
 	}
 	late := open(0)
@@ -360,15 +419,18 @@ func TestOpenBatch(t *testing.T) {
 		t.Error("a group started that was not planned, and it was not seen")
 	}
 	twice := insert(open(0), 11, batch.ChainBatch, 0, events.Extended{FirstGroup: 0})
-	if r := play(edit(twice, 6, func(x *events.Extended) { x.Closed = false })); r.Consistent || !strings.Contains(r.Contradiction.Problem, "plans group 1 again, and group 2 had started") {
+	if r := play(edit(twice, 6, func(x *events.Extended) { x.Closed = false })); r.Consistent ||
+		!strings.Contains(r.Contradiction.Problem, "plans group 1 again, and group 2 had started") {
 		t.Errorf("a group that ran was planned again: %v", r.Contradiction)
 	}
 }
 
-// TestGoldenTimelines draws logs and compares the drawings with testdata/*.txt. The logs v1-*.jsonl are of real batches.
+// TestGoldenTimelines draws logs and compares the drawings with testdata/*.txt. The logs v1-*.jsonl are of real
+// batches.
 func TestGoldenTimelines(t *testing.T) {
 	refused := whole()[:1]
-	refused.add(3, batch.ChainReply, 0, "/dispatcher/d1", events.Refused{Status: 400, Detail: "options.deny[0]: it is no rule"})
+	refused.add(3, batch.ChainReply, 0, "/dispatcher/d1",
+		events.Refused{Status: 400, Detail: "options.deny[0]: it is no rule"})
 	logs := map[string]logged{
 		"everything": whole(), "cut_short": whole()[:11], "accepted": whole()[:1], "refused": refused,
 		"contradiction": edit(whole(), 8, func(r *events.Reply) { r.Results[0].Output = "line 1\nline two" }),
@@ -420,8 +482,9 @@ func readLog(t *testing.T, file string) (l logged) {
 	return l
 }
 
-// TestOldEventLogsAreReplayedByEveryLaterVersion replays logs that "dispatcher run --events" has written. They are never
-// written again: a version that cannot read one of them, or finds that it contradicts itself, has broken what is stored.
+// TestOldEventLogsAreReplayedByEveryLaterVersion replays logs that "dispatcher run --events" has written. They are
+// never written again: a version that cannot read one of them, or finds that it contradicts itself, has broken what is
+// stored.
 func TestOldEventLogsAreReplayedByEveryLaterVersion(t *testing.T) {
 	for _, file := range fixtures(t) {
 		log := readLog(t, file)
@@ -459,10 +522,14 @@ func TestWhatIsNoLog(t *testing.T) {
 		{"a cut line", string(good[:len(good)-30]), 1e6, 1e6, "it is no CloudEvent in JSON", false},
 		{"JSON that is no event", "{}\n", 1e6, 1e6, "line 1: ", false},
 		{"a batch", `{"calls": []}`, 1e6, 1e6, "line 1: ", false},
-		{"a type that nobody knows", strings.Replace(first, "submitted.v1", "submitted.v9", 1), 1e6, 1e6, "its type is not known", false},
-		{"other data", strings.Replace(first, `"calls":[`, `"calls":5,"c":[`, 1), 1e6, 1e6, "the data is not of its type", false},
-		{"work", `{"specversion":"1.0","id":"1","source":"/d","type":"dev.toolyard.calls.requested.v1","subject":"a/b/0","datacontenttype":"application/json","data":{}}`, 1e6, 1e6, "stands in no batch's log", false},
-		{"a subject that names nothing", `{"specversion":"1.0","id":"1","source":"/d","type":"dev.toolyard.group.started.v1","subject":"a=/b","datacontenttype":"application/json","data":{}}`, 1e6, 1e6, "is not <agent>/<batch>", false},
+		{"a type that nobody knows", strings.Replace(first, "submitted.v1", "submitted.v9", 1), 1e6, 1e6,
+			"its type is not known", false},
+		{"other data", strings.Replace(first, `"calls":[`, `"calls":5,"c":[`, 1), 1e6, 1e6,
+			"the data is not of its type", false},
+		{"work",
+			`{"specversion":"1.0","id":"1","source":"/d","type":"dev.toolyard.calls.requested.v1","subject":"a/b/0","datacontenttype":"application/json","data":{}}`, 1e6, 1e6, "stands in no batch's log", false},
+		{"a subject that names nothing",
+			`{"specversion":"1.0","id":"1","source":"/d","type":"dev.toolyard.group.started.v1","subject":"a=/b","datacontenttype":"application/json","data":{}}`, 1e6, 1e6, "is not <agent>/<batch>", false},
 		{"a long line", first + "\n" + strings.Repeat("x", 5000), 1e6, 4096, "line 2 has more than 4096 bytes", true},
 		{"a long file", strings.Repeat(strings.Repeat(" ", 99)+"\n", 100), 9_999, 4096, "more than 9999 bytes", true},
 	} {
@@ -489,11 +556,13 @@ func TestWhatIsNoLog(t *testing.T) {
 
 func TestRerun(t *testing.T) {
 	r := play(whole())
-	if _, err := r.Rerun(false); err == nil || !strings.Contains(err.Error(), "[2] t (WRITE_EXCLUSIVE)") || strings.Contains(err.Error(), "[1]") {
+	if _, err := r.Rerun(false); err == nil || !strings.Contains(err.Error(), "[2] t (WRITE_EXCLUSIVE)") ||
+		strings.Contains(err.Error(), "[1]") {
 		t.Errorf("a batch with a write: %v", err)
 	}
 	b, err := r.Rerun(true)
-	if err != nil || b.ID != "" || b.Agent != "agent.1" || b.Session != "s" || b.Workspace != "ws" || len(b.Calls) != 5 || string(b.Calls[4].Input) != `{"n":1}` {
+	if err != nil || b.ID != "" || b.Agent != "agent.1" || b.Session != "s" || b.Workspace != "ws" ||
+		len(b.Calls) != 5 || string(b.Calls[4].Input) != `{"n":1}` {
 		t.Errorf("with writes allowed: %+v, %v", b, err)
 	}
 	if _, err := play(whole()[:1]).Rerun(false); err == nil || !strings.Contains(err.Error(), "not judged") {

@@ -9,9 +9,9 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// Rerun makes a batch of the recorded calls, for whoever runs them again: the same agent, session, workspace, options, ids and
-// inputs, and no id of its own yet. Calls that were not judged READ_ONLY may act again, so they are refused unless writes
-// are allowed. What cannot be run again is a [*toolyard.InputError].
+// Rerun makes a batch of the recorded calls, for whoever runs them again: the same agent, session, workspace, options,
+// ids and inputs, and no id of its own yet. Calls that were not judged READ_ONLY may act again, so they are refused
+// unless writes are allowed. What cannot be run again is a [*toolyard.InputError].
 func (r *Report) Rerun(allowWrites bool) (toolyard.Batch, error) {
 	s := &r.state
 	refuse := func(format string, args ...any) (toolyard.Batch, error) {
@@ -47,7 +47,8 @@ func (r *Report) Rerun(allowWrites bool) (toolyard.Batch, error) {
 			more = fmt.Sprintf(" and %d more", len(acting)-maxListed)
 			acting = acting[:maxListed]
 		}
-		return refuse("these calls were not READ_ONLY and may act again: %s%s; --allow-writes runs them all the same", strings.Join(acting, ", "), more)
+		return refuse("these calls were not READ_ONLY and may act again: %s%s; --allow-writes runs them all the same",
+			strings.Join(acting, ", "), more)
 	}
 	return b, nil
 }

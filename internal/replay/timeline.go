@@ -84,7 +84,8 @@ func (t *times) note(e Event, s *batch.State) {
 		t.call(e.Index).finished = e.Time
 	case events.Reply:
 		t.replies = append(t.replies, moment{e.Time, strings.TrimPrefix(Words(e.Record, s), "replied ")})
-	case events.Adopted, events.Canceled, events.Interrupted, events.Parked, events.Waiting, events.Decided, events.Returned,
+	case events.Adopted, events.Canceled, events.Interrupted, events.Parked, events.Waiting, events.Decided,
+		events.Returned,
 		events.Appended, events.Closed, events.Unreadable, events.Newer:
 		t.happened = append(t.happened, moment{e.Time, Words(e.Record, s)})
 	}
@@ -163,8 +164,10 @@ func (p *Replay) Report() *Report {
 	p.end()
 	s, t := &p.state, &p.times
 	r := &Report{
-		Batch: s.View(), Events: p.read, Consistent: p.wrong == nil, Contradiction: p.wrong, SubmittedAt: t.submitted, LastMS: t.since(t.last),
-		Owner: s.Owner, Takeovers: s.Takeovers, Groups: []Group{}, Happened: t.moments(t.happened), Replies: t.moments(t.replies), GivenUp: p.givenUp, state: *s, times: *t,
+		Batch: s.View(), Events: p.read, Consistent: p.wrong == nil, Contradiction: p.wrong, SubmittedAt: t.submitted,
+		LastMS: t.since(t.last),
+		Owner:  s.Owner, Takeovers: s.Takeovers, Groups: []Group{}, Happened: t.moments(t.happened),
+		Replies: t.moments(t.replies), GivenUp: p.givenUp, state: *s, times: *t,
 	}
 	ms := func(at time.Time) *float64 {
 		if at.IsZero() {
@@ -183,7 +186,8 @@ func (p *Replay) Report() *Report {
 			if ct := t.calls[i]; ct != nil {
 				c.FinishedMS, c.NotRun = ms(ct.finished), ct.notRun
 				for _, a := range ct.attempts {
-					c.Attempts = append(c.Attempts, Attempt{Attempt: a.n, Worker: a.worker, ClaimedMS: ms(a.claimed), FailedMS: ms(a.failed), Code: a.code})
+					c.Attempts = append(c.Attempts, Attempt{Attempt: a.n, Worker: a.worker, ClaimedMS: ms(a.claimed),
+						FailedMS: ms(a.failed), Code: a.code})
 				}
 			}
 			out.Calls = append(out.Calls, c)
@@ -216,11 +220,14 @@ func (r *Report) Text() string {
 	if s.Submission == nil {
 		return r.verdict() + "\n"
 	}
-	printf("batch %s · agent %s · session %s · workspace %s · %s\n", plain(string(r.Batch.ID)), plain(string(r.Batch.Agent)),
-		plain(string(r.Batch.Session)), plain(string(r.Batch.Workspace)), count(max(len(s.Submission.Calls), len(s.Calls)), "call"))
+	printf("batch %s · agent %s · session %s · workspace %s · %s\n", plain(string(r.Batch.ID)),
+		plain(string(r.Batch.Agent)),
+		plain(string(r.Batch.Session)), plain(string(r.Batch.Workspace)),
+		count(max(len(s.Submission.Calls), len(s.Calls)), "call"))
 	printf("submitted %s by %s\n", r.SubmittedAt.UTC().Format("2006-01-02 15:04:05.000 MST"), plain(r.times.by))
 	if s.Plan != nil {
-		printf("planned   %s by %s: %s, %s, surface %.12s\n", at(r.times.since(r.times.planned)), plain(s.Plan.Owner), count(len(s.Plan.Groups), "group"), plain(string(s.Plan.Partition)), plain(s.Plan.Surface))
+		printf("planned   %s by %s: %s, %s, surface %.12s\n", at(r.times.since(r.times.planned)), plain(s.Plan.Owner),
+			count(len(s.Plan.Groups), "group"), plain(string(s.Plan.Partition)), plain(s.Plan.Surface))
 	}
 	for _, m := range r.Happened {
 		printf("%9s %s %s\n", "", at(m.MS), m.What)
@@ -265,7 +272,8 @@ func (r *Report) group(g Group) string {
 	}
 	for _, c := range g.Calls {
 		title := r.title(c.Index)
-		fmt.Fprintf(&b, "  %s%s |%s| %s\n", title, strings.Repeat(" ", width-utf8.RuneCountInString(title)), r.bar(g, c), r.span(c))
+		fmt.Fprintf(&b, "  %s%s |%s| %s\n", title, strings.Repeat(" ", width-utf8.RuneCountInString(title)),
+			r.bar(g, c), r.span(c))
 		for _, line := range r.details(c) {
 			fmt.Fprintf(&b, "      %s\n", line)
 		}
@@ -297,7 +305,8 @@ func (r *Report) span(c Call) string {
 	return "open"
 }
 
-// bar draws the call over time: waiting from its group's start, running for as long as the result says or since its claim.
+// bar draws the call over time: waiting from its group's start, running for as long as the result says or since its
+// claim.
 func (r *Report) bar(g Group, c Call) string {
 	cells := []rune(strings.Repeat(" ", barWidth))
 	cell := func(ms float64) int {
@@ -368,7 +377,8 @@ func (r *Report) details(c Call) []string {
 		if res.Attempts == 0 {
 			ran = "not executed"
 		}
-		lines = append(lines, fmt.Sprintf("%s%s: queued %s, took %s, executed %s ms", ran, by(res.Worker), millis(res.QueueMS), millis(res.DurationMS), millis(res.ExecuteMS)))
+		lines = append(lines, fmt.Sprintf("%s%s: queued %s, took %s, executed %s ms", ran, by(res.Worker),
+			millis(res.QueueMS), millis(res.DurationMS), millis(res.ExecuteMS)))
 	}
 	var phases []string
 	for _, f := range res.Phases {
@@ -391,7 +401,8 @@ func (r *Report) ended() string {
 		return fmt.Sprintf("refused (%d): %s", s.Refused.Status, plain(s.Refused.Detail))
 	}
 	if len(r.GivenUp) > 0 {
-		return fmt.Sprintf("given up at %s: %s answered as internal_error: %s", at(r.LastMS), count(len(r.GivenUp), "call"), ranges(r.GivenUp))
+		return fmt.Sprintf("given up at %s: %s answered as internal_error: %s", at(r.LastMS),
+			count(len(r.GivenUp), "call"), ranges(r.GivenUp))
 	}
 	if s.Plan == nil {
 		return "accepted, and not planned yet"
@@ -405,7 +416,8 @@ func (r *Report) ended() string {
 			failed++
 		}
 	}
-	text := fmt.Sprintf("%s at %s: %s, %s", r.Batch.Status, at(r.LastMS), count(len(s.Calls)-len(open)-failed, "result"), count(failed, "error"))
+	text := fmt.Sprintf("%s at %s: %s, %s", r.Batch.Status, at(r.LastMS),
+		count(len(s.Calls)-len(open)-failed, "result"), count(failed, "error"))
 	if len(open) > 0 {
 		text += fmt.Sprintf(", %s without a result: %s", count(len(open), "call"), ranges(open))
 	}

@@ -14,8 +14,8 @@ import (
 // maxListed is how many calls, groups or replies one line lists.
 const maxListed = 12
 
-// Words says in one line what an event was. s is the fold of the batch so far, this event included or not, for the names of
-// tools; it may be nil.
+// Words says in one line what an event was. s is the fold of the batch so far, this event included or not, for the
+// names of tools; it may be nil.
 func Words(r batch.Record, s *batch.State) string {
 	call := func() string {
 		name := fmt.Sprintf("[%d]", r.Index)
@@ -27,18 +27,24 @@ func Words(r batch.Record, s *batch.State) string {
 		}
 		return name
 	}
-	if s != nil && s.Plan != nil && r.Chain == batch.ChainCall && r.Pool != "" && r.Index < len(s.Plan.Calls) && r.Pool != s.Plan.Calls[r.Index].Pool {
-		return fmt.Sprintf("[%d] an event for pool %s, where the call is none of its: it changes nothing", r.Index, r.Pool)
+	if s != nil && s.Plan != nil && r.Chain == batch.ChainCall && r.Pool != "" && r.Index < len(s.Plan.Calls) &&
+		r.Pool != s.Plan.Calls[r.Index].Pool {
+		return fmt.Sprintf("[%d] an event for pool %s, where the call is none of its: it changes nothing", r.Index,
+			r.Pool)
 	}
 	switch b := r.Body.(type) {
 	case events.Submitted:
-		return fmt.Sprintf("submitted: %s in workspace %s, session %s%s", count(len(b.Calls), "call"), plain(string(b.Workspace)), plain(string(b.Session)), when(b.Open, ", open for more"))
+		return fmt.Sprintf("submitted: %s in workspace %s, session %s%s", count(len(b.Calls), "call"),
+			plain(string(b.Workspace)), plain(string(b.Session)), when(b.Open, ", open for more"))
 	case events.Refused:
 		return fmt.Sprintf("refused (%d): %s", b.Status, plain(b.Detail))
 	case events.Planned:
-		return fmt.Sprintf("planned by %s: %s %s, %s%s", plain(b.Owner), count(len(b.Groups), "group"), groupList(b.Groups), plain(string(b.Partition)), answered(b.Results))
+		return fmt.Sprintf("planned by %s: %s %s, %s%s", plain(b.Owner), count(len(b.Groups), "group"),
+			groupList(b.Groups), plain(string(b.Partition)), answered(b.Results))
 	case events.Extended:
-		return fmt.Sprintf("%s more planned: %s from %d on %s%s%s", count(len(b.Calls), "call"), count(len(b.Groups), "group"), b.FirstGroup+1, groupList(b.Groups), answered(b.Results), when(b.Closed, "; these were the last"))
+		return fmt.Sprintf("%s more planned: %s from %d on %s%s%s", count(len(b.Calls), "call"),
+			count(len(b.Groups), "group"), b.FirstGroup+
+				1, groupList(b.Groups), answered(b.Results), when(b.Closed, "; these were the last"))
 	case events.Appended:
 		return fmt.Sprintf("%s appended", count(len(b.Calls), "call"))
 	case events.Closed:
@@ -54,7 +60,8 @@ func Words(r batch.Record, s *batch.State) string {
 	case events.Interrupted:
 		return "the session was interrupted by " + plain(b.By) + because(b.Reason)
 	case events.Parked:
-		return fmt.Sprintf("parked: only people can move it on; %s of its time are left", (time.Duration(b.RemainingMS) * time.Millisecond).Round(time.Millisecond))
+		return fmt.Sprintf("parked: only people can move it on; %s of its time are left",
+			(time.Duration(b.RemainingMS) * time.Millisecond).Round(time.Millisecond))
 	case events.Waiting:
 		return call() + " waits for a person" + because(b.Reason)
 	case events.Decided:
@@ -65,7 +72,9 @@ func Words(r batch.Record, s *batch.State) string {
 		case events.Supersede:
 			return fmt.Sprintf("%s waits no longer: %s%s", call(), plain(b.By), because(b.Reason))
 		}
-		return fmt.Sprintf("%s %s says %s%s%s%s", call(), plain(b.By), said, when(b.Edited != "", ", with another input"), when(b.Remember != "", ", for the whole "+plain(b.Remember)), because(b.Reason))
+		return fmt.Sprintf("%s %s says %s%s%s%s", call(), plain(b.By), said,
+			when(b.Edited != "", ", with another input"), when(b.Remember != "", ", for the whole "+plain(b.Remember)),
+			because(b.Reason))
 	case events.Started:
 		return fmt.Sprintf("group %d started%s", b.Group+1, ticketWords(b.Ticket))
 	case events.Settled:
@@ -77,7 +86,8 @@ func Words(r batch.Record, s *batch.State) string {
 	case events.AttemptFailed:
 		return fmt.Sprintf("%s attempt %d failed, to be repeated: %s%s", call(), b.Attempt, b.Code, because(b.Reason))
 	case events.Finished:
-		return fmt.Sprintf("%s finished: %s in %s ms%s", call(), outcome(&b.Result), millis(b.Result.DurationMS), by(b.Result.Worker))
+		return fmt.Sprintf("%s finished: %s in %s ms%s", call(), outcome(&b.Result), millis(b.Result.DurationMS),
+			by(b.Result.Worker))
 	case events.Reply:
 		indices := make([]int, len(b.Results))
 		for i := range b.Results {
@@ -85,7 +95,8 @@ func Words(r batch.Record, s *batch.State) string {
 		}
 		return strings.TrimSpace("replied "+ranges(indices)) + when(b.Completed, " · the batch is complete")
 	case events.Newer:
-		return fmt.Sprintf("an event that only a newer version knows (%s, wire version %d)", plain(string(b.Type)), b.Needs())
+		return fmt.Sprintf("an event that only a newer version knows (%s, wire version %d)", plain(string(b.Type)),
+			b.Needs())
 	case events.Unreadable:
 		return "something that cannot be read, and changes nothing: " + plain(b.Problem)
 	}

@@ -45,15 +45,22 @@ var attacks = map[string]struct {
 	// inUserns runs the control as root of a user namespace: outside of one an ordinary user cannot do it either.
 	inUserns bool
 }{
-	"read a file of the user":         {"the root is empty, and filled by an allow-list", func(a arena) error { return reads(a.Secret, a.Marker) }, false},
-	"read /etc/shadow by a group":     {"the worker's supplementary groups stay effective in a user namespace", readShadow, false},
-	"read the worker's environment":   {"bwrap's PID 1 keeps the worker's environment", readEnviron, false},
-	"read the worker's open files":    {"bwrap passes inherited descriptors on", readDescriptors, false},
-	"open the init's program":         {"CVE-2019-5736: /proc/self/exe of the runtime", func(a arena) error { return opens(filepath.Join("/proc", firstOf(a), "exe")) }, false},
-	"signal a process of the user":    {"a pid namespace of its own", func(a arena) error { return unix.Kill(a.Victim, 0) }, false},
-	"write outside of the workspace":  {"the workspace is the only writable place", func(a arena) error { return os.WriteFile(filepath.Join(a.Outside, "owned"), nil, 0o600) }, false},
-	"connect to a socket by its path": {"pathname sockets survive a net namespace and read-only mounts", func(a arena) error { return dials("unix", a.Socket) }, false},
-	"connect to a socket in the workspace": {"a Unix socket that lies in a mount is reached by its inode, and ignores net namespaces", func(a arena) error {
+	"read a file of the user": {"the root is empty, and filled by an allow-list",
+		func(a arena) error { return reads(a.Secret, a.Marker) }, false},
+	"read /etc/shadow by a group": {"the worker's supplementary groups stay effective in a user namespace",
+		readShadow, false},
+	"read the worker's environment": {"bwrap's PID 1 keeps the worker's environment", readEnviron, false},
+	"read the worker's open files":  {"bwrap passes inherited descriptors on", readDescriptors, false},
+	"open the init's program": {"CVE-2019-5736: /proc/self/exe of the runtime",
+		func(a arena) error { return opens(filepath.Join("/proc", firstOf(a), "exe")) }, false},
+	"signal a process of the user": {"a pid namespace of its own",
+		func(a arena) error { return unix.Kill(a.Victim, 0) }, false},
+	"write outside of the workspace": {"the workspace is the only writable place",
+		func(a arena) error { return os.WriteFile(filepath.Join(a.Outside, "owned"), nil, 0o600) }, false},
+	"connect to a socket by its path": {"pathname sockets survive a net namespace and read-only mounts",
+		func(a arena) error { return dials("unix", a.Socket) }, false},
+	"connect to a socket in the workspace": {"a Unix socket that lies in a mount is reached by its inode, and " +
+		"ignores net namespaces", func(a arena) error {
 		return dials("unix", filepath.Join(a.Workspace, "socket"))
 	}, false},
 	"send to a socket in the workspace": {"as before, without a connection", func(a arena) error {
@@ -62,47 +69,74 @@ var attacks = map[string]struct {
 	"send to it from one of a pair": {"a pair of datagram sockets sends to whom it names", func(a arena) error {
 		return sendsFromPair(filepath.Join(a.Workspace, "datagrams"))
 	}, false},
-	"connect to an abstract socket":      {"abstract sockets belong to the net namespace", func(a arena) error { return dials("unix", a.Abstract) }, false},
-	"connect to the machine's loopback":  {"a net namespace of its own", func(a arena) error { return dials("tcp", a.Address) }, false},
-	"open a VSOCK socket":                {"AF_VSOCK ignores net namespaces before Linux 7.0", func(arena) error { return sockets(unix.AF_VSOCK) }, false},
-	"open a netlink socket":              {"families are an allow-list", func(arena) error { return sockets(unix.AF_NETLINK) }, false},
-	"open a socket with high bits set":   {"CVE-2019-7303: a 64-bit comparison of an int", func(arena) error { return sockets(unix.AF_NETLINK | 1<<32) }, false},
-	"type into the terminal":             {"CVE-2017-5226: TIOCSTI", func(arena) error { return typesIn(unix.TIOCSTI) }, false},
-	"type into the terminal, high bits":  {"CVE-2019-10063: TIOCSTI past a 64-bit filter", func(arena) error { return typesIn(unix.TIOCSTI | 1<<32) }, false},
-	"make a user namespace":              {"unshare, and a second try to get rights", func(arena) error { return makesNamespace() }, false},
-	"make a user namespace by clone":     {"the flags of clone are an argument", func(arena) error { return clones(unix.CLONE_NEWUSER) }, false},
-	"mount a file system":                {"no rights, and no call", func(arena) error { return unix.Mount("none", "/tmp", "tmpfs", 0, "") }, true},
-	"mount by descriptor":                {"the new mount calls are not in old lists", func(arena) error { return closes(unix.Fsopen("tmpfs", 0)) }, true},
-	"read another's memory":              {"process_vm_readv", func(arena) error { return readsMemory() }, false},
-	"trace a process":                    {"ptrace", func(arena) error { return traces() }, false},
-	"use the session's keyring":          {"the session keyring is reachable under plain bwrap", addsKey, false},
-	"set up io_uring":                    {"io_uring makes calls that no filter sees", func(arena) error { return setsUpRing() }, false},
-	"make memory that no limit counts":   {"memfd, System V", func(arena) error { return closes(unix.MemfdCreate("x", 0)) }, false},
-	"call the kernel in 32 bits":         {"the filter's default was given to another architecture", runsI386, false},
-	"make a set-user-ID file by chmod":   {"a root worker's workspace is root's", func(a arena) error { return chmods(a, 0o4755) }, false},
-	"make a set-group-ID file by chmod":  {"as before", func(a arena) error { return chmods(a, 0o2755) }, false},
-	"make a set-user-ID file by open":    {"the mode of open is an argument too", opensSetID, false},
-	"write .git/hooks":                   {"a hook runs outside, at the next commit", func(a arena) error { return writes(a, ".git/hooks/pre-commit") }, false},
-	"write .git/config":                  {"core.fsmonitor runs outside", func(a arena) error { return writes(a, ".git/config") }, false},
-	"replace .git/config by renaming":    {"a mount holds a name, not only a file", func(a arena) error { return replaces(a, ".git/config") }, false},
-	"move .git away and make another":    {"the parent of a mount can be renamed", func(a arena) error { return moves(a, ".git") }, false},
-	"move config elsewhere by commondir": {"a file that was not there is a file to be made", func(a arena) error { return writes(a, ".git/commondir") }, false},
+	"connect to an abstract socket": {"abstract sockets belong to the net namespace",
+		func(a arena) error { return dials("unix", a.Abstract) }, false},
+	"connect to the machine's loopback": {"a net namespace of its own",
+		func(a arena) error { return dials("tcp", a.Address) }, false},
+	"open a VSOCK socket": {"AF_VSOCK ignores net namespaces before Linux 7.0",
+		func(arena) error { return sockets(unix.AF_VSOCK) }, false},
+	"open a netlink socket": {"families are an allow-list",
+		func(arena) error { return sockets(unix.AF_NETLINK) }, false},
+	"open a socket with high bits set": {"CVE-2019-7303: a 64-bit comparison of an int",
+		func(arena) error { return sockets(unix.AF_NETLINK | 1<<32) }, false},
+	"type into the terminal": {"CVE-2017-5226: TIOCSTI", func(arena) error { return typesIn(unix.TIOCSTI) },
+		false},
+	"type into the terminal, high bits": {"CVE-2019-10063: TIOCSTI past a 64-bit filter",
+		func(arena) error { return typesIn(unix.TIOCSTI | 1<<32) }, false},
+	"make a user namespace": {"unshare, and a second try to get rights",
+		func(arena) error { return makesNamespace() }, false},
+	"make a user namespace by clone": {"the flags of clone are an argument",
+		func(arena) error { return clones(unix.CLONE_NEWUSER) }, false},
+	"mount a file system": {"no rights, and no call",
+		func(arena) error { return unix.Mount("none", "/tmp", "tmpfs", 0, "") }, true},
+	"mount by descriptor": {"the new mount calls are not in old lists",
+		func(arena) error { return closes(unix.Fsopen("tmpfs", 0)) }, true},
+	"read another's memory":     {"process_vm_readv", func(arena) error { return readsMemory() }, false},
+	"trace a process":           {"ptrace", func(arena) error { return traces() }, false},
+	"use the session's keyring": {"the session keyring is reachable under plain bwrap", addsKey, false},
+	"set up io_uring": {"io_uring makes calls that no filter sees",
+		func(arena) error { return setsUpRing() }, false},
+	"make memory that no limit counts": {"memfd, System V",
+		func(arena) error { return closes(unix.MemfdCreate("x", 0)) }, false},
+	"call the kernel in 32 bits": {"the filter's default was given to another architecture", runsI386, false},
+	"make a set-user-ID file by chmod": {"a root worker's workspace is root's",
+		func(a arena) error { return chmods(a, 0o4755) }, false},
+	"make a set-group-ID file by chmod": {"as before", func(a arena) error { return chmods(a, 0o2755) }, false},
+	"make a set-user-ID file by open":   {"the mode of open is an argument too", opensSetID, false},
+	"write .git/hooks": {"a hook runs outside, at the next commit",
+		func(a arena) error { return writes(a, ".git/hooks/pre-commit") }, false},
+	"write .git/config": {"core.fsmonitor runs outside",
+		func(a arena) error { return writes(a, ".git/config") }, false},
+	"replace .git/config by renaming": {"a mount holds a name, not only a file",
+		func(a arena) error { return replaces(a, ".git/config") }, false},
+	"move .git away and make another": {"the parent of a mount can be renamed",
+		func(a arena) error { return moves(a, ".git") }, false},
+	"move config elsewhere by commondir": {"a file that was not there is a file to be made",
+		func(a arena) error { return writes(a, ".git/commondir") }, false},
 	"link a hook to a file of one's own": {"a hard link is another name for the same file", linksHook, false},
-	"make the first .git of a workspace": {"CVE-2026-25725: a policy file that was missing could be made", func(a arena) error {
-		return writes(arena{Workspace: filepath.Join(a.Workspace, "bare")}, ".git/hooks/pre-commit")
-	}, false},
-	"write an editor's settings": {"tasks run when a directory is opened", func(a arena) error { return writes(a, ".vscode/tasks.json") }, false},
+	"make the first .git of a workspace": {"CVE-2026-25725: a policy file that was missing could be made",
+		func(a arena) error {
+			return writes(arena{Workspace: filepath.Join(a.Workspace, "bare")}, ".git/hooks/pre-commit")
+		}, false},
+	"write an editor's settings": {"tasks run when a directory is opened",
+		func(a arena) error { return writes(a, ".vscode/tasks.json") }, false},
 	"write another process's OOM score": {"/proc shows the sandbox's processes only", func(a arena) error {
 		return os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", a.Victim), []byte("1000"), 0)
 	}, false},
-	"lower its own OOM score":               {"the kernel took the worker before the command", func(arena) error { return lowersScore() }, false},
-	"take the machine's asynchronous reads": {"fs.aio-max-nr is one number for everybody", func(arena) error { return takesReads() }, false},
-	"pin memory in a pipe":                  {"vmsplice keeps pages that nobody maps any more", func(arena) error { return pinsMemory() }, false},
-	"share memory that has no file":         {"pages that are shared and not mapped are counted nowhere", func(arena) error { return shares(-1) }, false},
-	"share the memory of /dev/zero":         {"as before", func(arena) error { return sharesZero() }, false},
-	"set another's limit":                   {"prlimit, and the limits of the sandbox's init", func(arena) error { return limitsParent() }, false},
-	"raise a limit":                         {"limits are hard", func(arena) error { return raises() }, false},
-	"hold a capability":                     {"no capabilities, in any set", func(arena) error { return holdsCapability() }, true},
+	"lower its own OOM score": {"the kernel took the worker before the command",
+		func(arena) error { return lowersScore() }, false},
+	"take the machine's asynchronous reads": {"fs.aio-max-nr is one number for everybody",
+		func(arena) error { return takesReads() }, false},
+	"pin memory in a pipe": {"vmsplice keeps pages that nobody maps any more",
+		func(arena) error { return pinsMemory() }, false},
+	"share memory that has no file": {"pages that are shared and not mapped are counted nowhere",
+		func(arena) error { return shares(-1) }, false},
+	"share the memory of /dev/zero": {"as before", func(arena) error { return sharesZero() }, false},
+	"set another's limit": {"prlimit, and the limits of the sandbox's init",
+		func(arena) error { return limitsParent() }, false},
+	"raise a limit": {"limits are hard", func(arena) error { return raises() }, false},
+	"hold a capability": {"no capabilities, in any set",
+		func(arena) error { return holdsCapability() }, true},
 }
 
 // attack is the attacker's process.
@@ -143,13 +177,15 @@ func TestAttacks(t *testing.T) {
 					a.Workspace = ws
 				}
 				var out bytes.Buffer
-				res, err := box.Run(t.Context(), Policy{Workspace: &Workspace{Dir: ws, Writable: true}, Read: []string{filepath.Dir(bin)}, Env: map[string]string{arenaVar: string(encoded)}},
+				res, err := box.Run(t.Context(), Policy{Workspace: &Workspace{Dir: ws, Writable: true},
+					Read: []string{filepath.Dir(bin)}, Env: map[string]string{arenaVar: string(encoded)}},
 					Command{Argv: []string{bin, "attack", name}}, Streams{Stdout: &out, Stderr: &out})
 				if err != nil {
 					t.Fatal(err)
 				}
 				// The 32-bit call kills its process; everything else is told no.
-				if got := out.String(); res.ExitCode == 0 || !strings.Contains(got, "held: ") || strings.Contains(got, "panic") {
+				if got := out.String(); res.ExitCode == 0 || !strings.Contains(got, "held: ") ||
+					strings.Contains(got, "panic") {
 					t.Errorf("%s (%s)\n%s%+v", name, at.lesson, got, res)
 				}
 			})
@@ -203,10 +239,12 @@ func newArena(t *testing.T) arena {
 	t.Cleanup(func() { must(os.RemoveAll(dir)) })
 	must(os.Chmod(dir, 0o777))
 	a := arena{
-		Workspace: filepath.Join(dir, "workspace"), Secret: filepath.Join(dir, "secret"), Outside: filepath.Join(dir, "outside"), Socket: filepath.Join(dir, "socket"),
+		Workspace: filepath.Join(dir, "workspace"), Secret: filepath.Join(dir, "secret"),
+		Outside: filepath.Join(dir, "outside"), Socket: filepath.Join(dir, "socket"),
 		Abstract: "@" + dir, Victim: victim(t), Marker: "the marker of this worker",
 	}
-	for _, d := range []string{"outside", "workspace/.git/hooks", "workspace/.git/refs", "workspace/bare", "workspace/.vscode"} {
+	for _, d := range []string{"outside", "workspace/.git/hooks", "workspace/.git/refs", "workspace/bare",
+		"workspace/.vscode"} {
 		must(os.MkdirAll(filepath.Join(dir, d), 0o777))
 	}
 	must(os.WriteFile(a.Secret, []byte(a.Marker), 0o644))
@@ -282,7 +320,8 @@ func reads(path, want string) error {
 }
 
 func readShadow(arena) error {
-	if os.Getenv(actorVar) == "" { // started by an ordinary user without the group: the file itself is the control's matter
+	// started by an ordinary user without the group: the file itself is the control's matter
+	if os.Getenv(actorVar) == "" {
 		return reads("/etc/hostname", strings.TrimSpace(hostnameOutside()))
 	}
 	return reads("/etc/shadow", "root:")
@@ -444,7 +483,8 @@ func chmods(a arena, mode uint32) error {
 }
 
 func opensSetID(a arena) error {
-	return closes(syscall.Open(filepath.Join(a.Workspace, "setid-"+strconv.Itoa(os.Getpid())), syscall.O_CREAT|syscall.O_WRONLY, 0o4755))
+	return closes(syscall.Open(filepath.Join(a.Workspace, "setid-"+strconv.Itoa(os.Getpid())),
+		syscall.O_CREAT|syscall.O_WRONLY, 0o4755))
 }
 
 func writes(a arena, name string) error {
@@ -496,7 +536,8 @@ func holdsCapability() error {
 		return err
 	}
 	for _, line := range strings.Split(string(status), "\n") {
-		if key, value, _ := strings.Cut(line, ":"); strings.HasPrefix(key, "Cap") && strings.Trim(strings.TrimSpace(value), "0") != "" {
+		if key, value, _ := strings.Cut(line, ":"); strings.HasPrefix(key, "Cap") &&
+			strings.Trim(strings.TrimSpace(value), "0") != "" {
 			return nil
 		}
 	}

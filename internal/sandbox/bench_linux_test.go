@@ -29,14 +29,18 @@ func BenchmarkStart(b *testing.B) {
 			name  string
 			ws    *Workspace
 			pause time.Duration
-		}{{"no workspace", nil, think}, {"read-only", &Workspace{Dir: dir}, think}, {"writable", ws, think}, {"burst", ws, 0}} {
-			b.Run(box.Name()+"/"+c.name, func(b *testing.B) { benchmark(b, box, Policy{Workspace: c.ws}, command, c.pause) })
+		}{{"no workspace", nil, think}, {"read-only", &Workspace{Dir: dir}, think}, {"writable", ws, think},
+			{"burst", ws, 0}} {
+			b.Run(box.Name()+"/"+c.name, func(b *testing.B) {
+				benchmark(b, box, Policy{Workspace: c.ws}, command,
+					c.pause)
+			})
 		}
 	}
 }
 
-// think is the pause of a model between two calls, as short as it never is: the time in which a spare is made ready. A burst
-// has none.
+// think is the pause of a model between two calls, as short as it never is: the time in which a spare is made ready. A
+// burst has none.
 const think = 25 * time.Millisecond
 
 // benchmark reports medians, of runs that take turns with plain ones: the machine's other work meets both.

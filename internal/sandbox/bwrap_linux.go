@@ -37,7 +37,9 @@ type bwrap struct {
 
 func newBwrap(_ context.Context, o Options) (*runner, error) {
 	if os.Getuid() == 0 {
-		return nil, fmt.Errorf("%w: %s: it cannot give root's workspaces to another user; run the worker as an ordinary user", ErrNoIsolation, Bwrap)
+		return nil,
+			fmt.Errorf("%w: %s: it cannot give root's workspaces to another user; run the worker as an ordinary user",
+				ErrNoIsolation, Bwrap)
 	}
 	info, err := os.Lstat(bwrapPath)
 	if errors.Is(err, os.ErrNotExist) {
@@ -46,8 +48,10 @@ func newBwrap(_ context.Context, o Options) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); !ok || !info.Mode().IsRegular() || st.Uid != 0 || info.Mode()&(os.ModeSetuid|0o022) != 0 {
-		return nil, fmt.Errorf("%w: %s: %s is %s and not root's alone, or set-user-ID; install the distribution's package without set-user-ID",
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || !info.Mode().IsRegular() || st.Uid != 0 ||
+		info.Mode()&(os.ModeSetuid|0o022) != 0 {
+		return nil, fmt.Errorf("%w: %s: %s is %s and not root's alone, or set-user-ID; install the distribution's "+
+			"package without set-user-ID",
 			ErrNoIsolation, Bwrap, bwrapPath, info.Mode())
 	}
 	m, err := survey(o)
@@ -60,10 +64,13 @@ func newBwrap(_ context.Context, o Options) (*runner, error) {
 	}
 	named, err := os.Stat(own)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: bwrap cannot find this program under its name any more: %w; start the worker anew", ErrNoIsolation, Bwrap, err)
+		return nil,
+			fmt.Errorf("%w: %s: bwrap cannot find this program under its name any more: %w; start the worker anew",
+				ErrNoIsolation, Bwrap, err)
 	}
 	if running, err := os.Stat(self); err != nil || !os.SameFile(named, running) {
-		return nil, fmt.Errorf("%w: %s: the worker's program was replaced since it started; start it anew", ErrNoIsolation, Bwrap)
+		return nil, fmt.Errorf("%w: %s: the worker's program was replaced since it started; start it anew",
+			ErrNoIsolation, Bwrap)
 	}
 	r := &runner{machine: m, name: Bwrap, outer: &bwrap{m: m, self: own}}
 	r.groups, r.noGroups = delegated()
@@ -86,7 +93,8 @@ func (b *bwrap) wrap(base *stage.Root, spec *stage.Spec) (*exec.Cmd, []*os.File,
 		_, err = f.Seek(0, 0)
 	}
 	cmd := &exec.Cmd{
-		Path: bwrapPath, Args: []string{"bwrap", "--args", strconv.Itoa(argsFD), "--", stage.Name}, Env: []string{}, Dir: "/", ExtraFiles: []*os.File{f},
+		Path: bwrapPath, Args: []string{"bwrap", "--args", strconv.Itoa(argsFD), "--", stage.Name}, Env: []string{},
+		Dir: "/", ExtraFiles: []*os.File{f},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
 	}
 	return cmd, []*os.File{f}, err
@@ -97,7 +105,8 @@ func bwrapArgs(r *stage.Root, s *stage.Spec, self string) []string {
 	args := []string{
 		"--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup",
 		"--uid", strconv.Itoa(r.UID), "--gid", strconv.Itoa(r.GID), "--hostname", r.Hostname,
-		"--as-pid-1", "--new-session", "--die-with-parent", "--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP", "--cap-add", "CAP_NET_ADMIN", "--cap-add", "CAP_SYS_RESOURCE", "--clearenv",
+		"--as-pid-1", "--new-session", "--die-with-parent", "--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN",
+		"--cap-add", "CAP_SETPCAP", "--cap-add", "CAP_NET_ADMIN", "--cap-add", "CAP_SYS_RESOURCE", "--clearenv",
 	}
 	for _, e := range append([]string{"PATH=" + stageDir}, stageEnv...) {
 		name, value, _ := strings.Cut(e, "=")
@@ -129,5 +138,6 @@ func bwrapArgs(r *stage.Root, s *stage.Spec, self string) []string {
 			args = append(args, "--bind", b.Source, "/"+b.Target)
 		}
 	}
-	return append(args, "--perms", "0755", "--dir", stageDir, "--ro-bind", self, path.Join(stageDir, stage.Name), "--chdir", "/")
+	return append(args, "--perms", "0755", "--dir", stageDir, "--ro-bind", self, path.Join(stageDir, stage.Name),
+		"--chdir", "/")
 }

@@ -95,7 +95,8 @@ func useGroup(dir string, pid int, root bool) (*cgroups, error) {
 	controllers := strings.Fields(string(have))
 	for _, name := range needed {
 		if !slices.Contains(controllers, name) {
-			return nil, fmt.Errorf("the worker's cgroup has no %s controller (it has: %s)", name, strings.Join(controllers, " "))
+			return nil, fmt.Errorf("the worker's cgroup has no %s controller (it has: %s)", name,
+				strings.Join(controllers, " "))
 		}
 	}
 	c.io = slices.Contains(controllers, "io")
@@ -105,7 +106,8 @@ func useGroup(dir string, pid int, root bool) (*cgroups, error) {
 		}
 	}
 	if root && !marked(dir) {
-		return nil, errors.New("the worker's cgroup was not delegated to it: root may write in it, but it is not marked (systemd's Delegate= does)")
+		return nil, errors.New("the worker's cgroup was not delegated to it: root may write in it, but it is not " +
+			"marked (systemd's Delegate= does)")
 	}
 	return c, c.enable(pid)
 }
@@ -131,7 +133,10 @@ func (c *cgroups) enable(pid int) error {
 	if c.io {
 		want = append(want, "io")
 	}
-	missing := slices.DeleteFunc(want, func(name string) bool { return slices.Contains(strings.Fields(string(on)), name) })
+	missing := slices.DeleteFunc(want, func(name string) bool {
+		return slices.Contains(strings.Fields(string(on)),
+			name)
+	})
 	if len(missing) == 0 {
 		return nil
 	}
@@ -176,17 +181,21 @@ func (c *cgroups) make(l Limits) (*group, error) {
 	if err := c.mkdir(g.dir); err != nil {
 		return nil, fmt.Errorf("make a cgroup: %w", err)
 	}
-	set := [][2]string{{"memory.max", strconv.FormatInt(l.Memory+initMemory, 10)}, {"memory.oom.group", "1"}, {"pids.max", strconv.Itoa(l.Processes + initProcesses + initThreads)}}
+	set := [][2]string{{"memory.max", strconv.FormatInt(l.Memory+initMemory, 10)}, {"memory.oom.group", "1"},
+		{"pids.max", strconv.Itoa(l.Processes + initProcesses + initThreads)}}
 	for _, s := range set {
 		if err := tell(filepath.Join(g.dir, s[0]), s[1]); err != nil {
 			return nil, errors.Join(fmt.Errorf("set %s of a cgroup: %w", s[0], err), g.end())
 		}
 	}
-	if err := tell(filepath.Join(g.dir, "memory.swap.max"), "0"); err != nil && !errors.Is(err, fs.ErrNotExist) { // no swap, no file
+	// no swap, no file
+	if err := tell(filepath.Join(g.dir, "memory.swap.max"), "0"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.Join(fmt.Errorf("set memory.swap.max of a cgroup: %w", err), g.end())
 	}
 	if c.io {
-		if err := tell(filepath.Join(g.dir, "io.weight"), strconv.Itoa(groupIOWeight)); err != nil && !errors.Is(err, fs.ErrNotExist) { // not every scheduler has it
+		// not every scheduler has it
+		if err := tell(filepath.Join(g.dir, "io.weight"), strconv.Itoa(groupIOWeight)); err != nil &&
+			!errors.Is(err, fs.ErrNotExist) {
 			return nil, errors.Join(fmt.Errorf("set io.weight of a cgroup: %w", err), g.end())
 		}
 	}

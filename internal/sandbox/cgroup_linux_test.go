@@ -22,8 +22,10 @@ func aGroup(t *testing.T, controllers string) string {
 }
 
 func fillGroup(dir, controllers string) error {
-	files := map[string]string{"cgroup.controllers": controllers, "cgroup.subtree_control": "", "cgroup.procs": "77\n", "cgroup.kill": "", "memory.max": "max",
-		"memory.oom.group": "0", "memory.swap.max": "max", "pids.max": "max", "memory.events": "low 0\noom 0\noom_kill 0\n", "io.weight": "default 100"}
+	files := map[string]string{"cgroup.controllers": controllers, "cgroup.subtree_control": "", "cgroup.procs": "77\n",
+		"cgroup.kill": "", "memory.max": "max",
+		"memory.oom.group": "0", "memory.swap.max": "max", "pids.max": "max",
+		"memory.events": "low 0\noom 0\noom_kill 0\n", "io.weight": "default 100"}
 	var err error
 	for name, content := range files {
 		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
@@ -41,7 +43,8 @@ func contentOf(t *testing.T, dir, name string) string {
 }
 
 func TestOwnGroup(t *testing.T) {
-	const mounts = "22 1 0:20 / /proc rw - proc proc rw\n30 1 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n31 1 0:27 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
+	const mounts = "22 1 0:20 / /proc rw - proc proc rw\n30 1 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup " +
+		"rw,memory\n31 1 0:27 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
 	for _, tt := range []struct{ mounts, cgroup, want string }{
 		{mounts, "4:memory:/x\n0::/user.slice/worker.service\n", "/sys/fs/cgroup/user.slice/worker.service"},
 		{mounts, "0::/\n", "/sys/fs/cgroup"},
@@ -84,7 +87,10 @@ func TestGroupsThatAreNotOurs(t *testing.T) {
 // TestACommandsGroup: what the kernel is told about a command, in the files that it has for that.
 func TestACommandsGroup(t *testing.T) {
 	dir := aGroup(t, "cpuset cpu io memory pids")
-	c := &cgroups{dir: dir, io: true, mkdir: func(dir string) error { return errors.Join(os.MkdirAll(dir, 0o755), fillGroup(dir, "memory pids io")) }}
+	c := &cgroups{dir: dir, io: true, mkdir: func(dir string) error {
+		return errors.Join(os.MkdirAll(dir, 0o755),
+			fillGroup(dir, "memory pids io"))
+	}}
 	if err := c.enable(77); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +107,8 @@ func TestACommandsGroup(t *testing.T) {
 	if err := g.add(4242); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"memory.max": "121634816", "memory.swap.max": "0", "memory.oom.group": "1", "pids.max": "60", "io.weight": "50", "cgroup.procs": "4242"} {
+	for name, want := range map[string]string{"memory.max": "121634816", "memory.swap.max": "0",
+		"memory.oom.group": "1", "pids.max": "60", "io.weight": "50", "cgroup.procs": "4242"} {
 		if got := contentOf(t, g.dir, name); !strings.HasPrefix(got, want) {
 			t.Errorf("%s is %q", name, got)
 		}
@@ -109,7 +116,8 @@ func TestACommandsGroup(t *testing.T) {
 	if g.outOfMemory() {
 		t.Error("nothing was killed, and it says so")
 	}
-	if err := os.WriteFile(filepath.Join(g.dir, "memory.events"), []byte("max 9\noom 1\noom_kill 12\noom_group_kill 1\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(g.dir, "memory.events"),
+		[]byte("max 9\noom 1\noom_kill 12\noom_group_kill 1\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if !g.outOfMemory() {
@@ -120,7 +128,8 @@ func TestACommandsGroup(t *testing.T) {
 // TestAGroupThatCannotBeLimited: a command is not run in a group whose limits could not be set.
 func TestAGroupThatCannotBeLimited(t *testing.T) {
 	dir := aGroup(t, "memory pids")
-	c := &cgroups{dir: dir, mkdir: func(dir string) error { return os.Mkdir(dir, 0o755) }} // the kernel puts no files in
+	// the kernel puts no files in
+	c := &cgroups{dir: dir, mkdir: func(dir string) error { return os.Mkdir(dir, 0o755) }}
 	if g, err := c.make(Limits{Memory: 1 << 20}); err == nil {
 		t.Errorf("%+v", g)
 	}
@@ -140,19 +149,26 @@ func TestEveryLayerIsNamed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for layer, gives := range map[string]bool{"landlock": errno == 0, "landlock_scopes": errno == 0 && version >= 6, cgroupLayer: noGroup == nil} {
-			missing := slices.IndexFunc(caps.Missing, func(m string) bool { return strings.HasPrefix(m, layer+": ") && len(m) > len(layer)+10 })
-			if slices.Contains(caps.Layers, layer) != gives || gives == (missing >= 0) && (errno == 0 || layer != "landlock_scopes") {
+		for layer, gives := range map[string]bool{"landlock": errno == 0, "landlock_scopes": errno == 0 &&
+			version >= 6, cgroupLayer: noGroup == nil} {
+			missing := slices.IndexFunc(caps.Missing, func(m string) bool {
+				return strings.HasPrefix(m, layer+": ") &&
+					len(m) > len(layer)+10
+			})
+			if slices.Contains(caps.Layers, layer) != gives || gives == (missing >= 0) &&
+				(errno == 0 || layer != "landlock_scopes") {
 				t.Errorf("%s: the kernel gives it: %t; holds: %q, missing: %q", layer, gives, caps.Layers, caps.Missing)
 			}
 		}
-		for _, layer := range []string{"userns", "mount", "pid", "net", "ipc", "uts", "cgroup", "caps", "no_new_privs", "seccomp", "rlimits"} {
+		for _, layer := range []string{"userns", "mount", "pid", "net", "ipc", "uts", "cgroup", "caps", "no_new_privs",
+			"seccomp", "rlimits"} {
 			if !slices.Contains(caps.Layers, layer) {
 				t.Errorf("%s is not named in %q", layer, caps.Layers)
 			}
 		}
 		for _, layer := range []string{"user_limits", "socket_limits"} { // of /proc/sys, which may be read-only here
-			missing := slices.ContainsFunc(caps.Missing, func(m string) bool { return strings.HasPrefix(m, layer+": /proc/sys/") })
+			missing := slices.ContainsFunc(caps.Missing,
+				func(m string) bool { return strings.HasPrefix(m, layer+": /proc/sys/") })
 			if slices.Contains(caps.Layers, layer) == missing {
 				t.Errorf("%s: holds: %q, missing: %q", layer, caps.Layers, caps.Missing)
 			}

@@ -9,10 +9,11 @@
 // # The zero value is the strictest
 //
 // [Refuse] is the zero backend: it isolates nothing and therefore permits nothing. The zero [Capabilities] claim
-// nothing. Code that forgets to choose, or that ignores an error, ends at a refusal and never at an unprotected process.
+// nothing. Code that forgets to choose, or that ignores an error, ends at a refusal and never at an unprotected
+// process.
 //
 // # Failure
 //
-// An error of Probe is about the machine and not about the call: tools report it as setup_required, with the error's own
-// text (what is missing, and in one line how to get it) for the operator and a plain sentence for the model.
+// An error of Probe is about the machine and not about the call: tools report it as setup_required, with the error's
+// own text (what is missing, and in one line how to get it) for the operator and a plain sentence for the model.
 package sandbox

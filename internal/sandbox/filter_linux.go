@@ -13,7 +13,8 @@ import (
 )
 
 // argument is a condition on one argument of a call: its bits under the mask are one of the values. Masks cover the low
-// 32 bits of what the kernel takes for an int: it ignores the others, and a filter that compared them would be passed by.
+// 32 bits of what the kernel takes for an int: it ignores the others, and a filter that compared them would be passed
+// by.
 type argument struct {
 	index  int
 	mask   uintptr
@@ -31,7 +32,8 @@ const (
 	// socketKind are the bits of a socket's type that are no flags.
 	socketKind = 0xf
 	setID      = unix.S_ISUID | unix.S_ISGID
-	newSpaces  = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+	newSpaces  = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC |
+		unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 )
 
 // noSetID is the condition that a mode makes no set-user-ID or set-group-ID file. A root worker's workspace belongs to
@@ -47,8 +49,10 @@ var callRules = map[uintptr][]argument{
 	unix.SYS_MKNODAT:   noSetID(2),
 	// Other families reach around the network namespace (VSOCK), or into parts of the kernel that nothing here needs.
 	// [unixRules] are these where Unix sockets may be made.
-	unix.SYS_SOCKET:      {{0, low32, []uintptr{unix.AF_INET, unix.AF_INET6}}, {2, low32, []uintptr{0, unix.IPPROTO_TCP, unix.IPPROTO_UDP}}},
-	unix.SYS_SOCKETPAIR:  {{0, low32, []uintptr{unix.AF_UNIX}}, {1, socketKind, []uintptr{unix.SOCK_STREAM, unix.SOCK_SEQPACKET}}},
+	unix.SYS_SOCKET: {{0, low32, []uintptr{unix.AF_INET, unix.AF_INET6}},
+		{2, low32, []uintptr{0, unix.IPPROTO_TCP, unix.IPPROTO_UDP}}},
+	unix.SYS_SOCKETPAIR: {{0, low32, []uintptr{unix.AF_UNIX}},
+		{1, socketKind, []uintptr{unix.SOCK_STREAM, unix.SOCK_SEQPACKET}}},
 	unix.SYS_PERSONALITY: {{0, low32, []uintptr{0, low32}}},
 }
 
@@ -56,15 +60,18 @@ var callRules = map[uintptr][]argument{
 // is reached by its file, whatever its owner's network namespace. Without them there are pairs, which reach nobody; but
 // pairs of datagram sockets send to whom they name.
 var unixRules = map[uintptr][]argument{
-	unix.SYS_SOCKET:     {{0, low32, []uintptr{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}}, {2, low32, []uintptr{0, unix.IPPROTO_TCP, unix.IPPROTO_UDP}}},
+	unix.SYS_SOCKET: {{0, low32, []uintptr{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}},
+		{2, low32, []uintptr{0, unix.IPPROTO_TCP, unix.IPPROTO_UDP}}},
 	unix.SYS_SOCKETPAIR: {{0, low32, []uintptr{unix.AF_UNIX}}},
 }
 
 // deniedArguments are calls that may be made but for some arguments.
 var deniedArguments = map[uintptr][]argument{
 	// Pages that are shared and have no file stay when nobody maps them any more, and no process is counted for them.
-	unix.SYS_MMAP:  {{3, unix.MAP_ANONYMOUS | unix.MAP_TYPE, []uintptr{unix.MAP_ANONYMOUS | unix.MAP_SHARED, unix.MAP_ANONYMOUS | unix.MAP_SHARED_VALIDATE}}},
-	unix.SYS_IOCTL: {{1, low32, []uintptr{unix.TIOCSTI, unix.TIOCLINUX}}}, // typing into the terminal of whoever started us
+	unix.SYS_MMAP: {{3, unix.MAP_ANONYMOUS | unix.MAP_TYPE,
+		[]uintptr{unix.MAP_ANONYMOUS | unix.MAP_SHARED, unix.MAP_ANONYMOUS | unix.MAP_SHARED_VALIDATE}}},
+	// typing into the terminal of whoever started us
+	unix.SYS_IOCTL: {{1, low32, []uintptr{unix.TIOCSTI, unix.TIOCLINUX}}},
 }
 
 // filters are the programs as the kernel reads them: what holds for all that runs inside, and what holds for the
@@ -72,7 +79,8 @@ var deniedArguments = map[uintptr][]argument{
 type filters struct{ all, own []byte }
 
 // filterPrograms builds the filters, once each: without Unix sockets, and with them.
-var filterPrograms = [2]func() (filters, error){sync.OnceValues(func() (filters, error) { return buildFilters(false) }), sync.OnceValues(func() (filters, error) { return buildFilters(true) })}
+var filterPrograms = [2]func() (filters, error){sync.OnceValues(func() (filters, error) { return buildFilters(false) }),
+	sync.OnceValues(func() (filters, error) { return buildFilters(true) })}
 
 func filterProgram(unixSockets bool) (filters, error) {
 	if unixSockets {
@@ -141,7 +149,8 @@ func buildFilter(unixSockets bool) ([]byte, error) {
 	}
 	return encode(&seccomp.Program{
 		RuleSets: []seccomp.RuleSet{
-			{Rules: deny, Action: errno(unix.EPERM)}, {Rules: allow, Action: seccomp.Allow}, {Rules: forbid, Action: errno(unix.EPERM)},
+			{Rules: deny, Action: errno(unix.EPERM)}, {Rules: allow, Action: seccomp.Allow},
+			{Rules: forbid, Action: errno(unix.EPERM)},
 		},
 		Options: seccomp.ProgramOptions{DefaultAction: errno(unix.ENOSYS), BadArchAction: seccomp.KillProcess},
 	})

@@ -26,7 +26,8 @@ func judgeBy(t *testing.T, program []byte) func(arch uint32, call uintptr, args 
 	t.Helper()
 	var raw []bpf.RawInstruction
 	for i := 0; i < len(program); i += 8 {
-		raw = append(raw, bpf.RawInstruction{Op: binary.NativeEndian.Uint16(program[i:]), Jt: program[i+2], Jf: program[i+3], K: binary.NativeEndian.Uint32(program[i+4:])})
+		raw = append(raw, bpf.RawInstruction{Op: binary.NativeEndian.Uint16(program[i:]), Jt: program[i+2],
+			Jf: program[i+3], K: binary.NativeEndian.Uint32(program[i+4:])})
 	}
 	code, all := bpf.Disassemble(raw)
 	if !all || len(code) > unix.BPF_MAXINSNS {
@@ -115,8 +116,10 @@ func TestEveryCallIsJudged(t *testing.T) {
 	if counts[allows] < 200 || counts[allows] > 330 || counts[refused] < 30 {
 		t.Errorf("%v", counts)
 	}
-	for _, call := range []uintptr{unix.SYS_IO_SETUP, unix.SYS_VMSPLICE, unix.SYS_MOUNT, unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_PTRACE, unix.SYS_BPF, unix.SYS_KEYCTL, unix.SYS_IO_URING_SETUP, unix.SYS_CLONE3,
-		unix.SYS_MEMFD_CREATE, unix.SYS_SHMGET, unix.SYS_OPENAT2, unix.SYS_USERFAULTFD, unix.SYS_OPEN_TREE, unix.SYS_MSGGET} {
+	for _, call := range []uintptr{unix.SYS_IO_SETUP, unix.SYS_VMSPLICE, unix.SYS_MOUNT, unix.SYS_UNSHARE,
+		unix.SYS_SETNS, unix.SYS_PTRACE, unix.SYS_BPF, unix.SYS_KEYCTL, unix.SYS_IO_URING_SETUP, unix.SYS_CLONE3,
+		unix.SYS_MEMFD_CREATE, unix.SYS_SHMGET, unix.SYS_OPENAT2, unix.SYS_USERFAULTFD, unix.SYS_OPEN_TREE,
+		unix.SYS_MSGGET} {
 		if verdict(ownArch(), call) == allows {
 			t.Errorf("call %d is allowed", call)
 		}
@@ -135,13 +138,18 @@ func TestArgumentsAreJudged(t *testing.T) {
 		{"unix socket", unix.SYS_SOCKET, []uint64{unix.AF_UNIX, unix.SOCK_STREAM, 0}, refused},
 		{"unix socket, high bits", unix.SYS_SOCKET, []uint64{unix.AF_UNIX | high, unix.SOCK_STREAM, 0}, refused},
 		{"a pair", unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_STREAM | unix.SOCK_CLOEXEC, 0}, allows},
-		{"a pair of packets", unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_SEQPACKET | unix.SOCK_NONBLOCK, 0}, allows},
-		{"a pair that sends to anybody", unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_DGRAM | unix.SOCK_CLOEXEC, 0}, refused},
-		{"a pair that the kernel makes one", unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_RAW | high, 0}, refused},
+		{"a pair of packets", unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_SEQPACKET | unix.SOCK_NONBLOCK, 0},
+			allows},
+		{"a pair that sends to anybody", unix.SYS_SOCKETPAIR,
+			[]uint64{unix.AF_UNIX, unix.SOCK_DGRAM | unix.SOCK_CLOEXEC, 0}, refused},
+		{"a pair that the kernel makes one", unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_RAW | high, 0},
+			refused},
 		{"memory of one's own", unix.SYS_MMAP, []uint64{0, 4096, 3, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS}, allows},
 		{"a file that is shared", unix.SYS_MMAP, []uint64{0, 4096, 3, unix.MAP_SHARED}, allows},
-		{"shared memory", unix.SYS_MMAP, []uint64{0, 4096, 3, unix.MAP_SHARED | unix.MAP_ANONYMOUS | unix.MAP_NORESERVE | high}, refused},
-		{"shared memory, as it is checked", unix.SYS_MMAP, []uint64{0, 4096, 3, unix.MAP_SHARED_VALIDATE | unix.MAP_ANONYMOUS}, refused},
+		{"shared memory", unix.SYS_MMAP, []uint64{0, 4096, 3,
+			unix.MAP_SHARED | unix.MAP_ANONYMOUS | unix.MAP_NORESERVE | high}, refused},
+		{"shared memory, as it is checked", unix.SYS_MMAP,
+			[]uint64{0, 4096, 3, unix.MAP_SHARED_VALIDATE | unix.MAP_ANONYMOUS}, refused},
 		{"tcp socket", unix.SYS_SOCKET, []uint64{unix.AF_INET6, unix.SOCK_STREAM, unix.IPPROTO_TCP}, allows},
 		{"sctp socket", unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP}, refused},
 		{"netlink socket", unix.SYS_SOCKET, []uint64{unix.AF_NETLINK, unix.SOCK_RAW, 0}, refused},
@@ -212,9 +220,11 @@ func TestUnixSocketsAreTheOperatorsChoice(t *testing.T) {
 	}
 	with, without := judgeBy(t, programs.all), judge(t)
 	for call := range uintptr(1024) {
-		for _, args := range [][]uint64{{0, 0, 0}, {unix.AF_UNIX, unix.SOCK_DGRAM, 0}, {unix.AF_NETLINK, unix.SOCK_RAW, 0}, {unix.AF_VSOCK, unix.SOCK_STREAM, 0}} {
+		for _, args := range [][]uint64{{0, 0, 0}, {unix.AF_UNIX, unix.SOCK_DGRAM, 0},
+			{unix.AF_NETLINK, unix.SOCK_RAW, 0}, {unix.AF_VSOCK, unix.SOCK_STREAM, 0}} {
 			opened := args[0] == unix.AF_UNIX && (call == unix.SYS_SOCKET || call == unix.SYS_SOCKETPAIR)
-			if a, b := with(ownArch(), call, args...), without(ownArch(), call, args...); a != b && !opened || opened && (a != allows || b != refused) {
+			if a, b := with(ownArch(), call, args...), without(ownArch(), call, args...); a != b && !opened || opened &&
+				(a != allows || b != refused) {
 				t.Errorf("call %d %v: %#x with Unix sockets, %#x without", call, args, a, b)
 			}
 		}

@@ -28,7 +28,8 @@ func fix(step string, errno syscall.Errno) string {
 	case strings.HasPrefix(step, "show ") && (errno == syscall.EACCES || errno == syscall.ENOENT):
 		return "whom commands run as cannot reach it: mend the permissions on the way, or the flag that names it"
 	case strings.Contains(step, "proc") && errno == syscall.EPERM:
-		return "/proc of this container is masked: run it with procMount: Unmasked (Kubernetes) or --security-opt systempaths=unconfined (Docker); " + manual
+		return "/proc of this container is masked: run it with procMount: Unmasked (Kubernetes) or --security-opt " +
+			"systempaths=unconfined (Docker); " + manual
 	case errno == syscall.ENOSYS:
 		return "the kernel is older than 5.12, or the container's seccomp profile hides calls from it; " + manual
 	case errno == syscall.ENOSPC || errno == syscall.EUSERS:
@@ -36,14 +37,16 @@ func fix(step string, errno syscall.Errno) string {
 	case errno == syscall.EPERM || errno == syscall.EACCES:
 		for _, s := range []struct{ file, bad, fix string }{
 			{"/proc/sys/kernel/unprivileged_userns_clone", "0", "set sysctl kernel.unprivileged_userns_clone=1"},
-			{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "install bubblewrap with its AppArmor profile, or set sysctl kernel.apparmor_restrict_unprivileged_userns=0"},
+			{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "install bubblewrap with its AppArmor " +
+				"profile, or set sysctl kernel.apparmor_restrict_unprivileged_userns=0"},
 			{"/proc/sys/user/max_user_namespaces", "0", "raise sysctl user.max_user_namespaces"},
 		} {
 			if text, err := os.ReadFile(s.file); err == nil && strings.TrimSpace(string(text)) == s.bad {
 				return s.fix
 			}
 		}
-		return "a container's default seccomp profile forbids namespaces: run it with the one of docs/sandbox.md, or run the worker outside of a container"
+		return "a container's default seccomp profile forbids namespaces: run it with the one of docs/sandbox.md, or " +
+			"run the worker outside of a container"
 	}
 	return manual
 }

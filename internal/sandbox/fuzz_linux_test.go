@@ -31,7 +31,8 @@ func (g ground) workspace() string { return filepath.Join(g.dir, "workspace") }
 // protectedThere are protected places that exist, protectedMissing some that do not.
 var (
 	protectedThere   = []string{".git/config", ".git/hooks", ".git/hooks/pre-push", ".vscode", ".vscode/tasks.json"}
-	protectedMissing = []string{".envrc", ".mcp.json", ".idea", ".claude", ".git/commondir", ".git/hooks/post-commit", ".vscode/launch.json"}
+	protectedMissing = []string{".envrc", ".mcp.json", ".idea", ".claude", ".git/commondir", ".git/hooks/post-commit",
+		".vscode/launch.json"}
 )
 
 func newGround(t *testing.T) ground {
@@ -52,18 +53,22 @@ func newGround(t *testing.T) ground {
 		}
 	})
 	g := ground{dir}
-	for _, d := range []string{"outside/dir/deep", "workspace/.git/hooks", "workspace/.git/refs", "workspace/.vscode", "workspace/d/e"} {
+	for _, d := range []string{"outside/dir/deep", "workspace/.git/hooks", "workspace/.git/refs", "workspace/.vscode",
+		"workspace/d/e"} {
 		err = errors.Join(err, os.MkdirAll(filepath.Join(dir, d), 0o777))
 	}
-	for _, f := range []string{"outside/file", "outside/dir/deep/file", "workspace/.git/config", "workspace/.git/hooks/pre-push", "workspace/.vscode/tasks.json", "workspace/a", "workspace/d/e/f"} {
+	for _, f := range []string{"outside/file", "outside/dir/deep/file", "workspace/.git/config",
+		"workspace/.git/hooks/pre-push", "workspace/.vscode/tasks.json", "workspace/a", "workspace/d/e/f"} {
 		err = errors.Join(err, os.WriteFile(filepath.Join(dir, f), []byte(f), 0o666))
 	}
-	err = errors.Join(err, os.Symlink("../outside", filepath.Join(dir, "workspace/d/out")), filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
-		if err != nil || d.Type()&fs.ModeSymlink != 0 { // everybody may write: the control is another user where the tests run as root
-			return err
-		}
-		return os.Chmod(p, map[bool]fs.FileMode{true: 0o777, false: 0o666}[d.IsDir()])
-	}))
+	err = errors.Join(err, os.Symlink("../outside", filepath.Join(dir, "workspace/d/out")),
+		filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+			// everybody may write: the control is another user where the tests run as root
+			if err != nil || d.Type()&fs.ModeSymlink != 0 {
+				return err
+			}
+			return os.Chmod(p, map[bool]fs.FileMode{true: 0o777, false: 0o666}[d.IsDir()])
+		}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,9 +78,12 @@ func newGround(t *testing.T) ground {
 // names are what operations name: places of the workspace, protected ones, and every way out that a name can be.
 func (g ground) names() []string {
 	return append(append([]string{
-		"a", "b", "d", "d/e", "d/e/f", "d/out", "d/out/file", "d/out/dir", "l", "l/file", "l/dir/deep/file", ".", "..", ".git", ".git/refs", ".git/refs/x", ".hg", ".hg/hgrc",
-		"../outside", "../outside/file", "../outside/dir/deep", "../workspace", "../made", g.dir, g.dir + "/outside", g.dir + "/outside/file", g.dir + "/made",
-		"/proc/self/root" + g.dir + "/outside/file", "/proc/self/cwd/../outside/file", "/proc/1/root" + g.dir + "/outside/file", "/proc/1/cwd", "/proc/self/fd/3",
+		"a", "b", "d", "d/e", "d/e/f", "d/out", "d/out/file", "d/out/dir", "l", "l/file", "l/dir/deep/file", ".", "..",
+		".git", ".git/refs", ".git/refs/x", ".hg", ".hg/hgrc",
+		"../outside", "../outside/file", "../outside/dir/deep", "../workspace", "../made", g.dir, g.dir +
+			"/outside", g.dir + "/outside/file", g.dir + "/made",
+		"/proc/self/root" + g.dir + "/outside/file", "/proc/self/cwd/../outside/file", "/proc/1/root" + g.dir +
+			"/outside/file", "/proc/1/cwd", "/proc/self/fd/3",
 		"/tmp/toolyard-ops", "/dev/shm/toolyard-ops", "/run/secrets/toolyard-ops", "/etc/passwd", "/usr/bin/env",
 	}, protectedThere...), protectedMissing...)
 }
@@ -101,7 +109,8 @@ var operations = []func(p, q string, n byte) error{
 	func(p, _ string, _ byte) error { return unix.Setxattr(p, "user.x", []byte("x"), 0) },
 	func(p, _ string, _ byte) error { return unix.UtimesNano(p, []unix.Timespec{{Sec: 1}, {Sec: 1}}) },
 	func(p, _ string, n byte) error {
-		return act(p, unix.O_WRONLY|unix.O_CREAT|unix.O_NONBLOCK, func(fd int) error { _, err := unix.Write(fd, []byte{n}); return err })
+		return act(p, unix.O_WRONLY|unix.O_CREAT|unix.O_NONBLOCK,
+			func(fd int) error { _, err := unix.Write(fd, []byte{n}); return err })
 	},
 	func(p, _ string, _ byte) error {
 		return act(p, unix.O_RDONLY|unix.O_NONBLOCK, func(fd int) error { return unix.Fchmod(fd, 0o777) })
@@ -134,7 +143,8 @@ func operate(dir string) int {
 	}
 	names, worked := ground{dir}.names(), 0
 	for ; len(script) >= 4; script = script[4:] {
-		if operations[int(script[0])%len(operations)](names[int(script[1])%len(names)], names[int(script[2])%len(names)], script[3]) == nil {
+		if operations[int(script[0])%len(operations)](names[int(script[1])%len(names)],
+			names[int(script[2])%len(names)], script[3]) == nil {
 			worked++
 		}
 	}
@@ -159,9 +169,11 @@ func (g ground) view(t *testing.T) map[string]string {
 		}
 		x := make([]byte, 256)
 		n, _ := unix.Listxattr(p, x) // some file systems have none
-		seen[p] = fmt.Sprintf("%o %d:%d inode %d links %d size %d modified %d %x %q", st.Mode, st.Uid, st.Gid, st.Ino, st.Nlink, st.Size, st.Mtim.Nano(), sha256.Sum256(content), x[:max(n, 0)])
+		seen[p] = fmt.Sprintf("%o %d:%d inode %d links %d size %d modified %d %x %q", st.Mode, st.Uid, st.Gid, st.Ino,
+			st.Nlink, st.Size, st.Mtim.Nano(), sha256.Sum256(content), x[:max(n, 0)])
 		if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-			seen[p] = fmt.Sprintf("%o %d:%d inode %d %q", st.Mode, st.Uid, st.Gid, st.Ino, x[:max(n, 0)]) // what is in it is seen by its name
+			// what is in it is seen by its name
+			seen[p] = fmt.Sprintf("%o %d:%d inode %d %q", st.Mode, st.Uid, st.Gid, st.Ino, x[:max(n, 0)])
 		}
 	}
 	err := filepath.WalkDir(g.dir, func(p string, d fs.DirEntry, err error) error {
@@ -213,8 +225,10 @@ func playInside(t *testing.T, box Sandbox, bin string, script []byte) {
 	g := newGround(t)
 	before := g.view(t)
 	var out bytes.Buffer
-	res, err := box.Run(t.Context(), Policy{Workspace: &Workspace{Dir: g.workspace(), Writable: true}, Read: []string{filepath.Dir(bin)}, Limits: Limits{Wall: time.Minute}},
-		Command{Argv: []string{bin, "operate", g.dir}}, Streams{Stdin: bytes.NewReader(script), Stdout: &out, Stderr: &out})
+	res, err := box.Run(t.Context(), Policy{Workspace: &Workspace{Dir: g.workspace(), Writable: true},
+		Read: []string{filepath.Dir(bin)}, Limits: Limits{Wall: time.Minute}},
+		Command{Argv: []string{bin, "operate", g.dir}},
+		Streams{Stdin: bytes.NewReader(script), Stdout: &out, Stderr: &out})
 	if err != nil || res.Reason != Trespass && (res.Reason != Exited || !strings.HasPrefix(out.String(), "played: ")) {
 		t.Errorf("it did not play: %+v, %v, %s", res, err, out.String())
 	}

@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// lives is how long what outlive starts lives when nobody ends it; ended is far below it, and far above what ending takes on a busy machine:
-// what is over by then was ended, and did not come to its own end.
+// lives is how long what outlive starts lives when nobody ends it; ended is far below it, and far above what ending
+// takes on a busy machine: what is over by then was ended, and did not come to its own end.
 const (
 	lives = time.Minute
 	ended = lives / 3
@@ -67,7 +67,8 @@ func TestTheWholeTreeIsGone(t *testing.T) {
 				}
 				var out bytes.Buffer
 				began := time.Now()
-				res, err := box.Run(ctx, p, Command{Argv: []string{"bash", "-c", command}}, Streams{Stdout: &out, Stderr: &out})
+				res, err := box.Run(ctx, p, Command{Argv: []string{"bash", "-c", command}},
+					Streams{Stdout: &out, Stderr: &out})
 				took := time.Since(began)
 				if err != nil || res.Reason != want || !strings.Contains(out.String(), "begun") {
 					t.Fatalf("%+v, %v, %q", res, err, out.String())
@@ -108,7 +109,8 @@ func TestWorkerDeath(t *testing.T) {
 	if name := os.Getenv("TOOLYARD_TEST_WORKER"); name != "" { // the worker that is killed
 		boxes := Backends(Options{})
 		box := boxes[slices.IndexFunc(boxes, func(b Sandbox) bool { return b.Name() == name })]
-		_, err := box.Run(t.Context(), Policy{Workspace: &Workspace{Dir: os.Getenv("TOOLYARD_TEST_DIR"), Writable: true}},
+		_, err := box.Run(t.Context(), Policy{Workspace: &Workspace{Dir: os.Getenv("TOOLYARD_TEST_DIR"),
+			Writable: true}},
 			Command{Argv: []string{"bash", "-c", outlive}}, Streams{})
 		t.Fatal("the worker outlived its killing:", err)
 	}
@@ -135,7 +137,8 @@ func TestWorkerDeath(t *testing.T) {
 	})
 }
 
-// killWorker has a worker run what leaves the process tree in every way, kills it, and sees the last of its processes end.
+// killWorker has a worker run what leaves the process tree in every way, kills it, and sees the last of its processes
+// end.
 func killWorker(t *testing.T, bin string, box Sandbox, dir string) {
 	t.Helper()
 	if err := os.RemoveAll(filepath.Join(dir, "alive")); err != nil {
@@ -186,14 +189,16 @@ func TestSandboxLoss(t *testing.T) {
 				}
 			}
 		}()
-		res, out := sh(t, box, Policy{Workspace: &Workspace{Dir: dir, Writable: true}}, "touch begun; sleep 20; echo survived")
+		res, out := sh(t, box, Policy{Workspace: &Workspace{Dir: dir, Writable: true}},
+			"touch begun; sleep 20; echo survived")
 		if res.Reason != SandboxLost || strings.Contains(out, "survived") {
 			t.Errorf("%+v %q", res, out)
 		}
 	})
 }
 
-// descendants are the processes below a process that have not ended, with when each was started: a number may be given again.
+// descendants are the processes below a process that have not ended, with when each was started: a number may be given
+// again.
 func descendants(t *testing.T, pid int) map[int]string {
 	t.Helper()
 	found := map[int]string{}
@@ -240,7 +245,8 @@ func children(t *testing.T, pid int) (found []int) {
 		}
 		var state string
 		var child, parent int
-		if _, err := fmt.Sscanf(string(text[bytes.LastIndexByte(text, ')')+1:]), " %s %d", &state, &parent); err != nil || parent != pid {
+		if _, err := fmt.Sscanf(string(text[bytes.LastIndexByte(text, ')')+1:]), " %s %d", &state,
+			&parent); err != nil || parent != pid {
 			continue
 		}
 		if _, err := fmt.Sscanf(string(text), "%d", &child); err != nil {
@@ -256,7 +262,8 @@ func TestNothingIsLeft(t *testing.T) {
 	each(t, func(t *testing.T, box Sandbox) {
 		dir := newPlace(t)
 		run := func(n int) {
-			if res, out := sh(t, box, Policy{Workspace: &Workspace{Dir: dir, Writable: n%2 == 0}, Secrets: []Secret{{"s", []byte("x")}}}, "exit 0"); res.ExitCode != 0 {
+			if res, out := sh(t, box, Policy{Workspace: &Workspace{Dir: dir, Writable: n%2 == 0},
+				Secrets: []Secret{{"s", []byte("x")}}}, "exit 0"); res.ExitCode != 0 {
 				t.Fatalf("%+v %s", res, out)
 			}
 		}
@@ -309,7 +316,8 @@ func inventory(t *testing.T, dir string) map[string]int {
 	}
 	found["cgroups, about"] = groups / 50 // those of others come and go; 200 of ours would not pass
 	for what, pattern := range map[string]string{
-		"descriptors": "/proc/self/fd/*", "files": dir + "/*", "hidden files": dir + "/.[!.]*", "probes": os.TempDir() + "/toolyard-probe-*", "shared memory": "/dev/shm/*",
+		"descriptors": "/proc/self/fd/*", "files": dir + "/*", "hidden files": dir + "/.[!.]*", "probes": os.TempDir() +
+			"/toolyard-probe-*", "shared memory": "/dev/shm/*",
 	} {
 		names, err := filepath.Glob(pattern)
 		if err != nil {

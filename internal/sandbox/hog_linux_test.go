@@ -67,14 +67,16 @@ func TestHogs(t *testing.T) {
 				if name == "files of scratch and memory" {
 					limits.Scratch = 96 << 20
 				}
-				res, err := box.Run(t.Context(), Policy{Read: []string{filepath.Dir(bin)}, Limits: limits}, Command{Argv: []string{bin, "hog", name}}, Streams{Stdout: &out, Stderr: &out})
+				res, err := box.Run(t.Context(), Policy{Read: []string{filepath.Dir(bin)}, Limits: limits},
+					Command{Argv: []string{bin, "hog", name}}, Streams{Stdout: &out, Stderr: &out})
 				if err != nil {
 					t.Fatal(err)
 				}
 				stopped := res.Reason == OutOfMemory || res.Reason == ObjectLimit
 				if h.most > 0 {
 					var got int
-					if _, err := fmt.Sscanf(out.String(), "got %d", &got); err != nil || got == 0 || got > h.most || res.Reason != Exited {
+					if _, err := fmt.Sscanf(out.String(), "got %d", &got); err != nil || got == 0 || got > h.most ||
+						res.Reason != Exited {
 						t.Errorf("it got %d, and may have %d (%v): %+v %s", got, h.most, err, res, out.String())
 					}
 				} else if !stopped || strings.Contains(out.String(), "kept") {
@@ -83,7 +85,8 @@ func TestHogs(t *testing.T) {
 			})
 			t.Run("control", func(t *testing.T) {
 				if strings.Contains(name, "inodes") {
-					t.Log("the machine's own /tmp is no place to fill: the test without the limit is the other backend's")
+					t.Log("the machine's own /tmp is no place to fill: the test without the limit is the other " +
+						"backend's")
 					return
 				}
 				cmd := exec.Command(bin, "hog", name)

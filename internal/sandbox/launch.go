@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Program is one that an operator has configured, such as a command hook or an MCP server. It is trusted as the worker is:
-// nothing stands around it.
+// Program is one that an operator has configured, such as a command hook or an MCP server. It is trusted as the worker
+// is: nothing stands around it.
 type Program struct {
 	// Argv is the program and its arguments. A name without a slash is looked up in the worker's PATH.
 	Argv []string
@@ -36,9 +36,9 @@ type Program struct {
 // launchMark is the environment variable by which the processes of a program are found, wherever they have gone.
 const launchMark = "TOOLYARD_LAUNCH"
 
-// LaunchUnisolated starts a program that an operator has configured. It isolates nothing: what it starts has the worker's
-// own rights. It is only there so that such programs have an environment, a session and an end: when ctx is over, the
-// program and all that it has started are killed. The caller waits for it.
+// LaunchUnisolated starts a program that an operator has configured. It isolates nothing: what it starts has the
+// worker's own rights. It is only there so that such programs have an environment, a session and an end: when ctx is
+// over, the program and all that it has started are killed. The caller waits for it.
 func LaunchUnisolated(ctx context.Context, p Program) (*Launched, error) {
 	if len(p.Argv) == 0 {
 		return nil, errors.New("launch a program: there is none")
@@ -46,7 +46,8 @@ func LaunchUnisolated(ctx context.Context, p Program) (*Launched, error) {
 	if p.OutputBytes <= 0 {
 		p.OutputBytes = DefaultOutput
 	}
-	l := &Launched{ctx: ctx, id: launchMark + "=" + rand.Text(), output: newBudget(p.OutputBytes), grace: p.Grace, began: time.Now(), stopped: make(chan struct{}), ended: make(chan struct{})}
+	l := &Launched{ctx: ctx, id: launchMark + "=" + rand.Text(), output: newBudget(p.OutputBytes), grace: p.Grace,
+		began: time.Now(), stopped: make(chan struct{}), ended: make(chan struct{})}
 	l.cmd = exec.Command(p.Argv[0], p.Argv[1:]...)
 	l.cmd.Dir, l.cmd.Env = p.Dir, append(slices.Clone(p.Env), l.id)
 	if err := ownSession(l.cmd); err != nil {
@@ -71,8 +72,8 @@ func LaunchUnisolated(ctx context.Context, p Program) (*Launched, error) {
 	return l, nil
 }
 
-// connect makes the program's streams. They are pipes of our own: waiting for the program is then waiting for nothing else. What
-// it returns is for the program alone.
+// connect makes the program's streams. They are pipes of our own: waiting for the program is then waiting for nothing
+// else. What it returns is for the program alone.
 func (l *Launched) connect(p *Program) (theirs []*os.File, err error) {
 	take := func(f *os.File, e error) *os.File {
 		if e == nil {
@@ -111,7 +112,8 @@ type Launched struct {
 	killed         error
 }
 
-// guard kills everything when the context or the output is over, and what the program leaves behind when it ends itself.
+// guard kills everything when the context or the output is over, and what the program leaves behind when it ends
+// itself.
 func (l *Launched) guard() {
 	defer close(l.stopped)
 	select {

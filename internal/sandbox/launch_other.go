@@ -9,7 +9,8 @@ import (
 
 // ownSession refuses: on this system a program could not be stopped with all that it starts.
 func ownSession(*exec.Cmd) error {
-	return errors.New("programs cannot be launched on this system: nothing would end what they start; run the worker on Linux or macOS")
+	return errors.New("programs cannot be launched on this system: nothing would end what they start; run the worker " +
+		"on Linux or macOS")
 }
 
 func killTree(int, string) error { return nil }

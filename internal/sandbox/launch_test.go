@@ -31,14 +31,19 @@ func launch(t *testing.T, ctx context.Context, p Program) (Result, string) {
 
 func TestLaunchedPrograms(t *testing.T) {
 	t.Setenv("TOOLYARD_TEST_LEAK", "leaked")
-	res, out := launch(t, t.Context(), Program{Argv: []string{"sh", "-c", "cat; echo $A; echo err >&2; env | grep -c LEAK; exit 3"}, Env: []string{"A=b", "PATH=/usr/bin:/bin"}, Stdin: strings.NewReader("in\n")})
-	if res.Reason != Exited || res.ExitCode != 3 || out != "in\nb\nerr\n0\n" || res.Isolation != IsolationNone || len(res.Layers) > 0 {
+	res, out := launch(t, t.Context(), Program{Argv: []string{"sh", "-c",
+		"cat; echo $A; echo err >&2; env | grep -c LEAK; exit 3"}, Env: []string{"A=b", "PATH=/usr/bin:/bin"},
+		Stdin: strings.NewReader("in\n")})
+	if res.Reason != Exited || res.ExitCode != 3 || out != "in\nb\nerr\n0\n" || res.Isolation != IsolationNone ||
+		len(res.Layers) > 0 {
 		t.Errorf("%+v %q", res, out)
 	}
-	if res, out := launch(t, t.Context(), Program{Argv: []string{"sh", "-c", "while :; do echo y; done"}, OutputBytes: 100}); res.Reason != OutputLimit || len(out) != 100 {
+	if res, out := launch(t, t.Context(), Program{Argv: []string{"sh", "-c", "while :; do echo y; done"},
+		OutputBytes: 100}); res.Reason != OutputLimit || len(out) != 100 {
 		t.Errorf("%+v %d bytes", res, len(out))
 	}
-	for _, bad := range []Program{{}, {Argv: []string{"/no/such/program"}}, {Argv: []string{"sh"}, Dir: "/no/such/directory"}} {
+	for _, bad := range []Program{{}, {Argv: []string{"/no/such/program"}},
+		{Argv: []string{"sh"}, Dir: "/no/such/directory"}} {
 		if _, err := LaunchUnisolated(t.Context(), bad); err == nil {
 			t.Errorf("%+v was launched", bad)
 		}
@@ -50,7 +55,8 @@ func TestALaunchedProgramEndsWithItsContext(t *testing.T) {
 	for _, how := range []string{"timeout", "cancel", "exit"} {
 		dir := t.TempDir()
 		alive := filepath.Join(dir, "alive")
-		script := "(setsid sh -c 'trap \"\" TERM HUP; while :; do echo x >> " + alive + "; sleep 0.05; done' >/dev/null 2>&1 &); while ! [ -s " + alive + " ]; do sleep 0.05; done"
+		script := "(setsid sh -c 'trap \"\" TERM HUP; while :; do echo x >> " + alive +
+			"; sleep 0.05; done' >/dev/null 2>&1 &); while ! [ -s " + alive + " ]; do sleep 0.05; done"
 		ctx, cancel := context.WithCancel(t.Context())
 		want := Exited
 		switch how {
@@ -83,7 +89,8 @@ func TestUnsandboxedClaimsNothing(t *testing.T) {
 	ctx, stamp := WithStamp(t.Context())
 	var out bytes.Buffer
 	dir := t.TempDir()
-	res, err := Unsandboxed{}.Run(ctx, Policy{Workspace: &Workspace{Dir: dir}, Limits: Limits{Wall: 20 * time.Second}}, Command{Argv: []string{"sh", "-c", "pwd"}}, Streams{Stdout: &out})
+	res, err := Unsandboxed{}.Run(ctx, Policy{Workspace: &Workspace{Dir: dir}, Limits: Limits{Wall: 20 * time.Second}},
+		Command{Argv: []string{"sh", "-c", "pwd"}}, Streams{Stdout: &out})
 	caps, probe := Unsandboxed{}.Probe(ctx)
 	if caps.Isolation() != IsolationNone || stamp.Isolation() != IsolationNone {
 		t.Errorf("%+v, stamp %q", caps, stamp.Isolation())
@@ -94,7 +101,8 @@ func TestUnsandboxedClaimsNothing(t *testing.T) {
 		}
 		return
 	}
-	if err != nil || probe != nil || res.Reason != Exited || res.ExitCode != 0 || res.Isolation != IsolationNone || len(res.Layers) > 0 || !strings.HasSuffix(strings.TrimSpace(out.String()), filepath.Base(dir)) {
+	if err != nil || probe != nil || res.Reason != Exited || res.ExitCode != 0 || res.Isolation != IsolationNone ||
+		len(res.Layers) > 0 || !strings.HasSuffix(strings.TrimSpace(out.String()), filepath.Base(dir)) {
 		t.Errorf("%+v %v %v %q", res, err, probe, out.String())
 	}
 }
@@ -103,7 +111,8 @@ func TestUnsandboxedClaimsNothing(t *testing.T) {
 func TestUnsandboxedHidesNothing(t *testing.T) {
 	dir := t.TempDir()
 	run := func(hidden func(string) bool) error {
-		_, err := Unsandboxed{}.Run(t.Context(), Policy{Workspace: &Workspace{Dir: dir, Hidden: hidden}}, Command{Argv: []string{"true"}}, Streams{})
+		_, err := Unsandboxed{}.Run(t.Context(), Policy{Workspace: &Workspace{Dir: dir, Hidden: hidden}},
+			Command{Argv: []string{"true"}}, Streams{})
 		return err
 	}
 	key := func(p string) bool { return p == "key" }
@@ -130,7 +139,8 @@ func TestAProgramIsToldToStop(t *testing.T) {
 	defer cancel()
 	var out strings.Builder
 	ready, w := io.Pipe()
-	l, err := LaunchUnisolated(ctx, Program{Argv: []string{"sh", "-c", "trap 'echo cleaned; exit 0' TERM; echo ready >&2; while :; do sleep 0.02; done"},
+	l, err := LaunchUnisolated(ctx, Program{Argv: []string{"sh", "-c",
+		"trap 'echo cleaned; exit 0' TERM; echo ready >&2; while :; do sleep 0.02; done"},
 		Env: []string{"PATH=/usr/bin:/bin"}, Stdout: &out, Stderr: w, Grace: time.Minute})
 	if err != nil {
 		t.Fatal(err)

@@ -37,8 +37,8 @@ type lease struct {
 // busyPoll is how often a workspace that is in use is asked for again.
 const busyPoll = 5 * time.Millisecond
 
-// take makes a workspace ready. A writable one is held alone, by a lock that the kernel gives back if we die: what is put
-// into it for one run would be taken from under another.
+// take makes a workspace ready. A writable one is held alone, by a lock that the kernel gives back if we die: what is
+// put into it for one run would be taken from under another.
 func take(ctx context.Context, w *Workspace) (l *lease, err error) {
 	l = &lease{from: w.Root}
 	defer func() {
@@ -170,8 +170,8 @@ func parentsOf(p string) (dirs []string) {
 	return dirs
 }
 
-// look walks to a protected path. It returns what is there, or the first name on the way that is missing. A symbolic link
-// can't be protected: where it leads may be written by another name.
+// look walks to a protected path. It returns what is there, or the first name on the way that is missing. A symbolic
+// link can't be protected: where it leads may be written by another name.
 func (l *lease) look(p string) (info fs.FileInfo, missing string, err error) {
 	for _, at := range append(parentsOf(p), p) {
 		info, err = l.root.Lstat(at)
@@ -182,7 +182,8 @@ func (l *lease) look(p string) (info fs.FileInfo, missing string, err error) {
 			return nil, "", fmt.Errorf("%w: look at %s of the workspace: %w", ErrViolation, at, err)
 		}
 		if !info.IsDir() && !info.Mode().IsRegular() {
-			return nil, "", fmt.Errorf("%w: %s of the workspace is %s, and so nobody can protect what lies behind it; make it a plain file or directory",
+			return nil, "", fmt.Errorf("%w: %s of the workspace is %s, and so nobody can protect what lies behind "+
+				"it; make it a plain file or directory",
 				ErrViolation, at, kind(info.Mode()))
 		}
 	}
@@ -208,7 +209,8 @@ func (l *lease) make(p protect.Place) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %s of the workspace is missing and can't be made, so that the command could be the first to make it: %w", ErrViolation, p.Path, err)
+		return fmt.Errorf("%w: %s of the workspace is missing and can't be made, so that the command could be the "+
+			"first to make it: %w", ErrViolation, p.Path, err)
 	}
 	return nil
 }
@@ -224,8 +226,8 @@ var errTrespassed = errors.New("it made something in the workspace that is prote
 // watchPoll is how often it is looked whether something has appeared that must not.
 const watchPoll = 25 * time.Millisecond
 
-// watch returns a context that ends when something has appeared that must not: the command ends then, and has no time to make use of it.
-// Call stop before the release.
+// watch returns a context that ends when something has appeared that must not: the command ends then, and has no time
+// to make use of it. Call stop before the release.
 func (l *lease) watch(ctx context.Context) (watched context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if len(l.Absent) == 0 {
@@ -259,8 +261,8 @@ func (l *lease) watch(ctx context.Context) (watched context.Context, stop func()
 	}
 }
 
-// release takes away what the command has put where nothing may appear, whose names it returns, and what was put into the workspace. What
-// cannot be taken away moves the workspace to quarantine. It gives the workspace back.
+// release takes away what the command has put where nothing may appear, whose names it returns, and what was put into
+// the workspace. What cannot be taken away moves the workspace to quarantine. It gives the workspace back.
 func (l *lease) release() (trespasses []string, err error) {
 	if l.recorded != "" {
 		trespasses, err = l.undo()
@@ -286,5 +288,6 @@ func trespassed(names []string, undone error) string {
 	if undone == nil {
 		return made + " and was removed"
 	}
-	return made + ", and not all could be removed: the workspace is in quarantine, and nothing runs in it until an operator has looked at it"
+	return made + ", and not all could be removed: the workspace is in quarantine, and nothing runs in it until an " +
+		"operator has looked at it"
 }

@@ -12,12 +12,16 @@ import (
 
 // survey looks at what a plan needs to know of this machine.
 func survey(o Options) (*machine, error) {
-	m := &machine{HostUID: os.Getuid(), HostGID: os.Getgid(), Namespaces: map[string]string{}, Path: filepath.SplitList(os.Getenv("PATH")), Limits: kernelLimits{
-		Core: unix.RLIMIT_CORE, CPU: unix.RLIMIT_CPU, AS: unix.RLIMIT_AS, Data: unix.RLIMIT_DATA, FSize: unix.RLIMIT_FSIZE, NoFile: unix.RLIMIT_NOFILE, NProc: unix.RLIMIT_NPROC,
-		Stack: unix.RLIMIT_STACK, MemLock: unix.RLIMIT_MEMLOCK, MsgQueue: unix.RLIMIT_MSGQUEUE, SigPending: unix.RLIMIT_SIGPENDING, Nice: unix.RLIMIT_NICE, RTPrio: unix.RLIMIT_RTPRIO,
-	}}
+	m := &machine{HostUID: os.Getuid(), HostGID: os.Getgid(), Namespaces: map[string]string{},
+		Path: filepath.SplitList(os.Getenv("PATH")), Limits: kernelLimits{
+			Core: unix.RLIMIT_CORE, CPU: unix.RLIMIT_CPU, AS: unix.RLIMIT_AS, Data: unix.RLIMIT_DATA,
+			FSize: unix.RLIMIT_FSIZE, NoFile: unix.RLIMIT_NOFILE, NProc: unix.RLIMIT_NPROC,
+			Stack: unix.RLIMIT_STACK, MemLock: unix.RLIMIT_MEMLOCK, MsgQueue: unix.RLIMIT_MSGQUEUE,
+			SigPending: unix.RLIMIT_SIGPENDING, Nice: unix.RLIMIT_NICE, RTPrio: unix.RLIMIT_RTPRIO,
+		}}
 	if os.Geteuid() != m.HostUID || os.Getegid() != m.HostGID {
-		return nil, fmt.Errorf("%w: the worker's real and effective user differ; start it without set-user-ID", ErrNoIsolation)
+		return nil, fmt.Errorf("%w: the worker's real and effective user differ; start it without set-user-ID",
+			ErrNoIsolation)
 	}
 	if m.HostUID == 0 {
 		m.HostUID, m.HostGID = o.UID, o.UID

@@ -29,8 +29,9 @@ const (
 	shadowGroup = 42
 )
 
-// TestMain runs every test of this package as root and as an ordinary user when it is root, each in a mount namespace of
-// its own: some of the tests attack, and none may reach the machine. It also is the attacker, when it is started as that.
+// TestMain runs every test of this package as root and as an ordinary user when it is root, each in a mount namespace
+// of its own: some of the tests attack, and none may reach the machine. It also is the attacker, when it is started as
+// that.
 func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) == 3 && os.Args[1] == "attack":
@@ -43,7 +44,8 @@ func TestMain(m *testing.M) {
 		os.Exit(hog(os.Args[2]))
 	case len(os.Args) == 3 && os.Args[1] == "operate":
 		os.Exit(operate(os.Args[2]))
-	case slices.ContainsFunc(os.Args, func(a string) bool { return strings.HasPrefix(a, "-test.fuzz") }): // its workers talk to it on descriptors
+	// Workers of a fuzz test talk to it on descriptors.
+	case slices.ContainsFunc(os.Args, func(a string) bool { return strings.HasPrefix(a, "-test.fuzz") }):
 		os.Exit(m.Run())
 	case os.Getuid() != 0 || os.Getenv(actorVar) != "":
 		os.Exit(m.Run())
@@ -62,7 +64,8 @@ func plant(backend, dir, command string) int {
 		if box.Name() != backend {
 			continue
 		}
-		res, err := box.Run(context.Background(), Policy{Workspace: &Workspace{Dir: dir, Writable: true}, Limits: Limits{Wall: time.Minute}},
+		res, err := box.Run(context.Background(), Policy{Workspace: &Workspace{Dir: dir, Writable: true},
+			Limits: Limits{Wall: time.Minute}},
 			Command{Argv: []string{"bash", "-c", command}}, Streams{Stdout: os.Stderr, Stderr: os.Stderr})
 		fmt.Fprintln(os.Stderr, res, err)
 	}
@@ -128,7 +131,8 @@ func copyFile(from, to string) error {
 	return out.Close()
 }
 
-// required names the backends that must work here, as "native,bwrap"; CI sets it, so that it never tests refusals alone.
+// required names the backends that must work here, as "native,bwrap"; CI sets it, so that it never tests refusals
+// alone.
 const required = "TOOLYARD_TEST_SANDBOXES"
 
 // backends are those of this process, as in a worker.
@@ -157,7 +161,8 @@ func refuses(t *testing.T, box Sandbox, probe error) {
 	marker := filepath.Join(t.TempDir(), "ran")
 	_, err := box.Run(t.Context(), Policy{}, Command{Argv: []string{"sh", "-c", "touch " + marker}}, Streams{})
 	for _, err := range []error{probe, err} {
-		if !strings.HasPrefix(fmt.Sprint(err), ErrNoIsolation.Error()+": ") || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), ";") {
+		if !strings.HasPrefix(fmt.Sprint(err), ErrNoIsolation.Error()+": ") || strings.Contains(err.Error(), "\n") ||
+			!strings.Contains(err.Error(), ";") {
 			t.Errorf("not one line with a way out: %v", err)
 		}
 	}

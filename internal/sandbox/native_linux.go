@@ -18,7 +18,8 @@ import (
 
 // open makes the backends of this system, in the order in which they are tried.
 func open(o Options) []Sandbox {
-	return []Sandbox{&probed{name: Native, options: o, make: newNative}, &probed{name: Bwrap, options: o, make: newBwrap}}
+	return []Sandbox{&probed{name: Native, options: o, make: newNative},
+		&probed{name: Bwrap, options: o, make: newBwrap}}
 }
 
 const self = stage.Self
@@ -40,7 +41,8 @@ func newNative(_ context.Context, o Options) (*runner, error) {
 		return nil, err
 	}
 	n := &native{m: m, root: os.Getuid() == 0, maps: map[[2]int]int{}}
-	n.spawner = &spawner{spawn: &stage.Spawn{UID: insideUID, GID: insideGID, HostUID: m.HostUID, HostGID: m.HostGID, Root: n.root, Env: stageEnv}}
+	n.spawner = &spawner{spawn: &stage.Spawn{UID: insideUID, GID: insideGID, HostUID: m.HostUID, HostGID: m.HostGID,
+		Root: n.root, Env: stageEnv}}
 	r := &runner{machine: m, name: Native, outer: n, spares: &spares{name: Native, outer: n}}
 	if n.root {
 		r.mount = n.mount
@@ -49,19 +51,21 @@ func newNative(_ context.Context, o Options) (*runner, error) {
 	return r, nil
 }
 
-// stageEnv is for the runtime of the stage, which lives for one command and has little to do: it neither collects garbage nor
-// looks for the limits of its cgroup.
+// stageEnv is for the runtime of the stage, which lives for one command and has little to do: it neither collects
+// garbage nor looks for the limits of its cgroup.
 var stageEnv = []string{"GOMAXPROCS=2", "GOGC=off", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
 func (n *native) wrap(*stage.Root, *stage.Spec) (*exec.Cmd, []*os.File, error) {
-	return &exec.Cmd{Path: self, Args: []string{stage.Name}, Env: stageEnv, Dir: "/", SysProcAttr: n.spawner.spawn.Attributes()}, nil, nil
+	return &exec.Cmd{Path: self, Args: []string{stage.Name}, Env: stageEnv, Dir: "/",
+		SysProcAttr: n.spawner.spawn.Attributes()}, nil, nil
 }
 
 // start starts a stage from the spawner, if there is one that answers.
 func (n *native) start(far *os.File) (child, error) { return n.spawner.start(far) }
 
 // mount prepares a workspace for a worker that is root: what its owner owns shows as the command's own, and what the
-// command makes becomes the owner's. Without that the command could write nothing, or we would have to run it as its owner.
+// command makes becomes the owner's. Without that the command could write nothing, or we would have to run it as its
+// owner.
 func (n *native) mount(l *lease) error {
 	if l.owner[0] == n.m.HostUID {
 		return nil // it is the command's already
@@ -74,9 +78,12 @@ func (n *native) mount(l *lease) error {
 	if err != nil {
 		return setupError(Native, "open the workspace as a mount", err)
 	}
-	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns)}); err != nil {
-		return errors.Join(fmt.Errorf("%w: %s: the workspace's file system cannot map its owner %d to the user %d that commands run as: %w; "+
-			"run the worker as an ordinary user, or give the workspace to that user (chown -R %d:%d)", ErrNoIsolation, Native, l.owner[0], n.m.HostUID, err, n.m.HostUID, n.m.HostGID), unix.Close(tree))
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH,
+		&unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns)}); err != nil {
+		return errors.Join(fmt.Errorf("%w: %s: the workspace's file system cannot map its owner %d to the user %d "+
+			"that commands run as: %w; "+
+			"run the worker as an ordinary user, or give the workspace to that user (chown -R %d:%d)", ErrNoIsolation,
+			Native, l.owner[0], n.m.HostUID, err, n.m.HostUID, n.m.HostGID), unix.Close(tree))
 	}
 	l.fd = tree
 	return nil
@@ -95,12 +102,13 @@ func (n *native) mapOwner(owner [2]int) (int, error) {
 		return -1, err
 	}
 	far, near := os.NewFile(uintptr(pair[0]), "stage"), os.NewFile(uintptr(pair[1]), "worker")
-	cmd := &exec.Cmd{Path: self, Args: []string{stage.Name}, Env: stageEnv, Dir: "/", ExtraFiles: []*os.File{far}, SysProcAttr: &syscall.SysProcAttr{
-		Cloneflags:  unix.CLONE_NEWUSER,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: owner[0], HostID: n.m.HostUID, Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: owner[1], HostID: n.m.HostGID, Size: 1}},
-		Credential:  &syscall.Credential{Uid: uint32(owner[0]), Gid: uint32(owner[1]), NoSetGroups: true},
-	}}
+	cmd := &exec.Cmd{Path: self, Args: []string{stage.Name}, Env: stageEnv, Dir: "/", ExtraFiles: []*os.File{far},
+		SysProcAttr: &syscall.SysProcAttr{
+			Cloneflags:  unix.CLONE_NEWUSER,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: owner[0], HostID: n.m.HostUID, Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: owner[1], HostID: n.m.HostGID, Size: 1}},
+			Credential:  &syscall.Credential{Uid: uint32(owner[0]), Gid: uint32(owner[1]), NoSetGroups: true},
+		}}
 	err = errors.Join(cmd.Start(), far.Close())
 	if err != nil {
 		return -1, errors.Join(err, near.Close())

@@ -35,7 +35,9 @@ func TestACommandRunsOnce(t *testing.T) {
 					if err := os.RemoveAll(filepath.Join(dir, "log")); err != nil {
 						t.Fatal(err)
 					}
-					res, err := box.Run(t.Context(), p, Command{Argv: []string{"sh", "-c", "echo ran >> log; (" + attack + ") 2>/dev/null; echo ended >> log"}}, Streams{})
+					res, err := box.Run(t.Context(), p,
+						Command{Argv: []string{"sh", "-c", "echo ran >> log; (" + attack +
+							") 2>/dev/null; echo ended >> log"}}, Streams{})
 					log, readErr := os.ReadFile(filepath.Join(dir, "log"))
 					if err != nil || readErr != nil && !errors.Is(readErr, os.ErrNotExist) {
 						t.Fatalf("run %d: %v, %v, and it ran:\n%s", n, err, readErr, log)
@@ -58,14 +60,19 @@ func TestALostInitIsNotStartedAgain(t *testing.T) {
 		seen  reported
 		want  error
 	}{
-		"no word, and it was not told to start":      {false, reported{}, ErrNoIsolation},
-		"a step failed before":                       {false, reported{failed: &stage.Failure{Step: "s", Err: "e"}}, ErrNoIsolation},
-		"it said that it was ready":                  {false, reported{ready: &stage.Ready{}}, ErrNoIsolation},
-		"no word after it was told":                  {true, reported{ready: &stage.Ready{}}, nil},
-		"a report that cannot be read":               {true, reported{ready: &stage.Ready{}, err: errors.New("cut")}, nil},
-		"a step failed after":                        {true, reported{ready: &stage.Ready{}, failed: &stage.Failure{Step: "s", Err: "e"}}, nil},
-		"the kernel could not start the command":     {true, reported{ready: &stage.Ready{}, failed: &stage.Failure{NoCommand: true}}, ErrNotStarted},
-		"the command was not found, before the word": {false, reported{failed: &stage.Failure{NoCommand: true}}, ErrNotStarted},
+		"no word, and it was not told to start": {false, reported{}, ErrNoIsolation},
+		"a step failed before": {false, reported{failed: &stage.Failure{Step: "s", Err: "e"}},
+			ErrNoIsolation},
+		"it said that it was ready": {false, reported{ready: &stage.Ready{}}, ErrNoIsolation},
+		"no word after it was told": {true, reported{ready: &stage.Ready{}}, nil},
+		"a report that cannot be read": {true, reported{ready: &stage.Ready{}, err: errors.New("cut")},
+			nil},
+		"a step failed after": {true,
+			reported{ready: &stage.Ready{}, failed: &stage.Failure{Step: "s", Err: "e"}}, nil},
+		"the kernel could not start the command": {true,
+			reported{ready: &stage.Ready{}, failed: &stage.Failure{NoCommand: true}}, ErrNotStarted},
+		"the command was not found, before the word": {false, reported{failed: &stage.Failure{NoCommand: true}},
+			ErrNotStarted},
 	} {
 		begun.begun.Store(tt.begun)
 		res, err := begun.judge(stopped{seen: &tt.seen}, nil, nil, &process{})

@@ -23,8 +23,8 @@ const DefaultUID = 65_530
 type Options struct {
 	// Backend is one of the names above. Empty: [Auto].
 	Backend string
-	// UID is whom commands run as on the machine, with the group of the same number, when the worker is root. 0: [DefaultUID]. An
-	// ordinary worker's commands run as its own user.
+	// UID is whom commands run as on the machine, with the group of the same number, when the worker is root. 0:
+	// [DefaultUID]. An ordinary worker's commands run as its own user.
 	UID int
 	// UnixSockets lets commands make Unix sockets. They then reach every service that listens on one in a directory
 	// that is shown to them, the workspace above all.

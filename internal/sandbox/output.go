@@ -32,8 +32,8 @@ func (b *budget) over() <-chan struct{} { return b.full }
 
 func (b *budget) isOver() bool { return atomic.LoadInt64(&b.left) < 0 }
 
-// pipe makes a stream: what comes out of it goes to a writer (nil: nowhere), as far as it fits. What it returns is the far
-// end, for the program; who has given it away closes it.
+// pipe makes a stream: what comes out of it goes to a writer (nil: nowhere), as far as it fits. What it returns is the
+// far end, for the program; who has given it away closes it.
 func (b *budget) pipe(to io.Writer) (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {

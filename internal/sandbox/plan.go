@@ -47,12 +47,14 @@ type kernelLimits struct {
 	Core, CPU, AS, Data, FSize, NoFile, NProc, Stack, MemLock, MsgQueue, SigPending, Nice, RTPrio int
 }
 
-// systemPaths are what programs need to run. All of them are the same for everybody on the machine: no keys, no hosts, no
-// users, and no directory that holds sockets.
+// systemPaths are what programs need to run. All of them are the same for everybody on the machine: no keys, no hosts,
+// no users, and no directory that holds sockets.
 var systemPaths = []string{
 	"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store",
-	"/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/mime.types",
-	"/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/ca-certificates", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted",
+	"/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime",
+	"/etc/mime.types",
+	"/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/ca-certificates", "/etc/pki/tls/certs",
+	"/etc/pki/ca-trust/extracted",
 	"/etc/protocols", "/etc/services",
 }
 
@@ -85,10 +87,11 @@ const (
 	hostname = "sandbox"
 	// tick is how often the stage looks at what the command uses.
 	tick = 25 * time.Millisecond
-	// dataOverMemory is how much more than Memory one process may map: what it does not touch costs nothing, and one that
-	// touches it is stopped by the stage, which can say so.
+	// dataOverMemory is how much more than Memory one process may map: what it does not touch costs nothing, and one
+	// that touches it is stopped by the stage, which can say so.
 	dataOverMemory = 4
-	// leastData is what one process may map at least: the init has the same limit as the command, and needs room itself.
+	// leastData is what one process may map at least: the init has the same limit as the command, and needs room
+	// itself.
 	leastData = 1 << 30
 	// addressesOverMemory is how much larger than Memory one process's address space may be: the tables of one that is
 	// used all over are then as large as Memory. leastAddresses is what it may be at least.
@@ -100,13 +103,15 @@ const (
 // outside. In the sandbox's own user namespace they are lower, and the machine's are not used up. No namespace is ever
 // made in one.
 var userLimits = []stage.Setting{
-	{Path: "user/max_inotify_instances", Value: strconv.Itoa(maxInotifyInstances)}, {Path: "user/max_inotify_watches", Value: strconv.Itoa(maxInotifyWatches)},
+	{Path: "user/max_inotify_instances", Value: strconv.Itoa(maxInotifyInstances)},
+	{Path: "user/max_inotify_watches", Value: strconv.Itoa(maxInotifyWatches)},
 	{Path: "user/max_fanotify_groups", Value: "0"}, {Path: "user/max_fanotify_marks", Value: "0"},
 	{Path: "user/max_user_namespaces", Value: "0"}, // without one of these no other can be made
 }
 
 // socketLimits bound the memory of one TCP connection; there is only a loopback to use it on.
-var socketLimits = []stage.Setting{{Path: "net/ipv4/tcp_wmem", Value: "4096 16384 262144"}, {Path: "net/ipv4/tcp_rmem", Value: "4096 131072 262144"}}
+var socketLimits = []stage.Setting{{Path: "net/ipv4/tcp_wmem", Value: "4096 16384 262144"},
+	{Path: "net/ipv4/tcp_rmem", Value: "4096 131072 262144"}}
 
 const (
 	maxInotifyInstances = 32
@@ -120,27 +125,30 @@ const (
 	filesStep = 4096
 )
 
-// plan turns a policy and a command into what the stage does: the root, which is the same for all commands of a policy, and
-// the command's own part. It looks at nothing: the same arguments give the same plan.
+// plan turns a policy and a command into what the stage does: the root, which is the same for all commands of a policy,
+// and the command's own part. It looks at nothing: the same arguments give the same plan.
 func plan(p Policy, c Command, m *machine, ws *leased) (*stage.Root, *stage.Spec, error) {
 	l, err := p.Limits.withDefaults()
 	if err != nil {
 		return nil, nil, err
 	}
 	base := &stage.Root{
-		Build: true, Bytes: l.Scratch, Inodes: max(l.Scratch>>20, 1) * scratchFilesPerMiB, Hostname: hostname, Open: []string{"tmp", "dev/shm"}, Filter: m.Filter, Own: m.Own,
+		Build: true, Bytes: l.Scratch, Inodes: max(l.Scratch>>20, 1) * scratchFilesPerMiB, Hostname: hostname,
+		Open: []string{"tmp", "dev/shm"}, Filter: m.Filter, Own: m.Own,
 		UID: insideUID, GID: insideGID, HostUID: m.HostUID, HostGID: m.HostGID, Namespaces: m.Namespaces,
 		UserLimits: userLimits, SocketLimits: socketLimits,
 	}
 	s := &stage.Spec{
 		Argv: c.Argv, Dir: c.Dir,
-		Rlimits: rlimits(l, m.Limits), Memory: l.Memory, CPU: l.CPU, Sockets: maxSockets, Tick: tick, Writable: []string{"/tmp", "/dev/shm"}, Scratch: []string{"/tmp"},
+		Rlimits: rlimits(l, m.Limits), Memory: l.Memory, CPU: l.CPU, Sockets: maxSockets, Tick: tick,
+		Writable: []string{"/tmp", "/dev/shm"}, Scratch: []string{"/tmp"},
 	}
 	if err := checkArgv(c.Argv); err != nil {
 		return nil, nil, err
 	}
 	r := root{base: base, spec: s, made: map[string]bool{}, dirs: &base.Dirs}
-	for _, d := range []stage.Dir{{Path: "proc", Mode: 0o555}, {Path: "tmp", Mode: 0o1777}, {Path: "dev", Mode: 0o755}, {Path: "dev/shm", Mode: 0o1777},
+	for _, d := range []stage.Dir{{Path: "proc", Mode: 0o555}, {Path: "tmp", Mode: 0o1777}, {Path: "dev", Mode: 0o755},
+		{Path: "dev/shm", Mode: 0o1777},
 		{Path: "etc", Mode: 0o755}, {Path: "run", Mode: 0o755}, {Path: "run/secrets", Mode: 0o700}} {
 		r.dir(d.Path, d.Mode)
 	}
@@ -150,7 +158,8 @@ func plan(p Policy, c Command, m *machine, ws *leased) (*stage.Root, *stage.Spec
 	for _, pl := range m.System {
 		r.show(pl)
 	}
-	for _, l := range [][2]string{{"dev/fd", "/proc/self/fd"}, {"dev/stdin", "fd/0"}, {"dev/stdout", "fd/1"}, {"dev/stderr", "fd/2"}} {
+	for _, l := range [][2]string{{"dev/fd", "/proc/self/fd"}, {"dev/stdin", "fd/0"}, {"dev/stdout", "fd/1"},
+		{"dev/stderr", "fd/2"}} {
 		base.Links = append(base.Links, stage.Link{Path: l[0], To: l[1]})
 	}
 	for _, d := range m.Devices {
@@ -240,7 +249,8 @@ func (r *root) workspace(ws *leased, system []place) error {
 		}
 	}
 	r.parents(ws.dir[1:])
-	r.spec.Binds = append(r.spec.Binds, stage.Bind{Source: ws.dir, Prepared: ws.fd != 0, Dev: ws.dev, Ino: ws.ino, Target: ws.dir[1:], IsDir: true, ReadOnly: !ws.writable})
+	r.spec.Binds = append(r.spec.Binds, stage.Bind{Source: ws.dir, Prepared: ws.fd != 0, Dev: ws.dev, Ino: ws.ino,
+		Target: ws.dir[1:], IsDir: true, ReadOnly: !ws.writable})
 	r.spec.Workspace, r.spec.Protect = ws.dir, ws.protect
 	r.mask(ws.masks)
 	return nil
@@ -251,7 +261,8 @@ func (r *root) secrets(secrets []Secret) error {
 		return fmt.Errorf("%w: %d secrets; at most %d", ErrViolation, len(secrets), maxSecrets)
 	}
 	for _, s := range secrets {
-		if s.Name == "" || s.Name == "." || s.Name == ".." || strings.ContainsAny(s.Name, "/\x00") || !utf8.ValidString(s.Name) {
+		if s.Name == "" || s.Name == "." || s.Name == ".." || strings.ContainsAny(s.Name, "/\x00") ||
+			!utf8.ValidString(s.Name) {
 			return fmt.Errorf("%w: %q is no name of a secret", ErrViolation, s.Name)
 		}
 		r.spec.Files = append(r.spec.Files, stage.File{Path: "run/secrets/" + s.Name, Mode: 0o400, Content: s.Content})
@@ -292,7 +303,8 @@ func environment(own map[string]string, searchPath string, proxy bool) ([]string
 	all["PATH"] = searchPath
 	if proxy {
 		url := fmt.Sprintf("http://127.0.0.1:%d", stage.ProxyPort)
-		for _, name := range []string{"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"} {
+		for _, name := range []string{"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY",
+			"all_proxy"} {
 			all[name] = url
 		}
 		all["no_proxy"], all["NO_PROXY"] = "localhost,127.0.0.1,::1", "localhost,127.0.0.1,::1"
@@ -302,7 +314,8 @@ func environment(own map[string]string, searchPath string, proxy bool) ([]string
 	total := 0
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		entry := name + "=" + all[name]
-		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(entry, 0) || !utf8.ValidString(entry) {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(entry, 0) ||
+			!utf8.ValidString(entry) {
 			return nil, fmt.Errorf("%w: %q is no environment variable", ErrViolation, name)
 		}
 		total += len(entry) + 1
@@ -319,9 +332,13 @@ func rlimits(l Limits, k kernelLimits) []stage.Rlimit {
 	cpu := uint64((l.CPU + time.Second - 1) / time.Second)
 	same := func(resource int, v uint64) stage.Rlimit { return stage.Rlimit{Resource: resource, Soft: v, Max: v} }
 	return []stage.Rlimit{
-		same(k.Core, 0), {Resource: k.CPU, Soft: cpu, Max: cpu + 1}, same(k.AS, max(addressesOverMemory*uint64(l.Memory), leastAddresses)), same(k.Data, max(dataOverMemory*uint64(l.Memory), leastData)), same(k.FSize, uint64(l.FileSize)),
-		same(k.NoFile, uint64(l.Files)), same(k.NProc, uint64(l.Processes+initProcesses)), {Resource: k.Stack, Soft: stack, Max: 8 * stack},
-		same(k.MemLock, lockedBytes), same(k.MsgQueue, 0), same(k.SigPending, signals), same(k.Nice, 0), same(k.RTPrio, 0),
+		same(k.Core, 0), {Resource: k.CPU, Soft: cpu, Max: cpu + 1},
+		same(k.AS, max(addressesOverMemory*uint64(l.Memory), leastAddresses)),
+		same(k.Data, max(dataOverMemory*uint64(l.Memory), leastData)), same(k.FSize, uint64(l.FileSize)),
+		same(k.NoFile, uint64(l.Files)), same(k.NProc, uint64(l.Processes+initProcesses)),
+		{Resource: k.Stack, Soft: stack, Max: 8 * stack},
+		same(k.MemLock, lockedBytes), same(k.MsgQueue, 0), same(k.SigPending, signals), same(k.Nice, 0),
+		same(k.RTPrio, 0),
 	}
 }
 

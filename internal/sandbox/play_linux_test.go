@@ -27,7 +27,8 @@ func play(outside, seed, count string) int {
 		return 2
 	}
 	r := rand.New(rand.NewPCG(s, 1))
-	parts := []string{"a", "b", ".git", "hooks", "config", "HEAD", "objects", "refs", ".vscode", "tasks.json", ".github", "workflows", "ci.yml", "tools", "pre-commit", ".toolyard", "run", ".envrc", ".hg", "..", "."}
+	parts := []string{"a", "b", ".git", "hooks", "config", "HEAD", "objects", "refs", ".vscode", "tasks.json",
+		".github", "workflows", "ci.yml", "tools", "pre-commit", ".toolyard", "run", ".envrc", ".hg", "..", "."}
 	name := func() string {
 		if r.IntN(12) == 0 {
 			return filepath.Join(outside, parts[r.IntN(2)])
@@ -107,8 +108,8 @@ func view(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// FuzzPlay plays random file operations inside a sandbox: afterwards nothing outside of the workspace has changed, and no protected place
-// has, neither one that was there nor one that was missing. The workspace can still be used.
+// FuzzPlay plays random file operations inside a sandbox: afterwards nothing outside of the workspace has changed, and
+// no protected place has, neither one that was there nor one that was missing. The workspace can still be used.
 func FuzzPlay(f *testing.F) {
 	for seed := range uint64(12) {
 		f.Add(seed, uint16(20*(seed+1)))
@@ -120,7 +121,8 @@ func FuzzPlay(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64, count uint16) {
 		each(t, func(t *testing.T, box Sandbox) {
 			ws, outside := newPlace(t), newPlace(t)
-			t.Cleanup(func() { _ = exec.Command("chmod", "-R", "u+rwx", ws).Run() }) // so that the test's directory can go
+			// so that the test's directory can go
+			t.Cleanup(func() { _ = exec.Command("chmod", "-R", "u+rwx", ws).Run() })
 			if err := os.WriteFile(filepath.Join(outside, "a"), []byte("mine"), 0o666); err != nil {
 				t.Fatal(err)
 			}
@@ -129,7 +131,8 @@ func FuzzPlay(f *testing.F) {
 				if out, err := exec.Command("git", "init", "-q", ws).CombinedOutput(); err != nil {
 					t.Fatal(string(out))
 				}
-				if out, err := exec.Command("git", "-C", ws, "config", "core.hooksPath", "tools/hooks").CombinedOutput(); err != nil {
+				if out, err := exec.Command("git", "-C", ws, "config", "core.hooksPath",
+					"tools/hooks").CombinedOutput(); err != nil {
 					t.Fatal(string(out))
 				}
 			}
@@ -155,8 +158,10 @@ func FuzzPlay(f *testing.F) {
 			}
 			untouched := view(t, outside)
 			var out bytes.Buffer
-			res, err := box.Run(t.Context(), Policy{Workspace: &Workspace{Dir: ws, Writable: true}, Read: []string{filepath.Dir(bin)}},
-				Command{Argv: []string{bin, "play", outside, strconv.FormatUint(seed, 10), strconv.Itoa(int(count))}}, Streams{Stdout: &out, Stderr: &out})
+			res, err := box.Run(t.Context(), Policy{Workspace: &Workspace{Dir: ws, Writable: true},
+				Read: []string{filepath.Dir(bin)}},
+				Command{Argv: []string{bin, "play", outside, strconv.FormatUint(seed, 10), strconv.Itoa(int(count))}},
+				Streams{Stdout: &out, Stderr: &out})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -25,8 +25,8 @@ type Command struct {
 type Streams struct {
 	// Stdin must be at its end soon: it is read whole before the command starts, up to [MaxStdinBytes].
 	Stdin io.Reader
-	// Stdout and Stderr get the output as it comes, from one goroutine at a time when they are the same: in that case the
-	// command has one pipe for both, and the order is its own.
+	// Stdout and Stderr get the output as it comes, from one goroutine at a time when they are the same: in that case
+	// the command has one pipe for both, and the order is its own.
 	Stdout, Stderr io.Writer
 }
 
@@ -83,16 +83,18 @@ type Network struct {
 
 // Limits bound a command with everything that it starts. No field has a value that means "unlimited".
 type Limits struct {
-	Wall      time.Duration // 0: 30 s
-	CPU       time.Duration // of all processes together; 0: as long as Wall, on each of two CPUs
-	Memory    int64         // bytes, of all processes together, with their page tables and what lies in Scratch; 0: 512 MiB
-	FileSize  int64         // bytes of one file; 0: 256 MiB
-	Scratch   int64         // bytes of /tmp and everything else writable outside the workspace; 0: 64 MiB
-	Processes int           // with threads; 0: 128
-	Files     int           // open files of one process; 0: 1024
-	Output    int64         // bytes of both streams together; 0: 1 MiB
-	// DiskFree is what stays free of the file system that a writable workspace lies on, in bytes; 0: 256 MiB. A command that takes
-	// more than [diskStep] while there is less is stopped: no command fills the machine's disk, however many files it writes.
+	Wall time.Duration // 0: 30 s
+	CPU  time.Duration // of all processes together; 0: as long as Wall, on each of two CPUs
+	// bytes, of all processes together, with their page tables and what lies in Scratch; 0: 512 MiB
+	Memory    int64
+	FileSize  int64 // bytes of one file; 0: 256 MiB
+	Scratch   int64 // bytes of /tmp and everything else writable outside the workspace; 0: 64 MiB
+	Processes int   // with threads; 0: 128
+	Files     int   // open files of one process; 0: 1024
+	Output    int64 // bytes of both streams together; 0: 1 MiB
+	// DiskFree is what stays free of the file system that a writable workspace lies on, in bytes; 0: 256 MiB. A command
+	// that takes more than [diskStep] while there is less is stopped: no command fills the machine's disk, however many
+	// files it writes.
 	DiskFree int64
 }
 
@@ -133,7 +135,9 @@ func (l Limits) withDefaults() (Limits, error) {
 	for _, n := range []struct {
 		v        *int64
 		def, max int64
-	}{{&l.Memory, DefaultMemory, MaxMemory}, {&l.FileSize, DefaultFileSize, MaxMemory}, {&l.Scratch, DefaultScratch, MaxMemory}, {&l.Output, DefaultOutput, MaxMemory}, {&l.DiskFree, DefaultDiskFree, MaxMemory}} {
+	}{{&l.Memory, DefaultMemory, MaxMemory}, {&l.FileSize, DefaultFileSize, MaxMemory},
+		{&l.Scratch, DefaultScratch, MaxMemory}, {&l.Output, DefaultOutput, MaxMemory},
+		{&l.DiskFree, DefaultDiskFree, MaxMemory}} {
 		if *n.v == 0 {
 			*n.v = n.def
 		}
@@ -170,7 +174,8 @@ type Result struct {
 	Layers    []string
 	// Missing are layers that this machine does not give, each as "name: why".
 	Missing []string
-	// Held says that the workspace is no git repository, and that the command could not make it one: see [protect.GitBar].
+	// Held says that the workspace is no git repository, and that the command could not make it one: see
+	// [protect.GitBar].
 	Held bool
 	// Detail is for the operator: what exactly went over a limit, or how the sandbox was lost.
 	Detail string
@@ -190,7 +195,8 @@ const (
 	DiskLimit   Reason = "disk"         // it left less than DiskFree under the workspace, or room for too few files
 	ObjectLimit Reason = "objects"      // it had more sockets open than it may
 	SandboxLost Reason = "sandbox_lost" // the sandbox's init died: nobody knows how far the command came
-	Trespass    Reason = "trespass"     // it made something in the workspace that is protected; Detail says what became of that
+	// it made something in the workspace that is protected; Detail says what became of that
+	Trespass Reason = "trespass"
 )
 
 // Usage is what a command used, as far as it was seen.
@@ -200,7 +206,8 @@ type Usage struct {
 	MaxRSS, Peak int64
 }
 
-// ErrViolation is wrapped by an error about a policy or command that asks for what no sandbox gives: nothing was started.
+// ErrViolation is wrapped by an error about a policy or command that asks for what no sandbox gives: nothing was
+// started.
 var ErrViolation = errors.New("not allowed in a sandbox")
 
 // ErrNotStarted is wrapped by an error about a command that could not be started in a sandbox that stood.
@@ -212,7 +219,8 @@ var ErrBusy = errors.New("the workspace is in use")
 // BaseEnv is the environment that every command has. Its PATH has before these the directories of the worker's own PATH
 // that the command sees: a worker finds its programs where its operator has put them, and so do its commands.
 var BaseEnv = map[string]string{
-	"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8", "USER": "sandbox", "LOGNAME": "sandbox",
+	"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", "TMPDIR": "/tmp",
+	"LANG": "C.UTF-8", "USER": "sandbox", "LOGNAME": "sandbox",
 }
 
 // cleanPath checks an absolute path.

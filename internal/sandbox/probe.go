@@ -36,8 +36,8 @@ type Sandbox interface {
 	// Probe tries the real thing and says what held. An error means that this machine cannot isolate commands; its text
 	// is one line that says what to do about it. Probe leaves nothing behind and is cheap enough to ask for each call.
 	Probe(ctx context.Context) (Capabilities, error)
-	// Run runs a command under a policy until it ends, its limits are over or ctx ends, and returns when every process of it
-	// is gone. An error means that nothing of the command has run: it wraps [ErrNoIsolation], [ErrViolation],
+	// Run runs a command under a policy until it ends, its limits are over or ctx ends, and returns when every process
+	// of it is gone. An error means that nothing of the command has run: it wraps [ErrNoIsolation], [ErrViolation],
 	// [ErrNotStarted] or [ErrBusy], or is the cause of ctx.
 	Run(ctx context.Context, p Policy, c Command, s Streams) (Result, error)
 }

@@ -165,7 +165,8 @@ func (p *process) close() {
 // spareCount is how many stages are kept ready. Each costs a few megabytes and saves its command most of the wait.
 const spareCount = 2
 
-// refillDelay keeps the making of the next spare out of the way of the command that has taken this one, while there is another.
+// refillDelay keeps the making of the next spare out of the way of the command that has taken this one, while there is
+// another.
 const refillDelay = 3 * time.Millisecond
 
 // spares are stages that wait for a command, all with the same root: the one that was asked for last.

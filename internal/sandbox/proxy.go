@@ -23,8 +23,9 @@ const (
 	proxyHeaderWithin = 10 * time.Second
 )
 
-// proxy is what a command reaches of the network: an HTTP proxy that connects to the places of an allow-list. It listens on
-// a socket of the sandbox's own network namespace, so that nobody else can ask it; it dials from the worker's.
+// proxy is what a command reaches of the network: an HTTP proxy that connects to the places of an allow-list. It
+// listens on a socket of the sandbox's own network namespace, so that nobody else can ask it; it dials from the
+// worker's.
 //
 // A name is resolved once, every address is checked, and the address that was checked is dialed: whoever answers
 // differently the second time is not asked twice.
@@ -66,7 +67,8 @@ func canonicalPlace(place string) (string, error) {
 	}
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	const maxName = 253
-	wrong := host == "" || len(host) > maxName || strings.Contains(host, "..") || host[0] == '.' || host[0] == '-' || strings.Trim(host, "0123456789.") == ""
+	wrong := host == "" || len(host) > maxName || strings.Contains(host, "..") || host[0] == '.' || host[0] == '-' ||
+		strings.Trim(host, "0123456789.") == ""
 	for _, c := range host {
 		wrong = wrong || !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' || c == '.' || c == '_')
 	}
@@ -77,7 +79,8 @@ func canonicalPlace(place string) (string, error) {
 }
 
 func newProxy(l net.Listener, n Network) (*proxy, error) {
-	p := &proxy{allow: map[string]bool{}, private: n.Private, listen: l, slots: make(chan struct{}, maxProxyConns), open: map[net.Conn]bool{}}
+	p := &proxy{allow: map[string]bool{}, private: n.Private, listen: l, slots: make(chan struct{}, maxProxyConns),
+		open: map[net.Conn]bool{}}
 	p.alive, p.stop = context.WithCancel(context.Background())
 	p.resolve = func(ctx context.Context, host string) ([]netip.Addr, error) {
 		return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
@@ -148,8 +151,8 @@ func (p *proxy) close() {
 	p.done.Wait()
 }
 
-// answer serves one request and hands the connection over to its two ends. One connection is one place: a second request
-// on it would be the place's to answer.
+// answer serves one request and hands the connection over to its two ends. One connection is one place: a second
+// request on it would be the place's to answer.
 func (p *proxy) answer(conn net.Conn) {
 	if err := conn.SetReadDeadline(time.Now().Add(proxyHeaderWithin)); err != nil {
 		return
@@ -257,6 +260,7 @@ func (p *proxy) dial(place string) (net.Conn, error) {
 // refuse answers with a status and closes.
 func refuse(conn net.Conn, status int, why string) {
 	body := why + "\n"
-	_, _ = fmt.Fprintf(conn, "HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+	_, _ = fmt.Fprintf(conn,
+		"HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
 		status, http.StatusText(status), len(body), body) // whoever is gone needs no answer
 }

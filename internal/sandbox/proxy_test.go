@@ -17,9 +17,12 @@ import (
 
 func TestPlaces(t *testing.T) {
 	for place, want := range map[string]string{
-		"Example.COM.:443": "example.com:443", "127.0.0.1:80": "127.0.0.1:80", "[::1]:80": "[::1]:80", "[::ffff:10.0.0.1]:80": "10.0.0.1:80", "a_b.c-d:1": "a_b.c-d:1",
-		"": "", "example.com": "", "example.com:0": "", "example.com:65536": "", "example.com:http": "", "evil\x00.example.com:443": "", "a..b:80": "", ".b:80": "", "-b:80": "",
-		"a b:80": "", "user@example.com:80": "", "example.com/:80": "", "2130706433:80": "", "127.1:80": "", "0x7f.1:80": "0x7f.1:80", "\u0435xample.com:80": "", "[fe80::1%eth0]:80": "",
+		"Example.COM.:443": "example.com:443", "127.0.0.1:80": "127.0.0.1:80", "[::1]:80": "[::1]:80",
+		"[::ffff:10.0.0.1]:80": "10.0.0.1:80", "a_b.c-d:1": "a_b.c-d:1",
+		"": "", "example.com": "", "example.com:0": "", "example.com:65536": "", "example.com:http": "",
+		"evil\x00.example.com:443": "", "a..b:80": "", ".b:80": "", "-b:80": "",
+		"a b:80": "", "user@example.com:80": "", "example.com/:80": "", "2130706433:80": "", "127.1:80": "",
+		"0x7f.1:80": "0x7f.1:80", "\u0435xample.com:80": "", "[fe80::1%eth0]:80": "",
 	} {
 		got, err := canonicalPlace(place)
 		if got != want || (err == nil) != (want != "") || (CheckPlace(place) == nil) != (want != "") {
@@ -67,7 +70,8 @@ func TestTheProxyConnectsToWhatIsListed(t *testing.T) {
 	p, asked := testProxy(t, Network{
 		Allow:   []string{"allowed.test:" + port, "private.test:" + port, "mixed.test:" + port, "nowhere.test:80"},
 		Private: func(host string, a netip.Addr) bool { return host != "private.test" && a.IsLoopback() },
-	}, map[string][]string{"allowed.test": {"127.0.0.1"}, "private.test": {"127.0.0.1"}, "mixed.test": {"10.0.0.1", "127.0.0.1"}})
+	}, map[string][]string{"allowed.test": {"127.0.0.1"}, "private.test": {"127.0.0.1"},
+		"mixed.test": {"10.0.0.1", "127.0.0.1"}})
 	get := func(method, place string) (int, string) {
 		t.Helper()
 		conn, err := net.Dial("tcp", p.listen.Addr().String())
@@ -80,7 +84,8 @@ func TestTheProxyConnectsToWhatIsListed(t *testing.T) {
 		}
 		request := "CONNECT " + place + " HTTP/1.1\r\nHost: elsewhere.test\r\n\r\n"
 		if method != http.MethodConnect {
-			request = "GET http://" + place + "/ HTTP/1.1\r\nHost: elsewhere.test\r\nProxy-Authorization: secret\r\n\r\n"
+			request = "GET http://" + place +
+				"/ HTTP/1.1\r\nHost: elsewhere.test\r\nProxy-Authorization: secret\r\n\r\n"
 		}
 		if _, err := io.WriteString(conn, request); err != nil {
 			t.Fatal(err)
@@ -91,7 +96,8 @@ func TestTheProxyConnectsToWhatIsListed(t *testing.T) {
 			t.Fatal(place, err)
 		}
 		if method == http.MethodConnect && res.StatusCode == http.StatusOK {
-			if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: inside\r\nConnection: close\r\n\r\n"); err != nil {
+			if _, err := io.WriteString(conn,
+				"GET / HTTP/1.1\r\nHost: inside\r\nConnection: close\r\n\r\n"); err != nil {
 				t.Fatal(err)
 			}
 			if res, err = http.ReadResponse(from, nil); err != nil {
@@ -129,7 +135,9 @@ func TestTheProxyConnectsToWhatIsListed(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range []string{"GET / HTTP/1.1\r\nHost: allowed.test:" + port + "\r\n\r\n", "GET ftp://allowed.test/ HTTP/1.1\r\n\r\n", "nonsense\r\n\r\n", "CONNECT evil\x00.allowed.test:" + port + " HTTP/1.1\r\n\r\n"} {
+	for _, bad := range []string{"GET / HTTP/1.1\r\nHost: allowed.test:" + port +
+		"\r\n\r\n", "GET ftp://allowed.test/ HTTP/1.1\r\n\r\n", "nonsense\r\n\r\n", "CONNECT evil\x00.allowed.test:" +
+		port + " HTTP/1.1\r\n\r\n"} {
 		conn, err := net.Dial("tcp", p.listen.Addr().String())
 		if err != nil {
 			t.Fatal(err)

@@ -33,6 +33,7 @@ func (r Refuse) refusal() error {
 		return fmt.Errorf("%w: %s", ErrNoIsolation, r.Why)
 	}
 	return fmt.Errorf("%w: this worker has no sandbox backend and so starts no command; "+
-		"send batches that use bash to a pool whose workers can isolate commands (\"worker check\" shows what a machine can give)",
+		"send batches that use bash to a pool whose workers can isolate commands (\"worker check\" shows what a "+
+		"machine can give)",
 		ErrNoIsolation)
 }

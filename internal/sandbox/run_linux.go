@@ -54,10 +54,12 @@ func (r *runner) Run(ctx context.Context, p Policy, c Command, st Streams) (res 
 		defer func() {
 			res.Held = l.holdsGit()
 			trespasses, undone := l.release()
-			if len(trespasses) == 0 && l.appearedAt != "" { // it was taken away again before the command was ended for it
+			// it was taken away again before the command was ended for it
+			if len(trespasses) == 0 && l.appearedAt != "" {
 				trespasses = []string{l.appearedAt}
 			}
-			if len(trespasses) > 0 && (err == nil || errors.Is(err, errTrespassed)) { // the error: ended before we heard that it runs
+			// the error: ended before we heard that it runs
+			if len(trespasses) > 0 && (err == nil || errors.Is(err, errTrespassed)) {
 				err, res.Isolation = nil, r.name
 				res.Reason, res.Detail = Trespass, trespassed(trespasses, undone)
 			}
@@ -97,7 +99,8 @@ func (r *runner) Run(ctx context.Context, p Policy, c Command, st Streams) (res 
 			res.Detail += "; " + e.Error()
 		}
 	}()
-	x := &execution{group: own, noGroup: r.noGroups, ctx: ctx, name: r.name, spec: spec, limits: limits, network: p.Network, began: time.Now(), stdin: stdin, streams: st}
+	x := &execution{group: own, noGroup: r.noGroups, ctx: ctx, name: r.name, spec: spec, limits: limits,
+		network: p.Network, began: time.Now(), stdin: stdin, streams: st}
 	if spare := r.spares.take(base); spare != nil {
 		res, err := x.run(spare, ws)
 		if x.begun.Load() || !errors.Is(err, ErrNoIsolation) {
@@ -185,12 +188,13 @@ func (x *execution) run(p *process, ws *leased) (Result, error) {
 	}()
 	go x.listen(p, sent)
 	stop := x.wait(p.conn, ws != nil && ws.writable)
-	if stop.seen != nil && stop.seen.ended != nil { // nothing of the command is left, and its sandbox is taken apart without us
+	// nothing of the command is left, and its sandbox is taken apart without us
+	if stop.seen != nil && stop.seen.ended != nil {
 		go p.discard()
 		return x.judge(stop, x.output.drain(), nil, p)
 	}
-	// Killing the stage kills its namespace; killing bwrap's monitor kills the stage. The end of the process is that of all
-	// that ran under it.
+	// Killing the stage kills its namespace; killing bwrap's monitor kills the stage. The end of the process is that of
+	// all that ran under it.
 	ended := p.kill()
 	defer p.close()
 	drained := x.output.drain()
@@ -355,7 +359,8 @@ func (x *execution) judge(stop stopped, drained, ended error, p *process) (Resul
 		return Result{}, context.Cause(x.ctx)
 	}
 	if !begun && stop.reason == "" {
-		return Result{}, setupError(x.name, "start", fmt.Errorf("the stage ended without a word (%v) %s%s", p.child, res.Detail, p.said()))
+		return Result{}, setupError(x.name, "start", fmt.Errorf("the stage ended without a word (%v) %s%s", p.child,
+			res.Detail, p.said()))
 	}
 	if seen.ready != nil {
 		res.Layers, res.Missing = seen.ready.Layers, seen.ready.Missing
@@ -372,7 +377,8 @@ func (x *execution) judge(stop stopped, drained, ended error, p *process) (Resul
 		}
 		if res.Reason == "" {
 			res.Reason = SandboxLost
-			res.Detail = fmt.Sprintf("the sandbox's init ended (%v) before the command %s%s", p.child, res.Detail, p.said())
+			res.Detail = fmt.Sprintf("the sandbox's init ended (%v) before the command %s%s", p.child, res.Detail,
+				p.said())
 		}
 		return res, nil
 	}
@@ -386,7 +392,9 @@ func (x *execution) judge(stop stopped, drained, ended error, p *process) (Resul
 	case e.Over == "cpu", syscall.Signal(e.Signal) == unix.SIGXCPU:
 		res.Reason = CPULimit
 	case e.Over == "disk":
-		res.Reason, res.Detail = DiskLimit, fmt.Sprintf("less than %d bytes, or room for %d files, are free under the workspace", x.spec.DiskFree, x.spec.FilesFree)
+		res.Reason, res.Detail = DiskLimit,
+			fmt.Sprintf("less than %d bytes, or room for %d files, are free under the workspace", x.spec.DiskFree,
+				x.spec.FilesFree)
 	case e.Over == "sockets":
 		res.Reason, res.Detail = ObjectLimit, fmt.Sprintf("more than %d sockets", x.spec.Sockets)
 	case e.Over != "":

@@ -25,7 +25,8 @@ import (
 func sh(t *testing.T, box Sandbox, p Policy, command string) (Result, string) {
 	t.Helper()
 	var out bytes.Buffer
-	res, err := box.Run(t.Context(), p, Command{Argv: []string{"bash", "-c", command}}, Streams{Stdout: &out, Stderr: &out})
+	res, err := box.Run(t.Context(), p, Command{Argv: []string{"bash", "-c", command}},
+		Streams{Stdout: &out, Stderr: &out})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,29 +56,42 @@ func TestEndsAreToldApart(t *testing.T) {
 			{"status", "echo out; exit 7", Limits{}, Exited, 7, 0, "out\n"},
 			{"signal", "kill -SEGV $$", Limits{}, Exited, -1, 11, ""},
 			{"timeout", "echo out; sleep 60", Limits{Wall: 300 * time.Millisecond}, Timeout, -1, 0, "out\n"},
-			{"memory", `a=x; while :; do a=$a$a; done`, Limits{Memory: 64 << 20, Wall: 20 * time.Second}, OutOfMemory, -1, 9, ""},
-			{"memory of many", `for i in 1 2 3 4; do (a=x; while [ ${#a} -lt 16777216 ]; do a=$a$a; done; sleep 20) & done; wait`, Limits{Memory: 64 << 20, Wall: 20 * time.Second}, OutOfMemory, -1, 9, ""},
-			{"cpu", "while :; do :; done", Limits{CPU: 500 * time.Millisecond, Wall: 20 * time.Second}, CPULimit, -1, 9, ""},
-			{"cpu of many", "for i in 1 2; do (while :; do :; done) & done; wait", Limits{CPU: 500 * time.Millisecond, Wall: 20 * time.Second}, CPULimit, -1, 9, ""},
+			{"memory", `a=x; while :; do a=$a$a; done`, Limits{Memory: 64 << 20, Wall: 20 * time.Second}, OutOfMemory,
+				-1, 9, ""},
+			{"memory of many",
+				`for i in 1 2 3 4; do (a=x; while [ ${#a} -lt 16777216 ]; do a=$a$a; done; sleep 20) & done; wait`,
+				Limits{Memory: 64 << 20, Wall: 20 * time.Second}, OutOfMemory, -1, 9, ""},
+			{"cpu", "while :; do :; done", Limits{CPU: 500 * time.Millisecond, Wall: 20 * time.Second}, CPULimit, -1, 9,
+				""},
+			{"cpu of many", "for i in 1 2; do (while :; do :; done) & done; wait",
+				Limits{CPU: 500 * time.Millisecond, Wall: 20 * time.Second}, CPULimit, -1, 9, ""},
 			{"cpu of one by the kernel", `ulimit -t`, Limits{CPU: 5 * time.Second}, Exited, 0, 0, "5\n"},
-			{"output", "yes", Limits{Output: 1000, Wall: 20 * time.Second}, OutputLimit, -1, 0, strings.Repeat("y\n", 500)},
-			{"output that fits", "head -c 1000 /dev/zero | tr '\\0' x", Limits{Output: 1000}, Exited, 0, 0, strings.Repeat("x", 1000)},
-			{"file size", "head -c 100000 /dev/zero > big; echo $?; stat -c %s big", Limits{FileSize: 4096}, Exited, 0, 0, "4096\n"},
-			{"disk, in many files", "for i in $(seq 200); do head -c 1000000 /dev/zero > f$i; done; sleep 20", Limits{DiskFree: 1 << 40, Wall: 20 * time.Second}, DiskLimit, -1, 9, ""},
-			{"little, on a full disk", "head -c 1000000 /dev/zero > f; sleep 0.1; stat -c %s f", Limits{DiskFree: 1 << 40}, Exited, 0, 0, "1000000\n"},
+			{"output", "yes", Limits{Output: 1000, Wall: 20 * time.Second}, OutputLimit, -1, 0,
+				strings.Repeat("y\n", 500)},
+			{"output that fits", "head -c 1000 /dev/zero | tr '\\0' x", Limits{Output: 1000}, Exited, 0, 0,
+				strings.Repeat("x", 1000)},
+			{"file size", "head -c 100000 /dev/zero > big; echo $?; stat -c %s big", Limits{FileSize: 4096}, Exited, 0,
+				0, "4096\n"},
+			{"disk, in many files", "for i in $(seq 200); do head -c 1000000 /dev/zero > f$i; done; sleep 20",
+				Limits{DiskFree: 1 << 40, Wall: 20 * time.Second}, DiskLimit, -1, 9, ""},
+			{"little, on a full disk", "head -c 1000000 /dev/zero > f; sleep 0.1; stat -c %s f",
+				Limits{DiskFree: 1 << 40}, Exited, 0, 0, "1000000\n"},
 			{"scratch", "head -c 3000000 /dev/zero > /tmp/big; echo $?", Limits{Scratch: 1 << 20}, Exited, 0, 0, "1\n"},
 			{"files", "ulimit -n", Limits{Files: 77}, Exited, 0, 0, "77\n"},
 			{"no such program", "no-such-program", Limits{}, Exited, 127, 0, "no-such-program: command not found"},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
-				res, out := sh(t, box, Policy{Workspace: &Workspace{Dir: newPlace(t), Writable: true}, Limits: tt.limits}, tt.command)
+				res, out := sh(t, box, Policy{Workspace: &Workspace{Dir: newPlace(t), Writable: true},
+					Limits: tt.limits}, tt.command)
 				for range 20 { // what others write meanwhile counts too, since it is one disk
 					if res.Reason != DiskLimit || tt.want == DiskLimit {
 						break
 					}
-					res, out = sh(t, box, Policy{Workspace: &Workspace{Dir: newPlace(t), Writable: true}, Limits: tt.limits}, tt.command)
+					res, out = sh(t, box, Policy{Workspace: &Workspace{Dir: newPlace(t), Writable: true},
+						Limits: tt.limits}, tt.command)
 				}
-				if res.Reason != tt.want || tt.want == Exited && (res.ExitCode != tt.exit || res.Signal != tt.signal) || !strings.Contains(out, tt.out) {
+				if res.Reason != tt.want || tt.want == Exited && (res.ExitCode != tt.exit || res.Signal != tt.signal) ||
+					!strings.Contains(out, tt.out) {
 					t.Errorf("%+v\n%.200q", res, out)
 				}
 				if res.Isolation != box.Name() || len(res.Layers) < 8 || tt.want == OutputLimit && len(out) != 1000 {
@@ -99,13 +113,16 @@ func TestForkBomb(t *testing.T) {
 		// The control: with room for them the same processes start.
 		p.Limits.Processes = 400
 		p.Limits.Wall = 10 * time.Second
-		if _, out := sh(t, box, p, `n=0; while [ $n -lt 200 ]; do sleep 5 & n=$((n+1)); done; echo started all`); !strings.Contains(out, "started all") {
+		if _, out := sh(t, box, p,
+			`n=0; while [ $n -lt 200 ]; do sleep 5 & n=$((n+1)); done; echo started all`); !strings.Contains(out,
+			"started all") {
 			t.Errorf("%.300q", out)
 		}
 	})
 }
 
-// TestRepositoriesOfCommands: a command makes repositories below the workspace's directory, and not of that directory itself.
+// TestRepositoriesOfCommands: a command makes repositories below the workspace's directory, and not of that directory
+// itself.
 func TestRepositoriesOfCommands(t *testing.T) {
 	each(t, func(t *testing.T, box Sandbox) {
 		dir := newPlace(t)
@@ -115,7 +132,8 @@ func TestRepositoriesOfCommands(t *testing.T) {
 			made    bool
 		}{
 			{"git init -q .", 128, false},
-			{"git init -q sub && cd sub && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m first", 0, true},
+			{"git init -q sub && cd sub && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m first", 0,
+				true},
 			{"git clone -q sub copy && git -C copy log --oneline | grep -c first", 0, true},
 			{"git clone -q sub .", 128, true},
 		} {
@@ -150,18 +168,25 @@ func TestWhatACommandSees(t *testing.T) {
 			{"the workspace is at its own path", Policy{Workspace: ro}, "pwd; cat file", 0, dir + "\ncontent\n"},
 			{"a read-only workspace", Policy{Workspace: ro}, "echo x > made", 1, "Read-only file system"},
 			{"a writable one", Policy{Workspace: rw}, "echo x > made && cat made && rm made", 0, "x\n"},
-			{"the environment is exact", Policy{Env: map[string]string{"A": "b", "HOME": "/"}}, "env -u PATH -u PWD -u SHLVL -u _ | sort | tr '\\n' ' '", 0, "A=b HOME=/ LANG=C.UTF-8 LOGNAME=sandbox TMPDIR=/tmp USER=sandbox "},
-			{"a secret is a file", Policy{Secrets: []Secret{{"token", []byte("s3cret")}}}, "cat /run/secrets/token; env | grep -c s3cret; ls -l /run/secrets | grep -o -- -r--------; (echo > /run/secrets/token) 2>&1 | grep -c -e denied -e Read-only", 0, "s3cret0\n-r--------\n1\n"},
+			{"the environment is exact", Policy{Env: map[string]string{"A": "b", "HOME": "/"}},
+				"env -u PATH -u PWD -u SHLVL -u _ | sort | tr '\\n' ' '", 0,
+				"A=b HOME=/ LANG=C.UTF-8 LOGNAME=sandbox TMPDIR=/tmp USER=sandbox "},
+			{"a secret is a file", Policy{Secrets: []Secret{{"token", []byte("s3cret")}}}, "cat /run/secrets/token; " +
+				"env | grep -c s3cret; ls -l /run/secrets | grep -o -- -r--------; (echo > /run/secrets/token) 2>&1 " +
+				"| grep -c -e denied -e Read-only", 0, "s3cret0\n-r--------\n1\n"},
 			{"no secret stays", Policy{}, "ls -A /run/secrets", 0, ""},
-			{"the usual devices", Policy{}, "echo x > /dev/null; head -c 3 /dev/zero | wc -c; ls /dev | tr '\\n' ' '", 0, "3\nfd full null random shm stderr stdin stdout urandom zero "},
+			{"the usual devices", Policy{}, "echo x > /dev/null; head -c 3 /dev/zero | wc -c; ls /dev | tr '\\n' ' '",
+				0, "3\nfd full null random shm stderr stdin stdout urandom zero "},
 			{"own processes only", Policy{}, "[ $(ls /proc | grep -c '^[0-9]') -le 5 ] && echo few", 0, "few\n"},
 			{"nothing to read", Policy{}, "cat; echo end", 0, "end\n"},
 			{"its own loopback", Policy{}, "(exec 3<>/dev/tcp/127.0.0.1/1) 2>&1 | grep -o -m1 refused", 0, "refused\n"},
-			{"no way out", Policy{}, "(exec 3<>/dev/tcp/192.0.2.1/80) 2>&1 | grep -o -m1 unreachable", 0, "unreachable\n"},
+			{"no way out", Policy{}, "(exec 3<>/dev/tcp/192.0.2.1/80) 2>&1 | grep -o -m1 unreachable", 0,
+				"unreachable\n"},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
 				res, out := sh(t, box, tt.p, tt.command)
-				if res.ExitCode != tt.exit || tt.exit == 0 && out != tt.out || !strings.Contains(out, tt.out) || strings.Contains(out, "leaked") {
+				if res.ExitCode != tt.exit || tt.exit == 0 && out != tt.out || !strings.Contains(out, tt.out) ||
+					strings.Contains(out, "leaked") {
 					t.Errorf("%+v\n got %q\nwant %q", res, out, tt.out)
 				}
 			})
@@ -188,7 +213,9 @@ func TestWhoseFilesTheyAre(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(hidden, "mine"), []byte("root's"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		res, out := sh(t, box, Policy{Workspace: &Workspace{Dir: dir, Writable: true}, Read: []string{hidden}}, "id -u; touch made; mkdir sub; stat -c %u made; read -r in out n < /proc/self/uid_map; echo $in $out $n; cat "+hidden+"/mine")
+		res, out := sh(t, box, Policy{Workspace: &Workspace{Dir: dir, Writable: true}, Read: []string{hidden}},
+			"id -u; touch made; mkdir sub; stat -c %u made; read -r in out n < /proc/self/uid_map; echo $in $out $n; "+
+				"cat "+hidden+"/mine")
 		info, err := os.Stat(filepath.Join(dir, "made"))
 		if err != nil {
 			t.Fatal(err, out)
@@ -197,7 +224,8 @@ func TestWhoseFilesTheyAre(t *testing.T) {
 		if host == 0 {
 			host, readable = DefaultUID, "Permission denied"
 		}
-		if want := fmt.Sprintf("1000\n1000\n1000 %d 1\n", host); !strings.HasPrefix(out, want) || !strings.Contains(out, readable) {
+		if want := fmt.Sprintf("1000\n1000\n1000 %d 1\n", host); !strings.HasPrefix(out, want) ||
+			!strings.Contains(out, readable) {
 			t.Errorf("%+v %q, want %q and %q", res, out, want, readable)
 		}
 		if st := info.Sys().(*syscall.Stat_t); int(st.Uid) != os.Getuid() {
@@ -209,21 +237,32 @@ func TestWhoseFilesTheyAre(t *testing.T) {
 func TestWorkspacesThatCannotBeProtected(t *testing.T) {
 	each(t, func(t *testing.T, box Sandbox) {
 		for name, prepare := range map[string]func(dir, elsewhere string) error{
-			"a link for .git": func(dir, elsewhere string) error { return os.Symlink(elsewhere, filepath.Join(dir, ".git")) },
+			"a link for .git": func(dir, elsewhere string) error {
+				return os.Symlink(elsewhere,
+					filepath.Join(dir, ".git"))
+			},
 			"a link for .git/hooks": func(dir, elsewhere string) error {
-				return errors.Join(os.Mkdir(filepath.Join(dir, ".git"), 0o755), os.WriteFile(filepath.Join(dir, ".git/HEAD"), []byte("ref: refs/heads/main\n"), 0o644), os.Symlink(elsewhere, filepath.Join(dir, ".git/hooks")))
+				return errors.Join(os.Mkdir(filepath.Join(dir, ".git"), 0o755),
+					os.WriteFile(filepath.Join(dir, ".git/HEAD"), []byte("ref: refs/heads/main\n"), 0o644),
+					os.Symlink(elsewhere, filepath.Join(dir, ".git/hooks")))
 			},
 			"a link for .git/config": func(dir, elsewhere string) error {
-				return errors.Join(os.Mkdir(filepath.Join(dir, ".git"), 0o755), os.WriteFile(filepath.Join(dir, ".git/HEAD"), []byte("ref: refs/heads/main\n"), 0o644), os.Symlink(elsewhere+"/config", filepath.Join(dir, ".git/config")))
+				return errors.Join(os.Mkdir(filepath.Join(dir, ".git"), 0o755),
+					os.WriteFile(filepath.Join(dir, ".git/HEAD"), []byte("ref: refs/heads/main\n"), 0o644),
+					os.Symlink(elsewhere+"/config", filepath.Join(dir, ".git/config")))
 			},
-			"a pipe for .envrc": func(dir, _ string) error { return syscall.Mkfifo(filepath.Join(dir, ".envrc"), 0o644) },
+			"a pipe for .envrc": func(dir, _ string) error {
+				return syscall.Mkfifo(filepath.Join(dir, ".envrc"),
+					0o644)
+			},
 		} {
 			t.Run(name, func(t *testing.T) {
 				dir, elsewhere := newPlace(t), newPlace(t)
 				if err := prepare(dir, elsewhere); err != nil {
 					t.Fatal(err)
 				}
-				_, err := box.Run(t.Context(), Policy{Workspace: &Workspace{Dir: dir, Writable: true}}, Command{Argv: []string{"touch", "ran"}}, Streams{})
+				_, err := box.Run(t.Context(), Policy{Workspace: &Workspace{Dir: dir, Writable: true}},
+					Command{Argv: []string{"touch", "ran"}}, Streams{})
 				if !errors.Is(err, ErrViolation) {
 					t.Errorf("%v", err)
 				}
@@ -235,7 +274,8 @@ func TestWorkspacesThatCannotBeProtected(t *testing.T) {
 					t.Error("it ran")
 				}
 				// Read-only there is nothing to protect.
-				if res, out := sh(t, box, Policy{Workspace: &Workspace{Dir: dir}}, "pwd"); res.ExitCode != 0 || out != dir+"\n" {
+				if res, out := sh(t, box, Policy{Workspace: &Workspace{Dir: dir}}, "pwd"); res.ExitCode != 0 ||
+					out != dir+"\n" {
 					t.Errorf("%+v %q", res, out)
 				}
 			})
@@ -243,7 +283,8 @@ func TestWorkspacesThatCannotBeProtected(t *testing.T) {
 	})
 }
 
-// TestTrespassIsUndone: what a command makes in a protected place is said and taken away. The command is ended when it is seen, so a second place may not come to be.
+// TestTrespassIsUndone: what a command makes in a protected place is said and taken away. The command is ended when it
+// is seen, so a second place may not come to be.
 func TestTrespassIsUndone(t *testing.T) {
 	each(t, func(t *testing.T, box Sandbox) {
 		for _, made := range []string{".vscode", ".envrc"} {
@@ -272,24 +313,32 @@ func TestHiddenPlaces(t *testing.T) {
 		dir := newPlace(t)
 		hidden := []string{"secret/key", "secret/deep/key", ".env", "sub/.env"}
 		for _, f := range append(hidden, "seen") {
-			if err := errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(f)), 0o755), os.WriteFile(filepath.Join(dir, f), []byte(content), 0o644)); err != nil {
+			if err := errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(f)), 0o755),
+				os.WriteFile(filepath.Join(dir, f), []byte(content), 0o644)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := errors.Join(os.Link(filepath.Join(dir, "secret/key"), filepath.Join(dir, "sub/other")), os.Symlink("secret/key", filepath.Join(dir, "link"))); err != nil {
+		if err := errors.Join(os.Link(filepath.Join(dir, "secret/key"), filepath.Join(dir, "sub/other")),
+			os.Symlink("secret/key", filepath.Join(dir, "link"))); err != nil {
 			t.Fatal(err)
 		}
 		hides := func(p string) bool { return p == "secret" || filepath.Base(p) == ".env" }
 		for _, command := range []string{
-			"cat secret/key", "cat secret/deep/key", "cat .env", "cat sub/.env", "cat sub/other", "cat link", "ls secret", "grep -rh hidden . --exclude=seen",
-			"mv secret moved; cat moved/key", "mv sub moved; cat moved/.env moved/other; mv moved sub", "chmod 777 secret .env; cat .env secret/key", "rm -rf secret .env; cat .env",
-			"ln sub/other x; cat x", "ln sub/.env x; cat x", "cat /proc/self/root$PWD/.env", "cd secret && cat key", "umount .env; umount secret; cat .env secret/key",
-			"mount --bind / /tmp; cat .env", "unshare -rm umount .env; cat .env", "echo new >.env", "echo new >secret/key", "rmdir secret; mkdir secret; touch secret/new", "mkdir a; mv secret a/; ls a/secret",
+			"cat secret/key", "cat secret/deep/key", "cat .env", "cat sub/.env", "cat sub/other", "cat link",
+			"ls secret", "grep -rh hidden . --exclude=seen",
+			"mv secret moved; cat moved/key", "mv sub moved; cat moved/.env moved/other; mv moved sub",
+			"chmod 777 secret .env; cat .env secret/key", "rm -rf secret .env; cat .env",
+			"ln sub/other x; cat x", "ln sub/.env x; cat x", "cat /proc/self/root$PWD/.env", "cd secret && cat key",
+			"umount .env; umount secret; cat .env secret/key",
+			"mount --bind / /tmp; cat .env", "unshare -rm umount .env; cat .env", "echo new >.env",
+			"echo new >secret/key", "rmdir secret; mkdir secret; touch secret/new",
+			"mkdir a; mv secret a/; ls a/secret",
 			"exec 9<. ; cat /proc/self/fd/9/.env", "cp -a . /tmp/copy; rm /tmp/copy/seen; grep -r hidden /tmp/copy",
 		} {
 			for _, writable := range []bool{true, false} {
 				p := Policy{Workspace: &Workspace{Dir: dir, Writable: writable, Hidden: hides}}
-				if res, out := sh(t, box, p, command); strings.Contains(out, content) || strings.Contains(out, "deep") && !strings.Contains(command, "deep") || res.Reason != Exited {
+				if res, out := sh(t, box, p, command); strings.Contains(out, content) ||
+					strings.Contains(out, "deep") && !strings.Contains(command, "deep") || res.Reason != Exited {
 					t.Errorf("%s, writable %v: %+v %q", command, writable, res, out)
 				}
 			}
@@ -301,11 +350,13 @@ func TestHiddenPlaces(t *testing.T) {
 		}
 		// The positive control: what is not hidden is there, and without the rule so is the rest.
 		p := Policy{Workspace: &Workspace{Dir: dir, Writable: true, Hidden: hides}}
-		if res, out := sh(t, box, p, "cat seen; echo more >new; cat new; ls -d secret"); res.ExitCode != 0 || out != content+"more\nsecret\n" {
+		if res, out := sh(t, box, p, "cat seen; echo more >new; cat new; ls -d secret"); res.ExitCode != 0 ||
+			out != content+"more\nsecret\n" {
 			t.Errorf("%+v %q", res, out)
 		}
 		p.Workspace.Hidden = nil
-		if res, out := sh(t, box, p, "cat secret/key .env sub/other"); res.ExitCode != 0 || out != content+content+content {
+		if res, out := sh(t, box, p, "cat secret/key .env sub/other"); res.ExitCode != 0 || out != content+content+
+			content {
 			t.Errorf("without a rule: %+v %q", res, out)
 		}
 	})
@@ -316,17 +367,22 @@ func TestHiddenPlaces(t *testing.T) {
 func TestHiddenPlacesStayWhereTheyAre(t *testing.T) {
 	each(t, func(t *testing.T, box Sandbox) {
 		dir := newPlace(t)
-		if err := errors.Join(os.MkdirAll(filepath.Join(dir, "a/b"), 0o755), os.WriteFile(filepath.Join(dir, "a/b/key"), []byte("hidden"), 0o644), os.Mkdir(filepath.Join(dir, "c"), 0o755)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, "a/b"), 0o755),
+			os.WriteFile(filepath.Join(dir, "a/b/key"), []byte("hidden"), 0o644),
+			os.Mkdir(filepath.Join(dir, "c"), 0o755)); err != nil {
 			t.Fatal(err)
 		}
-		p := Policy{Workspace: &Workspace{Dir: dir, Writable: true, Hidden: func(p string) bool { return p == "a/b/key" }}}
+		p := Policy{Workspace: &Workspace{Dir: dir, Writable: true,
+			Hidden: func(p string) bool { return p == "a/b/key" }}}
 		for _, move := range []string{"mv a x", "mv a/b x", "mv a/b/key x", "mv a c/", "mv -T c a", "git mv a x"} {
 			sh(t, box, p, move)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "a/b/key")); err != nil {
 			t.Error(err)
 		}
-		if res, out := sh(t, box, p, "grep -r hidden .; echo x >a/b/other && mv a/b/other a/moved && cat a/moved"); !strings.HasSuffix(out, "x\n") || strings.Contains(out, "key:hidden") {
+		if res, out := sh(t, box, p,
+			"grep -r hidden .; echo x >a/b/other && mv a/b/other a/moved && cat a/moved"); !strings.HasSuffix(out,
+			"x\n") || strings.Contains(out, "key:hidden") {
 			t.Errorf("%+v %q", res, out)
 		}
 	})
@@ -347,13 +403,16 @@ func TestHiddenPlacesLeaveTheProtectedOnes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		p := Policy{Workspace: &Workspace{Dir: dir, Writable: true, Hidden: func(p string) bool { return p == ".git/config" || p == ".git/secret" }}}
-		for _, write := range []string{"echo x >.git/hooks/pre-commit", "mv .git g", "mv .git/hooks h", "echo x >.git/config", "cat .git/config", "cat .git/secret", "echo x >.git/commondir"} {
+		p := Policy{Workspace: &Workspace{Dir: dir, Writable: true,
+			Hidden: func(p string) bool { return p == ".git/config" || p == ".git/secret" }}}
+		for _, write := range []string{"echo x >.git/hooks/pre-commit", "mv .git g", "mv .git/hooks h",
+			"echo x >.git/config", "cat .git/config", "cat .git/secret", "echo x >.git/commondir"} {
 			if res, out := sh(t, box, p, write); res.ExitCode == 0 || strings.Contains(out, "content of") {
 				t.Errorf("%s: %+v %q", write, res, out)
 			}
 		}
-		if res, out := sh(t, box, p, "cat .git/HEAD; echo x >.git/refs/x"); res.ExitCode != 0 || out != "content of .git/HEAD" {
+		if res, out := sh(t, box, p, "cat .git/HEAD; echo x >.git/refs/x"); res.ExitCode != 0 ||
+			out != "content of .git/HEAD" {
 			t.Errorf("%+v %q", res, out)
 		}
 	})
@@ -371,7 +430,8 @@ func TestGitWorksInside(t *testing.T) {
 			t.Fatal(err)
 		}
 		const commit = `echo x > f && git add -A && git -c user.name=n -c user.email=e commit -qm first && git checkout -qb other && git log --oneline | wc -l && git status --short`
-		if res, out := sh(t, box, Policy{Workspace: &Workspace{Dir: dir, Writable: true}}, commit); res.ExitCode != 0 || out != "1\n" {
+		if res, out := sh(t, box, Policy{Workspace: &Workspace{Dir: dir, Writable: true}}, commit); res.ExitCode != 0 ||
+			out != "1\n" {
 			t.Errorf("%+v %s", res, out)
 		}
 		for _, p := range []string{"commondir", "config.worktree"} {
@@ -399,9 +459,12 @@ func TestTheNetworkIsTheProxy(t *testing.T) {
 	const ask = `ask() { exec 3<>/dev/tcp/127.0.0.1/3128; printf 'GET http://%s/ HTTP/1.1\r\nHost: x\r\n\r\n' "$1" >&3; read -r line <&3; echo "${line%$'\r'}"; tail -n1 <&3; echo; }
 `
 	each(t, func(t *testing.T, box Sandbox) {
-		p := Policy{Network: Network{Allow: []string{"localhost:" + port, "127.0.0.1:1"}, Private: func(_ string, a netip.Addr) bool { return a.IsLoopback() }}}
-		res, out := sh(t, box, p, ask+"ask localhost:"+port+"; ask other.test:80; echo $https_proxy; (exec 4<>/dev/tcp/127.0.0.1/"+port+") 2>&1 | grep -o -m1 refused")
-		want := "HTTP/1.1 200 OK\nfrom outside\nHTTP/1.1 403 Forbidden\n" + errNotAllowed.Error() + "\n\nhttp://127.0.0.1:3128\nrefused\n"
+		p := Policy{Network: Network{Allow: []string{"localhost:" + port, "127.0.0.1:1"},
+			Private: func(_ string, a netip.Addr) bool { return a.IsLoopback() }}}
+		res, out := sh(t, box, p, ask+"ask localhost:"+port+
+			"; ask other.test:80; echo $https_proxy; (exec 4<>/dev/tcp/127.0.0.1/"+port+") 2>&1 | grep -o -m1 refused")
+		want := "HTTP/1.1 200 OK\nfrom outside\nHTTP/1.1 403 Forbidden\n" + errNotAllowed.Error() +
+			"\n\nhttp://127.0.0.1:3128\nrefused\n"
 		if res.ExitCode != 0 || out != want {
 			t.Errorf("%+v\n got %q\nwant %q", res, out, want)
 		}
@@ -417,7 +480,8 @@ func TestOneWriterAtATime(t *testing.T) {
 		p := Policy{Workspace: &Workspace{Dir: newPlace(t), Writable: true}, Limits: Limits{Wall: 20 * time.Second}}
 		first := make(chan error, 1)
 		go func() {
-			_, err := box.Run(t.Context(), p, Command{Argv: []string{"bash", "-c", "echo begin >> log; sleep 0.5; echo end >> log"}}, Streams{})
+			_, err := box.Run(t.Context(), p, Command{Argv: []string{"bash", "-c",
+				"echo begin >> log; sleep 0.5; echo end >> log"}}, Streams{})
 			first <- err
 		}()
 		res, _ := sh(t, box, p, "echo begin >> log; sleep 0.5; echo end >> log; cat log")
@@ -444,8 +508,8 @@ func TestOneWriterAtATime(t *testing.T) {
 	})
 }
 
-// TestNoNamespacesLeft: a machine whose quota is used up refuses, and says which sysctl to set. bwrap's --unshare-all would go
-// on without the namespace.
+// TestNoNamespacesLeft: a machine whose quota is used up refuses, and says which sysctl to set. bwrap's --unshare-all
+// would go on without the namespace.
 func TestNoNamespacesLeft(t *testing.T) {
 	if os.Getenv("TOOLYARD_TEST_QUOTA") != "" { // root of a namespace of its own, whose quota it sets
 		if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0); err != nil {
@@ -462,9 +526,11 @@ func TestNoNamespacesLeft(t *testing.T) {
 	cmd := exec.Command(bin, "-test.run", "^TestNoNamespacesLeft$")
 	cmd.Env = append(os.Environ(), "TOOLYARD_TEST_QUOTA=1", actorVar+"=quota")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}}
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}}
 	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "refusal: no isolation: native") || !strings.Contains(string(out), "max_user_namespaces") {
+	if err != nil || !strings.Contains(string(out), "refusal: no isolation: native") ||
+		!strings.Contains(string(out), "max_user_namespaces") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -481,7 +547,8 @@ c = socket.socket(socket.AF_UNIX); c.connect("/tmp/s"); print("connected")'`
 				refuses(t, box, err)
 				continue
 			}
-			if _, out := sh(t, box, Policy{}, serve); strings.Contains(out, "connected") != unixSockets || !unixSockets && !strings.Contains(out, "Operation not permitted") {
+			if _, out := sh(t, box, Policy{}, serve); strings.Contains(out, "connected") != unixSockets ||
+				!unixSockets && !strings.Contains(out, "Operation not permitted") {
 				t.Errorf("%s, Unix sockets: %t: %s", box.Name(), unixSockets, out)
 			}
 		}

@@ -17,8 +17,9 @@ import (
 	"github.com/toolyard/toolyard/internal/sandbox/stage"
 )
 
-// spawner starts stages from a small process of its own; see [stage.SpawnerName]. It is made when it is first asked for, and anew
-// when it was lost. When that has happened too often, stages are started from here, which is slower and no different.
+// spawner starts stages from a small process of its own; see [stage.SpawnerName]. It is made when it is first asked
+// for, and anew when it was lost. When that has happened too often, stages are started from here, which is slower and
+// no different.
 type spawner struct {
 	spawn *stage.Spawn
 
@@ -34,8 +35,8 @@ const (
 	maxSpawnersLost = 3
 )
 
-// errSpawnerLost says that a spawner has got an order and not answered: a stage may have the socket that went with it, so nobody
-// else may be given it.
+// errSpawnerLost says that a spawner has got an order and not answered: a stage may have the socket that went with it,
+// so nobody else may be given it.
 var errSpawnerLost = errors.New("the sandbox's spawner was lost")
 
 // start starts a stage with its socket.
@@ -110,7 +111,8 @@ func (s *spawner) begin() error {
 	far, near := os.NewFile(uintptr(pair[0]), "spawner"), os.NewFile(uintptr(pair[1]), "worker")
 	conn, err := net.FileConn(near)
 	err = errors.Join(err, near.Close())
-	cmd := &exec.Cmd{Path: self, Args: []string{stage.SpawnerName}, Env: stageEnv, Dir: "/", ExtraFiles: []*os.File{far},
+	cmd := &exec.Cmd{Path: self, Args: []string{stage.SpawnerName}, Env: stageEnv, Dir: "/",
+		ExtraFiles:  []*os.File{far},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}}
 	if err == nil {
 		done := make(chan error, 1)

@@ -23,7 +23,8 @@ func TestALostSpawner(t *testing.T) {
 	}
 	spawners := func() (found []int) {
 		for _, pid := range children(t, os.Getpid()) {
-			if line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline"); err == nil && bytes.HasPrefix(line, []byte(stage.SpawnerName)) {
+			if line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline"); err == nil &&
+				bytes.HasPrefix(line, []byte(stage.SpawnerName)) {
 				found = append(found, pid)
 			}
 		}
@@ -34,7 +35,8 @@ func TestALostSpawner(t *testing.T) {
 		for _, pid := range spawners() {
 			lost++
 			family := descendants(t, pid)
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) { // that of a sandbox that is gone ends by itself
+			// that of a sandbox that is gone ends by itself
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 				t.Fatal(err)
 			}
 			for end := time.Now().Add(10 * time.Second); len(alive(t, family)) > 0; time.Sleep(time.Millisecond) {

@@ -16,8 +16,8 @@ import (
 	"github.com/toolyard/toolyard/internal/protect"
 )
 
-// record is what has to be undone in a workspace when a command has ended. It stands in the workspace while the command runs, where the
-// command cannot write it: whoever comes after a worker that was killed finds it.
+// record is what has to be undone in a workspace when a command has ended. It stands in the workspace while the command
+// runs, where the command cannot write it: whoever comes after a worker that was killed finds it.
 type record struct {
 	// Made are the protected places that were missing and stand there for the run.
 	Made []protect.Place `json:"made,omitempty"`
@@ -107,7 +107,8 @@ func (l *lease) recover(ctx context.Context) error {
 		}
 		if err != nil {
 			err = fmt.Errorf("a worker was killed here, and what it has to undo cannot be read (%s): %w", at, err)
-			return fmt.Errorf("%w: %w", ErrViolation, errors.Join(err, l.from.Quarantine(held.Quarantine{Why: err.Error(), Since: time.Now().UTC()})))
+			return fmt.Errorf("%w: %w", ErrViolation, errors.Join(err,
+				l.from.Quarantine(held.Quarantine{Why: err.Error(), Since: time.Now().UTC()})))
 		}
 		if _, err := dead.undo(); err != nil {
 			return fmt.Errorf("%w: %w", ErrViolation, err)
@@ -148,8 +149,8 @@ func Recover(ctx context.Context, root *held.Root) error {
 	return nil
 }
 
-// undo takes away what must not be there, then what was made for the run, then the record. It returns what must not have been there. What
-// cannot be taken away moves the workspace to quarantine.
+// undo takes away what must not be there, then what was made for the run, then the record. It returns what must not
+// have been there. What cannot be taken away moves the workspace to quarantine.
 func (l *lease) undo() (trespasses []string, err error) {
 	var left []string
 	for _, p := range l.Absent {
@@ -181,7 +182,8 @@ func (l *lease) undo() (trespasses []string, err error) {
 	return trespasses, errors.Join(err, l.from.Quarantine(q))
 }
 
-// appeared says what stands where a place was missing: the place itself, or a symbolic link on the way to it, whatever it leads to.
+// appeared says what stands where a place was missing: the place itself, or a symbolic link on the way to it, whatever
+// it leads to.
 func (l *lease) appeared(p string) (at string, there bool) {
 	for _, at := range append(parentsOf(p), p) {
 		info, err := l.root.Lstat(at)
@@ -205,7 +207,8 @@ func (l *lease) appeared(p string) (at string, there bool) {
 	return "", false
 }
 
-// takeAway moves what was planted out of its place, in one step, and deletes it then. Directories that the command has closed are opened.
+// takeAway moves what was planted out of its place, in one step, and deletes it then. Directories that the command has
+// closed are opened.
 func (l *lease) takeAway(p string) error {
 	// The name is a new one: whatever the command has made, it is not there.
 	trash := protect.MarkDir + "-" + rand.Text()
@@ -293,7 +296,8 @@ func (l *lease) unlock(dir string) error {
 	return l.root.Chmod(dir, info.Mode().Perm()|0o700)
 }
 
-// unmake takes away what was made for the run, if it is that still: somebody may have put something else there after a worker was killed.
+// unmake takes away what was made for the run, if it is that still: somebody may have put something else there after a
+// worker was killed.
 func (l *lease) unmake(p protect.Place) error {
 	info, err := l.root.Lstat(p.Path)
 	switch {
@@ -301,7 +305,8 @@ func (l *lease) unmake(p protect.Place) error {
 		return nil
 	case err != nil:
 		return err
-	case p.Make == protect.File && (!info.Mode().IsRegular() || info.Size() != int64(len(p.Content))), p.Make == protect.Directory && !info.IsDir():
+	case p.Make == protect.File && (!info.Mode().IsRegular() || info.Size() != int64(len(p.Content))),
+		p.Make == protect.Directory && !info.IsDir():
 		return nil
 	}
 	remove := func() error { return l.root.Remove(p.Path) }
@@ -327,7 +332,8 @@ func (l *lease) tidy() error {
 	}
 	for _, dir := range []string{path.Dir(l.recorded), protect.MarkDir} {
 		for _, name := range []string{recordName + ".new", recordName, ".gitignore", ""} {
-			if err := l.root.Remove(path.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+			if err := l.root.Remove(path.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) &&
+				!errors.Is(err, syscall.ENOTDIR) {
 				return fmt.Errorf("take %s out of the workspace: %w", path.Join(dir, name), err)
 			}
 		}

@@ -20,7 +20,9 @@ func (Unsandboxed) Name() string { return "unsandboxed" }
 // Probe claims nothing, and refuses root: its commands would own the machine.
 func (Unsandboxed) Probe(context.Context) (Capabilities, error) {
 	if os.Getuid() == 0 {
-		return Capabilities{}, fmt.Errorf("%w: commands are never run without a sandbox as root; run the worker as an ordinary user", ErrNoIsolation)
+		return Capabilities{},
+			fmt.Errorf("%w: commands are never run without a sandbox as root; run the worker as an ordinary user",
+				ErrNoIsolation)
 	}
 	return Capabilities{}, nil
 }
@@ -60,7 +62,8 @@ func (u Unsandboxed) Run(ctx context.Context, p Policy, c Command, s Streams) (R
 	}
 	wall, cancel := context.WithTimeoutCause(ctx, limits.Wall, context.DeadlineExceeded)
 	defer cancel()
-	l, err := LaunchUnisolated(wall, Program{Argv: c.Argv, Dir: dir, Env: env, Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr, OutputBytes: limits.Output, Grace: graceOf(ctx)})
+	l, err := LaunchUnisolated(wall, Program{Argv: c.Argv, Dir: dir, Env: env, Stdin: s.Stdin, Stdout: s.Stdout,
+		Stderr: s.Stderr, OutputBytes: limits.Output, Grace: graceOf(ctx)})
 	if err != nil {
 		if ctx.Err() != nil {
 			return Result{}, context.Cause(ctx)
@@ -88,7 +91,8 @@ func nothingHidden(w *Workspace) error {
 	defer func() { _ = root.Close() }()
 	found, err := hidden(root, w.Hidden)
 	if err == nil && len(found) > 0 {
-		err = fmt.Errorf("%w: permission rules hide %s of the workspace, which nothing can do for a command that runs without a sandbox",
+		err = fmt.Errorf("%w: permission rules hide %s of the workspace, which nothing can do for a command that "+
+			"runs without a sandbox",
 			ErrViolation, found[0].Path)
 	}
 	return err

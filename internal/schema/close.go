@@ -14,8 +14,9 @@ import (
 // does not describe.
 //
 // A plain object gets additionalProperties: false. One that composes others (allOf, anyOf, $ref, …) gets
-// unevaluatedProperties: false, which counts the fields that its parts name and is satisfied where a part opens them; the parts
-// themselves are left alone. Drafts before 2019-09 do not know that keyword: a composed object of theirs stays open.
+// unevaluatedProperties: false, which counts the fields that its parts name and is satisfied where a part opens them;
+// the parts themselves are left alone. Drafts before 2019-09 do not know that keyword: a composed object of theirs
+// stays open.
 
 // Closing makes each part of a schema accept less. That makes the whole accept less too, but for keywords that turn on
 // what a part refuses, like oneOf: for a schema with one of those the schema as written is asked as well.
@@ -37,7 +38,8 @@ func contrary(doc any) bool {
 
 // annotations are the keywords that assert nothing.
 var annotations = []string{
-	"$schema", "$id", "$comment", "$defs", "definitions", "$anchor", "title", "description", "default", "examples", "example",
+	"$schema", "$id", "$comment", "$defs", "definitions", "$anchor", "title", "description", "default", "examples",
+	"example",
 	"deprecated", "readOnly", "writeOnly",
 }
 
@@ -222,7 +224,10 @@ func (c *closer) closeOne(node map[string]any, top bool) {
 // by what else they need.
 func (c *closer) loose(node map[string]any, names []string) bool {
 	described := func(list []string) bool {
-		return !slices.ContainsFunc(list, func(name string) bool { _, ok := slices.BinarySearch(names, name); return !ok })
+		return !slices.ContainsFunc(list, func(name string) bool {
+			_, ok := slices.BinarySearch(names, name)
+			return !ok
+		})
 	}
 	for _, n := range c.parts(node, true) {
 		if n == nil {
@@ -283,7 +288,8 @@ func listOf(v any) []any {
 
 // composed reports whether other schemas describe the same value as node.
 func composed(node map[string]any) bool {
-	for _, k := range []string{"$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependencies"} {
+	for _, k := range []string{"$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "if",
+		"dependentSchemas", "dependencies"} {
 		if _, ok := node[k]; ok {
 			return true
 		}
@@ -308,7 +314,8 @@ func (c *closer) parts(node map[string]any, all bool) []map[string]any {
 			}
 		}
 		children(n, func(keyword, _ string, child map[string]any, part bool) {
-			if part && (all || keyword == "allOf" || keyword == "then" || keyword == "else" || keyword == "dependentSchemas") {
+			if part && (all || keyword == "allOf" || keyword == "then" || keyword == "else" ||
+				keyword == "dependentSchemas") {
 				add(child)
 			}
 		})

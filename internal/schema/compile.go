@@ -23,12 +23,13 @@ import (
 
 // The limits of this package. Past each of them the caller gets an error that names it.
 const (
-	MaxSchemaBytes    = 1 << 20               // encoded bytes of one schema
-	MaxDepth          = toolyard.MaxJSONDepth // nesting of objects and arrays in an input
-	MaxValues         = 200_000               // values in one input: the validator reports every wrong one before we cut
-	MaxNumberChars    = 1_000                 // characters of one number literal
-	MaxNumberExponent = 400                   // exponent of one number: past it exact arithmetic costs without bound
-	MaxProblems       = 10                    // problems that one message lists
+	MaxSchemaBytes = 1 << 20               // encoded bytes of one schema
+	MaxDepth       = toolyard.MaxJSONDepth // nesting of objects and arrays in an input
+	// values in one input: the validator reports every wrong one before we cut
+	MaxValues         = 200_000
+	MaxNumberChars    = 1_000 // characters of one number literal
+	MaxNumberExponent = 400   // exponent of one number: past it exact arithmetic costs without bound
+	MaxProblems       = 10    // problems that one message lists
 )
 
 // base is the address that a schema is compiled under. The domain is reserved: it can't exist.

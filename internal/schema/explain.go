@@ -35,7 +35,8 @@ func (e *explainer) collect(err *jsonschema.ValidationError) []problem {
 		return e.alternatives(path, err.Causes)
 	case *kind.OneOf:
 		if len(k.Subschemas) > 1 {
-			return one("fits alternatives %d and %d of the schema; it must fit exactly one", k.Subschemas[0]+1, k.Subschemas[1]+1)
+			return one("fits alternatives %d and %d of the schema; it must fit exactly one", k.Subschemas[0]+
+				1, k.Subschemas[1]+1)
 		}
 		return e.alternatives(path, err.Causes)
 	case *kind.Type:
@@ -227,8 +228,8 @@ func (e *explainer) alternatives(path []string, causes []*jsonschema.ValidationE
 	return []problem{p}
 }
 
-// score says how far a value is from an alternative: a wrong type at the top is farthest, then a wrong constant (it names
-// another alternative), then the number of problems.
+// score says how far a value is from an alternative: a wrong type at the top is farthest, then a wrong constant (it
+// names another alternative), then the number of problems.
 func score(b []problem, path []string) int {
 	total := len(b)
 	for _, p := range b {

@@ -139,7 +139,8 @@ func (m *mender) node(node map[string]any, at []string) {
 
 // typeNames are those of JSON Schema, and what else authors call them.
 var typeNames = map[string]string{
-	"array": "array", "boolean": "boolean", "integer": "integer", "null": "null", "number": "number", "object": "object",
+	"array": "array", "boolean": "boolean", "integer": "integer", "null": "null", "number": "number",
+	"object": "object",
 	"string": "string",
 	"bool":   "boolean", "dict": "object", "double": "number", "float": "number", "int": "integer", "list": "array",
 	"map": "object", "none": "null", "str": "string",
@@ -269,7 +270,8 @@ func (m *mender) references(node map[string]any, at []string) {
 			}
 		case !local && !named(m.root, true):
 			delete(node, "$ref")
-			m.say(append(slices.Clip(at), "$ref"), "%s leads out of the schema, and nothing is loaded; any value is taken",
+			m.say(append(slices.Clip(at), "$ref"),
+				"%s leads out of the schema, and nothing is loaded; any value is taken",
 				shorten(ref))
 		}
 	}

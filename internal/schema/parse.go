@@ -116,7 +116,8 @@ func plainNumber(s string) bool {
 // notJSON says that text is not JSON, where it breaks and what stands there.
 func notJSON(text string, err error) *Error {
 	if strings.TrimSpace(text) == "" {
-		return &Error{Problems: []string{"the arguments were empty; send a JSON object, {} when there is nothing to say"}}
+		return &Error{Problems: []string{"the arguments were empty; send a JSON object, {} when there is nothing to " +
+			"say"}}
 	}
 	offset, why := int64(len(text)), "it ends too early"
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {

@@ -89,8 +89,8 @@ type pattern struct {
 
 func (p *pattern) String() string { return p.source }
 
-// MatchString reports whether the pattern matches. It panics with [*unchecked] when that takes too long to find out. Only the
-// time of matching counts, so that a busy machine uses little of it up.
+// MatchString reports whether the pattern matches. It panics with [*unchecked] when that takes too long to find out.
+// Only the time of matching counts, so that a busy machine uses little of it up.
 func (p *pattern) MatchString(s string) bool {
 	began := time.Now()
 	defer func() { p.budget.left += time.Until(began) }() // what has passed, as a negative duration

@@ -19,11 +19,12 @@ func evilValue(n int) string { return strings.Repeat("a", n) + "!" }
 func TestPatternsOutOfTime(t *testing.T) {
 	field := `{"type":"string","pattern":"` + evil + `"}`
 	for name, schema := range map[string]string{
-		"a pattern":     `{"type":"object","properties":{"v":` + field + `}}`,
-		"not":           `{"type":"object","properties":{"v":{"not":` + field + `}}}`,
-		"a choice":      `{"type":"object","properties":{"v":{"anyOf":[` + field + `,{"type":"string"}]}}}`,
-		"a name":        `{"type":"object","patternProperties":{"` + evil + `":{}}}`,
-		"many patterns": `{"type":"object","additionalProperties":{"allOf":[` + strings.Repeat(field+",", 50) + field + `]}}`,
+		"a pattern": `{"type":"object","properties":{"v":` + field + `}}`,
+		"not":       `{"type":"object","properties":{"v":{"not":` + field + `}}}`,
+		"a choice":  `{"type":"object","properties":{"v":{"anyOf":[` + field + `,{"type":"string"}]}}}`,
+		"a name":    `{"type":"object","patternProperties":{"` + evil + `":{}}}`,
+		"many patterns": `{"type":"object","additionalProperties":{"allOf":[` + strings.Repeat(field+",", 50) + field +
+			`]}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -47,10 +48,13 @@ func TestPatternsOutOfTime(t *testing.T) {
 			}
 			began := time.Now()
 			err = s.Validate(raw)
-			if err == nil || name != "many patterns" && !strings.Contains(err.Error(), "could not be checked within 1s against the pattern ^(?=(a+)+$)(a|aa)+$") {
+			if err == nil || name != "many patterns" &&
+				!strings.Contains(err.Error(),
+					"could not be checked within 1s against the pattern ^(?=(a+)+$)(a|aa)+$") {
 				t.Errorf("%v", err)
 			}
-			if took := time.Since(began); took > 20*PatternTime { // far more than a busy machine needs, far less than it would take
+			// far more than a busy machine needs, far less than it would take
+			if took := time.Since(began); took > 20*PatternTime {
 				t.Errorf("took %s", took)
 			}
 			// The schema is none the worse for it.
@@ -63,7 +67,8 @@ func TestPatternsOutOfTime(t *testing.T) {
 
 // TestRegularPatternsAreLinear: what is regular takes no longer than its text is long, and needs no clock.
 func TestRegularPatternsAreLinear(t *testing.T) {
-	for _, source := range []string{`^(a+)+$`, `^(a|a)*$`, `^([a-zA-Z]+)*$`, `(x+x+)+y`, `^(?:.|\n)*$`, `^[\s\S]*$`, `^(([a-z])+.)+[A-Z]([a-z])+$`} {
+	for _, source := range []string{`^(a+)+$`, `^(a|a)*$`, `^([a-zA-Z]+)*$`, `(x+x+)+y`, `^(?:.|\n)*$`, `^[\s\S]*$`,
+		`^(([a-z])+.)+[A-Z]([a-z])+$`} {
 		p, err := readPattern(source)
 		if err != nil || p.linear == nil {
 			t.Errorf("%s: not linear, %v", source, err)
@@ -74,9 +79,11 @@ func TestRegularPatternsAreLinear(t *testing.T) {
 	}
 }
 
-// TestAnAllowance: many slow checks take no longer than it, and a moment each; what is not slow is checked all the same.
+// TestAnAllowance: many slow checks take no longer than it, and a moment each; what is not slow is checked all the
+// same.
 func TestAnAllowance(t *testing.T) {
-	s, err := CompileInput(json.RawMessage(`{"type":"object","properties":{"v":{"type":"string","pattern":"` + evil + `"}}}`))
+	s, err := CompileInput(json.RawMessage(`{"type":"object","properties":{"v":{"type":"string","pattern":"` + evil +
+		`"}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +98,8 @@ func TestAnAllowance(t *testing.T) {
 	allowance := NewAllowance(100 * time.Millisecond)
 	began := time.Now()
 	for range 30 {
-		if err := s.CheckWithin(slow, allowance); err == nil || !strings.Contains(err.Error(), "could not be checked within") {
+		if err := s.CheckWithin(slow, allowance); err == nil ||
+			!strings.Contains(err.Error(), "could not be checked within") {
 			t.Fatal(err)
 		}
 		if err := s.CheckWithin(quick, allowance); err != nil {
@@ -130,7 +138,9 @@ func TestUncheckedIsSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := s.Unchecked()
-	if len(got) != 2 || got[0] != "the pattern (a is not checked: it is no regular expression of ECMA-262, Go or Python" || !strings.Contains(got[1], "at most 8192 are checked") {
+	if len(got) != 2 ||
+		got[0] != "the pattern (a is not checked: it is no regular expression of ECMA-262, Go or Python" ||
+		!strings.Contains(got[1], "at most 8192 are checked") {
 		t.Errorf("%q", got)
 	}
 	if s, err := CompileInput(json.RawMessage(`{"type":"object","properties":{"a":{"pattern":"a","format":"date"}}}`)); err != nil || len(s.Unchecked()) != 0 {
@@ -140,11 +150,16 @@ func TestUncheckedIsSaid(t *testing.T) {
 
 // TestLinearMeansTheSame compares the two engines, construct by construct.
 func TestLinearMeansTheSame(t *testing.T) {
-	texts := []string{"", "a", "b", "ab", "aab", "a\n", "\n", "\r", "\u2028", "a-b", "-", "]", "[", "^", "$", "\\", "é", "😀", "_", "0", "9", " ", "\u00a0", "\ufeff", "\v", "\b", "\x00",
-		"{", "}", "a{2}", "a{,2}", "aa", "α", "Ω", "А", "/", "A", "Z", "p{L}", "u{61}", "\x1a", "K", "\u0131", "ſ", "a\u0301", "\u180e", "\u0085", "x41"}
-	for _, source := range []string{`a`, `^a$`, `.`, `^.$`, `a|b`, `^(?:a|b)+$`, `(a)(b)`, `(?<n>a)b`, `a*`, `a+?b`, `a{2}`, `a{2,}`, `a{0,2}b`, `^\d$`, `^\D$`, `^\w$`, `^\W$`, `^\s$`, `^\S$`,
-		`\bab\b`, `a\B`, `^[abc]$`, `^[^abc]$`, `^[]$`, `^[^]$`, `^[\d-]$`, `^[a\-b]$`, `^[\w-.]$`, `^[a-c-e]$`, `^[\s\S]$`, `^[^\s\S]$`, `^[\b]$`, `^[\]\[]$`, `^[^\]]$`, `^\x41$`, `^\u0041$`, `^\u{1F600}$`,
-		`^\uD83D\uDE00$`, `^\p{L}$`, `^\P{Lu}$`, `^\p{Script=Greek}$`, `^[\p{L}\d]$`, `^[^\p{L}]$`, `^\0$`, `^\/$`, `^\-$`, `^\$$`, `^\n$`, `^{$`, `^}$`, `^]$`, `a{,2}`, `^a{$`, `^[\W]$`, `^[^\D]$`, `^\t|\v|\f|\r$`,
+	texts := []string{"", "a", "b", "ab", "aab", "a\n", "\n", "\r", "\u2028", "a-b", "-", "]", "[", "^", "$", "\\", "é",
+		"😀", "_", "0", "9", " ", "\u00a0", "\ufeff", "\v", "\b", "\x00",
+		"{", "}", "a{2}", "a{,2}", "aa", "α", "Ω", "А", "/", "A", "Z", "p{L}", "u{61}", "\x1a", "K", "\u0131", "ſ",
+		"a\u0301", "\u180e", "\u0085", "x41"}
+	for _, source := range []string{`a`, `^a$`, `.`, `^.$`, `a|b`, `^(?:a|b)+$`, `(a)(b)`, `(?<n>a)b`, `a*`, `a+?b`,
+		`a{2}`, `a{2,}`, `a{0,2}b`, `^\d$`, `^\D$`, `^\w$`, `^\W$`, `^\s$`, `^\S$`,
+		`\bab\b`, `a\B`, `^[abc]$`, `^[^abc]$`, `^[]$`, `^[^]$`, `^[\d-]$`, `^[a\-b]$`, `^[\w-.]$`, `^[a-c-e]$`,
+		`^[\s\S]$`, `^[^\s\S]$`, `^[\b]$`, `^[\]\[]$`, `^[^\]]$`, `^\x41$`, `^\u0041$`, `^\u{1F600}$`,
+		`^\uD83D\uDE00$`, `^\p{L}$`, `^\P{Lu}$`, `^\p{Script=Greek}$`, `^[\p{L}\d]$`, `^[^\p{L}]$`, `^\0$`, `^\/$`,
+		`^\-$`, `^\$$`, `^\n$`, `^{$`, `^}$`, `^]$`, `a{,2}`, `^a{$`, `^[\W]$`, `^[^\D]$`, `^\t|\v|\f|\r$`,
 		`a||b`, `()`, `(|a)b`, `(?:)*a`, `^[a-]$`, `^[-a]$`, `^[--0]$`, `^[\x00-\x1f]$`, `^[😀-😂]$`, `^[^😀]$`} {
 		for _, d := range dialects[:2] {
 			re, err := regexp2.Compile(source, d.options)
@@ -171,7 +186,8 @@ func TestLinearMeansTheSame(t *testing.T) {
 
 // FuzzPattern: any pattern is read or refused, and where both engines can match it they say the same.
 func FuzzPattern(f *testing.F) {
-	for _, s := range []string{`^(?=a)\1[^\]-]*$`, `\p{Script=Greek}+|[\w-.]{2,}?`, `(?<n>\d)\k<n>`, `[^]`, `\A(?P<n>x)\z`, `^\u{1F600}\cA\0{,3}$`, `(?i:a)`, `[😀-😂]\s`} {
+	for _, s := range []string{`^(?=a)\1[^\]-]*$`, `\p{Script=Greek}+|[\w-.]{2,}?`, `(?<n>\d)\k<n>`, `[^]`,
+		`\A(?P<n>x)\z`, `^\u{1F600}\cA\0{,3}$`, `(?i:a)`, `[😀-😂]\s`} {
 		f.Add(s, "aα😀 -2")
 	}
 	f.Fuzz(func(t *testing.T, source, text string) {

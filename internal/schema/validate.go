@@ -14,7 +14,8 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
-// Error says what does not fit, in words that a model can act on. It is the only error of [Parse] and [Schema.Validate].
+// Error says what does not fit, in words that a model can act on. It is the only error of [Parse] and
+// [Schema.Validate].
 type Error struct {
 	// Problems are at most [MaxProblems] lines "path: expected X, got Y", ordered by path.
 	Problems []string
@@ -147,7 +148,8 @@ func brokenArguments(text string) error {
 	if err := strictjson.CheckText([]byte(text)); err != nil {
 		return &Error{Problems: []string{err.Error()}}
 	}
-	return &Error{Problems: []string{"the arguments are a JSON string that holds JSON; send the object itself, not a string of it"}}
+	return &Error{Problems: []string{"the arguments are a JSON string that holds JSON; send the object itself, not a " +
+		"string of it"}}
 }
 
 // tidy orders problems by path and text, and drops repeats and what only follows from another problem: a field that
@@ -159,7 +161,10 @@ func tidy(found []problem) []problem {
 		}
 		return strings.Compare(a.text, b.text)
 	})
-	found = slices.CompactFunc(found, func(a, b problem) bool { return slices.Equal(a.path, b.path) && a.text == b.text })
+	found = slices.CompactFunc(found, func(a, b problem) bool {
+		return slices.Equal(a.path, b.path) &&
+			a.text == b.text
+	})
 	follows := func(p problem) bool { return p.unknown && strings.HasPrefix(p.text, misplaced) }
 	if rest := slices.DeleteFunc(slices.Clone(found), follows); len(rest) > 0 {
 		return rest

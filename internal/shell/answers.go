@@ -7,16 +7,18 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// Answer is what exit status 1 of a command says when it is the answer of a program that was asked something, and no failure.
+// Answer is what exit status 1 of a command says when it is the answer of a program that was asked something, and no
+// failure.
 type Answer struct {
 	// Means says it in words.
 	Means string
-	// UnlessShell says that the shell itself may have ended with that status, and then says so in its output: "bash: line 1: …".
+	// UnlessShell says that the shell itself may have ended with that status, and then says so in its output: "bash:
+	// line 1: …".
 	UnlessShell bool
 }
 
-// Answers reports whether exit status 1 of a command line can only be an answer: every program whose status may be the whole line's
-// is one that has found nothing, no match or a difference.
+// Answers reports whether exit status 1 of a command line can only be an answer: every program whose status may be the
+// whole line's is one that has found nothing, no match or a difference.
 func Answers(command string) (Answer, bool) {
 	file, err := read(command)
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// Classify judges a command: READ_ONLY when every part of it is known to only read, UNSAFE otherwise. why says what decided, for
-// people. That a command reads does not mean that it ends: tail -f is READ_ONLY, its timeout is the caller's.
+// Classify judges a command: READ_ONLY when every part of it is known to only read, UNSAFE otherwise. why says what
+// decided, for people. That a command reads does not mean that it ends: tail -f is READ_ONLY, its timeout is the
+// caller's.
 func Classify(command string) (class toolyard.Class, why string) {
 	programs, err := classify(command)
 	if err != nil {
@@ -39,8 +40,8 @@ func classify(command string) (programs []string, err error) {
 	return slices.Compact(j.programs), nil
 }
 
-// judge walks the syntax tree. Each method returns nil for what only reads, and says why otherwise; what a method does not
-// know it refuses, so a new kind of node is UNSAFE until somebody has thought about it.
+// judge walks the syntax tree. Each method returns nil for what only reads, and says why otherwise; what a method does
+// not know it refuses, so a new kind of node is UNSAFE until somebody has thought about it.
 type judge struct {
 	programs []string // seen so far
 	moves    bool     // a cd stands somewhere in the line
@@ -120,8 +121,8 @@ func (j *judge) ifClause(c *syntax.IfClause) error {
 	return nil
 }
 
-// forClause allows "for name in words". The name must be in lower case: the loop sets it, and PATH, IFS or LD_PRELOAD would
-// change what the body runs.
+// forClause allows "for name in words". The name must be in lower case: the loop sets it, and PATH, IFS or LD_PRELOAD
+// would change what the body runs.
 func (j *judge) forClause(c *syntax.ForClause) error {
 	loop, ok := c.Loop.(*syntax.WordIter)
 	if c.Select || !ok {
@@ -148,8 +149,8 @@ func (j *judge) caseClause(c *syntax.CaseClause) error {
 	return nil
 }
 
-// testExpr allows the file and string tests of [[ ]]. -v, -R and the comparisons of numbers evaluate their operands, and an
-// array index in one can run a command.
+// testExpr allows the file and string tests of [[ ]]. -v, -R and the comparisons of numbers evaluate their operands,
+// and an array index in one can run a command.
 func (j *judge) testExpr(x syntax.TestExpr) error {
 	switch x := x.(type) {
 	case *syntax.Word:
@@ -197,7 +198,8 @@ func (j *judge) call(c *syntax.CallExpr) error {
 		return fmt.Errorf("%q is not known to only read", name.Text)
 	}
 	if j.moves && (name.Text == "git" || name.Text == "go") {
-		return fmt.Errorf("%s: beside a cd it may take another directory's configuration, which can name programs", name.Text)
+		return fmt.Errorf("%s: beside a cd it may take another directory's configuration, which can name programs",
+			name.Text)
 	}
 	if err := reads(args[1:]); err != nil {
 		return fmt.Errorf("%s: %w", name.Text, err)

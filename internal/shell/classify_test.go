@@ -7,8 +7,8 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// Each case has a word or two that must stand in the reason, so that a command is not refused for another reason than the
-// one that the case is about.
+// Each case has a word or two that must stand in the reason, so that a command is not refused for another reason than
+// the one that the case is about.
 type classified struct{ command, why string }
 
 var readOnly = []classified{
@@ -21,41 +21,53 @@ var readOnly = []classified{
 	{"basename /a/b .c", "basename"}, {"tr a-z A-Z", "tr"}, {"cut -d, -f1 f", "cut"}, {"jq .a f.json", "jq"},
 	{"exit 0", "exit"},
 	// programs with options that write
-	{"grep -rn 'rm x' .", "grep"}, {"rg -n --hidden foo src", "rg"}, {"rg -tgo -A3 'x|y'", "rg"}, {"rg foo src/*", "rg"},
+	{"grep -rn 'rm x' .", "grep"}, {"rg -n --hidden foo src", "rg"}, {"rg -tgo -A3 'x|y'", "rg"},
+	{"rg foo src/*", "rg"},
 	{"find . -name '*.go' -type f", "find"}, {`find . \( -name a -o -name b \) -prune`, "find"},
 	{"find . -mtime -7 -size +10k", "find"}, {"find src -newermt 2024-01-01 -print0", "find"},
-	{"find . -printf '%p\n'", "find"}, {"sort f", "sort"}, {"sort -t, -k2,2nr f", "sort"}, {"sort --reverse --key=2 f", "sort"},
-	{"sort -u src/*.txt", "sort"}, {"uniq", "uniq"}, {"uniq -c f", "uniq"}, {"uniq -f 1 f", "uniq"}, {"file -b f", "file"},
+	{"find . -printf '%p\n'", "find"}, {"sort f", "sort"}, {"sort -t, -k2,2nr f", "sort"},
+	{"sort --reverse --key=2 f", "sort"},
+	{"sort -u src/*.txt", "sort"}, {"uniq", "uniq"}, {"uniq -c f", "uniq"}, {"uniq -f 1 f", "uniq"},
+	{"file -b f", "file"},
 	{"sed -n 10,20p f", "sed"}, {"sed -n '5p' f g", "sed"}, {"sed -n '5,$p' f", "sed"}, {`printf '%s\n' a b`, "printf"},
 	{`printf -- '%5.2f%%' 1`, "printf"},
 	// git and go
 	{"git status", "git"}, {"git status -sb --porcelain", "git"}, {"git --no-pager log --oneline -5", "git"},
-	{"git log -p -n 3 -- src/a.go", "git"}, {"git log --format='%h %s' main..dev", "git"}, {"git diff HEAD~1 --stat", "git"},
+	{"git log -p -n 3 -- src/a.go", "git"}, {"git log --format='%h %s' main..dev", "git"},
+	{"git diff HEAD~1 --stat", "git"},
 	{"git diff --no-index a b", "git"}, {"git show HEAD:f", "git"}, {"git branch", "git"}, {"git branch -a -v", "git"},
 	{"git branch --list 'x*'", "git"}, {"git branch --contains abc", "git"}, {"git branch --show-current", "git"},
-	{"git branch --sort=-committerdate", "git"}, {"git rev-parse --show-toplevel", "git"}, {"git rev-parse HEAD", "git"},
+	{"git branch --sort=-committerdate", "git"}, {"git rev-parse --show-toplevel", "git"},
+	{"git rev-parse HEAD", "git"},
 	{"git ls-files -m", "git"}, {"git blame -L 1,5 f", "git"}, {"git remote -v", "git"}, {"git grep -n foo", "git"},
-	{"git cat-file -p HEAD", "git"}, {"git ls-tree -r HEAD", "git"}, {"git show 'HEAD@{1}'", "git"}, {"go version", "go"},
+	{"git cat-file -p HEAD", "git"}, {"git ls-tree -r HEAD", "git"}, {"git show 'HEAD@{1}'", "git"},
+	{"go version", "go"},
 	{"go env GOPATH", "go"}, {"go list -m all", "go"}, {"go list ./...", "go"}, {"go doc fmt.Println", "go"},
 	// joined
 	{"ls | wc -l", "ls, wc"}, {"ls && pwd || true; echo x", "echo, ls, pwd, true"}, {"ls\npwd\n", "ls, pwd"},
 	{"(ls; pwd)", "ls, pwd"}, {"{ ls; pwd; }", "ls"}, {"! ls", "ls"}, {"time ls", "ls"}, {"ls |& cat", "cat, ls"},
-	{"if [ -f a ]; then cat a; elif test -d b; then ls; else pwd; fi", "[, cat"}, {"for f in a b; do cat $f; done", "cat"},
+	{"if [ -f a ]; then cat a; elif test -d b; then ls; else pwd; fi", "[, cat"},
+	{"for f in a b; do cat $f; done", "cat"},
 	{"for f in *.go; do wc -l \"$f\"; done", "wc"}, {"while true; do date; sleep 1; done", "date"},
-	{"until false; do break; done", "break"}, {"case $x in a) ls;; *) pwd;; esac", "ls, pwd"}, {"[[ -f a && $x == b* ]]", "[["},
+	{"until false; do break; done", "break"}, {"case $x in a) ls;; *) pwd;; esac", "ls, pwd"},
+	{"[[ -f a && $x == b* ]]", "[["},
 	{"[ ! -f \"$x\" ] && ls", "[, ls"}, {"[ \"$x\" = y ]", "["},
 	{"for f in *; do [ -d \"$f\" ] && echo ${f##*/}; done", "[, echo"},
 	// behind others
-	{"timeout 60 ls -la", "ls, timeout"}, {"timeout -k 5 --signal=KILL 1.5m grep -rn x .", "grep, timeout"}, {"nice -n 19 ls | wc", "ls, nice, wc"},
-	{"nice ls", "ls"}, {"stdbuf -oL -e 0 tail -f log", "stdbuf, tail"}, {"timeout 5 nice -5 du -sh .", "du, nice, timeout"},
+	{"timeout 60 ls -la", "ls, timeout"}, {"timeout -k 5 --signal=KILL 1.5m grep -rn x .", "grep, timeout"},
+	{"nice -n 19 ls | wc", "ls, nice, wc"},
+	{"nice ls", "ls"}, {"stdbuf -oL -e 0 tail -f log", "stdbuf, tail"},
+	{"timeout 5 nice -5 du -sh .", "du, nice, timeout"},
 	// redirections
-	{"ls 2>&1", "ls"}, {"ls >/dev/null 2>&1", "ls"}, {"ls &>/dev/null", "ls"}, {"ls 2>>/dev/null", "ls"}, {"cat < f", "cat"},
+	{"ls 2>&1", "ls"}, {"ls >/dev/null 2>&1", "ls"}, {"ls &>/dev/null", "ls"}, {"ls 2>>/dev/null", "ls"},
+	{"cat < f", "cat"},
 	{"cat <&0", "cat"}, {"cat <<EOF\nrm x\nEOF", "cat"}, {"cat <<'EOF'\n$(rm x)\nEOF", "cat"},
 	{"cat <<-EOF\n\tx $y\n\tEOF\n", "cat"}, {"wc -w <<< 'a b'", "wc"}, {"ls 2>&-", "ls"},
 	// quotes, escapes, expansions
 	{`l\s`, "ls"}, {`'ls' "-l"`, "ls"}, {`l""s`, "ls"}, {"ls \\\n -l", "ls"}, {"ls # rm x", "ls"}, {"# list\nls", "ls"},
 	{`echo "rm x; rm y"`, "echo"}, {`echo 'a > b'`, "echo"}, {`echo \; rm x`, "echo"}, {`echo \> f`, "echo"},
-	{"echo $HOME ~ {a,b} *", "echo"}, {"echo $(pwd)", "echo, pwd"}, {`cat "$(git ls-files | head -1)"`, "cat, git, head"},
+	{"echo $HOME ~ {a,b} *", "echo"}, {"echo $(pwd)", "echo, pwd"},
+	{`cat "$(git ls-files | head -1)"`, "cat, git, head"},
 	{"diff <(sort a) <(sort b)", "diff, sort"}, {"echo $'\\x72m'", "echo"}, {"cat $(< f)", "cat"}, {"echo ｌｓ", "echo"},
 	{"echo ${x:-$(pwd)}", "echo, pwd"}, {"grep -c x $f", "grep"}, {"echo \"${#x}\"", "echo"},
 }
@@ -64,14 +76,17 @@ var unsafe = []classified{
 	// nothing, or no shell
 	{"", "no command"}, {"   ", "no command"}, {"# only a comment", "no command"}, {"\n\n", "no command"},
 	{"ls \x00", "control character"}, {"ls\r\nrm x", "control character"}, {"ls \x1b[0m", "control character"},
-	{"ls \xff", "UTF-8"}, {"ls 'x", "parse"}, {"ls )", "parse"}, {"ls &&", "parse"}, {"ls $(", "parse"}, {"if ls", "parse"},
+	{"ls \xff", "UTF-8"}, {"ls 'x", "parse"}, {"ls )", "parse"}, {"ls &&", "parse"}, {"ls $(", "parse"},
+	{"if ls", "parse"},
 	{strings.Repeat("ls;", 20000), "bytes long"}, {"< f", "no command"}, {"cat <<EOF\nx", "parse"},
 	// programs
-	{"rm x", `"rm"`}, {"/bin/ls", `"/bin/ls"`}, {"./ls", `"./ls"`}, {"l s", `"l"`}, {"ｌｓ", "not known"}, {"lѕ", "not known"},
+	{"rm x", `"rm"`}, {"/bin/ls", `"/bin/ls"`}, {"./ls", `"./ls"`}, {"l s", `"l"`}, {"ｌｓ", "not known"},
+	{"lѕ", "not known"},
 	{"LS", "not known"}, {"tee f", `"tee"`}, {"touch f", `"touch"`}, {"xargs rm", `"xargs"`},
 	{"sudo ls", `"sudo"`}, {"eval ls", `"eval"`}, {"exec ls", `"exec"`}, {". ./f", `"."`}, {"source f", `"source"`},
 	{"sh -c ls", `"sh"`}, {"bash -c 'ls'", `"bash"`}, {"env ls", "no arguments"}, {"env X=1", "no arguments"},
-	{"command ls", "runs its arguments"}, {"builtin ls", `"builtin"`}, {"nohup ls", `"nohup"`}, {"python -c 1", `"python"`},
+	{"command ls", "runs its arguments"}, {"builtin ls", `"builtin"`}, {"nohup ls", `"nohup"`},
+	{"python -c 1", `"python"`},
 	{"awk 1", `"awk"`}, {"less f", `"less"`}, {"read PATH", `"read"`}, {"unset x", `"unset"`}, {"set -e", `"set"`},
 	{"alias ls=rm", `"alias"`}, {"shopt -s x", `"shopt"`}, {"trap ls EXIT", `"trap"`}, {"'ls rm'", `"ls rm"`},
 	{"ls-rm", "not known"}, {"hash -p /tmp/x ls", `"hash"`}, {"enable -f x ls", `"enable"`}, {"mapfile x", `"mapfile"`},
@@ -83,19 +98,23 @@ var unsafe = []classified{
 	{"find $d -name x", "not literal"}, {"find . -name *", "not literal"}, {`find . -d'e'lete`, "-delete"},
 	{`find . \-delete`, "-delete"}, {"find . {-delete,}", "not literal"}, {`find . $'-delete'`, "not literal"},
 	{"find \"$d\"", "not literal"}, {"find . -files0-from f", "-files0-from"}, {"find -- . -delete", "--"},
-	{"sort -o f g", "-o"}, {"sort -of", "-of"}, {"sort -no f", "-no"}, {"sort f -o f", "-o"}, {"sort --output=f", "--output=f"},
+	{"sort -o f g", "-o"}, {"sort -of", "-of"}, {"sort -no f", "-no"}, {"sort f -o f", "-o"},
+	{"sort --output=f", "--output=f"},
 	{"sort --out=f", "--out=f"}, {"sort --o f", "--o"}, {"sort --compress-program=x", "--compress-program"},
 	{"sort --comp x", "--comp"}, {"sort -T . f", "-T"}, {"sort $x", "not literal"}, {"sort *", "not literal"},
 	{"sort -- -o", "-o"}, {"sort -k -- -o f", "-o"}, {"sort -k 1 -o f", "-o"}, {"sort -o* f", "not literal"},
-	{"uniq a b", "second operand"}, {"uniq -c a b", "second operand"}, {"uniq *", "not literal"}, {"uniq $x", "not literal"},
-	{"uniq src/*", "not literal"}, {"uniq -f 1 a b", "second operand"}, {"uniq -- -f 1", "--"}, {"uniq - b", "second operand"},
+	{"uniq a b", "second operand"}, {"uniq -c a b", "second operand"}, {"uniq *", "not literal"},
+	{"uniq $x", "not literal"},
+	{"uniq src/*", "not literal"}, {"uniq -f 1 a b", "second operand"}, {"uniq -- -f 1", "--"},
+	{"uniq - b", "second operand"},
 	{"file -C", "-C"}, {"file --compile", "--compile"}, {"file --comp", "--comp"}, {"file -bC", "-bC"},
 	{"rg --pre=x y", "--pre"}, {"rg --pre x y", "--pre"}, {"rg -z x", "-z"}, {"rg -iz x", "-iz"},
 	{"rg --search-zip x", "--search-zip"}, {"rg --hostname-bin=x y", "--hostname-bin"}, {"rg x *", "not literal"},
 	{"rg \"$x\"", "not literal"}, {"date -s x", "-s"}, {"date --set=x", "--set"}, {"date --se=x", "--se"},
 	{"date 01010000", "clock"}, {"date -d -r 01010000", "clock"}, {"date -u 0101", "clock"}, {"date -- 0101", "clock"},
 	{"date $x", "not literal"}, {"printf -v PATH x", "format"}, {"printf %n PATH", "conversion"},
-	{"printf '%s%5n' x PATH", "conversion"}, {"printf $x", "format"}, {"printf '%'", "conversion"}, {"sed -i s/a/b/ f", "sed"},
+	{"printf '%s%5n' x PATH", "conversion"}, {"printf $x", "format"}, {"printf '%'", "conversion"},
+	{"sed -i s/a/b/ f", "sed"},
 	{"sed s/a/b/ f", "sed"}, {"sed -n 'w f' g", "sed"}, {"sed -n 1p -i f", "-i"}, {"sed -n '1e rm' f", "sed"},
 	{"sed -n 1p *", "not literal"}, {"sed -n 1,p f", "sed"}, {"[ -v 'a[$(rm x)]' ]", "-v"}, {"test -v x", "-v"},
 	{"[ 'a[$(rm x)]' -eq 0 ]", "evaluated"}, {"[ $x ]", "not literal"}, {"[ * ]", "not literal"},
@@ -113,15 +132,20 @@ var unsafe = []classified{
 	{"git branch --edit-description", "--edit"}, {"git branch --sort --list x", "--sort"},
 	{"git branch --contains --list x", "--list"}, {"git branch -- x", "branch to make"},
 	{"git branch --list $x", "not literal"}, {"git blame --output=f x", "--output"}, {"git remote add x y", "operand"},
-	{"git remote update", "operand"}, {"git status $x", "not literal"}, {"git diff *", "not literal"}, {"git stash", "stash"},
+	{"git remote update", "operand"}, {"git status $x", "not literal"}, {"git diff *", "not literal"},
+	{"git stash", "stash"},
 	{"git checkout x", "checkout"}, {"git cat-file --textconv x", "--textconv"}, {"git config x y", "config"},
 	{"go build", "build"}, {"go env -w X=1", "-w"}, {"go env --w X=1", "--w"}, {"go env -u X", "-u"},
 	{"go list -toolexec=x", "-toolexec"}, {"go list -export x", "-export"}, {"go list -mod=mod", "-mod"},
-	{"go list $x", "literal"}, {"go -C x list", "-C"}, {"go run .", "run"}, {"go vet", "vet"}, {"go doc -http", "-http"},
+	{"go list $x", "literal"}, {"go -C x list", "-C"}, {"go run .", "run"}, {"go vet", "vet"},
+	{"go doc -http", "-http"},
 	// behind others
-	{"timeout 60 rm x", `"rm"`}, {"timeout ls", `"timeout"`}, {"timeout $x ls", `"timeout"`}, {"timeout -x 5 ls", `"timeout"`}, {"timeout 5", `"timeout"`},
-	{"nice -n 5 sh -c ls", `"sh"`}, {"stdbuf -oL", `"stdbuf"`}, {"timeout 5 env ls", "no arguments"}, {"timeout --x=5 5 ls", `"timeout"`},
-	{"cd x && git status", "beside a cd"}, {"git log; cd x", "beside a cd"}, {"(cd x; go list)", "beside a cd"}, {"cd x && rm y", `"rm"`},
+	{"timeout 60 rm x", `"rm"`}, {"timeout ls", `"timeout"`}, {"timeout $x ls", `"timeout"`},
+	{"timeout -x 5 ls", `"timeout"`}, {"timeout 5", `"timeout"`},
+	{"nice -n 5 sh -c ls", `"sh"`}, {"stdbuf -oL", `"stdbuf"`}, {"timeout 5 env ls", "no arguments"},
+	{"timeout --x=5 5 ls", `"timeout"`},
+	{"cd x && git status", "beside a cd"}, {"git log; cd x", "beside a cd"}, {"(cd x; go list)", "beside a cd"},
+	{"cd x && rm y", `"rm"`},
 	{"cd $(rm x)", `"rm"`},
 	// joined
 	{"ls;rm x", `"rm"`}, {"ls && rm x", `"rm"`}, {"ls || rm x", `"rm"`}, {"ls | sh", `"sh"`}, {"ls\nrm x", `"rm"`},
@@ -131,7 +155,8 @@ var unsafe = []classified{
 	{"if ls; then ls; else rm x; fi", `"rm"`}, {"while rm x; do ls; done", `"rm"`}, {"while ls; do rm x; done", `"rm"`},
 	{"for f in a; do rm $f; done", `"rm"`}, {"for f in $(rm x); do ls; done", `"rm"`},
 	{"for PATH in /tmp/evil; do ls; done", "PATH"}, {"for ((i=0;i<3;i++)); do ls; done", "loop"},
-	{"select f in a; do ls; done", "loop"}, {"case $(rm x) in a) ls;; esac", `"rm"`}, {"case a in a) rm x;; esac", `"rm"`},
+	{"select f in a; do ls; done", "loop"}, {"case $(rm x) in a) ls;; esac", `"rm"`},
+	{"case a in a) rm x;; esac", `"rm"`},
 	{"case a in $(rm x)) ls;; esac", `"rm"`}, {"ls() { rm x; }", "function"}, {"function ls { rm x; }", "function"},
 	{"coproc ls", "coprocess"}, {"(ls) > f", "may write"}, {"{ ls; } 2> f", "may write"},
 	{"if ls; then ls; fi > f", "may write"},
@@ -142,7 +167,8 @@ var unsafe = []classified{
 	{"ls {fd}> /dev/null", "sets a variable"}, {"cat < /dev/tcp/host/80", "plain file"}, {"cat < $f", "plain file"},
 	{"cat < *", "plain file"}, {"cat <<EOF\n$(rm x)\nEOF", `"rm"`}, {"cat <<EOF\n`rm x`\nEOF", "backquotes"},
 	{"cat <<< $(rm x)", `"rm"`}, {"cat <<E\"O\"F\nx\nEOF", "delimiter"},
-	{"echo $(cat <<EOF\nEOF)\nrm x\nEOF\n)", "substitution"}, {"cat <(rm x)", `"rm"`}, {"ls >(rm x)", "process substitution"},
+	{"echo $(cat <<EOF\nEOF)\nrm x\nEOF\n)", "substitution"}, {"cat <(rm x)", `"rm"`},
+	{"ls >(rm x)", "process substitution"},
 	{"ls > >(cat)", "may write"}, {"ls >&$x", "may write"},
 	// assignments and expansions
 	{"x=1", "sets a variable"}, {"PATH=. ls", "sets a variable"}, {"x=$(ls)", "sets a variable"},
@@ -151,11 +177,14 @@ var unsafe = []classified{
 	{"\"$cmd\" x", "not literal"}, {"l$x", "not literal"}, {"$(echo rm) x", "not literal"}, {"{rm,x}", "not literal"},
 	{"$'rm' x", "not literal"}, {"$\"ls\"", "not literal"}, {"l?", "not literal"}, {"~/ls", "not literal"},
 	{"*", "not literal"}, {"ls $(rm x)", `"rm"`}, {"ls \"$(rm x)\"", `"rm"`}, {"ls `rm x`", "backquotes"},
-	{"ls `pwd`", "backquotes"}, {"ls $(ls $(rm x))", `"rm"`}, {"echo ${x:=y}", "parameter"}, {"echo ${x:-$(rm y)}", `"rm"`},
+	{"ls `pwd`", "backquotes"}, {"ls $(ls $(rm x))", `"rm"`}, {"echo ${x:=y}", "parameter"},
+	{"echo ${x:-$(rm y)}", `"rm"`},
 	{"echo ${!x}", "parameter"}, {"echo ${x@P}", "parameter"}, {"echo ${a[$(rm x)]}", "parameter"},
 	{"echo ${x:0:1}", "parameter"}, {"echo ${x:?y}", "parameter"}, {"echo ${x/a/b}", "parameter"},
-	{"echo $((x))", "arithmetic"}, {"echo $((x=1))", "arithmetic"}, {"((x++))", "arithmetic"}, {"let x=1", "arithmetic"},
-	{"echo $[1]", "arithmetic"}, {"echo @(a|b)", "expansion"}, {"echo ${ rm x; }", ""}, {"ls $(x=1; ls)", "sets a variable"},
+	{"echo $((x))", "arithmetic"}, {"echo $((x=1))", "arithmetic"}, {"((x++))", "arithmetic"},
+	{"let x=1", "arithmetic"},
+	{"echo $[1]", "arithmetic"}, {"echo @(a|b)", "expansion"}, {"echo ${ rm x; }", ""},
+	{"ls $(x=1; ls)", "sets a variable"},
 	{"echo \"$(ls &)\"", "background"},
 }
 
@@ -176,7 +205,8 @@ func TestClassify(t *testing.T) {
 
 // TestClassifyBehindACd: where a command runs does not say that it writes.
 func TestClassifyBehindACd(t *testing.T) {
-	for _, command := range []string{"cd src", "cd src && ls", "cd /ws/src; cat a | head -3", `cd "$d" && grep -rn x .`, "(cd a && ls); (cd b && ls)"} {
+	for _, command := range []string{"cd src", "cd src && ls", "cd /ws/src; cat a | head -3", `cd "$d" && grep -rn x .`,
+		"(cd a && ls); (cd b && ls)"} {
 		if class, why := Classify(command); class != toolyard.ReadOnly {
 			t.Errorf("Classify(%q) = %s, %q", command, class, why)
 		}

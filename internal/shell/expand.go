@@ -65,8 +65,8 @@ func (j *judge) parts(list []syntax.WordPart) error {
 	return nil
 }
 
-// param allows $x, ${x}, ${#x}, and the forms that give a default or cut a piece off. The others can assign (:=), end the shell
-// (:?), evaluate arithmetic (an index, a slice), or read the value as code (@P, !).
+// param allows $x, ${x}, ${#x}, and the forms that give a default or cut a piece off. The others can assign (:=), end
+// the shell (:?), evaluate arithmetic (an index, a slice), or read the value as code (@P, !).
 func (j *judge) param(p *syntax.ParamExp) error {
 	refused := errors.New("it has a parameter expansion that is not known to only read")
 	if p.Param == nil || !simple(p) || p.Length && p.Exp != nil {
@@ -85,7 +85,9 @@ func (j *judge) param(p *syntax.ParamExp) error {
 
 // simple reports whether an expansion has none of the parts that param does not know.
 func simple(p *syntax.ParamExp) bool {
-	return p.Flags == nil && !p.Excl && !p.Width && !p.IsSet && p.Split == syntax.OptUnset && p.GlobSubst == syntax.OptUnset &&
-		p.RcExpand == syntax.OptUnset && p.NestedParam == nil && p.Index == nil && len(p.Modifiers) == 0 && p.Slice == nil &&
+	return p.Flags == nil && !p.Excl && !p.Width && !p.IsSet && p.Split == syntax.OptUnset &&
+		p.GlobSubst == syntax.OptUnset &&
+		p.RcExpand == syntax.OptUnset && p.NestedParam == nil && p.Index == nil && len(p.Modifiers) == 0 &&
+		p.Slice == nil &&
 		p.Repl == nil && p.Names == 0
 }

@@ -5,13 +5,14 @@ import (
 	"strings"
 )
 
-// git allows a few subcommands, each with the options that are known to only read. Of git's own options only --no-pager is
-// known: -c and --config-env set configuration, which can name programs, and -C, --git-dir and --exec-path change whose
-// configuration is read.
+// git allows a few subcommands, each with the options that are known to only read. Of git's own options only --no-pager
+// is known: -c and --config-env set configuration, which can name programs, and -C, --git-dir and --exec-path change
+// whose configuration is read.
 //
-// The repository's configuration is taken as it is, and so are its attributes: both can name programs that status, diff and
-// log run (fsmonitor, textconv, filters). Who may write .git/config may run programs; rules on writing files decide that.
-// Refreshing the index, which status and diff do, does not count as a write: git does it behind a lock and skips it when it can't.
+// The repository's configuration is taken as it is, and so are its attributes: both can name programs that status, diff
+// and log run (fsmonitor, textconv, filters). Who may write .git/config may run programs; rules on writing files decide
+// that. Refreshing the index, which status and diff do, does not count as a write: git does it behind a lock and skips
+// it when it can't.
 func git(args []Word) error {
 	for len(args) > 0 && args[0].Literal && args[0].Text == "--no-pager" {
 		args = args[1:]
@@ -85,8 +86,8 @@ var gitSubcommands = map[string]*options{
 	},
 }
 
-// gitHistory is log, show and diff. Left out: --output writes, --ext-diff and --textconv ask for programs, --show-signature runs
-// gpg, -O reads an order file here but opens a pager elsewhere, -c is too close to git's own.
+// gitHistory is log, show and diff. Left out: --output writes, --ext-diff and --textconv ask for programs,
+// --show-signature runs gpg, -O reads an order file here but opens a pager elsewhere, -c is too close to git's own.
 var gitHistory = options{
 	flags: "abEFgiPpqRrstuwWz", values: "BCGlLMnSUX", number: true,
 	long: set(`abbrev abbrev-commit after all all-match ancestry-path author author-date-order before binary boundary branches cached
@@ -106,8 +107,8 @@ var gitHistory = options{
 
 var gitRemote = options{flags: "v", long: set("verbose")}
 
-// gitBranch allows the listing forms. A bare operand makes a branch, so there may be one only where --list says that it is a
-// pattern, or right behind an option that takes a commit and lists.
+// gitBranch allows the listing forms. A bare operand makes a branch, so there may be one only where --list says that it
+// is a pattern, or right behind an option that takes a commit and lists.
 func gitBranch(args []Word) error {
 	if err := branchOptions.check(args); err != nil {
 		return err

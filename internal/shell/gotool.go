@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// goTool allows the go subcommands that print. They may fill the module and build caches; the workspace stays as it is. Left out:
-// -C, -mod, -modfile, -overlay, -toolexec, -export and -compiled (they write, or run compilers and programs), env -w and -u.
+// goTool allows the go subcommands that print. They may fill the module and build caches; the workspace stays as it is.
+// Left out: -C, -mod, -modfile, -overlay, -toolexec, -export and -compiled (they write, or run compilers and programs),
+// env -w and -u.
 func goTool(args []Word) error {
 	if len(args) == 0 || !args[0].Literal {
 		return fmt.Errorf("its subcommand is not literal")

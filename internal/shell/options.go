@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// options is the list of a program's options that are known to only read. Every word that starts with "-" must be one of
-// them, wherever it stands: also after "--", and where it would be another option's value. So no word is ever skipped that
-// the program might read as an option. Long names must be whole, since GNU programs and git take abbreviations of the ones
-// that are not listed.
+// options is the list of a program's options that are known to only read. Every word that starts with "-" must be one
+// of them, wherever it stands: also after "--", and where it would be another option's value. So no word is ever
+// skipped that the program might read as an option. Long names must be whole, since GNU programs and git take
+// abbreviations of the ones that are not listed.
 type options struct {
 	flags  string          // short options without a value; they may stand together: -la
 	values string          // short options with a value: the rest of the word, or the next word
@@ -60,13 +60,15 @@ var sortOptions = options{
 
 var uniqOptions = options{
 	flags: "cdDiuz", values: "fsw",
-	long: set("all-repeated check-chars count group help ignore-case repeated skip-chars skip-fields unique version zero-terminated"),
+	long: set("all-repeated check-chars count group help ignore-case repeated skip-chars skip-fields unique version " +
+		"zero-terminated"),
 }
 
 // Left out: -C and --compile (they write), -p (it sets times back), -z and -Z (they run decompressors).
 var fileOptions = options{
 	flags: "0bhiklLNrv", values: "eFm",
-	long: set("brief dereference extension help keep-going mime mime-encoding mime-type no-dereference no-pad print0 raw separator version"),
+	long: set("brief dereference extension help keep-going mime mime-encoding mime-type no-dereference no-pad print0 " +
+		"raw separator version"),
 }
 
 // Left out: -s and --set, and -f, whose meaning differs between systems. date itself looks at the operands.

@@ -16,8 +16,8 @@ type Part struct {
 	Reads bool
 }
 
-// Parts splits a command line into its simple commands. ok is false for a line that has more than these, joined: a part that is not
-// plain and does not only read.
+// Parts splits a command line into its simple commands. ok is false for a line that has more than these, joined: a part
+// that is not plain and does not only read.
 func Parts(command string) (parts []Part, ok bool) {
 	file, err := read(command)
 	if err != nil {
@@ -107,8 +107,8 @@ func moves(n syntax.Node) bool {
 	return found
 }
 
-// Behind returns the command that a program which bounds or slows one down runs, with all of its arguments: timeout, nice and
-// stdbuf. ok is false for what is none of them, or has words in front of the command that are not known.
+// Behind returns the command that a program which bounds or slows one down runs, with all of its arguments: timeout,
+// nice and stdbuf. ok is false for what is none of them, or has words in front of the command that are not known.
 func Behind(args []Word) (command []Word, ok bool) {
 	if len(args) == 0 || !args[0].Literal {
 		return nil, false
@@ -134,7 +134,8 @@ func Behind(args []Word) (command []Word, ok bool) {
 		}
 	}
 	for range w.operands {
-		if len(rest) == 0 || !rest[0].Literal || rest[0].Text == "" || !strings.Contains("0123456789.", rest[0].Text[:1]) {
+		if len(rest) == 0 || !rest[0].Literal || rest[0].Text == "" ||
+			!strings.Contains("0123456789.", rest[0].Text[:1]) {
 			return nil, false
 		}
 		rest = rest[1:]
@@ -148,7 +149,8 @@ var bounds = map[string]struct {
 	number        bool // -10 is an option
 	operands      int  // numbers before the command
 }{
-	"timeout": {flags: set("--foreground --preserve-status -v --verbose"), values: set("-k --kill-after -s --signal"), operands: 1},
-	"nice":    {values: set("-n --adjustment"), number: true},
-	"stdbuf":  {values: set("-i --input -o --output -e --error")},
+	"timeout": {flags: set("--foreground --preserve-status -v --verbose"), values: set("-k --kill-after -s --signal"),
+		operands: 1},
+	"nice":   {values: set("-n --adjustment"), number: true},
+	"stdbuf": {values: set("-i --input -o --output -e --error")},
 }

@@ -59,13 +59,20 @@ func TestParts(t *testing.T) {
 
 func TestAnswers(t *testing.T) {
 	for command, want := range map[string]string{
-		"grep x f": notFound, "cat f | grep x": notFound, "test -f x": falseTest, "[ -f x ]": falseTest, "[[ -f x ]]": falseTest,
-		"diff a b": differs, "cmp a b": differs, "git diff --exit-code": differs, "git --no-pager grep x": notFound, "git -C x grep y": notFound,
-		"cd src && grep -rn x .": notFound + "?", "echo a; rg x": notFound, "false || grep x f": notFound, "timeout 5 grep x f": notFound,
-		"if true; then grep x f; fi": notFound, "for f in *; do grep x $f; done": notFound, "(npm test; grep x f)": notFound,
-		"! grep -q x f": notFound, "grep x f && echo yes": notFound, "grep x < f": notFound + "?", "time diff a b": differs,
-		"npm test": "", "grep x f; npm test": "", "npm test && grep x f": "", "cat f && grep x f": "", "grep x f || exit 1": "", "set -e; grep x f": "",
-		"grep x f && false": "", "grep x f | wc -l": "", "echo a": "", "exit 1": "", "x=$(grep y f)": "", "grep x f &": "", "$cmd": "", "grep 'x": "",
+		"grep x f": notFound, "cat f | grep x": notFound, "test -f x": falseTest, "[ -f x ]": falseTest,
+		"[[ -f x ]]": falseTest,
+		"diff a b":   differs, "cmp a b": differs, "git diff --exit-code": differs, "git --no-pager grep x": notFound,
+		"git -C x grep y":        notFound,
+		"cd src && grep -rn x .": notFound + "?", "echo a; rg x": notFound, "false || grep x f": notFound,
+		"timeout 5 grep x f":         notFound,
+		"if true; then grep x f; fi": notFound, "for f in *; do grep x $f; done": notFound,
+		"(npm test; grep x f)": notFound,
+		"! grep -q x f":        notFound, "grep x f && echo yes": notFound, "grep x < f": notFound +
+			"?", "time diff a b": differs,
+		"npm test": "", "grep x f; npm test": "", "npm test && grep x f": "", "cat f && grep x f": "",
+		"grep x f || exit 1": "", "set -e; grep x f": "",
+		"grep x f && false": "", "grep x f | wc -l": "", "echo a": "", "exit 1": "", "x=$(grep y f)": "",
+		"grep x f &": "", "$cmd": "", "grep 'x": "",
 		"git diff": "", "git status": "", "": "", "cd src": "", "sh -c 'grep x f'": "", "grep x f; f() { ls; }": "",
 	} {
 		got, ok := Answers(command)

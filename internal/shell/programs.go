@@ -6,31 +6,38 @@ import (
 	"strings"
 )
 
-// programs are those known to only read, each with the rule for its arguments: nil for what only reads, or why not. Names are
-// bare: a path (./ls) could be anything. An expansion in an argument can become any text, and unquoted any number of arguments,
-// so the rules fall in two kinds:
+// programs are those known to only read, each with the rule for its arguments: nil for what only reads, or why not.
+// Names are bare: a path (./ls) could be anything. An expansion in an argument can become any text, and unquoted any
+// number of arguments, so the rules fall in two kinds:
 //
-//   - anything: no option of the program writes or runs anything, so its arguments need not be known. What these read is
+//   - anything: no option of the program writes or runs anything, so its arguments need not be known. What these
+//     read is
 //     not limited here.
-//   - the others have options that write or run something. Every word must be known well enough to tell that it is none of
+//   - the others have options that write or run something. Every word must be known well enough to tell that it is
+//     none of
 //     them: literal, or a glob that starts with something other than "-".
 //
-// cd only reads, and no git or go that stands beside it does. Programs in front of others (timeout 60 ls) are seen through: [Behind].
+// cd only reads, and no git or go that stands beside it does. Programs in front of others (timeout 60 ls) are seen
+// through: [Behind].
 //
-// Left out on purpose, though often harmless: less and more (they run editors and shells), awk, perl and the like (languages), xargs, tee, env with arguments,
-// tree and xxd (they have output files), hostname with its argument, read (it sets variables).
+// Left out on purpose, though often harmless: less and more (they run editors and shells), awk, perl and the like
+// (languages), xargs, tee, env with arguments, tree and xxd (they have output files), hostname with its argument, read
+// (it sets variables).
 var programs = map[string]func(args []Word) error{
 	// Files and their contents.
-	"ls": anything, "cat": anything, "head": anything, "tail": anything, "wc": anything, "grep": anything, "egrep": anything,
+	"ls": anything, "cat": anything, "head": anything, "tail": anything, "wc": anything, "grep": anything,
+	"egrep": anything,
 	"fgrep": anything, "cut": anything, "tr": anything, "diff": anything, "cmp": anything, "comm": anything,
-	"paste": anything, "join": anything, "nl": anything, "tac": anything, "rev": anything, "fold": anything, "od": anything,
+	"paste": anything, "join": anything, "nl": anything, "tac": anything, "rev": anything, "fold": anything,
+	"od":     anything,
 	"expand": anything, "unexpand": anything, "stat": anything, "du": anything, "df": anything, "basename": anything,
 	"dirname": anything, "realpath": anything, "readlink": anything, "cksum": anything, "md5sum": anything,
 	"sha1sum": anything, "sha256sum": anything, "sha512sum": anything, "jq": anything,
 	"find": find, "rg": rg.check, "sort": sortOptions.check, "uniq": uniq, "file": fileOptions.check, "sed": sed,
 
 	// The shell and the machine.
-	"pwd": anything, "cd": anything, "echo": anything, "true": anything, "false": anything, ":": anything, "seq": anything,
+	"pwd": anything, "cd": anything, "echo": anything, "true": anything, "false": anything, ":": anything,
+	"seq":   anything,
 	"sleep": anything, "which": anything, "type": anything, "uname": anything, "whoami": anything, "id": anything,
 	"nproc": anything, "ps": anything, "printf": printf, "test": test, "[": bracket, "date": date, "env": nothing,
 	"command": commandV, "exit": numbers, "break": numbers, "continue": numbers,
@@ -186,7 +193,8 @@ func bracket(args []Word) error {
 }
 
 // test evaluates the operand of -v and -R, and an array index there can run a command. So it is either all literal with
-// none of these and no index, or it has one of the three short forms, in which POSIX says by their number which word is the operator.
+// none of these and no index, or it has one of the three short forms, in which POSIX says by their number which word is
+// the operator.
 func test(args []Word) error {
 	literal := true
 	for _, a := range args {

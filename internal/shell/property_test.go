@@ -7,8 +7,8 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// spoilers make any command write when they are put behind it, unless the command ends in a comment or a backslash, which
-// then swallow them: "ls # ; rm x" does only read.
+// spoilers make any command write when they are put behind it, unless the command ends in a comment or a backslash,
+// which then swallow them: "ls # ; rm x" does only read.
 var spoilers = []string{
 	"; rm x", "\nrm x", "\n\nrm x\n", " && rm x", " | rm x",
 	" > f", "> f", " >> f", " &> f", " $(rm x)", " <(rm x)", " & rm x", " &", " ${x:=y}",
@@ -58,7 +58,8 @@ func TestJoinedIsTheStricter(t *testing.T) {
 			if strings.TrimSpace(bad) == "" || strings.HasPrefix(bad, "<") {
 				continue // harmless beside a command
 			}
-			for _, joined := range []string{a.command + op + bad, bad + op + a.command, a.command + " $(" + bad + "\n)"} {
+			for _, joined := range []string{a.command + op + bad, bad + op + a.command, a.command + " $(" + bad +
+				"\n)"} {
 				if class, why := Classify(joined); class == toolyard.ReadOnly {
 					t.Errorf("Classify(%q) = %s, %q", joined, class, why)
 				}
@@ -69,7 +70,8 @@ func TestJoinedIsTheStricter(t *testing.T) {
 
 // The worst inputs known to the parser: deep nesting up to the limit. They must end, quickly, and as an answer.
 func TestDeepNesting(t *testing.T) {
-	for _, open := range []string{"(", "$(", `"$(`, "{ ", "if ", "`", "${x:-", "$((", "((", "[[ ( ", "<(", "while ", "case x in x) ", "f() ",
+	for _, open := range []string{"(", "$(", `"$(`, "{ ", "if ", "`", "${x:-", "$((", "((", "[[ ( ", "<(", "while ",
+		"case x in x) ", "f() ",
 		"x[", "$[", "a|", "a&&", "a;", "${a[", "((- ", "${a:-$((", "echo $(", "ls <<A\n", "{a,", `\`, "'", `"`} {
 		s := strings.Repeat(open, MaxCommandBytes/len(open))
 		if class, why := Classify(s); class != toolyard.Unsafe {

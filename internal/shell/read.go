@@ -39,8 +39,9 @@ func recovered(err *error) {
 	}
 }
 
-// checkHeredocs refuses here-documents whose end Bash may see elsewhere: what is text for one reader would be a command for
-// the other. Bash before 5.2 ends one inside a substitution at "EOF)", and quoting in a delimiter has corners of its own.
+// checkHeredocs refuses here-documents whose end Bash may see elsewhere: what is text for one reader would be a command
+// for the other. Bash before 5.2 ends one inside a substitution at "EOF)", and quoting in a delimiter has corners of
+// its own.
 func checkHeredocs(file *syntax.File) error {
 	var err error
 	var inSubst []bool // for each open node: is it, or is it inside, a substitution?

@@ -23,8 +23,8 @@ type Command struct {
 }
 
 // Script is what a command line holds. Commands are all its simple commands in order of appearance, however deep: in
-// blocks, functions, substitutions and both branches of an if. What a program does with its arguments (sh -c, xargs) is not
-// looked into.
+// blocks, functions, substitutions and both branches of an if. What a program does with its arguments (sh -c, xargs) is
+// not looked into.
 type Script struct {
 	Commands []Command
 	// Flags are set when anything in the script sets them, its commands or the syntax around them.
@@ -38,9 +38,9 @@ type Script struct {
 // Plain reports whether the commands are all there is to the script: literal words and ways to join them.
 func (s Script) Plain() bool { return s.Flags == Flags{} && !s.Functions && !s.Other }
 
-// Parse reads a command line for rules about its parts. It fails on what Bash would not run, on what is empty or longer than
-// [MaxCommandBytes], and on text that can be read in two ways: whoever denies by what a command holds must then take it as
-// holding anything.
+// Parse reads a command line for rules about its parts. It fails on what Bash would not run, on what is empty or longer
+// than [MaxCommandBytes], and on text that can be read in two ways: whoever denies by what a command holds must then
+// take it as holding anything.
 func Parse(command string) (script Script, err error) {
 	file, err := read(command)
 	if err != nil {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// render writes a script as text: words joined by "·", an open word as its known start and "…", a glob as "*…"; then the flags.
+// render writes a script as text: words joined by "·", an open word as its known start and "…", a glob as "*…"; then
+// the flags.
 func render(s Script) string {
 	var out []string
 	for _, c := range s.Commands {
@@ -38,7 +39,8 @@ func renderFlags(f Flags) string {
 	for _, f := range []struct {
 		on   bool
 		name string
-	}{{f.Assigns, "assigns"}, {f.Redirects, "redirects"}, {f.Substitutes, "substitutes"}, {f.Expands, "expands"}, {f.Background, "background"}} {
+	}{{f.Assigns, "assigns"}, {f.Redirects, "redirects"}, {f.Substitutes, "substitutes"}, {f.Expands, "expands"},
+		{f.Background, "background"}} {
 		if f.on {
 			s += "+" + f.name
 		}
@@ -93,7 +95,8 @@ func TestParse(t *testing.T) {
 			t.Errorf("Parse(%q).Plain() = %v", tc.command, s.Plain())
 		}
 	}
-	for _, command := range []string{"", "# x", "ls 'x", "ls \x00", "ls\r\n", "ls \xff", "cat <<\"a b\"\nx\na b\n", "echo $(cat <<E\nE)\nE\n)"} {
+	for _, command := range []string{"", "# x", "ls 'x", "ls \x00", "ls\r\n", "ls \xff", "cat <<\"a b\"\nx\na b\n",
+		"echo $(cat <<E\nE)\nE\n)"} {
 		if s, err := Parse(command); err == nil {
 			t.Errorf("Parse(%q) = %s, want an error", command, render(s))
 		}

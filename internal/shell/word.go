@@ -9,8 +9,8 @@ import (
 // Word is one word of a simple command, as far as it is known without running anything. The zero value is a word of
 // which nothing is known.
 type Word struct {
-	// Text is the whole word with its quotes taken off when Literal is set. Otherwise it is the start that every expansion of the
-	// word has; it may be empty.
+	// Text is the whole word with its quotes taken off when Literal is set. Otherwise it is the start that every
+	// expansion of the word has; it may be empty.
 	Text string
 	// Literal says that the program gets exactly Text, as one argument.
 	Literal bool

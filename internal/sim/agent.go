@@ -40,7 +40,10 @@ func (s *Sim) bootAgent(n int) func(*party) {
 			}
 			for n, i := range b.canceled {
 				if b.apart > 0 {
-					s.at(th, b.cancel+Time(n)*b.apart, func() { s.control(th, log, events.Canceled{Calls: []int{i}, By: p.name}) })
+					s.at(th, b.cancel+Time(n)*b.apart, func() {
+						s.control(th, log,
+							events.Canceled{Calls: []int{i}, By: p.name})
+					})
 				}
 			}
 			if b.cancel > 0 && b.apart == 0 {
@@ -57,13 +60,14 @@ func (s *Sim) bootAgent(n int) func(*party) {
 
 // submit is broker.Submit: the same batch again is accepted again.
 func (s *Sim) submit(th *thread, b *batchLog, accepted func()) {
-	s.append(th, nil, b, batch.ChainSubmission, 0, 0, events.Submitted{Batch: b.spec.sub}, func(_ batch.Record, err error) {
-		s.log(th.p.name, "%s is accepted (%v)", b.spec.name, err)
-		if len(b.submission) != 1 {
-			s.fail("I8", "%s was accepted, and the stream holds %d submissions", b.spec.name, len(b.submission))
-		}
-		accepted()
-	})
+	s.append(th, nil, b, batch.ChainSubmission, 0, 0, events.Submitted{Batch: b.spec.sub},
+		func(_ batch.Record, err error) {
+			s.log(th.p.name, "%s is accepted (%v)", b.spec.name, err)
+			if len(b.submission) != 1 {
+				s.fail("I8", "%s was accepted, and the stream holds %d submissions", b.spec.name, len(b.submission))
+			}
+			accepted()
+		})
 }
 
 // control is broker.control: it appends a wish to the control chain, behind whatever stands there, and wakes the batch.
@@ -150,14 +154,16 @@ func (s *Sim) follow(th *thread, b *batchLog, after uint64, next int) {
 			r := m.Body.(events.Reply)
 			for _, res := range r.Results {
 				if res.Index != next {
-					s.fail("I2", "%s sees the result of call %d of %s where that of call %d is next", th.p.name, res.Index, b.spec.name, next)
+					s.fail("I2", "%s sees the result of call %d of %s where that of call %d is next", th.p.name,
+						res.Index, b.spec.name, next)
 					return
 				}
 				next++
 			}
 			if r.Completed {
 				if next != len(b.truth.Calls) {
-					s.fail("I1", "%s is told that %s is complete, with %d of %d results", th.p.name, b.spec.name, next, len(b.truth.Calls))
+					s.fail("I1", "%s is told that %s is complete, with %d of %d results", th.p.name, b.spec.name, next,
+						len(b.truth.Calls))
 				}
 				s.log(th.p.name, "has all %d results of %s", next, b.spec.name)
 				return

@@ -47,8 +47,8 @@ type running struct {
 	lease rightToAct
 	term  int  // of the worker's registration in which it began
 	sent  Time // when the last heartbeat was
-	// seq is what the next append on the call's chain expects; claimed says that it is this worker's claim, conflict that the
-	// call is another's or answered.
+	// seq is what the next append on the call's chain expects; claimed says that it is this worker's claim, conflict
+	// that the call is another's or answered.
 	seq               uint64
 	claimed, conflict bool
 	input             string // what would run
@@ -83,7 +83,8 @@ func (w *worker) run(d *delivery, then func(settled bool)) {
 			r.giveBack()
 			return
 		}
-		r.store(events.Finished{Result: r.result(toolyard.DependencyUnavailable)}, func(err error) { r.then(answered(err)) })
+		r.store(events.Finished{Result: r.result(toolyard.DependencyUnavailable)},
+			func(err error) { r.then(answered(err)) })
 		return
 	}
 	r.keep()
@@ -103,8 +104,8 @@ func (r *running) giveBack() {
 	r.then(false)
 }
 
-// mayAct reports whether this worker's right to act for the call is certain: the lease of the delivery, and its place in
-// the registry.
+// mayAct reports whether this worker's right to act for the call is certain: the lease of the delivery, and its place
+// in the registry.
 func (r *running) mayAct() bool {
 	if !r.s.has(FenceLapsed) {
 		r.lease.lapsed = false
@@ -257,8 +258,9 @@ func (r *running) mustClaim() bool {
 	return r.call.Claim || r.call.Again || r.call.Attempt > 1 || r.d.n > 1 || r.d.again || reconnected || stale
 }
 
-// approved is pipeline.stillApproved: whether what was approved, if anything was, is what would run. A hook changes the input
-// of some calls, and not always the same way: the real pipeline runs none after an approval, and compares all the same.
+// approved is pipeline.stillApproved: whether what was approved, if anything was, is what would run. A hook changes the
+// input of some calls, and not always the same way: the real pipeline runs none after an approval, and compares all the
+// same.
 func (r *running) approved() bool {
 	r.input = "input"
 	a := r.call.Approved
@@ -282,7 +284,8 @@ func (r *running) wait() {
 		r.then(false)
 		return
 	}
-	w := events.Waiting{Worker: r.w.p.name, Attempt: r.call.Attempt - 1, Class: r.call.Judgement.Class, InputSHA256: r.input}
+	w := events.Waiting{Worker: r.w.p.name, Attempt: r.call.Attempt - 1, Class: r.call.Judgement.Class,
+		InputSHA256: r.input}
 	if r.input != "input" {
 		w.Changed = r.input
 	}
@@ -311,8 +314,8 @@ func (r *running) recognise(then func()) {
 	})
 }
 
-// execute runs the tool: it begins, passes its commit points, and ends. A tool that is told to stop does so soon, or not at
-// all; then it is left behind, and the worker answers for it.
+// execute runs the tool: it begins, passes its commit points, and ends. A tool that is told to stop does so soon, or
+// not at all; then it is left behind, and the worker answers for it.
 func (r *running) execute() {
 	s := r.s
 	if r.th.dead() {
@@ -398,10 +401,12 @@ func (r *running) end(why error) {
 		mayRepeat := r.call.Judgement.Idempotent && r.call.Attempt < r.d.request.MaxAttempts
 		switch {
 		case r.claimed && (r.exec == nil || mayRepeat):
-			r.store(events.AttemptFailed{Worker: r.w.p.name, Attempt: r.call.Attempt, Code: toolyard.OutcomeUnknown, Reason: why.Error()},
+			r.store(events.AttemptFailed{Worker: r.w.p.name, Attempt: r.call.Attempt, Code: toolyard.OutcomeUnknown,
+				Reason: why.Error()},
 				func(err error) { r.then(answered(err)) })
 		case r.claimed:
-			r.store(events.Finished{Result: r.result(toolyard.OutcomeUnknown)}, func(err error) { r.then(answered(err)) })
+			r.store(events.Finished{Result: r.result(toolyard.OutcomeUnknown)},
+				func(err error) { r.then(answered(err)) })
 		case why == errShutdown:
 			r.giveBack()
 		default:
@@ -459,7 +464,8 @@ func (r *running) store(body events.Body, then func(error)) {
 // result is the call's result on this worker.
 func (r *running) result(code toolyard.Code) toolyard.Result {
 	res := toolyard.Result{
-		Index: r.call.Index, CallID: r.call.ID, Tool: r.call.Tool, Code: code, IsError: code.IsError(), Class: r.call.Judgement.Class,
+		Index: r.call.Index, CallID: r.call.ID, Tool: r.call.Tool, Code: code, IsError: code.IsError(),
+		Class:  r.call.Judgement.Class,
 		Worker: r.w.p.name, Attempts: r.call.Attempt - 1, Retryable: r.spec.passes > 0 && code == r.spec.code,
 	}
 	if r.exec != nil {

@@ -13,9 +13,10 @@ import (
 
 var errConflict = errors.New("conflict")
 
-// append is broker.Append: it repeats what was not answered, and on a conflict looks whether what stands there is its own.
-// When ctx ends it gives up, with the cause, and whether the event is stored is not known.
-func (s *Sim) append(th *thread, ctx *context, b *batchLog, c batch.Chain, index int, expected uint64, body events.Body, then func(batch.Record, error)) {
+// append is broker.Append: it repeats what was not answered, and on a conflict looks whether what stands there is its
+// own. When ctx ends it gives up, with the cause, and whether the event is stored is not known.
+func (s *Sim) append(th *thread, ctx *context, b *batchLog, c batch.Chain, index int, expected uint64, body events.Body,
+	then func(batch.Record, error)) {
 	s.nats.ids++
 	id := s.nats.ids
 	force := s.forced(c, body)
@@ -98,12 +99,14 @@ func (b *batchLog) subjectName(c batch.Chain, index int) string {
 }
 
 // chain reads the events of a subject behind a sequence, the oldest first, from the last one back: each is one read.
-func (s *Sim) chain(th *thread, ctx *context, b *batchLog, c batch.Chain, index int, after uint64, then func([]*stored)) {
+func (s *Sim) chain(th *thread, ctx *context, b *batchLog, c batch.Chain, index int, after uint64,
+	then func([]*stored)) {
 	s.last(th, ctx, b, c, index, func(m *stored) { s.behind(th, ctx, b, c, index, after, m, then) })
 }
 
 // behind reads a chain from its last event back to a sequence.
-func (s *Sim) behind(th *thread, ctx *context, b *batchLog, c batch.Chain, index int, after uint64, last *stored, then func([]*stored)) {
+func (s *Sim) behind(th *thread, ctx *context, b *batchLog, c batch.Chain, index int, after uint64, last *stored,
+	then func([]*stored)) {
 	var out []*stored
 	var walk func(m *stored)
 	walk = func(m *stored) {

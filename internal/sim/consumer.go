@@ -52,7 +52,8 @@ type pull struct {
 	got func(*delivery)
 }
 
-// delivery is a message in the hands of one party. Its acknowledgements are not fenced: also those of a former holder count.
+// delivery is a message in the hands of one party. Its acknowledgements are not fenced: also those of a former holder
+// count.
 type delivery struct {
 	*message
 	c        *consumer

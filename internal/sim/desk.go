@@ -88,7 +88,10 @@ func (k *desk) leave(w toolyard.Workspace, h ticket.Holder, then func()) {
 // forget stops waiting for the tickets of a batch, which keep standing in the queue.
 func (k *desk) forget(w toolyard.Workspace, key toolyard.BatchKey) {
 	l := k.line(w)
-	l.waiting = slices.DeleteFunc(l.waiting, func(w waiter) bool { return w.h.Agent == key.Agent && w.h.Batch == key.ID })
+	l.waiting = slices.DeleteFunc(l.waiting, func(w waiter) bool {
+		return w.h.Agent == key.Agent &&
+			w.h.Batch == key.ID
+	})
 }
 
 func (k *desk) submit(l *line, c change) {
@@ -133,8 +136,8 @@ func (k *desk) flush(l *line) {
 	})
 }
 
-// change is broker.ChangeTickets: read, change, compare and set, until it holds. It begins with what was last seen, and reads
-// when that is not what stands there, or when nothing would change; also then it sets what it has read.
+// change is broker.ChangeTickets: read, change, compare and set, until it holds. It begins with what was last seen, and
+// reads when that is not what stands there, or when nothing would change; also then it sets what it has read.
 func (k *desk) change(l *line, edit func(ticket.Queue) ticket.Queue, then func(ticket.Queue, uint64)) {
 	s, th, w := k.d.s, k.d.th, l.w
 	pause := firstPause
@@ -192,8 +195,8 @@ func (k *desk) change(l *line, edit func(ticket.Queue) ticket.Queue, then func(t
 	})
 }
 
-// passed reports whether an open batch does not take up a group again. The last one it may, and that of the safe calls where
-// that goes first.
+// passed reports whether an open batch does not take up a group again. The last one it may, and that of the safe calls
+// where that goes first.
 func passed(st *batchState, group int) bool {
 	return group < len(st.Plan.Groups)-1 && st.Plan.Partition != toolyard.SafeFirst
 }
@@ -259,14 +262,16 @@ func (k *desk) sweep() {
 				if errors.Is(err, errMissing) {
 					return
 				}
-				over := err == nil && (st.Completed || st.Plan != nil && t.Group < len(st.Plan.Groups) && st.Done(t.Group) &&
+				over := err == nil && (st.Completed || st.Plan != nil && t.Group < len(st.Plan.Groups) &&
+					st.Done(t.Group) &&
 					(st.Closed || passed(st, t.Group)))
 				switch {
 				case over:
 					s.log(k.d.p.name, "sweeps ticket %d of %s group %d", t.N, b.spec.name, t.Group)
 					k.submit(l, change{h: t.Holder, number: t.N, done: func(error) {}})
 				case err == nil && st.Parked && s.has(FenceParkedTicket):
-					// A former owner joined late. Whoever wakes the batch joins in a later term, also where this very ticket stands.
+					// A former owner joined late. Whoever wakes the batch joins in a later term, also where this very
+					// ticket stands.
 					s.log(k.d.p.name, "sweeps ticket %d of %s, which is parked", t.N, b.spec.name)
 					h := t.Holder
 					h.Term = st.Takeovers

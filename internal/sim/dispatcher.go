@@ -18,7 +18,8 @@ const pullAgain = 3 * time.Second
 
 // machineConfig is what the owner decides with. It waits less than the real one, so that histories are short.
 func (s *Sim) machineConfig() batch.Config {
-	return batch.Config{WorkerWait: 4 * time.Second, MaxAttempts: 3, OpenIdle: 2500 * time.Millisecond, AbortEvery: time.Second, EndGrace: settings.CallAckWait * 3 / 2, QueueWait: s.sc.queueWait, Hooks: s.sc.hooks}
+	return batch.Config{WorkerWait: 4 * time.Second, MaxAttempts: 3, OpenIdle: 2500 * time.Millisecond,
+		AbortEvery: time.Second, EndGrace: settings.CallAckWait * 3 / 2, QueueWait: s.sc.queueWait, Hooks: s.sc.hooks}
 }
 
 // dispatcher is the shell of package dispatcher: it takes submissions, and runs their batches.
@@ -39,7 +40,9 @@ type dispatcher struct {
 
 func (s *Sim) bootDispatcher() func(*party) {
 	return func(p *party) {
-		d := &dispatcher{s: s, p: p, th: &thread{p: p}, open: map[*batchLog]*runner{}, live: map[string][]toolyard.Class{}, beats: map[string]Time{}, gone: map[string]Time{}, waiting: map[callKey]*waitingCall{}}
+		d := &dispatcher{s: s, p: p, th: &thread{p: p}, open: map[*batchLog]*runner{},
+			live: map[string][]toolyard.Class{}, beats: map[string]Time{}, gone: map[string]Time{},
+			waiting: map[callKey]*waitingCall{}}
 		d.desk.d = d
 		// First the watches, which begin with what is there.
 		var workers []workerChange
@@ -203,7 +206,8 @@ func (d *dispatcher) accept(r *runner) {
 			s.fail("I7", "there is a wake for %s, which has no plan", b.spec.name)
 		case st.Plan == nil:
 			d.own(r, *st, b.spec.plan(d.p.name, r.sub.seq, s.clock()))
-		case st.Parked && st.Handle == r.sub.seq && s.has(FenceParkedHandle): // its owner died before it had let go of it
+		// Its owner died before it had let go of it.
+		case st.Parked && st.Handle == r.sub.seq && s.has(FenceParkedHandle):
 			s.wakeIfParked(r.th, b, func(bool) { r.done(func() { r.stop("it is parked") }) })
 		case st.Parked && st.BatchSeq == r.sub.parked, st.Handle == r.sub.seq, !s.has(FenceHandle),
 			st.Parked && r.sub.parked != 0 && !s.has(FenceWakeSeq):
@@ -221,8 +225,8 @@ func (d *dispatcher) accept(r *runner) {
 	decide(&st, nil)
 }
 
-// adopt goes on with a batch whose former owner fell silent, or which was parked and has been woken: then its clock, which
-// stood still, goes on.
+// adopt goes on with a batch whose former owner fell silent, or which was parked and has been woken: then its clock,
+// which stood still, goes on.
 func (d *dispatcher) adopt(r *runner, st batch.State) {
 	by := events.Adopted{Owner: d.p.name, Takeover: st.Takeovers + 1}
 	if r.sub.seq != st.Handle {

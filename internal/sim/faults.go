@@ -26,30 +26,31 @@ const (
 	FenceLeaveGroup
 	// FenceCommit: the lease is checked before effects. Without: a worker that woke up goes on.
 	FenceCommit
-	// FenceLapsed: a lease that has lapsed stays so, the call's and the registration's. Without: the next answered heartbeats of a
-	// worker that woke up revive them.
+	// FenceLapsed: a lease that has lapsed stays so, the call's and the registration's. Without: the next answered
+	// heartbeats of a worker that woke up revive them.
 	FenceLapsed
-	// FenceSilence: the owner settles a lost call when its worker has been silent for long. Without: at the first late heartbeat.
+	// FenceSilence: the owner settles a lost call when its worker has been silent for long. Without: at the first late
+	// heartbeat.
 	FenceSilence
-	// FenceHolder: an owner that hears from a claim's holder that it knows nothing of the call settles the call. Without: it
-	// stands in the log, claimed by a live worker that never got the answer to its claim.
+	// FenceHolder: an owner that hears from a claim's holder that it knows nothing of the call settles the call.
+	// Without: it stands in the log, claimed by a live worker that never got the answer to its claim.
 	FenceHolder
-	// FenceLapsedAtStart: a call whose lease lapsed before it started is left to its redelivery. Without: its message is
-	// acknowledged.
+	// FenceLapsedAtStart: a call whose lease lapsed before it started is left to its redelivery. Without: its message
+	// is acknowledged.
 	FenceLapsedAtStart
-	// FenceFoldOrder: A fold reads the input chain after the batch chain. Without: the plan may have calls whose input the fold
-	// does not.
+	// FenceFoldOrder: A fold reads the input chain after the batch chain. Without: the plan may have calls whose input
+	// the fold does not.
 	FenceFoldOrder
 	// FenceRecognise: a worker recognises a claim of its own whose answer it never got.
 	FenceRecognise
-	// FenceInFlight: After a takeover the new owner rereads all open calls of a started group. Without: only those that it
-	// queued itself, while the former owner's may be answered already.
+	// FenceInFlight: After a takeover the new owner rereads all open calls of a started group. Without: only those that
+	// it queued itself, while the former owner's may be answered already.
 	FenceInFlight
-	// FenceTerm: joining and leaving name the owner's term. Without: a former owner gives the ticket of an open batch away whose
-	// group has grown since.
+	// FenceTerm: joining and leaving name the owner's term. Without: a former owner gives the ticket of an open batch
+	// away whose group has grown since.
 	FenceTerm
-	// FenceBeatTimeout: A worker waits for the answer to a heartbeat no longer than until the next one. Without: a single lost
-	// one outlasts its lease.
+	// FenceBeatTimeout: A worker waits for the answer to a heartbeat no longer than until the next one. Without: a
+	// single lost one outlasts its lease.
 	FenceBeatTimeout
 	// FenceKeepPace: A call's heartbeats are sent at a pace, also after one that was not answered. Without: the pause
 	// begins when the wait for the answer is over, and a single lost one outlasts the lease.
@@ -68,12 +69,13 @@ const (
 	FenceApproval
 	// FenceApprovedHash: a worker compares the input that was approved with the one that it would run.
 	FenceApprovedHash
-	// FenceWholeChain: of a call that is not finished all events are read. Without: the last one, and what was decided is forgotten.
+	// FenceWholeChain: of a call that is not finished all events are read. Without: the last one, and what was decided
+	// is forgotten.
 	FenceWholeChain
 	// FenceGap: a live copy of a call's event behind a gap has the chain read. Without: it is taken as it comes.
 	FenceGap
-	// FenceWaitClaim: A worker does not let a call wait for a person that it finds claimed by itself. Without: it writes so behind
-	// its claim.
+	// FenceWaitClaim: A worker does not let a call wait for a person that it finds claimed by itself. Without: it
+	// writes so behind its claim.
 	FenceWaitClaim
 	// FenceTakes: an answer to an earlier request for a ticket counts no more once the batch has left the queue.
 	FenceTakes
@@ -83,34 +85,35 @@ const (
 	FenceParkedTicket
 	// FenceParkReread: an owner that has parked its batch looks once more for news.
 	FenceParkReread
-	// FenceNewsWakes: when there is some, it wakes the batch. Without: it adopts it again, by the message by which it was kept,
-	// which another dispatcher may have acknowledged.
+	// FenceNewsWakes: when there is some, it wakes the batch. Without: it adopts it again, by the message by which it
+	// was kept, which another dispatcher may have acknowledged.
 	FenceNewsWakes
-	// FenceParkedHandle: The message by which a parked batch was kept wakes it when it is delivered again. Without: it adopts it,
-	// and the owner that has parked it may acknowledge it after that.
+	// FenceParkedHandle: The message by which a parked batch was kept wakes it when it is delivered again. Without: it
+	// adopts it, and the owner that has parked it may acknowledge it after that.
 	FenceParkedHandle
 	// FenceHandle: only the message by which a batch is kept adopts it, or a wake. Without: any message for it.
 	FenceHandle
 	// FenceWakeSeq: a wake counts for the parking that it names. Without: for any.
 	FenceWakeSeq
-	// FenceUnlist: who takes a call off the list looks whether its batch is parked. Without: a former owner answers a call of a
-	// parked batch, and nobody is told.
+	// FenceUnlist: who takes a call off the list looks whether its batch is parked. Without: a former owner answers a
+	// call of a parked batch, and nobody is told.
 	FenceUnlist
-	// FenceProof: an owner proves that it is one, after a decision and before it queues the call. Without: a former one queues it
-	// with a ticket that the next has given back.
+	// FenceProof: an owner proves that it is one, after a decision and before it queues the call. Without: a former one
+	// queues it with a ticket that the next has given back.
 	FenceProof
-	// FenceTicketSure: a change of a workspace's queue that changes nothing is stored too. Without: a read that is behind says that
-	// a ticket was given back already.
+	// FenceTicketSure: a change of a workspace's queue that changes nothing is stored too. Without: a read that is
+	// behind says that a ticket was given back already.
 	FenceTicketSure
 	// FenceGiveBack: a wake for a batch that runs here is given back. Without: it is acknowledged.
 	FenceGiveBack
 	// FenceWake: who decides or cancels wakes the batch.
 	FenceWake
-	// FenceMissed: dispatchers look for decisions whose wake was lost, FenceExpired: and for requests that nobody answers.
+	// FenceMissed: dispatchers look for decisions whose wake was lost, FenceExpired: and for requests that nobody
+	// answers.
 	FenceMissed
 	FenceExpired
-	// FenceForgotten: a read that the server may have delivered before, and forgotten that, is claimed. Without: only one
-	// that the server knows to have delivered before.
+	// FenceForgotten: a read that the server may have delivered before, and forgotten that, is claimed. Without: only
+	// one that the server knows to have delivered before.
 	FenceForgotten
 	// FenceQuiet: an owner that lets go of a workspace asks the workers whether they are done with its reads, where the
 	// server may have forgotten a delivery. Without: a second execution of one goes on beside the next group.
@@ -119,25 +122,36 @@ const (
 )
 
 var fenceNames = [fenceCount]string{
-	FenceClaim: "expected sequence on claims", FenceFinish: "expected sequence on results", FenceBatch: "expected sequence on the batch chain",
-	FenceReply: "expected sequence on replies", FenceTicket: "compare-and-set on tickets", FenceLeaveGroup: "group check on leaving",
-	FenceCommit: "lease check at commit points", FenceLapsed: "a lapsed lease stays lapsed", FenceSilence: "silence before a lost call is settled",
-	FenceHolder: "a dropped claim is settled", FenceLapsedAtStart: "a call that lapsed before its start is redelivered",
-	FenceFoldOrder: "a fold reads the input after the plan", FenceRecognise: "a worker recognises its own claim",
+	FenceClaim: "expected sequence on claims", FenceFinish: "expected sequence on results",
+	FenceBatch: "expected sequence on the batch chain",
+	FenceReply: "expected sequence on replies", FenceTicket: "compare-and-set on tickets",
+	FenceLeaveGroup: "group check on leaving",
+	FenceCommit:     "lease check at commit points", FenceLapsed: "a lapsed lease stays lapsed",
+	FenceSilence:       "silence before a lost call is settled",
+	FenceHolder:        "a dropped claim is settled",
+	FenceLapsedAtStart: "a call that lapsed before its start is redelivered",
+	FenceFoldOrder:     "a fold reads the input after the plan", FenceRecognise: "a worker recognises its own claim",
 	FenceInFlight: "what a former owner queued is reread",
 	FenceTerm:     "term check on leaving", FenceBeatTimeout: "a heartbeat is given up when the next is due",
 	FenceKeepPace: "heartbeats keep their pace",
-	FenceNonce:    "nonce of an append", FenceRedelivery: "redelivery of submissions", FenceReread: "rereading of calls in flight",
-	FenceSweep: "sweep of tickets left behind", FenceAckLast: "acknowledge after the result",
-	FenceApproval: "approval before a call runs", FenceApprovedHash: "hash of the approved input", FenceWholeChain: "open calls are read whole",
-	FenceGap: "a gap before a live copy is read", FenceWaitClaim: "no waiting behind a claim", FenceTakes: "old grants count no more",
+	FenceNonce:    "nonce of an append", FenceRedelivery: "redelivery of submissions",
+	FenceReread: "rereading of calls in flight",
+	FenceSweep:  "sweep of tickets left behind", FenceAckLast: "acknowledge after the result",
+	FenceApproval: "approval before a call runs", FenceApprovedHash: "hash of the approved input",
+	FenceWholeChain: "open calls are read whole",
+	FenceGap:        "a gap before a live copy is read", FenceWaitClaim: "no waiting behind a claim",
+	FenceTakes:     "old grants count no more",
 	FenceParkLeave: "leave before parked", FenceParkedTicket: "sweep of a parked batch's ticket",
 	FenceParkReread: "look for news after parked", FenceNewsWakes: "news wakes a parked batch",
-	FenceParkedHandle: "a parked batch is adopted by a wake only", FenceHandle: "only the handle adopts", FenceWakeSeq: "a wake names its parking",
-	FenceGiveBack: "a wake is given back while the batch runs", FenceWake: "wake after a decision", FenceMissed: "sweep of lost wakes",
-	FenceProof: "an owner proves itself after a decision", FenceUnlist: "look before a call is taken off the list", FenceExpired: "sweep of expired requests",
-	FenceTicketSure: "a change of nothing is stored too", FenceForgotten: "what the server may have forgotten is claimed",
-	FenceQuiet: "workers are done with the reads",
+	FenceParkedHandle: "a parked batch is adopted by a wake only", FenceHandle: "only the handle adopts",
+	FenceWakeSeq:  "a wake names its parking",
+	FenceGiveBack: "a wake is given back while the batch runs", FenceWake: "wake after a decision",
+	FenceMissed: "sweep of lost wakes",
+	FenceProof:  "an owner proves itself after a decision", FenceUnlist: "look before a call is taken off the list",
+	FenceExpired:    "sweep of expired requests",
+	FenceTicketSure: "a change of nothing is stored too",
+	FenceForgotten:  "what the server may have forgotten is claimed",
+	FenceQuiet:      "workers are done with the reads",
 }
 
 func (f Fence) String() string { return fenceNames[f] }
@@ -179,7 +193,8 @@ const (
 	Restarts
 	// People: calls that wait for people, who are slow or silent, and batches that are parked meanwhile.
 	People
-	// Crowds: open batches that stand in line for one workspace again and again, for calls that people allow and agents cancel.
+	// Crowds: open batches that stand in line for one workspace again and again, for calls that people allow and agents
+	// cancel.
 	Crowds
 )
 
@@ -190,7 +205,8 @@ const (
 	pause                     // nothing of it runs, for longer than leases last or shorter
 	cut                       // nothing goes in or out, but it runs on
 	shutdown                  // it is asked to stop, and does so in order (workers)
-	outage                    // NATS is gone and comes back with what it acknowledged, perhaps without its last deliveries
+	// NATS is gone and comes back with what it acknowledged, perhaps without its last deliveries
+	outage
 )
 
 func (s *Sim) drawFaults() {
@@ -218,7 +234,8 @@ func (s *Sim) drawFaults() {
 	}
 	s.f = faults{
 		kinds: s.f.kinds, strike: some(0.7, 0.02), every: s.between(500*time.Millisecond, 8*time.Second),
-		lose: some(0.4, 0.05), loseAnswer: some(0.5, 0.1), late: some(0.4, 0.05), refuse: some(0.4, 0.1), twice: some(0.4, 0.1),
+		lose: some(0.4, 0.05), loseAnswer: some(0.5, 0.1), late: some(0.4, 0.05), refuse: some(0.4, 0.1),
+		twice: some(0.4, 0.1),
 		stale: some(0.6, 0.5), feedLost: some(0.6, 0.4), abortLost: some(0.5, 0.8), slow: some(0.6, 0.3),
 	}
 	switch s.focus {
@@ -464,8 +481,8 @@ func (s *Sim) around(p *party) {
 	}
 }
 
-// inTrouble reports whether something happened to the party, or to its messages, since a time, so that it may rightly count
-// as lost.
+// inTrouble reports whether something happened to the party, or to its messages, since a time, so that it may rightly
+// count as lost.
 func (s *Sim) inTrouble(p *party, since Time) bool {
 	lost := 0
 	for _, t := range p.losses {

@@ -40,7 +40,8 @@ func (e *execution) String() string {
 // begin writes that a tool begins.
 func (s *Sim) begin(r *running) *execution {
 	e := &execution{
-		n: len(s.ledger) + 1, b: r.d.batch, index: r.call.Index, kind: r.spec.kind, attempt: r.call.Attempt, token: r.d.request.Ticket,
+		n: len(s.ledger) + 1, b: r.d.batch, index: r.call.Index, kind: r.spec.kind, attempt: r.call.Attempt,
+		token:  r.d.request.Ticket,
 		worker: r.w.p.name, begin: s.now, end: s.now, input: r.input,
 	}
 	s.ledger = append(s.ledger, e)
@@ -125,8 +126,8 @@ func (s *Sim) checkParked(b *batchLog, m *stored) {
 	}
 }
 
-// checkKept is I8 for a batch that has an owner: the message by which it is kept is not acknowledged, so that it goes on when
-// the owner dies at this instant.
+// checkKept is I8 for a batch that has an owner: the message by which it is kept is not acknowledged, so that it goes
+// on when the owner dies at this instant.
 func (s *Sim) checkKept(b *batchLog) {
 	t := &b.truth
 	if b.done || t.Plan == nil || t.Parked || s.failure != nil {
@@ -151,8 +152,12 @@ func (s *Sim) checkParkedTickets() {
 			if !b.truth.Parked || s.now-b.parkedAt < parkedTicketAfter {
 				continue
 			}
-			if slices.ContainsFunc(q.Tickets[i+1:], func(t ticket.Ticket) bool { return !log(t).done && !log(t).truth.Parked }) {
-				s.fail("parked", "%s is parked since %s, and its ticket %d stands before others: %s", b.spec.name, stamp(b.parkedAt), t.N, tickets(q))
+			if slices.ContainsFunc(q.Tickets[i+1:], func(t ticket.Ticket) bool {
+				return !log(t).done &&
+					!log(t).truth.Parked
+			}) {
+				s.fail("parked", "%s is parked since %s, and its ticket %d stands before others: %s", b.spec.name,
+					stamp(b.parkedAt), t.N, tickets(q))
 			}
 		}
 	}
@@ -228,8 +233,8 @@ func (s *Sim) checkFold(b *batchLog, m *stored) {
 	}
 }
 
-// checkOutcomeUnknown: a result says outcome_unknown only when the call's worker was really lost, paused or cut off since
-// it claimed the call.
+// checkOutcomeUnknown: a result says outcome_unknown only when the call's worker was really lost, paused or cut off
+// since it claimed the call.
 func (s *Sim) checkOutcomeUnknown(b *batchLog, m *stored) {
 	f, ok := m.Body.(events.Finished)
 	if !ok || f.Result.Code != toolyard.OutcomeUnknown {
@@ -247,14 +252,16 @@ func (s *Sim) checkOutcomeUnknown(b *batchLog, m *stored) {
 	}
 	w := s.everyWorker[f.Result.Worker]
 	from := since
-	if executed(f.Result) { // the worker's own words: its lease runs from a heartbeat that may have been sent before the claim
+	// the worker's own words: its lease runs from a heartbeat that may have been sent before the claim
+	if executed(f.Result) {
 		from -= settings.CallAckWait
 	}
 	if b.dropped[claimSeq] && since >= w.letGo[callKey{b, m.Index}] {
 		return // it let go of the call while its claim was late, and the claim was stored after that
 	}
 	if !s.inTrouble(w.p, from) {
-		s.fail("outcome_unknown", "call %d of %s, claimed at %s by %s: nothing had happened to that worker", m.Index, b.spec.name, stamp(since), w.p.name)
+		s.fail("outcome_unknown", "call %d of %s, claimed at %s by %s: nothing had happened to that worker", m.Index,
+			b.spec.name, stamp(since), w.p.name)
 	}
 }
 
@@ -303,8 +310,8 @@ func (s *Sim) checkTokens(e *execution) {
 	s.tokens[w] = e
 }
 
-// last is the last instant at which an execution counts: its last effect when it is exclusive, since all between the last
-// commit point and the return is the tool's own affair; its end when it only reads.
+// last is the last instant at which an execution counts: its last effect when it is exclusive, since all between the
+// last commit point and the return is the tool's own affair; its end when it only reads.
 func (e *execution) last() Time {
 	if !kinds[e.kind].class.Safe() {
 		if len(e.effects) == 0 {
@@ -326,8 +333,8 @@ func (s *Sim) judge() {
 	}
 }
 
-// checkExclusive is I4 (and Q5): in one workspace an exclusive execution overlaps no other. An execution counts from its
-// beginning to its last effect, one that only read to its end. If its result was refused and its worker was paused
+// checkExclusive is I4 (and Q5): in one workspace an exclusive execution overlaps no other. An execution counts from
+// its beginning to its last effect, one that only read to its end. If its result was refused and its worker was paused
 // meanwhile, it may read while others write, and nobody sees what it read.
 func (s *Sim) checkExclusive() {
 	byWorkspace := map[toolyard.Workspace][]*execution{}
@@ -377,7 +384,8 @@ func (s *Sim) checkComplete(b *batchLog) {
 	}
 }
 
-// checkEffects is Q3 and Q4: what is not idempotent happened at most once, and what reports success has happened, whole.
+// checkEffects is Q3 and Q4: what is not idempotent happened at most once, and what reports success has happened,
+// whole.
 func (s *Sim) checkEffects(b *batchLog) {
 	for i, c := range b.spec.calls[:len(b.truth.Calls)] {
 		begun, whole := 0, 0
@@ -402,8 +410,8 @@ func (s *Sim) checkEffects(b *batchLog) {
 	}
 }
 
-// checkFolds is I7 (and Q13): the fold of the log from its beginning, in the order of its chains, is what was folded as it
-// came, and what the replies say.
+// checkFolds is I7 (and Q13): the fold of the log from its beginning, in the order of its chains, is what was folded as
+// it came, and what the replies say.
 func (s *Sim) checkFolds(b *batchLog) {
 	st := batch.State{Key: b.spec.key}
 	apply := func(ms subject) {
@@ -431,7 +439,8 @@ func (s *Sim) checkMachine(r *runner) {
 	for _, c := range r.m.State().Calls { // a former owner reads that the batch is complete, and not all that led there
 		if c.Result != nil {
 			if in := r.b.truth.Calls[c.Result.Index].Result; in == nil || encode(*in) != encode(*c.Result) {
-				s.fail("I7", "%s has %s for %s in its state, and the log folds to %v", r.d.p.name, outcomes([]toolyard.Result{*c.Result}), r.b.spec.name, in)
+				s.fail("I7", "%s has %s for %s in its state, and the log folds to %v", r.d.p.name,
+					outcomes([]toolyard.Result{*c.Result}), r.b.spec.name, in)
 			}
 		}
 	}

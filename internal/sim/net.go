@@ -20,8 +20,9 @@ const (
 	longestPause   = 500 * time.Millisecond
 )
 
-// ask sends a request to NATS. exec is what NATS does with it, at once and whole, some time later: before the asker has given
-// up, after it, never, or twice. then is told what exec answered, or errTimeout when no answer came within the limit.
+// ask sends a request to NATS. exec is what NATS does with it, at once and whole, some time later: before the asker has
+// given up, after it, never, or twice. then is told what exec answered, or errTimeout when no answer came within the
+// limit.
 func (s *Sim) ask(th *thread, limit Time, what string, exec func() error, then func(error)) {
 	s.request(th, limit, what, func() error {
 		if s.chance(s.f.refuse) {
@@ -73,7 +74,8 @@ func (s *Sim) request(th *thread, limit Time, what string, exec func() error, th
 }
 
 // chatter is what is done again and again whatever happens.
-var chatter = map[string]bool{"pull": true, "heartbeat": true, "keep the submission": true, "read tickets": true, "poll": true, "keep": true}
+var chatter = map[string]bool{"pull": true, "heartbeat": true, "keep the submission": true, "read tickets": true,
+	"poll": true, "keep": true}
 
 // arrive is the request at NATS, and its answer on the way.
 func (s *Sim) arrive(th *thread, sent, limit Time, what string, exec func() error, then func(error)) {

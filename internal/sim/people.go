@@ -11,8 +11,8 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// The rhythm of looking after batches that wait for people, as in package dispatcher but for missedEvery, which is half a
-// minute there.
+// The rhythm of looking after batches that wait for people, as in package dispatcher but for missedEvery, which is half
+// a minute there.
 const (
 	expireEvery = time.Second
 	missedEvery = 8 * time.Second
@@ -145,8 +145,8 @@ func (d *dispatcher) seeApproval(c approvalChange) {
 	d.waiting[c.callKey] = w
 }
 
-// lookAfter is dispatcher.waitingRoom.look, again and again: it wakes the batches whose requests expire, and those whose
-// wake was lost.
+// lookAfter is dispatcher.waitingRoom.look, again and again: it wakes the batches whose requests expire, and those
+// whose wake was lost.
 func (d *dispatcher) lookAfter() {
 	s := d.s
 	s.after(d.th, expireEvery, func() {
@@ -201,8 +201,8 @@ func (d *dispatcher) lookAt(k callKey, w *waitingCall, expired bool, then func()
 	})
 }
 
-// park is dispatcher.park: the batch is parked in the log, and has no owner any more. What came while that was written is
-// looked for, since whoever appended it may have looked before; then the batch is woken at once.
+// park is dispatcher.park: the batch is parked in the log, and has no owner any more. What came while that was written
+// is looked for, since whoever appended it may have looked before; then the batch is woken at once.
 func (r *runner) park(then func()) {
 	s, st := r.s, r.m.State()
 	r.parked = true

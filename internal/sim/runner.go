@@ -200,7 +200,8 @@ func (r *runner) perform(effects []batch.Effect, calls []batch.Queue, then func(
 			r.append(e, rest)
 			return
 		case batch.Extend:
-			r.append(batch.Append{Chain: batch.ChainBatch, Expected: e.Expected, Body: r.b.spec.extend(r.m.State())}, rest)
+			r.append(batch.Append{Chain: batch.ChainBatch, Expected: e.Expected, Body: r.b.spec.extend(r.m.State())},
+				rest)
 			return
 		case batch.TakeTicket:
 			s.log(r.d.p.name, "wants a ticket for %s group %d, %s", r.b.spec.name, e.Group, e.Mode)
@@ -248,8 +249,8 @@ func (r *runner) perform(effects []batch.Effect, calls []batch.Queue, then func(
 	r.queue(calls, then)
 }
 
-// ask puts a call on the list of those that wait for people, or takes it off. Who takes one off looks first whether the batch is
-// parked: this may be a former owner, whose append nobody else would act on.
+// ask puts a call on the list of those that wait for people, or takes it off. Who takes one off looks first whether the
+// batch is parked: this may be a former owner, whose append nobody else would act on.
 func (r *runner) ask(e batch.ListApproval, then func()) {
 	s, k := r.s, callKey{r.b, e.Index}
 	if !e.Remove {
@@ -323,7 +324,8 @@ func (r *runner) queue(calls []batch.Queue, then func()) {
 	for _, c := range calls {
 		what := "queue"
 		if s.opt.Trace {
-			what = fmt.Sprintf("queue %s#%d, attempt %d, behind %d", r.b.spec.name, c.Request.Calls[0].Index, c.Request.Calls[0].Attempt, c.Request.Calls[0].Expected)
+			what = fmt.Sprintf("queue %s#%d, attempt %d, behind %d", r.b.spec.name, c.Request.Calls[0].Index,
+				c.Request.Calls[0].Attempt, c.Request.Calls[0].Expected)
 		}
 		tries := 0
 		s.retry(r.th, nil, what, func() error {
@@ -377,7 +379,8 @@ func (r *runner) drain() {
 	case c.m.Chain == batch.ChainBatch:
 		r.stop("the live feed says that it has another owner")
 		return
-	case c.before != last && (c.m.Chain != batch.ChainCall || c.m.Body.EventType() != events.CallFinished && r.s.has(FenceGap)):
+	case c.before != last && (c.m.Chain != batch.ChainCall || c.m.Body.EventType() != events.CallFinished &&
+		r.s.has(FenceGap)):
 		r.read(c.m.Chain, c.m.Index, r.drain)
 		return
 	default:
@@ -426,7 +429,8 @@ func (r *runner) beat() {
 		}
 	}
 	if reread && quiet {
-		todo = append(todo, func(next func()) { r.read(batch.ChainControl, 0, next) }, func(next func()) { r.read(batch.ChainInput, 0, next) })
+		todo = append(todo, func(next func()) { r.read(batch.ChainControl, 0, next) },
+			func(next func()) { r.read(batch.ChainInput, 0, next) })
 	}
 	if quiet {
 		todo = append(todo, func(next func()) { r.news = s.now; next() })
@@ -452,7 +456,8 @@ func (r *runner) beat() {
 		}
 	}
 	inTurn(todo, func() {
-		for _, route := range slices.SortedFunc(maps.Keys(routes), func(a, b batch.Route) int { return a.Class.Strictness() - b.Class.Strictness() }) {
+		for _, route := range slices.SortedFunc(maps.Keys(routes),
+			func(a, b batch.Route) int { return a.Class.Strictness() - b.Class.Strictness() }) {
 			if !r.d.serves(route) {
 				seen.Absent = append(seen.Absent, route)
 			}

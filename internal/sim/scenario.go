@@ -47,8 +47,8 @@ type batchSpec struct {
 	twice          bool
 	canceled       []int
 	apart          Time // they are canceled one by one, so long after each other
-	// open says that the calls from first on are appended later: pieces of them, one every pause, and then the batch is closed by its
-	// agent, or left open.
+	// open says that the calls from first on are appended later: pieces of them, one every pause, and then the batch is
+	// closed by its agent, or left open.
 	open   bool
 	first  int
 	pause  Time
@@ -75,7 +75,8 @@ type callSpec struct {
 	ignores  bool // it does not care for being stopped
 	computes bool // it stands still while its worker is paused, where others only sleep
 	passes   int  // its failure may pass, and does after so many attempts
-	// person says that it needs one, wavers that it does only when it is delivered again, hooked that a hook changes its input.
+	// person says that it needs one, wavers that it does only when it is delivered again, hooked that a hook changes
+	// its input.
 	person, wavers, hooked bool
 	answers                [2]*answer // what each of the people is going to say, nil for nothing
 	interruptible          bool
@@ -110,14 +111,18 @@ var kindNames = []string{"read", "look", "pop", "write", "put", "shell", "send",
 
 // How calls end at plan, before the tool has begun, and after.
 var (
-	planCodes  = []toolyard.Code{toolyard.UnknownTool, toolyard.BlockedTool, toolyard.SchemaNotLoaded, toolyard.SchemaValidationFailed}
+	planCodes = []toolyard.Code{toolyard.UnknownTool, toolyard.BlockedTool, toolyard.SchemaNotLoaded,
+		toolyard.SchemaValidationFailed}
 	earlyCodes = []toolyard.Code{
-		toolyard.InvalidArguments, toolyard.SetupRequired, toolyard.SandboxViolation, toolyard.InputMutationFailed, toolyard.HookBlocked,
+		toolyard.InvalidArguments, toolyard.SetupRequired, toolyard.SandboxViolation, toolyard.InputMutationFailed,
+		toolyard.HookBlocked,
 		toolyard.HookFailed, toolyard.PermissionDenied, toolyard.PolicyBlocked, toolyard.DependencyUnavailable,
 	}
 	lateCodes = []toolyard.Code{
-		toolyard.ExecutionFailed, toolyard.Timeout, toolyard.DependencyUnavailable, toolyard.SandboxViolation, toolyard.ResultMappingFailed,
-		toolyard.PostHookFailed, toolyard.ResultTooLarge, toolyard.ResultRedacted, toolyard.InternalError, toolyard.InvalidArguments,
+		toolyard.ExecutionFailed, toolyard.Timeout, toolyard.DependencyUnavailable, toolyard.SandboxViolation,
+		toolyard.ResultMappingFailed,
+		toolyard.PostHookFailed, toolyard.ResultTooLarge, toolyard.ResultRedacted, toolyard.InternalError,
+		toolyard.InvalidArguments,
 	}
 )
 
@@ -128,7 +133,8 @@ func (s *Sim) one(in int) bool { return s.rand.IntN(in) == 0 }
 func (s *Sim) drawScenario() *scenario {
 	s.focus = s.opt.Focus
 	if s.focus == 0 {
-		s.focus = pick(s, []Focus{Anything, Anything, Anything, Anything, Anything, Streams, Takeovers, Absences, Restarts, People, People, People, People, Crowds})
+		s.focus = pick(s, []Focus{Anything, Anything, Anything, Anything, Anything, Streams, Takeovers, Absences,
+			Restarts, People, People, People, People, Crowds})
 	}
 	sc := &scenario{dispatchers: 2 + s.rand.IntN(2), agents: 1 + s.rand.IntN(3)}
 	if s.focus == Takeovers {
@@ -174,11 +180,15 @@ func (s *Sim) drawBatch(sc *scenario, agent, n int) *batchSpec {
 	if s.one(8) {
 		b.timeout = s.between(500*time.Millisecond, 8*time.Second)
 	}
-	b.key = toolyard.BatchKey{Agent: toolyard.Agent(fmt.Sprint("a", agent+1)), ID: toolyard.BatchID(fmt.Sprint("b", n+1))}
+	b.key = toolyard.BatchKey{Agent: toolyard.Agent(fmt.Sprint("a", agent+1)),
+		ID: toolyard.BatchID(fmt.Sprint("b", n+1))}
 	b.name = string(b.key.Agent) + "/" + string(b.key.ID)
-	b.sub = toolyard.Batch{ID: b.key.ID, Agent: b.key.Agent, Session: "s", Workspace: pick(s, sc.workspaces), Options: toolyard.Options{
-		Partition: toolyard.Consecutive, OnError: pick(s, []toolyard.OnError{toolyard.CancelGroup, toolyard.Continue}), MaxConcurrency: 1 + s.rand.IntN(4),
-	}}
+	b.sub = toolyard.Batch{ID: b.key.ID, Agent: b.key.Agent, Session: "s", Workspace: pick(s, sc.workspaces),
+		Options: toolyard.Options{
+			Partition: toolyard.Consecutive, OnError: pick(s,
+				[]toolyard.OnError{toolyard.CancelGroup, toolyard.Continue}),
+			MaxConcurrency: 1 + s.rand.IntN(4),
+		}}
 	if s.one(2) {
 		b.sub.Options.Partition = pick(s, toolyard.Strategies)
 	}
@@ -186,7 +196,8 @@ func (s *Sim) drawBatch(sc *scenario, agent, n int) *batchSpec {
 	for i := range 1 + s.rand.IntN(3) + s.rand.IntN(4) {
 		c := s.drawCall(failing)
 		b.calls = append(b.calls, c)
-		b.sub.Calls = append(b.sub.Calls, toolyard.Call{ID: fmt.Sprint("c", i), Tool: c.kind, Input: json.RawMessage("{}")})
+		b.sub.Calls = append(b.sub.Calls, toolyard.Call{ID: fmt.Sprint("c", i), Tool: c.kind,
+			Input: json.RawMessage("{}")})
 	}
 	b.first, b.all = len(b.calls), b.sub.Calls
 	if s.one(4) || s.focus == Streams {
@@ -256,8 +267,8 @@ func (s *Sim) drawPeople(sc *scenario, b *batchSpec) {
 	}
 }
 
-// drawCrowd makes a batch one of those that stand in line all the time: each agent's first one writes, and the others read what
-// people allow one by one.
+// drawCrowd makes a batch one of those that stand in line all the time: each agent's first one writes, and the others
+// read what people allow one by one.
 func (s *Sim) drawCrowd(b *batchSpec, n int) {
 	b.timeout, b.approvalWait, b.submit = 10*time.Minute, 10*time.Minute, s.between(0, time.Second)
 	b.sub.Options.Partition = toolyard.Consecutive
@@ -265,7 +276,8 @@ func (s *Sim) drawCrowd(b *batchSpec, n int) {
 	b.first = len(b.calls)
 	if b.open {
 		b.first = max(0, b.first-1)
-		b.cancel, b.apart = b.submit+s.between(100*time.Millisecond, 2*time.Second), s.between(10*time.Millisecond, 400*time.Millisecond)
+		b.cancel, b.apart = b.submit+s.between(100*time.Millisecond, 2*time.Second),
+			s.between(10*time.Millisecond, 400*time.Millisecond)
 	}
 	b.sub.Calls = b.all[:b.first:b.first]
 	for i := range b.calls {
@@ -342,8 +354,9 @@ const toolTimeout = 10 * time.Second
 func (b *batchSpec) plan(owner string, seq uint64, now time.Time) events.Planned {
 	o := b.sub.Options
 	p := events.Planned{
-		SubmissionSeq: seq, Owner: owner, Session: b.sub.Session, Workspace: b.sub.Workspace, Surface: "surface", Partition: o.Partition,
-		OnError: o.OnError, MaxConcurrency: o.MaxConcurrency, Deadline: now.Add(b.timeout), Open: b.open,
+		SubmissionSeq: seq, Owner: owner, Session: b.sub.Session, Workspace: b.sub.Workspace, Surface: "surface",
+		Partition: o.Partition,
+		OnError:   o.OnError, MaxConcurrency: o.MaxConcurrency, Deadline: now.Add(b.timeout), Open: b.open,
 		ApprovalWaitMS: b.approvalWait.Milliseconds(),
 	}
 	p.Calls, p.Results = b.planCalls(0, b.first)
@@ -358,7 +371,8 @@ func (b *batchSpec) extend(s *batch.State) events.Extended {
 	e := events.Extended{InputSeq: s.InputSeq, Closed: s.InputClosed}
 	e.Calls, e.Results = b.planCalls(from, to)
 	groups := b.groups(to)
-	for e.FirstGroup < len(s.Plan.Groups) && e.FirstGroup < len(groups) && s.Plan.Groups[e.FirstGroup].Ticket == groups[e.FirstGroup].Ticket &&
+	for e.FirstGroup < len(s.Plan.Groups) && e.FirstGroup < len(groups) &&
+		s.Plan.Groups[e.FirstGroup].Ticket == groups[e.FirstGroup].Ticket &&
 		slices.Equal(s.Plan.Groups[e.FirstGroup].Calls, groups[e.FirstGroup].Calls) {
 		e.FirstGroup++
 	}
@@ -372,11 +386,13 @@ func (b *batchSpec) planCalls(from, to int) (calls []events.PlannedCall, results
 		k := kinds[c.kind]
 		j := tool.Judgement{Class: k.class, ReadOnly: k.class.Safe(), Idempotent: k.idempotent}
 		calls = append(calls, events.PlannedCall{
-			ID: b.all[i].ID, Tool: c.kind, Pool: toolyard.DefaultPool, Judgement: j, Claim: !j.Class.Safe() || !j.Idempotent, AbortsSiblings: c.aborts,
+			ID: b.all[i].ID, Tool: c.kind, Pool: toolyard.DefaultPool, Judgement: j, Claim: !j.Class.Safe() ||
+				!j.Idempotent, AbortsSiblings: c.aborts,
 			Interruptible: c.interruptible, TimeoutMS: toolTimeout.Milliseconds(),
 		})
 		if c.kind == "absent" {
-			results = append(results, toolyard.Result{Index: i, CallID: b.all[i].ID, Tool: c.kind, IsError: true, Code: c.code, Class: k.class})
+			results = append(results, toolyard.Result{Index: i, CallID: b.all[i].ID, Tool: c.kind, IsError: true,
+				Code: c.code, Class: k.class})
 		}
 	}
 	return calls, results
@@ -389,7 +405,10 @@ func (b *batchSpec) groups(n int) (out []events.Group) {
 		classes = append(classes, kinds[c.kind].class)
 	}
 	for _, g := range partition.Groups(b.sub.Options.Partition, classes) {
-		ticket := slices.ContainsFunc(g.Calls, func(i int) bool { return b.calls[i].kind != "absent" && kinds[b.calls[i].kind].workspace })
+		ticket := slices.ContainsFunc(g.Calls, func(i int) bool {
+			return b.calls[i].kind != "absent" &&
+				kinds[b.calls[i].kind].workspace
+		})
 		out = append(out, events.Group{Safe: g.Safe, Calls: g.Calls, Ticket: ticket})
 	}
 	return out
@@ -401,7 +420,8 @@ func (s *Sim) setUp() {
 	s.nats = newServer(s)
 	s.drawFaults()
 	for _, b := range s.sc.batches {
-		s.nats.logs[b.key] = &batchLog{spec: b, calls: make([]subject, len(b.calls)), results: make([]int, len(b.calls)), dropped: map[uint64]bool{}, messages: map[uint64]*message{}}
+		s.nats.logs[b.key] = &batchLog{spec: b, calls: make([]subject, len(b.calls)),
+			results: make([]int, len(b.calls)), dropped: map[uint64]bool{}, messages: map[uint64]*message{}}
 	}
 	if s.opt.Trace {
 		s.describe()
@@ -437,8 +457,10 @@ func (s *Sim) describe() {
 		names = append(names, [...]string{"crash", "pause", "cut", "shutdown", "outage"}[k])
 	}
 	f := s.f
-	s.log("", "faults until %s: %s, one every %s and at %.1f%% of the steps; messages lost %.1f%%, answers lost %.1f%%, late %.1f%%, refused %.1f%%, twice %.1f%%, reads stale %.0f%%, copies lost %.0f%%, aborts lost %.0f%%",
-		stamp(s.quietAt), strings.Join(names, " "), f.every, 100*f.strike, 100*f.lose, 100*f.loseAnswer, 100*f.late, 100*f.refuse, 100*f.twice, 100*f.stale, 100*f.feedLost, 100*f.abortLost)
+	s.log("", "faults until %s: %s, one every %s and at %.1f%% of the steps; messages lost %.1f%%, answers lost "+
+		"%.1f%%, late %.1f%%, refused %.1f%%, twice %.1f%%, reads stale %.0f%%, copies lost %.0f%%, aborts lost %.0f%%",
+		stamp(s.quietAt), strings.Join(names, " "), f.every, 100*f.strike, 100*f.lose, 100*f.loseAnswer, 100*f.late,
+		100*f.refuse, 100*f.twice, 100*f.stale, 100*f.feedLost, 100*f.abortLost)
 	for _, b := range s.sc.batches {
 		var calls []string
 		for i, c := range b.calls {
@@ -464,8 +486,10 @@ func (s *Sim) describe() {
 		}
 		o := b.sub.Options
 		if b.open {
-			calls = append(calls, fmt.Sprintf("open: %d at once, the others every %s, closes %v", b.first, b.pause, b.closes))
+			calls = append(calls, fmt.Sprintf("open: %d at once, the others every %s, closes %v", b.first, b.pause,
+				b.closes))
 		}
-		s.log("", "%s in %s, %s, %s, at most %d, %s: %s", b.name, b.sub.Workspace, o.Partition, o.OnError, o.MaxConcurrency, b.timeout, strings.Join(calls, "; "))
+		s.log("", "%s in %s, %s, %s, at most %d, %s: %s", b.name, b.sub.Workspace, o.Partition, o.OnError,
+			o.MaxConcurrency, b.timeout, strings.Join(calls, "; "))
 	}
 }

@@ -112,7 +112,8 @@ type workerChange struct {
 
 func newServer(s *Sim) *server {
 	n := &server{
-		s: s, lastDown: -1, seq: map[batch.Chain]uint64{}, logs: map[toolyard.BatchKey]*batchLog{}, work: map[toolyard.Class]*consumer{},
+		s: s, lastDown: -1, seq: map[batch.Chain]uint64{}, logs: map[toolyard.BatchKey]*batchLog{},
+		work:    map[toolyard.Class]*consumer{},
 		tickets: map[toolyard.Workspace]*ticketKey{}, alive: map[string]workerKey{}, approvals: map[callKey]Time{},
 	}
 	n.submissions = &consumer{s: s, name: "submissions", wait: settings.BatchAckWait}
@@ -151,7 +152,8 @@ func (n *server) down(d Time) {
 }
 
 // append is a publish with an expected last sequence; force takes the expectation away.
-func (n *server) append(b *batchLog, c batch.Chain, index int, expected, id uint64, force bool, body events.Body) (uint64, error) {
+func (n *server) append(b *batchLog, c batch.Chain, index int, expected, id uint64, force bool,
+	body events.Body) (uint64, error) {
 	chain := b.chain(c, index)
 	if last := chain.last(); last != expected && !force {
 		return 0, errConflict
@@ -167,7 +169,8 @@ func (n *server) append(b *batchLog, c batch.Chain, index int, expected, id uint
 			index = r.Results[0].Index
 		}
 	}
-	m := &stored{Record: batch.Record{Chain: c, Index: index, Seq: n.seq[stream], Time: n.s.clock(), Body: body}, expected: before, id: id, at: n.s.now}
+	m := &stored{Record: batch.Record{Chain: c, Index: index, Seq: n.seq[stream], Time: n.s.clock(), Body: body},
+		expected: before, id: id, at: n.s.now}
 	*chain = append(*chain, m)
 	n.s.check(b, m)
 	if c == batch.ChainSubmission {
@@ -360,7 +363,8 @@ func describe(b events.Body) string {
 	case events.AttemptFailed:
 		return fmt.Sprintf("attempt %d of %q failed: %s", b.Attempt, b.Worker, b.Reason)
 	case events.Extended:
-		return fmt.Sprintf("extended by %d calls, groups from %d on: %v, closed %v", len(b.Calls), b.FirstGroup, b.Groups, b.Closed)
+		return fmt.Sprintf("extended by %d calls, groups from %d on: %v, closed %v", len(b.Calls), b.FirstGroup,
+			b.Groups, b.Closed)
 	case events.Appended:
 		return fmt.Sprintf("appended %d calls", len(b.Calls))
 	case events.Closed:

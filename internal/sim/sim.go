@@ -37,8 +37,8 @@ type Report struct {
 	End   Time
 	// Calls counts those accepted, Executions what workers began.
 	Batches, Calls, Executions int
-	// Faults counts crashes, pauses and the like, Parked how often a batch was parked, Takeovers how often one got another owner
-	// without that; Codes the results by their code, "ok" for success.
+	// Faults counts crashes, pauses and the like, Parked how often a batch was parked, Takeovers how often one got
+	// another owner without that; Codes the results by their code, "ok" for success.
 	Faults, Parked, Takeovers int
 	Codes                     map[string]int
 	// Failure is the first invariant that did not hold; nil when all did.
@@ -63,9 +63,11 @@ func (r *Report) String() string {
 	for _, l := range r.Trace {
 		fmt.Fprintln(&b, l)
 	}
-	fmt.Fprintf(&b, "seed %d: %d batches, %d calls, %d executions, %d faults, %d steps, ended at %s\n", r.Seed, r.Batches, r.Calls, r.Executions, r.Faults, r.Steps, stamp(r.End))
+	fmt.Fprintf(&b, "seed %d: %d batches, %d calls, %d executions, %d faults, %d steps, ended at %s\n", r.Seed,
+		r.Batches, r.Calls, r.Executions, r.Faults, r.Steps, stamp(r.End))
 	if r.Failure != nil {
-		fmt.Fprintf(&b, "seed %d: %v\nrepeat with: go test ./internal/sim -run TestSeed -seed %d\n", r.Seed, r.Failure, r.Seed)
+		fmt.Fprintf(&b, "seed %d: %v\nrepeat with: go test ./internal/sim -run TestSeed -seed %d\n", r.Seed, r.Failure,
+			r.Seed)
 	}
 	return b.String()
 }
@@ -111,7 +113,8 @@ func Run(seed uint64, opt Options) *Report {
 		s.removed[f] = true
 	}
 	s.run()
-	r := &Report{Seed: seed, Steps: s.steps, End: s.now, Executions: len(s.ledger), Faults: s.faulted, Failure: s.failure, Trace: s.trace}
+	r := &Report{Seed: seed, Steps: s.steps, End: s.now, Executions: len(s.ledger), Faults: s.faulted,
+		Failure: s.failure, Trace: s.trace}
 	r.Codes = map[string]int{}
 	for _, b := range s.sc.batches {
 		truth := &s.nats.logs[b.key].truth

@@ -10,11 +10,14 @@ import (
 )
 
 var (
-	seed    = flag.Uint64("seed", 0, "the history that TestSeed plays")
-	seeds   = flag.Uint64("seeds", histories, "how many histories TestSimulation plays")
-	chatty  = flag.Bool("chatter", false, "TestSeed also prints the steps of which nothing comes: pulls, heartbeats, polls")
-	without = flag.String("without", "", "TestSeed takes these fences away: numbers with commas between, see the constants of type Fence")
-	focus   = flag.Int("focus", 0, "the focus of the history that TestSeed plays, see type Focus; 0 draws it by the seed")
+	seed   = flag.Uint64("seed", 0, "the history that TestSeed plays")
+	seeds  = flag.Uint64("seeds", histories, "how many histories TestSimulation plays")
+	chatty = flag.Bool("chatter", false,
+		"TestSeed also prints the steps of which nothing comes: pulls, heartbeats, polls")
+	without = flag.String("without", "",
+		"TestSeed takes these fences away: numbers with commas between, see the constants of type Fence")
+	focus = flag.Int("focus", 0,
+		"the focus of the history that TestSeed plays, see type Focus; 0 draws it by the seed")
 )
 
 // TestSeed plays one history and prints it.
@@ -53,7 +56,8 @@ func TestSimulation(t *testing.T) {
 			sum.Codes[c] += n
 		}
 	}
-	t.Logf("%d histories: %d batches, %d calls, %d executions, %d faults, %d takeovers, %d times parked, %d steps", *seeds, sum.Batches, sum.Calls, sum.Executions, sum.Faults, sum.Takeovers, sum.Parked, sum.Steps)
+	t.Logf("%d histories: %d batches, %d calls, %d executions, %d faults, %d takeovers, %d times parked, %d steps",
+		*seeds, sum.Batches, sum.Calls, sum.Executions, sum.Faults, sum.Takeovers, sum.Parked, sum.Steps)
 	for _, c := range slices.Sorted(maps.Keys(sum.Codes)) {
 		t.Logf("%8d %s", sum.Codes[c], c)
 	}

@@ -6,13 +6,14 @@ import (
 	"testing"
 )
 
-// TestTeeth takes away one fence at a time: some history must then break an invariant that the fence is for, whatever else
-// breaks before. A hint is a seed that did when it was written down; it is tried first, and all from 0 on when it does no more.
+// TestTeeth takes away one fence at a time: some history must then break an invariant that the fence is for, whatever
+// else breaks before. A hint is a seed that did when it was written down; it is tried first, and all from 0 on when it
+// does no more.
 func TestTeeth(t *testing.T) {
 	const first, some, many = 100, 1_500, 6_000
 	for _, tooth := range []struct {
-		// fence is the one that the tooth is for. Others, where there are some, are taken away with it: they make good what it
-		// guards against, only later.
+		// fence is the one that the tooth is for. Others, where there are some, are taken away with it: they make good
+		// what it guards against, only later.
 		fence        Fence
 		focus        Focus
 		hint, within uint64
@@ -79,7 +80,8 @@ func TestTeeth(t *testing.T) {
 				for _, f := range tooth.others {
 					without += fmt.Sprintf(",%d", f)
 				}
-				t.Logf("go test ./internal/sim -run TestSeed -seed %d -focus %d -without %s (before it %v)\n%v", seed, tooth.focus, without, others, r.Failure)
+				t.Logf("go test ./internal/sim -run TestSeed -seed %d -focus %d -without %s (before it %v)\n%v", seed,
+					tooth.focus, without, others, r.Failure)
 				return true
 			}
 			if bites(tooth.hint) {
@@ -94,7 +96,8 @@ func TestTeeth(t *testing.T) {
 				t.Logf("not seen in %d histories; it may take %d", mostTeeth, tooth.within)
 				return
 			}
-			t.Errorf("none of %d histories breaks %v without this fence (others: %v): it does nothing, or the simulation does not see what it is for",
+			t.Errorf("none of %d histories breaks %v without this fence (others: %v): it does nothing, or the "+
+				"simulation does not see what it is for",
 				tooth.within, tooth.breaks, others)
 		})
 	}
@@ -106,7 +109,8 @@ func TestCalm(t *testing.T) {
 		if r := Run(seed, Options{Calm: true}); r.Failure != nil {
 			t.Fatalf("\n%s", Run(seed, Options{Calm: true, Trace: true}))
 		} else if r.Codes["outcome_unknown"] > 0 || r.Takeovers > 0 {
-			t.Fatalf("seed %d: %d results of unknown outcome and %d takeovers, without a fault", seed, r.Codes["outcome_unknown"], r.Takeovers)
+			t.Fatalf("seed %d: %d results of unknown outcome and %d takeovers, without a fault", seed,
+				r.Codes["outcome_unknown"], r.Takeovers)
 		}
 	}
 }
@@ -114,7 +118,8 @@ func TestCalm(t *testing.T) {
 // TestTheSameSeedIsTheSameHistory compares two plays of a seed, line by line, and one without a trace.
 func TestTheSameSeedIsTheSameHistory(t *testing.T) {
 	for seed := range uint64(40) {
-		a, b, quiet := Run(seed, Options{Trace: true, Chatter: true}), Run(seed, Options{Trace: true, Chatter: true}), Run(seed, Options{})
+		a, b, quiet := Run(seed, Options{Trace: true, Chatter: true}), Run(seed, Options{Trace: true, Chatter: true}),
+			Run(seed, Options{})
 		if a.Steps != quiet.Steps || a.End != quiet.End {
 			t.Errorf("seed %d has %d steps with a trace and %d without", seed, a.Steps, quiet.Steps)
 		}

@@ -56,7 +56,8 @@ func (l *rightToAct) holds(now Time) bool {
 
 func (s *Sim) bootWorker(m *machine, spec workerSpec) func(*party) {
 	return func(p *party) {
-		w := &worker{s: s, m: m, p: p, th: &thread{p: p}, classes: spec.classes, lacks: spec.lacks, letGo: map[callKey]Time{}}
+		w := &worker{s: s, m: m, p: p, th: &thread{p: p}, classes: spec.classes, lacks: spec.lacks,
+			letGo: map[callKey]Time{}}
 		if m.boots > 1 {
 			w.lacks = ""
 		}
@@ -144,11 +145,12 @@ func (w *worker) back() {
 		return
 	}
 	s, sent := w.s, w.s.now
-	s.request(w.th, heartbeat(settings.WorkerTTL), "heartbeat", func() error { s.nats.beat(w); return nil }, func(err error) {
-		if err == nil {
-			w.registered.again(s.now, sent)
-		}
-	})
+	s.request(w.th, heartbeat(settings.WorkerTTL), "heartbeat", func() error { s.nats.beat(w); return nil },
+		func(err error) {
+			if err == nil {
+				w.registered.again(s.now, sent)
+			}
+		})
 	for _, sl := range w.slots {
 		if !sl.busy {
 			sl.next()

@@ -1,5 +1,5 @@
-// Package sse reads server-sent events, as the HTML standard defines them, out of bytes that arrive in any pieces. It is
-// pure, and its time is linear in what it is fed.
+// Package sse reads server-sent events, as the HTML standard defines them, out of bytes that arrive in any pieces. It
+// is pure, and its time is linear in what it is fed.
 package sse
 
 import (
@@ -17,8 +17,8 @@ type Event struct {
 	Data []byte
 }
 
-// Parser splits a stream of bytes into events. Lines end in LF, CRLF or CR, and several data lines are one text. An event
-// without data, or without its empty line at the end of the stream, is none.
+// Parser splits a stream of bytes into events. Lines end in LF, CRLF or CR, and several data lines are one text. An
+// event without data, or without its empty line at the end of the stream, is none.
 type Parser struct {
 	// MaxEventBytes is how long an event may be: its data, id, name and the line that is being read.
 	MaxEventBytes int

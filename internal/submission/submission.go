@@ -1,5 +1,5 @@
-// Package submission is what makes the calls of a batch right, for whoever hands them in or takes them: clients, HTTP and
-// the broker refuse the same with the same words. It is pure.
+// Package submission is what makes the calls of a batch right, for whoever hands them in or takes them: clients, HTTP
+// and the broker refuse the same with the same words. It is pure.
 package submission
 
 import (
@@ -47,12 +47,14 @@ func (in *Input) Fit(calls []toolyard.Call) ([]toolyard.Call, error) {
 	for i, c := range calls {
 		if first, ok := in.ids[c.ID]; ok {
 			return nil, &toolyard.InputError{Field: fmt.Sprintf("calls[%d].id", i),
-				Problem: fmt.Sprintf("%q is also the id of call %d; results are paired by id, so each needs its own", c.ID, first)}
+				Problem: fmt.Sprintf("%q is also the id of call %d; results are paired by id, so each needs its own",
+					c.ID, first)}
 		}
 	}
 	if size := in.bytes + toolyard.CallBytes(calls); size > toolyard.MaxBatchBytes {
 		return nil, &toolyard.InputError{Field: "calls", TooLarge: true,
-			Problem: fmt.Sprintf("would have %d bytes of input; at most %d are allowed in a batch", size, toolyard.MaxBatchBytes)}
+			Problem: fmt.Sprintf("would have %d bytes of input; at most %d are allowed in a batch", size,
+				toolyard.MaxBatchBytes)}
 	}
 	return calls, nil
 }

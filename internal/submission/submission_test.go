@@ -38,12 +38,15 @@ func TestFit(t *testing.T) {
 		says     string
 		tooLarge bool
 	}{
-		"an id of the submission": {[]toolyard.Call{{ID: "b"}, {ID: "a"}}, `calls[1].id: "a" is also the id of call 0`, false},
+		"an id of the submission": {[]toolyard.Call{{ID: "b"}, {ID: "a"}}, `calls[1].id: "a" is also the id of call 0`,
+			false},
 		"an id that was appended": {[]toolyard.Call{{ID: "c"}}, `calls[0].id: "c" is also the id of call 2`, false},
-		"an id twice":             {[]toolyard.Call{{ID: "d"}, {ID: "d"}}, `calls[1].id: "d" is also the id of calls[0]`, false},
-		"no JSON":                 {[]toolyard.Call{{Input: json.RawMessage(`{`)}}, "calls[0].input: is not JSON", false},
-		"too many":                {make([]toolyard.Call, toolyard.MaxCallsPerBatch), "at most", true},
-		"too long with the rest":  {[]toolyard.Call{{Input: half}}, "bytes of input; at most", true},
+		"an id twice": {[]toolyard.Call{{ID: "d"}, {ID: "d"}},
+			`calls[1].id: "d" is also the id of calls[0]`, false},
+		"no JSON": {[]toolyard.Call{{Input: json.RawMessage(`{`)}}, "calls[0].input: is not JSON",
+			false},
+		"too many":               {make([]toolyard.Call, toolyard.MaxCallsPerBatch), "at most", true},
+		"too long with the rest": {[]toolyard.Call{{Input: half}}, "bytes of input; at most", true},
 	} {
 		_, err := in.Fit(c.calls)
 		wrong, ok := errors.AsType[*toolyard.InputError](err)
@@ -74,7 +77,8 @@ func TestSame(t *testing.T) {
 			t.Errorf("the inputs %s and %s: %t", c.a, c.b, got)
 		}
 	}
-	if !SameInput(nil, json.RawMessage(`{}`)) || !SameInput(json.RawMessage(`null`), nil) || SameInput(json.RawMessage(`{`), json.RawMessage(`{`)) {
+	if !SameInput(nil, json.RawMessage(`{}`)) || !SameInput(json.RawMessage(`null`), nil) ||
+		SameInput(json.RawMessage(`{`), json.RawMessage(`{`)) {
 		t.Error("an input that is left out, or none")
 	}
 }

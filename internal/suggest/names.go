@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Names returns up to limit of the known names that name may be a slip of, the nearest first, ties in byte order. It is empty when
-// none is near: a wild guess misleads more than it helps.
+// Names returns up to limit of the known names that name may be a slip of, the nearest first, ties in byte order. It is
+// empty when none is near: a wild guess misleads more than it helps.
 func Names(name string, known []string, limit int) []string {
 	const longest = 128 // runes; what is longer is not a slip
 	if name == "" || utf8.RuneCountInString(name) > longest {
@@ -28,7 +28,8 @@ func Names(name string, known []string, limit int) []string {
 		short, long := min(len(folded), len(other)), max(len(folded), len(other))
 		far, most := long-short, max(1, short/3) // no distance is less than the difference in length
 		switch {
-		case short >= 3 && (strings.Contains(string(other), string(folded)) || strings.Contains(string(folded), string(other))):
+		case short >= 3 && (strings.Contains(string(other), string(folded)) ||
+			strings.Contains(string(folded), string(other))):
 		case far <= most && short > 1:
 			if far = distance(folded, other); far > most {
 				continue

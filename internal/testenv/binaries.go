@@ -13,8 +13,9 @@ import (
 )
 
 // Binaries builds programs of this repository, and returns the directory that has them. programs are packages below its
-// root, each built in the module that it is of; tags is a list with commas, or empty. The directory stays, for all test binaries that want the same
-// tags: the second one that asks waits for the first, and links only what is out of date or missing.
+// root, each built in the module that it is of; tags is a list with commas, or empty. The directory stays, for all test
+// binaries that want the same tags: the second one that asks waits for the first, and links only what is out of date or
+// missing.
 func Binaries(tags string, programs ...string) (dir string, err error) {
 	here, err := os.Getwd()
 	if err != nil {
@@ -44,7 +45,8 @@ func Binaries(tags string, programs ...string) (dir string, err error) {
 		if err != nil {
 			return "", fmt.Errorf("build %s: %w", p, err)
 		}
-		build := exec.Command("go", "build", "-tags", tags, "-o", dir+string(filepath.Separator), "./"+filepath.ToSlash(inside))
+		build := exec.Command("go", "build", "-tags", tags, "-o", dir+string(filepath.Separator), "./"+
+			filepath.ToSlash(inside))
 		build.Dir = module
 		if out, err := build.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("build %s: %w\n%s", p, err, bytes.TrimSpace(out))

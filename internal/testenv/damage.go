@@ -22,8 +22,8 @@ func Damage(t testing.TB, store, stream string, pick func(subject string, record
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A record is its length, sequence, time and length of subject, then subject, headers and data, and a checksum at the
-		// end.
+		// A record is its length, sequence, time and length of subject, then subject, headers and data, and a checksum
+		// at the end.
 		const head, checksum, hasHeaders = 22, 8, 1 << 31
 		for at := 0; at < len(block); {
 			length := int(binary.LittleEndian.Uint32(block[at:]) &^ hasHeaders)

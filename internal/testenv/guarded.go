@@ -21,7 +21,8 @@ func Guarded(t testing.TB) *natsd.Server {
 	dir := t.TempDir()
 	s, err := natsd.Start(t.Context(), natsd.Options{
 		StoreDir: dir, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
-		Access: &natsd.Access{Dir: filepath.Join(dir, "creds"), Exports: natsbroker.Exports(), Grants: natsbroker.Grants},
+		Access: &natsd.Access{Dir: filepath.Join(dir, "creds"), Exports: natsbroker.Exports(),
+			Grants: natsbroker.Grants},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +39,8 @@ func ConnAs(t testing.TB, s *natsd.Server, p access.Principal) *nats.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nc, err := nats.Connect(s.ClientURL(), append(natsbroker.ConnectOptions("test", slog.New(slog.DiscardHandler)), nats.UserCredentials(creds))...)
+	nc, err := nats.Connect(s.ClientURL(), append(natsbroker.ConnectOptions("test", slog.New(slog.DiscardHandler)),
+		nats.UserCredentials(creds))...)
 	if err != nil {
 		t.Fatal(err)
 	}

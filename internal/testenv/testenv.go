@@ -24,11 +24,12 @@ func Log(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// Server starts a nats-server that other processes can connect to, and stops it with the test. It asks nobody for credentials:
-// brokers on it have full rights.
+// Server starts a nats-server that other processes can connect to, and stops it with the test. It asks nobody for
+// credentials: brokers on it have full rights.
 func Server(t testing.TB) *natsd.Server {
 	t.Helper()
-	s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Open: true, Logger: slog.New(slog.DiscardHandler)})
+	s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Open: true,
+		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,11 +109,12 @@ func (s *RestartableServer) Start() {
 	}
 }
 
-// ForgetDeliveries takes from a server that is stopped all that it knows of the deliveries of a stream. A server that is
-// killed forgets those of its last tenth of a second, since it writes them down ten times a second.
+// ForgetDeliveries takes from a server that is stopped all that it knows of the deliveries of a stream. A server that
+// is killed forgets those of its last tenth of a second, since it writes them down ten times a second.
 func (s *RestartableServer) ForgetDeliveries(stream string) {
 	s.t.Helper()
-	states, err := filepath.Glob(filepath.Join(s.Options.StoreDir, "jetstream", "*", "streams", stream, "obs", "*", "o.dat"))
+	states, err := filepath.Glob(filepath.Join(s.Options.StoreDir, "jetstream", "*", "streams", stream, "obs", "*",
+		"o.dat"))
 	if err == nil && len(states) == 0 {
 		err = errors.New("no consumer has a state")
 	}

@@ -395,9 +395,10 @@ func (w *Worker) toolUnavailable(r *running) toolyard.Result {
 
 // toolWithdrawn is the result of a call whose tool was withdrawn.
 func (w *Worker) toolWithdrawn(r *running) toolyard.Result {
-	return w.ended(r, toolyard.PhaseResolveTool, toolyard.UnknownTool, fmt.Sprintf("There is no tool %q any more: it was withdrawn while this "+
-		"batch ran.%s "+
-		"Do without it, or use another tool.", r.call.Tool, r.earlierEvidence().Sentence()),
+	return w.ended(r, toolyard.PhaseResolveTool, toolyard.UnknownTool,
+		fmt.Sprintf("There is no tool %q any more: it was withdrawn while this "+
+			"batch ran.%s "+
+			"Do without it, or use another tool.", r.call.Tool, r.earlierEvidence().Sentence()),
 		errors.New("no worker of the pool has the tool now"))
 }
 

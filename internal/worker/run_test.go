@@ -14,7 +14,8 @@ func TestOwnResultsKeepTheEcho(t *testing.T) {
 	r := &running{d: &broker.Delivery{}, call: events.RequestedCall{ID: "c", Tool: "t", Attempt: 1,
 		Echo: toolyard.Echo(`{"a":1}`)}}
 	w := &Worker{}
-	for _, res := range []toolyard.Result{w.ended(r, toolyard.PhaseSchedule, toolyard.InternalError, "m", errors.New("why")),
+	for _, res := range []toolyard.Result{w.ended(r, toolyard.PhaseSchedule, toolyard.InternalError, "m",
+		errors.New("why")),
 		w.toolUnavailable(r)} {
 		if string(res.Echo) != `{"a":1}` || res.CallID != "c" || !res.IsError {
 			t.Errorf("%+v", res)

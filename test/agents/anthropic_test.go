@@ -15,8 +15,9 @@ import (
 	"github.com/anthropics/anthropic-sdk-go"
 )
 
-// TestAnthropicAgent: the example does what a model of Anthropic's says: calls together, which start before the response has
-// ended; a wrong call and a right one; a tool that was not in the prompt. The model takes no mistake from it.
+// TestAnthropicAgent: the example does what a model of Anthropic's says: calls together, which start before the
+// response has ended; a wrong call and a right one; a tool that was not in the prompt. The model takes no mistake from
+// it.
 func TestAnthropicAgent(t *testing.T) {
 	t.Parallel()
 	p := startPool(t)
@@ -27,7 +28,8 @@ func TestAnthropicAgent(t *testing.T) {
 				r.bad("it begins with %q and the tools %v", r.text, r.deferral)
 			}
 			return []said{
-				{text: "I look around."}, {id: "toolu_1", name: "read_file", input: `{"file_path": "README.md"}`}, {id: "toolu_2", name: "glob", input: `{"pattern": "*.md"}`},
+				{text: "I look around."}, {id: "toolu_1", name: "read_file", input: `{"file_path": "README.md"}`},
+				{id: "toolu_2", name: "glob", input: `{"pattern": "*.md"}`},
 				{wait: func() error { // the rest is not said before the first results are there
 					return p.await("the first calls have results", func() (bool, error) {
 						_, results, err := p.results()
@@ -65,7 +67,8 @@ func TestAnthropicAgent(t *testing.T) {
 	}}
 	server := httptest.NewServer(model)
 	t.Cleanup(server.Close)
-	out := p.run([]string{"ANTHROPIC_BASE_URL=" + server.URL, "ANTHROPIC_API_KEY=a-key"}, filepath.Join(bin, "anthropic-agent"), "Count", "the", "words.")
+	out := p.run([]string{"ANTHROPIC_BASE_URL=" + server.URL, "ANTHROPIC_API_KEY=a-key"},
+		filepath.Join(bin, "anthropic-agent"), "Count", "the", "words.")
 	for _, line := range []string{"I look around.", "There are six words.", "count_words", "schema_validation_failed"} {
 		if !strings.Contains(out, line) {
 			t.Errorf("the agent says nothing of %q:\n%s", line, out)
@@ -151,7 +154,8 @@ func (m *anthropicModel) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		refused = true
 		m.Errorf("request %d: %s", m.asked, fmt.Sprintf(format, args...))
 	}
-	if req.Method != http.MethodPost || req.URL.Path != "/v1/messages" || req.Header.Get("X-Api-Key") != "a-key" || req.Header.Get("Anthropic-Version") == "" {
+	if req.Method != http.MethodPost || req.URL.Path != "/v1/messages" || req.Header.Get("X-Api-Key") != "a-key" ||
+		req.Header.Get("Anthropic-Version") == "" {
 		r.bad("%s %s %v", req.Method, req.URL, req.Header)
 	}
 	if err := json.Unmarshal(body, &r.MessageNewParams); err != nil {
@@ -166,7 +170,8 @@ func (m *anthropicModel) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	m.asked++
 	if refused {
-		http.Error(w, `{"type":"error","error":{"type":"invalid_request_error","message":"see the test"}}`, http.StatusBadRequest)
+		http.Error(w, `{"type":"error","error":{"type":"invalid_request_error","message":"see the test"}}`,
+			http.StatusBadRequest)
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
@@ -240,7 +245,8 @@ func (m *anthropicModel) speak(w http.ResponseWriter, parts []said) error {
 			failed = err
 		}
 	}
-	send("message_start", `,"message":{"id":"msg_%d","type":"message","role":"assistant","model":"scripted","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":1,"output_tokens":1}}`, m.asked)
+	send("message_start",
+		`,"message":{"id":"msg_%d","type":"message","role":"assistant","model":"scripted","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":1,"output_tokens":1}}`, m.asked)
 	send("ping", "")
 	var content []map[string]any
 	m.expected = nil
@@ -265,11 +271,13 @@ func (m *anthropicModel) speak(w http.ResponseWriter, parts []said) error {
 			}
 			content = append(content, map[string]any{"type": "tool_use", "id": s.id, "name": s.name, "input": input})
 			m.expected = append(m.expected, s.id)
-			send("content_block_start", `,"index":%d,"content_block":{"type":"tool_use","id":%q,"name":%q,"input":{}}`, i, s.id, s.name)
+			send("content_block_start", `,"index":%d,"content_block":{"type":"tool_use","id":%q,"name":%q,"input":{}}`,
+				i, s.id, s.name)
 			send("content_block_delta", `,"index":%d,"delta":{"type":"input_json_delta","partial_json":""}`, i)
 			for text := s.input; text != ""; {
 				n := min(5, len(text))
-				send("content_block_delta", `,"index":%d,"delta":{"type":"input_json_delta","partial_json":%q}`, i, text[:n])
+				send("content_block_delta", `,"index":%d,"delta":{"type":"input_json_delta","partial_json":%q}`, i,
+					text[:n])
 				text = text[n:]
 			}
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/evanw/esbuild/pkg/api"
 )
 
-// TestExamplesOverHTTP: the examples with nothing but the HTTP clients of their languages hand a batch in and read its results.
-// Python 3 and Node 18 or later are needed.
+// TestExamplesOverHTTP: the examples with nothing but the HTTP clients of their languages hand a batch in and read its
+// results. Python 3 and Node 18 or later are needed.
 func TestExamplesOverHTTP(t *testing.T) {
 	t.Parallel()
 	p := startPool(t)
@@ -26,7 +26,8 @@ func TestExamplesOverHTTP(t *testing.T) {
 	}
 	has("agent.py", p.run(nil, "python3", example("agent.py")),
 		"[0] glob ok: NOTES.md", "[1] grep ok: NOTES.md:1:# Notes", "[2] read_file ok: ", "user message with 3 results")
-	has("agent.ts", p.run(nil, "node", javascript(t, "agent.ts")), "[0] glob ok: NOTES.md", "[1] read_file ok: ", "2 messages with role tool")
+	has("agent.ts", p.run(nil, "node", javascript(t, "agent.ts")), "[0] glob ok: NOTES.md", "[1] read_file ok: ",
+		"2 messages with role tool")
 }
 
 func example(file string) string { return filepath.Join("..", "..", "examples", file) }
@@ -38,7 +39,8 @@ func javascript(t *testing.T, file string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := api.Transform(string(text), api.TransformOptions{Loader: api.LoaderTS, Format: api.FormatESModule, Sourcefile: file})
+	out := api.Transform(string(text), api.TransformOptions{Loader: api.LoaderTS, Format: api.FormatESModule,
+		Sourcefile: file})
 	for _, m := range append(out.Errors, out.Warnings...) {
 		t.Errorf("%s: %s %+v", file, m.Text, m.Location)
 	}
@@ -57,12 +59,14 @@ func TestDocumentedStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, stream, _ := strings.Cut(string(text), "/v1/stream/anthropic -H 'Content-Type: text/event-stream' --data-binary @- <<'END'\n")
+	_, stream, _ := strings.Cut(string(text),
+		"/v1/stream/anthropic -H 'Content-Type: text/event-stream' --data-binary @- <<'END'\n")
 	stream, _, ok := strings.Cut(stream, "END\n")
 	if !ok {
 		t.Fatal("docs/http.md shows no event stream")
 	}
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.http+"/v1/stream/anthropic", strings.NewReader(stream))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.http+
+		"/v1/stream/anthropic", strings.NewReader(stream))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,9 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 )
 
-// TestOpenAIAgent: the example does what a model of OpenAI's says: calls together beside its reasoning; a wrong call and a right
-// one; a search for a tool that was not in the prompt, and a call of it. The model takes no mistake from it.
+// TestOpenAIAgent: the example does what a model of OpenAI's says: calls together beside its reasoning; a wrong call
+// and a right one; a search for a tool that was not in the prompt, and a call of it. The model takes no mistake from
+// it.
 func TestOpenAIAgent(t *testing.T) {
 	t.Parallel()
 	p := startPool(t)
@@ -26,7 +27,8 @@ func TestOpenAIAgent(t *testing.T) {
 			}
 			return []string{
 				`{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"sealed"}`, message("I look around."),
-				functionCall("call_1", "read_file", `{"file_path": "README.md"}`), functionCall("call_2", "glob", `{"pattern": "*.md"}`),
+				functionCall("call_1", "read_file", `{"file_path": "README.md"}`),
+				functionCall("call_2", "glob", `{"pattern": "*.md"}`),
 			}
 		},
 		func(r *openaiRequest) []string {
@@ -56,7 +58,8 @@ func TestOpenAIAgent(t *testing.T) {
 	}}
 	server := httptest.NewServer(model)
 	t.Cleanup(server.Close)
-	out := p.run([]string{"OPENAI_BASE_URL=" + server.URL + "/v1", "OPENAI_API_KEY=a-key"}, filepath.Join(bin, "openai-agent"), "Count", "the", "words.")
+	out := p.run([]string{"OPENAI_BASE_URL=" + server.URL + "/v1", "OPENAI_API_KEY=a-key"},
+		filepath.Join(bin, "openai-agent"), "Count", "the", "words.")
 	for _, line := range []string{"I look around.", "There are six words."} {
 		if !strings.Contains(out, line) {
 			t.Errorf("the agent says nothing of %q:\n%s", line, out)
@@ -140,7 +143,8 @@ func (m *openaiModel) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		refused = true
 		m.Errorf("request %d: %s", m.asked, fmt.Sprintf(format, args...))
 	}
-	if req.Method != http.MethodPost || req.URL.Path != "/v1/responses" || req.Header.Get("Authorization") != "Bearer a-key" {
+	if req.Method != http.MethodPost || req.URL.Path != "/v1/responses" ||
+		req.Header.Get("Authorization") != "Bearer a-key" {
 		r.bad("%s %s %v", req.Method, req.URL, req.Header)
 	}
 	if err := json.Unmarshal(body, &r.ResponseNewParams); err != nil {
@@ -172,13 +176,15 @@ func (m *openaiModel) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 		m.history = append(m.history, json.RawMessage(item))
 	}
-	if _, err := fmt.Fprintf(w, `{"id":"resp_%d","object":"response","status":"completed","model":"scripted","output":[%s]}`, m.asked, strings.Join(items, ",")); err != nil {
+	if _, err := fmt.Fprintf(w,
+		`{"id":"resp_%d","object":"response","status":"completed","model":"scripted","output":[%s]}`, m.asked,
+		strings.Join(items, ",")); err != nil {
 		m.Error(err)
 	}
 }
 
-// check holds a request to the rules of the API: the items are those that were there, as they were, and behind them each call
-// is answered once, in order, by an output of its kind, and there is nothing else.
+// check holds a request to the rules of the API: the items are those that were there, as they were, and behind them
+// each call is answered once, in order, by an output of its kind, and there is nothing else.
 func (m *openaiModel) check(r *openaiRequest, body []byte) {
 	var raw struct {
 		Model string
@@ -192,7 +198,8 @@ func (m *openaiModel) check(r *openaiRequest, body []byte) {
 		switch {
 		case t.OfToolSearch != nil && t.OfToolSearch.Execution == "client":
 			r.tools["tool_search"] = "search"
-		case t.OfFunction == nil || t.OfFunction.Name == "" || !t.OfFunction.Strict.Valid() || t.OfFunction.Parameters["type"] != "object" || r.tools[t.OfFunction.Name] != "":
+		case t.OfFunction == nil || t.OfFunction.Name == "" || !t.OfFunction.Strict.Valid() ||
+			t.OfFunction.Parameters["type"] != "object" || r.tools[t.OfFunction.Name] != "":
 			r.bad("a tool is %+v", t)
 		case t.OfFunction.DeferLoading.Value:
 			r.tools[t.OfFunction.Name] = "deferred"

@@ -48,7 +48,8 @@ type pool struct {
 func startPool(t *testing.T) *pool {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"README.md": "# Read me\n\nTo be or not to be.\n", "NOTES.md": "# Notes\n", "go.mod": "module example\n\ngo 1.26\n"} {
+	for name, text := range map[string]string{"README.md": "# Read me\n\nTo be or not to be.\n",
+		"NOTES.md": "# Notes\n", "go.mod": "module example\n\ngo 1.26\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +60,8 @@ func startPool(t *testing.T) *pool {
 		t.Fatal(err)
 	}
 	store := t.TempDir()
-	said := p.start(3, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", store, "--token-file", tokens)
+	said := p.start(3, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data",
+		store, "--token-file", tokens)
 	p.http, p.nats, p.store = said["http"], said["nats"], store
 	p.start(3, "worker", "serve", "--nats", p.nats, "--data", store, "--workspace", "default="+dir)
 	p.awaitTool("read_file")

@@ -51,7 +51,8 @@ func codeMap(t *testing.T) string {
 		switch {
 		case err != nil || !d.IsDir():
 			return err
-		case dir != "." && (strings.HasPrefix(d.Name(), ".") || slices.Contains([]string{"testdata", "scratch", "bin", "tools"}, d.Name())):
+		case dir != "." && (strings.HasPrefix(d.Name(), ".") ||
+			slices.Contains([]string{"testdata", "scratch", "bin", "tools"}, d.Name())):
 			return fs.SkipDir
 		}
 		comment, err := packageComment(root, dir)
@@ -67,8 +68,8 @@ func codeMap(t *testing.T) string {
 	return b.String()
 }
 
-// packageComment is the comment of the package in a directory; of a package with tests only, that of a test. It is empty
-// where there is no package.
+// packageComment is the comment of the package in a directory; of a package with tests only, that of a test. It is
+// empty where there is no package.
 func packageComment(root fs.FS, dir string) (string, error) {
 	entries, err := fs.ReadDir(root, dir)
 	if err != nil {
@@ -88,7 +89,8 @@ func packageComment(root fs.FS, dir string) (string, error) {
 			return "", err
 		}
 		switch isTest := strings.HasSuffix(e.Name(), "_test.go"); {
-		case f.Doc == nil || !strings.HasPrefix(f.Doc.Text(), "Package ") && !strings.HasPrefix(f.Doc.Text(), "Command "):
+		case f.Doc == nil || !strings.HasPrefix(f.Doc.Text(), "Package ") &&
+			!strings.HasPrefix(f.Doc.Text(), "Command "):
 		case !isTest:
 			return docText(f), nil
 		case inTest == "":

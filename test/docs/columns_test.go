@@ -27,7 +27,8 @@ func documents(t *testing.T) (names []string) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || slices.Contains([]string{"testdata", "scratch", "bin", "node_modules"}, d.Name())):
+		case d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") ||
+			slices.Contains([]string{"testdata", "scratch", "bin", "node_modules"}, d.Name())):
 			return fs.SkipDir
 		case !d.IsDir() && filepath.Ext(name) == ".md":
 			names = append(names, name)
@@ -40,10 +41,13 @@ func documents(t *testing.T) (names []string) {
 	return names
 }
 
-// tooLong are the numbers of the lines that go past maxColumns. Tables, targets of links, the data of server-sent events
-// and the picture that package archtest draws cannot be broken.
+// tooLong are the numbers of the lines that go past maxColumns. Tables, targets of links, the data of server-sent
+// events and the picture that package archtest draws cannot be broken.
 func tooLong(text string) (lines []int) {
-	text = picture.ReplaceAllStringFunc(text, func(s string) string { return strings.Repeat("\n", strings.Count(s, "\n")) })
+	text = picture.ReplaceAllStringFunc(text, func(s string) string {
+		return strings.Repeat("\n",
+			strings.Count(s, "\n"))
+	})
 	number := 0
 	for line := range strings.Lines(text) {
 		number++

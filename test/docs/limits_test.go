@@ -24,7 +24,8 @@ import (
 	"unicode"
 )
 
-var update = flag.Bool("update", false, "rewrite the list of limits, the code map and the sample output of the documents")
+var update = flag.Bool("update", false,
+	"rewrite the list of limits, the code map and the sample output of the documents")
 
 const (
 	module     = "github.com/toolyard/toolyard"
@@ -87,7 +88,8 @@ func keep(t *testing.T, name, want string) {
 	}
 	if have := read(t, name); have != want {
 		have, want = firstDifference(have, want)
-		t.Errorf("%s is out of date; run go test ./test/docs -update, and look at what changed\nit has    %q\ninstead of %q", name, have, want)
+		t.Errorf("%s is out of date; run go test ./test/docs -update, and look at what changed\nit has    "+
+			"%q\ninstead of %q", name, have, want)
 	}
 }
 
@@ -120,7 +122,8 @@ func limits(t *testing.T) (all []limit) {
 			return err
 		}
 		top, _, _ := strings.Cut(dir, "/")
-		if dir != "." && !slices.Contains([]string{"tool", "client", "worker", "cmd", "internal"}, top) || d.Name() == "testdata" {
+		if dir != "." && !slices.Contains([]string{"tool", "client", "worker", "cmd", "internal"}, top) ||
+			d.Name() == "testdata" {
 			return fs.SkipDir
 		}
 		files, err := parse(fset, root, dir)
@@ -132,7 +135,10 @@ func limits(t *testing.T) (all []limit) {
 				flagsIn(f, flags)
 			}
 		}
-		if !slices.ContainsFunc(notLimits, func(not string) bool { return dir == not || strings.HasPrefix(dir, not+"/") }) {
+		if !slices.ContainsFunc(notLimits, func(not string) bool {
+			return dir == not ||
+				strings.HasPrefix(dir, not+"/")
+		}) {
 			all = append(all, limitsIn(fset, onlyTime, dir, files)...)
 		}
 		return nil
@@ -226,7 +232,8 @@ func measure(c *types.Const) (n int64, unit string, ok bool) {
 	if c.Type().String() == "time.Duration" && exact {
 		return time.Duration(n).Milliseconds(), "ms", time.Duration(n)%time.Millisecond == 0
 	}
-	if b, basic := c.Type().(*types.Basic); c.Val().Kind() != constant.Int || !exact || !basic || b.Info()&types.IsInteger == 0 {
+	if b, basic := c.Type().(*types.Basic); c.Val().Kind() != constant.Int || !exact || !basic ||
+		b.Info()&types.IsInteger == 0 {
 		return 0, "", false
 	}
 	name := c.Name()
@@ -285,8 +292,8 @@ func words(name string) string {
 // option is a flag that changes a limit. help is what the flag says of itself, where that is a plain text.
 type option struct{ name, help string }
 
-// flagsIn finds the constants that a flag changes, as "directory.Name": a flag's default value, or a constant whose name
-// begins with Default in its help.
+// flagsIn finds the constants that a flag changes, as "directory.Name": a flag's default value, or a constant whose
+// name begins with Default in its help.
 func flagsIn(f *ast.File, flags map[string]option) {
 	dirs := map[string]string{}
 	for _, imp := range f.Imports {
@@ -314,7 +321,8 @@ func flagsIn(f *ast.File, flags map[string]option) {
 					return true
 				}
 				if pkg, ok := sel.X.(*ast.Ident); ok && dirs[pkg.Name] != "" {
-					flags[dirs[pkg.Name]+"."+sel.Sel.Name] = option{"--" + strings.Trim(name.Value, `"`), literal(call.Args[3])}
+					flags[dirs[pkg.Name]+"."+sel.Sel.Name] = option{"--" +
+						strings.Trim(name.Value, `"`), literal(call.Args[3])}
 				}
 				return true
 			})
@@ -340,7 +348,8 @@ func literal(e ast.Expr) string {
 
 // TestWords: names are taken apart at their capital letters.
 func TestWords(t *testing.T) {
-	for name, want := range map[string]string{"maxKeyBytes": "max key bytes", "DefaultStartTimeoutMS": "default start timeout ms", "limit": "limit"} {
+	for name, want := range map[string]string{"maxKeyBytes": "max key bytes",
+		"DefaultStartTimeoutMS": "default start timeout ms", "limit": "limit"} {
 		if got := words(name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
@@ -362,7 +371,8 @@ func y() {
 	}
 	flags := map[string]option{}
 	flagsIn(f, flags)
-	want := map[string]option{"toolyard.DefaultMaxConcurrency": {"--most", "how many"}, "toolyard.DefaultMore": {"--more", ""},
+	want := map[string]option{"toolyard.DefaultMaxConcurrency": {"--most", "how many"},
+		"toolyard.DefaultMore":           {"--more", ""},
 		"internal/sandbox.DefaultMemory": {"--memory", "how much, in MiB"}}
 	if !maps.Equal(flags, want) {
 		t.Errorf("got %v, want %v", flags, want)

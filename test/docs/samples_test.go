@@ -34,7 +34,8 @@ type sample struct {
 
 // inOneProcess are samples that need no service.
 var inOneProcess = []sample{
-	{doc: "README.md", name: "run", command: "go run ./cmd/dispatcher run --permission-mode accept_edits examples/explore.json",
+	{doc: "README.md", name: "run",
+		command: "go run ./cmd/dispatcher run --permission-mode accept_edits examples/explore.json",
 		keep: []string{`^batch `, `^consecutive`, `^$`, `^group (1|2|4)`, ` \[(2|5|8)\] `, `resolve_tool .* ✗`,
 			`\| 1  module`, `\| Created`, `\| There is no tool`, `^completed`}},
 	{doc: "docs/commands.md", name: "explain", command: "dispatcher explain batch.json"},
@@ -49,7 +50,8 @@ var onAService = []sample{
 		keep: []string{`submitted`, `planned`, `started`, `claimed`, `finished`, `is complete`}},
 	{doc: "docs/commands.md", name: "replay", command: "dispatcher replay --agent reviewer first",
 		keep: []string{`^batch`, `^each bar`, `^group`, `^$`, ` \[\d\] .*\|`, `^completed`, `^checked`}},
-	{doc: "docs/agents.md", name: "anthropic", command: "dispatcher submit --format anthropic examples/anthropic-message.json"},
+	{doc: "docs/agents.md", name: "anthropic",
+		command: "dispatcher submit --format anthropic examples/anthropic-message.json"},
 	{doc: "docs/agents.md", name: "openai", command: "dispatcher submit --format openai examples/openai-response.json"},
 }
 
@@ -66,7 +68,8 @@ func TestSamples(t *testing.T) {
 	bin := build(t)
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"go.mod": "module example\n\ngo 1.26\n", "README.md": "# Example\n", "batch.json": blockOf(t, "docs/commands.md", "file", "batch.json"),
+		"go.mod": "module example\n\ngo 1.26\n", "README.md": "# Example\n",
+		"batch.json":                      blockOf(t, "docs/commands.md", "file", "batch.json"),
 		"examples/anthropic-message.json": read(t, "examples/anthropic-message.json"),
 		"examples/openai-response.json":   read(t, "examples/openai-response.json"),
 	} {
@@ -87,7 +90,8 @@ func TestSamples(t *testing.T) {
 		for _, s := range onAService {
 			s.check(t, output(t, bin, dir, env, s.command))
 		}
-		write(t, filepath.Join(dir, "waits.json"), strings.Replace(waitingBatch, "BLANKS", strings.Repeat(" ", 3_000), 1))
+		write(t, filepath.Join(dir, "waits.json"), strings.Replace(waitingBatch, "BLANKS", strings.Repeat(" ", 3_000),
+			1))
 		submit := commandLine(t.Context(), bin, dir, env, "dispatcher submit waits.json")
 		submit.Stderr = t.Output()
 		if err := submit.Start(); err != nil {
@@ -171,8 +175,9 @@ func output(t *testing.T, bin, dir string, env []string, line string) string {
 func serve(t *testing.T, bin, dir string) []string {
 	t.Helper()
 	data := t.TempDir()
-	cmd := commandLine(context.Background(), bin, dir, nil, "dispatcher serve --with-worker --permission-mode accept_edits "+
-		"--listen 127.0.0.1:0 --nats-listen 127.0.0.1:0 --ack-wait 60s") // a slow machine is no dead worker
+	cmd := commandLine(context.Background(), bin, dir, nil,
+		"dispatcher serve --with-worker --permission-mode accept_edits "+
+			"--listen 127.0.0.1:0 --nats-listen 127.0.0.1:0 --ack-wait 60s") // a slow machine is no dead worker
 	cmd.Args = append(cmd.Args, "--workspace", "default="+dir, "--data", data)
 	cmd.Stderr = t.Output()
 	out, err := cmd.StdoutPipe()
@@ -223,7 +228,8 @@ func (s sample) check(t *testing.T, out string) {
 		return
 	}
 	a, b := firstDifference(comparable(have, s.unordered), comparable(want, s.unordered))
-	t.Errorf("the sample %s of %s is out of date; run go test ./test/docs -update\nit has    %q\ninstead of %q", s.name, s.doc, a, b)
+	t.Errorf("the sample %s of %s is out of date; run go test ./test/docs -update\nit has    %q\ninstead of %q", s.name,
+		s.doc, a, b)
 }
 
 var uuid = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
@@ -253,7 +259,8 @@ func shown(out string, keep []string) string {
 }
 
 func kept(line string, keep []string) bool {
-	return len(keep) == 0 || slices.ContainsFunc(keep, func(k string) bool { return regexp.MustCompile(k).MatchString(line) })
+	return len(keep) == 0 ||
+		slices.ContainsFunc(keep, func(k string) bool { return regexp.MustCompile(k).MatchString(line) })
 }
 
 // variable is what differs from run to run, with what stands for it in a comparison.
@@ -337,7 +344,8 @@ func TestComparable(t *testing.T) {
 	if c := strings.Replace(b, "claimed", "finished", 1); comparable(a, false) == comparable(c, false) {
 		t.Errorf("%q is the same as %q", a, c)
 	}
-	if comparable("x\ny\n", true) != comparable("y\nx\n", true) || comparable("x\ny\n", false) == comparable("y\nx\n", false) {
+	if comparable("x\ny\n", true) != comparable("y\nx\n", true) ||
+		comparable("x\ny\n", false) == comparable("y\nx\n", false) {
 		t.Error("the order of lines counts where it should not, or does not where it should")
 	}
 	if got := shown("a\nb\n\nc\n\nd\ne\n", []string{"^a$", "^$", "^d$"}); got != "a\n…\n\nd\n…\n" {

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestSetupNamesWhatIsMissing: .ci/setup has one line for each missing tool, with a command, and fails when the tests need
-// one of them.
+// TestSetupNamesWhatIsMissing: .ci/setup has one line for each missing tool, with a command, and fails when the tests
+// need one of them.
 func TestSetupNamesWhatIsMissing(t *testing.T) {
 	run := func(t *testing.T, tools ...string) (lines []string, failed bool) {
 		t.Helper()
@@ -24,8 +24,10 @@ func TestSetupNamesWhatIsMissing(t *testing.T) {
 		t.Error("it does not fail where everything is missing")
 	}
 	for i, tool := range append(must, "npm") {
-		if i >= len(lines) || !strings.HasPrefix(lines[i], tool+" is missing: ") || !strings.Contains(lines[i], "; install") {
-			t.Errorf("line %d does not say that %s is missing, and how it is installed:\n%s", i+1, tool, strings.Join(lines, "\n"))
+		if i >= len(lines) || !strings.HasPrefix(lines[i], tool+" is missing: ") ||
+			!strings.Contains(lines[i], "; install") {
+			t.Errorf("line %d does not say that %s is missing, and how it is installed:\n%s", i+
+				1, tool, strings.Join(lines, "\n"))
 		}
 	}
 	lines, failed = run(t, must...)
@@ -40,7 +42,8 @@ func TestSetupNamesWhatIsMissing(t *testing.T) {
 	if lines, failed := run(t, append(must, "npm", "bwrap", "apt-get")...); failed || lines[0] != "" {
 		t.Errorf("with all tools: failed is %v\n%s", failed, strings.Join(lines, "\n"))
 	}
-	if lines, _ := run(t, "apt-get"); !strings.Contains(lines[3], "apt-get install -y --no-install-recommends gcc libc6-dev") {
+	if lines, _ := run(t, "apt-get"); !strings.Contains(lines[3],
+		"apt-get install -y --no-install-recommends gcc libc6-dev") {
 		t.Errorf("with apt-get it says %q", lines[3])
 	}
 }
@@ -57,10 +60,12 @@ func without(all []string, one string) (others []string) {
 // TestSetupInstallsWhatIsMissing: with --install it installs the packages of what is missing, and nothing else.
 func TestSetupInstallsWhatIsMissing(t *testing.T) {
 	lines, failed := runSetup(t, []string{"--install"}, "go", "make", "git", "python3", "npm", "bwrap", "apt-get")
-	if want := "update -qq|install -y -qq --no-install-recommends gcc libc6-dev nodejs"; failed || strings.Join(lines, "|") != want {
+	if want := "update -qq|install -y -qq --no-install-recommends gcc libc6-dev nodejs"; failed ||
+		strings.Join(lines, "|") != want {
 		t.Errorf("without a compiler and Node: failed is %v, apt-get got %q, want %q", failed, lines, want)
 	}
-	lines, failed = runSetup(t, []string{"--install"}, "go", "make", "git", "gcc", "python3", "node", "npm", "bwrap", "apt-get")
+	lines, failed = runSetup(t, []string{"--install"}, "go", "make", "git", "gcc", "python3", "node", "npm", "bwrap",
+		"apt-get")
 	if failed || lines[0] != "" {
 		t.Errorf("with all tools: failed is %v, apt-get got %q", failed, lines)
 	}

@@ -41,30 +41,33 @@ func waiting(t *testing.T, url string, n int) []client.Approval {
 	return nil
 }
 
-// TestAnApprovalSurvivesKills parks a batch on a person, kills dispatcher and worker without a word, starts others on the
-// same data, and lets the person decide.
+// TestAnApprovalSurvivesKills parks a batch on a person, kills dispatcher and worker without a word, starts others on
+// the same data, and lets the person decide.
 func TestAnApprovalSurvivesKills(t *testing.T) {
 	t.Parallel()
 	dir, data := workspace(t, map[string]string{"a.txt": "one\n"}), t.TempDir()
 	d := dispatcher(t, "--data", data)
 	w := worker(t, d.says["nats"], dir)
-	file := batchFile(t, toolyard.Batch{Agent: "agent-1", ID: "parked", Session: "s-1", Interactive: true, Calls: []toolyard.Call{
-		{ID: "c1", Tool: "read_file", Input: input(map[string]any{"file_path": "a.txt"})},
-		{ID: "c2", Tool: "write_file", Input: input(map[string]any{"file_path": "b.txt", "content": "two\n"})},
-		{ID: "c3", Tool: "read_file", Input: input(map[string]any{"file_path": "b.txt"})},
-	}})
+	file := batchFile(t, toolyard.Batch{Agent: "agent-1", ID: "parked", Session: "s-1", Interactive: true,
+		Calls: []toolyard.Call{
+			{ID: "c1", Tool: "read_file", Input: input(map[string]any{"file_path": "a.txt"})},
+			{ID: "c2", Tool: "write_file", Input: input(map[string]any{"file_path": "b.txt", "content": "two\n"})},
+			{ID: "c3", Tool: "read_file", Input: input(map[string]any{"file_path": "b.txt"})},
+		}})
 	submitted := make(chan string, 1)
 	go func() {
 		stdout, _, _ := run(t, nil, "dispatcher", "submit", "--nats", d.says["nats"], "--json", file)
 		submitted <- stdout
 	}()
 	list := waiting(t, d.says["nats"], 1)
-	if text := said(t, "approvals", "--nats", d.says["nats"]); !strings.Contains(text, "write_file") || !strings.Contains(text, "1 call waits") || !strings.Contains(text, "b.txt") ||
+	if text := said(t, "approvals", "--nats", d.says["nats"]); !strings.Contains(text, "write_file") ||
+		!strings.Contains(text, "1 call waits") || !strings.Contains(text, "b.txt") ||
 		!strings.Contains(text, "what it would change") || !strings.Contains(text, "+ two") {
 		t.Errorf("the list for people:\n%s", text)
 	}
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if strings.Contains(said(t, "batches", "--nats", d.says["nats"], "--agent", "agent-1", "--session", "s-1"), "waiting") {
+		if strings.Contains(said(t, "batches", "--nats", d.says["nats"], "--agent", "agent-1", "--session", "s-1"),
+			"waiting") {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -83,7 +86,8 @@ func TestAnApprovalSurvivesKills(t *testing.T) {
 	if got := waiting(t, url, 1); got[0].ID != list[0].ID {
 		t.Errorf("after the restart %q waits, not %q", got[0].ID, list[0].ID)
 	}
-	if _, stderr, status := run(t, nil, "dispatcher", "approve", "--nats", url, "--input-sha256", "00", list[0].ID); status != 2 || !strings.Contains(stderr, "does not wait with the input that was shown") {
+	if _, stderr, status := run(t, nil, "dispatcher", "approve", "--nats", url, "--input-sha256", "00",
+		list[0].ID); status != 2 || !strings.Contains(stderr, "does not wait with the input that was shown") {
 		t.Errorf("an approval of another input: status %d, %s", status, stderr)
 	}
 	said(t, "approve", "--nats", url, "--by", "ann", "--remember", "session", list[0].ID)
@@ -99,16 +103,20 @@ func TestAnApprovalSurvivesKills(t *testing.T) {
 	if v.Results[1].ApprovalWaitMS <= 0 {
 		t.Errorf("the write waited %v ms for a person", v.Results[1].ApprovalWaitMS)
 	}
-	if _, stderr, status := run(t, nil, "dispatcher", "deny", "--nats", url, list[0].ID); status != 2 || !strings.Contains(stderr, "has its result") {
+	if _, stderr, status := run(t, nil, "dispatcher", "deny", "--nats", url, list[0].ID); status != 2 ||
+		!strings.Contains(stderr, "has its result") {
 		t.Errorf("a decision that comes too late: status %d, %s", status, stderr)
 	}
-	if text := said(t, "session", "--nats", url, "--agent", "agent-1", "s-1"); !strings.Contains(text, "allowed: write_file(./b.txt)") {
+	if text := said(t, "session", "--nats", url, "--agent", "agent-1", "s-1"); !strings.Contains(text,
+		"allowed: write_file(./b.txt)") {
 		t.Errorf("the session:\n%s", text)
 	}
-	if text := said(t, "replay", "--nats", url, "--agent", "agent-1", "parked"); !strings.Contains(text, "ann says yes") {
+	if text := said(t, "replay", "--nats", url, "--agent", "agent-1", "parked"); !strings.Contains(text,
+		"ann says yes") {
 		t.Errorf("the replay does not say who decided:\n%s", text)
 	}
-	if _, stderr, status := run(t, nil, "dispatcher", "approve", "--nats", url, "nonsense"); status != 2 || !strings.Contains(stderr, "AGENT.BATCH.INDEX") {
+	if _, stderr, status := run(t, nil, "dispatcher", "approve", "--nats", url, "nonsense"); status != 2 ||
+		!strings.Contains(stderr, "AGENT.BATCH.INDEX") {
 		t.Errorf("an id that is none: status %d, %s", status, stderr)
 	}
 }
@@ -128,10 +136,12 @@ func TestAnInterruptedSession(t *testing.T) {
 		done <- stdout
 	}()
 	waiting(t, url, 1)
-	if text := said(t, "interrupt", "--nats", url, "--agent", "agent-1", "--reason", "the user said stop", "s-1"); !strings.Contains(text, "1 batch") {
+	if text := said(t, "interrupt", "--nats", url, "--agent", "agent-1", "--reason", "the user said stop",
+		"s-1"); !strings.Contains(text, "1 batch") {
 		t.Errorf("it says %s", text)
 	}
-	if v := viewOf(t, <-done); v.Results[0].Code != toolyard.Canceled || !strings.Contains(v.Results[0].Error, "the user said stop") {
+	if v := viewOf(t, <-done); v.Results[0].Code != toolyard.Canceled ||
+		!strings.Contains(v.Results[0].Error, "the user said stop") {
 		t.Errorf("got %+v", v.Results[0])
 	}
 	waiting(t, url, 0)

@@ -112,7 +112,8 @@ func refused(t *testing.T, stdout, stderr string, status int, want ...string) {
 		t.Errorf("it printed on stdout: %.200q", stdout)
 	}
 	line, ok := strings.CutSuffix(stderr, "\n")
-	if !ok || strings.Contains(line, "\n") || !strings.HasPrefix(line, "dispatcher: ") || len(line) > 2000 || !utf8.ValidString(line) {
+	if !ok || strings.Contains(line, "\n") || !strings.HasPrefix(line, "dispatcher: ") || len(line) > 2000 ||
+		!utf8.ValidString(line) {
 		t.Errorf("stderr is not one line: %.2100q", stderr)
 	}
 	if i := strings.IndexFunc(line, func(r rune) bool { return r < 0x20 || r >= 0x7f && r < 0xa0 }); i >= 0 {
@@ -145,30 +146,44 @@ var badFiles = []struct {
 	{"empty", "", []string{"is empty; hand in one JSON document"}},
 	{"white space", " \n\t\n", []string{"is empty; hand in one JSON document"}},
 	{"a byte order mark", "\ufeff" + fine, []string{"byte order mark"}},
-	{"two values", fine + "\n" + fine, []string{"goes on after its JSON value at line 2, column 1", "hand in one JSON document"}},
+	{"two values", fine + "\n" + fine, []string{"goes on after its JSON value at line 2, column 1",
+		"hand in one JSON document"}},
 	{"unknown shape", `{"tool":"grep"}`, []string{"no form known here", "--input-format"}},
 	{"a number", `7`, []string{"is a number, which is no form known here"}},
 	{"no calls", `{"calls":[]}`, []string{"calls: has no calls"}},
 	{"calls is null", `{"calls":null}`, []string{"calls"}},
 	{"calls is an object", `{"calls":{}}`, []string{"calls: want array, got object"}},
-	{"no tool calls in a message", `{"role":"assistant","content":[{"type":"text","text":"hi"}]}`, []string{"no tool_use block"}},
+	{"no tool calls in a message", `{"role":"assistant","content":[{"type":"text","text":"hi"}]}`,
+		[]string{"no tool_use block"}},
 	{"no tool", `{"calls":[{"id":"a"}]}`, []string{"calls[0].tool: want string, got nothing"}},
-	{"duplicate call ids", `{"calls":[{"id":"a","tool":"grep"},{"id":"b","tool":"grep"},{"id":"a","tool":"glob"}]}`, []string{`calls[2].id: "a" is also the id of calls[0]`}},
-	{"an id that a call without one gets", `{"calls":[{"tool":"grep"},{"id":"call_1","tool":"grep"}]}`, []string{`calls[1].id: "call_1" is also the id of calls[0]`}},
+	{"duplicate call ids", `{"calls":[{"id":"a","tool":"grep"},{"id":"b","tool":"grep"},{"id":"a","tool":"glob"}]}`,
+		[]string{`calls[2].id: "a" is also the id of calls[0]`}},
+	{"an id that a call without one gets", `{"calls":[{"tool":"grep"},{"id":"call_1","tool":"grep"}]}`,
+		[]string{`calls[1].id: "call_1" is also the id of calls[0]`}},
 	{"duplicate key", `{"calls":[{"tool":"grep","tool":"glob"}]}`, []string{"calls[0].tool: appears twice"}},
-	{"unknown field", `{"calls":[{"tool":"grep"}],"optoins":{}}`, []string{"optoins: is not a field", `did you mean "options"?`}},
-	{"an agent that grants itself", `{"calls":[{"tool":"grep"}],"options":{"allow":["bash"]}}`, []string{"options.allow: is not a field"}},
+	{"unknown field", `{"calls":[{"tool":"grep"}],"optoins":{}}`,
+		[]string{"optoins: is not a field", `did you mean "options"?`}},
+	{"an agent that grants itself", `{"calls":[{"tool":"grep"}],"options":{"allow":["bash"]}}`,
+		[]string{"options.allow: is not a field"}},
 	{"10,001 calls", manyCalls(10_001), []string{"calls: has 10001 calls; at most 10000"}},
-	{"20 MB", `{"calls":[{"tool":"grep","input":{"pattern":"` + strings.Repeat("x", 20_000_000) + `"}}]}`, []string{"16 MiB", "split it"}},
+	{"20 MB", `{"calls":[{"tool":"grep","input":{"pattern":"` + strings.Repeat("x", 20_000_000) +
+		`"}}]}`, []string{"16 MiB", "split it"}},
 	{"10,000 levels", strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000), []string{"deeper than 512 levels"}},
 	{"not UTF-8", "{\"agent\":\"a\xff\",\"calls\":[{\"tool\":\"grep\"}]}", []string{"not valid UTF-8 at byte 11"}},
-	{"a long name", `{"agent":"` + strings.Repeat("a", 129) + `","calls":[{"tool":"grep"}]}`, []string{"agent: is 129 bytes long; at most 128"}},
-	{"unknown strategy", `{"calls":[{"tool":"grep"}],"options":{"partition":"nope"}}`, []string{"options.partition", `"nope"`, "ordered_halt"}},
-	{"unknown error policy", `{"calls":[{"tool":"grep"}],"options":{"on_error":"nope"}}`, []string{"options.on_error", `"nope"`, "cancel_group"}},
-	{"concurrency below 0", `{"calls":[{"tool":"grep"}],"options":{"max_concurrency":-1}}`, []string{"options.max_concurrency", "1 to 1000"}},
-	{"fractional concurrency", `{"calls":[{"tool":"grep"}],"options":{"max_concurrency":1.5}}`, []string{"options.max_concurrency"}},
-	{"time limit below 0", `{"calls":[{"tool":"grep"}],"options":{"timeout_ms":-1}}`, []string{"options.timeout_ms", "positive"}},
-	{"time limit past all numbers", `{"calls":[{"tool":"grep"}],"options":{"timeout_ms":1e400}}`, []string{"options.timeout_ms"}},
+	{"a long name", `{"agent":"` + strings.Repeat("a", 129) +
+		`","calls":[{"tool":"grep"}]}`, []string{"agent: is 129 bytes long; at most 128"}},
+	{"unknown strategy", `{"calls":[{"tool":"grep"}],"options":{"partition":"nope"}}`,
+		[]string{"options.partition", `"nope"`, "ordered_halt"}},
+	{"unknown error policy", `{"calls":[{"tool":"grep"}],"options":{"on_error":"nope"}}`,
+		[]string{"options.on_error", `"nope"`, "cancel_group"}},
+	{"concurrency below 0", `{"calls":[{"tool":"grep"}],"options":{"max_concurrency":-1}}`,
+		[]string{"options.max_concurrency", "1 to 1000"}},
+	{"fractional concurrency", `{"calls":[{"tool":"grep"}],"options":{"max_concurrency":1.5}}`,
+		[]string{"options.max_concurrency"}},
+	{"time limit below 0", `{"calls":[{"tool":"grep"}],"options":{"timeout_ms":-1}}`,
+		[]string{"options.timeout_ms", "positive"}},
+	{"time limit past all numbers", `{"calls":[{"tool":"grep"}],"options":{"timeout_ms":1e400}}`,
+		[]string{"options.timeout_ms"}},
 }
 
 // TestOneBadCallHarmsNoOther: what is wrong with one call of a file is its result.
@@ -176,24 +191,28 @@ func TestOneBadCallHarmsNoOther(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat(`{"a":`, 10_000) + "1" + strings.Repeat("}", 10_000)
 	good := `{"tool":"glob","input":{"pattern":"*"}}`
-	p := newPlace(t, map[string]string{"in.json": `{"calls":[` + good + `,{"tool":"` + strings.Repeat("a", 129) + `"},{"tool":""},{"tool":"\u001b[2J"},` +
+	p := newPlace(t, map[string]string{"in.json": `{"calls":[` + good + `,{"tool":"` + strings.Repeat("a", 129) +
+		`"},{"tool":""},{"tool":"\u001b[2J"},` +
 		`{"tool":"grep","input":{"pattern":"a","pattern":"b"}},{"tool":"grep","input":` + deep + `},` + good + `]}`})
 	var got []toolyard.Code
 	for _, r := range p.view("in.json").Results {
 		got = append(got, r.Code)
 	}
-	want := []toolyard.Code{"", "unknown_tool", "unknown_tool", "unknown_tool", "schema_validation_failed", "schema_validation_failed", ""}
+	want := []toolyard.Code{"", "unknown_tool", "unknown_tool", "unknown_tool", "schema_validation_failed",
+		"schema_validation_failed", ""}
 	if !slices.Equal(got, want) {
 		t.Errorf("the codes are %q, want %q", got, want)
 	}
-	if text := p.ok(nil, "run", "in.json"); strings.Contains(text, "\x1b") || strings.Contains(text, strings.Repeat("a", 129)) {
+	if text := p.ok(nil, "run", "in.json"); strings.Contains(text, "\x1b") ||
+		strings.Contains(text, strings.Repeat("a", 129)) {
 		t.Errorf("a bad name is shown as it is:\n%s", text)
 	}
 }
 
 // controls are what makes a name unprintable, as JSON writes it.
 var controls = []struct{ escaped, said string }{
-	{`\u0000`, "U+0000"}, {`\u001b[2J`, "U+001B"}, {`\n`, "U+000A"}, {`\t`, "U+0009"}, {`\u007f`, "U+007F"}, {`\u0085`, "U+0085"},
+	{`\u0000`, "U+0000"}, {`\u001b[2J`, "U+001B"}, {`\n`, "U+000A"}, {`\t`, "U+0009"}, {`\u007f`, "U+007F"},
+	{`\u0085`, "U+0085"},
 }
 
 func TestRunRefusesBadFiles(t *testing.T) {
@@ -295,9 +314,12 @@ func TestBadCallsAreResults(t *testing.T) {
 	for file, want := range map[string]map[string]toolyard.Code{
 		"openai.json": {"good": "", "broken": toolyard.SchemaValidationFailed, "also good": ""},
 		"native.json": {
-			"good": "", "broken": toolyard.SchemaValidationFailed, "number": toolyard.SchemaValidationFailed, "array": toolyard.SchemaValidationFailed,
-			"unknown": toolyard.UnknownTool, "wrong type": toolyard.SchemaValidationFailed, "no field": toolyard.SchemaValidationFailed,
-			"null": toolyard.SchemaValidationFailed, "extra field": toolyard.SchemaValidationFailed, "also good": "",
+			"good": "", "broken": toolyard.SchemaValidationFailed, "number": toolyard.SchemaValidationFailed,
+			"array":   toolyard.SchemaValidationFailed,
+			"unknown": toolyard.UnknownTool, "wrong type": toolyard.SchemaValidationFailed,
+			"no field": toolyard.SchemaValidationFailed,
+			"null":     toolyard.SchemaValidationFailed, "extra field": toolyard.SchemaValidationFailed,
+			"also good": "",
 		},
 	} {
 		v := p.view(file)
@@ -321,13 +343,15 @@ func TestBadCallsAreResults(t *testing.T) {
 func TestOddNames(t *testing.T) {
 	t.Parallel()
 	names := []string{
-		"with spaces in it", "dots.in.it", "*", ">", "../..", "=2e", "ünï¢ödé 名前 🙂\u202e", `"quoted"\`, strings.Repeat(">", 128),
+		"with spaces in it", "dots.in.it", "*", ">", "../..", "=2e", "ünï¢ödé 名前 🙂\u202e", `"quoted"\`,
+		strings.Repeat(">", 128),
 	}
 	p := newPlace(t, map[string]string{"a.txt": "one\n"})
 	events := filepath.Join(t.TempDir(), "events.jsonl") // not in TMPDIR: that must be left empty
 	for i, name := range names {
 		b := toolyard.Batch{
-			ID: toolyard.BatchID(name), Agent: toolyard.Agent(names[(i+1)%len(names)]), Session: toolyard.Session(names[(i+2)%len(names)]),
+			ID: toolyard.BatchID(name), Agent: toolyard.Agent(names[(i+1)%len(names)]),
+			Session:   toolyard.Session(names[(i+2)%len(names)]),
 			Workspace: toolyard.Workspace(names[(i+3)%len(names)]),
 			Calls: []toolyard.Call{
 				{ID: name, Tool: "read_file", Input: input(map[string]any{"file_path": "a.txt"})},
@@ -339,7 +363,8 @@ func TestOddNames(t *testing.T) {
 		if v.ID != b.ID || v.Agent != b.Agent || v.Session != b.Session || v.Workspace != b.Workspace {
 			t.Errorf("%q: the batch object names %q, %q, %q, %q", name, v.ID, v.Agent, v.Session, v.Workspace)
 		}
-		if len(v.Results) != 3 || v.Results[0].CallID != name || v.Results[0].IsError || v.Results[1].IsError || v.Results[2].Code != toolyard.UnknownTool || v.Results[2].Tool != name {
+		if len(v.Results) != 3 || v.Results[0].CallID != name || v.Results[0].IsError || v.Results[1].IsError ||
+			v.Results[2].Code != toolyard.UnknownTool || v.Results[2].Tool != name {
 			t.Errorf("%q: results %+v", name, v.Results)
 		}
 		if got, err := os.ReadFile(filepath.Join(p.dir, "out.txt")); err != nil || string(got) != name {
@@ -347,7 +372,8 @@ func TestOddNames(t *testing.T) {
 		}
 		s := foldEvents(t, events)
 		if s.Key != b.Key() || s.Submission.Session != b.Session || s.Submission.Workspace != b.Workspace {
-			t.Errorf("%q: the events are of %+v, session %q, workspace %q", name, s.Key, s.Submission.Session, s.Submission.Workspace)
+			t.Errorf("%q: the events are of %+v, session %q, workspace %q", name, s.Key, s.Submission.Session,
+				s.Submission.Workspace)
 		}
 		if d := cmp.Diff(v, s.View(), sameData); d != "" {
 			t.Errorf("%q: the fold of the events differs from the batch object (-object +fold):\n%s", name, d)
@@ -383,18 +409,23 @@ func TestFilesOfAllKinds(t *testing.T) {
 	})
 	t.Run("standard input", func(t *testing.T) {
 		p := place{t, p.dir, p.tmp}
-		if stdout, stderr, status := p.run(strings.NewReader(fine), nil, "run", "-"); status != 0 || !strings.Contains(stdout, "one") {
+		if stdout, stderr, status := p.run(strings.NewReader(fine), nil, "run", "-"); status != 0 ||
+			!strings.Contains(stdout, "one") {
 			t.Errorf("exit status %d, %s%s", status, stdout, stderr)
 		}
 	})
 	sparse := filepath.Join(p.dir, "sparse.json")
-	if err := errors.Join(os.WriteFile(sparse, nil, 0o600), os.Truncate(sparse, 5<<30), os.Mkdir(filepath.Join(p.dir, "dir"), 0o755),
-		os.Symlink("loop", filepath.Join(p.dir, "loop")), os.Symlink("nowhere", filepath.Join(p.dir, "dangling"))); err != nil {
+	if err := errors.Join(os.WriteFile(sparse, nil, 0o600), os.Truncate(sparse, 5<<30),
+		os.Mkdir(filepath.Join(p.dir, "dir"), 0o755),
+		os.Symlink("loop", filepath.Join(p.dir, "loop")),
+		os.Symlink("nowhere", filepath.Join(p.dir, "dangling"))); err != nil {
 		t.Fatal(err)
 	}
 	for file, want := range map[string]string{
-		"dir": "is a directory; name a file", ".": "is a directory", "missing.json": "no such file", "fine.json/x": "not a directory", "": "",
-		"sparse.json": "16 MiB", "loop": "too many levels of symbolic links", "dangling": "no such file", "/dev/null": "is empty", "/dev/zero": "16 MiB",
+		"dir": "is a directory; name a file", ".": "is a directory", "missing.json": "no such file",
+		"fine.json/x": "not a directory", "": "",
+		"sparse.json": "16 MiB", "loop": "too many levels of symbolic links", "dangling": "no such file",
+		"/dev/null": "is empty", "/dev/zero": "16 MiB",
 		strings.Repeat("a", 300): "name too long", "a\x1bb": "no such file",
 	} {
 		for _, command := range []string{"run", "explain"} {
@@ -415,8 +446,10 @@ func TestFilesOfAllKinds(t *testing.T) {
 func TestBadFlags(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, map[string]string{
-		"fine.json": fine, "syntax.yaml": "max-concurrency: [\n", "unknown.yaml": "nope: 1\n", "under.yaml": "max_concurrency: 1\n", "value.yaml": "max-concurrency: many\n",
-		"two.yaml": "max-concurrency: [1, 2]\n", "nested.yaml": "deny: {a: b}\n", "list.yaml": "- a\n", "twice.yaml": "json: true\njson: false\n", "alias.yaml": "timeout: *x\n",
+		"fine.json": fine, "syntax.yaml": "max-concurrency: [\n", "unknown.yaml": "nope: 1\n",
+		"under.yaml": "max_concurrency: 1\n", "value.yaml": "max-concurrency: many\n",
+		"two.yaml": "max-concurrency: [1, 2]\n", "nested.yaml": "deny: {a: b}\n", "list.yaml": "- a\n",
+		"twice.yaml": "json: true\njson: false\n", "alias.yaml": "timeout: *x\n",
 		"binary.yaml": "\x00\x01", "bomb.yaml": strings.Repeat("#", 1<<20+1), "rule.yaml": "deny: [\"bad rule(\"]\n",
 	})
 	for _, c := range []struct {
@@ -433,18 +466,27 @@ func TestBadFlags(t *testing.T) {
 		{args: []string{"run", "--nope", "fine.json"}, want: []string{"--nope", "dispatcher run --help"}},
 		{args: []string{"run", "-x", "fine.json"}, want: []string{"-x", "--help"}},
 		{args: []string{"run", "fine.json", "--partition"}, want: []string{"--partition", "needs an argument"}},
-		{args: []string{"run", "--partition", "nope", "fine.json"}, want: []string{"partition", `"nope"`, "consecutive", "ordered_halt"}},
-		{args: []string{"run", "--on-error", "nope", "fine.json"}, want: []string{"--on-error", `"nope"`, "cancel_group", "continue"}},
-		{args: []string{"run", "--max-concurrency", "-1", "fine.json"}, want: []string{"--max-concurrency", "1 to 1000"}},
-		{args: []string{"run", "--max-concurrency", "1001", "fine.json"}, want: []string{"--max-concurrency", "1 to 1000"}},
-		{args: []string{"run", "--max-concurrency", "many", "fine.json"}, want: []string{"--max-concurrency", `"many"`}},
-		{args: []string{"run", "--max-concurrency", "99999999999999999999", "fine.json"}, want: []string{"--max-concurrency"}},
+		{args: []string{"run", "--partition", "nope", "fine.json"},
+			want: []string{"partition", `"nope"`, "consecutive", "ordered_halt"}},
+		{args: []string{"run", "--on-error", "nope", "fine.json"},
+			want: []string{"--on-error", `"nope"`, "cancel_group", "continue"}},
+		{args: []string{"run", "--max-concurrency", "-1", "fine.json"},
+			want: []string{"--max-concurrency", "1 to 1000"}},
+		{args: []string{"run", "--max-concurrency", "1001", "fine.json"},
+			want: []string{"--max-concurrency", "1 to 1000"}},
+		{args: []string{"run", "--max-concurrency", "many", "fine.json"},
+			want: []string{"--max-concurrency", `"many"`}},
+		{args: []string{"run", "--max-concurrency", "99999999999999999999", "fine.json"},
+			want: []string{"--max-concurrency"}},
 		{args: []string{"run", "--timeout", "0.5us", "fine.json"}, want: []string{"--timeout", "use at least 1ms"}},
 		{args: []string{"run", "--timeout", "-1s", "fine.json"}, want: []string{"--timeout", "use at least 1ms"}},
 		{args: []string{"run", "--timeout", "10", "fine.json"}, want: []string{"--timeout", "missing unit"}},
-		{args: []string{"run", "--call-timeout", "0.5us", "fine.json"}, want: []string{"--call-timeout", "use at least 1ms"}},
-		{args: []string{"run", "--permission-mode", "x", "fine.json"}, want: []string{"--permission-mode", `"x"`, "accept_edits"}},
-		{args: []string{"run", "--allow", "bad rule(", "fine.json"}, want: []string{"--allow", `"bad rule("`, "tool(specifier)"}},
+		{args: []string{"run", "--call-timeout", "0.5us", "fine.json"},
+			want: []string{"--call-timeout", "use at least 1ms"}},
+		{args: []string{"run", "--permission-mode", "x", "fine.json"},
+			want: []string{"--permission-mode", `"x"`, "accept_edits"}},
+		{args: []string{"run", "--allow", "bad rule(", "fine.json"},
+			want: []string{"--allow", `"bad rule("`, "tool(specifier)"}},
 		{args: []string{"run", "--deny", "", "fine.json"}, want: []string{"--deny", "names no tool"}},
 		{args: []string{"run", "--ask", "bash()", "fine.json"}, want: []string{"--ask", `"bash()"`}},
 		{args: []string{"run", "--deny", "read_file(domain:x", "fine.json"}, want: []string{"--deny"}},
@@ -452,10 +494,14 @@ func TestBadFlags(t *testing.T) {
 		{args: []string{"run", "--format", "openai", "--json", "fine.json"}, want: []string{"--format and --json"}},
 		{args: []string{"run", "--input-format", "x", "fine.json"}, want: []string{"--input-format", `"x"`, "gemini"}},
 		{args: []string{"run", "--input-format", "openai", "fine.json"}, want: []string{"fine.json: "}},
-		{args: []string{"run", "--workspace", "missing", "fine.json"}, want: []string{"--workspace", `"missing"`, "no such file"}},
-		{args: []string{"run", "--workspace", "fine.json", "fine.json"}, want: []string{"--workspace", "not a directory"}},
-		{args: []string{"run", "--log-level", "loud", "fine.json"}, want: []string{"--log-level", `"loud"`, "debug, info, warn or error"}},
-		{args: []string{"run", "--web-allow-private", "not an address", "fine.json"}, want: []string{"--web-allow-private", "127.0.0.1"}},
+		{args: []string{"run", "--workspace", "missing", "fine.json"},
+			want: []string{"--workspace", `"missing"`, "no such file"}},
+		{args: []string{"run", "--workspace", "fine.json", "fine.json"},
+			want: []string{"--workspace", "not a directory"}},
+		{args: []string{"run", "--log-level", "loud", "fine.json"},
+			want: []string{"--log-level", `"loud"`, "debug, info, warn or error"}},
+		{args: []string{"run", "--web-allow-private", "not an address", "fine.json"},
+			want: []string{"--web-allow-private", "127.0.0.1"}},
 		{args: []string{"run", "--read-slots", "-1", "fine.json"}, want: []string{"--read-slots", "1 to 1024"}},
 		{args: []string{"run", "--write-slots", "5000", "fine.json"}, want: []string{"--write-slots", "1 to 1024"}},
 		{args: []string{"run", "--agent", "a\x01b", "fine.json"}, want: []string{"agent: ", "U+0001"}},
@@ -469,12 +515,16 @@ func TestBadFlags(t *testing.T) {
 		{args: []string{"serve", "--batch-lifetime", "1s"}, want: []string{"batch lifetime", "at least 1m"}},
 		{args: []string{"serve", "--with-worker", "--workspace", "nodir"}, want: []string{"--workspace", "NAME=DIR"}},
 		{args: []string{"serve", "--with-worker", "--workspace", "a\x01=."}, want: []string{"--workspace", "U+0001"}},
-		{args: []string{"serve", "--with-worker", "--workspace", "a=missing"}, want: []string{"--workspace", "no such file"}},
-		{args: []string{"serve", "--with-worker", "--workspace", "a=/"}, want: []string{"--workspace", `"a"`, "whole machine"}},
-		{args: []string{"serve", "--with-worker", "--workspace", "mono=.", "--workspace", "web=."}, want: []string{"--workspace", `"mono"`, `"web"`, "overlap"}},
+		{args: []string{"serve", "--with-worker", "--workspace", "a=missing"},
+			want: []string{"--workspace", "no such file"}},
+		{args: []string{"serve", "--with-worker", "--workspace", "a=/"},
+			want: []string{"--workspace", `"a"`, "whole machine"}},
+		{args: []string{"serve", "--with-worker", "--workspace", "mono=.", "--workspace", "web=."},
+			want: []string{"--workspace", `"mono"`, `"web"`, "overlap"}},
 		{args: []string{"serve", "--with-worker", "--protect", "/etc"}, want: []string{"--protect", `"/etc"`}},
 		{args: []string{"run", "--protect", "*.yml", "fine.json"}, want: []string{"--protect", "plain path"}},
-		{args: []string{"serve", "--with-worker", "--classes", "FAST"}, want: []string{"--classes", `"FAST"`, "WRITE_EXCLUSIVE"}},
+		{args: []string{"serve", "--with-worker", "--classes", "FAST"},
+			want: []string{"--classes", `"FAST"`, "WRITE_EXCLUSIVE"}},
 
 		{env: []string{"TOOLYARD_MAX_CONCURRENCY=many"}, want: []string{"TOOLYARD_MAX_CONCURRENCY", `"many"`}},
 		{env: []string{"TOOLYARD_MAX_CONCURRENCY=-4"}, want: []string{"--max-concurrency", "1 to 1000"}},
@@ -483,18 +533,26 @@ func TestBadFlags(t *testing.T) {
 		{env: []string{"TOOLYARD_DENY=bash\nbad rule("}, want: []string{"--deny", `"bad rule("`}},
 		{env: []string{"TOOLYARD_AGENT=a\nb"}, want: []string{"agent: ", "U+000A"}},
 		{env: []string{"TOOLYARD_CONFIG=missing.yaml"}, want: []string{"missing.yaml", "no such file"}},
-		{args: []string{"run", "--config", "missing.yaml", "fine.json"}, want: []string{"--config missing.yaml", "no such file"}},
+		{args: []string{"run", "--config", "missing.yaml", "fine.json"},
+			want: []string{"--config missing.yaml", "no such file"}},
 		{args: []string{"run", "--config", ".", "fine.json"}, want: []string{"--config .", "not a regular file"}},
-		{args: []string{"run", "--config", "bomb.yaml", "fine.json"}, want: []string{"--config bomb.yaml", "1048576 bytes"}},
+		{args: []string{"run", "--config", "bomb.yaml", "fine.json"},
+			want: []string{"--config bomb.yaml", "1048576 bytes"}},
 		{args: []string{"run", "--config", "syntax.yaml", "fine.json"}, want: []string{"syntax.yaml", "line 2"}},
 		{args: []string{"run", "--config", "binary.yaml", "fine.json"}, want: []string{"binary.yaml"}},
-		{args: []string{"run", "--config", "unknown.yaml", "fine.json"}, want: []string{"unknown.yaml", `"nope"`, "--help"}},
-		{args: []string{"run", "--config", "under.yaml", "fine.json"}, want: []string{"under.yaml", `"max_concurrency"`}},
-		{args: []string{"run", "--config", "value.yaml", "fine.json"}, want: []string{"value.yaml", `"max-concurrency"`, `"many"`}},
-		{args: []string{"run", "--config", "two.yaml", "fine.json"}, want: []string{"two.yaml", `"max-concurrency"`, "one value, not 2"}},
-		{args: []string{"run", "--config", "nested.yaml", "fine.json"}, want: []string{"nested.yaml", "line 1", `"deny"`}},
+		{args: []string{"run", "--config", "unknown.yaml", "fine.json"},
+			want: []string{"unknown.yaml", `"nope"`, "--help"}},
+		{args: []string{"run", "--config", "under.yaml", "fine.json"},
+			want: []string{"under.yaml", `"max_concurrency"`}},
+		{args: []string{"run", "--config", "value.yaml", "fine.json"},
+			want: []string{"value.yaml", `"max-concurrency"`, `"many"`}},
+		{args: []string{"run", "--config", "two.yaml", "fine.json"},
+			want: []string{"two.yaml", `"max-concurrency"`, "one value, not 2"}},
+		{args: []string{"run", "--config", "nested.yaml", "fine.json"},
+			want: []string{"nested.yaml", "line 1", `"deny"`}},
 		{args: []string{"run", "--config", "list.yaml", "fine.json"}, want: []string{"list.yaml", "line 1"}},
-		{args: []string{"run", "--config", "twice.yaml", "fine.json"}, want: []string{"twice.yaml", `"json"`, "line 2"}},
+		{args: []string{"run", "--config", "twice.yaml", "fine.json"},
+			want: []string{"twice.yaml", `"json"`, "line 2"}},
 		{args: []string{"run", "--config", "alias.yaml", "fine.json"}, want: []string{"alias.yaml", "line 1"}},
 		{args: []string{"run", "--config", "rule.yaml", "fine.json"}, want: []string{"--deny", `"bad rule("`}},
 	} {
@@ -504,7 +562,8 @@ func TestBadFlags(t *testing.T) {
 				c.args = []string{"run", "fine.json"}
 			}
 			if c.args[0] == "serve" { // should it start after all
-				c.args = append(c.args, "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", t.TempDir())
+				c.args = append(c.args, "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data",
+					t.TempDir())
 			}
 			stdout, stderr, status := p.run(nil, c.env, c.args...)
 			refused(t, stdout, stderr, status, c.want...)
@@ -516,11 +575,13 @@ func TestBadFlags(t *testing.T) {
 func TestPaths(t *testing.T) {
 	t.Parallel()
 	const secret = "kept-outside-the-workspace"
-	outside := workspace(t, map[string]string{"secret.txt": secret + " inside the file\n", "sub/" + secret + ".txt": "x"})
+	outside := workspace(t, map[string]string{"secret.txt": secret + " inside the file\n", "sub/" + secret +
+		".txt": "x"})
 	p := newPlace(t, map[string]string{"a.txt": "one\n", "dir/b.txt": "two\n", "binary": "a\x00b"})
 	in := func(name string) string { return filepath.Join(p.dir, name) }
 	if err := errors.Join(
-		os.Symlink(filepath.Join(outside, "secret.txt"), in("link")), os.Symlink(outside, in("dirlink")), os.Symlink("dirlink", in("chain")), os.Symlink("loop", in("loop")),
+		os.Symlink(filepath.Join(outside, "secret.txt"), in("link")), os.Symlink(outside, in("dirlink")),
+		os.Symlink("dirlink", in("chain")), os.Symlink("loop", in("loop")),
 		os.Symlink(filepath.Join(outside, "not-there"), in("dangling")), syscall.Mkfifo(in("fifo"), 0o600),
 		os.WriteFile(in("sparse"), nil, 0o600), os.Truncate(in("sparse"), 5<<30),
 	); err != nil {
@@ -539,7 +600,8 @@ func TestPaths(t *testing.T) {
 		want = append(want, code)
 	}
 	for _, path := range []string{
-		up + "/secret.txt", "../../../../../../../../etc/passwd", outside + "/secret.txt", "/etc/passwd", "/proc/self/environ", "link", "dirlink/secret.txt",
+		up + "/secret.txt", "../../../../../../../../etc/passwd", outside +
+			"/secret.txt", "/etc/passwd", "/proc/self/environ", "link", "dirlink/secret.txt",
 		"chain/secret.txt", "dir/../../x", "dirlink/../a.txt", "dirlink/no-such", "dangling", up + "/not-there",
 	} {
 		add(sandbox, "read_file", fields{"file_path": path})
@@ -553,7 +615,8 @@ func TestPaths(t *testing.T) {
 		add(sandbox, "grep", fields{"pattern": ".", "path": path})
 		add(sandbox, "read_file", fields{"file_path": path})
 	}
-	for _, path := range []string{"dir", "fifo", "binary", "sparse", "missing", "missing/x", "a.txt/x", "loop", "", "a\x00b", strings.Repeat("a/", 3000), strings.Repeat("n", 300)} {
+	for _, path := range []string{"dir", "fifo", "binary", "sparse", "missing", "missing/x", "a.txt/x", "loop", "",
+		"a\x00b", strings.Repeat("a/", 3000), strings.Repeat("n", 300)} {
 		add(invalid, "read_file", fields{"file_path": path})
 	}
 	for _, path := range []string{"dir", "fifo", "a.txt/x", "", "a\x00b", strings.Repeat("n", 300)} {
@@ -566,7 +629,8 @@ func TestPaths(t *testing.T) {
 	add(invalid, "grep", fields{"pattern": ".", "path": "missing"})
 	add(invalid, "grep", fields{"pattern": "("})
 	add(invalid, "glob", fields{"pattern": "["})
-	add("", "grep", fields{"pattern": "inside the file|one"}) // does not follow links out, nor stop at what it can't read
+	// does not follow links out, nor stop at what it can't read
+	add("", "grep", fields{"pattern": "inside the file|one"})
 	add("", "glob", fields{"pattern": "**"})
 	add("", "grep", fields{"pattern": ".", "path": "sparse"})
 
@@ -579,7 +643,8 @@ func TestPaths(t *testing.T) {
 		if r.Code != want[i] {
 			t.Errorf("%s ended as %q, want %q: %s%s", call, r.Code, want[i], r.Error, r.Output)
 		}
-		if text, err := json.Marshal(r); err != nil || strings.Contains(string(text), secret) || strings.Contains(string(text), "root:") {
+		if text, err := json.Marshal(r); err != nil || strings.Contains(string(text), secret) ||
+			strings.Contains(string(text), "root:") {
 			t.Errorf("%s shows what lies outside (%v): %s", call, err, text)
 		}
 		if r.IsError && r.Attempts != 0 {
@@ -587,17 +652,20 @@ func TestPaths(t *testing.T) {
 		}
 	}
 	// Whether something is there outside must not show either.
-	for _, pair := range [][2]string{{outside + "/secret.txt", outside + "/not-there"}, {"dirlink/secret.txt", "dirlink/no-secret"}} {
+	for _, pair := range [][2]string{{outside + "/secret.txt", outside + "/not-there"},
+		{"dirlink/secret.txt", "dirlink/no-secret"}} {
 		var said [2]string
 		for i, path := range pair {
-			r := p.view(batchFile(t, toolyard.Batch{Calls: []toolyard.Call{{Tool: "read_file", Input: input(fields{"file_path": path})}}})).Results[0]
+			r := p.view(batchFile(t, toolyard.Batch{Calls: []toolyard.Call{{Tool: "read_file",
+				Input: input(fields{"file_path": path})}}})).Results[0]
 			said[i] = strings.ReplaceAll(fmt.Sprint(r.Code, r.Error, r.Detail), path, "PATH")
 		}
 		if said[0] != said[1] {
 			t.Errorf("what is there outside is told apart from what is not:\n%s\n%s", said[0], said[1])
 		}
 	}
-	if got, err := os.ReadFile(filepath.Join(outside, "secret.txt")); err != nil || string(got) != secret+" inside the file\n" {
+	if got, err := os.ReadFile(filepath.Join(outside, "secret.txt")); err != nil || string(got) != secret+
+		" inside the file\n" {
 		t.Errorf("the file outside is now %q, %v", got, err)
 	}
 	if left, err := os.ReadDir(outside); err != nil || len(left) != 2 {

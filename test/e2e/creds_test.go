@@ -11,14 +11,15 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestNATSAsksForCredentials: without any flag the embedded server lets nobody in who has none. Commands of the same user find
-// those of the default directory by themselves.
+// TestNATSAsksForCredentials: without any flag the embedded server lets nobody in who has none. Commands of the same
+// user find those of the default directory by themselves.
 func TestNATSAsksForCredentials(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
 	store := filepath.Join(home, "toolyard")
 	dir := workspace(t, map[string]string{"a.txt": "one\n"})
-	d := startIn(t, 4, []string{"XDG_STATE_HOME=" + home}, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0")
+	d := startIn(t, 4, []string{"XDG_STATE_HOME=" + home}, "dispatcher", "serve", "--listen", "127.0.0.1:0",
+		"--nats-listen", "127.0.0.1:0")
 	url := d.says["nats"]
 	if d.says["credentials"] != filepath.Join(store, "creds") {
 		t.Errorf("it said that the credentials are in %q", d.says["credentials"])
@@ -38,20 +39,23 @@ func TestNATSAsksForCredentials(t *testing.T) {
 	}
 	startIn(t, 3, []string{"XDG_STATE_HOME=" + home}, "worker", "serve", "--nats", url, "--workspace", "default="+dir)
 	b := batchFile(t, unmarshalBatch(t, `{"calls":[{"id":"1","tool":"read_file","input":{"file_path":"a.txt"}}]}`))
-	for _, how := range [][]string{{"XDG_STATE_HOME=" + home}, {"TOOLYARD_DATA=" + store}, {"TOOLYARD_CREDS=" + filepath.Join(store, "creds", "operator.creds")}, {"TOOLYARD_CREDS=" + filepath.Join(store, "creds")}} {
+	for _, how := range [][]string{{"XDG_STATE_HOME=" + home}, {"TOOLYARD_DATA=" + store}, {"TOOLYARD_CREDS=" +
+		filepath.Join(store, "creds", "operator.creds")}, {"TOOLYARD_CREDS=" + filepath.Join(store, "creds")}} {
 		stdout, stderr, status := newPlace(t, nil).run(nil, how, "submit", "--nats", url, "--json", b)
 		if status != 0 || !strings.Contains(stdout, "one") {
 			t.Errorf("with %s: exit status %d: %s", how, status, stderr)
 		}
 	}
 	// What is wrong with credentials is said with the file, and what to do.
-	other := startIn(t, 3, nil, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", t.TempDir())
+	other := startIn(t, 3, nil, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0",
+		"--data", t.TempDir())
 	for _, c := range []struct {
 		env  []string
 		says []string
 	}{
 		{[]string{"XDG_STATE_HOME=" + t.TempDir()}, []string{"there are none for operator in ", "--creds"}},
-		{[]string{"XDG_STATE_HOME=" + home}, []string{"does not take the credentials in " + filepath.Join(store, "creds", "operator.creds"), "--creds", "TOOLYARD_CREDS", "--data"}},
+		{[]string{"XDG_STATE_HOME=" + home}, []string{"does not take the credentials in " +
+			filepath.Join(store, "creds", "operator.creds"), "--creds", "TOOLYARD_CREDS", "--data"}},
 	} {
 		_, stderr, status := newPlace(t, nil).run(nil, append(c.env, "TOOLYARD_NATS="+other.says["nats"]), "batches")
 		for _, s := range append(c.says, "Authorization Violation") {
@@ -69,7 +73,8 @@ func TestNATSAsksForCredentials(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(config, "nats", "context", "yard.json"), []byte(context), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, stderr, status := newPlace(t, nil).run(nil, []string{"XDG_CONFIG_HOME=" + config, "XDG_STATE_HOME=" + t.TempDir()}, "batches", "--nats-context", "yard"); status != 0 {
+	if _, stderr, status := newPlace(t, nil).run(nil, []string{"XDG_CONFIG_HOME=" + config, "XDG_STATE_HOME=" +
+		t.TempDir()}, "batches", "--nats-context", "yard"); status != 0 {
 		t.Errorf("with a context: exit status %d: %s", status, stderr)
 	}
 }
@@ -79,8 +84,10 @@ func TestCredentialsInAWorkspace(t *testing.T) {
 	t.Parallel()
 	dir := workspace(t, map[string]string{"state/creds/worker.creds": "a file"})
 	for _, args := range [][]string{
-		{"worker", "serve", "--data", filepath.Join(dir, "state")}, {"worker", "serve", "--creds", filepath.Join(dir, "state", "creds", "worker.creds")},
-		{"dispatcher", "serve", "--with-worker", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", filepath.Join(dir, "state")},
+		{"worker", "serve", "--data", filepath.Join(dir, "state")},
+		{"worker", "serve", "--creds", filepath.Join(dir, "state", "creds", "worker.creds")},
+		{"dispatcher", "serve", "--with-worker", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data",
+			filepath.Join(dir, "state")},
 	} {
 		_, stderr, status := run(t, nil, args[0], append(args[1:], "--workspace", "default="+dir)...)
 		if status != 2 || !strings.Contains(stderr, "credentials") {
@@ -89,16 +96,20 @@ func TestCredentialsInAWorkspace(t *testing.T) {
 	}
 }
 
-// TestCredsCommand: credentials for an agent and for the workers of a pool are made beside a running server, which takes them.
+// TestCredsCommand: credentials for an agent and for the workers of a pool are made beside a running server, which
+// takes them.
 func TestCredsCommand(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	p := newPlace(t, nil)
-	if _, stderr, status := p.run(nil, nil, "creds", "--agent", "ann", "--data", data); status != 2 || !strings.Contains(stderr, "dispatcher serve makes them") {
+	if _, stderr, status := p.run(nil, nil, "creds", "--agent", "ann", "--data", data); status != 2 ||
+		!strings.Contains(stderr, "dispatcher serve makes them") {
 		t.Errorf("before there is a server: exit status %d: %s", status, stderr)
 	}
-	d := startIn(t, 3, nil, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", data)
-	for _, args := range [][]string{{"--agent", "an agent"}, {"--agent", "default"}, {"--pool", "words"}, {"--pool", "default"}} {
+	d := startIn(t, 3, nil, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data",
+		data)
+	for _, args := range [][]string{{"--agent", "an agent"}, {"--agent", "default"}, {"--pool", "words"},
+		{"--pool", "default"}} {
 		path := strings.TrimSpace(p.ok(nil, append([]string{"creds", "--data", data}, args...)...))
 		if again := strings.TrimSpace(p.ok(nil, append([]string{"creds", "--data", data}, args...)...)); again != path {
 			t.Errorf("%s: %s, and then %s", args, path, again)
@@ -121,18 +132,24 @@ func TestCredsCommand(t *testing.T) {
 func TestNATSBeyondThisMachine(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, nil)
-	_, stderr, status := p.run(nil, nil, "serve", "--listen", "127.0.0.1:0", "--nats-listen", "0.0.0.0:0", "--data", t.TempDir())
-	if status != 2 || !strings.Contains(stderr, "--dangerously-listen-without-tls") || !strings.Contains(stderr, "--nats-cert") {
+	_, stderr, status := p.run(nil, nil, "serve", "--listen", "127.0.0.1:0", "--nats-listen", "0.0.0.0:0", "--data",
+		t.TempDir())
+	if status != 2 || !strings.Contains(stderr, "--dangerously-listen-without-tls") ||
+		!strings.Contains(stderr, "--nats-cert") {
 		t.Errorf("exit status %d: %s", status, stderr)
 	}
-	startIn(t, 3, nil, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "0.0.0.0:0", "--data", t.TempDir(), "--dangerously-listen-without-tls")
+	startIn(t, 3, nil, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "0.0.0.0:0", "--data",
+		t.TempDir(), "--dangerously-listen-without-tls")
 	cert, key := certificate(t)
 	data := t.TempDir()
-	d := startIn(t, 3, nil, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "0.0.0.0:0", "--data", data, "--nats-cert", cert, "--nats-key", key)
-	if out, stderr, status := p.run(nil, nil, "batches", "--nats", d.says["nats"], "--data", data, "--nats-ca", cert); status != 0 {
+	d := startIn(t, 3, nil, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "0.0.0.0:0", "--data",
+		data, "--nats-cert", cert, "--nats-key", key)
+	if out, stderr, status := p.run(nil, nil, "batches", "--nats", d.says["nats"], "--data", data, "--nats-ca",
+		cert); status != 0 {
 		t.Errorf("over TLS: exit status %d: %s%s", status, out, stderr)
 	}
-	if _, stderr, status := p.run(nil, nil, "batches", "--nats", d.says["nats"], "--data", data); status != 1 || !strings.Contains(stderr, "certificate") {
+	if _, stderr, status := p.run(nil, nil, "batches", "--nats", d.says["nats"], "--data", data); status != 1 ||
+		!strings.Contains(stderr, "certificate") {
 		t.Errorf("without the certificate: exit status %d: %s", status, stderr)
 	}
 }

@@ -78,14 +78,17 @@ func TestExplain(t *testing.T) {
 			placed = append(placed, g...)
 		}
 		for i, c := range e.Calls {
-			if c.Index != i || placed[i] != i || c.Class == "" || c.Why == "" || (c.Code == "") != (c.Permission != "") || (c.Code == "") != (c.DecidedBy != "") {
+			if c.Index != i || placed[i] != i || c.Class == "" || c.Why == "" ||
+				(c.Code == "") != (c.Permission != "") || (c.Code == "") != (c.DecidedBy != "") {
 				t.Errorf("%s, call %d: %+v", example, i, c)
 			}
-			if !strings.Contains(text, fmt.Sprintf("[%d] %s  %s (%s)", i, c.Tool, c.Class, c.Why)) || !strings.Contains(text, c.Permission+" ("+c.DecidedBy+")") && c.Code == "" {
+			if !strings.Contains(text, fmt.Sprintf("[%d] %s  %s (%s)", i, c.Tool, c.Class, c.Why)) ||
+				!strings.Contains(text, c.Permission+" ("+c.DecidedBy+")") && c.Code == "" {
 				t.Errorf("%s, call %d is not shown to a person as it is: %+v\n%s", example, i, c, text)
 			}
 			// What is answered at plan is what run answers.
-			if atPlan := codes[i] == toolyard.UnknownTool || codes[i] == toolyard.SchemaValidationFailed; atPlan != (c.Code != "") || atPlan && c.Code != codes[i] {
+			if atPlan := codes[i] == toolyard.UnknownTool ||
+				codes[i] == toolyard.SchemaValidationFailed; atPlan != (c.Code != "") || atPlan && c.Code != codes[i] {
 				t.Errorf("%s, call %d: explain says %q, run %q", example, i, c.Code, codes[i])
 			}
 		}
@@ -106,7 +109,8 @@ func TestExplain(t *testing.T) {
 		}
 	}
 	e := explain("--deny", "read_file", "--deny", "write_file(docs/**)", "in.json")
-	if e.Calls[0].Code != toolyard.BlockedTool || !slices.Contains(e.Blocked, "read_file") || slices.Contains(e.Tools, "read_file") || e.Calls[2].Permission != "deny" ||
+	if e.Calls[0].Code != toolyard.BlockedTool || !slices.Contains(e.Blocked, "read_file") ||
+		slices.Contains(e.Tools, "read_file") || e.Calls[2].Permission != "deny" ||
 		!strings.Contains(e.Calls[2].DecidedBy, "write_file(docs/**)") || e.Calls[3].Permission != "ask" {
 		t.Errorf("with rules: %+v", e)
 	}
@@ -121,7 +125,8 @@ func TestTools(t *testing.T) {
 	text := p.ok(nil, "tools")
 	var surface struct{ Tools []struct{ Name string } }
 	decode(t, []byte(p.ok(nil, "tools", "--json")), &surface)
-	for _, tool := range []string{"bash", "edit_file", "glob", "grep", "read_file", "read_result", "tool_search", "web_fetch", "write_file"} {
+	for _, tool := range []string{"bash", "edit_file", "glob", "grep", "read_file", "read_result", "tool_search",
+		"web_fetch", "write_file"} {
 		if !strings.Contains("\n"+text, "\n"+tool+" ") {
 			t.Errorf("%s is not listed:\n%s", tool, text)
 		}
@@ -129,10 +134,14 @@ func TestTools(t *testing.T) {
 			t.Errorf("%s is not in the JSON", tool)
 		}
 	}
-	if !slices.IsSortedFunc(surface.Tools, func(a, b struct{ Name string }) int { return strings.Compare(a.Name, b.Name) }) {
+	if !slices.IsSortedFunc(surface.Tools, func(a, b struct{ Name string }) int {
+		return strings.Compare(a.Name,
+			b.Name)
+	}) {
 		t.Errorf("the tools are not sorted: %v", surface.Tools)
 	}
-	if text := p.ok(nil, "tools", "--deny", "bash", "--deny", "read_file(a)"); strings.Contains(text, "bash ") || !strings.Contains(text, "read_file ") {
+	if text := p.ok(nil, "tools", "--deny", "bash", "--deny", "read_file(a)"); strings.Contains(text, "bash ") ||
+		!strings.Contains(text, "read_file ") {
 		t.Errorf("without bash:\n%s", text)
 	}
 }
@@ -143,7 +152,8 @@ func TestHelp(t *testing.T) {
 	p := newPlace(t, nil)
 	for _, c := range [][]string{nil, {"run"}, {"serve"}, {"submit"}, {"explain"}, {"tools"}} {
 		out := p.ok(nil, append(c, "--help")...)
-		if !strings.Contains(out, "Usage:\n  dispatcher") || !strings.Contains(out, "TOOLYARD_") || !strings.Contains(out, "YAML") {
+		if !strings.Contains(out, "Usage:\n  dispatcher") || !strings.Contains(out, "TOOLYARD_") ||
+			!strings.Contains(out, "YAML") {
 			t.Errorf("%q --help does not tell of all settings:\n%s", c, out)
 		}
 		if short := p.ok(nil, append(c, "-h")...); short != out {
@@ -152,7 +162,8 @@ func TestHelp(t *testing.T) {
 	}
 	for _, c := range [][]string{{"--help"}, {"serve", "--help"}, {"check", "--help"}} {
 		stdout, stderr, status := run(t, nil, "worker", c...)
-		if status != 0 || stderr != "" || !strings.Contains(stdout, "Usage:\n  worker") || !strings.Contains(stdout, "TOOLYARD_") {
+		if status != 0 || stderr != "" || !strings.Contains(stdout, "Usage:\n  worker") ||
+			!strings.Contains(stdout, "TOOLYARD_") {
 			t.Errorf("worker %q: exit status %d, %s%s", c, status, stdout, stderr)
 		}
 	}

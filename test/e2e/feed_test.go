@@ -23,9 +23,11 @@ func TestAFeedIsReplayed(t *testing.T) {
 	submit := func(agent, id string) string {
 		file := filepath.Join(logs, agent+"-"+id+".jsonl")
 		b := toolyard.Batch{ID: toolyard.BatchID(id), Agent: toolyard.Agent(agent), Calls: []toolyard.Call{
-			{Tool: "read_file", Input: input(map[string]any{"file_path": "a.txt"})}, {Tool: "write_file", Input: input(map[string]any{"file_path": "b", "content": id})},
+			{Tool: "read_file", Input: input(map[string]any{"file_path": "a.txt"})},
+			{Tool: "write_file", Input: input(map[string]any{"file_path": "b", "content": id})},
 			{Tool: "nope", Input: input(map[string]any{})}}}
-		if _, errs, status := run(t, nil, "dispatcher", "submit", "--nats", said["nats"], "--json", "--events", file, batchFile(t, b)); status != 0 {
+		if _, errs, status := run(t, nil, "dispatcher", "submit", "--nats", said["nats"], "--json", "--events", file,
+			batchFile(t, b)); status != 0 {
 			t.Fatalf("submit: %d, %s", status, errs)
 		}
 		log, err := os.ReadFile(file)
@@ -44,7 +46,8 @@ func TestAFeedIsReplayed(t *testing.T) {
 		}
 		seen := map[string]bool{}
 		for _, r := range reports {
-			seen[string(r.Batch.Agent)+"/"+string(r.Batch.ID)] = r.Consistent && r.Batch.Status == toolyard.StatusCompleted
+			seen[string(r.Batch.Agent)+"/"+string(r.Batch.ID)] = r.Consistent &&
+				r.Batch.Status == toolyard.StatusCompleted
 		}
 		for _, k := range batches {
 			if !seen[k] {
@@ -67,11 +70,14 @@ func TestAFeedIsReplayed(t *testing.T) {
 		}
 	}
 	replayed("two logs, mixed", mixed.String(), "a/one", "b/one")
-	out, errs, status := run(t, strings.NewReader(one+strings.Replace(two, `"output":"`, `"output":"x`, 1)), "dispatcher", "replay", "-")
-	if status != 1 || !strings.Contains(errs, "batch one of agent b: the log contradicts itself") || !strings.Contains(out, "replies match results") {
+	out, errs, status := run(t, strings.NewReader(one+strings.Replace(two, `"output":"`, `"output":"x`, 1)),
+		"dispatcher", "replay", "-")
+	if status != 1 || !strings.Contains(errs, "batch one of agent b: the log contradicts itself") ||
+		!strings.Contains(out, "replies match results") {
 		t.Errorf("one that contradicts itself: status %d, %s\n%s", status, errs, out)
 	}
-	if _, errs, status := run(t, strings.NewReader(one+two), "dispatcher", "replay", "--rerun", "--nats", said["nats"], "-"); status != 2 || !strings.Contains(errs, "2 batches") {
+	if _, errs, status := run(t, strings.NewReader(one+two), "dispatcher", "replay", "--rerun", "--nats", said["nats"],
+		"-"); status != 2 || !strings.Contains(errs, "2 batches") {
 		t.Errorf("--rerun of two: status %d, %s", status, errs)
 	}
 	late := strings.SplitAfter(two, "\n")
@@ -100,7 +106,8 @@ func TestAFeedIsReplayed(t *testing.T) {
 		over := func() bool {
 			n := 0
 			for _, line := range w.seen {
-				if strings.Contains(line, `"completed":true`) && slices.ContainsFunc(names, func(name string) bool { return strings.Contains(line, "/"+name+`"`) }) {
+				if strings.Contains(line, `"completed":true`) &&
+					slices.ContainsFunc(names, func(name string) bool { return strings.Contains(line, "/"+name+`"`) }) {
 					n++
 				}
 			}
@@ -113,6 +120,7 @@ func TestAFeedIsReplayed(t *testing.T) {
 		}
 		w.signal(syscall.SIGINT)
 		w.ends()
-		replayed(strings.Join(ref, " "), strings.Join(w.seen, "\n")+"\n", "a/"+names[0], "b/"+names[0], "a/"+names[1], "b/"+names[1])
+		replayed(strings.Join(ref, " "), strings.Join(w.seen, "\n")+"\n", "a/"+names[0], "b/"+names[0], "a/"+
+			names[1], "b/"+names[1])
 	}
 }

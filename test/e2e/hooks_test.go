@@ -119,14 +119,17 @@ func TestScriptsFromTheField(t *testing.T) {
 		"PreToolUse": [{"matcher": "Edit|Write", "hooks": [{"type": "command", "command": "\"$TOOLYARD_HOOKS_DIR\"/guard.sh"}]}],
 		"PostToolUse": [{"matcher": "Edit|MultiEdit|Write", "hooks": [{"type": "command", "command": "\"$TOOLYARD_HOOKS_DIR\"/format.py", "timeout": 60}]}]
 	}`, map[string]string{"guard.sh": fieldGuard, "format.py": fieldFormatter})
-	r, _ := h.call("write_file", map[string]any{"file_path": "./.env", "content": "A=1"}, "--permission-mode", "accept_edits")
-	if want := fmt.Sprintf("Blocked: %s/.env matches the protected pattern '.env'", h.dir); r.Code != toolyard.HookBlocked || !strings.Contains(r.Error, want) {
+	r, _ := h.call("write_file", map[string]any{"file_path": "./.env", "content": "A=1"}, "--permission-mode",
+		"accept_edits")
+	if want := fmt.Sprintf("Blocked: %s/.env matches the protected pattern '.env'",
+		h.dir); r.Code != toolyard.HookBlocked || !strings.Contains(r.Error, want) {
 		t.Errorf("%s %s, want %s", r.Code, r.Error, want)
 	}
 	if _, err := os.Stat(filepath.Join(h.dir, ".env")); !os.IsNotExist(err) {
 		t.Errorf("the file was written: %v", err)
 	}
-	r, _ = h.call("write_file", map[string]any{"file_path": "b.txt", "content": "no end"}, "--permission-mode", "accept_edits")
+	r, _ = h.call("write_file", map[string]any{"file_path": "b.txt", "content": "no end"}, "--permission-mode",
+		"accept_edits")
 	if r.IsError || !strings.Contains(r.Output, "[added by a hook] Formatted "+h.dir+"/b.txt") {
 		t.Errorf("%s %s", r.Code, r.Output)
 	}
@@ -160,28 +163,55 @@ func TestHookDecisions(t *testing.T) {
 		says               string // in error or output
 		detail             string // in the fact of pre_hooks or permission
 	}{
-		{"deny", specific("PreToolUse", `"permissionDecision": "deny", "permissionDecisionReason": "not today"`), "read_file", read, nil, toolyard.PermissionDenied, "not today", "a hook denied"},
-		{"ask, and nobody is there", specific("PreToolUse", `"permissionDecision": "ask", "permissionDecisionReason": "are you sure?"`), "read_file", read, nil, toolyard.PermissionDenied, "are you sure?", "hook"},
-		{"allow what is undecided", specific("PreToolUse", `"permissionDecision": "allow"`), "write_file", write, nil, "", "", "allowed: hook"},
-		{"allow beats no rule", specific("PreToolUse", `"permissionDecision": "allow"`), "write_file", write, []string{"--deny", "write_file"}, toolyard.BlockedTool, "", ""},
-		{"allow beats no ask", specific("PreToolUse", `"permissionDecision": "allow"`), "write_file", write, []string{"--ask", "write_file"}, toolyard.PermissionDenied, "", "ask"},
-		{"stop", say("PreToolUse", `{"continue": false, "stopReason": "enough"}`), "read_file", read, nil, toolyard.HookBlocked, "enough", "asks for the agent to stop"},
-		{"context", specific("PreToolUse", `"additionalContext": "a.txt is made by a program"`), "read_file", read, nil, "", "[added by a hook] a.txt is made by a program", "context added"},
-		{"what is wrong comes before any hook", specific("PreToolUse", `"updatedInput": {"file_path": "a.txt", "limit": 1}`), "read_file", map[string]any{"file_path": "gone"}, nil, toolyard.InvalidArguments, "", ""},
-		{"input that is fine", specific("PreToolUse", `"updatedInput": {"file_path": "a.txt", "limit": 1}`), "read_file", read, nil, "", "one", "input changed by hooks.PreToolUse[0].hooks[0]"},
-		{"input of the wrong form", specific("PreToolUse", `"updatedInput": {"file": "a.txt"}`), "read_file", read, nil, toolyard.SchemaValidationFailed, "file", ""},
-		{"input that leads out", specific("PreToolUse", `"updatedInput": {"file_path": "../../etc/passwd"}`), "read_file", read, nil, toolyard.SandboxViolation, "", ""},
-		{"input that a rule denies", specific("PreToolUse", `"permissionDecision": "allow", "updatedInput": {"file_path": "secret/a.txt", "content": "x"}`), "write_file", write,
-			[]string{"--permission-mode", "accept_edits", "--deny", "write_file(secret/**)"}, toolyard.PermissionDenied, "secret", ""},
+		{"deny", specific("PreToolUse", `"permissionDecision": "deny", "permissionDecisionReason": "not today"`),
+			"read_file", read, nil, toolyard.PermissionDenied, "not today", "a hook denied"},
+		{"ask, and nobody is there", specific("PreToolUse",
+			`"permissionDecision": "ask", "permissionDecisionReason": "are you sure?"`), "read_file", read, nil,
+			toolyard.PermissionDenied, "are you sure?", "hook"},
+		{"allow what is undecided", specific("PreToolUse", `"permissionDecision": "allow"`), "write_file", write, nil,
+			"", "", "allowed: hook"},
+		{"allow beats no rule", specific("PreToolUse", `"permissionDecision": "allow"`), "write_file", write,
+			[]string{"--deny", "write_file"}, toolyard.BlockedTool, "", ""},
+		{"allow beats no ask", specific("PreToolUse", `"permissionDecision": "allow"`), "write_file", write,
+			[]string{"--ask", "write_file"}, toolyard.PermissionDenied, "", "ask"},
+		{"stop", say("PreToolUse", `{"continue": false, "stopReason": "enough"}`), "read_file", read, nil,
+			toolyard.HookBlocked, "enough", "asks for the agent to stop"},
+		{"context", specific("PreToolUse", `"additionalContext": "a.txt is made by a program"`), "read_file", read, nil,
+			"", "[added by a hook] a.txt is made by a program", "context added"},
+		{"what is wrong comes before any hook", specific("PreToolUse",
+			`"updatedInput": {"file_path": "a.txt", "limit": 1}`), "read_file", map[string]any{"file_path": "gone"},
+			nil, toolyard.InvalidArguments, "", ""},
+		{"input that is fine", specific("PreToolUse", `"updatedInput": {"file_path": "a.txt", "limit": 1}`),
+			"read_file", read, nil, "", "one", "input changed by hooks.PreToolUse[0].hooks[0]"},
+		{"input of the wrong form", specific("PreToolUse", `"updatedInput": {"file": "a.txt"}`), "read_file", read, nil,
+			toolyard.SchemaValidationFailed, "file", ""},
+		{"input that leads out", specific("PreToolUse", `"updatedInput": {"file_path": "../../etc/passwd"}`),
+			"read_file", read, nil, toolyard.SandboxViolation, "", ""},
+		{"input that a rule denies", specific("PreToolUse",
+			`"permissionDecision": "allow", "updatedInput": {"file_path": "secret/a.txt", "content": "x"}`),
+			"write_file", write,
+			[]string{"--permission-mode", "accept_edits", "--deny", "write_file(secret/**)"}, toolyard.PermissionDenied,
+			"secret", ""},
 		{"output", specific("PostToolUse", `"updatedToolOutput": "clean"`), "read_file", read, nil, "", "clean", ""},
-		{"feedback", say("PostToolUse", `{"decision": "block", "reason": "the tests fail now"}`), "read_file", read, nil, "", "[added by a hook] the tests fail now", ""},
-		{"broken", `{"PreToolUse": [{"hooks": [{"type": "command", "command": "echo oops >&2; exit 1"}]}]}`, "read_file", read, nil, toolyard.HookFailed, "", "exit status 1: oops"},
-		{"broken, behind", `{"PostToolUse": [{"hooks": [{"type": "command", "command": "exit 1", "on_failure": "block"}]}]}`, "read_file", read, nil, toolyard.PostHookFailed, "its output is kept", ""},
-		{"withheld", `{"PostToolUse": [{"hooks": [{"type": "command", "command": "exit 1", "on_failure": "withhold"}]}]}`, "read_file", read, nil, toolyard.HookBlocked, "withheld", ""},
-		{"late", `{"PreToolUse": [{"hooks": [{"type": "command", "command": "sleep 60", "timeout": 0.2}]}]}`, "read_file", read, nil, toolyard.HookFailed, "", "it did not answer within 200ms"},
-		{"late, and left out", `{"PreToolUse": [{"hooks": [{"type": "command", "command": "sleep 60", "timeout": 0.2, "on_failure": "continue"}]}]}`, "read_file", read, nil, "", "one", "left out: hooks.PreToolUse[0].hooks[0]: it did not answer within 200ms"},
-		{"another tool", `{"PreToolUse": [{"matcher": "Write", "hooks": [{"type": "command", "command": "exit 2"}]}]}`, "read_file", read, nil, "", "one", ""},
-		{"another path", `{"PreToolUse": [{"hooks": [{"type": "command", "command": "exit 2", "if": "Read(docs/**)"}]}]}`, "read_file", read, nil, "", "one", ""},
+		{"feedback", say("PostToolUse", `{"decision": "block", "reason": "the tests fail now"}`), "read_file", read,
+			nil, "", "[added by a hook] the tests fail now", ""},
+		{"broken", `{"PreToolUse": [{"hooks": [{"type": "command", "command": "echo oops >&2; exit 1"}]}]}`,
+			"read_file", read, nil, toolyard.HookFailed, "", "exit status 1: oops"},
+		{"broken, behind",
+			`{"PostToolUse": [{"hooks": [{"type": "command", "command": "exit 1", "on_failure": "block"}]}]}`,
+			"read_file", read, nil, toolyard.PostHookFailed, "its output is kept", ""},
+		{"withheld",
+			`{"PostToolUse": [{"hooks": [{"type": "command", "command": "exit 1", "on_failure": "withhold"}]}]}`,
+			"read_file", read, nil, toolyard.HookBlocked, "withheld", ""},
+		{"late", `{"PreToolUse": [{"hooks": [{"type": "command", "command": "sleep 60", "timeout": 0.2}]}]}`,
+			"read_file", read, nil, toolyard.HookFailed, "", "it did not answer within 200ms"},
+		{"late, and left out",
+			`{"PreToolUse": [{"hooks": [{"type": "command", "command": "sleep 60", "timeout": 0.2, "on_failure": "continue"}]}]}`, "read_file", read, nil, "", "one", "left out: hooks.PreToolUse[0].hooks[0]: it did not answer within 200ms"},
+		{"another tool", `{"PreToolUse": [{"matcher": "Write", "hooks": [{"type": "command", "command": "exit 2"}]}]}`,
+			"read_file", read, nil, "", "one", ""},
+		{"another path",
+			`{"PreToolUse": [{"hooks": [{"type": "command", "command": "exit 2", "if": "Read(docs/**)"}]}]}`,
+			"read_file", read, nil, "", "one", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHooked(t, c.config, nil)
@@ -189,7 +219,8 @@ func TestHookDecisions(t *testing.T) {
 			if r.Code != c.code || !strings.Contains(r.Output+r.Error, c.says) {
 				t.Errorf("%q: %s%s; want %q with %q", r.Code, r.Output, r.Error, c.code, c.says)
 			}
-			if details := fact(r, toolyard.PhasePreHooks).Detail + fact(r, toolyard.PhasePermission).Detail; !strings.Contains(details, c.detail) {
+			if details := fact(r, toolyard.PhasePreHooks).Detail +
+				fact(r, toolyard.PhasePermission).Detail; !strings.Contains(details, c.detail) {
 				t.Errorf("the facts say %q, want %q", details, c.detail)
 			}
 			if c.name == "output" && strings.Contains(r.Output, "one") {
@@ -199,13 +230,14 @@ func TestHookDecisions(t *testing.T) {
 	}
 }
 
-// TestHooksAroundCommands: hooks on a tool that runs commands in the sandbox. What a hook makes of a command is what permission
-// sees and what runs.
+// TestHooksAroundCommands: hooks on a tool that runs commands in the sandbox. What a hook makes of a command is what
+// permission sees and what runs.
 func TestHooksAroundCommands(t *testing.T) {
 	t.Parallel()
 	if code := commandCode(t); code != toolyard.OK {
 		h := newHooked(t, specific("PreToolUse", `"updatedInput": {"command": "touch made"}`), nil)
-		if r, _ := h.call("bash", map[string]any{"command": "touch asked"}, "--permission-mode", "bypass"); r.Code != code {
+		if r, _ := h.call("bash", map[string]any{"command": "touch asked"}, "--permission-mode",
+			"bypass"); r.Code != code {
 			t.Errorf("without a sandbox: %s %s", r.Code, r.Error)
 		}
 		return
@@ -224,26 +256,45 @@ func TestHooksAroundCommands(t *testing.T) {
 		detail       string // in the facts
 	}{
 		{"as it was", say("PreToolUse", `{}`), touch, []string{"--allow", "bash(touch asked)"}, "", "", "asked", ""},
-		{"another command, which is allowed", specific("PreToolUse", `"updatedInput": {"command": "touch made"}`), touch, []string{"--allow", "bash(touch made)"}, "", "", "made", "input changed"},
-		{"what is allowed is what runs, not what was asked", specific("PreToolUse", `"updatedInput": {"command": "touch made"}`), touch, []string{"--allow", "bash(touch asked)"}, toolyard.PermissionDenied, "", "", "input changed"},
-		{"a hook's own allow beats no rule on what it has written", command("touch made"), touch, []string{"--allow", "bash(touch:*)", "--deny", "bash(touch made)"}, toolyard.PermissionDenied, "touch made", "", "input changed"},
-		{"an empty command", command(""), touch, []string{"--permission-mode", "bypass"}, toolyard.InvalidArguments, "command is empty", "", ""},
-		{"no command at all", specific("PreToolUse", `"updatedInput": {"cmd": "touch made"}`), touch, []string{"--permission-mode", "bypass"}, toolyard.SchemaValidationFailed, "command", "", ""},
-		{"a read that becomes a write would run beside others", command("touch made"), map[string]any{"command": "ls"}, []string{"--permission-mode", "bypass"}, toolyard.HookFailed, "", "", "scheduled as READ_ONLY"},
-		{"blocked", `{"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "if": "Bash(touch *)", "command": "cat > /dev/null; echo leave it >&2; exit 2"}]}]}`, touch,
+		{"another command, which is allowed", specific("PreToolUse", `"updatedInput": {"command": "touch made"}`),
+			touch, []string{"--allow", "bash(touch made)"}, "", "", "made", "input changed"},
+		{"what is allowed is what runs, not what was asked",
+			specific("PreToolUse", `"updatedInput": {"command": "touch made"}`), touch,
+			[]string{"--allow", "bash(touch asked)"}, toolyard.PermissionDenied, "", "", "input changed"},
+		{"a hook's own allow beats no rule on what it has written", command("touch made"), touch,
+			[]string{"--allow", "bash(touch:*)", "--deny", "bash(touch made)"}, toolyard.PermissionDenied, "touch made",
+			"", "input changed"},
+		{"an empty command", command(""), touch, []string{"--permission-mode", "bypass"}, toolyard.InvalidArguments,
+			"command is empty", "", ""},
+		{"no command at all", specific("PreToolUse", `"updatedInput": {"cmd": "touch made"}`), touch,
+			[]string{"--permission-mode", "bypass"}, toolyard.SchemaValidationFailed, "command", "", ""},
+		{"a read that becomes a write would run beside others", command("touch made"), map[string]any{"command": "ls"},
+			[]string{"--permission-mode", "bypass"}, toolyard.HookFailed, "", "", "scheduled as READ_ONLY"},
+		{"blocked",
+			`{"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "if": "Bash(touch *)", "command": "cat > /dev/null; echo leave it >&2; exit 2"}]}]}`, touch,
 			[]string{"--permission-mode", "bypass"}, toolyard.HookBlocked, "leave it", "", ""},
-		{"not the one that is blocked", `{"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "if": "Bash(rm *)", "command": "exit 2"}]}]}`, touch, []string{"--permission-mode", "bypass"}, "", "", "asked", ""},
-		{"another output", specific("PostToolUse", `"updatedToolOutput": "nothing to see"`), map[string]any{"command": "touch asked; echo tok-of-the-command"}, []string{"--permission-mode", "bypass"}, "", "nothing to see", "asked", "output changed"},
-		{"another output, as bash has it", specific("PostToolUse", `"updatedToolOutput": {"stdout": "clean", "stderr": "", "interrupted": false}`), map[string]any{"command": "echo tok-of-the-command; touch asked"},
+		{"not the one that is blocked",
+			`{"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "if": "Bash(rm *)", "command": "exit 2"}]}]}`, touch, []string{"--permission-mode", "bypass"}, "", "", "asked", ""},
+		{"another output", specific("PostToolUse", `"updatedToolOutput": "nothing to see"`),
+			map[string]any{"command": "touch asked; echo tok-of-the-command"}, []string{"--permission-mode", "bypass"},
+			"", "nothing to see", "asked", "output changed"},
+		{"another output, as bash has it", specific("PostToolUse",
+			`"updatedToolOutput": {"stdout": "clean", "stderr": "", "interrupted": false}`),
+			map[string]any{"command": "echo tok-of-the-command; touch asked"},
 			[]string{"--permission-mode", "bypass"}, "", "clean", "asked", "output changed"},
-		{"broken behind it, and left out", `{"PostToolUse": [{"hooks": [{"type": "command", "command": "echo oops >&2; exit 1"}]}]}`, touch, []string{"--permission-mode", "bypass"}, "", "", "asked",
+		{"broken behind it, and left out",
+			`{"PostToolUse": [{"hooks": [{"type": "command", "command": "echo oops >&2; exit 1"}]}]}`, touch,
+			[]string{"--permission-mode", "bypass"}, "", "", "asked",
 			"left out: hooks.PostToolUse[0].hooks[0]: exit status 1: oops"},
-		{"what failed", specific("PostToolUseFailure", `"additionalContext": "try it with care"`), map[string]any{"command": "touch asked; exit 3"}, []string{"--permission-mode", "bypass"}, toolyard.ExecutionFailed, "try it with care", "asked", "context added"},
+		{"what failed", specific("PostToolUseFailure", `"additionalContext": "try it with care"`),
+			map[string]any{"command": "touch asked; exit 3"}, []string{"--permission-mode", "bypass"},
+			toolyard.ExecutionFailed, "try it with care", "asked", "context added"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHooked(t, c.config, nil)
 			r, _ := h.call("bash", c.in, c.args...)
-			if r.Code != c.code || !strings.Contains(r.Output+r.Error, c.says) || strings.Contains(r.Output+r.Error, "tok-of-the-command") {
+			if r.Code != c.code || !strings.Contains(r.Output+r.Error, c.says) ||
+				strings.Contains(r.Output+r.Error, "tok-of-the-command") {
 				t.Errorf("%q: %s%s; want %q with %q", r.Code, r.Output, r.Error, c.code, c.says)
 			}
 			for _, name := range []string{"asked", "made"} {
@@ -265,21 +316,24 @@ func TestHooksAroundCommands(t *testing.T) {
 	}
 }
 
-// TestSecretsStayInside: what the environment holds and what looks like a token is in no result and in no event, and a hook
-// gets neither.
+// TestSecretsStayInside: what the environment holds and what looks like a token is in no result and in no event, and a
+// hook gets neither.
 func TestSecretsStayInside(t *testing.T) {
 	t.Parallel()
 	token := "ghp_" + strings.Repeat("a1B2", 9)
-	h := newHooked(t, `{"PreToolUse": [{"hooks": [{"type": "command", "command": "cat >> told.json; env >> told.json"}]}]}`, nil)
+	h := newHooked(t,
+		`{"PreToolUse": [{"hooks": [{"type": "command", "command": "cat >> told.json; env >> told.json"}]}]}`, nil)
 	h.write("secrets.txt", "api tok-4711-en\ngithub "+token+"\nplain\n")
 	log := filepath.Join(t.TempDir(), "log.jsonl")
 	r, _ := h.call("read_file", map[string]any{"file_path": "secrets.txt"}, "--events", log)
-	if r.Code != toolyard.ResultRedacted || r.IsError || !strings.Contains(r.Output, "api [redacted: API_TOKEN]") || !strings.Contains(r.Output, "github [redacted: GitHub token]") || !strings.Contains(r.Output, "plain") {
+	if r.Code != toolyard.ResultRedacted || r.IsError || !strings.Contains(r.Output, "api [redacted: API_TOKEN]") ||
+		!strings.Contains(r.Output, "github [redacted: GitHub token]") || !strings.Contains(r.Output, "plain") {
 		t.Errorf("%s %s", r.Code, r.Output)
 	}
 	// In an error too: the name of a file that is not there.
 	r, _ = h.call("read_file", map[string]any{"file_path": "gone-tok-4711-en"})
-	if r.Code != toolyard.InvalidArguments || strings.Contains(r.Error+r.Detail, "4711") || !strings.Contains(r.Error, "[redacted: API_TOKEN]") {
+	if r.Code != toolyard.InvalidArguments || strings.Contains(r.Error+r.Detail, "4711") ||
+		!strings.Contains(r.Error, "[redacted: API_TOKEN]") {
 		t.Errorf("%s %s %s", r.Code, r.Error, r.Detail)
 	}
 	// And in what is wrong with an input, which the dispatcher says.
@@ -305,7 +359,10 @@ func TestSecretsStayInside(t *testing.T) {
 // TestBadHooks: what is wrong with hooks and secrets is said before anything runs.
 func TestBadHooks(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, map[string]string{"fine.json": fine, "calls.json": `{"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "x"}]}]}}`, "typo.json": `{"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "comand": "x"}]}]}}`, "rule.json": `{"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "x", "if": "read_result(x)"}]}]}}`})
+	p := newPlace(t, map[string]string{"fine.json": fine,
+		"calls.json": `{"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "x"}]}]}}`,
+		"typo.json":  `{"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "comand": "x"}]}]}}`,
+		"rule.json":  `{"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "x", "if": "read_result(x)"}]}]}}`})
 	for _, c := range []struct{ args, want []string }{
 		{[]string{"--hooks", "gone.json"}, []string{"--hooks gone.json", "no such file"}},
 		{[]string{"--hooks", "."}, []string{"--hooks .", "not a regular file"}},
@@ -316,9 +373,11 @@ func TestBadHooks(t *testing.T) {
 		{[]string{"--credential", "web_fetch"}, []string{"--credential", "TOOL=NAME"}},
 		{[]string{"--credential", "nope=LONG"}, []string{"--credential", `no tool "nope"`}},
 	} {
-		stdout, stderr, status := p.run(nil, []string{"SHORT=abc", "LONG=long-enough"}, append(append([]string{"run"}, c.args...), "fine.json")...)
+		stdout, stderr, status := p.run(nil, []string{"SHORT=abc", "LONG=long-enough"},
+			append(append([]string{"run"}, c.args...), "fine.json")...)
 		refused(t, stdout, stderr, status, c.want...)
 	}
-	stdout, stderr, status := p.run(nil, nil, "serve", "--hooks", "calls.json", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", t.TempDir())
+	stdout, stderr, status := p.run(nil, nil, "serve", "--hooks", "calls.json", "--listen", "127.0.0.1:0",
+		"--nats-listen", "127.0.0.1:0", "--data", t.TempDir())
 	refused(t, stdout, stderr, status, "--hooks", "--with-worker")
 }

@@ -17,7 +17,8 @@ import (
 func TestServeAndItsStreams(t *testing.T) {
 	t.Parallel()
 	p := dispatcher(t)
-	body := strings.NewReader(`{"id": "b", "calls": [{"tool": "read_file", "input": {"file_path": "x"}}]}`) // nobody runs it
+	// nobody runs it
+	body := strings.NewReader(`{"id": "b", "calls": [{"tool": "read_file", "input": {"file_path": "x"}}]}`)
 	post, err := http.Post(p.says["http"]+"/v1/batches", "application/json", body)
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +75,8 @@ func TestServeBoundsHeaders(t *testing.T) {
 // TestServeWithoutTokens: nothing listens on a network that asks nobody who he is.
 func TestServeWithoutTokens(t *testing.T) {
 	t.Parallel()
-	dir := workspace(t, map[string]string{"empty": "# nobody\n", "bad": "token agent more\n", "others": "token agent\n"})
+	dir := workspace(t, map[string]string{"empty": "# nobody\n", "bad": "token agent more\n",
+		"others": "token agent\n"})
 	for _, name := range []string{"empty", "bad"} {
 		if err := os.Chmod(filepath.Join(dir, name), 0o600); err != nil {
 			t.Fatal(err)
@@ -97,7 +99,8 @@ func TestServeWithoutTokens(t *testing.T) {
 		{[]string{"--listen", "127.0.0.1:0", "--token-file", filepath.Join(dir, "bad")}, "line 1"},
 		{[]string{"--listen", "127.0.0.1:0", "--token-file", filepath.Join(dir, "others")}, "chmod 600"},
 	} {
-		stdout, stderr, status := run(t, nil, "dispatcher", append([]string{"serve", "--nats-listen", "127.0.0.1:0", "--data", t.TempDir()}, c.args...)...)
+		stdout, stderr, status := run(t, nil, "dispatcher",
+			append([]string{"serve", "--nats-listen", "127.0.0.1:0", "--data", t.TempDir()}, c.args...)...)
 		if status != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, c.want) {
 			t.Errorf("%v: status %d, %q, %q", c.args, status, stdout, stderr)
 		}

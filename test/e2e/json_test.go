@@ -32,12 +32,17 @@ func TestJSONEverywhere(t *testing.T) {
 		args []string
 		want map[string]any
 	}{
-		{[]string{"approve", "--by", "me", "--reason", "yes", ids["one"]}, map[string]any{"id": ids["one"], "decision": "allow", "by": "me", "reason": "yes"}},
-		{[]string{"deny", "--by", "me", ids["two"]}, map[string]any{"id": ids["two"], "decision": "deny", "by": "me", "reason": ""}},
-		{[]string{"cancel", "--call", "0", "--reason", "no", "three"}, map[string]any{"agent": "default", "batch": "three", "reason": "no", "calls": []any{0.0}}},
-		{[]string{"interrupt", "--reason", "no", "s"}, map[string]any{"agent": "default", "session": "s", "reason": "no"}},
+		{[]string{"approve", "--by", "me", "--reason", "yes", ids["one"]},
+			map[string]any{"id": ids["one"], "decision": "allow", "by": "me", "reason": "yes"}},
+		{[]string{"deny", "--by", "me", ids["two"]}, map[string]any{"id": ids["two"], "decision": "deny", "by": "me",
+			"reason": ""}},
+		{[]string{"cancel", "--call", "0", "--reason", "no", "three"},
+			map[string]any{"agent": "default", "batch": "three", "reason": "no", "calls": []any{0.0}}},
+		{[]string{"interrupt", "--reason", "no", "s"}, map[string]any{"agent": "default", "session": "s",
+			"reason": "no"}},
 	} {
-		out, errs, status := run(t, nil, "dispatcher", append([]string{c.args[0], "--nats", url, "--json"}, c.args[1:]...)...)
+		out, errs, status := run(t, nil, "dispatcher", append([]string{c.args[0], "--nats", url, "--json"},
+			c.args[1:]...)...)
 		var got map[string]any
 		if err := json.Unmarshal([]byte(out), &got); err != nil || status != 0 {
 			t.Errorf("%v: status %d, %v: %s%s", c.args, status, err, out, errs)
@@ -57,13 +62,15 @@ func TestJSONEverywhere(t *testing.T) {
 func TestExplainASystem(t *testing.T) {
 	dir := workspace(t, map[string]string{"a.txt": "one\n"})
 	manifest := filepath.Join(t.TempDir(), "tools.yaml")
-	server := `servers: [{name: s, trusted: true, only: [glob], command: ["` + filepath.Join(bin, "dispatcher") + `", mcp, --workspace, "` + dir + `"]}]`
+	server := `servers: [{name: s, trusted: true, only: [glob], command: ["` + filepath.Join(bin, "dispatcher") +
+		`", mcp, --workspace, "` + dir + `"]}]`
 	if err := os.WriteFile(manifest, []byte(server), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	said := dispatcher(t, "--with-worker", "--workspace", "default="+dir, "--tools", manifest).says
 	file := batchFile(t, toolyard.Batch{Calls: []toolyard.Call{
-		{Tool: "read_file", Input: input(map[string]any{"file_path": "a.txt"})}, {Tool: "mcp__s__glob", Input: input(map[string]any{"pattern": "*"})},
+		{Tool: "read_file", Input: input(map[string]any{"file_path": "a.txt"})},
+		{Tool: "mcp__s__glob", Input: input(map[string]any{"pattern": "*"})},
 		{Tool: "bash", Input: input(map[string]any{"command": "ls"})}, {Tool: "nope", Input: input(map[string]any{})}}})
 	type explained struct {
 		Tools  []string
@@ -77,7 +84,8 @@ func TestExplainASystem(t *testing.T) {
 	for i, args := range [][]string{{"--tools", manifest}, {"--nats", said["nats"]}, {"--server", said["http"]}} {
 		var e explained
 		eventually(t, "the tools of the MCP server are there", func() bool {
-			out, errs, status := run(t, nil, "dispatcher", append(append([]string{"explain", "--json", "--workspace", dir}, args...), file)...)
+			out, errs, status := run(t, nil, "dispatcher",
+				append(append([]string{"explain", "--json", "--workspace", dir}, args...), file)...)
 			if err := json.Unmarshal([]byte(out), &e); err != nil || status != 0 {
 				t.Fatalf("%v: status %d, %v: %s%s", args, status, err, out, errs)
 			}
@@ -90,10 +98,12 @@ func TestExplainASystem(t *testing.T) {
 			t.Errorf("%v: it says\n%s\nand here\n%s", args, b, a)
 		}
 	}
-	if first.Calls[1].Class != "READ_ONLY" || first.Calls[1].Code != "" || first.Calls[3].Code != "unknown_tool" || first.Calls[0].Permission != "allow" {
+	if first.Calls[1].Class != "READ_ONLY" || first.Calls[1].Code != "" || first.Calls[3].Code != "unknown_tool" ||
+		first.Calls[0].Permission != "allow" {
 		t.Errorf("it says %+v", first)
 	}
-	if _, errs, status := run(t, nil, "dispatcher", "explain", "--nats", said["nats"], "--server", said["http"], file); status != 2 || !strings.Contains(errs, "exclude each other") {
+	if _, errs, status := run(t, nil, "dispatcher", "explain", "--nats", said["nats"], "--server", said["http"],
+		file); status != 2 || !strings.Contains(errs, "exclude each other") {
 		t.Errorf("both: status %d, %s", status, errs)
 	}
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// foreignServer is an MCP server of 2025-11-25 on a pipe, with a tool that is fine, one that is altered and, with more, others.
+// foreignServer is an MCP server of 2025-11-25 on a pipe, with a tool that is fine, one that is altered and, with more,
+// others.
 func foreignServer(t *testing.T, more string) (manifest string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -29,7 +30,8 @@ func foreignServer(t *testing.T, more string) (manifest string) {
 done
 `
 	manifest = filepath.Join(dir, "tools.yaml")
-	for file, content := range map[string]string{script: text, manifest: `{"servers": [{"name": "f", "command": ["sh", "` + script + `"]}]}`} {
+	for file, content := range map[string]string{script: text,
+		manifest: `{"servers": [{"name": "f", "command": ["sh", "` + script + `"]}]}`} {
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -71,13 +73,16 @@ func TestToolsThatAreLeftOutAreNamed(t *testing.T) {
 			}
 		}
 		stdout, _, got = run(t, nil, "worker", "check", "--json", "--tools", manifest)
-		if err := json.Unmarshal([]byte(stdout), &found); err != nil || got != status || found.Isolation == "" || len(found.Servers) != 1 ||
+		if err := json.Unmarshal([]byte(stdout), &found); err != nil || got != status || found.Isolation == "" ||
+			len(found.Servers) != 1 ||
 			len(found.Servers[0].Tools) == 0 || len(found.Servers[0].Remarks) == 0 {
 			t.Errorf("worker check --json: exit status %d, %v: %s", got, err, stdout)
 		}
 		d := dispatcher(t, "--with-worker", "--workspace", "default="+t.TempDir(), "--tools", manifest)
-		for _, args := range [][]string{{"--nats", d.says["nats"]}, {"--server", d.says["http"]}, {"--nats", d.says["nats"], "--format", "gemini"}} {
-			for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) { // until the server's tools are there
+		for _, args := range [][]string{{"--nats", d.says["nats"]}, {"--server", d.says["http"]},
+			{"--nats", d.says["nats"], "--format", "gemini"}} {
+			// until the server's tools are there
+			for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 				stdout, stderr, got = run(t, nil, "dispatcher", append([]string{"tools"}, args...)...)
 				if strings.Contains(stdout, "mcp__f__fine") || time.Now().After(deadline) {
 					break
@@ -100,7 +105,8 @@ func TestToolsThatAreLeftOutAreNamed(t *testing.T) {
 func TestAServerThatDoesNotAnswerIsNamed(t *testing.T) {
 	t.Parallel()
 	manifest := filepath.Join(t.TempDir(), "tools.json")
-	if err := os.WriteFile(manifest, []byte(`{"servers": [{"name": "gone", "command": ["false"]}]}`), 0o600); err != nil {
+	if err := os.WriteFile(manifest, []byte(`{"servers": [{"name": "gone", "command": ["false"]}]}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	stdout, stderr, status := run(t, nil, "dispatcher", "tools", "--tools", manifest)
@@ -119,7 +125,8 @@ func TestCallsOfForeignTools(t *testing.T) {
 		{ID: "c3", Tool: "mcp__f__loose", Input: input(map[string]any{"a": 1})},
 		{ID: "c4", Tool: "mcp__f__loose", Input: input(map[string]any{"a": "text"})},
 	}})
-	stdout, stderr, status := p.run(nil, nil, "run", "--json", "--on-error", "continue", "--tools", foreignServer(t, ""), "--allow", "mcp__f__*", file)
+	stdout, stderr, status := p.run(nil, nil, "run", "--json", "--on-error", "continue", "--tools",
+		foreignServer(t, ""), "--allow", "mcp__f__*", file)
 	if status != 0 {
 		t.Fatalf("exit status %d: %s", status, stderr)
 	}

@@ -63,8 +63,8 @@ func workspaceWith(t *testing.T, name, text string) string {
 	return dir
 }
 
-// TestMCPAlone: one process over a pipe reads without asking, writes only what it is allowed to, and asks the person at the
-// client when it is told to.
+// TestMCPAlone: one process over a pipe reads without asking, writes only what it is allowed to, and asks the person at
+// the client when it is told to.
 func TestMCPAlone(t *testing.T) {
 	dir := workspaceWith(t, "note.txt", "from a file")
 	c := mcpCommand(t, nil, "--workspace", dir)
@@ -72,7 +72,8 @@ func TestMCPAlone(t *testing.T) {
 	if err != nil || len(list.Tools) < 5 {
 		t.Fatalf("%d tools are listed (%v)", len(list.Tools), err)
 	}
-	if text, isError := mcpCall(t, c, "read_file", map[string]any{"file_path": "note.txt"}); isError || !strings.Contains(text, "from a file") {
+	if text, isError := mcpCall(t, c, "read_file", map[string]any{"file_path": "note.txt"}); isError ||
+		!strings.Contains(text, "from a file") {
 		t.Errorf("read_file: %q (error: %t)", text, isError)
 	}
 	write := map[string]any{"file_path": "new.txt", "content": "x"}
@@ -84,7 +85,8 @@ func TestMCPAlone(t *testing.T) {
 	}
 
 	asked := make(chan string, 10)
-	c = mcpCommand(t, &mcp.ClientOptions{ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+	c = mcpCommand(t, &mcp.ClientOptions{ElicitationHandler: func(_ context.Context,
+		r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 		asked <- r.Params.Message
 		return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"decision": "allow"}}, nil
 	}}, "--workspace", dir, "--mcp-approvals")
@@ -106,10 +108,13 @@ func TestMCPOfAService(t *testing.T) {
 	if err := os.WriteFile(keys, []byte("0123456789abcdef0123456789abcdef\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, 3, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", t.TempDir(),
-		"--with-worker", "--workspace", "default="+dir, "--deny", "web_fetch", "--mcp-key-file", keys, "--view", "seer=read_file")
+	p := start(t, 3, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data",
+		t.TempDir(),
+		"--with-worker", "--workspace", "default="+dir, "--deny", "web_fetch", "--mcp-key-file", keys, "--view",
+		"seer=read_file")
 	seer := mcpClient(t, &mcp.StreamableClientTransport{Endpoint: p.says["http"] + "/mcp?agent=seer"}, nil)
-	if list, err := seer.ListTools(t.Context(), nil); err != nil || len(list.Tools) != 1 || list.Tools[0].Name != "read_file" {
+	if list, err := seer.ListTools(t.Context(), nil); err != nil || len(list.Tools) != 1 ||
+		list.Tools[0].Name != "read_file" {
 		t.Errorf("an agent with a view sees %+v (%v)", list, err)
 	}
 	for name, c := range map[string]*mcp.ClientSession{
@@ -117,7 +122,8 @@ func TestMCPOfAService(t *testing.T) {
 		"pipe": mcpCommand(t, nil, "--nats", p.says["nats"], "--deny", "web_fetch"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if text, isError := mcpCall(t, c, "read_file", map[string]any{"file_path": "note.txt"}); isError || !strings.Contains(text, "from a service") {
+			if text, isError := mcpCall(t, c, "read_file", map[string]any{"file_path": "note.txt"}); isError ||
+				!strings.Contains(text, "from a service") {
 				t.Errorf("read_file: %q (error: %t)", text, isError)
 			}
 			list, err := c.ListTools(t.Context(), nil)
@@ -165,7 +171,8 @@ func TestMCPFlags(t *testing.T) {
 		{[]string{"mcp", "--workspace", filepath.Join(t.TempDir(), "none")}, "--workspace"},
 		{[]string{"serve", "--mcp-key-file", short}, "--mcp-key-file"},
 	} {
-		if _, stderr, status := run(t, strings.NewReader(""), "dispatcher", tt.args...); status != 2 || !strings.Contains(stderr, tt.says) {
+		if _, stderr, status := run(t, strings.NewReader(""), "dispatcher", tt.args...); status != 2 ||
+			!strings.Contains(stderr, tt.says) {
 			t.Errorf("%q: status %d, %q", tt.args, status, stderr)
 		}
 	}

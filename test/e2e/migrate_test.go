@@ -41,7 +41,9 @@ func TestAStoreThatHasToBeMigrated(t *testing.T) {
 	}
 	serve := []string{"serve", "--listen", "127.0.0.1:0", "--nats", s.ClientURL()}
 	out, errs, status := run(t, nil, "dispatcher", serve...)
-	if status != 1 || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, "direct gets: true instead of false (KV_ty_ticket)") || !strings.Contains(errs, "--migrate, once") {
+	if status != 1 || out != "" || strings.Count(errs, "\n") != 1 ||
+		!strings.Contains(errs, "direct gets: true instead of false (KV_ty_ticket)") ||
+		!strings.Contains(errs, "--migrate, once") {
 		t.Errorf("status %d, %s%s", status, out, errs)
 	}
 	if status := start(t, 3, "dispatcher", append(serve, "--migrate")...).stop(syscall.SIGTERM); status != 0 {
@@ -51,7 +53,8 @@ func TestAStoreThatHasToBeMigrated(t *testing.T) {
 		t.Errorf("after that: status %d", status)
 	}
 	for _, name := range []string{"dispatcher", "worker"} {
-		if out, errs, status := run(t, nil, name, "--version"); status != 0 || errs != "" || !strings.Contains(out, "wire version") {
+		if out, errs, status := run(t, nil, name, "--version"); status != 0 || errs != "" ||
+			!strings.Contains(out, "wire version") {
 			t.Errorf("%s --version: status %d, %s%s", name, status, out, errs)
 		}
 	}

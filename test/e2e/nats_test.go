@@ -70,7 +70,8 @@ func (a agent) replies(names string) []event.Event {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	c, err := a.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{"ty.reply." + names}})
+	c, err := a.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{"ty.reply." +
+		names}})
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -85,7 +86,8 @@ func (a agent) replies(names string) []event.Event {
 		if err != nil {
 			a.t.Fatalf("replies of %s, after %d: %v", names, len(out), err)
 		}
-		e, err := binding.ToEvent(ctx, cejs.NewMessage(&nats.Msg{Subject: m.Subject(), Header: m.Headers(), Data: m.Data()}))
+		e, err := binding.ToEvent(ctx, cejs.NewMessage(&nats.Msg{Subject: m.Subject(), Header: m.Headers(),
+			Data: m.Data()}))
 		if err == nil {
 			err = e.Validate()
 		}
@@ -105,7 +107,8 @@ func (a agent) replies(names string) []event.Event {
 func byHand(names, data string) *nats.Msg {
 	m := nats.NewMsg("ty.batch." + names)
 	for k, v := range map[string]string{
-		"ce-specversion": "1.0", "ce-type": "dev.toolyard.batch.submitted.v1", "ce-source": "/agent/by-hand", "ce-id": "id-of-" + names,
+		"ce-specversion": "1.0", "ce-type": "dev.toolyard.batch.submitted.v1", "ce-source": "/agent/by-hand",
+		"ce-id":        "id-of-" + names,
 		"content-type": "application/json",
 	} {
 		m.Header.Set(k, v)
@@ -151,7 +154,8 @@ func checkReplies(t *testing.T, names string, replies []event.Event) (results []
 			Completed *bool
 		}
 		decode(t, e.Data(), &data)
-		if e.Type() != "dev.toolyard.results.v1" || e.DataContentType() != "application/json" || data.Completed == nil || *data.Completed != (i == len(replies)-1) {
+		if e.Type() != "dev.toolyard.results.v1" || e.DataContentType() != "application/json" ||
+			data.Completed == nil || *data.Completed != (i == len(replies)-1) {
 			t.Fatalf("%s: reply %d of %d: %s", names, i+1, len(replies), e)
 		}
 		if len(data.Results) == 0 && i < len(replies)-1 {
@@ -209,7 +213,8 @@ func TestAgentWithoutOurClient(t *testing.T) {
 	// A body may name agent and batch as long as it says the same, and its own session and workspace.
 	a.submit(byHand("agent=2e2.b=3a1", `{"agent":"agent.2","id":"b:1","session":"s 1",`+agentBatch[1:]))
 	check("agent=2e2.b=3a1")
-	v := viewOf(t, newPlace(t, nil).ok(nil, "submit", "--nats", d.says["nats"], "--json", batchFile(t, unmarshalBatch(t, `{"agent":"agent.2","id":"b:1","session":"s 1",`+agentBatch[1:]))))
+	v := viewOf(t, newPlace(t, nil).ok(nil, "submit", "--nats", d.says["nats"], "--json",
+		batchFile(t, unmarshalBatch(t, `{"agent":"agent.2","id":"b:1","session":"s 1",`+agentBatch[1:]))))
 	if v.Agent != "agent.2" || v.ID != "b:1" || v.Session != "s 1" || len(v.Results) != len(agentCodes) {
 		t.Errorf("our own client sees %+v", v)
 	}
@@ -226,7 +231,8 @@ func TestAgentWithoutOurClient(t *testing.T) {
 	// 200 calls come in order over however many messages.
 	var many toolyard.Batch
 	for i := range 200 {
-		many.Calls = append(many.Calls, toolyard.Call{ID: fmt.Sprint("c", i), Tool: "read_file", Input: input(map[string]any{"file_path": "a.txt"})})
+		many.Calls = append(many.Calls, toolyard.Call{ID: fmt.Sprint("c", i), Tool: "read_file",
+			Input: input(map[string]any{"file_path": "a.txt"})})
 	}
 	a.submit(bySDK(t, "agent-1.many", many))
 	results := checkReplies(t, "agent-1.many", a.replies("agent-1.many"))
@@ -264,31 +270,45 @@ func TestRefusals(t *testing.T) {
 		field             string
 		says              []string
 	}{
-		{name: "structured mode", data: structured, change: func(m *nats.Msg) { m.Header = nats.Header{"content-type": {"application/cloudevents+json"}} }, says: []string{"binary binding"}},
-		{name: "no headers at all", data: fine, change: func(m *nats.Msg) { m.Header = nats.Header{} }, says: []string{"no CloudEvents headers", "binary binding"}},
-		{name: "not even JSON", data: "hello", change: func(m *nats.Msg) { m.Header = nats.Header{} }, says: []string{"no CloudEvents headers"}},
+		{name: "structured mode", data: structured,
+			change: func(m *nats.Msg) { m.Header = nats.Header{"content-type": {"application/cloudevents+json"}} },
+			says:   []string{"binary binding"}},
+		{name: "no headers at all", data: fine, change: func(m *nats.Msg) { m.Header = nats.Header{} },
+			says: []string{"no CloudEvents headers", "binary binding"}},
+		{name: "not even JSON", data: "hello", change: func(m *nats.Msg) { m.Header = nats.Header{} },
+			says: []string{"no CloudEvents headers"}},
 		{name: "no data", data: "", says: []string{"data"}},
 		{name: "no id", data: fine, change: without("ce-id"), says: []string{"id"}},
 		{name: "no source", data: fine, change: without("ce-source"), says: []string{"source"}},
 		{name: "no type", data: fine, change: without("ce-type"), says: []string{"type"}},
 		{name: "version of tomorrow", data: fine, change: with("ce-specversion", "2.0"), says: []string{"CloudEvent"}},
-		{name: "type that nobody knows", data: fine, change: with("ce-type", "dev.toolyard.batch.submitted.v9"), says: []string{"names no newer version"}},
+		{name: "type that nobody knows", data: fine, change: with("ce-type", "dev.toolyard.batch.submitted.v9"),
+			says: []string{"names no newer version"}},
 		{name: "bad time", data: fine, change: with("ce-time", "yesterday"), says: []string{"CloudEvent"}},
-		{name: "a reference to nowhere", data: "", change: with("ce-dataref", "ty-blob:data."+strings.Repeat("0", 64)), says: []string{"dataref"}},
-		{name: "a reference elsewhere", data: "", change: with("ce-dataref", "http://127.0.0.1:9/x"), says: []string{"dataref"}},
+		{name: "a reference to nowhere", data: "", change: with("ce-dataref", "ty-blob:data."+strings.Repeat("0", 64)),
+			says: []string{"dataref"}},
+		{name: "a reference elsewhere", data: "", change: with("ce-dataref", "http://127.0.0.1:9/x"),
+			says: []string{"dataref"}},
 		{name: "data is not JSON", data: "{", says: []string{"not of its type"}},
 		{name: "data is an array", data: "[]", says: []string{"not of its type"}},
 		{name: "no calls", data: `{"calls":[]}`, field: "calls", says: []string{"has no calls"}},
 		{name: "other agent", data: `{"agent":"other",` + fine[1:], field: "agent", says: []string{`"other"`, `"bad"`}},
 		{name: "other id", data: `{"id":"other",` + fine[1:], field: "id", says: []string{`"other"`}},
-		{name: "bad deny rule", data: fine[:len(fine)-1] + `,"options":{"deny":["bash","bad rule("]}}`, field: "options.deny[1]", says: []string{`"bad rule("`}},
+		{name: "bad deny rule", data: fine[:len(fine)-1] +
+			`,"options":{"deny":["bash","bad rule("]}}`, field: "options.deny[1]", says: []string{`"bad rule("`}},
 		{name: "bad ask rule", data: fine[:len(fine)-1] + `,"options":{"ask":[""]}}`, field: "options.ask[0]"},
-		{name: "bad strategy", data: fine[:len(fine)-1] + `,"options":{"partition":"nope"}}`, field: "options.partition", says: []string{"ordered_halt"}},
-		{name: "duplicate ids", data: `{"calls":[{"id":"a","tool":"grep"},{"id":"a","tool":"grep"}]}`, field: "calls[1].id"},
-		{name: "control character in a name", data: `{"session":"a\u0000b",` + fine[1:], field: "session", says: []string{"U+0000"}},
-		{name: "too many calls", data: manyCalls(10_001), status: 413, field: "calls", says: []string{"10001", "10000"}},
-		{name: "control character in the subject", names: "bad.a=00b", data: fine, field: "id", says: []string{"U+0000"}},
-		{name: "long name in the subject", names: "bad." + strings.Repeat("a", 129), data: fine, field: "id", says: []string{"129 bytes"}},
+		{name: "bad strategy", data: fine[:len(fine)-1] +
+			`,"options":{"partition":"nope"}}`, field: "options.partition", says: []string{"ordered_halt"}},
+		{name: "duplicate ids", data: `{"calls":[{"id":"a","tool":"grep"},{"id":"a","tool":"grep"}]}`,
+			field: "calls[1].id"},
+		{name: "control character in a name", data: `{"session":"a\u0000b",` +
+			fine[1:], field: "session", says: []string{"U+0000"}},
+		{name: "too many calls", data: manyCalls(10_001), status: 413, field: "calls",
+			says: []string{"10001", "10000"}},
+		{name: "control character in the subject", names: "bad.a=00b", data: fine, field: "id",
+			says: []string{"U+0000"}},
+		{name: "long name in the subject", names: "bad." +
+			strings.Repeat("a", 129), data: fine, field: "id", says: []string{"129 bytes"}},
 		{name: "not UTF-8 in the subject", names: "bad.=ff", data: fine, field: "id", says: []string{"UTF-8"}},
 	} {
 		if c.names == "" {
@@ -308,7 +328,8 @@ func TestRefusals(t *testing.T) {
 			Status                     int
 		}
 		decode(t, replies[0].Data(), &problem)
-		if len(replies) != 1 || replies[0].Type() != "dev.toolyard.batch.refused.v1" || problem.Status != c.status || problem.Field != c.field ||
+		if len(replies) != 1 || replies[0].Type() != "dev.toolyard.batch.refused.v1" || problem.Status != c.status ||
+			problem.Field != c.field ||
 			problem.Type == "" || problem.Title == "" || problem.Detail == "" {
 			t.Errorf("%s: answered with %v", c.name, replies)
 		}
@@ -330,19 +351,21 @@ func TestOtherEventsAreRefused(t *testing.T) {
 	d := dispatcher(t)
 	a := newAgent(t, d.says["nats"])
 	for kind, data := range map[string]string{
-		"batch.planned": `{"submission_seq":1,"owner":"me"}`, "results": `{"results":[],"completed":true}`, "batch.refused": `{"status":400}`,
+		"batch.planned": `{"submission_seq":1,"owner":"me"}`, "results": `{"results":[],"completed":true}`,
+		"batch.refused": `{"status":400}`,
 	} {
 		m := byHand("bad."+strings.ReplaceAll(kind, ".", "-"), data)
 		m.Header.Set("ce-type", "dev.toolyard."+kind+".v1")
 		a.submit(m)
-		if replies := a.replies(strings.TrimPrefix(m.Subject, "ty.batch.")); len(replies) != 1 || replies[0].Type() != "dev.toolyard.batch.refused.v1" {
+		if replies := a.replies(strings.TrimPrefix(m.Subject, "ty.batch.")); len(replies) != 1 ||
+			replies[0].Type() != "dev.toolyard.batch.refused.v1" {
 			t.Errorf("%s: answered with %v", kind, replies)
 		}
 	}
 }
 
-// TestTokensThatAreNeverMade: a token that is not the escape of a name is refused on its own reply subject: were it read as a
-// name all the same, one batch would have two subjects.
+// TestTokensThatAreNeverMade: a token that is not the escape of a name is refused on its own reply subject: were it
+// read as a name all the same, one batch would have two subjects.
 func TestTokensThatAreNeverMade(t *testing.T) {
 	d := dispatcher(t)
 	a := newAgent(t, d.says["nats"])

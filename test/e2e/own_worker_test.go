@@ -31,7 +31,8 @@ func TestAProgramsOwnHooksAndCredentials(t *testing.T) {
 		made, err := tool.New(tool.Typed[struct {
 			Text string `json:"text"`
 		}, string]{
-			Declaration: tool.Declaration{Name: name, Description: "Says what it got.", Class: tool.ClassRule{Static: toolyard.ReadOnly}, ReadOnly: true},
+			Declaration: tool.Declaration{Name: name, Description: "Says what it got.",
+				Class: tool.ClassRule{Static: toolyard.ReadOnly}, ReadOnly: true},
 			Run: func(_ context.Context, env tool.Env, in struct {
 				Text string `json:"text"`
 			}) (string, error) {
@@ -49,8 +50,9 @@ func TestAProgramsOwnHooksAndCredentials(t *testing.T) {
 	ready, ended := make(chan string, 1), make(chan error, 1)
 	go func() {
 		ended <- pool.Run(ctx, nc, pool.Options{
-			Pool: "own", Tools: []tool.Tool{says("granted"), says("bare")}, Credentials: map[string]map[string]string{"granted": {"SERVICE_LOGIN": credential}},
-			Ready: func(id string) { ready <- id },
+			Pool: "own", Tools: []tool.Tool{says("granted"), says("bare")},
+			Credentials: map[string]map[string]string{"granted": {"SERVICE_LOGIN": credential}},
+			Ready:       func(id string) { ready <- id },
 			Hooks: []pool.Hook{
 				{Name: "guard", Matcher: "granted|bare",
 					Before: func(_ context.Context, c pool.HookCall) (pool.Before, error) {
@@ -82,10 +84,12 @@ func TestAProgramsOwnHooksAndCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := toolyard.Batch{}
-	for _, c := range []struct{ tool, text string }{{"granted", "plain"}, {"bare", "plain"}, {"granted", "forbidden"}, {"granted", "break"}, {"granted", "other"}, {"granted", "after"}} {
+	for _, c := range []struct{ tool, text string }{{"granted", "plain"}, {"bare", "plain"}, {"granted", "forbidden"},
+		{"granted", "break"}, {"granted", "other"}, {"granted", "after"}} {
 		b.Calls = append(b.Calls, toolyard.Call{Tool: c.tool, Input: input(map[string]any{"text": c.text})})
 	}
-	stdout, stderr, status := run(t, nil, "dispatcher", "submit", "--nats", d.says["nats"], "--json", "--on-error", "continue", batchFile(t, b))
+	stdout, stderr, status := run(t, nil, "dispatcher", "submit", "--nats", d.says["nats"], "--json", "--on-error",
+		"continue", batchFile(t, b))
 	if status != 0 {
 		t.Fatalf("exit status %d: %s", status, stderr)
 	}

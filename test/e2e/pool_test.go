@@ -33,7 +33,8 @@ func mixed(r *rand.Rand, n int) toolyard.Batch {
 		case k < 14:
 			c.Tool, c.Input = "glob", input(map[string]any{"pattern": "**/*.txt"})
 		case k < 18:
-			c.Tool, c.Input = "write_file", input(map[string]any{"file_path": fmt.Sprintf("out/%d.txt", r.IntN(5)), "content": fmt.Sprintf("call %d\n", i)})
+			c.Tool, c.Input = "write_file", input(map[string]any{"file_path": fmt.Sprintf("out/%d.txt", r.IntN(5)),
+				"content": fmt.Sprintf("call %d\n", i)})
 		case k == 18:
 			c.Tool, c.Input = "no_such_tool", input(map[string]any{})
 		default:
@@ -44,8 +45,8 @@ func mixed(r *rand.Rand, n int) toolyard.Batch {
 	return b
 }
 
-// TestManyProcesses runs a batch of 200 mixed calls, beside smaller ones of other agents in the same workspace, over two
-// dispatchers and three workers. It reads the log and checks what must always hold.
+// TestManyProcesses runs a batch of 200 mixed calls, beside smaller ones of other agents in the same workspace, over
+// two dispatchers and three workers. It reads the log and checks what must always hold.
 func TestManyProcesses(t *testing.T) {
 	first := dispatcher(t)
 	url := first.says["nats"]
@@ -97,7 +98,8 @@ func TestManyProcesses(t *testing.T) {
 	var spans []span
 	owners := map[string]bool{}
 	for agent := range batches {
-		log, err := b.Log(t.Context(), toolyard.BatchKey{Agent: toolyard.Agent(agent), ID: toolyard.BatchID("of " + agent)})
+		log, err := b.Log(t.Context(), toolyard.BatchKey{Agent: toolyard.Agent(agent), ID: toolyard.BatchID("of " +
+			agent)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,10 +178,12 @@ func spansOf(t *testing.T, agent string, log []broker.Logged, owners map[string]
 			}
 		case events.Started:
 			g := plan.Groups[body.Group]
-			spans[body.Group] = &span{agent: agent, group: body.Group, from: l.Seq, ticket: body.Ticket, needs: g.Ticket, safe: g.Safe}
+			spans[body.Group] = &span{agent: agent, group: body.Group, from: l.Seq, ticket: body.Ticket,
+				needs: g.Ticket, safe: g.Safe}
 			for i := range plan.Calls {
 				if groupOf[i] < body.Group && finished[i] == 0 {
-					t.Errorf("agent %s: group %d started before call %d of group %d had its result", agent, body.Group, i, groupOf[i])
+					t.Errorf("agent %s: group %d started before call %d of group %d had its result", agent, body.Group,
+						i, groupOf[i])
 				}
 			}
 		case events.Claimed, events.Finished:
@@ -206,7 +210,8 @@ func spansOf(t *testing.T, agent string, log []broker.Logged, owners map[string]
 	return out
 }
 
-// checkExclusive checks that in the workspace an exclusive group overlaps no other, of any batch, and that tickets grow.
+// checkExclusive checks that in the workspace an exclusive group overlaps no other, of any batch, and that tickets
+// grow.
 func checkExclusive(t *testing.T, spans []span) {
 	t.Helper()
 	spans = slices.DeleteFunc(spans, func(s span) bool { return !s.needs })
@@ -224,7 +229,8 @@ func checkExclusive(t *testing.T, spans []span) {
 			}
 			together++
 			if !a.safe || !b.safe {
-				t.Errorf("group %d of %s (%d to %d) overlaps group %d of %s (%d to %d)", a.group, a.agent, a.from, a.to, b.group, b.agent, b.from, b.to)
+				t.Errorf("group %d of %s (%d to %d) overlaps group %d of %s (%d to %d)", a.group, a.agent, a.from, a.to,
+					b.group, b.agent, b.from, b.to)
 			}
 		}
 	}
@@ -243,7 +249,8 @@ func TestNoWorker(t *testing.T) {
 		t.Fatalf("exit status %d: %s", status, stderr)
 	}
 	v := viewOf(t, stdout)
-	if len(v.Results) != 2 || v.Results[0].Code != toolyard.DependencyUnavailable || !v.Results[0].Retryable || v.Results[1].Code != toolyard.UnknownTool {
+	if len(v.Results) != 2 || v.Results[0].Code != toolyard.DependencyUnavailable || !v.Results[0].Retryable ||
+		v.Results[1].Code != toolyard.UnknownTool {
 		t.Errorf("results %+v", v.Results)
 	}
 	if waited := time.Since(began); waited < 700*time.Millisecond {
@@ -257,7 +264,8 @@ func TestSubmittingAgainShowsTheSameResults(t *testing.T) {
 	d := dispatcher(t, "--with-worker", "--workspace", "default="+dir, "--permission-mode", "accept_edits")
 	write := func(text string) string {
 		return batchFile(t, toolyard.Batch{ID: "again", Calls: []toolyard.Call{
-			{Tool: "edit_file", Input: input(map[string]any{"file_path": "a.txt", "old_string": "one", "new_string": text})},
+			{Tool: "edit_file", Input: input(map[string]any{"file_path": "a.txt", "old_string": "one",
+				"new_string": text})},
 		}})
 	}
 	var first string

@@ -135,7 +135,8 @@ func credsFor(t *testing.T, url, role string) nats.Option {
 		return func(*nats.Options) error { return nil } // it asks for none
 	}
 	role, name, _ := strings.Cut(role, ".")
-	path, err := natsd.FindCreds(filepath.Join(dir.(string), "creds"), access.Principal{Role: access.Role(role), Name: name})
+	path, err := natsd.FindCreds(filepath.Join(dir.(string), "creds"),
+		access.Principal{Role: access.Role(role), Name: name})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +169,8 @@ func (w *prefixed) Write(b []byte) (int, error) {
 // dispatcher starts a dispatcher with an embedded server, or on one.
 func dispatcher(t *testing.T, args ...string) *process {
 	t.Helper()
-	args = append([]string{"serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", t.TempDir()}, args...)
+	args = append([]string{"serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", t.TempDir()},
+		args...)
 	return start(t, 3, "dispatcher", args...)
 }
 
@@ -264,7 +266,8 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 	}
 	dir := t.TempDir()
 	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	for path, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: signed}, keyFile: {Type: "PRIVATE KEY", Bytes: encoded}} {
+	for path, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: signed},
+		keyFile: {Type: "PRIVATE KEY", Bytes: encoded}} {
 		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}

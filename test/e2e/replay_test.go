@@ -28,7 +28,8 @@ type watcher struct {
 
 func watch(t *testing.T, args ...string) *watcher {
 	t.Helper()
-	w := &watcher{t: t, cmd: exec.Command(filepath.Join(bin, "dispatcher"), append([]string{"watch"}, args...)...), lines: make(chan string, 1000)}
+	w := &watcher{t: t, cmd: exec.Command(filepath.Join(bin, "dispatcher"), append([]string{"watch"}, args...)...),
+		lines: make(chan string, 1000)}
 	w.cmd.Stderr, w.cmd.Env = &prefixed{t: t, name: "watch"}, append(os.Environ(), reach(args)...)
 	out, err := w.cmd.StdoutPipe()
 	if err != nil {
@@ -160,7 +161,8 @@ func TestCancelAndWatch(t *testing.T) {
 			t.Errorf("cancel %q: status %d, %q; want %q", c.args, status, said, c.want)
 		}
 	}
-	if said, status := cancel(append(ref, "--call", "1", "--reason", "not this one", "wait/ing")...); status != 0 || !strings.Contains(said, "calls [1] end as canceled") {
+	if said, status := cancel(append(ref, "--call", "1", "--reason", "not this one", "wait/ing")...); status != 0 ||
+		!strings.Contains(said, "calls [1] end as canceled") {
 		t.Errorf("cancel of a call: status %d, %q", status, said)
 	}
 	one.until("[1] read_file finished: canceled")
@@ -188,7 +190,8 @@ func TestCancelAndWatch(t *testing.T) {
 	}
 	all.until("an agent/wait/ing", "the batch is complete")
 	text := strings.Join(one.seen, "\n")
-	for _, event := range []string{"submitted:", "planned by", "group 1 started", "cancel of [1] asked by", "cancel of the whole batch asked by",
+	for _, event := range []string{"submitted:", "planned by", "group 1 started", "cancel of [1] asked by",
+		"cancel of the whole batch asked by",
 		"[0] read_file finished", "[1] read_file finished", "settled without running", "the batch is complete"} {
 		if n := strings.Count(text, event); n != 1 {
 			t.Errorf("watch has shown %d times %q:\n%s", n, event, text)
@@ -201,9 +204,11 @@ func TestCancelAndWatch(t *testing.T) {
 		}
 	}
 	if len(other.seen) != 1 || strings.Contains(strings.Join(all.seen, "\n"), "missing") {
-		t.Errorf("watch of another agent has shown\n%s\nof all\n%s", strings.Join(other.seen, "\n"), strings.Join(all.seen, "\n"))
+		t.Errorf("watch of another agent has shown\n%s\nof all\n%s", strings.Join(other.seen, "\n"),
+			strings.Join(all.seen, "\n"))
 	}
-	if said, status := cancel(append(ref, "wait/ing")...); status != 2 || !strings.Contains(said, "the batch is completed") {
+	if said, status := cancel(append(ref, "wait/ing")...); status != 2 ||
+		!strings.Contains(said, "the batch is completed") {
 		t.Errorf("cancel again: status %d, %q", status, said)
 	}
 	out, errs, status := run(t, nil, "dispatcher", append([]string{"replay"}, append(ref, "wait/ing")...)...)
@@ -215,13 +220,16 @@ func TestCancelAndWatch(t *testing.T) {
 // TestReplayAndRerun replays a batch from the stream and from a file, and runs its calls again in a world that changed.
 func TestReplayAndRerun(t *testing.T) {
 	dir := workspace(t, map[string]string{"a.txt": "one\ntwo\nthree\n", "gone.txt": "here\n"})
-	url := dispatcher(t, "--with-worker", "--workspace", "default="+dir, "--permission-mode", "accept_edits").says["nats"]
+	url := dispatcher(t, "--with-worker", "--workspace", "default="+
+		dir, "--permission-mode", "accept_edits").says["nats"]
 	read := func(name string) toolyard.Call {
 		return toolyard.Call{Tool: "read_file", Input: input(map[string]any{"file_path": name})}
 	}
-	reads := toolyard.Batch{ID: "reads", Calls: []toolyard.Call{read("a.txt"), read("gone.txt"), {Tool: "glob", Input: input(map[string]any{"pattern": "*.none"})}}}
+	reads := toolyard.Batch{ID: "reads", Calls: []toolyard.Call{read("a.txt"), read("gone.txt"),
+		{Tool: "glob", Input: input(map[string]any{"pattern": "*.none"})}}}
 	events := filepath.Join(t.TempDir(), "log.jsonl")
-	ran, errs, status := run(t, nil, "dispatcher", "submit", "--nats", url, "--json", "--events", events, batchFile(t, reads))
+	ran, errs, status := run(t, nil, "dispatcher", "submit", "--nats", url, "--json", "--events", events,
+		batchFile(t, reads))
 	if status != 0 {
 		t.Fatalf("submit: %d, %s", status, errs)
 	}
@@ -232,7 +240,8 @@ func TestReplayAndRerun(t *testing.T) {
 		t.Fatal(err)
 	}
 	for arg, to := range map[string]*replay.Report{"reads": &stored, events: &filed, "-": &piped} {
-		out, errs, status := run(t, strings.NewReader(string(log)), "dispatcher", "replay", "--nats", url, "--json", arg)
+		out, errs, status := run(t, strings.NewReader(string(log)), "dispatcher", "replay", "--nats", url, "--json",
+			arg)
 		if err := json.Unmarshal([]byte(out), to); err != nil || status != 0 {
 			t.Fatalf("replay %s: status %d, %v, %s", arg, status, err, errs)
 		}
@@ -241,12 +250,14 @@ func TestReplayAndRerun(t *testing.T) {
 		if err != nil || err2 != nil || string(view) != string(want) {
 			t.Errorf("replay %s: the batch is\n%s\nand was\n%s", arg, view, want)
 		}
-		if !to.Consistent || to.Events != strings.Count(string(log), "\n") || len(to.Groups) != 1 || to.Groups[0].StartedMS == nil || len(to.Replies) == 0 {
+		if !to.Consistent || to.Events != strings.Count(string(log), "\n") || len(to.Groups) != 1 ||
+			to.Groups[0].StartedMS == nil || len(to.Replies) == 0 {
 			t.Errorf("replay %s: %s", arg, out)
 		}
 	}
 	out, errs, status := run(t, nil, "dispatcher", "replay", events)
-	if status != 0 || !strings.HasSuffix(out, fmt.Sprintf("checked: %d events, replies match results\n", filed.Events)) {
+	if status != 0 || !strings.HasSuffix(out, fmt.Sprintf("checked: %d events, replies match results\n",
+		filed.Events)) {
 		t.Errorf("replay of a file: status %d, %s\n%s", status, errs, out)
 	}
 
@@ -270,7 +281,8 @@ func TestReplayAndRerun(t *testing.T) {
 			t.Errorf("%s: status %d, %q; want %d, %q", name, status, errs, c.status, c.want)
 		}
 	}
-	if _, errs, status := run(t, nil, "dispatcher", "replay", "--nats", url, "neither"); status != 2 || !strings.Contains(errs, "is no file") {
+	if _, errs, status := run(t, nil, "dispatcher", "replay", "--nats", url, "neither"); status != 2 ||
+		!strings.Contains(errs, "is no file") {
 		t.Errorf("neither file nor batch: status %d, %q", status, errs)
 	}
 
@@ -287,7 +299,8 @@ func TestReplayAndRerun(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, errs, status = again("reads")
-	for _, want := range []string{`[0] output line 2: "2\ttwo", now "2\t2"`, `[1] code: "ok", now "invalid_arguments"`, "2 results of 3 different"} {
+	for _, want := range []string{`[0] output line 2: "2\ttwo", now "2\t2"`, `[1] code: "ok", now "invalid_arguments"`,
+		"2 results of 3 different"} {
 		if status != 0 || !strings.Contains(out, want) {
 			t.Errorf("run again in another world: status %d, %s\n%s\nwant %s", status, errs, out, want)
 		}
@@ -298,11 +311,13 @@ func TestReplayAndRerun(t *testing.T) {
 		Batch       toolyard.BatchView
 		Differences []replay.Difference
 	}
-	if err := json.Unmarshal([]byte(out), &diff); err != nil || status != 0 || diff.Of.ID != "reads" || diff.Batch.ID == "reads" || len(diff.Batch.Results) != 3 || len(diff.Differences) < 3 {
+	if err := json.Unmarshal([]byte(out), &diff); err != nil || status != 0 || diff.Of.ID != "reads" ||
+		diff.Batch.ID == "reads" || len(diff.Batch.Results) != 3 || len(diff.Differences) < 3 {
 		t.Errorf("run again as JSON: status %d, %v, %s\n%s", status, err, errs, out)
 	}
 
-	write := toolyard.Batch{ID: "writes", Calls: []toolyard.Call{read("a.txt"), {Tool: "write_file", Input: input(map[string]any{"file_path": "new.txt", "content": "n"})}}}
+	write := toolyard.Batch{ID: "writes", Calls: []toolyard.Call{read("a.txt"),
+		{Tool: "write_file", Input: input(map[string]any{"file_path": "new.txt", "content": "n"})}}}
 	if _, errs, status := run(t, nil, "dispatcher", "submit", "--nats", url, batchFile(t, write)); status != 0 {
 		t.Fatalf("submit: %d, %s", status, errs)
 	}
@@ -315,7 +330,8 @@ func TestReplayAndRerun(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "new.txt")); err == nil {
 		t.Error("it was refused, and has written")
 	}
-	if out, errs, status := again("--allow-writes", "writes"); status != 0 || !strings.Contains(out, "no result is different") {
+	if out, errs, status := again("--allow-writes", "writes"); status != 0 ||
+		!strings.Contains(out, "no result is different") {
 		t.Errorf("a write is run again: status %d, %s\n%s", status, errs, out)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "new.txt")); err != nil {

@@ -12,12 +12,13 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// TestRulesHoldWhereverTheyAreGiven: the rules of a dispatcher hold for workers that were told nothing of them, those of a worker
-// take its tools out of the surface, and names that people have mean our tools.
+// TestRulesHoldWhereverTheyAreGiven: the rules of a dispatcher hold for workers that were told nothing of them, those
+// of a worker take its tools out of the surface, and names that people have mean our tools.
 func TestRulesHoldWhereverTheyAreGiven(t *testing.T) {
 	t.Parallel()
 	dir := workspace(t, map[string]string{"a.txt": "a\n", ".env": "S=1\n", "docs/b.txt": "b\n"})
-	d := dispatcher(t, "--deny", "Bash(rm *)", "--deny", "Read(.env)", "--ask", "Edit(docs/**)", "--deny", "WebFetch", "--known-tool", "mcp__soon__y")
+	d := dispatcher(t, "--deny", "Bash(rm *)", "--deny", "Read(.env)", "--ask", "Edit(docs/**)", "--deny", "WebFetch",
+		"--known-tool", "mcp__soon__y")
 	worker(t, d.says["nats"], dir, "--permission-mode", "bypass", "--dangerously-run-unsandboxed", "--deny", "glob")
 	b := toolyard.Batch{Options: toolyard.Options{OnError: toolyard.Continue}, Calls: []toolyard.Call{
 		{ID: "env", Tool: "read_file", Input: input(map[string]string{"file_path": ".env"})},
@@ -44,11 +45,13 @@ func TestRulesHoldWhereverTheyAreGiven(t *testing.T) {
 		for line := range strings.Lines(listed) {
 			names = append(names, strings.Fields(line)[0])
 		}
-		if status != 0 || slices.Contains(names, "glob") || slices.Contains(names, "web_fetch") || !slices.Contains(names, "grep") {
+		if status != 0 || slices.Contains(names, "glob") || slices.Contains(names, "web_fetch") ||
+			!slices.Contains(names, "grep") {
 			t.Errorf("tools %v: status %d, %s lists %v", args, status, stderr, names)
 		}
 	}
-	for rule, want := range map[string]int{"raed_file(.env)": http.StatusBadRequest, "Read(.env)": http.StatusOK, "mcp__later": http.StatusBadRequest, "mcp__soon__x": http.StatusOK} {
+	for rule, want := range map[string]int{"raed_file(.env)": http.StatusBadRequest, "Read(.env)": http.StatusOK,
+		"mcp__later": http.StatusBadRequest, "mcp__soon__x": http.StatusOK} {
 		body := `{"calls": [{"id": "a", "tool": "read_file", "input": {"file_path": "a.txt"}}], "options": {"deny": ["` + rule + `"]}}`
 		resp, err := http.Post(d.says["http"]+"/v1/batches?wait=20", "application/json", strings.NewReader(body))
 		if err != nil {
@@ -76,10 +79,12 @@ func TestRulesThatCannotHoldAreRefused(t *testing.T) {
 		want string
 	}{
 		{append(nowhere, "--allow", "bash"), "--allow bash: this process runs no calls"},
-		{append(nowhere, "--permission-mode", "accept_edits"), "--permission-mode accept_edits: this process runs no calls"},
+		{append(nowhere, "--permission-mode", "accept_edits"),
+			"--permission-mode accept_edits: this process runs no calls"},
 		{append(nowhere, "--deny", "read_file(/srv/x)"), "the directories of workspaces are not known here"},
 		{append(nowhere, "--deny", "raed_file(x)"), `there is no tool "raed_file" here`},
-		{[]string{"worker", "serve", "--nats", "nats://127.0.0.1:1", "--deny", "Raed(x)"}, `there is no tool "Raed" here`},
+		{[]string{"worker", "serve", "--nats", "nats://127.0.0.1:1", "--deny", "Raed(x)"},
+			`there is no tool "Raed" here`},
 		{[]string{"worker", "serve", "--nats", "nats://127.0.0.1:1", "--ask", "mcp__my"}, "no MCP server"},
 		{[]string{"dispatcher", "run", "--workspace", dir, "--allow", "Bsh", batch}, `there is no tool "Bsh" here`},
 		{[]string{"dispatcher", "explain", "--workspace", dir, "--deny", "MultiEdit", batch}, "has no counterpart"},
@@ -90,7 +95,8 @@ func TestRulesThatCannotHoldAreRefused(t *testing.T) {
 			t.Errorf("%v: status %d, %s", c.args, status, stderr)
 		}
 	}
-	stdout, stderr, status := run(t, nil, "dispatcher", "run", "--json", "--workspace", dir, "--hooks", filepath.Join(dir, "settings.json"), batch)
+	stdout, stderr, status := run(t, nil, "dispatcher", "run", "--json", "--workspace", dir, "--hooks",
+		filepath.Join(dir, "settings.json"), batch)
 	if status != 0 {
 		t.Fatalf("status %d: %s", status, stderr)
 	}

@@ -42,7 +42,8 @@ func foldEvents(t *testing.T, path string) batch.State {
 		if err := e.Validate(); err != nil {
 			t.Fatalf("line %d is no valid CloudEvent: %v", n, err)
 		}
-		if e.SpecVersion() != "1.0" || !strings.HasPrefix(e.Type(), "dev.toolyard.") || e.Time().IsZero() || e.Extensions()["partitionkey"] == nil || ids[e.ID()] {
+		if e.SpecVersion() != "1.0" || !strings.HasPrefix(e.Type(), "dev.toolyard.") || e.Time().IsZero() ||
+			e.Extensions()["partitionkey"] == nil || ids[e.ID()] {
 			t.Errorf("line %d has not the attributes that it should: %s", n, lines.Text())
 		}
 		ids[e.ID()] = true
@@ -182,7 +183,8 @@ func TestJSONIsTheDocumentedObject(t *testing.T) {
 			has("a phase", keys(t, f), documentedPhase{})
 		}
 	}
-	if v.ID != "b-1" || v.Agent != "agent-1" || v.Session != "s-1" || v.Workspace != "w-1" || v.Status != "completed" || len(v.Surface) != 64 {
+	if v.ID != "b-1" || v.Agent != "agent-1" || v.Session != "s-1" || v.Workspace != "w-1" || v.Status != "completed" ||
+		len(v.Surface) != 64 {
 		t.Errorf("the batch object: %+v", v)
 	}
 	if d := cmp.Diff([][]int{{0, 1}, {2}, {3}}, v.Groups); d != "" {
@@ -192,12 +194,15 @@ func TestJSONIsTheDocumentedObject(t *testing.T) {
 		code, class string
 		concurrent  bool
 		attempts    int
-	}{{"", "READ_ONLY", true, 1}, {"", "READ_ONLY", true, 1}, {"permission_denied", "WRITE_EXCLUSIVE", false, 0}, {"unknown_tool", "UNSAFE", false, 0}} {
+	}{{"", "READ_ONLY", true, 1}, {"", "READ_ONLY", true, 1}, {"permission_denied", "WRITE_EXCLUSIVE", false, 0},
+		{"unknown_tool", "UNSAFE", false, 0}} {
 		r := v.Results[i]
-		if r.Index != i || r.CallID != fmt.Sprintf("toolu_%02d", i+1) || r.Code != want.code || r.Class != want.class || r.WasConcurrent != want.concurrent || r.Attempts != want.attempts {
+		if r.Index != i || r.CallID != fmt.Sprintf("toolu_%02d", i+1) || r.Code != want.code || r.Class != want.class ||
+			r.WasConcurrent != want.concurrent || r.Attempts != want.attempts {
 			t.Errorf("result %d: %+v, want %+v", i, r, want)
 		}
-		if (r.Output != "") != (want.code == "") || (r.Error != "") != (want.code != "") || r.IsError != (want.code != "") {
+		if (r.Output != "") != (want.code == "") || (r.Error != "") != (want.code != "") ||
+			r.IsError != (want.code != "") {
 			t.Errorf("result %d: %+v", i, r)
 		}
 	}
@@ -247,14 +252,18 @@ func commandCode(t *testing.T) toolyard.Code {
 
 // exampleCodes are how the calls of each example end, in default mode.
 var exampleCodes = map[string][]toolyard.Code{
-	"explore.json": {"", "", "", isolated, isolated, toolyard.PermissionDenied, toolyard.InvalidArguments, toolyard.InvalidArguments, toolyard.UnknownTool, ""},
-	"escape.json": {toolyard.ExecutionFailed, toolyard.PermissionDenied, toolyard.PermissionDenied, toolyard.PermissionDenied, toolyard.PermissionDenied,
-		toolyard.PermissionDenied, toolyard.ExecutionFailed, toolyard.PermissionDenied, toolyard.PermissionDenied, toolyard.PermissionDenied},
+	"explore.json": {"", "", "", isolated, isolated, toolyard.PermissionDenied, toolyard.InvalidArguments,
+		toolyard.InvalidArguments, toolyard.UnknownTool, ""},
+	"escape.json": {toolyard.ExecutionFailed, toolyard.PermissionDenied, toolyard.PermissionDenied,
+		toolyard.PermissionDenied, toolyard.PermissionDenied,
+		toolyard.PermissionDenied, toolyard.ExecutionFailed, toolyard.PermissionDenied, toolyard.PermissionDenied,
+		toolyard.PermissionDenied},
 	"anthropic-message.json":      {"", "", toolyard.SchemaValidationFailed, ""},
 	"openai-response.json":        {"", "", toolyard.SchemaValidationFailed, ""},
 	"openai-chat-completion.json": {"", toolyard.SchemaValidationFailed, ""},
 	"gemini-response.json":        {"", "", toolyard.SchemaValidationFailed, ""},
-	"tools.json":                  {toolyard.UnknownTool, toolyard.UnknownTool, toolyard.UnknownTool}, // its tools come with --tools examples/tools.yaml
+	// its tools come with --tools examples/tools.yaml
+	"tools.json": {toolyard.UnknownTool, toolyard.UnknownTool, toolyard.UnknownTool},
 }
 
 func TestExamples(t *testing.T) {
@@ -289,12 +298,14 @@ func TestExamples(t *testing.T) {
 	if seen != len(exampleCodes) {
 		t.Errorf("%d examples are there, the table has %d", seen, len(exampleCodes))
 	}
-	if out := p.ok(nil, "run", "examples/gemini-response.json"); !strings.Contains(out, "group 1 · 2 calls together\n") || !strings.HasSuffix(out, "completed: 3 results, 1 error\n") {
+	if out := p.ok(nil, "run", "examples/gemini-response.json"); !strings.Contains(out,
+		"group 1 · 2 calls together\n") || !strings.HasSuffix(out, "completed: 3 results, 1 error\n") {
 		t.Errorf("for a person:\n%s", out)
 	}
 	// The first command of a reader: edits are allowed, so that the notes are written and read.
 	v := p.view("--permission-mode", "accept_edits", "examples/explore.json")
-	for i, code := range []toolyard.Code{"", "", "", commandCode(t), commandCode(t), "", "", "", toolyard.UnknownTool, ""} {
+	for i, code := range []toolyard.Code{"", "", "", commandCode(t), commandCode(t), "", "", "", toolyard.UnknownTool,
+		""} {
 		if v.Results[i].Code != code {
 			t.Errorf("explore.json, call %d: %q %s", i, v.Results[i].Code, v.Results[i].Error)
 		}
@@ -307,7 +318,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestEscapes: a model that tries to get out is told each time what held it, and the next call runs as if nothing had been.
+// TestEscapes: a model that tries to get out is told each time what held it, and the next call runs as if nothing had
+// been.
 func TestEscapes(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, exampleFiles(t))
@@ -316,9 +328,12 @@ func TestEscapes(t *testing.T) {
 		code toolyard.Code
 		says string
 	}{
-		{toolyard.ExecutionFailed, "/etc/shadow: No such file"}, {toolyard.ExecutionFailed, "Network is unreachable"}, {toolyard.ExecutionFailed, "Connection refused"},
-		{toolyard.ExecutionFailed, "no git repository"}, {toolyard.SandboxViolation, ".vscode"}, {toolyard.Timeout, "nothing that it started runs on"},
-		{toolyard.ExecutionFailed, "more than 512 MiB of memory"}, {toolyard.ExecutionFailed, "wrote more than 1048576 bytes"}, {toolyard.Timeout, "after 1s"},
+		{toolyard.ExecutionFailed, "/etc/shadow: No such file"}, {toolyard.ExecutionFailed, "Network is unreachable"},
+		{toolyard.ExecutionFailed, "Connection refused"},
+		{toolyard.ExecutionFailed, "no git repository"}, {toolyard.SandboxViolation, ".vscode"},
+		{toolyard.Timeout, "nothing that it started runs on"},
+		{toolyard.ExecutionFailed, "more than 512 MiB of memory"},
+		{toolyard.ExecutionFailed, "wrote more than 1048576 bytes"}, {toolyard.Timeout, "after 1s"},
 		{toolyard.OK, "nobody writes any more"},
 	} {
 		if commandCode(t) != toolyard.OK {
@@ -361,7 +376,8 @@ func TestFormats(t *testing.T) {
 				ids, failed = append(ids, b.ToolUseID), append(failed, b.IsError)
 			}
 			return ids, failed
-		}, []string{"toolu_01A7pVbTsq5dKxRnYw3CmJ8e", "toolu_01BvN9hXqGz4LwUe6TrS2kPd", "toolu_01CrM3yEfJ8uQaHt5WzD7nVx", "toolu_01DkT6sLcB2mPgXi9FvY4oRj"}},
+		}, []string{"toolu_01A7pVbTsq5dKxRnYw3CmJ8e", "toolu_01BvN9hXqGz4LwUe6TrS2kPd",
+			"toolu_01CrM3yEfJ8uQaHt5WzD7nVx", "toolu_01DkT6sLcB2mPgXi9FvY4oRj"}},
 		{"openai-response.json", "openai", func(t *testing.T, out []byte) (ids []string, failed []bool) {
 			var items []struct {
 				Type, Output string
@@ -375,7 +391,8 @@ func TestFormats(t *testing.T) {
 				ids, failed = append(ids, i.CallID), append(failed, strings.Contains(i.Output, "InputValidationError"))
 			}
 			return ids, failed
-		}, []string{"call_7GkQx2LmWnRt5YvBz8HdCsPe", "call_Jw4ZpVf9TqKs3NyXb6MgUaRh", "call_Dc8RtEo1LiFu6QwHk3SmVxNz", "call_Ub5XnGy7PjCv2ZaOd9TrLeKw"}},
+		}, []string{"call_7GkQx2LmWnRt5YvBz8HdCsPe", "call_Jw4ZpVf9TqKs3NyXb6MgUaRh", "call_Dc8RtEo1LiFu6QwHk3SmVxNz",
+			"call_Ub5XnGy7PjCv2ZaOd9TrLeKw"}},
 		{"openai-chat-completion.json", "openai-chat", func(t *testing.T, out []byte) (ids []string, failed []bool) {
 			var messages []struct {
 				Role, Content string
@@ -386,11 +403,13 @@ func TestFormats(t *testing.T) {
 				if m.Role != "tool" || m.Content == "" {
 					t.Errorf("message %+v", m)
 				}
-				ids, failed = append(ids, m.ToolCallID), append(failed, strings.Contains(m.Content, "InputValidationError"))
+				ids, failed = append(ids, m.ToolCallID),
+					append(failed, strings.Contains(m.Content, "InputValidationError"))
 			}
 			return ids, failed
 		}, []string{"call_v5KdRmXw8ZtHqPyNc3LgSbJa", "call_f2TnQeYo6UiVrBkMx9WzDhCl", "call_p7GsAjLu4FwEtXdOv1RyKnZm"}},
-		{"gemini-response.json", "gemini", func(t *testing.T, out []byte) (ids []string, failed []bool) { // these calls have no ids: the order pairs them
+		// these calls have no ids: the order pairs them
+		{"gemini-response.json", "gemini", func(t *testing.T, out []byte) (ids []string, failed []bool) {
 			var m struct {
 				Role  string
 				Parts []struct {
@@ -431,7 +450,8 @@ func decode(t *testing.T, data []byte, to any) {
 	}
 }
 
-// sameData compares outputs as data by what they say: a printed document has them indented, and escapes what a screen hides.
+// sameData compares outputs as data by what they say: a printed document has them indented, and escapes what a screen
+// hides.
 var sameData = cmp.Transformer("JSON", func(raw json.RawMessage) (v any) {
 	if json.Unmarshal(raw, &v) != nil {
 		return string(raw)
@@ -509,13 +529,19 @@ func TestPermissions(t *testing.T) {
 	}{
 		{nil, []toolyard.Code{"", "", denied, denied, denied, setup}},
 		{[]string{"--permission-mode", "accept_edits"}, []toolyard.Code{"", "", "", denied, denied, setup}},
-		{[]string{"--permission-mode", "plan", "--allow", "write_file"}, []toolyard.Code{"", "", denied, denied, denied, setup}},
-		{[]string{"--permission-mode", "dont_ask", "--allow", "write_file(docs/**)", "--allow", "web_fetch(domain:example.com)"}, []toolyard.Code{"", "", "", denied, denied, setup}},
-		{[]string{"--permission-mode", "bypass"}, []toolyard.Code{"", "", "", denied, tried, setup}}, // .git is protected
-		{[]string{"--permission-mode", "bypass", "--allow", "write_file(.git/**)"}, []toolyard.Code{"", "", "", "", tried, setup}},
-		{[]string{"--permission-mode", "bypass", "--deny", "write_file", "--ask", "web_fetch"}, []toolyard.Code{"", "", blocked, blocked, denied, setup}},
+		{[]string{"--permission-mode", "plan", "--allow", "write_file"},
+			[]toolyard.Code{"", "", denied, denied, denied, setup}},
+		{[]string{"--permission-mode", "dont_ask", "--allow", "write_file(docs/**)", "--allow",
+			"web_fetch(domain:example.com)"}, []toolyard.Code{"", "", "", denied, denied, setup}},
+		// .git is protected
+		{[]string{"--permission-mode", "bypass"}, []toolyard.Code{"", "", "", denied, tried, setup}},
+		{[]string{"--permission-mode", "bypass", "--allow", "write_file(.git/**)"},
+			[]toolyard.Code{"", "", "", "", tried, setup}},
+		{[]string{"--permission-mode", "bypass", "--deny", "write_file", "--ask", "web_fetch"},
+			[]toolyard.Code{"", "", blocked, blocked, denied, setup}},
 		{[]string{"--deny", "read_file"}, []toolyard.Code{blocked, blocked, denied, denied, denied, setup}},
-		{[]string{"--deny", "read_file(secret/**)", "--allow", "read_file"}, []toolyard.Code{"", denied, denied, denied, denied, setup}},
+		{[]string{"--deny", "read_file(secret/**)", "--allow", "read_file"},
+			[]toolyard.Code{"", denied, denied, denied, denied, setup}},
 		{[]string{"--ask", "read_file"}, []toolyard.Code{denied, denied, denied, denied, denied, setup}},
 		{[]string{"--allow", "web_fetch(domain:127.0.0.1)"}, []toolyard.Code{"", "", denied, denied, tried, setup}},
 	} {
@@ -556,7 +582,8 @@ func TestOffloaded(t *testing.T) {
 	for n := range 900 {
 		fmt.Fprintf(&big, "line %03d é %s\n", n, strings.Repeat("x", 90))
 	}
-	p := newPlace(t, map[string]string{"big.txt": big.String(), "in.json": `{"agent":"first","calls":[{"tool":"grep","input":{"pattern":"line","path":"big.txt"}}]}`})
+	p := newPlace(t, map[string]string{"big.txt": big.String(),
+		"in.json": `{"agent":"first","calls":[{"tool":"grep","input":{"pattern":"line","path":"big.txt"}}]}`})
 	if r := p.view("in.json").Results[0]; r.IsError || !r.Truncated || r.Blob == "" {
 		t.Errorf("run alone: %q, truncated %t, blob %q", r.Code, r.Truncated, r.Blob)
 	}
@@ -566,11 +593,13 @@ func TestOffloaded(t *testing.T) {
 		return viewOf(t, p.ok(nil, "submit", "--json", "--nats", d.says["nats"], batchFile(t, b))).Results[0]
 	}
 	first := viewOf(t, p.ok(nil, "submit", "--json", "--nats", d.says["nats"], "in.json")).Results[0]
-	if first.IsError || !first.Truncated || first.Blob == "" || len(first.Output) > 20_000 || !strings.Contains(first.Output, first.Blob) || !strings.Contains(first.Output, "read_result") {
+	if first.IsError || !first.Truncated || first.Blob == "" || len(first.Output) > 20_000 ||
+		!strings.Contains(first.Output, first.Blob) || !strings.Contains(first.Output, "read_result") {
 		t.Fatalf("the preview: %+v", first)
 	}
 	read := func(agent toolyard.Agent, offset int) toolyard.Result {
-		return submit(toolyard.Batch{Agent: agent, Calls: []toolyard.Call{{Tool: "read_result", Input: input(map[string]any{"ref": first.Blob, "offset": offset, "limit": 40_000})}}})
+		return submit(toolyard.Batch{Agent: agent, Calls: []toolyard.Call{{Tool: "read_result",
+			Input: input(map[string]any{"ref": first.Blob, "offset": offset, "limit": 40_000})}}})
 	}
 	var whole strings.Builder
 	for offset := 0; ; offset += 40_000 {
@@ -609,8 +638,10 @@ func planned(t *testing.T, path string) events.Planned {
 func TestSettingsPrecedence(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, map[string]string{
-		"a.txt": "one\n", "in.json": `{"calls":[{"tool":"read_file","input":{"file_path":"a.txt"}}],"options":{"max_concurrency":2,"partition":"sequential"}}`,
-		"plain.json": fine, "settings.yaml": "max-concurrency: 3\npartition: safe_first\ndeny:\n  - read_file\nread-slots: 2\nnats: nats://127.0.0.1:1\n",
+		"a.txt":      "one\n",
+		"in.json":    `{"calls":[{"tool":"read_file","input":{"file_path":"a.txt"}}],"options":{"max_concurrency":2,"partition":"sequential"}}`,
+		"plain.json": fine, "settings.yaml": "max-concurrency: 3\npartition: safe_first\ndeny:\n  - " +
+			"read_file\nread-slots: 2\nnats: nats://127.0.0.1:1\n",
 	})
 	path := filepath.Join(t.TempDir(), "events.jsonl")
 	config := []string{"--config", "settings.yaml"}
@@ -623,16 +654,22 @@ func TestSettingsPrecedence(t *testing.T) {
 	}{
 		{"the file's own", nil, []string{"in.json"}, 2, toolyard.Sequential, ""},
 		{"settings over the file's own", nil, append(config, "in.json"), 3, toolyard.SafeFirst, toolyard.BlockedTool},
-		{"settings named in the environment", []string{"TOOLYARD_CONFIG=settings.yaml"}, []string{"plain.json"}, 3, toolyard.SafeFirst, toolyard.BlockedTool},
-		{"the flag over the environment for the settings", []string{"TOOLYARD_CONFIG=missing.yaml"}, append(config, "plain.json"), 3, toolyard.SafeFirst, toolyard.BlockedTool},
-		{"environment over settings", []string{"TOOLYARD_MAX_CONCURRENCY=5", "TOOLYARD_DENY=grep\nglob"}, append(config, "plain.json"), 5, toolyard.SafeFirst, ""},
-		{"flag over all", []string{"TOOLYARD_MAX_CONCURRENCY=5", "TOOLYARD_PARTITION=ordered_halt"}, append(config, "--max-concurrency", "7", "--deny", "grep", "plain.json"), 7, toolyard.OrderedHalt, ""},
-		{"empty list in the environment", []string{"TOOLYARD_DENY="}, append(config, "plain.json"), 3, toolyard.SafeFirst, ""},
+		{"settings named in the environment", []string{"TOOLYARD_CONFIG=settings.yaml"}, []string{"plain.json"}, 3,
+			toolyard.SafeFirst, toolyard.BlockedTool},
+		{"the flag over the environment for the settings", []string{"TOOLYARD_CONFIG=missing.yaml"},
+			append(config, "plain.json"), 3, toolyard.SafeFirst, toolyard.BlockedTool},
+		{"environment over settings", []string{"TOOLYARD_MAX_CONCURRENCY=5", "TOOLYARD_DENY=grep\nglob"},
+			append(config, "plain.json"), 5, toolyard.SafeFirst, ""},
+		{"flag over all", []string{"TOOLYARD_MAX_CONCURRENCY=5", "TOOLYARD_PARTITION=ordered_halt"},
+			append(config, "--max-concurrency", "7", "--deny", "grep", "plain.json"), 7, toolyard.OrderedHalt, ""},
+		{"empty list in the environment", []string{"TOOLYARD_DENY="}, append(config, "plain.json"), 3,
+			toolyard.SafeFirst, ""},
 	} {
 		v := viewOf(t, p.ok(c.env, append([]string{"run", "--json", "--events", path}, c.args...)...))
 		plan := planned(t, path)
 		if plan.MaxConcurrency != c.concurrent || plan.Partition != c.partition || v.Results[0].Code != c.code {
-			t.Errorf("%s: max_concurrency %d, %s, %q; want %d, %s, %q", c.name, plan.MaxConcurrency, plan.Partition, v.Results[0].Code, c.concurrent, c.partition, c.code)
+			t.Errorf("%s: max_concurrency %d, %s, %q; want %d, %s, %q", c.name, plan.MaxConcurrency, plan.Partition,
+				v.Results[0].Code, c.concurrent, c.partition, c.code)
 		}
 	}
 }
@@ -640,7 +677,8 @@ func TestSettingsPrecedence(t *testing.T) {
 // TestServedCap: a served system's cap comes from its own environment, and holds for batches that name none.
 func TestServedCap(t *testing.T) {
 	t.Setenv("TOOLYARD_MAX_CONCURRENCY", "4")
-	p := newPlace(t, map[string]string{"a.txt": "one\n", "plain.json": fine, "in.json": fine[:len(fine)-1] + `,"options":{"max_concurrency":2}}`})
+	p := newPlace(t, map[string]string{"a.txt": "one\n", "plain.json": fine, "in.json": fine[:len(fine)-1] +
+		`,"options":{"max_concurrency":2}}`})
 	path := filepath.Join(t.TempDir(), "events.jsonl")
 	d := dispatcher(t, "--with-worker", "--workspace", "default="+p.dir)
 	for file, want := range map[string]int{"plain.json": 4, "in.json": 2} {

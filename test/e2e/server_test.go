@@ -29,12 +29,14 @@ func TestCommandsOverHTTP(t *testing.T) {
 	}
 	refuses := func(status int, says string, args ...string) {
 		t.Helper()
-		if stdout, stderr, got := run(t, nil, "dispatcher", args...); got != status || !strings.Contains(stderr, says) || strings.Count(stderr, "\n") != 1 {
+		if stdout, stderr, got := run(t, nil, "dispatcher", args...); got != status ||
+			!strings.Contains(stderr, says) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("dispatcher %q: status %d, want %d with %q\n%s%s", args, got, status, says, stdout, stderr)
 		}
 	}
 	// The tools are the same from either side, but for what the dispatcher's caller takes out.
-	overHTTP, overNATS := said(t, at("tok-ann", "tools", "--format", "anthropic", "--deny", "bash")...), said(t, "tools", "--nats", d.says["nats"], "--format", "anthropic", "--deny", "bash")
+	overHTTP, overNATS := said(t, at("tok-ann", "tools", "--format", "anthropic", "--deny", "bash")...),
+		said(t, "tools", "--nats", d.says["nats"], "--format", "anthropic", "--deny", "bash")
 	if overHTTP != overNATS || !strings.Contains(overHTTP, `"read_file"`) || strings.Contains(overHTTP, `"bash"`) {
 		t.Errorf("the tools over HTTP:\n%s\nover NATS:\n%s", overHTTP, overNATS)
 	}
@@ -53,21 +55,24 @@ func TestCommandsOverHTTP(t *testing.T) {
 	}()
 	var list []client.Approval
 	for deadline := time.Now().Add(30 * time.Second); len(list) == 0; time.Sleep(20 * time.Millisecond) {
-		if err := json.Unmarshal([]byte(said(t, at("tok-ann", "approvals", "--json")...)), &list); err != nil || time.Now().After(deadline) {
+		if err := json.Unmarshal([]byte(said(t, at("tok-ann", "approvals", "--json")...)), &list); err != nil ||
+			time.Now().After(deadline) {
 			t.Fatal("no call waits for a person", err)
 		}
 	}
 	if list[0].Agent != "ann" || list[0].Tool != "write_file" {
 		t.Errorf("%+v", list)
 	}
-	if text := said(t, at("tok-op", "batches", "--agent", "ann", "--session", "s")...); !strings.Contains(text, "ann/b") {
+	if text := said(t, at("tok-op", "batches", "--agent", "ann", "--session", "s")...); !strings.Contains(text,
+		"ann/b") {
 		t.Errorf("the list:\n%s", text)
 	}
 	refuses(1, "operator's token", at("tok-ann", "approve", "--input-sha256", list[0].InputSHA256, list[0].ID)...)
 	said(t, at("tok-op", "approve", "--remember", "session", "--input-sha256", list[0].InputSHA256, list[0].ID)...)
 	refuses(2, "", at("tok-op", "deny", list[0].ID)...)
 	var v toolyard.BatchView
-	if out := <-submitted; json.Unmarshal([]byte(out), &v) != nil || v.Agent != "ann" || v.Status != toolyard.StatusCompleted || len(v.Results) != 2 || v.Results[1].IsError {
+	if out := <-submitted; json.Unmarshal([]byte(out), &v) != nil || v.Agent != "ann" ||
+		v.Status != toolyard.StatusCompleted || len(v.Results) != 2 || v.Results[1].IsError {
 		t.Fatalf("submit says\n%s", out)
 	}
 	watched := said(t, at("tok-ann", "watch", "--json", "b")...)
@@ -78,7 +83,8 @@ func TestCommandsOverHTTP(t *testing.T) {
 	var reports [2]struct {
 		Batch toolyard.BatchView `json:"batch"`
 	}
-	for i, args := range [][]string{at("tok-ann", "replay", "--json", "b"), {"replay", "--nats", d.says["nats"], "--agent", "ann", "--json", "b"}} {
+	for i, args := range [][]string{at("tok-ann", "replay", "--json", "b"),
+		{"replay", "--nats", d.says["nats"], "--agent", "ann", "--json", "b"}} {
 		if err := json.Unmarshal([]byte(said(t, args...)), &reports[i]); err != nil {
 			t.Fatal(err)
 		}

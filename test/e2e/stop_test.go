@@ -47,10 +47,12 @@ func TestTimeLimits(t *testing.T) {
 		want []toolyard.Code
 	}{
 		{"--call-timeout=100ms", []toolyard.Code{"", toolyard.Timeout, toolyard.UnknownTool, ""}},
-		{"--timeout=300ms", []toolyard.Code{"", toolyard.DeadlineExceeded, toolyard.UnknownTool, toolyard.DeadlineExceeded}},
+		{"--timeout=300ms", []toolyard.Code{"", toolyard.DeadlineExceeded, toolyard.UnknownTool,
+			toolyard.DeadlineExceeded}},
 	} {
 		// What it logs is not looked at: a worker may say that its late result was not wanted any more.
-		stdout, stderr, status := p.run(nil, nil, slices.Concat([]string{"run", "--json", c.flag}, fetchAllowed, []string{"in.json"})...)
+		stdout, stderr, status := p.run(nil, nil, slices.Concat([]string{"run", "--json", c.flag}, fetchAllowed,
+			[]string{"in.json"})...)
 		if status != 0 {
 			t.Fatalf("%s: exit status %d, %s", c.flag, status, stderr)
 		}
@@ -70,9 +72,12 @@ func TestInterrupt(t *testing.T) {
 	url, asked := silent(t)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		p := newPlace(t, nil)
-		p.write("in.json", fmt.Sprintf(`{"calls":[{"tool":"web_fetch","input":{"url":%q}},{"tool":"glob","input":{"pattern":"*"}}]}`, url))
+		p.write("in.json",
+			fmt.Sprintf(`{"calls":[{"tool":"web_fetch","input":{"url":%q}},{"tool":"glob","input":{"pattern":"*"}}]}`,
+				url))
 		// The grace is short: how long it is by default is the operator's choice, and waited for here.
-		cmd := p.command(t.Context(), nil, nil, slices.Concat([]string{"run", "--json", "--drain-grace", "100ms"}, fetchAllowed, []string{"in.json"})...)
+		cmd := p.command(t.Context(), nil, nil, slices.Concat([]string{"run", "--json", "--drain-grace", "100ms"},
+			fetchAllowed, []string{"in.json"})...)
 		var out, errs bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &errs
 		if err := cmd.Start(); err != nil {
@@ -90,7 +95,8 @@ func TestInterrupt(t *testing.T) {
 		hung := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
 		_ = cmd.Wait() // the status is what counts
 		hung.Stop()
-		if status := cmd.ProcessState.ExitCode(); status != 130 || errs.String() != "dispatcher: interrupted\n" || out.String() != "" {
+		if status := cmd.ProcessState.ExitCode(); status != 130 || errs.String() != "dispatcher: interrupted\n" ||
+			out.String() != "" {
 			t.Errorf("after %s: exit status %d, %q, %q", sig, status, &errs, &out)
 		}
 		p.checkTidy(errs.String())
@@ -125,7 +131,8 @@ func TestBrokenPipe(t *testing.T) {
 
 // TestEventsPathIsCheckedFirst: nothing runs when its log cannot be kept.
 func TestEventsPathIsCheckedFirst(t *testing.T) {
-	p := newPlace(t, map[string]string{"in.json": `{"calls":[{"tool":"write_file","input":{"file_path":"out.txt","content":"x"}}]}`})
+	p := newPlace(t,
+		map[string]string{"in.json": `{"calls":[{"tool":"write_file","input":{"file_path":"out.txt","content":"x"}}]}`})
 	for _, path := range []string{"missing/events.jsonl", "."} {
 		stdout, stderr, status := p.run(nil, nil, "run", "--permission-mode", "bypass", "--events", path, "in.json")
 		refused(t, stdout, stderr, status, "--events")

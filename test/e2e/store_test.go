@@ -17,7 +17,8 @@ func TestTheStoreVanishes(t *testing.T) {
 	t.Parallel()
 	url, asked := silent(t)
 	data := filepath.Join(t.TempDir(), "data")
-	d := start(t, 3, "dispatcher", append([]string{"serve", "--with-worker", "--drain-grace", "1s", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", data}, fetchAllowed...)...)
+	d := start(t, 3, "dispatcher", append([]string{"serve", "--with-worker", "--drain-grace", "1s", "--listen",
+		"127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", data}, fetchAllowed...)...)
 	at := d.says["http"]
 	get := func(path string) int {
 		resp, err := http.Get(at + path)
@@ -30,7 +31,8 @@ func TestTheStoreVanishes(t *testing.T) {
 	if got := get("/readyz"); got != http.StatusOK {
 		t.Fatalf("readyz says %d", got)
 	}
-	resp, err := http.Post(at+"/v1/batches", "application/json", strings.NewReader(`{"calls":[{"tool":"web_fetch","input":{"url":"`+url+`"}}]}`))
+	resp, err := http.Post(at+"/v1/batches", "application/json",
+		strings.NewReader(`{"calls":[{"tool":"web_fetch","input":{"url":"`+url+`"}}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,14 +27,16 @@ func isolates(t *testing.T) bool {
 	return err == nil
 }
 
-// TestTheToolsOfTheExamples runs the commands that the examples declare; where nothing isolates them, each call says so.
+// TestTheToolsOfTheExamples runs the commands that the examples declare; where nothing isolates them, each call says
+// so.
 func TestTheToolsOfTheExamples(t *testing.T) {
 	examples, err := filepath.Abs("../../examples")
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := newPlace(t, map[string]string{"README.md": "Toolyard has\nthree words\n", "other.md": "no such word\n"})
-	stdout, stderr, status := p.run(nil, nil, "run", "--json", "--tools", filepath.Join(examples, "tools.yaml"), "--allow", "todo_list", filepath.Join(examples, "tools.json"))
+	stdout, stderr, status := p.run(nil, nil, "run", "--json", "--tools", filepath.Join(examples, "tools.yaml"),
+		"--allow", "todo_list", filepath.Join(examples, "tools.json"))
 	if status != 0 {
 		t.Fatalf("exit status %d: %s", status, stderr)
 	}
@@ -58,7 +60,8 @@ func TestTheToolsOfTheExamples(t *testing.T) {
 		Lines []string `json:"lines"`
 	}
 	r := results[1]
-	if err := json.Unmarshal(r.Structured, &found); err != nil || found.Count != 1 || !slices.Equal(found.Lines, []string{"README.md:1: Toolyard has"}) {
+	if err := json.Unmarshal(r.Structured, &found); err != nil || found.Count != 1 ||
+		!slices.Equal(found.Lines, []string{"README.md:1: Toolyard has"}) {
 		t.Errorf("todo_list: %q %s %s (%v)", r.Code, r.Structured, r.Error, err)
 	}
 	if r := results[2]; r.Code != toolyard.ExecutionFailed || !strings.Contains(r.Error, "missing.md") {
@@ -70,7 +73,9 @@ func TestTheToolsOfTheExamples(t *testing.T) {
 func TestAPoolAsAToolsetOfAnother(t *testing.T) {
 	p := newPlace(t, map[string]string{"note.txt": "from the other pool\n"})
 	manifest := filepath.Join(t.TempDir(), "tools.yaml")
-	text := `{"servers": [{"name": "other", "trusted": true, "only": ["read_file"], "command": ["` + filepath.Join(bin, "dispatcher") + `", "mcp", "--workspace", "` + p.dir + `"], "env": {"TMPDIR": "` + t.TempDir() + `"}}]}`
+	text := `{"servers": [{"name": "other", "trusted": true, "only": ["read_file"], "command": ["` +
+		filepath.Join(bin, "dispatcher") + `", "mcp", "--workspace", "` + p.dir + `"], "env": {"TMPDIR": "` +
+		t.TempDir() + `"}}]}`
 	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +88,8 @@ func TestAPoolAsAToolsetOfAnother(t *testing.T) {
 		t.Fatalf("exit status %d: %s", status, stderr)
 	}
 	results := viewOf(t, stdout).Results
-	if len(results) != 2 || !strings.Contains(results[0].Output, "from the other pool") || results[0].Class != toolyard.ReadOnly || results[1].Code != toolyard.UnknownTool {
+	if len(results) != 2 || !strings.Contains(results[0].Output, "from the other pool") ||
+		results[0].Class != toolyard.ReadOnly || results[1].Code != toolyard.UnknownTool {
 		t.Errorf("the results are %+v; %s", results, stderr)
 	}
 }
@@ -91,7 +97,8 @@ func TestAPoolAsAToolsetOfAnother(t *testing.T) {
 // TestBadManifests: one line says the file and the key, and nothing runs.
 func TestBadManifests(t *testing.T) {
 	p := newPlace(t, map[string]string{"bad.yaml": "tools:\n  - nam: x\n", "empty.yaml": ""})
-	for file, want := range map[string][]string{"bad.yaml": {"bad.yaml", "tools[0]", `did you mean "name"`}, "empty.yaml": {"empty.yaml", "empty"}, "nowhere.yaml": {"no such file"}} {
+	for file, want := range map[string][]string{"bad.yaml": {"bad.yaml", "tools[0]", `did you mean "name"`},
+		"empty.yaml": {"empty.yaml", "empty"}, "nowhere.yaml": {"no such file"}} {
 		stdout, stderr, status := p.run(nil, nil, "tools", "--tools", file)
 		refused(t, stdout, stderr, status, append([]string{"--tools"}, want...)...)
 	}
@@ -113,15 +120,19 @@ func TestCheckSaysWhatServersAnswer(t *testing.T) {
 		}
 		return string(out), cmd.ProcessState.ExitCode()
 	}
-	server := `{name: s, trusted: true, only: [glob, write_file], command: ["` + filepath.Join(bin, "dispatcher") + `", mcp, --workspace, "` + dir + `"]}`
+	server := `{name: s, trusted: true, only: [glob, write_file], command: ["` + filepath.Join(bin, "dispatcher") +
+		`", mcp, --workspace, "` + dir + `"]}`
 	for _, c := range []struct {
 		manifest string
 		status   int
 		want     []string
 	}{
-		{"servers: [" + server + "]", 0, []string{"server s: 2 tools", "mcp__s__glob: READ_ONLY", "mcp__s__write_file: WRITE_EXCLUSIVE"}},
-		{"servers: [" + server + `, {name: bad, command: ["false"]}]`, 1, []string{"server s: 2 tools", "server bad: no tools", "exit status 1"}},
-		{"servers: [{name: s}]", 2, []string{"tools.yaml", "servers[0] (s).command: give the server either command or url"}},
+		{"servers: [" + server + "]", 0, []string{"server s: 2 tools", "mcp__s__glob: READ_ONLY",
+			"mcp__s__write_file: WRITE_EXCLUSIVE"}},
+		{"servers: [" + server + `, {name: bad, command: ["false"]}]`, 1,
+			[]string{"server s: 2 tools", "server bad: no tools", "exit status 1"}},
+		{"servers: [{name: s}]", 2, []string{"tools.yaml",
+			"servers[0] (s).command: give the server either command or url"}},
 	} {
 		out, status := check(c.manifest)
 		for _, words := range c.want {

@@ -44,14 +44,19 @@ var calls = []struct {
 	kinds       []toolyard.ContentType
 }{
 	{"echo", `{"message":"hello"}`, "", "hello", nil},
-	{"get-annotated-message", `{"messageType":"success","includeImage":true}`, "", "success", []toolyard.ContentType{toolyard.ContentText, toolyard.ContentImage}},
+	{"get-annotated-message", `{"messageType":"success","includeImage":true}`, "", "success",
+		[]toolyard.ContentType{toolyard.ContentText, toolyard.ContentImage}},
 	{"get-env", `{}`, "", "PATH", nil},
-	{"get-resource-links", `{"count":2}`, "", "", []toolyard.ContentType{toolyard.ContentText, toolyard.ContentLink, toolyard.ContentLink}},
-	{"get-resource-reference", `{"resourceType":"Text","resourceId":1}`, "", "", []toolyard.ContentType{toolyard.ContentText, toolyard.ContentResource, toolyard.ContentText}},
+	{"get-resource-links", `{"count":2}`, "", "", []toolyard.ContentType{toolyard.ContentText, toolyard.ContentLink,
+		toolyard.ContentLink}},
+	{"get-resource-reference", `{"resourceType":"Text","resourceId":1}`, "", "",
+		[]toolyard.ContentType{toolyard.ContentText, toolyard.ContentResource, toolyard.ContentText}},
 	{"get-structured-content", `{"location":"Chicago"}`, "", "temperature", nil},
 	{"get-sum", `{"a":2,"b":3}`, "", "5", nil},
-	{"get-tiny-image", `{}`, "", "", []toolyard.ContentType{toolyard.ContentText, toolyard.ContentImage, toolyard.ContentText}},
-	{"gzip-file-as-resource", `{"name":"x.gz","data":"data:text/plain,hello","outputType":"resource"}`, "", "", []toolyard.ContentType{toolyard.ContentResource}},
+	{"get-tiny-image", `{}`, "", "", []toolyard.ContentType{toolyard.ContentText, toolyard.ContentImage,
+		toolyard.ContentText}},
+	{"gzip-file-as-resource", `{"name":"x.gz","data":"data:text/plain,hello","outputType":"resource"}`, "", "",
+		[]toolyard.ContentType{toolyard.ContentResource}},
 	{"toggle-simulated-logging", `{}`, "", "logging", nil},
 	{"toggle-subscriber-updates", `{}`, "", "", nil},
 	{"trigger-long-running-operation", `{"duration":0.8,"steps":4}`, "", "completed", nil},
@@ -61,7 +66,8 @@ var calls = []struct {
 
 // TestEverythingOverStdio starts the server as workers do.
 func TestEverythingOverStdio(t *testing.T) {
-	testEverything(t, manifest.Server{Command: []string{"node", program(t), "stdio"}, Env: map[string]string{"GIVEN": "to the server"}})
+	testEverything(t, manifest.Server{Command: []string{"node", program(t), "stdio"},
+		Env: map[string]string{"GIVEN": "to the server"}})
 }
 
 // TestEverythingOverHTTP finds the server where somebody else has started it.
@@ -76,7 +82,8 @@ func TestEverythingOverHTTP(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	server, err := sandbox.LaunchUnisolated(ctx, sandbox.Program{
-		Argv: []string{"node", program(t), "streamableHttp"}, Env: []string{"PATH=" + os.Getenv("PATH"), fmt.Sprintf("PORT=%d", at.Port)},
+		Argv: []string{"node", program(t), "streamableHttp"}, Env: []string{"PATH=" +
+			os.Getenv("PATH"), fmt.Sprintf("PORT=%d", at.Port)},
 		Stdout: t.Output(), Stderr: t.Output(),
 	})
 	if err != nil {
@@ -106,13 +113,15 @@ func pool(t *testing.T, s manifest.Server) (*toolset.Toolset, *client.Client) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	s.Name, s.Trusted, s.MaxTools, s.MaxInFlight, s.StartTimeoutMS = "everything", true, 100, 4, patience.Milliseconds()
-	set, err := toolset.New(toolset.Options{Server: s, Lookup: os.LookupEnv, MinPause: 100 * time.Millisecond, MaxPause: 500 * time.Millisecond, Log: testenv.Log(t)})
+	set, err := toolset.New(toolset.Options{Server: s, Lookup: os.LookupEnv, MinPause: 100 * time.Millisecond,
+		MaxPause: 500 * time.Millisecond, Log: testenv.Log(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := testenv.Server(t)
 	testenv.Broker(t, server, "/dispatcher/first")
-	w, err := worker.New(testenv.Broker(t, server, "/worker/test"), worker.Config{Toolsets: []worker.Toolset{set}, Mode: policy.Bypass, Log: log, DrainGrace: time.Second})
+	w, err := worker.New(testenv.Broker(t, server, "/worker/test"),
+		worker.Config{Toolsets: []worker.Toolset{set}, Mode: policy.Bypass, Log: log, DrainGrace: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +202,8 @@ func testEverything(t *testing.T, s manifest.Server) {
 				t.Error("nobody saw progress")
 			}
 		case "get-env":
-			if s.Command != nil && (!strings.Contains(r.Output, "to the server") || strings.Contains(r.Output, programVariable)) {
+			if s.Command != nil && (!strings.Contains(r.Output, "to the server") ||
+				strings.Contains(r.Output, programVariable)) {
 				t.Errorf("the server's environment is %s", r.Output)
 			}
 		}
@@ -204,7 +214,8 @@ func testEverything(t *testing.T, s manifest.Server) {
 func run(ctx context.Context, t *testing.T, c *client.Client, name, input string, first *bool) (toolyard.Result, int) {
 	t.Helper()
 	for {
-		b, err := c.Submit(ctx, toolyard.Batch{Agent: "a", Calls: []toolyard.Call{{Tool: manifest.ToolName("everything", name), Input: json.RawMessage(input)}}})
+		b, err := c.Submit(ctx, toolyard.Batch{Agent: "a",
+			Calls: []toolyard.Call{{Tool: manifest.ToolName("everything", name), Input: json.RawMessage(input)}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,8 +17,9 @@ import (
 	"github.com/toolyard/toolyard/test/verdict"
 )
 
-// BenchmarkGap measures what an agent waits when something is killed under it: the longest time between two of its results,
-// of three agents that hand in short batches one after the other. Run it with -benchtime 5x: each round is a system of its own.
+// BenchmarkGap measures what an agent waits when something is killed under it: the longest time between two of its
+// results, of three agents that hand in short batches one after the other. Run it with -benchtime 5x: each round is a
+// system of its own.
 //
 // worst-ms is the longest of all rounds, mean-ms the mean of the rounds' longest, usual-ms the longest before the kill.
 func BenchmarkGap(b *testing.B) {
@@ -127,8 +128,8 @@ func (l *load) gaps(at time.Time) (before, after time.Duration) {
 	return before, after
 }
 
-// BenchmarkAbort measures how soon a tool's context ends when a sibling of its call has failed: from when the sibling's tool
-// returned. Run it with -benchtime 100x: each round is a batch.
+// BenchmarkAbort measures how soon a tool's context ends when a sibling of its call has failed: from when the sibling's
+// tool returned. Run it with -benchtime 100x: each round is a batch.
 func BenchmarkAbort(b *testing.B) {
 	s := newSystem(b, "abort", 1)
 	s.basic()
@@ -136,10 +137,12 @@ func BenchmarkAbort(b *testing.B) {
 	s.dispatcher("dispatcher", "")
 	l := s.load(mix{quiet: true})
 	l.finish()
-	calls := slices.Concat(repeated("fail", 1, map[string]any{"work_ms": 100}), repeated("look", 4, map[string]any{"work_ms": 60_000}))
+	calls := slices.Concat(repeated("fail", 1, map[string]any{"work_ms": 100}),
+		repeated("look", 4, map[string]any{"work_ms": 60_000}))
 	var batches []toolyard.BatchKey
 	for n := range b.N {
-		sub := l.extra(toolyard.Batch{Agent: "dan", ID: toolyard.BatchID(fmt.Sprint("abort-", n)), Workspace: "dan", Calls: calls})
+		sub := l.extra(toolyard.Batch{Agent: "dan", ID: toolyard.BatchID(fmt.Sprint("abort-", n)), Workspace: "dan",
+			Calls: calls})
 		batches = append(batches, sub.Key())
 	}
 	s.until(faultWait, "every tool knows it", func() bool { return s.begunAndNotEnded(s.processes[1]) == 0 })
@@ -179,15 +182,17 @@ func BenchmarkAbort(b *testing.B) {
 	b.ReportMetric(ms(whole[len(whole)*99/100]), "p99-ms")
 }
 
-// BenchmarkDeath measures what a person sees of a worker's death: the time from a submission to its result, when the tool
-// takes 1.5 s and its worker is killed, or stopped, half a second into it. Run it with -benchtime 3x: each round is a batch.
+// BenchmarkDeath measures what a person sees of a worker's death: the time from a submission to its result, when the
+// tool takes 1.5 s and its worker is killed, or stopped, half a second into it. Run it with -benchtime 3x: each round
+// is a batch.
 func BenchmarkDeath(b *testing.B) {
 	kill, stop := (*process).kill, func(p *process) { p.signal(syscall.SIGSTOP) }
 	for _, c := range []struct {
 		name, tool string
 		harm       func(*process)
 	}{
-		{"read", "look", kill}, {"write that may not run twice", "write", kill}, {"write that may run twice", "put", kill},
+		{"read", "look", kill}, {"write that may not run twice", "write", kill},
+		{"write that may run twice", "put", kill},
 		{"write, stopped", "write", stop},
 	} {
 		b.Run(c.name, func(b *testing.B) {
@@ -201,7 +206,8 @@ func BenchmarkDeath(b *testing.B) {
 				l.finish()
 				done := make(chan *verdict.Submission, 1)
 				go func() {
-					done <- l.extra(toolyard.Batch{Agent: "dan", ID: "death", Workspace: "dan", Calls: repeated(c.tool, 1, map[string]any{"work_ms": 1_500})})
+					done <- l.extra(toolyard.Batch{Agent: "dan", ID: "death", Workspace: "dan",
+						Calls: repeated(c.tool, 1, map[string]any{"work_ms": 1_500})})
 				}()
 				s.until(faultWait, "the tool has begun", func() bool { return slices.ContainsFunc(s.processes, at) })
 				time.Sleep(500 * time.Millisecond)

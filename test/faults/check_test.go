@@ -13,8 +13,8 @@ import (
 
 // rules say what a cell's fault may do to results. The zero rules are those of a fault that nobody may notice.
 type rules struct {
-	// harmed are the workers that were killed or stopped: a call that may not run twice, and that one of them had, may end
-	// as outcome_unknown.
+	// harmed are the workers that were killed or stopped: a call that may not run twice, and that one of them had, may
+	// end as outcome_unknown.
 	harmed []*process
 	pids   []int // of further ones
 	// zombie, settle, told, foreign and stopped are those of [verdict.Rules].
@@ -44,8 +44,12 @@ func check(h *verdict.History, r rules) []string {
 		hurt[pid] = true
 	}
 	return h.Check(verdict.Rules{
-		Kinds: kinds, Hurt: hurt, Zombie: r.zombie, Settle: r.settle, Told: r.told, Foreign: r.foreign, Stopped: r.stopped,
-		Right: func(j *verdict.Judged, c verdict.Call, res verdict.Finished) bool { return r.right(j, c, res.Result) },
+		Kinds: kinds, Hurt: hurt, Zombie: r.zombie, Settle: r.settle, Told: r.told, Foreign: r.foreign,
+		Stopped: r.stopped,
+		Right: func(j *verdict.Judged, c verdict.Call,
+			res verdict.Finished) bool {
+			return r.right(j, c, res.Result)
+		},
 	})
 }
 

@@ -58,7 +58,8 @@ func TestCommandsIgnoreTheirEnd(t *testing.T) {
 			s.t.Fatal(err)
 		}
 		start := func() *process {
-			p := s.spawn("commands", "pool", "", "worker", "serve", "--nats", s.url, "--workspace", "dan="+workspace, "--permission-mode", "bypass",
+			p := s.spawn("commands", "pool", "", "worker", "serve", "--nats", s.url, "--workspace", "dan="+
+				workspace, "--permission-mode", "bypass",
 				"--sandbox-memory", "64")
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -70,7 +71,8 @@ func TestCommandsIgnoreTheirEnd(t *testing.T) {
 		s.dispatcher("dispatcher", "")
 		l := s.load(mix{quiet: true})
 		bash := func(id string, limit time.Duration, commands ...string) toolyard.Batch {
-			b := toolyard.Batch{Agent: "dan", ID: toolyard.BatchID(id), Workspace: "dan", Options: toolyard.Options{CallTimeoutMS: limit.Milliseconds()}}
+			b := toolyard.Batch{Agent: "dan", ID: toolyard.BatchID(id), Workspace: "dan",
+				Options: toolyard.Options{CallTimeoutMS: limit.Milliseconds()}}
 			for _, c := range commands {
 				b.Calls = append(b.Calls, toolyard.Call{Tool: "bash", Input: raw(map[string]any{"command": c})})
 			}
@@ -87,7 +89,8 @@ func TestCommandsIgnoreTheirEnd(t *testing.T) {
 		}
 		want := [][]toolyard.Code{
 			{toolyard.Timeout},
-			{toolyard.Timeout, toolyard.ExecutionFailed, toolyard.OutcomeUnknown}, // it may take the sandbox's own init with it
+			// it may take the sandbox's own init with it
+			{toolyard.Timeout, toolyard.ExecutionFailed, toolyard.OutcomeUnknown},
 			{toolyard.ExecutionFailed},
 			{toolyard.OK},
 		}

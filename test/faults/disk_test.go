@@ -33,8 +33,10 @@ func TestDiskFillsUp(t *testing.T) {
 		if err := os.Mkdir(store, 0o700); err != nil {
 			s.t.Fatal(err)
 		}
-		d := s.begun(s.launchAs(func(c *exec.Cmd) { smalldisk.Command(c, store, s1Disk) }, "dispatcher", "", "dispatcher", "serve",
-			"--nats-listen", s.freePorts(1)[0], "--data", store, "--disk-reserve", fmt.Sprint(s1Reserve), "--max-store-bytes", fmt.Sprint(s.settings.MaxStoreBytes),
+		d := s.begun(s.launchAs(func(c *exec.Cmd) { smalldisk.Command(c, store, s1Disk) }, "dispatcher", "",
+			"dispatcher", "serve",
+			"--nats-listen", s.freePorts(1)[0], "--data", store, "--disk-reserve", fmt.Sprint(s1Reserve),
+			"--max-store-bytes", fmt.Sprint(s.settings.MaxStoreBytes),
 			"--listen", "127.0.0.1:0", "--log-level", "info"), "nats")
 		s.url = d.said("nats")
 		disk := smalldisk.Reach(d.pid(), store)
@@ -50,7 +52,11 @@ func TestDiskFillsUp(t *testing.T) {
 		s.progress(10 + s.rand.IntN(30))
 
 		smalldisk.Fill(s.t, disk, s1Reserve/4)
-		s.until(faultWait, "readyz says 503", func() bool { status, _ := s.get(at + "/readyz"); return status == http.StatusServiceUnavailable })
+		s.until(faultWait, "readyz says 503", func() bool {
+			status, _ := s.get(at +
+				"/readyz")
+			return status == http.StatusServiceUnavailable
+		})
 		s.noRoom(at, store, "low")
 
 		filler := smalldisk.Fill(s.t, disk, 0)
@@ -60,12 +66,15 @@ func TestDiskFillsUp(t *testing.T) {
 		})
 		s.noRoom(at, store, "full")
 		began := time.Now()
-		large := toolyard.Batch{Agent: "dan", ID: "at-full", Workspace: "dan"} // more than the block has that was written last
+		// more than the block has that was written last
+		large := toolyard.Batch{Agent: "dan", ID: "at-full", Workspace: "dan"}
 		for range 8 {
-			large.Calls = append(large.Calls, toolyard.Call{Tool: "look", Input: raw(map[string]int{"work_ms": 1}), Echo: toolyard.Echo(raw(map[string]string{"x": strings.Repeat("x", toolyard.MaxEchoBytes/2)}))})
+			large.Calls = append(large.Calls, toolyard.Call{Tool: "look", Input: raw(map[string]int{"work_ms": 1}),
+				Echo: toolyard.Echo(raw(map[string]string{"x": strings.Repeat("x", toolyard.MaxEchoBytes/2)}))})
 		}
 		_, err := s.c.Submit(s.context(), large)
-		if took := time.Since(began); !errors.Is(err, client.ErrFull) || !strings.Contains(err.Error(), store) || took > 20*time.Second {
+		if took := time.Since(began); !errors.Is(err, client.ErrFull) || !strings.Contains(err.Error(), store) ||
+			took > 20*time.Second {
 			s.t.Errorf("over NATS, after %s: %v; want an ErrFull with the reason, soon", took, err)
 		}
 		if status, _ := s.get(at + "/healthz"); status != http.StatusOK {
@@ -80,7 +89,11 @@ func TestDiskFillsUp(t *testing.T) {
 		}
 		s.diskFull = true
 		s.faultOver()
-		s.until(faultWait, "readyz says 200", func() bool { status, _ := s.get(at + "/readyz"); return status == http.StatusOK })
+		s.until(faultWait, "readyz says 200", func() bool {
+			status, _ := s.get(at +
+				"/readyz")
+			return status == http.StatusOK
+		})
 		l.extra(large)
 		l.finish()
 		s.until(faultWait, "the log says that it is over", func() bool { return strings.Contains(d.logged(), over) })
@@ -90,7 +103,8 @@ func TestDiskFillsUp(t *testing.T) {
 			}
 		}
 		r := rules{codes: map[string][]toolyard.Code{}}
-		for name, k := range kinds { // workers renew their leases by storing: where nothing is stored for longer than one, calls are stopped
+		// workers renew their leases by storing: where nothing is stored for longer than one, calls are stopped
+		for name, k := range kinds {
 			r.codes[name] = []toolyard.Code{toolyard.OutcomeUnknown}
 			if !k.Exclusive {
 				r.codes[name] = append(r.codes[name], toolyard.SiblingCanceled)
@@ -129,9 +143,12 @@ func (s *system) ask(method, url, body string) (status int, says string) {
 func (s *system) noRoom(at, dir, id string) {
 	s.t.Helper()
 	began := time.Now()
-	status, says := s.ask(http.MethodPost, at+"/v1/batches", fmt.Sprintf(`{"id":%q,"agent":"dan","calls":[{"tool":"look","input":{"work_ms":1}}]}`, id))
-	if took := time.Since(began); status != http.StatusServiceUnavailable || !strings.Contains(says, dir) || !strings.Contains(says, "free") || took > 10*time.Second {
-		s.t.Errorf("%s: after %s the answer is %d: %s; want 503 with the directory and what is free, soon", id, took, status, says)
+	status, says := s.ask(http.MethodPost, at+"/v1/batches",
+		fmt.Sprintf(`{"id":%q,"agent":"dan","calls":[{"tool":"look","input":{"work_ms":1}}]}`, id))
+	if took := time.Since(began); status != http.StatusServiceUnavailable || !strings.Contains(says, dir) ||
+		!strings.Contains(says, "free") || took > 10*time.Second {
+		s.t.Errorf("%s: after %s the answer is %d: %s; want 503 with the directory and what is free, soon", id, took,
+			status, says)
 	}
 	if status, _ := s.ask(http.MethodGet, at+"/v1/batches/"+id+"?agent=dan", ""); status != http.StatusNotFound {
 		s.t.Errorf("%s: the batch was refused, and asking for it says %d", id, status)

@@ -58,8 +58,8 @@ func TestDispatcherDiesAfterSeeingAResult(t *testing.T) {
 	killDispatcher(t, "D4", mix{}, failpoint.ResultSeen)
 }
 
-// TestDispatcherDiesBetweenGroups (D5): a dispatcher dies between two groups: before it asks for the next ticket, or when
-// it has the ticket and the log does not say so yet.
+// TestDispatcherDiesBetweenGroups (D5): a dispatcher dies between two groups: before it asks for the next ticket, or
+// when it has the ticket and the log does not say so yet.
 func TestDispatcherDiesBetweenGroups(t *testing.T) {
 	killDispatcher(t, "D5", mix{}, failpoint.GroupOver, failpoint.GroupStarting)
 }
@@ -85,8 +85,8 @@ func failing(r *rand.Rand) []toolyard.Call {
 	return append(append([]toolyard.Call{add("fail", 30+r.IntN(100))}, out...), add("write", 10))
 }
 
-// TestDispatcherDiesBeforeSiblingsAreTold (D8): a dispatcher dies when it has written the end of a failed call's siblings
-// to the log and has not told their workers.
+// TestDispatcherDiesBeforeSiblingsAreTold (D8): a dispatcher dies when it has written the end of a failed call's
+// siblings to the log and has not told their workers.
 func TestDispatcherDiesBeforeSiblingsAreTold(t *testing.T) {
 	killDispatcher(t, "D8", mix{shape: failing, quiet: true}, failpoint.AbortDecided)
 }
@@ -94,7 +94,8 @@ func TestDispatcherDiesBeforeSiblingsAreTold(t *testing.T) {
 // TestDispatcherWakesAfterTakeover (D9): a dispatcher is stopped in the middle of a batch and goes on when another
 // dispatcher has adopted the batch.
 func TestDispatcherWakesAfterTakeover(t *testing.T) {
-	points := []failpoint.Name{failpoint.GroupStarting, failpoint.CallsQueued, failpoint.GroupOver, failpoint.SomeReplied}
+	points := []failpoint.Name{failpoint.GroupStarting, failpoint.CallsQueued, failpoint.GroupOver,
+		failpoint.SomeReplied}
 	cell(t, "D9", func(s *system) rules {
 		point := points[int(s.seed-1)%len(points)]
 		s.basic()
@@ -110,8 +111,8 @@ func TestDispatcherWakesAfterTakeover(t *testing.T) {
 	})
 }
 
-// adopted counts the takeovers in the logs of the load's batches, but for those that were over before; it notes which are now. A
-// batch may be over soon after it was adopted, and its agent several batches on.
+// adopted counts the takeovers in the logs of the load's batches, but for those that were over before; it notes which
+// are now. A batch may be over soon after it was adopted, and its agent several batches on.
 func (l *load) adopted(over map[toolyard.BatchKey]bool) (n int) {
 	l.s.t.Helper()
 	l.mu.Lock()

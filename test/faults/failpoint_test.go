@@ -13,8 +13,8 @@ import (
 	"github.com/toolyard/toolyard/internal/failpoint"
 )
 
-// TestUnknownFailpoints: a process that is told of a failpoint it does not know does not start, and one that was not built
-// for the fault tests takes no notice.
+// TestUnknownFailpoints: a process that is told of a failpoint it does not know does not start, and one that was not
+// built for the fault tests takes no notice.
 func TestUnknownFailpoints(t *testing.T) {
 	t.Parallel()
 	dir, err := bin()
@@ -26,7 +26,8 @@ func TestUnknownFailpoints(t *testing.T) {
 			cmd := exec.Command(filepath.Join(dir, name), "--help")
 			cmd.Env = append(os.Environ(), failpoint.Env+"="+value)
 			out, err := cmd.CombinedOutput()
-			if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), failpoint.Env) {
+			if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 2 ||
+				!strings.Contains(string(out), failpoint.Env) {
 				t.Errorf("%s with %s: %v\n%s", name, value, err, out)
 			}
 		}
@@ -41,7 +42,8 @@ func TestUnknownFailpoints(t *testing.T) {
 	}
 }
 
-// TestEveryFailpointHasACell: what nobody arms is a place that nobody tests, and what the table does not name nobody finds.
+// TestEveryFailpointHasACell: what nobody arms is a place that nobody tests, and what the table does not name nobody
+// finds.
 func TestEveryFailpointHasACell(t *testing.T) {
 	table, err := os.ReadFile(filepath.Join("..", "..", "docs", "faults.md"))
 	if err != nil {

@@ -20,7 +20,8 @@ import (
 func (s *system) history() (*verdict.History, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.t.Context()), startWait)
 	defer cancel()
-	h := &verdict.History{Batches: map[toolyard.BatchKey]*verdict.Batch{}, Processes: map[string]int{}, FaultEnd: s.faultEnd}
+	h := &verdict.History{Batches: map[toolyard.BatchKey]*verdict.Batch{}, Processes: map[string]int{},
+		FaultEnd: s.faultEnd}
 	for id, p := range s.workers {
 		h.Processes[id] = p.pid()
 	}

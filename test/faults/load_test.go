@@ -178,7 +178,8 @@ func (l *load) one(sub *verdict.Submission, n int, r *rand.Rand, m mix, c, other
 	if !m.quiet && !streamed && r.IntN(4) == 0 {
 		changed := b
 		changed.Options.MaxConcurrency++
-		if _, err := accepted(ctx, m, func() (*client.Batch, error) { return c.Submit(ctx, changed) }); !errors.Is(err, client.ErrOtherContent) {
+		if _, err := accepted(ctx, m, func() (*client.Batch, error) { return c.Submit(ctx, changed) }); !errors.Is(err,
+			client.ErrOtherContent) {
 			return failed("Q10: the same id with other content", err)
 		}
 	}
@@ -239,8 +240,8 @@ func (l *load) extra(b toolyard.Batch) *verdict.Submission {
 	return sub
 }
 
-// mixed makes the calls of a batch: runs of reads with exclusive calls between them, and now and then a mistake or a call that
-// fails.
+// mixed makes the calls of a batch: runs of reads with exclusive calls between them, and now and then a mistake or a
+// call that fails.
 func mixed(r *rand.Rand, quiet bool) []toolyard.Call {
 	var out []toolyard.Call
 	add := func(tool string, ms int) {

@@ -78,7 +78,8 @@ func (s *system) launchAs(change func(*exec.Cmd), name, failpoints, command stri
 	defer s.mu.Unlock()
 	name = fmt.Sprintf("%02d-%s", len(s.processes), name)
 	p := &process{
-		t: s.t, name: name, cmd: exec.Command(filepath.Join(dir, command), args...), log: filepath.Join(s.dir, name+".log"),
+		t: s.t, name: name, cmd: exec.Command(filepath.Join(dir, command), args...), log: filepath.Join(s.dir, name+
+			".log"),
 		hits: filepath.Join(s.dir, name+".hits"), says: map[string]string{}, done: make(chan struct{}),
 	}
 	p.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TOOLYARD_") })

@@ -215,8 +215,8 @@ func (o *onceLost) count() int {
 	return o.n
 }
 
-// ackLost loses the answer to each publish to a stream once, and to each final acknowledgement of a delivery: the message
-// itself arrives. A publish is known again by the id of its event, or else by what it says.
+// ackLost loses the answer to each publish to a stream once, and to each final acknowledgement of a delivery: the
+// message itself arrives. A publish is known again by the id of its event, or else by what it says.
 type ackLost struct {
 	once *onceLost
 	mu   sync.Mutex
@@ -224,7 +224,8 @@ type ackLost struct {
 }
 
 func (a *ackLost) toServer(f *frame) bool {
-	stored := strings.HasPrefix(f.subject, "$KV.") || strings.HasPrefix(f.subject, "$O.") || strings.HasPrefix(f.subject, "$JS.ACK.") && string(f.payload()) == "+ACK"
+	stored := strings.HasPrefix(f.subject, "$KV.") || strings.HasPrefix(f.subject, "$O.") ||
+		strings.HasPrefix(f.subject, "$JS.ACK.") && string(f.payload()) == "+ACK"
 	for _, prefix := range []string{"ty.batch.", "ty.event.", "ty.call.", "ty.reply."} {
 		stored = stored || strings.HasPrefix(f.subject, prefix)
 	}
@@ -273,12 +274,15 @@ func TestFrames(t *testing.T) {
 		"PUB a _INBOX.1 0\r\n\r\n": {op: "PUB", subject: "a", reply: "_INBOX.1", body: []byte{}},
 		"MSG a 7 2\r\n\r\n\r\n":    {op: "MSG", subject: "a", body: []byte("\r\n")},
 		"MSG a 7 b 2\r\nhi\r\n":    {op: "MSG", subject: "a", reply: "b", body: []byte("hi")},
-		"hpub a b 22 24\r\nNATS/1.0\r\nCe-Id: x\r\n\r\nhi\r\n": {op: "HPUB", subject: "a", reply: "b", header: 22, body: []byte("NATS/1.0\r\nCe-Id: x\r\n\r\nhi")},
-		"HMSG a 7 22 22\r\nNATS/1.0\r\nce-id: x\r\n\r\n\r\n":   {op: "HMSG", subject: "a", header: 22, body: []byte("NATS/1.0\r\nce-id: x\r\n\r\n")},
+		"hpub a b 22 24\r\nNATS/1.0\r\nCe-Id: x\r\n\r\nhi\r\n": {op: "HPUB", subject: "a", reply: "b", header: 22,
+			body: []byte("NATS/1.0\r\nCe-Id: x\r\n\r\nhi")},
+		"HMSG a 7 22 22\r\nNATS/1.0\r\nce-id: x\r\n\r\n\r\n": {op: "HMSG", subject: "a", header: 22,
+			body: []byte("NATS/1.0\r\nce-id: x\r\n\r\n")},
 	} {
 		r := bufio.NewReader(strings.NewReader(text + "PONG\r\n"))
 		f, err := readFrame(r)
-		if err != nil || f.op != want.op || f.subject != want.subject || f.reply != want.reply || f.header != want.header || !bytes.Equal(f.body, want.body) {
+		if err != nil || f.op != want.op || f.subject != want.subject || f.reply != want.reply ||
+			f.header != want.header || !bytes.Equal(f.body, want.body) {
 			t.Errorf("%q is read as %+v, %v", text, f, err)
 			continue
 		}

@@ -41,14 +41,16 @@ func TestFirstHeartbeatIsLost(t *testing.T) {
 		direct := s.url
 		p := proxyTo(s.t, s.hostPort(direct), func() lost { return progressLost{&once} })
 		s.url = p.url
-		s.together(func() { s.worker("worker-a", "", "--read-slots", "250") }, func() { s.worker("worker-b", "", "--read-slots", "250") })
+		s.together(func() { s.worker("worker-a", "", "--read-slots", "250") },
+			func() { s.worker("worker-b", "", "--read-slots", "250") })
 		s.url = direct
 		s.together(func() { s.dispatcher("dispatcher-a", "") }, func() { s.dispatcher("dispatcher-b", "") })
 		l := s.load(mix{quiet: true})
 		const calls = 1_000
 		took := s.settings.CallAckWait + time.Second
 		storm := l.extra(toolyard.Batch{Agent: "dan", ID: "storm", Workspace: "dan",
-			Calls: repeated("look", calls, map[string]any{"work_ms": took.Milliseconds()}), Options: toolyard.Options{MaxConcurrency: calls}})
+			Calls:   repeated("look", calls, map[string]any{"work_ms": took.Milliseconds()}),
+			Options: toolyard.Options{MaxConcurrency: calls}})
 		l.finish()
 		lines, err := ledger.Read(s.ledger())
 		if err != nil {
@@ -105,18 +107,22 @@ func TestToolsMisbehave(t *testing.T) {
 		sub := l.extra(toolyard.Batch{
 			Agent: "dan", ID: "poison", Workspace: "dan", Options: toolyard.Options{OnError: toolyard.Continue},
 			Calls: slices.Concat(
-				repeated("panic_look", 1, nil), repeated("big", 1, map[string]any{"bytes": much}), []toolyard.Call{{Tool: "bad_json"}},
-				repeated("odd_text", 1, nil), repeated("exit", 1, nil), repeated("panic_write", 1, nil), repeated("exit_write", 1, nil), repeated("write", 1, nil)),
+				repeated("panic_look", 1, nil), repeated("big", 1, map[string]any{"bytes": much}),
+				[]toolyard.Call{{Tool: "bad_json"}},
+				repeated("odd_text", 1, nil), repeated("exit", 1, nil), repeated("panic_write", 1, nil),
+				repeated("exit_write", 1, nil), repeated("write", 1, nil)),
 		})
 		for i, want := range []toolyard.Code{
-			toolyard.ExecutionFailed, toolyard.OK, toolyard.ResultMappingFailed, toolyard.OK, toolyard.OutcomeUnknown, toolyard.ExecutionFailed, toolyard.OutcomeUnknown, toolyard.OK,
+			toolyard.ExecutionFailed, toolyard.OK, toolyard.ResultMappingFailed, toolyard.OK, toolyard.OutcomeUnknown,
+			toolyard.ExecutionFailed, toolyard.OutcomeUnknown, toolyard.OK,
 		} {
 			if r := sub.Results[i]; r.Code != want || r.IsError && (r.Error == "" || r.Detail == "") {
 				s.t.Errorf("%s ended as %q (%s; %s), want %q and a cause", r.Tool, r.Code, r.Error, r.Detail, want)
 			}
 		}
 		if r := sub.Results[1]; !r.Truncated || r.Blob == "" || len(r.Output) > 100_000 {
-			s.t.Errorf("%d bytes became a result of %d, truncated %v, behind %q", much, len(r.Output), r.Truncated, r.Blob)
+			s.t.Errorf("%d bytes became a result of %d, truncated %v, behind %q", much, len(r.Output), r.Truncated,
+				r.Blob)
 		}
 		if n := sub.Results[4].Attempts; n != 3 {
 			s.t.Errorf("a read that ends its worker was started %d times, want 3", n)
@@ -130,11 +136,13 @@ func TestToolsMisbehave(t *testing.T) {
 			s.t.Errorf("the worker with the other tools has ended with %s", worker.cmd.ProcessState)
 		}
 		// A name with a NUL is refused before it is stored, and when somebody stores it all the same.
-		if _, err := s.c.Submit(s.context(), toolyard.Batch{Agent: "dan", ID: "nul\x00", Calls: repeated("look", 1, nil)}); !isInput(err) {
+		if _, err := s.c.Submit(s.context(), toolyard.Batch{Agent: "dan", ID: "nul\x00",
+			Calls: repeated("look", 1, nil)}); !isInput(err) {
 			s.t.Errorf("a batch id with a NUL: %v", err)
 		}
 		m := nats.NewMsg("ty.batch.dan.nul=00")
-		for k, v := range map[string]string{"ce-specversion": "1.0", "ce-type": "dev.toolyard.batch.submitted.v1", "ce-source": "/test", "ce-id": "nul", "content-type": "application/json"} {
+		for k, v := range map[string]string{"ce-specversion": "1.0", "ce-type": "dev.toolyard.batch.submitted.v1",
+			"ce-source": "/test", "ce-id": "nul", "content-type": "application/json"} {
 			m.Header.Set(k, v)
 		}
 		m.Data = []byte(`{"calls":[{"tool":"look"}]}`)
@@ -171,7 +179,8 @@ func TestBatchIsSubmittedAgain(t *testing.T) {
 		s.basic()
 		s.twoOfEach("", "")
 		l := s.load(mix{})
-		b := toolyard.Batch{Agent: "dan", ID: "again", Workspace: "dan", Calls: mixed(s.rand, true), Options: toolyard.Options{TimeoutMS: batchTimeout.Milliseconds()}}
+		b := toolyard.Batch{Agent: "dan", ID: "again", Workspace: "dan", Calls: mixed(s.rand, true),
+			Options: toolyard.Options{TimeoutMS: batchTimeout.Milliseconds()}}
 		hand := func(c *client.Client) []toolyard.Result {
 			sub, err := c.Submit(s.context(), b)
 			if err != nil {
@@ -235,8 +244,8 @@ func TestBatchIsSubmittedAgain(t *testing.T) {
 	})
 }
 
-// refused checks that a batch whose submission was gone is answered with what its log holds, or with a refusal, and with nothing
-// else.
+// refused checks that a batch whose submission was gone is answered with what its log holds, or with a refusal, and
+// with nothing else.
 func (s *system) refused(b *client.Batch) {
 	s.t.Helper()
 	for r, err := range b.Results(s.context()) {
@@ -261,7 +270,8 @@ func TestPublishAnswersAreLost(t *testing.T) {
 		s.twoOfEach("", "")
 		// Each answer that is lost takes two seconds, one after the other: one batch of each agent is enough.
 		l := s.load(mix{quiet: true, shape: func(r *rand.Rand) []toolyard.Call {
-			return slices.Concat(repeated("look", 2, nil), repeated("look_once", 1, nil), repeated([]string{"write", "put"}[r.IntN(2)], 1, nil))
+			return slices.Concat(repeated("look", 2, nil), repeated("look_once", 1, nil),
+				repeated([]string{"write", "put"}[r.IntN(2)], 1, nil))
 		}})
 		l.finish()
 		if once.count() < 50 {
@@ -279,14 +289,16 @@ func TestAgentIsCutOff(t *testing.T) {
 		s.basic()
 		s.twoOfEach("", "")
 		l := s.load(mix{})
-		calls := slices.Concat(repeated("write", 3, map[string]any{"work_ms": 100}), repeated("look", 4, map[string]any{"work_ms": 200}), repeated("write", 3, map[string]any{"work_ms": 100}))
+		calls := slices.Concat(repeated("write", 3, map[string]any{"work_ms": 100}),
+			repeated("look", 4, map[string]any{"work_ms": 200}), repeated("write", 3, map[string]any{"work_ms": 100}))
 
 		nc := s.dial()
 		c, err := client.Connect(s.context(), nc, client.Options{})
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		b := toolyard.Batch{Agent: "dan", ID: "cut", Workspace: "dan", Calls: calls, Options: toolyard.Options{TimeoutMS: batchTimeout.Milliseconds()}}
+		b := toolyard.Batch{Agent: "dan", ID: "cut", Workspace: "dan", Calls: calls,
+			Options: toolyard.Options{TimeoutMS: batchTimeout.Milliseconds()}}
 		handed, err := c.Submit(s.context(), b)
 		if err != nil {
 			s.t.Fatal(err)
@@ -304,10 +316,12 @@ func TestAgentIsCutOff(t *testing.T) {
 		nc.Close()
 		sub := l.extra(b)
 		if string(raw(seen)) != string(raw(sub.Results[:len(seen)])) {
-			s.t.Errorf("Q2: before the cut the agent saw\n%s\nand after it\n%s", raw(seen), raw(sub.Results[:len(seen)]))
+			s.t.Errorf("Q2: before the cut the agent saw\n%s\nand after it\n%s", raw(seen),
+				raw(sub.Results[:len(seen)]))
 		}
 
-		killed := toolyard.Batch{Agent: "dan", ID: "killed", Workspace: "dan", Calls: calls, Options: toolyard.Options{TimeoutMS: batchTimeout.Milliseconds()}}
+		killed := toolyard.Batch{Agent: "dan", ID: "killed", Workspace: "dan", Calls: calls,
+			Options: toolyard.Options{TimeoutMS: batchTimeout.Milliseconds()}}
 		file := filepath.Join(s.dir, "killed.json")
 		if err := os.WriteFile(file, raw(killed), 0o600); err != nil {
 			s.t.Fatal(err)
@@ -315,14 +329,18 @@ func TestAgentIsCutOff(t *testing.T) {
 		agent := s.launch("agent", "", "dispatcher", "submit", "--nats", s.url, file)
 		s.until(faultWait, "the agent's batch is under way", func() bool {
 			lines, err := ledger.Read(s.ledger())
-			return err == nil && slices.ContainsFunc(lines, func(l ledger.Line) bool { return l.Key() == killed.Key() && l.Kind == ledger.Effect })
+			return err == nil && slices.ContainsFunc(lines, func(l ledger.Line) bool {
+				return l.Key() == killed.Key() &&
+					l.Kind == ledger.Effect
+			})
 		})
 		agent.kill()
 		dir, err := bin()
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		cmd := exec.CommandContext(s.context(), filepath.Join(dir, "dispatcher"), "submit", "--nats", s.url, "--json", file)
+		cmd := exec.CommandContext(s.context(), filepath.Join(dir, "dispatcher"), "submit", "--nats", s.url, "--json",
+			file)
 		cmd.Env = append(os.Environ(), "TOOLYARD_DATA="+s.data())
 		out, err := cmd.Output()
 		var view toolyard.BatchView
@@ -331,7 +349,8 @@ func TestAgentIsCutOff(t *testing.T) {
 		}
 		again := l.extra(killed)
 		if string(raw(view.Results)) != string(raw(again.Results)) {
-			s.t.Errorf("Q2: the agent that came back has\n%s\nand the stream has\n%s", raw(view.Results), raw(again.Results))
+			s.t.Errorf("Q2: the agent that came back has\n%s\nand the stream has\n%s", raw(view.Results),
+				raw(again.Results))
 		}
 		s.faultOver()
 		l.finish()

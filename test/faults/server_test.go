@@ -65,8 +65,10 @@ func TestServerDies(t *testing.T) {
 func TestEmbeddedServerDies(t *testing.T) {
 	cell(t, "N1embedded", func(s *system) rules {
 		start := func(listen string) *process {
-			return s.spawn("dispatcher", "nats", "", "dispatcher", "serve", "--nats-listen", listen, "--data", s.store(),
-				"--max-store-bytes", fmt.Sprint(s.settings.MaxStoreBytes), "--listen", "127.0.0.1:0", "--log-level", "info")
+			return s.spawn("dispatcher", "nats", "", "dispatcher", "serve", "--nats-listen", listen, "--data",
+				s.store(),
+				"--max-store-bytes", fmt.Sprint(s.settings.MaxStoreBytes), "--listen", "127.0.0.1:0", "--log-level",
+				"info")
 		}
 		d := start(s.freePorts(1)[0])
 		s.url = d.said("nats")
@@ -85,12 +87,13 @@ func TestEmbeddedServerDies(t *testing.T) {
 	})
 }
 
-// seesWorkers waits until the workers' tools are known to whoever plans: a dispatcher that was there before them learns it
-// a moment after they are registered.
+// seesWorkers waits until the workers' tools are known to whoever plans: a dispatcher that was there before them learns
+// it a moment after they are registered.
 func (s *system) seesWorkers(n int) {
 	s.t.Helper()
 	d := s.processes[0]
-	s.until(startWait, "the dispatcher has seen the workers", func() bool { return strings.Count(d.logged(), "worker joined") >= n })
+	s.until(startWait, "the dispatcher has seen the workers",
+		func() bool { return strings.Count(d.logged(), "worker joined") >= n })
 }
 
 // cluster is three NATS servers.
@@ -127,8 +130,8 @@ func (c *cluster) start(i int) {
 	c.nodes[i] = c.s.spawn(fmt.Sprint("node-", i), "nats", "", "natsnode", c.args[i]...)
 }
 
-// freePorts are addresses that nobody listens on now. They lie below those that the system gives to connections: a server
-// that is away for a moment must find its own free when it comes back.
+// freePorts are addresses that nobody listens on now. They lie below those that the system gives to connections: a
+// server that is away for a moment must find its own free when it comes back.
 func (s *system) freePorts(n int) (out []string) {
 	s.t.Helper()
 	for len(out) < n {
@@ -208,7 +211,8 @@ func TestAllServersDie(t *testing.T) {
 		for _, n := range c.nodes {
 			n.kill()
 		}
-		// A node is ready when it serves clients, which does not wait for the others: so one after the other, in any order.
+		// A node is ready when it serves clients, which does not wait for the others: so one after the other, in any
+		// order.
 		for _, i := range s.rand.Perm(len(c.nodes)) {
 			c.start(i)
 		}

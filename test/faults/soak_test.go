@@ -27,9 +27,10 @@ const (
 	soakTaste = 6 * time.Second
 )
 
-// TestSoak breaks everything at random, again and again: three dispatchers, three workers and a NATS server, embedded or three of
-// them, killed, restarted, stopped and cut off for a tenth of a second to ten seconds, several at a time, under the load of three agents whose
-// tools act all the time. After each round everything has to come to rest, and is judged.
+// TestSoak breaks everything at random, again and again: three dispatchers, three workers and a NATS server, embedded
+// or three of them, killed, restarted, stopped and cut off for a tenth of a second to ten seconds, several at a time,
+// under the load of three agents whose tools act all the time. After each round everything has to come to rest, and is
+// judged.
 //
 //	make soak MINUTES=30 SEED=7
 func TestSoak(t *testing.T) {
@@ -55,7 +56,10 @@ func TestSoak(t *testing.T) {
 	for round := uint64(0); time.Now().Before(end) && !t.Failed(); round++ {
 		k := kinds[round%uint64(len(kinds))]
 		seed := first + round/uint64(len(kinds))
-		t.Run(fmt.Sprintf("%s/seed=%d", k.name, seed), func(t *testing.T) { soakOnce(t, k.name, seed, soakRound, k.start) })
+		t.Run(fmt.Sprintf("%s/seed=%d", k.name, seed), func(t *testing.T) {
+			soakOnce(t, k.name, seed, soakRound,
+				k.start)
+		})
 	}
 }
 
@@ -73,7 +77,8 @@ type party struct {
 	start func() *process
 	now   *process
 	gate  *gate // nil for NATS itself
-	// worker says that it runs calls, node that it is a NATS server, and exclusive that no other node may be away with it.
+	// worker says that it runs calls, node that it is a NATS server, and exclusive that no other node may be away with
+	// it.
 	worker, node bool
 	busy         bool // a fault is under way
 }
@@ -86,9 +91,11 @@ func soakOnce(t *testing.T, kind string, seed uint64, length time.Duration, star
 	s.breakThings(length)
 	s.faultOver()
 	l.finish()
-	r := rules{harmed: s.victims, stopped: s.stopped, zombie: true, settle: 2 * time.Minute, told: time.Minute, codes: map[string][]toolyard.Code{}}
+	r := rules{harmed: s.victims, stopped: s.stopped, zombie: true, settle: 2 * time.Minute, told: time.Minute,
+		codes: map[string][]toolyard.Code{}}
 	for name, k := range kinds {
-		// A server that is away for longer than a lease costs calls, and a call that is attempted three times is not attempted again.
+		// A server that is away for longer than a lease costs calls, and a call that is attempted three times is not
+		// attempted again.
 		r.codes[name] = []toolyard.Code{toolyard.OutcomeUnknown, toolyard.DependencyUnavailable}
 		if !k.Exclusive {
 			r.codes[name] = append(r.codes[name], toolyard.SiblingCanceled)
@@ -210,7 +217,8 @@ func (s *soak) dispatchersAndWorkers(dispatchers, workers int, listens []string)
 		p := &party{name: fmt.Sprint("dispatcher-", i)}
 		url := behind(p)
 		p.start = func() *process {
-			return s.spawn(p.name, "nats", "", "dispatcher", "serve", "--nats", url, "--listen", "127.0.0.1:0", "--log-level", "info")
+			return s.spawn(p.name, "nats", "", "dispatcher", "serve", "--nats", url, "--listen", "127.0.0.1:0",
+				"--log-level", "info")
 		}
 		start = append(start, func() { p.now = p.start() })
 	}
@@ -265,7 +273,8 @@ func (s *soak) breakThings(length time.Duration) {
 	faults.Wait()
 }
 
-// fault does one thing to a party, for a while. abrupt says that a cut breaks the connections, and does not only stop what they carry.
+// fault does one thing to a party, for a while. abrupt says that a cut breaks the connections, and does not only stop
+// what they carry.
 func (s *soak) fault(p *party, what int, span time.Duration, abrupt bool) {
 	lasts := func() {
 		timer := time.NewTimer(span) // the fault itself
@@ -365,7 +374,8 @@ func (g *gate) pass() {
 	}
 }
 
-// shut lets nothing through any more; what was on its way comes when it is open again, or never if the connections are dropped.
+// shut lets nothing through any more; what was on its way comes when it is open again, or never if the connections are
+// dropped.
 func (g *gate) shut(drop bool) {
 	g.mu.Lock()
 	g.closed = make(chan struct{})

@@ -50,8 +50,8 @@ type system struct {
 	workers   map[string]*process // by worker id
 	loads     []*load
 	faultEnd  time.Time
-	// diskFull says that the disk under the store was full: what was acknowledged then may stay in the work queue until it
-	// ages.
+	// diskFull says that the disk under the store was full: what was acknowledged then may stay in the work queue until
+	// it ages.
 	diskFull bool
 	over     bool
 }
@@ -118,7 +118,8 @@ func (s *system) dial() *nats.Conn {
 	if path := filepath.Join(s.data(), "creds", "dispatcher.creds"); exists(path) {
 		creds = nats.UserCredentials(path)
 	}
-	nc, err := nats.Connect(s.url, creds, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.ReconnectJitter(50*time.Millisecond, 50*time.Millisecond),
+	nc, err := nats.Connect(s.url, creds, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
+		nats.ReconnectJitter(50*time.Millisecond, 50*time.Millisecond),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // that servers are lost is the plan
 	if err != nil {
 		s.t.Fatal(err)
@@ -184,7 +185,8 @@ func (s *system) basic() *process {
 // worker starts a worker with the tools of the tests.
 func (s *system) worker(name, failpoints string, args ...string) *process {
 	s.t.Helper()
-	p := s.spawn(name, "id", failpoints, "ledgerworker", append([]string{"--nats", s.url, "--ledger", s.ledger()}, args...)...)
+	p := s.spawn(name, "id", failpoints, "ledgerworker",
+		append([]string{"--nats", s.url, "--ledger", s.ledger()}, args...)...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.workers[p.said("id")] = p
@@ -194,7 +196,8 @@ func (s *system) worker(name, failpoints string, args ...string) *process {
 // dispatcher starts a dispatcher. Workers are there first, so that it knows their tools.
 func (s *system) dispatcher(name, failpoints string, args ...string) *process {
 	s.t.Helper()
-	return s.spawn(name, "nats", failpoints, "dispatcher", append([]string{"serve", "--nats", s.url, "--listen", "127.0.0.1:0", "--log-level", "info"}, args...)...)
+	return s.spawn(name, "nats", failpoints, "dispatcher",
+		append([]string{"serve", "--nats", s.url, "--listen", "127.0.0.1:0", "--log-level", "info"}, args...)...)
 }
 
 // together does several things at once, and waits for all.
@@ -212,7 +215,8 @@ func (s *system) together(do ...func()) {
 // faultOver notes that the last fault has ended.
 func (s *system) faultOver() { s.faultEnd = time.Now() }
 
-// atRest checks that nothing is left to do: no call queued, no message unacknowledged, nobody in line for a workspace (Q11).
+// atRest checks that nothing is left to do: no call queued, no message unacknowledged, nobody in line for a workspace
+// (Q11).
 func (s *system) atRest() {
 	s.t.Helper()
 	var left string
@@ -245,7 +249,8 @@ func (s *system) left() (string, error) {
 		consumers := stream.ListConsumers(ctx)
 		for c := range consumers.Info() {
 			if c.NumAckPending > 0 || c.NumPending > 0 {
-				left = append(left, fmt.Sprintf("consumer %s has %d messages unacknowledged and %d to come", c.Name, c.NumAckPending, c.NumPending))
+				left = append(left, fmt.Sprintf("consumer %s has %d messages unacknowledged and %d to come", c.Name,
+					c.NumAckPending, c.NumPending))
 			}
 		}
 		if err := consumers.Err(); err != nil {

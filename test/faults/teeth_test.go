@@ -34,13 +34,15 @@ func (s *story) step() time.Time {
 func (s *story) store(k toolyard.BatchKey, c batch.Chain, index int, body events.Body) {
 	s.seq++
 	r := s.Batches[k]
-	r.Log = append(r.Log, broker.Logged{Record: batch.Record{Chain: c, Index: index, Seq: s.seq, Time: s.step(), Body: body}})
+	r.Log = append(r.Log, broker.Logged{Record: batch.Record{Chain: c, Index: index, Seq: s.seq, Time: s.step(),
+		Body: body}})
 }
 
 func (s *story) did(kind ledger.Kind, k toolyard.BatchKey, index int, token uint64) {
 	at := s.step().UnixNano()
 	s.Ledger = append(s.Ledger, ledger.Line{
-		Kind: kind, Agent: k.Agent, Batch: k.ID, Index: index, Workspace: "shared", Attempt: 1, Token: token, Worker: 7, Mono: at, Wall: at,
+		Kind: kind, Agent: k.Agent, Batch: k.ID, Index: index, Workspace: "shared", Attempt: 1, Token: token, Worker: 7,
+		Mono: at, Wall: at,
 	})
 }
 
@@ -63,23 +65,26 @@ func fine(i int) toolyard.Result {
 
 func callID(i int) string { return "call_" + string(rune('1'+i)) }
 
-// told is a history in which everything is as it should be: two batches of [look look] [write] [put], one after the other in one
-// workspace.
+// told is a history in which everything is as it should be: two batches of [look look] [write] [put], one after the
+// other in one workspace.
 func told() *story {
 	s := &story{now: beginning}
 	s.Batches, s.Processes = map[toolyard.BatchKey]*verdict.Batch{}, map[string]int{"w": 7}
 	for n, agent := range []toolyard.Agent{"ann", "bob"} {
 		b := toolyard.Batch{Agent: agent, ID: "b", Workspace: "shared", Calls: []toolyard.Call{
-			{ID: callID(0), Tool: "look"}, {ID: callID(1), Tool: "look"}, {ID: callID(2), Tool: "write"}, {ID: callID(3), Tool: "put"},
+			{ID: callID(0), Tool: "look"}, {ID: callID(1), Tool: "look"}, {ID: callID(2), Tool: "write"},
+			{ID: callID(3), Tool: "put"},
 		}}
 		k := b.Key()
 		s.Batches[k] = &verdict.Batch{View: []byte("{}"), Replayed: []byte("{}")}
 		sub := &verdict.Submission{Batch: b}
 		s.store(k, batch.ChainSubmission, 0, events.Submitted{Batch: b})
 		sub.Acked = s.step()
-		plan := events.Planned{Groups: []events.Group{{Safe: true, Calls: []int{0, 1}, Ticket: true}, {Calls: []int{2}, Ticket: true}, {Calls: []int{3}, Ticket: true}}}
+		plan := events.Planned{Groups: []events.Group{{Safe: true, Calls: []int{0, 1}, Ticket: true},
+			{Calls: []int{2}, Ticket: true}, {Calls: []int{3}, Ticket: true}}}
 		for _, c := range b.Calls {
-			plan.Calls = append(plan.Calls, events.PlannedCall{ID: c.ID, Tool: c.Tool, Claim: c.Tool != "look", Judgement: tool.Judgement{Idempotent: c.Tool != "write"}})
+			plan.Calls = append(plan.Calls, events.PlannedCall{ID: c.ID, Tool: c.Tool, Claim: c.Tool != "look",
+				Judgement: tool.Judgement{Idempotent: c.Tool != "write"}})
 		}
 		s.store(k, batch.ChainBatch, 0, plan)
 		for g, group := range plan.Groups {
@@ -174,11 +179,15 @@ func TestTeeth(t *testing.T) {
 	}{
 		{name: "a result is missing on the reply stream", want: "Q1", do: func(s *story) {
 			changeBody(s, func(b *events.Reply) {
-				b.Results = slices.DeleteFunc(slices.Clone(b.Results), func(r toolyard.Result) bool { return r.Index == 3 })
+				b.Results = slices.DeleteFunc(slices.Clone(b.Results),
+					func(r toolyard.Result) bool { return r.Index == 3 })
 			})
 		}},
 		{name: "a result stands twice on the reply stream", want: "Q1", do: func(s *story) {
-			changeBody(s, func(b *events.Reply) { b.Results = append(slices.Clone(b.Results), b.Results[len(b.Results)-1]) })
+			changeBody(s, func(b *events.Reply) {
+				b.Results = append(slices.Clone(b.Results),
+					b.Results[len(b.Results)-1])
+			})
 		}},
 		{name: "a result of no call", want: "Q1", do: func(s *story) {
 			changeBody(s, func(b *events.Reply) {
@@ -187,10 +196,22 @@ func TestTeeth(t *testing.T) {
 				}
 			})
 		}},
-		{name: "completed twice", want: "Q1", do: func(s *story) { changeBody(s, func(b *events.Reply) { b.Completed = true }) }},
-		{name: "never completed", want: "Q1", do: func(s *story) { changeBody(s, func(b *events.Reply) { b.Completed = false }) }},
-		{name: "a reply to nobody", want: "Q1", do: func(s *story) { s.Replied = append(s.Replied, toolyard.BatchKey{Agent: "eve", ID: "b"}) }},
-		{name: "a reply to somebody by hand", do: func(s *story) { s.Replied = append(s.Replied, toolyard.BatchKey{Agent: "eve", ID: "b"}) },
+		{name: "completed twice", want: "Q1", do: func(s *story) {
+			changeBody(s,
+				func(b *events.Reply) { b.Completed = true })
+		}},
+		{name: "never completed", want: "Q1", do: func(s *story) {
+			changeBody(s,
+				func(b *events.Reply) { b.Completed = false })
+		}},
+		{name: "a reply to nobody", want: "Q1", do: func(s *story) {
+			s.Replied = append(s.Replied,
+				toolyard.BatchKey{Agent: "eve", ID: "b"})
+		}},
+		{name: "a reply to somebody by hand", do: func(s *story) {
+			s.Replied = append(s.Replied,
+				toolyard.BatchKey{Agent: "eve", ID: "b"})
+		},
 			r: rules{foreign: []toolyard.BatchKey{{Agent: "eve", ID: "b"}}}},
 
 		{name: "an agent sees results out of order", want: "Q2", do: func(s *story) {
@@ -207,11 +228,18 @@ func TestTeeth(t *testing.T) {
 			s.Submissions[0].Again = nil
 		}},
 
-		{name: "a write starts twice", want: "Q3", do: func(s *story) { s.again(ledger.Begin, 2, s.finishedAt(2).Add(-time.Microsecond)) }},
-		{name: "a write acts twice", want: "Q3", do: func(s *story) { s.again(ledger.Effect, 2, s.finishedAt(2).Add(-time.Microsecond)) }},
+		{name: "a write starts twice", want: "Q3", do: func(s *story) {
+			s.again(ledger.Begin, 2,
+				s.finishedAt(2).Add(-time.Microsecond))
+		}},
+		{name: "a write acts twice", want: "Q3", do: func(s *story) {
+			s.again(ledger.Effect, 2,
+				s.finishedAt(2).Add(-time.Microsecond))
+		}},
 		{name: "a write succeeds without acting", want: "Q3", do: func(s *story) { s.drop(2, ledger.Effect) }},
 		{name: "a read that was never handed in", want: "Q3", do: func(s *story) {
-			s.Ledger = append(s.Ledger, ledger.Line{Kind: ledger.Begin, Agent: "eve", Batch: "b", Wall: s.now.UnixNano()})
+			s.Ledger = append(s.Ledger, ledger.Line{Kind: ledger.Begin, Agent: "eve", Batch: "b",
+				Wall: s.now.UnixNano()})
 		}},
 		{name: "a put starts four times", want: "Q3", do: func(s *story) {
 			for range 3 {
@@ -226,7 +254,8 @@ func TestTeeth(t *testing.T) {
 		{name: "a put succeeds without acting", want: "Q4", do: func(s *story) { s.drop(3, ledger.Effect) }},
 
 		{name: "a write of one batch begins inside another's", want: "Q5", do: func(s *story) {
-			s.changeLine(ledger.Begin, 2, func(l *ledger.Line) { l.Wall = s.now.Add(-10 * time.Millisecond).UnixNano() })
+			s.changeLine(ledger.Begin, 2,
+				func(l *ledger.Line) { l.Wall = s.now.Add(-10 * time.Millisecond).UnixNano() })
 			for i := range s.Batches[ann].Log {
 				if l := &s.Batches[ann].Log[i]; l.Chain == batch.ChainCall && l.Index == 2 {
 					l.Time = s.now
@@ -250,24 +279,39 @@ func TestTeeth(t *testing.T) {
 		}},
 
 		{name: "a group begins before the one before it is over", want: "Q6", do: func(s *story) {
-			s.changeLine(ledger.Begin, 2, func(l *ledger.Line) { l.Wall = s.finishedAt(1).Add(-time.Microsecond).UnixNano() })
+			s.changeLine(ledger.Begin, 2,
+				func(l *ledger.Line) { l.Wall = s.finishedAt(1).Add(-time.Microsecond).UnixNano() })
 		}},
 		{name: "a group begins and the one before it is never over", want: "Q6", do: func(s *story) {
-			s.Batches[ann].Log = slices.DeleteFunc(s.Batches[ann].Log, func(l broker.Logged) bool { return l.Chain == batch.ChainCall && l.Index == 1 })
+			s.Batches[ann].Log = slices.DeleteFunc(s.Batches[ann].Log,
+				func(l broker.Logged) bool { return l.Chain == batch.ChainCall && l.Index == 1 })
 		}},
 
-		{name: "a token shrinks", want: "Q7", do: func(s *story) { s.changeLine(ledger.Effect, 2, func(l *ledger.Line) { l.Token = 9 }) }},
-		{name: "two groups have one token", want: "Q7", do: func(s *story) { s.changeLine(ledger.Effect, 3, func(l *ledger.Line) { l.Token = 2 }) }},
-		{name: "a write without a token", want: "Q7", do: func(s *story) { s.changeLine(ledger.Effect, 2, func(l *ledger.Line) { l.Token = 0 }) }},
+		{name: "a token shrinks", want: "Q7", do: func(s *story) {
+			s.changeLine(ledger.Effect, 2,
+				func(l *ledger.Line) { l.Token = 9 })
+		}},
+		{name: "two groups have one token", want: "Q7",
+			do: func(s *story) { s.changeLine(ledger.Effect, 3, func(l *ledger.Line) { l.Token = 2 }) }},
+		{name: "a write without a token", want: "Q7", do: func(s *story) {
+			s.changeLine(ledger.Effect, 2,
+				func(l *ledger.Line) { l.Token = 0 })
+		}},
 		{name: "a token was refused", want: "Q7", do: func(s *story) { s.did(ledger.Fenced, ann, 2, 1) }},
-		{name: "a token of a zombie was refused", do: func(s *story) { s.did(ledger.Fenced, ann, 2, 1) }, r: rules{zombie: true, pids: []int{7}}},
+		{name: "a token of a zombie was refused", do: func(s *story) { s.did(ledger.Fenced, ann, 2, 1) },
+			r: rules{zombie: true, pids: []int{7}}},
 		{name: "a write acts after its end", want: "Q7", do: func(s *story) {
-			s.changeLine(ledger.Effect, 2, func(l *ledger.Line) { l.Wall = s.finishedAt(2).Add(time.Microsecond).UnixNano() })
+			s.changeLine(ledger.Effect, 2,
+				func(l *ledger.Line) { l.Wall = s.finishedAt(2).Add(time.Microsecond).UnixNano() })
 		}},
 		{name: "an attempt acts after its end", want: "Q7", do: func(s *story) {
 			s.store(ann, batch.ChainCall, 3, events.AttemptFailed{Attempt: 1})
 			log := s.Batches[ann].Log
-			i := slices.IndexFunc(log, func(l broker.Logged) bool { _, ok := l.Body.(events.Finished); return ok && l.Index == 3 })
+			i := slices.IndexFunc(log, func(l broker.Logged) bool {
+				_, ok := l.Body.(events.Finished)
+				return ok &&
+					l.Index == 3
+			})
 			failed := log[len(log)-1]
 			failed.Time = log[i].Time.Add(-3 * time.Millisecond)
 			s.Batches[ann].Log = slices.Insert(log[:len(log)-1], i, failed)
@@ -275,11 +319,13 @@ func TestTeeth(t *testing.T) {
 
 		{name: "a sibling begins after it was canceled", want: "Q8", do: func(s *story) {
 			s.cancelSibling(true)
-			s.changeLine(ledger.Begin, 1, func(l *ledger.Line) { l.Wall = s.finishedAt(1).Add(time.Microsecond).UnixNano() })
+			s.changeLine(ledger.Begin, 1,
+				func(l *ledger.Line) { l.Wall = s.finishedAt(1).Add(time.Microsecond).UnixNano() })
 		}},
 		{name: "a sibling that was claimed begins after it was canceled", do: func(s *story) {
 			s.cancelSibling(true)
-			s.changeLine(ledger.Begin, 1, func(l *ledger.Line) { l.Wall = s.finishedAt(1).Add(time.Microsecond).UnixNano() })
+			s.changeLine(ledger.Begin, 1,
+				func(l *ledger.Line) { l.Wall = s.finishedAt(1).Add(time.Microsecond).UnixNano() })
 			log := s.Batches[ann].Log
 			s.store(ann, batch.ChainCall, 1, events.Claimed{Worker: "w", Attempt: 1})
 			s.Batches[ann].Log = slices.Insert(log, 3, s.Batches[ann].Log[len(s.Batches[ann].Log)-1])
@@ -287,7 +333,8 @@ func TestTeeth(t *testing.T) {
 		}},
 		{name: "a read begins after it was canceled", do: func(s *story) {
 			s.cancelSibling(false)
-			s.changeLine(ledger.Begin, 1, func(l *ledger.Line) { l.Wall = s.finishedAt(1).Add(time.Microsecond).UnixNano() })
+			s.changeLine(ledger.Begin, 1,
+				func(l *ledger.Line) { l.Wall = s.finishedAt(1).Add(time.Microsecond).UnixNano() })
 			s.stopped(1, time.Millisecond)
 		}},
 		{name: "a sibling is told late", want: "Q8", do: func(s *story) {
@@ -295,31 +342,39 @@ func TestTeeth(t *testing.T) {
 			s.stopped(1, 4*time.Second)
 		}},
 		{name: "a sibling is never told", want: "Q8", do: func(s *story) { s.cancelSibling(true) }},
-		{name: "a sibling on a worker that died is never told", do: func(s *story) { s.cancelSibling(true) }, r: rules{pids: []int{7}}},
+		{name: "a sibling on a worker that died is never told", do: func(s *story) { s.cancelSibling(true) },
+			r: rules{pids: []int{7}}},
 
-		{name: "the same batch again has other results", want: "Q10", do: func(s *story) { s.Submissions[0].Again[0][2].Output = "other" }},
+		{name: "the same batch again has other results", want: "Q10",
+			do: func(s *story) { s.Submissions[0].Again[0][2].Output = "other" }},
 
 		{name: "a batch is never over", want: "Q12", do: func(s *story) { s.Submissions[0].Over = time.Time{} }},
-		{name: "a batch is over late", want: "Q12", do: func(s *story) { s.Submissions[0].Over = s.Submissions[0].Acked.Add(time.Minute) }},
+		{name: "a batch is over late", want: "Q12",
+			do: func(s *story) { s.Submissions[0].Over = s.Submissions[0].Acked.Add(time.Minute) }},
 		{name: "a batch is over late, and so was the fault", do: func(s *story) {
 			s.Submissions[0].Over = s.Submissions[0].Acked.Add(time.Minute)
 			s.FaultEnd = s.Submissions[0].Over
 		}},
 
 		{name: "the replay differs", want: "Q13", do: func(s *story) { s.Batches[ann].Replayed = []byte(`{"a":1}`) }},
-		{name: "the log contradicts itself", want: "Q13", do: func(s *story) { s.Batches[ann].Contradiction = broker.ErrConflict }},
+		{name: "the log contradicts itself", want: "Q13",
+			do: func(s *story) { s.Batches[ann].Contradiction = broker.ErrConflict }},
 
-		{name: "a batch that was acknowledged is not stored", want: "Q14", do: func(s *story) { changeBody(s, func(b *events.Submitted) { b.Calls = b.Calls[:1] }) }},
+		{name: "a batch that was acknowledged is not stored", want: "Q14",
+			do: func(s *story) { changeBody(s, func(b *events.Submitted) { b.Calls = b.Calls[:1] }) }},
 		{name: "an agent has seen another result", want: "Q14", do: func(s *story) {
 			s.Submissions[0].Results[2].Output = "other"
 			s.Submissions[0].Again = nil
 		}},
 
 		{name: "outcome_unknown for nothing", want: "code", do: func(s *story) { s.code(2, toolyard.OutcomeUnknown) }},
-		{name: "outcome_unknown of a worker that died", do: func(s *story) { s.code(2, toolyard.OutcomeUnknown) }, r: rules{pids: []int{7}}},
-		{name: "outcome_unknown of a read", want: "code", do: func(s *story) { s.code(0, toolyard.OutcomeUnknown) }, r: rules{pids: []int{7}}},
+		{name: "outcome_unknown of a worker that died", do: func(s *story) { s.code(2, toolyard.OutcomeUnknown) },
+			r: rules{pids: []int{7}}},
+		{name: "outcome_unknown of a read", want: "code", do: func(s *story) { s.code(0, toolyard.OutcomeUnknown) },
+			r: rules{pids: []int{7}}},
 		{name: "a time limit", want: "code", do: func(s *story) { s.code(2, toolyard.DeadlineExceeded) }},
-		{name: "a time limit that is expected", do: func(s *story) { s.code(2, toolyard.DeadlineExceeded) }, r: rules{codes: map[string][]toolyard.Code{"write": {toolyard.DeadlineExceeded}}}},
+		{name: "a time limit that is expected", do: func(s *story) { s.code(2, toolyard.DeadlineExceeded) },
+			r: rules{codes: map[string][]toolyard.Code{"write": {toolyard.DeadlineExceeded}}}},
 		{name: "a sibling that did not fail", want: "code", do: func(s *story) {
 			s.code(0, toolyard.SiblingCanceled)
 			s.drop(0, ledger.Begin, ledger.Effect, ledger.End)

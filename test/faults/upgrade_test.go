@@ -68,8 +68,10 @@ func (f *fleet) underWay() (toolyard.BatchKey, <-chan *verdict.Submission) {
 	f.t.Helper()
 	for {
 		f.n++
-		b := toolyard.Batch{Agent: "dan", ID: toolyard.BatchID(fmt.Sprintf("extra-%d", f.n)), Workspace: "dan", Calls: append(
-			repeated("look", 2, map[string]any{"work_ms": 3_000}), repeated("write", 2, map[string]any{"work_ms": 20})...)}
+		b := toolyard.Batch{Agent: "dan", ID: toolyard.BatchID(fmt.Sprintf("extra-%d", f.n)), Workspace: "dan",
+			Calls: append(
+				repeated("look", 2, map[string]any{"work_ms": 3_000}),
+				repeated("write", 2, map[string]any{"work_ms": 20})...)}
 		done := make(chan *verdict.Submission, 1)
 		go func() { done <- f.load.extra(b) }()
 		var st batch.State
@@ -153,7 +155,8 @@ func TestRollingUpgrade(t *testing.T) {
 		d7 := f.dispatcher(this)
 		s.retire(d5)
 		f.logged(batchLeft, k, d6, d7)
-		f.load.extra(toolyard.Batch{Agent: "eve", ID: "plain", Workspace: "census", Calls: mixed(s.rand, true)}) // others go on
+		// others go on
+		f.load.extra(toolyard.Batch{Agent: "eve", ID: "plain", Workspace: "census", Calls: mixed(s.rand, true)})
 		f.waits(k)
 		d8 := f.dispatcher(next)
 		<-done

@@ -105,7 +105,8 @@ func TestWorkerDiesDuringEffect(t *testing.T) {
 	killWorker(t, "W3", failpoint.EffectBegun, func(s *system, l *load, victim *process) {
 		claimIsSettled(s, l, victim)
 		if s.begunAndNotEnded(victim) == 0 {
-			s.t.Error("the worker was killed in the middle of an effect, and the ledger has none that was begun and not ended")
+			s.t.Error("the worker was killed in the middle of an effect, and the ledger has none that was begun and " +
+				"not ended")
 		}
 	})
 }
@@ -126,10 +127,12 @@ func stopWorker(t *testing.T, id string, point failpoint.Name, zombie bool) {
 		l := s.load(mix{more: 2})
 		s.stoppedAt(victim, point)
 		since := time.Now()
-		s.until(faultWait, "three ack waits have passed", func() bool { return time.Since(since) > 3*s.settings.CallAckWait })
+		s.until(faultWait, "three ack waits have passed",
+			func() bool { return time.Since(since) > 3*s.settings.CallAckWait })
 		victim.signal(syscall.SIGCONT)
 		s.faultOver()
-		s.until(faultWait, "the worker that woke up has ended what it had begun", func() bool { return s.begunAndNotEnded(victim) == 0 })
+		s.until(faultWait, "the worker that woke up has ended what it had begun",
+			func() bool { return s.begunAndNotEnded(victim) == 0 })
 		l.finish()
 		claimIsSettled(s, l, victim)
 		return rules{harmed: []*process{victim}, zombie: zombie}
@@ -209,7 +212,8 @@ func (s *system) deliveries() (n int) {
 // census asks a worker's process what it holds.
 func (s *system) census(l *load, name string) (out map[string]int64) {
 	s.t.Helper()
-	sub := l.extra(toolyard.Batch{Agent: "census", ID: toolyard.BatchID(name), Workspace: "census", Calls: []toolyard.Call{{Tool: "census"}}})
+	sub := l.extra(toolyard.Batch{Agent: "census", ID: toolyard.BatchID(name), Workspace: "census",
+		Calls: []toolyard.Call{{Tool: "census"}}})
 	if len(sub.Results) != 1 || sub.Results[0].IsError {
 		s.t.Fatalf("the census failed: %+v", sub.Results)
 	}
@@ -233,11 +237,15 @@ func TestToolsIgnoreTheirEnd(t *testing.T) {
 			calls []toolyard.Call
 			codes []toolyard.Code
 		}{
-			"deaf":       {repeated("deaf", 20, map[string]any{"work_ms": deaf.Milliseconds()}), []toolyard.Code{toolyard.Timeout, toolyard.SiblingCanceled}},
-			"deaf write": {repeated("deaf_write", 2, map[string]any{"work_ms": deaf.Milliseconds()}), []toolyard.Code{toolyard.Timeout}},
-			"leak":       {repeated("leak", 4, map[string]any{"work_ms": deaf.Milliseconds()}), []toolyard.Code{toolyard.OK}},
-			"eat":        {repeated("eat", 4, map[string]any{"bytes": 64 << 20}), []toolyard.Code{toolyard.OK}},
-			"fork":       {repeated("fork", 1, map[string]any{"work_ms": time.Hour.Milliseconds()}), []toolyard.Code{toolyard.Timeout}},
+			"deaf": {repeated("deaf", 20, map[string]any{"work_ms": deaf.Milliseconds()}),
+				[]toolyard.Code{toolyard.Timeout, toolyard.SiblingCanceled}},
+			"deaf write": {repeated("deaf_write", 2, map[string]any{"work_ms": deaf.Milliseconds()}),
+				[]toolyard.Code{toolyard.Timeout}},
+			"leak": {repeated("leak", 4, map[string]any{"work_ms": deaf.Milliseconds()}),
+				[]toolyard.Code{toolyard.OK}},
+			"eat": {repeated("eat", 4, map[string]any{"bytes": 64 << 20}), []toolyard.Code{toolyard.OK}},
+			"fork": {repeated("fork", 1, map[string]any{"work_ms": time.Hour.Milliseconds()}),
+				[]toolyard.Code{toolyard.Timeout}},
 		} {
 			b := toolyard.Batch{Agent: "dan", ID: toolyard.BatchID(name), Workspace: "dan", Calls: c.calls}
 			if c.codes[0] == toolyard.Timeout {
@@ -261,7 +269,8 @@ func TestToolsIgnoreTheirEnd(t *testing.T) {
 		s.until(faultWait, "the worker holds what it held before", func() bool {
 			n++
 			now := s.census(l, fmt.Sprint("after-", n))
-			return now["goroutines"] <= before["goroutines"]+10 && now["fds"] <= before["fds"]+2 && now["heap"] <= before["heap"]+(32<<20)
+			return now["goroutines"] <= before["goroutines"]+10 && now["fds"] <= before["fds"]+2 &&
+				now["heap"] <= before["heap"]+(32<<20)
 		})
 		codes := map[string][]toolyard.Code{}
 		for _, name := range []string{"deaf", "deaf_write", "fork"} {

@@ -18,7 +18,8 @@ func TestAnOpenedBatchIsOpen(t *testing.T) {
 		if v.Status != toolyard.StatusOpen {
 			t.Errorf("%s: the answer says %q", path, v.Status)
 		}
-		if v = want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/"+string(v.ID), ""); v.Status != toolyard.StatusOpen {
+		if v = want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/"+
+			string(v.ID), ""); v.Status != toolyard.StatusOpen {
 			t.Errorf("%s: it is %q", path, v.Status)
 		}
 		v = want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+"/"+string(v.ID)+"/close", "{}")
@@ -36,11 +37,13 @@ func TestABadNameNeedsNoRight(t *testing.T) {
 	}
 	p := start(t, func(c *api.Config) { c.Tokens, c.Loopback = tokens, false })
 	body := `{"calls": [{"id": "a", "tool": "echo", "input": {"text": "x"}}, {"id": "b", "tool": ""}]}`
-	v := want[toolyard.BatchView](p, http.StatusOK, http.MethodPost, batches+"?wait=60", body, "Authorization", "Bearer some")
+	v := want[toolyard.BatchView](p, http.StatusOK, http.MethodPost, batches+
+		"?wait=60", body, "Authorization", "Bearer some")
 	if got := codes(v.Results); got != "a: b:unknown_tool" {
 		t.Errorf("%s", got)
 	}
-	if r := p.do(http.MethodPost, batches, `{"calls": [{"tool": "write"}]}`, "Authorization", "Bearer some"); r.status != http.StatusForbidden {
+	if r := p.do(http.MethodPost, batches, `{"calls": [{"tool": "write"}]}`, "Authorization",
+		"Bearer some"); r.status != http.StatusForbidden {
 		t.Errorf("another tool: %s", r)
 	}
 }
@@ -55,7 +58,8 @@ func TestNoBatchNamesTheAgent(t *testing.T) {
 	for _, c := range []struct {
 		token, query string
 		names        bool
-	}{{"alone", "", false}, {"both", "", true}, {"both", "?agent=carol", false}, {"all", "", true}, {"all", "?agent=x", false}} {
+	}{{"alone", "", false}, {"both", "", true}, {"both", "?agent=carol", false}, {"all", "", true},
+		{"all", "?agent=x", false}} {
 		for _, path := range []string{"/none", "/none/results", "/none/events"} {
 			r := p.do(http.MethodGet, batches+path+c.query, "", "Authorization", "Bearer "+c.token)
 			if r.status != http.StatusNotFound || strings.Contains(string(r.body), "?agent=") != c.names {

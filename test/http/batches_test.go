@@ -36,7 +36,8 @@ func TestSubmitAndRead(t *testing.T) {
 		t.Fatalf("%s, at %q", r, r.header.Get("Location"))
 	}
 	view := decode[map[string]json.RawMessage](p, string(r.body))
-	for field, holds := range map[string]string{"id": `"first"`, "agent": `"default"`, "session": `"default"`, "workspace": `"default"`} {
+	for field, holds := range map[string]string{"id": `"first"`, "agent": `"default"`, "session": `"default"`,
+		"workspace": `"default"`} {
 		if string(view[field]) != holds {
 			t.Errorf("%s is %s, want %s", field, view[field], holds)
 		}
@@ -51,22 +52,27 @@ func TestSubmitAndRead(t *testing.T) {
 		t.Fatalf("the batch is %+v", done)
 	}
 	for i, r := range done.Results {
-		if r.Index != i || r.Output != fmt.Sprint("t", i) || r.CallID != fmt.Sprint("c", i) || r.IsError || len(r.Phases) == 0 {
+		if r.Index != i || r.Output != fmt.Sprint("t", i) || r.CallID != fmt.Sprint("c", i) || r.IsError ||
+			len(r.Phases) == 0 {
 			t.Errorf("result %d is %+v", i, r)
 		}
 	}
-	if again := p.do(http.MethodPost, batches, echoes("first", 2)); again.status != http.StatusConflict || !strings.Contains(string(again.body), `"field":"id"`) {
+	if again := p.do(http.MethodPost, batches, echoes("first", 2)); again.status != http.StatusConflict ||
+		!strings.Contains(string(again.body), `"field":"id"`) {
 		t.Errorf("other content under the same id: %s", again)
 	}
 	shown := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/first", "")
-	if len(shown.Results) != 3 || shown.Results[1].Worker != done.Results[1].Worker || shown.Results[1].DurationMS != done.Results[1].DurationMS {
+	if len(shown.Results) != 3 || shown.Results[1].Worker != done.Results[1].Worker ||
+		shown.Results[1].DurationMS != done.Results[1].DurationMS {
 		t.Errorf("it ran again: %+v", shown)
 	}
 	p.eventually("the batch is listed", func() bool {
-		page := want[api.Page](p, http.StatusOK, http.MethodGet, batches+"?agent=default&session=default&status=completed", "")
+		page := want[api.Page](p, http.StatusOK, http.MethodGet, batches+
+			"?agent=default&session=default&status=completed", "")
 		return len(page.Batches) == 1 && page.Batches[0].ID == "first"
 	})
-	if page := want[api.Page](p, http.StatusOK, http.MethodGet, batches+"?session=other", ""); page.Batches == nil || len(page.Batches) != 0 {
+	if page := want[api.Page](p, http.StatusOK, http.MethodGet, batches+"?session=other", ""); page.Batches == nil ||
+		len(page.Batches) != 0 {
 		t.Errorf("another session has %+v", page)
 	}
 	if r := p.do(http.MethodGet, batches+"/none", ""); r.status != http.StatusNotFound {
@@ -129,7 +135,8 @@ func TestProviders(t *testing.T) {
 		if r.status != http.StatusOK || !strings.Contains(flat, c.has) || !strings.Contains(flat, "hello") {
 			t.Errorf("%s: %s", format, r)
 		}
-		if again := p.do(http.MethodGet, batches+"/"+format+"?format="+format, ""); again.status != http.StatusOK || string(again.body) != string(r.body) {
+		if again := p.do(http.MethodGet, batches+"/"+format+"?format="+format, ""); again.status != http.StatusOK ||
+			string(again.body) != string(r.body) {
 			t.Errorf("%s, asked for again: %s", format, again)
 		}
 		view := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/"+format, "")
@@ -142,32 +149,37 @@ func TestProviders(t *testing.T) {
 // TestOpenBatches: calls are appended, what is sent twice counts once, and a closed batch takes no more.
 func TestOpenBatches(t *testing.T) {
 	p := start(t, nil)
-	view := want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+"?open=true", `{"id": "o", "calls": [{"id": "a", "tool": "echo", "input": {"text": "0"}}]}`)
+	view := want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+
+		"?open=true", `{"id": "o", "calls": [{"id": "a", "tool": "echo", "input": {"text": "0"}}]}`)
 	if len(view.Results) > 1 {
 		t.Fatalf("it begins with %+v", view)
 	}
 	two := `{"calls": [{"id": "b", "tool": "echo", "input": {"text": "1"}}, {"id": "c", "tool": "echo", "input": {"text": "2"}}]}`
 	for range 2 {
-		if got := want[api.Appended](p, http.StatusAccepted, http.MethodPost, batches+"/o/calls", two); got.First != 1 || got.Calls != 3 {
+		if got := want[api.Appended](p, http.StatusAccepted, http.MethodPost, batches+
+			"/o/calls", two); got.First != 1 || got.Calls != 3 {
 			t.Errorf("appended as %+v", got)
 		}
 	}
 	wrapped := `{"anthropic": {"role": "assistant", "content": [{"type": "tool_use", "id": "d", "name": "echo", "input": {"text": "3"}}]}}`
-	if got := want[api.Appended](p, http.StatusAccepted, http.MethodPost, batches+"/o/calls", wrapped); got.First != 3 || got.Calls != 4 {
+	if got := want[api.Appended](p, http.StatusAccepted, http.MethodPost, batches+
+		"/o/calls", wrapped); got.First != 3 || got.Calls != 4 {
 		t.Errorf("appended as %+v", got)
 	}
 	for body, field := range map[string]string{
 		`{"calls": []}`: "calls", `{}`: "calls", `{"calls": [{"id": "a", "tool": "write"}]}`: "calls[0].id",
 		`{"calls": [{"tool": "echo"}], "session": "s"}`: "session",
 	} {
-		if r := p.do(http.MethodPost, batches+"/o/calls", body); r.status != http.StatusBadRequest || decode[api.Problem](p, string(r.body)).Field != field {
+		if r := p.do(http.MethodPost, batches+"/o/calls", body); r.status != http.StatusBadRequest ||
+			decode[api.Problem](p, string(r.body)).Field != field {
 			t.Errorf("%s: %s; want field %s", body, r, field)
 		}
 	}
 	for range 2 {
 		want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+"/o/close", "")
 	}
-	if r := p.do(http.MethodPost, batches+"/o/calls", `{"calls": [{"id": "e", "tool": "echo"}]}`); r.status != http.StatusConflict {
+	if r := p.do(http.MethodPost, batches+
+		"/o/calls", `{"calls": [{"id": "e", "tool": "echo"}]}`); r.status != http.StatusConflict {
 		t.Errorf("appending to what is closed: %s", r)
 	}
 	if got := want[api.Appended](p, http.StatusAccepted, http.MethodPost, batches+"/o/calls", two); got.First != 1 {
@@ -183,7 +195,8 @@ func TestOpenBatches(t *testing.T) {
 	}
 	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, echoes("whole", 1))
 	for _, path := range []string{"/whole/calls", "/whole/close"} {
-		if r := p.do(http.MethodPost, batches+path, `{"calls": [{"tool": "echo"}]}`); path == "/whole/calls" && r.status != http.StatusConflict || r.status < 400 {
+		if r := p.do(http.MethodPost, batches+path, `{"calls": [{"tool": "echo"}]}`); path == "/whole/calls" &&
+			r.status != http.StatusConflict || r.status < 400 {
 			t.Errorf("%s: %s", path, r)
 		}
 	}
@@ -200,13 +213,15 @@ func TestCancel(t *testing.T) {
 			fmt.Sprintf(`{"id": %q, "session": "talk", "calls": [{"tool": "wait"}, {"tool": "echo", "input": {"text": "x"}}]}`, id))
 	}
 	code := func(id string) (out []toolyard.Code) {
-		for _, r := range want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/"+id+"?wait=60", "").Results {
+		for _, r := range want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/"+id+
+			"?wait=60", "").Results {
 			out = append(out, r.Code)
 		}
 		return out
 	}
 	submit("whole")
-	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+"/whole/cancel", `{"reason": "no longer needed"}`)
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+
+		"/whole/cancel", `{"reason": "no longer needed"}`)
 	if got := code("whole"); !slices.Equal(got, []toolyard.Code{toolyard.Canceled, toolyard.Canceled}) {
 		t.Errorf("the canceled batch has %v", got)
 	}
@@ -223,14 +238,16 @@ func TestCancel(t *testing.T) {
 	}
 	submit("talked")
 	p.eventually("the interrupt finds the batch", func() bool {
-		return want[api.Interrupted](p, http.StatusAccepted, http.MethodPost, "/v1/sessions/talk/interrupt", `{"reason": "stop"}`).Batches == 1
+		return want[api.Interrupted](p, http.StatusAccepted, http.MethodPost, "/v1/sessions/talk/interrupt",
+			`{"reason": "stop"}`).Batches == 1
 	})
 	p.eventually("the call that runs ends", func() bool { // it ran already, or it does not begin
 		select {
 		case p.gate <- struct{}{}:
 		default:
 		}
-		return want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/talked", "").Status == toolyard.StatusCompleted
+		return want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+
+			"/talked", "").Status == toolyard.StatusCompleted
 	})
 	if got := code("talked"); got[1] != toolyard.Canceled {
 		t.Errorf("the interrupted session's batch has %v", got)
@@ -245,7 +262,8 @@ func TestApprovals(t *testing.T) {
 			fmt.Sprintf(`{"id": %q, "session": %q, "interactive": true, "calls": [{"tool": "write", "input": {"text": "it"}}]}`, id, "s-"+id))
 		var found string
 		p.eventually("a call waits", func() bool {
-			for _, a := range want[api.Approvals](p, http.StatusOK, http.MethodGet, "/v1/approvals?agent=default", "").Approvals {
+			for _, a := range want[api.Approvals](p, http.StatusOK, http.MethodGet, "/v1/approvals?agent=default",
+				"").Approvals {
 				if string(a.Batch) == id && a.Tool == "write" && string(a.Input) == `{"text":"it"}` {
 					found = a.ID
 				}
@@ -259,16 +277,20 @@ func TestApprovals(t *testing.T) {
 	}
 	first := ask("allowed")
 	for body, field := range map[string]string{
-		`{"decision": "maybe"}`: "decision", `{}`: "decision", `{"decision": "deny", "input": {"text": "x"}}`: "input", `{"decision": "deny", "remember": "session"}`: "remember",
-		`{"decision": "allow", "remember": "ever"}`: "remember", `{"decision": "allow", "by": "me"}`: "by", `{"decision": "allow", "reason": 1}`: "reason",
+		`{"decision": "maybe"}`: "decision", `{}`: "decision", `{"decision": "deny", "input": {"text": "x"}}`: "input",
+		`{"decision": "deny", "remember": "session"}`: "remember",
+		`{"decision": "allow", "remember": "ever"}`:   "remember", `{"decision": "allow", "by": "me"}`: "by",
+		`{"decision": "allow", "reason": 1}`:                                   "reason",
 		`{"decision": "deny", "reason": "` + strings.Repeat("x", 1_001) + `"}`: "reason",
 	} {
 		r := p.do(http.MethodPost, "/v1/approvals/"+first, body)
-		if problem := decode[api.Problem](p, string(r.body)); r.status != http.StatusBadRequest && r.status != http.StatusRequestEntityTooLarge || problem.Field != field {
+		if problem := decode[api.Problem](p, string(r.body)); r.status != http.StatusBadRequest &&
+			r.status != http.StatusRequestEntityTooLarge || problem.Field != field {
 			t.Errorf("%.60s: %s; want field %s", body, r, field)
 		}
 	}
-	if got := want[api.Decided](p, http.StatusOK, http.MethodPost, "/v1/approvals/"+first, `{"decision": "allow", "reason": "fine"}`); got.ID != first || got.Decision != "allow" {
+	if got := want[api.Decided](p, http.StatusOK, http.MethodPost, "/v1/approvals/"+
+		first, `{"decision": "allow", "reason": "fine"}`); got.ID != first || got.Decision != "allow" {
 		t.Errorf("decided %+v", got)
 	}
 	if r := result("allowed"); r.Output != "wrote it" || r.ApprovalWaitMS <= 0 {
@@ -277,17 +299,21 @@ func TestApprovals(t *testing.T) {
 	if r := p.do(http.MethodPost, "/v1/approvals/"+first, `{"decision": "deny"}`); r.status != http.StatusGone {
 		t.Errorf("a decision that comes too late: %s", r)
 	}
-	want[api.Decided](p, http.StatusOK, http.MethodPost, "/v1/approvals/"+ask("changed"), `{"decision": "allow", "input": {"text": "less"}}`)
+	want[api.Decided](p, http.StatusOK, http.MethodPost, "/v1/approvals/"+
+		ask("changed"), `{"decision": "allow", "input": {"text": "less"}}`)
 	if r := result("changed"); r.Output != "wrote less" {
 		t.Errorf("the changed call: %+v", r)
 	}
-	want[api.Decided](p, http.StatusOK, http.MethodPost, "/v1/approvals/"+ask("denied"), `{"decision": "deny", "reason": "not on a Friday"}`)
+	want[api.Decided](p, http.StatusOK, http.MethodPost, "/v1/approvals/"+
+		ask("denied"), `{"decision": "deny", "reason": "not on a Friday"}`)
 	if r := result("denied"); r.Code != toolyard.ApprovalRejected || !strings.Contains(r.Error, "Friday") {
 		t.Errorf("the denied call: %+v", r)
 	}
-	want[api.Decided](p, http.StatusOK, http.MethodPost, "/v1/approvals/"+ask("kept"), `{"decision": "allow", "remember": "session"}`)
+	want[api.Decided](p, http.StatusOK, http.MethodPost, "/v1/approvals/"+
+		ask("kept"), `{"decision": "allow", "remember": "session"}`)
 	next := `{"id": "next", "session": "s-kept", "interactive": true, "calls": [{"tool": "write", "input": {"text": "it"}}]}`
-	if v := want[toolyard.BatchView](p, http.StatusOK, http.MethodPost, batches+"?wait=60", next); v.Results[0].Output != "wrote it" {
+	if v := want[toolyard.BatchView](p, http.StatusOK, http.MethodPost, batches+
+		"?wait=60", next); v.Results[0].Output != "wrote it" {
 		t.Errorf("what is remembered: %+v", v)
 	}
 	for _, id := range []string{"default.none.0", "default.allowed.9", "nonsense"} {
@@ -300,7 +326,8 @@ func TestApprovals(t *testing.T) {
 // TestBlobs: an offloaded result is read in parts, which together are the whole.
 func TestBlobs(t *testing.T) {
 	p := start(t, nil)
-	done := want[toolyard.BatchView](p, http.StatusOK, http.MethodPost, batches+"?wait=60", `{"calls": [{"tool": "long"}]}`)
+	done := want[toolyard.BatchView](p, http.StatusOK, http.MethodPost, batches+
+		"?wait=60", `{"calls": [{"tool": "long"}]}`)
 	ref := done.Results[0].Blob
 	if ref == "" || !done.Results[0].Truncated {
 		t.Fatalf("the result is inline: %+v", done.Results[0])
@@ -309,7 +336,8 @@ func TestBlobs(t *testing.T) {
 	for _, limit := range []int{1, 1_000, 4_000, 100_000} {
 		var got strings.Builder
 		for at, more := 0, true; more && got.Len() < 200; {
-			b := want[api.Blob](p, http.StatusOK, http.MethodGet, fmt.Sprintf("/v1/blobs/%s?offset=%d&limit=%d", ref, at, limit), "")
+			b := want[api.Blob](p, http.StatusOK, http.MethodGet,
+				fmt.Sprintf("/v1/blobs/%s?offset=%d&limit=%d", ref, at, limit), "")
 			if b.Offset != at || b.Size != len(whole) || b.Content == "" {
 				t.Fatalf("at %d: %+v", at, b)
 			}
@@ -323,13 +351,16 @@ func TestBlobs(t *testing.T) {
 			t.Errorf("in parts of %d it is other", limit)
 		}
 	}
-	if b := want[api.Blob](p, http.StatusOK, http.MethodGet, "/v1/blobs/"+ref+"?offset=1&limit=3", ""); b.Content != "äb" || b.Offset != 0 {
+	if b := want[api.Blob](p, http.StatusOK, http.MethodGet, "/v1/blobs/"+ref+
+		"?offset=1&limit=3", ""); b.Content != "äb" || b.Offset != 0 {
 		t.Errorf("from within a character: %+v", b)
 	}
 	for path, status := range map[string]int{
-		ref + "?offset=9001": 400, ref + "?limit=0": 400, ref + "?offset=-1": 400, ref + "?agent=other": 404, "nothing": 404, ref[:len(ref)-1] + "0?agent=default": 404,
+		ref + "?offset=9001": 400, ref + "?limit=0": 400, ref + "?offset=-1": 400, ref +
+			"?agent=other": 404, "nothing": 404, ref[:len(ref)-1] + "0?agent=default": 404,
 	} {
-		if r := p.do(http.MethodGet, "/v1/blobs/"+path, ""); r.status != status && !strings.HasPrefix(path, ref[:len(ref)-1]+"0") {
+		if r := p.do(http.MethodGet, "/v1/blobs/"+path, ""); r.status != status &&
+			!strings.HasPrefix(path, ref[:len(ref)-1]+"0") {
 			t.Errorf("%s: %s", path, r)
 		}
 	}
@@ -369,12 +400,14 @@ func TestBatchesOfALaterVersion(t *testing.T) {
 		return want[toolyard.BatchView](p, http.StatusOK, "GET", batches+"/slowed", "").NewerEvents == 1
 	})
 	lines := p.do("GET", batches+"/slowed/events?follow=false", "")
-	if lines.status != http.StatusOK || !strings.Contains(string(lines.body), `"dev.toolyard.batch.slowed.v1"`) || !strings.Contains(string(lines.body), `"to":3`) {
+	if lines.status != http.StatusOK || !strings.Contains(string(lines.body), `"dev.toolyard.batch.slowed.v1"`) ||
+		!strings.Contains(string(lines.body), `"to":3`) {
 		t.Errorf("its events are %s", lines)
 	}
 	unread := toolyard.BatchKey{Agent: "default", ID: "unread"}
 	later(unread, batch.ChainSubmission, "dev.toolyard.batch.submitted.v2")
-	if got := want[api.Problem](p, http.StatusNotImplemented, "GET", batches+"/unread", ""); !strings.Contains(got.Detail, "newer version") {
+	if got := want[api.Problem](p, http.StatusNotImplemented, "GET", batches+
+		"/unread", ""); !strings.Contains(got.Detail, "newer version") {
 		t.Errorf("a batch that only a later version can read: %+v", got)
 	}
 }

@@ -27,19 +27,22 @@ func shot() tool.Tool {
 		},
 		Run: func(context.Context, tool.Env, json.RawMessage) (tool.Output, error) {
 			return tool.Output{Structured: json.RawMessage(`{"n":1}`), Content: []toolyard.Content{
-				{Type: toolyard.ContentText, Text: "see"}, {Type: toolyard.ContentImage, MIMEType: "image/png", Data: picture},
+				{Type: toolyard.ContentText, Text: "see"},
+				{Type: toolyard.ContentImage, MIMEType: "image/png", Data: picture},
 			}}, nil
 		},
 	}
 }
 
-// TestPicturesReachTheModel: what is rendered for a provider has the picture itself, wherever it is kept; the native form has its
-// reference, by which it can be read.
+// TestPicturesReachTheModel: what is rendered for a provider has the picture itself, wherever it is kept; the native
+// form has its reference, by which it can be read.
 func TestPicturesReachTheModel(t *testing.T) {
 	p := start(t, nil)
 	body := `{"anthropic":{"role":"assistant","content":[{"type":"tool_use","id":"t1","name":"shot","input":{},"toolset_name":"computer"}]}}`
 	r := p.do(http.MethodPost, batches+"?wait=60&format=anthropic", body)
-	if text := string(r.body); r.status != http.StatusOK || !strings.Contains(text, base64.StdEncoding.EncodeToString(picture)) || !strings.Contains(text, `"toolset_name":"computer"`) {
+	if text := string(r.body); r.status != http.StatusOK ||
+		!strings.Contains(text, base64.StdEncoding.EncodeToString(picture)) ||
+		!strings.Contains(text, `"toolset_name":"computer"`) {
 		t.Fatalf("%d: %.300s", r.status, text)
 	}
 	c, err := client.ConnectHTTP(t.Context(), p.url, client.HTTPOptions{})
@@ -47,7 +50,8 @@ func TestPicturesReachTheModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]*client.Client{"over HTTP": c, "over NATS": p.client} {
-		sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: []toolyard.Call{{ID: "1", Tool: "shot", Echo: toolyard.Echo(`{"a":1}`)}}})
+		sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: []toolyard.Call{{ID: "1", Tool: "shot",
+			Echo: toolyard.Echo(`{"a":1}`)}}})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -59,10 +63,12 @@ func TestPicturesReachTheModel(t *testing.T) {
 			results = append(results, r)
 		}
 		got := results[0]
-		if len(got.Content) != 2 || got.Content[1].Data != nil || got.Content[1].Blob == "" || string(got.Structured) != `{"n":1}` || string(got.Echo) != `{"a":1}` {
+		if len(got.Content) != 2 || got.Content[1].Data != nil || got.Content[1].Blob == "" ||
+			string(got.Structured) != `{"n":1}` || string(got.Echo) != `{"a":1}` {
 			t.Fatalf("%s: %+v", name, got)
 		}
-		if err := sub.Fill(t.Context(), results); err != nil || !reflect.DeepEqual(results[0].Content[1].Data, picture) {
+		if err := sub.Fill(t.Context(), results); err != nil ||
+			!reflect.DeepEqual(results[0].Content[1].Data, picture) {
 			t.Errorf("%s: the picture is not there: %v", name, err)
 		}
 	}

@@ -91,8 +91,8 @@ func (c *cutter) pass(in net.Conn, to string) {
 	both.Wait()
 }
 
-// TestCutConnections: the connection is cut in the middle of results and events, many times and anywhere, and the client goes on
-// without a gap and without a repeat.
+// TestCutConnections: the connection is cut in the middle of results and events, many times and anywhere, and the
+// client goes on without a gap and without a repeat.
 func TestCutConnections(t *testing.T) {
 	p := start(t, nil)
 	c := newCutter(t, strings.TrimPrefix(p.url, "http://"))
@@ -177,7 +177,8 @@ func TestAConnectionThatNeverDelivers(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.most.Store(300) // the headers, and less than a result
-	if err := failure(sub.Results(t.Context())); err == nil || !strings.Contains(err.Error(), "was cut") || c.cuts.Load() != 3 {
+	if err := failure(sub.Results(t.Context())); err == nil || !strings.Contains(err.Error(), "was cut") ||
+		c.cuts.Load() != 3 {
 		t.Errorf("%v after %d cuts; want an error after 3", err, c.cuts.Load())
 	}
 }
@@ -203,7 +204,10 @@ func TestLostAnswers(t *testing.T) {
 		st, err = over.Open(t.Context(), toolyard.Batch{Agent: "a", ID: "b"})
 		return err
 	})
-	lose("append", func() error { return st.Append(t.Context(), toolyard.Call{Tool: "echo"}, toolyard.Call{Tool: "wait"}) })
+	lose("append", func() error {
+		return st.Append(t.Context(), toolyard.Call{Tool: "echo"},
+			toolyard.Call{Tool: "wait"})
+	})
 	lose("cancel", func() error { return st.Cancel(t.Context(), "enough", 1) })
 	lose("close", func() error { return st.Close(t.Context()) })
 	lose("results", func() error {
@@ -220,12 +224,14 @@ func TestLostAnswers(t *testing.T) {
 		}
 		n[body.EventType()]++
 	}
-	if n[events.BatchSubmitted] != 1 || n[events.CallsAppended] != 1 || n[events.BatchClosed] != 1 || n[events.BatchCanceled] != 1 {
+	if n[events.BatchSubmitted] != 1 || n[events.CallsAppended] != 1 || n[events.BatchClosed] != 1 ||
+		n[events.BatchCanceled] != 1 {
 		t.Errorf("stored: %v", n)
 	}
 	var refused error
 	c.once.Store(10)
-	if refused = over.Deny(t.Context(), "a.b.0", client.Decision{By: "ann"}); refused == nil || errors.Is(refused, client.ErrNoApproval) {
+	if refused = over.Deny(t.Context(), "a.b.0", client.Decision{By: "ann"}); refused == nil ||
+		errors.Is(refused, client.ErrNoApproval) {
 		t.Errorf("a decision is not repeated, for nobody knows what became of it: %v", refused)
 	}
 }
@@ -262,7 +268,8 @@ func TestClientsWithTokens(t *testing.T) {
 	if v, err := ann.SetAlone(t.Context(), "", "s", true); err != nil || !v.Alone {
 		t.Errorf("%+v, %v", v, err)
 	}
-	if _, err := overHTTP(t, p, client.HTTPOptions{Token: "secret-b"}).Submit(t.Context(), toolyard.Batch{ID: "bob's", Calls: []toolyard.Call{{Tool: "echo"}}}); err != nil {
+	if _, err := overHTTP(t, p, client.HTTPOptions{Token: "secret-b"}).Submit(t.Context(),
+		toolyard.Batch{ID: "bob's", Calls: []toolyard.Call{{Tool: "echo"}}}); err != nil {
 		t.Fatal(err)
 	}
 	for e, err := range bobs { // it was ann's turn first, and bob sees nothing of that

@@ -23,7 +23,8 @@ func TestTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := start(t, func(c *api.Config) { c.Tokens, c.Loopback = tokens, false })
-	alice, bob, operator := []string{"Authorization", "Bearer secret-a"}, []string{"Authorization", "bearer secret-b"}, []string{"Authorization", "Bearer secret-o"}
+	alice, bob, operator := []string{"Authorization", "Bearer secret-a"}, []string{"Authorization", "bearer secret-b"},
+		[]string{"Authorization", "Bearer secret-o"}
 	body := `{"id": "b", "session": "s", "interactive": true, "calls": [{"tool": "long"}, {"tool": "write", "input": {"text": "x"}}, {"tool": "wait"}]}`
 	view := want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, body, alice...)
 	if view.Agent != "alice" {
@@ -31,7 +32,8 @@ func TestTokens(t *testing.T) {
 	}
 	var approval string
 	p.eventually("a call waits", func() bool {
-		if list := want[api.Approvals](p, http.StatusOK, http.MethodGet, "/v1/approvals", "", alice...); len(list.Approvals) == 1 {
+		if list := want[api.Approvals](p, http.StatusOK, http.MethodGet, "/v1/approvals", "",
+			alice...); len(list.Approvals) == 1 {
 			approval = list.Approvals[0].ID
 		}
 		return approval != ""
@@ -40,54 +42,71 @@ func TestTokens(t *testing.T) {
 	for _, c := range []struct {
 		method, path, body string
 	}{
-		{http.MethodGet, batches + "/b", ""}, {http.MethodGet, batches + "/b?agent=alice", ""}, {http.MethodGet, batches + "/b/results", ""},
-		{http.MethodGet, batches + "/b/results?agent=alice", ""}, {http.MethodGet, batches + "/b/events", ""}, {http.MethodGet, batches + "/b/events?agent=alice", ""},
-		{http.MethodPost, batches + "/b/cancel", ""}, {http.MethodPost, batches + "/b/cancel?agent=alice", ""}, {http.MethodPost, batches + "/b/calls/0/cancel?agent=alice", ""},
-		{http.MethodPost, batches + "/b/calls?agent=alice", `{"calls": [{"tool": "echo"}]}`}, {http.MethodPost, batches + "/b/close?agent=alice", ""},
-		{http.MethodPost, "/v1/approvals/" + approval, `{"decision": "allow"}`}, {http.MethodPost, "/v1/sessions/s/interrupt?agent=alice", ""},
+		{http.MethodGet, batches + "/b", ""}, {http.MethodGet, batches + "/b?agent=alice", ""},
+		{http.MethodGet, batches + "/b/results", ""},
+		{http.MethodGet, batches + "/b/results?agent=alice", ""}, {http.MethodGet, batches + "/b/events", ""},
+		{http.MethodGet, batches + "/b/events?agent=alice", ""},
+		{http.MethodPost, batches + "/b/cancel", ""}, {http.MethodPost, batches + "/b/cancel?agent=alice", ""},
+		{http.MethodPost, batches + "/b/calls/0/cancel?agent=alice", ""},
+		{http.MethodPost, batches + "/b/calls?agent=alice", `{"calls": [{"tool": "echo"}]}`},
+		{http.MethodPost, batches + "/b/close?agent=alice", ""},
+		{http.MethodPost, "/v1/approvals/" + approval, `{"decision": "allow"}`},
+		{http.MethodPost, "/v1/sessions/s/interrupt?agent=alice", ""},
 		{http.MethodGet, "/v1/blobs/" + ref, ""}, {http.MethodGet, "/v1/blobs/" + ref + "?agent=alice", ""},
 		{http.MethodGet, batches + "?agent=alice", ""}, {http.MethodGet, "/v1/approvals?agent=alice", ""},
 	} {
 		if r := p.do(c.method, c.path, c.body, bob...); r.status != http.StatusNotFound {
 			t.Errorf("another agent: %s %s: %s", c.method, c.path, r)
 		}
-		for _, wrong := range [][]string{nil, {"Authorization", "Bearer secret-x"}, {"Authorization", "Bearer"}, {"Authorization", "Basic secret-a"}, {"Authorization", "Bearer *"}} {
-			if r := p.do(c.method, c.path, c.body, wrong...); r.status != http.StatusUnauthorized || !strings.HasPrefix(r.header.Get("WWW-Authenticate"), "Bearer") {
+		for _, wrong := range [][]string{nil, {"Authorization", "Bearer secret-x"}, {"Authorization", "Bearer"},
+			{"Authorization", "Basic secret-a"}, {"Authorization", "Bearer *"}} {
+			if r := p.do(c.method, c.path, c.body, wrong...); r.status != http.StatusUnauthorized ||
+				!strings.HasPrefix(r.header.Get("WWW-Authenticate"), "Bearer") {
 				t.Errorf("with %v: %s %s: %s", wrong, c.method, c.path, r)
 			}
 		}
 	}
-	if n := want[api.Interrupted](p, http.StatusAccepted, http.MethodPost, "/v1/sessions/s/interrupt", "", bob...); n.Batches != 0 {
+	if n := want[api.Interrupted](p, http.StatusAccepted, http.MethodPost, "/v1/sessions/s/interrupt", "",
+		bob...); n.Batches != 0 {
 		t.Errorf("another agent interrupted %+v", n)
 	}
-	if list := want[api.Approvals](p, http.StatusOK, http.MethodGet, "/v1/approvals", "", bob...); len(list.Approvals) != 0 {
+	if list := want[api.Approvals](p, http.StatusOK, http.MethodGet, "/v1/approvals", "",
+		bob...); len(list.Approvals) != 0 {
 		t.Errorf("another agent sees %+v", list)
 	}
 	if page := want[api.Page](p, http.StatusOK, http.MethodGet, batches, "", bob...); len(page.Batches) != 0 {
 		t.Errorf("another agent sees %+v", page)
 	}
-	if r := p.do(http.MethodPost, batches, `{"agent": "alice", "calls": [{"tool": "echo"}]}`, bob...); r.status != http.StatusForbidden || !strings.Contains(string(r.body), `"field":"agent"`) {
+	if r := p.do(http.MethodPost, batches, `{"agent": "alice", "calls": [{"tool": "echo"}]}`,
+		bob...); r.status != http.StatusForbidden || !strings.Contains(string(r.body), `"field":"agent"`) {
 		t.Errorf("a batch in another agent's name: %s", r)
 	}
 	// The same id is another batch for another agent.
-	if v := want[toolyard.BatchView](p, http.StatusOK, http.MethodPost, batches+"?wait=60", `{"id": "b", "calls": [{"tool": "echo", "input": {"text": "mine"}}]}`, bob...); v.Agent != "bob" || v.Results[0].Output != "mine" {
+	if v := want[toolyard.BatchView](p, http.StatusOK, http.MethodPost, batches+
+		"?wait=60", `{"id": "b", "calls": [{"tool": "echo", "input": {"text": "mine"}}]}`, bob...); v.Agent != "bob" ||
+		v.Results[0].Output != "mine" {
 		t.Errorf("bob's batch is %+v", v)
 	}
 	if r := p.do(http.MethodGet, "/v1/blobs/"+ref, "", alice...); r.status != http.StatusOK {
 		t.Errorf("her own result: %s", r)
 	}
-	if v := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/b?agent=alice", "", operator...); v.Agent != "alice" || len(v.Results) != 1 {
+	if v := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+
+		"/b?agent=alice", "", operator...); v.Agent != "alice" || len(v.Results) != 1 {
 		t.Errorf("the operator sees %+v", v)
 	}
-	if list := want[api.Approvals](p, http.StatusOK, http.MethodGet, "/v1/approvals", "", operator...); len(list.Approvals) != 1 {
+	if list := want[api.Approvals](p, http.StatusOK, http.MethodGet, "/v1/approvals", "",
+		operator...); len(list.Approvals) != 1 {
 		t.Errorf("the operator sees %+v", list)
 	}
-	if r := p.do(http.MethodPost, "/v1/approvals/"+approval, `{"decision": "allow"}`, alice...); r.status != http.StatusForbidden {
+	if r := p.do(http.MethodPost, "/v1/approvals/"+approval, `{"decision": "allow"}`,
+		alice...); r.status != http.StatusForbidden {
 		t.Errorf("an agent that allows its own call: %d %s", r.status, r.body)
 	}
-	want[api.Decided](p, http.StatusOK, http.MethodPost, "/v1/approvals/"+approval, `{"decision": "allow"}`, operator...)
+	want[api.Decided](p, http.StatusOK, http.MethodPost, "/v1/approvals/"+
+		approval, `{"decision": "allow"}`, operator...)
 	p.gate <- struct{}{}
-	if v := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/b?wait=60", "", alice...); len(v.Results) != 3 || v.Results[1].Output != "wrote x" {
+	if v := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+
+		"/b?wait=60", "", alice...); len(v.Results) != 3 || v.Results[1].Output != "wrote x" {
 		t.Errorf("her batch ends as %+v", v)
 	}
 	for _, path := range []string{"/healthz", "/readyz", "/openapi.json"} {
@@ -111,11 +130,15 @@ func TestOtherSites(t *testing.T) {
 		headers []string
 		status  int
 	}{
-		{nil, 202}, {[]string{"Origin", "http://localhost:3000"}, 202}, {[]string{"Origin", "http://[::1]"}, 202}, {[]string{"Host", "localhost"}, 202}, {[]string{"Host", "127.0.0.1:1"}, 202},
-		{[]string{"Host", "evil.example"}, 403}, {[]string{"Host", "127.0.0.1.evil.example"}, 403}, {[]string{"Host", "localhost.evil.example:80"}, 403},
-		{[]string{"Origin", "https://evil.example"}, 403}, {[]string{"Origin", "null"}, 403}, {[]string{"Origin", "http://127.0.0.1.evil.example"}, 403},
+		{nil, 202}, {[]string{"Origin", "http://localhost:3000"}, 202}, {[]string{"Origin", "http://[::1]"}, 202},
+		{[]string{"Host", "localhost"}, 202}, {[]string{"Host", "127.0.0.1:1"}, 202},
+		{[]string{"Host", "evil.example"}, 403}, {[]string{"Host", "127.0.0.1.evil.example"}, 403},
+		{[]string{"Host", "localhost.evil.example:80"}, 403},
+		{[]string{"Origin", "https://evil.example"}, 403}, {[]string{"Origin", "null"}, 403},
+		{[]string{"Origin", "http://127.0.0.1.evil.example"}, 403},
 		{[]string{"Sec-Fetch-Site", "cross-site"}, 403},
-		{[]string{"Content-Type", "text/plain"}, 415}, {[]string{"Content-Type", "application/x-www-form-urlencoded"}, 415}, {[]string{"Content-Type", ""}, 415},
+		{[]string{"Content-Type", "text/plain"}, 415}, {[]string{"Content-Type", "application/x-www-form-urlencoded"},
+			415}, {[]string{"Content-Type", ""}, 415},
 		{[]string{"Content-Type", "application/json; charset=utf-8"}, 202},
 	} {
 		if r := p.do(http.MethodPost, batches, echoes("same", 1), c.headers...); r.status != c.status {
@@ -141,7 +164,8 @@ func TestBadRequests(t *testing.T) {
 		{http.MethodPost, batches, `{"calls": []}`, 400, "calls"},
 		{http.MethodPost, batches, `{"calls": {}}`, 400, "calls"},
 		{http.MethodPost, batches, `{"calls": [{"input": {}}]}`, 400, "calls[0].tool"},
-		{http.MethodPost, batches, `{"calls": [{"tool": "echo", "id": "a"}, {"tool": "echo", "id": "a"}]}`, 400, "calls[1].id"},
+		{http.MethodPost, batches, `{"calls": [{"tool": "echo", "id": "a"}, {"tool": "echo", "id": "a"}]}`, 400,
+			"calls[1].id"},
 		{http.MethodPost, batches, `{"calls": [{"tool": "echo", "inptu": {}}]}`, 400, "calls[0].inptu"},
 		{http.MethodPost, batches, `{"agent": 1, ` + call + `}`, 400, "agent"},
 		{http.MethodPost, batches, `{"agent": "a", "agent": "b", ` + call + `}`, 400, "agent"},
@@ -150,12 +174,15 @@ func TestBadRequests(t *testing.T) {
 		{http.MethodPost, batches, `{"id": "` + strings.Repeat("i", 129) + `", ` + call + `}`, 400, "id"},
 		{http.MethodPost, batches, `{"options": {"partition": "x"}, ` + call + `}`, 400, "options.partition"},
 		{http.MethodPost, batches, `{"options": {"allow": ["bash"]}, ` + call + `}`, 400, "options.allow"},
-		{http.MethodPost, batches, `{"options": {"max_concurrency": 1001}, ` + call + `}`, 400, "options.max_concurrency"},
+		{http.MethodPost, batches, `{"options": {"max_concurrency": 1001}, ` + call +
+			`}`, 400, "options.max_concurrency"},
 		{http.MethodPost, batches, `{"anthropic": {}, ` + call + `}`, 400, "calls"},
 		{http.MethodPost, batches, `{"anthropic": {}, "openai": []}`, 400, "openai"},
 		{http.MethodPost, batches, `{"anthropic": null}`, 400, "anthropic"},
 		{http.MethodPost, batches, `{"anthropic": {"role": "assistant", "content": []}}`, 400, "anthropic"},
-		{http.MethodPost, batches, `{"anthropic": {"role": "assistant", "content": [{"type": "tool_use", "name": "echo", "input": {}}]}}`, 400, "anthropic.content[0].id"},
+		{http.MethodPost, batches,
+			`{"anthropic": {"role": "assistant", "content": [{"type": "tool_use", "name": "echo", "input": {}}]}}`, 400,
+			"anthropic.content[0].id"},
 		{http.MethodPost, batches, `{"x": ` + strings.Repeat("[", 600) + strings.Repeat("]", 600) + `}`, 400, ""},
 		{http.MethodPost, batches + "?wait=-1", `{` + call + `}`, 400, "wait"},
 		{http.MethodPost, batches + "?wait=601", `{` + call + `}`, 400, "wait"},
@@ -196,7 +223,8 @@ func TestBadRequests(t *testing.T) {
 func TestTooLong(t *testing.T) {
 	p := start(t, nil)
 	long := func(n int) string { // one call, with white space around it
-		return fmt.Sprintf(`{"id": "long", "calls": [{"tool": "echo", "input": {"text": "x"}}]%s}`, strings.Repeat(" ", n))
+		return fmt.Sprintf(`{"id": "long", "calls": [{"tool": "echo", "input": {"text": "x"}}]%s}`,
+			strings.Repeat(" ", n))
 	}
 	if r := p.do(http.MethodPost, batches, long(toolyard.MaxBatchBytes/2)); r.status != http.StatusAccepted {
 		t.Errorf("within the limit: %.300s", r)
@@ -204,7 +232,8 @@ func TestTooLong(t *testing.T) {
 	if r := p.do(http.MethodPost, batches, long(api.MaxBodyBytes)); r.status != http.StatusRequestEntityTooLarge {
 		t.Errorf("past the limit: %.300s", r)
 	}
-	if r := p.do(http.MethodPost, batches+"/long/cancel", `{"reason": "`+strings.Repeat("x", api.MaxSmallBodyBytes)+`"}`); r.status != http.StatusRequestEntityTooLarge {
+	if r := p.do(http.MethodPost, batches+"/long/cancel", `{"reason": "`+strings.Repeat("x", api.MaxSmallBodyBytes)+
+		`"}`); r.status != http.StatusRequestEntityTooLarge {
 		t.Errorf("a long reason: %.300s", r)
 	}
 	var calls strings.Builder
@@ -245,9 +274,12 @@ func TestDocument(t *testing.T) {
 	}
 	ids := map[string]bool{}
 	for _, o := range []string{
-		"POST /v1/batches", "GET /v1/batches", "GET /v1/batches/{id}", "POST /v1/batches/{id}/calls", "POST /v1/batches/{id}/close", "GET /v1/batches/{id}/results",
-		"GET /v1/batches/{id}/events", "POST /v1/batches/{id}/cancel", "POST /v1/batches/{id}/calls/{index}/cancel", "POST /v1/sessions/{id}/interrupt",
-		"GET /v1/approvals", "POST /v1/approvals/{id}", "GET /v1/blobs/{ref}", "POST /v1/stream/{provider}", "GET /v1/tools", "GET /v1/workers", "GET /healthz", "GET /readyz", "GET /metrics", "GET /openapi.json",
+		"POST /v1/batches", "GET /v1/batches", "GET /v1/batches/{id}", "POST /v1/batches/{id}/calls",
+		"POST /v1/batches/{id}/close", "GET /v1/batches/{id}/results",
+		"GET /v1/batches/{id}/events", "POST /v1/batches/{id}/cancel", "POST /v1/batches/{id}/calls/{index}/cancel",
+		"POST /v1/sessions/{id}/interrupt",
+		"GET /v1/approvals", "POST /v1/approvals/{id}", "GET /v1/blobs/{ref}", "POST /v1/stream/{provider}",
+		"GET /v1/tools", "GET /v1/workers", "GET /healthz", "GET /readyz", "GET /metrics", "GET /openapi.json",
 	} {
 		method, path, _ := strings.Cut(o, " ")
 		op, ok := doc.Paths[path][strings.ToLower(method)]
@@ -266,7 +298,8 @@ func TestDocument(t *testing.T) {
 				t.Errorf("%s does not describe %s", o, name)
 			}
 		}
-		if problem := op.Responses["default"].Content["application/problem+json"]; problem.Schema["$ref"] != "#/components/schemas/Problem" {
+		problem := op.Responses["default"].Content["application/problem+json"]
+		if problem.Schema["$ref"] != "#/components/schemas/Problem" {
 			t.Errorf("%s does not say how it fails: %+v", o, op.Responses["default"])
 		}
 		if _, invented := op.Responses["422"]; invented || len(op.Responses) < 2 {
@@ -294,7 +327,8 @@ func TestDocument(t *testing.T) {
 		case map[string]any:
 			if ref, ok := v["$ref"].(string); ok {
 				references++
-				if name, ok := strings.CutPrefix(ref, "#/components/schemas/"); !ok || doc.Components.Schemas[name] == nil {
+				if name, ok := strings.CutPrefix(ref, "#/components/schemas/"); !ok ||
+					doc.Components.Schemas[name] == nil {
 					t.Errorf("%s leads nowhere", ref)
 				}
 			}
@@ -337,7 +371,8 @@ func TestDocument(t *testing.T) {
 	fits("Submission", []byte(echoes("b", 2)), true)
 	fits("Submission", []byte(`{"calls": [], "allow": []}`), false)
 	fits("BatchView", p.do(http.MethodPost, batches, echoes("b", 2)).body, true)
-	fits("BatchView", p.do(http.MethodPost, batches+"?wait=60", `{"calls": [{"tool": "echo"}, {"tool": "none"}, {"tool": "long"}]}`).body, true)
+	fits("BatchView", p.do(http.MethodPost, batches+"?wait=60",
+		`{"calls": [{"tool": "echo"}, {"tool": "none"}, {"tool": "long"}]}`).body, true)
 	fits("Page", p.do(http.MethodGet, batches, "").body, true)
 	fits("Workers", p.do(http.MethodGet, "/v1/workers", "").body, true)
 	fits("Approvals", p.do(http.MethodGet, "/v1/approvals", "").body, true)
@@ -348,7 +383,8 @@ func TestDocument(t *testing.T) {
 // TestNotReady: a server that cannot reach its system says so to whoever asks, and is alive.
 func TestNotReady(t *testing.T) {
 	p := start(t, func(c *api.Config) { c.Ready = func() error { return errors.New("not connected to NATS") } })
-	if r := p.do(http.MethodGet, "/readyz", ""); r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" {
+	if r := p.do(http.MethodGet, "/readyz", ""); r.status != http.StatusServiceUnavailable ||
+		r.header.Get("Retry-After") == "" {
 		t.Errorf("%s", r)
 	}
 	if r := p.do(http.MethodGet, "/healthz", ""); r.status != http.StatusOK {
@@ -359,12 +395,14 @@ func TestNotReady(t *testing.T) {
 // TestHeadersAreRead: a HEAD of a stream ends.
 func TestHeadersAreRead(t *testing.T) {
 	p := start(t, nil)
-	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, `{"id": "b", "calls": [{"tool": "wait"}]}`)
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches,
+		`{"id": "b", "calls": [{"tool": "wait"}]}`)
 	res, err := http.DefaultClient.Do(p.request(http.MethodHead, batches+"/b/results", ""))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.Copy(io.Discard, res.Body); err != nil || res.Body.Close() != nil || res.StatusCode != http.StatusMethodNotAllowed {
+	if _, err := io.Copy(io.Discard, res.Body); err != nil || res.Body.Close() != nil ||
+		res.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("%d %v", res.StatusCode, err)
 	}
 }

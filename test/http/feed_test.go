@@ -23,7 +23,8 @@ import (
 
 // The events of a response in Anthropic's form.
 func begins(i int, id, name string) string {
-	return fmt.Sprintf("event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":%d,\"content_block\":{\"type\":\"tool_use\",\"id\":%q,\"name\":%q,\"input\":{}}}\n\n", i, id, name)
+	return fmt.Sprintf("event: content_block_start\ndata: "+
+		"{\"type\":\"content_block_start\",\"index\":%d,\"content_block\":{\"type\":\"tool_use\",\"id\":%q,\"name\":%q,\"input\":{}}}\n\n", i, id, name)
 }
 
 func part(i int, text string) string {
@@ -31,7 +32,8 @@ func part(i int, text string) string {
 	if err != nil {
 		panic(err)
 	}
-	return fmt.Sprintf("event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":%d,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":%s}}\n\n", i, quoted)
+	return fmt.Sprintf("event: content_block_delta\ndata: "+
+		"{\"type\":\"content_block_delta\",\"index\":%d,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":%s}}\n\n", i, quoted)
 }
 
 func ends(i int) string {
@@ -167,7 +169,8 @@ func TestFeed(t *testing.T) {
 			if r := f.result(0, ""); r.Output != "one" || r.CallID != "toolu_a" { // the response has not ended
 				t.Errorf("the first result is %+v", r)
 			}
-			f.write(begins(1, "toolu_b", "wait"), begins(2, "toolu_c", "echo"), part(2, `{"text"`), part(1, `{}`), ends(1), part(2, `: "two"}`), ends(2))
+			f.write(begins(1, "toolu_b", "wait"), begins(2, "toolu_c", "echo"), part(2, `{"text"`), part(1, `{}`),
+				ends(1), part(2, `: "two"}`), ends(2))
 			p.gate <- struct{}{}
 			if r := f.result(1, ""); r.Output != "waited" {
 				t.Errorf("the second result is %+v", r)
@@ -195,14 +198,16 @@ func TestFeed(t *testing.T) {
 				t.Errorf("the reply answers %v with %+v", ids, reply)
 			}
 			last := f.want("completed")
-			if done := decode[api.Completed](p, last.data); last.id != "5" || done.Results != 5 || done.Status != toolyard.StatusCompleted {
+			if done := decode[api.Completed](p, last.data); last.id != "5" || done.Results != 5 ||
+				done.Status != toolyard.StatusCompleted {
 				t.Errorf("the last event is %+v", last)
 			}
 			f.end()
 			if e, ok := f.next(); ok {
 				t.Errorf("behind the end there is %+v", e)
 			}
-			view := want[toolyard.BatchView](&pool{TB: t, url: plain}, http.StatusOK, http.MethodGet, strings.TrimSuffix(began.Results, "/results"), "")
+			view := want[toolyard.BatchView](&pool{TB: t, url: plain}, http.StatusOK, http.MethodGet,
+				strings.TrimSuffix(began.Results, "/results"), "")
 			if view.Session != "s" || len(view.Results) != 5 {
 				t.Errorf("the batch is %+v", view)
 			}
@@ -251,7 +256,8 @@ func TestFeedWithoutCalls(t *testing.T) {
 	f := p.feed(http.DefaultClient, "/v1/stream/anthropic?id=words")
 	f.write("data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n", ends(0), over)
 	f.want("batch") // the response is over, and its connection is still open
-	if done := decode[api.Completed](p, f.want("completed").data); done.Results != 0 || done.Status != toolyard.StatusCompleted {
+	if done := decode[api.Completed](p, f.want("completed").data); done.Results != 0 ||
+		done.Status != toolyard.StatusCompleted {
 		t.Errorf("it ends with %+v", done)
 	}
 	if r := p.do(http.MethodGet, batches+"/words", ""); r.status != http.StatusNotFound {
@@ -259,8 +265,8 @@ func TestFeedWithoutCalls(t *testing.T) {
 	}
 }
 
-// TestFeedIsCut: a response that ends too early, or is none, is told so; what was whole has its result, and so has what was
-// not.
+// TestFeedIsCut: a response that ends too early, or is none, is told so; what was whole has its result, and so has what
+// was not.
 func TestFeedIsCut(t *testing.T) {
 	p := start(t, nil)
 	for name, c := range map[string]struct {
@@ -280,13 +286,15 @@ func TestFeedIsCut(t *testing.T) {
 		for _, e := range all(f.next) {
 			seen[e.name+e.id] = e
 		}
-		if problem := decode[api.Problem](p, seen["cut"].data); problem.Status != c.status || !strings.Contains(problem.Detail, c.says) {
+		if problem := decode[api.Problem](p, seen["cut"].data); problem.Status != c.status ||
+			!strings.Contains(problem.Detail, c.says) {
 			t.Errorf("%s: cut is %+v", name, problem)
 		}
 		if r := decode[toolyard.Result](p, seen["result0"].data); r.Output != "x" {
 			t.Errorf("%s: %+v", name, r)
 		}
-		if r := decode[toolyard.Result](p, seen["result1"].data); r.Code != toolyard.IncompleteCall || r.CallID != "b" || r.Tool != "write" || r.Attempts != 0 || !strings.Contains(r.Error, "cut off") {
+		if r := decode[toolyard.Result](p, seen["result1"].data); r.Code != toolyard.IncompleteCall ||
+			r.CallID != "b" || r.Tool != "write" || r.Attempts != 0 || !strings.Contains(r.Error, "cut off") {
 			t.Errorf("%s: %+v", name, r)
 		}
 		if !strings.Contains(seen["reply"].data, `"tool_use_id":"b"`) || seen["completed2"].data == "" {
@@ -295,8 +303,8 @@ func TestFeedIsCut(t *testing.T) {
 	}
 }
 
-// TestFeedIsLeft: a client that goes in the middle finds its batch closed, its whole calls run, and the results where the first
-// event said; the same stream again under the same id runs nothing.
+// TestFeedIsLeft: a client that goes in the middle finds its batch closed, its whole calls run, and the results where
+// the first event said; the same stream again under the same id runs nothing.
 func TestFeedIsLeft(t *testing.T) {
 	p := start(t, nil)
 	f := p.feed(http.DefaultClient, "/v1/stream/anthropic?id=left")
@@ -360,14 +368,17 @@ func TestFeedRefuses(t *testing.T) {
 	p := start(t, nil)
 	sse := []string{"Content-Type", "text/event-stream"}
 	for path, status := range map[string]int{
-		"/v1/stream/gemini": 400, "/v1/stream/anthropic?partition=x": 400, "/v1/stream/anthropic?sesion=x": 400, "/v1/stream/anthropic?session=" + strings.Repeat("x", 200): 400,
-		"/v1/stream/anthropic?format=mcp": 400, "/v1/stream/anthropic?max_concurrency=0": 400, "/v1/stream": 404,
+		"/v1/stream/gemini": 400, "/v1/stream/anthropic?partition=x": 400, "/v1/stream/anthropic?sesion=x": 400,
+		"/v1/stream/anthropic?session=" + strings.Repeat("x", 200): 400,
+		"/v1/stream/anthropic?format=mcp":                          400, "/v1/stream/anthropic?max_concurrency=0": 400,
+		"/v1/stream": 404,
 	} {
 		if r := p.do(http.MethodPost, path, over, sse...); r.status != status {
 			t.Errorf("%s: %s", path, r)
 		}
 	}
-	if r := p.do(http.MethodPost, "/v1/stream/anthropic", over, "Content-Type", "application/json"); r.status != http.StatusUnsupportedMediaType {
+	if r := p.do(http.MethodPost, "/v1/stream/anthropic", over, "Content-Type",
+		"application/json"); r.status != http.StatusUnsupportedMediaType {
 		t.Errorf("as JSON: %s", r)
 	}
 	// A rule that cannot be read is found when the batch is planned: the problem comes in the stream.
@@ -401,7 +412,8 @@ func TestFeedIsSilent(t *testing.T) {
 	for _, e := range all(f.next) {
 		seen[e.name+e.id] = e.data
 	}
-	if !strings.Contains(seen["cut"], "nothing came for 300ms") || !strings.Contains(seen["result1"], "incomplete_call") || seen["completed2"] == "" {
+	if !strings.Contains(seen["cut"], "nothing came for 300ms") ||
+		!strings.Contains(seen["result1"], "incomplete_call") || seen["completed2"] == "" {
 		t.Errorf("it ends with %v", seen)
 	}
 }
@@ -419,7 +431,8 @@ func TestFeedLong(t *testing.T) {
 	f.write(part(0, `"}`), ends(0), over)
 	f.end()
 	r := f.result(0, "")
-	if blob := want[api.Blob](p, http.StatusOK, http.MethodGet, "/v1/blobs/"+r.Blob+"?offset=3145000&limit=1000", ""); !r.Truncated || blob.Size != 48*64<<10 {
+	if blob := want[api.Blob](p, http.StatusOK, http.MethodGet, "/v1/blobs/"+r.Blob+
+		"?offset=3145000&limit=1000", ""); !r.Truncated || blob.Size != 48*64<<10 {
 		t.Errorf("%d bytes of output, of %d in all", len(r.Output), blob.Size)
 	}
 }
@@ -443,7 +456,8 @@ func TestFeedTokens(t *testing.T) {
 		t.Errorf("another's tools: %s", r)
 	}
 	r := p.do(http.MethodPost, "/v1/stream/anthropic?id=b", use(0, "a", "echo", `{"text":"x"}`)+over, alice...)
-	if r.status != http.StatusOK || !bytes.Contains(r.body, []byte(`"agent":"alice"`)) || !bytes.Contains(r.body, []byte("event: completed")) {
+	if r.status != http.StatusOK || !bytes.Contains(r.body, []byte(`"agent":"alice"`)) ||
+		!bytes.Contains(r.body, []byte("event: completed")) {
 		t.Errorf("her own: %s", r)
 	}
 }
@@ -523,10 +537,12 @@ func feeds(t *testing.T, c *client.Client) {
 	if err != nil || len(results) != 2 || results[1].Code != toolyard.IncompleteCall {
 		t.Errorf("%+v, %v", results, err)
 	}
-	if b, err := c.Feed(t.Context(), "anthropic", toolyard.Batch{}, strings.NewReader(over), nil); b != nil || err != nil {
+	if b, err := c.Feed(t.Context(), "anthropic", toolyard.Batch{}, strings.NewReader(over), nil); b != nil ||
+		err != nil {
 		t.Errorf("without calls: %v, %v", b, err)
 	}
-	if _, err := c.Feed(t.Context(), "gemini", toolyard.Batch{}, strings.NewReader(over), nil); err == nil || !strings.Contains(err.Error(), "openai-chat") {
+	if _, err := c.Feed(t.Context(), "gemini", toolyard.Batch{}, strings.NewReader(over), nil); err == nil ||
+		!strings.Contains(err.Error(), "openai-chat") {
 		t.Errorf("another form: %v", err)
 	}
 }
@@ -536,7 +552,8 @@ func TestTools(t *testing.T) {
 	p := start(t, nil)
 	for _, format := range []string{"anthropic", "openai", "openai-chat", "gemini", "mcp"} {
 		r := p.do(http.MethodGet, "/v1/tools?format="+format, "")
-		if r.status != http.StatusOK || r.header.Get("Content-Type") != "application/json" || !json.Valid(r.body) || !bytes.Contains(r.body, []byte(`"echo"`)) {
+		if r.status != http.StatusOK || r.header.Get("Content-Type") != "application/json" || !json.Valid(r.body) ||
+			!bytes.Contains(r.body, []byte(`"echo"`)) {
 			t.Fatalf("%s: %s", format, r)
 		}
 	}
@@ -553,15 +570,21 @@ func TestTools(t *testing.T) {
 		t.Errorf("the tools are %v", names)
 	}
 	tag := r.header.Get("ETag")
-	if again := p.do(http.MethodGet, "/v1/tools?format=anthropic&deny=long", "", "If-None-Match", `"x", W/`+tag); tag == "" || again.status != http.StatusNotModified || len(again.body) != 0 || again.header.Get("ETag") != tag {
+	if again := p.do(http.MethodGet, "/v1/tools?format=anthropic&deny=long", "", "If-None-Match", `"x", W/`+
+		tag); tag == "" || again.status != http.StatusNotModified || len(again.body) != 0 ||
+		again.header.Get("ETag") != tag {
 		t.Errorf("again: %s with the tag %s, first %s", again, again.header.Get("ETag"), tag)
 	}
-	for _, path := range []string{"/v1/tools?format=anthropic", "/v1/tools?format=anthropic&strict=true&deny=long", "/v1/tools?format=openai&deny=long"} {
-		if r := p.do(http.MethodGet, path, "", "If-None-Match", tag); r.status != http.StatusOK || r.header.Get("ETag") == tag {
+	for _, path := range []string{"/v1/tools?format=anthropic", "/v1/tools?format=anthropic&strict=true&deny=long",
+		"/v1/tools?format=openai&deny=long"} {
+		if r := p.do(http.MethodGet, path, "", "If-None-Match", tag); r.status != http.StatusOK ||
+			r.header.Get("ETag") == tag {
 			t.Errorf("%s: %d with the tag %s", path, r.status, r.header.Get("ETag"))
 		}
 	}
-	for path, status := range map[string]int{"/v1/tools": 400, "/v1/tools?format=none": 400, "/v1/tools?format=native": 200, "/v1/tools?format=mcp&deny=bash(": 400, "/v1/tools?format=mcp&session=" + strings.Repeat("x", 200): 400} {
+	for path, status := range map[string]int{"/v1/tools": 400, "/v1/tools?format=none": 400,
+		"/v1/tools?format=native": 200, "/v1/tools?format=mcp&deny=bash(": 400, "/v1/tools?format=mcp&session=" +
+			strings.Repeat("x", 200): 400} {
 		if r := p.do(http.MethodGet, path, ""); r.status != status {
 			t.Errorf("%s: %s", path, r)
 		}
@@ -570,7 +593,8 @@ func TestTools(t *testing.T) {
 	// nothing changes.
 	const ofSession, deferring = "/v1/tools?format=openai-chat&session=", "/v1/tools?format=anthropic&session=s"
 	plain, kept := p.do(http.MethodGet, ofSession+"s", ""), p.do(http.MethodGet, deferring, "")
-	if _, err := p.broker.ChangeSession(t.Context(), "default", "s", func(v *broker.Session) { v.Loaded = []string{"echo"} }); err != nil {
+	if _, err := p.broker.ChangeSession(t.Context(), "default", "s",
+		func(v *broker.Session) { v.Loaded = []string{"echo"} }); err != nil {
 		t.Fatal(err)
 	}
 	if r := p.do(http.MethodGet, deferring, "", "If-None-Match",

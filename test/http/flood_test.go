@@ -36,8 +36,9 @@ func guarded(t testing.TB, file string) *pool {
 	})
 }
 
-// flood opens streams of a path, and returns when all have begun; a client that is dropped comes again. ended is closed when
-// all streams have come to their end. stop ends those that are left, and returns how many events each client has seen.
+// flood opens streams of a path, and returns when all have begun; a client that is dropped comes again. ended is closed
+// when all streams have come to their end. stop ends those that are left, and returns how many events each client has
+// seen.
 func (p *pool) flood(n int, token string, path func(i int) string) (ended <-chan struct{}, stop func() []int) {
 	p.Helper()
 	ctx, cancel := context.WithCancel(p.Context())
@@ -99,20 +100,22 @@ func (p *pool) flood(n int, token string, path func(i int) string) (ended <-chan
 	}
 }
 
-// TestAFloodOfStreamsIsReadOnce: 256 event streams of one token have no more subscriptions than one, and cost no more requests
-// for each event: they hold nobody else up at NATS.
+// TestAFloodOfStreamsIsReadOnce: 256 event streams of one token have no more subscriptions than one, and cost no more
+// requests for each event: they hold nobody else up at NATS.
 func TestAFloodOfStreamsIsReadOnce(t *testing.T) {
 	p := guarded(t, "secret-a alice\nsecret-b bob\n")
 	alice := []string{"Authorization", "Bearer secret-a"}
 	const open, streams = 4, api.MaxAgentStreams - 4
 	for i := range open {
-		want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+"?open=true", fmt.Sprintf(`{"id": "w%d"}`, i), alice...)
+		want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+
+			"?open=true", fmt.Sprintf(`{"id": "w%d"}`, i), alice...)
 	}
 	before := p.nc.NumSubscriptions()
 	ended, stop := p.flood(streams, "secret-a", func(i int) string {
 		return fmt.Sprintf("%s/w%d/%s", batches, i%open, []string{"events?progress=true", "results"}[i/open%2])
 	})
-	p.eventually("all streams have caught up", func() bool { // then nothing is asked for but whether something was missed
+	// then nothing is asked for but whether something was missed
+	p.eventually("all streams have caught up", func() bool {
 		sent := p.nc.Stats().OutMsgs
 		time.Sleep(500 * time.Millisecond)
 		return p.nc.Stats().OutMsgs-sent < 10
@@ -124,12 +127,15 @@ func TestAFloodOfStreamsIsReadOnce(t *testing.T) {
 	const calls = 10
 	for i := range calls {
 		for b := range open {
-			want[api.Appended](p, http.StatusAccepted, http.MethodPost, fmt.Sprintf("%s/w%d/calls", batches, b), fmt.Sprintf(`{"calls": [{"id": "c%d", "tool": "echo"}]}`, i), alice...)
+			want[api.Appended](p, http.StatusAccepted, http.MethodPost, fmt.Sprintf("%s/w%d/calls", batches, b),
+				fmt.Sprintf(`{"calls": [{"id": "c%d", "tool": "echo"}]}`, i), alice...)
 		}
 	}
 	for b := range open {
-		want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, fmt.Sprintf("%s/w%d/close", batches, b), "", alice...)
-		if v := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, fmt.Sprintf("%s/w%d?wait=60", batches, b), "", alice...); len(v.Results) != calls {
+		want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, fmt.Sprintf("%s/w%d/close", batches, b), "",
+			alice...)
+		if v := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, fmt.Sprintf("%s/w%d?wait=60", batches, b),
+			"", alice...); len(v.Results) != calls {
 			t.Errorf("batch %d ends as %+v", b, v)
 		}
 	}
@@ -150,10 +156,11 @@ func TestAFloodOfStreamsIsReadOnce(t *testing.T) {
 	}
 }
 
-// TestWhatATokenMayDo: a token acts in the names, the workspaces and with the tools that its line has, says that a person can be asked
-// only where that says so, and asks no more often; whichever way a batch is handed in.
+// TestWhatATokenMayDo: a token acts in the names, the workspaces and with the tools that its line has, says that a
+// person can be asked only where that says so, and asks no more often; whichever way a batch is handed in.
 func TestWhatATokenMayDo(t *testing.T) {
-	p := guarded(t, "secret-a alice agents=bob workspaces=web,default tools=echo,wr*\nsecret-i ida interactive=yes\nsecret-r rob rate=2\nsecret-s sam streams=1\nsecret-o *\n")
+	p := guarded(t, "secret-a alice agents=bob workspaces=web,default tools=echo,wr*\nsecret-i ida "+
+		"interactive=yes\nsecret-r rob rate=2\nsecret-s sam streams=1\nsecret-o *\n")
 	alice := []string{"Authorization", "Bearer secret-a"}
 	for field, body := range map[string]string{
 		"workspace":     `{"workspace": "private", "calls": [{"tool": "echo"}]}`,
@@ -161,11 +168,13 @@ func TestWhatATokenMayDo(t *testing.T) {
 		"interactive":   `{"interactive": true, "calls": [{"tool": "echo"}]}`,
 		"agent":         `{"agent": "ida", "calls": [{"tool": "echo"}]}`,
 	} {
-		if r := p.do(http.MethodPost, batches, body, alice...); r.status != http.StatusForbidden || decode[api.Problem](p, string(r.body)).Field != field {
+		if r := p.do(http.MethodPost, batches, body, alice...); r.status != http.StatusForbidden ||
+			decode[api.Problem](p, string(r.body)).Field != field {
 			t.Errorf("%s: %s", body, r)
 		}
 	}
-	v := want[toolyard.BatchView](p, http.StatusOK, http.MethodPost, batches+"?wait=60", `{"id": "x", "agent": "bob", "workspace": "web", "calls": [{"tool": "echo"}]}`, alice...)
+	v := want[toolyard.BatchView](p, http.StatusOK, http.MethodPost, batches+
+		"?wait=60", `{"id": "x", "agent": "bob", "workspace": "web", "calls": [{"tool": "echo"}]}`, alice...)
 	if v.Agent != "bob" || len(v.Results) != 1 {
 		t.Errorf("in bob's name: %+v", v)
 	}
@@ -175,45 +184,60 @@ func TestWhatATokenMayDo(t *testing.T) {
 	}
 	// Calls that come later are held to the same.
 	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+"?open=true", `{"id": "o"}`, alice...)
-	if r := p.do(http.MethodPost, batches+"/o/calls", `{"calls": [{"id": "1", "tool": "long"}]}`, alice...); r.status != http.StatusForbidden {
+	if r := p.do(http.MethodPost, batches+"/o/calls", `{"calls": [{"id": "1", "tool": "long"}]}`,
+		alice...); r.status != http.StatusForbidden {
 		t.Errorf("an appended call: %s", r)
 	}
-	want[api.Appended](p, http.StatusAccepted, http.MethodPost, batches+"/o/calls", `{"calls": [{"id": "1", "tool": "write"}]}`, alice...)
-	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+"?open=true", `{"id": "private", "agent": "alice", "workspace": "private"}`, "Authorization", "Bearer secret-o")
-	if r := p.do(http.MethodPost, batches+"/private/calls", `{"calls": [{"id": "1", "tool": "echo"}]}`, alice...); r.status != http.StatusForbidden {
+	want[api.Appended](p, http.StatusAccepted, http.MethodPost, batches+
+		"/o/calls", `{"calls": [{"id": "1", "tool": "write"}]}`, alice...)
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+
+		"?open=true", `{"id": "private", "agent": "alice", "workspace": "private"}`, "Authorization", "Bearer secret-o")
+	if r := p.do(http.MethodPost, batches+"/private/calls", `{"calls": [{"id": "1", "tool": "echo"}]}`,
+		alice...); r.status != http.StatusForbidden {
 		t.Errorf("a call in another workspace: %s", r)
 	}
 	for _, query := range []string{"?workspace=private", "?interactive=true"} {
-		if r := p.do(http.MethodPost, "/v1/stream/anthropic"+query, "data: {}\n\n", append(alice, "Content-Type", "text/event-stream")...); r.status != http.StatusForbidden {
+		if r := p.do(http.MethodPost, "/v1/stream/anthropic"+
+			query, "data: {}\n\n", append(alice, "Content-Type",
+			"text/event-stream")...); r.status != http.StatusForbidden {
 			t.Errorf("a stream with %s: %s", query, r)
 		}
 	}
 	stream := begins(0, "toolu_1", "long") + part(0, "{}") + ends(0) + `data: {"type":"message_stop"}` + "\n\n"
-	if r := p.do(http.MethodPost, "/v1/stream/anthropic?id=fed", stream, append(alice, "Content-Type", "text/event-stream")...); !strings.Contains(string(r.body), "event: problem") || !strings.Contains(string(r.body), "may not use the tool") {
+	if r := p.do(http.MethodPost, "/v1/stream/anthropic?id=fed", stream,
+		append(alice, "Content-Type", "text/event-stream")...); !strings.Contains(string(r.body), "event: problem") ||
+		!strings.Contains(string(r.body), "may not use the tool") {
 		t.Errorf("a call in a stream: %s", r)
 	}
-	if v := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/fed?wait=60", "", alice...); len(v.Results) != 0 {
+	if v := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+
+		"/fed?wait=60", "", alice...); len(v.Results) != 0 {
 		t.Errorf("it ran: %+v", v)
 	}
-	if r := p.do(http.MethodGet, "/v1/tools?format=anthropic", "", alice...); !strings.Contains(string(r.body), `"echo"`) || !strings.Contains(string(r.body), `"write"`) || strings.Contains(string(r.body), `"long"`) {
+	if r := p.do(http.MethodGet, "/v1/tools?format=anthropic", "", alice...); !strings.Contains(string(r.body),
+		`"echo"`) || !strings.Contains(string(r.body), `"write"`) || strings.Contains(string(r.body), `"long"`) {
 		t.Errorf("her tools: %s", r)
 	}
-	if r := p.do(http.MethodGet, "/v1/tools?format=anthropic&workspace=private", "", alice...); r.status != http.StatusForbidden {
+	if r := p.do(http.MethodGet, "/v1/tools?format=anthropic&workspace=private", "",
+		alice...); r.status != http.StatusForbidden {
 		t.Errorf("the tools of another workspace: %s", r)
 	}
-	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, `{"interactive": true, "calls": [{"tool": "echo"}]}`, "Authorization", "Bearer secret-i")
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches,
+		`{"interactive": true, "calls": [{"tool": "echo"}]}`, "Authorization", "Bearer secret-i")
 	limited := 0
 	for range 6 {
-		if r := p.do(http.MethodGet, batches, "", "Authorization", "Bearer secret-r"); r.status == http.StatusTooManyRequests && r.header.Get("Retry-After") == "1" {
+		if r := p.do(http.MethodGet, batches, "", "Authorization",
+			"Bearer secret-r"); r.status == http.StatusTooManyRequests && r.header.Get("Retry-After") == "1" {
 			limited++
 		}
 	}
 	if limited == 0 {
 		t.Error("six requests at once of a token that may make two a second")
 	}
-	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+"?open=true", `{"id": "s"}`, "Authorization", "Bearer secret-s")
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+
+		"?open=true", `{"id": "s"}`, "Authorization", "Bearer secret-s")
 	p.stream(batches+"/s/events", "Authorization", "Bearer secret-s")
-	if r := p.do(http.MethodGet, batches+"/s/results", "", "Authorization", "Bearer secret-s"); r.status != http.StatusTooManyRequests {
+	if r := p.do(http.MethodGet, batches+"/s/results", "", "Authorization",
+		"Bearer secret-s"); r.status != http.StatusTooManyRequests {
 		t.Errorf("a second stream: %s", r)
 	}
 }
@@ -254,9 +278,8 @@ func TestAStreamOfARevokedToken(t *testing.T) {
 	}
 }
 
-// BenchmarkBesideAFlood times a call of one agent while another one's batches run: before, and beside 256 event streams of that
-// one's token. It reports the medians over some rounds of the p99 of both, and
-// their ratio.
+// BenchmarkBesideAFlood times a call of one agent while another one's batches run: before, and beside 256 event streams
+// of that one's token. It reports the medians over some rounds of the p99 of both, and their ratio.
 func BenchmarkBesideAFlood(b *testing.B) {
 	for name, path := range map[string]string{"events": "/%s/events", "results": "/%s/results", "all": "?/v1/events"} {
 		b.Run(name, func(b *testing.B) {
@@ -264,7 +287,8 @@ func BenchmarkBesideAFlood(b *testing.B) {
 			c := overHTTP(b, p, client.HTTPOptions{Token: "secret-a"})
 			const open, rounds = 8, 5
 			for i := range open {
-				if _, err := c.Open(b.Context(), toolyard.Batch{ID: toolyard.BatchID("w" + strconv.Itoa(i)), Workspace: toolyard.Workspace("w" + strconv.Itoa(i))}); err != nil {
+				if _, err := c.Open(b.Context(), toolyard.Batch{ID: toolyard.BatchID("w" + strconv.Itoa(i)),
+					Workspace: toolyard.Workspace("w" + strconv.Itoa(i))}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -272,7 +296,9 @@ func BenchmarkBesideAFlood(b *testing.B) {
 			var wg sync.WaitGroup
 			wg.Go(func() { // what the streams tell: some calls a second
 				for n := 0; run.Err() == nil; n++ {
-					p.do(http.MethodPost, fmt.Sprintf("%s/w%d/calls", batches, n%open), fmt.Sprintf(`{"calls": [{"id": "c%d", "tool": "echo", "input": {"text": "%s"}}]}`, n, strings.Repeat("x", 500)), "Authorization", "Bearer secret-a")
+					p.do(http.MethodPost, fmt.Sprintf("%s/w%d/calls", batches, n%open),
+						fmt.Sprintf(`{"calls": [{"id": "c%d", "tool": "echo", "input": {"text": "%s"}}]}`, n,
+							strings.Repeat("x", 500)), "Authorization", "Bearer secret-a")
 					select {
 					case <-run.Done():
 					case <-time.After(100 * time.Millisecond):
@@ -283,7 +309,9 @@ func BenchmarkBesideAFlood(b *testing.B) {
 				var took []time.Duration
 				for range max(300, b.N) {
 					began := time.Now()
-					want[toolyard.BatchView](p, http.StatusOK, http.MethodPost, batches+"?wait=60", `{"calls": [{"tool": "echo", "input": {"text": "x"}}]}`, "Authorization", "Bearer secret-b")
+					want[toolyard.BatchView](p, http.StatusOK, http.MethodPost, batches+
+						"?wait=60", `{"calls": [{"tool": "echo", "input": {"text": "x"}}]}`, "Authorization",
+						"Bearer secret-b")
 					took = append(took, time.Since(began))
 				}
 				slices.Sort(took)
@@ -310,7 +338,8 @@ func BenchmarkBesideAFlood(b *testing.B) {
 				slices.Sort(of)
 				return float64(of[len(of)/2].Microseconds()) / 1000
 			}
-			for unit, of := range map[string][]time.Duration{"alone-p50-ms": alone50, "alone-p99-ms": alone, "flood-p50-ms": beside50, "flood-p99-ms": beside} {
+			for unit, of := range map[string][]time.Duration{"alone-p50-ms": alone50, "alone-p99-ms": alone,
+				"flood-p50-ms": beside50, "flood-p99-ms": beside} {
 				b.ReportMetric(middle(of), unit)
 			}
 			b.ReportMetric(middle(beside)/middle(alone), "p99-ratio")

@@ -14,7 +14,8 @@ import (
 )
 
 // badNames are names that a model may write for a tool and that no tool can have.
-var badNames = map[string]string{"empty": "", "long": strings.Repeat("x", 200), "control": "ec\x00ho", "replacement": "a\ufffdb", "unknown": "nope"}
+var badNames = map[string]string{"empty": "", "long": strings.Repeat("x", 200), "control": "ec\x00ho",
+	"replacement": "a\ufffdb", "unknown": "nope"}
 
 func quote(v any) string {
 	data, err := json.Marshal(v)
@@ -45,7 +46,8 @@ func TestOneBadNameInAStream(t *testing.T) {
 		"openai": func(name string) (s string) {
 			for i, n := range []string{"echo", name, "echo"} {
 				item := fmt.Sprintf(`{"type":"function_call","call_id":"%c","name":%s,"arguments":"{\"text\":\"x\"}","status":"completed"}`, 'a'+i, quote(n))
-				s += fmt.Sprintf("data: {\"type\":\"response.output_item.done\",\"output_index\":%d,\"item\":%s}\n\n", i, item)
+				s += fmt.Sprintf("data: {\"type\":\"response.output_item.done\",\"output_index\":%d,\"item\":%s}\n\n",
+					i, item)
 			}
 			return s + "data: {\"type\":\"response.completed\",\"response\":{}}\n\n"
 		},
@@ -159,8 +161,10 @@ func TestProvidersItemsInAStream(t *testing.T) {
 	}
 	body := ""
 	for i, item := range items {
-		body += fmt.Sprintf("data: {\"type\":\"response.output_item.added\",\"output_index\":%d,\"item\":%s}\n\n", i, item)
-		body += fmt.Sprintf("data: {\"type\":\"response.output_item.done\",\"output_index\":%d,\"item\":%s}\n\n", i, item)
+		body += fmt.Sprintf("data: {\"type\":\"response.output_item.added\",\"output_index\":%d,\"item\":%s}\n\n", i,
+			item)
+		body += fmt.Sprintf("data: {\"type\":\"response.output_item.done\",\"output_index\":%d,\"item\":%s}\n\n", i,
+			item)
 	}
 	f := p.feed(http.DefaultClient, "/v1/stream/openai")
 	f.write(body, "data: {\"type\":\"response.completed\",\"response\":{}}\n\n")
@@ -169,7 +173,8 @@ func TestProvidersItemsInAStream(t *testing.T) {
 	for _, e := range all(f.next) {
 		seen[e.name+e.id] = e.data
 	}
-	if seen["cut"] != "" || seen["problem"] != "" || !strings.Contains(seen["result0"], `"output":"x"`) || !strings.Contains(seen["result1"], `"output":"y"`) {
+	if seen["cut"] != "" || seen["problem"] != "" || !strings.Contains(seen["result0"], `"output":"x"`) ||
+		!strings.Contains(seen["result1"], `"output":"y"`) {
 		t.Errorf("there are %v", seen)
 	}
 	note := decode[api.Noted](p, seen["note"])
@@ -203,7 +208,8 @@ func TestASecondMessageStart(t *testing.T) {
 		}
 	}
 	reply := seen["reply"]
-	if c, a := strings.Index(reply, `"tool_use_id":"c"`), strings.Index(reply, `"tool_use_id":"a"`); c < 0 || a < c || strings.Contains(reply, `"tool_use_id":"b"`) {
+	if c, a := strings.Index(reply, `"tool_use_id":"c"`), strings.Index(reply, `"tool_use_id":"a"`); c < 0 || a < c ||
+		strings.Contains(reply, `"tool_use_id":"b"`) {
 		t.Errorf("the reply is %s; events %v", reply, seen)
 	}
 	// A call that went out and is not in the second message has a result, and no answer.
@@ -214,7 +220,8 @@ func TestASecondMessageStart(t *testing.T) {
 	for _, e := range all(f.next) {
 		seen[e.name+e.id] = e.data
 	}
-	if reply := seen["reply"]; strings.Contains(reply, `"a"`) || !strings.Contains(reply, `"c"`) || seen["completed2"] == "" {
+	if reply := seen["reply"]; strings.Contains(reply, `"a"`) || !strings.Contains(reply, `"c"`) ||
+		seen["completed2"] == "" {
 		t.Errorf("there are %v", seen)
 	}
 }
@@ -253,7 +260,8 @@ func TestACutStreamAgain(t *testing.T) {
 				reply = e.data
 			}
 		}
-		if got := codes(results); got != c.codes || slices.Contains(names, "problem") || !slices.Contains(names, "completed") {
+		if got := codes(results); got != c.codes || slices.Contains(names, "problem") ||
+			!slices.Contains(names, "completed") {
 			t.Errorf("%d: %s, events %v", i, got, names)
 		}
 		if strings.Contains(c.body, `"id":"c"`) != strings.Contains(reply, `"tool_use_id":"c"`) {

@@ -73,13 +73,15 @@ type input struct {
 	Text string `json:"text,omitempty"`
 }
 
-// tools are echo, which reads; wait and talk, which read and end when the test says so, talk with reports of progress; write, which must be allowed; and long, whose
-// output is offloaded.
+// tools are echo, which reads; wait and talk, which read and end when the test says so, talk with reports of progress;
+// write, which must be allowed; and long, whose output is offloaded.
 func (p *pool) tools() (out []tool.Tool) {
-	add := func(name string, class toolyard.Class, reads bool, run func(context.Context, tool.Env, input) (string, error)) {
+	add := func(name string, class toolyard.Class, reads bool,
+		run func(context.Context, tool.Env, input) (string, error)) {
 		t, err := tool.New(tool.Typed[input, string]{
 			Declaration: tool.Declaration{
-				Name: name, Description: "A tool of a test.", Class: tool.ClassRule{Static: class}, ReadOnly: reads, MaxResultSizeChars: 1_000,
+				Name: name, Description: "A tool of a test.", Class: tool.ClassRule{Static: class}, ReadOnly: reads,
+				MaxResultSizeChars: 1_000,
 			}, Run: run,
 		})
 		if err != nil {
@@ -87,8 +89,14 @@ func (p *pool) tools() (out []tool.Tool) {
 		}
 		out = append(out, t)
 	}
-	add("echo", toolyard.ReadOnly, true, func(_ context.Context, _ tool.Env, in input) (string, error) { return in.Text, nil })
-	add("write", toolyard.WriteExclusive, false, func(_ context.Context, _ tool.Env, in input) (string, error) { return "wrote " + in.Text, nil })
+	add("echo", toolyard.ReadOnly, true, func(_ context.Context, _ tool.Env, in input) (string, error) {
+		return in.Text,
+			nil
+	})
+	add("write", toolyard.WriteExclusive, false, func(_ context.Context, _ tool.Env, in input) (string,
+		error) {
+		return "wrote " + in.Text, nil
+	})
 	add("long", toolyard.ReadOnly, true, func(_ context.Context, _ tool.Env, in input) (string, error) {
 		return strings.Repeat("äb", 3_000), nil
 	})
@@ -133,7 +141,8 @@ func startWith(t testing.TB, limits dispatcher.Config, change func(*api.Config, 
 	p := &pool{TB: t, gate: make(chan struct{})}
 	s := testenv.Server(t)
 	w, err := worker.New(testenv.Broker(t, s, "/worker/test"), worker.Config{
-		Tools: p.tools(), Log: testenv.Log(t), Origin: registry.Toolset, Mode: policy.Default, DrainGrace: 500 * time.Millisecond,
+		Tools: p.tools(), Log: testenv.Log(t), Origin: registry.Toolset, Mode: policy.Default,
+		DrainGrace: 500 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +150,8 @@ func startWith(t testing.TB, limits dispatcher.Config, change func(*api.Config, 
 	begin(t, w)
 	var d *dispatcher.Dispatcher
 	counted := metrics.New(func() metrics.Load { return metrics.Load(d.Load()) })
-	limits.Log, limits.Planner, limits.Meter = testenv.Log(t), dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}, counted
+	limits.Log, limits.Planner, limits.Meter = testenv.Log(t), dispatcher.Planner{Pipeline: &pipeline.Pipeline{}},
+		counted
 	d = dispatcher.New(testenv.Broker(t, s, "/dispatcher/test"), limits)
 	begin(t, d)
 	p.nc = testenv.Conn(t, s)
@@ -218,7 +228,9 @@ func (p *pool) do(method, path, body string, headers ...string) reply {
 	r := reply{res.StatusCode, res.Header, data}
 	if r.status >= 400 {
 		var problem api.Problem
-		if err := json.Unmarshal(data, &problem); err != nil || problem.Status != r.status || problem.Type != "about:blank" && !strings.HasPrefix(problem.Type, "urn:toolyard:problem:") || problem.Title == "" ||
+		if err := json.Unmarshal(data, &problem); err != nil || problem.Status != r.status ||
+			problem.Type != "about:blank" && !strings.HasPrefix(problem.Type, "urn:toolyard:problem:") ||
+			problem.Title == "" ||
 			problem.Detail == "" || r.header.Get("Content-Type") != "application/problem+json" {
 			p.Errorf("%s %s: %s is no problem document (%s)", method, path, r, r.header.Get("Content-Type"))
 		}
@@ -245,7 +257,8 @@ type event struct{ id, name, data string }
 // stream opens a stream of events and returns a function that reads the next; ok is false at its end.
 func (p *pool) stream(path string, headers ...string) (next func() (event, bool), closeIt func()) {
 	p.Helper()
-	res, err := http.DefaultClient.Do(p.request(http.MethodGet, path, "", append([]string{"Accept", "text/event-stream"}, headers...)...))
+	res, err := http.DefaultClient.Do(p.request(http.MethodGet, path, "",
+		append([]string{"Accept", "text/event-stream"}, headers...)...))
 	if err != nil {
 		p.Fatal(err)
 	}

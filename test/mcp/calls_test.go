@@ -35,13 +35,16 @@ func TestTheSurfaceIsListed(t *testing.T) {
 			byName[tool.Name] = tool
 			names = append(names, tool.Name)
 		}
-		if want := []string{"count", "echo", "fail", "late.tool", "long", "picture", "steps", "wait", "write"}; !slices.Equal(names, want) {
+		if want := []string{"count", "echo", "fail", "late.tool", "long", "picture", "steps", "wait",
+			"write"}; !slices.Equal(names, want) {
 			t.Errorf("listed are %q, want %q", names, want)
 		}
-		if a := byName["echo"].Annotations; a == nil || !a.ReadOnlyHint || a.DestructiveHint == nil || *a.DestructiveHint {
+		if a := byName["echo"].Annotations; a == nil || !a.ReadOnlyHint || a.DestructiveHint == nil ||
+			*a.DestructiveHint {
 			t.Errorf("a tool that reads has the hints %+v", a)
 		}
-		if a := byName["write"].Annotations; a == nil || a.ReadOnlyHint || a.DestructiveHint == nil || !*a.DestructiveHint {
+		if a := byName["write"].Annotations; a == nil || a.ReadOnlyHint || a.DestructiveHint == nil ||
+			!*a.DestructiveHint {
 			t.Errorf("a tool that writes has the hints %+v", a)
 		}
 		if byName["count"].OutputSchema == nil || byName["echo"].OutputSchema != nil {
@@ -60,7 +63,10 @@ func TestTheSurfaceIsListed(t *testing.T) {
 // TestAnAgentSeesItsViewAlone: what it does not see it cannot call, and does not hear of.
 func TestAnAgentSeesItsViewAlone(t *testing.T) {
 	p := start(t, func(c *server.Config) {
-		c.Hide = func(agent toolyard.Agent, name string, _ []string) bool { return agent == "agent-b" && name != "echo" }
+		c.Hide = func(agent toolyard.Agent, name string, _ []string) bool {
+			return agent == "agent-b" &&
+				name != "echo"
+		}
 	})
 	inBoth(t, func(t *testing.T, way string) {
 		a, b := p.connect(way, "token-of-a", nil), p.connect(way, "token-of-b", nil)
@@ -85,7 +91,10 @@ func TestClientsHearOfOtherTools(t *testing.T) {
 	p := start(t, nil)
 	inBoth(t, func(t *testing.T, way string) {
 		changed := make(chan struct{}, 100)
-		c := p.connect(way, "token-of-a", &sdk.ClientOptions{ToolListChangedHandler: func(context.Context, *sdk.ToolListChangedRequest) { changed <- struct{}{} }})
+		c := p.connect(way, "token-of-a", &sdk.ClientOptions{ToolListChangedHandler: func(context.Context,
+			*sdk.ToolListChangedRequest) {
+			changed <- struct{}{}
+		}})
 		has := func() bool {
 			list, err := c.ListTools(waiting(t), nil)
 			if err != nil {
@@ -104,7 +113,8 @@ func TestClientsHearOfOtherTools(t *testing.T) {
 			}
 		}
 		until(false)
-		leave := p.work("guests", made(t, "guest", nil, func(context.Context, tool.Env, string) (tool.Output, error) { return tool.Output{Text: "hello"}, nil }))
+		leave := p.work("guests", made(t, "guest", nil,
+			func(context.Context, tool.Env, string) (tool.Output, error) { return tool.Output{Text: "hello"}, nil }))
 		until(true)
 		wantText(t, called(t, c, "guest", nil), false, "hello")
 		leave()
@@ -119,7 +129,9 @@ func TestCallsAreAnswered(t *testing.T) {
 		r := called(t, c, "echo", map[string]any{"text": "hello"})
 		wantText(t, r, false, "hello")
 		id, _ := r.Meta["dev.toolyard/batch"].(string)
-		if view, err := p.client.Batch(toolyard.BatchKey{Agent: "agent-a", ID: toolyard.BatchID(id)}).View(waiting(t)); err != nil || view.Status != toolyard.StatusCompleted || len(view.Results) != 1 {
+		if view, err := p.client.Batch(toolyard.BatchKey{Agent: "agent-a",
+			ID: toolyard.BatchID(id)}).View(waiting(t)); err != nil || view.Status != toolyard.StatusCompleted ||
+			len(view.Results) != 1 {
 			t.Errorf("the call's batch %q is %+v (%v)", id, view, err)
 		}
 		wantText(t, called(t, c, "echo", nil), false, "")
@@ -167,9 +179,12 @@ func TestWhatIsNoCall(t *testing.T) {
 			{"a tool that is not there", sdk.CallToolParams{Name: "nobody"}, "unknown tool"},
 			{"a tool that a rule takes out", sdk.CallToolParams{Name: "blocked"}, "unknown tool"},
 			{"an input that is no object", sdk.CallToolParams{Name: "echo", Arguments: []any{1}}, "arguments"},
-			{"an id that is no name", sdk.CallToolParams{Name: "echo", Meta: sdk.Meta{"dev.toolyard/batch": "a\nb"}}, "control character"},
-			{"an id that is no text", sdk.CallToolParams{Name: "echo", Meta: sdk.Meta{"dev.toolyard/session": 1}}, "want a text"},
-			{"a state that nobody gave out", sdk.CallToolParams{Name: "echo", RequestState: "e30.AAAA"}, "requestState"},
+			{"an id that is no name", sdk.CallToolParams{Name: "echo", Meta: sdk.Meta{"dev.toolyard/batch": "a\nb"}},
+				"control character"},
+			{"an id that is no text", sdk.CallToolParams{Name: "echo", Meta: sdk.Meta{"dev.toolyard/session": 1}},
+				"want a text"},
+			{"a state that nobody gave out", sdk.CallToolParams{Name: "echo", RequestState: "e30.AAAA"},
+				"requestState"},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
 				_, err := c.CallTool(waiting(t), &tt.call)
@@ -184,7 +199,8 @@ func TestACallWithAnIDRunsOnce(t *testing.T) {
 	p := start(t, nil)
 	c := p.connect(alone, "token-of-a", nil)
 	call := func(input string) (*sdk.CallToolResult, error) {
-		return c.CallTool(waiting(t), &sdk.CallToolParams{Name: "wait", Meta: sdk.Meta{"dev.toolyard/batch": "turn-1"}, Arguments: map[string]any{"text": input}})
+		return c.CallTool(waiting(t), &sdk.CallToolParams{Name: "wait", Meta: sdk.Meta{"dev.toolyard/batch": "turn-1"},
+			Arguments: map[string]any{"text": input}})
 	}
 	type answer struct {
 		r   *sdk.CallToolResult
@@ -216,7 +232,10 @@ func TestProgressIsPassedOn(t *testing.T) {
 	p := start(t, nil)
 	inBoth(t, func(t *testing.T, way string) {
 		told := make(chan *sdk.ProgressNotificationParams, 100)
-		c := p.connect(way, "token-of-a", &sdk.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) { told <- r.Params }})
+		c := p.connect(way, "token-of-a", &sdk.ClientOptions{ProgressNotificationHandler: func(_ context.Context,
+			r *sdk.ProgressNotificationClientRequest) {
+			told <- r.Params
+		}})
 		params := &sdk.CallToolParams{Name: "steps", Meta: sdk.Meta{}}
 		params.SetProgressToken("bar-1")
 		done := make(chan error, 1)
@@ -271,7 +290,8 @@ func TestACanceledRequestCancelsItsCall(t *testing.T) {
 		case <-time.After(patience):
 			t.Fatal("the tool goes on")
 		}
-		for r, err := range p.client.Batch(toolyard.BatchKey{Agent: "agent-a", ID: toolyard.BatchID(id)}).Results(waiting(t)) {
+		for r, err := range p.client.Batch(toolyard.BatchKey{Agent: "agent-a",
+			ID: toolyard.BatchID(id)}).Results(waiting(t)) {
 			if err != nil || r.Code != toolyard.Canceled {
 				t.Errorf("the call ended as %q (%v)", r.Code, err)
 			}
@@ -364,7 +384,8 @@ func TestALongCallKeepsItsResponse(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, value := range map[string]string{
-		"Authorization": "Bearer token-of-a", "Content-Type": "application/json", "Accept": "application/json, text/event-stream",
+		"Authorization": "Bearer token-of-a", "Content-Type": "application/json",
+		"Accept":               "application/json, text/event-stream",
 		"Mcp-Protocol-Version": alone, "Mcp-Method": "tools/call", "Mcp-Name": "wait",
 	} {
 		r.Header.Set(name, value)
@@ -419,8 +440,8 @@ func TestAnAgentHasOnlySoManyCalls(t *testing.T) {
 	wantText(t, called(t, a, "echo", map[string]any{"text": "again"}), false, "again")
 }
 
-// TestLongResults come as a preview that names read_result, and for clients that ask with a link, which their own agent can
-// follow, whole and in parts.
+// TestLongResults come as a preview that names read_result, and for clients that ask with a link, which their own agent
+// can follow, whole and in parts.
 func TestLongResults(t *testing.T) {
 	p := start(t, nil)
 	inBoth(t, func(t *testing.T, way string) {
@@ -466,7 +487,8 @@ func TestLongResults(t *testing.T) {
 		}
 		_, err = read(p.connect(way, "token-of-b", nil), link.URI)
 		wantCode(t, err, jsonrpc.CodeInvalidParams, "")
-		for _, uri := range []string{"toolyard://blobs/result-00", link.URI + "?limit=0", link.URI + "?offset=-1", "toolyard://elsewhere/x"} {
+		for _, uri := range []string{"toolyard://blobs/result-00", link.URI + "?limit=0", link.URI +
+			"?offset=-1", "toolyard://elsewhere/x"} {
 			if got, err := read(c, uri); err == nil {
 				t.Errorf("%s: got %d bytes", uri, len(got.Text))
 			}

@@ -54,8 +54,10 @@ func TestTheDoor(t *testing.T) {
 		{"a token of nobody", handshake, []string{"Authorization", "Bearer nobody"}, 401},
 		{"a token", handshake, []string{"Authorization", "Bearer token-of-a"}, 200},
 		{"no JSON", handshake, []string{"Authorization", "Bearer token-of-a", "Content-Type", "text/plain"}, 415},
-		{"too long", `{"x":"` + strings.Repeat("x", server.MaxRequestBytes) + `"}`, []string{"Authorization", "Bearer token-of-a"}, 413},
-		{"a session of nobody", handshake, []string{"Authorization", "Bearer token-of-a", "Mcp-Session-Id", "made-up"}, 404},
+		{"too long", `{"x":"` + strings.Repeat("x", server.MaxRequestBytes) +
+			`"}`, []string{"Authorization", "Bearer token-of-a"}, 413},
+		{"a session of nobody", handshake, []string{"Authorization", "Bearer token-of-a", "Mcp-Session-Id", "made-up"},
+			404},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if status, says := p.post(tt.body, tt.headers...); status != tt.status {
@@ -71,7 +73,8 @@ func TestASessionIsItsAgents(t *testing.T) {
 	c := p.connect(session, "token-of-a", nil)
 	list := `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
 	for token, status := range map[string]int{"token-of-a": 200, "token-of-b": 403} {
-		if got, says := p.post(list, "Authorization", "Bearer "+token, "Mcp-Session-Id", c.ID(), "Mcp-Protocol-Version", session); got != status {
+		if got, says := p.post(list, "Authorization", "Bearer "+
+			token, "Mcp-Session-Id", c.ID(), "Mcp-Protocol-Version", session); got != status {
 			t.Errorf("with %s: %d %s, want %d", token, got, says, status)
 		}
 	}
@@ -104,8 +107,10 @@ func TestAnAgentHasOnlySoManySessions(t *testing.T) {
 	for range server.MaxAgentSessions {
 		open = append(open, p.connect(session, "token-of-a", nil))
 	}
-	transport := &sdk.StreamableClientTransport{Endpoint: p.url, HTTPClient: &http.Client{Transport: bearer{"token-of-a"}}}
-	_, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(waiting(t), transport, &sdk.ClientSessionOptions{ProtocolVersion: session})
+	transport := &sdk.StreamableClientTransport{Endpoint: p.url,
+		HTTPClient: &http.Client{Transport: bearer{"token-of-a"}}}
+	_, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(waiting(t), transport,
+		&sdk.ClientSessionOptions{ProtocolVersion: session})
 	wantCode(t, err, -32000, "sessions")
 	p.connect(session, "token-of-b", nil)
 	if err := open[0].Close(); err != nil {
@@ -127,11 +132,13 @@ func TestOverAPipe(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- p.mcp.Run(ctx, toServer, fromServer) }()
 		asked := make(chan *sdk.ElicitParams, 10)
-		c := connect(t, way, person(asked, accepts("allow", ""), nil), &sdk.IOTransport{Reader: toClient, Writer: fromClient})
+		c := connect(t, way, person(asked, accepts("allow", ""), nil),
+			&sdk.IOTransport{Reader: toClient, Writer: fromClient})
 		r := called(t, c, "write", map[string]any{"text": "over a pipe"})
 		wantText(t, r, false, "wrote over a pipe")
 		id, _ := r.Meta["dev.toolyard/batch"].(string)
-		if view, err := p.client.Batch(toolyard.BatchKey{Agent: "piped", ID: toolyard.BatchID(id)}).View(waiting(t)); err != nil || view.Session != "s" {
+		if view, err := p.client.Batch(toolyard.BatchKey{Agent: "piped",
+			ID: toolyard.BatchID(id)}).View(waiting(t)); err != nil || view.Session != "s" {
 			t.Errorf("the batch is %+v (%v)", view, err)
 		}
 		cctx, cancel := context.WithCancel(waiting(t))
@@ -154,20 +161,26 @@ func TestMalformedMessages(t *testing.T) {
 	p := start(t, nil)
 	for _, body := range []string{
 		"", "null", "[]", "{}", "{", `"x"`, `{"jsonrpc":"2.0"}`, `{"jsonrpc":"2.0","id":1,"method":"tools/call"}`,
-		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":1}}`, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":"x"}}`,
-		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":null}`, `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"toolyard://blobs/%zz"}}`,
-		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":` + strings.Repeat(`{"text":`, 2000) + "1" + strings.Repeat("}", 2000) + "}}",
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":1}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":"x"}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":null}`,
+		`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"toolyard://blobs/%zz"}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":` +
+			strings.Repeat(`{"text":`, 2000) + "1" + strings.Repeat("}", 2000) + "}}",
 		string(bytes.Repeat([]byte{0xff}, 100)),
 	} {
 		for _, version := range []string{"", alone, session, "1999-01-01"} {
 			status, says := p.post(body, "Authorization", "Bearer token-of-a", "Mcp-Protocol-Version", version)
-			if status >= 500 || status == 200 && !strings.Contains(says, "error") && !strings.Contains(says, "isError") {
+			if status >= 500 || status == 200 && !strings.Contains(says, "error") &&
+				!strings.Contains(says, "isError") {
 				t.Errorf("%.80q in %q: %d %s", body, version, status, says)
 			}
 		}
 	}
-	wantText(t, called(t, p.connect(alone, "token-of-a", nil), "echo", map[string]any{"text": "still here"}), false, "still here")
-	_, err := p.connect(alone, "token-of-a", nil).ReadResource(waiting(t), &sdk.ReadResourceParams{URI: "toolyard://blobs/a/b"})
+	wantText(t, called(t, p.connect(alone, "token-of-a", nil), "echo", map[string]any{"text": "still here"}), false,
+		"still here")
+	_, err := p.connect(alone, "token-of-a", nil).ReadResource(waiting(t),
+		&sdk.ReadResourceParams{URI: "toolyard://blobs/a/b"})
 	if err == nil {
 		t.Error("an address that is none was read")
 	}
@@ -178,7 +191,8 @@ func TestMalformedMessages(t *testing.T) {
 func (p *pool) beside(key []byte) *sdk.ClientSession {
 	p.Helper()
 	m, err := server.New(server.Config{
-		Client: p.client, Blob: p.broker.Result, Log: testenv.Log(p.T), Key: key, Approvals: true, Pipe: server.Caller{Agent: "agent-a"},
+		Client: p.client, Blob: p.broker.Result, Log: testenv.Log(p.T), Key: key, Approvals: true,
+		Pipe: server.Caller{Agent: "agent-a"},
 	})
 	if err != nil {
 		p.Fatal(err)

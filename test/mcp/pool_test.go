@@ -90,17 +90,20 @@ func begin(t *testing.T, r runs) (end func()) {
 }
 
 // made is a tool that takes a text, and reads unless it writes.
-func made(t *testing.T, name string, change func(*tool.Declaration), run func(context.Context, tool.Env, string) (tool.Output, error)) tool.Tool {
+func made(t *testing.T, name string, change func(*tool.Declaration),
+	run func(context.Context, tool.Env, string) (tool.Output, error)) tool.Tool {
 	t.Helper()
 	no := false
 	d := tool.Declaration{
-		Name: name, Description: "A tool of a test.", Class: tool.ClassRule{Static: toolyard.ReadOnly}, ReadOnly: true, MaxResultSizeChars: 1_000, UsesWorkspace: &no, RequiresPermission: &no,
+		Name: name, Description: "A tool of a test.", Class: tool.ClassRule{Static: toolyard.ReadOnly}, ReadOnly: true,
+		MaxResultSizeChars: 1_000, UsesWorkspace: &no, RequiresPermission: &no,
 		InputSchema: json.RawMessage(`{"type":"object","properties":{"text":{"type":"string"}},"additionalProperties":false}`),
 	}
 	if change != nil {
 		change(&d)
 	}
-	out, err := tool.Raw(tool.Tool{Declaration: d, Run: func(ctx context.Context, env tool.Env, input json.RawMessage) (tool.Output, error) {
+	out, err := tool.Raw(tool.Tool{Declaration: d, Run: func(ctx context.Context, env tool.Env,
+		input json.RawMessage) (tool.Output, error) {
 		var in struct{ Text string }
 		if err := json.Unmarshal(input, &in); err != nil {
 			return tool.Output{}, err
@@ -126,7 +129,10 @@ func (p *pool) tools() []tool.Tool {
 		made(p.T, "fail", nil, func(context.Context, tool.Env, string) (tool.Output, error) {
 			return tool.Output{}, errors.New("it does not work")
 		}),
-		made(p.T, "long", nil, func(context.Context, tool.Env, string) (tool.Output, error) { return tool.Output{Text: long}, nil }),
+		made(p.T, "long", nil, func(context.Context, tool.Env, string) (tool.Output,
+			error) {
+			return tool.Output{Text: long}, nil
+		}),
 		made(p.T, "count", func(d *tool.Declaration) {
 			d.OutputSchema = json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)
 		}, func(_ context.Context, _ tool.Env, text string) (tool.Output, error) {
@@ -135,7 +141,8 @@ func (p *pool) tools() []tool.Tool {
 		}),
 		made(p.T, "picture", nil, func(context.Context, tool.Env, string) (tool.Output, error) {
 			return tool.Output{Content: []toolyard.Content{
-				{Type: toolyard.ContentText, Text: "a picture"}, {Type: toolyard.ContentImage, MIMEType: "image/png", Data: []byte("\x89PNG")},
+				{Type: toolyard.ContentText, Text: "a picture"},
+				{Type: toolyard.ContentImage, MIMEType: "image/png", Data: []byte("\x89PNG")},
 				{Type: toolyard.ContentAudio, MIMEType: "audio/wav", Data: []byte("RIFF")},
 				{Type: toolyard.ContentResource, URI: "test://here", MIMEType: "text/plain", Text: "a document"},
 				{Type: toolyard.ContentLink, URI: "test://there", Name: "another"},
@@ -166,9 +173,10 @@ func (p *pool) tools() []tool.Tool {
 			p.writes.Add(1)
 			return tool.Output{Text: "wrote " + text}, nil
 		}),
-		made(p.T, "late.tool", func(d *tool.Declaration) { d.ShouldDefer = true }, func(context.Context, tool.Env, string) (tool.Output, error) {
-			return tool.Output{Text: "it was loaded"}, nil
-		}),
+		made(p.T, "late.tool", func(d *tool.Declaration) { d.ShouldDefer = true },
+			func(context.Context, tool.Env, string) (tool.Output, error) {
+				return tool.Output{Text: "it was loaded"}, nil
+			}),
 		made(p.T, "blocked", nil, func(context.Context, tool.Env, string) (tool.Output, error) {
 			return tool.Output{}, errors.New("it ran")
 		}),
@@ -180,9 +188,11 @@ const tokens = "token-of-a agent-a interactive=yes\ntoken-of-b agent-b interacti
 // start starts a system. change may change what the MCP server is made of.
 func start(t *testing.T, change func(*server.Config)) *pool {
 	t.Helper()
-	p := &pool{T: t, gate: make(chan struct{}), began: make(chan struct{}, 10), ended: make(chan error, 10), nats: testenv.Server(t)}
+	p := &pool{T: t, gate: make(chan struct{}), began: make(chan struct{}, 10), ended: make(chan error, 10),
+		nats: testenv.Server(t)}
 	p.work("default", p.tools()...)
-	begin(t, dispatcher.New(testenv.Broker(t, p.nats, "/dispatcher/test"), dispatcher.Config{Log: testenv.Log(t), Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}}))
+	begin(t, dispatcher.New(testenv.Broker(t, p.nats, "/dispatcher/test"),
+		dispatcher.Config{Log: testenv.Log(t), Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}}))
 	p.broker = testenv.Broker(t, p.nats, "/api/test")
 	var err error
 	if p.client, err = client.Connect(t.Context(), testenv.Conn(t, p.nats), client.Options{}); err != nil {
@@ -207,7 +217,8 @@ func start(t *testing.T, change func(*server.Config)) *pool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	door, err := api.New(api.Config{Client: p.client, Broker: p.broker, Tokens: who, Log: testenv.Log(t), Ready: func() error { return nil }})
+	door, err := api.New(api.Config{Client: p.client, Broker: p.broker, Tokens: who, Log: testenv.Log(t),
+		Ready: func() error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +237,8 @@ func start(t *testing.T, change func(*server.Config)) *pool {
 func (p *pool) work(name toolyard.Pool, tools ...tool.Tool) (end func()) {
 	p.Helper()
 	w, err := worker.New(testenv.Broker(p.T, p.nats, broker.SourceWorker+string(name)), worker.Config{
-		Tools: tools, Pool: name, Log: testenv.Log(p.T), Origin: registry.Toolset, Mode: policy.Default, DrainGrace: 500 * time.Millisecond,
+		Tools: tools, Pool: name, Log: testenv.Log(p.T), Origin: registry.Toolset, Mode: policy.Default,
+		DrainGrace: 500 * time.Millisecond,
 	})
 	if err != nil {
 		p.Fatal(err)
@@ -243,10 +255,11 @@ func (p *pool) follow() {
 	go func() {
 		defer close(done)
 		blocks := func(name string, _ []string) bool { return name == "blocked" }
-		server.Offers{Broker: p.broker, Blocked: blocks, Log: testenv.Log(p.T)}.Follow(ctx, func(s registry.Surface) error {
-			defer first()
-			return p.mcp.SetSurface(s)
-		})
+		server.Offers{Broker: p.broker, Blocked: blocks, Log: testenv.Log(p.T)}.Follow(ctx,
+			func(s registry.Surface) error {
+				defer first()
+				return p.mcp.SetSurface(s)
+			})
 	}()
 	p.Cleanup(func() {
 		stop()
@@ -273,7 +286,8 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 // connect connects a client of an agent. opts may be nil.
 func (p *pool) connect(way, token string, opts *sdk.ClientOptions) *sdk.ClientSession {
 	p.Helper()
-	return connect(p.T, way, opts, &sdk.StreamableClientTransport{Endpoint: p.url, HTTPClient: &http.Client{Transport: bearer{token}}})
+	return connect(p.T, way, opts, &sdk.StreamableClientTransport{Endpoint: p.url,
+		HTTPClient: &http.Client{Transport: bearer{token}}})
 }
 
 func connect(t *testing.T, way string, opts *sdk.ClientOptions, transport sdk.Transport) *sdk.ClientSession {
@@ -284,7 +298,8 @@ func connect(t *testing.T, way string, opts *sdk.ClientOptions, transport sdk.Tr
 	opts.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	c, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, opts).Connect(ctx, transport, &sdk.ClientSessionOptions{ProtocolVersion: way})
+	c, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, opts).Connect(ctx, transport,
+		&sdk.ClientSessionOptions{ProtocolVersion: way})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,8 +26,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// BenchmarkAccounts is what it costs that workers and agents have accounts of their own: the same load on the same server, once
-// with the platform's rights for everybody.
+// BenchmarkAccounts is what it costs that workers and agents have accounts of their own: the same load on the same
+// server, once with the platform's rights for everybody.
 func BenchmarkAccounts(b *testing.B) {
 	everybody := access.Principal{Role: access.Dispatcher}
 	for _, mode := range []struct {
@@ -35,12 +35,14 @@ func BenchmarkAccounts(b *testing.B) {
 		worker, agent access.Principal
 	}{
 		{"platform", everybody, everybody},
-		{"accounts", access.Principal{Role: access.Worker, Name: "default"}, access.Principal{Role: access.Agent, Name: "default"}},
+		{"accounts", access.Principal{Role: access.Worker, Name: "default"},
+			access.Principal{Role: access.Agent, Name: "default"}},
 	} {
 		b.Run(mode.name, func(b *testing.B) {
 			s := testenv.Guarded(b)
 			log := slog.New(slog.NewTextHandler(io.Discard, nil))
-			d := dispatcher.New(testenv.BrokerAs(b, s, everybody, "/dispatcher/bench"), dispatcher.Config{Log: log, Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}})
+			d := dispatcher.New(testenv.BrokerAs(b, s, everybody, "/dispatcher/bench"),
+				dispatcher.Config{Log: log, Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}})
 			ctx, stop := context.WithCancel(context.Background())
 			var running sync.WaitGroup
 			start := func(r runs) {
@@ -57,7 +59,8 @@ func BenchmarkAccounts(b *testing.B) {
 			})
 			start(d)
 			w, err := worker.New(testenv.BrokerAs(b, s, mode.worker, "/worker/bench"), worker.Config{
-				ID: broker.WorkerID("default"), Log: log, Origin: registry.Toolset, Mode: policy.Bypass, Tools: []tool.Tool{make1(b, reader("read"), says("read"))},
+				ID: broker.WorkerID("default"), Log: log, Origin: registry.Toolset, Mode: policy.Bypass,
+				Tools: []tool.Tool{make1(b, reader("read"), says("read"))},
 			})
 			if err != nil {
 				b.Fatal(err)
@@ -89,7 +92,8 @@ func BenchmarkAccounts(b *testing.B) {
 				}
 			})
 			b.ReportMetric(float64(10*b.N)/b.Elapsed().Seconds(), "calls/s")
-			b.ReportMetric(float64((processor(b)-began).Microseconds())/float64(10*b.N), "cpu-us/call") // however busy the machine is
+			// however busy the machine is
+			b.ReportMetric(float64((processor(b)-began).Microseconds())/float64(10*b.N), "cpu-us/call")
 		})
 	}
 }

@@ -103,12 +103,14 @@ func TestAnApprovalOutlivesEverybody(t *testing.T) {
 	d := startDispatcher(t, s, dispatcher.Config{})
 	w := startWorker(t, s, worker.Config{Tools: tools, Mode: policy.Default})
 	c := startClient(t, s)
-	sub, err := c.Submit(t.Context(), interactive("outlives", call("read", `{}`), call("write", `{"text":"one"}`), call("read", `{}`)))
+	sub, err := c.Submit(t.Context(), interactive("outlives", call("read", `{}`), call("write", `{"text":"one"}`),
+		call("read", `{}`)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	list := asked(t, b, "outlives", 1)
-	if a := list[0]; a.Tool != "write" || a.Index != 1 || string(a.Input) != `{"text":"one"}` || a.Reason == "" || !a.Expires.After(a.AskedAt) {
+	if a := list[0]; a.Tool != "write" || a.Index != 1 || string(a.Input) != `{"text":"one"}` || a.Reason == "" ||
+		!a.Expires.After(a.AskedAt) {
 		t.Errorf("a person is asked %+v", a)
 	}
 	status(t, b, broker.Filter{Agent: "outlives"}, toolyard.StatusWaiting)
@@ -117,7 +119,8 @@ func TestAnApprovalOutlivesEverybody(t *testing.T) {
 	}
 	d.end(t)
 	w.end(t)
-	if err := approval.Decide(t.Context(), b, list[0].Key(), 1, events.Decided{Decision: events.Approve, By: "ann"}); err != nil {
+	if err := approval.Decide(t.Context(), b, list[0].Key(), 1,
+		events.Decided{Decision: events.Approve, By: "ann"}); err != nil {
 		t.Fatal(err)
 	}
 	startDispatcher(t, s, dispatcher.Config{})
@@ -128,7 +131,8 @@ func TestAnApprovalOutlivesEverybody(t *testing.T) {
 	}
 	status(t, b, broker.Filter{Agent: "outlives"}, toolyard.StatusCompleted)
 	asked(t, b, "outlives", 0)
-	if err := approval.Decide(t.Context(), b, list[0].Key(), 1, events.Decided{Decision: events.Reject, By: "bob"}); !errors.Is(err, broker.ErrNoApproval) {
+	if err := approval.Decide(t.Context(), b, list[0].Key(), 1,
+		events.Decided{Decision: events.Reject, By: "bob"}); !errors.Is(err, broker.ErrNoApproval) {
 		t.Errorf("a second decision: %v, want ErrNoApproval", err)
 	}
 }
@@ -146,26 +150,32 @@ func TestAPersonDecides(t *testing.T) {
 		output string
 	}{
 		"no": {func(t *testing.T, a broker.Approval) error {
-			return approval.Decide(t.Context(), b, a.Key(), a.Index, events.Decided{Decision: events.Reject, By: "ann", Reason: "not today"})
+			return approval.Decide(t.Context(), b, a.Key(), a.Index,
+				events.Decided{Decision: events.Reject, By: "ann", Reason: "not today"})
 		}, toolyard.ApprovalRejected, ""},
 		"edited": {func(t *testing.T, a broker.Approval) error {
-			return approval.Approve(t.Context(), b, a.Key(), a.Index, events.Decided{By: "ann"}, json.RawMessage(`{"text":"two"}`))
+			return approval.Approve(t.Context(), b, a.Key(), a.Index, events.Decided{By: "ann"},
+				json.RawMessage(`{"text":"two"}`))
 		}, toolyard.OK, "wrote two"},
 		"another-was-shown": {func(t *testing.T, a broker.Approval) error {
 			for _, input := range []json.RawMessage{nil, json.RawMessage(`{"text":"two"}`)} {
-				err := approval.Approve(t.Context(), b, a.Key(), a.Index, events.Decided{By: "ann", InputSHA256: strings.Repeat("0", 64)}, input)
+				err := approval.Approve(t.Context(), b, a.Key(), a.Index,
+					events.Decided{By: "ann", InputSHA256: strings.Repeat("0", 64)}, input)
 				if bad, ok := errors.AsType[*toolyard.InputError](err); !ok || bad.Field != "input_sha256" {
 					t.Errorf("the approval of another input: %v", err)
 				}
 			}
-			return approval.Approve(t.Context(), b, a.Key(), a.Index, events.Decided{By: "ann", InputSHA256: a.InputSHA256}, nil)
+			return approval.Approve(t.Context(), b, a.Key(), a.Index,
+				events.Decided{By: "ann", InputSHA256: a.InputSHA256}, nil)
 		}, toolyard.OK, "wrote one"},
 		"edited-badly": {func(t *testing.T, a broker.Approval) error {
-			err := approval.Approve(t.Context(), b, a.Key(), a.Index, events.Decided{By: "ann"}, json.RawMessage(`{"text":2}`))
+			err := approval.Approve(t.Context(), b, a.Key(), a.Index, events.Decided{By: "ann"},
+				json.RawMessage(`{"text":2}`))
 			if bad, ok := errors.AsType[*toolyard.InputError](err); !ok || bad.Field != "input" {
 				t.Errorf("an edit that does not fit: %v", err)
 			}
-			return approval.Decide(t.Context(), b, a.Key(), a.Index, events.Decided{Decision: events.Reject, By: "ann"}) // it waits on
+			// it waits on
+			return approval.Decide(t.Context(), b, a.Key(), a.Index, events.Decided{Decision: events.Reject, By: "ann"})
 		}, toolyard.ApprovalRejected, ""},
 		"canceled": {func(t *testing.T, a broker.Approval) error {
 			return b.Cancel(t.Context(), a.Key(), "never mind")
@@ -219,7 +229,8 @@ func TestASessionRemembers(t *testing.T) {
 	done := make(chan []toolyard.Result, 1)
 	go func() { done <- run("one") }()
 	a := asked(t, b, "remembers", 1)[0]
-	if err := approval.Approve(t.Context(), b, a.Key(), a.Index, events.Decided{By: "ann", Remember: approval.RememberSession}, nil); err != nil {
+	if err := approval.Approve(t.Context(), b, a.Key(), a.Index,
+		events.Decided{By: "ann", Remember: approval.RememberSession}, nil); err != nil {
 		t.Fatal(err)
 	}
 	<-done
@@ -232,11 +243,13 @@ func TestASessionRemembers(t *testing.T) {
 	}
 	go func() { done <- run("two") }()
 	a = asked(t, b, "remembers", 1)[0]
-	if err := approval.Decide(t.Context(), b, a.Key(), a.Index, events.Decided{Decision: events.Reject, By: "ann"}); err != nil {
+	if err := approval.Decide(t.Context(), b, a.Key(), a.Index,
+		events.Decided{Decision: events.Reject, By: "ann"}); err != nil {
 		t.Fatal(err)
 	}
 	<-done
-	if _, err := b.ChangeSession(t.Context(), "remembers", "s", func(s *broker.Session) { s.Alone = true }); err != nil {
+	if _, err := b.ChangeSession(t.Context(), "remembers", "s",
+		func(s *broker.Session) { s.Alone = true }); err != nil {
 		t.Fatal(err)
 	}
 	if res := run("three"); res[0].Code != toolyard.PermissionDenied {
@@ -269,7 +282,8 @@ func TestInterrupt(t *testing.T) {
 	startDispatcher(t, s, dispatcher.Config{})
 	startWorker(t, s, worker.Config{Tools: tools})
 	c := startClient(t, s)
-	sub, err := c.Submit(t.Context(), interactive("interrupted", call("gentle", `{}`), call("steady", `{}`), call("write", `{}`)))
+	sub, err := c.Submit(t.Context(), interactive("interrupted", call("gentle", `{}`), call("steady", `{}`),
+		call("write", `{}`)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +296,8 @@ func TestInterrupt(t *testing.T) {
 	<-ended
 	close(free)
 	res := collect(t, t.Context(), sub)
-	if res[0].Code != toolyard.Canceled || res[1].Output != "done" || res[2].Code != toolyard.Canceled || res[2].Attempts != 0 {
+	if res[0].Code != toolyard.Canceled || res[1].Output != "done" || res[2].Code != toolyard.Canceled ||
+		res[2].Attempts != 0 {
 		t.Errorf("got %+v, want a stop, a result and a call that never began", res)
 	}
 	if n, err := b.Interrupt(t.Context(), "interrupted", "s", "again"); err != nil || n != 0 {
@@ -294,15 +309,20 @@ func TestInterrupt(t *testing.T) {
 func TestTheSessionsContext(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
-	set, err := tool.New(tool.Typed[text, tool.Output]{Declaration: writer("set"), Run: func(_ context.Context, _ tool.Env, in text) (tool.Output, error) {
-		return tool.Output{Text: "set", Session: &tool.SessionChange{Loads: []string{"later"}, Context: map[string]string{"dir": in.Text}}}, nil
-	}})
+	set, err := tool.New(tool.Typed[text, tool.Output]{Declaration: writer("set"),
+		Run: func(_ context.Context, _ tool.Env, in text) (tool.Output, error) {
+			return tool.Output{Text: "set", Session: &tool.SessionChange{Loads: []string{"later"},
+				Context: map[string]string{"dir": in.Text}}}, nil
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	later := reader("later")
 	later.ShouldDefer = true
-	tools := []tool.Tool{set, make1(t, reader("get"), func(_ context.Context, env tool.Env) (string, error) { return "in " + env.Context["dir"], nil }),
+	tools := []tool.Tool{set, make1(t, reader("get"), func(_ context.Context, env tool.Env) (string,
+		error) {
+		return "in " + env.Context["dir"], nil
+	}),
 		make1(t, later, says("loaded"))}
 	startDispatcher(t, s, dispatcher.Config{})
 	startWorker(t, s, worker.Config{Tools: tools})
@@ -314,14 +334,16 @@ func TestTheSessionsContext(t *testing.T) {
 		}
 		return collect(t, t.Context(), sub)
 	}
-	first := run(call("get", `{}`), call("set", `{"text":"a"}`), call("get", `{}`), call("set", `{"text":"b"}`), call("get", `{}`), call("later", `{}`))
+	first := run(call("get", `{}`), call("set", `{"text":"a"}`), call("get", `{}`), call("set", `{"text":"b"}`),
+		call("get", `{}`), call("later", `{}`))
 	for i, want := range map[int]string{0: "in ", 2: "in a", 4: "in b"} {
 		if first[i].Output != want {
 			t.Errorf("call %d: %q, want %q", i, first[i].Output, want)
 		}
 	}
 	if first[5].Code != toolyard.SchemaNotLoaded {
-		t.Errorf("a deferred tool in the batch that loads it: %q, want schema_not_loaded: a surface does not change within a batch", first[5].Code)
+		t.Errorf("a deferred tool in the batch that loads it: %q, want schema_not_loaded: a surface does not change "+
+			"within a batch", first[5].Code)
 	}
 	if next := run(call("get", `{}`), call("later", `{}`)); next[0].Output != "in b" || next[1].Output != "loaded" {
 		t.Errorf("the next batch: %+v", next)
@@ -349,7 +371,12 @@ func TestAChangeOfTheSessionThatDoesNotFit(t *testing.T) {
 	later := reader("later")
 	later.ShouldDefer = true
 	tools := []tool.Tool{set, make1(t, later, says("loaded")),
-		make1(t, writer("hold"), func(context.Context, tool.Env) (string, error) { close(holding); <-free; return "", nil })}
+		make1(t, writer("hold"), func(context.Context, tool.Env) (string, error) {
+			close(holding)
+			<-free
+			return "",
+				nil
+		})}
 	startDispatcher(t, s, dispatcher.Config{})
 	startWorker(t, s, worker.Config{Tools: tools})
 	c := startClient(t, s)
@@ -368,7 +395,8 @@ func TestAChangeOfTheSessionThatDoesNotFit(t *testing.T) {
 	close(free)
 	res := collect(t, t.Context(), first)
 	if codes(res) != "ok ok ok ok" || !strings.Contains(res[2].Output, "not kept") || res[3].Output != "set" {
-		t.Errorf("the results are %s, the refused one %q, the one behind it %q", codes(res), res[2].Output, res[3].Output)
+		t.Errorf("the results are %s, the refused one %q, the one behind it %q", codes(res), res[2].Output,
+			res[3].Output)
 	}
 	v, err := c.Session(t.Context(), "a", "s")
 	if want := map[string]string{"shared": "new", "a": "1", "c": "3"}; err != nil || !maps.Equal(v.Context, want) ||

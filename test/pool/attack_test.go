@@ -35,14 +35,20 @@ var attackers = []struct {
 	// foreign are subjects that it must not write to.
 	foreign []string
 }{
-	{"worker", access.Principal{Role: access.Worker, Name: "default"}, "ty.event.ann.att.default.7", "ty.next.READ_ONLY.0", []string{
-		"ty.event.ann.att._.batch", "ty.event.ann.att._.control", "ty.event.ann.att._.input", "ty.event.ann.att.other.0", "ty.reply.ann.att", "ty.batch.ann.forged", "ty.batch.bob.forged",
-		"ty.wake.ann.att", "ty.call.READ_ONLY.other.0.ann.att.0.0", "$KV.ty_session._.ann.att.0.1.id", "$KV.ty_worker.forged", "$O.ty_blob.M.forged", "ty.dead.call.ann.att",
-	}},
-	{"agent", access.Principal{Role: access.Agent, Name: "ann"}, "ty.event.ann.att._.input", "ty.next.READ_ONLY.0", []string{
-		"ty.event.ann.att._.batch", "ty.event.ann.att.default.0", "ty.event.bob.att._.control", "ty.reply.ann.att", "ty.batch.bob.forged", "ty.wake.bob.att",
-		"ty.call.READ_ONLY.default.0.ann.att.0.0", "$KV.ty_session.ann.s", "$KV.ty_session._.ann.att.0.1.id", "$KV.ty_worker.forged", "$O.ty_blob.M.forged", "ty.dead.call.ann.att",
-	}},
+	{"worker", access.Principal{Role: access.Worker, Name: "default"}, "ty.event.ann.att.default.7",
+		"ty.next.READ_ONLY.0", []string{
+			"ty.event.ann.att._.batch", "ty.event.ann.att._.control", "ty.event.ann.att._.input",
+			"ty.event.ann.att.other.0", "ty.reply.ann.att", "ty.batch.ann.forged", "ty.batch.bob.forged",
+			"ty.wake.ann.att", "ty.call.READ_ONLY.other.0.ann.att.0.0", "$KV.ty_session._.ann.att.0.1.id",
+			"$KV.ty_worker.forged", "$O.ty_blob.M.forged", "ty.dead.call.ann.att",
+		}},
+	{"agent", access.Principal{Role: access.Agent, Name: "ann"}, "ty.event.ann.att._.input", "ty.next.READ_ONLY.0",
+		[]string{
+			"ty.event.ann.att._.batch", "ty.event.ann.att.default.0", "ty.event.bob.att._.control", "ty.reply.ann.att",
+			"ty.batch.bob.forged", "ty.wake.bob.att",
+			"ty.call.READ_ONLY.default.0.ann.att.0.0", "$KV.ty_session.ann.s", "$KV.ty_session._.ann.att.0.1.id",
+			"$KV.ty_worker.forged", "$O.ty_blob.M.forged", "ty.dead.call.ann.att",
+		}},
 }
 
 // forgeries are ways to have something stored under a subject.
@@ -51,7 +57,10 @@ var forgeries = []struct {
 	do   func(nc *nats.Conn, may, next, target string) error
 }{
 	{"a publish", func(nc *nats.Conn, _, _, target string) error { return nc.Publish(target, []byte("forged")) }},
-	{"the answer to an append", func(nc *nats.Conn, may, _, target string) error { return nc.PublishRequest(may, target, []byte("x")) }},
+	{"the answer to an append", func(nc *nats.Conn, may, _,
+		target string) error {
+		return nc.PublishRequest(may, target, []byte("x"))
+	}},
 	{"the answer to a pull", func(nc *nats.Conn, _, next, target string) error {
 		return nc.PublishRequest(next, target, []byte(`{"batch":1,"no_wait":true}`))
 	}},
@@ -118,7 +127,8 @@ func attackedPool(t *testing.T) (*natsd.Server, *natsbroker.Broker, jetstream.Je
 
 func streamOf(subject string) string {
 	for prefix, stream := range map[string]string{
-		"ty.event.": "TY_EVENT", "ty.reply.": "TY_REPLY", "ty.batch.": "TY_BATCH", "ty.wake.": "TY_BATCH", "ty.call.": "TY_CALL", "ty.dead.": "TY_DEAD",
+		"ty.event.": "TY_EVENT", "ty.reply.": "TY_REPLY", "ty.batch.": "TY_BATCH", "ty.wake.": "TY_BATCH",
+		"ty.call.": "TY_CALL", "ty.dead.": "TY_DEAD",
 		"$KV.ty_session.": "KV_ty_session", "$KV.ty_worker.": "KV_ty_worker", "$O.ty_blob.": "OBJ_ty_blob",
 	} {
 		if strings.HasPrefix(subject, prefix) {
@@ -156,8 +166,9 @@ func settle(t *testing.T, nc *nats.Conn) {
 	}
 }
 
-// TestNothingIsForged: with the credentials of a worker or an agent nothing is stored under a subject that is another's: not by a
-// publish, and not by having the server or a dispatcher answer there. The same attempts with the platform's credentials succeed.
+// TestNothingIsForged: with the credentials of a worker or an agent nothing is stored under a subject that is
+// another's: not by a publish, and not by having the server or a dispatcher answer there. The same attempts with the
+// platform's credentials succeed.
 func TestNothingIsForged(t *testing.T) {
 	t.Parallel()
 	s, _, js := attackedPool(t)
@@ -166,7 +177,8 @@ func TestNothingIsForged(t *testing.T) {
 	mighty := testenv.ConnAs(t, s, platform)
 	for i, f := range forgeries {
 		target := fmt.Sprintf("ty.event.eve.control.other.%d", i)
-		if err := f.do(mighty, "ty.event.eve.may.default.0", "$JS.API.CONSUMER.MSG.NEXT.TY_CALL.call_READ_ONLY_default_0", target); err != nil {
+		if err := f.do(mighty, "ty.event.eve.may.default.0",
+			"$JS.API.CONSUMER.MSG.NEXT.TY_CALL.call_READ_ONLY_default_0", target); err != nil {
 			t.Fatalf("%s, with all rights: %v", f.name, err)
 		}
 		settle(t, mighty)
@@ -204,11 +216,13 @@ func TestNothingIsForged(t *testing.T) {
 						before = after
 					}
 				}
-				for name, value := range map[string]string{"Nats-Schedule": "@at " + time.Now().Add(-time.Second).UTC().Format(time.RFC3339)} {
+				for name, value := range map[string]string{"Nats-Schedule": "@at " +
+					time.Now().Add(-time.Second).UTC().Format(time.RFC3339)} {
 					m := nats.NewMsg(a.may)
 					m.Header.Set(name, value)
 					m.Header.Set("Nats-Schedule-Target", target)
-					if r, err := nc.RequestMsg(m, 10*time.Second); err != nil || !strings.Contains(string(r.Data), `"error"`) {
+					if r, err := nc.RequestMsg(m, 10*time.Second); err != nil ||
+						!strings.Contains(string(r.Data), `"error"`) {
 						t.Errorf("a schedule for %s was taken: %s, %v", target, data(r), err)
 					}
 				}
@@ -233,7 +247,8 @@ func states(t *testing.T, js jetstream.JetStream) map[string]string {
 	out := map[string]string{}
 	list := js.ListStreams(t.Context())
 	for info := range list.Info() {
-		out[info.Config.Name] = fmt.Sprintf("%d to %d, %d messages, %d consumers, %v rollup, %v", info.State.FirstSeq, info.State.LastSeq, info.State.Msgs, info.State.Consumers,
+		out[info.Config.Name] = fmt.Sprintf("%d to %d, %d messages, %d consumers, %v rollup, %v", info.State.FirstSeq,
+			info.State.LastSeq, info.State.Msgs, info.State.Consumers,
 			info.Config.AllowRollup, info.Config.Subjects)
 	}
 	if err := list.Err(); err != nil {
@@ -242,13 +257,15 @@ func states(t *testing.T, js jetstream.JetStream) map[string]string {
 	return out
 }
 
-// TestNothingIsPurged: with the credentials of a worker or an agent no stream, consumer or message is changed, removed or made.
+// TestNothingIsPurged: with the credentials of a worker or an agent no stream, consumer or message is changed, removed
+// or made.
 func TestNothingIsPurged(t *testing.T) {
 	t.Parallel()
 	s, _, js := attackedPool(t)
 	mighty := testenv.ConnAs(t, s, platform)
 	requests := map[string]string{
-		"STREAM.PURGE.TY_EVENT": "", "STREAM.PURGE.TY_BATCH": `{"filter":"ty.batch.bob.att"}`, "STREAM.DELETE.TY_EVENT": "", "STREAM.MSG.DELETE.TY_BATCH": `{"seq":1}`,
+		"STREAM.PURGE.TY_EVENT": "", "STREAM.PURGE.TY_BATCH": `{"filter":"ty.batch.bob.att"}`,
+		"STREAM.DELETE.TY_EVENT": "", "STREAM.MSG.DELETE.TY_BATCH": `{"seq":1}`,
 		"STREAM.UPDATE.TY_EVENT":               `{"name":"TY_EVENT","subjects":["ty.event.*.*.*.*"],"allow_rollup_hdrs":true,"max_age":1000000000}`,
 		"STREAM.CREATE.STOLEN":                 `{"name":"STOLEN","subjects":["stolen.>"],"sources":[{"name":"TY_BATCH"}]}`,
 		"STREAM.SNAPSHOT.TY_BATCH":             `{"deliver_subject":"stolen"}`,
@@ -267,22 +284,26 @@ func TestNothingIsPurged(t *testing.T) {
 			for request, body := range requests {
 				for _, prefix := range []string{"$JS.API.", "ty.next.", "ty.ask."} {
 					m, err := nc.Request(prefix+request, []byte(body), 5*time.Second)
-					if err == nil && !strings.Contains(string(m.Data), `"error"`) && m.Header.Get("Toolyard-Problem") == "" {
+					if err == nil && !strings.Contains(string(m.Data), `"error"`) &&
+						m.Header.Get("Toolyard-Problem") == "" {
 						t.Errorf("%s%s was answered: %s", prefix, request, m.Data)
 					}
 				}
 			}
 			// What the server acts on in a message that may be stored.
-			for header, value := range map[string]string{"Nats-Rollup": "all", "Nats-TTL": "1s", "Nats-Incr": "1", "Nats-Batch-Id": "b"} {
+			for header, value := range map[string]string{"Nats-Rollup": "all", "Nats-TTL": "1s", "Nats-Incr": "1",
+				"Nats-Batch-Id": "b"} {
 				m := nats.NewMsg(a.may)
 				m.Header.Set(header, value)
 				m.Header.Set("Nats-Batch-Sequence", "1")
-				if r, err := nc.RequestMsg(m, 10*time.Second); err != nil || !strings.Contains(string(r.Data), `"error"`) {
+				if r, err := nc.RequestMsg(m, 10*time.Second); err != nil ||
+					!strings.Contains(string(r.Data), `"error"`) {
 					t.Errorf("%s was taken: %s, %v", header, data(r), err)
 				}
 			}
 			// An acknowledgement of another's message.
-			for _, ack := range []string{"$JS.ACK.TY_CALL.call_READ_ONLY_other_0.1.1.1.1.0", "$JS.ACK.TY_BATCH.dispatchers.1.1.1.1.0"} {
+			for _, ack := range []string{"$JS.ACK.TY_CALL.call_READ_ONLY_other_0.1.1.1.1.0",
+				"$JS.ACK.TY_BATCH.dispatchers.1.1.1.1.0"} {
 				for _, word := range []string{"+ACK", "+TERM", "+NXT"} {
 					if m, err := nc.Request(ack, []byte(word), time.Second); err == nil {
 						t.Errorf("%s to %s was answered: %s", word, ack, m.Data)
@@ -302,13 +323,14 @@ func TestNothingIsPurged(t *testing.T) {
 		})
 	}
 	// The control: the same requests do all of that with the platform's credentials.
-	if m, err := mighty.Request("$JS.API.STREAM.PURGE.TY_EVENT", nil, 5*time.Second); err != nil || !strings.Contains(string(m.Data), `"success":true`) {
+	if m, err := mighty.Request("$JS.API.STREAM.PURGE.TY_EVENT", nil, 5*time.Second); err != nil ||
+		!strings.Contains(string(m.Data), `"success":true`) {
 		t.Errorf("with all rights: %s, %v", data(m), err)
 	}
 }
 
-// TestNothingIsRead: with the credentials of a worker or an agent nothing of another's is read: by questions to dispatchers, the bodies of
-// message gets, or subscriptions.
+// TestNothingIsRead: with the credentials of a worker or an agent nothing of another's is read: by questions to
+// dispatchers, the bodies of message gets, or subscriptions.
 func TestNothingIsRead(t *testing.T) {
 	t.Parallel()
 	s, b, _ := attackedPool(t)
@@ -346,7 +368,8 @@ func TestNothingIsRead(t *testing.T) {
 		t.Fatal("a push consumer delivers nothing with all rights: the attack proves nothing")
 	}
 	own := map[string]string{ // the control: what each may read
-		"worker": `{"stream":"TY_EVENT","subject":"ty.event.ann.att.default.7"}`, "agent": `{"stream":"TY_BATCH","subject":"ty.batch.ann.att"}`,
+		"worker": `{"stream":"TY_EVENT","subject":"ty.event.ann.att.default.7"}`,
+		"agent":  `{"stream":"TY_BATCH","subject":"ty.batch.ann.att"}`,
 	}
 	for _, a := range attackers {
 		t.Run(a.name, func(t *testing.T) {
@@ -370,10 +393,15 @@ func TestNothingIsRead(t *testing.T) {
 				t.Errorf("what it may read: %v", r.Header)
 			}
 			for _, q := range []string{
-				`{"stream":"TY_BATCH","subject":"ty.batch.bob.att"}`, `{"stream":"TY_BATCH","subject":"ty.batch.bob.>","seq":1}`, `{"stream":"TY_BATCH","subject":">","seq":1}`,
-				`{"stream":"TY_BATCH","subject":"ty.batch.*.att"}`, `{"stream":"TY_BATCH","at":true,"seq":2}`, `{"stream":"TY_EVENT","subject":"ty.event.bob.att._.batch"}`,
-				`{"stream":"TY_EVENT","subject":"ty.event.bob.att.>","seq":1}`, `{"stream":"TY_EVENT","subject":"ty.event.ann.att.other.0"}`,
-				`{"stream":"KV_ty_worker","subject":"$KV.ty_worker.>","seq":1}`, `{"stream":"KV_ty_session","subject":"ty.batch.ann.att"}`, `{"stream":"TY_CALL","at":true,"seq":1}`,
+				`{"stream":"TY_BATCH","subject":"ty.batch.bob.att"}`,
+				`{"stream":"TY_BATCH","subject":"ty.batch.bob.>","seq":1}`,
+				`{"stream":"TY_BATCH","subject":">","seq":1}`,
+				`{"stream":"TY_BATCH","subject":"ty.batch.*.att"}`, `{"stream":"TY_BATCH","at":true,"seq":2}`,
+				`{"stream":"TY_EVENT","subject":"ty.event.bob.att._.batch"}`,
+				`{"stream":"TY_EVENT","subject":"ty.event.bob.att.>","seq":1}`,
+				`{"stream":"TY_EVENT","subject":"ty.event.ann.att.other.0"}`,
+				`{"stream":"KV_ty_worker","subject":"$KV.ty_worker.>","seq":1}`,
+				`{"stream":"KV_ty_session","subject":"ty.batch.ann.att"}`, `{"stream":"TY_CALL","at":true,"seq":1}`,
 				`{"stream":"TY_BATCH","subject":"ty.batch.ann.att\r\nx"}`, `{"stream":"","subject":""}`, `nonsense`,
 			} {
 				if a.name == "agent" && strings.Contains(q, "ann.att.other.0") {
@@ -384,8 +412,10 @@ func TestNothingIsRead(t *testing.T) {
 				}
 			}
 			for _, q := range []string{
-				`{"name":"result.bob.` + sum + `"}`, `{"name":"result.bob.` + sum + `","call":{"agent":"bob","batch":"att","index":0}}`,
-				`{"name":"result.bob.` + sum + `","call":{"agent":"ann","batch":"att","index":0}}`, `{"name":"../result.bob.` + sum + `"}`, `{"name":""}`,
+				`{"name":"result.bob.` + sum + `"}`, `{"name":"result.bob.` + sum +
+					`","call":{"agent":"bob","batch":"att","index":0}}`,
+				`{"name":"result.bob.` + sum + `","call":{"agent":"ann","batch":"att","index":0}}`,
+				`{"name":"../result.bob.` + sum + `"}`, `{"name":""}`,
 			} {
 				if r := ask(t, nc, "get", q); r.Header.Get("Toolyard-Problem") == "" {
 					t.Errorf("%s was answered: %s", q, r.Data)
@@ -398,7 +428,8 @@ func TestNothingIsRead(t *testing.T) {
 				t.Errorf("the system account answers: %s", m.Data)
 			}
 			// Meanwhile bob's batch goes on, and workers are told.
-			if err := b.Cancel(t.Context(), toolyard.BatchKey{Agent: "bob", ID: "att"}, "enough"); err != nil && !errors.Is(err, broker.ErrCompleted) {
+			if err := b.Cancel(t.Context(), toolyard.BatchKey{Agent: "bob", ID: "att"}, "enough"); err != nil &&
+				!errors.Is(err, broker.ErrCompleted) {
 				t.Fatal(err)
 			}
 			settle(t, nc)
@@ -415,8 +446,8 @@ func TestNothingIsRead(t *testing.T) {
 	}
 }
 
-// TestNothingIsApproved: a worker that writes a person's decision on the chain of a call of its own pool has approved nothing. The call does
-// not run; an operator's decision about the same call is one.
+// TestNothingIsApproved: a worker that writes a person's decision on the chain of a call of its own pool has approved
+// nothing. The call does not run; an operator's decision about the same call is one.
 func TestNothingIsApproved(t *testing.T) {
 	t.Parallel()
 	s := guardedPool(t)
@@ -460,12 +491,15 @@ func TestNothingIsApproved(t *testing.T) {
 	// The attacker has the credentials of the pool, and writes what an operator would.
 	m := nats.NewMsg(fmt.Sprintf("ty.event.ann.forged.%s.0", pool))
 	for k, v := range map[string]string{
-		"ce-specversion": "1.0", "ce-id": broker.NewID(), "ce-source": "/client/ann", "ce-type": string(events.CallDecided), "ce-datacontenttype": "application/json",
-		"ce-time": time.Now().UTC().Format(time.RFC3339Nano), "ce-tyversion": fmt.Sprint(toolyard.WireVersion), "Nats-Expected-Last-Subject-Sequence": fmt.Sprint(seq),
+		"ce-specversion": "1.0", "ce-id": broker.NewID(), "ce-source": "/client/ann",
+		"ce-type": string(events.CallDecided), "ce-datacontenttype": "application/json",
+		"ce-time": time.Now().UTC().Format(time.RFC3339Nano), "ce-tyversion": fmt.Sprint(toolyard.WireVersion),
+		"Nats-Expected-Last-Subject-Sequence": fmt.Sprint(seq),
 	} {
 		m.Header.Set(k, v)
 	}
-	if m.Data, err = json.Marshal(events.Decided{Decision: events.Approve, By: "ann", InputSHA256: asked.InputSHA256}); err != nil {
+	if m.Data, err = json.Marshal(events.Decided{Decision: events.Approve, By: "ann",
+		InputSHA256: asked.InputSHA256}); err != nil {
 		t.Fatal(err)
 	}
 	attacker := testenv.ConnAs(t, s, access.Principal{Role: access.Worker, Name: "default"})
@@ -475,28 +509,33 @@ func TestNothingIsApproved(t *testing.T) {
 	if _, err := b.WakeIfParked(t.Context(), forged.Key()); err != nil {
 		t.Fatal(err)
 	}
-	// The control: an operator's decision about another call is one, whatever the workers of another pool write under the call's number.
+	// The control: an operator's decision about another call is one, whatever the workers of another pool write under
+	// the call's number.
 	approved := submit("approved")
 	other := testenv.ConnAs(t, s, access.Principal{Role: access.Worker, Name: "other"})
 	m.Subject = "ty.event.ann.approved.other.0"
 	m.Header.Set("Nats-Expected-Last-Subject-Sequence", "0")
 	m.Header.Set("ce-type", string(events.CallWaiting))
-	if m.Data, err = json.Marshal(events.Waiting{Worker: "other.w", Reason: "harmless", Input: json.RawMessage(`{"text":"harmless"}`), InputSHA256: "00"}); err != nil {
+	if m.Data, err = json.Marshal(events.Waiting{Worker: "other.w", Reason: "harmless",
+		Input: json.RawMessage(`{"text":"harmless"}`), InputSHA256: "00"}); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := other.RequestMsg(m, 10*time.Second); err != nil || strings.Contains(string(r.Data), `"error"`) {
 		t.Fatalf("another pool's own chain: %s, %v", data(r), err)
 	}
-	if asked, pool, _, err := b.Asked(t.Context(), approved.Key(), 0); err != nil || pool != "default" || asked.Reason == "harmless" {
+	if asked, pool, _, err := b.Asked(t.Context(), approved.Key(), 0); err != nil || pool != "default" ||
+		asked.Reason == "harmless" {
 		t.Errorf("a person is asked %+v of pool %s (%v): another pool's words", asked, pool, err)
 	}
-	if err := approval.Decide(t.Context(), b, approved.Key(), 0, events.Decided{Decision: events.Approve, By: "ann"}); err != nil {
+	if err := approval.Decide(t.Context(), b, approved.Key(), 0,
+		events.Decided{Decision: events.Approve, By: "ann"}); err != nil {
 		t.Fatal(err)
 	}
 	if r := resultsOf(t, c.Batch(approved.Key())); r[0].Output != "wrote one" {
 		t.Errorf("the call that was approved: %+v", r[0])
 	}
-	if _, err := b.Fold(t.Context(), forged.Key()); err == nil || !strings.Contains(err.Error(), "nobody who may decide") {
+	if _, err := b.Fold(t.Context(), forged.Key()); err == nil ||
+		!strings.Contains(err.Error(), "nobody who may decide") {
 		t.Errorf("the log with the forged decision: %v", err)
 	}
 	if n := runs.Load(); n != 1 {

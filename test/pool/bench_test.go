@@ -23,23 +23,25 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// BenchmarkBatch times a batch of K calls of about 200 bytes, with results of the same size, from submission to the last
-// result: a server, a dispatcher, a worker and a client with a connection each. The floor is a message stored and acknowledged
-// on the same server.
+// BenchmarkBatch times a batch of K calls of about 200 bytes, with results of the same size, from submission to the
+// last result: a server, a dispatcher, a worker and a client with a connection each. The floor is a message stored and
+// acknowledged on the same server.
 func BenchmarkBatch(b *testing.B) {
 	text := strings.Repeat("x", 190)
 	type in struct {
 		Text string `json:"text"`
 	}
 	declare := func(d tool.Declaration) tool.Tool {
-		made, err := tool.New(tool.Typed[in, string]{Declaration: d, Run: func(_ context.Context, _ tool.Env, i in) (string, error) { return i.Text, nil }})
+		made, err := tool.New(tool.Typed[in, string]{Declaration: d,
+			Run: func(_ context.Context, _ tool.Env, i in) (string, error) { return i.Text, nil }})
 		if err != nil {
 			b.Fatal(err)
 		}
 		return made
 	}
 	c := benchPool(b, worker.Config{
-		Mode: policy.Bypass, Tools: []tool.Tool{declare(reader("read")), declare(writer("write"))}, Slots: map[toolyard.Class]int{toolyard.ReadOnly: 64},
+		Mode: policy.Bypass, Tools: []tool.Tool{declare(reader("read")), declare(writer("write"))},
+		Slots: map[toolyard.Class]int{toolyard.ReadOnly: 64},
 	})
 	input, err := json.Marshal(in{text})
 	if err != nil {
@@ -120,7 +122,8 @@ func benchSystem(b *testing.B, cfg worker.Config) (*client.Client, *natsd.Server
 	if err != nil {
 		b.Fatal(err)
 	}
-	d := dispatcher.New(testenv.Broker(b, s, "/dispatcher/bench"), dispatcher.Config{Log: cfg.Log, Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}})
+	d := dispatcher.New(testenv.Broker(b, s, "/dispatcher/bench"),
+		dispatcher.Config{Log: cfg.Log, Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}})
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	for _, r := range []runs{w, d} {

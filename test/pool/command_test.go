@@ -39,7 +39,8 @@ func running(t *testing.T, argument string) int {
 	return n
 }
 
-// sandboxedTools is the built-in tools, with commands in a sandbox, and what that can do here; noBox says why it can do nothing.
+// sandboxedTools is the built-in tools, with commands in a sandbox, and what that can do here; noBox says why it can do
+// nothing.
 func sandboxedTools(t *testing.T) (tools []tool.Tool, caps sandbox.Capabilities, noBox error) {
 	t.Helper()
 	box, err := sandbox.Open(sandbox.Options{})
@@ -63,8 +64,8 @@ func realDir(t *testing.T) string {
 	return dir
 }
 
-// TestStoppedCommandsAreGone: whoever stops a command, nothing of it runs soon after, what it has sent into the background neither. A
-// read is answered by its owner before its worker is told to stop it.
+// TestStoppedCommandsAreGone: whoever stops a command, nothing of it runs soon after, what it has sent into the
+// background neither. A read is answered by its owner before its worker is told to stop it.
 func TestStoppedCommandsAreGone(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
@@ -75,10 +76,12 @@ func TestStoppedCommandsAreGone(t *testing.T) {
 		time.Sleep(700 * time.Millisecond)
 		return "", errors.New("no such row")
 	}))
-	startWorker(t, s, worker.Config{Tools: tools, Isolation: caps.Isolation(), Workspaces: map[toolyard.Workspace]string{"default": dir}})
+	startWorker(t, s, worker.Config{Tools: tools, Isolation: caps.Isolation(),
+		Workspaces: map[toolyard.Workspace]string{"default": dir}})
 	c := startClient(t, s)
 	bash := func(command string, timeout time.Duration) toolyard.Call {
-		return toolyard.Call{Tool: "bash", Input: fmt.Appendf(nil, `{"command": %q, "timeout_ms": %d}`, command, timeout.Milliseconds())}
+		return toolyard.Call{Tool: "bash", Input: fmt.Appendf(nil, `{"command": %q, "timeout_ms": %d}`, command,
+			timeout.Milliseconds())}
 	}
 	for n, tt := range []struct {
 		how  string
@@ -86,14 +89,18 @@ func TestStoppedCommandsAreGone(t *testing.T) {
 		with func(sleeps toolyard.Call, argument string) (toolyard.Batch, func(*client.Batch))
 	}{
 		{"timeout", toolyard.Timeout, func(_ toolyard.Call, argument string) (toolyard.Batch, func(*client.Batch)) {
-			return toolyard.Batch{Calls: []toolyard.Call{bash("sleep "+argument+" & setsid sleep "+argument, 700*time.Millisecond)}}, nil
+			return toolyard.Batch{Calls: []toolyard.Call{bash("sleep "+argument+" & setsid sleep "+
+				argument, 700*time.Millisecond)}}, nil
 		}},
-		{"sibling abort", toolyard.SiblingCanceled, func(sleeps toolyard.Call, _ string) (toolyard.Batch, func(*client.Batch)) {
+		{"sibling abort", toolyard.SiblingCanceled, func(sleeps toolyard.Call, _ string) (toolyard.Batch,
+			func(*client.Batch)) {
 			return toolyard.Batch{Calls: []toolyard.Call{sleeps, {Tool: "fail", Input: []byte("{}")}}}, nil
 		}},
-		{"cancel", toolyard.Canceled, func(sleeps toolyard.Call, argument string) (toolyard.Batch, func(*client.Batch)) {
+		{"cancel", toolyard.Canceled, func(sleeps toolyard.Call, argument string) (toolyard.Batch,
+			func(*client.Batch)) {
 			return toolyard.Batch{Calls: []toolyard.Call{sleeps}}, func(b *client.Batch) {
-				for end := time.Now().Add(30 * time.Second); running(t, argument) == 0 && noBox == nil; time.Sleep(5 * time.Millisecond) {
+				for end := time.Now().Add(30 * time.Second); running(t, argument) == 0 &&
+					noBox == nil; time.Sleep(5 * time.Millisecond) {
 					if time.Now().After(end) {
 						t.Fatal("the command does not run")
 					}
@@ -108,7 +115,8 @@ func TestStoppedCommandsAreGone(t *testing.T) {
 			if noBox != nil {
 				tt.want = toolyard.SetupRequired
 			}
-			const gone, tries = 250 * time.Millisecond, 3 // 100 ms, and what a loaded machine takes beside; it may be slow at times
+			// 100 ms, and what a loaded machine takes beside; it may be slow at times
+			const gone, tries = 250 * time.Millisecond, 3
 			var took time.Duration
 			for try := range tries {
 				argument := fmt.Sprintf("97%d.%d%d", os.Getpid(), n, try)

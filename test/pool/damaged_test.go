@@ -39,10 +39,12 @@ func newLoss(t *testing.T) *loss {
 // begin starts a dispatcher and a worker.
 func (l *loss) begin() {
 	l.parts = []*part{
-		startWorker(l.T, l.server.Server, worker.Config{DrainGrace: time.Millisecond, Mode: policy.Default, Rules: policy.Rules{Allow: rules(l.T, "write")}, Tools: []tool.Tool{
-			gated(l.T, reader("read"), l.gate, l.ran), gated(l.T, writer("write"), l.gate, l.ran), gated(l.T, writer("ask"), l.gate, l.ran),
-			make1(l.T, reader("free"), says("x")),
-		}}),
+		startWorker(l.T, l.server.Server, worker.Config{DrainGrace: time.Millisecond, Mode: policy.Default,
+			Rules: policy.Rules{Allow: rules(l.T, "write")}, Tools: []tool.Tool{
+				gated(l.T, reader("read"), l.gate, l.ran), gated(l.T, writer("write"), l.gate, l.ran),
+				gated(l.T, writer("ask"), l.gate, l.ran),
+				make1(l.T, reader("free"), says("x")),
+			}}),
 		startDispatcher(l.T, l.server.Server, dispatcher.Config{MaxDeliveries: 2, QueueWait: 3 * time.Second}),
 	}
 }
@@ -159,10 +161,12 @@ func TestWhatTheStoreHasLost(t *testing.T) {
 		{"the submission of a batch that waits for a person", func(l *loss) {
 			l.submit(toolyard.Batch{ID: "b", Interactive: true, Calls: calls("free", "ask")})
 			asked(l.T, testenv.Broker(l.T, l.server.Server, "/test"), l.key.Agent, 1)
-			status(l.T, testenv.Broker(l.T, l.server.Server, "/test"), broker.Filter{Agent: l.key.Agent}, toolyard.StatusWaiting)
+			status(l.T, testenv.Broker(l.T, l.server.Server, "/test"), broker.Filter{Agent: l.key.Agent},
+				toolyard.StatusWaiting)
 		}, func(l *loss) { l.damage("TY_BATCH", events.BatchSubmitted) }, func(l *loss) {
 			b := testenv.Broker(l.T, l.server.Server, "/test")
-			if err := approval.Decide(l.Context(), b, l.key, 1, events.Decided{By: "test", Decision: events.Approve}); err != nil {
+			if err := approval.Decide(l.Context(), b, l.key, 1,
+				events.Decided{By: "test", Decision: events.Approve}); err != nil {
 				l.Fatal(err)
 			}
 			internalError(l)

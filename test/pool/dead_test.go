@@ -16,8 +16,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// TestPoison: what cannot be read on the batch stream and on the work queue is answered where somebody waits, is listed, and
-// holds nobody up; nor does a batch whose log cannot be followed.
+// TestPoison: what cannot be read on the batch stream and on the work queue is answered where somebody waits, is
+// listed, and holds nobody up; nor does a batch whose log cannot be followed.
 func TestPoison(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
@@ -60,7 +60,8 @@ func TestPoison(t *testing.T) {
 
 	want := map[string]string{ // by the subject where it stood
 		"ty.batch.a.junk": "submission a junk", "ty.batch.a.=61": "submission  ", "ty.batch.a.lost": "batch a lost",
-		fmt.Sprintf("ty.call.READ_ONLY.default.%d.a.other.0.0", lane): "call a other", fmt.Sprintf("ty.call.READ_ONLY.default.%d.what", lane): "call  ",
+		fmt.Sprintf("ty.call.READ_ONLY.default.%d.a.other.0.0", lane): "call a other",
+		fmt.Sprintf("ty.call.READ_ONLY.default.%d.what", lane):        "call  ",
 	}
 	for end := time.Now().Add(30 * time.Second); ; {
 		letters, err := c.DeadLetters(t.Context(), 100)
@@ -70,7 +71,8 @@ func TestPoison(t *testing.T) {
 		left := len(want)
 		for _, l := range letters {
 			about, ok := want[l.Subject]
-			if !ok || about != strings.Join([]string{l.Kind, string(l.Agent), string(l.Batch)}, " ") || l.Cause == "" || l.Seq == 0 || l.Bytes == 0 {
+			if !ok || about != strings.Join([]string{l.Kind, string(l.Agent), string(l.Batch)}, " ") || l.Cause == "" ||
+				l.Seq == 0 || l.Bytes == 0 {
 				t.Errorf("an unexpected dead letter: %+v", l)
 			}
 			left--

@@ -45,7 +45,8 @@ func TestAnEditIsCheckedBeforeItCounts(t *testing.T) {
 	}
 	id := asked(t, b, "edits", 1)[0].ID
 	for input, want := range map[string]string{
-		`{"text":1}`: "text", `{"nope":"x"}`: "nope", `{}`: "text", `{"text":"bad"}`: "that text is bad", `{"text":"rm x"}`: "write(rm:*)",
+		`{"text":1}`: "text", `{"nope":"x"}`: "nope", `{}`: "text", `{"text":"bad"}`: "that text is bad",
+		`{"text":"rm x"}`:                  "write(rm:*)",
 		`{"text":"a [redacted: TOKEN] b"}`: "mark of a secret", `{"text":`: "",
 	} {
 		err := c.Approve(t.Context(), id, client.Decision{By: "ann", Input: json.RawMessage(input)})
@@ -56,7 +57,8 @@ func TestAnEditIsCheckedBeforeItCounts(t *testing.T) {
 	if list, err := b.Approvals(t.Context(), "edits"); err != nil || len(list) != 1 || runs.Load() != 0 {
 		t.Fatalf("after edits that were refused %v waits (%v), %d ran", list, err, runs.Load())
 	}
-	if err := c.Approve(t.Context(), id, client.Decision{By: "ann", Input: json.RawMessage(`{"text":"two"}`)}); err != nil {
+	if err := c.Approve(t.Context(), id, client.Decision{By: "ann",
+		Input: json.RawMessage(`{"text":"two"}`)}); err != nil {
 		t.Fatal(err)
 	}
 	if r := collect(t, t.Context(), sub); r[0].Code != "" || r[0].Output != "wrote two" {
@@ -64,7 +66,8 @@ func TestAnEditIsCheckedBeforeItCounts(t *testing.T) {
 	}
 }
 
-// TestAnEditThatNobodyCanCheck: without a worker nothing is known of an edit, so it does not count; what was shown can be approved.
+// TestAnEditThatNobodyCanCheck: without a worker nothing is known of an edit, so it does not count; what was shown can
+// be approved.
 func TestAnEditThatNobodyCanCheck(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
@@ -78,7 +81,8 @@ func TestAnEditThatNobodyCanCheck(t *testing.T) {
 	}
 	id := asked(t, b, "alone", 1)[0].ID
 	w.end(t)
-	if err := c.Approve(t.Context(), id, client.Decision{By: "ann", Input: json.RawMessage(`{"text":"two"}`)}); !errors.Is(err, broker.ErrUnchecked) {
+	if err := c.Approve(t.Context(), id, client.Decision{By: "ann",
+		Input: json.RawMessage(`{"text":"two"}`)}); !errors.Is(err, broker.ErrUnchecked) {
 		t.Errorf("an edit that nobody has checked: %v", err)
 	}
 	asked(t, b, "alone", 1)
@@ -87,15 +91,16 @@ func TestAnEditThatNobodyCanCheck(t *testing.T) {
 	}
 }
 
-// TestANewBatchSupersedesWhatWaits: with the option, the calls of the session's other batches that wait for a person end, and
-// the model is told.
+// TestANewBatchSupersedesWhatWaits: with the option, the calls of the session's other batches that wait for a person
+// end, and the model is told.
 func TestANewBatchSupersedesWhatWaits(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/person/ann")
 	var runs atomic.Int64
 	startDispatcher(t, s, dispatcher.Config{})
-	startWorker(t, s, worker.Config{Mode: policy.Default, Tools: []tool.Tool{writes(t, &runs), make1(t, reader("read"), says("read"))}})
+	startWorker(t, s, worker.Config{Mode: policy.Default,
+		Tools: []tool.Tool{writes(t, &runs), make1(t, reader("read"), says("read"))}})
 	c := startClient(t, s)
 	waits, err := c.Submit(t.Context(), interactive("goes", call("write", `{"text":"one"}`)))
 	if err != nil {

@@ -30,8 +30,8 @@ func fact(r *toolyard.Result, p toolyard.Phase) (toolyard.Fact, bool) {
 	return toolyard.Fact{}, false
 }
 
-// TestStoppedCallsSayWhatHappened: reads that ran until they were stopped, for a sibling's sake or by a cancel, say so: who ran
-// them, for how long, and what they had so far.
+// TestStoppedCallsSayWhatHappened: reads that ran until they were stopped, for a sibling's sake or by a cancel, say so:
+// who ran them, for how long, and what they had so far.
 func TestStoppedCallsSayWhatHappened(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
@@ -53,8 +53,10 @@ func TestStoppedCallsSayWhatHappened(t *testing.T) {
 	stopped := func(what string, r *toolyard.Result, code toolyard.Code) {
 		t.Helper()
 		f, executed := fact(r, toolyard.PhaseExecute)
-		if r.Code != code || r.Worker != "w" || r.Attempts != 1 || r.ExecuteMS <= 0 || !executed || f.Code != code || r.Output != "half of it" {
-			t.Errorf("%s: %s by %q, %d attempts, %g ms, execute %+v, output %q", what, r.Code, r.Worker, r.Attempts, r.ExecuteMS, f, r.Output)
+		if r.Code != code || r.Worker != "w" || r.Attempts != 1 || r.ExecuteMS <= 0 || !executed || f.Code != code ||
+			r.Output != "half of it" {
+			t.Errorf("%s: %s by %q, %d attempts, %g ms, execute %+v, output %q", what, r.Code, r.Worker, r.Attempts,
+				r.ExecuteMS, f, r.Output)
 		}
 	}
 	got := results(t, c, toolyard.Batch{Calls: calls("wait", "fail")})
@@ -106,8 +108,8 @@ func TestWasConcurrentIsWhatHappened(t *testing.T) {
 	}
 }
 
-// TestAnAbortedReadIsNotBesideTheNextWrite: a read fails, and its sibling ignores that it should end. The write of the next group
-// waits until it has returned, or until the grace is over; then the results say that it may still act.
+// TestAnAbortedReadIsNotBesideTheNextWrite: a read fails, and its sibling ignores that it should end. The write of the
+// next group waits until it has returned, or until the grace is over; then the results say that it may still act.
 func TestAnAbortedReadIsNotBesideTheNextWrite(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -145,7 +147,8 @@ func TestAnAbortedReadIsNotBesideTheNextWrite(t *testing.T) {
 			if beside.Load() != tt.overlap {
 				t.Errorf("the write ran beside the aborted read: %v", beside.Load())
 			}
-			said := strings.Contains(got[0].Error, "may still act") && strings.Contains(got[0].Detail, "did not return within")
+			said := strings.Contains(got[0].Error, "may still act") &&
+				strings.Contains(got[0].Detail, "did not return within")
 			if tt.overlap && (got[0].Code != toolyard.SiblingCanceled || !said) {
 				t.Errorf("a read that has not stopped ends as %s: %s (%s)", got[0].Code, got[0].Error, got[0].Detail)
 			}
@@ -156,7 +159,8 @@ func TestAnAbortedReadIsNotBesideTheNextWrite(t *testing.T) {
 	}
 }
 
-// TestADeafToolCostsItsSlot: one that goes on after its call has ended keeps its slot, and gives it back when it returns.
+// TestADeafToolCostsItsSlot: one that goes on after its call has ended keeps its slot, and gives it back when it
+// returns.
 func TestADeafToolCostsItsSlot(t *testing.T) {
 	t.Parallel()
 	s := hurried(t)
@@ -188,7 +192,8 @@ func TestADeafToolCostsItsSlot(t *testing.T) {
 	}
 }
 
-// TestACallThatNoWorkerWasHanded is taken out of the queue when it is canceled, and it is known at once that it did not run.
+// TestACallThatNoWorkerWasHanded is taken out of the queue when it is canceled, and it is known at once that it did not
+// run.
 func TestACallThatNoWorkerWasHanded(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
@@ -237,8 +242,8 @@ func TestACallThatNoWorkerWasHanded(t *testing.T) {
 	collect(t, t.Context(), holding)
 }
 
-// TestTheOnlyWorkerDiesAfterItsEffect: a write that may run twice, and no worker is left for the second time. It is not said that
-// it did not run.
+// TestTheOnlyWorkerDiesAfterItsEffect: a write that may run twice, and no worker is left for the second time. It is not
+// said that it did not run.
 func TestTheOnlyWorkerDiesAfterItsEffect(t *testing.T) {
 	t.Parallel()
 	s := hurried(t)
@@ -251,13 +256,14 @@ func TestTheOnlyWorkerDiesAfterItsEffect(t *testing.T) {
 	m.claim(sub)
 	still()
 	got := collect(t, t.Context(), sub)
-	if codes(got) != "dependency_unavailable" || strings.Contains(got[0].Error, "did not run") || !strings.Contains(got[0].Error, "taken effect") || got[0].Attempts != 1 {
+	if codes(got) != "dependency_unavailable" || strings.Contains(got[0].Error, "did not run") ||
+		!strings.Contains(got[0].Error, "taken effect") || got[0].Attempts != 1 {
 		t.Errorf("%s, %d attempts: %s", codes(got), got[0].Attempts, got[0].Error)
 	}
 }
 
-// TestAttemptsAreWhatWasTaken: a read that was handed to a worker which died counts an attempt more, and one that a worker
-// gave back before it began counts none, however often that was.
+// TestAttemptsAreWhatWasTaken: a read that was handed to a worker which died counts an attempt more, and one that a
+// worker gave back before it began counts none, however often that was.
 func TestAttemptsAreWhatWasTaken(t *testing.T) {
 	t.Parallel()
 	s := hurried(t)
@@ -312,7 +318,8 @@ func TestAttemptsAreWhatWasTaken(t *testing.T) {
 	close(release)
 	for _, sub := range subs {
 		if got := collect(t, t.Context(), sub); codes(got) != "ok" || got[0].Attempts != 1 || returned(sub) > 1 {
-			t.Errorf("%s: %s after %d attempts, and given back %d times", sub.Key().Agent, codes(got), got[0].Attempts, returned(sub))
+			t.Errorf("%s: %s after %d attempts, and given back %d times", sub.Key().Agent, codes(got), got[0].Attempts,
+				returned(sub))
 		}
 	}
 	busy.end(t)
@@ -335,14 +342,15 @@ func TestAttemptsAreWhatWasTaken(t *testing.T) {
 	}
 }
 
-// TestAReadIsQueuedOnce: whoever queues a call again that stands in the queue finds it there, and one whose first publish may have
-// been stored marks the second.
+// TestAReadIsQueuedOnce: whoever queues a call again that stands in the queue finds it there, and one whose first
+// publish may have been stored marks the second.
 func TestAReadIsQueuedOnce(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")
 	route := batch.Route{Pool: "default", Class: toolyard.ReadOnly}
-	req := events.Requested{Agent: "a", Batch: "b", QueuedAt: time.Now(), Calls: []events.RequestedCall{{Input: []byte("{}")}}}
+	req := events.Requested{Agent: "a", Batch: "b", QueuedAt: time.Now(),
+		Calls: []events.RequestedCall{{Input: []byte("{}")}}}
 	var seqs []uint64
 	for range 2 {
 		for _, q := range b.QueueAll(t.Context(), 3, []batch.Route{route}, []events.Requested{req}) {
@@ -372,7 +380,8 @@ func TestAReadIsQueuedOnce(t *testing.T) {
 	}
 	never, err := b.Withdraw(t.Context(), route, 3, []uint64{seqs[0], again.Seq})
 	if err != nil || len(never) != 1 || never[0] != again.Seq {
-		t.Errorf("of the messages %d and %d none was ever handed to a worker but the first: %d, %v", seqs[0], again.Seq, never, err)
+		t.Errorf("of the messages %d and %d none was ever handed to a worker but the first: %d, %v", seqs[0], again.Seq,
+			never, err)
 	}
 	if err := d.Done(t.Context()); err != nil {
 		t.Fatal(err)
@@ -387,8 +396,8 @@ func TestAReadIsQueuedOnce(t *testing.T) {
 	}
 }
 
-// TestAFailedReadEndsNobodyElse: a read that fails ends nobody else's call where its tool declares so, as all that read do which
-// are built in, in a manifest or on an MCP server.
+// TestAFailedReadEndsNobodyElse: a read that fails ends nobody else's call where its tool declares so, as all that read
+// do which are built in, in a manifest or on an MCP server.
 func TestAFailedReadEndsNobodyElse(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
@@ -402,11 +411,15 @@ func TestAFailedReadEndsNobodyElse(t *testing.T) {
 				return "", context.Cause(ctx)
 			}
 		}),
-		make1(t, alone(reader("fail")), func(context.Context, tool.Env) (string, error) { return "", errors.New("no such row") }),
+		make1(t, alone(reader("fail")), func(context.Context, tool.Env) (string, error) {
+			return "",
+				errors.New("no such row")
+		}),
 	}})
 	startDispatcher(t, s, dispatcher.Config{})
 	c := startClient(t, s)
-	b, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("fail", "read", "read"), Options: toolyard.Options{OnError: toolyard.CancelGroup}})
+	b, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("fail", "read", "read"),
+		Options: toolyard.Options{OnError: toolyard.CancelGroup}})
 	if err != nil {
 		t.Fatal(err)
 	}

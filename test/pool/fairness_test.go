@@ -65,8 +65,8 @@ func submit(t *testing.T, c *client.Client, a toolyard.Agent, names ...string) *
 	return sub
 }
 
-// TestAQuietAgentsBatchTakesItsTurn: a dispatcher runs one batch at a time, and one agent has a hundred that wait. Another agent's
-// batch, submitted last, comes after the one that runs and one more at most.
+// TestAQuietAgentsBatchTakesItsTurn: a dispatcher runs one batch at a time, and one agent has a hundred that wait.
+// Another agent's batch, submitted last, comes after the one that runs and one more at most.
 func TestAQuietAgentsBatchTakesItsTurn(t *testing.T) {
 	s := testenv.Server(t)
 	gate, ran := make(chan struct{}), make(chan toolyard.Agent, 200)
@@ -93,16 +93,18 @@ func TestAQuietAgentsBatchTakesItsTurn(t *testing.T) {
 		order = append(order, <-ran)
 	}
 	if at := slices.Index(order, "quiet"); at > 2 {
-		t.Errorf("the quiet agent's batch was number %d, want 3 at most: behind the one that ran, and one turn of the other agent", at+1)
+		t.Errorf("the quiet agent's batch was number %d, want 3 at most: behind the one that ran, and one turn of "+
+			"the other agent", at+1)
 	}
 }
 
-// TestAQuietAgentAmongCalls: an agent's running batches are capped, so another's starts at once; and its call is among the
-// next that run, though the flood's batches come as fast as they go.
+// TestAQuietAgentAmongCalls: an agent's running batches are capped, so another's starts at once; and its call is among
+// the next that run, though the flood's batches come as fast as they go.
 func TestAQuietAgentAmongCalls(t *testing.T) {
 	s := testenv.Server(t)
 	gate, ran := make(chan struct{}), make(chan toolyard.Agent, 400)
-	startWorker(t, s, worker.Config{Slots: map[toolyard.Class]int{toolyard.ReadOnly: 2}, Tools: []tool.Tool{gated(t, reader("read"), gate, ran)}})
+	startWorker(t, s, worker.Config{Slots: map[toolyard.Class]int{toolyard.ReadOnly: 2},
+		Tools: []tool.Tool{gated(t, reader("read"), gate, ran)}})
 	startDispatcher(t, s, dispatcher.Config{MaxBatches: 21, MaxAgentBatches: 20})
 	c := startClient(t, s)
 	const many = 200
@@ -139,7 +141,8 @@ func TestAQuietAgentAmongCalls(t *testing.T) {
 	}
 }
 
-// TestTooManyBatches: past an agent's cap new batches are refused with a reason that says what to do, and others' are not.
+// TestTooManyBatches: past an agent's cap new batches are refused with a reason that says what to do, and others' are
+// not.
 func TestTooManyBatches(t *testing.T) {
 	s := testenv.Server(t)
 	gate, ran := make(chan struct{}), make(chan toolyard.Agent, 20)
@@ -239,7 +242,8 @@ func TestAFullDispatcherTakesOver(t *testing.T) {
 // nothing is stored for them at all, and they wait.
 func TestANearlyFullStore(t *testing.T) {
 	s := testenv.Server(t)
-	// So large that what a client can make of refusals, which are stored, between two looks of the dispatcher is little of it.
+	// So large that what a client can make of refusals, which are stored, between two looks of the dispatcher is little
+	// of it.
 	const store = 512 << 20
 	open := func(source string) *natsbroker.Broker {
 		b, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{MaxStoreBytes: store}, source)
@@ -248,7 +252,8 @@ func TestANearlyFullStore(t *testing.T) {
 		}
 		return b
 	}
-	d := dispatcher.New(open("/dispatcher/test"), dispatcher.Config{Log: testenv.Log(t), Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}})
+	d := dispatcher.New(open("/dispatcher/test"), dispatcher.Config{Log: testenv.Log(t),
+		Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}})
 	begin(t, d)
 	gate, ran := make(chan struct{}), make(chan toolyard.Agent, 20)
 	startedWorker, err := worker.New(open("/worker/test"), worker.Config{Log: testenv.Log(t), Mode: policy.Bypass,
@@ -327,7 +332,8 @@ func TestANearlyFullStore(t *testing.T) {
 	if got := codes(collect(t, t.Context(), underWay)); got != "ok" {
 		t.Errorf("the batch that was under way: %s", got)
 	}
-	if _, err := nc.Request("$JS.API.STREAM.PURGE.TY_EVENT", []byte(`{"filter": "ty.event.junk.>"}`), 10*time.Second); err != nil {
+	if _, err := nc.Request("$JS.API.STREAM.PURGE.TY_EVENT", []byte(`{"filter": "ty.event.junk.>"}`),
+		10*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	if got := codes(collect(t, t.Context(), silent)); got != "ok" {
@@ -336,8 +342,8 @@ func TestANearlyFullStore(t *testing.T) {
 	await(200)
 }
 
-// TestACappedTool: no more of its calls run at a time than it says, and those that wait stand in nobody's way: another tool's
-// calls of the same agent, which are queued behind them in the same lane, run meanwhile.
+// TestACappedTool: no more of its calls run at a time than it says, and those that wait stand in nobody's way: another
+// tool's calls of the same agent, which are queued behind them in the same lane, run meanwhile.
 func TestACappedTool(t *testing.T) {
 	s := testenv.Server(t)
 	capped := reader("capped")
@@ -384,9 +390,9 @@ func TestACappedTool(t *testing.T) {
 	}
 }
 
-// BenchmarkFairness times a quiet agent's batches of one call of fairTool, alone and while another agent keeps a hundred times as
-// many outstanding: in a lane of its own, where both agents' home is the same lane, and in a workspace of its own besides. The
-// worker's slots are saturated.
+// BenchmarkFairness times a quiet agent's batches of one call of fairTool, alone and while another agent keeps a
+// hundred times as many outstanding: in a lane of its own, where both agents' home is the same lane, and in a workspace
+// of its own besides. The worker's slots are saturated.
 func BenchmarkFairness(b *testing.B) {
 	const slots, flooding = 4, 100
 	quietAgent := toolyard.Agent("quiet")
@@ -401,7 +407,8 @@ func BenchmarkFairness(b *testing.B) {
 		name      string
 		flood     toolyard.Agent
 		workspace toolyard.Workspace // the quiet agent's; the flood's is the default
-	}{{"lanes=apart", apart, toolyard.DefaultWorkspace}, {"lanes=same", together, toolyard.DefaultWorkspace}, {"workspaces=apart", apart, "quiet"}} {
+	}{{"lanes=apart", apart, toolyard.DefaultWorkspace}, {"lanes=same", together, toolyard.DefaultWorkspace},
+		{"workspaces=apart", apart, "quiet"}} {
 		b.Run(bench.name, func(b *testing.B) {
 			c := fairPool(b, slots)
 			one := func(a toolyard.Agent, w toolyard.Workspace) error {
@@ -480,18 +487,21 @@ func BenchmarkFairness(b *testing.B) {
 	}
 }
 
-// fairTool is how long the tool takes: so long that the slots are what runs out, and not the processor that all of it shares.
+// fairTool is how long the tool takes: so long that the slots are what runs out, and not the processor that all of it
+// shares.
 const fairTool = 50 * time.Millisecond
 
 // fairPool is a pool whose tool takes fairTool.
 func fairPool(b *testing.B, slots int) *client.Client {
 	b.Helper()
-	sleep, err := tool.New(tool.Typed[nothing, string]{Declaration: reader("sleep"), Run: func(context.Context, tool.Env, nothing) (string, error) {
-		time.Sleep(fairTool)
-		return "", nil
-	}})
+	sleep, err := tool.New(tool.Typed[nothing, string]{Declaration: reader("sleep"),
+		Run: func(context.Context, tool.Env, nothing) (string, error) {
+			time.Sleep(fairTool)
+			return "", nil
+		}})
 	if err != nil {
 		b.Fatal(err)
 	}
-	return benchPool(b, worker.Config{Tools: []tool.Tool{sleep}, Slots: map[toolyard.Class]int{toolyard.ReadOnly: slots}})
+	return benchPool(b, worker.Config{Tools: []tool.Tool{sleep},
+		Slots: map[toolyard.Class]int{toolyard.ReadOnly: slots}})
 }

@@ -96,8 +96,8 @@ func distant(t *testing.T, url string, oneWay time.Duration) string {
 	return "nats://" + l.Addr().String()
 }
 
-// TestAFarWorker: the way to NATS and back takes a fifth of the ack wait. The worker stays registered, and keeps a call for as long
-// as it takes.
+// TestAFarWorker: the way to NATS and back takes a fifth of the ack wait. The worker stays registered, and keeps a call
+// for as long as it takes.
 func TestAFarWorker(t *testing.T) {
 	t.Parallel()
 	s := hurried(t)
@@ -116,7 +116,8 @@ func TestAFarWorker(t *testing.T) {
 	}))
 	startDispatcher(t, s, dispatcher.Config{})
 	c := startClient(t, s)
-	const tries = 3 // a machine that is busy for longer than a lease stops a call, a lease that is too short each of them
+	// a machine that is busy for longer than a lease stops a call, a lease that is too short each of them
+	const tries = 3
 	for n := 1; ; n++ {
 		got := results(t, c, toolyard.Batch{Calls: calls("write", "write")})
 		if codes(got) == "ok ok" {
@@ -138,8 +139,10 @@ func TestAWorkerThatIsTooFar(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	err = public.Run(t.Context(), nc, public.Options{Tools: []tool.Tool{make1(t, reader("read"), says("x"))}, Log: testenv.Log(t)})
-	if err == nil || !strings.Contains(err.Error(), "a round trip to NATS takes") || !strings.Contains(err.Error(), "--ack-wait") || strings.Contains(err.Error(), "\n") {
+	err = public.Run(t.Context(), nc, public.Options{Tools: []tool.Tool{make1(t, reader("read"), says("x"))},
+		Log: testenv.Log(t)})
+	if err == nil || !strings.Contains(err.Error(), "a round trip to NATS takes") ||
+		!strings.Contains(err.Error(), "--ack-wait") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("it was told %v", err)
 	}
 	if broker.MaxRoundTrip(10*time.Second) < 2*time.Second {
@@ -160,12 +163,14 @@ func TestPartsWaitForNATS(t *testing.T) {
 	ready := make(chan struct{})
 	go func() {
 		began <- public.Run(ctx, worker, public.Options{
-			Tools: []tool.Tool{make1(t, reader("read"), says("x"))}, Ready: func(string) { close(ready) }, Log: testenv.Log(t), DrainGrace: time.Second,
+			Tools: []tool.Tool{make1(t, reader("read"), says("x"))}, Ready: func(string) { close(ready) },
+			Log: testenv.Log(t), DrainGrace: time.Second,
 		})
 	}()
 	opened := make(chan error, 1)
 	other := func() error {
-		nc, err := nats.Connect(s.ClientURL(), append(natsbroker.ConnectOptions("test", testenv.Log(t)), nats.RetryOnFailedConnect(true))...)
+		nc, err := nats.Connect(s.ClientURL(), append(natsbroker.ConnectOptions("test", testenv.Log(t)),
+			nats.RetryOnFailedConnect(true))...)
 		if err != nil {
 			return err
 		}

@@ -53,9 +53,9 @@ func (e *executions) read(worker int) func(context.Context, tool.Env) (string, e
 	}
 }
 
-// TestDeliveriesThatTheServerForgot: the server is killed when it has just handed out two reads, and hands them out once more, for
-// the first time as it says. No execution of them goes on beside the write of the next group, whichever ends first, and
-// whether the dispatcher is still there or another one has adopted the batch.
+// TestDeliveriesThatTheServerForgot: the server is killed when it has just handed out two reads, and hands them out
+// once more, for the first time as it says. No execution of them goes on beside the write of the next group, whichever
+// ends first, and whether the dispatcher is still there or another one has adopted the batch.
 func TestDeliveriesThatTheServerForgot(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ secondEndsFirst, adopted bool }{
@@ -66,22 +66,25 @@ func TestDeliveriesThatTheServerForgot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := testenv.Restartable(t)
-			if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s.Server), broker.Settings{}, "/test"); err != nil {
+			if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s.Server), broker.Settings{},
+				"/test"); err != nil {
 				t.Fatal(err)
 			}
 			e := &executions{began: map[execution]chan struct{}{}, ends: map[execution]chan struct{}{}}
 			beside := make(chan int64, 1)
 			for w := range 2 {
-				startWorker(t, s.Server, worker.Config{Slots: map[toolyard.Class]int{toolyard.ReadOnly: 1}, Tools: []tool.Tool{
-					make1(t, reader("read"), e.read(w)),
-					make1(t, writer("write"), func(context.Context, tool.Env) (string, error) {
-						beside <- e.now.Load()
-						return "written", nil
-					}),
-				}})
+				startWorker(t, s.Server, worker.Config{Slots: map[toolyard.Class]int{toolyard.ReadOnly: 1},
+					Tools: []tool.Tool{
+						make1(t, reader("read"), e.read(w)),
+						make1(t, writer("write"), func(context.Context, tool.Env) (string, error) {
+							beside <- e.now.Load()
+							return "written", nil
+						}),
+					}})
 			}
 			d := startDispatcher(t, s.Server, dispatcher.Config{})
-			sub, err := startClient(t, s.Server).Submit(t.Context(), toolyard.Batch{Calls: calls("read", "read", "write")})
+			sub, err := startClient(t, s.Server).Submit(t.Context(),
+				toolyard.Batch{Calls: calls("read", "read", "write")})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -53,7 +53,8 @@ func guestWorker(t testing.TB, s *natsd.Server, cfg worker.Config) *part {
 		cfg.Pool = toolyard.DefaultPool
 	}
 	cfg.ID = broker.WorkerID(cfg.Pool)
-	w, err := worker.New(testenv.BrokerAs(t, s, access.Principal{Role: access.Worker, Name: string(cfg.Pool)}, broker.SourceWorker+cfg.ID), cfg)
+	w, err := worker.New(testenv.BrokerAs(t, s, access.Principal{Role: access.Worker, Name: string(cfg.Pool)},
+		broker.SourceWorker+cfg.ID), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,8 +84,8 @@ func resultsOf(t testing.TB, b *client.Batch) []toolyard.Result {
 	return out
 }
 
-// TestGuests: agents and workers with accounts of their own do all that they do on the platform's: reads, claims, judgements,
-// large inputs and results, open batches, cancels, and batches that are looked at later.
+// TestGuests: agents and workers with accounts of their own do all that they do on the platform's: reads, claims,
+// judgements, large inputs and results, open batches, cancels, and batches that are looked at later.
 func TestGuests(t *testing.T) {
 	t.Parallel()
 	s := guardedPool(t)
@@ -129,7 +130,8 @@ func TestGuests(t *testing.T) {
 		}
 		return out
 	}
-	b, err := c.Submit(t.Context(), toolyard.Batch{Agent: "an agent", ID: "one", Calls: calls("read", "read", "write", "judged", "read", "offload")})
+	b, err := c.Submit(t.Context(), toolyard.Batch{Agent: "an agent", ID: "one",
+		Calls: calls("read", "read", "write", "judged", "read", "offload")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,17 +197,19 @@ func TestGuests(t *testing.T) {
 	}
 
 	// What is another's.
-	if _, err := c.Submit(t.Context(), toolyard.Batch{Agent: "somebody", ID: "one", Calls: calls("read")}); err == nil || !strings.Contains(err.Error(), "an agent") {
+	if _, err := c.Submit(t.Context(), toolyard.Batch{Agent: "somebody", ID: "one",
+		Calls: calls("read")}); err == nil || !strings.Contains(err.Error(), "an agent") {
 		t.Errorf("for another agent: %v", err)
 	}
 	if _, err := c.Workers(t.Context()); err == nil || !strings.Contains(err.Error(), "operator") {
 		t.Errorf("workers: %v", err)
 	}
-	// What is granted is used. The exceptions are for what does not happen here: a parked batch, a worker that may be lost, an agent
-	// without our code, and lanes that are another agent's.
+	// What is granted is used. The exceptions are for what does not happen here: a parked batch, a worker that may be
+	// lost, an agent without our code, and lanes that are another agent's.
 	for _, g := range unused() {
 		exception := false
-		for _, rare := range []string{"ty.wake.", "ty.room", "ty.holder.", "ty.get.", "$JS.ACK.", "$JS.API.CONSUMER.MSG.NEXT."} {
+		for _, rare := range []string{"ty.wake.", "ty.room", "ty.holder.", "ty.get.", "$JS.ACK.",
+			"$JS.API.CONSUMER.MSG.NEXT."} {
 			exception = exception || strings.HasPrefix(g.Subject, rare)
 		}
 		if !exception {
@@ -255,7 +259,8 @@ func followGrants(t *testing.T, s *natsd.Server, of ...access.Principal) func() 
 func TestGetReplies(t *testing.T) {
 	t.Parallel()
 	s := guardedPool(t)
-	guestWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("read")), make1(t, writer("write"), says("written"))}})
+	guestWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("read")),
+		make1(t, writer("write"), says("written"))}})
 	nc := testenv.ConnAs(t, s, agentNamed("ann"))
 	ask := func(batch, question string) (out []*nats.Msg) {
 		t.Helper()
@@ -278,7 +283,8 @@ func TestGetReplies(t *testing.T) {
 	}
 	c := guestClient(t, s, "ann")
 	b, err := c.Submit(t.Context(), toolyard.Batch{Agent: "ann", ID: "b", Calls: []toolyard.Call{
-		{ID: "1", Tool: "read", Input: json.RawMessage(`{}`)}, {ID: "2", Tool: "write", Input: json.RawMessage(`{}`)}, {ID: "3", Tool: "read", Input: json.RawMessage(`{}`)},
+		{ID: "1", Tool: "read", Input: json.RawMessage(`{}`)}, {ID: "2", Tool: "write", Input: json.RawMessage(`{}`)},
+		{ID: "3", Tool: "read", Input: json.RawMessage(`{}`)},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -316,18 +322,21 @@ func TestGetReplies(t *testing.T) {
 	}
 }
 
-// TestBeats: an answered beat stands in the registry, so that whoever proves that a worker is silent reads it there; one that is not
-// answered renews nothing. No pool beats for another one's worker.
+// TestBeats: an answered beat stands in the registry, so that whoever proves that a worker is silent reads it there;
+// one that is not answered renews nothing. No pool beats for another one's worker.
 func TestBeats(t *testing.T) {
 	t.Parallel()
 	s := testenv.Guarded(t)
 	b := testenv.BrokerAs(t, s, platform, "/test")
 	answerer, err := b.AnswerGuests(testenv.Log(t), func() []broker.Worker {
 		return []broker.Worker{
-			{ID: "default.one", Pool: "default", Isolation: "native", Classes: []toolyard.Class{toolyard.Unsafe}, Version: "secret"},
+			{ID: "default.one", Pool: "default", Isolation: "native", Classes: []toolyard.Class{toolyard.Unsafe},
+				Version: "secret"},
 			{ID: "default.same", Pool: "default", Isolation: "native", Classes: []toolyard.Class{toolyard.Unsafe}},
-			{ID: "default.two", Pool: "default", Isolation: "native", Breakers: map[string]time.Time{"db": time.Now().Add(time.Hour)}},
-			{ID: "other.three", Pool: "other", Isolation: "native", Breakers: map[string]time.Time{"all": time.Now().Add(time.Hour)}},
+			{ID: "default.two", Pool: "default", Isolation: "native",
+				Breakers: map[string]time.Time{"db": time.Now().Add(time.Hour)}},
+			{ID: "other.three", Pool: "other", Isolation: "native",
+				Breakers: map[string]time.Time{"all": time.Now().Add(time.Hour)}},
 		}
 	}, func(string, []byte) error { return nil })
 	if err != nil {
@@ -356,10 +365,13 @@ func TestBeats(t *testing.T) {
 			stop()
 		}
 	})
-	if seen[0].Isolation != "native" || seen[0].Pool != "default" || seen[0].ID != "" || seen[0].Version != "" || seen[1].Breakers["db"].IsZero() {
-		t.Errorf("a worker hears of others %+v; want what its pool can isolate and found to be down, and nothing else", seen)
+	if seen[0].Isolation != "native" || seen[0].Pool != "default" || seen[0].ID != "" || seen[0].Version != "" ||
+		seen[1].Breakers["db"].IsZero() {
+		t.Errorf("a worker hears of others %+v; want what its pool can isolate and found to be down, and nothing else",
+			seen)
 	}
-	for _, w := range []broker.Worker{{ID: "other.two", Pool: "other"}, {ID: "other.two", Pool: "default"}, {ID: "me", Pool: "default"}, {ID: "default.me", Pool: "other"}} {
+	for _, w := range []broker.Worker{{ID: "other.two", Pool: "other"}, {ID: "other.two", Pool: "default"},
+		{ID: "me", Pool: "default"}, {ID: "default.me", Pool: "other"}} {
 		if err := guest.Beat(t.Context(), w); err == nil {
 			t.Errorf("the beat of %s of pool %s was stored", w.ID, w.Pool)
 		}

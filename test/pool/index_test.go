@@ -13,20 +13,22 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// TestTheIndexHasABatchOnce runs batches side by side. When each has its last result and is listed so, nothing else is kept of it
-// in the index, and the list has the order in which they were submitted.
+// TestTheIndexHasABatchOnce runs batches side by side. When each has its last result and is listed so, nothing else is
+// kept of it in the index, and the list has the order in which they were submitted.
 func TestTheIndexHasABatchOnce(t *testing.T) {
 	t.Parallel()
 	const n = 40
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")
-	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x")), make1(t, writer("write"), says("y"))}})
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x")),
+		make1(t, writer("write"), says("y"))}})
 	startDispatcher(t, s, dispatcher.Config{})
 	c := startClient(t, s)
 	var running sync.WaitGroup
 	for i := range n {
 		sub, err := c.Submit(t.Context(), toolyard.Batch{
-			ID: toolyard.BatchID(fmt.Sprint("b", i)), Agent: toolyard.Agent(fmt.Sprint("a", i%3)), Calls: calls("read", "write"),
+			ID: toolyard.BatchID(fmt.Sprint("b", i)), Agent: toolyard.Agent(fmt.Sprint("a", i%3)),
+			Calls: calls("read", "write"),
 		})
 		if err != nil {
 			t.Fatal(err)

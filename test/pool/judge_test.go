@@ -22,7 +22,8 @@ func TestOnlyTheToolsCodeCanTell(t *testing.T) {
 		Mood string `json:"mood"`
 	}
 	ask, err := tool.New(tool.Typed[in, string]{
-		Declaration: tool.Declaration{Name: "ask", Description: "d", Class: tool.ClassRule{Ask: true, Static: toolyard.WriteExclusive}},
+		Declaration: tool.Declaration{Name: "ask", Description: "d",
+			Class: tool.ClassRule{Ask: true, Static: toolyard.WriteExclusive}},
 		Judge: func(i in) (tool.Judgement, error) {
 			switch i.Mood {
 			case "panic":
@@ -54,7 +55,8 @@ func TestOnlyTheToolsCodeCanTell(t *testing.T) {
 	for _, r := range got {
 		classes = append(classes, string(r.Class))
 	}
-	if strings.Join(classes, " ") != "READ_ONLY READ_ONLY WRITE_EXCLUSIVE UNSAFE UNSAFE" || codes(got) != "ok ok ok setup_required setup_required" {
+	if strings.Join(classes, " ") != "READ_ONLY READ_ONLY WRITE_EXCLUSIVE UNSAFE UNSAFE" ||
+		codes(got) != "ok ok ok setup_required setup_required" {
 		t.Errorf("classes %v, results %s", classes, codes(got))
 	}
 	if !got[0].WasConcurrent || got[2].WasConcurrent {
@@ -62,7 +64,8 @@ func TestOnlyTheToolsCodeCanTell(t *testing.T) {
 	}
 }
 
-// TestWhyACallIsUnsafe: what a judge does wrong makes its own call UNSAFE and no other, and the call's facts say what it was.
+// TestWhyACallIsUnsafe: what a judge does wrong makes its own call UNSAFE and no other, and the call's facts say what
+// it was.
 func TestWhyACallIsUnsafe(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
@@ -72,7 +75,8 @@ func TestWhyACallIsUnsafe(t *testing.T) {
 	stuck := make(chan struct{})
 	defer close(stuck)
 	ask, err := tool.New(tool.Typed[in, string]{
-		Declaration: tool.Declaration{Name: "ask", Description: "d", Class: tool.ClassRule{Ask: true}, Execution: tool.InService},
+		Declaration: tool.Declaration{Name: "ask", Description: "d", Class: tool.ClassRule{Ask: true},
+			Execution: tool.InService},
 		Judge: func(i in) (tool.Judgement, error) {
 			switch i.Mood {
 			case "panic":
@@ -84,7 +88,8 @@ func TestWhyACallIsUnsafe(t *testing.T) {
 			case "error":
 				return tool.Judgement{}, errors.New("no idea")
 			case "chatty":
-				return tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true, Why: strings.Repeat("blah ", 1<<20)}, nil
+				return tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true, Why: strings.Repeat("blah ", 1<<20)},
+					nil
 			}
 			return tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true, Why: "it is calm"}, nil
 		},
@@ -105,8 +110,10 @@ func TestWhyACallIsUnsafe(t *testing.T) {
 		b.Calls = append(b.Calls, toolyard.Call{Tool: "ask", Input: input})
 	}
 	want := map[string]string{
-		"calm": "judged READ_ONLY: it is calm", "slow": "judged UNSAFE: the tool's judge gave no answer within", "panic": "judged UNSAFE: the tool's judge panicked: a fit",
-		"garbage": `judged UNSAFE: the tool answered with the class "PURPLE"`, "error": "judged UNSAFE: the tool's judge failed: no idea", "chatty": "judged READ_ONLY: blah",
+		"calm": "judged READ_ONLY: it is calm", "slow": "judged UNSAFE: the tool's judge gave no answer within",
+		"panic":   "judged UNSAFE: the tool's judge panicked: a fit",
+		"garbage": `judged UNSAFE: the tool answered with the class "PURPLE"`,
+		"error":   "judged UNSAFE: the tool's judge failed: no idea", "chatty": "judged READ_ONLY: blah",
 	}
 	for i, r := range results(t, startClient(t, s), b) {
 		said := ""

@@ -12,15 +12,16 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// TestLongResultsComeWhole: what a tool's limit lets through travels as objects where it has to, in the log and in replies, and so does
-// what a failure leaves.
+// TestLongResultsComeWhole: what a tool's limit lets through travels as objects where it has to, in the log and in
+// replies, and so does what a failure leaves.
 func TestLongResultsComeWhole(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
 	long := strings.Repeat("line\n", 700_000)
 	d := reader("long")
 	d.MaxResultSizeChars = -1
-	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, d, func(context.Context, tool.Env) (string, error) { return long, nil })}})
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, d,
+		func(context.Context, tool.Env) (string, error) { return long, nil })}})
 	startDispatcher(t, s, dispatcher.Config{})
 	c := startClient(t, s)
 	b, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("long", "long", "long")})
@@ -29,7 +30,8 @@ func TestLongResultsComeWhole(t *testing.T) {
 	}
 	for i, r := range collect(t, t.Context(), b) {
 		if r.IsError || r.Truncated || r.Output != long {
-			t.Errorf("%d: %q %s, truncated %t, %d of %d bytes", i, r.Code, r.Error, r.Truncated, len(r.Output), len(long))
+			t.Errorf("%d: %q %s, truncated %t, %d of %d bytes", i, r.Code, r.Error, r.Truncated, len(r.Output),
+				len(long))
 		}
 	}
 	v, err := b.View(t.Context())

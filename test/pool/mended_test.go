@@ -73,7 +73,8 @@ func TestAWorkerWhoseToolsCannotBeRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	startDispatcher(t, s, dispatcher.Config{Base: []registry.Entry{{Declaration: write.Declaration, Origin: registry.Toolset, Pool: "default"}}})
+	startDispatcher(t, s, dispatcher.Config{Base: []registry.Entry{{Declaration: write.Declaration,
+		Origin: registry.Toolset, Pool: "default"}}})
 	c := startClient(t, s)
 	sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("write")})
 	if err != nil {
@@ -114,7 +115,8 @@ func TestABatchThatCannotBeFollowed(t *testing.T) {
 	if _, err := b.ChangeTickets(t.Context(), broker.TicketQueue{Workspace: "default"}, joined("broken")); err != nil {
 		t.Fatal(err)
 	}
-	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x")), make1(t, writer("write"), says("y"))}})
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x")),
+		make1(t, writer("write"), says("y"))}})
 	startDispatcher(t, s, dispatcher.Config{MaxDeliveries: 2})
 	c := startClient(t, s)
 	if got := codes(results(t, c, toolyard.Batch{Calls: calls("write")})); got != "ok" {
@@ -158,10 +160,12 @@ func TestAClosedConnection(t *testing.T) {
 	s := testenv.Server(t)
 	for name, start := range map[string]func(*natsbroker.Broker) runs{
 		"dispatcher": func(b *natsbroker.Broker) runs {
-			return dispatcher.New(b, dispatcher.Config{Log: testenv.Log(t), Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}})
+			return dispatcher.New(b, dispatcher.Config{Log: testenv.Log(t),
+				Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}})
 		},
 		"worker": func(b *natsbroker.Broker) runs {
-			w, err := worker.New(b, worker.Config{Log: testenv.Log(t), Tools: []tool.Tool{make1(t, reader("read"), says("x"))}, DrainGrace: time.Second})
+			w, err := worker.New(b, worker.Config{Log: testenv.Log(t),
+				Tools: []tool.Tool{make1(t, reader("read"), says("x"))}, DrainGrace: time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -206,7 +210,8 @@ func TestADeletedTicketKey(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if q, err := b.ChangeTickets(ctx, broker.TicketQueue{Workspace: "w"}, joined("two")); err != nil || len(q.Tickets) != 1 {
+	if q, err := b.ChangeTickets(ctx, broker.TicketQueue{Workspace: "w"}, joined("two")); err != nil ||
+		len(q.Tickets) != 1 {
 		t.Errorf("after the key was deleted: %+v, %v", q, err)
 	}
 }
@@ -229,7 +234,8 @@ func TestEverybodyReadsTheSystemsSettings(t *testing.T) {
 	if got := b.Settings(); got != made.WithDefaults() {
 		t.Errorf("the settings are %+v", got)
 	}
-	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{Lifetime: 2 * time.Hour}, "/test"); err == nil || !strings.Contains(err.Error(), "batch lifetime") {
+	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{Lifetime: 2 * time.Hour},
+		"/test"); err == nil || !strings.Contains(err.Error(), "batch lifetime") {
 		t.Errorf("another lifetime: %v", err)
 	}
 	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{}, "/test"); err != nil {
@@ -262,7 +268,8 @@ func TestAReadThatKillsItsWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lane, err := b.Lane(t.Context(), batch.Route{Pool: "default", Class: toolyard.ReadOnly}, broker.LaneOf(toolyard.DefaultAgent), nil)
+	lane, err := b.Lane(t.Context(), batch.Route{Pool: "default", Class: toolyard.ReadOnly},
+		broker.LaneOf(toolyard.DefaultAgent), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +283,8 @@ func TestAReadThatKillsItsWorker(t *testing.T) {
 			if taken == 2 { // the first time counts
 				call.Attempt++
 			}
-			if _, err := b.Append(t.Context(), sub.Key(), batch.ChainCall, "default", 0, call.Expected, events.Claimed{Worker: "dead", Attempt: call.Attempt}); err != nil {
+			if _, err := b.Append(t.Context(), sub.Key(), batch.ChainCall, "default", 0, call.Expected,
+				events.Claimed{Worker: "dead", Attempt: call.Attempt}); err != nil {
 				t.Fatal(err)
 			}
 			if err := d.Done(t.Context()); err != nil {
@@ -299,7 +307,8 @@ func TestAProgramsOwnTools(t *testing.T) {
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
 		ended <- public.Run(ctx, nc, public.Options{
-			Pool: "mine", Tools: []tool.Tool{make1(t, writer("write"), says("mine"))}, Allow: []string{"write"}, Ready: func(string) { close(ready) },
+			Pool: "mine", Tools: []tool.Tool{make1(t, writer("write"), says("mine"))}, Allow: []string{"write"},
+			Ready: func(string) { close(ready) },
 		})
 	}()
 	startDispatcher(t, s, dispatcher.Config{}) // the worker has waited for it
@@ -318,7 +327,8 @@ func TestAProgramsOwnTools(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("it ended with %v", err)
 	}
-	if err := public.Run(t.Context(), nc, public.Options{Allow: []string{"write("}}); err == nil || !strings.Contains(err.Error(), "allow") {
+	if err := public.Run(t.Context(), nc, public.Options{Allow: []string{"write("}}); err == nil ||
+		!strings.Contains(err.Error(), "allow") {
 		t.Errorf("a rule that cannot be read: %v", err)
 	}
 }

@@ -19,7 +19,8 @@ func TestAClientsNameIsInItsEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := c.Submit(t.Context(), toolyard.Batch{Calls: []toolyard.Call{{ID: "1", Tool: "t", Input: json.RawMessage(`{}`)}}})
+	b, err := c.Submit(t.Context(), toolyard.Batch{Calls: []toolyard.Call{{ID: "1", Tool: "t",
+		Input: json.RawMessage(`{}`)}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -108,7 +108,10 @@ func TestAStopIsNoNews(t *testing.T) {
 		Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}})
 	owning := begin(t, d)
 	c, b := startClient(t, s), testenv.Broker(t, s, "/test")
-	eventually(t, "the dispatcher knows the worker", func() bool { return strings.Contains(j.String(), "worker joined") })
+	eventually(t, "the dispatcher knows the worker", func() bool {
+		return strings.Contains(j.String(),
+			"worker joined")
+	})
 
 	for name, x := range map[string]struct {
 		calls   []string
@@ -132,9 +135,14 @@ func TestAStopIsNoNews(t *testing.T) {
 			stop: func(b *client.Batch) error { return b.Cancel(t.Context(), "enough") },
 			want: "canceled canceled"},
 		"an interrupt": {calls: []string{"gentle", "alone"}, begins: 1, want: "canceled canceled",
-			stop: func(*client.Batch) error { _, err := b.Interrupt(t.Context(), "an-interrupt", "s", "stop"); return err }},
-		"a deadline": {calls: []string{"gentle", "gentle", "alone"}, begins: 2, options: toolyard.Options{TimeoutMS: 500},
-			want: "deadline_exceeded deadline_exceeded deadline_exceeded"},
+			stop: func(*client.Batch) error {
+				_, err := b.Interrupt(t.Context(), "an-interrupt", "s",
+					"stop")
+				return err
+			}},
+		"a deadline": {calls: []string{"gentle", "gentle", "alone"}, begins: 2,
+			options: toolyard.Options{TimeoutMS: 500},
+			want:    "deadline_exceeded deadline_exceeded deadline_exceeded"},
 		"a timeout": {calls: []string{"short", "short"}, begins: 2, want: "timeout timeout"},
 	} {
 		sub, err := c.Submit(t.Context(), toolyard.Batch{Agent: toolyard.Agent(strings.ReplaceAll(name, " ", "-")),

@@ -25,8 +25,8 @@ type talker struct {
 	stop   func()
 }
 
-// TestOpenBatchesHoldNoSlot: many more agents have an open batch than batches may run. Each gets the result of each call, while all
-// the others stay open.
+// TestOpenBatchesHoldNoSlot: many more agents have an open batch than batches may run. Each gets the result of each
+// call, while all the others stay open.
 func TestOpenBatchesHoldNoSlot(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
@@ -68,7 +68,8 @@ func openAll(t testing.TB, ctx context.Context, c *client.Client, n int) []*talk
 		gate <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-gate }()
-			stream, err := c.Open(ctx, toolyard.Batch{Agent: toolyard.Agent(fmt.Sprint("agent-", i)), ID: "talk", Workspace: toolyard.Workspace(fmt.Sprint("w", i))})
+			stream, err := c.Open(ctx, toolyard.Batch{Agent: toolyard.Agent(fmt.Sprint("agent-", i)), ID: "talk",
+				Workspace: toolyard.Workspace(fmt.Sprint("w", i))})
 			if err != nil {
 				t.Errorf("agent %d: %v", i, err)
 				return
@@ -104,11 +105,12 @@ func TestWaitingIsTold(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
 	began, release := make(chan struct{}), make(chan struct{})
-	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("hold"), func(context.Context, tool.Env) (string, error) {
-		close(began)
-		<-release
-		return "", nil
-	})}})
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("hold"),
+		func(context.Context, tool.Env) (string, error) {
+			close(began)
+			<-release
+			return "", nil
+		})}})
 	startDispatcher(t, s, dispatcher.Config{MaxBatches: 1})
 	c := startClient(t, s)
 	first, err := c.Submit(t.Context(), toolyard.Batch{Agent: "a", Calls: calls("hold")})
@@ -143,8 +145,8 @@ func TestWaitingIsTold(t *testing.T) {
 	}
 }
 
-// BenchmarkOpenAgents has 2,000 agents with an open batch each on one dispatcher, of which 16 at a time append a call that does
-// nothing and wait for its result.
+// BenchmarkOpenAgents has 2,000 agents with an open batch each on one dispatcher, of which 16 at a time append a call
+// that does nothing and wait for its result.
 func BenchmarkOpenAgents(b *testing.B) {
 	s := testenv.Server(b)
 	startWorker(b, s, worker.Config{Tools: []tool.Tool{make1(b, reader("read"), says("x"))}})

@@ -106,7 +106,8 @@ func startClient(t testing.TB, s *natsd.Server) *client.Client {
 
 // reader and writer declare tools that may run beside others, and alone.
 func reader(name string) tool.Declaration {
-	return tool.Declaration{Name: name, Description: "A tool of a test.", Class: tool.ClassRule{Static: toolyard.ReadOnly}, ReadOnly: true}
+	return tool.Declaration{Name: name, Description: "A tool of a test.",
+		Class: tool.ClassRule{Static: toolyard.ReadOnly}, ReadOnly: true}
 }
 
 // alone declares that a call's failure does not end its siblings.
@@ -116,7 +117,8 @@ func alone(d tool.Declaration) tool.Declaration {
 }
 
 func writer(name string) tool.Declaration {
-	return tool.Declaration{Name: name, Description: "A tool of a test.", Class: tool.ClassRule{Static: toolyard.WriteExclusive}}
+	return tool.Declaration{Name: name, Description: "A tool of a test.",
+		Class: tool.ClassRule{Static: toolyard.WriteExclusive}}
 }
 
 type nothing struct{}
@@ -124,7 +126,10 @@ type nothing struct{}
 func make1(t testing.TB, d tool.Declaration, run func(ctx context.Context, env tool.Env) (string, error)) tool.Tool {
 	t.Helper()
 	made, err := tool.New(tool.Typed[nothing, string]{
-		Declaration: d, Run: func(ctx context.Context, env tool.Env, _ nothing) (string, error) { return run(ctx, env) },
+		Declaration: d, Run: func(ctx context.Context, env tool.Env, _ nothing) (string,
+			error) {
+			return run(ctx, env)
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -215,8 +220,8 @@ func awaitStart(t *testing.T, b *natsbroker.Broker, k toolyard.BatchKey) {
 	}
 }
 
-// TestSiblingsAreStopped: a read that fails while its siblings run ends them where its tool says so; their tools learn it, and the
-// next group runs.
+// TestSiblingsAreStopped: a read that fails while its siblings run ends them where its tool says so; their tools learn
+// it, and the next group runs.
 func TestSiblingsAreStopped(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
@@ -250,9 +255,11 @@ func TestTheDeadlineReachesTools(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
 	began, ended := make(chan struct{}, 1), make(chan error, 1)
-	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, writer("wait"), stuck(began, ended)), make1(t, reader("read"), says("x"))}})
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, writer("wait"), stuck(began, ended)),
+		make1(t, reader("read"), says("x"))}})
 	startDispatcher(t, s, dispatcher.Config{})
-	got := results(t, startClient(t, s), toolyard.Batch{Calls: calls("read", "wait", "read"), Options: toolyard.Options{TimeoutMS: 700}})
+	got := results(t, startClient(t, s), toolyard.Batch{Calls: calls("read", "wait", "read"),
+		Options: toolyard.Options{TimeoutMS: 700}})
 	if codes(got) != "ok deadline_exceeded deadline_exceeded" {
 		t.Fatalf("the results are %s", codes(got))
 	}
@@ -300,8 +307,9 @@ func TestWorkspacesAreExclusive(t *testing.T) {
 	var wg sync.WaitGroup
 	for n := range 8 {
 		wg.Go(func() {
-			b := toolyard.Batch{Agent: toolyard.Agent(fmt.Sprint("agent ", n)), Workspace: toolyard.Workspace([]string{"a", "b"}[n%2]),
-				Calls: calls("read", "read", "write", "read", "write", "read", "read")}
+			b := toolyard.Batch{Agent: toolyard.Agent(fmt.Sprint("agent ", n)),
+				Workspace: toolyard.Workspace([]string{"a", "b"}[n%2]),
+				Calls:     calls("read", "read", "write", "read", "write", "read", "read")}
 			if got := codes(results(t, c, b)); strings.Trim(got, "ok ") != "" {
 				t.Errorf("agent %d: %s", n, got)
 			}
@@ -369,7 +377,8 @@ func TestAWorkerThatIsStopped(t *testing.T) {
 	within(t, "both calls run", began)
 	close(release)
 	first.end(t)
-	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("again")), make1(t, writer("write"), says("again"))}})
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("again")),
+		make1(t, writer("write"), says("again"))}})
 	if got := collect(t, t.Context(), read); codes(got) != "ok" || got[0].Output != "again" {
 		t.Errorf("the read was not handed over: %+v", got)
 	}
@@ -385,12 +394,13 @@ func TestADispatcherThatIsStopped(t *testing.T) {
 	began := make(chan struct{}, 1)
 	release := make(chan struct{})
 	ran := 0
-	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, writer("write"), func(ctx context.Context, _ tool.Env) (string, error) {
-		ran++ // one call at a time holds the workspace, and one batch has one
-		began <- struct{}{}
-		<-release
-		return "done", nil
-	})}})
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, writer("write"),
+		func(ctx context.Context, _ tool.Env) (string, error) {
+			ran++ // one call at a time holds the workspace, and one batch has one
+			began <- struct{}{}
+			<-release
+			return "done", nil
+		})}})
 	first := startDispatcher(t, s, dispatcher.Config{})
 	c := startClient(t, s)
 	sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("write")})
@@ -414,7 +424,8 @@ func TestRefusedSubmissions(t *testing.T) {
 	startDispatcher(t, s, dispatcher.Config{})
 	c := startClient(t, s)
 	for _, rule := range []string{"read(", "raed", "mcp__my"} { // no server "my" is offered
-		sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("read"), Options: toolyard.Options{Deny: []string{rule}}})
+		sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("read"),
+			Options: toolyard.Options{Deny: []string{rule}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -422,7 +433,8 @@ func TestRefusedSubmissions(t *testing.T) {
 		for _, err := range sub.Results(t.Context()) {
 			refused = err
 		}
-		if e, ok := errors.AsType[*client.RefusedError](refused); !ok || e.Field != "options.deny[0]" || e.Status != 400 {
+		if e, ok := errors.AsType[*client.RefusedError](refused); !ok || e.Field != "options.deny[0]" ||
+			e.Status != 400 {
 			t.Errorf("the rule %q: %v", rule, refused)
 		}
 	}
@@ -439,7 +451,8 @@ func TestABrokenToolsetHarmsNobodyElse(t *testing.T) {
 	if err := b.PutSurface(t.Context(), "bad", []byte(`{"hash":"bad","tools":[{"name":"read"}]}`)); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Beat(t.Context(), broker.Worker{ID: "broken", Pool: "default", Classes: toolyard.Classes, Toolset: "bad"}); err != nil {
+	if err := b.Beat(t.Context(), broker.Worker{ID: "broken", Pool: "default", Classes: toolyard.Classes,
+		Toolset: "bad"}); err != nil {
 		t.Fatal(err)
 	}
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x"))}})
@@ -507,13 +520,14 @@ func TestRetries(t *testing.T) {
 	}
 	for i, want := range []int{3, 2, 1, 3} {
 		if got[i].Attempts != want || ran[got[i].Tool] != want {
-			t.Errorf("%s: %d attempts in its result, %d executions, want %d", got[i].Tool, got[i].Attempts, ran[got[i].Tool], want)
+			t.Errorf("%s: %d attempts in its result, %d executions, want %d", got[i].Tool, got[i].Attempts,
+				ran[got[i].Tool], want)
 		}
 	}
 }
 
-// TestACallThatItsWorkerForgot: a claim stands in the log of a live worker that does not have the call, as after a claim
-// whose answer was lost. The owner asks, and settles the call.
+// TestACallThatItsWorkerForgot: a claim stands in the log of a live worker that does not have the call, as after a
+// claim whose answer was lost. The owner asks, and settles the call.
 func TestACallThatItsWorkerForgot(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
@@ -529,7 +543,8 @@ func TestACallThatItsWorkerForgot(t *testing.T) {
 	}
 	b := testenv.Broker(t, s, "/worker/forgetful")
 	awaitStart(t, b, sub.Key())
-	if _, err := b.Append(t.Context(), sub.Key(), batch.ChainCall, "default", 0, 0, events.Claimed{Worker: "forgetful", Attempt: 1}); err != nil {
+	if _, err := b.Append(t.Context(), sub.Key(), batch.ChainCall, "default", 0, 0,
+		events.Claimed{Worker: "forgetful", Attempt: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if got := collect(t, t.Context(), sub); codes(got) != "outcome_unknown ok" {
@@ -574,7 +589,8 @@ func TestWhatOneWorkerFindsDown(t *testing.T) {
 	}
 	first.end(t)
 	got := results(t, c, toolyard.Batch{Calls: calls("write")})
-	if codes(got) != "dependency_unavailable" || got[0].Worker != "second" || got[0].RetryAfterMS <= 0 || got[0].Attempts != 0 || ran != 5 {
+	if codes(got) != "dependency_unavailable" || got[0].Worker != "second" || got[0].RetryAfterMS <= 0 ||
+		got[0].Attempts != 0 || ran != 5 {
 		t.Errorf("the second worker tried it (%d executions): %+v", ran, got)
 	}
 }
@@ -593,7 +609,8 @@ func TestStreaming(t *testing.T) {
 	c := startClient(t, s)
 	word := []string{"read", "read", "write", "unknown", "read", "write", "read", "read", "read"}
 	for _, strategy := range toolyard.Strategies {
-		whole, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls(word...), Options: toolyard.Options{Partition: strategy}})
+		whole, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls(word...),
+			Options: toolyard.Options{Partition: strategy}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -631,8 +648,10 @@ func TestStreaming(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got != want || fmt.Sprint(view.Groups) != fmt.Sprint(wholeView.Groups) || view.Status != toolyard.StatusCompleted {
-			t.Errorf("%s: streamed %s in %v (%s), at once %s in %v", strategy, got, view.Groups, view.Status, want, wholeView.Groups)
+		if got != want || fmt.Sprint(view.Groups) != fmt.Sprint(wholeView.Groups) ||
+			view.Status != toolyard.StatusCompleted {
+			t.Errorf("%s: streamed %s in %v (%s), at once %s in %v", strategy, got, view.Groups, view.Status, want,
+				wholeView.Groups)
 		}
 	}
 }

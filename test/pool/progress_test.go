@@ -92,7 +92,8 @@ func TestProgressIsHeard(t *testing.T) {
 			said.WriteString(p.Status)
 			out.WriteString(p.Output)
 		}
-		if text := said.String() + out.String(); strings.Contains(text, "hunter2") || strings.Contains(text, "battery") || !strings.Contains(said.String(), "[redacted: DOOR]") {
+		if text := said.String() + out.String(); strings.Contains(text, "hunter2") ||
+			strings.Contains(text, "battery") || !strings.Contains(said.String(), "[redacted: DOOR]") {
 			t.Errorf("heard %q", text)
 		}
 		if out.String() != "one [redacted: DOOR] two\nthree" || all[len(all)-1].Fraction != 1 {

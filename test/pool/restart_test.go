@@ -24,7 +24,8 @@ func startProgram(t *testing.T, nc *nats.Conn, tools ...tool.Tool) {
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
 		ended <- public.Run(ctx, nc, public.Options{
-			Tools: tools, Mode: "bypass", Ready: func(string) { close(ready) }, DrainGrace: time.Second, Log: testenv.Log(t),
+			Tools: tools, Mode: "bypass", Ready: func(string) { close(ready) }, DrainGrace: time.Second,
+			Log: testenv.Log(t),
 		})
 	}()
 	t.Cleanup(func() {
@@ -36,8 +37,8 @@ func startProgram(t *testing.T, nc *nats.Conn, tools ...tool.Tool) {
 	within(t, "the worker is ready", ready)
 }
 
-// TestAShortRestartCostsNoCall: the server restarts in the middle of an exclusive call that may not run twice. The worker is
-// connected again before its lease is over, and the call ends as if nothing had been.
+// TestAShortRestartCostsNoCall: the server restarts in the middle of an exclusive call that may not run twice. The
+// worker is connected again before its lease is over, and the call ends as if nothing had been.
 func TestAShortRestartCostsNoCall(t *testing.T) {
 	t.Parallel()
 	s := testenv.Restartable(t)
@@ -79,8 +80,8 @@ func TestAShortRestartCostsNoCall(t *testing.T) {
 	}
 }
 
-// TestALongOutageIsNoFailure: the server is away for longer than a lease lasts, while a tool asks whether it may commit. It may not,
-// and says so. That is no failure of the tool: its outcome is unknown, or it runs once more.
+// TestALongOutageIsNoFailure: the server is away for longer than a lease lasts, while a tool asks whether it may
+// commit. It may not, and says so. That is no failure of the tool: its outcome is unknown, or it runs once more.
 func TestALongOutageIsNoFailure(t *testing.T) {
 	t.Parallel()
 	s := testenv.Restartable(t)
@@ -117,7 +118,8 @@ func TestALongOutageIsNoFailure(t *testing.T) {
 		Key() toolyard.BatchKey
 	}
 	for _, name := range []string{"write", "put"} {
-		sub, err := c.Submit(t.Context(), toolyard.Batch{ID: toolyard.BatchID(name), Workspace: toolyard.Workspace(name), Calls: calls(name)})
+		sub, err := c.Submit(t.Context(), toolyard.Batch{ID: toolyard.BatchID(name),
+			Workspace: toolyard.Workspace(name), Calls: calls(name)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,8 +139,8 @@ func TestALongOutageIsNoFailure(t *testing.T) {
 	}
 }
 
-// TestAFinishedCallSurvivesAnOutage: the tool has returned, and the server is away before the result is stored, for longer than the
-// lease lasts. The result is there when it is back.
+// TestAFinishedCallSurvivesAnOutage: the tool has returned, and the server is away before the result is stored, for
+// longer than the lease lasts. The result is there when it is back.
 func TestAFinishedCallSurvivesAnOutage(t *testing.T) {
 	t.Parallel()
 	s := testenv.Restartable(t)

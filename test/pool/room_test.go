@@ -26,7 +26,8 @@ func TestADiskWithoutRoom(t *testing.T) {
 	var room atomic.Pointer[broker.Room]
 	room.Store(&broker.Room{})
 	gate, ran := make(chan struct{}), make(chan toolyard.Agent, 20)
-	startWorker(t, s, worker.Config{Tools: []tool.Tool{gated(t, reader("read"), gate, ran), make1(t, reader("free"), says("x"))}})
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{gated(t, reader("read"), gate, ran),
+		make1(t, reader("free"), says("x"))}})
 	startDispatcher(t, s, dispatcher.Config{Room: func() broker.Room { return *room.Load() }})
 	startDispatcher(t, s, dispatcher.Config{})
 	c, b := startClient(t, s), testenv.Broker(t, s, "/test")

@@ -15,8 +15,9 @@ import (
 	"github.com/toolyard/toolyard/internal/worker"
 )
 
-// TestAWorkspaceThatWasReplacedMeanwhile: the directory of a workspace is the one that the worker has found at its start. When its
-// path leads elsewhere later, every call ends as sandbox_violation, and nothing elsewhere is read or written. Hooks see nothing of it.
+// TestAWorkspaceThatWasReplacedMeanwhile: the directory of a workspace is the one that the worker has found at its
+// start. When its path leads elsewhere later, every call ends as sandbox_violation, and nothing elsewhere is read or
+// written. Hooks see nothing of it.
 func TestAWorkspaceThatWasReplacedMeanwhile(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
@@ -32,17 +33,22 @@ func TestAWorkspaceThatWasReplacedMeanwhile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	startWorker(t, s, worker.Config{Tools: tools, Isolation: caps.Isolation(), Mode: policy.Bypass, Workspaces: map[toolyard.Workspace]string{"default": web}})
+	startWorker(t, s, worker.Config{Tools: tools, Isolation: caps.Isolation(), Mode: policy.Bypass,
+		Workspaces: map[toolyard.Workspace]string{"default": web}})
 	c := startClient(t, s)
 	call := func(name, input string) toolyard.Call { return toolyard.Call{Tool: name, Input: []byte(input)} }
 	all := func() []toolyard.Result {
 		return results(t, c, toolyard.Batch{Calls: []toolyard.Call{
-			call("read_file", `{"file_path": "file"}`), call("read_file", fmt.Sprintf(`{"file_path": %q}`, web+"/file")), call("grep", `{"pattern": "."}`), call("glob", `{"pattern": "*"}`),
-			call("bash", `{"command": "cat file"}`), call("bash", `{"command": "cat file; echo x > made"}`), call("write_file", `{"file_path": "made", "content": "x"}`),
+			call("read_file", `{"file_path": "file"}`),
+			call("read_file", fmt.Sprintf(`{"file_path": %q}`, web+"/file")), call("grep", `{"pattern": "."}`),
+			call("glob", `{"pattern": "*"}`),
+			call("bash", `{"command": "cat file"}`), call("bash", `{"command": "cat file; echo x > made"}`),
+			call("write_file", `{"file_path": "made", "content": "x"}`),
 			call("edit_file", `{"file_path": "file", "old_string": "s", "new_string": "S"}`),
 		}})
 	}
-	if got := results(t, c, toolyard.Batch{Calls: []toolyard.Call{call("read_file", `{"file_path": "file"}`)}}); codes(got) != "ok" || !strings.Contains(got[0].Output, "mine") {
+	if got := results(t, c, toolyard.Batch{Calls: []toolyard.Call{call("read_file",
+		`{"file_path": "file"}`)}}); codes(got) != "ok" || !strings.Contains(got[0].Output, "mine") {
 		t.Fatalf("before: %s", codes(got))
 	}
 	if err := os.Rename(web, web+"2"); err != nil {
@@ -67,7 +73,8 @@ func TestAWorkspaceThatWasReplacedMeanwhile(t *testing.T) {
 	if err := os.Rename(web+"2", web); err != nil {
 		t.Fatal(err)
 	}
-	if got := results(t, c, toolyard.Batch{Calls: []toolyard.Call{call("read_file", `{"file_path": "file"}`)}}); codes(got) != "ok" {
+	if got := results(t, c, toolyard.Batch{Calls: []toolyard.Call{call("read_file",
+		`{"file_path": "file"}`)}}); codes(got) != "ok" {
 		t.Errorf("put back: %s %s", codes(got), got[0].Error)
 	}
 }
@@ -101,7 +108,8 @@ func TestWorkspacesThatAreRefused(t *testing.T) {
 		{"inside by a link upward", map[toolyard.Workspace]string{"a": "up", "b": "w/web"}, []string{`"a"`, `"b"`}},
 		{"the whole machine", map[toolyard.Workspace]string{"a": "/"}, []string{`"a"`, "/"}},
 		{"a home directory", map[toolyard.Workspace]string{"a": "people/me"}, []string{`"a"`, "home directory"}},
-		{"what holds a home directory", map[toolyard.Workspace]string{"a": "people"}, []string{`"a"`, "home directory"}},
+		{"what holds a home directory", map[toolyard.Workspace]string{"a": "people"},
+			[]string{`"a"`, "home directory"}},
 		{"a directory in a home directory", map[toolyard.Workspace]string{"a": "people/me/project"}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -124,7 +132,8 @@ func TestWorkspacesThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestBroadPermissionsEditNoProtectedPlace: neither accept_edits nor bypass nor a rule for everything lets an edit at what runs by itself.
+// TestBroadPermissionsEditNoProtectedPlace: neither accept_edits nor bypass nor a rule for everything lets an edit at
+// what runs by itself.
 func TestBroadPermissionsEditNoProtectedPlace(t *testing.T) {
 	t.Parallel()
 	tools, err := builtin.All(builtin.Options{})
@@ -140,13 +149,16 @@ func TestBroadPermissionsEditNoProtectedPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, cfg := range map[string]worker.Config{
-		"accept_edits": {Mode: policy.AcceptEdits}, "bypass": {Mode: policy.Bypass}, "a rule for the tool": {Mode: policy.Default, Rules: policy.Rules{Allow: all}},
+		"accept_edits": {Mode: policy.AcceptEdits}, "bypass": {Mode: policy.Bypass},
+		"a rule for the tool":   {Mode: policy.Default, Rules: policy.Rules{Allow: all}},
 		"a rule that names one": {Mode: policy.AcceptEdits, Rules: policy.Rules{Allow: named}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := testenv.Server(t)
 			dir := t.TempDir()
-			for file, text := range map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/config": "[core]\n\thooksPath = tools/hooks\n", "bare/HEAD": "ref: refs/heads/main\n", "bare/objects/x": "", "bare/refs/x": ""} {
+			for file, text := range map[string]string{".git/HEAD": "ref: refs/heads/main\n",
+				".git/config": "[core]\n\thooksPath = tools/hooks\n", "bare/HEAD": "ref: refs/heads/main\n",
+				"bare/objects/x": "", "bare/refs/x": ""} {
 				if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o755); err != nil {
 					t.Fatal(err)
 				}
@@ -158,10 +170,13 @@ func TestBroadPermissionsEditNoProtectedPlace(t *testing.T) {
 			startWorker(t, s, cfg)
 			startDispatcher(t, s, dispatcher.Config{})
 			c := startClient(t, s)
-			paths := []string{".vscode/tasks.json", "sub/.vscode/tasks.json", "HEAD", "sub/HEAD", "bare/config", "tools/hooks/pre-commit", ".husky/pre-commit", ".github/workflows/ci.yml", ".git/hooks/x", ".envrc", ".npmrc", ".toolyard/run"}
+			paths := []string{".vscode/tasks.json", "sub/.vscode/tasks.json", "HEAD", "sub/HEAD", "bare/config",
+				"tools/hooks/pre-commit", ".husky/pre-commit", ".github/workflows/ci.yml", ".git/hooks/x", ".envrc",
+				".npmrc", ".toolyard/run"}
 			b := toolyard.Batch{}
 			for _, p := range append(paths, "src/a.go") {
-				b.Calls = append(b.Calls, toolyard.Call{Tool: "write_file", Input: fmt.Appendf(nil, `{"file_path": %q, "content": "owned"}`, p)})
+				b.Calls = append(b.Calls, toolyard.Call{Tool: "write_file",
+					Input: fmt.Appendf(nil, `{"file_path": %q, "content": "owned"}`, p)})
 			}
 			for i, r := range results(t, c, b) {
 				want := toolyard.PermissionDenied

@@ -33,7 +33,8 @@ func TestUnsafeToolsGoWhereTheyAreIsolated(t *testing.T) {
 	c := startClient(t, s)
 	got := results(t, c, toolyard.Batch{Calls: calls("risky", "read")})
 	if got[0].Output != "b" || got[1].Output != "a" {
-		t.Errorf("the UNSAFE call ran in %q (%s), the read in %q; want b, which isolates, and a, the first", got[0].Output, got[0].Error, got[1].Output)
+		t.Errorf("the UNSAFE call ran in %q (%s), the read in %q; want b, which isolates, and a, the first",
+			got[0].Output, got[0].Error, got[1].Output)
 	}
 }
 
@@ -54,17 +55,19 @@ func TestAPoolThatCannotIsolate(t *testing.T) {
 	inWorker.Class = tool.ClassRule{Static: toolyard.Unsafe}
 	service := inWorker
 	service.Name, service.Execution = "ticket", tool.InService
-	startWorker(t, s, worker.Config{NoIsolation: "no isolation: native: raise sysctl user.max_user_namespaces", Tools: []tool.Tool{
-		boxed(t, "run", toolyard.Unsafe, "x"), boxed(t, "look", toolyard.ReadOnly, "x"),
-		make1(t, inWorker, says("x")), make1(t, service, says("served")), make1(t, reader("read"), says("read")),
-	}})
+	startWorker(t, s, worker.Config{NoIsolation: "no isolation: native: raise sysctl user.max_user_namespaces",
+		Tools: []tool.Tool{
+			boxed(t, "run", toolyard.Unsafe, "x"), boxed(t, "look", toolyard.ReadOnly, "x"),
+			make1(t, inWorker, says("x")), make1(t, service, says("served")), make1(t, reader("read"), says("read")),
+		}})
 	got := results(t, startClient(t, s), toolyard.Batch{Calls: calls("run", "look", "deploy", "ticket", "read")})
 	if codes(got) != "setup_required setup_required setup_required ok ok" || got[3].Output != "served" {
 		t.Fatalf("got %s: %+v", codes(got), got)
 	}
 	for i, fix := range []string{"max_user_namespaces", "max_user_namespaces", "declaration"} {
 		r := got[i]
-		if r.Worker != "" || r.Attempts != 0 || !strings.Contains(r.Error, "cannot isolate") || !strings.Contains(r.Detail, fix) || strings.Contains(r.Detail+r.Error, "\n") {
+		if r.Worker != "" || r.Attempts != 0 || !strings.Contains(r.Error, "cannot isolate") ||
+			!strings.Contains(r.Detail, fix) || strings.Contains(r.Detail+r.Error, "\n") {
 			t.Errorf("%s, by worker %q after %d attempts: %q (%q)", r.Tool, r.Worker, r.Attempts, r.Error, r.Detail)
 		}
 	}
@@ -76,10 +79,12 @@ func TestAPoolOfWhichOneIsolates(t *testing.T) {
 	s := testenv.Server(t)
 	startDispatcher(t, s, dispatcher.Config{})
 	where := func(name string) []tool.Tool {
-		return []tool.Tool{boxed(t, "run", toolyard.Unsafe, name), boxed(t, "look", toolyard.ReadOnly, name), make1(t, reader("read"), says(name))}
+		return []tool.Tool{boxed(t, "run", toolyard.Unsafe, name), boxed(t, "look", toolyard.ReadOnly, name),
+			make1(t, reader("read"), says(name))}
 	}
 	startWorker(t, s, worker.Config{ID: "bare", Tools: where("bare"), NoIsolation: "it is a test"})
-	startWorker(t, s, worker.Config{ID: "able", Tools: where("able"), Isolation: "native", Classes: []toolyard.Class{toolyard.ReadOnly, toolyard.Unsafe}})
+	startWorker(t, s, worker.Config{ID: "able", Tools: where("able"), Isolation: "native",
+		Classes: []toolyard.Class{toolyard.ReadOnly, toolyard.Unsafe}})
 	c := startClient(t, s)
 	if !slices.Equal(classesOf(t, c, "bare"), []toolyard.Class{toolyard.ReadOnly, toolyard.WriteExclusive}) {
 		t.Errorf("the worker that cannot isolate takes %v", classesOf(t, c, "bare"))
@@ -87,7 +92,8 @@ func TestAPoolOfWhichOneIsolates(t *testing.T) {
 	ran := map[string]int{}
 	const rounds = 6
 	for range rounds {
-		for _, r := range results(t, c, toolyard.Batch{Calls: calls("run", "look", "look", "look", "read", "read", "read")}) {
+		for _, r := range results(t, c, toolyard.Batch{Calls: calls("run", "look", "look", "look", "read", "read",
+			"read")}) {
 			if r.IsError || r.Tool != "read" && r.Output != "able" {
 				t.Errorf("%s ran in %q: %q %s", r.Tool, r.Output, r.Code, r.Error)
 			}
@@ -121,7 +127,8 @@ func TestUnsandboxedWorkersAreAble(t *testing.T) {
 	startDispatcher(t, s, dispatcher.Config{})
 	inWorker := writer("deploy")
 	inWorker.Class = tool.ClassRule{Static: toolyard.Unsafe}
-	startWorker(t, s, worker.Config{Unsandboxed: true, Tools: []tool.Tool{boxed(t, "run", toolyard.Unsafe, "x"), make1(t, inWorker, says("y"))}})
+	startWorker(t, s, worker.Config{Unsandboxed: true, Tools: []tool.Tool{boxed(t, "run", toolyard.Unsafe, "x"),
+		make1(t, inWorker, says("y"))}})
 	got := results(t, startClient(t, s), toolyard.Batch{Calls: calls("run", "deploy")})
 	if codes(got) != "ok ok" || got[0].Isolation != "none" || got[1].Isolation != "none" {
 		t.Errorf("got %+v", got)
@@ -135,14 +142,16 @@ func TestTheLastWorkerThatIsolates(t *testing.T) {
 	startDispatcher(t, s, dispatcher.Config{WorkerWait: time.Second})
 	gate, began := make(chan struct{}), make(chan struct{})
 	tools := func(where string) []tool.Tool {
-		return []tool.Tool{boxed(t, "run", toolyard.Unsafe, where), make1(t, writer("first"), func(context.Context, tool.Env) (string, error) {
-			close(began)
-			<-gate
-			return where, nil
-		})}
+		return []tool.Tool{boxed(t, "run", toolyard.Unsafe, where),
+			make1(t, writer("first"), func(context.Context, tool.Env) (string, error) {
+				close(began)
+				<-gate
+				return where, nil
+			})}
 	}
 	startWorker(t, s, worker.Config{ID: "bare", Tools: tools("bare")})
-	able := startWorker(t, s, worker.Config{ID: "able", Tools: tools("able"), Isolation: "native", Classes: []toolyard.Class{toolyard.Unsafe}})
+	able := startWorker(t, s, worker.Config{ID: "able", Tools: tools("able"), Isolation: "native",
+		Classes: []toolyard.Class{toolyard.Unsafe}})
 	b, err := startClient(t, s).Submit(t.Context(), toolyard.Batch{Calls: calls("first", "run")})
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +160,8 @@ func TestTheLastWorkerThatIsolates(t *testing.T) {
 	able.end(t)
 	close(gate)
 	got := collect(t, t.Context(), b)
-	if got[0].Output != "bare" || !got[1].IsError || got[1].Worker == "bare" || got[1].Code != toolyard.DependencyUnavailable {
+	if got[0].Output != "bare" || !got[1].IsError || got[1].Worker == "bare" ||
+		got[1].Code != toolyard.DependencyUnavailable {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -172,7 +182,8 @@ func TestANameThatAProviderChanged(t *testing.T) {
 	if changed == "files.read" {
 		t.Fatal("the provider takes the name as it is: nothing is tested")
 	}
-	if got := results(t, startClient(t, s), toolyard.Batch{Calls: calls(changed)}); got[0].Output != "all" || got[0].Tool != "files.read" {
+	if got := results(t, startClient(t, s), toolyard.Batch{Calls: calls(changed)}); got[0].Output != "all" ||
+		got[0].Tool != "files.read" {
 		t.Errorf("got %+v", got[0])
 	}
 }

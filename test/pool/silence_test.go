@@ -46,7 +46,8 @@ func startMute(t *testing.T, s *natsd.Server) (*mute, func()) {
 		t.Fatal(err)
 	}
 	entry := broker.Worker{
-		ID: m.id, Pool: "default", Classes: toolyard.Classes, Toolset: surface.Hash, Workspaces: []toolyard.Workspace{"default"},
+		ID: m.id, Pool: "default", Classes: toolyard.Classes, Toolset: surface.Hash,
+		Workspaces: []toolyard.Workspace{"default"},
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	t.Cleanup(stop)
@@ -88,7 +89,8 @@ func (m *mute) claim(sub *client.Batch) uint64 {
 
 // finish ends the claimed call.
 func (m *mute) finish(sub *client.Batch, claim uint64) error {
-	res := toolyard.Result{Index: 0, CallID: "call-0", Tool: "write", Output: "done", Worker: m.id, Attempts: 1, Class: toolyard.WriteExclusive}
+	res := toolyard.Result{Index: 0, CallID: "call-0", Tool: "write", Output: "done", Worker: m.id, Attempts: 1,
+		Class: toolyard.WriteExclusive}
 	_, err := m.b.Append(m.t.Context(), sub.Key(), batch.ChainCall, "default", 0, claim, events.Finished{Result: res})
 	return err
 }
@@ -126,8 +128,8 @@ func deafen(t *testing.T, js jetstream.JetStream, bucket string) {
 	}
 }
 
-// TestADeadWatchIsNoDeadWorker: the watch of the registry has died, and the worker answers no question. It beats, so its
-// claim stands.
+// TestADeadWatchIsNoDeadWorker: the watch of the registry has died, and the worker answers no question. It beats, so
+// its claim stands.
 func TestADeadWatchIsNoDeadWorker(t *testing.T) {
 	t.Parallel()
 	s := hurried(t)
@@ -152,8 +154,8 @@ func TestADeadWatchIsNoDeadWorker(t *testing.T) {
 	}
 }
 
-// TestAClaimIsASignOfLife: a worker is known to be silent, and claims another call. That claim stands for as long as the worker
-// may believe in its lease, and is settled then.
+// TestAClaimIsASignOfLife: a worker is known to be silent, and claims another call. That claim stands for as long as
+// the worker may believe in its lease, and is settled then.
 func TestAClaimIsASignOfLife(t *testing.T) {
 	t.Parallel()
 	s := hurried(t)

@@ -24,24 +24,27 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// BenchmarkStream times what passes between the last byte of a call's input and the start of the tool, while the model goes on
-// talking: over HTTP, as a provider's event stream, for the first call of a response and for those behind it; and for a call that a
-// client appends to an open batch over NATS. The floor is an appended event stored and acknowledged on the same server.
+// BenchmarkStream times what passes between the last byte of a call's input and the start of the tool, while the model
+// goes on talking: over HTTP, as a provider's event stream, for the first call of a response and for those behind it;
+// and for a call that a client appends to an open batch over NATS. The floor is an appended event stored and
+// acknowledged on the same server.
 func BenchmarkStream(b *testing.B) {
 	began := make(chan time.Time, 1)
 	type in struct {
 		Text string `json:"text"`
 	}
-	read, err := tool.New(tool.Typed[in, string]{Declaration: reader("read"), Run: func(context.Context, tool.Env, in) (string, error) {
-		began <- time.Now()
-		return "read", nil
-	}})
+	read, err := tool.New(tool.Typed[in, string]{Declaration: reader("read"),
+		Run: func(context.Context, tool.Env, in) (string, error) {
+			began <- time.Now()
+			return "read", nil
+		}})
 	if err != nil {
 		b.Fatal(err)
 	}
 	c, s := benchSystem(b, worker.Config{Mode: policy.Bypass, Tools: []tool.Tool{read}})
 	broker := testenv.Broker(b, s, "/api/bench")
-	handler, err := api.New(api.Config{Client: c, Broker: broker, Loopback: true, Log: slog.New(slog.DiscardHandler), Ready: func() error { return nil }})
+	handler, err := api.New(api.Config{Client: c, Broker: broker, Loopback: true, Log: slog.New(slog.DiscardHandler),
+		Ready: func() error { return nil }})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -152,11 +155,13 @@ func BenchmarkStream(b *testing.B) {
 	})
 	b.Run("floor", func(b *testing.B) {
 		var took []time.Duration
-		k := toolyard.BatchKey{Agent: "bench", ID: "floor"} // nobody's: it is stored and acknowledged, and nothing follows
+		// nobody's: it is stored and acknowledged, and nothing follows
+		k := toolyard.BatchKey{Agent: "bench", ID: "floor"}
 		seq := uint64(0)
 		for b.Loop() {
 			last := time.Now()
-			rec, err := broker.Append(b.Context(), k, batch.ChainInput, "", 0, seq, events.Appended{Calls: []toolyard.Call{{ID: "c", Tool: "read", Input: input}}})
+			rec, err := broker.Append(b.Context(), k, batch.ChainInput, "", 0, seq,
+				events.Appended{Calls: []toolyard.Call{{ID: "c", Tool: "read", Input: input}}})
 			if err != nil {
 				b.Fatal(err)
 			}

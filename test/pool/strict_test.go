@@ -19,8 +19,9 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// TestASubmissionOverNATSIsReadAsOverHTTP: a field that nobody knows, or whose name has another case, or that stands there twice,
-// may have been meant to deny something. Nothing of such a batch runs. What a newer version wrote may have more fields.
+// TestASubmissionOverNATSIsReadAsOverHTTP: a field that nobody knows, or whose name has another case, or that stands
+// there twice, may have been meant to deny something. Nothing of such a batch runs. What a newer version wrote may have
+// more fields.
 func TestASubmissionOverNATSIsReadAsOverHTTP(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
@@ -31,8 +32,10 @@ func TestASubmissionOverNATSIsReadAsOverHTTP(t *testing.T) {
 		t.Helper()
 		m := nats.NewMsg("ty.batch.a." + id)
 		for name, value := range map[string]string{
-			"ce-specversion": "1.0", "ce-id": broker.NewID(), "ce-source": "/agent/a", "ce-type": string(events.BatchSubmitted), "ce-subject": "a/" + id,
-			"ce-time": time.Now().UTC().Format(time.RFC3339Nano), "ce-datacontenttype": "application/json", "ce-tyversion": version,
+			"ce-specversion": "1.0", "ce-id": broker.NewID(), "ce-source": "/agent/a",
+			"ce-type": string(events.BatchSubmitted), "ce-subject": "a/" + id,
+			"ce-time": time.Now().UTC().Format(time.RFC3339Nano), "ce-datacontenttype": "application/json",
+			"ce-tyversion": version,
 		} {
 			m.Header.Set(name, value)
 		}
@@ -43,17 +46,20 @@ func TestASubmissionOverNATSIsReadAsOverHTTP(t *testing.T) {
 	}
 	const call = `"calls":[{"id":"1","tool":"read","input":{}}]`
 	for name, tt := range map[string]struct{ data, field, says string }{
-		"unknown":         {`{` + call + `,"colour":"red"}`, "colour", "is not a field of a batch"},
-		"unknown-option":  {`{` + call + `,"options":{"denny":["read"]}}`, "options.denny", `did you mean "deny"`},
-		"unknown-in-call": {`{"calls":[{"id":"1","tool":"read","input":{},"dry_run":true}]}`, "calls[0].dry_run", "is not a field of a call"},
-		"case":            {`{` + call + `,"Session":"s"}`, "Session", `did you mean "session"`},
-		"case-of-option":  {`{` + call + `,"options":{"Deny":["bash"]}}`, "options.Deny", `did you mean "deny"`},
-		"case-in-call":    {`{"calls":[{"id":"1","Tool":"read","input":{}}]}`, "calls[0].Tool", `did you mean "tool"`},
-		"twice":           {`{` + call + `,"options":{"deny":["read"],"deny":[]}}`, "options.deny", "appears twice"},
-		"two-cases":       {`{` + call + `,"options":{"deny":["read"],"DENY":[]}}`, "options.DENY", `did you mean "deny"`},
+		"unknown":        {`{` + call + `,"colour":"red"}`, "colour", "is not a field of a batch"},
+		"unknown-option": {`{` + call + `,"options":{"denny":["read"]}}`, "options.denny", `did you mean "deny"`},
+		"unknown-in-call": {`{"calls":[{"id":"1","tool":"read","input":{},"dry_run":true}]}`, "calls[0].dry_run",
+			"is not a field of a call"},
+		"case":           {`{` + call + `,"Session":"s"}`, "Session", `did you mean "session"`},
+		"case-of-option": {`{` + call + `,"options":{"Deny":["bash"]}}`, "options.Deny", `did you mean "deny"`},
+		"case-in-call":   {`{"calls":[{"id":"1","Tool":"read","input":{}}]}`, "calls[0].Tool", `did you mean "tool"`},
+		"twice":          {`{` + call + `,"options":{"deny":["read"],"deny":[]}}`, "options.deny", "appears twice"},
+		"two-cases": {`{` + call + `,"options":{"deny":["read"],"DENY":[]}}`, "options.DENY",
+			`did you mean "deny"`},
 	} {
 		submit(name, strconv.Itoa(toolyard.WireVersion), tt.data)
-		if why := refusalOf(t, b, toolyard.BatchKey{Agent: "a", ID: toolyard.BatchID(name)}); why == nil || why.Status != 400 || why.Field != tt.field || !strings.Contains(why.Detail, tt.says) {
+		if why := refusalOf(t, b, toolyard.BatchKey{Agent: "a", ID: toolyard.BatchID(name)}); why == nil ||
+			why.Status != 400 || why.Field != tt.field || !strings.Contains(why.Detail, tt.says) {
 			t.Errorf("%s: %+v; want %s %q", name, why, tt.field, tt.says)
 		}
 	}
@@ -69,7 +75,8 @@ func TestASubmissionOverNATSIsReadAsOverHTTP(t *testing.T) {
 	}
 }
 
-// TestABadCallOverNATS: what is wrong with one call alone is its result, in a submission and where calls are appended by hand.
+// TestABadCallOverNATS: what is wrong with one call alone is its result, in a submission and where calls are appended
+// by hand.
 func TestABadCallOverNATS(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
@@ -80,8 +87,10 @@ func TestABadCallOverNATS(t *testing.T) {
 		t.Helper()
 		m := nats.NewMsg(subject)
 		for name, value := range map[string]string{
-			"ce-specversion": "1.0", "ce-id": broker.NewID(), "ce-source": "/agent/a", "ce-type": string(kind), "ce-subject": "a/b",
-			"ce-time": time.Now().UTC().Format(time.RFC3339Nano), "ce-datacontenttype": "application/json", "ce-tyversion": strconv.Itoa(toolyard.WireVersion),
+			"ce-specversion": "1.0", "ce-id": broker.NewID(), "ce-source": "/agent/a", "ce-type": string(kind),
+			"ce-subject": "a/b",
+			"ce-time":    time.Now().UTC().Format(time.RFC3339Nano), "ce-datacontenttype": "application/json",
+			"ce-tyversion": strconv.Itoa(toolyard.WireVersion),
 		} {
 			m.Header.Set(name, value)
 		}
@@ -92,8 +101,10 @@ func TestABadCallOverNATS(t *testing.T) {
 	}
 	calls := func(n string) string {
 		deep := strings.Repeat(`{"a":`, 600) + "1" + strings.Repeat("}", 600)
-		return `"calls":[{"id":"1` + n + `","tool":"read","input":{}},{"id":"2` + n + `","tool":"","input":{}},{"id":"3` + n +
-			`","tool":"read","input":{"a":1,"a":2}},{"id":"4` + n + `","tool":"read","input":` + deep + `},{"id":"5` + n + `","tool":"read","input":{}}]`
+		return `"calls":[{"id":"1` + n + `","tool":"read","input":{}},{"id":"2` + n +
+			`","tool":"","input":{}},{"id":"3` + n +
+			`","tool":"read","input":{"a":1,"a":2}},{"id":"4` + n + `","tool":"read","input":` + deep + `},{"id":"5` +
+			n + `","tool":"read","input":{}}]`
 	}
 	publish("ty.batch.a.b", events.BatchSubmitted, `{"open":true,`+calls("")+`}`)
 	publish("ty.event.a.b._.input", events.CallsAppended, `{`+calls("x")+`}`)

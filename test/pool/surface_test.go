@@ -41,7 +41,8 @@ func searchTool(t *testing.T) tool.Tool {
 
 func deferred(d tool.Declaration) tool.Declaration { d.ShouldDefer = true; return d }
 
-// TestDeferredToolsAreSearchedAndLoaded: a search in one batch makes a tool callable in the next ones of its session, and of no other.
+// TestDeferredToolsAreSearchedAndLoaded: a search in one batch makes a tool callable in the next ones of its session,
+// and of no other.
 func TestDeferredToolsAreSearchedAndLoaded(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
@@ -54,7 +55,8 @@ func TestDeferredToolsAreSearchedAndLoaded(t *testing.T) {
 		t.Fatal(err)
 	}
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{
-		searchTool(t), make1(t, rare, says("opened")), make1(t, denied, says("deleted")), make1(t, deferred(reader("mail")), says("sent")), make1(t, always, says("here")),
+		searchTool(t), make1(t, rare, says("opened")), make1(t, denied, says("deleted")),
+		make1(t, deferred(reader("mail")), says("sent")), make1(t, always, says("here")),
 	}})
 	// Two dispatchers: what a session has loaded is nobody's memory.
 	for range 2 {
@@ -65,28 +67,34 @@ func TestDeferredToolsAreSearchedAndLoaded(t *testing.T) {
 		return results(t, c, toolyard.Batch{Session: session, Calls: calls})
 	}
 	// Not loaded: it says so, also under the name that providers get, and also beside the search that loads it.
-	got := ask("s", toolyard.Call{Tool: "tracker_create_issue"}, toolyard.Call{Tool: "tool_search", Input: json.RawMessage(`{"query":"issue"}`)},
-		toolyard.Call{Tool: "tracker.create_issue"}, toolyard.Call{Tool: "always"}, toolyard.Call{Tool: "tracker.delete_issue"})
+	got := ask("s", toolyard.Call{Tool: "tracker_create_issue"},
+		toolyard.Call{Tool: "tool_search", Input: json.RawMessage(`{"query":"issue"}`)},
+		toolyard.Call{Tool: "tracker.create_issue"}, toolyard.Call{Tool: "always"},
+		toolyard.Call{Tool: "tracker.delete_issue"})
 	if codes(got) != "schema_not_loaded ok schema_not_loaded ok blocked_tool" {
 		t.Fatalf("the results are %s: %s", codes(got), got[1].Error)
 	}
 	if !strings.Contains(got[0].Error, "tool_search") {
 		t.Errorf("the model is not told what to do: %s", got[0].Error)
 	}
-	want := []toolyard.Content{{Type: toolyard.ContentTool, Name: "tracker.create_issue", Sent: "tracker_create_issue", Description: "Opens an issue.", Schema: rare.InputSchema}}
-	if part := got[1].Content; len(part) != 1 || len(part[0].Schema) == 0 || part[0].Name != want[0].Name || part[0].Sent != want[0].Sent || part[0].Description != want[0].Description {
+	want := []toolyard.Content{{Type: toolyard.ContentTool, Name: "tracker.create_issue", Sent: "tracker_create_issue",
+		Description: "Opens an issue.", Schema: rare.InputSchema}}
+	if part := got[1].Content; len(part) != 1 || len(part[0].Schema) == 0 || part[0].Name != want[0].Name ||
+		part[0].Sent != want[0].Sent || part[0].Description != want[0].Description {
 		t.Errorf("the search found %+v", got[1].Content)
 	}
 	if strings.Contains(got[1].Output, "delete") {
 		t.Errorf("the search shows what a rule has taken out: %s", got[1].Output)
 	}
-	if got := ask("s", toolyard.Call{Tool: "tracker_create_issue"}, toolyard.Call{Tool: "mail"}); codes(got) != "ok schema_not_loaded" || got[0].Output != "opened" {
+	if got := ask("s", toolyard.Call{Tool: "tracker_create_issue"},
+		toolyard.Call{Tool: "mail"}); codes(got) != "ok schema_not_loaded" || got[0].Output != "opened" {
 		t.Errorf("in the next batch: %s", codes(got))
 	}
 	if got := ask("other", toolyard.Call{Tool: "tracker.create_issue"}); codes(got) != "schema_not_loaded" {
 		t.Errorf("in another session: %s", codes(got))
 	}
-	if v, err := c.Session(t.Context(), toolyard.DefaultAgent, "s"); err != nil || !reflect.DeepEqual(v.Loaded, []string{"tracker.create_issue"}) {
+	if v, err := c.Session(t.Context(), toolyard.DefaultAgent, "s"); err != nil ||
+		!reflect.DeepEqual(v.Loaded, []string{"tracker.create_issue"}) {
 		t.Errorf("the session has loaded %q, %v", v.Loaded, err)
 	}
 }
@@ -98,12 +106,14 @@ func TestANameThatTwoPoolsOfferIsSeen(t *testing.T) {
 	var log syncBuffer
 	d := dispatcher.New(testenv.Broker(t, s, "/dispatcher/test"), dispatcher.Config{
 		Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}, Log: slog.New(slog.NewTextHandler(&log, nil)),
-		Base: []registry.Entry{{Declaration: reader("alone"), Origin: registry.Toolset, Pool: "default"}}, // known, and offered by a's worker alone
+		// known, and offered by a's worker alone
+		Base: []registry.Entry{{Declaration: reader("alone"), Origin: registry.Toolset, Pool: "default"}},
 	})
 	begin(t, d)
 	other := reader("search")
 	other.Description = "Another search."
-	startWorker(t, s, worker.Config{Pool: "a", Tools: []tool.Tool{make1(t, reader("search"), says("a")), make1(t, reader("alone"), says("a"))}})
+	startWorker(t, s, worker.Config{Pool: "a", Tools: []tool.Tool{make1(t, reader("search"), says("a")),
+		make1(t, reader("alone"), says("a"))}})
 	startWorker(t, s, worker.Config{Pool: "b", Tools: []tool.Tool{make1(t, other, says("b"))}})
 	c := startClient(t, s)
 	if got := codes(results(t, c, toolyard.Batch{Calls: calls("search", "alone")})); got != "ok ok" {
@@ -119,7 +129,8 @@ func TestANameThatTwoPoolsOfferIsSeen(t *testing.T) {
 			t.Errorf("the worker of pool %s has the conflicts %q", w.Pool, w.Conflicts)
 		}
 	}
-	for end := time.Now().Add(30 * time.Second); strings.Count(log.String(), "offered more than once") == 0; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); strings.Count(log.String(),
+		"offered more than once") == 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("the log has nothing of it:\n%s", log.String())
 		}
@@ -156,15 +167,18 @@ func TestTheNameThatWasUsedStandsInTheFacts(t *testing.T) {
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, renamed, says("stopped"))}})
 	startDispatcher(t, s, dispatcher.Config{})
 	b := toolyard.Batch{Calls: calls("kill_shell", "stop_task", "stop.task")}
-	want := []string{`"kill_shell" is an alias of "stop.task"`, `"stop_task" is the name that a provider got for "stop.task"`, ""}
+	want := []string{`"kill_shell" is an alias of "stop.task"`,
+		`"stop_task" is the name that a provider got for "stop.task"`, ""}
 	for i, r := range results(t, startClient(t, s), b) {
-		if r.IsError || r.Tool != "stop.task" || r.Phases[0].Phase != toolyard.PhaseResolveTool || r.Phases[0].Detail != want[i] {
+		if r.IsError || r.Tool != "stop.task" || r.Phases[0].Phase != toolyard.PhaseResolveTool ||
+			r.Phases[0].Detail != want[i] {
 			t.Errorf("call %d: %q %q, %+v; want %q", i, r.Tool, r.Code, r.Phases[0], want[i])
 		}
 	}
 }
 
-// TestEnabledIsAskedBetweenBatches: a tool that is disabled is unknown to the next batch, and runs for one that was planned before.
+// TestEnabledIsAskedBetweenBatches: a tool that is disabled is unknown to the next batch, and runs for one that was
+// planned before.
 func TestEnabledIsAskedBetweenBatches(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
@@ -173,11 +187,12 @@ func TestEnabledIsAskedBetweenBatches(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	flag := make1(t, reader("flag"), says("flown"))
 	flag.Enabled = on.Load
-	startWorker(t, s, worker.Config{Tools: []tool.Tool{flag, make1(t, writer("hold"), func(ctx context.Context, _ tool.Env) (string, error) {
-		close(began)
-		<-release
-		return "", nil
-	})}})
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{flag,
+		make1(t, writer("hold"), func(ctx context.Context, _ tool.Env) (string, error) {
+			close(began)
+			<-release
+			return "", nil
+		})}})
 	startDispatcher(t, s, dispatcher.Config{})
 	c := startClient(t, s)
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
@@ -224,16 +239,18 @@ func gone(t *testing.T, ctx context.Context, b *natsbroker.Broker, name string) 
 	return true
 }
 
-// TestContentAndEchoTravel: parts, data and echo come back whole through queue, log and reply; every end of a call has its echo, whoever
-// makes it, also after its dispatcher was replaced.
+// TestContentAndEchoTravel: parts, data and echo come back whole through queue, log and reply; every end of a call has
+// its echo, whoever makes it, also after its dispatcher was replaced.
 func TestContentAndEchoTravel(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
 	png := append([]byte("\x89PNG"), make([]byte, 100<<10)...)
-	parts := []toolyard.Content{{Type: toolyard.ContentText, Text: "see"}, {Type: toolyard.ContentImage, MIMEType: "image/png", Data: []byte("\x89small")},
+	parts := []toolyard.Content{{Type: toolyard.ContentText, Text: "see"},
+		{Type: toolyard.ContentImage, MIMEType: "image/png", Data: []byte("\x89small")},
 		{Type: toolyard.ContentImage, MIMEType: "image/png", Data: png}}
 	shot := reader("shot")
-	shot.InputSchema, shot.OutputSchema = json.RawMessage(`{"type":"object"}`), json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}}}`)
+	shot.InputSchema, shot.OutputSchema = json.RawMessage(`{"type":"object"}`),
+		json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}}}`)
 	began, ended := make(chan struct{}, 1), make(chan error, 1)
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{
 		{Declaration: shot, Run: func(context.Context, tool.Env, json.RawMessage) (tool.Output, error) {
@@ -247,7 +264,8 @@ func TestContentAndEchoTravel(t *testing.T) {
 	defer cancel()
 	echo := func(i string) toolyard.Echo { return toolyard.Echo(`{"namespace":"n` + i + `"}`) }
 	b := toolyard.Batch{Calls: []toolyard.Call{
-		{Tool: "shot", Echo: echo("0")}, {Tool: "no", Echo: echo("1")}, {Tool: "wait", Echo: echo("2")}, {Tool: "never", Echo: echo("3")},
+		{Tool: "shot", Echo: echo("0")}, {Tool: "no", Echo: echo("1")}, {Tool: "wait", Echo: echo("2")},
+		{Tool: "never", Echo: echo("3")},
 	}}
 	stream, err := c.Open(ctx, b)
 	if err != nil {
@@ -275,7 +293,8 @@ func TestContentAndEchoTravel(t *testing.T) {
 		}
 	}
 	r := got[0]
-	if string(r.Structured) != `{"n":1}` || len(r.Content) != 3 || !reflect.DeepEqual(r.Content[:2], parts[:2]) || r.Content[2].Data != nil || r.Content[2].Size != int64(len(png)) {
+	if string(r.Structured) != `{"n":1}` || len(r.Content) != 3 || !reflect.DeepEqual(r.Content[:2], parts[:2]) ||
+		r.Content[2].Data != nil || r.Content[2].Size != int64(len(png)) {
 		t.Fatalf("structured %s, parts %+v", r.Structured, r.Content)
 	}
 	if err := stream.Fill(ctx, got); err != nil || !reflect.DeepEqual(got[0].Content[2].Data, png) {
@@ -296,7 +315,8 @@ func TestCallsThatAreRefusedKeepTheirEcho(t *testing.T) {
 	b, ctx := testenv.Broker(t, s, "/test"), t.Context()
 	large := toolyard.Echo(`{"a":"` + strings.Repeat("x", toolyard.MaxEchoBytes) + `"}`)
 	seq, err := b.Input(ctx, stream.Key(), 0, events.Appended{Calls: []toolyard.Call{
-		{ID: "1", Tool: "read", Echo: toolyard.Echo(`{"n":1}`)}, {ID: "2", Tool: "read", Echo: large}, {ID: "3", Tool: "read", Echo: toolyard.Echo(`[1]`)},
+		{ID: "1", Tool: "read", Echo: toolyard.Echo(`{"n":1}`)}, {ID: "2", Tool: "read", Echo: large},
+		{ID: "3", Tool: "read", Echo: toolyard.Echo(`[1]`)},
 		{ID: "4", Tool: "read", Echo: toolyard.Echo(`{"n":4}`)},
 	}})
 	if err != nil {
@@ -319,12 +339,14 @@ func TestCallsThatAreRefusedKeepTheirEcho(t *testing.T) {
 	}
 }
 
-// TestAgentsHaveViews: one registry, and each agent sees its own part of it, by calls and by search. A batch can narrow it further.
+// TestAgentsHaveViews: one registry, and each agent sees its own part of it, by calls and by search. A batch can narrow
+// it further.
 func TestAgentsHaveViews(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{
-		searchTool(t), make1(t, reader("read"), says("x")), make1(t, writer("write"), says("x")), make1(t, deferred(reader("secret_report")), says("x")),
+		searchTool(t), make1(t, reader("read"), says("x")), make1(t, writer("write"), says("x")),
+		make1(t, deferred(reader("secret_report")), says("x")),
 	}})
 	views, err := registry.ParseViews([]string{"reviewer=read,tool_search"})
 	if err != nil {
@@ -333,8 +355,10 @@ func TestAgentsHaveViews(t *testing.T) {
 	startDispatcher(t, s, dispatcher.Config{Planner: dispatcher.Planner{Views: views}})
 	c := startClient(t, s)
 	ask := toolyard.Call{Tool: "tool_search", Input: json.RawMessage(`{"query":"secret report"}`)}
-	for agent, want := range map[toolyard.Agent]string{"reviewer": "ok blocked_tool ok blocked_tool", "builder": "ok ok ok schema_not_loaded"} {
-		got := results(t, c, toolyard.Batch{Agent: agent, Calls: []toolyard.Call{{Tool: "read"}, {Tool: "write"}, ask, {Tool: "secret_report"}}})
+	for agent, want := range map[toolyard.Agent]string{"reviewer": "ok blocked_tool ok blocked_tool",
+		"builder": "ok ok ok schema_not_loaded"} {
+		got := results(t, c, toolyard.Batch{Agent: agent,
+			Calls: []toolyard.Call{{Tool: "read"}, {Tool: "write"}, ask, {Tool: "secret_report"}}})
 		if codes(got) != want {
 			t.Errorf("%s: %s, want %s", agent, codes(got), want)
 		}
@@ -342,7 +366,8 @@ func TestAgentsHaveViews(t *testing.T) {
 			t.Errorf("%s searched and got: %s", agent, got[2].Output)
 		}
 	}
-	got := results(t, c, toolyard.Batch{Agent: "reviewer", Calls: calls("read"), Options: toolyard.Options{Deny: []string{"read"}}})
+	got := results(t, c, toolyard.Batch{Agent: "reviewer", Calls: calls("read"),
+		Options: toolyard.Options{Deny: []string{"read"}}})
 	if codes(got) != "blocked_tool" {
 		t.Errorf("a narrower batch: %s", codes(got))
 	}
@@ -354,7 +379,8 @@ func TestEveryToolButAListIsDeferred(t *testing.T) {
 	s := testenv.Server(t)
 	always := reader("always")
 	always.AlwaysLoad = true
-	startWorker(t, s, worker.Config{Tools: []tool.Tool{searchTool(t), make1(t, reader("keep.this"), says("kept")), make1(t, reader("rare"), says("rare")), make1(t, always, says("here"))}})
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{searchTool(t), make1(t, reader("keep.this"), says("kept")),
+		make1(t, reader("rare"), says("rare")), make1(t, always, says("here"))}})
 	startDispatcher(t, s, dispatcher.Config{Planner: dispatcher.Planner{DeferAllBut: []string{"keep*"}}})
 	c := startClient(t, s)
 	ask := func(calls ...toolyard.Call) []toolyard.Result {

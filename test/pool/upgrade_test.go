@@ -47,8 +47,10 @@ func (l *later) write(subject, about, eventType string, expected int64) {
 	l.t.Helper()
 	m := nats.NewMsg(subject)
 	for name, value := range map[string]string{
-		"ce-specversion": "1.0", "ce-id": broker.NewID(), "ce-source": "/later", "ce-type": eventType, "ce-subject": about,
-		"ce-time": time.Now().UTC().Format(time.RFC3339Nano), "ce-datacontenttype": "application/json", "ce-tyversion": laterVersion,
+		"ce-specversion": "1.0", "ce-id": broker.NewID(), "ce-source": "/later", "ce-type": eventType,
+		"ce-subject": about,
+		"ce-time":    time.Now().UTC().Format(time.RFC3339Nano), "ce-datacontenttype": "application/json",
+		"ce-tyversion": laterVersion,
 	} {
 		m.Header.Set(name, value)
 	}
@@ -75,8 +77,10 @@ func (l *later) stream(name string) jetstream.Stream {
 func (l *later) left(k toolyard.BatchKey, stream, consumer string, times uint64) {
 	l.t.Helper()
 	said := func() (said []string) {
-		for _, subject := range []string{"ty.reply." + string(k.Agent) + "." + string(k.ID), "ty.event." + string(k.Agent) + "." + string(k.ID) + ".default.0"} {
-			m, err := l.stream(strings.ToUpper("ty_"+strings.Split(subject, ".")[1])).GetLastMsgForSubject(l.t.Context(), subject)
+		for _, subject := range []string{"ty.reply." + string(k.Agent) + "." + string(k.ID), "ty.event." +
+			string(k.Agent) + "." + string(k.ID) + ".default.0"} {
+			m, err := l.stream(strings.ToUpper("ty_"+strings.Split(subject,
+				".")[1])).GetLastMsgForSubject(l.t.Context(), subject)
 			if err == nil && m.Header.Get("ce-tyversion") != laterVersion {
 				said = append(said, m.Header.Get("ce-type")+" "+string(m.Data))
 			}
@@ -138,7 +142,8 @@ func TestTooManyOfALaterVersion(t *testing.T) {
 	t.Parallel()
 	l := withLater(t)
 	for i := range 5 {
-		l.write(fmt.Sprintf("ty.batch.a.later-%d", i), fmt.Sprintf("a/later-%d", i), "dev.toolyard.batch.submitted.v2", 0)
+		l.write(fmt.Sprintf("ty.batch.a.later-%d", i), fmt.Sprintf("a/later-%d", i), "dev.toolyard.batch.submitted.v2",
+			0)
 	}
 	l.write("ty.batch.b.later", "b/later", "dev.toolyard.batch.submitted.v2", 0)
 	startDispatcher(t, l.s, dispatcher.Config{MaxAgentWaiting: 2})
@@ -146,7 +151,8 @@ func TestTooManyOfALaterVersion(t *testing.T) {
 	l.left(toolyard.BatchKey{Agent: "b", ID: "later"}, "TY_BATCH", "dispatchers", 12)
 	refused := 0
 	for i := range 5 {
-		replies, err := l.b.Replies(t.Context(), toolyard.BatchKey{Agent: "a", ID: toolyard.BatchID(fmt.Sprintf("later-%d", i))}, 0)
+		replies, err := l.b.Replies(t.Context(), toolyard.BatchKey{Agent: "a",
+			ID: toolyard.BatchID(fmt.Sprintf("later-%d", i))}, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,8 +184,10 @@ func TestALogOfALaterVersion(t *testing.T) {
 				t.Fatal(err)
 			}
 			rec, err := l.b.Append(t.Context(), theLater, batch.ChainBatch, "", 0, 0, events.Planned{
-				SubmissionSeq: 1, Owner: "before", Deadline: time.Now().Add(time.Hour), MaxConcurrency: 1, Open: true, Workspace: "default",
-				Calls: []events.PlannedCall{{ID: "call_1", Tool: "read", Pool: "default"}}, Groups: []events.Group{{Safe: true, Calls: []int{0}}},
+				SubmissionSeq: 1, Owner: "before", Deadline: time.Now().Add(time.Hour), MaxConcurrency: 1, Open: true,
+				Workspace: "default",
+				Calls:     []events.PlannedCall{{ID: "call_1", Tool: "read", Pool: "default"}},
+				Groups:    []events.Group{{Safe: true, Calls: []int{0}}},
 			})
 			if err == nil {
 				rec, err = l.b.Append(t.Context(), theLater, batch.ChainBatch, "", 0, rec.Seq, events.Started{Group: 0})
@@ -227,13 +235,15 @@ func TestABatchOfALaterVersionThatIsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.write("ty.event.a.later._.batch", "a/later", "dev.toolyard.batch.planned.v2", 0)
-	if _, err := l.b.ChangeTickets(t.Context(), broker.TicketQueue{Workspace: "default"}, func(q ticket.Queue) (ticket.Queue, error) {
-		q, _, err := q.Join(ticket.Holder{Agent: "a", Batch: "later", Group: 3, Term: 2}, ticket.Exclusive)
-		return q, err
-	}); err != nil {
+	if _, err := l.b.ChangeTickets(t.Context(), broker.TicketQueue{Workspace: "default"},
+		func(q ticket.Queue) (ticket.Queue, error) {
+			q, _, err := q.Join(ticket.Holder{Agent: "a", Batch: "later", Group: 3, Term: 2}, ticket.Exclusive)
+			return q, err
+		}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.b.Append(t.Context(), theLater, batch.ChainReply, "", 0, 0, events.Reply{Results: []toolyard.Result{{CallID: "call_1"}}, Completed: true}); err != nil {
+	if _, err := l.b.Append(t.Context(), theLater, batch.ChainReply, "", 0, 0,
+		events.Reply{Results: []toolyard.Result{{CallID: "call_1"}}, Completed: true}); err != nil {
 		t.Fatal(err)
 	}
 	c, err := l.js.Consumer(t.Context(), "TY_BATCH", "dispatchers")
@@ -265,7 +275,8 @@ func TestAWorkerOfALaterVersion(t *testing.T) {
 	began, ended := make(chan struct{}, 9), make(chan error, 9)
 	startWorker(t, l.s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), stuck(began, ended))}})
 	startDispatcher(t, l.s, dispatcher.Config{MaxDeliveries: 2})
-	if _, err := startClient(t, l.s).Submit(t.Context(), toolyard.Batch{Agent: "a", ID: "later", Calls: calls("read")}); err != nil {
+	if _, err := startClient(t, l.s).Submit(t.Context(),
+		toolyard.Batch{Agent: "a", ID: "later", Calls: calls("read")}); err != nil {
 		t.Fatal(err)
 	}
 	within(t, "the call runs", began)
@@ -284,7 +295,8 @@ func TestTicketsOfALaterVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at, err := kv.PutString(t.Context(), "default", `{"last":7,"queue":[{"n":7,"agent":"z","batch":"z","group":0,"mode":"shared","until":"tomorrow"}]}`)
+	at, err := kv.PutString(t.Context(), "default",
+		`{"last":7,"queue":[{"n":7,"agent":"z","batch":"z","group":0,"mode":"shared","until":"tomorrow"}]}`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +308,8 @@ func TestTicketsOfALaterVersion(t *testing.T) {
 	if e, err := kv.Get(t.Context(), "default"); err != nil || e.Revision() != at {
 		t.Errorf("the queue was changed to %s, %v", e.Value(), err)
 	}
-	if _, err := kv.PutString(t.Context(), "default", `{"last":7,"queue":[]}`); err != nil { // the later version has left
+	// the later version has left
+	if _, err := kv.PutString(t.Context(), "default", `{"last":7,"queue":[]}`); err != nil {
 		t.Fatal(err)
 	}
 	if got := codes(collect(t, t.Context(), sub)); got != "ok" {
@@ -312,7 +325,8 @@ func TestASessionOfALaterVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kv.PutString(t.Context(), "a.s", `{"loaded":["x"],"changed":"2026-11-22T00:00:00Z","title":{"text":"Mending"}}`); err != nil {
+	if _, err := kv.PutString(t.Context(), "a.s",
+		`{"loaded":["x"],"changed":"2026-11-22T00:00:00Z","title":{"text":"Mending"}}`); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.b.ChangeSession(t.Context(), "a", "s", func(s *broker.Session) { s.Load("y") }); err != nil {
@@ -340,7 +354,8 @@ func TestEverythingNamesItsVersion(t *testing.T) {
 	c := startClient(t, l.s)
 	want := strconv.Itoa(toolyard.WireVersion)
 	queued := make(chan string, 10)
-	sub, err := testenv.Conn(t, l.s).Subscribe("ty.call.>", func(m *nats.Msg) { queued <- m.Header.Get("ce-tyversion") })
+	sub, err := testenv.Conn(t, l.s).Subscribe("ty.call.>",
+		func(m *nats.Msg) { queued <- m.Header.Get("ce-tyversion") })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -375,7 +390,8 @@ func TestEverythingNamesItsVersion(t *testing.T) {
 		for seq := uint64(1); seq <= s.CachedInfo().State.LastSeq; seq++ {
 			m, err := s.GetMsg(t.Context(), seq)
 			if err == nil && m.Header.Get("ce-tyversion") != want {
-				t.Errorf("%s on %s names the version %q", m.Header.Get("ce-type"), m.Subject, m.Header.Get("ce-tyversion"))
+				t.Errorf("%s on %s names the version %q", m.Header.Get("ce-type"), m.Subject,
+					m.Header.Get("ce-tyversion"))
 			}
 		}
 	}

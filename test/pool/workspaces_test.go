@@ -45,7 +45,8 @@ func TestAWorkspaceThatNobodyServes(t *testing.T) {
 	startWorker(t, s, worker.Config{Tools: places(t, "x"), Workspaces: dirs(t, "default", "docs")})
 	startDispatcher(t, s, dispatcher.Config{WorkerWait: time.Millisecond})
 	c := startClient(t, s)
-	if got := codes(results(t, c, toolyard.Batch{Workspace: "docs", Calls: calls("read", "anywhere")})); got != "ok ok" {
+	if got := codes(results(t, c, toolyard.Batch{Workspace: "docs",
+		Calls: calls("read", "anywhere")})); got != "ok ok" {
 		t.Fatalf("a workspace that is served: %s", got)
 	}
 	got := results(t, c, toolyard.Batch{Workspace: "defualt", Calls: calls("read", "anywhere", "read")})

@@ -62,7 +62,8 @@ func checkDocument(t *testing.T, data []byte, force provider.Format) (decoded bo
 			t.Fatalf("%s: the SDK reads %s as %+v, %v", format, rendered, answers, err)
 		}
 		for i, a := range answers {
-			if made := format == provider.Gemini && strings.HasPrefix(batch.Calls[i].ID, "toolyard_call_"); a.ID != batch.Calls[i].ID && !made {
+			if made := format == provider.Gemini && strings.HasPrefix(batch.Calls[i].ID,
+				"toolyard_call_"); a.ID != batch.Calls[i].ID && !made {
 				t.Fatalf("%s: answer %d has id %q, its call %q", format, i, a.ID, batch.Calls[i].ID)
 			}
 		}
@@ -83,7 +84,8 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add([]byte(`{"calls":[{"tool":"t","input":"{\"a\":1}"}]}`), "")
 	f.Add([]byte(`{"choices":[{"message":{"tool_calls":[{"id":"1","type":"custom","custom":{"name":"t","input":"x"}}]},"finish_reason":"length"}]}`), "")
-	f.Add([]byte(`{"candidates":[{"content":{"parts":[{"functionCall":{"name":"t"}}]},"finishReason":"MAX_TOKENS"}]}`), "")
+	f.Add([]byte(`{"candidates":[{"content":{"parts":[{"functionCall":{"name":"t"}}]},"finishReason":"MAX_TOKENS"}]}`),
+		"")
 	f.Add([]byte(`{"type":"message","content":[{"type":"tool_use","id":"1","name":"t","input":{"a":1}}],"stop_reason":"max_tokens"}`), "")
 	f.Fuzz(func(t *testing.T, data []byte, force string) { checkDocument(t, data, provider.Format(force)) })
 }
@@ -158,7 +160,8 @@ func mutate(random *rand.Rand, node any) any {
 		}
 		return v
 	}
-	return []any{nil, true, 7, 1e300, "", "x", "{}", `{"a":`, `"{\"a\":1}"`, "\x1b[2J\u202e", "assistant", "custom", "length", "incomplete",
+	return []any{nil, true, 7, 1e300, "", "x", "{}", `{"a":`, `"{\"a\":1}"`, "\x1b[2J\u202e", "assistant", "custom",
+		"length", "incomplete",
 		[]any{}, map[string]any{}, []any{nil}, map[string]any{"type": "tool_use"}}[random.IntN(18)]
 }
 
@@ -188,7 +191,8 @@ var capitalKey = regexp.MustCompile(`"[A-Z]\w*"\s*:`)
 // sameInSDK compares with the provider's SDK, where that makes sense of the document: it knows fewer liberties in
 // fields that we never look at, and nothing of what we leave out on purpose.
 func sameInSDK(t *testing.T, format provider.Format, data []byte, calls []toolyard.Call) {
-	if format == provider.Native || bytes.Contains(data, []byte("_output")) || bytes.Contains(data, []byte("custom")) || bytes.Contains(data, []byte("\\u")) {
+	if format == provider.Native || bytes.Contains(data, []byte("_output")) || bytes.Contains(data, []byte("custom")) ||
+		bytes.Contains(data, []byte("\\u")) {
 		return
 	}
 	if format == provider.Gemini && capitalKey.Match(data) {
@@ -206,7 +210,8 @@ func sameInSDK(t *testing.T, format provider.Format, data []byte, calls []toolya
 			t.Fatalf("%s: call %d: the SDK reads %+v, we %s", format, i, theirs[i], c)
 		}
 		var ours, other map[string]any
-		if json.Unmarshal(c.Input, &ours) == nil && json.Unmarshal([]byte(theirs[i].Input), &other) == nil && len(ours) > 0 && !reflect.DeepEqual(ours, other) {
+		if json.Unmarshal(c.Input, &ours) == nil && json.Unmarshal([]byte(theirs[i].Input), &other) == nil &&
+			len(ours) > 0 && !reflect.DeepEqual(ours, other) {
 			t.Fatalf("%s: call %d: the SDK reads the input %s, we %s", format, i, theirs[i].Input, c.Input)
 		}
 	}

@@ -25,7 +25,8 @@ const (
 func resultsOf(calls []toolyard.Call) []toolyard.Result {
 	results := make([]toolyard.Result, len(calls))
 	for i, c := range calls {
-		results[i] = toolyard.Result{Index: i, CallID: c.ID, Tool: c.Tool, Echo: c.Echo, Output: fmt.Sprintf("output %d", i), Phases: []toolyard.Fact{}}
+		results[i] = toolyard.Result{Index: i, CallID: c.ID, Tool: c.Tool, Echo: c.Echo,
+			Output: fmt.Sprintf("output %d", i), Phases: []toolyard.Fact{}}
 		if i%3 == 2 {
 			results[i].IsError, results[i].Code = true, toolyard.SchemaValidationFailed
 			results[i].Output, results[i].Error = "", fmt.Sprintf("error %d", i)
@@ -43,18 +44,24 @@ type example struct {
 
 // examples are the inputs under examples/, which the readme and the acceptance tests hand to the commands.
 var examples = []example{
-	{"explore.json", provider.Native, []string{"glob list-commands", "grep find-mains", "read_file read-go-mod", "bash go-version", "bash list-files", "write_file write-notes",
+	{"explore.json", provider.Native, []string{"glob list-commands", "grep find-mains", "read_file read-go-mod",
+		"bash go-version", "bash list-files", "write_file write-notes",
 		"read_file read-notes", "grep find-todo", "summarize_repository summarize", "read_file read-architecture"}, -1},
-	{"escape.json", provider.Native, []string{"bash read-shadow", "bash reach-network", "bash reach-neighbour", "bash write-hook", "bash write-editor-task", "bash fork-bomb",
+	{"escape.json", provider.Native, []string{"bash read-shadow", "bash reach-network", "bash reach-neighbour",
+		"bash write-hook", "bash write-editor-task", "bash fork-bomb",
 		"bash eat-memory", "bash flood-output", "bash outlive-timeout", "bash look-for-it"}, -1},
 	{"tools.json", provider.Native, []string{"count_words call_1", "todo_list call_2", "count_words call_3"}, -1},
-	{"anthropic-message.json", provider.Anthropic, []string{"read_file toolu_01A7pVbTsq5dKxRnYw3CmJ8e", "glob toolu_01BvN9hXqGz4LwUe6TrS2kPd",
+	{"anthropic-message.json", provider.Anthropic, []string{"read_file toolu_01A7pVbTsq5dKxRnYw3CmJ8e",
+		"glob toolu_01BvN9hXqGz4LwUe6TrS2kPd",
 		"grep toolu_01CrM3yEfJ8uQaHt5WzD7nVx", "grep toolu_01DkT6sLcB2mPgXi9FvY4oRj"}, 2},
-	{"openai-response.json", provider.OpenAI, []string{"read_file call_7GkQx2LmWnRt5YvBz8HdCsPe", "glob call_Jw4ZpVf9TqKs3NyXb6MgUaRh",
+	{"openai-response.json", provider.OpenAI, []string{"read_file call_7GkQx2LmWnRt5YvBz8HdCsPe",
+		"glob call_Jw4ZpVf9TqKs3NyXb6MgUaRh",
 		"read_file call_Dc8RtEo1LiFu6QwHk3SmVxNz", "grep call_Ub5XnGy7PjCv2ZaOd9TrLeKw"}, 2},
-	{"openai-chat-completion.json", provider.OpenAIChat, []string{"glob call_v5KdRmXw8ZtHqPyNc3LgSbJa", "grep call_f2TnQeYo6UiVrBkMx9WzDhCl",
-		"read_file call_p7GsAjLu4FwEtXdOv1RyKnZm"}, 1},
-	{"gemini-response.json", provider.Gemini, []string{"read_file toolyard_call_1", "grep toolyard_call_2", "read_file toolyard_call_3", "glob toolyard_call_4"}, 2},
+	{"openai-chat-completion.json", provider.OpenAIChat,
+		[]string{"glob call_v5KdRmXw8ZtHqPyNc3LgSbJa", "grep call_f2TnQeYo6UiVrBkMx9WzDhCl",
+			"read_file call_p7GsAjLu4FwEtXdOv1RyKnZm"}, 1},
+	{"gemini-response.json", provider.Gemini, []string{"read_file toolyard_call_1", "grep toolyard_call_2",
+		"read_file toolyard_call_3", "glob toolyard_call_4"}, 2},
 }
 
 func readExample(t testing.TB, file string) []byte {
@@ -105,11 +112,13 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// builtins are the fields of the tools that the examples use, as API.md names those of the built-in ones, each with its JSON type.
+// builtins are the fields of the tools that the examples use, as API.md names those of the built-in ones, each with its
+// JSON type.
 var builtins = map[string]map[string]string{
-	"read_file":            {"file_path": "string", "offset": "float64", "limit": "float64"},
-	"glob":                 {"pattern": "string", "path": "string"},
-	"grep":                 {"pattern": "string", "path": "string", "glob": "string", "ignore_case": "bool", "context": "float64"},
+	"read_file": {"file_path": "string", "offset": "float64", "limit": "float64"},
+	"glob":      {"pattern": "string", "path": "string"},
+	"grep": {"pattern": "string", "path": "string", "glob": "string", "ignore_case": "bool",
+		"context": "float64"},
 	"bash":                 {"command": "string", "timeout_ms": "float64", "description": "string"},
 	"write_file":           {"file_path": "string", "content": "string"},
 	"summarize_repository": {"depth": "float64"}, // no such tool
@@ -158,7 +167,8 @@ func roundTrip(t *testing.T, format provider.Format, data []byte, calls []toolya
 		if want := results[i].Output + results[i].Error; answers[i].Input != want {
 			t.Errorf("answer %d: %q, want %q", i, answers[i].Input, want)
 		}
-		if flag := format == provider.Anthropic || format == provider.Gemini; answers[i].IsError != (flag && results[i].IsError) {
+		if flag := format == provider.Anthropic || format == provider.Gemini; answers[i].IsError != (flag &&
+			results[i].IsError) {
 			t.Errorf("answer %d: error flag %t", i, answers[i].IsError)
 		}
 	}

@@ -40,14 +40,18 @@ func fuzzForm(f *testing.F, format provider.Format, doc string) {
 // provider's SDK reads, every call is answered in order, and nothing is in it that the provider is known to refuse.
 func FuzzRender(f *testing.F) {
 	f.Add("image", "image/png", "a text", []byte("data"), []byte(`{"toolset_name":"browser"}`), "", true)
-	f.Add("resource", "application/pdf", "", []byte("data"), []byte(`{"caller":{"type":"program","caller_id":"x"},"namespace":"n"}`), "skipped", false)
-	f.Add("tool", "", "name", []byte(`{"type":"object"}`), []byte(`{"type":"tool_search_call","execution":"client"}`), "", false)
-	f.Add("audio", "audio/wav", " ", []byte{}, []byte(`{"type":"custom_tool_call","caller":{"type":"direct"}}`), "timeout", false)
+	f.Add("resource", "application/pdf", "", []byte("data"),
+		[]byte(`{"caller":{"type":"program","caller_id":"x"},"namespace":"n"}`), "skipped", false)
+	f.Add("tool", "", "name", []byte(`{"type":"object"}`), []byte(`{"type":"tool_search_call","execution":"client"}`),
+		"", false)
+	f.Add("audio", "audio/wav", " ", []byte{}, []byte(`{"type":"custom_tool_call","caller":{"type":"direct"}}`),
+		"timeout", false)
 	f.Fuzz(func(t *testing.T, kind, mime, text string, data, echo []byte, code string, isText bool) {
 		if !utf8.ValidString(kind+mime+text+code) || toolyard.CheckEcho("echo", echo) != nil {
 			return // no result has such
 		}
-		part := toolyard.Content{Type: toolyard.ContentType(kind), MIMEType: mime, Text: text, Data: data, URI: text, Name: text, Title: text}
+		part := toolyard.Content{Type: toolyard.ContentType(kind), MIMEType: mime, Text: text, Data: data, URI: text,
+			Name: text, Title: text}
 		if json.Valid(data) {
 			part.Schema = data
 		}
@@ -58,7 +62,8 @@ func FuzzRender(f *testing.F) {
 		calls := []toolyard.Call{{ID: "call_a", Tool: "t"}, {ID: "call_b", Tool: "t"}, {ID: "call_c", Tool: "t"}}
 		results := []toolyard.Result{
 			{Index: 0, CallID: "call_a", Output: toolyard.TextOf(parts), Content: parts, Echo: echo},
-			{Index: 1, CallID: "call_b", IsError: true, Code: toolyard.Code(code), Error: text, Content: parts, Echo: echo},
+			{Index: 1, CallID: "call_b", IsError: true, Code: toolyard.Code(code), Error: text, Content: parts,
+				Echo: echo},
 			{Index: 2, CallID: "call_c", Output: text, Content: parts},
 		}
 		for _, format := range provider.Formats {
@@ -144,7 +149,8 @@ func checkOpenAI(t *testing.T, out []byte) (ids []string) {
 		case item.OfFunctionCallOutput != nil:
 			ids = append(ids, item.OfFunctionCallOutput.CallID.Value)
 			for _, c := range item.OfFunctionCallOutput.Output.OfResponseFunctionCallOutputItemArray {
-				if c.OfInputFile != nil && c.OfInputFile.Filename.Value == "" || c.OfInputImage != nil && !strings.HasPrefix(c.OfInputImage.ImageURL.Value, "data:image/") {
+				if c.OfInputFile != nil && c.OfInputFile.Filename.Value == "" || c.OfInputImage != nil &&
+					!strings.HasPrefix(c.OfInputImage.ImageURL.Value, "data:image/") {
 					t.Fatalf("what the API refuses: %s", out)
 				}
 			}
@@ -166,7 +172,8 @@ func checkGemini(t *testing.T, out []byte) (ids []string) {
 			t.Fatalf("an answer that is not one thing: %s", out)
 		}
 		for _, m := range p.FunctionResponse.Parts {
-			if m.InlineData == nil || len(m.InlineData.Data) == 0 || !slices.Contains(append(imageTypes, "application/pdf"), m.InlineData.MIMEType) {
+			if m.InlineData == nil || len(m.InlineData.Data) == 0 ||
+				!slices.Contains(append(imageTypes, "application/pdf"), m.InlineData.MIMEType) {
 				t.Fatalf("media of another type: %s", out)
 			}
 		}

@@ -28,7 +28,8 @@ func TestGeminiRender(t *testing.T) {
 	}
 	want := genai.Content{Role: "user", Parts: []*genai.Part{
 		{FunctionResponse: &genai.FunctionResponse{Name: "grep", Response: map[string]any{"output": "a <b>\n"}}},
-		{FunctionResponse: &genai.FunctionResponse{ID: "fc-7", Name: "nope", Response: map[string]any{"error": "no such tool"}}},
+		{FunctionResponse: &genai.FunctionResponse{ID: "fc-7", Name: "nope",
+			Response: map[string]any{"error": "no such tool"}}},
 		{FunctionResponse: &genai.FunctionResponse{Name: "bash", Response: map[string]any{"output": ""}}},
 	}}
 	if !reflect.DeepEqual(c, want) {
@@ -50,10 +51,12 @@ func TestGeminiRender(t *testing.T) {
 }
 
 func TestGeminiRenderParts(t *testing.T) {
-	got, err := gemini.Render([]answer.Answer{{CallID: "1", Tool: "shot", Text: "see\n[image: image/png, 4 bytes]", Parts: []toolyard.Content{
-		{Type: toolyard.ContentText, Text: "see"}, {Type: toolyard.ContentImage, MIMEType: "image/png", Data: []byte("\x89PNG")},
-		{Type: toolyard.ContentAudio, MIMEType: "audio/wav", Data: []byte("RIFF")},
-	}}})
+	got, err := gemini.Render([]answer.Answer{{CallID: "1", Tool: "shot", Text: "see\n[image: image/png, 4 bytes]",
+		Parts: []toolyard.Content{
+			{Type: toolyard.ContentText, Text: "see"}, {Type: toolyard.ContentImage, MIMEType: "image/png",
+				Data: []byte("\x89PNG")},
+			{Type: toolyard.ContentAudio, MIMEType: "audio/wav", Data: []byte("RIFF")},
+		}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +65,8 @@ func TestGeminiRenderParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := c.Parts[0].FunctionResponse
-	if r.Response["output"] != "see\n[image: image/png, 4 bytes]" || len(r.Parts) != 1 || r.Parts[0].InlineData.MIMEType != "image/png" || string(r.Parts[0].InlineData.Data) != "\x89PNG" {
+	if r.Response["output"] != "see\n[image: image/png, 4 bytes]" || len(r.Parts) != 1 ||
+		r.Parts[0].InlineData.MIMEType != "image/png" || string(r.Parts[0].InlineData.Data) != "\x89PNG" {
 		t.Errorf("%s", got)
 	}
 }

@@ -38,13 +38,17 @@ func TestOpenAIRenderParts(t *testing.T) {
 	png, pdf := []byte("\x89PNG"), []byte("%PDF")
 	parts := []toolyard.Content{
 		{Type: toolyard.ContentText, Text: "see"}, {Type: toolyard.ContentImage, MIMEType: "image/png", Data: png},
-		{Type: toolyard.ContentResource, MIMEType: "application/pdf", Data: pdf, URI: "file:///a/b.pdf"}, {Type: toolyard.ContentAudio, MIMEType: "audio/wav", Data: png},
+		{Type: toolyard.ContentResource, MIMEType: "application/pdf", Data: pdf, URI: "file:///a/b.pdf"},
+		{Type: toolyard.ContentAudio, MIMEType: "audio/wav", Data: png},
 	}
-	custom, program := toolyard.Echo(`{"type":"custom_tool_call","caller":{"type":"direct"}}`), toolyard.Echo(`{"caller":{"type":"program","caller_id":"p"},"namespace":"crm"}`)
+	custom, program := toolyard.Echo(`{"type":"custom_tool_call","caller":{"type":"direct"}}`),
+		toolyard.Echo(`{"caller":{"type":"program","caller_id":"p"},"namespace":"crm"}`)
 	got, err := openai.Render([]answer.Answer{
-		{CallID: "1", Text: "all", Parts: parts}, {CallID: "2", Text: "all", Parts: parts, Echo: custom}, {CallID: "3", Text: "all", Parts: parts, Echo: program},
+		{CallID: "1", Text: "all", Parts: parts}, {CallID: "2", Text: "all", Parts: parts, Echo: custom},
+		{CallID: "3", Text: "all", Parts: parts, Echo: program},
 		{CallID: "4", Text: "one", Parts: []toolyard.Content{
-			{Type: toolyard.ContentTool, Name: "crm.find", Sent: "crm_find", Description: "Finds.", Schema: json.RawMessage(`{"type":"object","properties":{"q":{"type":"string"}}}`)},
+			{Type: toolyard.ContentTool, Name: "crm.find", Sent: "crm_find", Description: "Finds.",
+				Schema: json.RawMessage(`{"type":"object","properties":{"q":{"type":"string"}}}`)},
 			{Type: toolyard.ContentTool, Name: "bare"},
 		}, Echo: toolyard.Echo(`{"type":"tool_search_call","execution":"client"}`)},
 		{CallID: "5", Text: "failed", IsError: true, Echo: toolyard.Echo(`{"type":"tool_search_call"}`)},
@@ -57,21 +61,28 @@ func TestOpenAIRenderParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := items[0].OfFunctionCallOutput.Output.OfResponseFunctionCallOutputItemArray
-	if len(list) != 4 || list[0].OfInputText.Text != "see" || list[1].OfInputImage.ImageURL.Value != "data:image/png;base64,iVBORw==" ||
-		list[2].OfInputFile.Filename.Value != "b.pdf" || list[2].OfInputFile.FileData.Value != "data:application/pdf;base64,JVBERg==" || list[3].OfInputText.Text != "[audio: audio/wav, 4 bytes]" {
+	if len(list) != 4 || list[0].OfInputText.Text != "see" ||
+		list[1].OfInputImage.ImageURL.Value != "data:image/png;base64,iVBORw==" ||
+		list[2].OfInputFile.Filename.Value != "b.pdf" ||
+		list[2].OfInputFile.FileData.Value != "data:application/pdf;base64,JVBERg==" ||
+		list[3].OfInputText.Text != "[audio: audio/wav, 4 bytes]" {
 		t.Errorf("parts: %s", got)
 	}
 	c := items[1].OfCustomToolCallOutput
-	if c == nil || c.CallID != "2" || len(c.Output.OfOutputContentList) != 4 || c.Output.OfOutputContentList[1].OfInputImage == nil || c.Caller.OfDirect == nil {
+	if c == nil || c.CallID != "2" || len(c.Output.OfOutputContentList) != 4 ||
+		c.Output.OfOutputContentList[1].OfInputImage == nil || c.Caller.OfDirect == nil {
 		t.Errorf("custom: %s", got)
 	}
 	p := items[2].OfFunctionCallOutput
-	if p.Output.OfString.Value != "all" || p.Namespace.Value != "crm" || p.Caller.OfProgram == nil || p.Caller.OfProgram.CallerID != "p" {
+	if p.Output.OfString.Value != "all" || p.Namespace.Value != "crm" || p.Caller.OfProgram == nil ||
+		p.Caller.OfProgram.CallerID != "p" {
 		t.Errorf("a program reads text: %s", got)
 	}
 	s := items[3].OfToolSearchOutput
-	if s == nil || s.CallID.Value != "4" || len(s.Tools) != 1 || s.Tools[0].OfFunction.Name != "crm_find" || !s.Tools[0].OfFunction.DeferLoading.Value || s.Tools[0].OfFunction.Strict.Value ||
-		s.Execution != responses.ResponseToolSearchOutputItemParamExecutionClient || s.Tools[0].OfFunction.Parameters["type"] != "object" {
+	if s == nil || s.CallID.Value != "4" || len(s.Tools) != 1 || s.Tools[0].OfFunction.Name != "crm_find" ||
+		!s.Tools[0].OfFunction.DeferLoading.Value || s.Tools[0].OfFunction.Strict.Value ||
+		s.Execution != responses.ResponseToolSearchOutputItemParamExecutionClient ||
+		s.Tools[0].OfFunction.Parameters["type"] != "object" {
 		t.Errorf("search: %s", got)
 	}
 	if s := items[4].OfToolSearchOutput; s == nil || s.CallID.Value != "5" || len(s.Tools) != 0 {
@@ -83,7 +94,8 @@ func TestOpenAIRenderParts(t *testing.T) {
 func TestTheSearchIsTheClients(t *testing.T) {
 	schema := json.RawMessage(`{"type":"object","properties":{"query":{"type":"string"}}}`)
 	search := definition.Tool{Name: openai.SearchTool, Description: "Finds tools.", Schema: schema, Strict: true}
-	for _, rest := range [][]definition.Tool{{{Name: "a", Schema: schema, Deferred: true}}, {{Name: "a", Schema: schema}}} {
+	for _, rest := range [][]definition.Tool{{{Name: "a", Schema: schema, Deferred: true}},
+		{{Name: "a", Schema: schema}}} {
 		data, err := openai.Tools(append([]definition.Tool{search}, rest...))
 		if err != nil {
 			t.Fatal(err)
@@ -92,9 +104,11 @@ func TestTheSearchIsTheClients(t *testing.T) {
 		if err := json.Unmarshal(data, &list); err != nil {
 			t.Fatal(err)
 		}
-		if s := list[0].OfToolSearch; rest[0].Deferred != (s != nil) || rest[0].Deferred == (list[0].OfFunction != nil) {
+		if s := list[0].OfToolSearch; rest[0].Deferred != (s != nil) ||
+			rest[0].Deferred == (list[0].OfFunction != nil) {
 			t.Errorf("%s", data)
-		} else if s != nil && (s.Execution != responses.ToolSearchToolExecutionClient || s.Description.Value != "Finds tools." || s.Parameters == nil) {
+		} else if s != nil && (s.Execution != responses.ToolSearchToolExecutionClient ||
+			s.Description.Value != "Finds tools." || s.Parameters == nil) {
 			t.Errorf("%s", data)
 		}
 	}

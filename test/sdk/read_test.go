@@ -56,7 +56,8 @@ func sdkCalls(format provider.Format, data []byte) (calls []sdkCall, err error) 
 		for _, choice := range c.Choices {
 			for _, call := range choice.Message.ToolCalls {
 				if call.Type != "custom" {
-					calls = append(calls, sdkCall{ID: call.ID, Tool: call.Function.Name, Input: call.Function.Arguments})
+					calls = append(calls, sdkCall{ID: call.ID, Tool: call.Function.Name,
+						Input: call.Function.Arguments})
 				}
 			}
 		}
@@ -78,7 +79,8 @@ func sdkCalls(format provider.Format, data []byte) (calls []sdkCall, err error) 
 				if err != nil {
 					return nil, err
 				}
-				calls = append(calls, sdkCall{ID: part.FunctionCall.ID, Tool: part.FunctionCall.Name, Input: string(args)})
+				calls = append(calls, sdkCall{ID: part.FunctionCall.ID, Tool: part.FunctionCall.Name,
+					Input: string(args)})
 			}
 		}
 	default:
@@ -107,9 +109,11 @@ func sdkAnswers(format provider.Format, data []byte) (answers []sdkCall, err err
 		for _, item := range items {
 			switch {
 			case item.OfFunctionCallOutput != nil:
-				answers = append(answers, sdkCall{ID: item.OfFunctionCallOutput.CallID.Value, Input: item.OfFunctionCallOutput.Output.OfString.Value})
+				answers = append(answers, sdkCall{ID: item.OfFunctionCallOutput.CallID.Value,
+					Input: item.OfFunctionCallOutput.Output.OfString.Value})
 			case item.OfCustomToolCallOutput != nil:
-				answers = append(answers, sdkCall{ID: item.OfCustomToolCallOutput.CallID, Input: item.OfCustomToolCallOutput.Output.OfString.Value})
+				answers = append(answers, sdkCall{ID: item.OfCustomToolCallOutput.CallID,
+					Input: item.OfCustomToolCallOutput.Output.OfString.Value})
 			case item.OfToolSearchOutput != nil:
 				answers = append(answers, sdkCall{ID: item.OfToolSearchOutput.CallID.Value})
 			}

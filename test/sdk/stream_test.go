@@ -12,7 +12,8 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/eventstream/streamtest"
 )
 
-// TestStreamsInTheSDKs: the official SDKs put the same calls together out of the same events. They take inputs that are objects only.
+// TestStreamsInTheSDKs: the official SDKs put the same calls together out of the same events. They take inputs that are
+// objects only.
 func TestStreamsInTheSDKs(t *testing.T) {
 	put := map[provider.Format]func(stream []string) ([]sdkCall, error){
 		provider.Anthropic: func(stream []string) (calls []sdkCall, err error) {
@@ -67,7 +68,8 @@ func TestStreamsInTheSDKs(t *testing.T) {
 			}
 			for i, c := range ours {
 				var a, b any
-				if json.Unmarshal(c.Input, &a) != nil || json.Unmarshal([]byte(want[i].Input), &b) != nil || c.ID != want[i].ID || c.Tool != want[i].Tool || !sameValue(a, b) {
+				if json.Unmarshal(c.Input, &a) != nil || json.Unmarshal([]byte(want[i].Input), &b) != nil ||
+					c.ID != want[i].ID || c.Tool != want[i].Tool || !sameValue(a, b) {
 					t.Fatalf("%s: the SDK reads call %d as %+v, we as %s", format, i, want[i], c)
 				}
 				compared++

@@ -49,7 +49,8 @@ func sdkTools(t *testing.T, format provider.Format, data []byte) (tools []sdkToo
 		err = json.Unmarshal(data, &list)
 		for _, u := range list {
 			d := u.OfTool
-			tools = append(tools, sdkTool{d.Name, d.Description.Value, raw(d.InputSchema), d.Strict.Value, d.DeferLoading.Value})
+			tools = append(tools, sdkTool{d.Name, d.Description.Value, raw(d.InputSchema), d.Strict.Value,
+				d.DeferLoading.Value})
 		}
 	case provider.OpenAI:
 		var list []responses.ToolUnionParam
@@ -59,7 +60,8 @@ func sdkTools(t *testing.T, format provider.Format, data []byte) (tools []sdkToo
 			if !d.Strict.Valid() {
 				t.Errorf("%s says nothing of strict", d.Name)
 			}
-			tools = append(tools, sdkTool{d.Name, d.Description.Value, raw(d.Parameters), d.Strict.Value, d.DeferLoading.Value})
+			tools = append(tools, sdkTool{d.Name, d.Description.Value, raw(d.Parameters), d.Strict.Value,
+				d.DeferLoading.Value})
 		}
 	case provider.OpenAIChat:
 		var list []openaisdk.ChatCompletionToolUnionParam
@@ -99,11 +101,13 @@ func sdkTools(t *testing.T, format provider.Format, data []byte) (tools []sdkToo
 }
 
 func declare(name, schema string) tool.Declaration {
-	return tool.Declaration{Name: name, Description: "does <what> & its name says", InputSchema: json.RawMessage(schema)}
+	return tool.Declaration{Name: name, Description: "does <what> & its name says",
+		InputSchema: json.RawMessage(schema)}
 }
 
 // write sends tools out as a surface would.
-func write(t *testing.T, format provider.Format, tools []tool.Declaration, opts provider.ToolOptions) (data []byte, notes []string) {
+func write(t *testing.T, format provider.Format, tools []tool.Declaration, opts provider.ToolOptions) (data []byte,
+	notes []string) {
 	t.Helper()
 	rule, err := provider.ToolNames(format)
 	if err != nil {
@@ -128,13 +132,15 @@ const fileSchema = `{"type":"object","properties":{"path":{"type":"string","desc
 	"$defs":{"n":{"type":"integer","minimum":1}},"title":"File","examples":[{"path":"a"}]}`
 
 func TestToolsAreReadBySDKs(t *testing.T) {
-	tools := []tool.Declaration{declare("fs.read", fileSchema), declare("plain", `{"type":"object"}`), declare("deferred", `{"type":"object","properties":{"a":{"type":"string"}}}`)}
+	tools := []tool.Declaration{declare("fs.read", fileSchema), declare("plain", `{"type":"object"}`),
+		declare("deferred", `{"type":"object","properties":{"a":{"type":"string"}}}`)}
 	tools[2].ShouldDefer = true
 	for _, format := range provider.ToolFormats {
 		for _, strict := range []bool{false, true} {
 			data, _ := write(t, format, tools, provider.ToolOptions{Strict: strict})
 			for range 20 {
-				if again, _ := write(t, format, tools, provider.ToolOptions{Strict: strict}); !bytes.Equal(again, data) {
+				if again, _ := write(t, format, tools, provider.ToolOptions{Strict: strict}); !bytes.Equal(again,
+					data) {
 					t.Fatalf("%s, strict %t: not the same twice:\n%s\n%s", format, strict, data, again)
 				}
 			}
@@ -173,7 +179,8 @@ func TestToolsAreReadBySDKs(t *testing.T) {
 			if d := cmp.Diff(want, names); d != "" {
 				t.Errorf("%s (-want +got):\n%s", format, d)
 			}
-			if s := string(got[0].Schema); strings.Contains(s, "$ref") != (format == provider.MCP) || strings.Contains(s, "$defs") != (format == provider.MCP) {
+			if s := string(got[0].Schema); strings.Contains(s, "$ref") != (format == provider.MCP) ||
+				strings.Contains(s, "$defs") != (format == provider.MCP) {
 				t.Errorf("%s: references go to those whose documents take them, and to no other: %s", format, s)
 			}
 		}
@@ -182,9 +189,11 @@ func TestToolsAreReadBySDKs(t *testing.T) {
 
 func TestToolNotes(t *testing.T) {
 	tools := []tool.Declaration{
-		declare("fs.read", fileSchema), declare("scalar", `{"type":"string"}`), declare("anything", `{"type":"object","properties":{"x":{}}}`),
+		declare("fs.read", fileSchema), declare("scalar", `{"type":"string"}`),
+		declare("anything", `{"type":"object","properties":{"x":{}}}`),
 		declare("brackets", `{"type":"object","properties":{"filter[id]":{"type":"string"}}}`),
-		declare("needs-brackets", `{"type":"object","properties":{"filter[id]":{"type":"string"}},"required":["filter[id]"]}`),
+		declare("needs-brackets",
+			`{"type":"object","properties":{"filter[id]":{"type":"string"}},"required":["filter[id]"]}`),
 		declare("later", `{"type":"object"}`),
 	}
 	tools[5].ShouldDefer = true
@@ -199,10 +208,12 @@ func TestToolNotes(t *testing.T) {
 			`needs-brackets: left out: lowering a schema: it requires the field "filter[id]"`,
 		},
 		provider.OpenAIChat: {
-			`fs.read: name changed`, `scalar: left out`, `anything: strict dropped`, `later: left out: it is deferred and not loaded`,
+			`fs.read: name changed`, `scalar: left out`, `anything: strict dropped`,
+			`later: left out: it is deferred and not loaded`,
 		},
-		provider.Gemini: {`fs.read: strict dropped: the provider has no strict tools`, `scalar: left out`, `fs.read: examples moved to the description`},
-		provider.MCP:    {`scalar: left out`, `fs.read: outputSchema dropped`},
+		provider.Gemini: {`fs.read: strict dropped: the provider has no strict tools`, `scalar: left out`,
+			`fs.read: examples moved to the description`},
+		provider.MCP: {`scalar: left out`, `fs.read: outputSchema dropped`},
 	} {
 		data, notes := write(t, format, tools, provider.ToolOptions{Strict: true})
 		for _, w := range want {
@@ -228,7 +239,8 @@ func TestALoadKeepsTheBytes(t *testing.T) {
 	later := declare("later", `{"type":"object"}`)
 	later.ShouldDefer = true
 	tools := []tool.Declaration{later, declare("now", `{"type":"object"}`), declare("tool_search", `{"type":"object"}`)}
-	for format, stays := range map[provider.Format]bool{provider.Anthropic: true, provider.OpenAI: true, provider.MCP: true, provider.OpenAIChat: false,
+	for format, stays := range map[provider.Format]bool{provider.Anthropic: true, provider.OpenAI: true,
+		provider.MCP: true, provider.OpenAIChat: false,
 		provider.Gemini: false} {
 		before, _ := write(t, format, tools, provider.ToolOptions{})
 		after, _ := write(t, format, tools, provider.ToolOptions{Loaded: map[string]bool{"later": true}})
@@ -239,13 +251,15 @@ func TestALoadKeepsTheBytes(t *testing.T) {
 }
 
 func TestLimitsOfTools(t *testing.T) {
-	for format, most := range map[provider.Format]int{provider.OpenAI: 128, provider.OpenAIChat: 128, provider.Gemini: 512, provider.Anthropic: 0, provider.MCP: 0} {
+	for format, most := range map[provider.Format]int{provider.OpenAI: 128, provider.OpenAIChat: 128,
+		provider.Gemini: 512, provider.Anthropic: 0, provider.MCP: 0} {
 		var tools []tool.Declaration
 		for i := range 600 {
 			tools = append(tools, declare(fmt.Sprintf("t%d", i), `{"type":"object"}`))
 		}
 		if most == 0 {
-			if data, _ := write(t, format, tools, provider.ToolOptions{}); len(sdkTools(t, format, data)) != len(tools) {
+			if data, _ := write(t, format, tools, provider.ToolOptions{}); len(sdkTools(t, format,
+				data)) != len(tools) {
 				t.Errorf("%s does not get all", format)
 			}
 			continue
@@ -254,7 +268,8 @@ func TestLimitsOfTools(t *testing.T) {
 			t.Errorf("%s does not get %d tools", format, most)
 		}
 		_, _, err := provider.Tools(format, tools[:most+1], provider.ToolOptions{})
-		if wrong, ok := errors.AsType[*toolyard.InputError](err); !ok || !wrong.TooLarge || !strings.Contains(err.Error(), fmt.Sprint(most)) {
+		if wrong, ok := errors.AsType[*toolyard.InputError](err); !ok || !wrong.TooLarge ||
+			!strings.Contains(err.Error(), fmt.Sprint(most)) {
 			t.Errorf("%s takes %d tools: %v", format, most+1, err)
 		}
 	}
@@ -285,7 +300,8 @@ func TestLimitsOfTools(t *testing.T) {
 			t.Errorf("%s: %d of %d are strict, want %d; %d notes", name, strict, len(tools), c.strict, len(notes))
 		}
 	}
-	if _, _, err := provider.Tools(provider.Native, nil, provider.ToolOptions{}); err == nil || !strings.Contains(err.Error(), "anthropic, openai, openai-chat, gemini, mcp") {
+	if _, _, err := provider.Tools(provider.Native, nil, provider.ToolOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "anthropic, openai, openai-chat, gemini, mcp") {
 		t.Errorf("native tools: %v", err)
 	}
 	for _, format := range provider.ToolFormats {
@@ -302,12 +318,17 @@ func TestHints(t *testing.T) {
 		d    tool.Declaration
 		want string
 	}{
-		"nothing declared": {tool.Declaration{}, `{"readOnlyHint":false,"destructiveHint":true,"idempotentHint":false,"openWorldHint":true}`},
-		"reads files":      {tool.Declaration{Class: read, ReadOnly: true, Specifier: tool.Specifier{Path: "p"}}, `{"readOnlyHint":true,"destructiveHint":false,"idempotentHint":true,"openWorldHint":false}`},
-		"reads the web":    {tool.Declaration{Class: read, ReadOnly: true, Specifier: tool.Specifier{URL: "u"}}, `{"readOnlyHint":true,"destructiveHint":false,"idempotentHint":true,"openWorldHint":true}`},
-		"edits files": {tool.Declaration{Class: tool.ClassRule{Static: toolyard.WriteExclusive}, EditsWorkspace: true, Destructive: &no, Idempotent: &yes, Specifier: tool.Specifier{Path: "p"}},
+		"nothing declared": {tool.Declaration{},
+			`{"readOnlyHint":false,"destructiveHint":true,"idempotentHint":false,"openWorldHint":true}`},
+		"reads files": {tool.Declaration{Class: read, ReadOnly: true, Specifier: tool.Specifier{Path: "p"}},
+			`{"readOnlyHint":true,"destructiveHint":false,"idempotentHint":true,"openWorldHint":false}`},
+		"reads the web": {tool.Declaration{Class: read, ReadOnly: true, Specifier: tool.Specifier{URL: "u"}},
+			`{"readOnlyHint":true,"destructiveHint":false,"idempotentHint":true,"openWorldHint":true}`},
+		"edits files": {tool.Declaration{Class: tool.ClassRule{Static: toolyard.WriteExclusive}, EditsWorkspace: true,
+			Destructive: &no, Idempotent: &yes, Specifier: tool.Specifier{Path: "p"}},
 			`{"readOnlyHint":false,"destructiveHint":false,"idempotentHint":true,"openWorldHint":false}`},
-		"judged by its command": {tool.Declaration{Class: tool.ClassRule{Shell: "c"}, ReadOnly: true}, `{"readOnlyHint":false,"destructiveHint":true,"idempotentHint":false,"openWorldHint":true}`},
+		"judged by its command": {tool.Declaration{Class: tool.ClassRule{Shell: "c"}, ReadOnly: true},
+			`{"readOnlyHint":false,"destructiveHint":true,"idempotentHint":false,"openWorldHint":true}`},
 	} {
 		c.d.Name, c.d.InputSchema = "t", json.RawMessage(`{"type":"object"}`)
 		data, _ := write(t, provider.MCP, []tool.Declaration{c.d}, provider.ToolOptions{})

@@ -35,8 +35,8 @@ type reading struct {
 	whole   bool
 }
 
-// agent is an agent's process: it hands in its batches, each on its own, and takes their results. A later one takes up what is
-// not over.
+// agent is an agent's process: it hands in its batches, each on its own, and takes their results. A later one takes up
+// what is not over.
 func agent(s agentSpec) func(*party) error {
 	return func(p *party) error {
 		c, end, err := p.client(s.http)
@@ -98,7 +98,8 @@ func passes(err error) bool {
 	if _, refused := errors.AsType[*client.RefusedError](err); refused {
 		return false
 	}
-	for _, final := range []error{client.ErrOtherContent, client.ErrClosed, client.ErrCompleted, client.ErrNoCall, client.ErrDamaged} {
+	for _, final := range []error{client.ErrOtherContent, client.ErrClosed, client.ErrCompleted, client.ErrNoCall,
+		client.ErrDamaged} {
 		if errors.Is(err, final) {
 			return false
 		}
@@ -132,8 +133,8 @@ func (p *party) handInAgain(c *client.Client, b *seen) {
 	p.read(c, b)
 }
 
-// stream hands in an open batch, call by call. Who does not know whether an append was stored appends no more: the dispatcher
-// closes what is left open.
+// stream hands in an open batch, call by call. Who does not know whether an append was stored appends no more: the
+// dispatcher closes what is left open.
 func (p *party) stream(c *client.Client, b *seen) bool {
 	open := b.spec.batch
 	open.Calls = slices.Clone(open.Calls[:b.spec.first])
@@ -157,7 +158,8 @@ func (p *party) stream(c *client.Client, b *seen) bool {
 		b.accept([]toolyard.Call{call})
 	}
 	if b.spec.closes && !taken {
-		if err := p.insist(func() error { return s.Close(p.ctx) }); err != nil && p.ctx.Err() == nil && !errors.Is(err, client.ErrClosed) {
+		if err := p.insist(func() error { return s.Close(p.ctx) }); err != nil && p.ctx.Err() == nil &&
+			!errors.Is(err, client.ErrClosed) {
 			p.w.note(p.name, "does not close: %v", err)
 		}
 	}

@@ -38,7 +38,8 @@ var (
 )
 
 // streams are those that may be full.
-var streams = []string{"TY_EVENT", "TY_CALL", "TY_REPLY", "TY_BATCH", "KV_ty_ticket", "KV_ty_worker", "KV_ty_session", "KV_ty_approval"}
+var streams = []string{"TY_EVENT", "TY_CALL", "TY_REPLY", "TY_BATCH", "KV_ty_ticket", "KV_ty_worker", "KV_ty_session",
+	"KV_ty_approval"}
 
 // fate is what goes wrong in a history, and how often.
 type fate struct {
@@ -76,7 +77,8 @@ func (f *fate) String() string {
 	for _, k := range f.kinds {
 		names = append(names, string(k))
 	}
-	return fmt.Sprintf("faults until %s: %s, one every %s and at %.2f%% of the steps", stamp(f.w.quietAt), strings.Join(names, " "), f.every, 100*f.strike)
+	return fmt.Sprintf("faults until %s: %s, one every %s and at %.2f%% of the steps", stamp(f.w.quietAt),
+		strings.Join(names, " "), f.every, 100*f.strike)
 }
 
 // step is told of each step, and may decide that it is the last one of a party before something happens to it.

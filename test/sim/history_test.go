@@ -63,7 +63,8 @@ const patience = 100 * time.Second
 
 // newWorld draws a history.
 func newWorld(seed uint64, b bus, opt options) *world {
-	w := &world{seed: seed, bus: b, book: &book{}, began: time.Now(), seen: map[toolyard.BatchKey]*seen{}, log: slog.New(slog.DiscardHandler), broken: make(chan struct{}), over: make(chan struct{})}
+	w := &world{seed: seed, bus: b, book: &book{}, began: time.Now(), seen: map[toolyard.BatchKey]*seen{},
+		log: slog.New(slog.DiscardHandler), broken: make(chan struct{}), over: make(chan struct{})}
 	w.trace = &trace{out: opt.trace, sum: newSummer()}
 	if opt.trace != nil {
 		w.log = slog.New(slog.NewTextHandler(opt.trace, &slog.HandlerOptions{Level: slog.LevelInfo}))
@@ -141,7 +142,8 @@ func (w *world) play(opt options) *report {
 // look is how long whoever waits for something waits between two looks.
 const look = 10 * time.Millisecond
 
-// through reports whether an agent has done all that it wants to do, in some process of it; or that the history is over.
+// through reports whether an agent has done all that it wants to do, in some process of it; or that the history is
+// over.
 func (w *world) through(m *machine) bool {
 	w.mu.Lock()
 	p := m.p
@@ -181,8 +183,8 @@ func (w *world) open() string {
 	return strings.Join(out, "; ")
 }
 
-// TestOnARealServer plays histories without faults on a real nats-server, in real time: it shows that the parties, the scenario and
-// the checks are right without the server in memory.
+// TestOnARealServer plays histories without faults on a real nats-server, in real time: it shows that the parties, the
+// scenario and the checks are right without the server in memory.
 func TestOnARealServer(t *testing.T) {
 	for seed := range uint64(*realSeeds) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {

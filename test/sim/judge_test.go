@@ -72,7 +72,8 @@ func (w *world) judge(r *report) {
 
 // history reads everything.
 func (w *world) history(ctx context.Context, b *natsbroker.Broker, c *client.Client) (*verdict.History, error) {
-	h := &verdict.History{Batches: map[toolyard.BatchKey]*verdict.Batch{}, Processes: map[string]int{}, FaultEnd: w.began.Add(w.quietAt)}
+	h := &verdict.History{Batches: map[toolyard.BatchKey]*verdict.Batch{}, Processes: map[string]int{},
+		FaultEnd: w.began.Add(w.quietAt)}
 	for _, p := range w.parties {
 		h.Processes[p.name] = p.id
 	}
@@ -130,7 +131,8 @@ func (w *world) keys() (out []toolyard.BatchKey) {
 // rules are those that the history is judged by.
 func (w *world) rules() verdict.Rules {
 	r := verdict.Rules{
-		Kinds: map[string]verdict.Kind{}, Hurt: map[int]bool{}, Settle: patience, Told: toolTimeout + 10*time.Second, Right: w.right,
+		Kinds: map[string]verdict.Kind{}, Hurt: map[int]bool{}, Settle: patience, Told: toolTimeout +
+			10*time.Second, Right: w.right,
 	}
 	for _, k := range kinds {
 		r.Kinds[k.name] = verdict.Kind{Once: !k.idempotent, Exclusive: !k.class.Safe(), Free: !k.workspace}
@@ -156,7 +158,8 @@ func (w *world) right(j *verdict.Judged, c verdict.Call, res verdict.Finished) b
 		return call.Tool != absent && (in.Code == "" || in.Passes > 0)
 	case toolyard.UnknownTool:
 		return call.Tool == absent
-	case toolyard.OutcomeUnknown: // somebody was lost who had it, or seemed to be; what may run twice is tried again, unless it is to end
+	// Somebody was lost who had it, or seemed to be; what may run twice is tried again, unless it is to end.
+	case toolyard.OutcomeUnknown:
 		toEnd := spec.cancel > 0 || o.OnError == toolyard.CancelGroup || o.TimeoutMS < (10*time.Minute).Milliseconds()
 		return (!k.idempotent || res.Attempts >= 3 || toEnd) && (w.disturbed || j.Hurt[j.Processes[res.Worker]])
 	case toolyard.Canceled:
@@ -210,7 +213,8 @@ func (w *world) checkApproved(h *verdict.History) {
 		allowed := false
 		for _, e := range h.Batches[l.Key()].Log {
 			d, ok := e.Body.(events.Decided)
-			allowed = allowed || ok && e.Chain == batch.ChainCall && e.Index == l.Index && d.Decision == events.Approve && e.Time.UnixNano() <= l.Wall
+			allowed = allowed || ok && e.Chain == batch.ChainCall && e.Index == l.Index &&
+				d.Decision == events.Approve && e.Time.UnixNano() <= l.Wall
 		}
 		if !allowed {
 			w.fail("approval", "%s/%d begins, and nobody has allowed it", l.Key(), l.Index)
@@ -246,7 +250,8 @@ func (w *world) left(ctx context.Context, b *natsbroker.Broker, js jetstream.Jet
 		consumers := stream.ListConsumers(ctx)
 		for c := range consumers.Info() {
 			if c.NumAckPending > 0 || c.NumPending > 0 {
-				left = append(left, fmt.Sprintf("consumer %s has %d messages unacknowledged and %d to come", c.Name, c.NumAckPending, c.NumPending))
+				left = append(left, fmt.Sprintf("consumer %s has %d messages unacknowledged and %d to come", c.Name,
+					c.NumAckPending, c.NumPending))
 			}
 		}
 		if err := consumers.Err(); err != nil {

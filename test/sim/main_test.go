@@ -16,7 +16,8 @@ var calm = flag.Bool("calm", false, "play without faults")
 
 var teethSeeds = flag.Uint64("teeth", 300, "how many histories TestTeeth plays for each fence")
 
-var written = flag.String("history", "", "a file that gets the ledger, the log and what agents saw of the history that TestSeed plays")
+var written = flag.String("history", "",
+	"a file that gets the ledger, the log and what agents saw of the history that TestSeed plays")
 
 var realSeeds = flag.Int("real-seeds", 2, "how many histories are played on a real nats-server")
 

@@ -14,8 +14,8 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/membroker"
 )
 
-// memBus is the server in memory. Each step of it happens at an instant of its own, so that no two timers that two steps began
-// are due at one instant: the runtime fires such timers in any order.
+// memBus is the server in memory. Each step of it happens at an instant of its own, so that no two timers that two
+// steps began are due at one instant: the runtime fires such timers in any order.
 type memBus struct {
 	nats  *membroker.Server
 	steps int
@@ -95,7 +95,8 @@ func inMemory(t *testing.T, seed uint64, opt options) (r *report) {
 		b.start(w, opt)
 		r = w.play(opt)
 		b.nats.Close()
-		time.Sleep(linger) // what a process leaves to its timers is over then; what is not is a leak, and fails the bubble
+		// what a process leaves to its timers is over then; what is not is a leak, and fails the bubble
+		time.Sleep(linger)
 		r.steps = b.steps
 	})
 	return r

@@ -45,7 +45,8 @@ func dispatch(p *party) error {
 		return err
 	}
 	d := dispatcher.New(b, dispatcher.Config{
-		ID: p.name, Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}, OpenIdle: openIdle, ApprovalWait: approvalWait, WorkerWait: workerWait,
+		ID: p.name, Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}, OpenIdle: openIdle,
+		ApprovalWait: approvalWait, WorkerWait: workerWait,
 		QueueWait: queueWait, TicketIdle: ticketIdle, Log: p.log,
 	})
 	defer p.whenReady(d.Ready())()
@@ -87,8 +88,9 @@ func work(s workerSpec) func(*party) error {
 			return err
 		}
 		cfg := worker.Config{
-			ID: p.name, Classes: s.classes, Tools: tools, Origin: registry.Toolset, Mode: policy.Default, Rules: rules, Unsandboxed: true,
-			DrainGrace: drainGrace, Log: p.log, Slots: map[toolyard.Class]int{},
+			ID: p.name, Classes: s.classes, Tools: tools, Origin: registry.Toolset, Mode: policy.Default, Rules: rules,
+			Unsandboxed: true,
+			DrainGrace:  drainGrace, Log: p.log, Slots: map[toolyard.Class]int{},
 		}
 		for _, c := range toolyard.Classes {
 			cfg.Slots[c] = s.slots
@@ -184,7 +186,8 @@ func serve(p *party) (err error) {
 	}
 	p.up()
 	at := newSite()
-	server := &http.Server{Handler: handler, ConnContext: handler.ConnContext, ConnState: handler.ConnState, ReadHeaderTimeout: time.Minute}
+	server := &http.Server{Handler: handler, ConnContext: handler.ConnContext, ConnState: handler.ConnState,
+		ReadHeaderTimeout: time.Minute}
 	p.w.setSite(at)
 	defer context.AfterFunc(p.ctx, func() {
 		handler.Stop()

@@ -35,12 +35,13 @@ type agentSpec struct {
 // batchSpec is one batch, and what its agent does with it.
 type batchSpec struct {
 	batch toolyard.Batch
-	// submit is when it is handed in, twice whether over another connection too, cancel when it is canceled (0: never), and
-	// canceled which calls (none: all).
+	// submit is when it is handed in, twice whether over another connection too, cancel when it is canceled (0: never),
+	// and canceled which calls (none: all).
 	submit, cancel time.Duration
 	twice          bool
 	canceled       []int
-	// open says that the calls from first on are appended later, one every pause, and then the batch is closed, or left open.
+	// open says that the calls from first on are appended later, one every pause, and then the batch is closed, or left
+	// open.
 	open   bool
 	first  int
 	pause  time.Duration
@@ -84,9 +85,11 @@ func (w *world) drawScenario() *scenario {
 func (d draws) batch(sc *scenario, agent toolyard.Agent, n int) *batchSpec {
 	b := &batchSpec{submit: d.between(0, 3*time.Second), twice: d.one(6)}
 	b.batch = toolyard.Batch{
-		ID: toolyard.BatchID(fmt.Sprint("b", n+1)), Agent: agent, Session: "s", Workspace: pick(d, sc.workspaces), Interactive: sc.people,
+		ID: toolyard.BatchID(fmt.Sprint("b", n+1)), Agent: agent, Session: "s", Workspace: pick(d, sc.workspaces),
+		Interactive: sc.people,
 		Options: toolyard.Options{
-			Partition: toolyard.Consecutive, OnError: pick(d, []toolyard.OnError{toolyard.CancelGroup, toolyard.Continue}),
+			Partition: toolyard.Consecutive, OnError: pick(d,
+				[]toolyard.OnError{toolyard.CancelGroup, toolyard.Continue}),
 			MaxConcurrency: 1 + d.IntN(4), TimeoutMS: (10 * time.Minute).Milliseconds(),
 		},
 	}
@@ -119,7 +122,8 @@ func (d draws) batch(sc *scenario, agent toolyard.Agent, n int) *batchSpec {
 }
 
 // codes are what tools fail with.
-var codes = []toolyard.Code{toolyard.ExecutionFailed, toolyard.DependencyUnavailable, toolyard.SandboxViolation, toolyard.InvalidArguments}
+var codes = []toolyard.Code{toolyard.ExecutionFailed, toolyard.DependencyUnavailable, toolyard.SandboxViolation,
+	toolyard.InvalidArguments}
 
 func (d draws) call(failing int, people bool) toolyard.Call {
 	drawn := slices.Clone(kinds)

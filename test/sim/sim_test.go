@@ -26,18 +26,20 @@ func compare(t *testing.T, seed uint64) {
 	one, two := strings.SplitAfter(a.String(), "\n"), strings.SplitAfter(b.String(), "\n")
 	for i := range min(len(one), len(two)) {
 		if one[i] != two[i] {
-			t.Fatalf("after %d lines:\n%s\nthe first time:\n%s\nthe second time:\n%s", i, strings.Join(one[max(0, i-15):i], ""),
+			t.Fatalf("after %d lines:\n%s\nthe first time:\n%s\nthe second time:\n%s", i,
+				strings.Join(one[max(0, i-15):i], ""),
 				strings.Join(one[i:min(i+6, len(one))], ""), strings.Join(two[i:min(i+6, len(two))], ""))
 		}
 	}
 }
 
-// alike is how many of a hundred seeds are the same history each time, at least. Not all are: the runtime chooses at random among
-// the cases of a select that are ready at once, and lets a goroutine stand back that has run for ten milliseconds, which on a
-// busy machine any may have.
+// alike is how many of a hundred seeds are the same history each time, at least. Not all are: the runtime chooses at
+// random among the cases of a select that are ready at once, and lets a goroutine stand back that has run for ten
+// milliseconds, which on a busy machine any may have.
 const alike = 60
 
-// TestSimulation plays many histories: all invariants hold in all of them, and most seeds are the same history each time.
+// TestSimulation plays many histories: all invariants hold in all of them, and most seeds are the same history each
+// time.
 func TestSimulation(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // goroutines that are ready at one instant run in their order
 	opt := options{calm: *calm}
@@ -52,7 +54,8 @@ func TestSimulation(t *testing.T) {
 			if again := inMemory(t, *from+n, opt); again.hash == r.hash {
 				same++
 			} else {
-				t.Logf("seed %d has the hashes %s and %s, with %d and %d steps", r.seed, r.hash, again.hash, r.steps, again.steps)
+				t.Logf("seed %d has the hashes %s and %s, with %d and %d steps", r.seed, r.hash, again.hash, r.steps,
+					again.steps)
 			}
 		}
 	}
@@ -62,12 +65,13 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// TestFound plays histories that have found a defect. A seed is another history when the scenarios or the faults are drawn
-// otherwise; what was found then has its test elsewhere or nowhere, so the reason stands here.
+// TestFound plays histories that have found a defect. A seed is another history when the scenarios or the faults are
+// drawn otherwise; what was found then has its test elsewhere or nowhere, so the reason stands here.
 func TestFound(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for seed, what := range map[uint64]string{
-		1166: "a worker said of a write that it had begun, and whose end it could not store, that it was not started: it ran again",
+		1166: "a worker said of a write that it had begun, and whose end it could not store, that it was not " +
+			"started: it ran again",
 	} {
 		if r := inMemory(t, seed, options{}); len(r.problems) > 0 {
 			t.Errorf("%s: %s", what, r)

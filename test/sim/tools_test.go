@@ -92,11 +92,14 @@ func (p *party) tools(lacks string) ([]tool.Tool, error) {
 			continue
 		}
 		d := tool.Declaration{
-			Name: k.name, Description: "A tool of the simulation.", Class: tool.ClassRule{Static: k.class}, ReadOnly: k.class.Safe(),
-			Idempotent: &k.idempotent, UsesWorkspace: &k.workspace, Dependency: k.name, InputSchema: schema, MaxResultSizeChars: 1_000,
-			TimeoutMS: toolTimeout.Milliseconds(),
+			Name: k.name, Description: "A tool of the simulation.", Class: tool.ClassRule{Static: k.class},
+			ReadOnly:   k.class.Safe(),
+			Idempotent: &k.idempotent, UsesWorkspace: &k.workspace, Dependency: k.name, InputSchema: schema,
+			MaxResultSizeChars: 1_000,
+			TimeoutMS:          toolTimeout.Milliseconds(),
 		}
-		t, err := tool.Raw(tool.Tool{Declaration: d, Run: func(ctx context.Context, env tool.Env, raw json.RawMessage) (tool.Output, error) {
+		t, err := tool.Raw(tool.Tool{Declaration: d, Run: func(ctx context.Context, env tool.Env,
+			raw json.RawMessage) (tool.Output, error) {
 			var in input
 			if err := json.Unmarshal(raw, &in); err != nil {
 				return tool.Output{}, err

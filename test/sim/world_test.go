@@ -130,7 +130,8 @@ func (w *world) start(m *machine) {
 	if m.boots > 1 {
 		name = fmt.Sprintf("%s.%d", m.name, m.boots)
 	}
-	p := &party{w: w, name: name, id: len(w.parties) + 1, boot: m.boots, rand: w.random(name), log: w.log.With("party", name), done: make(chan struct{}), ready: func() {}}
+	p := &party{w: w, name: name, id: len(w.parties) + 1, boot: m.boots, rand: w.random(name),
+		log: w.log.With("party", name), done: make(chan struct{}), ready: func() {}}
 	if m.boots == 1 && m.worker {
 		p.ready = sync.OnceFunc(w.workersReady.Done)
 	}
@@ -200,8 +201,8 @@ func (p *party) crash(noticed bool) {
 	p.stop(errCrash)
 }
 
-// sever cuts the party's connections, and refuses new ones until it is healed. A server that does not notice goes on sending for
-// a while what nobody hears.
+// sever cuts the party's connections, and refuses new ones until it is healed. A server that does not notice goes on
+// sending for a while what nobody hears.
 func (p *party) sever(noticed bool) {
 	p.mu.Lock()
 	p.refused = true
@@ -314,14 +315,17 @@ func (p *party) InProcessConn() (net.Conn, error) {
 	return p.w.bus.dial(p.name)
 }
 
-// connect connects the party as the commands do. Only what is random in nats.go is replaced: the pause before a reconnect.
+// connect connects the party as the commands do. Only what is random in nats.go is replaced: the pause before a
+// reconnect.
 func (p *party) connect() (*nats.Conn, error) {
 	pauses := p.w.random(p.name + " reconnects")
 	var mu sync.Mutex
-	opts := append(natsbroker.ConnectOptions(p.name, p.log), nats.InProcessServer(p), nats.CustomReconnectDelay(func(int) time.Duration {
-		mu.Lock()
-		defer mu.Unlock()
-		return 50*time.Millisecond + time.Duration(pauses.Int64N(int64(50*time.Millisecond)))
-	}))
-	return natsbroker.Dial(p.ctx, "the simulation", p.log, func() (*nats.Conn, error) { return nats.Connect("", opts...) })
+	opts := append(natsbroker.ConnectOptions(p.name, p.log), nats.InProcessServer(p),
+		nats.CustomReconnectDelay(func(int) time.Duration {
+			mu.Lock()
+			defer mu.Unlock()
+			return 50*time.Millisecond + time.Duration(pauses.Int64N(int64(50*time.Millisecond)))
+		}))
+	return natsbroker.Dial(p.ctx, "the simulation", p.log,
+		func() (*nats.Conn, error) { return nats.Connect("", opts...) })
 }

@@ -70,7 +70,8 @@ func pool(t *testing.T, cfg worker.Config) (*natsd.Server, *client.Client) {
 // join is one more worker of a pool.
 func join(t *testing.T, s *natsd.Server, cfg worker.Config) {
 	t.Helper()
-	cfg.Mode, cfg.DrainGrace, cfg.Log = policy.Bypass, 200*time.Millisecond, slog.New(slog.NewTextHandler(io.Discard, nil))
+	cfg.Mode, cfg.DrainGrace, cfg.Log = policy.Bypass, 200*time.Millisecond,
+		slog.New(slog.NewTextHandler(io.Discard, nil))
 	w, err := worker.New(testenv.Broker(t, s, "/worker/test"), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -88,8 +89,9 @@ func set(t *testing.T, s manifest.Server) *toolset.Toolset {
 		s.MaxInFlight = 2
 	}
 	s.StartTimeoutMS = 10_000
-	made, err := toolset.New(toolset.Options{Server: s, Lookup: os.LookupEnv, MinPause: 20 * time.Millisecond, MaxPause: 100 * time.Millisecond,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	made, err := toolset.New(toolset.Options{Server: s, Lookup: os.LookupEnv, MinPause: 20 * time.Millisecond,
+		MaxPause: 100 * time.Millisecond,
+		Log:      slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +105,8 @@ func call(name, input string) toolyard.Call {
 // submit hands calls in, in a workspace of the agent's own.
 func submit(t *testing.T, c *client.Client, agent string, calls ...toolyard.Call) *client.Batch {
 	t.Helper()
-	b, err := c.Submit(t.Context(), toolyard.Batch{Agent: toolyard.Agent(agent), Workspace: toolyard.Workspace(agent), Calls: calls})
+	b, err := c.Submit(t.Context(), toolyard.Batch{Agent: toolyard.Agent(agent), Workspace: toolyard.Workspace(agent),
+		Calls: calls})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +135,8 @@ func one(t *testing.T, c *client.Client, agent string, one toolyard.Call) toolya
 }
 
 // eventually runs one call after the other until its result is as it should be.
-func eventually(t *testing.T, c *client.Client, agent string, one toolyard.Call, good func(toolyard.Result) bool) toolyard.Result {
+func eventually(t *testing.T, c *client.Client, agent string, one toolyard.Call,
+	good func(toolyard.Result) bool) toolyard.Result {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {
 		r := results(t, submit(t, c, agent, one))[0]
@@ -150,7 +154,8 @@ func eventually(t *testing.T, c *client.Client, agent string, one toolyard.Call,
 func inWorker(t *testing.T, d tool.Declaration, says string) tool.Tool {
 	t.Helper()
 	d.Description = "A tool of a test."
-	made, err := tool.New(tool.Typed[struct{}, string]{Declaration: d, Run: func(context.Context, tool.Env, struct{}) (string, error) { return says, nil }})
+	made, err := tool.New(tool.Typed[struct{}, string]{Declaration: d,
+		Run: func(context.Context, tool.Env, struct{}) (string, error) { return says, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,8 @@ type server struct {
 
 func serve(t *testing.T) *server {
 	t.Helper()
-	s := &server{mcp: mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1"}, nil), hung: make(chan struct{}, 100)}
+	s := &server{mcp: mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1"}, nil),
+		hung: make(chan struct{}, 100)}
 	over := make(chan struct{})
 	s.add("echo", func(_ context.Context, r *mcp.CallToolRequest) string {
 		key, _ := r.Params.Meta["dev.toolyard/idempotency-key"].(string)
@@ -50,20 +51,24 @@ func serve(t *testing.T) *server {
 }
 
 func (s *server) add(name string, says func(context.Context, *mcp.CallToolRequest) string) {
-	s.mcp.AddTool(&mcp.Tool{Name: name, InputSchema: json.RawMessage(`{"type":"object","properties":{"a":{"type":"integer"}}}`)},
+	s.mcp.AddTool(&mcp.Tool{Name: name,
+		InputSchema: json.RawMessage(`{"type":"object","properties":{"a":{"type":"integer"}}}`)},
 		func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: says(ctx, r)}}}, nil
 		})
 }
 
-// TestAServerThatHangsHoldsUpNothingElse: its calls take none of the worker's slots, of which there is one of each kind.
+// TestAServerThatHangsHoldsUpNothingElse: its calls take none of the worker's slots, of which there is one of each
+// kind.
 func TestAServerThatHangsHoldsUpNothingElse(t *testing.T) {
 	bad, good := serve(t), serve(t)
 	one1 := map[toolyard.Class]int{toolyard.ReadOnly: 1, toolyard.WriteExclusive: 1, toolyard.Unsafe: 1}
 	_, c := pool(t, worker.Config{
-		Tools: []tool.Tool{inWorker(t, tool.Declaration{Name: "local", Class: tool.ClassRule{Static: toolyard.WriteExclusive}}, "local says")},
+		Tools: []tool.Tool{inWorker(t, tool.Declaration{Name: "local",
+			Class: tool.ClassRule{Static: toolyard.WriteExclusive}}, "local says")},
 		Toolsets: []worker.Toolset{
-			set(t, manifest.Server{Name: "bad", URL: bad.web.URL, MaxInFlight: 3}), set(t, manifest.Server{Name: "good", URL: good.web.URL}),
+			set(t, manifest.Server{Name: "bad", URL: bad.web.URL, MaxInFlight: 3}),
+			set(t, manifest.Server{Name: "good", URL: good.web.URL}),
 			set(t, manifest.Server{Name: "never", Command: []string{"sleep", "1000"}}),
 		},
 		ToolsetWait: time.Second, Slots: one1,
@@ -93,23 +98,26 @@ func TestAServerThatHangsHoldsUpNothingElse(t *testing.T) {
 // TestANewToolIsOfferedToTheNextBatch: list_changed becomes a new surface.
 func TestANewToolIsOfferedToTheNextBatch(t *testing.T) {
 	s := serve(t)
-	_, c := pool(t, worker.Config{Toolsets: []worker.Toolset{set(t, manifest.Server{Name: "s", URL: s.web.URL})}, ToolsetWait: patience})
+	_, c := pool(t, worker.Config{Toolsets: []worker.Toolset{set(t, manifest.Server{Name: "s", URL: s.web.URL})},
+		ToolsetWait: patience})
 	if r := one(t, c, "a", call("mcp__s__new", `{}`)); r.Code != toolyard.UnknownTool {
 		t.Errorf("a tool that is not there: %q %s", r.Code, r.Error)
 	}
 	s.add("new", func(context.Context, *mcp.CallToolRequest) string { return "new says" })
-	r := eventually(t, c, "a", call("mcp__s__new", `{}`), func(r toolyard.Result) bool { return r.Code != toolyard.UnknownTool })
+	r := eventually(t, c, "a", call("mcp__s__new", `{}`),
+		func(r toolyard.Result) bool { return r.Code != toolyard.UnknownTool })
 	contains(t, r, "new says")
 	if r.Class != toolyard.Unsafe {
 		t.Errorf("the call was %s", r.Class)
 	}
 	s.mcp.RemoveTools("new")
-	eventually(t, c, "a", call("mcp__s__new", `{}`), func(r toolyard.Result) bool { return r.Code == toolyard.UnknownTool })
+	eventually(t, c, "a", call("mcp__s__new", `{}`),
+		func(r toolyard.Result) bool { return r.Code == toolyard.UnknownTool })
 	contains(t, one(t, c, "a", call("mcp__s__echo", `{}`)), "{}")
 }
 
-// TestAToolThatIsWithdrawnInMidBatch: its calls that have not begun are calls of a tool that there is not, at once. While
-// another worker of the pool has the tool, they run there.
+// TestAToolThatIsWithdrawnInMidBatch: its calls that have not begun are calls of a tool that there is not, at once.
+// While another worker of the pool has the tool, they run there.
 func TestAToolThatIsWithdrawnInMidBatch(t *testing.T) {
 	s := serve(t)
 	held, release := make(chan struct{}, 2), make(chan struct{})
@@ -121,7 +129,8 @@ func TestAToolThatIsWithdrawnInMidBatch(t *testing.T) {
 	s.add("hold", hold)
 	says := func(context.Context, *mcp.CallToolRequest) string { return "new says" }
 	s.add("new", says)
-	system, c := pool(t, worker.Config{Toolsets: []worker.Toolset{set(t, manifest.Server{Name: "s", URL: s.web.URL})}, ToolsetWait: patience})
+	system, c := pool(t, worker.Config{Toolsets: []worker.Toolset{set(t, manifest.Server{Name: "s", URL: s.web.URL})},
+		ToolsetWait: patience})
 	during := func(agent string, withdraw func()) []toolyard.Result {
 		b := submit(t, c, agent, call("mcp__s__hold", `{}`), call("mcp__s__new", `{}`))
 		select {
@@ -136,7 +145,8 @@ func TestAToolThatIsWithdrawnInMidBatch(t *testing.T) {
 	rs := during("a", func() {
 		s.mcp.RemoveTools("new")
 		for { // until its worker knows
-			b, err := c.Submit(t.Context(), toolyard.Batch{Agent: "b", Workspace: "other", Calls: []toolyard.Call{call("mcp__s__new", `{}`)}})
+			b, err := c.Submit(t.Context(), toolyard.Batch{Agent: "b", Workspace: "other",
+				Calls: []toolyard.Call{call("mcp__s__new", `{}`)}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -145,7 +155,8 @@ func TestAToolThatIsWithdrawnInMidBatch(t *testing.T) {
 			}
 		}
 	})
-	if r := rs[1]; rs[0].IsError || r.Code != toolyard.UnknownTool || r.Phases[0].Phase != toolyard.PhaseResolveTool || r.Retryable {
+	if r := rs[1]; rs[0].IsError || r.Code != toolyard.UnknownTool || r.Phases[0].Phase != toolyard.PhaseResolveTool ||
+		r.Retryable {
 		t.Errorf("the withdrawn tool's call ended as %q %q, %+v", r.Code, r.Error, r.Phases)
 	}
 	// It is offered again, and withdrawn by one of two workers.
@@ -162,22 +173,26 @@ func TestAToolThatIsWithdrawnInMidBatch(t *testing.T) {
 	}
 }
 
-// TestAServerThatIsGone: its calls fail at once and open its breaker; other toolsets' calls go on, and its own when it is back.
+// TestAServerThatIsGone: its calls fail at once and open its breaker; other toolsets' calls go on, and its own when it
+// is back.
 func TestAServerThatIsGone(t *testing.T) {
 	gone, good := serve(t), serve(t)
 	_, c := pool(t, worker.Config{Toolsets: []worker.Toolset{
-		set(t, manifest.Server{Name: "gone", URL: gone.web.URL}), set(t, manifest.Server{Name: "good", URL: good.web.URL}),
+		set(t, manifest.Server{Name: "gone", URL: gone.web.URL}),
+		set(t, manifest.Server{Name: "good", URL: good.web.URL}),
 	}, ToolsetWait: patience})
 	contains(t, one(t, c, "a", call("mcp__gone__echo", `{}`)), "{}")
 	gone.web.CloseClientConnections()
 	if err := gone.web.Listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	r := eventually(t, c, "a", call("mcp__gone__echo", `{}`), func(r toolyard.Result) bool { return r.Code == toolyard.DependencyUnavailable })
+	r := eventually(t, c, "a", call("mcp__gone__echo", `{}`),
+		func(r toolyard.Result) bool { return r.Code == toolyard.DependencyUnavailable })
 	if !r.Retryable {
 		t.Errorf("it may be there later: %+v", r)
 	}
-	eventually(t, c, "a", call("mcp__gone__hang", `{}`), func(r toolyard.Result) bool { return strings.Contains(r.Error, "is down; it was not tried") })
+	eventually(t, c, "a", call("mcp__gone__hang", `{}`),
+		func(r toolyard.Result) bool { return strings.Contains(r.Error, "is down; it was not tried") })
 	contains(t, one(t, c, "a", call("mcp__good__echo", `{}`)), "{}")
 }
 
@@ -213,21 +228,26 @@ func TestABuiltInToolWins(t *testing.T) {
 	}
 }
 
-// TestTwoServersOfOneName: the first keeps its tools, also where the second declares them alike; the log names what is left out.
+// TestTwoServersOfOneName: the first keeps its tools, also where the second declares them alike; the log names what is
+// left out.
 func TestTwoServersOfOneName(t *testing.T) {
 	d := tool.Declaration{Name: "mcp__s__find", Class: tool.ClassRule{Static: toolyard.ReadOnly}, ReadOnly: true}
 	first, second := inWorker(t, d, "the first"), inWorker(t, d, "the second")
-	_, c := pool(t, worker.Config{Toolsets: []worker.Toolset{fixed{registry.MCP, []tool.Tool{first}}, fixed{registry.MCP, []tool.Tool{second}}}})
+	_, c := pool(t, worker.Config{Toolsets: []worker.Toolset{fixed{registry.MCP, []tool.Tool{first}},
+		fixed{registry.MCP, []tool.Tool{second}}}})
 	contains(t, one(t, c, "a", call("mcp__s__find", `{}`)), "the first")
 }
 
 // TestAPoolOffersWhatAnyOfItsWorkersHas: a worker that cannot reach a server takes its tools from nobody else.
 func TestAPoolOffersWhatAnyOfItsWorkersHas(t *testing.T) {
 	s := serve(t)
-	plain := inWorker(t, tool.Declaration{Name: "plain", Class: tool.ClassRule{Static: toolyard.ReadOnly}, ReadOnly: true}, "plain says")
-	server, c := pool(t, worker.Config{Tools: []tool.Tool{plain}, Toolsets: []worker.Toolset{set(t, manifest.Server{Name: "s", URL: s.web.URL})}, ToolsetWait: patience})
+	plain := inWorker(t, tool.Declaration{Name: "plain", Class: tool.ClassRule{Static: toolyard.ReadOnly},
+		ReadOnly: true}, "plain says")
+	server, c := pool(t, worker.Config{Tools: []tool.Tool{plain},
+		Toolsets: []worker.Toolset{set(t, manifest.Server{Name: "s", URL: s.web.URL})}, ToolsetWait: patience})
 	contains(t, one(t, c, "a", call("mcp__s__echo", `{}`)), "{}")
-	join(t, server, worker.Config{Tools: []tool.Tool{plain}, Toolsets: []worker.Toolset{set(t, manifest.Server{Name: "s", Command: []string{"false"}})}})
+	join(t, server, worker.Config{Tools: []tool.Tool{plain},
+		Toolsets: []worker.Toolset{set(t, manifest.Server{Name: "s", Command: []string{"false"}})}})
 	for range 10 {
 		rs := results(t, submit(t, c, "a", call("mcp__s__echo", `{"a":2}`), call("plain", `{}`)))
 		contains(t, rs[0], `{"a":2}`)
@@ -239,7 +259,8 @@ func TestAPoolOffersWhatAnyOfItsWorkersHas(t *testing.T) {
 func TestDeclaredToolsThroughThePool(t *testing.T) {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(map[string]string{"path": r.URL.Path, "key": r.Header.Get("Idempotency-Key"), "token": r.Header.Get("Authorization")})
+		_ = json.NewEncoder(w).Encode(map[string]string{"path": r.URL.Path, "key": r.Header.Get("Idempotency-Key"),
+			"token": r.Header.Get("Authorization")})
 	}))
 	t.Cleanup(web.Close)
 	f, err := manifest.Decode([]byte(`
@@ -272,7 +293,8 @@ tools:
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, c := pool(t, worker.Config{Declared: []tool.Tool{say, ask}, Isolation: caps.Isolation(), Credentials: map[string]map[string]string{"ask": {"KEY": "a-secret-key"}}})
+	_, c := pool(t, worker.Config{Declared: []tool.Tool{say, ask}, Isolation: caps.Isolation(),
+		Credentials: map[string]map[string]string{"ask": {"KEY": "a-secret-key"}}})
 	r := one(t, c, "a", call("say", `{"what":"$(id); x"}`))
 	if unable != nil {
 		if r.Code != toolyard.SetupRequired {

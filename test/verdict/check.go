@@ -21,12 +21,12 @@ import (
 // outcome_unknown. A free tool uses no workspace, and waits for nobody there.
 type Kind struct{ Once, Exclusive, Deaf, Free bool }
 
-// Rules say what the tools are, and what the faults of a run may do to results. The zero Rules are those of faults that nobody
-// may notice.
+// Rules say what the tools are, and what the faults of a run may do to results. The zero Rules are those of faults that
+// nobody may notice.
 type Rules struct {
 	Kinds map[string]Kind
-	// Hurt are the workers' processes that were killed or stopped: a call that may not run twice, and that one of them had, may
-	// end as outcome_unknown.
+	// Hurt are the workers' processes that were killed or stopped: a call that may not run twice, and that one of them
+	// had, may end as outcome_unknown.
 	Hurt map[int]bool
 	// Zombie says that a hurt worker woke up between its last commit point and its effect: what it does then happens,
 	// unless the ledger refuses its token.
@@ -36,8 +36,8 @@ type Rules struct {
 	Told time.Duration
 	// Foreign are batches that somebody stored by hand.
 	Foreign []toolyard.BatchKey
-	// Stopped are the processes that were stopped as a whole: what they do between waking up and their next commit point
-	// happens.
+	// Stopped are the processes that were stopped as a whole: what they do between waking up and their next commit
+	// point happens.
 	Stopped map[int]bool
 	// Right reports whether a result may say what it says.
 	Right func(*Judged, Call, Finished) bool
@@ -68,7 +68,8 @@ func (j *Judged) Fail(q, format string, args ...any) {
 	j.out = append(j.out, q+": "+fmt.Sprintf(format, args...))
 }
 
-// Check holds the history against the invariants, and returns what does not hold. Each is a linear scan, over what is sorted.
+// Check holds the history against the invariants, and returns what does not hold. Each is a linear scan, over what is
+// sorted.
 func (h *History) Check(r Rules) []string {
 	j := &Judged{
 		History: h, Rules: r, Tools: map[Call]string{}, lines: map[Call][]ledger.Line{}, Results: map[Call]Finished{},
@@ -89,7 +90,8 @@ func (h *History) Check(r Rules) []string {
 		}
 		j.plan(sub.Key(), rec)
 	}
-	for _, q := range []func(){j.q1, j.q2, j.q3and4, j.q5, j.steady, j.q6, j.q7, j.q8, j.q10, j.q12, j.q13, j.q14, j.codes} {
+	for _, q := range []func(){j.q1, j.q2, j.q3and4, j.q5, j.steady, j.q6, j.q7, j.q8, j.q10, j.q12, j.q13, j.q14,
+		j.codes} {
 		q()
 	}
 	return j.out
@@ -211,8 +213,8 @@ func count(lines []ledger.Line, k ledger.Kind) (n int) {
 	return n
 }
 
-// q3and4: what may not run twice starts at most once and acts at most once, and one that did not act says so; what may run twice
-// and says that it succeeded has acted.
+// q3and4: what may not run twice starts at most once and acts at most once, and one that did not act says so; what may
+// run twice and says that it succeeded has acted.
 func (j *Judged) q3and4() {
 	for c, name := range j.Tools {
 		lines, res := j.lines[c], j.Results[c]
@@ -222,7 +224,8 @@ func (j *Judged) q3and4() {
 		}
 		_, ofLoad := j.Kinds[name]
 		if ofLoad && !res.IsError && res.CallID != "" && acted == 0 {
-			j.Fail(map[bool]string{true: "Q3", false: "Q4"}[j.Kinds[name].Once], "%s %s says that it succeeded and has not acted", name, c)
+			j.Fail(map[bool]string{true: "Q3", false: "Q4"}[j.Kinds[name].Once],
+				"%s %s says that it succeeded and has not acted", name, c)
 		}
 		// A read has three attempts, and the first is started twice if its worker dies without a claim.
 		if begun > 4 || begun > 3 && j.Kinds[name].Exclusive {
@@ -264,7 +267,8 @@ func (j *Judged) q5() {
 		var s *span
 		for _, l := range lines {
 			switch {
-			case res.IsError || l.Worker != j.Processes[res.Worker] || l.Kind == ledger.Begin && l.Wall > res.At.UnixNano():
+			case res.IsError || l.Worker != j.Processes[res.Worker] || l.Kind == ledger.Begin &&
+				l.Wall > res.At.UnixNano():
 			case l.Kind == ledger.Begin:
 				s = &span{c, false, l.Wall, l.Wall}
 			case l.Kind == ledger.Effect && s != nil && s.to == s.from:
@@ -280,9 +284,11 @@ func (j *Judged) q5() {
 		var last, lastExclusive span // those that end last so far
 		for _, s := range spans {
 			if s.exclusive && s.from < last.to {
-				j.Fail("Q5", "in workspace %s %s began while %s was running, %s before its end", w, s.call, last.call, time.Duration(last.to-s.from))
+				j.Fail("Q5", "in workspace %s %s began while %s was running, %s before its end", w, s.call, last.call,
+					time.Duration(last.to-s.from))
 			} else if !s.exclusive && s.from < lastExclusive.to {
-				j.Fail("Q5", "in workspace %s %s began while the exclusive %s was running, %s before its end", w, s.call, lastExclusive.call, time.Duration(lastExclusive.to-s.from))
+				j.Fail("Q5", "in workspace %s %s began while the exclusive %s was running, %s before its end", w,
+					s.call, lastExclusive.call, time.Duration(lastExclusive.to-s.from))
 			}
 			if s.to > last.to {
 				last = s
@@ -294,14 +300,15 @@ func (j *Judged) q5() {
 	}
 }
 
-// steady: in one workspace nothing acts beside an exclusive call, from its first begin to the end that the log gives it, whether
-// its result was taken or not; and no exclusive call acts after its attempt has an end in the log, also behind its last commit
-// point. Only what was stopped as a whole may, for a moment.
+// steady: in one workspace nothing acts beside an exclusive call, from its first begin to the end that the log gives
+// it, whether its result was taken or not; and no exclusive call acts after its attempt has an end in the log, also
+// behind its last commit point. Only what was stopped as a whole may, for a moment.
 func (j *Judged) steady() {
 	byWorkspace := map[toolyard.Workspace][]span{}
 	for c, lines := range j.lines {
 		if res, ok := j.Results[c]; ok && j.Kinds[j.Tools[c]].Exclusive && !j.Kinds[j.Tools[c]].Free {
-			byWorkspace[lines[0].Workspace] = append(byWorkspace[lines[0].Workspace], span{c, true, lines[0].Wall, res.At.UnixNano()})
+			byWorkspace[lines[0].Workspace] = append(byWorkspace[lines[0].Workspace],
+				span{c, true, lines[0].Wall, res.At.UnixNano()})
 		}
 	}
 	for _, spans := range byWorkspace {
@@ -312,17 +319,22 @@ func (j *Judged) steady() {
 			if l.Kind != ledger.Tick || j.Stopped[l.Worker] {
 				continue
 			}
-			if at, ended := j.attemptEnd(c, l.Attempt); ended && j.Kinds[j.Tools[c]].Exclusive && l.Wall > at.UnixNano() {
-				j.Fail("Q7", "%s acted %s after its attempt %d had its end in the log", c, time.Duration(l.Wall-at.UnixNano()), l.Attempt)
+			if at, ended := j.attemptEnd(c, l.Attempt); ended && j.Kinds[j.Tools[c]].Exclusive &&
+				l.Wall > at.UnixNano() {
+				j.Fail("Q7", "%s acted %s after its attempt %d had its end in the log", c,
+					time.Duration(l.Wall-at.UnixNano()), l.Attempt)
 			}
 			if j.Kinds[j.Tools[c]].Free {
 				continue
 			}
 			spans := byWorkspace[l.Workspace]
-			n, _ := slices.BinarySearchFunc(spans, l.Wall, func(s span, at int64) int { return cmp.Compare(s.from, at) })
-			for _, s := range spans[max(0, n-1):n] { // the one that began last before; the others are over, or Q5 says so
+			n, _ := slices.BinarySearchFunc(spans, l.Wall,
+				func(s span, at int64) int { return cmp.Compare(s.from, at) })
+			// the one that began last before; the others are over, or Q5 says so
+			for _, s := range spans[max(0, n-1):n] {
 				if s.call != c && l.Wall < s.to {
-					j.Fail("Q5", "in workspace %s %s acted while the exclusive %s had it, %s before its end", l.Workspace, c, s.call, time.Duration(s.to-l.Wall))
+					j.Fail("Q5", "in workspace %s %s acted while the exclusive %s had it, %s before its end",
+						l.Workspace, c, s.call, time.Duration(s.to-l.Wall))
 				}
 			}
 		}
@@ -338,7 +350,9 @@ func (j *Judged) q6() {
 			for _, i := range group.Calls {
 				for _, l := range j.lines[Call{k, i}] {
 					if l.Kind == ledger.Begin && (l.Wall < over || len(open) > 0) {
-						j.Fail("Q6", "%s of group %d began %s before the groups before it were over (without a result: %v)", Call{k, i}, g, time.Duration(over-l.Wall), open)
+						j.Fail("Q6",
+							"%s of group %d began %s before the groups before it were over (without a result: %v)",
+							Call{k, i}, g, time.Duration(over-l.Wall), open)
 					}
 				}
 			}
@@ -353,8 +367,8 @@ func (j *Judged) q6() {
 	}
 }
 
-// q7: the tokens that exclusive effects carry only grow in each workspace, no two groups have the same, none was refused, and
-// nothing acts after its call, or its attempt, has an end in the log.
+// q7: the tokens that exclusive effects carry only grow in each workspace, no two groups have the same, none was
+// refused, and nothing acts after its call, or its attempt, has an end in the log.
 func (j *Judged) q7() {
 	type holder struct {
 		token uint64
@@ -372,11 +386,14 @@ func (j *Judged) q7() {
 		case l.Kind == ledger.Effect && exclusive:
 			was, now := last[l.Workspace], holder{l.Token, l.Key(), j.GroupOf[c]}
 			if l.Token == 0 || l.Token < was.token || l.Token == was.token && was != now {
-				j.Fail("Q7", "%s has acted with token %d after %s, group %d, with token %d", c, l.Token, was.k, was.group, was.token)
+				j.Fail("Q7", "%s has acted with token %d after %s, group %d, with token %d", c, l.Token, was.k,
+					was.group, was.token)
 			}
 			last[l.Workspace] = now
-			if at, ended := j.attemptEnd(c, l.Attempt); ended && l.Wall > at.UnixNano() && !(j.Zombie && j.Hurt[l.Worker]) {
-				j.Fail("Q7", "%s has acted %s after its attempt %d had its end in the log", c, time.Duration(l.Wall-at.UnixNano()), l.Attempt)
+			if at, ended := j.attemptEnd(c, l.Attempt); ended && l.Wall > at.UnixNano() &&
+				!(j.Zombie && j.Hurt[l.Worker]) {
+				j.Fail("Q7", "%s has acted %s after its attempt %d had its end in the log", c,
+					time.Duration(l.Wall-at.UnixNano()), l.Attempt)
 			}
 		}
 	}
@@ -400,8 +417,8 @@ func (j *Judged) attemptEnd(c Call, attempt int) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// q8: a call that needs a claim does not begin after it was ended for a sibling's sake, unless it was claimed before; and whoever
-// runs such a call knows it soon.
+// q8: a call that needs a claim does not begin after it was ended for a sibling's sake, unless it was claimed before;
+// and whoever runs such a call knows it soon.
 func (j *Judged) q8() {
 	for c, res := range j.Results {
 		if res.Code != toolyard.SiblingCanceled {
@@ -507,7 +524,8 @@ func (j *Judged) q14() {
 		for _, r := range sub.Results {
 			f := j.Results[Call{sub.Key(), r.Index}]
 			if !bytes.Equal(raw(f.Result), raw(r)) {
-				j.Fail("Q14", "the agent has seen for call %s\n%s\nand the log has\n%s", Call{sub.Key(), r.Index}, raw(r), raw(f.Result))
+				j.Fail("Q14", "the agent has seen for call %s\n%s\nand the log has\n%s", Call{sub.Key(), r.Index},
+					raw(r), raw(f.Result))
 			}
 		}
 	}

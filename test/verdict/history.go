@@ -133,13 +133,17 @@ func (h *History) Write(path string) error {
 	}
 	for _, sub := range h.Submissions {
 		for i, r := range sub.Results {
-			lines = append(lines, line{sub.At[i], fmt.Sprintf("%s has result %d", sub.Key(), r.Index), map[string]any{"code": r.Code, "worker": r.Worker}})
+			lines = append(lines, line{sub.At[i], fmt.Sprintf("%s has result %d", sub.Key(), r.Index),
+				map[string]any{"code": r.Code, "worker": r.Worker}})
 		}
-		lines = append(lines, line{sub.Acked, fmt.Sprintf("%s was accepted", sub.Key()), map[string]any{"batch": sub.Batch, "problems": sub.Problems}})
+		lines = append(lines, line{sub.Acked, fmt.Sprintf("%s was accepted", sub.Key()),
+			map[string]any{"batch": sub.Batch, "problems": sub.Problems}})
 	}
 	for k, r := range h.Batches {
 		for _, l := range r.Log {
-			lines = append(lines, line{l.Time, fmt.Sprintf("%s stored %s", k, l.Body.EventType()), map[string]any{"chain": l.Chain, "index": l.Index, "seq": l.Seq, "source": l.Meta.Source, "body": l.Body}})
+			lines = append(lines, line{l.Time, fmt.Sprintf("%s stored %s", k, l.Body.EventType()),
+				map[string]any{"chain": l.Chain, "index": l.Index, "seq": l.Seq, "source": l.Meta.Source,
+					"body": l.Body}})
 		}
 	}
 	lines = append(lines, line{h.FaultEnd, "the last fault has ended", nil})

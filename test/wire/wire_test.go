@@ -23,12 +23,14 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden file")
 
-// stored are what is kept in keys, metadata and objects, and sent from process to process, beside events. The form of the
-// index is that of its keys, which TestIndexKeys holds.
+// stored are what is kept in keys, metadata and objects, and sent from process to process, beside events. The form of
+// the index is that of its keys, which TestIndexKeys holds.
 var stored = map[string]any{
-	"settings": broker.Settings{}, "worker": broker.Worker{}, "session": broker.Session{}, "approval": broker.Approval{},
-	"tickets": ticket.Queue{}, "dead letter": broker.DeadLetter{}, "surface": registry.Surface{},
-	"judge": broker.JudgeCall{}, "judged": broker.Judged{}, "abort": broker.AbortNotice{}, "progress": broker.Progress{}, "room": broker.Room{},
+	"settings": broker.Settings{}, "worker": broker.Worker{}, "session": broker.Session{},
+	"approval": broker.Approval{},
+	"tickets":  ticket.Queue{}, "dead letter": broker.DeadLetter{}, "surface": registry.Surface{},
+	"judge": broker.JudgeCall{}, "judged": broker.Judged{}, "abort": broker.AbortNotice{},
+	"progress": broker.Progress{}, "room": broker.Room{},
 }
 
 // TestWireForms: whoever changes what is written for other processes to read raises the wire version.
@@ -53,7 +55,8 @@ func TestWireForms(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("what is written for others to read has changed: raise WireVersion in version.go, with a dated line, and run go test ./test/wire -update (-was +is):\n%s", d)
+		t.Errorf("what is written for others to read has changed: raise WireVersion in version.go, with a dated "+
+			"line, and run go test ./test/wire -update (-was +is):\n%s", d)
 	}
 }
 

@@ -34,9 +34,8 @@ import (
 type Options struct {
 	// Workspace is the directory of the call's workspace. Empty: it has none.
 	Workspace string
-	// Allow, Deny and Ask are permission rules, tool or tool(specifier), and Mode what happens to calls that none of them
-	// decides. Nobody can be asked: what a rule asks about is denied. All
-	// empty: a rule allows the tool.
+	// Allow, Deny and Ask are permission rules, tool or tool(specifier), and Mode what happens to calls that none of
+	// them decides. Nobody can be asked: what a rule asks about is denied. All empty: a rule allows the tool.
 	Allow, Deny, Ask []string
 	Mode             toolworker.Mode
 	// Context is what earlier calls of the session have set.

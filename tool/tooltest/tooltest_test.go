@@ -23,7 +23,8 @@ func head(t *testing.T, change func(*tool.Typed[in, tool.Output])) tool.Tool {
 	t.Helper()
 	typed := tool.Typed[in, tool.Output]{
 		Declaration: tool.Declaration{
-			Name: "head", Description: "Shows a file.", Class: tool.ClassRule{Static: toolyard.ReadOnly}, ReadOnly: true,
+			Name: "head", Description: "Shows a file.", Class: tool.ClassRule{Static: toolyard.ReadOnly},
+			ReadOnly:  true,
 			Specifier: tool.Specifier{Path: "path"}, MaxResultSizeChars: 100,
 		},
 		Check: func(_ context.Context, _ tool.Env, i in) error {
@@ -81,7 +82,8 @@ func TestCallsGoThroughThePipeline(t *testing.T) {
 			phase: toolyard.PhaseValidateValues},
 		"denied": {input: `{"path":"a.txt"}`, o: tooltest.Options{Deny: []string{"head(a.txt)"}},
 			code: toolyard.PermissionDenied},
-		"taken out": {input: `{"path":"a.txt"}`, o: tooltest.Options{Deny: []string{"head"}}, code: toolyard.BlockedTool},
+		"taken out": {input: `{"path":"a.txt"}`, o: tooltest.Options{Deny: []string{"head"}},
+			code: toolyard.BlockedTool},
 		"nobody to ask": {input: `{"path":"a.txt"}`, o: tooltest.Options{Ask: []string{"head"}},
 			code: toolyard.PermissionDenied},
 		"read-only": {input: `{"path":"a.txt"}`, o: tooltest.Options{Mode: "plan"}, text: "words .k"},
@@ -95,7 +97,10 @@ func TestCallsGoThroughThePipeline(t *testing.T) {
 		"judged by itself": {input: `{"path":"a.txt"}`, text: "words .k",
 			change: func(d *tool.Typed[in, tool.Output]) {
 				d.Class = tool.ClassRule{Ask: true}
-				d.Judge = func(in) (tool.Judgement, error) { return tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true}, nil }
+				d.Judge = func(in) (tool.Judgement, error) {
+					return tool.Judgement{Class: toolyard.ReadOnly,
+						ReadOnly: true}, nil
+				}
 			}},
 		"cannot judge itself": {input: `{"path":"a.txt"}`, code: toolyard.SetupRequired,
 			change: func(d *tool.Typed[in, tool.Output]) {
@@ -123,7 +128,8 @@ func TestACallChangesItsSession(t *testing.T) {
 	mark := head(t, func(d *tool.Typed[in, tool.Output]) {
 		d.Class, d.ReadOnly = tool.ClassRule{Static: toolyard.WriteExclusive}, false
 		d.Run = func(_ context.Context, _ tool.Env, i in) (tool.Output, error) {
-			return tool.Output{Text: "ok", Session: &tool.SessionChange{Context: map[string]string{"last": i.Path}}}, nil
+			return tool.Output{Text: "ok", Session: &tool.SessionChange{Context: map[string]string{"last": i.Path}}},
+				nil
 		}
 	})
 	got := tooltest.Call(t, mark, `{"path":"a"}`, tooltest.Options{})
@@ -140,7 +146,8 @@ func TestLongOutputsAreStored(t *testing.T) {
 	})
 	got := tooltest.Call(t, long, `{"path":"a"}`, tooltest.Options{})
 	if got.IsError || !got.Truncated || len(got.Stored[got.Blob]) != 1_000 {
-		t.Errorf("%q, truncated %t, stored as %q: %d bytes", got.Code, got.Truncated, got.Blob, len(got.Stored[got.Blob]))
+		t.Errorf("%q, truncated %t, stored as %q: %d bytes", got.Code, got.Truncated, got.Blob,
+			len(got.Stored[got.Blob]))
 	}
 	if again := tooltest.Call(t, head(t, nil), `{"path":"a"}`,
 		tooltest.Options{}); again.Code != toolyard.ExecutionFailed || again.Stored != nil {

@@ -75,7 +75,8 @@ func summarize(in io.Reader, out io.Writer) (passed, failed int, err error) {
 			switch {
 			case e.Test != "" && e.Action == "pass":
 				passed++
-				if said := body(said[name]); strings.Contains(said, "DATA RACE") { // found while this test ran, counted at another one or the package
+				// found while this test ran, counted at another one or the package
+				if said := body(said[name]); strings.Contains(said, "DATA RACE") {
 					fmt.Fprint(w, said)
 				}
 			case e.Test != "" && e.Action == "fail":

@@ -13,8 +13,8 @@ import (
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
-// TestAwait: a program that runs for long waits for a server that is not there, and for one that hangs up; what it cannot ever
-// reach it does not wait for.
+// TestAwait: a program that runs for long waits for a server that is not there, and for one that hangs up; what it
+// cannot ever reach it does not wait for.
 func TestAwait(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -34,14 +34,16 @@ func TestAwait(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	go func() {
-		nc, err := (&Reach{}).Await(ctx, "nats://"+addr, access.Principal{Role: access.Dispatcher}, "test", testenv.Log(t))
+		nc, err := (&Reach{}).Await(ctx, "nats://"+addr, access.Principal{Role: access.Dispatcher}, "test",
+			testenv.Log(t))
 		if err != nil {
 			t.Error(err)
 		}
 		connected <- nc
 	}()
 	<-hungUp
-	s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: t.TempDir(), Listen: addr, Open: true, Logger: testenv.Log(t)})
+	s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: t.TempDir(), Listen: addr, Open: true,
+		Logger: testenv.Log(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,12 +52,14 @@ func TestAwait(t *testing.T) {
 		nc.Close()
 	}
 
-	if _, err := (&Reach{}).Await(t.Context(), "nats://", access.Principal{Role: access.Dispatcher}, "test", testenv.Log(t)); err == nil || !strings.Contains(err.Error(), "is not a URL") {
+	if _, err := (&Reach{}).Await(t.Context(), "nats://", access.Principal{Role: access.Dispatcher}, "test",
+		testenv.Log(t)); err == nil || !strings.Contains(err.Error(), "is not a URL") {
 		t.Errorf("no URL: %v", err)
 	}
 	stop()
 	s.Shutdown()
-	if _, err := (&Reach{}).Await(ctx, "nats://"+addr, access.Principal{Role: access.Dispatcher}, "test", testenv.Log(t)); err == nil {
+	if _, err := (&Reach{}).Await(ctx, "nats://"+addr, access.Principal{Role: access.Dispatcher}, "test",
+		testenv.Log(t)); err == nil {
 		t.Error("when nobody wants it any more it goes on waiting")
 	}
 }

@@ -19,9 +19,11 @@ import (
 
 // ending is a command that ends with an error.
 func ending(run func(ctx context.Context) error) *cobra.Command {
-	root := &cobra.Command{Use: "prog", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context()) }}
+	root := &cobra.Command{Use: "prog", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context()) }}
 	root.Flags().Int("number", 0, "")
-	root.AddCommand(&cobra.Command{Use: "sub", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return nil }})
+	root.AddCommand(&cobra.Command{Use: "sub", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return nil }})
 	return root
 }
 
@@ -34,26 +36,35 @@ func TestExitStatus(t *testing.T) {
 		says   string
 	}{
 		{name: "done", status: ExitOK},
-		{name: "the system failed", err: errors.New("no space left"), status: ExitFailed, says: "prog: no space left\n"},
+		{name: "the system failed", err: errors.New("no space left"), status: ExitFailed,
+			says: "prog: no space left\n"},
 		{name: "usage", err: Usagef("--x: %w", errors.New("bad")), status: ExitUsage, says: "prog: --x: bad\n"},
-		{name: "usage, wrapped", err: fmt.Errorf("start: %w", Usagef("--x")), status: ExitUsage, says: "prog: start: --x\n"},
-		{name: "input", err: &toolyard.InputError{Field: "calls", Problem: "has no calls"}, status: ExitUsage, says: "prog: calls: has no calls\n"},
-		{name: "many lines", err: errors.New("one\ntwo\r\n\tthree\x1b[2J"), status: ExitFailed, says: "prog: one two three\ufffd[2J\n"},
+		{name: "usage, wrapped", err: fmt.Errorf("start: %w", Usagef("--x")), status: ExitUsage,
+			says: "prog: start: --x\n"},
+		{name: "input", err: &toolyard.InputError{Field: "calls", Problem: "has no calls"}, status: ExitUsage,
+			says: "prog: calls: has no calls\n"},
+		{name: "many lines", err: errors.New("one\ntwo\r\n\tthree\x1b[2J"), status: ExitFailed,
+			says: "prog: one two three\ufffd[2J\n"},
 		{name: "joined", err: errors.Join(Usagef("a"), Usagef("b")), status: ExitUsage, says: "prog: a b\n"},
-		{name: "interrupted", err: fmt.Errorf("wait: %w", ErrInterrupted), status: ExitInterrupted, says: "prog: interrupted\n"},
+		{name: "interrupted", err: fmt.Errorf("wait: %w", ErrInterrupted), status: ExitInterrupted,
+			says: "prog: interrupted\n"},
 		{name: "its reader is gone", err: fmt.Errorf("print: %w", &fs.PathError{Op: "write", Path: "/dev/stdout",
 			Err: syscall.EPIPE}), status: ExitUnread},
 		{name: "a server is gone", err: fmt.Errorf("send: %w", &net.OpError{Op: "write", Net: "tcp",
 			Err: os.NewSyscallError("write", syscall.EPIPE)}), status: ExitFailed, says: "broken pipe"},
-		{name: "canceled, but by no signal", err: context.Canceled, status: ExitFailed, says: "prog: context canceled\n"},
-		{name: "unknown flag", args: []string{"--nope"}, status: ExitUsage, says: "prog: unknown flag: --nope; see prog --help\n"},
+		{name: "canceled, but by no signal", err: context.Canceled, status: ExitFailed,
+			says: "prog: context canceled\n"},
+		{name: "unknown flag", args: []string{"--nope"}, status: ExitUsage,
+			says: "prog: unknown flag: --nope; see prog --help\n"},
 		{name: "bad value", args: []string{"--number", "x"}, status: ExitUsage, says: "--number"},
-		{name: "unknown command", args: []string{"nope"}, status: ExitUsage, says: `prog: unknown command "nope" for "prog"` + "\n"},
+		{name: "unknown command", args: []string{"nope"}, status: ExitUsage,
+			says: `prog: unknown command "nope" for "prog"` + "\n"},
 		{name: "argument of a command that takes none", args: []string{"sub", "x"}, status: ExitUsage, says: `"x"`},
 	} {
 		var stderr bytes.Buffer
 		status := Main(ending(func(context.Context) error { return c.err }), append([]string{}, c.args...), &stderr)
-		if status != c.status || !strings.Contains(stderr.String(), c.says) || (c.says == "") != (stderr.Len() == 0) || strings.Count(stderr.String(), "\n") > 1 {
+		if status != c.status || !strings.Contains(stderr.String(), c.says) || (c.says == "") != (stderr.Len() == 0) ||
+			strings.Count(stderr.String(), "\n") > 1 {
 			t.Errorf("%s: status %d, %q; want %d, %q", c.name, status, &stderr, c.status, c.says)
 		}
 	}

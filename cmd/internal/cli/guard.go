@@ -41,13 +41,17 @@ type hooksFile struct {
 // Add adds the flags.
 func (g *Guard) Add(f *pflag.FlagSet) {
 	g.Manifests.Add(f)
-	f.StringVar(&g.HooksFile, "hooks", "", "run the hooks of a JSON `FILE` around calls: commands and HTTP, in the form that docs/hooks.md describes. Of a settings.json of Claude Code its permissions hold too, and what does not apply is named")
-	f.StringArrayVar(&g.Secrets, "secret", nil, "take the value of the environment variable `NAME` out of results and events, beside those whose names say that they are secret; may be repeated")
-	f.StringArrayVar(&g.Credentials, "credential", nil, "give a tool the value of an environment variable with each call, as `TOOL=NAME`; it is a secret too; may be repeated")
+	f.StringVar(&g.HooksFile, "hooks", "", "run the hooks of a JSON `FILE` around calls: commands and HTTP, in the "+
+		"form that docs/hooks.md describes. Of a settings.json of Claude Code its permissions hold too, and what "+
+		"does not apply is named")
+	f.StringArrayVar(&g.Secrets, "secret", nil, "take the value of the environment variable `NAME` out of results "+
+		"and events, beside those whose names say that they are secret; may be repeated")
+	f.StringArrayVar(&g.Credentials, "credential", nil, "give a tool the value of an environment variable with each "+
+		"call, as `TOOL=NAME`; it is a secret too; may be repeated")
 }
 
-// Redactor makes what takes secrets out of texts: the named ones, those that hooks send along, those that the environment
-// seems to have, and well-known shapes.
+// Redactor makes what takes secrets out of texts: the named ones, those that hooks send along, those that the
+// environment seems to have, and well-known shapes.
 func (g *Guard) Redactor() (func(string) string, error) {
 	file, err := g.hooks()
 	if err != nil {
@@ -140,7 +144,8 @@ func (g *Guard) set(tools []tool.Tool, mode policy.Mode, log *slog.Logger) (*hoo
 }
 
 // AfterBatch returns what tells the hooks of batches that are over, for a dispatcher; nil when there are none.
-func (g *Guard) AfterBatch(tools []tool.Tool, mode policy.Mode, log *slog.Logger) (func(context.Context, dispatcher.EndedBatch) (*toolyard.Notice, error), error) {
+func (g *Guard) AfterBatch(tools []tool.Tool, mode policy.Mode,
+	log *slog.Logger) (func(context.Context, dispatcher.EndedBatch) (*toolyard.Notice, error), error) {
 	set, err := g.set(tools, mode, log)
 	if err != nil || set == nil || !set.HasBatch() {
 		return nil, err
@@ -148,7 +153,8 @@ func (g *Guard) AfterBatch(tools []tool.Tool, mode policy.Mode, log *slog.Logger
 	return func(ctx context.Context, b dispatcher.EndedBatch) (*toolyard.Notice, error) {
 		in := hooks.BatchInput{Key: b.Key, Session: b.Session, Workspace: b.Workspace}
 		for _, c := range b.Calls {
-			in.Calls = append(in.Calls, hooks.BatchCall{CallID: c.Result.CallID, Tool: c.Result.Tool, Input: c.Input, Code: c.Result.Code, Text: c.Result.Text(), IsError: c.Result.IsError})
+			in.Calls = append(in.Calls, hooks.BatchCall{CallID: c.Result.CallID, Tool: c.Result.Tool, Input: c.Input,
+				Code: c.Result.Code, Text: c.Result.Text(), IsError: c.Result.IsError})
 		}
 		v, err := set.Batch(ctx, in)
 		if err != nil || v == (hooks.BatchVerdict{}) {

@@ -49,7 +49,8 @@ type declaredServer struct {
 
 // Add adds the flag.
 func (m *Manifests) Add(f *pflag.FlagSet) {
-	f.StringArrayVar(&m.Files, toolsFlag[2:], nil, "offer the tools of a YAML or JSON `FILE` too: commands, HTTP endpoints and MCP servers, as docs/tools.md describes; may be repeated")
+	f.StringArrayVar(&m.Files, toolsFlag[2:], nil, "offer the tools of a YAML or JSON `FILE` too: commands, HTTP "+
+		"endpoints and MCP servers, as docs/tools.md describes; may be repeated")
 }
 
 // load reads the files, once. The error names the file and the key.
@@ -74,16 +75,19 @@ func (m *Manifests) load() (*declared, error) {
 		}
 		for i, t := range file.Tools {
 			if Origin(t.Name) == registry.Builtin {
-				return nil, Usagef("%s %s: tools[%d].name: %q is a built-in tool; choose another name", toolsFlag, path, i, t.Name)
+				return nil, Usagef("%s %s: tools[%d].name: %q is a built-in tool; choose another name", toolsFlag, path,
+					i, t.Name)
 			}
 			if other, ok := tools[t.Name]; ok {
-				return nil, Usagef("%s %s: tools[%d].name: %q is declared in %s too; choose another name", toolsFlag, path, i, t.Name, other)
+				return nil, Usagef("%s %s: tools[%d].name: %q is declared in %s too; choose another name", toolsFlag,
+					path, i, t.Name, other)
 			}
 			tools[t.Name] = path
 		}
 		for i, s := range file.Servers {
 			if other, ok := servers[s.Name]; ok {
-				return nil, Usagef("%s %s: servers[%d].name: %q is declared in %s too; choose another name", toolsFlag, path, i, s.Name, other)
+				return nil, Usagef("%s %s: servers[%d].name: %q is declared in %s too; choose another name", toolsFlag,
+					path, i, s.Name, other)
 			}
 			servers[s.Name] = path
 			if s.Dir != "" && !filepath.IsAbs(s.Dir) {
@@ -94,7 +98,8 @@ func (m *Manifests) load() (*declared, error) {
 		out.tools = append(out.tools, file.Tools...)
 	}
 	if len(out.servers) > manifest.MaxServers {
-		return nil, Usagef("%s: there are %d MCP servers; at most %d are allowed", toolsFlag, len(out.servers), manifest.MaxServers)
+		return nil, Usagef("%s: there are %d MCP servers; at most %d are allowed", toolsFlag, len(out.servers),
+			manifest.MaxServers)
 	}
 	m.read = out
 	return out, nil
@@ -139,9 +144,10 @@ func (m *Manifests) Toolsets(log *slog.Logger) ([]*toolset.Toolset, error) {
 	return out, nil
 }
 
-// Ask starts the MCP servers, asks each for its tools, and ends them again. It waits [ToolsetWait] at most. The remarks name
-// the tools that are left out or altered; a server that does not answer is an error.
-func (m *Manifests) Ask(ctx context.Context, log *slog.Logger) (entries []registry.Entry, remarks []registry.Remark, err error) {
+// Ask starts the MCP servers, asks each for its tools, and ends them again. It waits [ToolsetWait] at most. The remarks
+// name the tools that are left out or altered; a server that does not answer is an error.
+func (m *Manifests) Ask(ctx context.Context, log *slog.Logger) (entries []registry.Entry, remarks []registry.Remark,
+	err error) {
 	sets, err := m.Toolsets(log)
 	if err != nil {
 		return nil, nil, err
@@ -167,7 +173,8 @@ func (m *Manifests) Ask(ctx context.Context, log *slog.Logger) (entries []regist
 			return nil, nil, fmt.Errorf("the MCP server %q has not listed its tools: %w", set.Name(), err)
 		}
 		for _, t := range set.Tools() {
-			entries = append(entries, registry.Entry{Declaration: t.Declaration, Origin: set.Origin(), Pool: toolyard.DefaultPool})
+			entries = append(entries, registry.Entry{Declaration: t.Declaration, Origin: set.Origin(),
+				Pool: toolyard.DefaultPool})
 		}
 		remarks = append(remarks, set.Remarks()...)
 	}
@@ -217,8 +224,10 @@ func (m *Manifests) serverCredentials() ([]string, error) {
 
 // apply puts what is not a fixed tool into a worker's configuration, and tells the fixed ones apart.
 func (m *Manifests) apply(cfg *worker.Config, log *slog.Logger) error {
-	cfg.Declared = slices.DeleteFunc(slices.Clone(cfg.Tools), func(t tool.Tool) bool { return Origin(t.Name) == registry.Builtin })
-	cfg.Tools = slices.DeleteFunc(slices.Clone(cfg.Tools), func(t tool.Tool) bool { return Origin(t.Name) != registry.Builtin })
+	cfg.Declared = slices.DeleteFunc(slices.Clone(cfg.Tools),
+		func(t tool.Tool) bool { return Origin(t.Name) == registry.Builtin })
+	cfg.Tools = slices.DeleteFunc(slices.Clone(cfg.Tools),
+		func(t tool.Tool) bool { return Origin(t.Name) != registry.Builtin })
 	sets, err := m.Toolsets(log)
 	for _, set := range sets {
 		cfg.Toolsets = append(cfg.Toolsets, set)

@@ -47,8 +47,10 @@ func TestDeclaredToolsReachTheWorker(t *testing.T) {
 	for _, d := range cfg.Declared {
 		declared = append(declared, d.Name)
 	}
-	if !slices.Equal(declared, []string{"count", "ask"}) || len(cfg.Toolsets) != 1 || cfg.Toolsets[0].Name() != "s" || len(cfg.Tools)+2 != len(tools) {
-		t.Errorf("declared are %q, toolsets %v, and %d of %d tools are fixed", declared, cfg.Toolsets, len(cfg.Tools), len(tools))
+	if !slices.Equal(declared, []string{"count", "ask"}) || len(cfg.Toolsets) != 1 || cfg.Toolsets[0].Name() != "s" ||
+		len(cfg.Tools)+2 != len(tools) {
+		t.Errorf("declared are %q, toolsets %v, and %d of %d tools are fixed", declared, cfg.Toolsets, len(cfg.Tools),
+			len(tools))
 	}
 	for _, name := range declared {
 		if cfg.Credentials[name]["TEST_TOOL_KEY"] != "the-tools-key" {
@@ -67,8 +69,9 @@ func TestDeclaredToolsReachTheWorker(t *testing.T) {
 func TestErrorsOfManifestsNameFileAndKey(t *testing.T) {
 	t.Setenv("TEST_TOOL_KEY", "the-tools-key")
 	for text, want := range map[string]string{
-		strings.Replace(oneOfEach, "argv", "args", 1):                                 "tools[0].command",
-		strings.Replace(oneOfEach, "name: count", "name: bash", 1):                    `tools[0].name: "bash" is a built-in tool; choose another name`,
+		strings.Replace(oneOfEach, "argv", "args", 1): "tools[0].command",
+		strings.Replace(oneOfEach, "name: count", "name: bash",
+			1): `tools[0].name: "bash" is a built-in tool; choose another name`,
 		strings.Replace(oneOfEach, "argv: [wc]", "argv: [wc], network: ['a b:1']", 1): "command.network[0]",
 		oneOfEach: "TEST_SERVER_KEY",
 	} {
@@ -91,7 +94,8 @@ func TestErrorsOfManifestsNameFileAndKey(t *testing.T) {
 	}
 	w = Worker{}
 	w.Guard.Manifests.Files = []string{"/nowhere/tools.yaml"}
-	if _, err := w.Tools(); err == nil || !strings.Contains(err.Error(), "--tools /nowhere/tools.yaml: there is no such file") {
+	if _, err := w.Tools(); err == nil || !strings.Contains(err.Error(),
+		"--tools /nowhere/tools.yaml: there is no such file") {
 		t.Errorf("a file that is not there: %v", err)
 	}
 }

@@ -40,13 +40,16 @@ type Reach struct {
 // Add adds the flags.
 func (r *Reach) Add(f *pflag.FlagSet) {
 	r.AddCreds(f)
-	f.StringVar(&r.Data, "data", "", "where a dispatcher on this machine has its streams: its credentials are found there (default: toolyard in the user's state directory)")
+	f.StringVar(&r.Data, "data", "", "where a dispatcher on this machine has its streams: its credentials are found "+
+		"there (default: toolyard in the user's state directory)")
 }
 
 // AddCreds adds the flags but --data.
 func (r *Reach) AddCreds(f *pflag.FlagSet) {
-	f.StringVar(&r.Creds, "creds", "", "connect to NATS with the credentials in `FILE`, or with those for this command in a directory (default: those that a dispatcher of this user on this machine has made)")
-	f.StringVar(&r.Context, "nats-context", "", "connect as the context `NAME` of the nats command says, in place of --nats and --creds")
+	f.StringVar(&r.Creds, "creds", "", "connect to NATS with the credentials in `FILE`, or with those for this "+
+		"command in a directory (default: those that a dispatcher of this user on this machine has made)")
+	f.StringVar(&r.Context, "nats-context", "",
+		"connect as the context `NAME` of the nats command says, in place of --nats and --creds")
 	f.StringVar(&r.CA, "nats-ca", "", "check the NATS server's certificate against those in `FILE`")
 }
 
@@ -71,7 +74,8 @@ func DataDir(dir string) (string, error) {
 // Avoid are the places of credentials that the flags name: a workspace that holds them gives them to the model.
 func (r *Reach) Avoid() []place.Avoided {
 	var out []place.Avoided
-	for path, what := range map[string]string{r.Data: "where a dispatcher keeps its streams and credentials", r.Creds: "where the credentials for NATS are"} {
+	for path, what := range map[string]string{r.Data: "where a dispatcher keeps its streams and credentials",
+		r.Creds: "where the credentials for NATS are"} {
 		if abs, err := filepath.Abs(path); path != "" && err == nil {
 			out = append(out, place.Avoided{Path: abs, What: what})
 		}
@@ -97,7 +101,8 @@ func (r *Reach) Connect(url string, p access.Principal, name string, log *slog.L
 }
 
 // Await is [Reach.Connect] for programs that run for long: they wait until the server is there, or ctx ends.
-func (r *Reach) Await(ctx context.Context, url string, p access.Principal, name string, log *slog.Logger) (*nats.Conn, error) {
+func (r *Reach) Await(ctx context.Context, url string, p access.Principal, name string, log *slog.Logger) (*nats.Conn,
+	error) {
 	dial, at, err := r.dialer(url, p, name, log)
 	if err != nil {
 		return nil, err
@@ -106,7 +111,8 @@ func (r *Reach) Await(ctx context.Context, url string, p access.Principal, name 
 }
 
 // dialer returns what connects, and where to, for messages.
-func (r *Reach) dialer(url string, p access.Principal, name string, log *slog.Logger) (dial func() (*nats.Conn, error), at string, err error) {
+func (r *Reach) dialer(url string, p access.Principal, name string, log *slog.Logger) (dial func() (*nats.Conn, error),
+	at string, err error) {
 	opts := natsbroker.ConnectOptions(name, log)
 	if r.CA != "" {
 		opts = append(opts, nats.RootCAs(r.CA))
@@ -176,11 +182,12 @@ func onThisMachine(url string) bool {
 
 // refused reports whether a server does not take who one is.
 func refused(err error) bool {
-	return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || errors.Is(err, nats.ErrAuthRevoked) || errors.Is(err, nats.ErrAccountAuthExpired)
+	return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) ||
+		errors.Is(err, nats.ErrAuthRevoked) || errors.Is(err, nats.ErrAccountAuthExpired)
 }
 
-// credentials are looked up each time when a connection is made: the server that makes them may not have been started yet, and
-// they may be replaced.
+// credentials are looked up each time when a connection is made: the server that makes them may not have been started
+// yet, and they may be replaced.
 type credentials struct {
 	whose access.Principal
 	path  string // that was named; "" looks in dir
@@ -237,13 +244,15 @@ func (c *credentials) sign(nonce []byte) ([]byte, error) {
 func (c *credentials) explain(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	where := "name those of its dispatcher, DIR/creds of its --data DIR, with --creds FILE (" + EnvName("creds") + ") or --data DIR (" + EnvName("data") + ")"
+	where := "name those of its dispatcher, DIR/creds of its --data DIR, with --creds FILE (" + EnvName("creds") +
+		") or --data DIR (" + EnvName("data") + ")"
 	if c.used == "" {
 		looked := ""
 		if c.dir != "" {
 			looked = " in " + c.dir
 		}
-		return fmt.Errorf("%w: the server asks for credentials, and there are none for %s%s: %s", err, c.whose, looked, where)
+		return fmt.Errorf("%w: the server asks for credentials, and there are none for %s%s: %s", err, c.whose, looked,
+			where)
 	}
 	return fmt.Errorf("%w: the server does not take the credentials in %s: %s", err, c.used, where)
 }
@@ -252,6 +261,7 @@ func (c *credentials) explain(err error) error {
 func Access(data string) *natsd.Access {
 	return &natsd.Access{
 		Dir: CredsDir(data), Exports: natsbroker.Exports(), Grants: natsbroker.Grants,
-		First: []access.Principal{{Role: access.Worker, Name: string(toolyard.DefaultPool)}, {Role: access.Agent, Name: string(toolyard.DefaultAgent)}},
+		First: []access.Principal{{Role: access.Worker, Name: string(toolyard.DefaultPool)},
+			{Role: access.Agent, Name: string(toolyard.DefaultAgent)}},
 	}
 }

@@ -31,8 +31,8 @@ type ruleEntry struct {
 	Spares  []string `yaml:"spares"`
 }
 
-// readRules adds the rules of a file, whose examples must hold. Whatever is wrong in it is an error: half a file of rules is
-// none.
+// readRules adds the rules of a file, whose examples must hold. Whatever is wrong in it is an error: half a file of
+// rules is none.
 func readRules(path string, rules *policy.Rules, tools []tool.Tool) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -57,7 +57,8 @@ func readRules(path string, rules *policy.Rules, tools []tool.Tool) error {
 		name    policy.Behavior
 		entries []ruleEntry
 		to      *[]policy.Rule
-	}{{policy.Deny, file.Deny, &rules.Deny}, {policy.Ask, file.Ask, &rules.Ask}, {policy.Allow, file.Allow, &rules.Allow}} {
+	}{{policy.Deny, file.Deny, &rules.Deny}, {policy.Ask, file.Ask, &rules.Ask},
+		{policy.Allow, file.Allow, &rules.Allow}} {
 		for i, e := range list.entries {
 			r, err := policy.ParseRule(e.Rule)
 			if err == nil {
@@ -81,7 +82,8 @@ func checkExamples(r policy.Rule, list policy.Behavior, ex policy.Examples, tool
 	case i >= 0:
 		return r.CheckExamples(&tools[i].Declaration, list, ex)
 	case r.Specifier != "":
-		return fmt.Errorf("rule %q: there is no tool %q here, so its examples cannot be checked; leave the specifier out, or give the rule to the worker that has the tool", r, r.Tool)
+		return fmt.Errorf("rule %q: there is no tool %q here, so its examples cannot be checked; leave the specifier "+
+			"out, or give the rule to the worker that has the tool", r, r.Tool)
 	}
 	return nil
 }

@@ -30,12 +30,16 @@ allow:
   - {rule: "bash(git status:*)", matches: ["git status -s"], spares: ["git status; rm -rf .", "git status > f", "X=1 git status", "git status $(rm x)"]}
   - {rule: "write_file(docs/**)", matches: ["docs/a/b.md"], spares: ["src/a.go", "docs.md"]}
 `, ""},
-		"empty":                       {``, ""},
-		"an example is not matched":   {`allow: [{rule: "bash(git status:*)", matches: ["git diff"], spares: ["ls"]}]`, `allow[0]: rule "bash(git status:*)" does not match "git diff"`},
-		"an example is not spared":    {`deny: [{rule: "bash(rm:*)", matches: ["rm x"], spares: ["ls; rm x"]}]`, `matches "ls; rm x", which is an example of what it spares`},
-		"no examples":                 {`allow: [{rule: "bash(git status:*)"}]`, "at least one example"},
-		"only one kind":               {`allow: [{rule: "bash(git status:*)", matches: ["git status"]}]`, "at least one example"},
-		"a path that leaves":          {`allow: [{rule: "write_file(docs/**)", matches: ["../docs/a"], spares: ["a"]}]`, "not known to be inside"},
+		"empty": {``, ""},
+		"an example is not matched": {`allow: [{rule: "bash(git status:*)", matches: ["git diff"], spares: ["ls"]}]`,
+			`allow[0]: rule "bash(git status:*)" does not match "git diff"`},
+		"an example is not spared": {`deny: [{rule: "bash(rm:*)", matches: ["rm x"], spares: ["ls; rm x"]}]`,
+			`matches "ls; rm x", which is an example of what it spares`},
+		"no examples": {`allow: [{rule: "bash(git status:*)"}]`, "at least one example"},
+		"only one kind": {`allow: [{rule: "bash(git status:*)", matches: ["git status"]}]`,
+			"at least one example"},
+		"a path that leaves": {`allow: [{rule: "write_file(docs/**)", matches: ["../docs/a"], spares: ["a"]}]`,
+			"not known to be inside"},
 		"a rule that is none":         {`deny: [{rule: "bash("}]`, "deny[0]"},
 		"an unknown key":              {`permit: []`, "permit"},
 		"an unknown key of a rule":    {`deny: [{rule: bash, match: [x]}]`, "match"},
@@ -51,7 +55,8 @@ allow:
 			p := Permissions{Mode: string(policy.Default), Files: []string{path}, Deny: []string{"web_fetch"}}
 			rules, _, err := p.Rules(ruleTools())
 			if c.want != "" {
-				if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "rules.yaml") {
+				if err == nil || !strings.Contains(err.Error(), c.want) ||
+					!strings.Contains(err.Error(), "rules.yaml") {
 					t.Errorf("got %v, want an error about %q", err, c.want)
 				}
 				return

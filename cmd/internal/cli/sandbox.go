@@ -32,14 +32,21 @@ type Sandbox struct {
 
 // Add adds the flags.
 func (s *Sandbox) Add(f *pflag.FlagSet) {
-	f.StringVar(&s.Backend, "sandbox", sandbox.Auto, "what isolates commands: auto, native or bwrap; where none of them works no command runs")
-	f.IntVar(&s.UID, "sandbox-uid", sandbox.DefaultUID, "whom commands run as on this machine when the worker is root; nothing else may belong to that user and group")
-	f.StringArrayVar(&s.Read, "sandbox-read", nil, "a `DIR` beside the system's that commands can read; may be repeated")
-	f.StringArrayVar(&s.AllowNet, "sandbox-allow-net", nil, "a `HOST:PORT` that commands can reach, through a proxy; may be repeated (default: none)")
-	f.Int64Var(&s.MemoryMiB, "sandbox-memory", sandbox.DefaultMemory>>20, "the memory of one command with all that it starts, in MiB")
+	f.StringVar(&s.Backend, "sandbox", sandbox.Auto,
+		"what isolates commands: auto, native or bwrap; where none of them works no command runs")
+	f.IntVar(&s.UID, "sandbox-uid", sandbox.DefaultUID,
+		"whom commands run as on this machine when the worker is root; nothing else may belong to that user and group")
+	f.StringArrayVar(&s.Read, "sandbox-read", nil,
+		"a `DIR` beside the system's that commands can read; may be repeated")
+	f.StringArrayVar(&s.AllowNet, "sandbox-allow-net", nil,
+		"a `HOST:PORT` that commands can reach, through a proxy; may be repeated (default: none)")
+	f.Int64Var(&s.MemoryMiB, "sandbox-memory", sandbox.DefaultMemory>>20,
+		"the memory of one command with all that it starts, in MiB")
 	f.IntVar(&s.Processes, "sandbox-processes", sandbox.DefaultProcesses, "the processes and threads of one command")
-	f.BoolVar(&s.UnixSockets, "sandbox-unix-sockets", false, "let commands make Unix sockets; those then also reach services of this machine that listen in the workspace")
-	f.BoolVar(&s.Unsandboxed, unsandboxedFlag, false, "run commands with the worker's own rights and nothing around them; not settable by an environment variable")
+	f.BoolVar(&s.UnixSockets, "sandbox-unix-sockets", false,
+		"let commands make Unix sockets; those then also reach services of this machine that listen in the workspace")
+	f.BoolVar(&s.Unsandboxed, unsandboxedFlag, false,
+		"run commands with the worker's own rights and nothing around them; not settable by an environment variable")
 	if err := f.SetAnnotation(unsandboxedFlag, noEnv, []string{}); err != nil {
 		panic(err) // the flag was added one line above
 	}
@@ -71,7 +78,8 @@ func (s *Sandbox) Policy() (sandbox.Policy, error) {
 	case s.Processes < 0 || s.Processes > sandbox.MaxProcesses:
 		return sandbox.Policy{}, Usagef("--sandbox-processes %d: use 1 to %d", s.Processes, sandbox.MaxProcesses)
 	}
-	p := sandbox.Policy{Limits: sandbox.Limits{Memory: s.MemoryMiB << 20, Processes: s.Processes}, Network: sandbox.Network{Allow: s.AllowNet}}
+	p := sandbox.Policy{Limits: sandbox.Limits{Memory: s.MemoryMiB << 20, Processes: s.Processes},
+		Network: sandbox.Network{Allow: s.AllowNet}}
 	for _, place := range s.AllowNet {
 		if err := sandbox.CheckPlace(place); err != nil {
 			return p, Usagef("--sandbox-allow-net: %w", err)
@@ -87,8 +95,8 @@ func (s *Sandbox) Policy() (sandbox.Policy, error) {
 	return p, nil
 }
 
-// apply tries the sandbox and sets what a worker may announce. A machine that cannot isolate is no error: its worker runs
-// everything but commands, and says why.
+// apply tries the sandbox and sets what a worker may announce. A machine that cannot isolate is no error: its worker
+// runs everything but commands, and says why.
 func (s *Sandbox) apply(cfg *worker.Config, log *slog.Logger) error {
 	box, err := s.Box()
 	if err != nil {

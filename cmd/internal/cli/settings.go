@@ -23,7 +23,8 @@ const (
 // TOOLYARD_MAX_CONCURRENCY and max-concurrency. A flag on the command line wins over the environment, and the
 // environment over the file.
 func WithSettings(root *cobra.Command) {
-	root.PersistentFlags().String(configFlag, "", "YAML file with a key for each flag (a list for a flag that may be repeated); in the environment --a-flag is TOOLYARD_A_FLAG")
+	root.PersistentFlags().String(configFlag, "", "YAML file with a key for each flag (a list for a flag that may be "+
+		"repeated); in the environment --a-flag is TOOLYARD_A_FLAG")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return apply(cmd, os.LookupEnv) }
 }
 
@@ -114,7 +115,8 @@ func readConfig(path string) (map[string][]string, error) {
 		out[key] = []string{}
 		for _, item := range items {
 			if item.Kind != yaml.ScalarNode {
-				return nil, Usagef("--config %s: line %d: key %q takes a value or a list of values", path, item.Line, key)
+				return nil, Usagef("--config %s: line %d: key %q takes a value or a list of values", path, item.Line,
+					key)
 			}
 			out[key] = append(out[key], item.Value)
 		}

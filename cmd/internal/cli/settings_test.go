@@ -62,8 +62,10 @@ func parse(t *testing.T, env map[string]string, file string, args ...string) (se
 
 func TestWhereSettingsComeFrom(t *testing.T) {
 	defaults := settings{Name: "default", Count: 10, Wait: time.Second}
-	const file = "name: from the file\nmax-count: 1\nyes: true\nwait: 5s\nrule: [a, 'b(c, d)']\nhosts:\n  - x\n  - y\nof-two: ignored here\n"
-	fromFile := settings{Name: "from the file", Count: 1, Yes: true, Wait: 5 * time.Second, Rules: []string{"a", "b(c, d)"}, Hosts: []string{"x", "y"}}
+	const file = "name: from the file\nmax-count: 1\nyes: true\nwait: 5s\nrule: [a, 'b(c, d)']\nhosts:\n  - x\n  - " +
+		"y\nof-two: ignored here\n"
+	fromFile := settings{Name: "from the file", Count: 1, Yes: true, Wait: 5 * time.Second,
+		Rules: []string{"a", "b(c, d)"}, Hosts: []string{"x", "y"}}
 	change := func(s settings, f func(*settings)) settings { f(&s); return s }
 	for _, c := range []struct {
 		name string
@@ -74,16 +76,25 @@ func TestWhereSettingsComeFrom(t *testing.T) {
 	}{
 		{name: "nothing", want: defaults},
 		{name: "file", file: file, want: fromFile},
-		{name: "one value for a list", file: "rule: a", want: change(defaults, func(s *settings) { s.Rules = []string{"a"} })},
+		{name: "one value for a list", file: "rule: a",
+			want: change(defaults, func(s *settings) { s.Rules = []string{"a"} })},
 		{name: "empty file", file: "\n# nothing\n", want: defaults},
-		{name: "environment", env: map[string]string{"TOOLYARD_MAX_COUNT": "2", "TOOLYARD_RULE": "a(b\nc)\n\nd", "TOOLYARD_YES": "true", "MAX_COUNT": "9", "TOOLYARD_NOBODYS": "x"},
-			want: change(defaults, func(s *settings) { s.Count, s.Rules, s.Yes = 2, []string{"a(b", "c)", "d"}, true })},
-		{name: "environment over file", file: file, env: map[string]string{"TOOLYARD_NAME": "", "TOOLYARD_RULE": "z", "TOOLYARD_HOSTS": ""},
+		{name: "environment", env: map[string]string{"TOOLYARD_MAX_COUNT": "2", "TOOLYARD_RULE": "a(b\nc)\n\nd",
+			"TOOLYARD_YES": "true", "MAX_COUNT": "9", "TOOLYARD_NOBODYS": "x"},
+			want: change(defaults, func(s *settings) {
+				s.Count, s.Rules, s.Yes = 2, []string{"a(b", "c)", "d"},
+					true
+			})},
+		{name: "environment over file", file: file, env: map[string]string{"TOOLYARD_NAME": "", "TOOLYARD_RULE": "z",
+			"TOOLYARD_HOSTS": ""},
 			want: change(fromFile, func(s *settings) { s.Name, s.Rules, s.Hosts = "", []string{"z"}, []string{} })},
-		{name: "flag over all", file: file, env: map[string]string{"TOOLYARD_MAX_COUNT": "2", "TOOLYARD_RULE": "z"}, args: []string{"--max-count=3", "--rule", "f", "--rule", "g", "--yes=false"},
+		{name: "flag over all", file: file, env: map[string]string{"TOOLYARD_MAX_COUNT": "2", "TOOLYARD_RULE": "z"},
+			args: []string{"--max-count=3", "--rule", "f", "--rule", "g", "--yes=false"},
 			want: change(fromFile, func(s *settings) { s.Count, s.Rules, s.Yes = 3, []string{"f", "g"}, false })},
-		{name: "a flag with its own default over all", env: map[string]string{"TOOLYARD_MAX_COUNT": "2"}, args: []string{"--max-count", "10"}, want: defaults},
-		{name: "a bad value that a flag covers", env: map[string]string{"TOOLYARD_MAX_COUNT": "many"}, args: []string{"--max-count", "10"}, want: defaults},
+		{name: "a flag with its own default over all", env: map[string]string{"TOOLYARD_MAX_COUNT": "2"},
+			args: []string{"--max-count", "10"}, want: defaults},
+		{name: "a bad value that a flag covers", env: map[string]string{"TOOLYARD_MAX_COUNT": "many"},
+			args: []string{"--max-count", "10"}, want: defaults},
 	} {
 		got, err := parse(t, c.env, c.file, c.args...)
 		if err != nil {
@@ -104,9 +115,12 @@ func TestWrongSettings(t *testing.T) {
 		args []string
 		says []string
 	}{
-		{name: "environment", env: map[string]string{"TOOLYARD_MAX_COUNT": "many"}, says: []string{"TOOLYARD_MAX_COUNT", `"many"`}},
-		{name: "two at once", env: map[string]string{"TOOLYARD_MAX_COUNT": "many", "TOOLYARD_WAIT": "5"}, says: []string{"TOOLYARD_MAX_COUNT", "TOOLYARD_WAIT"}},
-		{name: "no such file", env: map[string]string{"TOOLYARD_CONFIG": "nowhere.yaml"}, says: []string{"nowhere.yaml", "no such file"}},
+		{name: "environment", env: map[string]string{"TOOLYARD_MAX_COUNT": "many"},
+			says: []string{"TOOLYARD_MAX_COUNT", `"many"`}},
+		{name: "two at once", env: map[string]string{"TOOLYARD_MAX_COUNT": "many", "TOOLYARD_WAIT": "5"},
+			says: []string{"TOOLYARD_MAX_COUNT", "TOOLYARD_WAIT"}},
+		{name: "no such file", env: map[string]string{"TOOLYARD_CONFIG": "nowhere.yaml"},
+			says: []string{"nowhere.yaml", "no such file"}},
 		{name: "directory", args: []string{"--config", "."}, says: []string{"not a regular file"}},
 		{name: "unknown key", file: "nmae: x", says: []string{"settings.yaml", `"nmae"`, "--help"}},
 		{name: "value", file: "wait: 5", says: []string{"settings.yaml", `"wait"`, "missing unit"}},
@@ -162,16 +176,19 @@ func TestTheSandboxIsNotTakenAwayByTheEnvironment(t *testing.T) {
 
 func TestSandboxFlags(t *testing.T) {
 	for name, s := range map[string]Sandbox{
-		"backend": {Backend: "docker"}, "uid": {UID: -1}, "memory": {MemoryMiB: -1}, "processes": {Processes: 1 << 30}, "place": {AllowNet: []string{"example.com"}}, "directory": {Read: []string{"/no/such"}},
+		"backend": {Backend: "docker"}, "uid": {UID: -1}, "memory": {MemoryMiB: -1}, "processes": {Processes: 1 << 30},
+		"place": {AllowNet: []string{"example.com"}}, "directory": {Read: []string{"/no/such"}},
 	} {
 		_, err := (&Worker{Sandbox: s}).Tools()
 		if _, ok := errors.AsType[*UsageError](err); !ok || !strings.Contains(err.Error(), "--sandbox") {
 			t.Errorf("%s: %T %v", name, err, err)
 		}
 	}
-	s := Sandbox{Backend: "auto", MemoryMiB: 100, Processes: 7, AllowNet: []string{"example.com:443"}, Read: []string{"."}}
+	s := Sandbox{Backend: "auto", MemoryMiB: 100, Processes: 7, AllowNet: []string{"example.com:443"},
+		Read: []string{"."}}
 	p, err := s.Policy()
-	if err != nil || p.Limits.Memory != 100<<20 || p.Limits.Processes != 7 || len(p.Network.Allow) != 1 || len(p.Read) != 1 || p.Read[0] == "." {
+	if err != nil || p.Limits.Memory != 100<<20 || p.Limits.Processes != 7 || len(p.Network.Allow) != 1 ||
+		len(p.Read) != 1 || p.Read[0] == "." {
 		t.Errorf("%+v %v", p, err)
 	}
 }

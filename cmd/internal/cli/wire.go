@@ -49,19 +49,23 @@ type Scope struct {
 func (p *Permissions) Add(f *pflag.FlagSet) {
 	f.StringArrayVar(&p.Allow, "allow", nil, "allow calls that match `RULE`: tool or tool(specifier); may be repeated")
 	p.AddTightening(f)
-	f.StringArrayVar(&p.Files, "rules", nil, "take more rules from a YAML `FILE`: lists deny, ask and allow of {rule, matches, spares}, whose examples must hold; may be repeated")
-	f.StringVar(&p.Mode, "permission-mode", "", "what happens to calls that no rule decides: default, accept_edits, plan, dont_ask or bypass (default: default)")
+	f.StringArrayVar(&p.Files, "rules", nil, "take more rules from a YAML `FILE`: lists deny, ask and allow of "+
+		"{rule, matches, spares}, whose examples must hold; may be repeated")
+	f.StringVar(&p.Mode, "permission-mode", "", "what happens to calls that no rule decides: default, accept_edits, "+
+		"plan, dont_ask or bypass (default: default)")
 }
 
 // AddTightening adds the flags that can only take permissions away.
 func (p *Permissions) AddTightening(f *pflag.FlagSet) {
 	f.StringArrayVar(&p.Deny, "deny", nil, "deny calls that match `RULE`; it wins over everything; may be repeated")
-	f.StringArrayVar(&p.Ask, "ask", nil, "ask before calls that match `RULE`, even where they would be allowed; may be repeated")
+	f.StringArrayVar(&p.Ask, "ask", nil,
+		"ask before calls that match `RULE`, even where they would be allowed; may be repeated")
 }
 
 // AddKnown adds the flag that names tools of other workers.
 func (p *Permissions) AddKnown(f *pflag.FlagSet) {
-	f.StringArrayVar(&p.Known, "known-tool", nil, "a tool `NAME` that workers of the system will offer, so that rules may name it before it is there; may be repeated")
+	f.StringArrayVar(&p.Known, "known-tool", nil, "a tool `NAME` that workers of the system will offer, so that "+
+		"rules may name it before it is there; may be repeated")
 }
 
 // Rules reads the rules and checks them against the declarations that are known.
@@ -117,7 +121,8 @@ type Worker struct {
 
 // Add adds the flags that say where and how calls run.
 func (w *Worker) Add(f *pflag.FlagSet) {
-	f.StringVar(&w.Pool, "pool", string(toolyard.DefaultPool), "the pool whose calls to take; all workers of a pool have the same tools and workspaces")
+	f.StringVar(&w.Pool, "pool", string(toolyard.DefaultPool),
+		"the pool whose calls to take; all workers of a pool have the same tools and workspaces")
 	f.StringArrayVar(&w.Workspaces, "workspace", nil,
 		"serve a workspace from a directory, as `NAME=DIR`; may be repeated. "+
 			"Without, a worker serves every workspace, and its tools get no directory")
@@ -128,9 +133,12 @@ func (w *Worker) Add(f *pflag.FlagSet) {
 // AddSlots adds the flags that say how much runs at a time, and what tools may reach.
 func (w *Worker) AddSlots(f *pflag.FlagSet, drain time.Duration) {
 	f.IntVar(&w.ReadSlots, "read-slots", worker.DefaultReadSlots, "READ_ONLY calls that run at a time")
-	f.IntVar(&w.WriteSlots, "write-slots", worker.DefaultWriteSlots, "calls of each other class that run at a time, in different workspaces")
-	f.StringSliceVar(&w.AllowPrivate, "web-allow-private", nil, "private addresses that web_fetch may reach all the same: hosts or CIDRs")
-	f.StringArrayVar(&w.Protect, "protect", nil, "a `PATH` below a workspace's directory that no command may write, and no edit without a rule that names it, beside the built-in ones; may be repeated")
+	f.IntVar(&w.WriteSlots, "write-slots", worker.DefaultWriteSlots,
+		"calls of each other class that run at a time, in different workspaces")
+	f.StringSliceVar(&w.AllowPrivate, "web-allow-private", nil,
+		"private addresses that web_fetch may reach all the same: hosts or CIDRs")
+	f.StringArrayVar(&w.Protect, "protect", nil, "a `PATH` below a workspace's directory that no command may write, "+
+		"and no edit without a rule that names it, beside the built-in ones; may be repeated")
 	w.Sandbox.Add(f)
 	w.Guard.Add(f)
 	f.DurationVar(&w.Drain, "drain-grace", drain, "how long running calls may go on after SIGTERM; 0 takes the default")
@@ -157,8 +165,8 @@ func (w *Worker) Tools() ([]tool.Tool, error) {
 	return append(tools, declared...), err
 }
 
-// Toolbox makes the tools, and reads the permission rules, which are checked against them: those of flags and files, and those of a
-// settings.json that was given for its hooks.
+// Toolbox makes the tools, and reads the permission rules, which are checked against them: those of flags and files,
+// and those of a settings.json that was given for its hooks.
 func (w *Worker) Toolbox(p *Permissions, in Scope) ([]tool.Tool, policy.Rules, policy.Mode, error) {
 	fail := func(err error) ([]tool.Tool, policy.Rules, policy.Mode, error) { return nil, policy.Rules{}, "", err }
 	tools, err := w.Tools()
@@ -196,7 +204,8 @@ func (w *Worker) Toolbox(p *Permissions, in Scope) ([]tool.Tool, policy.Rules, p
 		mode = settings.Mode
 	}
 	if mode == policy.Bypass && settings.NoBypass {
-		return fail(Usagef("--permission-mode: the settings in --hooks %s say disableBypassPermissionsMode", w.Guard.HooksFile))
+		return fail(Usagef("--permission-mode: the settings in --hooks %s say disableBypassPermissionsMode",
+			w.Guard.HooksFile))
 	}
 	rules = rules.Tighten(settings.Rules.Deny, settings.Rules.Ask)
 	rules.Allow = append(rules.Allow, settings.Rules.Allow...)
@@ -239,7 +248,8 @@ func (w *Worker) dirs(more []string) []string {
 }
 
 // Config makes the worker's configuration.
-func (w *Worker) Config(tools []tool.Tool, rules policy.Rules, mode policy.Mode, log *slog.Logger) (worker.Config, error) {
+func (w *Worker) Config(tools []tool.Tool, rules policy.Rules, mode policy.Mode, log *slog.Logger) (worker.Config,
+	error) {
 	for _, n := range []struct {
 		flag string
 		v    int
@@ -254,7 +264,8 @@ func (w *Worker) Config(tools []tool.Tool, rules policy.Rules, mode policy.Mode,
 	cfg := worker.Config{
 		Pool: toolyard.Pool(w.Pool), Tools: tools, Origin: registry.Builtin, Rules: rules, Mode: mode, Log: log,
 		DrainGrace: w.Drain, Workspaces: map[toolyard.Workspace]string{},
-		Slots: map[toolyard.Class]int{toolyard.ReadOnly: w.ReadSlots, toolyard.WriteExclusive: w.WriteSlots, toolyard.Unsafe: w.WriteSlots},
+		Slots: map[toolyard.Class]int{toolyard.ReadOnly: w.ReadSlots, toolyard.WriteExclusive: w.WriteSlots,
+			toolyard.Unsafe: w.WriteSlots},
 	}
 	var err error
 	if cfg.Protect, err = protect.New(w.Protect...); err != nil {
@@ -277,7 +288,8 @@ func (w *Worker) Config(tools []tool.Tool, rules policy.Rules, mode policy.Mode,
 	for _, c := range w.Classes {
 		class := toolyard.Class(strings.ToUpper(strings.TrimSpace(c)))
 		if !class.Known() {
-			return cfg, Usagef("--classes: %q is no class; use some of %s, %s, %s", c, toolyard.ReadOnly, toolyard.WriteExclusive, toolyard.Unsafe)
+			return cfg, Usagef("--classes: %q is no class; use some of %s, %s, %s", c, toolyard.ReadOnly,
+				toolyard.WriteExclusive, toolyard.Unsafe)
 		}
 		cfg.Classes = append(cfg.Classes, class)
 	}

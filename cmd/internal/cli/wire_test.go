@@ -17,14 +17,17 @@ func TestPermissionFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := Permissions{Allow: []string{"web_fetch(domain:example.com)"}, Deny: []string{"bash", "write_file(docs/**)"}, Ask: []string{"edit_file"}, Mode: "accept_edits"}
+	p := Permissions{Allow: []string{"web_fetch(domain:example.com)"}, Deny: []string{"bash", "write_file(docs/**)"},
+		Ask: []string{"edit_file"}, Mode: "accept_edits"}
 	rules, mode, err := p.Rules(tools)
-	if err != nil || mode != policy.AcceptEdits || len(rules.Allow) != 1 || len(rules.Deny) != 2 || len(rules.Ask) != 1 || !rules.Blocks("bash", nil) || rules.Blocks("write_file", nil) {
+	if err != nil || mode != policy.AcceptEdits || len(rules.Allow) != 1 || len(rules.Deny) != 2 ||
+		len(rules.Ask) != 1 || !rules.Blocks("bash", nil) || rules.Blocks("write_file", nil) {
 		t.Errorf("%+v, %s, %v", rules, mode, err)
 	}
 	for flag, p := range map[string]Permissions{
-		"--allow": {Allow: []string{"a("}}, "--deny": {Deny: []string{""}}, "--ask": {Ask: []string{"a()"}}, "--permission-mode": {Mode: "yolo"},
-		"web_fetch": {Deny: []string{"web_fetch(docs/**)"}}, // a specifier that the tool has not
+		"--allow": {Allow: []string{"a("}}, "--deny": {Deny: []string{""}}, "--ask": {Ask: []string{"a()"}},
+		"--permission-mode": {Mode: "yolo"},
+		"web_fetch":         {Deny: []string{"web_fetch(docs/**)"}}, // a specifier that the tool has not
 	} {
 		_, _, err := p.Rules(tools)
 		if _, ok := errors.AsType[*UsageError](err); !ok || !strings.Contains(err.Error(), flag) {
@@ -39,7 +42,8 @@ func TestWorkerFlags(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w := Worker{Pool: "p", Workspaces: []string{"default=" + dir, "a b=c=" + dir}, Classes: []string{" read_only", "UNSAFE"}, ReadSlots: 3, WriteSlots: 2}
+	w := Worker{Pool: "p", Workspaces: []string{"default=" + dir, "a b=c=" + dir},
+		Classes: []string{" read_only", "UNSAFE"}, ReadSlots: 3, WriteSlots: 2}
 	if _, err := w.Config(nil, policy.Rules{}, "", nil); err == nil || !strings.Contains(err.Error(), "--workspace") {
 		t.Errorf("a directory named c=...: %v", err)
 	}
@@ -49,13 +53,18 @@ func TestWorkerFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg.Workspaces["default"] != dir || cfg.Workspaces["a.b"] != other || len(cfg.Classes) != 2 || cfg.Classes[0] != toolyard.ReadOnly ||
+	if cfg.Workspaces["default"] != dir || cfg.Workspaces["a.b"] != other || len(cfg.Classes) != 2 ||
+		cfg.Classes[0] != toolyard.ReadOnly ||
 		cfg.Slots[toolyard.ReadOnly] != 3 || cfg.Slots[toolyard.Unsafe] != 2 || cfg.Pool != "p" {
 		t.Errorf("%+v", cfg)
 	}
 	for name, w := range map[string]Worker{
-		"no name": {Workspaces: []string{dir}}, "empty name": {Workspaces: []string{"=" + dir}}, "control character": {Workspaces: []string{"a\nb=" + dir}},
-		"missing": {Workspaces: []string{"a=" + dir + "/missing"}}, "file": {Workspaces: []string{"a=" + file}}, "overlap": {Workspaces: []string{"a=" + dir, "b=" + dir}}, "protect": {Protect: []string{"../x"}}, "class": {Classes: []string{"FAST"}},
+		"no name": {Workspaces: []string{dir}}, "empty name": {Workspaces: []string{"=" + dir}},
+		"control character": {Workspaces: []string{"a\nb=" + dir}},
+		"missing":           {Workspaces: []string{"a=" + dir + "/missing"}},
+		"file":              {Workspaces: []string{"a=" + file}},
+		"overlap":           {Workspaces: []string{"a=" + dir, "b=" + dir}}, "protect": {Protect: []string{"../x"}},
+		"class": {Classes: []string{"FAST"}},
 	} {
 		_, err := w.Config(nil, policy.Rules{}, "", nil)
 		_, usage := errors.AsType[*UsageError](err)
@@ -64,7 +73,8 @@ func TestWorkerFlags(t *testing.T) {
 			t.Errorf("%s: %T %v", name, err, err)
 		}
 	}
-	if _, err := (&Worker{AllowPrivate: []string{"not an address"}}).Tools(); err == nil || !strings.Contains(err.Error(), "--web-allow-private") {
+	if _, err := (&Worker{AllowPrivate: []string{"not an address"}}).Tools(); err == nil ||
+		!strings.Contains(err.Error(), "--web-allow-private") {
 		t.Errorf("a private address that is none: %v", err)
 	}
 }

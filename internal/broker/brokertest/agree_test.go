@@ -325,7 +325,10 @@ func (c *clerk) step() {
 		if len(c.consumers) > 0 && c.rng.IntN(3) == 0 {
 			i := c.rng.IntN(len(c.consumers))
 			name := c.consumers[i]
-			c.both("delete consumer "+name, func(s *side) string { return c.api(s, "CONSUMER.DELETE."+c.name+"."+name, "") })
+			c.both("delete consumer "+name, func(s *side) string {
+				return c.api(s, "CONSUMER.DELETE."+c.name+"."+
+					name, "")
+			})
 			c.consumers = slices.Delete(c.consumers, i, i+1)
 		}
 	case 14:
@@ -413,7 +416,8 @@ func TestRandomOperationsAgree(t *testing.T) {
 			t.Cleanup(m.Close)
 			c := &clerk{
 				t: t, rng: rand.New(rand.NewPCG(seed, 1)), name: fmt.Sprint("AGREE", seed),
-				real: &side{nc: connect(t, s.ClientURL())}, mem: &side{nc: connect(t, "", nats.InProcessServer(m.Dial("one")))},
+				real: &side{nc: connect(t, s.ClientURL())},
+				mem:  &side{nc: connect(t, "", nats.InProcessServer(m.Dial("one")))},
 			}
 			c.run()
 		})

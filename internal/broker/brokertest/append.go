@@ -141,7 +141,8 @@ var appendCases = []Case{
 	}},
 	{"ARollupNeedsPermission", func(e *Env) {
 		e.stream(nil)
-		_, err := e.JS.PublishMsg(e.ctx, &nats.Msg{Subject: e.subject("a"), Header: nats.Header{"Nats-Rollup": {"all"}}},
+		_, err := e.JS.PublishMsg(e.ctx, &nats.Msg{Subject: e.subject("a"),
+			Header: nats.Header{"Nats-Rollup": {"all"}}},
 			jetstream.WithRetryAttempts(0))
 		e.refused(err, 10111, "rollup not permitted")
 	}},
@@ -149,7 +150,8 @@ var appendCases = []Case{
 		s := e.stream(func(c *jetstream.StreamConfig) { c.AllowRollup = true })
 		e.put("a")
 		e.put("b")
-		_, err := e.JS.PublishMsg(e.ctx, &nats.Msg{Subject: e.subject("c"), Header: nats.Header{"Nats-Rollup": {"all"}}})
+		_, err := e.JS.PublishMsg(e.ctx, &nats.Msg{Subject: e.subject("c"),
+			Header: nats.Header{"Nats-Rollup": {"all"}}})
 		e.must(err)
 		same(e, "messages", e.state(s).Msgs, 1)
 	}},

@@ -170,7 +170,8 @@ var consumeCases = []Case{
 	{"ConsumersOfAQueueDoNotOverlap", func(e *Env) {
 		s := e.stream(queue)
 		make := func(name, filter string, with func(*jetstream.ConsumerConfig)) error {
-			cfg := jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy, FilterSubject: filter}
+			cfg := jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy,
+				FilterSubject: filter}
 			if with != nil {
 				with(&cfg)
 			}
@@ -226,7 +227,8 @@ var consumeCases = []Case{
 			with  func(*jetstream.ConsumerConfig)
 			tails []string
 		}{
-			{"last", func(c *jetstream.ConsumerConfig) { c.DeliverPolicy = jetstream.DeliverLastPolicy }, []string{"c"}},
+			{"last", func(c *jetstream.ConsumerConfig) { c.DeliverPolicy = jetstream.DeliverLastPolicy },
+				[]string{"c"}},
 			{"each", func(c *jetstream.ConsumerConfig) {
 				c.DeliverPolicy, c.FilterSubject = jetstream.DeliverLastPerSubjectPolicy, e.Name+".>"
 			}, []string{"b", "a", "c"}},

@@ -157,8 +157,9 @@ var Facts = []Fact{
 		Cases: []string{"AConsumerGetsItsFilter", "WhereAConsumerBegins", "AnOrderedConsumerReadsAll"},
 	},
 	{
-		Is:    "requests are served in turn, and end with a status",
-		Cases: []string{"TheRequestThatWaitedLongestIsServed", "HowARequestEnds", "ARequestHasAHeartbeat", "TooManyRequests"},
+		Is: "requests are served in turn, and end with a status",
+		Cases: []string{"TheRequestThatWaitedLongestIsServed", "HowARequestEnds", "ARequestHasAHeartbeat",
+			"TooManyRequests"},
 	},
 	{
 		Is:    "nothing is handed to a request that nobody waits for",

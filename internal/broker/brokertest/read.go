@@ -123,7 +123,8 @@ var readCases = []Case{
 		seq := e.put("a")
 		e.must(s.DeleteMsg(e.ctx, seq))
 		err := s.DeleteMsg(e.ctx, seq)
-		same(e, "again", errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful), true)
+		same(e, "again", errors.Is(err, jetstream.ErrMsgNotFound) ||
+			errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful), true)
 	}},
 	{"DeletionsMayBeDenied", func(e *Env) {
 		s := e.stream(func(c *jetstream.StreamConfig) { c.DenyDelete, c.DenyPurge = true, true })

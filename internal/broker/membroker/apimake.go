@@ -77,7 +77,8 @@ const defaultWindow = 2 * time.Minute
 // complete fills in the defaults of a stream, and reports what is wrong with it.
 func (js *jetStream) complete(cfg *server.StreamConfig) *server.ApiError {
 	if cfg.Name == "" || strings.ContainsAny(cfg.Name, ". *>") {
-		return server.NewJSStreamInvalidConfigError(errors.New("stream name is required and can not contain '.', '*', '>'"))
+		return server.NewJSStreamInvalidConfigError(errors.New("stream name is required and can not contain '.', " +
+			"'*', '>'"))
 	}
 	for _, limit := range []*int64{&cfg.MaxMsgs, &cfg.MaxMsgsPer, &cfg.MaxBytes} {
 		if *limit == 0 {
@@ -152,7 +153,8 @@ func (st *stream) update(cfg server.StreamConfig) *server.ApiError {
 		return server.NewJSStreamInvalidConfigError(
 			errors.New("stream configuration update can not change retention policy to/from workqueue"))
 	case cfg.Storage != st.cfg.Storage:
-		return server.NewJSStreamInvalidConfigError(errors.New("stream configuration update can not change storage type"))
+		return server.NewJSStreamInvalidConfigError(errors.New("stream configuration update can not change storage " +
+			"type"))
 	case st.cfg.AllowMsgTTL && !cfg.AllowMsgTTL:
 		return server.NewJSStreamInvalidConfigError(errors.New("message TTL status can not be disabled"))
 	case st.cfg.DenyDelete && !cfg.DenyDelete:

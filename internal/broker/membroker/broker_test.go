@@ -60,7 +60,8 @@ func TestOurBrokerRunsOnIt(t *testing.T) {
 		if !errors.Is(err, broker.ErrConflict) {
 			t.Errorf("a second one in the first place: %v", err)
 		}
-		if _, err := worker.Append(ctx, k, batch.ChainBatch, "", 0, first.Seq, events.Adopted{Owner: "two"}); err != nil {
+		if _, err := worker.Append(ctx, k, batch.ChainBatch, "", 0, first.Seq,
+			events.Adopted{Owner: "two"}); err != nil {
 			t.Error(err)
 		}
 		for range 2 {
@@ -101,10 +102,11 @@ func TestOurBrokerRunsOnIt(t *testing.T) {
 			})
 		}()
 		for i := range 3 {
-			_, err := owner.ChangeTickets(ctx, broker.TicketQueue{Workspace: "w"}, func(q ticket.Queue) (ticket.Queue, error) {
-				q.Tickets = append(q.Tickets, ticket.Ticket{N: uint64(i + 1), Mode: ticket.Shared})
-				return q, nil
-			})
+			_, err := owner.ChangeTickets(ctx, broker.TicketQueue{Workspace: "w"},
+				func(q ticket.Queue) (ticket.Queue, error) {
+					q.Tickets = append(q.Tickets, ticket.Ticket{N: uint64(i + 1), Mode: ticket.Shared})
+					return q, nil
+				})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -331,7 +331,8 @@ func (o *consumer) flows(subject string) {
 // heartbeat tells that there is nothing to tell.
 func (o *consumer) heartbeat(to string) {
 	pairs := []string{
-		server.JSLastConsumerSeq, strconv.FormatUint(o.dseq-1, 10), server.JSLastStreamSeq, strconv.FormatUint(o.sseq-1, 10),
+		server.JSLastConsumerSeq, strconv.FormatUint(o.dseq-1, 10), server.JSLastStreamSeq,
+		strconv.FormatUint(o.sseq-1, 10),
 	}
 	if o.flow.asked != "" {
 		pairs = append(pairs, server.JSConsumerStalled, o.flow.asked)
@@ -356,8 +357,8 @@ func (o *consumer) watchBeat() {
 
 // await has a push consumer in a bubble deliver nothing before the answer to its maker has come. nats.go holds a lock
 // while it waits for that answer, and its handler of messages wants the lock: a goroutine that waits for a lock is not
-// durably blocked, so that no step would follow any more. What it misses is as if lost on the way: its maker leaves alone
-// what was made by a request whose answer was lost.
+// durably blocked, so that no step would follow any more. What it misses is as if lost on the way: its maker leaves
+// alone what was made by a request whose answer was lost.
 func (o *consumer) await(reply string) {
 	if o.push() && o.st.js.s.opts.Settle != nil {
 		o.awaited = reply

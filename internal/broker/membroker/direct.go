@@ -187,5 +187,6 @@ func (v *view) multiLast(req *server.JSApiMsgGetRequest) {
 			break
 		}
 	}
-	v.send(status(204, "EOB", append(progress(left, before), server.JSUpToSequence, strconv.FormatUint(end, 10))...), nil)
+	v.send(status(204, "EOB", append(progress(left, before), server.JSUpToSequence, strconv.FormatUint(end, 10))...),
+		nil)
 }

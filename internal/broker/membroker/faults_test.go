@@ -136,7 +136,8 @@ func TestFaults(t *testing.T) {
 		"what a deaf party was handed is delivered again": func(sc *scene) {
 			sub, err := sc.nc.SubscribeSync("in")
 			sc.must(err)
-			sc.must(sc.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.S.c", "in", []byte(`{"batch":1,"expires":60000000000}`)))
+			sc.must(sc.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.S.c", "in",
+				[]byte(`{"batch":1,"expires":60000000000}`)))
 			sc.must(sc.nc.Flush())
 			sc.s.Deafen("one")
 			_, err = sc.put(sc.js2)

@@ -10,8 +10,8 @@ import (
 
 // order puts what a client has sent since it was blocked last into an order that does not depend on which of its
 // goroutines ran first. Messages that want no answer keep theirs, and so do requests on one subject. Requests on two
-// subjects may change places: nats-server promises nothing about the order in which it takes those up. Subscriptions come
-// first, so that no answer is missed; a PING comes last, since its PONG says that all before it was done.
+// subjects may change places: nats-server promises nothing about the order in which it takes those up. Subscriptions
+// come first, so that no answer is missed; a PING comes last, since its PONG says that all before it was done.
 func (c *conn) order() {
 	fresh := c.in[c.ordered:]
 	c.ordered = len(c.in)

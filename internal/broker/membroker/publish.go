@@ -124,7 +124,8 @@ func (st *stream) checkExpected(m *message) (uint64, bool, *server.ApiError) {
 			have = last.seq
 		}
 		unfenced := st.js.s.opts.Unfenced
-		if have != want && (unfenced == nil || !unfenced(m.subject, func(n string) string { return header(m.hdr, n) })) {
+		if have != want && (unfenced == nil || !unfenced(m.subject,
+			func(n string) string { return header(m.hdr, n) })) {
 			return 0, false, server.NewJSStreamWrongLastSequenceError(have)
 		}
 	} else if other != "" {

@@ -53,7 +53,8 @@ func work(t *testing.T, seed uint64) (steps []string) {
 			for i, fault := range []func(){
 				func() { s.Cut("worker0") }, func() { s.Deafen("worker1") }, func() { s.Heal("worker0") },
 				func() { s.LoseAnswers("worker2", 3) }, s.Kill, s.Start, func() { s.Heal("worker1") },
-				func() { s.Mute("worker2") }, func() { s.DelayAnswers("owner", time.Second) }, func() { s.Heal("worker2") },
+				func() { s.Mute("worker2") }, func() { s.DelayAnswers("owner", time.Second) },
+				func() { s.Heal("worker2") },
 			} {
 				time.Sleep(time.Second + time.Duration(i)*time.Millisecond)
 				fault()
@@ -118,7 +119,8 @@ func TestARunWithFaultsDependsOnItsSeedAlone(t *testing.T) {
 		first, again := work(t, seed), work(t, seed)
 		for i := range min(len(first), len(again)) {
 			if first[i] != again[i] {
-				t.Fatalf("seed %d: step %d was %q and then %q, after\n%v", seed, i, first[i], again[i], first[max(0, i-10):i])
+				t.Fatalf("seed %d: step %d was %q and then %q, after\n%v", seed, i, first[i], again[i],
+					first[max(0, i-10):i])
 			}
 		}
 		if !slices.Equal(first, again) {

@@ -36,8 +36,8 @@ const (
 	maxWelcomeHosts = 100
 )
 
-// Answerer answers for a dispatcher what agents and workers with accounts of their own ask: they read no stream. Whose a question is
-// says its subject, which the server has checked.
+// Answerer answers for a dispatcher what agents and workers with accounts of their own ask: they read no stream. Whose
+// a question is says its subject, which the server has checked.
 type Answerer struct {
 	b   *Broker
 	log *slog.Logger
@@ -55,7 +55,8 @@ type Answerer struct {
 }
 
 // AnswerGuests begins to answer, until it is closed.
-func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []broker.Worker, check func(hash string, content []byte) error) (broker.Answering, error) {
+func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []broker.Worker,
+	check func(hash string, content []byte) error) (broker.Answering, error) {
 	d := &Answerer{b: b, log: log, workers: workers, check: check}
 	d.ctx, d.end = context.WithCancel(context.Background())
 	d.operations = map[operation]map[access.Role]answering{
@@ -74,7 +75,8 @@ func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []broker.Worker, 
 		limit   int
 		answer  func(context.Context, *nats.Msg) error
 	}{
-		{prefixAsk + "*.*.*", MaxQuestions, d.ask}, {prefixGet + "*.*", MaxQuestions, d.replies}, {prefixBeat + "*.*", MaxBeats, d.beat},
+		{prefixAsk + "*.*.*", MaxQuestions, d.ask}, {prefixGet + "*.*", MaxQuestions, d.replies}, {prefixBeat +
+			"*.*", MaxBeats, d.beat},
 	} {
 		places := make(chan struct{}, to.limit)
 		sub, err := b.nc.QueueSubscribe(to.subject, queueAnswerers, func(m *nats.Msg) {
@@ -251,7 +253,8 @@ func (d *Answerer) read(ctx context.Context, who access.Principal, m *nats.Msg) 
 				err = nil
 			}
 		}
-	case !readable(who, q.Stream, q.Subject) && !(who.Role == access.Agent && q.Seq > 0 && ownEvents(who, q.Stream, q.Subject)):
+	case !readable(who, q.Stream, q.Subject) && !(who.Role == access.Agent && q.Seq > 0 &&
+		ownEvents(who, q.Stream, q.Subject)):
 		return refusal(codeNotYours, "%s cannot read %s", who, q.Subject)
 	case q.Seq > 0:
 		found, ok, err = d.b.after(ctx, q.Stream, q.Subject, q.Seq-1)
@@ -293,12 +296,13 @@ func (d *Answerer) count(ctx context.Context, who access.Principal, m *nats.Msg)
 // ownEvents reports whether a subject means all events of one batch of an agent.
 func ownEvents(who access.Principal, stream, subject string) bool {
 	t := strings.Split(subject, ".")
-	return stream == streamEvent && len(t) == 5 && t[0] == "ty" && t[1] == "event" && t[2] == who.Name && t[3] != "" && t[3] != "*" && t[4] == ">"
+	return stream == streamEvent && len(t) == 5 && t[0] == "ty" && t[1] == "event" && t[2] == who.Name && t[3] != "" &&
+		t[3] != "*" && t[4] == ">"
 }
 
-// mayUse says why somebody may not read or store an object: nil when he may. Objects are named by their content, which is checked
-// before one is stored. A worker reads them only for a call that is queued for its pool, and those of an agent only for a call of
-// that agent.
+// mayUse says why somebody may not read or store an object: nil when he may. Objects are named by their content, which
+// is checked before one is stored. A worker reads them only for a call that is queued for its pool, and those of an
+// agent only for a call of that agent.
 func (d *Answerer) mayUse(ctx context.Context, who access.Principal, q *objectQuestion, storing bool) error {
 	kind, rest, _ := strings.Cut(q.Name, ".")
 	switch {
@@ -324,7 +328,8 @@ func (d *Answerer) mayUse(ctx context.Context, who access.Principal, q *objectQu
 // dispatchers put messages there.
 func (d *Answerer) open(ctx context.Context, pool string, c *broker.AskedCall) (bool, error) {
 	k := toolyard.BatchKey{Agent: c.Agent, ID: c.Batch}
-	_, ok, err := d.b.last(ctx, streamCall, prefixCall+"*."+pool+".*."+broker.KeyTokens(k)+"."+strconv.Itoa(c.Index)+".*")
+	_, ok, err := d.b.last(ctx, streamCall, prefixCall+"*."+pool+".*."+broker.KeyTokens(k)+"."+strconv.Itoa(c.Index)+
+		".*")
 	return ok, err
 }
 
@@ -440,8 +445,8 @@ func (d *Answerer) bury(ctx context.Context, who access.Principal, m *nats.Msg) 
 	return d.json(m, true)
 }
 
-// beat stores the entry of a worker in the registry, and answers when it is stored: the worker's lease runs from when it
-// sent the beat.
+// beat stores the entry of a worker in the registry, and answers when it is stored: the worker's lease runs from when
+// it sent the beat.
 func (d *Answerer) beat(ctx context.Context, m *nats.Msg) error {
 	t := strings.Split(m.Subject, ".")
 	var w beating
@@ -449,8 +454,11 @@ func (d *Answerer) beat(ctx context.Context, m *nats.Msg) error {
 		return refusal(codeBad, "the beat cannot be read: %v", err)
 	}
 	pool, id := t[2], w.Worker.ID
-	if string(w.Worker.Pool) != pool || broker.Escape(id) != t[3] || !strings.HasPrefix(id, pool+".") || broker.CheckPool(w.Worker.Pool) != nil {
-		return refusal(codeNotYours, "a worker of pool %q is called %s.…, and is of that pool; this one is %q of pool %q", pool, pool, id, w.Worker.Pool)
+	if string(w.Worker.Pool) != pool || broker.Escape(id) != t[3] || !strings.HasPrefix(id, pool+".") ||
+		broker.CheckPool(w.Worker.Pool) != nil {
+		return refusal(codeNotYours,
+			"a worker of pool %q is called %s.…, and is of that pool; this one is %q of pool %q", pool, pool, id,
+			w.Worker.Pool)
 	}
 	// Later than a lease it is worth nothing to the worker, and it may be older than what is there.
 	ctx, cancel := context.WithTimeout(ctx, broker.Lease(d.b.settings.WorkerTTL))
@@ -467,15 +475,16 @@ func (d *Answerer) beat(ctx context.Context, m *nats.Msg) error {
 	return d.json(m, welcome{Hosts: d.hosts(&w.Worker)})
 }
 
-// hosts are the workers of its pool that another one hears of: one for each way to isolate, and those that found something to be
-// down. Nothing else is said of them, and nothing of other pools, whose word counts for nothing here.
+// hosts are the workers of its pool that another one hears of: one for each way to isolate, and those that found
+// something to be down. Nothing else is said of them, and nothing of other pools, whose word counts for nothing here.
 func (d *Answerer) hosts(to *broker.Worker) []broker.Worker {
 	var out []broker.Worker
 	for _, w := range d.workers() {
 		if w.ID == to.ID || w.Pool != to.Pool {
 			continue
 		}
-		h := broker.Worker{Pool: w.Pool, Classes: w.Classes, Isolation: w.Isolation, Unsandboxed: w.Unsandboxed, Breakers: w.Breakers}
+		h := broker.Worker{Pool: w.Pool, Classes: w.Classes, Isolation: w.Isolation, Unsandboxed: w.Unsandboxed,
+			Breakers: w.Breakers}
 		known := len(h.Breakers) == 0 && slices.ContainsFunc(out, func(o broker.Worker) bool {
 			return o.Isolation == h.Isolation && o.Unsandboxed == h.Unsandboxed && slices.Equal(o.Classes, h.Classes)
 		})
@@ -489,8 +498,8 @@ func (d *Answerer) hosts(to *broker.Worker) []broker.Worker {
 // prefixGet starts the subject under which an agent asks for the replies of a batch: ty.get.<agent>.<batch>.
 const prefixGet = "ty.get."
 
-// replies answers an agent with the replies of a batch from a call on, as they are stored, and ends with an empty message. Of
-// a batch that has none there is one reply without results.
+// replies answers an agent with the replies of a batch from a call on, as they are stored, and ends with an empty
+// message. Of a batch that has none there is one reply without results.
 func (d *Answerer) replies(ctx context.Context, m *nats.Msg) error {
 	p, err := parseSubject(prefixReply + strings.TrimPrefix(m.Subject, prefixGet))
 	if err != nil {
@@ -522,7 +531,8 @@ func (d *Answerer) replies(ctx context.Context, m *nats.Msg) error {
 		if err != nil {
 			return err
 		}
-		if reply, ok := r.Body.(events.Reply); ok && i < len(stored)-1 && (len(reply.Results) == 0 || reply.Results[len(reply.Results)-1].Index < q.From) {
+		if reply, ok := r.Body.(events.Reply); ok && i < len(stored)-1 &&
+			(len(reply.Results) == 0 || reply.Results[len(reply.Results)-1].Index < q.From) {
 			continue
 		}
 		a := nats.NewMsg(m.Reply)

@@ -29,7 +29,8 @@ const (
 	codeStorageExceeded           jetstream.ErrorCode = 10047 // the same, of disk
 )
 
-// The rhythm of repeats: see [ask]. What fails so that it may succeed later is repeated until the caller's context ends.
+// The rhythm of repeats: see [ask]. What fails so that it may succeed later is repeated until the caller's context
+// ends.
 const (
 	attemptTimeout = 2 * time.Second  // then another attempt is made
 	longestAttempt = 16 * time.Second // then an answer is waited for no longer
@@ -38,10 +39,12 @@ const (
 	longestRead    = 30 * time.Second // a read is given up, since what it wants may be broken
 )
 
-// Append stores an event at the end of a chain of a batch, if the chain's last sequence is still expected. It returns the
-// new event's record; [ErrConflict] when the chain ends elsewhere; [ErrFull] when the stream takes nothing more. Losing the
-// answer is no failure: the append is repeated, and finds itself, until ctx ends. pool is used in call chains only.
-func (b *Broker) Append(ctx context.Context, k toolyard.BatchKey, c batch.Chain, pool toolyard.Pool, index int, expected uint64, body events.Body) (batch.Record, error) {
+// Append stores an event at the end of a chain of a batch, if the chain's last sequence is still expected. It returns
+// the new event's record; [ErrConflict] when the chain ends elsewhere; [ErrFull] when the stream takes nothing more.
+// Losing the answer is no failure: the append is repeated, and finds itself, until ctx ends. pool is used in call
+// chains only.
+func (b *Broker) Append(ctx context.Context, k toolyard.BatchKey, c batch.Chain, pool toolyard.Pool, index int,
+	expected uint64, body events.Body) (batch.Record, error) {
 	if err := b.granted(k, c, pool); err != nil {
 		return batch.Record{}, err
 	}
@@ -94,7 +97,8 @@ func (b *Broker) append(ctx context.Context, stream string, expected uint64, msg
 
 // send publishes a message and waits for the answer of its stream. The stream's name is stored with it, unless it is
 // empty.
-func (b *Broker) send(ctx context.Context, stream string, msg *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+func (b *Broker) send(ctx context.Context, stream string, msg *nats.Msg,
+	opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
 	if opts = append(opts, jetstream.WithRetryAttempts(0)); stream != "" {
 		opts = append(opts, jetstream.WithExpectStream(stream))
 	}
@@ -102,8 +106,10 @@ func (b *Broker) send(ctx context.Context, stream string, msg *nats.Msg, opts ..
 		if err := b.linked(ctx); err != nil {
 			return nil, err
 		}
-		m := &nats.Msg{Subject: msg.Subject, Header: maps.Clone(msg.Header), Data: msg.Data} // publishing writes to the header
-		if before > 0 && stream == streamCall {                                              // it may be stored, run and taken out before this one comes
+		// publishing writes to the header
+		m := &nats.Msg{Subject: msg.Subject, Header: maps.Clone(msg.Header), Data: msg.Data}
+		// it may be stored, run and taken out before this one comes
+		if before > 0 && stream == streamCall {
 			m.Header.Set(headerAgain, "1")
 		}
 		return b.js.PublishMsg(ctx, m, opts...)
@@ -159,22 +165,25 @@ func classify(err error) (again bool, verdict error) {
 		}
 	}
 	switch {
-	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrBadSubject),
+	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrConnectionClosed),
+		errors.Is(err, nats.ErrBadSubject),
 		errors.Is(err, nats.ErrHeadersNotSupported), errors.Is(err, nats.ErrConnectionDraining):
 		return false, err
 	}
 	return true, err // timeouts, no responders, a connection that is being restored
 }
 
-// MayPass reports whether what failed so may succeed when it is repeated: no answer came, there is no leader now, or the
-// connection is being restored.
+// MayPass reports whether what failed so may succeed when it is repeated: no answer came, there is no leader now, or
+// the connection is being restored.
 func MayPass(err error) bool {
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return api.Code >= 500
 	}
 	for _, passes := range []error{
-		context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, jetstream.ErrNoStreamResponse, jetstream.ErrNoHeartbeat,
-		nats.ErrDisconnected, nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded, nats.ErrNoServers, nats.ErrStaleConnection,
+		context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, jetstream.ErrNoStreamResponse,
+		jetstream.ErrNoHeartbeat,
+		nats.ErrDisconnected, nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded, nats.ErrNoServers,
+		nats.ErrStaleConnection,
 	} {
 		if errors.Is(err, passes) {
 			return true
@@ -188,7 +197,8 @@ func (b *Broker) MayPass(err error) bool { return MayPass(err) }
 
 // won decides a conflict: the message that took the place behind expected is either ours, stored by an attempt whose
 // answer was lost, or another's. More may have been appended behind it since.
-func (b *Broker) won(ctx context.Context, stream string, expected uint64, msg *nats.Msg, verdict error) (uint64, error) {
+func (b *Broker) won(ctx context.Context, stream string, expected uint64, msg *nats.Msg, verdict error) (uint64,
+	error) {
 	m, ok, err := b.after(ctx, stream, msg.Subject, expected)
 	if err != nil {
 		return 0, err
@@ -228,7 +238,8 @@ func (b *Broker) chain(ctx context.Context, stream, subject string, after uint64
 		if out, err = b.walk(ctx, stream, subject, after); !errors.Is(err, jetstream.ErrMsgNotFound) {
 			return err
 		}
-		return cmp.Or(tooFew(subject, counted[subject], len(out)), err) // what stands before it aged with it, and is not counted
+		// what stands before it aged with it, and is not counted
+		return cmp.Or(tooFew(subject, counted[subject], len(out)), err)
 	})
 	return out, err
 }
@@ -247,7 +258,9 @@ func (b *Broker) walk(ctx context.Context, stream, subject string, after uint64)
 		h := m.header.Get(headerExpected)
 		before, err := strconv.ParseUint(h, 10, 64)
 		if err != nil {
-			return nil, &events.UnreadableError{ID: m.header.Get(headerID), Problem: fmt.Sprintf("message %d on %s was appended without expecting a sequence (%q)", m.seq, subject, h)}
+			return nil, &events.UnreadableError{ID: m.header.Get(headerID),
+				Problem: fmt.Sprintf("message %d on %s was appended without expecting a sequence (%q)", m.seq, subject,
+					h)}
 		}
 		if before == 0 || before <= after {
 			break
@@ -260,9 +273,9 @@ func (b *Broker) walk(ctx context.Context, stream, subject string, after uint64)
 	return out, nil
 }
 
-// forward returns the messages of a literal subject after a sequence, the oldest first, read through the leader, whatever
-// they were appended behind. It looks at the last one first: the server finds that by the subject, while the first one
-// behind a sequence, when there is none, costs it a search through the stream.
+// forward returns the messages of a literal subject after a sequence, the oldest first, read through the leader,
+// whatever they were appended behind. It looks at the last one first: the server finds that by the subject, while the
+// first one behind a sequence, when there is none, costs it a search through the stream.
 func (b *Broker) forward(ctx context.Context, stream, subject string, after uint64) ([]raw, error) {
 	end, ok, err := b.last(ctx, stream, subject)
 	if err != nil || !ok {
@@ -332,7 +345,8 @@ func retry[T any](ctx context.Context, read func(context.Context) (T, error)) (T
 		if again, verdict := classify(err); !again {
 			return v, verdict
 		}
-		for _, stays := range []error{jetstream.ErrMsgNotFound, jetstream.ErrKeyNotFound, jetstream.ErrObjectNotFound, jetstream.ErrDigestMismatch} {
+		for _, stays := range []error{jetstream.ErrMsgNotFound, jetstream.ErrKeyNotFound, jetstream.ErrObjectNotFound,
+			jetstream.ErrDigestMismatch} {
 			if errors.Is(err, stays) {
 				return v, err
 			}

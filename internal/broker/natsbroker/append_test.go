@@ -21,9 +21,11 @@ func TestAsk(t *testing.T) {
 	}{
 		{"near", []time.Duration{time.Millisecond}, nil, time.Millisecond, nil},
 		{"far: the answers are late", []time.Duration{5 * time.Second}, nil, 5 * time.Second, nil},
-		{"the first attempts went to a leader that is gone", []time.Duration{never, never, never, time.Millisecond}, nil,
+		{"the first attempts went to a leader that is gone", []time.Duration{never, never, never, time.Millisecond},
+			nil,
 			3*attemptTimeout + time.Millisecond, nil},
-		{"an error is an answer", []time.Duration{never, time.Millisecond}, failed, attemptTimeout + time.Millisecond, failed},
+		{"an error is an answer", []time.Duration{never, time.Millisecond}, failed, attemptTimeout +
+			time.Millisecond, failed},
 		{"nobody answers", []time.Duration{never}, nil, longestAttempt, context.DeadlineExceeded},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// The list of approvals has a key for each call that waits for a person, written and taken out by the batch's owner. The
-// call's own chain says whether it still waits: a decision is an append to it, and there is one.
+// The list of approvals has a key for each call that waits for a person, written and taken out by the batch's owner.
+// The call's own chain says whether it still waits: a decision is an append to it, and there is one.
 
 // PutApproval puts a call on the list.
 func (b *Broker) PutApproval(ctx context.Context, a broker.Approval) error {
@@ -28,7 +28,10 @@ func (b *Broker) PutApproval(ctx context.Context, a broker.Approval) error {
 	if err != nil {
 		return fmt.Errorf("encode approval %s: %w", a.ID, err)
 	}
-	if _, err := retry(ctx, func(ctx context.Context) (uint64, error) { return b.approvals.Put(ctx, a.ID, value) }); err != nil {
+	if _, err := retry(ctx, func(ctx context.Context) (uint64,
+		error) {
+		return b.approvals.Put(ctx, a.ID, value)
+	}); err != nil {
 		return fmt.Errorf("list approval %s: %w", a.ID, err)
 	}
 	return nil
@@ -85,8 +88,10 @@ func (b *Broker) WatchApprovals(ctx context.Context, see func(broker.ApprovalCha
 	})
 }
 
-// Asked reads from the log what a person is asked about a call. It wraps [ErrNoApproval] when nobody is, with the reason.
-func (b *Broker) Asked(ctx context.Context, k toolyard.BatchKey, index int) (asked events.Waiting, pool toolyard.Pool, seq uint64, err error) {
+// Asked reads from the log what a person is asked about a call. It wraps [ErrNoApproval] when nobody is, with the
+// reason.
+func (b *Broker) Asked(ctx context.Context, k toolyard.BatchKey, index int) (asked events.Waiting, pool toolyard.Pool,
+	seq uint64, err error) {
 	planned, err := b.plannedPools(ctx, k)
 	if err != nil {
 		return asked, "", 0, err
@@ -110,9 +115,11 @@ func (b *Broker) Asked(ctx context.Context, k toolyard.BatchKey, index int) (ask
 	case events.Waiting:
 		return body, r.Pool, r.Seq, nil
 	case events.Decided:
-		return asked, "", 0, fmt.Errorf("%w: %s has decided %q about call %d of %s", broker.ErrNoApproval, body.By, body.Decision, index, k)
+		return asked, "", 0, fmt.Errorf("%w: %s has decided %q about call %d of %s", broker.ErrNoApproval, body.By,
+			body.Decision, index, k)
 	case events.Finished:
-		return asked, "", 0, fmt.Errorf("%w: call %d of %s has its result (%s)", broker.ErrNoApproval, index, k, cmp.Or(string(body.Result.Code), "ok"))
+		return asked, "", 0, fmt.Errorf("%w: call %d of %s has its result (%s)", broker.ErrNoApproval, index, k,
+			cmp.Or(string(body.Result.Code), "ok"))
 	}
 	return asked, "", 0, fmt.Errorf("%w: call %d of %s does not wait", broker.ErrNoApproval, index, k)
 }

@@ -40,7 +40,8 @@ func TestApprovals(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := b.PutApproval(ctx, approval(7)); err != nil { // its batch has another owner: it was asked about before all the same
+	// its batch has another owner: it was asked about before all the same
+	if err := b.PutApproval(ctx, approval(7)); err != nil {
 		t.Fatal(err)
 	}
 	for i := 20; i < 30; i++ {
@@ -56,7 +57,8 @@ func TestApprovals(t *testing.T) {
 		}
 		for i := range listed {
 			if i > 0 && !listed[i].AskedAt.Before(listed[i-1].AskedAt) {
-				t.Errorf("agent %q: call %d was asked about at %s, the one before it at %s", agent, i, listed[i].AskedAt, listed[i-1].AskedAt)
+				t.Errorf("agent %q: call %d was asked about at %s, the one before it at %s", agent, i,
+					listed[i].AskedAt, listed[i-1].AskedAt)
 			}
 		}
 	}
@@ -75,8 +77,8 @@ func TestApprovals(t *testing.T) {
 	}
 }
 
-// TestWhatNobodyHasSeenIsNotApproved: an input of which only the beginning is there, as a worker of an older version asks about it,
-// and another input than the one that was shown.
+// TestWhatNobodyHasSeenIsNotApproved: an input of which only the beginning is there, as a worker of an older version
+// asks about it, and another input than the one that was shown.
 func TestWhatNobodyHasSeenIsNotApproved(t *testing.T) {
 	b := testenv.Broker(t, testenv.Server(t), "/test")
 	k := toolyard.BatchKey{Agent: "a", ID: "b"}
@@ -85,7 +87,8 @@ func TestWhatNobodyHasSeenIsNotApproved(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, input := range []string{`{"command":"ls… ` + display.CutMark(100_000) + `"}`, `{"command":"ls"}`} {
-		if _, err := b.Append(t.Context(), k, batch.ChainCall, "default", i, 0, events.Waiting{Input: json.RawMessage(input), InputSHA256: "11"}); err != nil {
+		if _, err := b.Append(t.Context(), k, batch.ChainCall, "default", i, 0,
+			events.Waiting{Input: json.RawMessage(input), InputSHA256: "11"}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,10 +11,11 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// A worker's account hears what dispatchers ask its pool, and can answer only under the pool's own subjects. So a question names
-// one of these as its reply subject, with a nonce.
+// A worker's account hears what dispatchers ask its pool, and can answer only under the pool's own subjects. So a
+// question names one of these as its reply subject, with a nonce.
 
-// poolOf is the pool in the name of a worker that has an account of its own: those are called <pool>.<rest>. Others have none.
+// poolOf is the pool in the name of a worker that has an account of its own: those are called <pool>.<rest>. Others
+// have none.
 func poolOf(worker string) string {
 	pool, _, ok := strings.Cut(worker, ".")
 	if !ok || broker.CheckPool(toolyard.Pool(pool)) != nil {

@@ -20,7 +20,8 @@ const AwayAfter = 700 * time.Millisecond
 const awayLook = AwayAfter / 7
 
 var errAway = fmt.Errorf(
-	"%w: there is no connection to it now. The same again is safe, under the same id where it has one", broker.ErrNoAnswer)
+	"%w: there is no connection to it now. The same again is safe, under the same id where it has one",
+	broker.ErrNoAnswer)
 
 // Present waits until there is a connection to NATS, for [AwayAfter] at most. Its error wraps [ErrNoAnswer].
 func (b *Broker) Present(ctx context.Context) error {

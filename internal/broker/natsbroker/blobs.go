@@ -30,8 +30,8 @@ func sumOf(content []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// putObject stores content under a name that is made from it, for a lifetime and the slack at least. What is there already
-// is kept while it is younger than the slack: a younger one lasts as long.
+// putObject stores content under a name that is made from it, for a lifetime and the slack at least. What is there
+// already is kept while it is younger than the slack: a younger one lasts as long.
 func (b *Broker) putObject(ctx context.Context, name string, content []byte) error {
 	if b.guest != nil {
 		if err := b.guest.put(ctx, b, objectQuestion{Name: name, Call: broker.CallOf(ctx)}, content); err != nil {
@@ -39,14 +39,20 @@ func (b *Broker) putObject(ctx context.Context, name string, content []byte) err
 		}
 		return nil
 	}
-	info, err := retry(ctx, func(ctx context.Context) (*jetstream.ObjectInfo, error) { return b.blobs.GetInfo(ctx, name) })
+	info, err := retry(ctx, func(ctx context.Context) (*jetstream.ObjectInfo,
+		error) {
+		return b.blobs.GetInfo(ctx, name)
+	})
 	switch {
 	case err == nil && time.Since(info.ModTime) < b.settings.Slack/2:
 		return nil
 	case err != nil && !errors.Is(err, jetstream.ErrObjectNotFound):
 		return fmt.Errorf("look for object %s: %w", name, err)
 	}
-	_, err = retry(ctx, func(ctx context.Context) (*jetstream.ObjectInfo, error) { return b.blobs.PutBytes(ctx, name, content) })
+	_, err = retry(ctx, func(ctx context.Context) (*jetstream.ObjectInfo,
+		error) {
+		return b.blobs.PutBytes(ctx, name, content)
+	})
 	if err != nil {
 		return fmt.Errorf("store object %s (%d bytes): %w", name, len(content), err)
 	}
@@ -101,7 +107,8 @@ func (b *Broker) PutResult(ctx context.Context, agent toolyard.Agent, content []
 func (b *Broker) Result(ctx context.Context, agent toolyard.Agent, ref string) ([]byte, error) {
 	sum, ok := strings.CutPrefix(ref, refPrefix)
 	if _, err := hex.DecodeString(sum); !ok || err != nil || len(sum) != 2*sha256.Size {
-		return nil, fmt.Errorf("%w: a reference is %q and %d hexadecimal digits", tool.ErrNoBlob, refPrefix, 2*sha256.Size)
+		return nil, fmt.Errorf("%w: a reference is %q and %d hexadecimal digits", tool.ErrNoBlob, refPrefix,
+			2*sha256.Size)
 	}
 	content, err := b.getObject(ctx, "result."+broker.Escape(string(agent))+"."+sum)
 	if errors.Is(err, errNoObject) {

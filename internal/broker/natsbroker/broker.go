@@ -23,8 +23,8 @@
 // Ordering: appends to one chain are ordered; between chains there is no order. Live copies of stored events come over
 // core NATS and may be lost: they are hints to read.
 //
-// Failure: an append whose answer is lost is repeated with the same event id, and recognises itself in the stream. Reads
-// that decide go through the stream's leader, since any other replica may be behind.
+// Failure: an append whose answer is lost is repeated with the same event id, and recognises itself in the stream.
+// Reads that decide go through the stream's leader, since any other replica may be behind.
 package natsbroker
 
 import (

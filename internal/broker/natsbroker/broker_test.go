@@ -27,7 +27,8 @@ import (
 )
 
 func submission(id string) toolyard.Batch {
-	b := toolyard.Batch{Calls: []toolyard.Call{{Tool: "read_file", Input: json.RawMessage(`{"file_path": "README.md"}`)}}}
+	b := toolyard.Batch{Calls: []toolyard.Call{{Tool: "read_file",
+		Input: json.RawMessage(`{"file_path": "README.md"}`)}}}
 	b.Normalize(toolyard.BatchID(id))
 	return b
 }
@@ -79,7 +80,8 @@ func TestOneOfManyAppends(t *testing.T) {
 		var won []batch.Record
 		for w, b := range brokers {
 			wg.Go(func() {
-				r, err := b.Append(t.Context(), k, batch.ChainCall, "default", 3, last, events.Claimed{Worker: fmt.Sprint(w), Attempt: round})
+				r, err := b.Append(t.Context(), k, batch.ChainCall, "default", 3, last,
+					events.Claimed{Worker: fmt.Sprint(w), Attempt: round})
 				mu.Lock()
 				defer mu.Unlock()
 				if err == nil {
@@ -170,8 +172,10 @@ func TestFoldReadsABatchFromTheLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Owner != "e" || s.Takeovers != 1 || s.Replied != 1 || s.Completed || len(s.Cancels) != 1 || s.Started[1] != 8 ||
-		s.Calls[0].Result == nil || s.Calls[0].Result.Output != "zero" || s.Calls[1].Status != batch.Claimed || s.Calls[1].Worker != "w2" {
+	if s.Owner != "e" || s.Takeovers != 1 || s.Replied != 1 || s.Completed || len(s.Cancels) != 1 ||
+		s.Started[1] != 8 ||
+		s.Calls[0].Result == nil || s.Calls[0].Result.Output != "zero" || s.Calls[1].Status != batch.Claimed ||
+		s.Calls[1].Worker != "w2" {
 		t.Errorf("the fold is %+v", s)
 	}
 	log, err := b.Log(ctx, k)
@@ -182,7 +186,8 @@ func TestFoldReadsABatchFromTheLog(t *testing.T) {
 	for _, l := range log {
 		types = append(types, strings.TrimPrefix(string(l.Body.EventType()), "dev.toolyard."))
 	}
-	want := "batch.submitted.v1 batch.planned.v1 group.started.v1 call.claimed.v1 call.finished.v1 results.v1 batch.adopted.v1 group.started.v1 call.claimed.v1 batch.canceled.v1"
+	want := "batch.submitted.v1 batch.planned.v1 group.started.v1 call.claimed.v1 call.finished.v1 results.v1 " +
+		"batch.adopted.v1 group.started.v1 call.claimed.v1 batch.canceled.v1"
 	if got := strings.Join(types, " "); got != want {
 		t.Errorf("the log is\n%s\nwant\n%s", got, want)
 	}
@@ -196,7 +201,8 @@ func TestStoredEventsAreCloudEvents(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test/1")
 	k := toolyard.BatchKey{Agent: "agent.1", ID: "b 1"}
-	r, err := b.Append(t.Context(), k, batch.ChainReply, "", 4, 0, events.Reply{Results: []toolyard.Result{{Index: 4, Output: "ü"}}})
+	r, err := b.Append(t.Context(), k, batch.ChainReply, "", 4, 0,
+		events.Reply{Results: []toolyard.Result{{Index: 4, Output: "ü"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +229,8 @@ func TestStoredEventsAreCloudEvents(t *testing.T) {
 		t.Error(err)
 	}
 	ext := e.Extensions()
-	if e.Type() != "dev.toolyard.results.v1" || e.Source() != "/test/1" || e.Subject() != "agent=2e1/b=201" || ext["sequence"] != "00000004" || ext["partitionkey"] != "agent=2e1/b=201" {
+	if e.Type() != "dev.toolyard.results.v1" || e.Source() != "/test/1" || e.Subject() != "agent=2e1/b=201" ||
+		ext["sequence"] != "00000004" || ext["partitionkey"] != "agent=2e1/b=201" {
 		t.Errorf("the event is %v", e)
 	}
 }
@@ -261,7 +268,8 @@ func TestOffloadedResultsAreTheAgentsOwn(t *testing.T) {
 	if got, err := b.Result(t.Context(), "a", ref); err != nil || !bytes.Equal(got, content) {
 		t.Errorf("%d bytes came back, %v", len(got), err)
 	}
-	for agent, ref := range map[toolyard.Agent]string{"other": ref, "a": strings.Replace(ref, ref[len(ref)-4:], "0000", 1), "a ": "result-../x"} {
+	for agent, ref := range map[toolyard.Agent]string{"other": ref,
+		"a": strings.Replace(ref, ref[len(ref)-4:], "0000", 1), "a ": "result-../x"} {
 		if _, err := b.Result(t.Context(), agent, ref); !errors.Is(err, tool.ErrNoBlob) {
 			t.Errorf("agent %q and reference %q: %v, want ErrNoBlob", agent, ref, err)
 		}
@@ -277,7 +285,8 @@ func TestTicketsUnderContention(t *testing.T) {
 	for n := range holders {
 		b := testenv.Broker(t, s, fmt.Sprintf("/holder/%d", n))
 		wg.Go(func() {
-			known := broker.TicketQueue{Workspace: "w.s > *"} // what this holder saw last, and others have changed since
+			// what this holder saw last, and others have changed since
+			known := broker.TicketQueue{Workspace: "w.s > *"}
 			for g := range rounds {
 				h := ticket.Holder{Agent: "a", Batch: toolyard.BatchID(fmt.Sprint(n)), Group: g}
 				change := func(f func(ticket.Queue) (ticket.Queue, error)) broker.TicketQueue {

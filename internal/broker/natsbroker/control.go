@@ -19,23 +19,26 @@ const (
 	maxControlConflicts = 100
 )
 
-// Cancel asks for calls of a batch to end as canceled, for all of them when none is named. When it returns nil the wish is
-// in the log, and whoever owns the batch acts on it. It wraps [ErrNoBatch], [ErrCompleted] and [ErrNoCall]. Asking again
-// for what is canceled already stores nothing.
+// Cancel asks for calls of a batch to end as canceled, for all of them when none is named. When it returns nil the wish
+// is in the log, and whoever owns the batch acts on it. It wraps [ErrNoBatch], [ErrCompleted] and [ErrNoCall]. Asking
+// again for what is canceled already stores nothing.
 func (b *Broker) Cancel(ctx context.Context, k toolyard.BatchKey, reason string, calls ...int) error {
 	calls = slices.Compact(slices.Sorted(slices.Values(calls)))
 	if err := b.cancelable(ctx, k, calls); err != nil {
 		return err
 	}
-	return b.control(ctx, k, events.Canceled{Calls: calls, By: b.source, Reason: reason}, func(earlier events.Body) bool {
-		c, ok := earlier.(events.Canceled)
-		return ok && covers(c, calls)
-	})
+	return b.control(ctx, k, events.Canceled{Calls: calls, By: b.source, Reason: reason},
+		func(earlier events.Body) bool {
+			c, ok := earlier.(events.Canceled)
+			return ok && covers(c, calls)
+		})
 }
 
-// Interrupt asks the batches of a session to stop: calls that have not begun do not begin, and those that run are stopped if
-// their tool says so. It returns how many batches were asked. A batch that was submitted and is not planned yet is not found.
-func (b *Broker) Interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, reason string) (batches int, err error) {
+// Interrupt asks the batches of a session to stop: calls that have not begun do not begin, and those that run are
+// stopped if their tool says so. It returns how many batches were asked. A batch that was submitted and is not planned
+// yet is not found.
+func (b *Broker) Interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, reason string) (batches int,
+	err error) {
 	wish := events.Interrupted{By: b.source, Reason: reason}
 	for f := (broker.Filter{Agent: a, Session: s, Live: true}); ; {
 		page, more, err := b.Index().Page(ctx, f)
@@ -44,12 +47,16 @@ func (b *Broker) Interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Ses
 		}
 		for _, e := range page {
 			f.After = e.Place
-			if err := b.cancelable(ctx, e.Key(), nil); errors.Is(err, broker.ErrCompleted) || errors.Is(err, broker.ErrNoBatch) {
+			if err := b.cancelable(ctx, e.Key(), nil); errors.Is(err, broker.ErrCompleted) ||
+				errors.Is(err, broker.ErrNoBatch) {
 				continue // the index is late
 			} else if err != nil {
 				return batches, err
 			}
-			if err := b.control(ctx, e.Key(), wish, func(earlier events.Body) bool { _, ok := earlier.(events.Interrupted); return ok }); err != nil {
+			if err := b.control(ctx, e.Key(), wish, func(earlier events.Body) bool {
+				_, ok := earlier.(events.Interrupted)
+				return ok
+			}); err != nil {
 				return batches, err
 			}
 			batches++
@@ -60,8 +67,10 @@ func (b *Broker) Interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Ses
 	}
 }
 
-// control appends a wish to a batch's control chain, unless an earlier one covers it, and wakes the batch if it is parked.
-func (b *Broker) control(ctx context.Context, k toolyard.BatchKey, wish events.Body, covered func(events.Body) bool) error {
+// control appends a wish to a batch's control chain, unless an earlier one covers it, and wakes the batch if it is
+// parked.
+func (b *Broker) control(ctx context.Context, k toolyard.BatchKey, wish events.Body,
+	covered func(events.Body) bool) error {
 	control := subjectChain(k, batch.ChainControl, "", 0)
 	wake := func() error {
 		_, err := b.WakeIfParked(ctx, k)
@@ -84,7 +93,8 @@ func (b *Broker) control(ctx context.Context, k toolyard.BatchKey, wish events.B
 			}
 		}
 		if len(stored) >= MaxControlEvents {
-			return fmt.Errorf("%w: batch %s has %d control events, the most that it may have; cancel the whole batch before that", broker.ErrFull, k, len(stored))
+			return fmt.Errorf("%w: batch %s has %d control events, the most that it may have; cancel the whole batch "+
+				"before that", broker.ErrFull, k, len(stored))
 		}
 		_, err = b.Append(ctx, k, batch.ChainControl, "", 0, last, wish)
 		if err == nil {
@@ -94,7 +104,8 @@ func (b *Broker) control(ctx context.Context, k toolyard.BatchKey, wish events.B
 			return err
 		}
 	}
-	return fmt.Errorf("%s of batch %s: others wrote first %d times: %w", wish.EventType(), k, maxControlConflicts, broker.ErrConflict)
+	return fmt.Errorf("%s of batch %s: others wrote first %d times: %w", wish.EventType(), k, maxControlConflicts,
+		broker.ErrConflict)
 }
 
 // covers reports whether an earlier cancel asks for all of these calls; no calls means all there are.

@@ -99,7 +99,8 @@ func TestCancel(t *testing.T) {
 	wg.Wait()
 	seen := map[int]bool{}
 	for _, c := range cancels() {
-		if len(c.Calls) != 1 || seen[c.Calls[0]] || c.By != fmt.Sprintf("/client/%d", c.Calls[0]) || c.Reason != fmt.Sprint("reason ", c.Calls[0]) {
+		if len(c.Calls) != 1 || seen[c.Calls[0]] || c.By != fmt.Sprintf("/client/%d", c.Calls[0]) ||
+			c.Reason != fmt.Sprint("reason ", c.Calls[0]) {
 			t.Errorf("a cancel is %+v", c)
 		}
 		seen[c.Calls[0]] = true
@@ -154,8 +155,8 @@ func TestCancelIsBounded(t *testing.T) {
 	}
 }
 
-// TestTailMissesNothing reads a batch while many write to it, and finds in the end what the log has, each event once, and
-// nothing on the way that contradicts itself.
+// TestTailMissesNothing reads a batch while many write to it, and finds in the end what the log has, each event once,
+// and nothing on the way that contradicts itself.
 func TestTailMissesNothing(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/owner")
@@ -200,7 +201,8 @@ func TestTailMissesNothing(t *testing.T) {
 		last := uint64(0)
 		for i := range calls {
 			<-finished[i]
-			last = put(batch.ChainReply, i, last, events.Reply{Results: []toolyard.Result{result(i)}, Completed: i == calls-1})
+			last = put(batch.ChainReply, i, last, events.Reply{Results: []toolyard.Result{result(i)},
+				Completed: i == calls-1})
 		}
 	})
 	var readers sync.WaitGroup
@@ -245,7 +247,8 @@ func TestLookoutSaysWhatItMissed(t *testing.T) {
 	defer cancel()
 	store := func(agent toolyard.Agent, n int, last uint64) uint64 {
 		for range n {
-			r, err := b.Append(ctx, toolyard.BatchKey{Agent: agent, ID: "b"}, batch.ChainBatch, "", 0, last, events.Started{})
+			r, err := b.Append(ctx, toolyard.BatchKey{Agent: agent, ID: "b"}, batch.ChainBatch, "", 0, last,
+				events.Started{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -76,7 +76,10 @@ func whole(text []byte) []byte {
 
 // DeadLetters returns the newest dead letters, the newest first.
 func (b *Broker) DeadLetters(ctx context.Context, most int) ([]broker.DeadLetter, error) {
-	stream, err := retry(ctx, func(ctx context.Context) (jetstream.Stream, error) { return b.js.Stream(ctx, streamDead) })
+	stream, err := retry(ctx, func(ctx context.Context) (jetstream.Stream,
+		error) {
+		return b.js.Stream(ctx, streamDead)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", streamDead, err)
 	}
@@ -92,7 +95,8 @@ func (b *Broker) DeadLetters(ctx context.Context, most int) ([]broker.DeadLetter
 		}
 		var l broker.DeadLetter
 		if err := json.Unmarshal(m.data, &l); err != nil { // whoever may write there may write anything
-			l = broker.DeadLetter{Time: m.time, Subject: m.subject, Seq: m.seq, Cause: "the dead letter itself cannot be read: " + err.Error(), Bytes: len(m.data)}
+			l = broker.DeadLetter{Time: m.time, Subject: m.subject, Seq: m.seq,
+				Cause: "the dead letter itself cannot be read: " + err.Error(), Bytes: len(m.data)}
 		}
 		out = append(out, l)
 	}

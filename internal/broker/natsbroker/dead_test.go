@@ -19,9 +19,11 @@ func TestDeadLetters(t *testing.T) {
 	if none, err := b.DeadLetters(t.Context(), 10); err != nil || len(none) != 0 {
 		t.Fatalf("a system without dead letters has %v, %v", none, err)
 	}
-	texts := []string{"short", strings.Repeat("x", broker.MaxDeadDataBytes-1) + "€ and more", strings.Repeat("€", broker.MaxDeadDataBytes), "\xff\x00", ""}
+	texts := []string{"short", strings.Repeat("x", broker.MaxDeadDataBytes-1) +
+		"€ and more", strings.Repeat("€", broker.MaxDeadDataBytes), "\xff\x00", ""}
 	for n, text := range texts {
-		letter := broker.DeadLetter{Kind: broker.DeadSubmission, Agent: "a.b > *", Cause: strings.Repeat("é", 3_000), Subject: fmt.Sprint("ty.batch.x.", n), Seq: uint64(n)}
+		letter := broker.DeadLetter{Kind: broker.DeadSubmission, Agent: "a.b > *", Cause: strings.Repeat("é", 3_000),
+			Subject: fmt.Sprint("ty.batch.x.", n), Seq: uint64(n)}
 		if err := b.Bury(t.Context(), letter, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
@@ -33,7 +35,8 @@ func TestDeadLetters(t *testing.T) {
 	for i, l := range letters {
 		n := len(texts) - 1 - i
 		text := texts[n]
-		if l.Subject != fmt.Sprint("ty.batch.x.", n) || l.Seq != uint64(n) || l.By != "/test" || l.Time.IsZero() || l.Agent != "a.b > *" || l.Bytes != len(text) {
+		if l.Subject != fmt.Sprint("ty.batch.x.", n) || l.Seq != uint64(n) || l.By != "/test" || l.Time.IsZero() ||
+			l.Agent != "a.b > *" || l.Bytes != len(text) {
 			t.Errorf("letter %d is %+v", i, l)
 		}
 		if len(l.Cause) > broker.MaxDeadCauseBytes+len("…") || !utf8.ValidString(l.Cause) {
@@ -41,7 +44,8 @@ func TestDeadLetters(t *testing.T) {
 		}
 		if utf8.ValidString(text) {
 			short := len(text) - len(l.Data)
-			if !strings.HasPrefix(text, l.Data) || len(text) > broker.MaxDeadDataBytes && len(l.Data) < broker.MaxDeadDataBytes-utf8.UTFMax || short > 0 && len(text) <= broker.MaxDeadDataBytes {
+			if !strings.HasPrefix(text, l.Data) || len(text) > broker.MaxDeadDataBytes &&
+				len(l.Data) < broker.MaxDeadDataBytes-utf8.UTFMax || short > 0 && len(text) <= broker.MaxDeadDataBytes {
 				t.Errorf("letter %d has %d bytes of a text of %d", i, len(l.Data), len(text))
 			}
 		} else if !bytes.Equal(l.DataBase64, []byte(text)) {

@@ -13,7 +13,8 @@ import (
 func TestABatchThatCannotGoOnKeepsItsEchoes(t *testing.T) {
 	b := testenv.Broker(t, testenv.Server(t), "/test")
 	sub := submission("b")
-	sub.Calls = []toolyard.Call{{ID: "1", Tool: "t", Input: json.RawMessage(`{}`), Echo: toolyard.Echo(`{"n":1}`)}, {ID: "2", Tool: "t", Input: json.RawMessage(`{}`)}}
+	sub.Calls = []toolyard.Call{{ID: "1", Tool: "t", Input: json.RawMessage(`{}`), Echo: toolyard.Echo(`{"n":1}`)},
+		{ID: "2", Tool: "t", Input: json.RawMessage(`{}`)}}
 	if err := b.Submit(t.Context(), sub); err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +26,8 @@ func TestABatchThatCannotGoOnKeepsItsEchoes(t *testing.T) {
 		t.Fatalf("%d replies, %v", len(records), err)
 	}
 	replies := records[0].Body.(events.Reply).Results
-	if len(replies) != 2 || string(replies[0].Echo) != `{"n":1}` || replies[1].Echo != nil || replies[0].Code != toolyard.InternalError {
+	if len(replies) != 2 || string(replies[0].Echo) != `{"n":1}` || replies[1].Echo != nil ||
+		replies[0].Code != toolyard.InternalError {
 		t.Errorf("%+v", replies)
 	}
 }

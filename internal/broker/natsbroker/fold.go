@@ -46,16 +46,17 @@ func (b *Broker) fold(ctx context.Context, k toolyard.BatchKey, read reader) (ba
 	if err := b.applyRaw(ctx, &s, m); err != nil {
 		return s, err
 	}
-	// What stands on one chain is there on those that it rests on, which are read behind it, whatever is appended meanwhile: the
-	// results that were replied on the calls' chains, so that what says completed has every result, and the input that the
-	// batch chain has taken in.
+	// What stands on one chain is there on those that it rests on, which are read behind it, whatever is appended
+	// meanwhile: the results that were replied on the calls' chains, so that what says completed has every result, and
+	// the input that the batch chain has taken in.
 	for _, c := range []batch.Chain{batch.ChainReply, batch.ChainBatch, batch.ChainInput, batch.ChainControl} {
 		if err := b.catchUp(ctx, &s, c, 0, read); err != nil {
 			return s, err
 		}
 	}
 	if s.Plan != nil {
-		for _, g := range slices.Sorted(maps.Keys(s.Started)) { // of calls in other groups, nobody but the owner has written
+		// of calls in other groups, nobody but the owner has written
+		for _, g := range slices.Sorted(maps.Keys(s.Started)) {
 			for _, i := range s.Plan.Groups[g].Calls {
 				if err := b.catchUp(ctx, &s, batch.ChainCall, i, read); err != nil {
 					return s, err
@@ -66,8 +67,8 @@ func (b *Broker) fold(ctx context.Context, k toolyard.BatchKey, read reader) (ba
 	return s, nil
 }
 
-// CatchUp reads what a chain has beyond the state and applies it: all of it, but of a finished call and of the replies only
-// the last event.
+// CatchUp reads what a chain has beyond the state and applies it: all of it, but of a finished call and of the replies
+// only the last event.
 func (b *Broker) CatchUp(ctx context.Context, s *batch.State, c batch.Chain, index int) error {
 	return b.catchUp(ctx, s, c, index, b.tolerant)
 }
@@ -96,7 +97,8 @@ func (b *Broker) newer(
 	var stored []raw
 	switch c {
 	case batch.ChainBatch, batch.ChainControl, batch.ChainInput:
-		after := map[batch.Chain]uint64{batch.ChainBatch: s.BatchSeq, batch.ChainControl: s.ControlSeq, batch.ChainInput: s.InputSeq}[c]
+		after := map[batch.Chain]uint64{batch.ChainBatch: s.BatchSeq, batch.ChainControl: s.ControlSeq,
+			batch.ChainInput: s.InputSeq}[c]
 		read := b.chain
 		if c != batch.ChainBatch { // agents write here, and may not have said what they expected
 			read = b.forward
@@ -108,7 +110,8 @@ func (b *Broker) newer(
 	case batch.ChainCall, batch.ChainReply:
 		stream, subject, seen := streamReply, subjectReply(s.Key), s.ReplySeq
 		if c == batch.ChainCall {
-			stream, subject, seen = streamEvent, subjectChain(s.Key, c, s.Plan.Calls[index].Pool, index), s.Calls[index].Seq
+			stream, subject, seen = streamEvent, subjectChain(s.Key, c, s.Plan.Calls[index].Pool, index),
+				s.Calls[index].Seq
 		}
 		m, ok, err := b.last(ctx, stream, subject)
 		if err != nil {
@@ -142,7 +145,8 @@ func (b *Broker) newer(
 func (b *Broker) tolerant(ctx context.Context, m raw) (toolyard.BatchKey, batch.Record, events.Meta, error) {
 	k, r, meta, err := b.record(ctx, m)
 	bad, ok := errors.AsType[*events.UnreadableError](err)
-	if p, perr := parseSubject(m.subject); ok && perr == nil && (p.chain == batch.ChainControl || p.chain == batch.ChainInput) {
+	if p, perr := parseSubject(m.subject); ok && perr == nil &&
+		(p.chain == batch.ChainControl || p.chain == batch.ChainInput) {
 		return p.key, p.record(m, events.Unreadable{Problem: bad.Error()}), meta, nil
 	}
 	return k, r, meta, err
@@ -165,7 +169,8 @@ func (b *Broker) applyRaw(ctx context.Context, s *batch.State, m raw) error {
 	}
 	sub, ok := r.Body.(events.Submitted)
 	if !ok {
-		return &events.UnreadableError{Type: string(r.Body.EventType()), ID: m.header.Get(headerID), Problem: "it is no submission; use " + string(events.BatchSubmitted)}
+		return &events.UnreadableError{Type: string(r.Body.EventType()), ID: m.header.Get(headerID),
+			Problem: "it is no submission; use " + string(events.BatchSubmitted)}
 	}
 	if err := checkSubmission(k, &sub.Batch); err != nil {
 		return err
@@ -182,10 +187,12 @@ func checkSubmission(k toolyard.BatchKey, sub *toolyard.Batch) error {
 	}
 	sub.Normalize(k.ID)
 	if sub.Agent != k.Agent {
-		return &toolyard.InputError{Field: "agent", Problem: fmt.Sprintf("is %q, but the batch was submitted for agent %q", sub.Agent, k.Agent)}
+		return &toolyard.InputError{Field: "agent",
+			Problem: fmt.Sprintf("is %q, but the batch was submitted for agent %q", sub.Agent, k.Agent)}
 	}
 	if sub.ID != k.ID {
-		return &toolyard.InputError{Field: "id", Problem: fmt.Sprintf("is %q, but the batch was submitted as %q", sub.ID, k.ID)}
+		return &toolyard.InputError{Field: "id", Problem: fmt.Sprintf("is %q, but the batch was submitted as %q",
+			sub.ID, k.ID)}
 	}
 	for i, c := range sub.Calls { // whoever published it may not have checked what our clients do
 		sub.Calls[i].Input = strictjson.MendInput(c.Input)
@@ -217,9 +224,10 @@ func (b *Broker) Answered(ctx context.Context, k toolyard.BatchKey, pool toolyar
 	return m.header.Get(headerType) == string(events.CallFinished), nil
 }
 
-// CallEnd returns the last event of a call's chain, read through the leader; the zero record when there is none. A worker
-// recognises by it a claim whose answer it did not get.
-func (b *Broker) CallEnd(ctx context.Context, k toolyard.BatchKey, pool toolyard.Pool, index int) (batch.Record, error) {
+// CallEnd returns the last event of a call's chain, read through the leader; the zero record when there is none. A
+// worker recognises by it a claim whose answer it did not get.
+func (b *Broker) CallEnd(ctx context.Context, k toolyard.BatchKey, pool toolyard.Pool, index int) (batch.Record,
+	error) {
 	m, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainCall, pool, index))
 	if err != nil || !ok {
 		return batch.Record{}, err
@@ -233,7 +241,8 @@ func (b *Broker) CallEnd(ctx context.Context, k toolyard.BatchKey, pool toolyard
 // completed. Where replies or appended calls are lost, whoever waits is told so instead. ran says that some call was
 // claimed, so that a worker may still be stopping it. A call that was queued and has no event can be fenced only in the
 // default pool.
-func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *toolyard.Batch, why string) (ran bool, err error) {
+func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *toolyard.Batch, why string) (ran bool,
+	err error) {
 	var lost error // why the replies cannot be completed
 	passes := func(err error) error {
 		if errors.Is(err, broker.ErrDamaged) {
@@ -261,7 +270,8 @@ func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *tooly
 	}
 	pools := map[int]toolyard.Pool{} // where a call has events, also when these cannot be read
 	for subject := range counted {
-		if p, err := parseSubject(subject); err == nil && p.chain == batch.ChainCall && (p.index >= len(planned) || planned[p.index] == p.pool) {
+		if p, err := parseSubject(subject); err == nil && p.chain == batch.ChainCall &&
+			(p.index >= len(planned) || planned[p.index] == p.pool) {
 			pools[p.index] = p.pool
 		}
 	}
@@ -281,7 +291,8 @@ func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *tooly
 			return ran, nil
 		}
 		calls := slices.Concat(sub.Calls, s.Input)
-		if planned, err := b.AsPlanned(ctx, k); err == nil && lost != nil && planned != nil && len(planned.Calls) > len(calls) {
+		if planned, err := b.AsPlanned(ctx, k); err == nil && lost != nil && planned != nil &&
+			len(planned.Calls) > len(calls) {
 			calls = append(calls, planned.Calls[len(calls):]...)
 		}
 		toolyard.NormalizeCalls(calls, 0)
@@ -299,7 +310,8 @@ func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *tooly
 			r.Results = append(r.Results, res)
 		}
 		if lost != nil {
-			return ran, b.RefuseBehind(ctx, k, events.Refused{Type: "about:blank", Title: "Internal Server Error", Status: 500, Detail: lost.Error()})
+			return ran, b.RefuseBehind(ctx, k, events.Refused{Type: "about:blank", Title: "Internal Server Error",
+				Status: 500, Detail: lost.Error()})
 		}
 		_, err = b.Append(ctx, k, batch.ChainReply, "", s.Replied, s.ReplySeq, r)
 		if !errors.Is(err, broker.ErrConflict) {
@@ -308,8 +320,8 @@ func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *tooly
 	}
 }
 
-// plannedPools are the pools for which a batch's calls were planned, as far as that can be read. What stands under another pool's
-// subject is the word of that pool's workers, and means nothing.
+// plannedPools are the pools for which a batch's calls were planned, as far as that can be read. What stands under
+// another pool's subject is the word of that pool's workers, and means nothing.
 func (b *Broker) plannedPools(ctx context.Context, k toolyard.BatchKey) ([]toolyard.Pool, error) {
 	stored, err := b.forward(ctx, streamEvent, subjectChain(k, batch.ChainBatch, "", 0), 0)
 	var out []toolyard.Pool
@@ -320,7 +332,8 @@ func (b *Broker) plannedPools(ctx context.Context, k toolyard.BatchKey) ([]tooly
 			continue
 		}
 		_, r, _, bad := b.looking(ctx, m)
-		if _, unreadable := errors.AsType[*events.UnreadableError](bad); unreadable || errors.Is(bad, broker.ErrDamaged) {
+		if _, unreadable := errors.AsType[*events.UnreadableError](bad); unreadable ||
+			errors.Is(bad, broker.ErrDamaged) {
 			return out, nil // what follows cannot be counted
 		}
 		if bad != nil {
@@ -343,7 +356,8 @@ func (b *Broker) plannedPools(ctx context.Context, k toolyard.BatchKey) ([]tooly
 	return out, err
 }
 
-// endedChain is where a call that is ended has events ("" when it has none), and where it was planned ("*" when that is not known).
+// endedChain is where a call that is ended has events ("" when it has none), and where it was planned ("*" when that is
+// not known).
 type endedChain struct{ has, planned toolyard.Pool }
 
 // endCall gives a call its last result, unless it has one.
@@ -351,9 +365,12 @@ func (b *Broker) endCall(
 	ctx context.Context, k toolyard.BatchKey, index int, c toolyard.Call, chain endedChain, why string,
 ) (res toolyard.Result, claimed bool, err error) {
 	res = toolyard.Result{
-		Index: index, CallID: c.ID, Tool: c.Tool, Echo: c.Echo, IsError: true, Code: toolyard.InternalError, Class: toolyard.Unsafe, Detail: why,
-		Error:  "Internal error: the system lost track of this call." + outcome.Evidence{MayHaveStarted: true}.Sentence(),
-		Phases: []toolyard.Fact{{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeFailed, Code: toolyard.InternalError}},
+		Index: index, CallID: c.ID, Tool: c.Tool, Echo: c.Echo, IsError: true, Code: toolyard.InternalError,
+		Class: toolyard.Unsafe, Detail: why,
+		Error: "Internal error: the system lost track of this call." +
+			outcome.Evidence{MayHaveStarted: true}.Sentence(),
+		Phases: []toolyard.Fact{{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeFailed,
+			Code: toolyard.InternalError}},
 	}
 	for end := uint64(0); ; { // where the server says that the chain ends
 		at, expected := cmp.Or(chain.has, toolyard.DefaultPool), end

@@ -96,7 +96,8 @@ func TestWhatIsCompletedHasEveryResult(t *testing.T) {
 				t.Fatal(err)
 			}
 			planned := appended(batch.ChainBatch, 0, 0, events.Planned{
-				Calls: []events.PlannedCall{{Pool: "default"}, {Pool: "default"}}, Groups: []events.Group{{Safe: true, Calls: []int{0, 1}}}, Deadline: time.Now().Add(time.Hour),
+				Calls:  []events.PlannedCall{{Pool: "default"}, {Pool: "default"}},
+				Groups: []events.Group{{Safe: true, Calls: []int{0, 1}}}, Deadline: time.Now().Add(time.Hour),
 			})
 			appended(batch.ChainBatch, 0, planned, events.Started{Group: 0})
 			end := func() {
@@ -108,7 +109,8 @@ func TestWhatIsCompletedHasEveryResult(t *testing.T) {
 				}
 				appended(batch.ChainReply, 0, 0, reply)
 			}
-			reader, err := natsbroker.Attach(t.Context(), tapped(t, s.ClientURL(), "STREAM.MSG.GET."+stream, end), "/reader")
+			reader, err := natsbroker.Attach(t.Context(), tapped(t, s.ClientURL(), "STREAM.MSG.GET."+stream, end),
+				"/reader")
 			if err != nil {
 				t.Fatal(err)
 			}

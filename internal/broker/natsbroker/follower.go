@@ -10,7 +10,8 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// TailAt continues a tail behind these sequences of the streams of events and replies; the submission is not read again.
+// TailAt continues a tail behind these sequences of the streams of events and replies; the submission is not read
+// again.
 func (b *Broker) TailAt(k toolyard.BatchKey, event, reply uint64) broker.Tail {
 	return b.tailAt(k, event, reply)
 }
@@ -19,8 +20,8 @@ func (b *Broker) tailAt(k toolyard.BatchKey, event, reply uint64) *tail {
 	return &tail{b: b, key: k, begun: true, event: event, reply: reply}
 }
 
-// Ended reports whether nothing follows a reply of a batch, as far as is stored now: it says that the batch is completed or
-// was refused, and seq is at least its sequence.
+// Ended reports whether nothing follows a reply of a batch, as far as is stored now: it says that the batch is
+// completed or was refused, and seq is at least its sequence.
 func (b *Broker) Ended(ctx context.Context, k toolyard.BatchKey, seq uint64) (bool, error) {
 	m, ok, err := b.last(ctx, streamReply, subjectReply(k))
 	if err != nil || !ok || m.seq > seq {
@@ -30,9 +31,9 @@ func (b *Broker) Ended(ctx context.Context, k toolyard.BatchKey, seq uint64) (bo
 	return err == nil && broker.Over(r), err
 }
 
-// follower reads what is stored about a batch as a tail does, and then each event from its live copy, without a request. It
-// reads the streams when copies were lost, and before each reply, which must not come before the results in it. It is not
-// safe for concurrent use.
+// follower reads what is stored about a batch as a tail does, and then each event from its live copy, without a
+// request. It reads the streams when copies were lost, and before each reply, which must not come before the results in
+// it. It is not safe for concurrent use.
 type follower struct {
 	ear    *ear
 	tail   *tail
@@ -54,7 +55,8 @@ func (f *follower) News() <-chan struct{} { return f.ear.news }
 // Stop ends it.
 func (f *follower) Stop() { f.ear.Stop() }
 
-// Next returns the next event; ok is false when nothing more is known to be stored. After an error it may be called again.
+// Next returns the next event; ok is false when nothing more is known to be stored. After an error it may be called
+// again.
 func (f *follower) Next(ctx context.Context) (l broker.Logged, ok bool, err error) {
 	for {
 		if f.behind {
@@ -91,8 +93,8 @@ func (f *follower) Next(ctx context.Context) (l broker.Logged, ok bool, err erro
 	}
 }
 
-// RepliesFrom reads the replies of a batch after a sequence of their stream, in order, and so many at most. Where one is missing it
-// fails as [Broker.Replies] does.
+// RepliesFrom reads the replies of a batch after a sequence of their stream, in order, and so many at most. Where one
+// is missing it fails as [Broker.Replies] does.
 func (b *Broker) RepliesFrom(ctx context.Context, k toolyard.BatchKey, after uint64, most int) ([]batch.Record, error) {
 	end, ok, err := b.last(ctx, streamReply, subjectReply(k))
 	if err != nil || !ok {
@@ -118,7 +120,8 @@ func (b *Broker) RepliesFrom(ctx context.Context, k toolyard.BatchKey, after uin
 	return out, nil
 }
 
-// replyFollower reads the replies of a batch, from the stream and then from live copies. It is not safe for concurrent use.
+// replyFollower reads the replies of a batch, from the stream and then from live copies. It is not safe for concurrent
+// use.
 type replyFollower struct {
 	b      *Broker
 	key    toolyard.BatchKey

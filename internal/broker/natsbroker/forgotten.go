@@ -7,7 +7,8 @@ import (
 	"github.com/toolyard/toolyard/internal/gate"
 )
 
-// forgotten is up to where the work queue may hold messages that were handed out, and of which the server does not know.
+// forgotten is up to where the work queue may hold messages that were handed out, and of which the server does not
+// know.
 //
 // A server that keeps a stream alone writes ten times a second what its consumers have handed out. One that is killed
 // forgets the last of it, and hands it out again as if for the first time, at once. Where a stream has replicas, a
@@ -25,8 +26,8 @@ func (f *forgotten) note(reconnects, last uint64) {
 	f.known, f.reconnects, f.upTo = true, reconnects, last
 }
 
-// mayHaveForgotten reports whether a message of the work queue may have been handed out before, though the server counts
-// no delivery. In doubt it may.
+// mayHaveForgotten reports whether a message of the work queue may have been handed out before, though the server
+// counts no delivery. In doubt it may.
 func (b *Broker) mayHaveForgotten(ctx context.Context, seq uint64) bool {
 	if b.settings.Replicas > 1 {
 		return false

@@ -17,8 +17,8 @@ const lanes, routes = "{lanes}", "{routes}"
 // own stands in the table for the name of the principal: the agent, or the pool.
 const own = "{own}"
 
-// grants is the table: what each role may use of the platform's subjects. Dispatchers and operators use all of them. There
-// is no read of a stream in it, and no change of one.
+// grants is the table: what each role may use of the platform's subjects. Dispatchers and operators use all of them.
+// There is no read of a stream in it, and no change of one.
 var grants = []struct {
 	role access.Role
 	way  access.Way
@@ -28,22 +28,27 @@ var grants = []struct {
 }{
 	{access.Agent, access.Ask, prefixBatch + own + ".*", "", "hands in batches"},
 	{access.Agent, access.Ask, prefixWake + own + ".*", "", "wakes its parked batches"},
-	{access.Agent, access.Ask, prefixEvent + own + ".*." + broker.NoPool + ".input", "", "appends calls to open batches, and closes them"},
+	{access.Agent, access.Ask, prefixEvent + own + ".*." + broker.NoPool +
+		".input", "", "appends calls to open batches, and closes them"},
 	{access.Agent, access.Ask, prefixEvent + own + ".*." + broker.NoPool + ".control", "", "cancels"},
 	{access.Agent, access.Hear, prefixLiveReply + own + ".>", "", "hears its results"},
 	{access.Agent, access.Hear, prefixLiveEvent + own + ".>", "", "hears what happens in its batches"},
 	{access.Agent, access.Hear, prefixProgress + own + ".>", "", "hears how its calls go on"},
 	{access.Agent, access.Ask, subjectRoom, "", "asks why nothing is stored"},
 	{access.Agent, access.AskMany, prefixGet + own + ".*", "", "asks for the replies of its batches"},
-	{access.Agent, access.AskMany, prefixAsk + "agent." + own + ".*", prefixAsk + "*", "asks dispatchers for what stands in its batches"},
+	{access.Agent, access.AskMany, prefixAsk + "agent." + own + ".*", prefixAsk +
+		"*", "asks dispatchers for what stands in its batches"},
 
 	{access.Worker, access.Ask, prefixEvent + "*.*." + own + ".*", "", "claims calls of its pool, and ends them"},
 	{access.Worker, access.Ask, prefixProgress + "*.*", "", "tells how calls go on"},
 	{access.Worker, access.Ask, prefixBeat + own + ".*", "", "says that it lives"},
 	{access.Worker, access.Ask, prefixAnswer + own + ".*", "", "answers what dispatchers ask its pool"},
-	{access.Worker, access.Ask, "$JS.ACK." + streamCall + "." + lanes + ".>", "", "acknowledges calls of its pool, and keeps them"},
-	{access.Worker, access.AskMany, "$JS.API.CONSUMER.MSG.NEXT." + streamCall + "." + lanes, prefixNext + routes, "takes calls of its pool"},
-	{access.Worker, access.AskMany, prefixAsk + "worker." + own + ".*", prefixAsk + "*", "asks dispatchers for what its calls need"},
+	{access.Worker, access.Ask, "$JS.ACK." + streamCall + "." + lanes +
+		".>", "", "acknowledges calls of its pool, and keeps them"},
+	{access.Worker, access.AskMany, "$JS.API.CONSUMER.MSG.NEXT." + streamCall + "." + lanes, prefixNext +
+		routes, "takes calls of its pool"},
+	{access.Worker, access.AskMany, prefixAsk + "worker." + own + ".*", prefixAsk +
+		"*", "asks dispatchers for what its calls need"},
 	{access.Worker, access.Hear, subjectAbort, "", "hears which calls are to stop"},
 	{access.Worker, access.Hear, prefixJudge + own, "", "is asked to judge inputs"},
 	{access.Worker, access.Hear, prefixHolder + own + ".*", "", "is asked whether it has a call"},
@@ -62,13 +67,15 @@ func Grants(p access.Principal) []access.Grant {
 			for _, class := range toolyard.Classes {
 				for lane := range broker.Lanes {
 					out = append(out, access.Grant{
-						Way: g.way, Subject: strings.ReplaceAll(g.subject, lanes, consumerCalls(batch.Route{Class: class, Pool: toolyard.Pool(p.Name)}, lane)),
+						Way: g.way, Subject: strings.ReplaceAll(g.subject, lanes,
+							consumerCalls(batch.Route{Class: class, Pool: toolyard.Pool(p.Name)}, lane)),
 						Local: strings.ReplaceAll(g.local, routes, string(class)+"."+strconv.Itoa(lane)),
 					})
 				}
 			}
 		default:
-			out = append(out, access.Grant{Way: g.way, Subject: strings.ReplaceAll(g.subject, own, p.Name), Local: g.local})
+			out = append(out, access.Grant{Way: g.way, Subject: strings.ReplaceAll(g.subject, own, p.Name),
+				Local: g.local})
 		}
 	}
 	return out

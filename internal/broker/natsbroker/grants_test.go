@@ -9,7 +9,8 @@ import (
 )
 
 func TestGrants(t *testing.T) {
-	for _, p := range []access.Principal{{Role: access.Worker, Name: broker.NoPool}, {Role: access.Worker, Name: "*"}, {Role: access.Agent, Name: ">"}, {Role: access.Agent}, {Role: access.Operator}, {Role: "other", Name: "a"}} {
+	for _, p := range []access.Principal{{Role: access.Worker, Name: broker.NoPool}, {Role: access.Worker, Name: "*"},
+		{Role: access.Agent, Name: ">"}, {Role: access.Agent}, {Role: access.Operator}, {Role: "other", Name: "a"}} {
 		if got := Grants(p); len(got) > 0 {
 			t.Errorf("%q %q is granted %v; want nothing", p.Role, p.Name, got)
 		}
@@ -22,7 +23,8 @@ func TestGrants(t *testing.T) {
 			}
 		}
 	}
-	for _, p := range []access.Principal{{Role: access.Worker, Name: "pool"}, {Role: access.Agent, Name: "an=20agent"}} {
+	for _, p := range []access.Principal{{Role: access.Worker, Name: "pool"},
+		{Role: access.Agent, Name: "an=20agent"}} {
 		grants := Grants(p)
 		if len(grants) < 5 {
 			t.Fatalf("%s is granted %d subjects", p, len(grants))
@@ -36,12 +38,15 @@ func TestGrants(t *testing.T) {
 				t.Errorf("%s is granted %s, which nobody offers", p, g.Subject)
 			}
 			// No read of a stream, and no change of one.
-			if strings.HasPrefix(g.Subject, "$JS.API.") && !strings.HasPrefix(g.Subject, "$JS.API.CONSUMER.MSG.NEXT.TY_CALL.call_") ||
-				strings.HasPrefix(g.Subject, "$KV.") || strings.HasPrefix(g.Subject, "$O.") || strings.HasPrefix(g.Subject, "$SYS.") {
+			if strings.HasPrefix(g.Subject, "$JS.API.") &&
+				!strings.HasPrefix(g.Subject, "$JS.API.CONSUMER.MSG.NEXT.TY_CALL.call_") ||
+				strings.HasPrefix(g.Subject, "$KV.") || strings.HasPrefix(g.Subject, "$O.") ||
+				strings.HasPrefix(g.Subject, "$SYS.") {
 				t.Errorf("%s is granted %s", p, g.Subject)
 			}
 			// All but what is told to everybody has the name in it.
-			if !strings.Contains(g.Subject, p.Name) && g.Subject != subjectAbort && g.Subject != subjectRoom && g.Subject != prefixProgress+"*.*" {
+			if !strings.Contains(g.Subject, p.Name) && g.Subject != subjectAbort && g.Subject != subjectRoom &&
+				g.Subject != prefixProgress+"*.*" {
 				t.Errorf("%s is granted %s, which is not its own", p, g.Subject)
 			}
 		}
@@ -53,7 +58,8 @@ func TestCovered(t *testing.T) {
 		wide, narrow string
 		want         bool
 	}{
-		{"a.*", "a.b", true}, {"a.*", "a.*", true}, {"a.b", "a.*", false}, {"a.>", "a.b.c", true}, {"a.>", "a.>", true}, {"a.>", "a", false},
+		{"a.*", "a.b", true}, {"a.*", "a.*", true}, {"a.b", "a.*", false}, {"a.>", "a.b.c", true}, {"a.>", "a.>", true},
+		{"a.>", "a", false},
 		{"a.*", "a.>", false}, {"a.*", "a.b.c", false}, {"a.b.*", "a.b", false}, {"*.b", "a.b", true},
 	} {
 		if got := covered(c.wide, c.narrow); got != c.want {

@@ -18,8 +18,8 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// A guest is a broker whose connection is of an account of its own: it appends what it is granted, and asks dispatchers for all
-// that others read from the streams. What it may ask is decided by whoever answers: see [Answerer].
+// A guest is a broker whose connection is of an account of its own: it appends what it is granted, and asks dispatchers
+// for all that others read from the streams. What it may ask is decided by whoever answers: see [Answerer].
 type guest struct {
 	who access.Principal
 
@@ -109,7 +109,8 @@ func newGuest(who access.Principal) *guest { return &guest{who: who, heard: make
 // noJetStream reports whether an error says that the connection's account has no streams: it may be a guest's.
 func noJetStream(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
-	return ok && (api.ErrorCode == jetstream.JSErrCodeJetStreamNotEnabledForAccount || api.ErrorCode == jetstream.JSErrCodeJetStreamNotEnabled) ||
+	return ok && (api.ErrorCode == jetstream.JSErrCodeJetStreamNotEnabledForAccount ||
+		api.ErrorCode == jetstream.JSErrCodeJetStreamNotEnabled) ||
 		errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount)
 }
 
@@ -289,13 +290,15 @@ func (g *guest) put(ctx context.Context, b *Broker, q objectQuestion, content []
 	return err
 }
 
-// granted says why the connection's account cannot append to a chain: nil when it can. The server would let it wait for an answer.
+// granted says why the connection's account cannot append to a chain: nil when it can. The server would let it wait for
+// an answer.
 func (b *Broker) granted(k toolyard.BatchKey, c batch.Chain, pool toolyard.Pool) error {
 	who := b.Who()
 	switch {
 	case who.Role == access.Agent && who.Name != broker.Escape(string(k.Agent)):
 		name, err := broker.Unescape(who.Name)
-		return errors.Join(err, fmt.Errorf("the credentials are those of agent %q, and the batch is agent %q's: make others (dispatcher creds --agent)", name, k.Agent))
+		return errors.Join(err, fmt.Errorf("the credentials are those of agent %q, and the batch is agent %q's: make "+
+			"others (dispatcher creds --agent)", name, k.Agent))
 	case who.Role == access.Worker && (c != batch.ChainCall || who.Name != string(pool)):
 		return fmt.Errorf("the credentials are those of %s, and cannot append to the chain %s of pool %q", who, c, pool)
 	}
@@ -308,7 +311,8 @@ type beating struct {
 	Gone   bool          `json:"gone,omitempty"`
 }
 
-// welcome is the answer to a beat: what the pool's workers can isolate, and which dependencies workers found to be down.
+// welcome is the answer to a beat: what the pool's workers can isolate, and which dependencies workers found to be
+// down.
 type welcome struct {
 	Hosts []broker.Worker `json:"hosts,omitempty"`
 }

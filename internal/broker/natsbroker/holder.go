@@ -17,7 +17,8 @@ import (
 // prefixHolder starts the subject under which a worker is asked whether it still has a call: ty.holder.<pool>.<worker>.
 const prefixHolder = "ty.holder."
 
-// subjectHolder is where a worker is asked. One whose name has no pool in it, as those of older versions, has none there.
+// subjectHolder is where a worker is asked. One whose name has no pool in it, as those of older versions, has none
+// there.
 func subjectHolder(worker string) string {
 	if pool := poolOf(worker); pool != broker.NoPool {
 		return prefixHolder + pool + "." + broker.Escape(worker)
@@ -35,7 +36,8 @@ type holding struct {
 }
 
 // Holds asks a worker whether it has any of some calls in its hands. answered is false when it does not say.
-func (b *Broker) Holds(ctx context.Context, worker string, k toolyard.BatchKey, calls ...int) (has, answered bool, err error) {
+func (b *Broker) Holds(ctx context.Context, worker string, k toolyard.BatchKey, calls ...int) (has, answered bool,
+	err error) {
 	data, err := json.Marshal(holding{k.Agent, k.ID, calls})
 	if err != nil {
 		return false, false, fmt.Errorf("encode a question to worker %s: %w", worker, err)
@@ -44,7 +46,8 @@ func (b *Broker) Holds(ctx context.Context, worker string, k toolyard.BatchKey, 
 	defer cancel()
 	m, err := b.askWorkers(ctx, poolOf(worker), subjectHolder(worker), data)
 	switch {
-	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, nats.ErrTimeout):
 		return false, false, nil
 	case err != nil:
 		return false, false, fmt.Errorf("ask worker %s: %w", worker, err)
@@ -56,7 +59,8 @@ func (b *Broker) Holds(ctx context.Context, worker string, k toolyard.BatchKey, 
 }
 
 // OnHolds answers for a worker whether it has a call in its hands, until the returned function is called.
-func (b *Broker) OnHolds(worker string, has func(k toolyard.BatchKey, index int) bool, failed func(error)) (func() error, error) {
+func (b *Broker) OnHolds(worker string, has func(k toolyard.BatchKey, index int) bool,
+	failed func(error)) (func() error, error) {
 	answer := func(m *nats.Msg) {
 		var q holding
 		err := json.Unmarshal(m.Data, &q)
@@ -79,7 +83,8 @@ func (b *Broker) OnHolds(worker string, has func(k toolyard.BatchKey, index int)
 		}
 		return err
 	}
-	for _, subject := range slices.Compact([]string{subjectHolder(worker), prefixHolder + broker.Escape(worker)}) { // dispatchers of older versions ask there
+	// dispatchers of older versions ask there
+	for _, subject := range slices.Compact([]string{subjectHolder(worker), prefixHolder + broker.Escape(worker)}) {
 		sub, err := b.nc.Subscribe(subject, answer)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("listen for questions about calls: %w", err), stop())

@@ -20,8 +20,8 @@ import (
 
 // The bounds of a hub.
 const (
-	// MaxHubMessages and MaxHubBytes are what one follower of a [Hub] has waiting. When more comes, its messages are dropped,
-	// and it reads the streams.
+	// MaxHubMessages and MaxHubBytes are what one follower of a [Hub] has waiting. When more comes, its messages are
+	// dropped, and it reads the streams.
 	MaxHubMessages = 256
 	MaxHubBytes    = 1 << 20
 	// hubLook is how often a hub compares what it has heard with the end of the stream.
@@ -30,10 +30,10 @@ const (
 	hubLinger = 10 * time.Second
 )
 
-// Hub is the live copies of all batches for one process: one subscription for each kind, however many follow, and none while
-// nobody does. It hands each message to those who follow its batch, without waiting for any. A stream's messages are
-// numbered without gaps, so the hub knows when it has missed one: it compares the numbers of what comes, and each second
-// the end of the stream with what has come. Then it tells everybody that copies were lost.
+// Hub is the live copies of all batches for one process: one subscription for each kind, however many follow, and none
+// while nobody does. It hands each message to those who follow its batch, without waiting for any. A stream's messages
+// are numbered without gaps, so the hub knows when it has missed one: it compares the numbers of what comes, and each
+// second the end of the stream with what has come. Then it tells everybody that copies were lost.
 type Hub struct {
 	b     *Broker
 	mu    gate.Gate
@@ -56,8 +56,8 @@ type line struct {
 
 	mu   gate.Gate
 	ears map[string]map[*ear]bool // by the subject's tokens of the batch; by the agent's; by ""
-	// heard is the sequence up to which everything has come, or was told to be lost. end is the stream's last one at the
-	// last look.
+	// heard is the sequence up to which everything has come, or was told to be lost. end is the stream's last one at
+	// the last look.
 	heard, end uint64
 	dropped    int
 	reconnects uint64
@@ -307,8 +307,8 @@ func (e *ear) tell() {
 	}
 }
 
-// Take returns what has come since it was asked last. lost says that more has, and was dropped: then nothing is returned, and
-// what is stored by now is to be read.
+// Take returns what has come since it was asked last. lost says that more has, and was dropped: then nothing is
+// returned, and what is stored by now is to be read.
 func (e *ear) Take() (msgs []*broker.LiveMsg, lost bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -19,7 +19,8 @@ import (
 func said(t *testing.T, b *natsbroker.Broker, k toolyard.BatchKey, from, n int) {
 	t.Helper()
 	for i := from; i < from+n; i++ {
-		if _, err := b.Input(t.Context(), k, 0, events.Appended{Calls: []toolyard.Call{{ID: fmt.Sprint("c", i), Tool: "t", Input: []byte(`{}`)}}}); err != nil {
+		if _, err := b.Input(t.Context(), k, 0, events.Appended{Calls: []toolyard.Call{{ID: fmt.Sprint("c", i),
+			Tool: "t", Input: []byte(`{}`)}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -48,8 +49,8 @@ func read(t *testing.T, f broker.Follower, n int) (out []broker.Logged) {
 	}
 }
 
-// TestAHubHasOneSubscription: many who follow many batches have the subscriptions of one, and each sees its own batch whole, also
-// from its middle.
+// TestAHubHasOneSubscription: many who follow many batches have the subscriptions of one, and each sees its own batch
+// whole, also from its middle.
 func TestAHubHasOneSubscription(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")
@@ -94,7 +95,8 @@ func TestAHubHasOneSubscription(t *testing.T) {
 		last := uint64(0)
 		for j, l := range read(t, f, n) {
 			body, ok := l.Body.(events.Appended)
-			if want := fmt.Sprint("c", 8-n+j); !ok || l.Chain != batch.ChainInput || l.Seq <= last || body.Calls[0].ID != want {
+			if want := fmt.Sprint("c", 8-n+j); !ok || l.Chain != batch.ChainInput || l.Seq <= last ||
+				body.Calls[0].ID != want {
 				t.Errorf("follower %d: event %d is %+v, not %s", i, j, l, want)
 			}
 			last = l.Seq
@@ -144,12 +146,14 @@ func TestAHubKnowsWhatItMissed(t *testing.T) {
 	said(t, b, k, 3, 1)
 	republish(info.Config)
 	said(t, b, k, 4, 1) // the number of this one says that one is missing
-	if got := read(t, f, 2); got[0].Body.(events.Appended).Calls[0].ID != "c3" || got[1].Body.(events.Appended).Calls[0].ID != "c4" {
+	if got := read(t, f, 2); got[0].Body.(events.Appended).Calls[0].ID != "c3" ||
+		got[1].Body.(events.Appended).Calls[0].ID != "c4" {
 		t.Errorf("what was lost in the middle is read as %+v", got)
 	}
 }
 
-// TestASlowEarLosesItsOwn: one who takes nothing is told so, holds a bounded number of messages, and takes none from others.
+// TestASlowEarLosesItsOwn: one who takes nothing is told so, holds a bounded number of messages, and takes none from
+// others.
 func TestASlowEarLosesItsOwn(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")

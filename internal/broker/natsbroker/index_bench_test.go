@@ -44,7 +44,8 @@ func benchEntry(i, n int) broker.Entry {
 	}
 	at := time.Now().Add(time.Duration(i-n) * time.Millisecond)
 	return broker.Entry{
-		ID: toolyard.BatchID(fmt.Sprintf("batch-%016x", r.Uint64())), Agent: toolyard.Agent(fmt.Sprintf("agent-%d", agent)),
+		ID:      toolyard.BatchID(fmt.Sprintf("batch-%016x", r.Uint64())),
+		Agent:   toolyard.Agent(fmt.Sprintf("agent-%d", agent)),
 		Session: toolyard.Session(fmt.Sprintf("session-%d", i/50%benchSessions)), Workspace: "default", Status: status,
 		Calls: 10, Submitted: at, Changed: at, Place: uint64(i), Revision: uint64(i) * 20,
 	}

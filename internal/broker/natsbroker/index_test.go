@@ -128,7 +128,8 @@ func TestIndexPages(t *testing.T) {
 	for _, agent := range append(agents, "", "", "nobody") {
 		for _, session := range append(sessions, "", "nothing") {
 			for status, live := range map[toolyard.Status]bool{
-				"": r.IntN(2) == 0, toolyard.StatusCompleted: false, toolyard.StatusCanceled: true, toolyard.StatusRunning: false,
+				"": r.IntN(2) == 0, toolyard.StatusCompleted: false, toolyard.StatusCanceled: true,
+				toolyard.StatusRunning: false,
 				toolyard.StatusWaiting: true, "nonsense": false,
 			} {
 				f := broker.Filter{
@@ -216,13 +217,18 @@ func TestALateEntry(t *testing.T) {
 		revision uint64
 		added    bool
 	}{
-		"the first owner's, when the batch is over":     {{running, 1, true}, {completed, 1, false}, {running, 1, true}},
-		"the second owner's, when the batch is over":    {{running, 1, true}, {completed, 3, false}, {running, 2, false}},
-		"that it waits, when it is over":                {{running, 1, true}, {completed, 5, false}, {waiting, 4, false}},
-		"the first owner's, when the batch waits":       {{waiting, 3, false}, {running, 1, true}},
-		"the second owner's, when the batch waits":      {{running, 1, true}, {waiting, 4, false}, {running, 2, false}},
-		"that it is over, a second time":                {{running, 1, true}, {completed, 2, false}, {completed, 2, false}},
-		"that it is over, by one that knows less of it": {{running, 1, true}, {completed, 2, false}, {completed, 0, false}},
+		"the first owner's, when the batch is over": {{running, 1, true}, {completed, 1, false},
+			{running, 1, true}},
+		"the second owner's, when the batch is over": {{running, 1, true}, {completed, 3, false},
+			{running, 2, false}},
+		"that it waits, when it is over": {{running, 1, true}, {completed, 5, false},
+			{waiting, 4, false}},
+		"the first owner's, when the batch waits":  {{waiting, 3, false}, {running, 1, true}},
+		"the second owner's, when the batch waits": {{running, 1, true}, {waiting, 4, false}, {running, 2, false}},
+		"that it is over, a second time": {{running, 1, true}, {completed, 2, false},
+			{completed, 2, false}},
+		"that it is over, by one that knows less of it": {{running, 1, true}, {completed, 2, false},
+			{completed, 0, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x, b := newIndexed(t)
@@ -230,7 +236,8 @@ func TestALateEntry(t *testing.T) {
 			want := puts[0].status
 			for _, p := range puts {
 				e := broker.Entry{
-					ID: "b", Agent: "a", Session: "s", Workspace: "w", Status: p.status, Place: 4_000, Revision: p.revision,
+					ID: "b", Agent: "a", Session: "s", Workspace: "w", Status: p.status, Place: 4_000,
+					Revision: p.revision,
 				}
 				put := x.Change
 				if p.added {

@@ -55,7 +55,8 @@ func indexSubject(e *broker.Entry) (string, error) {
 	}
 	at := func(t time.Time) string { return strconv.FormatInt(t.UnixMilli(), indexBase) }
 	return prefixIndex + strings.Join([]string{
-		lifeOf(e.Status), broker.Escape(string(e.Status)), high(e.Place), middle(e.Place), broker.Escape(string(e.Agent)),
+		lifeOf(e.Status), broker.Escape(string(e.Status)), high(e.Place), middle(e.Place),
+		broker.Escape(string(e.Agent)),
 		broker.Escape(string(e.Session)), low(e.Place), broker.Escape(string(e.ID)), broker.Escape(string(e.Workspace)),
 		digits(uint64(max(e.Calls, 0))), at(e.Submitted), at(e.Changed), digits(e.Revision),
 	}, "."), nil
@@ -87,7 +88,8 @@ func parseIndexSubject(subject string) (e broker.Entry, err error) {
 	e = broker.Entry{
 		Status: toolyard.Status(name(1)), Place: number(2)<<(lowBits+middleBits) | number(3)<<lowBits | number(6),
 		Agent: toolyard.Agent(name(4)), Session: toolyard.Session(name(5)), ID: toolyard.BatchID(name(7)),
-		Workspace: toolyard.Workspace(name(8)), Calls: int(number(9)), Submitted: at(10), Changed: at(11), Revision: number(12),
+		Workspace: toolyard.Workspace(name(8)), Calls: int(number(9)), Submitted: at(10), Changed: at(11),
+		Revision: number(12),
 	}
 	if err := errors.Join(errs...); err != nil {
 		return e, fmt.Errorf("subject %q is no key of the index: %w", subject, err)
@@ -101,7 +103,8 @@ func parseIndexSubject(subject string) (e broker.Entry, err error) {
 // subjectsOf selects all entries of one batch, or those that say that it lives.
 func subjectsOf(e *broker.Entry, life string) string {
 	return prefixIndex + strings.Join([]string{
-		life, "*", high(e.Place), middle(e.Place), broker.Escape(string(e.Agent)), broker.Escape(string(e.Session)), low(e.Place),
+		life, "*", high(e.Place), middle(e.Place), broker.Escape(string(e.Agent)), broker.Escape(string(e.Session)),
+		low(e.Place),
 		broker.Escape(string(e.ID)), ">",
 	}, ".")
 }

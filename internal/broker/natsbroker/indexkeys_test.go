@@ -16,7 +16,8 @@ func TestIndexKeys(t *testing.T) {
 	// Other processes read it: whoever changes it raises toolyard.WireVersion.
 	written := broker.Entry{
 		ID: "b 1", Agent: "ann", Session: "s", Workspace: "w", Status: toolyard.StatusCompleted, Calls: 40,
-		Submitted: time.UnixMilli(1_790_000_000_000), Changed: time.UnixMilli(1_790_000_060_000), Place: 1_000_000, Revision: 77,
+		Submitted: time.UnixMilli(1_790_000_000_000), Changed: time.UnixMilli(1_790_000_060_000), Place: 1_000_000,
+		Revision: 77,
 	}
 	const stands = "$KV.ty_index.over.completed.1p.0.ann.s.g0.b=201.w.14.mubbs7i8.mubbthsw.25"
 	if got, err := indexSubject(&written); err != nil || got != stands {

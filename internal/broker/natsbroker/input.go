@@ -14,9 +14,9 @@ import (
 // maxInputTries is how often an append to the input chain is tried against other writers.
 const maxInputTries = 100
 
-// Input appends calls to an open batch, or closes it. after is the last sequence of the chain that the writer knows, 0 for
-// none; it returns the new one. When it returns nil, what was appended is accepted. It wraps [ErrClosed] when the batch is
-// closed; closing it again is no error.
+// Input appends calls to an open batch, or closes it. after is the last sequence of the chain that the writer knows, 0
+// for none; it returns the new one. When it returns nil, what was appended is accepted. It wraps [ErrClosed] when the
+// batch is closed; closing it again is no error.
 func (b *Broker) Input(ctx context.Context, k toolyard.BatchKey, after uint64, body events.Body) (uint64, error) {
 	_, closing := body.(events.Closed)
 	for range maxInputTries {

@@ -55,7 +55,8 @@ func (b *Broker) Judge(ctx context.Context, pool toolyard.Pool, calls []broker.J
 			case errs[i] != nil:
 				j = broker.Judged{Index: c.Index, Failed: errs[i].Error()}
 			case !ok:
-				j = broker.Judged{Index: c.Index, Failed: "the worker that was asked does not have the tool as it was offered"}
+				j = broker.Judged{Index: c.Index,
+					Failed: "the worker that was asked does not have the tool as it was offered"}
 			}
 			out = append(out, j)
 		}
@@ -100,9 +101,10 @@ func (b *Broker) judge(ctx context.Context, pool toolyard.Pool, calls []broker.J
 	return out, nil
 }
 
-// OnJudge answers requests to judge, beside the pool's other workers, until the returned function is called, which waits
-// for those that are being answered. judge does not panic, and returns soon after its context ended.
-func (b *Broker) OnJudge(pool toolyard.Pool, judge func(context.Context, []broker.JudgeCall) []broker.Judged, failed func(error)) (func() error, error) {
+// OnJudge answers requests to judge, beside the pool's other workers, until the returned function is called, which
+// waits for those that are being answered. judge does not panic, and returns soon after its context ended.
+func (b *Broker) OnJudge(pool toolyard.Pool, judge func(context.Context, []broker.JudgeCall) []broker.Judged,
+	failed func(error)) (func() error, error) {
 	var answering sync.WaitGroup
 	judging, checking := make(chan struct{}, maxJudgeRequests), make(chan struct{}, broker.MaxChecks)
 	sub, err := b.nc.QueueSubscribe(prefixJudge+string(pool), "workers", func(m *nats.Msg) {

@@ -170,7 +170,8 @@ const checksAtOnce = 16
 
 // still returns those of the first batches, as many as are wanted, whose right entry passes the filter. They were found
 // among those that live: that a batch is over, or stands otherwise, says another entry.
-func (x keyIndex) still(ctx context.Context, f broker.Filter, found []broker.Entry, wanted int) (out []broker.Entry, err error) {
+func (x keyIndex) still(ctx context.Context, f broker.Filter, found []broker.Entry, wanted int) (out []broker.Entry,
+	err error) {
 	for some := range slices.Chunk(found, checksAtOnce) {
 		if len(out) >= wanted {
 			break

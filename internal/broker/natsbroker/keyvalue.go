@@ -17,12 +17,13 @@ type seen[T any] struct {
 	revision uint64
 }
 
-// swap changes the value of a key: read, change, compare and set, until it holds. change may be called several times; when
-// it returns an error nothing is stored. A change that leaves the value as it is stores nothing, unless sure is set: a replica
-// may answer the read with what stood there before, and only what is set proves that it stands there still. It returns the value as it
-// stands after, and its revision. What was seen of the key, if anything, is changed first, and spares a read where it is
-// what stands there; only a change that is stored counts on it.
-func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known seen[T], sure bool, change func(T) (T, error)) (T, uint64, error) {
+// swap changes the value of a key: read, change, compare and set, until it holds. change may be called several times;
+// when it returns an error nothing is stored. A change that leaves the value as it is stores nothing, unless sure is
+// set: a replica may answer the read with what stood there before, and only what is set proves that it stands there
+// still. It returns the value as it stands after, and its revision. What was seen of the key, if anything, is changed
+// first, and spares a read where it is what stands there; only a change that is stored counts on it.
+func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known seen[T], sure bool,
+	change func(T) (T, error)) (T, uint64, error) {
 	pause, conflicts := firstPause/10, 0
 	for unread := known.revision != 0; ; unread = false {
 		have, revision := known.value, known.revision
@@ -66,8 +67,8 @@ func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known s
 		if unread { // what was known is behind, or no answer came: see what stands there
 			continue
 		}
-		// Whether another's change came between, or ours was stored and its answer lost: the change is made again on what
-		// stands there now, and changes nothing where it holds already.
+		// Whether another's change came between, or ours was stored and its answer lost: the change is made again on
+		// what stands there now, and changes nothing where it holds already.
 		again, verdict := classify(err)
 		if !again && !errors.Is(verdict, broker.ErrConflict) && !errors.Is(err, jetstream.ErrKeyExists) {
 			return have, revision, verdict
@@ -82,7 +83,8 @@ func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known s
 }
 
 // load reads a key. One that is not there, or was deleted, has the zero value.
-func load[T any](ctx context.Context, kv jetstream.KeyValue, key string) (v T, value []byte, revision uint64, err error) {
+func load[T any](ctx context.Context, kv jetstream.KeyValue, key string) (v T, value []byte, revision uint64,
+	err error) {
 	e, err := retry(ctx, func(ctx context.Context) (jetstream.KeyValueEntry, error) { return kv.Get(ctx, key) })
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return under(v, 0), nil, 0, nil
@@ -114,7 +116,8 @@ func under[T any](v T, revision uint64) T {
 }
 
 // list reads the keys that match, in the order of their last change, until see says that it has enough.
-func list[T any](ctx context.Context, kv jetstream.KeyValue, keys string, see func(key string, revision uint64, v T, err error) (more bool)) error {
+func list[T any](ctx context.Context, kv jetstream.KeyValue, keys string,
+	see func(key string, revision uint64, v T, err error) (more bool)) error {
 	ctx, cancel := context.WithTimeout(ctx, longestRead)
 	defer cancel()
 	w, err := kv.Watch(ctx, keys, jetstream.IgnoreDeletes())

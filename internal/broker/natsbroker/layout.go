@@ -35,8 +35,9 @@ func madeBy() map[string]string {
 	return map[string]string{metadataWire: strconv.Itoa(toolyard.WireVersion), metadataVersion: toolyard.Build()}
 }
 
-// minReaderOf is the wire version that whoever joins a system with these settings must have at least. A setting that was
-// added later, and that not everybody may pass over, needs the version that knows it wherever it is not at its default.
+// minReaderOf is the wire version that whoever joins a system with these settings must have at least. A setting that
+// was added later, and that not everybody may pass over, needs the version that knows it wherever it is not at its
+// default.
 func minReaderOf(broker.Settings) int { return 1 }
 
 // metadataOf is that of the batch stream.

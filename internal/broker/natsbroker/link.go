@@ -15,8 +15,8 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// How a connection to NATS is kept. A restart of the server of a tenth of a second must not cost a worker its lease, and a
-// connection that is cut without a word must be given up soon.
+// How a connection to NATS is kept. A restart of the server of a tenth of a second must not cost a worker its lease,
+// and a connection that is cut without a word must be given up soon.
 const (
 	reconnectWait   = 50 * time.Millisecond
 	reconnectJitter = 50 * time.Millisecond
@@ -24,11 +24,12 @@ const (
 	maxPingsOut     = 2
 )
 
-// ConnectOptions are the options of every connection of a dispatcher, worker or client: it reconnects fast and for ever, and
-// says in the log when it is lost and when it is back.
+// ConnectOptions are the options of every connection of a dispatcher, worker or client: it reconnects fast and for
+// ever, and says in the log when it is lost and when it is back.
 func ConnectOptions(name string, log *slog.Logger) []nats.Option {
 	return []nats.Option{
-		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectJitter, reconnectJitter),
+		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait),
+		nats.ReconnectJitter(reconnectJitter, reconnectJitter),
 		nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(maxPingsOut),
 		nats.IgnoreAuthErrorAbort(), // the server may not know yet, or no longer, who this is
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
@@ -36,7 +37,10 @@ func ConnectOptions(name string, log *slog.Logger) []nats.Option {
 				log.Warn("lost the connection to NATS; connecting again", "error", err)
 			}
 		}),
-		nats.ReconnectHandler(func(nc *nats.Conn) { log.Warn("connected to NATS again", "server", nc.ConnectedUrlRedacted()) }),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			log.Warn("connected to NATS again", "server",
+				nc.ConnectedUrlRedacted())
+		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
 			subject := ""
 			if sub != nil {
@@ -50,10 +54,13 @@ func ConnectOptions(name string, log *slog.Logger) []nats.Option {
 // connectPause is how long [Connect] waits before it tries again.
 const connectPause = 200 * time.Millisecond
 
-// Connect connects to NATS with [ConnectOptions]. It waits until the server is there, or ctx ends; a server that refuses is not
-// waited for.
+// Connect connects to NATS with [ConnectOptions]. It waits until the server is there, or ctx ends; a server that
+// refuses is not waited for.
 func Connect(ctx context.Context, url, name string, log *slog.Logger, opts ...nats.Option) (*nats.Conn, error) {
-	return Dial(ctx, url, log, func() (*nats.Conn, error) { return nats.Connect(url, append(ConnectOptions(name, log), opts...)...) })
+	return Dial(ctx, url, log, func() (*nats.Conn, error) {
+		return nats.Connect(url,
+			append(ConnectOptions(name, log), opts...)...)
+	})
 }
 
 // Dial is [Connect] for who connects in a way of his own. where names the server, for messages.
@@ -81,7 +88,8 @@ func Dial(ctx context.Context, where string, log *slog.Logger, dial func() (*nat
 // unreachable reports whether nobody has answered, or only half, as opposed to somebody who has refused.
 func unreachable(err error) bool {
 	_, network := errors.AsType[*net.OpError](err)
-	for _, passes := range []error{io.EOF, io.ErrUnexpectedEOF, nats.ErrNoServers, nats.ErrTimeout, nats.ErrStaleConnection, nats.ErrConnectionClosed} {
+	for _, passes := range []error{io.EOF, io.ErrUnexpectedEOF, nats.ErrNoServers, nats.ErrTimeout,
+		nats.ErrStaleConnection, nats.ErrConnectionClosed} {
 		network = network || errors.Is(err, passes)
 	}
 	return network
@@ -98,8 +106,10 @@ func (b *Broker) CheckRoundTrip() error {
 		return nil
 	}
 	needed := (4*rtt + time.Second - 1).Truncate(time.Second)
-	return fmt.Errorf("a round trip to NATS takes %s, and the system's ack wait is %s: a worker here would lose its calls while it runs them; "+
-		"run it nearer, or make the system with an ack wait of at least %s (dispatcher serve --ack-wait)", rtt.Round(time.Millisecond), wait, needed)
+	return fmt.Errorf("a round trip to NATS takes %s, and the system's ack wait is %s: a worker here would lose its "+
+		"calls while it runs them; "+
+		"run it nearer, or make the system with an ack wait of at least %s (dispatcher serve --ack-wait)",
+		rtt.Round(time.Millisecond), wait, needed)
 }
 
 // Reconnects counts how often the connection was restored: while it stays the same, the server that we speak to was not
@@ -116,8 +126,8 @@ type keyWatch struct {
 	state func(broker.WatchState)
 }
 
-// watchKeys watches a bucket until ctx ends or the connection is closed. It begins anew, with all keys, when the connection was
-// lost, and when somebody who knows better sends on again.
+// watchKeys watches a bucket until ctx ends or the connection is closed. It begins anew, with all keys, when the
+// connection was lost, and when somebody who knows better sends on again.
 func (b *Broker) watchKeys(ctx context.Context, kv jetstream.KeyValue, again <-chan struct{}, to keyWatch) error {
 	link := b.nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)
 	defer b.nc.RemoveStatusListener(link)
@@ -215,7 +225,8 @@ func (b *Broker) watchOnce(
 	}
 	go func() {
 		<-watching.Done()
-		go w.Stop()               //nolint:errcheck // it asks the server to forget the watch, which forgets it in any case
+		// It asks the server to forget the watch, which forgets it in any case.
+		go w.Stop()               //nolint:errcheck // see above
 		for open := true; open; { // the watcher's own goroutine hangs for ever on an update that nobody takes
 			select {
 			case _, open = <-w.Updates():

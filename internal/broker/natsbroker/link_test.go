@@ -42,7 +42,8 @@ func follow(t *testing.T, b *natsbroker.Broker, again <-chan struct{}) <-chan br
 }
 
 // until takes changes until one is as it is wanted, and returns the others.
-func until(t *testing.T, changes <-chan broker.WorkerChange, what string, is func(broker.WorkerChange) bool) (others []broker.WorkerChange) {
+func until(t *testing.T, changes <-chan broker.WorkerChange, what string,
+	is func(broker.WorkerChange) bool) (others []broker.WorkerChange) {
 	t.Helper()
 	for deadline := time.After(30 * time.Second); ; {
 		select {
@@ -61,8 +62,9 @@ func state(s broker.WatchState) func(broker.WorkerChange) bool {
 	return func(c broker.WorkerChange) bool { return c.State == s }
 }
 
-// TestAWatchBeginsAnewWithTheConnection: it says that it is deaf as soon as the server is away, and tells everything again,
-// also what has vanished, as soon as it is back. The client library alone takes ten seconds to miss its consumer.
+// TestAWatchBeginsAnewWithTheConnection: it says that it is deaf as soon as the server is away, and tells everything
+// again, also what has vanished, as soon as it is back. The client library alone takes ten seconds to miss its
+// consumer.
 func TestAWatchBeginsAnewWithTheConnection(t *testing.T) {
 	s := testenv.Restartable(t)
 	b, err := natsbroker.Open(t.Context(), testenv.Conn(t, s.Server), broker.Settings{WorkerTTL: time.Minute}, "/test")
@@ -208,10 +210,11 @@ func TestKeysAreReadThroughTheLeader(t *testing.T) {
 	}
 }
 
-// TestLeasesFitTogether: who holds something has stopped before others act, for every wait that a system may have, and three
-// heartbeats fit into a lease.
+// TestLeasesFitTogether: who holds something has stopped before others act, for every wait that a system may have, and
+// three heartbeats fit into a lease.
 func TestLeasesFitTogether(t *testing.T) {
-	for _, wait := range []time.Duration{100 * time.Millisecond, 800 * time.Millisecond, time.Second, 3 * time.Second, 10 * time.Second, time.Hour} {
+	for _, wait := range []time.Duration{100 * time.Millisecond, 800 * time.Millisecond, time.Second, 3 * time.Second,
+		10 * time.Second, time.Hour} {
 		switch stopped := broker.Stop(wait) + broker.StopGrace(wait); {
 		case 3*broker.Heartbeat(wait) > broker.Lease(wait):
 			t.Errorf("%s: three heartbeats do not fit into the lease", wait)

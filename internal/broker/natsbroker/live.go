@@ -27,8 +27,8 @@ type feed struct {
 
 func (f *feed) Copies() <-chan *broker.LiveMsg { return f.c }
 
-// Lost reports whether copies may have been lost since it was last asked: they came faster than they were read, or the connection
-// was lost.
+// Lost reports whether copies may have been lost since it was last asked: they came faster than they were read, or the
+// connection was lost.
 func (f *feed) Lost() bool {
 	dropped, err := f.sub.Dropped()
 	reconnects := f.b.Reconnects()

@@ -37,7 +37,8 @@ func (b *Broker) counted(
 		if err != nil {
 			return err
 		}
-		if err = read(counted); !errors.Is(err, broker.ErrDamaged) || b.settings.Replicas <= 1 || time.Since(began) > lostAfter {
+		if err = read(counted); !errors.Is(err, broker.ErrDamaged) || b.settings.Replicas <= 1 ||
+			time.Since(began) > lostAfter {
 			return err
 		}
 		if err := wait(ctx, &pause); err != nil {
@@ -167,7 +168,8 @@ func (b *Broker) AsPlanned(ctx context.Context, k toolyard.BatchKey) (sub *tooly
 		var planned []events.PlannedCall
 		switch body := r.Body.(type) {
 		case events.Planned:
-			sub = &toolyard.Batch{Agent: k.Agent, ID: k.ID, Session: body.Session, Workspace: body.Workspace, Open: body.Open}
+			sub = &toolyard.Batch{Agent: k.Agent, ID: k.ID, Session: body.Session, Workspace: body.Workspace,
+				Open: body.Open}
 			planned = body.Calls
 		case events.Extended:
 			planned = body.Calls

@@ -46,7 +46,8 @@ func (b *Broker) message(ctx context.Context, subject string, m events.Meta, bod
 	}
 	if data := e.Data(); len(data) > broker.MaxInlineBytes {
 		if len(data) > broker.MaxObjectBytes {
-			return nil, fmt.Errorf("event %s has %d bytes of data; at most %d are allowed", e.Type(), len(data), broker.MaxObjectBytes)
+			return nil, fmt.Errorf("event %s has %d bytes of data; at most %d are allowed", e.Type(), len(data),
+				broker.MaxObjectBytes)
 		}
 		name := objectName("data", data)
 		if err := b.putObject(ctx, name, data); err != nil {

@@ -78,19 +78,24 @@ func (o *other) open(want broker.Settings) (*natsbroker.Broker, error) {
 
 // olderLayout takes out of the metadata what versions before 2026-11-22 did not write.
 func olderLayout(c *jetstream.StreamConfig) {
-	maps.DeleteFunc(c.Metadata, func(k, _ string) bool { return strings.HasPrefix(k, "toolyard.") && k != "toolyard.settings" })
+	maps.DeleteFunc(c.Metadata, func(k, _ string) bool {
+		return strings.HasPrefix(k, "toolyard.") &&
+			k != "toolyard.settings"
+	})
 }
 
 // TestSettingsGrow: a setting that the version which made the system did not know has the value by which that version
 // worked, for everybody, whatever a dispatcher is started with.
 func TestSettingsGrow(t *testing.T) {
 	o := madeByOther(t, broker.Settings{BatchAckWait: 2 * time.Second}, func(c *jetstream.StreamConfig) {
-		c.Metadata["toolyard.settings"] = strings.Replace(c.Metadata["toolyard.settings"], `"call_ack_wait_ns":3000000000,`, "", 1)
+		c.Metadata["toolyard.settings"] = strings.Replace(c.Metadata["toolyard.settings"],
+			`"call_ack_wait_ns":3000000000,`, "", 1)
 	})
 	if text := o.batches().Metadata["toolyard.settings"]; strings.Contains(text, "call_ack_wait") {
 		t.Fatal(text)
 	}
-	if b, err := o.open(broker.Settings{CallAckWait: 9 * time.Second}); err == nil || !strings.Contains(err.Error(), "call ack wait: the system was made with 3s, not 9s") {
+	if b, err := o.open(broker.Settings{CallAckWait: 9 * time.Second}); err == nil ||
+		!strings.Contains(err.Error(), "call ack wait: the system was made with 3s, not 9s") {
 		t.Errorf("a dispatcher that wants another value: %v, %+v", err, b)
 	}
 	b, err := o.open(broker.Settings{})
@@ -115,7 +120,8 @@ func TestASystemOfALaterVersion(t *testing.T) {
 		want   string
 	}{
 		"it needs a later one": {func(c *jetstream.StreamConfig) {
-			c.Metadata["toolyard.min_reader"], c.Metadata["toolyard.wire_version"], c.Metadata["toolyard.version"] = "7", "9", "v3.1.0"
+			c.Metadata["toolyard.min_reader"], c.Metadata["toolyard.wire_version"],
+				c.Metadata["toolyard.version"] = "7", "9", "v3.1.0"
 		}, "was made by Toolyard v3.1.0 (wire version 9), and needs wire version 7; this is"},
 		"a setting that nobody may pass over": {func(c *jetstream.StreamConfig) {
 			delete(c.Metadata, "toolyard.min_reader")
@@ -124,15 +130,24 @@ func TestASystemOfALaterVersion(t *testing.T) {
 		"a setting that may be passed over": {func(c *jetstream.StreamConfig) {
 			c.Metadata["toolyard.settings"] = strings.Replace(c.Metadata["toolyard.settings"], "{", `{"shards":4,`, 1)
 		}, ""},
-		"a later layout that may be used": {func(c *jetstream.StreamConfig) { c.Metadata["toolyard.layout"] = "5" }, ""},
+		"a later layout that may be used": {func(c *jetstream.StreamConfig) { c.Metadata["toolyard.layout"] = "5" },
+			""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := madeByOther(t, broker.Settings{}, c.change)
 			o.delete("TY_DEAD")
 			for who, join := range map[string]func() error{
 				"a dispatcher": func() error { _, err := o.open(broker.Settings{}); return err },
-				"a worker":     func() error { _, err := natsbroker.Join(t.Context(), o.nc, "/worker/w", nil); return err },
-				"a client":     func() error { _, err := natsbroker.Attach(t.Context(), o.nc, "/client/c"); return err },
+				"a worker": func() error {
+					_, err := natsbroker.Join(t.Context(), o.nc, "/worker/w",
+						nil)
+					return err
+				},
+				"a client": func() error {
+					_, err := natsbroker.Attach(t.Context(), o.nc,
+						"/client/c")
+					return err
+				},
 			} {
 				if c.want == "" && who != "a dispatcher" && !o.has("TY_DEAD") {
 					continue // it waits for a dispatcher
@@ -141,7 +156,8 @@ func TestASystemOfALaterVersion(t *testing.T) {
 				if c.want == "" && err != nil {
 					t.Errorf("%s: %v", who, err)
 				}
-				if c.want != "" && (!errors.Is(err, events.ErrNewer) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n")) {
+				if c.want != "" && (!errors.Is(err, events.ErrNewer) || !strings.Contains(err.Error(), c.want) ||
+					strings.Contains(err.Error(), "\n")) {
 					t.Errorf("%s: %v", who, err)
 				}
 			}
@@ -163,18 +179,22 @@ func TestAStoreOfAnOlderVersion(t *testing.T) {
 		"without wakes": {func(c *jetstream.StreamConfig) {
 			olderLayout(c)
 			c.Subjects = c.Subjects[:1]
-		}, "(layout 0; this version's is 1) and have no subject ty.wake.*.* (TY_BATCH): stop all dispatchers and workers, and start one dispatcher with --migrate, once"},
+		}, "(layout 0; this version's is 1) and have no subject ty.wake.*.* (TY_BATCH): stop all dispatchers and " +
+			"workers, and start one dispatcher with --migrate, once"},
 		"with other subjects": {func(c *jetstream.StreamConfig) {
 			olderLayout(c)
 			c.Subjects = append(c.Subjects, "ty.request.*")
-		}, "stream TY_BATCH was made by an older version, and has the subject ty.request.*, which this version does not read: let that version finish"},
-		"without settings": {func(c *jetstream.StreamConfig) { c.Metadata = nil }, "stream TY_BATCH has no settings of Toolyard"},
+		}, "stream TY_BATCH was made by an older version, and has the subject ty.request.*, which this version does " +
+			"not read: let that version finish"},
+		"without settings": {func(c *jetstream.StreamConfig) { c.Metadata = nil },
+			"stream TY_BATCH has no settings of Toolyard"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := madeByOther(t, broker.Settings{}, c.change)
 			o.delete("TY_DEAD", "KV_ty_session", "KV_ty_index", "KV_ty_approval")
 			_, err := o.open(broker.Settings{})
-			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n")) {
+			if c.want == "" && err != nil || c.want != "" &&
+				(err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n")) {
 				t.Errorf("it opens with %v, want %q", err, c.want)
 			}
 			if made := o.has("TY_DEAD") && o.has("KV_ty_session"); made != (c.want == "") {
@@ -293,7 +313,8 @@ func TestLookingAtALaterVersion(t *testing.T) {
 		t.Helper()
 		m := nats.NewMsg("ty.event.default.b._.batch")
 		for name, v := range map[string]string{
-			"ce-specversion": "1.0", "ce-id": broker.NewID(), "ce-source": "/later", "ce-type": "dev.toolyard.batch.noted.v1", "ce-subject": "default/b",
+			"ce-specversion": "1.0", "ce-id": broker.NewID(), "ce-source": "/later",
+			"ce-type": "dev.toolyard.batch.noted.v1", "ce-subject": "default/b",
 			"ce-time": "2026-11-22T00:00:00Z", "ce-tyversion": "7",
 		} {
 			m.Header.Set(name, v)
@@ -307,7 +328,8 @@ func TestLookingAtALaterVersion(t *testing.T) {
 	}
 	last := put(later(put(0, planned(1))), events.Started{Group: 0, Ticket: 3})
 	chain := nats.NewMsg("ty.event.default.b._.decision") // one that only the later version has
-	for name, v := range map[string]string{"ce-specversion": "1.0", "ce-id": "y", "ce-source": "/later", "ce-type": string(events.CallDecided), "ce-tyversion": "7"} {
+	for name, v := range map[string]string{"ce-specversion": "1.0", "ce-id": "y", "ce-source": "/later",
+		"ce-type": string(events.CallDecided), "ce-tyversion": "7"} {
 		chain.Header.Set(name, v)
 	}
 	chain.Data = []byte(`{"decision":"allow"}`)
@@ -315,7 +337,9 @@ func TestLookingAtALaterVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if _, err := b.Fold(t.Context(), k); !errors.Is(err, events.ErrNewer) || !strings.Contains(err.Error(), `"dev.toolyard.batch.noted.v1"`) || !strings.Contains(err.Error(), "wire version 7") {
+	if _, err := b.Fold(t.Context(), k); !errors.Is(err, events.ErrNewer) ||
+		!strings.Contains(err.Error(), `"dev.toolyard.batch.noted.v1"`) ||
+		!strings.Contains(err.Error(), "wire version 7") {
 		t.Errorf("who would own it reads %v", err)
 	}
 	st, err := b.Look(t.Context(), k)
@@ -327,7 +351,8 @@ func TestLookingAtALaterVersion(t *testing.T) {
 		t.Fatalf("the log has %d events, %v", len(log), err)
 	}
 	text, err := log[2].JSON()
-	if err != nil || !strings.Contains(string(text), `"note":"seen"`) || !strings.Contains(string(text), `"tyversion":"7"`) {
+	if err != nil || !strings.Contains(string(text), `"note":"seen"`) ||
+		!strings.Contains(string(text), `"tyversion":"7"`) {
 		t.Errorf("the event is shown as %s, %v", text, err)
 	}
 	if err := b.Cancel(t.Context(), k, "no longer needed"); err != nil {
@@ -335,7 +360,8 @@ func TestLookingAtALaterVersion(t *testing.T) {
 	}
 
 	other := nats.NewMsg("ty.batch.default.c") // a submission that only a later version can read is found all the same
-	for name, v := range map[string]string{"ce-specversion": "1.0", "ce-id": "x", "ce-source": "/later", "ce-type": "dev.toolyard.batch.submitted.v2", "ce-tyversion": "7"} {
+	for name, v := range map[string]string{"ce-specversion": "1.0", "ce-id": "x", "ce-source": "/later",
+		"ce-type": "dev.toolyard.batch.submitted.v2", "ce-tyversion": "7"} {
 		other.Header.Set(name, v)
 	}
 	if _, err := b.AppendMessage(t.Context(), "TY_BATCH", 0, other); err != nil {

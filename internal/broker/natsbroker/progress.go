@@ -10,8 +10,8 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// prefixProgress starts the subject on which the progress of a batch's calls is told: ty.progress.<agent>.<batch>. It is core
-// NATS: nothing is stored, and who does not listen misses it.
+// prefixProgress starts the subject on which the progress of a batch's calls is told: ty.progress.<agent>.<batch>. It
+// is core NATS: nothing is stored, and who does not listen misses it.
 const prefixProgress = "ty.progress."
 
 // progressBuffer is how many reports wait for a reader of progress. More are dropped.
@@ -32,7 +32,8 @@ func (b *Broker) Report(k toolyard.BatchKey, p broker.Progress) error {
 		return fmt.Errorf("encode progress: %w", err)
 	}
 	if len(data) > broker.MaxProgressBytes {
-		return fmt.Errorf("progress of call %d of %s has %d bytes; at most %d are sent", p.Index, k, len(data), broker.MaxProgressBytes)
+		return fmt.Errorf("progress of call %d of %s has %d bytes; at most %d are sent", p.Index, k, len(data),
+			broker.MaxProgressBytes)
 	}
 	if err := b.nc.Publish(prefixProgress+broker.KeyTokens(k), data); err != nil {
 		return fmt.Errorf("tell progress: %w", err)

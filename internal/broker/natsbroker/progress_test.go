@@ -13,8 +13,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// TestProgressIsBounded: a report reaches those who follow its batch, whatever its names are; what is too long is not sent, and
-// what cannot be one is not read.
+// TestProgressIsBounded: a report reaches those who follow its batch, whatever its names are; what is too long is not
+// sent, and what cannot be one is not read.
 func TestProgressIsBounded(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")
@@ -32,20 +32,23 @@ func TestProgressIsBounded(t *testing.T) {
 			return broker.Progress{}, false
 		}
 	}
-	if err := b.Report(k, broker.Progress{Progress: tool.Progress{Output: strings.Repeat("x", broker.MaxProgressBytes)}}); err == nil {
+	if err := b.Report(k, broker.Progress{Progress: tool.Progress{Output: strings.Repeat("x",
+		broker.MaxProgressBytes)}}); err == nil {
 		t.Error("a report that is too long was sent")
 	}
 	if err := b.Report(toolyard.BatchKey{Agent: "a.b *", ID: "other"}, broker.Progress{}); err != nil {
 		t.Error(err)
 	}
-	sent := broker.Progress{Index: 3, CallID: "c", Tool: "t", Worker: "w", Attempt: 2, Delivery: 5, Progress: tool.Progress{Fraction: -1, Status: "s", Output: "o\n"}, LostBytes: 7}
+	sent := broker.Progress{Index: 3, CallID: "c", Tool: "t", Worker: "w", Attempt: 2, Delivery: 5,
+		Progress: tool.Progress{Fraction: -1, Status: "s", Output: "o\n"}, LostBytes: 7}
 	if err := b.Report(k, sent); err != nil {
 		t.Fatal(err)
 	}
 	if got, ok := read(); !ok || got != sent {
 		t.Errorf("read %+v, %t", got, ok)
 	}
-	for _, junk := range []string{"", "null x", `{"index": -1}`, `{"index": 10000}`, `{"index": "0"}`, `{"output": "` + strings.Repeat("x", broker.MaxProgressBytes) + `"}`} {
+	for _, junk := range []string{"", "null x", `{"index": -1}`, `{"index": 10000}`, `{"index": "0"}`, `{"output": "` +
+		strings.Repeat("x", broker.MaxProgressBytes) + `"}`} {
 		if got, ok := feed.Read(&nats.Msg{Data: []byte(junk)}); ok {
 			t.Errorf("%.50s was read as %+v", junk, got)
 		}

@@ -14,9 +14,10 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// A person's decision stands on the chain of its call, where the workers of the call's pool write as well. So whoever decides
-// first puts a proof where only the platform's account writes: the hash of the decision, under its id, its call, and the event
-// behind which it is to stand. A decision without its proof was not a person's, and contradicts the log.
+// A person's decision stands on the chain of its call, where the workers of the call's pool write as well. So whoever
+// decides first puts a proof where only the platform's account writes: the hash of the decision, under its id, its
+// call, and the event behind which it is to stand. A decision without its proof was not a person's, and contradicts the
+// log.
 
 // proofMark is the first token of the keys of proofs, in the bucket of sessions. No session's key has as many tokens.
 const proofMark = "_"
@@ -25,11 +26,13 @@ const proofMark = "_"
 const keyGuarded = proofMark + ".guarded"
 
 func proofKey(k toolyard.BatchKey, index int, behind uint64, id string) string {
-	return proofMark + "." + broker.KeyTokens(k) + "." + strconv.Itoa(index) + "." + strconv.FormatUint(behind, 10) + "." + broker.Escape(id)
+	return proofMark + "." + broker.KeyTokens(k) + "." + strconv.Itoa(index) + "." + strconv.FormatUint(behind, 10) +
+		"." + broker.Escape(id)
 }
 
-// Guard says that workers and agents have accounts of their own since a time: decisions after that need their proofs. The dispatcher
-// whose server has the accounts says so at its start, and again before what it said is forgotten ([Settings.Lifetime]).
+// Guard says that workers and agents have accounts of their own since a time: decisions after that need their proofs.
+// The dispatcher whose server has the accounts says so at its start, and again before what it said is forgotten
+// ([Settings.Lifetime]).
 func (b *Broker) Guard(ctx context.Context, since time.Time) error {
 	_, err := retry(ctx, func(ctx context.Context) (uint64, error) {
 		return b.sessions.Put(ctx, keyGuarded, []byte(since.UTC().Format(time.RFC3339Nano)))
@@ -42,7 +45,10 @@ func (b *Broker) Guard(ctx context.Context, since time.Time) error {
 
 // guardedSince is from when on decisions have proofs; the zero time when they need none.
 func (b *Broker) guardedSince(ctx context.Context) (time.Time, error) {
-	e, err := retry(ctx, func(ctx context.Context) (jetstream.KeyValueEntry, error) { return b.sessions.Get(ctx, keyGuarded) })
+	e, err := retry(ctx, func(ctx context.Context) (jetstream.KeyValueEntry,
+		error) {
+		return b.sessions.Get(ctx, keyGuarded)
+	})
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return time.Time{}, nil
 	}
@@ -53,7 +59,8 @@ func (b *Broker) guardedSince(ctx context.Context) (time.Time, error) {
 }
 
 // prove puts the proof of a decision that is to stand behind an event.
-func (b *Broker) prove(ctx context.Context, k toolyard.BatchKey, index int, behind uint64, id string, data []byte) error {
+func (b *Broker) prove(ctx context.Context, k toolyard.BatchKey, index int, behind uint64, id string,
+	data []byte) error {
 	_, err := retry(ctx, func(ctx context.Context) (uint64, error) {
 		return b.sessions.PutString(ctx, proofKey(k, index, behind, id), sumOf(data))
 	})
@@ -89,5 +96,6 @@ func (b *Broker) checkProof(ctx context.Context, p *place, m raw) error {
 	if since.IsZero() || m.time.Before(since) {
 		return nil
 	}
-	return &events.UnreadableError{ID: id, Type: string(events.CallDecided), Problem: fmt.Sprintf("nobody who may decide has decided so about call %d of %s", p.index, p.key)}
+	return &events.UnreadableError{ID: id, Type: string(events.CallDecided),
+		Problem: fmt.Sprintf("nobody who may decide has decided so about call %d of %s", p.index, p.key)}
 }

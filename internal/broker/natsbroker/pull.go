@@ -49,8 +49,8 @@ type pull struct {
 	ctx     context.Context  // until stop
 	end     context.CancelFunc
 	once    sync.Once
-	// lease is the longest that a request stands at the server. It is less than the ack wait: when a message comes back from
-	// a client that fell silent, no request of that client is left to take it again.
+	// lease is the longest that a request stands at the server. It is less than the ack wait: when a message comes back
+	// from a client that fell silent, no request of that client is left to take it again.
 	lease time.Duration
 	// lost is how long after it was made a request counts as lost, if the server has not said that it is over.
 	lost time.Duration
@@ -142,8 +142,8 @@ func (p *pull) ask(n int) error {
 	return nil
 }
 
-// draws is a source of randomness that differs from process to process, since their sources do, and is the same each time:
-// a simulation can be repeated.
+// draws is a source of randomness that differs from process to process, since their sources do, and is the same each
+// time: a simulation can be repeated.
 func (b *Broker) draws(purpose string) *rand.Rand {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(b.source + " " + purpose)) // it never fails

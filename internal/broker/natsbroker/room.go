@@ -15,7 +15,8 @@ import (
 const subjectRoom = "ty.room"
 
 const (
-	// roomTimeout is how long whoever knows may take to say so. When nobody knows, that is known at once: nobody listens.
+	// roomTimeout is how long whoever knows may take to say so. When nobody knows, that is known at once: nobody
+	// listens.
 	roomTimeout = 300 * time.Millisecond
 	// askRoomEvery is how often a submission that is not answered asks whether that is for want of room.
 	askRoomEvery = 500 * time.Millisecond
@@ -44,7 +45,8 @@ func (b *Broker) Room(ctx context.Context) (r broker.Room, err error) {
 	defer cancel()
 	m, err := b.nc.RequestWithContext(ctx, subjectRoom, nil)
 	switch {
-	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, nats.ErrTimeout):
 		return broker.Room{}, nil
 	case err != nil:
 		return broker.Room{}, fmt.Errorf("ask how much room there is: %w", err)

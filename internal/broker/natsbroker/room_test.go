@@ -17,7 +17,8 @@ func TestASubmissionThatNobodyAnswers(t *testing.T) {
 	s := testenv.Restartable(t)
 	b := testenv.Broker(t, s.Server, "/test")
 	s.Shutdown()
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 300*time.Millisecond, fmt.Errorf("%w in 300 ms", broker.ErrNoAnswer))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 300*time.Millisecond,
+		fmt.Errorf("%w in 300 ms", broker.ErrNoAnswer))
 	defer cancel()
 	if err := b.Submit(ctx, submission("b")); !errors.Is(err, broker.ErrNoAnswer) {
 		t.Fatalf("a submission while NATS is away: %v; want ErrNoAnswer", err)

@@ -6,8 +6,8 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// TestOnlyTheNewestRunIsToldAbout: of a call that was started again nothing older is told, whichever worker still reports, and of
-// one that has its result nothing.
+// TestOnlyTheNewestRunIsToldAbout: of a call that was started again nothing older is told, whichever worker still
+// reports, and of one that has its result nothing.
 func TestOnlyTheNewestRunIsToldAbout(t *testing.T) {
 	r := broker.Runs{}
 	for i, step := range []struct {
@@ -33,7 +33,8 @@ func TestOnlyTheNewestRunIsToldAbout(t *testing.T) {
 			r.Over(step.index)
 			continue
 		}
-		if got := r.Take(broker.Progress{Index: step.index, Attempt: step.attempt, Delivery: step.delivery}); got != step.want {
+		if got := r.Take(broker.Progress{Index: step.index, Attempt: step.attempt,
+			Delivery: step.delivery}); got != step.want {
 			t.Errorf("step %d: %t, want %t", i, got, step.want)
 		}
 	}

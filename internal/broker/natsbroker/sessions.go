@@ -22,20 +22,22 @@ func (b *Broker) Session(ctx context.Context, a toolyard.Agent, s toolyard.Sessi
 	return v, nil
 }
 
-// ChangeSession changes a session, against all others who do. change may be called several times. What would pass a limit
-// of sessions wraps [ErrFull], and changes nothing.
-func (b *Broker) ChangeSession(ctx context.Context, a toolyard.Agent, s toolyard.Session, change func(*broker.Session)) (broker.Session, error) {
-	v, _, err := swap(ctx, b.sessions, sessionKey(a, s), seen[broker.Session]{}, false, func(v broker.Session) (broker.Session, error) {
-		before := v.Changed
-		v.Changed = time.Time{}
-		change(&v)
-		v.Changed = before
-		if err := v.Check(); err != nil {
-			return v, err
-		}
-		v.Changed = time.Now().UTC()
-		return v, nil
-	})
+// ChangeSession changes a session, against all others who do. change may be called several times. What would pass a
+// limit of sessions wraps [ErrFull], and changes nothing.
+func (b *Broker) ChangeSession(ctx context.Context, a toolyard.Agent, s toolyard.Session,
+	change func(*broker.Session)) (broker.Session, error) {
+	v, _, err := swap(ctx, b.sessions, sessionKey(a, s), seen[broker.Session]{}, false,
+		func(v broker.Session) (broker.Session, error) {
+			before := v.Changed
+			v.Changed = time.Time{}
+			change(&v)
+			v.Changed = before
+			if err := v.Check(); err != nil {
+				return v, err
+			}
+			v.Changed = time.Now().UTC()
+			return v, nil
+		})
 	if err != nil {
 		return v, fmt.Errorf("change session %s of %s: %w", s, a, err)
 	}

@@ -75,7 +75,8 @@ func definitions(s broker.Settings) ([]jetstream.StreamConfig, error) {
 	submissions.Metadata = settings
 	small := smallBytes(s)
 	dead := common(streamDead, prefixDead+"*.*.*", small)
-	dead.Discard, dead.MaxMsgs = jetstream.DiscardOld, broker.MaxDeadLetters // the only stream where the oldest go: nobody waits for them
+	// the only stream where the oldest go: nobody waits for them
+	dead.Discard, dead.MaxMsgs = jetstream.DiscardOld, broker.MaxDeadLetters
 	return []jetstream.StreamConfig{
 		bucket(s, bucketLock, small, 0, 0),
 		bucket(s, bucketAlive, small, 0, s.WorkerTTL),
@@ -94,16 +95,18 @@ func bucket(s broker.Settings, name string, bytes int64, age, markers time.Durat
 	return jetstream.StreamConfig{
 		Name: "KV_" + name, Subjects: []string{"$KV." + name + ".>"}, Storage: storage(s), Replicas: s.Replicas,
 		MaxMsgsPerSubject: 1, MaxBytes: bytes, MaxAge: age, MaxMsgSize: -1, MaxMsgs: -1, MaxConsumers: -1,
-		Discard: jetstream.DiscardNew, AllowRollup: true, DenyDelete: true, AllowMsgTTL: markers > 0, SubjectDeleteMarkerTTL: markers,
-		Metadata: madeBy(),
+		Discard: jetstream.DiscardNew, AllowRollup: true, DenyDelete: true, AllowMsgTTL: markers > 0,
+		SubjectDeleteMarkerTTL: markers,
+		Metadata:               madeBy(),
 	}
 }
 
-// objects is the stream of an object store, as the client library makes it, but for direct gets: that an object is not there
-// is for the leader to say.
+// objects is the stream of an object store, as the client library makes it, but for direct gets: that an object is not
+// there is for the leader to say.
 func objects(s broker.Settings, name string, bytes int64, age time.Duration) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name: "OBJ_" + name, Subjects: []string{"$O." + name + ".C.>", "$O." + name + ".M.>"}, Storage: storage(s), Replicas: s.Replicas,
+		Name: "OBJ_" + name, Subjects: []string{"$O." + name + ".C.>", "$O." + name + ".M.>"}, Storage: storage(s),
+		Replicas: s.Replicas,
 		MaxBytes: bytes, MaxAge: age, Discard: jetstream.DiscardNew, AllowRollup: true, Metadata: madeBy(),
 	}
 }
@@ -120,9 +123,15 @@ func (b *Broker) create(ctx context.Context) error {
 		return err
 	}
 	for _, cfg := range wanted {
-		_, err := answered(ctx, func(ctx context.Context) (jetstream.Stream, error) { return b.js.Stream(ctx, cfg.Name) })
+		_, err := answered(ctx, func(ctx context.Context) (jetstream.Stream,
+			error) {
+			return b.js.Stream(ctx, cfg.Name)
+		})
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			_, err = answered(ctx, func(ctx context.Context) (jetstream.Stream, error) { return b.js.CreateStream(ctx, cfg) })
+			_, err = answered(ctx, func(ctx context.Context) (jetstream.Stream,
+				error) {
+				return b.js.CreateStream(ctx, cfg)
+			})
 		}
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", cfg.Name, noRoom(err))
@@ -138,7 +147,8 @@ const codeNoStorage jetstream.ErrorCode = 10047
 // of an older version.
 func noRoom(err error) error {
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == codeNoStorage {
-		return fmt.Errorf("there is no room for it beside the streams that are there: give the NATS account more storage, "+
+		return fmt.Errorf("there is no room for it beside the streams that are there: give the NATS account more "+
+			"storage, "+
 			"or, if an older version has made them, start on an empty store (another --data) "+
 			"when it has finished what runs (%v)", err)
 	}
@@ -194,15 +204,22 @@ func (b *Broker) attach(ctx context.Context) error {
 		name string
 		kv   *jetstream.KeyValue
 	}{
-		{bucketLock, &b.tickets}, {bucketAlive, &b.workers}, {bucketSession, &b.sessions}, {bucketApproval, &b.approvals},
+		{bucketLock, &b.tickets}, {bucketAlive, &b.workers}, {bucketSession, &b.sessions},
+		{bucketApproval, &b.approvals},
 	} {
-		kv, err := answered(ctx, func(ctx context.Context) (jetstream.KeyValue, error) { return b.js.KeyValue(ctx, bucket.name) })
+		kv, err := answered(ctx, func(ctx context.Context) (jetstream.KeyValue,
+			error) {
+			return b.js.KeyValue(ctx, bucket.name)
+		})
 		if err != nil {
 			return fmt.Errorf("key-value bucket %s: %w", bucket.name, err)
 		}
 		*bucket.kv = kv
 	}
-	if b.blobs, err = answered(ctx, func(ctx context.Context) (jetstream.ObjectStore, error) { return b.js.ObjectStore(ctx, bucketBlob) }); err != nil {
+	if b.blobs, err = answered(ctx, func(ctx context.Context) (jetstream.ObjectStore,
+		error) {
+		return b.js.ObjectStore(ctx, bucketBlob)
+	}); err != nil {
 		return fmt.Errorf("object store %s: %w", bucketBlob, err)
 	}
 	return nil

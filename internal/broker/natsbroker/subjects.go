@@ -68,10 +68,11 @@ func subjectChain(k toolyard.BatchKey, c batch.Chain, pool toolyard.Pool, index 
 	return prefixEvent + broker.KeyTokens(k) + "." + broker.NoPool + "." + string(c)
 }
 
-// subjectCall is where a call is handed out, once for each event that its chain ends with: whoever does it again, also another
-// owner, finds the message there.
+// subjectCall is where a call is handed out, once for each event that its chain ends with: whoever does it again, also
+// another owner, finds the message there.
 func subjectCall(r batch.Route, lane int, k toolyard.BatchKey, c *events.RequestedCall) string {
-	return prefixCall + string(r.Class) + "." + string(r.Pool) + "." + strconv.Itoa(lane) + "." + broker.KeyTokens(k) + "." + strconv.Itoa(c.Index) + "." + strconv.FormatUint(c.Expected, 10)
+	return prefixCall + string(r.Class) + "." + string(r.Pool) + "." + strconv.Itoa(lane) + "." + broker.KeyTokens(k) +
+		"." + strconv.Itoa(c.Index) + "." + strconv.FormatUint(c.Expected, 10)
 }
 
 func filterCalls(r batch.Route, lane int) string {

@@ -24,8 +24,9 @@ import (
 // for want of room, and [ErrNoAnswer] when NATS does not answer within [SubmitWait]. The batch must be normalized and
 // valid.
 func (b *Broker) Submit(ctx context.Context, sub toolyard.Batch) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, broker.SubmitWait, fmt.Errorf("%w: batch %s was not acknowledged within %s. The same one again, under the same id, is safe",
-		broker.ErrNoAnswer, sub.Key(), broker.SubmitWait))
+	ctx, cancel := context.WithTimeoutCause(ctx, broker.SubmitWait,
+		fmt.Errorf("%w: batch %s was not acknowledged within %s. The same one again, under the same id, is safe",
+			broker.ErrNoAnswer, sub.Key(), broker.SubmitWait))
 	defer cancel()
 	ctx, stop := b.unlessStalled(ctx)
 	defer stop()
@@ -36,7 +37,8 @@ func (b *Broker) submit(ctx context.Context, sub toolyard.Batch) error {
 	k := sub.Key()
 	_, err := b.Append(ctx, k, batch.ChainSubmission, "", 0, 0, events.Submitted{Batch: sub})
 	if errors.Is(err, broker.ErrFull) {
-		return fmt.Errorf("batch %s was not accepted: the system has no room for more submissions now; try again later (%w)", k, err)
+		return fmt.Errorf("batch %s was not accepted: the system has no room for more submissions now; try again "+
+			"later (%w)", k, err)
 	}
 	if !errors.Is(err, broker.ErrConflict) {
 		return err
@@ -136,7 +138,8 @@ func (s *submission) Done(ctx context.Context) error {
 }
 
 func (s *submission) BuryBatch(ctx context.Context, why string) error {
-	return s.b.Bury(ctx, broker.DeadLetter{Kind: broker.DeadBatch, Agent: s.key.Agent, Batch: s.key.ID, Subject: s.raw.subject, Seq: s.seq, Cause: why}, s.raw.data)
+	return s.b.Bury(ctx, broker.DeadLetter{Kind: broker.DeadBatch, Agent: s.key.Agent, Batch: s.key.ID,
+		Subject: s.raw.subject, Seq: s.seq, Cause: why}, s.raw.data)
 }
 
 // Submitted reports whether a batch stands in the stream of submissions.
@@ -156,8 +159,9 @@ type submissions struct {
 	pull *pull
 }
 
-// prefetchSubmissions is how many submissions a dispatcher asks for at a time: one by one, a request each, a flood would
-// queue in the stream, where nobody takes turns. It finds a place for each at once, so none grows old in the buffer.
+// prefetchSubmissions is how many submissions a dispatcher asks for at a time: one by one, a request each, a flood
+// would queue in the stream, where nobody takes turns. It finds a place for each at once, so none grows old in the
+// buffer.
 const prefetchSubmissions = 64
 
 // Submissions starts to take submissions for one dispatcher.
@@ -211,7 +215,8 @@ func (s *submissions) Next(ctx context.Context) (*broker.Submission, error) {
 		Wait: s.b.settings.BatchAckWait,
 		SubmissionMessage: &submission{
 			key: p.key, parked: parked, seq: meta.Sequence.Stream, reply: m.Reply, b: s.b,
-			raw: raw{subject: m.Subject, seq: meta.Sequence.Stream, time: meta.Timestamp, header: m.Header, data: m.Data},
+			raw: raw{subject: m.Subject, seq: meta.Sequence.Stream, time: meta.Timestamp, header: m.Header,
+				data: m.Data},
 		},
 	}
 	return sub.Received(m.received), nil
@@ -229,11 +234,13 @@ func (b *Broker) refuseSubject(ctx context.Context, subject string, why error) e
 	tokens := strings.TrimPrefix(subject, prefixBatch)
 	m := b.meta(toolyard.BatchKey{}, broker.Escape(tokens))
 	m.PartitionKey = m.Subject
-	msg, err := b.message(ctx, prefixReply+tokens, m, events.Refuse(&toolyard.InputError{Field: "subject", Problem: why.Error()}))
+	msg, err := b.message(ctx, prefixReply+tokens, m, events.Refuse(&toolyard.InputError{Field: "subject",
+		Problem: why.Error()}))
 	if err != nil {
 		return err
 	}
-	if _, err := b.append(ctx, streamReply, 0, msg); err != nil && !errors.Is(err, broker.ErrConflict) { // a conflict: he was told before
+	// a conflict: he was told before
+	if _, err := b.append(ctx, streamReply, 0, msg); err != nil && !errors.Is(err, broker.ErrConflict) {
 		return fmt.Errorf("refuse what was published under %s: %w", subject, err)
 	}
 	return nil
@@ -248,7 +255,8 @@ func (s *submission) Refuse(ctx context.Context, why events.Refused) error {
 		return err
 	}
 	if s.unreadable != nil {
-		letter := broker.DeadLetter{Kind: broker.DeadSubmission, Agent: s.key.Agent, Batch: s.key.ID, Subject: s.raw.subject, Seq: s.seq, Cause: s.unreadable.Error()}
+		letter := broker.DeadLetter{Kind: broker.DeadSubmission, Agent: s.key.Agent, Batch: s.key.ID,
+			Subject: s.raw.subject, Seq: s.seq, Cause: s.unreadable.Error()}
 		if err := s.b.Bury(ctx, letter, s.raw.data); err != nil {
 			return err
 		}

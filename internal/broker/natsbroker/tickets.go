@@ -11,13 +11,16 @@ import (
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
-// ChangeTickets applies a change to a workspace's queue: read, change, compare and set, until it holds. known is the queue as
-// it was last seen: with its revision, when there is one, the first attempt needs no read. change may be called several
-// times; when it returns an error nothing is stored. It returns the queue as it stands after. Also a change of nothing is stored:
-// who leaves must be out of the queue, and who joins in it, whatever a read that is behind says.
-func (b *Broker) ChangeTickets(ctx context.Context, known broker.TicketQueue, change func(ticket.Queue) (ticket.Queue, error)) (broker.TicketQueue, error) {
+// ChangeTickets applies a change to a workspace's queue: read, change, compare and set, until it holds. known is the
+// queue as it was last seen: with its revision, when there is one, the first attempt needs no read. change may be
+// called several times; when it returns an error nothing is stored. It returns the queue as it stands after. Also a
+// change of nothing is stored: who leaves must be out of the queue, and who joins in it, whatever a read that is behind
+// says.
+func (b *Broker) ChangeTickets(ctx context.Context, known broker.TicketQueue,
+	change func(ticket.Queue) (ticket.Queue, error)) (broker.TicketQueue, error) {
 	w := known.Workspace
-	q, revision, err := swap(ctx, b.tickets, broker.Escape(string(w)), seen[ticket.Queue]{known.Queue, known.Revision}, true, change)
+	q, revision, err := swap(ctx, b.tickets, broker.Escape(string(w)), seen[ticket.Queue]{known.Queue, known.Revision},
+		true, change)
 	if err != nil {
 		err = fmt.Errorf("change the queue of workspace %q: %w", w, err)
 	}
@@ -42,7 +45,8 @@ func (b *Broker) Tickets(ctx context.Context, w toolyard.Workspace) (broker.Tick
 // for, and a bucket that is full would refuse it. So nobody who watches is told.
 func (b *Broker) DeleteTickets(ctx context.Context, seen broker.TicketQueue) error {
 	if !seen.MayGo(seen.Revision) {
-		return fmt.Errorf("delete the queue of workspace %q: it has %d tickets, and the last number %d under revision %d",
+		return fmt.Errorf("delete the queue of workspace %q: it has %d tickets, and the last number %d under "+
+			"revision %d",
 			seen.Workspace, len(seen.Tickets), seen.Last, seen.Revision)
 	}
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)

@@ -161,7 +161,8 @@ func TestNumbersGrowOverAKilledServer(t *testing.T) {
 	dir, quiet := t.TempDir(), slog.New(slog.NewTextHandler(io.Discard, nil))
 	var last uint64
 	for life := range 3 {
-		s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: dir, Listen: "127.0.0.1:0", Open: true, Logger: quiet})
+		s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: dir, Listen: "127.0.0.1:0", Open: true,
+			Logger: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -383,5 +384,6 @@ func passAround(t *testing.T, holders, rounds int, open func(n int) *natsbroker.
 	if !slices.IsSorted(tokens) || len(slices.Compact(slices.Clone(tokens))) != len(tokens) {
 		t.Errorf("the tokens do not grow: %v", tokens)
 	}
-	t.Logf("%d tokens, up to %d; %d times an empty queue was to be deleted", len(tokens), tokens[len(tokens)-1], deleted)
+	t.Logf("%d tokens, up to %d; %d times an empty queue was to be deleted", len(tokens), tokens[len(tokens)-1],
+		deleted)
 }

@@ -11,8 +11,8 @@ import (
 
 // TestEachProcessHasItsTurn plays a server's queue of requests with three processes that ask for a lease at a time, and
 // a message that two of them give back for a second, as dispatchers of an older version do. The third gets it soon. The
-// control: with requests that all stand for the same time it may never, since the order of the requests when the message
-// comes is the same for ever.
+// control: with requests that all stand for the same time it may never, since the order of the requests when the
+// message comes is the same for ever.
 func TestEachProcessHasItsTurn(t *testing.T) {
 	const lease, enough, never = 1125 * time.Millisecond, 60, 2_000
 	deliveries := func(r *rand.Rand, stands func() time.Duration) int {
@@ -47,14 +47,16 @@ func TestEachProcessHasItsTurn(t *testing.T) {
 	worst, worstFixed := 0, 0
 	for seed := range uint64(300) {
 		own := rand.New(rand.NewPCG(seed, 2))
-		worst = max(worst, deliveries(rand.New(rand.NewPCG(seed, 1)), func() time.Duration { return standing(own, lease) }))
+		worst = max(worst, deliveries(rand.New(rand.NewPCG(seed, 1)),
+			func() time.Duration { return standing(own, lease) }))
 		worstFixed = max(worstFixed, deliveries(rand.New(rand.NewPCG(seed, 1)), func() time.Duration { return lease }))
 	}
 	if worst > enough {
 		t.Errorf("one process got a message only as delivery %d of it", worst)
 	}
 	if worstFixed < never {
-		t.Errorf("with requests that stand for the same time each process has its turn after %d deliveries: the test proves nothing", worstFixed)
+		t.Errorf("with requests that stand for the same time each process has its turn after %d deliveries: the test "+
+			"proves nothing", worstFixed)
 	}
 }
 

@@ -60,12 +60,14 @@ func TestWhatIsUnknownIsCarriedAlong(t *testing.T) {
 
 // TestKeysOfALaterVersionAreRead: whoever only reads a key passes over what it does not know.
 func TestKeysOfALaterVersionAreRead(t *testing.T) {
-	for _, v := range []any{&broker.Worker{}, &broker.Entry{}, &broker.Approval{}, &broker.Session{}, &broker.DeadLetter{}} {
+	for _, v := range []any{&broker.Worker{}, &broker.Entry{}, &broker.Approval{}, &broker.Session{},
+		&broker.DeadLetter{}} {
 		text, err := json.Marshal(v)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := json.Unmarshal([]byte(strings.Replace(string(text), "{", `{"of_tomorrow":{"x":[1]},`, 1)), v); err != nil {
+		if err := json.Unmarshal([]byte(strings.Replace(string(text), "{", `{"of_tomorrow":{"x":[1]},`, 1)),
+			v); err != nil {
 			t.Errorf("%T: %v", v, err)
 		}
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// A parked batch has no owner and no unacknowledged message. Whoever appends something that its owner would act on looks at
-// the batch chain afterwards: when that ends with parked, he publishes a wake, which is delivered to a dispatcher like a
-// submission. The owner that parks looks once more after it has appended parked, so that one of the two sees the other.
-// Who dies between his append and his wake is made good by the dispatchers' sweep.
+// A parked batch has no owner and no unacknowledged message. Whoever appends something that its owner would act on
+// looks at the batch chain afterwards: when that ends with parked, he publishes a wake, which is delivered to a
+// dispatcher like a submission. The owner that parks looks once more after it has appended parked, so that one of the
+// two sees the other. Who dies between his append and his wake is made good by the dispatchers' sweep.
 
 // Wake asks for a parked batch to be taken up. parked is the sequence of the event that says so.
 func (b *Broker) Wake(ctx context.Context, k toolyard.BatchKey, parked uint64) error {

@@ -107,12 +107,12 @@ func (t *tail) peek(ctx context.Context, stream, subject string, after *uint64) 
 	return &broker.Logged{Record: r, Meta: meta}, nil
 }
 
-// maxSubscriptionChains is how many chains a subscription remembers. When there are more it forgets them, and sees gaps again
-// only in what comes after.
+// maxSubscriptionChains is how many chains a subscription remembers. When there are more it forgets them, and sees gaps
+// again only in what comes after.
 const maxSubscriptionChains = 200_000
 
-// subscription is the live copies of what is stored about all batches of an agent, or of all agents. Some may be missing; it
-// says so when it can tell. It is not safe for concurrent use, but its channel is.
+// subscription is the live copies of what is stored about all batches of an agent, or of all agents. Some may be
+// missing; it says so when it can tell. It is not safe for concurrent use, but its channel is.
 type subscription struct {
 	c chan *broker.LiveMsg
 
@@ -127,7 +127,8 @@ type subscription struct {
 
 // Subscribe starts to follow an agent's batches; "" stands for all agents.
 func (b *Broker) Subscribe(ctx context.Context, agent toolyard.Agent) (_ broker.Subscription, err error) {
-	l := &subscription{b: b, c: make(chan *broker.LiveMsg, feedBuffer), seen: map[string]uint64{}, base: map[string]uint64{}, last: map[string]uint64{}}
+	l := &subscription{b: b, c: make(chan *broker.LiveMsg, feedBuffer), seen: map[string]uint64{},
+		base: map[string]uint64{}, last: map[string]uint64{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.Stop())
@@ -160,7 +161,8 @@ func (b *Broker) Subscribe(ctx context.Context, agent toolyard.Agent) (_ broker.
 func (l *subscription) Copies() <-chan *broker.LiveMsg { return l.c }
 
 // Read reads a message. gap says that an event of the same chain should have come before it and did not.
-func (l *subscription) Read(ctx context.Context, m *broker.LiveMsg) (k toolyard.BatchKey, e broker.Logged, gap bool, err error) {
+func (l *subscription) Read(ctx context.Context, m *broker.LiveMsg) (k toolyard.BatchKey, e broker.Logged, gap bool,
+	err error) {
 	stored, before, err := fromLive(m)
 	if err != nil {
 		return k, e, false, err
@@ -214,10 +216,11 @@ func (l *subscription) Stop() error {
 	return errors.Join(errs...)
 }
 
-// Follow calls see with all that is stored about a batch, in the order of [Tail], and then, if live is set, with each event as it
-// is stored, until one after which nothing follows, or an error of see. The live feeds only say when to look, which is done
-// every reread besides: so nothing depends on what they drop.
-func (b *Broker) Follow(ctx context.Context, k toolyard.BatchKey, live bool, reread time.Duration, see func(broker.Logged) error) (err error) {
+// Follow calls see with all that is stored about a batch, in the order of [Tail], and then, if live is set, with each
+// event as it is stored, until one after which nothing follows, or an error of see. The live feeds only say when to
+// look, which is done every reread besides: so nothing depends on what they drop.
+func (b *Broker) Follow(ctx context.Context, k toolyard.BatchKey, live bool, reread time.Duration,
+	see func(broker.Logged) error) (err error) {
 	happened, err := b.FollowEvents(k)
 	if err != nil {
 		return err

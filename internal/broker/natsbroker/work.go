@@ -22,9 +22,11 @@ import (
 // headerAgain marks a call message that may have been queued before: whoever runs it claims it.
 const headerAgain = "Toolyard-Again"
 
-// QueueAll hands calls of one batch to the workers of their routes in a lane, one message each, all on their way at once, and
-// says for each what became of it. A call that is in the queue already, behind the same event of its chain, is left as it is.
-func (b *Broker) QueueAll(ctx context.Context, lane int, routes []batch.Route, requests []events.Requested) []broker.Queued {
+// QueueAll hands calls of one batch to the workers of their routes in a lane, one message each, all on their way at
+// once, and says for each what became of it. A call that is in the queue already, behind the same event of its chain,
+// is left as it is.
+func (b *Broker) QueueAll(ctx context.Context, lane int, routes []batch.Route,
+	requests []events.Requested) []broker.Queued {
 	out := make([]broker.Queued, len(requests))
 	msgs := make([]*nats.Msg, len(requests))
 	futures := make([]jetstream.PubAckFuture, len(requests))
@@ -32,11 +34,13 @@ func (b *Broker) QueueAll(ctx context.Context, lane int, routes []batch.Route, r
 		req := &requests[i]
 		k := toolyard.BatchKey{Agent: req.Agent, ID: req.Batch}
 		subject := subjectCall(routes[i], lane, k, &req.Calls[0])
-		if msgs[i], out[i].Err = b.message(ctx, subject, b.meta(k, aboutCall(k, req.Calls[0].Index)), *req); out[i].Err != nil {
+		if msgs[i], out[i].Err = b.message(ctx, subject, b.meta(k, aboutCall(k, req.Calls[0].Index)),
+			*req); out[i].Err != nil {
 			continue
 		}
 		// When too much is on its way, or the connection is being restored, the publish is made below, one by one.
-		futures[i], _ = b.js.PublishMsgAsync(msgs[i], jetstream.WithExpectStream(streamCall), jetstream.WithExpectLastSequencePerSubject(0),
+		futures[i], _ = b.js.PublishMsgAsync(msgs[i], jetstream.WithExpectStream(streamCall),
+			jetstream.WithExpectLastSequencePerSubject(0),
 			jetstream.WithRetryAttempts(0))
 	}
 	for i, req := range requests {
@@ -51,8 +55,8 @@ func (b *Broker) QueueAll(ctx context.Context, lane int, routes []batch.Route, r
 	return out
 }
 
-// await waits for the answer to an asynchronous publish, and repeats the publish while none comes. It returns the sequence of the
-// message that stands in the queue.
+// await waits for the answer to an asynchronous publish, and repeats the publish while none comes. It returns the
+// sequence of the message that stands in the queue.
 func (b *Broker) await(ctx context.Context, f jetstream.PubAckFuture, msg *nats.Msg) (uint64, error) {
 	var err error
 	if f != nil {
@@ -119,10 +123,10 @@ func (b *Broker) Unqueue(ctx context.Context, seq uint64) error {
 	return nil
 }
 
-// Withdraw takes messages of one route and lane out of the work queue, and returns those that no worker was ever handed: of
-// the others nothing is known. The queue hands messages out in the order in which they were stored, so one that is gone and lies
-// behind the last that was handed out never will be. Whoever calls knows that the server was not restarted since they were
-// queued: it may have forgotten what it has handed out.
+// Withdraw takes messages of one route and lane out of the work queue, and returns those that no worker was ever
+// handed: of the others nothing is known. The queue hands messages out in the order in which they were stored, so one
+// that is gone and lies behind the last that was handed out never will be. Whoever calls knows that the server was not
+// restarted since they were queued: it may have forgotten what it has handed out.
 func (b *Broker) Withdraw(ctx context.Context, r batch.Route, lane int, seqs []uint64) (never []uint64, err error) {
 	for _, seq := range seqs {
 		if err := b.Unqueue(ctx, seq); err != nil {
@@ -177,7 +181,8 @@ func consumerCalls(r batch.Route, lane int) string {
 
 // Lane opens a lane of a route. Nothing is asked for before Take. What has come, and was not taken when the lane is
 // stopped, goes to unwanted, which has to give it back; nil does no more than that.
-func (b *Broker) Lane(ctx context.Context, r batch.Route, number int, unwanted func(*broker.Delivery)) (broker.Lane, error) {
+func (b *Broker) Lane(ctx context.Context, r batch.Route, number int, unwanted func(*broker.Delivery)) (broker.Lane,
+	error) {
 	if err := broker.CheckPool(r.Pool); err != nil {
 		return nil, err
 	}
@@ -212,15 +217,20 @@ func (b *Broker) openLane(ctx context.Context, r batch.Route, lane int) error {
 		if lane > 0 { // they are made together
 			return nil
 		}
-		_, err := retry(ctx, func(ctx context.Context) (*nats.Msg, error) { return b.question(ctx, opLanes, r.Class, nil) })
+		_, err := retry(ctx, func(ctx context.Context) (*nats.Msg,
+			error) {
+			return b.question(ctx, opLanes, r.Class, nil)
+		})
 		return err
 	}
-	// A cluster that elects a leader just now answers late, and a worker that starts then is no worse than one that was there.
+	// A cluster that elects a leader just now answers late, and a worker that starts then is no worse than one that was
+	// there.
 	_, err := retry(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
 		cons, err := b.streams[streamCall].Consumer(ctx, name)
 		if errors.Is(err, jetstream.ErrConsumerNotFound) {
 			cons, err = b.streams[streamCall].CreateConsumer(ctx, jetstream.ConsumerConfig{
-				Durable: name, FilterSubject: filterCalls(r, lane), AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.settings.CallAckWait,
+				Durable: name, FilterSubject: filterCalls(r, lane), AckPolicy: jetstream.AckExplicitPolicy,
+				AckWait:    b.settings.CallAckWait,
 				MaxDeliver: -1, MaxAckPending: broker.MaxCallsInFlight, MaxWaiting: broker.MaxWaitingPulls,
 			})
 		}
@@ -261,7 +271,8 @@ func (b *Broker) delivery(ctx context.Context, m *message) (*broker.Delivery, er
 		var body events.Body
 		_, body, err = b.decode(ctx, m.Header, m.Data)
 		if req, ok := body.(events.Requested); ok && len(req.Calls) > 0 {
-			if m.Header.Get(headerAgain) != "" || meta.NumDelivered == 1 && b.mayHaveForgotten(ctx, meta.Sequence.Stream) {
+			if m.Header.Get(headerAgain) != "" || meta.NumDelivered == 1 &&
+				b.mayHaveForgotten(ctx, meta.Sequence.Stream) {
 				for i := range req.Calls {
 					req.Calls[i].Again = true
 				}
@@ -281,7 +292,8 @@ func (b *Broker) delivery(ctx context.Context, m *message) (*broker.Delivery, er
 	}
 	bad.Err = err
 	if _, unreadable := errors.AsType[*events.UnreadableError](err); unreadable || errors.Is(err, broker.ErrDamaged) {
-		letter := broker.DeadLetter{Kind: broker.DeadCall, Subject: m.Subject, Seq: meta.Sequence.Stream, Cause: err.Error()}
+		letter := broker.DeadLetter{Kind: broker.DeadCall, Subject: m.Subject, Seq: meta.Sequence.Stream,
+			Cause: err.Error()}
 		if bad.Key.ID != "" {
 			letter.Agent, letter.Batch, letter.Call = bad.Key.Agent, bad.Key.ID, &bad.Index
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/toolyard/toolyard/internal/presence"
 )
 
-// Beat writes the worker's key, once. It lives for the worker TTL. A worker with an account of its own has a dispatcher write it,
-// who answers when it is stored.
+// Beat writes the worker's key, once. It lives for the worker TTL. A worker with an account of its own has a dispatcher
+// write it, who answers when it is stored.
 func (b *Broker) Beat(ctx context.Context, w broker.Worker) error {
 	w.Version, w.WireVersion = b.build, toolyard.WireVersion
 	if b.guest != nil {
@@ -33,17 +33,19 @@ func (b *Broker) storeBeat(ctx context.Context, w broker.Worker) error {
 	}
 	msg := nats.NewMsg("$KV." + bucketAlive + "." + broker.Escape(w.ID))
 	msg.Data = value
-	if _, err := b.js.PublishMsg(ctx, msg, jetstream.WithMsgTTL(b.settings.WorkerTTL), jetstream.WithRetryAttempts(0)); err != nil {
+	if _, err := b.js.PublishMsg(ctx, msg, jetstream.WithMsgTTL(b.settings.WorkerTTL),
+		jetstream.WithRetryAttempts(0)); err != nil {
 		return fmt.Errorf("beat of worker %s: %w", w.ID, err)
 	}
 	return nil
 }
 
-// Gone takes the worker's key out: it takes nothing more. The mark of that expires, so that workers that come and go leave
-// nothing behind.
+// Gone takes the worker's key out: it takes nothing more. The mark of that expires, so that workers that come and go
+// leave nothing behind.
 func (b *Broker) Gone(ctx context.Context, id string) error {
 	if b.guest != nil {
-		return b.guest.beat(ctx, b, beating{Worker: broker.Worker{ID: id, Pool: toolyard.Pool(b.guest.who.Name)}, Gone: true})
+		return b.guest.beat(ctx, b, beating{Worker: broker.Worker{ID: id, Pool: toolyard.Pool(b.guest.who.Name)},
+			Gone: true})
 	}
 	if err := b.workers.Purge(ctx, broker.Escape(id), jetstream.PurgeTTL(b.settings.WorkerTTL)); err != nil {
 		return fmt.Errorf("sign off worker %s: %w", id, err)
@@ -51,8 +53,8 @@ func (b *Broker) Gone(ctx context.Context, id string) error {
 	return nil
 }
 
-// WatchWorkers calls see with every entry of the registry and with each change from then on, until ctx ends. An entry that
-// cannot be read comes with an error. Sending on again begins anew: the watch has missed something.
+// WatchWorkers calls see with every entry of the registry and with each change from then on, until ctx ends. An entry
+// that cannot be read comes with an error. Sending on again begins anew: the watch has missed something.
 func (b *Broker) WatchWorkers(ctx context.Context, again <-chan struct{}, see func(broker.WorkerChange, error)) error {
 	if b.guest != nil {
 		return b.guest.watch(ctx, see)
@@ -86,8 +88,8 @@ func decodeWorker(id string, e jetstream.KeyValueEntry) (*broker.Worker, error) 
 	return &v, nil
 }
 
-// ReadEntry reads what stands in the registry of a worker, through the leader of its stream: so an owner proves that a worker
-// of which it hears nothing has stored nothing.
+// ReadEntry reads what stands in the registry of a worker, through the leader of its stream: so an owner proves that a
+// worker of which it hears nothing has stored nothing.
 func (b *Broker) ReadEntry(ctx context.Context, id string) (presence.Reading, error) {
 	m, ok, err := b.last(ctx, streamWorkers, "$KV."+bucketAlive+"."+broker.Escape(id))
 	switch {

@@ -16,9 +16,9 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// A call that waits for a person ends its request with a question to the client's person. The client comes again with the
-// same call, the answer, and a state that says which call it is about. For clients of older revisions the library asks within
-// one request, and comes again itself.
+// A call that waits for a person ends its request with a question to the client's person. The client comes again with
+// the same call, the answer, and a state that says which call it is about. For clients of older revisions the library
+// asks within one request, and comes again itself.
 
 // questionID names the one question of a request.
 const questionID = "approval"
@@ -67,9 +67,10 @@ type asking struct{ open string }
 
 type askingKey struct{}
 
-// question ends a request with the question about its call. What is too long to be shown is not asked about: nobody allows what
-// they have not seen.
-func (s *Server) question(ctx context.Context, req *mcp.CallToolRequest, sent *toolyard.Batch, b *client.Batch, a client.Approval) (*mcp.CallToolResult, error) {
+// question ends a request with the question about its call. What is too long to be shown is not asked about: nobody
+// allows what they have not seen.
+func (s *Server) question(ctx context.Context, req *mcp.CallToolRequest, sent *toolyard.Batch, b *client.Batch,
+	a client.Approval) (*mcp.CallToolResult, error) {
 	text, err := describe(a)
 	if err != nil {
 		why := "the person at the MCP client was not asked: " + cut(err.Error(), client.MaxReasonBytes/2)
@@ -104,14 +105,15 @@ const decisionSchema = `{"type":"object","properties":{` +
 	`"decision":{"type":"string","title":"Decision","description":"allow runs the call as it is shown, deny does not","enum":["allow","deny"]},` +
 	`"reason":{"type":"string","title":"Reason","description":"The model reads it.","maxLength":1000}},"required":["decision"]}`
 
-// describe is a call as a person is asked about it. Each line of the input stands behind a mark of its own, so no text in it can
-// look like a part of the question. What cannot be shown whole is an error.
+// describe is a call as a person is asked about it. Each line of the input stands behind a mark of its own, so no text
+// in it can look like a part of the question. What cannot be shown whole is an error.
 func describe(a client.Approval) (string, error) {
 	lines, err := display.Lines(a.Input, display.Options{Columns: shownColumns, SHA256: a.InputSHA256})
 	if err != nil {
 		return "", err
 	}
-	text := fmt.Sprintf("Allow the tool \"%s\" to run in the workspace \"%s\"?", display.Text(a.Tool), display.Text(string(a.Workspace)))
+	text := fmt.Sprintf("Allow the tool \"%s\" to run in the workspace \"%s\"?", display.Text(a.Tool),
+		display.Text(string(a.Workspace)))
 	if a.Destructive {
 		text += " It may do what cannot be undone."
 	}
@@ -127,7 +129,8 @@ func describe(a client.Approval) (string, error) {
 		}
 	}
 	if len(text) > MaxShownBytes {
-		return "", fmt.Errorf("%w: it is too long, %d bytes as it is shown; at most %d are", display.ErrPart, len(text), MaxShownBytes)
+		return "", fmt.Errorf("%w: it is too long, %d bytes as it is shown; at most %d are", display.ErrPart, len(text),
+			MaxShownBytes)
 	}
 	return text, nil
 }
@@ -142,7 +145,8 @@ func decider(agent toolyard.Agent) string {
 }
 
 // resume goes on with a call that was asked about.
-func (s *Server) resume(ctx context.Context, req *mcp.CallToolRequest, batch *toolyard.Batch) (*mcp.CallToolResult, error) {
+func (s *Server) resume(ctx context.Context, req *mcp.CallToolRequest, batch *toolyard.Batch) (*mcp.CallToolResult,
+	error) {
 	p, err := s.state.open(req.Params.RequestState, time.Now())
 	if err != nil || !p.isOf(batch) {
 		return nil, malformed("requestState: %v", errState)
@@ -178,14 +182,15 @@ func (s *Server) resume(ctx context.Context, req *mcp.CallToolRequest, batch *to
 	switch {
 	case errors.As(err, &bad):
 		return nil, malformed("inputResponses: %v", err)
-	case err != nil && !errors.Is(err, client.ErrNoApproval): // somebody else has decided, or nobody in time: the result says which
+	// Of one that somebody else has decided, or nobody in time, the result says which.
+	case err != nil && !errors.Is(err, client.ErrNoApproval):
 		return s.unreachable("decide about a call", err), nil
 	}
 	return s.await(ctx, req, batch, b, false)
 }
 
-// decisionOf reads the answer to the question. Only one that says so allows anything: a form that was closed or declined is a
-// denial. ok is false where there is no answer that can be read.
+// decisionOf reads the answer to the question. Only one that says so allows anything: a form that was closed or
+// declined is a denial. ok is false where there is no answer that can be read.
 func decisionOf(responses mcp.InputResponseMap) (allow bool, d client.Decision, ok bool) {
 	r, is := responses[questionID].(*mcp.ElicitResult)
 	if !is || r == nil {
@@ -214,8 +219,10 @@ func decisionOf(responses mcp.InputResponseMap) (allow bool, d client.Decision, 
 	return false, d, false
 }
 
-// askWithin bounds a call's request, and denies its call when a client of an older revision could not be asked within it.
-func (s *Server) askWithin(ctx context.Context, method string, req mcp.Request, next mcp.MethodHandler) (mcp.Result, error) {
+// askWithin bounds a call's request, and denies its call when a client of an older revision could not be asked within
+// it.
+func (s *Server) askWithin(ctx context.Context, method string, req mcp.Request, next mcp.MethodHandler) (mcp.Result,
+	error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*s.cfg.MaxWait+MaxAsk)
 	defer cancel()
 	a := &asking{}
@@ -226,7 +233,8 @@ func (s *Server) askWithin(ctx context.Context, method string, req mcp.Request, 
 	}
 	bye, stop := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer stop()
-	derr := s.cfg.Client.Deny(bye, a.open, client.Decision{By: decider(s.callerOf(req.GetExtra()).Agent), Reason: "the person at the client could not be asked"})
+	derr := s.cfg.Client.Deny(bye, a.open, client.Decision{By: decider(s.callerOf(req.GetExtra()).Agent),
+		Reason: "the person at the client could not be asked"})
 	if derr != nil && !errors.Is(derr, client.ErrNoApproval) {
 		s.cfg.Log.Warn("a call that nobody could be asked about was not denied", "approval", a.open, "error", derr)
 	}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A request that stands alone is canceled by closing its response, and proxies close what is silent. So the response of a
-// call that takes long says now and then that it is there: in a comment, which clients pass over.
+// A request that stands alone is canceled by closing its response, and proxies close what is silent. So the response of
+// a call that takes long says now and then that it is there: in a comment, which clients pass over.
 
 // beating is a response that can be written to from beside whoever answers.
 type beating struct {
@@ -39,8 +39,8 @@ func (b *beating) FlushError() error {
 
 type beatingKey struct{}
 
-// beat keeps the response of a call's request alive until stop is called. The handler of a call must call it: by then the
-// response's headers are those of a stream of events. Sessions' streams need none: closing them cancels nothing.
+// beat keeps the response of a call's request alive until stop is called. The handler of a call must call it: by then
+// the response's headers are those of a stream of events. Sessions' streams need none: closing them cancels nothing.
 func beat(ctx context.Context, every time.Duration) (stop func()) {
 	b, ok := ctx.Value(beatingKey{}).(*beating)
 	if !ok {

@@ -14,8 +14,8 @@ import (
 	"github.com/toolyard/toolyard/internal/provider"
 )
 
-// The fields of a request's _meta that are ours. A batch id makes a call one that can be asked for again: the same id with the
-// same content runs nothing a second time.
+// The fields of a request's _meta that are ours. A batch id makes a call one that can be asked for again: the same id
+// with the same content runs nothing a second time.
 const (
 	metaBatch     = "dev.toolyard/batch"
 	metaSession   = "dev.toolyard/session"
@@ -23,8 +23,8 @@ const (
 	metaLinks     = "dev.toolyard/links"
 )
 
-// callTool answers calls of one tool: each is a batch of one call, and ends with it. What is wrong with the request is an
-// error of the protocol, and so is a tool that is not there. All else is a result, which the model reads.
+// callTool answers calls of one tool: each is a batch of one call, and ends with it. What is wrong with the request is
+// an error of the protocol, and so is a tool that is not there. All else is a result, which the model reads.
 func (s *Server) callTool(t listed) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		who := s.callerOf(req.Extra)
@@ -130,12 +130,15 @@ func (s *Server) notSubmitted(err error) (*mcp.CallToolResult, error) {
 // unreachable is the result of a call that the pool said nothing about.
 func (s *Server) unreachable(what string, err error) *mcp.CallToolResult {
 	s.cfg.Log.Error("a call over MCP failed", "at", what, "error", err)
-	return failed("The pool does not answer now, so it is not known whether the call has run. Look at what it should have changed before you call it again.")
+	return failed("The pool does not answer now, so it is not known whether the call has run. Look at what it should " +
+		"have changed before you call it again.")
 }
 
-// await waits for the result of a batch, and passes on what its call reports meanwhile. Where a person can be asked, it ends
-// with the question when there is one. A client that goes before there is a result cancels the batch; a server that stops does not.
-func (s *Server) await(ctx context.Context, req *mcp.CallToolRequest, sent *toolyard.Batch, b *client.Batch, ask bool) (*mcp.CallToolResult, error) {
+// await waits for the result of a batch, and passes on what its call reports meanwhile. Where a person can be asked, it
+// ends with the question when there is one. A client that goes before there is a result cancels the batch; a server
+// that stops does not.
+func (s *Server) await(ctx context.Context, req *mcp.CallToolRequest, sent *toolyard.Batch, b *client.Batch,
+	ask bool) (*mcp.CallToolResult, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, s.cfg.MaxWait, errLate)
 	defer cancel()
 	unneeded := context.AfterFunc(s.stopping, cancel)
@@ -206,7 +209,8 @@ func (s *Server) abandoned(ctx context.Context, b *client.Batch, err error, late
 		s.cfg.Log.Warn("a call whose client has gone was not canceled", "batch", b.Key(), "error", cerr)
 	}
 	if late {
-		return failed("There was no result within %s, so the call is canceled. It may have done a part of its work.", s.cfg.MaxWait), nil
+		return failed("There was no result within %s, so the call is canceled. It may have done a part of its work.",
+			s.cfg.MaxWait), nil
 	}
 	return nil, context.Cause(ctx)
 }
@@ -220,7 +224,8 @@ func (s *Server) notSubmittedAfterAll(err error) (*mcp.CallToolResult, error) {
 }
 
 // answer is what a client gets for a result.
-func (s *Server) answer(ctx context.Context, req *mcp.CallToolRequest, b *client.Batch, r *toolyard.Result) (*mcp.CallToolResult, error) {
+func (s *Server) answer(ctx context.Context, req *mcp.CallToolRequest, b *client.Batch,
+	r *toolyard.Result) (*mcp.CallToolResult, error) {
 	if r.Code == toolyard.UnknownTool { // it went between the list and the call
 		return nil, unknown(req)
 	}
@@ -267,7 +272,8 @@ func (s *Server) notice(ctx context.Context, b *client.Batch) *toolyard.Notice {
 // unknown says, in the library's words, that there is no such tool.
 func unknown(req *mcp.CallToolRequest) error { return malformed("unknown tool %q", req.Params.Name) }
 
-// tellProgress passes a call's reports on to a client that has asked for them. The channel is closed when no more follow.
+// tellProgress passes a call's reports on to a client that has asked for them. The channel is closed when no more
+// follow.
 func (s *Server) tellProgress(ctx context.Context, req *mcp.CallToolRequest, b *client.Batch) <-chan struct{} {
 	done := make(chan struct{})
 	token := req.Params.GetProgressToken()

@@ -15,15 +15,16 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// Caller is whose calls a request makes, and where. The agent decides what may be seen; session and workspace are what calls
-// get that name none themselves.
+// Caller is whose calls a request makes, and where. The agent decides what may be seen; session and workspace are what
+// calls get that name none themselves.
 type Caller struct {
 	Agent     toolyard.Agent
 	Session   toolyard.Session
 	Workspace toolyard.Workspace
 	// Links says that long results come with a link beside their preview.
 	Links bool
-	// Permit refuses a batch that who calls may not hand in, and may take back that a person can be asked. Nil: everything may be.
+	// Permit refuses a batch that who calls may not hand in, and may take back that a person can be asked. Nil:
+	// everything may be.
 	Permit func(*toolyard.Batch) error
 }
 
@@ -71,12 +72,15 @@ func (s *Server) callerOf(extra *mcp.RequestExtra) Caller {
 	return who
 }
 
-// Serve answers an HTTP request of an agent whom somebody has identified. The parameters session, workspace and links of its
-// address are the calls' defaults; permit is as in [Caller]. It bounds the request's body; deadlines are for whoever serves.
-func (s *Server) Serve(w http.ResponseWriter, r *http.Request, agent toolyard.Agent, permit func(*toolyard.Batch) error) {
+// Serve answers an HTTP request of an agent whom somebody has identified. The parameters session, workspace and links
+// of its address are the calls' defaults; permit is as in [Caller]. It bounds the request's body; deadlines are for
+// whoever serves.
+func (s *Server) Serve(w http.ResponseWriter, r *http.Request, agent toolyard.Agent,
+	permit func(*toolyard.Batch) error) {
 	q := r.URL.Query()
-	who := Caller{Agent: agent, Session: toolyard.Session(q.Get("session")), Workspace: toolyard.Workspace(q.Get("workspace")),
-		Links: q.Get("links") == "true", Permit: permit}
+	who := Caller{Agent: agent, Session: toolyard.Session(q.Get("session")),
+		Workspace: toolyard.Workspace(q.Get("workspace")),
+		Links:     q.Get("links") == "true", Permit: permit}
 	if err := who.Check(); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -102,7 +106,8 @@ const stateless = "2026-07-28"
 func (s *Server) handler() http.Handler {
 	get := func(*http.Request) *mcp.Server { return s.mcp }
 	alone := mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
-		Stateless: true, PropagateRequestCancellation: true, MaxRequestBodyBytes: MaxRequestBytes, Logger: demoted(s.cfg.Log),
+		Stateless: true, PropagateRequestCancellation: true, MaxRequestBodyBytes: MaxRequestBytes,
+		Logger: demoted(s.cfg.Log),
 	})
 	kept := mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
 		SessionTimeout: SessionTimeout, MaxRequestBodyBytes: MaxRequestBytes, Logger: demoted(s.cfg.Log),
@@ -128,7 +133,8 @@ func (s *Server) handler() http.Handler {
 			return nil, auth.ErrInvalidToken
 		}
 		// The library keeps the user of a session, and refuses it to any other.
-		return &auth.TokenInfo{UserID: string(who.Agent), Expiration: time.Now().Add(time.Hour), Extra: map[string]any{callerField: who}}, nil
+		return &auth.TokenInfo{UserID: string(who.Agent), Expiration: time.Now().Add(time.Hour),
+			Extra: map[string]any{callerField: who}}, nil
 	}, nil)(route)
 }
 

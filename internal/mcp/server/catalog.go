@@ -31,7 +31,8 @@ type listed struct {
 
 // is reports whether nothing has changed that a client sees, or that a call does.
 func (t *listed) is(other listed) bool {
-	return t.name == other.name && t.deferred == other.deferred && t.definition == other.definition && slices.Equal(t.aliases, other.aliases)
+	return t.name == other.name && t.deferred == other.deferred && t.definition == other.definition &&
+		slices.Equal(t.aliases, other.aliases)
 }
 
 // show takes out of a page of the list what an agent does not see.
@@ -47,11 +48,11 @@ func (s *Server) show(page *mcp.ListToolsResult, agent toolyard.Agent) {
 	})
 }
 
-// SetSurface lists the tools of a surface in place of those that are listed. Clients that listen are told when something has
-// changed. Calls under way go on: their batches see the surface of their beginning.
+// SetSurface lists the tools of a surface in place of those that are listed. Clients that listen are told when
+// something has changed. Calls under way go on: their batches see the surface of their beginning.
 //
-// Deferred tools are listed as all others are, since a list must not depend on what was called before; a client that wants to
-// see fewer of them defers them itself.
+// Deferred tools are listed as all others are, since a list must not depend on what was called before; a client that
+// wants to see fewer of them defers them itself.
 func (s *Server) SetSurface(surface registry.Surface) error {
 	next, err := s.list(&surface)
 	if err != nil {

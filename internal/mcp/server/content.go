@@ -13,15 +13,16 @@ import (
 
 // failed is a result that says why there is none.
 func failed(format string, args ...any) *mcp.CallToolResult {
-	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprintf(format, args...)}}}
+	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprintf(format,
+		args...)}}}
 }
 
 // wish is what a client makes of a result.
 type wish struct {
 	// anyData says that it takes data that is no object; older ones do not.
 	anyData bool
-	// links says that it has asked for links to what is stored. Adapters hand all parts of a result to their model's API, and most
-	// of these take no link: the text says how to read the rest.
+	// links says that it has asked for links to what is stored. Adapters hand all parts of a result to their model's
+	// API, and most of these take no link: the text says how to read the rest.
 	links bool
 }
 
@@ -53,15 +54,16 @@ func linked(r *toolyard.Result) bool {
 	return !r.IsError && slices.ContainsFunc(r.Content, func(c toolyard.Content) bool { return c.Blob == r.Blob })
 }
 
-// parts are one part of an output as the protocol has it: the part, or what can be shown of it, and a link to the rest, or the
-// words that lead there.
+// parts are one part of an output as the protocol has it: the part, or what can be shown of it, and a link to the rest,
+// or the words that lead there.
 func parts(c *toolyard.Content, links bool) []mcp.Content {
 	switch {
 	case c.Blob == "" || !links && c.Data != nil:
 	case !links && c.Text != "":
 		return []mcp.Content{&mcp.TextContent{Text: c.Text}}
 	case !links:
-		return []mcp.Content{&mcp.TextContent{Text: fmt.Sprintf("%s\nRead it with the tool read_result and ref %q.", c, c.Blob)}}
+		return []mcp.Content{&mcp.TextContent{Text: fmt.Sprintf("%s\nRead it with the tool read_result and ref %q.", c,
+			c.Blob)}}
 	default:
 		out := []mcp.Content{}
 		kind := c.MIMEType
@@ -85,7 +87,8 @@ func parts(c *toolyard.Content, links bool) []mcp.Content {
 		}
 		return []mcp.Content{&mcp.EmbeddedResource{Resource: contents}}
 	case toolyard.ContentLink:
-		return []mcp.Content{&mcp.ResourceLink{URI: c.URI, Name: linkName(c), Title: c.Title, Description: c.Description, MIMEType: c.MIMEType}}
+		return []mcp.Content{&mcp.ResourceLink{URI: c.URI, Name: linkName(c), Title: c.Title,
+			Description: c.Description, MIMEType: c.MIMEType}}
 	default: // a tool that can be called from here on: the list has its definition
 		return []mcp.Content{&mcp.TextContent{Text: c.String()}}
 	}
@@ -101,7 +104,8 @@ func linkName(c *toolyard.Content) string {
 
 // blobLink is a link to an offloaded result, which resources/read follows. size is 0 when it is not known.
 func blobLink(ref, about, kind string, size int64) *mcp.ResourceLink {
-	link := &mcp.ResourceLink{URI: blobURI(ref, kind), Name: ref, Description: cut(about, maxMessageBytes), MIMEType: kind}
+	link := &mcp.ResourceLink{URI: blobURI(ref, kind), Name: ref, Description: cut(about, maxMessageBytes),
+		MIMEType: kind}
 	if size > 0 {
 		link.Size = &size
 	}

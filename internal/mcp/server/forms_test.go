@@ -76,8 +76,8 @@ func TestResultsOfOlderRevisions(t *testing.T) {
 	}
 }
 
-// TestWhatIsStoredIsLinked: a part that is elsewhere, and the whole of an output, each once, for clients that ask for links. Others
-// get what was fetched, and words.
+// TestWhatIsStoredIsLinked: a part that is elsewhere, and the whole of an output, each once, for clients that ask for
+// links. Others get what was fetched, and words.
 func TestWhatIsStoredIsLinked(t *testing.T) {
 	r := &toolyard.Result{CallID: "c", Output: "…", Truncated: true, Blob: "result-1", Content: []toolyard.Content{
 		{Type: toolyard.ContentText, Text: "a preview", Blob: "result-1", Size: 10},
@@ -108,7 +108,8 @@ func TestWhatIsStoredIsLinked(t *testing.T) {
 	if err != nil || len(out.Content) != 3 {
 		t.Fatalf("got %d parts (%v)", len(out.Content), err)
 	}
-	for i, want := range map[int]string{1: "toolyard://blobs/result-1", 2: "toolyard://blobs/result-2?type=image%2Fpng"} {
+	for i, want := range map[int]string{1: "toolyard://blobs/result-1",
+		2: "toolyard://blobs/result-2?type=image%2Fpng"} {
 		if l, ok := out.Content[i].(*mcp.ResourceLink); !ok || l.URI != want || l.Size == nil {
 			t.Errorf("part %d is %+v, want a link to %s", i, out.Content[i], want)
 		}
@@ -118,7 +119,8 @@ func TestWhatIsStoredIsLinked(t *testing.T) {
 // TestANoticeIsRead: what hooks have to say of the batch stands behind the output.
 func TestANoticeIsRead(t *testing.T) {
 	for name, r := range map[string]*toolyard.Result{
-		"text": {CallID: "c", Output: "out"}, "parts": {CallID: "c", Output: "out", Content: []toolyard.Content{{Type: toolyard.ContentImage}}},
+		"text": {CallID: "c", Output: "out"}, "parts": {CallID: "c", Output: "out",
+			Content: []toolyard.Content{{Type: toolyard.ContentImage}}},
 		"failure": {CallID: "c", IsError: true, Error: "no"},
 	} {
 		out, err := render(r, &toolyard.Notice{Context: "the build is red"}, wish{})
@@ -162,7 +164,8 @@ func TestOnlyAYesAllows(t *testing.T) {
 
 func TestBegins(t *testing.T) {
 	for body, want := range map[string]bool{
-		`{"method":"initialize"}`: true, `{"method":"tools/list"}`: false, `[{"method":"initialize"}]`: false, ``: false, `{`: false, `null`: false,
+		`{"method":"initialize"}`: true, `{"method":"tools/list"}`: false, `[{"method":"initialize"}]`: false,
+		``: false, `{`: false, `null`: false,
 	} {
 		if got := begins([]byte(body)); got != want {
 			t.Errorf("%s: %t", body, got)
@@ -173,7 +176,9 @@ func TestBegins(t *testing.T) {
 // FuzzBlobURI: an address is refused, or leads to parts that together are the whole, with no character of a text cut.
 func FuzzBlobURI(f *testing.F) {
 	for _, seed := range []string{
-		"toolyard://blobs/result-1", "toolyard://blobs/result-1?limit=3", "toolyard://blobs/r?offset=2&limit=1&type=image/png", "toolyard://blobs/", "x", "toolyard://blobs/a/b", "toolyard://blobs/%2f",
+		"toolyard://blobs/result-1", "toolyard://blobs/result-1?limit=3",
+		"toolyard://blobs/r?offset=2&limit=1&type=image/png", "toolyard://blobs/", "x", "toolyard://blobs/a/b",
+		"toolyard://blobs/%2f",
 	} {
 		f.Add(seed, []byte("äöü and more"))
 	}

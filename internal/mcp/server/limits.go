@@ -6,11 +6,12 @@ import "time"
 const (
 	// MaxRequestBytes is how long one message of a client may be.
 	MaxRequestBytes = 4 << 20
-	// MaxCalls is how many calls are waited for at a time, and MaxAgentCalls how many of one agent. More are answered with an
-	// error that says when to come again.
+	// MaxCalls is how many calls are waited for at a time, and MaxAgentCalls how many of one agent. More are answered
+	// with an error that says when to come again.
 	MaxCalls      = 1_024
 	MaxAgentCalls = 128
-	// MaxSessions is how many sessions of the older revisions are open at a time, and MaxAgentSessions how many of one agent.
+	// MaxSessions is how many sessions of the older revisions are open at a time, and MaxAgentSessions how many of one
+	// agent.
 	MaxSessions      = 1_024
 	MaxAgentSessions = 64
 	// MaxTools is how many tools are listed. The last ones by name are left out, and the log says so.
@@ -19,8 +20,8 @@ const (
 	// MaxResourceBytes how much at most.
 	DefaultResourceBytes = 1 << 20
 	MaxResourceBytes     = 4 << 20
-	// MaxShownBytes is how long the question about a call may be. An input that does not fit cannot be allowed this way: nobody has
-	// seen it.
+	// MaxShownBytes is how long the question about a call may be. An input that does not fit cannot be allowed this
+	// way: nobody has seen it.
 	MaxShownBytes = 16 << 10
 	// shownColumns is how wide the lines of a question are.
 	shownColumns = 100
@@ -36,13 +37,14 @@ const (
 const (
 	// DefaultMaxWait is how long a request waits for the result of its call, when the configuration does not say.
 	DefaultMaxWait = 15 * time.Minute
-	// MaxAsk is how long a person may take for an answer that a request waits for, and StateLifetime how long the state of a
-	// question is good that no request waits for.
+	// MaxAsk is how long a person may take for an answer that a request waits for, and StateLifetime how long the state
+	// of a question is good that no request waits for.
 	MaxAsk        = 30 * time.Minute
 	StateLifetime = 24 * time.Hour
 	// SessionTimeout is after how long without a request a session of the older revisions ends.
 	SessionTimeout = 30 * time.Minute
-	// listTTL is how long a client may keep the list of tools without asking again. Who listens for changes learns of them at once.
+	// listTTL is how long a client may keep the list of tools without asking again. Who listens for changes learns of
+	// them at once.
 	listTTL = 10 * time.Second
 	// resourceTTL is how long a client may keep a part of an offloaded result. Its name is made from its content.
 	resourceTTL = time.Hour

@@ -23,9 +23,9 @@ type Offers struct {
 	Log     *slog.Logger
 }
 
-// Follow gives see the tools that the live workers of a system offer, and again whenever they may be others, until ctx ends. Of
-// a pool whose workers differ, as while it is being replaced, the youngest speaks. The first time is when all workers that are
-// there were looked at.
+// Follow gives see the tools that the live workers of a system offer, and again whenever they may be others, until ctx
+// ends. Of a pool whose workers differ, as while it is being replaced, the youngest speaks. The first time is when all
+// workers that are there were looked at.
 func (f Offers) Follow(ctx context.Context, see func(registry.Surface) error) {
 	o := &offered{Offers: f, see: see, toolsets: map[string]registry.Surface{}}
 	for ctx.Err() == nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// bar makes a tool's reports into notifications, whose values must increase with each of them. A report that says no more of
-// the fraction than the one before, but has words, moves the value by as little as shows in no bar.
+// bar makes a tool's reports into notifications, whose values must increase with each of them. A report that says no
+// more of the fraction than the one before, but has words, moves the value by as little as shows in no bar.
 type bar struct {
 	value float64
 	began bool

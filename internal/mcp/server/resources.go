@@ -31,7 +31,8 @@ const (
 func (s *Server) addResources() {
 	s.mcp.AddResourceTemplate(&mcp.ResourceTemplate{
 		Name: "offloaded result", URITemplate: blobMatch,
-		Description: fmt.Sprintf("An output that was too long for its result. offset and limit, in bytes, name a part of it: %d bytes when limit is left out, %d at most.",
+		Description: fmt.Sprintf("An output that was too long for its result. offset and limit, in bytes, name a "+
+			"part of it: %d bytes when limit is left out, %d at most.",
 			DefaultResourceBytes, MaxResourceBytes),
 	}, s.readBlob)
 }

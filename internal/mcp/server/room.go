@@ -15,13 +15,14 @@ func (s *Server) enter(agent toolyard.Agent) (leave func(), why string) {
 	case full == nil:
 		return leave, ""
 	case full.OfAgent:
-		return nil, fmt.Sprintf("%d calls of agent %s are under way, the most that one agent may have", full.Count, agent)
+		return nil, fmt.Sprintf("%d calls of agent %s are under way, the most that one agent may have", full.Count,
+			agent)
 	}
 	return nil, fmt.Sprintf("%d calls are under way, the most that this server waits for", full.Count)
 }
 
-// busy is the answer that nothing is wrong with a request, and another time it may be taken. Its code is one of those that
-// JSON-RPC leaves to servers, and MCP to nobody.
+// busy is the answer that nothing is wrong with a request, and another time it may be taken. Its code is one of those
+// that JSON-RPC leaves to servers, and MCP to nobody.
 func busy(format string, args ...any) error {
 	return &jsonrpc.Error{Code: -32000, Message: fmt.Sprintf(format, args...)}
 }

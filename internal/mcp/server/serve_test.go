@@ -40,7 +40,8 @@ func surfaceOf(t *testing.T, schemas map[string]string) registry.Surface {
 	var entries []registry.Entry
 	for name, schema := range schemas {
 		made, err := tool.Raw(tool.Tool{
-			Declaration: tool.Declaration{Name: name, Description: "A tool of a test.", InputSchema: json.RawMessage(schema)},
+			Declaration: tool.Declaration{Name: name, Description: "A tool of a test.",
+				InputSchema: json.RawMessage(schema)},
 			Run: func(context.Context, tool.Env, json.RawMessage) (tool.Output, error) {
 				return tool.Output{}, errors.ErrUnsupported
 			},
@@ -68,7 +69,8 @@ func TestAToolThatCannotBeListed(t *testing.T) {
 	if _, err := s.mcp.Connect(t.Context(), here, nil); err != nil {
 		t.Fatal(err)
 	}
-	c, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), there, &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+	c, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), there,
+		&mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,8 +81,10 @@ func TestAToolThatCannotBeListed(t *testing.T) {
 		want    []string
 	}{
 		{map[string]string{"one": plain, "two": plain}, []string{"one", "two"}},
-		{map[string]string{"one": plain, "two": `{"type":"object","properties":{"a":{"type":"object","x-mcp-header":"A"}}}`}, []string{"one"}},
-		{map[string]string{"one": plain, "two": `{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"a b\n"}}}`}, []string{"one"}},
+		{map[string]string{"one": plain,
+			"two": `{"type":"object","properties":{"a":{"type":"object","x-mcp-header":"A"}}}`}, []string{"one"}},
+		{map[string]string{"one": plain,
+			"two": `{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"a b\n"}}}`}, []string{"one"}},
 		{map[string]string{"two": plain}, []string{"two"}},
 		{nil, nil},
 	} {
@@ -105,9 +109,12 @@ func TestAToolThatCannotBeListed(t *testing.T) {
 func FuzzServe(f *testing.F) {
 	s := bare(f)
 	for _, seed := range []string{
-		"", "{}", "[]", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`,
-		`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":1,"method":"ping"}]`,
-		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","arguments":{}}}`, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`,
+		"", "{}", "[]",
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`,
+		`[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":1,"method":"ping"}]`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","arguments":{}}}`,
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`,
 		`{"jsonrpc":"2.0","id":"a","method":"resources/read","params":{"uri":"toolyard://blobs/result-1"}}`,
 	} {
 		f.Add(seed, "", "", "")

@@ -23,20 +23,20 @@ type Config struct {
 	Client *client.Client
 	// Blob reads an offloaded result of an agent. Its error wraps tool.ErrNoBlob when there is none.
 	Blob func(ctx context.Context, agent toolyard.Agent, ref string) ([]byte, error)
-	// Load makes a deferred tool callable in a session: who was given the list has seen its schema. Nil: deferred tools are
-	// not listed.
+	// Load makes a deferred tool callable in a session: who was given the list has seen its schema. Nil: deferred tools
+	// are not listed.
 	Load func(ctx context.Context, agent toolyard.Agent, session toolyard.Session, tool string) error
 	// Hide reports whether an agent does not see a tool, by its name and aliases. Nil: everybody sees everything.
 	Hide func(agent toolyard.Agent, name string, aliases []string) bool
 	// Pipe is whose calls come over a pipe.
 	Pipe Caller
-	// Approvals lets the person at the client allow calls that wait for one. The zero value is the strict one: nobody is
-	// asked, and what nobody decided is denied.
+	// Approvals lets the person at the client allow calls that wait for one. The zero value is the strict one: nobody
+	// is asked, and what nobody decided is denied.
 	Approvals bool
 	// Notices says that hooks run when a batch is over: what they say is looked for.
 	Notices bool
-	// Key protects what a client carries between a question and its answer. Servers behind one address need the same. Nil:
-	// one of this server alone.
+	// Key protects what a client carries between a question and its answer. Servers behind one address need the same.
+	// Nil: one of this server alone.
 	Key []byte
 	// Deny and Ask are permission rules that each call brings along, on top of the pool's.
 	Deny, Ask []string
@@ -101,9 +101,11 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, calls: quota.New(cfg.MaxCalls, cfg.MaxAgentCalls), state: newSealer(cfg.Key)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	opts := &mcp.ServerOptions{
-		Instructions: "The tools of a worker pool. A result that is too long comes as a preview, which says how to read the whole with read_result.",
-		Logger:       demoted(cfg.Log),
-		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: true}, Resources: &mcp.ResourceCapabilities{}},
+		Instructions: "The tools of a worker pool. A result that is too long comes as a preview, which says how to " +
+			"read the whole with read_result.",
+		Logger: demoted(cfg.Log),
+		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: true},
+			Resources: &mcp.ResourceCapabilities{}},
 		SetCacheable: setCacheable,
 	}
 	if cfg.Options != nil {
@@ -119,7 +121,8 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// demoted is a log for what the library has to say: it reports what clients do wrong as errors, and anybody can do wrong.
+// demoted is a log for what the library has to say: it reports what clients do wrong as errors, and anybody can do
+// wrong.
 func demoted(log *slog.Logger) *slog.Logger { return slog.New(lowered{log.Handler()}) }
 
 type lowered struct{ slog.Handler }
@@ -212,7 +215,8 @@ func (h *holders) enter(server *mcp.Server, req mcp.Request, agent toolyard.Agen
 	case len(live) >= MaxSessions:
 		return busy("%d sessions are open, the most that this server has; end one, or come again later", len(live))
 	case own >= MaxAgentSessions:
-		return busy("%d sessions of agent %s are open, the most that one agent may have; end one, or come again later", own, agent)
+		return busy("%d sessions of agent %s are open, the most that one agent may have; end one, or come again later",
+			own, agent)
 	}
 	live[session] = agent
 	return nil

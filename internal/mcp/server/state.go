@@ -15,15 +15,16 @@ import (
 	"github.com/toolyard/toolyard/client"
 )
 
-// pending is what a client carries from a question to its answer: which call the question is about. The answer comes in a
-// request of its own, maybe to another server.
+// pending is what a client carries from a question to its answer: which call the question is about. The answer comes in
+// a request of its own, maybe to another server.
 type pending struct {
 	Agent toolyard.Agent   `json:"a"`
 	Batch toolyard.BatchID `json:"b"`
 	Tool  string           `json:"t"`
 	// Input is the hash of the call's input: an answer comes with the same call.
 	Input []byte `json:"i"`
-	// Approval is what is answered, Shown the hash of the input that was asked about, and Expires until when, in seconds since 1970.
+	// Approval is what is answered, Shown the hash of the input that was asked about, and Expires until when, in
+	// seconds since 1970.
 	Approval string `json:"p"`
 	Shown    string `json:"s"`
 	Expires  int64  `json:"e"`
@@ -32,7 +33,8 @@ type pending struct {
 // pendingOf is the state of a question about a call.
 func pendingOf(batch *toolyard.Batch, id toolyard.BatchID, asked client.Approval, expires time.Time) pending {
 	sum := sha256.Sum256(batch.Calls[0].Input)
-	return pending{Agent: batch.Agent, Batch: id, Tool: batch.Calls[0].Tool, Input: sum[:], Approval: asked.ID, Shown: asked.InputSHA256, Expires: expires.Unix()}
+	return pending{Agent: batch.Agent, Batch: id, Tool: batch.Calls[0].Tool, Input: sum[:], Approval: asked.ID,
+		Shown: asked.InputSHA256, Expires: expires.Unix()}
 }
 
 // isOf reports whether it is the state of a question about this call.
@@ -67,7 +69,8 @@ func (s *sealer) seal(p pending) (string, error) {
 	return code(body) + "." + code(s.sum(body)), nil
 }
 
-var errState = errors.New("the request's state is none that this server gave, or it is too old; make the call again without it")
+var errState = errors.New("the request's state is none that this server gave, or it is too old; make the call again " +
+	"without it")
 
 // open reads a state that the same key sealed, and that is still good.
 func (s *sealer) open(state string, now time.Time) (p pending, err error) {

@@ -47,7 +47,8 @@ func TestNoByteOfAStateCanBeChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range state {
-		for _, other := range []string{state[:i] + state[i+1:], state[:i] + string(state[i]^1) + state[i+1:], state[:i] + "A" + state[i:]} {
+		for _, other := range []string{state[:i] + state[i+1:], state[:i] + string(state[i]^1) +
+			state[i+1:], state[:i] + "A" + state[i:]} {
 			if _, err := s.open(other, now); err == nil {
 				t.Fatalf("%q was taken for %q", other, state)
 			}
@@ -95,7 +96,8 @@ func FuzzState(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, seed := range []string{state, "", ".", "e30.", "e30." + base64.RawURLEncoding.EncodeToString(bytes.Repeat([]byte{1}, 32)), state + "."} {
+	for _, seed := range []string{state, "", ".", "e30.", "e30." +
+		base64.RawURLEncoding.EncodeToString(bytes.Repeat([]byte{1}, 32)), state + "."} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, in string) {

@@ -17,8 +17,8 @@ import (
 // serverName is what a server's tool may be called: the protocol's characters, and what permission rules can name.
 var serverName = regexp.MustCompile(`^[A-Za-z0-9_./-]+$`)
 
-// declaration makes one of a server's tool: the strictest one, loosened by the server's annotations where it is trusted, and by the
-// operator. altered says in a line each in what it differs from what the server declares.
+// declaration makes one of a server's tool: the strictest one, loosened by the server's annotations where it is
+// trusted, and by the operator. altered says in a line each in what it differs from what the server declares.
 func declaration(server *manifest.Server, t *mcp.Tool) (d tool.Declaration, altered []string, err error) {
 	d = tool.Declaration{
 		Name: manifest.ToolName(server.Name, t.Name), Description: t.Description, Execution: tool.InService,
@@ -30,7 +30,8 @@ func declaration(server *manifest.Server, t *mcp.Tool) (d tool.Declaration, alte
 			manifest.ToolName(server.Name, ""), toolyard.MaxNameBytes)
 	}
 	if d.Description == "" {
-		d.Description = fmt.Sprintf("The tool %s of the MCP server %s, which does not describe it.", t.Name, server.Name)
+		d.Description = fmt.Sprintf("The tool %s of the MCP server %s, which does not describe it.", t.Name,
+			server.Name)
 	}
 	if len(d.Description) > MaxDescriptionBytes {
 		const text = "its description has %d bytes; what is past %d is cut off"

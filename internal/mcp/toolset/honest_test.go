@@ -27,7 +27,8 @@ func honest() *mcp.Server {
 	words := make(chan string, 100) // what the tool wait has to say, and the tool heard tells
 	server := mcp.NewServer(&mcp.Implementation{Name: "honest", Version: "1"}, nil)
 	add := func(name string, more func(*mcp.Tool), handler mcp.ToolHandler) {
-		t := &mcp.Tool{Name: name, Description: "Does " + name, InputSchema: json.RawMessage(`{"type":"object","properties":{"a":{"type":"integer"}}}`)}
+		t := &mcp.Tool{Name: name, Description: "Does " +
+			name, InputSchema: json.RawMessage(`{"type":"object","properties":{"a":{"type":"integer"}}}`)}
 		if more != nil {
 			more(t)
 		}
@@ -36,14 +37,17 @@ func honest() *mcp.Server {
 	text := func(s string) *mcp.CallToolResult {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: s}}}
 	}
-	add("echo", func(t *mcp.Tool) { t.Annotations = &mcp.ToolAnnotations{ReadOnlyHint: true} }, func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		key, _ := r.Params.Meta[idempotencyMeta].(string)
-		return text(string(r.Params.Arguments) + " " + key), nil
-	})
+	add("echo", func(t *mcp.Tool) { t.Annotations = &mcp.ToolAnnotations{ReadOnlyHint: true} },
+		func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			key, _ := r.Params.Meta[idempotencyMeta].(string)
+			return text(string(r.Params.Arguments) + " " + key), nil
+		})
 	add("kinds", nil, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return &mcp.CallToolResult{Content: []mcp.Content{
-			&mcp.TextContent{Text: "t"}, &mcp.ImageContent{MIMEType: "image/png", Data: []byte{1}}, &mcp.AudioContent{MIMEType: "audio/wav", Data: []byte{2}},
-			&mcp.ResourceLink{URI: "x:l", Name: "l"}, &mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: "x:r", Text: "r"}},
+			&mcp.TextContent{Text: "t"}, &mcp.ImageContent{MIMEType: "image/png", Data: []byte{1}},
+			&mcp.AudioContent{MIMEType: "audio/wav", Data: []byte{2}},
+			&mcp.ResourceLink{URI: "x:l", Name: "l"}, &mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: "x:r",
+				Text: "r"}},
 		}}, nil
 	})
 	add("structured", func(t *mcp.Tool) {
@@ -60,7 +64,9 @@ func honest() *mcp.Server {
 	})
 	add("progress", nil, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		for i := range 3 {
-			if err := r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: float64(i + 1), Total: 3, Message: "step"}); err != nil {
+			if err := r.Session.NotifyProgress(ctx,
+				&mcp.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: float64(i + 1),
+					Total: 3, Message: "step"}); err != nil {
 				return nil, err
 			}
 		}
@@ -90,14 +96,18 @@ func honest() *mcp.Server {
 		}
 	})
 	add("grow", nil, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		add("grown", nil, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { return text("grown"), nil })
+		add("grown", nil, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult,
+			error) {
+			return text("grown"), nil
+		})
 		return text("ok"), nil
 	})
 	return server
 }
 
 func honestOnStdio() {
-	if err := honest().Run(context.Background(), &mcp.StdioTransport{}); err != nil && !errors.Is(err, context.Canceled) {
+	if err := honest().Run(context.Background(), &mcp.StdioTransport{}); err != nil &&
+		!errors.Is(err, context.Canceled) {
 		os.Exit(1)
 	}
 }
@@ -106,7 +116,8 @@ func honestOnStdio() {
 func overHTTP(t *testing.T, stateless bool) manifest.Server {
 	t.Helper()
 	server := honest()
-	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: stateless})
+	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
+		&mcp.StreamableHTTPOptions{Stateless: stateless})
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer secret" {
 			http.Error(w, "who are you?", http.StatusUnauthorized)
@@ -117,8 +128,9 @@ func overHTTP(t *testing.T, stateless bool) manifest.Server {
 	t.Cleanup(web.Close)
 	t.Setenv("TEST_MCP_TOKEN", "secret")
 	return manifest.Server{
-		Name: "s", URL: web.URL + "/mcp", Headers: map[string]string{"Authorization": "Bearer ${TEST_MCP_TOKEN}"}, Credentials: []string{"TEST_MCP_TOKEN"},
-		MaxTools: 100, MaxInFlight: 4, StartTimeoutMS: 10_000,
+		Name: "s", URL: web.URL + "/mcp", Headers: map[string]string{"Authorization": "Bearer ${TEST_MCP_TOKEN}"},
+		Credentials: []string{"TEST_MCP_TOKEN"},
+		MaxTools:    100, MaxInFlight: 4, StartTimeoutMS: 10_000,
 	}
 }
 
@@ -136,7 +148,8 @@ func TestAServerAsItShouldBe(t *testing.T) {
 			if set.Down() != nil {
 				t.Fatal(set.Down())
 			}
-			if d := find(t, set, "echo"); !d.ReadOnly || d.Class.Static != toolyard.ReadOnly || d.Execution != tool.InService || d.Dependency != "mcp:s" {
+			if d := find(t, set, "echo"); !d.ReadOnly || d.Class.Static != toolyard.ReadOnly ||
+				d.Execution != tool.InService || d.Dependency != "mcp:s" {
 				t.Errorf("echo is declared %+v", d.Declaration)
 			}
 			out, err := run(t, set, "echo", patience)
@@ -145,8 +158,10 @@ func TestAServerAsItShouldBe(t *testing.T) {
 			}
 			out, err = run(t, set, "kinds", patience)
 			want := []toolyard.Content{
-				{Type: toolyard.ContentText, Text: "t"}, {Type: toolyard.ContentImage, MIMEType: "image/png", Data: []byte{1}},
-				{Type: toolyard.ContentAudio, MIMEType: "audio/wav", Data: []byte{2}}, {Type: toolyard.ContentLink, URI: "x:l", Name: "l"},
+				{Type: toolyard.ContentText, Text: "t"},
+				{Type: toolyard.ContentImage, MIMEType: "image/png", Data: []byte{1}},
+				{Type: toolyard.ContentAudio, MIMEType: "audio/wav", Data: []byte{2}},
+				{Type: toolyard.ContentLink, URI: "x:l", Name: "l"},
 				{Type: toolyard.ContentResource, URI: "x:r", Text: "r"},
 			}
 			if err != nil || !slices.EqualFunc(out.Content, want, func(a, b toolyard.Content) bool {
@@ -154,10 +169,12 @@ func TestAServerAsItShouldBe(t *testing.T) {
 			}) {
 				t.Errorf("kinds: %+v, %v", out, err)
 			}
-			if out, err = run(t, set, "structured", patience); err != nil || string(out.Structured) != `{"n":7}` || find(t, set, "structured").OutputSchema == nil {
+			if out, err = run(t, set, "structured", patience); err != nil || string(out.Structured) != `{"n":7}` ||
+				find(t, set, "structured").OutputSchema == nil {
 				t.Errorf("structured: %s, %v", out.Structured, err)
 			}
-			if _, err = run(t, set, "fails", patience); err == nil || err.Code != toolyard.ExecutionFailed || err.Message != "no such city" {
+			if _, err = run(t, set, "fails", patience); err == nil || err.Code != toolyard.ExecutionFailed ||
+				err.Message != "no such city" {
 				t.Errorf("fails: %v", err)
 			}
 			testProgress(t, set)
@@ -166,7 +183,10 @@ func TestAServerAsItShouldBe(t *testing.T) {
 				if _, err = run(t, set, "grow", patience); err != nil {
 					t.Error(err)
 				}
-				until(t, set, "the new tool is there", func() bool { return slices.Contains(names(set), "mcp__s__grown") })
+				until(t, set, "the new tool is there", func() bool {
+					return slices.Contains(names(set),
+						"mcp__s__grown")
+				})
 			}
 		})
 	}
@@ -177,7 +197,8 @@ func testProgress(t *testing.T, set *Toolset) {
 	seen := make(chan tool.Progress, 3)
 	done := make(chan error, 1)
 	go func() {
-		_, err := find(t, set, "progress").Run(t.Context(), tool.Env{Progress: func(p tool.Progress) { seen <- p }}, json.RawMessage(`{}`))
+		_, err := find(t, set, "progress").Run(t.Context(), tool.Env{Progress: func(p tool.Progress) { seen <- p }},
+			json.RawMessage(`{}`))
 		done <- err
 	}()
 	for i := range 3 {
@@ -257,7 +278,10 @@ func TestServersOverHTTPThatMisbehave(t *testing.T) {
 		serve func(w http.ResponseWriter, method string, id json.RawMessage)
 		code  toolyard.Code
 	}{
-		"the stream ends without an answer": {func(w http.ResponseWriter, _ string, _ json.RawMessage) { events(w, ": nothing\n\n") }, toolyard.OutcomeUnknown},
+		"the stream ends without an answer": {func(w http.ResponseWriter, _ string,
+			_ json.RawMessage) {
+			events(w, ": nothing\n\n")
+		}, toolyard.OutcomeUnknown},
 		"a body without end": {func(w http.ResponseWriter, _ string, id json.RawMessage) {
 			w.Header().Set("Content-Type", "application/json")
 			for piece := []byte(strings.Repeat(" ", 1<<20)); ; {
@@ -285,7 +309,10 @@ func TestServersOverHTTPThatMisbehave(t *testing.T) {
 			w.Header().Set("Retry-After", "7")
 			http.Error(w, "later", http.StatusServiceUnavailable)
 		}, toolyard.DependencyUnavailable},
-		"no right": {func(w http.ResponseWriter, _ string, _ json.RawMessage) { http.Error(w, "no", http.StatusForbidden) }, toolyard.SetupRequired},
+		"no right": {func(w http.ResponseWriter, _ string,
+			_ json.RawMessage) {
+			http.Error(w, "no", http.StatusForbidden)
+		}, toolyard.SetupRequired},
 		"no JSON": {func(w http.ResponseWriter, _ string, _ json.RawMessage) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write([]byte("<html>"))
@@ -297,7 +324,8 @@ func TestServersOverHTTPThatMisbehave(t *testing.T) {
 			if set.Down() != nil {
 				t.Fatal(set.Down())
 			}
-			if _, err := run(t, set, "x", patience); err == nil || err.Code != c.code || name == "no room" && err.RetryAfterMS != 7000 {
+			if _, err := run(t, set, "x", patience); err == nil || err.Code != c.code || name == "no room" &&
+				err.RetryAfterMS != 7000 {
 				t.Errorf("got %v, want %s", err, c.code)
 			}
 		})
@@ -306,7 +334,8 @@ func TestServersOverHTTPThatMisbehave(t *testing.T) {
 
 // TestACredentialThatIsMissing is an error before anything is started.
 func TestACredentialThatIsMissing(t *testing.T) {
-	_, err := New(Options{Server: manifest.Server{Name: "s", Credentials: []string{"NOT_THERE_X"}}, Lookup: os.LookupEnv})
+	_, err := New(Options{Server: manifest.Server{Name: "s", Credentials: []string{"NOT_THERE_X"}},
+		Lookup: os.LookupEnv})
 	if err == nil || !strings.Contains(err.Error(), "NOT_THERE_X") {
 		t.Errorf("got %v", err)
 	}
@@ -316,8 +345,10 @@ func TestACredentialThatIsMissing(t *testing.T) {
 func FuzzReply(f *testing.F) {
 	f.Add([]byte(`{"content":[{"type":"text","text":"a"},{"type":"image","data":"AA==","mimeType":"image/png"},{"type":"resource","resource":{"uri":"x"}}],"structuredContent":{"n":1}}`),
 		[]byte(`{"name":"x","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}`))
-	f.Add([]byte(`{"content":null,"isError":true}`), []byte(`{"name":"a/b","inputSchema":{"$ref":"#"},"outputSchema":true}`))
-	f.Add([]byte(`{"content":[{"type":"resource"},{"type":"tool_use"},null],"inputRequests":{"a":{}}}`), []byte(`{"name":"","inputSchema":[]}`))
+	f.Add([]byte(`{"content":null,"isError":true}`),
+		[]byte(`{"name":"a/b","inputSchema":{"$ref":"#"},"outputSchema":true}`))
+	f.Add([]byte(`{"content":[{"type":"resource"},{"type":"tool_use"},null],"inputRequests":{"a":{}}}`),
+		[]byte(`{"name":"","inputSchema":[]}`))
 	f.Fuzz(func(t *testing.T, reply, listed []byte) {
 		var res mcp.CallToolResult
 		if json.Unmarshal(reply, &res) == nil {
@@ -336,7 +367,8 @@ func FuzzReply(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			if j, ok := d.StaticJudgement(); !ok || !trusted && (j.Class != toolyard.Unsafe || j.ReadOnly || !j.Destructive) {
+			if j, ok := d.StaticJudgement(); !ok || !trusted &&
+				(j.Class != toolyard.Unsafe || j.ReadOnly || !j.Destructive) {
 				t.Errorf("%s is judged %+v", listed, j)
 			}
 		}
@@ -349,8 +381,9 @@ func TestATrustedReadNeedsNoPermission(t *testing.T) {
 		manifest string
 		want     policy.Behavior
 	}{
-		"trusted":                        {`{"name":"s","trusted":true}`, policy.Allow},
-		"trusted, without the workspace": {`{"name":"s","trusted":true,"defaults":{"uses_workspace":false}}`, policy.Allow},
+		"trusted": {`{"name":"s","trusted":true}`, policy.Allow},
+		"trusted, without the workspace": {`{"name":"s","trusted":true,"defaults":{"uses_workspace":false}}`,
+			policy.Allow},
 		"the operator wants a permission": {
 			`{"name":"s","trusted":true,"defaults":{"uses_workspace":false,"requires_permission":true}}`, policy.Ask},
 		"no read, says the operator": {`{"name":"s","trusted":true,"defaults":

@@ -68,7 +68,8 @@ func (f *fake) serve(in io.Reader) {
 		case m.Method == "server/discover":
 			f.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no such method"}}`, m.ID)
 		case m.Method == "initialize":
-			f.answer(m.ID, `{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"fake","version":"1"}}`)
+			f.answer(m.ID,
+				`{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"fake","version":"1"}}`)
 		case m.Method == "tools/list":
 			f.list(m.ID)
 		case m.Method == "tools/call":
@@ -85,8 +86,10 @@ func (f *fake) list(id json.RawMessage) {
 	tool := func(name, more string) string {
 		return `{"name":"` + name + `","inputSchema":{"type":"object"}` + more + `}`
 	}
-	plain := []string{tool("echo", ""), tool("hang", ""), tool("huge", ""), tool("crash", ""), tool("noise", ""), tool("change", ""), tool("ask", ""),
-		tool("refuse", ""), tool("flood", ""), tool("wrong", `,"outputSchema":{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)}
+	plain := []string{tool("echo", ""), tool("hang", ""), tool("huge", ""), tool("crash", ""), tool("noise", ""),
+		tool("change", ""), tool("ask", ""),
+		tool("refuse", ""), tool("flood", ""), tool("wrong",
+			`,"outputSchema":{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)}
 	switch f.mode {
 	case "endless":
 		f.answer(id, fmt.Sprintf(`{"tools":[],"nextCursor":"%d"}`, f.lists))
@@ -94,17 +97,22 @@ func (f *fake) list(id json.RawMessage) {
 		f.answer(id, `{"tools":[`+strings.Repeat(tool("x", "")+",", 1000)+tool("y", "")+`]}`)
 	case "odd":
 		f.answer(id, `{"tools":[`+strings.Join([]string{
-			tool("echo", `,"annotations":{"readOnlyHint":true,"destructiveHint":false,"idempotentHint":true}`), tool("echo", `,"description":"the second"`),
+			tool("echo", `,"annotations":{"readOnlyHint":true,"destructiveHint":false,"idempotentHint":true}`),
+			tool("echo", `,"description":"the second"`),
 			tool("a b", ""), tool("x(y)", ""), tool("", ""), tool(strings.Repeat("n", 200), ""), `null`,
-			`{"name":"text","inputSchema":{"type":"string"}}`, `{"name":"broken","inputSchema":{"type":"object","properties":{"a":{"type":"nonsense"}}}}`,
-			`{"name":"big","inputSchema":{"type":"object","description":"` + strings.Repeat("x", MaxSchemaBytes) + `"}}`,
+			`{"name":"text","inputSchema":{"type":"string"}}`,
+			`{"name":"broken","inputSchema":{"type":"object","properties":{"a":{"type":"nonsense"}}}}`,
+			`{"name":"big","inputSchema":{"type":"object","description":"` + strings.Repeat("x", MaxSchemaBytes) +
+				`"}}`,
 			`{"name":"outside","inputSchema":{"type":"object","properties":{"a":{"$ref":"http://127.0.0.1:1/schema"}}}}`,
 			`{"name":"untyped","inputSchema":{"properties":{"a":{"type":"string"}}}}`, `{"name":"bare"}`,
 			`{"name":"tuple","inputSchema":{"type":"object","properties":{"a":{"items":[{"type":"integer"}],"minimum":0,"exclusiveMinimum":true}}}}`,
 			`{"name":"email","inputSchema":{"type":"object","properties":{"a":{"pattern":"^(?!x)a$"}}}}`,
 			`{"name":"unread","inputSchema":{"type":"object","properties":{"a":{"pattern":"(a"}}}}`,
-			`{"name":"bigout","inputSchema":{"type":"object"},"outputSchema":{"type":"object","description":"` + strings.Repeat("x", 71_000) + `"}}`,
-			`{"name":"brokenout","inputSchema":{"type":"object"},"outputSchema":[]}`, tool("last", `,"description":"`+strings.Repeat("d", 2*MaxDescriptionBytes)+`"`),
+			`{"name":"bigout","inputSchema":{"type":"object"},"outputSchema":{"type":"object","description":"` +
+				strings.Repeat("x", 71_000) + `"}}`,
+			`{"name":"brokenout","inputSchema":{"type":"object"},"outputSchema":[]}`, tool("last", `,"description":"`+
+				strings.Repeat("d", 2*MaxDescriptionBytes)+`"`),
 		}, ",")+`]}`)
 	case "grow": // one more tool each time
 		f.answer(id, `{"tools":[`+tool("echo", "")+`,`+tool(fmt.Sprintf("tool%d", f.lists), "")+`]}`)

@@ -56,8 +56,8 @@ func (t *Toolset) overHTTP() (wire, error) {
 	}}, nil
 }
 
-// sender sends a session's requests: with the operator's headers, to one place only, with bounds on what comes back, and no
-// longer than the session.
+// sender sends a session's requests: with the operator's headers, to one place only, with bounds on what comes back,
+// and no longer than the session.
 type sender struct {
 	next    *http.Transport
 	at      *url.URL
@@ -76,7 +76,8 @@ func (s *sender) redirect(req *http.Request, via []*http.Request) error {
 		return fmt.Errorf("more than %d redirects", maxRedirects)
 	}
 	if !s.here(req.URL) {
-		return fmt.Errorf("the server redirects to %s://%s; name that address in the manifest if it is meant", req.URL.Scheme, req.URL.Host)
+		return fmt.Errorf("the server redirects to %s://%s; name that address in the manifest if it is meant",
+			req.URL.Scheme, req.URL.Host)
 	}
 	return nil
 }
@@ -138,8 +139,8 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// responses are those that may hold a call's answer. When none is left for a while, the answer will not come; the SDK would
-// wait for it all the same. A nil value watches nothing.
+// responses are those that may hold a call's answer. When none is left for a while, the answer will not come; the SDK
+// would wait for it all the same. A nil value watches nothing.
 type responses struct {
 	mu     sync.Mutex
 	open   int

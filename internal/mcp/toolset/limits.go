@@ -26,6 +26,7 @@ const (
 	stopGrace = 2 * time.Second
 	// cutGrace is how long a call waits for its answer when the response that should hold it has ended.
 	cutGrace = 3 * time.Second
-	// maxSilent is how many calls in a row may run out of time, with no sign of life between, before the session is given up.
+	// maxSilent is how many calls in a row may run out of time, with no sign of life between, before the session is
+	// given up.
 	maxSilent = 3
 )

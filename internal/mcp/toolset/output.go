@@ -11,14 +11,15 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// output is a server's result as ours. One that says that the tool failed is an error with the server's words, which stand beside it
-// as the output where they are long.
+// output is a server's result as ours. One that says that the tool failed is an error with the server's words, which
+// stand beside it as the output where they are long.
 func output(res *mcp.CallToolResult) (tool.Output, error) {
 	if res == nil {
 		return tool.Output{}, tool.Failed(errors.New("no result"), "The MCP server answered with nothing.")
 	}
 	if len(res.InputRequests) > 0 {
-		return tool.Output{}, tool.Failed(nil, "The MCP server wants to ask a person something before it goes on, which is not possible here. The tool did not finish.")
+		return tool.Output{}, tool.Failed(nil, "The MCP server wants to ask a person something before it goes on, "+
+			"which is not possible here. The tool did not finish.")
 	}
 	out := tool.Output{}
 	for _, c := range res.Content {
@@ -29,7 +30,8 @@ func output(res *mcp.CallToolResult) (tool.Output, error) {
 	if res.StructuredContent != nil {
 		raw, err := json.Marshal(res.StructuredContent)
 		if err != nil {
-			return out, &tool.Error{Code: toolyard.ResultMappingFailed, Message: "the server's structured output cannot be read", Err: err}
+			return out, &tool.Error{Code: toolyard.ResultMappingFailed,
+				Message: "the server's structured output cannot be read", Err: err}
 		}
 		out.Structured = raw
 	}
@@ -58,12 +60,15 @@ func content(c mcp.Content) (toolyard.Content, bool) {
 	case *mcp.AudioContent:
 		return toolyard.Content{Type: toolyard.ContentAudio, MIMEType: c.MIMEType, Data: c.Data}, true
 	case *mcp.ResourceLink:
-		return toolyard.Content{Type: toolyard.ContentLink, URI: c.URI, Name: c.Name, Title: c.Title, Description: c.Description, MIMEType: c.MIMEType}, true
+		return toolyard.Content{Type: toolyard.ContentLink, URI: c.URI, Name: c.Name, Title: c.Title,
+			Description: c.Description, MIMEType: c.MIMEType}, true
 	case *mcp.EmbeddedResource:
 		if c.Resource == nil {
 			return toolyard.Content{}, false
 		}
-		return toolyard.Content{Type: toolyard.ContentResource, URI: c.Resource.URI, MIMEType: c.Resource.MIMEType, Text: c.Resource.Text, Data: c.Resource.Blob}, true
+		return toolyard.Content{Type: toolyard.ContentResource, URI: c.Resource.URI, MIMEType: c.Resource.MIMEType,
+			Text: c.Resource.Text, Data: c.Resource.Blob}, true
 	}
-	return toolyard.Content{Type: toolyard.ContentText, Text: fmt.Sprintf("[a part of a kind that cannot be shown: %T]", c)}, true
+	return toolyard.Content{Type: toolyard.ContentText,
+		Text: fmt.Sprintf("[a part of a kind that cannot be shown: %T]", c)}, true
 }

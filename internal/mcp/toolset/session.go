@@ -26,7 +26,8 @@ import (
 // legacyVersion is the revision whose handshake servers of older revisions answer.
 const legacyVersion = "2025-11-25"
 
-// idempotencyMeta is the key of a request's _meta under which a server finds what is the same for every attempt of a call.
+// idempotencyMeta is the key of a request's _meta under which a server finds what is the same for every attempt of a
+// call.
 const idempotencyMeta = "dev.toolyard/idempotency-key"
 
 // session is one connection to a server.
@@ -74,10 +75,13 @@ func (t *Toolset) open(ctx context.Context, legacy bool) (*session, error) {
 	// The SDK does not give up by itself in every case: what is under it ends with the time.
 	defer context.AfterFunc(starting, s.wire.cut)()
 	client := mcp.NewClient(&mcp.Implementation{Name: "toolyard", Version: t.o.Version}, &mcp.ClientOptions{
-		Capabilities:                &mcp.ClientCapabilities{}, // nothing that a server could ask of us
-		MultiRoundTrip:              &mcp.MultiRoundTripOptions{Disabled: true},
-		ToolListChangedHandler:      func(context.Context, *mcp.ToolListChangedRequest) { s.listChanged() },
-		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { s.progress(r.Params) },
+		Capabilities:           &mcp.ClientCapabilities{}, // nothing that a server could ask of us
+		MultiRoundTrip:         &mcp.MultiRoundTripOptions{Disabled: true},
+		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { s.listChanged() },
+		ProgressNotificationHandler: func(_ context.Context,
+			r *mcp.ProgressNotificationClientRequest) {
+			s.progress(r.Params)
+		},
 	})
 	options := &mcp.ClientSessionOptions{}
 	if legacy {
@@ -120,7 +124,8 @@ func (s *session) abandon(err error) {
 	s.wire.cut()
 }
 
-// close ends the session, its calls first, and waits until nothing of it is left. It says how it ended, if that is known.
+// close ends the session, its calls first, and waits until nothing of it is left. It says how it ended, if that is
+// known.
 func (s *session) close() error {
 	s.end(errEnded)
 	closed := make(chan struct{})
@@ -194,7 +199,8 @@ func (s *session) declare(all []*mcp.Tool) offered {
 			err = errSecond
 		}
 		if err != nil {
-			s.t.log.Warn("a tool of an MCP server is left out", "tool", clip(listedTool.Name, toolyard.MaxNameBytes), "error", err)
+			s.t.log.Warn("a tool of an MCP server is left out", "tool", clip(listedTool.Name, toolyard.MaxNameBytes),
+				"error", err)
 			remark(listedTool.Name, true, err.Error())
 			continue
 		}
@@ -208,7 +214,8 @@ func (s *session) declare(all []*mcp.Tool) offered {
 		out.tools = append(out.tools, made)
 	}
 	if altered > 0 {
-		s.t.log.Info("tools of an MCP server are not offered as it declares them; worker check says how", "tools", altered)
+		s.t.log.Info("tools of an MCP server are not offered as it declares them; worker check says how", "tools",
+			altered)
 	}
 	for _, name := range server.Only {
 		if !listed[name] && !slices.ContainsFunc(all, func(t *mcp.Tool) bool { return t != nil && t.Name == name }) {
@@ -316,15 +323,16 @@ func (s *session) call(ctx context.Context, env tool.Env, c call, input json.Raw
 	return tool.Output{}, s.failed(got.err, c.again, res)
 }
 
-// unanswered gives the session up when the server has shown no sign of life for several calls, each for as long as its tool may
-// take. A call that was stopped before says nothing.
+// unanswered gives the session up when the server has shown no sign of life for several calls, each for as long as its
+// tool may take. A call that was stopped before says nothing.
 func (s *session) unanswered() {
 	if n := s.silent.Add(1); n >= maxSilent {
 		s.abandon(fmt.Errorf("%d calls in a row were not answered in time", n))
 	}
 }
 
-// codeRejected is the SDK's word, as the code of a JSON-RPC error, for a request that HTTP did not take. The server said nothing.
+// codeRejected is the SDK's word, as the code of a JSON-RPC error, for a request that HTTP did not take. The server
+// said nothing.
 const codeRejected = -32005
 
 // failed is the error of a call that got no result.
@@ -336,7 +344,9 @@ func (s *session) failed(err error, again bool, res *responses) error {
 	}
 	switch status, pause := res.last(); {
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
-		return &tool.Error{Code: toolyard.SetupRequired, Err: err, Message: fmt.Sprintf("The MCP server %q does not accept this worker's credentials; an operator has to mend that.", server)}
+		return &tool.Error{Code: toolyard.SetupRequired, Err: err,
+			Message: fmt.Sprintf("The MCP server %q does not accept this worker's credentials; an operator has to "+
+				"mend that.", server)}
 	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
 		e := tool.AsError(tool.Unavailable(err, "The MCP server %q has too much to do; the call was not made.", server))
 		e.RetryAfterMS = pause.Milliseconds()
@@ -354,7 +364,8 @@ func (s *session) failed(err error, again bool, res *responses) error {
 		return tool.Unavailable(err, "The MCP server %q broke off during the call.", server)
 	}
 	return &tool.Error{Code: toolyard.OutcomeUnknown, Err: err,
-		Message: fmt.Sprintf("The MCP server %q broke off during the call. It may or may not have taken effect: check before trying again.", server)}
+		Message: fmt.Sprintf("The MCP server %q broke off during the call. It may or may not have taken effect: "+
+			"check before trying again.", server)}
 }
 
 // refusal is a JSON-RPC error: the server did not run the tool.

@@ -40,7 +40,8 @@ func (t *Toolset) overStdio() (wire, error) {
 	// It lives as long as the session, which cuts it.
 	running, kill := context.WithCancel(context.Background())
 	w := &stdio{kill: kill, over: make(chan struct{}), stderr: &tail{}, stdin: ours, read: read}
-	w.IOTransport = mcp.IOTransport{Reader: &metered{ReadCloser: read}, Writer: patient{ours}, MaxLineLength: MaxMessageBytes}
+	w.IOTransport = mcp.IOTransport{Reader: &metered{ReadCloser: read}, Writer: patient{ours},
+		MaxLineLength: MaxMessageBytes}
 	s := &t.o.Server
 	dir := s.Dir
 	if dir == "" {

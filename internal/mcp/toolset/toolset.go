@@ -1,15 +1,15 @@
 // Package toolset offers the tools of an MCP server as ours.
 //
-// A [Toolset] keeps one server going: it starts it or connects to it, lists its tools, makes declarations of them, and takes
-// the list again when the server says that it has changed. A call goes to the session that is there; where none is, it ends
-// as dependency_unavailable at once.
+// A [Toolset] keeps one server going: it starts it or connects to it, lists its tools, makes declarations of them, and
+// takes the list again when the server says that it has changed. A call goes to the session that is there; where none
+// is, it ends as dependency_unavailable at once.
 //
 // Authority: the operator's manifest. What a server says of its tools beyond their schemas is believed only where the
-// manifest trusts the server; otherwise a tool has the strictest flags. A server is asked for nothing but tools: what it wants
-// of us (sampling, elicitation, roots) is declined.
+// manifest trusts the server; otherwise a tool has the strictest flags. A server is asked for nothing but tools: what
+// it wants of us (sampling, elicitation, roots) is declined.
 //
-// Failure: everything that a server may do wrong ends with its own session or its own calls. Lists, messages, their rate
-// and every wait have limits (limits.go). A session that breaks is begun anew, with a pause that grows.
+// Failure: everything that a server may do wrong ends with its own session or its own calls. Lists, messages, their
+// rate and every wait have limits (limits.go). A session that breaks is begun anew, with a pause that grows.
 package toolset
 
 import (
@@ -31,12 +31,13 @@ type Options struct {
 	Server manifest.Server
 	// Dir is the working directory of a server that is started, unless the manifest names one. Empty: the worker's.
 	Dir string
-	// Lookup finds an environment variable of the worker: a credential, or one of those that every program gets. Required.
+	// Lookup finds an environment variable of the worker: a credential, or one of those that every program gets.
+	// Required.
 	Lookup func(name string) (string, bool)
 	// Version is what we call ourselves to the server. Empty: "dev".
 	Version string
-	// MinPause and MaxPause are the shortest and the longest pause before a session is begun anew. 0: [DefaultMinPause] and
-	// [DefaultMaxPause].
+	// MinPause and MaxPause are the shortest and the longest pause before a session is begun anew. 0: [DefaultMinPause]
+	// and [DefaultMaxPause].
 	MinPause, MaxPause time.Duration
 	// Log gets what goes wrong. Nil: [slog.Default].
 	Log *slog.Logger
@@ -57,7 +58,8 @@ type Toolset struct {
 	retryAt time.Time // when the next one is tried
 }
 
-// New makes a toolset. It fails when a credential is missing or a setting is out of bounds; whether the server is there is not tried yet.
+// New makes a toolset. It fails when a credential is missing or a setting is out of bounds; whether the server is there
+// is not tried yet.
 func New(o Options) (*Toolset, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -69,7 +71,9 @@ func New(o Options) (*Toolset, error) {
 	}
 	for _, name := range o.Server.Credentials {
 		if v, ok := o.Lookup(name); !ok || v == "" {
-			return nil, fmt.Errorf("server %s: the credential %s is not in the environment; set it, or take it out of the manifest", o.Server.Name, name)
+			return nil,
+				fmt.Errorf("server %s: the credential %s is not in the environment; set it, or take it out of the "+
+					"manifest", o.Server.Name, name)
 		}
 	}
 	t := &Toolset{
@@ -95,7 +99,8 @@ func (t *Toolset) Settled() <-chan struct{} { return t.settled }
 // Changed has something in it when the tools may have changed.
 func (t *Toolset) Changed() <-chan struct{} { return t.changed }
 
-// Tools are those that the server listed last, nil before it has listed any. They stay while it is down: their calls say so.
+// Tools are those that the server listed last, nil before it has listed any. They stay while it is down: their calls
+// say so.
 func (t *Toolset) Tools() []tool.Tool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -122,7 +127,8 @@ func (t *Toolset) Run(ctx context.Context) {
 	pause := t.o.MinPause
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		began := time.Now()
-		// A server of an older revision may not answer the newest handshake at all: every other attempt is in the older one.
+		// A server of an older revision may not answer the newest handshake at all: every other attempt is in the older
+		// one.
 		err := t.runSession(ctx, attempt%2 == 1)
 		if ctx.Err() != nil {
 			return

@@ -24,15 +24,17 @@ const patience = 20 * time.Second
 // fakeServer is a server of a mode, started by a toolset.
 func fakeServer(mode string) manifest.Server {
 	return manifest.Server{
-		Name: "s", Command: []string{os.Args[0]}, Env: map[string]string{modeVariable: mode}, MaxTools: 100, MaxInFlight: 4, StartTimeoutMS: 10_000,
+		Name: "s", Command: []string{os.Args[0]}, Env: map[string]string{modeVariable: mode}, MaxTools: 100,
+		MaxInFlight: 4, StartTimeoutMS: 10_000,
 	}
 }
 
 // start runs a toolset for as long as the test.
 func start(t *testing.T, s manifest.Server) *Toolset {
 	t.Helper()
-	set, err := New(Options{Server: s, Lookup: os.LookupEnv, MinPause: 10 * time.Millisecond, MaxPause: 50 * time.Millisecond,
-		Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	set, err := New(Options{Server: s, Lookup: os.LookupEnv, MinPause: 10 * time.Millisecond,
+		MaxPause: 50 * time.Millisecond,
+		Log:      slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +92,8 @@ func run(t *testing.T, set *Toolset, name string, limit time.Duration) (tool.Out
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	out, err := find(t, set, name).Run(ctx, tool.Env{IdempotencyKey: "ty-1", Progress: func(tool.Progress) {}}, json.RawMessage(`{"a":1}`))
+	out, err := find(t, set, name).Run(ctx, tool.Env{IdempotencyKey: "ty-1", Progress: func(tool.Progress) {}},
+		json.RawMessage(`{"a":1}`))
 	if err == nil {
 		return out, nil
 	}
@@ -124,7 +127,8 @@ func TestAHostileServerHarmsItsOwnCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			set := start(t, fakeServer("plain"))
-			if _, err := run(t, set, name, patience); err == nil || err.Code != want.code || !strings.Contains(err.Message, want.words) {
+			if _, err := run(t, set, name, patience); err == nil || err.Code != want.code ||
+				!strings.Contains(err.Message, want.words) {
 				t.Errorf("got %v, want %s", err, want.code)
 			}
 			again(t, set)
@@ -132,7 +136,8 @@ func TestAHostileServerHarmsItsOwnCalls(t *testing.T) {
 	}
 }
 
-// TestAReadThatBreaksOffMayBeTriedAgain: what may run twice is a failure of the server, for the breaker and for retries.
+// TestAReadThatBreaksOffMayBeTriedAgain: what may run twice is a failure of the server, for the breaker and for
+// retries.
 func TestAReadThatBreaksOffMayBeTriedAgain(t *testing.T) {
 	t.Parallel()
 	s := fakeServer("plain")
@@ -142,7 +147,8 @@ func TestAReadThatBreaksOffMayBeTriedAgain(t *testing.T) {
 	}
 	s.Tools = map[string]manifest.Override{"crash": o}
 	set := start(t, s)
-	if _, err := run(t, set, "crash", patience); err == nil || err.Code != toolyard.DependencyUnavailable || !err.Retryable || !strings.Contains(err.Error(), "segmentation fault") {
+	if _, err := run(t, set, "crash", patience); err == nil || err.Code != toolyard.DependencyUnavailable ||
+		!err.Retryable || !strings.Contains(err.Error(), "segmentation fault") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -193,7 +199,10 @@ func TestToolsChangeDuringACall(t *testing.T) {
 	if err != nil || toolyard.TextOf(out.Content) != "changed" {
 		t.Errorf("the call that ran: %v, %v", out, err)
 	}
-	until(t, set, "the new list is there", func() bool { return slices.Equal(names(set), []string{"mcp__s__echo", "mcp__s__new"}) })
+	until(t, set, "the new list is there", func() bool {
+		return slices.Equal(names(set),
+			[]string{"mcp__s__echo", "mcp__s__new"})
+	})
 	again(t, set)
 }
 
@@ -212,14 +221,16 @@ func TestAServerThatNeverStopsChanging(t *testing.T) {
 func TestWhatAServerAsksIsDeclined(t *testing.T) {
 	t.Parallel()
 	out, err := run(t, start(t, fakeServer("plain")), "ask", patience)
-	if err != nil || !strings.Contains(toolyard.TextOf(out.Content), "does not support elicitation") && !strings.Contains(toolyard.TextOf(out.Content), "code") {
+	if err != nil || !strings.Contains(toolyard.TextOf(out.Content), "does not support elicitation") &&
+		!strings.Contains(toolyard.TextOf(out.Content), "code") {
 		t.Errorf("got %v, %v", toolyard.TextOf(out.Content), err)
 	}
 }
 
 // TestListsThatAreNotTaken: such a server has no tools, and says why.
 func TestListsThatAreNotTaken(t *testing.T) {
-	for mode, want := range map[string]string{"endless": "more than 128 pages", "many": "raise max_tools", "garbage": "connect", "deaf": "not ready within"} {
+	for mode, want := range map[string]string{"endless": "more than 128 pages", "many": "raise max_tools",
+		"garbage": "connect", "deaf": "not ready within"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			s := fakeServer(mode)
@@ -250,7 +261,8 @@ func TestOddTools(t *testing.T) {
 	s := fakeServer("odd")
 	set := start(t, s)
 	if got := names(set); !slices.Equal(got, []string{
-		"mcp__s__echo", "mcp__s__broken", "mcp__s__outside", "mcp__s__untyped", "mcp__s__bare", "mcp__s__tuple", "mcp__s__email", "mcp__s__unread",
+		"mcp__s__echo", "mcp__s__broken", "mcp__s__outside", "mcp__s__untyped", "mcp__s__bare", "mcp__s__tuple",
+		"mcp__s__email", "mcp__s__unread",
 		"mcp__s__bigout", "mcp__s__brokenout", "mcp__s__last",
 	}) {
 		t.Errorf("the tools are %q", got)
@@ -264,7 +276,8 @@ func TestOddTools(t *testing.T) {
 		`a b: left out: its name cannot be offered; with "mcp__s__" in front it has at most 128 of the letters, digits and _ . / -`,
 		`x(y): left out: its name cannot be offered; with "mcp__s__" in front it has at most 128 of the letters, digits and _ . / -`,
 		`: left out: its name cannot be offered; with "mcp__s__" in front it has at most 128 of the letters, digits and _ . / -`,
-		strings.Repeat("n", 128) + `: left out: its name cannot be offered; with "mcp__s__" in front it has at most 128 of the letters, digits and _ . / -`,
+		strings.Repeat("n", 128) +
+			`: left out: its name cannot be offered; with "mcp__s__" in front it has at most 128 of the letters, digits and _ . / -`,
 		`text: left out: its input schema: its type is string; the input of a tool is an object`,
 		`broken: altered: input schema: /properties/a/type: "nonsense" is no type; any value is taken`,
 		`big: left out: its input schema: it has 65570 bytes; at most 65536 are taken`,
@@ -284,7 +297,8 @@ func TestOddTools(t *testing.T) {
 		t.Errorf("the output schema is still there")
 	}
 	echo := find(t, set, "echo")
-	if j, ok := echo.StaticJudgement(); !ok || j.Class != toolyard.Unsafe || j.ReadOnly || !j.Destructive || j.Idempotent || !echo.NeedsPermission() || strings.Contains(echo.Description, "second") {
+	if j, ok := echo.StaticJudgement(); !ok || j.Class != toolyard.Unsafe || j.ReadOnly || !j.Destructive ||
+		j.Idempotent || !echo.NeedsPermission() || strings.Contains(echo.Description, "second") {
 		t.Errorf("a tool that nobody trusts is judged %+v: %+v", j, echo.Declaration)
 	}
 	if d := find(t, set, "last").Description; len(d) != MaxDescriptionBytes {
@@ -322,7 +336,8 @@ func TestOneServerDoesNotHoldUpAnother(t *testing.T) {
 // TestADownServerAnswersAtOnce: nobody waits for a server that is not there, and is told when it is tried again.
 func TestADownServerAnswersAtOnce(t *testing.T) {
 	t.Parallel()
-	set, err := New(Options{Server: fakeServer("garbage"), Lookup: os.LookupEnv, MinPause: time.Hour, MaxPause: time.Hour, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	set, err := New(Options{Server: fakeServer("garbage"), Lookup: os.LookupEnv, MinPause: time.Hour,
+		MaxPause: time.Hour, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

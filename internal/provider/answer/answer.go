@@ -22,7 +22,8 @@ type Answer struct {
 	Text    string
 	IsError bool
 	Code    toolyard.Code
-	// Parts are the output by its parts, where a success is more than text; Text is the same for a form that takes text alone.
+	// Parts are the output by its parts, where a success is more than text; Text is the same for a form that takes text
+	// alone.
 	Parts []toolyard.Content
 	// Echo is the call's: fields of the provider that it wants back.
 	Echo toolyard.Echo
@@ -38,8 +39,8 @@ func (a *Answer) Field(name string) string {
 	return text
 }
 
-// Caller is what called the tool, when that was not the model itself: the field caller of the echo, as it came, and its type. Both are
-// empty when there is none.
+// Caller is what called the tool, when that was not the model itself: the field caller of the echo, as it came, and its
+// type. Both are empty when there is none.
 func (a *Answer) Caller() (caller json.RawMessage, kind string) {
 	var echo struct {
 		Caller json.RawMessage `json:"caller"`
@@ -60,16 +61,19 @@ func (a *Answer) Caller() (caller json.RawMessage, kind string) {
 // The text is [toolyard.Result.Text], and never the operator's detail.
 func Pair(calls []toolyard.Call, results []toolyard.Result) ([]Answer, error) {
 	if len(calls) != len(results) {
-		return nil, fmt.Errorf("rendering results: %d calls have %d results; every call needs exactly one", len(calls), len(results))
+		return nil, fmt.Errorf("rendering results: %d calls have %d results; every call needs exactly one", len(calls),
+			len(results))
 	}
 	answers := make([]Answer, len(calls))
 	for i := range calls {
 		call, result := &calls[i], &results[i]
 		if result.Index != i || result.CallID != call.ID {
-			return nil, fmt.Errorf("rendering results: at %d want the result of call %q, got that of call %q with index %d",
-				i, call.ID, result.CallID, result.Index)
+			return nil,
+				fmt.Errorf("rendering results: at %d want the result of call %q, got that of call %q with index %d",
+					i, call.ID, result.CallID, result.Index)
 		}
-		a := Answer{CallID: call.ID, Tool: call.Tool, Text: result.Text(), IsError: result.IsError, Code: result.Code, Echo: result.Echo}
+		a := Answer{CallID: call.ID, Tool: call.Tool, Text: result.Text(), IsError: result.IsError, Code: result.Code,
+			Echo: result.Echo}
 		if !a.IsError {
 			a.Parts = result.Content
 		}
@@ -78,8 +82,9 @@ func Pair(calls []toolyard.Call, results []toolyard.Result) ([]Answer, error) {
 	return answers, nil
 }
 
-// AddNotice adds what hooks have to say of a batch to the last answer that the model itself reads: every form has one place for each
-// call and no other that all providers take. An answer that a program reads, or that has no text, stays as it is.
+// AddNotice adds what hooks have to say of a batch to the last answer that the model itself reads: every form has one
+// place for each call and no other that all providers take. An answer that a program reads, or that has no text, stays
+// as it is.
 func AddNotice(answers []Answer, n *toolyard.Notice) {
 	words := noticeWords(n)
 	if words == "" {
@@ -87,7 +92,8 @@ func AddNotice(answers []Answer, n *toolyard.Notice) {
 	}
 	for i := len(answers) - 1; i >= 0; i-- {
 		a := &answers[i]
-		if _, kind := a.Caller(); kind != "" && kind != "direct" || a.Field("type") == "tool_search_call" || a.Code == toolyard.Skipped {
+		if _, kind := a.Caller(); kind != "" && kind != "direct" || a.Field("type") == "tool_search_call" ||
+			a.Code == toolyard.Skipped {
 			continue
 		}
 		if a.Text = strings.TrimRight(a.Text, "\n"); a.Text != "" {

@@ -7,7 +7,8 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// MaxMediaBytes is how large an image or a document may be to go to a model, encoded in base64. A larger one is told of in words.
+// MaxMediaBytes is how large an image or a document may be to go to a model, encoded in base64. A larger one is told of
+// in words.
 const MaxMediaBytes = 5 << 20
 
 var images = []string{"image/jpeg", "image/png", "image/gif", "image/webp"}
@@ -22,8 +23,8 @@ const (
 	Document              // a PDF
 )
 
-// MediaOf says how a part is shown. What is stored elsewhere, too large, or of a type that not every provider takes, is told of in
-// words; so is audio.
+// MediaOf says how a part is shown. What is stored elsewhere, too large, or of a type that not every provider takes, is
+// told of in words; so is audio.
 func MediaOf(p *toolyard.Content) Media {
 	switch {
 	case len(p.Data) == 0 || base64.StdEncoding.EncodedLen(len(p.Data)) > MaxMediaBytes:

@@ -17,9 +17,10 @@ func TestANoticeIsInTheLastAnswerThatAModelReads(t *testing.T) {
 		answers []Answer
 		want    []string
 	}{
-		"the last":   {both, []Answer{{Text: "a"}, {Text: "b\n"}}, []string{"a", "b\n\n" + words}},
-		"a program":  {both, []Answer{{Text: "a"}, {Text: "1", Echo: program}}, []string{"a\n\n" + words, "1"}},
-		"a search":   {both, []Answer{{Text: "a", Echo: json.RawMessage(`{"caller":{"type":"direct"}}`)}, {Text: "1", Echo: search}}, []string{"a\n\n" + words, "1"}},
+		"the last":  {both, []Answer{{Text: "a"}, {Text: "b\n"}}, []string{"a", "b\n\n" + words}},
+		"a program": {both, []Answer{{Text: "a"}, {Text: "1", Echo: program}}, []string{"a\n\n" + words, "1"}},
+		"a search": {both, []Answer{{Text: "a", Echo: json.RawMessage(`{"caller":{"type":"direct"}}`)},
+			{Text: "1", Echo: search}}, []string{"a\n\n" + words, "1"}},
 		"nobody":     {both, []Answer{{Text: "1", Echo: program}}, []string{"1"}},
 		"no output":  {both, []Answer{{}}, []string{words}},
 		"no words":   {&toolyard.Notice{By: "x"}, []Answer{{Text: "a"}}, []string{"a"}},

@@ -21,9 +21,11 @@ func TestDecode(t *testing.T) {
 		name, text string
 		want       []toolyard.Call
 	}{
-		{"message", `{"role":"assistant","content":[{"type":"text","text":"so"},` + use + `,{"type":"tool_use","id":"toolu_2","name":"glob","input":{}}]}`,
+		{"message", `{"role":"assistant","content":[{"type":"text","text":"so"},` + use +
+			`,{"type":"tool_use","id":"toolu_2","name":"glob","input":{}}]}`,
 			[]toolyard.Call{call("toolu_1", "grep", `{"a": 1.0}`), call("toolu_2", "glob", `{}`)}},
-		{"response", `{"id":"msg_1","type":"message","role":"assistant","content":[` + use + `],"stop_reason":"tool_use"}`,
+		{"response", `{"id":"msg_1","type":"message","role":"assistant","content":[` + use +
+			`],"stop_reason":"tool_use"}`,
 			[]toolyard.Call{call("toolu_1", "grep", `{"a": 1.0}`)}},
 		{"what the provider runs is skipped", `{"role":"assistant","content":[
 			{"type":"thinking","thinking":"hm","signature":"x"},{"type":"redacted_thinking","data":"x"},
@@ -34,14 +36,18 @@ func TestDecode(t *testing.T) {
 		{"any input is a call", `{"role":"assistant","content":[
 			{"type":"tool_use","id":"1","name":"t","input":"{\"a\":1}"},{"type":"tool_use","id":"2","name":"t","input":null},{"type":"tool_use","id":"3","name":"t","input":[1]}]}`,
 			[]toolyard.Call{call("1", "t", `{"a":1}`), call("2", "t", `null`), call("3", "t", `[1]`)}},
-		{"cut at the end", `{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"t","input":{}},` + use + `],"stop_reason":"max_tokens"}`,
+		{"cut at the end", `{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"t","input":{}},` + use +
+			`],"stop_reason":"max_tokens"}`,
 			[]toolyard.Call{call("1", "t", `{}`), call("toolu_1", "grep", `"{\"a\": 1.0"`)}},
-		{"cut in the text after", `{"role":"assistant","content":[` + use + `,{"type":"text","text":"and th"}],"stop_reason":"max_tokens"}`,
+		{"cut in the text after", `{"role":"assistant","content":[` + use +
+			`,{"type":"text","text":"and th"}],"stop_reason":"max_tokens"}`,
 			[]toolyard.Call{call("toolu_1", "grep", `{"a": 1.0}`)}},
 		{"what goes back is kept", `{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"click","input":{},"toolset_name":"browser","caller":{"type":"direct"}},
 			{"type":"tool_use","id":"2","name":"t","input":{},"toolset_name":null,"caller":{"type":"code_execution_20260120","tool_id":"srv<1>"}}]}`,
-			[]toolyard.Call{{ID: "1", Tool: "click", Input: json.RawMessage(`{}`), Echo: toolyard.Echo(`{"toolset_name":"browser"}`)},
-				{ID: "2", Tool: "t", Input: json.RawMessage(`{}`), Echo: toolyard.Echo(`{"caller":{"type":"code_execution_20260120","tool_id":"srv<1>"}}`)}}},
+			[]toolyard.Call{{ID: "1", Tool: "click", Input: json.RawMessage(`{}`),
+				Echo: toolyard.Echo(`{"toolset_name":"browser"}`)},
+				{ID: "2", Tool: "t", Input: json.RawMessage(`{}`),
+					Echo: toolyard.Echo(`{"caller":{"type":"code_execution_20260120","tool_id":"srv<1>"}}`)}}},
 		{"text alone", `{"role":"assistant","content":"hello"}`, nil},
 		{"no blocks", `{"role":"assistant","content":[]}`, nil},
 	} {
@@ -64,11 +70,14 @@ func TestDecodeRefuses(t *testing.T) {
 		{`{"role":"assistant","content":[],"stop_reason":{}}`, `stop_reason: want string, got object`},
 		{`{"content":["x"]}`, `content[0]: want object, got string`},
 		{`{"content":[{}]}`, `content[0].type: want string, got nothing`},
-		{`{"content":[{"type":"text"},{"type":"tool_use","name":"t","input":{}}]}`, `content[1].id: want string, got nothing`},
+		{`{"content":[{"type":"text"},{"type":"tool_use","name":"t","input":{}}]}`,
+			`content[1].id: want string, got nothing`},
 		{`{"content":[{"type":"tool_use","id":"","name":"t","input":{}}]}`, `content[0].id: is empty; a call needs it`},
-		{`{"content":[{"type":"tool_use","id":"1","Name":"t","input":{}}]}`, `content[0].name: want string, got nothing`},
+		{`{"content":[{"type":"tool_use","id":"1","Name":"t","input":{}}]}`,
+			`content[0].name: want string, got nothing`},
 		{`{"content":[{"type":"tool_use","id":"1","name":7,"input":{}}]}`, `content[0].name: want string, got number`},
-		{`{"content":[{"type":"tool_use","id":"1","name":"t","input":{},"caller":"me"}]}`, `content[0].caller: want object, got string`},
+		{`{"content":[{"type":"tool_use","id":"1","name":"t","input":{},"caller":"me"}]}`,
+			`content[0].caller: want object, got string`},
 	} {
 		_, err := Decode([]byte(tt.text))
 		if _, ok := errors.AsType[*toolyard.InputError](err); !ok || err.Error() != tt.want {
@@ -91,11 +100,13 @@ func TestRender(t *testing.T) {
 		t.Fatal(err)
 	}
 	block := func(id, text string) map[string]any {
-		return map[string]any{"type": "tool_result", "tool_use_id": id, "content": []any{map[string]any{"type": "text", "text": text}}}
+		return map[string]any{"type": "tool_result", "tool_use_id": id,
+			"content": []any{map[string]any{"type": "text", "text": text}}}
 	}
 	failed := block("toolu_2", "no such tool")
 	failed["is_error"] = true
-	want := map[string]any{"role": "user", "content": []any{block("toolu_1", "a <b>\n"), failed, block("toolu_3", "(no output)")}}
+	want := map[string]any{"role": "user", "content": []any{block("toolu_1", "a <b>\n"), failed,
+		block("toolu_3", "(no output)")}}
 	if !reflect.DeepEqual(wire, any(want)) {
 		t.Errorf("\n got %v\nwant %v", wire, want)
 	}

@@ -56,7 +56,8 @@ func Render(answers []answer.Answer) ([]byte, error) {
 	for i := range answers {
 		a := &answers[i]
 		m.Content[i] = result{
-			CallID: a.CallID, Toolset: a.Field("toolset_name"), IsError: a.IsError, Content: content(a), Type: "tool_result",
+			CallID: a.CallID, Toolset: a.Field("toolset_name"), IsError: a.IsError, Content: content(a),
+			Type: "tool_result",
 		}
 	}
 	data, err := json.Marshal(m)

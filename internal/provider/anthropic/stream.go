@@ -9,15 +9,16 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
-// NewStream reads the event stream of a Messages response. A tool_use block is whole at its content_block_stop, and is then
-// read by [Decode] as if it had come in a message: broken JSON becomes its input as a string. Deltas and ends of blocks may
-// interleave; blocks that are no calls are skipped.
+// NewStream reads the event stream of a Messages response. A tool_use block is whole at its content_block_stop, and is
+// then read by [Decode] as if it had come in a message: broken JSON becomes its input as a string. Deltas and ends of
+// blocks may interleave; blocks that are no calls are skipped.
 //
-// A call without any input is held until the event behind it, which says whether the model had none to give or was stopped
-// before it could. Any other is not cut by a stop_reason that comes after its end: text that is a whole object is one however
-// the model stopped, since no beginning of an object is an object.
+// A call without any input is held until the event behind it, which says whether the model had none to give or was
+// stopped before it could. Any other is not cut by a stop_reason that comes after its end: text that is a whole object
+// is one however the model stopped, since no beginning of an object is an object.
 //
-// A second message_start begins the response anew, as a proxy does that has asked again: what was not whole by then is forgotten.
+// A second message_start begins the response anew, as a proxy does that has asked again: what was not whole by then is
+// forgotten.
 func NewStream() *eventstream.Decoder {
 	s := &stream{open: map[int64]*toolBlock{}, last: -1}
 	s.Handle = s.event

@@ -29,9 +29,9 @@ type Tool struct {
 // Hints are MCP's annotations.
 type Hints struct{ ReadOnly, Destructive, Idempotent, OpenWorld bool }
 
-// HintsOf derives the annotations of a tool. A tool whose calls are judged one by one is described by its strictest call.
-// Nothing declares that a tool keeps to a closed world; it counts as one that does when a path says where it acts and it
-// only reads, or changes files of the workspace alone.
+// HintsOf derives the annotations of a tool. A tool whose calls are judged one by one is described by its strictest
+// call. Nothing declares that a tool keeps to a closed world; it counts as one that does when a path says where it acts
+// and it only reads, or changes files of the workspace alone.
 func HintsOf(d *tool.Declaration) Hints {
 	j, static := d.StaticJudgement()
 	if !static {
@@ -62,8 +62,8 @@ func (n Note) String() string {
 	return text + n.What + ": " + n.Why
 }
 
-// Parameters are the keywords at the root of a schema, each as it is to be sent. OpenAI's forms write them in the order of
-// their names.
+// Parameters are the keywords at the root of a schema, each as it is to be sent. OpenAI's forms write them in the order
+// of their names.
 func Parameters(schema json.RawMessage) (map[string]json.RawMessage, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(schema, &fields); err != nil {

@@ -72,8 +72,8 @@ func (c *Calls) take() (out []toolyard.Call) {
 	return out
 }
 
-// rest lets all others out when nothing follows. Those that have not ended are marked as cut; their input is the beginning
-// of the text that came of it, for who reads the log.
+// rest lets all others out when nothing follows. Those that have not ended are marked as cut; their input is the
+// beginning of the text that came of it, for who reads the log.
 func (c *Calls) rest() (out []toolyard.Call) {
 	for len(c.open) > 0 {
 		if o := c.open[0]; !o.whole {

@@ -59,8 +59,8 @@ func (d *Decoder) Restart() {
 	d.anew, d.notes = d.Calls.gone, nil
 }
 
-// Anew is how many calls had gone out when the response began anew for the last time: they are none of the response as it
-// ended. It is 0 when it did not.
+// Anew is how many calls had gone out when the response began anew for the last time: they are none of the response as
+// it ended. It is 0 when it did not.
 func (d *Decoder) Anew() int { return d.anew }
 
 // ErrCut is wrapped by [Decoder.End] for a stream that stopped before its last event.
@@ -72,9 +72,10 @@ var ErrProvider = errors.New("the provider's stream says that it failed")
 // Failed is the error of a stream in which the provider says that it failed.
 func Failed(words string) error { return fmt.Errorf("%w: %s", ErrProvider, strictjson.Quote(words)) }
 
-// Feed takes the next bytes and returns the calls that went out by them, in order. An error is a [*toolyard.InputError],
-// or wraps [ErrProvider]: the stream is broken, the calls that are returned beside it are whole, nothing more is read, and
-// [Decoder.End] has the rest. What comes behind the response's last event is not looked at.
+// Feed takes the next bytes and returns the calls that went out by them, in order. An error is a
+// [*toolyard.InputError], or wraps [ErrProvider]: the stream is broken, the calls that are returned beside it are
+// whole, nothing more is read, and [Decoder.End] has the rest. What comes behind the response's last event is not
+// looked at.
 func (d *Decoder) Feed(chunk []byte) ([]toolyard.Call, error) {
 	if d.over || d.broken != nil {
 		return nil, d.broken
@@ -141,8 +142,8 @@ func (d *Decoder) event(e sse.Event) error {
 	return d.Handle(event)
 }
 
-// Inside gives an error in a document that was made of a part of an event its place in the stream: inner, the path of the
-// part in that document, becomes at.
+// Inside gives an error in a document that was made of a part of an event its place in the stream: inner, the path of
+// the part in that document, becomes at.
 func Inside(at, inner string, err error) error {
 	in, ok := errors.AsType[*toolyard.InputError](err)
 	if !ok {

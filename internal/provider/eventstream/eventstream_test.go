@@ -46,8 +46,10 @@ func TestCallsAreBounded(t *testing.T) {
 
 // TestInside: an error in a document that was made of a part of an event has the part's place.
 func TestInside(t *testing.T) {
-	for field, want := range map[string]string{"content[0].id": "events[3].block.id", "content[0]": "events[3].block", "": "events[3].block", "x": "events[3].block.x"} {
-		if err := Inside("events[3].block", "content[0]", strictjson.Errorf(field, "is wrong")); err.(*toolyard.InputError).Field != want {
+	for field, want := range map[string]string{"content[0].id": "events[3].block.id", "content[0]": "events[3].block",
+		"": "events[3].block", "x": "events[3].block.x"} {
+		if err := Inside("events[3].block", "content[0]",
+			strictjson.Errorf(field, "is wrong")); err.(*toolyard.InputError).Field != want {
 			t.Errorf("%q becomes %v", field, err)
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
-// A part of a stream that is whole is read by the decoder of whole messages, out of a document that is made here. What the
-// provider wrote stays as it is, to the byte.
+// A part of a stream that is whole is read by the decoder of whole messages, out of a document that is made here. What
+// the provider wrote stays as it is, to the byte.
 
 // Text is a text as a JSON string.
 func Text(text string) json.RawMessage {

@@ -62,7 +62,8 @@ func Decode(data []byte) ([]toolyard.Call, error) {
 			return nil, err
 		}
 		if len(of) > 0 && len(calls) > 0 {
-			return nil, strictjson.Errorf(candidate.Path(), "has function calls, and so has %s; hand in the content of one candidate", first)
+			return nil, strictjson.Errorf(candidate.Path(),
+				"has function calls, and so has %s; hand in the content of one candidate", first)
 		}
 		if len(of) > 0 {
 			calls, first = of, candidate.Path()

@@ -20,16 +20,26 @@ func TestDecode(t *testing.T) {
 		name, text string
 		want       []toolyard.Call
 	}{
-		{"content", `{"role":"model","parts":[{"text":"so"},` + grep + `,{"functionCall":{"id":"fc-7","name":"glob"}},{"functionCall":{"name":"glob","args":null,"id":""}}]}`,
-			[]toolyard.Call{call("toolyard_call_1", "grep", `{"a": 1.0}`), call("fc-7", "glob", `{}`), call("toolyard_call_3", "glob", `{}`)}},
-		{"response", `{"candidates":[{"content":{"parts":[` + grep + `],"role":"model"},"finishReason":"STOP"}]}`, []toolyard.Call{call("toolyard_call_1", "grep", `{"a": 1.0}`)}},
-		{"one candidate with calls", `{"candidates":[{"finishReason":"SAFETY"},{"content":{"role":"model"},"finishReason":"STOP"},{"content":{"parts":[` + grep + `]}}]}`,
+		{"content", `{"role":"model","parts":[{"text":"so"},` + grep +
+			`,{"functionCall":{"id":"fc-7","name":"glob"}},{"functionCall":{"name":"glob","args":null,"id":""}}]}`,
+			[]toolyard.Call{call("toolyard_call_1", "grep", `{"a": 1.0}`), call("fc-7", "glob", `{}`),
+				call("toolyard_call_3", "glob", `{}`)}},
+		{"response", `{"candidates":[{"content":{"parts":[` + grep +
+			`],"role":"model"},"finishReason":"STOP"}]}`,
 			[]toolyard.Call{call("toolyard_call_1", "grep", `{"a": 1.0}`)}},
-		{"what the provider runs is skipped", `{"parts":[{"thought":true,"text":"hm"},{"executableCode":{"code":"1"}},{"codeExecutionResult":{}},{"toolCall":{"id":"1"}},` + grep + `]}`,
+		{"one candidate with calls",
+			`{"candidates":[{"finishReason":"SAFETY"},{"content":{"role":"model"},"finishReason":"STOP"},{"content":{"parts":[` + grep + `]}}]}`,
 			[]toolyard.Call{call("toolyard_call_1", "grep", `{"a": 1.0}`)}},
-		{"any args are a call", `{"parts":[{"functionCall":{"name":"t","args":"{"}},{"functionCall":{"name":"t","args":[1]}}]}`, []toolyard.Call{call("toolyard_call_1", "t", `"{"`), call("toolyard_call_2", "t", `[1]`)}},
-		{"cut at the end", `{"candidates":[{"content":{"parts":[` + grep + `,` + grep + `]},"finishReason":"MAX_TOKENS"}]}`,
-			[]toolyard.Call{call("toolyard_call_1", "grep", `{"a": 1.0}`), call("toolyard_call_2", "grep", `"{\"a\": 1.0"`)}},
+		{"what the provider runs is skipped",
+			`{"parts":[{"thought":true,"text":"hm"},{"executableCode":{"code":"1"}},{"codeExecutionResult":{}},{"toolCall":{"id":"1"}},` + grep + `]}`,
+			[]toolyard.Call{call("toolyard_call_1", "grep", `{"a": 1.0}`)}},
+		{"any args are a call",
+			`{"parts":[{"functionCall":{"name":"t","args":"{"}},{"functionCall":{"name":"t","args":[1]}}]}`,
+			[]toolyard.Call{call("toolyard_call_1", "t", `"{"`), call("toolyard_call_2", "t", `[1]`)}},
+		{"cut at the end", `{"candidates":[{"content":{"parts":[` + grep + `,` + grep +
+			`]},"finishReason":"MAX_TOKENS"}]}`,
+			[]toolyard.Call{call("toolyard_call_1", "grep", `{"a": 1.0}`),
+				call("toolyard_call_2", "grep", `"{\"a\": 1.0"`)}},
 		{"no parts", `{"parts":[]}`, nil},
 		{"blocked", `{"candidates":[]}`, nil},
 	} {
@@ -54,11 +64,15 @@ func TestDecodeRefuses(t *testing.T) {
 		{`{"candidates":[{"content":{"parts":[` + grep + `]}},{"content":{"parts":[` + grep + `]}}]}`,
 			`candidates[1]: has function calls, and so has candidates[0]; hand in the content of one candidate`},
 		{`{"parts":[{"functionCall":"x"}]}`, `parts[0].functionCall: want object, got string`},
-		{`{"parts":[{"text":"x"},{"functionCall":{"args":{}}}]}`, `parts[1].functionCall.name: want string, got nothing`},
+		{`{"parts":[{"text":"x"},{"functionCall":{"args":{}}}]}`,
+			`parts[1].functionCall.name: want string, got nothing`},
 		{`{"parts":[{"functionCall":{"id":7,"name":"t"}}]}`, `parts[0].functionCall.id: want string, got number`},
-		{`{"parts":[{"functionCall":{"id":"toolyard_call_2","name":"t"}}]}`, `parts[0].functionCall.id: begins with "toolyard_call_", which is kept for calls without an id`},
-		{`{"parts":[{"functionCall":{"name":"t","willContinue":true}}]}`, `parts[0].functionCall: is one piece of a streamed call; hand in the accumulated response`},
-		{`{"parts":[{"functionCall":{"name":"t","partialArgs":[]}}]}`, `parts[0].functionCall: is one piece of a streamed call; hand in the accumulated response`},
+		{`{"parts":[{"functionCall":{"id":"toolyard_call_2","name":"t"}}]}`,
+			`parts[0].functionCall.id: begins with "toolyard_call_", which is kept for calls without an id`},
+		{`{"parts":[{"functionCall":{"name":"t","willContinue":true}}]}`,
+			`parts[0].functionCall: is one piece of a streamed call; hand in the accumulated response`},
+		{`{"parts":[{"functionCall":{"name":"t","partialArgs":[]}}]}`,
+			`parts[0].functionCall: is one piece of a streamed call; hand in the accumulated response`},
 	} {
 		_, err := Decode([]byte(tt.text))
 		if _, ok := errors.AsType[*toolyard.InputError](err); !ok || err.Error() != tt.want {

@@ -43,8 +43,8 @@ type response struct {
 }
 
 // Render writes one user content with a functionResponse part for every answer, in order. An id goes back only if it
-// came from the model; name and order match the others. Images and PDF documents are parts of the response, and the text has a
-// line for each.
+// came from the model; name and order match the others. Images and PDF documents are parts of the response, and the
+// text has a line for each.
 func Render(answers []answer.Answer) ([]byte, error) {
 	c := content{Role: "user", Parts: make([]part, len(answers))}
 	for i := range answers {

@@ -22,15 +22,16 @@ type declaration struct {
 	ParametersJSONSchema json.RawMessage `json:"parametersJsonSchema"`
 }
 
-// Tools writes the array tools of a request: one tool that holds all declarations, in the given order. Without any it is
-// empty, as a tool without declarations is refused.
+// Tools writes the array tools of a request: one tool that holds all declarations, in the given order. Without any it
+// is empty, as a tool without declarations is refused.
 func Tools(list []definition.Tool) ([]byte, error) {
 	if len(list) == 0 {
 		return []byte("[]"), nil
 	}
 	t := tools{FunctionDeclarations: make([]declaration, len(list))}
 	for i, d := range list {
-		t.FunctionDeclarations[i] = declaration{Name: d.Name, Description: d.Description, ParametersJSONSchema: d.Schema}
+		t.FunctionDeclarations[i] = declaration{Name: d.Name, Description: d.Description,
+			ParametersJSONSchema: d.Schema}
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

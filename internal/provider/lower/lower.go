@@ -3,9 +3,9 @@
 //
 //	raw -> read -> rewrite (refs inlined, allOf merged, keywords outside the subset dropped) -> object root -> strict -> bytes
 //
-// What comes out is only for the model. It is never narrower than the schema, so that it keeps no model from a good call:
-// whatever is dropped makes it accept more, and calls are checked against the schema as it was declared. A strict form
-// has one more liberty: optional fields may come as null, which [DropNulls] takes out again.
+// What comes out is only for the model. It is never narrower than the schema, so that it keeps no model from a good
+// call: whatever is dropped makes it accept more, and calls are checked against the schema as it was declared. A strict
+// form has one more liberty: optional fields may come as null, which [DropNulls] takes out again.
 //
 // Equal input gives equal bytes; fields keep the order in which the schema first names them. The package is pure.
 package lower
@@ -22,8 +22,9 @@ import (
 
 // The limits of the rewriting itself; those of the providers are in subset.go.
 const (
-	maxInlined = 1 << 20               // bytes of schema that references bring in: a long definition may be used often
-	maxNodes   = 5_000                 // subschemas of one result: small definitions that use each other grow without end
+	maxInlined = 1 << 20 // bytes of schema that references bring in: a long definition may be used often
+	// subschemas of one result: small definitions that use each other grow without end
+	maxNodes   = 5_000
 	maxNesting = toolyard.MaxJSONDepth // objects and arrays inside each other
 )
 
@@ -89,7 +90,8 @@ func Lower(target Target, raw json.RawMessage) (Lowered, error) {
 	if !ok {
 		return Lowered{}, fmt.Errorf("lowering a schema: want an object, got %s", kind(doc))
 	}
-	w := &writer{subset: s, root: root, legacy: isLegacy(root), nestedID: hasNestedID(root, true), sizes: map[string]int{}, defs: map[string]string{}, defined: map[string]any{}}
+	w := &writer{subset: s, root: root, legacy: isLegacy(root), nestedID: hasNestedID(root, true),
+		sizes: map[string]int{}, defs: map[string]string{}, defined: map[string]any{}}
 	var out map[string]any
 	if whole := w.whole(); s.verbatim && w.plain(whole) {
 		out = w.asItIs(whole)
@@ -166,8 +168,9 @@ func (w *writer) plain(root map[string]any) bool {
 	if w.subset.anyRoot {
 		return true
 	}
-	return (root["type"] == "object" || !refersToRoot(root)) && !slices.ContainsFunc([]string{"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "enum", "const", "if"},
-		func(k string) bool { _, ok := root[k]; return ok })
+	return (root["type"] == "object" || !refersToRoot(root)) &&
+		!slices.ContainsFunc([]string{"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "enum", "const", "if"},
+			func(k string) bool { _, ok := root[k]; return ok })
 }
 
 // asItIs copies the root. Below it OpenAI's arrays get the items that it refuses them without, and patterns that some

@@ -21,7 +21,8 @@ func TestLower(t *testing.T) {
 		in, out string
 		changes []string // path keyword: what
 	}{
-		{"as it is", Anthropic, `{"type":"object","properties":{"b":{"type":"string","minLength":1},"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"not":{}}}}`,
+		{"as it is", Anthropic,
+			`{"type":"object","properties":{"b":{"type":"string","minLength":1},"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"not":{}}}}`,
 			`{"type":"object","properties":{"b":{"type":"string","minLength":1},"a":{"not":{}}}}`, nil},
 		{"references and allOf are put in", OpenAI, `{"type":"object","properties":{"m":{"allOf":[{"$ref":"#/$defs/M"}],"default":"a","description":"which"},"l":{"type":"array","items":{"$ref":"#/$defs/P"}}},
 			"$defs":{"M":{"type":"string","enum":["a","b"],"description":"a mode","title":"M"},"P":{"type":"object","properties":{"m":{"$ref":"#/$defs/M"}},"required":["m"],"additionalProperties":false}}}`,
@@ -30,61 +31,85 @@ func TestLower(t *testing.T) {
 		{"what allOf says twice is joined", Anthropic, `{"type":"object","properties":{"a":{"type":["integer","null"],"minimum":1,"allOf":[{"type":"number","minimum":3,"maximum":9},{"maximum":7}]},
 			"o":{"allOf":[{"properties":{"x":{"type":"string"}},"required":["x"]},{"properties":{"x":{"minLength":2},"y":true},"required":["x","y"]}]}}}`,
 			`{"type":"object","properties":{"a":{"type":"integer","minimum":3,"maximum":7},"o":{"properties":{"x":{"type":"string","minLength":2},"y":true},"required":["x","y"]}}}`, nil},
-		{"what cannot be joined stays", Anthropic, `{"type":"object","properties":{"a":{"pattern":"^a","allOf":[{"pattern":"b$"},{"if":{"const":"ab"},"then":{"maxLength":2}},{"if":{},"else":{}}]}}}`,
+		{"what cannot be joined stays", Anthropic,
+			`{"type":"object","properties":{"a":{"pattern":"^a","allOf":[{"pattern":"b$"},{"if":{"const":"ab"},"then":{"maxLength":2}},{"if":{},"else":{}}]}}}`,
 			`{"type":"object","properties":{"a":{"pattern":"^a","if":{"const":"ab"},"then":{"maxLength":2},"allOf":[{"pattern":"b$"},{"if":{},"else":{}}]}}}`, nil},
-		{"a definition that refers to itself stays one", Anthropic, `{"type":"object","properties":{"t":{"$ref":"#/$defs/Tree"},"d0":{"$ref":"#/$defs/d0"}},"$defs":{"d0":{"type":"null"},"Tree":{"type":"object","properties":{"of":{"type":"array","items":{"$ref":"#/$defs/Tree","description":"below"}}}}}}`,
+		{"a definition that refers to itself stays one", Anthropic,
+			`{"type":"object","properties":{"t":{"$ref":"#/$defs/Tree"},"d0":{"$ref":"#/$defs/d0"}},"$defs":{"d0":{"type":"null"},"Tree":{"type":"object","properties":{"of":{"type":"array","items":{"$ref":"#/$defs/Tree","description":"below"}}}}}}`,
 			`{"type":"object","properties":{"t":{"type":"object","properties":{"of":{"type":"array","items":{"$ref":"#/$defs/d1","description":"below"}}}},"d0":{"type":"null"}},
 			"$defs":{"d1":{"type":"object","properties":{"of":{"type":"array","items":{"$ref":"#/$defs/d1","description":"below"}}}}}}`, nil},
-		{"a root of parts", OpenAI, `{"$ref":"#/$defs/In","$defs":{"In":{"type":"object","properties":{"a":{"oneOf":[{"type":"string"},{"const":1}]}}}}}`,
+		{"a root of parts", OpenAI,
+			`{"$ref":"#/$defs/In","$defs":{"In":{"type":"object","properties":{"a":{"oneOf":[{"type":"string"},{"const":1}]}}}}}`,
 			`{"type":"object","properties":{"a":{"oneOf":[{"type":"string"},{"const":1}]}}}`, nil},
-		{"a name that is no pointer", Anthropic, `{"type":"object","properties":{"a":{"$ref":"#x"}},"$defs":{"x":{"$anchor":"x","type":"string"}}}`,
+		{"a name that is no pointer", Anthropic,
+			`{"type":"object","properties":{"a":{"$ref":"#x"}},"$defs":{"x":{"$anchor":"x","type":"string"}}}`,
 			`{"type":"object","properties":{"a":{"$ref":"#x"}},"$defs":{"x":{"$anchor":"x","type":"string"}}}`, nil},
 		{"patterns that OpenAI refuses", OpenAI, `{"type":"object","properties":{"pattern":{"type":"string","pattern":"^(?!\\.)a$","description":"an address"},"n":{"not":{"pattern":"\\p{L}"}},"p":{"pattern":"^[a-z]{2,3}$"},
 			"m":{"patternProperties":{"^(?!x)":{"type":"string"}},"additionalProperties":false},"o":{"oneOf":[{"pattern":"(?=a)"},{"type":"null"}]}},"default":{"pattern":"(?=a)"}}`,
 			`{"type":"object","properties":{"pattern":{"type":"string","description":"an address (pattern: \"^(?!\\\\.)a$\")"},"n":{},"p":{"pattern":"^[a-z]{2,3}$"},
 			"m":{"patternProperties":{},"additionalProperties":true},"o":{"anyOf":[{"description":"(pattern: \"(?=a)\")"},{"type":"null"}]}},"default":{"pattern":"(?=a)"}}`,
-			[]string{"/properties/m patternProperties: dropped", "/properties/n/not pattern: moved to the description", "/properties/n not: dropped",
-				"/properties/o/oneOf pattern: moved to the description", "/properties/o oneOf: changed", "/properties/pattern pattern: moved to the description"}},
-		{"patterns in a strict form", OpenAIStrict, `{"type":"object","properties":{"a":{"type":"string","pattern":"(?<=a)b"},"b":{"type":"string","pattern":"^b$"}},"required":["a","b"]}`,
+			[]string{"/properties/m patternProperties: dropped", "/properties/n/not pattern: moved to the description",
+				"/properties/n not: dropped",
+				"/properties/o/oneOf pattern: moved to the description", "/properties/o oneOf: changed",
+				"/properties/pattern pattern: moved to the description"}},
+		{"patterns in a strict form", OpenAIStrict,
+			`{"type":"object","properties":{"a":{"type":"string","pattern":"(?<=a)b"},"b":{"type":"string","pattern":"^b$"}},"required":["a","b"]}`,
 			`{"type":"object","properties":{"a":{"type":"string","description":"(pattern: \"(?<=a)b\")"},"b":{"type":"string","pattern":"^b$"}},"required":["a","b"],"additionalProperties":false}`,
 			[]string{"/properties/a pattern: moved to the description"}},
-		{"the whole language for MCP, references too", MCP, `{"type":"object","properties":{"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"type":"string"}}}`,
+		{"the whole language for MCP, references too", MCP,
+			`{"type":"object","properties":{"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"type":"string"}}}`,
 			`{"type":"object","properties":{"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"type":"string"}}}`, nil},
 		{"no type", MCP, `{"properties":{"a":true}}`, `{"properties":{"a":true},"type":"object"}`, nil},
-		{"the whole language for MCP", MCP, `{"type":"object","oneOf":[{"required":["a"]}]}`, `{"type":"object","oneOf":[{"required":["a"]}]}`, nil},
-		{"array without items", OpenAI, `{"type":"object","properties":{"a":{"type":"array"}}}`, `{"type":"object","properties":{"a":{"type":"array","items":{}}}}`, nil},
-		{"a field's name", Anthropic, `{"type":"object","properties":{"a b":{},"c.d":{}},"additionalProperties":false}`, `{"type":"object","properties":{"c.d":{}}}`,
+		{"the whole language for MCP", MCP, `{"type":"object","oneOf":[{"required":["a"]}]}`,
+			`{"type":"object","oneOf":[{"required":["a"]}]}`, nil},
+		{"array without items", OpenAI, `{"type":"object","properties":{"a":{"type":"array"}}}`,
+			`{"type":"object","properties":{"a":{"type":"array","items":{}}}}`, nil},
+		{"a field's name", Anthropic, `{"type":"object","properties":{"a b":{},"c.d":{}},"additionalProperties":false}`,
+			`{"type":"object","properties":{"c.d":{}}}`,
 			[]string{"/properties/a b : dropped"}},
-		{"a field's name elsewhere", OpenAI, `{"type":"object","properties":{"a b":{}}}`, `{"type":"object","properties":{"a b":{}}}`, nil},
-		{"a choice at the root", Anthropic, `{"oneOf":[{"properties":{"a":{"type":"string"}},"required":["a","c"]},{"properties":{"a":{"type":"integer"},"b":{}},"required":["c"]}]}`,
+		{"a field's name elsewhere", OpenAI, `{"type":"object","properties":{"a b":{}}}`,
+			`{"type":"object","properties":{"a b":{}}}`, nil},
+		{"a choice at the root", Anthropic,
+			`{"oneOf":[{"properties":{"a":{"type":"string"}},"required":["a","c"]},{"properties":{"a":{"type":"integer"},"b":{}},"required":["c"]}]}`,
 			`{"properties":{"a":{"anyOf":[{"type":"string"},{"type":"integer"}]},"b":{}},"required":["c"],"type":"object"}`,
 			[]string{" oneOf: changed", " anyOf: changed"}},
-		{"allOf at the root", OpenAI, `{"type":"object","allOf":[{"properties":{"a":{"type":["string","null"]}}},{"properties":{"a":{"type":"string","minLength":2}},"required":["a"]}]}`,
+		{"allOf at the root", OpenAI,
+			`{"type":"object","allOf":[{"properties":{"a":{"type":["string","null"]}}},{"properties":{"a":{"type":"string","minLength":2}},"required":["a"]}]}`,
 			`{"type":"object","properties":{"a":{"type":"string","minLength":2}},"required":["a"]}`, nil},
-		{"an older draft", Anthropic, `{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","properties":{"a":{"$ref":"#/definitions/a","minLength":3},"t":{"type":"array","items":[{"type":"string"}],"additionalItems":false}},"definitions":{"a":{"type":"string"}}}`,
+		{"an older draft", Anthropic,
+			`{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","properties":{"a":{"$ref":"#/definitions/a","minLength":3},"t":{"type":"array","items":[{"type":"string"}],"additionalItems":false}},"definitions":{"a":{"type":"string"}}}`,
 			`{"type":"object","properties":{"a":{"type":"string"},"t":{"type":"array","maxItems":1,"prefixItems":[{"type":"string"}]}}}`, nil},
-		{"Gemini's subset", Gemini, `{"type":"object","properties":{"p":{"$ref":"#/$defs/p","description":"a path"},"k":{"const":"x"},"n":{"const":null},"m":{"type":"object","patternProperties":{"^x":{}},"additionalProperties":false}},"$defs":{"p":{"type":"string","minLength":1,"pattern":"^/","format":"uri"}}}`,
+		{"Gemini's subset", Gemini,
+			`{"type":"object","properties":{"p":{"$ref":"#/$defs/p","description":"a path"},"k":{"const":"x"},"n":{"const":null},"m":{"type":"object","patternProperties":{"^x":{}},"additionalProperties":false}},"$defs":{"p":{"type":"string","minLength":1,"pattern":"^/","format":"uri"}}}`,
 			`{"type":"object","properties":{"p":{"type":"string","description":"a path (format: \"uri\"; pattern: \"^/\"; minLength: 1)"},"k":{"enum":["x"]},"n":{"description":"(const: null)"},"m":{"type":"object","additionalProperties":true}}}`,
 			[]string{"/properties/m patternProperties: dropped", "/properties/n const: moved to the description",
-				"/properties/p format: moved to the description", "/properties/p pattern: moved to the description", "/properties/p minLength: moved to the description"}},
+				"/properties/p format: moved to the description", "/properties/p pattern: moved to the description",
+				"/properties/p minLength: moved to the description"}},
 		{"what moves stays beside the description that counts", Gemini, `{"type":"object","properties":{"a":{"allOf":[{"$ref":"#/$defs/d"}],"description":"mine"},"b":{"$ref":"#/$defs/d"},
 			"c":{"allOf":[{"pattern":"^a"},{"pattern":"b$"}],"minLength":1}},"$defs":{"d":{"type":"string","minLength":3,"description":"its own"}}}`,
 			`{"type":"object","properties":{"a":{"type":"string","description":"mine (minLength: 3)"},"b":{"type":"string","description":"its own (minLength: 3)"},
 			"c":{"description":"(pattern: \"^a\"; pattern: \"b$\"; minLength: 1)"}}}`,
-			[]string{"/properties/a/allOf/0 minLength: moved to the description", "/properties/b minLength: moved to the description",
-				"/properties/c/allOf/0 pattern: moved to the description", "/properties/c/allOf/1 pattern: moved to the description",
+			[]string{"/properties/a/allOf/0 minLength: moved to the description",
+				"/properties/b minLength: moved to the description",
+				"/properties/c/allOf/0 pattern: moved to the description",
+				"/properties/c/allOf/1 pattern: moved to the description",
 				"/properties/c minLength: moved to the description"}},
-		{"recursion is cut", Gemini, `{"type":"object","properties":{"t":{"$ref":"#/$defs/t"}},"$defs":{"t":{"type":"object","properties":{"v":{"type":"string"},"next":{"$ref":"#/$defs/t"}}}}}`,
+		{"recursion is cut", Gemini,
+			`{"type":"object","properties":{"t":{"$ref":"#/$defs/t"}},"$defs":{"t":{"type":"object","properties":{"v":{"type":"string"},"next":{"$ref":"#/$defs/t"}}}}}`,
 			`{"type":"object","properties":{"t":{"type":"object","properties":{"v":{"type":"string"},"next":{}}}}}`,
 			[]string{"/properties/t/properties/next $ref: dropped"}},
-		{"strict", OpenAIStrict, `{"type":"object","properties":{"path":{"type":"string","description":"where","minLength":1},"limit":{"type":"integer","minimum":1,"default":3},"mode":{"enum":["a","b"]}},"required":["path"]}`,
+		{"strict", OpenAIStrict,
+			`{"type":"object","properties":{"path":{"type":"string","description":"where","minLength":1},"limit":{"type":"integer","minimum":1,"default":3},"mode":{"enum":["a","b"]}},"required":["path"]}`,
 			`{"type":"object","properties":{"path":{"type":"string","description":"where (minLength: 1)"},"limit":{"type":["integer","null"],"description":"(default: 3)","minimum":1},"mode":{"type":["string","null"],"enum":["a","b",null]}},"required":["limit","mode","path"],"additionalProperties":false}`,
-			[]string{"/properties/limit default: moved to the description", "/properties/path minLength: moved to the description",
+			[]string{"/properties/limit default: moved to the description",
+				"/properties/path minLength: moved to the description",
 				"/properties/limit : changed", "/properties/mode : changed"}},
-		{"strict recursion", OpenAIStrict, `{"type":"object","properties":{"t":{"$ref":"#/$defs/t"}},"required":["t"],"$defs":{"t":{"type":"object","properties":{"next":{"$ref":"#/$defs/t"}}}}}`,
+		{"strict recursion", OpenAIStrict,
+			`{"type":"object","properties":{"t":{"$ref":"#/$defs/t"}},"required":["t"],"$defs":{"t":{"type":"object","properties":{"next":{"$ref":"#/$defs/t"}}}}}`,
 			`{"type":"object","properties":{"t":{"type":"object","properties":{"next":{"anyOf":[{"$ref":"#/$defs/d0"},{"type":"null"}]}},"required":["next"],"additionalProperties":false}},"required":["t"],"$defs":{"d0":{"type":"object","properties":{"next":{"anyOf":[{"$ref":"#/$defs/d0"},{"type":"null"}]}},"required":["next"],"additionalProperties":false}},"additionalProperties":false}`,
 			[]string{"/properties/t/properties/next : changed", "/$defs/d0/properties/next : changed"}},
-		{"strict for Anthropic", AnthropicStrict, `{"type":"object","properties":{"n":{"type":"integer","minimum":1},"f":{"type":"string","format":"uuid"}}}`,
+		{"strict for Anthropic", AnthropicStrict,
+			`{"type":"object","properties":{"n":{"type":"integer","minimum":1},"f":{"type":"string","format":"uuid"}}}`,
 			`{"type":"object","properties":{"n":{"type":"integer","description":"(minimum: 1)"},"f":{"type":"string","format":"uuid"}},"additionalProperties":false}`,
 			[]string{"/properties/n minimum: moved to the description"}},
 	} {
@@ -116,7 +141,8 @@ func TestFieldsKeepTheirOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s := string(got.Schema); strings.Index(s, `"zeta":`) > strings.Index(s, `"alpha":`) || !strings.HasPrefix(s, `{"type"`) {
+		if s := string(got.Schema); strings.Index(s, `"zeta":`) > strings.Index(s, `"alpha":`) ||
+			!strings.HasPrefix(s, `{"type"`) {
 			t.Errorf("%s: %s", target, s)
 		}
 	}
@@ -131,17 +157,21 @@ func TestNoStrictForm(t *testing.T) {
 		return b.String()
 	}
 	for why, in := range map[string]string{
-		"values of any type":          `{"type":"object","properties":{"a":{}}}`,
-		"takes fields that it does":   `{"type":"object","additionalProperties":true}`,
-		"takes any fields":            `{"type":"object","properties":{"a":{"type":"object"}}}`,
-		"does not name":               `{"type":"object","properties":{"a":{"type":"object","patternProperties":{"^x":{"type":"string"}}}}}`,
-		`requires "b"`:                `{"type":"object","properties":{"a":{"type":"string"}},"required":["b"]}`,
-		"levels of nesting":           `{"type":"object","properties":{"a":` + strings.Repeat(`{"type":"array","items":`, 10) + `{"type":"string"}` + strings.Repeat("}", 10) + `}}`,
-		"1001 enum values":            `{"type":"object","properties":{"a":{"enum":[` + many(1001, "") + `]}}}`,
-		"past 250 values":             `{"type":"object","properties":{"a":{"enum":[` + many(251, strings.Repeat("x", 60)) + `]}}}`,
-		"characters of names":         `{"type":"object","properties":{"` + strings.Repeat("x", MaxStrictNameChars+1) + `":{"type":"string"}}}`,
-		"objects and other values":    `{"type":"object","properties":{"a":{"minLength":1,"pattern":"x","anyOf":[{"type":"object","properties":{"b":{"type":"string"}}},{"type":"string"}]}}}`,
-		"5001 properties":             `{"type":"object","properties":{` + strings.ReplaceAll(many(5001, "p"), `",`, `":{"type":"null"},`) + `:{"type":"null"}}}`,
+		"values of any type":        `{"type":"object","properties":{"a":{}}}`,
+		"takes fields that it does": `{"type":"object","additionalProperties":true}`,
+		"takes any fields":          `{"type":"object","properties":{"a":{"type":"object"}}}`,
+		"does not name":             `{"type":"object","properties":{"a":{"type":"object","patternProperties":{"^x":{"type":"string"}}}}}`,
+		`requires "b"`:              `{"type":"object","properties":{"a":{"type":"string"}},"required":["b"]}`,
+		"levels of nesting": `{"type":"object","properties":{"a":` +
+			strings.Repeat(`{"type":"array","items":`, 10) + `{"type":"string"}` + strings.Repeat("}", 10) + `}}`,
+		"1001 enum values": `{"type":"object","properties":{"a":{"enum":[` + many(1001, "") + `]}}}`,
+		"past 250 values": `{"type":"object","properties":{"a":{"enum":[` +
+			many(251, strings.Repeat("x", 60)) + `]}}}`,
+		"characters of names": `{"type":"object","properties":{"` + strings.Repeat("x", MaxStrictNameChars+1) +
+			`":{"type":"string"}}}`,
+		"objects and other values": `{"type":"object","properties":{"a":{"minLength":1,"pattern":"x","anyOf":[{"type":"object","properties":{"b":{"type":"string"}}},{"type":"string"}]}}}`,
+		"5001 properties": `{"type":"object","properties":{` +
+			strings.ReplaceAll(many(5001, "p"), `",`, `":{"type":"null"},`) + `:{"type":"null"}}}`,
 		"an enum holds an object":     `{"type":"object","properties":{"a":{"enum":[{}]}}}`,
 		"/properties/a/items: it acc": `{"type":"object","properties":{"a":{"type":"array"}}}`,
 	} {
@@ -157,8 +187,11 @@ func TestNoStrictForm(t *testing.T) {
 
 func TestLowerRefuses(t *testing.T) {
 	for why, in := range map[string]string{
-		"is not JSON": `{`, "more text": `{} {}`, "want an object, got array": `[]`, "of an object, got one of string": `{"type":"string"}`,
-		"no alternative": `{"anyOf":[{"type":"string"}]}`, "nested more": strings.Repeat(`{"not":`, 600) + "{}" + strings.Repeat("}", 600),
+		"is not JSON": `{`, "more text": `{} {}`, "want an object, got array": `[]`,
+		"of an object, got one of string": `{"type":"string"}`,
+		"no alternative":                  `{"anyOf":[{"type":"string"}]}`,
+		"nested more": strings.Repeat(`{"not":`, 600) + "{}" +
+			strings.Repeat("}", 600),
 	} {
 		if _, err := Lower(Gemini, json.RawMessage(in)); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: want %q, got %v", clip(in), why, err)
@@ -226,9 +259,11 @@ func TestDropNulls(t *testing.T) {
 // keywordsOf is what each target may get, written down a second time: by the provider's documents, not by subset.go.
 var keywordsOf = map[Target]string{
 	AnthropicStrict: "type title description enum properties required items anyOf additionalProperties default format",
-	OpenAIStrict: "type title description enum properties required items anyOf additionalProperties pattern format minimum maximum exclusiveMinimum exclusiveMaximum " +
+	OpenAIStrict: "type title description enum properties required items anyOf additionalProperties pattern format " +
+		"minimum maximum exclusiveMinimum exclusiveMaximum " +
 		"multipleOf minItems maxItems $ref $defs",
-	Gemini: "type title description enum properties required items prefixItems anyOf additionalProperties format minimum maximum minItems maxItems",
+	Gemini: "type title description enum properties required items prefixItems anyOf additionalProperties format " +
+		"minimum maximum minItems maxItems",
 }
 
 // inSubset walks a lowered schema and says what the target would refuse.
@@ -273,7 +308,8 @@ func inSubset(target Target, node any, root bool) error {
 		if m["additionalProperties"] != false {
 			return fmt.Errorf("an object is not closed: %s", text(m))
 		}
-		if fields := m["properties"].(map[string]any); target == OpenAIStrict && len(stringsOf(m["required"])) != len(fields) {
+		if fields := m["properties"].(map[string]any); target == OpenAIStrict &&
+			len(stringsOf(m["required"])) != len(fields) {
 			return fmt.Errorf("an object has optional fields: %s", text(m))
 		}
 	}
@@ -337,7 +373,8 @@ func holds(t *testing.T, raw json.RawMessage, inputs []any) (fitted map[Target]i
 	return fitted
 }
 
-// filled are the ways to write an input with null for every field that a strict schema requires and the input leaves out.
+// filled are the ways to write an input with null for every field that a strict schema requires and the input leaves
+// out.
 func filled(root, schema, value any) []any {
 	const most = 64 // ways that are looked at
 	node := schema.(map[string]any)
@@ -422,7 +459,8 @@ func (m maker) schema(depth int) any {
 	}
 	s := map[string]any{}
 	if !m.once(5) {
-		s["type"] = m.of("object", "object", "string", "integer", "number", "array", "boolean", "null", []any{"string", "null"}, []any{"object", "string"})
+		s["type"] = m.of("object", "object", "string", "integer", "number", "array", "boolean", "null",
+			[]any{"string", "null"}, []any{"object", "string"})
 	}
 	if depth > 0 && (hasType(s, "object") || m.once(8)) {
 		m.object(s, depth)
@@ -439,8 +477,10 @@ func (m maker) schema(depth int) any {
 		}
 	}
 	for k, v := range map[string]any{
-		"minLength": 1, "maxLength": 2, "pattern": m.of("^[ab]*$", `^(?!b)[ab\p{Lu}]*$`), "minimum": 1, "maximum": 2, "multipleOf": 2, "enum": []any{"a", 1, nil}, "const": m.of("a", 1, nil),
-		"default": "a", "description": "text", "format": m.of("date", "uri", "email"), "$comment": "x", "uniqueItems": true, "minProperties": 1,
+		"minLength": 1, "maxLength": 2, "pattern": m.of("^[ab]*$", `^(?!b)[ab\p{Lu}]*$`), "minimum": 1, "maximum": 2,
+		"multipleOf": 2, "enum": []any{"a", 1, nil}, "const": m.of("a", 1, nil),
+		"default": "a", "description": "text", "format": m.of("date", "uri", "email"), "$comment": "x",
+		"uniqueItems": true, "minProperties": 1,
 	} {
 		if m.once(15) {
 			s[k] = v

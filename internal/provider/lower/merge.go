@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// merge adds to out what part says of the same value. Where two keywords cannot be put together one of them is kept: each
-// alone accepts more than both.
+// merge adds to out what part says of the same value. Where two keywords cannot be put together one of them is kept:
+// each alone accepts more than both.
 func (w *writer) merge(out, part map[string]any, path string) {
 	// What the two say of other fields is decided with both lists of fields at hand.
 	w.mergeFields(out, part, path)
@@ -133,7 +133,8 @@ func (w *writer) mergeBoth(out map[string]any, k string, ours, theirs any, path 
 	case "anyOf":
 		w.unname(out)
 	}
-	w.report(path, k, Dropped, "two of allOf cannot be merged: %s is kept, %s is not", clip(text(ours)), clip(text(theirs)))
+	w.report(path, k, Dropped, "two of allOf cannot be merged: %s is kept, %s is not", clip(text(ours)),
+		clip(text(theirs)))
 }
 
 // clip shortens a value for a message.

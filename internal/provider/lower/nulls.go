@@ -7,9 +7,9 @@ import (
 	"strconv"
 )
 
-// DropNulls takes out of an input the fields that are null where the schema refuses null and lets the field be left out:
-// what a model writes that was given [OpenAIStrict]. Everything else stays as it is, and an input without such fields, or
-// that is no JSON, comes back as it was. schema is the declared one, not the lowered.
+// DropNulls takes out of an input the fields that are null where the schema refuses null and lets the field be left
+// out: what a model writes that was given [OpenAIStrict]. Everything else stays as it is, and an input without such
+// fields, or that is no JSON, comes back as it was. schema is the declared one, not the lowered.
 func DropNulls(schema, input json.RawMessage) (json.RawMessage, error) {
 	doc, _, err := read(schema)
 	if err != nil {

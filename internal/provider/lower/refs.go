@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// resolve follows a reference inside the document; ok is false when it leads elsewhere, or by a name that is no pointer.
+// resolve follows a reference inside the document; ok is false when it leads elsewhere, or by a name that is no
+// pointer.
 func (w *writer) resolve(ref string) (node any, ok bool) {
 	fragment, local := strings.CutPrefix(ref, "#")
 	if !local || w.nestedID || fragment != "" && !strings.HasPrefix(fragment, "/") {
@@ -56,11 +57,14 @@ func (w *writer) reference(ref, path string, stack []string) map[string]any {
 		if w.subset.recursion {
 			return map[string]any{"$ref": w.define(ref)}
 		}
-		w.report(path, "$ref", Dropped, "%q is recursive, which the provider does not take; anything is accepted from here on", ref)
+		w.report(path, "$ref", Dropped,
+			"%q is recursive, which the provider does not take; anything is accepted from here on", ref)
 	case w.nodes >= maxNodes:
-		w.report(path, "$ref", Dropped, "the schema would have more than %d subschemas; anything is accepted from here on", maxNodes)
+		w.report(path, "$ref", Dropped,
+			"the schema would have more than %d subschemas; anything is accepted from here on", maxNodes)
 	case w.inlined+w.size(ref, target) > maxInlined:
-		w.report(path, "$ref", Dropped, "definitions would be put in for more than %d bytes; anything is accepted from here on", maxInlined)
+		w.report(path, "$ref", Dropped,
+			"definitions would be put in for more than %d bytes; anything is accepted from here on", maxInlined)
 	default:
 		w.inlined += w.size(ref, target)
 		return w.rewrite(target, path, append(slices.Clip(stack), ref))

@@ -38,7 +38,8 @@ func (w *writer) rewrite(schema any, path string, stack []string) map[string]any
 	return out
 }
 
-// isTransparent reports whether a schema asserts one thing, so that what it consists of can say itself which fields there are.
+// isTransparent reports whether a schema asserts one thing, so that what it consists of can say itself which fields
+// there are.
 func isTransparent(in map[string]any) bool {
 	n := 0
 	for k := range in {
@@ -87,7 +88,8 @@ func (w *writer) parts(in map[string]any, path string, stack []string) (parts []
 			return !slices.Contains(silent, k) && k != "title" && k != "description"
 		})
 		if at, ok := part["$ref"]; ok && (!alone || path == "") {
-			w.report(path, "$ref", Dropped, "%q is recursive and stands beside other keywords; what it adds is not seen", at)
+			w.report(path, "$ref", Dropped,
+				"%q is recursive and stands beside other keywords; what it adds is not seen", at)
 			part = map[string]any{}
 		} else if ok {
 			for _, k := range names(in) { // a reference stands alone
@@ -152,14 +154,16 @@ func (w *writer) keyword(out, in map[string]any, k, path string, stack []string)
 	case "patternProperties", "unevaluatedProperties":
 		w.opened(out, in)
 		if in[k] != false && text(in[k]) != "{}" {
-			w.report(path, k, Dropped, "the provider's subset does not have it; such fields are accepted whatever they hold")
+			w.report(path, k, Dropped,
+				"the provider's subset does not have it; such fields are accepted whatever they hold")
 		}
 	case "pattern":
 		if source, ok := in[k].(string); ok && w.subset.keeps(k) && portable(source) {
 			out[k] = source
 		}
 	case "format":
-		if f, ok := in[k].(string); ok && w.subset.keeps(k) && (w.subset.formats == nil || slices.Contains(w.subset.formats, f)) {
+		if f, ok := in[k].(string); ok && w.subset.keeps(k) &&
+			(w.subset.formats == nil || slices.Contains(w.subset.formats, f)) {
 			out[k] = f
 		}
 	default:
@@ -171,7 +175,8 @@ func (w *writer) keyword(out, in map[string]any, k, path string, stack []string)
 		case strings.HasPrefix(k, "x-"):
 			w.report(path, k, Dropped, "it is an extension that the provider does not know")
 		default:
-			w.report(path, k, Dropped, "the provider's subset does not have it; the call itself is still checked against it")
+			w.report(path, k, Dropped,
+				"the provider's subset does not have it; the call itself is still checked against it")
 			if slices.Contains(naming, k) {
 				w.unname(out)
 			}
@@ -255,7 +260,11 @@ func (w *writer) enum(out, in map[string]any, k, path string) {
 	} else if _, given := in["const"]; given {
 		return // the constant says more
 	}
-	if w.subset.scalarEnums && slices.ContainsFunc(list, func(v any) bool { t := kind(v); return t != "string" && t != "number" && t != "integer" }) {
+	if w.subset.scalarEnums && slices.ContainsFunc(list, func(v any) bool {
+		t := kind(v)
+		return t != "string" &&
+			t != "number" && t != "integer"
+	}) {
 		return // told by describe
 	}
 	out["enum"] = cloneValue(list)
@@ -281,7 +290,8 @@ func (w *writer) tuple(out, in map[string]any, path string) {
 		switch {
 		case !closed && (!hasRest || len(rest) == 0):
 			delete(out, "items")
-			w.report(path, "prefixItems", Dropped, "the provider has no tuples, and what follows the first items is free")
+			w.report(path, "prefixItems", Dropped,
+				"the provider has no tuples, and what follows the first items is free")
 		default:
 			var choice []any
 			seen := map[string]bool{}
@@ -297,7 +307,8 @@ func (w *writer) tuple(out, in map[string]any, path string) {
 			} else if seen["{}"] {
 				out["items"] = map[string]any{}
 			}
-			w.report(path, "prefixItems", Changed, "the provider has no tuples: each item may be what any of them may be")
+			w.report(path, "prefixItems", Changed,
+				"the provider has no tuples: each item may be what any of them may be")
 		}
 	}
 	if _, ok := out["items"]; !ok && w.subset.arraysNeedItems && hasType(out, "array") {
@@ -348,8 +359,8 @@ func (w *writer) describe(out, in map[string]any, path string) {
 	}
 }
 
-// movedWords are what describe moves into a description. They stand apart from it, under movedKey, until all parts of the
-// field are put together: of several descriptions one is kept, and what was moved is kept of all.
+// movedWords are what describe moves into a description. They stand apart from it, under movedKey, until all parts of
+// the field are put together: of several descriptions one is kept, and what was moved is kept of all.
 type movedWords []string
 
 const movedKey = "\x00moved"

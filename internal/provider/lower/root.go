@@ -34,7 +34,9 @@ func (w *writer) objectRoot(root map[string]any) (map[string]any, error) {
 		switch {
 		case w.subset.fieldName(name):
 		case slices.Contains(stringsOf(root["required"]), name):
-			return nil, fmt.Errorf("it requires the field %q, and the provider takes names of 1 to %d letters, digits and %q alone", name, maxFieldName, w.subset.fieldChars)
+			return nil,
+				fmt.Errorf("it requires the field %q, and the provider takes names of 1 to %d letters, digits and %q "+
+					"alone", name, maxFieldName, w.subset.fieldChars)
 		default:
 			delete(fields, name)
 			for _, k := range []string{"additionalProperties", "unevaluatedProperties"} { // or it would be refused
@@ -43,7 +45,8 @@ func (w *writer) objectRoot(root map[string]any) (map[string]any, error) {
 				}
 			}
 			w.unname(root)
-			w.report("/properties/"+escape(name), "", Dropped, "the provider takes names of 1 to %d letters, digits and %q alone", maxFieldName, w.subset.fieldChars)
+			w.report("/properties/"+escape(name), "", Dropped,
+				"the provider takes names of 1 to %d letters, digits and %q alone", maxFieldName, w.subset.fieldChars)
 		}
 	}
 	return root, nil
@@ -55,12 +58,13 @@ func (s *subset) fieldName(name string) bool {
 		return true
 	}
 	return len(name) > 0 && len(name) <= maxFieldName && !strings.ContainsFunc(name, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(s.fieldChars, r))
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune(s.fieldChars, r))
 	})
 }
 
-// distribute puts what stands beside a choice into its alternatives: a strict form wants each of them whole. Alternatives
-// that are objects become one object instead, since together they may name more fields than each alone.
+// distribute puts what stands beside a choice into its alternatives: a strict form wants each of them whole.
+// Alternatives that are objects become one object instead, since together they may name more fields than each alone.
 func (w *writer) distribute(node map[string]any, path string) {
 	choice, ok := node["anyOf"].([]any)
 	if !ok {
@@ -124,7 +128,8 @@ func (w *writer) flatten(node map[string]any, path string) bool {
 		}
 		list := types(branch)
 		switch {
-		case len(list) == 0 && (hasType(node, "object") || path == "" || branch["properties"] != nil || branch["anyOf"] != nil), slices.Contains(list, "object"):
+		case len(list) == 0 && (hasType(node, "object") || path == "" || branch["properties"] != nil ||
+			branch["anyOf"] != nil), slices.Contains(list, "object"):
 		case path == "" || slices.Equal(types(node), []string{"object"}):
 			continue // an object cannot be this
 		default:
@@ -145,7 +150,8 @@ func (w *writer) flatten(node map[string]any, path string) bool {
 		return false
 	}
 	delete(node, "anyOf")
-	w.report(path, "anyOf", Changed, "the alternatives are sent as one object that has the fields of all; which go together is not said")
+	w.report(path, "anyOf", Changed,
+		"the alternatives are sent as one object that has the fields of all; which go together is not said")
 	w.merge(node, union(node, branches), path)
 	return true
 }
@@ -158,7 +164,8 @@ func union(base map[string]any, branches []map[string]any) map[string]any {
 	closed, open := true, false
 	for _, b := range branches {
 		list := stringsOf(b["required"])
-		required = slices.DeleteFunc(slices.Clone(required), func(name string) bool { return !slices.Contains(list, name) })
+		required = slices.DeleteFunc(slices.Clone(required),
+			func(name string) bool { return !slices.Contains(list, name) })
 		rest, said := b["additionalProperties"]
 		closed = closed && said && rest == false
 		open = open || said && rest != false
@@ -181,8 +188,8 @@ func union(base map[string]any, branches []map[string]any) map[string]any {
 	return out
 }
 
-// eitherField is what one of the branches accepts in a field; a branch that does not name it refuses it, unless base names
-// it or one of the two takes any field.
+// eitherField is what one of the branches accepts in a field; a branch that does not name it refuses it, unless base
+// names it or one of the two takes any field.
 func eitherField(base map[string]any, branches []map[string]any, name string) map[string]any {
 	opens := func(node map[string]any) bool {
 		rest, said := node["additionalProperties"]

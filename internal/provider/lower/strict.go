@@ -24,8 +24,8 @@ func at(path string) string {
 // tally is what the limits of a strict form count.
 type tally struct{ properties, depth, enums, chars int }
 
-// makeStrict closes every object and, where all fields are required, makes the optional ones nullable. Its error says why
-// that would change what is accepted.
+// makeStrict closes every object and, where all fields are required, makes the optional ones nullable. Its error says
+// why that would change what is accepted.
 func (w *writer) makeStrict(root map[string]any, result *Lowered) error {
 	var t tally
 	w.strictNode(root, "", 1, &t, result)
@@ -44,7 +44,8 @@ func (w *writer) makeStrict(root map[string]any, result *Lowered) error {
 		of        string
 	}{
 		{t.properties, MaxStrictProperties, "properties"}, {t.depth, MaxStrictDepth, "levels of nesting"},
-		{t.enums, MaxStrictEnumValues, "enum values"}, {t.chars, MaxStrictNameChars, "characters of names and enum values"},
+		{t.enums, MaxStrictEnumValues, "enum values"}, {t.chars, MaxStrictNameChars,
+			"characters of names and enum values"},
 	} {
 		if l.has > l.most {
 			return fmt.Errorf("the schema has %d %s; a strict one may have %d", l.has, l.of, l.most)
@@ -70,7 +71,8 @@ func (w *writer) strictNode(node map[string]any, path string, depth int, t *tall
 	if len(list) > 1 || isChoice {
 		result.Unions++
 	}
-	if len(list) > 0 && !slices.Contains(list, "object") { // what says nothing of these types is in the way of the rules
+	// what says nothing of these types is in the way of the rules
+	if len(list) > 0 && !slices.Contains(list, "object") {
 		for _, k := range []string{"properties", "required", "additionalProperties"} {
 			delete(node, k)
 		}
@@ -112,7 +114,8 @@ func (w *writer) strictEnum(node map[string]any, path string, t *tally) {
 	t.enums += len(values)
 	t.chars += chars
 	if w.subset.allRequired && len(values) > MaxStrictLongEnum && chars > MaxStrictLongEnumLen {
-		w.unstrict(fmt.Sprintf("an enum of %d values has %d characters; past %d values %d are allowed", len(values), chars, MaxStrictLongEnum, MaxStrictLongEnumLen), path)
+		w.unstrict(fmt.Sprintf("an enum of %d values has %d characters; past %d values %d are allowed", len(values),
+			chars, MaxStrictLongEnum, MaxStrictLongEnumLen), path)
 	}
 	if len(values) > 0 && node["type"] == nil && node["anyOf"] == nil {
 		setTypes(node, list)

@@ -12,7 +12,8 @@ const (
 	MaxStrictLongEnumLen = 15_000  // characters of the values of such an enum
 )
 
-// maxFieldName is how many characters the name of a field may have for Anthropic, which refuses the whole request otherwise.
+// maxFieldName is how many characters the name of a field may have for Anthropic, which refuses the whole request
+// otherwise.
 const maxFieldName = 64
 
 // subset is what a target takes.
@@ -29,24 +30,27 @@ type subset struct {
 	formats []string
 	// scalarEnums: an enum may hold strings and numbers alone.
 	scalarEnums bool
-	// fieldChars, if set, are the characters beside letters and digits that a name in properties of the root may have, in
-	// at most maxFieldName of them.
+	// fieldChars, if set, are the characters beside letters and digits that a name in properties of the root may have,
+	// in at most maxFieldName of them.
 	fieldChars string
 	// strict: unknown fields are refused everywhere. allRequired: there are no optional fields, they are null instead.
 	strict, allRequired bool
 }
 
 // always are the keywords that every target takes.
-var always = []string{"type", "title", "description", "enum", "properties", "required", "items", "anyOf", "additionalProperties"}
+var always = []string{"type", "title", "description", "enum", "properties", "required", "items", "anyOf",
+	"additionalProperties"}
 
 // silent are those that mean nothing to a model: they go without a report.
-var silent = []string{"$schema", "$id", "id", "$comment", "$defs", "definitions", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$vocabulary"}
+var silent = []string{"$schema", "$id", "id", "$comment", "$defs", "definitions", "$anchor", "$dynamicAnchor",
+	"$recursiveAnchor", "$vocabulary"}
 
 // told are the keywords that a description can say as well, in this order.
 var told = []string{
 	"format", "pattern", "minLength", "maxLength", "contentEncoding", "contentMediaType",
 	"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
-	"minItems", "maxItems", "uniqueItems", "minContains", "maxContains", "minProperties", "maxProperties", "dependentRequired",
+	"minItems", "maxItems", "uniqueItems", "minContains", "maxContains", "minProperties", "maxProperties",
+	"dependentRequired",
 	"default", "examples", "example", "deprecated",
 }
 

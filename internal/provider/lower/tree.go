@@ -92,7 +92,10 @@ func writeValue(b *bytes.Buffer, doc any, order map[string]int) error {
 			}
 			return len(order)
 		}
-		keys := slices.SortedFunc(maps.Keys(v), func(x, y string) int { return cmp.Or(rank(x)-rank(y), cmp.Compare(x, y)) })
+		keys := slices.SortedFunc(maps.Keys(v), func(x,
+			y string) int {
+			return cmp.Or(rank(x)-rank(y), cmp.Compare(x, y))
+		})
 		b.WriteByte('{')
 		for i, k := range keys {
 			if i > 0 {

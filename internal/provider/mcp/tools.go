@@ -1,5 +1,5 @@
-// Package mcp writes tools as a server of the Model Context Protocol lists them. Its structs are ours: the protocol's SDK
-// is for servers and clients, and a list needs neither. The package is pure.
+// Package mcp writes tools as a server of the Model Context Protocol lists them. Its structs are ours: the protocol's
+// SDK is for servers and clients, and a list needs neither. The package is pure.
 package mcp
 
 import (
@@ -32,7 +32,8 @@ func Tools(tools []definition.Tool) ([]byte, error) {
 	list := make([]entry, len(tools))
 	for i, t := range tools {
 		list[i] = entry{
-			Name: t.Name, Description: t.Description, InputSchema: t.Schema, OutputSchema: t.OutputSchema, Annotations: annotations(t.Hints),
+			Name: t.Name, Description: t.Description, InputSchema: t.Schema, OutputSchema: t.OutputSchema,
+			Annotations: annotations(t.Hints),
 		}
 	}
 	var b bytes.Buffer

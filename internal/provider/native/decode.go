@@ -16,7 +16,8 @@ import (
 var (
 	batchFields  = []string{"id", "agent", "session", "workspace", "interactive", "open", "calls", "options"}
 	callFields   = []string{"id", "tool", "input", "echo", "incomplete"}
-	optionFields = []string{"partition", "max_concurrency", "on_error", "timeout_ms", "call_timeout_ms", "deny", "ask", "supersede"}
+	optionFields = []string{"partition", "max_concurrency", "on_error", "timeout_ms", "call_timeout_ms", "deny", "ask",
+		"supersede"}
 )
 
 // Decode reads a native batch from data that passed [strictjson.Check]. Optional fields may be null, which means left

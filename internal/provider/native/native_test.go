@@ -78,31 +78,42 @@ func TestDecodeRefuses(t *testing.T) {
 		{`{"calls":[{"id":"a"}]}`, `calls[0].tool: want string, got nothing`},
 		{`{"calls":[{"tool":null}]}`, `calls[0].tool: want string, got null`},
 		{`{"calls":[{"id":true,"tool":"a"}]}`, `calls[0].id: want string, got boolean`},
-		{`{"calls":[{"tool":"a","echo":[]}]}`, `calls[0].echo: is no JSON object; give the provider's fields as they came, or leave it out`},
-		{`{"calls":[{"tool":"a","echo":{"x":"` + strings.Repeat("x", toolyard.MaxEchoBytes) + `"}}]}`, `calls[0].echo: has 16392 bytes; at most 16384 are allowed`},
+		{`{"calls":[{"tool":"a","echo":[]}]}`,
+			`calls[0].echo: is no JSON object; give the provider's fields as they came, or leave it out`},
+		{`{"calls":[{"tool":"a","echo":{"x":"` + strings.Repeat("x", toolyard.MaxEchoBytes) +
+			`"}}]}`, `calls[0].echo: has 16392 bytes; at most 16384 are allowed`},
 		{`{"options":[]}`, `options: want object, got array`},
 		{`{"options":{"partition":1}}`, `options.partition: want string, got number`},
 		{`{"options":{"max_concurrency":"10"}}`, `options.max_concurrency: want a whole number, got string`},
-		{`{"options":{"max_concurrency":1.5}}`, `options.max_concurrency: want a whole number of at most 64 bits, got 1.5`},
+		{`{"options":{"max_concurrency":1.5}}`,
+			`options.max_concurrency: want a whole number of at most 64 bits, got 1.5`},
 		{`{"options":{"timeout_ms":1e3}}`, `options.timeout_ms: want a whole number of at most 64 bits, got 1e3`},
-		{`{"options":{"timeout_ms":9223372036854775808}}`, `options.timeout_ms: want a whole number of at most 64 bits, got 9223372036854775808`},
+		{`{"options":{"timeout_ms":9223372036854775808}}`,
+			`options.timeout_ms: want a whole number of at most 64 bits, got 9223372036854775808`},
 		{`{"options":{"deny":"bash"}}`, `options.deny: want array, got string`},
 		{`{"options":{"ask":["bash",1]}}`, `options.ask[1]: want string, got number`},
 
 		{`{"call":[]}`, `call: is not a field of a batch; did you mean "calls"?`},
 		{`{"Calls":[]}`, `Calls: is not a field of a batch; did you mean "calls"?`},
 		{`{"batch_id":"x"}`, `batch_id: is not a field of a batch; did you mean "id"?`},
-		{`{"colour":"red"}`, `colour: is not a field of a batch; the fields are id, agent, session, workspace, interactive, open, calls, options`},
+		{`{"colour":"red"}`,
+			`colour: is not a field of a batch; the fields are id, agent, session, workspace, interactive, open, calls, options`},
 		{`{"calls":[{"tol":"a"}]}`, `calls[0].tol: is not a field of a call; did you mean "tool"?`},
 		{`{"calls":[{"tool":"a","Tool":"b"}]}`, `calls[0].Tool: is not a field of a call; did you mean "tool"?`},
 		{`{"calls":[{"name":"a"}]}`, `calls[0].name: is not a field of a call; did you mean "tool"?`},
-		{`{"calls":[{"tool":"a","arguments":{}}]}`, `calls[0].arguments: is not a field of a call; did you mean "input"?`},
-		{`{"calls":[{"tool":"a","x":1}]}`, `calls[0].x: is not a field of a call; the fields are id, tool, input, echo, incomplete`},
-		{`{"options":{"maxConcurrency":1}}`, `options.maxConcurrency: is not a field of options; did you mean "max_concurrency"?`},
+		{`{"calls":[{"tool":"a","arguments":{}}]}`,
+			`calls[0].arguments: is not a field of a call; did you mean "input"?`},
+		{`{"calls":[{"tool":"a","x":1}]}`,
+			`calls[0].x: is not a field of a call; the fields are id, tool, input, echo, incomplete`},
+		{`{"options":{"maxConcurrency":1}}`,
+			`options.maxConcurrency: is not a field of options; did you mean "max_concurrency"?`},
 		{`{"options":{"timeout":1}}`, `options.timeout: is not a field of options; did you mean "timeout_ms"?`},
-		{`{"options":{"allow":[]}}`, `options.allow: is not a field of options; the fields are partition, max_concurrency, on_error, timeout_ms, call_timeout_ms, deny, ask, supersede`},
-		{`{"\u001b[2J":1}`, `["\x1b[2J"]: is not a field of a batch; the fields are id, agent, session, workspace, interactive, open, calls, options`},
-		{`{"` + strings.Repeat("calls", 100_000) + `":1}`, `["callscallscallscallscallscallscallscallscallscal"...]: is not a field of a batch; the fields are id, agent, session, workspace, interactive, open, calls, options`},
+		{`{"options":{"allow":[]}}`,
+			`options.allow: is not a field of options; the fields are partition, max_concurrency, on_error, timeout_ms, call_timeout_ms, deny, ask, supersede`},
+		{`{"\u001b[2J":1}`,
+			`["\x1b[2J"]: is not a field of a batch; the fields are id, agent, session, workspace, interactive, open, calls, options`},
+		{`{"` + strings.Repeat("calls", 100_000) + `":1}`,
+			`["callscallscallscallscallscallscallscallscallscal"...]: is not a field of a batch; the fields are id, agent, session, workspace, interactive, open, calls, options`},
 	} {
 		_, err := Decode([]byte(tt.text))
 		if _, ok := errors.AsType[*toolyard.InputError](err); !ok {
@@ -139,7 +150,8 @@ func TestRender(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(string(got), "[\n  {\n    \"index\": 0,\n    \"call_id\": \"1\"") || !strings.Contains(string(got), "a < b && c") {
+	if !strings.HasPrefix(string(got), "[\n  {\n    \"index\": 0,\n    \"call_id\": \"1\"") ||
+		!strings.Contains(string(got), "a < b && c") {
 		t.Errorf("got %s", got)
 	}
 	var back []toolyard.Result

@@ -14,7 +14,8 @@ var otherNames = map[string]string{
 	"arguments": "input", "args": "input", "parameters": "input", "params": "input",
 	"call_id": "id", "tool_use_id": "id", "tool_call_id": "id", "batch_id": "id", "batch": "id",
 	"agent_id": "agent", "session_id": "session", "tool_calls": "calls",
-	"strategy": "partition", "concurrency": "max_concurrency", "timeout": "timeout_ms", "call_timeout": "call_timeout_ms",
+	"strategy": "partition", "concurrency": "max_concurrency", "timeout": "timeout_ms",
+	"call_timeout": "call_timeout_ms",
 }
 
 // known refuses fields that are not in names, the first in the order of the alphabet, with what was probably meant.
@@ -26,7 +27,8 @@ func known(o strictjson.Object, noun string, names []string) error {
 		if near := nearest(field, names); near != "" {
 			return strictjson.Errorf(o.At(field), "is not a field of %s; did you mean %q?", noun, near)
 		}
-		return strictjson.Errorf(o.At(field), "is not a field of %s; the fields are %s", noun, strings.Join(names, ", "))
+		return strictjson.Errorf(o.At(field), "is not a field of %s; the fields are %s", noun,
+			strings.Join(names, ", "))
 	}
 	return nil
 }

@@ -63,7 +63,8 @@ func Decode(data []byte) ([]toolyard.Call, error) {
 	for i, item := range objects {
 		id := item.Text("call_id")
 		read := readers[kinds[i]]
-		if where := item.Text("execution"); kinds[i] == toolSearchCall && (where == "server" || where != "client" && !item.Given("call_id")) {
+		if where := item.Text("execution"); kinds[i] == toolSearchCall &&
+			(where == "server" || where != "client" && !item.Given("call_id")) {
 			read = nil // the provider's own search
 		}
 		switch {
@@ -77,7 +78,8 @@ func Decode(data []byte) ([]toolyard.Call, error) {
 			}
 		case strings.HasSuffix(kinds[i], "_call") && id != "" && !answered[id] && item.Text("execution") != "server":
 			return nil, strictjson.Errorf(item.At("type"),
-				"%s is answered by who receives it, which cannot be answered here; take it out", strictjson.Quote(kinds[i]))
+				"%s is answered by who receives it, which cannot be answered here; take it out",
+				strictjson.Quote(kinds[i]))
 		}
 	}
 	return calls, nil

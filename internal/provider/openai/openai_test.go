@@ -22,7 +22,8 @@ func TestDecode(t *testing.T) {
 		name, text string
 		want       []toolyard.Call
 	}{
-		{"output", `[{"type":"reasoning","id":"rs_1","summary":[]},` + item + `,{"type":"function_call","call_id":"call_b","name":"glob","arguments":""}]`,
+		{"output", `[{"type":"reasoning","id":"rs_1","summary":[]},` + item +
+			`,{"type":"function_call","call_id":"call_b","name":"glob","arguments":""}]`,
 			[]toolyard.Call{a, call("call_b", "glob", `{}`)}},
 		{"response", `{"object":"response","status":"completed","output":[` + item + `]}`, []toolyard.Call{a}},
 		{"what the provider runs is skipped", `[
@@ -33,18 +34,28 @@ func TestDecode(t *testing.T) {
 		{"what is answered already is skipped", `[{"type":"function_call","call_id":"call_0","name":"t","arguments":"{}"},
 			{"type":"function_call_output","call_id":"call_0","output":"done"},
 			{"type":"shell_call","call_id":"sh_1"},{"type":"shell_call_output","call_id":"sh_1"},` + item + `]`, []toolyard.Call{a}},
-		{"broken arguments are the call's", `[{"type":"function_call","call_id":"1","name":"t","arguments":"{\"a\":"},{"type":"function_call","call_id":"2","name":"t","arguments":"[1]"}]`,
+		{"broken arguments are the call's",
+			`[{"type":"function_call","call_id":"1","name":"t","arguments":"{\"a\":"},{"type":"function_call","call_id":"2","name":"t","arguments":"[1]"}]`,
 			[]toolyard.Call{call("1", "t", `"{\"a\":"`), call("2", "t", `[1]`)}},
-		{"cut before its first argument", `[{"type":"function_call","call_id":"1","name":"t","arguments":"","status":"incomplete"}]`, []toolyard.Call{call("1", "t", `""`)}},
-		{"what goes back is kept", `[{"type":"function_call","call_id":"1","name":"t","arguments":"{}","namespace":"crm","caller":{"type":"program","caller_id":"p"}}]`,
-			[]toolyard.Call{{ID: "1", Tool: "t", Input: json.RawMessage(`{}`), Echo: toolyard.Echo(`{"caller":{"type":"program","caller_id":"p"},"namespace":"crm"}`)}}},
-		{"free text", `[{"type":"custom_tool_call","call_id":"1","name":"t","input":"a = 1"},{"type":"custom_tool_call","call_id":"2","name":"t","input":"{\"a\":1}"}]`,
-			[]toolyard.Call{{ID: "1", Tool: "t", Input: json.RawMessage(`"a = 1"`), Echo: toolyard.Echo(`{"type":"custom_tool_call"}`)},
-				{ID: "2", Tool: "t", Input: json.RawMessage(`{"a":1}`), Echo: toolyard.Echo(`{"type":"custom_tool_call"}`)}}},
+		{"cut before its first argument",
+			`[{"type":"function_call","call_id":"1","name":"t","arguments":"","status":"incomplete"}]`,
+			[]toolyard.Call{call("1", "t", `""`)}},
+		{"what goes back is kept",
+			`[{"type":"function_call","call_id":"1","name":"t","arguments":"{}","namespace":"crm","caller":{"type":"program","caller_id":"p"}}]`,
+			[]toolyard.Call{{ID: "1", Tool: "t", Input: json.RawMessage(`{}`),
+				Echo: toolyard.Echo(`{"caller":{"type":"program","caller_id":"p"},"namespace":"crm"}`)}}},
+		{"free text",
+			`[{"type":"custom_tool_call","call_id":"1","name":"t","input":"a = 1"},{"type":"custom_tool_call","call_id":"2","name":"t","input":"{\"a\":1}"}]`,
+			[]toolyard.Call{{ID: "1", Tool: "t", Input: json.RawMessage(`"a = 1"`),
+				Echo: toolyard.Echo(`{"type":"custom_tool_call"}`)},
+				{ID: "2", Tool: "t", Input: json.RawMessage(`{"a":1}`),
+					Echo: toolyard.Echo(`{"type":"custom_tool_call"}`)}}},
 		{"a search of the client", `[{"type":"tool_search_call","call_id":"1","execution":"client","status":"completed","arguments":{"query":"x"}},
 			{"type":"tool_search_call","call_id":"2","execution":"client","status":"incomplete","arguments":{"query":"x"}}]`,
-			[]toolyard.Call{{ID: "1", Tool: SearchTool, Input: json.RawMessage(`{"query":"x"}`), Echo: toolyard.Echo(`{"execution":"client","type":"tool_search_call"}`)},
-				{ID: "2", Tool: SearchTool, Input: json.RawMessage(`"{\"query\":\"x\""`), Echo: toolyard.Echo(`{"execution":"client","type":"tool_search_call"}`)}}},
+			[]toolyard.Call{{ID: "1", Tool: SearchTool, Input: json.RawMessage(`{"query":"x"}`),
+				Echo: toolyard.Echo(`{"execution":"client","type":"tool_search_call"}`)},
+				{ID: "2", Tool: SearchTool, Input: json.RawMessage(`"{\"query\":\"x\""`),
+					Echo: toolyard.Echo(`{"execution":"client","type":"tool_search_call"}`)}}},
 		{"nothing", `[]`, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -64,9 +75,11 @@ func TestDecodeRefuses(t *testing.T) {
 		{`[7]`, `[0]: want object, got number`},
 		{`{"output":[{}]}`, `output[0].type: want string, got nothing`},
 		{`[{"type":"function_call","id":"fc_1","name":"t","arguments":"{}"}]`, `[0].call_id: want string, got nothing`},
-		{`{"output":[{"type":"function_call","call_id":"","name":"t","arguments":"{}"}]}`, `output[0].call_id: is empty; a call needs it`},
+		{`{"output":[{"type":"function_call","call_id":"","name":"t","arguments":"{}"}]}`,
+			`output[0].call_id: is empty; a call needs it`},
 		{`[{"type":"function_call","call_id":"1","name":null,"arguments":"{}"}]`, `[0].name: want string, got null`},
-		{`[{"type":"function_call","call_id":"1","name":"t","arguments":"","status":1}]`, `[0].status: want string, got number`},
+		{`[{"type":"function_call","call_id":"1","name":"t","arguments":"","status":1}]`,
+			`[0].status: want string, got number`},
 		{`{"output":[` + item + `,{"type":"computer_call","call_id":"c","actions":[]}]}`,
 			`output[1].type: "computer_call" is answered by who receives it, which cannot be answered here; take it out`},
 		{`[{"type":"shell_call","call_id":"c"}]`,
@@ -96,7 +109,8 @@ func TestRender(t *testing.T) {
 	out := func(id, text string) map[string]any {
 		return map[string]any{"type": "function_call_output", "call_id": id, "output": text}
 	}
-	if want := []any{out("call_a", "a <b>\n"), out("call_b", "no such tool"), out("call_c", "")}; !reflect.DeepEqual(wire, any(want)) {
+	if want := []any{out("call_a", "a <b>\n"), out("call_b", "no such tool"),
+		out("call_c", "")}; !reflect.DeepEqual(wire, any(want)) {
 		t.Errorf("\n got %v\nwant %v", wire, want)
 	}
 	if got, err := Render(nil); err != nil || string(got) != "[]" {

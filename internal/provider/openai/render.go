@@ -85,7 +85,8 @@ func functionOutput(a *answer.Answer) functionOutputItem {
 
 func customOutput(a *answer.Answer) customOutputItem {
 	caller, _ := a.Caller()
-	return customOutputItem{CallID: a.CallID, Output: outputOf(a, "auto"), Caller: caller, Type: "custom_tool_call_output"}
+	return customOutputItem{CallID: a.CallID, Output: outputOf(a, "auto"), Caller: caller,
+		Type: "custom_tool_call_output"}
 }
 
 // outputOf is an answer's text, or its parts. detail is that of images: the output of a custom tool must have one.
@@ -143,7 +144,8 @@ func searchOutput(a *answer.Answer) (searchOutputItem, error) {
 			return item, fmt.Errorf("writing the OpenAI tool %q: %w", p.Name, err)
 		}
 		item.Tools = append(item.Tools, functionTool{
-			Parameters: parameters, Name: answer.SentName(p), Description: p.Description, DeferLoading: true, Type: "function",
+			Parameters: parameters, Name: answer.SentName(p), Description: p.Description, DeferLoading: true,
+			Type: "function",
 		})
 	}
 	return item, nil

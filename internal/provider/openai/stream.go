@@ -9,13 +9,13 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
-// NewStream reads the event stream of a Responses response. A call is whole with its response.output_item.done, which has
-// the item with all its arguments, and is then read by [Decode] as if it had come in an output. The deltas before it repeat
-// what it says and are not looked at; they may interleave. An item that began and was never done is cut, whatever the
-// response ended with.
+// NewStream reads the event stream of a Responses response. A call is whole with its response.output_item.done, which
+// has the item with all its arguments, and is then read by [Decode] as if it had come in an output. The deltas before
+// it repeat what it says and are not looked at; they may interleave. An item that began and was never done is cut,
+// whatever the response ended with.
 //
-// Unlike an output, a stream cannot know that a call is answered further down: it is run. Items that are the provider's, or that
-// nobody here can answer, are noted with their response.output_item.done and cut nothing.
+// Unlike an output, a stream cannot know that a call is answered further down: it is run. Items that are the
+// provider's, or that nobody here can answer, are noted with their response.output_item.done and cut nothing.
 func NewStream() *eventstream.Decoder {
 	s := &stream{open: map[int64]*eventstream.Open{}, noted: map[int64]bool{}, last: -1}
 	s.Handle = s.event
@@ -137,8 +137,8 @@ func (s *stream) done(e strictjson.Object) error {
 	return nil
 }
 
-// note notes an item that is no call of ours. Those that have a call_id, and no output in the same response, are left to whoever
-// receives it.
+// note notes an item that is no call of ours. Those that have a call_id, and no output in the same response, are left
+// to whoever receives it.
 func (s *stream) note(o strictjson.Object, kind string, at int64) {
 	id := o.Text("call_id")
 	switch {
@@ -146,7 +146,8 @@ func (s *stream) note(o strictjson.Object, kind string, at int64) {
 		s.Answered(id)
 	case strings.HasSuffix(kind, "_call") && !s.noted[at]:
 		s.noted[at] = true
-		s.Note(eventstream.Note{Type: kind, ID: o.Text("id"), CallID: id, Open: id != "" && o.Text("execution") != "server"})
+		s.Note(eventstream.Note{Type: kind, ID: o.Text("id"), CallID: id, Open: id != "" &&
+			o.Text("execution") != "server"})
 	}
 }
 

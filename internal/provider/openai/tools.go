@@ -40,12 +40,14 @@ func Tools(tools []definition.Tool) ([]byte, error) {
 			return nil, fmt.Errorf("writing the OpenAI tool %q: %w", t.Name, err)
 		}
 		if search && t.Name == SearchTool {
-			list[i] = searchTool{Description: t.Description, Parameters: parameters, Execution: "client", Type: "tool_search"}
+			list[i] = searchTool{Description: t.Description, Parameters: parameters, Execution: "client",
+				Type: "tool_search"}
 			continue
 		}
 		list[i] = functionTool{
-			Strict: t.Strict, Parameters: parameters, Name: t.Name, Description: t.Description, DeferLoading: t.Deferred,
-			Type: "function",
+			Strict: t.Strict, Parameters: parameters, Name: t.Name, Description: t.Description,
+			DeferLoading: t.Deferred,
+			Type:         "function",
 		}
 	}
 	data, err := json.Marshal(list)

@@ -52,7 +52,8 @@ func Decode(data []byte) ([]toolyard.Call, error) {
 			return nil, err
 		}
 		if len(of) > 0 && len(calls) > 0 {
-			return nil, strictjson.Errorf(choice.Path(), "has tool calls, and so has %s; hand in the message of one choice", first)
+			return nil, strictjson.Errorf(choice.Path(),
+				"has tool calls, and so has %s; hand in the message of one choice", first)
 		}
 		if len(of) > 0 {
 			calls, first = of, choice.Path()
@@ -67,7 +68,8 @@ func messageCalls(m strictjson.Object, finish string) ([]toolyard.Call, error) {
 	}
 	if !m.Given("tool_calls") {
 		if m.Given("function_call") {
-			return nil, strictjson.Errorf(m.At("function_call"), "is the retired form of one call without an id; ask the model with tools instead of functions")
+			return nil, strictjson.Errorf(m.At("function_call"),
+				"is the retired form of one call without an id; ask the model with tools instead of functions")
 		}
 		return nil, nil
 	}

@@ -26,12 +26,19 @@ func TestDecode(t *testing.T) {
 		name, text string
 		want       []toolyard.Call
 	}{
-		{"message", `{"role":"assistant","content":null,"tool_calls":[` + one + `,` + empty + `]}`, []toolyard.Call{a, call("call_b", "glob", `{}`)}},
-		{"completion", completion(`{"index":0,"message":{"role":"assistant","content":"so","tool_calls":[` + one + `]},"finish_reason":"tool_calls"}`), []toolyard.Call{a}},
-		{"one choice with calls", completion(`{"message":{"content":"no"}},{"message":{"tool_calls":[` + one + `]}},{"message":{"tool_calls":[]}}`), []toolyard.Call{a}},
-		{"broken arguments are the call's", `{"tool_calls":[{"id":"1","type":"function","function":{"name":"t","arguments":"{\"a\""}}]}`, []toolyard.Call{call("1", "t", `"{\"a\""`)}},
-		{"custom tool", `{"tool_calls":[{"id":"1","type":"custom","custom":{"name":"t","input":"*** Begin"}}]}`, []toolyard.Call{call("1", "t", `"*** Begin"`)}},
-		{"cut before its first argument", completion(`{"message":{"tool_calls":[` + empty + `,` + empty + `]},"finish_reason":"length"}`),
+		{"message", `{"role":"assistant","content":null,"tool_calls":[` + one + `,` + empty +
+			`]}`, []toolyard.Call{a, call("call_b", "glob", `{}`)}},
+		{"completion", completion(`{"index":0,"message":{"role":"assistant","content":"so","tool_calls":[` + one +
+			`]},"finish_reason":"tool_calls"}`), []toolyard.Call{a}},
+		{"one choice with calls", completion(`{"message":{"content":"no"}},{"message":{"tool_calls":[` + one +
+			`]}},{"message":{"tool_calls":[]}}`), []toolyard.Call{a}},
+		{"broken arguments are the call's",
+			`{"tool_calls":[{"id":"1","type":"function","function":{"name":"t","arguments":"{\"a\""}}]}`,
+			[]toolyard.Call{call("1", "t", `"{\"a\""`)}},
+		{"custom tool", `{"tool_calls":[{"id":"1","type":"custom","custom":{"name":"t","input":"*** Begin"}}]}`,
+			[]toolyard.Call{call("1", "t", `"*** Begin"`)}},
+		{"cut before its first argument", completion(`{"message":{"tool_calls":[` + empty + `,` + empty +
+			`]},"finish_reason":"length"}`),
 			[]toolyard.Call{call("call_b", "glob", `{}`), call("call_b", "glob", `""`)}},
 		{"no calls", `{"role":"assistant","content":"hello"}`, nil},
 		{"null calls", `{"role":"assistant","content":"hello","tool_calls":null}`, nil},
@@ -48,11 +55,13 @@ func TestDecode(t *testing.T) {
 func TestDecodeRefuses(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{`[]`, `the input should be one JSON object, and is array`},
-		{`{"object":"chat.completion.chunk","choices":[]}`, `object: want "chat.completion", got "chat.completion.chunk"`},
+		{`{"object":"chat.completion.chunk","choices":[]}`,
+			`object: want "chat.completion", got "chat.completion.chunk"`},
 		{`{"object":"chat.completion"}`, `choices: want array, got nothing`},
 		{`{"choices":[{}]}`, `choices[0].message: want object, got nothing`},
 		{`{"choices":[{"message":{},"finish_reason":1}]}`, `choices[0].finish_reason: want string, got number`},
-		{`{"choices":[{"message":{"tool_calls":[` + one + `]}},{"message":{}},{"message":{"tool_calls":[` + one + `]}}]}`,
+		{`{"choices":[{"message":{"tool_calls":[` + one + `]}},{"message":{}},{"message":{"tool_calls":[` + one +
+			`]}}]}`,
 			`choices[2]: has tool calls, and so has choices[0]; hand in the message of one choice`},
 		{`{"role":"user","tool_calls":[]}`, `role: want "assistant", got "user"`},
 		{`{"role":"assistant","function_call":{"name":"t","arguments":"{}"}}`,
@@ -60,10 +69,12 @@ func TestDecodeRefuses(t *testing.T) {
 		{`{"tool_calls":{}}`, `tool_calls: want array, got object`},
 		{`{"tool_calls":[1]}`, `tool_calls[0]: want object, got number`},
 		{`{"tool_calls":[{"function":{"name":"t","arguments":""}}]}`, `tool_calls[0].id: want string, got nothing`},
-		{`{"tool_calls":[{"id":"","function":{"name":"t","arguments":""}}]}`, `tool_calls[0].id: is empty; a call needs it`},
+		{`{"tool_calls":[{"id":"","function":{"name":"t","arguments":""}}]}`,
+			`tool_calls[0].id: is empty; a call needs it`},
 		{`{"tool_calls":[{"id":"1","type":"magic"}]}`, `tool_calls[0].type: want "function" or "custom", got "magic"`},
 		{`{"tool_calls":[{"id":"1","type":"function"}]}`, `tool_calls[0].function: want object, got nothing`},
-		{`{"choices":[{"message":{"tool_calls":[{"id":"1","function":{"arguments":""}}]}}]}`, `choices[0].message.tool_calls[0].function.name: want string, got nothing`},
+		{`{"choices":[{"message":{"tool_calls":[{"id":"1","function":{"arguments":""}}]}}]}`,
+			`choices[0].message.tool_calls[0].function.name: want string, got nothing`},
 	} {
 		_, err := Decode([]byte(tt.text))
 		if _, ok := errors.AsType[*toolyard.InputError](err); !ok || err.Error() != tt.want {
@@ -89,7 +100,8 @@ func TestRender(t *testing.T) {
 	message := func(id, text string) map[string]any {
 		return map[string]any{"role": "tool", "tool_call_id": id, "content": text}
 	}
-	if want := []any{message("call_a", "a <b>\n"), message("call_b", "no such tool"), message("call_c", "")}; !reflect.DeepEqual(wire, any(want)) {
+	if want := []any{message("call_a", "a <b>\n"), message("call_b", "no such tool"),
+		message("call_c", "")}; !reflect.DeepEqual(wire, any(want)) {
 		t.Errorf("\n got %v\nwant %v", wire, want)
 	}
 	if got, err := Render(nil); err != nil || string(got) != "[]" {

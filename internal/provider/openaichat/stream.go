@@ -10,13 +10,13 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
-// NewStream reads the chunks of a Chat Completions stream. The form has no event for the end of a call: one is whole when
-// the next has begun and its arguments are a whole object, or else with the finish_reason. It is then read by [Decode] as if
-// it had come in a completion. Chunks of calls that are open may interleave. What comes for a call after it went out breaks the
-// stream: it was run without that.
+// NewStream reads the chunks of a Chat Completions stream. The form has no event for the end of a call: one is whole
+// when the next has begun and its arguments are a whole object, or else with the finish_reason. It is then read by
+// [Decode] as if it had come in a completion. Chunks of calls that are open may interleave. What comes for a call after
+// it went out breaks the stream: it was run without that.
 //
-// Only the choice that has the first call may have calls. A server that gives several calls the same index, each with an id of
-// its own, is understood.
+// Only the choice that has the first call may have calls. A server that gives several calls the same index, each with
+// an id of its own, is understood.
 func NewStream() *eventstream.Decoder {
 	s := &stream{byIndex: map[int64]*openCall{}}
 	s.Handle = s.event
@@ -106,7 +106,8 @@ func (s *stream) delta(delta strictjson.Object, choice int64) error {
 			return err
 		}
 		if s.begun && choice != s.choice {
-			return strictjson.Errorf(item.Path(), "is a call, and choice %d has some; ask the model for one choice", s.choice)
+			return strictjson.Errorf(item.Path(), "is a call, and choice %d has some; ask the model for one choice",
+				s.choice)
 		}
 		s.begun, s.choice = true, choice
 		if err := s.piece(item); err != nil {
@@ -220,9 +221,11 @@ func (c *openCall) decode(text, reason, at string) (toolyard.Call, error) {
 	item := eventstream.With(c.item, map[string]json.RawMessage{
 		c.kind: eventstream.With(c.function, map[string]json.RawMessage{textField(c.kind): eventstream.Text(text)}),
 	})
-	calls, err := Decode(eventstream.Object(map[string]json.RawMessage{"choices": eventstream.Array(eventstream.Object(map[string]json.RawMessage{
-		"finish_reason": eventstream.Text(reason), "message": eventstream.Object(map[string]json.RawMessage{"tool_calls": eventstream.Array(item)}),
-	}))}))
+	calls, err := Decode(eventstream.Object(map[string]json.RawMessage{
+		"choices": eventstream.Array(eventstream.Object(map[string]json.RawMessage{
+			"finish_reason": eventstream.Text(reason),
+			"message":       eventstream.Object(map[string]json.RawMessage{"tool_calls": eventstream.Array(item)}),
+		}))}))
 	if err != nil {
 		return toolyard.Call{}, eventstream.Inside(at, "choices[0].message.tool_calls[0]", err)
 	}

@@ -109,12 +109,14 @@ func (f *fault) inputError(data []byte) error {
 	e := &toolyard.InputError{}
 	switch f.kind {
 	case tooDeep:
-		e.Problem = fmt.Sprintf("the input nests deeper than %d levels of objects and arrays at %s", toolyard.MaxJSONDepth, where)
+		e.Problem = fmt.Sprintf("the input nests deeper than %d levels of objects and arrays at %s",
+			toolyard.MaxJSONDepth, where)
 	case duplicateKey:
 		e.Field = f.path
 		e.Problem = fmt.Sprintf("appears twice in its object, the second time at %s; keep one", where)
 	case secondValue:
-		e.Problem = fmt.Sprintf("the input goes on after its JSON value at %s, near %s; hand in one JSON document", where, excerpt(data, f.at))
+		e.Problem = fmt.Sprintf("the input goes on after its JSON value at %s, near %s; hand in one JSON document",
+			where, excerpt(data, f.at))
 	default:
 		e.Problem = fmt.Sprintf("the input is not JSON at %s: %s, near %s", where, f.problem, excerpt(data, f.at))
 	}

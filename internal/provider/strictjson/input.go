@@ -7,8 +7,8 @@ import "encoding/json"
 // the rules of [Valid] and at most [MaxInputDepth] levels deep, is that object. Any other value stays as it is. What
 // is wrong with an input is thus never an error of the document: it becomes the result of that one call.
 
-// Name reads a string that must be there and not be empty: the id that a result is paired by. The name of a tool is any string,
-// as the model wrote it: what no tool has ends the call as unknown_tool.
+// Name reads a string that must be there and not be empty: the id that a result is paired by. The name of a tool is any
+// string, as the model wrote it: what no tool has ends the call as unknown_tool.
 func (o Object) Name(name string) (string, error) {
 	text, err := o.String(name)
 	if err == nil && text == "" {
@@ -25,8 +25,8 @@ func (o Object) Input(name string) json.RawMessage { return unwrap(o.Value(name)
 
 // Arguments reads a field that holds the input of a call as JSON inside a string, as the OpenAI forms do. Text that is
 // one valid JSON value by the rules of [Check] becomes that value, the empty string becomes {}. Anything else (cut or
-// broken JSON, a key twice, nesting past [MaxInputDepth]) stays the string exactly as it came. So does the empty
-// string when whole is false: a call that was cut before its first argument must not run without any. Some servers give the
+// broken JSON, a key twice, nesting past [MaxInputDepth]) stays the string exactly as it came. So does the empty string
+// when whole is false: a call that was cut before its first argument must not run without any. Some servers give the
 // value itself, which is taken as it is; no arguments at all are [Missing].
 func (o Object) Arguments(name string, whole bool) (json.RawMessage, error) {
 	switch o.Kind(name) {

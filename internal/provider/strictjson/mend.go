@@ -106,8 +106,8 @@ func badInputs(data []byte) (bad []part, f *fault) {
 // maxReaderDepth is how deep jsontext reads.
 const maxReaderDepth = 10_000
 
-// shallow is a text in which no array or object lies deeper than jsontext reads: a deeper one is a 0 and white space, of
-// the same length. What it held is not read, since all around it is too deep as well.
+// shallow is a text in which no array or object lies deeper than jsontext reads: a deeper one is a 0 and white space,
+// of the same length. What it held is not read, since all around it is too deep as well.
 func shallow(data []byte) []byte {
 	depth, from, inString := 0, 0, false
 	text := data

@@ -13,19 +13,23 @@ func TestMend(t *testing.T) {
 	deep := strings.Repeat("[", 1_000_000) + strings.Repeat("]", 1_000_000)
 	deepest := strings.Repeat("[", MaxInputDepth) + strings.Repeat("]", MaxInputDepth)
 	for name, c := range map[string]struct{ text, want, err string }{
-		"nothing to mend":       {` {"calls":[{"input":{"a":1}}]} `, ` {"calls":[{"input":{"a":1}}]} `, ""},
-		"a key twice":           {`{"input":{"a":1,"a":[{}]},"b":2}`, `{"input":"{\"a\":1,\"a\":[{}]}","b":2}`, ""},
-		"a key twice, deep":     {`{"parts":[{"functionCall":{"args":{"x":{"a":1,"a":2}}}},1]}`, `{"parts":[{"functionCall":{"args":"{\"x\":{\"a\":1,\"a\":2}}"}},1]}`, ""},
-		"the deepest":           {`{"a":{"b":[{"input":` + deepest + `}]}}`, `{"a":{"b":[{"input":` + deepest + `}]}}`, ""},
-		"deeper":                {`{"input":[` + deepest + `]}`, `{"input":"[` + deepest + `]"}`, ""},
-		"a million levels":      {`{"arguments": ` + deep + ` }`, `{"arguments": "` + deep + `" }`, ""},
-		"two inputs":            {`[{"input":{"a":1,"a":2}},{"input":{"b":1,"b":2}}]`, `[{"input":"{\"a\":1,\"a\":2}"},{"input":"{\"b\":1,\"b\":2}"}]`, ""},
+		"nothing to mend": {` {"calls":[{"input":{"a":1}}]} `, ` {"calls":[{"input":{"a":1}}]} `, ""},
+		"a key twice":     {`{"input":{"a":1,"a":[{}]},"b":2}`, `{"input":"{\"a\":1,\"a\":[{}]}","b":2}`, ""},
+		"a key twice, deep": {`{"parts":[{"functionCall":{"args":{"x":{"a":1,"a":2}}}},1]}`,
+			`{"parts":[{"functionCall":{"args":"{\"x\":{\"a\":1,\"a\":2}}"}},1]}`, ""},
+		"the deepest": {`{"a":{"b":[{"input":` + deepest + `}]}}`, `{"a":{"b":[{"input":` + deepest +
+			`}]}}`, ""},
+		"deeper":           {`{"input":[` + deepest + `]}`, `{"input":"[` + deepest + `]"}`, ""},
+		"a million levels": {`{"arguments": ` + deep + ` }`, `{"arguments": "` + deep + `" }`, ""},
+		"two inputs": {`[{"input":{"a":1,"a":2}},{"input":{"b":1,"b":2}}]`,
+			`[{"input":"{\"a\":1,\"a\":2}"},{"input":"{\"b\":1,\"b\":2}"}]`, ""},
 		"an input in an input":  {`{"input":{"input":{"a":1,"a":2}}}`, `{"input":"{\"input\":{\"a\":1,\"a\":2}}"}`, ""},
 		"a string":              {`{"input":"{\"a\":1,\"a\":2}"}`, `{"input":"{\"a\":1,\"a\":2}"}`, ""},
 		"two inputs in a call":  {`{"input":{},"input":{}}`, "", "input: appears twice"},
 		"a key twice elsewhere": {`{"options":{"a":1,"a":2}}`, "", "options.a: appears twice"},
 		"an item":               {`["input",{"a":1,"a":2}]`, "", "[1].a: appears twice"},
-		"behind an input":       {`{"input":{"a":1,"a":2},"b":1,"b":2}`, "", "b: appears twice in its object, the second time at line 1, column 30"},
+		"behind an input": {`{"input":{"a":1,"a":2},"b":1,"b":2}`, "",
+			"b: appears twice in its object, the second time at line 1, column 30"},
 		"the root":              {`{"a":1,"a":2}`, "", "a: appears twice"},
 		"too deep elsewhere":    {`{"x":` + deep + `}`, "", "nests deeper than 512 levels"},
 		"no JSON in an input":   {`{"input":{"a":1,}}`, "", "want a key in double quotes, got '}'"},
@@ -54,9 +58,11 @@ func TestMend(t *testing.T) {
 	}
 }
 
-// FuzzMend: what is mended passes the check, what passes the check is not changed, and what is no JSON is refused by both.
+// FuzzMend: what is mended passes the check, what passes the check is not changed, and what is no JSON is refused by
+// both.
 func FuzzMend(f *testing.F) {
-	for _, text := range []string{`{"input":{"a":1,"a":2}}`, `{"args":[[1]],"b":{}}`, `[{"arguments":"x"}]`, `{"input":[}`, `{"input":{"a" 1}}`} {
+	for _, text := range []string{`{"input":{"a":1,"a":2}}`, `{"args":[[1]],"b":{}}`, `[{"arguments":"x"}]`,
+		`{"input":[}`, `{"input":{"a" 1}}`} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -77,7 +83,9 @@ func FuzzMend(f *testing.F) {
 }
 
 func BenchmarkMend(b *testing.B) {
-	data := []byte("[" + strings.Repeat(`{"id":"toolu_01","tool":"read_file","input":{"file_path":"README.md","limit":10}},`, 10_000) + "0]")
+	data := []byte("[" +
+		strings.Repeat(`{"id":"toolu_01","tool":"read_file","input":{"file_path":"README.md","limit":10}},`, 10_000) +
+		"0]")
 	b.SetBytes(int64(len(data)))
 	b.ReportAllocs()
 	for b.Loop() {

@@ -28,7 +28,8 @@ func TestArguments(t *testing.T) {
 		{name: "two values", text: `{}{}`, want: `"{}{}"`},
 		{name: "deepest", text: deep(MaxInputDepth), want: deep(MaxInputDepth)},
 		{name: "too deep", text: deep(MaxInputDepth + 1), want: `"` + deep(MaxInputDepth+1) + `"`},
-		{name: "a million levels", text: strings.Repeat("[", 1_000_000), want: `"` + strings.Repeat("[", 1_000_000) + `"`},
+		{name: "a million levels", text: strings.Repeat("[", 1_000_000), want: `"` + strings.Repeat("[", 1_000_000) +
+			`"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			document, err := json.Marshal(map[string]string{"arguments": tt.text})

@@ -25,8 +25,8 @@ func newScanner(data []byte, maxDepth int, lax bool) *scanner {
 	return &scanner{Decoder: jsontext.NewDecoder(bytes.NewBuffer(data), options...), data: data, maxDepth: maxDepth}
 }
 
-// scan returns the first fault of the text, or nil when it is exactly one JSON value. In front of the input of a call it
-// calls input, if that is not nil, which reads the input.
+// scan returns the first fault of the text, or nil when it is exactly one JSON value. In front of the input of a call
+// it calls input, if that is not nil, which reads the input.
 func (s *scanner) scan(input func() *fault) *fault {
 	for {
 		token, err := s.ReadToken()

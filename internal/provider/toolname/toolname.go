@@ -1,8 +1,8 @@
 // Package toolname gives tools the names that a provider takes, and finds the tool again when such a name comes back.
 //
-// A name that the provider takes stays as it is. Of any other, what is not allowed becomes "_"; when that is too long, or
-// is somebody's name already, it is cut and ends in a part of the name's hash. All of it follows from the names alone, so
-// that whoever has the same surface makes the same table. The package is pure.
+// A name that the provider takes stays as it is. Of any other, what is not allowed becomes "_"; when that is too long,
+// or is somebody's name already, it is cut and ends in a part of the name's hash. All of it follows from the names
+// alone, so that whoever has the same surface makes the same table. The package is pure.
 package toolname
 
 import (
@@ -32,7 +32,8 @@ var (
 var Rules = []Rule{Anthropic, Gemini, MCP}
 
 func (r Rule) allows(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || strings.IndexByte(r.Also, c) >= 0
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' ||
+		strings.IndexByte(r.Also, c) >= 0
 }
 
 func (r Rule) starts(c byte) bool {

@@ -14,9 +14,12 @@ func TestTable(t *testing.T) {
 		tools, reserved []string
 		want            map[string]string
 	}{
-		{OpenAI, []string{"read_file", "math.add", "späte Ähren"}, nil, map[string]string{"read_file": "read_file", "math.add": "math_add", "späte Ähren": "sp_te__hren"}},
-		{Gemini, []string{"math.add", "ns:do-it", "9lives", "a b"}, nil, map[string]string{"math.add": "math.add", "ns:do-it": "ns:do-it", "9lives": "_9lives", "a b": "a_b"}},
-		{MCP, []string{"math.add", "ns:do", long}, nil, map[string]string{"math.add": "math.add", "ns:do": "ns_do", long: long}},
+		{OpenAI, []string{"read_file", "math.add", "späte Ähren"}, nil,
+			map[string]string{"read_file": "read_file", "math.add": "math_add", "späte Ähren": "sp_te__hren"}},
+		{Gemini, []string{"math.add", "ns:do-it", "9lives", "a b"}, nil,
+			map[string]string{"math.add": "math.add", "ns:do-it": "ns:do-it", "9lives": "_9lives", "a b": "a_b"}},
+		{MCP, []string{"math.add", "ns:do", long}, nil,
+			map[string]string{"math.add": "math.add", "ns:do": "ns_do", long: long}},
 		// Whoever had the name keeps it; those who would share one all get a hash.
 		{OpenAI, []string{"a.b", "a_b"}, nil, map[string]string{"a_b": "a_b", "a.b": "a_b_2e7336dc"}},
 		{OpenAI, []string{"a.b", "a:b"}, nil, map[string]string{"a.b": "a_b_2e7336dc", "a:b": "a_b_6783a31e"}},
@@ -30,7 +33,8 @@ func TestTable(t *testing.T) {
 		again := NewTable(c.rule, backwards, c.reserved)
 		for tool, want := range c.want {
 			if got := table.Sent(tool); got != want || again.Sent(tool) != got {
-				t.Errorf("%q of %q is sent as %q, and as %q in another order; want %q", tool, c.tools, got, again.Sent(tool), want)
+				t.Errorf("%q of %q is sent as %q, and as %q in another order; want %q", tool, c.tools, got,
+					again.Sent(tool), want)
 			}
 		}
 	}
@@ -40,7 +44,8 @@ func TestTable(t *testing.T) {
 func TestTablesAreReversible(t *testing.T) {
 	var tools []string
 	for i := range 200 {
-		tools = append(tools, fmt.Sprintf("t%c%d", ".: _/é"[i%6], i/6%5), strings.Repeat(fmt.Sprint(i%7), 50+i%79), fmt.Sprintf("%da", i%3))
+		tools = append(tools, fmt.Sprintf("t%c%d", ".: _/é"[i%6], i/6%5), strings.Repeat(fmt.Sprint(i%7), 50+i%79),
+			fmt.Sprintf("%da", i%3))
 	}
 	for range 3 { // the hashed names join the tools
 		for _, r := range Rules {
@@ -56,7 +61,8 @@ func TestTablesAreReversible(t *testing.T) {
 				}
 				seen[sent] = tool
 				back, changed := table.Original(sent)
-				if changed != (sent != tool) || changed && (back != tool || slices.Contains(tools, sent) || sent == "t_1") {
+				if changed != (sent != tool) || changed &&
+					(back != tool || slices.Contains(tools, sent) || sent == "t_1") {
 					t.Fatalf("%+v: %q is sent as %q, which is taken for %q, %t", r, tool, sent, back, changed)
 				}
 			}
@@ -73,8 +79,10 @@ func TestTablesAreReversible(t *testing.T) {
 
 func TestTakes(t *testing.T) {
 	for name, want := range map[string][3]bool{ // of Anthropic, Gemini, MCP
-		"a": {true, true, true}, "a-b_c9": {true, true, true}, "a.b": {false, true, true}, "a:b": {false, true, false}, "9a": {true, false, true}, "-a": {true, false, true},
-		"": {}, "a b": {}, "é": {}, strings.Repeat("x", 64): {true, true, true}, strings.Repeat("x", 65): {false, true, true}, strings.Repeat("x", 129): {},
+		"a": {true, true, true}, "a-b_c9": {true, true, true}, "a.b": {false, true, true}, "a:b": {false, true, false},
+		"9a": {true, false, true}, "-a": {true, false, true},
+		"": {}, "a b": {}, "é": {}, strings.Repeat("x", 64): {true, true, true},
+		strings.Repeat("x", 65): {false, true, true}, strings.Repeat("x", 129): {},
 	} {
 		for i, r := range Rules {
 			if got := r.Takes(name); got != want[i] {

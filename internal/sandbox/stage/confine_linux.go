@@ -25,7 +25,8 @@ func (w *watch) confine(r *Root) ([]string, error) {
 			hard = min(l.Max+ownProcesses, have.Max)
 			l.Soft = hard
 		}
-		if err := at(unix.Setrlimit(l.Resource, &unix.Rlimit{Cur: min(l.Soft, hard), Max: hard}), "set limit %d", l.Resource); err != nil {
+		if err := at(unix.Setrlimit(l.Resource, &unix.Rlimit{Cur: min(l.Soft, hard), Max: hard}), "set limit %d",
+			l.Resource); err != nil {
 			return nil, err
 		}
 	}
@@ -54,8 +55,8 @@ func (w *watch) confine(r *Root) ([]string, error) {
 	return look()
 }
 
-// ownProcesses are what this process may have beyond what it gives to the command: a fork bomb must not keep the runtime
-// from a thread that it needs to go on watching.
+// ownProcesses are what this process may have beyond what it gives to the command: a fork bomb must not keep the
+// runtime from a thread that it needs to go on watching.
 const ownProcesses = 16
 
 // start starts the command under its own filter and its own limit of processes, which is lower than ours. A pid other
@@ -77,7 +78,8 @@ func start(r *Root, s *Spec, path string, fds []int) (pid int, err error) {
 	if err := unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: its.Cur, Max: own.Max}); err != nil {
 		return 0, err
 	}
-	pid, err = syscall.ForkExec(path, s.Argv, &syscall.ProcAttr{Env: s.Env, Files: []uintptr{uintptr(fds[0]), uintptr(fds[1]), uintptr(fds[2])}, Sys: &syscall.SysProcAttr{Setsid: true}})
+	pid, err = syscall.ForkExec(path, s.Argv, &syscall.ProcAttr{Env: s.Env,
+		Files: []uintptr{uintptr(fds[0]), uintptr(fds[1]), uintptr(fds[2])}, Sys: &syscall.SysProcAttr{Setsid: true}})
 	if err != nil {
 		return 0, err
 	}
@@ -93,7 +95,8 @@ func start(r *Root, s *Spec, path string, fds []int) (pid int, err error) {
 // dropRights empties every set of capabilities of this thread, and of the others where the runtime can: in a build with
 // cgo it cannot, and they keep theirs. They run nothing but this program, behind the same filter, and end with it.
 func dropRights() error {
-	if err := at(unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0), "clear the ambient capabilities"); err != nil {
+	if err := at(unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0),
+		"clear the ambient capabilities"); err != nil {
 		return err
 	}
 	for c := uintptr(0); ; c++ {
@@ -103,13 +106,15 @@ func dropRights() error {
 			return at(err, "drop capability %d from the bounding set", c)
 		}
 	}
-	const locked = 1<<0 | 1<<1 | 1<<2 | 1<<3 | 1<<5 | 1<<6 | 1<<7 // NOROOT, NO_SETUID_FIXUP and no KEEP_CAPS, no ambient, each for good
+	// NOROOT, NO_SETUID_FIXUP and no KEEP_CAPS, no ambient, each for good
+	const locked = 1<<0 | 1<<1 | 1<<2 | 1<<3 | 1<<5 | 1<<6 | 1<<7
 	if err := at(unix.Prctl(unix.PR_SET_SECUREBITS, locked, 0, 0, 0), "set the secure bits"); err != nil {
 		return err
 	}
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData
-	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0)
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)),
+		uintptr(unsafe.Pointer(&none[0])), 0)
 	if errno == syscall.ENOTSUP {
 		return at(unix.Capset(&header, &none[0]), "drop the capabilities")
 	}
@@ -129,7 +134,8 @@ func filter(program []byte, flags uintptr) error {
 	code := make([]unix.SockFilter, n)
 	for i := range code {
 		b := program[i*instruction:]
-		code[i] = unix.SockFilter{Code: binary.NativeEndian.Uint16(b), Jt: b[2], Jf: b[3], K: binary.NativeEndian.Uint32(b[4:])}
+		code[i] = unix.SockFilter{Code: binary.NativeEndian.Uint16(b), Jt: b[2], Jf: b[3],
+			K: binary.NativeEndian.Uint32(b[4:])}
 	}
 	prog := unix.SockFprog{Len: uint16(n), Filter: &code[0]}
 	r, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
@@ -144,8 +150,8 @@ func filter(program []byte, flags uintptr) error {
 
 const looking = "look at the sandbox from inside"
 
-// lookAround reads from the kernel where this process is: what does not change any more. It trusts none of the calls that
-// should have brought it there.
+// lookAround reads from the kernel where this process is: what does not change any more. It trusts none of the calls
+// that should have brought it there.
 func lookAround(r *Root) error {
 	wrong := func(format string, args ...any) error { return at(fmt.Errorf(format, args...), looking) }
 	if pid := os.Getpid(); pid != 1 {
@@ -159,7 +165,8 @@ func lookAround(r *Root) error {
 		if err != nil {
 			return at(err, looking)
 		}
-		if got := strings.Join(strings.Fields(string(text)), " "); got != strings.Trim(fmt.Sprint(want), "[]") || want[1] == 0 {
+		if got := strings.Join(strings.Fields(string(text)), " "); got != strings.Trim(fmt.Sprint(want), "[]") ||
+			want[1] == 0 {
 			return wrong("%s is %q", file, got)
 		}
 	}
@@ -205,7 +212,8 @@ func look() ([]string, error) {
 	if err := unix.Statfs("/", &fs); err != nil || fs.Flags&unix.ST_RDONLY == 0 {
 		return nil, at(fmt.Errorf("the root is writable (%v)", err), looking)
 	}
-	return []string{"userns", "mount", "pid", "net", "ipc", "uts", "cgroup", "caps", "no_new_privs", "seccomp", "rlimits"}, nil
+	return []string{"userns", "mount", "pid", "net", "ipc", "uts", "cgroup", "caps", "no_new_privs", "seccomp",
+		"rlimits"}, nil
 }
 
 // readOnce reads the beginning of a file of /proc, without asking the runtime to wait for it.

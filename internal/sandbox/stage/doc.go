@@ -2,9 +2,9 @@
 // right away from itself, starts the command, and ends with it.
 //
 // It is this very program, executed again under the name [Name] with a socket as file descriptor [Socket]. Go runs a
-// package's init before anything in main, and that of a package with few imports before those of nearly all others: that
-// is why the stage lives here, in an init of its own, and not behind a call in main. Started from main, it would first
-// wait for the initialisation of everything that the commands link, which takes longer than all else it does.
+// package's init before anything in main, and that of a package with few imports before those of nearly all others:
+// that is why the stage lives here, in an init of its own, and not behind a call in main. Started from main, it would
+// first wait for the initialisation of everything that the commands link, which takes longer than all else it does.
 //
 // Under the name [SpawnerName] it is a small process beside the worker that starts stages, and nothing else.
 //

@@ -18,8 +18,10 @@ const (
 const (
 	readAccess = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	// makeAccess is what a command may do in a place that it writes to. Devices are made nowhere.
-	makeAccess = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE | unix.LANDLOCK_ACCESS_FS_MAKE_DIR |
-		unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK | unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_SYM
+	makeAccess = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_REMOVE_DIR |
+		unix.LANDLOCK_ACCESS_FS_REMOVE_FILE | unix.LANDLOCK_ACCESS_FS_MAKE_DIR |
+		unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK | unix.LANDLOCK_ACCESS_FS_MAKE_FIFO |
+		unix.LANDLOCK_ACCESS_FS_MAKE_SYM
 	deviceAccess = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_READ_FILE
 	everyAccess  = readAccess | makeAccess | unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
 )
@@ -50,13 +52,15 @@ func (w *watch) landlock(writable, devices []string) error {
 	making, device := uint64(readAccess|makeAccess), uint64(deviceAccess)
 	for _, n := range newerAccess {
 		if int(version) >= n.version {
-			attr.Handled_access_fs, making, device = attr.Handled_access_fs|n.everywhere, making|n.making, device|n.device
+			attr.Handled_access_fs, making, device = attr.Handled_access_fs|n.everywhere, making|n.making,
+				device|n.device
 		}
 	}
 	if version >= scopesVersion {
 		attr.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
 	}
-	set, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
+	set, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr),
+		0)
 	if errno != 0 {
 		return fmt.Errorf("make the rules: %w", errno)
 	}
@@ -79,7 +83,8 @@ func (w *watch) landlock(writable, devices []string) error {
 	if version >= scopesVersion {
 		w.layers = append(w.layers, landlockScopes)
 	} else {
-		w.missing = append(w.missing, fmt.Sprintf("%s: this kernel's version of Landlock is %d, and they came with %d", landlockScopes, version, scopesVersion))
+		w.missing = append(w.missing, fmt.Sprintf("%s: this kernel's version of Landlock is %d, and they came with %d",
+			landlockScopes, version, scopesVersion))
 	}
 	return nil
 }
@@ -91,7 +96,8 @@ func allow(set int, path string, access uint64) error {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
 	attr := unix.LandlockPathBeneathAttr{Allowed_access: access, Parent_fd: int32(fd)}
-	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(set), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&attr)), 0, 0, 0)
+	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(set), unix.LANDLOCK_RULE_PATH_BENEATH,
+		uintptr(unsafe.Pointer(&attr)), 0, 0, 0)
 	if errno != 0 {
 		err = fmt.Errorf("allow %s: %w", path, errno)
 	}

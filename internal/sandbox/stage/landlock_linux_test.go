@@ -46,7 +46,8 @@ func TestTheSecondWallHoldsAlone(t *testing.T) {
 				t.Errorf("the kernel has no Landlock (%v), and nobody says so:\n%s", errno, said)
 			}
 		case wall:
-			if !strings.Contains(said, "holds landlock") || strings.Count(said, "held: ") != 8 || strings.Count(said, "worked: ") != 6 {
+			if !strings.Contains(said, "holds landlock") || strings.Count(said, "held: ") != 8 ||
+				strings.Count(said, "worked: ") != 6 {
 				t.Errorf("the wall has holes, or is too narrow:\n%s", said)
 			}
 		case strings.Count(said, "worked: ") != 14:
@@ -58,10 +59,12 @@ func TestTheSecondWallHoldsAlone(t *testing.T) {
 // behindTheWall does what must work, and then what must not.
 func behindTheWall(dir string) {
 	runtime.LockOSThread()
-	theirs, err := unix.Open(filepath.Join(dir, "theirs"), unix.O_PATH|unix.O_DIRECTORY, 0) // a descriptor that was left open
+	// a descriptor that was left open
+	theirs, err := unix.Open(filepath.Join(dir, "theirs"), unix.O_PATH|unix.O_DIRECTORY, 0)
 	w := &watch{}
 	if os.Getenv("TOOLYARD_TEST_WALLED") == "true" {
-		err = errors.Join(err, unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), w.landlock([]string{filepath.Join(dir, "mine")}, []string{"/dev/null"}))
+		err = errors.Join(err, unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+			w.landlock([]string{filepath.Join(dir, "mine")}, []string{"/dev/null"}))
 	}
 	if err != nil {
 		fmt.Println(err)

@@ -82,7 +82,8 @@ func newRoot(r *Root) (int, error) {
 		return -1, at(err, "open a tmpfs")
 	}
 	defer func() { _ = unix.Close(fs) }()
-	for _, o := range [][2]string{{"size", strconv.FormatInt(r.Bytes, 10)}, {"nr_inodes", strconv.FormatInt(r.Inodes, 10)}, {"mode", "0755"}} {
+	for _, o := range [][2]string{{"size", strconv.FormatInt(r.Bytes, 10)},
+		{"nr_inodes", strconv.FormatInt(r.Inodes, 10)}, {"mode", "0755"}} {
 		if err := unix.FsconfigSetString(fs, o[0], o[1]); err != nil {
 			return -1, at(err, "set %s of the root", o[0])
 		}
@@ -113,7 +114,9 @@ func fill(root int, dirs []Dir, files []File) error {
 }
 
 func writeFile(root int, f File) error {
-	fd, err := unix.Openat2(root, f.Path, &unix.OpenHow{Flags: unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_CLOEXEC, Mode: uint64(f.Mode), Resolve: inside})
+	fd, err := unix.Openat2(root, f.Path,
+		&unix.OpenHow{Flags: unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_CLOEXEC, Mode: uint64(f.Mode),
+			Resolve: inside})
 	if err != nil {
 		return err
 	}
@@ -158,7 +161,8 @@ func source(b *Bind, prepared int) (int, error) {
 	if b.Prepared {
 		return unix.FcntlInt(uintptr(prepared), unix.F_DUPFD_CLOEXEC, 0)
 	}
-	fd, err := unix.Openat2(unix.AT_FDCWD, b.Source, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
+	fd, err := unix.Openat2(unix.AT_FDCWD, b.Source, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
 	if err != nil {
 		return -1, err
 	}
@@ -204,7 +208,8 @@ func mountpoint(root int, at string, dir bool) (int, error) {
 
 // bindSelf puts a mount of its own over a place below base.
 func bindSelf(base int, place string, readOnly bool) error {
-	fd, err := unix.Openat2(base, place, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: inside})
+	fd, err := unix.Openat2(base, place, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW,
+		Resolve: inside})
 	if err != nil {
 		return err
 	}
@@ -241,7 +246,8 @@ func mountProc(root int) error {
 	}
 	// Read-only: the score by which the kernel chooses whom to kill is a file in it. What lies behind /proc/self/fd is
 	// elsewhere.
-	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC,
+		unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
 		return err
 	}
@@ -268,7 +274,8 @@ func protect(s *Spec) error {
 	if len(s.Protect) == 0 {
 		return nil
 	}
-	ws, err := unix.Openat2(unix.AT_FDCWD, s.Workspace, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	ws, err := unix.Openat2(unix.AT_FDCWD, s.Workspace,
+		&unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != nil {
 		return at(err, "open the workspace")
 	}
@@ -287,7 +294,8 @@ func mask(s *Spec) error {
 	if len(s.Masks) == 0 {
 		return nil
 	}
-	ws, err := unix.Openat2(unix.AT_FDCWD, s.Workspace, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	ws, err := unix.Openat2(unix.AT_FDCWD, s.Workspace,
+		&unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != nil {
 		return at(err, "open the workspace")
 	}
@@ -301,7 +309,8 @@ func mask(s *Spec) error {
 }
 
 func maskOne(ws int, m Mask) error {
-	target, err := unix.Openat2(ws, m.Path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: inside})
+	target, err := unix.Openat2(ws, m.Path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW,
+		Resolve: inside})
 	if err != nil {
 		return err
 	}
@@ -310,7 +319,8 @@ func maskOne(ws int, m Mask) error {
 	if m.Dir {
 		cover = MaskDir
 	}
-	tree, err := unix.OpenTree(unix.AT_FDCWD, "/"+cover, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	tree, err := unix.OpenTree(unix.AT_FDCWD, "/"+cover,
+		unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {
 		return fmt.Errorf("open %s: %v", cover, err) // it must be there: no ENOENT
 	}
@@ -339,12 +349,14 @@ func finishOuter(r *Root, s *Spec) error {
 	}
 	for _, dir := range s.Bound { // bwrap bounds their bytes, but not their files
 		options := "size=" + strconv.FormatInt(r.Bytes, 10) + ",nr_inodes=" + strconv.FormatInt(r.Inodes, 10)
-		if err := at(unix.Mount("", "/"+dir, "", unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV, options), "bound the files of %s", dir); err != nil {
+		if err := at(unix.Mount("", "/"+dir, "", unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV, options),
+			"bound the files of %s", dir); err != nil {
 			return err
 		}
 	}
 	for _, dir := range s.Seal {
-		if err := at(unix.MountSetattr(unix.AT_FDCWD, "/"+dir, 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}), "make %s read-only", dir); err != nil {
+		if err := at(unix.MountSetattr(unix.AT_FDCWD, "/"+dir, 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}),
+			"make %s read-only", dir); err != nil {
 			return err
 		}
 	}
@@ -368,7 +380,8 @@ func wakeLoopback() error {
 		return err
 	}
 	req.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCSIFFLAGS, uintptr(unsafe.Pointer(req))); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCSIFFLAGS,
+		uintptr(unsafe.Pointer(req))); errno != 0 {
 		return errno
 	}
 	return nil

@@ -11,15 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SpawnerName is the argv[0] of a spawner: a small process that does nothing but start stages. A worker is large, and a process
-// in a user namespace of its own is made by copying its maker's memory map: from here that is quick, and the worker need not
-// fault in its own memory again. It has the worker's rights and its lifetime, and takes orders from its socket only.
+// SpawnerName is the argv[0] of a spawner: a small process that does nothing but start stages. A worker is large, and a
+// process in a user namespace of its own is made by copying its maker's memory map: from here that is quick, and the
+// worker need not fault in its own memory again. It has the worker's rights and its lifetime, and takes orders from its
+// socket only.
 const SpawnerName = "toolyard-sandbox-spawner"
 
 // Spawn is what a spawner starts stages with, all of them the same. It is the first message on its socket.
 type Spawn struct {
-	// UID and GID are whom a stage runs as inside, HostUID and HostGID who that is outside. Root says that the worker is root,
-	// and a stage changes into that user.
+	// UID and GID are whom a stage runs as inside, HostUID and HostGID who that is outside. Root says that the worker
+	// is root, and a stage changes into that user.
 	UID, GID, HostUID, HostGID int
 	Root                       bool
 	Env                        []string
@@ -37,8 +38,9 @@ const Self = "/proc/self/exe"
 // Attributes are those of a stage. Its capabilities hold in its own user namespace only, and until it has set up.
 func (s *Spawn) Attributes() *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP,
-		Setsid:     true, Pdeathsig: syscall.SIGKILL,
+		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC |
+			unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP,
+		Setsid: true, Pdeathsig: syscall.SIGKILL,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: s.UID, HostID: s.HostUID, Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: s.GID, HostID: s.HostGID, Size: 1}},
 		AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_NET_ADMIN, unix.CAP_SYS_RESOURCE},
@@ -50,8 +52,8 @@ func (s *Spawn) Attributes() *syscall.SysProcAttr {
 	return a
 }
 
-// spawner is the whole life of one: for each message, which brings a stage's socket, it starts the stage and answers with a
-// descriptor of the process, or with the error's number. It ends with its socket.
+// spawner is the whole life of one: for each message, which brings a stage's socket, it starts the stage and answers
+// with a descriptor of the process, or with the error's number. It ends with its socket.
 func spawner() int {
 	runtime.LockOSThread() // a stage dies with the thread that started it
 	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -73,7 +75,9 @@ func spawner() int {
 		pidfd := -1
 		attr := s.Attributes()
 		attr.PidFD = &pidfd
-		_, err = syscall.ForkExec(Self, []string{Name}, &syscall.ProcAttr{Dir: "/", Env: s.Env, Sys: attr, Files: []uintptr{uintptr(null), uintptr(null), uintptr(null), uintptr(far)}})
+		_, err = syscall.ForkExec(Self, []string{Name},
+			&syscall.ProcAttr{Dir: "/", Env: s.Env, Sys: attr,
+				Files: []uintptr{uintptr(null), uintptr(null), uintptr(null), uintptr(far)}})
 		_ = unix.Close(far) // the stage has its own
 		select {
 		case begun <- struct{}{}:

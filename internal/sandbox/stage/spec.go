@@ -16,7 +16,8 @@ const (
 // Root is what the stage builds before it knows its command: the same for all commands of a worker, so that one can be
 // ready when the next command comes. Paths have no slash in front.
 type Root struct {
-	// Build says that the stage builds the root; otherwise an outer one (bwrap) has, and only what it cannot do is left.
+	// Build says that the stage builds the root; otherwise an outer one (bwrap) has, and only what it cannot do is
+	// left.
 	Build bool
 	// Bytes and Inodes bound the tmpfs that the root and everything writable outside the workspace lie on.
 	Bytes, Inodes int64
@@ -72,7 +73,8 @@ type Spec struct {
 	Tick   time.Duration
 	// Sockets is how many sockets may be open.
 	Sockets int64
-	// DiskFree is what must stay free under the workspace, in bytes, where the command takes more than DiskStep. 0: nobody looks.
+	// DiskFree is what must stay free under the workspace, in bytes, where the command takes more than DiskStep. 0:
+	// nobody looks.
 	DiskFree, DiskStep int64
 	// FilesFree and FilesStep are the same in files.
 	FilesFree, FilesStep int64

@@ -56,9 +56,11 @@ func run() int {
 	ignoreSignals()
 	unix.CloseOnExec(Socket)
 	sock := os.NewFile(Socket, "worker")
-	// The kernel takes the command before it takes anything else of this machine. Before dumpable is cleared, or the file is root's.
+	// The kernel takes the command before it takes anything else of this machine. Before dumpable is cleared, or the
+	// file is root's.
 	score := os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
-	hidden := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // no ptrace, /proc/1/mem or /proc/1/exe for what runs beside us
+	// no ptrace, /proc/1/mem or /proc/1/exe for what runs beside us
+	hidden := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	w := &watch{sock: sock, root: -1}
 	err := errors.Join(at(hidden, "hide the stage's memory"), at(score, "offer itself to the OOM killer"))
 	var base Root
@@ -105,8 +107,10 @@ func ignoreSignals() {
 	const perThread = 33 // by which the runtime makes a call on all threads, and takes their rights
 	var none [4]uint64   // a struct sigaction of zeros is the default
 	for signal := uintptr(1); signal <= last; signal++ {
-		if signal != uintptr(unix.SIGURG) && signal != perThread { // the runtime's own; they do no harm to who did not ask for them
-			_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, uintptr(unsafe.Pointer(&none)), 0, setBytes, 0, 0) // two cannot be set
+		// the runtime's own; they do no harm to who did not ask for them
+		if signal != uintptr(unix.SIGURG) && signal != perThread {
+			// two cannot be set
+			_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, uintptr(unsafe.Pointer(&none)), 0, setBytes, 0, 0)
 		}
 	}
 }
@@ -186,7 +190,8 @@ func (w *watch) prepare(base *Root) error {
 	if err != nil {
 		return &step{name: "find the command", err: err, noCommand: true}
 	}
-	if err := at(Write(w.sock, &Report{Ready: &Ready{Layers: append(layers, w.layers...), Missing: w.missing}}), "report that all is ready"); err != nil {
+	if err := at(Write(w.sock, &Report{Ready: &Ready{Layers: append(layers, w.layers...), Missing: w.missing}}),
+		"report that all is ready"); err != nil {
 		return err
 	}
 	var word [1]byte
@@ -218,7 +223,8 @@ func lookPath(name string, env []string) (string, error) {
 		}
 		for _, dir := range strings.Split(dirs, ":") {
 			path := dir + "/" + name
-			if info, err := os.Stat(path); dir != "" && err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			if info, err := os.Stat(path); dir != "" && err == nil && info.Mode().IsRegular() &&
+				info.Mode()&0o111 != 0 {
 				return path, nil
 			}
 		}

@@ -113,8 +113,8 @@ func (w *watch) mourn() {
 	}
 }
 
-// meter stops the command when all its processes together hold or use more than they may. Limits of single processes are
-// the kernel's matter; many small ones would pass under those.
+// meter stops the command when all its processes together hold or use more than they may. Limits of single processes
+// are the kernel's matter; many small ones would pass under those.
 func (w *watch) meter() {
 	for {
 		time.Sleep(w.spec.Tick)
@@ -210,7 +210,8 @@ func (w *watch) fillsDisk() (bool, error) {
 		return false, nil
 	}
 	free, files, err := w.freeDisk()
-	return free < w.spec.DiskFree && free < w.bytesAtFirst-w.spec.DiskStep || files < w.spec.FilesFree && files < w.filesAtFirst-w.spec.FilesStep, err
+	return free < w.spec.DiskFree && free < w.bytesAtFirst-w.spec.DiskStep || files < w.spec.FilesFree &&
+		files < w.filesAtFirst-w.spec.FilesStep, err
 }
 
 // openSockets is how many sockets there are in this net namespace.
@@ -343,7 +344,8 @@ func (w *watch) handOverListener() error {
 		return at(err, "open the proxy's port")
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if err := at(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: ProxyPort}), "bind the proxy's port"); err != nil {
+	if err := at(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: ProxyPort}),
+		"bind the proxy's port"); err != nil {
 		return err
 	}
 	const backlog = 128

@@ -14,8 +14,8 @@ import (
 // maxFrame bounds a plan or a report, in bytes.
 const maxFrame = 8 << 20
 
-// Message is what goes over the socket: a [Root], a [Spec] or a [Report]. It goes in an encoding of its own, since reading JSON for
-// the first time in a process takes half a millisecond, which each command would wait.
+// Message is what goes over the socket: a [Root], a [Spec] or a [Report]. It goes in an encoding of its own, since
+// reading JSON for the first time in a process takes half a millisecond, which each command would wait.
 type Message interface{ fields(*coder) }
 
 // Write sends m as one frame.
@@ -232,8 +232,17 @@ func bindFields(c *coder, b *Bind) {
 }
 
 func (r *Report) fields(c *coder) {
-	optional(c, &r.Failed, func(c *coder, f *Failure) { c.texts(&f.Step, &f.Err); signed(c, &f.Errno); c.flag(&f.NoCommand) })
-	optional(c, &r.Ready, func(c *coder, s *Ready) { list(c, &s.Layers, (*coder).text); list(c, &s.Missing, (*coder).text) })
+	optional(c, &r.Failed, func(c *coder, f *Failure) {
+		c.texts(&f.Step, &f.Err)
+		signed(c,
+			&f.Errno)
+		c.flag(&f.NoCommand)
+	})
+	optional(c, &r.Ready, func(c *coder, s *Ready) {
+		list(c, &s.Layers, (*coder).text)
+		list(c, &s.Missing,
+			(*coder).text)
+	})
 	optional(c, &r.Ended, func(c *coder, e *Ended) {
 		signed(c, &e.Exit, &e.Signal)
 		c.text(&e.Over)

@@ -35,7 +35,8 @@ func Run(t *testing.T, bytes int64, test func(t *testing.T, dir string)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), self, "-test.run=^"+strings.ReplaceAll(regexp.QuoteMeta(t.Name()), "/", "$/^")+"$", "-test.count=1", "-test.v")
+	cmd := exec.CommandContext(t.Context(), self, "-test.run=^"+
+		strings.ReplaceAll(regexp.QuoteMeta(t.Name()), "/", "$/^")+"$", "-test.count=1", "-test.v")
 	cmd.Env = append(os.Environ(), inside+"="+dir)
 	cmd.SysProcAttr = alone()
 	out, err := cmd.CombinedOutput()
@@ -48,7 +49,8 @@ func Run(t *testing.T, bytes int64, test func(t *testing.T, dir string)) {
 // Command makes a command start with a disk of so many bytes on a directory, which only it and its children see. Others
 // reach it with [Reach] once it runs.
 func Command(cmd *exec.Cmd, dir string, bytes int64) {
-	cmd.Args = append([]string{"sh", "-c", `mount -t tmpfs -o "size=$1" tmpfs "$2" && shift 2 && exec "$@"`, "sh", fmt.Sprint(bytes), dir, cmd.Path}, cmd.Args[1:]...)
+	cmd.Args = append([]string{"sh", "-c", `mount -t tmpfs -o "size=$1" tmpfs "$2" && shift 2 && exec "$@"`, "sh",
+		fmt.Sprint(bytes), dir, cmd.Path}, cmd.Args[1:]...)
 	cmd.Path = "/bin/sh"
 	cmd.SysProcAttr = alone()
 }

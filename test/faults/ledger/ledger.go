@@ -1,10 +1,11 @@
 //go:build unix
 
-// Package ledger is where the tools of the fault tests write down what they did: one JSON object a line in one file, for all
-// processes, each on the disk before the tool goes on. It is the ground truth that logs and replies are held against.
+// Package ledger is where the tools of the fault tests write down what they did: one JSON object a line in one file,
+// for all processes, each on the disk before the tool goes on. It is the ground truth that logs and replies are held
+// against.
 //
-// The ledger is also the thing that effects act on: it knows the highest fencing token of each workspace, and refuses an
-// effect with a lower one, as whatever checks tokens would.
+// The ledger is also the thing that effects act on: it knows the highest fencing token of each workspace, and refuses
+// an effect with a lower one, as whatever checks tokens would.
 package ledger
 
 import (
@@ -55,7 +56,8 @@ type Line struct {
 	Attempt   int                `json:"attempt"`
 	Token     uint64             `json:"token"`
 	Worker    int                `json:"worker"` // its process
-	// Mono is CLOCK_MONOTONIC, one clock for all processes of a machine; Wall is what the log's times are compared with.
+	// Mono is CLOCK_MONOTONIC, one clock for all processes of a machine; Wall is what the log's times are compared
+	// with.
 	Mono int64 `json:"mono"`
 	Wall int64 `json:"wall"`
 }

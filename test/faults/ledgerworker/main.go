@@ -1,7 +1,7 @@
 //go:build unix
 
-// Command ledgerworker is a worker of the fault tests: a program of its own with tools that write down what they do, and
-// some that do what no tool should.
+// Command ledgerworker is a worker of the fault tests: a program of its own with tools that write down what they do,
+// and some that do what no tool should.
 package main
 
 import (
@@ -52,7 +52,8 @@ func run(url, path string, pool toolyard.Pool, slots int, deadly bool, grace tim
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	creds, err := natsd.FindCreds(filepath.Join(os.Getenv("TOOLYARD_DATA"), "creds"), access.Principal{Role: access.Worker, Name: string(pool)})
+	creds, err := natsd.FindCreds(filepath.Join(os.Getenv("TOOLYARD_DATA"), "creds"),
+		access.Principal{Role: access.Worker, Name: string(pool)})
 	var opts []nats.Option
 	if err == nil {
 		opts = append(opts, nats.UserCredentials(creds))

@@ -174,7 +174,8 @@ func census(context.Context, *call) (string, error) {
 	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	out, err := json.Marshal(map[string]int64{"goroutines": int64(runtime.NumGoroutine()), "fds": int64(len(fds)), "heap": int64(m.HeapInuse)})
+	out, err := json.Marshal(map[string]int64{"goroutines": int64(runtime.NumGoroutine()), "fds": int64(len(fds)),
+		"heap": int64(m.HeapInuse)})
 	return string(out), err
 }
 
@@ -190,14 +191,15 @@ func toolsOn(l *ledger.Ledger, deadly bool) ([]tool.Tool, error) {
 	var tools []tool.Tool
 	var errs []error
 	add := func(d tool.Declaration, run handler) {
-		t, err := tool.New(tool.Typed[in, string]{Declaration: d, Run: func(ctx context.Context, env tool.Env, i in) (string, error) {
-			c := &call{l: l, name: d.Name, env: env, in: i}
-			if err := c.write(ledger.Begin); err != nil {
-				return "", err
-			}
-			out, err := run(ctx, c)
-			return out, errors.Join(err, c.write(ledger.End))
-		}})
+		t, err := tool.New(tool.Typed[in, string]{Declaration: d,
+			Run: func(ctx context.Context, env tool.Env, i in) (string, error) {
+				c := &call{l: l, name: d.Name, env: env, in: i}
+				if err := c.write(ledger.Begin); err != nil {
+					return "", err
+				}
+				out, err := run(ctx, c)
+				return out, errors.Join(err, c.write(ledger.End))
+			}})
 		tools, errs = append(tools, t), append(errs, err)
 	}
 	once := func(d tool.Declaration) tool.Declaration { d.Idempotent = &no; return d }
@@ -228,7 +230,8 @@ func toolsOn(l *ledger.Ledger, deadly bool) ([]tool.Tool, error) {
 	bad := declare("bad_json", toolyard.ReadOnly)
 	bad.InputSchema = json.RawMessage(`{"type":"object"}`)
 	bad.OutputSchema = json.RawMessage(`{"type":"object","required":["a"]}`)
-	t, err := tool.Raw(tool.Tool{Declaration: bad, Run: func(context.Context, tool.Env, json.RawMessage) (tool.Output, error) {
+	t, err := tool.Raw(tool.Tool{Declaration: bad, Run: func(context.Context, tool.Env, json.RawMessage) (tool.Output,
+		error) {
 		return tool.Output{Text: "x", Structured: json.RawMessage(`{"a":`)}, nil
 	}})
 	return append(tools, t), errors.Join(append(errs, err)...)

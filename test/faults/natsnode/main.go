@@ -68,7 +68,8 @@ func node(name, store, listen, cluster, routes string) (*server.Server, error) {
 		ServerName: name, Host: host, Port: port, NoSigs: true, JetStream: true, StoreDir: store,
 		JetStreamMaxStore: natsd.DefaultMaxStoreBytes, JetStreamMaxMemory: natsd.DefaultMaxMemoryBytes,
 		MaxPayload: natsd.DefaultMaxPayloadBytes, SyncInterval: natsd.SyncInterval,
-		Cluster: server.ClusterOpts{Name: "faults", Host: clusterHost, Port: clusterPort}, Routes: server.RoutesFromStr(routes),
+		Cluster: server.ClusterOpts{Name: "faults", Host: clusterHost, Port: clusterPort},
+		Routes:  server.RoutesFromStr(routes),
 	})
 	if err != nil {
 		return nil, err

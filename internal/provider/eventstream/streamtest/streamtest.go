@@ -30,14 +30,17 @@ type Response struct {
 }
 
 // Inputs are texts that models write for inputs, good and bad.
-var Inputs = []string{`{}`, `{"a": 1}`, `{"path":"a b","n":[1,2,{"x":"}{"}]}`, `{"t":"<ä\u00e9 \\ \" \n>","u":"\ud83d\ude00"}`, ``, ` {"a":1} `, `{"a":1,"a":2}`, `{"a":`, `[1]`, `"{\"a\":1}"`,
-	`"x"`, `null`, `{"a":1}{"b":2}`, `{"a":1}}`, `{"a":01}`, "{\"a\":\"\x01\"}", strings.Repeat("[", 520), `{"big":"` + strings.Repeat("x", 700) + `"}`, `}`, `12`}
+var Inputs = []string{`{}`, `{"a": 1}`, `{"path":"a b","n":[1,2,{"x":"}{"}]}`,
+	`{"t":"<ä\u00e9 \\ \" \n>","u":"\ud83d\ude00"}`, ``, ` {"a":1} `, `{"a":1,"a":2}`, `{"a":`, `[1]`, `"{\"a\":1}"`,
+	`"x"`, `null`, `{"a":1}{"b":2}`, `{"a":1}}`, `{"a":01}`, "{\"a\":\"\x01\"}", strings.Repeat("[", 520), `{"big":"` +
+		strings.Repeat("x", 700) + `"}`, `}`, `12`}
 
 // Random makes a response.
 func Random(random *rand.Rand) (r Response) {
 	for n := random.IntN(6); n > 0; n-- {
 		r.Said = append(r.Said, Said{
-			Words: random.IntN(4) == 0, ID: fmt.Sprint("id_", n), Tool: []string{"read_file", "grep"}[random.IntN(2)], Text: Inputs[random.IntN(len(Inputs))],
+			Words: random.IntN(4) == 0, ID: fmt.Sprint("id_", n), Tool: []string{"read_file", "grep"}[random.IntN(2)],
+			Text: Inputs[random.IntN(len(Inputs))],
 		})
 	}
 	r.Stopped = random.IntN(4) == 0
@@ -94,8 +97,8 @@ var Writers = map[string]Writer{
 				on("stop", "")
 				continue
 			}
-			// A message has its inputs as values. What is none stands there as a string, as clients write it that repair
-			// nothing.
+			// A message has its inputs as values. What is none stands there as a string, as clients write it that
+			// repair nothing.
 			value := s.Text
 			switch {
 			case value == "":
@@ -113,12 +116,16 @@ var Writers = map[string]Writer{
 			on("stop", "")
 		}
 		reason := "tool_use"
-		if n := len(r.Said); r.Stopped && (n == 0 || r.Said[n-1].Words || r.Said[n-1].Text == "") { // see anthropic.NewStream on other ends
+		// see anthropic.NewStream on other ends
+		if n := len(r.Said); r.Stopped && (n == 0 || r.Said[n-1].Words || r.Said[n-1].Text == "") {
 			reason = "max_tokens"
 		}
-		stream := append([]string{`{"type":"message_start","message":{"id":"msg_1","content":[]}}`, `{"type":"ping"}`}, interleave(random, lists)...)
-		return fmt.Sprintf(`{"type":"message","role":"assistant","stop_reason":%q,"content":[%s]}`, reason, strings.Join(blocks, ",")),
-			append(stream, fmt.Sprintf(`{"type":"message_delta","delta":{"stop_reason":%q},"usage":{}}`, reason), `{"type":"message_stop"}`)
+		stream := append([]string{`{"type":"message_start","message":{"id":"msg_1","content":[]}}`, `{"type":"ping"}`},
+			interleave(random, lists)...)
+		return fmt.Sprintf(`{"type":"message","role":"assistant","stop_reason":%q,"content":[%s]}`, reason,
+				strings.Join(blocks, ",")),
+			append(stream, fmt.Sprintf(`{"type":"message_delta","delta":{"stop_reason":%q},"usage":{}}`, reason),
+				`{"type":"message_stop"}`)
 	},
 	"openai": func(random *rand.Rand, r Response) (string, []string) {
 		var items []string
@@ -151,7 +158,8 @@ var Writers = map[string]Writer{
 		output := strings.Join(items, ",")
 		end := `{"type":"response.completed","response":{"output":[` + output + `]}}`
 		if r.Stopped {
-			end = `{"type":"response.incomplete","response":{"output":[` + output + `],"incomplete_details":{"reason":"max_output_tokens"}}}`
+			end = `{"type":"response.incomplete","response":{"output":[` + output +
+				`],"incomplete_details":{"reason":"max_output_tokens"}}}`
 		}
 		stream := append([]string{`{"type":"response.created","response":{"output":[]}}`}, interleave(random, lists)...)
 		return `{"object":"response","output":[` + output + `]}`, append(stream, end)
@@ -164,11 +172,13 @@ var Writers = map[string]Writer{
 				continue
 			}
 			i := len(lists)
-			calls = append(calls, fmt.Sprintf(`{"id":%q,"type":"function","function":{"name":%q,"arguments":%s}}`, s.ID, s.Tool, quoted(s.Text)))
+			calls = append(calls, fmt.Sprintf(`{"id":%q,"type":"function","function":{"name":%q,"arguments":%s}}`, s.ID,
+				s.Tool, quoted(s.Text)))
 			chunk := func(call string) string {
 				return fmt.Sprintf(`{"object":"chat.completion.chunk","choices":[{"index":0,"delta":{"tool_calls":[{"index":%d,%s}]},"finish_reason":null}]}`, i, call)
 			}
-			list := []string{chunk(fmt.Sprintf(`"id":%q,"type":"function","function":{"name":%q,"arguments":""}`, s.ID, s.Tool))}
+			list := []string{chunk(fmt.Sprintf(`"id":%q,"type":"function","function":{"name":%q,"arguments":""}`, s.ID,
+				s.Tool))}
 			for _, p := range pieces(random, s.Text) {
 				list = append(list, chunk(`"function":{"arguments":`+quoted(p)+`}`))
 			}
@@ -176,7 +186,8 @@ var Writers = map[string]Writer{
 		}
 		// Calls that go out when the next begins may not go on: only in order can broken ones be told from those.
 		var mixed []string
-		if random.IntN(2) == 0 && !slices.ContainsFunc(r.Said, func(s Said) bool { return strings.Contains(s.Text, "}{") || strings.HasSuffix(s.Text, "}}") }) {
+		if random.IntN(2) == 0 && !slices.ContainsFunc(r.Said,
+			func(s Said) bool { return strings.Contains(s.Text, "}{") || strings.HasSuffix(s.Text, "}}") }) {
 			mixed = interleave(random, lists)
 		} else {
 			mixed = slices.Concat(lists...)
@@ -186,7 +197,8 @@ var Writers = map[string]Writer{
 			finish = "length"
 		}
 		stream := append([]string{`{"choices":[{"index":0,"delta":{"role":"assistant","content":"words"},"finish_reason":null}]}`}, mixed...)
-		stream = append(stream, fmt.Sprintf(`{"choices":[{"index":0,"delta":{},"finish_reason":%q}]}`, finish), `{"choices":[],"usage":{}}`)
+		stream = append(stream, fmt.Sprintf(`{"choices":[{"index":0,"delta":{},"finish_reason":%q}]}`, finish),
+			`{"choices":[],"usage":{}}`)
 		return fmt.Sprintf(`{"object":"chat.completion","choices":[{"finish_reason":%q,"message":{"role":"assistant","tool_calls":[%s]}}]}`, finish, strings.Join(calls, ",")), stream
 	},
 }
