@@ -91,8 +91,17 @@ func (e *Env) stream(with func(*jetstream.StreamConfig)) jetstream.Stream {
 	if with != nil {
 		with(&cfg)
 	}
-	s, err := e.JS.CreateStream(e.ctx, cfg)
-	e.must(err)
+	var s jetstream.Stream
+	e.until("the stream is made", func() (made bool) {
+		var err error
+		s, err = e.JS.CreateStream(e.ctx, cfg)
+		if refused, ok := errors.AsType[*jetstream.APIError](err); ok && refused.Code >= 500 {
+			e.Logf("the stream is not made yet: %v", err) // the server still clears away the one before
+			return false
+		}
+		e.must(err)
+		return true
+	})
 	e.until("the stream answers", func() bool { // another server of the cluster hears of it later
 		_, err := e.JS.Publish(e.ctx, e.subject("try"), nil, jetstream.WithExpectStream("none"),
 			jetstream.WithRetryAttempts(0))

@@ -11,7 +11,8 @@ import (
 // order puts what a client has sent since it was blocked last into an order that does not depend on which of its
 // goroutines ran first. Messages that want no answer keep theirs, and so do requests on one subject. Requests on two
 // subjects may change places: nats-server promises nothing about the order in which it takes those up. Subscriptions
-// come first, so that no answer is missed; a PING comes last, since its PONG says that all before it was done.
+// come first, so that no answer is missed, and then their ends, so that nothing is sent to who has gone; a PING comes
+// last, since its PONG says that all before it was done.
 func (c *conn) order() {
 	fresh := c.in[c.ordered:]
 	c.ordered = len(c.in)
@@ -41,22 +42,23 @@ func (c *conn) orderKey(o *op) orderKey {
 		return orderKey{rank: 0, subject: mask(o.subject), sid: sidNumber(o.sid)}
 	case opPub, opHPub:
 		if o.reply == "" {
-			return orderKey{rank: 1}
+			return orderKey{rank: 2}
 		}
-		if strings.HasPrefix(o.subject, "$JS.API.") { // requests of their own, each with an answer of its own
-			return orderKey{rank: 1, subject: mask(o.subject), data: mask(string(o.data))}
+		// Reads change nothing for each other. Pulls of one consumer do: the first is served first.
+		if strings.HasPrefix(o.subject, "$JS.API.STREAM.MSG.GET.") || strings.HasPrefix(o.subject, "$JS.API.STREAM.INFO.") {
+			return orderKey{rank: 2, subject: mask(o.subject), data: mask(string(o.data))}
 		}
-		return orderKey{rank: 1, subject: mask(o.subject)}
+		return orderKey{rank: 2, subject: mask(o.subject)}
 	case opUnsub:
 		i := slices.IndexFunc(c.subs, func(s *sub) bool { return s.sid == o.sid })
 		if i < 0 {
-			return orderKey{rank: 2, sid: sidNumber(o.sid)}
+			return orderKey{rank: 1, sid: sidNumber(o.sid)}
 		}
-		return orderKey{rank: 2, subject: mask(c.subs[i].subject), sid: sidNumber(o.sid)}
+		return orderKey{rank: 1, subject: mask(c.subs[i].subject), sid: sidNumber(o.sid)}
 	case opPing, opPong:
-		return orderKey{rank: 3}
+		return orderKey{rank: 4}
 	}
-	return orderKey{rank: 4}
+	return orderKey{rank: 5}
 }
 
 // sidNumber is that of a subscription of nats.go; 0 for what another client names otherwise.
