@@ -82,6 +82,20 @@ func (e *Env) must(err error) {
 // subject is one of the stream's subjects.
 func (e *Env) subject(tail string) string { return e.Name + "." + tail }
 
+// Keep makes a stream that stays. A server that deletes its last stream takes the directory of all away, and one that
+// is made at that moment fails.
+func Keep(t *testing.T, nc *nats.Conn) {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KEEP",
+		Subjects: []string{"KEEP.>"}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // stream makes the case's stream, changed by with.
 func (e *Env) stream(with func(*jetstream.StreamConfig)) jetstream.Stream {
 	e.Helper()
@@ -96,7 +110,7 @@ func (e *Env) stream(with func(*jetstream.StreamConfig)) jetstream.Stream {
 		var err error
 		s, err = e.JS.CreateStream(e.ctx, cfg)
 		if refused, ok := errors.AsType[*jetstream.APIError](err); ok && refused.Code >= 500 {
-			e.Logf("the stream is not made yet: %v", err) // the server still clears away the one before
+			e.Logf("the stream is not made yet: %v", err) // see Keep
 			return false
 		}
 		e.must(err)
@@ -163,13 +177,18 @@ func same[T comparable](e *Env, what string, got, want T) {
 // fetch takes so many messages from a consumer.
 func (e *Env) fetch(c jetstream.Consumer, n int) []jetstream.Msg {
 	e.Helper()
-	batch, err := c.Fetch(n, jetstream.FetchMaxWait(answerWithin))
-	e.must(err)
 	var out []jetstream.Msg
-	for m := range batch.Messages() {
-		out = append(out, m)
-	}
-	e.must(batch.Error())
+	e.until("the consumer answers", func() bool { // another server of the cluster hears of it later
+		batch, err := c.Fetch(n, jetstream.FetchMaxWait(answerWithin))
+		e.must(err)
+		for m := range batch.Messages() {
+			out = append(out, m)
+		}
+		if err = batch.Error(); !errors.Is(err, nats.ErrNoResponders) {
+			e.must(err)
+		}
+		return err == nil
+	})
 	if len(out) != n {
 		e.Fatalf("%d messages came, not %d", len(out), n)
 	}

@@ -54,6 +54,7 @@ func TestOneServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Shutdown)
+	brokertest.Keep(t, connect(t, s.ClientURL()))
 	brokertest.Run(t, func(t *testing.T, do func(*testing.T, brokertest.Target)) {
 		do(t, brokertest.Target{
 			Replicas: 1,

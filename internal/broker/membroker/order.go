@@ -45,7 +45,8 @@ func (c *conn) orderKey(o *op) orderKey {
 			return orderKey{rank: 2}
 		}
 		// Reads change nothing for each other. Pulls of one consumer do: the first is served first.
-		if strings.HasPrefix(o.subject, "$JS.API.STREAM.MSG.GET.") || strings.HasPrefix(o.subject, "$JS.API.STREAM.INFO.") {
+		if strings.HasPrefix(o.subject, "$JS.API.STREAM.MSG.GET.") ||
+			strings.HasPrefix(o.subject, "$JS.API.STREAM.INFO.") {
 			return orderKey{rank: 2, subject: mask(o.subject), data: mask(string(o.data))}
 		}
 		return orderKey{rank: 2, subject: mask(o.subject)}
