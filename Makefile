@@ -69,6 +69,10 @@ conformance: ## Run MCP's conformance suite against a pool, and print its score 
 mcp-everything: ## Call all tools of MCP's reference server through a pool (needs npm)
 	@test/everything/run
 
+.PHONY: brokertest
+brokertest: ## Hold what is measured of NATS on a cluster of three servers, and compare random operations that expire
+	go test ./internal/broker/brokertest -count=1 -v -run 'RealServer|RandomOperations' -cluster -timed
+
 .PHONY: faults
 faults: ## Break real processes in every way of docs/faults.md, with FAULT_SEEDS seeds each
 	go test ./test/faults -count=1 -timeout 4h -seeds $(FAULT_SEEDS)

@@ -77,7 +77,8 @@ func startCluster(t *testing.T) []*server.Server {
 	return out
 }
 
-func TestThreeServers(t *testing.T) {
+// runOnCluster runs the suite on three servers, each party on another one.
+func runOnCluster(t *testing.T) {
 	servers := startCluster(t)
 	next := 0
 	brokertest.Run(t, func(t *testing.T, do func(*testing.T, brokertest.Target)) {
@@ -85,7 +86,7 @@ func TestThreeServers(t *testing.T) {
 			Replicas: nodes,
 			Connect: func(t *testing.T, _ string, opts ...nats.Option) *nats.Conn {
 				t.Helper()
-				next++ // each party has another server
+				next++
 				return connect(t, servers[next%nodes].ClientURL(), opts...)
 			},
 		})
