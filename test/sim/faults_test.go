@@ -53,8 +53,7 @@ type fate struct {
 
 	mu     sync.Mutex
 	struck []string // parties to which something happens before the next step
-	count  int
-	ailing bool // something is wrong with the server
+	ailing bool     // something is wrong with the server
 }
 
 func (w *world) drawFate() *fate {
@@ -152,7 +151,6 @@ func (f *fate) hit(m *machine) {
 	if p.gone() || p.ctx.Err() != nil {
 		return
 	}
-	f.count++
 	f.w.note(p.name, "%s for %s", strings.ToUpper(string(k)), d)
 	if slices.Contains(ofServer, k) {
 		f.hitServer(k, min(back, 5*time.Second))
@@ -182,7 +180,7 @@ func (f *fate) hit(m *machine) {
 
 // hitServer lets something happen to the server.
 func (f *fate) hitServer(k fault, d time.Duration) {
-	f.w.disturbed = true
+	f.w.disturbed.Store(true)
 	s := f.w.bus.server()
 	which := pick(f.d, streams)
 	behind := 1 + f.d.IntN(4)

@@ -191,7 +191,7 @@ func TestOnARealServer(t *testing.T) {
 			t.Parallel()
 			opt := options{calm: true, trace: t.Output()}
 			w := newWorld(seed, newRealBus(t), opt)
-			w.disturbed = true // by whatever else this machine does
+			w.disturbed.Store(true) // by whatever else this machine does
 			if r := w.play(opt); len(r.problems) > 0 {
 				t.Error(r)
 			}

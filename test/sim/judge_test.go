@@ -161,7 +161,7 @@ func (w *world) right(j *verdict.Judged, c verdict.Call, res verdict.Finished) b
 	// Somebody was lost who had it, or seemed to be; what may run twice is tried again, unless it is to end.
 	case toolyard.OutcomeUnknown:
 		toEnd := spec.cancel > 0 || o.OnError == toolyard.CancelGroup || o.TimeoutMS < (10*time.Minute).Milliseconds()
-		return (!k.idempotent || res.Attempts >= 3 || toEnd) && (w.disturbed || j.Hurt[j.Processes[res.Worker]])
+		return (!k.idempotent || res.Attempts >= 3 || toEnd) && (w.disturbed.Load() || j.Hurt[j.Processes[res.Worker]])
 	case toolyard.Canceled:
 		return spec.cancel > 0
 	case toolyard.DeadlineExceeded:
@@ -173,7 +173,7 @@ func (w *world) right(j *verdict.Judged, c verdict.Call, res verdict.Finished) b
 	case toolyard.ApprovalRejected, toolyard.ApprovalExpired:
 		return k.asks
 	case toolyard.DependencyUnavailable: // its own word, a breaker that has tripped on others', or nobody was there
-		return w.disturbed || w.sc.fails(call.Tool, res.Code)
+		return w.disturbed.Load() || w.sc.fails(call.Tool, res.Code)
 	}
 	return in.Code == res.Code
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -39,7 +40,7 @@ type world struct {
 	began   time.Time
 	quietAt time.Duration // when the faults stop
 	// disturbed says that something happened to the server, or on the way to it, so that anybody may seem to be lost.
-	disturbed bool
+	disturbed atomic.Bool
 
 	mu       sync.Mutex
 	machines []*machine
@@ -55,7 +56,20 @@ type world struct {
 
 // random gives a source of randomness of its own to each purpose, so that one more draw changes no other.
 func (w *world) random(purpose string) *rand.Rand {
-	return rand.New(rand.NewPCG(w.seed, hashOf(purpose)))
+	return rand.New(&source{src: rand.NewPCG(w.seed, hashOf(purpose))})
+}
+
+// source is one that several goroutines draw from. The scheduler decides which of them is first, so a seed still decides
+// what each of them gets.
+type source struct {
+	mu  sync.Mutex
+	src rand.Source
+}
+
+func (s *source) Uint64() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.src.Uint64()
 }
 
 func hashOf(text string) uint64 {
