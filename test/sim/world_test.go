@@ -59,8 +59,8 @@ func (w *world) random(purpose string) *rand.Rand {
 	return rand.New(&source{src: rand.NewPCG(w.seed, hashOf(purpose))})
 }
 
-// source is one that several goroutines draw from. The scheduler decides which of them is first, so a seed still decides
-// what each of them gets.
+// source is one that several goroutines draw from. The scheduler decides which of them is first, so a seed still
+// decides what each of them gets.
 type source struct {
 	mu  sync.Mutex
 	src rand.Source
