@@ -353,12 +353,20 @@ func TestAllHooksAreHeard(t *testing.T) {
 	r.read("audited")
 }
 
+// hopping is a program whose processes each start the next one, in a session of its own, and end.
+func hopping(hops int) string {
+	return fmt.Sprintf(`perl -e 'use POSIX; for (1..%d) { fork and exit; setsid } exec "sleep", "300"'`, hops)
+}
+
 // TestATreeIsKilled: at its timeout a command goes with all that it has started.
 func TestATreeIsKilled(t *testing.T) {
 	for name, command := range map[string]string{
 		"at the timeout":            "exec 9>alive; (sleep 300; echo) & sh -c 'sleep 300; echo' & wait",
 		"when it is over":           "exec 9>alive; (sleep 300; echo) & exit 0",
-		"from a session of its own": `exec 9>alive; perl -e 'use POSIX; fork and exit; setsid; fork and exit; exec "sleep", "300"'; exit 0`,
+		"from a session of its own": "exec 9>alive; " + hopping(2) + "; exit 0",
+		"after a few hops":          "exec 9>alive; " + hopping(20) + "; exit 0",
+		"after many hops":           "exec 9>alive; " + hopping(200) + "; exit 0",
+		"while it hops":             "exec 9>alive; " + hopping(2_000) + "; exit 0",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

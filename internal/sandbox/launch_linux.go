@@ -19,47 +19,90 @@ func ownSession(cmd *exec.Cmd) error {
 // tellGroup tells a program's process group to stop.
 func tellGroup(pid int) error { return syscall.Kill(-pid, syscall.SIGTERM) }
 
-// killRounds bounds how often the processes are looked through: one round is enough unless somebody is forking.
-const killRounds = 50
+// killWithin bounds the search for what a program has left. It takes one or two rounds of a few milliseconds, unless
+// somebody forks all the time.
+const killWithin = 5 * time.Second
 
-// killTree kills a program's process group, and whatever carries its mark, also in sessions of their own.
+// killPause is the time between two rounds of the search.
+const killPause = time.Millisecond
+
+// killTree kills a program's process group, and whatever carries its mark, also in sessions of their own. It searches
+// until a round proves that nothing of it is left.
 func killTree(pid int, id string) error {
 	err := syscall.Kill(-pid, syscall.SIGKILL)
 	if errors.Is(err, syscall.ESRCH) || errors.Is(err, syscall.EPERM) { // gone, or only a zombie is left
 		err = nil
 	}
-	for range killRounds {
-		found, e := killMarked(id)
-		if !found || e != nil {
+	s := search{mark: id, others: map[string]bool{strconv.Itoa(os.Getpid()): true}}
+	for began := time.Now(); time.Since(began) < killWithin; time.Sleep(killPause) {
+		done, e := s.round()
+		if done || e != nil {
 			return errors.Join(err, e)
 		}
-		time.Sleep(time.Millisecond)
 	}
 	return errors.Join(err, errors.New("a launched program forks faster than it can be killed"))
 }
 
-// killMarked kills every process with an environment entry, and says whether there was one.
-func killMarked(id string) (found bool, err error) {
+// search looks for the processes that carry a mark. The mark is in their environment, which children inherit.
+type search struct {
+	mark string
+	// others are the processes that are known not to carry it, by number: neither will their children.
+	others map[string]bool
+}
+
+// round kills every process that carries the mark. It is done when the list of processes had none, and no process of
+// the list ended before it was read: that one may have had the mark and left a child that the list does not have.
+func (s *search) round() (done bool, err error) {
 	dirs, err := os.ReadDir("/proc")
 	if err != nil {
 		return false, err
 	}
+	done = true
 	for _, d := range dirs {
 		pid, err := strconv.Atoi(d.Name())
-		if err != nil || pid == os.Getpid() {
+		if err != nil || s.others[d.Name()] {
 			continue
 		}
-		// Other users' are not readable, and not ours.
 		env, err := os.ReadFile("/proc/" + d.Name() + "/environ")
-		if err != nil || !hasEntry(env, id) {
-			continue
-		}
-		found = true
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return found, err
+		switch {
+		case hasEntry(env, s.mark):
+			done = false
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+				return false, err
+			}
+		case len(env) > 0 || errors.Is(err, os.ErrPermission): // other users' are not readable, and not ours
+			s.others[d.Name()] = true
+		default:
+			ended, empty := whyEmpty(d.Name())
+			done = done && empty
+			s.others[d.Name()] = ended || empty // one that has ended starts nothing from now on
 		}
 	}
-	return found, nil
+	return done, nil
+}
+
+// The fields of /proc/PID/stat that are read, counted from the one behind the name. See proc_pid_stat(5).
+const (
+	statState    = 0
+	statFlags    = 6
+	statEnvStart = 47
+	kernelThread = 0x200000 // PF_KTHREAD
+)
+
+// whyEmpty says why a process shows no environment: it has ended, or it really has none. Neither: it is just being
+// replaced by another program, whose environment is still to come.
+func whyEmpty(pid string) (ended, empty bool) {
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	if err != nil {
+		return true, false
+	}
+	_, rest, _ := bytes.Cut(stat[max(0, bytes.LastIndexByte(stat, ')')):], []byte(" "))
+	fields := bytes.Fields(rest)
+	if len(fields) <= statEnvStart || string(fields[statState]) == "Z" || string(fields[statState]) == "X" {
+		return true, false
+	}
+	flags, err := strconv.ParseUint(string(fields[statFlags]), 10, 64)
+	return false, err == nil && flags&kernelThread != 0 || string(fields[statEnvStart]) != "0"
 }
 
 func hasEntry(env []byte, entry string) bool {
