@@ -44,6 +44,7 @@ type serveFlags struct {
 	views, deferAllBut          []string
 	worker                      cli.Worker
 	mcp                         mcpFlags
+	memory                      cli.Memory
 }
 
 func (o *serveFlags) add(f *pflag.FlagSet) {
@@ -116,6 +117,7 @@ func (o *serveFlags) add(f *pflag.FlagSet) {
 	o.worker.Add(f)
 	o.mcp.add(f)
 	o.mcp.addKey(f)
+	o.memory.Add(f)
 }
 
 func (o *serveFlags) check() error {
@@ -198,6 +200,9 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 		return err
 	}
 	if err := o.check(); err != nil {
+		return err
+	}
+	if err := o.memory.Apply(log); err != nil {
 		return err
 	}
 	var tokens *api.Tokens

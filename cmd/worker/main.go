@@ -47,6 +47,7 @@ func serveCommand(out, errw io.Writer, level *string) *cobra.Command {
 	var perms cli.Permissions
 	var url string
 	var reach cli.Reach
+	var memory cli.Memory
 	cmd := &cobra.Command{
 		Use:   "serve [flags]",
 		Short: "Take calls and run them until it is stopped",
@@ -68,20 +69,24 @@ run twice are handed to another worker, others end as outcome_unknown. A second 
 		Example: `  worker serve --nats nats://127.0.0.1:4222 --workspace default=. --permission-mode accept_edits`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return serve(cmd.Context(), out, errw, *level, url, &reach, w, perms)
+			return serve(cmd.Context(), out, errw, *level, url, &reach, w, perms, memory)
 		},
 	}
 	cmd.Flags().StringVar(&url, "nats", "nats://127.0.0.1:4222", "the NATS system, as `URL`")
 	reach.Add(cmd.Flags())
 	w.Add(cmd.Flags())
 	perms.Add(cmd.Flags())
+	memory.Add(cmd.Flags())
 	return cmd
 }
 
 func serve(ctx context.Context, out, errw io.Writer, level, url string, reach *cli.Reach, flags cli.Worker,
-	perms cli.Permissions) error {
+	perms cli.Permissions, memory cli.Memory) error {
 	log, err := cli.Logger(errw, level)
 	if err != nil {
+		return err
+	}
+	if err := memory.Apply(log); err != nil {
 		return err
 	}
 	tools, rules, mode, err := flags.Toolbox(&perms, cli.Scope{})
