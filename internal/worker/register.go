@@ -76,17 +76,24 @@ func (w *Worker) beat(ctx context.Context, e broker.Worker) {
 	interval := broker.Heartbeat(w.b.Settings().WorkerTTL)
 	var sent sync.WaitGroup
 	defer sent.Wait()
-	failed := make(chan error, 1)
+	stored, failed := make(chan struct{}, 1), make(chan error, 1)
+	var failing time.Time                // since when, if the last one was not stored
 	lost, level := false, slog.LevelWarn // that they fail was said, at that level
 	send := func() {
 		e.Breakers, e.Stalls = w.breakers.OpenUntil(), int(w.stalls.Load())
 		entry := e
 		sent.Go(func() {
-			if err := w.sendBeat(ctx, entry); err != nil {
+			err := w.sendBeat(ctx, entry)
+			if err != nil {
 				select {
 				case failed <- err:
 				default: // one failure is like another
 				}
+				return
+			}
+			select {
+			case stored <- struct{}{}:
+			default:
 			}
 		})
 	}
@@ -106,7 +113,12 @@ func (w *Worker) beat(ctx context.Context, e broker.Worker) {
 			if ctx.Err() != nil {
 				return
 			}
-			if !lost {
+			if failing.IsZero() {
+				failing = time.Now()
+				w.log.Debug("a heartbeat was not stored", "error", err)
+			}
+			// One that fails while a server stops or a leader is elected says nothing yet.
+			if !lost && time.Since(failing) >= interval {
 				lost, level = true, slog.LevelWarn
 				if w.b.Away() {
 					level = slog.LevelDebug
@@ -114,13 +126,15 @@ func (w *Worker) beat(ctx context.Context, e broker.Worker) {
 				w.log.Log(ctx, level, "heartbeats fail", "error", err)
 			}
 			due.Reset(beatAgain)
-		case <-due.C:
-			// What it offers comes second: a store that is full or slow must not make it look dead.
-			send()
-			if _, alive := w.registered.holds(); alive && lost {
+		case <-stored:
+			failing = time.Time{}
+			if lost {
 				lost = false
 				w.log.Log(ctx, level, "heartbeats are stored again")
 			}
+		case <-due.C:
+			// What it offers comes second: a store that is full or slow must not make it look dead.
+			send()
 			due.Reset(interval)
 			e, _ = w.reannounce(ctx, e) // no longer than until the next is due
 		}

