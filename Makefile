@@ -14,7 +14,7 @@ SEEDS     ?=
 STEPS     := setup gofmt vet lint mod generated sim test
 # The modules beside the main one: what only they need, nobody else downloads. go.work is for
 # editors and for "go run ./examples/..."; what is checked here does not need it.
-MODULES   := tools examples test/agents test/conformance test/sdk
+MODULES   := tools examples test/agents test/bench test/conformance test/sdk
 export GOWORK := off
 # Whether everything is meant, and so the other modules too.
 ALL       := $(filter ./...,$(PKG))
@@ -122,6 +122,10 @@ fuzz: ## Run every fuzz test for FUZZTIME, one after the other
 .PHONY: bench
 bench: ## Run the benchmarks that match BENCH
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
+
+.PHONY: bench-peers
+bench-peers: ## Measure Toolyard beside a floor and its peers; QUICK=1 is one short round
+	@test/bench/run
 
 .PHONY: clean
 clean: ## Remove what was built

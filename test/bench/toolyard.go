@@ -1,0 +1,252 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/tool"
+	"github.com/toolyard/toolyard/worker"
+)
+
+// toolyardPeer runs batches through Toolyard: the packages client and worker in this process, on a connection each, and
+// `dispatcher serve --nats` as a process of its own. The dispatcher's CPU counts with this process's, since it is a
+// child of it.
+//
+//	free   READ_ONLY, uses no workspace: no ticket and no claim, so it is nearest to js5
+//	read   READ_ONLY in the workspace, as read_file is: a shared ticket
+//	write  WRITE_EXCLUSIVE: a group for each call, with a ticket and a claim
+type toolyardPeer struct {
+	c          config
+	conns      []*nats.Conn
+	client     *client.Client
+	agents     chan toolyard.Agent
+	dispatcher *exec.Cmd
+	printed    chan struct{} // closed when the dispatcher prints no more
+	stop       context.CancelFunc
+	worked     chan error // what the worker ended with
+}
+
+const (
+	toolyardReadyIn = 20 * time.Second
+	toolyardEndsIn  = 15 * time.Second
+	// toolyardTries is how often the first batch is tried. The dispatcher hears of the worker's tools a little after
+	// the worker is ready.
+	toolyardTries = 200
+	toolyardRetry = 20 * time.Millisecond
+)
+
+func newToolyard(ctx context.Context, c config) (peer, error) {
+	p := &toolyardPeer{c: c, agents: make(chan toolyard.Agent, c.inflight)}
+	for i := range c.inflight {
+		p.agents <- toolyard.Agent(fmt.Sprint("agent-", i))
+	}
+	if err := p.start(ctx); err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return p, nil
+}
+
+func (p *toolyardPeer) connect(name string) (*nats.Conn, error) {
+	nc, err := nats.Connect(p.c.server, nats.Name("bench "+name))
+	if err != nil {
+		return nil, err
+	}
+	p.conns = append(p.conns, nc)
+	return nc, nil
+}
+
+func (p *toolyardPeer) start(ctx context.Context) error {
+	if err := p.startDispatcher(ctx); err != nil {
+		return err
+	}
+	if err := p.startWorker(ctx); err != nil {
+		return err
+	}
+	nc, err := p.connect("client")
+	if err != nil {
+		return err
+	}
+	if p.client, err = client.Connect(ctx, nc, client.Options{}); err != nil {
+		return err
+	}
+	for i := range toolyardTries {
+		if _, err = p.runBatch(ctx, fmt.Sprintf("setup%xn%d", time.Now().UnixNano(), i), 1); err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(toolyardRetry):
+		case <-ctx.Done():
+			return errors.Join(err, context.Cause(ctx))
+		}
+	}
+	return err
+}
+
+// startDispatcher returns when the dispatcher has printed its first line: it is ready then.
+func (p *toolyardPeer) startDispatcher(ctx context.Context) error {
+	cmd := exec.Command(p.c.dispatcher, "serve", "--nats", p.c.server, "--replicas", fmt.Sprint(p.c.replicas),
+		"--listen", "127.0.0.1:0")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	p.dispatcher, p.printed = cmd, make(chan struct{})
+	ready := make(chan struct{})
+	go func() {
+		defer close(p.printed)
+		for first, sc := true, bufio.NewScanner(out); sc.Scan(); first = false {
+			if first {
+				close(ready)
+			}
+		}
+	}()
+	select {
+	case <-ready:
+		return nil
+	case <-p.printed:
+		return errors.New("the dispatcher ended before it was ready")
+	case <-time.After(toolyardReadyIn):
+		return fmt.Errorf("the dispatcher is not ready within %s", toolyardReadyIn)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (p *toolyardPeer) startWorker(ctx context.Context) error {
+	nc, err := p.connect("worker")
+	if err != nil {
+		return err
+	}
+	t, err := p.tool()
+	if err != nil {
+		return err
+	}
+	running, stop := context.WithCancel(context.Background())
+	ready, worked := make(chan struct{}), make(chan error, 1)
+	p.stop, p.worked = stop, worked
+	go func() {
+		worked <- worker.Run(running, nc, worker.Options{
+			Pool: "bench", Tools: []tool.Tool{t}, ReadSlots: p.c.workers, WriteSlots: p.c.workers,
+			DrainGrace: time.Second, Mode: worker.Bypass, Ready: func(string) { close(ready) },
+			Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		})
+	}()
+	select {
+	case <-ready:
+		return nil
+	case err := <-worked:
+		worked <- err // for close
+		return errors.New("the worker ended before it was ready")
+	case <-time.After(toolyardReadyIn):
+		return fmt.Errorf("the worker is not ready within %s", toolyardReadyIn)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// tool is the one that the mode names.
+func (p *toolyardPeer) tool() (tool.Tool, error) {
+	no := false
+	d := tool.Declaration{
+		Name: p.c.mode, Description: "Does nothing, and names its call.", RequiresPermission: &no, Destructive: &no,
+		Class: tool.ClassRule{Static: toolyard.ReadOnly}, ReadOnly: true,
+		InputSchema: json.RawMessage(`{
+			"type": "object",
+			"properties": {"batch": {"type": "string"}, "index": {"type": "integer"}, "args": {"type": "string"}},
+			"required": ["batch", "index", "args"]
+		}`),
+	}
+	switch p.c.mode {
+	case "free":
+		d.UsesWorkspace = &no
+	case "write":
+		d.Class, d.ReadOnly = tool.ClassRule{Static: toolyard.WriteExclusive}, false
+	}
+	return tool.Raw(tool.Tool{Declaration: d, Run: func(
+		_ context.Context, _ tool.Env, input json.RawMessage,
+	) (tool.Output, error) {
+		var a call
+		if err := json.Unmarshal(input, &a); err != nil {
+			return tool.Output{}, err
+		}
+		return tool.Output{Text: noop(a)}, nil
+	}})
+}
+
+func (p *toolyardPeer) runBatch(ctx context.Context, batch string, k int) ([]string, error) {
+	agent := <-p.agents
+	defer func() { p.agents <- agent }()
+	b := toolyard.Batch{Agent: agent, ID: toolyard.BatchID(batch), Calls: make([]toolyard.Call, k)}
+	for i := range k {
+		input, err := json.Marshal(p.c.call(batch, i))
+		if err != nil {
+			return nil, err
+		}
+		b.Calls[i] = toolyard.Call{ID: fmt.Sprint("c", i), Tool: p.c.mode, Input: input}
+	}
+	s, err := p.client.Submit(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	got := make([]string, 0, k)
+	for r, err := range s.Results(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		if r.IsError || r.Index != len(got) || r.CallID != fmt.Sprint("c", r.Index) {
+			return nil, fmt.Errorf("result %d is of call %d (%s), code %q: %s", len(got), r.Index, r.CallID, r.Code,
+				r.Error)
+		}
+		got = append(got, r.Output)
+	}
+	return got, nil
+}
+
+func (p *toolyardPeer) stored(ctx context.Context) (storedSum, error) {
+	return storedIn(ctx, p.conns[0])
+}
+
+func (p *toolyardPeer) close() (err error) {
+	if p.stop != nil {
+		p.stop()
+		err = <-p.worked
+	}
+	if p.dispatcher != nil {
+		err = errors.Join(err, p.endDispatcher())
+	}
+	for _, nc := range p.conns {
+		nc.Close()
+	}
+	return err
+}
+
+func (p *toolyardPeer) endDispatcher() error {
+	err := p.dispatcher.Process.Signal(syscall.SIGTERM)
+	if errors.Is(err, os.ErrProcessDone) {
+		err = nil
+	}
+	kill := time.AfterFunc(toolyardEndsIn, func() {
+		// When this fails the process is gone already.
+		_ = p.dispatcher.Process.Kill()
+	})
+	defer kill.Stop()
+	<-p.printed // Wait closes the pipe
+	return errors.Join(err, p.dispatcher.Wait())
+}
