@@ -9,7 +9,7 @@ import (
 	"github.com/toolyard/toolyard/internal/outcome"
 )
 
-// words are what the model reads of a failure: what happened, without secrets, and what to do next.
+// words is the text that the model reads about a failure: what happened, without secrets, and what to do next.
 func (c *call) words() string {
 	f := c.fail
 	message := shorten(c.withhold(strings.TrimSpace(f.message)), MaxErrorChars)
@@ -37,7 +37,7 @@ func (c *call) words() string {
 	return out
 }
 
-// interrupted reports whether a tool that ended so was stopped in the middle.
+// interrupted reports whether a tool that ended with code was stopped in the middle.
 func interrupted(code toolyard.Code) bool {
 	switch code {
 	case toolyard.Timeout, toolyard.Canceled, toolyard.SiblingCanceled, toolyard.DeadlineExceeded:

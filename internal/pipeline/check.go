@@ -10,8 +10,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// validateValues asks the tool's own check, and then whether this worker can give the call the isolation that its class
-// needs. The check comes first: what is wrong with the values is of more use to the model.
+// validateValues runs the tool's own check, and then checks whether this worker can isolate the call as its class
+// requires. The check comes first, because wrong values are more useful to the model.
 func (c *call) validateValues(ctx context.Context) finding {
 	if c.p.saturated() { // before the first code that may be left behind, and again before execute
 		return c.tooManyLeftBehind()
@@ -29,7 +29,7 @@ func (c *call) validateValues(ctx context.Context) finding {
 	if why := host.Refuses(&c.entry.Declaration, c.judgement.Class); why != "" {
 		return failed(toolyard.SetupRequired, why, c.judged())
 	}
-	// A class that the declaration states needs no words, unless it is the strictest.
+	// A class that the declaration states needs no explanation, unless it is the strictest.
 	if d := &c.entry.Declaration; c.judgement.Class == toolyard.Unsafe || d.Class.Shell != "" || d.Class.Ask {
 		return finding{detail: c.judged()}
 	}
@@ -82,10 +82,10 @@ func (c *call) tooManyLeftBehind() finding {
 		detail:       fmt.Sprintf("%d goroutines were left behind", c.p.Leaked())}}
 }
 
-// retryWhenSaturatedMS is how long a model is told to wait for goroutines that were left behind, in milliseconds.
+// retryWhenSaturatedMS is how long a model is told to wait for abandoned goroutines, in milliseconds.
 const retryWhenSaturatedMS = 5_000
 
-// cause is what only the operator sees of a tool's failure.
+// cause is the part of a tool's failure that only the operator sees.
 func cause(e *tool.Error) string {
 	if e.Err == nil || e.Err.Error() == e.Message {
 		return ""

@@ -13,8 +13,8 @@ import (
 	"github.com/toolyard/toolyard/internal/schema"
 )
 
-// takeParts takes over the parts of the tool's output, and makes its text of them where it has none. Parts that are
-// all text are text alone. It says what is wrong with them, if something is.
+// takeParts copies the parts of the tool's output, and makes its text from them if it has none. Parts that are all text
+// become text alone. problem says what is wrong with the parts, if anything.
 func (c *call) takeParts() (problem string) {
 	parts, plain := slices.Clone(c.out.Content), 0
 	for i := range parts {
@@ -46,9 +46,9 @@ func (c *call) takeParts() (problem string) {
 	return ""
 }
 
-// outputBytes is how much of an output there is in all, its text once.
+// outputBytes is the total size of an output. Its text counts once.
 func (c *call) outputBytes() int {
-	const part = 64 // what a part costs at least, so that their number is bounded too
+	const part = 64 // the least that a part counts, so that their number is bounded too
 	size := len(c.text) + len(c.structured) + part*len(c.parts)
 	for i := range c.parts {
 		size += len(c.parts[i].Data) + len(c.parts[i].Schema)
@@ -61,9 +61,9 @@ func (c *call) outputBytes() int {
 	return size
 }
 
-// fitParts redacts the parts and the data, and brings them to size. What does not fit is stored, and a reference
-// stays in its place. An error means that not all could be stored: then the parts are left out, and the text says
-// what they were.
+// fitParts redacts the parts and the data, and brings them to size. What does not fit is stored and replaced by a
+// reference. An error means that not everything could be stored: then the parts are left out, and the text describes
+// them.
 func (c *call) fitParts(ctx context.Context) error {
 	if err := c.fitStructured(); err != nil || c.parts == nil {
 		return err
@@ -83,7 +83,7 @@ func (c *call) fitParts(ctx context.Context) error {
 	return nil
 }
 
-// fitTexts stores the texts of the parts when together they are longer than the tool's limit. The parts keep their
+// fitTexts stores the texts of the parts if together they are longer than the tool's limit. The parts keep their
 // preview.
 func (c *call) fitTexts(ctx context.Context) error {
 	var long strings.Builder
@@ -111,7 +111,7 @@ func (c *call) fitTexts(ctx context.Context) error {
 	return nil
 }
 
-// packParts stores the parts behind the last that there is room for, as one document.
+// packParts stores the parts past the limit as one document.
 func (c *call) packParts(ctx context.Context) error {
 	if len(c.parts) <= MaxContentParts {
 		return nil
@@ -132,7 +132,7 @@ func (c *call) packParts(ctx context.Context) error {
 	return nil
 }
 
-// fitData stores the data that there is no room for.
+// fitData stores the data that does not fit.
 func (c *call) fitData(ctx context.Context) error {
 	room := MaxInlineDataBytes
 	for i := range c.parts {
@@ -150,8 +150,7 @@ func (c *call) fitData(ctx context.Context) error {
 	return nil
 }
 
-// fitStructured redacts the data. What is too long is left out, and so is what the tool's own schema does not take
-// any more.
+// fitStructured redacts the data. Data that is too long, or that no longer fits the tool's own schema, is left out.
 func (c *call) fitStructured() error {
 	if c.structured == nil {
 		return nil
@@ -195,8 +194,8 @@ func (c *call) fitStructured() error {
 	return nil
 }
 
-// redactParts takes secrets out of all texts of the parts, and out of data that is text. What describes a part is cut
-// then.
+// redactParts removes secrets from all texts of the parts, and from data that is text. Then it cuts the fields that
+// describe a part.
 func (c *call) redactParts() error {
 	for i := range c.parts {
 		p := &c.parts[i]

@@ -9,21 +9,21 @@
 //
 // # Authority
 //
-// The pipeline decides what a call's result is, never whether it counts: that is the log's matter. [Job].Start says
-// whether the call may start, and [ErrLost], as its error or as the cause of the context, says that somebody else
-// answers for the call by now: then [Pipeline.Run] returns that error and no result. The class of a call is pinned at
-// plan ([Job].Judgement); it is not judged again here, but for an input that a hook has changed, whose class may only
-// be as loose as the pinned one.
+// The pipeline decides what a call's result is. Whether the result counts is decided in the log. [Job].Start says
+// whether the call may start. [ErrLost], as its error or as the cause of the context, says that another process now
+// answers for the call: then [Pipeline.Run] returns that error and no result. The class of a call is pinned at plan
+// ([Job].Judgement). It is judged again here only for an input that a hook has changed, and may then not be stricter
+// than the pinned class.
 //
 // # What runs and what is seen
 //
-// Behind parse_schema everything works on the canonical form of the input: check, hooks, permission and the tool read
-// the same bytes, whatever the model wrote twice or in another order. Hooks and watchers get a redacted copy; what a
-// hook sends back unchanged is restored from the original, so that a redaction mark never runs.
+// After parse_schema every phase works on the canonical form of the input: check, hooks, permission and the tool read
+// the same bytes, whatever the model wrote twice or in another order. Hooks and watchers get a redacted copy. What a
+// hook returns unchanged is restored from the original, so that a redaction mark never runs.
 //
 // # Failure
 //
-// Run never panics and never waits for a tool that ignores its context: code that is not ours runs in its own
-// goroutine, is waited for until its context ends and for [Pipeline].Grace after that, and is then left behind and
-// counted ([Pipeline.Leaked]). Such a goroutine may still act; [tool.Env].CommitPoint refuses it, as far as it asks.
+// Run never panics, and never waits for a tool that ignores its context. Foreign code runs in its own goroutine. Run
+// waits for it until its context ends and for [Pipeline].Grace after that, and then abandons and counts it
+// ([Pipeline.Leaked]). Such a goroutine may still act; [tool.Env].CommitPoint refuses it if it asks.
 package pipeline

@@ -8,7 +8,7 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// emitTerminal writes the result down. It always runs, and nothing gets past it unredacted or unbounded.
+// emitTerminal writes the result. It always runs, and nothing passes it unredacted or unbounded.
 func (c *call) emitTerminal(ctx context.Context) finding {
 	if c.fail == nil {
 		if added := c.added(); added != "" {
@@ -44,12 +44,12 @@ func (c *call) emitTerminal(ctx context.Context) finding {
 	return f
 }
 
-// show puts the output into the result.
+// show copies the output into the result.
 func (c *call) show() {
 	c.res.Output, c.res.Content, c.res.Structured = c.text, c.parts, c.structured
 }
 
-// plain is a result that shows nothing, for when emit_terminal itself breaks.
+// plain makes a result without output, for a failure of emit_terminal itself.
 func (c *call) plain() {
 	c.res.IsError = true
 	if c.fail == nil || c.fail.code == "" {
@@ -61,7 +61,7 @@ func (c *call) plain() {
 	c.res.Error = "Internal error: the result could not be written. " + advice(c.res.Code, c.executed, false, 0)
 }
 
-// withhold redacts a text for people; a redactor that breaks leaves nothing of it.
+// withhold redacts a text for people. If the redactor fails, nothing of the text is left.
 func (c *call) withhold(text string) string {
 	clean, err := c.p.redact(strings.ToValidUTF8(text, "\uFFFD"))
 	if err != nil {
@@ -70,7 +70,7 @@ func (c *call) withhold(text string) string {
 	return clean
 }
 
-// shorten cuts the middle out of a text that is longer than so many characters.
+// shorten cuts the middle out of a text that is longer than limit characters.
 func shorten(text string, limit int) string {
 	if utf8.RuneCountInString(text) <= limit {
 		return text

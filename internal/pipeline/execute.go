@@ -17,8 +17,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// execute runs the tool within its time: the tool's own limit, or the batch's where that is shorter, and, where the
-// tool declares one, the limit on how long it says nothing.
+// execute runs the tool within the shorter of its own time limit and the batch's. If the tool declares an idle timeout,
+// that applies too.
 func (c *call) execute(ctx context.Context) finding {
 	limit := c.entry.Timeout()
 	own := c.job.CallTimeout <= 0 || c.job.CallTimeout >= limit
@@ -44,11 +44,11 @@ func (c *call) execute(ctx context.Context) finding {
 	if release == nil {
 		release = func() {}
 	}
-	c.release = nil // the slot is the tool's until it returns, however late
+	c.release = nil // the slot stays the tool's until it returns, however late
 	out, err := guardFor(c.p, ctx, stopGrace,
 		func(ctx context.Context) (tool.Output, error) { return c.code.Run(ctx, env, input) }, release)
 	c.res.ExecuteMS = ms(c.p.now().Sub(began))
-	c.res.Isolation = stamp.Isolation() // what stood around what ran, and not what this worker could do
+	c.res.Isolation = stamp.Isolation() // what isolated the code that ran, not what this worker could do
 	c.out = out
 	f := c.judgeEnd(ctx, err)
 	if c.report != nil {
@@ -64,10 +64,10 @@ func (c *call) execute(ctx context.Context) finding {
 	return finding{fail: f}
 }
 
-// untilOver returns what a tool reports its progress to, and what ends that with a last report: what comes after it
-// is about a call that has ended. Each report calls goesOn.
+// untilOver returns the function to which a tool reports its progress, and a function that ends this with a last
+// report. Later reports are about a call that has ended, and are dropped. Each report calls goesOn.
 func untilOver(report func(tool.Progress), goesOn func()) (progress func(tool.Progress), end func()) {
-	var mu sync.Mutex // so that nothing comes behind the last one
+	var mu sync.Mutex // nothing may follow the last report
 	over := false
 	progress = func(p tool.Progress) {
 		mu.Lock()
@@ -85,8 +85,8 @@ func untilOver(report func(tool.Progress), goesOn func()) (progress func(tool.Pr
 	}
 }
 
-// watchIdle returns a context that ends when the tool reports no progress for as long as it declares, and what each
-// report calls. Without such a limit the context ends as before.
+// watchIdle returns a context that ends when the tool reports no progress for its declared idle timeout, and a function
+// that each report calls. Without an idle timeout the context is unchanged.
 func (c *call) watchIdle(ctx context.Context) (_ context.Context, goesOn func()) {
 	limit := c.entry.IdleTimeout()
 	if limit <= 0 {
@@ -105,8 +105,8 @@ func (c *call) watchIdle(ctx context.Context) (_ context.Context, goesOn func())
 	}
 }
 
-// judgeEnd turns what the tool returned into how the call ends; nil is success. A tool that succeeds while it is being
-// stopped has succeeded: its effects are there, and the model must know. One that fails then was stopped.
+// judgeEnd turns the tool's return into the call's end; nil is success. A tool that succeeds while it is being stopped
+// has succeeded: its effects exist, and the model must know. One that fails then was stopped.
 func (c *call) judgeEnd(ctx context.Context, err error) *failure {
 	if err == nil {
 		return nil
@@ -128,7 +128,7 @@ func (c *call) judgeEnd(ctx context.Context, err error) *failure {
 		}
 		return stop
 	}
-	// a commit point was refused: nobody knows what the tool did and what not
+	// A commit point was refused: it is unknown what the tool has done.
 	if errors.Is(err, ErrLost) || c.refused.Load() {
 		return &failure{lost: true, detail: detail}
 	}
@@ -154,9 +154,9 @@ func (c *call) judgeEnd(ctx context.Context, err error) *failure {
 	return f
 }
 
-// blame says what the call tells about its dependency. Only infrastructure failures count: the tool says so, or its
-// own time limit passed and it has named something that it depends on. A limit that the batch has set says nothing:
-// an agent in a hurry must not close a dependency for everybody.
+// blame says what the call reveals about its dependency. Only infrastructure failures count: the tool reports one, or
+// its own time limit passed and it has named its dependency. A limit that the batch has set does not count, because one
+// impatient agent must not close a dependency for all.
 func (c *call) blame(ctx context.Context, err error, f *failure) breaker.Outcome {
 	late, isLate := errors.AsType[*timeoutError](context.Cause(ctx))
 	switch {
@@ -176,7 +176,7 @@ func (c *call) blame(ctx context.Context, err error, f *failure) breaker.Outcome
 	return breaker.Unrelated
 }
 
-// env is what the tool may know; a copy for each use.
+// env makes the tool's environment, a new copy for each use.
 func (c *call) env(ctx context.Context) tool.Env {
 	progress, commit := c.job.Progress, c.job.CommitPoint
 	if progress == nil {
@@ -198,7 +198,7 @@ func (c *call) env(ctx context.Context) tool.Env {
 		Tools:    c.job.Tools,
 		Progress: progress, Context: maps.Clone(c.job.Context),
 		CommitPoint: func() error {
-			if ctx.Err() != nil { // also once the result is out: execute's context ends with it
+			if ctx.Err() != nil { // also after the result is known: execute's context ends with it
 				return context.Cause(ctx)
 			}
 			if commit == nil {
@@ -213,8 +213,8 @@ func (c *call) env(ctx context.Context) tool.Env {
 	}
 }
 
-// IdempotencyKey names a call for services that can tell repeats: the same for every attempt, different for every other
-// call, and made of letters, digits and a dash.
+// IdempotencyKey identifies a call for services that detect repeats. It is the same for every attempt of a call,
+// different for every other call, and consists of letters, digits and a dash.
 func IdempotencyKey(key toolyard.BatchKey, index int) string {
 	raw, err := json.Marshal([]any{key.Agent, key.ID, index})
 	if err != nil {

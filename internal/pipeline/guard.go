@@ -9,23 +9,23 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// errLeftBehind is what the caller of a function gets that did not return in time. What it means is in the context.
+// errLeftBehind is returned for a function that did not return in time. The reason is in its context.
 var errLeftBehind = errors.New("it ignored the end of its context and was left behind")
 
-// errGone is what the caller of a function gets that ended its goroutine (runtime.Goexit).
+// errGone is returned for a function that ended its goroutine (runtime.Goexit).
 var errGone = errors.New("it ended its goroutine instead of returning")
 
-// errNil is a nil *tool.Error that was returned as an error: a failure all the same.
+// errNil is returned for a nil *tool.Error as an error, which counts as a failure.
 var errNil = errors.New("the tool returned an error that is nil inside")
 
-// guard runs code that is not ours, and waits for it a short while after its context has ended; see guardFor.
+// guard runs foreign code, and waits for it a short time after its context has ended; see guardFor.
 func guard[T any](p *Pipeline, ctx context.Context, fn func(context.Context) (T, error)) (T, error) {
 	return guardFor(p, ctx, orDefault(p.Grace, DefaultGrace), fn, func() {})
 }
 
-// guardFor runs code that is not ours in a goroutine of its own, so that it can neither panic nor hold up the result:
-// it is waited for until its context ends, and for a grace after that. Then it is left behind, and counted until it
-// returns. returned is called when it does, before guardFor returns or long after.
+// guardFor runs foreign code in its own goroutine, so that it can neither panic nor delay the result. It waits until
+// the context ends, and for a grace after that. Then it abandons the goroutine, and counts it until it returns.
+// returned is called when the function returns, before guardFor returns or long after.
 func guardFor[T any](p *Pipeline, ctx context.Context, grace time.Duration, fn func(context.Context) (T, error),
 	returned func()) (T, error) {
 	type answer struct {
@@ -33,7 +33,7 @@ func guardFor[T any](p *Pipeline, ctx context.Context, grace time.Duration, fn f
 		err   error
 	}
 	answers := make(chan answer, 1)
-	var over atomic.Bool // set by whoever comes first: the function's return, or our leaving
+	var over atomic.Bool // set by the first of two: the function's return, or the end of our wait
 	go func() {
 		a := answer{err: errGone}
 		defer func() {
@@ -46,7 +46,7 @@ func guardFor[T any](p *Pipeline, ctx context.Context, grace time.Duration, fn f
 		var value T
 		err := rescue(func() (err error) { value, err = fn(ctx); return err })
 		if e, ok := errors.AsType[*tool.Error](err); ok && e == nil {
-			err = errNil // a common mistake, and one that panics wherever it is looked at
+			err = errNil // a common mistake; calling Error on it panics
 		}
 		a = answer{value, err}
 	}()
@@ -72,10 +72,10 @@ func guardFor[T any](p *Pipeline, ctx context.Context, grace time.Duration, fn f
 	return a.value, a.err
 }
 
-// Leaked is how many goroutines of tools, hooks and permission were left behind and still run.
+// Leaked is the number of abandoned goroutines of tools, hooks and permission that still run.
 func (p *Pipeline) Leaked() int { return int(p.leaked.Load()) }
 
-// saturated reports whether too many of them do.
+// saturated reports whether there are too many abandoned goroutines.
 func (p *Pipeline) saturated() bool {
 	limit := p.MaxLeaked
 	if limit <= 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// hookInput is a frozen copy: each hook call gets its own.
+// hookInput makes a frozen copy for one hook call.
 func (c *call) hookInput() HookInput {
 	return HookInput{
 		CallContext: c.job.CallContext, CallID: c.job.Call.ID, Tool: c.entry.Name, Judgement: c.judgement,
@@ -72,7 +72,7 @@ func (c *call) preHooks(ctx context.Context) finding {
 	return finding{detail: detail, noted: detail != ""}
 }
 
-// leftOut names the hooks that broke and count as if they were not there.
+// leftOut names the broken hooks that were ignored.
 func (v *HookVerdict) leftOut() string {
 	if len(v.Broken) == 0 {
 		return ""
@@ -92,9 +92,8 @@ func (c *call) vetoed(v HookVerdict) finding {
 	return failed(toolyard.HookBlocked, message, detail)
 }
 
-// replaceInput takes over a hook's input. why says that it can't be: it is no JSON, or the call with it would be
-// judged more strictly than it was scheduled, so that it would run beside calls that it must not run beside, or
-// without a claim.
+// replaceInput uses a hook's input. why says that it cannot: the input is not JSON, or the call would then be judged
+// more strictly than it was scheduled, and would run beside calls that it must not overlap, or without a claim.
 func (c *call) replaceInput(ctx context.Context, v HookVerdict) (changed bool, why string) {
 	who := v.By
 	if who == "" {
@@ -121,14 +120,14 @@ func (c *call) replaceInput(ctx context.Context, v HookVerdict) (changed bool, w
 			return false, fmt.Sprintf("with the input of %s the call is %s (%s), and it was scheduled as %s", who,
 				j.Class, j.Why, c.judgement.Class)
 		}
-		j.Class = c.judgement.Class // scheduled so: it keeps the turn it has
+		j.Class = c.judgement.Class // it was scheduled with this class and runs as such
 		c.judgement = j
-	} // an input that does not fit ends the call when parse_schema runs again
+	} // If the input does not fit, the second parse_schema ends the call.
 	c.value, c.changed, c.changedBy = update, true, who
 	return true, ""
 }
 
-// judge finds the judgement of an input that nobody has seen at plan.
+// judge judges an input that did not exist at plan.
 func (c *call) judge(ctx context.Context, v schema.Value) tool.Judgement {
 	d := c.entry.Declaration
 	j, ask := registry.Judge(d, v.Canonical(), c.p.Classify)
@@ -149,7 +148,7 @@ func (c *call) judge(ctx context.Context, v schema.Value) tool.Judgement {
 	return registry.CheckJudgement(d, answer)
 }
 
-// postHooks lets the hooks see what came out, and change or withhold it.
+// postHooks shows the hooks the outcome, and lets them change or withhold it.
 func (c *call) postHooks(ctx context.Context) finding {
 	if c.p.Hooks == nil {
 		return finding{}
@@ -178,7 +177,7 @@ func (c *call) postHooks(ctx context.Context) finding {
 	detail := v.leftOut()
 	if v.Output != nil && c.fail == nil {
 		before := len(c.text)
-		if c.parts != nil || c.structured != nil { // they would show what the hook took out
+		if c.parts != nil || c.structured != nil { // they would show what the hook removed
 			detail = join(detail, "its parts and data are left out")
 		}
 		c.out, c.parts, c.structured = tool.Output{Text: *v.Output}, nil, nil
@@ -192,7 +191,7 @@ func (c *call) postHooks(ctx context.Context) finding {
 	return finding{detail: detail, noted: detail != ""}
 }
 
-// shown is the output as a hook may see it.
+// shown is the output that a hook may see.
 func (c *call) shown() string {
 	if len(c.text) > MaxOutputBytes { // persist_result will refuse it
 		return preview(c.withhold(ends(c.text)), -1, "")
@@ -200,7 +199,7 @@ func (c *call) shown() string {
 	return c.withhold(c.text)
 }
 
-// addContext keeps what the hooks want to tell the model, within the limit of a call.
+// addContext keeps what the hooks add for the model, within the limit of a call.
 func (c *call) addContext(text string) bool {
 	if text == "" {
 		return false

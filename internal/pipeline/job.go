@@ -10,37 +10,37 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// CallContext says whose call it is and where it runs, for the job, the hooks and the permission alike.
+// CallContext says whose call it is and where it runs, for the job, the hooks and the permission.
 type CallContext struct {
 	Key     toolyard.BatchKey
 	Index   int
 	Session toolyard.Session
-	// Workspace is the batch's, and WorkspaceDir its directory on this worker; empty where it has none.
+	// Workspace is the batch's, and WorkspaceDir its directory on this worker; empty if it has none.
 	Workspace    toolyard.Workspace
 	WorkspaceDir string
-	// Root is that directory, held; nil where there is none.
+	// Root is that directory, held open; nil if there is none.
 	Root *place.Root
-	// Interactive says that a person can be asked: then a call that needs one ends the run with [WaitingError].
+	// Interactive says that a person can be asked: a call that needs a person then ends the run with [WaitingError].
 	Interactive bool
 }
 
 // Job is one execution of one call: what was pinned at plan, and where it runs.
 type Job struct {
 	CallContext
-	// Call is the call; its Tool may be an alias, or the name that plan has resolved already.
+	// Call is the call. Its Tool may be an alias, or the name that the plan has resolved.
 	Call toolyard.Call
-	// As is the name that the model used, where plan has resolved it. Empty: that of the call.
+	// As is the name that the model used, if the plan has resolved it. Empty: the name in Call.
 	As string
-	// Approved is a person's approval, of a call that has waited for it. Nil: nobody was asked.
+	// Approved is a person's approval, if the call has waited for one. Nil: nobody was asked.
 	Approved *Approved
-	// Remembered is what people have allowed for the rest of the session, Context what its tools have set.
+	// Remembered is what people have allowed for the rest of the session. Context is what its tools have set.
 	Remembered []string
 	Context    map[string]string
 
-	// Declaration is the hash of the declaration that was pinned at plan. A worker hands a call back whose hash is
-	// not its own before it gets here; one that comes through all the same ends as internal_error. Empty: not pinned.
+	// Declaration is the hash of the declaration that was pinned at plan. A worker with another hash hands the call
+	// back before it gets here; a call that comes through with another hash ends as internal_error. Empty: not pinned.
 	Declaration string
-	// Judgement is pinned at plan. The zero judgement means the strictest.
+	// Judgement is pinned at plan. The zero judgement means the strictest class.
 	Judgement tool.Judgement
 	// WasConcurrent says that other calls of the batch are in flight beside this one.
 	WasConcurrent bool
@@ -55,54 +55,53 @@ type Job struct {
 	// Rules are the batch's own. Nil: none.
 	Rules Rules
 
-	// Start checks abort and cancel, and records the claim where the call needs one. The pipeline calls release once,
-	// when the tool has returned; for one that was left behind that may be long after the call has its result.
-	// Errors: [ErrLost], [ErrCanceled], [ErrSiblingCanceled], [ErrDeadline], each wrapped or not; any other one means
-	// that the call could not be started, and ends it as dependency_unavailable. It returns soon after its context
-	// ended. Nil: the call does not start, and internal_error says why.
+	// Start checks abort and cancel, and appends the claim if the call needs one. The pipeline calls release once, when
+	// the tool has returned; for an abandoned tool this may be long after the call has its result. Errors: [ErrLost],
+	// [ErrCanceled], [ErrSiblingCanceled], [ErrDeadline], each wrapped or not. Any other error means that the call
+	// could not be started, and ends it as dependency_unavailable. Start returns soon after its context ended. Nil: the
+	// call does not start, and ends as internal_error.
 	Start func(ctx context.Context) (release func(), err error)
-	// Progress gets what the tool reports while it runs, behind a 0 when it starts and before a 1 when it has ended,
-	// however that was; it must not block. Nil: dropped.
+	// Progress gets what the tool reports while it runs, after a 0 when it starts and before a 1 when it has ended in
+	// any way. It must not block. Nil: reports are dropped.
 	Progress func(tool.Progress)
-	// CommitPoint says whether this worker may still act for the call; see [tool.Env]. Nil: as long as the context
-	// lasts.
+	// CommitPoint says whether this worker may still act for the call; see [tool.Env]. Nil: while the context lasts.
 	CommitPoint func() error
-	// Blobs reads offloaded results of the same agent, for the tool. Nil: the pool has none.
+	// Blobs reads offloaded results of the same agent, for the tool. Nil: none are available.
 	Blobs tool.Blobs
-	// Tools are those that the batch sees, for the tool. Nil: nobody knows.
+	// Tools are those that the batch sees, for the tool. Nil: unknown.
 	Tools func(ctx context.Context) ([]tool.Offered, error)
-	// SessionChange gets what the tool changes in its session, when the call has succeeded. Nil: dropped.
+	// SessionChange gets the tool's change of its session after the call has succeeded. Nil: the change is dropped.
 	SessionChange func(tool.SessionChange)
 	// Observe gets the observable copy of the input and the hash of what will run, again after a hook has changed it.
-	// It must not block. Nil: nobody asks.
+	// It must not block. Nil: not called.
 	Observe func(observable json.RawMessage, inputHash string)
 }
 
 // Approved is a person's approval of one call.
 type Approved struct {
 	By string
-	// InputHash names the input that was approved: no other runs. Edited says that the person has changed it.
+	// InputHash names the input that was approved; no other may run. Edited says that the person has changed it.
 	InputHash string
 	Edited    bool
-	// Waited is how long it took; Context what hooks have added before the person was asked.
+	// Waited is how long the decision took. Context is what hooks added before the person was asked.
 	Waited  time.Duration
 	Context []string
 }
 
-// WaitingError ends a run that needs a person's decision: there is no result yet, and nothing was started. Whoever
-// resumes the call runs it again with [Job.Approved]; no hook runs again before the tool then.
+// WaitingError ends a run that needs a person's decision: there is no result yet, and nothing was started. The call
+// resumes with a new run that has [Job.Approved]; that run does not repeat the hooks before the tool.
 type WaitingError struct {
-	// Reason is for the person, Source says what asks.
+	// Reason is for the person. Source says what requires the decision.
 	Reason, Source string
 	Judgement      tool.Judgement
-	// Observable is what may be shown of the input that would run, InputHash its name. Changed is that input itself
-	// when a hook has changed it; nil when it is the call's own.
+	// Observable is what may be shown of the input that would run, and InputHash its hash. Changed is that input if a
+	// hook has changed it; nil if it is the call's own.
 	Observable json.RawMessage
 	InputHash  string
 	Changed    json.RawMessage
-	// Diff says what the call would change as things stand, so far as the tool knows.
+	// Diff says what the call would change at this time, as far as the tool knows.
 	Diff string
-	// Remember is what an approval for the session would allow; empty when it cannot be remembered.
+	// Remember is what an approval for the session would allow; empty if it cannot be remembered.
 	Remember string
 	Facts    []toolyard.Fact
 	Context  []string

@@ -2,38 +2,38 @@ package pipeline
 
 import "time"
 
-// The limits of a call's way through the pipeline. Sizes count encoded bytes where they say bytes.
+// The limits of a call in the pipeline. Sizes count encoded bytes where they say bytes.
 const (
-	// for hooks and the like that should have returned: their context ended
+	// for hooks and other functions to return after their context ended
 	DefaultGrace         = 100 * time.Millisecond
-	DefaultStopGrace     = 2 * time.Second  // for a tool that should have returned
+	DefaultStopGrace     = 2 * time.Second  // for a tool to return after its context ended
 	DefaultCheckTimeout  = 10 * time.Second // of a tool's Check and Judge
-	DefaultFinishTimeout = 30 * time.Second // of the phases behind execute, which no cancel stops
-	DefaultMaxLeaked     = 100              // goroutines left behind before nothing new is started
+	DefaultFinishTimeout = 30 * time.Second // of the phases after execute, which no cancel stops
+	DefaultMaxLeaked     = 100              // abandoned goroutines before no new call is started
 
-	// bytes of a text in a result, encoded as JSON, whatever its tool's limit; more goes to the blob store
+	// bytes of a text in a result, encoded as JSON, whatever its tool's limit; a longer text goes to the blob store
 	MaxInlineResultBytes = 16 << 20
-	MaxOutputBytes       = 16 << 20 // bytes of output at all, its parts and data included; more is result_too_large
-	// parts of an output in a result; what is behind them goes to the blob store, as JSON
+	MaxOutputBytes       = 16 << 20 // bytes of a whole output, with parts and data; more is result_too_large
+	// parts of an output in a result; further parts go to the blob store, as JSON
 	MaxContentParts = 100
-	// bytes of a part's name, title, description, URI and type, each; a longer one is cut, and marked
+	// bytes of a part's name, title, description, URI and type, each; a longer one is cut and marked
 	MaxPartFieldBytes = 4 << 10
-	// bytes of images and other data in a result, before they are encoded; more goes to the blob store
+	// bytes of images and other data in a result, before encoding; more goes to the blob store
 	MaxInlineDataBytes = 64 << 10
-	// encoded bytes of an output as data, or the tool's own limit where that is higher; more is left out, and the
+	// encoded bytes of an output as data, or the tool's own limit if that is higher; longer data is left out, and the
 	// text stays
 	MaxStructuredBytes = 256 << 10
 	PreviewHeadChars   = 4_000 // characters of a long output that stay in the result, from its beginning
 	PreviewTailChars   = 1_000 // and from its end
 
 	MaxErrorChars = 10_000 // characters of an error message for the model; its middle is cut out
-	// bytes of a failed call's output that stand in its error too; a longer one stands beside it alone
+	// bytes of a failed call's output that its error includes; a longer output is only in the result's output
 	MaxErrorOutputBytes = 8 << 10
 	MaxDetailBytes      = 16 << 10 // bytes of a result's detail
 	MaxFactDetailBytes  = 2 << 10  // bytes of a fact's detail
 	MaxHookContextChars = 10_000   // characters that the hooks of one call may add to its output
 
-	MaxShownDiffBytes        = 16 << 10 // bytes of what a call would change, for the person who is asked
+	MaxShownDiffBytes        = 16 << 10 // bytes of what a call would change, for the person who decides
 	MaxObservableBytes       = 32 << 10 // bytes of the observable copy of an input
-	MaxObservableStringBytes = 2 << 10  // bytes of one string in an observable copy that has to be cut
+	MaxObservableStringBytes = 2 << 10  // bytes of one string in an observable copy that is too long as a whole
 )

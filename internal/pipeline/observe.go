@@ -15,8 +15,8 @@ import (
 	"github.com/toolyard/toolyard/internal/schema"
 )
 
-// prepareObservableInput makes the copy of the input that hooks, approval, events and transcripts see: canonical,
-// redacted string by string, and cut where it is long, with a mark that says so.
+// prepareObservableInput makes the copy of the input that hooks, approval, events and transcripts see. It is canonical,
+// redacted string by string, and long strings are cut and marked.
 func (c *call) prepareObservableInput(context.Context) finding {
 	var observed any
 	var raw json.RawMessage
@@ -53,25 +53,25 @@ func (c *call) prepareObservableInput(context.Context) finding {
 	return f
 }
 
-// redactSeen takes secrets out of a text, and notes when what it took out may be more than one.
+// redactSeen removes secrets from a text, and notes if it may have removed more than one secret.
 func (c *call) redactSeen(text string) string {
 	out := c.p.Redact(text)
 	c.hidden = c.hidden || !redact.Plain(text, out)
 	return out
 }
 
-// redactName takes secrets out of the name of a field, and notes that it did: another field may have the same name
-// then.
+// redactName removes secrets from the name of a field, and notes that it did, since another field may then have the
+// same name.
 func (c *call) redactName(name string) string {
 	out := c.p.Redact(name)
 	c.hidden = c.hidden || out != name
 	return out
 }
 
-// input is a copy of what runs.
+// input returns a copy of the input that runs.
 func (c *call) input() json.RawMessage { return bytes.Clone(c.value.Canonical()) }
 
-// mapStrings copies a decoded JSON value with each string, but for field names, replaced.
+// mapStrings copies a decoded JSON value with each string replaced, except for field names.
 func mapStrings(doc any, change func(string) string) any {
 	switch v := doc.(type) {
 	case string:
@@ -92,8 +92,8 @@ func mapStrings(doc any, change func(string) string) any {
 	return doc
 }
 
-// redactNames takes secrets out of the names of fields, which stay what they are otherwise. Fields whose names become
-// the same are one field then: nobody can be shown which, and nobody may approve them.
+// redactNames removes secrets from the names of fields and changes nothing else. Fields whose names become equal become
+// one field; such an input cannot be shown, and nobody may approve it.
 func redactNames(doc any, redact func(string) string) any {
 	switch v := doc.(type) {
 	case []any:
@@ -110,7 +110,7 @@ func redactNames(doc any, redact func(string) string) any {
 	return doc
 }
 
-// cutString keeps the beginning of a long string, and marks it.
+// cutString keeps the beginning of a long string and marks the cut.
 func cutString(s string, limit int) string {
 	if len(s) <= limit {
 		return s
@@ -118,8 +118,8 @@ func cutString(s string, limit int) string {
 	return clip(s, limit) + "… " + display.CutMark(len(s))
 }
 
-// restore puts the original back where a hook returns what it was shown: a redacted or cut string that stands in the
-// same place as in the observable copy means the string that stands there in the input.
+// restore puts the original back where a hook returns what it was shown: a redacted or cut string in the same place as
+// in the observable copy stands for the string at that place in the input.
 func restore(update, observed, original any) any {
 	if s, ok := update.(string); ok {
 		if s == observed {

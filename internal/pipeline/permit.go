@@ -12,7 +12,7 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// permission asks whether the call may run. Whatever is not an allow is a denial.
+// permission decides whether the call may run. Everything except an allow is a denial.
 func (c *call) permission(ctx context.Context) finding {
 	if c.entry.RequiresUserInteraction && !c.job.Interactive {
 		return failed(toolyard.PolicyBlocked, fmt.Sprintf("The tool %q talks to a person, and this session has none.",
@@ -79,8 +79,8 @@ func (c *call) permission(ctx context.Context) finding {
 	return failed(code, message+because(d.Reason), "denied: "+source)
 }
 
-// ownPermission asks the tool itself. What it says cannot allow anything: only a denial and a question for a person
-// come out of it, and whatever goes wrong is a denial.
+// ownPermission asks the tool itself. The tool can only deny or require a person's decision, never allow. Any failure
+// is a denial.
 func (c *call) ownPermission(ctx context.Context) (tool.Permission, finding) {
 	if c.code.CheckPermission == nil {
 		return tool.Permission{}, finding{}
@@ -109,7 +109,7 @@ func (c *call) ownPermission(ctx context.Context) (tool.Permission, finding) {
 	return tool.Permission{Behavior: tool.Deny, Reason: tool.AsError(err).Message}, finding{}
 }
 
-// wait ends the run until a person has decided. Nobody is asked about what they would not see.
+// wait ends the run until a person has decided. It denies a call whose input cannot be shown completely.
 func (c *call) wait(ctx context.Context, d PermissionDecision) finding {
 	const nobody = "Permission is needed, and nobody can be asked: "
 	if c.hidden {
@@ -126,7 +126,7 @@ func (c *call) wait(ctx context.Context, d PermissionDecision) finding {
 		Observable: bytes.Clone(c.observable), InputHash: c.value.Hash(),
 		Diff: c.diff(ctx),
 	}
-	if c.withhold(d.Remember) == d.Remember { // a rule with a secret in it would stand in the session
+	if c.withhold(d.Remember) == d.Remember { // a rule with a secret in it would be stored in the session
 		w.Remember = d.Remember
 	}
 	for _, text := range c.contexts {
@@ -138,8 +138,8 @@ func (c *call) wait(ctx context.Context, d PermissionDecision) finding {
 	return finding{wait: w, detail: join("a person is asked", d.Source)}
 }
 
-// diff is what the tool says that the call would change, without secrets and cut at a line. A tool that fails to say it
-// keeps nobody from being asked.
+// diff is the tool's account of what the call would change, without secrets and cut at a line. A failure of the tool
+// here does not prevent the approval.
 func (c *call) diff(ctx context.Context) string {
 	if c.code.Diff == nil {
 		return ""
@@ -151,7 +151,7 @@ func (c *call) diff(ctx context.Context) string {
 	if err != nil {
 		return ""
 	}
-	if len(text) > MaxOutputBytes { // nobody reads it, and to look for secrets in it takes long
+	if len(text) > MaxOutputBytes { // nobody reads this much, and redacting it takes long
 		return ""
 	}
 	if text = c.withhold(text); len(text) <= MaxShownDiffBytes {
@@ -162,7 +162,7 @@ func (c *call) diff(ctx context.Context) string {
 	return text[:strings.LastIndexByte(text, '\n')+1] + left
 }
 
-// stillApproved checks that what a person has approved is what would run, and runs as it was scheduled.
+// stillApproved checks that the input that would run is the one that a person approved, and that it runs as scheduled.
 func (c *call) stillApproved(ctx context.Context, a *Approved) finding {
 	if a.InputHash == "" || a.InputHash != c.value.Hash() {
 		return failed(toolyard.PermissionDenied, "Permission denied: what was approved is not what would run.",
@@ -177,7 +177,7 @@ func (c *call) stillApproved(ctx context.Context, a *Approved) finding {
 			"the call must run alone, and it was scheduled beside others. Make that call by itself.",
 			fmt.Sprintf("edited by %s to %s (%s), scheduled as %s", a.By, j.Class, j.Why, c.judgement.Class))
 	}
-	j.Class = c.judgement.Class // scheduled so: it keeps the turn it has
+	j.Class = c.judgement.Class // it was scheduled with this class and runs as such
 	c.judgement = j
 	return finding{}
 }

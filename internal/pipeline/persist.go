@@ -9,7 +9,7 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// persistResult takes secrets out of the output and brings it to size: inline, or in the blob store with a preview.
+// persistResult removes secrets from the output and brings it to size: inline, or in the blob store with a preview.
 func (c *call) persistResult(ctx context.Context) finding {
 	size := c.outputBytes()
 	c.redacted = c.redacted || c.added() != c.said()
@@ -36,7 +36,7 @@ func (c *call) persistResult(ctx context.Context) finding {
 	return f
 }
 
-// treated is what was done to the output.
+// treated says what was done to the output.
 func (c *call) treated() finding {
 	words := join(c.remarks...)
 	if c.redacted {
@@ -53,8 +53,8 @@ var (
 	errNoStore  = errors.New("this worker has no blob store")
 )
 
-// fit redacts the output, stores what is too long, and leaves what goes into the result in c.text, c.parts and
-// c.structured. With an error a preview of the text is left all the same; after errRedactor nothing is.
+// fit redacts the output, stores what is too long, and leaves the parts for the result in c.text, c.parts and
+// c.structured. After an error c.text still has a preview; after errRedactor it is empty.
 func (c *call) fit(ctx context.Context) error {
 	if c.fitted {
 		return nil
@@ -63,7 +63,7 @@ func (c *call) fit(ctx context.Context) error {
 	if c.outputBytes() > MaxOutputBytes {
 		c.parts, c.structured = nil, nil
 		c.res.Truncated = true
-		// Not redacted as a whole, and before it is cut: a secret that is cut in two is not recognised.
+		// Not redacted as a whole, and redacted before it is cut: a secret that is cut in two is not recognised.
 		if err := c.redactText(ends(c.text)); err != nil {
 			return err
 		}
@@ -91,15 +91,14 @@ func (c *call) fit(ctx context.Context) error {
 	return errors.Join(err, partsErr)
 }
 
-// isShort reports whether a text goes to the model as it is: the tool's limit says so, as long as an event can carry
-// it.
+// isShort reports whether a text goes to the model unchanged: it is within the tool's limit, and an event can carry it.
 func (c *call) isShort(text string) bool {
 	limit := c.entry.MaxResultChars()
 	return (limit < 0 || len(text) <= limit || utf8.RuneCountInString(text) <= limit) &&
 		encodes(text, MaxInlineResultBytes)
 }
 
-// encodes reports whether a text has at most so many bytes as a JSON string. It may count a few too many.
+// encodes reports whether a text has at most limit bytes as a JSON string. It may overestimate slightly.
 func encodes(text string, limit int) bool {
 	const most = len(`\u0000`)
 	if len(text) <= limit/most {
@@ -117,7 +116,7 @@ func encodes(text string, limit int) bool {
 	return size <= limit
 }
 
-// cut stores a text and returns its preview, which names the reference. With an error there is a preview without one.
+// cut stores a text and returns its preview, which names the reference. With an error the preview has no reference.
 func (c *call) cut(ctx context.Context, text string) (shown, ref string, err error) {
 	ref, err = c.store(ctx, text)
 	return preview(text, c.entry.MaxResultChars(), ref), ref, err
@@ -150,7 +149,7 @@ func (c *call) redactText(text string) error {
 	return nil
 }
 
-// redact applies the redactor. One that panics is an error: nothing may be shown then.
+// redact applies the redactor. A panic in it is an error, and then nothing may be shown.
 func (p *Pipeline) redact(text string) (clean string, err error) {
 	if p.Redact == nil || text == "" {
 		return text, nil
@@ -161,8 +160,8 @@ func (p *Pipeline) redact(text string) (clean string, err error) {
 	return clean, nil
 }
 
-// preview keeps the beginning and the end of a text and says between them what is missing and where it is, in at most
-// so many characters; -1 is no limit. Where not even the reference fits, it is the beginning alone.
+// preview keeps the beginning and the end of a text. Between them it says what is missing and where it is. The preview
+// has at most limit characters; -1 is no limit. If the reference does not fit, the preview is the beginning alone.
 func preview(text string, limit int, ref string) string {
 	total, head, tail := utf8.RuneCountInString(text), PreviewHeadChars, PreviewTailChars
 	if total <= head+tail && (limit < 0 || total <= limit) {
@@ -199,7 +198,7 @@ func preview(text string, limit int, ref string) string {
 	return text[:from] + note(total-head-tail) + text[to:]
 }
 
-// skip is where a text's first so many characters end.
+// skip returns the byte offset after the first chars characters of a text.
 func skip(text string, chars int) int {
 	at := 0
 	for range chars {
@@ -209,7 +208,7 @@ func skip(text string, chars int) int {
 	return at
 }
 
-// ends takes the middle out of a text that is too long to be looked at as a whole: far more stays than is shown of it.
+// ends removes the middle of a text that is too long to be redacted as a whole. Far more remains than is shown.
 func ends(text string) string {
 	const half = MaxOutputBytes / 2
 	if len(text) <= 2*half {
@@ -222,7 +221,7 @@ func ends(text string) string {
 	return clip(text, half) + tail
 }
 
-// clip cuts a text to a number of bytes, at a character's border.
+// clip cuts a text to limit bytes, at a character's border.
 func clip(s string, limit int) string {
 	if len(s) <= limit {
 		return s

@@ -16,10 +16,10 @@ import (
 )
 
 // Preflight runs the first phases, resolve_tool and parse_schema, against a surface and without any tool's code: the
-// dispatcher's part at plan. loaded are the deferred tools that the session has loaded; nil means none. When a phase
-// fails, the result is terminal and complete but for what a call alone doesn't say (index, worker); otherwise it is
-// nil, and patterns is the time that the patterns of all calls of a batch have; nil: only each its own. input is what
-// a judgement has to be about: the call's, without what parse_schema has left out of it.
+// dispatcher's part at plan. loaded are the deferred tools that the session has loaded; nil means none. patterns is the
+// time that the patterns of all calls of a batch may take together; nil means that only the limit per check applies. If
+// a phase fails, failed is terminal, and complete except for what the call does not know (index, worker); otherwise it
+// is nil. input is the input to judge: the call's, without what parse_schema has removed.
 func (p *Pipeline) Preflight(
 	call toolyard.Call, surface *registry.Surface, loaded map[string]bool, patterns *schema.Allowance,
 ) (e registry.Entry, input json.RawMessage, failed *toolyard.Result) {
@@ -50,8 +50,8 @@ func (p *Pipeline) Preflight(
 	return c.entry, c.job.Call.Input, nil
 }
 
-// Rehearse runs the phases up to permission, but for hooks, which ran before a person was asked. problem says why the
-// call could not run with its input; empty when it could. Nothing of it runs.
+// Rehearse runs the phases up to permission, without the hooks, which ran before a person was asked. problem says why
+// the call could not run with its input; it is empty if it could. The tool does not run.
 func (p *Pipeline) Rehearse(ctx context.Context, job Job) (problem string) {
 	c := p.begin(job)
 	c.find = c.findInTools
@@ -151,14 +151,14 @@ func findInSurface(s *registry.Surface, name string, loaded map[string]bool) (re
 	return entry, &failure{code: code, message: message}
 }
 
-// parseSchema checks the input against the tool's schema. Whoever comes after reads the canonical form.
+// parseSchema checks the input against the tool's schema. All later phases read the canonical form.
 func (c *call) parseSchema(context.Context) finding {
 	s, err := c.p.schemas().Input(c.entry.InputSchema)
 	if err != nil {
 		return failed(toolyard.InternalError, "Internal error: the tool's input schema is broken, so that no input "+
 			"can be checked.", err.Error())
 	}
-	if !c.again { // again: the value is the hook's, parsed already
+	if !c.again { // again: the value is the hook's, already parsed
 		if c.value, err = schema.Parse(c.job.Call.Input); err != nil {
 			return c.misfit(err)
 		}
@@ -178,9 +178,9 @@ func (c *call) parseSchema(context.Context) finding {
 	return noted("fields that were null, and may be left out but not be null, were left out")
 }
 
-// withoutNulls is an input that does not fit, without the nulls that a provider's strict form makes its model write
-// for what it leaves out. Only nulls go that the tool's own schema refuses, in fields that it lets be left out: an
-// input that fits is never changed, and what is changed still has to fit.
+// withoutNulls removes nulls from an input that does not fit. A provider's strict form makes its model write null for a
+// field that it leaves out. Only nulls that the tool's own schema refuses, in optional fields, are removed: an input
+// that fits is never changed, and a changed one must still fit.
 func (c *call) withoutNulls() (schema.Value, bool) {
 	raw, err := lower.DropNulls(c.entry.InputSchema, c.value.Canonical())
 	if err != nil || bytes.Equal(raw, c.value.Canonical()) {

@@ -9,7 +9,7 @@ import (
 	"github.com/toolyard/toolyard/internal/schema"
 )
 
-// mapResult makes the text that the model reads of the tool's output. It happens once; again only when a hook has
+// mapResult makes the text that the model reads from the tool's output. It happens once, and again only if a hook has
 // changed the output, which is recorded.
 func (c *call) mapResult(ctx context.Context) finding {
 	const ran = "The tool ran, and its output could not be put into a result"
@@ -54,11 +54,11 @@ func (c *call) mapResult(ctx context.Context) finding {
 	return f
 }
 
-// valid is a text as UTF-8.
+// valid returns a text as valid UTF-8.
 func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
-// said is what was refused of the call's change of its session, and what hooks have to say, as it stands behind what
-// the tool has to say to the model. It is no part of the tool's output.
+// said is the text that follows the tool's output: which changes of the session were refused, and what hooks add. It is
+// not part of the output.
 func (c *call) said() string {
 	var b strings.Builder
 	for _, t := range c.told {
@@ -70,5 +70,5 @@ func (c *call) said() string {
 	return b.String()
 }
 
-// added is what hooks have to say, without secrets.
+// added is said, without secrets.
 func (c *call) added() string { return c.withhold(c.said()) }

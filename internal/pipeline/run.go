@@ -18,54 +18,55 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// Pipeline runs calls. Set its fields before the first use and leave them; it is safe for concurrent use. The zero
-// Pipeline can [Pipeline.Preflight], and refuses to run anything.
+// Pipeline runs calls. Set its fields before the first use and do not change them later. It is safe for concurrent use.
+// The zero Pipeline can [Pipeline.Preflight], and refuses to run anything.
 type Pipeline struct {
-	// Tools is the code. Nil: every tool is unknown.
+	// Tools has the tools' code. Nil: every tool is unknown.
 	Tools Tools
 	// Hooks run around the tool. Nil: none.
 	Hooks Hooks
 	// Permission decides. Nil: every call is denied.
 	Permission Permission
-	// Breakers watch dependencies. Nil: nothing is watched.
+	// Breakers watch dependencies. Nil: none are watched.
 	Breakers Breakers
-	// Blobs takes long outputs. Nil: they end as result_too_large with a preview.
+	// Blobs stores long outputs. Nil: they end as result_too_large with a preview.
 	Blobs Blobs
-	// Redact takes secrets out of a text. It is applied to each string of an input, to outputs, errors and details.
-	// Nil: nothing is taken out. One that panics withholds what it was given.
+	// Redact removes secrets from a text. It is applied to each string of an input, to outputs, errors and details.
+	// Nil: nothing is removed. If it panics, the text is withheld.
 	Redact func(string) string
 	// Classify judges shell commands, for inputs that a hook has changed. Nil: all of those are UNSAFE.
 	Classify registry.Classifier
-	// Schemas remembers compiled schemas. Nil: a cache of its own.
+	// Schemas caches compiled schemas. Nil: a new cache.
 	Schemas *schema.Cache
 
-	// Isolation is what this worker can put around commands. Empty and "none": nothing, and calls that need it are
-	// refused; see [registry.Host]. What a result claims is not this, but what stood around the commands that ran;
-	// see [sandbox.Stamp].
+	// Isolation is the sandbox that this worker has for commands. Empty and "none": no sandbox, and calls that need one
+	// are refused; see [registry.Host]. Results do not state this, but what isolated the commands that ran; see
+	// [sandbox.Stamp].
 	Isolation string
-	// Unsandboxed lets calls run that must be isolated, without isolation. Only an operator says so.
+	// Unsandboxed lets calls run without isolation that should be isolated. Only an operator may set it.
 	Unsandboxed bool
 	// Worker names this worker in results.
 	Worker string
-	// Now is the clock that durations are measured with. Nil: [time.Now].
+	// Now is the clock for durations. Nil: [time.Now].
 	Now func() time.Time
 
-	// Grace is how long hooks, checks and the like have to return after their context ended. 0: [DefaultGrace].
+	// Grace is how long hooks, checks and similar functions have to return after their context ended. 0:
+	// [DefaultGrace].
 	Grace time.Duration
-	// StopGrace is how long a tool has to return after its context ended. Until then nobody else may act in its
+	// StopGrace is how long a tool has to return after its context ended. Until then no other call may act in its
 	// workspace. 0: [DefaultStopGrace].
 	StopGrace time.Duration
 	// CheckTimeout bounds a tool's Check. 0: [DefaultCheckTimeout].
 	CheckTimeout time.Duration
-	// FinishTimeout bounds the phases behind execute: they no longer end when the call is cancelled, since the tool
-	// has run and its result is worth keeping. 0: [DefaultFinishTimeout].
+	// FinishTimeout bounds the phases after execute. A cancel does not end them, since the tool has run and its result
+	// is worth keeping. 0: [DefaultFinishTimeout].
 	FinishTimeout time.Duration
-	// MaxLeaked is how many goroutines may be left behind before no new call is started. 0: [DefaultMaxLeaked].
+	// MaxLeaked is how many abandoned goroutines may exist before no new call is started. 0: [DefaultMaxLeaked].
 	MaxLeaked int
 
 	ownSchemas schema.Cache
 	leaked     atomic.Int64
-	rows       []row // nil: table; tests put others in
+	rows       []row // nil: table; tests set others
 }
 
 // call is one run of the pipeline.
@@ -83,13 +84,13 @@ type call struct {
 	value     schema.Value
 	patterns  *schema.Allowance
 	judgement tool.Judgement
-	// observable is the copy of the input for others, observed the same decoded.
+	// observable is the copy of the input for others; observed is the same, decoded.
 	observable json.RawMessage
 	observed   any
-	// hidden says that more than a secret may be missing from it.
+	// hidden says that more than a secret may be missing from observable.
 	hidden bool
 
-	// changed says that a hook has changed the input, changedBy which.
+	// changed says that a hook has changed the input, changedBy which hook.
 	changed, again bool
 	changedBy      string
 	opinion        Behavior
@@ -102,20 +103,20 @@ type call struct {
 	// refused says that a commit point of the tool was refused, since the right to the call was lost.
 	refused atomic.Bool
 	out     tool.Output
-	// badOutput is the tool's own complaint that its output can't be encoded: map_result ends with it.
+	// badOutput says that the tool's output cannot be encoded: map_result fails with it.
 	badOutput *tool.Error
-	// text is the output; kept says that it goes into the result although the call failed.
+	// text is the output. kept says that it is part of the result although the call failed.
 	text string
 	kept bool
-	// parts are the output by its parts, nil when it is text alone; derived says that text was made of them.
-	// structured is the output as data.
+	// parts are the output in parts; nil if it is text alone. derived says that text was made from them. structured is
+	// the output as data.
 	parts      []toolyard.Content
 	derived    bool
 	structured json.RawMessage
-	// change is what counts of the tool's change of its session, told what the model reads of the rest.
+	// change is the accepted part of the tool's change of its session; told is what the model reads about the rest.
 	change tool.SessionChange
 	told   []string
-	// remarks are what persist_result has to say of the output.
+	// remarks are persist_result's remarks on the output.
 	remarks []string
 	// fitted says that text has been redacted and cut to size.
 	fitted   bool
@@ -127,18 +128,18 @@ type call struct {
 	res     toolyard.Result
 }
 
-// Run takes a call through all phases and returns its terminal result. The error is [ErrLost], or wraps it, or a
-// [*WaitingError], and nothing else: then there is no result. Cancel ctx with one of the causes in this package; see
+// Run takes a call through all phases and returns its terminal result. If there is no result, the error is or wraps
+// [ErrLost], or is a [*WaitingError]; there are no other errors. Cancel ctx with one of the causes in this package; see
 // [ErrCanceled].
 func (p *Pipeline) Run(ctx context.Context, job Job) (toolyard.Result, error) {
 	c := p.begin(job)
 	c.find = c.findInTools
 	err := rescue(func() error { c.run(ctx); return nil })
 	c.letGo()
-	if err != nil { // the loop itself has a bug
+	if err != nil { // a bug in the loop itself
 		c.broken(err)
 	}
-	// A tool that had returned before the right to its call was lost has a result, and the log says whether it counts.
+	// A tool that returned before the right to its call was lost has a result; the log says whether it counts.
 	if c.lost || !c.executed && errors.Is(context.Cause(ctx), ErrLost) {
 		return toolyard.Result{}, ErrLost
 	}
@@ -205,7 +206,8 @@ func (c *call) due(r *row) bool {
 	return c.fail == nil
 }
 
-// repeat runs the phases again that looked at an input which a hook has replaced: what is approved is what runs.
+// repeat runs the phases again that examined an input which a hook has replaced: the approved input must be the one
+// that runs.
 func (c *call) repeat(ctx context.Context) {
 	c.again = true
 	for i := range c.rows {
@@ -265,14 +267,14 @@ func (c *call) step(ctx context.Context, r *row) {
 		f.wait.Facts, c.waiting = c.res.Phases, f.wait
 	}
 	if r.phase == toolyard.PhaseEmitTerminal {
-		if f.fail != nil { // emit_terminal itself broke: what it has written can't be trusted
+		if f.fail != nil { // emit_terminal itself failed: what it has written cannot be trusted
 			c.plain()
 		}
 		c.res.DurationMS = ms(now.Sub(c.started))
 	}
 }
 
-// bug is the finding about a fault of ours.
+// bug is the finding for an internal error.
 func (c *call) bug(phase toolyard.Phase, err error) finding {
 	detail := err.Error()
 	if p, ok := errors.AsType[*panicError](err); ok {
@@ -292,7 +294,7 @@ func (c *call) broken(err error) {
 	c.res.DurationMS = ms(c.p.now().Sub(c.started))
 }
 
-// letGo gives back what the call still holds.
+// letGo releases what the call still holds.
 func (c *call) letGo() {
 	if c.report != nil {
 		c.report(breaker.Unrelated)
@@ -304,7 +306,7 @@ func (c *call) letGo() {
 	}
 }
 
-// panicError is a panic that was recovered.
+// panicError is a recovered panic.
 type panicError struct {
 	value any
 	stack []byte
@@ -312,7 +314,7 @@ type panicError struct {
 
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
-// rescue is the one place where panics are recovered.
+// rescue is the only place that recovers panics.
 func rescue(fn func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// takeChange decides what of the tool's change of its session counts, and what the model and the facts are told of the
-// rest. What is refused leaves the rest of the call as it is: the tool has run.
+// takeChange decides which parts of the tool's change of its session are accepted, and what the model and the facts are
+// told about the rest. A refused part does not affect the call, since the tool has run.
 func (c *call) takeChange(ctx context.Context) (detail string) {
 	c.change, c.told = tool.SessionChange{}, nil
 	asked := c.out.Session
@@ -48,7 +48,7 @@ func (c *call) takeChange(ctx context.Context) (detail string) {
 	return detail
 }
 
-// offeredOf are those of some names that are tools which the batch sees, each once, and the others.
+// offeredOf splits names into those of tools that the batch sees, each once, and the others.
 func (c *call) offeredOf(ctx context.Context, names []string) (known, unknown []string, err error) {
 	if len(names) == 0 {
 		return nil, nil, nil
@@ -72,7 +72,7 @@ func (c *call) offeredOf(ctx context.Context, names []string) (known, unknown []
 	return known, unknown, nil
 }
 
-// nameFew names some of a list that a tool has made, in bounds.
+// nameFew lists some of the names from a tool, within bounds.
 func nameFew(names []string) string {
 	const most, letters = 8, 64
 	var out []string
@@ -85,8 +85,8 @@ func nameFew(names []string) string {
 	return strings.Join(out, ", ")
 }
 
-// sessionChange is what the call changes in its session: nothing, unless it succeeded. What calls set that run beside
-// others would depend on which of them is faster, so only an exclusive call sets anything.
+// sessionChange is the call's change of its session: nothing unless it succeeded. Only an exclusive call sets anything,
+// because the result of concurrent calls would depend on which is faster.
 func (c *call) sessionChange() (tool.SessionChange, bool) {
 	if c.fail != nil || c.job.SessionChange == nil {
 		return tool.SessionChange{}, false

@@ -14,7 +14,7 @@ import (
 )
 
 // schedule starts the call. It asks the breaker first, so that a dependency that is down costs no claim. A probe of a
-// half-open breaker keeps other calls away while it is started.
+// half-open breaker blocks other calls while it is started.
 func (c *call) schedule(ctx context.Context) finding {
 	if c.p.saturated() {
 		return c.tooManyLeftBehind()
@@ -40,7 +40,7 @@ func (c *call) schedule(ctx context.Context) finding {
 	release, err := c.job.Start(ctx)
 	if err == nil {
 		c.release = release
-		// A cancel may have come while the claim was being recorded; the call must not start for that.
+		// A cancel may have come while the claim was appended; the call must not start then.
 		return finding{fail: c.ended(ctx)}
 	}
 	_, sibling := errors.AsType[ErrSiblingCanceled](err)
@@ -56,8 +56,8 @@ func (c *call) schedule(ctx context.Context) finding {
 		detail: err.Error(), retryable: true}}
 }
 
-// dependency is what the circuit breaker watches. For a tool that asks where its input says, and that names no
-// dependency, it is each host by itself; host is then its name and port. Others than the caller read both.
+// dependency is what the circuit breaker watches. If a tool's host depends on its input and the tool names no
+// dependency, each host is a dependency; host is then its name and port. Concurrent calls read both.
 func (c *call) dependency() (name, host string) {
 	if c.entry.Dependency != "" {
 		return c.entry.Dependency, ""
@@ -73,7 +73,7 @@ func (c *call) dependency() (name, host string) {
 // maxHostBytes is the longest name of a host and its port: RFC 1035 allows 253 bytes, and a port has five digits.
 const maxHostBytes = 253 + len(":65535")
 
-// hostPort is the host and port that a URL names, in one spelling; empty when it names none.
+// hostPort is the host and port that a URL names, in one spelling; empty if it names none.
 func hostPort(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Hostname() == "" {

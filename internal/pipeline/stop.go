@@ -9,13 +9,13 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// Why a call is stopped: causes of the context that is given to [Pipeline.Run] (context.CancelCauseFunc), and errors of
-// [Job].Start. They may be wrapped; a cause that is none of them counts as a cancel.
+// The reasons for stopping a call: causes of the context that is given to [Pipeline.Run] (context.CancelCauseFunc), and
+// errors of [Job].Start. They may be wrapped. Any other cause counts as a cancel.
 var (
 	// ErrCanceled: the agent, a person, an interrupt or an operator stopped it. The call ends as canceled.
 	ErrCanceled = errors.New("canceled")
-	// ErrDeadline: the batch's time is over. The call ends as deadline_exceeded; so it does for
-	// context.DeadlineExceeded.
+	// ErrDeadline: the batch's time is over. The call ends as deadline_exceeded; context.DeadlineExceeded has the same
+	// effect.
 	ErrDeadline = errors.New("the batch's deadline has passed")
 	// ErrLost: this worker no longer has the right to answer for the call. Run returns it and no result.
 	ErrLost = errors.New("this call is no longer ours: emit nothing")
@@ -34,17 +34,17 @@ type CanceledError struct{ Reason, By string }
 
 func (e CanceledError) Error() string { return "canceled by " + e.By + ": " + e.Reason }
 
-// Is makes it one of [ErrCanceled].
+// Is makes it match [ErrCanceled].
 func (e CanceledError) Is(target error) bool { return target == ErrCanceled }
 
 // timeoutError is the cause when a call's own time is over.
 type timeoutError struct {
 	limit time.Duration
-	// own says that the limit is the tool's and not one that the batch has set.
+	// own says that the limit is the tool's own, not one that the batch has set.
 	own bool
-	// idle says that the limit is on its silence, and not on all of its time.
+	// idle says that the limit is on its silence, not on its whole time.
 	idle bool
-	// what was running, for the model.
+	// what names the running thing, for the model.
 	what string
 }
 
@@ -55,7 +55,7 @@ func (e *timeoutError) Error() string {
 	return fmt.Sprintf("%s did not finish within %s", e.what, e.limit)
 }
 
-// ended says how the call ends because its context did; nil while it has not.
+// ended says how the call ends because its context ended; nil while it has not.
 func (c *call) ended(ctx context.Context) *failure {
 	if ctx.Err() == nil {
 		return nil

@@ -16,18 +16,17 @@ const (
 	always
 )
 
-// row is one phase. More codes than the design's table come with their reason.
+// row is one phase. Codes beyond the design's table have a comment with the reason.
 type row struct {
 	phase toolyard.Phase
 	run   func(*call, context.Context) finding
 	when  when
-	// waits says that the phase may take long, so that the end of the call's context ends it, with a code of
-	// interruptions.
+	// waits says that the phase may take long: the end of the call's context ends it, with a code of interruptions.
 	waits bool
 	codes []toolyard.Code
 }
 
-// interruptions are what may end a call in any phase that waits.
+// interruptions are the codes that may end a call in any phase that waits.
 var interruptions = []toolyard.Code{toolyard.Canceled, toolyard.SiblingCanceled, toolyard.DeadlineExceeded}
 
 // table is the pipeline.
@@ -38,7 +37,7 @@ var table = []row{
 		codes: []toolyard.Code{toolyard.SchemaValidationFailed}},
 	{phase: toolyard.PhaseValidateValues, run: (*call).validateValues, waits: true,
 		codes: []toolyard.Code{toolyard.InvalidArguments, toolyard.SetupRequired, toolyard.SandboxViolation,
-			// A check does input and output of its own: it can find a dependency down, or hang.
+			// A check does its own input and output: it can find a dependency down, or hang.
 			toolyard.DependencyUnavailable, toolyard.Timeout}},
 	{phase: toolyard.PhaseObservableInput, run: (*call).prepareObservableInput,
 		codes: []toolyard.Code{toolyard.InputMutationFailed}},
@@ -46,7 +45,7 @@ var table = []row{
 		codes: []toolyard.Code{toolyard.HookBlocked, toolyard.HookFailed}},
 	{phase: toolyard.PhasePermission, run: (*call).permission, waits: true,
 		codes: []toolyard.Code{toolyard.PermissionDenied, toolyard.ApprovalRejected, toolyard.PolicyBlocked,
-			// Who asks a person may wait in vain.
+			// A person may not answer in time.
 			toolyard.ApprovalExpired}},
 	{phase: toolyard.PhaseSchedule, run: (*call).schedule, waits: true,
 		codes: []toolyard.Code{toolyard.DependencyUnavailable}},
@@ -54,7 +53,7 @@ var table = []row{
 		codes: []toolyard.Code{toolyard.ExecutionFailed, toolyard.Timeout, toolyard.DependencyUnavailable,
 			toolyard.SandboxViolation,
 			toolyard.OutcomeUnknown,
-			// Some of what is wrong with the values only shows while the tool runs. These do not fail siblings.
+			// Some wrong values only show while the tool runs. These codes do not fail siblings.
 			toolyard.InvalidArguments, toolyard.SetupRequired}},
 	{phase: toolyard.PhaseMapResult, run: (*call).mapResult,
 		codes: []toolyard.Code{toolyard.ResultMappingFailed}},
@@ -65,7 +64,7 @@ var table = []row{
 	{phase: toolyard.PhaseEmitTerminal, run: (*call).emitTerminal, when: always},
 }
 
-// allows reports whether the phase may end, or remark, with the code. Every phase may have a bug of ours.
+// allows reports whether the phase may end, or remark, with the code. internal_error is possible in every phase.
 func (r *row) allows(code toolyard.Code) bool {
 	return code == toolyard.InternalError || slices.Contains(r.codes, code) ||
 		(r.waits && slices.Contains(interruptions, code))
@@ -85,32 +84,32 @@ func PhaseCodes(phase toolyard.Phase) []toolyard.Code {
 	return nil
 }
 
-// finding is what a phase found. The zero finding is: all well, nothing to say.
+// finding is what a phase found. The zero finding means success without remarks.
 type finding struct {
 	// detail is for the operator.
 	detail string
-	// noted says that the detail is worth knowing.
+	// noted says that the detail should be recorded although nothing failed.
 	noted bool
 	// remark is a code on a good result.
 	remark toolyard.Code
 	// fail ends the call.
 	fail *failure
-	// wait ends the run: a person has to decide.
+	// wait ends the run, because a person has to decide.
 	wait *WaitingError
 }
 
-// failure is how a call ends when it does not end well.
+// failure is how a call ends if it fails.
 type failure struct {
 	code toolyard.Code
-	// message is what the model reads: what happened. What to do next is added from the code (advise.go).
+	// message is what the model reads about the event. advise.go adds what to do next, by the code.
 	message string
-	// next is what to do next, where the code alone does not say it.
+	// next says what to do next, if the code alone does not.
 	next string
 	// detail is what the operator reads.
 	detail       string
 	retryable    bool
 	retryAfterMS int64
-	// lost says that the call is no longer ours; the other fields mean nothing then.
+	// lost says that the call is no longer ours; the other fields then mean nothing.
 	lost bool
 }
 
