@@ -9,21 +9,21 @@ import (
 	"github.com/toolyard/toolyard/internal/shell"
 )
 
-// commandPattern is a specifier for commands: words that a simple command starts with, or is.
+// commandPattern is a specifier for commands: the words that a simple command begins with, or consists of.
 type commandPattern struct {
 	words  []patternWord
 	prefix bool // any further words may follow
 }
 
-// patternWord is one word of a pattern: the texts between its stars. One without a star is one text.
+// patternWord is one word of a pattern: the texts between its stars. A word without a star has one text.
 type patternWord []string
 
-// star stands for a star while a pattern is read as a shell reads words. It is in no use of its own.
+// star replaces an unquoted star while a pattern is split into shell words. It is a private-use character.
 const star = "\uE000"
 
-// parseCommandPattern reads "git status:*", "git status *" or "git status". The words are read as the shell would, so
-// that quotes mean in a rule what they mean in a command. A star that is not quoted stands for any text: as a word for
-// one word or more, at the end also for none.
+// parseCommandPattern reads "git status:*", "git status *" or "git status". The words are split as the shell splits
+// them, so that quotes mean the same in a rule and in a command. An unquoted star stands for any text: as a word for
+// one or more words, and at the end also for none.
 func parseCommandPattern(specifier string) (*commandPattern, error) {
 	text, prefix := strings.CutSuffix(specifier, ":*")
 	if strings.Contains(text, star) {
@@ -52,7 +52,7 @@ func parseCommandPattern(specifier string) (*commandPattern, error) {
 	return p, nil
 }
 
-// markStars puts a mark in place of each star that is not quoted.
+// markStars replaces each unquoted star with the mark.
 func markStars(text string) string {
 	var b strings.Builder
 	quote := byte(0)
@@ -76,7 +76,7 @@ func markStars(text string) string {
 	return b.String()
 }
 
-// any reports whether a word is stars alone.
+// any reports whether a word consists of stars alone.
 func (w patternWord) any() bool {
 	return len(w) > 1 && !slices.ContainsFunc(w, func(s string) bool { return s != "" })
 }
@@ -84,7 +84,7 @@ func (w patternWord) any() bool {
 // open reports whether a word ends in a star.
 func (w patternWord) open() bool { return len(w) > 1 && w[len(w)-1] == "" }
 
-// matches reports whether the word stands for a text.
+// matches reports whether the word matches a text.
 func (w patternWord) matches(text string) bool {
 	last := len(w) - 1
 	if last == 0 {
@@ -104,7 +104,7 @@ func (w patternWord) matches(text string) bool {
 	return true
 }
 
-// names is matches for the name of a program, which is meant whatever its path.
+// names is matches for the name of a program, whatever its path.
 func (w patternWord) names(text string) bool {
 	return w.matches(text) || !strings.Contains(strings.Join(w, ""), "/") && w.matches(path.Base(text))
 }
@@ -116,13 +116,13 @@ func (r Rule) commandPattern() (*commandPattern, error) {
 	return parseCommandPattern(r.Specifier)
 }
 
-// is reports whether a command of literal words matches: what an allow rule needs. A star inside a word stays within
+// is reports whether a command of literal words matches, as an allow rule requires. A star inside a word stays within
 // the word.
 func (p *commandPattern) is(args []shell.Word) bool {
 	if slices.ContainsFunc(args, func(w shell.Word) bool { return !w.Literal }) {
 		return false
 	}
-	at := make([]bool, len(args)+1) // places from which the rest of the pattern may go on
+	at := make([]bool, len(args)+1) // positions at which the rest of the pattern may continue
 	at[0] = true
 	for _, word := range p.words {
 		next := make([]bool, len(at))
@@ -140,9 +140,9 @@ func (p *commandPattern) is(args []shell.Word) bool {
 	return at[len(args)] || p.prefix && slices.Contains(at, true)
 }
 
-// coveredCommands reports which allow rules together cover a command line. Each of its parts must match one of them, or
-// only read in a directory of the workspace, and one at least must match. What a part has in front of it that bounds
-// its time or slows it down does not count. The line must be nothing but its parts, joined: see [shell.Parts].
+// coveredCommands reports which allow rules together cover a command line. Each part must match one of the rules, or
+// only read in a directory of the workspace, and at least one part must match a rule. Prefixes that limit or slow down
+// a part (timeout, nice) are ignored. The line must consist of nothing but its parts, joined: see [shell.Parts].
 func coveredCommands(line, workspaceDir string, rules []Rule) (used []Rule, ok bool) {
 	parts, ok := shell.Parts(line)
 	if !ok {
@@ -161,7 +161,7 @@ func coveredCommands(line, workspaceDir string, rules []Rule) (used []Rule, ok b
 	return used, len(used) > 0
 }
 
-// covering returns the rule that a simple command matches, as it stands or as what it runs.
+// covering returns the rule that matches a simple command, or the command that it runs.
 func covering(part shell.Part, rules []Rule) (match Rule, ok bool) {
 	args := part.Args
 	for ok := part.Plain; ok; args, ok = shell.Behind(args) {
@@ -176,8 +176,8 @@ func covering(part shell.Part, rules []Rule) (match Rule, ok bool) {
 	return Rule{}, false
 }
 
-// leaves reports whether a part goes to a directory that is not known to be one of the workspace: what a rule allows is
-// meant for the workspace.
+// leaves reports whether a part changes to a directory that may be outside the workspace: what a rule allows is meant
+// for the workspace.
 func leaves(args []shell.Word, workspaceDir string) bool {
 	if len(args) == 0 || args[0].Text != "cd" {
 		return false
@@ -193,7 +193,7 @@ func leaves(args []shell.Word, workspaceDir string) bool {
 	return args[1].Text == "" || strings.HasPrefix(args[1].Text, "-") || to == ".." || strings.HasPrefix(to, "../")
 }
 
-// touches reports whether some simple command of a line matches, or may: what a deny or ask rule needs.
+// touches reports whether a simple command of a line matches or may match, as a deny or ask rule requires.
 func (p *commandPattern) touches(script shell.Script) (match bool, why string) {
 	all, opaque := reach(script.Commands, 0)
 	if opaque {
@@ -214,7 +214,7 @@ func (p *commandPattern) touches(script shell.Script) (match bool, why string) {
 	return false, ""
 }
 
-// maxSteps bounds the work of one rule about one command: whoever needs more is taken for a match.
+// maxSteps bounds the work of one rule on one command. Past it the rule counts as a match.
 const maxSteps = 1 << 20
 
 type verdict int
@@ -225,12 +225,12 @@ const (
 	yes
 )
 
-// may matches strictly: a program is meant by its name whatever its path, and options that stand between the words of
-// the pattern, with a value each perhaps, do not hide them (git -C . push). A star stands for any words, none and
-// inside of a word too. A word that is not literal may be anything that starts with its known text, and without any it
-// may be no word at all, or many.
+// may matches strictly. A program matches by its name, whatever its path. Options between the words of the pattern,
+// each perhaps with a value, do not hide them (git -C . push). A star matches any number of words, and any text inside
+// a word. A word that is not literal may be anything that begins with its known text; without known text it may be any
+// number of words, also none.
 func (p *commandPattern) may(args []shell.Word, steps *int) verdict {
-	at := []int{0} // places in args from which the rest of the pattern may go on, in order
+	at := []int{0} // positions in args at which the rest of the pattern may continue, in order
 	for k, word := range p.words {
 		var next []int
 		add := func(i int) {
@@ -246,7 +246,7 @@ func (p *commandPattern) may(args []shell.Word, steps *int) verdict {
 			*steps -= len(at)
 			continue
 		}
-		begun := false // a word has begun as this one of the pattern does, and its star goes on
+		begun := false // a word has begun as this pattern word does, and its star continues
 		for n, i := 0, at[0]; i < len(args) && (begun || n < len(at)); i++ {
 			if *steps--; *steps < 0 {
 				return maybe
@@ -283,13 +283,13 @@ func (p *commandPattern) may(args []shell.Word, steps *int) verdict {
 	}
 	for _, i := range at {
 		if !slices.ContainsFunc(args[i:], func(w shell.Word) bool { return w.Literal || w.Text != "" }) {
-			return maybe // the rest may come to nothing
+			return maybe // the rest may match nothing
 		}
 	}
 	return no
 }
 
-// skipTo adds the two places behind an option at i to those from n on, which are in order and behind i.
+// skipTo adds the two positions after an option at i to at[n:], whose positions are sorted and after i.
 func skipTo(at []int, n, i int) []int {
 	for to := i + 1; to <= i+2; to, n = to+1, n+1 {
 		if n == len(at) || at[n] != to {

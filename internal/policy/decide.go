@@ -11,37 +11,37 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// Request is one call, as permission sees it.
+// Request is one call for a permission decision.
 type Request struct {
 	// Declaration is the tool's. Nil is denied.
 	Declaration *tool.Declaration
 	// Input is what will run: after schema and hooks.
 	Input json.RawMessage
-	// Judgement is what is known of this input.
+	// Judgement is what is known about this input.
 	Judgement tool.Judgement
 	// Mode is the session's; empty means [Default].
 	Mode Mode
 	// Interactive says that a person can be asked.
 	Interactive bool
-	// HookAllows says that a hook of the operator allows the call. It stands below every rule.
+	// HookAllows says that a hook of the operator allows the call. It has less weight than every rule.
 	HookAllows bool
-	// Tool is what the tool itself says of the call. It only tightens; what is neither nothing nor [tool.Ask] denies.
+	// Tool is the tool's own answer for the call. It only tightens: anything except no answer and [tool.Ask] denies.
 	Tool tool.Permission
-	// WorkspaceDir is the workspace's directory, for rules with absolute paths. Empty: there are none that match.
+	// WorkspaceDir is the workspace's directory, for rules with absolute paths. Empty: no such rule matches.
 	WorkspaceDir string
-	// Paths are the forms of the input's path, relative to the workspace: as it was written, and with its symlinks
-	// resolved. A deny or ask rule matches when one of them does, an allow rule when all do. Empty, or a form that is
-	// not inside the workspace: the path is unknown. Read only for tools whose declaration has a path specifier.
+	// Paths are the forms of the input's path, relative to the workspace: as written, and with its symlinks resolved. A
+	// deny or ask rule matches if one of them does, an allow rule if all do. If it is empty, or a form is not inside
+	// the workspace, the path is unknown. It is used only for tools whose declaration has a path specifier.
 	Paths []string
-	// Protected is the protected place that one of Paths is in. Nil: none. Nothing may write there because much else is
-	// allowed: not accept_edits, not bypass, not a hook, and no allow rule that does not name the place.
+	// Protected is the protected place that contains one of Paths. Nil: none. No broad permission covers it: not
+	// accept_edits, not bypass, not a hook, and no allow rule that does not name the place.
 	Protected *protect.Place
 }
 
 // Behavior is what happens to a call.
 type Behavior string
 
-// The behaviors. The empty one is no answer and must be taken for a denial.
+// The behaviors. The empty one is no answer and counts as a denial.
 const (
 	Allow Behavior = "allow"
 	Ask   Behavior = "ask" // a person decides; denied where nobody can be asked
@@ -51,18 +51,18 @@ const (
 // Decision is the answer to a [Request].
 type Decision struct {
 	Behavior Behavior
-	// Code is set when the call is denied: policy_blocked when the session cannot give what the tool needs,
-	// permission_denied for all else.
+	// Code is set if the call is denied: policy_blocked if the session cannot provide what the tool needs, otherwise
+	// permission_denied.
 	Code toolyard.Code
 	// Source says what decided, for operators: "rule deny write_file(docs/**)", "mode accept_edits", "read-only in the
 	// workspace", "undecided".
 	Source string
-	// Reason tells the model why, and what to do instead, or the person what is asked. Empty when allowed.
+	// Reason tells the model why, and what to do instead, or tells the person what the question is. Empty if allowed.
 	Reason string
 }
 
-// Decide answers one request. The order is that of the package comment; the rules' own order never matters to the
-// behavior. It has no side effects and never fails: what it can't make out is decided the strict way.
+// Decide answers one request, in the order of the package comment; the order of the rules does not affect the behavior.
+// It has no side effects and never fails: what cannot be determined is decided strictly.
 func Decide(rules Rules, req Request) Decision {
 	d := req.Declaration
 	if d == nil {
@@ -82,7 +82,7 @@ func Decide(rules Rules, req Request) Decision {
 		return deny(toolyard.PolicyBlocked, "no person in the session",
 			"This tool talks to a person, and nobody is there in this session. Do without it.")
 	}
-	reads := req.Judgement.ReadOnly && !req.Judgement.Destructive // both at once is a contradiction: believe the worse
+	reads := req.Judgement.ReadOnly && !req.Judgement.Destructive // both at once is a contradiction: assume the worse
 	if req.Mode.plans() && !reads {
 		return deny(toolyard.PermissionDenied, "mode "+string(req.Mode),
 			"The session is in plan mode, where only calls that read are allowed. Describe the change instead of "+
@@ -131,7 +131,7 @@ func Decide(rules Rules, req Request) Decision {
 	return ask(&req, "undecided", reason)
 }
 
-// saying is a sentence with somebody's reason in it, if there is one.
+// saying is a sentence, with a reason if there is one.
 func saying(what, reason string) string {
 	if reason = strings.TrimSpace(reason); reason == "" {
 		return what + "."
@@ -143,7 +143,7 @@ func deny(code toolyard.Code, source, reason string) Decision {
 	return Decision{Behavior: Deny, Code: code, Source: source, Reason: reason}
 }
 
-// ask gives the answer ask, or what the mode makes of it.
+// ask returns ask, or what the mode makes of it.
 func ask(req *Request, source, reason string) Decision {
 	if !req.Mode.silent() {
 		return Decision{Behavior: Ask, Source: source, Reason: reason}
@@ -153,8 +153,8 @@ func ask(req *Request, source, reason string) Decision {
 			"that is allowed.")
 }
 
-// Touches reports whether the rule is about a call, read as a deny or ask rule is: in doubt it is. The request's mode
-// and judgement are not looked at.
+// Touches reports whether the rule matches or may match a call, as a deny or ask rule does. It ignores the request's
+// mode and judgement.
 func (r Rule) Touches(req Request) bool {
 	if req.Declaration == nil {
 		return true
@@ -163,8 +163,8 @@ func (r Rule) Touches(req Request) bool {
 	return ok
 }
 
-// firstMatch returns the first deny or ask rule that matches, and in brackets what was unknown, if it matches for that.
-// hidden says that rules which hide places are about every tool with a path in the workspace.
+// firstMatch returns the first deny or ask rule that matches. If it matches because something is unknown, why says
+// what, in brackets. hidden says that rules which hide places apply to every tool with a path in the workspace.
 func firstMatch(rules []Rule, hidden bool, d *tool.Declaration, s *subject) (match Rule, why string, ok bool) {
 	for _, r := range rules {
 		if !r.namesAny(d.Name, d.Aliases) && !(hidden && r.hides() && s.kind == kindPath && d.NeedsWorkspace()) {
@@ -183,7 +183,7 @@ func firstMatch(rules []Rule, hidden bool, d *tool.Declaration, s *subject) (mat
 	return Rule{}, "", false
 }
 
-// allowedByRules reports whether allow rules cover the call, and names those that do.
+// allowedByRules reports whether allow rules cover the call, and names them.
 func allowedByRules(rules []Rule, d *tool.Declaration, s *subject) (source string, ok bool) {
 	var specified []Rule
 	for _, r := range rules {

@@ -1,6 +1,6 @@
 // Package policy decides one call's permission from rules, the session's mode and the tool's declaration.
 //
-// The order is fixed, and no rule's place or precision changes it ([Decide]):
+// The order is fixed. Neither a rule's position nor its precision changes it ([Decide]):
 //
 //  1. a deny rule matches: denied
 //  2. the tool itself refuses the call: denied
@@ -13,21 +13,21 @@
 //  9. a hook of the operator allows it
 //  10. undecided: ask, but bypass allows
 //
-// A command line is covered part by part: each of its simple commands matches an allow rule or only reads, in a
+// A command line is covered part by part: each of its simple commands matches an allow rule, or only reads in a
 // directory of the workspace. "cd src && npm test | head" and "timeout 60 npm test" need no other rule than "npm test".
 //
-// Under dont_ask every ask becomes a denial. Where nobody can be asked, the caller turns the ask into one.
+// Under dont_ask every ask becomes a denial. If nobody can be asked, the caller turns the ask into a denial.
 //
-// Doubt goes one way. What a rule's specifier is matched against may be unknown: the input has no such field, a command
-// does not parse, a path or host is odd, the specifier itself makes no sense for the tool. A deny or ask rule then
-// matches and an allow rule does not.
+// What a rule's specifier is matched against may be unknown: the input has no such field, a command does not parse, a
+// path or host is odd, or the specifier makes no sense for the tool. Then a deny or ask rule matches and an allow rule
+// does not.
 //
-// Names are ours or those of Claude Code, and a rule that can be about no tool is an error where it is given
+// Names are ours or those of Claude Code. A rule that no tool can match is an error where it is given
 // ([Rules.CheckNames]).
 //
-// A deny rule for commands is a guard against accidents and plain misuse, no wall: it sees through the wrappers and
-// shells that it knows ("sudo rm", "sh -c 'rm x'"), but not into scripts, aliases and other languages. The sandbox is
-// the wall.
+// A deny rule for commands guards against accidents and plain misuse. It sees through the wrappers and shells that it
+// knows ("sudo rm", "sh -c 'rm x'"), but not into scripts, aliases and other languages. Only the sandbox is a security
+// boundary.
 //
-// The package is pure: no file is looked at. Paths come in resolved by the caller.
+// The package is pure: it opens no files. The caller resolves paths.
 package policy

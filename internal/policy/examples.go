@@ -8,14 +8,14 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// Examples are what a rule with a specifier must match, and what it must not: commands, paths in the workspace or URLs.
-// They say what whoever wrote the rule believes that it means, and are checked before it is used.
+// Examples are commands, paths in the workspace or URLs that a rule with a specifier must match, and others that it
+// must not match. They state what the author of the rule expects, and are checked before the rule is used.
 type Examples struct {
 	Matches, Spares []string
 }
 
 // CheckExamples says which examples a rule of a list (allow, ask or deny) gets wrong for a tool, or returns nil. A rule
-// with a specifier needs at least one of each kind; one without matches every call, and can spare none.
+// with a specifier needs at least one example of each kind; one without matches every call, so it can have no Spares.
 func (r Rule) CheckExamples(d *tool.Declaration, list Behavior, ex Examples) error {
 	if r.Specifier == "" {
 		if len(ex.Spares) > 0 {

@@ -13,11 +13,11 @@ import (
 // Reader is the tool whose denied paths are hidden: from every tool that names a path, from searches and from commands.
 const Reader = "read_file"
 
-// hides reports whether a deny rule hides places, beside the calls of its own tool that it denies.
+// hides reports whether a deny rule also hides places, and does not only deny calls of its own tool.
 func (r Rule) hides() bool { return r.names(Reader) && r.Specifier != "" }
 
-// Hidden returns what reports whether a path is hidden from calls of a tool: by a deny rule with a path for [Reader],
-// or, where the tool names paths itself, for this tool. Paths are relative to the workspace, clean and without
+// Hidden returns a function that reports whether a path is hidden from calls of a tool: by a deny rule with a path for
+// [Reader] or, if the tool itself names paths, for this tool. Paths are relative to the workspace, clean and without
 // symbolic links. Nil: nothing is hidden. A rule that makes no sense hides everything.
 func (rs Rules) Hidden(d *tool.Declaration, workspaceDir string) func(path string) bool {
 	var globs []string
@@ -39,14 +39,14 @@ func (rs Rules) Hidden(d *tool.Declaration, workspaceDir string) func(path strin
 	}
 }
 
-// aboutPlaces reports whether a rule's specifier says which places calls of a tool must leave alone.
+// aboutPlaces reports whether a rule's specifier names places that calls of a tool must not access.
 func (r Rule) aboutPlaces(d *tool.Declaration) bool {
 	kind, _ := specifierOf(d)
 	return r.hides() || kind == kindPath && r.Specifier != "" && r.namesAny(d.Name, d.Aliases)
 }
 
-// CheckPlaces says which rules with an absolute path are inside none of the workspaces of a worker, or cover one
-// whole, or returns nil. As a deny such a rule would deny every call of its tool.
+// CheckPlaces returns an error for rules with an absolute path that is inside none of a worker's workspaces, or that
+// covers a whole one. As a deny such a rule would deny every call of its tool.
 func (rs Rules) CheckPlaces(dirs []string, tools ...*tool.Declaration) error {
 	var errs []error
 	for _, r := range slices.Concat(rs.Deny, rs.Ask, rs.Allow) {
@@ -73,8 +73,8 @@ func (rs Rules) CheckPlaces(dirs []string, tools ...*tool.Declaration) error {
 	return errors.Join(errs...)
 }
 
-// Portable returns the deny and ask rules that hold on any machine: those without an absolute path, which is about a
-// directory of one.
+// Portable returns the deny and ask rules that apply on any machine: those without an absolute path, which names a
+// directory of one machine.
 func (rs Rules) Portable(tools ...*tool.Declaration) Rules {
 	keep := func(rules []Rule) []Rule {
 		return slices.DeleteFunc(slices.Clone(rules), func(r Rule) bool {
@@ -84,8 +84,8 @@ func (rs Rules) Portable(tools ...*tool.Declaration) Rules {
 	return Rules{Deny: keep(rs.Deny), Ask: keep(rs.Ask)}
 }
 
-// In returns the rules for calls of a tool in one workspace of a worker: without those whose absolute path is inside
-// another one.
+// In returns the rules for calls of a tool in one workspace of a worker, without those whose absolute path is inside
+// another workspace.
 func (rs Rules) In(d *tool.Declaration, dir string, dirs []string) Rules {
 	elsewhere := func(r Rule) bool {
 		return path.IsAbs(r.Specifier) && r.aboutPlaces(d) && !r.inside(dir) && slices.ContainsFunc(dirs, r.inside)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Mode is what a session says of calls that no rule decides. Anything that is not one of [Modes] and not empty is
-// treated as plan and dont_ask together, the strictest.
+// Mode decides the calls of a session that no rule decides. A mode that is neither empty nor one of [Modes] counts as
+// plan and dont_ask together, the strictest.
 type Mode string
 
 // The modes.
@@ -37,11 +37,11 @@ func ParseMode(s string) (Mode, error) {
 	return "", fmt.Errorf("%q is not a permission mode; use one of %s", s, strings.Join(names, ", "))
 }
 
-// known is false for a mode that nobody defined.
+// known is false for an undefined mode.
 func (m Mode) known() bool { return m == "" || slices.Contains(Modes, m) }
 
 // plans reports whether only read-only calls are allowed.
 func (m Mode) plans() bool { return m == Plan || !m.known() }
 
-// silent reports whether an ask is a denial.
+// silent reports whether an ask becomes a denial.
 func (m Mode) silent() bool { return m == DontAsk || !m.known() }

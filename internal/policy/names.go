@@ -9,10 +9,10 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// fieldTool is a tool of ours that people know by another name: that of Claude Code.
+// fieldTool is a tool of ours with its name in Claude Code.
 type fieldTool struct{ own, theirs string }
 
-// fieldTools are named by either name in rules and in the matchers of hooks.
+// fieldTools can be named by either name in rules and in the matchers of hooks.
 var fieldTools = []fieldTool{
 	{"bash", "Bash"}, {"read_file", "Read"}, {"write_file", "Write"}, {"edit_file", "Edit"}, {"glob", "Glob"},
 	{"grep", "Grep"},
@@ -22,14 +22,13 @@ var fieldTools = []fieldTool{
 // otherBuiltins are the built-in tools that have no other name.
 var otherBuiltins = []string{"read_result"}
 
-// foreign are tools of Claude Code that have no counterpart here. What is said about them in its settings does not
-// apply.
+// foreign are tools of Claude Code that do not exist here. Settings about them do not apply.
 var foreign = strings.Fields(`Agent AskUserQuestion BashOutput CronCreate CronDelete CronList EnterPlanMode EnterWorktree ExitPlanMode
 	ExitWorktree KillBash KillShell ListMcpResourcesTool LS LSP Monitor MultiEdit NotebookEdit NotebookRead PowerShell
 	ReadMcpResourceTool SendMessage Skill SlashCommand Task TaskCreate TaskGet TaskList TaskOutput TaskStop TaskUpdate TeamCreate
 	TeamDelete TodoRead TodoWrite WebSearch`)
 
-// FieldName is the name by which people know a tool of ours in the field, or its own.
+// FieldName is the name of a tool of ours in Claude Code; without one, its own name.
 func FieldName(own string) string {
 	for _, t := range fieldTools {
 		if t.own == own {
@@ -39,11 +38,11 @@ func FieldName(own string) string {
 	return own
 }
 
-// Foreign reports whether a name is that of a tool of Claude Code which has no counterpart here.
+// Foreign reports whether a name is that of a tool of Claude Code which does not exist here.
 func Foreign(name string) bool { return slices.Contains(foreign, name) }
 
-// meant reports whether a rule's name means a tool of ours by the name of the field. Edit is about every tool that
-// edits files, as it is there.
+// meant reports whether a rule's name means a tool of ours by its name in Claude Code. As there, Edit means every tool
+// that edits files.
 func meant(written, own string) bool {
 	if written == "Edit" && own == "write_file" {
 		return true
@@ -54,16 +53,16 @@ func meant(written, own string) bool {
 // mcpPrefix begins the name of every tool of an MCP server: mcp__SERVER__TOOL.
 const mcpPrefix = "mcp__"
 
-// Names are what a rule may be about where it is given.
+// Names are the names that rules may use.
 type Names struct {
-	// Tools are the names and aliases of the tools that are known, beside the built-in ones.
+	// Tools are the names and aliases of the known tools, beside the built-in ones.
 	Tools []string
-	// Servers are the MCP servers. AnyServer says that others may come: then every name of one is taken.
+	// Servers are the MCP servers. AnyServer says that more may come: then the name of any server is accepted.
 	Servers   []string
 	AnyServer bool
 }
 
-// NamesOf are some tools, with their aliases.
+// NamesOf returns the names of some tools, with their aliases.
 func NamesOf(tools []tool.Tool) (n Names) {
 	for i := range tools {
 		n.Tools = append(append(n.Tools, tools[i].Name), tools[i].Aliases...)
@@ -83,7 +82,7 @@ func ServersOf(names []string) (out []string) {
 	return slices.Compact(out)
 }
 
-// Knows reports whether there is, or may come, a tool that is meant by a name.
+// Knows reports whether a tool with a name exists or may come.
 func (n Names) Knows(name string) bool {
 	ours := func(t fieldTool) bool { return t.own == name || t.theirs == name }
 	if slices.ContainsFunc(fieldTools, ours) || slices.Contains(otherBuiltins, name) || slices.Contains(n.Tools, name) {
@@ -99,7 +98,7 @@ func (n Names) Knows(name string) bool {
 	})
 }
 
-// unknown says what is wrong with a name that is not known.
+// unknown is the error for an unknown name.
 func (n Names) unknown(name string) error {
 	if strings.HasPrefix(name, mcpPrefix) && !n.AnyServer {
 		if len(n.Servers) == 0 {
@@ -136,7 +135,7 @@ func (n Names) all() []string {
 	return out[:min(len(out), maxNamed)]
 }
 
-// Check says that a name is not known, or returns nil.
+// Check returns an error if a name is not known.
 func (n Names) Check(name string) error {
 	if n.Knows(name) {
 		return nil
@@ -144,8 +143,8 @@ func (n Names) Check(name string) error {
 	return n.unknown(name)
 }
 
-// CheckNames says which rules are about no tool that is known, or returns nil: such a rule would do nothing, and
-// somebody relies on it.
+// CheckNames returns an error for rules that match no known tool: such a rule would have no effect, although its author
+// relies on it.
 func (rs Rules) CheckNames(n Names) error {
 	var errs []error
 	for _, r := range slices.Concat(rs.Deny, rs.Ask, rs.Allow) {

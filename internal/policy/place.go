@@ -11,7 +11,7 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// cleanPaths makes the forms of a path clean; ok is false when there is none, or one is not relative to the workspace.
+// cleanPaths makes the forms of a path clean. ok is false if there is none, or one is not relative to the workspace.
 func cleanPaths(paths []string) (clean []string, ok bool) {
 	for _, p := range paths {
 		c := path.Clean(p)
@@ -23,8 +23,7 @@ func cleanPaths(paths []string) (clean []string, ok bool) {
 	return clean, len(clean) > 0
 }
 
-// checkPathPattern says what is wrong with a path specifier, as far as it shows without knowing the workspace's
-// directory.
+// checkPathPattern says what is wrong with a path specifier, as far as that is known without the workspace's directory.
 func checkPathPattern(pattern string) error {
 	switch {
 	case strings.HasPrefix(pattern, "~"):
@@ -53,13 +52,13 @@ func checkPathPattern(pattern string) error {
 	}
 }
 
-// Alternatives in braces multiply the work of a match: without limits a short rule could take hours.
+// Alternatives in braces multiply the work of a match: without limits a short rule could run for hours.
 const (
 	maxBraces       = 4
 	maxAlternatives = 32
 )
 
-// errElsewhere says that an absolute pattern is about another directory than the workspace.
+// errElsewhere says that an absolute pattern names another directory than the workspace.
 var errElsewhere = errors.New("the pattern is not inside the workspace; write it relative")
 
 // relativeGlob turns a path specifier into a glob of paths relative to the workspace, which matches what the
@@ -82,8 +81,8 @@ func relativeGlob(pattern, workspaceDir string) (string, error) {
 	return glob, nil
 }
 
-// belowGlob reads a relative specifier as people know it from .gitignore: without a slash but at its end it means a
-// name at any depth, else a path from the workspace's top; and what is below what it matches is covered too.
+// belowGlob reads a relative specifier as .gitignore does: without a slash, except at its end, it means a name at any
+// depth, otherwise a path from the workspace's top. It also covers everything below what it matches.
 func belowGlob(pattern string) string {
 	name := strings.TrimRight(pattern, "/")
 	anywhere := !strings.Contains(name, "/")
@@ -110,7 +109,7 @@ func coversAll(glob string) bool {
 	return true
 }
 
-// matchGlob reports whether a glob of [relativeGlob] matches a clean path. None covers the workspace itself.
+// matchGlob reports whether a glob of [relativeGlob] matches a clean path. No glob covers the workspace itself.
 func matchGlob(glob, p string) bool { return p != "." && doublestar.MatchUnvalidated(glob, p) }
 
 func matchAnyPath(pattern, workspaceDir string, paths []string) (bool, error) {
@@ -142,7 +141,7 @@ func parseDomain(specifier string) (string, error) {
 	return domain, nil
 }
 
-// hostOf gives the host of an http or https URL. It fails on whatever two readers might take for two different hosts.
+// hostOf returns the host of an http or https URL. It fails on URLs that two parsers might read as two different hosts.
 func hostOf(raw string) (string, error) {
 	u, err := url.Parse(raw)
 	switch {
@@ -158,9 +157,9 @@ func hostOf(raw string) (string, error) {
 	return plainHost(u.Hostname())
 }
 
-// plainHost gives a host name in lower case without its last dot. It is ASCII letters, digits, "-" and "_" in labels; a
-// name whose last label is a number must be an IPv4 address in its usual form, as other forms (0x7f.1) mean one in
-// disguise.
+// plainHost returns a host name in lower case without its last dot. It consists of ASCII letters, digits, "-" and "_"
+// in labels. A name whose last label is a number must be an IPv4 address in its usual form, because other forms
+// (0x7f.1) are addresses in disguise.
 func plainHost(host string) (string, error) {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	labels := strings.Split(host, ".")
@@ -183,7 +182,7 @@ func plainHost(host string) (string, error) {
 	return host, nil
 }
 
-// within reports whether a host is a domain or one of its subdomains. An IP address has none.
+// within reports whether a host is a domain or one of its subdomains. An IP address has no subdomains.
 func within(host, domain string) bool {
 	if host == domain {
 		return true

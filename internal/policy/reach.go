@@ -10,8 +10,8 @@ import (
 
 // Programs that run other commands.
 var (
-	// wrappers run their arguments. What they run can stand at any place behind them, since their options are not told
-	// apart from it here.
+	// wrappers run their arguments. The command may begin at any later word, because this list does not distinguish
+	// their options.
 	wrappers = wordSet(`arch asdf builtin bundle bunx busybox bwrap caffeinate capsh catchsegv cgexec choom chpst chroot chrt
 		command cpulimit cross-env dbus-launch dbus-run-session direnv doas dotenv dumb-init entr env exec expect faketime fakechroot
 		fakeroot firejail flock gdb gosu hash i386 ionice linux32 linux64 ltrace mise nice nix nohup nsenter numactl parallel pdm perf
@@ -21,7 +21,7 @@ var (
 	// shells run text: each argument may be a command line.
 	shells = wordSet(`ash bash csh dash elvish eval fish ksh mksh nu osh parallel posh rbash runuser screen sh ssh su tcsh tmux trap
 		watch xonsh yash zsh`)
-	// finders run what stands behind one of execs.
+	// finders run the command that follows one of execs.
 	finders = wordSet(`fd fdfind find`)
 	execs   = wordSet(`-exec -execdir -ok -okdir -x -X --exec --exec-batch`)
 	// optioned run the text that is the value of one option.
@@ -35,13 +35,13 @@ var (
 	}
 )
 
-// maxShellDepth is how many shells in shells are looked into.
+// maxShellDepth is how many levels of shells in shells are read.
 const maxShellDepth = 4
 
 // reached is what a command line is known to run.
 type reached struct {
 	all [][]shell.Word // the arguments of each command
-	// opaque says that a shell runs text which is not known here.
+	// opaque says that a shell runs text that is unknown.
 	opaque bool
 }
 
@@ -54,7 +54,7 @@ func reach(commands []shell.Command, depth int) (all [][]shell.Word, opaque bool
 	return r.all, r.opaque
 }
 
-// command takes in one simple command, and what it runs.
+// command adds one simple command, and what it runs.
 func (r *reached) command(args []shell.Word, depth int) {
 	inShell, inOption := false, false
 	for _, i := range startsIn(args) {
@@ -87,7 +87,7 @@ func (r *reached) command(args []shell.Word, depth int) {
 	}
 }
 
-// startsIn are the places at which a command may begin among the words of a simple one.
+// startsIn returns the positions at which a command may begin among the words of a simple one.
 func startsIn(args []shell.Word) (starts []int) {
 	if len(args) == 0 {
 		return nil
@@ -115,9 +115,9 @@ func startsIn(args []shell.Word) (starts []int) {
 	return starts
 }
 
-// texts reads what a shell is given: each argument as a command line, what may be the value of an option in it too, and
-// all together as eval would. Options and file names are taken for commands too, which does no harm. A shell without
-// any reads its standard input.
+// texts reads what a shell is given: each argument as a command line, the part of it that may be the value of an
+// option, and all arguments together as eval would. Reading options and file names as commands too does no harm. A
+// shell without arguments reads its standard input.
 func (r *reached) texts(args []shell.Word, depth int) {
 	var words []string
 	operands := 0
@@ -146,7 +146,7 @@ func (r *reached) texts(args []shell.Word, depth int) {
 	}
 }
 
-// attached is the text in a word that is the value of its option: -c'rm x', -lc'rm x', --command='rm x'.
+// attached is the part of a word that is the value of its option: -c'rm x', -lc'rm x', --command='rm x'.
 func attached(word string) string {
 	if _, value, ok := strings.Cut(word, "="); ok && strings.HasPrefix(word, "--") {
 		return value
@@ -176,7 +176,7 @@ func (r *reached) option(name string, short byte, long string, args []shell.Word
 			}
 			value, known, rest = rest[0].Text, known && rest[0].Literal, rest[1:]
 		}
-		if name == "env" { // its options and variables may stand in the text, and further words behind it
+		if name == "env" { // its options and variables may be in the text, and more words after it
 			known = known && !strings.Contains(value, `\`)
 			value = "env " + value
 			for _, w := range rest {
@@ -228,7 +228,7 @@ func (r *reached) git(args []shell.Word, depth int) {
 	}
 }
 
-// text takes in a command line that a shell is given.
+// text adds a command line that a shell is given.
 func (r *reached) text(text string, depth int) {
 	if r.opaque || strings.TrimSpace(text) == "" {
 		return

@@ -6,15 +6,14 @@ import (
 	"strings"
 )
 
-// rememberedInput is a remembered approval of one input of one tool, where no rule says exactly that. It is no rule: a
-// rule has no blank in front of its specifier.
+// rememberedInput is a remembered approval of one input of one tool, for which no rule exists. It cannot be read as a
+// rule, because a rule has no space before its specifier.
 func rememberedInput(tool, hash string) string {
 	return fmt.Sprintf("%s with exactly this input (sha256 %s)", tool, hash)
 }
 
-// Remember names what a person's approval of a call would allow for the rest of the session: the narrowest rule that
-// covers it, or just this input of this tool. The rules of one session are kept apart from the operator's: see
-// [Recalls].
+// Remember returns what a person's approval of a call would allow for the rest of the session: the narrowest rule that
+// covers it, or only this input of this tool. The rules of a session are separate from the operator's: see [Recalls].
 func Remember(req Request, inputHash string) string {
 	d := req.Declaration
 	if d == nil {
@@ -27,7 +26,7 @@ func Remember(req Request, inputHash string) string {
 	case s.kind == kindCommand:
 		specifier = strings.TrimSpace(s.value)
 	case s.kind == kindPath && len(s.paths) > 0 && s.paths[0] != "." && !strings.ContainsAny(s.paths[0], `*?[]{}\`):
-		specifier = "./" + s.paths[0] // this one, and none of its name elsewhere
+		specifier = "./" + s.paths[0] // only this path, and not its name elsewhere
 	case s.kind == kindURL:
 		if host, err := hostOf(s.value); err == nil {
 			specifier = "domain:" + host
@@ -43,7 +42,8 @@ func Remember(req Request, inputHash string) string {
 	return rememberedInput(d.Name, inputHash)
 }
 
-// Recalls reports which of a session's remembered approvals covers a call. It answers an ask, and never a denial.
+// Recalls reports which of a session's remembered approvals covers a call. An approval answers an ask, and never
+// overrides a denial.
 func Recalls(remembered []string, req Request, inputHash string) (rule string, ok bool) {
 	d := req.Declaration
 	if d == nil || inputHash == "" {
@@ -55,7 +55,7 @@ func Recalls(remembered []string, req Request, inputHash string) (rule string, o
 	s := newSubject(&req)
 	for _, text := range remembered {
 		r, err := ParseRule(text)
-		if err != nil || r.Specifier == "" { // another input, and nobody remembers a whole tool
+		if err != nil || r.Specifier == "" { // another input; whole tools are never remembered
 			continue
 		}
 		if _, ok := allowedByRules([]Rule{r}, d, s); ok {

@@ -14,27 +14,25 @@ import (
 // MaxRuleBytes is the longest rule, in bytes.
 const MaxRuleBytes = 4096
 
-// Rule says which calls a permission is about: every call of a tool, or those that its specifier matches. Make one with
+// Rule says which calls a permission covers: every call of a tool, or those that its specifier matches. Make one with
 // [ParseRule].
 type Rule struct {
-	// Tool is the tool's name, ours or that of the field ("Bash"), or "mcp__server" or "mcp__server__*" for every tool
-	// of an MCP server.
+	// Tool is the tool's name, ours or that of Claude Code ("Bash"), or "mcp__server" or "mcp__server__*" for every
+	// tool of an MCP server.
 	Tool string
-	// Specifier narrows the rule to some inputs; empty means every call. What it means depends on the tool's
-	// declaration:
-	//   - a command: "git status:*" or "git status *" for every command that starts with these words, "git status" for
+	// Specifier narrows the rule to some inputs; empty means every call. Its meaning depends on the tool's declaration:
+	//   - a command: "git status:*" or "git status *" for every command that begins with these words, "git status" for
 	//     exactly this one; a star elsewhere is any text
 	//   - a path: a glob as in .gitignore, relative to the workspace: without a slash a name at any depth (".env"),
-	//     with
-	//     one a path from the top ("docs/*.md", "./.env"); what is below it is covered too. Or absolute inside the
-	// workspace.
+	//     with one a path from the top ("docs/*.md", "./.env"); everything below it is covered too. Or an absolute path
+	//     inside the workspace.
 	//   - a URL: "domain:example.com", with its subdomains
 	Specifier string
 
-	command *commandPattern // Specifier read as a command, when ParseRule could
+	command *commandPattern // Specifier parsed as a command, if possible
 }
 
-// String gives the rule as it was written.
+// String returns the rule as it was written.
 func (r Rule) String() string {
 	if r.Specifier == "" {
 		return r.Tool
@@ -42,8 +40,8 @@ func (r Rule) String() string {
 	return r.Tool + "(" + r.Specifier + ")"
 }
 
-// ParseRule reads "tool" or "tool(specifier)". Whether the specifier fits the tool is for [Rule.Check] to say, once the
-// tool is known. The error names the rule and the fix.
+// ParseRule reads "tool" or "tool(specifier)". [Rule.Check] checks the specifier once the tool is known. The error
+// names the rule and the fix.
 func ParseRule(s string) (Rule, error) {
 	bad := func(format string, args ...any) (Rule, error) {
 		return Rule{}, fmt.Errorf("rule %.200q: %s", s, fmt.Sprintf(format, args...))
@@ -104,7 +102,7 @@ func ParseRules(list []string) ([]Rule, error) {
 	return rules, errors.Join(errs...)
 }
 
-// names reports whether the rule is about a tool of that name.
+// names reports whether the rule covers a tool of that name.
 func (r Rule) names(name string) bool {
 	if r.Tool == name || meant(r.Tool, name) {
 		return true
@@ -119,14 +117,14 @@ func (r Rule) names(name string) bool {
 // About reports whether the rule names a tool, by its name or an alias.
 func (r Rule) About(d *tool.Declaration) bool { return r.namesAny(d.Name, d.Aliases) }
 
-// namesAny is names for a tool with aliases. Deny and ask rules look at these; an allow rule must give the tool's own
-// name, since a tool may claim any alias.
+// namesAny is names for a tool with aliases. Deny and ask rules use it. An allow rule must have the tool's own name,
+// since a tool may claim any alias.
 func (r Rule) namesAny(name string, aliases []string) bool {
 	return r.names(name) || slices.ContainsFunc(aliases, r.names)
 }
 
-// Check says what is wrong with using the rule for a tool, or returns nil; also when the rule is about other tools. A
-// rule that fails here still has an effect: as deny or ask it matches every call of the tool, as allow none.
+// Check returns an error if the rule does not fit the tool; nil if the rule is about other tools. A rule that fails
+// here still has an effect: as deny or ask it matches every call of the tool, as allow none.
 func (r Rule) Check(d *tool.Declaration) error {
 	if r.Specifier == "" || !r.namesAny(d.Name, d.Aliases) {
 		return nil
@@ -153,15 +151,15 @@ type Rules struct {
 	Deny, Ask, Allow []Rule
 }
 
-// Tighten returns the rules with further deny and ask rules, such as those that a batch brings. There is no way to add
-// an allow: who hands in a batch never grants itself.
+// Tighten returns the rules with more deny and ask rules, such as those of a batch. It cannot add an allow rule: a
+// batch never grants itself permission.
 func (rs Rules) Tighten(deny, ask []Rule) Rules {
 	rs.Deny = slices.Concat(rs.Deny, deny)
 	rs.Ask = slices.Concat(rs.Ask, ask)
 	return rs
 }
 
-// Check joins what [Rule.Check] says of every rule and every tool.
+// Check joins the errors of [Rule.Check] for every rule and every tool.
 func (rs Rules) Check(tools ...*tool.Declaration) error {
 	var errs []error
 	for _, r := range slices.Concat(rs.Deny, rs.Ask, rs.Allow) {
@@ -172,7 +170,7 @@ func (rs Rules) Check(tools ...*tool.Declaration) error {
 	return errors.Join(errs...)
 }
 
-// Blocks reports whether a deny rule without specifier takes a tool out of the surface. aliases are the tool's own.
+// Blocks reports whether a deny rule without specifier removes a tool from the surface. aliases are the tool's own.
 func (rs Rules) Blocks(name string, aliases []string) bool {
 	return slices.ContainsFunc(rs.Deny, func(r Rule) bool { return r.Specifier == "" && r.namesAny(name, aliases) })
 }

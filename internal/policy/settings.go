@@ -9,22 +9,22 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// Settings are the permissions of a settings.json of Claude Code, read as they are meant there.
+// Settings are the permissions of a settings.json of Claude Code, with the meaning that they have there.
 type Settings struct {
 	Rules Rules
-	// Home is what ~ stands for; empty: nobody knows.
+	// Home is the directory that ~ stands for; empty: unknown.
 	Home string
 	Mode Mode // empty: none was given
 	// NoBypass says that the mode bypass may not be used.
 	NoBypass bool
-	// Left says what does not apply here, each behind its place in the file.
+	// Left lists what does not apply here, each with its place in the file.
 	Left []string
 
-	places map[string]written // of rules in the file, by the rules' text
+	places map[string]written // rules by their text
 }
 
-// Add takes in one rule of a list: allow, ask or deny. A rule that allows and cannot be read is left out; one that
-// denies or asks is an error, since somebody relies on it.
+// Add adds one rule of a list: allow, ask or deny. An allow rule that cannot be read is left out. A deny or ask rule
+// that cannot be read is an error, since its author relies on it.
 func (s *Settings) Add(list Behavior, at, text string) error {
 	leave := func(format string, args ...any) error {
 		s.Left = append(s.Left, fmt.Sprintf("%s %q: %s", at, text, fmt.Sprintf(format, args...)))
@@ -76,7 +76,7 @@ func (s *Settings) Add(list Behavior, at, text string) error {
 	return nil
 }
 
-// SetMode takes in the mode that sessions begin with.
+// SetMode sets the mode that sessions begin with.
 func (s *Settings) SetMode(at, mode string) {
 	ours := map[string]Mode{"": "", "default": Default, "acceptEdits": AcceptEdits, "plan": Plan, "dontAsk": DontAsk,
 		"bypassPermissions": Bypass}
@@ -87,12 +87,12 @@ func (s *Settings) SetMode(at, mode string) {
 	s.Left = append(s.Left, fmt.Sprintf("%s: there is no mode %q here", at, mode))
 }
 
-// written is where a rule stands in the file, and how.
+// written is a rule's place in the file, and its text there.
 type written struct{ at, text string }
 
-// For returns the settings for the tools, names and workspaces of a process: without the rules that cannot be about any
-// of them, which it names. A rule that denies or asks and makes no sense for its tool, or whose name nobody knows, is
-// an error.
+// For returns the settings for the tools, names and workspaces of a process. It removes the rules that cannot match any
+// of them, and lists them in Left. A deny or ask rule that makes no sense for its tool, or that names an unknown tool,
+// is an error.
 func (s Settings) For(n Names, dirs []string, tools ...*tool.Declaration) (Settings, error) {
 	var first error
 	s.Left = slices.Clone(s.Left)
@@ -125,8 +125,7 @@ func (s Settings) For(n Names, dirs []string, tools ...*tool.Declaration) (Setti
 	return s, first
 }
 
-// mayReach reports whether an absolute pattern may match something in a directory, by what it begins with: in doubt it
-// may.
+// mayReach reports whether an absolute pattern may match something in a directory, judged by its fixed prefix.
 func mayReach(pattern, dir string) bool {
 	dir = strings.TrimSuffix(path.Clean(dir), "/") + "/"
 	begins := pattern

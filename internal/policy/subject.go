@@ -9,7 +9,7 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// kind is what a tool's specifiers are matched against.
+// kind says what a tool's specifiers match.
 type kind string
 
 const (
@@ -19,7 +19,7 @@ const (
 	kindURL     kind = "url"
 )
 
-// specifierOf gives the kind and the input field of a tool's specifiers.
+// specifierOf returns the kind and the input field of a tool's specifiers.
 func specifierOf(d *tool.Declaration) (kind, string) {
 	switch s := d.Specifier; s {
 	case tool.Specifier{Command: s.Command}:
@@ -34,10 +34,10 @@ func specifierOf(d *tool.Declaration) (kind, string) {
 	return kindNone, ""
 }
 
-// Field returns the string at a top-level field of an input. ok is false when it is not there, is no string, or stands
-// there more than once. A name that differs only in case counts as the same one, since encoding/json takes it for the
-// same: a decision about one value must not be used for another. Whoever judges an input by one field should read it
-// with this.
+// Field returns the string at a top-level field of an input. ok is false if the field is missing, is not a string, or
+// occurs more than once. Names that differ only in case count as equal, because encoding/json treats them as equal: a
+// decision about one value must not be used for another. Code that judges an input by one field should use this
+// function.
 func Field(input json.RawMessage, name string) (value string, ok bool) {
 	dec := json.NewDecoder(bytes.NewReader(input))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
@@ -67,13 +67,13 @@ func Field(input json.RawMessage, name string) (value string, ok bool) {
 	return *found, true
 }
 
-// subject is what one call's rules are matched against, read once.
+// subject is what the rules of one call are matched against, read once.
 type subject struct {
 	kind         kind
 	value        string // of the field; for paths see paths
 	known        bool
-	script       shell.Script // of a command that is known
-	why          string       // why the value is not known, for people
+	script       shell.Script // of a command that could be read
+	why          string       // why the value is unknown, for people
 	paths        []string     // clean and relative
 	workspaceDir string
 }
@@ -101,8 +101,8 @@ func newSubject(req *Request) *subject {
 	return s
 }
 
-// touches reports whether a deny or ask rule with a specifier matches: in doubt it does, and why then says what the
-// doubt is.
+// touches reports whether a deny or ask rule with a specifier matches or may match. If it only may, why says what is
+// unknown.
 func (s *subject) touches(r Rule) (match bool, why string) {
 	if !s.known {
 		return true, s.why
@@ -129,8 +129,8 @@ func (s *subject) touches(r Rule) (match bool, why string) {
 	return true, err.Error()
 }
 
-// covers reports whether an allow rule with a specifier matches the whole call, for paths and URLs. Commands are
-// covered by rules together: see coveredCommands.
+// covers reports whether an allow rule with a specifier matches the whole call, for paths and URLs. For commands,
+// several rules cover a call together: see coveredCommands.
 func (s *subject) covers(r Rule) bool {
 	if !s.known {
 		return false
