@@ -10,14 +10,14 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
-// answer is what one hook said. The zero answer is: nothing.
+// answer is what one hook answered. The zero answer says nothing.
 type answer struct {
-	// objects says that the hook has said no by itself, and not through its exit status.
+	// objects says that the answer itself objects, not only the exit status.
 	block, stop, objects bool
 
 	reason  string // of a block, a stop or an opinion
 	opinion pipeline.Behavior
-	input   json.RawMessage // replaces the input whole
+	input   json.RawMessage // replaces the whole input
 	output  *string         // replaces the output
 	context string          // for the model
 	note    string          // for the operator
@@ -31,14 +31,14 @@ var specificFields = map[Event][]string{
 	PostToolBatch:      {"additionalContext"},
 }
 
-// topFields stand beside hookSpecificOutput, for every event.
+// topFields are the fields beside hookSpecificOutput, for every event.
 var topFields = []string{"continue", "stopReason", "suppressOutput", "systemMessage", "terminalSequence", "decision",
 	"reason"}
 
-// isObject reports whether a hook's text is meant as JSON.
+// isObject reports whether a hook's text is intended as JSON.
 func isObject(text string) bool { return strings.HasPrefix(text, "{") && strings.HasSuffix(text, "}") }
 
-// fromExit reads what a command said: its exit status, and its output. It is pure.
+// fromExit reads a command's answer from its exit status and output. It is pure.
 func fromExit(event Event, status int, stdout, stderr string) (answer, error) {
 	stdout, stderr = strings.TrimSpace(stdout), strings.TrimSpace(stderr)
 	const blocks = 2
@@ -48,7 +48,7 @@ func fromExit(event Event, status int, stdout, stderr string) (answer, error) {
 		if isObject(stdout) {
 			a, err = fromJSON(event, []byte(stdout))
 		}
-		if err != nil { // it blocks all the same
+		if err != nil { // it blocks anyway
 			a = answer{note: "its output on stdout was not read: " + err.Error()}
 		}
 		if !a.objects && !a.stop {
@@ -71,8 +71,8 @@ func fromExit(event Event, status int, stdout, stderr string) (answer, error) {
 	return answer{}, fmt.Errorf("exit status %d: %s", status, clip(first, MaxNoteChars))
 }
 
-// objection makes a block of an answer, as far as there is something left to block: what has run has run, and the model
-// reads the reason beside the output.
+// objection turns an answer into a block, as far as there is something to block: a tool that has run has run, and the
+// model reads the reason beside the output.
 func objection(event Event, a answer) answer {
 	if a.reason == "" {
 		a.reason = "no reason was given"
@@ -92,8 +92,8 @@ func objection(event Event, a answer) answer {
 	return a
 }
 
-// fromJSON reads an answer in JSON. A field that belongs elsewhere is an error: somebody relies on it. A field that
-// nobody knows is not read.
+// fromJSON reads an answer in JSON. A known field in the wrong place is an error, since the hook relies on it. An
+// unknown field is ignored.
 func fromJSON(event Event, data []byte) (answer, error) {
 	var a answer
 	if err := strictjson.Check(data); err != nil {
@@ -117,7 +117,7 @@ func fromJSON(event Event, data []byte) (answer, error) {
 	if a.note, err = top.OptionalString("systemMessage"); err != nil {
 		return a, err
 	}
-	if _, err := top.OptionalBool("suppressOutput"); err != nil { // there is no transcript to keep it out of
+	if _, err := top.OptionalBool("suppressOutput"); err != nil { // ignored: there is no transcript
 		return a, err
 	}
 	if err := a.readDecision(event, top); err != nil {
@@ -151,7 +151,7 @@ func fromJSON(event Event, data []byte) (answer, error) {
 	return a, nil
 }
 
-// readDecision reads the fields decision and reason, which came first in the field's history.
+// readDecision reads the fields decision and reason, the oldest form in Claude Code.
 func (a *answer) readDecision(event Event, top strictjson.Object) error {
 	decision, err := top.OptionalString("decision")
 	if err != nil {
@@ -222,7 +222,7 @@ func (a *answer) readSpecific(event Event, o strictjson.Object) error {
 		}
 		a.input = o.Value("updatedInput")
 	}
-	for _, field := range []string{"updatedMCPToolOutput", "updatedToolOutput"} { // the second wins
+	for _, field := range []string{"updatedMCPToolOutput", "updatedToolOutput"} { // the second overrides the first
 		if o.Given(field) {
 			text, err := outputText(o.At(field), o.Value(field))
 			if err != nil {
@@ -234,8 +234,8 @@ func (a *answer) readSpecific(event Event, o strictjson.Object) error {
 	return nil
 }
 
-// outputText reads an output that a hook sends in place of the tool's: a text; an object like the one that it got, with
-// stdout and stderr or with output; or blocks of content, as tools of MCP have them.
+// outputText reads an output that replaces the tool's: a text; an object like the one that the hook got, with stdout
+// and stderr or with output; or content blocks, as MCP tools have them.
 func outputText(at string, raw json.RawMessage) (string, error) {
 	switch strictjson.Kind(raw) {
 	case "string":
@@ -294,7 +294,7 @@ func outputText(at string, raw json.RawMessage) (string, error) {
 	return "", strictjson.Errorf(at, "want a text, an object with stdout or output, or blocks of text")
 }
 
-// clip cuts a text to a number of characters.
+// clip cuts a text to limit characters.
 func clip(text string, limit int) string {
 	n := 0
 	for i := range text {

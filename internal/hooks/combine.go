@@ -16,9 +16,9 @@ type said struct {
 // strictness orders opinions.
 var strictness = []pipeline.Behavior{"", pipeline.Allow, pipeline.Ask, pipeline.Deny}
 
-// combine makes one verdict of what the hooks said, in their order; input and output are for the caller to carry on
-// from hook to hook. It is pure. A block beats everything, deny beats ask, ask beats allow; the reason is that of those
-// who decided.
+// combine makes one verdict of the hooks' answers, in their order. The caller passes input and output from hook to
+// hook. combine is pure. A block beats everything, deny beats ask, ask beats allow; the reason is that of the hooks
+// that decided.
 func combine(all []said) pipeline.HookVerdict {
 	var v pipeline.HookVerdict
 	for _, s := range all {

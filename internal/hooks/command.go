@@ -12,24 +12,25 @@ import (
 	"github.com/toolyard/toolyard/internal/sandbox"
 )
 
-// command is a hook that is a program of the operator. It is not sandboxed: it is there to decide on others. It runs in
-// a session of its own, without a terminal, and nothing of it is left when it is over; see [sandbox.LaunchUnisolated].
+// command is a hook that is a program of the operator. It is not sandboxed, since its task is to check others. It runs
+// in its own session without a terminal, and none of its processes remains after it ends; see
+// [sandbox.LaunchUnisolated].
 type command struct {
 	argv []string
-	// placeholders says that ${NAME} is replaced in argv, since no shell does it.
+	// placeholders says that run replaces ${NAME} in argv, since no shell does.
 	placeholders bool
 	env          []string
 }
 
-// passedOn are the variables of this process that every command gets. Others are named in allowedEnvVars: the
-// environment of a worker may hold what a hook has no business to know.
+// passedOn are the variables of this process that every command gets. allowedEnvVars names others: a hook should not
+// see the whole environment of a worker.
 var passedOn = []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "LANG", "LANGUAGE", "LC_ALL",
 	"LC_CTYPE", "LC_COLLATE", "LC_MESSAGES", "LC_NUMERIC", "LC_TIME"}
 
-// The variables that a command gets beside these.
+// The variables that a command gets in addition.
 const (
-	projectVar = "CLAUDE_PROJECT_DIR" // the workspace's directory, under the name that scripts in the field know
-	hooksVar   = "TOOLYARD_HOOKS_DIR" // where the configuration stands
+	projectVar = "CLAUDE_PROJECT_DIR" // the workspace's directory, under the name that existing scripts use
+	hooksVar   = "TOOLYARD_HOOKS_DIR" // the directory of the configuration
 )
 
 func newCommand(c handlerConfig, lookup func(string) (string, bool), dir string) *command {
@@ -67,7 +68,7 @@ func (c *command) run(ctx context.Context, o *occasion) (answer, error) {
 	return fromExit(o.event, status, stdout, stderr)
 }
 
-// arguments replaces the placeholders for directories, which the field's form has.
+// arguments replaces the placeholders for directories, as Claude Code does.
 func (c *command) arguments(env []string) []string {
 	if !c.placeholders {
 		return c.argv
@@ -86,8 +87,8 @@ func (c *command) arguments(env []string) []string {
 	return argv
 }
 
-// start runs a program to its end, or to the end of its context, which kills it with all that it has started. The error
-// is that it could not be run, was killed, or said too much.
+// start runs a program to its end. If the context ends first, it kills the program with all that it started. The error
+// says that the program could not be run, was killed, or wrote too much.
 func start(ctx context.Context, argv, env []string, dir string, stdin []byte) (status int, stdout, stderr string,
 	err error) {
 	out, errs := &kept{limit: MaxAnswerBytes}, &kept{limit: MaxStderrBytes}
@@ -114,7 +115,7 @@ func start(ctx context.Context, argv, env []string, dir string, stdin []byte) (s
 	return res.ExitCode, string(out.text), string(errs.text), nil
 }
 
-// kept is the beginning of what is written to it.
+// kept keeps the beginning of what is written to it.
 type kept struct {
 	limit int
 	text  []byte

@@ -24,25 +24,26 @@ const (
 	PreToolUse         Event = "PreToolUse"         // before permission
 	PostToolUse        Event = "PostToolUse"        // after a tool that succeeded
 	PostToolUseFailure Event = "PostToolUseFailure" // after a tool that ran and did not
-	PostToolBatch      Event = "PostToolBatch"      // once all calls of a batch have their results
+	PostToolBatch      Event = "PostToolBatch"      // after all calls of a batch have their results
 )
 
 var events = []Event{PreToolUse, PostToolUse, PostToolUseFailure, PostToolBatch}
 
-// OnFailure is what follows when a hook breaks.
+// OnFailure is what happens if a hook breaks.
 type OnFailure string
 
-// What may follow.
+// The values of OnFailure.
 const (
-	// Block: before the call, it ends as hook_failed; after it, as post_hook_failed, and the output is kept.
+	// Block: a hook before the call ends it as hook_failed; one after it ends it as post_hook_failed, and the output is
+	// kept.
 	Block OnFailure = "block"
-	// Continue: as if there were no such hook. The log says so.
+	// Continue: the hook is ignored, and the log says so.
 	Continue OnFailure = "continue"
-	// Withhold, after the call: the output is withheld, as if the hook had said so.
+	// Withhold, after the call: the output is withheld, as if the hook had asked for it.
 	Withhold OnFailure = "withhold"
 )
 
-// failureOf is the OnFailure of a hook that names none: a gate that is broken stays closed, and a remark is left out.
+// failureOf is the OnFailure of a hook that names none: a broken hook before a call blocks it, a later one is ignored.
 func failureOf(e Event, named OnFailure) (OnFailure, error) {
 	switch {
 	case named == "" && e == PreToolUse:
@@ -59,24 +60,24 @@ func failureOf(e Event, named OnFailure) (OnFailure, error) {
 	return "", fmt.Errorf("%.100q is not known; use %q or %q", named, Block, Continue)
 }
 
-// Config is the hooks of a configuration file, and what else stands in it when it is a settings.json of Claude Code.
+// Config has the hooks of a configuration file, and its other settings if it is a settings.json of Claude Code.
 type Config struct {
 	handlers []handlerConfig
 	// Settings are the permissions of a settings.json.
 	Settings policy.Settings
-	// Left says what in the file does not apply here, for people.
+	// Left lists what in the file does not apply here, for people.
 	Left []string
 }
 
-// elsewhere are events of Claude Code at which nothing happens here.
+// elsewhere are events of Claude Code that do not occur here.
 var elsewhere = strings.Fields(`ConfigChange CwdChanged Elicitation ElicitationResult FileChanged InstructionsLoaded Notification
 	PermissionDenied PermissionRequest PostCompact PreCompact SessionEnd SessionStart Setup Stop StopFailure SubagentStart SubagentStop
 	TaskCompleted TaskCreated TeammateIdle UserPromptExpansion UserPromptSubmit WorktreeCreate WorktreeRemove`)
 
-// handlerConfig is one hook as it was written, checked for its form.
+// handlerConfig is one hook as it was written. Its form has been checked.
 type handlerConfig struct {
 	event     Event
-	place     string // where it stands, which is its name
+	place     string // its place in the file, which is its name
 	matcher   string
 	condition string // its if
 	timeout   time.Duration
@@ -84,7 +85,7 @@ type handlerConfig struct {
 
 	command string
 	args    []string
-	exec    bool // run it with args and without a shell
+	exec    bool // run command with args, without a shell
 	shell   string
 
 	url         string
@@ -93,8 +94,8 @@ type handlerConfig struct {
 }
 
 // Read reads a configuration: {"hooks": {EVENT: [{"matcher": …, "hooks": [{"type": …, …}]}]}}. Its errors are
-// [toolyard.InputError]s that name the place. What is not known about a hook is an error, since somebody relies on it.
-// A settings.json of Claude Code is read whole: what there does not apply here is named in [Config.Left].
+// [toolyard.InputError]s that name the place. An unknown field of a hook is an error, since its author relies on it. A
+// settings.json of Claude Code is read completely: [Config.Left] lists what does not apply here.
 func Read(data []byte) (Config, error) {
 	if len(data) > MaxConfigBytes {
 		return Config{}, strictjson.Errorf("", "the configuration has %d bytes; at most %d are read", len(data),
@@ -241,7 +242,7 @@ func (c *Config) addGroup(event Event, group strictjson.Object) error {
 	return nil
 }
 
-// commonFields stand in every hook. statusMessage and once mean something only where a person looks on.
+// commonFields are allowed in every hook. statusMessage and once have no effect here.
 var commonFields = []string{"type", "if", "timeout", "on_failure", "allowedEnvVars", "statusMessage", "once"}
 
 func readHandler(event Event, o strictjson.Object) (handlerConfig, error) {
@@ -350,7 +351,7 @@ func (h *handlerConfig) readHTTP(o strictjson.Object) (err error) {
 	u, err := url.Parse(h.url)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		// it may have a secret, so it is not shown
+		// The URL may contain a secret, so the error does not show it.
 		return strictjson.Errorf(o.At("url"), "is no http or https URL with a host")
 	case u.User != nil:
 		return strictjson.Errorf(o.At("url"), "has a user; send an Authorization header instead")
@@ -391,7 +392,7 @@ func readTimeout(o strictjson.Object) (time.Duration, error) {
 	return time.Duration(seconds * float64(time.Second)), nil
 }
 
-// HeaderVariables are the variables whose values go into headers: whoever redacts should know them.
+// HeaderVariables are the variables whose values are used in headers. Redactors should know them.
 func (c Config) HeaderVariables() (names []string) {
 	for _, h := range c.handlers {
 		if h.url != "" {
@@ -401,7 +402,7 @@ func (c Config) HeaderVariables() (names []string) {
 	return names
 }
 
-// only refuses the fields of an object that are not in the list.
+// only refuses fields of an object that are not in the list.
 func only(o strictjson.Object, hint string, fields ...string) error {
 	for _, name := range o.Names() {
 		if !slices.Contains(fields, name) {

@@ -15,17 +15,17 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// occasion is what a hook runs for. Each hook gets its own.
+// occasion is the event that a hook runs for. Each hook gets its own.
 type occasion struct {
 	event Event
 	in    pipeline.HookInput // of a call
-	// dir is where a command runs. Empty: where this process does.
+	// dir is the directory in which a command runs. Empty: this process's own.
 	dir string
 	// body is the event in JSON.
 	body []byte
 }
 
-// BatchInput is a batch that is over, with what was shown of its calls before.
+// BatchInput is a completed batch, with what was shown of its calls before.
 type BatchInput struct {
 	Key          toolyard.BatchKey
 	Session      toolyard.Session
@@ -38,7 +38,7 @@ type BatchInput struct {
 type BatchCall struct {
 	CallID string
 	Tool   string
-	// Input is the observable copy; nil where the call did not get that far.
+	// Input is the observable copy; nil if the call did not get that far.
 	Input json.RawMessage
 	Code  toolyard.Code
 	// Text is what the model reads: the output, or the error.
@@ -46,7 +46,7 @@ type BatchCall struct {
 	IsError bool
 }
 
-// message is the event in JSON, in the field's form. What is ours alone stands under toolyard.
+// message is the event in JSON, in Claude Code's form. Our own fields are under toolyard.
 type message struct {
 	SessionID      string          `json:"session_id"`
 	TranscriptPath string          `json:"transcript_path"` // always empty: there is no file with the conversation
@@ -72,7 +72,7 @@ type messageCall struct {
 	Toolyard     ownCall         `json:"toolyard"`
 }
 
-// own is what the field's form has no place for.
+// own has the fields that Claude Code's form lacks.
 type own struct {
 	Agent     toolyard.Agent     `json:"agent"`
 	Batch     toolyard.BatchID   `json:"batch"`
@@ -96,13 +96,13 @@ type ownCall struct {
 	IsError bool          `json:"is_error,omitempty"`
 }
 
-// modes are the names of permission modes in the field.
+// modes are the names of permission modes in Claude Code.
 var modes = map[policy.Mode]string{
 	policy.Default: "default", policy.AcceptEdits: "acceptEdits", policy.Plan: "plan", policy.DontAsk: "dontAsk",
 	policy.Bypass: "bypassPermissions",
 }
 
-// callMessage writes the event of a call.
+// callMessage makes the event of a call.
 func (s *Set) callMessage(event Event, in pipeline.HookInput, cwd string) ([]byte, error) {
 	shown, err := absolute(in.Tool, in.WorkspaceDir, in.Input)
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *Set) callMessage(event Event, in pipeline.HookInput, cwd string) ([]byt
 	return encode(m)
 }
 
-// batchMessage writes the event of a batch. Of what is too much altogether, only the ends of the last texts are shown.
+// batchMessage makes the event of a batch. If it is too long, it shows only the ends of the last texts.
 func (s *Set) batchMessage(in BatchInput, cwd string) ([]byte, error) {
 	m := message{
 		SessionID: sessionOf(in.Session, in.Key), Cwd: cwd, PermissionMode: modes[s.mode], HookEventName: PostToolBatch,
@@ -185,21 +185,21 @@ func encode(m message) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// responseOf is what came out, in the form that hooks in the field know for the tool: an object. Other tools have the
-// text under output.
+// responseOf is the outcome in the form that Claude Code has for the tool: an object. Other tools have the text under
+// output.
 func responseOf(in pipeline.HookInput, shown json.RawMessage) any {
 	switch known(in.Tool).theirs {
 	case "Bash":
 		return map[string]any{"stdout": in.Outcome.Output, "stderr": "", "interrupted": false, "isImage": false}
 	case "Write", "Edit":
-		path, _ := policy.Field(shown, known(in.Tool).path) // a schema has made sure that it is there
+		path, _ := policy.Field(shown, known(in.Tool).path) // the schema requires it
 		return map[string]any{"filePath": path, "success": true, "output": in.Outcome.Output}
 	}
 	return map[string]any{"output": in.Outcome.Output}
 }
 
-// absolute makes the path absolute that hooks in the field expect to be so: a hook that looks at paths must not be
-// passed by another way to write the same one.
+// absolute makes the path absolute that existing hooks expect to be absolute: another spelling of the same path must
+// not evade a hook that checks paths.
 func absolute(name, dir string, input json.RawMessage) (json.RawMessage, error) {
 	doc, path, full, err := pathOf(name, dir, input)
 	if err != nil || full == path {
@@ -209,7 +209,7 @@ func absolute(name, dir string, input json.RawMessage) (json.RawMessage, error) 
 	return schema.Encode(doc)
 }
 
-// relative undoes [absolute] in what a hook sends back, where the hook has left the path alone.
+// relative undoes [absolute] in what a hook returns, if the hook has not changed the path.
 func relative(name, dir string, input, update json.RawMessage) (json.RawMessage, error) {
 	_, path, full, err := pathOf(name, dir, input)
 	if err != nil || full == path {
@@ -227,8 +227,7 @@ func relative(name, dir string, input, update json.RawMessage) (json.RawMessage,
 	return schema.Encode(doc)
 }
 
-// pathOf finds a path in an input, and what it is when it is written in full. They are the same where there is nothing
-// to do.
+// pathOf finds a path in an input, and its absolute form. They are equal if there is nothing to do.
 func pathOf(name, dir string, input json.RawMessage) (doc map[string]any, path, full string, err error) {
 	field := known(name).path
 	if field == "" || dir == "" {

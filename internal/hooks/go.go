@@ -15,16 +15,15 @@ import (
 type Func struct {
 	// Name names it in facts and in the log. Required.
 	Name string
-	// Event is when it runs: PreToolUse, PostToolUse or PostToolUseFailure.
+	// Event says when it runs: PreToolUse, PostToolUse or PostToolUseFailure.
 	Event Event
-	// Matcher says for which tools, as in a configuration. Empty: for all.
+	// Matcher selects the tools, as in a configuration. Empty: all.
 	Matcher string
 	// Timeout bounds it. 0: [DefaultTimeout].
 	Timeout time.Duration
-	// OnFailure is what follows when it fails. Empty: block before a call, continue after it.
+	// OnFailure is what happens if it fails. Empty: block before a call, continue after it.
 	OnFailure OnFailure
-	// Run is the hook. What it gets is its own copy. It should return when its context ends; if it does not, it is left
-	// behind.
+	// Run is the hook. It gets its own copy. It should return when its context ends; if it does not, it is abandoned.
 	Run func(ctx context.Context, in pipeline.HookInput) (pipeline.HookVerdict, error)
 }
 
@@ -70,7 +69,8 @@ func (s *Set) funcHandler(f *Func, index int) (*handler, error) {
 	return h, nil
 }
 
-// run implements runner. The function runs in a goroutine of its own, which is left behind when it ignores its end.
+// run implements runner. The function runs in its own goroutine, which is abandoned if it ignores the end of its
+// context.
 func (g *goRunner) run(ctx context.Context, o *occasion) (answer, error) {
 	if g.left.Load() >= MaxLeftBehind {
 		return answer{}, fmt.Errorf("it was not started: %d hooks ignored their end and still run", MaxLeftBehind)
@@ -80,7 +80,7 @@ func (g *goRunner) run(ctx context.Context, o *occasion) (answer, error) {
 		err     error
 	}
 	done := make(chan outcome, 1)
-	var over atomic.Bool // set by whoever comes first: the function's return, or our leaving
+	var over atomic.Bool // set by the first of two: the function's return, or the end of our wait
 	go func() {
 		out := outcome{err: errors.New("it ended its goroutine instead of returning")}
 		defer func() {
@@ -109,7 +109,7 @@ func (g *goRunner) run(ctx context.Context, o *occasion) (answer, error) {
 	return answer{}, context.Cause(ctx)
 }
 
-// fromVerdict reads what a function said, with the same limits as for others.
+// fromVerdict reads a function's answer, with the same limits as for other hooks.
 func fromVerdict(event Event, v pipeline.HookVerdict, err error) (answer, error) {
 	switch {
 	case err != nil:

@@ -19,19 +19,20 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// Options are what hooks need to know of where they run. What is zero has its default.
+// Options describe the environment of the hooks. A zero field has its default.
 type Options struct {
 	// Funcs run first, in their order.
 	Funcs []Func
 	// Config has the commands and endpoints.
 	Config Config
-	// Dir is where the configuration stands: commands find it in TOOLYARD_HOOKS_DIR. Empty: they don't.
+	// Dir is the directory of the configuration: commands get it in TOOLYARD_HOOKS_DIR. Empty: they do not.
 	Dir string
 	// Mode is the operator's permission mode, for hooks that ask.
 	Mode policy.Mode
-	// Declarations are those of the tools that are known: an if is matched with them, and checked.
+	// Declarations are those of the known tools: an if is matched with them, and checked.
 	Declarations []tool.Declaration
-	// Names are what a matcher or an if may name, beside the declared tools. Nil: anything, where no calls run.
+	// Names are the names that a matcher or an if may use, beside those of the declared tools. Nil: any name, for a
+	// process that runs no calls.
 	Names *policy.Names
 	// LookupEnv is the environment. Default [os.LookupEnv].
 	LookupEnv func(string) (string, bool)
@@ -43,9 +44,9 @@ type Set struct {
 	handlers []*handler
 	mode     policy.Mode
 	declared map[string]tool.Declaration
-	names    *policy.Names // nil: not looked at
+	names    *policy.Names // nil: not checked
 	log      *slog.Logger
-	left     atomic.Int64 // Go hooks that were left behind and still run
+	left     atomic.Int64 // abandoned Go hooks that still run
 }
 
 var _ pipeline.Hooks = (*Set)(nil)
@@ -61,13 +62,13 @@ type handler struct {
 	runner
 }
 
-// runner is a kind of hook.
+// runner runs one kind of hook.
 type runner interface {
-	// run asks the hook. It returns soon after its context ended.
+	// run runs the hook. It returns soon after its context ended.
 	run(ctx context.Context, o *occasion) (answer, error)
 }
 
-// New makes a set. It fails when an option does not hold together; the error names the hook.
+// New makes a set. It fails if the options are inconsistent; the error names the hook.
 func New(o Options) (*Set, error) {
 	if o.LookupEnv == nil {
 		o.LookupEnv = os.LookupEnv
@@ -134,7 +135,7 @@ func (s *Set) configured(c handlerConfig, o Options, client *http.Client) (*hand
 	return h, err
 }
 
-// knows says which names of a matcher can be no tool's, or returns nil.
+// knows returns an error for names of a matcher that no tool can have.
 func (s *Set) knows(m matcher) error {
 	if s.names == nil {
 		return nil
@@ -142,7 +143,7 @@ func (s *Set) knows(m matcher) error {
 	return m.check(*s.names)
 }
 
-// PostTime is how long the hooks behind one call may take together.
+// PostTime is how long the hooks after one call may take together.
 func (s *Set) PostTime() time.Duration {
 	sums := map[Event]time.Duration{}
 	for _, h := range s.handlers {
@@ -181,7 +182,7 @@ func (s *Set) Pre(ctx context.Context, in pipeline.HookInput) (pipeline.HookVerd
 	return v, nil
 }
 
-// takeInput puts a hook's input in place, for the hooks that follow and for the pipeline.
+// takeInput sets a hook's input, for the following hooks and for the pipeline.
 func takeInput(in *pipeline.HookInput, update []byte) error {
 	back, err := relative(in.Tool, in.WorkspaceDir, in.Input, update)
 	if err != nil {
@@ -224,7 +225,7 @@ func (s *Set) Post(ctx context.Context, in pipeline.HookInput) (pipeline.HookVer
 		case ctx.Err() == nil && h.onFailure == Continue:
 			broken = append(broken, s.ignored(h, in, err))
 		case h.onFailure == Withhold, combine(all).Output != nil:
-			// Also when the tool's own output would be shown, which a hook before has replaced.
+			// Also if the tool's own output would be shown, which an earlier hook has replaced.
 			return pipeline.HookVerdict{Block: true, By: h.name,
 				Reason: "a hook that looks at outputs broke, so the output is not shown"}, nil
 		default:
@@ -236,23 +237,23 @@ func (s *Set) Post(ctx context.Context, in pipeline.HookInput) (pipeline.HookVer
 	return v, nil
 }
 
-// BatchVerdict is what the hooks say of a batch together.
+// BatchVerdict is the combined answer of the hooks for a batch.
 type BatchVerdict struct {
-	// Stop asks for the agent to be stopped before its next turn; Reason says why.
+	// Stop asks the agent to stop before its next turn; Reason says why.
 	Stop   bool
 	Reason string
 	// Context is for the model, beside the results.
 	Context string
-	// By names the hooks that had something to say.
+	// By names the hooks that contributed.
 	By string
 }
 
-// HasBatch reports whether any hook wants to know of batches that are over.
+// HasBatch reports whether there is a hook for completed batches.
 func (s *Set) HasBatch() bool {
 	return slices.ContainsFunc(s.handlers, func(h *handler) bool { return h.event == PostToolBatch })
 }
 
-// Batch runs the hooks on a batch that is over. An error means that a hook broke that was to block then.
+// Batch runs the hooks on a completed batch. An error means that a hook broke whose OnFailure is to block.
 func (s *Set) Batch(ctx context.Context, in BatchInput) (BatchVerdict, error) {
 	var all []said
 	dir, cwd, err := directory(in.WorkspaceDir, nil)
@@ -287,7 +288,8 @@ func (s *Set) Batch(ctx context.Context, in BatchInput) (BatchVerdict, error) {
 		Context: clip(v.Context, pipeline.MaxHookContextChars), By: v.By}, nil
 }
 
-// matching are the hooks for a call, one by one: what a hook changes is matched by the hooks behind it.
+// matching yields the hooks for a call one by one, so that later hooks are matched against what an earlier one has
+// changed.
 func (s *Set) matching(event Event, in *pipeline.HookInput) func(func(int, *handler) bool) {
 	return func(yield func(int, *handler) bool) {
 		for i, h := range s.handlers {
@@ -299,7 +301,7 @@ func (s *Set) matching(event Event, in *pipeline.HookInput) func(func(int, *hand
 	}
 }
 
-// ask runs one hook with a copy of what it may know.
+// ask runs one hook with its own copy of the event.
 func (s *Set) ask(ctx context.Context, h *handler, in pipeline.HookInput) (answer, error) {
 	in.Input = bytes.Clone(in.Input)
 	dir, cwd, err := directory(in.WorkspaceDir, in.Root)
@@ -317,7 +319,7 @@ func (s *Set) ask(ctx context.Context, h *handler, in pipeline.HookInput) (answe
 	return a, err
 }
 
-// bounded runs one hook within its time.
+// bounded runs one hook within its time limit.
 func (s *Set) bounded(ctx context.Context, h *handler, o *occasion) (answer, error) {
 	late := fmt.Errorf("it did not answer within %s", h.timeout)
 	limited, cancel := context.WithTimeoutCause(ctx, h.timeout, late)
@@ -329,7 +331,7 @@ func (s *Set) bounded(ctx context.Context, h *handler, o *occasion) (answer, err
 	return a, err
 }
 
-// directory is where a command runs, and what it is told of it.
+// directory returns where a command runs, and the directory that its event names.
 func directory(workspace string, root *place.Root) (dir, cwd string, err error) {
 	if root != nil {
 		return root.Dir(), workspace, root.Check()
@@ -343,8 +345,7 @@ func directory(workspace string, root *place.Root) (dir, cwd string, err error) 
 	return "", cwd, nil
 }
 
-// ignored notes a hook that broke and counts as if it were not there, in the log and, as what it returns, with the
-// call.
+// ignored logs a broken hook that is ignored, and returns the remark for the call.
 func (s *Set) ignored(h *handler, in pipeline.HookInput, err error) string {
 	s.log.Warn("a hook broke and is left out", "hook", h.name, "batch", in.Key, "call", in.Index, "error", err)
 	return h.name + ": " + err.Error()

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// endpoint is a hook over HTTP: the event is posted, and the body of the response is the answer.
+// endpoint is a hook over HTTP: it posts the event, and the body of the response is the answer.
 type endpoint struct {
 	url    string
 	header http.Header
 	client *http.Client
 }
 
-// newClient makes the client of all endpoints. It follows no redirect: the event goes where the operator said.
+// newClient makes the client of all endpoints. It follows no redirects: the event goes only to the operator's URL.
 func newClient() *http.Client {
 	const idleTime, idlePerHost = time.Minute, 4
 	return &http.Client{
@@ -46,7 +46,7 @@ func newEndpoint(c handlerConfig, lookup func(string) (string, bool), client *ht
 	return e, nil
 }
 
-// interpolate puts variables in place of $NAME and ${NAME}. Only those that are listed may be named.
+// interpolate replaces $NAME and ${NAME} with variables. Only those listed in allowed may be named.
 func interpolate(text string, allowed []string, lookup func(string) (string, bool)) (string, error) {
 	var err error
 	out := os.Expand(text, func(name string) string {
@@ -107,7 +107,7 @@ func (e *endpoint) run(ctx context.Context, o *occasion) (answer, error) {
 	return fromJSON(o.event, []byte(text))
 }
 
-// withoutURL takes the URL out of an error: its query may be a secret.
+// withoutURL removes the URL from an error, because its query may be a secret.
 func withoutURL(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return fmt.Errorf("the request failed: %w", u.Err)

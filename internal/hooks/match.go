@@ -15,7 +15,7 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// matcher says which tools a hook is about. The zero matcher is every tool.
+// matcher selects tools. The zero matcher matches every tool.
 type matcher struct {
 	names   []string
 	pattern *regexp.Regexp
@@ -23,9 +23,8 @@ type matcher struct {
 
 var plainMatcher = regexp.MustCompile(`^[A-Za-z0-9_\-, |]*$`)
 
-// parseMatcher reads a matcher as it is read in the field: empty or a star is every tool; letters, digits, _, - and
-// spaces are names, with | or , between them; anything else is a regular expression that may match anywhere in the
-// name.
+// parseMatcher reads a matcher as Claude Code does: empty or a star is every tool; letters, digits, _, - and spaces are
+// names, with | or , between them; anything else is a regular expression that may match anywhere in the name.
 func parseMatcher(text string) (matcher, error) {
 	if text == "" || text == "*" {
 		return matcher{}, nil
@@ -50,8 +49,8 @@ func parseMatcher(text string) (matcher, error) {
 	return m, nil
 }
 
-// check says which of the names can be no tool's, or returns nil. One of Claude Code's other tools may stand there:
-// scripts from the field name them beside those that we have.
+// check returns an error for names that no tool can have. Claude Code's other tools are accepted, since existing
+// scripts list them beside those that we have.
 func (m matcher) check(n policy.Names) error {
 	var errs []error
 	for _, name := range m.names {
@@ -73,7 +72,7 @@ func (m matcher) matches(own string) bool {
 	return true
 }
 
-// parseIf reads an if: one permission rule, which has to fit the tools that it names.
+// parseIf reads an if: one permission rule, which must fit the tools that it names.
 func parseIf(text string, declared map[string]tool.Declaration) (policy.Rule, error) {
 	r, err := policy.ParseRule(text)
 	for _, name := range slices.Sorted(maps.Keys(declared)) {
@@ -85,7 +84,7 @@ func parseIf(text string, declared map[string]tool.Declaration) (policy.Rule, er
 	return r, err
 }
 
-// meets reports whether an if holds for a call. In doubt it does: the hook is there to look closer.
+// meets reports whether an if matches or may match a call: if it may, the hook should check it.
 func (s *Set) meets(r policy.Rule, in *pipeline.HookInput) bool {
 	d, ok := s.declared[in.Tool]
 	if !ok {
@@ -97,21 +96,21 @@ func (s *Set) meets(r policy.Rule, in *pipeline.HookInput) bool {
 	req := policy.Request{Declaration: &d, Input: in.Input, WorkspaceDir: in.WorkspaceDir}
 	if field := d.Specifier.Path; field != "" && r.Specifier != "" {
 		path, ok := policy.Field(in.Input, field)
-		if !ok { // an optional path that was left out is the workspace itself
+		if !ok { // an omitted optional path is the workspace itself
 			path = "."
 		}
-		if forms := in.Root.Forms(path); len(forms) == 1 { // with two, a link makes another place of it
+		if forms := in.Root.Forms(path); len(forms) == 1 { // with two forms, a link leads the path elsewhere
 			req.Paths = forms
 		}
 	}
 	return r.Touches(req)
 }
 
-// partial reports whether something is missing from a text: secrets, or its end.
+// partial reports whether a text lacks something: secrets, or its end.
 func partial(text string) bool { return redact.Marked(text) || display.Cut(text) }
 
-// spoiled finds a text in an input that a hook has changed although it saw only a part of it, and returns its place.
-// What stands unchanged in its place is well: the pipeline puts the original there.
+// spoiled finds a text in an input that a hook has changed although it saw only a part of it, and returns its place. A
+// text that is unchanged in its place is fine: the pipeline restores the original.
 func spoiled(update, shown any, at string) (place string, found bool) {
 	switch u := update.(type) {
 	case string:

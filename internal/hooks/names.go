@@ -2,11 +2,11 @@ package hooks
 
 import "github.com/toolyard/toolyard/internal/policy"
 
-// knownTool is a tool as hooks in the field know it. The fields of its input have the same names there. path is the one
+// knownTool is a tool as Claude Code's hooks know it. Its input fields have the same names there. path is the field
 // that they expect to be an absolute path.
 type knownTool struct{ theirs, path string }
 
-// known finds a tool by our name. One that has no other goes by its own.
+// known finds a tool by our name. A tool without another name keeps its own.
 func known(own string) knownTool {
 	k := knownTool{theirs: policy.FieldName(own)}
 	switch own {
