@@ -14,18 +14,19 @@ import (
 
 // Surface is the tools that one batch sees. It is a value: the same registry and rules give the same bytes.
 type Surface struct {
-	// Hash names the surface: the SHA-256, in hex, of its JSON with this field empty. It covers every byte that a model
-	// may see, also the order of fields in schemas.
+	// Hash identifies the surface: the SHA-256, in hex, of its JSON with this field empty. It covers every byte that a
+	// model may see, including the order of fields in schemas.
 	Hash string `json:"hash"`
-	// Tools are sorted by origin, then name; each name once.
+	// Tools are sorted by origin, then name; names are unique.
 	Tools []Entry `json:"tools"`
-	// Blocked are the names and aliases that a deny rule took out, sorted: they resolve to blocked_tool.
+	// Blocked are the names and aliases that a deny rule removed, sorted: they resolve to blocked_tool.
 	Blocked []string `json:"blocked,omitempty"`
 }
 
-// Assemble makes the surface: what Blocked reports is taken out (nil blocks nothing), then built-ins by name, toolsets
-// by name, MCP tools by name; the first of a name wins, of one name and origin the pool that sorts first. The name of a
-// blocked tool is not free for a tool of a later origin: who blocks a name means whatever answers to it.
+// Assemble makes the surface. Tools that blocked reports are removed (nil blocks nothing). The rest are built-ins by
+// name, toolsets by name, MCP tools by name. Of tools with one name the first wins; within one origin, the pool that
+// sorts first. The name of a blocked tool is not available to a tool of a later origin, because a block covers
+// everything that answers to the name.
 func Assemble(r Registry, blocked func(name string, aliases []string) bool) (Surface, error) {
 	var s Surface
 	taken := map[string]bool{}
@@ -50,7 +51,7 @@ func Assemble(r Registry, blocked func(name string, aliases []string) bool) (Sur
 		s.Tools = append(s.Tools, e)
 	}
 	for _, e := range s.Tools {
-		delete(out, e.Name) // a tool's own name wins over a blocked tool's alias
+		delete(out, e.Name) // a tool's own name beats a blocked tool's alias
 	}
 	for name := range out {
 		s.Blocked = append(s.Blocked, name)
@@ -59,7 +60,7 @@ func Assemble(r Registry, blocked func(name string, aliases []string) bool) (Sur
 	return named(s)
 }
 
-// named gives a surface its hash.
+// named sets a surface's hash.
 func named(s Surface) (Surface, error) {
 	s.Hash = ""
 	raw, err := json.Marshal(s)
@@ -78,8 +79,8 @@ func (s *Surface) Searches() bool {
 	return slices.ContainsFunc(s.Tools, func(e Entry) bool { return e.Name == searchTool })
 }
 
-// DeferAllBut makes a surface in which every tool is deferred but those of the list, names or beginnings that end in
-// "*", and those that are always loaded. A surface without tool_search stays as it is, since nothing could load a tool
+// DeferAllBut returns a surface in which every tool is deferred, except those that are always loaded and those of the
+// list: names, or prefixes that end in "*". A surface without tool_search is unchanged, since nothing could load a tool
 // there.
 func DeferAllBut(s Surface, list []string) (Surface, error) {
 	if !s.Searches() {
@@ -94,7 +95,7 @@ func DeferAllBut(s Surface, list []string) (Surface, error) {
 	return named(s)
 }
 
-// CheckPatterns says what is wrong with a list of names, each of which may end in "*".
+// CheckPatterns returns an error if a list of names is invalid. Each name may end in "*".
 func CheckPatterns(list []string) error {
 	if len(list) > MaxViewTools {
 		return fmt.Errorf("it names %d tools; at most %d are allowed", len(list), MaxViewTools)
@@ -110,7 +111,7 @@ func CheckPatterns(list []string) error {
 	return nil
 }
 
-// Encode is the surface as it is stored. Its error means that the surface was not made by [Assemble] or [Decode].
+// Encode returns the stored form. An error means that the surface was not made by [Assemble] or [Decode].
 func (s *Surface) Encode() ([]byte, error) {
 	raw, err := json.Marshal(s)
 	if err != nil {
@@ -119,10 +120,10 @@ func (s *Surface) Encode() ([]byte, error) {
 	return raw, nil
 }
 
-// ErrCorrupt is wrapped by [Decode] when what was stored is not what its name says.
+// ErrCorrupt is wrapped by [Decode] if the stored content does not have the hash in its name.
 var ErrCorrupt = errors.New("the stored surface does not have its hash")
 
-// Decode reads a stored surface and checks it against its hash: a surface decides what may run.
+// Decode reads a stored surface and checks its hash, because a surface decides what may run.
 func Decode(raw []byte) (*Surface, error) {
 	var s Surface
 	if err := json.Unmarshal(raw, &s); err != nil {

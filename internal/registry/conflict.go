@@ -9,14 +9,13 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// Conflict is a name that is offered more than once, by several pools or from several origins. A batch sees one of the
-// tools; [Assemble] says which.
+// Conflict is a name that several pools or origins offer. A batch sees one of the tools; [Assemble] says which.
 type Conflict struct {
 	Name    string
 	Sources []Source // two at least, by origin and pool
 }
 
-// Source is who offers a name. One pool may have several declarations while its workers are being replaced: that is one
+// Source is one offer of a name. If a pool has several declarations while its workers are being replaced, that is one
 // source.
 type Source struct {
 	Origin Origin
@@ -27,7 +26,7 @@ type Source struct {
 // maxShownSources is how many of a conflict's sources are named.
 const maxShownSources = 5
 
-// String is one line for an operator.
+// String returns one line for an operator.
 func (c Conflict) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%q is offered by", c.Name)
@@ -54,8 +53,8 @@ func (c Conflict) String() string {
 	return b.String()
 }
 
-// Conflicts are the names that several pools or origins offer, by name. Of tools with one name it does not matter who
-// comes first here: what wins can depend on the workspace.
+// Conflicts returns the names that several pools or origins offer, sorted by name. It does not say which tool wins,
+// because that can depend on the workspace.
 func Conflicts(entries []Entry) []Conflict {
 	byName := map[string][]Source{}
 	for _, e := range entries {

@@ -7,19 +7,19 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// Host is what a worker can put around calls, as it announces it. The zero Host can put nothing around any.
+// Host is a worker's ability to isolate calls, as it announces it. The zero Host can isolate none.
 type Host struct {
-	// Isolation names what stands around its commands; empty and "none": nothing does.
+	// Isolation names the sandbox of its commands; empty and "none": no sandbox.
 	Isolation string
-	// Unsandboxed says that its operator has it run everything without isolation.
+	// Unsandboxed says that its operator lets it run everything without isolation.
 	Unsandboxed bool
 }
 
 // Isolates reports whether commands of the worker are isolated.
 func (h Host) Isolates() bool { return h.Isolation != "" && h.Isolation != "none" }
 
-// Refuses says, for the model, why a worker runs no call of a tool that is of a class: it cannot isolate it. Empty: it
-// runs it.
+// Refuses says, for the model, why a worker cannot isolate a call of a tool that has a class, and so does not run it.
+// Empty: it runs it.
 func (h Host) Refuses(d *tool.Declaration, c toolyard.Class) string {
 	switch {
 	case h.Unsandboxed || !d.NeedsIsolation(c):

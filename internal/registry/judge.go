@@ -14,9 +14,9 @@ import (
 // Classifier says which class a shell command has and why; package shell's Classify is one.
 type Classifier func(command string) (toolyard.Class, string)
 
-// Judge finds what is known of one call without the tool's code. ask says that only a worker can tell: until it has
-// answered ([CheckJudgement]) the judgement is the strictest. So it is for everything that can't be parsed, for a
-// missing classifier and for one that panics.
+// Judge determines what is known about one call without the tool's code. ask says that only a worker can judge it:
+// until the worker has answered ([CheckJudgement]) the judgement is the strictest. It is also the strictest for
+// everything that cannot be parsed, for a missing classifier and for one that panics.
 func Judge(d tool.Declaration, input json.RawMessage, classify Classifier) (j tool.Judgement, ask bool) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -38,7 +38,7 @@ func Judge(d tool.Declaration, input json.RawMessage, classify Classifier) (j to
 	if !ok {
 		return tool.Strictest(fmt.Sprintf("the field %q holds no command", d.Class.Shell)), false
 	}
-	for name := range fields { // encoding/json would take it for the same field: what is judged might not be what runs
+	for name := range fields { // encoding/json treats them as one field: what is judged might not be what runs
 		if name != d.Class.Shell && strings.EqualFold(name, d.Class.Shell) {
 			return tool.Strictest(fmt.Sprintf("the field %q stands there twice, also as %q", d.Class.Shell, name)),
 				false
@@ -54,10 +54,10 @@ func Judge(d tool.Declaration, input json.RawMessage, classify Classifier) (j to
 	return d.Complete(tool.Judgement{Class: toolyard.ReadOnly, Why: why}, true), false
 }
 
-// MaxWhyBytes is how long the reason of a judgement may be.
+// MaxWhyBytes bounds the reason of a judgement.
 const MaxWhyBytes = 300
 
-// Why is a reason of somebody else's, in one line and no longer than [MaxWhyBytes].
+// Why shortens a foreign reason to one line of at most [MaxWhyBytes].
 func Why(text string) string {
 	const enough = 4 * MaxWhyBytes // of a text of any length
 	if len(text) > enough {
@@ -74,9 +74,9 @@ func Why(text string) string {
 	return text[:end] + "…"
 }
 
-// CheckJudgement turns a tool's own answer into the judgement that counts. A class that is unknown, or stricter than
-// the declared one, is an error of the tool and means UNSAFE. A flag of the declaration wins; what is left open takes
-// its strict meaning: a call that is not read-only counts as destructive, and as idempotent only when the tool says so.
+// CheckJudgement turns a tool's own answer into the effective judgement. A class that is unknown, or stricter than the
+// declared one, is an error of the tool and means UNSAFE. A flag of the declaration wins. A flag that is left open has
+// its strict meaning: a call that is not read-only counts as destructive, and as idempotent only if the tool says so.
 func CheckJudgement(d tool.Declaration, j tool.Judgement) tool.Judgement {
 	if !j.Class.Known() {
 		return tool.Strictest(Why(fmt.Sprintf("the tool answered with the class %q", j.Class)))

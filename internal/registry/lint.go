@@ -14,16 +14,16 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// What [Lint] counts as too little for a model to go by.
+// The thresholds of [Lint].
 const (
 	shortDescription = 20 // characters
 	maxFields        = 20
-	maxOptional      = 8 // fields that may be left out
-	maxLintDepth     = 8 // fields inside each other that are looked at
+	maxOptional      = 8 // optional fields
+	maxLintDepth     = 8 // nesting depth of the fields that are checked
 	maxAlwaysLoad    = 5 // tools of a surface that are in every prompt
 )
 
-// vagueWords say neither what is done nor to what: a name of nothing else says nothing.
+// vagueWords name neither an action nor an object: a name of nothing else says nothing.
 var vagueWords = set(`do run execute exec perform process handle manage call invoke use get make apply work go
 	tool helper util utils utility misc test action task job thing things stuff item items object data info information content
 	input output value values request response result results function method operation command main my new`)
@@ -38,7 +38,7 @@ func set(words string) map[string]bool {
 
 var camelCase = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 
-// vague reports whether a name has no word that says anything. The server of an MCP server's tool is no part of it.
+// vague reports whether a name has only vague words. The server's part of an MCP tool's name does not count.
 func vague(name string) bool {
 	if rest, ok := strings.CutPrefix(name, "mcp__"); ok {
 		if _, tool, ok := strings.Cut(rest, "__"); ok {
@@ -51,8 +51,8 @@ func vague(name string) bool {
 	return !slices.ContainsFunc(words, func(w string) bool { return !vagueWords[w] })
 }
 
-// Lint remarks on what makes a model call a tool wrongly: vague names, fields without a description, schemas that take
-// anything. Remarks are advice for the author; nothing is refused for them.
+// Lint remarks on causes of wrong calls: vague names, fields without a description, schemas that accept anything.
+// Remarks are advice for the author; nothing is refused because of them.
 func Lint(d tool.Declaration) []string {
 	var out []string
 	if vague(d.Name) {
@@ -129,7 +129,7 @@ func Lint(d tool.Declaration) []string {
 	return out
 }
 
-// LintSurface remarks on what only shows where tools stand together.
+// LintSurface remarks on what concerns all tools of a surface together.
 func LintSurface(s *Surface) []string {
 	var out []string
 	n := 0
@@ -172,7 +172,7 @@ func LintSurface(s *Surface) []string {
 	return out
 }
 
-// hasExamples reports whether a field shows what may stand in it, or leaves no doubt.
+// hasExamples reports whether a field shows a possible value, or allows only one.
 func hasExamples(raw json.RawMessage, depth int) bool {
 	var field struct {
 		Properties map[string]json.RawMessage `json:"properties"`
@@ -200,7 +200,7 @@ func hasExamples(raw json.RawMessage, depth int) bool {
 	return len(field.Items) > 0 && hasExamples(field.Items, depth+1)
 }
 
-// lintField remarks on a field and on those inside it, which a model has to fill in all the same.
+// lintField remarks on a field and on the fields inside it.
 func lintField(out []string, name string, raw json.RawMessage, depth int) []string {
 	var field map[string]json.RawMessage
 	if json.Unmarshal(raw, &field) != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// Declarations are those of the surface's tools, in its order, deferred as they are in it.
+// Declarations returns those of the surface's tools, in its order and with its deferrals.
 func (s *Surface) Declarations() []tool.Declaration {
 	out := make([]tool.Declaration, len(s.Tools))
 	for i := range s.Tools {
@@ -18,8 +18,8 @@ func (s *Surface) Declarations() []tool.Declaration {
 	return out
 }
 
-// Names are the names under which a provider gets the surface's tools. They follow from the surface alone. No changed
-// name is one that resolves to something else: a tool, an alias or a blocked tool.
+// Names returns the names under which a provider gets the surface's tools. They depend on the surface alone. A changed
+// name never equals one that resolves to something else: a tool, an alias or a blocked tool.
 func (s *Surface) Names(rule toolname.Rule) toolname.Table {
 	tools := make([]string, len(s.Tools))
 	reserved := slices.Clone(s.Blocked)
@@ -33,13 +33,13 @@ func (s *Surface) Names(rule toolname.Rule) toolname.Table {
 }
 
 // Unmangle finds the tool that a call means whose model was given names by one of the rules; without rules, by any. A
-// name that resolves as it is comes back as it is, and so does one that is nobody's, or that two rules give to
-// different tools.
+// name that resolves unchanged is returned unchanged. So is an unknown name, and one that two rules map to different
+// tools.
 func (s *Surface) Unmangle(name string, rules ...toolname.Rule) string {
 	return s.Unmangler(rules...)(name)
 }
 
-// Unmangler is [Surface.Unmangle] for many names: it makes the tables once, and only if some name does not resolve. It
+// Unmangler is [Surface.Unmangle] for many names. It makes the tables once, and only if some name does not resolve. It
 // is not safe for concurrent use.
 func (s *Surface) Unmangler(rules ...toolname.Rule) func(name string) string {
 	if len(rules) == 0 {

@@ -1,9 +1,9 @@
-// Package registry holds which tools there are, and decides which of them a batch sees.
+// Package registry holds the known tools and decides which of them a batch sees.
 //
-// A [Registry] is immutable: registering returns a new one. [Assemble] makes the [Surface] of a batch of it: deny rules
-// applied, in an order that does not change from one day to the next, so that the prompt caches of providers hold. A
-// surface is a value that is stored and named by its hash; calls resolve their names in it (resolve.go) and get their
-// concurrency class from the declarations in it (judge.go), without any tool's code.
+// A [Registry] is immutable: registering returns a new one. [Assemble] makes the [Surface] of a batch from it. Deny
+// rules are applied, and the order is stable, so that the prompt caches of providers stay valid. A surface is a value
+// that is stored and named by its hash; calls resolve their names in it (resolve.go) and get their concurrency class
+// from the declarations in it (judge.go), without any tool's code.
 //
 // The package is pure.
 package registry
@@ -26,10 +26,10 @@ const (
 	MaxAliases          = 16        // aliases of one tool
 )
 
-// Origin says where a tool comes from, and with it who wins when two have one name.
+// Origin says where a tool comes from, and so which tool wins if two have one name.
 type Origin string
 
-// The origins, the first wins. Only the first two are the base registry, whose aliases count.
+// The origins; the first wins. Only the first two are the base registry, whose aliases count.
 const (
 	Builtin Origin = "builtin"
 	Toolset Origin = "toolset"
@@ -38,24 +38,24 @@ const (
 
 func (o Origin) rank() int { return slices.Index([]Origin{Builtin, Toolset, MCP}, o) }
 
-// Base reports whether tools of this origin may have aliases: a server that we connect to must not take over the calls
-// that are meant for another tool.
+// Base reports whether tools of this origin may have aliases: an external server must not take over calls that are
+// meant for another tool.
 func (o Origin) Base() bool { return o == Builtin || o == Toolset }
 
 // Entry is one tool that a pool of workers offers.
 type Entry struct {
 	tool.Declaration
-	// Hash is the declaration's: the tool's identity. [Registry.Register] fills it in when it is empty.
+	// Hash is the declaration's hash: the tool's identity. [Registry.Register] fills it in if it is empty.
 	Hash   string        `json:"hash"`
 	Origin Origin        `json:"origin"`
 	Pool   toolyard.Pool `json:"pool"`
-	// Defer says that the operator has the schema left out of the prompt until it is loaded, whatever the author says;
-	// see [DeferAllBut]. It is no part of the tool's identity.
+	// Defer says that the operator leaves the schema out of the prompt until it is loaded, whatever the author says;
+	// see [DeferAllBut]. It is not part of the tool's identity.
 	Defer bool `json:"defer,omitempty"`
 }
 
-// Hash is the identity of a tool: the SHA-256, in hex, of its declaration as JSON with sorted keys. It fails when the
-// declaration can't be encoded, because one of its schemas is not JSON.
+// Hash is the identity of a tool: the SHA-256, in hex, of its declaration as JSON with sorted keys. It fails if the
+// declaration cannot be encoded, because one of its schemas is not JSON.
 func Hash(d tool.Declaration) (string, error) {
 	raw, err := json.Marshal(d)
 	if err != nil {
@@ -68,19 +68,19 @@ func Hash(d tool.Declaration) (string, error) {
 	return v.Hash(), nil
 }
 
-// Registry is the tools that there are, of all origins and pools. The zero Registry is empty. It is immutable.
+// Registry is all known tools, of all origins and pools. The zero Registry is empty. It is immutable.
 type Registry struct {
 	entries []Entry  // sorted by origin, name, pool
-	blocked []string // names and aliases that those who offer tools have taken out of what they offer
+	blocked []string // names and aliases that their providers have removed
 }
 
-// Block returns a registry in which names are taken out that no entry has: a call of one is a call of a blocked tool.
+// Block returns a registry in which names without an entry are blocked: a call of one is a call of a blocked tool.
 func (r Registry) Block(names ...string) Registry {
 	r.blocked = slices.Concat(r.blocked, names)
 	return r
 }
 
-// Names are those of all tools, with the aliases that count, and those that are taken out.
+// Names returns the names of all tools, the aliases that count, and the blocked names.
 func (r Registry) Names() []string {
 	out := slices.Clone(r.blocked)
 	for _, e := range r.entries {
@@ -92,11 +92,11 @@ func (r Registry) Names() []string {
 	return out
 }
 
-// Len is how many entries there are.
+// Len is the number of entries.
 func (r Registry) Len() int { return len(r.entries) }
 
-// Register returns a registry with the entries added; r stays as it is. An entry that is there already, with the same
-// name, origin, pool and declaration, changes nothing. Errors name the entry; nothing is added then.
+// Register returns a registry with the entries added; r is unchanged. An entry that already exists, with the same name,
+// origin, pool and declaration, changes nothing. If there is an error, it names the entry, and nothing is added.
 func (r Registry) Register(entries ...Entry) (Registry, error) {
 	next := slices.Clone(r.entries)
 	for _, e := range entries {
@@ -130,7 +130,7 @@ func (r Registry) Register(entries ...Entry) (Registry, error) {
 	return Registry{entries: next, blocked: r.blocked}, nil
 }
 
-// check completes an entry, makes it independent of the caller's memory, and says what is wrong with it.
+// check completes an entry, copies it, and validates it.
 func check(e *Entry) error {
 	if err := toolyard.CheckName("name", e.Name); err != nil {
 		return err

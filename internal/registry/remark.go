@@ -14,16 +14,16 @@ const (
 	MaxRemarkBytes = 300 // of one remark's reason
 )
 
-// Remark says that a tool is not offered, or not as its author declared it.
+// Remark says that a tool is not offered, or is not offered as its author declared it.
 type Remark struct {
 	// Tool is the name under which it is offered, or would be.
 	Tool string `json:"tool"`
-	// LeftOut says that it is not offered; otherwise it is, with a change.
+	// LeftOut says that it is not offered; otherwise it is offered with a change.
 	LeftOut bool   `json:"left_out,omitempty"`
 	Why     string `json:"why"`
 }
 
-// String is the remark as one line.
+// String returns one line.
 func (r Remark) String() string {
 	if r.LeftOut {
 		return r.Tool + ": left out: " + r.Why
@@ -31,7 +31,8 @@ func (r Remark) String() string {
 	return r.Tool + ": altered: " + r.Why
 }
 
-// Unchecked are remarks on what of a tool's schemas is not checked. The error is that one of them does not compile.
+// Unchecked remarks on the parts of a tool's schemas that are not checked. The error says that a schema does not
+// compile.
 func Unchecked(d *tool.Declaration) ([]Remark, error) {
 	in, err := schema.CompileInput(d.InputSchema)
 	if err != nil {
@@ -66,8 +67,8 @@ func (r Remark) Shorten() Remark {
 	return r
 }
 
-// Bounded are at most [MaxRemarks] of the remarks, shortened, those about tools that are left out first. Where there
-// are more, the last one says how many.
+// Bounded returns at most [MaxRemarks] of the remarks, shortened, those about omitted tools first. If there are more,
+// the last one says how many.
 func Bounded(all []Remark) []Remark {
 	var out []Remark
 	for _, leftOut := range []bool{true, false} {

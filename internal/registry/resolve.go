@@ -8,11 +8,11 @@ import (
 )
 
 // Resolve finds the tool that a call names: by exact name, else by alias. Only tools of the base registry that are in
-// the surface have aliases, so no connected server can take over a name. loaded are the deferred tools that the session
-// has loaded, by name; nil means none.
+// the surface have aliases, so that no connected server can take over a name. loaded are the deferred tools that the
+// session has loaded, by name; nil means none.
 //
-// The code is [toolyard.OK], or why there is no tool to run: unknown_tool, blocked_tool, or schema_not_loaded, with
-// which the entry is set all the same.
+// The code is [toolyard.OK], or why there is no tool to run: unknown_tool, blocked_tool, or schema_not_loaded. With
+// schema_not_loaded the entry is set too.
 func (s *Surface) Resolve(name string, loaded map[string]bool) (Entry, toolyard.Code) {
 	if i := slices.IndexFunc(s.Tools, func(e Entry) bool { return e.Name == name }); i >= 0 {
 		return s.ready(i, loaded)
@@ -40,8 +40,8 @@ func (s *Surface) ready(i int, loaded map[string]bool) (Entry, toolyard.Code) {
 // Deferred reports whether the tool's schema stays out of the prompt until it is loaded. AlwaysLoad wins.
 func (e *Entry) Deferred() bool { return (e.ShouldDefer || e.Defer) && !e.AlwaysLoad }
 
-// Offered are the tools whose schemas belong into the prompt of a session that has loaded the given deferred tools, in
-// the surface's order.
+// Offered returns the tools whose schemas belong in the prompt of a session that has loaded the given deferred tools,
+// in the surface's order.
 func (s *Surface) Offered(loaded map[string]bool) []Entry {
 	var out []Entry
 	for _, e := range s.Tools {
@@ -52,7 +52,7 @@ func (s *Surface) Offered(loaded map[string]bool) []Entry {
 	return out
 }
 
-// Near are up to three names of the surface that a wrong name may mean, the nearest first.
+// Near returns up to three names of the surface that a wrong name may mean, nearest first.
 func (s *Surface) Near(name string) []string {
 	const suggestions = 3
 	names := make([]string, 0, len(s.Tools))

@@ -8,19 +8,19 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// MaxViews is how many views there may be, and MaxViewTools how many tools one may name.
+// MaxViews bounds the views, and MaxViewTools the tools of one view.
 const (
 	MaxViews     = 1_000
 	MaxViewTools = 1_000
 )
 
-// View is what agents see of the registry. A name that ends in "*" stands for all that begin so.
+// View is the part of the registry that agents see. A name that ends in "*" matches all names with that prefix.
 type View struct {
 	Agent string   // an agent's name
 	Tools []string // names, or aliases
 }
 
-// Views are the operator's views; of those that name an agent the first counts. An agent that none names sees
+// Views are the operator's views; of those that name an agent the first applies. An agent without a view sees
 // everything.
 type Views []View
 
@@ -60,7 +60,7 @@ func ParseViews(texts []string) (Views, error) {
 	return out, nil
 }
 
-// Hide reports whether an agent does not see a tool.
+// Hide reports whether a tool is hidden from an agent.
 func (vs Views) Hide(agent toolyard.Agent, name string, aliases []string) bool {
 	for _, v := range vs {
 		if !stands(v.Agent, string(agent)) {
@@ -74,7 +74,7 @@ func (vs Views) Hide(agent toolyard.Agent, name string, aliases []string) bool {
 	return false
 }
 
-// stands reports whether a pattern stands for a name.
+// stands reports whether a pattern matches a name.
 func stands(pattern, name string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(name, prefix)
