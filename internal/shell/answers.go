@@ -7,18 +7,17 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// Answer is what exit status 1 of a command says when it is the answer of a program that was asked something, and no
-// failure.
+// Answer is the meaning of exit status 1 of a command if it is an answer of the program, and not a failure.
 type Answer struct {
-	// Means says it in words.
+	// Means is the meaning in words.
 	Means string
-	// UnlessShell says that the shell itself may have ended with that status, and then says so in its output: "bash:
+	// UnlessShell says that the shell itself may have ended with that status. It then says so in its output: "bash:
 	// line 1: …".
 	UnlessShell bool
 }
 
-// Answers reports whether exit status 1 of a command line can only be an answer: every program whose status may be the
-// whole line's is one that has found nothing, no match or a difference.
+// Answers reports whether exit status 1 of a command line can only be an answer. This holds if every program that may
+// determine the line's status is one that found nothing, no match or a difference.
 func Answers(command string) (Answer, bool) {
 	file, err := read(command)
 	if err != nil {
@@ -54,14 +53,14 @@ func AnswersOf(argv []string) (Answer, bool) {
 	return Answer{Means: means}, means != ""
 }
 
-// asker collects what the status of a line may come from.
+// asker collects the commands that may determine the status of a line.
 type asker struct {
 	Answer
 	ok   bool
 	ends bool
 }
 
-// look notes what can end the shell anywhere, or change whose status counts.
+// look notes nodes anywhere that can end the shell, or change which command determines the status.
 func (a *asker) look(n syntax.Node) bool {
 	if c, ok := n.(*syntax.CallExpr); ok && len(c.Args) > 0 {
 		name := readWord(c.Args[0])
@@ -75,7 +74,7 @@ func (a *asker) look(n syntax.Node) bool {
 
 var enders = set("exit set shopt trap exec return eval source . logout kill")
 
-// last takes in the status of a list, which is that of its last statement.
+// last adds the status of a list, which is that of its last statement.
 func (a *asker) last(list []*syntax.Stmt) {
 	if len(list) > 0 {
 		a.stmt(list[len(list)-1])
@@ -87,7 +86,7 @@ func (a *asker) stmt(s *syntax.Stmt) {
 		a.ok = false
 		return
 	}
-	for _, r := range s.Redirs { // a file that cannot be opened is status 1 too
+	for _, r := range s.Redirs { // a file that cannot be opened is also status 1
 		a.UnlessShell = a.UnlessShell || !discards(r)
 	}
 	switch c := s.Cmd.(type) {
@@ -99,7 +98,7 @@ func (a *asker) stmt(s *syntax.Stmt) {
 		if c.Op == syntax.AndStmt {
 			a.stmt(c.X)
 		}
-		a.stmt(c.Y) // of "x || y" and "x | y" it is that of y
+		a.stmt(c.Y) // the status of "x || y" and "x | y" is that of y
 	case *syntax.Subshell:
 		a.last(c.Stmts)
 	case *syntax.Block:
@@ -143,7 +142,7 @@ func (a *asker) call(c *syntax.CallExpr) {
 	}
 }
 
-// quiet are programs that do not end with 1, as far as anybody has seen.
+// quiet are programs that are not known to end with 1.
 var quiet = set("echo printf true :")
 
 const (
@@ -152,7 +151,7 @@ const (
 	falseTest = "the test is false"
 )
 
-// meaning is what exit status 1 of a simple command says; "" when it is a failure, or may be.
+// meaning is the meaning of exit status 1 of a simple command; "" if it is a failure, or may be one.
 func meaning(args []Word) string {
 	if len(args) == 0 || !args[0].Literal {
 		return ""

@@ -11,9 +11,9 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// Classify judges a command: READ_ONLY when every part of it is known to only read, UNSAFE otherwise. why says what
-// decided, for people. That a command reads does not mean that it ends: tail -f is READ_ONLY, its timeout is the
-// caller's.
+// Classify judges a command: READ_ONLY if every part of it is known to only read, UNSAFE otherwise. why says what
+// decided, for people. A command that only reads may still run forever: tail -f is READ_ONLY, and the caller needs a
+// timeout.
 func Classify(command string) (class toolyard.Class, why string) {
 	programs, err := classify(command)
 	if err != nil {
@@ -40,11 +40,11 @@ func classify(command string) (programs []string, err error) {
 	return slices.Compact(j.programs), nil
 }
 
-// judge walks the syntax tree. Each method returns nil for what only reads, and says why otherwise; what a method does
-// not know it refuses, so a new kind of node is UNSAFE until somebody has thought about it.
+// judge walks the syntax tree. Each method returns nil for what only reads, and otherwise says why not. A method
+// refuses everything that it does not know, so that a new kind of node is UNSAFE until somebody handles it.
 type judge struct {
 	programs []string // seen so far
-	moves    bool     // a cd stands somewhere in the line
+	moves    bool     // the line contains a cd
 }
 
 func (j *judge) stmts(list []*syntax.Stmt) error {
@@ -121,8 +121,8 @@ func (j *judge) ifClause(c *syntax.IfClause) error {
 	return nil
 }
 
-// forClause allows "for name in words". The name must be in lower case: the loop sets it, and PATH, IFS or LD_PRELOAD
-// would change what the body runs.
+// forClause allows "for name in words". The name must be in lower case, because the loop sets it, and PATH, IFS or
+// LD_PRELOAD would change what the body runs.
 func (j *judge) forClause(c *syntax.ForClause) error {
 	loop, ok := c.Loop.(*syntax.WordIter)
 	if c.Select || !ok {
@@ -149,8 +149,8 @@ func (j *judge) caseClause(c *syntax.CaseClause) error {
 	return nil
 }
 
-// testExpr allows the file and string tests of [[ ]]. -v, -R and the comparisons of numbers evaluate their operands,
-// and an array index in one can run a command.
+// testExpr allows the file and string tests of [[ ]]. -v, -R and the numeric comparisons evaluate their operands, and
+// an array index in one can run a command.
 func (j *judge) testExpr(x syntax.TestExpr) error {
 	switch x := x.(type) {
 	case *syntax.Word:

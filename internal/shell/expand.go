@@ -8,7 +8,7 @@ import (
 )
 
 var (
-	// An index in an arithmetic expression (a[$(rm x)]) can run a command, also when it comes out of a variable.
+	// An index in an arithmetic expression (a[$(rm x)]) can run a command, also if it comes out of a variable.
 	errArithmetic = errors.New("it has arithmetic, which can set variables and run commands")
 	errBackquotes = errors.New("it has backquotes, whose inner quoting is easily misread; $(…) is looked into")
 )
@@ -22,7 +22,7 @@ func (j *judge) words(list []*syntax.Word) error {
 	return nil
 }
 
-// word says why making a word may do more than read. What the word then means to a program is another question.
+// word says why expanding a word may do more than read. What the word means to a program is checked elsewhere.
 func (j *judge) word(w *syntax.Word) error {
 	if w == nil {
 		return nil
@@ -65,8 +65,8 @@ func (j *judge) parts(list []syntax.WordPart) error {
 	return nil
 }
 
-// param allows $x, ${x}, ${#x}, and the forms that give a default or cut a piece off. The others can assign (:=), end
-// the shell (:?), evaluate arithmetic (an index, a slice), or read the value as code (@P, !).
+// param allows $x, ${x}, ${#x}, and the forms that give a default or remove a part. The others can assign (:=), end the
+// shell (:?), evaluate arithmetic (an index, a slice), or read the value as code (@P, !).
 func (j *judge) param(p *syntax.ParamExp) error {
 	refused := errors.New("it has a parameter expansion that is not known to only read")
 	if p.Param == nil || !simple(p) || p.Length && p.Exp != nil {
@@ -83,7 +83,7 @@ func (j *judge) param(p *syntax.ParamExp) error {
 	return fmt.Errorf("%w: %s", refused, p.Exp.Op)
 }
 
-// simple reports whether an expansion has none of the parts that param does not know.
+// simple reports whether an expansion has only the parts that param knows.
 func simple(p *syntax.ParamExp) bool {
 	return p.Flags == nil && !p.Excl && !p.Width && !p.IsSet && p.Split == syntax.OptUnset &&
 		p.GlobSubst == syntax.OptUnset &&

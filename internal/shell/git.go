@@ -6,13 +6,13 @@ import (
 )
 
 // git allows a few subcommands, each with the options that are known to only read. Of git's own options only --no-pager
-// is known: -c and --config-env set configuration, which can name programs, and -C, --git-dir and --exec-path change
-// whose configuration is read.
+// is allowed: -c and --config-env set configuration, which can name programs, and -C, --git-dir and --exec-path change
+// which configuration is read.
 //
-// The repository's configuration is taken as it is, and so are its attributes: both can name programs that status, diff
-// and log run (fsmonitor, textconv, filters). Who may write .git/config may run programs; rules on writing files decide
-// that. Refreshing the index, which status and diff do, does not count as a write: git does it behind a lock and skips
-// it when it can't.
+// The repository's configuration and attributes are assumed to be harmless. Both can name programs that status, diff
+// and log run (fsmonitor, textconv, filters). Who may write .git/config is decided by rules on writing files.
+// Refreshing the index, which status and diff do, does not count as a write: git does it with a lock, and skips it if
+// it cannot.
 func git(args []Word) error {
 	for len(args) > 0 && args[0].Literal && args[0].Text == "--no-pager" {
 		args = args[1:]
@@ -53,7 +53,7 @@ var gitSubcommands = map[string]*options{
 		long: set(`ahead-behind branch column find-renames ignore-submodules ignored long no-ahead-behind no-column no-renames null
 			porcelain renames short show-stash untracked-files verbose`),
 	},
-	// rev-parse prints whatever it is given; no option writes. Words must be known all the same.
+	// rev-parse prints its arguments; no option writes. But the words must be known.
 	"rev-parse": {
 		flags: "q",
 		long: set(`abbrev-ref abbrev absolute-git-dir all branches default end-of-options flags git-common-dir git-dir
@@ -68,15 +68,15 @@ var gitSubcommands = map[string]*options{
 			recurse-submodules resolve-undo sparse stage unmerged with-tree`),
 	},
 	"ls-tree": {flags: "dlrtz", long: set("abbrev full-name full-tree long name-only name-status object-only")},
-	// Left out: --textconv and --filters run programs.
+	// Excluded: --textconv and --filters run programs.
 	"cat-file": {flags: "epst"},
-	// Left out: whatever git diff would take that is not listed; blame hands unknown options on, --output among them.
+	// Excluded: options of git diff that are not listed. blame passes unknown options on, including --output.
 	"blame": {
 		flags: "beflnpstw", values: "CLM",
 		long: set(`abbrev color-by-age color-lines date first-parent ignore-rev ignore-revs-file incremental line-porcelain
 			porcelain root show-email show-name show-number show-stats since`),
 	},
-	// Left out: -O and --open-files-in-pager run a program, --textconv may.
+	// Excluded: -O and --open-files-in-pager run a program, --textconv may.
 	"grep": {
 		flags: "acEFGhHiIlLnopPqrvwWz", values: "ABCefm", number: true,
 		long: set(`after-context all-match and before-context break cached color column context count exclude-standard
@@ -86,8 +86,8 @@ var gitSubcommands = map[string]*options{
 	},
 }
 
-// gitHistory is log, show and diff. Left out: --output writes, --ext-diff and --textconv ask for programs,
-// --show-signature runs gpg, -O reads an order file here but opens a pager elsewhere, -c is too close to git's own.
+// gitHistory is for log, show and diff. Excluded: --output writes, --ext-diff and --textconv run programs,
+// --show-signature runs gpg, -O reads an order file here but opens a pager elsewhere, -c is too similar to git's own.
 var gitHistory = options{
 	flags: "abEFgiPpqRrstuwWz", values: "BCGlLMnSUX", number: true,
 	long: set(`abbrev abbrev-commit after all all-match ancestry-path author author-date-order before binary boundary branches cached
@@ -107,8 +107,8 @@ var gitHistory = options{
 
 var gitRemote = options{flags: "v", long: set("verbose")}
 
-// gitBranch allows the listing forms. A bare operand makes a branch, so there may be one only where --list says that it
-// is a pattern, or right behind an option that takes a commit and lists.
+// gitBranch allows the listing forms. A bare operand creates a branch. So an operand is allowed only with --list, which
+// makes it a pattern, or directly after an option that takes a commit and lists.
 func gitBranch(args []Word) error {
 	if err := branchOptions.check(args); err != nil {
 		return err
@@ -116,7 +116,7 @@ func gitBranch(args []Word) error {
 	list := false
 	for _, a := range args {
 		list = list || a.Text == "--list"
-		if a.Text == "--sort" { // it would swallow a --list behind it
+		if a.Text == "--sort" { // it would take a following --list as its value
 			return fmt.Errorf("--sort is known only with its value in the same word")
 		}
 	}
@@ -124,7 +124,7 @@ func gitBranch(args []Word) error {
 		takes := i > 0 && args[i-1].Literal && branchCommits[args[i-1].Text]
 		switch {
 		case takes && !(a.Literal && a.operand()):
-			return notKnown(a) // the option would swallow it, and the one after it would be an operand
+			return notKnown(a) // the option would take it as its value, and the next word would be an operand
 		case !takes && !list && (a.operand() || a.Text == "--"):
 			return fmt.Errorf("%s may be the name of a branch to make", a.Text)
 		}

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// goTool allows the go subcommands that print. They may fill the module and build caches; the workspace stays as it is.
-// Left out: -C, -mod, -modfile, -overlay, -toolexec, -export and -compiled (they write, or run compilers and programs),
-// env -w and -u.
+// goTool allows the go subcommands that print. They may fill the module and build caches, but do not change the
+// workspace. Excluded: -C, -mod, -modfile, -overlay, -toolexec, -export and -compiled (they write, or run compilers and
+// programs), env -w and -u.
 func goTool(args []Word) error {
 	if len(args) == 0 || !args[0].Literal {
 		return fmt.Errorf("its subcommand is not literal")
@@ -21,7 +21,7 @@ func goTool(args []Word) error {
 		if a.operand() {
 			continue
 		}
-		// The flag package takes one dash or two.
+		// The flag package accepts one dash or two.
 		flag, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(a.Text, "-"), "-"), "=")
 		if !a.Literal || !flags[flag] {
 			return fmt.Errorf("%s: %w", name, notKnown(a))

@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// options is the list of a program's options that are known to only read. Every word that starts with "-" must be one
-// of them, wherever it stands: also after "--", and where it would be another option's value. So no word is ever
-// skipped that the program might read as an option. Long names must be whole, since GNU programs and git take
-// abbreviations of the ones that are not listed.
+// options lists a program's options that are known to only read. Every word that begins with "-" must be one of them,
+// in every position: also after "--", and where it would be another option's value. So no word that the program might
+// read as an option is skipped. Long names must be complete, since GNU programs and git accept abbreviations of options
+// that are not listed.
 type options struct {
-	flags  string          // short options without a value; they may stand together: -la
+	flags  string          // short options without a value; they may be joined: -la
 	values string          // short options with a value: the rest of the word, or the next word
 	long   map[string]bool // long options, without the dashes; any may have "=value"
 	number bool            // -20 is an option
 }
 
-// check says which word is not known to only read, or returns nil.
+// check returns an error for a word that is not known to only read.
 func (o *options) check(args []Word) error {
 	for _, a := range args {
 		if a.operand() || a.Literal && o.known(a.Text) {
@@ -50,7 +50,7 @@ func (o *options) known(word string) bool {
 	return true
 }
 
-// Left out: -o, --output, --compress-program, -T (it writes temporary files where it is told).
+// Excluded: -o, --output, --compress-program, -T (it writes temporary files to a given directory).
 var sortOptions = options{
 	flags: "bcCdfghiMmnRrsuVz", values: "ktS",
 	long: set(`buffer-size check debug dictionary-order field-separator general-numeric-sort help human-numeric-sort ignore-case
@@ -64,20 +64,20 @@ var uniqOptions = options{
 		"zero-terminated"),
 }
 
-// Left out: -C and --compile (they write), -p (it sets times back), -z and -Z (they run decompressors).
+// Excluded: -C and --compile (they write), -p (it resets times), -z and -Z (they run decompressors).
 var fileOptions = options{
 	flags: "0bhiklLNrv", values: "eFm",
 	long: set("brief dereference extension help keep-going mime mime-encoding mime-type no-dereference no-pad print0 " +
 		"raw separator version"),
 }
 
-// Left out: -s and --set, and -f, whose meaning differs between systems. date itself looks at the operands.
+// Excluded: -s and --set, and -f, whose meaning differs between systems. The function date checks the operands.
 var dateOptions = options{
 	flags: "uR", values: "dIr",
 	long: set("date help iso-8601 reference rfc-3339 rfc-email universal utc version"),
 }
 
-// Left out: --pre and --hostname-bin run programs, -z and --search-zip run decompressors.
+// Excluded: --pre and --hostname-bin run programs, -z and --search-zip run decompressors.
 var rg = options{
 	flags: ".0acFhHiIlLnNopPqsSuUvVwx", values: "ABCdeEfgjmMrtT",
 	long: set(`after-context before-context case-sensitive color column context count count-matches crlf encoding engine file files

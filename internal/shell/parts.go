@@ -6,18 +6,18 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// Part is one simple command of a line, for rules that allow: each part must be allowed by itself, or only read.
+// Part is one simple command of a line, for rules that allow: each part must either be allowed or only read.
 type Part struct {
-	// Args are the name and the arguments; none for a part with a syntax of its own, such as a loop.
+	// Args are the name and the arguments. A part with its own syntax, such as a loop, has none.
 	Args []Word
-	// Plain says that the part is its arguments, all of them literal, and nothing else.
+	// Plain says that the part consists of its arguments, all of them literal.
 	Plain bool
-	// Reads says that the part is known to only read where it stands.
+	// Reads says that the part only reads in its position.
 	Reads bool
 }
 
-// Parts splits a command line into its simple commands. ok is false for a line that has more than these, joined: a part
-// that is not plain and does not only read.
+// Parts splits a command line into its simple commands. ok is false if the line has anything else: a part that is not
+// plain and does not only read.
 func Parts(command string) (parts []Part, ok bool) {
 	file, err := read(command)
 	if err != nil {
@@ -107,8 +107,8 @@ func moves(n syntax.Node) bool {
 	return found
 }
 
-// Behind returns the command that a program which bounds or slows one down runs, with all of its arguments: timeout,
-// nice and stdbuf. ok is false for what is none of them, or has words in front of the command that are not known.
+// Behind returns the command, with all its arguments, that timeout, nice or stdbuf runs. ok is false for any other
+// program, and if there are unknown words before the command.
 func Behind(args []Word) (command []Word, ok bool) {
 	if len(args) == 0 || !args[0].Literal {
 		return nil, false

@@ -6,21 +6,19 @@ import (
 	"strings"
 )
 
-// programs are those known to only read, each with the rule for its arguments: nil for what only reads, or why not.
-// Names are bare: a path (./ls) could be anything. An expansion in an argument can become any text, and unquoted any
-// number of arguments, so the rules fall in two kinds:
+// programs are those known to only read. Each has a rule for its arguments, which returns nil if they only read, or why
+// not. Names are bare, because a path (./ls) could be any program. An expansion in an argument can become any text, and
+// if unquoted any number of arguments, so there are two kinds of rules:
 //
 //   - anything: no option of the program writes or runs anything, so its arguments need not be known. What these
-//     read is
-//     not limited here.
-//   - the others have options that write or run something. Every word must be known well enough to tell that it is
-//     none of
-//     them: literal, or a glob that starts with something other than "-".
+//     programs read is not limited here.
+//   - the others have options that write or run something. Every word must be known well enough to exclude these
+//     options: a literal, or a glob that begins with something other than "-".
 //
-// cd only reads, and no git or go that stands beside it does. Programs in front of others (timeout 60 ls) are seen
-// through: [Behind].
+// cd only reads, but then no git or go in the same line does. Programs that run others (timeout 60 ls) are handled by
+// [Behind].
 //
-// Left out on purpose, though often harmless: less and more (they run editors and shells), awk, perl and the like
+// Excluded on purpose, though often harmless: less and more (they run editors and shells), awk, perl and the like
 // (languages), xargs, tee, env with arguments, tree and xxd (they have output files), hostname with its argument, read
 // (it sets variables).
 var programs = map[string]func(args []Word) error{
@@ -48,7 +46,7 @@ var programs = map[string]func(args []Word) error{
 
 func anything([]Word) error { return nil }
 
-// nothing is for programs that run or set what they are given: env alone prints.
+// nothing is for programs that run or set their arguments: env alone prints.
 func nothing(args []Word) error {
 	if len(args) > 0 {
 		return errors.New("it only reads when it has no arguments")
@@ -66,7 +64,7 @@ func numbers(args []Word) error {
 	return nil
 }
 
-// commandV allows the forms of command that look a name up; without -v or -V it runs one.
+// commandV allows the forms of command that look up a name; without -v or -V it runs one.
 func commandV(args []Word) error {
 	if len(args) < 2 || !args[0].Literal || args[0].Text != "-v" && args[0].Text != "-V" {
 		return errors.New("it runs its arguments")
@@ -79,8 +77,8 @@ func commandV(args []Word) error {
 	return nil
 }
 
-// find allows the tests and the actions that print. Left out: -exec, -execdir, -ok, -okdir, -delete, -fprint, -fprint0,
-// -fprintf, -fls, and whatever is not known.
+// find allows the tests and the actions that print. Excluded: -exec, -execdir, -ok, -okdir, -delete, -fprint, -fprint0,
+// -fprintf, -fls, and everything unknown.
 func find(args []Word) error {
 	for _, a := range args {
 		switch {
@@ -101,7 +99,7 @@ var findWords = set(`-H -L -P -a -amin -and -atime -cmin -ctime -daystart -depth
 	-mount -mtime -name -nogroup -noleaf -not -nouser -o -or -path -perm -print -print0 -printf -prune -quit -readable -regex
 	-regextype -samefile -size -true -type -uid -used -user -wholename -writable -xdev -xtype --help --version`)
 
-// uniq writes to its second operand. To count operands every word must be one argument, so there are no globs.
+// uniq writes to its second operand. To count operands, every word must be one argument, so globs are excluded.
 func uniq(args []Word) error {
 	if err := uniqOptions.check(args); err != nil {
 		return err
@@ -124,7 +122,7 @@ func uniq(args []Word) error {
 	return nil
 }
 
-// sed allows only the printing of lines: sed -n 10,20p file. Its language writes files and runs commands.
+// sed allows only printing lines: sed -n 10,20p file. Its language can write files and run commands.
 func sed(args []Word) error {
 	refused := errors.New("it only reads in the form sed -n 10,20p file")
 	if len(args) < 2 || !args[0].Literal || args[0].Text != "-n" || !args[1].Literal {
@@ -143,7 +141,7 @@ func sed(args []Word) error {
 	return nil
 }
 
-// date sets the clock with -s, and with an operand that does not start with "+".
+// date sets the clock with -s, and with an operand that does not begin with "+".
 func date(args []Word) error {
 	if err := dateOptions.check(args); err != nil {
 		return err
@@ -192,9 +190,9 @@ func bracket(args []Word) error {
 	return test(args[:len(args)-1])
 }
 
-// test evaluates the operand of -v and -R, and an array index there can run a command. So it is either all literal with
-// none of these and no index, or it has one of the three short forms, in which POSIX says by their number which word is
-// the operator.
+// test evaluates the operand of -v and -R, and an array index there can run a command. So all words must be literal,
+// without -v, -R and indexes. Or it has one of the three short forms, in which POSIX determines the operator by the
+// number of words.
 func test(args []Word) error {
 	literal := true
 	for _, a := range args {

@@ -9,7 +9,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// read parses a command, or says why it is not to be trusted with one meaning.
+// read parses a command, or says why its meaning may be ambiguous.
 func read(command string) (file *syntax.File, err error) {
 	if len(command) > MaxCommandBytes {
 		return nil, fmt.Errorf("the command is %d bytes long; at most %d are read", len(command), MaxCommandBytes)
@@ -17,8 +17,8 @@ func read(command string) (file *syntax.File, err error) {
 	if !utf8.ValidString(command) {
 		return nil, errors.New("the command is not valid UTF-8")
 	}
-	// Bash takes a carriage return for a letter and the parser may take it for the end of a line; the others have no
-	// business in a command either.
+	// Bash reads a carriage return as a letter, and the parser may read it as the end of a line. Commands have no use
+	// for the other control characters.
 	for i := range len(command) {
 		if c := command[i]; c < ' ' && c != '\t' && c != '\n' || c == 0x7f {
 			return nil, fmt.Errorf("the command has the control character %#02x at byte %d", c, i)
@@ -32,16 +32,16 @@ func read(command string) (file *syntax.File, err error) {
 	return file, checkHeredocs(file)
 }
 
-// recovered turns a panic of the parser into an error. It is called by defer only.
+// recovered turns a panic of the parser into an error. Call it only by defer.
 func recovered(err *error) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf("the parser failed on the command: %v", r)
 	}
 }
 
-// checkHeredocs refuses here-documents whose end Bash may see elsewhere: what is text for one reader would be a command
-// for the other. Bash before 5.2 ends one inside a substitution at "EOF)", and quoting in a delimiter has corners of
-// its own.
+// checkHeredocs refuses here-documents whose end Bash may see in another place: text for one reader would be a command
+// for the other. Bash before 5.2 ends one inside a substitution at "EOF)", and quoting in a delimiter has special
+// cases.
 func checkHeredocs(file *syntax.File) error {
 	var err error
 	var inSubst []bool // for each open node: is it, or is it inside, a substitution?

@@ -18,7 +18,7 @@ func discards(r *syntax.Redirect) bool {
 	}
 	switch r.Op {
 	case syntax.DplIn, syntax.DplOut:
-		// With anything but a number or "-", >& writes a file.
+		// With anything except a number or "-", >& writes a file.
 		return w.Text == "-" || digits(strings.TrimSuffix(w.Text, "-"))
 	case syntax.RdrOut, syntax.AppOut, syntax.RdrClob, syntax.RdrAll, syntax.AppAll, syntax.RdrIn:
 		return w.Text == "/dev/null"

@@ -6,41 +6,41 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// Flags say what a command has beside plain words: each is something that a rule about words can't see through.
+// Flags say what a command has beside plain words. A rule about words cannot see through any of these.
 type Flags struct {
 	Assigns     bool // a variable is set: x=y, x=y cmd, for x in, export x
 	Redirects   bool // a file is read or written; copies of descriptors (2>&1) and /dev/null do not count
 	Substitutes bool // $(…), `…`, <(…), >(…)
 	Expands     bool // a word is not literal: $x, a glob, braces, a tilde, $'…'
-	Background  bool // it goes on after the line is done
+	Background  bool // it continues after the line ends
 }
 
 // Command is one simple command: a program or builtin and its arguments.
 type Command struct {
-	// Args are the name and the arguments. Empty when the command only sets variables.
+	// Args are the name and the arguments. Empty if the command only sets variables.
 	Args []Word
 	Flags
 }
 
-// Script is what a command line holds. Commands are all its simple commands in order of appearance, however deep: in
-// blocks, functions, substitutions and both branches of an if. What a program does with its arguments (sh -c, xargs) is
-// not looked into.
+// Script is the content of a command line. Commands are all its simple commands in order of appearance, at any depth:
+// in blocks, functions, substitutions and both branches of an if. What a program does with its arguments (sh -c, xargs)
+// is not included.
 type Script struct {
 	Commands []Command
-	// Flags are set when anything in the script sets them, its commands or the syntax around them.
+	// Flags are set if any command or the syntax around it sets them.
 	Flags
-	// Functions says that a function is declared: it can take the name of any program.
+	// Functions says that a function is declared, which can have the name of any program.
 	Functions bool
-	// Other says that there is syntax that is neither a simple command nor a way to join them, such as ((…)) or [[…]].
+	// Other says that there is other syntax, such as ((…)) or [[…]].
 	Other bool
 }
 
-// Plain reports whether the commands are all there is to the script: literal words and ways to join them.
+// Plain reports whether the script consists of commands with literal words, and of ways to join them.
 func (s Script) Plain() bool { return s.Flags == Flags{} && !s.Functions && !s.Other }
 
-// Parse reads a command line for rules about its parts. It fails on what Bash would not run, on what is empty or longer
-// than [MaxCommandBytes], and on text that can be read in two ways: whoever denies by what a command holds must then
-// take it as holding anything.
+// Parse reads a command line for rules about its parts. It fails on commands that Bash would not run, that are empty or
+// longer than [MaxCommandBytes], and on text that can be read in two ways. If it fails, a deny rule must assume that
+// the command contains anything.
 func Parse(command string) (script Script, err error) {
 	file, err := read(command)
 	if err != nil {
@@ -72,14 +72,14 @@ func Parse(command string) (script Script, err error) {
 	return script, nil
 }
 
-// addStmt notes the simple command of a statement, if it is one, and what stands around it.
+// addStmt adds the simple command of a statement, if it is one, and the flags of the syntax around it.
 func (s *Script) addStmt(st *syntax.Stmt) {
 	flags := Flags{Background: st.Background || st.Coprocess || st.Disown}
 	for _, r := range st.Redirs {
 		flags.Redirects = flags.Redirects || !discards(r)
 	}
 	var args []*syntax.Word
-	var names []Word // what stands before args
+	var names []Word // the words before args
 	simple := true
 	switch c := st.Cmd.(type) {
 	case *syntax.CallExpr:

@@ -6,30 +6,30 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// Word is one word of a simple command, as far as it is known without running anything. The zero value is a word of
-// which nothing is known.
+// Word is one word of a simple command, as far as it is known without running anything. The zero value is a completely
+// unknown word.
 type Word struct {
-	// Text is the whole word with its quotes taken off when Literal is set. Otherwise it is the start that every
-	// expansion of the word has; it may be empty.
+	// Text is the whole word without its quotes if Literal is set. Otherwise it is the common prefix of all expansions
+	// of the word; it may be empty.
 	Text string
 	// Literal says that the program gets exactly Text, as one argument.
 	Literal bool
-	// Glob says that the word is literal but for *, ? or [: each argument made of it is a file name, or the pattern
-	// itself, and starts with Text.
+	// Glob says that the word is literal except for *, ? or [: each argument made from it is a file name or the pattern
+	// itself, and begins with Text.
 	Glob bool
 
-	// single says that the word becomes one argument, though perhaps not a known one: "$x" is, $x is not.
+	// single says that the word becomes one argument, even if it is unknown: true for "$x", false for $x.
 	single bool
 }
 
-// operand reports whether no argument made of the word can be taken for an option.
+// operand reports whether no argument made from the word can be read as an option.
 func (w Word) operand() bool {
 	return (w.Literal || w.Glob && w.Text != "") && (w.Text == "-" && w.Literal || !strings.HasPrefix(w.Text, "-"))
 }
 
-// readWord takes off the quotes and notes what only the shell can know.
+// readWord removes the quotes and notes what only the shell can know.
 func readWord(w *syntax.Word) Word {
-	if w.Lit() == "[" { // the command; as a pattern it would need its "]"
+	if w.Lit() == "[" { // the command; a pattern would need its "]"
 		return Word{Text: "[", Literal: true, single: true}
 	}
 	r := wordReader{known: true, single: true, brace: -1}
@@ -50,16 +50,16 @@ func readWord(w *syntax.Word) Word {
 	return out
 }
 
-// wordReader collects what is known of one word, part by part.
+// wordReader collects what is known about one word, part by part.
 type wordReader struct {
 	text    strings.Builder
-	known   bool // no part so far was open: text still grows
-	expands bool // something other than a glob was open
+	known   bool // all parts so far were known: text still grows
+	expands bool // something other than a glob was unknown
 	glob    bool
 	single  bool
 	brace   int  // length of text at the first unquoted "{", or -1
 	braced  bool // and a "," or ".." came after it: a brace expansion, perhaps
-	prev    byte // the unquoted byte before, for tilde and ".."; 0 after anything else
+	prev    byte // the previous unquoted byte, for tilde and ".."; 0 after anything else
 	begun   bool // something of the word was read
 }
 
@@ -70,7 +70,7 @@ func (r *wordReader) part(part syntax.WordPart) {
 		return // keeps prev
 	case *syntax.SglQuoted:
 		if p.Dollar {
-			r.open(true) // $'…' has escapes of its own: not worth decoding
+			r.open(true) // $'…' has its own escapes: not worth decoding
 		} else {
 			r.add(p.Value)
 		}
@@ -124,7 +124,7 @@ func (r *wordReader) bare(s string) {
 	}
 }
 
-// add appends text that the shell leaves as it is.
+// add appends text that the shell does not change.
 func (r *wordReader) add(s string) {
 	if r.known {
 		r.text.WriteString(s)
@@ -137,7 +137,7 @@ func (r *wordReader) open(single bool) {
 	r.single = r.single && single
 }
 
-// unescapeDouble takes off the backslashes that mean something between double quotes.
+// unescapeDouble removes the backslashes that have a meaning between double quotes.
 func unescapeDouble(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
