@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// annotate takes out of a schema what is not checked: formats, and patterns that nobody can read, of which it returns
-// a line each. The schema accepts more after it, never less: where a pattern stands below a question, the question
-// goes.
+// annotate removes from a schema what is not checked: formats, and patterns that cannot be parsed. It returns a line
+// for each such pattern. The schema then accepts more, never less: a pattern below a condition removes the whole
+// condition.
 func annotate(doc any) []string {
 	a := &annotator{read: map[string]error{}}
 	a.node(doc)
@@ -22,11 +22,11 @@ func annotate(doc any) []string {
 type annotator struct {
 	lines []string
 	read  map[string]error
-	// refs says that something was taken out, so that whatever is referred to may accept more.
+	// refs says that something was removed, so that a referenced schema may accept more.
 	refs bool
 }
 
-// readable reports whether a pattern can be read, and says so once where it cannot.
+// readable reports whether a pattern can be parsed, and reports each bad pattern once.
 func (a *annotator) readable(source string) bool {
 	err, known := a.read[source]
 	if !known {
@@ -39,7 +39,7 @@ func (a *annotator) readable(source string) bool {
 	return err == nil
 }
 
-// The keywords that hold subschemas: one, a list of them, or one by each name. "items" and "dependencies" hold either.
+// The keywords that contain subschemas: one, a list, or one per name. "items" and "dependencies" may have either form.
 var (
 	holdOne = []string{
 		"additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not",
@@ -49,7 +49,7 @@ var (
 	holdNamed = []string{"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"}
 )
 
-// subschemas calls visit for each schema right below a node, in an order that is always the same.
+// subschemas calls visit for each direct subschema of a node, in a fixed order.
 func subschemas(node map[string]any, visit func(keyword string, path []string, child any)) {
 	for _, keyword := range slices.Sorted(maps.Keys(node)) {
 		switch v := node[keyword].(type) {
@@ -71,7 +71,7 @@ func subschemas(node map[string]any, visit func(keyword string, path []string, c
 	}
 }
 
-// node reports whether it took a pattern out, here or below.
+// node reports whether it removed a pattern, here or below.
 func (a *annotator) node(doc any) (wider bool) {
 	node, ok := doc.(map[string]any)
 	if !ok {
@@ -89,7 +89,7 @@ func (a *annotator) node(doc any) (wider bool) {
 	}
 	if named, ok := node["patternProperties"].(map[string]any); ok {
 		for _, source := range slices.Sorted(maps.Keys(named)) {
-			if !a.readable(source) { // any field may be one of these
+			if !a.readable(source) { // any field may match it
 				delete(named, source)
 				for _, k := range []string{"additionalProperties", "unevaluatedProperties"} {
 					delete(node, k)
@@ -113,7 +113,7 @@ func (a *annotator) node(doc any) (wider bool) {
 			delete(node, k)
 		}
 	}
-	if asked["oneOf"] { // that no second alternative fits cannot be said
+	if asked["oneOf"] { // "no second alternative fits" can no longer be checked
 		branches := node["oneOf"]
 		delete(node, "oneOf")
 		all, _ := node["allOf"].([]any)

@@ -7,17 +7,18 @@ import (
 	"sync"
 )
 
-// DefaultCacheSize is how many compiled schemas a [Cache] keeps when it is not told.
+// DefaultCacheSize is how many compiled schemas a [Cache] keeps by default.
 const DefaultCacheSize = 1_024
 
-// Cache keeps compiled schemas by the hash of their bytes, the least recently used go first. Compiling takes about as
-// long as a hundred validations. Failures are kept too. It is safe for concurrent use; the zero Cache is ready.
+// Cache keeps compiled schemas by the hash of their bytes, and drops the least recently used first. Compiling takes
+// about as long as a hundred validations. Failures are kept too. It is safe for concurrent use; the zero Cache is
+// ready.
 type Cache struct {
 	// Size is how many schemas are kept; 0 means [DefaultCacheSize]. Set it before the first use.
 	Size int
 
 	mu      sync.Mutex
-	order   *list.List // of *cached, the most recently used first
+	order   *list.List // of *cached, most recently used first
 	entries map[cacheKey]*list.Element
 }
 
@@ -32,13 +33,13 @@ type cached struct {
 	err    error
 }
 
-// Input is [CompileInput], remembered.
+// Input is [CompileInput], cached.
 func (c *Cache) Input(raw json.RawMessage) (*Schema, error) { return c.get(raw, true) }
 
-// Output is [CompileOutput], remembered.
+// Output is [CompileOutput], cached.
 func (c *Cache) Output(raw json.RawMessage) (*Schema, error) { return c.get(raw, false) }
 
-// Len is how many schemas are kept now.
+// Len is the number of cached schemas.
 func (c *Cache) Len() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,7 +57,7 @@ func (c *Cache) get(raw json.RawMessage, closed bool) (*Schema, error) {
 	}
 	c.mu.Unlock()
 
-	// Compiled outside the lock: two callers may do the same work once, nobody waits for another's schema.
+	// Compiled outside the lock: two callers may do the same work once, but none waits for another's schema.
 	s, err := compile(raw, closed)
 
 	c.mu.Lock()

@@ -8,20 +8,19 @@ import (
 	"strings"
 )
 
-// Closing makes unknown fields fail, for the top-level object and every nested object that names its properties,
-// unless the schema mentions additionalProperties or unevaluatedProperties there. An object stays open that describes
-// fields in another way: by propertyNames, by patternProperties without properties, by const, or by requiring what it
+// Closing makes unknown fields fail, for the top-level object and every nested object that names its properties, unless
+// the schema mentions additionalProperties or unevaluatedProperties there. An object stays open if it describes fields
+// in another way: by propertyNames, by patternProperties without properties, by const, or by requiring fields that it
 // does not describe.
 //
 // A plain object gets additionalProperties: false. One that composes others (allOf, anyOf, $ref, …) gets
-// unevaluatedProperties: false, which counts the fields that its parts name and is satisfied where a part opens them;
-// the parts themselves are left alone. Drafts before 2019-09 do not know that keyword: a composed object of theirs
-// stays open.
+// unevaluatedProperties: false, which counts the fields that its parts name, and accepts all if a part opens them; the
+// parts themselves are not changed. Drafts before 2019-09 do not have that keyword: their composed objects stay open.
 
-// Closing makes each part of a schema accept less. That makes the whole accept less too, but for keywords that turn on
-// what a part refuses, like oneOf: for a schema with one of those the schema as written is asked as well.
+// Closing makes each part of a schema accept less. The whole then accepts less too, except with keywords that depend on
+// what a part refuses, like oneOf: for a schema with one of those the original schema is checked as well.
 
-// contrary reports whether a schema has a keyword under which closing could make it accept more.
+// contrary reports whether a schema has a keyword with which closing could make it accept more.
 func contrary(doc any) bool {
 	switch v := doc.(type) {
 	case map[string]any:
@@ -43,7 +42,7 @@ var annotations = []string{
 	"deprecated", "readOnly", "writeOnly",
 }
 
-// only reports whether a node asserts nothing but the given keyword.
+// only reports whether a node asserts nothing except the given keyword.
 func only(node map[string]any, keyword string) bool {
 	if _, ok := node[keyword]; !ok {
 		return false
@@ -56,15 +55,15 @@ func only(node map[string]any, keyword string) bool {
 	return true
 }
 
-// transparent reports whether a node is a choice and nothing else, so that each alternative closes itself.
+// transparent reports whether a node is only a choice, so that each alternative is closed by itself.
 func transparent(node map[string]any) bool { return only(node, "anyOf") || only(node, "oneOf") }
 
 type closer struct {
 	root   map[string]any
 	legacy bool
-	// mixed holds the targets of $ref that stand beside other keywords: they are parts, and must not close themselves.
+	// mixed contains the targets of $ref beside other keywords: they are parts, and must not be closed themselves.
 	mixed map[string]bool
-	// asked holds the targets of $ref inside "if", "not" and "contains": closing them would turn the answer around.
+	// asked contains the targets of $ref inside "if", "not" and "contains": closing them would invert the condition.
 	asked map[string]bool
 }
 
@@ -81,7 +80,7 @@ func closeObjects(doc any) {
 	c.close(root, false, true)
 }
 
-// children calls visit for each subschema of node: part says that it describes the same value as node.
+// children calls visit for each subschema of node. part says that it describes the same value as node.
 func children(node map[string]any, visit func(keyword, name string, child map[string]any, part bool)) {
 	one := func(keyword string, part bool) {
 		if m, ok := node[keyword].(map[string]any); ok {
@@ -121,7 +120,7 @@ func children(node map[string]any, visit func(keyword, name string, child map[st
 	for _, k := range []string{"then", "else"} {
 		one(k, true)
 	}
-	// "if", "not" and "contains" are questions, not descriptions: closing inside them would turn the answer around.
+	// "if", "not" and "contains" are conditions, not descriptions: closing inside them would invert them.
 }
 
 func (c *closer) findMixed(node map[string]any, part bool) {
@@ -135,7 +134,7 @@ func (c *closer) findMixed(node map[string]any, part bool) {
 	}
 }
 
-// leave marks what is asked about, and whatever that refers to: it stays as it is.
+// leave marks a condition, and everything it refers to, as unchanged.
 func (c *closer) leave(doc any) {
 	switch v := doc.(type) {
 	case map[string]any:
@@ -159,7 +158,7 @@ func (c *closer) close(node map[string]any, part, top bool) {
 	if !part && !alone && !only(node, "$ref") {
 		c.closeOne(node, top)
 	}
-	// A field that two parts of one object describe stays open in both: each would refuse what the other names.
+	// A field that two parts of one object describe stays open in both, because each would refuse what the other names.
 	count := map[string]int{}
 	if !part {
 		for _, n := range c.parts(node, false) {
@@ -184,8 +183,8 @@ func (c *closer) close(node map[string]any, part, top bool) {
 	})
 }
 
-// shared reports whether a property of a part may be described elsewhere too. Parts do not know their owner; counting
-// over the whole schema errs on the open side.
+// shared reports whether a property of a part may also be described elsewhere. Parts do not know their owner; counting
+// over the whole schema leaves too much open rather than too little.
 func (c *closer) shared(name string) bool {
 	n := 0
 	var walk func(node map[string]any)
@@ -219,9 +218,9 @@ func (c *closer) closeOne(node map[string]any, top bool) {
 	}
 }
 
-// loose reports whether a node or a part of it says something of fields in another way than by properties, so that
-// names are not all the fields that it means: by the form of their names, by whole values, by how many there are, or
-// by what else they need.
+// loose reports whether a node or a part of it describes fields in another way than by properties, so that the names
+// are not all the fields that it means: by the form of their names, by whole values, by their number, or by what else
+// they need.
 func (c *closer) loose(node map[string]any, names []string) bool {
 	described := func(list []string) bool {
 		return !slices.ContainsFunc(list, func(name string) bool {
@@ -239,7 +238,7 @@ func (c *closer) loose(node map[string]any, names []string) bool {
 		patterns, _ := n["patternProperties"].(map[string]any)
 		least := int64(0)
 		if number, ok := n["minProperties"].(json.Number); ok {
-			least, _ = number.Int64() // 0 for one that is none
+			least, _ = number.Int64() // 0 if it is not a number
 		}
 		_, most := n["maxProperties"]
 		if len(names) == 0 && (len(patterns) > 0 || most) || least > int64(len(names)) {
@@ -256,7 +255,7 @@ func fixed(n map[string]any) bool {
 	return isObject(n["const"]) || slices.ContainsFunc(list, isObject)
 }
 
-// mentioned are the fields that a node requires, makes others depend on, or asks about.
+// mentioned returns the fields that a node requires, makes others depend on, or tests.
 func (c *closer) mentioned(n map[string]any) []string {
 	out := texts(listOf(n["required"]))
 	for _, k := range []string{"dependentRequired", "dependentSchemas", "dependencies"} {
@@ -297,8 +296,8 @@ func composed(node map[string]any) bool {
 	return false
 }
 
-// parts are node and the schemas that describe the same value; alternatives are left out unless all is set. A $ref that
-// can't be followed yields nil in its place.
+// parts returns node and the schemas that describe the same value. Alternatives are included only if all is set. A $ref
+// that cannot be followed yields nil in its place.
 func (c *closer) parts(node map[string]any, all bool) []map[string]any {
 	var out []map[string]any
 	seen := map[string]bool{}
@@ -324,8 +323,8 @@ func (c *closer) parts(node map[string]any, all bool) []map[string]any {
 	return out
 }
 
-// fields are the names of the properties that node and its parts name; none says that one of them has properties
-// without any, whole is false when a part can't be seen.
+// fields returns the names of the properties that node and its parts name. none says that one of them has empty
+// properties. whole is false if a part cannot be resolved.
 func (c *closer) fields(node map[string]any) (names []string, none, whole bool) {
 	whole = true
 	for _, n := range c.parts(node, true) {
@@ -344,7 +343,7 @@ func (c *closer) fields(node map[string]any) (names []string, none, whole bool) 
 	return slices.Compact(names), none, whole
 }
 
-// resolve follows a $ref inside the document; nil when it leads elsewhere or uses an anchor.
+// resolve follows a $ref inside the document; nil if it leads out or uses an anchor.
 func (c *closer) resolve(ref string) map[string]any {
 	fragment, ok := strings.CutPrefix(ref, "#")
 	if !ok || (fragment != "" && !strings.HasPrefix(fragment, "/")) {
@@ -358,7 +357,7 @@ func (c *closer) resolve(ref string) map[string]any {
 	return m
 }
 
-// lookup follows a JSON pointer, as it stands in a URL fragment.
+// lookup follows a JSON pointer in the form of a URL fragment.
 func lookup(doc any, pointer string) (any, bool) {
 	if pointer == "" {
 		return doc, true

@@ -1,12 +1,12 @@
-// Package schema is the parse_schema phase's knowledge: it compiles the JSON Schemas of tools and checks a model's
-// input against them, with messages that a model can act on.
+// Package schema compiles the JSON Schemas of tools and checks a model's input against them, with messages that a model
+// can act on.
 //
 // Input schemas are closed: a field that the schema does not name is refused unless the schema opens it (see close.go).
 // Nothing is ever loaded: a $ref that leads out of the schema is a compile error. Patterns are those of ECMA-262 (see
-// pattern.go). Formats are annotations, as 2020-12 has it: authors mean more by them than any list says, a date-time
-// without a zone or a uuid without hyphens, and the tool's own check is the judge.
+// pattern.go). Formats are annotations, as in 2020-12: authors mean more by them than any standard list, such as a
+// date-time without a zone or a uuid without hyphens, so the tool's own check decides.
 //
-// The package is pure but for one clock, which bounds the time of patterns; a [Schema] is immutable and safe for
+// The package is pure except for one clock, which bounds the time of patterns. A [Schema] is immutable and safe for
 // concurrent use.
 package schema
 
@@ -21,49 +21,49 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// The limits of this package. Past each of them the caller gets an error that names it.
+// The limits of this package. Exceeding one is an error that names it.
 const (
 	MaxSchemaBytes = 1 << 20               // encoded bytes of one schema
 	MaxDepth       = toolyard.MaxJSONDepth // nesting of objects and arrays in an input
-	// values in one input: the validator reports every wrong one before we cut
+	// values in one input: the validator reports every wrong one before the list is cut
 	MaxValues         = 200_000
 	MaxNumberChars    = 1_000 // characters of one number literal
-	MaxNumberExponent = 400   // exponent of one number: past it exact arithmetic costs without bound
+	MaxNumberExponent = 400   // exponent of one number: past it exact arithmetic has no bound
 	MaxProblems       = 10    // problems that one message lists
 )
 
-// base is the address that a schema is compiled under. The domain is reserved: it can't exist.
+// base is the address under which a schema is compiled. The domain is reserved and cannot exist.
 const base = "https://toolyard.invalid/schema"
 
 // Schema is a compiled JSON Schema.
 type Schema struct {
-	// checkers holds *checker: each check takes one for itself.
+	// checkers contains *checker; each check uses one exclusively.
 	checkers sync.Pool
-	// exact is the schema as it is written, where closing can make it accept what it refuses; nil elsewhere.
+	// exact is the original schema, if closing could make it accept what it refuses; otherwise nil.
 	exact *Schema
-	// doc is what was compiled, after closing: messages look up field names in it.
+	// doc is the compiled document, after closing: messages look up field names in it.
 	doc any
-	// object says that the schema wants an object, so that a string means broken arguments.
+	// object says that the schema requires an object, so that a string means broken arguments.
 	object bool
 	// unchecked is what [Schema.Unchecked] returns.
 	unchecked []string
 }
 
-// Unchecked says what of the schema is not checked, one line each: patterns that nobody can read. Formats are not
-// among it.
+// Unchecked lists the parts of the schema that are not checked, one line each: patterns that cannot be parsed. Formats
+// are not included.
 func (s *Schema) Unchecked() []string { return s.unchecked }
 
-// checker is a compiled schema and the time that its patterns have.
+// checker is a compiled schema with the time budget of its patterns.
 type checker struct {
 	compiled *jsonschema.Schema
 	budget   *budget
 }
 
-// CompileInput compiles a tool's input schema, closed against unknown fields. The error says what is wrong with the
-// schema; it is for the tool's author or operator, not for a model.
+// CompileInput compiles a tool's input schema, closed against unknown fields. The error is for the tool's author or
+// operator, not for a model.
 func CompileInput(raw json.RawMessage) (*Schema, error) { return compile(raw, true) }
 
-// CompileOutput compiles a tool's output schema, as it is written.
+// CompileOutput compiles a tool's output schema, unchanged.
 func CompileOutput(raw json.RawMessage) (*Schema, error) { return compile(raw, false) }
 
 func compile(raw json.RawMessage, closed bool) (*Schema, error) {
@@ -96,7 +96,7 @@ func compile(raw json.RawMessage, closed bool) (*Schema, error) {
 	return s, nil
 }
 
-// newChecker compiles the document. One that compiled once does so again.
+// newChecker compiles the document. It cannot fail if it succeeded before.
 func (s *Schema) newChecker() (*checker, error) {
 	b := &budget{}
 	e := &engine{budget: b, read: map[string]*pattern{}}
@@ -114,7 +114,8 @@ func (s *Schema) newChecker() (*checker, error) {
 	return &checker{compiled, b}, nil
 }
 
-// noLoader refuses to load anything: schemas come from tools, and a $ref is not a way to make us read a file or a URL.
+// noLoader refuses to load anything: schemas come from tools, and a $ref must not make this process read a file or a
+// URL.
 type noLoader struct{}
 
 func (noLoader) Load(url string) (any, error) {

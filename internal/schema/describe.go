@@ -10,13 +10,13 @@ import (
 	"unicode/utf8"
 )
 
-// The sizes of what a message shows of a value, in characters and entries.
+// How much of a value a message shows, in characters and entries.
 const (
 	shownChars   = 60
 	shownEntries = 20
 )
 
-// shorten cuts a text for a message and escapes what does not print.
+// shorten cuts a text for a message and escapes unprintable characters.
 func shorten(s string) string {
 	if n := utf8.RuneCountInString(s); n > shownChars {
 		return fmt.Sprintf("%s… (%d characters)", escape(string([]rune(s)[:shownChars])), n)
@@ -32,7 +32,7 @@ func quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// escape replaces control characters and what else does not print, and leaves quotes alone.
+// escape replaces control and other unprintable characters, and does not change quotes.
 func escape(s string) string {
 	q := strconv.Quote(s)
 	return strings.ReplaceAll(strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`), `\\`, `\`)
@@ -91,7 +91,7 @@ func number(r *big.Rat) string {
 
 var plainKey = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$-]{0,63}$`)
 
-// renderPath writes a location as a model would: a.b[3]["odd key"]; "input" for the whole.
+// renderPath writes a location in a form that models know: a.b[3]["odd key"]; "input" for the whole.
 func renderPath(path []string, doc any) string {
 	if len(path) == 0 {
 		return "input"
@@ -129,7 +129,7 @@ func renderPath(path []string, doc any) string {
 	return b.String()
 }
 
-// at finds the value at a location; ok is false when there is none.
+// at finds the value at a location; ok is false if there is none.
 func at(doc any, path []string) (v any, ok bool) {
 	for _, step := range path {
 		switch d := doc.(type) {

@@ -12,7 +12,7 @@ import (
 	"github.com/toolyard/toolyard/internal/suggest"
 )
 
-// misplaced begins the text about a field that the schema names, only not here and now.
+// misplaced begins the text about a field that the schema names, but does not accept here.
 const misplaced = "is not allowed together with the other fields"
 
 // explainer turns the validator's tree of errors into a flat list of problems.
@@ -141,7 +141,7 @@ func (e *explainer) missing(path, names []string, text string) []problem {
 	return out
 }
 
-// unknown explains a field that the object schema at the address owner does not take.
+// unknown explains a field that the object schema at the address owner refuses.
 func (e *explainer) unknown(path []string, owner string) problem {
 	p := problem{path: path, unknown: true, text: "unknown field"}
 	name := path[len(path)-1]
@@ -173,8 +173,8 @@ func (e *explainer) unknown(path []string, owner string) problem {
 	return p
 }
 
-// alternatives explains that none of several schemas fits: by all of them when they only differ in a type or a value,
-// by the closest one otherwise.
+// alternatives explains that none of several schemas fits: by all of them if they differ only in a type or a value,
+// otherwise by the closest one.
 func (e *explainer) alternatives(path []string, causes []*jsonschema.ValidationError) []problem {
 	var branches [][]problem
 	for _, c := range causes {
@@ -228,8 +228,8 @@ func (e *explainer) alternatives(path []string, causes []*jsonschema.ValidationE
 	return []problem{p}
 }
 
-// score says how far a value is from an alternative: a wrong type at the top is farthest, then a wrong constant (it
-// names another alternative), then the number of problems.
+// score is the distance of a value from an alternative: a wrong type at the top is farthest, then a wrong constant (it
+// selects another alternative), then the number of problems.
 func score(b []problem, path []string) int {
 	total := len(b)
 	for _, p := range b {

@@ -11,15 +11,15 @@ import (
 	"unicode/utf16"
 )
 
-// The limits of a pattern that is matched in linear time. One past them is left to the engine that backtracks.
+// The limits of a pattern that is matched in linear time. Past them, the backtracking engine matches it.
 const (
 	maxProgram  = 10_000  // instructions of one pattern: a{1000} has a thousand
 	maxPrograms = 100_000 // instructions of all patterns of one schema
 )
 
-// linear translates an ECMA-262 expression that is regular into one of Go's, whose time grows with the text alone; ok
-// is false for one that is not, as with look-aheads and back-references, or that is written in a way we do not know.
-// What is translated matches the same texts. The expression is known to be a valid one.
+// linear translates a regular ECMA-262 expression into one of Go's, which takes time in proportion to the text. ok is
+// false if it is not regular, as with look-aheads and back-references, or uses unknown syntax. The translation matches
+// the same texts. source must be a valid expression.
 func linear(source string, unicodeMode bool) (re *regexp.Regexp, size int, ok bool) {
 	t := translator{in: []rune(source), unicode: unicodeMode}
 	if !t.expression() {
@@ -46,11 +46,11 @@ type translator struct {
 	at      int
 	unicode bool
 	out     strings.Builder
-	// repeated is the sum of all counts, about as many instructions as they make.
+	// repeated is the sum of all counts, which is about the number of instructions they make.
 	repeated int
 }
 
-// set is characters as pairs of first and last, sorted.
+// set is a set of characters as sorted pairs of first and last.
 type set []rune
 
 // The sets of ECMA-262's escapes, without the flags i and v.
@@ -61,10 +61,10 @@ var (
 		'\t', '\r', ' ', ' ', 0xa0, 0xa0, 0x1680, 0x1680, 0x2000, 0x200a, 0x2028, 0x2029, 0x202f, 0x202f,
 		0x205f, 0x205f, 0x3000, 0x3000, 0xfeff, 0xfeff,
 	}
-	lines = set{'\n', '\n', '\r', '\r', 0x2028, 0x2029} // what a dot is not
+	lines = set{'\n', '\n', '\r', '\r', 0x2028, 0x2029} // the characters that a dot does not match
 )
 
-// complement is every character that is not in the set.
+// complement is the set of all other characters.
 func (s set) complement() set {
 	var out set
 	next := rune(0)
@@ -96,7 +96,7 @@ func (t *translator) peek(i int) rune {
 	return t.in[t.at+i]
 }
 
-// take reports whether text comes next, and passes over it.
+// take reports whether text comes next, and skips it.
 func (t *translator) take(text string) bool {
 	rs := []rune(text)
 	if t.at+len(rs) > len(t.in) || !slices.Equal(t.in[t.at:t.at+len(rs)], rs) {
@@ -106,7 +106,7 @@ func (t *translator) take(text string) bool {
 	return true
 }
 
-// expression translates all of it. Each step reports false for what it does not know.
+// expression translates everything. Each step returns false for unknown syntax.
 func (t *translator) expression() bool {
 	for t.at < len(t.in) {
 		quantifiable, ok := t.term()
@@ -117,7 +117,7 @@ func (t *translator) expression() bool {
 	return true
 }
 
-// term is one atom, assertion or bracket. Brackets that open are balanced by those that close: the expression is valid.
+// term is one atom, assertion or bracket. Brackets are balanced, because the expression is valid.
 func (t *translator) term() (quantifiable, ok bool) {
 	r := t.peek(0)
 	t.at++
@@ -150,7 +150,7 @@ func (t *translator) term() (quantifiable, ok bool) {
 	return true, true
 }
 
-// open is what an opening bracket opens.
+// open translates an opening bracket.
 func (t *translator) open() bool {
 	t.out.WriteString("(?:")
 	switch {
@@ -168,7 +168,7 @@ func (t *translator) open() bool {
 	return true
 }
 
-// quantifier passes over a quantifier, if there is one. Whether it is lazy makes no difference to what matches.
+// quantifier skips a quantifier, if there is one. Lazy and greedy quantifiers match the same texts.
 func (t *translator) quantifier(allowed bool) bool {
 	from := t.at
 	switch t.peek(0) {
@@ -176,7 +176,7 @@ func (t *translator) quantifier(allowed bool) bool {
 		t.at++
 	case '{':
 		if !t.braces() {
-			return true // a literal brace: the next term
+			return true // a literal brace, which is the next term
 		}
 	default:
 		return true
@@ -189,7 +189,7 @@ func (t *translator) quantifier(allowed bool) bool {
 	return !slices.Contains([]rune{'*', '+', '?'}, t.peek(0))
 }
 
-// braces passes over {n}, {n,} and {n,m}; false for anything else.
+// braces skips {n}, {n,} and {n,m}; false for anything else.
 func (t *translator) braces() bool {
 	from := t.at
 	t.at++
@@ -229,7 +229,7 @@ func (t *translator) class(s set, more string) {
 	}
 }
 
-// escape is an escape outside of brackets.
+// escape translates an escape outside of brackets.
 func (t *translator) escape() (quantifiable, ok bool) {
 	switch r := t.peek(0); {
 	case r == 'b' || r == 'B':
@@ -291,7 +291,7 @@ func (t *translator) escaped() (r rune, s set, more string, ok bool) {
 		more, ok = t.property(r)
 		return 0, nil, more, ok
 	}
-	// Anything else that is a letter or a digit refers to a group, or means itself in some engines alone.
+	// Any other letter or digit refers to a group, or is literal only in some engines.
 	return r, nil, "", r >= 0 && r < 0x80 && !unicode.IsLetter(r) && !unicode.IsDigit(r)
 }
 
@@ -304,7 +304,7 @@ func (t *translator) hex(n int) (rune, bool) {
 	return rune(v), err == nil
 }
 
-// codePoint is what follows \u.
+// codePoint reads what follows \u.
 func (t *translator) codePoint() (rune, bool) {
 	if t.unicode && t.take("{") {
 		from := t.at
@@ -330,7 +330,7 @@ func (t *translator) codePoint() (rune, bool) {
 	return r, ok
 }
 
-// property is the text of \p{…} and \P{…}, for what Go has under the same name.
+// property returns the text of \p{…} and \P{…} for names that Go has too.
 func (t *translator) property(r rune) (text string, ok bool) {
 	if !t.unicode || !t.take("{") {
 		return "", false
@@ -356,7 +356,7 @@ func (t *translator) property(r rune) (text string, ok bool) {
 	return fmt.Sprintf(`\%c{%s}`, r, name), known
 }
 
-// bracket is a class in brackets.
+// bracket translates a class in brackets.
 func (t *translator) bracket() bool {
 	negated := t.take("^")
 	var b strings.Builder

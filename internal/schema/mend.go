@@ -11,13 +11,13 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// maxMends is how many keywords of one schema are taken out one by one.
+// maxMends bounds the keywords of one schema that are removed one by one.
 const maxMends = 100
 
-// Mend makes a schema that somebody else's tool has one of 2020-12 that compiles, and says in a line each what it
-// changed: words of older drafts and of OpenAPI are translated, and a keyword that means nothing is taken out, so
-// that more is accepted there. input says that it is the schema of a tool's input, which is an object. What needs no
-// mending comes back as it was.
+// Mend turns the schema of a foreign tool into one of 2020-12 that compiles, and returns a line for each change.
+// Keywords of older drafts and of OpenAPI are translated. A keyword that means nothing is removed, so that more is
+// accepted there. input says that it is the schema of a tool's input, which is an object. A schema that needs no change
+// is returned unchanged.
 func Mend(raw json.RawMessage, input bool) (json.RawMessage, []string, error) {
 	v, err := Parse(raw)
 	if err != nil {
@@ -64,7 +64,7 @@ type mender struct {
 	lines []string
 }
 
-// say notes a change; at is where it was made.
+// say records a change and its place.
 func (m *mender) say(at []string, format string, args ...any) {
 	where := ""
 	if len(at) > 0 {
@@ -73,13 +73,13 @@ func (m *mender) say(at []string, format string, args ...any) {
 	m.lines = append(m.lines, where+fmt.Sprintf(format, args...))
 }
 
-// drafts are those that can be named, by their addresses.
+// drafts are the known drafts, by their addresses.
 var drafts = map[string]int{
 	"json-schema.org/draft-04/schema": 4, "json-schema.org/draft-06/schema": 6, "json-schema.org/draft-07/schema": 7,
 	"json-schema.org/draft/2019-09/schema": 2019, "json-schema.org/draft/2020-12/schema": 2020,
 }
 
-// dialect finds the draft that the schema is written in, and takes out the name of one that nobody knows.
+// dialect finds the draft of the schema, and removes the name of an unknown one.
 func (m *mender) dialect() {
 	m.draft = 2020
 	said, ok := m.root["$schema"]
@@ -98,7 +98,7 @@ func (m *mender) dialect() {
 	}
 }
 
-// object makes the root say that it is one.
+// object sets the root's type to object.
 func (m *mender) object() error {
 	switch t := m.root["type"].(type) {
 	case nil:
@@ -118,7 +118,7 @@ func (m *mender) object() error {
 	return nil
 }
 
-// node translates what one schema says, and those below it.
+// node translates one schema and those below it.
 func (m *mender) node(node map[string]any, at []string) {
 	for _, k := range slices.Sorted(maps.Keys(node)) {
 		if node[k] == nil && !slices.Contains([]string{"const", "default", "example", "examples"}, k) {
@@ -137,7 +137,7 @@ func (m *mender) node(node map[string]any, at []string) {
 	})
 }
 
-// typeNames are those of JSON Schema, and what else authors call them.
+// typeNames are those of JSON Schema, and other names that authors use.
 var typeNames = map[string]string{
 	"array": "array", "boolean": "boolean", "integer": "integer", "null": "null", "number": "number",
 	"object": "object",
@@ -224,10 +224,10 @@ func (m *mender) limits(node map[string]any, at []string) {
 	}
 }
 
-// required translates the booleans of draft 3, which stand in the field itself, and takes out repeats.
+// required translates the booleans of draft 3, which are in the field itself, and removes repeats.
 func (m *mender) required(node map[string]any, at []string) {
 	list, isList := node["required"].([]any)
-	if _, ok := node["required"].(bool); ok { // the node above has read it
+	if _, ok := node["required"].(bool); ok { // the parent node has read it
 		delete(node, "required")
 	}
 	fields, _ := node["properties"].(map[string]any)
@@ -258,7 +258,7 @@ func (m *mender) required(node map[string]any, at []string) {
 	node["required"] = unique
 }
 
-// references takes out those that lead to nothing in the schema: nothing is ever loaded.
+// references removes references that lead to nothing in the schema: nothing is ever loaded.
 func (m *mender) references(node map[string]any, at []string) {
 	if ref, ok := node["$ref"].(string); ok {
 		fragment, local := strings.CutPrefix(ref, "#")
@@ -282,7 +282,7 @@ func (m *mender) references(node map[string]any, at []string) {
 	})
 }
 
-// named reports whether a schema has an address that a reference may mean.
+// named reports whether a schema has an address that a reference may use.
 func named(node map[string]any, top bool) (found bool) {
 	_, a := node["$id"].(string)
 	_, b := node["id"].(string)
@@ -297,7 +297,7 @@ func named(node map[string]any, top bool) (found bool) {
 	return found
 }
 
-// finish takes out what keeps the schema from compiling, one keyword at a time.
+// finish removes what keeps the schema from compiling, one keyword at a time.
 func (m *mender) finish() error {
 	for range maxMends {
 		raw, err := encode(m.root)
@@ -319,7 +319,7 @@ func (m *mender) finish() error {
 	return fmt.Errorf("more than %d keywords of it mean nothing", maxMends)
 }
 
-// deepest is the place of the error that is farthest down, the first by name of several.
+// deepest is the place of the deepest error; of several, the first by name.
 func deepest(err *jsonschema.ValidationError) (at []string) {
 	if len(err.Causes) == 0 {
 		return err.InstanceLocation
@@ -332,9 +332,8 @@ func deepest(err *jsonschema.ValidationError) (at []string) {
 	return at
 }
 
-// takeOut takes the keyword at a place out of the schema, or the one above it that is a list; a whole subschema
-// becomes one that takes any value, so that a field which it describes is still known. It reports false when there is
-// none.
+// takeOut removes the keyword at a place from the schema, or the list above it that contains it. A whole subschema
+// becomes one that accepts any value, so that its field is still known. It returns false if there is nothing to remove.
 func (m *mender) takeOut(path []string) bool {
 	for len(path) > 0 {
 		last := path[len(path)-1]

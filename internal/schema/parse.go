@@ -18,9 +18,9 @@ type Value struct {
 	canonical json.RawMessage
 }
 
-// Canonical is the value with its keys in byte order, compact, numbers as they were written. Of a field that was given
-// twice it has the last one: whoever reads canonical bytes reads the same as everybody else, which raw bytes don't
-// promise. The caller must not change them.
+// Canonical is the value with its keys in byte order, compact, numbers as they were written. Of a repeated field it has
+// the last value, so that all readers of canonical bytes read the same; raw bytes do not guarantee that. The caller
+// must not change them.
 func (v Value) Canonical() json.RawMessage { return v.canonical }
 
 // Hash is the SHA-256 of the canonical bytes, in hex: equal for inputs that mean the same.
@@ -29,10 +29,10 @@ func (v Value) Hash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Doc is the value as decoded: maps, slices, strings, [json.Number], bools and nil. The caller must not change it.
+// Doc is the decoded value: maps, slices, strings, [json.Number], bools and nil. The caller must not change it.
 func (v Value) Doc() any { return v.doc }
 
-// Parse reads a JSON value. Its errors are [*Error]s: text for whoever wrote the value.
+// Parse reads a JSON value. Its errors are [*Error]s, written for the author of the value.
 func Parse(raw json.RawMessage) (Value, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
@@ -67,7 +67,7 @@ func encode(doc any) (json.RawMessage, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// walker checks the limits of a decoded value before anything expensive looks at it.
+// walker checks the limits of a decoded value before expensive steps.
 type walker struct{ values int }
 
 func (w *walker) walk(doc any, path []string) *problem {
@@ -113,7 +113,7 @@ func plainNumber(s string) bool {
 	return err == nil && -MaxNumberExponent <= exp && exp <= MaxNumberExponent
 }
 
-// notJSON says that text is not JSON, where it breaks and what stands there.
+// notJSON says that text is not JSON, where it breaks and what is there.
 func notJSON(text string, err error) *Error {
 	if strings.TrimSpace(text) == "" {
 		return &Error{Problems: []string{"the arguments were empty; send a JSON object, {} when there is nothing to " +

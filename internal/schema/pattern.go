@@ -10,12 +10,13 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// Patterns are expressions of ECMA-262, as JSON Schema wants them: with the flag u, or where they are not valid then,
-// without it. One that is valid in neither may be Go's or Python's; what nobody reads is not checked (see mend.go).
+// Patterns are expressions of ECMA-262, as JSON Schema defines: with the flag u, or without it if they are not valid
+// with it. A pattern that is valid in neither form may be Go's or Python's. A pattern that cannot be parsed is not
+// checked (see mend.go).
 //
 // A regular expression is matched in linear time (see linear.go). The others, with look-arounds and back-references,
-// are matched by an engine that backtracks, whose time has a limit. So has the time of all patterns in one check. A
-// value that could not be checked does not fit, whatever stands around the pattern: it may stand below "not".
+// are matched by a backtracking engine with a time limit. All patterns of one check together also have a time limit. A
+// value that could not be checked does not fit, whatever surrounds the pattern, which may be below "not".
 
 // The limits of patterns.
 const (
@@ -25,12 +26,12 @@ const (
 	maxMatchWork    = 1 << 30          // instructions of a linear pattern times bytes of the value
 )
 
-// clockPeriod is how exactly the engine keeps to its time.
+// clockPeriod is the precision of the engine's timeout.
 const clockPeriod = 10 * time.Millisecond
 
 func init() { regexp2.SetTimeoutCheckPeriod(clockPeriod) }
 
-// dialect is one way to read a pattern.
+// dialect is one way to parse a pattern.
 type dialect struct {
 	options       regexp2.RegexOptions
 	ecma, unicode bool
@@ -43,18 +44,18 @@ var dialects = []dialect{
 	{options: regexp2.RE2},
 }
 
-// foreign finds an escape or a group that is no letter's own in ECMA-262 without the flag u, where \A would mean the
-// letter A: such a pattern is of another language.
+// foreign finds an escape or a group that has no meaning of its own in ECMA-262 without the flag u, where \A would mean
+// the letter A: such a pattern is in another language.
 var foreign = regexp.MustCompile(`(?:^|[^\\])(?:\\\\)*(?:\\[AaCEeGHhKLNPpQRXZz]|\(\?[^:=!<]|\(\?<?P|\[\[:)`)
 
 var errPattern = errors.New("it is no regular expression of ECMA-262, Go or Python")
 
-// readPattern compiles a pattern in the first language that it is valid in.
+// readPattern compiles a pattern in the first language in which it is valid.
 func readPattern(source string) (p *pattern, err error) {
 	if len(source) > MaxPatternBytes {
 		return nil, fmt.Errorf("it has %d bytes; at most %d are checked", len(source), MaxPatternBytes)
 	}
-	defer func() { // the parser is somebody else's, and patterns are anybody's
+	defer func() { // the parser is a foreign one, and so are the patterns
 		if r := recover(); r != nil {
 			p, err = nil, errPattern
 		}
@@ -78,10 +79,10 @@ func readPattern(source string) (p *pattern, err error) {
 	return nil, errPattern
 }
 
-// pattern is a compiled one. It belongs to one check at a time.
+// pattern is a compiled pattern. It belongs to one check at a time.
 type pattern struct {
 	source     string
-	linear     *regexp.Regexp // nil for one that is not regular
+	linear     *regexp.Regexp // nil if it is not regular
 	size       int
 	backtracks *regexp2.Regexp
 	budget     *budget
@@ -89,11 +90,11 @@ type pattern struct {
 
 func (p *pattern) String() string { return p.source }
 
-// MatchString reports whether the pattern matches. It panics with [*unchecked] when that takes too long to find out.
-// Only the time of matching counts, so that a busy machine uses little of it up.
+// MatchString reports whether the pattern matches. It panics with [*unchecked] if that takes too long. Only the time of
+// matching counts, so that a busy machine uses little of the budget.
 func (p *pattern) MatchString(s string) bool {
 	began := time.Now()
-	defer func() { p.budget.left += time.Until(began) }() // what has passed, as a negative duration
+	defer func() { p.budget.left += time.Until(began) }() // the elapsed time, as a negative duration
 	switch {
 	case p.budget.left <= 0:
 	case p.linear != nil:
@@ -120,10 +121,10 @@ func (u *unchecked) String() string {
 		u.within.Round(time.Millisecond), shorten(u.pattern), describe(u.value))
 }
 
-// budget is the time that the patterns of one check have.
+// budget is the time for the patterns of one check.
 type budget struct {
 	left  time.Duration
-	share time.Duration // what that was at the start
+	share time.Duration // left at the start
 }
 
 // engine compiles the patterns of one schema.

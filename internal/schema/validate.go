@@ -19,7 +19,7 @@ import (
 type Error struct {
 	// Problems are at most [MaxProblems] lines "path: expected X, got Y", ordered by path.
 	Problems []string
-	// More is how many further problems there are.
+	// More is the number of further problems.
 	More int
 }
 
@@ -44,11 +44,11 @@ type problem struct {
 	text string
 	// doc is the input, to render the path.
 	doc any
-	// wanted are the types that were expected, when the type is all that is wrong.
+	// wanted are the expected types, if only the type is wrong.
 	wanted []string
-	// choice are the values that were expected, when that is all that is wrong.
+	// choice are the expected values, if only the value is wrong.
 	choice []any
-	// unknown marks a field that no part of the schema has taken up.
+	// unknown marks a field that no part of the schema has accepted.
 	unknown bool
 }
 
@@ -63,18 +63,18 @@ func (s *Schema) Validate(input json.RawMessage) error {
 	return s.Check(v)
 }
 
-// Check is [Schema.Validate] of a parsed input.
+// Check is [Schema.Validate] for a parsed input.
 func (s *Schema) Check(v Value) error { return s.CheckWithin(v, nil) }
 
-// Allowance is the time that the patterns of several checks have together, those of one batch, say: each check has up
-// to [PatternTime] of it, and when it is used up, enough for patterns that are not slow. It is for one check at a
-// time.
+// Allowance is the time that the patterns of several checks share, such as those of one batch. Each check may use up to
+// [PatternTime] of it. When it is used up, each check still has enough for patterns that are not slow. It serves one
+// check at a time.
 type Allowance struct{ left time.Duration }
 
-// NewAllowance makes an allowance of so much time.
+// NewAllowance returns an allowance of the given time.
 func NewAllowance(d time.Duration) *Allowance { return &Allowance{left: d} }
 
-// CheckWithin is Check with an allowance; nil is one of its own.
+// CheckWithin is Check with an allowance; nil means none.
 func (s *Schema) CheckWithin(v Value, a *Allowance) error {
 	within := budget{left: PatternTime}
 	if a != nil {
@@ -85,7 +85,7 @@ func (s *Schema) CheckWithin(v Value, a *Allowance) error {
 	return s.check(v, &within)
 }
 
-// check is Check with the time that patterns have.
+// check is Check with the time for patterns.
 func (s *Schema) check(v Value, within *budget) error {
 	if text, ok := v.doc.(string); ok && s.object {
 		return brokenArguments(text)
@@ -111,8 +111,8 @@ func (s *Schema) check(v Value, within *budget) error {
 	return out
 }
 
-// run is the validator's answer. A pattern that takes too long ends it with a panic, which nothing of the validator
-// outlives.
+// run returns the validator's answer. A pattern that takes too long ends it with a panic, after which the validator's
+// state is dropped.
 func (s *Schema) run(doc any, within *budget) (err error) {
 	c, ok := s.checkers.Get().(*checker)
 	if !ok {
@@ -139,8 +139,8 @@ func (s *Schema) run(doc any, within *budget) (err error) {
 	return err
 }
 
-// brokenArguments explains a string where an object belongs: providers hand over what the model wrote as a string when
-// it is not JSON.
+// brokenArguments explains a string in place of an object: if what the model wrote is not JSON, providers pass it on as
+// a string.
 func brokenArguments(text string) error {
 	if _, err := Parse(json.RawMessage(text)); err != nil {
 		return err
@@ -152,8 +152,8 @@ func brokenArguments(text string) error {
 		"string of it"}}
 }
 
-// tidy orders problems by path and text, and drops repeats and what only follows from another problem: a field that
-// is unknown because the part of the schema that names it failed.
+// tidy sorts problems by path and text, and removes repeats and problems that only follow from another one: a field
+// that is unknown because the part of the schema that names it failed.
 func tidy(found []problem) []problem {
 	slices.SortStableFunc(found, func(a, b problem) int {
 		if c := slices.CompareFunc(a.path, b.path, compareStep); c != 0 {
