@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// confine takes from this process, and so from the command that it starts, every right and resource that the spec does
-// not give, and then looks whether that is so. It returns what it has seen to stand.
+// confine removes from this process, and so from the command that it starts, every right and resource that the spec
+// does not give, and then checks that. It returns the layers that it has verified.
 func (w *watch) confine(r *Root) ([]string, error) {
 	for _, l := range w.spec.Rlimits {
 		var have unix.Rlimit
@@ -30,7 +30,8 @@ func (w *watch) confine(r *Root) ([]string, error) {
 			return nil, err
 		}
 	}
-	// What the worker, a wrapper or a debugger left open is nobody's business; the socket stays with the stage.
+	// Descriptors that the worker, a wrapper or a debugger left open are not passed on; the socket stays with the
+	// stage.
 	if err := at(unix.CloseRange(Socket+1, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC), "mark descriptors"); err != nil {
 		return nil, err
 	}
@@ -55,14 +56,14 @@ func (w *watch) confine(r *Root) ([]string, error) {
 	return look()
 }
 
-// ownProcesses are what this process may have beyond what it gives to the command: a fork bomb must not keep the
-// runtime from a thread that it needs to go on watching.
+// ownProcesses are this process's own threads beside the command's processes: a fork bomb must not prevent the runtime
+// from creating a thread that it needs to continue watching.
 const ownProcesses = 16
 
-// start starts the command under its own filter and its own limit of processes, which is lower than ours. A pid other
-// than 0 says that it runs, whatever the error.
+// start starts the command under its own filter and its own process limit, which is lower than ours. A pid other than 0
+// says that it runs, whatever the error.
 func start(r *Root, s *Spec, path string, fds []int) (pid int, err error) {
-	if err := filter(r.Own, 0); err != nil { // of this thread alone: the others limit the command
+	if err := filter(r.Own, 0); err != nil { // for this thread alone: the other threads limit the command
 		return 0, fmt.Errorf("set the command's own filter: %w", err)
 	}
 	var own, its unix.Rlimit
@@ -83,7 +84,7 @@ func start(r *Root, s *Spec, path string, fds []int) (pid int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	// It could have raised its limit by now, but to no more than ours, and no more than this is left to it.
+	// The command could have raised its limit already, but only up to ours, and this lowers it again.
 	limited := make(chan error, 1)
 	go func() { limited <- unix.Prlimit(pid, unix.RLIMIT_NPROC, &its, nil) }()
 	if err = <-limited; errors.Is(err, unix.ESRCH) { // it has ended
@@ -92,8 +93,8 @@ func start(r *Root, s *Spec, path string, fds []int) (pid int, err error) {
 	return pid, errors.Join(err, unix.Setrlimit(unix.RLIMIT_NPROC, &own))
 }
 
-// dropRights empties every set of capabilities of this thread, and of the others where the runtime can: in a build with
-// cgo it cannot, and they keep theirs. They run nothing but this program, behind the same filter, and end with it.
+// dropRights empties every capability set of this thread, and of the others if the runtime can: in a build with cgo it
+// cannot, and they keep theirs. They run only this program, behind the same filter, and end with it.
 func dropRights() error {
 	if err := at(unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0),
 		"clear the ambient capabilities"); err != nil {
@@ -106,7 +107,7 @@ func dropRights() error {
 			return at(err, "drop capability %d from the bounding set", c)
 		}
 	}
-	// NOROOT, NO_SETUID_FIXUP and no KEEP_CAPS, no ambient, each for good
+	// NOROOT, NO_SETUID_FIXUP and no KEEP_CAPS, no ambient, each locked
 	const locked = 1<<0 | 1<<1 | 1<<2 | 1<<3 | 1<<5 | 1<<6 | 1<<7
 	if err := at(unix.Prctl(unix.PR_SET_SECUREBITS, locked, 0, 0, 0), "set the secure bits"); err != nil {
 		return err
@@ -124,7 +125,7 @@ func dropRights() error {
 	return nil
 }
 
-// filter installs a seccomp program, on all threads where the flags say so.
+// filter installs a seccomp program, on all threads if the flags say so.
 func filter(program []byte, flags uintptr) error {
 	const instruction = 8
 	n := len(program) / instruction
@@ -150,8 +151,8 @@ func filter(program []byte, flags uintptr) error {
 
 const looking = "look at the sandbox from inside"
 
-// lookAround reads from the kernel where this process is: what does not change any more. It trusts none of the calls
-// that should have brought it there.
+// lookAround checks with the kernel where this process is, as far as that no longer changes. It does not trust the
+// calls that should have brought it there.
 func lookAround(r *Root) error {
 	wrong := func(format string, args ...any) error { return at(fmt.Errorf(format, args...), looking) }
 	if pid := os.Getpid(); pid != 1 {
@@ -188,7 +189,7 @@ func lookAround(r *Root) error {
 // namespaceKinds are user, mnt, pid, net, ipc, uts and cgroup.
 const namespaceKinds = 7
 
-// look reads back what was taken away last, from the kernel, and returns everything that has been seen to stand.
+// look checks with the kernel what was dropped last, and returns all verified layers.
 func look() ([]string, error) {
 	var status [4096]byte
 	n, err := readOnce("/proc/thread-self/status", status[:])
@@ -216,7 +217,7 @@ func look() ([]string, error) {
 		"rlimits"}, nil
 }
 
-// readOnce reads the beginning of a file of /proc, without asking the runtime to wait for it.
+// readOnce reads the beginning of a file of /proc, without the runtime's poller.
 func readOnce(path string, to []byte) (int, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

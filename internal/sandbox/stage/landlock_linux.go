@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// landlockLayer is the second wall: it holds by itself what the mounts hold, for this thread and all that it starts.
-// landlockScopes are its newer part, which keeps signals and abstract sockets inside.
+// landlockLayer is a second barrier: for this thread and all that it starts, it enforces the same as the mounts,
+// independently. landlockScopes are its newer part, which keeps signals and abstract sockets inside.
 const (
 	landlockLayer  = "landlock"
 	landlockScopes = "landlock_scopes"
@@ -17,7 +17,7 @@ const (
 
 const (
 	readAccess = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
-	// makeAccess is what a command may do in a place that it writes to. Devices are made nowhere.
+	// makeAccess is what a command may do in a place that it can write to. It can create no devices.
 	makeAccess = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_REMOVE_DIR |
 		unix.LANDLOCK_ACCESS_FS_REMOVE_FILE | unix.LANDLOCK_ACCESS_FS_MAKE_DIR |
 		unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK | unix.LANDLOCK_ACCESS_FS_MAKE_FIFO |
@@ -26,7 +26,7 @@ const (
 	everyAccess  = readAccess | makeAccess | unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
 )
 
-// newerAccess is what a version of Landlock brought: the kernel refuses what it does not know.
+// newerAccess are the rights that each version of Landlock added: a kernel refuses those that it does not know.
 var newerAccess = []struct {
 	version        int
 	everywhere     uint64 // handled
@@ -37,11 +37,11 @@ var newerAccess = []struct {
 	{5, unix.LANDLOCK_ACCESS_FS_IOCTL_DEV, 0, unix.LANDLOCK_ACCESS_FS_IOCTL_DEV},
 }
 
-// scopesVersion is the first that keeps signals and abstract sockets inside.
+// scopesVersion is the first version that keeps signals and abstract sockets inside.
 const scopesVersion = 6
 
-// landlock confines this thread to reading what there is, and to writing in some directories and to some devices. A
-// kernel without Landlock is no error: that layer is missing then, and said to be.
+// landlock restricts this thread to reading everything visible, and to writing in some directories and to some devices.
+// A kernel without Landlock is no error: the layer is then reported as missing.
 func (w *watch) landlock(writable, devices []string) error {
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -89,7 +89,7 @@ func (w *watch) landlock(writable, devices []string) error {
 	return nil
 }
 
-// allow adds a rule: what lies below a path may be accessed so.
+// allow adds a rule: it permits this access to everything below a path.
 func allow(set int, path string, access uint64) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {

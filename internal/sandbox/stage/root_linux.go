@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inside are the flags of a look-up below a directory that the command can write, or that others made: no symbolic link
-// is followed, so that nothing that is named there leads elsewhere.
+// inside are the flags of a look-up below a directory that the command or others can write to: it follows no symbolic
+// links, so that no name there leads elsewhere.
 const inside = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
 
-// buildRoot makes an empty root and shows in it what every command sees. Everything is mounted by descriptor: a path is
-// looked at once.
+// buildRoot makes an empty root and mounts in it what every command sees. Everything is mounted by descriptor, so that
+// a path is resolved only once.
 func buildRoot(r *Root) (root int, err error) {
 	unix.Umask(0)
 	if root, err = newRoot(r); err != nil {
@@ -49,7 +49,7 @@ func buildRoot(r *Root) (root int, err error) {
 	return root, at(wakeLoopback(), "wake the loopback")
 }
 
-// finishOwn adds what this command has of its own to a root that the stage has built, and moves there.
+// finishOwn adds this command's own part to a root that the stage has built, and enters it.
 func finishOwn(root int, s *Spec, mount int) error {
 	unix.Umask(0)
 	if err := fill(root, s.Dirs, s.Files); err != nil {
@@ -75,7 +75,7 @@ func finishOwn(root int, s *Spec, mount int) error {
 	return mask(s)
 }
 
-// newRoot mounts an empty tmpfs over the old root: look-ups that begin at the old one still go there.
+// newRoot mounts an empty tmpfs over the old root: look-ups that begin at the old one still use the old one.
 func newRoot(r *Root) (int, error) {
 	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -98,7 +98,7 @@ func newRoot(r *Root) (int, error) {
 	return root, at(unix.MoveMount(root, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH), "attach the root")
 }
 
-// fill makes directories and files that lie on the root itself.
+// fill makes directories and files on the root itself.
 func fill(root int, dirs []Dir, files []File) error {
 	for _, d := range dirs {
 		if err := unix.Mkdirat(root, d.Path, d.Mode); err != nil && !errors.Is(err, unix.EEXIST) {
@@ -125,7 +125,7 @@ func writeFile(root int, f File) error {
 	return errors.Join(err, file.Close())
 }
 
-// bind shows one file or directory. A directory's mounts come with it.
+// bind mounts one file or directory, with the mounts below it.
 func bind(root int, b *Bind, prepared int) error {
 	tree, err := source(b, prepared)
 	if err != nil {
@@ -156,7 +156,7 @@ func bind(root int, b *Bind, prepared int) error {
 	return unix.MoveMount(tree, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
-// source opens what a bind shows, as a tree that is mounted nowhere yet.
+// source opens the source of a bind, as a detached tree.
 func source(b *Bind, prepared int) (int, error) {
 	if b.Prepared {
 		return unix.FcntlInt(uintptr(prepared), unix.F_DUPFD_CLOEXEC, 0)
@@ -183,7 +183,7 @@ func source(b *Bind, prepared int) (int, error) {
 	return unix.OpenTree(fd, "", flags)
 }
 
-// mountpoint opens a place of the root, and makes it where it is missing.
+// mountpoint opens a place of the root, and creates it if it is missing.
 func mountpoint(root int, at string, dir bool) (int, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: inside}
 	fd, err := unix.Openat2(root, at, &how)
@@ -206,7 +206,7 @@ func mountpoint(root int, at string, dir bool) (int, error) {
 	return unix.Openat2(root, at, &how)
 }
 
-// bindSelf puts a mount of its own over a place below base.
+// bindSelf mounts a place below base over itself.
 func bindSelf(base int, place string, readOnly bool) error {
 	fd, err := unix.Openat2(base, place, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW,
 		Resolve: inside})
@@ -231,7 +231,7 @@ func setReadOnly(mount int, flags uint) error {
 	return unix.MountSetattr(mount, "", unix.AT_EMPTY_PATH|flags, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 }
 
-// mountProc mounts a proc of the new pid namespace that shows processes and nothing of the kernel.
+// mountProc mounts a proc of the new pid namespace that shows only processes.
 func mountProc(root int) error {
 	fs, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -244,8 +244,7 @@ func mountProc(root int) error {
 	if err := unix.FsconfigCreate(fs); err != nil {
 		return err
 	}
-	// Read-only: the score by which the kernel chooses whom to kill is a file in it. What lies behind /proc/self/fd is
-	// elsewhere.
+	// Read-only, because the OOM score of a process is a file in it. The targets of /proc/self/fd are elsewhere.
 	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC,
 		unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
@@ -255,7 +254,7 @@ func mountProc(root int) error {
 	return unix.MoveMount(mount, "", root, "proc", unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// enter makes the new root this process's root and lets go of the old one, with everything that was mounted there.
+// enter makes the new root this process's root and detaches the old one, with everything that was mounted there.
 func enter(root int) error {
 	if err := at(unix.Fchdir(root), "enter the root"); err != nil {
 		return err
@@ -269,7 +268,7 @@ func enter(root int) error {
 	return at(unix.Chdir("/"), "enter the root")
 }
 
-// protect makes parts of the workspace read-only, each a mount of its own.
+// protect makes parts of the workspace read-only, each as a separate mount.
 func protect(s *Spec) error {
 	if len(s.Protect) == 0 {
 		return nil
@@ -288,8 +287,8 @@ func protect(s *Spec) error {
 	return nil
 }
 
-// mask puts a file or directory that nobody can open in front of what is hidden. What has gone since it was found is
-// not there to be hidden.
+// mask mounts a file or directory that nobody can open over what is hidden. A place that no longer exists needs no
+// mask.
 func mask(s *Spec) error {
 	if len(s.Masks) == 0 {
 		return nil
@@ -322,7 +321,7 @@ func maskOne(ws int, m Mask) error {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, "/"+cover,
 		unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {
-		return fmt.Errorf("open %s: %v", cover, err) // it must be there: no ENOENT
+		return fmt.Errorf("open %s: %v", cover, err) // it must exist: no ENOENT
 	}
 	defer func() { _ = unix.Close(tree) }()
 	if err := setReadOnly(tree, 0); err != nil {
@@ -331,8 +330,8 @@ func maskOne(ws int, m Mask) error {
 	return unix.MoveMount(tree, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
-// finishOuter does what an outer stage cannot: it protects, puts files where no argument shows them, and takes this
-// program away.
+// finishOuter does what an outer stage cannot: it protects, writes files that must not be in arguments, and unmounts
+// this program.
 func finishOuter(r *Root, s *Spec) error {
 	if err := protect(s); err != nil {
 		return err
@@ -347,7 +346,7 @@ func finishOuter(r *Root, s *Spec) error {
 	if err := mask(s); err != nil {
 		return err
 	}
-	for _, dir := range s.Bound { // bwrap bounds their bytes, but not their files
+	for _, dir := range s.Bound { // bwrap bounds their bytes, but not the number of their files
 		options := "size=" + strconv.FormatInt(r.Bytes, 10) + ",nr_inodes=" + strconv.FormatInt(r.Inodes, 10)
 		if err := at(unix.Mount("", "/"+dir, "", unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV, options),
 			"bound the files of %s", dir); err != nil {
@@ -368,7 +367,7 @@ func finishOuter(r *Root, s *Spec) error {
 	return nil
 }
 
-// wakeLoopback sets lo up, the only interface there is.
+// wakeLoopback sets lo up, the only interface.
 func wakeLoopback() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SpawnerName is the argv[0] of a spawner: a small process that does nothing but start stages. A worker is large, and a
-// process in a user namespace of its own is made by copying its maker's memory map: from here that is quick, and the
-// worker need not fault in its own memory again. It has the worker's rights and its lifetime, and takes orders from its
-// socket only.
+// SpawnerName is the argv[0] of a spawner: a small process that only starts stages. Starting a process in a new user
+// namespace copies the memory map of the parent. A worker is large, so this is faster from here, and the worker need
+// not fault in its memory again. The spawner has the worker's rights and its lifetime, and takes orders only from its
+// socket.
 const SpawnerName = "toolyard-sandbox-spawner"
 
-// Spawn is what a spawner starts stages with, all of them the same. It is the first message on its socket.
+// Spawn says how a spawner starts stages, all of them in the same way. It is the first message on its socket.
 type Spawn struct {
-	// UID and GID are whom a stage runs as inside, HostUID and HostGID who that is outside. Root says that the worker
-	// is root, and a stage changes into that user.
+	// UID and GID are the stage's user and group inside, HostUID and HostGID those outside. Root says that the worker
+	// is root, and that a stage changes to that user.
 	UID, GID, HostUID, HostGID int
 	Root                       bool
 	Env                        []string
@@ -32,10 +32,10 @@ func (s *Spawn) fields(c *coder) {
 	list(c, &s.Env, (*coder).text)
 }
 
-// Self is this program, also where its file has been replaced since.
+// Self is this program, even if its file has been replaced.
 const Self = "/proc/self/exe"
 
-// Attributes are those of a stage. Its capabilities hold in its own user namespace only, and until it has set up.
+// Attributes are those of a stage. Its capabilities apply only in its own user namespace, and only until it has set up.
 func (s *Spawn) Attributes() *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC |
@@ -45,15 +45,15 @@ func (s *Spawn) Attributes() *syscall.SysProcAttr {
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: s.GID, HostID: s.HostGID, Size: 1}},
 		AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_NET_ADMIN, unix.CAP_SYS_RESOURCE},
 	}
-	if s.Root { // it changes into the one user that is mapped, and out of root's groups
+	if s.Root { // it changes to the only mapped user, and leaves root's groups
 		a.GidMappingsEnableSetgroups = true
 		a.Credential = &syscall.Credential{Uid: uint32(s.UID), Gid: uint32(s.GID)}
 	}
 	return a
 }
 
-// spawner is the whole life of one: for each message, which brings a stage's socket, it starts the stage and answers
-// with a descriptor of the process, or with the error's number. It ends with its socket.
+// spawner is the main loop. Each message brings a stage's socket; it starts the stage and answers with a descriptor of
+// the process, or with the error number. It ends when its socket closes.
 func spawner() int {
 	runtime.LockOSThread() // a stage dies with the thread that started it
 	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -78,7 +78,7 @@ func spawner() int {
 		_, err = syscall.ForkExec(Self, []string{Name},
 			&syscall.ProcAttr{Dir: "/", Env: s.Env, Sys: attr,
 				Files: []uintptr{uintptr(null), uintptr(null), uintptr(null), uintptr(far)}})
-		_ = unix.Close(far) // the stage has its own
+		_ = unix.Close(far) // the stage has its own copy
 		select {
 		case begun <- struct{}{}:
 		default:
@@ -89,7 +89,7 @@ func spawner() int {
 	}
 }
 
-// answer tells the worker of one start.
+// answer reports one start to the worker.
 func answer(pidfd int, started error) error {
 	if started != nil {
 		errno, _ := errors.AsType[syscall.Errno](started)
@@ -114,7 +114,7 @@ func takeOne() (int, error) {
 	return fds[0], nil
 }
 
-// rights are the descriptors that came with a message.
+// rights returns the descriptors of a message.
 func rights(oob []byte) ([]int, error) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil || len(messages) != 1 {
@@ -123,7 +123,7 @@ func rights(oob []byte) ([]int, error) {
 	return unix.ParseUnixRights(&messages[0])
 }
 
-// packets reads the socket as a stream, for a message that comes in one packet.
+// packets reads the socket as a stream, and splits a packet that is larger than a read.
 type packets struct{ rest []byte }
 
 func (p *packets) Read(to []byte) (int, error) {
@@ -141,7 +141,7 @@ func (p *packets) Read(to []byte) (int, error) {
 	return n, nil
 }
 
-// reapAll waits for stages that have ended, whoever wanted to know that.
+// reapAll waits for all stages that have ended.
 func reapAll(begun <-chan struct{}) {
 	for range begun {
 		for {

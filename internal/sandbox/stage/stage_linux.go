@@ -25,10 +25,10 @@ func init() {
 	}
 }
 
-// The stage's exit statuses: the worker goes by the reports, an operator who traces it sees these.
+// The stage's exit statuses. The worker uses the reports; these are for an operator who traces it.
 const (
 	exitEnded  = 0
-	exitRefuse = 124 // a step failed, and was reported
+	exitRefuse = 124 // a step failed and was reported
 	exitSilent = 125 // nobody to report to
 )
 
@@ -50,16 +50,16 @@ func at(err error, format string, args ...any) error {
 	return &step{name: fmt.Sprintf(format, args...), err: err}
 }
 
-// run is the whole life of a stage.
+// run is the stage's main function.
 func run() int {
-	runtime.LockOSThread() // rights belong to threads: this one gives its own away and starts the command
+	runtime.LockOSThread() // rights belong to threads: this one drops its own and starts the command
 	ignoreSignals()
 	unix.CloseOnExec(Socket)
 	sock := os.NewFile(Socket, "worker")
-	// The kernel takes the command before it takes anything else of this machine. Before dumpable is cleared, or the
-	// file is root's.
+	// The kernel's OOM killer takes the command first. This must happen before dumpable is cleared, which makes the
+	// file root's.
 	score := os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
-	// no ptrace, /proc/1/mem or /proc/1/exe for what runs beside us
+	// no ptrace, /proc/1/mem or /proc/1/exe for the other processes inside
 	hidden := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	w := &watch{sock: sock, root: -1}
 	err := errors.Join(at(hidden, "hide the stage's memory"), at(score, "offer itself to the OOM killer"))
@@ -71,13 +71,13 @@ func run() int {
 		err = lookAround(&base)
 	}
 	if err == nil {
-		w.set("user_limits", base.UserLimits) // now: the root that is built has no /proc/sys
+		w.set("user_limits", base.UserLimits) // now, because the root that is built has no /proc/sys
 		w.set("socket_limits", base.SocketLimits)
 	}
 	if err == nil && base.Build {
 		w.root, err = buildRoot(&base)
 	}
-	// Here a stage that was made ready waits for its command.
+	// A stage that is kept ready waits here for its command.
 	if e := w.receive(); e != nil {
 		return exitSilent
 	}
@@ -100,23 +100,22 @@ func run() int {
 	return exitRefuse
 }
 
-// ignoreSignals gives up the runtime's handlers. The kernel lets no signal of its own namespace kill an init that has
-// none; with them a command could kill the stage, which it must not: it would end with nobody to say how.
+// ignoreSignals removes the runtime's handlers. The kernel lets no signal from its own namespace kill an init without
+// handlers. With handlers a command could kill the stage, and nobody would report its end.
 func ignoreSignals() {
 	const last, setBytes = 64, 8
-	const perThread = 33 // by which the runtime makes a call on all threads, and takes their rights
-	var none [4]uint64   // a struct sigaction of zeros is the default
+	const perThread = 33 // the runtime uses it to run a call on all threads, and so to drop their rights
+	var none [4]uint64   // a zero struct sigaction is the default
 	for signal := uintptr(1); signal <= last; signal++ {
-		// the runtime's own; they do no harm to who did not ask for them
+		// the runtime's own; they do no harm to an init that does not use them
 		if signal != uintptr(unix.SIGURG) && signal != perThread {
-			// two cannot be set
+			// two signals cannot be set
 			_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, uintptr(unsafe.Pointer(&none)), 0, setBytes, 0, 0)
 		}
 	}
 }
 
-// set writes settings of this process's own namespaces. Where they cannot be set, that layer is missing, and said to
-// be.
+// set writes settings of this process's own namespaces. If they cannot be set, the layer is reported as missing.
 func (w *watch) set(layer string, settings []Setting) {
 	for _, s := range settings {
 		fd, err := unix.Open("/proc/sys/"+s.Path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
@@ -132,7 +131,7 @@ func (w *watch) set(layer string, settings []Setting) {
 	w.layers = append(w.layers, layer)
 }
 
-// receive takes the descriptors and the spec.
+// receive receives the descriptors and the spec.
 func (w *watch) receive() error {
 	var b [1]byte
 	oob := make([]byte, unix.CmsgSpace(4*maxFDs))
@@ -147,14 +146,14 @@ func (w *watch) receive() error {
 	return Read(w.sock, w.spec)
 }
 
-// streams are the first descriptors that come with a spec; behind them there may be the workspace's mount.
+// streams is the number of descriptors for the standard streams; the workspace's mount may follow.
 const (
 	streams = 3
 	maxFDs  = streams + 1
 )
 
-// prepare finishes the root for this command, confines this process to it, and starts the command when the worker says
-// so.
+// prepare finishes the root for this command, confines this process to it, and starts the command when the worker sends
+// Go.
 func (w *watch) prepare(base *Root) error {
 	s := w.spec
 	mount := -1
@@ -196,16 +195,16 @@ func (w *watch) prepare(base *Root) error {
 	}
 	var word [1]byte
 	if _, err := io.ReadFull(w.sock, word[:]); err != nil || word[0] != Go {
-		syscall.Exit(exitSilent) // the worker is gone, or does without
+		syscall.Exit(exitSilent) // the worker is gone, or does not need the command
 	}
 	w.pid, err = start(base, s, path, w.fds)
 	if w.pid == 0 {
 		return &step{name: "start the command", err: err, noCommand: true}
 	}
-	for _, fd := range w.fds { // the command has its own: its end must end the streams
+	for _, fd := range w.fds { // the command has its own copies: the streams must end when it ends
 		err = errors.Join(err, unix.Close(fd))
 	}
-	if err != nil { // it runs already, and with too much
+	if err != nil { // it already runs, with too many rights
 		w.stopOver("start: " + err.Error())
 	}
 	return nil

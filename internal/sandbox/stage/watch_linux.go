@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watch is the life of the command as its init sees it.
+// watch is the state of the init while the command runs.
 type watch struct {
 	sock *os.File
 	root int // the root that was built, -1 for none
@@ -22,20 +22,20 @@ type watch struct {
 	fds  []int
 	pid  int
 	over atomic.Pointer[string]
-	told atomic.Bool // the worker has said [Stop]
+	told atomic.Bool // the worker has sent [Stop]
 	peak atomic.Int64
-	// disk is the workspace, inMemory the places of the spec's Scratch, as they were before a command could close the
-	// way to them.
+	// disk is the workspace, and inMemory the places of the spec's Scratch, opened before a command could close the way
+	// to them.
 	disk     int
 	inMemory []int
-	// bytesAtFirst and filesAtFirst are what was free under the workspace when the command began.
+	// bytesAtFirst and filesAtFirst are what was free under the workspace when the command started.
 	bytesAtFirst, filesAtFirst int64
-	// layers are further ones that hold, missing those that do not, with the reason.
+	// layers are additional layers that work, missing those that do not, with the reason.
 	layers, missing []string
 }
 
-// follow reaps until the command itself has ended, kills and reaps whatever else still runs, and then reports: when the
-// worker hears of the end, there is nothing left but this process.
+// follow reaps until the command itself has ended, kills and reaps what else still runs, and then reports. So when the
+// worker gets the report, only this process is left.
 func (w *watch) follow() int {
 	go w.mourn()
 	go w.meter()
@@ -52,11 +52,11 @@ func (w *watch) follow() int {
 			continue
 		}
 		told := w.told.Load()
-		if told { // what it has started has been told too, and may need its time more than the command itself
+		if told { // the processes that it started got SIGTERM too, and may need the time more than the command itself
 			waitForAll()
 		}
 		if err := killAll(); err != nil {
-			return exitSilent // with this process, the namespace ends
+			return exitSilent // the namespace ends with this process
 		}
 		e := &Ended{Exit: status.ExitStatus(), Peak: w.peak.Load(), Told: told}
 		if status.Signaled() {
@@ -91,7 +91,7 @@ func killAll() error {
 	}
 }
 
-// waitForAll reaps until no other process is left. The worker, which has told them to stop, ends the wait when it is
+// waitForAll reaps until no other process is left. The worker, which has told them to stop, ends the wait if it takes
 // too long.
 func waitForAll() {
 	for {
@@ -101,7 +101,7 @@ func waitForAll() {
 	}
 }
 
-// mourn tells all processes to stop when the worker says so, and ends everything when the worker has died.
+// mourn sends SIGTERM to all processes when the worker says so, and ends everything when the worker has died.
 func (w *watch) mourn() {
 	for {
 		var word [1]byte
@@ -109,12 +109,12 @@ func (w *watch) mourn() {
 			syscall.Exit(exitSilent)
 		}
 		w.told.Store(true)
-		_ = unix.Kill(-1, unix.SIGTERM) // nobody is left to be told, or all are
+		_ = unix.Kill(-1, unix.SIGTERM) // either no process is left, or all have got it
 	}
 }
 
-// meter stops the command when all its processes together hold or use more than they may. Limits of single processes
-// are the kernel's matter; many small ones would pass under those.
+// meter stops the command if all its processes together exceed a limit. The kernel limits single processes, which many
+// small ones would evade.
 func (w *watch) meter() {
 	for {
 		time.Sleep(w.spec.Tick)
@@ -136,7 +136,7 @@ func (w *watch) meter() {
 		over := ""
 		switch {
 		case err != nil:
-			over = "meter: " + err.Error() // what cannot be measured is not let go on
+			over = "meter: " + err.Error() // what cannot be measured must not continue
 		case memory > w.spec.Memory:
 			over = "memory"
 		case cpu > w.spec.CPU:
@@ -158,13 +158,13 @@ func (w *watch) meter() {
 	}
 }
 
-// stopOver kills everything for a reason, the first of which counts.
+// stopOver kills everything for a reason; the first reason counts.
 func (w *watch) stopOver(reason string) {
 	w.over.CompareAndSwap(nil, &reason)
-	_ = unix.Kill(-1, unix.SIGKILL) // what it misses is killed with the end of the command
+	_ = unix.Kill(-1, unix.SIGKILL) // the end of the command kills the rest
 }
 
-// openMetered opens what the meter looks at.
+// openMetered opens what the meter reads.
 func (w *watch) openMetered() error {
 	for _, dir := range w.spec.Scratch {
 		fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -183,7 +183,7 @@ func (w *watch) openMetered() error {
 	return at(err, "look at the disk of the workspace")
 }
 
-// scratch is what lies in the places in memory that the command can write to, in bytes.
+// scratch is the size of the files in memory that the command can write, in bytes.
 func (w *watch) scratch() (used int64, err error) {
 	for _, dir := range w.inMemory {
 		var fs unix.Statfs_t
@@ -193,12 +193,11 @@ func (w *watch) scratch() (used int64, err error) {
 	return used, err
 }
 
-// freeDisk is what is free under the workspace, in bytes and in files. What others write there counts too: it is one
-// disk.
+// freeDisk is the free space under the workspace, in bytes and in files. Files of others on that disk count too.
 func (w *watch) freeDisk() (free, files int64, err error) {
 	var fs unix.Statfs_t
 	err = unix.Fstatfs(w.disk, &fs)
-	if files = int64(fs.Ffree); fs.Files == 0 { // this file system has no such number
+	if files = int64(fs.Ffree); fs.Files == 0 { // this file system does not report it
 		files = math.MaxInt64
 	}
 	return int64(fs.Bavail) * fs.Bsize, files, err
@@ -214,7 +213,7 @@ func (w *watch) fillsDisk() (bool, error) {
 		files < w.filesAtFirst-w.spec.FilesStep, err
 }
 
-// openSockets is how many sockets there are in this net namespace.
+// openSockets is the number of sockets in this net namespace.
 func openSockets() (int64, error) {
 	var text [64]byte
 	n, err := readOnce("/proc/self/net/sockstat", text[:])
@@ -228,7 +227,8 @@ func openSockets() (int64, error) {
 	return open, nil
 }
 
-// usage sums what the processes of this namespace hold, file pages aside, and what they and those before them used.
+// usage sums the memory that the processes of this namespace hold, without file pages, and the CPU time that they and
+// ended ones have used.
 func usage() (memory int64, cpu time.Duration, err error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -261,7 +261,7 @@ func usage() (memory int64, cpu time.Duration, err error) {
 	return memory, cpu, nil
 }
 
-// usageOf reads one process: what it holds in bytes, and CPU ticks with those of its reaped children.
+// usageOf measures one process: its memory in bytes, and its CPU ticks with those of its reaped children.
 func usageOf(pid string) (memory, ticks int64, err error) {
 	memory, holds, err := heldBy("/proc/" + pid)
 	if err == nil && !holds { // its first thread has ended: a zombie holds nothing, but other threads may live
@@ -274,7 +274,7 @@ func usageOf(pid string) (memory, ticks int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	// The name in the second field may hold anything; the last parenthesis ends it. utime is the 14th field.
+	// The name in the second field may contain anything; the last parenthesis ends it. utime is the 14th field.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 15 {
 		return 0, 0, fmt.Errorf("/proc/%s/stat has %d fields", pid, len(fields))
@@ -289,11 +289,11 @@ func usageOf(pid string) (memory, ticks int64, err error) {
 	return memory, ticks, nil
 }
 
-// held are what the status of a process says of the memory that is its own: pages, huge pages, and the tables that map
-// them. A mapped file of the scratch space counts here and there.
+// held are the fields of a process's status about its own memory: pages, huge pages, and page tables. A mapped file of
+// the scratch space is counted twice.
 var held = [][]byte{[]byte("\nRssAnon:"), []byte("\nRssShmem:"), []byte("\nVmPTE:"), []byte("\nHugetlbPages:")}
 
-// heldBy reads how much memory a process or thread holds, in bytes. One that has ended says nothing about it.
+// heldBy reads how much memory a process or thread holds, in bytes. The status of an ended one has no such fields.
 func heldBy(dir string) (memory int64, holds bool, err error) {
 	status, err := os.ReadFile(dir + "/status")
 	if err != nil {
@@ -314,7 +314,7 @@ func heldBy(dir string) (memory int64, holds bool, err error) {
 	return memory, holds, nil
 }
 
-// heldByOthers asks the threads of a process whose first one has ended: the first that lives speaks for all.
+// heldByOthers reads the memory from the first live thread of a process whose first thread has ended.
 func heldByOthers(tasks string) (int64, error) {
 	dir, err := os.Open(tasks)
 	if err != nil {
@@ -337,7 +337,7 @@ func heldByOthers(tasks string) (int64, error) {
 }
 
 // handOverListener opens the proxy's port on the sandbox's own loopback and sends the socket to the worker, which
-// answers there: a socket stays in the network namespace that it was made in.
+// serves on it: a socket stays in the network namespace in which it was made.
 func (w *watch) handOverListener() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// maxFrame bounds a plan or a report, in bytes.
+// maxFrame bounds one message, in bytes.
 const maxFrame = 8 << 20
 
-// Message is what goes over the socket: a [Root], a [Spec] or a [Report]. It goes in an encoding of its own, since
-// reading JSON for the first time in a process takes half a millisecond, which each command would wait.
+// Message is sent over the socket: a [Root], a [Spec] or a [Report]. It has its own encoding, because the first use of
+// JSON in a process takes half a millisecond, which would delay each command.
 type Message interface{ fields(*coder) }
 
 // Write sends m as one frame.
@@ -59,7 +59,7 @@ func Read(r io.Reader, m Message) error {
 	return c.err
 }
 
-// coder writes fields to the end of buf, or reads them from its beginning. After an error it does nothing.
+// coder appends fields to buf, or reads them from its beginning. After an error it does nothing.
 type coder struct {
 	buf     []byte
 	writing bool
@@ -83,7 +83,7 @@ func (c *coder) number(v *uint64) {
 	}
 }
 
-// length is the number of what follows, each of which has at least one byte.
+// length codes the number of the following elements, each of which has at least one byte.
 func (c *coder) length(n int) int {
 	v := uint64(n)
 	c.number(&v)
@@ -131,31 +131,31 @@ func (c *coder) texts(vs ...*string) {
 	}
 }
 
-// signed is any integer that goes as its two's complement.
+// signed codes any integer.
 func signed[T ~int | ~int64 | ~uint32](c *coder, vs ...*T) {
 	for _, v := range vs {
-		n := uint64(int64(*v))<<1 ^ uint64(int64(*v)>>63) // small ones, negative ones too, are short
+		n := uint64(int64(*v))<<1 ^ uint64(int64(*v)>>63) // small numbers, also negative ones, are short
 		if c.number(&n); !c.writing {                     // several may be writing one message at a time
 			*v = T(int64(n>>1) ^ -int64(n&1))
 		}
 	}
 }
 
-// list is a slice; each codes one element, in at least one byte.
+// list codes a slice; each codes one element, in at least one byte.
 func list[T any](c *coder, v *[]T, each func(*coder, *T)) {
 	n := c.length(len(*v))
 	if !c.writing {
 		*v = nil
 	}
 	for i := 0; i < n && c.err == nil; i++ {
-		if !c.writing { // grown as they come: a length alone makes no memory
+		if !c.writing { // grown element by element, so that a length alone allocates nothing
 			*v = append(*v, *new(T))
 		}
 		each(c, &(*v)[i])
 	}
 }
 
-// optional is a pointer that may be nil.
+// optional codes a pointer that may be nil.
 func optional[T any](c *coder, v **T, each func(*coder, *T)) {
 	there := *v != nil
 	if c.flag(&there); !there || c.err != nil {
