@@ -2,8 +2,8 @@ package sandbox
 
 import "net/netip"
 
-// notPublic are the ranges inside the unicast space that do not lead to the public internet, from the special-purpose
-// registries of IANA. What maps or tunnels an IPv4 address is among them: it could lead to any of the others.
+// notPublic are the unicast ranges that do not lead to the public internet, from IANA's special-purpose registries. It
+// includes ranges that map or tunnel IPv4 addresses, since these could lead to any of the others.
 var notPublic = prefixes(
 	"0.0.0.0/8",       // this network
 	"10.0.0.0/8",      // private
@@ -25,7 +25,7 @@ var notPublic = prefixes(
 	"3fff::/20",       // documentation
 )
 
-// globalUnicast is the one IPv6 range that is routed in public. Outside it are loopback, link-local, unique local,
+// globalUnicast is the only IPv6 range that is routed publicly. Outside it are loopback, link-local, unique local,
 // multicast, IPv4-mapped and NAT64 addresses.
 var globalUnicast = netip.MustParsePrefix("2000::/3")
 
@@ -36,7 +36,7 @@ func prefixes(texts ...string) (ps []netip.Prefix) {
 	return ps
 }
 
-// PublicAddress reports whether an address is one of the public internet. An IPv4 address in IPv6 clothes is not.
+// PublicAddress reports whether an address belongs to the public internet. An IPv4 address mapped into IPv6 does not.
 func PublicAddress(ip netip.Addr) bool {
 	if !ip.IsValid() || ip.Zone() != "" || !ip.Is4() && !globalUnicast.Contains(ip) {
 		return false

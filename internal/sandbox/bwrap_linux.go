@@ -19,17 +19,18 @@ import (
 	"github.com/toolyard/toolyard/internal/sandbox/stage"
 )
 
-// bwrapPath is the only bubblewrap that is used: a distribution's own, which its AppArmor profile names too.
+// bwrapPath is the only bubblewrap that is used: the distribution's own, which its AppArmor profile also names.
 const bwrapPath = "/usr/bin/bwrap"
 
-// stageDir is where bwrap shows this program inside, until the stage takes it away.
+// stageDir is where bwrap mounts this program inside, until the stage unmounts it.
 const stageDir = "/.toolyard"
 
-// argsFD is where bwrap reads its arguments: not on the command line, which every process of the machine can read.
+// argsFD is the descriptor from which bwrap reads its arguments. On the command line every process of the machine could
+// read them.
 const argsFD = stage.ArgsFD
 
-// bwrap has bubblewrap make the namespaces and the mounts. It stays the outer half: rights, filter and limits are the
-// stage's, as in the native backend.
+// bwrap lets bubblewrap make the namespaces and the mounts. The stage sets rights, filter and limits, as in the native
+// backend.
 type bwrap struct {
 	m    *machine
 	self string // this program's file
@@ -100,7 +101,8 @@ func (b *bwrap) wrap(base *stage.Root, spec *stage.Spec) (*exec.Cmd, []*os.File,
 	return cmd, []*os.File{f}, err
 }
 
-// bwrapArgs says in bwrap's words what a plan says. Every namespace is spelled out: --unshare-all means "if possible".
+// bwrapArgs translates a plan into bwrap's arguments. Every namespace is listed, because --unshare-all means "if
+// possible".
 func bwrapArgs(r *stage.Root, s *stage.Spec, self string) []string {
 	args := []string{
 		"--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup",
@@ -113,7 +115,7 @@ func bwrapArgs(r *stage.Root, s *stage.Spec, self string) []string {
 		args = append(args, "--setenv", name, value)
 	}
 	size := strconv.FormatInt(r.Bytes, 10)
-	// No --dev: with it bwrap puts us into a second user namespace, from which nothing can be protected any more.
+	// No --dev: with it bwrap creates a second user namespace, in which nothing can be protected any more.
 	args = append(args, "--proc", "/proc", "--size", size, "--perms", "0755", "--tmpfs", "/dev",
 		"--size", size, "--perms", "1777", "--tmpfs", "/tmp", "--size", size, "--perms", "1777", "--tmpfs", "/dev/shm")
 	for _, d := range slices.Concat(r.Dirs, s.Dirs) {

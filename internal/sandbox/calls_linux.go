@@ -4,11 +4,10 @@ package sandbox
 
 import "golang.org/x/sys/unix"
 
-// allowedCalls are the system calls that a command may make, whatever their arguments, on every processor. What stands
-// in no list does not exist for it: a kernel that learns a new call does not teach it to commands. The list is that of
-// the container runtimes without what reaches other processes, makes or keeps memory that no limit counts (memfd,
-// System V, vmsplice), takes from what the machine has once for all (asynchronous reads), or sees the machine's mounts
-// and clock.
+// allowedCalls are the system calls that a command may make with any arguments, on every processor. A call in no list
+// does not exist for commands, including calls of newer kernels. The list is that of the container runtimes, without
+// calls that reach other processes, make or keep memory that no limit counts (memfd, System V, vmsplice), use
+// machine-wide resources (asynchronous reads), or see the machine's mounts and clock.
 var allowedCalls = []uintptr{
 	unix.SYS_ACCEPT, unix.SYS_ACCEPT4, unix.SYS_BIND, unix.SYS_BRK, unix.SYS_CACHESTAT, unix.SYS_CAPGET,
 	unix.SYS_CAPSET,
@@ -71,9 +70,9 @@ var allowedCalls = []uintptr{
 	unix.SYS_WRITEV,
 }
 
-// forbiddenCalls are answered with "operation not permitted" where other unknown ones do not exist: programs try them
-// and say something of use when told so. Those that [callRules] allows with some arguments are among them, for the
-// rest.
+// forbiddenCalls fail with "operation not permitted", while other unknown ones fail as missing: programs try them and
+// print something useful when told so. They include those that [callRules] allows with some arguments, for all other
+// arguments.
 var forbiddenCalls = []uintptr{
 	unix.SYS_ACCT, unix.SYS_ADD_KEY, unix.SYS_ADJTIMEX, unix.SYS_BPF, unix.SYS_CHROOT, unix.SYS_CLOCK_ADJTIME,
 	unix.SYS_CLOCK_SETTIME, unix.SYS_CLONE, unix.SYS_DELETE_MODULE, unix.SYS_FANOTIFY_INIT, unix.SYS_FCHMOD,

@@ -2,7 +2,7 @@ package sandbox
 
 import "golang.org/x/sys/unix"
 
-// What only this processor has: calls that later ones replaced.
+// Calls that only this processor has, and that later calls replaced.
 var (
 	allowedOld = []uintptr{
 		unix.SYS_ACCESS, unix.SYS_ALARM, unix.SYS_ARCH_PRCTL, unix.SYS_CHOWN, unix.SYS_DUP2, unix.SYS_EPOLL_CREATE,
@@ -21,8 +21,8 @@ var (
 	}
 )
 
-// oldRules are [callRules] for them.
+// oldRules are [callRules] for these calls.
 var oldRules = map[uintptr][]argument{unix.SYS_CHMOD: noSetID(1), unix.SYS_MKNOD: noSetID(1)}
 
-// oldOpens are calls that make files, with the places of their flags and mode; flags -1: it always does.
+// oldOpens are calls that make files, with the positions of their flags and mode; flags -1: the call always makes one.
 var oldOpens = []opening{{unix.SYS_OPEN, 1, 2}, {unix.SYS_CREAT, -1, 1}}

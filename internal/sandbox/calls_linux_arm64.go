@@ -1,6 +1,6 @@
 package sandbox
 
-// This processor came late and has no old calls.
+// This processor is newer and has no old calls.
 var (
 	allowedOld   = []uintptr{}
 	forbiddenOld = []uintptr{}

@@ -17,33 +17,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroupLayer is the name of the layer, beside that of the namespace of the same name.
+// cgroupLayer is the name of the layer; "cgroup" is the namespace.
 const cgroupLayer = "cgroup_limits"
 
-// cgroups is a delegated cgroup (version 2) in which each command gets one of its own: the kernel counts there what the
-// sandbox's init cannot, its own memory for sockets and pipes among it, and does not look only now and then.
+// cgroups is a delegated cgroup (version 2) in which each command gets its own group. The kernel counts there what the
+// sandbox's init cannot, including kernel memory for sockets and pipes, and it counts continuously.
 type cgroups struct {
 	dir string
 	io  bool
-	// mkdir makes a group; the kernel puts its files in. Tests put them in themselves.
+	// mkdir makes a group; the kernel creates its files. Tests create them themselves.
 	mkdir func(dir string) error
 }
 
 const (
-	// workersGroup is where the worker puts itself: a group with groups that have limits holds no process of its own.
+	// workersGroup is the worker's own group: a group whose subgroups have limits must not contain processes.
 	workersGroup = "toolyard-worker"
 	groupPrefix  = "toolyard-command-"
-	// groupEmptyWithin is how long a group may take to be empty after it was killed.
+	// groupEmptyWithin is how long a group may take to become empty after it was killed.
 	groupEmptyWithin = 2 * time.Second
 	groupPoll        = time.Millisecond
-	// groupIOWeight is a command's share of the disk beside others, whose weight is 100.
+	// groupIOWeight is a command's share of the disk; the default weight is 100.
 	groupIOWeight = 50
 )
 
-// needed are the controllers without which a group is of no use.
+// needed are the controllers that a group must have.
 var needed = []string{"memory", "pids"}
 
-// delegated finds the cgroup that was delegated to this process, once. The error says why there is none.
+// delegated finds the cgroup that is delegated to this process, once. The error says why there is none.
 var delegated = sync.OnceValues(func() (*cgroups, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -60,7 +60,7 @@ var delegated = sync.OnceValues(func() (*cgroups, error) {
 	return useGroup(dir, os.Getpid(), os.Getuid() == 0)
 })
 
-// ownGroup is the directory of the cgroup that a process is in, from what the kernel says of its mounts and its groups.
+// ownGroup is the directory of the cgroup of a process, from the kernel's lists of mounts and groups.
 func ownGroup(mountinfo, cgroup string) (string, error) {
 	for line := range strings.Lines(mountinfo) {
 		fields := strings.Fields(line)
@@ -81,11 +81,11 @@ func ownGroup(mountinfo, cgroup string) (string, error) {
 	return "", errors.New("no cgroup file system of version 2 is mounted")
 }
 
-// useGroup makes a cgroup ready for commands, if it is ours to use: an ordinary user's when he may write in it, root's
-// only when it is marked as delegated, since root may write in everybody's.
+// useGroup prepares a cgroup for commands, if this process may use it. An ordinary user may use a group that he can
+// write to. Root may use only one that is marked as delegated, since root can write to every group.
 func useGroup(dir string, pid int, root bool) (*cgroups, error) {
 	if filepath.Base(dir) == workersGroup {
-		dir = filepath.Dir(dir) // it was made ready before
+		dir = filepath.Dir(dir) // it was prepared before
 	}
 	c := &cgroups{dir: dir, mkdir: func(dir string) error { return os.Mkdir(dir, 0o755) }}
 	have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
@@ -123,7 +123,7 @@ func marked(dir string) bool {
 	return false
 }
 
-// enable hands the controllers on to the groups below. For that no process may be left in the group itself.
+// enable enables the controllers for the groups below. For that, the group itself must contain no process.
 func (c *cgroups) enable(pid int) error {
 	on, err := os.ReadFile(filepath.Join(c.dir, "cgroup.subtree_control"))
 	if err != nil {
@@ -159,7 +159,7 @@ func (c *cgroups) enable(pid int) error {
 	return tell(filepath.Join(c.dir, "cgroup.subtree_control"), "+"+strings.Join(missing, " +"))
 }
 
-// tell writes to a file of the kernel's.
+// tell writes to a kernel file.
 func tell(file, value string) error {
 	f, err := os.OpenFile(file, os.O_WRONLY, 0)
 	if err != nil {
@@ -169,10 +169,10 @@ func tell(file, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// group is the cgroup of one command. Nil: there is none, and the sandbox's init counts alone.
+// group is the cgroup of one command. Nil: there is none, and only the sandbox's init counts.
 type group struct{ dir string }
 
-// make makes a group with a command's limits. The init and its threads are in it too.
+// make makes a group with a command's limits. The init and its threads are also in it.
 func (c *cgroups) make(l Limits) (*group, error) {
 	if c == nil {
 		return nil, nil
@@ -188,7 +188,7 @@ func (c *cgroups) make(l Limits) (*group, error) {
 			return nil, errors.Join(fmt.Errorf("set %s of a cgroup: %w", s[0], err), g.end())
 		}
 	}
-	// no swap, no file
+	// the file does not exist without swap
 	if err := tell(filepath.Join(g.dir, "memory.swap.max"), "0"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.Join(fmt.Errorf("set memory.swap.max of a cgroup: %w", err), g.end())
 	}
@@ -203,13 +203,13 @@ func (c *cgroups) make(l Limits) (*group, error) {
 }
 
 const (
-	// initMemory is what the sandbox's init may hold beside its command.
+	// initMemory is what the sandbox's init may use beside its command.
 	initMemory = 16 << 20
-	// initThreads are what the init may have beyond what it shares with its command.
+	// initThreads are the init's threads beside those of its command.
 	initThreads = 16
 )
 
-// add puts a process into the group, with all that it starts from then on.
+// add moves a process into the group; its later children are in the group too.
 func (g *group) add(pid int) error {
 	if g == nil {
 		return nil
@@ -220,7 +220,7 @@ func (g *group) add(pid int) error {
 	return nil
 }
 
-// outOfMemory reports whether the kernel killed something of the group because it was over its memory.
+// outOfMemory reports whether the kernel killed a process of the group because of its memory limit.
 func (g *group) outOfMemory() bool {
 	if g == nil {
 		return false
@@ -233,7 +233,7 @@ func (g *group) outOfMemory() bool {
 	return ok && !bytes.HasPrefix(rest, []byte("0"))
 }
 
-// end kills whatever is left in the group and takes it away.
+// end kills what is left in the group and removes it.
 func (g *group) end() error {
 	if g == nil {
 		return nil
@@ -250,7 +250,7 @@ func (g *group) end() error {
 	}
 }
 
-// pidOf reads which process a descriptor stands for.
+// pidOf returns the process that a descriptor refers to.
 func pidOf(pidfd int) (int, error) {
 	text, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(pidfd))
 	if err != nil {
@@ -265,7 +265,7 @@ func pidOf(pidfd int) (int, error) {
 	return pid, err
 }
 
-// onlyChild is the one process that another has started.
+// onlyChild returns the only child of a process.
 func onlyChild(pid int) (int, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	if err != nil {

@@ -1,16 +1,17 @@
-// Package sandbox says what isolation this machine can put around a tool's process, and is the only way to start one.
+// Package sandbox says how this machine can isolate a tool's process, and is the only way to start one.
 //
 // # Authority
 //
-// Whether a command may run on a worker is decided here and nowhere else: a tool that would start a process asks a
-// [Sandbox] first and does without when it gets an error. Nothing in a batch, a tool's input or the environment loosens
-// that; only the operator's own configuration of the worker chooses the backend.
+// # Authority
+//
+// Only this package decides whether a command may run on a worker: a tool that would start a process asks a [Sandbox]
+// first, and runs nothing if it gets an error. Nothing in a batch, a tool's input or the environment loosens that; only
+// the operator's configuration of the worker selects the backend.
 //
 // # The zero value is the strictest
 //
-// [Refuse] is the zero backend: it isolates nothing and therefore permits nothing. The zero [Capabilities] claim
-// nothing. Code that forgets to choose, or that ignores an error, ends at a refusal and never at an unprotected
-// process.
+// [Refuse] is the zero backend: it isolates nothing and therefore runs nothing. The zero [Capabilities] claim nothing.
+// Code that selects no backend, or that ignores an error, gets a refusal and never an unprotected process.
 //
 // # Failure
 //

@@ -12,9 +12,9 @@ import (
 	"gvisor.dev/gvisor/pkg/seccomp"
 )
 
-// argument is a condition on one argument of a call: its bits under the mask are one of the values. Masks cover the low
-// 32 bits of what the kernel takes for an int: it ignores the others, and a filter that compared them would be passed
-// by.
+// argument is a condition on one argument of a call: its bits under the mask equal one of the values. Masks cover the
+// low 32 bits of arguments that the kernel reads as an int. The kernel ignores the other bits, and a filter that
+// compared them could be bypassed.
 type argument struct {
 	index  int
 	mask   uintptr
@@ -29,26 +29,26 @@ type opening struct {
 
 const (
 	low32 = 0xffffffff
-	// socketKind are the bits of a socket's type that are no flags.
+	// socketKind is the mask of a socket's type without flags.
 	socketKind = 0xf
 	setID      = unix.S_ISUID | unix.S_ISGID
 	newSpaces  = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC |
 		unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 )
 
-// noSetID is the condition that a mode makes no set-user-ID or set-group-ID file. A root worker's workspace belongs to
-// root: there, such a file would be root's.
+// noSetID is the condition that a mode does not make a set-user-ID or set-group-ID file. In a root worker's workspace
+// such a file would belong to root.
 func noSetID(index int) []argument { return []argument{{index, setID, []uintptr{0}}} }
 
-// callRules are the calls that may be made with some arguments: all of a call's conditions must hold.
+// callRules are calls that are allowed with some arguments: all conditions of a call must be true.
 var callRules = map[uintptr][]argument{
 	unix.SYS_CLONE:     {{0, newSpaces, []uintptr{0}}},
 	unix.SYS_FCHMOD:    noSetID(1),
 	unix.SYS_FCHMODAT:  noSetID(2),
 	unix.SYS_FCHMODAT2: noSetID(2),
 	unix.SYS_MKNODAT:   noSetID(2),
-	// Other families reach around the network namespace (VSOCK), or into parts of the kernel that nothing here needs.
-	// [unixRules] are these where Unix sockets may be made.
+	// Other families reach outside the network namespace (VSOCK), or parts of the kernel that commands do not need.
+	// [unixRules] replace these rules where Unix sockets are allowed.
 	unix.SYS_SOCKET: {{0, low32, []uintptr{unix.AF_INET, unix.AF_INET6}},
 		{2, low32, []uintptr{0, unix.IPPROTO_TCP, unix.IPPROTO_UDP}}},
 	unix.SYS_SOCKETPAIR: {{0, low32, []uintptr{unix.AF_UNIX}},
@@ -56,29 +56,29 @@ var callRules = map[uintptr][]argument{
 	unix.SYS_PERSONALITY: {{0, low32, []uintptr{0, low32}}},
 }
 
-// unixRules are the rules of sockets where the operator lets commands make Unix sockets. One that lies in the workspace
-// is reached by its file, whatever its owner's network namespace. Without them there are pairs, which reach nobody; but
-// pairs of datagram sockets send to whom they name.
+// unixRules are the socket rules if the operator allows commands to make Unix sockets. Such a socket in the workspace
+// is reached by its file, in any network namespace. Without these rules there are only pairs, which reach nobody; but
+// pairs of datagram sockets could send to any address.
 var unixRules = map[uintptr][]argument{
 	unix.SYS_SOCKET: {{0, low32, []uintptr{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}},
 		{2, low32, []uintptr{0, unix.IPPROTO_TCP, unix.IPPROTO_UDP}}},
 	unix.SYS_SOCKETPAIR: {{0, low32, []uintptr{unix.AF_UNIX}}},
 }
 
-// deniedArguments are calls that may be made but for some arguments.
+// deniedArguments are calls that are allowed except with some arguments.
 var deniedArguments = map[uintptr][]argument{
-	// Pages that are shared and have no file stay when nobody maps them any more, and no process is counted for them.
+	// Shared pages without a file remain after the last unmapping, and count for no process.
 	unix.SYS_MMAP: {{3, unix.MAP_ANONYMOUS | unix.MAP_TYPE,
 		[]uintptr{unix.MAP_ANONYMOUS | unix.MAP_SHARED, unix.MAP_ANONYMOUS | unix.MAP_SHARED_VALIDATE}}},
-	// typing into the terminal of whoever started us
+	// typing into the terminal of the worker
 	unix.SYS_IOCTL: {{1, low32, []uintptr{unix.TIOCSTI, unix.TIOCLINUX}}},
 }
 
-// filters are the programs as the kernel reads them: what holds for all that runs inside, and what holds for the
-// command and not for the sandbox's init.
+// filters are the programs in the kernel's format: one for everything inside, one for the command but not for the
+// sandbox's init.
 type filters struct{ all, own []byte }
 
-// filterPrograms builds the filters, once each: without Unix sockets, and with them.
+// filterPrograms builds each filter once: without Unix sockets, and with them.
 var filterPrograms = [2]func() (filters, error){sync.OnceValues(func() (filters, error) { return buildFilters(false) }),
 	sync.OnceValues(func() (filters, error) { return buildFilters(true) })}
 
@@ -97,8 +97,8 @@ func buildFilters(unixSockets bool) (f filters, err error) {
 	return f, err
 }
 
-// buildOwnFilter builds the command's own filter: it sets no limits but its own. Set to nothing, those of the init
-// would end it.
+// buildOwnFilter builds the command's own filter: the command can set only its own limits. Otherwise it could end the
+// init by setting the init's limits to zero.
 func buildOwnFilter() ([]byte, error) {
 	deny := seccomp.NewSyscallRules()
 	const pid, limit = 0, 2
@@ -156,7 +156,7 @@ func buildFilter(unixSockets bool) ([]byte, error) {
 	})
 }
 
-// encode builds a program as the kernel reads it.
+// encode returns a program in the kernel's format.
 func encode(p *seccomp.Program) ([]byte, error) {
 	code, _, err := p.Build()
 	if err != nil {
@@ -173,7 +173,7 @@ func encode(p *seccomp.Program) ([]byte, error) {
 
 func errno(e syscall.Errno) seccomp.Action { return seccomp.ReturnError.Code(uint16(e)) }
 
-// anyElse lets the arguments that a rule says nothing about be anything.
+// anyElse allows any value for the arguments that a rule does not mention.
 func anyElse(rule seccomp.PerArg) seccomp.PerArg {
 	for i := range rule {
 		if rule[i] == nil {
@@ -183,7 +183,7 @@ func anyElse(rule seccomp.PerArg) seccomp.PerArg {
 	return rule
 }
 
-// matching is the rule that all conditions hold.
+// matching is the rule that all conditions are true.
 func matching(args []argument) seccomp.SyscallRule {
 	rules := []seccomp.PerArg{{}}
 	for _, a := range args {

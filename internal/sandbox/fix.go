@@ -10,18 +10,18 @@ import (
 	"github.com/toolyard/toolyard/internal/sandbox/stage"
 )
 
-// setupFailure is the error of a stage that could not be set up.
+// setupFailure is the error for a stage that could not be set up.
 func setupFailure(backend string, f *stage.Failure) error {
 	return fmt.Errorf("%w: %s: %s: %s; %s", ErrNoIsolation, backend, f.Step, f.Err, fix(f.Step, syscall.Errno(f.Errno)))
 }
 
-// setupError is the error of a sandbox that could not be started.
+// setupError is the error for a sandbox that could not be started.
 func setupError(backend, step string, err error) error {
 	errno, _ := errors.AsType[syscall.Errno](err)
 	return fmt.Errorf("%w: %s: %s: %w; %s", ErrNoIsolation, backend, step, err, fix(step, errno))
 }
 
-// fix is one line about what an operator can do.
+// fix says in one line what an operator can do.
 func fix(step string, errno syscall.Errno) string {
 	const manual = "see docs/sandbox.md"
 	switch {

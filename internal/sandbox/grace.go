@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// DefaultGrace is how long a command has to clean up after it was told to stop, before it is killed.
+// DefaultGrace is the time that a command has to clean up between SIGTERM and SIGKILL.
 const DefaultGrace = time.Second
 
 type graceKey struct{}
 
-// WithGrace returns a context under which commands have this long between being told to stop (SIGTERM) and being
-// killed: whoever waits for the end of a call knows how long it may take.
+// WithGrace returns a context that sets this time. A caller that waits for the end of a call knows how long it may
+// take.
 func WithGrace(ctx context.Context, d time.Duration) context.Context {
 	return context.WithValue(ctx, graceKey{}, d)
 }

@@ -13,32 +13,31 @@ import (
 	"time"
 )
 
-// Program is one that an operator has configured, such as a command hook or an MCP server. It is trusted as the worker
-// is: nothing stands around it.
+// Program is a program that an operator has configured, such as a command hook or an MCP server. It is trusted like the
+// worker, and not isolated.
 type Program struct {
 	// Argv is the program and its arguments. A name without a slash is looked up in the worker's PATH.
 	Argv []string
 	// Dir is its working directory. Empty: the worker's.
 	Dir string
-	// Env is its exact environment; nil means an empty one. On Linux there is one more entry, by which all that it
-	// starts is found at the end.
+	// Env is its exact environment; nil means an empty one. On Linux there is one more entry, which marks all processes
+	// that it starts, so that they are found at the end.
 	Env   []string
 	Stdin io.Reader
-	// Stdout and Stderr get its output as it comes. Nil drops it.
+	// Stdout and Stderr get its output as it comes. Nil discards it.
 	Stdout, Stderr io.Writer
 	// OutputBytes bounds both together; past it the program is stopped. 0: [DefaultOutput].
 	OutputBytes int64
-	// Grace is how long the program has between being told to stop (SIGTERM) and being killed, when ctx is over. 0:
-	// none.
+	// Grace is the time between SIGTERM and SIGKILL when ctx ends. 0: none.
 	Grace time.Duration
 }
 
-// launchMark is the environment variable by which the processes of a program are found, wherever they have gone.
+// launchMark is the environment variable by which the processes of a program are found, wherever they have moved.
 const launchMark = "TOOLYARD_LAUNCH"
 
-// LaunchUnisolated starts a program that an operator has configured. It isolates nothing: what it starts has the
-// worker's own rights. It is only there so that such programs have an environment, a session and an end: when ctx is
-// over, the program and all that it has started are killed. The caller waits for it.
+// LaunchUnisolated starts a program that an operator has configured. It isolates nothing: the program has the worker's
+// own rights. It gives the program an environment and a session, and ends it: when ctx ends, the program and all that
+// it has started are killed. The caller must call Wait.
 func LaunchUnisolated(ctx context.Context, p Program) (*Launched, error) {
 	if len(p.Argv) == 0 {
 		return nil, errors.New("launch a program: there is none")
@@ -63,7 +62,7 @@ func LaunchUnisolated(ctx context.Context, p Program) (*Launched, error) {
 		return nil, fmt.Errorf("launch %s: %w", p.Argv[0], err)
 	}
 	if l.stdin != nil {
-		go func() { // a program need not read what it is told
+		go func() { // a program need not read its input
 			_, _ = io.Copy(l.stdin, p.Stdin)
 			_ = l.stdin.Close()
 		}()
@@ -72,8 +71,8 @@ func LaunchUnisolated(ctx context.Context, p Program) (*Launched, error) {
 	return l, nil
 }
 
-// connect makes the program's streams. They are pipes of our own: waiting for the program is then waiting for nothing
-// else. What it returns is for the program alone.
+// connect makes the program's streams. They are our own pipes, so that waiting for the program does not wait for its
+// streams. The returned files are the program's ends.
 func (l *Launched) connect(p *Program) (theirs []*os.File, err error) {
 	take := func(f *os.File, e error) *os.File {
 		if e == nil {
@@ -83,7 +82,7 @@ func (l *Launched) connect(p *Program) (theirs []*os.File, err error) {
 		return f
 	}
 	l.cmd.Stdout = take(l.output.pipe(p.Stdout))
-	l.cmd.Stderr = l.cmd.Stdout // one pipe keeps their order
+	l.cmd.Stderr = l.cmd.Stdout // one pipe keeps the order of both
 	if p.Stdout != p.Stderr {
 		l.cmd.Stderr = take(l.output.pipe(p.Stderr))
 	}
@@ -96,7 +95,7 @@ func (l *Launched) connect(p *Program) (theirs []*os.File, err error) {
 	return theirs, err
 }
 
-// Launched is a program that runs.
+// Launched is a running program.
 type Launched struct {
 	ctx    context.Context
 	cmd    *exec.Cmd
@@ -104,16 +103,15 @@ type Launched struct {
 	began  time.Time
 	output *budget
 	grace  time.Duration
-	stdin  *os.File // our end of what it reads; nil for none
-	// ended is closed when the program has, stopped when nothing of it can run any more.
+	stdin  *os.File // our end of its stdin; nil for none
+	// ended is closed when the program has ended, stopped when all its processes are gone.
 	ended, stopped chan struct{}
-	reason         Reason // why it was ended, if it had not by itself
+	reason         Reason // why it was stopped, if it did not end by itself
 	told           bool   // it was told to stop
 	killed         error
 }
 
-// guard kills everything when the context or the output is over, and what the program leaves behind when it ends
-// itself.
+// guard kills everything when the context ends or the output is too long, and what is left when the program ends.
 func (l *Launched) guard() {
 	defer close(l.stopped)
 	select {
@@ -130,7 +128,7 @@ func (l *Launched) guard() {
 	l.killed = killTree(l.cmd.Process.Pid, l.id)
 }
 
-// tell tells the program to stop, and gives it the time to.
+// tell sends SIGTERM, and waits for the grace.
 func (l *Launched) tell() {
 	if l.grace <= 0 || tellGroup(l.cmd.Process.Pid) != nil {
 		return
@@ -145,8 +143,8 @@ func (l *Launched) tell() {
 	}
 }
 
-// Wait waits until the program has ended and says how. Nothing that it has started runs then. The error is about the
-// launching, never about the program's own failure.
+// Wait waits until the program has ended and returns how. Everything that it has started is then gone. The error is
+// about launching it, never about its own failure.
 func (l *Launched) Wait() (Result, error) {
 	err := l.cmd.Wait()
 	close(l.ended)
@@ -159,7 +157,7 @@ func (l *Launched) Wait() (Result, error) {
 		if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 			res.Signal = int(status.Signal())
 		}
-		if state.Exited() && !l.told { // also when it was about to be stopped: its effects are there
+		if state.Exited() && !l.told { // also if it was about to be stopped: its effects exist
 			res.Reason = Exited
 		}
 	}
@@ -172,9 +170,9 @@ func (l *Launched) Wait() (Result, error) {
 	return res, errors.Join(err, drained, l.killed)
 }
 
-// close lets go of what the program read.
+// close closes our end of the program's stdin.
 func (l *Launched) close() {
 	if l.stdin != nil {
-		_ = l.stdin.Close() // what it did not read, it did not want
+		_ = l.stdin.Close() // the program did not want the rest
 	}
 }

@@ -10,27 +10,27 @@ import (
 	"time"
 )
 
-// ownSession puts a program into a session of its own: it has no terminal of ours, and signals to it meet only it.
+// ownSession starts a program in a new session: it has no terminal of ours, and signals to its group reach only it.
 func ownSession(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return nil
 }
 
-// tellGroup tells a program's process group to stop.
+// tellGroup sends SIGTERM to a program's process group.
 func tellGroup(pid int) error { return syscall.Kill(-pid, syscall.SIGTERM) }
 
-// killWithin bounds the search for what a program has left. It takes one or two rounds of a few milliseconds, unless
-// somebody forks all the time.
+// killWithin bounds the search for a program's remaining processes. It takes one or two rounds of a few milliseconds,
+// unless a process forks all the time.
 const killWithin = 5 * time.Second
 
 // killPause is the time between two rounds of the search.
 const killPause = time.Millisecond
 
-// killTree kills a program's process group, and whatever carries its mark, also in sessions of their own. It searches
-// until a round proves that nothing of it is left.
+// killTree kills a program's process group, and every process with its mark, also in other sessions. It searches until
+// a round proves that none is left.
 func killTree(pid int, id string) error {
 	err := syscall.Kill(-pid, syscall.SIGKILL)
-	if errors.Is(err, syscall.ESRCH) || errors.Is(err, syscall.EPERM) { // gone, or only a zombie is left
+	if errors.Is(err, syscall.ESRCH) || errors.Is(err, syscall.EPERM) { // gone, or only a zombie remains
 		err = nil
 	}
 	s := search{mark: id, others: map[string]bool{strconv.Itoa(os.Getpid()): true}}
@@ -43,15 +43,15 @@ func killTree(pid int, id string) error {
 	return errors.Join(err, errors.New("a launched program forks faster than it can be killed"))
 }
 
-// search looks for the processes that carry a mark. The mark is in their environment, which children inherit.
+// search finds the processes with a mark. The mark is in their environment, which children inherit.
 type search struct {
 	mark string
-	// others are the processes that are known not to carry it, by number: neither will their children.
+	// others are the processes, by number, that are known not to have the mark: their children do not have it either.
 	others map[string]bool
 }
 
-// round kills every process that carries the mark. It is done when the list of processes had none, and no process of
-// the list ended before it was read: that one may have had the mark and left a child that the list does not have.
+// round kills every process with the mark. It is done if no process had the mark, and no process ended between the
+// listing and the reading: such a process may have had the mark and left a child that is not in the list.
 func (s *search) round() (done bool, err error) {
 	dirs, err := os.ReadDir("/proc")
 	if err != nil {
@@ -75,13 +75,13 @@ func (s *search) round() (done bool, err error) {
 		default:
 			ended, empty := whyEmpty(d.Name())
 			done = done && empty
-			s.others[d.Name()] = ended || empty // one that has ended starts nothing from now on
+			s.others[d.Name()] = ended || empty // a process that has ended starts nothing from now on
 		}
 	}
 	return done, nil
 }
 
-// The fields of /proc/PID/stat that are read, counted from the one behind the name. See proc_pid_stat(5).
+// The fields of /proc/PID/stat that are read, counted from the first after the name. See proc_pid_stat(5).
 const (
 	statState    = 0
 	statFlags    = 6
@@ -89,8 +89,8 @@ const (
 	kernelThread = 0x200000 // PF_KTHREAD
 )
 
-// whyEmpty says why a process shows no environment: it has ended, or it really has none. Neither: it is just being
-// replaced by another program, whose environment is still to come.
+// whyEmpty says why a process shows no environment: it has ended, or its environment is empty. If neither is true, it
+// is just executing another program, whose environment is not set yet.
 func whyEmpty(pid string) (ended, empty bool) {
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {

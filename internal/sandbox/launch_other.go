@@ -7,7 +7,7 @@ import (
 	"os/exec"
 )
 
-// ownSession refuses: on this system a program could not be stopped with all that it starts.
+// ownSession refuses: on this system the processes that a program starts could not be stopped.
 func ownSession(*exec.Cmd) error {
 	return errors.New("programs cannot be launched on this system: nothing would end what they start; run the worker " +
 		"on Linux or macOS")

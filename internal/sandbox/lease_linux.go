@@ -19,7 +19,7 @@ import (
 	"github.com/toolyard/toolyard/internal/sandbox/stage"
 )
 
-// lease is a workspace that is held for one run: what it needs to be mounted, and what was put into it to protect it.
+// lease is a workspace that is held for one run: what is needed to mount it, and what was created in it to protect it.
 type lease struct {
 	leased
 	from  *held.Root
@@ -27,18 +27,18 @@ type lease struct {
 	root  *os.Root
 	lock  *os.File
 	owner [2]int // uid and gid of the directory
-	// record is what has to be undone at the end. It stands in the workspace while the command runs.
+	// record is what must be undone at the end. It is stored in the workspace while the command runs.
 	record
-	recorded string // where it stands
-	// appearedAt is the place for which the watch has ended the command; empty when it has not.
+	recorded string // where it is stored
+	// appearedAt is the place for which the watch has ended the command; empty if it has not.
 	appearedAt string
 }
 
-// busyPoll is how often a workspace that is in use is asked for again.
+// busyPoll is how often the lock of a busy workspace is tried again.
 const busyPoll = 5 * time.Millisecond
 
-// take makes a workspace ready. A writable one is held alone, by a lock that the kernel gives back if we die: what is
-// put into it for one run would be taken from under another.
+// take prepares a workspace. A writable one is held exclusively, by a lock that the kernel releases if we die:
+// otherwise another run would remove what this run has created.
 func take(ctx context.Context, w *Workspace) (l *lease, err error) {
 	l = &lease{from: w.Root}
 	defer func() {
@@ -85,10 +85,10 @@ func take(ctx context.Context, w *Workspace) (l *lease, err error) {
 		case <-time.After(busyPoll):
 		}
 	}
-	if err := l.recover(ctx); err != nil { // who held it before us may have died
+	if err := l.recover(ctx); err != nil { // the holder before us may have died
 		return l, err
 	}
-	if err := l.from.Check(); err != nil { // or may have left what it could not take away
+	if err := l.from.Check(); err != nil { // or may have left what it could not remove
 		return l, fmt.Errorf("%w: %w", ErrViolation, err)
 	}
 	if err := l.guard(); err != nil {
@@ -97,7 +97,7 @@ func take(ctx context.Context, w *Workspace) (l *lease, err error) {
 	return l, l.hide(w.Hidden)
 }
 
-// guard finds what is to be protected, and makes what is missing.
+// guard finds what must be protected, and creates what is missing.
 func (l *lease) guard() error {
 	set, err := l.from.Protection()
 	if err != nil {
@@ -109,9 +109,9 @@ func (l *lease) guard() error {
 	}
 	var there, missing []found
 	repository := l.isRepository()
-	blocked := map[string]bool{} // what is missing and is made: nothing below it can appear
+	blocked := map[string]bool{} // missing places that are created: nothing below them can appear
 	for _, p := range set.Places() {
-		if p.Path == protect.MarkDir && !repository { // the record comes to stand there
+		if p.Path == protect.MarkDir && !repository { // the record will be there
 			continue
 		}
 		info, gone, err := l.look(p.Path)
@@ -148,7 +148,7 @@ func (l *lease) guard() error {
 		if slices.ContainsFunc(l.protect, func(q stage.Protected) bool {
 			return !q.Writable && (q.Path == p.Path || strings.HasPrefix(p.Path, q.Path+"/"))
 		}) {
-			continue // it lies in one that is read-only
+			continue // it is inside a read-only place
 		}
 		for _, dir := range p.parents {
 			if !onWay[dir] {
@@ -170,8 +170,8 @@ func parentsOf(p string) (dirs []string) {
 	return dirs
 }
 
-// look walks to a protected path. It returns what is there, or the first name on the way that is missing. A symbolic
-// link can't be protected: where it leads may be written by another name.
+// look walks to a protected path. It returns what is there, or the first missing name on the way. A symbolic link
+// cannot be protected: its target may be written to by another name.
 func (l *lease) look(p string) (info fs.FileInfo, missing string, err error) {
 	for _, at := range append(parentsOf(p), p) {
 		info, err = l.root.Lstat(at)
@@ -215,19 +215,19 @@ func (l *lease) make(p protect.Place) error {
 	return nil
 }
 
-// holdsGit reports whether a placeholder keeps the command from making the workspace a repository.
+// holdsGit reports whether a placeholder prevents the command from making the workspace a repository.
 func (l *lease) holdsGit() bool {
 	return slices.ContainsFunc(l.Made, func(p protect.Place) bool { return p.Path == ".git" })
 }
 
-// errTrespassed ends a command that has made what is protected.
+// errTrespassed ends a command that has created a protected place.
 var errTrespassed = errors.New("it made something in the workspace that is protected")
 
-// watchPoll is how often it is looked whether something has appeared that must not.
+// watchPoll is how often the watch checks for places that must not appear.
 const watchPoll = 25 * time.Millisecond
 
-// watch returns a context that ends when something has appeared that must not: the command ends then, and has no time
-// to make use of it. Call stop before the release.
+// watch returns a context that ends when a place appears that must not: the command is then ended before it can use it.
+// Call stop before the release.
 func (l *lease) watch(ctx context.Context) (watched context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if len(l.Absent) == 0 {
@@ -261,8 +261,9 @@ func (l *lease) watch(ctx context.Context) (watched context.Context, stop func()
 	}
 }
 
-// release takes away what the command has put where nothing may appear, whose names it returns, and what was put into
-// the workspace. What cannot be taken away moves the workspace to quarantine. It gives the workspace back.
+// release removes what the command has created where nothing may appear, and returns the names. It also removes what
+// was created for the run. If something cannot be removed, the workspace goes into quarantine. Then the lock is
+// released.
 func (l *lease) release() (trespasses []string, err error) {
 	if l.recorded != "" {
 		trespasses, err = l.undo()
@@ -271,7 +272,7 @@ func (l *lease) release() (trespasses []string, err error) {
 		err = errors.Join(err, syscall.Close(l.fd))
 	}
 	if l.lock != nil {
-		err = errors.Join(err, l.lock.Close()) // with it the lock
+		err = errors.Join(err, l.lock.Close()) // this releases the lock
 	}
 	if l.root != nil {
 		err = errors.Join(err, l.root.Close())
@@ -282,7 +283,7 @@ func (l *lease) release() (trespasses []string, err error) {
 	return trespasses, err
 }
 
-// trespassed says what was made, for the model, and what became of it.
+// trespassed says, for the model, what was created and what became of it.
 func trespassed(names []string, undone error) string {
 	made := "it made " + strings.Join(names, ", ") + ", which is protected"
 	if undone == nil {

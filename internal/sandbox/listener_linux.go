@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// takeListener receives the socket that the stage has opened inside, and serves on it. What the stage sends next is
-// read from rest: where it has failed, that is its report.
+// takeListener receives the socket that the stage has opened inside, and serves on it. Read what the stage sends next
+// from rest: if the stage failed, that is its report.
 func takeListener(conn *net.UnixConn, n Network) (rest io.Reader, p *proxy, err error) {
 	var b [1]byte
 	oob := make([]byte, unix.CmsgSpace(4))

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// survey looks at what a plan needs to know of this machine.
+// survey collects what a plan needs to know about this machine.
 func survey(o Options) (*machine, error) {
 	m := &machine{HostUID: os.Getuid(), HostGID: os.Getgid(), Namespaces: map[string]string{},
 		Path: filepath.SplitList(os.Getenv("PATH")), Limits: kernelLimits{
@@ -39,7 +39,7 @@ func survey(o Options) (*machine, error) {
 	for _, p := range systemPaths {
 		info, err := os.Lstat(p)
 		if err != nil {
-			continue // not on this machine; the probe runs a shell, and finds out if something is missing that matters
+			continue // not on this machine; the probe runs a shell, and notices if something important is missing
 		}
 		pl := place{Path: p, Dir: info.IsDir()}
 		if info.Mode()&os.ModeSymlink != 0 {
@@ -48,7 +48,7 @@ func survey(o Options) (*machine, error) {
 			}
 		}
 		if real, err := filepath.EvalSymlinks(filepath.Dir(p)); err != nil || real != filepath.Dir(p) {
-			continue // it lies behind a link, and is reached through it inside too
+			continue // it is behind a link, and reached through the link inside too
 		}
 		m.System = append(m.System, pl)
 	}

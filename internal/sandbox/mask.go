@@ -20,7 +20,7 @@ func hidden(root *os.Root, hides func(path string) bool) ([]places.Hidden, error
 	return found, nil
 }
 
-// mask plans what stands in place of hidden files and directories: one of each that nobody can open.
+// mask plans what is mounted over hidden files and directories: one file and one directory that nobody can open.
 func (r *root) mask(masks []stage.Mask) {
 	if len(masks) == 0 {
 		return

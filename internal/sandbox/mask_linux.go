@@ -2,7 +2,7 @@ package sandbox
 
 import "github.com/toolyard/toolyard/internal/sandbox/stage"
 
-// hide finds what the command must not see in the workspace.
+// hide finds what must be hidden from the command in the workspace.
 func (l *lease) hide(hides func(path string) bool) error {
 	found, err := hidden(l.root, hides)
 	pinned := map[string]bool{}

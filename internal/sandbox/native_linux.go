@@ -31,7 +31,8 @@ type native struct {
 	spawner *spawner
 
 	mu sync.Mutex
-	// maps are user namespaces that map a workspace's owner to whom commands run as, by owner. They hold no process.
+	// maps are user namespaces that map a workspace's owner to the user of the commands, by owner. They contain no
+	// process.
 	maps map[[2]int]int
 }
 
@@ -51,8 +52,8 @@ func newNative(_ context.Context, o Options) (*runner, error) {
 	return r, nil
 }
 
-// stageEnv is for the runtime of the stage, which lives for one command and has little to do: it neither collects
-// garbage nor looks for the limits of its cgroup.
+// stageEnv is for the stage's Go runtime, which runs for one command and does little: it neither collects garbage nor
+// checks the limits of its cgroup.
 var stageEnv = []string{"GOMAXPROCS=2", "GOGC=off", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
 func (n *native) wrap(*stage.Root, *stage.Spec) (*exec.Cmd, []*os.File, error) {
@@ -60,15 +61,14 @@ func (n *native) wrap(*stage.Root, *stage.Spec) (*exec.Cmd, []*os.File, error) {
 		SysProcAttr: n.spawner.spawn.Attributes()}, nil, nil
 }
 
-// start starts a stage from the spawner, if there is one that answers.
+// start starts a stage with the spawner, if it works.
 func (n *native) start(far *os.File) (child, error) { return n.spawner.start(far) }
 
-// mount prepares a workspace for a worker that is root: what its owner owns shows as the command's own, and what the
-// command makes becomes the owner's. Without that the command could write nothing, or we would have to run it as its
-// owner.
+// mount prepares a workspace for a root worker: files of its owner appear as the command's own, and files that the
+// command creates belong to the owner. Otherwise the command could write nothing, or would have to run as the owner.
 func (n *native) mount(l *lease) error {
 	if l.owner[0] == n.m.HostUID {
-		return nil // it is the command's already
+		return nil // it already belongs to the command's user
 	}
 	ns, err := n.mapOwner(l.owner)
 	if err != nil {
@@ -89,14 +89,14 @@ func (n *native) mount(l *lease) error {
 	return nil
 }
 
-// mapOwner returns a user namespace that shows an owner as whom commands run as.
+// mapOwner returns a user namespace that maps an owner to the user of the commands.
 func (n *native) mapOwner(owner [2]int) (int, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if fd, ok := n.maps[owner]; ok {
 		return fd, nil
 	}
-	// A namespace needs a process to be born with. This one is a stage that waits for a plan that never comes.
+	// Creating a namespace needs a process. This one is a stage whose plan never comes.
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
@@ -114,7 +114,7 @@ func (n *native) mapOwner(owner [2]int) (int, error) {
 		return -1, errors.Join(err, near.Close())
 	}
 	fd, err := unix.Open(fmt.Sprintf("/proc/%d/ns/user", cmd.Process.Pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	err = errors.Join(err, near.Close()) // the end of it
+	err = errors.Join(err, near.Close()) // closing the socket ends the stage
 	if waited := cmd.Wait(); err == nil {
 		if _, ended := errors.AsType[*exec.ExitError](waited); !ended {
 			err = waited

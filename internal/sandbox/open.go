@@ -15,23 +15,23 @@ const (
 	Bwrap  = "bwrap"  // namespaces made by bubblewrap
 )
 
-// DefaultUID is whom a worker that runs as root has commands run as on the machine: a user and group that no
-// distribution gives to anybody.
+// DefaultUID is the user as which the commands of a root worker run on the machine: a user and group that no
+// distribution assigns.
 const DefaultUID = 65_530
 
-// Options is what an operator decides about sandboxes. The zero value is the strictest.
+// Options are an operator's decisions about sandboxes. The zero value is the strictest.
 type Options struct {
 	// Backend is one of the names above. Empty: [Auto].
 	Backend string
-	// UID is whom commands run as on the machine, with the group of the same number, when the worker is root. 0:
+	// UID is the user as which commands run on the machine if the worker is root, with the group of the same number. 0:
 	// [DefaultUID]. An ordinary worker's commands run as its own user.
 	UID int
 	// UnixSockets lets commands make Unix sockets. They then reach every service that listens on one in a directory
-	// that is shown to them, the workspace above all.
+	// that they can see, above all the workspace.
 	UnixSockets bool
 }
 
-// Open makes the sandbox that the options ask for. It tries nothing yet: see [Sandbox].Probe.
+// Open makes the sandbox for the options. It does not test it: see [Sandbox].Probe.
 func Open(o Options) (Sandbox, error) {
 	if o.UID == 0 {
 		o.UID = DefaultUID
@@ -54,7 +54,7 @@ func Open(o Options) (Sandbox, error) {
 	return Refuse{}, fmt.Errorf("%q is no sandbox backend; use %s, %s or %s", o.Backend, Auto, Native, Bwrap)
 }
 
-// Backends are all that this system could have, in the order in which [Auto] tries them.
+// Backends are all possible backends of this system, in the order in which [Auto] tries them.
 func Backends(o Options) []Sandbox {
 	if o.UID == 0 {
 		o.UID = DefaultUID
@@ -62,7 +62,7 @@ func Backends(o Options) []Sandbox {
 	return open(o)
 }
 
-// first is the first of some backends that works here. It is found once: a worker announces it.
+// first is the first backend of a list that works here. It is determined once, because a worker announces it.
 type first struct {
 	of     []Sandbox
 	mu     sync.Mutex
@@ -86,7 +86,7 @@ func (f *first) choose(ctx context.Context) (Sandbox, error) {
 			return s, nil
 		}
 		if ctx.Err() != nil {
-			return nil, context.Cause(ctx) // not an answer to keep
+			return nil, context.Cause(ctx) // not an answer to cache
 		}
 		why = append(why, strings.TrimPrefix(err.Error(), ErrNoIsolation.Error()+": "))
 	}

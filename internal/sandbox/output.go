@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// drainTimeout is how long output may take to arrive after everything that could write it is dead.
+// drainTimeout is how long output may take to arrive after all processes that could write it have ended.
 const drainTimeout = 2 * time.Second
 
-// budget is how much output is left, over both streams of a command or program.
+// budget is the remaining output of both streams of a command or program.
 type budget struct {
 	left int64
-	full chan struct{} // closed when there was more than allowed
+	full chan struct{} // closed when there was too much
 	once sync.Once
 
-	copied  chan error // one for each copy that has ended
+	copied  chan error // one per finished copy
 	readers []*os.File
 }
 
@@ -27,13 +27,13 @@ func newBudget(bytes int64) *budget {
 	return &budget{left: bytes, full: make(chan struct{}), copied: make(chan error, streams)}
 }
 
-// over is closed when there was more output than allowed.
+// over is closed when there was too much output.
 func (b *budget) over() <-chan struct{} { return b.full }
 
 func (b *budget) isOver() bool { return atomic.LoadInt64(&b.left) < 0 }
 
-// pipe makes a stream: what comes out of it goes to a writer (nil: nowhere), as far as it fits. What it returns is the
-// far end, for the program; who has given it away closes it.
+// pipe makes a stream whose output goes to a writer (nil: nowhere), as far as it fits. It returns the program's end;
+// the caller closes it after passing it on.
 func (b *budget) pipe(to io.Writer) (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -44,7 +44,7 @@ func (b *budget) pipe(to io.Writer) (*os.File, error) {
 	return w, nil
 }
 
-// drain waits for what is still on its way from processes that are dead.
+// drain waits for pending output of processes that have ended.
 func (b *budget) drain() (err error) {
 	late := time.NewTimer(drainTimeout)
 	defer late.Stop()
@@ -53,7 +53,7 @@ func (b *budget) drain() (err error) {
 		case e := <-b.copied:
 			err = errors.Join(err, e)
 		case <-late.C:
-			closeAll(b.readers) // who writes on has got away, and finds nobody
+			closeAll(b.readers) // a process that still writes has escaped, and loses its reader
 			return errors.Join(err, errors.New("the output did not end with its program"))
 		}
 	}
@@ -86,7 +86,7 @@ func (b *budget) copy(to io.Writer, from io.Reader) error {
 	}
 }
 
-// closeAll closes what a program has copies of.
+// closeAll closes files of which a program has copies.
 func closeAll(files []*os.File) {
 	for _, f := range files {
 		_ = f.Close() // pipes and sockets, of which nothing was written here

@@ -13,25 +13,25 @@ import (
 	"github.com/toolyard/toolyard/internal/sandbox/stage"
 )
 
-// Whom a command runs as, inside. Outside it is the worker's own user, or a dedicated one where the worker is root.
+// The user of commands inside. Outside it is the worker's own user, or a dedicated one if the worker is root.
 const (
 	insideUID = 1000
 	insideGID = 1000
 )
 
-// machine is what a plan needs to know of this machine. It is looked at once.
+// machine is what a plan needs to know about this machine. It is determined once.
 type machine struct {
-	// System is the set that every command sees read-only: what programs need to run.
+	// System are the places that every command sees read-only: what programs need to run.
 	System []place
 	// Devices are those of /dev that every command has.
 	Devices []string
-	// HostUID and HostGID are whom a command runs as outside.
+	// HostUID and HostGID are the user and group of commands outside.
 	HostUID, HostGID int
 	Namespaces       map[string]string
-	// Path is where the worker itself looks for programs; a command looks in those of them that it sees.
+	// Path is the worker's PATH; a command's PATH has those of its directories that the command sees.
 	Path   []string
 	Limits kernelLimits
-	// Filter is the system call filter of all that runs inside, Own that of the command alone.
+	// Filter is the system call filter for everything inside, Own that of the command alone.
 	Filter, Own []byte
 }
 
@@ -39,16 +39,16 @@ type machine struct {
 type place struct {
 	Path string
 	Dir  bool
-	To   string // where a link leads
+	To   string // a link's target
 }
 
-// kernelLimits are the numbers by which the kernel calls its limits.
+// kernelLimits are the kernel's numbers of its limits.
 type kernelLimits struct {
 	Core, CPU, AS, Data, FSize, NoFile, NProc, Stack, MemLock, MsgQueue, SigPending, Nice, RTPrio int
 }
 
-// systemPaths are what programs need to run. All of them are the same for everybody on the machine: no keys, no hosts,
-// no users, and no directory that holds sockets.
+// systemPaths are what programs need to run. All of them are the same for every user of the machine: no keys, no hosts,
+// no users, and no directory with sockets.
 var systemPaths = []string{
 	"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store",
 	"/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime",
@@ -58,14 +58,14 @@ var systemPaths = []string{
 	"/etc/protocols", "/etc/services",
 }
 
-// devicePaths are the devices that hold nothing of the machine.
+// devicePaths are devices that reveal nothing of the machine.
 var devicePaths = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 
-// never are directories of which nothing is shown: the kernel's own, and those where services listen. A socket there
-// answers whoever can name it, read-only or not.
+// never are directories that are never shown: the kernel's own, and those where services listen. A socket there answers
+// anyone who can name it, read-only or not.
 var never = []string{"/proc", "/sys", "/dev", "/run", "/var/run", "/boot"}
 
-// Bounds of a command line.
+// The bounds of a command line.
 const (
 	maxArgBytes  = 128 << 10 // the kernel's own
 	maxArgvBytes = 1 << 20
@@ -73,7 +73,7 @@ const (
 	maxSecrets   = 64
 )
 
-// Files that programs look for, with nothing of the machine in them.
+// Files that programs look for, without data of the machine.
 var etcFiles = map[string]string{
 	"etc/passwd":        "sandbox:x:1000:1000::/tmp:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n",
 	"etc/group":         "sandbox:x:1000:\nnogroup:x:65534:\n",
@@ -85,48 +85,48 @@ var etcFiles = map[string]string{
 
 const (
 	hostname = "sandbox"
-	// tick is how often the stage looks at what the command uses.
+	// tick is how often the stage measures what the command uses.
 	tick = 25 * time.Millisecond
-	// dataOverMemory is how much more than Memory one process may map: what it does not touch costs nothing, and one
-	// that touches it is stopped by the stage, which can say so.
+	// dataOverMemory is how much more than Memory one process may map: memory that it does not touch costs nothing, and
+	// the stage stops a process that touches it, and reports that.
 	dataOverMemory = 4
-	// leastData is what one process may map at least: the init has the same limit as the command, and needs room
+	// leastData is the lowest such limit for one process: the init has the same limit as the command, and needs memory
 	// itself.
 	leastData = 1 << 30
-	// addressesOverMemory is how much larger than Memory one process's address space may be: the tables of one that is
-	// used all over are then as large as Memory. leastAddresses is what it may be at least.
+	// addressesOverMemory is how much larger than Memory one process's address space may be. The page tables of a fully
+	// used one are then as large as Memory. leastAddresses is the lowest limit.
 	addressesOverMemory = 512
 	leastAddresses      = 32 << 30
 )
 
-// userLimits are what the kernel counts for each user, and so for the worker and everybody who is the same user
-// outside. In the sandbox's own user namespace they are lower, and the machine's are not used up. No namespace is ever
-// made in one.
+// userLimits are limits on what the kernel counts per user, and so for the worker and all processes of the same user
+// outside. In the sandbox's own user namespace they are lower, so that a command cannot use up the machine's. No
+// further namespace can be made in it.
 var userLimits = []stage.Setting{
 	{Path: "user/max_inotify_instances", Value: strconv.Itoa(maxInotifyInstances)},
 	{Path: "user/max_inotify_watches", Value: strconv.Itoa(maxInotifyWatches)},
 	{Path: "user/max_fanotify_groups", Value: "0"}, {Path: "user/max_fanotify_marks", Value: "0"},
-	{Path: "user/max_user_namespaces", Value: "0"}, // without one of these no other can be made
+	{Path: "user/max_user_namespaces", Value: "0"}, // without a user namespace no other can be made
 }
 
-// socketLimits bound the memory of one TCP connection; there is only a loopback to use it on.
+// socketLimits bound the memory of one TCP connection; only the loopback can use it.
 var socketLimits = []stage.Setting{{Path: "net/ipv4/tcp_wmem", Value: "4096 16384 262144"},
 	{Path: "net/ipv4/tcp_rmem", Value: "4096 131072 262144"}}
 
 const (
 	maxInotifyInstances = 32
 	maxInotifyWatches   = 16_384
-	// maxSockets is how many sockets a command may have open with all that it starts. The kernel counts their memory
-	// for nobody: a full one holds some 400 KiB.
+	// maxSockets bounds the open sockets of a command with all that it starts. The kernel counts their memory for
+	// nobody: a full one uses about 400 KiB.
 	maxSockets = 1024
-	// filesFree is how many more files the file system of a writable workspace must have room for, where the command
-	// has made more than filesStep; as DiskFree is for bytes.
+	// filesFree is how many more files the file system of a writable workspace must have room for, if the command has
+	// made more than filesStep; DiskFree is the same for bytes.
 	filesFree = 64 << 10
 	filesStep = 4096
 )
 
-// plan turns a policy and a command into what the stage does: the root, which is the same for all commands of a policy,
-// and the command's own part. It looks at nothing: the same arguments give the same plan.
+// plan turns a policy and a command into the stage's input: the root, which is the same for all commands of a policy,
+// and the command's own part. It is pure: the same arguments give the same plan.
 func plan(p Policy, c Command, m *machine, ws *leased) (*stage.Root, *stage.Spec, error) {
 	l, err := p.Limits.withDefaults()
 	if err != nil {
@@ -164,7 +164,7 @@ func plan(p Policy, c Command, m *machine, ws *leased) (*stage.Root, *stage.Spec
 	}
 	for _, d := range m.Devices {
 		source := d
-		if d == "/dev/zero" { // which makes memory for who maps it; this one reads the same and cannot be mapped
+		if d == "/dev/zero" { // mapping it creates memory; this one reads the same and cannot be mapped
 			source = "/dev/full"
 		}
 		base.Binds = append(base.Binds, stage.Bind{Source: source, Target: d[1:], ReadOnly: true, Device: true})
@@ -176,7 +176,7 @@ func plan(p Policy, c Command, m *machine, ws *leased) (*stage.Root, *stage.Spec
 		r.parents(read[1:])
 		base.Binds = append(base.Binds, stage.Bind{Source: read, Target: read[1:], ReadOnly: true, IsDir: true})
 	}
-	r.dirs = &s.Dirs // from here on it is this command's
+	r.dirs = &s.Dirs // from here on the directories belong to this command
 	if err := r.secrets(p.Secrets); err != nil {
 		return nil, nil, err
 	}
@@ -203,12 +203,12 @@ func plan(p Policy, c Command, m *machine, ws *leased) (*stage.Root, *stage.Spec
 	return base, s, err
 }
 
-// root is the root as it is planned.
+// root is the planned root.
 type root struct {
 	base *stage.Root
 	spec *stage.Spec
 	made map[string]bool
-	dirs *[]stage.Dir // whose directories are planned now
+	dirs *[]stage.Dir // the list for new directories
 }
 
 func (r *root) dir(at string, mode uint32) {
@@ -218,7 +218,7 @@ func (r *root) dir(at string, mode uint32) {
 	}
 }
 
-// parents plans the directories on the way to a mount, up to the first that another mount brings.
+// parents plans the parent directories of a mount, up to the first one that another mount provides.
 func (r *root) parents(at string) {
 	names := strings.Split(at, "/")
 	for i := 1; i < len(names); i++ {
@@ -342,7 +342,7 @@ func rlimits(l Limits, k kernelLimits) []stage.Rlimit {
 	}
 }
 
-// searchPath is a command's PATH: the directories of the worker's that it sees, and the usual ones.
+// searchPath is a command's PATH: the directories of the worker's PATH that it sees, and the usual ones.
 func (m *machine) searchPath(read []string) string {
 	visible := slices.Clone(read)
 	for _, p := range m.System {

@@ -17,50 +17,51 @@ import (
 type Command struct {
 	// Argv is the program and its arguments. A name without a slash is looked up in the sandbox's own PATH.
 	Argv []string
-	// Dir is the working directory inside. Empty: the workspace, or /tmp where there is none.
+	// Dir is the working directory inside. Empty: the workspace, or /tmp if there is none.
 	Dir string
 }
 
-// Streams are where a command reads and writes. The zero Streams give it nothing to read and drop what it says.
+// Streams are a command's standard streams. The zero Streams give it empty input and discard its output.
 type Streams struct {
-	// Stdin must be at its end soon: it is read whole before the command starts, up to [MaxStdinBytes].
+	// Stdin must end soon: it is read completely before the command starts, up to [MaxStdinBytes].
 	Stdin io.Reader
-	// Stdout and Stderr get the output as it comes, from one goroutine at a time when they are the same: in that case
-	// the command has one pipe for both, and the order is its own.
+	// Stdout and Stderr get the output as it comes. If they are the same, the command has one pipe for both, so that
+	// only one goroutine writes at a time and the order is the command's.
 	Stdout, Stderr io.Writer
 }
 
-// MaxStdinBytes bounds what a command gets to read.
+// MaxStdinBytes bounds a command's input.
 const MaxStdinBytes = 16 << 20
 
-// Policy is what a command may use. The zero value is the strictest: no workspace, no network, the system set
-// read-only, the least environment, and the default limits.
+// Policy is what a command may use. The zero value is the strictest: no workspace, no network, the system read-only,
+// the smallest environment, and the default limits.
 type Policy struct {
-	// Read are more directories and files of the machine to show read-only at their own paths.
+	// Read are more directories and files of the machine, shown read-only at their own paths.
 	Read []string
-	// Workspace is the only place that a command may share with the machine. Nil: none.
+	// Workspace is the only writable place that a command may share with the machine. Nil: none.
 	Workspace *Workspace
-	// Env is the exact environment beside [BaseEnv], whose entries it may replace. Nothing is inherited.
+	// Env is the exact environment in addition to [BaseEnv], whose entries it may replace. Nothing is inherited.
 	Env map[string]string
-	// Secrets are shown as files below [SecretsDir], for the command only: never in the environment or in an argument.
+	// Secrets are files below [SecretsDir], for the command only: never in the environment or in an argument.
 	Secrets []Secret
-	// Network is what may be reached. The zero value: nothing.
+	// Network is what the command may reach. The zero value: nothing.
 	Network Network
-	// Limits bound everything. Fields that are zero take the defaults of [Limits].
+	// Limits bound everything. Zero fields have the defaults of [Limits].
 	Limits Limits
 }
 
-// Workspace is a directory of the machine that a command works in. It appears inside at its own path, so that what a
-// command prints as a path means the same to other tools.
+// Workspace is a directory of the machine in which a command works. It appears inside at its own path, so that a path
+// in a command's output means the same to other tools.
 type Workspace struct {
-	// Root is the directory, held. It knows what is protected in it.
+	// Root is the open directory. It knows what is protected in it.
 	Root *held.Root
-	// Dir is its path, where there is no Root: it is looked up for this run, with the built-in list.
+	// Dir is its path if there is no Root: it is opened for this run, with the built-in list.
 	Dir string
-	// Writable lets the command write in it. Who asks for it holds the workspace alone: see [protect.List].
+	// Writable lets the command write in it. A writable workspace is held exclusively: see [protect.List].
 	Writable bool
 	// Hidden reports whether a path below Dir, clean and without symbolic links, is hidden from the command, with all
-	// that is below it. What is hidden when the command starts can neither be read nor replaced. Nil: nothing is.
+	// that is below it. What is hidden when the command starts can neither be read nor replaced. Nil: nothing is
+	// hidden.
 	Hidden func(path string) bool
 }
 
@@ -75,7 +76,8 @@ const SecretsDir = "/run/secrets"
 
 // Network is an allow-list. Nil and empty mean the same: nothing can be reached.
 type Network struct {
-	// Allow are the places that the proxy connects to, as "host:port". Programs find it by the usual variables.
+	// Allow are the addresses that the proxy connects to, as "host:port". The usual environment variables name the
+	// proxy.
 	Allow []string
 	// Private reports whether an address that is not public may be reached under a host's name. Nil: none may.
 	Private func(host string, address netip.Addr) bool
@@ -85,20 +87,20 @@ type Network struct {
 type Limits struct {
 	Wall time.Duration // 0: 30 s
 	CPU  time.Duration // of all processes together; 0: as long as Wall, on each of two CPUs
-	// bytes, of all processes together, with their page tables and what lies in Scratch; 0: 512 MiB
+	// bytes, of all processes together, with their page tables and the files in Scratch; 0: 512 MiB
 	Memory    int64
 	FileSize  int64 // bytes of one file; 0: 256 MiB
 	Scratch   int64 // bytes of /tmp and everything else writable outside the workspace; 0: 64 MiB
 	Processes int   // with threads; 0: 128
 	Files     int   // open files of one process; 0: 1024
 	Output    int64 // bytes of both streams together; 0: 1 MiB
-	// DiskFree is what stays free of the file system that a writable workspace lies on, in bytes; 0: 256 MiB. A command
-	// that takes more than [diskStep] while there is less is stopped: no command fills the machine's disk, however many
-	// files it writes.
+	// DiskFree is what must stay free on the file system of a writable workspace, in bytes; 0: 256 MiB. If there is
+	// less, a command that takes more than [diskStep] is stopped. So no command fills the machine's disk, whatever the
+	// number of its files.
 	DiskFree int64
 }
 
-// The defaults of [Limits], and the most that may be asked for.
+// The defaults of [Limits], and their maximums.
 const (
 	DefaultWall      = 30 * time.Second
 	DefaultMemory    = 512 << 20
@@ -114,17 +116,17 @@ const (
 	MaxProcesses = 32_768
 	MaxFiles     = 65_536
 
-	// cpusOfWall is how many CPUs a command may keep busy for its whole time, where CPU is not set.
+	// cpusOfWall is how many CPUs a command may keep busy for its whole time, if CPU is not set.
 	cpusOfWall = 2
 	// scratchFiles is how many files one mebibyte of scratch may hold.
 	scratchFilesPerMiB = 1024
-	// diskStep is how much a command may write where less than DiskFree is free already, in bytes: most write little.
+	// diskStep is how much a command may write if less than DiskFree is free already, in bytes: most write little.
 	diskStep = 16 << 20
 	// initProcesses are the threads of the sandbox's own init, which count among the command's processes.
 	initProcesses = 24
 )
 
-// withDefaults fills what is zero and refuses what is out of bounds.
+// withDefaults sets the defaults and refuses values that are out of bounds.
 func (l Limits) withDefaults() (Limits, error) {
 	if l.Wall == 0 {
 		l.Wall = DefaultWall
@@ -164,20 +166,20 @@ func (l Limits) withDefaults() (Limits, error) {
 
 // Result is how a command ended.
 type Result struct {
-	// ExitCode is the command's own status, or -1 when it was killed; Signal is what killed it, 0 for nothing.
+	// ExitCode is the command's own status, or -1 if it was killed. Signal is what killed it, 0 for none.
 	ExitCode int
 	Signal   int
 	Reason   Reason
 	Usage    Usage
-	// Isolation is what stood around it: the backend's name, or [IsolationNone]. Layers spells it out.
+	// Isolation names what isolated it: the backend's name, or [IsolationNone]. Layers lists the layers.
 	Isolation string
 	Layers    []string
-	// Missing are layers that this machine does not give, each as "name: why".
+	// Missing are layers that this machine does not support, each as "name: why".
 	Missing []string
-	// Held says that the workspace is no git repository, and that the command could not make it one: see
+	// Held says that the workspace is not a git repository, and that the command could not make it one: see
 	// [protect.GitBar].
 	Held bool
-	// Detail is for the operator: what exactly went over a limit, or how the sandbox was lost.
+	// Detail is for the operator: which limit was exceeded, or how the sandbox was lost.
 	Detail string
 }
 
@@ -187,37 +189,37 @@ type Reason string
 // The reasons.
 const (
 	Exited      Reason = "exited"       // by itself, with ExitCode or Signal
-	Timeout     Reason = "timeout"      // its Wall was over
+	Timeout     Reason = "timeout"      // its Wall has passed
 	Canceled    Reason = "canceled"     // the caller's context ended
 	OutOfMemory Reason = "oom"          // its processes held more than Memory
 	CPULimit    Reason = "cpu"          // its processes used more than CPU
 	OutputLimit Reason = "output_limit" // it wrote more than Output
 	DiskLimit   Reason = "disk"         // it left less than DiskFree under the workspace, or room for too few files
-	ObjectLimit Reason = "objects"      // it had more sockets open than it may
+	ObjectLimit Reason = "objects"      // it had too many open sockets
 	SandboxLost Reason = "sandbox_lost" // the sandbox's init died: nobody knows how far the command came
-	// it made something in the workspace that is protected; Detail says what became of that
+	// it created a protected place in the workspace; Detail says what became of that
 	Trespass Reason = "trespass"
 )
 
-// Usage is what a command used, as far as it was seen.
+// Usage is what a command used, as far as it was measured.
 type Usage struct {
 	Wall, User, System time.Duration
-	// MaxRSS is the largest process's, Peak the most that all held at once when it was looked at; in bytes.
+	// MaxRSS is the largest process, Peak the largest measured sum of all; in bytes.
 	MaxRSS, Peak int64
 }
 
-// ErrViolation is wrapped by an error about a policy or command that asks for what no sandbox gives: nothing was
-// started.
+// ErrViolation is wrapped by an error about a policy or command that asks for something that no sandbox permits:
+// nothing was started.
 var ErrViolation = errors.New("not allowed in a sandbox")
 
-// ErrNotStarted is wrapped by an error about a command that could not be started in a sandbox that stood.
+// ErrNotStarted is wrapped by an error about a command that could not be started in a working sandbox.
 var ErrNotStarted = errors.New("the command could not be started")
 
 // ErrBusy is wrapped by an error about a workspace that another command writes to.
 var ErrBusy = errors.New("the workspace is in use")
 
-// BaseEnv is the environment that every command has. Its PATH has before these the directories of the worker's own PATH
-// that the command sees: a worker finds its programs where its operator has put them, and so do its commands.
+// BaseEnv is the environment that every command has. Its PATH begins with those directories of the worker's PATH that
+// the command sees: the operator has installed the worker's programs there, and commands need them too.
 var BaseEnv = map[string]string{
 	"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", "TMPDIR": "/tmp",
 	"LANG": "C.UTF-8", "USER": "sandbox", "LOGNAME": "sandbox",

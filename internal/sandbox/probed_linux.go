@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// probed is a backend that is made, and tried, when it is first asked for. What came out stands for the life of the
-// process: a worker announces it.
+// probed is a backend that is made and tested at its first use. The outcome is kept for the life of the process,
+// because a worker announces it.
 type probed struct {
 	name    string
 	options Options
@@ -43,7 +43,7 @@ func (p *probed) Probe(ctx context.Context) (Capabilities, error) {
 		caps, err = tryOut(ctx, r)
 	}
 	if ctx.Err() != nil {
-		return Capabilities{}, context.Cause(ctx) // not an answer to keep
+		return Capabilities{}, context.Cause(ctx) // not an answer to cache
 	}
 	if err != nil && !errors.Is(err, ErrNoIsolation) {
 		err = fmt.Errorf("%w: %s: %w", ErrNoIsolation, p.name, err)
@@ -63,7 +63,7 @@ func (p *probed) Run(ctx context.Context, policy Policy, c Command, s Streams) (
 	return p.run.Run(ctx, policy, c, s)
 }
 
-// canary is run by the probe. Each line that finds a hole says so; the last one says that all was well.
+// canary is the probe's script. Each line that finds a hole prints it; the last one prints that all is well.
 const canary = `
 [ "$$" -gt 1 ] || echo hole: the command is process 1
 [ ! -e /etc/shadow ] || echo hole: /etc/shadow is there
@@ -80,7 +80,7 @@ unshare -U true 2>/dev/null && echo hole: namespaces can be made
 echo sound
 `
 
-// probeTimeout bounds a probe; a machine that needs longer is not fit to run commands.
+// probeTimeout bounds a probe; a machine that needs longer cannot run commands.
 const probeTimeout = 20 * time.Second
 
 // tryOut runs the canary with the policy of a real command.
@@ -89,7 +89,7 @@ func tryOut(ctx context.Context, r *runner) (Capabilities, error) {
 	if err != nil {
 		return Capabilities{}, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // a directory below the system's own for such
+	defer func() { _ = os.RemoveAll(dir) }() // a directory below the system's temporary one
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return Capabilities{}, err
 	}

@@ -23,25 +23,25 @@ import (
 type process struct {
 	child  child
 	conn   *net.UnixConn
-	stderr *os.File // what bwrap had to say; nil for a stage of our own
+	stderr *os.File // bwrap's stderr; nil for our own stage
 	ended  chan struct{}
-	err    error // of waiting, once ended is closed
+	err    error // of waiting, after ended is closed
 }
 
-// child is a process that was started, from here or by a spawner.
+// child is a process that was started, by this process or by a spawner.
 type child interface {
-	// kill ends it with all that runs under it; one that has ended is no error.
+	// kill ends it with all that runs under it. It is no error if it has ended.
 	kill() error
 	// wait waits for its end. It is called once.
 	wait() error
-	// stage is the process that the stage is, for who started it.
+	// stage returns the stage's process, from its starter.
 	stage() (int, error)
 	// String says how it ended, as far as that is known.
 	String() string
 }
 
-// launcher runs what starts processes, on one thread that never ends: the kernel kills a stage when the thread that has
-// started it is gone, which must mean that the worker is.
+// launcher starts processes on one thread that never ends: the kernel kills a stage when the thread that started it
+// ends, which must mean that the worker has ended.
 var launcher = sync.OnceValue(func() chan<- func() {
 	tasks := make(chan func())
 	go func() {
@@ -83,7 +83,7 @@ func startStage(name string, o outer, base *stage.Root, spec *stage.Spec) (*proc
 	closeAll(files)
 	if errors.Is(err, errSpawnerLost) {
 		p.close()
-		return startStage(name, o, base, spec) // with a socket that nobody has
+		return startStage(name, o, base, spec) // with a new socket
 	}
 	if err != nil {
 		p.close()
@@ -101,7 +101,7 @@ func startStage(name string, o outer, base *stage.Root, spec *stage.Spec) (*proc
 	return p, nil
 }
 
-// startProcess starts one: from the backend's spawner where it has one, else from here.
+// startProcess starts a stage: with the backend's spawner if it has one, otherwise directly.
 func startProcess(o outer, cmd *exec.Cmd, far *os.File) (child, error) {
 	if s, ok := o.(interface {
 		start(far *os.File) (child, error)
@@ -115,7 +115,7 @@ func startProcess(o outer, cmd *exec.Cmd, far *os.File) (child, error) {
 	return execd{cmd}, <-done
 }
 
-// listenToStderr keeps the standard error of a foreign program, in memory that needs nobody to read it.
+// listenToStderr keeps the standard error of a foreign program in a memory file, which nobody has to read.
 func (p *process) listenToStderr() (io.Writer, error) {
 	fd, err := unix.MemfdCreate("stderr", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -125,14 +125,14 @@ func (p *process) listenToStderr() (io.Writer, error) {
 	return p.stderr, nil
 }
 
-// said is what the outer program had to say, on one line.
+// said is the outer program's standard error, on one line.
 func (p *process) said() string {
 	if p.stderr == nil {
 		return ""
 	}
 	const most = 500
 	text := make([]byte, most)
-	n, _ := p.stderr.ReadAt(text, 0) // what cannot be read was not said
+	n, _ := p.stderr.ReadAt(text, 0) // what cannot be read is omitted
 	if text = bytes.Join(bytes.Fields(text[:n]), []byte(" ")); len(text) == 0 {
 		return ""
 	}
@@ -146,30 +146,30 @@ func (p *process) kill() error {
 	return errors.Join(killed, p.err)
 }
 
-// discard ends a process in which nothing runs that anybody waits for.
+// discard ends a process that nobody needs any more.
 func (p *process) discard() {
 	_ = p.kill()
 	p.close()
 }
 
-// close lets go of what is left of a process that has ended.
+// close closes what is left of a process that has ended.
 func (p *process) close() {
 	if p.conn != nil {
-		_ = p.conn.Close() // it has told all it had to tell
+		_ = p.conn.Close() // everything was read
 	}
 	if p.stderr != nil {
 		_ = p.stderr.Close() // memory
 	}
 }
 
-// spareCount is how many stages are kept ready. Each costs a few megabytes and saves its command most of the wait.
+// spareCount is how many stages are kept ready. Each uses a few megabytes and saves its command most of the start time.
 const spareCount = 2
 
-// refillDelay keeps the making of the next spare out of the way of the command that has taken this one, while there is
-// another.
+// refillDelay delays the making of the next spare, so that it does not slow down the command that has taken this one,
+// if there is another spare.
 const refillDelay = 3 * time.Millisecond
 
-// spares are stages that wait for a command, all with the same root: the one that was asked for last.
+// spares are stages that wait for a command, all with the same root: the one that was requested last.
 type spares struct {
 	name  string
 	outer outer
@@ -180,7 +180,7 @@ type spares struct {
 	making bool
 }
 
-// take returns a stage with this root, or nil, and sees to it that there will be others.
+// take returns a stage with this root, or nil, and starts others.
 func (s *spares) take(base *stage.Root) *process {
 	if s == nil {
 		return nil
@@ -206,7 +206,7 @@ func (s *spares) take(base *stage.Root) *process {
 	if !s.making {
 		s.making = true
 		delay := refillDelay
-		if len(s.ready) == 0 { // the next command may be waiting already
+		if len(s.ready) == 0 { // the next command may already be waiting
 			delay = 0
 		}
 		time.AfterFunc(delay, s.refill)
@@ -214,7 +214,7 @@ func (s *spares) take(base *stage.Root) *process {
 	return found
 }
 
-// refill starts stages until there are enough. One that cannot be started is left to the next command, which says why.
+// refill starts stages until there are enough. If one cannot be started, the next command tries again and reports why.
 func (s *spares) refill() {
 	for {
 		s.mu.Lock()

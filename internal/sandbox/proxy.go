@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Bounds of the proxy of one command.
+// The bounds of the proxy of one command.
 const (
 	maxProxyConns     = 64
 	proxyDialTimeout  = 10 * time.Second
@@ -23,11 +23,11 @@ const (
 	proxyHeaderWithin = 10 * time.Second
 )
 
-// proxy is what a command reaches of the network: an HTTP proxy that connects to the places of an allow-list. It
-// listens on a socket of the sandbox's own network namespace, so that nobody else can ask it; it dials from the
+// proxy gives a command its access to the network: an HTTP proxy that connects to the addresses of an allow-list. It
+// listens on a socket in the sandbox's own network namespace, so that no other process can use it, and dials from the
 // worker's.
 //
-// A name is resolved once, every address is checked, and the address that was checked is dialed: whoever answers
+// A name is resolved once, every address is checked, and the checked address is dialed. So a server that would answer
 // differently the second time is not asked twice.
 type proxy struct {
 	allow   map[string]bool
@@ -51,8 +51,8 @@ func CheckPlace(place string) error {
 	return err
 }
 
-// canonicalPlace is a place as places are compared. Names hold what names can, and nothing that a resolver and a
-// comparison could read differently.
+// canonicalPlace is the form in which entries are compared. It accepts only names that a resolver and the comparison
+// read in the same way.
 func canonicalPlace(place string) (string, error) {
 	host, port, err := net.SplitHostPort(place)
 	if err != nil {
@@ -95,7 +95,7 @@ func newProxy(l net.Listener, n Network) (*proxy, error) {
 	return p, nil
 }
 
-// serve answers until the listener is closed.
+// serve accepts connections until the listener is closed.
 func (p *proxy) serve() {
 	for {
 		conn, err := p.listen.Accept()
@@ -119,7 +119,7 @@ func (p *proxy) serve() {
 	}
 }
 
-// keep notes a connection for close; false when it is too late.
+// keep records a connection for close; false if the proxy is closed.
 func (p *proxy) keep(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,10 +135,10 @@ func (p *proxy) drop(c net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.open, c)
-	_ = c.Close() // both sides have been told all there was
+	_ = c.Close() // both sides got everything
 }
 
-// close ends the proxy with everything that goes through it.
+// close ends the proxy with all of its connections.
 func (p *proxy) close() {
 	p.stop()
 	_ = p.listen.Close()
@@ -151,8 +151,8 @@ func (p *proxy) close() {
 	p.done.Wait()
 }
 
-// answer serves one request and hands the connection over to its two ends. One connection is one place: a second
-// request on it would be the place's to answer.
+// answer serves one request and then connects both ends. One connection goes to one address; a second request on it
+// would go there unchecked.
 func (p *proxy) answer(conn net.Conn) {
 	if err := conn.SetReadDeadline(time.Now().Add(proxyHeaderWithin)); err != nil {
 		return
@@ -193,11 +193,11 @@ func (p *proxy) answer(conn net.Conn) {
 			return
 		}
 	} else {
-		req.Host = req.URL.Host // what was checked, whatever the header said
+		req.Host = req.URL.Host // the checked host, whatever the header says
 		for _, h := range []string{"Proxy-Connection", "Proxy-Authorization"} {
 			req.Header.Del(h)
 		}
-		req.Close = true // the next request comes back here and is checked
+		req.Close = true // the next request is a new connection and is checked
 		if err := req.Write(out); err != nil {
 			return
 		}
@@ -205,7 +205,7 @@ func (p *proxy) answer(conn net.Conn) {
 	both := make(chan struct{}, 2)
 	go func() {
 		if tunnel {
-			_, _ = io.Copy(out, from) // an end is an end, whoever made it
+			_, _ = io.Copy(out, from) // either side's end is the end
 			halfClose(out)
 		}
 		both <- struct{}{}
@@ -221,10 +221,10 @@ func halfClose(c net.Conn) {
 	}
 }
 
-// errNotAllowed is all that a command learns: not whether a name exists, or where it leads.
+// errNotAllowed is all that a command learns: not whether a name exists, or what it resolves to.
 var errNotAllowed = errors.New("this place is not allowed; an operator lists the places that commands can reach")
 
-// dial connects to a place of the allow-list.
+// dial connects to an address of the allow-list.
 func (p *proxy) dial(place string) (net.Conn, error) {
 	c, err := canonicalPlace(place)
 	if err != nil || !p.allow[c] {
@@ -262,5 +262,5 @@ func refuse(conn net.Conn, status int, why string) {
 	body := why + "\n"
 	_, _ = fmt.Fprintf(conn,
 		"HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
-		status, http.StatusText(status), len(body), body) // whoever is gone needs no answer
+		status, http.StatusText(status), len(body), body) // a peer that has gone needs no answer
 }

@@ -8,5 +8,5 @@ import (
 	held "github.com/toolyard/toolyard/internal/place"
 )
 
-// Recover undoes in a workspace what a worker that was killed has left: nothing, where no command runs.
+// Recover undoes in a workspace what a killed worker has left: nothing on a system where no command runs.
 func Recover(context.Context, *held.Root) error { return nil }

@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// Refuse is the backend that runs nothing. Its zero value is ready to use, and it is what a worker has that was given
-// no other.
+// Refuse is the backend that runs nothing. Its zero value is ready to use, and is the backend of a worker without
+// another one.
 type Refuse struct {
-	// Why says what is missing here and how to get it, in one line. Empty: that no backend was chosen.
+	// Why says what is missing here and how to get it, in one line. Empty: no backend was selected.
 	Why string
 }
 

@@ -19,10 +19,10 @@ import (
 	"github.com/toolyard/toolyard/internal/sandbox/stage"
 )
 
-// outer is what differs between the backends: how the namespaces come to be in which the stage runs.
+// outer is the difference between the backends: how the namespaces for the stage are made.
 type outer interface {
-	// wrap makes the command that starts the stage, and changes the plan to what is left for it. Files are closed
-	// by the caller, as soon as the command runs.
+	// wrap makes the command that starts the stage, and removes from the plan what it does itself. The caller closes
+	// the files as soon as the command runs.
 	wrap(base *stage.Root, spec *stage.Spec) (cmd *exec.Cmd, files []*os.File, err error)
 }
 
@@ -31,12 +31,12 @@ type runner struct {
 	machine *machine
 	name    string
 	outer   outer
-	// spares are stages that have built their root and wait for a command. Nil: each command gets one of its own.
+	// spares are stages that have built their root and wait for a command. Nil: each command gets a new stage.
 	spares *spares
-	// groups is where commands get limits of the kernel's own; nil, with the reason, where no cgroup was delegated.
+	// groups gives commands kernel limits; nil, with the reason, if no cgroup was delegated.
 	groups   *cgroups
 	noGroups error
-	// mount prepares a workspace whose owner is not whom commands run as. Nil: nothing has to be prepared.
+	// mount prepares a workspace whose owner is not the user of the commands. Nil: no preparation is needed.
 	mount func(l *lease) error
 }
 
@@ -54,11 +54,11 @@ func (r *runner) Run(ctx context.Context, p Policy, c Command, st Streams) (res 
 		defer func() {
 			res.Held = l.holdsGit()
 			trespasses, undone := l.release()
-			// it was taken away again before the command was ended for it
+			// it was removed again before the command was ended because of it
 			if len(trespasses) == 0 && l.appearedAt != "" {
 				trespasses = []string{l.appearedAt}
 			}
-			// the error: ended before we heard that it runs
+			// with the error: the command was ended before its start was reported
 			if len(trespasses) > 0 && (err == nil || errors.Is(err, errTrespassed)) {
 				err, res.Isolation = nil, r.name
 				res.Reason, res.Detail = Trespass, trespassed(trespasses, undone)
@@ -106,9 +106,8 @@ func (r *runner) Run(ctx context.Context, p Policy, c Command, st Streams) (res 
 		if x.begun.Load() || !errors.Is(err, ErrNoIsolation) {
 			return res, err
 		}
-		// It did not fit any more: something was mounted since it was made ready, or somebody has killed it. It was
-		// never told to start the command, so that nothing has run. The workspace's mount may be in it, and is made
-		// anew.
+		// The spare no longer fits: something was mounted since it was prepared, or it was killed. It was never told to
+		// start the command, so nothing has run. The workspace's mount may be in it, and is made again.
 		if ws != nil && ws.fd != 0 {
 			if err := errors.Join(unix.Close(ws.fd), r.remount(l)); err != nil {
 				return Result{}, err
@@ -122,7 +121,7 @@ func (r *runner) Run(ctx context.Context, p Policy, c Command, st Streams) (res 
 	return x.run(fresh, ws)
 }
 
-// remount prepares a workspace again, whose mount was given away.
+// remount prepares a workspace again after its mount was passed on.
 func (r *runner) remount(l *lease) error {
 	l.fd = 0
 	return r.mount(l)
@@ -141,18 +140,18 @@ type execution struct {
 	stdin   *os.File
 	streams Streams
 
-	// group is the command's cgroup; nil, with the reason, where there is none.
+	// group is the command's cgroup; nil, with the reason, if there is none.
 	group   *group
 	noGroup error
 
 	reports chan reported
 	proxy   *proxy
-	// begun says that the stage was told to start the command. From then on nobody knows that it has not run, unless
-	// the stage says that it could not be started.
+	// begun says that the stage was told to start the command. From then on the command may have run, unless the stage
+	// reports that it could not be started.
 	begun atomic.Bool
 }
 
-// reported is what was read from the stage: reports until the socket's end.
+// reported is what the stage has sent: reports until the socket's end.
 type reported struct {
 	failed *stage.Failure
 	ready  *stage.Ready
@@ -188,20 +187,20 @@ func (x *execution) run(p *process, ws *leased) (Result, error) {
 	}()
 	go x.listen(p, sent)
 	stop := x.wait(p.conn, ws != nil && ws.writable)
-	// nothing of the command is left, and its sandbox is taken apart without us
+	// all processes of the command are gone, and the kernel removes its sandbox without us
 	if stop.seen != nil && stop.seen.ended != nil {
 		go p.discard()
 		return x.judge(stop, x.output.drain(), nil, p)
 	}
-	// Killing the stage kills its namespace; killing bwrap's monitor kills the stage. The end of the process is that of
-	// all that ran under it.
+	// Killing the stage kills its namespace; killing bwrap's monitor kills the stage. When the process has ended,
+	// everything under it has ended.
 	ended := p.kill()
 	defer p.close()
 	drained := x.output.drain()
 	return x.judge(stop, drained, ended, p)
 }
 
-// open makes the pipes of the output. What it returns are their far ends: one where both streams are the same.
+// open makes the output pipes. It returns their far ends: one if both streams are the same.
 func (x *execution) open() (theirs []*os.File, err error) {
 	x.reports, x.output = make(chan reported, 1), newBudget(x.limits.Output)
 	streams := []io.Writer{x.streams.Stdout, x.streams.Stderr}
@@ -279,7 +278,7 @@ func (x *execution) listen(p *process, sent <-chan error) {
 	}
 }
 
-// enterGroup puts the stage into the command's cgroup, before it has started anything.
+// enterGroup moves the stage into the command's cgroup, before it starts anything.
 func (x *execution) enterGroup(p *process) error {
 	if x.group == nil {
 		return nil
@@ -291,15 +290,15 @@ func (x *execution) enterGroup(p *process) error {
 	return x.group.add(pid)
 }
 
-// stopped is why the worker ends a command; empty when it has ended by itself.
+// stopped is why the worker ends a command; empty if it has ended by itself.
 type stopped struct {
 	reason Reason
 	seen   *reported
 }
 
-// wait waits until the stage is gone or must go. A command whose time is over, or that was canceled, is told so, where
-// it can leave something half done: in a workspace that it writes to. What is over a limit, or does what it
-// must not, gets no more time to go further.
+// wait waits until the stage is gone or must be ended. A command that times out or is canceled gets SIGTERM if it can
+// leave something half done, in a workspace that it writes to. A command that exceeds a limit, or violates the policy,
+// gets no more time.
 func (x *execution) wait(conn net.Conn, leavesThings bool) (stop stopped) {
 	wall := time.NewTimer(x.limits.Wall)
 	defer wall.Stop()
@@ -330,7 +329,7 @@ func (x *execution) wait(conn net.Conn, leavesThings bool) (stop stopped) {
 	return stop
 }
 
-// judge says how it ended, from everybody's reports.
+// judge determines how the command ended, from all reports.
 func (x *execution) judge(stop stopped, drained, ended error, p *process) (Result, error) {
 	seen := stop.seen
 	if seen == nil {
@@ -372,7 +371,7 @@ func (x *execution) judge(stop stopped, drained, ended error, p *process) (Resul
 	}
 	e := seen.ended
 	if e == nil {
-		if begun && x.group.outOfMemory() { // the kernel has killed all of the group, the init with it
+		if begun && x.group.outOfMemory() { // the kernel has killed the whole group, including the init
 			res.Reason = OutOfMemory
 		}
 		if res.Reason == "" {
@@ -401,12 +400,12 @@ func (x *execution) judge(stop stopped, drained, ended error, p *process) (Resul
 		res.Reason, res.Detail = SandboxLost, e.Over
 	case e.Told && stop.reason != "": // it ended because it was told to
 	default:
-		res.Reason = Exited // also when it was about to be stopped: its effects are there
+		res.Reason = Exited // also if it was about to be stopped: its effects exist
 	}
 	return res, nil
 }
 
-// wholeStdin reads what the command gets to read into a file in memory. Without a reader it is /dev/null.
+// wholeStdin reads the command's input into a file in memory. Without a reader it is /dev/null.
 func wholeStdin(r io.Reader) (*os.File, error) {
 	if r == nil {
 		return os.Open(os.DevNull)

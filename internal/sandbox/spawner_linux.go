@@ -17,9 +17,8 @@ import (
 	"github.com/toolyard/toolyard/internal/sandbox/stage"
 )
 
-// spawner starts stages from a small process of its own; see [stage.SpawnerName]. It is made when it is first asked
-// for, and anew when it was lost. When that has happened too often, stages are started from here, which is slower and
-// no different.
+// spawner starts stages from a small separate process; see [stage.SpawnerName]. It is started at its first use, and
+// again after it was lost. After too many losses, stages are started directly, which is slower and otherwise the same.
 type spawner struct {
 	spawn *stage.Spawn
 
@@ -31,12 +30,12 @@ type spawner struct {
 const (
 	// spawnerTimeout is how long a spawner may take for one start.
 	spawnerTimeout = 5 * time.Second
-	// maxSpawnersLost is how many spawners may be lost before no other is made.
+	// maxSpawnersLost is how many spawners may be lost before no new one is started.
 	maxSpawnersLost = 3
 )
 
-// errSpawnerLost says that a spawner has got an order and not answered: a stage may have the socket that went with it,
-// so nobody else may be given it.
+// errSpawnerLost says that a spawner got an order and did not answer. A stage may have the socket of the order, so no
+// other stage may get it.
 var errSpawnerLost = errors.New("the sandbox's spawner was lost")
 
 // start starts a stage with its socket.
@@ -55,7 +54,7 @@ func (s *spawner) start(far *os.File) (child, error) {
 	}
 	s.lost++
 	if s.conn != nil {
-		_ = s.conn.Close() // with it the process ends, and what it has started
+		_ = s.conn.Close() // this ends the process, and what it has started
 		s.conn = nil
 	}
 	return nil, fmt.Errorf("%w: %w", errSpawnerLost, err)
@@ -98,7 +97,7 @@ func (s *spawner) ask(far *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fds[0]), "stage"), nil
 }
 
-// begin starts the spawner's process. It lives as long as this one, and nobody else waits for it.
+// begin starts the spawner's process. It lives as long as this process, and only the goroutine below waits for it.
 func (s *spawner) begin() error {
 	frame, err := stage.Encode(s.spawn)
 	if err != nil {
@@ -123,13 +122,13 @@ func (s *spawner) begin() error {
 	if err != nil {
 		return err
 	}
-	go func() { _ = cmd.Wait() }() // whoever asks it next learns that it has ended
+	go func() { _ = cmd.Wait() }() // the next ask notices that it has ended
 	s.conn = conn.(*net.UnixConn)
 	_, err = s.conn.Write(frame)
 	return err
 }
 
-// spawned is a stage that a spawner has started, by its descriptor: its end can be seen, its status cannot.
+// spawned is a stage that a spawner has started, by its descriptor, which shows its end but not its status.
 type spawned struct{ pidfd *os.File }
 
 func (s *spawned) kill() error {
@@ -174,7 +173,7 @@ func (s *spawned) stage() (pid int, err error) {
 
 func (s *spawned) String() string { return "it has ended" }
 
-// execd is a process that was started from here.
+// execd is a process that was started directly.
 type execd struct{ cmd *exec.Cmd }
 
 func (e execd) kill() error {
@@ -184,7 +183,7 @@ func (e execd) kill() error {
 	return nil
 }
 
-// wait waits; how the process ended is no error.
+// wait waits for the end. How the process ended is no error.
 func (e execd) wait() error {
 	err := e.cmd.Wait()
 	if _, ended := errors.AsType[*exec.ExitError](err); ended {

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Stamp collects what stood around the commands that ran under a context. Backends write it themselves, so that no
-// tool can forget to, or claim what it only could have had. The zero Stamp says that nothing did.
+// Stamp collects what isolated the commands that ran under a context. Backends write it themselves, so that no tool can
+// forget to, or claim isolation that it did not use. The zero Stamp says that nothing was isolated.
 type Stamp struct {
 	mu  sync.Mutex
 	ran map[string]bool
@@ -14,13 +14,13 @@ type Stamp struct {
 
 type stampKey struct{}
 
-// WithStamp returns a context under which every command that is run leaves its mark on the stamp.
+// WithStamp returns a context in which every command that runs marks the stamp.
 func WithStamp(ctx context.Context) (context.Context, *Stamp) {
 	s := &Stamp{}
 	return context.WithValue(ctx, stampKey{}, s), s
 }
 
-// Mark notes that a command was started, and what stands around it. Backends call it, and tests that stand for one.
+// Mark records that a command was started, and what isolates it. Backends call it, and tests that act as one.
 func Mark(ctx context.Context, isolation string) {
 	if s, ok := ctx.Value(stampKey{}).(*Stamp); ok {
 		s.mu.Lock()
@@ -32,7 +32,7 @@ func Mark(ctx context.Context, isolation string) {
 	}
 }
 
-// Isolation is the word for the result: a backend's name when every command ran in it, else [IsolationNone].
+// Isolation is the word for the result: a backend's name if every command ran in it, otherwise [IsolationNone].
 func (s *Stamp) Isolation() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

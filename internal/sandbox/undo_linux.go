@@ -16,28 +16,28 @@ import (
 	"github.com/toolyard/toolyard/internal/protect"
 )
 
-// record is what has to be undone in a workspace when a command has ended. It stands in the workspace while the command
-// runs, where the command cannot write it: whoever comes after a worker that was killed finds it.
+// record is what must be undone in a workspace after a command. It is stored in the workspace while the command runs,
+// where the command cannot write it. After a worker was killed, the next one finds it.
 type record struct {
-	// Made are the protected places that were missing and stand there for the run.
+	// Made are the protected places that were missing and were created for the run.
 	Made []protect.Place `json:"made,omitempty"`
 	// Absent are those that were missing and must not appear.
 	Absent []string `json:"absent,omitempty"`
-	// Mode is the directory's own.
+	// Mode is the directory's original mode.
 	Mode fs.FileMode `json:"mode"`
 }
 
 const (
 	recordName = "run"
-	// maxRecordBytes bounds what is read of a record.
+	// maxRecordBytes bounds the reading of a record.
 	maxRecordBytes = 1 << 20
-	// settle is how long a sandbox may outlive its worker; measured are 13 ms.
+	// settle is how long a sandbox may outlive its worker; 13 ms were measured.
 	settle = 500 * time.Millisecond
 	// maxGone is how many entries one clean-up moves before it gives up.
 	maxGone = 1 << 20
 )
 
-// note writes the record: in .git where there is one, which git shows to nobody, else in a directory of its own.
+// note writes the record: in .git if there is one, which git shows to nobody, otherwise in a directory of its own.
 func (l *lease) note() error {
 	info, err := l.lock.Stat()
 	if err != nil {
@@ -72,24 +72,24 @@ func (l *lease) note() error {
 	return nil
 }
 
-// isRepository reports whether the record stands in .git.
+// isRepository reports whether the record is in .git.
 func (l *lease) isRepository() bool {
 	_, err := l.root.Lstat(".git/HEAD")
 	return err == nil
 }
 
-// recover does what a worker that was killed could not: it undoes what its record says.
+// recover does what a killed worker could not: it undoes its record.
 func (l *lease) recover(ctx context.Context) error {
 	for _, dir := range []string{protect.GitMarkDir, protect.MarkDir} {
 		at := path.Join(dir, recordName)
 		if top, err := l.root.Lstat(parentsOf(at)[0]); err == nil && top.Mode()&fs.ModeSymlink != 0 {
-			continue // no command runs where it leads: see guard
+			continue // no command runs if it is a link: see guard
 		}
 		info, err := l.root.Lstat(at)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			continue
 		}
-		select { // the worker is dead, its sandbox dies with it
+		select { // the worker is dead, and its sandbox dies with it
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", ErrBusy, context.Cause(ctx))
 		case <-time.After(settle):
@@ -117,7 +117,7 @@ func (l *lease) recover(ctx context.Context) error {
 	return nil
 }
 
-// Recover undoes in a workspace what a worker that was killed has left. Nothing is done in one that somebody uses.
+// Recover undoes in a workspace what a killed worker has left. It does nothing in a workspace that is in use.
 func Recover(ctx context.Context, root *held.Root) error {
 	if q, err := root.Quarantined(); err != nil || q != nil {
 		return err
@@ -138,7 +138,7 @@ func Recover(ctx context.Context, root *held.Root) error {
 		defer cancel()
 		l, err := take(ctx, &Workspace{Root: root, Writable: true})
 		if errors.Is(err, ErrBusy) {
-			return nil // whoever has it recovers it
+			return nil // the user of the workspace recovers it
 		}
 		if err != nil {
 			return err
@@ -149,8 +149,8 @@ func Recover(ctx context.Context, root *held.Root) error {
 	return nil
 }
 
-// undo takes away what must not be there, then what was made for the run, then the record. It returns what must not
-// have been there. What cannot be taken away moves the workspace to quarantine.
+// undo removes what must not exist, then what was created for the run, then the record. It returns what must not have
+// existed. If something cannot be removed, the workspace goes into quarantine.
 func (l *lease) undo() (trespasses []string, err error) {
 	var left []string
 	for _, p := range l.Absent {
@@ -164,7 +164,7 @@ func (l *lease) undo() (trespasses []string, err error) {
 			err = errors.Join(err, fmt.Errorf("take %s out of the workspace: %w", at, gone))
 		}
 	}
-	if err == nil { // while something planted is there, what bars git stays as well
+	if err == nil { // while a planted place remains, the placeholder for git remains too
 		for i := len(l.Made) - 1; i >= 0; i-- {
 			if gone := l.unmake(l.Made[i]); gone != nil {
 				left = append(left, l.Made[i].Path)
@@ -182,8 +182,8 @@ func (l *lease) undo() (trespasses []string, err error) {
 	return trespasses, errors.Join(err, l.from.Quarantine(q))
 }
 
-// appeared says what stands where a place was missing: the place itself, or a symbolic link on the way to it, whatever
-// it leads to.
+// appeared says what exists where a place was missing: the place itself, or a symbolic link on the way to it, whatever
+// its target.
 func (l *lease) appeared(p string) (at string, there bool) {
 	for _, at := range append(parentsOf(p), p) {
 		info, err := l.root.Lstat(at)
@@ -192,7 +192,7 @@ func (l *lease) appeared(p string) (at string, there bool) {
 			return "", false
 		case errors.Is(err, fs.ErrPermission):
 			if l.unlock(path.Dir(at)) != nil {
-				return at, true // nobody knows what is there
+				return at, true // unknown
 			}
 			if info, err = l.root.Lstat(at); err != nil {
 				return at, !errors.Is(err, fs.ErrNotExist)
@@ -207,10 +207,10 @@ func (l *lease) appeared(p string) (at string, there bool) {
 	return "", false
 }
 
-// takeAway moves what was planted out of its place, in one step, and deletes it then. Directories that the command has
-// closed are opened.
+// takeAway moves a planted place away in one step, and then deletes it. It opens directories that the command has
+// closed.
 func (l *lease) takeAway(p string) error {
-	// The name is a new one: whatever the command has made, it is not there.
+	// The name is new, so the command cannot have created it.
 	trash := protect.MarkDir + "-" + rand.Text()
 	if err := errors.Join(l.unlock("."), l.root.Mkdir(trash, 0o700)); err != nil {
 		return err
@@ -237,7 +237,8 @@ func (l *lease) takeAway(p string) error {
 	if err != nil {
 		return errors.Join(err, l.root.Remove(trash))
 	}
-	// Directories are moved up one by one: none is ever deeper than two, however deep the command has made them.
+	// Directories are moved up one by one, so that none is deeper than two levels, however deep the command has made
+	// them.
 	for rest := []string{top}; len(rest) > 0; rest = rest[:len(rest)-1] {
 		at := rest[len(rest)-1]
 		info, err := l.root.Lstat(at)
@@ -270,7 +271,7 @@ func (l *lease) takeAway(p string) error {
 			if err := l.root.Remove(at); err != nil {
 				return err
 			}
-			rest = append(append(rest[:len(rest)-1], below...), "") // the last one is cut off by the loop
+			rest = append(append(rest[:len(rest)-1], below...), "") // the loop removes the last one
 			continue
 		}
 		if err := l.root.Remove(at); err != nil {
@@ -280,9 +281,9 @@ func (l *lease) takeAway(p string) error {
 	return l.root.Remove(trash)
 }
 
-// unlock lets the owner of a directory into it.
+// unlock gives the owner of a directory access to it.
 func (l *lease) unlock(dir string) error {
-	if dir == "." { // by its descriptor: who is shut out cannot name it
+	if dir == "." { // by its descriptor, because the path is not accessible
 		info, err := l.lock.Stat()
 		if err != nil || info.Mode()&0o700 == 0o700 {
 			return err
@@ -296,7 +297,7 @@ func (l *lease) unlock(dir string) error {
 	return l.root.Chmod(dir, info.Mode().Perm()|0o700)
 }
 
-// unmake takes away what was made for the run, if it is that still: somebody may have put something else there after a
+// unmake removes what was created for the run, if it is unchanged: something else may have been put there after a
 // worker was killed.
 func (l *lease) unmake(p protect.Place) error {
 	info, err := l.root.Lstat(p.Path)
@@ -321,7 +322,7 @@ func (l *lease) unmake(p protect.Place) error {
 	return err
 }
 
-// tidy gives the directory its mode back, where the command has shut its owner out, and takes away the record.
+// tidy restores the directory's mode, if the command has removed its owner's access, and removes the record.
 func (l *lease) tidy() error {
 	info, err := l.lock.Stat()
 	if err == nil && info.Mode()&0o700 != l.Mode&0o700 {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Unsandboxed runs commands with nothing around them. It exists for machines that are thrown away after one batch, and
-// for nothing else: a command can do what the worker can. It claims no isolation anywhere.
+// Unsandboxed runs commands without isolation. It is only for machines that are discarded after one batch: a command
+// can do what the worker can. It claims no isolation anywhere.
 type Unsandboxed struct{}
 
 var _ Sandbox = Unsandboxed{}
@@ -17,7 +17,7 @@ var _ Sandbox = Unsandboxed{}
 // Name is "unsandboxed".
 func (Unsandboxed) Name() string { return "unsandboxed" }
 
-// Probe claims nothing, and refuses root: its commands would own the machine.
+// Probe claims nothing, and refuses root, whose commands would control the machine.
 func (Unsandboxed) Probe(context.Context) (Capabilities, error) {
 	if os.Getuid() == 0 {
 		return Capabilities{},
@@ -27,8 +27,8 @@ func (Unsandboxed) Probe(context.Context) (Capabilities, error) {
 	return Capabilities{}, nil
 }
 
-// Run runs a command as this user, with the time, the output and the environment of the policy. Nothing else of the
-// policy holds.
+// Run runs a command as this user, with the time, the output and the environment of the policy. It ignores the rest of
+// the policy.
 func (u Unsandboxed) Run(ctx context.Context, p Policy, c Command, s Streams) (Result, error) {
 	if _, err := u.Probe(ctx); err != nil {
 		return Result{}, err
@@ -78,8 +78,7 @@ func (u Unsandboxed) Run(ctx context.Context, p Policy, c Command, s Streams) (R
 	return res, err
 }
 
-// nothingHidden refuses a workspace of which permission rules hide something: without a sandbox nothing can stand in
-// front of it.
+// nothingHidden refuses a workspace in which permission rules hide something: without a sandbox nothing can be hidden.
 func nothingHidden(w *Workspace) error {
 	if w == nil || w.Hidden == nil {
 		return nil
