@@ -15,8 +15,8 @@
 //
 // # Ordering
 //
-// \\tread the spec ─▶ mounts ─▶ drop rights ─▶ Landlock, filter ─▶ verify the layers ─▶ report ready ─▶ wait for Go
-// \\t─▶ start the command ─▶ reap, meter ─▶ report how it ended
+//	read the spec ─▶ mounts ─▶ drop rights ─▶ Landlock, filter ─▶ verify the layers ─▶ report ready ─▶ wait for Go
+//	─▶ start the command ─▶ reap, meter ─▶ report how it ended
 //
 // The command starts only after the layers are verified and reported, and the worker has sent [Go]. So a worker that
 // has not sent it knows that nothing has run.
