@@ -25,12 +25,12 @@ type bashInput struct {
 // bashTool runs commands in a sandbox, under one policy.
 type bashTool struct {
 	box sandbox.Sandbox
-	// policy is what every command gets; the workspace and the time come with the call.
+	// policy is what every command gets; the call provides the workspace and the time.
 	policy sandbox.Policy
 }
 
-// bash is declared on every worker, so that agents are told why a command does not run instead of finding no such
-// tool; it starts nothing unless the sandbox can isolate it.
+// bash is declared on every worker, so that agents learn why a command does not run instead of finding no such tool. It
+// starts nothing unless the sandbox can isolate it.
 func bash(box sandbox.Sandbox, policy sandbox.Policy) (tool.Tool, error) {
 	b := &bashTool{box: box, policy: policy}
 	return define(tool.Declaration{
@@ -58,7 +58,7 @@ func bash(box sandbox.Sandbox, policy sandbox.Policy) (tool.Tool, error) {
 	}, b.check, b.run)
 }
 
-// check looks at the values, and whether this worker can isolate commands at all.
+// check validates the values, and checks whether this worker can isolate commands.
 func (b *bashTool) check(ctx context.Context, _ tool.Env, in bashInput) error {
 	switch {
 	case strings.TrimSpace(in.Command) == "":
@@ -94,7 +94,8 @@ func notIsolated(err error) error {
 	}
 }
 
-// run runs the command. One that is classified as read-only gets the workspace read-only: then it is.
+// run runs the command. A command that is classified as read-only gets the workspace read-only, which enforces the
+// class.
 func (b *bashTool) run(ctx context.Context, env tool.Env, in bashInput) (string, error) {
 	if err := b.check(ctx, env, in); err != nil {
 		return "", err
@@ -135,8 +136,8 @@ func (b *bashTool) run(ctx context.Context, env tool.Env, in bashInput) (string,
 	return text, CommandEnded(ctx, res, p.Limits, limit, text)
 }
 
-// Answered returns the output of a command that ended with exit status 1, which is its answer, with a line that says
-// so. ok is false for any other end, and where the shell itself has ended so.
+// Answered returns the output of a command that ended with exit status 1 as an answer, with a line that says so. ok is
+// false for any other end, and if the shell itself ended with it.
 func Answered(res sandbox.Result, a shell.Answer, text string) (said string, ok bool) {
 	if res.Reason != sandbox.Exited || res.ExitCode != 1 || res.Signal != 0 {
 		return "", false
@@ -151,7 +152,7 @@ func Answered(res sandbox.Result, a shell.Answer, text string) (said string, ok 
 	return text + "[exit status 1: " + a.Means + "]", true
 }
 
-// refused is the error of a command of which nothing has run.
+// refused is the error of a command that has not started.
 func refused(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -168,8 +169,8 @@ func refused(ctx context.Context, err error) error {
 		Retryable: true}
 }
 
-// CommandEnded turns how a command ended into the call's error; nil for success. text is what it has written, which
-// stands beside the error as the call's output.
+// CommandEnded turns the end of a command into the call's error; nil for success. text is the command's output, which
+// is the call's output beside the error.
 func CommandEnded(ctx context.Context, res sandbox.Result, l sandbox.Limits, wall time.Duration, text string) error {
 	fail := func(code toolyard.Code, format string, args ...any) error {
 		e := &tool.Error{Code: code, Message: fmt.Sprintf(format, args...)}
@@ -219,7 +220,7 @@ func CommandEnded(ctx context.Context, res sandbox.Result, l sandbox.Limits, wal
 	return fail(toolyard.OutcomeUnknown, "the sandbox was lost while the command ran; nobody knows how far it came")
 }
 
-// output collects both streams, and tells what comes as it comes. The sandbox bounds it.
+// output collects both streams, and reports new output as progress. The sandbox bounds it.
 type output struct {
 	tell func(tool.Progress)
 	mu   sync.Mutex

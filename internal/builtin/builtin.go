@@ -13,19 +13,19 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// Options is what an operator decides about the built-in tools. The zero value is the strictest.
+// Options are an operator's decisions about the built-in tools. The zero value is the strictest.
 type Options struct {
-	// Sandbox is what commands run in. Nil: [sandbox.Refuse], and bash answers setup_required.
+	// Sandbox runs the commands. Nil: [sandbox.Refuse], and bash answers setup_required.
 	Sandbox sandbox.Sandbox
-	// Commands is what commands may use, beside the workspace. Its zero value is the strictest.
+	// Commands is what commands may use in addition to the workspace. Its zero value is the strictest.
 	Commands sandbox.Policy
 	// AllowPrivateAddresses lists what web_fetch may reach beside public addresses. An entry is an address
 	// ("127.0.0.1"), a prefix ("10.1.0.0/16") or a host name ("wiki.internal", also ".internal" for every name under
-	// it), which allows that name whatever address it has. Empty: public addresses only.
+	// it). A host name is allowed with any address. Empty: public addresses only.
 	AllowPrivateAddresses []string
 }
 
-// All returns the built-in tools sorted by name. It fails when an option is malformed.
+// All returns the built-in tools sorted by name. It fails if an option is malformed.
 func All(opts Options) ([]tool.Tool, error) {
 	if opts.Sandbox == nil {
 		opts.Sandbox = sandbox.Refuse{}
@@ -35,7 +35,7 @@ func All(opts Options) ([]tool.Tool, error) {
 		return nil, fmt.Errorf("builtin: AllowPrivateAddresses: %w", err)
 	}
 	if opts.Commands.Network.Private == nil {
-		// what an operator lets web_fetch reach, named places of commands may be too
+		// what an operator lets web_fetch reach, commands may reach too, at the addresses of their list
 		opts.Commands.Network.Private = allowed.address
 	}
 	var tools []tool.Tool
@@ -54,15 +54,15 @@ func All(opts Options) ([]tool.Tool, error) {
 	return tools, nil
 }
 
-// PrivateAddresses reads a list as [Options] has it, and reports whether an address that is not public may be reached
-// under a host's name: for the places of commands.
+// PrivateAddresses reads a list in the form of [Options]. The result reports whether commands may reach an address that
+// is not public under a host's name.
 func PrivateAddresses(entries []string) (func(host string, at netip.Addr) bool, error) {
 	allowed, err := parseAllowed(entries)
 	return allowed.address, err
 }
 
 // define makes a tool whose check and run share one input type: [tool.New] with a stricter decoder ([decode]). Each run
-// finds out again what its check found, so that a caller that skips validate_values meets the same refusals.
+// repeats the work of its check, so that a caller that skips validate_values gets the same refusals.
 func define[In any, Out string | tool.Output](d tool.Declaration, check func(context.Context, tool.Env, In) error,
 	run func(context.Context, tool.Env, In) (Out, error),
 ) (tool.Tool, error) {
@@ -76,7 +76,7 @@ func define[In any, Out string | tool.Output](d tool.Declaration, check func(con
 			if err := check(ctx, env, in); !errors.Is(err, errHidden) {
 				return err
 			}
-			return nil // permission says no, or the run does
+			return nil // permission refuses it, or the run does
 		},
 		Run: func(ctx context.Context, env tool.Env, input json.RawMessage) (tool.Output, error) {
 			in, err := decode[In](input)

@@ -12,28 +12,28 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// countedFS is a directory of the workspace as doublestar walks it: every look is counted and stops with the call's
-// context, and .git stays out of sight unless it is asked for. It is used by one goroutine.
+// countedFS is a directory of the workspace for doublestar's walk. It counts every access, stops with the call's
+// context, and hides .git unless it is requested. Only one goroutine uses it.
 type countedFS struct {
 	ctx  context.Context
 	w    *workspace
 	base string // the directory below the workspace's
 	git  bool   // show .git
 
-	left     int // entries that may still be looked at
+	left     int // entries that may still be read
 	unread   int // directories that gave an error
 	progress func(tool.Progress)
 }
 
-// errWalkLimit stops a walk that has looked at all the entries it may.
+// errWalkLimit stops a walk that has read all the entries it may.
 var errWalkLimit = errors.New("too many directory entries")
 
-// Open is not how a walk looks at files; it is there because [fs.FS] has it.
+// Open exists only because [fs.FS] requires it.
 func (c *countedFS) Open(name string) (fs.File, error) {
 	return nil, &fs.PathError{Op: "open", Path: name, Err: errors.ErrUnsupported}
 }
 
-// Stat follows symbolic links that stay inside. What leads out, or can't be seen, is not there.
+// Stat follows symbolic links that stay inside. A path that leads out, or is not accessible, does not exist for it.
 func (c *countedFS) Stat(name string) (fs.FileInfo, error) {
 	if err := c.spend(1); err != nil {
 		return nil, err
@@ -50,7 +50,8 @@ func (c *countedFS) Stat(name string) (fs.FileInfo, error) {
 	return info, nil
 }
 
-// ReadDir gives a directory's entries sorted by name. A directory that can't be read is counted and is as if empty.
+// ReadDir returns a directory's entries sorted by name. A directory that cannot be read is counted and treated as
+// empty.
 func (c *countedFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	if err := c.spend(1); err != nil {
 		return nil, err

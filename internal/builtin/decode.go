@@ -12,9 +12,9 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// decode reads input that has passed the schema. encoding/json would silently put U+FFFD in place of bytes that are not
-// UTF-8 and of half surrogate pairs, and a tool would then act on another path, or write another text, than was asked
-// for: both are refused here.
+// decode reads input that has passed the schema. encoding/json would silently replace invalid UTF-8 and half surrogate
+// pairs with U+FFFD, and a tool would then act on another path, or write another text, than requested. decode refuses
+// both.
 func decode[In any](input json.RawMessage) (In, error) {
 	var in In
 	switch {
@@ -30,7 +30,7 @@ func decode[In any](input json.RawMessage) (In, error) {
 	return in, nil
 }
 
-// halfSurrogate reports whether JSON text escapes a surrogate that has no other half.
+// halfSurrogate reports whether JSON text escapes one half of a surrogate pair.
 func halfSurrogate(text []byte) bool {
 	if !bytes.Contains(text, []byte(`\u`)) {
 		return false
@@ -56,12 +56,12 @@ func halfSurrogate(text []byte) bool {
 			}
 			i += 4
 		}
-		i++ // what is escaped is no escape itself
+		i++ // skip the escaped character
 	}
 	return false
 }
 
-// whole is an integer in the input. JSON Schema calls 5.0 and 5e0 integers too, and models write them.
+// whole is an integer in the input. JSON Schema also calls 5.0 and 5e0 integers, and models write them.
 type whole int64
 
 // UnmarshalJSON reads any JSON number without a fraction.
@@ -78,7 +78,7 @@ func (w *whole) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// between returns the number, or def where the call has none; past the bounds it is an error that names them.
+// between returns the number, or def if the call has none. Past the bounds it returns an error that names them.
 func (w *whole) between(field string, def, least, most int64) (int64, error) {
 	if w == nil {
 		return def, nil

@@ -19,12 +19,12 @@ type change struct {
 	Created  bool   `json:"created"`
 	Added    int    `json:"lines_added"`
 	Removed  int    `json:"lines_removed"`
-	// Diff is a unified diff; empty when nothing has changed. Note says why it is not there, or not whole.
+	// Diff is a unified diff; empty if nothing has changed. Note says why it is missing or cut.
 	Diff string `json:"diff"`
 	Note string `json:"note"`
 }
 
-// changeSchema is what a change looks like.
+// changeSchema is the schema of a change.
 var changeSchema = json.RawMessage(`{"type":"object","properties":{` +
 	`"file_path":{"type":"string","description":"The file, relative to the workspace's directory."},` +
 	`"created":{"type":"boolean","description":"Whether there was no such file before."},` +
@@ -37,8 +37,8 @@ var changeSchema = json.RawMessage(`{"type":"object","properties":{` +
 // diffContext is how many lines around a change a diff has.
 const diffContext = 3
 
-// changeOf compares a file's two contents. created says that there was no file. It is bounded: long contents are not
-// compared, a long diff is cut, and past so many differences the comparison becomes coarse.
+// changeOf compares a file's two contents. created says that there was no file. Its work is bounded: it does not
+// compare long contents, cuts a long diff, and compares coarsely past a number of differences.
 func changeOf(name string, before, after []byte, created bool) change {
 	c := change{FilePath: name, Created: created}
 	head := before[:min(len(before), BinaryProbeBytes)]
@@ -67,7 +67,7 @@ func changeOf(name string, before, after []byte, created bool) change {
 	lines := strings.SplitAfter(strings.ToValidUTF8(text, "\uFFFD"), "\n")
 	size, shown := 0, 0
 	for i, line := range lines {
-		if i >= 2 { // behind the names
+		if i >= 2 { // after the names
 			switch {
 			case strings.HasPrefix(line, "+"):
 				c.Added++
@@ -86,7 +86,7 @@ func changeOf(name string, before, after []byte, created bool) change {
 	return c
 }
 
-// headerName is a file's name as it stands in a diff: quoted, as git does it, when it would break the line.
+// headerName is a file's name in a diff: quoted, as git does it, if it would break the line.
 func headerName(name string) string {
 	quoted := strconv.Quote(name)
 	if quoted == `"`+name+`"` || utf8.ValidString(name) &&
@@ -96,12 +96,12 @@ func headerName(name string) string {
 	return quoted
 }
 
-// output is the output of a write: a line for the model, and the change as data.
+// output is the output of a write: a line for the model, and the change as structured data.
 func (c change) output(text string) tool.Output {
 	return tool.Output{Text: text, Structured: mustJSON(c)}
 }
 
-// foretell is the change for a person who is asked about it: the diff, and what is to be said of it.
+// foretell describes the change for a person who decides about it: the diff, and the note.
 func (c change) foretell() string {
 	if c.Note == "" {
 		return c.Diff
@@ -109,7 +109,7 @@ func (c change) foretell() string {
 	return c.Diff + "\\ " + c.Note + "\n"
 }
 
-// foretells gives a tool that writes its [tool.Tool.Diff].
+// foretells adds [tool.Tool.Diff] to a tool that writes.
 func foretells[In any](t tool.Tool, err error, plan func(context.Context, *workspace, In) (change, error)) (tool.Tool,
 	error) {
 	t.Diff = func(ctx context.Context, env tool.Env, input json.RawMessage) (string, error) {

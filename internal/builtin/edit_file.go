@@ -39,7 +39,7 @@ func editFile() (tool.Tool, error) {
 		),
 		Class:          tool.ClassRule{Static: toolyard.WriteExclusive},
 		Destructive:    &yes, // the old text is gone
-		Idempotent:     &no,  // new_string may hold old_string, and a second run would edit it again
+		Idempotent:     &no,  // new_string may contain old_string, and a second run would edit it again
 		EditsWorkspace: true,
 		Specifier:      tool.Specifier{Path: "file_path"},
 
@@ -55,13 +55,13 @@ func editFile() (tool.Tool, error) {
 // editPlan is an edit that fits the file as it was read.
 type editPlan struct {
 	target
-	old     []byte // the content as it is
+	old     []byte // the current content
 	content string // the new content
 	places  int    // where old_string was
 	first   int    // the number of the first line that changes
 }
 
-// checkEditFile reads the file: whether the edit fits is known before anybody is asked to approve it.
+// checkEditFile reads the file, so that an edit that does not fit fails before anybody has to approve it.
 func checkEditFile(ctx context.Context, env tool.Env, in editFileInput) error {
 	w, err := openWorkspace(env)
 	if err != nil {
@@ -92,7 +92,7 @@ func (w *workspace) planEdit(ctx context.Context, in editFileInput) (p editPlan,
 	if err != nil {
 		return p, err
 	}
-	p.info = info // what was read decides, also about the mode
+	p.info = info // the file that was read counts, also for the mode
 	head := data[:min(len(data), BinaryProbeBytes)]
 	if isBinary(head, len(head) == len(data)) {
 		return p, notText(p.target, info.Size())
@@ -118,8 +118,8 @@ func (w *workspace) planEdit(ctx context.Context, in editFileInput) (p editPlan,
 	return p, nil
 }
 
-// places are the numbers of the lines where old begins, overlapping ones included, at most [MaxShownSpots]; more says
-// that there are others.
+// places returns the numbers of the lines where old begins, also of overlapping occurrences, at most [MaxShownSpots];
+// more says that there are others.
 func places(text, old string) (lines []int, more bool) {
 	number := 1
 	for {
@@ -139,7 +139,7 @@ func places(text, old string) (lines []int, more bool) {
 	}
 }
 
-// ambiguous is the error of an old_string that is there more than once.
+// ambiguous is the error of an old_string that occurs more than once.
 func ambiguous(t target, lines []int, more bool) error {
 	var at []string
 	for _, n := range lines {
@@ -175,8 +175,8 @@ func runEditFile(ctx context.Context, env tool.Env, in editFileInput) (tool.Outp
 		p.places, p.first)), nil
 }
 
-// sameAs says whether a file is still the one that an edit was made from: a rename would undo what somebody else wrote
-// since. It goes by the file's identity, size and time of change.
+// sameAs returns a function that checks whether a file is still the one that an edit was made from, because a rename
+// would undo what others have written since. It compares the file's identity, size and time of change.
 func (w *workspace) sameAs(p editPlan) func() error {
 	return func() error {
 		now, err := w.resolve(p.field, p.written)

@@ -11,7 +11,7 @@ import (
 // allowed is what an operator lets web_fetch reach beside public addresses. The zero value allows nothing more.
 type allowed struct {
 	prefixes []netip.Prefix
-	hosts    []string // lower case; one that begins with a dot stands for every name under it
+	hosts    []string // lower case; one that begins with a dot means every name under it
 }
 
 // parseAllowed reads [Options.AllowPrivateAddresses].
@@ -35,10 +35,10 @@ func parseAllowed(entries []string) (a allowed, err error) {
 	return a, nil
 }
 
-// canonicalHost is a host name as it is compared: lower case, without the dot at the end.
+// canonicalHost is the form in which host names are compared: lower case, without the final dot.
 func canonicalHost(host string) string { return strings.ToLower(strings.TrimSuffix(host, ".")) }
 
-// host reports whether a name is allowed whatever address it has.
+// host reports whether a name is allowed with any address.
 func (a allowed) host(name string) bool {
 	name = canonicalHost(name)
 	for _, h := range a.hosts {

@@ -17,8 +17,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// fetcher gets pages from addresses that are allowed. It keeps nothing between calls: no cookies, no open connections,
-// no proxy from the environment (which would resolve names out of sight of the check).
+// fetcher gets pages from allowed addresses. It keeps nothing between calls: no cookies, no open connections, and no
+// proxy from the environment (which would resolve names without the check).
 type fetcher struct {
 	allowed allowed
 	// lookup resolves a host name.
@@ -46,14 +46,14 @@ func newFetcher(a allowed) *fetcher {
 	return f
 }
 
-// private is the violation of an address that is not allowed. It does not repeat the address: where a name or a
-// redirect leads inside a network is nothing that a model is to find out.
+// private is the error of an address that is not allowed. It does not repeat the address, because a model must not
+// learn where a name or a redirect leads inside a network.
 func private(what string) error {
 	return tool.Violation("%s leads to a private or local address, and this worker fetches from public ones only", what)
 }
 
-// checkURL is the error of a URL that is not fetched from, as far as its text tells; what names the URL in messages.
-// The address that a host name stands for is checked by dial.
+// checkURL returns an error if a URL must not be fetched, as far as its text tells; what names the URL in messages.
+// dial checks the address of a host name.
 func (f *fetcher) checkURL(u *url.URL, what string) error {
 	host := u.Hostname()
 	switch {
@@ -76,7 +76,7 @@ func (f *fetcher) checkURL(u *url.URL, what string) error {
 		}
 		return nil
 	}
-	// RFC 6761 gives these names to the loopback; whatever a resolver says of them, they are not public.
+	// RFC 6761 reserves these names for the loopback; whatever a resolver answers, they are not public.
 	if name := canonicalHost(host); (name == "localhost" || strings.HasSuffix(name, ".localhost")) &&
 		!f.allowed.host(name) && !f.allowed.address(name, netip.MustParseAddr("127.0.0.1")) {
 		return private(what)
@@ -92,9 +92,8 @@ type redirectError struct {
 
 func (e *redirectError) Error() string { return "a redirect to another server" }
 
-// sameServer reports whether a redirect stays at the server that was asked. Rules, hooks and people have judged that
-// one and no other. A redirect from http to https at the usual ports, or at the same port, stays; one back to http
-// does not.
+// sameServer reports whether a redirect stays at the requested server, the only one that rules, hooks and people have
+// judged. A redirect from http to https at the usual ports, or at the same port, stays; one back to http does not.
 func sameServer(from, to *url.URL) bool {
 	usual := map[string]string{"http": "80", "https": "443"}
 	fromPort, toPort := cmp.Or(from.Port(), usual[from.Scheme]), cmp.Or(to.Port(), usual[to.Scheme])
@@ -108,12 +107,12 @@ func sameServer(from, to *url.URL) bool {
 }
 
 var (
-	errRedirects = errors.New("too many redirects")             // ends a chain of them
+	errRedirects = errors.New("too many redirects")             // ends a chain of redirects
 	errResolve   = errors.New("the host name was not resolved") // no address was dialed
 )
 
-// checkRedirect applies the same checks to where a page sends the fetch on, and ends the fetch where that is another
-// server: asking that one is a call of its own. The page before is not named to the next.
+// checkRedirect makes the same checks for a redirect, and ends the fetch if it leads to another server, which needs a
+// new call. The next server does not learn the page before.
 func (f *fetcher) checkRedirect(req *http.Request, via []*http.Request) error {
 	if len(via) > MaxRedirects {
 		return errRedirects
@@ -131,8 +130,8 @@ func (f *fetcher) checkRedirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// dial resolves a host once, and connects to one of the addresses found that are allowed. No name is resolved again
-// between the check and the connection.
+// dial resolves a host once, and connects to one of its allowed addresses. No name is resolved again between the check
+// and the connection.
 func (f *fetcher) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -148,12 +147,12 @@ func (f *fetcher) dial(ctx context.Context, network, address string) (net.Conn, 
 			return nil, fmt.Errorf("%w: %w", errResolve, err)
 		}
 		for i, ip := range found {
-			found[i] = ip.Unmap() // a resolver may hand out IPv4 addresses in either form
+			found[i] = ip.Unmap() // a resolver may return IPv4 addresses in either form
 		}
 	}
 	dialer := net.Dialer{
 		Timeout: DialTimeout,
-		// A second fence, at the socket itself.
+		// A second check, at the socket itself.
 		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
 			if to, err := netip.ParseAddrPort(address); err != nil || !f.allowed.address(host, to.Addr()) {
 				return private("url")

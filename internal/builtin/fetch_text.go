@@ -11,9 +11,9 @@ import (
 	"golang.org/x/net/html/charset"
 )
 
-// toUTF8 converts a body to UTF-8: from the charset that it or its server declares, else as UTF-8 when it is that, else
-// as windows-1252, which is what browsers do. What still is no character becomes U+FFFD. cut says that the body's end
-// is missing, maybe in the middle of a character.
+// toUTF8 converts a body to UTF-8: from the charset that it or its server declares, otherwise as UTF-8 if it is valid,
+// otherwise as windows-1252, as browsers do. Invalid characters become U+FFFD. cut says that the body's end is missing,
+// perhaps in the middle of a character.
 func toUTF8(body []byte, contentType string, cut bool) string {
 	encoding, name, certain := charset.DetermineEncoding(body, contentType)
 	if !certain && (utf8.Valid(body) || cut && !isBinary(body, false)) || certain && name == "utf-8" {
@@ -27,14 +27,14 @@ func toUTF8(body []byte, contentType string, cut bool) string {
 	return strings.TrimPrefix(strings.ToValidUTF8(string(text), "\uFFFD"), "\ufeff")
 }
 
-// unread are the elements whose content is not for reading.
+// unread are the elements whose content is not readable text.
 var unread = map[atom.Atom]bool{
 	atom.Script: true, atom.Style: true, atom.Noscript: true, atom.Template: true, atom.Svg: true, atom.Math: true,
 	atom.Iframe: true,
 	atom.Select: true, atom.Textarea: true,
 }
 
-// blocks are the elements that begin and end a line. The value is what the line begins with.
+// blocks are the elements that begin and end a line. The value is the line's prefix.
 var blocks = map[atom.Atom]string{
 	atom.P: "", atom.Div: "", atom.Section: "", atom.Article: "", atom.Header: "", atom.Footer: "", atom.Main: "",
 	atom.Nav: "", atom.Aside: "",
@@ -46,7 +46,7 @@ var blocks = map[atom.Atom]string{
 	atom.H6: "###### ",
 }
 
-// htmlPage is HTML on its way to text.
+// htmlPage is the state of a conversion from HTML to text.
 type htmlPage struct {
 	out   strings.Builder
 	base  *url.URL
@@ -55,18 +55,18 @@ type htmlPage struct {
 	inTitle bool
 	pre     int      // how many pre elements are open
 	lines   int      // line ends at the end of out, at most 2
-	space   bool     // white space was read and not written
-	prefix  string   // what is due in front of the next text
+	space   bool     // white space was read but not written
+	prefix  string   // the prefix of the next text
 	links   []string // the addresses of the open links
 }
 
 // htmlText reduces HTML to its title and readable text. It reads tokens and builds no tree, so that its time and memory
-// grow with the page's size whatever the page nests.
+// are linear in the page's size, whatever its nesting.
 func htmlText(source string, base *url.URL) (title, text string) {
 	z := html.NewTokenizer(strings.NewReader(source))
 	p := &htmlPage{base: base, lines: 2}
 	var skip atom.Atom // the unread element that is open
-	depth := 0         // and how many of its name are, inside each other
+	depth := 0         // the number of open elements of that name
 	open := func(t html.Token) {
 		switch {
 		case depth > 0 && t.DataAtom == skip:
@@ -89,7 +89,7 @@ func htmlText(source string, base *url.URL) (title, text string) {
 		case html.StartTagToken:
 			open(z.Token())
 		case html.SelfClosingTagToken:
-			// Of HTML's own elements only those without content can close themselves; <script/> begins a script.
+			// Of HTML's own elements only those without content can close themselves; <script/> opens a script.
 			if t := z.Token(); t.DataAtom != atom.Svg && t.DataAtom != atom.Math {
 				open(t)
 			}
@@ -152,7 +152,7 @@ func (p *htmlPage) close(t html.Token) {
 	}
 }
 
-// gap is how many line ends an element has around it.
+// gap is the number of line ends around an element.
 func gap(a atom.Atom) int {
 	switch a {
 	case atom.P, atom.H1, atom.H2, atom.H3, atom.H4, atom.H5, atom.H6, atom.Table, atom.Blockquote, atom.Pre, atom.Ul,
@@ -175,7 +175,7 @@ func (p *htmlPage) link(t html.Token) string {
 	return ""
 }
 
-// text writes text with its runs of white space made one space, unless it is preformatted.
+// text writes text, with each run of white space replaced by one space unless it is preformatted.
 func (p *htmlPage) text(s string) {
 	if p.inTitle {
 		p.title.WriteString(s)
@@ -196,7 +196,7 @@ func (p *htmlPage) text(s string) {
 	}
 }
 
-// write writes text as it is, after the space that is due.
+// write writes text unchanged, after a pending space.
 func (p *htmlPage) write(s string) {
 	if s == "" {
 		return
@@ -212,7 +212,7 @@ func (p *htmlPage) write(s string) {
 	}
 }
 
-// newline ends the line, and sees to n line ends in all.
+// newline ends the line, so that there are n line ends in all.
 func (p *htmlPage) newline(n int) {
 	for ; p.lines < n; p.lines++ {
 		p.out.WriteByte('\n')

@@ -48,11 +48,11 @@ func glob() (tool.Tool, error) {
 	}, checkGlob, runGlob)
 }
 
-// globPlan is where a pattern is looked for: its leading names without wildcards are walked like a path, with the
-// fences of one, and only the rest is matched.
+// globPlan says where a pattern is searched: its leading names without wildcards are resolved like a path, with the
+// same checks, and only the rest is matched.
 type globPlan struct {
-	base    target // the directory; where nothing is, nothing matches
-	shown   string // the directory, as it is written in front of each match
+	base    target // the directory; if it does not exist, nothing matches
+	shown   string // the directory, as each match begins
 	pattern string // the rest
 	dirs    bool   // the pattern ends in a slash: directories only
 	git     bool   // the pattern names .git
@@ -98,8 +98,8 @@ func (w *workspace) planGlob(in globInput) (p globPlan, err error) {
 	return p, nil
 }
 
-// shownName is the path of a target as answers write it: below the workspace's directory, and by the names of the
-// links that the model went through, unless ".." makes these hard to read.
+// shownName is the path of a target in answers: below the workspace's directory, with the names of the links that the
+// model used, unless ".." makes these hard to read.
 func (w *workspace) shownName(t target) string {
 	names, _, err := w.split(t.field, t.written)
 	if err != nil || slices.Contains(names, "..") {
@@ -108,12 +108,12 @@ func (w *workspace) shownName(t target) string {
 	return path.Join(append([]string{"."}, names...)...)
 }
 
-// globNames splits a pattern into the names it holds, those of its alternatives included.
+// globNames splits a pattern into its names, including those of its alternatives.
 func globNames(pattern string) []string {
 	return strings.FieldsFunc(pattern, func(r rune) bool { return strings.ContainsRune("/{},", r) })
 }
 
-// checkGlobPattern is the error of what is no glob, or stands for too many, or nil.
+// checkGlobPattern returns an error if a pattern is not a glob, or has too many alternatives.
 func checkGlobPattern(field, pattern string) error {
 	switch {
 	case pattern == "":
@@ -128,7 +128,7 @@ func checkGlobPattern(field, pattern string) error {
 		return tool.Invalid("%s %s is not a glob: a [ or { is not closed, or a } is not opened; write \\[ or \\{ for "+
 			"the character itself", field, show(pattern))
 	}
-	// Matching takes time in proportion to the plain patterns that the alternatives multiply to.
+	// Matching takes time in proportion to the number of plain patterns that the alternatives produce.
 	plain, here := 1, 1
 	for _, r := range pattern {
 		switch r {

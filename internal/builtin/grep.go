@@ -55,16 +55,16 @@ func grep() (tool.Tool, error) {
 	}, checkGrep, runGrep)
 }
 
-// grepPlan is what to look for, and where.
+// grepPlan is what to search for, and where.
 type grepPlan struct {
 	base    target
-	shown   string // the path of base, as answers write it
+	shown   string // the path of base in answers
 	re      *regexp.Regexp
 	glob    string // empty: every file
 	context int    // lines
 }
 
-// wants reports whether a file is to be searched; name is its path below base.
+// wants reports whether a file must be searched; name is its path below base.
 func (p *grepPlan) wants(name string) bool {
 	switch {
 	case p.glob == "":
@@ -115,7 +115,7 @@ func (w *workspace) planGrep(in grepInput) (p grepPlan, err error) {
 	return p, nil
 }
 
-// compile makes the expression. Its size is bounded by its text and by the limits of regexp/syntax itself.
+// compile compiles the expression. Its size is bounded by its text and by the limits of regexp/syntax.
 func compile(pattern string, ignoreCase bool) (*regexp.Regexp, error) {
 	switch {
 	case pattern == "":

@@ -9,20 +9,20 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// errHidden is wrapped by the error of a place that permission rules hide. Checks pass such a place on to permission,
-// which has the rule's own words.
+// errHidden is wrapped by the error of a place that permission rules hide. Checks leave such a place to permission,
+// whose message names the rule.
 var errHidden = errors.New("a permission rule hides this place")
 
 // hidden reports whether a path below the workspace's directory, without symbolic links, is hidden.
 func (w *workspace) hidden(name string) bool { return w.hides != nil && w.hides(name) }
 
-// hiddenFault is the error of a place that is hidden.
+// hiddenFault is the error of a hidden place.
 func hiddenFault(t target) error {
 	return &tool.Error{Code: toolyard.SandboxViolation, Err: errHidden,
 		Message: t.field + " " + show(t.written) + " is hidden by a permission rule; do without it"}
 }
 
-// shownFile is the error of an open file that is hidden under another name, or nil.
+// shownFile returns an error if an open file is hidden under another name.
 func (w *workspace) shownFile(t target, info fs.FileInfo) error {
 	id, names := place.Identify(info)
 	if w.hides == nil || names < 2 {

@@ -9,32 +9,32 @@ import (
 	"unicode/utf8"
 )
 
-// lines reads text line by line, never holding more of a line than is shown, and never reading more than a number of
-// bytes, however large the file or a line of it is.
+// lines reads text line by line. It never keeps more of a line than is shown, and never reads more than max bytes,
+// however large the file or a line of it is.
 type lines struct {
 	r   *bufio.Reader
 	max int64 // bytes
-	// read counts the bytes taken so far.
+	// read counts the bytes read so far.
 	read int64
-	// crlf is set once a line ended in \r\n.
+	// crlf is set after a line ended in CRLF.
 	crlf bool
 }
 
-// line is one line without its end. It is cut when it has more than [MaxLineChars] characters; bytes is its whole size.
+// line is one line without its end. It is cut if it has more than [MaxLineChars] characters; bytes is its whole size.
 type line struct {
 	text  string
 	cut   bool
 	bytes int64
 }
 
-// errScanLimit stops a read that has gone through all the bytes it may. The model sees it in a note.
+// errScanLimit stops a read that has reached its limit of bytes. The model sees it in a note.
 var errScanLimit = errors.New("this tool reads no further into a file")
 
 func newLines(r io.Reader, max int64) *lines {
 	return &lines{r: bufio.NewReaderSize(r, 64<<10), max: max}
 }
 
-// head returns up to [BinaryProbeBytes] of the start without taking them; whole says that there is no more.
+// head returns up to [BinaryProbeBytes] of the start without consuming them; whole says that there is no more.
 func (l *lines) head() (head []byte, whole bool, err error) {
 	head, err = l.r.Peek(BinaryProbeBytes)
 	if errors.Is(err, io.EOF) {
@@ -49,7 +49,7 @@ func (l *lines) atEnd() bool {
 	return errors.Is(err, io.EOF)
 }
 
-// skip takes n lines and returns how many it found; fewer than n only at the end of the file.
+// skip consumes n lines and returns how many it found; fewer than n only at the end of the file.
 func (l *lines) skip(n int64) (found int64, err error) {
 	open := false // whether a line has begun
 	for found < n {
@@ -58,7 +58,7 @@ func (l *lines) skip(n int64) (found int64, err error) {
 		} else if err != nil {
 			return found, err
 		}
-		chunk, _ := l.r.Peek(l.r.Buffered()) // what is buffered can be peeked
+		chunk, _ := l.r.Peek(l.r.Buffered()) // buffered bytes can be peeked
 		if here := int64(bytes.Count(chunk, newline)); here <= n-found {
 			found += here
 			open = chunk[len(chunk)-1] != '\n'
@@ -88,7 +88,7 @@ func (l *lines) skip(n int64) (found int64, err error) {
 
 var newline = []byte{'\n'}
 
-// take moves past n buffered bytes.
+// take consumes n buffered bytes.
 func (l *lines) take(n int) error {
 	l.read += int64(n)
 	if _, err := l.r.Discard(n); err != nil {
@@ -100,9 +100,9 @@ func (l *lines) take(n int) error {
 	return nil
 }
 
-// next takes a line. It is called when not at the end.
+// next reads a line. Do not call it at the end.
 func (l *lines) next() (line, error) {
-	const keep = MaxLineChars*utf8.UTFMax + 2 // bytes that hold all characters that are shown, and the line's end
+	const keep = MaxLineChars*utf8.UTFMax + 2 // bytes enough for all characters shown, and for the line's end
 	var kept []byte
 	var ln line
 	if l.read > l.max {
@@ -120,7 +120,7 @@ func (l *lines) next() (line, error) {
 			return line{}, err
 		}
 		if bytes.IndexByte(kept, 0) >= 0 {
-			break // binary: where the line ends is of no interest
+			break // binary: the end of the line does not matter
 		}
 		if l.read > l.max {
 			return line{}, errScanLimit

@@ -10,8 +10,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// notThere is the error of a path where nothing is. It offers names like the missing one, from the deepest directory on
-// the way that exists; all of that is inside the workspace.
+// notThere is the error of a path that does not exist. It suggests similar names from the deepest existing directory on
+// the way; all of that is inside the workspace.
 func (w *workspace) notThere(t target) error {
 	wanted := strings.TrimPrefix(t.name, t.have+"/")
 	wanted, deeper, _ := strings.Cut(wanted, "/")
@@ -26,12 +26,12 @@ func (w *workspace) notThere(t target) error {
 	return tool.Invalid("%s; did you mean %s?", what, strings.Join(near, " or "))
 }
 
-// nearNames are the entries of dir whose names are most like wanted, best first, and those that differ in their ending
-// only. The context of the call has no part in it: the number of entries is bounded.
+// nearNames returns the entries of dir whose names are most similar to wanted, best first, and those that differ only
+// in their extension. It ignores the call's context, because the number of entries is bounded.
 func (w *workspace) nearNames(dir, wanted string) []string {
 	entries, _, err := w.readDir(context.Background(), dir, MaxNearEntries)
 	if err != nil {
-		return nil // the advice is a courtesy
+		return nil // suggestions are optional
 	}
 	var all, otherEndings []string
 	for _, e := range entries {
@@ -48,5 +48,5 @@ func (w *workspace) nearNames(dir, wanted string) []string {
 	return names
 }
 
-// stem is a name without its ending.
+// stem is a name without its extension.
 func stem(name string) string { return strings.TrimSuffix(name, path.Ext(name)) }

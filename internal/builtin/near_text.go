@@ -10,8 +10,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// notFound is the error of an old_string that is not in the file. It says why, where that can be told, and shows the
-// lines that are most like it, so that the next call can be right.
+// notFound is the error of an old_string that is not in the file. It says why, if known, and shows the most similar
+// lines, so that the next call can be right.
 func notFound(t target, text, old string) error {
 	lead := fmt.Sprintf("old_string is not in %s", show(t.written))
 	if bare := withoutNumbers(old); bare != old && strings.Contains(text, bare) {
@@ -46,7 +46,7 @@ func notFound(t target, text, old string) error {
 
 var numbered = regexp.MustCompile(`(?m)^ *\d+\t`)
 
-// withoutNumbers takes read_file's line numbers away, when each line has one.
+// withoutNumbers removes read_file's line numbers, if each line has one.
 func withoutNumbers(s string) string {
 	if len(numbered.FindAllStringIndex(s, -1)) != 1+strings.Count(strings.TrimSuffix(s, "\n"), "\n") {
 		return s
@@ -78,7 +78,7 @@ func otherSpace(lines []string, old string) (from, to int, ok bool) {
 // squeeze makes each run of white space one space, and none at the ends.
 func squeeze(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// nearLines are the indices of the lines most like the longest line of old, in the order of the file.
+// nearLines returns the indices of the lines most similar to the longest line of old, in the order of the file.
 func nearLines(lines []string, old string) []int {
 	var longest string
 	for l := range strings.SplitSeq(old, "\n") {
@@ -91,7 +91,7 @@ func nearLines(lines []string, old string) []int {
 		line int
 		like float64
 	}
-	const least = 0.4 // under it two lines look alike by accident
+	const least = 0.4 // below it two lines are similar by accident
 	var found []candidate
 	for i, l := range lines {
 		if like := likeness(want, pairs(squeeze(l[:min(len(l), MaxLineChars)]))); like >= least {
@@ -133,7 +133,7 @@ func likeness(a, b map[[2]byte]int) float64 {
 	return 2 * float64(common) / float64(total)
 }
 
-// quoted renders lines with their numbers and with their white space made visible. It cuts long lines and long blocks.
+// quoted renders lines with their numbers and with visible white space. It cuts long lines and long blocks.
 func quoted(lines []string, from, to int) string {
 	const most = 20 // lines
 	var b strings.Builder

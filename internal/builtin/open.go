@@ -14,11 +14,11 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// openFlags keep an open from waiting for the other end of a FIFO, and from taking over a terminal.
+// openFlags prevent an open from waiting for the other end of a FIFO, and from acquiring a controlling terminal.
 const openFlags = os.O_RDONLY | syscall.O_NONBLOCK | syscall.O_NOCTTY
 
-// openFile opens a target for reading. It asks the open file again what it is: the name may have been given to
-// something else since it was resolved.
+// openFile opens a target for reading. It checks the type of the open file again, because the name may refer to another
+// file since it was resolved.
 func (w *workspace) openFile(t target) (*os.File, fs.FileInfo, error) {
 	f, err := w.root.OpenFile(t.name, openFlags, 0)
 	if err != nil {

@@ -17,7 +17,7 @@ type readFileInput struct {
 	Limit    *whole `json:"limit"`
 }
 
-// span is which lines a read asks for.
+// span says which lines a read requests.
 type span struct{ offset, limit int64 }
 
 func (in readFileInput) span() (s span, err error) {
@@ -50,7 +50,7 @@ func readFile() (tool.Tool, error) {
 		ReadOnly:           true,
 		Specifier:          tool.Specifier{Path: "file_path"},
 		Interrupt:          tool.Cancel,
-		MaxResultSizeChars: -1, // MaxOutputBytes bounds it, and the model pages by offset
+		MaxResultSizeChars: -1, // MaxOutputBytes bounds it, and the model pages with offset
 		AbortsSiblings:     &no,
 	}, checkReadFile, runReadFile)
 }
@@ -79,7 +79,7 @@ func checkReadFile(_ context.Context, env tool.Env, in readFileInput) error {
 	return mustBeText(t, newLines(f, MaxScanBytes), info.Size())
 }
 
-// mustBeText is the error of a file that is no text, judged by its first [BinaryProbeBytes], or nil.
+// mustBeText returns an error if a file is not text, judged by its first [BinaryProbeBytes].
 func mustBeText(t target, l *lines, size int64) error {
 	head, whole, err := l.head()
 	if err != nil {
@@ -96,8 +96,8 @@ func notText(t target, size int64) error {
 		bytesWhole(size))
 }
 
-// isBinary reports whether the start of a file is no UTF-8 text. whole says that the start is all there is; otherwise a
-// character may be cut at its end.
+// isBinary reports whether the start of a file is not UTF-8 text. whole says that the start is the whole file;
+// otherwise a character may be cut at its end.
 func isBinary(head []byte, whole bool) bool {
 	if bytes.IndexByte(head, 0) >= 0 {
 		return true
@@ -145,7 +145,7 @@ func runReadFile(ctx context.Context, env tool.Env, in readFileInput) (string, e
 	return out, err
 }
 
-// render writes the lines of a span, numbered, and a note about what it leaves out.
+// render writes the lines of a span with their numbers, and a note about what it leaves out.
 func render(t target, l *lines, s span, size int64) (string, error) {
 	if err := mustBeText(t, l, size); err != nil {
 		return "", err
@@ -199,10 +199,10 @@ func render(t target, l *lines, s span, size int64) (string, error) {
 	return note("[more lines follow: call read_file again with offset %d]", number)
 }
 
-// noteBytes is kept free at the end of an answer for the note about what it leaves out.
+// noteBytes is reserved at the end of an answer for the note about what it leaves out.
 const noteBytes = 512
 
-// readFault is the error of a read that gave no line.
+// readFault is the error of a read that returned no line.
 func readFault(t target, l *lines, s span, err error) error {
 	if err == errScanLimit {
 		return tool.Invalid("line %d of %s lies more than %s into the file, and this tool looks no further; use grep "+

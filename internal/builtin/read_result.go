@@ -34,16 +34,16 @@ func readResult() (tool.Tool, error) {
 		),
 		Class:              tool.ClassRule{Static: toolyard.ReadOnly},
 		ReadOnly:           true,
-		RequiresPermission: &no, // it shows what the same agent was given already
+		RequiresPermission: &no, // the same agent has already got the content
 		UsesWorkspace:      &no,
 		Interrupt:          tool.Cancel,
-		// MaxOutputBytes bounds it; offloading a page of an offloaded result would go round in a circle
+		// MaxOutputBytes bounds it; a page of an offloaded result must not be offloaded again
 		MaxResultSizeChars: -1,
 		AbortsSiblings:     &no,
 	}, checkReadResult, runReadResult)
 }
 
-// checkReadResult leaves it to the run to find out whether ref leads anywhere: that means to fetch the whole of it.
+// checkReadResult does not check whether ref exists, because that requires fetching all of it.
 func checkReadResult(_ context.Context, env tool.Env, in readResultInput) error {
 	_, err := in.span(env)
 	return err
@@ -89,7 +89,7 @@ func runReadResult(ctx context.Context, env tool.Env, in readResultInput) (tool.
 	return tool.Output{Text: text}, err
 }
 
-// readPage is a span of a result that is text, with a line that says what else there is.
+// readPage is a span of a text result, with a line that says what else there is.
 func readPage(data []byte, s span) (string, error) {
 	total := int64(utf8.RuneCount(data))
 	switch {
@@ -110,8 +110,8 @@ func readPage(data []byte, s span) (string, error) {
 	return fmt.Sprintf("%s\n[characters %d to %d of %d; %s]", text, s.offset, next-1, total, end), nil
 }
 
-// page cuts a span of characters out of data, at most [MaxOutputBytes] of it, and says how many characters it holds. A
-// byte that is not UTF-8 counts as one character and is shown as U+FFFD, on each page alike.
+// page returns a span of characters of data, at most [MaxOutputBytes], and the number of its characters. A byte that is
+// not UTF-8 counts as one character and is shown as U+FFFD, in the same way on each page.
 func page(data []byte, s span) (text string, chars int64) {
 	for range s.offset {
 		_, size := utf8.DecodeRune(data)

@@ -14,18 +14,18 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// The modes of what is created, before the process's umask. A file that is replaced keeps its permission bits; its
-// owner becomes the worker's, and other hard links to it keep the old content, because it is a new file that takes
+// The modes of new files and directories, before the process's umask. A file that is replaced keeps its permission
+// bits. Its owner becomes the worker's user, and other hard links to it keep the old content, because a new file takes
 // the name.
 const (
 	newFileMode fs.FileMode = 0o666
 	newDirMode  fs.FileMode = 0o777
 )
 
-// replace gives a target new content in one step that others can see: a rename, right after same said that the target
-// is what it was and the worker confirmed that it may still act for this call. Before that it writes a temporary file
-// beside the target. When it fails it takes away the temporary file, and the directories that it made; what it can't
-// take away is in the error for the operator. A process that is killed leaves a file named .toolyard-*.tmp.
+// replace gives a target new content in one visible step: a rename, directly after same reported that the target is
+// unchanged and the worker confirmed that it may still act for this call. Before that it writes a temporary file beside
+// the target. If it fails, it removes the temporary file and the directories that it made; what it cannot remove is in
+// the error for the operator. A process that is killed leaves a file named .toolyard-*.tmp.
 func (w *workspace) replace(ctx context.Context, env tool.Env, t target, content []byte,
 	same func() error) (err error) {
 	dir := path.Dir(t.name)
@@ -80,8 +80,7 @@ func (w *workspace) replace(ctx context.Context, env tool.Env, t target, content
 	return nil
 }
 
-// withLeftovers adds to a failure what could not be cleaned up after it: for the operator, where the failure has a
-// place for that.
+// withLeftovers adds a failed clean-up to a failure, for the operator, if the failure has a field for that.
 func withLeftovers(failure, left error) error {
 	if left == nil {
 		return failure
@@ -95,7 +94,7 @@ func withLeftovers(failure, left error) error {
 	return errors.Join(failure, left)
 }
 
-// makeDirs creates the missing directories of a target, and returns the topmost that it made; "" when it made none.
+// makeDirs creates the missing directories of a target, and returns the topmost new one; "" if there is none.
 func (w *workspace) makeDirs(t target, dir string) (made string, err error) {
 	if t.info != nil || t.have == dir {
 		return "", nil
@@ -125,14 +124,14 @@ func (w *workspace) removeEmpty(dir, top string) error {
 	}
 }
 
-// writeTemp writes content to a new file in dir and puts it on the disk. exact says that the file gets this mode
-// whatever the umask is. The name is returned also with an error, once there is such a file.
+// writeTemp writes content to a new file in dir and syncs it. exact says that the file gets this mode whatever the
+// umask is. If the file exists, its name is returned even with an error.
 func (w *workspace) writeTemp(t target, dir string, content []byte, mode fs.FileMode, exact bool) (name string,
 	err error) {
 	name = path.Join(dir, ".toolyard-"+rand.Text()+".tmp")
 	create := mode
 	if exact {
-		create = 0o600 // nobody else reads the new content before the mode is right
+		create = 0o600 // nobody else may read the new content before the mode is set
 	}
 	f, err := w.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, create)
 	if err != nil {
@@ -154,7 +153,7 @@ func (w *workspace) writeTemp(t target, dir string, content []byte, mode fs.File
 	return name, nil
 }
 
-// syncDir puts a directory's names on the disk.
+// syncDir syncs a directory's names to the disk.
 func (w *workspace) syncDir(name string) error {
 	d, err := w.root.Open(name)
 	if err != nil {

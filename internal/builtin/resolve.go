@@ -10,23 +10,22 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// target is where a path leads inside the workspace.
+// target is the resolved place of a path inside the workspace.
 type target struct {
 	field, written string
-	// name is the path below the workspace's directory, with no symbolic link and no ".." in it; "." is the directory
-	// itself.
+	// name is the path below the workspace's directory, without symbolic links and ".."; "." is the directory itself.
 	name string
-	// info is what is there. Nil when nothing is.
+	// info is the file's info. Nil if it does not exist.
 	info fs.FileInfo
-	// have is the deepest directory on the way that exists: the parent of name, when only the last name is missing.
+	// have is the deepest existing directory on the way: the parent of name, if only the last name is missing.
 	have string
 }
 
-// resolve follows a path one name at a time. [os.Root] would follow it too, but refuses absolute links that stay
-// inside, says the same of a link out and of a broken name, and gives a writer no way to know which file a link stands
-// for. What it returns is still opened through the root, which holds when names are swapped in between.
+// resolve follows a path one name at a time. [os.Root] would follow it too. But it refuses absolute links that stay
+// inside, returns the same error for a link out and for a broken name, and does not tell a writer which file a link
+// refers to. The result is still opened through the root, which is safe if names are replaced in between.
 //
-// A path whose last names are missing is no error here: see [target.exist].
+// A path whose last names are missing is not an error here: see [target.exist].
 func (w *workspace) resolve(field, written string) (target, error) {
 	t := target{field: field, written: written, name: "."}
 	names, needsDir, err := w.split(field, written)
@@ -77,7 +76,7 @@ func (w *workspace) resolve(field, written string) (target, error) {
 			t.name, t.info = next, info
 		}
 	}
-	// A path may end in ".." or in a link to the directory itself: what is there is looked at once more.
+	// A path may end in ".." or in a link to the directory itself, so the target is examined once more.
 	if t.info, err = w.root.Lstat(t.name); err != nil {
 		return t, w.fault(field, written, "look at", err)
 	}
@@ -85,8 +84,7 @@ func (w *workspace) resolve(field, written string) (target, error) {
 	return t, nil
 }
 
-// missing ends a path at a name that is not there. The rest of the names must go down: nobody can say what ".." after
-// a missing name is.
+// missing ends a path at a missing name. The remaining names must go down: ".." after a missing name is undefined.
 func (w *workspace) missing(t target, name string, rest []string, needsDir bool) (target, error) {
 	t.have, t.info = t.name, nil
 	t.name = path.Join(t.name, name)
@@ -105,7 +103,7 @@ func (w *workspace) missing(t target, name string, rest []string, needsDir bool)
 	return t, nil
 }
 
-// link is what a symbolic link says.
+// link is the content of a symbolic link.
 type link struct {
 	names    []string
 	absolute bool // the names start at the workspace's directory, not at the link's
@@ -127,7 +125,7 @@ func (w *workspace) follow(t target, name string) (link, error) {
 	return link{names: names, absolute: true}, nil
 }
 
-// exist is the error of a target where nothing is, or nil.
+// exist returns an error if a target does not exist.
 func (w *workspace) exist(t target) error {
 	if t.info == nil {
 		return w.notThere(t)
@@ -135,7 +133,7 @@ func (w *workspace) exist(t target) error {
 	return nil
 }
 
-// regular is the error of a target that is not a regular file, or nil.
+// regular returns an error if a target is not a regular file.
 func (w *workspace) regular(t target) error {
 	if err := w.exist(t); err != nil {
 		return err
@@ -143,7 +141,7 @@ func (w *workspace) regular(t target) error {
 	return isRegular(t.field, t.written, t.info)
 }
 
-// directory is the error of a target that is not a directory, or nil.
+// directory returns an error if a target is not a directory.
 func (w *workspace) directory(t target) error {
 	if err := w.exist(t); err != nil {
 		return err
@@ -154,7 +152,7 @@ func (w *workspace) directory(t target) error {
 	return nil
 }
 
-// isRegular is the error of what is not a regular file, or nil.
+// isRegular returns an error if info is not that of a regular file.
 func isRegular(field, written string, info fs.FileInfo) error {
 	switch {
 	case info.Mode().IsRegular():
@@ -166,7 +164,7 @@ func isRegular(field, written string, info fs.FileInfo) error {
 	return tool.Invalid("%s %s is %s; only regular files can be used", field, show(written), kind(info.Mode()))
 }
 
-// kind says what a file is, with its article.
+// kind names a file's type, with its article.
 func kind(mode fs.FileMode) string {
 	switch {
 	case mode.IsRegular():

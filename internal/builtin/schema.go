@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 )
 
-// field is one input field of a tool, as the model reads it. Schemas are written by hand because each of these words is
-// part of every prompt, and because their order must be the same in each build.
+// field is one input field of a tool. Schemas are written by hand, because each of their words is part of every prompt,
+// and because their order must be the same in each build.
 type field struct {
 	Name        string `json:"-"`
 	Required    bool   `json:"-"`
@@ -18,28 +18,28 @@ type field struct {
 	Examples    []any  `json:"examples,omitempty"`
 }
 
-// text is a field that holds a string.
+// text is a string field.
 func text(name, description string) field {
 	return field{Name: name, Type: "string", Description: description}
 }
 
-// number is a field that holds an integer between two bounds.
+// number is an integer field with two bounds.
 func number(name string, least, most int64, description string) field {
 	return field{Name: name, Type: "integer", Minimum: &least, Maximum: &most, Description: description}
 }
 
-// boolean is a field that holds true or false, and is false when it is left out.
+// boolean is a boolean field, which is false by default.
 func boolean(name, description string) field {
 	return field{Name: name, Type: "boolean", Description: description, Default: false}
 }
 
-// required makes a field one that every call has.
+// required makes a field required.
 func (f field) required() field { f.Required = true; return f }
 
-// such shows what the field may hold.
+// such adds examples.
 func (f field) such(examples ...any) field { f.Examples = examples; return f }
 
-// or says what the field is when a call leaves it out.
+// or sets the default.
 func (f field) or(def any) field { f.Default = def; return f }
 
 // object is the schema of an input with these fields, in this order, and no others.

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// search is one grep under way.
+// search is the state of one grep.
 type search struct {
 	grepPlan
 	out  strings.Builder
@@ -30,8 +30,8 @@ func (s *search) stop(limit string) error {
 	return errFull
 }
 
-// walk searches a directory and what is below it, in the order of names. Symbolic links are not followed: what they
-// stand for is searched where it is.
+// walk searches a directory and everything below it, in the order of names. It does not follow symbolic links: their
+// targets are searched in their own place.
 func (s *search) walk(files *countedFS, dir string) error {
 	entries, err := files.ReadDir(dir)
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *search) walk(files *countedFS, dir string) error {
 	return nil
 }
 
-// file searches one file; name is where it is, shown what answers call it. A file that can't be searched is counted.
+// file searches one file; name is its path, shown its path in answers. A file that cannot be searched is counted.
 func (s *search) file(ctx context.Context, w *workspace, name, shown string) error {
 	if err := stopped(ctx); err != nil {
 		return err
@@ -95,8 +95,8 @@ func (s *search) file(ctx context.Context, w *workspace, name, shown string) err
 
 // text searches the lines of one file.
 func (s *search) text(ctx context.Context, data []byte, shown string) error {
-	var before [][]byte     // the lines before this one that were not written, at most as many as the context
-	written, match := -1, 0 // the numbers of the last line that was written, and of the last that matched
+	var before [][]byte     // the preceding lines that were not written, at most as many as the context
+	written, match := -1, 0 // the numbers of the last written and of the last matching line
 	for number := 1; len(data) > 0; number++ {
 		if number%1024 == 0 {
 			if err := stopped(ctx); err != nil {
@@ -143,7 +143,7 @@ func (s *search) text(ctx context.Context, data []byte, shown string) error {
 
 // row writes one line of the answer. Of a long line it shows the part around the match.
 func (s *search) row(shown string, sep byte, number int, line []byte, at int) error {
-	const lead = 100 // characters in front of a match far into a line
+	const lead = 100 // characters before a match far into a line
 	text := string(line)
 	mark := ""
 	if before := []rune(text[:at]); len(before) > MaxGrepLineChars-lead {

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// show renders a path for a line of output. A name may hold a line break that would fake a line, an escape sequence
-// for somebody's terminal, or bytes that are no text: such a path is shown as a quoted Go string.
+// show renders a path for a line of output. A name may contain a line break that would fake a line, a terminal escape
+// sequence, or invalid text: such a path is shown as a quoted Go string.
 func show(path string) string {
 	if path == "" || !utf8.ValidString(path) || strings.ContainsFunc(path, hidden) || path[0] == '"' ||
 		path != strings.TrimSpace(path) {
@@ -18,7 +18,7 @@ func show(path string) string {
 	return path
 }
 
-// hidden reports whether a rune in a name can't be seen or changes how its neighbours are seen.
+// hidden reports whether a rune in a name is invisible or changes how its neighbours are shown.
 func hidden(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029' || r == utf8.RuneError
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// selectPrefix begins a query that names tools in place of describing them.
+// selectPrefix begins a query that names tools instead of describing them.
 const selectPrefix = "select:"
 
 type toolSearchInput struct {
@@ -38,7 +38,7 @@ func toolSearch() (tool.Tool, error) {
 			),
 			Class:              tool.ClassRule{Static: toolyard.ReadOnly},
 			ReadOnly:           true,
-			RequiresPermission: &no, // it shows what rules have left to the batch
+			RequiresPermission: &no, // it shows only tools that rules have left to the batch
 			UsesWorkspace:      &no,
 			AlwaysLoad:         true,
 			Interrupt:          tool.Cancel,
@@ -86,7 +86,7 @@ func readSearch(env tool.Env, input json.RawMessage) (query string, limit int, e
 	return query, int(n), err
 }
 
-// searchTools finds and loads. Tools that are in the prompt anyway are found by name only.
+// searchTools finds and loads tools. Tools that are in the prompt anyway are found only by name.
 func searchTools(offered []tool.Offered, query string, limit int) tool.Output {
 	var deferred []tool.Offered
 	for _, o := range offered {
@@ -138,7 +138,7 @@ func searchTools(offered []tool.Offered, query string, limit int) tool.Output {
 	return out
 }
 
-// selectTools finds tools by their exact names, declared or as the provider got them, each once. Notes are about the
+// selectTools finds tools by their exact names, as declared or as the provider got them, each once. notes are about
 // names for which there is nothing to load.
 func selectTools(offered []tool.Offered, names string) (found []tool.Offered, notes []string) {
 	for name := range strings.SplitSeq(names, ",") {
@@ -172,7 +172,7 @@ func nothingFound(deferred []tool.Offered, query string) string {
 		"select:NAME.", show(query), nameSome(deferred))
 }
 
-// nameSome names tools, as many as there is room for.
+// nameSome lists as many tool names as fit.
 func nameSome(tools []tool.Offered) string {
 	var names []string
 	for _, o := range tools[:min(MaxSearchNames, len(tools))] {
@@ -184,7 +184,7 @@ func nameSome(tools []tool.Offered) string {
 	return strings.Join(names, ", ")
 }
 
-// gist is what a model reads of a tool.
+// gist is the text that a model reads about a tool.
 func gist(o *tool.Offered) string {
 	description, cut := cutChars(strings.TrimSpace(o.Description), MaxSearchShownChars)
 	if cut {
@@ -193,7 +193,8 @@ func gist(o *tool.Offered) string {
 	return fmt.Sprintf("%s: %s\n  input: %s\n", show(o.Sent), description, strings.Join(inputs(o.InputSchema), ", "))
 }
 
-// inputs are the fields of a tool's input, with their types and whether they are needed: "title (string, required)".
+// inputs lists the fields of a tool's input, with their types and whether they are required: "title (string,
+// required)".
 func inputs(schema json.RawMessage) []string {
 	var s struct {
 		Properties map[string]struct {

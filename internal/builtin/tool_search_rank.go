@@ -11,33 +11,32 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// What a word of a query is worth where it is found in a tool. A word that begins another, as "issue" does "issues", is
-// worth half.
+// The weights of a query's word by the place where a tool has it. A word that is a prefix of the tool's word, as
+// "issue" of "issues", has half the weight.
 const (
 	inName        = 8
 	inInput       = 3
 	inDescription = 2
 )
 
-// farBehind is how many times more the best tool may be worth than one that is still an answer.
+// farBehind is the largest ratio between the best tool's score and that of another answer.
 const farBehind = 8
 
 // filling are words that say nothing about a tool.
 var filling = []string{"a", "an", "and", "for", "from", "i", "in", "is", "my", "of", "on", "or", "that", "the", "to",
 	"tool", "tools", "with"}
 
-// shortestStem is how many letters two words must share for one to count as the other's beginning.
+// shortestStem is the shortest prefix that counts, in letters.
 const shortestStem = 3
 
-// searchable is a tool as its words.
+// searchable is a tool with its words.
 type searchable struct {
 	offered                   *tool.Offered
 	name, inputs, description map[string]bool
 }
 
-// rankTools sorts the tools that a query is about, the best first. A word that few tools have weighs more than one that
-// all have. Tools that are worth the same stand in the order of their names: the answer depends on nothing but the
-// query and the tools.
+// rankTools sorts the tools that match a query, best first. A rare word has more weight than a common one. Tools with
+// equal scores are sorted by name, so that the answer depends only on the query and the tools.
 func rankTools(tools []tool.Offered, query string) []tool.Offered {
 	var asked []string
 	for _, w := range words(query) {
@@ -100,7 +99,7 @@ func searchableOf(o *tool.Offered) searchable {
 	return s
 }
 
-// worth is what a word is worth in a tool: the best place where it is found counts.
+// worth is the score of a word in a tool: the best place where it is found counts.
 func (s *searchable) worth(word string) float64 {
 	best := 0.0
 	for _, place := range []struct {
@@ -133,8 +132,8 @@ func set(list []string) map[string]bool {
 	return out
 }
 
-// words cuts a text into its words, in lower case: at everything that is no letter or digit, and where createIssue has
-// a capital.
+// words splits a text into its words, in lower case: at everything that is not a letter or digit, and at the capital in
+// createIssue.
 func words(text string) []string {
 	var out []string
 	var word strings.Builder

@@ -49,7 +49,7 @@ func webFetch(f *fetcher) (tool.Tool, error) {
 		UsesWorkspace:  &no,
 		Specifier:      tool.Specifier{URL: "url"},
 		Interrupt:      tool.Cancel,
-		TimeoutMS:      (2 * FetchTimeout).Milliseconds(), // the tool's own limit ends first, and says what it was
+		TimeoutMS:      (2 * FetchTimeout).Milliseconds(), // the tool's own limit ends first, with a better message
 		AbortsSiblings: &no,
 
 		MaxResultSizeChars: MaxFetchResultChars,
@@ -101,7 +101,7 @@ func (f *fetcher) run(ctx context.Context, env tool.Env, in webFetchInput) (stri
 	if err != nil {
 		return "", f.fetchFault(ctx, within, u, err)
 	}
-	defer resp.Body.Close() // what it held was read, or is not wanted
+	defer resp.Body.Close() // its content was read, or is not wanted
 	env.Progress(tool.Progress{Fraction: -1, Status: "answered " + strconv.Itoa(resp.StatusCode)})
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return "", badStatus(u, resp, time.Now())
@@ -130,7 +130,7 @@ func (f *fetcher) run(ctx context.Context, env tool.Env, in webFetchInput) (stri
 	return fetchAnswer(resp, kind, title, text, most, cut), nil
 }
 
-// fetchAnswer is the text of a page below a few lines about it.
+// fetchAnswer is the text of a page, after a few lines about it.
 func fetchAnswer(resp *http.Response, kind, title, text string, most int, cut bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "URL: %s\nContent-Type: %s\n", resp.Request.URL, show(kind))
@@ -154,7 +154,7 @@ func fetchAnswer(resp *http.Response, kind, title, text string, most int, cut bo
 	return b.String()
 }
 
-// answer is what the model reads of a redirect to another server.
+// answer is what the model reads about a redirect to another server.
 func (e *redirectError) answer() string {
 	return fmt.Sprintf("URL: %s\nRedirect: %d %s\nLocation: %s\n\n[the page is at another server, which was not "+
 		"asked; "+
@@ -162,7 +162,7 @@ func (e *redirectError) answer() string {
 		http.StatusText(e.status), e.to)
 }
 
-// fetchFault puts an error of the client into the model's terms.
+// fetchFault turns an error of the client into one for the model.
 func (f *fetcher) fetchFault(ctx, within context.Context, u *url.URL, err error) error {
 	host := show(u.Hostname())
 	if refused, ok := errors.AsType[*tool.Error](err); ok {
@@ -185,7 +185,7 @@ func (f *fetcher) fetchFault(ctx, within context.Context, u *url.URL, err error)
 	return tool.Unavailable(err, "%s could not be reached, or broke off; try again later", host)
 }
 
-// badStatus is the error of an answer other than 2xx. Servers that are overloaded or broken may be asked again.
+// badStatus is the error of a response other than 2xx. Overloaded or broken servers may be tried again.
 func badStatus(u *url.URL, resp *http.Response, now time.Time) error {
 	status := strings.TrimSpace(fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
 	if resp.StatusCode < 500 && resp.StatusCode != http.StatusTooManyRequests {
@@ -200,8 +200,7 @@ func badStatus(u *url.URL, resp *http.Response, now time.Time) error {
 	}
 }
 
-// retryAfter reads a Retry-After header, seconds or a date, cut to [MaxRetryAfter]; 0 when there is none or it is no
-// such.
+// retryAfter reads a Retry-After header, seconds or a date, limited to [MaxRetryAfter]; 0 if it is missing or invalid.
 func retryAfter(value string, now time.Time) time.Duration {
 	if seconds, err := strconv.ParseUint(value, 10, 64); err == nil {
 		return time.Duration(min(seconds, uint64(MaxRetryAfter/time.Second))) * time.Second
@@ -212,7 +211,7 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return 0
 }
 
-// textKind is the media type of a body, guessed from its start when the server says none, and whether it is text.
+// textKind returns the media type of a body, guessed from its start if the server sends none, and whether it is text.
 func textKind(contentType string, body []byte) (kind string, ok bool) {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if contentType == "" || err != nil && kind == "" {

@@ -21,16 +21,16 @@ import (
 type workspace struct {
 	root *os.Root
 	held *place.Root
-	// dirs are the names that the directory has in absolute paths, split: with the symbolic links on the way to it
-	// resolved, and as the worker is configured.
+	// dirs are the names of the directory in absolute paths, split: with the symbolic links on the way to it resolved,
+	// and as the worker is configured.
 	dirs [][]string
-	// hides reports what permission rules hide; nil: nothing. linked are hidden files that have other names, once they
-	// were looked for.
+	// hides reports what permission rules hide; nil: nothing. linked are hidden files with other names, after they were
+	// searched for.
 	hides  func(path string) bool
 	linked map[place.ID]bool
 }
 
-// held is the call's directory as the worker holds it. It is looked at once more whether it may be used.
+// held is the call's directory, which the worker holds open. It checks again whether the directory may be used.
 func held(env tool.Env, what string) (*place.Root, error) {
 	root, ok := env.Root.(*place.Root)
 	if !ok {
@@ -62,7 +62,7 @@ func openWorkspace(env tool.Env) (*workspace, error) {
 	return w, nil
 }
 
-// close gives the directory back. It was only read through, so an error of closing it means nothing to the call.
+// close closes the directory. It was only used for reading, so an error is ignored.
 func (w *workspace) close() { _ = w.root.Close() }
 
 // splitNames splits a path at its slashes, without empty names and ".".
@@ -73,7 +73,7 @@ func splitNames(path string) []string {
 	})
 }
 
-// inside turns an absolute path into the names below the workspace's directory. It compares names and looks at nothing.
+// inside turns an absolute path into the names below the workspace's directory. It only compares names.
 func (w *workspace) inside(absolute string) (names []string, ok bool) {
 	names = splitNames(absolute)
 	for _, dir := range w.dirs {
@@ -84,8 +84,8 @@ func (w *workspace) inside(absolute string) (names []string, ok bool) {
 	return nil, false
 }
 
-// split checks what the model wrote as a path and returns its names below the workspace's directory; needsDir is set
-// when the path ends in a slash. A path that climbs out by ".." is a violation however it goes on.
+// split checks the path that the model wrote and returns its names below the workspace's directory; needsDir is set if
+// the path ends in a slash. A path that leaves by ".." is a violation whatever follows.
 func (w *workspace) split(field, written string) (names []string, needsDir bool, err error) {
 	switch {
 	case written == "":
@@ -118,26 +118,26 @@ func (w *workspace) split(field, written string) (names []string, needsDir bool,
 	return names, strings.HasSuffix(written, "/"), nil
 }
 
-// tooManyNames is the error of a path that is longer than anybody can follow, also of one yet to be made.
+// tooManyNames is the error of a path with too many names, also of one that does not exist yet.
 func tooManyNames(field, written string) error {
 	return tool.Invalid("%s %s has more than %d names on its way", field, show(written), MaxPathSteps)
 }
 
-// leaves is the violation of a path that leads out of the workspace. It repeats what the model wrote and nothing else:
-// the same whether something is there or not.
+// leaves is the error of a path that leads out of the workspace. It repeats only what the model wrote, so that it does
+// not reveal whether something exists there.
 func leaves(field, written string) error {
 	return tool.Violation("%s %s leads out of the workspace; only paths inside it can be used", field, show(written))
 }
 
 // escaped reports whether err is the refusal of [os.Root] to leave its directory. The package does not export that
-// error, so it is provoked: ".." is refused by its name alone.
+// error, so this provokes one: ".." is refused by its name alone.
 func (w *workspace) escaped(err error) bool {
 	_, refusal := w.root.Lstat("..")
 	return errors.Is(err, errors.Unwrap(refusal))
 }
 
-// fault puts an error of the file system into the model's terms; doing says what was tried, such as "read". The cause,
-// which holds paths of this machine, goes to the operator only.
+// fault turns a file system error into one for the model; doing says what was tried, such as "read". Only the operator
+// sees the cause, which contains paths of this machine.
 func (w *workspace) fault(field, written, doing string, err error) error {
 	message := func(code toolyard.Code, format string) error {
 		return &tool.Error{Code: code, Message: fmt.Sprintf(format, field, show(written)), Err: err}
@@ -156,13 +156,12 @@ func (w *workspace) fault(field, written, doing string, err error) error {
 	}
 	why := "an operator can see why"
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
-		why = errno.Error() // no space left on device, read-only file system: no name in it
+		why = errno.Error() // no space left on device, read-only file system: it contains no name
 	}
 	return message(toolyard.ExecutionFailed, "%s %s: the worker failed to "+doing+" it: "+why)
 }
 
-// stopped is the error of a call whose context has ended: the reason why, for the worker to tell a timeout from a
-// cancel. It is nil while the context goes on.
+// stopped returns the cause if the call's context has ended, so that the worker can tell a timeout from a cancel.
 func stopped(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil

@@ -31,7 +31,7 @@ func writeFile() (tool.Tool, error) {
 		),
 		Class:          tool.ClassRule{Static: toolyard.WriteExclusive},
 		Destructive:    &yes, // the old content is gone
-		Idempotent:     &no,  // somebody may have written in between, and a silent second run would undo it
+		Idempotent:     &no,  // others may write in between, and a silent second run would undo that
 		EditsWorkspace: true,
 		Specifier:      tool.Specifier{Path: "file_path"},
 
@@ -47,23 +47,22 @@ func writeFile() (tool.Tool, error) {
 	})
 }
 
-// before is what a file has that a write replaces, so far as a diff needs it. What cannot be read is no reason not to
-// write.
+// before is the content that a write replaces, as far as a diff needs it. If it cannot be read, the write continues.
 func (w *workspace) before(ctx context.Context, t target) []byte {
 	if t.info == nil {
 		return nil
 	}
 	if t.info.Size() > MaxDiffFileBytes {
-		return make([]byte, MaxDiffFileBytes+1) // too long, whatever it is
+		return make([]byte, MaxDiffFileBytes+1) // too long for a diff
 	}
 	data, _, err := w.readAll(ctx, t, MaxDiffFileBytes)
 	if err != nil {
-		return []byte{0} // no text that anybody knows
+		return []byte{0} // not text
 	}
 	return data
 }
 
-// changeOf is what a write to a target changes.
+// changeOf is the change that a write to a target makes.
 func (w *workspace) changeOf(t target, before, after []byte) change {
 	return changeOf(w.shownName(t), before, after, t.info == nil)
 }
@@ -78,7 +77,7 @@ func checkWriteFile(_ context.Context, env tool.Env, in writeFileInput) error {
 	return err
 }
 
-// planWrite finds out what a write would replace.
+// planWrite determines what a write would replace.
 func (w *workspace) planWrite(in writeFileInput) (target, error) {
 	if len(in.Content) > MaxWriteBytes {
 		return target{}, tool.Invalid("content has %s; a file that is written has at most %d",
@@ -112,7 +111,7 @@ func runWriteFile(ctx context.Context, env tool.Env, in writeFileInput) (tool.Ou
 		return tool.Output{}, err
 	}
 	did := w.changeOf(t, w.before(ctx, t), []byte(in.Content))
-	// What is replaced must still be a file, or still be missing: a rename would put a FIFO or a link away as well.
+	// What is replaced must still be a file, or still be missing: a rename would also replace a FIFO or a link.
 	same := func() error {
 		now, err := w.planWrite(in)
 		if err == nil && (now.name != t.name || (now.info == nil) != (t.info == nil)) {
@@ -130,9 +129,9 @@ func runWriteFile(ctx context.Context, env tool.Env, in writeFileInput) (tool.Ou
 	return did.output(fmt.Sprintf("%s %s (%s).", verb, show(w.shownName(t)), bytesWhole(int64(len(in.Content))))), nil
 }
 
-// notThroughALink refuses a write whose path leads into a protected place by a symbolic link. Whoever allowed the call
-// has read the path, and a link may have been put there since. A path that says itself where it leads is the
-// permission's matter.
+// notThroughALink refuses a write whose path leads into a protected place by a symbolic link. The person or rule that
+// allowed the call judged the path, and a link may have been created since. If the path itself names the protected
+// place, permission has decided about it.
 func (w *workspace) notThroughALink(t target) error {
 	names, _, err := w.split(t.field, t.written)
 	if err != nil {
@@ -148,7 +147,7 @@ func (w *workspace) notThroughALink(t target) error {
 	return nil
 }
 
-// changed is the error of a write whose file was touched by somebody else since it was looked at. Nothing was written.
+// changed is the error of a write whose file was changed by others since it was read. Nothing was written.
 func changed(t target) error {
 	return &tool.Error{
 		Code: toolyard.ExecutionFailed,
