@@ -1,12 +1,11 @@
-// Package command makes tools of the commands that an operator has declared.
+// Package command makes tools from the commands that an operator has declared.
 //
-// A command runs once for each call, always in the sandbox: where nothing can isolate it, its calls end as
-// setup_required. The model chooses values and nothing else: not the program, not the number of its arguments, not its
-// environment.
+// A command runs once for each call, always in the sandbox: if no sandbox is available, its calls end as
+// setup_required. The model chooses only values: not the program, not the number of its arguments, not its environment.
 //
 // Authority: the manifest, and the worker's sandbox, which bounds what the manifest leaves open. Failure: an exit
-// status other than 0 is execution_failed, with the end of stderr for the model; whatever way a command ends, nothing
-// of it runs on.
+// status other than 0 is execution_failed, with the end of stderr for the model. However a command ends, none of its
+// processes remains.
 package command
 
 import (
@@ -32,7 +31,7 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// maxStatusBytes is how much of a line of stderr is told as progress.
+// maxStatusBytes is how much of a line of stderr is reported as progress.
 const maxStatusBytes = 1_000
 
 // command is one tool.
@@ -44,8 +43,8 @@ type command struct {
 	policy      sandbox.Policy
 }
 
-// New makes the tool of a manifest's command. policy is what every command of the worker may use at least; the
-// manifest's own places and limits come on top. It fails when they are none.
+// New makes the tool of a manifest's command. policy is the minimum that every command of the worker may use; the
+// manifest's own places and limits are added. It fails if they are invalid.
 func New(t manifest.Tool, box sandbox.Sandbox, policy sandbox.Policy) (tool.Tool, error) {
 	c := &command{Declaration: t.Declaration, spec: t.Command, credentials: t.Credentials, box: box, policy: policy}
 	p := &c.policy
@@ -67,7 +66,7 @@ func New(t manifest.Tool, box sandbox.Sandbox, policy sandbox.Policy) (tool.Tool
 	return tool.Raw(tool.Tool{Declaration: t.Declaration, Check: c.check, Run: c.run})
 }
 
-// check finds what would only show when the command runs.
+// check finds errors that would otherwise only show when the command runs.
 func (c *command) check(ctx context.Context, env tool.Env, input json.RawMessage) error {
 	if _, err := c.spec.Arguments(input); err != nil {
 		return err
@@ -111,7 +110,7 @@ func (c *command) run(ctx context.Context, env tool.Env, input json.RawMessage) 
 		p.Secrets = append(p.Secrets, sandbox.Secret{Name: name, Content: []byte(value)})
 	}
 	if c.NeedsWorkspace() {
-		root, _ := env.Root.(*place.Root) // check has seen it
+		root, _ := env.Root.(*place.Root) // check has verified it
 		p.Workspace = &sandbox.Workspace{Root: root, Writable: !c.onlyReads(input), Hidden: env.Hidden}
 	}
 	if env.CommitPoint != nil {
@@ -140,7 +139,7 @@ func (c *command) run(ctx context.Context, env tool.Env, input json.RawMessage) 
 	return c.output(said.out.String())
 }
 
-// onlyReads reports whether a call gets the workspace read-only: what is declared, or judged, to only read then does.
+// onlyReads reports whether a call gets the workspace read-only: a call that is declared or judged to only read does.
 func (c *command) onlyReads(input json.RawMessage) bool {
 	if field := c.Class.Shell; field != "" {
 		var fields map[string]json.RawMessage
@@ -154,7 +153,7 @@ func (c *command) onlyReads(input json.RawMessage) bool {
 	return c.Class.Static.Safe()
 }
 
-// environment says which call it is, beside what the manifest says.
+// environment adds the variables that identify the call to those of the manifest.
 func (c *command) environment(env tool.Env) map[string]string {
 	out := map[string]string{}
 	maps.Copy(out, c.spec.Env)
@@ -169,7 +168,7 @@ func (c *command) environment(env tool.Env) map[string]string {
 	return out
 }
 
-// refused is the error of a command of which nothing has run.
+// refused is the error of a command that has not started.
 func (c *command) refused(ctx context.Context, err error, program string) error {
 	switch {
 	case ctx.Err() != nil:
@@ -199,8 +198,8 @@ func (c *command) output(text string) (tool.Output, error) {
 	return tool.Output{Structured: json.RawMessage(text)}, nil
 }
 
-// streams collect what a command writes; the sandbox bounds it. Each line of stderr is progress, and so is, without
-// words, whatever comes on stdout: a command that says something is not idle.
+// streams collects what a command writes; the sandbox bounds it. Each line of stderr is progress. Output on stdout is
+// progress without a status, so that the command does not count as idle.
 type streams struct {
 	progress func(tool.Progress)
 	mu       sync.Mutex
@@ -243,7 +242,7 @@ func (s *streams) report(status string) {
 	}
 }
 
-// all is what a command that failed has written: stderr, where it says why, and stdout.
+// all is the output of a failed command: stderr, which says why, and stdout.
 func (s *streams) all() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
