@@ -1,12 +1,12 @@
-// Package endpoint makes tools of the HTTP endpoints that an operator has declared.
+// Package endpoint makes tools from the HTTP endpoints that an operator has declared.
 //
-// A call is one request: the input as JSON, or in the places that the address has for it, an Idempotency-Key that is
-// the same for every attempt, and the credentials that the manifest names. The model chooses values and nothing else:
-// not the host, not a segment more, not a header.
+// A call is one request: the input as JSON, or in the placeholders of the URL, an Idempotency-Key that is the same for
+// every attempt, and the credentials that the manifest names. The model chooses only values: not the host, no
+// additional segment, no header.
 //
-// Failure: the status says whose it is. 4xx: the input, the operator's credentials, or the request as it stands; 429
-// and 503: wait; other 5xx and what breaks off: the service. What may have taken effect and may not be repeated is
-// outcome_unknown.
+// Failure: the status determines the cause. 4xx: the input, the operator's credentials, or the request itself; 429 and
+// 503: wait; other 5xx and broken connections: the service. A request that may have taken effect and may not be
+// repeated is outcome_unknown.
 package endpoint
 
 import (
@@ -33,9 +33,9 @@ import (
 // The limits of a request.
 const (
 	MaxBodyBytes  = 16 << 20  // of a response
-	MaxErrorBytes = 4 << 10   // of a response's body that the model sees of a failure
+	MaxErrorBytes = 4 << 10   // of the body of a failed response that the model sees
 	MaxRedirects  = 5         // all at the same host
-	MaxRetryAfter = time.Hour // that a service can ask for
+	MaxRetryAfter = time.Hour // longest accepted Retry-After
 )
 
 // endpoint is one tool.
@@ -45,7 +45,7 @@ type endpoint struct {
 	http *http.Client
 }
 
-// New makes the tool of a manifest's endpoint. Nothing is asked yet.
+// New makes the tool of a manifest's endpoint. It sends nothing yet.
 func New(t manifest.Tool) (tool.Tool, error) {
 	base, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {
@@ -63,10 +63,10 @@ func New(t manifest.Tool) (tool.Tool, error) {
 		}})
 }
 
-// errElsewhere is for a redirect that is not followed.
+// errElsewhere is the error of a redirect that is not followed.
 var errElsewhere = errors.New("it redirects to another place")
 
-// sameOrigin follows redirects at the service itself only: what is sent is meant for no other.
+// sameOrigin follows redirects only within the service, because the request is meant for no other.
 func sameOrigin(req *http.Request, via []*http.Request) error {
 	if len(via) > MaxRedirects {
 		return fmt.Errorf("more than %d redirects", MaxRedirects)
@@ -127,13 +127,13 @@ func (e *endpoint) run(ctx context.Context, env tool.Env, input json.RawMessage)
 	return output(at, res.Header.Get("Content-Type"), content)
 }
 
-// broken is the error of a request that got no whole response.
+// broken is the error of a request without a complete response.
 func (e *endpoint) broken(ctx context.Context, at *url.URL, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if failed, ok := errors.AsType[*url.Error](err); ok {
-		err = failed.Err // without the address, whose query may hold what nobody else is to see
+		err = failed.Err // without the URL, whose query may be secret
 	}
 	dial, ok := errors.AsType[*net.OpError](err)
 	switch {
@@ -150,10 +150,10 @@ func (e *endpoint) broken(ctx context.Context, at *url.URL, err error) error {
 			"before trying again."}
 }
 
-// again reports whether a request may be made twice.
+// again reports whether a request may be repeated.
 func (e *endpoint) again() bool { return e.Complete(tool.Judgement{}, e.ReadOnly).Idempotent }
 
-// status is the error of a response that says no.
+// status is the error of a failed response.
 func (e *endpoint) status(at *url.URL, res *http.Response, content []byte) error {
 	said := strings.TrimSpace(strings.ToValidUTF8(string(content[:min(len(content), MaxErrorBytes)]), "\uFFFD"))
 	message := fmt.Sprintf("%s answered %d %s", at.Host, res.StatusCode, http.StatusText(res.StatusCode))
@@ -180,7 +180,7 @@ func (e *endpoint) status(at *url.URL, res *http.Response, content []byte) error
 	return out
 }
 
-// retryAfter is the pause that a service asks for, in seconds or as a date; 0 for none.
+// retryAfter is the pause that a service requests, in seconds or as a date; 0 for none.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	text := h.Get("Retry-After")
 	pause := time.Duration(0)
@@ -192,7 +192,7 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return min(max(pause, 0), MaxRetryAfter)
 }
 
-// output is a response as the model and others get it.
+// output is a response as the call's output.
 func output(at *url.URL, contentType string, content []byte) (tool.Output, error) {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
