@@ -1,13 +1,13 @@
-// Package breaker stops calls to a dependency that is down: after a few infrastructure failures in a row it answers at
-// once instead of trying again, and lets one probe through when some time has passed.
+// Package breaker stops calls to a dependency that is down: after a few infrastructure failures in a row it refuses
+// calls at once instead of trying them, and lets one probe through after some time.
 //
-// Each worker has its own breakers and is the authority on them. What one worker has found out reaches the others as a
-// snapshot ([Breakers.OpenUntil]) that rides on its heartbeat; they impose it ([Breakers.Impose]) until its time is
-// over and then probe for themselves. An imposed state is not in the snapshot of the worker it was imposed on: two
-// workers would keep each other's breakers open for ever.
+// Each worker has its own breakers and decides about them. The others learn a worker's findings from a snapshot
+// ([Breakers.OpenUntil]) in its heartbeat. They impose it ([Breakers.Impose]) until its time has passed, and then probe
+// for themselves. A worker's snapshot does not contain states that were imposed on it: otherwise two workers would keep
+// each other's breakers open forever.
 //
-// State machine of one dependency: closed, open (tripped here, or imposed), half-open (one probe at a time). The first
-// two kinds of transition are gobreaker's, which reads its own clock.
+// State machine of one dependency: closed, open (tripped here, or imposed), half-open (one probe at a time). gobreaker,
+// which uses its own clock, makes the transitions of a trip.
 package breaker
 
 import (
@@ -27,39 +27,40 @@ const (
 	DefaultTripAfter       = 5                // infrastructure failures in a row
 	DefaultOpenFor         = 30 * time.Second // from the trip to the first probe
 	DefaultMaxDependencies = 1_024            // dependencies watched at once
-	MaxSnapshot            = 64               // open breakers that the other workers are told of
-	DefaultProbeRetryAfter = time.Second      // what callers are told to wait while a probe is out
+	MaxSnapshot            = 64               // open breakers in a snapshot
+	DefaultProbeRetryAfter = time.Second      // retryAfter while a probe is running
 )
 
 // Options are the settings. The zero value means the defaults.
 type Options struct {
 	// TripAfter is how many infrastructure failures in a row trip a breaker. 0: [DefaultTripAfter].
 	TripAfter uint32
-	// OpenFor is how long a tripped breaker refuses everything. It also bounds what other workers can impose, so that
-	// a wrong clock can't close a dependency off for long. 0: [DefaultOpenFor].
+	// OpenFor is how long a tripped breaker refuses everything. It also bounds what other workers can impose, so that a
+	// wrong clock cannot close a dependency for long. 0: [DefaultOpenFor].
 	OpenFor time.Duration
-	// MaxDependencies bounds the memory: past it the least recently used breaker is forgotten, a closed one while there
-	// is one. Calls to what is forgotten are tried again. 0: [DefaultMaxDependencies].
+	// MaxDependencies bounds the memory: past it the least recently used breaker is dropped, a closed one if there is
+	// one. Calls to a dropped dependency are tried again. 0: [DefaultMaxDependencies].
 	MaxDependencies int
-	// Now is the clock of snapshots, of imposed states and of retryAfter. gobreaker can't be given one: when a tripped
-	// breaker becomes half-open is decided by [time.Now]. Nil: [time.Now].
+	// Now is the clock of snapshots, of imposed states and of retryAfter. gobreaker has no such option: [time.Now]
+	// decides when a tripped breaker becomes half-open. Nil: [time.Now].
 	Now func() time.Time
 }
 
-// Outcome is what a call says about its dependency.
+// Outcome is what a call reveals about its dependency.
 type Outcome string
 
 // The outcomes.
 const (
-	// Answered: the dependency did its part. It resets the count and closes a half-open breaker.
+	// Answered: the dependency worked. It resets the count and closes a half-open breaker.
 	Answered Outcome = "answered"
 	// Failed: an infrastructure failure. Only these count towards a trip.
 	Failed Outcome = "failed"
-	// Unrelated: the call says nothing, it was cancelled, refused, or the model's own mistake. Another probe may go.
+	// Unrelated: the call reveals nothing, because it was canceled, refused, or the model's own mistake. Another probe
+	// may start.
 	Unrelated Outcome = "unrelated"
 )
 
-// ErrOpen is wrapped by [Breakers.Allow] while a dependency is held to be down.
+// ErrOpen is wrapped by [Breakers.Allow] while a dependency counts as down.
 var ErrOpen = errors.New("the circuit breaker is open")
 
 // Breakers are the circuit breakers of one worker, by the name of the dependency. They are safe for concurrent use.
@@ -73,13 +74,13 @@ type Breakers struct {
 
 type dependency struct {
 	cb *gobreaker.TwoStepCircuitBreaker[struct{}]
-	// openUntil is when the breaker's own trip ends; written by gobreaker's callback under mu of Breakers.
+	// openUntil is when the breaker's own trip ends. gobreaker's callback writes it under mu of Breakers.
 	openUntil time.Time
-	// imposed is until when others hold the dependency to be down. It stays set after that time until a probe has
-	// answered.
+	// imposed is until when other workers consider the dependency to be down. It stays set after that time until a
+	// probe has succeeded.
 	imposed time.Time
 	probing bool
-	// trip makes the next failure trip the breaker whatever the count.
+	// trip makes the next failure trip the breaker, whatever the count.
 	trip bool
 	used uint64
 }
@@ -101,9 +102,9 @@ func New(opts Options) *Breakers {
 	return &Breakers{opts: opts, deps: map[string]*dependency{}}
 }
 
-// Allow asks whether a call to the dependency may be tried. When it may, the caller must call done exactly once it
-// knows; calling it again does nothing, never calling it blocks a half-open breaker. When it may not, err wraps
-// [ErrOpen] and retryAfter, more than 0, says how long to wait.
+// Allow reports whether a call to the dependency may be tried. If it may, the caller must call done exactly once when
+// it knows the outcome. Calling done again does nothing; never calling it blocks a half-open breaker. If the call may
+// not be tried, err wraps [ErrOpen], and retryAfter, more than 0, says how long to wait.
 func (b *Breakers) Allow(dep string) (done func(Outcome), retryAfter time.Duration, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -156,13 +157,13 @@ func (b *Breakers) Allow(dep string) (done func(Outcome), retryAfter time.Durati
 	}, 0, nil
 }
 
-// errExcluded tells gobreaker to forget a call, errFailed that it failed.
+// errExcluded tells gobreaker to ignore a call, errFailed that it failed.
 var (
 	errExcluded = errors.New("unrelated")
 	errFailed   = errors.New("infrastructure failure")
 )
 
-// find returns the dependency's state, made if need be. b.mu is held.
+// find returns the dependency's state, and creates it if needed. b.mu is held.
 func (b *Breakers) find(dep string) *dependency {
 	b.tick++
 	if d, ok := b.deps[dep]; ok {
@@ -190,9 +191,8 @@ func (b *Breakers) find(dep string) *dependency {
 	return d
 }
 
-// forget drops the least recently used breaker: one that holds nothing against its dependency, and an open one only
-// when all are. Names may come from a model, so that many dead ones must not keep others from being tried. b.mu is
-// held.
+// forget drops the least recently used breaker: a closed one if there is one, otherwise an open one. Names may come
+// from a model, and many dead ones must not prevent others from being tried. b.mu is held.
 func (b *Breakers) forget() {
 	closed, open := "", ""
 	for name, d := range b.deps {
@@ -208,8 +208,8 @@ func (b *Breakers) forget() {
 }
 
 // OpenUntil is the snapshot for the other workers: the dependencies that this worker itself found to be down, and until
-// when it tries none of them. Of more than [MaxSnapshot] it has those whose time ends last. It is empty, not nil, when
-// all is well.
+// when it tries none of them. If there are more than [MaxSnapshot], it has those whose time ends last. It is empty, not
+// nil, if there are none.
 func (b *Breakers) OpenUntil() map[string]time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -232,8 +232,8 @@ func (b *Breakers) OpenUntil() map[string]time.Time {
 	return open
 }
 
-// Impose takes over what another worker found: calls are refused until then, at most for [Options.OpenFor] from now,
-// and one probe at a time afterwards until one is answered. A time that has passed changes nothing.
+// Impose applies what another worker found: calls are refused until then, at most for [Options.OpenFor] from now, and
+// after that one probe at a time until one succeeds. A time that has passed changes nothing.
 func (b *Breakers) Impose(dep string, until time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
