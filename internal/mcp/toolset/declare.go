@@ -14,11 +14,11 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// serverName is what a server's tool may be called: the protocol's characters, and what permission rules can name.
+// serverName matches the tool names that are accepted: the protocol's characters that permission rules can name.
 var serverName = regexp.MustCompile(`^[A-Za-z0-9_./-]+$`)
 
-// declaration makes one of a server's tool: the strictest one, loosened by the server's annotations where it is
-// trusted, and by the operator. altered says in a line each in what it differs from what the server declares.
+// declaration makes the declaration of a server's tool: the strictest one, loosened by the server's annotations if the
+// server is trusted, and by the operator. altered has a line for each difference from what the server declares.
 func declaration(server *manifest.Server, t *mcp.Tool) (d tool.Declaration, altered []string, err error) {
 	d = tool.Declaration{
 		Name: manifest.ToolName(server.Name, t.Name), Description: t.Description, Execution: tool.InService,
@@ -46,7 +46,7 @@ func declaration(server *manifest.Server, t *mcp.Tool) (d tool.Declaration, alte
 		altered = append(altered, "input schema: "+line)
 	}
 	if t.OutputSchema != nil {
-		if d.OutputSchema, lines, err = outputSchema(t.OutputSchema); err != nil { // the tool is as good without it
+		if d.OutputSchema, lines, err = outputSchema(t.OutputSchema); err != nil { // the tool works without it
 			d.OutputSchema, lines = nil, []string{fmt.Sprintf("it is left out, and no output is checked: %v", err)}
 		}
 		for _, line := range lines {
@@ -67,8 +67,8 @@ func declaration(server *manifest.Server, t *mcp.Tool) (d tool.Declaration, alte
 	return d, altered, nil
 }
 
-// keepReads lets a trusted server's read go on needing no permission when the operator says that it has nothing to do
-// with the workspace: that is about tickets. What the operator says of permission stands.
+// keepReads lets a trusted server's read run without permission even if the operator says that it does not use the
+// workspace, because that setting is about tickets. The operator's own setting for permission has priority.
 func keepReads(d *tool.Declaration) {
 	reads := d.Class.Static == toolyard.ReadOnly && d.ReadOnly && (d.Destructive == nil || !*d.Destructive)
 	if reads && !d.NeedsWorkspace() && d.RequiresPermission == nil {
@@ -77,7 +77,7 @@ func keepReads(d *tool.Declaration) {
 	}
 }
 
-// annotate takes over what a trusted server says of a tool. What it leaves out has the protocol's default.
+// annotate applies a trusted server's annotations. A missing one has the protocol's default.
 func annotate(d *tool.Declaration, a *mcp.ToolAnnotations) {
 	if a == nil {
 		a = &mcp.ToolAnnotations{}
@@ -90,12 +90,12 @@ func annotate(d *tool.Declaration, a *mcp.ToolAnnotations) {
 	d.Class.Static, d.Destructive, d.Idempotent = toolyard.WriteExclusive, &destructive, &a.IdempotentHint
 }
 
-// inputSchema is a server's as it is offered, and in a line each what was changed of it or is not checked.
+// inputSchema returns a server's schema as it is offered, and a line for each part that was changed or is not checked.
 func inputSchema(v any) (raw json.RawMessage, lines []string, err error) {
 	return mended(v, true, schema.CompileInput)
 }
 
-// outputSchema is [inputSchema] of a tool's output.
+// outputSchema is [inputSchema] for a tool's output.
 func outputSchema(v any) (raw json.RawMessage, lines []string, err error) {
 	return mended(v, false, schema.CompileOutput)
 }
@@ -121,7 +121,7 @@ func mended(
 	return raw, append(lines, compiled.Unchecked()...), nil
 }
 
-// clip cuts a text to a number of bytes, at a character's border.
+// clip cuts a text to limit bytes, at a character's border.
 func clip(s string, limit int) string {
 	if len(s) <= limit {
 		return s

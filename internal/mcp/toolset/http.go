@@ -27,7 +27,7 @@ type remote struct {
 func (r *remote) cut()        { r.stop() }
 func (r *remote) wait() error { return nil }
 
-// overHTTP prepares the connection to a server that is there.
+// overHTTP prepares the connection to a running server.
 func (t *Toolset) overHTTP() (wire, error) {
 	s := &t.o.Server
 	at, err := url.Parse(s.URL)
@@ -56,8 +56,8 @@ func (t *Toolset) overHTTP() (wire, error) {
 	}}, nil
 }
 
-// sender sends a session's requests: with the operator's headers, to one place only, with bounds on what comes back,
-// and no longer than the session.
+// sender sends a session's requests: with the operator's headers, only to the server, with limits on the responses, and
+// only while the session lasts.
 type sender struct {
 	next    *http.Transport
 	at      *url.URL
@@ -65,10 +65,10 @@ type sender struct {
 	session context.Context
 }
 
-// maxRedirects is how many redirects are followed, all of them at the server itself.
+// maxRedirects bounds the redirects, all of them within the server.
 const maxRedirects = 3
 
-// maxRetryAfter is the longest pause that a server can ask for.
+// maxRetryAfter is the longest pause that a server can request.
 const maxRetryAfter = time.Hour
 
 func (s *sender) redirect(req *http.Request, via []*http.Request) error {
@@ -114,10 +114,10 @@ func (s *sender) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// body is a response's, no longer than it may be.
+// body is a bounded response body.
 type body struct {
 	io.ReadCloser
-	left int64 // bytes that may still come; 0 at the start: no limit of their sum
+	left int64 // bytes that may still come; 0 at the start: no limit on the sum
 	read int64
 	end  func()
 }
@@ -139,26 +139,26 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// responses are those that may hold a call's answer. When none is left for a while, the answer will not come; the SDK
-// would wait for it all the same. A nil value watches nothing.
+// responses tracks the responses that may contain a call's answer. If none is open for a while, the answer will not
+// come, although the SDK would still wait for it. A nil value tracks nothing.
 type responses struct {
 	mu     sync.Mutex
 	open   int
 	timer  *time.Timer
 	gone   func()
-	status int           // of the last one; 0 while there was none
-	pause  time.Duration // that it asks for
+	status int           // of the last response; 0 if there was none
+	pause  time.Duration // the pause that it requests
 }
 
 type responsesKey struct{}
 
-// withResponses returns a context under which gone is called when no response is left that could hold the answer.
+// withResponses returns a context in which gone is called when no open response can contain the answer.
 func withResponses(ctx context.Context, gone func()) (context.Context, *responses) {
 	r := &responses{gone: gone}
 	return context.WithValue(ctx, responsesKey{}, r), r
 }
 
-// responsesOf is the context's; nil where there is none.
+// responsesOf is the context's responses; nil if there are none.
 func responsesOf(ctx context.Context) *responses {
 	r, _ := ctx.Value(responsesKey{}).(*responses)
 	return r
@@ -187,7 +187,7 @@ func (r *responses) got(res *http.Response) {
 	}
 }
 
-// last is the status of the last response, 0 where none came, and the pause that it asks for.
+// last is the status of the last response, 0 if there was none, and the pause that it requests.
 func (r *responses) last() (status int, pause time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -2,31 +2,31 @@ package toolset
 
 import "time"
 
-// The limits of a server. Those that an operator can change stand in the manifest.
+// The limits of a server. Those that an operator can change are in the manifest.
 const (
 	MaxPages            = 128      // of one listing
-	MaxSchemaBytes      = 64 << 10 // encoded bytes of one schema; a longer one of an input leaves its tool out
+	MaxSchemaBytes      = 64 << 10 // encoded bytes of one schema; a tool with a longer input schema is left out
 	MaxDescriptionBytes = 16 << 10 // of one tool; the rest is cut off
-	MaxMessageBytes     = 24 << 20 // of one message from the server: an output's limit, and its encoding
-	MaxLinesPerSecond   = 300      // of what it goes on sending, progress and all
-	MaxLinesAtOnce      = 1_000    // of what it sends beyond that, before it is too much
+	MaxMessageBytes     = 24 << 20 // of one message from the server: the limit of an output, encoded
+	MaxLinesPerSecond   = 300      // sustained rate of what it sends, including progress
+	MaxLinesAtOnce      = 1_000    // burst above that rate
 	MaxStatusBytes      = 1_000    // of one progress message
-	maxStderrBytes      = 4 << 10  // of its stderr's end, for the operator
-	maxFailureBytes     = 8 << 10  // of a failure's words in its error; longer ones are its output
+	maxStderrBytes      = 4 << 10  // of the end of its stderr, for the operator
+	maxFailureBytes     = 8 << 10  // of a failure's text in its error; a longer text is its output
 
 	DefaultMinPause = 500 * time.Millisecond
 	DefaultMaxPause = time.Minute
-	// healthyAfter is how long a session lasts that says nothing against the next one.
+	// healthyAfter is how long a session must last to count as healthy, so that the next pause is short.
 	healthyAfter = time.Minute
-	// relistPause is the least time between two listings.
+	// relistPause is the minimum time between two listings.
 	relistPause = time.Second
-	// writeTimeout is how long a server may not read what is sent to it.
+	// writeTimeout is how long a server may not read its input.
 	writeTimeout = 10 * time.Second
-	// stopGrace is how long a server that was started may take to end once its stdin is closed.
+	// stopGrace is how long a started server may take to end after its stdin is closed.
 	stopGrace = 2 * time.Second
-	// cutGrace is how long a call waits for its answer when the response that should hold it has ended.
+	// cutGrace is how long a call waits for its answer after the response that should contain it has ended.
 	cutGrace = 3 * time.Second
-	// maxSilent is how many calls in a row may run out of time, with no sign of life between, before the session is
-	// given up.
+	// maxSilent is how many calls in a row may time out, with no sign of life between them, before the session is
+	// restarted.
 	maxSilent = 3
 )

@@ -11,8 +11,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// output is a server's result as ours. One that says that the tool failed is an error with the server's words, which
-// stand beside it as the output where they are long.
+// output converts a server's result. If the tool failed, it returns an error with the server's text; a long text is
+// also the output.
 func output(res *mcp.CallToolResult) (tool.Output, error) {
 	if res == nil {
 		return tool.Output{}, tool.Failed(errors.New("no result"), "The MCP server answered with nothing.")
@@ -48,7 +48,7 @@ func output(res *mcp.CallToolResult) (tool.Output, error) {
 	return out, nil
 }
 
-// content is one part of a result as ours; false for one that is not there.
+// content converts one part of a result; false if there is none.
 func content(c mcp.Content) (toolyard.Content, bool) {
 	switch c := c.(type) {
 	case nil:

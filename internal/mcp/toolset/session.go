@@ -23,10 +23,10 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// legacyVersion is the revision whose handshake servers of older revisions answer.
+// legacyVersion is the revision whose handshake older servers answer.
 const legacyVersion = "2025-11-25"
 
-// idempotencyMeta is the key of a request's _meta under which a server finds what is the same for every attempt of a
+// idempotencyMeta is the key in a request's _meta for the idempotency key, which is the same for every attempt of a
 // call.
 const idempotencyMeta = "dev.toolyard/idempotency-key"
 
@@ -35,29 +35,29 @@ type session struct {
 	t    *Toolset
 	mcp  *mcp.ClientSession
 	wire wire
-	// relist has something in it when the server says that its tools have changed.
+	// relist receives a value when the server says that its tools have changed.
 	relist chan struct{}
-	// life ends with the session, and its cause is why.
+	// life ends with the session, and its cause is the reason.
 	life context.Context
 	end  context.CancelCauseFunc
 	mu   sync.Mutex
-	// watching are those who are told of progress, by token.
+	// watching are the receivers of progress, by token.
 	watching map[string]func(tool.Progress)
 	tokens   atomic.Int64
-	// silent counts the calls that ran out of time since the last sign of life.
+	// silent counts the calls that timed out since the last sign of life.
 	silent atomic.Int64
 }
 
-// wire is what is under a session.
+// wire is the connection below a session.
 type wire interface {
 	mcp.Transport
-	// cut breaks the connection at once; nothing waits on it any longer. It may be called again.
+	// cut breaks the connection at once; it does not wait. It may be called again.
 	cut()
-	// wait returns when nothing of it is left, and what is known of its end.
+	// wait returns after the connection has ended, with the reason, if known.
 	wait() error
 }
 
-// open connects to the server, or starts it, within its time.
+// open connects to the server, or starts it, within a time limit.
 func (t *Toolset) open(ctx context.Context, legacy bool) (*session, error) {
 	s := &session{t: t, relist: make(chan struct{}, 1), watching: map[string]func(tool.Progress){}}
 	s.life, s.end = context.WithCancelCause(context.Background())
@@ -72,10 +72,10 @@ func (t *Toolset) open(ctx context.Context, legacy bool) (*session, error) {
 	}
 	starting, cancel := s.starting(ctx)
 	defer cancel()
-	// The SDK does not give up by itself in every case: what is under it ends with the time.
+	// The SDK does not always give up by itself: the connection below it ends with the time limit.
 	defer context.AfterFunc(starting, s.wire.cut)()
 	client := mcp.NewClient(&mcp.Implementation{Name: "toolyard", Version: t.o.Version}, &mcp.ClientOptions{
-		Capabilities:           &mcp.ClientCapabilities{}, // nothing that a server could ask of us
+		Capabilities:           &mcp.ClientCapabilities{}, // the server cannot ask this client for anything
 		MultiRoundTrip:         &mcp.MultiRoundTripOptions{Disabled: true},
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { s.listChanged() },
 		ProgressNotificationHandler: func(_ context.Context,
@@ -98,7 +98,7 @@ func (t *Toolset) open(ctx context.Context, legacy bool) (*session, error) {
 	go func() {
 		err := s.mcp.Wait()
 		s.wire.cut()
-		if end := s.wire.wait(); end != nil { // it knows better than what was read last
+		if end := s.wire.wait(); end != nil { // it knows more than the last read
 			err = end
 		}
 		s.end(cmp.Or(err, errEnded))
@@ -110,28 +110,27 @@ func (s *session) startTimeout() time.Duration {
 	return time.Duration(s.t.o.Server.StartTimeoutMS) * time.Millisecond
 }
 
-// starting bounds the way to the first list of tools, and each later list.
+// starting bounds the time to the first list of tools, and that of each later list.
 func (s *session) starting(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.startTimeout())
 }
 
-// errEnded is for a session of whose end nothing is known.
+// errEnded is for a session that ended for an unknown reason.
 var errEnded = errors.New("the session ended")
 
-// abandon gives the session up. The next one begins after the pause.
+// abandon ends the session. The next one begins after the pause.
 func (s *session) abandon(err error) {
 	s.end(err)
 	s.wire.cut()
 }
 
-// close ends the session, its calls first, and waits until nothing of it is left. It says how it ended, if that is
-// known.
+// close ends the session, its calls first, and waits until nothing of it is left. It returns how it ended, if known.
 func (s *session) close() error {
 	s.end(errEnded)
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		_ = s.mcp.Close() // nothing is left to be done about it
+		_ = s.mcp.Close() // the session ends anyway
 	}()
 	select {
 	case <-closed:
@@ -150,7 +149,8 @@ func (s *session) listChanged() {
 	}
 }
 
-// list takes the server's tools, as ours. A list that is too long is an error: a part of it would be a surprise.
+// list fetches and converts the server's tools. A list that is too long is an error, because a part of it would be
+// surprising.
 func (s *session) list(ctx context.Context) (offered, error) {
 	ctx, cancel := s.starting(ctx)
 	defer cancel()
@@ -173,15 +173,15 @@ func (s *session) list(ctx context.Context) (offered, error) {
 	return offered{}, fmt.Errorf("its list of tools has more than %d pages", MaxPages)
 }
 
-// offered is what a toolset has of a server's list.
+// offered is what a toolset uses of a server's list.
 type offered struct {
 	tools   []tool.Tool
 	remarks []registry.Remark
 }
 
-// declare makes tools of a list. One that cannot be used is left out, and so is a second one of one name.
+// declare makes tools from a list. It leaves out tools that cannot be used and repeated names.
 func (s *session) declare(all []*mcp.Tool) offered {
-	out := offered{tools: []tool.Tool{}} // not nil: there is a list
+	out := offered{tools: []tool.Tool{}} // not nil: a list exists
 	server := &s.t.o.Server
 	remark := func(name string, leftOut bool, why string) {
 		name = manifest.ToolName(server.Name, clip(name, toolyard.MaxNameBytes))
@@ -235,7 +235,7 @@ func (s *session) declare(all []*mcp.Tool) offered {
 // errSecond is for a name that was listed before.
 var errSecond = errors.New("the server lists two tools of this name; this is the second")
 
-// tool is one of the server's, as ours.
+// tool converts one tool of the server.
 func (s *session) tool(listed *mcp.Tool) (made tool.Tool, altered []string, err error) {
 	d, altered, err := declaration(&s.t.o.Server, listed)
 	if err != nil {
@@ -247,7 +247,7 @@ func (s *session) tool(listed *mcp.Tool) (made tool.Tool, altered []string, err 
 	}
 	t := s.t
 	run := func(ctx context.Context, env tool.Env, input json.RawMessage) (tool.Output, error) {
-		s, err := t.current() // not the session that listed it: that one may be over
+		s, err := t.current() // not the session that listed it, which may have ended
 		if err != nil {
 			return tool.Output{}, err
 		}
@@ -262,13 +262,13 @@ func (s *session) tool(listed *mcp.Tool) (made tool.Tool, altered []string, err 
 	return made, altered, err
 }
 
-// errCut says that the response that should have held an answer ended without.
+// errCut says that the response that should contain an answer ended without it.
 var errCut = errors.New("the response ended without an answer")
 
-// call is what is known of a tool's calls.
+// call has the constants of a tool's calls.
 type call struct {
-	name     string        // as the server has it
-	again    bool          // it may be made twice
+	name     string        // the server's name of the tool
+	again    bool          // it may be repeated
 	patience time.Duration // after which the server counts as silent
 }
 
@@ -293,7 +293,7 @@ func (s *session) call(ctx context.Context, env tool.Env, c call, input json.Raw
 		err error
 	}
 	answers := make(chan answer, 1)
-	go func() { // a write may wait for a server that does not read, whatever the context says
+	go func() { // a write may block if the server does not read, even after the context has ended
 		res, err := s.mcp.CallTool(asking, params)
 		answers <- answer{res, err}
 	}()
@@ -301,7 +301,7 @@ func (s *session) call(ctx context.Context, env tool.Env, c call, input json.Raw
 	select {
 	case got = <-answers:
 	case <-asking.Done():
-		select { // both may be true
+		select { // both may be ready
 		case got = <-answers:
 		default:
 			got.err = context.Cause(asking)
@@ -323,19 +323,19 @@ func (s *session) call(ctx context.Context, env tool.Env, c call, input json.Raw
 	return tool.Output{}, s.failed(got.err, c.again, res)
 }
 
-// unanswered gives the session up when the server has shown no sign of life for several calls, each for as long as its
-// tool may take. A call that was stopped before says nothing.
+// unanswered ends the session after the server has shown no sign of life for several calls, each for as long as its
+// tool may take. A call that was stopped earlier does not count.
 func (s *session) unanswered() {
 	if n := s.silent.Add(1); n >= maxSilent {
 		s.abandon(fmt.Errorf("%d calls in a row were not answered in time", n))
 	}
 }
 
-// codeRejected is the SDK's word, as the code of a JSON-RPC error, for a request that HTTP did not take. The server
-// said nothing.
+// codeRejected is the SDK's JSON-RPC code for a request that was refused at the HTTP level. It is not an answer of the
+// server.
 const codeRejected = -32005
 
-// failed is the error of a call that got no result.
+// failed is the error of a call without a result.
 func (s *session) failed(err error, again bool, res *responses) error {
 	server := s.t.o.Server.Name
 	if refused, ok := errors.AsType[*jsonrpc.Error](err); ok && refused.Code != codeRejected {
@@ -378,7 +378,7 @@ func refusal(server string, e *jsonrpc.Error) error {
 	return &tool.Error{Code: code, Message: message, Err: fmt.Errorf("JSON-RPC error %d", e.Code)}
 }
 
-// watch has a function told of progress, until it is nil.
+// watch sets the receiver of progress for a token; nil removes it.
 func (s *session) watch(token string, fn func(tool.Progress)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -399,7 +399,7 @@ func (s *session) progress(p *mcp.ProgressNotificationParams) {
 	fn := s.watching[token]
 	s.mu.Unlock()
 	if fn == nil {
-		return // of a call that is over, or was never made
+		return // for a call that has ended, or never existed
 	}
 	fraction := -1.0
 	if p.Total > 0 {
@@ -408,10 +408,10 @@ func (s *session) progress(p *mcp.ProgressNotificationParams) {
 	fn(tool.Progress{Fraction: fraction, Status: clip(p.Message, MaxStatusBytes)})
 }
 
-// programVariables are those of the worker's environment that every server that is started gets.
+// programVariables are the variables of the worker's environment that every started server gets.
 var programVariables = []string{"PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TZ", "LANG", "LC_ALL"}
 
-// environment is what a server that is started gets, as the manifest says.
+// environment is a started server's environment, as the manifest says.
 func environment(s *manifest.Server, lookup func(string) (string, bool)) []string {
 	var out []string
 	for _, name := range slices.Concat(programVariables, s.Credentials) {

@@ -17,11 +17,11 @@ import (
 	"github.com/toolyard/toolyard/internal/sandbox"
 )
 
-// stdio is a server that was started, and the pipes to it.
+// stdio is a started server and the pipes to it.
 type stdio struct {
 	mcp.IOTransport
 	kill context.CancelFunc
-	// over is closed when nothing of the server is left; end is how it ended, and stays as it is then.
+	// over is closed when no process of the server is left; end, set before, says how it ended.
 	over   chan struct{}
 	end    error
 	stderr *tail
@@ -37,7 +37,7 @@ func (t *Toolset) overStdio() (wire, error) {
 		return nil, fmt.Errorf("make a pipe to the server: %w", err)
 	}
 	read, write := io.Pipe()
-	// It lives as long as the session, which cuts it.
+	// It lives until the session cuts it.
 	running, kill := context.WithCancel(context.Background())
 	w := &stdio{kill: kill, over: make(chan struct{}), stderr: &tail{}, stdin: ours, read: read}
 	w.IOTransport = mcp.IOTransport{Reader: &metered{ReadCloser: read}, Writer: patient{ours},
@@ -49,7 +49,7 @@ func (t *Toolset) overStdio() (wire, error) {
 	}
 	launched, err := sandbox.LaunchUnisolated(running, sandbox.Program{
 		Argv: s.Command, Dir: dir, Env: environment(s, t.o.Lookup), Stdin: theirs, Stdout: write, Stderr: w.stderr,
-		OutputBytes: math.MaxInt64, // each message has a limit, and their rate; their sum has none
+		OutputBytes: math.MaxInt64, // each message and their rate have limits; their sum has none
 	})
 	closed := theirs.Close()
 	if err != nil {
@@ -65,7 +65,7 @@ func (t *Toolset) overStdio() (wire, error) {
 	return w, nil
 }
 
-// ending says how the server ended, and what it said last.
+// ending says how the server ended, with the end of its stderr.
 func (w *stdio) ending(res sandbox.Result) error {
 	how := fmt.Sprintf("the server ended with exit status %d", res.ExitCode)
 	if res.Signal != 0 {
@@ -77,7 +77,7 @@ func (w *stdio) ending(res sandbox.Result) error {
 	return errors.New(how)
 }
 
-// cut implements [wire]. The server has a moment to end by itself, with its stdin closed.
+// cut implements [wire]. The server has a moment to end by itself after its stdin is closed.
 func (w *stdio) cut() {
 	w.once.Do(func() {
 		_ = w.stdin.Close() // the SDK may have closed it
@@ -97,7 +97,7 @@ func (w *stdio) wait() error {
 	return w.end
 }
 
-// patient writes to a server that reads, and fails when it does not for too long.
+// patient writes to a server, and fails if the server does not read for too long.
 type patient struct{ *os.File }
 
 func (p patient) Write(b []byte) (int, error) {
@@ -107,7 +107,7 @@ func (p patient) Write(b []byte) (int, error) {
 	return p.File.Write(b)
 }
 
-// metered refuses a server that sends so many lines that reading them is all that would be done.
+// metered fails if a server sends lines faster than the limit.
 type metered struct {
 	io.ReadCloser
 	last  time.Time

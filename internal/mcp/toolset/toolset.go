@@ -1,15 +1,15 @@
 // Package toolset offers the tools of an MCP server as ours.
 //
-// A [Toolset] keeps one server going: it starts it or connects to it, lists its tools, makes declarations of them, and
-// takes the list again when the server says that it has changed. A call goes to the session that is there; where none
-// is, it ends as dependency_unavailable at once.
+// A [Toolset] keeps one server available: it starts it or connects to it, lists its tools, makes declarations from
+// them, and lists them again when the server says that they have changed. A call goes to the current session; without
+// one, it ends as dependency_unavailable at once.
 //
-// Authority: the operator's manifest. What a server says of its tools beyond their schemas is believed only where the
-// manifest trusts the server; otherwise a tool has the strictest flags. A server is asked for nothing but tools: what
-// it wants of us (sampling, elicitation, roots) is declined.
+// Authority: the operator's manifest. A server's annotations are used only if the manifest trusts the server; otherwise
+// a tool has the strictest flags. A server can only offer tools: its own requests (sampling, elicitation, roots) are
+// declined.
 //
-// Failure: everything that a server may do wrong ends with its own session or its own calls. Lists, messages, their
-// rate and every wait have limits (limits.go). A session that breaks is begun anew, with a pause that grows.
+// Failure: whatever a server does wrong affects only its own session and its own calls. Lists, messages, their rate and
+// every wait have limits (limits.go). A broken session is restarted, with a growing pause.
 package toolset
 
 import (
@@ -26,20 +26,19 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// Options say which server it is, and how it is reached.
+// Options say which server it is, and how to reach it.
 type Options struct {
 	Server manifest.Server
-	// Dir is the working directory of a server that is started, unless the manifest names one. Empty: the worker's.
+	// Dir is the working directory of a started server, unless the manifest names one. Empty: the worker's.
 	Dir string
-	// Lookup finds an environment variable of the worker: a credential, or one of those that every program gets.
-	// Required.
+	// Lookup finds an environment variable of the worker: a credential, or one that every program gets. Required.
 	Lookup func(name string) (string, bool)
-	// Version is what we call ourselves to the server. Empty: "dev".
+	// Version is our version in the handshake. Empty: "dev".
 	Version string
-	// MinPause and MaxPause are the shortest and the longest pause before a session is begun anew. 0: [DefaultMinPause]
+	// MinPause and MaxPause are the shortest and the longest pause before a session is restarted. 0: [DefaultMinPause]
 	// and [DefaultMaxPause].
 	MinPause, MaxPause time.Duration
-	// Log gets what goes wrong. Nil: [slog.Default].
+	// Log gets errors. Nil: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -54,12 +53,12 @@ type Toolset struct {
 	mu      sync.Mutex
 	session *session // nil while there is none
 	offered offered
-	down    error     // why there is none
+	down    error     // why there is no session
 	retryAt time.Time // when the next one is tried
 }
 
-// New makes a toolset. It fails when a credential is missing or a setting is out of bounds; whether the server is there
-// is not tried yet.
+// New makes a toolset. It fails if a credential is missing or a setting is out of bounds. It does not contact the
+// server yet.
 func New(o Options) (*Toolset, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -90,16 +89,16 @@ func (t *Toolset) Name() string { return t.o.Server.Name }
 // Origin is [registry.MCP]: a tool of any other origin wins where names collide.
 func (t *Toolset) Origin() registry.Origin { return registry.MCP }
 
-// Places is how many calls run on the server at a time.
+// Slots is how many calls may run on the server at a time.
 func (t *Toolset) Slots() int { return t.o.Server.MaxInFlight }
 
-// Settled is closed when the first session has its tools, or the first attempt at one has failed.
+// Settled is closed when the first session has its tools, or the first attempt has failed.
 func (t *Toolset) Settled() <-chan struct{} { return t.settled }
 
-// Changed has something in it when the tools may have changed.
+// Changed receives a value when the tools may have changed.
 func (t *Toolset) Changed() <-chan struct{} { return t.changed }
 
-// Tools are those that the server listed last, nil before it has listed any. They stay while it is down: their calls
+// Tools are those that the server listed last, nil before the first list. They stay while it is down; their calls then
 // say so.
 func (t *Toolset) Tools() []tool.Tool {
 	t.mu.Lock()
@@ -114,7 +113,7 @@ func (t *Toolset) Remarks() []registry.Remark {
 	return t.offered.remarks
 }
 
-// Down is why there is no session now; nil while there is one.
+// Down says why there is no session; nil while there is one.
 func (t *Toolset) Down() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -127,8 +126,8 @@ func (t *Toolset) Run(ctx context.Context) {
 	pause := t.o.MinPause
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		began := time.Now()
-		// A server of an older revision may not answer the newest handshake at all: every other attempt is in the older
-		// one.
+		// A server of an older revision may not answer the newest handshake at all, so every other attempt uses the
+		// older one.
 		err := t.runSession(ctx, attempt%2 == 1)
 		if ctx.Err() != nil {
 			return
@@ -137,7 +136,7 @@ func (t *Toolset) Run(ctx context.Context) {
 			pause, attempt = t.o.MinPause, -1
 		}
 		t.setDown(err, pause)
-		t.settle() // whoever waits for that finds out why
+		t.settle() // callers that wait get the reason
 		t.log.Warn("an MCP server has no session; it is tried again", "error", err, "pause", pause)
 		select {
 		case <-time.After(pause):
@@ -147,7 +146,7 @@ func (t *Toolset) Run(ctx context.Context) {
 	}
 }
 
-// runSession is one session, from its start until it breaks. The error says why it is over.
+// runSession runs one session, from its start until it breaks. The error says why it ended.
 func (t *Toolset) runSession(ctx context.Context, legacy bool) (err error) {
 	s, err := t.open(ctx, legacy)
 	if err != nil {
@@ -173,7 +172,7 @@ func (t *Toolset) runSession(ctx context.Context, legacy bool) (err error) {
 			} else {
 				t.offer(s, tools)
 			}
-			select { // a server that never stops changing
+			select { // a server whose list changes all the time
 			case <-time.After(relistPause):
 			case <-s.life.Done():
 			case <-ctx.Done():
@@ -182,7 +181,7 @@ func (t *Toolset) runSession(ctx context.Context, legacy bool) (err error) {
 	}
 }
 
-// offer takes over a session's tools.
+// offer publishes a session's tools.
 func (t *Toolset) offer(s *session, list offered) {
 	t.mu.Lock()
 	t.session, t.offered, t.down = s, list, nil
@@ -199,7 +198,7 @@ func (t *Toolset) setDown(err error, pause time.Duration) {
 	t.session, t.down, t.retryAt = nil, err, time.Now().Add(pause)
 }
 
-// current is the session that calls go to, or the failure of a call that finds none.
+// current returns the session for calls, or the failure of a call without one.
 func (t *Toolset) current() (*session, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
