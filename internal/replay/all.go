@@ -6,23 +6,22 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// All takes the events of any number of batches, mixed as a feed has them, and replays each for itself. The zero
-// All is ready.
+// All replays the events of any number of batches, mixed as in a feed, each batch by itself. The zero All is ready.
 type All struct {
 	order []*one
 	byKey map[toolyard.BatchKey]*one
 	last  *one
 }
 
-// one is what an [All] has of one batch.
+// one is the replay of one batch.
 type one struct {
 	Replay
-	key   toolyard.BatchKey // zero while nothing says whose it is
-	begun bool              // its submission is there
+	key   toolyard.BatchKey // zero while the batch is unknown
+	begun bool              // its submission was added
 	lost  int               // events before its submission
 }
 
-// Add takes the next event.
+// Add adds the next event.
 func (a *All) Add(e Event) {
 	o := a.of(e)
 	_, first := e.Body.(events.Submitted)
@@ -30,11 +29,11 @@ func (a *All) Add(e Event) {
 	if !o.begun {
 		o.lost++
 	}
-	_ = o.Replay.Add(e) // the report has it
+	_ = o.Replay.Add(e) // the report includes the error
 	a.last = o
 }
 
-// of is the batch of an event. What does not say belongs to the batch of the event before it.
+// of returns the batch of an event. An event that does not name its batch belongs to that of the event before it.
 func (a *All) of(e Event) *one {
 	k := keyOf(e)
 	if o := a.byKey[k]; o != nil {
@@ -70,8 +69,8 @@ func keyOf(e Event) toolyard.BatchKey {
 	return k
 }
 
-// Reports are those of all batches, in the order in which they appeared. Where there are several, one whose
-// submission is missing is no contradiction: the feed began when it was under way, and nothing is checked of it.
+// Reports returns the reports of all batches, in the order in which they appeared. If there are several, a missing
+// submission is not a contradiction: the feed began after the batch, and the batch is not checked.
 func (a *All) Reports() []*Report {
 	out := make([]*Report, len(a.order))
 	for i, o := range a.order {

@@ -1,13 +1,12 @@
-// Package replay reads the log of a batch again: it folds the events with the state machine's own fold, checks on the
-// way what must always hold, and draws what happened.
+// Package replay reads the log of a batch again: it folds the events with the state machine's own fold, checks
+// invariants on the way, and draws what happened.
 //
-// Nothing is done and nobody is asked: a log of last year and one that is still growing are read the same way. The
-// checks go beyond the fold's. The fold takes an event if it can follow the ones before; a replay also holds it against
-// what the batch had promised: that a group waited for those before it, that what was replied is what was found out.
+// It has no side effects and asks no other process: an old log and one that is still growing are read in the same way.
+// It checks more than the fold. The fold accepts an event that follows from the ones before; a replay also checks that
+// a group waited for those before it, and that replies have the results of the log.
 //
-// Events come in the order in which they were stored. Between the chains of events and replies, which are stored apart,
-// that order is by clocks and only nearly right; so a reply may stand before its results, and is held against them when
-// they come.
+// Events come in the order in which they were stored. Events and replies are stored apart, and their common order comes
+// from clocks and may be slightly wrong. So a reply may precede its results, and is compared with them when they come.
 package replay
 
 import (
@@ -25,12 +24,11 @@ import (
 
 // Contradiction is the first event that cannot be true together with those before it.
 type Contradiction struct {
-	// Event counts from 1; one more than there are events means the log's end.
+	// Event counts from 1; one more than the number of events means the log's end.
 	Event   int         `json:"event"`
 	Type    events.Type `json:"type"`
 	Problem string      `json:"problem"`
-	// Newer is the type of an event before it that only a newer version knows: what this one cannot follow may be true
-	// to that one.
+	// Newer is the type of an earlier event that only a newer version knows: to that version the log may be consistent.
 	Newer events.Type `json:"newer,omitempty"`
 }
 
@@ -46,7 +44,7 @@ func (c *Contradiction) Error() string {
 	return fmt.Sprintf("event %d (%s): %s", c.Event, what, c.Problem)
 }
 
-// Replay takes the events of one batch. The zero Replay is ready.
+// Replay replays the events of one batch. The zero Replay is ready.
 type Replay struct {
 	state batch.State
 	read  int
@@ -54,18 +52,18 @@ type Replay struct {
 
 	key     toolyard.BatchKey
 	ids     map[string]int
-	over    int // groups before this one have all their results
-	checked int // calls before this one are planned as they were handed in
+	over    int // all groups before this one have all their results
+	checked int // all calls before this one are planned as submitted
 	groupOf map[int]int
-	replied map[int]toolyard.Result // without a result to hold them against yet
-	givenUp []int                   // answered as internal_error by an owner that could not go on
-	// answered says that a refusal in the place of the plan was followed by the one that the agent reads.
+	replied map[int]toolyard.Result // replies whose results are not in the log yet
+	givenUp []int                   // answered as internal_error by an owner that gave up
+	// answered says that a refusal in place of the plan was followed by the one that the agent reads.
 	answered bool
 
 	times times
 }
 
-// Add takes the next event. It returns the [*Contradiction] that the log has shown by then, if it has.
+// Add adds the next event. It returns the [*Contradiction] of the log so far, if there is one.
 func (p *Replay) Add(e Event) error {
 	if p.wrong != nil {
 		return p.wrong
@@ -89,7 +87,7 @@ func (p *Replay) contradict(event int, t events.Type, problem string) {
 	}
 }
 
-// add checks one event, folds it, and takes its times down. It returns what is wrong.
+// add checks one event, folds it, and records its times. It returns what is wrong.
 func (p *Replay) add(e Event) (problem string) {
 	if problem := p.belongs(e); problem != "" {
 		return problem
@@ -103,7 +101,7 @@ func (p *Replay) add(e Event) (problem string) {
 	if sub, ok := e.Body.(events.Submitted); ok {
 		e.Body = p.completed(sub)
 	}
-	e.Seq = uint64(p.read) // the order is that of the log; the fold passes over what is not later
+	e.Seq = uint64(p.read) // the log's order counts; the fold skips an event that is not later
 	if err := p.state.Apply(e.Record); err != nil {
 		if invariant, ok := errors.AsType[*batch.InvariantError](err); ok {
 			return invariant.Problem
@@ -117,7 +115,7 @@ func (p *Replay) add(e Event) (problem string) {
 	return ""
 }
 
-// belongs checks that the event is one of this batch, and was not there before.
+// belongs checks that the event belongs to this batch and is not a repeat.
 func (p *Replay) belongs(e Event) string {
 	if first, ok := p.ids[e.Meta.ID]; ok {
 		return fmt.Sprintf("it has the id of event %d", first)
@@ -139,8 +137,8 @@ func (p *Replay) belongs(e Event) string {
 	return p.sameKey()
 }
 
-// foreign reports whether an event stands in the chain of a call for a pool that the call was not planned for. Whoever
-// may write to the stream may put it there, and nobody reads it.
+// foreign reports whether an event is on the chain of a call for a pool that the call was not planned for. A process
+// with write access to the stream may put it there, but no reader uses it.
 func (p *Replay) foreign(e Event) bool {
 	s := &p.state
 	return e.Chain == batch.ChainCall && e.Pool != "" && s.Plan != nil && e.Index >= 0 && e.Index < len(s.Plan.Calls) &&
@@ -157,7 +155,7 @@ func isNewer(e Event) bool {
 	return ok
 }
 
-// sameKey completes the submission, which need not say whose it is, by what the other events say.
+// sameKey completes the submission's key, which may be missing, from the other events.
 func (p *Replay) sameKey() string {
 	sub := p.state.Submission
 	if sub == nil {
@@ -176,16 +174,16 @@ func (p *Replay) sameKey() string {
 	return ""
 }
 
-// completed fills in what a submission leaves out, as whoever accepts it does.
+// completed sets the defaults of a submission, as the dispatcher does.
 func (p *Replay) completed(sub events.Submitted) events.Submitted {
 	agent, id := sub.Agent, sub.ID
 	sub.Calls = slices.Clone(sub.Calls)
 	sub.Normalize("")
-	sub.Agent, sub.ID = agent, id // what other events say is better
+	sub.Agent, sub.ID = agent, id // the other events are authoritative
 	return sub
 }
 
-// follows checks what must hold before the event, beyond what the fold checks.
+// follows checks what must be true before the event, beyond the fold's checks.
 func (p *Replay) follows(e Event) string {
 	s := &p.state
 	if _, ok := e.Body.(events.Submitted); ok != (s.Submission == nil) {
@@ -196,7 +194,7 @@ func (p *Replay) follows(e Event) string {
 	}
 	if s.Refused != nil {
 		if again, ok := e.Body.(events.Refused); ok && again == *s.Refused && !p.answered {
-			// a batch that is turned away is refused in the place of its plan, and then where its agent reads
+			// a rejected batch is refused in place of its plan, and then where its agent reads
 			p.answered = true
 			return ""
 		}
@@ -271,7 +269,7 @@ func (p *Replay) inCall(e Event) string {
 	return ""
 }
 
-// matches checks what the event says against what it is about, once it is folded.
+// matches checks a folded event against its subject.
 func (p *Replay) matches(e Event) string {
 	switch b := e.Body.(type) {
 	case events.Planned:
@@ -289,8 +287,8 @@ func (p *Replay) matches(e Event) string {
 	return ""
 }
 
-// reply checks what was replied. An owner that cannot go on with a batch gives it up: its last reply answers what is
-// open as internal_error, and no event says so.
+// reply checks a reply. An owner that cannot continue a batch gives it up: its last reply answers the open calls as
+// internal_error, and no event says so.
 func (p *Replay) reply(b events.Reply) string {
 	s := &p.state
 	calls := len(s.Calls)
@@ -311,7 +309,7 @@ func (p *Replay) reply(b events.Reply) string {
 	return p.repliesMatch()
 }
 
-// planned takes the groups from one on, and checks that what was planned are the calls that were handed in.
+// planned adds the groups from firstGroup on, and checks that the planned calls are those that were submitted.
 func (p *Replay) planned(firstGroup int, e Event) string {
 	s := &p.state
 	p.over = min(p.over, firstGroup)
@@ -331,7 +329,7 @@ func (p *Replay) planned(firstGroup int, e Event) string {
 		return fmt.Sprintf("it plans %d calls, and %d were handed in", n, handedIn)
 	}
 	for ; p.checked < len(s.Plan.Calls); p.checked++ {
-		// A call that was appended without an id is given one when it is planned.
+		// An appended call without an id gets one when it is planned.
 		if id, planned := in(p.checked).ID, s.Plan.Calls[p.checked].ID; id != "" && id != planned {
 			return fmt.Sprintf("it plans call %d as %q, and %q was handed in", p.checked, planned, id)
 		}
@@ -339,10 +337,10 @@ func (p *Replay) planned(firstGroup int, e Event) string {
 	return p.answersItsCall(e)
 }
 
-// answersItsCall checks that a result carries the id of its call: it is by the id that a model pairs them.
+// answersItsCall checks that a result has the id of its call, because a model pairs them by id.
 func (p *Replay) answersItsCall(e Event) string {
 	for _, r := range resultsIn(e.Body) {
-		// empty: of a worker that could not read the call
+		// empty: from a worker that could not read the call
 		if want := p.state.Plan.Calls[r.Index].ID; r.CallID != want && r.CallID != "" {
 			return fmt.Sprintf("the result of call %d is that of %q, and the call is %q", r.Index, r.CallID, want)
 		}
@@ -350,7 +348,7 @@ func (p *Replay) answersItsCall(e Event) string {
 	return ""
 }
 
-// resultsIn are the results that an event gives to calls.
+// resultsIn returns the results in an event.
 func resultsIn(body events.Body) []toolyard.Result {
 	switch b := body.(type) {
 	case events.Planned:
@@ -365,7 +363,7 @@ func resultsIn(body events.Body) []toolyard.Result {
 	return nil
 }
 
-// repliesMatch holds what was replied against the results that are there.
+// repliesMatch compares the replies with the results that are known.
 func (p *Replay) repliesMatch() string {
 	for _, i := range slices.Sorted(maps.Keys(p.replied)) {
 		if p.state.Open(i) {
@@ -380,7 +378,7 @@ func (p *Replay) repliesMatch() string {
 	return ""
 }
 
-// differs says in what two results of one call differ.
+// differs says how two results of one call differ.
 func differs(found, replied toolyard.Result) string {
 	for _, f := range []struct{ what, a, b string }{
 		{"code", outcome(&found), outcome(&replied)},
@@ -395,7 +393,7 @@ func differs(found, replied toolyard.Result) string {
 	return "they differ beside code, output and error"
 }
 
-// end checks what a log may not end with.
+// end checks for states that a complete log cannot end in.
 func (p *Replay) end() {
 	if p.wrong != nil {
 		return

@@ -16,23 +16,23 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// Limits of an event log in a file.
+// The limits of an event log in a file.
 const (
-	// MaxFileBytes is how long a log may be.
+	// MaxFileBytes is the longest log.
 	MaxFileBytes = 256 << 20
-	// MaxLineBytes is how long one event of it may be: the longest data that is ever stored, and what stands around it.
+	// MaxLineBytes is the longest event: the longest data that is ever stored, and its envelope.
 	MaxLineBytes = 65 << 20
 )
 
-// Event is one stored event with what stands around it.
+// Event is one stored event with its envelope.
 type Event struct {
 	batch.Record
 	Meta events.Meta
 }
 
-// Read reads an event log, one CloudEvent in JSON a line, as "--events" writes it. An event's place in the file stands
-// for its sequence, and its writer's clock for the time at which it was stored. What is wrong is a
-// [*toolyard.InputError] and ends it.
+// Read reads an event log, one CloudEvent in JSON per line, as "--events" writes it. An event's position in the file
+// replaces its sequence, and its writer's clock the time at which it was stored. An error is a [*toolyard.InputError]
+// and ends the reading.
 func Read(r io.Reader) iter.Seq2[Event, error] { return read(r, MaxFileBytes, MaxLineBytes) }
 
 func read(r io.Reader, maxFile int64, maxLine int) iter.Seq2[Event, error] {
@@ -76,8 +76,8 @@ func read(r io.Reader, maxFile int64, maxLine int) iter.Seq2[Event, error] {
 	}
 }
 
-// Decode reads one event, a CloudEvent in JSON as [Read] has it on a line. seq is its place in the log. One that only a
-// newer version knows is an [events.Newer].
+// Decode reads one event, a CloudEvent in JSON as on a line of [Read]. seq is its position in the log. An event that
+// only a newer version knows is an [events.Newer].
 func Decode(text []byte, seq uint64) (Event, error) {
 	meta, body, err := events.DecodeJSON(text)
 	if body, err = events.OrNewer(body, err); err != nil {
@@ -87,7 +87,7 @@ func Decode(text []byte, seq uint64) (Event, error) {
 	_, index, inCall, err := about(meta.Subject)
 	switch b := body.(type) {
 	case events.Submitted:
-		e.Chain = batch.ChainSubmission // its subject is whatever the agent wrote there
+		e.Chain = batch.ChainSubmission // the agent chose its subject
 		return e, nil
 	case events.Canceled, events.Interrupted:
 		e.Chain = batch.ChainControl
@@ -113,7 +113,7 @@ func Decode(text []byte, seq uint64) (Event, error) {
 	return e, err
 }
 
-// about reads the subject of an event: "<agent>/<batch>", or "<agent>/<batch>/<index>" for one of a call.
+// about parses the subject of an event: "<agent>/<batch>", or "<agent>/<batch>/<index>" for one of a call.
 func about(subject string) (k toolyard.BatchKey, index int, inCall bool, err error) {
 	parts := strings.Split(subject, "/")
 	bad := fmt.Errorf("the subject %q is not <agent>/<batch> or <agent>/<batch>/<index>", subject)
@@ -122,7 +122,7 @@ func about(subject string) (k toolyard.BatchKey, index int, inCall bool, err err
 	}
 	var names [2]string
 	for i := range names {
-		// The escapes are those of URLs with another sign in front, and nothing else of a URL can stand there.
+		// The escapes are those of URLs with "=" in place of "%", and no other part of a URL is possible here.
 		if names[i], err = url.PathUnescape(strings.ReplaceAll(parts[i], "=", "%")); err != nil || names[i] == "" {
 			return k, 0, false, bad
 		}

@@ -9,9 +9,9 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// Rerun makes a batch of the recorded calls, for whoever runs them again: the same agent, session, workspace, options,
-// ids and inputs, and no id of its own yet. Calls that were not judged READ_ONLY may act again, so they are refused
-// unless writes are allowed. What cannot be run again is a [*toolyard.InputError].
+// Rerun makes a batch of the recorded calls, to run them again: the same agent, session, workspace, options, call ids
+// and inputs, without a batch id. Calls that were not judged READ_ONLY may act again, so they are refused unless writes
+// are allowed. If a batch cannot be run again, the error is a [*toolyard.InputError].
 func (r *Report) Rerun(allowWrites bool) (toolyard.Batch, error) {
 	s := &r.state
 	refuse := func(format string, args ...any) (toolyard.Batch, error) {
@@ -53,7 +53,7 @@ func (r *Report) Rerun(allowWrites bool) (toolyard.Batch, error) {
 	return b, nil
 }
 
-// Difference is where the result of a call is another than it was.
+// Difference is a difference between the recorded and the new result of a call.
 type Difference struct {
 	Index  int    `json:"index"`
 	CallID string `json:"call_id"`
@@ -65,7 +65,7 @@ type Difference struct {
 	After  string `json:"after"`
 }
 
-// Differences compares the recorded results with others of the same calls, call by call.
+// Differences compares the recorded results with new ones of the same calls, call by call.
 func (r *Report) Differences(after []toolyard.Result) []Difference {
 	out := []Difference{}
 	results := map[int]*toolyard.Result{}
@@ -121,10 +121,10 @@ func difference(i int, was, is *toolyard.Result) (out []Difference) {
 	return out
 }
 
-// maxShownBytes is how much of a line that differs is shown.
+// maxShownBytes bounds a shown line.
 const maxShownBytes = 200
 
-// firstDifference returns the first line in which two texts differ, of both, and its number.
+// firstDifference returns the first differing line of both texts, and its number.
 func firstDifference(a, b string) (lineA, lineB string, n int) {
 	for n = 1; ; n++ {
 		var restA, restB string
@@ -144,7 +144,7 @@ func firstDifference(a, b string) (lineA, lineB string, n int) {
 	}
 }
 
-// shorten cuts a line to what is shown.
+// shorten cuts a line to maxShownBytes.
 func shorten(s string) string {
 	if len(s) <= maxShownBytes {
 		return s
@@ -156,7 +156,7 @@ func shorten(s string) string {
 	return s[:cut] + "…"
 }
 
-// Text says in one line what differs.
+// Text describes the difference in one line.
 func (d Difference) Text() string {
 	where := d.What
 	if d.Line > 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// times is what the fold forgets: when everything was.
+// times has what the fold drops: the times of all events.
 type times struct {
 	submitted, planned, last time.Time
 	by                       string // who submitted
@@ -21,7 +21,7 @@ type times struct {
 	happened, replies        []moment
 }
 
-// callTimes are those of one call. Zero times are those of what did not happen.
+// callTimes are those of one call. A zero time means that it did not happen.
 type callTimes struct {
 	attempts []attempt
 	finished time.Time
@@ -35,7 +35,7 @@ type attempt struct {
 	code            toolyard.Code
 }
 
-// moment is something at a time, in words.
+// moment is a time and what happened, in words.
 type moment struct {
 	at   time.Time
 	what string
@@ -48,7 +48,7 @@ func (t *times) call(i int) *callTimes {
 	return t.calls[i]
 }
 
-// note takes down when an event was.
+// note records the time of an event.
 func (t *times) note(e Event, s *batch.State) {
 	if e.Time.After(t.last) {
 		t.last = e.Time
@@ -103,10 +103,10 @@ func (t *times) since(at time.Time) float64 {
 	return math.Round(float64(at.Sub(t.submitted))/float64(time.Microsecond)) / 1000
 }
 
-// Report is what a log says. Its JSON has times in milliseconds since the submission.
+// Report is the result of a replay. Its JSON has times in milliseconds since the submission.
 type Report struct {
 	Batch toolyard.BatchView `json:"batch"`
-	// Events are those that were read; Consistent says that none of them contradicts those before.
+	// Events is the number of events that were read; Consistent says that none of them contradicts those before.
 	Events        int            `json:"events"`
 	Consistent    bool           `json:"consistent"`
 	Contradiction *Contradiction `json:"contradiction,omitempty"`
@@ -117,9 +117,9 @@ type Report struct {
 	Groups        []Group        `json:"groups"`
 	Happened      []Moment       `json:"happened"`
 	Replies       []Moment       `json:"replies"`
-	// GivenUp are the calls that were answered as internal_error, without an event, by an owner that could not go on.
+	// GivenUp are the calls that were answered as internal_error, without an event, by an owner that gave up the batch.
 	GivenUp []int `json:"given_up,omitempty"`
-	// Missing says that the log has no beginning of the batch, so that nothing of it was checked.
+	// Missing says that the log lacks the beginning of the batch, so that nothing was checked.
 	Missing bool `json:"missing,omitempty"`
 
 	state batch.State
@@ -143,7 +143,7 @@ type Call struct {
 	Attempts   []Attempt `json:"attempts,omitempty"`
 }
 
-// Attempt is one attempt that stands in the log: it was claimed, or it failed and was repeated.
+// Attempt is one attempt in the log: it was claimed, or it failed and was repeated.
 type Attempt struct {
 	Attempt   int           `json:"attempt"`
 	Worker    string        `json:"worker,omitempty"`
@@ -152,14 +152,13 @@ type Attempt struct {
 	Code      toolyard.Code `json:"code,omitempty"`
 }
 
-// Moment is something that happened, in words.
+// Moment is a time and what happened, in words.
 type Moment struct {
 	MS   float64 `json:"ms"`
 	What string  `json:"what"`
 }
 
-// Report says what the events so far come to, taking them for the whole log. Until a submission was added there is
-// nothing to say.
+// Report evaluates the events so far as the whole log. Before a submission was added it is empty.
 func (p *Replay) Report() *Report {
 	p.end()
 	s, t := &p.state, &p.times
@@ -205,10 +204,10 @@ func (t *times) moments(in []moment) []Moment {
 	return out
 }
 
-// barWidth is how many characters stand for the time from the submission to the last event.
+// barWidth is the width in characters of the time from the submission to the last event.
 const barWidth = 40
 
-// Text draws the report: the batch, its groups and calls over time, how it ended, and what was checked.
+// Text draws the report: the batch, its groups and calls over time, how it ended, and the result of the checks.
 func (r *Report) Text() string {
 	var b strings.Builder
 	printf := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
@@ -281,7 +280,7 @@ func (r *Report) group(g Group) string {
 	return b.String()
 }
 
-// title is the call and how it ended.
+// title is the call and its end.
 func (r *Report) title(i int) string {
 	p, c := r.state.Plan.Calls[i], r.state.Calls[i]
 	mark, end := "…", string(c.Status)
@@ -294,7 +293,7 @@ func (r *Report) title(i int) string {
 	return fmt.Sprintf("%s [%d] %s %s %s", mark, i, plain(p.Tool), p.Judgement.Class, end)
 }
 
-// span is when the call was open, in numbers.
+// span is the time in which the call was open, in numbers.
 func (r *Report) span(c Call) string {
 	switch {
 	case c.NotRun != "":
@@ -305,7 +304,7 @@ func (r *Report) span(c Call) string {
 	return "open"
 }
 
-// bar draws the call over time: waiting from its group's start, running for as long as the result says or since its
+// bar draws the call over time: waiting from its group's start, running for the duration in its result, or since its
 // claim.
 func (r *Report) bar(g Group, c Call) string {
 	cells := []rune(strings.Repeat(" ", barWidth))
@@ -340,7 +339,7 @@ func (r *Report) bar(g Group, c Call) string {
 			cells[cell(*a.FailedMS)] = '!'
 		}
 	}
-	// The last attempt needs no claim, if nothing is written by it: then only its result says how long it took.
+	// If the last attempt needed no claim, no event marks its start: only its result has its duration.
 	from := *g.StartedMS
 	if n := len(c.Attempts); n > 0 {
 		if c.Attempts[n-1].FailedMS == nil {
@@ -354,7 +353,7 @@ func (r *Report) bar(g Group, c Call) string {
 	return string(cells)
 }
 
-// details are the lines under a call: its attempts, its times, its phases.
+// details are the lines below a call: its attempts, its times, its phases.
 func (r *Report) details(c Call) []string {
 	var lines []string
 	for _, a := range c.Attempts {
@@ -394,7 +393,7 @@ func (r *Report) details(c Call) []string {
 	return lines
 }
 
-// ended says how the batch stands at the end of the log.
+// ended describes the batch at the end of the log.
 func (r *Report) ended() string {
 	s := &r.state
 	if s.Refused != nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// maxListed is how many calls, groups or replies one line lists.
+// maxListed bounds the calls, groups or replies in one line.
 const maxListed = 12
 
-// Words says in one line what an event was. s is the fold of the batch so far, this event included or not, for the
-// names of tools; it may be nil.
+// Words describes an event in one line. s is the fold of the batch so far, with or without this event, for the names of
+// tools; it may be nil.
 func Words(r batch.Record, s *batch.State) string {
 	call := func() string {
 		name := fmt.Sprintf("[%d]", r.Index)
@@ -158,7 +158,7 @@ func outcomes(results []toolyard.Result) string {
 	return strings.Join(out, ", ")
 }
 
-// outcome is a result's code, and "ok" where there is none.
+// outcome is a result's code, or "ok".
 func outcome(r *toolyard.Result) string {
 	switch {
 	case r.Code == "":
@@ -204,7 +204,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// plain keeps a text on one line. What else a terminal would act on is the printer's matter.
+// plain keeps a text on one line. The printer handles terminal escapes.
 func plain(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 func millis(ms float64) string {
