@@ -2,7 +2,7 @@ package display
 
 import "strings"
 
-// change is one line of a comparison: op says that it stands in both texts, in the old one or in the new one.
+// change is one line of a comparison; op says whether it is in both texts, in the old one or in the new one.
 type change struct {
 	op   string
 	text string
@@ -14,7 +14,8 @@ const (
 	put   = "+"
 )
 
-// compare compares two texts by lines: the lines of same and taken are the old text, those of same and put the new one.
+// compare compares two texts by lines: the lines with same and taken are the old text, those with same and put the new
+// one.
 func compare(before, after string) []change {
 	a, b := strings.Split(before, "\n"), strings.Split(after, "\n")
 	var head, tail []change
@@ -32,12 +33,12 @@ func compare(before, after string) []change {
 	return append(append(head, middle(a[:len(a)-end], b[:len(b)-end])...), tail...)
 }
 
-// middle compares lines of which the first two differ, and the last two.
+// middle compares lines that differ at both ends.
 func middle(a, b []string) (out []change) {
 	if len(a)*len(b) > maxDiffCells {
 		return append(all(taken, a), all(put, b)...)
 	}
-	// longest[i][j] is how many lines a[i:] and b[j:] have in common.
+	// longest[i][j] is the number of common lines of a[i:] and b[j:].
 	longest := make([][]int32, len(a)+1)
 	for i := range longest {
 		longest[i] = make([]int32, len(b)+1)
@@ -76,9 +77,9 @@ func all(op string, lines []string) []change {
 	return out
 }
 
-// DiffLines shows a unified diff: lines behind "-" go, lines behind "+" come, lines behind "|" stay, and what names
-// files and places stands behind nothing. What is long is folded, and what a screen does not show is marked, as in
-// [Lines]. At most so many lines are shown; the last one then says that there are more.
+// DiffLines shows a unified diff: lines after "-" are removed, lines after "+" are added, lines after "|" stay, and the
+// names of files and positions have no prefix. Long lines are folded, and characters that a screen does not show are
+// marked, as in [Lines]. It shows at most most lines; the last one then says that there are more.
 func DiffLines(diff string, columns, most int) []string {
 	var p page
 	header := 2 // lines that name the two files

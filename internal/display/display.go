@@ -15,37 +15,38 @@ import (
 	"github.com/toolyard/toolyard/internal/schema"
 )
 
-// ErrPart is wrapped when an input cannot be shown whole. Nobody may approve it: nobody has seen it.
+// ErrPart is wrapped if an input cannot be shown completely. Such an input must not be approved, because nobody has
+// seen it.
 var ErrPart = errors.New("the input cannot be shown whole")
 
 func part(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrPart, fmt.Sprintf(format, args...))
 }
 
-// CutMark is what stands at the end of, or for, a text of that many bytes of which hooks and watchers get a part.
+// CutMark is the mark at the end of a cut text, or in its place, for hooks and watchers; bytes is the full length.
 func CutMark(bytes int) string { return fmt.Sprintf("[cut: %d bytes in all]", bytes) }
 
 var cutMark = regexp.MustCompile(`\[cut: [0-9]+ bytes in all\]`)
 
-// Cut reports whether a text has a [CutMark]: something is missing.
+// Cut reports whether a text has a [CutMark], so that something is missing.
 func Cut(text string) bool { return cutMark.MatchString(text) }
 
-// Options say how an input is shown.
+// Options say how to show an input.
 type Options struct {
-	// Columns is how wide a line may be; 0 means [Columns].
+	// Columns is the maximum width of a line; 0 means [Columns].
 	Columns int
-	// SHA256 is the hash of the input that would run. An input with another hash, from which no secret was taken, is
-	// not shown: it is not that one. Empty: any is.
+	// SHA256 is the hash of the input that would run. An input with another hash that was not redacted is not shown,
+	// because it is another input. Empty: not checked.
 	SHA256 string
-	// Before is what a file has now that the input would write; nil when that is not known.
+	// Before is the current content of the file that the input would write; nil if it is unknown.
 	Before *string
 }
 
-// Lines shows an input. The error wraps [ErrPart] when it cannot be shown whole.
+// Lines shows an input. The error wraps [ErrPart] if it cannot be shown completely.
 //
-// Each value stands behind its path. A text of several words stands below its path, each of its lines behind "|". An
-// edit (old_string and new_string side by side) is a comparison: lines behind "-" go, lines behind "+" come, lines
-// behind "|" stay.
+// Each value follows its path. A text of several words is below its path, each of its lines after "|". An edit
+// (old_string and new_string in one object) is a comparison: lines after "-" are removed, lines after "+" are added,
+// lines after "|" stay.
 func Lines(input json.RawMessage, o Options) ([]string, error) {
 	switch {
 	case len(input) > MaxBytes:
@@ -63,7 +64,7 @@ func Lines(input json.RawMessage, o Options) ([]string, error) {
 		return nil, part("what is here is not what would run")
 	}
 	p, err := show(v.Doc(), o.Before)
-	if err != nil && o.Before != nil { // what is there now is too much
+	if err != nil && o.Before != nil { // the current content is too long
 		p, err = show(v.Doc(), nil)
 	}
 	if err != nil {
@@ -75,8 +76,8 @@ func Lines(input json.RawMessage, o Options) ([]string, error) {
 	return p.fold(max(o.Columns, MinColumns)), nil
 }
 
-// Fold shows a text that is no input, such as a reason, on one line, or on several when it is longer than that: parted
-// at blanks.
+// Fold shows a text that is not an input, such as a reason, on one line, or on several if it is longer, split at
+// blanks.
 func Fold(text string, columns int) (out []string) {
 	body, op := tokens(text), ""
 	for {
@@ -101,10 +102,10 @@ func lastBlank(line []token) int {
 	return -1
 }
 
-// goesOn is what the rest of a line that was folded stands behind.
+// goesOn is the prefix of the rest of a folded line.
 const goesOn = "> "
 
-// fits is how many tokens, one at least, stand on a line of so many columns, behind what they stand behind.
+// fits returns how many tokens, at least one, fit on a line of columns columns, after its prefix.
 func fits(body []token, columns int) (n int) {
 	width := columns - len(goesOn) - wideColumns // a blank at the end becomes wide
 	for used := 0; n < len(body) && (n == 0 || used+body[n].columns <= width); n++ {
@@ -122,7 +123,7 @@ func show(doc any, before *string) (*page, error) {
 	return p, nil
 }
 
-// row is a line before it is folded. op is what it stands behind; empty for one of the structure.
+// row is a line before it is folded. op is its prefix; empty for a line of the structure.
 type row struct {
 	op   string
 	body []token
@@ -130,7 +131,7 @@ type row struct {
 
 type page struct {
 	rows   []row
-	height int // lines when they are folded at [Columns]
+	height int // number of lines, folded at [Columns]
 	before *string
 }
 
@@ -140,17 +141,17 @@ func (p *page) add(op string, body []token) {
 		columns += t.columns
 	}
 	p.height += 1 + columns/Columns
-	if p.height <= MaxLines { // more is not shown
+	if p.height <= MaxLines { // further rows are not shown
 		p.rows = append(p.rows, row{op, body})
 	}
 }
 
-// name is a line of the structure: where a value stands, and the value when it is short.
+// name adds a line of the structure: the path of a value, and the value if it is short.
 func (p *page) name(path []token, rest string) {
 	p.add("", append(slices.Clone(path), ascii(rest)...))
 }
 
-// ascii are the tokens of a text of our own.
+// ascii returns the tokens of one of our own texts.
 func ascii(text string) []token {
 	out := make([]token, len(text))
 	for i := range text {
@@ -183,7 +184,7 @@ func field(path []token, name string) []token {
 	return append(path, ascii(`"]`)...)
 }
 
-// value shows what stands at a path.
+// value shows the value at a path.
 func (p *page) value(path []token, doc any) {
 	if p.height > MaxLines {
 		return
@@ -237,7 +238,7 @@ func (p *page) value(path []token, doc any) {
 	}
 }
 
-// leaf is a short value beside its path; only an empty input has none.
+// leaf adds a short value after its path; only an empty input has no path.
 func (p *page) leaf(path []token, value string) {
 	if len(path) > 0 {
 		value = ": " + value
@@ -245,7 +246,7 @@ func (p *page) leaf(path []token, value string) {
 	p.name(path, value)
 }
 
-// text shows the lines of a text. Many empty ones in a row are counted.
+// text shows the lines of a text. A long run of empty lines is counted.
 func (p *page) text(lines []change) {
 	for i, n := 0, 0; i < len(lines); i += n {
 		c := lines[i]
@@ -262,7 +263,7 @@ func (p *page) text(lines []change) {
 	}
 }
 
-// fold writes the rows in lines of so many columns.
+// fold writes the rows in lines of columns columns.
 func (p *page) fold(columns int) (out []string) {
 	for _, r := range p.rows {
 		op := r.op
@@ -281,7 +282,7 @@ func (p *page) fold(columns int) (out []string) {
 	return out
 }
 
-// edges joins the tokens of a line. A blank at either end of it would not be seen.
+// edges joins the tokens of a line. It marks a blank at either end, which would be invisible.
 func edges(line []token) string {
 	var b strings.Builder
 	for i, t := range line {

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// The characters that stand for blanks and around the names of others. In a text they are marked themselves.
+// The characters that represent blanks and enclose the names of others. In a text they are marked themselves.
 const (
 	blankMark = "␣"
 	tabMark   = "⇥"
@@ -17,14 +17,14 @@ const (
 	ownMarks  = blankMark + tabMark + openMark + closeMark
 )
 
-// Legend and LegendFolded say what the marks mean.
+// Legend and LegendFolded explain the marks.
 const (
 	Legend = blankMark + " is a blank, " + tabMark + " a tab, " + openMark + "…" + closeMark +
 		" what a screen does not show,"
 	LegendFolded = "a line behind > goes on from the one above"
 )
 
-// token is a piece of a shown text that stands on one line.
+// token is a piece of a shown text that is not split over lines.
 type token struct {
 	text    string
 	columns int
@@ -39,7 +39,7 @@ func Text(text string) string {
 	return b.String()
 }
 
-// tokens shows a text without line breaks, or with its line breaks marked.
+// tokens shows a text without line breaks, or with marked line breaks.
 func tokens(text string) (out []token) {
 	runes := []rune(text)
 	foreign := foreignLetters(runes)
@@ -77,7 +77,7 @@ func tokens(text string) (out []token) {
 	return out
 }
 
-// blanks are n blanks: one by one when they are few.
+// blanks returns the tokens of n blanks: one by one if they are few.
 func blanks(one, name string, n int) []token {
 	if n > maxBlanks {
 		return []token{mark(name, n)}
@@ -89,7 +89,7 @@ func blanks(one, name string, n int) []token {
 	return out
 }
 
-// mark names a character, or n times the same.
+// mark names a character, or n repetitions.
 func mark(name string, n int) token {
 	if n > 1 {
 		name = fmt.Sprintf("%d×%s", n, name)
@@ -97,7 +97,7 @@ func mark(name string, n int) token {
 	return token{openMark + name + closeMark, len(name) + 2*wideColumns}
 }
 
-// shows reports whether a screen shows a character, by itself and in its place.
+// shows reports whether a screen shows a character by itself and in its place.
 func shows(r rune) bool {
 	switch {
 	case r > ' ' && r < unicode.MaxASCII:
@@ -112,20 +112,20 @@ func shows(r rune) bool {
 	return unicode.In(r, unicode.L, unicode.N, unicode.P, unicode.S)
 }
 
-// ignorable reports whether a character is one that programs leave out when they cannot show it.
+// ignorable reports whether programs leave out a character if they cannot show it.
 func ignorable(r rune) bool {
 	return unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector, unicode.Cf)
 }
 
-// rightToLeft reports whether a character belongs to a script that is written from right to left: it changes the order
-// in which its neighbours are shown.
+// rightToLeft reports whether a character belongs to a script that is written from right to left, which changes the
+// order in which its neighbours are shown.
 func rightToLeft(r rune) bool {
 	return r >= 0x590 && r <= 0x8ff || r >= 0xfb1d && r <= 0xfdff || r >= 0xfe70 && r <= 0xfeff || r >= 0x10800 &&
 		r <= 0x10fff || r >= 0x1e800 && r <= 0x1efff
 }
 
-// carried reports whether a character is a mark on the letter before it that the letter's script needs. Latin, Greek
-// and Cyrillic letters have characters of their own for what is written often, and two marks on one letter are enough.
+// carried reports whether a character is a combining mark that the script of the letter before it needs. Common
+// accented Latin, Greek and Cyrillic letters have code points of their own, and two marks on one letter are enough.
 func carried(runes []rune, i int, foreign map[int]bool) bool {
 	carries := func(at int) bool {
 		return at >= 0 && unicode.IsLetter(runes[at]) && shows(runes[at]) && !foreign[at] &&
@@ -138,8 +138,7 @@ func carried(runes []rune, i int, foreign map[int]bool) bool {
 	return isMark(i) && (carries(i-1) || isMark(i-1) && carries(i-2))
 }
 
-// foreignLetters finds the letters of other scripts inside words that have Latin letters of ASCII: they look like
-// those.
+// foreignLetters finds the letters of other scripts inside words with ASCII letters, because they may look like those.
 func foreignLetters(runes []rune) map[int]bool {
 	out := map[int]bool{}
 	inWord := func(r rune) bool { return unicode.In(r, unicode.L, unicode.M, unicode.Nd) }
@@ -156,7 +155,7 @@ func foreignLetters(runes []rune) map[int]bool {
 	return out
 }
 
-// kind says in a word or two why a character is marked; empty where its number has to do.
+// kind says in a word or two why a character is marked; empty if its code point must do.
 func kind(r rune) string {
 	switch {
 	case r == '\n':
@@ -189,10 +188,10 @@ func kind(r rune) string {
 	return ""
 }
 
-// EscapeJSON writes characters of a JSON text that a screen does not show as \u escapes. It means the same.
+// EscapeJSON replaces characters of a JSON text that a screen does not show with \u escapes, which mean the same.
 func EscapeJSON(text []byte) []byte {
 	out := make([]byte, 0, len(text))
-	for _, r := range string(text) { // what is not UTF-8 is not JSON
+	for _, r := range string(text) { // JSON is always UTF-8
 		switch {
 		case r == ' ', r == '\n', shows(r), strings.ContainsRune(ownMarks, r):
 			out = utf8.AppendRune(out, r)
