@@ -2,20 +2,21 @@ package admission
 
 import "github.com/toolyard/toolyard"
 
-// Lanes assigns agents to the lanes of the work queues. Workers serve the lanes in turn, so agents in one lane wait
-// for each other. An agent gets the lane where the fewest batches run when its first batch starts, and keeps it
-// while it has one: an agent that floods has a lane to itself while there are more lanes than such agents. It is
-// not safe for concurrent use.
+// Lanes assigns agents to the lanes of the work queues. Workers serve the lanes in turn, so agents in one lane wait for
+// each other. An agent gets the lane with the fewest running batches when its first batch starts, and keeps it while it
+// has a batch. So an agent with a flood of batches has its own lane as long as there are more lanes than such agents.
+// Lanes is not safe for concurrent use.
 type Lanes struct {
-	// home is an agent's lane among equals. It is the same in every dispatcher, so that these tend to the same lane.
+	// preferred is an agent's lane if several have equally few batches. It is the same in every dispatcher, so that
+	// they choose the same lane.
 	preferred func(toolyard.Agent) int
-	load      []int // batches that run, by lane
+	load      []int // running batches, by lane
 	assigned  map[toolyard.Agent]*assignment
 }
 
 type assignment struct{ lane, batches int }
 
-// NewLanes makes n lanes without agents. preferred gives an agent's lane among equals.
+// NewLanes makes n lanes without agents. home returns an agent's lane if several have equally few batches.
 func NewLanes(n int, home func(toolyard.Agent) int) *Lanes {
 	return &Lanes{preferred: home, load: make([]int, n), assigned: map[toolyard.Agent]*assignment{}}
 }

@@ -1,12 +1,13 @@
-// Package admission decides which batch a dispatcher runs next, which it rejects, and where an agent's calls queue,
-// so that one agent's flood costs the others little.
+// Package admission decides which batch a dispatcher runs next, which it rejects, and where an agent's calls queue, so
+// that one agent's flood hardly delays the others.
 //
-// Authority: none over a batch; what it decides is whose turn it is. A batch that is rejected has run nothing.
+// Authority: none over a batch; it only decides the order. A rejected batch has run nothing.
 //
-// Ordering: batches of one agent start in the order in which they came, agents take turns. While a batch waits whose
-// agent is below its cap, each other agent starts one batch at most before it.
+// Ordering: batches of one agent start in the order in which they came, and agents take turns. While a batch waits
+// whose agent is below its cap, each other agent starts at most one batch before it.
 //
-// Failure: it keeps nothing. What waited in a dispatcher that died is delivered to the next one, and waits there.
+// Failure: it stores nothing. The batches that waited in a dispatcher that died are delivered to another one, and wait
+// there.
 //
 // The package is pure.
 package admission
@@ -23,11 +24,11 @@ type Limits struct {
 	Running, AgentRunning int
 	// Waiting is how many new batches wait, AgentWaiting how many of one agent.
 	Waiting, AgentWaiting int
-	// Spare is how many batches that are under way already run beyond Running: they may hold what running ones wait
-	// for.
+	// Spare is how many batches that are already under way may run beyond Running, because running ones may wait for
+	// what they hold.
 	Spare int
-	// Idle is how many batches may be open beside those that run, with nothing to do until their agents append calls.
-	// One that gets calls goes on at once: what is under way waits for nobody.
+	// Idle is how many batches may be open and idle, until their agents append calls, in addition to the running ones.
+	// One that gets calls continues at once: a batch under way does not wait.
 	Idle int
 }
 
@@ -36,12 +37,12 @@ type Reason string
 
 // The reasons.
 const (
-	Admitted  Reason = ""           // it is not rejected
-	AgentFull Reason = "agent full" // its agent has as many waiting as it may have
+	Admitted  Reason = ""           // not rejected
+	AgentFull Reason = "agent full" // its agent has the maximum of waiting batches
 	QueueFull Reason = "queue full" // as many wait as may wait, and its agent has the most of them
 )
 
-// Queue is the batches that one dispatcher has. Make it with [NewQueue]. It is not safe for concurrent use.
+// Queue has the batches of one dispatcher. Make it with [NewQueue]. It is not safe for concurrent use.
 type Queue struct {
 	limits Limits
 	agents map[toolyard.Agent]*agentQueue
@@ -68,9 +69,9 @@ func NewQueue(l Limits) *Queue {
 	return &Queue{limits: l, agents: map[toolyard.Agent]*agentQueue{}, idle: map[toolyard.BatchKey]bool{}}
 }
 
-// Add takes in a batch that is neither waiting nor running here. underWay says that it was planned before: then it
-// is never rejected. When the queue is full, the newest batch of the agent that has the most waiting is rejected,
-// so that a flood cannot keep others out. away is that batch, unless why is [Admitted].
+// Add adds a batch that is neither waiting nor running here. underWay says that it was planned before: then it is never
+// rejected. If the queue is full, the newest batch of the agent with the most waiting batches is rejected, so that a
+// flood cannot keep others out. away is that batch, unless why is [Admitted].
 func (r *Queue) Add(k toolyard.BatchKey, underWay bool) (away toolyard.BatchKey, why Reason) {
 	if underWay {
 		r.resumed = append(r.resumed, k)
@@ -104,13 +105,14 @@ func (r *Queue) WouldReject(agent toolyard.Agent) Reason {
 	}
 	for _, l := range r.agents {
 		if len(l.waiting) > len(mine.waiting)+1 {
-			return Admitted // that one's newest would go
+			return Admitted // that agent's newest batch would be rejected
 		}
 	}
 	return QueueFull
 }
 
-// longest returns the agent with the most waiting batches; among equals the one that came, or the first by name.
+// longest returns the agent with the most waiting batches; if several have equally many, the one that came, or the
+// first by name.
 func (r *Queue) longest(came *agentQueue) *agentQueue {
 	most := came
 	for _, l := range r.agents {
@@ -122,7 +124,7 @@ func (r *Queue) longest(came *agentQueue) *agentQueue {
 	return most
 }
 
-// dropNewest takes an agent's newest waiting batch out.
+// dropNewest removes an agent's newest waiting batch.
 func (r *Queue) dropNewest(l *agentQueue) toolyard.BatchKey {
 	last := len(l.waiting) - 1
 	k := toolyard.BatchKey{Agent: l.agent, ID: l.waiting[last]}
@@ -146,7 +148,7 @@ func (r *Queue) Next() (k toolyard.BatchKey, ok bool) {
 	for len(r.turns) > 0 && r.running < r.limits.Running && r.running+len(r.idle) < r.limits.Running+r.limits.Idle {
 		l := r.turns[0]
 		r.turns, l.inTurns = r.turns[1:], false
-		if l.running >= r.limits.AgentRunning { // a batch of it that was under way has started since
+		if l.running >= r.limits.AgentRunning { // a resumed batch of the agent has started since
 			continue
 		}
 		k = toolyard.BatchKey{Agent: l.agent, ID: l.waiting[0]}
@@ -164,7 +166,7 @@ func (r *Queue) start(l *agentQueue) {
 	r.running++
 }
 
-// Idle notes that a running batch is open and has nothing to do.
+// Idle records that a running batch is open and has nothing to do.
 func (r *Queue) Idle(k toolyard.BatchKey) {
 	l := r.agents[k.Agent]
 	r.idle[k] = true
@@ -174,7 +176,7 @@ func (r *Queue) Idle(k toolyard.BatchKey) {
 	r.giveTurn(l)
 }
 
-// Busy notes that an idle batch has something to do again.
+// Busy records that an idle batch has something to do again.
 func (r *Queue) Busy(k toolyard.BatchKey) {
 	l := r.agents[k.Agent]
 	delete(r.idle, k)
@@ -182,7 +184,7 @@ func (r *Queue) Busy(k toolyard.BatchKey) {
 	r.start(l)
 }
 
-// Remove takes out a batch that was running or idle.
+// Remove removes a batch that was running or idle.
 func (r *Queue) Remove(k toolyard.BatchKey) {
 	l := r.agents[k.Agent]
 	if r.idle[k] {
@@ -201,7 +203,7 @@ func (r *Queue) Load() (running, waiting, open int) {
 	return r.running, r.waiting + len(r.resumed), len(r.idle)
 }
 
-// giveTurn puts an agent behind the others that take turns, if it may start a batch.
+// giveTurn appends an agent to the turns, if it may start a batch.
 func (r *Queue) giveTurn(l *agentQueue) {
 	if !l.inTurns && len(l.waiting) > 0 && l.running < r.limits.AgentRunning {
 		l.inTurns = true
@@ -209,7 +211,7 @@ func (r *Queue) giveTurn(l *agentQueue) {
 	}
 }
 
-// of returns an agent, which it adds if it is new.
+// of returns an agent's queue, and adds it if it is new.
 func (r *Queue) of(a toolyard.Agent) *agentQueue {
 	l := r.agents[a]
 	if l == nil {
