@@ -1,9 +1,9 @@
-// Package events says what is written down: the types of events, the data of each, and the CloudEvent around it.
+// Package events defines what is stored: the types of events, the data of each, and the CloudEvent around it.
 //
-// An event is something that happened and will not change: it is the only thing that a batch's state is made of, and
-// programs of every later version read it. So a data type here only ever grows; a change that an older reader would
-// misread gets a new type with a higher version. Which subject an event is stored under, and who may write it, is the
-// broker's matter; what it means for a batch is package batch's.
+// An event is something that happened and will not change. A batch's state is made only of events, and programs of
+// every later version read them. So a data type here may only gain fields; a change that an older reader would misread
+// gets a new type with a higher version. The broker decides under which subject an event is stored and who may write
+// it; package batch defines what it means for a batch.
 package events
 
 import (
@@ -17,50 +17,50 @@ import (
 // Type is a CloudEvents type: reverse DNS, and a version at the end.
 type Type string
 
-// The event types. Each line says who writes it, once per what.
+// The event types. Each line says who writes it, and how often.
 const (
-	BatchSubmitted   Type = "dev.toolyard.batch.submitted.v1"   // an agent, once a batch
+	BatchSubmitted   Type = "dev.toolyard.batch.submitted.v1"   // an agent, once per batch
 	BatchRefused     Type = "dev.toolyard.batch.refused.v1"     // a dispatcher, instead of all others
-	BatchPlanned     Type = "dev.toolyard.batch.planned.v1"     // the owner, once a batch
-	BatchAdopted     Type = "dev.toolyard.batch.adopted.v1"     // the next owner, once a takeover
-	BatchExtended    Type = "dev.toolyard.batch.extended.v1"    // the owner, once an event of the input chain
-	BatchCanceled    Type = "dev.toolyard.batch.canceled.v1"    // whoever may: on the control chain
+	BatchPlanned     Type = "dev.toolyard.batch.planned.v1"     // the owner, once per batch
+	BatchAdopted     Type = "dev.toolyard.batch.adopted.v1"     // the next owner, once per takeover
+	BatchExtended    Type = "dev.toolyard.batch.extended.v1"    // the owner, once per event of the input chain
+	BatchCanceled    Type = "dev.toolyard.batch.canceled.v1"    // anyone who may: on the control chain
 	BatchInterrupted Type = "dev.toolyard.batch.interrupted.v1" // whoever may: on the control chain
-	BatchParked      Type = "dev.toolyard.batch.parked.v1"      // the owner, when only people can move the batch on
-	// whoever has news for a parked batch, on the batch stream
+	BatchParked      Type = "dev.toolyard.batch.parked.v1"      // the owner, when only people can continue the batch
+	// anyone with news for a parked batch, on the batch stream
 	BatchWoken     Type = "dev.toolyard.batch.woken.v1"
 	CallsAppended  Type = "dev.toolyard.calls.appended.v1"  // the agent: on the input chain of an open batch
 	BatchClosed    Type = "dev.toolyard.batch.closed.v1"    // the agent or the owner: on the input chain
-	GroupStarted   Type = "dev.toolyard.group.started.v1"   // the owner, once a group and ticket
+	GroupStarted   Type = "dev.toolyard.group.started.v1"   // the owner, once per group and ticket
 	CallsSettled   Type = "dev.toolyard.calls.settled.v1"   // the owner: calls of groups that never started
 	CallsRequested Type = "dev.toolyard.calls.requested.v1" // the owner, on the work queue
-	CallClaimed    Type = "dev.toolyard.call.claimed.v1"    // a worker, once an attempt
-	// a worker: it has not started what it was handed first
+	CallClaimed    Type = "dev.toolyard.call.claimed.v1"    // a worker, once per attempt
+	// a worker: it has not started a call that was delivered to it first
 	CallReturned      Type = "dev.toolyard.call.returned.v1"
-	CallAttemptFailed Type = "dev.toolyard.call.attempt_failed.v1" // whoever ends an attempt that is to be repeated
+	CallAttemptFailed Type = "dev.toolyard.call.attempt_failed.v1" // whoever ends an attempt that will be repeated
 	CallWaiting       Type = "dev.toolyard.call.waiting.v1"        // a worker: a person has to decide
-	CallDecided       Type = "dev.toolyard.call.decided.v1"        // a person, once a call that waits
-	CallFinished      Type = "dev.toolyard.call.finished.v1"       // a worker or the owner, once a call
+	CallDecided       Type = "dev.toolyard.call.decided.v1"        // a person, once per waiting call
+	CallFinished      Type = "dev.toolyard.call.finished.v1"       // a worker or the owner, once per call
 	Results           Type = "dev.toolyard.results.v1"             // the owner, on the reply stream
 )
 
 // Body is the data of one event type.
 type Body interface{ EventType() Type }
 
-// Submitted is a batch as it was handed in: the native form.
+// Submitted is a batch as it was submitted: the native form.
 type Submitted struct{ toolyard.Batch }
 
-// Refused says why a submission cannot be accepted: a problem document (RFC 9457).
+// Refused says why a submission was refused: a problem document (RFC 9457).
 type Refused struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
-	// Field is the path of the field that is wrong, if one is.
+	// Field is the path of the field that is wrong, if any.
 	Field string `json:"field,omitempty"`
 }
 
-// Planned pins everything that was decided about a batch before anything of it ran.
+// Planned pins everything that was decided about a batch before any of it ran.
 type Planned struct {
 	// SubmissionSeq is the stream sequence of the submission: only a redelivery of that message adopts the batch.
 	SubmissionSeq uint64             `json:"submission_seq"`
@@ -72,7 +72,7 @@ type Planned struct {
 	Partition      toolyard.Strategy `json:"partition"`
 	OnError        toolyard.OnError  `json:"on_error"`
 	MaxConcurrency int               `json:"max_concurrency"`
-	// Deadline is when calls that are not answered end as deadline_exceeded.
+	// Deadline is when unanswered calls end as deadline_exceeded.
 	Deadline time.Time     `json:"deadline"`
 	Calls    []PlannedCall `json:"calls"`
 	Groups   []Group       `json:"groups"`
@@ -82,17 +82,17 @@ type Planned struct {
 	Open bool `json:"open,omitempty"`
 	// ApprovalWaitMS is how long a person has to decide about a call, in milliseconds.
 	ApprovalWaitMS int64 `json:"approval_wait_ms,omitempty"`
-	// End is when the batch's lifetime is over: no approval is waited for beyond it.
+	// End is when the batch's lifetime ends: approvals are not waited for beyond it.
 	End time.Time `json:"end,omitzero"`
-	// Lane is the lane of the work queues that the batch's calls are queued in, whoever owns it.
+	// Lane is the lane of the work queues for the batch's calls, whoever owns the batch.
 	Lane int `json:"lane,omitempty"`
 	// Loaded are the deferred tools that the session had loaded.
 	Loaded []string `json:"loaded,omitempty"`
-	// Remembered are the rules that people of the session have allowed for the rest of it, and Context what its tools
-	// have set, when the batch was planned.
+	// Remembered are the rules that people have allowed for the rest of the session, and Context what its tools have
+	// set, when the batch was planned.
 	Remembered []string          `json:"remembered,omitempty"`
 	Context    map[string]string `json:"context,omitempty"`
-	// Deny and Ask are permission rules of the operator that hold for the batch's calls on every worker, beside the
+	// Deny and Ask are the operator's permission rules for the batch's calls on every worker, in addition to the
 	// batch's own.
 	Deny []string `json:"deny,omitempty"`
 	Ask  []string `json:"ask,omitempty"`
@@ -103,7 +103,7 @@ type Planned struct {
 // rulesInPlans is the wire version from which plans have rules.
 const rulesInPlans = 3
 
-// MinReader is the wire version that a reader must have: an older dispatcher would go on without the rules.
+// MinReader is the required wire version of a reader: an older dispatcher would continue without the rules.
 func (p Planned) MinReader() int {
 	if len(p.Deny)+len(p.Ask) > 0 {
 		return rulesInPlans
@@ -111,31 +111,31 @@ func (p Planned) MinReader() int {
 	return 0
 }
 
-// PlannedCall is what was decided about one call. Its input stays in the submission; here is its hash.
+// PlannedCall is what was decided about one call. Its input stays in the submission; its hash is here.
 type PlannedCall struct {
 	ID string `json:"id"`
-	// Tool is the tool's own name, or the name the model used when there is no such tool.
+	// Tool is the tool's own name, or the name that the model used if there is no such tool.
 	Tool string        `json:"tool"`
 	Pool toolyard.Pool `json:"pool"`
 	// Declaration is the hash of the tool's declaration; the worker's must be the same.
 	Declaration string         `json:"declaration,omitempty"`
 	Judgement   tool.Judgement `json:"judgement"`
-	// Claim says that a worker must claim the call before it executes it: the call is exclusive or not idempotent.
+	// Claim says that a worker must claim the call before executing it: the call is exclusive or not idempotent.
 	Claim bool `json:"claim,omitempty"`
 	// AbortsSiblings says that the call's failure while executing cancels the rest of its group.
 	AbortsSiblings bool   `json:"aborts_siblings,omitempty"`
 	InputSHA256    string `json:"input_sha256"`
-	// Interruptible says that an interrupt stops the call while it runs; any other is waited for.
+	// Interruptible says that an interrupt stops the running call; otherwise the call runs to its end.
 	Interruptible bool `json:"interruptible,omitempty"`
-	// TimeoutMS is the longest that the tool may take, in milliseconds.
+	// TimeoutMS is the tool's time limit, in milliseconds.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
 }
 
-// Group is calls that may run together: a safe group, or one exclusive call.
+// Group is a set of calls that may run together: a safe group, or one exclusive call.
 type Group struct {
 	Safe  bool  `json:"safe"`
 	Calls []int `json:"calls"`
-	// Ticket says that the group needs its workspace's ticket: some call of it acts on the workspace.
+	// Ticket says that the group needs its workspace's ticket, because a call of it uses the workspace.
 	Ticket bool `json:"ticket,omitempty"`
 }
 
@@ -144,53 +144,52 @@ type Adopted struct {
 	Owner string `json:"owner"`
 	// Takeover counts the owners before this one.
 	Takeover int `json:"takeover"`
-	// Handle is the stream sequence of the message by which the batch is kept from now on: a wake's, when one woke it.
-	// 0: as before.
+	// Handle is the stream sequence of the message that keeps the batch alive from now on: that of a wake, if one woke
+	// it. 0: unchanged.
 	Handle uint64 `json:"handle,omitempty"`
-	// Deadline is the batch's new one, when it was parked: its clock stood still.
+	// Deadline is the new deadline of a batch that was parked, because its clock had stopped.
 	Deadline time.Time `json:"deadline,omitzero"`
 }
 
-// Parked says that nothing of the batch runs, that it holds no ticket, and that it has no owner until a person decides.
+// Parked says that no call of the batch runs, that it holds no ticket, and that it has no owner until a person decides.
 type Parked struct {
-	// RemainingMS is what was left of the batch's time, in milliseconds.
+	// RemainingMS is the remaining time of the batch, in milliseconds.
 	RemainingMS int64 `json:"remaining_ms"`
 }
 
-// Woken asks for a parked batch to be taken up. It is a message to dispatchers, not a part of the batch's log.
+// Woken asks a dispatcher to continue a parked batch. It is a message, not a part of the batch's log.
 type Woken struct {
-	// Parked is the sequence of the event that says so: a wake for an earlier time changes nothing.
+	// Parked is the sequence of the Parked event: a wake for an earlier one changes nothing.
 	Parked uint64 `json:"parked"`
 }
 
-// Interrupted asks for the calls that have not begun to end as canceled, and for those running calls whose tool says
-// so.
+// Interrupted asks that calls which have not started end as canceled, and running calls whose tool permits it.
 type Interrupted struct {
 	By     string `json:"by"`
 	Reason string `json:"reason,omitempty"`
 }
 
-// Waiting says that a call needs a person's decision. The attempt was not started, and the worker is done with the
-// call.
+// Waiting says that a call needs a person's decision. The attempt was not started, and the worker's work on the call is
+// over.
 type Waiting struct {
 	Worker string `json:"worker"`
-	// Attempt is how many executions were started.
+	// Attempt is the number of executions that were started.
 	Attempt int `json:"attempt,omitempty"`
-	// Reason says why somebody is asked, Source what asks: a rule, the mode, a hook.
+	// Reason says why a person is asked, Source what requires it: a rule, the mode, a hook.
 	Reason      string         `json:"reason,omitempty"`
 	Source      string         `json:"source,omitempty"`
 	Destructive bool           `json:"destructive,omitempty"`
 	Class       toolyard.Class `json:"concurrency_class"`
-	// Input is what may be shown of the input; InputSHA256 names the input that would run.
+	// Input is what may be shown of the input; InputSHA256 is the hash of the input that would run.
 	Input       json.RawMessage `json:"input"`
 	InputSHA256 string          `json:"input_sha256"`
-	// Changed is the reference of that input when a hook has changed it. Empty: it is the call's own.
+	// Changed is the reference of that input if a hook has changed it. Empty: it is the call's own.
 	Changed string `json:"changed,omitempty"`
-	// Diff says what the call would change as things stood, without secrets; empty when the tool does not say.
+	// Diff says what the call would have changed at that time, without secrets; empty if the tool does not say.
 	Diff string `json:"diff,omitempty"`
-	// Remember is the rule that an approval for the session would add; empty when it cannot be remembered.
+	// Remember is the rule that an approval for the session would add; empty if it cannot be remembered.
 	Remember string `json:"remember,omitempty"`
-	// Facts are those of the phases so far, and Context what hooks want the model to read.
+	// Facts are those of the phases so far, and Context what hooks add for the model.
 	Facts   []toolyard.Fact `json:"facts,omitempty"`
 	Context []string        `json:"context,omitempty"`
 }
@@ -202,55 +201,55 @@ type Decision string
 const (
 	Approve Decision = "allow"
 	Reject  Decision = "deny"
-	// Supersede is no person's: the session went on with another batch.
+	// Supersede is not a person's decision: the session continued with another batch.
 	Supersede Decision = "superseded"
 )
 
-// Decided is a person's decision about a call that waits.
+// Decided is a person's decision about a waiting call.
 type Decided struct {
 	Decision Decision `json:"decision"`
 	By       string   `json:"by"`
 	// Reason is for the model.
 	Reason string `json:"reason,omitempty"`
-	// InputSHA256 names the input that was approved: that and no other runs. Edited is the reference of one that the
-	// person has changed; empty when it is the one that was shown.
+	// InputSHA256 is the hash of the approved input, the only one that may run. Edited is the reference of an input
+	// that the person has changed; empty if it is the one that was shown.
 	InputSHA256 string `json:"input_sha256,omitempty"`
 	Edited      string `json:"edited,omitempty"`
-	// Remember is "session" when the session keeps the approval.
+	// Remember is "session" if the session keeps the approval.
 	Remember string `json:"remember,omitempty"`
 }
 
-// Appended adds calls to an open batch, while the model is still talking.
+// Appended adds calls to an open batch, while the model still writes its response.
 type Appended struct {
 	Calls []toolyard.Call `json:"calls"`
 }
 
-// Closed says that no calls follow.
+// Closed says that no more calls follow.
 type Closed struct {
 	By     string `json:"by"`
 	Reason string `json:"reason,omitempty"`
 }
 
-// Extended is what was decided about calls that were appended: what Planned is for those that came first.
+// Extended is the plan of appended calls, as Planned is for the first ones.
 type Extended struct {
-	// InputSeq is the sequence of the last event of the input chain that this takes in.
+	// InputSeq is the sequence of the last event of the input chain that this includes.
 	InputSeq uint64 `json:"input_seq"`
 	// Closed says that it was the last one.
 	Closed bool `json:"closed,omitempty"`
-	// Calls follow those that are planned already.
+	// Calls follow those that were planned before.
 	Calls []PlannedCall `json:"calls,omitempty"`
-	// Groups stand in the place of those from FirstGroup on.
+	// Groups replace those from FirstGroup on.
 	FirstGroup int               `json:"first_group"`
 	Groups     []Group           `json:"groups,omitempty"`
 	Results    []toolyard.Result `json:"results,omitempty"`
 }
 
-// Unreadable stands for an event that could not be read. It is never written.
+// Unreadable represents an event that could not be read. It is never written.
 type Unreadable struct{ Problem string }
 
-// Canceled asks for calls to end as canceled.
+// Canceled asks that calls end as canceled.
 type Canceled struct {
-	// Calls are the indices; none means the whole batch.
+	// Calls are the indices; empty means the whole batch.
 	Calls  []int  `json:"calls,omitempty"`
 	By     string `json:"by"`
 	Reason string `json:"reason,omitempty"`
@@ -259,12 +258,12 @@ type Canceled struct {
 // Started says that a group's calls may be queued: everything before it has its result, and its ticket is granted.
 type Started struct {
 	Group int `json:"group"`
-	// Ticket is the ticket's number, the fencing token of the group's calls; 0 when the group needs none.
+	// Ticket is the ticket's number, the fencing token of the group's calls; 0 if the group needs none.
 	Ticket uint64 `json:"ticket,omitempty"`
 }
 
-// Settled gives calls of groups that never started their results. Such a call was never queued, so nobody but the
-// owner can write about it, and one event can carry many.
+// Settled gives calls of groups that never started their results. Such a call was never queued, so only the owner can
+// write about it, and one event can have many results.
 type Settled struct {
 	Results []toolyard.Result `json:"results"`
 }
@@ -284,15 +283,16 @@ type Requested struct {
 	// Deny and Ask are the permission rules of the batch and of its plan.
 	Deny []string `json:"deny,omitempty"`
 	Ask  []string `json:"ask,omitempty"`
-	// CallTimeoutMS caps each call under its tool's own timeout, in milliseconds; 0 sets no further cap.
+	// CallTimeoutMS caps each call below its tool's own timeout, in milliseconds; 0 sets no further cap.
 	CallTimeoutMS int64 `json:"call_timeout_ms,omitempty"`
 	// MaxAttempts is how often a call may be started in all.
 	MaxAttempts int `json:"max_attempts"`
-	// RemainingMS is how much of the batch's time is left when this is queued, in milliseconds: a worker counts it from
-	// when it gets the message, on its own clock.
+	// RemainingMS is the remaining time of the batch when this is queued, in milliseconds. A worker counts it from the
+	// time when it receives the message, on its own clock.
 	RemainingMS int64     `json:"remaining_ms"`
 	QueuedAt    time.Time `json:"queued_at"`
-	// Remembered are the rules that people of the session have allowed; Context is what its tools have set so far.
+	// Remembered are the rules that people have allowed for the rest of the session; Context is what its tools have set
+	// so far.
 	Remembered []string          `json:"remembered,omitempty"`
 	Context    map[string]string `json:"context,omitempty"`
 	// Surface is the hash of the tools that the batch sees.
@@ -308,29 +308,29 @@ type RequestedCall struct {
 	Declaration string          `json:"declaration"`
 	Judgement   tool.Judgement  `json:"judgement"`
 	Claim       bool            `json:"claim,omitempty"`
-	// Expected is the sequence of the last event on the call's own subject, 0 when there is none: what the worker's
-	// first append must expect.
+	// Expected is the sequence of the last event on the call's own subject, 0 if there is none: the worker's first
+	// append must expect it.
 	Expected uint64 `json:"expected"`
-	// Attempt counts the executions, this one included.
+	// Attempt counts the executions, including this one.
 	Attempt int `json:"attempt"`
-	// Again says that the call may have been queued before, or that its owner may have lost the batch: whoever runs it
-	// claims it.
+	// Again says that the call may have been queued before, or that its owner may have lost the batch: the worker must
+	// claim it.
 	Again bool `json:"again,omitempty"`
-	// Approved says that a person has allowed the call; nil when nobody was asked.
+	// Approved says that a person has allowed the call; nil if nobody was asked.
 	Approved *Approved `json:"approved,omitempty"`
-	// Echo goes into the call's result as it is.
+	// Echo is copied into the call's result.
 	Echo toolyard.Echo `json:"echo,omitempty"`
-	// As is the name that the model used, where it is not the tool's own.
+	// As is the name that the model used, if it is not the tool's own.
 	As string `json:"as,omitempty"`
 }
 
-// Approved is what a worker must know of an approval.
+// Approved is what a worker must know about an approval.
 type Approved struct {
 	By          string `json:"by"`
 	InputSHA256 string `json:"input_sha256"`
-	// Input is the reference of the input that runs, when it is not the call's own.
+	// Input is the reference of the input that runs, if it is not the call's own.
 	Input string `json:"input,omitempty"`
-	// WaitedMS is how long the call waited, in milliseconds; Context what hooks wanted the model to read.
+	// WaitedMS is how long the call waited, in milliseconds; Context is what hooks added for the model.
 	WaitedMS int64    `json:"waited_ms"`
 	Context  []string `json:"context,omitempty"`
 }
@@ -340,17 +340,17 @@ type Claimed struct {
 	Worker  string `json:"worker"`
 	Attempt int    `json:"attempt"`
 	Ticket  uint64 `json:"ticket,omitempty"`
-	// Renewed says that the worker had claimed this attempt before, and proves that nobody has settled it since.
+	// Renewed says that the worker had claimed this attempt before. It proves that nobody has settled the call since.
 	Renewed bool `json:"renewed,omitempty"`
 }
 
-// Returned says that a worker gave a call back without having started it, which could have begun without a claim. Who
-// is handed such a call a second time, and finds neither this nor a claim, counts the first time as an attempt.
+// Returned says that a worker gave back a call that it could have started without a claim, but did not start. A worker
+// that gets a second delivery, and finds neither this event nor a claim, counts the first delivery as an attempt.
 type Returned struct {
 	Worker string `json:"worker"`
 }
 
-// AttemptFailed says that an attempt ended without a result, and that the call is to run again.
+// AttemptFailed says that an attempt ended without a result, and that the call will run again.
 type AttemptFailed struct {
 	Worker  string        `json:"worker,omitempty"`
 	Attempt int           `json:"attempt"`
@@ -358,22 +358,23 @@ type AttemptFailed struct {
 	Reason  string        `json:"reason"`
 	// NotStarted says that the tool was not started in this attempt.
 	NotStarted bool `json:"not_started,omitempty"`
-	// RetryAfterMS is how long the next attempt has to wait at least, in milliseconds.
+	// RetryAfterMS is the minimum pause before the next attempt, in milliseconds.
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
 }
 
 // Finished gives a call its result.
 type Finished struct {
 	Result toolyard.Result `json:"result"`
-	// Session is what the call changes in its session; nil when nothing.
+	// Session is the call's change of its session; nil if there is none.
 	Session *tool.SessionChange `json:"session,omitempty"`
 }
 
-// Reply carries all results that were ready, in emission order. Its CloudEvent's sequence is the first's index.
+// Reply carries all results that were ready, in emission order. The sequence extension of its CloudEvent is the index
+// of the first.
 type Reply struct {
 	Results   []toolyard.Result `json:"results"`
 	Completed bool              `json:"completed"`
-	// Notice is what hooks have to say of the batch as a whole, in its last reply.
+	// Notice is what hooks say about the batch as a whole, in its last reply.
 	Notice *toolyard.Notice `json:"notice,omitempty"`
 }
 

@@ -12,23 +12,23 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// Meta is what stands around an event's data: CloudEvents attributes. Every value is printable ASCII without spaces,
-// since the NATS binding neither escapes nor unescapes what is not.
+// Meta has the CloudEvents attributes of an event. Every value is printable ASCII without spaces, because the NATS
+// binding does not escape values.
 type Meta struct {
 	// ID is unique, and the nonce of the append that stores the event.
 	ID string
-	// Source is who wrote it, as a URI reference: "/dispatcher/<id>", "/worker/<id>", "/agent/<name>".
+	// Source is the writer, as a URI reference: "/dispatcher/<id>", "/worker/<id>", "/agent/<name>".
 	Source string
-	// Subject is what it is about: "<agent>/<batch>" or "<agent>/<batch>/<index>", escaped as in NATS subjects.
+	// Subject is the batch or call: "<agent>/<batch>" or "<agent>/<batch>/<index>", escaped as in NATS subjects.
 	Subject string
 	Time    time.Time
-	// TraceParent is the W3C trace context; empty when there is none.
+	// TraceParent is the W3C trace context; empty if there is none.
 	TraceParent string
-	// Sequence orders the events of one subject for readers that compare strings; empty when there is no order.
+	// Sequence orders the events of one subject for readers that compare strings; empty if there is no order.
 	Sequence string
-	// PartitionKey is the batch, so that whoever shards by it keeps a batch together.
+	// PartitionKey is the batch, so that sharding by it keeps a batch together.
 	PartitionKey string
-	// Version is the wire version of who wrote it; 0 when the event names none.
+	// Version is the wire version of the writer; 0 if the event has none.
 	Version int
 }
 
@@ -37,15 +37,15 @@ const (
 	extTraceParent  = "traceparent"
 	extSequence     = "sequence"
 	extPartitionKey = "partitionkey"
-	extVersion      = "tyversion"   // the wire version of who wrote the event
+	extVersion      = "tyversion"   // the wire version of the writer
 	extMinReader    = "tyminreader" // the one that its reader must have at least; none when knowing the type is enough
 )
 
-// Sequence renders the index of a call as the sequence extension: extensions are compared as strings, so it is padded
+// Sequence renders the index of a call as the sequence extension. Extensions are compared as strings, so it is padded
 // to eight digits.
 func Sequence(index int) string { return fmt.Sprintf("%08d", index) }
 
-// Bodies are an empty body of each type that can be read.
+// Bodies returns an empty body of each type that can be read.
 func Bodies() []Body {
 	return append([]Body{
 		Submitted{}, Refused{}, Planned{}, Adopted{}, Canceled{}, Started{}, Settled{}, Requested{}, Claimed{},
@@ -54,7 +54,7 @@ func Bodies() []Body {
 	}, nextBodies...)
 }
 
-// bodies are their types in Go.
+// bodies are the Go types of the bodies.
 var bodies = func() map[Type]reflect.Type {
 	m := map[Type]reflect.Type{}
 	for _, b := range Bodies() {
@@ -63,8 +63,8 @@ var bodies = func() map[Type]reflect.Type {
 	return m
 }()
 
-// minReader is the wire version that the reader of a body must have at least; 0 when knowing its type is enough. A type
-// whose events may have in them what an older reader must not pass over has a method that says so.
+// minReader is the minimum wire version of a reader of a body; 0 if knowing the type is enough. A type whose events may
+// contain what an older reader must not ignore has a method that says so.
 func minReader(b Body) int {
 	if m, ok := b.(interface{ MinReader() int }); ok {
 		return m.MinReader()
@@ -72,7 +72,7 @@ func minReader(b Body) int {
 	return 0
 }
 
-// Encode makes the CloudEvent of a body. It fails when an attribute is missing or not valid, or when the data cannot be
+// Encode makes the CloudEvent of a body. It fails if an attribute is missing or invalid, or if the data cannot be
 // encoded.
 func Encode(m Meta, b Body) (event.Event, error) {
 	e := event.New(event.CloudEventsVersionV1)
@@ -86,7 +86,7 @@ func Encode(m Meta, b Body) (event.Event, error) {
 			e.SetExtension(name, v)
 		}
 	}
-	number := func(n int) string { // text, which it is again when it comes back from NATS
+	number := func(n int) string { // a string, because that is its type when it comes back from NATS
 		if n == 0 {
 			return ""
 		}
@@ -102,7 +102,7 @@ func Encode(m Meta, b Body) (event.Event, error) {
 		return e, fmt.Errorf("encode the data of %s: %w", b.EventType(), err)
 	}
 	e.SetDataContentType(event.ApplicationJSON)
-	e.DataEncoded = data // as SetData would, which encodes it once more
+	e.DataEncoded = data // as SetData would, which encodes it again
 	inNextForm(&e, b)
 	if err := e.Validate(); err != nil {
 		return e, fmt.Errorf("event %s: %w", b.EventType(), err)
@@ -110,9 +110,9 @@ func Encode(m Meta, b Body) (event.Event, error) {
 	return e, nil
 }
 
-// Decode reads a CloudEvent. An event that a newer version wrote and this one does not know is a [*NewerError]: it is
-// to be left to one that does. An event that is not valid, of a type that nobody knows, or whose data is not of its
-// type is an [*UnreadableError]. Nothing in either may be acted on.
+// Decode reads a CloudEvent. If a newer version wrote the event and this one does not know it, the error is a
+// [*NewerError]: leave the event to a process of that version. If the event is invalid, its type is unknown, or its
+// data does not fit its type, the error is an [*UnreadableError]. Do not act on the event in either case.
 func Decode(e event.Event) (Meta, Body, error) {
 	m := Meta{ID: e.ID(), Source: e.Source(), Subject: e.Subject(), Time: e.Time()}
 	fail := func(format string, args ...any) (Meta, Body, error) {
@@ -156,7 +156,7 @@ func Decode(e event.Event) (Meta, Body, error) {
 	return m, p.Elem().Interface().(Body), nil
 }
 
-// wireVersion reads a version as an extension has it; none is 0.
+// wireVersion reads a version from an extension; an empty one is 0.
 func wireVersion(text string) (int, error) {
 	if text == "" {
 		return 0, nil
@@ -177,7 +177,7 @@ func (e *UnreadableError) Error() string {
 	return fmt.Sprintf("event %q of type %q: %s", e.ID, e.Type, e.Problem)
 }
 
-// Refuse makes the problem document of a submission that cannot be accepted.
+// Refuse makes the problem document of a submission that is refused.
 func Refuse(err *toolyard.InputError) Refused {
 	r := Refused{Type: "about:blank", Title: "Bad Request", Status: 400, Detail: err.Error(), Field: err.Field}
 	if err.TooLarge {

@@ -4,8 +4,7 @@ import (
 	"github.com/cloudevents/sdk-go/v2/event"
 )
 
-// DecodeJSON reads a CloudEvent in structured mode, such as a line of an event log. What cannot be read is an
-// [*UnreadableError], as with [Decode].
+// DecodeJSON reads a CloudEvent in structured mode, such as a line of an event log. Its errors are those of [Decode].
 func DecodeJSON(text []byte) (Meta, Body, error) {
 	var e event.Event
 	if err := e.UnmarshalJSON(text); err != nil {

@@ -8,11 +8,11 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// ErrNewer is wrapped by every error about what a newer version wrote and this one does not know: an event, a key,
-// settings. It is to be left to a process of that version.
+// ErrNewer is wrapped by every error about an event, a key or settings that a newer version wrote and this one does not
+// know. Leave them to a process of that version.
 var ErrNewer = errors.New("a newer version wrote it")
 
-// NewerError is the error of an event that this version does not know, and that names a newer one.
+// NewerError is the error of an unknown event that names a newer version.
 type NewerError struct{ Newer }
 
 func (e *NewerError) Error() string {
@@ -20,29 +20,29 @@ func (e *NewerError) Error() string {
 		e.ID, e.Type, ErrNewer, e.Needs(), toolyard.WireVersion)
 }
 
-// Is makes it an [ErrNewer].
+// Is makes it match [ErrNewer].
 func (e *NewerError) Is(target error) bool { return target == ErrNewer }
 
-// Newer stands for such an event in what is only looked at. It is never stored, and encoded again it is what it was.
+// Newer represents such an event for readers. It is never stored, and encodes to its original form.
 type Newer struct {
 	ID   string
 	Type Type
-	// Version is the wire version of who wrote the event, and MinReaderVersion the lowest that may act on it, where it
-	// says so.
+	// Version is the wire version of the event's writer, and MinReaderVersion the lowest that may act on it, if the
+	// event has one.
 	Version, MinReaderVersion int
 	Data                      json.RawMessage
 }
 
-// Needs is the wire version that certainly knows the event.
+// Needs is a wire version that certainly knows the event.
 func (n Newer) Needs() int { return max(n.Version, n.MinReaderVersion) }
 
 // EventType implements [Body].
 func (n Newer) EventType() Type { return n.Type }
 
-// MinReader is the wire version that a reader must have at least.
+// MinReader is the minimum wire version of a reader.
 func (n Newer) MinReader() int { return n.MinReaderVersion }
 
-// MarshalJSON is the event's data as it was, or as text when it was no JSON.
+// MarshalJSON returns the event's original data, or a string if it was not JSON.
 func (n Newer) MarshalJSON() ([]byte, error) {
 	if json.Valid(n.Data) {
 		return n.Data, nil
@@ -50,7 +50,7 @@ func (n Newer) MarshalJSON() ([]byte, error) {
 	return json.Marshal(string(n.Data))
 }
 
-// OrNewer makes what [Decode] says of an event one that is only looked at: what is newer is a [Newer].
+// OrNewer turns a newer event's error from [Decode] into a [Newer], for code that only reads.
 func OrNewer(b Body, err error) (Body, error) {
 	if newer, ok := errors.AsType[*NewerError](err); ok {
 		return newer.Newer, nil

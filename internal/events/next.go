@@ -11,7 +11,7 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// Noted is an event that only the next version knows: an owner writes it behind the plan.
+// Noted is an event that only the next version knows. An owner writes it after the plan.
 type Noted struct {
 	Note string `json:"note"`
 }
@@ -21,7 +21,7 @@ func (Noted) EventType() Type { return "dev.toolyard.batch.noted.v1" }
 
 var nextBodies = []Body{Noted{}}
 
-// inNextForm makes of an event what the next version writes: work has a field more, which today's workers pass over;
+// inNextForm changes an event to the form of the next version: work has another field, which today's workers ignore;
 // and they must not run calls that need a claim.
 func inNextForm(e *event.Event, b Body) {
 	work, ok := b.(Requested)

@@ -4,8 +4,8 @@ package events
 
 import "github.com/cloudevents/sdk-go/v2/event"
 
-// nextBodies are those that only the build of the next version knows.
+// nextBodies are bodies that only the build of the next version knows.
 var nextBodies []Body
 
-// inNextForm makes of an event what the next version writes.
+// inNextForm changes an event to the form of the next version.
 func inNextForm(*event.Event, Body) {}
