@@ -12,20 +12,20 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
-// CheckJSON says what is wrong with data as one JSON document before anything reads its fields, as a
-// [*toolyard.InputError], or returns nil; see [strictjson.Check] for what is checked.
+// CheckJSON returns a [*toolyard.InputError] if data is not one valid JSON document; see [strictjson.Check] for the
+// checks. It reads no fields.
 func CheckJSON(data []byte) error { return strictjson.Check(data) }
 
-// MendJSON is [CheckJSON] for a document with calls in it, and returns what is to be read: what is wrong with one
-// call's input stays in that call; see [strictjson.Mend].
+// MendJSON is [CheckJSON] for a document with calls. It returns the document to read, in which a mistake in one call's
+// input stays in that call; see [strictjson.Mend].
 func MendJSON(data []byte) ([]byte, error) { return strictjson.Mend(data) }
 
-// Decode reads one document of any format into a batch, and says which format it was. With an empty force the format
-// is recognised by shape; otherwise it is force, and the errors are that format's. A provider's form gives the calls
-// alone; agent, session, options and the batch's id are the caller's to fill in.
+// Decode reads one document of any format into a batch, and returns its format. With an empty force it recognises the
+// format by its shape; otherwise the format is force, and the errors are that format's. A provider's form has only the
+// calls; the caller sets agent, session, options and the batch's id.
 //
 // The batch is not normalized and not validated: ids may be empty in native form and may repeat in any. Every error is
-// a [*toolyard.InputError]; a document without calls is one. data is not kept.
+// a [*toolyard.InputError]; a document without calls is one. data is not retained.
 func Decode(data []byte, force Format) (toolyard.Batch, Format, error) {
 	data, err := MendJSON(data)
 	if err != nil {

@@ -1,12 +1,12 @@
 // Package provider turns what a model emitted into a [toolyard.Batch], and results into what goes back to that model.
-// It is the only place that knows the forms apart: one leaf package a form, each with its Decode and Render, and
-// beneath them strictjson (how strangers' JSON is read) and answer (what a model reads about a call).
+// Only this package distinguishes the forms. Each form has a package with Decode and Render. Below them are strictjson
+// (how untrusted JSON is read) and answer (what a model reads about a call).
 //
 //	document -> MendJSON -> recognise -> leaf Decode -> calls        (the caller goes on with Normalize, Validate)
 //	results  -> answer.Pair -> leaf Render -> message
 //
-// What is wrong with a document is a [*toolyard.InputError]; what is wrong with one call inside it, such as broken
-// arguments, is left in that call and becomes its result. The packages are pure.
+// A mistake in a document is a [*toolyard.InputError]; a mistake in one call, such as broken arguments, stays in that
+// call and becomes its result. The packages are pure.
 package provider
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// Format names a wire form, as flags and the HTTP API do. The empty Format means: recognise it.
+// Format names a wire form, as flags and the HTTP API do. The empty Format means that the form is recognised.
 type Format string
 
 // The formats.
@@ -31,8 +31,8 @@ const (
 // Formats lists every format.
 var Formats = []Format{Native, Anthropic, OpenAI, OpenAIChat, Gemini}
 
-// ParseFormat reads a format's name; the empty name is the empty Format. Any other is a [*toolyard.InputError] that
-// lists the formats.
+// ParseFormat reads a format's name; the empty name is the empty Format. For any other the error is a
+// [*toolyard.InputError] that lists the formats.
 func ParseFormat(name string) (Format, error) {
 	if name == "" {
 		return "", nil

@@ -9,15 +9,15 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
-// shapes tells a person what is recognised.
+// shapes lists for people what is recognised.
 const shapes = `a native batch {"calls": [...]}, ` +
 	`an Anthropic message {"role": "assistant", "content": [...]}, ` +
 	`an OpenAI Responses output [{"type": "function_call", ...}] or response {"output": [...]}, ` +
 	`an OpenAI Chat Completions message {"tool_calls": [...]} or completion {"choices": [...]}, ` +
 	`a Gemini content {"parts": [...]} or response {"candidates": [...]}`
 
-// recognise finds the one format whose marks a document bears. None is an error, and so are two: to guess would be to
-// run calls that the writer did not mean. The marks are those that no other format has at that place:
+// recognise finds the one format whose marks a document has. No format is an error, and so are two: a guess could run
+// calls that the writer did not mean. A mark occurs in no other format at that place:
 //
 //	native       calls
 //	anthropic    type "message", or role "assistant" with content as an array and no tool_calls

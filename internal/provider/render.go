@@ -18,18 +18,18 @@ import (
 //	openai-chat  an array of messages with role tool
 //	gemini       one user content with a functionResponse part a call
 //
-// Parts of an output that the form has a place for go there, and of others the text tells; data that is kept elsewhere
-// has to be filled in before. What the provider wants back is in each result's echo.
+// Parts of an output go where the form has a place for them; the text describes the others. Data that is stored
+// elsewhere must be fetched before. Each result's echo has what else the provider needs back.
 //
-// results must hold the result of calls[i] at each i; see [answer.Pair] for that guard and for the text that a model
-// reads. Its error, unlike those of [Decode], is a bug of the caller, except for an unknown format, which is a
+// results must have the result of calls[i] at each i; [answer.Pair] checks this and makes the text for the model. An
+// error, unlike those of [Decode], is a bug of the caller, except for an unknown format, which is a
 // [*toolyard.InputError].
 func Render(format Format, calls []toolyard.Call, results []toolyard.Result) ([]byte, error) {
 	return RenderBatch(format, calls, results, nil)
 }
 
-// RenderBatch is [Render] for a batch that is over, with what hooks have to say of it: the last answer has it behind
-// its text. The native form has results alone.
+// RenderBatch is [Render] for a completed batch, with what hooks say about it: it follows the text of the last answer.
+// The native form has only results.
 func RenderBatch(format Format, calls []toolyard.Call, results []toolyard.Result, notice *toolyard.Notice) ([]byte,
 	error) {
 	if format == "" {

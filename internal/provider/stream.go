@@ -15,15 +15,15 @@ import (
 // StreamFormats lists the formats whose event streams are read.
 var StreamFormats = []Format{Anthropic, OpenAI, OpenAIChat}
 
-// Errors of streams that are not whole. What is wrong with an event is a [*toolyard.InputError].
+// The errors of incomplete streams. An invalid event is a [*toolyard.InputError].
 var (
 	ErrCut      = eventstream.ErrCut
 	ErrProvider = eventstream.ErrProvider
 )
 
-// Stream reads the raw event stream of one response in a format. The calls are those that [Decode] reads out of the
-// same response when it is whole, each as soon as its input is. An unknown format is a [*toolyard.InputError] that
-// lists the others.
+// Stream reads the raw event stream of one response in a format. It returns the calls that [Decode] would read from the
+// whole response, each as soon as its input is complete. For an unknown format the error is a [*toolyard.InputError]
+// that lists the others.
 func Stream(format Format) (*eventstream.Decoder, error) {
 	switch format {
 	case Anthropic:
@@ -37,25 +37,25 @@ func Stream(format Format) (*eventstream.Decoder, error) {
 		StreamFormats)}
 }
 
-// pumpBytes is how much of a stream is read at once.
+// pumpBytes is the size of one read from a stream.
 const pumpBytes = 16 << 10
 
-// Sink takes the calls of a stream.
+// Sink receives the calls of a stream.
 type Sink struct {
 	// Begin is called once, before anything else, when the first call has begun: its input is still to come.
 	Begin func() error
-	// Append takes calls, in order.
+	// Append receives calls, in order.
 	Append func([]toolyard.Call) error
-	// Anew says that the response has begun anew: the calls so far are none of it. Nil: nobody asks.
+	// Anew says that the response has restarted: the calls so far do not belong to it. Nil: not called.
 	Anew func()
-	// Close says that no calls follow, and why the stream is not whole, if it is not. It is called once, also when none
+	// Close says that no calls follow, and why the stream is incomplete, if it is. It is called once, also if no call
 	// has begun.
 	Close func(cut error) error
 }
 
-// Pump reads a stream to its end and hands its calls on. cut says why the stream is not whole, or is nil; its calls
-// have been handed on then too, those that were cut marked [toolyard.Call.Incomplete]. err is an error of the sink,
-// which ends it. What comes behind the response's last event is read and not looked at.
+// Pump reads a stream to its end and passes its calls on. cut says why the stream is incomplete, or is nil; its calls
+// have then been passed on too, and those that were cut are marked [toolyard.Call.Incomplete]. err is an error of the
+// sink, which ends the reading. Bytes after the response's last event are read and ignored.
 func Pump(d *eventstream.Decoder, r io.Reader, to Sink) (cut, err error) {
 	begun, closed := false, false
 	handed, anew := 0, 0
@@ -68,7 +68,7 @@ func Pump(d *eventstream.Decoder, r io.Reader, to Sink) (cut, err error) {
 		if _, bad := errors.AsType[*toolyard.InputError](err); !bad || len(calls) == 1 {
 			return err
 		}
-		for i := range calls { // those before the one that is wrong run, however the bytes came
+		for i := range calls { // the calls before an invalid one run, however the bytes were split
 			if err := to.Append(calls[i : i+1]); err != nil {
 				return err
 			}
@@ -110,7 +110,7 @@ func Pump(d *eventstream.Decoder, r io.Reader, to Sink) (cut, err error) {
 		n, lost := r.Read(buffer)
 		total += n
 		if !closed && n > 0 {
-			calls, _ := d.Feed(buffer[:n]) // End says what broke it
+			calls, _ := d.Feed(buffer[:n]) // End returns the error
 			if err := hand(calls); err != nil {
 				return cut, err
 			}

@@ -17,18 +17,18 @@ import (
 )
 
 // MCP names the form of tools of the Model Context Protocol. It has no document of calls: [Decode] and [Render] do not
-// know it.
+// support it.
 const MCP Format = "mcp"
 
-// ToolFormats lists the formats that tools go out in.
+// ToolFormats lists the formats for tools.
 var ToolFormats = []Format{Anthropic, OpenAI, OpenAIChat, Gemini, MCP}
 
-// outlet is how one format gets its tools.
+// outlet describes how one format gets its tools.
 type outlet struct {
 	names          toolname.Rule
-	loose, strict  lower.Target // strict is empty where there is none
-	max            int          // tools in a request; 0: no limit is known
-	defers, output bool         // has a place for deferral, for output schemas
+	loose, strict  lower.Target // strict is empty if there is none
+	max            int          // tools in a request; 0: no known limit
+	defers, output bool         // can express deferral, has output schemas
 	write          func([]definition.Tool) ([]byte, error)
 }
 
@@ -57,30 +57,30 @@ func ToolNames(format Format) (toolname.Rule, error) {
 	return o.names, nil
 }
 
-// TellsLoaded reports whether a format's tools depend on what a session has loaded: it has no place for deferral.
+// TellsLoaded reports whether a format's tools depend on what a session has loaded, because it cannot express deferral.
 func TellsLoaded(format Format) bool {
 	o, ok := outlets[format]
 	return ok && !o.defers
 }
 
-// ToolOptions say how tools go out.
+// ToolOptions are options for the tools of a request.
 type ToolOptions struct {
-	// Strict asks the provider to hold the model to the schema, for every tool whose schema has such a form. Optional
-	// fields of OpenAI's form come back as null, which [lower.DropNulls] takes out.
+	// Strict asks the provider to enforce the schema, for every tool whose schema has such a form. Optional fields of
+	// OpenAI's form come back as null, which [lower.DropNulls] removes.
 	Strict bool
-	// Loaded are the deferred tools that the session has loaded, by declared name: those go out in a form that has no
-	// place for deferral. In the others the search's own output has told the model of them, and the bytes stay as they
-	// were: a provider keeps its prompt cache.
+	// Loaded are the deferred tools that the session has loaded, by declared name. A form that cannot express deferral
+	// includes these. In the other forms the search's own output has told the model about them, and the bytes do not
+	// change, so that a provider keeps its prompt cache.
 	Loaded map[string]bool
-	// Names are the names that the tools get; see [ToolNames].
+	// Names are the names for the tools; see [ToolNames].
 	Names toolname.Table
 }
 
 // Tools writes exactly the array tools of a request in the format, without a newline at the end, and a note for each
-// thing that was changed or left out on the way. The same tools in the same order give the same bytes.
+// change or omission. The same tools in the same order give the same bytes.
 //
-// A tool that the provider would refuse is left out, with a note whose Sent is empty: one of them would have the whole
-// request refused. Too many tools are a [*toolyard.InputError]: which of them to leave out is not ours to say.
+// A tool that the provider would refuse is left out, with a note whose Sent is empty, because one such tool fails the
+// whole request. Too many tools are a [*toolyard.InputError], because we cannot choose which to leave out.
 func Tools(format Format, tools []tool.Declaration, opts ToolOptions) ([]byte, []definition.Note, error) {
 	if _, err := ToolNames(format); err != nil {
 		return nil, nil, err
@@ -105,13 +105,13 @@ func Tools(format Format, tools []tool.Declaration, opts ToolOptions) ([]byte, [
 	return data, notes, err
 }
 
-// budget is what strict tools of one request may still use.
+// budget is what remains for the strict tools of one request.
 type budget struct {
 	tools, optionals, unions int
 	bounded                  bool
 }
 
-// take uses the budget for one tool, or says what it is short of.
+// take uses the budget for one tool, or says which limit is exceeded.
 func (b *budget) take(l *lower.Lowered) (short string) {
 	switch {
 	case !b.bounded:
@@ -129,7 +129,7 @@ func (b *budget) take(l *lower.Lowered) (short string) {
 	return ""
 }
 
-// define makes the definition of one tool; ok is false for one that is left out.
+// define makes the definition of one tool; ok is false if it is left out.
 func (o *outlet) define(d *tool.Declaration, opts ToolOptions, b *budget) (def definition.Tool, notes []definition.Note,
 	ok bool) {
 	sent := opts.Names.Sent(d.Name)

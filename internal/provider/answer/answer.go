@@ -1,5 +1,5 @@
-// Package answer pairs calls with their results, for the renderers of all providers: what each says to its model
-// about one call is decided here once, and a renderer only puts it into its form.
+// Package answer pairs calls with their results, for the renderers of all providers. It decides what a model reads
+// about one call, and a renderer only puts that into its form.
 //
 // The package is pure.
 package answer
@@ -15,21 +15,21 @@ import (
 
 // Answer is what one model reads about one of its calls.
 type Answer struct {
-	// CallID and Tool are the call's, as the model wrote them: a result may carry the name behind an alias.
+	// CallID and Tool are the call's, as the model wrote them: a result may have the name behind an alias.
 	CallID string
 	Tool   string
 	// Text is the output, or on failure the error; see [Pair].
 	Text    string
 	IsError bool
 	Code    toolyard.Code
-	// Parts are the output by its parts, where a success is more than text; Text is the same for a form that takes text
-	// alone.
+	// Parts are the output in parts, if a success is more than text; Text has the same content for a form that accepts
+	// only text.
 	Parts []toolyard.Content
-	// Echo is the call's: fields of the provider that it wants back.
+	// Echo is the call's: fields that the provider needs back.
 	Echo toolyard.Echo
 }
 
-// Field reads a field of the echo as a string; "" when it is none.
+// Field reads a field of the echo as a string; "" if it is not a string.
 func (a *Answer) Field(name string) string {
 	var fields map[string]json.RawMessage
 	var text string
@@ -39,8 +39,8 @@ func (a *Answer) Field(name string) string {
 	return text
 }
 
-// Caller is what called the tool, when that was not the model itself: the field caller of the echo, as it came, and its
-// type. Both are empty when there is none.
+// Caller is what called the tool, if it was not the model itself: the field caller of the echo, unchanged, and its
+// type. Both are empty if there is none.
 func (a *Answer) Caller() (caller json.RawMessage, kind string) {
 	var echo struct {
 		Caller json.RawMessage `json:"caller"`
@@ -54,9 +54,9 @@ func (a *Answer) Caller() (caller json.RawMessage, kind string) {
 	return echo.Caller, of.Type
 }
 
-// Pair answers every call, in emission order. results must hold exactly the result of calls[i] at each i: anything
-// else is a bug of the caller, and an error here (not a [toolyard.InputError]), since a result under another call's
-// id would mislead the model without any sign.
+// Pair answers every call, in emission order. results must have exactly the result of calls[i] at each i. Anything else
+// is a bug of the caller, and an error here (not a [toolyard.InputError]), because a result under another call's id
+// would mislead the model without notice.
 //
 // The text is [toolyard.Result.Text], and never the operator's detail.
 func Pair(calls []toolyard.Call, results []toolyard.Result) ([]Answer, error) {
@@ -82,9 +82,9 @@ func Pair(calls []toolyard.Call, results []toolyard.Result) ([]Answer, error) {
 	return answers, nil
 }
 
-// AddNotice adds what hooks have to say of a batch to the last answer that the model itself reads: every form has one
-// place for each call and no other that all providers take. An answer that a program reads, or that has no text, stays
-// as it is.
+// AddNotice adds what hooks say about a batch to the last answer that the model itself reads: every form has one place
+// for each call, and no other that all providers accept. An answer that a program reads, or that has no text, is
+// unchanged.
 func AddNotice(answers []Answer, n *toolyard.Notice) {
 	words := noticeWords(n)
 	if words == "" {
@@ -107,7 +107,7 @@ func AddNotice(answers []Answer, n *toolyard.Notice) {
 	}
 }
 
-// noticeWords are what a model reads of a notice; "" when there is nothing to say.
+// noticeWords is the text of a notice for the model; "" if there is none.
 func noticeWords(n *toolyard.Notice) string {
 	if n == nil {
 		return ""

@@ -7,24 +7,24 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// MaxMediaBytes is how large an image or a document may be to go to a model, encoded in base64. A larger one is told of
-// in words.
+// MaxMediaBytes is the largest image or document that goes to a model, encoded in base64. A line of text replaces a
+// larger one.
 const MaxMediaBytes = 5 << 20
 
 var images = []string{"image/jpeg", "image/png", "image/gif", "image/webp"}
 
-// Media is what a part shows to a model that reads more than text.
+// Media is the form in which a part is shown to a model that reads more than text.
 type Media int
 
 // The kinds of media.
 const (
-	Words    Media = iota // none: the part's words are all
-	Image                 // an image of a type that all providers take
+	Words    Media = iota // none: only the part's text
+	Image                 // an image of a type that all providers accept
 	Document              // a PDF
 )
 
-// MediaOf says how a part is shown. What is stored elsewhere, too large, or of a type that not every provider takes, is
-// told of in words; so is audio.
+// MediaOf says how a part is shown. A part that is stored elsewhere, too large, or of a type that not every provider
+// accepts is described by text; so is audio.
 func MediaOf(p *toolyard.Content) Media {
 	switch {
 	case len(p.Data) == 0 || base64.StdEncoding.EncodedLen(len(p.Data)) > MaxMediaBytes:
@@ -36,7 +36,7 @@ func MediaOf(p *toolyard.Content) Media {
 	return Words
 }
 
-// HasMedia reports whether some part is more than words.
+// HasMedia reports whether a part is more than text.
 func HasMedia(parts []toolyard.Content) bool {
 	return slices.ContainsFunc(parts, func(p toolyard.Content) bool { return MediaOf(&p) != Words })
 }
@@ -47,7 +47,7 @@ func Base64(p *toolyard.Content) string { return base64.StdEncoding.EncodeToStri
 // DataURL is a part's data as a URL.
 func DataURL(p *toolyard.Content) string { return "data:" + p.MIMEType + ";base64," + Base64(p) }
 
-// SentName is the name of a ContentTool for providers whose names have 64 characters.
+// SentName is the name of a ContentTool for providers that limit names to 64 characters.
 func SentName(p *toolyard.Content) string {
 	if p.Sent != "" {
 		return p.Sent

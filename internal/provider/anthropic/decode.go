@@ -1,8 +1,8 @@
 // Package anthropic reads and writes the forms of the Anthropic Messages API.
 //
-// Both directions use our own small types: the SDK links its whole API, and its response types take what is missing
-// for empty and what has the wrong type for absent. Tests hold what we read and write equal to the SDK's. The package
-// is pure.
+// Both directions use our own small types: the SDK links its whole API, and its response types read a missing field as
+// empty and a field of the wrong type as absent. Tests check that we read and write the same as the SDK. The package is
+// pure.
 package anthropic
 
 import (
@@ -14,15 +14,15 @@ import (
 // that passed [strictjson.Check]. A message without any gives no calls and no error.
 //
 // Blocks of every other type are skipped: text and thinking are not calls, and server_tool_use, mcp_tool_use and their
-// results are the provider's own business. Inputs are read by [strictjson.Object.Input]; an object is kept as it is.
-// If the response stopped for want of tokens, a tool_use at its very end is taken as cut: its input becomes a string,
-// so that it ends as schema_validation_failed, and a half-written file is not written.
+// results are handled by the provider. [strictjson.Object.Input] reads inputs; an object is kept unchanged. If the
+// response stopped at its token limit, a tool_use at its very end counts as cut: its input becomes a string, so that it
+// ends as schema_validation_failed, and a half-written file is not written.
 //
-// What a model wrote wrong is its call's: a name that is none ends as unknown_tool, an input that is missing as
+// A mistake of the model stays in its call: an invalid name ends as unknown_tool, a missing input as
 // schema_validation_failed.
 //
-// toolset_name of a block, and its caller where that is not the model itself, become the call's echo.
-// Errors are [*toolyard.InputError] with the field's path.
+// toolset_name of a block, and its caller if that is not the model itself, become the call's echo. Errors are
+// [*toolyard.InputError] with the field's path.
 func Decode(data []byte) ([]toolyard.Call, error) {
 	message, err := strictjson.ReadObject("", data)
 	if err != nil {
@@ -39,7 +39,7 @@ func Decode(data []byte) ([]toolyard.Call, error) {
 		return nil, err
 	}
 	if message.Kind("content") == "string" {
-		return nil, nil // the short form of a message that is text alone
+		return nil, nil // the short form of a message with only text
 	}
 	blocks, err := message.Array("content")
 	if err != nil {

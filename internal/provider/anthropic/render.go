@@ -9,7 +9,7 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/answer"
 )
 
-// message, result, block and source are what goes back, in the order of fields in which the SDK writes them.
+// message, result, block and source are the output, with fields in the order of the SDK.
 type message struct {
 	Content []result `json:"content"`
 	Role    string   `json:"role"`
@@ -38,19 +38,19 @@ type source struct {
 	Type      string `json:"type"`
 }
 
-// noOutput stands for an output of nothing but white space: the API refuses such a text block with status 400.
+// noOutput replaces an output of only white space: the API refuses such a text block with status 400.
 const noOutput = "(no output)"
 
-// skipped are the words that models know for an action of a toolset that was not tried, because one before it failed.
+// skipped are the texts that models know for an action of a toolset that was not tried, because one before it failed.
 var skipped = map[string]string{
 	"computer": "Not executed: an earlier computer action in this turn failed.",
 	"browser":  "Not executed: an earlier action in this turn failed.",
 }
 
-// Render writes one user message with a tool_result block for every answer, in order; is_error is there only when
-// true. The content of a block is an array of text, or of the output's parts: images, PDF documents, and references to
-// tools that the model may call from here on. Errors are text alone, as the API wants them, and so is what a program
-// reads that called the tool.
+// Render writes one user message with a tool_result block for every answer, in order; is_error is present only if true.
+// The content of a block is an array of text, or of the output's parts: images, PDF documents, and references to tools
+// that the model may call from now on. Errors are text alone, as the API requires, and so is an answer to a program
+// that called the tool.
 func Render(answers []answer.Answer) ([]byte, error) {
 	m := message{Content: make([]result, len(answers)), Role: "user"}
 	for i := range answers {
@@ -95,7 +95,7 @@ func content(a *answer.Answer) (list []block) {
 	return list
 }
 
-// mediaBlock is a part that is more than text.
+// mediaBlock makes the block of a part that is more than text.
 func mediaBlock(p *toolyard.Content) (b block, ok bool) {
 	data := func(mime string) *source { return &source{Data: answer.Base64(p), MediaType: mime, Type: "base64"} }
 	switch answer.MediaOf(p) {

@@ -9,16 +9,16 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
-// NewStream reads the event stream of a Messages response. A tool_use block is whole at its content_block_stop, and is
-// then read by [Decode] as if it had come in a message: broken JSON becomes its input as a string. Deltas and ends of
-// blocks may interleave; blocks that are no calls are skipped.
+// NewStream reads the event stream of a Messages response. A tool_use block is complete at its content_block_stop.
+// [Decode] then reads it as if it had come in a message: broken JSON becomes its input as a string. Deltas and ends of
+// blocks may interleave; blocks that are not calls are skipped.
 //
-// A call without any input is held until the event behind it, which says whether the model had none to give or was
-// stopped before it could. Any other is not cut by a stop_reason that comes after its end: text that is a whole object
-// is one however the model stopped, since no beginning of an object is an object.
+// A call without any input is held until the next event, which says whether the model had no input to give or was
+// stopped first. A stop_reason after the end of any other call does not cut it: text that is a complete object is
+// complete whatever the model stopped for, since no prefix of an object is an object.
 //
-// A second message_start begins the response anew, as a proxy does that has asked again: what was not whole by then is
-// forgotten.
+// A second message_start restarts the response; a proxy that has asked again sends one. What was incomplete by then is
+// dropped.
 func NewStream() *eventstream.Decoder {
 	s := &stream{open: map[int64]*toolBlock{}, last: -1}
 	s.Handle = s.event
@@ -28,13 +28,13 @@ func NewStream() *eventstream.Decoder {
 type stream struct {
 	eventstream.Decoder
 	open map[int64]*toolBlock // tool_use blocks by index
-	last int64                // the index of the block that began last
-	held *toolBlock           // it has ended without an input
-	// begun says that there was a message_start, or a block: another message_start begins anew.
+	last int64                // the index of the latest block
+	held *toolBlock           // ended without an input
+	// begun says that there was a message_start, or a block: another message_start restarts the response.
 	begun bool
 }
 
-// toolBlock is a tool_use block that has begun.
+// toolBlock is an open tool_use block.
 type toolBlock struct {
 	call  *eventstream.Open
 	start strictjson.Object
@@ -171,7 +171,7 @@ func (s *stream) messageDelta(e strictjson.Object) error {
 	return s.release(reason)
 }
 
-// release ends the call that is held: a block follows it, or the message stops for a reason.
+// release ends the held call: a block follows it, or the message stops for a reason.
 func (s *stream) release(reason string) error {
 	b := s.held
 	if b == nil {

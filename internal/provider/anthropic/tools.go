@@ -10,12 +10,12 @@ import (
 // The limits of strict tools over a whole request; see docs/providers.md.
 const (
 	MaxStrictTools     = 20 // tools with strict
-	MaxStrictOptionals = 24 // fields of them that may be left out
+	MaxStrictOptionals = 24 // optional fields of them
 	MaxStrictUnions    = 16 // fields of them that have several types
 )
 
-// toolParam is one tool of a request, in the order of fields in which the SDK writes them. The schema goes out as it
-// is: the provider's prompt cache would miss if the bytes changed from one request to the next.
+// toolParam is one tool of a request, with fields in the order of the SDK. The schema is sent unchanged: the provider's
+// prompt cache would miss if the bytes changed between requests.
 type toolParam struct {
 	InputSchema  json.RawMessage `json:"input_schema"`
 	Name         string          `json:"name"`

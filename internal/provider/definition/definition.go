@@ -1,5 +1,5 @@
-// Package definition is what a provider is told about a tool, in the words that all providers share: the counterpart of
-// package answer, for the way out of tools. The package is pure.
+// Package definition is what a provider is told about a tool, in a form that all providers share: the counterpart of
+// package answer for outgoing tools. The package is pure.
 package definition
 
 import (
@@ -13,12 +13,12 @@ import (
 
 // Tool is one definition.
 type Tool struct {
-	// Name is as the provider takes it; see package toolname.
+	// Name is the name for the provider; see package toolname.
 	Name        string
 	Description string
-	// Schema is the input's, lowered. Its root is an object.
+	// Schema is the lowered input schema. Its root is an object.
 	Schema json.RawMessage
-	// OutputSchema is as it was declared, empty for most.
+	// OutputSchema is unchanged, and empty for most tools.
 	OutputSchema json.RawMessage
 	Strict       bool
 	// Deferred leaves the definition out of the prompt until a search loads it.
@@ -29,9 +29,9 @@ type Tool struct {
 // Hints are MCP's annotations.
 type Hints struct{ ReadOnly, Destructive, Idempotent, OpenWorld bool }
 
-// HintsOf derives the annotations of a tool. A tool whose calls are judged one by one is described by its strictest
-// call. Nothing declares that a tool keeps to a closed world; it counts as one that does when a path says where it acts
-// and it only reads, or changes files of the workspace alone.
+// HintsOf derives the annotations of a tool. A tool whose calls are judged one by one has the hints of its strictest
+// call. No declaration can say that a tool touches nothing outside. It counts as closed only if a path says where it
+// acts, and it only reads or changes only files of the workspace.
 func HintsOf(d *tool.Declaration) Hints {
 	j, static := d.StaticJudgement()
 	if !static {
@@ -41,17 +41,18 @@ func HintsOf(d *tool.Declaration) Hints {
 	return Hints{ReadOnly: j.ReadOnly, Destructive: j.Destructive, Idempotent: j.Idempotent, OpenWorld: !closed}
 }
 
-// Note is one entry of the report: what became of a tool's declaration on the way.
+// Note is one entry of the report: a change of a tool's declaration.
 type Note struct {
-	// Tool is the declared name, Sent the one that the provider gets; Sent is empty for a tool that is left out.
+	// Tool is the declared name, Sent the one that the provider gets; Sent is empty if the tool is left out.
 	Tool string `json:"tool"`
 	Sent string `json:"sent"`
 	lower.Change
-	// Deferred says that the tool is left out for want of a place for tools that are not loaded yet.
+	// Deferred says that the tool is left out because the format cannot express deferral and the tool is not loaded
+	// yet.
 	Deferred bool `json:"deferred,omitempty"`
 }
 
-// String is the note as one line.
+// String returns one line.
 func (n Note) String() string {
 	text := n.Tool + ": "
 	for _, where := range []string{n.Path, n.Keyword} {
@@ -62,8 +63,7 @@ func (n Note) String() string {
 	return text + n.What + ": " + n.Why
 }
 
-// Parameters are the keywords at the root of a schema, each as it is to be sent. OpenAI's forms write them in the order
-// of their names.
+// Parameters returns the keywords at the root of a schema, unchanged. OpenAI's forms write them in alphabetical order.
 func Parameters(schema json.RawMessage) (map[string]json.RawMessage, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(schema, &fields); err != nil {
@@ -72,7 +72,7 @@ func Parameters(schema json.RawMessage) (map[string]json.RawMessage, error) {
 	return fields, nil
 }
 
-// IsObject reports whether a schema says that it is of an object.
+// IsObject reports whether a schema requires an object.
 func IsObject(schema json.RawMessage) bool {
 	own, err := Parameters(schema)
 	return err == nil && slices.Equal(own["type"], []byte(`"object"`))

@@ -6,27 +6,27 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// maxCutBytes is how much is kept of an input that was cut.
+// maxCutBytes is how much of a cut input is kept.
 const maxCutBytes = 4 << 10
 
-// Calls are those that have begun, in the order in which they did, until they go out.
+// Calls has the calls that have begun, in that order, until they are emitted.
 type Calls struct {
 	open  []*Open
 	bytes int
 	begun bool
-	gone  int // how many went out
+	gone  int // number of emitted calls
 }
 
 // Open is a call that has begun.
 type Open struct {
-	// Call is what is known of it: its id, its tool, and what the provider wants echoed.
+	// Call is what is known about it: its id, its tool, and the provider's echo.
 	Call toolyard.Call
 	text []byte
 	whole,
 	dropped bool
 }
 
-// Begin adds a call behind all others.
+// Begin adds a call after all others.
 func (c *Calls) Begin(call toolyard.Call) (*Open, error) {
 	if len(c.open) == MaxOpenCalls {
 		return nil, tooLarge("more than %d calls have begun and not ended", MaxOpenCalls)
@@ -36,7 +36,7 @@ func (c *Calls) Begin(call toolyard.Call) (*Open, error) {
 	return o, nil
 }
 
-// Grow adds to the text of a call's input.
+// Grow appends to the text of a call's input.
 func (c *Calls) Grow(o *Open, text string) error {
 	if c.bytes += len(text); c.bytes > MaxOpenBytes {
 		return tooLarge("the inputs of calls that have begun and not ended are longer than %d bytes", MaxOpenBytes)
@@ -48,13 +48,13 @@ func (c *Calls) Grow(o *Open, text string) error {
 // Text is a call's input so far.
 func (o *Open) Text() string { return string(o.text) }
 
-// Whole says what a call is that has ended. Its text counts as long as it has not gone out.
+// Whole ends a call. Its text counts towards the limit until the call is emitted.
 func (c *Calls) Whole(o *Open, call toolyard.Call) { o.Call, o.whole = call, true }
 
-// Drop says that it is none that is answered here.
+// Drop ends a call that is not executed here.
 func (c *Calls) Drop(o *Open) { o.whole, o.dropped = true, true }
 
-// Waiting are the calls that have not ended, in order.
+// Waiting returns the calls that have not ended, in order.
 func (c *Calls) Waiting() (out []*Open) {
 	for _, o := range c.open {
 		if !o.whole {
@@ -64,7 +64,7 @@ func (c *Calls) Waiting() (out []*Open) {
 	return out
 }
 
-// take lets those out that are whole, with all before them.
+// take emits the leading calls that are complete.
 func (c *Calls) take() (out []toolyard.Call) {
 	for len(c.open) > 0 && c.open[0].whole {
 		out = c.next(out)
@@ -72,8 +72,8 @@ func (c *Calls) take() (out []toolyard.Call) {
 	return out
 }
 
-// rest lets all others out when nothing follows. Those that have not ended are marked as cut; their input is the
-// beginning of the text that came of it, for who reads the log.
+// rest emits all other calls at the end of the stream. Those that have not ended are marked as cut. Their input is the
+// beginning of their text, for readers of the log.
 func (c *Calls) rest() (out []toolyard.Call) {
 	for len(c.open) > 0 {
 		if o := c.open[0]; !o.whole {
@@ -88,7 +88,7 @@ func (c *Calls) rest() (out []toolyard.Call) {
 	return out
 }
 
-// forget lets go of those that have not gone out.
+// forget drops the calls that were not emitted.
 func (c *Calls) forget() { c.open, c.bytes = nil, 0 }
 
 func (c *Calls) next(out []toolyard.Call) []toolyard.Call {

@@ -7,10 +7,10 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
-// A part of a stream that is whole is read by the decoder of whole messages, out of a document that is made here. What
-// the provider wrote stays as it is, to the byte.
+// The decoder of whole messages reads a complete part of a stream, in a document that is made here. What the provider
+// wrote stays unchanged, byte by byte.
 
-// Text is a text as a JSON string.
+// Text returns a text as a JSON string.
 func Text(text string) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -21,7 +21,7 @@ func Text(text string) json.RawMessage {
 	return bytes.TrimSpace(b.Bytes())
 }
 
-// With is an object of a stream with some of its fields set, or added.
+// With returns an object of a stream with some of its fields set, or added.
 func With(o strictjson.Object, set map[string]json.RawMessage) json.RawMessage {
 	fields := map[string]json.RawMessage{}
 	for _, name := range o.Names() {
@@ -33,7 +33,7 @@ func With(o strictjson.Object, set map[string]json.RawMessage) json.RawMessage {
 	return Object(fields)
 }
 
-// Object is an object with these fields.
+// Object returns an object with these fields.
 func Object(fields map[string]json.RawMessage) json.RawMessage {
 	b := []byte("{")
 	for name, value := range fields {
@@ -45,7 +45,7 @@ func Object(fields map[string]json.RawMessage) json.RawMessage {
 	return append(b, '}')
 }
 
-// Array is an array of these items.
+// Array returns an array of these items.
 func Array(items ...json.RawMessage) json.RawMessage {
 	return append(append([]byte("["), bytes.Join(asBytes(items), []byte(","))...), ']')
 }

@@ -1,8 +1,8 @@
 // Package gemini reads and writes the forms of the Gemini API (generateContent).
 //
-// The few structs that go back are our own: the official SDK (google.golang.org/genai) brings gRPC, Google Cloud
-// authentication and OpenCensus into every binary that imports it. Tests decode what we emit with the SDK's types, and
-// hold our reading of calls equal to theirs. The package is pure.
+// The few output structs are our own: the official SDK (google.golang.org/genai) brings gRPC, Google Cloud
+// authentication and OpenCensus into every binary that imports it. Tests decode our output with the SDK's types, and
+// check that we read calls as they do. The package is pure.
 package gemini
 
 import (
@@ -14,18 +14,18 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
-// madeID begins the ids that are made here for calls that came without one, as Gemini's mostly do. [Render] leaves
-// them out again: the API matches such answers by name and order, and refuses an id that it never gave.
+// madeID begins the ids that are generated here for calls without one, which is usual for Gemini. [Render] leaves them
+// out again: the API matches such answers by name and order, and refuses an unknown id.
 const madeID = "toolyard_call_"
 
 // Decode reads the functionCall parts of a content, or of a whole response, in their order, from data that passed
 // [strictjson.Check]. A content without any gives no calls and no error.
 //
-// Parts of other kinds (text, thoughts, executableCode, toolCall, ...) are skipped; the provider runs its own tools.
-// Of several candidates only one may have calls: they are alternatives. A call without id gets "toolyard_call_N", N
-// being its place from 1; that prefix is reserved, and refused in a given id. Absent args are {}. A part that says
-// that more of its call follows is refused: hand in the accumulated response. If the response stopped for want of
-// tokens, a call at its very end is taken as cut: its input becomes a string, and ends as schema_validation_failed.
+// Parts of other kinds (text, thoughts, executableCode, toolCall, ...) are skipped; the provider runs its own tools. Of
+// several candidates only one may have calls, because they are alternatives. A call without id gets "toolyard_call_N",
+// where N is its position from 1; that prefix is reserved, and refused in a given id. Absent args are {}. A part that
+// says that more of its call follows is refused: submit the accumulated response. If the response stopped at its token
+// limit, a call at its very end counts as cut: its input becomes a string, and it ends as schema_validation_failed.
 // Errors are [*toolyard.InputError] with the field's path.
 func Decode(data []byte) ([]toolyard.Call, error) {
 	o, err := strictjson.ReadObject("", data)
@@ -51,7 +51,7 @@ func Decode(data []byte) ([]toolyard.Call, error) {
 			return nil, err
 		}
 		if !candidate.Given("content") {
-			continue // blocked before the first word
+			continue // blocked before the first token
 		}
 		c, err := candidate.Object("content")
 		if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/answer"
 )
 
-// content, part, functionResponse and response are the wire form of what goes back: the fields of genai.Content,
-// genai.Part and genai.FunctionResponse that are used here, and the two keys that the API gives a meaning to.
+// content, part, functionResponse and response are the output: the fields of genai.Content, genai.Part and
+// genai.FunctionResponse that are used here, and the two keys to which the API gives a meaning.
 type content struct {
 	Role  string `json:"role"`
 	Parts []part `json:"parts"`
@@ -26,7 +26,7 @@ type functionResponse struct {
 	Parts    []media  `json:"parts,omitempty"`
 }
 
-// media is genai.FunctionResponsePart with data in it.
+// media is genai.FunctionResponsePart with data.
 type media struct {
 	InlineData inlineData `json:"inlineData"`
 }
@@ -43,8 +43,8 @@ type response struct {
 }
 
 // Render writes one user content with a functionResponse part for every answer, in order. An id goes back only if it
-// came from the model; name and order match the others. Images and PDF documents are parts of the response, and the
-// text has a line for each.
+// came from the model; the others are matched by name and order. Images and PDF documents are parts of the response,
+// and the text has a line for each.
 func Render(answers []answer.Answer) ([]byte, error) {
 	c := content{Role: "user", Parts: make([]part, len(answers))}
 	for i := range answers {

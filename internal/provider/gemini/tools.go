@@ -8,7 +8,7 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/definition"
 )
 
-// MaxTools is how many function declarations a tool may have; see docs/providers.md.
+// MaxTools bounds the function declarations of a tool; see docs/providers.md.
 const MaxTools = 512
 
 // tools and declaration are the fields of genai.Tool and genai.FunctionDeclaration that are used here.
@@ -22,8 +22,8 @@ type declaration struct {
 	ParametersJSONSchema json.RawMessage `json:"parametersJsonSchema"`
 }
 
-// Tools writes the array tools of a request: one tool that holds all declarations, in the given order. Without any it
-// is empty, as a tool without declarations is refused.
+// Tools writes the array tools of a request: one tool with all declarations, in the given order. Without declarations
+// the array is empty, because a tool without any is refused.
 func Tools(list []definition.Tool) ([]byte, error) {
 	if len(list) == 0 {
 		return []byte("[]"), nil

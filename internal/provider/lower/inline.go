@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// A schema that goes out whole still has its references followed and its allOf merged, since the documents of few
-// providers say that they take them. Nothing is lost on the way: a definition that refers to itself stays one, and
-// parts of an allOf that say two things about one keyword stay in it.
+// In a schema that is otherwise sent unchanged, references are still followed and allOf is merged, because few
+// providers document that they accept them. This loses nothing: a definition that refers to itself stays, and parts of
+// an allOf that conflict about one keyword stay in it.
 
-// inline is a schema with its references and allOf put in. stack holds the references that lead here.
+// inline returns a schema with its references and allOf inlined. stack has the references that lead here.
 func (w *writer) inline(schema any, stack []string) any {
 	in, ok := schema.(map[string]any)
 	if !ok {
@@ -51,13 +51,13 @@ func (w *writer) inline(schema any, stack []string) any {
 	return out
 }
 
-// isReference reports whether a schema is a reference that stayed.
+// isReference reports whether a schema is a reference that was kept.
 func isReference(schema any) bool {
 	node, ok := schema.(map[string]any)
 	return ok && node["$ref"] != nil
 }
 
-// inlineBelow is inline for what a keyword holds.
+// inlineBelow is inline for the value of a keyword.
 func (w *writer) inlineBelow(k string, v any, stack []string) any {
 	switch k {
 	case "properties", "patternProperties", "dependentSchemas", "dependencies":
@@ -86,7 +86,7 @@ func (w *writer) inlineBelow(k string, v any, stack []string) any {
 	return cloneValue(v)
 }
 
-// inlineReference is what a reference stands for; a reference again where that has no end, or is too much to put in.
+// inlineReference returns the target of a reference; the reference itself if inlining has no end, or is too large.
 func (w *writer) inlineReference(v any, stack []string) any {
 	ref, _ := v.(string)
 	target, ok := w.resolve(ref)
@@ -101,7 +101,7 @@ func (w *writer) inlineReference(v any, stack []string) any {
 	return w.inline(target, append(slices.Clip(stack), ref))
 }
 
-// inlineRoot is the whole schema, with the definitions that are still needed.
+// inlineRoot returns the whole schema, with the definitions that are still needed.
 func (w *writer) inlineRoot() map[string]any {
 	out := w.inline(w.root, nil).(map[string]any)
 	kept := map[string]any{}
@@ -128,7 +128,7 @@ func (w *writer) inlineRoot() map[string]any {
 	return out
 }
 
-// together are keywords that mean something beside each other alone: of two parts only one may have any of them.
+// together are keywords that depend on each other: only one of two parts may have any of them.
 var together = [][]string{
 	{"if", "then", "else"},
 	{"contains", "minContains", "maxContains"},
@@ -137,13 +137,13 @@ var together = [][]string{
 	{"$ref"}, {"$dynamicRef"}, {"$recursiveRef"},
 }
 
-// annotations assert nothing: what stands nearer to the value counts.
+// annotations assert nothing: the one nearest to the value wins.
 var annotations = []string{
 	"title", "description", "default", "example", "examples", "deprecated", "readOnly", "writeOnly", "$comment",
 }
 
-// join adds to out what part says of the same value. It reports false, and changes nothing, where both say something
-// that one keyword cannot.
+// join adds to out the assertions of part about the same value. It returns false, and changes nothing, if one keyword
+// cannot express both.
 func join(out, part map[string]any) bool {
 	for _, group := range together {
 		has := func(node map[string]any) bool {
@@ -200,7 +200,7 @@ func join(out, part map[string]any) bool {
 	return true
 }
 
-// joinFields are the fields of both; one that both describe has to fit both. Nil where they are none.
+// joinFields returns the fields of both; a field that both describe must fit both. Nil if a list is not an object.
 func joinFields(ours, theirs any) any {
 	a, okA := ours.(map[string]any)
 	b, okB := theirs.(map[string]any)
@@ -229,7 +229,7 @@ func joinFields(ours, theirs any) any {
 	return out
 }
 
-// freeName is a name that no definition has.
+// freeName returns a name that no definition has.
 func (w *writer) freeName() string {
 	was := map[string]bool{}
 	for _, k := range []string{"$defs", "definitions"} {

@@ -1,11 +1,11 @@
-// Package lower rewrites a tool's JSON Schema (2020-12) into what one provider takes of it, and reports each thing that
-// the rewriting lost.
+// Package lower rewrites a tool's JSON Schema (2020-12) into the subset that one provider accepts, and reports each
+// loss.
 //
 //	raw -> read -> rewrite (refs inlined, allOf merged, keywords outside the subset dropped) -> object root -> strict -> bytes
 //
-// What comes out is only for the model. It is never narrower than the schema, so that it keeps no model from a good
-// call: whatever is dropped makes it accept more, and calls are checked against the schema as it was declared. A strict
-// form has one more liberty: optional fields may come as null, which [DropNulls] takes out again.
+// The output is only for the model. It is never narrower than the schema, so that a model can make every valid call:
+// whatever is dropped makes it accept more, and calls are checked against the declared schema. A strict form has one
+// exception: optional fields may come as null, which [DropNulls] removes again.
 //
 // Equal input gives equal bytes; fields keep the order in which the schema first names them. The package is pure.
 package lower
@@ -22,8 +22,8 @@ import (
 
 // The limits of the rewriting itself; those of the providers are in subset.go.
 const (
-	maxInlined = 1 << 20 // bytes of schema that references bring in: a long definition may be used often
-	// subschemas of one result: small definitions that use each other grow without end
+	maxInlined = 1 << 20 // bytes of schema that references add: a long definition may be used often
+	// subschemas of one result: small definitions that use each other can grow without end
 	maxNodes   = 5_000
 	maxNesting = toolyard.MaxJSONDepth // objects and arrays inside each other
 )
@@ -38,21 +38,21 @@ const (
 	OpenAI          Target = "openai"           // both OpenAI forms, not strict
 	OpenAIStrict    Target = "openai-strict"    // the same with strict: true
 	Gemini          Target = "gemini"           // parametersJsonSchema
-	MCP             Target = "mcp"              // the whole language; the root must say that it is an object
+	MCP             Target = "mcp"              // the whole language; the root must be an object
 )
 
 // Targets lists every target.
 var Targets = []Target{Anthropic, AnthropicStrict, OpenAI, OpenAIStrict, Gemini, MCP}
 
-// Change is one thing that the model will not see as it was declared.
+// Change is one part of the declaration that the model will not see unchanged.
 type Change struct {
-	// Path is where, as a JSON pointer into the schema; empty for the whole. Through a reference it goes on behind it.
+	// Path is where, as a JSON pointer into the schema; empty for the whole. It continues after a reference.
 	Path string `json:"path"`
-	// Keyword is what was touched; empty for the whole subschema.
+	// Keyword is the changed keyword; empty for the whole subschema.
 	Keyword string `json:"keyword,omitempty"`
 	// What was done: "dropped", "moved to the description", "changed".
 	What string `json:"what"`
-	// Why says it in words.
+	// Why is the reason, in words.
 	Why string `json:"why"`
 }
 
@@ -63,20 +63,20 @@ const (
 	Changed = "changed"
 )
 
-// Lowered is a schema as a provider gets it.
+// Lowered is the schema for a provider.
 type Lowered struct {
 	Schema  json.RawMessage
 	Changes []Change // in the order of the walk
-	// Optionals and Unions count what the strict form of Anthropic limits over all tools: fields that may be left out,
-	// and fields of several types.
+	// Optionals and Unions count what Anthropic's strict form limits over all tools: optional fields, and fields of
+	// several types.
 	Optionals, Unions int
 }
 
-// ErrNotStrict is wrapped by [Lower] for a strict target when the schema has no strict form; the message says why.
+// ErrNotStrict is wrapped by [Lower] for a strict target if the schema has no strict form; the message says why.
 var ErrNotStrict = errors.New("has no strict form")
 
-// Lower rewrites a schema. Its errors say what the target cannot express at all; for a strict target that is
-// [ErrNotStrict], and the form that is not strict is still to be had.
+// Lower rewrites a schema. Its errors say what the target cannot express at all. For a strict target the error is
+// [ErrNotStrict], and the other form remains available.
 func Lower(target Target, raw json.RawMessage) (Lowered, error) {
 	s, ok := subsets[target]
 	if !ok {
@@ -117,23 +117,23 @@ func Lower(target Target, raw json.RawMessage) (Lowered, error) {
 	return result, nil
 }
 
-// writer is one rewriting.
+// writer is the state of one rewriting.
 type writer struct {
 	subset   subset
 	root     map[string]any
-	legacy   bool // a draft before 2019-09, in which $ref hides what stands beside it
-	nestedID bool // some subschema has an address of its own, so pointers may mean something else there
+	legacy   bool // a draft before 2019-09, in which $ref hides its siblings
+	nestedID bool // a subschema has its own address, so pointers may mean something else there
 	nodes    int
-	inlined  int            // bytes that references brought in
-	sizes    map[string]int // of what a reference points to, in bytes
+	inlined  int            // bytes added by references
+	sizes    map[string]int // of a reference's target, in bytes
 	changes  []Change
-	// defs are the names under which recursive definitions stay, by reference; queue are those still to be written.
+	// defs are the names under which recursive definitions are kept, by reference; queue has those still to be written.
 	defs    map[string]string
 	queue   []string
 	defined map[string]any
-	// keepDefinitions says that something refers to a definition in a way that is not followed.
+	// keepDefinitions says that a definition is referenced in a way that is not followed.
 	keepDefinitions bool
-	// widened says that a pattern was taken out, so that whatever is referred to may accept more.
+	// widened says that a pattern was removed, so that a referenced schema may accept more.
 	widened bool
 	// noStrict is the first reason why there is no strict form.
 	noStrict error
@@ -143,8 +143,8 @@ func (w *writer) report(path, keyword, what, format string, args ...any) {
 	w.changes = append(w.changes, Change{Path: path, Keyword: keyword, What: what, Why: fmt.Sprintf(format, args...)})
 }
 
-// whole is the schema as it goes out where the provider takes all of the language: with its references followed and
-// its allOf merged, unless the provider's documents say that it takes those too.
+// whole is the schema for a provider that accepts the whole language: references are followed and allOf is merged,
+// unless the provider documents that it accepts those too.
 func (w *writer) whole() map[string]any {
 	if !w.subset.verbatim || w.subset.anyRoot || w.legacy || w.nestedID {
 		return w.root
@@ -152,12 +152,12 @@ func (w *writer) whole() map[string]any {
 	return w.inlineRoot()
 }
 
-// forget makes the writer begin anew.
+// forget resets the writer.
 func (w *writer) forget() {
 	w.nodes, w.inlined, w.defs, w.queue, w.changes = 0, 0, map[string]string{}, nil, nil
 }
 
-// plain reports whether a root can go out as it is: an object, without a choice.
+// plain reports whether a root can be sent unchanged: an object, without a choice.
 func (w *writer) plain(root map[string]any) bool {
 	if w.legacy || w.nestedID {
 		return w.subset.anyRoot
@@ -173,8 +173,8 @@ func (w *writer) plain(root map[string]any) bool {
 			func(k string) bool { _, ok := root[k]; return ok })
 }
 
-// asItIs copies the root. Below it OpenAI's arrays get the items that it refuses them without, and patterns that some
-// provider refuses are put into words.
+// asItIs copies the root. Below it, arrays for OpenAI get items if they have none, because OpenAI refuses them without.
+// Patterns that some provider refuses move to the description.
 func (w *writer) asItIs(root map[string]any) map[string]any {
 	out := clone(root)
 	if out["type"] != "object" && refersToRoot(out) {
@@ -207,7 +207,7 @@ func refersToRoot(node any) bool {
 	return false
 }
 
-// addItems gives every array of a tree that was copied an items that accepts anything.
+// addItems adds an items that accepts anything to every array of a copied tree that has none.
 func addItems(node any) {
 	switch v := node.(type) {
 	case map[string]any:

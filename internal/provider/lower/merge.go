@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// merge adds to out what part says of the same value. Where two keywords cannot be put together one of them is kept:
-// each alone accepts more than both.
+// merge adds to out the assertions of part about the same value. If two keywords cannot be merged, one of them is kept,
+// because each alone accepts more than both.
 func (w *writer) merge(out, part map[string]any, path string) {
-	// What the two say of other fields is decided with both lists of fields at hand.
+	// Assertions about other fields are merged with both lists of fields known.
 	w.mergeFields(out, part, path)
 	outPrefix, inPrefix := out["prefixItems"], part["prefixItems"]
 	for _, k := range names(part) {
@@ -18,7 +18,7 @@ func (w *writer) merge(out, part map[string]any, path string) {
 		switch {
 		case k == "properties" || k == "additionalProperties":
 		case k == "items" && outPrefix != nil && inPrefix != nil:
-			// the first items of one are among the further ones of the other
+			// the first items of one are among the later items of the other
 		case k == "prefixItems" && both:
 			w.report(path, k, Dropped, "two tuples of allOf cannot be merged; the first is kept")
 		case !both:
@@ -30,7 +30,7 @@ func (w *writer) merge(out, part map[string]any, path string) {
 	}
 }
 
-// mergeFields merges properties and additionalProperties: what is refused by one is refused by both.
+// mergeFields merges properties and additionalProperties: what one refuses, both refuse.
 func (w *writer) mergeFields(out, part map[string]any, path string) {
 	theirs, _ := part["properties"].(map[string]any)
 	if len(theirs) > 0 || part["properties"] != nil && out["properties"] == nil {
@@ -64,7 +64,7 @@ func (w *writer) mergeFields(out, part map[string]any, path string) {
 	}
 }
 
-// mergeSubschema merges two whole subschemas; a reference takes nothing beside it.
+// mergeSubschema merges two whole subschemas; nothing can be beside a reference.
 func (w *writer) mergeSubschema(out, part map[string]any, path string) {
 	_, a := out["$ref"]
 	_, b := part["$ref"]

@@ -7,9 +7,9 @@ import (
 	"strconv"
 )
 
-// DropNulls takes out of an input the fields that are null where the schema refuses null and lets the field be left
-// out: what a model writes that was given [OpenAIStrict]. Everything else stays as it is, and an input without such
-// fields, or that is no JSON, comes back as it was. schema is the declared one, not the lowered.
+// DropNulls removes from an input the fields that are null although the schema refuses null and the field is optional:
+// a model that was given [OpenAIStrict] writes these. Everything else is unchanged. An input without such fields, or
+// that is not JSON, is returned unchanged. schema is the declared one, not the lowered.
 func DropNulls(schema, input json.RawMessage) (json.RawMessage, error) {
 	doc, _, err := read(schema)
 	if err != nil {
@@ -17,7 +17,7 @@ func DropNulls(schema, input json.RawMessage) (json.RawMessage, error) {
 	}
 	value, order, err := read(input)
 	if err != nil {
-		return input, nil // to be refused, and explained, by whoever checks it
+		return input, nil // the later check refuses and explains it
 	}
 	root, _ := doc.(map[string]any)
 	n := &nulls{w: writer{root: root, nestedID: hasNestedID(root, true)}, null: map[string]bool{}}
@@ -31,16 +31,16 @@ func DropNulls(schema, input json.RawMessage) (json.RawMessage, error) {
 type nulls struct {
 	w       writer
 	dropped int
-	null    map[string]bool // by reference, whether what it points to may be null
+	null    map[string]bool // by reference, whether its target may be null
 }
 
-// part is a schema that may hold for a value: one of several alternatives, or surely.
+// part is a schema that applies to a value: certainly, or as one of several alternatives.
 type part struct {
 	node map[string]any
 	sure bool
 }
 
-// parts are the schemas that together describe one value. seen holds the references that were followed, with sure.
+// parts returns the schemas that together describe one value. seen has the references that were followed, with sure.
 func (n *nulls) parts(schemas []any, sure bool, seen map[string]bool) (out []part) {
 	for _, s := range schemas {
 		node, ok := s.(map[string]any)
@@ -111,7 +111,7 @@ func (n *nulls) walk(value any, schemas []any) {
 	}
 }
 
-// takesNull reports whether null may fit a schema: true whenever that is not certain.
+// takesNull reports whether null may fit a schema: true if that is uncertain.
 func (n *nulls) takesNull(schema any) bool {
 	node, ok := schema.(map[string]any)
 	if !ok {
@@ -129,7 +129,7 @@ func (n *nulls) takesNull(schema any) bool {
 	if ref, ok := node["$ref"].(string); ok {
 		may, known := n.null[ref]
 		if !known {
-			n.null[ref], may = true, true // while it is looked at, and where it leads out of the schema
+			n.null[ref], may = true, true // while it is examined, and if it leads out of the schema
 			if target, ok := n.w.resolve(ref); ok {
 				may = n.takesNull(target)
 				n.null[ref] = may

@@ -7,19 +7,19 @@ import (
 	"slices"
 )
 
-// apart are constructs that some engines know and others refuse, or read in another way.
+// apart are constructs that some engines refuse, or read in another way than others.
 var apart = regexp.MustCompile(`\\[pPAzZQEGkRXKNHCa]|\(\?[^:]|\[\[|\[\^?\]`)
 
-// portable reports whether every engine that a provider may check a pattern with takes it. OpenAI refuses a whole
-// request for a look-ahead or \p{…} in one field, and an expression that is none is refused by all.
+// portable reports whether every engine that a provider may use accepts a pattern. OpenAI refuses a whole request
+// because of a look-ahead or \p{…} in one field, and all providers refuse an invalid expression.
 func portable(pattern string) bool {
 	_, err := syntax.Parse(pattern, syntax.Perl)
 	return err == nil && !apart.MatchString(pattern)
 }
 
-// plainPatterns takes out of a tree that was copied the patterns that are not portable, and puts them into words. It
-// reports whether the node accepts more now: below a question that would turn the answer around, so the question goes
-// too.
+// plainPatterns removes from a copied tree the patterns that are not portable, and moves them to the description. It
+// reports whether the node now accepts more: below a condition that would invert the result, so the condition is
+// removed too.
 func (w *writer) plainPatterns(schema any, path string) (wider bool) {
 	node, ok := schema.(map[string]any)
 	if !ok {
@@ -38,7 +38,7 @@ func (w *writer) plainPatterns(schema any, path string) (wider bool) {
 	}
 	if named, ok := node["patternProperties"].(map[string]any); ok {
 		for _, source := range names(named) {
-			if !portable(source) { // any field may be one of these
+			if !portable(source) { // any field may match it
 				delete(named, source)
 				delete(node, "unevaluatedProperties")
 				node["additionalProperties"] = true
@@ -75,13 +75,13 @@ func (w *writer) plainPatterns(schema any, path string) (wider bool) {
 	return wider
 }
 
-// placed is a schema and where it stands below its keyword.
+// placed is a schema and its path below its keyword.
 type placed struct {
 	at     string
 	schema any
 }
 
-// subschemas are the schemas right below a keyword.
+// subschemas returns the schemas directly below a keyword.
 func subschemas(k string, v any) (out []placed) {
 	switch of := v.(type) {
 	case []any:

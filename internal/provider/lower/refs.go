@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// resolve follows a reference inside the document; ok is false when it leads elsewhere, or by a name that is no
-// pointer.
+// resolve follows a reference inside the document; ok is false if it leads out, or is not a pointer.
 func (w *writer) resolve(ref string) (node any, ok bool) {
 	fragment, local := strings.CutPrefix(ref, "#")
 	if !local || w.nestedID || fragment != "" && !strings.HasPrefix(fragment, "/") {
@@ -47,7 +46,8 @@ func lookup(doc any, pointer string) (any, bool) {
 	return doc, true
 }
 
-// reference writes what $ref stands for. stack holds the references that lead here: one that is in it is recursive.
+// reference writes the target of a $ref. stack has the references that lead here; a reference that is in it is
+// recursive.
 func (w *writer) reference(ref, path string, stack []string) map[string]any {
 	target, ok := w.resolve(ref)
 	switch {
@@ -74,7 +74,7 @@ func (w *writer) reference(ref, path string, stack []string) map[string]any {
 	return cut
 }
 
-// size is how many bytes a reference brings in, without those of further references.
+// size is the number of bytes that a reference adds, without those of further references.
 func (w *writer) size(ref string, target any) int {
 	n, ok := w.sizes[ref]
 	if !ok {
@@ -84,10 +84,10 @@ func (w *writer) size(ref string, target any) int {
 	return n
 }
 
-// define keeps a recursive definition under a name of its own and returns the reference to it.
+// define keeps a recursive definition under its own name and returns the reference to it.
 func (w *writer) define(ref string) string {
 	if ref == "#" && (w.root["type"] == "object" || w.subset.verbatim) {
-		return ref // elsewhere the root becomes an object, and what refers to it may be more
+		return ref // otherwise the root becomes an object, and what refers to it may be more
 	}
 	name, ok := w.defs[ref]
 	if !ok {

@@ -38,8 +38,7 @@ func (w *writer) rewrite(schema any, path string, stack []string) map[string]any
 	return out
 }
 
-// isTransparent reports whether a schema asserts one thing, so that what it consists of can say itself which fields
-// there are.
+// isTransparent reports whether a schema has one assertion, so that its parts can declare their own fields.
 func isTransparent(in map[string]any) bool {
 	n := 0
 	for k := range in {
@@ -50,7 +49,7 @@ func isTransparent(in map[string]any) bool {
 	return n <= 1 && in["allOf"] == nil
 }
 
-// modernize turns what older drafts say into the words of 2020-12.
+// modernize translates older drafts into 2020-12.
 func (w *writer) modernize(in map[string]any, path string) {
 	if list, ok := in["items"].([]any); ok {
 		in["prefixItems"] = list
@@ -69,7 +68,7 @@ func (w *writer) modernize(in map[string]any, path string) {
 		}
 	}
 	if _, ok := in["$ref"]; ok && w.legacy {
-		for _, k := range names(in) { // a validator of that draft does not look at them
+		for _, k := range names(in) { // a validator of that draft ignores them
 			if k != "$ref" && k != "description" && k != "title" {
 				delete(in, k)
 			}
@@ -77,7 +76,7 @@ func (w *writer) modernize(in map[string]any, path string) {
 	}
 }
 
-// parts takes out of in, and writes, the schemas that hold for the same value: references and allOf.
+// parts removes from in, and writes, the schemas that apply to the same value: references and allOf.
 func (w *writer) parts(in map[string]any, path string, stack []string) (parts []map[string]any) {
 	all, _ := in["allOf"].([]any)
 	delete(in, "allOf")
@@ -92,7 +91,7 @@ func (w *writer) parts(in map[string]any, path string, stack []string) (parts []
 				"%q is recursive and stands beside other keywords; what it adds is not seen", at)
 			part = map[string]any{}
 		} else if ok {
-			for _, k := range names(in) { // a reference stands alone
+			for _, k := range names(in) { // nothing can be beside a reference
 				delete(in, k)
 			}
 		}
@@ -184,7 +183,7 @@ func (w *writer) keyword(out, in map[string]any, k, path string, stack []string)
 	}
 }
 
-// opened widens additionalProperties where fields may come that properties does not name.
+// opened widens additionalProperties if fields may come that properties does not name.
 func (w *writer) opened(out, in map[string]any) {
 	patterns, _ := in["patternProperties"].(map[string]any)
 	rest, unevaluated := in["unevaluatedProperties"]
@@ -193,10 +192,10 @@ func (w *writer) opened(out, in map[string]any) {
 	}
 }
 
-// naming are keywords that are dropped everywhere and may name fields.
+// naming are keywords that are always dropped and may name fields.
 var naming = []string{"if", "then", "else", "dependentSchemas", "dependencies", "$dynamicRef", "$recursiveRef"}
 
-// unname opens an object whose fields may be named by something that was dropped: a strict form would refuse them.
+// unname opens an object if a dropped keyword may have named fields of it, which a strict form would refuse.
 func (w *writer) unname(out map[string]any) {
 	if _, said := out["additionalProperties"]; !said && w.subset.strict {
 		out["additionalProperties"] = true
@@ -238,7 +237,7 @@ func (w *writer) choice(out, in map[string]any, k, path string, stack []string) 
 			continue
 		}
 		one := w.rewrite(branch, fmt.Sprintf("%s/%s/%d", path, k, i), stack)
-		if len(one) == 0 { // anything fits, and so the choice says nothing
+		if len(one) == 0 { // anything fits, so the choice asserts nothing
 			w.report(path, k, Dropped, "one of its alternatives accepts anything")
 			w.unname(out)
 			return
@@ -258,19 +257,19 @@ func (w *writer) enum(out, in map[string]any, k, path string) {
 	} else if list, _ = in[k].([]any); len(list) == 0 {
 		return
 	} else if _, given := in["const"]; given {
-		return // the constant says more
+		return // the constant asserts more
 	}
 	if w.subset.scalarEnums && slices.ContainsFunc(list, func(v any) bool {
 		t := kind(v)
 		return t != "string" &&
 			t != "number" && t != "integer"
 	}) {
-		return // told by describe
+		return // describe reports it
 	}
 	out["enum"] = cloneValue(list)
 }
 
-// tuple puts items and prefixItems into what the subset has.
+// tuple translates items and prefixItems into the keywords of the subset.
 func (w *writer) tuple(out, in map[string]any, path string) {
 	prefix, _ := out["prefixItems"].([]any)
 	closed := in["items"] == false
@@ -323,7 +322,7 @@ func anyOrNone(v any) []any {
 	return []any{v}
 }
 
-// describe puts into the description what the subset has no keyword for.
+// describe moves what the subset has no keyword for to the description.
 func (w *writer) describe(out, in map[string]any, path string) {
 	words, _ := in["description"].(string)
 	var moved []string
@@ -351,7 +350,7 @@ func (w *writer) describe(out, in map[string]any, path string) {
 		w.report(path, "description", Dropped, "a reference stands alone")
 		return
 	}
-	if words != "" { // and not a part's
+	if words != "" { // and not that of a part
 		out["description"] = words
 	}
 	if parts, _ := out[movedKey].(movedWords); len(moved) > 0 {
@@ -359,13 +358,13 @@ func (w *writer) describe(out, in map[string]any, path string) {
 	}
 }
 
-// movedWords are what describe moves into a description. They stand apart from it, under movedKey, until all parts of
-// the field are put together: of several descriptions one is kept, and what was moved is kept of all.
+// movedWords are the texts that describe moves to a description. They are kept apart, under movedKey, until all parts
+// of the field are merged: of several descriptions one is kept, but all moved texts are kept.
 type movedWords []string
 
 const movedKey = "\x00moved"
 
-// tell puts what was moved into the descriptions, everywhere in a tree.
+// tell appends the moved texts to the descriptions, everywhere in a tree.
 func tell(node any) {
 	switch node := node.(type) {
 	case []any:

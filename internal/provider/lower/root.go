@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// objectRoot makes the root what every provider wants there: an object, with its fields right below it.
+// objectRoot gives the root the form that every provider requires: an object, with its fields directly below it.
 func (w *writer) objectRoot(root map[string]any) (map[string]any, error) {
 	if list := types(root); len(list) > 0 && !slices.Contains(list, "object") {
 		return nil, fmt.Errorf("want a schema of an object, got one of %s", list[0])
@@ -39,7 +39,7 @@ func (w *writer) objectRoot(root map[string]any) (map[string]any, error) {
 					"alone", name, maxFieldName, w.subset.fieldChars)
 		default:
 			delete(fields, name)
-			for _, k := range []string{"additionalProperties", "unevaluatedProperties"} { // or it would be refused
+			for _, k := range []string{"additionalProperties", "unevaluatedProperties"} { // otherwise it would be refused
 				if root[k] == false {
 					delete(root, k)
 				}
@@ -52,7 +52,7 @@ func (w *writer) objectRoot(root map[string]any) (map[string]any, error) {
 	return root, nil
 }
 
-// fieldName reports whether a field of the root may have the name.
+// fieldName reports whether the name is allowed for a field of the root.
 func (s *subset) fieldName(name string) bool {
 	if s.fieldChars == "" {
 		return true
@@ -63,8 +63,9 @@ func (s *subset) fieldName(name string) bool {
 	})
 }
 
-// distribute puts what stands beside a choice into its alternatives: a strict form wants each of them whole.
-// Alternatives that are objects become one object instead, since together they may name more fields than each alone.
+// distribute moves the siblings of a choice into its alternatives, because a strict form requires each of them to be
+// complete. Alternatives that are objects become one object instead, since together they may name more fields than each
+// alone.
 func (w *writer) distribute(node map[string]any, path string) {
 	choice, ok := node["anyOf"].([]any)
 	if !ok {
@@ -106,7 +107,7 @@ func (w *writer) distribute(node map[string]any, path string) {
 	}
 }
 
-// about reports whether a schema says something about objects.
+// about reports whether a schema has assertions about objects.
 func about(node map[string]any) bool {
 	_, properties := node["properties"]
 	_, required := node["required"]
@@ -116,8 +117,9 @@ func about(node map[string]any) bool {
 	return properties || required || rest || ref || nested || hasType(node, "object")
 }
 
-// flatten makes one object of a choice between objects: it has the fields of all alternatives, and requires what all of
-// them require. It reports false, and changes nothing, when an alternative may be no object though the node is not one.
+// flatten turns a choice between objects into one object: it has the fields of all alternatives, and requires what all
+// of them require. It returns false, and changes nothing, if an alternative may not be an object although the node is
+// not one.
 func (w *writer) flatten(node map[string]any, path string) bool {
 	var branches []map[string]any
 	for _, b := range node["anyOf"].([]any) {
@@ -131,7 +133,7 @@ func (w *writer) flatten(node map[string]any, path string) bool {
 		case len(list) == 0 && (hasType(node, "object") || path == "" || branch["properties"] != nil ||
 			branch["anyOf"] != nil), slices.Contains(list, "object"):
 		case path == "" || slices.Equal(types(node), []string{"object"}):
-			continue // an object cannot be this
+			continue // an object cannot match it
 		default:
 			return false
 		}
@@ -156,7 +158,7 @@ func (w *writer) flatten(node map[string]any, path string) bool {
 	return true
 }
 
-// union is an object that accepts whatever one of the branches accepts beside base.
+// union is an object that accepts everything that one of the branches accepts beside base.
 func union(base map[string]any, branches []map[string]any) map[string]any {
 	fields := map[string]any{}
 	out := map[string]any{"type": "object", "properties": fields}
@@ -188,8 +190,8 @@ func union(base map[string]any, branches []map[string]any) map[string]any {
 	return out
 }
 
-// eitherField is what one of the branches accepts in a field; a branch that does not name it refuses it, unless base
-// names it or one of the two takes any field.
+// eitherField is what one of the branches accepts in a field. A branch that does not name it refuses it, unless base
+// names it or one of the two accepts any field.
 func eitherField(base map[string]any, branches []map[string]any, name string) map[string]any {
 	opens := func(node map[string]any) bool {
 		rest, said := node["additionalProperties"]

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// unstrict notes why there is no strict form; the first reason counts.
+// unstrict records why there is no strict form; the first reason counts.
 func (w *writer) unstrict(why, path string) {
 	if w.noStrict == nil {
 		w.noStrict = fmt.Errorf("%s: %s", at(path), why)
@@ -21,11 +21,11 @@ func at(path string) string {
 	return path
 }
 
-// tally is what the limits of a strict form count.
+// tally counts what a strict form limits.
 type tally struct{ properties, depth, enums, chars int }
 
-// makeStrict closes every object and, where all fields are required, makes the optional ones nullable. Its error says
-// why that would change what is accepted.
+// makeStrict closes every object and, if all fields are required, makes the optional ones nullable. Its error says why
+// that would change what is accepted.
 func (w *writer) makeStrict(root map[string]any, result *Lowered) error {
 	var t tally
 	w.strictNode(root, "", 1, &t, result)
@@ -71,7 +71,7 @@ func (w *writer) strictNode(node map[string]any, path string, depth int, t *tall
 	if len(list) > 1 || isChoice {
 		result.Unions++
 	}
-	// what says nothing of these types is in the way of the rules
+	// keywords for other types violate the rules
 	if len(list) > 0 && !slices.Contains(list, "object") {
 		for _, k := range []string{"properties", "required", "additionalProperties"} {
 			delete(node, k)
@@ -92,7 +92,7 @@ func (w *writer) strictNode(node map[string]any, path string, depth int, t *tall
 	}
 }
 
-// strictEnum counts an enum and gives it the type that its values have.
+// strictEnum counts an enum and adds the type of its values.
 func (w *writer) strictEnum(node map[string]any, path string, t *tally) {
 	values, _ := node["enum"].([]any)
 	chars := 0
@@ -159,7 +159,7 @@ func (w *writer) strictObject(node map[string]any, path string, depth int, t *ta
 	}
 }
 
-// nullable lets a field be null, in place of being left out.
+// nullable lets a field be null instead of absent.
 func (w *writer) nullable(field map[string]any, path string) map[string]any {
 	w.report(path, "", Changed, "it is optional; strict schemas require every field, so it may be null instead")
 	if choice, ok := field["anyOf"].([]any); ok && field["type"] == nil {

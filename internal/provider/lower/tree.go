@@ -11,8 +11,8 @@ import (
 	"slices"
 )
 
-// read decodes a schema, and with it the order in which names first appear: a model writes fields in the order of the
-// schema, so an author's order is worth keeping.
+// read decodes a schema, and the order in which names first appear: a model writes fields in the order of the schema,
+// so an author's order is kept.
 func read(raw json.RawMessage) (doc any, order map[string]int, err error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
@@ -68,7 +68,7 @@ func readValue(dec *json.Decoder, order map[string]int, depth int) (any, error) 
 	return token, nil
 }
 
-// closing reads the bracket that ends an object or array.
+// closing reads the bracket that closes an object or array.
 func closing(dec *json.Decoder) error {
 	if _, err := dec.Token(); err != nil {
 		return fmt.Errorf("is not JSON: %w", err)
@@ -76,7 +76,7 @@ func closing(dec *json.Decoder) error {
 	return nil
 }
 
-// write encodes a tree: names in the order of their first appearance, new ones after them by the alphabet.
+// write encodes a tree: names in the order of their first appearance, then new ones in alphabetical order.
 func write(doc any, order map[string]int) (json.RawMessage, error) {
 	var b bytes.Buffer
 	err := writeValue(&b, doc, order)
@@ -137,10 +137,10 @@ func writeScalar(b *bytes.Buffer, v any) error {
 	return nil
 }
 
-// text is a value as compact JSON with sorted names: for descriptions, and to compare values by.
+// text returns a value as compact JSON with sorted names: for descriptions, and to compare values.
 func text(v any) string {
 	raw, err := write(v, nil)
-	if err != nil { // what was read can be written
+	if err != nil { // everything that was read can be written
 		return fmt.Sprint(v)
 	}
 	return string(raw)
@@ -148,7 +148,7 @@ func text(v any) string {
 
 func equal(a, b any) bool { return text(a) == text(b) }
 
-// clone copies a tree: the result shares nothing that is changed later.
+// clone copies a tree: the copy shares nothing that is changed later.
 func clone(node map[string]any) map[string]any {
 	out := make(map[string]any, len(node))
 	for k, v := range node {
@@ -193,7 +193,7 @@ func kind(v any) string {
 	return "object"
 }
 
-// types is the type keyword as a list; nil when there is none.
+// types returns the type keyword as a list; nil if there is none.
 func types(node map[string]any) []string {
 	switch t := node["type"].(type) {
 	case string:
@@ -224,7 +224,7 @@ func setTypes(node map[string]any, list []string) {
 	node["type"] = out
 }
 
-// stringsOf is a list of names, as required has one.
+// stringsOf returns a list of names, such as required.
 func stringsOf(v any) []string {
 	list, _ := v.([]any)
 	var out []string

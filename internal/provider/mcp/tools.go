@@ -1,5 +1,5 @@
-// Package mcp writes tools as a server of the Model Context Protocol lists them. Its structs are ours: the protocol's
-// SDK is for servers and clients, and a list needs neither. The package is pure.
+// Package mcp writes tools as a server of the Model Context Protocol lists them. Its structs are our own: the
+// protocol's SDK is for servers and clients, and a list needs neither. The package is pure.
 package mcp
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/definition"
 )
 
-// entry is a Tool of the protocol, in the fields that are used here.
+// entry is a Tool of the protocol, with the fields that are used here.
 type entry struct {
 	Name         string          `json:"name"`
 	Description  string          `json:"description,omitempty"`
@@ -19,7 +19,7 @@ type entry struct {
 	Annotations  annotations     `json:"annotations"`
 }
 
-// annotations say all four hints: a client takes a missing one for true as often as for false.
+// annotations has all four hints, because the defaults of missing ones differ.
 type annotations struct {
 	ReadOnly    bool `json:"readOnlyHint"`
 	Destructive bool `json:"destructiveHint"`

@@ -1,7 +1,7 @@
 // Package native reads and writes the project's own form of a batch, as API.md describes it.
 //
-// Unlike the providers' forms, which grow fields all the time, this one is ours: a field that we do not know is a
-// mistake of the writer, most often one that would have changed the meaning ("partion", "Deny"), and is refused.
+// The providers' forms gain fields all the time, but this one is ours. An unknown field is a mistake of the writer,
+// often one that would have changed the meaning ("partion", "Deny"), and is refused.
 //
 // The package is pure.
 package native
@@ -20,12 +20,12 @@ var (
 		"supersede"}
 )
 
-// Decode reads a native batch from data that passed [strictjson.Check]. Optional fields may be null, which means left
-// out. Values are not judged beyond their type: that is [toolyard.Batch.Normalize] and [toolyard.Batch.Validate], and
-// a batch without calls decodes, since an open batch may begin so.
+// Decode reads a native batch from data that passed [strictjson.Check]. Optional fields may be null, which means
+// absent. Values are checked only for their type; [toolyard.Batch.Normalize] and [toolyard.Batch.Validate] do the rest.
+// A batch without calls is accepted, since an open batch may begin with none.
 //
-// Inputs are read by [strictjson.Object.Input]: a string holding a JSON object is that object, any other string stays
-// one, and fails its call at parse_schema. Errors are [*toolyard.InputError] with the field's path.
+// [strictjson.Object.Input] reads inputs: a string that contains a JSON object becomes that object; any other string is
+// kept, and fails its call at parse_schema. Errors are [*toolyard.InputError] with the field's path.
 func Decode(data []byte) (toolyard.Batch, error) {
 	var b toolyard.Batch
 	o, err := strictjson.ReadObject("", data)

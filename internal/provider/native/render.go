@@ -8,7 +8,7 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// Render writes the results as an indented JSON array, whole, as the wire has them.
+// Render writes the results as an indented JSON array, completely, in the wire form.
 func Render(results []toolyard.Result) ([]byte, error) {
 	if results == nil {
 		results = []toolyard.Result{}

@@ -8,7 +8,7 @@ import (
 	"github.com/toolyard/toolyard/internal/suggest"
 )
 
-// otherNames are what other formats call our fields.
+// otherNames are the names of our fields in other formats.
 var otherNames = map[string]string{
 	"name": "tool", "tool_name": "tool", "function": "tool",
 	"arguments": "input", "args": "input", "parameters": "input", "params": "input",
@@ -18,7 +18,7 @@ var otherNames = map[string]string{
 	"call_timeout": "call_timeout_ms",
 }
 
-// known refuses fields that are not in names, the first in the order of the alphabet, with what was probably meant.
+// known refuses fields that are not in names, the first in alphabetical order, and suggests the intended name.
 func known(o strictjson.Object, noun string, names []string) error {
 	for _, field := range o.Names() {
 		if slices.Contains(names, field) {
@@ -33,7 +33,7 @@ func known(o strictjson.Object, noun string, names []string) error {
 	return nil
 }
 
-// nearest returns the name that field was probably meant to be, or "".
+// nearest returns the name that was probably intended, or "".
 func nearest(field string, names []string) string {
 	lower := strings.ToLower(strings.ReplaceAll(field, "-", "_"))
 	if other := otherNames[lower]; slices.Contains(names, other) {

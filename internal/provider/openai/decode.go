@@ -1,8 +1,8 @@
 // Package openai reads and writes the forms of the OpenAI Responses API.
 //
-// Both directions use our own small types: the SDK links its whole API, and its response types take what is missing
-// for empty and what has the wrong type for absent. Tests hold what we read and write equal to the SDK's. The package
-// is pure.
+// Both directions use our own small types: the SDK links its whole API, and its response types read a missing field as
+// empty and a field of the wrong type as absent. Tests check that we read and write the same as the SDK. The package is
+// pure.
 package openai
 
 import (
@@ -13,13 +13,13 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
-// The items that are calls beside function_call.
+// The types of items that are calls beside function_call.
 const (
 	customToolCall = "custom_tool_call"
 	toolSearchCall = "tool_search_call"
 )
 
-// SearchTool is the tool that a search for tools is a call of.
+// SearchTool is the tool that a tool_search_call calls.
 const SearchTool = "tool_search"
 
 // readers read the items that are calls, by their type.
@@ -30,16 +30,16 @@ var readers = map[string]func(strictjson.Object) (toolyard.Call, error){
 // Decode reads the function_call items of an output array, or of a whole response, in their order, from data that
 // passed [strictjson.Check]. An output without any gives no calls and no error.
 //
-// Items of other types are skipped: messages and reasoning are not calls, and web_search_call and its like are run by
-// the provider. So is a call that the same array answers already: to run it again could repeat its effect. Two more
-// kinds are calls: custom_tool_call, whose free text is read by [strictjson.Object.Input], and tool_search_call where
-// the search is the client's, which is a call of [SearchTool]. Any other open item that its receiver must answer
-// (computer_call, shell_call, ...) is an error: left out in silence, it would make the provider refuse the next
-// request. Such items are known by having a call_id, which the provider's own calls do not.
+// Items of other types are skipped: messages and reasoning are not calls, and the provider runs web_search_call and the
+// like. A call that the same array already answers is skipped too, because running it again could repeat its effect.
+// Two more types are calls: custom_tool_call, whose free text [strictjson.Object.Input] reads, and tool_search_call if
+// the client executes the search, which is a call of [SearchTool]. Any other open item that the client must answer
+// (computer_call, shell_call, ...) is an error: if it were silently left out, the provider would refuse the next
+// request. Such items have a call_id, which the provider's own calls do not.
 //
-// The arguments are read by [strictjson.Object.Arguments]; those of an item that is not completed are never taken as
-// {} when empty. namespace and caller of an item become the call's echo, and its type where that is not function_call.
-// Errors are [*toolyard.InputError] with the field's path.
+// [strictjson.Object.Arguments] reads the arguments; if an item is not completed, empty arguments never become {}.
+// namespace and caller of an item become the call's echo, and so does its type if that is not function_call. Errors are
+// [*toolyard.InputError] with the field's path.
 func Decode(data []byte) ([]toolyard.Call, error) {
 	items, at, err := output(data)
 	if err != nil {
@@ -135,8 +135,8 @@ func customCall(item strictjson.Object) (call toolyard.Call, err error) {
 	return call, err
 }
 
-// searchCall reads a search for tools. Its arguments are what the client's own definition of the search says; ours is
-// that of [SearchTool].
+// searchCall reads a search for tools. The client's own definition of the search determines its arguments; ours is that
+// of [SearchTool].
 func searchCall(item strictjson.Object) (call toolyard.Call, err error) {
 	if call.ID, err = item.Name("call_id"); err != nil {
 		return call, err

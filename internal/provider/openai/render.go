@@ -11,8 +11,8 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/lower"
 )
 
-// functionOutputItem, customOutputItem, searchOutputItem and part are what goes back, in the order of fields in which
-// the SDK writes them. An output is a string or a list of parts; a caller goes back as it came.
+// functionOutputItem, customOutputItem, searchOutputItem and part are the output, with fields in the order of the SDK.
+// An output is a string or a list of parts; a caller is returned unchanged.
 type functionOutputItem struct {
 	Output    any             `json:"output"`
 	CallID    string          `json:"call_id"`
@@ -46,11 +46,10 @@ type part struct {
 	Type     string  `json:"type"`
 }
 
-// Render writes an array of items, one for every answer, in order: what is appended to the input of the next request.
-// An item is a function_call_output, a custom_tool_call_output or a tool_search_output, as its call was. The output is
-// text, or a list of the parts where there are images or PDF documents and no program reads it. The form has no flag
-// for errors; the text says it. A tool_search_output has no place for a text either: a search that failed has found
-// nothing.
+// Render writes an array of items, one for every answer, in order, to append to the input of the next request. An item
+// is a function_call_output, a custom_tool_call_output or a tool_search_output, according to its call. The output is
+// text, or a list of the parts if there are images or PDF documents and no program reads it. The form has no flag for
+// errors; the text says it. A tool_search_output cannot have a text either: a failed search has found nothing.
 func Render(answers []answer.Answer) ([]byte, error) {
 	items := make([]any, len(answers))
 	for i := range answers {
@@ -89,7 +88,7 @@ func customOutput(a *answer.Answer) customOutputItem {
 		Type: "custom_tool_call_output"}
 }
 
-// outputOf is an answer's text, or its parts. detail is that of images: the output of a custom tool must have one.
+// outputOf is an answer's text, or its parts. detail is for images: the output of a custom tool must have one.
 func outputOf(a *answer.Answer, detail string) any {
 	if !showsMedia(a) {
 		return a.Text
@@ -109,13 +108,13 @@ func outputOf(a *answer.Answer, detail string) any {
 	return parts
 }
 
-// showsMedia reports whether an answer is a list of parts. A program that has called the tool reads text.
+// showsMedia reports whether an answer is a list of parts. A program that called the tool reads text.
 func showsMedia(a *answer.Answer) bool {
 	_, kind := a.Caller()
 	return (kind == "" || kind == "direct") && answer.HasMedia(a.Parts)
 }
 
-// fileName is what a document is called: the API wants a name.
+// fileName is the name of a document, which the API requires.
 func fileName(p *toolyard.Content) string {
 	for _, name := range []string{p.Name, path.Base(p.URI)} {
 		if name != "" && name != "." && name != "/" {
@@ -125,7 +124,7 @@ func fileName(p *toolyard.Content) string {
 	return "document.pdf"
 }
 
-// searchOutput has the definitions of the tools that a search has found: those that the model may call from here on.
+// searchOutput has the definitions of the tools that a search has found: the model may call these from now on.
 func searchOutput(a *answer.Answer) (searchOutputItem, error) {
 	item := searchOutputItem{
 		Tools: []functionTool{}, CallID: a.CallID, Status: "completed", Execution: "client", Type: "tool_search_output",

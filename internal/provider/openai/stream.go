@@ -9,13 +9,14 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
-// NewStream reads the event stream of a Responses response. A call is whole with its response.output_item.done, which
-// has the item with all its arguments, and is then read by [Decode] as if it had come in an output. The deltas before
-// it repeat what it says and are not looked at; they may interleave. An item that began and was never done is cut,
-// whatever the response ended with.
+// NewStream reads the event stream of a Responses response. A call is complete with its response.output_item.done,
+// which has the item with all its arguments. [Decode] then reads it as if it had come in an output. The deltas before
+// it repeat its content and are ignored; they may interleave. An item that began and was never done is cut, whatever
+// the response ended with.
 //
-// Unlike an output, a stream cannot know that a call is answered further down: it is run. Items that are the
-// provider's, or that nobody here can answer, are noted with their response.output_item.done and cut nothing.
+// Unlike an output, a stream cannot know that a call is answered further down, so the call runs. Items that the
+// provider executes, or that nobody here can answer, are recorded as notes with their response.output_item.done and do
+// not end the stream.
 func NewStream() *eventstream.Decoder {
 	s := &stream{open: map[int64]*eventstream.Open{}, noted: map[int64]bool{}, last: -1}
 	s.Handle = s.event
@@ -25,8 +26,8 @@ func NewStream() *eventstream.Decoder {
 type stream struct {
 	eventstream.Decoder
 	open  map[int64]*eventstream.Open // calls by output_index
-	noted map[int64]bool              // items that are no calls of ours, by output_index
-	last  int64                       // that of the item that began last
+	noted map[int64]bool              // items that are not our calls, by output_index
+	last  int64                       // the output_index of the latest item
 }
 
 func (s *stream) event(e strictjson.Object) error {
@@ -61,7 +62,7 @@ func failure(e strictjson.Object) string {
 	return o.Text("code") + ": " + o.Text("message")
 }
 
-// itemOf is an event's item, and its place in the output.
+// itemOf returns an event's item, and its position in the output.
 func itemOf(e strictjson.Object) (o strictjson.Object, at int64, err error) {
 	if !e.Given("output_index") {
 		return o, 0, strictjson.Errorf(e.At("output_index"), "want a whole number, got %s", e.Kind("output_index"))
@@ -73,10 +74,10 @@ func itemOf(e strictjson.Object) (o strictjson.Object, at int64, err error) {
 	return o, at, err
 }
 
-// inputs are where items have theirs. One that has just begun may leave it out.
+// inputs are the fields with the inputs of items. A new item may lack the field.
 var inputs = map[string]string{"function_call": "arguments", customToolCall: "input"}
 
-// added begins a call. What its arguments will be is not known yet.
+// added begins a call. Its arguments are not known yet.
 func (s *stream) added(e strictjson.Object) error {
 	o, at, err := itemOf(e)
 	if err != nil {
@@ -101,7 +102,7 @@ func (s *stream) added(e strictjson.Object) error {
 	return err
 }
 
-// done ends a call; one that nobody began begins with it.
+// done ends a call, and begins it first if no event has.
 func (s *stream) done(e strictjson.Object) error {
 	o, at, err := itemOf(e)
 	if err != nil {
@@ -115,7 +116,7 @@ func (s *stream) done(e strictjson.Object) error {
 	begun, open := s.open[at]
 	if !open {
 		if at <= s.last {
-			return nil // no call, or one that was done before
+			return nil // not a call, or already done
 		}
 		if err := s.added(e); err != nil {
 			return err
@@ -137,8 +138,8 @@ func (s *stream) done(e strictjson.Object) error {
 	return nil
 }
 
-// note notes an item that is no call of ours. Those that have a call_id, and no output in the same response, are left
-// to whoever receives it.
+// note records an item that is not a call of ours. If it has a call_id, and no output in the same response, the client
+// must answer it.
 func (s *stream) note(o strictjson.Object, kind string, at int64) {
 	id := o.Text("call_id")
 	switch {
@@ -151,7 +152,7 @@ func (s *stream) note(o strictjson.Object, kind string, at int64) {
 	}
 }
 
-// decodeItem reads an item, some of its fields set, as that of an output; ok is false when it is no call.
+// decodeItem reads an item, with some of its fields set, as an item of an output; ok is false if it is not a call.
 func decodeItem(o strictjson.Object, set map[string]json.RawMessage) (call toolyard.Call, ok bool, err error) {
 	calls, err := Decode(eventstream.Array(eventstream.With(o, set)))
 	if err != nil {

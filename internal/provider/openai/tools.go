@@ -8,10 +8,10 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/definition"
 )
 
-// MaxTools is how many tools a request may have; see docs/providers.md.
+// MaxTools bounds the tools of a request; see docs/providers.md.
 const MaxTools = 128
 
-// functionTool and searchTool are one tool of a request, in the order of fields in which the SDK writes them.
+// functionTool and searchTool are one tool of a request, with fields in the order of the SDK.
 type functionTool struct {
 	Strict       bool                       `json:"strict"`
 	Parameters   map[string]json.RawMessage `json:"parameters"`
@@ -28,9 +28,9 @@ type searchTool struct {
 	Type        string                     `json:"type"`
 }
 
-// Tools writes the array tools of a request, in the given order. strict is always there: a request without it has the
-// schema made strict by the API, and optional fields become required. Beside deferred tools, [SearchTool] goes out as
-// the API's own kind of tool for a search that the client runs: its output is what loads them.
+// Tools writes the array tools of a request, in the given order. strict is always present: without it the API makes the
+// schema strict, and optional fields become required. If there are deferred tools, [SearchTool] is sent as the API's
+// own type for a search that the client runs: its output loads them.
 func Tools(tools []definition.Tool) ([]byte, error) {
 	list := make([]any, len(tools))
 	search := slices.ContainsFunc(tools, func(t definition.Tool) bool { return t.Deferred })

@@ -1,8 +1,9 @@
-// Package openaichat reads and writes the forms of the OpenAI Chat Completions API, which many other servers speak.
+// Package openaichat reads and writes the forms of the OpenAI Chat Completions API, which many other servers also
+// implement.
 //
-// Both directions use our own small types: the SDK links its whole API, and its response types take what is missing
-// for empty and what has the wrong type for absent. Tests hold what we read and write equal to the SDK's. The package
-// is pure.
+// Both directions use our own small types: the SDK links its whole API, and its response types read a missing field as
+// empty and a field of the wrong type as absent. Tests check that we read and write the same as the SDK. The package is
+// pure.
 package openaichat
 
 import (
@@ -13,10 +14,10 @@ import (
 // Decode reads the tool_calls of an assistant message, or of a whole completion, in their order, from data that passed
 // [strictjson.Check]. A message without any gives no calls and no error.
 //
-// Of several choices only one may have calls: they are alternatives, and nobody here can tell which one the
-// conversation goes on with. The arguments of a function are read by [strictjson.Object.Arguments]; the free text of a
-// custom tool by [strictjson.Object.Input]. When the completion stopped at its length limit, empty arguments of its
-// last call are not taken as {}. Errors are [*toolyard.InputError] with the field's path.
+// Of several choices only one may have calls: they are alternatives, and it is unknown with which one the conversation
+// continues. [strictjson.Object.Arguments] reads the arguments of a function, and [strictjson.Object.Input] the free
+// text of a custom tool. If the completion stopped at its length limit, empty arguments of its last call do not become
+// {}. Errors are [*toolyard.InputError] with the field's path.
 func Decode(data []byte) ([]toolyard.Call, error) {
 	o, err := strictjson.ReadObject("", data)
 	if err != nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
-// NewStream reads the chunks of a Chat Completions stream. The form has no event for the end of a call: one is whole
-// when the next has begun and its arguments are a whole object, or else with the finish_reason. It is then read by
-// [Decode] as if it had come in a completion. Chunks of calls that are open may interleave. What comes for a call after
-// it went out breaks the stream: it was run without that.
+// NewStream reads the chunks of a Chat Completions stream. The form has no event for the end of a call: a call is
+// complete when the next has begun and its arguments are a complete object, or else with the finish_reason. [Decode]
+// then reads it as if it had come in a completion. Chunks of open calls may interleave. A chunk for a call that was
+// already emitted breaks the stream, because the call ran without it.
 //
-// Only the choice that has the first call may have calls. A server that gives several calls the same index, each with
-// an id of its own, is understood.
+// Only the choice that has the first call may have calls. Several calls with the same index are accepted if each has
+// its own id, as some servers send them.
 func NewStream() *eventstream.Decoder {
 	s := &stream{byIndex: map[int64]*openCall{}}
 	s.Handle = s.event
@@ -25,14 +25,14 @@ func NewStream() *eventstream.Decoder {
 
 type stream struct {
 	eventstream.Decoder
-	byIndex map[int64]*openCall // the call that began last of each index
-	open    []*openCall         // those that are not whole
+	byIndex map[int64]*openCall // the latest call of each index
+	open    []*openCall         // incomplete calls
 	begun   bool
-	choice  int64 // the one that has calls, once one has begun
-	last    int64 // the index of the call that began last
+	choice  int64 // the choice with calls, after one has begun
+	last    int64 // the index of the latest call
 }
 
-// openCall is a tool call that has begun.
+// openCall is an open tool call.
 type openCall struct {
 	id, kind string // kind is "function" or "custom"
 	item     strictjson.Object
@@ -69,7 +69,7 @@ func (s *stream) event(e strictjson.Object) error {
 	return nil
 }
 
-// chunk takes what one chunk says of a choice.
+// chunk handles one chunk of a choice.
 func (s *stream) chunk(choice strictjson.Object) error {
 	n, err := choice.OptionalInt("index", 32)
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *stream) delta(delta strictjson.Object, choice int64) error {
 	return nil
 }
 
-// piece takes a part of a call.
+// piece handles a part of a call.
 func (s *stream) piece(item strictjson.Object) error {
 	i, err := item.OptionalInt("index", 32)
 	if err != nil {
@@ -158,7 +158,7 @@ func (s *stream) piece(item strictjson.Object) error {
 	return s.Calls.Grow(c.open, text)
 }
 
-// textField is where a kind of call has its input.
+// textField is the input's field of a kind of call.
 func textField(kind string) string {
 	if kind == "custom" {
 		return "input"
@@ -166,7 +166,7 @@ func textField(kind string) string {
 	return "arguments"
 }
 
-// begin adds a call, and ends those before it that are whole objects.
+// begin adds a call, and ends the earlier ones that are complete objects.
 func (s *stream) begin(item strictjson.Object, id string) (*openCall, error) {
 	for _, before := range slices.Clone(s.open) {
 		if before.kind == "function" && before.shape.closed && !before.shape.broken {
@@ -198,7 +198,7 @@ func (s *stream) begin(item strictjson.Object, id string) (*openCall, error) {
 	return c, nil
 }
 
-// end ends calls for a finish_reason, which is about the last of them.
+// end ends calls with a finish_reason, which is about the last of them.
 func (s *stream) end(calls []*openCall, reason string) error {
 	for i, c := range calls {
 		of := ""
@@ -232,12 +232,12 @@ func (c *openCall) decode(text, reason, at string) (toolyard.Call, error) {
 	return calls[0], nil
 }
 
-// shape follows the braces of a text as it grows, so that the text itself is looked at once.
+// shape tracks the braces of a growing text, so that the text is read only once.
 type shape struct {
 	depth           int
 	quoted, escaped bool
 	closed          bool // an object or an array has ended
-	broken          bool // something stands before or behind it, or it is no JSON
+	broken          bool // there is something before or after it, or it is not JSON
 }
 
 func (s *shape) grow(text string) {

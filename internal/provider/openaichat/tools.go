@@ -7,10 +7,10 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/definition"
 )
 
-// MaxTools is how many tools a request may have; see docs/providers.md.
+// MaxTools bounds the tools of a request; see docs/providers.md.
 const MaxTools = 128
 
-// chatTool and function are one tool of a request, in the order of fields in which the SDK writes them.
+// chatTool and function are one tool of a request, with fields in the order of the SDK.
 type chatTool struct {
 	Function function `json:"function"`
 	Type     string   `json:"type"`

@@ -9,8 +9,8 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// MaxInputDepth is how deep the input of one call may nest: what is left of [toolyard.MaxJSONDepth] inside the
-// batch, its array of calls and the call, so that a decoded batch can always be written in native form and read back.
+// MaxInputDepth bounds the nesting of one call's input: it is what is left of [toolyard.MaxJSONDepth] inside the batch,
+// its array of calls and the call, so that a decoded batch can always be written in native form and read back.
 const MaxInputDepth = toolyard.MaxJSONDepth - 3
 
 const (
@@ -21,10 +21,10 @@ const (
 
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// Check says what is wrong with data as one JSON document, as a [*toolyard.InputError], or returns nil. Checked, in
-// this order: at most [toolyard.MaxBatchBytes] bytes; not empty; no byte order mark; UTF-8; then in one pass over the
-// text the grammar of RFC 8259, at most [toolyard.MaxJSONDepth] levels of objects and arrays, no key twice in one
-// object (keys are compared decoded: "a" is "\u0061"), and nothing after the value.
+// Check returns a [*toolyard.InputError] if data is not one valid JSON document. The checks, in this order: at most
+// [toolyard.MaxBatchBytes] bytes; not empty; no byte order mark; UTF-8; then in one pass over the text the grammar of
+// RFC 8259, at most [toolyard.MaxJSONDepth] levels of objects and arrays, no key twice in one object (keys are compared
+// decoded: "a" is "\u0061"), and nothing after the value.
 //
 // Lines and columns count from 1, columns in characters. Time is linear in len(data), whatever its nesting; memory is
 // bounded by the keys of the objects that are open at one time.
@@ -40,7 +40,7 @@ func tooLong(data []byte) error {
 		"the input is %d bytes; at most %d are allowed in a batch", len(data), toolyard.MaxBatchBytes)}
 }
 
-// CheckText is [Check] for data of any size: what our own encoder writes of a batch is longer than the batch may be.
+// CheckText is [Check] for data of any size: our own encoding of a batch may be longer than the limit for a batch.
 func CheckText(data []byte) error {
 	if err := checkBytes(data); err != nil {
 		return err
@@ -51,7 +51,7 @@ func CheckText(data []byte) error {
 	return nil
 }
 
-// checkBytes is what [Check] looks at before the grammar.
+// checkBytes makes the checks of [Check] that precede the grammar.
 func checkBytes(data []byte) error {
 	if len(trimSpace(data)) == 0 {
 		return &toolyard.InputError{Problem: "the input is empty; hand in one JSON document"}
@@ -86,7 +86,7 @@ func invalidUTF8(data []byte) int {
 	return -1
 }
 
-// fault is what the scanner found wrong, at a byte offset of the text.
+// fault is the scanner's error, at a byte offset of the text.
 type fault struct {
 	kind    faultKind
 	at      int
@@ -130,7 +130,7 @@ func position(data []byte, at int) (line, column int) {
 	return line, 1 + utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:])
 }
 
-// excerpt quotes the text around a byte offset; whatever a terminal could take for a command is escaped.
+// excerpt quotes the text around a byte offset, with terminal escapes escaped.
 func excerpt(data []byte, at int) string {
 	from, to := max(0, at-contextBytes), min(len(data), at+contextBytes)
 	for from > 0 && !utf8.RuneStart(data[from]) {

@@ -7,8 +7,7 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// Echo takes those of the named fields that are given, as they are, in the order of their names. It is nil when none
-// is.
+// Echo returns those of the named fields that are given, unchanged, in the order of their names. It is nil if none is.
 func (o Object) Echo(names ...string) (toolyard.Echo, error) {
 	fields := map[string]json.RawMessage{}
 	for _, name := range names {

@@ -8,7 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// path writes a place in the objects and arrays that are open as calls[2].input.file_path, cut in the middle when long.
+// path writes a position in the open objects and arrays as calls[2].input.file_path, cut in the middle if it is long.
 func (s *scanner) path(pointer jsontext.Pointer) string {
 	var path string
 	level := 0
@@ -27,8 +27,8 @@ func (s *scanner) path(pointer jsontext.Pointer) string {
 	return path
 }
 
-// Join is the path of a field of the object at path. A key that is not a plain name is quoted and cut, so that a path
-// can always be shown on a terminal.
+// Join is the path of a field of the object at path. A key that is not a plain name is quoted and cut, so that every
+// path can be shown on a terminal.
 func Join(path, key string) string {
 	if !plain(key) {
 		return path + "[" + Quote(key) + "]"
@@ -42,7 +42,7 @@ func Join(path, key string) string {
 // Item is the path of an item of the array at path.
 func Item(path string, index int) string { return path + "[" + strconv.Itoa(index) + "]" }
 
-// Quote quotes text that a stranger wrote for use in a message: control characters escaped, cut to a few words.
+// Quote quotes untrusted text for use in a message: control characters are escaped, and long text is cut.
 func Quote(text string) string {
 	if len(text) <= keyBytes {
 		return strconv.Quote(text)

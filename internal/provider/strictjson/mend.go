@@ -8,10 +8,9 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// Mend is [Check] for a document with calls in it, and returns the document that is to be read. What is wrong
-// with the input of a call beyond the grammar (a key twice, nesting past [MaxInputDepth]) is no error of the
-// document: such an input is replaced by its text, as a JSON string, which stays one and fails its call alone. A
-// document that needs none of this is returned as it is.
+// Mend is [Check] for a document with calls, and returns the document to read. A mistake in the input of a call beyond
+// the grammar (a key twice, nesting past [MaxInputDepth]) is not an error of the document: such an input is replaced by
+// its text, as a JSON string, and fails only its own call. A document without such mistakes is returned unchanged.
 func Mend(data []byte) ([]byte, error) {
 	if len(data) > toolyard.MaxBatchBytes {
 		return nil, tooLong(data)
@@ -24,7 +23,7 @@ func MendText(data []byte) ([]byte, error) {
 	if err := checkBytes(data); err != nil {
 		return nil, err
 	}
-	if newScanner(data, MaxInputDepth, false).scan(nil) == nil { // and so is good every input in it
+	if newScanner(data, MaxInputDepth, false).scan(nil) == nil { // so every input in it is valid too
 		return data, nil
 	}
 	bad, f := badInputs(data)
@@ -32,7 +31,7 @@ func MendText(data []byte) ([]byte, error) {
 		return nil, f.inputError(data)
 	}
 	mended := quoteParts(data, bad)
-	// The levels were counted, those in an input apart from those around it.
+	// The levels were counted, those in an input separately from those around it.
 	if f := newScanner(mended, maxReaderDepth, false).scan(nil); f != nil {
 		for _, p := range slices.Backward(bad) {
 			if f.at >= p.end {
@@ -45,7 +44,7 @@ func MendText(data []byte) ([]byte, error) {
 	return mended, nil
 }
 
-// MendInput is the input of one call, which is JSON, as [Mend] leaves it.
+// MendInput returns the input of one call, which is JSON, as [Mend] would.
 func MendInput(input json.RawMessage) json.RawMessage {
 	if value := trimSpace(input); !Valid(value, MaxInputDepth) {
 		return quoted(value)
@@ -53,7 +52,7 @@ func MendInput(input json.RawMessage) json.RawMessage {
 	return input
 }
 
-// quoted is a text as a JSON string.
+// quoted returns a text as a JSON string.
 func quoted(text []byte) json.RawMessage {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
@@ -64,13 +63,13 @@ func quoted(text []byte) json.RawMessage {
 	return bytes.TrimSpace(b.Bytes())
 }
 
-// inputKeys are the fields in which the forms have the inputs of calls.
+// inputKeys are the fields of the forms that have the inputs of calls.
 var inputKeys = map[string]bool{"input": true, "args": true, "arguments": true}
 
-// part is a part of a text, and where it ends when it and those before it are quoted.
+// part is a part of a text, and where it ends after it and those before it are quoted.
 type part struct{ from, to, end int }
 
-// quoteParts puts each of the parts as a JSON string, and notes where it ends.
+// quoteParts replaces each part by a JSON string, and records where it ends.
 func quoteParts(data []byte, parts []part) []byte {
 	if len(parts) == 0 {
 		return data
@@ -86,13 +85,13 @@ func quoteParts(data []byte, parts []part) []byte {
 	return b.Bytes()
 }
 
-// badInputs are the inputs with a key twice or too many levels, of a document that is read by its grammar alone.
+// badInputs returns the inputs with a key twice or too many levels, of a document that is only checked for its grammar.
 func badInputs(data []byte) (bad []part, f *fault) {
 	text := shallow(data)
 	s := newScanner(text, toolyard.MaxJSONDepth, true)
 	f = s.scan(func() *fault {
 		value, err := s.ReadValue()
-		if err != nil { // the reader of tokens knows where
+		if err != nil { // the token reader knows the position
 			return newScanner(text, maxReaderDepth, true).scan(nil)
 		}
 		if !Valid(value, MaxInputDepth) {
@@ -103,11 +102,11 @@ func badInputs(data []byte) (bad []part, f *fault) {
 	return bad, f
 }
 
-// maxReaderDepth is how deep jsontext reads.
+// maxReaderDepth is jsontext's maximum depth.
 const maxReaderDepth = 10_000
 
-// shallow is a text in which no array or object lies deeper than jsontext reads: a deeper one is a 0 and white space,
-// of the same length. What it held is not read, since all around it is too deep as well.
+// shallow replaces each array or object that is deeper than jsontext's maximum by a 0 and white space of the same
+// length. Its content need not be read, since everything around it is too deep as well.
 func shallow(data []byte) []byte {
 	depth, from, inString := 0, 0, false
 	text := data

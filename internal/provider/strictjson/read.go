@@ -11,20 +11,20 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// Object is one JSON object of a document that passed [Check], and its place there. Fields are found by their exact
-// names; encoding/json's structs would also take "Calls" for "calls".
+// Object is one JSON object of a document that passed [Check], with its path. Fields are found by their exact names;
+// encoding/json's structs would also accept "Calls" for "calls".
 type Object struct {
 	path   string
 	fields map[string]json.RawMessage
 }
 
-// Errorf is an error at a path of the document; the message begins with a verb, such as `want a string, got null`.
+// Errorf returns an error at a path of the document; the message begins with a verb, such as `want a string, got null`.
 func Errorf(path, format string, args ...any) error {
 	return &toolyard.InputError{Field: path, Problem: fmt.Sprintf(format, args...)}
 }
 
-// Kind names the JSON type of raw: object, array, string, number, boolean or null; "nothing" when raw is empty, which
-// is how an absent field reads.
+// Kind names the JSON type of raw: object, array, string, number, boolean or null; "nothing" if raw is empty, as for an
+// absent field.
 func Kind(raw json.RawMessage) string {
 	raw = trimSpace(raw)
 	if len(raw) == 0 {
@@ -76,7 +76,7 @@ func wrongType(path, want, got string) error {
 	return Errorf(path, "want %s, got %s", want, got)
 }
 
-// Path is the place of the object in its document.
+// Path is the path of the object in its document.
 func (o Object) Path() string { return o.path }
 
 // At is the path of one of the object's fields.
@@ -85,25 +85,25 @@ func (o Object) At(name string) string { return Join(o.path, name) }
 // Names lists the object's fields, sorted.
 func (o Object) Names() []string { return slices.Sorted(maps.Keys(o.fields)) }
 
-// Has reports whether the field is there, be it null.
+// Has reports whether the field exists, even if it is null.
 func (o Object) Has(name string) bool { _, ok := o.fields[name]; return ok }
 
-// Value is a copy of the field's text without white space around it, or nil when it is absent.
+// Value is a copy of the field's text without white space around it, or nil if it is absent.
 func (o Object) Value(name string) json.RawMessage { return bytes.Clone(trimSpace(o.fields[name])) }
 
 // Kind names the JSON type of the field; see [Kind].
 func (o Object) Kind(name string) string { return Kind(o.fields[name]) }
 
-// Given reports whether the field is there and not null: providers write null for "not used".
+// Given reports whether the field exists and is not null: providers write null for "not used".
 func (o Object) Given(name string) bool { return o.Has(name) && o.Kind(name) != "null" }
 
-// Text is the field if it is a string, and otherwise "". It is for looking around before a shape is known.
+// Text is the field if it is a string, and otherwise "". It is for recognising a shape.
 func (o Object) Text(name string) string {
 	text, _ := o.String(name)
 	return text
 }
 
-// String reads a string that must be there.
+// String reads a required string.
 func (o Object) String(name string) (text string, err error) {
 	if kind := o.Kind(name); kind != "string" {
 		return "", wrongType(o.At(name), "string", kind)
@@ -114,7 +114,7 @@ func (o Object) String(name string) (text string, err error) {
 	return text, nil
 }
 
-// OptionalString reads a string that may be absent or null, which reads as "".
+// OptionalString reads a string that may be absent or null, which gives "".
 func (o Object) OptionalString(name string) (string, error) {
 	if !o.Given(name) {
 		return "", nil
@@ -122,7 +122,7 @@ func (o Object) OptionalString(name string) (string, error) {
 	return o.String(name)
 }
 
-// OptionalBool reads a boolean that may be absent or null, which reads as false.
+// OptionalBool reads a boolean that may be absent or null, which gives false.
 func (o Object) OptionalBool(name string) (bool, error) {
 	if !o.Given(name) {
 		return false, nil
@@ -133,8 +133,8 @@ func (o Object) OptionalBool(name string) (bool, error) {
 	return o.Value(name)[0] == 't', nil
 }
 
-// OptionalInt reads a whole number of at most bits bits that may be absent or null, which reads as 0. Numbers with a
-// point or an exponent are refused: 1e3 is a number, but no counter is written so.
+// OptionalInt reads a whole number of at most bits bits that may be absent or null, which gives 0. Numbers with a point
+// or an exponent are refused: 1e3 is a number, but nobody writes a counter so.
 func (o Object) OptionalInt(name string, bits int) (int64, error) {
 	if !o.Given(name) {
 		return 0, nil
@@ -150,7 +150,7 @@ func (o Object) OptionalInt(name string, bits int) (int64, error) {
 	return n, nil
 }
 
-// OptionalStrings reads an array of strings that may be absent or null, which reads as nil.
+// OptionalStrings reads an array of strings that may be absent or null, which gives nil.
 func (o Object) OptionalStrings(name string) ([]string, error) {
 	if !o.Given(name) {
 		return nil, nil
@@ -174,18 +174,18 @@ func (o Object) OptionalStrings(name string) ([]string, error) {
 	return list, nil
 }
 
-// Array reads an array that must be there.
+// Array reads a required array.
 func (o Object) Array(name string) ([]json.RawMessage, error) {
 	return ReadArray(o.At(name), o.fields[name])
 }
 
-// Object reads an object that must be there.
+// Object reads a required object.
 func (o Object) Object(name string) (Object, error) {
 	return ReadObject(o.At(name), o.fields[name])
 }
 
-// Expect refuses a field that is given and is not the string want: what looks like a message of the assistant must
-// not be one of the user.
+// Expect refuses a field that is given and is not the string want: a message of the user must not be read as one of the
+// assistant.
 func (o Object) Expect(name, want string) error {
 	if !o.Given(name) {
 		return nil

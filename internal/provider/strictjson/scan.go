@@ -19,14 +19,14 @@ type scanner struct {
 }
 
 // newScanner reads lone surrogates as encoding/json does, which reads the fields later: each is U+FFFD, so two keys
-// that differ only there are one key. That the text is UTF-8 is the caller's to check.
+// that differ only there are one key. The caller must check that the text is UTF-8.
 func newScanner(data []byte, maxDepth int, lax bool) *scanner {
 	options := []jsontext.Options{jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(lax)}
 	return &scanner{Decoder: jsontext.NewDecoder(bytes.NewBuffer(data), options...), data: data, maxDepth: maxDepth}
 }
 
-// scan returns the first fault of the text, or nil when it is exactly one JSON value. In front of the input of a call
-// it calls input, if that is not nil, which reads the input.
+// scan returns the first fault of the text, or nil if it is exactly one JSON value. If input is not nil, scan calls it
+// before the input of a call, and it reads the input.
 func (s *scanner) scan(input func() *fault) *fault {
 	for {
 		token, err := s.ReadToken()
@@ -55,7 +55,7 @@ func (s *scanner) afterKey() bool {
 	return kind == '{' && length%2 == 1
 }
 
-// end refuses what follows the value of the document.
+// end refuses text after the value of the document.
 func (s *scanner) end() *fault {
 	at := s.skip(s.offset())
 	switch {
@@ -79,8 +79,7 @@ func (s *scanner) leadingZero(at int) bool {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// fault puts an error of the decoder into our words. The decoder says where it stands and how far it came; what was
-// wanted there follows from that.
+// fault turns an error of the decoder into ours. The decoder's state says what was expected.
 func (s *scanner) fault(err error) *fault {
 	syntactic, ok := errors.AsType[*jsontext.SyntacticError](err)
 	if ok && errors.Is(err, jsontext.ErrDuplicateName) {
@@ -115,7 +114,7 @@ func (s *scanner) fault(err error) *fault {
 	return s.wanted(at, want)
 }
 
-// words are those of JSON, by their first letters.
+// words are JSON's literals, by their first letters.
 var words = map[byte]string{'t': "true", 'f': "false", 'n': "null"}
 
 const (
@@ -123,7 +122,7 @@ const (
 	aKey   = "a key in double quotes"
 )
 
-// wants is what is wanted after the last token that is whole, and the offset where something else stands.
+// wants returns what is expected after the last complete token, and the offset of what is there instead.
 func (s *scanner) wants() (at int, want string) {
 	kind, length := s.StackIndex(s.StackDepth())
 	at = s.skip(s.offset())
@@ -148,7 +147,7 @@ func (s *scanner) wants() (at int, want string) {
 	return at, aValue
 }
 
-// badString is what is wrong in a string, at a byte that the decoder did not take.
+// badString describes the error in a string at a byte that the decoder refused.
 func (s *scanner) badString(at int) *fault {
 	switch c := s.data[at]; {
 	case c < ' ':

@@ -1,8 +1,8 @@
-// Package toolname gives tools the names that a provider takes, and finds the tool again when such a name comes back.
+// Package toolname gives tools names that a provider accepts, and finds the tool again when such a name comes back.
 //
-// A name that the provider takes stays as it is. Of any other, what is not allowed becomes "_"; when that is too long,
-// or is somebody's name already, it is cut and ends in a part of the name's hash. All of it follows from the names
-// alone, so that whoever has the same surface makes the same table. The package is pure.
+// A name that the provider accepts is unchanged. In any other, "_" replaces each invalid character. If the result is
+// too long, or already in use, it is cut and ends in a part of the name's hash. All of it depends only on the names, so
+// that every process with the same surface makes the same table. The package is pure.
 package toolname
 
 import (
@@ -13,14 +13,14 @@ import (
 	"strings"
 )
 
-// Rule is what a provider allows in the name of a tool: ASCII letters, digits, "_", "-" and what it says besides.
+// Rule is what a provider allows in the name of a tool: ASCII letters, digits, "_", "-" and more characters.
 type Rule struct {
 	Max   int    // characters
 	Also  string // further characters
 	Start bool   // the first is a letter or "_"
 }
 
-// The rules; see docs/providers.md for where each is written down.
+// The rules; docs/providers.md has their sources.
 var (
 	Anthropic = Rule{Max: 64}
 	OpenAI    = Rule{Max: 64} // both forms
@@ -40,12 +40,12 @@ func (r Rule) starts(c byte) bool {
 	return !r.Start || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_'
 }
 
-// Takes reports whether a provider takes the name as it is.
+// Takes reports whether a provider accepts the name unchanged.
 func (r Rule) Takes(name string) bool {
 	return len(name) <= r.Max && name != "" && r.clean(name) == name
 }
 
-// clean replaces what is not allowed, character by character.
+// clean replaces invalid characters.
 func (r Rule) clean(name string) string {
 	var b strings.Builder
 	for _, c := range name {
@@ -94,7 +94,7 @@ func NewTable(r Rule, tools, reserved []string) Table {
 	return t
 }
 
-// hashed cuts a name and ends it in its hash: in as little of it as tells it from the names that are taken.
+// hashed cuts a name and appends a prefix of its hash, as short as distinguishes it from the names in use.
 func (r Rule) hashed(name string, taken map[string]bool) string {
 	const step = 8 // hex digits
 	sum := sha256.Sum256([]byte(name))
@@ -106,7 +106,7 @@ func (r Rule) hashed(name string, taken map[string]bool) string {
 			return short
 		}
 	}
-	for i := 2; ; i++ { // somebody named tools after our hashes
+	for i := 2; ; i++ { // a tool's own name equals our hashed name
 		tail := fmt.Sprintf("_%s_%d", digits[:step], i)
 		if short := clean[:min(len(clean), r.Max-len(tail))] + tail; !taken[short] {
 			return short
@@ -114,7 +114,7 @@ func (r Rule) hashed(name string, taken map[string]bool) string {
 	}
 }
 
-// Sent is the name under which a provider gets a tool. A name that is not in the table comes back as it is.
+// Sent is the name under which a provider gets a tool. A name that is not in the table is unchanged.
 func (t Table) Sent(tool string) string {
 	if s, ok := t.sent[tool]; ok {
 		return s
@@ -122,7 +122,7 @@ func (t Table) Sent(tool string) string {
 	return tool
 }
 
-// Original is the tool behind a name that was changed; ok is false for every other name.
+// Original is the tool behind a changed name; ok is false for every other name.
 func (t Table) Original(sent string) (tool string, ok bool) {
 	tool, ok = t.original[sent]
 	return tool, ok

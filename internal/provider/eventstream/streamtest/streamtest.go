@@ -1,5 +1,5 @@
-// Package streamtest makes random responses of models, each whole and as the event stream that a provider sends of it,
-// for the tests of those who read both.
+// Package streamtest makes random model responses, each as a whole message and as the provider's event stream, for
+// tests that compare the two.
 package streamtest
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
-// quoted is a text as JSON.
+// quoted returns a text as JSON.
 func quoted(text string) string { return string(eventstream.Text(text)) }
 
-// Said is what a model of a test says: a call, or words.
+// Said is one part of a test response: a call, or text.
 type Said struct {
 	Words    bool
 	ID, Tool string
@@ -26,7 +26,7 @@ type Said struct {
 // Response is a whole response, in two forms that must mean the same.
 type Response struct {
 	Said    []Said
-	Stopped bool // for want of tokens
+	Stopped bool // at the token limit
 }
 
 // Inputs are texts that models write for inputs, good and bad.
@@ -47,7 +47,7 @@ func Random(random *rand.Rand) (r Response) {
 	return r
 }
 
-// pieces cuts a text where a stream might: anywhere between characters.
+// pieces cuts a text as a stream might: anywhere between characters.
 func pieces(random *rand.Rand, text string) (out []string) {
 	runes := []rune(text)
 	for len(runes) > 0 {
@@ -60,7 +60,7 @@ func pieces(random *rand.Rand, text string) (out []string) {
 // Writer writes a response as a whole and as a stream.
 type Writer func(random *rand.Rand, r Response) (whole string, stream []string)
 
-// interleave mixes lists, each staying in its order; firsts begin in order.
+// interleave mixes lists and keeps the order within each; their first items keep their order.
 func interleave(random *rand.Rand, lists [][]string) (out []string) {
 	begun := 0
 	for {
@@ -81,7 +81,7 @@ func interleave(random *rand.Rand, lists [][]string) (out []string) {
 	}
 }
 
-// Writers has one for each provider whose streams are read, by the name of its format.
+// Writers has a writer for each provider whose streams are read, by the name of its format.
 var Writers = map[string]Writer{
 	"anthropic": func(random *rand.Rand, r Response) (string, []string) {
 		var blocks []string
@@ -97,8 +97,8 @@ var Writers = map[string]Writer{
 				on("stop", "")
 				continue
 			}
-			// A message has its inputs as values. What is none stands there as a string, as clients write it that
-			// repair nothing.
+			// A message has its inputs as values. Invalid JSON is there as a string, as clients write it that repair
+			// nothing.
 			value := s.Text
 			switch {
 			case value == "":
@@ -116,7 +116,7 @@ var Writers = map[string]Writer{
 			on("stop", "")
 		}
 		reason := "tool_use"
-		// see anthropic.NewStream on other ends
+		// see anthropic.NewStream about other ends
 		if n := len(r.Said); r.Stopped && (n == 0 || r.Said[n-1].Words || r.Said[n-1].Text == "") {
 			reason = "max_tokens"
 		}
@@ -184,7 +184,8 @@ var Writers = map[string]Writer{
 			}
 			lists = append(lists, list)
 		}
-		// Calls that go out when the next begins may not go on: only in order can broken ones be told from those.
+		// A call that is emitted when the next begins must not continue. Only in order can a test tell broken ones from
+		// those.
 		var mixed []string
 		if random.IntN(2) == 0 && !slices.ContainsFunc(r.Said,
 			func(s Said) bool { return strings.Contains(s.Text, "}{") || strings.HasSuffix(s.Text, "}}") }) {
