@@ -11,7 +11,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// MaxApprovals is how many calls that wait are listed at a time: the newest, when more do.
+// MaxApprovals bounds the list of waiting calls; if there are more, it has the newest.
 const MaxApprovals = 10_000
 
 // Approval is a call that waits for a person.
@@ -32,7 +32,7 @@ type Approval struct {
 // Key is the batch's identity.
 func (a *Approval) Key() toolyard.BatchKey { return toolyard.BatchKey{Agent: a.Agent, ID: a.Batch} }
 
-// ApprovalID names a call that waits. It has no characters that mean something in a shell or a URL's path, but "=".
+// ApprovalID names a waiting call. Its only character with a meaning in a shell or a URL's path is "=".
 func ApprovalID(k toolyard.BatchKey, index int) string {
 	return KeyTokens(k) + "." + strconv.Itoa(index)
 }
@@ -53,7 +53,7 @@ func ParseApprovalID(id string) (k toolyard.BatchKey, index int, err error) {
 		ErrNoApproval, id)
 }
 
-// ApprovalChange is a change of the list: Approval is nil when the call is off it.
+// ApprovalChange is a change of the list: Approval is nil if the call was removed.
 type ApprovalChange struct {
 	ID       string
 	Approval *Approval

@@ -7,11 +7,11 @@ import (
 )
 
 const (
-	// MaxDeadLetters is how many dead letters are kept; the oldest go first.
+	// MaxDeadLetters is how many dead letters are kept; the oldest are dropped first.
 	MaxDeadLetters = 10_000
-	// MaxDeadDataBytes is how much of a message's data a dead letter has.
+	// MaxDeadDataBytes bounds the message data in a dead letter.
 	MaxDeadDataBytes = 4 << 10
-	// MaxDeadCauseBytes is how long the cause in a dead letter may be.
+	// MaxDeadCauseBytes bounds the cause in a dead letter.
 	MaxDeadCauseBytes = 2 << 10
 )
 
@@ -22,21 +22,21 @@ const (
 	DeadBatch      = "batch"      // a batch that was given up: its open calls ended as internal_error
 )
 
-// DeadLetter is what is known of a message that could not be used, or of a batch that was given up. It is a record for
-// people: whoever waited for a result has been answered where that was possible.
+// DeadLetter records a message that could not be used, or a batch that was given up. It is for people: anyone who
+// waited for a result has been answered if possible.
 type DeadLetter struct {
 	Kind  string           `json:"kind"`
 	Time  time.Time        `json:"time"`
 	Agent toolyard.Agent   `json:"agent,omitempty"`
 	Batch toolyard.BatchID `json:"batch,omitempty"`
 	Call  *int             `json:"call,omitempty"`
-	// Cause says why it could not be used, and By who found so.
+	// Cause says why it could not be used, and By who found that.
 	Cause string `json:"cause"`
 	By    string `json:"by"`
-	// Subject and Seq are where the message stood.
+	// Subject and Seq are the position of the message.
 	Subject string `json:"subject"`
 	Seq     uint64 `json:"sequence"`
-	// Bytes is how long the message's data was; Data is its beginning, DataBase64 instead when that is no text.
+	// Bytes is the length of the message's data; Data is its beginning, or DataBase64 if that is not text.
 	Bytes      int    `json:"bytes"`
 	Data       string `json:"data,omitempty"`
 	DataBase64 []byte `json:"data_base64,omitempty"`

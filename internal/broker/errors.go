@@ -7,34 +7,34 @@ import (
 
 // The errors that programs act on. They come wrapped.
 var (
-	// ErrNoApproval is wrapped when there is no such request, or when it is over.
+	// ErrNoApproval is wrapped if there is no such request, or if it is over.
 	ErrNoApproval = errors.New("no such approval is waited for")
-	// ErrUnchecked says that no worker has looked at an input that a person has changed, so that it does not count.
+	// ErrUnchecked says that no worker has checked an input that a person has changed, so the decision does not count.
 	ErrUnchecked = errors.New("no worker has checked the changed input, so the call goes on waiting; try again, or " +
 		"approve it as it is")
-	// ErrConflict is wrapped by appends that lost: the chain does not end where the writer last saw it.
+	// ErrConflict is wrapped by appends that failed because the chain has a newer event than the writer last saw.
 	ErrConflict = errors.New("another event stands there")
-	// ErrFull is wrapped when there is no room: a stream is at one of its limits, or the server's disk is full. Nothing
-	// was stored, unless it is a [*NoRoomError] that is unsure; trying again later may help.
+	// ErrFull is wrapped if there is no room: a stream is at one of its limits, or the server's disk is full. Nothing
+	// was stored, unless it is a [*NoRoomError] that is unsure. Trying again later may help.
 	ErrFull = errors.New("the stream is full")
-	// ErrNoAnswer is wrapped when NATS did not answer in time. Whether anything was stored is not known; the same again
-	// is safe.
+	// ErrNoAnswer is wrapped if NATS did not answer in time. It is unknown whether anything was stored; repeating the
+	// operation is safe.
 	ErrNoAnswer = errors.New("NATS does not answer")
 	// ErrNoSystem says that no dispatcher has ever run on the NATS system.
 	ErrNoSystem = errors.New("no dispatcher has set this NATS system up yet; start one (dispatcher serve)")
-	// ErrNoBatch is wrapped when there is no submission of that key, or no longer.
+	// ErrNoBatch is wrapped if there is no submission of that key, or no longer.
 	ErrNoBatch = errors.New("no such batch")
-	// ErrClosed is wrapped when calls are appended to a batch that is closed.
+	// ErrClosed is wrapped if calls are appended to a closed batch.
 	ErrClosed = errors.New("the batch is closed")
-	// ErrOtherContent is wrapped when a batch of the same id was submitted with other content.
+	// ErrOtherContent is wrapped if a batch with the same id was submitted with other content.
 	ErrOtherContent = errors.New("a batch of this id has other content")
-	// ErrStopped is returned by what takes messages when it was stopped, or the connection was closed.
+	// ErrStopped is returned by methods that wait for messages if they were stopped or the connection was closed.
 	ErrStopped = errors.New("stopped")
-	// ErrDamaged is wrapped when the store has lost something of a batch: its files are damaged.
+	// ErrDamaged is wrapped if the store has lost a part of a batch: its files are damaged.
 	ErrDamaged = errors.New("the store is damaged")
-	// ErrCompleted is wrapped when a batch has its last result already.
+	// ErrCompleted is wrapped if a batch already has its last result.
 	ErrCompleted = errors.New("the batch is completed")
-	// ErrNoCall is wrapped when a batch has no call of that index.
+	// ErrNoCall is wrapped if a batch has no call of that index.
 	ErrNoCall = errors.New("no such call")
 )
 
@@ -43,7 +43,7 @@ type LostError struct {
 	Subject string
 	// Problem says how that is known.
 	Problem string
-	// Submission says that it is the batch's submission.
+	// Submission says that the batch's submission is lost.
 	Submission bool
 }
 
@@ -51,16 +51,16 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("%v: what was stored on %s is lost (%s)", ErrDamaged, e.Subject, e.Problem)
 }
 
-// Is makes it an [ErrDamaged].
+// Is makes it match [ErrDamaged].
 func (e *LostError) Is(target error) bool { return target == ErrDamaged }
 
-// IsSubmissionLost reports whether an error is that a submission is lost. Then it may not be delivered again.
+// IsSubmissionLost reports whether an error says that a submission is lost, so that it may not be delivered again.
 func IsSubmissionLost(err error) bool {
 	lost, ok := errors.AsType[*LostError](err)
 	return ok && lost.Submission
 }
 
-// NoRoomError says that a batch was not taken since the disk under the NATS server is full. It is an [ErrFull].
+// NoRoomError says that a batch was not accepted because the disk of the NATS server is full. It is an [ErrFull].
 type NoRoomError struct {
 	Reason string
 	// Unsure says that the batch was sent before that was known.
@@ -75,5 +75,5 @@ func (e *NoRoomError) Error() string {
 	return "there is no room: " + e.Reason + ". Nothing of the batch was stored: try again later"
 }
 
-// Is makes it an [ErrFull].
+// Is makes it match [ErrFull].
 func (e *NoRoomError) Is(target error) bool { return target == ErrFull }

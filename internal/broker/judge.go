@@ -8,27 +8,27 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// JudgeTimeout is how long a tool may take to judge a call: a second, and longer in a system that was made for long
-// ways. Silence means UNSAFE.
+// JudgeTimeout is how long a tool may take to judge a call: a second, and longer in a system that was created for long
+// round trips. No answer means UNSAFE.
 func (s Settings) JudgeTimeout() time.Duration { return max(time.Second, s.CallAckWait/4) }
 
-// JudgeWait is how long a dispatcher waits for what a worker says of all calls of a request.
+// JudgeWait is how long a dispatcher waits for a worker's answer about all calls of a request.
 func (s Settings) JudgeWait() time.Duration { return s.JudgeTimeout() * 3 / 2 }
 
 // The limits of checks.
 const (
 	CheckWait = 10 * time.Second // how long a worker may take to check an input that a person has changed
-	MaxChecks = 16               // of such checks run in a worker at a time
+	MaxChecks = 16               // checks that run in a worker at a time
 )
 
-// JudgeCall is one call whose class only the tool's code can tell.
+// JudgeCall is one call whose class only the tool's code can determine.
 type JudgeCall struct {
 	Index       int             `json:"index"`
 	Tool        string          `json:"tool"`
 	Declaration string          `json:"declaration"`
 	Input       json.RawMessage `json:"input"`
 	// Check asks whether the call could run with an input that a person has changed, and is the request that would be
-	// sent. Then it is the only call.
+	// sent. The list then has only this call.
 	Check *events.Requested `json:"check,omitempty"`
 }
 
@@ -36,9 +36,9 @@ type JudgeCall struct {
 type Judged struct {
 	Index     int            `json:"index"`
 	Judgement tool.Judgement `json:"judgement"`
-	// Failed says why nothing is known of the call; empty when it was judged.
+	// Failed says why the call could not be judged; empty if it was.
 	Failed string `json:"failed,omitempty"`
-	// Checked says that the worker has looked whether the call could run; Problem why it could not, empty when it
+	// Checked says that the worker has checked whether the call could run. Problem says why it could not; empty if it
 	// could.
 	Checked bool   `json:"checked,omitempty"`
 	Problem string `json:"problem,omitempty"`

@@ -7,7 +7,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// Logged is one stored event of a batch with what stands around it.
+// Logged is one stored event of a batch with its envelope.
 type Logged struct {
 	batch.Record
 	Meta events.Meta
@@ -22,10 +22,10 @@ func (l Logged) JSON() ([]byte, error) {
 	return json.Marshal(e)
 }
 
-// Over reports whether nothing follows an event of a batch.
+// Over reports whether no event of the batch follows this one.
 func Over(r batch.Record) bool {
 	switch body := r.Body.(type) {
-	case events.Refused: // one in the place of the plan is followed by the reply
+	case events.Refused: // one in place of the plan is followed by the reply
 		return r.Chain == batch.ChainReply
 	case events.Reply:
 		return body.Completed
@@ -33,8 +33,8 @@ func Over(r batch.Record) bool {
 	return false
 }
 
-// Quiet says when who waits for a batch asks [Log.Forsaken]: after a few looks that found nothing, and then now and
-// then.
+// Quiet says when a waiter for a batch should call [Log.Forsaken]: after a few polls without news, and then
+// occasionally.
 type Quiet struct{ looks int }
 
 const (
@@ -42,7 +42,7 @@ const (
 	askEvery = 60
 )
 
-// Long takes in a look, and reports whether it is time to ask.
+// Long counts a poll, and reports whether it is time to call it.
 func (q *Quiet) Long(news bool) bool {
 	if q.looks++; news {
 		q.looks = 0

@@ -11,7 +11,7 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// Escape makes one subject token of a name: bytes outside [A-Za-z0-9_-] become "=hh" (lower-case hexadecimal).
+// Escape turns a name into one subject token: bytes outside [A-Za-z0-9_-] become "=hh" (lower-case hexadecimal).
 func Escape(name string) string {
 	plain := true
 	for i := range len(name) {
@@ -35,7 +35,7 @@ func isPlain(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-'
 }
 
-// Unescape is the inverse of [Escape]. It refuses what Escape never makes, so that a name has one token only.
+// Unescape is the inverse of [Escape]. It refuses tokens that Escape never makes, so that each name has only one token.
 func Unescape(token string) (string, error) {
 	var b strings.Builder
 	for i := 0; i < len(token); i++ {
@@ -60,24 +60,24 @@ func Unescape(token string) (string, error) {
 	return b.String(), nil
 }
 
-// KeyTokens are the two subject tokens of a batch.
+// KeyTokens returns the two subject tokens of a batch.
 func KeyTokens(k toolyard.BatchKey) string {
 	return Escape(string(k.Agent)) + "." + Escape(string(k.ID))
 }
 
-// NoPool stands in names where there is no pool: no pool has this name.
+// NoPool is used in names where there is no pool: no pool has this name.
 const NoPool = "_"
 
-// LaneOf is the lane of an agent's calls, unless the dispatcher that planned them found a better one. Workers serve
-// lanes in turn, so that the calls of one agent do not wait behind all calls of another; agents that share a lane do.
+// LaneOf is the default lane of an agent's calls; the dispatcher that plans them may choose a better one. Workers serve
+// lanes in turn, so that calls of one agent do not wait for all calls of another, unless the agents share a lane.
 func LaneOf(a toolyard.Agent) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(a)) // it never fails
 	return int(h.Sum32() % Lanes)
 }
 
-// CheckPool says what is wrong with a pool's name. It names consumers too, so it is stricter than other names: 1 to
-// [MaxPoolBytes] bytes of [A-Za-z0-9_-], and not "_".
+// CheckPool returns an error for an invalid pool name. It is also part of consumer names, so it is stricter than other
+// names: 1 to [MaxPoolBytes] bytes of [A-Za-z0-9_-], and not "_".
 func CheckPool(p toolyard.Pool) error {
 	if p == "" || len(p) > MaxPoolBytes || p == NoPool || Escape(string(p)) != string(p) {
 		return fmt.Errorf("pool name %q: use 1 to %d letters, digits, dashes and underscores (but not %q alone)", p,
@@ -86,13 +86,13 @@ func CheckPool(p toolyard.Pool) error {
 	return nil
 }
 
-// SourceWorker begins the source of what a worker writes; its id follows.
+// SourceWorker begins the source of events written by a worker; its id follows.
 const SourceWorker = "/worker/"
 
-// NewID makes an id that no other has and that sorts by time.
+// NewID makes a unique id that sorts by time.
 func NewID() string {
 	id, err := uuid.NewV7()
-	if err != nil { // the system's source of randomness is gone: nothing can be named apart any more
+	if err != nil { // the system's random source failed: unique ids are impossible
 		panic(fmt.Errorf("make an id: %w", err))
 	}
 	return id.String()
@@ -113,11 +113,11 @@ type AskedCall struct {
 	Index int              `json:"index"`
 }
 
-// callKey is the key of the context value that says for which call a worker asks.
+// callKey is the key of the context value with the call for which a worker asks.
 type callKey struct{}
 
-// ForCall returns a context in which objects are asked for a call: workers get those of an agent only while one of its
-// calls is theirs.
+// ForCall returns a context in which objects are requested for a call: a worker gets an agent's objects only while it
+// has one of the agent's calls.
 func ForCall(ctx context.Context, k toolyard.BatchKey, index int) context.Context {
 	return context.WithValue(ctx, callKey{}, &AskedCall{k.Agent, k.ID, index})
 }

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// fullPause is how long to wait for room in a stream before what it refused is tried again.
+// fullPause is the pause before an operation that a full stream refused is repeated.
 const fullPause = 500 * time.Millisecond
 
-// RetryFull repeats what is refused with [ErrFull] until there is room, or ctx ends: the error then wraps its cause and
-// [ErrFull]. Others' batches end meanwhile, and make room.
+// RetryFull repeats an operation that is refused with [ErrFull] until there is room, or ctx ends: the error then wraps
+// its cause and [ErrFull]. Other batches end in the meantime, and make room.
 func RetryFull(ctx context.Context, log *slog.Logger, do func() error) error {
 	for {
 		err := do()

@@ -10,13 +10,13 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// The limits of what a session keeps, beside those of package tool.
+// The limits of a session's state, in addition to those of package tool.
 const (
 	MaxRemembered = 1_000 // rules that people have allowed
-	MaxLoaded     = 1_000 // deferred tools; what was loaded first goes first
+	MaxLoaded     = 1_000 // deferred tools; those loaded first are dropped first
 )
 
-// Session is what is kept of a conversation between its batches. The zero Session is a new one.
+// Session is the stored state of a conversation between its batches. The zero Session is a new one.
 type Session struct {
 	// Alone says that nobody is there to ask, whatever a batch says.
 	Alone bool `json:"alone,omitempty"`
@@ -24,30 +24,30 @@ type Session struct {
 	Loaded []string `json:"loaded,omitempty"`
 	// Remembered are the rules that people have allowed for the rest of the session.
 	Remembered []string `json:"remembered,omitempty"`
-	// Context is what tools have set for the calls behind them.
+	// Context is what tools have set for later calls.
 	Context map[string]string `json:"context,omitempty"`
 	Changed time.Time         `json:"changed"`
-	// MinReader is the wire version that a reader must have at least, where a version has put in what older ones must
-	// not pass over.
+	// MinReader is the minimum wire version of a reader. A version sets it if it stores what older ones must not
+	// ignore.
 	MinReader int `json:"min_reader,omitempty"`
 }
 
-// Load adds deferred tools, each once. Past [MaxLoaded] those that were loaded first are forgotten: whoever calls one
-// is told that it is not loaded, and loads it again.
+// Load adds deferred tools, each once. Past [MaxLoaded] those that were loaded first are dropped: a call of one is told
+// that it is not loaded, and the model loads it again.
 func (s *Session) Load(names ...string) {
 	s.Loaded = addEach(s.Loaded, names)
 	s.Loaded = s.Loaded[max(0, len(s.Loaded)-MaxLoaded):]
 }
 
-// Set brings a change of tools into the context. Each call's change was held to the limits when it was made; what is
-// past them all the same, since another batch has changed the session meanwhile, is left out and named.
+// Set applies a change of tools to the context. Each call's change was checked against the limits when it was made. If
+// another batch has changed the session since, what exceeds them is left out and returned.
 func (s *Session) Set(change map[string]string) (left []string) {
 	if whole := tool.MergeContext(s.Context, change); tool.ContextProblem(whole) == "" {
 		s.Context = whole
 		return nil
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(change), func(a, b string) int {
-		// What is taken away makes room.
+		// Removals make room.
 		return cmp.Or(cmp.Compare(min(len(change[a]), 1), min(len(change[b]), 1)), cmp.Compare(a, b))
 	}) {
 		with := tool.MergeContext(s.Context, map[string]string{k: change[k]})
@@ -75,7 +75,7 @@ func addEach(have, more []string) []string {
 	return out
 }
 
-// Check reports that the session is past a limit of what is kept. It wraps [ErrFull].
+// Check returns an error if the session exceeds a limit. It wraps [ErrFull].
 func (s *Session) Check() error {
 	if have := len(s.Remembered); have > MaxRemembered {
 		return fmt.Errorf("%w: the session would have %d remembered approvals; at most %d are kept", ErrFull, have,

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// Limits of what is stored and moved.
+// The limits of what is stored and sent.
 const (
-	// MaxPoolBytes is the length of a pool's name.
+	// MaxPoolBytes is the maximum length of a pool's name.
 	MaxPoolBytes = 64
-	// MaxInlineBytes is how many bytes of data an event carries itself; what is longer travels as an object, and the
-	// event has its dataref. Half of NATS's default payload, so that headers and any server fit.
+	// MaxInlineBytes is how many bytes of data an event contains itself; longer data is an object, and the event has
+	// its dataref. It is half of NATS's default payload, so that headers fit, and any server works.
 	MaxInlineBytes = 512 << 10
-	// MaxObjectBytes is how long such an object may be.
+	// MaxObjectBytes is the maximum size of such an object.
 	MaxObjectBytes = 64 << 20
 	// MaxChainLength is how many events of one chain are read. An open batch of 10,000 calls that come one by one has
-	// that many extensions and may have twice as many group starts; takeovers come on top.
+	// that many extensions and may have twice as many group starts, and then there are takeovers.
 	MaxChainLength = 40_000
 	// MaxQueuedCalls is how many calls may wait in all work queues together.
 	MaxQueuedCalls = 1_000_000
@@ -25,58 +25,58 @@ const (
 	// MaxCallsInFlight is how many calls of one route and lane all workers together may have taken and not
 	// acknowledged.
 	MaxCallsInFlight = 20_000
-	// Lanes is how many lanes the calls of each route are queued in: each agent has one at a time.
+	// Lanes is how many lanes each route has; each agent uses one at a time.
 	Lanes = 8
-	// SubmitWait is how long a submission waits for its answer, whatever its sender would wait: longer than an
+	// SubmitWait is how long a submission waits for its answer, whatever its sender's own limit is: longer than an
 	// election.
 	SubmitWait = 30 * time.Second
 	// MaxWaitingPulls is how many workers may wait for a call of one route and lane.
 	MaxWaitingPulls = 8_192
 )
 
-// Settings are the times and sizes that all dispatchers, workers and clients on one NATS system share. Whoever makes
-// the streams says what they are, and writes them down there; everybody else reads them. The zero Settings are the
+// Settings are the times and sizes that all dispatchers, workers and clients of one NATS system share. The process that
+// creates the streams chooses them and stores them with the streams; all others read them. The zero Settings are the
 // defaults for one node.
 type Settings struct {
 	// Replicas is how many servers keep each stream: 1 (the default), 3 or 5.
 	Replicas int `json:"replicas"`
-	// InMemory keeps the streams in the server's memory: nothing survives it.
+	// InMemory keeps the streams in the server's memory: they do not survive the server.
 	InMemory bool `json:"in_memory,omitempty"`
-	// Lifetime is how long a batch is kept, from its submission, waits for people included. Default 3 days.
+	// Lifetime is how long a batch is kept after its submission, including waits for people. Default 3 days.
 	Lifetime time.Duration `json:"lifetime_ns"`
 	// Slack is how much longer than Lifetime streams keep their messages. Default 1 hour.
 	Slack time.Duration `json:"slack_ns"`
 	// BatchAckWait is how long an owner may be silent before another dispatcher gets its batch. Default 1.5 s, and 10 s
-	// with more than one replica, where an election of 4.5 s must not look like a death.
+	// with more than one replica, where an election of 4.5 s must not be mistaken for a dead owner.
 	BatchAckWait time.Duration `json:"batch_ack_wait_ns"`
-	// CallAckWait is how long a worker may be silent before its call is given to another. Default 3 s, or 10 s.
+	// CallAckWait is how long a worker may be silent before its call goes to another. Default 3 s, or 10 s.
 	CallAckWait time.Duration `json:"call_ack_wait_ns"`
-	// WorkerTTL is how long a worker counts as alive after its last heartbeat: whole seconds. Default 3 s, or 10 s.
+	// WorkerTTL is how long a worker counts as alive after its last heartbeat, in whole seconds. Default 3 s, or 10 s.
 	WorkerTTL time.Duration `json:"worker_ttl_ns"`
-	// MaxStoreBytes is what all streams together may use on disk; they share it by fixed parts. Default 32 GiB.
+	// MaxStoreBytes is what all streams together may use on disk, divided into fixed parts. Default 32 GiB.
 	MaxStoreBytes int64 `json:"max_store_bytes"`
 }
 
-// What a worker may do, and when others may act in its place, are parts of one wait: the worker TTL for its place in
-// the registry, the call ack wait for a delivery. All of them count from when the last heartbeat was sent that was
-// answered, or from the last sign of life that others had.
+// What a worker may do, and when others may act in its place, are fractions of one wait: the worker TTL for its
+// registry entry, the call ack wait for a delivery. All of them count from when the last answered heartbeat was sent,
+// or from the last sign of life that others received.
 //
 //	0      1/4    1/2    3/4    7/8     11/8      3/2
 //	beat   beat   beat   lease  stop    stopped   patience: others may act
 //
-// They hold with an eighth of the wait to spare: see TestLeasesFitTogether.
+// They have an eighth of the wait as margin: see TestLeasesFitTogether.
 
-// Heartbeat is how often who works on a message says so, given how long it may be silent.
+// Heartbeat is the interval of heartbeats for a message, given the permitted silence.
 func Heartbeat(wait time.Duration) time.Duration { return wait / 4 }
 
-// Lease is how long a holder may begin and commit after its last answered heartbeat was sent. After that it must prove
-// in the log that its claim stands.
+// Lease is how long a holder may start and commit after its last answered heartbeat was sent. After that it must prove
+// in the log that its claim is still valid.
 func Lease(wait time.Duration) time.Duration { return wait * 3 / 4 }
 
-// Stop is when a holder that could not prove it stops its tool.
+// Stop is when a holder that could not prove that stops its tool.
 func Stop(wait time.Duration) time.Duration { return wait * 7 / 8 }
 
-// MaxStopGrace is the longest that [StopGrace] is.
+// MaxStopGrace is the maximum of [StopGrace].
 const MaxStopGrace = 2 * time.Second
 
 // StopGrace is how long a tool that is told to stop has to return, before its call ends without it.
@@ -85,11 +85,11 @@ func StopGrace(wait time.Duration) time.Duration { return min(wait/2, MaxStopGra
 // Patience is how long a holder must have been silent before others act in its place.
 func Patience(wait time.Duration) time.Duration { return wait * 3 / 2 }
 
-// MaxRoundTrip is how long the way to NATS and back may be for a worker in a system with such a wait: a heartbeat, and
-// its answer, must come well before the lease ends that it renews.
+// MaxRoundTrip is the longest round trip to NATS for a worker with such a wait: a heartbeat must be answered well
+// before the lease ends that it renews.
 func MaxRoundTrip(wait time.Duration) time.Duration { return wait / 4 }
 
-// WithDefaults fills in the fields that are zero.
+// WithDefaults sets the zero fields to their defaults.
 func (s Settings) WithDefaults() Settings {
 	if s.Replicas == 0 {
 		s.Replicas = 1
@@ -115,8 +115,8 @@ func (s Settings) WithDefaults() Settings {
 	return s
 }
 
-// WithAckWait sets the three waits: for a worker, its place in the registry, and a dispatcher, which on one server may
-// be silent for half as long. 0 leaves them as they are.
+// WithAckWait sets the three waits: for a worker, its registry entry, and a dispatcher, which on one server may be
+// silent for half as long. 0 leaves them unchanged.
 func (s Settings) WithAckWait(wait time.Duration) Settings {
 	if wait == 0 {
 		return s
@@ -128,10 +128,10 @@ func (s Settings) WithAckWait(wait time.Duration) Settings {
 	return s
 }
 
-// electionMax is the longest gap without publishes that was measured after a leader of three died, rounded up.
+// electionMax is the longest measured gap without publishes after one of three leaders died, rounded up.
 const electionMax = 4500 * time.Millisecond
 
-// Check reports which relation between the settings does not hold.
+// Check returns an error for relations between the settings that are violated.
 func (s Settings) Check() error {
 	var errs []error
 	must := func(ok bool, format string, args ...any) {
@@ -156,7 +156,7 @@ func (s Settings) Check() error {
 	return errors.Join(errs...)
 }
 
-// Agree reports which of the settings that somebody wants are not those of the system. What is zero is not wanted.
+// Agree returns an error for wanted settings that differ from those of the system. Zero fields are not compared.
 func (s Settings) Agree(want Settings) error {
 	var errs []error
 	differ := func(name string, have, want any) {

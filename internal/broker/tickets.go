@@ -8,7 +8,7 @@ import (
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
-// TicketQueue is the tickets of one workspace, as stored.
+// TicketQueue is the stored tickets of one workspace.
 type TicketQueue struct {
 	Workspace toolyard.Workspace
 	ticket.Queue
@@ -16,7 +16,7 @@ type TicketQueue struct {
 	Revision uint64
 }
 
-// FitsTickets reports [ticket.ErrFull] when a queue has grown too long to be stored in one message.
+// FitsTickets returns [ticket.ErrFull] if a queue is too long for one message.
 func FitsTickets(q ticket.Queue) error {
 	if len(q.Tickets) < certainlyFits {
 		return nil

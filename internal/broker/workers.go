@@ -7,15 +7,15 @@ import (
 	"github.com/toolyard/toolyard/internal/registry"
 )
 
-// Worker is what a worker says of itself: the value of its registry key.
+// Worker is a worker's entry: the value of its registry key.
 type Worker struct {
 	ID         string               `json:"id"`
 	Pool       toolyard.Pool        `json:"pool"`
 	Classes    []toolyard.Class     `json:"classes"`
 	Workspaces []toolyard.Workspace `json:"workspaces"`
 	Isolation  string               `json:"isolation"`
-	// NoIsolation says why it isolates nothing, and what an operator can do about that; Unsandboxed that its operator
-	// has it run everything all the same.
+	// NoIsolation says why it cannot isolate, and what an operator can do about that. Unsandboxed says that its
+	// operator lets it run everything anyway.
 	NoIsolation string `json:"no_isolation,omitempty"`
 	Unsandboxed bool   `json:"unsandboxed,omitempty"`
 	// Toolset is the hash of its tools' declarations, stored as a surface.
@@ -24,34 +24,34 @@ type Worker struct {
 	Remarks []registry.Remark `json:"remarks,omitempty"`
 	Slots   int               `json:"slots"`
 	Started time.Time         `json:"started"`
-	// Version and WireVersion are those of its program. Beat fills them in.
+	// Version and WireVersion are those of its program. Beat sets them.
 	Version     string `json:"version,omitempty"`
 	WireVersion int    `json:"wire_version,omitempty"`
-	// Breakers says until when each dependency that this worker found to be down is not tried.
+	// Breakers says until when each dependency is not tried that this worker found to be down.
 	Breakers map[string]time.Time `json:"breakers,omitempty"`
-	// Stalls is how many calls it has found to have lain in the queue for over a second, though it had room and asked
-	// for calls.
+	// Stalls is how many calls were in the queue for over a second although this worker had room and had asked for
+	// calls.
 	Stalls int `json:"stalls,omitempty"`
 }
 
-// WorkerChange is what a watch of the registry tells. One of ID and State is set.
+// WorkerChange is an event of a watch of the registry. One of ID and State is set.
 type WorkerChange struct {
 	ID string
-	// Worker is the entry; nil when the worker is gone, or its entry cannot be read.
+	// Worker is the entry; nil if the worker is gone, or its entry cannot be read.
 	Worker *Worker
-	// Revision is that of the entry: it grows with each heartbeat. 0 when the entry has vanished while nobody watched.
+	// Revision is that of the entry: it grows with each heartbeat. 0 if the entry vanished while there was no watch.
 	Revision uint64
 	State    WatchState
 }
 
-// WatchState says how far what a watch has told can be trusted.
+// WatchState says whether the reports of a watch are complete.
 type WatchState string
 
 // The states of a watch.
 const (
-	// WatchDeaf: the connection is lost, or the watch is begun anew. What it told may be out of date, and what it did
-	// not tell means nothing.
+	// WatchDeaf: the connection is lost, or the watch restarts. Earlier reports may be outdated, and missing ones mean
+	// nothing.
 	WatchDeaf WatchState = "deaf"
-	// WatchCaughtUp: all that was there when the watch began, or began anew, was told.
+	// WatchCaughtUp: everything that existed when the watch started or restarted has been reported.
 	WatchCaughtUp WatchState = "caught up"
 )
