@@ -24,37 +24,37 @@ import (
 
 // The limits of answering.
 const (
-	// MaxQuestions is how many questions of agents and workers a dispatcher answers at a time; others wait.
+	// MaxQuestions is how many requests of agents and workers a dispatcher answers at a time; others wait.
 	MaxQuestions = 64
-	// MaxBeats is how many beats of workers it stores at a time.
+	// MaxBeats is how many heartbeats of workers it stores at a time.
 	MaxBeats = 256
-	// answerTimeout bounds the answer to one question.
+	// answerTimeout bounds the answer to one request.
 	answerTimeout = 20 * time.Second
-	// queueAnswerers is the queue group of all dispatchers: one of them answers.
+	// queueAnswerers is the queue group of all dispatchers: one of them answers each request.
 	queueAnswerers = "dispatchers"
-	// maxWelcomeHosts bounds what an answer to a beat says of other workers.
+	// maxWelcomeHosts bounds the other workers in an answer to a heartbeat.
 	maxWelcomeHosts = 100
 )
 
-// Answerer answers for a dispatcher what agents and workers with accounts of their own ask: they read no stream. Whose
-// a question is says its subject, which the server has checked.
+// Answerer answers for a dispatcher the requests of agents and workers with their own accounts, which cannot read
+// streams. The subject of a request says who sent it, and the server has checked that.
 type Answerer struct {
 	b   *Broker
 	log *slog.Logger
-	// workers are those that live, and check says what is wrong with a surface that is to be stored.
+	// workers returns the live ones, and check returns an error for a surface that must not be stored.
 	workers func() []broker.Worker
 	check   func(hash string, content []byte) error
-	// operations are the second half of the table of grants: who may ask for what.
+	// operations is the second half of the table of grants: who may request what.
 	operations map[operation]map[access.Role]answering
 
 	subs []*nats.Subscription
-	mu   sync.Mutex // orders the end against what begins
+	mu   sync.Mutex // orders the end and new requests
 	ctx  context.Context
 	end  context.CancelFunc
 	busy sync.WaitGroup
 }
 
-// AnswerGuests begins to answer, until it is closed.
+// AnswerGuests answers until the returned Answering is closed.
 func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []broker.Worker,
 	check func(hash string, content []byte) error) (broker.Answering, error) {
 	d := &Answerer{b: b, log: log, workers: workers, check: check}
@@ -105,7 +105,7 @@ func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []broker.Worker,
 	return d, nil
 }
 
-// begin does something beside what else is done, unless the answering has ended.
+// begin runs do in a goroutine, unless the answering has ended.
 func (d *Answerer) begin(do func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -114,7 +114,7 @@ func (d *Answerer) begin(do func()) {
 	}
 }
 
-// Close ends the answering, and returns when nothing is being answered any more.
+// Close ends the answering, and returns when no request is being answered any more.
 func (d *Answerer) Close() error {
 	var errs []error
 	for _, s := range d.subs {
@@ -129,7 +129,7 @@ func (d *Answerer) Close() error {
 	return errors.Join(errs...)
 }
 
-// refusedError is why something is not answered.
+// refusedError is why a request is refused.
 type refusedError struct {
 	code int
 	text string
@@ -169,7 +169,7 @@ func (d *Answerer) send(a *nats.Msg) {
 	}
 }
 
-// ask answers one question of an agent or a worker.
+// ask answers one request of an agent or a worker.
 func (d *Answerer) ask(ctx context.Context, m *nats.Msg) error {
 	t := strings.Split(m.Subject, ".")
 	who := access.Principal{Role: access.Role(t[2]), Name: t[3]}
@@ -185,7 +185,7 @@ func (d *Answerer) ask(ctx context.Context, m *nats.Msg) error {
 
 type answering func(ctx context.Context, who access.Principal, m *nats.Msg) error
 
-// asked reads what a question says.
+// asked parses a request.
 func asked[T any](m *nats.Msg) (q T, err error) {
 	if err := json.Unmarshal([]byte(m.Header.Get(headerStored)), &q); err != nil {
 		return q, refusal(codeBad, "the question cannot be read: %v", err)
@@ -220,8 +220,8 @@ func (d *Answerer) queueEnd(ctx context.Context, _ access.Principal, m *nats.Msg
 	return d.json(m, end)
 }
 
-// readable reports whether somebody may read what stands under a subject: an agent what is of its own batches, a worker
-// the chains of its pool's calls.
+// readable reports whether a principal may read a subject: an agent those of its own batches, a worker the chains of
+// its pool's calls.
 func readable(who access.Principal, stream, subject string) bool {
 	t := strings.Split(subject, ".")
 	if len(t) < 4 || t[0] != "ty" || slices.Contains(t, "") || strings.ContainsAny(subject, "*>") {
@@ -245,7 +245,7 @@ func (d *Answerer) read(ctx context.Context, who access.Principal, m *nats.Msg) 
 	found, ok := raw{}, false
 	switch {
 	case q.At:
-		// What stands there is looked at before anything of it is said.
+		// The message is checked before anything of it is sent.
 		if d.b.streams[q.Stream] != nil {
 			found, err = d.b.at(ctx, q.Stream, q.Seq)
 			ok = err == nil && readable(who, q.Stream, found.subject)
@@ -293,16 +293,16 @@ func (d *Answerer) count(ctx context.Context, who access.Principal, m *nats.Msg)
 	return d.json(m, counted)
 }
 
-// ownEvents reports whether a subject means all events of one batch of an agent.
+// ownEvents reports whether a subject covers exactly the events of one batch of an agent.
 func ownEvents(who access.Principal, stream, subject string) bool {
 	t := strings.Split(subject, ".")
 	return stream == streamEvent && len(t) == 5 && t[0] == "ty" && t[1] == "event" && t[2] == who.Name && t[3] != "" &&
 		t[3] != "*" && t[4] == ">"
 }
 
-// mayUse says why somebody may not read or store an object: nil when he may. Objects are named by their content, which
-// is checked before one is stored. A worker reads them only for a call that is queued for its pool, and those of an
-// agent only for a call of that agent.
+// mayUse returns an error if a principal may not read or store an object. Objects are named by their content, which is
+// checked before one is stored. A worker reads them only for a call that is queued for its pool, and an agent's objects
+// only for a call of that agent.
 func (d *Answerer) mayUse(ctx context.Context, who access.Principal, q *objectQuestion, storing bool) error {
 	kind, rest, _ := strings.Cut(q.Name, ".")
 	switch {
@@ -324,8 +324,8 @@ func (d *Answerer) mayUse(ctx context.Context, who access.Principal, q *objectQu
 	return refusal(codeNotYours, "%s cannot use %s", who, q.Name)
 }
 
-// open reports whether a call is queued for a pool, or in the hands of one of its workers: its message is there. Only
-// dispatchers put messages there.
+// open reports whether a call is queued for a pool, or one of its workers has it: then its message exists. Only
+// dispatchers queue messages.
 func (d *Answerer) open(ctx context.Context, pool string, c *broker.AskedCall) (bool, error) {
 	k := toolyard.BatchKey{Agent: c.Agent, ID: c.Batch}
 	_, ok, err := d.b.last(ctx, streamCall, prefixCall+"*."+pool+".*."+broker.KeyTokens(k)+"."+strconv.Itoa(c.Index)+
@@ -354,7 +354,7 @@ func (d *Answerer) get(ctx context.Context, who access.Principal, m *nats.Msg) e
 		content = content[len(a.Data):]
 		d.send(a)
 	}
-	d.send(&nats.Msg{Subject: m.Reply}) // an empty message ends an answer of several
+	d.send(&nats.Msg{Subject: m.Reply}) // an empty message ends an answer of several messages
 	return nil
 }
 
@@ -445,8 +445,8 @@ func (d *Answerer) bury(ctx context.Context, who access.Principal, m *nats.Msg) 
 	return d.json(m, true)
 }
 
-// beat stores the entry of a worker in the registry, and answers when it is stored: the worker's lease runs from when
-// it sent the beat.
+// beat stores a worker's entry in the registry, and answers when it is stored. The worker's lease runs from when it
+// sent the heartbeat.
 func (d *Answerer) beat(ctx context.Context, m *nats.Msg) error {
 	t := strings.Split(m.Subject, ".")
 	var w beating
@@ -460,7 +460,7 @@ func (d *Answerer) beat(ctx context.Context, m *nats.Msg) error {
 			"a worker of pool %q is called %s.…, and is of that pool; this one is %q of pool %q", pool, pool, id,
 			w.Worker.Pool)
 	}
-	// Later than a lease it is worth nothing to the worker, and it may be older than what is there.
+	// After a lease it is of no use to the worker, and it may be older than the stored entry.
 	ctx, cancel := context.WithTimeout(ctx, broker.Lease(d.b.settings.WorkerTTL))
 	defer cancel()
 	var err error
@@ -475,8 +475,8 @@ func (d *Answerer) beat(ctx context.Context, m *nats.Msg) error {
 	return d.json(m, welcome{Hosts: d.hosts(&w.Worker)})
 }
 
-// hosts are the workers of its pool that another one hears of: one for each way to isolate, and those that found
-// something to be down. Nothing else is said of them, and nothing of other pools, whose word counts for nothing here.
+// hosts returns the workers of a pool that another worker of the pool learns of: one for each kind of isolation, and
+// those that found a dependency to be down. It reveals nothing else about them, and nothing of other pools.
 func (d *Answerer) hosts(to *broker.Worker) []broker.Worker {
 	var out []broker.Worker
 	for _, w := range d.workers() {
@@ -495,11 +495,11 @@ func (d *Answerer) hosts(to *broker.Worker) []broker.Worker {
 	return out
 }
 
-// prefixGet starts the subject under which an agent asks for the replies of a batch: ty.get.<agent>.<batch>.
+// prefixGet begins the subject under which an agent requests the replies of a batch: ty.get.<agent>.<batch>.
 const prefixGet = "ty.get."
 
-// replies answers an agent with the replies of a batch from a call on, as they are stored, and ends with an empty
-// message. Of a batch that has none there is one reply without results.
+// replies sends an agent the stored replies of a batch from a call on, and ends with an empty message. If there are
+// none, it sends one reply without results.
 func (d *Answerer) replies(ctx context.Context, m *nats.Msg) error {
 	p, err := parseSubject(prefixReply + strings.TrimPrefix(m.Subject, prefixGet))
 	if err != nil {

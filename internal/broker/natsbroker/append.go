@@ -19,30 +19,29 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// The server's error codes that the primitive knows.
+// The server's error codes that append handles.
 const (
-	codeWrongLastSequence         jetstream.ErrorCode = 10071 // the subject ends elsewhere
+	codeWrongLastSequence         jetstream.ErrorCode = 10071 // the subject has another last sequence
 	codeWrongLastSequenceConstant jetstream.ErrorCode = 10164 // another write to the subject is in flight
 	codeStreamFull                jetstream.ErrorCode = 10077 // a limit of the stream, and DiscardNew
-	codeInsufficientResources     jetstream.ErrorCode = 10023 // what the server or account may use is used up
-	codeMemoryExceeded            jetstream.ErrorCode = 10028 // the same, of memory
-	codeStorageExceeded           jetstream.ErrorCode = 10047 // the same, of disk
+	codeInsufficientResources     jetstream.ErrorCode = 10023 // the server or account has no resources left
+	codeMemoryExceeded            jetstream.ErrorCode = 10028 // the same, for memory
+	codeStorageExceeded           jetstream.ErrorCode = 10047 // the same, for disk
 )
 
-// The rhythm of repeats: see [ask]. What fails so that it may succeed later is repeated until the caller's context
-// ends.
+// The timing of repeats: see [ask]. A failure that may be temporary is repeated until the caller's context ends.
 const (
 	attemptTimeout = 2 * time.Second  // then another attempt is made
-	longestAttempt = 16 * time.Second // then an answer is waited for no longer
+	longestAttempt = 16 * time.Second // after this no answer is waited for
 	firstPause     = 5 * time.Millisecond
 	longestPause   = 500 * time.Millisecond
-	longestRead    = 30 * time.Second // a read is given up, since what it wants may be broken
+	longestRead    = 30 * time.Second // a read is given up, since the message may be damaged
 )
 
-// Append stores an event at the end of a chain of a batch, if the chain's last sequence is still expected. It returns
-// the new event's record; [ErrConflict] when the chain ends elsewhere; [ErrFull] when the stream takes nothing more.
-// Losing the answer is no failure: the append is repeated, and finds itself, until ctx ends. pool is used in call
-// chains only.
+// Append stores an event at the end of a chain of a batch, if the chain's last sequence is the expected one. It returns
+// the new event's record; [ErrConflict] if the chain has another end; [ErrFull] if the stream is full. A lost answer is
+// not a failure: the append is repeated, and recognises its own event, until ctx ends. pool is used only in call
+// chains.
 func (b *Broker) Append(ctx context.Context, k toolyard.BatchKey, c batch.Chain, pool toolyard.Pool, index int,
 	expected uint64, body events.Body) (batch.Record, error) {
 	if err := b.granted(k, c, pool); err != nil {
@@ -75,7 +74,7 @@ func (b *Broker) Append(ctx context.Context, k toolyard.BatchKey, c batch.Chain,
 	return batch.Record{Chain: c, Index: index, Seq: seq, Time: m.Time, Body: body}, nil
 }
 
-// append is the primitive. The event's id is the nonce by which it recognises itself.
+// append is the primitive. The event's id is the nonce by which it recognises its own event.
 func (b *Broker) append(ctx context.Context, stream string, expected uint64, msg *nats.Msg) (uint64, error) {
 	pause := firstPause
 	for {
@@ -95,8 +94,8 @@ func (b *Broker) append(ctx context.Context, stream string, expected uint64, msg
 	}
 }
 
-// send publishes a message and waits for the answer of its stream. The stream's name is stored with it, unless it is
-// empty.
+// send publishes a message and waits for the answer of its stream. Unless stream is empty, the message names it as the
+// stream that must store it.
 func (b *Broker) send(ctx context.Context, stream string, msg *nats.Msg,
 	opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
 	if opts = append(opts, jetstream.WithRetryAttempts(0)); stream != "" {
@@ -108,7 +107,7 @@ func (b *Broker) send(ctx context.Context, stream string, msg *nats.Msg,
 		}
 		// publishing writes to the header
 		m := &nats.Msg{Subject: msg.Subject, Header: maps.Clone(msg.Header), Data: msg.Data}
-		// it may be stored, run and taken out before this one comes
+		// it may be stored, run and removed before this one comes
 		if before > 0 && stream == streamCall {
 			m.Header.Set(headerAgain, "1")
 		}
@@ -116,9 +115,9 @@ func (b *Broker) send(ctx context.Context, stream string, msg *nats.Msg,
 	})
 }
 
-// ask makes a request, and returns its answer. While none has come it makes the request again every attemptTimeout, and
-// goes on waiting for the answers to those before: an answer may be late, from a server that is far away, and it may
-// never come, from one that has lost its leader. before is how many were made before. It gives up after longestAttempt.
+// ask makes a request, and returns its answer. While no answer comes it repeats the request every attemptTimeout, and
+// still accepts the answers to earlier ones: an answer may be late, from a distant server, or may never come, from a
+// server that has lost its leader. before is the number of earlier requests. It gives up after longestAttempt.
 func ask[T any](ctx context.Context, request func(ctx context.Context, before int) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, longestAttempt)
 	defer cancel()
@@ -147,7 +146,7 @@ func ask[T any](ctx context.Context, request func(ctx context.Context, before in
 	}
 }
 
-// classify says whether a publish that failed so may be repeated, and what it means if not.
+// classify says whether a failed publish may be repeated, and what the error means if not.
 func classify(err error) (again bool, verdict error) {
 	if errors.Is(err, broker.ErrFull) {
 		return false, err
@@ -161,7 +160,7 @@ func classify(err error) (again bool, verdict error) {
 		case codeStreamFull, codeInsufficientResources, codeMemoryExceeded, codeStorageExceeded:
 			return false, fmt.Errorf("%w: %w", broker.ErrFull, err)
 		default:
-			return api.Code >= 500, err // 503: no leader now; the rest is a mistake that stays one
+			return api.Code >= 500, err // 503: no leader now; the other errors are permanent
 		}
 	}
 	switch {
@@ -173,7 +172,7 @@ func classify(err error) (again bool, verdict error) {
 	return true, err // timeouts, no responders, a connection that is being restored
 }
 
-// MayPass reports whether what failed so may succeed when it is repeated: no answer came, there is no leader now, or
+// MayPass reports whether a failed operation may succeed if it is repeated: no answer came, there is no leader now, or
 // the connection is being restored.
 func MayPass(err error) bool {
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
@@ -192,11 +191,11 @@ func MayPass(err error) bool {
 	return false
 }
 
-// MayPass is the function of this name.
+// MayPass calls the function of this name.
 func (b *Broker) MayPass(err error) bool { return MayPass(err) }
 
-// won decides a conflict: the message that took the place behind expected is either ours, stored by an attempt whose
-// answer was lost, or another's. More may have been appended behind it since.
+// won decides a conflict: the message that follows expected is either ours, stored by an attempt whose answer was lost,
+// or another writer's. More may have been appended since.
 func (b *Broker) won(ctx context.Context, stream string, expected uint64, msg *nats.Msg, verdict error) (uint64,
 	error) {
 	m, ok, err := b.after(ctx, stream, msg.Subject, expected)
@@ -209,7 +208,7 @@ func (b *Broker) won(ctx context.Context, stream string, expected uint64, msg *n
 	return 0, verdict
 }
 
-// after reads the first message of a literal subject behind a sequence, through the stream's leader.
+// after reads the first message of a literal subject after a sequence, from the stream's leader.
 func (b *Broker) after(ctx context.Context, stream, subject string, seq uint64) (raw, bool, error) {
 	if b.guest != nil {
 		return b.guest.read(ctx, b, readQuestion{Stream: stream, Subject: subject, Seq: seq + 1})
@@ -226,9 +225,9 @@ func (b *Broker) after(ctx context.Context, stream, subject string, seq uint64) 
 	return fromStream(m), true, nil
 }
 
-// chain returns the messages of a literal subject after a sequence, the oldest first, read through the leader. Each
-// message of a chain says which one it was appended behind, so they are walked from the last one back. One that is not
-// there has aged, or is lost: a [*LostError].
+// chain returns the messages of a literal subject after a sequence, oldest first, read from the leader. Each message of
+// a chain names the one before it, so the chain is walked from its last message back. A missing message has expired, or
+// is lost: a [*LostError].
 func (b *Broker) chain(ctx context.Context, stream, subject string, after uint64) (out []raw, err error) {
 	if out, err = b.walk(ctx, stream, subject, after); !errors.Is(err, jetstream.ErrMsgNotFound) {
 		return out, err
@@ -238,7 +237,7 @@ func (b *Broker) chain(ctx context.Context, stream, subject string, after uint64
 		if out, err = b.walk(ctx, stream, subject, after); !errors.Is(err, jetstream.ErrMsgNotFound) {
 			return err
 		}
-		// what stands before it aged with it, and is not counted
+		// earlier messages expired with it, and are not counted
 		return cmp.Or(tooFew(subject, counted[subject], len(out)), err)
 	})
 	return out, err
@@ -273,9 +272,9 @@ func (b *Broker) walk(ctx context.Context, stream, subject string, after uint64)
 	return out, nil
 }
 
-// forward returns the messages of a literal subject after a sequence, the oldest first, read through the leader,
-// whatever they were appended behind. It looks at the last one first: the server finds that by the subject, while the
-// first one behind a sequence, when there is none, costs it a search through the stream.
+// forward returns the messages of a literal subject after a sequence, oldest first, read from the leader, whatever
+// sequence they expected. It reads the last one first: the server finds that by the subject, while a search for the
+// first one after a sequence, if there is none, goes through the stream.
 func (b *Broker) forward(ctx context.Context, stream, subject string, after uint64) ([]raw, error) {
 	end, ok, err := b.last(ctx, stream, subject)
 	if err != nil || !ok {
@@ -295,7 +294,7 @@ func (b *Broker) forward(ctx context.Context, stream, subject string, after uint
 	return out, nil
 }
 
-// last reads the last message of a literal subject through the stream's leader; ok is false when there is none.
+// last reads the last message of a literal subject from the stream's leader; ok is false if there is none.
 func (b *Broker) last(ctx context.Context, stream, subject string) (raw, bool, error) {
 	if b.guest != nil {
 		return b.guest.read(ctx, b, readQuestion{Stream: stream, Subject: subject})
@@ -312,7 +311,7 @@ func (b *Broker) last(ctx context.Context, stream, subject string) (raw, bool, e
 	return fromStream(m), true, nil
 }
 
-// at reads one message by its sequence, through the stream's leader.
+// at reads one message by its sequence, from the stream's leader.
 func (b *Broker) at(ctx context.Context, stream string, seq uint64) (raw, error) {
 	if b.guest != nil {
 		m, ok, err := b.guest.read(ctx, b, readQuestion{Stream: stream, Seq: seq, At: true})
@@ -334,7 +333,7 @@ func fromStream(m *jetstream.RawStreamMsg) raw {
 	return raw{subject: m.Subject, seq: m.Sequence, time: m.Time, header: m.Header, data: m.Data}
 }
 
-// retry repeats a read that failed for want of an answer, until ctx ends or it has taken too long.
+// retry repeats a read that got no answer, until ctx ends or it has taken too long.
 func retry[T any](ctx context.Context, read func(context.Context) (T, error)) (T, error) {
 	pause, began := firstPause, time.Now()
 	for {

@@ -17,13 +17,13 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// The list of approvals has a key for each call that waits for a person, written and taken out by the batch's owner.
-// The call's own chain says whether it still waits: a decision is an append to it, and there is one.
+// The list of approvals has a key for each call that waits for a person. The batch's owner writes and removes it. The
+// call's own chain decides whether it still waits: a decision is an append to it, and only one can succeed.
 
-// PutApproval puts a call on the list.
+// PutApproval adds a call to the list.
 func (b *Broker) PutApproval(ctx context.Context, a broker.Approval) error {
 	a.ID = broker.ApprovalID(a.Key(), a.Index)
-	a.Facts, a.Context = nil, nil // they stand in the log
+	a.Facts, a.Context = nil, nil // they are in the log
 	value, err := json.Marshal(a)
 	if err != nil {
 		return fmt.Errorf("encode approval %s: %w", a.ID, err)
@@ -37,7 +37,7 @@ func (b *Broker) PutApproval(ctx context.Context, a broker.Approval) error {
 	return nil
 }
 
-// DropApproval takes a call off the list. The mark of that expires, so that calls which were decided leave nothing
+// DropApproval removes a call from the list. The marker of the removal expires, so that decided calls leave nothing
 // behind.
 func (b *Broker) DropApproval(ctx context.Context, k toolyard.BatchKey, index int) error {
 	id := broker.ApprovalID(k, index)
@@ -50,8 +50,8 @@ func (b *Broker) DropApproval(ctx context.Context, k toolyard.BatchKey, index in
 	return nil
 }
 
-// Approvals returns the calls that wait, those that were asked about last first: of one agent, or of all when it is
-// empty. A call whose owner died may be missing for as long as a takeover takes; one that is over may be there as long.
+// Approvals returns the waiting calls, newest first: of one agent, or of all if agent is empty. If an owner dies, a
+// call may be missing, or may still be listed, until another has taken the batch over.
 func (b *Broker) Approvals(ctx context.Context, agent toolyard.Agent) ([]broker.Approval, error) {
 	keys := "*.*.*"
 	if agent != "" {
@@ -72,7 +72,7 @@ func (b *Broker) Approvals(ctx context.Context, agent toolyard.Agent) ([]broker.
 	return out[:min(len(out), broker.MaxApprovals)], err
 }
 
-// WatchApprovals calls see with each call on the list and with each change from then on, until ctx ends.
+// WatchApprovals calls see with each call on the list and with each later change, until ctx ends.
 func (b *Broker) WatchApprovals(ctx context.Context, see func(broker.ApprovalChange)) error {
 	return b.watchKeys(ctx, b.approvals, nil, keyWatch{
 		see: func(e jetstream.KeyValueEntry) {
@@ -88,8 +88,8 @@ func (b *Broker) WatchApprovals(ctx context.Context, see func(broker.ApprovalCha
 	})
 }
 
-// Asked reads from the log what a person is asked about a call. It wraps [ErrNoApproval] when nobody is, with the
-// reason.
+// Asked reads from the log what a person is asked about a call. If the call does not wait, it wraps [ErrNoApproval]
+// with the reason.
 func (b *Broker) Asked(ctx context.Context, k toolyard.BatchKey, index int) (asked events.Waiting, pool toolyard.Pool,
 	seq uint64, err error) {
 	planned, err := b.plannedPools(ctx, k)

@@ -11,11 +11,10 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// A worker's account hears what dispatchers ask its pool, and can answer only under the pool's own subjects. So a
-// question names one of these as its reply subject, with a nonce.
+// A worker's account receives the requests of dispatchers to its pool, and can answer only under the pool's own
+// subjects. So a request has one of these as its reply subject, with a nonce.
 
-// poolOf is the pool in the name of a worker that has an account of its own: those are called <pool>.<rest>. Others
-// have none.
+// poolOf is the pool in the name of a worker with its own account, which is <pool>.<rest>. Other names have none.
 func poolOf(worker string) string {
 	pool, _, ok := strings.Cut(worker, ".")
 	if !ok || broker.CheckPool(toolyard.Pool(pool)) != nil {
@@ -24,7 +23,8 @@ func poolOf(worker string) string {
 	return pool
 }
 
-// askWorkers asks a pool's workers, and returns the first answer. [nats.ErrNoResponders] says that none listens.
+// askWorkers sends a request to a pool's workers, and returns the first answer. [nats.ErrNoResponders] says that no
+// worker listens.
 func (b *Broker) askWorkers(ctx context.Context, pool, subject string, data []byte) (*nats.Msg, error) {
 	reply := prefixAnswer + pool + "." + broker.NewID()
 	sub, err := b.nc.SubscribeSync(reply)

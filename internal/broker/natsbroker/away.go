@@ -12,18 +12,18 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// AwayAfter is how long the connection to NATS may be gone before a request is told so. A restart of the server on the
-// same machine is over by then.
+// AwayAfter is how long the connection to NATS may be lost before a request gets an error. A restart of the server on
+// the same machine takes less.
 const AwayAfter = 700 * time.Millisecond
 
-// awayLook is how often is looked whether the connection is gone.
+// awayLook is the interval of checks of the connection.
 const awayLook = AwayAfter / 7
 
 var errAway = fmt.Errorf(
 	"%w: there is no connection to it now. The same again is safe, under the same id where it has one",
 	broker.ErrNoAnswer)
 
-// Present waits until there is a connection to NATS, for [AwayAfter] at most. Its error wraps [ErrNoAnswer].
+// Present waits until there is a connection to NATS, for at most [AwayAfter]. Its error wraps [ErrNoAnswer].
 func (b *Broker) Present(ctx context.Context) error {
 	if b.nc.IsConnected() || b.nc.IsDraining() {
 		return nil
@@ -33,22 +33,22 @@ func (b *Broker) Present(ctx context.Context) error {
 	return b.linked(waiting)
 }
 
-// WhilePresent is a context that ends with [ErrNoAnswer] as its cause when the connection to NATS is gone for
+// WhilePresent returns a context that ends with [ErrNoAnswer] as its cause when the connection to NATS is lost for
 // [AwayAfter].
 func (b *Broker) WhilePresent(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	return ctx, sync.OnceFunc(b.linkWatch.watch(b.nc, cancel, func() { cancel(nil) }))
 }
 
-// linkWatch looks whether the connection stands, for all who want to know, and only while there are any.
+// linkWatch checks the connection for all who wait, and only while there are any.
 type linkWatch struct {
 	mu      sync.Mutex
 	waiting map[*context.CancelCauseFunc]bool
-	last    time.Time // when the connection stood last
-	looking bool      // that a look is due
+	last    time.Time // when the connection last existed
+	looking bool      // a check is scheduled
 }
 
-// watch cancels when the connection is gone for [AwayAfter]. The returned function ends that.
+// watch calls cancel when the connection is lost for [AwayAfter]. The returned function ends that.
 func (p *linkWatch) watch(nc *nats.Conn, cancel context.CancelCauseFunc, ended func()) (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,7 +68,7 @@ func (p *linkWatch) watch(nc *nats.Conn, cancel context.CancelCauseFunc, ended f
 	}
 }
 
-// look is called every awayLook while somebody waits.
+// look runs every awayLook while somebody waits.
 func (p *linkWatch) look(nc *nats.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,11 +86,11 @@ func (p *linkWatch) look(nc *nats.Conn) {
 	}
 }
 
-// awaySettles is how long after the connection is back a failure may still be one of the time without it: what was
-// begun then ends by then.
+// awaySettles is how long after the connection is back a failure may still be due to its loss: operations that began
+// without it end in this time.
 const awaySettles = 15 * time.Second
 
-// outage knows when the connection was restored last.
+// outage knows when the connection was last restored.
 type outage struct {
 	mu   sync.Mutex
 	back time.Time
@@ -112,8 +112,8 @@ func (o *outage) watch(nc *nats.Conn) {
 	}()
 }
 
-// Away reports whether the connection to NATS is lost, or was until a moment ago: then what fails for want of an answer
-// fails for that. Who connects says when it is lost and when it is back: see [ConnectOptions].
+// Away reports whether the connection to NATS is lost, or was until a moment ago: then a missing answer has that cause.
+// The connection itself logs when it is lost and when it is back: see [ConnectOptions].
 func (b *Broker) Away() bool {
 	if !b.nc.IsConnected() {
 		return true
@@ -123,8 +123,8 @@ func (b *Broker) Away() bool {
 	return time.Since(b.outage.back) < awaySettles
 }
 
-// Quiet is a log in which what fails for want of a connection to NATS is told at debug: the loss was told once. An
-// error that has another cause stays what it is.
+// Quiet returns a log that writes errors of a lost connection at the level debug, because the loss is logged once.
+// Other errors keep their level.
 func (b *Broker) Quiet(log *slog.Logger) *slog.Logger {
 	return slog.New(&quietLog{log.Handler(), b})
 }
@@ -151,7 +151,7 @@ func (q *quietLog) WithGroup(name string) slog.Handler {
 	return &quietLog{q.Handler.WithGroup(name), q.b}
 }
 
-// unanswered reports whether a line tells of an error that an answer of NATS was missing.
+// unanswered reports whether a line has an error that says that NATS did not answer.
 func unanswered(r *slog.Record) (found bool) {
 	r.Attrs(func(a slog.Attr) bool {
 		err, ok := a.Value.Any().(error)

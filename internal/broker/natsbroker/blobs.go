@@ -19,19 +19,19 @@ import (
 // errNoObject says that there is no object of that name.
 var errNoObject = errors.New("no such object")
 
-// objectName names an object by its kind and content, so that storing it twice stores the same.
+// objectName names an object by its kind and content, so that storing it twice stores the same object.
 func objectName(kind string, content []byte) string {
 	return kind + "." + sumOf(content)
 }
 
-// sumOf is the hash in a name that [objectName] made.
+// sumOf is the hash in a name of [objectName].
 func sumOf(content []byte) string {
 	sum := sha256.Sum256(content)
 	return hex.EncodeToString(sum[:])
 }
 
-// putObject stores content under a name that is made from it, for a lifetime and the slack at least. What is there
-// already is kept while it is younger than the slack: a younger one lasts as long.
+// putObject stores content under a name that is made from it, for at least a lifetime and the slack. If the object
+// exists and is younger than the slack, it is kept, since it lasts long enough.
 func (b *Broker) putObject(ctx context.Context, name string, content []byte) error {
 	if b.guest != nil {
 		if err := b.guest.put(ctx, b, objectQuestion{Name: name, Call: broker.CallOf(ctx)}, content); err != nil {
@@ -77,7 +77,7 @@ func (b *Broker) getObject(ctx context.Context, name string) ([]byte, error) {
 	return content, nil
 }
 
-// PutSurface stores a surface or a toolset under the hash that names it.
+// PutSurface stores a surface or a toolset under its hash.
 func (b *Broker) PutSurface(ctx context.Context, hash string, content []byte) error {
 	return b.putObject(ctx, "surface."+broker.Escape(hash), content)
 }
@@ -91,7 +91,7 @@ func (b *Broker) Surface(ctx context.Context, hash string) ([]byte, error) {
 	return content, err
 }
 
-// refPrefix starts the references of offloaded results.
+// refPrefix begins the references of offloaded results.
 const refPrefix = "result-"
 
 // PutResult offloads a result of an agent and returns its reference. Only that agent's calls can read it.
@@ -103,7 +103,7 @@ func (b *Broker) PutResult(ctx context.Context, agent toolyard.Agent, content []
 	return refPrefix + name[strings.LastIndexByte(name, '.')+1:], nil
 }
 
-// Result reads an offloaded result of an agent. It wraps [tool.ErrNoBlob] when the agent has none of that reference.
+// Result reads an offloaded result of an agent. It wraps [tool.ErrNoBlob] if the agent has none with that reference.
 func (b *Broker) Result(ctx context.Context, agent toolyard.Agent, ref string) ([]byte, error) {
 	sum, ok := strings.CutPrefix(ref, refPrefix)
 	if _, err := hex.DecodeString(sum); !ok || err != nil || len(sum) != 2*sha256.Size {

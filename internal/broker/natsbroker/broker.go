@@ -1,8 +1,8 @@
-// Package natsbroker is JetStream as Toolyard uses it: the ports of package broker. It alone knows streams, subjects,
+// Package natsbroker implements the ports of package broker on NATS JetStream. Only it knows streams, subjects,
 // consumers and headers.
 //
-// Authority: the streams. Everything that must happen once is one primitive, [Broker.Append]: an event is stored at the
-// end of a chain only if the chain still ends where the writer last saw it.
+// Authority: the streams. Everything that must happen once uses one primitive, [Broker.Append]: an event is stored at
+// the end of a chain only if the chain still has the last sequence that the writer saw.
 //
 //	what           where                                      who writes               fence
 //	submission     TY_BATCH  ty.batch.<agent>.<batch>         agents                   expected 0
@@ -23,8 +23,8 @@
 // Ordering: appends to one chain are ordered; between chains there is no order. Live copies of stored events come over
 // core NATS and may be lost: they are hints to read.
 //
-// Failure: an append whose answer is lost is repeated with the same event id, and recognises itself in the stream.
-// Reads that decide go through the stream's leader, since any other replica may be behind.
+// Failure: an append whose answer is lost is repeated with the same event id, and recognises its own event in the
+// stream. Reads that decide something go to the stream's leader, since any other replica may lag.
 package natsbroker
 
 import (
@@ -58,13 +58,13 @@ type Broker struct {
 	blobs     jetstream.ObjectStore
 
 	forgotten *forgotten
-	guest     *guest // nil: the connection is the platform's, where the streams are
+	guest     *guest // nil: the connection uses the platform's account, which has the streams
 }
 
-// Open makes the streams that are missing, as a dispatcher does, and returns a broker on them. source is who writes, as
-// a URI reference ("/dispatcher/<id>"). The connection stays the caller's to close. It fails when a relation between
-// the settings does not hold, when the system was made with other settings than those that are given, by a version that
-// this one cannot follow, or when the server does not answer within ctx. Then it has made nothing.
+// Open creates the missing streams, as a dispatcher does, and returns a broker on them. source is the writer, as a URI
+// reference ("/dispatcher/<id>"). The caller closes the connection. Open fails if a relation between the settings is
+// violated, if the system was created with other settings or by a version that this one cannot follow, or if the server
+// does not answer within ctx. Then it has created nothing.
 func Open(ctx context.Context, nc *nats.Conn, settings broker.Settings, source string) (*Broker, error) {
 	want := settings.WithDefaults()
 	if err := want.Check(); err != nil {
@@ -75,7 +75,7 @@ func Open(ctx context.Context, nc *nats.Conn, settings broker.Settings, source s
 		return nil, err
 	}
 	pause := firstPause
-	for { // a cluster that elects its leaders just now is waited for
+	for { // wait for a cluster that is electing its leaders
 		err := b.open(ctx, settings)
 		if err == nil {
 			return b, nil
@@ -103,11 +103,11 @@ func (b *Broker) open(ctx context.Context, wanted broker.Settings) error {
 	if err := b.attach(ctx); err != nil {
 		return err
 	}
-	return b.settings.Agree(wanted) // another dispatcher may have made it meanwhile
+	return b.settings.Agree(wanted) // another dispatcher may have created it in the meantime
 }
 
-// Join returns a broker on a system that a dispatcher has made, with its settings. While there is none, or none that
-// answers, it waits, until ctx ends; waiting is called once then.
+// Join returns a broker on a system that a dispatcher has created, with its settings. While there is none, or none that
+// answers, it waits until ctx ends, and calls waiting once.
 func Join(ctx context.Context, nc *nats.Conn, source string, waiting func(why error)) (*Broker, error) {
 	pause := firstPause
 	for {
@@ -125,7 +125,7 @@ func Join(ctx context.Context, nc *nats.Conn, source string, waiting func(why er
 	}
 }
 
-// Attach returns a broker on a system that a dispatcher has made, with its settings, or [ErrNoSystem].
+// Attach returns a broker on a system that a dispatcher has created, with its settings, or [ErrNoSystem].
 func Attach(ctx context.Context, nc *nats.Conn, source string) (*Broker, error) {
 	b, err := on(nc, broker.Settings{}, source)
 	if err != nil {
@@ -152,14 +152,14 @@ func on(nc *nats.Conn, settings broker.Settings, source string) (*Broker, error)
 	return b, nil
 }
 
-// As is the same broker for another writer in the same process.
+// As returns the same broker for another writer in the same process.
 func (b *Broker) As(source string) *Broker {
 	other := *b
 	other.source = source
 	return &other
 }
 
-// Who is whose account the connection is; the zero Principal when it is the platform's, or there are none.
+// Who returns whose account the connection uses; the zero Principal if it is the platform's, or there are no accounts.
 func (b *Broker) Who() access.Principal {
 	if b.guest == nil {
 		return access.Principal{}
@@ -167,5 +167,5 @@ func (b *Broker) Who() access.Principal {
 	return b.guest.who
 }
 
-// Settings are those in force.
+// Settings returns the system's settings.
 func (b *Broker) Settings() broker.Settings { return b.settings }

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// MaxControlEvents is how many events the control chain of a batch may have: every owner reads all of them.
+	// MaxControlEvents bounds the control chain of a batch: every owner reads all of it.
 	MaxControlEvents = 1_000
-	// maxControlConflicts is how often a control event is tried again because somebody else's came first.
+	// maxControlConflicts is how often a control event is tried again because another one came first.
 	maxControlConflicts = 100
 )
 
-// Cancel asks for calls of a batch to end as canceled, for all of them when none is named. When it returns nil the wish
-// is in the log, and whoever owns the batch acts on it. It wraps [ErrNoBatch], [ErrCompleted] and [ErrNoCall]. Asking
-// again for what is canceled already stores nothing.
+// Cancel asks that calls of a batch end as canceled; without calls, all of them. If it returns nil, the request is in
+// the log, and the batch's owner acts on it. It wraps [ErrNoBatch], [ErrCompleted] and [ErrNoCall]. Repeating a request
+// stores nothing.
 func (b *Broker) Cancel(ctx context.Context, k toolyard.BatchKey, reason string, calls ...int) error {
 	calls = slices.Compact(slices.Sorted(slices.Values(calls)))
 	if err := b.cancelable(ctx, k, calls); err != nil {
@@ -34,9 +34,9 @@ func (b *Broker) Cancel(ctx context.Context, k toolyard.BatchKey, reason string,
 		})
 }
 
-// Interrupt asks the batches of a session to stop: calls that have not begun do not begin, and those that run are
-// stopped if their tool says so. It returns how many batches were asked. A batch that was submitted and is not planned
-// yet is not found.
+// Interrupt asks the batches of a session to stop: calls that have not started do not start, and running ones are
+// stopped if their tool permits it. It returns how many batches were asked. It does not find a batch that was submitted
+// but not planned yet.
 func (b *Broker) Interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, reason string) (batches int,
 	err error) {
 	wish := events.Interrupted{By: b.source, Reason: reason}
@@ -49,7 +49,7 @@ func (b *Broker) Interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Ses
 			f.After = e.Place
 			if err := b.cancelable(ctx, e.Key(), nil); errors.Is(err, broker.ErrCompleted) ||
 				errors.Is(err, broker.ErrNoBatch) {
-				continue // the index is late
+				continue // the index is outdated
 			} else if err != nil {
 				return batches, err
 			}
@@ -67,7 +67,7 @@ func (b *Broker) Interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Ses
 	}
 }
 
-// control appends a wish to a batch's control chain, unless an earlier one covers it, and wakes the batch if it is
+// control appends a request to a batch's control chain, unless an earlier one covers it, and wakes the batch if it is
 // parked.
 func (b *Broker) control(ctx context.Context, k toolyard.BatchKey, wish events.Body,
 	covered func(events.Body) bool) error {
@@ -108,7 +108,7 @@ func (b *Broker) control(ctx context.Context, k toolyard.BatchKey, wish events.B
 		broker.ErrConflict)
 }
 
-// covers reports whether an earlier cancel asks for all of these calls; no calls means all there are.
+// covers reports whether an earlier cancel asks for all of these calls; no calls means all.
 func covers(c events.Canceled, calls []int) bool {
 	if len(c.Calls) == 0 {
 		return true
@@ -126,7 +126,7 @@ func (b *Broker) cancelable(ctx context.Context, k toolyard.BatchKey, calls []in
 		return fmt.Errorf("%w: %s", broker.ErrNoBatch, k)
 	}
 	_, sub, _, err := b.record(ctx, m)
-	// The whole of a batch is canceled without knowing it.
+	// A whole batch can be canceled without reading it.
 	if err != nil && (len(calls) > 0 || !errors.Is(err, events.ErrNewer)) {
 		return err
 	}

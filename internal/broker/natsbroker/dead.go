@@ -14,10 +14,10 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// Limits of what is kept of messages that could not be used.
+// The limits of messages that could not be used.
 const (
 
-	// buryTimeout bounds the storing of a dead letter: what is alive does not wait for what is dead.
+	// buryTimeout bounds the storing of a dead letter, which must not delay other work.
 	buryTimeout = 5 * time.Second
 )
 
@@ -61,7 +61,7 @@ func (b *Broker) Bury(ctx context.Context, l broker.DeadLetter, data []byte) err
 	return nil
 }
 
-// whole leaves out a character at the end that was cut.
+// whole drops a partial character at the end.
 func whole(text []byte) []byte {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if i := len(text) - n; utf8.RuneStart(text[i]) {
@@ -74,7 +74,7 @@ func whole(text []byte) []byte {
 	return text
 }
 
-// DeadLetters returns the newest dead letters, the newest first.
+// DeadLetters returns the newest dead letters, newest first.
 func (b *Broker) DeadLetters(ctx context.Context, most int) ([]broker.DeadLetter, error) {
 	stream, err := retry(ctx, func(ctx context.Context) (jetstream.Stream,
 		error) {
@@ -88,13 +88,13 @@ func (b *Broker) DeadLetters(ctx context.Context, most int) ([]broker.DeadLetter
 	for seq := state.LastSeq; seq >= max(state.FirstSeq, 1) && len(out) < most; seq-- {
 		m, err := b.at(ctx, streamDead, seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue // it has gone since
+			continue // it has expired since
 		}
 		if err != nil {
 			return out, err
 		}
 		var l broker.DeadLetter
-		if err := json.Unmarshal(m.data, &l); err != nil { // whoever may write there may write anything
+		if err := json.Unmarshal(m.data, &l); err != nil { // any writer of the stream may write anything
 			l = broker.DeadLetter{Time: m.time, Subject: m.subject, Seq: m.seq,
 				Cause: "the dead letter itself cannot be read: " + err.Error(), Bytes: len(m.data)}
 		}

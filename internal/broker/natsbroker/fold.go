@@ -16,16 +16,16 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
-// Fold reads a batch from the log, through the streams' leaders: what its owner must know to go on. Of each call that
-// is finished and of the replies it reads the last event only, which says all that counts. A submission that cannot be
-// read is an [*events.UnreadableError]; a log that contradicts itself a [*batch.InvariantError]; one with an event that
-// only a newer version knows an [*events.NewerError].
+// Fold reads a batch from the log, from the streams' leaders: what its owner must know to continue. Of each finished
+// call and of the replies it reads only the last event, which has everything that counts. If the submission cannot be
+// read, the error is an [*events.UnreadableError]; if the log contradicts itself, a [*batch.InvariantError]; if an
+// event is known only to a newer version, an [*events.NewerError].
 func (b *Broker) Fold(ctx context.Context, k toolyard.BatchKey) (batch.State, error) {
 	return b.fold(ctx, k, b.tolerant)
 }
 
-// Look reads a batch as Fold does, for who only looks at it: events that only a newer version knows are passed over, as
-// far as what follows makes sense without them.
+// Look is Fold for readers: it skips events that only a newer version knows, as far as the following ones make sense
+// without them.
 func (b *Broker) Look(ctx context.Context, k toolyard.BatchKey) (batch.State, error) {
 	s, err := b.fold(ctx, k, b.looking)
 	if _, contradicts := errors.AsType[*batch.InvariantError](err); contradicts && len(s.Newer) > 0 {
@@ -46,16 +46,16 @@ func (b *Broker) fold(ctx context.Context, k toolyard.BatchKey, read reader) (ba
 	if err := b.applyRaw(ctx, &s, m); err != nil {
 		return s, err
 	}
-	// What stands on one chain is there on those that it rests on, which are read behind it, whatever is appended
-	// meanwhile: the results that were replied on the calls' chains, so that what says completed has every result, and
-	// the input that the batch chain has taken in.
+	// The order of reading matters, since events may be appended at the same time. A chain is read before the chains
+	// that it depends on: replies before the calls' chains, so that every replied result is found, and the batch chain
+	// before the input that it includes.
 	for _, c := range []batch.Chain{batch.ChainReply, batch.ChainBatch, batch.ChainInput, batch.ChainControl} {
 		if err := b.catchUp(ctx, &s, c, 0, read); err != nil {
 			return s, err
 		}
 	}
 	if s.Plan != nil {
-		// of calls in other groups, nobody but the owner has written
+		// only the owner has written about calls in other groups
 		for _, g := range slices.Sorted(maps.Keys(s.Started)) {
 			for _, i := range s.Plan.Groups[g].Calls {
 				if err := b.catchUp(ctx, &s, batch.ChainCall, i, read); err != nil {
@@ -67,8 +67,8 @@ func (b *Broker) fold(ctx context.Context, k toolyard.BatchKey, read reader) (ba
 	return s, nil
 }
 
-// CatchUp reads what a chain has beyond the state and applies it: all of it, but of a finished call and of the replies
-// only the last event.
+// CatchUp reads the events of a chain after the state and applies them: all of them, but of a finished call and of the
+// replies only the last one.
 func (b *Broker) CatchUp(ctx context.Context, s *batch.State, c batch.Chain, index int) error {
 	return b.catchUp(ctx, s, c, index, b.tolerant)
 }
@@ -86,7 +86,7 @@ func (b *Broker) catchUp(ctx context.Context, s *batch.State, c batch.Chain, ind
 	return nil
 }
 
-// Newer reads what [Broker.CatchUp] applies.
+// Newer reads the events that [Broker.CatchUp] would apply.
 func (b *Broker) Newer(ctx context.Context, s *batch.State, c batch.Chain, index int) ([]batch.Record, error) {
 	return b.newer(ctx, s, c, index, b.tolerant)
 }
@@ -100,7 +100,7 @@ func (b *Broker) newer(
 		after := map[batch.Chain]uint64{batch.ChainBatch: s.BatchSeq, batch.ChainControl: s.ControlSeq,
 			batch.ChainInput: s.InputSeq}[c]
 		read := b.chain
-		if c != batch.ChainBatch { // agents write here, and may not have said what they expected
+		if c != batch.ChainBatch { // agents write here, and may not have sent the header
 			read = b.forward
 		}
 		var err error
@@ -139,9 +139,9 @@ func (b *Broker) newer(
 	return out, nil
 }
 
-// tolerant reads a stored message as a record. On a batch's control and input chains agents may write, and what one of
-// them writes must not stop the batch: there an unreadable event is one that means nothing. One of a newer version
-// means something, and stays an error.
+// tolerant reads a stored message as a record. Agents may write to a batch's control and input chains, and their
+// mistakes must not stop the batch: there an unreadable event means nothing. An event of a newer version has a meaning,
+// and stays an error.
 func (b *Broker) tolerant(ctx context.Context, m raw) (toolyard.BatchKey, batch.Record, events.Meta, error) {
 	k, r, meta, err := b.record(ctx, m)
 	bad, ok := errors.AsType[*events.UnreadableError](err)
@@ -152,7 +152,7 @@ func (b *Broker) tolerant(ctx context.Context, m raw) (toolyard.BatchKey, batch.
 	return k, r, meta, err
 }
 
-// looking reads a stored message for who only looks: one of a newer version is shown as what it is.
+// looking reads a stored message for readers: it returns an event of a newer version as such.
 func (b *Broker) looking(ctx context.Context, m raw) (toolyard.BatchKey, batch.Record, events.Meta, error) {
 	k, r, meta, err := b.tolerant(ctx, m)
 	if newer, ok := errors.AsType[*events.NewerError](err); ok {
@@ -179,8 +179,8 @@ func (b *Broker) applyRaw(ctx context.Context, s *batch.State, m raw) error {
 	return s.Apply(r)
 }
 
-// checkSubmission completes and checks a batch that was found under a subject: agent and batch are the subject's, and a
-// body that says otherwise is refused.
+// checkSubmission completes and checks a batch that was found under a subject, which determines agent and batch. A body
+// that names others is refused.
 func checkSubmission(k toolyard.BatchKey, sub *toolyard.Batch) error {
 	if sub.Agent == "" {
 		sub.Agent = k.Agent
@@ -194,7 +194,7 @@ func checkSubmission(k toolyard.BatchKey, sub *toolyard.Batch) error {
 		return &toolyard.InputError{Field: "id", Problem: fmt.Sprintf("is %q, but the batch was submitted as %q",
 			sub.ID, k.ID)}
 	}
-	for i, c := range sub.Calls { // whoever published it may not have checked what our clients do
+	for i, c := range sub.Calls { // the publisher may not have made our clients' checks
 		sub.Calls[i].Input = strictjson.MendInput(c.Input)
 	}
 	return sub.Validate()
@@ -224,8 +224,8 @@ func (b *Broker) Answered(ctx context.Context, k toolyard.BatchKey, pool toolyar
 	return m.header.Get(headerType) == string(events.CallFinished), nil
 }
 
-// CallEnd returns the last event of a call's chain, read through the leader; the zero record when there is none. A
-// worker recognises by it a claim whose answer it did not get.
+// CallEnd returns the last event of a call's chain, read from the leader; the zero record if there is none. A worker
+// uses it to recognise a claim whose answer was lost.
 func (b *Broker) CallEnd(ctx context.Context, k toolyard.BatchKey, pool toolyard.Pool, index int) (batch.Record,
 	error) {
 	m, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainCall, pool, index))
@@ -236,11 +236,11 @@ func (b *Broker) CallEnd(ctx context.Context, k toolyard.BatchKey, pool toolyard
 	return r, err
 }
 
-// EndReplies ends a batch whose log cannot be followed: it takes no more calls, each call that has no result gets an
-// internal_error, on its own chain first so that no worker can finish or claim it any more, and the replies are
-// completed. Where replies or appended calls are lost, whoever waits is told so instead. ran says that some call was
-// claimed, so that a worker may still be stopping it. A call that was queued and has no event can be fenced only in the
-// default pool.
+// EndReplies ends a batch whose log cannot be followed. The batch takes no more calls. Each call without a result gets
+// an internal_error, first on its own chain, so that no worker can finish or claim it any more. Then the replies are
+// completed. If replies or appended calls are lost, waiters are told so instead. ran says that a call was claimed, so
+// that a worker may still be stopping it. A call that was queued and has no event can be fenced only in the default
+// pool.
 func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *toolyard.Batch, why string) (ran bool,
 	err error) {
 	var lost error // why the replies cannot be completed
@@ -268,7 +268,7 @@ func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *tooly
 	if err != nil {
 		return false, err
 	}
-	pools := map[int]toolyard.Pool{} // where a call has events, also when these cannot be read
+	pools := map[int]toolyard.Pool{} // for calls with events, also unreadable ones
 	for subject := range counted {
 		if p, err := parseSubject(subject); err == nil && p.chain == batch.ChainCall &&
 			(p.index >= len(planned) || planned[p.index] == p.pool) {
@@ -320,8 +320,8 @@ func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *tooly
 	}
 }
 
-// plannedPools are the pools for which a batch's calls were planned, as far as that can be read. What stands under
-// another pool's subject is the word of that pool's workers, and means nothing.
+// plannedPools returns the pools for which a batch's calls were planned, as far as that can be read. Events under
+// another pool's subject were written by that pool's workers and are ignored.
 func (b *Broker) plannedPools(ctx context.Context, k toolyard.BatchKey) ([]toolyard.Pool, error) {
 	stored, err := b.forward(ctx, streamEvent, subjectChain(k, batch.ChainBatch, "", 0), 0)
 	var out []toolyard.Pool
@@ -334,7 +334,7 @@ func (b *Broker) plannedPools(ctx context.Context, k toolyard.BatchKey) ([]tooly
 		_, r, _, bad := b.looking(ctx, m)
 		if _, unreadable := errors.AsType[*events.UnreadableError](bad); unreadable ||
 			errors.Is(bad, broker.ErrDamaged) {
-			return out, nil // what follows cannot be counted
+			return out, nil // the following cannot be counted
 		}
 		if bad != nil {
 			return out, bad
@@ -356,8 +356,8 @@ func (b *Broker) plannedPools(ctx context.Context, k toolyard.BatchKey) ([]tooly
 	return out, err
 }
 
-// endedChain is where a call that is ended has events ("" when it has none), and where it was planned ("*" when that is
-// not known).
+// endedChain is the pool with events of a call that is ended ("" if there are none), and the pool of its plan ("*" if
+// that is unknown).
 type endedChain struct{ has, planned toolyard.Pool }
 
 // endCall gives a call its last result, unless it has one.
@@ -372,7 +372,7 @@ func (b *Broker) endCall(
 		Phases: []toolyard.Fact{{Phase: toolyard.PhaseEmitTerminal, Outcome: toolyard.OutcomeFailed,
 			Code: toolyard.InternalError}},
 	}
-	for end := uint64(0); ; { // where the server says that the chain ends
+	for end := uint64(0); ; { // the chain's end, as the server reports it
 		at, expected := cmp.Or(chain.has, toolyard.DefaultPool), end
 		if chain.planned != "*" {
 			at = chain.planned
@@ -388,7 +388,7 @@ func (b *Broker) endCall(
 			}
 			at, expected = p.pool, m.seq
 			_, r, _, err := b.record(ctx, m)
-			if errors.Is(err, events.ErrNewer) { // whoever knows what it says goes on with the batch
+			if errors.Is(err, events.ErrNewer) { // a process of that version continues the batch
 				return res, claimed, err
 			}
 			switch m.header.Get(headerType) {
@@ -396,12 +396,12 @@ func (b *Broker) endCall(
 				if err == nil {
 					return r.Body.(events.Finished).Result, claimed, nil
 				}
-				return res, claimed, nil // it has a result that cannot be read: this one is what can be said
+				return res, claimed, nil // its own result cannot be read, so this one is replied
 			case string(events.CallClaimed):
 				claimed = true
 			}
 		} else if chain.has != "" || end > 0 {
-			claimed = true // what stands there and cannot be read may be a claim
+			claimed = true // the unreadable event may be a claim
 		}
 		_, err = b.Append(ctx, k, batch.ChainCall, at, index, expected, events.Finished{Result: res})
 		other, conflicts := errors.AsType[*conflictError](err)

@@ -10,7 +10,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// TailAt continues a tail behind these sequences of the streams of events and replies; the submission is not read
+// TailAt continues a tail after these sequences of the streams of events and replies; it does not read the submission
 // again.
 func (b *Broker) TailAt(k toolyard.BatchKey, event, reply uint64) broker.Tail {
 	return b.tailAt(k, event, reply)
@@ -20,8 +20,8 @@ func (b *Broker) tailAt(k toolyard.BatchKey, event, reply uint64) *tail {
 	return &tail{b: b, key: k, begun: true, event: event, reply: reply}
 }
 
-// Ended reports whether nothing follows a reply of a batch, as far as is stored now: it says that the batch is
-// completed or was refused, and seq is at least its sequence.
+// Ended reports whether no reply of a batch follows one, as far as is stored now: it says that the batch is completed
+// or was refused, and seq is at least its sequence.
 func (b *Broker) Ended(ctx context.Context, k toolyard.BatchKey, seq uint64) (bool, error) {
 	m, ok, err := b.last(ctx, streamReply, subjectReply(k))
 	if err != nil || !ok || m.seq > seq {
@@ -32,7 +32,7 @@ func (b *Broker) Ended(ctx context.Context, k toolyard.BatchKey, seq uint64) (bo
 }
 
 // follower reads what is stored about a batch as a tail does, and then each event from its live copy, without a
-// request. It reads the streams when copies were lost, and before each reply, which must not come before the results in
+// request. It reads the streams if copies were lost, and before each reply, which must not come before the results in
 // it. It is not safe for concurrent use.
 type follower struct {
 	ear    *ear
@@ -41,7 +41,7 @@ type follower struct {
 	queue  []*broker.LiveMsg
 }
 
-// Follower follows a batch behind these sequences of the streams of events and replies.
+// Follower follows a batch after these sequences of the streams of events and replies.
 func (h *Hub) Follower(ctx context.Context, k toolyard.BatchKey, event, reply uint64) (broker.Follower, error) {
 	ear, err := h.Events(ctx, k)
 	if err != nil {
@@ -52,11 +52,10 @@ func (h *Hub) Follower(ctx context.Context, k toolyard.BatchKey, event, reply ui
 
 func (f *follower) News() <-chan struct{} { return f.ear.news }
 
-// Stop ends it.
+// Stop ends the follower.
 func (f *follower) Stop() { f.ear.Stop() }
 
-// Next returns the next event; ok is false when nothing more is known to be stored. After an error it may be called
-// again.
+// Next returns the next event; ok is false if no more is known to be stored. After an error it may be called again.
 func (f *follower) Next(ctx context.Context) (l broker.Logged, ok bool, err error) {
 	for {
 		if f.behind {
@@ -93,7 +92,7 @@ func (f *follower) Next(ctx context.Context) (l broker.Logged, ok bool, err erro
 	}
 }
 
-// RepliesFrom reads the replies of a batch after a sequence of their stream, in order, and so many at most. Where one
+// RepliesFrom reads the replies of a batch after a sequence of their stream, in order, and at most most of them. If one
 // is missing it fails as [Broker.Replies] does.
 func (b *Broker) RepliesFrom(ctx context.Context, k toolyard.BatchKey, after uint64, most int) ([]batch.Record, error) {
 	end, ok, err := b.last(ctx, streamReply, subjectReply(k))
@@ -132,10 +131,10 @@ type replyFollower struct {
 	queue  []*broker.LiveMsg
 }
 
-// maxRepliesRead is how many replies are held that were read and not returned.
+// maxRepliesRead bounds the replies that were read and not returned.
 const maxRepliesRead = 64
 
-// ReplyFollower follows a batch behind this sequence of the stream of replies.
+// ReplyFollower follows a batch after this sequence of the stream of replies.
 func (h *Hub) ReplyFollower(ctx context.Context, k toolyard.BatchKey, after uint64) (broker.ReplyFollower, error) {
 	ear, err := h.Replies(ctx, k)
 	if err != nil {
@@ -146,7 +145,7 @@ func (h *Hub) ReplyFollower(ctx context.Context, k toolyard.BatchKey, after uint
 
 func (f *replyFollower) News() <-chan struct{} { return f.ear.news }
 
-// Stop ends it.
+// Stop ends the follower.
 func (f *replyFollower) Stop() { f.ear.Stop() }
 
 // Next returns the next reply, as a follower does: a record of a reply or a refusal.

@@ -7,27 +7,26 @@ import (
 	"github.com/toolyard/toolyard/internal/gate"
 )
 
-// forgotten is up to where the work queue may hold messages that were handed out, and of which the server does not
-// know.
+// forgotten is the position up to which the work queue may contain messages whose delivery the server has lost.
 //
-// A server that keeps a stream alone writes ten times a second what its consumers have handed out. One that is killed
-// forgets the last of it, and hands it out again as if for the first time, at once. Where a stream has replicas, a
-// message is handed out only after a majority knows of it. A restarted server has new connections: so what was in the
-// queue before this connection stood may have been handed out.
+// A server without replicas writes to disk ten times a second what its consumers have delivered. A server that is
+// killed loses the last of this, and delivers those messages again at once, as if for the first time. If a stream has
+// replicas, a message is delivered only after a majority has recorded that. A restarted server has new connections. So
+// a message that was queued before this connection was made may have been delivered before.
 type forgotten struct {
 	mu    gate.Gate
 	known bool
-	// reconnects is the connection for which upTo is known.
+	// reconnects identifies the connection for which upTo is known.
 	reconnects, upTo uint64
 }
 
-// note takes in where the work queue ended when the connection stood.
+// note records the end of the work queue when the connection was made.
 func (f *forgotten) note(reconnects, last uint64) {
 	f.known, f.reconnects, f.upTo = true, reconnects, last
 }
 
-// mayHaveForgotten reports whether a message of the work queue may have been handed out before, though the server
-// counts no delivery. In doubt it may.
+// mayHaveForgotten reports whether a message of the work queue may have been delivered before, although the server
+// counts no delivery. It returns true on error.
 func (b *Broker) mayHaveForgotten(ctx context.Context, seq uint64) bool {
 	if b.settings.Replicas > 1 {
 		return false
@@ -45,7 +44,7 @@ func (b *Broker) mayHaveForgotten(ctx context.Context, seq uint64) bool {
 	return seq <= f.upTo
 }
 
-// callsEnd is the sequence of the last message that the work queue has ever got.
+// callsEnd is the sequence of the last message that the work queue has ever received.
 func (b *Broker) callsEnd(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()

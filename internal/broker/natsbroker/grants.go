@@ -11,18 +11,18 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// lanes stands in the table for each consumer of a pool, and routes for its class and lane.
+// lanes in the table stands for each consumer of a pool, and routes for its class and lane.
 const lanes, routes = "{lanes}", "{routes}"
 
-// own stands in the table for the name of the principal: the agent, or the pool.
+// own in the table stands for the name of the principal: the agent, or the pool.
 const own = "{own}"
 
-// grants is the table: what each role may use of the platform's subjects. Dispatchers and operators use all of them.
-// There is no read of a stream in it, and no change of one.
+// grants is the table of the platform's subjects that each role may use. Dispatchers and operators may use all of them.
+// The table contains no access to read or change a stream.
 var grants = []struct {
 	role access.Role
 	way  access.Way
-	// subject is the platform's, with own in it. local is what the principal calls it; the same when empty.
+	// subject is the platform's, with own in it. local is the principal's name for it; the same if it is empty.
 	subject, local string
 	why            string
 }{
@@ -54,7 +54,8 @@ var grants = []struct {
 	{access.Worker, access.Hear, prefixHolder + own + ".*", "", "is asked whether it has a call"},
 }
 
-// Grants are what a principal may use of the platform's subjects, by the table. Those of the platform itself need none.
+// Grants returns the platform's subjects that a principal may use, according to the table. The platform itself needs
+// none.
 func Grants(p access.Principal) []access.Grant {
 	if p.Check() != nil || p.Role == access.Worker && broker.CheckPool(toolyard.Pool(p.Name)) != nil {
 		return nil
@@ -81,7 +82,7 @@ func Grants(p access.Principal) []access.Grant {
 	return out
 }
 
-// Exports are what the platform offers: all that the table grants to anybody.
+// Exports returns the platform's exports: everything that the table grants to anyone.
 func Exports() []access.Grant {
 	var out []access.Grant
 	for _, g := range grants {

@@ -18,32 +18,32 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// A guest is a broker whose connection is of an account of its own: it appends what it is granted, and asks dispatchers
-// for all that others read from the streams. What it may ask is decided by whoever answers: see [Answerer].
+// A guest is a broker whose connection has its own account: it appends what it is granted, and asks dispatchers for
+// everything that others read from the streams. The answering dispatcher decides what it may get: see [Answerer].
 type guest struct {
 	who access.Principal
 
 	mu    sync.Mutex
-	hosts []broker.Worker // what the last answer to a beat said of the pool's other workers
-	heard chan struct{}   // closed and replaced when that is new
+	hosts []broker.Worker // the pool's other workers, from the last answer to a heartbeat
+	heard chan struct{}   // closed and replaced when there is a new answer
 }
 
-// prefixAsk starts the platform's subjects of what guests ask: ty.ask.<role>.<name>.<operation>. A guest calls them
-// ty.ask.<operation>: whose question it is says the server.
+// prefixAsk begins the platform's subjects of requests of guests: ty.ask.<role>.<name>.<operation>. A guest uses
+// ty.ask.<operation>, and the server adds who sent it.
 const (
 	prefixAsk    = "ty.ask."
 	prefixBeat   = "ty.beat."   // ty.beat.<pool>.<worker>
 	prefixAnswer = "ty.answer." // ty.answer.<pool>.<nonce>: where workers answer dispatchers
-	prefixNext   = "ty.next."   // what a guest calls the requests for messages of a lane
+	prefixNext   = "ty.next."   // a guest's name for the requests for messages of a lane
 )
 
-// operation is what a guest asks for.
+// operation is a request of a guest.
 type operation string
 
 // The operations.
 const (
-	opHello operation = "hello" // which system is it, and who am I
-	opEnd   operation = "end"   // where does the work queue end
+	opHello operation = "hello" // identifies the system and the guest
+	opEnd   operation = "end"   // the end of the work queue
 	opRead  operation = "read"  // one message of a chain
 	opCount operation = "count" // how many messages there are of a batch
 	opGet   operation = "get"   // an object, in pieces
@@ -55,9 +55,9 @@ const (
 
 // The headers of answers.
 const (
-	headerProblem = "Toolyard-Problem" // what is wrong
-	headerCode    = "Toolyard-Code"    // and how, as a status of HTTP
-	headerStored  = "Toolyard-Stored"  // what stands around a stored message
+	headerProblem = "Toolyard-Problem" // the error
+	headerCode    = "Toolyard-Code"    // its kind, as an HTTP status
+	headerStored  = "Toolyard-Stored"  // the envelope of a stored message
 )
 
 // The codes of [headerCode].
@@ -77,16 +77,16 @@ type hello struct {
 	Metadata map[string]string `json:"metadata"` // of the batch stream
 }
 
-// readQuestion asks for one message of a literal subject: the last one, or the first one that is not before Seq.
+// readQuestion requests one message of a literal subject: the last one, or the first one from Seq on.
 type readQuestion struct {
 	Subject string `json:"subject"`
 	Seq     uint64 `json:"seq,omitempty"`
-	// At asks for the message that has Seq, whose subject is looked at afterwards.
+	// At requests the message with Seq, whose subject is checked afterwards.
 	At     bool   `json:"at,omitempty"`
 	Stream string `json:"stream"`
 }
 
-// storedAt is what stands around a stored message.
+// storedAt is the envelope of a stored message.
 type storedAt struct {
 	Subject string      `json:"subject"`
 	Seq     uint64      `json:"seq"`
@@ -94,19 +94,19 @@ type storedAt struct {
 	Header  nats.Header `json:"header,omitempty"`
 }
 
-// objectQuestion is about an object. Call is the one for which a worker asks.
+// objectQuestion is a request about an object. Call is the one for which a worker asks.
 type objectQuestion struct {
 	Name   string            `json:"name"`
 	Call   *broker.AskedCall `json:"call,omitempty"`
 	Pieces []string          `json:"pieces,omitempty"`
 }
 
-// maxPieceBytes is how much of an object one message carries.
+// maxPieceBytes bounds the part of an object in one message.
 const maxPieceBytes = broker.MaxInlineBytes
 
 func newGuest(who access.Principal) *guest { return &guest{who: who, heard: make(chan struct{})} }
 
-// noJetStream reports whether an error says that the connection's account has no streams: it may be a guest's.
+// noJetStream reports whether an error says that the connection's account has no streams, so that it may be a guest's.
 func noJetStream(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	return ok && (api.ErrorCode == jetstream.JSErrCodeJetStreamNotEnabledForAccount ||
@@ -114,7 +114,8 @@ func noJetStream(err error) bool {
 		errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount)
 }
 
-// attachGuest finds out whose account this is, and takes the system's settings. err is returned when nobody knows.
+// attachGuest finds out whose account this is, and gets the system's settings. If no dispatcher knows, it returns
+// without.
 func (b *Broker) attachGuest(ctx context.Context, without error) error {
 	m, err := b.question(ctx, opHello, nil, nil)
 	if errors.Is(err, nats.ErrNoResponders) {
@@ -143,7 +144,7 @@ func (b *Broker) attachGuest(ctx context.Context, without error) error {
 	return nil
 }
 
-// question asks a dispatcher, and returns its answer. What it refuses is a [*jetstream.APIError].
+// question sends a request to a dispatcher, and returns its answer. A refusal is a [*jetstream.APIError].
 func (b *Broker) question(ctx context.Context, op operation, q any, data []byte) (*nats.Msg, error) {
 	m, err := questionMsg(op, q, data)
 	if err != nil {
@@ -171,7 +172,7 @@ func questionMsg(op operation, q any, data []byte) (*nats.Msg, error) {
 	return m, nil
 }
 
-// problem is what an answer says is wrong; nil when nothing is.
+// problem is the error in an answer; nil if there is none.
 func problem(a *nats.Msg) error {
 	text := a.Header.Get(headerProblem)
 	if text == "" {
@@ -193,7 +194,7 @@ func refusedFor(err error, code int) bool {
 	return ok && api.Code == code && api.ErrorCode == 0
 }
 
-// read asks for a stored message.
+// read requests a stored message.
 func (g *guest) read(ctx context.Context, b *Broker, q readQuestion) (raw, bool, error) {
 	a, err := retry(ctx, func(ctx context.Context) (*nats.Msg, error) { return b.question(ctx, opRead, q, nil) })
 	if refusedFor(err, codeNone) {
@@ -209,7 +210,7 @@ func (g *guest) read(ctx context.Context, b *Broker, q readQuestion) (raw, bool,
 	return raw{subject: at.Subject, seq: at.Seq, time: at.Time, header: at.Header, data: a.Data}, true, nil
 }
 
-// counts asks how many messages there are on each subject that matches.
+// counts requests the number of messages on each matching subject.
 func (g *guest) counts(ctx context.Context, b *Broker, q readQuestion) (map[string]uint64, error) {
 	a, err := retry(ctx, func(ctx context.Context) (*nats.Msg, error) { return b.question(ctx, opCount, q, nil) })
 	if err != nil {
@@ -222,7 +223,7 @@ func (g *guest) counts(ctx context.Context, b *Broker, q readQuestion) (map[stri
 	return counted, nil
 }
 
-// get asks for an object.
+// get requests an object.
 func (g *guest) get(ctx context.Context, b *Broker, q objectQuestion) ([]byte, error) {
 	m, err := questionMsg(opGet, q, nil)
 	if err != nil {
@@ -267,10 +268,10 @@ func (g *guest) get(ctx context.Context, b *Broker, q objectQuestion) ([]byte, e
 	return out, nil
 }
 
-// statusNoResponders is the server's answer where nobody listens.
+// statusNoResponders is the server's answer if nobody listens.
 const statusNoResponders = "503"
 
-// put has an object stored, in pieces when it is long.
+// put asks a dispatcher to store an object, in pieces if it is long.
 func (g *guest) put(ctx context.Context, b *Broker, q objectQuestion, content []byte) error {
 	if len(content) > maxPieceBytes {
 		for rest := content; len(rest) > 0; {
@@ -290,7 +291,7 @@ func (g *guest) put(ctx context.Context, b *Broker, q objectQuestion, content []
 	return err
 }
 
-// granted says why the connection's account cannot append to a chain: nil when it can. The server would let it wait for
+// granted returns an error if the connection's account cannot append to a chain. The server would only let it wait for
 // an answer.
 func (b *Broker) granted(k toolyard.BatchKey, c batch.Chain, pool toolyard.Pool) error {
 	who := b.Who()
@@ -305,13 +306,13 @@ func (b *Broker) granted(k toolyard.BatchKey, c batch.Chain, pool toolyard.Pool)
 	return nil
 }
 
-// beating is what a beat says, and welcome the answer.
+// beating is the content of a heartbeat, and welcome the answer.
 type beating struct {
 	Worker broker.Worker `json:"worker"`
 	Gone   bool          `json:"gone,omitempty"`
 }
 
-// welcome is the answer to a beat: what the pool's workers can isolate, and which dependencies workers found to be
+// welcome is the answer to a heartbeat: what the pool's workers can isolate, and which dependencies they found to be
 // down.
 type welcome struct {
 	Hosts []broker.Worker `json:"hosts,omitempty"`
@@ -343,7 +344,7 @@ func (g *guest) beat(ctx context.Context, b *Broker, w beating) error {
 
 func subjectBeat(pool, id string) string { return prefixBeat + pool + "." + broker.Escape(id) }
 
-// watch tells of other workers what answers to beats say.
+// watch reports the other workers in the answers to heartbeats.
 func (g *guest) watch(ctx context.Context, see func(broker.WorkerChange, error)) error {
 	told := 0
 	for {
@@ -351,7 +352,7 @@ func (g *guest) watch(ctx context.Context, see func(broker.WorkerChange, error))
 		hosts, heard := g.hosts, g.heard
 		g.mu.Unlock()
 		for i := range max(len(hosts), told) {
-			c := broker.WorkerChange{ID: "." + strconv.Itoa(i)} // no worker is called so
+			c := broker.WorkerChange{ID: "." + strconv.Itoa(i)} // no worker has this name
 			if i < len(hosts) {
 				c.Worker = &hosts[i]
 			}

@@ -14,11 +14,11 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// prefixHolder starts the subject under which a worker is asked whether it still has a call: ty.holder.<pool>.<worker>.
+// prefixHolder begins the subject under which a worker is asked whether it still has a call: ty.holder.<pool>.<worker>.
 const prefixHolder = "ty.holder."
 
-// subjectHolder is where a worker is asked. One whose name has no pool in it, as those of older versions, has none
-// there.
+// subjectHolder is the subject of one worker. A worker without a pool in its name, as in older versions, has none in
+// its subject.
 func subjectHolder(worker string) string {
 	if pool := poolOf(worker); pool != broker.NoPool {
 		return prefixHolder + pool + "." + broker.Escape(worker)
@@ -26,7 +26,7 @@ func subjectHolder(worker string) string {
 	return prefixHolder + broker.Escape(worker)
 }
 
-// holderTimeout is how long a worker may take to say so. A worker that is gone is known at once: nobody listens.
+// holderTimeout bounds a worker's answer. If a worker is gone, this is known at once, because nobody listens.
 const holderTimeout = 300 * time.Millisecond
 
 type holding struct {
@@ -35,7 +35,7 @@ type holding struct {
 	Calls []int            `json:"calls"`
 }
 
-// Holds asks a worker whether it has any of some calls in its hands. answered is false when it does not say.
+// Holds asks a worker whether it has any of some calls. answered is false if it does not answer.
 func (b *Broker) Holds(ctx context.Context, worker string, k toolyard.BatchKey, calls ...int) (has, answered bool,
 	err error) {
 	data, err := json.Marshal(holding{k.Agent, k.ID, calls})
@@ -58,7 +58,7 @@ func (b *Broker) Holds(ctx context.Context, worker string, k toolyard.BatchKey, 
 	return has, true, nil
 }
 
-// OnHolds answers for a worker whether it has a call in its hands, until the returned function is called.
+// OnHolds answers for a worker whether it has a call, until the returned function is called.
 func (b *Broker) OnHolds(worker string, has func(k toolyard.BatchKey, index int) bool,
 	failed func(error)) (func() error, error) {
 	answer := func(m *nats.Msg) {
@@ -83,7 +83,7 @@ func (b *Broker) OnHolds(worker string, has func(k toolyard.BatchKey, index int)
 		}
 		return err
 	}
-	// dispatchers of older versions ask there
+	// dispatchers of older versions use this subject
 	for _, subject := range slices.Compact([]string{subjectHolder(worker), prefixHolder + broker.Escape(worker)}) {
 		sub, err := b.nc.Subscribe(subject, answer)
 		if err != nil {

@@ -18,46 +18,47 @@ import (
 	"github.com/toolyard/toolyard/internal/gate"
 )
 
-// The bounds of a hub.
+// The limits of a hub.
 const (
-	// MaxHubMessages and MaxHubBytes are what one follower of a [Hub] has waiting. When more comes, its messages are
-	// dropped, and it reads the streams.
+	// MaxHubMessages and MaxHubBytes bound the waiting messages of one follower of a [Hub]. If more come, its messages
+	// are dropped, and it reads the streams.
 	MaxHubMessages = 256
 	MaxHubBytes    = 1 << 20
-	// hubLook is how often a hub compares what it has heard with the end of the stream.
+	// hubLook is how often a hub compares what it has received with the end of the stream.
 	hubLook = time.Second
-	// hubLinger is how long a subscription that nobody needs is kept.
+	// hubLinger is how long an unused subscription is kept.
 	hubLinger = 10 * time.Second
 )
 
-// Hub is the live copies of all batches for one process: one subscription for each kind, however many follow, and none
-// while nobody does. It hands each message to those who follow its batch, without waiting for any. A stream's messages
-// are numbered without gaps, so the hub knows when it has missed one: it compares the numbers of what comes, and each
-// second the end of the stream with what has come. Then it tells everybody that copies were lost.
+// Hub is the live copies of all batches for one process. It has one subscription of each kind, whatever the number of
+// followers, and none while there are no followers. It passes each message to the followers of its batch, without
+// waiting for them. A stream's messages are numbered without gaps, so the hub detects a missing one: it compares the
+// numbers of the messages, and each second the end of the stream with what has come. Then it tells all followers that
+// copies were lost.
 type Hub struct {
 	b     *Broker
 	mu    gate.Gate
 	lines map[string]*line
 }
 
-// NewHub makes a hub on the broker's connection.
+// NewHub returns a hub on the broker's connection.
 func NewHub(b *Broker) *Hub { return &Hub{b: b, lines: map[string]*line{}} }
 
-// Hub is a new hub on the connection.
+// Hub returns a new hub on the connection.
 func (b *Broker) Hub() broker.Hub { return NewHub(b) }
 
 // line is one subscription.
 type line struct {
 	h              *Hub
-	prefix, stream string // no stream: what comes is not stored
+	prefix, stream string // no stream: the messages are not stored
 	sub            *nats.Subscription
 	users          int // guarded by the hub
 	close          *time.Timer
 
 	mu   gate.Gate
 	ears map[string]map[*ear]bool // by the subject's tokens of the batch; by the agent's; by ""
-	// heard is the sequence up to which everything has come, or was told to be lost. end is the stream's last one at
-	// the last look.
+	// heard is the sequence up to which everything has come, or was reported as lost. end is the stream's last sequence
+	// at the last check.
 	heard, end uint64
 	dropped    int
 	reconnects uint64
@@ -78,8 +79,8 @@ type ear struct {
 	lost  bool
 }
 
-// Events follows what is stored about a batch: its events and its replies. What is stored after it returns comes, or is
-// known to be lost.
+// Events follows what is stored about a batch: its events and its replies. Everything stored after it returns either
+// comes or is reported as lost.
 func (h *Hub) Events(ctx context.Context, k toolyard.BatchKey) (*ear, error) {
 	return h.follow(ctx, broker.KeyTokens(k), prefixLiveEvent, prefixLiveReply)
 }
@@ -89,12 +90,12 @@ func (h *Hub) Replies(ctx context.Context, k toolyard.BatchKey) (*ear, error) {
 	return h.follow(ctx, broker.KeyTokens(k), prefixLiveReply)
 }
 
-// Progress follows what is told about a batch's running calls.
+// Progress follows the progress of a batch's running calls.
 func (h *Hub) Progress(ctx context.Context, k toolyard.BatchKey) (broker.Follow, error) {
 	return h.follow(ctx, broker.KeyTokens(k), prefixProgress)
 }
 
-// Everything follows what is stored about all batches of an agent, of all agents if it is empty.
+// Everything follows what is stored about all batches of an agent, or of all agents if it is empty.
 func (h *Hub) Everything(ctx context.Context, agent toolyard.Agent) (broker.Follow, error) {
 	return h.follow(ctx, broker.Escape(string(agent)), prefixLiveEvent, prefixLiveReply)
 }
@@ -109,10 +110,10 @@ func (h *Hub) Read(ctx context.Context, m *broker.LiveMsg) (toolyard.BatchKey, b
 	return k, broker.Logged{Record: r, Meta: meta}, err
 }
 
-// ReadProgress reads what is told of a call.
+// ReadProgress reads the progress of a call.
 func (h *Hub) ReadProgress(m *broker.LiveMsg) (broker.Progress, bool) { return readProgress(m) }
 
-// Subscriptions is how many subscriptions the hub has.
+// Subscriptions is the number of the hub's subscriptions.
 func (h *Hub) Subscriptions() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -144,7 +145,7 @@ func (h *Hub) follow(ctx context.Context, key string, prefixes ...string) (e *ea
 
 func (e *ear) News() <-chan struct{} { return e.news }
 
-// Stop ends it. What comes is dropped from then on.
+// Stop ends the follower. Further messages are dropped.
 func (e *ear) Stop() {
 	if e.done.Swap(true) {
 		return
@@ -159,7 +160,7 @@ func (e *ear) Stop() {
 	}
 }
 
-// line returns the subscription of a kind, with one more user, and makes it when there is none.
+// line returns the subscription of a kind, with one more user, and creates it if there is none.
 func (h *Hub) line(ctx context.Context, prefix string) (*line, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -175,7 +176,7 @@ func (h *Hub) line(ctx context.Context, prefix string) (*line, error) {
 	case prefixLiveReply:
 		l.stream = streamReply
 	}
-	l.mu.Lock() // what comes waits until it is known where the stream ends
+	l.mu.Lock() // messages wait until the end of the stream is known
 	defer l.mu.Unlock()
 	var err error
 	if l.sub, err = h.b.nc.Subscribe(prefix+">", l.hear); err != nil {
@@ -204,7 +205,7 @@ func (h *Hub) leave(l *line) {
 	}
 }
 
-// drop ends a subscription that nobody uses.
+// drop ends an unused subscription.
 func (h *Hub) drop(l *line) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -213,10 +214,10 @@ func (h *Hub) drop(l *line) {
 	}
 	delete(h.lines, l.prefix)
 	l.stop()
-	_ = l.sub.Unsubscribe() // it fails when the connection is closed, and then it is gone
+	_ = l.sub.Unsubscribe() // it fails if the connection is closed, which ends the subscription too
 }
 
-// hear hands a message on.
+// hear passes a message on.
 func (l *line) hear(m *broker.LiveMsg) {
 	key, ok := strings.CutPrefix(m.Subject, l.prefix)
 	if !ok {
@@ -240,7 +241,7 @@ func (l *line) hear(m *broker.LiveMsg) {
 	}
 }
 
-// lose tells everybody that copies were lost. The line is locked.
+// lose tells all followers that copies were lost. The line is locked.
 func (l *line) lose() {
 	for _, ears := range l.ears {
 		for e := range ears {
@@ -249,7 +250,7 @@ func (l *line) lose() {
 	}
 }
 
-// watch looks for what was lost without a trace in what came later.
+// watch detects lost messages that no later message reveals.
 func (l *line) watch(ctx context.Context) {
 	tick := time.NewTicker(hubLook)
 	defer tick.Stop()
@@ -269,7 +270,7 @@ func (l *line) watch(ctx context.Context) {
 		dropped, derr := l.sub.Dropped()
 		reconnects := l.h.b.Reconnects()
 		l.mu.Lock()
-		// What was stored before the last look had a second to come.
+		// A message that was stored before the last check had a second to come.
 		if err != nil || derr != nil || dropped != l.dropped || reconnects != l.reconnects || l.heard < l.end {
 			l.lose()
 			l.heard = max(l.heard, l.end)
@@ -307,8 +308,8 @@ func (e *ear) tell() {
 	}
 }
 
-// Take returns what has come since it was asked last. lost says that more has, and was dropped: then nothing is
-// returned, and what is stored by now is to be read.
+// Take returns what has come since the last call. lost says that there was more, which was dropped: then it returns
+// nothing, and the follower must read what is stored.
 func (e *ear) Take() (msgs []*broker.LiveMsg, lost bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -13,13 +13,13 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// An entry of the index is a key without a value. The key has all that is listed of a batch:
+// An entry of the index is a key without a value. The key contains everything that is listed of a batch:
 //
 //	<life>.<status>.<high>.<middle>.<agent>.<session>.<low>.<batch>.<workspace>.<calls>.<submitted>.<changed>.<revision>
 //
-// life is "live" or "over". high, middle and low are the batch's place: its last ten bits are low, the four before them
-// middle. So a filter of keys selects a span of 1,024 or of 16,384 places, and in it an agent, a session and a status,
-// which the server finds in its tree of subjects, without reading a message. Numbers have base 36; times are
+// life is "live" or "over". high, middle and low are the batch's place: low has its last ten bits, middle the four
+// before them. So a filter of keys selects a span of 1,024 or of 16,384 places, and in it an agent, a session and a
+// status. The server finds these in its subject tree, without reading a message. Numbers have base 36; times are
 // milliseconds. A later version may add tokens at the end.
 
 const (
@@ -29,8 +29,8 @@ const (
 
 	lifeLive, lifeOver = "live", "over"
 
-	lowBits    = 10 // of a place are in its last token: a narrow span has all of these
-	middleBits = 4  // are in the token before; a wide span has all of these too
+	lowBits    = 10 // bits of a place in its last token: a narrow span has all of their values
+	middleBits = 4  // bits in the token before; a wide span also has all of their values
 )
 
 func lifeOf(s toolyard.Status) string {
@@ -100,7 +100,7 @@ func parseIndexSubject(subject string) (e broker.Entry, err error) {
 	return e, nil
 }
 
-// subjectsOf selects all entries of one batch, or those that say that it lives.
+// subjectsOf selects all entries of one batch, or those that say that it is live.
 func subjectsOf(e *broker.Entry, life string) string {
 	return prefixIndex + strings.Join([]string{
 		life, "*", high(e.Place), middle(e.Place), broker.Escape(string(e.Agent)), broker.Escape(string(e.Session)),
@@ -115,7 +115,7 @@ type span struct {
 	first, last  uint64
 }
 
-// spanOf is the span that a place lies in.
+// spanOf is the span that contains a place.
 func spanOf(place uint64, wide bool) span {
 	s, bits := span{high: high(place), middle: middle(place)}, lowBits
 	if wide {
@@ -126,7 +126,7 @@ func spanOf(place uint64, wide bool) span {
 	return s
 }
 
-// filterSubjects selects the entries of a span that pass a filter.
+// filterSubjects selects the entries of a span that match a filter.
 func filterSubjects(f *broker.Filter, s span) string {
 	or := func(token string) string { return cmp.Or(token, "*") }
 	life := ""
@@ -142,23 +142,23 @@ func filterSubjects(f *broker.Filter, s span) string {
 	}, ".")
 }
 
-// walk goes through the places, from the newest down: span by span, and by wide ones where little was found for a
+// walk goes down through the places from the newest, span by span. It uses wide spans after it has found little for a
 // while.
 type walk struct {
-	oldest, newest uint64 // what is left
-	quiet          uint64 // for how many places little was found
+	oldest, newest uint64 // the remaining range
+	quiet          uint64 // number of places in which little was found
 }
 
 const (
-	// sparse is how many places there are to one entry, at least, where little is found: in a wide span as many entries
-	// are expected then as a narrow one has at most.
+	// sparse is the minimum number of places per entry for a span in which little is found: a wide span is then
+	// expected to have at most as many entries as a full narrow one.
 	sparse = 1 << middleBits
-	// quietPlaces is for how many places little must have been found before a walk takes wide spans. Above them are the
-	// batches that run, which say nothing about how many are over below them.
+	// quietPlaces is in how many places little must be found before a walk uses wide spans. The newest places are those
+	// of running batches, whose number says nothing about the completed ones below them.
 	quietPlaces = 4 << lowBits
 )
 
-// next is the span to look at, without what is not left of it.
+// next is the next span, cut to the remaining range.
 func (w *walk) next() (span, bool) {
 	if w.newest < max(w.oldest, 1) { // no submission has place 0
 		return span{}, false
@@ -168,7 +168,7 @@ func (w *walk) next() (span, bool) {
 	return s, true
 }
 
-// saw goes on behind a span that had so many entries.
+// saw continues after a span that had a number of entries.
 func (w *walk) saw(s span, entries int) {
 	places := s.last - s.first + 1
 	if w.newest = s.first - 1; uint64(entries)*sparse <= places {

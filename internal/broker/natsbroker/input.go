@@ -11,12 +11,12 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// maxInputTries is how often an append to the input chain is tried against other writers.
+// maxInputTries is how often an append to the input chain is tried if other writers conflict.
 const maxInputTries = 100
 
 // Input appends calls to an open batch, or closes it. after is the last sequence of the chain that the writer knows, 0
-// for none; it returns the new one. When it returns nil, what was appended is accepted. It wraps [ErrClosed] when the
-// batch is closed; closing it again is no error.
+// for none; it returns the new one. If it returns nil, what was appended is accepted. It wraps [ErrClosed] if the batch
+// is closed; closing it again is not an error.
 func (b *Broker) Input(ctx context.Context, k toolyard.BatchKey, after uint64, body events.Body) (uint64, error) {
 	_, closing := body.(events.Closed)
 	for range maxInputTries {

@@ -14,10 +14,10 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// The limits of what is judged at a time.
+// The limits of requests to judge.
 const (
 	maxJudgeCalls    = 250 // calls of one request, so that the answer fits a message
-	maxJudgeRequests = 64  // requests that a worker answers side by side
+	maxJudgeRequests = 64  // requests that a worker answers in parallel
 )
 
 // Check asks a worker of a pool whether a call could run with another input.
@@ -31,8 +31,8 @@ func (b *Broker) Check(ctx context.Context, pool toolyard.Pool, r events.Request
 	return answers[0], nil
 }
 
-// Judge asks workers of a pool, side by side in requests that fit a message, and returns one answer for each call. What
-// befell a request is said of its own calls, and in the error.
+// Judge asks workers of a pool, with parallel requests that each fit a message, and returns one answer for each call.
+// The failure of a request is recorded for its own calls, and in the error.
 func (b *Broker) Judge(ctx context.Context, pool toolyard.Pool, calls []broker.JudgeCall) ([]broker.Judged, error) {
 	requests := judgeRequests(calls)
 	answers, errs := make([][]broker.Judged, len(requests)), make([]error, len(requests))
@@ -64,7 +64,7 @@ func (b *Broker) Judge(ctx context.Context, pool toolyard.Pool, calls []broker.J
 	return out, errors.Join(errs...)
 }
 
-// judgeRequests parts calls into requests of a size that is sent. One that alone is longer has a request of its own,
+// judgeRequests splits calls into requests that fit a message. A call that is too long by itself gets its own request,
 // which fails.
 func judgeRequests(calls []broker.JudgeCall) (out [][]broker.JudgeCall) {
 	const around = 256 // bytes of a call's other fields, and of the JSON around them
@@ -114,13 +114,13 @@ func (b *Broker) OnJudge(pool toolyard.Pool, judge func(context.Context, []broke
 			return
 		}
 		places, within := judging, b.settings.JudgeTimeout()
-		if len(calls) == 1 && calls[0].Check != nil { // it may take its time, and batches wait for judgements
+		if len(calls) == 1 && calls[0].Check != nil { // it may be slow, and batches wait for judgements
 			if places, within = checking, broker.CheckWait; len(checking) == broker.MaxChecks {
 				failed(errors.New("too many inputs are checked at a time; one is left"))
 				return
 			}
 		}
-		places <- struct{}{} // each is taken for as long as a request may take
+		places <- struct{}{} // each is held for as long as a request may take
 		answering.Go(func() {
 			defer func() { <-places }()
 			ctx, cancel := context.WithTimeout(context.Background(), within)

@@ -15,17 +15,17 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// keyIndex is the index as keys without values: see indexkeys.go. It reads what keys there are from the leader of their
-// stream, which has them in memory, and never a message. Each read is of a span of places, so that its answer is
-// bounded however many batches there are.
+// keyIndex is the index as keys without values: see indexkeys.go. It gets the keys from the leader of their stream,
+// which has them in memory, and never reads a message. Each read covers a span of places, so that its answer is
+// bounded, whatever the number of batches.
 type keyIndex struct {
 	publish func(ctx context.Context, stream string, msg *nats.Msg) (uint64, error)
 	stream  jetstream.Stream
-	// kept is the range of submissions that are kept.
+	// kept returns the range of submissions that are kept.
 	kept func(context.Context) (oldest, newest uint64, err error)
 }
 
-// kept are the sequences of the first and the last submission that is kept.
+// kept returns the sequences of the first and the last submission that is kept.
 func (b *Broker) kept(ctx context.Context) (oldest, newest uint64, err error) {
 	info, err := retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) {
 		return b.streams[streamBatch].Info(ctx)
@@ -46,7 +46,7 @@ func (x keyIndex) Change(ctx context.Context, e broker.Entry) error {
 	if err != nil {
 		return err
 	}
-	if !e.Live() { // nothing that was put in before counts any more
+	if !e.Live() { // no earlier entry counts any more
 		return x.remove(ctx, subjectsOf(&e, "*"), seq)
 	}
 	earlier, err := x.subjects(ctx, subjectsOf(&e, lifeLive))
@@ -62,7 +62,7 @@ func (x keyIndex) Change(ctx context.Context, e broker.Entry) error {
 	return errors.Join(errs...)
 }
 
-// put stores an entry and returns where.
+// put stores an entry and returns its subject and sequence.
 func (x keyIndex) put(ctx context.Context, e broker.Entry) (subject string, seq uint64, err error) {
 	e.Changed = time.Now()
 	if subject, err = indexSubject(&e); err != nil {
@@ -74,7 +74,7 @@ func (x keyIndex) put(ctx context.Context, e broker.Entry) (subject string, seq 
 	return subject, seq, nil
 }
 
-// remove takes out entries, those that were stored before a sequence when it is not 0.
+// remove removes entries; if before is not 0, only those stored before that sequence.
 func (x keyIndex) remove(ctx context.Context, subjects string, before uint64) error {
 	_, err := retry(ctx, func(ctx context.Context) (struct{}, error) {
 		what := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(subjects)}
@@ -89,7 +89,7 @@ func (x keyIndex) remove(ctx context.Context, subjects string, before uint64) er
 	return nil
 }
 
-// subjects returns those that match, in any order.
+// subjects returns the matching subjects, in any order.
 func (x keyIndex) subjects(ctx context.Context, filter string) ([]string, error) {
 	info, err := retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) {
 		return x.stream.Info(ctx, jetstream.WithSubjectFilter(filter))
@@ -100,7 +100,7 @@ func (x keyIndex) subjects(ctx context.Context, filter string) ([]string, error)
 	return slices.Collect(maps.Keys(info.State.Subjects)), nil
 }
 
-// read returns the entries whose subjects match, in any order. What cannot be read is passed over.
+// read returns the entries whose subjects match, in any order. It skips those that cannot be read.
 func (x keyIndex) read(ctx context.Context, filter string) ([]broker.Entry, error) {
 	subjects, err := x.subjects(ctx, filter)
 	out := make([]broker.Entry, 0, len(subjects))
@@ -147,7 +147,7 @@ func (x keyIndex) Page(ctx context.Context, f broker.Filter) (page []broker.Entr
 	return page, more, nil
 }
 
-// newestFirst returns the entries in a span, the right one of each batch, the newest first.
+// newestFirst returns the entries in a span, the right one of each batch, newest first.
 func newestFirst(entries []broker.Entry, s span) []broker.Entry {
 	entries = slices.DeleteFunc(entries, func(e broker.Entry) bool { return e.Place < s.first || e.Place > s.last })
 	slices.SortFunc(entries, func(a, b broker.Entry) int {
@@ -165,11 +165,11 @@ func newestFirst(entries []broker.Entry, s span) []broker.Entry {
 	return slices.CompactFunc(entries, func(a, b broker.Entry) bool { return a.Place == b.Place })
 }
 
-// checksAtOnce is how many batches that seem to live are looked up at a time.
+// checksAtOnce is how many batches that seem to be live are looked up at a time.
 const checksAtOnce = 16
 
-// still returns those of the first batches, as many as are wanted, whose right entry passes the filter. They were found
-// among those that live: that a batch is over, or stands otherwise, says another entry.
+// still returns the first wanted batches whose right entry matches the filter. They were found among the entries of
+// live batches; another entry may say that a batch is completed or has another status.
 func (x keyIndex) still(ctx context.Context, f broker.Filter, found []broker.Entry, wanted int) (out []broker.Entry,
 	err error) {
 	for some := range slices.Chunk(found, checksAtOnce) {

@@ -11,17 +11,17 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// seen is what somebody knows of a key without reading it: it may be behind.
+// seen is what a caller knows about a key without reading it: it may be outdated.
 type seen[T any] struct {
 	value    T
 	revision uint64
 }
 
-// swap changes the value of a key: read, change, compare and set, until it holds. change may be called several times;
-// when it returns an error nothing is stored. A change that leaves the value as it is stores nothing, unless sure is
-// set: a replica may answer the read with what stood there before, and only what is set proves that it stands there
-// still. It returns the value as it stands after, and its revision. What was seen of the key, if anything, is changed
-// first, and spares a read where it is what stands there; only a change that is stored counts on it.
+// swap changes the value of a key: read, change, compare and set, until it succeeds. change may be called several
+// times; if it returns an error, nothing is stored. A change that leaves the value equal stores nothing, unless sure is
+// set: a replica may answer the read with an old value, and only a write proves the current one. It returns the value
+// after the change, and its revision. The known value, if any, is changed first, which saves a read if it is current;
+// only a stored change relies on it.
 func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known seen[T], sure bool,
 	change func(T) (T, error)) (T, uint64, error) {
 	pause, conflicts := firstPause/10, 0
@@ -56,7 +56,7 @@ func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known s
 			return under(next, revision), revision, nil
 		}
 		stored, err := ask(ctx, func(ctx context.Context, _ int) (uint64, error) {
-			if revision == 0 { // there is no key, or it was deleted: Create knows which
+			if revision == 0 { // there is no key, or it was deleted: Create tells the two apart
 				return kv.Create(ctx, key, encoded)
 			}
 			return kv.Update(ctx, key, encoded, revision)
@@ -64,11 +64,11 @@ func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known s
 		if err == nil {
 			return under(next, stored), stored, nil
 		}
-		if unread { // what was known is behind, or no answer came: see what stands there
+		if unread { // the known value is outdated, or no answer came: read the current one
 			continue
 		}
-		// Whether another's change came between, or ours was stored and its answer lost: the change is made again on
-		// what stands there now, and changes nothing where it holds already.
+		// Either another change came between, or ours was stored and its answer lost. The change is applied again to
+		// the current value, and changes nothing if it is already there.
 		again, verdict := classify(err)
 		if !again && !errors.Is(verdict, broker.ErrConflict) && !errors.Is(err, jetstream.ErrKeyExists) {
 			return have, revision, verdict
@@ -82,7 +82,7 @@ func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known s
 	}
 }
 
-// load reads a key. One that is not there, or was deleted, has the zero value.
+// load reads a key. A missing or deleted key has the zero value.
 func load[T any](ctx context.Context, kv jetstream.KeyValue, key string) (v T, value []byte, revision uint64,
 	err error) {
 	e, err := retry(ctx, func(ctx context.Context) (jetstream.KeyValueEntry, error) { return kv.Get(ctx, key) })
@@ -96,7 +96,7 @@ func load[T any](ctx context.Context, kv jetstream.KeyValue, key string) (v T, v
 	return v, e.Value(), e.Revision(), err
 }
 
-// decoded is the value of an entry; the zero value where the key was deleted, or emptied by an operator.
+// decoded is the value of an entry; the zero value if the key was deleted, or emptied by an operator.
 func decoded[T any](e jetstream.KeyValueEntry) (v T, err error) {
 	if len(e.Value()) > 0 {
 		err = decodeValue(e.Value(), &v)
@@ -107,7 +107,7 @@ func decoded[T any](e jetstream.KeyValueEntry) (v T, err error) {
 	return under(v, e.Revision()), nil
 }
 
-// under returns a value as it is under a revision of its key, where that makes a difference.
+// under returns a value as it is under a revision of its key, if its type depends on that.
 func under[T any](v T, revision uint64) T {
 	if p, ok := any(v).(interface{ At(revision uint64) T }); ok {
 		return p.At(revision)
@@ -115,7 +115,7 @@ func under[T any](v T, revision uint64) T {
 	return v
 }
 
-// list reads the keys that match, in the order of their last change, until see says that it has enough.
+// list reads the matching keys, in the order of their last change, until see returns false.
 func list[T any](ctx context.Context, kv jetstream.KeyValue, keys string,
 	see func(key string, revision uint64, v T, err error) (more bool)) error {
 	ctx, cancel := context.WithTimeout(ctx, longestRead)
@@ -128,7 +128,7 @@ func list[T any](ctx context.Context, kv jetstream.KeyValue, keys string,
 	for {
 		select {
 		case e, ok := <-w.Updates():
-			if !ok || e == nil { // all that was there has been seen
+			if !ok || e == nil { // all existing keys have been seen
 				return context.Cause(ctx)
 			}
 			var v T

@@ -20,27 +20,26 @@ import (
 //	               decided expire. It is written down.
 const layout = 1
 
-// The keys of the streams' metadata. Every stream and bucket says which version made it, and the batch stream more than
-// that.
+// The keys of the streams' metadata. Every stream and bucket has the version that created it; the batch stream has
+// more.
 const (
-	metadataWire      = "toolyard.wire_version" // of who made the stream
+	metadataWire      = "toolyard.wire_version" // of the creator of the stream
 	metadataVersion   = "toolyard.version"      // the same, for people
 	metadataSettings  = "toolyard.settings"
 	metadataMinReader = "toolyard.min_reader" // the wire version that whoever joins must have at least
 	metadataLayout    = "toolyard.layout"
 )
 
-// madeBy is the metadata of a stream that this build makes.
+// madeBy is the metadata of a stream that this build creates.
 func madeBy() map[string]string {
 	return map[string]string{metadataWire: strconv.Itoa(toolyard.WireVersion), metadataVersion: toolyard.Build()}
 }
 
-// minReaderOf is the wire version that whoever joins a system with these settings must have at least. A setting that
-// was added later, and that not everybody may pass over, needs the version that knows it wherever it is not at its
-// default.
+// minReaderOf is the minimum wire version of a process that joins a system with these settings. A setting that was
+// added later, and that must not be ignored, requires the version that knows it unless it has its default.
 func minReaderOf(broker.Settings) int { return 1 }
 
-// metadataOf is that of the batch stream.
+// metadataOf is the metadata of the batch stream.
 func metadataOf(s broker.Settings) (map[string]string, error) {
 	written, err := json.Marshal(s)
 	if err != nil {
@@ -52,14 +51,14 @@ func metadataOf(s broker.Settings) (map[string]string, error) {
 	return m, nil
 }
 
-// origin is what the batch stream's metadata say of a system.
+// origin is what the batch stream's metadata says about a system.
 type origin struct {
 	settings broker.Settings
 	layout   int
 }
 
-// readOrigin reads a system's origin. It fails, in one line that says what to do, when this version must not join the
-// system.
+// readOrigin reads a system's origin. If this version must not join the system, it fails with one line that says what
+// to do.
 func readOrigin(m map[string]string) (o origin, err error) {
 	written, ok := m[metadataSettings]
 	if !ok {
@@ -103,9 +102,9 @@ func orUnknown(s string) string {
 
 var errUnknownSetting = errors.New("has a setting that this version does not know")
 
-// readSettings reads settings as some version wrote them. A field that it did not know has the value by which it
-// worked. One that this version does not know wraps [errUnknownSetting], unless the writer has said that it may be
-// passed over.
+// readSettings reads settings that any version wrote. A field that the writer did not know has the value by which the
+// writer worked. A field that this version does not know wraps [errUnknownSetting], unless the writer says that it may
+// be ignored.
 func readSettings(written string, passOver bool) (s broker.Settings, err error) {
 	d := json.NewDecoder(bytes.NewReader([]byte(written)))
 	if !passOver {
@@ -117,7 +116,7 @@ func readSettings(written string, passOver bool) (s broker.Settings, err error) 
 	return grown(s), err
 }
 
-// grown fills in the fields that the writer of settings did not know, with what its version did. That is what a new
-// system gets for all fields of today; where a default changes, or a new field's default is not what was done before,
-// it gets a line here.
+// grown sets the fields that the writer of settings did not know to the behaviour of the writer's version. For all
+// fields of today that is the default. If a default changes, or a new field's default differs from the former
+// behaviour, add a line here.
 func grown(s broker.Settings) broker.Settings { return s.WithDefaults() }

@@ -15,8 +15,8 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// How a connection to NATS is kept. A restart of the server of a tenth of a second must not cost a worker its lease,
-// and a connection that is cut without a word must be given up soon.
+// How a connection to NATS is kept. A restart of the server within a tenth of a second must not cost a worker its
+// lease, and a connection that is cut silently must be detected soon.
 const (
 	reconnectWait   = 50 * time.Millisecond
 	reconnectJitter = 50 * time.Millisecond
@@ -24,14 +24,14 @@ const (
 	maxPingsOut     = 2
 )
 
-// ConnectOptions are the options of every connection of a dispatcher, worker or client: it reconnects fast and for
-// ever, and says in the log when it is lost and when it is back.
+// ConnectOptions are the options of every connection of a dispatcher, worker or client: it reconnects fast and without
+// a limit, and logs when it is lost and when it is back.
 func ConnectOptions(name string, log *slog.Logger) []nats.Option {
 	return []nats.Option{
 		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait),
 		nats.ReconnectJitter(reconnectJitter, reconnectJitter),
 		nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(maxPingsOut),
-		nats.IgnoreAuthErrorAbort(), // the server may not know yet, or no longer, who this is
+		nats.IgnoreAuthErrorAbort(), // the server may not know the account yet, or no longer
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				log.Warn("lost the connection to NATS; connecting again", "error", err)
@@ -51,11 +51,11 @@ func ConnectOptions(name string, log *slog.Logger) []nats.Option {
 	}
 }
 
-// connectPause is how long [Connect] waits before it tries again.
+// connectPause is the pause before [Connect] tries again.
 const connectPause = 200 * time.Millisecond
 
-// Connect connects to NATS with [ConnectOptions]. It waits until the server is there, or ctx ends; a server that
-// refuses is not waited for.
+// Connect connects to NATS with [ConnectOptions]. It waits for the server until ctx ends, but not for a server that
+// refuses.
 func Connect(ctx context.Context, url, name string, log *slog.Logger, opts ...nats.Option) (*nats.Conn, error) {
 	return Dial(ctx, url, log, func() (*nats.Conn, error) {
 		return nats.Connect(url,
@@ -63,7 +63,7 @@ func Connect(ctx context.Context, url, name string, log *slog.Logger, opts ...na
 	})
 }
 
-// Dial is [Connect] for who connects in a way of his own. where names the server, for messages.
+// Dial is [Connect] with the caller's own way to connect. where names the server, for messages.
 func Dial(ctx context.Context, where string, log *slog.Logger, dial func() (*nats.Conn, error)) (*nats.Conn, error) {
 	for waiting := false; ; waiting = true {
 		nc, err := dial()
@@ -85,7 +85,7 @@ func Dial(ctx context.Context, where string, log *slog.Logger, dial func() (*nat
 	}
 }
 
-// unreachable reports whether nobody has answered, or only half, as opposed to somebody who has refused.
+// unreachable reports whether there was no answer, or only a part of one, as opposed to a refusal.
 func unreachable(err error) bool {
 	_, network := errors.AsType[*net.OpError](err)
 	for _, passes := range []error{io.EOF, io.ErrUnexpectedEOF, nats.ErrNoServers, nats.ErrTimeout,
@@ -95,11 +95,11 @@ func unreachable(err error) bool {
 	return network
 }
 
-// CheckRoundTrip reports that the way to NATS is too long for a worker to keep its leases.
+// CheckRoundTrip returns an error if the round trip to NATS is too long for a worker to keep its leases.
 func (b *Broker) CheckRoundTrip() error {
 	rtt, err := b.nc.RTT()
 	if err != nil {
-		return nil //nolint:nilerr // nothing is known: heartbeats find out
+		return nil //nolint:nilerr // unknown: heartbeats will tell
 	}
 	wait := min(b.settings.CallAckWait, b.settings.WorkerTTL)
 	if rtt <= broker.MaxRoundTrip(wait) {
@@ -112,22 +112,22 @@ func (b *Broker) CheckRoundTrip() error {
 		rtt.Round(time.Millisecond), wait, needed)
 }
 
-// Reconnects counts how often the connection was restored: while it stays the same, the server that we speak to was not
+// Reconnects counts how often the connection was restored: while it is unchanged, the server at its other end has not
 // restarted.
 func (b *Broker) Reconnects() uint64 { return b.nc.Stats().Reconnects }
 
-// keyWatch is what a watch of a bucket calls.
+// keyWatch has the callbacks of a watch of a bucket.
 type keyWatch struct {
-	// see gets every key and each change from then on.
+	// see gets every key and each later change.
 	see func(jetstream.KeyValueEntry)
-	// vanished gets the keys that were seen and are not there any more when the watch was begun anew. Nil: nobody asks.
+	// vanished gets the keys that were seen and do not exist any more after a restart of the watch. Nil: not called.
 	vanished func(key string)
-	// state gets the state of the watch. It is deaf at first.
+	// state gets the state of the watch, which is deaf at first.
 	state func(broker.WatchState)
 }
 
-// watchKeys watches a bucket until ctx ends or the connection is closed. It begins anew, with all keys, when the
-// connection was lost, and when somebody who knows better sends on again.
+// watchKeys watches a bucket until ctx ends or the connection is closed. It restarts, with all keys, when the
+// connection was lost, and when a value comes on again.
 func (b *Broker) watchKeys(ctx context.Context, kv jetstream.KeyValue, again <-chan struct{}, to keyWatch) error {
 	link := b.nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)
 	defer b.nc.RemoveStatusListener(link)
@@ -173,8 +173,8 @@ func (b *Broker) watchKeys(ctx context.Context, kv jetstream.KeyValue, again <-c
 	}
 }
 
-// linked waits until the connection stands. What is published before that, the client library keeps and sends later,
-// also when whoever published it has long given up.
+// linked waits until the connection exists. What is published before that, the client library keeps and sends later,
+// even if the publisher has long given up.
 func (b *Broker) linked(ctx context.Context) error {
 	if b.nc.IsConnected() || b.nc.IsDraining() {
 		return nil
@@ -184,7 +184,7 @@ func (b *Broker) linked(ctx context.Context) error {
 	return b.awaitLink(ctx, link)
 }
 
-// awaitLink waits until the connection stands, or is closed.
+// awaitLink waits until the connection exists, or is closed.
 func (b *Broker) awaitLink(ctx context.Context, link <-chan nats.Status) error {
 	for !b.nc.IsConnected() {
 		if b.nc.IsClosed() {
@@ -199,17 +199,17 @@ func (b *Broker) awaitLink(ctx context.Context, link <-chan nats.Status) error {
 	return nil
 }
 
-// watchOnce is one watch of a bucket. It returns nil when the watch has to begin anew.
+// watchOnce is one watch of a bucket. It returns nil if the watch must restart.
 func (b *Broker) watchOnce(
 	ctx context.Context, kv jetstream.KeyValue, link <-chan nats.Status, again <-chan struct{}, to keyWatch,
 ) error {
 	if err := b.awaitLink(ctx, link); err != nil {
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the caller sees that it is over
+			return nil //nolint:nilerr // the caller checks the context
 		}
 		return err
 	}
-	for drained := false; !drained; { // what the link said before is history: the connection stands
+	for drained := false; !drained; { // earlier states do not matter: the connection exists
 		select {
 		case _, ok := <-link:
 			drained = !ok
@@ -225,9 +225,9 @@ func (b *Broker) watchOnce(
 	}
 	go func() {
 		<-watching.Done()
-		// It asks the server to forget the watch, which forgets it in any case.
+		// It asks the server to delete the watch, which the server does anyway.
 		go w.Stop()               //nolint:errcheck // see above
-		for open := true; open; { // the watcher's own goroutine hangs for ever on an update that nobody takes
+		for open := true; open; { // the watcher's own goroutine would block forever on an update that is not received
 			select {
 			case _, open = <-w.Updates():
 			case <-time.After(attemptTimeout): // a connection that was closed closes no updates

@@ -20,14 +20,14 @@ type feed struct {
 	b   *Broker
 	sub *nats.Subscription
 	c   chan *broker.LiveMsg
-	// dropped and reconnects are what was known to be lost when it was last asked.
+	// dropped and reconnects are the losses known at the last call of Lost.
 	dropped    int
 	reconnects uint64
 }
 
 func (f *feed) Copies() <-chan *broker.LiveMsg { return f.c }
 
-// Lost reports whether copies may have been lost since it was last asked: they came faster than they were read, or the
+// Lost reports whether copies may have been lost since the last call: they came faster than they were read, or the
 // connection was lost.
 func (f *feed) Lost() bool {
 	dropped, err := f.sub.Dropped()
@@ -37,7 +37,7 @@ func (f *feed) Lost() bool {
 	return lost
 }
 
-// FollowEvents starts a feed of a batch's events. Subscribe first, then read: nothing falls between.
+// FollowEvents starts a feed of a batch's events. Subscribe first, then read, so that nothing is missed.
 func (b *Broker) FollowEvents(k toolyard.BatchKey) (broker.Feed, error) {
 	return b.follow(prefixLive + subjectEvents(k)[len("ty."):])
 }
@@ -56,8 +56,8 @@ func (b *Broker) follow(subject string) (broker.Feed, error) {
 	return f, nil
 }
 
-// Record reads a message of the feed. before is the sequence of the message that its subject had before, by which a
-// reader sees a gap.
+// Record reads a message of the feed. before is the sequence of the previous message of its subject, by which a reader
+// detects a gap.
 func (f *feed) Record(ctx context.Context, m *broker.LiveMsg) (r batch.Record, before uint64, err error) {
 	stored, before, err := fromLive(m)
 	if err != nil {
@@ -67,7 +67,7 @@ func (f *feed) Record(ctx context.Context, m *broker.LiveMsg) (r batch.Record, b
 	return r, before, err
 }
 
-// Head says where the message of a live copy stands, without reading what is in it: a record without a body.
+// Head parses the position of a live copy's message, and does not decode its content: a record without a body.
 func (f *feed) Head(m *broker.LiveMsg) (r batch.Record, err error) {
 	stored, _, err := fromLive(m)
 	if err != nil {
@@ -77,7 +77,7 @@ func (f *feed) Head(m *broker.LiveMsg) (r batch.Record, err error) {
 	return batch.Record{Chain: p.chain, Index: p.index, Pool: p.pool, Seq: stored.seq, Time: stored.time}, err
 }
 
-// WorkerOf returns the worker that has written what a live copy is of; "" when it was somebody else.
+// WorkerOf returns the worker that wrote the message of a live copy; "" if no worker did.
 func (f *feed) WorkerOf(m *broker.LiveMsg) string {
 	id, ok := strings.CutPrefix(m.Header.Get(headerSource), broker.SourceWorker)
 	if !ok {
@@ -94,7 +94,7 @@ func (f *feed) Stop() error {
 	return nil
 }
 
-// Abort tells all workers.
+// Abort tells all workers to stop calls.
 func (b *Broker) Abort(n broker.AbortNotice) error {
 	data, err := json.Marshal(n)
 	if err != nil {
@@ -106,7 +106,7 @@ func (b *Broker) Abort(n broker.AbortNotice) error {
 	return nil
 }
 
-// OnAbort calls stop with each abort that is broadcast, until the returned function is called.
+// OnAbort calls stop with each abort notice, until the returned function is called.
 func (b *Broker) OnAbort(stop func(broker.AbortNotice, error)) (func() error, error) {
 	sub, err := b.nc.Subscribe(subjectAbort, func(m *nats.Msg) {
 		var n broker.AbortNotice

@@ -18,16 +18,16 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// A stored message whose checksum is wrong reads as one that is not there, as one does that never was or has aged. One
-// rule tells them apart: what nats-server counts on a subject, and nobody can read there, is lost. [Broker.counted] is
-// that rule.
+// A stored message with a wrong checksum reads as missing, like one that never existed or has expired. One rule tells
+// them apart: a message that nats-server counts on a subject, but that cannot be read there, is lost. [Broker.counted]
+// applies this rule.
 
-// lostAfter is for how long a message must not be found that the server counts, where there are replicas: a leader that
-// was cut off takes that long to know, and answers meanwhile from what it has.
+// lostAfter is how long a message that the server counts must be missing, if there are replicas: a leader that was cut
+// off needs this long to notice, and answers from its own data until then.
 const lostAfter = 12 * time.Second
 
-// counted calls read with how many messages the server counts on each subject that matches. read looks at them then, so
-// it finds as many at least, and returns [tooFew] where it does not.
+// counted calls read with the server's number of messages on each matching subject. read then reads them, must find at
+// least as many, and otherwise returns [tooFew].
 func (b *Broker) counted(
 	ctx context.Context, stream, subjects string, read func(counted map[string]uint64) error,
 ) error {
@@ -47,7 +47,7 @@ func (b *Broker) counted(
 	}
 }
 
-// tooFew is a [*LostError] when fewer messages were read on a subject than the server counted before.
+// tooFew is a [*LostError] if fewer messages were read on a subject than the server counted before.
 func tooFew(subject string, counted uint64, read int) error {
 	if uint64(read) >= counted {
 		return nil
@@ -61,7 +61,7 @@ func (b *Broker) counts(ctx context.Context, stream, subjects string) (map[strin
 		return b.guest.counts(ctx, b, readQuestion{Stream: stream, Subject: subjects})
 	}
 	info, err := retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) {
-		s, err := b.js.Stream(ctx, stream) // and not the handle that is there, see Fill
+		s, err := b.js.Stream(ctx, stream) // not the shared handle, see Fill
 		if err != nil {
 			return nil, err
 		}
@@ -73,8 +73,8 @@ func (b *Broker) counts(ctx context.Context, stream, subjects string) (map[strin
 	return info.State.Subjects, nil
 }
 
-// end reads the last message of a literal subject. Other than last it tells a subject without messages from one whose
-// last message is lost.
+// end reads the last message of a literal subject. Unlike last, it distinguishes a subject without messages from one
+// whose last message is lost.
 func (b *Broker) end(ctx context.Context, stream, subject string) (m raw, ok bool, err error) {
 	if m, ok, err = b.last(ctx, stream, subject); ok || err != nil {
 		return m, ok, err
@@ -88,8 +88,8 @@ func (b *Broker) end(ctx context.Context, stream, subject string) (m raw, ok boo
 	return m, ok, err
 }
 
-// Resume is [Broker.Fold] for whoever takes a batch over. It also reports what is lost where a fold does not need it,
-// so that nothing is done again for want of the event that says that it was done.
+// Resume is [Broker.Fold] for a takeover. It also reports losses that a fold does not need, so that nothing is repeated
+// because the event that records it is lost.
 func (b *Broker) Resume(ctx context.Context, k toolyard.BatchKey) (s batch.State, err error) {
 	if _, _, err := b.end(ctx, streamReply, subjectReply(k)); err != nil {
 		return s, err
@@ -106,7 +106,7 @@ func (b *Broker) Resume(ctx context.Context, k toolyard.BatchKey) (s batch.State
 		chains := []string{subjectChain(k, batch.ChainBatch, "", 0), subjectChain(k, batch.ChainInput, "", 0)}
 		for _, g := range slices.Sorted(maps.Keys(s.Started)) {
 			for _, i := range s.Plan.Groups[g].Calls {
-				if s.Calls[i].Status != batch.Finished { // of which the last event says all
+				if s.Calls[i].Status != batch.Finished { // otherwise the last event has everything
 					chains = append(chains, subjectChain(k, batch.ChainCall, s.Plan.Calls[i].Pool, i))
 				}
 			}
@@ -121,7 +121,7 @@ func (b *Broker) Resume(ctx context.Context, k toolyard.BatchKey) (s batch.State
 	return s, err
 }
 
-// inputLost is a [*LostError] when calls that were appended to a batch are lost.
+// inputLost is a [*LostError] if appended calls of a batch are lost.
 func (b *Broker) inputLost(ctx context.Context, k toolyard.BatchKey) error {
 	subject := subjectChain(k, batch.ChainInput, "", 0)
 	return b.counted(ctx, streamEvent, subject, func(counted map[string]uint64) error {
@@ -133,7 +133,7 @@ func (b *Broker) inputLost(ctx context.Context, k toolyard.BatchKey) error {
 	})
 }
 
-// Find is nil when there is a batch, [ErrNoBatch] when there is none, and a [*LostError] when its submission is lost.
+// Find returns nil if there is a batch, [ErrNoBatch] if there is none, and a [*LostError] if its submission is lost.
 func (b *Broker) Find(ctx context.Context, k toolyard.BatchKey) error {
 	_, ok, err := b.end(ctx, streamBatch, subjectBatch(k))
 	if err == nil && !ok {
@@ -142,9 +142,9 @@ func (b *Broker) Find(ctx context.Context, k toolyard.BatchKey) error {
 	return err
 }
 
-// Forsaken is a [*LostError] when nobody will answer a batch any more, for who waits for replies behind a sequence: its
-// replies or its submission are lost. That there is no submission says nothing here: a leader that was cut off says so
-// too.
+// Forsaken returns a [*LostError] if a batch will never be answered, because its replies or its submission are lost.
+// The waiter has seen replies up to seen. A missing submission proves nothing here, because a leader that was cut off
+// also reports one.
 func (b *Broker) Forsaken(ctx context.Context, k toolyard.BatchKey, seen uint64) error {
 	reply, ok, err := b.end(ctx, streamReply, subjectReply(k))
 	if err != nil || ok && reply.seq > seen {
@@ -154,7 +154,7 @@ func (b *Broker) Forsaken(ctx context.Context, k toolyard.BatchKey, seen uint64)
 	return err
 }
 
-// AsPlanned is what the plan of a batch says of it, for when its submission is lost; nil when it has none.
+// AsPlanned returns the batch as its plan describes it, for use if its submission is lost; nil if it has no plan.
 func (b *Broker) AsPlanned(ctx context.Context, k toolyard.BatchKey) (sub *toolyard.Batch, err error) {
 	stored, err := b.chain(ctx, streamEvent, subjectChain(k, batch.ChainBatch, "", 0), 0)
 	if err != nil {
@@ -184,8 +184,7 @@ func (b *Broker) AsPlanned(ctx context.Context, k toolyard.BatchKey) (sub *tooly
 	return sub, nil
 }
 
-// RefuseBehind tells whoever waits for replies that no more come, and why, whatever stands there already and cannot be
-// read.
+// RefuseBehind tells waiters for replies that no more come, and why, after whatever replies exist and cannot be read.
 func (b *Broker) RefuseBehind(ctx context.Context, k toolyard.BatchKey, why events.Refused) error {
 	for expected := uint64(0); ; {
 		_, err := b.Append(ctx, k, batch.ChainReply, "", 0, expected, why)
@@ -197,13 +196,13 @@ func (b *Broker) RefuseBehind(ctx context.Context, k toolyard.BatchKey, why even
 	}
 }
 
-// conflictError is an [ErrConflict] with where the subject ends, as the server says: what stands there may be lost.
+// conflictError is an [ErrConflict] with the subject's last sequence according to the server: that message may be lost.
 type conflictError struct{ end uint64 }
 
 func (e *conflictError) Error() string { return fmt.Sprintf("%v, at %d", broker.ErrConflict, e.end) }
 func (e *conflictError) Unwrap() error { return broker.ErrConflict }
 
-// conflict is what the server said of a conflict. The end is 0 when it did not say.
+// conflict parses the server's conflict error. The end is 0 if the server did not report it.
 func conflict(api *jetstream.APIError) error {
 	_, number, _ := strings.Cut(api.Description, ": ")
 	end, err := strconv.ParseUint(number, 10, 64)

@@ -29,7 +29,7 @@ const (
 	dataRefScheme     = "ty-blob:"
 )
 
-// meta is what stands around a body that this broker's owner writes now.
+// meta is the envelope of a body that this broker's writer writes now.
 func (b *Broker) meta(k toolyard.BatchKey, subject string) events.Meta {
 	return events.Meta{
 		ID: broker.NewID(), Source: b.source, Subject: subject, Time: time.Now().UTC(), PartitionKey: about(k),
@@ -37,7 +37,7 @@ func (b *Broker) meta(k toolyard.BatchKey, subject string) events.Meta {
 	}
 }
 
-// message makes the NATS message of an event, in the binary binding. Data past [MaxInlineBytes] is put into the object
+// message makes the NATS message of an event, in the binary binding. Data past [MaxInlineBytes] goes to the object
 // store, and the message has its reference.
 func (b *Broker) message(ctx context.Context, subject string, m events.Meta, body events.Body) (*nats.Msg, error) {
 	e, err := events.Encode(m, body)
@@ -74,8 +74,8 @@ func encode(ctx context.Context, subject string, e event.Event) (*nats.Msg, erro
 	return msg, nil
 }
 
-// decode reads the event in a message. A message that holds none is an [*events.UnreadableError], an event that only a
-// newer version knows an [*events.NewerError].
+// decode reads the event in a message. If the message contains none, the error is an [*events.UnreadableError]; if only
+// a newer version knows the event, an [*events.NewerError].
 func (b *Broker) decode(ctx context.Context, h nats.Header, data []byte) (events.Meta, events.Body, error) {
 	e, err := b.event(ctx, h, data)
 	if err != nil {
@@ -105,8 +105,8 @@ func (b *Broker) event(ctx context.Context, h nats.Header, data []byte) (*event.
 	return e, nil
 }
 
-// elsewhere is what an event is that stands where this version knows no place: one of a newer version, which may have
-// other subjects, or a mistake.
+// elsewhere classifies an event under an unknown subject: it is from a newer version, which may have other subjects, or
+// a mistake.
 func (b *Broker) elsewhere(ctx context.Context, h nats.Header, data []byte, mistake error) (events.Meta, error) {
 	meta, _, err := b.decode(ctx, h, data)
 	if errors.Is(err, events.ErrNewer) {
@@ -140,7 +140,7 @@ type raw struct {
 	data    []byte
 }
 
-// reader makes a record of its batch of a stored message: [Broker.record], [Broker.tolerant] or [Broker.looking].
+// reader makes a record from a stored message: [Broker.record], [Broker.tolerant] or [Broker.looking].
 type reader func(ctx context.Context, m raw) (toolyard.BatchKey, batch.Record, events.Meta, error)
 
 // record reads a stored message as a record of its batch.
@@ -169,7 +169,7 @@ func (b *Broker) record(ctx context.Context, m raw) (toolyard.BatchKey, batch.Re
 	return p.key, r, meta, nil
 }
 
-// record is a body at its place.
+// record is a body at its position.
 func (p *place) record(m raw, body events.Body) batch.Record {
 	return batch.Record{Chain: p.chain, Index: p.index, Pool: p.pool, Seq: m.seq, Time: m.time, Body: body}
 }

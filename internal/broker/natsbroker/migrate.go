@@ -14,14 +14,14 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// found is a system that is there.
+// found is an existing system.
 type found struct {
 	origin
-	want []jetstream.StreamConfig          // the streams as this version makes them, the batch stream last
-	have map[string]jetstream.StreamConfig // those that are there, by name
+	want []jetstream.StreamConfig          // the streams as this version creates them, the batch stream last
+	have map[string]jetstream.StreamConfig // the existing ones, by name
 }
 
-// find looks for a system and reads what it is; nil when there is none.
+// find looks for a system and reads its origin; nil if there is none.
 func (b *Broker) find(ctx context.Context) (*found, error) {
 	f := &found{have: map[string]jetstream.StreamConfig{}}
 	look := func(name string) (there bool, err error) {
@@ -53,8 +53,8 @@ func (b *Broker) find(ctx context.Context) (*found, error) {
 	return f, nil
 }
 
-// check says in one line what keeps this version from running on the system's streams, and what to do about it. Streams
-// that are missing are none of it; nor is what an operator has changed since they have this version's layout.
+// check says in one line what prevents this version from running on the system's streams, and what to do about it. It
+// ignores missing streams, and an operator's changes to streams that have this version's layout.
 func (f *found) check() error {
 	if f.layout >= layout {
 		return nil
@@ -83,7 +83,7 @@ func (f *found) check() error {
 		f.layout, layout, strings.Join(what, "; "))
 }
 
-// difference is how a stream differs from its definition. Where mend is nil, nothing can be done about it.
+// difference is a difference between a stream and its definition. If mend is nil, it cannot be changed.
 type difference struct {
 	stream, what string
 	mend         func(*jetstream.StreamConfig)
@@ -94,8 +94,8 @@ func (d *difference) hopeless() error {
 		"and start this one on an empty store (another --data, or delete the streams)", d.stream, d.what)
 }
 
-// differences holds a stream that is there against its definition. How much it keeps, and on how many servers, is the
-// operator's.
+// differences compares an existing stream with its definition. Its limits, and its number of replicas, are the
+// operator's choice.
 func (f *found) differences(want jetstream.StreamConfig) (out []difference) {
 	have, ok := f.have[want.Name]
 	if !ok {
@@ -139,10 +139,9 @@ func (f *found) differences(want jetstream.StreamConfig) (out []difference) {
 	return out
 }
 
-// Migrate brings the streams of an older layout to this version's, and writes down that it did. It changes nothing
-// where there is no system, or where the layout is this version's already. Changing a stream that is in use has lost
-// messages on clusters: the caller must be alone on the system, and it fails when another dispatcher waits there for
-// batches.
+// Migrate changes the streams of an older layout to this version's, and records that. It changes nothing if there is no
+// system, or if it already has this layout. Changing a stream in use has lost messages on clusters: the caller must be
+// alone on the system, and Migrate fails if another dispatcher waits there for batches.
 func Migrate(ctx context.Context, nc *nats.Conn) error {
 	b, err := on(nc, broker.Settings{}, "")
 	if err != nil {
@@ -176,7 +175,7 @@ func Migrate(ctx context.Context, nc *nats.Conn) error {
 			changed = append(changed, now)
 		}
 	}
-	for _, cfg := range changed { // the batch stream last: it says that it is done
+	for _, cfg := range changed { // the batch stream last, because it records the end
 		if _, err := b.js.UpdateStream(ctx, cfg); err != nil {
 			return fmt.Errorf("migrate stream %s: %w", cfg.Name, err)
 		}

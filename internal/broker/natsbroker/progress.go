@@ -10,22 +10,22 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// prefixProgress starts the subject on which the progress of a batch's calls is told: ty.progress.<agent>.<batch>. It
-// is core NATS: nothing is stored, and who does not listen misses it.
+// prefixProgress begins the subject for the progress of a batch's calls: ty.progress.<agent>.<batch>. It is core NATS:
+// nothing is stored, and only current subscribers get it.
 const prefixProgress = "ty.progress."
 
 // progressBuffer is how many reports wait for a reader of progress. More are dropped.
 const progressBuffer = 256
 
-// aboutBatch is the index of what is told of a batch, and of none of its calls.
+// aboutBatch is the index of a report about a batch as a whole.
 const aboutBatch = -1
 
-// TellWaiting tells whoever listens that a batch waits for its turn.
+// TellWaiting publishes that a batch waits for its turn.
 func (b *Broker) TellWaiting(k toolyard.BatchKey, w broker.Waiting) error {
 	return b.Report(k, broker.Progress{Index: aboutBatch, Waiting: &w})
 }
 
-// Report tells whoever listens how a call of a batch goes on. It waits for nobody.
+// Report publishes the progress of a call. It does not wait.
 func (b *Broker) Report(k toolyard.BatchKey, p broker.Progress) error {
 	data, err := json.Marshal(p)
 	if err != nil {
@@ -41,7 +41,7 @@ func (b *Broker) Report(k toolyard.BatchKey, p broker.Progress) error {
 	return nil
 }
 
-// progressFeed is what is told about the calls of one batch, from its making on. Reports may be missing.
+// progressFeed is the progress of the calls of one batch, from its creation on. Reports may be missing.
 type progressFeed struct {
 	c   chan *broker.LiveMsg
 	sub *nats.Subscription
@@ -61,7 +61,7 @@ func (f *progressFeed) Copies() <-chan *broker.LiveMsg { return f.c }
 
 func (f *progressFeed) Read(m *broker.LiveMsg) (p broker.Progress, ok bool) { return readProgress(m) }
 
-// readProgress reads a message about progress. What cannot be read is nobody's loss: it says nothing that stays.
+// readProgress reads a progress message. One that cannot be read is ignored, since progress is not stored.
 func readProgress(m *broker.LiveMsg) (p broker.Progress, ok bool) {
 	if len(m.Data) > broker.MaxProgressBytes || json.Unmarshal(m.Data, &p) != nil {
 		return broker.Progress{}, false

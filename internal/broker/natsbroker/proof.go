@@ -14,15 +14,16 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// A person's decision stands on the chain of its call, where the workers of the call's pool write as well. So whoever
-// decides first puts a proof where only the platform's account writes: the hash of the decision, under its id, its
-// call, and the event behind which it is to stand. A decision without its proof was not a person's, and contradicts the
-// log.
+// A person's decision is on the chain of its call, where the workers of the call's pool write as well. So the process
+// that decides first stores a proof where only the platform's account can write: the hash of the decision, under its
+// id, its call, and the event that it follows. A decision without its proof did not come from a person, and contradicts
+// the log.
 
 // proofMark is the first token of the keys of proofs, in the bucket of sessions. No session's key has as many tokens.
 const proofMark = "_"
 
-// keyGuarded says from when on decisions have proofs: since when there have been accounts. Without it there are none.
+// keyGuarded has the time from which on decisions have proofs, which is when accounts were introduced. Without this key
+// there are no accounts.
 const keyGuarded = proofMark + ".guarded"
 
 func proofKey(k toolyard.BatchKey, index int, behind uint64, id string) string {
@@ -30,8 +31,8 @@ func proofKey(k toolyard.BatchKey, index int, behind uint64, id string) string {
 		"." + broker.Escape(id)
 }
 
-// Guard says that workers and agents have accounts of their own since a time: decisions after that need their proofs.
-// The dispatcher whose server has the accounts says so at its start, and again before what it said is forgotten
+// Guard records that workers and agents have had their own accounts since a time: later decisions need their proofs.
+// The dispatcher whose server has the accounts calls it at its start, and again before the record expires
 // ([Settings.Lifetime]).
 func (b *Broker) Guard(ctx context.Context, since time.Time) error {
 	_, err := retry(ctx, func(ctx context.Context) (uint64, error) {
@@ -43,7 +44,7 @@ func (b *Broker) Guard(ctx context.Context, since time.Time) error {
 	return nil
 }
 
-// guardedSince is from when on decisions have proofs; the zero time when they need none.
+// guardedSince is the time from which on decisions have proofs; the zero time if they need none.
 func (b *Broker) guardedSince(ctx context.Context) (time.Time, error) {
 	e, err := retry(ctx, func(ctx context.Context) (jetstream.KeyValueEntry,
 		error) {
@@ -58,7 +59,7 @@ func (b *Broker) guardedSince(ctx context.Context) (time.Time, error) {
 	return time.Parse(time.RFC3339Nano, string(e.Value()))
 }
 
-// prove puts the proof of a decision that is to stand behind an event.
+// prove stores the proof of a decision that will follow an event.
 func (b *Broker) prove(ctx context.Context, k toolyard.BatchKey, index int, behind uint64, id string,
 	data []byte) error {
 	_, err := retry(ctx, func(ctx context.Context) (uint64, error) {
@@ -70,9 +71,9 @@ func (b *Broker) prove(ctx context.Context, k toolyard.BatchKey, index int, behi
 	return nil
 }
 
-// checkProof returns an [*events.UnreadableError] when a stored decision has no proof.
+// checkProof returns an [*events.UnreadableError] if a stored decision has no proof.
 func (b *Broker) checkProof(ctx context.Context, p *place, m raw) error {
-	if b.guest != nil { // it looks at the log, and does not act on it
+	if b.guest != nil { // a guest reads the log, but does not act on it
 		return nil
 	}
 	id := m.header.Get(headerID)

@@ -16,7 +16,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// The answers to a request that are no messages.
+// The answers to a request that are not messages.
 const (
 	statusHeader      = "Status"
 	statusDescription = "Description"
@@ -25,47 +25,46 @@ const (
 	statusExpired     = "408"
 )
 
-// message is one that came, and when.
+// message is a received message, with its time.
 type message struct {
 	*nats.Msg
 	received time.Time
 }
 
-// maxArrived is how many messages and answers of one consumer wait here to be taken: those of two requests, if one is
-// late.
+// maxArrived is how many messages and answers of one consumer wait here: those of two requests, if one is late.
 const maxArrived = 2 * prefetchSubmissions
 
-// pull takes the messages of one pull consumer. It has one request at the server at a time, and makes the next one when
-// that is over. Requests are made by the goroutine that counts messages: the iterators of nats.go make them in another,
-// and skip one when its answer comes before that goroutine has run on (docs/adr/0022-our-own-pull.md). One goroutine at
-// a time calls next, one or all; any may call stop.
+// pull receives the messages of one pull consumer. It has one request at the server at a time, and makes the next one
+// when that is over. The goroutine that counts messages also makes the requests. (The iterators of nats.go use another
+// goroutine, and skip a request if its answer comes before that goroutine continues; see
+// docs/adr/0022-our-own-pull.md.) Only one goroutine at a time may call next, one or all; any may call stop.
 type pull struct {
 	nc      *nats.Conn
-	subject string // where requests go
-	inbox   string // where messages and answers come; each request has a name of its own under it
+	subject string // the subject of requests
+	inbox   string // the prefix of the replies' subjects; each request has its own name under it
 	sub     *nats.Subscription
 	in      chan message     // what has come
 	back    chan nats.Status // the connection has been restored
 	ctx     context.Context  // until stop
 	end     context.CancelFunc
 	once    sync.Once
-	// lease is the longest that a request stands at the server. It is less than the ack wait: when a message comes back
-	// from a client that fell silent, no request of that client is left to take it again.
+	// lease is the longest expiry of a request. It is less than the ack wait, so that when a message comes back from a
+	// silent client, no request of that client is left to receive it again.
 	lease time.Duration
 	// lost is how long after it was made a request counts as lost, if the server has not said that it is over.
 	lost time.Duration
-	// unwanted gets what has come and is not taken any more.
+	// unwanted gets messages that have come but are not received any more.
 	unwanted func(message)
 
-	rand   *rand.Rand // how long requests stand; see standing
+	rand   *rand.Rand // the random expiry of requests; see standing
 	number int        // of the last request
 	made   time.Time  // when that was
 	left   int        // how many messages it may still bring; 0: it is over
 	pause  time.Duration
 }
 
-// pull begins to take the messages of a consumer whose ack wait is given. unwanted gets what has come and was not taken
-// when it was stopped.
+// pull starts to receive the messages of a consumer with the given ack wait. unwanted gets messages that have come and
+// were not received when it was stopped.
 func (b *Broker) pull(stream, consumer string, ackWait time.Duration, unwanted func(message)) (*pull, error) {
 	p := &pull{
 		nc: b.nc, subject: fmt.Sprintf("$JS.API.CONSUMER.MSG.NEXT.%s.%s", stream, consumer), inbox: b.nc.NewInbox(),
@@ -75,7 +74,7 @@ func (b *Broker) pull(stream, consumer string, ackWait time.Duration, unwanted f
 	p.ctx, p.end = context.WithCancel(context.Background())
 	var err error
 	if p.sub, err = p.nc.Subscribe(p.inbox+".*", p.receive); err == nil {
-		err = p.sub.SetPendingLimits(-1, -1) // what was asked for is the limit
+		err = p.sub.SetPendingLimits(-1, -1) // the request is the limit
 	}
 	if err != nil {
 		return nil, fmt.Errorf("take from consumer %s of %s: %w", consumer, stream, err)
@@ -85,7 +84,7 @@ func (b *Broker) pull(stream, consumer string, ackWait time.Duration, unwanted f
 	return p, nil
 }
 
-// receive notes when a message came. When nobody takes messages any more it is given back.
+// receive records when a message came. If the pull has stopped, it gives the message back.
 func (p *pull) receive(m *nats.Msg) {
 	got := message{m, time.Now()}
 	select {
@@ -93,7 +92,7 @@ func (p *pull) receive(m *nats.Msg) {
 	case <-p.ctx.Done():
 		p.giveBack(got)
 	}
-	if p.ctx.Err() != nil { // and maybe what was put there just now was not seen by stop
+	if p.ctx.Err() != nil { // stop may not have seen the message that was just put there
 		p.giveAllBack()
 	}
 }
@@ -110,22 +109,22 @@ func (p *pull) giveAllBack() {
 }
 
 func (p *pull) giveBack(m message) {
-	if m.Reply != "" { // and not the server's word about a request
+	if m.Reply != "" { // and not a status of a request
 		p.unwanted(m)
 	}
 }
 
 // nak gives a message back.
 func nak(m message) {
-	_ = m.Nak() // if that is lost too, the message is delivered again when its wait is over
+	_ = m.Nak() // if it is lost, the message is redelivered after its ack wait
 }
 
-// stop ends the taking. What has come and was not taken is given back.
+// stop ends the receiving. Messages that have come and were not received are given back.
 func (p *pull) stop() {
 	p.once.Do(func() {
 		p.end()
 		p.nc.RemoveStatusListener(p.back)
-		_ = p.sub.Drain() // it fails when the connection is closed, and nothing comes any more
+		_ = p.sub.Drain() // it fails if the connection is closed, and then nothing comes any more
 		p.giveAllBack()
 	})
 }
@@ -142,31 +141,31 @@ func (p *pull) ask(n int) error {
 	return nil
 }
 
-// draws is a source of randomness that differs from process to process, since their sources do, and is the same each
-// time: a simulation can be repeated.
+// draws returns a random source that differs between processes, because their names differ, and is the same in each
+// run, so that a simulation can be repeated.
 func (b *Broker) draws(purpose string) *rand.Rand {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(b.source + " " + purpose)) // it never fails
 	return rand.New(rand.NewPCG(h.Sum64(), 0))
 }
 
-// standing is how long the next request stands: between half the lease and all of it, at random. The server hands a
-// message to the request that has waited longest. If all stood for the same time, their order would repeat, and a
-// message that comes back once a second could go to the same processes for ever.
+// standing is the expiry of the next request: between half the lease and all of it, at random. The server delivers a
+// message to the request that has waited longest. If all had the same expiry, their order would repeat, and a message
+// that comes back once a second could always go to the same processes.
 func standing(r *rand.Rand, lease time.Duration) time.Duration {
 	return lease - time.Duration(r.Int64N(int64(lease/2)))
 }
 
-// reply is where the last request is answered.
+// reply is the reply subject of the last request.
 func (p *pull) reply() string { return p.inbox + "." + strconv.Itoa(p.number) }
 
-// next returns the next message of the request that stands, or of a new one for n messages. It returns nil when that
-// request is over and has brought no more. [ErrStopped] is the end.
+// next returns the next message of the current request, or of a new one for n messages. It returns nil if the request
+// is over and has brought no more. [ErrStopped] is the end.
 func (p *pull) next(n int) (*message, error) {
 	if p.ctx.Err() != nil {
 		return nil, broker.ErrStopped
 	}
-	// While the connection is lost, requests would gather and go out together when it is back.
+	// While the connection is lost, requests would accumulate and all be sent when it is back.
 	if p.left == 0 && (!p.nc.IsConnected() || p.ask(n) != nil) {
 		return nil, p.rest()
 	}
@@ -178,7 +177,7 @@ func (p *pull) next(n int) (*message, error) {
 			status := m.Header.Get(statusHeader)
 			switch {
 			case status == "" || len(m.Data) > 0:
-				p.left-- // if it is a late one of an earlier request, this request brings one more than is counted
+				p.left-- // if it belongs to an earlier request, this request brings one more than is counted
 				p.pause = firstPause
 				return &m, nil
 			case status == statusHeartbeat || m.Subject != p.reply(): // that one ends an earlier request
@@ -203,7 +202,7 @@ func (p *pull) next(n int) (*message, error) {
 	return nil, nil
 }
 
-// rest waits before the next request, longer each time until something comes or the connection is back.
+// rest waits before the next request, longer each time until a message comes or the connection is back.
 func (p *pull) rest() error {
 	t := time.NewTimer(p.pause)
 	defer t.Stop()
@@ -217,7 +216,7 @@ func (p *pull) rest() error {
 	return nil
 }
 
-// one returns the next message, of as many requests for n as that takes.
+// one returns the next message, with as many requests for n as needed.
 func (p *pull) one(n int) (*message, error) {
 	for {
 		if m, err := p.next(n); m != nil || err != nil {
@@ -226,7 +225,7 @@ func (p *pull) one(n int) (*message, error) {
 	}
 }
 
-// all yields the messages of one request for n. The last thing that it yields may be an error, which ends it for good.
+// all yields the messages of one request for n. The last yielded value may be an error, which ends it for good.
 func (p *pull) all(n int) iter.Seq2[*message, error] {
 	return func(yield func(*message, error) bool) {
 		for {

@@ -11,14 +11,13 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// subjectRoom is where is asked whether the NATS server has room on its disk.
+// subjectRoom is the subject of requests for the free space of the NATS server.
 const subjectRoom = "ty.room"
 
 const (
-	// roomTimeout is how long whoever knows may take to say so. When nobody knows, that is known at once: nobody
-	// listens.
+	// roomTimeout bounds the answer. If there is none, this is known at once, because nobody listens.
 	roomTimeout = 300 * time.Millisecond
-	// askRoomEvery is how often a submission that is not answered asks whether that is for want of room.
+	// askRoomEvery is how often an unanswered submission asks whether the disk is full.
 	askRoomEvery = 500 * time.Millisecond
 )
 
@@ -39,7 +38,7 @@ func (b *Broker) OnRoom(room func() broker.Room, failed func(error)) (func() err
 	return sub.Unsubscribe, nil
 }
 
-// Room asks how much room the NATS server has. When nobody answers nothing is known against storing.
+// Room asks how much space the NATS server has. Without an answer, nothing is known that prevents storing.
 func (b *Broker) Room(ctx context.Context) (r broker.Room, err error) {
 	ctx, cancel := context.WithTimeout(ctx, roomTimeout)
 	defer cancel()
@@ -57,7 +56,7 @@ func (b *Broker) Room(ctx context.Context) (r broker.Room, err error) {
 	return r, nil
 }
 
-// unlessStalled ends a context when nothing can be stored: a server whose disk is full answers no publish.
+// unlessStalled ends a context if nothing can be stored, because a server with a full disk does not answer a publish.
 func (b *Broker) unlessStalled(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, stop := context.WithCancelCause(ctx)
 	go func() {

@@ -22,8 +22,8 @@ func (b *Broker) Session(ctx context.Context, a toolyard.Agent, s toolyard.Sessi
 	return v, nil
 }
 
-// ChangeSession changes a session, against all others who do. change may be called several times. What would pass a
-// limit of sessions wraps [ErrFull], and changes nothing.
+// ChangeSession changes a session with a compare-and-set; change may be called several times. A change that exceeds a
+// limit wraps [ErrFull], and is not stored.
 func (b *Broker) ChangeSession(ctx context.Context, a toolyard.Agent, s toolyard.Session,
 	change func(*broker.Session)) (broker.Session, error) {
 	v, _, err := swap(ctx, b.sessions, sessionKey(a, s), seen[broker.Session]{}, false,

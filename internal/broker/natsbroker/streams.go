@@ -10,7 +10,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// The streams and buckets. What each is for, who writes it and what fences it stands in the package comment.
+// The streams and buckets. The package comment says what each is for, who writes it and what fences it.
 const (
 	streamBatch = "TY_BATCH"
 	streamEvent = "TY_EVENT"
@@ -25,15 +25,15 @@ const (
 	bucketIndex    = "ty_index"
 	bucketApproval = "ty_approval"
 
-	streamWorkers = "KV_" + bucketAlive // read as what it is, for the marks of entries that have expired
-	streamTickets = "KV_" + bucketLock  // and this one, to delete keys without a mark
-	streamIndex   = "KV_" + bucketIndex // and this one, for its subjects
+	streamWorkers = "KV_" + bucketAlive // read as a stream, to see the markers of expired entries
+	streamTickets = "KV_" + bucketLock  // the same, to delete keys without a marker
+	streamIndex   = "KV_" + bucketIndex // the same, for its subjects
 
 	consumerDispatchers = "dispatchers"
 )
 
-// storeParts divides [Settings.MaxStoreBytes]; what is small (the key-value buckets but the index, and the
-// dead letters) shares one part, by eighths.
+// storeParts divides [Settings.MaxStoreBytes]. The small ones (the key-value buckets except the index, and the dead
+// letters) share one part, by eighths.
 const (
 	partBatch, partEvent, partCall, partReply, partBlob, partIndex = 2, 4, 2, 4, 2, 1
 	partsAll                                                       = 16
@@ -47,9 +47,9 @@ func storage(s broker.Settings) jetstream.StorageType {
 	return jetstream.FileStorage
 }
 
-// definitions are those of the streams and of the buckets' streams, the batch stream last: once it is there, all of
-// them are. Reads that decide go through the leader, so none allows direct gets; none allows rollups, with which any
-// publisher could empty it. A change of a definition raises layout.
+// definitions are the configurations of the streams and of the buckets' streams, the batch stream last: if it exists,
+// all of them do. Reads that decide something go to the leader, so none allows direct gets. None allows rollups, with
+// which any publisher could empty it. Raise layout with every change of a definition.
 func definitions(s broker.Settings) ([]jetstream.StreamConfig, error) {
 	settings, err := metadataOf(s)
 	if err != nil {
@@ -60,7 +60,8 @@ func definitions(s broker.Settings) ([]jetstream.StreamConfig, error) {
 		return jetstream.StreamConfig{
 			Name: name, Subjects: []string{subject}, Storage: storage(s), Replicas: s.Replicas,
 			Retention: jetstream.LimitsPolicy, MaxAge: s.Lifetime + s.Slack, MaxBytes: bytes,
-			// When it is full, the newest is refused and its writer told; the oldest would vanish silently.
+			// If it is full, the newest message is refused and its writer gets an error; the oldest would vanish
+			// silently.
 			Discard: jetstream.DiscardNew, MaxMsgs: -1, MaxMsgsPerSubject: -1, MaxMsgSize: -1, Metadata: madeBy(),
 		}
 	}
@@ -71,11 +72,11 @@ func definitions(s broker.Settings) ([]jetstream.StreamConfig, error) {
 	reply := common(streamReply, prefixReply+"*.*", part(partReply))
 	reply.RePublish = &jetstream.RePublish{Source: prefixReply + ">", Destination: prefixLiveReply + ">"}
 	submissions := common(streamBatch, prefixBatch+"*.*", part(partBatch))
-	submissions.Subjects = append(submissions.Subjects, prefixWake+"*.*") // its consumer hands out both
+	submissions.Subjects = append(submissions.Subjects, prefixWake+"*.*") // its consumer delivers both
 	submissions.Metadata = settings
 	small := smallBytes(s)
 	dead := common(streamDead, prefixDead+"*.*.*", small)
-	// the only stream where the oldest go: nobody waits for them
+	// the only stream that drops the oldest messages: nobody waits for them
 	dead.Discard, dead.MaxMsgs = jetstream.DiscardOld, broker.MaxDeadLetters
 	return []jetstream.StreamConfig{
 		bucket(s, bucketLock, small, 0, 0),
@@ -88,9 +89,9 @@ func definitions(s broker.Settings) ([]jetstream.StreamConfig, error) {
 	}, nil
 }
 
-// bucket is the stream of a key-value bucket, as the client library makes it, but for direct gets, which any replica
-// answers: a key that decides is read through the leader. markers is how long the mark of an expired key stays; 0 when
-// keys do not expire.
+// bucket is the stream of a key-value bucket, as the client library creates it, but without direct gets, which any
+// replica answers: a key that decides something is read from the leader. markers is how long the marker of an expired
+// key stays; 0 if keys do not expire.
 func bucket(s broker.Settings, name string, bytes int64, age, markers time.Duration) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: "KV_" + name, Subjects: []string{"$KV." + name + ".>"}, Storage: storage(s), Replicas: s.Replicas,
@@ -101,8 +102,8 @@ func bucket(s broker.Settings, name string, bytes int64, age, markers time.Durat
 	}
 }
 
-// objects is the stream of an object store, as the client library makes it, but for direct gets: that an object is not
-// there is for the leader to say.
+// objects is the stream of an object store, as the client library creates it, but without direct gets: only the leader
+// knows that an object does not exist.
 func objects(s broker.Settings, name string, bytes int64, age time.Duration) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: "OBJ_" + name, Subjects: []string{"$O." + name + ".C.>", "$O." + name + ".M.>"}, Storage: storage(s),
@@ -111,10 +112,10 @@ func objects(s broker.Settings, name string, bytes int64, age time.Duration) jet
 	}
 }
 
-// smallBytes is the bytes of what is small.
+// smallBytes is the size of one small stream.
 func smallBytes(s broker.Settings) int64 { return s.MaxStoreBytes / partsAll / smallParts }
 
-// create makes what is missing. What is there stays as it is: updating streams at each start has lost messages on
+// create creates what is missing. It does not change what exists: updating streams at each start has lost messages on
 // clusters.
 func (b *Broker) create(ctx context.Context) error {
 	s := b.settings
@@ -140,11 +141,11 @@ func (b *Broker) create(ctx context.Context) error {
 	return nil
 }
 
-// codeNoStorage is the server's error code for a stream that finds no room.
+// codeNoStorage is the server's error code if there is no space for a stream.
 const codeNoStorage jetstream.ErrorCode = 10047
 
-// noRoom says what to do where the server has no room for a stream: others have their part of it, maybe by the measure
-// of an older version.
+// noRoom says what to do if the server has no space for a stream: other streams use it, perhaps with the sizes of an
+// older version.
 func noRoom(err error) error {
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == codeNoStorage {
 		return fmt.Errorf("there is no room for it beside the streams that are there: give the NATS account more "+
@@ -155,7 +156,7 @@ func noRoom(err error) error {
 	return err
 }
 
-// setupAttempt bounds one request of the setup: one that is lost, as may happen while a cluster forms, is made again.
+// setupAttempt bounds one request of the setup. A lost request, as may happen while a cluster forms, is repeated.
 const setupAttempt = 5 * time.Second
 
 func answered[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
@@ -164,7 +165,7 @@ func answered[T any](ctx context.Context, ask func(context.Context) (T, error)) 
 	return ask(ctx)
 }
 
-// attach finds everything that create makes, and takes the settings that are written down there.
+// attach finds everything that create creates, and reads the stored settings.
 func (b *Broker) attach(ctx context.Context) error {
 	b.streams = map[string]jetstream.Stream{}
 	for _, name := range []string{ // the first says whose system it is
@@ -240,11 +241,11 @@ var filled = []struct {
 	{bucketBlob, "OBJ_" + bucketBlob, false},
 }
 
-// Fill looks at all that running batches write to, and returns the fullest.
+// Fill examines everything that running batches write to, and returns the fullest.
 func (b *Broker) Fill(ctx context.Context) (broker.Fill, error) {
 	var fullest broker.Fill
 	for _, f := range filled {
-		// And not the handle that is there: that one is for concurrent use only as long as it is not asked.
+		// The shared handle is safe for concurrent use only as long as its Info is not called.
 		s, err := b.js.Stream(ctx, f.stream)
 		if err != nil {
 			return fullest, fmt.Errorf("stream %s: %w", f.stream, err)
@@ -260,7 +261,7 @@ func (b *Broker) Fill(ctx context.Context) (broker.Fill, error) {
 	return fullest, nil
 }
 
-// fillOf is how full a stream is, in percent: of its bytes, or of its messages where that is more.
+// fillOf is how full a stream is, in percent: of its bytes, or of its messages if that is more.
 func fillOf(info *jetstream.StreamInfo) int {
 	percent := 0
 	if most := info.Config.MaxBytes; most > 0 {

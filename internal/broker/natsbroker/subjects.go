@@ -13,7 +13,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// The subject grammar. Tokens are names, escaped so that no name can become more or other than one token.
+// The subject grammar. Tokens are names, escaped so that a name is always exactly one token.
 //
 //	ty.batch.<agent>.<batch>                              a submission
 //	ty.wake.<agent>.<batch>                               there is news for a parked batch
@@ -68,8 +68,8 @@ func subjectChain(k toolyard.BatchKey, c batch.Chain, pool toolyard.Pool, index 
 	return prefixEvent + broker.KeyTokens(k) + "." + broker.NoPool + "." + string(c)
 }
 
-// subjectCall is where a call is handed out, once for each event that its chain ends with: whoever does it again, also
-// another owner, finds the message there.
+// subjectCall is the subject under which a call is queued, once for each event that its chain ends with: queueing it
+// again, also by another owner, finds the existing message.
 func subjectCall(r batch.Route, lane int, k toolyard.BatchKey, c *events.RequestedCall) string {
 	return prefixCall + string(r.Class) + "." + string(r.Pool) + "." + strconv.Itoa(lane) + "." + broker.KeyTokens(k) +
 		"." + strconv.Itoa(c.Index) + "." + strconv.FormatUint(c.Expected, 10)
@@ -79,20 +79,20 @@ func filterCalls(r batch.Route, lane int) string {
 	return prefixCall + string(r.Class) + "." + string(r.Pool) + "." + strconv.Itoa(lane) + ".>"
 }
 
-// ownChains are those on the event stream that belong to a batch, not to one of its calls.
+// ownChains are the chains on the event stream that belong to a batch and not to one of its calls.
 var ownChains = []batch.Chain{batch.ChainBatch, batch.ChainControl, batch.ChainInput}
 
-// place is what a subject of ours says about the message under it.
+// place is the content of one of our subjects.
 type place struct {
 	key   toolyard.BatchKey
 	chain batch.Chain
 	pool  toolyard.Pool
 	index int
-	// wake says that it is no event of a batch but a wake.
+	// wake says that the message is not an event of a batch but a wake.
 	wake bool
 }
 
-// parseCallSubject reads a subject of the work queue.
+// parseCallSubject parses a subject of the work queue.
 func parseCallSubject(subject string) (k toolyard.BatchKey, index int, err error) {
 	t := strings.Split(subject, ".")
 	if len(t) != 9 || t[0] != "ty" || t[1] != "call" {
@@ -107,7 +107,7 @@ func parseCallSubject(subject string) (k toolyard.BatchKey, index int, err error
 	return toolyard.BatchKey{Agent: toolyard.Agent(agent), ID: toolyard.BatchID(id)}, index, nil
 }
 
-// parseSubject reads a subject of the batch, event or reply stream. Where it fails, it may have the key.
+// parseSubject parses a subject of the batch, event or reply stream. If it fails, it may still return the key.
 func parseSubject(subject string) (place, error) {
 	var p place
 	bad := func() (place, error) {

@@ -18,11 +18,11 @@ import (
 	rules "github.com/toolyard/toolyard/internal/submission"
 )
 
-// Submit stores a batch. When it returns nil the batch is accepted: it is in the stream, and will have one result for
-// each call, unless a dispatcher refuses it for want of room. Submitting the same batch again is accepted again and
-// runs nothing; the same id with other content wraps [ErrOtherContent]. It wraps [ErrFull] when nothing was accepted
-// for want of room, and [ErrNoAnswer] when NATS does not answer within [SubmitWait]. The batch must be normalized and
-// valid.
+// Submit stores a batch. If it returns nil, the batch is accepted: it is in the stream, and will have one result for
+// each call, unless a dispatcher refuses it because it has no room. Submitting the same batch again is accepted again
+// and runs nothing; the same id with other content wraps [ErrOtherContent]. It wraps [ErrFull] if nothing was accepted
+// because there is no room, and [ErrNoAnswer] if NATS does not answer within [SubmitWait]. The batch must be normalized
+// and valid.
 func (b *Broker) Submit(ctx context.Context, sub toolyard.Batch) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, broker.SubmitWait,
 		fmt.Errorf("%w: batch %s was not acknowledged within %s. The same one again, under the same id, is safe",
@@ -66,15 +66,15 @@ func (b *Broker) submit(ctx context.Context, sub toolyard.Batch) error {
 	return nil
 }
 
-// submission is the message under a [broker.Submission].
+// submission is the message below a [broker.Submission].
 type submission struct {
 	key    toolyard.BatchKey
 	seq    uint64
 	parked uint64
-	reply  string // where it is answered
+	reply  string // its reply subject
 	b      *Broker
 	raw    raw
-	// unreadable is what Read found, if it found that the submission cannot be decoded.
+	// unreadable is Read's error, if the submission cannot be decoded.
 	unreadable error
 }
 
@@ -128,8 +128,8 @@ func (s *submission) Return(pause time.Duration) error {
 	return s.b.nc.Publish(s.reply, fmt.Appendf(nil, `-NAK {"delay": %d}`, pause.Nanoseconds()))
 }
 
-// Done acknowledges the submission: the batch is complete, or parks. It says so again while nobody answers, for
-// [longestRead] at most: what a server had got that was killed is lost, and nobody else says that it was.
+// Done acknowledges the submission: the batch is complete, or parks. It repeats this while there is no answer, for at
+// most [longestRead]: if the server was killed, it may have lost the acknowledgement.
 func (s *submission) Done(ctx context.Context) error {
 	_, err := retry(ctx, func(ctx context.Context) (*nats.Msg, error) {
 		return s.b.nc.RequestWithContext(ctx, s.reply, []byte("+ACK"))
@@ -142,13 +142,13 @@ func (s *submission) BuryBatch(ctx context.Context, why string) error {
 		Subject: s.raw.subject, Seq: s.seq, Cause: why}, s.raw.data)
 }
 
-// Submitted reports whether a batch stands in the stream of submissions.
+// Submitted reports whether a batch is in the stream of submissions.
 func (b *Broker) Submitted(ctx context.Context, k toolyard.BatchKey) (bool, error) {
 	_, ok, err := b.last(ctx, streamBatch, subjectBatch(k))
 	return ok, err
 }
 
-// Planned reports whether a batch was planned, or turned away: whether its own chain has begun.
+// Planned reports whether a batch was planned, or turned away: whether its batch chain has begun.
 func (b *Broker) Planned(ctx context.Context, k toolyard.BatchKey) (bool, error) {
 	_, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainBatch, "", 0))
 	return ok, err
@@ -159,12 +159,11 @@ type submissions struct {
 	pull *pull
 }
 
-// prefetchSubmissions is how many submissions a dispatcher asks for at a time: one by one, a request each, a flood
-// would queue in the stream, where nobody takes turns. It finds a place for each at once, so none grows old in the
-// buffer.
+// prefetchSubmissions is how many submissions a dispatcher requests at a time. If it requested them one by one, a flood
+// would queue in the stream, where agents do not take turns. It handles each at once, so none grows old in the buffer.
 const prefetchSubmissions = 64
 
-// Submissions starts to take submissions for one dispatcher.
+// Submissions starts the delivery of submissions to one dispatcher.
 func (b *Broker) Submissions() (broker.Submissions, error) {
 	p, err := b.pull(streamBatch, consumerDispatchers, b.settings.BatchAckWait, nak)
 	if err != nil {
@@ -173,9 +172,9 @@ func (b *Broker) Submissions() (broker.Submissions, error) {
 	return &submissions{b: b, pull: p}, nil
 }
 
-// Next waits for a submission. Errors that pass are passed over; [ErrStopped] is the end. A message under a subject
-// that names no batch is refused on the reply subject that goes with it, and reported as an [*events.UnreadableError].
-// A wake that only a newer version knows has been given back for one, and is reported as an [*events.NewerError].
+// Next waits for a submission. It skips temporary errors; [ErrStopped] is the end. A message under a subject that names
+// no batch is refused on the corresponding reply subject, and reported as an [*events.UnreadableError]. A wake that
+// only a newer version knows is given back for one, and reported as an [*events.NewerError].
 func (s *submissions) Next(ctx context.Context) (*broker.Submission, error) {
 	m, err := s.pull.one(prefetchSubmissions)
 	if err != nil {
@@ -186,14 +185,14 @@ func (s *submissions) Next(ctx context.Context) (*broker.Submission, error) {
 		return nil, fmt.Errorf("read a delivery's metadata: %w", err)
 	}
 	p, err := parseSubject(m.Subject)
-	if err != nil { // the stream takes only subjects of the right shape: this one has a token that is never made
+	if err != nil { // the stream accepts only subjects of the right shape: this one has an invalid token
 		bad := &events.UnreadableError{ID: m.Header.Get(headerID), Problem: err.Error()}
 		if _, err := s.b.elsewhere(ctx, m.Header, m.Data, bad); errors.Is(err, events.ErrNewer) {
 			return nil, errors.Join(err, m.NakWithDelay(broker.NewerPause(meta.NumDelivered)))
 		}
 		if strings.HasPrefix(m.Subject, prefixBatch) {
 			if err := s.b.refuseSubject(ctx, m.Subject, err); err != nil {
-				return nil, errors.Join(bad, err) // it is delivered again
+				return nil, errors.Join(bad, err) // it is redelivered
 			}
 		}
 		buried := s.bury(ctx, m.Msg, toolyard.BatchKey{}, meta.Sequence.Stream, bad)
@@ -222,14 +221,14 @@ func (s *submissions) Next(ctx context.Context) (*broker.Submission, error) {
 	return sub.Received(m.received), nil
 }
 
-// bury records a message of the batch stream that is no submission.
+// bury records a message of the batch stream that is not a submission.
 func (s *submissions) bury(ctx context.Context, m *nats.Msg, k toolyard.BatchKey, seq uint64, why error) error {
 	return s.b.Bury(ctx, broker.DeadLetter{
 		Kind: broker.DeadSubmission, Agent: k.Agent, Batch: k.ID, Subject: m.Subject, Seq: seq, Cause: why.Error(),
 	}, m.Data)
 }
 
-// refuseSubject answers whoever published under a subject that names no batch, where he reads.
+// refuseSubject answers the publisher of a subject that names no batch, on the subject where it reads.
 func (b *Broker) refuseSubject(ctx context.Context, subject string, why error) error {
 	tokens := strings.TrimPrefix(subject, prefixBatch)
 	m := b.meta(toolyard.BatchKey{}, broker.Escape(tokens))
@@ -239,14 +238,14 @@ func (b *Broker) refuseSubject(ctx context.Context, subject string, why error) e
 	if err != nil {
 		return err
 	}
-	// a conflict: he was told before
+	// a conflict: it was answered before
 	if _, err := b.append(ctx, streamReply, 0, msg); err != nil && !errors.Is(err, broker.ErrConflict) {
 		return fmt.Errorf("refuse what was published under %s: %w", subject, err)
 	}
 	return nil
 }
 
-// Stop ends Next. What is on its way is given back.
+// Stop ends Next. Messages that are on their way are given back.
 func (s *submissions) Stop() { s.pull.stop() }
 
 func (s *submission) Refuse(ctx context.Context, why events.Refused) error {
@@ -264,8 +263,8 @@ func (s *submission) Refuse(ctx context.Context, why events.Refused) error {
 	return s.Done(ctx)
 }
 
-// TurnAway puts the refusal where the plan would stand. Whoever is handed the submission after that finds the refusal,
-// and answers.
+// TurnAway appends the refusal in place of the plan. A dispatcher that gets the submission after that finds the
+// refusal, and answers.
 func (s *submission) TurnAway(ctx context.Context, why events.Refused) error {
 	if _, err := s.b.Append(ctx, s.key, batch.ChainBatch, "", 0, 0, why); err != nil {
 		return err

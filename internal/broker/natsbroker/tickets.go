@@ -11,11 +11,11 @@ import (
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
-// ChangeTickets applies a change to a workspace's queue: read, change, compare and set, until it holds. known is the
-// queue as it was last seen: with its revision, when there is one, the first attempt needs no read. change may be
-// called several times; when it returns an error nothing is stored. It returns the queue as it stands after. Also a
-// change of nothing is stored: who leaves must be out of the queue, and who joins in it, whatever a read that is behind
-// says.
+// ChangeTickets applies a change to a workspace's queue: read, change, compare and set, until it succeeds. known is the
+// queue as it was last seen: if it has a revision, the first attempt needs no read. change may be called several times;
+// if it returns an error, nothing is stored. It returns the queue after the change. A change that leaves the queue
+// equal is stored too: a batch that leaves must not be in the queue, and one that joins must be in it, although a read
+// may be outdated.
 func (b *Broker) ChangeTickets(ctx context.Context, known broker.TicketQueue,
 	change func(ticket.Queue) (ticket.Queue, error)) (broker.TicketQueue, error) {
 	w := known.Workspace
@@ -27,7 +27,7 @@ func (b *Broker) ChangeTickets(ctx context.Context, known broker.TicketQueue,
 	return broker.TicketQueue{Workspace: w, Queue: q, Revision: revision}, err
 }
 
-// Tickets reads a workspace's queue. The answer may be behind; a change made on it then fails and is repeated.
+// Tickets reads a workspace's queue. The answer may be outdated; a change based on it then fails and is repeated.
 func (b *Broker) Tickets(ctx context.Context, w toolyard.Workspace) (broker.TicketQueue, error) {
 	q, _, revision, err := load[ticket.Queue](ctx, b.tickets, broker.Escape(string(w)))
 	if err != nil {
@@ -37,12 +37,11 @@ func (b *Broker) Tickets(ctx context.Context, w toolyard.Workspace) (broker.Tick
 }
 
 // DeleteTickets deletes the key of a workspace's queue as it was seen: empty, under a revision. What was stored since
-// stays, however late the server gets the request or how often; so nobody needs to know whether it was the one that
-// deleted the key. The workspace's next queue begins above the numbers of this one: see [ticket.Queue.MayGo]. It asks
-// once.
+// stays, however late or often the server gets the request. So it does not matter which request deleted the key. The
+// workspace's next queue begins above the numbers of this one: see [ticket.Queue.MayGo]. It sends one request.
 //
-// It takes messages out of the stream and leaves no marker: a marker would be longer than the queue that it stands
-// for, and a bucket that is full would refuse it. So nobody who watches is told.
+// It removes messages from the stream without a marker: a marker would be longer than the queue that it replaces, and a
+// full bucket would refuse it. So watchers are not told.
 func (b *Broker) DeleteTickets(ctx context.Context, seen broker.TicketQueue) error {
 	if !seen.MayGo(seen.Revision) {
 		return fmt.Errorf("delete the queue of workspace %q: it has %d tickets, and the last number %d under "+
@@ -52,7 +51,7 @@ func (b *Broker) DeleteTickets(ctx context.Context, seen broker.TicketQueue) err
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	key := "$KV." + bucketLock + "." + broker.Escape(string(seen.Workspace))
-	upTo := jetstream.WithPurgeSequence(seen.Revision + 1) // which stays itself
+	upTo := jetstream.WithPurgeSequence(seen.Revision + 1) // which itself stays
 	err := b.streams[streamTickets].Purge(ctx, jetstream.WithPurgeSubject(key), upTo)
 	if err != nil {
 		return fmt.Errorf("delete the queue of workspace %q: %w", seen.Workspace, err)
@@ -60,8 +59,8 @@ func (b *Broker) DeleteTickets(ctx context.Context, seen broker.TicketQueue) err
 	return nil
 }
 
-// WatchTickets calls see with every workspace's queue as it is and with each change from then on, until ctx ends. A
-// key that [Broker.DeleteTickets] has deleted is no change.
+// WatchTickets calls see with every workspace's queue and with each later change, until ctx ends. The deletion of a key
+// by [Broker.DeleteTickets] is not reported.
 func (b *Broker) WatchTickets(ctx context.Context, see func(broker.TicketQueue, error)) error {
 	return b.watchKeys(ctx, b.tickets, nil, keyWatch{
 		see: func(e jetstream.KeyValueEntry) {
@@ -73,6 +72,6 @@ func (b *Broker) WatchTickets(ctx context.Context, see func(broker.TicketQueue, 
 			q, err := decoded[ticket.Queue](e)
 			see(broker.TicketQueue{Workspace: toolyard.Workspace(name), Queue: q, Revision: e.Revision()}, err)
 		},
-		state: func(broker.WatchState) {}, // who waits for a ticket reads the queue now and then
+		state: func(broker.WatchState) {}, // waiters for a ticket read the queue periodically
 	})
 }

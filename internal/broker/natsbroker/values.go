@@ -16,15 +16,15 @@ import (
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
-// A key's value may have in it what a newer version has put there. Whoever only reads passes over it. Two kinds of
-// values are also changed by several versions in turn, and neither may lose anything by that:
+// A key's value may contain fields of a newer version. Readers ignore them. Two kinds of values are also changed by
+// several versions in turn, and a change must not lose these fields:
 //
-//   - A workspace's queue of tickets is read strictly. It says who may act, and who does not understand all of it can
-//     grant nothing: an older version leaves the queue as it is for as long as something newer stands in it.
-//   - Everything else (a session) is changed with what is unknown carried along. A newer version whose addition may not
-//     be passed over sets min_reader.
+//   - A workspace's queue of tickets is read strictly. It says who may act, so a process that does not understand all
+//     of it can grant nothing: an older version does not change the queue while it contains something newer.
+//   - Everything else (a session) is changed with unknown fields preserved. A newer version whose field must not be
+//     ignored sets min_reader.
 
-// decodeValue reads the value of a key. What only a newer version may act on wraps [events.ErrNewer].
+// decodeValue reads the value of a key. A value that only a newer version may use wraps [events.ErrNewer].
 func decodeValue[T any](data []byte, v *T) error {
 	switch v := any(v).(type) {
 	case *ticket.Queue:
@@ -64,7 +64,7 @@ func decodeQueue(data []byte, q *ticket.Queue) error {
 		events.ErrNewer, toolyard.WireVersion, strict)
 }
 
-// encodeValue writes the value of a key that was read before, with what was in it and T does not know.
+// encodeValue writes the value of a key that was read before, with those of its fields that T does not know.
 func encodeValue[T any](was []byte, v T) ([]byte, error) {
 	now, err := json.Marshal(v)
 	if _, strict := any(v).(ticket.Queue); err != nil || strict || len(was) == 0 {

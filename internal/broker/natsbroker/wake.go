@@ -13,12 +13,12 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// A parked batch has no owner and no unacknowledged message. Whoever appends something that its owner would act on
-// looks at the batch chain afterwards: when that ends with parked, he publishes a wake, which is delivered to a
-// dispatcher like a submission. The owner that parks looks once more after it has appended parked, so that one of the
-// two sees the other. Who dies between his append and his wake is made good by the dispatchers' sweep.
+// A parked batch has no owner and no unacknowledged message. A process that appends something for its owner then reads
+// the end of the batch chain: if that is parked, it publishes a wake, which is delivered to a dispatcher like a
+// submission. The owner that parks reads once more after it has appended parked, so that one of the two sees the other.
+// If a process dies between its append and its wake, the dispatchers' sweep publishes the wake.
 
-// Wake asks for a parked batch to be taken up. parked is the sequence of the event that says so.
+// Wake asks a dispatcher to continue a parked batch. parked is the sequence of its Parked event.
 func (b *Broker) Wake(ctx context.Context, k toolyard.BatchKey, parked uint64) error {
 	msg, err := b.message(ctx, prefixWake+broker.KeyTokens(k), b.meta(k, about(k)), events.Woken{Parked: parked})
 	if err != nil {
@@ -39,7 +39,7 @@ func (b *Broker) WakeIfParked(ctx context.Context, k toolyard.BatchKey) (parked 
 	return true, b.Wake(ctx, k, seq)
 }
 
-// Controlled reports whether anything was asked of a batch after it was parked.
+// Controlled reports whether anything was requested of a batch after it was parked.
 func (b *Broker) Controlled(ctx context.Context, k toolyard.BatchKey) (bool, error) {
 	seq, err := b.parkedAt(ctx, k)
 	if err != nil || seq == 0 {
@@ -49,7 +49,7 @@ func (b *Broker) Controlled(ctx context.Context, k toolyard.BatchKey) (bool, err
 	return ok && c.seq > seq, err
 }
 
-// parkedAt is the sequence of the event that parks a batch now; 0 when it is not parked.
+// parkedAt is the sequence of the event that parks a batch now; 0 if it is not parked.
 func (b *Broker) parkedAt(ctx context.Context, k toolyard.BatchKey) (uint64, error) {
 	m, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainBatch, "", 0))
 	if err != nil || !ok || m.header.Get(headerType) != string(events.BatchParked) {
@@ -58,8 +58,8 @@ func (b *Broker) parkedAt(ctx context.Context, k toolyard.BatchKey) (uint64, err
 	return m.seq, nil
 }
 
-// readWake reads a delivered wake. Whatever is wrong with one is an [*events.UnreadableError]; one that only a newer
-// version knows wraps [events.ErrNewer].
+// readWake reads a delivered wake. An invalid one is an [*events.UnreadableError]; one that only a newer version knows
+// wraps [events.ErrNewer].
 func (b *Broker) readWake(ctx context.Context, m *nats.Msg) (parked uint64, err error) {
 	_, body, err := b.decode(ctx, m.Header, m.Data)
 	bad := func(format string, args ...any) (uint64, error) {

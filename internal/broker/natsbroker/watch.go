@@ -17,14 +17,15 @@ import (
 )
 
 // tail reads what is stored about one batch, from its submission on, each event once and none left out: events in the
-// order of their stream, each reply among them by its time, and never before the results in it are stored. It reads the
-// streams through their leaders, one message at a time, and holds two. What only a newer version knows is an
+// order of their stream, replies between them by their time, and no reply before the results in it. It reads from the
+// streams' leaders, one message at a time, and holds two. An event that only a newer version knows is an
 // [events.Newer]. It is not safe for concurrent use.
 type tail struct {
 	b     *Broker
 	key   toolyard.BatchKey
 	begun bool
-	// event and reply are the last sequences read; aheadEvent and aheadReply what was read and not returned.
+	// event and reply are the last sequences read; aheadEvent and aheadReply are messages that were read and not
+	// returned.
 	event, reply           uint64
 	aheadEvent, aheadReply *broker.Logged
 }
@@ -32,7 +33,7 @@ type tail struct {
 // Tail begins before the submission.
 func (b *Broker) Tail(k toolyard.BatchKey) broker.Tail { return &tail{b: b, key: k} }
 
-// Next returns the next event; ok is false when nothing more is stored by now. The first one wraps [ErrNoBatch] when
+// Next returns the next event; ok is false if no more is stored at this time. The first call wraps [ErrNoBatch] if
 // there is no such batch.
 func (t *tail) Next(ctx context.Context) (l broker.Logged, ok bool, err error) {
 	if !t.begun {
@@ -40,8 +41,8 @@ func (t *tail) Next(ctx context.Context) (l broker.Logged, ok bool, err error) {
 		t.begun = err == nil
 		return l, t.begun, err
 	}
-	// The replies are looked at first: when one is there, so are the results in it, and the look at the events that
-	// follows sees them.
+	// The replies are read first: if there is one, the results in it are stored too, and the following read of the
+	// events finds them.
 	if err := t.peekReply(ctx); err != nil {
 		return l, false, err
 	}
@@ -81,7 +82,7 @@ func (t *tail) submission(ctx context.Context) (broker.Logged, error) {
 		return broker.Logged{}, err
 	}
 	if sub, ok := r.Body.(events.Submitted); ok && checkSubmission(t.key, &sub.Batch) == nil {
-		r.Body = sub // with what it left out; one that is wrong stays as it is, and was refused
+		r.Body = sub // with its defaults; an invalid one is unchanged, and was refused
 	}
 	return broker.Logged{Record: r, Meta: meta}, nil
 }
@@ -93,7 +94,7 @@ func (t *tail) peekReply(ctx context.Context) (err error) {
 	return err
 }
 
-// peek reads the first message of a stream behind a sequence whose subject matches, if there is one.
+// peek reads the first message of a stream after a sequence whose subject matches, if there is one.
 func (t *tail) peek(ctx context.Context, stream, subject string, after *uint64) (*broker.Logged, error) {
 	m, ok, err := t.b.after(ctx, stream, subject, *after)
 	if err != nil || !ok {
@@ -107,25 +108,25 @@ func (t *tail) peek(ctx context.Context, stream, subject string, after *uint64) 
 	return &broker.Logged{Record: r, Meta: meta}, nil
 }
 
-// maxSubscriptionChains is how many chains a subscription remembers. When there are more it forgets them, and sees gaps
-// again only in what comes after.
+// maxSubscriptionChains is how many chains a subscription remembers. If there are more it drops them, and detects only
+// later gaps.
 const maxSubscriptionChains = 200_000
 
 // subscription is the live copies of what is stored about all batches of an agent, or of all agents. Some may be
-// missing; it says so when it can tell. It is not safe for concurrent use, but its channel is.
+// missing; it reports that if it can detect it. It is not safe for concurrent use, but its channel is.
 type subscription struct {
 	c chan *broker.LiveMsg
 
 	b    *Broker
 	subs []*nats.Subscription
-	// seen has the last sequence of each subject, and base, for each stream, the one up to which nothing is known.
+	// seen has the last sequence of each subject, and base, for each stream, the sequence up to which nothing is known.
 	seen       map[string]uint64
 	base, last map[string]uint64
 	dropped    int
 	reconnects uint64
 }
 
-// Subscribe starts to follow an agent's batches; "" stands for all agents.
+// Subscribe starts to follow an agent's batches; "" means all agents.
 func (b *Broker) Subscribe(ctx context.Context, agent toolyard.Agent) (_ broker.Subscription, err error) {
 	l := &subscription{b: b, c: make(chan *broker.LiveMsg, feedBuffer), seen: map[string]uint64{},
 		base: map[string]uint64{}, last: map[string]uint64{}}
@@ -144,7 +145,7 @@ func (b *Broker) Subscribe(ctx context.Context, agent toolyard.Agent) (_ broker.
 			return l, fmt.Errorf("subscribe to %s: %w", prefix+token+".>", err)
 		}
 		l.subs = append(l.subs, sub)
-		if b.guest != nil { // it cannot look: what is missing is not seen
+		if b.guest != nil { // it cannot read the stream, so it detects no gaps
 			l.base[stream], l.last[stream] = math.MaxUint64, 0
 			continue
 		}
@@ -160,7 +161,7 @@ func (b *Broker) Subscribe(ctx context.Context, agent toolyard.Agent) (_ broker.
 
 func (l *subscription) Copies() <-chan *broker.LiveMsg { return l.c }
 
-// Read reads a message. gap says that an event of the same chain should have come before it and did not.
+// Read reads a message. gap says that an earlier event of the same chain is missing.
 func (l *subscription) Read(ctx context.Context, m *broker.LiveMsg) (k toolyard.BatchKey, e broker.Logged, gap bool,
 	err error) {
 	stored, before, err := fromLive(m)
@@ -184,7 +185,7 @@ func (l *subscription) Read(ctx context.Context, m *broker.LiveMsg) (k toolyard.
 	return k, e, gap, err
 }
 
-// Missed says what this connection has lost since it was last asked, in words; "" when nothing is known to be.
+// Missed describes what this connection has lost since the last call; "" if no loss is known.
 func (l *subscription) Missed() string {
 	dropped := 0
 	for _, s := range l.subs {
@@ -205,7 +206,7 @@ func (l *subscription) Missed() string {
 	return strings.Join(words, ", and ")
 }
 
-// Stop ends it.
+// Stop ends the subscription.
 func (l *subscription) Stop() error {
 	var errs []error
 	for _, s := range l.subs {
@@ -216,9 +217,9 @@ func (l *subscription) Stop() error {
 	return errors.Join(errs...)
 }
 
-// Follow calls see with all that is stored about a batch, in the order of [Tail], and then, if live is set, with each
-// event as it is stored, until one after which nothing follows, or an error of see. The live feeds only say when to
-// look, which is done every reread besides: so nothing depends on what they drop.
+// Follow calls see with everything stored about a batch, in the order of [Tail], and then, if live is set, with each
+// event as it is stored. It returns after the last event of the batch, or an error of see. The live feeds only say when
+// to read; it also reads at the interval reread, so nothing depends on the messages that they drop.
 func (b *Broker) Follow(ctx context.Context, k toolyard.BatchKey, live bool, reread time.Duration,
 	see func(broker.Logged) error) (err error) {
 	happened, err := b.FollowEvents(k)
@@ -239,7 +240,7 @@ func (b *Broker) Follow(ctx context.Context, k toolyard.BatchKey, live bool, rer
 		for {
 			l, ok, err := t.Next(ctx)
 			if live && err != nil && ctx.Err() == nil && MayPass(err) {
-				break // NATS was away for longer than one read lasts: look again later
+				break // NATS was away for longer than a read takes: try again later
 			}
 			if err != nil {
 				return err
@@ -271,7 +272,7 @@ func (b *Broker) Follow(ctx context.Context, k toolyard.BatchKey, live bool, rer
 		case <-happened.Copies():
 		case <-replied.Copies():
 		}
-		for drained := false; !drained; { // whatever else was announced by now is read in one go
+		for drained := false; !drained; { // everything else that was announced by now is read at once
 			select {
 			case <-happened.Copies():
 			case <-replied.Copies():
@@ -282,7 +283,7 @@ func (b *Broker) Follow(ctx context.Context, k toolyard.BatchKey, live bool, rer
 	}
 }
 
-// fromLive reads what stands around a live copy. before is the sequence of the message that its subject had before.
+// fromLive reads the envelope of a live copy. before is the sequence of the previous message of its subject.
 func fromLive(m *broker.LiveMsg) (stored raw, before uint64, err error) {
 	number := func(header string) (n uint64) {
 		if err == nil {

@@ -19,12 +19,12 @@ import (
 	"github.com/toolyard/toolyard/internal/failpoint"
 )
 
-// headerAgain marks a call message that may have been queued before: whoever runs it claims it.
+// headerAgain marks a call message that may have been queued before: the worker must claim the call.
 const headerAgain = "Toolyard-Again"
 
-// QueueAll hands calls of one batch to the workers of their routes in a lane, one message each, all on their way at
-// once, and says for each what became of it. A call that is in the queue already, behind the same event of its chain,
-// is left as it is.
+// QueueAll queues calls of one batch for the workers of their routes in a lane, one message each, all published at
+// once, and returns an outcome for each. A call that is already in the queue, after the same event of its chain, is not
+// changed.
 func (b *Broker) QueueAll(ctx context.Context, lane int, routes []batch.Route,
 	requests []events.Requested) []broker.Queued {
 	out := make([]broker.Queued, len(requests))
@@ -38,7 +38,7 @@ func (b *Broker) QueueAll(ctx context.Context, lane int, routes []batch.Route,
 			*req); out[i].Err != nil {
 			continue
 		}
-		// When too much is on its way, or the connection is being restored, the publish is made below, one by one.
+		// If too many publishes are pending, or the connection is being restored, the code below publishes one by one.
 		futures[i], _ = b.js.PublishMsgAsync(msgs[i], jetstream.WithExpectStream(streamCall),
 			jetstream.WithExpectLastSequencePerSubject(0),
 			jetstream.WithRetryAttempts(0))
@@ -56,7 +56,7 @@ func (b *Broker) QueueAll(ctx context.Context, lane int, routes []batch.Route,
 }
 
 // await waits for the answer to an asynchronous publish, and repeats the publish while none comes. It returns the
-// sequence of the message that stands in the queue.
+// sequence of the message in the queue.
 func (b *Broker) await(ctx context.Context, f jetstream.PubAckFuture, msg *nats.Msg) (uint64, error) {
 	var err error
 	if f != nil {
@@ -77,7 +77,7 @@ func (b *Broker) await(ctx context.Context, f jetstream.PubAckFuture, msg *nats.
 			case !again:
 				return 0, verdict
 			}
-			// The first one may have been stored, and run: it would not be found any more.
+			// The first one may have been stored, run and removed: a search would not find it any more.
 			msg.Header.Set(headerAgain, "1")
 			if err := wait(ctx, &pause); err != nil {
 				return 0, err
@@ -91,7 +91,7 @@ func (b *Broker) await(ctx context.Context, f jetstream.PubAckFuture, msg *nats.
 	}
 }
 
-// queued is the sequence of the message on a subject of the work queue; 0 when it was taken out meanwhile.
+// queued is the sequence of the message on a subject of the work queue; 0 if it was removed since.
 func (b *Broker) queued(ctx context.Context, subject string) (uint64, error) {
 	m, _, err := b.last(ctx, streamCall, subject)
 	return m.seq, err
@@ -114,7 +114,8 @@ func (b *Broker) publish(ctx context.Context, stream string, msg *nats.Msg) (uin
 	}
 }
 
-// Unqueue takes a message out of the work queue, wherever it is: its call is over. It is no error when it is gone.
+// Unqueue removes a message from the work queue, wherever it is, because its call is over. It is no error if it is
+// gone.
 func (b *Broker) Unqueue(ctx context.Context, seq uint64) error {
 	err := b.streams[streamCall].DeleteMsg(ctx, seq)
 	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) && !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
@@ -123,10 +124,10 @@ func (b *Broker) Unqueue(ctx context.Context, seq uint64) error {
 	return nil
 }
 
-// Withdraw takes messages of one route and lane out of the work queue, and returns those that no worker was ever
-// handed: of the others nothing is known. The queue hands messages out in the order in which they were stored, so one
-// that is gone and lies behind the last that was handed out never will be. Whoever calls knows that the server was not
-// restarted since they were queued: it may have forgotten what it has handed out.
+// Withdraw removes messages of one route and lane from the work queue, and returns those that were never delivered to a
+// worker; about the others nothing is known. The queue delivers messages in the order in which they were stored, so a
+// removed one after the last delivered one was never delivered. The caller knows that the server has not restarted
+// since they were queued, which could have lost its record of deliveries.
 func (b *Broker) Withdraw(ctx context.Context, r batch.Route, lane int, seqs []uint64) (never []uint64, err error) {
 	for _, seq := range seqs {
 		if err := b.Unqueue(ctx, seq); err != nil {
@@ -147,7 +148,7 @@ func (b *Broker) Withdraw(ctx context.Context, r batch.Route, lane int, seqs []u
 	return slices.DeleteFunc(slices.Clone(seqs), func(seq uint64) bool { return seq <= handed }), nil
 }
 
-// delivery is the message under a [broker.Delivery].
+// delivery is the message below a [broker.Delivery].
 type delivery struct {
 	msg        *nats.Msg
 	b          *Broker
@@ -169,7 +170,7 @@ func (d *delivery) Done(ctx context.Context) error {
 
 func (d *delivery) Return(pause time.Duration) error { return d.msg.NakWithDelay(pause) }
 
-// lane is one lane of a route, as one worker takes calls from it.
+// lane is one lane of a route, from which one worker takes calls.
 type lane struct {
 	b    *Broker
 	pull *pull
@@ -179,8 +180,8 @@ func consumerCalls(r batch.Route, lane int) string {
 	return fmt.Sprintf("call_%s_%s_%d", r.Class, r.Pool, lane)
 }
 
-// Lane opens a lane of a route. Nothing is asked for before Take. What has come, and was not taken when the lane is
-// stopped, goes to unwanted, which has to give it back; nil does no more than that.
+// Lane opens a lane of a route. It requests nothing before Take. Messages that have come and were not taken when the
+// lane is stopped go to unwanted, which must give them back; if it is nil, the lane gives them back.
 func (b *Broker) Lane(ctx context.Context, r batch.Route, number int, unwanted func(*broker.Delivery)) (broker.Lane,
 	error) {
 	if err := broker.CheckPool(r.Pool); err != nil {
@@ -197,7 +198,7 @@ func (b *Broker) Lane(ctx context.Context, r batch.Route, number int, unwanted f
 		}
 		reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), attemptTimeout)
 		defer cancel()
-		if d, err := b.delivery(reading, &m); err == nil { // or it was given back, or buried
+		if d, err := b.delivery(reading, &m); err == nil { // otherwise it was given back, or buried
 			unwanted(d)
 		}
 	})
@@ -210,11 +211,11 @@ func (b *Broker) Lane(ctx context.Context, r batch.Route, number int, unwanted f
 	return &lane{b: b, pull: p}, nil
 }
 
-// openLane makes the consumer of a lane, unless it is there.
+// openLane creates the consumer of a lane, unless it exists.
 func (b *Broker) openLane(ctx context.Context, r batch.Route, lane int) error {
 	name := consumerCalls(r, lane)
 	if b.guest != nil {
-		if lane > 0 { // they are made together
+		if lane > 0 { // they are created together
 			return nil
 		}
 		_, err := retry(ctx, func(ctx context.Context) (*nats.Msg,
@@ -223,8 +224,7 @@ func (b *Broker) openLane(ctx context.Context, r batch.Route, lane int) error {
 		})
 		return err
 	}
-	// A cluster that elects a leader just now answers late, and a worker that starts then is no worse than one that was
-	// there.
+	// A cluster that is electing a leader answers late; a worker that starts then waits like a running one.
 	_, err := retry(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
 		cons, err := b.streams[streamCall].Consumer(ctx, name)
 		if errors.Is(err, jetstream.ErrConsumerNotFound) {
@@ -242,9 +242,9 @@ func (b *Broker) openLane(ctx context.Context, r batch.Route, lane int) error {
 	return nil
 }
 
-// Take asks for up to n messages and yields them as they come, until the request is over: when all have come, or when
-// it has stood for a lease of the call ack wait. A [*BadWorkError] is about one message only; any other error is the
-// end, and [ErrStopped] the tidy one. One goroutine takes from a lane at a time.
+// Take requests up to n messages and yields them as they come, until the request is over: when all have come, or when
+// it has lasted for a lease of the call ack wait. A [*BadWorkError] is about one message only; any other error is the
+// end, and [ErrStopped] the regular one. Only one goroutine at a time takes from a lane.
 func (l *lane) Take(ctx context.Context, n int) iter.Seq2[*broker.Delivery, error] {
 	return func(yield func(*broker.Delivery, error) bool) {
 		for m, err := range l.pull.all(n) {
@@ -309,8 +309,8 @@ func (b *Broker) delivery(ctx context.Context, m *message) (*broker.Delivery, er
 	return nil, bad
 }
 
-// terminate takes a message out of its stream's queue and says why.
+// terminate removes a message from its stream's queue with a reason.
 func terminate(m *nats.Msg, why string) error { return m.Respond([]byte("+TERM " + why)) }
 
-// Stop ends Take. What is on its way is given back.
+// Stop ends Take. Messages that are on their way are given back.
 func (l *lane) Stop() { l.pull.stop() }

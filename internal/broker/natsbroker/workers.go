@@ -16,8 +16,8 @@ import (
 	"github.com/toolyard/toolyard/internal/presence"
 )
 
-// Beat writes the worker's key, once. It lives for the worker TTL. A worker with an account of its own has a dispatcher
-// write it, who answers when it is stored.
+// Beat writes the worker's key once; the key expires after the worker TTL. For a worker with its own account a
+// dispatcher writes it, and answers when it is stored.
 func (b *Broker) Beat(ctx context.Context, w broker.Worker) error {
 	w.Version, w.WireVersion = b.build, toolyard.WireVersion
 	if b.guest != nil {
@@ -40,8 +40,8 @@ func (b *Broker) storeBeat(ctx context.Context, w broker.Worker) error {
 	return nil
 }
 
-// Gone takes the worker's key out: it takes nothing more. The mark of that expires, so that workers that come and go
-// leave nothing behind.
+// Gone removes the worker's key: it takes no more calls. The marker of the removal expires, so that workers that come
+// and go leave nothing behind.
 func (b *Broker) Gone(ctx context.Context, id string) error {
 	if b.guest != nil {
 		return b.guest.beat(ctx, b, beating{Worker: broker.Worker{ID: id, Pool: toolyard.Pool(b.guest.who.Name)},
@@ -53,8 +53,8 @@ func (b *Broker) Gone(ctx context.Context, id string) error {
 	return nil
 }
 
-// WatchWorkers calls see with every entry of the registry and with each change from then on, until ctx ends. An entry
-// that cannot be read comes with an error. Sending on again begins anew: the watch has missed something.
+// WatchWorkers calls see with every entry of the registry and with each later change, until ctx ends. An entry that
+// cannot be read comes with an error. A value on again restarts the watch, because it has missed something.
 func (b *Broker) WatchWorkers(ctx context.Context, again <-chan struct{}, see func(broker.WorkerChange, error)) error {
 	if b.guest != nil {
 		return b.guest.watch(ctx, see)
@@ -88,8 +88,8 @@ func decodeWorker(id string, e jetstream.KeyValueEntry) (*broker.Worker, error) 
 	return &v, nil
 }
 
-// ReadEntry reads what stands in the registry of a worker, through the leader of its stream: so an owner proves that a
-// worker of which it hears nothing has stored nothing.
+// ReadEntry reads a worker's registry entry from the leader of its stream. An owner uses it to prove that a silent
+// worker has stored nothing.
 func (b *Broker) ReadEntry(ctx context.Context, id string) (presence.Reading, error) {
 	m, ok, err := b.last(ctx, streamWorkers, "$KV."+bucketAlive+"."+broker.Escape(id))
 	switch {
@@ -105,8 +105,8 @@ func (b *Broker) ReadEntry(ctx context.Context, id string) (presence.Reading, er
 	return presence.Reading{Kind: presence.Present, Seq: m.seq}, nil
 }
 
-// LastEntry returns the revision of the newest entry of the registry, or of the mark of one that is gone, read through
-// the leader; 0 when there is none. A watch that has told of it has told of all that workers had stored.
+// LastEntry returns the revision of the newest entry of the registry, or of a removal's marker, read from the leader; 0
+// if there is none. A watch that has reported it has reported everything that workers had stored.
 func (b *Broker) LastEntry(ctx context.Context) (uint64, error) {
 	m, _, err := b.last(ctx, streamWorkers, "$KV."+bucketAlive+".>")
 	return m.seq, err
