@@ -9,8 +9,8 @@ import (
 	"github.com/toolyard/toolyard/internal/outcome"
 )
 
-// words is the text that the model reads about a failure: what happened, without secrets, and what to do next.
-func (c *call) words() string {
+// errorText is the text that the model reads about a failure: what happened, without secrets, and what to do next.
+func (c *call) errorText() string {
 	f := c.fail
 	message := shorten(c.withhold(strings.TrimSpace(f.message)), MaxErrorChars)
 	switch f.code {

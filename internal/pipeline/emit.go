@@ -11,13 +11,13 @@ import (
 // emitTerminal writes the result. It always runs, and nothing passes it unredacted or unbounded.
 func (c *call) emitTerminal(ctx context.Context) finding {
 	if c.fail == nil {
-		if added := c.added(); added != "" {
+		if added := c.addition(); added != "" {
 			c.text += added
 			if c.parts != nil {
 				c.parts = append(c.parts, toolyard.Content{Type: toolyard.ContentText, Text: strings.TrimSpace(added)})
 			}
 		}
-		c.show()
+		c.setOutput()
 		if c.redacted {
 			c.res.Code = toolyard.ResultRedacted
 		}
@@ -31,21 +31,21 @@ func (c *call) emitTerminal(ctx context.Context) finding {
 		f = c.treated()
 	}
 	if c.kept {
-		c.show()
+		c.setOutput()
 	}
 	c.res.IsError = true
 	c.res.Code = c.fail.code
 	c.res.Retryable, c.res.RetryAfterMS = c.fail.retryable, c.fail.retryAfterMS
-	if c.res.Error = c.words(); len(c.res.Output) <= MaxErrorOutputBytes {
+	if c.res.Error = c.errorText(); len(c.res.Output) <= MaxErrorOutputBytes {
 		c.res.Error = c.res.Text()
 	}
-	c.res.Error += c.added()
+	c.res.Error += c.addition()
 	c.res.Detail = clip(c.withhold(c.fail.detail), MaxDetailBytes)
 	return f
 }
 
-// show copies the output into the result.
-func (c *call) show() {
+// setOutput copies the output into the result.
+func (c *call) setOutput() {
 	c.res.Output, c.res.Content, c.res.Structured = c.text, c.parts, c.structured
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // errLeftBehind is returned for a function that did not return in time. The reason is in its context.
-var errLeftBehind = errors.New("it ignored the end of its context and was left behind")
+var errLeftBehind = errors.New("it ignored the end of its context and was abandoned")
 
 // errGone is returned for a function that ended its goroutine (runtime.Goexit).
 var errGone = errors.New("it ended its goroutine instead of returning")

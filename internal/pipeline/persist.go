@@ -12,7 +12,7 @@ import (
 // persistResult removes secrets from the output and brings it to size: inline, or in the blob store with a preview.
 func (c *call) persistResult(ctx context.Context) finding {
 	size := c.outputBytes()
-	c.redacted = c.redacted || c.added() != c.said()
+	c.redacted = c.redacted || c.addition() != c.rawAddition()
 	err := c.fit(ctx)
 	switch {
 	case size > MaxOutputBytes:

@@ -57,9 +57,9 @@ func (c *call) mapResult(ctx context.Context) finding {
 // valid returns a text as valid UTF-8.
 func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
-// said is the text that follows the tool's output: which changes of the session were refused, and what hooks add. It is
-// not part of the output.
-func (c *call) said() string {
+// rawAddition is the text that follows the tool's output: which changes of the session were refused, and what hooks
+// add. It is not part of the output.
+func (c *call) rawAddition() string {
 	var b strings.Builder
 	for _, t := range c.told {
 		b.WriteString("\n\n[" + valid(t) + "]")
@@ -70,5 +70,5 @@ func (c *call) said() string {
 	return b.String()
 }
 
-// added is said, without secrets.
-func (c *call) added() string { return c.withhold(c.said()) }
+// addition is said, without secrets.
+func (c *call) addition() string { return c.withhold(c.rawAddition()) }

@@ -135,7 +135,7 @@ func (p *Pipeline) Run(ctx context.Context, job Job) (toolyard.Result, error) {
 	c := p.begin(job)
 	c.find = c.findInTools
 	err := rescue(func() error { c.run(ctx); return nil })
-	c.letGo()
+	c.releaseAll()
 	if err != nil { // a bug in the loop itself
 		c.broken(err)
 	}
@@ -186,7 +186,7 @@ func (c *call) run(ctx context.Context) {
 			var cancel context.CancelFunc
 			finishing, cancel = context.WithTimeoutCause(context.WithoutCancel(ctx),
 				orDefault(c.p.FinishTimeout, DefaultFinishTimeout),
-				errors.New("the phases behind execute took too long"))
+				errors.New("the phases after execute took too long"))
 			defer cancel()
 		}
 		c.step(finishing, r)
@@ -294,8 +294,8 @@ func (c *call) broken(err error) {
 	c.res.DurationMS = ms(c.p.now().Sub(c.started))
 }
 
-// letGo releases what the call still holds.
-func (c *call) letGo() {
+// releaseAll releases what the call still holds.
+func (c *call) releaseAll() {
 	if c.report != nil {
 		c.report(breaker.Unrelated)
 		c.report = nil
