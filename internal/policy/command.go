@@ -42,13 +42,13 @@ func parseCommandPattern(specifier string) (*commandPattern, error) {
 	for _, w := range script.Commands[0].Args {
 		p.words = append(p.words, strings.Split(w.Text, star))
 	}
-	for n := len(p.words); n > 0 && p.words[n-1].any(); n-- {
+	for n := len(p.words); n > 0 && p.words[n-1].isStars(); n-- {
 		p.words, p.prefix = p.words[:n-1], true
 	}
 	if len(p.words) == 0 {
 		return nil, errors.New("it covers every command; for every call of the tool write just the tool")
 	}
-	p.prefix = p.prefix || p.words[len(p.words)-1].open()
+	p.prefix = p.prefix || p.words[len(p.words)-1].endsInStar()
 	return p, nil
 }
 
@@ -76,13 +76,13 @@ func markStars(text string) string {
 	return b.String()
 }
 
-// any reports whether a word consists of stars alone.
-func (w patternWord) any() bool {
+// isStars reports whether a word consists of stars alone.
+func (w patternWord) isStars() bool {
 	return len(w) > 1 && !slices.ContainsFunc(w, func(s string) bool { return s != "" })
 }
 
-// open reports whether a word ends in a star.
-func (w patternWord) open() bool { return len(w) > 1 && w[len(w)-1] == "" }
+// endsInStar reports whether a word ends in a star.
+func (w patternWord) endsInStar() bool { return len(w) > 1 && w[len(w)-1] == "" }
 
 // matches reports whether the word matches a text.
 func (w patternWord) matches(text string) bool {
@@ -104,8 +104,8 @@ func (w patternWord) matches(text string) bool {
 	return true
 }
 
-// names is matches for the name of a program, whatever its path.
-func (w patternWord) names(text string) bool {
+// matchesProgram is matches for the name of a program, whatever its path.
+func (w patternWord) matchesProgram(text string) bool {
 	return w.matches(text) || !strings.Contains(strings.Join(w, ""), "/") && w.matches(path.Base(text))
 }
 
@@ -116,9 +116,9 @@ func (r Rule) commandPattern() (*commandPattern, error) {
 	return parseCommandPattern(r.Specifier)
 }
 
-// is reports whether a command of literal words matches, as an allow rule requires. A star inside a word stays within
-// the word.
-func (p *commandPattern) is(args []shell.Word) bool {
+// matches reports whether a command of literal words matches, as an allow rule requires. A star inside a word stays
+// within the word.
+func (p *commandPattern) matches(args []shell.Word) bool {
 	if slices.ContainsFunc(args, func(w shell.Word) bool { return !w.Literal }) {
 		return false
 	}
@@ -128,7 +128,7 @@ func (p *commandPattern) is(args []shell.Word) bool {
 		next := make([]bool, len(at))
 		begun := false
 		for i, arg := range args {
-			if word.any() {
+			if word.isStars() {
 				begun = begun || at[i]
 				next[i+1] = begun
 			} else if at[i] && word.matches(arg.Text) {
@@ -154,7 +154,7 @@ func coveredCommands(line, workspaceDir string, rules []Rule) (used []Rule, ok b
 		case ok && !slices.Contains(used, r):
 			used = append(used, r)
 		case ok:
-		case !part.Reads || leaves(part.Args, workspaceDir):
+		case !part.Reads || leavesWorkspace(part.Args, workspaceDir):
 			return nil, false
 		}
 	}
@@ -167,7 +167,7 @@ func covering(part shell.Part, rules []Rule) (match Rule, ok bool) {
 	for ok := part.Plain; ok; args, ok = shell.Behind(args) {
 		i := slices.IndexFunc(rules, func(r Rule) bool {
 			p, err := r.commandPattern()
-			return err == nil && p.is(args)
+			return err == nil && p.matches(args)
 		})
 		if i >= 0 {
 			return rules[i], true
@@ -176,9 +176,9 @@ func covering(part shell.Part, rules []Rule) (match Rule, ok bool) {
 	return Rule{}, false
 }
 
-// leaves reports whether a part changes to a directory that may be outside the workspace: what a rule allows is meant
-// for the workspace.
-func leaves(args []shell.Word, workspaceDir string) bool {
+// leavesWorkspace reports whether a part changes to a directory that may be outside the workspace: what a rule allows
+// is meant for the workspace.
+func leavesWorkspace(args []shell.Word, workspaceDir string) bool {
 	if len(args) == 0 || args[0].Text != "cd" {
 		return false
 	}
@@ -193,15 +193,15 @@ func leaves(args []shell.Word, workspaceDir string) bool {
 	return args[1].Text == "" || strings.HasPrefix(args[1].Text, "-") || to == ".." || strings.HasPrefix(to, "../")
 }
 
-// touches reports whether a simple command of a line matches or may match, as a deny or ask rule requires.
-func (p *commandPattern) touches(script shell.Script) (match bool, why string) {
+// mayMatchScript reports whether a simple command of a line matches or may match, as a deny or ask rule requires.
+func (p *commandPattern) mayMatchScript(script shell.Script) (match bool, why string) {
 	all, opaque := reach(script.Commands, 0)
 	if opaque {
 		return true, "the command runs a shell on text that is not known"
 	}
 	steps := maxSteps
 	for _, args := range all {
-		switch p.may(args, &steps) {
+		switch p.mayMatch(args, &steps) {
 		case yes:
 			return true, ""
 		case maybe:
@@ -225,11 +225,11 @@ const (
 	yes
 )
 
-// may matches strictly. A program matches by its name, whatever its path. Options between the words of the pattern,
-// each perhaps with a value, do not hide them (git -C . push). A star matches any number of words, and any text inside
-// a word. A word that is not literal may be anything that begins with its known text; without known text it may be any
-// number of words, also none.
-func (p *commandPattern) may(args []shell.Word, steps *int) verdict {
+// mayMatch matches strictly. A program matches by its name, whatever its path. Options between the words of the
+// pattern, each perhaps with a value, do not hide them (git -C . push). A star matches any number of words, and any
+// text inside a word. A word that is not literal may be anything that begins with its known text; without known text it
+// may be any number of words, also none.
+func (p *commandPattern) mayMatch(args []shell.Word, steps *int) verdict {
 	at := []int{0} // positions in args at which the rest of the pattern may continue, in order
 	for k, word := range p.words {
 		var next []int
@@ -238,7 +238,7 @@ func (p *commandPattern) may(args []shell.Word, steps *int) verdict {
 				next = append(next, i)
 			}
 		}
-		if word.any() {
+		if word.isStars() {
 			for i := at[0]; i <= len(args); i++ {
 				add(i)
 			}
@@ -265,7 +265,7 @@ func (p *commandPattern) may(args []shell.Word, steps *int) verdict {
 			switch {
 			case !a.Literal && mayBe(a, word, k == 0):
 				return maybe
-			case a.Literal && (word.matches(a.Text) || k == 0 && word.names(a.Text)):
+			case a.Literal && (word.matches(a.Text) || k == 0 && word.matchesProgram(a.Text)):
 				add(i + 1)
 			}
 			begun = begun || len(word) > 1 && a.Literal && strings.HasPrefix(a.Text, word[0])

@@ -173,7 +173,7 @@ func firstMatch(rules []Rule, hidden bool, d *tool.Declaration, s *subject) (mat
 		if r.Specifier == "" {
 			return r, "", true
 		}
-		if hit, doubt := s.touches(r); hit {
+		if hit, doubt := s.mayMatch(r); hit {
 			if doubt != "" {
 				doubt = " (it holds because " + doubt + ")"
 			}

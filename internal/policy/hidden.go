@@ -53,7 +53,7 @@ func (rs Rules) CheckPlaces(dirs []string, tools ...*tool.Declaration) error {
 		if !path.IsAbs(r.Specifier) || !slices.ContainsFunc(tools, r.aboutPlaces) {
 			continue
 		}
-		i := slices.IndexFunc(dirs, func(dir string) bool { return r.inside(dir) })
+		i := slices.IndexFunc(dirs, func(dir string) bool { return r.insideDir(dir) })
 		if len(dirs) == 0 {
 			errs = append(errs,
 				fmt.Errorf("rule %q: the directories of workspaces are not known here; write the path relative to "+
@@ -88,7 +88,8 @@ func (rs Rules) Portable(tools ...*tool.Declaration) Rules {
 // another workspace.
 func (rs Rules) In(d *tool.Declaration, dir string, dirs []string) Rules {
 	elsewhere := func(r Rule) bool {
-		return path.IsAbs(r.Specifier) && r.aboutPlaces(d) && !r.inside(dir) && slices.ContainsFunc(dirs, r.inside)
+		return path.IsAbs(r.Specifier) && r.aboutPlaces(d) && !r.insideDir(dir) &&
+			slices.ContainsFunc(dirs, r.insideDir)
 	}
 	keep := func(rules []Rule) []Rule {
 		if !slices.ContainsFunc(rules, elsewhere) {
@@ -99,8 +100,8 @@ func (rs Rules) In(d *tool.Declaration, dir string, dirs []string) Rules {
 	return Rules{Deny: keep(rs.Deny), Ask: keep(rs.Ask), Allow: keep(rs.Allow)}
 }
 
-// inside reports whether the rule's absolute path is inside a directory.
-func (r Rule) inside(dir string) bool {
+// insideDir reports whether the rule's absolute path is inside a directory.
+func (r Rule) insideDir(dir string) bool {
 	_, err := relativeGlob(r.Specifier, dir)
 	return dir != "" && !errors.Is(err, errElsewhere)
 }

@@ -29,7 +29,7 @@ func TestAHookAllowsWhatNothingElseDecides(t *testing.T) {
 	}
 }
 
-// TestTouches: a rule by itself is read as a denial is, in doubt strictly.
+// TestTouches: a single rule matches as a deny rule does: also what it only may match.
 func TestTouches(t *testing.T) {
 	bash := &tool.Declaration{Name: "bash", Aliases: []string{"shell"}, Specifier: tool.Specifier{Command: "command"}}
 	for _, c := range []struct {

@@ -41,9 +41,9 @@ func FieldName(own string) string {
 // Foreign reports whether a name is that of a tool of Claude Code which does not exist here.
 func Foreign(name string) bool { return slices.Contains(foreign, name) }
 
-// meant reports whether a rule's name means a tool of ours by its name in Claude Code. As there, Edit means every tool
-// that edits files.
-func meant(written, own string) bool {
+// isFieldName reports whether a rule's name means a tool of ours by its name in Claude Code. As there, Edit means every
+// tool that edits files.
+func isFieldName(written, own string) bool {
 	if written == "Edit" && own == "write_file" {
 		return true
 	}
@@ -98,8 +98,8 @@ func (n Names) Knows(name string) bool {
 	})
 }
 
-// unknown is the error for an unknown name.
-func (n Names) unknown(name string) error {
+// unknownNameError is the error for an unknown name.
+func (n Names) unknownNameError(name string) error {
 	if strings.HasPrefix(name, mcpPrefix) && !n.AnyServer {
 		if len(n.Servers) == 0 {
 			return fmt.Errorf("there is no tool %q here: no MCP server is connected", name)
@@ -140,7 +140,7 @@ func (n Names) Check(name string) error {
 	if n.Knows(name) {
 		return nil
 	}
-	return n.unknown(name)
+	return n.unknownNameError(name)
 }
 
 // CheckNames returns an error for rules that match no known tool: such a rule would have no effect, although its author

@@ -104,7 +104,7 @@ func ParseRules(list []string) ([]Rule, error) {
 
 // names reports whether the rule covers a tool of that name.
 func (r Rule) names(name string) bool {
-	if r.Tool == name || meant(r.Tool, name) {
+	if r.Tool == name || isFieldName(r.Tool, name) {
 		return true
 	}
 	prefix, wild := strings.CutSuffix(r.Tool, "*")

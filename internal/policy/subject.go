@@ -101,9 +101,9 @@ func newSubject(req *Request) *subject {
 	return s
 }
 
-// touches reports whether a deny or ask rule with a specifier matches or may match. If it only may, why says what is
+// mayMatch reports whether a deny or ask rule with a specifier matches or may match. If it only may, why says what is
 // unknown.
-func (s *subject) touches(r Rule) (match bool, why string) {
+func (s *subject) mayMatch(r Rule) (match bool, why string) {
 	if !s.known {
 		return true, s.why
 	}
@@ -112,7 +112,7 @@ func (s *subject) touches(r Rule) (match bool, why string) {
 	case kindCommand:
 		var p *commandPattern
 		if p, err = r.commandPattern(); err == nil {
-			return p.touches(s.script)
+			return p.mayMatchScript(s.script)
 		}
 	case kindPath:
 		if match, err = matchAnyPath(r.Specifier, s.workspaceDir, s.paths); err == nil {
