@@ -196,9 +196,9 @@ func TestCombine(t *testing.T) {
 			pipeline.HookVerdict{Context: "a\n\nb", By: "h0, h2"}},
 		{"output", []answer{{output: &one}, {output: &two}}, pipeline.HookVerdict{Output: &two, By: "h0, h1"}},
 	} {
-		var all []said
+		var all []namedAnswer
 		for i, a := range c.all {
-			all = append(all, said{fmt.Sprintf("h%d", i), a})
+			all = append(all, namedAnswer{fmt.Sprintf("h%d", i), a})
 		}
 		got := combine(all)
 		if got.Output != nil && c.want.Output != nil && *got.Output == *c.want.Output {

@@ -7,8 +7,8 @@ import (
 	"github.com/toolyard/toolyard/internal/pipeline"
 )
 
-// said is one hook's answer.
-type said struct {
+// namedAnswer is one hook's answer.
+type namedAnswer struct {
 	who string
 	answer
 }
@@ -19,7 +19,7 @@ var strictness = []pipeline.Behavior{"", pipeline.Allow, pipeline.Ask, pipeline.
 // combine makes one verdict of the hooks' answers, in their order. The caller passes input and output from hook to
 // hook. combine is pure. A block beats everything, deny beats ask, ask beats allow; the reason is that of the hooks
 // that decided.
-func combine(all []said) pipeline.HookVerdict {
+func combine(all []namedAnswer) pipeline.HookVerdict {
 	var v pipeline.HookVerdict
 	for _, s := range all {
 		v.Block, v.Stop = v.Block || s.block, v.Stop || s.stop

@@ -55,7 +55,7 @@ func failureOf(e Event, named OnFailure) (OnFailure, error) {
 	case named == Withhold && (e == PostToolUse || e == PostToolUseFailure):
 		return named, nil
 	case named == Withhold:
-		return "", fmt.Errorf("%q is for hooks behind a call only, which have an output to withhold", Withhold)
+		return "", fmt.Errorf("%q is only for hooks after a call, which have an output to withhold", Withhold)
 	}
 	return "", fmt.Errorf("%.100q is not known; use %q or %q", named, Block, Continue)
 }

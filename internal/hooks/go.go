@@ -52,7 +52,7 @@ func (s *Set) funcHandler(f *Func, index int) (*handler, error) {
 	}
 	m, err := parseMatcher(f.Matcher)
 	if err == nil {
-		err = s.knows(m)
+		err = s.checkMatcher(m)
 	}
 	if err != nil {
 		return bad("matcher: %v", err)

@@ -113,7 +113,7 @@ func (s *Set) configured(c handlerConfig, o Options, client *http.Client) (*hand
 	if err != nil {
 		return nil, err
 	}
-	if err := s.knows(m); err != nil {
+	if err := s.checkMatcher(m); err != nil {
 		return nil, fmt.Errorf("matcher: %w", err)
 	}
 	h := &handler{event: c.event, name: c.place, matcher: m, timeout: c.timeout, onFailure: c.onFailure}
@@ -135,8 +135,8 @@ func (s *Set) configured(c handlerConfig, o Options, client *http.Client) (*hand
 	return h, err
 }
 
-// knows returns an error for names of a matcher that no tool can have.
-func (s *Set) knows(m matcher) error {
+// checkMatcher returns an error for names of a matcher that no tool can have.
+func (s *Set) checkMatcher(m matcher) error {
 	if s.names == nil {
 		return nil
 	}
@@ -154,18 +154,18 @@ func (s *Set) PostTime() time.Duration {
 
 // Pre implements [pipeline.Hooks].
 func (s *Set) Pre(ctx context.Context, in pipeline.HookInput) (pipeline.HookVerdict, error) {
-	var all []said
+	var all []namedAnswer
 	var broken []string
 	changed := false
 	for _, h := range s.matching(PreToolUse, &in) {
-		a, err := s.ask(ctx, h, in)
+		a, err := s.runHook(ctx, h, in)
 		if err == nil && a.input != nil {
 			err = takeInput(&in, a.input)
 			changed = true
 		}
 		switch {
 		case err == nil:
-			all = append(all, said{h.name, a})
+			all = append(all, namedAnswer{h.name, a})
 		case ctx.Err() != nil:
 			return pipeline.HookVerdict{}, context.Cause(ctx)
 		case h.onFailure != Continue:
@@ -196,7 +196,7 @@ func takeInput(in *pipeline.HookInput, update []byte) error {
 	if err != nil {
 		return fmt.Errorf("the input cannot be read: %w", err)
 	}
-	if place, found := spoiled(now.Doc(), was.Doc(), "updatedInput"); found {
+	if place, found := findPartialChange(now.Doc(), was.Doc(), "updatedInput"); found {
 		return fmt.Errorf("%s was changed, and the hook saw only a part of it: send it back as it was, or write it "+
 			"anew", place)
 	}
@@ -212,13 +212,13 @@ func (s *Set) Post(ctx context.Context, in pipeline.HookInput) (pipeline.HookVer
 	if in.Outcome.IsError {
 		event = PostToolUseFailure
 	}
-	var all []said
+	var all []namedAnswer
 	var broken []string
 	for _, h := range s.matching(event, &in) {
-		a, err := s.ask(ctx, h, in)
+		a, err := s.runHook(ctx, h, in)
 		switch {
 		case err == nil:
-			all = append(all, said{h.name, a})
+			all = append(all, namedAnswer{h.name, a})
 			if a.output != nil {
 				in.Outcome.Output = *a.output
 			}
@@ -255,7 +255,7 @@ func (s *Set) HasBatch() bool {
 
 // Batch runs the hooks on a completed batch. An error means that a hook broke whose OnFailure is to block.
 func (s *Set) Batch(ctx context.Context, in BatchInput) (BatchVerdict, error) {
-	var all []said
+	var all []namedAnswer
 	dir, cwd, err := directory(in.WorkspaceDir, nil)
 	if err != nil {
 		return BatchVerdict{}, err
@@ -271,7 +271,7 @@ func (s *Set) Batch(ctx context.Context, in BatchInput) (BatchVerdict, error) {
 		a, err := s.bounded(ctx, h, &occasion{event: h.event, dir: dir, body: body})
 		switch {
 		case err == nil:
-			all = append(all, said{h.name, a})
+			all = append(all, namedAnswer{h.name, a})
 			if a.note != "" {
 				s.log.Warn("a hook says", "hook", h.name, "batch", in.Key, "message", a.note)
 			}
@@ -293,16 +293,16 @@ func (s *Set) Batch(ctx context.Context, in BatchInput) (BatchVerdict, error) {
 func (s *Set) matching(event Event, in *pipeline.HookInput) func(func(int, *handler) bool) {
 	return func(yield func(int, *handler) bool) {
 		for i, h := range s.handlers {
-			if h.event == event && h.matcher.matches(in.Tool) && (h.condition == nil || s.meets(*h.condition, in)) &&
-				!yield(i, h) {
+			if h.event == event && h.matcher.matches(in.Tool) &&
+				(h.condition == nil || s.conditionMatches(*h.condition, in)) && !yield(i, h) {
 				return
 			}
 		}
 	}
 }
 
-// ask runs one hook with its own copy of the event.
-func (s *Set) ask(ctx context.Context, h *handler, in pipeline.HookInput) (answer, error) {
+// runHook runs one hook with its own copy of the event.
+func (s *Set) runHook(ctx context.Context, h *handler, in pipeline.HookInput) (answer, error) {
 	in.Input = bytes.Clone(in.Input)
 	dir, cwd, err := directory(in.WorkspaceDir, in.Root)
 	if err != nil {

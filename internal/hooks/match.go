@@ -84,8 +84,8 @@ func parseIf(text string, declared map[string]tool.Declaration) (policy.Rule, er
 	return r, err
 }
 
-// meets reports whether an if matches or may match a call: if it may, the hook should check it.
-func (s *Set) meets(r policy.Rule, in *pipeline.HookInput) bool {
+// conditionMatches reports whether an if matches or may match a call: if it may, the hook should check it.
+func (s *Set) conditionMatches(r policy.Rule, in *pipeline.HookInput) bool {
 	d, ok := s.declared[in.Tool]
 	if !ok {
 		d = tool.Declaration{Name: in.Tool}
@@ -109,9 +109,9 @@ func (s *Set) meets(r policy.Rule, in *pipeline.HookInput) bool {
 // partial reports whether a text lacks something: secrets, or its end.
 func partial(text string) bool { return redact.Marked(text) || display.Cut(text) }
 
-// spoiled finds a text in an input that a hook has changed although it saw only a part of it, and returns its place. A
-// text that is unchanged in its place is fine: the pipeline restores the original.
-func spoiled(update, shown any, at string) (place string, found bool) {
+// findPartialChange finds a text in an input that a hook has changed although it saw only a part of it, and returns its
+// place. A text that is unchanged in its place is fine: the pipeline restores the original.
+func findPartialChange(update, shown any, at string) (place string, found bool) {
 	switch u := update.(type) {
 	case string:
 		return at, u != shown && partial(u)
@@ -122,7 +122,7 @@ func spoiled(update, shown any, at string) (place string, found bool) {
 			if i < len(was) {
 				old = was[i]
 			}
-			if place, found := spoiled(e, old, fmt.Sprintf("%s[%d]", at, i)); found {
+			if place, found := findPartialChange(e, old, fmt.Sprintf("%s[%d]", at, i)); found {
 				return place, true
 			}
 		}
@@ -132,7 +132,7 @@ func spoiled(update, shown any, at string) (place string, found bool) {
 			if partial(k) {
 				return at + ", in a name", true
 			}
-			if place, found := spoiled(e, was[k], at+"."+k); found {
+			if place, found := findPartialChange(e, was[k], at+"."+k); found {
 				return place, true
 			}
 		}
