@@ -27,7 +27,7 @@ func Answers(command string) (Answer, bool) {
 	err = nil
 	func() {
 		defer recovered(&err)
-		syntax.Walk(file, a.look)
+		syntax.Walk(file, a.inspect)
 		if a.ok = !a.ends; a.ok {
 			a.last(file.Stmts)
 		}
@@ -60,8 +60,8 @@ type asker struct {
 	ends bool
 }
 
-// look notes nodes anywhere that can end the shell, or change which command determines the status.
-func (a *asker) look(n syntax.Node) bool {
+// inspect notes nodes anywhere that can end the shell, or change which command determines the status.
+func (a *asker) inspect(n syntax.Node) bool {
 	if c, ok := n.(*syntax.CallExpr); ok && len(c.Args) > 0 {
 		name := readWord(c.Args[0])
 		a.ends = a.ends || !name.Literal || enders[name.Text]
