@@ -130,24 +130,24 @@ func (c *closer) findMixed(node map[string]any, part bool) {
 	alone := transparent(node) && !part
 	children(node, func(_, _ string, child map[string]any, childPart bool) { c.findMixed(child, childPart && !alone) })
 	for _, question := range []string{"if", "not", "contains"} {
-		c.leave(node[question])
+		c.keepOpen(node[question])
 	}
 }
 
-// leave marks a condition, and everything it refers to, as unchanged.
-func (c *closer) leave(doc any) {
+// keepOpen marks a condition, and everything it refers to, as unchanged.
+func (c *closer) keepOpen(doc any) {
 	switch v := doc.(type) {
 	case map[string]any:
 		if ref, ok := v["$ref"].(string); ok && !c.asked[ref] {
 			c.asked[ref] = true
-			c.leave(c.resolve(ref))
+			c.keepOpen(c.resolve(ref))
 		}
 		for _, e := range v {
-			c.leave(e)
+			c.keepOpen(e)
 		}
 	case []any:
 		for _, e := range v {
-			c.leave(e)
+			c.keepOpen(e)
 		}
 	}
 }

@@ -96,8 +96,8 @@ func (t *translator) peek(i int) rune {
 	return t.in[t.at+i]
 }
 
-// take reports whether text comes next, and skips it.
-func (t *translator) take(text string) bool {
+// accept reports whether text comes next, and skips it.
+func (t *translator) accept(text string) bool {
 	rs := []rune(text)
 	if t.at+len(rs) > len(t.in) || !slices.Equal(t.in[t.at:t.at+len(rs)], rs) {
 		return false
@@ -132,7 +132,7 @@ func (t *translator) term() (quantifiable, ok bool) {
 		t.out.WriteByte('|')
 		return false, true
 	case '(':
-		return false, t.open()
+		return false, t.openGroup()
 	case ')':
 		t.out.WriteByte(')')
 		return true, true
@@ -150,11 +150,11 @@ func (t *translator) term() (quantifiable, ok bool) {
 	return true, true
 }
 
-// open translates an opening bracket.
-func (t *translator) open() bool {
+// openGroup translates an opening bracket.
+func (t *translator) openGroup() bool {
 	t.out.WriteString("(?:")
 	switch {
-	case t.peek(0) != '?' || t.take("?:"):
+	case t.peek(0) != '?' || t.accept("?:"):
 		return true
 	case t.peek(1) != '<' || t.peek(2) == '=' || t.peek(2) == '!': // asserts, or has flags
 		return false
@@ -185,7 +185,7 @@ func (t *translator) quantifier(allowed bool) bool {
 		return false
 	}
 	t.out.WriteString(string(t.in[from:t.at]))
-	t.take("?")
+	t.accept("?")
 	return !slices.Contains([]rune{'*', '+', '?'}, t.peek(0))
 }
 
@@ -205,10 +205,10 @@ func (t *translator) braces() bool {
 		return t.at > start
 	}
 	if number() {
-		if t.take(",") {
+		if t.accept(",") {
 			number()
 		}
-		if t.take("}") {
+		if t.accept("}") {
 			return true
 		}
 	}
@@ -306,7 +306,7 @@ func (t *translator) hex(n int) (rune, bool) {
 
 // codePoint reads what follows \u.
 func (t *translator) codePoint() (rune, bool) {
-	if t.unicode && t.take("{") {
+	if t.unicode && t.accept("{") {
 		from := t.at
 		for t.peek(0) != '}' {
 			if t.peek(0) < 0 {
@@ -320,7 +320,7 @@ func (t *translator) codePoint() (rune, bool) {
 	}
 	r, ok := t.hex(4)
 	if ok && utf16.IsSurrogate(r) {
-		if !t.unicode || !t.take(`\u`) {
+		if !t.unicode || !t.accept(`\u`) {
 			return 0, false
 		}
 		low, paired := t.hex(4)
@@ -332,7 +332,7 @@ func (t *translator) codePoint() (rune, bool) {
 
 // property returns the text of \p{…} and \P{…} for names that Go has too.
 func (t *translator) property(r rune) (text string, ok bool) {
-	if !t.unicode || !t.take("{") {
+	if !t.unicode || !t.accept("{") {
 		return "", false
 	}
 	from := t.at
@@ -358,9 +358,9 @@ func (t *translator) property(r rune) (text string, ok bool) {
 
 // bracket translates a class in brackets.
 func (t *translator) bracket() bool {
-	negated := t.take("^")
+	negated := t.accept("^")
 	var b strings.Builder
-	for !t.take("]") {
+	for !t.accept("]") {
 		low, isChar, ok := t.member(&b)
 		if !ok {
 			return false
@@ -413,7 +413,7 @@ func (t *translator) member(b *strings.Builder) (r rune, isChar, ok bool) {
 	if r != '\\' {
 		return r, true, true
 	}
-	if t.take("b") {
+	if t.accept("b") {
 		return '\b', true, true
 	}
 	r, s, more, ok := t.escaped()

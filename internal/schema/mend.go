@@ -28,7 +28,7 @@ func Mend(raw json.RawMessage, input bool) (json.RawMessage, []string, error) {
 	switch {
 	case ok:
 	case input && (v.doc == nil || v.doc == true):
-		m.say(nil, "there is no input schema; any fields are taken")
+		m.record(nil, "there is no input schema; any fields are taken")
 		root = map[string]any{"type": "object", "additionalProperties": true}
 	case v.doc == true:
 		root = map[string]any{}
@@ -64,8 +64,8 @@ type mender struct {
 	lines []string
 }
 
-// say records a change and its place.
-func (m *mender) say(at []string, format string, args ...any) {
+// record records a change and its place.
+func (m *mender) record(at []string, format string, args ...any) {
 	where := ""
 	if len(at) > 0 {
 		where = shorten("/"+strings.Join(at, "/")) + ": "
@@ -94,7 +94,7 @@ func (m *mender) dialect() {
 	}
 	if ok {
 		delete(m.root, "$schema")
-		m.say([]string{"$schema"}, "%s is no draft that is known; it is read as 2020-12", shorten(name))
+		m.record([]string{"$schema"}, "%s is no draft that is known; it is read as 2020-12", shorten(name))
 	}
 }
 
@@ -102,7 +102,7 @@ func (m *mender) dialect() {
 func (m *mender) object() error {
 	switch t := m.root["type"].(type) {
 	case nil:
-		m.say(nil, "the root does not say that it is an object; it is read as one")
+		m.record(nil, "the root does not say that it is an object; it is read as one")
 	case string:
 		if t != "object" {
 			return fmt.Errorf("its type is %s; the input of a tool is an object", shorten(t))
@@ -112,7 +112,7 @@ func (m *mender) object() error {
 		if !slices.Contains(t, any("object")) {
 			return errors.New("its types are all other than object; the input of a tool is an object")
 		}
-		m.say(nil, "the root may be other than an object; it is read as one")
+		m.record(nil, "the root may be other than an object; it is read as one")
 	}
 	m.root["type"] = "object"
 	return nil
@@ -123,7 +123,7 @@ func (m *mender) node(node map[string]any, at []string) {
 	for _, k := range slices.Sorted(maps.Keys(node)) {
 		if node[k] == nil && !slices.Contains([]string{"const", "default", "example", "examples"}, k) {
 			delete(node, k)
-			m.say(append(slices.Clip(at), k), "null says nothing and is taken out")
+			m.record(append(slices.Clip(at), k), "null says nothing and is taken out")
 		}
 	}
 	m.types(node, at)
@@ -163,10 +163,10 @@ func (m *mender) types(node map[string]any, at []string) {
 		switch {
 		case !known:
 			unknown = true
-			m.say(append(slices.Clip(at), "type"), "%s is no type; any value is taken", literal(t))
+			m.record(append(slices.Clip(at), "type"), "%s is no type; any value is taken", literal(t))
 			continue
 		case name != word:
-			m.say(append(slices.Clip(at), "type"), "%s is read as %q", quote(word), name)
+			m.record(append(slices.Clip(at), "type"), "%s is read as %q", quote(word), name)
 		}
 		if !slices.Contains(names, any(name)) {
 			names = append(names, name)
@@ -177,7 +177,7 @@ func (m *mender) types(node map[string]any, at []string) {
 		if values, ok := node["enum"].([]any); ok && !slices.Contains(values, nil) {
 			node["enum"] = append(values, nil)
 		}
-		m.say(append(slices.Clip(at), "nullable"), "null is taken too, as OpenAPI means it")
+		m.record(append(slices.Clip(at), "nullable"), "null is taken too, as OpenAPI means it")
 	}
 	switch {
 	case unknown || len(names) == 0:
@@ -203,7 +203,7 @@ func (m *mender) tuple(node map[string]any, at []string) {
 	if len(list) > 0 {
 		node["prefixItems"] = list
 	}
-	m.say(append(slices.Clip(at), "items"), "a list is read as prefixItems, which 2020-12 calls it")
+	m.record(append(slices.Clip(at), "items"), "a list is read as prefixItems, which 2020-12 calls it")
 }
 
 // limits translates the booleans of draft 4.
@@ -220,7 +220,7 @@ func (m *mender) limits(node map[string]any, at []string) {
 			node[k.exclusive] = limit
 			delete(node, k.bound)
 		}
-		m.say(append(slices.Clip(at), k.exclusive), "%t is read as draft 4 has it", on)
+		m.record(append(slices.Clip(at), k.exclusive), "%t is read as draft 4 has it", on)
 	}
 }
 
@@ -237,7 +237,7 @@ func (m *mender) required(node map[string]any, at []string) {
 			if need {
 				list, isList = append(list, name), true
 			}
-			m.say(append(slices.Clip(at), "properties", name, "required"), "%t is read as draft 3 has it", need)
+			m.record(append(slices.Clip(at), "properties", name, "required"), "%t is read as draft 3 has it", need)
 		}
 	}
 	if !isList {
@@ -253,7 +253,7 @@ func (m *mender) required(node map[string]any, at []string) {
 		unique = []any{}
 	}
 	if len(unique) < len(list) {
-		m.say(append(slices.Clip(at), "required"), "names that stand there twice, and what is no name, are taken out")
+		m.record(append(slices.Clip(at), "required"), "names that stand there twice, and what is no name, are taken out")
 	}
 	node["required"] = unique
 }
@@ -266,11 +266,11 @@ func (m *mender) references(node map[string]any, at []string) {
 		case local && strings.HasPrefix(fragment, "/"):
 			if _, ok := lookup(m.root, fragment); !ok {
 				delete(node, "$ref")
-				m.say(append(slices.Clip(at), "$ref"), "%s is not in the schema; any value is taken", shorten(ref))
+				m.record(append(slices.Clip(at), "$ref"), "%s is not in the schema; any value is taken", shorten(ref))
 			}
 		case !local && !named(m.root, true):
 			delete(node, "$ref")
-			m.say(append(slices.Clip(at), "$ref"),
+			m.record(append(slices.Clip(at), "$ref"),
 				"%s leads out of the schema, and nothing is loaded; any value is taken",
 				shorten(ref))
 		}
@@ -343,7 +343,7 @@ func (m *mender) takeOut(path []string) bool {
 			path = path[:len(path)-1]
 			continue
 		}
-		m.say(path, "it means nothing there and is taken out")
+		m.record(path, "it means nothing there and is taken out")
 		value, isObject := parent[last].(map[string]any)
 		if len(path) > 1 && slices.Contains(holdNamed, path[len(path)-2]) && !(isObject && len(value) == 0) {
 			parent[last] = map[string]any{}
