@@ -89,7 +89,7 @@ func DeferAllBut(s Surface, list []string) (Surface, error) {
 	s.Tools = slices.Clone(s.Tools)
 	for i := range s.Tools {
 		e := &s.Tools[i]
-		kept := slices.ContainsFunc(list, func(pattern string) bool { return stands(pattern, e.Name) })
+		kept := slices.ContainsFunc(list, func(pattern string) bool { return matchesPattern(pattern, e.Name) })
 		e.Defer = !kept && !e.AlwaysLoad && e.Name != searchTool
 	}
 	return named(s)
@@ -105,7 +105,7 @@ func CheckPatterns(list []string) error {
 			return fmt.Errorf("%q: %w", name, err)
 		}
 		if i := strings.IndexByte(name, '*'); i >= 0 && i != len(name)-1 {
-			return fmt.Errorf("%q: a * stands at the end of a name", name)
+			return fmt.Errorf("%q: a * is allowed only at the end of a name", name)
 		}
 	}
 	return nil

@@ -63,19 +63,19 @@ func ParseViews(texts []string) (Views, error) {
 // Hide reports whether a tool is hidden from an agent.
 func (vs Views) Hide(agent toolyard.Agent, name string, aliases []string) bool {
 	for _, v := range vs {
-		if !stands(v.Agent, string(agent)) {
+		if !matchesPattern(v.Agent, string(agent)) {
 			continue
 		}
 		shows := func(name string) bool {
-			return slices.ContainsFunc(v.Tools, func(pattern string) bool { return stands(pattern, name) })
+			return slices.ContainsFunc(v.Tools, func(pattern string) bool { return matchesPattern(pattern, name) })
 		}
 		return !shows(name) && !slices.ContainsFunc(aliases, shows)
 	}
 	return false
 }
 
-// stands reports whether a pattern matches a name.
-func stands(pattern, name string) bool {
+// matchesPattern reports whether a pattern matches a name.
+func matchesPattern(pattern, name string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(name, prefix)
 	}
