@@ -41,12 +41,12 @@ func bash(box sandbox.Sandbox, policy sandbox.Policy) (tool.Tool, error) {
 			"and are exact. " +
 			"Commands that only read may run beside others; any other runs alone.",
 		InputSchema: object(
-			text("command", "The command, for bash -c.").such("npm test", "git log --oneline -5").required(),
+			text("command", "The command, for bash -c.").withExamples("npm test", "git log --oneline -5").required(),
 			number("timeout_ms", 1, MaxBashTimeout.Milliseconds(),
-				"After how many milliseconds to stop the command.").or(DefaultBashTimeout.Milliseconds()),
+				"After how many milliseconds to stop the command.").withDefault(DefaultBashTimeout.Milliseconds()),
 			text("description",
 				"What the command does, in five to ten words, for the person who approves it.").
-				such("Runs the tests of the parser"),
+				withExamples("Runs the tests of the parser"),
 		),
 		Class:          tool.ClassRule{Shell: "command"},
 		Execution:      tool.InSandbox,
@@ -104,7 +104,7 @@ func (b *bashTool) run(ctx context.Context, env tool.Env, in bashInput) (string,
 	if err != nil {
 		return "", err
 	}
-	root, err := held(env, "bash")
+	root, err := heldRoot(env, "bash")
 	if err != nil {
 		return "", err
 	}

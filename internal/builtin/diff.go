@@ -101,16 +101,16 @@ func (c change) output(text string) tool.Output {
 	return tool.Output{Text: text, Structured: mustJSON(c)}
 }
 
-// foretell describes the change for a person who decides about it: the diff, and the note.
-func (c change) foretell() string {
+// preview describes the change for a person who decides about it: the diff, and the note.
+func (c change) preview() string {
 	if c.Note == "" {
 		return c.Diff
 	}
 	return c.Diff + "\\ " + c.Note + "\n"
 }
 
-// foretells adds [tool.Tool.Diff] to a tool that writes.
-func foretells[In any](t tool.Tool, err error, plan func(context.Context, *workspace, In) (change, error)) (tool.Tool,
+// withDiff adds [tool.Tool.Diff] to a tool that writes.
+func withDiff[In any](t tool.Tool, err error, plan func(context.Context, *workspace, In) (change, error)) (tool.Tool,
 	error) {
 	t.Diff = func(ctx context.Context, env tool.Env, input json.RawMessage) (string, error) {
 		in, err := decode[In](input)
@@ -123,7 +123,7 @@ func foretells[In any](t tool.Tool, err error, plan func(context.Context, *works
 		}
 		defer w.close()
 		c, err := plan(ctx, w, in)
-		return c.foretell(), err
+		return c.preview(), err
 	}
 	return t, err
 }

@@ -29,12 +29,12 @@ func editFile() (tool.Tool, error) {
 		InputSchema: object(
 			text("file_path",
 				"The file: a path relative to the workspace's directory, or an absolute path inside it.").
-				such("src/main.go").required(),
+				withExamples("src/main.go").required(),
 			text("old_string",
-				"The text to replace, exactly as it is in the file; with enough lines around it to be there only once.").such("timeout := 5 * time.Second").required(),
+				"The text to replace, exactly as it is in the file; with enough lines around it to be there only once.").withExamples("timeout := 5 * time.Second").required(),
 			text("new_string",
 				"The text to put in its place; empty to delete it. It must differ from old_string.").
-				such("timeout := 30 * time.Second").required(),
+				withExamples("timeout := 30 * time.Second").required(),
 			boolean("replace_all", "Whether to replace every place where old_string is, instead of the only one."),
 		),
 		Class:          tool.ClassRule{Static: toolyard.WriteExclusive},
@@ -46,7 +46,7 @@ func editFile() (tool.Tool, error) {
 		MaxResultSizeChars: -1, // it is one line
 		OutputSchema:       changeSchema,
 	}, checkEditFile, runEditFile)
-	return foretells(t, err, func(ctx context.Context, w *workspace, in editFileInput) (change, error) {
+	return withDiff(t, err, func(ctx context.Context, w *workspace, in editFileInput) (change, error) {
 		p, err := w.planEdit(ctx, in)
 		return w.changeOf(p.target, p.old, []byte(p.content)), err
 	})
@@ -107,7 +107,7 @@ func (w *workspace) planEdit(ctx context.Context, in editFileInput) (p editPlan,
 	p.places = 1
 	if in.ReplaceAll {
 		p.places = strings.Count(old, in.OldString)
-	} else if spots, more := places(old, in.OldString); len(spots) > 1 {
+	} else if spots, more := occurrences(old, in.OldString); len(spots) > 1 {
 		return p, ambiguous(p.target, spots, more)
 	}
 	if size := len(old) + p.places*(len(in.NewString)-len(in.OldString)); size > MaxWriteBytes {
@@ -118,9 +118,9 @@ func (w *workspace) planEdit(ctx context.Context, in editFileInput) (p editPlan,
 	return p, nil
 }
 
-// places returns the numbers of the lines where old begins, also of overlapping occurrences, at most [MaxShownSpots];
-// more says that there are others.
-func places(text, old string) (lines []int, more bool) {
+// occurrences returns the numbers of the lines where old begins, also of overlapping occurrences, at most
+// [MaxShownSpots]; more says that there are others.
+func occurrences(text, old string) (lines []int, more bool) {
 	number := 1
 	for {
 		at := strings.Index(text, old)

@@ -34,9 +34,9 @@ func glob() (tool.Tool, error) {
 			".git directories are left out "+
 			"unless the pattern names them; symbolic links to directories are listed, not entered.", MaxGlobResults),
 		InputSchema: object(
-			text("pattern", "What to look for, relative to path.").such("**/*.go", "src/*.{ts,tsx}").required(),
+			text("pattern", "What to look for, relative to path.").withExamples("**/*.go", "src/*.{ts,tsx}").required(),
 			text("path",
-				"The directory to look in: relative to the workspace's directory, or absolute inside it.").or("."),
+				"The directory to look in: relative to the workspace's directory, or absolute inside it.").withDefault("."),
 		),
 		Class:          tool.ClassRule{Static: toolyard.ReadOnly},
 		ReadOnly:       true,

@@ -35,15 +35,15 @@ func grep() (tool.Tool, error) {
 			"are skipped, symbolic links to directories are not entered.", MaxGrepMatches, MaxGrepFileBytes>>20),
 		InputSchema: object(
 			text("pattern", "The regular expression, in RE2 syntax (as in Go): no look-around and no "+
-				"back-references. Write \\. for a dot, \\( for a parenthesis.").such(`func \w+\(ctx`,
+				"back-references. Write \\. for a dot, \\( for a parenthesis.").withExamples(`func \w+\(ctx`,
 				"TODO").required(),
 			text("path",
 				"The file or directory to search: relative to the workspace's directory, or absolute inside it.").
-				or("."),
+				withDefault("."),
 			text("glob", "Search only files that match this glob: by their name alone (*.go), or by their path below "+
-				"path when it holds a slash (src/**/*.ts).").such("*.go"),
+				"path when it holds a slash (src/**/*.ts).").withExamples("*.go"),
 			boolean("ignore_case", "Whether capital and small letters are the same."),
-			number("context", 0, MaxGrepContext, "How many lines to show before and after each match.").or(0),
+			number("context", 0, MaxGrepContext, "How many lines to show before and after each match.").withDefault(0),
 		),
 		Class:          tool.ClassRule{Static: toolyard.ReadOnly},
 		ReadOnly:       true,
@@ -64,8 +64,8 @@ type grepPlan struct {
 	context int    // lines
 }
 
-// wants reports whether a file must be searched; name is its path below base.
-func (p *grepPlan) wants(name string) bool {
+// includes reports whether a file must be searched; name is its path below base.
+func (p *grepPlan) includes(name string) bool {
 	switch {
 	case p.glob == "":
 		return true
@@ -152,7 +152,7 @@ func runGrep(ctx context.Context, env tool.Env, in grepInput) (string, error) {
 	entries := &countedFS{ctx: ctx, w: w, base: p.base.name, left: MaxWalkEntries, progress: env.Progress}
 	if p.base.info.IsDir() {
 		err = s.walk(entries, ".")
-	} else if s.wants(path.Base(p.base.name)) {
+	} else if s.includes(path.Base(p.base.name)) {
 		err = s.file(ctx, w, p.base.name, p.shown)
 	}
 	switch {

@@ -63,20 +63,20 @@ func (l *lines) skip(n int64) (found int64, err error) {
 			found += here
 			open = chunk[len(chunk)-1] != '\n'
 			if !open && found == n {
-				return found, l.take(len(chunk))
+				return found, l.consume(len(chunk))
 			}
 			if found == n { // the next line has begun in this chunk
 				chunk = chunk[:bytes.LastIndexByte(chunk, '\n')+1]
-				return found, l.take(len(chunk))
+				return found, l.consume(len(chunk))
 			}
 		} else {
 			end := 0
 			for ; found < n; found++ {
 				end += bytes.IndexByte(chunk[end:], '\n') + 1
 			}
-			return found, l.take(end)
+			return found, l.consume(end)
 		}
-		if err := l.take(len(chunk)); err != nil {
+		if err := l.consume(len(chunk)); err != nil {
 			return found, err
 		}
 	}
@@ -88,8 +88,8 @@ func (l *lines) skip(n int64) (found int64, err error) {
 
 var newline = []byte{'\n'}
 
-// take consumes n buffered bytes.
-func (l *lines) take(n int) error {
+// consume consumes n buffered bytes.
+func (l *lines) consume(n int) error {
 	l.read += int64(n)
 	if _, err := l.r.Discard(n); err != nil {
 		return err

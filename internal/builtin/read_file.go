@@ -42,9 +42,9 @@ func readFile() (tool.Tool, error) {
 		InputSchema: object(
 			text("file_path",
 				"The file: a path relative to the workspace's directory, or an absolute path inside it.").
-				such("src/main.go").required(),
-			number("offset", 1, MaxOffset, "The number of the first line to read; lines count from 1.").or(1),
-			number("limit", 1, MaxReadLines, "How many lines to read at most.").or(DefaultReadLines),
+				withExamples("src/main.go").required(),
+			number("offset", 1, MaxOffset, "The number of the first line to read; lines count from 1.").withDefault(1),
+			number("limit", 1, MaxReadLines, "How many lines to read at most.").withDefault(DefaultReadLines),
 		),
 		Class:              tool.ClassRule{Static: toolyard.ReadOnly},
 		ReadOnly:           true,

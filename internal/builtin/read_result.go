@@ -29,8 +29,9 @@ func readResult() (tool.Tool, error) {
 		InputSchema: object(
 			text("ref", "The reference of the result, exactly as its preview names it.").required(),
 			number("offset", 0, MaxOffset,
-				"How many characters to skip; 0 starts at the beginning.").such(DefaultResultChars).or(0),
-			number("limit", 1, MaxResultChars, "How many characters to read at most.").or(DefaultResultChars),
+				"How many characters to skip; 0 starts at the beginning.").
+				withExamples(DefaultResultChars).withDefault(0),
+			number("limit", 1, MaxResultChars, "How many characters to read at most.").withDefault(DefaultResultChars),
 		),
 		Class:              tool.ClassRule{Static: toolyard.ReadOnly},
 		ReadOnly:           true,

@@ -41,7 +41,7 @@ func (w *workspace) resolve(field, written string) (target, error) {
 		}
 		if name == ".." {
 			if t.name == "." {
-				return t, leaves(field, written)
+				return t, leavesError(field, written)
 			}
 			t.name = path.Dir(t.name)
 			continue
@@ -120,7 +120,7 @@ func (w *workspace) follow(t target, name string) (link, error) {
 	}
 	names, ok := w.inside(text)
 	if !ok {
-		return link{}, leaves(t.field, t.written)
+		return link{}, leavesError(t.field, t.written)
 	}
 	return link{names: names, absolute: true}, nil
 }

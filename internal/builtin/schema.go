@@ -36,11 +36,11 @@ func boolean(name, description string) field {
 // required makes a field required.
 func (f field) required() field { f.Required = true; return f }
 
-// such adds examples.
-func (f field) such(examples ...any) field { f.Examples = examples; return f }
+// withExamples adds examples.
+func (f field) withExamples(examples ...any) field { f.Examples = examples; return f }
 
-// or sets the default.
-func (f field) or(def any) field { f.Default = def; return f }
+// withDefault sets the default.
+func (f field) withDefault(def any) field { f.Default = def; return f }
 
 // object is the schema of an input with these fields, in this order, and no others.
 func object(fields ...field) json.RawMessage {

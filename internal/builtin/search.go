@@ -44,7 +44,7 @@ func (s *search) walk(files *countedFS, dir string) error {
 			if err := s.walk(files, name); err != nil {
 				return err
 			}
-		case e.Type().IsRegular() && s.wants(name):
+		case e.Type().IsRegular() && s.includes(name):
 			if err := s.file(files.ctx, files.w, path.Join(files.base, name), path.Join(s.shown, name)); err != nil {
 				return err
 			}

@@ -33,8 +33,8 @@ func toolSearch() (tool.Tool, error) {
 			InputSchema: object(
 				text("query",
 					"A few words that say what is needed, or select: and exact names with commas between them.").
-					such("create github issue", "select:mcp__tracker__create_issue").required(),
-				number("limit", 1, MaxSearchTools, "How many tools to load at most.").or(DefaultSearchTools),
+					withExamples("create github issue", "select:mcp__tracker__create_issue").required(),
+				number("limit", 1, MaxSearchTools, "How many tools to load at most.").withDefault(DefaultSearchTools),
 			),
 			Class:              tool.ClassRule{Static: toolyard.ReadOnly},
 			ReadOnly:           true,

@@ -30,8 +30,8 @@ type workspace struct {
 	linked map[place.ID]bool
 }
 
-// held is the call's directory, which the worker holds open. It checks again whether the directory may be used.
-func held(env tool.Env, what string) (*place.Root, error) {
+// heldRoot is the call's directory, which the worker holds open. It checks again whether the directory may be used.
+func heldRoot(env tool.Env, what string) (*place.Root, error) {
 	root, ok := env.Root.(*place.Root)
 	if !ok {
 		return nil, tool.SetupRequired("this worker serves no directory for workspace %q; %s can't be used in it",
@@ -42,7 +42,7 @@ func held(env tool.Env, what string) (*place.Root, error) {
 
 // openWorkspace opens the call's directory. The caller closes it.
 func openWorkspace(env tool.Env) (*workspace, error) {
-	from, err := held(env, "this tool")
+	from, err := heldRoot(env, "this tool")
 	if err != nil {
 		return nil, err
 	}
@@ -101,14 +101,14 @@ func (w *workspace) split(field, written string) (names []string, needsDir bool,
 	if strings.HasPrefix(written, "/") {
 		var ok bool
 		if names, ok = w.inside(written); !ok {
-			return nil, false, leaves(field, written)
+			return nil, false, leavesError(field, written)
 		}
 	}
 	depth := 0
 	for _, name := range names {
 		if depth++; name == ".." {
 			if depth -= 2; depth < 0 {
-				return nil, false, leaves(field, written)
+				return nil, false, leavesError(field, written)
 			}
 		}
 	}
@@ -123,9 +123,9 @@ func tooManyNames(field, written string) error {
 	return tool.Invalid("%s %s has more than %d names on its way", field, show(written), MaxPathSteps)
 }
 
-// leaves is the error of a path that leads out of the workspace. It repeats only what the model wrote, so that it does
-// not reveal whether something exists there.
-func leaves(field, written string) error {
+// leavesError is the error of a path that leads out of the workspace. It repeats only what the model wrote, so that it
+// does not reveal whether something exists there.
+func leavesError(field, written string) error {
 	return tool.Violation("%s %s leads out of the workspace; only paths inside it can be used", field, show(written))
 }
 
@@ -144,7 +144,7 @@ func (w *workspace) fault(field, written, doing string, err error) error {
 	}
 	switch {
 	case w.escaped(err):
-		return leaves(field, written)
+		return leavesError(field, written)
 	case errors.Is(err, fs.ErrNotExist):
 		return message(toolyard.InvalidArguments, "%s %s is not there any more; look again")
 	case errors.Is(err, fs.ErrPermission):

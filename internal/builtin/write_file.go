@@ -26,8 +26,8 @@ func writeFile() (tool.Tool, error) {
 		InputSchema: object(
 			text("file_path",
 				"The file: a path relative to the workspace's directory, or an absolute path inside it.").
-				such("docs/notes.md").required(),
-			text("content", "The whole new content of the file.").such("# Notes\n").required(),
+				withExamples("docs/notes.md").required(),
+			text("content", "The whole new content of the file.").withExamples("# Notes\n").required(),
 		),
 		Class:          tool.ClassRule{Static: toolyard.WriteExclusive},
 		Destructive:    &yes, // the old content is gone
@@ -38,7 +38,7 @@ func writeFile() (tool.Tool, error) {
 		MaxResultSizeChars: -1, // it is one line
 		OutputSchema:       changeSchema,
 	}, checkWriteFile, runWriteFile)
-	return foretells(t, err, func(ctx context.Context, w *workspace, in writeFileInput) (change, error) {
+	return withDiff(t, err, func(ctx context.Context, w *workspace, in writeFileInput) (change, error) {
 		t, err := w.planWrite(in)
 		if err != nil {
 			return change{}, err
