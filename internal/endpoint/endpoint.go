@@ -111,13 +111,13 @@ func (e *endpoint) run(ctx context.Context, env tool.Env, input json.RawMessage)
 	}
 	res, err := e.http.Do(req)
 	if err != nil {
-		return tool.Output{}, e.broken(ctx, at, err)
+		return tool.Output{}, e.requestError(ctx, at, err)
 	}
 	defer res.Body.Close() //nolint:errcheck // it was only read
 	content, err := io.ReadAll(io.LimitReader(res.Body, MaxBodyBytes+1))
 	switch {
 	case err != nil:
-		return tool.Output{}, e.broken(ctx, at, err)
+		return tool.Output{}, e.requestError(ctx, at, err)
 	case res.StatusCode < 200 || res.StatusCode > 299:
 		return tool.Output{}, e.status(at, res, content)
 	case len(content) > MaxBodyBytes:
@@ -127,8 +127,8 @@ func (e *endpoint) run(ctx context.Context, env tool.Env, input json.RawMessage)
 	return output(at, res.Header.Get("Content-Type"), content)
 }
 
-// broken is the error of a request without a complete response.
-func (e *endpoint) broken(ctx context.Context, at *url.URL, err error) error {
+// requestError is the error of a request without a complete response.
+func (e *endpoint) requestError(ctx context.Context, at *url.URL, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -142,7 +142,7 @@ func (e *endpoint) broken(ctx context.Context, at *url.URL, err error) error {
 			"new address into the manifest", at.Host)
 	case ok && dial.Op == "dial":
 		return tool.Unavailable(err, "%s could not be reached; the request was not sent", at.Host)
-	case e.again():
+	case e.repeatable():
 		return tool.Unavailable(err, "%s broke off before it had answered", at.Host)
 	}
 	return &tool.Error{Code: toolyard.OutcomeUnknown, Err: err,
@@ -150,8 +150,8 @@ func (e *endpoint) broken(ctx context.Context, at *url.URL, err error) error {
 			"before trying again."}
 }
 
-// again reports whether a request may be repeated.
-func (e *endpoint) again() bool { return e.Complete(tool.Judgement{}, e.ReadOnly).Idempotent }
+// repeatable reports whether a request may be repeated.
+func (e *endpoint) repeatable() bool { return e.Complete(tool.Judgement{}, e.ReadOnly).Idempotent }
 
 // status is the error of a failed response.
 func (e *endpoint) status(at *url.URL, res *http.Response, content []byte) error {
@@ -173,7 +173,7 @@ func (e *endpoint) status(at *url.URL, res *http.Response, content []byte) error
 		out.Code = toolyard.InvalidArguments
 	case code >= http.StatusInternalServerError && code != http.StatusNotImplemented:
 		out.Code = toolyard.DependencyUnavailable
-		if !e.again() {
+		if !e.repeatable() {
 			out.Message += "\nThe request may or may not have taken effect: check before trying again."
 		}
 	}
