@@ -171,7 +171,7 @@ func (b *Breakers) find(dep string) *dependency {
 		return d
 	}
 	if len(b.deps) >= b.opts.MaxDependencies {
-		b.forget()
+		b.evict()
 	}
 	d := &dependency{used: b.tick}
 	d.cb = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
@@ -191,9 +191,9 @@ func (b *Breakers) find(dep string) *dependency {
 	return d
 }
 
-// forget drops the least recently used breaker: a closed one if there is one, otherwise an open one. Names may come
+// evict drops the least recently used breaker: a closed one if there is one, otherwise an open one. Names may come
 // from a model, and many dead ones must not prevent others from being tried. b.mu is held.
-func (b *Breakers) forget() {
+func (b *Breakers) evict() {
 	closed, open := "", ""
 	for name, d := range b.deps {
 		oldest := &open
