@@ -23,7 +23,7 @@ type one struct {
 
 // Add adds the next event.
 func (a *All) Add(e Event) {
-	o := a.of(e)
+	o := a.replayOf(e)
 	_, first := e.Body.(events.Submitted)
 	o.begun = o.begun || first
 	if !o.begun {
@@ -33,8 +33,8 @@ func (a *All) Add(e Event) {
 	a.last = o
 }
 
-// of returns the batch of an event. An event that does not name its batch belongs to that of the event before it.
-func (a *All) of(e Event) *one {
+// replayOf returns the batch of an event. An event that does not name its batch belongs to that of the event before it.
+func (a *All) replayOf(e Event) *one {
 	k := keyOf(e)
 	if o := a.byKey[k]; o != nil {
 		return o

@@ -111,7 +111,7 @@ func (p *Replay) add(e Event) (problem string) {
 	if problem := p.matches(e); problem != "" {
 		return problem
 	}
-	p.times.note(e, &p.state)
+	p.times.record(e, &p.state)
 	return ""
 }
 

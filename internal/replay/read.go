@@ -103,7 +103,7 @@ func Decode(text []byte, seq uint64) (Event, error) {
 	case events.Newer: // in whichever chain it is
 		return e, nil
 	case events.Requested:
-		return e, fmt.Errorf("an event of type %s is work for a queue, and stands in no batch's log", body.EventType())
+		return e, fmt.Errorf("an event of type %s is work for a queue, and is never part of a batch's log", body.EventType())
 	default:
 		e.Chain = batch.ChainBatch
 		if inCall {

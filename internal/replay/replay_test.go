@@ -527,7 +527,7 @@ func TestWhatIsNoLog(t *testing.T) {
 		{"other data", strings.Replace(first, `"calls":[`, `"calls":5,"c":[`, 1), 1e6, 1e6,
 			"the data is not of its type", false},
 		{"work",
-			`{"specversion":"1.0","id":"1","source":"/d","type":"dev.toolyard.calls.requested.v1","subject":"a/b/0","datacontenttype":"application/json","data":{}}`, 1e6, 1e6, "stands in no batch's log", false},
+			`{"specversion":"1.0","id":"1","source":"/d","type":"dev.toolyard.calls.requested.v1","subject":"a/b/0","datacontenttype":"application/json","data":{}}`, 1e6, 1e6, "part of a batch's log", false},
 		{"a subject that names nothing",
 			`{"specversion":"1.0","id":"1","source":"/d","type":"dev.toolyard.group.started.v1","subject":"a=/b","datacontenttype":"application/json","data":{}}`, 1e6, 1e6, "is not <agent>/<batch>", false},
 		{"a long line", first + "\n" + strings.Repeat("x", 5000), 1e6, 4096, "line 2 has more than 4096 bytes", true},

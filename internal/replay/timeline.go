@@ -48,8 +48,8 @@ func (t *times) call(i int) *callTimes {
 	return t.calls[i]
 }
 
-// note records the time of an event.
-func (t *times) note(e Event, s *batch.State) {
+// record records the time of an event.
+func (t *times) record(e Event, s *batch.State) {
 	if e.Time.After(t.last) {
 		t.last = e.Time
 	}
