@@ -77,7 +77,7 @@ func (r *Queue) Add(k toolyard.BatchKey, underWay bool) (away toolyard.BatchKey,
 		r.resumed = append(r.resumed, k)
 		return away, Admitted
 	}
-	l := r.of(k.Agent)
+	l := r.agentQueueOf(k.Agent)
 	if len(l.waiting) >= r.limits.AgentWaiting {
 		r.dropUnused(l)
 		return k, AgentFull
@@ -142,7 +142,7 @@ func (r *Queue) dropNewest(l *agentQueue) toolyard.BatchKey {
 func (r *Queue) Next() (k toolyard.BatchKey, ok bool) {
 	if len(r.resumed) > 0 && r.running < r.limits.Running+r.limits.Spare {
 		k, r.resumed = r.resumed[0], r.resumed[1:]
-		r.start(r.of(k.Agent))
+		r.start(r.agentQueueOf(k.Agent))
 		return k, true
 	}
 	for len(r.turns) > 0 && r.running < r.limits.Running && r.running+len(r.idle) < r.limits.Running+r.limits.Idle {
@@ -211,8 +211,8 @@ func (r *Queue) giveTurn(l *agentQueue) {
 	}
 }
 
-// of returns an agent's queue, and adds it if it is new.
-func (r *Queue) of(a toolyard.Agent) *agentQueue {
+// agentQueueOf returns an agent's queue, and adds it if it is new.
+func (r *Queue) agentQueueOf(a toolyard.Agent) *agentQueue {
 	l := r.agents[a]
 	if l == nil {
 		l = &agentQueue{agent: a}
