@@ -19,5 +19,5 @@ const (
 	maxEmptyLines = 3         // empty lines in a row that are shown one by one; more are counted
 	maxWord       = 60        // characters of a text on the line of its name
 	wideColumns   = 2         // the largest width of a character that is not ASCII
-	maxDiffCells  = 4_000_000 // pairs of lines that a comparison examines; with more, the texts are shown one below the other
+	maxDiffCells  = 4_000_000 // pairs of lines that a comparison examines; with more, one text follows the other
 )
