@@ -313,7 +313,7 @@ func (s *session) call(ctx context.Context, env tool.Env, c call, input json.Raw
 	}
 	if ctx.Err() != nil {
 		if time.Since(began) >= c.patience {
-			s.unanswered()
+			s.countTimeout()
 		}
 		return tool.Output{}, context.Cause(ctx)
 	}
@@ -323,9 +323,9 @@ func (s *session) call(ctx context.Context, env tool.Env, c call, input json.Raw
 	return tool.Output{}, s.failed(got.err, c.again, res)
 }
 
-// unanswered ends the session after the server has shown no sign of life for several calls, each for as long as its
+// countTimeout ends the session after the server has shown no sign of life for several calls, each for as long as its
 // tool may take. A call that was stopped earlier does not count.
-func (s *session) unanswered() {
+func (s *session) countTimeout() {
 	if n := s.silent.Add(1); n >= maxSilent {
 		s.abandon(fmt.Errorf("%d calls in a row were not answered in time", n))
 	}
