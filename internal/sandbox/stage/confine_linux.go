@@ -53,7 +53,7 @@ func (w *watch) confine(r *Root) ([]string, error) {
 	if err := at(filter(r.Filter, unix.SECCOMP_FILTER_FLAG_TSYNC), "set the system call filter"); err != nil {
 		return nil, err
 	}
-	return look()
+	return verifyDropped()
 }
 
 // ownProcesses are this process's own threads beside the command's processes: a fork bomb must not prevent the runtime
@@ -151,9 +151,9 @@ func filter(program []byte, flags uintptr) error {
 
 const looking = "look at the sandbox from inside"
 
-// lookAround checks with the kernel where this process is, as far as that no longer changes. It does not trust the
+// verifyPlace checks with the kernel where this process is, as far as that no longer changes. It does not trust the
 // calls that should have brought it there.
-func lookAround(r *Root) error {
+func verifyPlace(r *Root) error {
 	wrong := func(format string, args ...any) error { return at(fmt.Errorf(format, args...), looking) }
 	if pid := os.Getpid(); pid != 1 {
 		return wrong("the stage is process %d of its namespace, not 1", pid)
@@ -189,8 +189,8 @@ func lookAround(r *Root) error {
 // namespaceKinds are user, mnt, pid, net, ipc, uts and cgroup.
 const namespaceKinds = 7
 
-// look checks with the kernel what was dropped last, and returns all verified layers.
-func look() ([]string, error) {
+// verifyDropped checks with the kernel what was dropped last, and returns all verified layers.
+func verifyDropped() ([]string, error) {
 	var status [4096]byte
 	n, err := readOnce("/proc/thread-self/status", status[:])
 	if err != nil {

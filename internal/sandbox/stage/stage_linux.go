@@ -68,7 +68,7 @@ func run() int {
 		return exitSilent
 	}
 	if err == nil {
-		err = lookAround(&base)
+		err = verifyPlace(&base)
 	}
 	if err == nil {
 		w.set("user_limits", base.UserLimits) // now, because the root that is built has no /proc/sys

@@ -37,7 +37,7 @@ type watch struct {
 // follow reaps until the command itself has ended, kills and reaps what else still runs, and then reports. So when the
 // worker gets the report, only this process is left.
 func (w *watch) follow() int {
-	go w.mourn()
+	go w.followWorker()
 	go w.meter()
 	for {
 		var status syscall.WaitStatus
@@ -101,8 +101,8 @@ func waitForAll() {
 	}
 }
 
-// mourn sends SIGTERM to all processes when the worker says so, and ends everything when the worker has died.
-func (w *watch) mourn() {
+// followWorker sends SIGTERM to all processes when the worker says so, and ends everything when the worker has died.
+func (w *watch) followWorker() {
 	for {
 		var word [1]byte
 		if n, err := w.sock.Read(word[:]); err != nil || n == 0 || word[0] != Stop {
