@@ -81,8 +81,8 @@ func ownGroup(mountinfo, cgroup string) (string, error) {
 	return "", errors.New("no cgroup file system of version 2 is mounted")
 }
 
-// useGroup prepares a cgroup for commands, if this process may use it. An ordinary user may use a group that he can
-// write to. Root may use only one that is marked as delegated, since root can write to every group.
+// useGroup prepares a cgroup for commands, if this process may use it. An ordinary user may use every group
+// with write access. Root may use only one that is marked as delegated, since root can write to every group.
 func useGroup(dir string, pid int, root bool) (*cgroups, error) {
 	if filepath.Base(dir) == workersGroup {
 		dir = filepath.Dir(dir) // it was prepared before
@@ -153,14 +153,14 @@ func (c *cgroups) enable(pid int) error {
 	if err := c.mkdir(leaf); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("make a cgroup for the worker itself: %w", err)
 	}
-	if err := tell(filepath.Join(leaf, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
+	if err := writeKernelFile(filepath.Join(leaf, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
 		return fmt.Errorf("move the worker into a cgroup of its own: %w", err)
 	}
-	return tell(filepath.Join(c.dir, "cgroup.subtree_control"), "+"+strings.Join(missing, " +"))
+	return writeKernelFile(filepath.Join(c.dir, "cgroup.subtree_control"), "+"+strings.Join(missing, " +"))
 }
 
-// tell writes to a kernel file.
-func tell(file, value string) error {
+// writeKernelFile writes to a kernel file.
+func writeKernelFile(file, value string) error {
 	f, err := os.OpenFile(file, os.O_WRONLY, 0)
 	if err != nil {
 		return err
@@ -184,17 +184,18 @@ func (c *cgroups) make(l Limits) (*group, error) {
 	set := [][2]string{{"memory.max", strconv.FormatInt(l.Memory+initMemory, 10)}, {"memory.oom.group", "1"},
 		{"pids.max", strconv.Itoa(l.Processes + initProcesses + initThreads)}}
 	for _, s := range set {
-		if err := tell(filepath.Join(g.dir, s[0]), s[1]); err != nil {
+		if err := writeKernelFile(filepath.Join(g.dir, s[0]), s[1]); err != nil {
 			return nil, errors.Join(fmt.Errorf("set %s of a cgroup: %w", s[0], err), g.end())
 		}
 	}
 	// the file does not exist without swap
-	if err := tell(filepath.Join(g.dir, "memory.swap.max"), "0"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	err := writeKernelFile(filepath.Join(g.dir, "memory.swap.max"), "0")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.Join(fmt.Errorf("set memory.swap.max of a cgroup: %w", err), g.end())
 	}
 	if c.io {
 		// not every scheduler has it
-		if err := tell(filepath.Join(g.dir, "io.weight"), strconv.Itoa(groupIOWeight)); err != nil &&
+		if err := writeKernelFile(filepath.Join(g.dir, "io.weight"), strconv.Itoa(groupIOWeight)); err != nil &&
 			!errors.Is(err, fs.ErrNotExist) {
 			return nil, errors.Join(fmt.Errorf("set io.weight of a cgroup: %w", err), g.end())
 		}
@@ -214,7 +215,7 @@ func (g *group) add(pid int) error {
 	if g == nil {
 		return nil
 	}
-	if err := tell(filepath.Join(g.dir, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
+	if err := writeKernelFile(filepath.Join(g.dir, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
 		return fmt.Errorf("put the sandbox into its cgroup: %w", err)
 	}
 	return nil
@@ -238,7 +239,8 @@ func (g *group) end() error {
 	if g == nil {
 		return nil
 	}
-	_ = tell(filepath.Join(g.dir, "cgroup.kill"), "1") // since Linux 5.14; the namespace's own end kills everything too
+	// Since Linux 5.14; the end of the namespace kills everything too.
+	_ = writeKernelFile(filepath.Join(g.dir, "cgroup.kill"), "1")
 	for deadline := time.Now().Add(groupEmptyWithin); ; time.Sleep(groupPoll) {
 		err := unix.Rmdir(g.dir)
 		if err == nil || errors.Is(err, unix.ENOENT) {

@@ -123,13 +123,13 @@ func (l *Launched) guard() {
 		if l.reason = Canceled; errors.Is(context.Cause(l.ctx), context.DeadlineExceeded) {
 			l.reason = Timeout
 		}
-		l.tell()
+		l.terminate()
 	}
 	l.killed = killTree(l.cmd.Process.Pid, l.id)
 }
 
-// tell sends SIGTERM, and waits for the grace.
-func (l *Launched) tell() {
+// terminate sends SIGTERM, and waits for the grace.
+func (l *Launched) terminate() {
 	if l.grace <= 0 || tellGroup(l.cmd.Process.Pid) != nil {
 		return
 	}

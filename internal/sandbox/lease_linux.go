@@ -37,9 +37,9 @@ type lease struct {
 // busyPoll is how often the lock of a busy workspace is tried again.
 const busyPoll = 5 * time.Millisecond
 
-// take prepares a workspace. A writable one is held exclusively, by a lock that the kernel releases if we die:
+// acquire prepares a workspace. A writable one is held exclusively, by a lock that the kernel releases if we die:
 // otherwise another run would remove what this run has created.
-func take(ctx context.Context, w *Workspace) (l *lease, err error) {
+func acquire(ctx context.Context, w *Workspace) (l *lease, err error) {
 	l = &lease{from: w.Root}
 	defer func() {
 		if err != nil {
@@ -91,14 +91,14 @@ func take(ctx context.Context, w *Workspace) (l *lease, err error) {
 	if err := l.from.Check(); err != nil { // or may have left what it could not remove
 		return l, fmt.Errorf("%w: %w", ErrViolation, err)
 	}
-	if err := l.guard(); err != nil {
+	if err := l.makeProtection(); err != nil {
 		return l, err
 	}
 	return l, l.hide(w.Hidden)
 }
 
-// guard finds what must be protected, and creates what is missing.
-func (l *lease) guard() error {
+// makeProtection finds what must be protected, and creates what is missing.
+func (l *lease) makeProtection() error {
 	set, err := l.from.Protection()
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrViolation, err)
@@ -114,7 +114,7 @@ func (l *lease) guard() error {
 		if p.Path == protect.MarkDir && !repository { // the record will be there
 			continue
 		}
-		info, gone, err := l.look(p.Path)
+		info, gone, err := l.walkTo(p.Path)
 		if err != nil {
 			return err
 		}
@@ -131,7 +131,7 @@ func (l *lease) guard() error {
 			missing = append(missing, found{p, parents})
 		}
 	}
-	if err := l.note(); err != nil {
+	if err := l.writeRecord(); err != nil {
 		return fmt.Errorf("%w: note in the workspace what is to be undone after the command: %w", ErrViolation, err)
 	}
 	for _, p := range l.Made {
@@ -170,9 +170,9 @@ func parentsOf(p string) (dirs []string) {
 	return dirs
 }
 
-// look walks to a protected path. It returns what is there, or the first missing name on the way. A symbolic link
+// walkTo walks to a protected path. It returns what is there, or the first missing name on the way. A symbolic link
 // cannot be protected: its target may be written to by another name.
-func (l *lease) look(p string) (info fs.FileInfo, missing string, err error) {
+func (l *lease) walkTo(p string) (info fs.FileInfo, missing string, err error) {
 	for _, at := range append(parentsOf(p), p) {
 		info, err = l.root.Lstat(at)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {

@@ -303,7 +303,7 @@ func TestWhatCannotBeTakenAwayMovesTheWorkspaceToQuarantine(t *testing.T) {
 				t.Cleanup(func() { _ = root.Close() })
 				rw, ro := Policy{Workspace: &Workspace{Root: root, Writable: true}},
 					Policy{Workspace: &Workspace{Root: root}}
-				l, err := take(t.Context(), rw.Workspace)
+				l, err := acquire(t.Context(), rw.Workspace)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -400,7 +400,7 @@ func TestEveryPlaceOfTheListIsKept(t *testing.T) {
 	}
 	t.Run("missing", func(t *testing.T) {
 		ws, root, all := open(t)
-		l, err := take(t.Context(), &Workspace{Root: root, Writable: true})
+		l, err := acquire(t.Context(), &Workspace{Root: root, Writable: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -125,8 +125,8 @@ func (p *process) listenToStderr() (io.Writer, error) {
 	return p.stderr, nil
 }
 
-// said is the outer program's standard error, on one line.
-func (p *process) said() string {
+// stderrText is the outer program's standard error, on one line.
+func (p *process) stderrText() string {
 	if p.stderr == nil {
 		return ""
 	}

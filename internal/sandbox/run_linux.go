@@ -48,7 +48,7 @@ func (r *runner) Run(ctx context.Context, p Policy, c Command, st Streams) (res 
 	var l *lease
 	var ws *leased
 	if p.Workspace != nil {
-		if l, err = take(ctx, p.Workspace); err != nil {
+		if l, err = acquire(ctx, p.Workspace); err != nil {
 			return Result{}, err
 		}
 		defer func() {
@@ -359,7 +359,7 @@ func (x *execution) judge(stop stopped, drained, ended error, p *process) (Resul
 	}
 	if !begun && stop.reason == "" {
 		return Result{}, setupError(x.name, "start", fmt.Errorf("the stage ended without a word (%v) %s%s", p.child,
-			res.Detail, p.said()))
+			res.Detail, p.stderrText()))
 	}
 	if seen.ready != nil {
 		res.Layers, res.Missing = seen.ready.Layers, seen.ready.Missing
@@ -377,7 +377,7 @@ func (x *execution) judge(stop stopped, drained, ended error, p *process) (Resul
 		if res.Reason == "" {
 			res.Reason = SandboxLost
 			res.Detail = fmt.Sprintf("the sandbox's init ended (%v) before the command %s%s", p.child, res.Detail,
-				p.said())
+				p.stderrText())
 		}
 		return res, nil
 	}

@@ -493,7 +493,7 @@ func TestOneWriterAtATime(t *testing.T) {
 			t.Errorf("%q %v", log, err)
 		}
 		// One who cannot wait is told so.
-		held, err := take(t.Context(), p.Workspace)
+		held, err := acquire(t.Context(), p.Workspace)
 		if err != nil {
 			t.Fatal(err)
 		}

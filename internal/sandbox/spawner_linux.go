@@ -45,7 +45,7 @@ func (s *spawner) start(far *os.File) (child, error) {
 	if s.lost >= maxSpawnersLost {
 		return nil, errors.New("too many spawners were lost")
 	}
-	pidfd, err := s.ask(far)
+	pidfd, err := s.order(far)
 	if err == nil {
 		return &spawned{pidfd}, nil
 	}
@@ -60,8 +60,8 @@ func (s *spawner) start(far *os.File) (child, error) {
 	return nil, fmt.Errorf("%w: %w", errSpawnerLost, err)
 }
 
-// ask sends one order. An error that is a [syscall.Errno] is the kernel's answer to the start.
-func (s *spawner) ask(far *os.File) (*os.File, error) {
+// order sends one order. An error that is a [syscall.Errno] is the kernel's answer to the start.
+func (s *spawner) order(far *os.File) (*os.File, error) {
 	if s.conn == nil {
 		if err := s.begin(); err != nil {
 			return nil, fmt.Errorf("start the spawner: %v", err) // not the answer to a start

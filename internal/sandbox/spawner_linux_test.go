@@ -14,7 +14,7 @@ import (
 	"github.com/toolyard/toolyard/internal/sandbox/stage"
 )
 
-// TestALostSpawner: whoever kills the process that starts sandboxes stops none for good, however often he does it.
+// TestALostSpawner: killing the process that starts sandboxes, however often, does not prevent later sandboxes.
 func TestALostSpawner(t *testing.T) {
 	box := Backends(Options{})[0] // of its own: it is given up in the end
 	if _, err := box.Probe(t.Context()); err != nil {

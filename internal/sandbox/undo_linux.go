@@ -37,8 +37,9 @@ const (
 	maxGone = 1 << 20
 )
 
-// note writes the record: in .git if there is one, which git shows to nobody, otherwise in a directory of its own.
-func (l *lease) note() error {
+// writeRecord writes the record: in .git if there is one, which git shows to nobody, otherwise in a directory of its
+// own.
+func (l *lease) writeRecord() error {
 	info, err := l.lock.Stat()
 	if err != nil {
 		return err
@@ -83,7 +84,7 @@ func (l *lease) recover(ctx context.Context) error {
 	for _, dir := range []string{protect.GitMarkDir, protect.MarkDir} {
 		at := path.Join(dir, recordName)
 		if top, err := l.root.Lstat(parentsOf(at)[0]); err == nil && top.Mode()&fs.ModeSymlink != 0 {
-			continue // no command runs if it is a link: see guard
+			continue // no command runs if it is a link: see makeProtection
 		}
 		info, err := l.root.Lstat(at)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
@@ -136,7 +137,7 @@ func Recover(ctx context.Context, root *held.Root) error {
 		}
 		ctx, cancel := context.WithTimeout(ctx, 2*settle)
 		defer cancel()
-		l, err := take(ctx, &Workspace{Root: root, Writable: true})
+		l, err := acquire(ctx, &Workspace{Root: root, Writable: true})
 		if errors.Is(err, ErrBusy) {
 			return nil // the user of the workspace recovers it
 		}
@@ -166,14 +167,14 @@ func (l *lease) undo() (trespasses []string, err error) {
 	}
 	if err == nil { // while a planted place remains, the placeholder for git remains too
 		for i := len(l.Made) - 1; i >= 0; i-- {
-			if gone := l.unmake(l.Made[i]); gone != nil {
+			if gone := l.removeMade(l.Made[i]); gone != nil {
 				left = append(left, l.Made[i].Path)
 				err = errors.Join(err, fmt.Errorf("take %s out of the workspace: %w", l.Made[i].Path, gone))
 			}
 		}
 	}
 	if err == nil {
-		err = l.tidy()
+		err = l.finishUndo()
 	}
 	if err == nil {
 		return trespasses, nil
@@ -297,9 +298,9 @@ func (l *lease) unlock(dir string) error {
 	return l.root.Chmod(dir, info.Mode().Perm()|0o700)
 }
 
-// unmake removes what was created for the run, if it is unchanged: something else may have been put there after a
+// removeMade removes what was created for the run, if it is unchanged: something else may have been put there after a
 // worker was killed.
-func (l *lease) unmake(p protect.Place) error {
+func (l *lease) removeMade(p protect.Place) error {
 	info, err := l.root.Lstat(p.Path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
@@ -322,8 +323,8 @@ func (l *lease) unmake(p protect.Place) error {
 	return err
 }
 
-// tidy restores the directory's mode, if the command has removed its owner's access, and removes the record.
-func (l *lease) tidy() error {
+// finishUndo restores the directory's mode, if the command has removed its owner's access, and removes the record.
+func (l *lease) finishUndo() error {
 	info, err := l.lock.Stat()
 	if err == nil && info.Mode()&0o700 != l.Mode&0o700 {
 		err = l.lock.Chmod(l.Mode)
