@@ -75,8 +75,8 @@ func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []broker.Worker,
 		limit   int
 		answer  func(context.Context, *nats.Msg) error
 	}{
-		{prefixAsk + "*.*.*", MaxQuestions, d.ask}, {prefixGet + "*.*", MaxQuestions, d.replies}, {prefixBeat +
-			"*.*", MaxBeats, d.beat},
+		{prefixAsk + "*.*.*", MaxQuestions, d.answerRequest}, {prefixGet + "*.*", MaxQuestions, d.replies},
+		{prefixBeat + "*.*", MaxBeats, d.beat},
 	} {
 		places := make(chan struct{}, to.limit)
 		sub, err := b.nc.QueueSubscribe(to.subject, queueAnswerers, func(m *nats.Msg) {
@@ -88,7 +88,7 @@ func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []broker.Worker,
 			case <-d.ctx.Done():
 				return
 			}
-			d.begin(func() {
+			d.spawn(func() {
 				defer func() { <-places }()
 				ctx, cancel := context.WithTimeout(d.ctx, answerTimeout)
 				defer cancel()
@@ -105,8 +105,8 @@ func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []broker.Worker,
 	return d, nil
 }
 
-// begin runs do in a goroutine, unless the answering has ended.
-func (d *Answerer) begin(do func()) {
+// spawn runs do in a goroutine, unless the answering has ended.
+func (d *Answerer) spawn(do func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ctx.Err() == nil {
@@ -169,8 +169,8 @@ func (d *Answerer) send(a *nats.Msg) {
 	}
 }
 
-// ask answers one request of an agent or a worker.
-func (d *Answerer) ask(ctx context.Context, m *nats.Msg) error {
+// answerRequest answers one request of an agent or a worker.
+func (d *Answerer) answerRequest(ctx context.Context, m *nats.Msg) error {
 	t := strings.Split(m.Subject, ".")
 	who := access.Principal{Role: access.Role(t[2]), Name: t[3]}
 	if who.Check() != nil || who.Platform() {
@@ -315,7 +315,7 @@ func (d *Answerer) mayUse(ctx context.Context, who access.Principal, q *objectQu
 	case who.Role == access.Worker && (kind == "result" || kind == "input" || kind == "data"):
 		agent, _, _ := strings.Cut(rest, ".")
 		if q.Call != nil && (kind == "data" || broker.Escape(string(q.Call.Agent)) == agent) {
-			if open, err := d.open(ctx, who.Name, q.Call); err != nil || open {
+			if open, err := d.isQueued(ctx, who.Name, q.Call); err != nil || open {
 				return err
 			}
 		}
@@ -324,9 +324,9 @@ func (d *Answerer) mayUse(ctx context.Context, who access.Principal, q *objectQu
 	return refusal(codeNotYours, "%s cannot use %s", who, q.Name)
 }
 
-// open reports whether a call is queued for a pool, or one of its workers has it: then its message exists. Only
+// isQueued reports whether a call is queued for a pool, or one of its workers has it: then its message exists. Only
 // dispatchers queue messages.
-func (d *Answerer) open(ctx context.Context, pool string, c *broker.AskedCall) (bool, error) {
+func (d *Answerer) isQueued(ctx context.Context, pool string, c *broker.AskedCall) (bool, error) {
 	k := toolyard.BatchKey{Agent: c.Agent, ID: c.Batch}
 	_, ok, err := d.b.last(ctx, streamCall, prefixCall+"*."+pool+".*."+broker.KeyTokens(k)+"."+strconv.Itoa(c.Index)+
 		".*")

@@ -84,7 +84,7 @@ func (b *Broker) append(ctx context.Context, stream string, expected uint64, msg
 		}
 		switch again, verdict := classify(err); {
 		case errors.Is(verdict, broker.ErrConflict):
-			return b.won(ctx, stream, expected, msg, verdict)
+			return b.resolveConflict(ctx, stream, expected, msg, verdict)
 		case !again:
 			return 0, verdict
 		}
@@ -194,10 +194,11 @@ func MayPass(err error) bool {
 // MayPass calls the function of this name.
 func (b *Broker) MayPass(err error) bool { return MayPass(err) }
 
-// won decides a conflict: the message that follows expected is either ours, stored by an attempt whose answer was lost,
-// or another writer's. More may have been appended since.
-func (b *Broker) won(ctx context.Context, stream string, expected uint64, msg *nats.Msg, verdict error) (uint64,
-	error) {
+// resolveConflict decides a conflict: the message that follows expected is either ours, stored by an attempt whose
+// answer was lost, or another writer's. More may have been appended since.
+func (b *Broker) resolveConflict(
+	ctx context.Context, stream string, expected uint64, msg *nats.Msg, verdict error,
+) (uint64, error) {
 	m, ok, err := b.after(ctx, stream, msg.Subject, expected)
 	if err != nil {
 		return 0, err

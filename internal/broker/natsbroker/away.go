@@ -57,7 +57,7 @@ func (p *linkWatch) watch(nc *nats.Conn, cancel context.CancelCauseFunc, ended f
 	}
 	if !p.looking {
 		p.last, p.looking = time.Now(), true
-		time.AfterFunc(awayLook, func() { p.look(nc) })
+		time.AfterFunc(awayLook, func() { p.check(nc) })
 	}
 	p.waiting[&cancel] = true
 	return func() {
@@ -68,8 +68,8 @@ func (p *linkWatch) watch(nc *nats.Conn, cancel context.CancelCauseFunc, ended f
 	}
 }
 
-// look runs every awayLook while somebody waits.
-func (p *linkWatch) look(nc *nats.Conn) {
+// check runs every awayLook while somebody waits.
+func (p *linkWatch) check(nc *nats.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -82,7 +82,7 @@ func (p *linkWatch) look(nc *nats.Conn) {
 		clear(p.waiting)
 	}
 	if p.looking = len(p.waiting) > 0; p.looking {
-		time.AfterFunc(awayLook, func() { p.look(nc) })
+		time.AfterFunc(awayLook, func() { p.check(nc) })
 	}
 }
 

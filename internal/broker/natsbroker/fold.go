@@ -36,7 +36,7 @@ func (b *Broker) Look(ctx context.Context, k toolyard.BatchKey) (batch.State, er
 
 func (b *Broker) fold(ctx context.Context, k toolyard.BatchKey, read reader) (batch.State, error) {
 	s := batch.State{Key: k}
-	m, ok, err := b.end(ctx, streamBatch, subjectBatch(k))
+	m, ok, err := b.lastOrLost(ctx, streamBatch, subjectBatch(k))
 	if err != nil {
 		return s, err
 	}
@@ -280,7 +280,7 @@ func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *tooly
 		if err := passes(b.CatchUp(ctx, &s, batch.ChainInput, 0)); err != nil {
 			return ran, err
 		}
-		_, _, err := b.end(ctx, streamReply, subjectReply(k))
+		_, _, err := b.lastOrLost(ctx, streamReply, subjectReply(k))
 		if err == nil {
 			err = b.CatchUp(ctx, &s, batch.ChainReply, 0)
 		}

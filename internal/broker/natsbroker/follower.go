@@ -35,7 +35,7 @@ func (b *Broker) Ended(ctx context.Context, k toolyard.BatchKey, seq uint64) (bo
 // request. It reads the streams if copies were lost, and before each reply, which must not come before the results in
 // it. It is not safe for concurrent use.
 type follower struct {
-	ear    *ear
+	ear    *hubFollower
 	tail   *tail
 	behind bool
 	queue  []*broker.LiveMsg
@@ -124,7 +124,7 @@ func (b *Broker) RepliesFrom(ctx context.Context, k toolyard.BatchKey, after uin
 type replyFollower struct {
 	b      *Broker
 	key    toolyard.BatchKey
-	ear    *ear
+	ear    *hubFollower
 	seen   uint64
 	behind bool
 	read   []batch.Record

@@ -38,25 +38,25 @@ const (
 type Hub struct {
 	b     *Broker
 	mu    gate.Gate
-	lines map[string]*line
+	lines map[string]*hubSubscription
 }
 
 // NewHub returns a hub on the broker's connection.
-func NewHub(b *Broker) *Hub { return &Hub{b: b, lines: map[string]*line{}} }
+func NewHub(b *Broker) *Hub { return &Hub{b: b, lines: map[string]*hubSubscription{}} }
 
 // Hub returns a new hub on the connection.
 func (b *Broker) Hub() broker.Hub { return NewHub(b) }
 
-// line is one subscription.
-type line struct {
+// hubSubscription is one subscription.
+type hubSubscription struct {
 	h              *Hub
 	prefix, stream string // no stream: the messages are not stored
 	sub            *nats.Subscription
 	users          int // guarded by the hub
 	close          *time.Timer
 
-	mu   gate.Gate
-	ears map[string]map[*ear]bool // by the subject's tokens of the batch; by the agent's; by ""
+	mu        gate.Gate
+	followers map[string]map[*hubFollower]bool // by the subject's tokens of the batch; by the agent's; by ""
 	// heard is the sequence up to which everything has come, or was reported as lost. end is the stream's last sequence
 	// at the last check.
 	heard, end uint64
@@ -65,11 +65,11 @@ type line struct {
 	stop       context.CancelFunc
 }
 
-// ear is one follower of a hub. Its methods are safe for concurrent use.
-type ear struct {
+// hubFollower is one follower of a hub. Its methods are safe for concurrent use.
+type hubFollower struct {
 	news chan struct{}
 
-	lines []*line
+	lines []*hubSubscription
 	key   string
 	done  atomic.Bool
 
@@ -81,12 +81,12 @@ type ear struct {
 
 // Events follows what is stored about a batch: its events and its replies. Everything stored after it returns either
 // comes or is reported as lost.
-func (h *Hub) Events(ctx context.Context, k toolyard.BatchKey) (*ear, error) {
+func (h *Hub) Events(ctx context.Context, k toolyard.BatchKey) (*hubFollower, error) {
 	return h.follow(ctx, broker.KeyTokens(k), prefixLiveEvent, prefixLiveReply)
 }
 
 // Replies follows the replies of a batch.
-func (h *Hub) Replies(ctx context.Context, k toolyard.BatchKey) (*ear, error) {
+func (h *Hub) Replies(ctx context.Context, k toolyard.BatchKey) (*hubFollower, error) {
 	return h.follow(ctx, broker.KeyTokens(k), prefixLiveReply)
 }
 
@@ -120,8 +120,8 @@ func (h *Hub) Subscriptions() int {
 	return len(h.lines)
 }
 
-func (h *Hub) follow(ctx context.Context, key string, prefixes ...string) (e *ear, err error) {
-	e = &ear{news: make(chan struct{}, 1), key: key}
+func (h *Hub) follow(ctx context.Context, key string, prefixes ...string) (e *hubFollower, err error) {
+	e = &hubFollower{news: make(chan struct{}, 1), key: key}
 	defer func() {
 		if err != nil {
 			e.Stop()
@@ -134,26 +134,26 @@ func (h *Hub) follow(ctx context.Context, key string, prefixes ...string) (e *ea
 		}
 		e.lines = append(e.lines, l)
 		l.mu.Lock()
-		if l.ears[key] == nil {
-			l.ears[key] = map[*ear]bool{}
+		if l.followers[key] == nil {
+			l.followers[key] = map[*hubFollower]bool{}
 		}
-		l.ears[key][e] = true
+		l.followers[key][e] = true
 		l.mu.Unlock()
 	}
 	return e, nil
 }
 
-func (e *ear) News() <-chan struct{} { return e.news }
+func (e *hubFollower) News() <-chan struct{} { return e.news }
 
 // Stop ends the follower. Further messages are dropped.
-func (e *ear) Stop() {
+func (e *hubFollower) Stop() {
 	if e.done.Swap(true) {
 		return
 	}
 	for _, l := range e.lines {
 		l.mu.Lock()
-		if delete(l.ears[e.key], e); len(l.ears[e.key]) == 0 {
-			delete(l.ears, e.key)
+		if delete(l.followers[e.key], e); len(l.followers[e.key]) == 0 {
+			delete(l.followers, e.key)
 		}
 		l.mu.Unlock()
 		l.h.leave(l)
@@ -161,7 +161,7 @@ func (e *ear) Stop() {
 }
 
 // line returns the subscription of a kind, with one more user, and creates it if there is none.
-func (h *Hub) line(ctx context.Context, prefix string) (*line, error) {
+func (h *Hub) line(ctx context.Context, prefix string) (*hubSubscription, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if l := h.lines[prefix]; l != nil {
@@ -169,7 +169,9 @@ func (h *Hub) line(ctx context.Context, prefix string) (*line, error) {
 		l.close.Stop()
 		return l, nil
 	}
-	l := &line{h: h, prefix: prefix, users: 1, ears: map[string]map[*ear]bool{}, reconnects: h.b.Reconnects()}
+	l := &hubSubscription{
+		h: h, prefix: prefix, users: 1, followers: map[string]map[*hubFollower]bool{}, reconnects: h.b.Reconnects(),
+	}
 	switch prefix {
 	case prefixLiveEvent:
 		l.stream = streamEvent
@@ -179,7 +181,7 @@ func (h *Hub) line(ctx context.Context, prefix string) (*line, error) {
 	l.mu.Lock() // messages wait until the end of the stream is known
 	defer l.mu.Unlock()
 	var err error
-	if l.sub, err = h.b.nc.Subscribe(prefix+">", l.hear); err != nil {
+	if l.sub, err = h.b.nc.Subscribe(prefix+">", l.dispatch); err != nil {
 		return nil, fmt.Errorf("subscribe to %s>: %w", prefix, err)
 	}
 	if l.stream != "" {
@@ -197,7 +199,7 @@ func (h *Hub) line(ctx context.Context, prefix string) (*line, error) {
 	return l, nil
 }
 
-func (h *Hub) leave(l *line) {
+func (h *Hub) leave(l *hubSubscription) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if l.users--; l.users == 0 {
@@ -206,7 +208,7 @@ func (h *Hub) leave(l *line) {
 }
 
 // drop ends an unused subscription.
-func (h *Hub) drop(l *line) {
+func (h *Hub) drop(l *hubSubscription) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if l.users > 0 || h.lines[l.prefix] != l {
@@ -217,8 +219,8 @@ func (h *Hub) drop(l *line) {
 	_ = l.sub.Unsubscribe() // it fails if the connection is closed, which ends the subscription too
 }
 
-// hear passes a message on.
-func (l *line) hear(m *broker.LiveMsg) {
+// dispatch passes a message on.
+func (l *hubSubscription) dispatch(m *broker.LiveMsg) {
 	key, ok := strings.CutPrefix(m.Subject, l.prefix)
 	if !ok {
 		return
@@ -230,28 +232,28 @@ func (l *line) hear(m *broker.LiveMsg) {
 	if l.stream != "" {
 		seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
 		if err != nil || seq > l.heard+1 {
-			l.lose()
+			l.markLost()
 		}
 		l.heard = max(l.heard, seq)
 	}
 	for _, key := range []string{agent + "." + batch, agent, ""} {
-		for e := range l.ears[key] {
+		for e := range l.followers[key] {
 			e.put(m)
 		}
 	}
 }
 
-// lose tells all followers that copies were lost. The line is locked.
-func (l *line) lose() {
-	for _, ears := range l.ears {
-		for e := range ears {
-			e.lose()
+// markLost tells all followers that copies were lost. The line is locked.
+func (l *hubSubscription) markLost() {
+	for _, followers := range l.followers {
+		for e := range followers {
+			e.markLost()
 		}
 	}
 }
 
 // watch detects lost messages that no later message reveals.
-func (l *line) watch(ctx context.Context) {
+func (l *hubSubscription) watch(ctx context.Context) {
 	tick := time.NewTicker(hubLook)
 	defer tick.Stop()
 	for {
@@ -272,7 +274,7 @@ func (l *line) watch(ctx context.Context) {
 		l.mu.Lock()
 		// A message that was stored before the last check had a second to come.
 		if err != nil || derr != nil || dropped != l.dropped || reconnects != l.reconnects || l.heard < l.end {
-			l.lose()
+			l.markLost()
 			l.heard = max(l.heard, l.end)
 		}
 		l.end, l.dropped, l.reconnects = max(l.end, end), dropped, reconnects
@@ -280,7 +282,7 @@ func (l *line) watch(ctx context.Context) {
 	}
 }
 
-func (e *ear) put(m *broker.LiveMsg) {
+func (e *hubFollower) put(m *broker.LiveMsg) {
 	e.mu.Lock()
 	switch {
 	case e.lost:
@@ -291,17 +293,17 @@ func (e *ear) put(m *broker.LiveMsg) {
 		e.bytes += len(m.Data)
 	}
 	e.mu.Unlock()
-	e.tell()
+	e.signal()
 }
 
-func (e *ear) lose() {
+func (e *hubFollower) markLost() {
 	e.mu.Lock()
 	e.lost, e.queue, e.bytes = true, nil, 0
 	e.mu.Unlock()
-	e.tell()
+	e.signal()
 }
 
-func (e *ear) tell() {
+func (e *hubFollower) signal() {
 	select {
 	case e.news <- struct{}{}:
 	default:
@@ -310,7 +312,7 @@ func (e *ear) tell() {
 
 // Take returns what has come since the last call. lost says that there was more, which was dropped: then it returns
 // nothing, and the follower must read what is stored.
-func (e *ear) Take() (msgs []*broker.LiveMsg, lost bool) {
+func (e *hubFollower) Take() (msgs []*broker.LiveMsg, lost bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	msgs, lost = e.queue, e.lost

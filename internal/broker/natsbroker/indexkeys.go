@@ -95,7 +95,7 @@ func parseIndexSubject(subject string) (e broker.Entry, err error) {
 		return e, fmt.Errorf("subject %q is no key of the index: %w", subject, err)
 	}
 	if again, err := indexSubject(&e); err != nil || again != prefixIndex+strings.Join(t[:indexTokens], ".") {
-		return e, fmt.Errorf("subject %q is no key of the index: its entry stands at %q", subject, again)
+		return e, fmt.Errorf("subject %q is no key of the index: its entry belongs under %q", subject, again)
 	}
 	return e, nil
 }
@@ -168,8 +168,8 @@ func (w *walk) next() (span, bool) {
 	return s, true
 }
 
-// saw continues after a span that had a number of entries.
-func (w *walk) saw(s span, entries int) {
+// advance continues after a span that had a number of entries.
+func (w *walk) advance(s span, entries int) {
 	places := s.last - s.first + 1
 	if w.newest = s.first - 1; uint64(entries)*sparse <= places {
 		w.quiet += places

@@ -108,7 +108,7 @@ func TestWalks(t *testing.T) {
 				}
 			}
 			left, spans = s.first-1, spans+1
-			w.saw(s, entries)
+			w.advance(s, entries)
 		}
 		if left != max(oldest, 1)-1 {
 			t.Fatalf("of %d to %d, those up to %d were left out", oldest, newest, left)

@@ -133,9 +133,9 @@ func (x keyIndex) Page(ctx context.Context, f broker.Filter) (page []broker.Entr
 			return nil, false, err
 		}
 		entries = newestFirst(entries, s)
-		w.saw(s, len(entries))
+		w.advance(s, len(entries))
 		if f.Live || f.Status != "" && broker.IsLive(f.Status) {
-			if entries, err = x.still(ctx, f, entries, f.Limit+1-len(page)); err != nil {
+			if entries, err = x.recheck(ctx, f, entries, f.Limit+1-len(page)); err != nil {
 				return nil, false, err
 			}
 		}
@@ -168,9 +168,9 @@ func newestFirst(entries []broker.Entry, s span) []broker.Entry {
 // checksAtOnce is how many batches that seem to be live are looked up at a time.
 const checksAtOnce = 16
 
-// still returns the first wanted batches whose right entry matches the filter. They were found among the entries of
+// recheck returns the first wanted batches whose right entry matches the filter. They were found among the entries of
 // live batches; another entry may say that a batch is completed or has another status.
-func (x keyIndex) still(ctx context.Context, f broker.Filter, found []broker.Entry, wanted int) (out []broker.Entry,
+func (x keyIndex) recheck(ctx context.Context, f broker.Filter, found []broker.Entry, wanted int) (out []broker.Entry,
 	err error) {
 	for some := range slices.Chunk(found, checksAtOnce) {
 		if len(out) >= wanted {

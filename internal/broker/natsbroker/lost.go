@@ -73,9 +73,9 @@ func (b *Broker) counts(ctx context.Context, stream, subjects string) (map[strin
 	return info.State.Subjects, nil
 }
 
-// end reads the last message of a literal subject. Unlike last, it distinguishes a subject without messages from one
-// whose last message is lost.
-func (b *Broker) end(ctx context.Context, stream, subject string) (m raw, ok bool, err error) {
+// lastOrLost reads the last message of a literal subject. Unlike last, it distinguishes a subject without messages from
+// one whose last message is lost.
+func (b *Broker) lastOrLost(ctx context.Context, stream, subject string) (m raw, ok bool, err error) {
 	if m, ok, err = b.last(ctx, stream, subject); ok || err != nil {
 		return m, ok, err
 	}
@@ -91,7 +91,7 @@ func (b *Broker) end(ctx context.Context, stream, subject string) (m raw, ok boo
 // Resume is [Broker.Fold] for a takeover. It also reports losses that a fold does not need, so that nothing is repeated
 // because the event that records it is lost.
 func (b *Broker) Resume(ctx context.Context, k toolyard.BatchKey) (s batch.State, err error) {
-	if _, _, err := b.end(ctx, streamReply, subjectReply(k)); err != nil {
+	if _, _, err := b.lastOrLost(ctx, streamReply, subjectReply(k)); err != nil {
 		return s, err
 	}
 	err = b.counted(ctx, streamEvent, subjectEvents(k), func(counted map[string]uint64) (err error) {
@@ -135,7 +135,7 @@ func (b *Broker) inputLost(ctx context.Context, k toolyard.BatchKey) error {
 
 // Find returns nil if there is a batch, [ErrNoBatch] if there is none, and a [*LostError] if its submission is lost.
 func (b *Broker) Find(ctx context.Context, k toolyard.BatchKey) error {
-	_, ok, err := b.end(ctx, streamBatch, subjectBatch(k))
+	_, ok, err := b.lastOrLost(ctx, streamBatch, subjectBatch(k))
 	if err == nil && !ok {
 		err = fmt.Errorf("%w: %s", broker.ErrNoBatch, k)
 	}
@@ -146,11 +146,11 @@ func (b *Broker) Find(ctx context.Context, k toolyard.BatchKey) error {
 // The waiter has seen replies up to seen. A missing submission proves nothing here, because a leader that was cut off
 // also reports one.
 func (b *Broker) Forsaken(ctx context.Context, k toolyard.BatchKey, seen uint64) error {
-	reply, ok, err := b.end(ctx, streamReply, subjectReply(k))
+	reply, ok, err := b.lastOrLost(ctx, streamReply, subjectReply(k))
 	if err != nil || ok && reply.seq > seen {
 		return err
 	}
-	_, _, err = b.end(ctx, streamBatch, subjectBatch(k))
+	_, _, err = b.lastOrLost(ctx, streamBatch, subjectBatch(k))
 	return err
 }
 

@@ -105,9 +105,9 @@ func (b *Broker) event(ctx context.Context, h nats.Header, data []byte) (*event.
 	return e, nil
 }
 
-// elsewhere classifies an event under an unknown subject: it is from a newer version, which may have other subjects, or
-// a mistake.
-func (b *Broker) elsewhere(ctx context.Context, h nats.Header, data []byte, mistake error) (events.Meta, error) {
+// classifyUnknown classifies an event under an unknown subject: it is from a newer version, which may have other
+// subjects, or a mistake.
+func (b *Broker) classifyUnknown(ctx context.Context, h nats.Header, data []byte, mistake error) (events.Meta, error) {
 	meta, _, err := b.decode(ctx, h, data)
 	if errors.Is(err, events.ErrNewer) {
 		return meta, err
@@ -148,7 +148,7 @@ func (b *Broker) record(ctx context.Context, m raw) (toolyard.BatchKey, batch.Re
 	p, err := parseSubject(m.subject)
 	if err != nil {
 		bad := &events.UnreadableError{ID: m.header.Get(headerID), Problem: err.Error()}
-		meta, err := b.elsewhere(ctx, m.header, m.data, bad)
+		meta, err := b.classifyUnknown(ctx, m.header, m.data, bad)
 		return p.key, batch.Record{}, meta, err
 	}
 	meta, body, err := b.decode(ctx, m.header, m.data)

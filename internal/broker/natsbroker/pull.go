@@ -129,8 +129,8 @@ func (p *pull) stop() {
 	})
 }
 
-// ask makes a request for n messages.
-func (p *pull) ask(n int) error {
+// request makes a request for n messages.
+func (p *pull) request(n int) error {
 	p.number++
 	p.made = time.Now()
 	request := fmt.Appendf(nil, `{"batch":%d,"expires":%d}`, n, standing(p.rand, p.lease).Nanoseconds())
@@ -166,8 +166,8 @@ func (p *pull) next(n int) (*message, error) {
 		return nil, broker.ErrStopped
 	}
 	// While the connection is lost, requests would accumulate and all be sent when it is back.
-	if p.left == 0 && (!p.nc.IsConnected() || p.ask(n) != nil) {
-		return nil, p.rest()
+	if p.left == 0 && (!p.nc.IsConnected() || p.request(n) != nil) {
+		return nil, p.backOff()
 	}
 	lost := time.NewTimer(time.Until(p.made.Add(p.lost)))
 	defer lost.Stop()
@@ -189,7 +189,7 @@ func (p *pull) next(n int) (*message, error) {
 				return nil, fmt.Errorf("take from a consumer: %w", jetstream.ErrConsumerDeleted)
 			default: // a server that stops, a leader that changes, no leader, no room for requests: it passes
 				p.left = 0
-				return nil, p.rest()
+				return nil, p.backOff()
 			}
 		case <-p.back: // the request may be gone with the former connection
 			p.left = 0
@@ -202,8 +202,8 @@ func (p *pull) next(n int) (*message, error) {
 	return nil, nil
 }
 
-// rest waits before the next request, longer each time until a message comes or the connection is back.
-func (p *pull) rest() error {
+// backOff waits before the next request, longer each time until a message comes or the connection is back.
+func (p *pull) backOff() error {
 	t := time.NewTimer(p.pause)
 	defer t.Stop()
 	p.pause = min(2*p.pause, longestPause)

@@ -43,7 +43,7 @@ func (b *Broker) submit(ctx context.Context, sub toolyard.Batch) error {
 	if !errors.Is(err, broker.ErrConflict) {
 		return err
 	}
-	m, ok, err := b.end(ctx, streamBatch, subjectBatch(k))
+	m, ok, err := b.lastOrLost(ctx, streamBatch, subjectBatch(k))
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (s *submission) Read(ctx context.Context) (batch.State, error) {
 	var err error
 	if s.parked != 0 || s.raw.header == nil { // or it was released
 		var ok bool
-		if s.raw, ok, err = s.b.end(ctx, streamBatch, subjectBatch(s.key)); err == nil && !ok {
+		if s.raw, ok, err = s.b.lastOrLost(ctx, streamBatch, subjectBatch(s.key)); err == nil && !ok {
 			err = fmt.Errorf("%w: %s", broker.ErrNoBatch, s.key)
 		}
 	}
@@ -187,7 +187,7 @@ func (s *submissions) Next(ctx context.Context) (*broker.Submission, error) {
 	p, err := parseSubject(m.Subject)
 	if err != nil { // the stream accepts only subjects of the right shape: this one has an invalid token
 		bad := &events.UnreadableError{ID: m.Header.Get(headerID), Problem: err.Error()}
-		if _, err := s.b.elsewhere(ctx, m.Header, m.Data, bad); errors.Is(err, events.ErrNewer) {
+		if _, err := s.b.classifyUnknown(ctx, m.Header, m.Data, bad); errors.Is(err, events.ErrNewer) {
 			return nil, errors.Join(err, m.NakWithDelay(broker.NewerPause(meta.NumDelivered)))
 		}
 		if strings.HasPrefix(m.Subject, prefixBatch) {

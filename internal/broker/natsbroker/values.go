@@ -60,7 +60,7 @@ func decodeQueue(data []byte, q *ticket.Queue) error {
 		return err
 	}
 	*q = ticket.Queue{}
-	return fmt.Errorf("%w: wire version %d does not know all that stands there: %w",
+	return fmt.Errorf("%w: wire version %d does not know all of the value: %w",
 		events.ErrNewer, toolyard.WireVersion, strict)
 }
 

@@ -288,7 +288,7 @@ func (b *Broker) delivery(ctx context.Context, m *message) (*broker.Delivery, er
 		}
 	}
 	if _, unreadable := errors.AsType[*events.UnreadableError](err); unreadable {
-		_, err = b.elsewhere(ctx, m.Header, m.Data, err)
+		_, err = b.classifyUnknown(ctx, m.Header, m.Data, err)
 	}
 	bad.Err = err
 	if _, unreadable := errors.AsType[*events.UnreadableError](err); unreadable || errors.Is(err, broker.ErrDamaged) {
