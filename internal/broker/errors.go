@@ -13,7 +13,7 @@ var (
 	ErrUnchecked = errors.New("no worker has checked the changed input, so the call goes on waiting; try again, or " +
 		"approve it as it is")
 	// ErrConflict is wrapped by appends that failed because the chain has a newer event than the writer last saw.
-	ErrConflict = errors.New("another event stands there")
+	ErrConflict = errors.New("the chain has a newer event")
 	// ErrFull is wrapped if there is no room: a stream is at one of its limits, or the server's disk is full. Nothing
 	// was stored, unless it is a [*NoRoomError] that is unsure. Trying again later may help.
 	ErrFull = errors.New("the stream is full")

@@ -44,7 +44,7 @@ func Unescape(token string) (string, error) {
 			continue
 		}
 		if token[i] != '=' {
-			return "", fmt.Errorf("subject token %q has the byte %#x, which stands there as %q", token, token[i],
+			return "", fmt.Errorf("subject token %q has the byte %#x, which must be written as %q", token, token[i],
 				Escape(token[i:i+1]))
 		}
 		if i+3 > len(token) {
