@@ -111,8 +111,8 @@ type budget struct {
 	bounded                  bool
 }
 
-// take uses the budget for one tool, or says which limit is exceeded.
-func (b *budget) take(l *lower.Lowered) (short string) {
+// spend uses the budget for one tool, or says which limit is exceeded.
+func (b *budget) spend(l *lower.Lowered) (short string) {
 	switch {
 	case !b.bounded:
 		return ""
@@ -189,7 +189,7 @@ func (o *outlet) strictForm(d *tool.Declaration, b *budget) (l lower.Lowered, wh
 	if err != nil {
 		return l, strings.TrimPrefix(err.Error(), lower.ErrNotStrict.Error()+": ")
 	}
-	return l, b.take(&l)
+	return l, b.spend(&l)
 }
 
 // IsLeftOut reports whether a note is about a tool that the provider does not get.

@@ -64,17 +64,17 @@ func (c *Calls) Waiting() (out []*Open) {
 	return out
 }
 
-// take emits the leading calls that are complete.
-func (c *Calls) take() (out []toolyard.Call) {
+// takeComplete emits the leading calls that are complete.
+func (c *Calls) takeComplete() (out []toolyard.Call) {
 	for len(c.open) > 0 && c.open[0].whole {
 		out = c.next(out)
 	}
 	return out
 }
 
-// rest emits all other calls at the end of the stream. Those that have not ended are marked as cut. Their input is the
-// beginning of their text, for readers of the log.
-func (c *Calls) rest() (out []toolyard.Call) {
+// takeRest emits all other calls at the end of the stream. Those that have not ended are marked as cut. Their input is
+// the beginning of their text, for readers of the log.
+func (c *Calls) takeRest() (out []toolyard.Call) {
 	for len(c.open) > 0 {
 		if o := c.open[0]; !o.whole {
 			text, err := json.Marshal(string(o.text[:min(len(o.text), maxCutBytes)]))
@@ -88,8 +88,8 @@ func (c *Calls) rest() (out []toolyard.Call) {
 	return out
 }
 
-// forget drops the calls that were not emitted.
-func (c *Calls) forget() { c.open, c.bytes = nil, 0 }
+// reset drops the calls that were not emitted.
+func (c *Calls) reset() { c.open, c.bytes = nil, 0 }
 
 func (c *Calls) next(out []toolyard.Call) []toolyard.Call {
 	o := c.open[0]

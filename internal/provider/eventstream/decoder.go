@@ -54,8 +54,8 @@ func (d *Decoder) Notes() []Note { return slices.Clone(d.notes) }
 
 // Restart is for Handle: the response restarts. Complete calls are emitted, and the rest is dropped.
 func (d *Decoder) Restart() {
-	d.out = append(d.out, d.Calls.take()...)
-	d.Calls.forget()
+	d.out = append(d.out, d.Calls.takeComplete()...)
+	d.Calls.reset()
 	d.anew, d.notes = d.Calls.gone, nil
 }
 
@@ -80,7 +80,7 @@ func (d *Decoder) Feed(chunk []byte) ([]toolyard.Call, error) {
 		return nil, d.broken
 	}
 	d.broken = d.read(chunk)
-	out := append(d.out, d.Calls.take()...)
+	out := append(d.out, d.Calls.takeComplete()...)
 	d.out = nil
 	return out, d.broken
 }
@@ -92,7 +92,7 @@ func (d *Decoder) End() ([]toolyard.Call, error) {
 	if d.broken == nil && !d.over {
 		d.broken = ErrCut
 	}
-	return d.Calls.rest(), d.broken
+	return d.Calls.takeRest(), d.broken
 }
 
 // Over reports whether the response's last event was seen, or the stream is broken, so that no further bytes matter.

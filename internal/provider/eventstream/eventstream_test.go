@@ -34,11 +34,11 @@ func TestCallsAreBounded(t *testing.T) {
 		c.bytes--
 		a.text = a.text[:len(half)]
 		c.Whole(b, toolyard.Call{ID: "b"})
-		if out := c.take(); len(out) != 0 {
+		if out := c.takeComplete(); len(out) != 0 {
 			t.Fatalf("%v went out before the first", out)
 		}
 		c.Whole(a, toolyard.Call{ID: "a"})
-		if out := c.take(); len(out) != 2 || out[0].ID != "a" || c.bytes != 0 {
+		if out := c.takeComplete(); len(out) != 2 || out[0].ID != "a" || c.bytes != 0 {
 			t.Fatalf("%v went out, and %d bytes are left", out, c.bytes)
 		}
 	}

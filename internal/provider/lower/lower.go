@@ -96,14 +96,14 @@ func Lower(target Target, raw json.RawMessage) (Lowered, error) {
 	if whole := w.whole(); s.verbatim && w.plain(whole) {
 		out = w.asItIs(whole)
 	} else {
-		w.forget()
+		w.reset()
 		out = w.rewrite(root, "", nil)
 	}
 	if out, err = w.objectRoot(out); err != nil {
 		return Lowered{}, fmt.Errorf("lowering a schema: %w", err)
 	}
 	w.addDefinitions(out)
-	tell(out)
+	appendMoved(out)
 	result := Lowered{}
 	if s.strict {
 		if err := w.makeStrict(out, &result); err != nil {
@@ -152,8 +152,8 @@ func (w *writer) whole() map[string]any {
 	return w.inlineRoot()
 }
 
-// forget resets the writer.
-func (w *writer) forget() {
+// reset resets the writer.
+func (w *writer) reset() {
 	w.nodes, w.inlined, w.defs, w.queue, w.changes = 0, 0, map[string]string{}, nil, nil
 }
 

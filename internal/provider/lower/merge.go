@@ -78,7 +78,7 @@ func (w *writer) mergeSubschema(out, part map[string]any, path string) {
 			delete(out, "$ref")
 			w.merge(out, part, path)
 		}
-		w.unname(out)
+		w.openIfNamed(out)
 		return
 	}
 	w.merge(out, part, path)
@@ -131,7 +131,7 @@ func (w *writer) mergeBoth(out map[string]any, k string, ours, theirs any, path 
 		out[k] = true
 		return
 	case "anyOf":
-		w.unname(out)
+		w.openIfNamed(out)
 	}
 	w.report(path, k, Dropped, "two of allOf cannot be merged: %s is kept, %s is not", clip(text(ours)),
 		clip(text(theirs)))

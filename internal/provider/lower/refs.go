@@ -70,7 +70,7 @@ func (w *writer) reference(ref, path string, stack []string) map[string]any {
 		return w.rewrite(target, path, append(slices.Clip(stack), ref))
 	}
 	cut := map[string]any{}
-	w.unname(cut)
+	w.openIfNamed(cut)
 	return cut
 }
 

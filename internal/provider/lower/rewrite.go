@@ -139,7 +139,7 @@ func (w *writer) keyword(out, in map[string]any, k, path string, stack []string)
 		default:
 			out[k] = w.rewrite(v, at, stack)
 		}
-		w.opened(out, in)
+		w.widenAdditional(out, in)
 	case "const", "enum":
 		w.enum(out, in, k, path)
 	case "type", "title":
@@ -151,7 +151,7 @@ func (w *writer) keyword(out, in map[string]any, k, path string, stack []string)
 		}
 	case "nullable": // OpenAPI's, and no assertion of JSON Schema
 	case "patternProperties", "unevaluatedProperties":
-		w.opened(out, in)
+		w.widenAdditional(out, in)
 		if in[k] != false && text(in[k]) != "{}" {
 			w.report(path, k, Dropped,
 				"the provider's subset does not have it; such fields are accepted whatever they hold")
@@ -177,14 +177,14 @@ func (w *writer) keyword(out, in map[string]any, k, path string, stack []string)
 			w.report(path, k, Dropped,
 				"the provider's subset does not have it; the call itself is still checked against it")
 			if slices.Contains(naming, k) {
-				w.unname(out)
+				w.openIfNamed(out)
 			}
 		}
 	}
 }
 
-// opened widens additionalProperties if fields may come that properties does not name.
-func (w *writer) opened(out, in map[string]any) {
+// widenAdditional widens additionalProperties if fields may come that properties does not name.
+func (w *writer) widenAdditional(out, in map[string]any) {
 	patterns, _ := in["patternProperties"].(map[string]any)
 	rest, unevaluated := in["unevaluatedProperties"]
 	if len(patterns) > 0 || unevaluated && rest != false {
@@ -195,8 +195,8 @@ func (w *writer) opened(out, in map[string]any) {
 // naming are keywords that are always dropped and may name fields.
 var naming = []string{"if", "then", "else", "dependentSchemas", "dependencies", "$dynamicRef", "$recursiveRef"}
 
-// unname opens an object if a dropped keyword may have named fields of it, which a strict form would refuse.
-func (w *writer) unname(out map[string]any) {
+// openIfNamed opens an object if a dropped keyword may have named fields of it, which a strict form would refuse.
+func (w *writer) openIfNamed(out map[string]any) {
 	if _, said := out["additionalProperties"]; !said && w.subset.strict {
 		out["additionalProperties"] = true
 	}
@@ -225,7 +225,7 @@ func (w *writer) choice(out, in map[string]any, k, path string, stack []string) 
 	if k == "oneOf" {
 		if _, both := in["anyOf"]; both {
 			w.report(path, k, Dropped, "it stands beside anyOf, and the provider takes one choice at a place")
-			w.unname(out)
+			w.openIfNamed(out)
 			return
 		}
 		w.report(path, k, Changed, "it is sent as anyOf: that no second alternative fits is not said")
@@ -239,7 +239,7 @@ func (w *writer) choice(out, in map[string]any, k, path string, stack []string) 
 		one := w.rewrite(branch, fmt.Sprintf("%s/%s/%d", path, k, i), stack)
 		if len(one) == 0 { // anything fits, so the choice asserts nothing
 			w.report(path, k, Dropped, "one of its alternatives accepts anything")
-			w.unname(out)
+			w.openIfNamed(out)
 			return
 		}
 		written = append(written, one)
@@ -364,16 +364,16 @@ type movedWords []string
 
 const movedKey = "\x00moved"
 
-// tell appends the moved texts to the descriptions, everywhere in a tree.
-func tell(node any) {
+// appendMoved appends the moved texts to the descriptions, everywhere in a tree.
+func appendMoved(node any) {
 	switch node := node.(type) {
 	case []any:
 		for _, e := range node {
-			tell(e)
+			appendMoved(e)
 		}
 	case map[string]any:
 		for _, e := range node {
-			tell(e)
+			appendMoved(e)
 		}
 		moved, ok := node[movedKey].(movedWords)
 		if !ok {

@@ -39,12 +39,12 @@ func (w *writer) objectRoot(root map[string]any) (map[string]any, error) {
 					"alone", name, maxFieldName, w.subset.fieldChars)
 		default:
 			delete(fields, name)
-			for _, k := range []string{"additionalProperties", "unevaluatedProperties"} { // otherwise it would be refused
+			for _, k := range []string{"additionalProperties", "unevaluatedProperties"} { // a closed object refuses it
 				if root[k] == false {
 					delete(root, k)
 				}
 			}
-			w.unname(root)
+			w.openIfNamed(root)
 			w.report("/properties/"+escape(name), "", Dropped,
 				"the provider takes names of 1 to %d letters, digits and %q alone", maxFieldName, w.subset.fieldChars)
 		}
@@ -73,12 +73,12 @@ func (w *writer) distribute(node map[string]any, path string) {
 	}
 	objects := 0
 	for _, b := range choice {
-		if about(b.(map[string]any)) {
+		if isAboutObjects(b.(map[string]any)) {
 			objects++
 		}
 	}
 	switch {
-	case objects > 0 || about(node):
+	case objects > 0 || isAboutObjects(node):
 		if !w.flatten(node, path) {
 			w.unstrict("a choice between objects and other values stands beside other keywords", path)
 		}
@@ -107,8 +107,8 @@ func (w *writer) distribute(node map[string]any, path string) {
 	}
 }
 
-// about reports whether a schema has assertions about objects.
-func about(node map[string]any) bool {
+// isAboutObjects reports whether a schema has assertions about objects.
+func isAboutObjects(node map[string]any) bool {
 	_, properties := node["properties"]
 	_, required := node["required"]
 	_, rest := node["additionalProperties"]
