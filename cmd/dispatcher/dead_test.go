@@ -11,7 +11,7 @@ import (
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
-// TestDead lists what could not be used, for a person without acting on his terminal, and for programs as it is.
+// TestDead lists dead letters: for people with terminal escapes made visible, for programs unchanged.
 func TestDead(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")

@@ -283,7 +283,7 @@ func (g *repository) text(name string) (string, error) {
 }
 
 // isHead reports whether git takes a name for a repository's HEAD: a link into refs, or a file that names a ref or a
-// commit. In doubt it does.
+// commit. It also returns true for what it cannot read.
 func isHead(files Files, name string) bool {
 	info, err := files.Lstat(name)
 	if err != nil {

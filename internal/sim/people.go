@@ -33,7 +33,7 @@ type answer struct {
 	edits    bool
 }
 
-// bootPerson makes somebody who follows the list of approvals, and decides what is his to decide.
+// bootPerson makes somebody who follows the list of approvals, and decides about some of the calls.
 func (s *Sim) bootPerson(n int) func(*party) {
 	return func(p *party) {
 		th := &thread{p: p}

@@ -15,8 +15,8 @@ func holder(batch string, group int) ticket.Holder {
 }
 
 // TestQueueKeepsItsPromises plays random joins and leaves and checks after each step what must always hold: granted
-// tickets are all shared or a single exclusive one, numbers only grow, a repeat changes nothing, and nobody who came
-// earlier waits behind somebody granted who conflicts with him.
+// tickets are all shared or a single exclusive one, numbers only grow, a repeat changes nothing, and no ticket
+// waits behind a later one that is granted and conflicts with it.
 func TestQueueKeepsItsPromises(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))

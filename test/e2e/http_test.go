@@ -72,7 +72,7 @@ func TestServeBoundsHeaders(t *testing.T) {
 	}
 }
 
-// TestServeWithoutTokens: nothing listens on a network that asks nobody who he is.
+// TestServeWithoutTokens: without tokens, no server listens on a network.
 func TestServeWithoutTokens(t *testing.T) {
 	t.Parallel()
 	dir := workspace(t, map[string]string{"empty": "# nobody\n", "bad": "token agent more\n",
