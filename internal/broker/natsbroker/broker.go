@@ -6,7 +6,7 @@
 //
 //	what           where                                      who writes               fence
 //	submission     TY_BATCH  ty.batch.<agent>.<batch>         agents                   expected 0
-//	wake           TY_BATCH  ty.wake.<agent>.<batch>          who has news for a       none: it names what it wakes
+//	wake           TY_BATCH  ty.wake.<agent>.<batch>          anyone with news for a   none: it names what it wakes
 //	                                                          parked batch
 //	batch events   TY_EVENT  ty.event.<agent>.<batch>._.*     the owner; control: any  expected last, per chain
 //	call events    TY_EVENT  ty.event.<agent>.<batch>.<p>.<i> claiming worker, owner   expected last
@@ -17,7 +17,7 @@
 //	sessions       ty_session one key a session               owners, people           expected revision
 //	index          ty_index  one key a batch, no values       the owner                none: the log is right
 //	approvals      ty_approval one key a waiting call         the owner                none: the log is right
-//	dead letters   TY_DEAD   ty.dead.<kind>.<agent>.<batch>   whoever finds one        none: a record for people
+//	dead letters   TY_DEAD   ty.dead.<kind>.<agent>.<batch>   anyone who finds one     none: a record for people
 //	blobs          ty_blob   objects named by their content   anybody                  the name
 //
 // Ordering: appends to one chain are ordered; between chains there is no order. Live copies of stored events come over

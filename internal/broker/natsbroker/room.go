@@ -21,7 +21,7 @@ const (
 	askRoomEvery = 500 * time.Millisecond
 )
 
-// OnRoom answers for whoever has the NATS server in its process, until the returned function is called.
+// OnRoom answers in the process that has the NATS server, until the returned function is called.
 func (b *Broker) OnRoom(room func() broker.Room, failed func(error)) (func() error, error) {
 	sub, err := b.nc.Subscribe(subjectRoom, func(m *nats.Msg) {
 		answer, err := json.Marshal(room())

@@ -20,19 +20,19 @@ import (
 //	ty.event.<agent>.<batch>._.batch | control | input    the batch's own chains
 //	ty.event.<agent>.<batch>.<pool>.<index>               one call's chain
 //	ty.call.<class>.<pool>.<lane>.<agent>.<batch>.<index>.<n>
-//	                                                      a call to run, behind event n of its chain; a lane for agents
+//	                                                      a call to run, after event n of its chain; a lane for agents
 //	ty.reply.<agent>.<batch>                              results, for the agent
 //	ty.live.event.…, ty.live.reply.…                      the same messages again on core NATS, once stored
-//	ty.progress.<agent>.<batch>                           how its calls go on, on core NATS; never stored
+//	ty.progress.<agent>.<batch>                           progress of its calls, on core NATS; never stored
 //	ty.abort                                              stop these calls: a broadcast to all workers
-//	ty.dead.<kind>.<agent>.<batch>                        what could not be used, for people
+//	ty.dead.<kind>.<agent>.<batch>                        dead letters, for people
 //	ty.judge.<pool>                                       a request to any worker of the pool: judge these inputs
-//	ty.room                                               a request to whoever has the NATS server in its process: is there room
+//	ty.room                                               a request to the process with the NATS server: is there room
 //	ty.holder.<pool>.<worker>                             a request to one worker: do you have this call
 //	ty.answer.<pool>.<nonce>                              the answer of a worker to such a request
 //	ty.ask.<role>.<name>.<operation>                      a question of an agent or a worker to any dispatcher
 //	ty.get.<agent>.<batch>                                a question for the replies of a batch
-//	ty.beat.<pool>.<worker>                               a worker lives: a dispatcher writes that down
+//	ty.beat.<pool>.<worker>                               a worker is alive: a dispatcher stores that
 const (
 	prefixBatch     = "ty.batch."
 	prefixWake      = "ty.wake."
