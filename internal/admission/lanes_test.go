@@ -8,7 +8,7 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// TestLanes: an agent keeps its lane while a batch of it runs, and gets one that nobody floods when there is one.
+// TestLanes: an agent keeps its lane while it has a running batch, and gets one without a flood if there is one.
 func TestLanes(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 3))

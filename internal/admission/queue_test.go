@@ -9,7 +9,7 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// trial drives a room and knows what must hold of it.
+// trial drives a queue and checks its properties.
 type trial struct {
 	t      *testing.T
 	queue  *Queue
@@ -19,7 +19,7 @@ type trial struct {
 	ahead   []toolyard.BatchKey
 	running []toolyard.BatchKey
 	idle    []toolyard.BatchKey
-	// passed counts, for each agent that could have started, how often each other did before it.
+	// passed counts, for each agent that could have started, how often each other agent started before it.
 	passed map[toolyard.Agent]map[toolyard.Agent]int
 	n      int
 	log    []string
@@ -147,7 +147,7 @@ func (tr *trial) start() {
 	}
 }
 
-// settle forgets the turns of who cannot start a batch now.
+// settle drops the counts of agents that cannot start a batch now.
 func (tr *trial) settle() {
 	could := tr.eligible()
 	for a := range tr.passed {

@@ -179,7 +179,7 @@ func TestBashTellsEndsApart(t *testing.T) {
 	}
 }
 
-// TestAFailedCommandsOutputIsItsOutput: it stands beside the error and not in it, as long as that of a success.
+// TestAFailedCommandsOutputIsItsOutput: it is beside the error and not in it, with the limits of a success.
 func TestAFailedCommandsOutputIsItsOutput(t *testing.T) {
 	b := newBench(t)
 	said := strings.Repeat("line\n", 5_000)
@@ -194,7 +194,7 @@ func TestAFailedCommandsOutputIsItsOutput(t *testing.T) {
 	}
 }
 
-// TestAnAnswerIsNoFailure: what was asked for is not there, or is not so.
+// TestAnAnswerIsNoFailure: exit status 1 of a search or a test is an answer.
 func TestAnAnswerIsNoFailure(t *testing.T) {
 	for _, c := range []struct {
 		command, said, want string

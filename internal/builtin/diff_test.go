@@ -11,7 +11,7 @@ import (
 	"github.com/toolyard/toolyard/internal/schema"
 )
 
-// changed runs a tool that writes, and returns what it says of the change, which must fit its own schema.
+// changed runs a tool that writes, and returns its change, which must fit its own schema.
 func (b *bench) changed(name string, input in) change {
 	b.Helper()
 	t := b.tools[name]
@@ -32,7 +32,7 @@ func (b *bench) foretold(name string, input in) string {
 	return text
 }
 
-// TestWritesGiveADiff: what a write or an edit has changed stands in its output as data, and is told beforehand.
+// TestWritesGiveADiff: the output has the change of a write or an edit as data, and the diff shows it beforehand.
 func TestWritesGiveADiff(t *testing.T) {
 	b := newBench(t)
 	created := "--- /dev/null\n+++ b/src/a.txt\n@@ -0,0 +1,3 @@\n+one\n+two\n+three\n"

@@ -250,8 +250,8 @@ func TestEditFile(t *testing.T) {
 	b.contains(b.refused(toolyard.InvalidArguments, "edit_file", edit("absent", "b", false)), "too large to look for")
 }
 
-// TestWritesThroughLinksIntoProtectedPlaces: whoever has allowed a write has read its path, and not what a link makes
-// of it.
+// TestWritesThroughLinksIntoProtectedPlaces: the permission was given for the path as written, and not for where a link
+// leads.
 func TestWritesThroughLinksIntoProtectedPlaces(t *testing.T) {
 	b := newBench(t)
 	for _, dir := range []string{".vscode", ".git/hooks", "docs"} {
@@ -270,7 +270,7 @@ func TestWritesThroughLinksIntoProtectedPlaces(t *testing.T) {
 	}
 	b.contains(b.refused(toolyard.SandboxViolation, "edit_file",
 		in{"file_path": "docs/tasks", "old_string": "x", "new_string": "y"}), "protected")
-	// The path itself is the permission's matter, and other links lead where they lead.
+	// The path itself was judged by permission, and other links are followed.
 	b.run("write_file", in{"file_path": ".vscode/tasks.json", "content": "y"})
 	b.run("write_file", in{"file_path": "docs/fine/a.md", "content": "y"})
 }

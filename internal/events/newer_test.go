@@ -14,8 +14,7 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// TestNewerEventsAreToldApart: what a newer version wrote is left to one that knows it, and is no more broken than it
-// was when it is shown.
+// TestNewerEventsAreToldApart: an event of a newer version is left to a process that knows it, and is shown unchanged.
 func TestNewerEventsAreToldApart(t *testing.T) {
 	later := strconv.Itoa(toolyard.WireVersion + 1)
 	for name, c := range map[string]struct {
@@ -70,8 +69,8 @@ func TestNewerEventsAreToldApart(t *testing.T) {
 	}
 }
 
-// TestUnknownFieldsArePassedOver: data types grow, and what reads them today does not stumble over what is added
-// tomorrow, however deep it is.
+// TestUnknownFieldsArePassedOver: data types gain fields, and today's readers ignore the fields of tomorrow, at any
+// depth.
 func TestUnknownFieldsArePassedOver(t *testing.T) {
 	for _, b := range Bodies() {
 		v := reflect.New(reflect.TypeOf(b))

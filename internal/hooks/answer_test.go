@@ -32,7 +32,7 @@ func show(a answer, err error) string {
 	return strings.Join(parts, " ")
 }
 
-// TestExitStatus: what a command says with its exit status, its stdout and its stderr.
+// TestExitStatus: a command's answer by its exit status, its stdout and its stderr.
 func TestExitStatus(t *testing.T) {
 	const pre, post, failure, batch = PreToolUse, PostToolUse, PostToolUseFailure, PostToolBatch
 	const allow = `{"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow", "permissionDecisionReason": "fine"}}`
@@ -167,8 +167,8 @@ func TestAnswersInJSON(t *testing.T) {
 	}
 }
 
-// TestCombine: a block beats everything, deny beats ask, ask beats allow, whatever the order; the reason is that of who
-// decided.
+// TestCombine: a block beats everything, deny beats ask, ask beats allow, whatever the order; the reason is that of the
+// deciding hooks.
 func TestCombine(t *testing.T) {
 	blocks, stops := answer{block: true, reason: "b"}, answer{stop: true, reason: "s"}
 	allows, asks, denies := answer{opinion: pipeline.Allow, reason: "yes"},
@@ -210,7 +210,7 @@ func TestCombine(t *testing.T) {
 	}
 }
 
-// FuzzAnswer: no text makes it panic, and what it takes for an answer has the event's fields only.
+// FuzzAnswer: no text causes a panic, and an accepted answer has only the event's fields.
 func FuzzAnswer(f *testing.F) {
 	for _, seed := range []string{`{"continue": false}`, `{"hookSpecificOutput": {"updatedInput": {"a": [1]}}}`,
 		`{"hookSpecificOutput": {"updatedToolOutput": [{"type": "text", "text": "a"}]}}`} {

@@ -160,7 +160,7 @@ func TestBadConfigurations(t *testing.T) {
 	}
 }
 
-// TestASettingsFileAsPeopleHaveIt: a settings.json is read whole, and what does not apply in it is named.
+// TestASettingsFileAsPeopleHaveIt: a settings.json is read completely, and the parts that do not apply are listed.
 func TestASettingsFileAsPeopleHaveIt(t *testing.T) {
 	c, err := Read([]byte(`{
 		"$schema": "https://json.schemastore.org/claude-code-settings.json", "model": "opus", "env": {"A": "b"},
@@ -217,8 +217,8 @@ func TestASettingsFileAsPeopleHaveIt(t *testing.T) {
 	}
 }
 
-// TestADenialOfASettingsFileThatMayReachAWorkspace: it holds, or is an error. Only one that is about other places is
-// left out.
+// TestADenialOfASettingsFileThatMayReachAWorkspace: it applies, or is an error. Only one about other places is left
+// out.
 func TestADenialOfASettingsFileThatMayReachAWorkspace(t *testing.T) {
 	t.Setenv("HOME", "/home/me")
 	all := declarations()

@@ -29,7 +29,7 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// rig is a set of hooks in a directory of its own, which is the workspace too.
+// rig is a set of hooks in its own directory, which is also the workspace.
 type rig struct {
 	t   *testing.T
 	dir string
@@ -116,7 +116,7 @@ func (r *rig) pre(s *Set, name, input string) pipeline.HookVerdict {
 	return v
 }
 
-// TestWhatACommandIsTold: the event on stdin as the field knows it, and the environment.
+// TestWhatACommandIsTold: the event on stdin in Claude Code's form, and the environment.
 func TestWhatACommandIsTold(t *testing.T) {
 	r := newRig(t)
 	s := r.set(fmt.Sprintf(`{"PreToolUse": [{"hooks": [{"type": "command", "command": "cat > told.json; env > env.txt; pwd > pwd.txt", "allowedEnvVars": ["GIVEN", "UNSET"]}]}],
@@ -190,7 +190,7 @@ func TestWhatACommandIsTold(t *testing.T) {
 	}
 }
 
-// TestHooksRunInOrder: each sees what the one before has left, and the pipeline gets the last.
+// TestHooksRunInOrder: each sees what the one before has left, and the pipeline gets the last version.
 func TestHooksRunInOrder(t *testing.T) {
 	r := newRig(t)
 	s := r.set(`{"PreToolUse": [
@@ -228,7 +228,7 @@ func TestHooksRunInOrder(t *testing.T) {
 	}
 }
 
-// TestAPathThatWasMadeAbsolute: what a hook leaves alone goes back as the model wrote it.
+// TestAPathThatWasMadeAbsolute: a path that a hook does not change is returned as the model wrote it.
 func TestAPathThatWasMadeAbsolute(t *testing.T) {
 	r := newRig(t)
 	const echo = `jq '{hookSpecificOutput: {updatedInput: .tool_input}}'`
@@ -247,7 +247,7 @@ func TestAPathThatWasMadeAbsolute(t *testing.T) {
 	}
 }
 
-// TestWhatWasSeenInPart: a text of which a hook saw only a part goes back whole or not at all.
+// TestWhatWasSeenInPart: a text of which a hook saw only a part must come back unchanged or completely new.
 func TestWhatWasSeenInPart(t *testing.T) {
 	r := newRig(t)
 	const cut, redacted = `abc… [cut: 5000 bytes in all]`, `curl -H [redacted: TOKEN] x`
@@ -268,7 +268,7 @@ func TestWhatWasSeenInPart(t *testing.T) {
 	}
 }
 
-// TestBrokenHooks: whatever way a hook breaks, what follows is what the operator said.
+// TestBrokenHooks: however a hook breaks, the operator's setting decides what happens.
 func TestBrokenHooks(t *testing.T) {
 	broken := map[string]string{
 		"exit status":  "exit status 3: oops",
@@ -342,7 +342,7 @@ func TestAnOutputThatWasReplacedStaysSo(t *testing.T) {
 	}
 }
 
-// TestAllHooksAreHeard: a hook behind one that blocks runs too.
+// TestAllHooksAreHeard: a hook after one that blocks also runs.
 func TestAllHooksAreHeard(t *testing.T) {
 	r := newRig(t)
 	s := r.set(`{"PreToolUse": [{"hooks": [{"type": "command", "command": "echo no >&2; exit 2"}, {"type": "command", "command": "touch audited"}]}]}`)
@@ -353,12 +353,12 @@ func TestAllHooksAreHeard(t *testing.T) {
 	r.read("audited")
 }
 
-// hopping is a program whose processes each start the next one, in a session of its own, and end.
+// hopping is a program whose processes each start the next one, in a new session, and end.
 func hopping(hops int) string {
 	return fmt.Sprintf(`perl -e 'use POSIX; for (1..%d) { fork and exit; setsid } exec "sleep", "300"'`, hops)
 }
 
-// TestATreeIsKilled: at its timeout a command goes with all that it has started.
+// TestATreeIsKilled: at its timeout a command is killed with all that it has started.
 func TestATreeIsKilled(t *testing.T) {
 	for name, command := range map[string]string{
 		"at the timeout":            "exec 9>alive; (sleep 300; echo) & sh -c 'sleep 300; echo' & wait",
@@ -375,7 +375,7 @@ func TestATreeIsKilled(t *testing.T) {
 			if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			// Whoever lives has the pipe open: reading ends when nobody does.
+			// Every live process has the pipe open: reading ends when all have ended.
 			dead := make(chan error, 1)
 			go func() {
 				f, err := os.Open(pipe)
@@ -415,7 +415,7 @@ func TestTheEndOfTheCallEndsItsHooks(t *testing.T) {
 	}
 }
 
-// TestExecForm: args are given as they are, with no shell between.
+// TestExecForm: args are passed unchanged, without a shell.
 func TestExecForm(t *testing.T) {
 	r := newRig(t)
 	r.write("say.sh", "#!/bin/sh\nprintf '%s|' \"$@\" > args.txt\n")
@@ -427,7 +427,7 @@ func TestExecForm(t *testing.T) {
 	r.read("bash.txt")
 }
 
-// TestACommandThatReadsNothing: a large event does not hold up a command that does not look at it.
+// TestACommandThatReadsNothing: a large event does not block a command that does not read it.
 func TestACommandThatReadsNothing(t *testing.T) {
 	r := newRig(t)
 	if v := r.pre(r.set(hook(PreToolUse, "echo no >&2; exit 2")), "x", `{"a":"`+strings.Repeat("a", 1<<20)+
@@ -440,7 +440,7 @@ func TestACommandThatReadsNothing(t *testing.T) {
 	}
 }
 
-// TestConditions: an if keeps a hook from calls that are surely not meant, and from no other.
+// TestConditions: an if excludes only the calls that certainly do not match.
 func TestConditions(t *testing.T) {
 	r := newRig(t)
 	if err := os.Symlink(".", filepath.Join(r.dir, "link")); err != nil {
@@ -560,7 +560,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// TestFuncs: what hooks in Go may do, and what becomes of those that misbehave.
+// TestFuncs: what Go hooks may do, and what happens to those that misbehave.
 func TestFuncs(t *testing.T) {
 	r := newRig(t)
 	text := "x"
@@ -621,7 +621,7 @@ func TestFuncs(t *testing.T) {
 	}
 }
 
-// TestAFuncThatNeverReturns: it is left behind, and when too many were, none is started any more.
+// TestAFuncThatNeverReturns: it is abandoned, and after too many of them no more are started.
 func TestAFuncThatNeverReturns(t *testing.T) {
 	r := newRig(t)
 	never := make(chan struct{})
@@ -650,7 +650,7 @@ func TestAFuncThatNeverReturns(t *testing.T) {
 	}
 }
 
-// TestBatch: once a batch is over, its hooks see all calls in order, and can stop the agent.
+// TestBatch: when a batch has completed, its hooks see all calls in order, and can stop the agent.
 func TestBatch(t *testing.T) {
 	r := newRig(t)
 	in := BatchInput{Key: toolyard.BatchKey{Agent: "a", ID: "b"}, Session: "s", Workspace: "ws", WorkspaceDir: r.dir,

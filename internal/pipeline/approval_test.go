@@ -18,7 +18,7 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// asks makes permission want a person, as long as nobody has remembered it.
+// asks makes permission require a person, unless the approval is remembered.
 func asks(r *rig) {
 	r.decide = func(_ context.Context, in PermissionInput) (PermissionDecision, error) {
 		if slices.Contains(in.Remembered, "echo") {
@@ -192,8 +192,8 @@ func offers(names ...string) func(context.Context) ([]tool.Offered, error) {
 	}
 }
 
-// TestASessionChangePastTheLimits: what a session has no room for is refused at the call, and so is a tool that the
-// batch does not see. The model reads it, and the rest of the change and of the result stays.
+// TestASessionChangePastTheLimits: a change that exceeds a session's limit is refused in the call, and so is a tool
+// that the batch does not see. The model reads that, and the rest of the change and of the result is kept.
 func TestASessionChangePastTheLimits(t *testing.T) {
 	full := map[string]string{}
 	for i := range 100 {
@@ -246,8 +246,8 @@ func TestASessionChangePastTheLimits(t *testing.T) {
 	}
 }
 
-// TestNobodyIsAskedAboutWhatTheyCannotSee: a text that is too long to be shown, and what hides as a secret, which a
-// model can write around anything.
+// TestNobodyIsAskedAboutWhatTheyCannotSee: a text that is too long to be shown, or one that is hidden as a secret,
+// which a model can put around anything.
 func TestNobodyIsAskedAboutWhatTheyCannotSee(t *testing.T) {
 	for name, c := range map[string]struct{ text, says string }{
 		"too long":                {strings.Repeat("x ", display.MaxBytes), "too long"},

@@ -13,7 +13,7 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// gives is a tool with that output.
+// gives is a tool with the given output.
 func gives(out tool.Output, err error) func(*rig) {
 	return with(func(t *tool.Tool) {
 		t.Run = func(context.Context, tool.Env, json.RawMessage) (tool.Output, error) { return out, err }
@@ -172,7 +172,7 @@ func TestPartsAreRedacted(t *testing.T) {
 	}
 }
 
-// TestWhatDescribesAPartIsCut: a server that writes a book into a description does not fill the log with it.
+// TestWhatDescribesAPartIsCut: a very long description from a server does not fill the log.
 func TestWhatDescribesAPartIsCut(t *testing.T) {
 	long := strings.Repeat("x", 2*MaxPartFieldBytes)
 	var parts []toolyard.Content
@@ -221,7 +221,8 @@ func detail(res *toolyard.Result, phase toolyard.Phase) string {
 	return ""
 }
 
-// TestHooksAndParts: what a hook adds is a part as well, and what it replaces or withholds is gone from all forms.
+// TestHooksAndParts: an addition of a hook is a part too, and what a hook replaces or withholds is removed from all
+// forms.
 func TestHooksAndParts(t *testing.T) {
 	out := gives(tool.Output{Structured: json.RawMessage(`[1]`), Content: []toolyard.Content{picture(3)}}, nil)
 	res := newRig(out, after(HookVerdict{Context: "mind it"}, nil)).result(t)

@@ -18,21 +18,21 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// What others make fits the seams.
+// The test's seams fit the package's interfaces.
 var (
 	_ Rules               = policy.Rules{}
 	_ Breakers            = (*breaker.Breakers)(nil)
 	_ registry.Classifier = shell.Classify
 )
 
-// rig is a pipeline with everything allowed, and what the test wants to be different.
+// rig is a pipeline with everything allowed, plus the test's changes.
 type rig struct {
 	*Pipeline
 	job   Job
 	tools map[string]tool.Tool
 	pre   func(ctx context.Context, in HookInput) (HookVerdict, error)
 	post  func(ctx context.Context, in HookInput) (HookVerdict, error)
-	// decide, start, put and allow replace what the seams answer.
+	// decide, start, put and allow replace the answers of the seams.
 	decide func(ctx context.Context, in PermissionInput) (PermissionDecision, error)
 	start  func(context.Context) (func(), error)
 	put    func(ctx context.Context, content string) (string, error)
@@ -44,10 +44,10 @@ type rig struct {
 	stored []string
 }
 
-// schemaText is what the rig's tool takes.
+// schemaText is the schema of the rig's tool.
 const schemaText = `{"type":"object","required":["text"],"properties":{"text":{"type":"string"},"n":{"type":"integer"}}}`
 
-// echo is a read-only tool that gives its text back.
+// echo is a read-only tool that returns its text.
 func echo() tool.Tool {
 	return tool.Tool{
 		Declaration: tool.Declaration{
@@ -155,7 +155,7 @@ type blockRule string
 
 func (b blockRule) Blocks(name string, aliases []string) bool { return name == string(b) }
 
-// result runs the rig's call, and checks what holds for every result.
+// result runs the rig's call, and checks the properties of every result.
 func (r *rig) result(t *testing.T) toolyard.Result {
 	t.Helper()
 	return r.resultIn(t, t.Context())
@@ -214,7 +214,7 @@ func phaseOf(res toolyard.Result) toolyard.Phase {
 	return ""
 }
 
-// Ways to be different.
+// Changes to the rig.
 
 func with(change func(t *tool.Tool)) func(*rig) {
 	return func(r *rig) {

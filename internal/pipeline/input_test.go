@@ -70,8 +70,8 @@ func TestEverybodyReadsTheSameInput(t *testing.T) {
 	}
 }
 
-// TestRedactedPartsNeverRun: a hook sees a redacted copy and changes something else in it; what it sends back
-// unchanged stands for the original.
+// TestRedactedPartsNeverRun: a hook sees a redacted copy and changes something else in it; the unchanged parts that it
+// returns stand for the original.
 func TestRedactedPartsNeverRun(t *testing.T) {
 	r := newRig(secretless, func(r *rig) {
 		d := r.tools["echo"]
@@ -98,7 +98,7 @@ func TestRedactedPartsNeverRun(t *testing.T) {
 			t.Errorf("a fact has the secret: %+v", f)
 		}
 	}
-	// A hook that sends back what it got has changed nothing.
+	// A hook that returns its input has changed nothing.
 	r.pre = func(_ context.Context, in HookInput) (HookVerdict, error) { return HookVerdict{Input: in.Input}, nil }
 	if res := r.result(t); len(res.Phases) != len(toolyard.Phases) {
 		t.Errorf("%d facts: the input counts as changed", len(res.Phases))
@@ -133,8 +133,8 @@ func TestObservableCopyIsBounded(t *testing.T) {
 	}
 }
 
-// TestAHookCannotLoosenTheSchedule: the class was judged from the input that the model wrote. A hook's input may only
-// be as strict: the call runs beside others, or without a claim, because of that class.
+// TestAHookCannotLoosenTheSchedule: the class was judged from the model's input. A hook's input must not be stricter,
+// because the call runs beside others, or without a claim, due to that class.
 func TestAHookCannotLoosenTheSchedule(t *testing.T) {
 	shell := func(r *rig) {
 		r.setTool(tool.Tool{

@@ -13,7 +13,7 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// TestALongOutputComesWhole: only the tool's own limit makes a preview of an output, not how it travels.
+// TestALongOutputComesWhole: only the tool's own limit turns an output into a preview, not its transport.
 func TestALongOutputComesWhole(t *testing.T) {
 	long := strings.Repeat("line ä\n", 100_000)
 	for _, limit := range []int{-1, 1_000_000} {
@@ -32,7 +32,7 @@ func TestALongOutputComesWhole(t *testing.T) {
 	}
 }
 
-// TestWhatWasDoneToAFailedCallsOutputIsAFact: as of one that succeeded.
+// TestWhatWasDoneToAFailedCallsOutputIsAFact: the same as for a successful call.
 func TestWhatWasDoneToAFailedCallsOutputIsAFact(t *testing.T) {
 	const secret = "sk-ant-api03-0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefg-AAAAAAAA"
 	r := newRig(returns(strings.Repeat("line\n", 2_000)+secret, errors.New("exit status 1")), maxChars(1_000),
@@ -47,7 +47,7 @@ func TestWhatWasDoneToAFailedCallsOutputIsAFact(t *testing.T) {
 	}
 }
 
-// TestAnOutputThatNoEventCanCarryIsStored: escaped as JSON it would be several times as long as it is.
+// TestAnOutputThatNoEventCanCarryIsStored: escaped as JSON it would be several times longer.
 func TestAnOutputThatNoEventCanCarryIsStored(t *testing.T) {
 	odd := strings.Repeat("\x01", MaxOutputBytes)
 	r := newRig(returns(odd, nil), maxChars(-1))
@@ -80,8 +80,8 @@ func TestAPreviewIsNeverLongerThanTheLimit(t *testing.T) {
 	}
 }
 
-// TestHookContextIsNoOutput: it reaches the model on a failure with output too, and later hooks do not see it as the
-// tool's own.
+// TestHookContextIsNoOutput: it reaches the model also after a failure with output, and later hooks do not see it as
+// the tool's output.
 func TestHookContextIsNoOutput(t *testing.T) {
 	for name, err := range map[string]error{"success": nil, "failure": errBoom} {
 		var seen string

@@ -10,8 +10,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// TestNullsOfStrictForms: a model that was given a strict form writes null for what it leaves out. What fits stays as
-// it is, and nothing is taken out of an input that does not fit all the same.
+// TestNullsOfStrictForms: a model that was given a strict form writes null for optional fields. An input that fits is
+// unchanged, and so is one that does not fit without its nulls either.
 func TestNullsOfStrictForms(t *testing.T) {
 	const declared = `{"type":"object","required":["text"],"properties":{"text":{"type":"string"},"n":{"type":"integer"},
 		"any":{"type":["string","null"]},"in":{"type":"object","properties":{"x":{"type":"string"}}}}}`

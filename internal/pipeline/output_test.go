@@ -97,7 +97,7 @@ func (r *rig) mustNot(s string) string {
 	return s
 }
 
-// TestKeptOutputIsFittedToo: the output of a failed call goes the same way, redacted and cut.
+// TestKeptOutputIsFittedToo: the output of a failed call is redacted and cut in the same way.
 func TestKeptOutputIsFittedToo(t *testing.T) {
 	r := newRig(secretless, maxChars(100), returns(strings.Repeat("s3cret ", 100), nil), after(HookVerdict{}, errBoom))
 	res := r.result(t)
@@ -187,8 +187,8 @@ func TestEnv(t *testing.T) {
 	}
 }
 
-// TestIsolationIsNotClaimedInVain: a tool that runs in the worker's own process says so, whatever the worker could
-// do. Only what ran in a sandbox is stamped with it, and one command outside of it spoils the stamp.
+// TestIsolationIsNotClaimedInVain: a tool that runs in the worker's own process is stamped so, whatever the worker can
+// do. Only calls that ran in a sandbox have its stamp, and one command outside of it removes the stamp.
 func TestIsolationIsNotClaimedInVain(t *testing.T) {
 	runs := func(in ...string) func(*rig) {
 		return with(func(t *tool.Tool) {

@@ -12,7 +12,7 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// TestTheToolsOwnPermission: what a tool says of its own call counts in the permission phase, and can only tighten.
+// TestTheToolsOwnPermission: a tool's own answer counts in the permission phase, and can only tighten.
 func TestTheToolsOwnPermission(t *testing.T) {
 	type answer = func(context.Context, tool.Env, json.RawMessage) (tool.Permission, error)
 	say := func(p tool.Permission, err error) answer {
@@ -71,8 +71,8 @@ func TestTheToolsOwnPermission(t *testing.T) {
 	}
 }
 
-// TestThePersonIsShownWhatWouldChange: as the tool tells it, without secrets and cut at a line; a tool that cannot tell
-// keeps nobody from being asked.
+// TestThePersonIsShownWhatWouldChange: the tool's diff is shown without secrets and cut at a line; a failing diff does
+// not prevent the question.
 func TestThePersonIsShownWhatWouldChange(t *testing.T) {
 	for name, c := range map[string]struct {
 		says func() (string, error)

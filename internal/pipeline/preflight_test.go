@@ -59,7 +59,7 @@ func TestPreflight(t *testing.T) {
 			res.CallID != "c1" || res.Class != toolyard.Unsafe {
 			t.Errorf("%s %s: %+v", tt.tool, tt.input, res)
 		}
-		// The worker, which runs the same code, says the same where it can know.
+		// The worker runs the same code, and gives the same answer if it can know.
 		if tt.phase == toolyard.PhaseParseSchema {
 			r := newRig(input(tt.input))
 			if again := r.result(t); again.Error != res.Error || again.Code != res.Code {
@@ -87,7 +87,7 @@ func TestZeroPipelineRefuses(t *testing.T) {
 	checkInvariants(t, res)
 }
 
-// TestTheAdviceNamesNoToolThatIsNotThere: where tool_search is denied, hidden or in no pool, nobody is told to call it.
+// TestTheAdviceNamesNoToolThatIsNotThere: if tool_search is denied, hidden or in no pool, the advice does not name it.
 func TestTheAdviceNamesNoToolThatIsNotThere(t *testing.T) {
 	base, err := registry.Registry{}.Register(
 		registry.Entry{Declaration: named("tool_search"), Origin: registry.Builtin},

@@ -13,7 +13,7 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// reportsEvery is a tool that takes so long, and reports each time a pause is over, whatever the pauses are.
+// reportsEvery is a tool with a total duration that reports after each of the given pauses.
 func reportsEvery(pauses ...time.Duration) func(*tool.Tool) {
 	return func(t *tool.Tool) {
 		t.Run = func(ctx context.Context, e tool.Env, _ json.RawMessage) (tool.Output, error) {
@@ -40,7 +40,7 @@ func times(n int, d time.Duration) []time.Duration {
 	return out
 }
 
-// TestIdleTimeout: silence ends an execution, a report gives it as long again, and the hard maximum holds all the same.
+// TestIdleTimeout: silence ends an execution, a report restarts the idle time, and the hard maximum always applies.
 func TestIdleTimeout(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -83,8 +83,8 @@ func TestIdleTimeout(t *testing.T) {
 	}
 }
 
-// TestProgressHasABeginningAndAnEnd: 0 before the tool's own reports and 1 behind them, however the call ends, and
-// nothing of a call whose tool was not started.
+// TestProgressHasABeginningAndAnEnd: 0 before the tool's own reports and 1 after them, however the call ends, and
+// nothing for a call whose tool was not started.
 func TestProgressHasABeginningAndAnEnd(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -8,8 +8,8 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// TestSecretsAcrossACut: a secret that lies where a preview ends is taken out whole, also of an output that is too
-// long to be kept.
+// TestSecretsAcrossACut: a secret at the end of a preview is removed completely, also from an output that is too long
+// to be kept.
 func TestSecretsAcrossACut(t *testing.T) {
 	for name, size := range map[string]int{"stored": 300_000, "too long": MaxOutputBytes + 1} {
 		for cut := range len("s3cret") + 1 {
@@ -33,7 +33,7 @@ func TestSecretsAcrossACut(t *testing.T) {
 	}
 }
 
-// TestNamesOfFieldsAreRedacted: what others see of an input has no secret in the names either; what runs has.
+// TestNamesOfFieldsAreRedacted: the copies of an input have no secrets in field names either; the input that runs does.
 func TestNamesOfFieldsAreRedacted(t *testing.T) {
 	var seen string
 	r := newRig(secretless, input(`{"text":"hi","n":1}`), func(r *rig) {

@@ -17,7 +17,7 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// waits is a tool that runs until its context ends, and says a piece before.
+// waits is a tool that reports a piece of output and runs until its context ends.
 func waits(t *tool.Tool) {
 	t.Run = func(ctx context.Context, _ tool.Env, _ json.RawMessage) (tool.Output, error) {
 		<-ctx.Done()
@@ -25,7 +25,7 @@ func waits(t *tool.Tool) {
 	}
 }
 
-// ignores is a tool that runs for an hour whatever its context says.
+// ignores is a tool that runs for an hour and ignores its context.
 func ignores(t *tool.Tool) {
 	t.Run = func(context.Context, tool.Env, json.RawMessage) (tool.Output, error) {
 		time.Sleep(time.Hour)
@@ -110,7 +110,7 @@ func TestCancelWhileExecuting(t *testing.T) {
 	})
 }
 
-// TestCancelInEachPhaseThatWaits: whatever waits ends with the cause, and nothing runs after it.
+// TestCancelInEachPhaseThatWaits: every phase that waits ends with the cause, and nothing runs after it.
 func TestCancelInEachPhaseThatWaits(t *testing.T) {
 	block := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	for phase, opt := range map[toolyard.Phase]func(*rig){
@@ -188,8 +188,8 @@ func TestLostCallsEmitNothing(t *testing.T) {
 			t.Errorf("released %d times", r.released())
 		}
 	})
-	// A tool that returns the error of its commit point, or whatever it makes of it, was lost: nobody knows what it
-	// did.
+	// A tool that returns the error of its commit point, or another error because of it, was lost: it is unknown what
+	// it did.
 	refused := func(r *rig) { r.job.CommitPoint = func() error { return fmt.Errorf("the lease lapsed: %w", ErrLost) } }
 	for _, run := range []func(context.Context, tool.Env, json.RawMessage) (tool.Output, error){
 		func(_ context.Context, env tool.Env, _ json.RawMessage) (tool.Output, error) {
@@ -206,8 +206,8 @@ func TestLostCallsEmitNothing(t *testing.T) {
 	}
 }
 
-// TestLostBehindExecuteKeepsTheResult: the tool had returned while the call was ours. Whether its result counts is
-// for the log.
+// TestLostBehindExecuteKeepsTheResult: the tool had returned while the call was ours. The log decides whether its
+// result counts.
 func TestLostBehindExecuteKeepsTheResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -267,8 +267,8 @@ func TestCancelBehindExecuteKeepsTheResult(t *testing.T) {
 	})
 }
 
-// TestLeftBehindToolsAreBounded: a tool that ignores its end does not hold up its result, can't act any more as far
-// as it asks, and when too many of them run nothing new starts.
+// TestLeftBehindToolsAreBounded: a tool that ignores the end of its context does not delay its result, and its commit
+// points are refused. If too many such tools run, no new call starts.
 func TestLeftBehindToolsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var left atomic.Pointer[tool.Env] // what runs on is not synchronised with the result
@@ -307,8 +307,8 @@ func TestLeftBehindToolsAreBounded(t *testing.T) {
 	})
 }
 
-// TestCancelWhileTheClaimIsRecorded: the call has its turn by then, and must not start; the turn is given back and the
-// breaker's probe with it.
+// TestCancelWhileTheClaimIsRecorded: the call has its slot by then, and must not start; the slot and the breaker's
+// probe are released.
 func TestCancelWhileTheClaimIsRecorded(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	released, reported := 0, breaker.Outcome("")
@@ -408,8 +408,8 @@ func TestBreakerHearsOnlyOfInfrastructure(t *testing.T) {
 	}
 }
 
-// TestDeadAddressesOfOneHostStopNoOtherHost: the breaker of a tool that asks where its input says watches each host by
-// itself.
+// TestDeadAddressesOfOneHostStopNoOtherHost: for a tool whose input names the host, the breaker watches each host
+// separately.
 func TestDeadAddressesOfOneHostStopNoOtherHost(t *testing.T) {
 	fetch := func(r *rig) {
 		t := echo()
@@ -444,7 +444,7 @@ func TestDeadAddressesOfOneHostStopNoOtherHost(t *testing.T) {
 			t.Errorf("%s: %q", address, res.Error)
 		}
 	}
-	// What no host name can be is not watched under a name of its own.
+	// A name that cannot be a host is not watched separately.
 	long := "http://dead." + strings.Repeat("x", 1_000)
 	for i := range breaker.DefaultTripAfter {
 		ask(fmt.Sprintf("%s%d/", long, i))

@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden traces")
 
-// executes has the tool say where it runs.
+// executes sets where the tool runs.
 func executes(e tool.Execution) func(*rig) { return with(func(t *tool.Tool) { t.Execution = e }) }
 
 // scenarios are representative calls, at least one for every code that this version can give on a worker.
@@ -225,8 +225,8 @@ func structured(out, outputSchema string) func(*rig) {
 	})
 }
 
-// TestTraces compares what the phases of each scenario leave behind with testdata/traces.txt. Run it with -update and
-// review the difference as behaviour.
+// TestTraces compares the facts of each scenario with testdata/traces.txt. Run it with -update and review the
+// difference as behaviour.
 func TestTraces(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# One call a block: a fact a line (phase, outcome, code, detail), then the result. Times are left " +
@@ -295,7 +295,8 @@ func trace(res toolyard.Result) string {
 	return b.String()
 }
 
-// TestEveryCodeOfThisVersionIsReached: what no scenario reaches is reached elsewhere, and the list says where.
+// TestEveryCodeOfThisVersionIsReached: a code that no scenario reaches is reached by another test, which the list
+// names.
 func TestEveryCodeOfThisVersionIsReached(t *testing.T) {
 	reached := map[toolyard.Code]string{
 		toolyard.SchemaNotLoaded: "TestPreflight",

@@ -10,7 +10,7 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// What each mode makes of each kind of tool, with no rules: the table that the documentation shows.
+// The decision of each mode for each kind of tool, without rules: the table of the documentation.
 func TestModesAndFlags(t *testing.T) {
 	no := new(bool)
 	kinds := []struct {
@@ -179,8 +179,8 @@ func ExampleDecide() {
 	// docs/index.md deny permission_denied rule deny write_file(docs/**)
 }
 
-// TestNothingBroadAllowsAProtectedPlace: who has allowed much has not allowed what runs by itself. A rule that names
-// the place has.
+// TestNothingBroadAllowsAProtectedPlace: broad permissions do not cover files that run by themselves. A rule that names
+// the place does.
 func TestNothingBroadAllowsAProtectedPlace(t *testing.T) {
 	d := &tool.Declaration{Name: "write_file", EditsWorkspace: true, Specifier: tool.Specifier{Path: "file_path"}}
 	place := &protect.Place{Path: ".github/workflows", Why: "a build server runs it"}

@@ -12,7 +12,8 @@ var (
 	grepTool = &tool.Declaration{Name: "grep", Specifier: tool.Specifier{Path: "path"}, ReadOnly: true}
 )
 
-// TestADeniedReadIsDeniedToAllToolsWithAPath: what may not be read may not be searched, edited or overwritten either.
+// TestADeniedReadIsDeniedToAllToolsWithAPath: a path that may not be read may not be searched, edited or overwritten
+// either.
 func TestADeniedReadIsDeniedToAllToolsWithAPath(t *testing.T) {
 	rules := Rules{Deny: mustRules(t, "read_file(secret/**)"),
 		Allow: mustRules(t, "grep", "write_file", "bash", "read_file")}

@@ -7,7 +7,7 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// TestAHookAllowsWhatNothingElseDecides: it stands below every rule and mode that says no.
+// TestAHookAllowsWhatNothingElseDecides: it has less weight than every rule and mode that denies.
 func TestAHookAllowsWhatNothingElseDecides(t *testing.T) {
 	d := &tool.Declaration{Name: "write_file", Specifier: tool.Specifier{Path: "file_path"}}
 	rule := []Rule{{Tool: "write_file"}}

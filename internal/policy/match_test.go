@@ -9,8 +9,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// matches decides with one rule in each list: denied says that it matched as a deny rule, allowed that it did as an
-// allow rule. Asking must go with denying.
+// matches decides with one rule in each list: denied says that it matched as a deny rule, allowed that it matched as an
+// allow rule. An ask rule must match like a deny rule.
 func matches(t *testing.T, rule string, req Request) (denied, allowed bool) {
 	t.Helper()
 	r := mustRules(t, rule)

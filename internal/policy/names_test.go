@@ -74,7 +74,7 @@ func TestNamesOfTheField(t *testing.T) {
 	}
 }
 
-// TestUnknownNames: a rule that can be about no tool is an error, and says so.
+// TestUnknownNames: a rule that no tool can match is an error that says so.
 func TestUnknownNames(t *testing.T) {
 	here := Names{Tools: []string{"charge", "old_charge"}, Servers: []string{"my"}}
 	anywhere := Names{Tools: here.Tools, AnyServer: true}

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestWhatIsRememberedCanBeRead: what an approval for the session would allow says which tool and what, and allows just
-// that.
+// TestWhatIsRememberedCanBeRead: the text of a session approval names the tool and the input, and allows only that.
 func TestWhatIsRememberedCanBeRead(t *testing.T) {
 	hash, other := strings.Repeat("0a", 32), strings.Repeat("1b", 32)
 	for _, tc := range []struct{ tool, field, value, want string }{

@@ -2,7 +2,8 @@ package policy
 
 import "testing"
 
-// TestStars: a star in a rule about commands means what it means in the field, and in a deny also what comes close.
+// TestStars: a star in a command rule means the same as in Claude Code, and in a deny rule it also matches similar
+// commands.
 func TestStars(t *testing.T) {
 	for _, tc := range []matchCase{
 		{"bash(rm *)", "rm x", true, true},
@@ -41,7 +42,7 @@ func TestStars(t *testing.T) {
 	}
 }
 
-// TestWrappersDoNotHideACommand: what runs another command, or text, hides neither from a deny.
+// TestWrappersDoNotHideACommand: a deny rule sees through programs that run another command, or text.
 func TestWrappersDoNotHideACommand(t *testing.T) {
 	for _, command := range []string{
 		"env -S 'rm x'", "env -S'rm x'", "env -iS 'rm x'", "env --split-string='rm x'", "env --split-string 'rm x'",

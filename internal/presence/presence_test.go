@@ -18,7 +18,7 @@ const (
 	patience = 12
 )
 
-// told is something that the watch will tell.
+// told is a pending report of the watch.
 type told struct {
 	revision uint64 // 0: gone
 	snapshot bool   // it comes from a watch that begins anew
@@ -54,7 +54,7 @@ func (m *model) tell(t told) {
 	}
 }
 
-// restart begins the watch anew: it tells what stands, and that this was all.
+// restart restarts the watch: it reports everything in the registry, and then that it has caught up.
 func (m *model) restart() {
 	m.book.Deaf()
 	m.dead, m.pending = false, nil
@@ -87,7 +87,7 @@ func (m *model) deliver() {
 	}
 }
 
-// set changes what stands in the registry.
+// set changes the registry.
 func (m *model) set(k Kind, expires int, what string) {
 	m.counter++
 	m.last, m.expires = Reading{k, m.counter}, expires
@@ -102,7 +102,7 @@ func (m *model) set(k Kind, expires int, what string) {
 	m.note("%s: %v", what, m.last)
 }
 
-// step is one tick. It returns what was found of the worker, if it was looked at.
+// step is one tick. It returns the verdict about the worker, if it was read.
 func (m *model) step() Verdict {
 	m.now++
 	if m.expires > 0 && m.now >= m.expires {
@@ -152,7 +152,7 @@ func (m *model) step() Verdict {
 	return Unproven
 }
 
-// play plays one history, and returns it when a worker was found to be silent that may act.
+// play plays one history, and returns it if a worker that may act was found silent.
 func play(seed uint64, patience int) (found int, wrong []string) {
 	m := &model{r: rand.New(rand.NewPCG(seed, 0)), book: New(ttl*tick, time.Duration(patience)*tick),
 		last: Reading{Kind: Missing}, alive: true}
@@ -168,8 +168,8 @@ func play(seed uint64, patience int) (found int, wrong []string) {
 	return found, nil
 }
 
-// TestWhoIsSilentCannotAct: whatever dies, is lost or comes late, nobody is found to be silent who may still act, and
-// those who cannot are found.
+// TestWhoIsSilentCannotAct: whatever dies, is lost or comes late, no worker that may act is found silent, and workers
+// that cannot act are found.
 func TestWhoIsSilentCannotAct(t *testing.T) {
 	found := 0
 	for seed := range uint64(5_000) {
@@ -183,7 +183,7 @@ func TestWhoIsSilentCannotAct(t *testing.T) {
 	}
 }
 
-// TestPatienceIsNeeded: with less of it, workers are found to be silent that may act.
+// TestPatienceIsNeeded: with a shorter patience, workers that may act are found silent.
 func TestPatienceIsNeeded(t *testing.T) {
 	for seed := range uint64(5_000) {
 		if _, wrong := play(seed, stopped-1); wrong != nil {
@@ -193,7 +193,7 @@ func TestPatienceIsNeeded(t *testing.T) {
 	t.Error("a patience that is too short harms nobody: the model proves nothing")
 }
 
-// TestADeadWorkerIsSettledSoon: when nothing else is wrong, a patience after its last sign.
+// TestADeadWorkerIsSettledSoon: if nothing else fails, a patience after its last sign.
 func TestADeadWorkerIsSettledSoon(t *testing.T) {
 	for _, stands := range []Reading{{Present, 7}, {Expired, 8}} {
 		b, start := New(ttl*tick, patience*tick), time.Unix(0, 0)
@@ -212,7 +212,7 @@ func TestADeadWorkerIsSettledSoon(t *testing.T) {
 	}
 }
 
-// TestADeafDispatcherConcludesNothing from silence, and waits for a whole patience when it hears again.
+// TestADeafDispatcherConcludesNothing from silence, and waits for a whole patience after its watch works again.
 func TestADeafDispatcherConcludesNothing(t *testing.T) {
 	b, start := New(ttl*tick, patience*tick), time.Unix(0, 0)
 	at := func(n int) time.Time { return start.Add(time.Duration(n) * tick) }

@@ -7,11 +7,11 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/toolname"
 )
 
-// TestUnmangleDoesNotGuess: what is one tool's name for one provider and another's for the next is nobody's without the
-// rule.
+// TestUnmangleDoesNotGuess: a name that means one tool for one provider and another tool for another is not resolved
+// without the rule.
 func TestUnmangleDoesNotGuess(t *testing.T) {
 	s := assemble(t, register(t, entry(Builtin, "9a"), entry(Builtin, ".9a")), nil)
-	// Anthropic takes 9a as it is, and gets .9a as _9a; Gemini gets 9a as _9a, and .9a as _.9a.
+	// Anthropic accepts 9a, and gets .9a as _9a; Gemini gets 9a as _9a, and .9a as _.9a.
 	for _, c := range []struct {
 		rules []toolname.Rule
 		want  string

@@ -11,8 +11,8 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// TestWhatTheMachineDoesIsConsistent has the state machine run batches in which everything goes wrong at random, and
-// replays their logs: a replay calls nothing wrong that the machine does.
+// TestWhatTheMachineDoesIsConsistent lets the state machine run batches with random failures, and replays their logs: a
+// replay must find no contradiction.
 func TestWhatTheMachineDoesIsConsistent(t *testing.T) {
 	seen := map[events.Type]int{}
 	for seed := range uint64(400) {
@@ -33,7 +33,7 @@ func TestWhatTheMachineDoesIsConsistent(t *testing.T) {
 	}
 }
 
-// random is a batch under way: its log, its owner, and the work that is out.
+// random is a batch under way: its log, its owner, and the queued work.
 type random struct {
 	t      *testing.T
 	r      *rand.Rand
@@ -95,7 +95,7 @@ func (x *random) own() {
 	x.m = batch.New(batch.Config{WorkerWait: 30 * time.Second, MaxAttempts: 3, OpenIdle: time.Minute}, s)
 }
 
-// happen lets one thing happen outside of the machine.
+// happen makes one event happen outside the machine.
 func (x *random) happen() {
 	s := x.m.State()
 	switch k := x.r.IntN(40); {
@@ -122,7 +122,7 @@ func (x *random) happen() {
 	}
 }
 
-// run is a worker that takes a call: it claims it, or ends it, unless somebody else was faster.
+// run is a worker that takes a call: it claims it, or ends it, unless another process was faster.
 func (x *random) run(req events.Requested) {
 	call := req.Calls[0]
 	c := x.m.State().Calls[call.Index]

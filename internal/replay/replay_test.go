@@ -141,8 +141,8 @@ func insert(l logged, before int, c batch.Chain, index int, body events.Body) lo
 	return slices.Insert(l, before-1, one[0])
 }
 
-// TestContradictions breaks a good log in one way at a time. Each breach is one that only one check sees, or is
-// reported by another in other words, so a check that is taken away is missed here.
+// TestContradictions breaks a good log in one way at a time. Each breach is one that only one check finds, or that
+// another check reports in other words, so a removed check is noticed here.
 func TestContradictions(t *testing.T) {
 	if r := play(whole()); !r.Consistent {
 		t.Fatalf("the log to begin with is not good: %v", r.Contradiction)
@@ -289,7 +289,7 @@ func TestSubmissionThatNamesNobody(t *testing.T) {
 	}
 }
 
-// TestForeignPool has somebody write about a call under another pool's name, where nobody looks.
+// TestForeignPool writes about a call under another pool's name, where no reader looks.
 func TestForeignPool(t *testing.T) {
 	l := insert(whole(), 11, batch.ChainCall, 2, events.Finished{Result: result(2, "forged", "")})
 	l[10].Pool = "other"
@@ -306,8 +306,7 @@ func TestForeignPool(t *testing.T) {
 	}
 }
 
-// TestGivenUp replays batches that their owner could not go on with: before the plan, and in the middle.
-// TestEventsOfANewerVersion are shown as what they are and passed over; what does not fit behind them is no lie.
+// TestEventsOfANewerVersion: they are shown unchanged and skipped; a later event that does not fit is no contradiction.
 func TestEventsOfANewerVersion(t *testing.T) {
 	newer := events.Newer{Type: "dev.toolyard.batch.noted.v1", Version: 7, Data: json.RawMessage(`{"x":1}`)}
 	l := insert(whole(), 3, batch.ChainBatch, 0, newer)
@@ -352,6 +351,7 @@ func TestEventsOfANewerVersion(t *testing.T) {
 	}
 }
 
+// TestGivenUp replays batches that their owner gave up: before the plan, and in the middle.
 func TestGivenUp(t *testing.T) {
 	lost := func(i int) toolyard.Result { return notRun(i, toolyard.InternalError) }
 	early := whole()[:1]

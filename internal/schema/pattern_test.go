@@ -15,7 +15,7 @@ const evil = `^(?=(a+)+$)(a|aa)+$` // no regular one, and exponential
 
 func evilValue(n int) string { return strings.Repeat("a", n) + "!" }
 
-// TestPatternsOutOfTime: what takes too long to check is refused, in bounded time, wherever the pattern stands.
+// TestPatternsOutOfTime: a check that takes too long is refused, in bounded time, wherever the pattern is.
 func TestPatternsOutOfTime(t *testing.T) {
 	field := `{"type":"string","pattern":"` + evil + `"}`
 	for name, schema := range map[string]string{
@@ -57,7 +57,7 @@ func TestPatternsOutOfTime(t *testing.T) {
 			if took := time.Since(began); took > 20*PatternTime {
 				t.Errorf("took %s", took)
 			}
-			// The schema is none the worse for it.
+			// The schema still works.
 			if err := s.Validate(json.RawMessage(`{}`)); err != nil {
 				t.Error(err)
 			}
@@ -65,7 +65,7 @@ func TestPatternsOutOfTime(t *testing.T) {
 	}
 }
 
-// TestRegularPatternsAreLinear: what is regular takes no longer than its text is long, and needs no clock.
+// TestRegularPatternsAreLinear: a regular pattern takes time in proportion to its text, and needs no clock.
 func TestRegularPatternsAreLinear(t *testing.T) {
 	for _, source := range []string{`^(a+)+$`, `^(a|a)*$`, `^([a-zA-Z]+)*$`, `(x+x+)+y`, `^(?:.|\n)*$`, `^[\s\S]*$`,
 		`^(([a-z])+.)+[A-Z]([a-z])+$`} {

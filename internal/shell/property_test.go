@@ -7,8 +7,8 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// spoilers make any command write when they are put behind it, unless the command ends in a comment or a backslash,
-// which then swallow them: "ls # ; rm x" does only read.
+// spoilers make any command write when they are appended to it, unless the command ends in a comment or a backslash,
+// which hides them: "ls # ; rm x" only reads.
 var spoilers = []string{
 	"; rm x", "\nrm x", "\n\nrm x\n", " && rm x", " | rm x",
 	" > f", "> f", " >> f", " &> f", " $(rm x)", " <(rm x)", " & rm x", " &", " ${x:=y}",

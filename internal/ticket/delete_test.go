@@ -11,13 +11,12 @@ import (
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
-// This is a model of one workspace's key: the server that keeps it, batches that join and leave, dispatchers that
-// delete it and that take out tickets which were left behind. Each of them reads, sends and waits in steps of its
-// own. Requests reach the server late, and after those that were sent later; answers are lost, and what they answered
-// is asked again; the server is killed. Whoever makes no more step has crashed. [explore] visits every state that any
-// order of steps leads to.
+// This is a model of one workspace's key: the server that stores it, batches that join and leave, dispatchers that
+// delete it and that remove abandoned tickets. Each of them reads, sends and waits in separate steps. Requests reach
+// the server late, and out of order; answers are lost, and their requests are repeated; the server is killed. A party
+// that makes no more steps has crashed. [explore] visits every state that any order of steps leads to.
 
-// rules are what makes deleting safe. Each can be left out.
+// rules are the conditions of a safe deletion. Each can be left out.
 type rules struct {
 	bounded bool // a deletion takes out what was seen and nothing newer
 	empty   bool // only an empty queue is deleted
@@ -40,8 +39,8 @@ var allRules = rules{bounded: true, empty: true, above: true, absent: true}
 // setup says who takes part, and what the server is like.
 type setup struct {
 	parties []party
-	// replicated is a server that accepts a write, and stores it later. It refuses others for the key meanwhile;
-	// deletions it accepts without a look.
+	// replicated is a server that accepts a write and stores it later. Until then it refuses other writes for the key;
+	// it accepts deletions without a check.
 	replicated bool
 }
 
@@ -61,8 +60,8 @@ const (
 	sweeper             // takes out a ticket whose batch has left
 )
 
-// timeouts is how often in one history the server is killed, or a party asks again because no answer came. What it
-// asked before may still arrive.
+// timeouts is how often in one history the server is killed, or a party repeats a request because no answer came. The
+// earlier request may still arrive.
 var timeouts = flag.Int("timeouts", 1, "faults in one history of the model; 2 takes minutes")
 
 const maxParties, maxSends, maxQueue = 4, 2, 3
@@ -160,7 +159,7 @@ func (s setup) value(q ticket.Queue) cell {
 	return c
 }
 
-// broken is a promise that does not hold in a state.
+// broken is a promise that is violated in a state.
 type broken struct{ what string }
 
 func (b broken) Error() string { return b.what }
@@ -174,7 +173,7 @@ type explorer struct {
 	err   error
 }
 
-// explore visits all states, and returns how many there are and the first promise that does not hold.
+// explore visits all states, and returns their number and the first violated promise.
 func explore(s setup, r rules) (int, error) {
 	seeds := [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 	e := &explorer{setup: s, rules: r, seen: map[[2]uint64]bool{}, seeds: seeds}
@@ -217,8 +216,8 @@ func (e *explorer) next(w world) {
 		e.apply(w)
 	}
 	if int(w.timeouts) < *timeouts && (w.log[0].what != nothing || w.gone.revision != 0) {
-		// The server is killed: what was accepted and not stored is lost, and a deletion that was its last act comes
-		// undone.
+		// The server is killed: a write that was accepted and not stored is lost, and a deletion that was its last act
+		// is undone.
 		if w.timeouts++; w.gone.revision != 0 {
 			w.key = w.gone
 		}
@@ -278,7 +277,7 @@ func (e *explorer) send(w world, who int8) {
 		}
 		r.what, r.copies = purge, 2
 	case p.kind == sweeper:
-		// It has found out before that the ticket's batch has left, and comes back to it now.
+		// It found before that the ticket's batch has left, and acts on it now.
 		if s.target == 0 {
 			i := slices.IndexFunc(s.seen.who[:s.seen.n], func(who int8) bool { return w.at[who].step == ended })
 			if s.step = idle; i >= 0 {
@@ -392,7 +391,7 @@ func (e *explorer) apply(w world) {
 	e.answer(w, r, true)
 }
 
-// answer tells a party what became of its request, if it still waits for that.
+// answer tells a party the outcome of its request, if it still waits for it.
 func (e *explorer) answer(w world, r request, stored bool) {
 	s := &w.at[r.who]
 	if s.step != asks && s.step != leaves || s.sends != r.no+1 {
@@ -421,7 +420,7 @@ func (e *explorer) answer(w world, r request, stored bool) {
 	}
 }
 
-// grant looks whether a party's ticket is granted.
+// grant checks whether a party's ticket is granted.
 func (e *explorer) grant(w world, who int8, q ticket.Queue) {
 	s := &w.at[who]
 	own, ok := q.Find(e.holder(who))
@@ -474,9 +473,8 @@ func setups() map[string]setup {
 
 const replicated = ", replicated"
 
-// TestDeletingKeepsEveryPromise visits all that can happen to a key that is deleted and made anew: no ticket that
-// stands is lost, no number is given twice or after a higher one, and nobody holds the workspace beside a conflicting
-// holder.
+// TestDeletingKeepsEveryPromise visits all histories of a key that is deleted and created again: no ticket in the queue
+// is lost, no number is given twice or after a higher one, and no two conflicting holders have the workspace.
 func TestDeletingKeepsEveryPromise(t *testing.T) {
 	for name, s := range setups() {
 		t.Run(name, func(t *testing.T) {
@@ -490,7 +488,7 @@ func TestDeletingKeepsEveryPromise(t *testing.T) {
 	}
 }
 
-// TestEachRuleOfDeletingBites leaves out one rule at a time: some promise breaks then.
+// TestEachRuleOfDeletingBites leaves out one rule at a time: a promise must break.
 func TestEachRuleOfDeletingBites(t *testing.T) {
 	const plain, wide = "two batches", "one with numbers for many"
 	for what, tooth := range map[string]struct {

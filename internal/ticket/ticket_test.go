@@ -103,7 +103,7 @@ func TestAFormerOwnerChangesNothingForALaterGroup(t *testing.T) {
 	}
 }
 
-// TestATicketThatALaterOwnerHolds is not a former one's to give away, also for the same group.
+// TestATicketThatALaterOwnerHolds: a former owner cannot release it, even for the same group.
 func TestATicketThatALaterOwnerHolds(t *testing.T) {
 	former, later := holder("b", 0), holder("b", 0)
 	later.Term = 1
@@ -133,8 +133,8 @@ func TestFullQueueRefuses(t *testing.T) {
 	}
 }
 
-// TestANewQueueCountsFromItsRevision: numbers that are stored first under a revision are above all that could be given
-// out under an earlier one, and their holders find them.
+// TestANewQueueCountsFromItsRevision: numbers that are first stored under a revision are above all that an earlier one
+// could give out, and their holders find them.
 func TestANewQueueCountsFromItsRevision(t *testing.T) {
 	q := ticket.Queue{}.At(0)
 	q, _, _ = q.Join(holder("a", 0), ticket.Exclusive)

@@ -19,7 +19,7 @@ import (
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
-// TestApprovals lists the calls that wait, the newest first, and keeps nothing of those that were decided.
+// TestApprovals lists the waiting calls, newest first, and keeps nothing of decided ones.
 func TestApprovals(t *testing.T) {
 	s := testenv.Server(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -40,7 +40,7 @@ func TestApprovals(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// its batch has another owner: it was asked about before all the same
+	// its batch has another owner: the call already waits
 	if err := b.PutApproval(ctx, approval(7)); err != nil {
 		t.Fatal(err)
 	}
@@ -77,8 +77,8 @@ func TestApprovals(t *testing.T) {
 	}
 }
 
-// TestWhatNobodyHasSeenIsNotApproved: an input of which only the beginning is there, as a worker of an older version
-// asks about it, and another input than the one that was shown.
+// TestWhatNobodyHasSeenIsNotApproved: an input of which only the beginning exists, as a worker of an older version
+// sends it, and an input other than the one that was shown.
 func TestWhatNobodyHasSeenIsNotApproved(t *testing.T) {
 	b := testenv.Broker(t, testenv.Server(t), "/test")
 	k := toolyard.BatchKey{Agent: "a", ID: "b"}

@@ -10,7 +10,7 @@ import (
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
-// TestManyWaitWhilePresent: however many requests wait, one look serves them all, and each is told when NATS is gone.
+// TestManyWaitWhilePresent: one check serves all waiting requests, and each gets an error when NATS is gone.
 func TestManyWaitWhilePresent(t *testing.T) {
 	s := testenv.Restartable(t)
 	b := testenv.Broker(t, s.Server, "/test")

@@ -63,8 +63,8 @@ func TestSubmittingAgain(t *testing.T) {
 	}
 }
 
-// TestOneOfManyAppends lets many writers append behind the same event, over and over: each time exactly one is told
-// that it did, and its event is the one that stands there.
+// TestOneOfManyAppends lets many writers append after the same event, many times: each time exactly one succeeds, and
+// its event is the stored one.
 func TestOneOfManyAppends(t *testing.T) {
 	s := testenv.Server(t)
 	const writers, rounds = 6, 40
@@ -99,8 +99,8 @@ func TestOneOfManyAppends(t *testing.T) {
 	}
 }
 
-// TestAnAppendWhoseAnswerIsLost sends the append a second time with the same event, as happens when the answer to the
-// first is lost, also when others have appended behind it meanwhile.
+// TestAnAppendWhoseAnswerIsLost sends the append a second time with the same event, as after a lost answer, also when
+// others have appended after it.
 func TestAnAppendWhoseAnswerIsLost(t *testing.T) {
 	s := testenv.Server(t)
 	nc := testenv.Conn(t, s)
@@ -276,7 +276,8 @@ func TestOffloadedResultsAreTheAgentsOwn(t *testing.T) {
 	}
 }
 
-// TestTicketsUnderContention has many brokers pass one workspace around: never two exclusive holders, and nobody lost.
+// TestTicketsUnderContention lets many brokers take turns with one workspace: never two exclusive holders, and no lost
+// ticket.
 func TestTicketsUnderContention(t *testing.T) {
 	s := testenv.Server(t)
 	const holders, rounds = 5, 12
@@ -285,7 +286,7 @@ func TestTicketsUnderContention(t *testing.T) {
 	for n := range holders {
 		b := testenv.Broker(t, s, fmt.Sprintf("/holder/%d", n))
 		wg.Go(func() {
-			// what this holder saw last, and others have changed since
+			// this holder's last view, which others have changed since
 			known := broker.TicketQueue{Workspace: "w.s > *"}
 			for g := range rounds {
 				h := ticket.Holder{Agent: "a", Batch: toolyard.BatchID(fmt.Sprint(n)), Group: g}

@@ -80,13 +80,13 @@ func TestCancel(t *testing.T) {
 		t.Errorf("%d cancels of what is not there", n)
 	}
 
-	// Anybody can write to the control chain, and what is no event there stops nobody.
+	// Any agent can write to its control chain, and an invalid event there stops nothing.
 	junk := nats.NewMsg("ty.event.default.b._.control")
 	junk.Header.Set("Nats-Expected-Last-Subject-Sequence", "0")
 	if err := testenv.Conn(t, s).PublishMsg(junk); err != nil {
 		t.Fatal(err)
 	}
-	// Many at once, each for a call of its own: all are stored.
+	// Many at once, each for another call: all are stored.
 	var wg sync.WaitGroup
 	for i := range 10 {
 		one := testenv.Broker(t, s, fmt.Sprintf("/client/%d", i))
@@ -155,8 +155,8 @@ func TestCancelIsBounded(t *testing.T) {
 	}
 }
 
-// TestTailMissesNothing reads a batch while many write to it, and finds in the end what the log has, each event once,
-// and nothing on the way that contradicts itself.
+// TestTailMissesNothing reads a batch while many write to it. It ends with the whole log, each event once, and no
+// contradiction on the way.
 func TestTailMissesNothing(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/owner")

@@ -57,7 +57,7 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
-// TestAFullBatchStream: whoever submits is told that there is no room, and nothing was accepted.
+// TestAFullBatchStream: a submission gets an error that there is no room, and is not accepted.
 func TestAFullBatchStream(t *testing.T) {
 	s := testenv.Server(t)
 	b, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{MaxStoreBytes: 64 << 20}, "/test")

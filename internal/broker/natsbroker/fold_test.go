@@ -20,7 +20,8 @@ import (
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
-// tapped is a connection that calls a function once, before the first message of a client goes on that contains a text.
+// tapped is a connection that calls a function once, before it passes on the first message of a client that contains a
+// text.
 func tapped(t *testing.T, url, text string, before func()) *nats.Conn {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -76,7 +77,7 @@ func tapped(t *testing.T, url, text string, before func()) *nats.Conn {
 	return nc
 }
 
-// TestWhatIsCompletedHasEveryResult, wherever the batch ends while it is read: before the first read of each stream.
+// TestWhatIsCompletedHasEveryResult: also if the batch ends while it is read, before the first read of any stream.
 func TestWhatIsCompletedHasEveryResult(t *testing.T) {
 	for _, stream := range []string{"TY_BATCH", "TY_EVENT", "TY_REPLY"} {
 		t.Run(stream, func(t *testing.T) {

@@ -44,7 +44,7 @@ func TestGrants(t *testing.T) {
 				strings.HasPrefix(g.Subject, "$SYS.") {
 				t.Errorf("%s is granted %s", p, g.Subject)
 			}
-			// All but what is told to everybody has the name in it.
+			// Every subject except broadcasts has the name in it.
 			if !strings.Contains(g.Subject, p.Name) && g.Subject != subjectAbort && g.Subject != subjectRoom &&
 				g.Subject != prefixProgress+"*.*" {
 				t.Errorf("%s is granted %s, which is not its own", p, g.Subject)

@@ -49,8 +49,8 @@ func read(t *testing.T, f broker.Follower, n int) (out []broker.Logged) {
 	}
 }
 
-// TestAHubHasOneSubscription: many who follow many batches have the subscriptions of one, and each sees its own batch
-// whole, also from its middle.
+// TestAHubHasOneSubscription: many followers of many batches share one subscription of each kind, and each sees its own
+// batch completely, also from its middle.
 func TestAHubHasOneSubscription(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")
@@ -110,7 +110,7 @@ func TestAHubHasOneSubscription(t *testing.T) {
 	late.Stop()
 }
 
-// TestAHubKnowsWhatItMissed: live copies that never come, the last one among them, are read from the stream.
+// TestAHubKnowsWhatItMissed: live copies that never come, including the last one, are read from the stream.
 func TestAHubKnowsWhatItMissed(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")
@@ -152,8 +152,8 @@ func TestAHubKnowsWhatItMissed(t *testing.T) {
 	}
 }
 
-// TestASlowEarLosesItsOwn: one who takes nothing is told so, holds a bounded number of messages, and takes none from
-// others.
+// TestASlowEarLosesItsOwn: a follower that takes nothing is told so, holds a bounded number of messages, and does not
+// affect others.
 func TestASlowEarLosesItsOwn(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")

@@ -16,7 +16,7 @@ import (
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
-// indexed is an index with a model of what stands in it.
+// indexed is an index with a model of its content.
 type indexed struct {
 	testing.TB
 	broker.Index
@@ -97,8 +97,8 @@ var statuses = []toolyard.Status{
 	toolyard.StatusRunning, toolyard.StatusWaiting, toolyard.StatusOpen,
 }
 
-// TestIndexPages lists batches that lie here close together and there far apart, by every filter, and holds the pages
-// against what was put in.
+// TestIndexPages lists batches that are close together in some ranges and far apart in others, by every filter, and
+// compares the pages with the stored entries.
 func TestIndexPages(t *testing.T) {
 	x, b := newIndexed(t)
 	began := time.Now().Truncate(time.Millisecond) // which is what the index keeps
@@ -162,8 +162,8 @@ func TestIndexPages(t *testing.T) {
 	}
 }
 
-// TestPagesWhileBatchesChange turns the pages of a list while batches come, change and end. What was there before is
-// listed once.
+// TestPagesWhileBatchesChange pages through a list while batches come, change and end. Every batch that existed before
+// is listed once.
 func TestPagesWhileBatchesChange(t *testing.T) {
 	const running, completed = toolyard.StatusRunning, toolyard.StatusCompleted
 	becomes := []toolyard.Status{toolyard.StatusWaiting, running, toolyard.StatusCanceled, completed}
@@ -209,7 +209,7 @@ func TestPagesWhileBatchesChange(t *testing.T) {
 	}
 }
 
-// TestALateEntry has owners that lost their batch write what they knew of it, late. It changes nothing that is listed.
+// TestALateEntry lets former owners write late entries. They do not change what is listed.
 func TestALateEntry(t *testing.T) {
 	const running, waiting, completed = toolyard.StatusRunning, toolyard.StatusWaiting, toolyard.StatusCompleted
 	for name, puts := range map[string][]struct {

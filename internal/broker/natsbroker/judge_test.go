@@ -8,7 +8,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// TestJudgeRequestsFitMessages: an input that is too long for a message keeps no other call from being judged.
+// TestJudgeRequestsFitMessages: an input that is too long for a message does not prevent the judgement of other calls.
 func TestJudgeRequestsFitMessages(t *testing.T) {
 	long := json.RawMessage(`"` + strings.Repeat("x", broker.MaxInlineBytes) + `"`)
 	half := long[:broker.MaxInlineBytes/2]

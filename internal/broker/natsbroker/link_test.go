@@ -41,7 +41,7 @@ func follow(t *testing.T, b *natsbroker.Broker, again <-chan struct{}) <-chan br
 	return changes
 }
 
-// until takes changes until one is as it is wanted, and returns the others.
+// until takes changes until one is wanted, and returns the others.
 func until(t *testing.T, changes <-chan broker.WorkerChange, what string,
 	is func(broker.WorkerChange) bool) (others []broker.WorkerChange) {
 	t.Helper()
@@ -62,9 +62,9 @@ func state(s broker.WatchState) func(broker.WorkerChange) bool {
 	return func(c broker.WorkerChange) bool { return c.State == s }
 }
 
-// TestAWatchBeginsAnewWithTheConnection: it says that it is deaf as soon as the server is away, and tells everything
-// again, also what has vanished, as soon as it is back. The client library alone takes ten seconds to miss its
-// consumer.
+// TestAWatchBeginsAnewWithTheConnection: it reports that it is deaf as soon as the server is away, and reports
+// everything again, also removals, as soon as it is back. The client library alone takes ten seconds to notice that its
+// consumer is gone.
 func TestAWatchBeginsAnewWithTheConnection(t *testing.T) {
 	s := testenv.Restartable(t)
 	b, err := natsbroker.Open(t.Context(), testenv.Conn(t, s.Server), broker.Settings{WorkerTTL: time.Minute}, "/test")
@@ -91,7 +91,7 @@ func TestAWatchBeginsAnewWithTheConnection(t *testing.T) {
 		t.Errorf("after the server was back it told %+v", seen)
 	}
 
-	// What goes while the watch is deaf is told to have gone.
+	// An entry that goes while the watch is deaf is reported as gone.
 	s.Shutdown()
 	until(t, changes, "it is deaf", state(broker.WatchDeaf))
 	opts := s.Options
@@ -121,7 +121,7 @@ func TestAWatchBeginsAnewWithTheConnection(t *testing.T) {
 	until(t, changes, "a worker has vanished", gone)
 }
 
-// TestAWatchBeginsAnewOnRequest when somebody knows that it has missed something.
+// TestAWatchBeginsAnewOnRequest: it restarts when a caller knows that it has missed something.
 func TestAWatchBeginsAnewOnRequest(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")
@@ -137,7 +137,7 @@ func TestAWatchBeginsAnewOnRequest(t *testing.T) {
 	until(t, changes, "it has caught up", state(broker.WatchCaughtUp))
 }
 
-// TestReadEntry: what stands in the registry of a worker, through its life, and that it leaves nothing behind.
+// TestReadEntry: a worker's registry entry through its life, which leaves nothing behind at the end.
 func TestReadEntry(t *testing.T) {
 	s := testenv.Server(t)
 	b, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{WorkerTTL: time.Second}, "/test")
@@ -188,7 +188,7 @@ func TestReadEntry(t *testing.T) {
 	}
 }
 
-// TestKeysAreReadThroughTheLeader: no bucket answers from a replica that may be behind.
+// TestKeysAreReadThroughTheLeader: no bucket answers from a replica that may lag.
 func TestKeysAreReadThroughTheLeader(t *testing.T) {
 	s := testenv.Server(t)
 	testenv.Broker(t, s, "/test")
@@ -210,8 +210,8 @@ func TestKeysAreReadThroughTheLeader(t *testing.T) {
 	}
 }
 
-// TestLeasesFitTogether: who holds something has stopped before others act, for every wait that a system may have, and
-// three heartbeats fit into a lease.
+// TestLeasesFitTogether: a holder has stopped before others act, for every possible wait, and three heartbeats fit into
+// a lease.
 func TestLeasesFitTogether(t *testing.T) {
 	for _, wait := range []time.Duration{100 * time.Millisecond, 800 * time.Millisecond, time.Second, 3 * time.Second,
 		10 * time.Second, time.Hour} {

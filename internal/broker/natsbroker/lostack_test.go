@@ -15,8 +15,8 @@ import (
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
-// losing is a connection on which the first write that contains some bytes is lost, as what a server has got and not
-// looked at when it is killed.
+// losing is a connection that loses the first write that contains some bytes, like a server that is killed after it has
+// received a message and before it has processed it.
 type losing struct {
 	net.Conn
 	what []byte
@@ -30,8 +30,8 @@ func (c *losing) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// TestAnAcknowledgementThatIsLost: who says that a batch is complete says it again when nobody answers, although its
-// context has no end: else it would say for ever that the batch is in work, and count as running.
+// TestAnAcknowledgementThatIsLost: an acknowledgement without an answer is repeated, although its context has no end.
+// Otherwise the batch would stay in work forever, and count as running.
 func TestAnAcknowledgementThatIsLost(t *testing.T) {
 	s := testenv.Server(t)
 	var lost atomic.Bool

@@ -26,7 +26,7 @@ type other struct {
 	js jetstream.JetStream
 }
 
-// madeByOther makes a system and changes its batch stream into what another version would have made.
+// madeByOther creates a system and changes its batch stream to the form of another version.
 func madeByOther(t *testing.T, settings broker.Settings, change func(*jetstream.StreamConfig)) *other {
 	t.Helper()
 	s := testenv.Server(t)
@@ -76,7 +76,7 @@ func (o *other) open(want broker.Settings) (*natsbroker.Broker, error) {
 	return natsbroker.Open(ctx, o.nc, want, "/test")
 }
 
-// olderLayout takes out of the metadata what versions before 2026-11-22 did not write.
+// olderLayout removes from the metadata what versions before 2026-11-22 did not write.
 func olderLayout(c *jetstream.StreamConfig) {
 	maps.DeleteFunc(c.Metadata, func(k, _ string) bool {
 		return strings.HasPrefix(k, "toolyard.") &&
@@ -84,8 +84,8 @@ func olderLayout(c *jetstream.StreamConfig) {
 	})
 }
 
-// TestSettingsGrow: a setting that the version which made the system did not know has the value by which that version
-// worked, for everybody, whatever a dispatcher is started with.
+// TestSettingsGrow: a setting that the creating version did not know has the value by which that version worked, for
+// all processes, whatever a dispatcher is started with.
 func TestSettingsGrow(t *testing.T) {
 	o := madeByOther(t, broker.Settings{BatchAckWait: 2 * time.Second}, func(c *jetstream.StreamConfig) {
 		c.Metadata["toolyard.settings"] = strings.Replace(c.Metadata["toolyard.settings"],
@@ -113,7 +113,8 @@ func TestSettingsGrow(t *testing.T) {
 	}
 }
 
-// TestASystemOfALaterVersion is joined only by who may, and the others hear in one line who made it; they make nothing.
+// TestASystemOfALaterVersion: only permitted versions join. The others get an error of one line with the creator's
+// version, and create nothing.
 func TestASystemOfALaterVersion(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*jetstream.StreamConfig)
@@ -168,8 +169,8 @@ func TestASystemOfALaterVersion(t *testing.T) {
 	}
 }
 
-// TestAStoreOfAnOlderVersion opens when its streams are what this version needs, missing ones are made, and otherwise
-// one line says what to do, and nothing is made.
+// TestAStoreOfAnOlderVersion: it opens if its streams are what this version needs, and missing ones are created.
+// Otherwise one line says what to do, and nothing is created.
 func TestAStoreOfAnOlderVersion(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*jetstream.StreamConfig)
@@ -204,7 +205,8 @@ func TestAStoreOfAnOlderVersion(t *testing.T) {
 	}
 }
 
-// TestMigrate brings an older store to today's layout once, with what is in it, and only when nobody else is there.
+// TestMigrate changes an older store to today's layout once, keeps its content, and only runs without other
+// dispatchers.
 func TestMigrate(t *testing.T) {
 	o := madeByOther(t, broker.Settings{MaxStoreBytes: 1 << 30}, func(c *jetstream.StreamConfig) {
 		olderLayout(c)
@@ -292,8 +294,8 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
-// TestLookingAtALaterVersion: who owns a batch must know all of its events, and who only looks passes over what it does
-// not know, as far as the rest makes sense.
+// TestLookingAtALaterVersion: an owner must know all events of its batch, and a reader skips unknown ones, as far as
+// the rest makes sense.
 func TestLookingAtALaterVersion(t *testing.T) {
 	b := testenv.Broker(t, testenv.Server(t), "/test")
 	sub := submission("b")

@@ -13,8 +13,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// TestProgressIsBounded: a report reaches those who follow its batch, whatever its names are; what is too long is not
-// sent, and what cannot be one is not read.
+// TestProgressIsBounded: a report reaches the followers of its batch, whatever the names; a report that is too long is
+// not sent, and an invalid one is not read.
 func TestProgressIsBounded(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")

@@ -22,8 +22,8 @@ import (
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
-// slowWriter is a connection on which one write does not return for a while, though what was written has been sent: the
-// next that contains the bytes that were armed.
+// slowWriter is a connection on which one write returns late, although its data has been sent: the next write that
+// contains the armed bytes.
 type slowWriter struct {
 	net.Conn
 	armed *atomic.Pointer[[]byte]
@@ -72,7 +72,7 @@ func lane(t *testing.T, b *natsbroker.Broker) broker.Lane {
 	return l
 }
 
-// deliveries takes what comes, so many at a time, and passes it on until the lane is stopped.
+// deliveries takes calls, a number at a time, and passes them on until the lane is stopped.
 func deliveries(t *testing.T, l broker.Lane, n int) <-chan *broker.Delivery {
 	out := make(chan *broker.Delivery)
 	go func() {
@@ -97,8 +97,8 @@ func deliveries(t *testing.T, l broker.Lane, n int) <-chan *broker.Delivery {
 	return out
 }
 
-// TestAnAnswerBeforeItsRequestIsMade: a message may come before whoever has asked for it runs again, on a machine that
-// is busy. The next request is not lost over that, and the next call does not lie beside a worker that waits for it.
+// TestAnAnswerBeforeItsRequestIsMade: on a busy machine a message may come before the goroutine that requested it
+// continues. The next request must not be lost then, and the next call must not wait beside a free worker.
 func TestAnAnswerBeforeItsRequestIsMade(t *testing.T) {
 	s := testenv.Server(t)
 	other := testenv.Broker(t, s, "/test")
@@ -122,8 +122,8 @@ func TestAnAnswerBeforeItsRequestIsMade(t *testing.T) {
 	queue(t, other, 0, 1)
 	taken := deliveries(t, lane(t, b), 1)
 	<-sent
-	// The request is on its way; half a second on, the goroutine that has made it goes on. The first call may have been
-	// taken by then, or not: only the second one's fate is judged.
+	// The request is sent; half a second later the goroutine that made it continues. The first call may have been taken
+	// by then or not: the test judges only the second one.
 	time.Sleep(500 * time.Millisecond)
 	close(done)
 	queue(t, other, 1, 1)
@@ -138,8 +138,8 @@ func TestAnAnswerBeforeItsRequestIsMade(t *testing.T) {
 	}
 }
 
-// TestACallDoesNotComeBackToASilentWorker: one worker has asked for calls, and falls silent with its connection open.
-// What was handed to it goes to another when its wait is over, and not to it again.
+// TestACallDoesNotComeBackToASilentWorker: one worker has requested calls, and falls silent with its connection open. A
+// call that was delivered to it goes to another worker after its ack wait, and not to it again.
 func TestACallDoesNotComeBackToASilentWorker(t *testing.T) {
 	s := testenv.Server(t)
 	silence(t, s)
@@ -187,7 +187,7 @@ func silence(t *testing.T, s *natsd.Server) {
 	watcher.Close()
 }
 
-// patient starts a system on a server whose call ack wait is so long that nothing comes back over it.
+// patient starts a system whose call ack wait is so long that no message is redelivered because of it.
 func patient(t *testing.T, s *natsd.Server) {
 	t.Helper()
 	settings := broker.Settings{CallAckWait: time.Minute}
@@ -208,7 +208,7 @@ func comes(t *testing.T, from <-chan *broker.Delivery) *broker.Delivery {
 	}
 }
 
-// TestALaneThatIsStoppedGivesBack what was on its way to it: others need not wait until it is lost.
+// TestALaneThatIsStoppedGivesBack: messages on their way are given back, so that others need not wait for the ack wait.
 func TestALaneThatIsStoppedGivesBack(t *testing.T) {
 	s := testenv.Server(t)
 	patient(t, s)
@@ -226,7 +226,7 @@ func TestALaneThatIsStoppedGivesBack(t *testing.T) {
 	}
 }
 
-// TestAServerThatIsRestartedIsAskedAgain at once, and not when the request that it has forgotten counts as lost.
+// TestAServerThatIsRestartedIsAskedAgain: at once, and not when the lost request times out.
 func TestAServerThatIsRestartedIsAskedAgain(t *testing.T) {
 	s := testenv.Restartable(t)
 	patient(t, s.Server)
@@ -242,7 +242,7 @@ func TestAServerThatIsRestartedIsAskedAgain(t *testing.T) {
 	}
 }
 
-// TestALaneThatIsDeleted ends who takes from it, with an error.
+// TestALaneThatIsDeleted ends its Take with an error.
 func TestALaneThatIsDeleted(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")

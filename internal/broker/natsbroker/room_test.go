@@ -11,8 +11,8 @@ import (
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
-// TestASubmissionThatNobodyAnswers: who is told that a batch was not acknowledged can count on it that it is not sent
-// later by itself, and hand it in again under the same id.
+// TestASubmissionThatNobodyAnswers: after the error, the batch is not sent later by the client library, and may be
+// submitted again under the same id.
 func TestASubmissionThatNobodyAnswers(t *testing.T) {
 	s := testenv.Restartable(t)
 	b := testenv.Broker(t, s.Server, "/test")

@@ -6,8 +6,8 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// TestOnlyTheNewestRunIsToldAbout: of a call that was started again nothing older is told, whichever worker still
-// reports, and of one that has its result nothing.
+// TestOnlyTheNewestRunIsToldAbout: no report of an older run of a restarted call is shown, whichever worker sends it,
+// and none of a call that has its result.
 func TestOnlyTheNewestRunIsToldAbout(t *testing.T) {
 	r := broker.Runs{}
 	for i, step := range []struct {

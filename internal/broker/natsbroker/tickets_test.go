@@ -28,7 +28,7 @@ func standing(id string) ticket.Holder {
 	return ticket.Holder{Agent: "a", Batch: toolyard.BatchID(id)}
 }
 
-// join makes the change by which a holder stands in line alone, leave the one by which it goes.
+// join makes the change by which a holder joins exclusively, leave the one by which it leaves.
 func join(h ticket.Holder) func(ticket.Queue) (ticket.Queue, error) {
 	return func(q ticket.Queue) (ticket.Queue, error) {
 		next, _, err := q.Join(h, ticket.Exclusive)
@@ -89,8 +89,8 @@ func stateOf(t *testing.T, s jetstream.Stream) jetstream.StreamState {
 	return info.State
 }
 
-// TestNumbersGrowOverDeletedKeys: whoever deletes the key of a workspace, and whatever the next one to join has seen
-// of it, the numbers go on growing.
+// TestNumbersGrowOverDeletedKeys: whoever deletes the key of a workspace, and whatever the next holder has seen of it,
+// the numbers keep growing.
 func TestNumbersGrowOverDeletedKeys(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")
@@ -156,7 +156,7 @@ func deleteTwice(t *testing.T, b *natsbroker.Broker, kv jetstream.KeyValue, w to
 	return b.DeleteTickets(t.Context(), marker)
 }
 
-// TestNumbersGrowOverAKilledServer: the bucket is empty, and the server is started again on what a kill leaves of it.
+// TestNumbersGrowOverAKilledServer: the bucket is empty, and the server restarts on the files that a kill leaves.
 func TestNumbersGrowOverAKilledServer(t *testing.T) {
 	dir, quiet := t.TempDir(), slog.New(slog.NewTextHandler(io.Discard, nil))
 	var last uint64
@@ -227,7 +227,7 @@ func TestADeletionSparesWhatIsNewer(t *testing.T) {
 	stands("somebody deletes a key that he has never seen")
 }
 
-// TestAFullBucketOfTickets: who stands in line may leave, and deleting needs no room and makes some.
+// TestAFullBucketOfTickets: a waiting batch can leave, and deleting needs no room and makes some.
 func TestAFullBucketOfTickets(t *testing.T) {
 	s := testenv.Server(t)
 	b, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{MaxStoreBytes: 64 << 20}, "/test")
@@ -271,7 +271,7 @@ func TestAFullBucketOfTickets(t *testing.T) {
 	change(t, b, &fresh, join(standing("late")))
 }
 
-// TestWatchingOverDeletions: deleted keys take nothing out of the watch that comes later.
+// TestWatchingOverDeletions: deleted keys do not affect a later watch.
 func TestWatchingOverDeletions(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")
@@ -320,8 +320,8 @@ func TestWatchingOverDeletions(t *testing.T) {
 	}
 }
 
-// TestTicketsWhileKeysAreDeleted has brokers pass workspaces around, and delete them whenever they see them empty:
-// nobody is in beside another, and the tokens of each workspace grow.
+// TestTicketsWhileKeysAreDeleted lets brokers take turns with workspaces, and delete every empty queue: no two holders
+// conflict, and the tokens of each workspace grow.
 func TestTicketsWhileKeysAreDeleted(t *testing.T) {
 	s := testenv.Server(t)
 	passAround(t, 4, 40, func(n int) *natsbroker.Broker { return testenv.Broker(t, s, fmt.Sprintf("/holder/%d", n)) })

@@ -9,10 +9,10 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// TestEachProcessHasItsTurn plays a server's queue of requests with three processes that ask for a lease at a time, and
-// a message that two of them give back for a second, as dispatchers of an older version do. The third gets it soon. The
-// control: with requests that all stand for the same time it may never, since the order of the requests when the
-// message comes is the same for ever.
+// TestEachProcessHasItsTurn plays a server's queue of requests with three processes whose requests last for a lease,
+// and a message that two of them give back for a second, as dispatchers of an older version do. The third soon gets it.
+// The control: if all requests have the same expiry, the third may never get it, since the order of the requests is the
+// same whenever the message comes.
 func TestEachProcessHasItsTurn(t *testing.T) {
 	const lease, enough, never = 1125 * time.Millisecond, 60, 2_000
 	deliveries := func(r *rand.Rand, stands func() time.Duration) int {
@@ -60,7 +60,7 @@ func TestEachProcessHasItsTurn(t *testing.T) {
 	}
 }
 
-// TestStanding: a request stands for no longer than the lease, and not much less.
+// TestStanding: a request's expiry is at most the lease, and not much less.
 func TestStanding(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, lease := range []time.Duration{time.Millisecond, 1125 * time.Millisecond, time.Minute} {

@@ -14,7 +14,7 @@ import (
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
-// TestAQueueIsReadStrictly: what says who may act is understood whole, or left to a version that does.
+// TestAQueueIsReadStrictly: a value that says who may act is understood completely, or left to another version.
 func TestAQueueIsReadStrictly(t *testing.T) {
 	for text, newer := range map[string]bool{
 		`{"last":3,"queue":[{"n":3,"agent":"a","batch":"b","group":0,"mode":"shared","term":1}]}`: false,
@@ -49,7 +49,7 @@ func TestASessionOfALaterVersionIsNotTouched(t *testing.T) {
 	}
 }
 
-// TestWhatIsUnknownIsCarriedAlong, and what is known and was taken out is not.
+// TestWhatIsUnknownIsCarriedAlong: unknown fields are preserved, and known ones that were removed are not.
 func TestWhatIsUnknownIsCarriedAlong(t *testing.T) {
 	got, err := encodeValue([]byte(`{"alone":true,"loaded":["x"],"changed":"2026-11-22T00:00:00Z","title":{"a":[1,2]},"pinned":true}`), broker.Session{Loaded: []string{"x", "y"}})
 	const want = `{"changed":"0001-01-01T00:00:00Z","loaded":["x","y"],"pinned":true,"title":{"a":[1,2]}}`
@@ -58,7 +58,7 @@ func TestWhatIsUnknownIsCarriedAlong(t *testing.T) {
 	}
 }
 
-// TestKeysOfALaterVersionAreRead: whoever only reads a key passes over what it does not know.
+// TestKeysOfALaterVersionAreRead: a reader ignores unknown fields.
 func TestKeysOfALaterVersionAreRead(t *testing.T) {
 	for _, v := range []any{&broker.Worker{}, &broker.Entry{}, &broker.Approval{}, &broker.Session{},
 		&broker.DeadLetter{}} {

@@ -219,7 +219,7 @@ func testProgress(t *testing.T, set *Toolset) {
 	}
 }
 
-// testCancel stops a call, which the server must hear of.
+// testCancel stops a call, and the server must be told.
 func testCancel(t *testing.T, set *Toolset) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

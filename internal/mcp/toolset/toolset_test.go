@@ -100,7 +100,7 @@ func run(t *testing.T, set *Toolset, name string, limit time.Duration) (tool.Out
 	return out, tool.AsError(err)
 }
 
-// again waits until a server that was started anew answers.
+// again waits until a restarted server answers.
 func again(t *testing.T, set *Toolset) {
 	t.Helper()
 	until(t, set, "the server answers again", func() bool {
@@ -112,7 +112,7 @@ func again(t *testing.T, set *Toolset) {
 	})
 }
 
-// TestAHostileServerHarmsItsOwnCalls: each call ends with a code, and the server is there again.
+// TestAHostileServerHarmsItsOwnCalls: each call ends with a code, and the server works again afterwards.
 func TestAHostileServerHarmsItsOwnCalls(t *testing.T) {
 	for name, want := range map[string]struct {
 		code  toolyard.Code
@@ -177,7 +177,7 @@ func TestAServerThatDoesNotAnswer(t *testing.T) {
 	again(t, set)
 }
 
-// TestACallThatIsStoppedSaysNothingOfTheServer: agents in a hurry do not restart it.
+// TestACallThatIsStoppedSaysNothingOfTheServer: agents with short limits do not restart it.
 func TestACallThatIsStoppedSaysNothingOfTheServer(t *testing.T) {
 	t.Parallel()
 	set := start(t, fakeServer("plain"))
@@ -227,7 +227,7 @@ func TestWhatAServerAsksIsDeclined(t *testing.T) {
 	}
 }
 
-// TestListsThatAreNotTaken: such a server has no tools, and says why.
+// TestListsThatAreNotTaken: such a server has no tools, and the reason is reported.
 func TestListsThatAreNotTaken(t *testing.T) {
 	for mode, want := range map[string]string{"endless": "more than 128 pages", "many": "raise max_tools",
 		"garbage": "connect", "deaf": "not ready within"} {
@@ -255,7 +255,7 @@ func TestAServerThatDoesNotKnowTheNewestHandshake(t *testing.T) {
 	again(t, set)
 }
 
-// TestOddTools: what cannot be used is left out, and annotations of a server that nobody trusts say nothing.
+// TestOddTools: tools that cannot be used are left out, and annotations of an untrusted server have no effect.
 func TestOddTools(t *testing.T) {
 	t.Parallel()
 	s := fakeServer("odd")
@@ -311,7 +311,7 @@ func TestOddTools(t *testing.T) {
 	}
 }
 
-// TestOneServerDoesNotHoldUpAnother: while one server starts never, hangs or crashes, calls on another are answered.
+// TestOneServerDoesNotHoldUpAnother: while one server never starts, hangs or crashes, calls on another are answered.
 func TestOneServerDoesNotHoldUpAnother(t *testing.T) {
 	t.Parallel()
 	bad := start(t, fakeServer("plain"))
@@ -333,7 +333,7 @@ func TestOneServerDoesNotHoldUpAnother(t *testing.T) {
 	hanging.Wait()
 }
 
-// TestADownServerAnswersAtOnce: nobody waits for a server that is not there, and is told when it is tried again.
+// TestADownServerAnswersAtOnce: a call does not wait for a server that is down, and says when it is tried again.
 func TestADownServerAnswersAtOnce(t *testing.T) {
 	t.Parallel()
 	set, err := New(Options{Server: fakeServer("garbage"), Lookup: os.LookupEnv, MinPause: time.Hour,
