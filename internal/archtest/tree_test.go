@@ -3,6 +3,7 @@ package archtest
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -15,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/fstest"
 )
@@ -169,19 +171,17 @@ func (t *tree) add(name string) error {
 	return nil
 }
 
-// repository loads the repository that this test is in.
-func repository(t *testing.T) *tree {
-	t.Helper()
+// repository is the repository that this test is in. The checks share it and change nothing.
+var repository = sync.OnceValues(func() (*tree, error) {
 	root := filepath.Join("..", "..")
 	var files []string
 	if _, err := os.Stat(filepath.Join(root, ".git")); err == nil {
 		// New files count before they are committed; deleted ones may still be listed.
 		cmd := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 		cmd.Dir = root
-		cmd.Stderr = t.Output()
 		out, err := cmd.Output()
 		if err != nil {
-			t.Fatalf("git ls-files: %v", err)
+			return nil, fmt.Errorf("git ls-files: %w", err)
 		}
 		for name := range strings.SplitSeq(string(out), "\x00") {
 			if info, err := os.Lstat(filepath.Join(root, name)); name != "" && err == nil && info.Mode().IsRegular() {
@@ -191,12 +191,8 @@ func repository(t *testing.T) *tree {
 		slices.Sort(files)
 		files = slices.Compact(files)
 	}
-	tr, err := load(os.DirFS(root), files)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tr
-}
+	return load(os.DirFS(root), files)
+})
 
 // fixture is a tree in memory, of module "m".
 func fixture(t *testing.T, files map[string]string) *tree {
@@ -218,7 +214,11 @@ type check func(*tree) []string
 // holds runs a check on the repository.
 func holds(t *testing.T, c check) {
 	t.Helper()
-	for _, problem := range c(repository(t)) {
+	tr, err := repository()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, problem := range c(tr) {
 		t.Error(problem)
 	}
 }
