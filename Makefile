@@ -11,13 +11,32 @@ FAULT_SEEDS ?= 20
 MINUTES   ?= 30
 SEED      ?= 1
 SEEDS     ?=
-STEPS     := setup gofmt vet lint mod generated sim test
+STEPS     := setup gofmt vet lint mod generated test
 # The modules beside the main one: what only they need, nobody else downloads. go.work is for
 # editors and for "go run ./examples/..."; what is checked here does not need it.
 MODULES   := tools examples test/agents test/bench test/conformance test/sdk
 export GOWORK := off
 # Whether everything is meant, and so the other modules too.
 ALL       := $(filter ./...,$(PKG))
+
+# The race detector makes what it looks at five to ten times as slow. A package runs with it unless it is named here:
+# - pure packages start no goroutine (TestPure), and the models of the protocol play in one thread; the same holds for
+#   the other modules;
+# - tests of files, and those of processes: what they start is built without the detector, and they only wait for it;
+# - brokertest compares nats-server with membroker, whose goroutines test/sim runs with the detector;
+# - sandbox, which starts itself again for each command, and test/sim, which plays many histories. RACED are their tests
+#   of our own goroutines, which run with the detector besides.
+PLAIN     := . ./internal/access ./internal/admission ./internal/archtest ./internal/batch ./internal/broker/brokertest \
+	./internal/catalog ./internal/display ./internal/events ./internal/manifest ./internal/outcome ./internal/partition \
+	./internal/policy ./internal/presence ./internal/protect ./internal/provider/... ./internal/redact \
+	./internal/registry ./internal/replay ./internal/sandbox ./internal/shell ./internal/sim ./internal/sse \
+	./internal/submission ./internal/suggest ./internal/ticket ./test/docs ./test/e2e ./test/faults ./test/sim ./test/wire
+RACED_TOO := ./internal/sandbox ./test/sim
+RACED     := TestEndsAreToldApart TestOneWriterAtATime TestTheNetworkIsTheProxy TestTheProxyConnectsToWhatIsListed \
+	TestALostSpawner TestACommandIsToldToStop TestALaunchedProgramEndsWithItsContext TestAProgramIsToldToStop \
+	TestSimulation TestFound TestOnARealServer
+# What takes longest begins first, so that no core waits for it at the end.
+SLOWEST   := ./test/faults ./internal/sandbox ./test/e2e ./test/sim ./test/pool ./test/http ./internal/broker/natsbroker
 
 .DEFAULT_GOAL := help
 
@@ -28,7 +47,7 @@ help: ## Say what can be made
 	@echo "  FUZZTIME=1m, BENCH=Fold and FAULT_SEEDS=5 are for fuzz, bench and faults."
 
 .PHONY: check
-check: ## All that CI checks except MCP's suites: setup, gofmt, vet, lint, mod, generated, sim, test
+check: ## All that CI checks except MCP's suites: setup, gofmt, vet, lint, mod, generated, test
 	@for step in $(STEPS); do \
 		echo "== $$step"; begin=$$SECONDS; \
 		$(MAKE) $$step; \
@@ -44,8 +63,17 @@ build: ## Build the commands into bin/, without what only debuggers read
 	go build -trimpath -ldflags "-s -w" -o bin/ ./cmd/...
 
 .PHONY: test
-test: ## Run the tests with the race detector, and count them
-	@{ go test -race -json $(PKG) $(if $(ALL),$(foreach m,$(MODULES),&& go -C $(m) test -race -json ./...)); } | go run -C tools ./testsum
+test: ## Run the tests, those of goroutines with the race detector, and count them
+	@all=$$(go list $(if $(ALL),$(SLOWEST)) $(PKG)); plain=$$(go list $(PLAIN)); \
+	raced=$$(grep -Fxv "$$plain" <<<"$$all" || true); plain=$$(grep -Fx "$$plain" <<<"$$all" || true); \
+	failed=0; run() { go test -vet=off -json "$$@" || failed=1; }; \
+	{ \
+		[[ -z $$raced ]] || run -race $$raced; \
+		[[ -z $$plain ]] || run $$plain; \
+		$(if $(ALL),run -race -run "^($$(tr ' ' '|' <<<'$(RACED)'))$$" $(RACED_TOO);) \
+		$(foreach m,$(if $(ALL),$(MODULES)),cd $(CURDIR)/$(m); run ./...;) \
+		exit $$failed; \
+	} | go run -C $(CURDIR)/tools ./testsum
 
 .PHONY: sim
 sim: ## Play 10,000 histories of the protocol, all of a ticket key, and some of the real code; SEED=n draws one, SEEDS=n plays n
@@ -101,7 +129,8 @@ fmt: ## Format the code
 
 .PHONY: mod
 mod: ## Check that go.mod and go.sum are tidy and the modules unchanged
-	@for m in . $(MODULES); do go -C $$m mod verify >/dev/null && go -C $$m mod tidy -diff; done
+	@GOWORK=$(CURDIR)/go.work go mod verify >/dev/null
+	@for m in . $(MODULES); do go -C $$m mod tidy -diff; done
 
 .PHONY: generated
 generated: ## Check that go generate changes nothing

@@ -141,7 +141,7 @@ func TestAStopIsNoNews(t *testing.T) {
 				return err
 			}},
 		"a deadline": {calls: []string{"gentle", "gentle", "alone"}, begins: 2,
-			options: toolyard.Options{TimeoutMS: 500},
+			options: toolyard.Options{TimeoutMS: 3_000}, // the calls have begun by then
 			want:    "deadline_exceeded deadline_exceeded deadline_exceeded"},
 		"a timeout": {calls: []string{"short", "short"}, begins: 2, want: "timeout timeout"},
 	} {

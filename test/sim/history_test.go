@@ -135,7 +135,9 @@ func (w *world) play(opt options) *report {
 	}
 	w.running.Wait()
 	r.problems = w.problems
+	w.trace.mu.Lock() // the server may still note something
 	r.hash = w.trace.sum.hex()
+	w.trace.mu.Unlock()
 	return r
 }
 
