@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/toolyard/toolyard/internal/testenv"
 )
 
 // patience bounds what a sample may take.
@@ -65,7 +67,10 @@ const waitingBatch = `{"agent": "agent-1", "session": "s-1", "id": "turn-17", "i
 
 // TestSamples: the output that documents show is what the commands print, but for ids, times and counts.
 func TestSamples(t *testing.T) {
-	bin := build(t)
+	bin, err := testenv.Binaries("", "cmd/...")
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"go.mod": "module example\n\ngo 1.26\n", "README.md": "# Example\n",
@@ -109,17 +114,6 @@ func TestSamples(t *testing.T) {
 			t.Errorf("dispatcher submit: %v", err)
 		}
 	})
-}
-
-// build makes the commands.
-func build(t *testing.T) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", dir+string(filepath.Separator), module+"/cmd/...")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the commands: %v\n%s", err, out)
-	}
-	return dir
 }
 
 func write(t *testing.T, name, text string) {
