@@ -5,10 +5,14 @@ package testenv
 import (
 	"context"
 	"errors"
+	"flag"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -18,6 +22,24 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/natsd"
 )
+
+// atOnce is how many tests run at a time that wait more than they work.
+const atOnce = 4
+
+// RunWaiting runs the tests of a package that mostly wait, for processes and for each other: more of them at a time
+// than there are processors, unless -parallel says how many. It returns the exit status.
+func RunWaiting(m *testing.M) int {
+	flag.Parse()
+	told := false
+	flag.Visit(func(f *flag.Flag) { told = told || f.Name == "test.parallel" })
+	if !told {
+		if err := flag.Set("test.parallel", strconv.Itoa(max(atOnce, runtime.GOMAXPROCS(0)))); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return m.Run()
+}
 
 // Log is a logger whose lines stand in the test's output.
 func Log(t testing.TB) *slog.Logger {

@@ -20,21 +20,7 @@ var (
 	seeds   = flag.Uint64("seeds", 0, "run the seeds from 1 to this one (default: FAULT_SEEDS, or 1)")
 )
 
-// atOnce is how many cells run at a time: they wait more than they work.
-const atOnce = 4
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	parallel := false
-	flag.Visit(func(f *flag.Flag) { parallel = parallel || f.Name == "test.parallel" })
-	if !parallel {
-		if err := flag.Set("test.parallel", strconv.Itoa(atOnce)); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(testenv.RunWaiting(m)) }
 
 // bin builds the commands, with failpoints and without the race detector, once for all tests that need them; nextBin
 // builds what stands for their next version.

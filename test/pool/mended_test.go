@@ -40,9 +40,15 @@ func jetStream(t *testing.T, s *natsd.Server) jetstream.JetStream {
 // hurried starts a server whose system has short waits, so that a test of what happens after them does not take long.
 func hurried(t *testing.T) *natsd.Server {
 	t.Helper()
+	return waiting(t, broker.Settings{CallAckWait: 800 * time.Millisecond, WorkerTTL: time.Second,
+		BatchAckWait: time.Second})
+}
+
+// waiting starts a server whose system has these waits.
+func waiting(t *testing.T, waits broker.Settings) *natsd.Server {
+	t.Helper()
 	s := testenv.Server(t)
-	short := broker.Settings{CallAckWait: 800 * time.Millisecond, WorkerTTL: time.Second, BatchAckWait: time.Second}
-	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), short, "/test"); err != nil {
+	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), waits, "/test"); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -51,7 +57,8 @@ func hurried(t *testing.T) *natsd.Server {
 // TestAWorkerWhoseToolsCannotBeRead is alive all the same: its claims stand.
 func TestAWorkerWhoseToolsCannotBeRead(t *testing.T) {
 	t.Parallel()
-	s := hurried(t)
+	// long enough for a slow machine: a worker that is silent for so long has lost its claim
+	s := waiting(t, broker.Settings{CallAckWait: 4 * time.Second, WorkerTTL: 4 * time.Second})
 	began, release := make(chan struct{}, 2), make(chan struct{})
 	write := make1(t, writer("write"), func(context.Context, tool.Env) (string, error) {
 		began <- struct{}{}
@@ -82,7 +89,7 @@ func TestAWorkerWhoseToolsCannotBeRead(t *testing.T) {
 	}
 	within(t, "the call runs", began)
 	b := testenv.Broker(t, s, "/test")
-	for end := time.Now().Add(3 * b.Settings().CallAckWait); time.Now().Before(end); {
+	for end := time.Now().Add(2 * b.Settings().CallAckWait); time.Now().Before(end); {
 		st, err := b.Fold(t.Context(), sub.Key())
 		if err != nil {
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +26,8 @@ import (
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
+
+func TestMain(m *testing.M) { os.Exit(testenv.RunWaiting(m)) }
 
 // part is a dispatcher or a worker that runs.
 type part struct {
