@@ -132,7 +132,7 @@ func TestCutConnections(t *testing.T) {
 	for _, raw := range must(t, sub.Events(t.Context())) {
 		want = append(want, string(raw))
 	}
-	c.most.Store(int64(12_000)) // the submission and the plan come in one piece each
+	c.most.Store(int64(20_000)) // the submission and the plan come in one piece each
 	before := c.cuts.Load()
 	var got []string
 	for e, err := range sub.Watch(t.Context()) {
