@@ -40,10 +40,14 @@ func (t *tree) prose(name string) string {
 	return fenced.ReplaceAllString(string(text), "")
 }
 
+// testName finds the tests that the Makefile names.
+var testName = regexp.MustCompile(`(?:^|[^.\w])(Test[A-Z]\w*)`)
+
 // function finds the functions of a file.
 var function = regexp.MustCompile(`(?m)(?:^|; *)func (\w+)\(`)
 
-// checkNamedPaths: a path of the repository in backticks exists, and so does a test that is named as a proof.
+// checkNamedPaths: a path of the repository in backticks exists, and so does a test that is named as a proof, or in the
+// Makefile.
 func checkNamedPaths(t *tree) (problems []string) {
 	tops := map[string]bool{".ci": true, "deploy": true, "docs": true, "tools": true}
 	tests := map[string]bool{}
@@ -61,6 +65,13 @@ func checkNamedPaths(t *tree) (problems []string) {
 		}
 		for _, m := range function.FindAllSubmatch(text, -1) {
 			tests[string(m[1])] = true
+		}
+	}
+	if text, err := fs.ReadFile(t.fsys, "Makefile"); err == nil {
+		for _, m := range testName.FindAllStringSubmatch(string(text), -1) {
+			if !tests[m[1]] {
+				problems = append(problems, fmt.Sprintf("Makefile names the test %s, which does not exist", m[1]))
+			}
 		}
 	}
 	for _, doc := range t.documents() {
@@ -135,6 +146,7 @@ func TestNamedPaths(t *testing.T) {
 		{"gone top", with("see `deploy/compose.yaml`"), "deploy/compose.yaml"},
 		{"gone test", with("proved by `TestGone/x`"), "TestGone/x"},
 		{"in the README", map[string]string{"README.md": "`internal/gone`"}, "README.md names"},
+		{"in the Makefile", map[string]string{"Makefile": "-run '^TestGone$$'"}, "Makefile names the test TestGone"},
 		{"in testdata", map[string]string{"internal/x/testdata/a.md": "`internal/gone`"}, ""},
 	})
 }
