@@ -36,7 +36,8 @@ RACED     := TestEndsAreToldApart TestOneWriterAtATime TestTheNetworkIsTheProxy 
 	TestALostSpawner TestACommandIsToldToStop TestALaunchedProgramEndsWithItsContext TestAProgramIsToldToStop \
 	TestSimulation TestFound TestOnARealServer
 # What takes longest begins first, so that no core waits for it at the end.
-SLOWEST   := ./test/faults ./internal/sandbox ./test/e2e ./test/sim ./test/pool ./test/http ./internal/broker/natsbroker
+SLOWEST   := ./test/faults ./internal/sandbox ./test/e2e ./test/sim ./internal/sim \
+	./test/pool ./test/http ./internal/broker/natsbroker ./internal/lock
 
 .DEFAULT_GOAL := help
 
@@ -62,11 +63,13 @@ setup: ## Name the tools that are missing, with the command that installs each
 build: ## Build the commands into bin/, without what only debuggers read
 	go build -trimpath -ldflags "-s -w" -o bin/ ./cmd/...
 
+# One package more at a time than there are processors: the long ones wait more than they work. vet is a step of its own.
 .PHONY: test
 test: ## Run the tests, those of goroutines with the race detector, and count them
 	@all=$$(go list $(if $(ALL),$(SLOWEST)) $(PKG)); plain=$$(go list $(PLAIN)); \
 	raced=$$(grep -Fxv "$$plain" <<<"$$all" || true); plain=$$(grep -Fx "$$plain" <<<"$$all" || true); \
-	failed=0; run() { go test -vet=off -json "$$@" || failed=1; }; \
+	at_once=$$(($$(getconf _NPROCESSORS_ONLN) + 1)); \
+	failed=0; run() { go test -p $$at_once -vet=off -json "$$@" || failed=1; }; \
 	{ \
 		[[ -z $$raced ]] || run -race $$raced; \
 		[[ -z $$plain ]] || run $$plain; \
