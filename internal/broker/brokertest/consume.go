@@ -267,6 +267,8 @@ var consumeCases = []Case{
 		e.status(e.pull("c", `{"batch":1,"expires":1000000000,"idle_heartbeat":900000000}`),
 			"400", "Bad Request - heartbeat value too large")
 		e.put("a")
+		// A request without a wait goes by the count, which the server brings up to date after it has answered.
+		e.until("it is counted", func() bool { return e.info(c).NumPending == 1 })
 		e.status(e.pull("c", `{"batch":1,"max_bytes":1,"expires":1000000000}`), "409", "Message Size Exceeds MaxBytes")
 		sub := e.pull("c", `{"batch":5,"no_wait":true}`)
 		same(e, "message", e.next(sub).Subject, e.subject("a"))
