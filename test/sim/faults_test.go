@@ -49,7 +49,7 @@ type fate struct {
 	every  time.Duration // the mean time between faults that come out of the blue
 	strike float64       // how often a step of a party is the last one before something happens to it
 
-	begun atomic.Bool // everybody is there
+	begun atomic.Bool // everybody is there, and it is not quiet yet
 
 	mu     sync.Mutex
 	struck []string // parties to which something happens before the next step
@@ -82,7 +82,7 @@ func (f *fate) String() string {
 
 // step is told of each step, and may decide that it is the last one of a party before something happens to it.
 func (f *fate) step(party string) {
-	if f.begun.Load() && f.d.Float64() < f.strike && party != "" && f.w.now() < f.w.quietAt {
+	if f.begun.Load() && f.d.Float64() < f.strike && party != "" {
 		f.mu.Lock()
 		f.struck = append(f.struck, party)
 		f.mu.Unlock()
@@ -105,8 +105,8 @@ func (f *fate) before() {
 	}
 }
 
-// run lets things happen until the history is to be quiet, and heals everything then.
-func (f *fate) run(done <-chan struct{}) {
+// run lets things happen until the history is to be quiet, or done in one way or another, and heals the parties then.
+func (f *fate) run(over, broken <-chan struct{}) {
 	f.begun.Store(true)
 	wait := func(d time.Duration) bool {
 		t := time.NewTimer(d)
@@ -114,23 +114,41 @@ func (f *fate) run(done <-chan struct{}) {
 		select {
 		case <-t.C:
 			return true
-		case <-done:
-			return false
+		case <-over:
+		case <-broken:
 		}
+		return false
 	}
 	for {
 		pause := time.Duration(f.d.ExpFloat64()*float64(f.every)) | 1
-		if f.w.now()+pause >= f.w.quietAt {
+		if left := f.w.restless(); pause >= left {
+			wait(left)
 			break
 		}
 		if !wait(pause) {
-			return
+			break
 		}
 		if len(f.kinds) > 0 {
 			f.hit(f.w.machines[f.d.IntN(len(f.w.machines))])
 		}
 	}
-	wait(f.w.quietAt - f.w.now())
+	f.begun.Store(false)
+	f.w.mu.Lock()
+	f.w.quietAt = min(f.w.quietAt, f.w.now())
+	parties := f.w.parties
+	f.w.mu.Unlock()
+	for _, p := range parties {
+		if p.hurt() {
+			p.heal()
+		}
+	}
+}
+
+// restless is for how long things may still go wrong.
+func (w *world) restless() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return max(0, w.quietAt-w.now())
 }
 
 // hit lets something happen to a machine, or to the server.
@@ -146,25 +164,24 @@ func (f *fate) hit(m *machine) {
 	case 1:
 		d = f.d.between(4*time.Second, 12*time.Second) // longer than everything that anybody waits for
 	}
-	back := min(d, max(0, f.w.quietAt-f.w.now())) | 1
 	noticed := f.d.one(2)
-	if p.gone() || p.ctx.Err() != nil {
+	if p.gone() || p.ctx.Err() != nil || !f.begun.Load() {
 		return
 	}
 	f.w.note(p.name, "%s for %s", strings.ToUpper(string(k)), d)
 	if slices.Contains(ofServer, k) {
-		f.hitServer(k, min(back, 5*time.Second))
+		f.hitServer(k, min(d, f.w.restless(), 5*time.Second)|1)
 		return
 	}
 	p.wound()
-	f.w.after(back, p.heal)
+	f.w.after(d|1, p.heal) // or run does so before
 	switch k {
 	case crash:
 		p.crash(noticed)
-		f.w.restart(m, min(back, 3*time.Second))
+		f.w.restart(m, min(d, 3*time.Second)|1)
 	case stop:
 		p.stop(errStopped)
-		f.w.restart(m, min(back, 3*time.Second))
+		f.w.restart(m, min(d, 3*time.Second)|1)
 	case severed:
 		p.sever(noticed)
 	case deaf, mute, pause:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -93,7 +94,9 @@ func (w *world) play(opt options) *report {
 		w.machines = append(w.machines, m)
 		w.start(m)
 	}
-	w.add("api", serve)
+	if slices.ContainsFunc(w.sc.agents, func(a agentSpec) bool { return a.http }) {
+		w.add("api", serve)
+	}
 	w.workersReady.Wait()
 	var agents []*machine
 	for _, s := range w.sc.agents {
@@ -105,7 +108,7 @@ func (w *world) play(opt options) *report {
 	}
 	over := make(chan struct{})
 	w.running.Go(func() {
-		defer close(over)
+		defer close(over) // and nothing goes wrong any more
 		for _, m := range agents {
 			for !w.through(m) {
 				time.Sleep(look)
@@ -113,7 +116,7 @@ func (w *world) play(opt options) *report {
 		}
 	})
 	if w.fate != nil {
-		w.fate.run(w.broken)
+		w.fate.run(over, w.broken)
 	}
 	limit := time.NewTimer(patience)
 	select {

@@ -5,7 +5,16 @@ import (
 	"encoding/hex"
 	"flag"
 	"hash"
+	"os"
+	"runtime/debug"
+	"testing"
 )
+
+// TestMain collects garbage less often than usual: little of it lives longer than a step, and a history is small.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400)
+	os.Exit(m.Run())
+}
 
 var seed = flag.Uint64("seed", 1, "the history that TestSeed plays")
 

@@ -66,7 +66,7 @@ func (w *world) drawScenario() *scenario {
 		sc.workspaces = append(sc.workspaces, toolyard.Workspace(fmt.Sprint("ws", i+1)))
 	}
 	for i := range 2 + d.IntN(2) {
-		s := workerSpec{slots: 1 + d.IntN(2)}
+		s := workerSpec{classes: toolyard.Classes, slots: 1 + d.IntN(2)}
 		if i > 0 && d.one(4) {
 			s.classes = toolyard.Classes[:1+d.IntN(2)]
 		}
@@ -79,7 +79,27 @@ func (w *world) drawScenario() *scenario {
 		}
 		sc.agents = append(sc.agents, agent)
 	}
+	for i := range sc.workers { // nobody asks for calls that there are none of: each request is a step
+		sc.workers[i].classes = slices.DeleteFunc(slices.Clone(sc.workers[i].classes), func(c toolyard.Class) bool {
+			return c == toolyard.Unsafe && !sc.unsafe()
+		})
+	}
 	return sc
+}
+
+// unsafe reports whether there are unsafe calls.
+func (sc *scenario) unsafe() bool {
+	for _, a := range sc.agents {
+		for _, b := range a.batches {
+			if slices.ContainsFunc(b.batch.Calls, func(c toolyard.Call) bool {
+				k, ok := kindOf(c.Tool)
+				return ok && k.class == toolyard.Unsafe
+			}) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (d draws) batch(sc *scenario, agent toolyard.Agent, n int) *batchSpec {

@@ -80,9 +80,8 @@ func kindOf(name string) (kind, bool) {
 	return kind{name: name, class: toolyard.Unsafe}, false
 }
 
-// schema is the input's.
-var schema = json.RawMessage(`{"type":"object","properties":{"work_ms":{"type":"integer"},"commits":{"type":"integer"},` +
-	`"code":{"type":"string"},"passes":{"type":"integer"},"ignores":{"type":"boolean"}}}`)
+// schema is that of all inputs. Each party compiles it for each tool: it is short.
+var schema = json.RawMessage(`{"type":"object","additionalProperties":true}`)
 
 // tools are a worker's: all but one.
 func (p *party) tools(lacks string) ([]tool.Tool, error) {
