@@ -23,8 +23,6 @@ type seen struct {
 	// results are what each attempt to read them to the end has got; over says when one had all.
 	results []*reading
 	over    time.Time
-	// canceled says that somebody has asked for a cancel that was stored.
-	canceled bool
 }
 
 // reading is one reading of a batch's results.
@@ -56,6 +54,13 @@ func agent(s agentSpec) func(*party) error {
 				each.Go(func() {
 					if p.until(spec.cancel+time.Duration(i)*time.Microsecond) == nil {
 						p.cancel(c, b)
+					}
+				})
+			}
+			if spec.interrupt > 0 {
+				each.Go(func() {
+					if p.until(spec.interrupt+time.Duration(i)*time.Microsecond) == nil {
+						p.interrupt(c, b)
 					}
 				})
 			}
@@ -221,8 +226,21 @@ func (p *party) excuse(b *seen, what string, err error) {
 	p.w.fail("agent", "%s, %s of %s: %v", p.name, what, b.spec.batch.Key(), err)
 }
 
+// cancel cancels what its agent wants to cancel, at once or one by one.
 func (p *party) cancel(c *client.Client, b *seen) {
-	calls := b.spec.canceled
+	if b.spec.apart == 0 {
+		p.cancelCalls(c, b, b.spec.canceled)
+		return
+	}
+	for _, i := range b.spec.canceled {
+		p.cancelCalls(c, b, []int{i})
+		if p.sleep(b.spec.apart) != nil {
+			return
+		}
+	}
+}
+
+func (p *party) cancelCalls(c *client.Client, b *seen, calls []int) {
 	err := p.insist(func() error {
 		err := c.Batch(b.spec.batch.Key()).Cancel(p.ctx, "it is not needed any more", calls...)
 		if errors.Is(err, client.ErrNoBatch) && p.w.now() > b.spec.cancel+20*time.Second {
@@ -230,42 +248,15 @@ func (p *party) cancel(c *client.Client, b *seen) {
 		}
 		return err
 	})
-	if err == nil {
-		b.mu.Lock()
-		b.canceled = true
-		b.mu.Unlock()
-	}
 	p.w.note(p.name, "cancels %v of %s: %v", calls, b.spec.batch.Key(), err)
 }
 
-// person is somebody who looks at what waits for people now and then, and decides about some of it.
-func person(n int) func(*party) error {
-	return func(p *party) error {
-		c, end, err := p.client(false)
-		if err != nil {
-			return err
-		}
-		defer end()
-		for {
-			if p.sleep(300*time.Millisecond+time.Duration(p.rand64()%uint64(700*time.Millisecond))) != nil {
-				return nil
-			}
-			list, err := c.Approvals(p.ctx, "")
-			if err != nil {
-				continue // it is asked again soon
-			}
-			for _, a := range list {
-				d := draws{p.w.random("answer to " + a.ID)}
-				if d.one(5) || int(d.Uint64()%2) != n && d.one(2) {
-					continue // this one says nothing about it
-				}
-				if d.one(4) {
-					err = c.Deny(p.ctx, a.ID, client.Decision{By: p.name})
-				} else {
-					err = c.Approve(p.ctx, a.ID, client.Decision{By: p.name, InputSHA256: a.InputSHA256})
-				}
-				p.w.note(p.name, "decides about %s/%s/%d: %v", a.Agent, a.Batch, a.Index, err)
-			}
-		}
-	}
+// interrupt interrupts the session of a batch.
+func (p *party) interrupt(c *client.Client, b *seen) {
+	n := 0
+	err := p.insist(func() (err error) {
+		n, err = c.Interrupt(p.ctx, b.spec.batch.Agent, b.spec.batch.Session, "something else came up")
+		return err
+	})
+	p.w.note(p.name, "interrupts %d batches: %v", n, err)
 }

@@ -33,12 +33,13 @@ const (
 )
 
 var (
-	ofParties = []fault{crash, severed, deaf, mute, pause, stop, loses, late, dropped}
-	ofServer  = []fault{outage, kill, leader, stall, full, lag}
+	ofConnections = []fault{severed, deaf, mute, pause}
+	ofParties     = []fault{crash, severed, deaf, mute, pause, stop, loses, late, dropped}
+	ofServer      = []fault{outage, kill, leader, stall, full, lag}
 )
 
-// streams are those that may be full.
-var streams = []string{"TY_EVENT", "TY_CALL", "TY_REPLY", "TY_BATCH", "KV_ty_ticket", "KV_ty_worker", "KV_ty_session",
+// mayBeFull are the streams that may be full.
+var mayBeFull = []string{"TY_EVENT", "TY_CALL", "TY_REPLY", "TY_BATCH", "KV_ty_ticket", "KV_ty_worker", "KV_ty_session",
 	"KV_ty_approval"}
 
 // fate is what goes wrong in a history, and how often.
@@ -48,16 +49,20 @@ type fate struct {
 	kinds  []fault
 	every  time.Duration // the mean time between faults that come out of the blue
 	strike float64       // how often a step of a party is the last one before something happens to it
+	// around is how often a step is one that matters to the history's focus, and something happens just then.
+	around float64
 
 	begun atomic.Bool // everybody is there, and it is not quiet yet
 
 	mu     sync.Mutex
 	struck []string // parties to which something happens before the next step
+	kills  bool     // and the server is killed
 	ailing bool     // something is wrong with the server
+	had    map[fault]bool
 }
 
 func (w *world) drawFate() *fate {
-	f := &fate{w: w, d: draws{w.random("faults")}}
+	f := &fate{w: w, d: draws{w.random("faults")}, had: map[fault]bool{}}
 	w.quietAt = f.d.between(4*time.Second, 20*time.Second)
 	for _, k := range slices.Concat(ofParties, ofServer) {
 		if f.d.one(3) {
@@ -68,6 +73,18 @@ func (w *world) drawFate() *fate {
 	if f.d.IntN(10) < 7 {
 		f.strike = 0.004 * f.d.Float64()
 	}
+	switch w.sc.focus {
+	case streams:
+		f.kinds, f.every = ofConnections, f.d.between(300*time.Millisecond, 2*time.Second)
+	case takeovers:
+		f.kinds, f.every = ofConnections, f.d.between(200*time.Millisecond, 2*time.Second)
+	case absences:
+		f.kinds, f.every = ofConnections, f.d.between(time.Second, 5*time.Second)
+	case restarts:
+		f.kinds, f.around = []fault{crash}, 0.5*f.d.Float64()
+	case people:
+		f.around = 0.1
+	}
 	return f
 }
 
@@ -76,24 +93,42 @@ func (f *fate) String() string {
 	for _, k := range f.kinds {
 		names = append(names, string(k))
 	}
-	return fmt.Sprintf("faults until %s: %s, one every %s and at %.2f%% of the steps", stamp(f.w.quietAt),
+	return fmt.Sprintf("it is about %s; faults until %s: %s, one every %s and at %.2f%% of the steps", f.w.sc.focus, stamp(f.w.quietAt),
 		strings.Join(names, " "), f.every, 100*f.strike)
 }
 
 // step is told of each step, and may decide that it is the last one of a party before something happens to it.
-func (f *fate) step(party string) {
-	if f.begun.Load() && f.d.Float64() < f.strike && party != "" {
-		f.mu.Lock()
-		f.struck = append(f.struck, party)
-		f.mu.Unlock()
+func (f *fate) step(party, what string) {
+	if !f.begun.Load() || party == "" {
+		return
 	}
+	strikes, kills := f.d.Float64() < f.strike, false
+	if f.around > 0 {
+		switch f.w.sc.focus {
+		case people: // a batch is parked or woken, or its owner writes something else
+			strikes = strikes || about(what, "._.batch", "ty.wake.") && f.d.Float64() < f.around
+		case restarts: // a read is handed out, or has its result
+			kills = about(what, "ty.call.READ_ONLY.", "ty.event.") && f.d.Float64() < f.around
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if strikes {
+		f.struck = append(f.struck, party)
+	}
+	f.kills = f.kills || kills
+}
+
+// about reports whether a step is about messages on one of some subjects.
+func about(what string, subjects ...string) bool {
+	return slices.ContainsFunc(subjects, func(s string) bool { return strings.Contains(what, s) })
 }
 
 // before lets happen what step has decided, before the next step and while nothing runs.
 func (f *fate) before() {
 	f.mu.Lock()
-	struck := f.struck
-	f.struck = nil
+	struck, kills := f.struck, f.kills
+	f.struck, f.kills = nil, false
 	f.mu.Unlock()
 	for _, name := range struck {
 		f.w.mu.Lock()
@@ -103,6 +138,24 @@ func (f *fate) before() {
 			f.hit(f.w.machines[i])
 		}
 	}
+	if kills {
+		f.hitServer(kill, f.d.between(10*time.Millisecond, 300*time.Millisecond)|1)
+		if f.d.one(3) {
+			f.hit(f.w.machines[f.d.IntN(f.w.sc.dispatchers)])
+		}
+	}
+}
+
+// victim draws whom something happens to.
+func (f *fate) victim() *machine {
+	first, n := 0, len(f.w.machines)
+	switch f.w.sc.focus {
+	case streams, takeovers:
+		n = f.w.sc.dispatchers
+	case absences:
+		first, n = f.w.sc.dispatchers, len(f.w.sc.workers)
+	}
+	return f.w.machines[first+f.d.IntN(n)]
 }
 
 // run lets things happen until the history is to be quiet, or done in one way or another, and heals the parties then.
@@ -129,7 +182,7 @@ func (f *fate) run(over, broken <-chan struct{}) {
 			break
 		}
 		if len(f.kinds) > 0 {
-			f.hit(f.w.machines[f.d.IntN(len(f.w.machines))])
+			f.hit(f.victim())
 		}
 	}
 	f.begun.Store(false)
@@ -163,6 +216,8 @@ func (f *fate) hit(m *machine) {
 		d = f.d.between(800*time.Millisecond, 4*time.Second)
 	case 1:
 		d = f.d.between(4*time.Second, 12*time.Second) // longer than everything that anybody waits for
+	case 2:
+		d = f.fitting(d)
 	}
 	noticed := f.d.one(2)
 	if p.gone() || p.ctx.Err() != nil || !f.begun.Load() {
@@ -173,6 +228,7 @@ func (f *fate) hit(m *machine) {
 		f.hitServer(k, min(d, f.w.restless(), 5*time.Second)|1)
 		return
 	}
+	f.happens(k)
 	p.wound()
 	f.w.after(d|1, p.heal) // or run does so before
 	switch k {
@@ -195,11 +251,31 @@ func (f *fate) hit(m *machine) {
 	}
 }
 
+// happens notes which faults a history has.
+func (f *fate) happens(k fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.had[k] = true
+}
+
+// fitting draws a time that fits what the history is about.
+func (f *fate) fitting(other time.Duration) time.Duration {
+	switch wait := settings.BatchAckWait; f.w.sc.focus {
+	case streams: // back again when the next owner is about to begin
+		return f.d.between(wait-200*time.Millisecond, wait+400*time.Millisecond)
+	case people: // about as long as it takes to park a batch and to wake it, or until another has taken it over
+		return f.d.between(wait, 3*wait)
+	case absences: // longer than until it counts as lost
+		return f.d.between(settings.WorkerTTL+settings.CallAckWait, 12*time.Second)
+	}
+	return other
+}
+
 // hitServer lets something happen to the server.
 func (f *fate) hitServer(k fault, d time.Duration) {
 	f.w.disturbed.Store(true)
 	s := f.w.bus.server()
-	which := pick(f.d, streams)
+	which := pick(f.d, mayBeFull)
 	behind := 1 + f.d.IntN(4)
 	f.mu.Lock()
 	ailing := f.ailing
@@ -208,6 +284,7 @@ func (f *fate) hitServer(k fault, d time.Duration) {
 	if ailing { // one thing at a time
 		return
 	}
+	f.happens(k)
 	var end func()
 	switch k {
 	case outage:

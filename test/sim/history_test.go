@@ -32,6 +32,7 @@ type report struct {
 	lines    int // of the ledger
 	hash     string
 	steps    int
+	plays    map[string]bool // what it has played; see plays
 }
 
 // String says what is wrong.
@@ -64,7 +65,7 @@ const patience = 100 * time.Second
 
 // newWorld draws a history.
 func newWorld(seed uint64, b bus, opt options) *world {
-	w := &world{seed: seed, bus: b, book: &book{}, began: time.Now(), seen: map[toolyard.BatchKey]*seen{},
+	w := &world{seed: seed, bus: b, book: &book{ranOn: map[int]string{}}, began: time.Now(), seen: map[toolyard.BatchKey]*seen{},
 		log: slog.New(slog.DiscardHandler), broken: make(chan struct{}), over: make(chan struct{})}
 	w.trace = &trace{out: opt.trace, sum: newSummer()}
 	if opt.trace != nil {
@@ -94,7 +95,7 @@ func (w *world) play(opt options) *report {
 		w.machines = append(w.machines, m)
 		w.start(m)
 	}
-	if slices.ContainsFunc(w.sc.agents, func(a agentSpec) bool { return a.http }) {
+	if w.sc.peopleHTTP || slices.ContainsFunc(w.sc.agents, func(a agentSpec) bool { return a.http }) {
 		w.add("api", serve)
 	}
 	w.workersReady.Wait()
@@ -103,8 +104,8 @@ func (w *world) play(opt options) *report {
 		agents = append(agents, w.add(string(s.name), agent(s)))
 	}
 	if w.sc.people {
-		w.add("p1", person(0))
-		w.add("p2", person(1))
+		w.add("p1", person(0, w.sc.peopleHTTP))
+		w.add("p2", person(1, false))
 	}
 	over := make(chan struct{})
 	w.running.Go(func() {
@@ -126,7 +127,7 @@ func (w *world) play(opt options) *report {
 	case <-w.broken:
 	}
 	limit.Stop()
-	r := &report{seed: w.seed, took: w.now()}
+	r := &report{seed: w.seed, took: w.now(), plays: map[string]bool{}}
 	w.judge(r)
 	close(w.over)
 	w.mu.Lock()

@@ -14,10 +14,8 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
-	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
-	"github.com/toolyard/toolyard/test/faults/ledger"
 	"github.com/toolyard/toolyard/test/verdict"
 )
 
@@ -63,7 +61,10 @@ func (w *world) judge(r *report) {
 			w.fail(name, "%s", text)
 		}
 		w.checkReadings(h)
-		w.checkApproved(h)
+		w.checkPeople(h)
+		w.checkParked(h)
+		w.checkEnds(h)
+		w.plays(r, h)
 		return nil
 	}}
 	w.start(m)
@@ -78,7 +79,7 @@ func (w *world) history(ctx context.Context, b *natsbroker.Broker, c *client.Cli
 		h.Processes[p.name] = p.id
 	}
 	w.book.mu.Lock()
-	h.Ledger = slices.Clone(w.book.lines)
+	h.Ledger = slices.Clone(w.book.lines) // what comes later is no part of the history
 	w.book.mu.Unlock()
 	for _, k := range w.keys() {
 		rec, err := verdict.Read(ctx, b, c, k)
@@ -153,29 +154,50 @@ func (w *world) right(j *verdict.Judged, c verdict.Call, res verdict.Finished) b
 	}
 	k, _ := kindOf(call.Tool)
 	o := spec.batch.Options
+	late := o.TimeoutMS < longWait.Milliseconds()
+	log := logOf(j.Batches[c.BatchKey], c.Index)
+	canceled := len(log.canceled) > 0 && spec.cancels(c.Index) || len(log.interrupted) > 0
 	switch res.Code {
 	case toolyard.OK:
 		return call.Tool != absent && (in.Code == "" || in.Passes > 0)
-	case toolyard.UnknownTool:
-		return call.Tool == absent
+	case toolyard.UnknownTool: // nobody has it, or those who have it were away
+		return call.Tool == absent || w.sc.lacks(call.Tool) && (w.disturbed.Load() || slices.Contains(w.hurt(), true))
 	// Somebody was lost who had it, or seemed to be; what may run twice is tried again, unless it is to end.
 	case toolyard.OutcomeUnknown:
-		toEnd := spec.cancel > 0 || o.OnError == toolyard.CancelGroup || o.TimeoutMS < (10*time.Minute).Milliseconds()
+		toEnd := canceled || o.OnError == toolyard.CancelGroup || late
 		return (!k.idempotent || res.Attempts >= 3 || toEnd) && (w.disturbed.Load() || j.Hurt[j.Processes[res.Worker]])
 	case toolyard.Canceled:
-		return spec.cancel > 0
+		return canceled
 	case toolyard.DeadlineExceeded:
-		return o.TimeoutMS < (10 * time.Minute).Milliseconds()
+		return late
 	case toolyard.SiblingCanceled:
 		return o.OnError == toolyard.CancelGroup
 	case toolyard.Skipped:
 		return o.Partition == toolyard.OrderedHalt
-	case toolyard.ApprovalRejected, toolyard.ApprovalExpired:
-		return k.asks
+	case toolyard.ApprovalRejected:
+		return log.decided != nil && log.decision.Decision == events.Reject
+	case toolyard.ApprovalExpired:
+		return log.decided != nil && log.decision.Decision == events.Supersede ||
+			log.decided == nil && log.waiting != nil && !res.At.Before(log.waiting.Time.Add(w.sc.approvalWait))
 	case toolyard.DependencyUnavailable: // its own word, a breaker that has tripped on others', or nobody was there
 		return w.disturbed.Load() || w.sc.fails(call.Tool, res.Code)
 	}
 	return in.Code == res.Code
+}
+
+// hurt says of each worker that ever ran whether anything happened to it.
+func (w *world) hurt() (out []bool) {
+	for _, p := range w.parties {
+		if strings.HasPrefix(p.name, "w") {
+			out = append(out, p.hurt())
+		}
+	}
+	return out
+}
+
+// lacks reports whether a worker does not have a tool.
+func (sc *scenario) lacks(tool string) bool {
+	return slices.ContainsFunc(sc.workers, func(s workerSpec) bool { return s.lacks == tool })
 }
 
 // fails reports whether some call of a tool fails so.
@@ -200,24 +222,6 @@ func (w *world) checkReadings(h *verdict.History) {
 			if n > len(sub.Results) || !bytes.Equal(raw(r.results), raw(sub.Results[:n])) && n > 0 {
 				w.fail("Q2", "%s saw %d results of %s that are not those that others saw", r.who, n, sub.Key())
 			}
-		}
-	}
-}
-
-// checkApproved: a call that needs a person begins when one has allowed it.
-func (w *world) checkApproved(h *verdict.History) {
-	for _, l := range h.Ledger {
-		if k, _ := kindOf(l.Tool); l.Kind != ledger.Begin || !k.asks {
-			continue
-		}
-		allowed := false
-		for _, e := range h.Batches[l.Key()].Log {
-			d, ok := e.Body.(events.Decided)
-			allowed = allowed || ok && e.Chain == batch.ChainCall && e.Index == l.Index &&
-				d.Decision == events.Approve && e.Time.UnixNano() <= l.Wall
-		}
-		if !allowed {
-			w.fail("approval", "%s/%d begins, and nobody has allowed it", l.Key(), l.Index)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func (b *memBus) start(w *world, opt options) {
 			b.steps++
 			w.note(s.Party, "%d %s %s", s.Conn, s.Kind, b.names.replace(s.What))
 			if w.fate != nil {
-				w.fate.step(s.Party)
+				w.fate.step(s.Party, s.What)
 			}
 		},
 		Fail: func(err error) { w.fail("server", "%v", err) },

@@ -22,12 +22,11 @@ import (
 
 // The times of a history, scaled so that all that can happen happens within two minutes.
 const (
-	openIdle     = 5 * time.Second
-	approvalWait = 12 * time.Second
-	workerWait   = 20 * time.Second
-	queueWait    = 30 * time.Second
-	drainGrace   = time.Second
-	ticketIdle   = 2 * time.Second
+	openIdle   = 5 * time.Second
+	workerWait = 20 * time.Second
+	queueWait  = 30 * time.Second
+	drainGrace = time.Second
+	ticketIdle = 2 * time.Second
 )
 
 // settings are those of one node, as they are.
@@ -46,7 +45,7 @@ func dispatch(p *party) error {
 	}
 	d := dispatcher.New(b, dispatcher.Config{
 		ID: p.name, Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}, OpenIdle: openIdle,
-		ApprovalWait: approvalWait, WorkerWait: workerWait,
+		ApprovalWait: p.w.sc.approvalWait, WorkerWait: workerWait,
 		QueueWait: queueWait, TicketIdle: ticketIdle, Log: p.log,
 	})
 	defer p.whenReady(d.Ready())()

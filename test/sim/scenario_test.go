@@ -12,12 +12,35 @@ import (
 
 // scenario is what a history is about: who is there, and what is asked of them.
 type scenario struct {
+	focus       focus
 	dispatchers int
 	workers     []workerSpec
 	agents      []agentSpec
 	people      bool
-	workspaces  []toolyard.Workspace
+	// peopleHTTP says that one of them comes over HTTP.
+	peopleHTTP bool
+	workspaces []toolyard.Workspace
+	// approvalWait is how long people have to decide.
+	approvalWait time.Duration
 }
+
+// focus is what a history is about above all.
+type focus string
+
+// The focuses.
+const (
+	anything  focus = "anything"
+	streams   focus = "open batches, whose owners change"
+	takeovers focus = "owners that fall silent and come back"
+	absences  focus = "workers that are silent for long and come back to exclusive calls"
+	restarts  focus = "a server that is killed when it has just handed out a read"
+	people    focus = "calls that wait for people, and batches that are parked meanwhile"
+	crowds    focus = "batches that stand in line for one workspace, for calls that people allow and agents cancel"
+)
+
+// focuses are as often drawn as they stand here.
+var focuses = []focus{anything, anything, anything, anything, streams, takeovers, absences, restarts, people, people,
+	people, crowds}
 
 type workerSpec struct {
 	classes []toolyard.Class
@@ -40,12 +63,20 @@ type batchSpec struct {
 	submit, cancel time.Duration
 	twice          bool
 	canceled       []int
+	apart          time.Duration // they are canceled one by one, so long after each other
 	// open says that the calls from first on are appended later, one every pause, and then the batch is closed, or left
 	// open.
 	open   bool
 	first  int
 	pause  time.Duration
 	closes bool
+	// interrupt is when its session is interrupted; 0: never.
+	interrupt time.Duration
+}
+
+// cancels reports whether its agent cancels a call.
+func (b *batchSpec) cancels(i int) bool {
+	return b.cancel > 0 && (len(b.canceled) == 0 || slices.Contains(b.canceled, i))
 }
 
 // draws are what scenarios are drawn with.
@@ -61,21 +92,44 @@ func pick[T any](d draws, from []T) T { return from[d.IntN(len(from))] }
 
 func (w *world) drawScenario() *scenario {
 	d := draws{w.random("scenario")}
-	sc := &scenario{dispatchers: 1 + d.IntN(2), people: d.one(3)}
-	for i := range 1 + d.IntN(2) {
+	sc := &scenario{focus: pick(d, focuses), dispatchers: 1 + d.IntN(2),
+		approvalWait: d.between(2*time.Second, 12*time.Second).Truncate(time.Millisecond)}
+	sc.people = sc.focus == people || sc.focus == crowds || sc.focus == anything && d.one(4)
+	sc.peopleHTTP = sc.people && d.one(3)
+	workspaces, agents := 1+d.IntN(2), 1+d.IntN(3)
+	switch sc.focus {
+	case takeovers:
+		workspaces, agents, sc.dispatchers = 1, 3, 2
+	case streams:
+		sc.dispatchers = 2
+	case restarts:
+		workspaces = 1
+	case crowds:
+		workspaces, agents, sc.approvalWait = 1, 2+d.IntN(2), longWait
+	}
+	if sc.focus == people && d.one(3) { // nobody runs out of time, and nothing that was forgotten is found by that
+		sc.approvalWait = longWait
+	}
+	for i := range workspaces {
 		sc.workspaces = append(sc.workspaces, toolyard.Workspace(fmt.Sprint("ws", i+1)))
 	}
 	for i := range 2 + d.IntN(2) {
 		s := workerSpec{classes: toolyard.Classes, slots: 1 + d.IntN(2)}
+		if sc.focus == absences {
+			s.slots = 2
+		}
 		if i > 0 && d.one(4) {
 			s.classes = toolyard.Classes[:1+d.IntN(2)]
 		}
+		if i > 0 && d.one(8) {
+			s.lacks = pick(d, kinds).name
+		}
 		sc.workers = append(sc.workers, s)
 	}
-	for a := range 1 + d.IntN(3) {
+	for a := range agents {
 		agent := agentSpec{name: toolyard.Agent(fmt.Sprint("a", a+1)), http: d.one(4)}
 		for n := range 1 + d.IntN(2) {
-			agent.batches = append(agent.batches, d.batch(sc, agent.name, n))
+			agent.batches = append(agent.batches, d.batch(sc, &agent, n))
 		}
 		sc.agents = append(sc.agents, agent)
 	}
@@ -102,15 +156,18 @@ func (sc *scenario) unsafe() bool {
 	return false
 }
 
-func (d draws) batch(sc *scenario, agent toolyard.Agent, n int) *batchSpec {
+// longWait is longer than anything lasts.
+const longWait = 10 * time.Minute
+
+func (d draws) batch(sc *scenario, agent *agentSpec, n int) *batchSpec {
 	b := &batchSpec{submit: d.between(0, 3*time.Second), twice: d.one(6)}
 	b.batch = toolyard.Batch{
-		ID: toolyard.BatchID(fmt.Sprint("b", n+1)), Agent: agent, Session: "s", Workspace: pick(d, sc.workspaces),
+		ID: toolyard.BatchID(fmt.Sprint("b", n+1)), Agent: agent.name, Session: "s", Workspace: pick(d, sc.workspaces),
 		Interactive: sc.people,
 		Options: toolyard.Options{
 			Partition: toolyard.Consecutive, OnError: pick(d,
 				[]toolyard.OnError{toolyard.CancelGroup, toolyard.Continue}),
-			MaxConcurrency: 1 + d.IntN(4), TimeoutMS: (10 * time.Minute).Milliseconds(),
+			MaxConcurrency: 1 + d.IntN(4), TimeoutMS: longWait.Milliseconds(), Supersede: sc.people && d.one(8),
 		},
 	}
 	if d.one(8) {
@@ -121,12 +178,19 @@ func (d draws) batch(sc *scenario, agent toolyard.Agent, n int) *batchSpec {
 	}
 	failing := pick(d, []int{3, 6, 20})
 	for i := range 1 + d.IntN(3) + d.IntN(4) {
-		c := d.call(failing, sc.people)
+		c := d.call(sc, failing)
+		if asked := agent.asked(b); len(asked) > 0 && d.one(4) { // what somebody may have allowed for the session
+			c = pick(d, asked)
+		}
 		c.ID = fmt.Sprint("c", i)
 		b.batch.Calls = append(b.batch.Calls, c)
 	}
+	if sc.focus == crowds {
+		d.crowd(b, n)
+		return b
+	}
 	b.first = len(b.batch.Calls)
-	if d.one(4) {
+	if d.one(4) || sc.focus == streams {
 		b.open, b.closes = true, !d.one(4)
 		b.first, b.pause = d.IntN(len(b.batch.Calls)+1), d.between(time.Millisecond, 1200*time.Millisecond)
 	}
@@ -138,20 +202,68 @@ func (d draws) batch(sc *scenario, agent toolyard.Agent, n int) *batchSpec {
 			}
 		}
 	}
+	if d.one(10) || sc.people && d.one(6) {
+		b.interrupt = b.submit + d.between(100*time.Millisecond, 8*time.Second)
+	}
 	return b
+}
+
+// asked are an agent's calls that need a person, those of a batch that is not among its own yet included.
+func (a *agentSpec) asked(now *batchSpec) (out []toolyard.Call) {
+	for _, b := range append(slices.Clone(a.batches), now) {
+		for _, c := range b.batch.Calls {
+			if k, _ := kindOf(c.Tool); k.asks {
+				out = append(out, c)
+			}
+		}
+	}
+	return out
+}
+
+// crowd makes a batch one of those that stand in line all the time: each agent's first one writes, and the others read
+// what people allow one by one.
+func (d draws) crowd(b *batchSpec, n int) {
+	b.submit, b.batch.Options.Partition = d.between(0, time.Second), toolyard.Consecutive
+	b.batch.Options.TimeoutMS, b.batch.Options.Supersede = longWait.Milliseconds(), false
+	b.first = len(b.batch.Calls)
+	if n > 0 {
+		b.open, b.closes, b.pause, b.first = true, true, 2*time.Second, b.first-1
+		b.cancel = b.submit + d.between(100*time.Millisecond, 2*time.Second)
+		b.apart = d.between(10*time.Millisecond, 400*time.Millisecond)
+	}
+	for i := range b.batch.Calls {
+		c := &b.batch.Calls[i]
+		c.Tool = "write"
+		in := input{WorkMS: d.between(20*time.Millisecond, 300*time.Millisecond).Milliseconds(), Commits: 2}
+		if n > 0 {
+			c.Tool, in.Commits = "ask_read", 0
+			if d.one(2) {
+				b.canceled = append(b.canceled, i)
+			}
+		}
+		c.Input = raw(in)
+	}
+	if len(b.canceled) == 0 {
+		b.cancel = 0
+	}
 }
 
 // codes are what tools fail with.
 var codes = []toolyard.Code{toolyard.ExecutionFailed, toolyard.DependencyUnavailable, toolyard.SandboxViolation,
 	toolyard.InvalidArguments}
 
-func (d draws) call(failing int, people bool) toolyard.Call {
+func (d draws) call(sc *scenario, failing int) toolyard.Call {
 	drawn := slices.Clone(kinds)
-	if people {
-		for i := range drawn {
-			if drawn[i].asks {
-				drawn[i].weight = 3
-			}
+	for i := range drawn {
+		switch name := drawn[i].name; {
+		case drawn[i].asks && sc.focus == people:
+			drawn[i].weight = 6
+		case drawn[i].asks && sc.people:
+			drawn[i].weight = 3
+		case sc.focus == absences && (name == "put" || name == "write"):
+			drawn[i].weight *= 6
+		case sc.focus == restarts && name != "read" && name != "write":
+			drawn[i].weight = 0
 		}
 	}
 	total := 0
@@ -174,6 +286,12 @@ func (d draws) call(failing int, people bool) toolyard.Call {
 		in.WorkMS = d.between(60*time.Millisecond, 800*time.Millisecond).Milliseconds()
 	case 2:
 		in.WorkMS = d.between(time.Second, 6*time.Second).Milliseconds()
+	}
+	switch {
+	case sc.focus == takeovers && d.one(3), sc.focus == absences && d.one(2):
+		in.WorkMS = d.between(time.Second, 6*time.Second).Milliseconds()
+	case sc.focus == restarts && d.one(2):
+		in.WorkMS = d.between(60*time.Millisecond, 2*time.Second).Milliseconds()
 	}
 	if !k.class.Safe() {
 		in.Commits = 1 + d.IntN(3)

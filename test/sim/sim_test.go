@@ -43,13 +43,14 @@ const alike = 60
 func TestSimulation(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // goroutines that are ready at one instant run in their order
 	opt := options{calm: *calm}
-	steps, lines, same, began := 0, 0, 0, time.Now()
+	steps, lines, same, all, began := 0, 0, 0, played{}, time.Now()
 	for n := range *seeds {
 		r := inMemory(t, *from+n, opt)
 		if len(r.problems) > 0 {
 			t.Error(r)
 		}
 		steps, lines = steps+r.steps, lines+r.lines
+		all.add(r)
 		if n < *twice {
 			if again := inMemory(t, *from+n, opt); again.hash == r.hash {
 				same++
@@ -60,6 +61,9 @@ func TestSimulation(t *testing.T) {
 		}
 	}
 	t.Logf("%d histories: %d lines in the ledger, %d steps, in %s", *seeds, lines, steps, time.Since(began))
+	if *seeds >= playsAll && !*calm {
+		all.check(t)
+	}
 	if played := min(*seeds, *twice); played > 0 && same*100 < int(played)*alike {
 		t.Errorf("%d of %d seeds are the same history each time; at least %d%% should be", same, played, alike)
 	}

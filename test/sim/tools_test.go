@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/schema"
 	"github.com/toolyard/toolyard/test/faults/ledger"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -16,10 +17,26 @@ import (
 type book struct {
 	mu    sync.Mutex
 	lines []ledger.Line
+	// ranOn has, for each line that says that a tool begins, the hash of what it begins on.
+	ranOn map[int]string
 }
 
-// write notes what a party's tool does. What has crashed does nothing.
+// begin writes that a party's tool begins.
+func (b *book) begin(p *party, name string, env *tool.Env, in json.RawMessage) error {
+	v, err := schema.Parse(in)
+	if err != nil {
+		return err
+	}
+	return b.add(p, ledger.Begin, name, env, v.Hash())
+}
+
+// write writes what a party's tool does.
 func (b *book) write(p *party, kind ledger.Kind, name string, env *tool.Env) error {
+	return b.add(p, kind, name, env, "")
+}
+
+// add adds a line. What has crashed does nothing.
+func (b *book) add(p *party, kind ledger.Kind, name string, env *tool.Env, ranOn string) error {
 	if p.gone() {
 		return errCrash
 	}
@@ -28,6 +45,9 @@ func (b *book) write(p *party, kind ledger.Kind, name string, env *tool.Env) err
 	l.Mono = l.Wall
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if ranOn != "" {
+		b.ranOn[len(b.lines)] = ranOn
+	}
 	b.lines = append(b.lines, l)
 	p.w.note(p.name, "%s %s %s/%s/%d attempt %d token %d", kind, name, l.Agent, l.Batch, l.Index, l.Attempt, l.Token)
 	return nil
@@ -43,6 +63,8 @@ type input struct {
 	Passes int           `json:"passes,omitempty"`
 	// Ignores says that it does not care for being stopped.
 	Ignores bool `json:"ignores,omitempty"`
+	// Edited names the person who has changed the input.
+	Edited string `json:"edited,omitempty"`
 }
 
 // kind is a kind of tool.
@@ -80,8 +102,8 @@ func kindOf(name string) (kind, bool) {
 	return kind{name: name, class: toolyard.Unsafe}, false
 }
 
-// schema is that of all inputs. Each party compiles it for each tool: it is short.
-var schema = json.RawMessage(`{"type":"object","additionalProperties":true}`)
+// anyInput is the schema of all inputs. Each party compiles it for each tool: it is short.
+var anyInput = json.RawMessage(`{"type":"object","additionalProperties":true}`)
 
 // tools are a worker's: all but one.
 func (p *party) tools(lacks string) ([]tool.Tool, error) {
@@ -93,7 +115,7 @@ func (p *party) tools(lacks string) ([]tool.Tool, error) {
 		d := tool.Declaration{
 			Name: k.name, Description: "A tool of the simulation.", Class: tool.ClassRule{Static: k.class},
 			ReadOnly:   k.class.Safe(),
-			Idempotent: &k.idempotent, UsesWorkspace: &k.workspace, Dependency: k.name, InputSchema: schema,
+			Idempotent: &k.idempotent, UsesWorkspace: &k.workspace, Dependency: k.name, InputSchema: anyInput,
 			MaxResultSizeChars: 1_000,
 			TimeoutMS:          toolTimeout.Milliseconds(),
 		}
@@ -101,6 +123,9 @@ func (p *party) tools(lacks string) ([]tool.Tool, error) {
 			raw json.RawMessage) (tool.Output, error) {
 			var in input
 			if err := json.Unmarshal(raw, &in); err != nil {
+				return tool.Output{}, err
+			}
+			if err := p.w.book.begin(p, k.name, &env, raw); err != nil {
 				return tool.Output{}, err
 			}
 			return p.run(ctx, k, env, in)
@@ -118,9 +143,6 @@ const toolTimeout = 10 * time.Second
 
 // run is a tool: it works, and acts at its commit points.
 func (p *party) run(ctx context.Context, k kind, env tool.Env, in input) (tool.Output, error) {
-	if err := p.w.book.write(p, ledger.Begin, k.name, &env); err != nil {
-		return tool.Output{}, err
-	}
 	err := p.work(ctx, k, env, in)
 	if err = errors.Join(err, p.w.book.write(p, ledger.End, k.name, &env)); err != nil {
 		return tool.Output{}, err

@@ -1,0 +1,163 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/test/faults/ledger"
+	"github.com/toolyard/toolyard/test/verdict"
+)
+
+// What histories are to play, beside each fault. Each is found in what is left of a history: what was only meant to
+// happen does not count.
+const (
+	playsApproved    = "a person allows a call"
+	playsEdited      = "a person changes an input"
+	playsDenied      = "a person denies a call"
+	playsExpired     = "nobody answers"
+	playsSuperseded  = "a session goes on without an answer"
+	playsRecalled    = "a session remembers what was allowed"
+	playsParked      = "a batch is parked"
+	playsWoken       = "a parked batch goes on"
+	playsTakenOver   = "a batch gets another owner"
+	playsInterrupted = "an interrupt ends a call"
+	playsCanceled    = "a cancel ends a call"
+	playsAllCanceled = "a cancel ends a batch"
+	playsAppended    = "an agent appends calls"
+	playsIdle        = "an owner closes a batch"
+	playsAgain       = "an attempt is repeated"
+	playsUnknown     = "nobody knows how a call ended"
+	playsLate        = "a batch runs out of time"
+	playsSibling     = "a call ends with its sibling"
+	playsHalted      = "a batch halts"
+	playsLacked      = "a tool is nowhere"
+	playsHTTP        = "an agent comes over HTTP"
+	playsResumed     = "an agent over HTTP goes on where the API has died"
+	playsTwice       = "results are read twice"
+)
+
+var plays = []string{playsApproved, playsEdited, playsDenied, playsExpired, playsSuperseded, playsRecalled, playsParked,
+	playsWoken, playsTakenOver, playsInterrupted, playsCanceled, playsAllCanceled, playsAppended, playsIdle, playsAgain,
+	playsUnknown, playsLate, playsSibling, playsHalted, playsLacked, playsHTTP, playsResumed, playsTwice}
+
+// playsAll is how many histories play all of that.
+const playsAll = 100
+
+// played is how many histories have played what.
+type played map[string]int
+
+// add counts what one history has played.
+func (all played) add(r *report) {
+	for what := range r.plays {
+		all[what]++
+	}
+}
+
+// check tells how many histories have played what, and fails where none has.
+func (all played) check(t *testing.T) {
+	t.Helper()
+	wanted := slices.Clone(plays)
+	for _, f := range slices.Concat(ofParties, ofServer) {
+		wanted = append(wanted, string(f))
+	}
+	var lines []string
+	for _, what := range wanted {
+		lines = append(lines, fmt.Sprintf("%5d %s", all[what], what))
+		if all[what] == 0 {
+			t.Errorf("no history has played: %s", what)
+		}
+	}
+	slices.Sort(lines)
+	t.Logf("so many histories have played:\n%s", strings.Join(lines, "\n"))
+	for what := range maps.Keys(all) {
+		if !slices.Contains(wanted, what) {
+			t.Errorf("%q is played and not asked for", what)
+		}
+	}
+}
+
+// saw notes what a history has played.
+func (r *report) saw(what string, when bool) {
+	if when {
+		r.plays[what] = true
+	}
+}
+
+// plays looks for what the history has played.
+func (w *world) plays(r *report, h *verdict.History) {
+	for k, rec := range h.Batches {
+		w.playsOf(r, k, rec)
+	}
+	for _, l := range h.Ledger {
+		k, _ := kindOf(l.Tool)
+		r.saw(playsRecalled, l.Kind == ledger.Begin && k.asks && logOf(h.Batches[l.Key()], l.Index).asked == nil)
+	}
+	for _, a := range w.sc.agents {
+		for _, b := range a.batches {
+			whole, pieces := 0, 0
+			for _, reading := range w.seen[b.batch.Key()].results {
+				if reading.whole {
+					whole++
+				} else if len(reading.results) > 0 {
+					pieces++
+				}
+			}
+			r.saw(playsTwice, whole > 1)
+			r.saw(playsHTTP, a.http && whole > 0)
+			r.saw(playsResumed, a.http && whole > 0 && pieces > 0)
+		}
+	}
+	if w.fate != nil {
+		w.fate.mu.Lock()
+		defer w.fate.mu.Unlock()
+		for k := range w.fate.had {
+			r.saw(string(k), true)
+		}
+	}
+}
+
+// playsOf looks for what was played of one batch.
+func (w *world) playsOf(r *report, k toolyard.BatchKey, rec *verdict.Batch) {
+	parked, all := false, false
+	for _, e := range rec.Log {
+		switch body := e.Body.(type) {
+		case events.Parked:
+			parked = true
+			r.saw(playsParked, true)
+		case events.Adopted:
+			r.saw(playsWoken, parked)
+			r.saw(playsTakenOver, !parked)
+			parked = false
+		case events.Decided:
+			r.saw(playsSuperseded, body.Decision == events.Supersede)
+			r.saw(playsDenied, body.Decision == events.Reject)
+			r.saw(playsEdited, body.Edited != "")
+			r.saw(playsApproved, body.Decision == events.Approve && body.Edited == "")
+		case events.Appended:
+			r.saw(playsAppended, true)
+		case events.Closed:
+			r.saw(playsIdle, body.By == "owner")
+		case events.AttemptFailed:
+			r.saw(playsAgain, true)
+		case events.Canceled:
+			all = all || len(body.Calls) == 0
+		}
+	}
+	for i, res := range rec.Results() {
+		log := logOf(rec, i)
+		r.saw(playsCanceled, res.Code == toolyard.Canceled && len(log.canceled) > 0)
+		r.saw(playsAllCanceled, res.Code == toolyard.Canceled && all)
+		r.saw(playsInterrupted, res.Code == toolyard.Canceled && len(log.canceled) == 0)
+		r.saw(playsExpired, res.Code == toolyard.ApprovalExpired && log.decided == nil)
+		r.saw(playsUnknown, res.Code == toolyard.OutcomeUnknown)
+		r.saw(playsLate, res.Code == toolyard.DeadlineExceeded)
+		r.saw(playsSibling, res.Code == toolyard.SiblingCanceled)
+		r.saw(playsHalted, res.Code == toolyard.Skipped)
+		r.saw(playsLacked, res.Code == toolyard.UnknownTool && w.seen[k].spec.batch.Calls[i].Tool != absent)
+	}
+}
