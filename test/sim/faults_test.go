@@ -74,6 +74,12 @@ func (w *world) drawFate() *fate {
 		f.strike = 0.004 * f.d.Float64()
 	}
 	switch w.sc.focus {
+	case anything:
+		if f.d.one(3) {
+			f.kinds = ofServer
+		}
+	case visitors:
+		f.kinds, f.every = []fault{crash, severed, stop, dropped}, f.d.between(500*time.Millisecond, 3*time.Second)
 	case streams:
 		f.kinds, f.every = ofConnections, f.d.between(300*time.Millisecond, 2*time.Second)
 	case takeovers:
@@ -154,6 +160,9 @@ func (f *fate) victim() *machine {
 		n = f.w.sc.dispatchers
 	case absences:
 		first, n = f.w.sc.dispatchers, len(f.w.sc.workers)
+	case visitors: // the API, and who came after it
+		first = f.w.sc.dispatchers + len(f.w.sc.workers)
+		n -= first
 	}
 	return f.w.machines[first+f.d.IntN(n)]
 }

@@ -161,7 +161,8 @@ func (w *world) right(j *verdict.Judged, c verdict.Call, res verdict.Finished) b
 	case toolyard.OK:
 		return call.Tool != absent && (in.Code == "" || in.Passes > 0)
 	case toolyard.UnknownTool: // nobody has it, or those who have it were away
-		return call.Tool == absent || w.sc.lacks(call.Tool) && (w.disturbed.Load() || slices.Contains(w.hurt(), true))
+		return call.Tool == absent || w.sc.without(call.Tool) == len(w.sc.workers) ||
+			w.sc.without(call.Tool) > 0 && (w.disturbed.Load() || slices.Contains(w.hurt(), true))
 	// Somebody was lost who had it, or seemed to be; what may run twice is tried again, unless it is to end.
 	case toolyard.OutcomeUnknown:
 		toEnd := canceled || o.OnError == toolyard.CancelGroup || late
@@ -195,9 +196,14 @@ func (w *world) hurt() (out []bool) {
 	return out
 }
 
-// lacks reports whether a worker does not have a tool.
-func (sc *scenario) lacks(tool string) bool {
-	return slices.ContainsFunc(sc.workers, func(s workerSpec) bool { return s.lacks == tool })
+// without is how many workers do not have a tool.
+func (sc *scenario) without(tool string) (n int) {
+	for _, s := range sc.workers {
+		if s.lacks == tool {
+			n++
+		}
+	}
+	return n
 }
 
 // fails reports whether some call of a tool fails so.

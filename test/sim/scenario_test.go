@@ -35,12 +35,13 @@ const (
 	absences  focus = "workers that are silent for long and come back to exclusive calls"
 	restarts  focus = "a server that is killed when it has just handed out a read"
 	people    focus = "calls that wait for people, and batches that are parked meanwhile"
+	visitors  focus = "agents over HTTP, and an API that dies"
 	crowds    focus = "batches that stand in line for one workspace, for calls that people allow and agents cancel"
 )
 
 // focuses are as often drawn as they stand here.
 var focuses = []focus{anything, anything, anything, anything, streams, takeovers, absences, restarts, people, people,
-	people, crowds}
+	people, crowds, visitors}
 
 type workerSpec struct {
 	classes []toolyard.Class
@@ -113,6 +114,10 @@ func (w *world) drawScenario() *scenario {
 	for i := range workspaces {
 		sc.workspaces = append(sc.workspaces, toolyard.Workspace(fmt.Sprint("ws", i+1)))
 	}
+	lacking := ""
+	if d.one(8) {
+		lacking = pick(d, kinds[:5]).name
+	}
 	for i := range 2 + d.IntN(2) {
 		s := workerSpec{classes: toolyard.Classes, slots: 1 + d.IntN(2)}
 		if sc.focus == absences {
@@ -121,13 +126,13 @@ func (w *world) drawScenario() *scenario {
 		if i > 0 && d.one(4) {
 			s.classes = toolyard.Classes[:1+d.IntN(2)]
 		}
-		if i > 0 && d.one(8) {
-			s.lacks = pick(d, kinds).name
+		if lacking != "" && d.one(2) {
+			s.lacks = lacking
 		}
 		sc.workers = append(sc.workers, s)
 	}
 	for a := range agents {
-		agent := agentSpec{name: toolyard.Agent(fmt.Sprint("a", a+1)), http: d.one(4)}
+		agent := agentSpec{name: toolyard.Agent(fmt.Sprint("a", a+1)), http: sc.focus == visitors || d.one(4)}
 		for n := range 1 + d.IntN(2) {
 			agent.batches = append(agent.batches, d.batch(sc, &agent, n))
 		}
@@ -161,13 +166,16 @@ const longWait = 10 * time.Minute
 
 func (d draws) batch(sc *scenario, agent *agentSpec, n int) *batchSpec {
 	b := &batchSpec{submit: d.between(0, 3*time.Second), twice: d.one(6)}
+	if n > 0 && sc.focus == people && d.one(2) { // when people have answered something
+		b.submit += d.between(2*time.Second, 8*time.Second)
+	}
 	b.batch = toolyard.Batch{
 		ID: toolyard.BatchID(fmt.Sprint("b", n+1)), Agent: agent.name, Session: "s", Workspace: pick(d, sc.workspaces),
 		Interactive: sc.people,
 		Options: toolyard.Options{
 			Partition: toolyard.Consecutive, OnError: pick(d,
 				[]toolyard.OnError{toolyard.CancelGroup, toolyard.Continue}),
-			MaxConcurrency: 1 + d.IntN(4), TimeoutMS: longWait.Milliseconds(), Supersede: sc.people && d.one(8),
+			MaxConcurrency: 1 + d.IntN(4), TimeoutMS: longWait.Milliseconds(), Supersede: sc.people && n > 0 && d.one(4),
 		},
 	}
 	if d.one(8) {
@@ -179,7 +187,7 @@ func (d draws) batch(sc *scenario, agent *agentSpec, n int) *batchSpec {
 	failing := pick(d, []int{3, 6, 20})
 	for i := range 1 + d.IntN(3) + d.IntN(4) {
 		c := d.call(sc, failing)
-		if asked := agent.asked(b); len(asked) > 0 && d.one(4) { // what somebody may have allowed for the session
+		if asked := agent.asked(); len(asked) > 0 && d.one(3) { // what somebody may have allowed for the session
 			c = pick(d, asked)
 		}
 		c.ID = fmt.Sprint("c", i)
@@ -201,6 +209,9 @@ func (d draws) batch(sc *scenario, agent *agentSpec, n int) *batchSpec {
 				b.canceled = append(b.canceled, i)
 			}
 		}
+		if d.one(3) {
+			b.canceled = nil // all
+		}
 	}
 	if d.one(10) || sc.people && d.one(6) {
 		b.interrupt = b.submit + d.between(100*time.Millisecond, 8*time.Second)
@@ -208,9 +219,9 @@ func (d draws) batch(sc *scenario, agent *agentSpec, n int) *batchSpec {
 	return b
 }
 
-// asked are an agent's calls that need a person, those of a batch that is not among its own yet included.
-func (a *agentSpec) asked(now *batchSpec) (out []toolyard.Call) {
-	for _, b := range append(slices.Clone(a.batches), now) {
+// asked are the calls of an agent's batches so far that need a person.
+func (a *agentSpec) asked() (out []toolyard.Call) {
+	for _, b := range a.batches {
 		for _, c := range b.batch.Calls {
 			if k, _ := kindOf(c.Tool); k.asks {
 				out = append(out, c)
@@ -288,7 +299,7 @@ func (d draws) call(sc *scenario, failing int) toolyard.Call {
 		in.WorkMS = d.between(time.Second, 6*time.Second).Milliseconds()
 	}
 	switch {
-	case sc.focus == takeovers && d.one(3), sc.focus == absences && d.one(2):
+	case sc.focus == takeovers && d.one(3), (sc.focus == absences || sc.focus == visitors) && d.one(2):
 		in.WorkMS = d.between(time.Second, 6*time.Second).Milliseconds()
 	case sc.focus == restarts && d.one(2):
 		in.WorkMS = d.between(60*time.Millisecond, 2*time.Second).Milliseconds()

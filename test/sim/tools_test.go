@@ -75,19 +75,20 @@ type kind struct {
 	workspace  bool
 	weight     int
 	asks       bool // a rule wants a person for it
+	stops      bool // an interrupt stops it
 }
 
 // kinds are all, with how often each is drawn.
 var kinds = []kind{
-	{"read", toolyard.ReadOnly, true, true, 6, false},
-	{"look", toolyard.ReadOnly, true, false, 2, false}, // no workspace
-	{"pop", toolyard.ReadOnly, false, true, 1, false},  // may not run twice
-	{"write", toolyard.WriteExclusive, false, true, 4, false},
-	{"put", toolyard.WriteExclusive, true, true, 2, false},
-	{"shell", toolyard.Unsafe, false, true, 1, false},
-	{"send", toolyard.WriteExclusive, false, false, 1, false}, // no workspace
-	{"ask_read", toolyard.ReadOnly, true, true, 0, true},
-	{"ask_write", toolyard.WriteExclusive, false, true, 0, true},
+	{"read", toolyard.ReadOnly, true, true, 6, false, false},
+	{"look", toolyard.ReadOnly, true, false, 2, false, true}, // no workspace
+	{"pop", toolyard.ReadOnly, false, true, 1, false, false}, // may not run twice
+	{"write", toolyard.WriteExclusive, false, true, 4, false, false},
+	{"put", toolyard.WriteExclusive, true, true, 2, false, false},
+	{"shell", toolyard.Unsafe, false, true, 1, false, false},
+	{"send", toolyard.WriteExclusive, false, false, 1, false, false}, // no workspace
+	{"ask_read", toolyard.ReadOnly, true, true, 0, true, false},
+	{"ask_write", toolyard.WriteExclusive, false, true, 0, true, false},
 }
 
 // absent is a tool that nobody has.
@@ -118,6 +119,9 @@ func (p *party) tools(lacks string) ([]tool.Tool, error) {
 			Idempotent: &k.idempotent, UsesWorkspace: &k.workspace, Dependency: k.name, InputSchema: anyInput,
 			MaxResultSizeChars: 1_000,
 			TimeoutMS:          toolTimeout.Milliseconds(),
+		}
+		if k.stops {
+			d.Interrupt = tool.Cancel
 		}
 		t, err := tool.Raw(tool.Tool{Declaration: d, Run: func(ctx context.Context, env tool.Env,
 			raw json.RawMessage) (tool.Output, error) {
