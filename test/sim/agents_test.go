@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/events"
 )
 
 // retryAfter is how long somebody waits who has had no answer.
@@ -89,6 +90,7 @@ func (p *party) insist(do func() error) error {
 		if err == nil || p.ctx.Err() != nil || !passes(err) {
 			return err
 		}
+		p.w.note(p.name, "tries again after: %v", err)
 		if p.sleep(retryAfter) != nil {
 			return err
 		}
@@ -104,7 +106,7 @@ func passes(err error) bool {
 		return false
 	}
 	for _, final := range []error{client.ErrOtherContent, client.ErrClosed, client.ErrCompleted, client.ErrNoCall,
-		client.ErrDamaged} {
+		client.ErrDamaged, events.ErrNewer} {
 		if errors.Is(err, final) {
 			return false
 		}

@@ -78,6 +78,9 @@ func (w *world) drawFate() *fate {
 		if f.d.one(3) {
 			f.kinds = ofServer
 		}
+	case upgrades:
+		f.kinds = append([]fault{crash, stop}, ofConnections...)
+		f.every = f.d.between(500*time.Millisecond, 3*time.Second)
 	case visitors:
 		f.kinds, f.every = []fault{crash, severed, stop, dropped}, f.d.between(500*time.Millisecond, 3*time.Second)
 	case streams:
@@ -112,9 +115,9 @@ func (f *fate) step(party, what string) {
 	if f.around > 0 {
 		switch f.w.sc.focus {
 		case people: // a batch is parked or woken, or its owner writes something else
-			strikes = strikes || about(what, "._.batch", "ty.wake.") && f.d.Float64() < f.around
+			strikes = strikes || isAbout(what, "._.batch", "ty.wake.") && f.d.Float64() < f.around
 		case restarts: // a read is handed out, or has its result
-			kills = about(what, "ty.call.READ_ONLY.", "ty.event.") && f.d.Float64() < f.around
+			kills = isAbout(what, "ty.call.READ_ONLY.", "ty.event.") && f.d.Float64() < f.around
 		}
 	}
 	f.mu.Lock()
@@ -125,8 +128,8 @@ func (f *fate) step(party, what string) {
 	f.kills = f.kills || kills
 }
 
-// about reports whether a step is about messages on one of some subjects.
-func about(what string, subjects ...string) bool {
+// isAbout reports whether a step is about messages on one of some subjects.
+func isAbout(what string, subjects ...string) bool {
 	return slices.ContainsFunc(subjects, func(s string) bool { return strings.Contains(what, s) })
 }
 
@@ -158,6 +161,8 @@ func (f *fate) victim() *machine {
 	switch f.w.sc.focus {
 	case streams, takeovers:
 		n = f.w.sc.dispatchers
+	case upgrades:
+		n = f.w.sc.dispatchers + len(f.w.sc.workers)
 	case absences:
 		first, n = f.w.sc.dispatchers, len(f.w.sc.workers)
 	case visitors: // the API, and who came after it

@@ -20,6 +20,8 @@ type options struct {
 	trace io.Writer
 	// calm plays it without faults.
 	calm bool
+	// about is the history's focus; empty: it is drawn.
+	about focus
 	// without takes a fence away; nil: all stand.
 	without func(subject string, header func(name string) string) bool
 }
@@ -71,7 +73,13 @@ func newWorld(seed uint64, b bus, opt options) *world {
 	if opt.trace != nil {
 		w.log = slog.New(slog.NewTextHandler(opt.trace, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	}
-	w.sc = w.drawScenario()
+	w.sc = w.drawScenario(opt.about)
+	w.versions = &versions{seed: seed, next: map[string]bool{}, only: map[string]bool{}}
+	if w.sc.focus == upgrades {
+		for _, machine := range []string{"d2", "w2", "api", "p1", "judge"} {
+			w.versions.next[machine] = true
+		}
+	}
 	if !opt.calm {
 		w.fate = w.drawFate()
 		w.note("", "%s", w.fate)

@@ -64,6 +64,7 @@ func (w *world) judge(r *report) {
 		w.checkPeople(h)
 		w.checkParked(h)
 		w.checkEnds(h)
+		w.checkVersions(h)
 		w.plays(r, h)
 		return nil
 	}}

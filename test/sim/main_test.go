@@ -7,6 +7,7 @@ import (
 	"hash"
 	"os"
 	"runtime/debug"
+	"strings"
 	"testing"
 )
 
@@ -22,6 +23,18 @@ var seed = flag.Uint64("seed", 1, "the history that TestSeed plays")
 var both = flag.Bool("compare", false, "have TestSeed play its history twice, and show where the two part")
 
 var calm = flag.Bool("calm", false, "play without faults")
+
+var aboutFlag = flag.String("about", "", "have all histories be about the focus whose description contains this")
+
+// about is the focus that the flags ask for; empty: whichever is drawn.
+func about() focus {
+	for _, f := range focuses {
+		if *aboutFlag != "" && strings.Contains(string(f), *aboutFlag) {
+			return f
+		}
+	}
+	return ""
+}
 
 var teethSeeds = flag.Uint64("teeth", 300, "how many histories TestTeeth plays for each fence")
 

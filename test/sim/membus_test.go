@@ -46,6 +46,7 @@ func (b *memBus) start(w *world, opt options) {
 				w.fate.step(s.Party, s.What)
 			}
 		},
+		Lens: w.versions.lens,
 		Fail: func(err error) { w.fail("server", "%v", err) },
 	})
 }
@@ -141,7 +142,7 @@ func TestSeed(t *testing.T) {
 		compare(t, *seed)
 		return
 	}
-	r := inMemory(t, *seed, options{calm: *calm, trace: t.Output()})
+	r := inMemory(t, *seed, options{calm: *calm, about: about(), trace: t.Output()})
 	t.Logf("%d steps, %s, hash %s", r.steps, r.took, r.hash)
 	if len(r.problems) > 0 {
 		t.Error(r)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -35,13 +36,14 @@ const (
 	absences  focus = "workers that are silent for long and come back to exclusive calls"
 	restarts  focus = "a server that is killed when it has just handed out a read"
 	people    focus = "calls that wait for people, and batches that are parked meanwhile"
+	upgrades  focus = "parties of two versions"
 	visitors  focus = "agents over HTTP, and an API that dies"
 	crowds    focus = "batches that stand in line for one workspace, for calls that people allow and agents cancel"
 )
 
 // focuses are as often drawn as they stand here.
 var focuses = []focus{anything, anything, anything, anything, streams, takeovers, absences, restarts, people, people,
-	people, crowds, visitors}
+	people, crowds, visitors, upgrades}
 
 type workerSpec struct {
 	classes []toolyard.Class
@@ -91,9 +93,9 @@ func (d draws) between(a, b time.Duration) time.Duration {
 
 func pick[T any](d draws, from []T) T { return from[d.IntN(len(from))] }
 
-func (w *world) drawScenario() *scenario {
+func (w *world) drawScenario(about focus) *scenario {
 	d := draws{w.random("scenario")}
-	sc := &scenario{focus: pick(d, focuses), dispatchers: 1 + d.IntN(2),
+	sc := &scenario{focus: cmp.Or(about, pick(d, focuses)), dispatchers: 1 + d.IntN(2),
 		approvalWait: d.between(2*time.Second, 12*time.Second).Truncate(time.Millisecond)}
 	sc.people = sc.focus == people || sc.focus == crowds || sc.focus == anything && d.one(4)
 	sc.peopleHTTP = sc.people && d.one(3)
@@ -102,6 +104,8 @@ func (w *world) drawScenario() *scenario {
 	case takeovers:
 		workspaces, agents, sc.dispatchers = 1, 3, 2
 	case streams:
+		sc.dispatchers = 2
+	case upgrades:
 		sc.dispatchers = 2
 	case restarts:
 		workspaces = 1
@@ -131,9 +135,16 @@ func (w *world) drawScenario() *scenario {
 		}
 		sc.workers = append(sc.workers, s)
 	}
+	if sc.focus == upgrades { // one of each version has everything
+		sc.workers[1] = workerSpec{classes: toolyard.Classes, slots: sc.workers[1].slots}
+	}
 	for a := range agents {
 		agent := agentSpec{name: toolyard.Agent(fmt.Sprint("a", a+1)), http: sc.focus == visitors || d.one(4)}
-		for n := range 1 + d.IntN(2) {
+		batches := 1 + d.IntN(2)
+		if sc.focus == people { // the second one may profit from what was answered in the first
+			batches = 2
+		}
+		for n := range batches {
 			agent.batches = append(agent.batches, d.batch(sc, &agent, n))
 		}
 		sc.agents = append(sc.agents, agent)
@@ -166,7 +177,7 @@ const longWait = 10 * time.Minute
 
 func (d draws) batch(sc *scenario, agent *agentSpec, n int) *batchSpec {
 	b := &batchSpec{submit: d.between(0, 3*time.Second), twice: d.one(6)}
-	if n > 0 && sc.focus == people && d.one(2) { // when people have answered something
+	if n > 0 && sc.focus == people && !d.one(3) { // when people have answered something
 		b.submit += d.between(2*time.Second, 8*time.Second)
 	}
 	b.batch = toolyard.Batch{
@@ -187,7 +198,7 @@ func (d draws) batch(sc *scenario, agent *agentSpec, n int) *batchSpec {
 	failing := pick(d, []int{3, 6, 20})
 	for i := range 1 + d.IntN(3) + d.IntN(4) {
 		c := d.call(sc, failing)
-		if asked := agent.asked(); len(asked) > 0 && d.one(3) { // what somebody may have allowed for the session
+		if asked := agent.asked(); len(asked) > 0 && d.one(2) { // what somebody may have allowed for the session
 			c = pick(d, asked)
 		}
 		c.ID = fmt.Sprint("c", i)

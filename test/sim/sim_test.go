@@ -19,8 +19,8 @@ var (
 func compare(t *testing.T, seed uint64) {
 	t.Helper()
 	var a, b bytes.Buffer
-	first := inMemory(t, seed, options{calm: *calm, trace: &a})
-	if second := inMemory(t, seed, options{calm: *calm, trace: &b}); second.hash == first.hash {
+	first := inMemory(t, seed, options{calm: *calm, about: about(), trace: &a})
+	if second := inMemory(t, seed, options{calm: *calm, about: about(), trace: &b}); second.hash == first.hash {
 		return
 	}
 	one, two := strings.SplitAfter(a.String(), "\n"), strings.SplitAfter(b.String(), "\n")
@@ -42,7 +42,7 @@ const alike = 60
 // time.
 func TestSimulation(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // goroutines that are ready at one instant run in their order
-	opt := options{calm: *calm}
+	opt := options{calm: *calm, about: about()}
 	steps, lines, same, all, began := 0, 0, 0, played{}, time.Now()
 	for n := range *seeds {
 		r := inMemory(t, *from+n, opt)
@@ -61,8 +61,8 @@ func TestSimulation(t *testing.T) {
 		}
 	}
 	t.Logf("%d histories: %d lines in the ledger, %d steps, in %s", *seeds, lines, steps, time.Since(began))
-	if *seeds >= playsAll && !*calm {
-		all.check(t)
+	if !*calm && *aboutFlag == "" {
+		all.check(t, *seeds)
 	}
 	if played := min(*seeds, *twice); played > 0 && same*100 < int(played)*alike {
 		t.Errorf("%d of %d seeds are the same history each time; at least %d%% should be", same, played, alike)

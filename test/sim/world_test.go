@@ -36,6 +36,8 @@ type world struct {
 	seen  map[toolyard.BatchKey]*seen
 	trace *trace
 	log   *slog.Logger
+	// versions are those of the parties.
+	versions *versions
 
 	began   time.Time
 	quietAt time.Duration // when the faults stop

@@ -300,3 +300,55 @@ func TestDirectReadsLieBehind(t *testing.T) {
 		sc.must(err)
 	})
 }
+
+// TestLens: what one party sends and gets passes its lens, and what others do does not.
+func TestLens(t *testing.T) {
+	Bubble(t, func(t *testing.T) {
+		s := start(t, Options{Settle: synctest.Wait, Seed: 1,
+			Lens: func(party string, sent bool, _ string, hdr, data []byte) ([]byte, []byte) {
+				if party != "one" {
+					return hdr, data
+				}
+				return hdr, fmt.Appendf(nil, "%s (sent: %v)", data, sent)
+			}})
+		one, two := connect(t, s, "one"), connect(t, s, "two")
+		defer one.Close()
+		defer two.Close()
+		hears := func(nc *nats.Conn) *nats.Subscription {
+			sub, err := nc.SubscribeSync("s")
+			if err == nil {
+				err = nc.Flush()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sub
+		}
+		atOne, atTwo := hears(one), hears(two)
+		for _, from := range []*nats.Conn{one, two} {
+			if err := from.Publish("s", []byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			if err := from.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, c := range []struct {
+			sub  *nats.Subscription
+			want []string
+		}{
+			{atOne, []string{"x (sent: true) (sent: false)", "x (sent: false)"}},
+			{atTwo, []string{"x (sent: true)", "x"}},
+		} {
+			for _, want := range c.want {
+				m, err := c.sub.NextMsg(time.Second)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if string(m.Data) != want {
+					t.Errorf("got %q, want %q", m.Data, want)
+				}
+			}
+		}
+	})
+}

@@ -202,7 +202,11 @@ func (c *conn) do(o *op) {
 	case opUnsub:
 		c.unsubscribe(o)
 	case opPub, opHPub: // the subject may have wildcards: nats-server only minds if the client asks for that
-		c.s.publish(c, &message{subject: o.subject, reply: o.reply, hdr: o.hdr, data: o.data})
+		m := &message{subject: o.subject, reply: o.reply, hdr: o.hdr, data: o.data}
+		if lens := c.s.opts.Lens; lens != nil {
+			m.hdr, m.data = lens(c.party.name, true, m.subject, m.hdr, m.data)
+		}
+		c.s.publish(c, m)
 	case opClose:
 		c.forget()
 	case opError:

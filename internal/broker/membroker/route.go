@@ -62,17 +62,21 @@ func (c *conn) unsubscribe(o *op) {
 
 // give sends a message to a subscription.
 func (s *sub) give(m *message) {
-	head, body := m.subject+" "+s.sid+" ", make([]byte, 0, len(m.hdr)+len(m.data)+2)
+	hdr, data := m.hdr, m.data
+	if lens := s.c.s.opts.Lens; lens != nil {
+		hdr, data = lens(s.c.party.name, false, m.subject, hdr, data)
+	}
+	head, body := m.subject+" "+s.sid+" ", make([]byte, 0, len(hdr)+len(data)+2)
 	if m.reply != "" {
 		head += m.reply + " "
 	}
-	body = append(append(append(body, m.hdr...), m.data...), "\r\n"...)
+	body = append(append(append(body, hdr...), data...), "\r\n"...)
 	verb := "MSG"
-	if len(m.hdr) > 0 {
+	if len(hdr) > 0 {
 		verb = "HMSG"
-		head += fmt.Sprintf("%d ", len(m.hdr))
+		head += fmt.Sprintf("%d ", len(hdr))
 	}
-	head = fmt.Sprintf("%s %s%d\r\n", verb, head, len(m.hdr)+len(m.data))
+	head = fmt.Sprintf("%s %s%d\r\n", verb, head, len(hdr)+len(data))
 	s.c.send(verb, m.target(), append([]byte(head), body...))
 	if s.got++; s.max > 0 && s.got >= s.max {
 		s.c.subs = slices.DeleteFunc(s.c.subs, func(o *sub) bool { return o == s })

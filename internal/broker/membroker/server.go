@@ -41,6 +41,9 @@ type Options struct {
 	// Unfenced reports whether a message is stored wherever its subject ends, whatever its sender expects: so a
 	// simulation takes a fence away and sees what it is for. Nil: never. It must not call the server.
 	Unfenced func(subject string, header func(name string) string) bool
+	// Lens shows a party what it gets, and the server what the party has sent, as another version would write it: it
+	// returns the headers and the data of a message. Nil: as they are. It must not call the server.
+	Lens func(party string, sent bool, subject string, hdr, data []byte) ([]byte, []byte)
 	// Manual leaves the steps to calls of [Server.Step].
 	Manual bool
 	// MaxPayload is the longest message. Default 1 MiB, as nats-server has it.
