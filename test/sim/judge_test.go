@@ -161,9 +161,8 @@ func (w *world) right(j *verdict.Judged, c verdict.Call, res verdict.Finished) b
 	switch res.Code {
 	case toolyard.OK:
 		return call.Tool != absent && (in.Code == "" || in.Passes > 0)
-	case toolyard.UnknownTool: // nobody has it, or those who have it were away
-		return call.Tool == absent || w.sc.without(call.Tool) == len(w.sc.workers) ||
-			w.sc.without(call.Tool) > 0 && (w.disturbed.Load() || slices.Contains(w.hurt(), true))
+	case toolyard.UnknownTool: // nobody has it, or the dispatcher could not see for two seconds who has it (ADR 0020)
+		return call.Tool == absent || w.sc.without(call.Tool) == len(w.sc.workers) || w.disturbed.Load() || w.ailed()
 	// Somebody was lost who had it, or seemed to be; what may run twice is tried again, unless it is to end.
 	case toolyard.OutcomeUnknown:
 		toEnd := canceled || o.OnError == toolyard.CancelGroup || late
@@ -187,14 +186,11 @@ func (w *world) right(j *verdict.Judged, c verdict.Call, res verdict.Finished) b
 	return in.Code == res.Code
 }
 
-// hurt says of each worker that ever ran whether anything happened to it.
-func (w *world) hurt() (out []bool) {
-	for _, p := range w.parties {
-		if strings.HasPrefix(p.name, "w") {
-			out = append(out, p.hurt())
-		}
-	}
-	return out
+// ailed reports whether anything happened to a dispatcher or a worker.
+func (w *world) ailed() bool {
+	return slices.ContainsFunc(w.parties, func(p *party) bool {
+		return (strings.HasPrefix(p.name, "d") || strings.HasPrefix(p.name, "w")) && p.hurt()
+	})
 }
 
 // without is how many workers do not have a tool.
