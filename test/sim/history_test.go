@@ -22,6 +22,9 @@ type options struct {
 	calm bool
 	// about is the history's focus; empty: it is drawn.
 	about focus
+	// scenario is played instead of the one that is drawn; script breaks something, when the agents have begun.
+	scenario *scenario
+	script   func(*world)
 	// without takes a fence away; nil: all stand.
 	without func(subject string, header func(name string) string) bool
 }
@@ -73,7 +76,9 @@ func newWorld(seed uint64, b bus, opt options) *world {
 	if opt.trace != nil {
 		w.log = slog.New(slog.NewTextHandler(opt.trace, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	}
-	w.sc = w.drawScenario(opt.about)
+	if w.sc = opt.scenario; w.sc == nil {
+		w.sc = w.drawScenario(opt.about)
+	}
 	w.versions = &versions{seed: seed, next: map[string]bool{}, only: map[string]bool{}}
 	if w.sc.focus == upgrades {
 		for _, machine := range []string{"d2", "w2", "api", "p1", "judge"} {
@@ -124,6 +129,9 @@ func (w *world) play(opt options) *report {
 			}
 		}
 	})
+	if opt.script != nil {
+		opt.script(w)
+	}
 	if w.fate != nil {
 		w.fate.run(over, w.broken)
 	}

@@ -68,17 +68,3 @@ func TestSimulation(t *testing.T) {
 		t.Errorf("%d of %d seeds are the same history each time; at least %d%% should be", same, played, alike)
 	}
 }
-
-// TestFound plays histories that have found a defect. A seed is another history when the scenarios or the faults are
-// drawn otherwise; what was found then has its test elsewhere or nowhere, so the reason stands here.
-func TestFound(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	for seed, what := range map[uint64]string{
-		1166: "a worker said of a write that it had begun, and whose end it could not store, that it was not " +
-			"started: it ran again",
-	} {
-		if r := inMemory(t, seed, options{}); len(r.problems) > 0 {
-			t.Errorf("%s: %s", what, r)
-		}
-	}
-}
