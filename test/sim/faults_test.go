@@ -102,7 +102,8 @@ func (f *fate) String() string {
 	for _, k := range f.kinds {
 		names = append(names, string(k))
 	}
-	return fmt.Sprintf("it is about %s; faults until %s: %s, one every %s and at %.2f%% of the steps", f.w.sc.focus, stamp(f.w.quietAt),
+	return fmt.Sprintf("it is about %s; faults until %s: %s, one every %s and at %.2f%% of the steps", f.w.sc.focus,
+		stamp(f.w.quietAt),
 		strings.Join(names, " "), f.every, 100*f.strike)
 }
 

@@ -70,8 +70,9 @@ const patience = 100 * time.Second
 
 // newWorld draws a history.
 func newWorld(seed uint64, b bus, opt options) *world {
-	w := &world{seed: seed, bus: b, book: &book{ranOn: map[int]string{}}, began: time.Now(), seen: map[toolyard.BatchKey]*seen{},
-		log: slog.New(slog.DiscardHandler), broken: make(chan struct{}), over: make(chan struct{})}
+	w := &world{seed: seed, bus: b, book: &book{ranOn: map[int]string{}}, began: time.Now(),
+		seen: map[toolyard.BatchKey]*seen{},
+		log:  slog.New(slog.DiscardHandler), broken: make(chan struct{}), over: make(chan struct{})}
 	w.trace = &trace{out: opt.trace, sum: newSummer()}
 	if opt.trace != nil {
 		w.log = slog.New(slog.NewTextHandler(opt.trace, &slog.HandlerOptions{Level: slog.LevelInfo}))
@@ -162,7 +163,7 @@ func (w *world) play(opt options) *report {
 }
 
 // look is how long whoever waits for something waits between two looks.
-const look = 10 * time.Millisecond
+const look = 50 * time.Millisecond
 
 // through reports whether an agent has done all that it wants to do, in some process of it; or that the history is
 // over.

@@ -22,7 +22,7 @@ import (
 
 // The times of a history, scaled so that all that can happen happens within two minutes.
 const (
-	openIdle   = 5 * time.Second
+	openIdle   = 2500 * time.Millisecond
 	workerWait = 20 * time.Second
 	queueWait  = 30 * time.Second
 	drainGrace = time.Second

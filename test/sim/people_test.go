@@ -24,7 +24,7 @@ func (w *world) answer(person int, id string) answer {
 		a.silent = !d.one(3)
 	}
 	if d.one(2) {
-		a.after = d.between(0, 6*time.Second)
+		a.after = d.between(0, 4*time.Second)
 	}
 	switch d.IntN(5) {
 	case 0:
@@ -49,7 +49,7 @@ func person(n int, http bool) func(*party) error {
 		p.up()
 		due := map[string]time.Time{} // when this person decides about a call
 		for {
-			if p.sleep(300*time.Millisecond+time.Duration(p.rand64()%uint64(700*time.Millisecond))) != nil {
+			if p.sleep(400*time.Millisecond+time.Duration(p.rand64()%uint64(time.Second))) != nil {
 				return nil
 			}
 			list, err := c.Approvals(p.ctx, "")

@@ -96,7 +96,7 @@ func pick[T any](d draws, from []T) T { return from[d.IntN(len(from))] }
 func (w *world) drawScenario(about focus) *scenario {
 	d := draws{w.random("scenario")}
 	sc := &scenario{focus: cmp.Or(about, pick(d, focuses)), dispatchers: 1 + d.IntN(2),
-		approvalWait: d.between(2*time.Second, 12*time.Second).Truncate(time.Millisecond)}
+		approvalWait: d.between(2*time.Second, 8*time.Second).Truncate(time.Millisecond)}
 	sc.people = sc.focus == people || sc.focus == crowds || sc.focus == anything && d.one(4)
 	sc.peopleHTTP = sc.people && d.one(3)
 	workspaces, agents := 1+d.IntN(2), 1+d.IntN(3)
@@ -176,9 +176,9 @@ func (sc *scenario) unsafe() bool {
 const longWait = 10 * time.Minute
 
 func (d draws) batch(sc *scenario, agent *agentSpec, n int) *batchSpec {
-	b := &batchSpec{submit: d.between(0, 3*time.Second), twice: d.one(6)}
+	b := &batchSpec{submit: d.between(0, 2*time.Second), twice: d.one(6)}
 	if n > 0 && sc.focus == people && !d.one(3) { // when people have answered something
-		b.submit += d.between(2*time.Second, 8*time.Second)
+		b.submit += d.between(2*time.Second, 5*time.Second)
 	}
 	b.batch = toolyard.Batch{
 		ID: toolyard.BatchID(fmt.Sprint("b", n+1)), Agent: agent.name, Session: "s", Workspace: pick(d, sc.workspaces),
@@ -225,7 +225,7 @@ func (d draws) batch(sc *scenario, agent *agentSpec, n int) *batchSpec {
 		}
 	}
 	if d.one(10) || sc.people && d.one(6) {
-		b.interrupt = b.submit + d.between(100*time.Millisecond, 8*time.Second)
+		b.interrupt = b.submit + d.between(100*time.Millisecond, 5*time.Second)
 	}
 	return b
 }
