@@ -49,6 +49,7 @@ const (
 	DefaultQueueWait    = 5 * time.Minute
 	DefaultApprovalWait = 24 * time.Hour
 	DefaultTicketIdle   = time.Minute
+	DefaultStoreEvery   = time.Second
 	// DefaultMaxDeliveries takes about a minute; see backoff.
 	DefaultMaxDeliveries = 12
 	maxAttempts          = 3
@@ -75,6 +76,8 @@ type Config struct {
 	ApprovalWait time.Duration
 	// TicketIdle is how long the queue of a workspace's tickets is empty before its key is deleted. Default 1 minute.
 	TicketIdle time.Duration
+	// StoreEvery is how often the dispatcher looks how full the store is, and whether its disk has room. Default 1 s.
+	StoreEvery time.Duration
 	// MaxDeliveries is how often a batch that cannot go on is taken up before its open calls are answered as
 	// internal_error. Default 12, which takes about a minute.
 	MaxDeliveries uint64
@@ -148,6 +151,9 @@ func New(b Broker, cfg Config) *Dispatcher {
 	}
 	if cfg.TicketIdle == 0 {
 		cfg.TicketIdle = DefaultTicketIdle
+	}
+	if cfg.StoreEvery == 0 {
+		cfg.StoreEvery = DefaultStoreEvery
 	}
 	if cfg.MaxDeliveries == 0 {
 		cfg.MaxDeliveries = DefaultMaxDeliveries

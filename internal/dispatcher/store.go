@@ -8,12 +8,9 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// fillEvery is how often a dispatcher looks how full the store is, and whether its disk has room.
-const storeEvery = time.Second
-
 // watchStore measures the room in the store until ctx ends.
 func (d *Dispatcher) watchStore(ctx context.Context) error {
-	tick := time.NewTicker(storeEvery)
+	tick := time.NewTicker(d.cfg.StoreEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -28,7 +25,7 @@ func (d *Dispatcher) watchStore(ctx context.Context) error {
 // lookAtStore measures how full the store is, and whether its disk has room. What cannot be measured now keeps its
 // last value.
 func (d *Dispatcher) lookAtStore(ctx context.Context) {
-	looking, cancel := context.WithTimeout(ctx, storeEvery)
+	looking, cancel := context.WithTimeout(ctx, d.cfg.StoreEvery)
 	defer cancel()
 	was := d.admission.lastStore()
 	now := was

@@ -17,8 +17,8 @@ func TestFound(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	write := toolyard.Call{ID: "c0", Tool: "write", Input: raw(input{WorkMS: 6_000, Commits: 1})}
 	for deaf := time.Second; deaf < 6*time.Second; deaf += 250 * time.Millisecond {
-		// A worker lost the lease of a write that it had begun, and could not store that. When it was delivered again the
-		// worker had no right to act yet: it gave the call up and said that it was not started. It ran again.
+		// A worker lost the lease of a write that it had begun, and could not store that. When it was delivered again
+		// the worker had no right to act yet: it gave the call up and said that it was not started. It ran again.
 		t.Run(fmt.Sprintf("a worker is deaf for %s while a write runs, and then the server is gone", deaf),
 			func(t *testing.T) {
 				r := inMemory(t, 1, options{calm: true, scenario: oneOfEach(write), script: func(w *world) {

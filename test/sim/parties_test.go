@@ -27,6 +27,7 @@ const (
 	queueWait  = 30 * time.Second
 	drainGrace = time.Second
 	ticketIdle = 2 * time.Second
+	storeEvery = 5 * time.Second // each look is twenty steps
 )
 
 // settings are those of one node, as they are.
@@ -46,7 +47,7 @@ func dispatch(p *party) error {
 	d := dispatcher.New(b, dispatcher.Config{
 		ID: p.name, Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}, OpenIdle: openIdle,
 		ApprovalWait: p.w.sc.approvalWait, WorkerWait: workerWait,
-		QueueWait: queueWait, TicketIdle: ticketIdle, Log: p.log,
+		QueueWait: queueWait, TicketIdle: ticketIdle, StoreEvery: storeEvery, Log: p.log,
 	})
 	defer p.whenReady(d.Ready())()
 	return d.Run(p.ctx)

@@ -186,7 +186,8 @@ func (d draws) batch(sc *scenario, agent *agentSpec, n int) *batchSpec {
 		Options: toolyard.Options{
 			Partition: toolyard.Consecutive, OnError: pick(d,
 				[]toolyard.OnError{toolyard.CancelGroup, toolyard.Continue}),
-			MaxConcurrency: 1 + d.IntN(4), TimeoutMS: longWait.Milliseconds(), Supersede: sc.people && n > 0 && d.one(4),
+			MaxConcurrency: 1 + d.IntN(4), TimeoutMS: longWait.Milliseconds(),
+			Supersede: sc.people && n > 0 && d.one(4),
 		},
 	}
 	if d.one(8) {

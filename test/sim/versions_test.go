@@ -133,7 +133,8 @@ func (w *world) checkVersions(h *verdict.History) {
 		for _, e := range rec.Log {
 			owner, is := strings.CutPrefix(e.Meta.Source, "/dispatcher/")
 			if is && e.Chain == batch.ChainBatch && !w.versions.isNext(owner) {
-				w.fail("versions", "%s has written %s of %s, which is not for its version", owner, e.Body.EventType(), k)
+				w.fail("versions", "%s has written %s of %s, which is not for its version", owner,
+					e.Body.EventType(), k)
 			}
 		}
 		for _, l := range h.Ledger {
