@@ -47,16 +47,17 @@ func (r *report) String() string {
 
 // trace is what happened, in order.
 type trace struct {
-	mu  sync.Mutex
-	out io.Writer
-	sum *summer
+	mu    sync.Mutex
+	out   io.Writer
+	sum   *summer
+	names names
 }
 
 // note notes a step of a party.
 func (w *world) note(who, format string, args ...any) {
 	w.trace.mu.Lock()
 	defer w.trace.mu.Unlock()
-	line := fmt.Sprintf("%12s %-6s %s\n", stamp(w.now()), who, fmt.Sprintf(format, args...))
+	line := fmt.Sprintf("%12s %-6s %s\n", stamp(w.now()), who, w.trace.names.replace(fmt.Sprintf(format, args...)))
 	w.trace.sum.add(line)
 	if w.trace.out != nil {
 		_, _ = io.WriteString(w.trace.out, line) // for people
@@ -73,7 +74,7 @@ func newWorld(seed uint64, b bus, opt options) *world {
 	w := &world{seed: seed, bus: b, book: &book{ranOn: map[int]string{}}, began: time.Now(),
 		seen: map[toolyard.BatchKey]*seen{},
 		log:  slog.New(slog.DiscardHandler), broken: make(chan struct{}), over: make(chan struct{})}
-	w.trace = &trace{out: opt.trace, sum: newSummer()}
+	w.trace = &trace{out: opt.trace, sum: newSummer(), names: names{known: map[string]int{}}}
 	if opt.trace != nil {
 		w.log = slog.New(slog.NewTextHandler(opt.trace, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	}

@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,15 +19,12 @@ type memBus struct {
 	nats  *membroker.Server
 	steps int
 	rand  *rand.Rand
-	names names
 	// before is called before each step, while nothing runs.
 	before func()
 }
 
 func newMemBus(seed uint64) *memBus {
-	b := &memBus{rand: rand.New(rand.NewPCG(seed, hashOf("latency"))), before: func() {}}
-	b.names.known = map[string]int{}
-	return b
+	return &memBus{rand: rand.New(rand.NewPCG(seed, hashOf("latency"))), before: func() {}}
 }
 
 // start starts the server, which tells of each step.
@@ -41,7 +37,7 @@ func (b *memBus) start(w *world, opt options) {
 		Settle: b.settle, Unfenced: opt.without,
 		Trace: func(s membroker.Step) {
 			b.steps++
-			w.note(s.Party, "%d %s %s", s.Conn, s.Kind, b.names.replace(s.What))
+			w.note(s.Party, "%d %s %s", s.Conn, s.Kind, s.What)
 			if w.fate != nil {
 				w.fate.step(s.Party, s.What)
 			}
@@ -64,10 +60,7 @@ func (b *memBus) server() *membroker.Server { return b.nats }
 func (b *memBus) dial(party string) (net.Conn, error) { return b.nats.Dial(party).InProcessConn() }
 
 // names gives random names numbers, in the order in which they are seen.
-type names struct {
-	mu    sync.Mutex
-	known map[string]int
-}
+type names struct{ known map[string]int }
 
 // Lengths of random names: those of package nuid, those of consumers that watch a bucket, and UUIDs.
 const nuidBytes, watchBytes, uuidBytes = 22, 8, 36
@@ -75,8 +68,6 @@ const nuidBytes, watchBytes, uuidBytes = 22, 8, 36
 // replace replaces the random names in a text. It is hand-made, since it sees every step: a regular expression takes
 // longer than most steps.
 func (n *names) replace(text string) string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	var out []byte
 	word, done, bucket := 0, 0, false // where this word begins, what is in out, and whether the last word was a bucket
 	for i := 0; i <= len(text); i++ {
