@@ -1,18 +1,3 @@
-// Package dispatcher takes batches and runs them: the shell around package batch.
-//
-// Authority: the log. A dispatcher owns a batch from its own planned or adopted event until another's adopted event;
-// it learns that it lost one by an append that conflicts, and then it stops. It holds nothing that the
-// log does not say, so that any dispatcher can go on with any batch.
-//
-//	submission ─▶ admit ─▶ take ─▶ plan ─▶ [ drive ─▶ observe ]* ─▶ settle or park
-//
-// Each step has a file of its name.
-//
-// Ordering: agents take turns at starting batches; those that were planned before go first. One goroutine a batch;
-// effects are performed in the machine's order, each before the next.
-//
-// Failure: whatever happens to a dispatcher, its submissions are delivered to another when the ack wait is over. An
-// error that is not a loss stops one batch and is logged; the batch is tried again by redelivery.
 package dispatcher
 
 import (
@@ -24,7 +9,6 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
-	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/lock"
@@ -100,14 +84,6 @@ type Config struct {
 	Log   *slog.Logger
 }
 
-func (c *Config) machine(callAckWait time.Duration) batch.Config {
-	return batch.Config{
-		WorkerWait: c.WorkerWait, MaxAttempts: maxAttempts, AbortEvery: abortEvery, OpenIdle: c.OpenIdle,
-		QueueWait: c.QueueWait, Hooks: c.AfterBatch != nil,
-		EndGrace: broker.Patience(callAckWait),
-	}
-}
-
 // Dispatcher owns batches. Make it with [New], run it with [Dispatcher.Run].
 type Dispatcher struct {
 	b       Broker
@@ -117,7 +93,10 @@ type Dispatcher struct {
 	workers *workerRegistry
 
 	admission *admissionQueue
+	// rejecting is a semaphore for concurrent rejections.
+	rejecting chan struct{}
 	newer     newerBatches
+	store     storeWatch
 
 	mu       sync.Mutex
 	surfaces map[string]time.Time // when this dispatcher last stored a surface
@@ -172,10 +151,10 @@ func New(b Broker, cfg Config) *Dispatcher {
 		cfg.Log = slog.Default()
 	}
 	log := b.Quiet(cfg.Log).With("dispatcher", cfg.ID)
-	lobby := newAdmissionQueue(&cfg)
 	return &Dispatcher{
 		b: b, cfg: cfg, log: log, workers: newWorkerRegistry(b, log, cfg.Base),
-		admission: lobby, surfaces: map[string]time.Time{},
+		admission: newAdmissionQueue(&cfg, log), rejecting: make(chan struct{}, maxRejecting),
+		surfaces: map[string]time.Time{},
 	}
 }
 
