@@ -246,6 +246,11 @@ var stories = map[string][]string{
 		"newer.go", "meter.go", "queue.go", "keep.go", "store.go", "workers.go", "planner.go", "failpoints.go",
 		"next.go", "today.go",
 	},
+	"internal/worker": {
+		"worker.go", "take.go", "judge.go", "run.go", "drain.go", "job.go", "finish.go", "claim.go", "register.go",
+		"progress.go", "lease.go", "call.go", "aborts.go", "slots.go", "isolation.go", "surfaces.go", "tools.go",
+		"toolset.go", "permission.go",
+	},
 }
 
 // maxFileLines is what can be read in one sitting. A longer file tells two stories.
