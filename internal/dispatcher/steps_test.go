@@ -29,7 +29,7 @@ func TestABatchRuns(t *testing.T) {
 // TestLostAnswers: whichever answers of the server to the owner are lost, the batch has the same results, and no call
 // runs twice.
 func TestLostAnswers(t *testing.T) {
-	for steps := 0; steps < 120; steps += 10 {
+	for steps := 0; steps < 100; steps += 15 {
 		t.Run(fmt.Sprint(steps), func(t *testing.T) {
 			inYard(t, func(y *yard) {
 				y.dispatcher("d")

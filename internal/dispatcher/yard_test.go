@@ -3,7 +3,9 @@ package dispatcher
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,18 +21,30 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// yard is a bubble with a worker that the test plays: it has the tools read and write.
+// yard is a bubble with a worker that the test plays: w. Its tools are read, write, and put, which is a write that may
+// run twice.
 type yard struct {
 	*bubble.Env
-	b   *natsbroker.Broker
-	ran atomic.Int32 // calls that the worker has run
+	b     *natsbroker.Broker
+	still func()       // ends the worker's heartbeats
+	ran   atomic.Int32 // calls that the worker has run
+
+	mu     sync.Mutex
+	agents []toolyard.Agent // whose calls it has run, in their order
+}
+
+// order says whose calls the worker has run, in their order.
+func (y *yard) order() []toolyard.Agent {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return slices.Clone(y.agents)
 }
 
 func inYard(t *testing.T, test func(y *yard)) {
 	t.Helper()
 	bubble.Run(t, broker.Settings{MaxStoreBytes: 256 << 20}, func(e *bubble.Env) {
 		y := &yard{Env: e, b: e.Broker("test")}
-		y.beat("w")
+		y.still = y.beat("w")
 		test(y)
 	})
 }
@@ -61,14 +75,14 @@ func (y *yard) beat(id string) (still func()) {
 
 // entries are the tools, which are known without any worker.
 func (y *yard) entries() (out []registry.Entry) {
-	for name, class := range map[string]toolyard.Class{
-		"read": toolyard.ReadOnly, "write": toolyard.WriteExclusive,
+	for _, d := range []tool.Declaration{
+		{Name: "read", Class: tool.ClassRule{Static: toolyard.ReadOnly}, ReadOnly: true},
+		{Name: "write", Class: tool.ClassRule{Static: toolyard.WriteExclusive}},
+		{Name: "put", Class: tool.ClassRule{Static: toolyard.WriteExclusive}, Idempotent: new(true)},
 	} {
-		made, err := tool.New(tool.Typed[struct{}, string]{
-			Declaration: tool.Declaration{Name: name, Description: "A tool of a test.",
-				Class: tool.ClassRule{Static: class}, ReadOnly: class == toolyard.ReadOnly},
-			Run: func(context.Context, tool.Env, struct{}) (string, error) { return "", nil },
-		})
+		d.Description = "A tool of a test."
+		made, err := tool.New(tool.Typed[struct{}, string]{Declaration: d,
+			Run: func(context.Context, tool.Env, struct{}) (string, error) { return "", nil }})
 		if err != nil {
 			y.Fatal(err)
 		}
@@ -78,10 +92,12 @@ func (y *yard) entries() (out []registry.Entry) {
 	return out
 }
 
+func planner() Planner { return Planner{Pipeline: &pipeline.Pipeline{}} }
+
 // dispatcher starts a dispatcher as a party of that name.
 func (y *yard) dispatcher(party string, with ...func(*Config)) *bubble.Part {
 	y.Helper()
-	cfg := Config{ID: party, Base: y.entries(), Log: y.Log(), Planner: Planner{Pipeline: &pipeline.Pipeline{}}}
+	cfg := Config{ID: party, Base: y.entries(), Log: y.Log(), Planner: planner()}
 	for _, set := range with {
 		set(&cfg)
 	}
@@ -117,11 +133,16 @@ func (y *yard) fold(k toolyard.BatchKey) batch.State {
 	return s
 }
 
-// work has the worker run calls, until the test ends: each succeeds at once.
+// work has the worker run calls, until the test ends: each succeeds at once. It answers that it holds none.
 func (y *yard) work() {
 	y.Helper()
-	for _, class := range toolyard.Classes {
-		lane := y.lane(class)
+	end, err := y.b.OnHolds("w", func(toolyard.BatchKey, int) bool { return false }, func(err error) { y.Error(err) })
+	if err != nil {
+		y.Fatal(err)
+	}
+	y.Cleanup(func() { _ = end() }) // the connection is closed with the test
+	for n := range broker.Lanes * len(toolyard.Classes) {
+		lane := y.lane(toolyard.Classes[n/broker.Lanes], n%broker.Lanes)
 		ctx, stop := context.WithCancel(context.WithoutCancel(y.Context()))
 		done := make(chan struct{})
 		go func() {
@@ -139,20 +160,19 @@ func (y *yard) work() {
 	}
 }
 
-func (y *yard) lane(class toolyard.Class) broker.Lane {
+func (y *yard) lane(class toolyard.Class, number int) broker.Lane {
 	y.Helper()
-	route := batch.Route{Pool: toolyard.DefaultPool, Class: class}
-	lane, err := y.b.Lane(y.Context(), route, broker.LaneOf(toolyard.DefaultAgent), nil)
+	lane, err := y.b.Lane(y.Context(), batch.Route{Pool: toolyard.DefaultPool, Class: class}, number, nil)
 	if err != nil {
 		y.Fatal(err)
 	}
 	return lane
 }
 
-// take takes the next call of a class.
+// take takes the default agent's next call of a class.
 func (y *yard) take(class toolyard.Class) *broker.Delivery {
 	y.Helper()
-	lane := y.lane(class)
+	lane := y.lane(class, broker.LaneOf(toolyard.DefaultAgent))
 	defer lane.Stop()
 	for range 100 {
 		for d, err := range lane.Take(y.Context(), 1) {
@@ -194,6 +214,9 @@ func (y *yard) run(d *broker.Delivery) {
 	}
 	if err == nil {
 		y.ran.Add(1)
+		y.mu.Lock()
+		y.agents = append(y.agents, d.Agent)
+		y.mu.Unlock()
 		err = y.finish(d, seq)
 	}
 	if err != nil && !errors.Is(err, broker.ErrConflict) {

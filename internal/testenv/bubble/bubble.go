@@ -111,13 +111,16 @@ func (p *Part) End() {
 	}
 }
 
-// Eventually waits until something holds that is looked at every few milliseconds, for at most ten minutes of the
-// bubble's time.
+// Eventually waits until something holds that is looked at every few milliseconds, and less often as time goes by, for
+// at most five minutes of the bubble's time.
 func (e *Env) Eventually(what string, holds func() bool) {
 	e.Helper()
-	for end := time.Now().Add(10 * time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			e.Fatalf("after ten minutes it does not hold that %s", what)
+	const most = 5 * time.Minute
+	for began := time.Now(); !holds(); {
+		waited := time.Since(began)
+		if waited > most {
+			e.Fatalf("after %s it does not hold that %s", most, what)
 		}
+		time.Sleep(5*time.Millisecond + waited/50)
 	}
 }
