@@ -65,9 +65,9 @@ func TestAQuietAgentsBatchTakesItsTurn(t *testing.T) {
 	})
 }
 
-// TestTooManyBatches: past an agent's cap new batches are refused with a reason that says what to do, and others' are
+// TestAFullQueue: past an agent's cap new batches are refused with a reason that says what to do, and others' are
 // not.
-func TestTooManyBatches(t *testing.T) {
+func TestAFullQueue(t *testing.T) {
 	inYard(t, func(y *yard) {
 		y.dispatcher("d", func(c *Config) { c.MaxAgentBatches, c.MaxAgentWaiting = 2, 3 })
 		var all []toolyard.BatchKey

@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/registry"
 )
 
 // These tests are about what an owner may conclude from not hearing of a worker: docs/adr/0020. Their worker answers no
@@ -149,6 +150,37 @@ func TestAReadThatKillsItsWorker(t *testing.T) {
 		}
 		if got, r := y.codes(k), y.settled(k); got != "outcome_unknown" || r.Attempts != 3 {
 			y.Errorf("after %d attempts: %s", r.Attempts, got)
+		}
+	})
+}
+
+// TestAToolIsKnownWhenItsWorkerIsRegistered: a batch that comes right after a worker's entry was stored finds the
+// worker's tools, also when the dispatcher has not been told of it yet.
+func TestAToolIsKnownWhenItsWorkerIsRegistered(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("d", func(c *Config) { c.Base = nil })
+		reg, err := registry.Registry{}.Register(y.entries()...)
+		if err != nil {
+			y.Fatal(err)
+		}
+		surface, err := registry.Assemble(reg, nil)
+		if err != nil {
+			y.Fatal(err)
+		}
+		encoded, err := surface.Encode()
+		if err != nil {
+			y.Fatal(err)
+		}
+		if err := y.b.PutSurface(y.Context(), surface.Hash, encoded); err != nil {
+			y.Fatal(err)
+		}
+		y.work()
+		if err := y.b.Beat(y.Context(), broker.Worker{ID: "new", Pool: toolyard.DefaultPool, Classes: toolyard.Classes,
+			Toolset: surface.Hash}); err != nil {
+			y.Fatal(err)
+		}
+		if got := y.codes(y.submit("write")); got != "ok" {
+			y.Errorf("the result is %s", got)
 		}
 	})
 }

@@ -96,8 +96,8 @@ func TestAnotherOwner(t *testing.T) {
 	})
 }
 
-// TestAStopInTheMiddle: wherever a dispatcher is stopped, the next one goes on, and no call runs twice.
-func TestAStopInTheMiddle(t *testing.T) {
+// TestADispatcherThatIsStopped, wherever it is: the next one goes on, and no call runs twice.
+func TestADispatcherThatIsStopped(t *testing.T) {
 	stop := func(t *testing.T, at string, reached func(y *yard, s *batch.State, d func() bool) bool) {
 		t.Run(at, func(t *testing.T) {
 			inYard(t, func(y *yard) {

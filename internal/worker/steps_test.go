@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,45 +21,53 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// yard is a bubble with a worker, whose batches the test owns. Its tools are read, write, and put, which is a write
-// that may run twice.
+// yard is a bubble with a worker, whose batches the test owns. Its tools are read, write, put, which is a write that
+// may run twice, and capped, a read of which two run at a time.
 type yard struct {
 	*bubble.Env
 	b    *natsbroker.Broker
 	w    *Worker
 	part *bubble.Part
 	// run is what each tool does; ran counts how often. Set run before calls are queued.
-	run func(ctx context.Context) error
+	run func(ctx context.Context, name string) error
 	ran atomic.Int32
+
+	mu     sync.Mutex
+	agents []toolyard.Agent // whose calls have begun, in their order
 }
 
-func inYard(t *testing.T, test func(y *yard)) {
+// inYard runs a test in a bubble with a worker that has so many slots of each class.
+func inYard(t *testing.T, slots int, test func(y *yard)) {
 	t.Helper()
 	bubble.Run(t, broker.Settings{MaxStoreBytes: 256 << 20}, func(e *bubble.Env) {
-		y := &yard{Env: e, b: e.Broker("owner"), run: func(context.Context) error { return nil }}
+		y := &yard{Env: e, b: e.Broker("owner"), run: func(context.Context, string) error { return nil }}
 		var tools []tool.Tool
 		for _, d := range []tool.Declaration{
 			{Name: "read", Class: tool.ClassRule{Static: toolyard.ReadOnly}, ReadOnly: true},
 			{Name: "write", Class: tool.ClassRule{Static: toolyard.WriteExclusive}},
 			{Name: "put", Class: tool.ClassRule{Static: toolyard.WriteExclusive}, Idempotent: new(true)},
+			{Name: "capped", Class: tool.ClassRule{Static: toolyard.ReadOnly}, ReadOnly: true, MaxInFlight: 2},
 		} {
 			d.Description = "A tool of a test."
 			made, err := tool.New(tool.Typed[struct{}, string]{Declaration: d,
-				Run: func(ctx context.Context, _ tool.Env, _ struct{}) (string, error) {
+				Run: func(ctx context.Context, env tool.Env, _ struct{}) (string, error) {
+					y.mu.Lock()
+					y.agents = append(y.agents, env.Agent)
+					y.mu.Unlock()
 					y.ran.Add(1)
-					return "done", y.run(ctx)
+					return "done", y.run(ctx, d.Name)
 				}})
 			if err != nil {
 				y.Fatal(err)
 			}
 			tools = append(tools, made)
 		}
-		one := map[toolyard.Class]int{}
+		each := map[toolyard.Class]int{}
 		for _, c := range toolyard.Classes {
-			one[c] = 1
+			each[c] = slots
 		}
 		w, err := New(e.Broker("w"), Config{ID: "w", Tools: tools, Origin: registry.Toolset, Mode: policy.Bypass,
-			Slots: one, DrainGrace: time.Second, Log: e.Log()})
+			Slots: each, DrainGrace: time.Second, Log: e.Log()})
 		if err != nil {
 			y.Fatal(err)
 		}
@@ -76,6 +86,12 @@ type queued struct {
 // queue queues a call of a tool, as its batch's only one.
 func (y *yard) queue(name string, change ...func(*events.RequestedCall)) queued {
 	y.Helper()
+	return y.queueFor(toolyard.DefaultAgent, 0, name, change...)
+}
+
+// queueFor queues a call of an agent in a lane.
+func (y *yard) queueFor(a toolyard.Agent, lane int, name string, change ...func(*events.RequestedCall)) queued {
+	y.Helper()
 	_, e, ok := y.w.tools.Lookup(name)
 	if !ok {
 		y.Fatalf("there is no tool %q", name)
@@ -86,10 +102,10 @@ func (y *yard) queue(name string, change ...func(*events.RequestedCall)) queued 
 	for _, f := range change {
 		f(&call)
 	}
-	req := events.Requested{Agent: toolyard.DefaultAgent, Batch: toolyard.BatchID(broker.NewID()),
+	req := events.Requested{Agent: a, Batch: toolyard.BatchID(broker.NewID()),
 		Session: toolyard.DefaultSession, Workspace: toolyard.DefaultWorkspace, QueuedAt: time.Now(), MaxAttempts: 3,
 		RemainingMS: time.Hour.Milliseconds(), Calls: []events.RequestedCall{call}}
-	q := y.b.QueueAll(y.Context(), 0, []batch.Route{{Pool: toolyard.DefaultPool, Class: judgement.Class}},
+	q := y.b.QueueAll(y.Context(), lane, []batch.Route{{Pool: toolyard.DefaultPool, Class: judgement.Class}},
 		[]events.Requested{req})
 	if q[0].Err != nil {
 		y.Fatal(q[0].Err)
@@ -129,12 +145,12 @@ func (q queued) result() toolyard.Result {
 
 // TestACallRuns: a read's first event is its result, and a write is claimed first.
 func TestACallRuns(t *testing.T) {
-	inYard(t, func(y *yard) {
+	inYard(t, 1, func(y *yard) {
 		var claims atomic.Int32
 		for name, want := range map[string]int32{"read": 0, "write": 1} {
 			var q queued
 			known := make(chan struct{})
-			y.run = func(context.Context) error {
+			y.run = func(context.Context, string) error {
 				<-known
 				if c, ok := q.end().Body.(events.Claimed); ok && c.Worker == "w" {
 					claims.Add(1)
@@ -161,8 +177,8 @@ func TestACallRuns(t *testing.T) {
 func TestLostAnswers(t *testing.T) {
 	for steps := range 12 {
 		t.Run(fmt.Sprint(steps), func(t *testing.T) {
-			inYard(t, func(y *yard) {
-				y.run = func(context.Context) error { time.Sleep(time.Millisecond); return nil }
+			inYard(t, 1, func(y *yard) {
+				y.run = func(context.Context, string) error { time.Sleep(time.Millisecond); return nil }
 				q := y.queue("write")
 				time.Sleep(time.Duration(steps) * 4 * bubble.StepTime)
 				y.Server.LoseAnswers("w", 2)
@@ -182,9 +198,9 @@ func TestAConflict(t *testing.T) {
 			Code: toolyard.Canceled}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inYard(t, func(y *yard) {
+			inYard(t, 1, func(y *yard) {
 				release := make(chan struct{})
-				y.run = func(context.Context) error { <-release; return nil }
+				y.run = func(context.Context, string) error { <-release; return nil }
 				first := y.queue("write") // it has the only slot
 				y.Eventually("the first call runs", func() bool { return y.ran.Load() == 1 })
 				second := y.queue("write")
@@ -208,8 +224,8 @@ func TestAConflict(t *testing.T) {
 
 // TestAFullStream: a result is worth waiting for. The tool does not run again.
 func TestAFullStream(t *testing.T) {
-	inYard(t, func(y *yard) {
-		y.run = func(context.Context) error { y.Server.Fill("TY_EVENT", true); return nil }
+	inYard(t, 1, func(y *yard) {
+		y.run = func(context.Context, string) error { y.Server.Fill("TY_EVENT", true); return nil }
 		q := y.queue("write")
 		time.Sleep(time.Minute)
 		if _, ok := q.end().Body.(events.Claimed); !ok {
@@ -225,24 +241,24 @@ func TestAFullStream(t *testing.T) {
 // TestAResultThatCouldNotBeStored: the call is delivered again to the worker that ran it, which says that nobody knows
 // what came of it. It does not run again, and its slot is free for the next.
 func TestAResultThatCouldNotBeStored(t *testing.T) {
-	inYard(t, func(y *yard) {
-		y.run = func(context.Context) error { y.Server.Fill("TY_EVENT", true); return nil }
+	inYard(t, 1, func(y *yard) {
+		y.run = func(context.Context, string) error { y.Server.Fill("TY_EVENT", true); return nil }
 		q := y.queue("write")
 		time.Sleep(storeTimeout + time.Second)
 		y.Server.Fill("TY_EVENT", false)
 		if r := q.result(); r.Code != toolyard.OutcomeUnknown || y.ran.Load() != 1 {
 			y.Errorf("it ran %d times: %+v", y.ran.Load(), r)
 		}
-		y.run = func(context.Context) error { return nil }
+		y.run = func(context.Context, string) error { return nil }
 		if r := y.queue("write").result(); r.Output != "done" {
 			y.Errorf("the next call: %+v", r)
 		}
 	})
 }
 
-// TestAStopInTheMiddle: a worker that is stopped hands over what may run again, says of the rest that nobody knows
+// TestAWorkerThatIsStopped hands over what may run again, says of the rest that nobody knows
 // what came of it, and gives back what has not begun.
-func TestAStopInTheMiddle(t *testing.T) {
+func TestAWorkerThatIsStopped(t *testing.T) {
 	for name, tt := range map[string]struct {
 		tool string
 		ends func(events.Body) bool
@@ -258,8 +274,8 @@ func TestAStopInTheMiddle(t *testing.T) {
 		"a read": {"read", func(b events.Body) bool { return b == nil }}, // its delivery counts as an attempt
 	} {
 		t.Run(name, func(t *testing.T) {
-			inYard(t, func(y *yard) {
-				y.run = func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
+			inYard(t, 1, func(y *yard) {
+				y.run = func(ctx context.Context, _ string) error { <-ctx.Done(); return context.Cause(ctx) }
 				runs := y.queue(tt.tool)
 				y.Eventually("the call runs", func() bool { return y.ran.Load() == 1 })
 				waits := y.queue(tt.tool)
@@ -282,7 +298,7 @@ func TestAStopInTheMiddle(t *testing.T) {
 
 // TestAToolThatNobodyHasAsPlanned: its call is given back for a while, and then ends.
 func TestAToolThatNobodyHasAsPlanned(t *testing.T) {
-	inYard(t, func(y *yard) {
+	inYard(t, 1, func(y *yard) {
 		began := time.Now()
 		q := y.queue("write", func(c *events.RequestedCall) { c.Declaration = "another" })
 		if r := q.result(); r.Code != toolyard.DependencyUnavailable || !r.Retryable || y.ran.Load() != 0 {
@@ -292,4 +308,98 @@ func TestAToolThatNobodyHasAsPlanned(t *testing.T) {
 			y.Errorf("it was given up after %s", took)
 		}
 	})
+}
+
+// TestACappedTool: no more of its calls run at a time than it says, and those that wait stand in nobody's way: another
+// tool's calls of the same agent, which are queued behind them in the same lane, run meanwhile.
+func TestACappedTool(t *testing.T) {
+	inYard(t, 4, func(y *yard) {
+		gate := make(chan struct{})
+		var inside, most atomic.Int32
+		y.run = func(_ context.Context, name string) error {
+			if name == "capped" {
+				if n := inside.Add(1); n > most.Load() {
+					most.Store(n)
+				}
+				defer inside.Add(-1)
+			}
+			<-gate
+			return nil
+		}
+		var capped []queued
+		for range 100 {
+			capped = append(capped, y.queue("capped"))
+		}
+		y.Eventually("two of the tool's calls run", func() bool { return y.ran.Load() == 2 })
+		for range 2 {
+			y.queue("read")
+		}
+		y.Eventually("the other tool's calls run", func() bool { return y.ran.Load() == 4 })
+		close(gate)
+		for _, q := range capped {
+			if r := q.result(); r.IsError {
+				y.Errorf("a capped call: %s", r.Error)
+			}
+		}
+		if most.Load() != 2 {
+			y.Errorf("%d calls of the tool ran at a time, want 2", most.Load())
+		}
+	})
+}
+
+// TestADeafToolCostsItsSlot: one that goes on after its call has ended keeps its slot, and gives it back when it
+// returns.
+func TestADeafToolCostsItsSlot(t *testing.T) {
+	inYard(t, 1, func(y *yard) {
+		release := make(chan struct{})
+		y.run = func(context.Context, string) error { <-release; return nil }
+		deaf := y.queue("read")
+		y.Eventually("the tool runs", func() bool { return y.ran.Load() == 1 })
+		y.w.abort(broker.AbortNotice{Agent: deaf.key.Agent, Batch: deaf.key.ID, Calls: []int{0},
+			Code: toolyard.Canceled, Reason: "enough"}, nil)
+		if r := deaf.result(); r.Code != toolyard.Canceled {
+			y.Errorf("%+v", r)
+		}
+		next := y.queue("read")
+		time.Sleep(2 * y.b.Settings().CallAckWait)
+		if y.ran.Load() != 1 {
+			y.Error("a second call ran beside the tool, in one slot")
+		}
+		close(release)
+		if r := next.result(); r.IsError {
+			y.Errorf("when the tool has returned: %+v", r)
+		}
+	})
+}
+
+// TestAFloodOfOneAgent does not keep another's calls waiting for all of it: lanes are served in turn, and agents of one
+// lane get slots in turn.
+func TestAFloodOfOneAgent(t *testing.T) {
+	for name, lane := range map[string]int{"lanes of their own": 1, "one lane": 0} {
+		t.Run(name, func(t *testing.T) {
+			inYard(t, 2, func(y *yard) {
+				gate := make(chan struct{})
+				y.run = func(context.Context, string) error { <-gate; return nil }
+				const many = 100
+				var all []queued
+				for n := range many {
+					if n == 20 {
+						all = append(all, y.queueFor("quiet", lane, "read"))
+					}
+					all = append(all, y.queueFor("flood", 0, "read"))
+				}
+				for range all { // one call after the other gets through
+					gate <- struct{}{}
+				}
+				for _, q := range all {
+					if r := q.result(); r.IsError {
+						y.Errorf("%+v", r)
+					}
+				}
+				if at := slices.Index(y.agents, "quiet"); at < 0 || at > 40 {
+					y.Errorf("the quiet agent's call was number %d of %d", at+1, len(y.agents))
+				}
+			})
+		})
+	}
 }
