@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/hooks"
 	"github.com/toolyard/toolyard/internal/lock"
 	"github.com/toolyard/toolyard/internal/registry"
 )
@@ -78,7 +79,7 @@ type Config struct {
 	Room func() broker.Room
 	// AfterBatch is told of each batch that is over, before its last reply says so: at least once, and once again
 	// after a takeover. What it returns goes with that reply. Nil: nobody is told.
-	AfterBatch func(context.Context, EndedBatch) (*toolyard.Notice, error)
+	AfterBatch func(context.Context, hooks.BatchInput) (*toolyard.Notice, error)
 	// Meter counts what the dispatcher does. Nil: nobody counts.
 	Meter Meter
 	Log   *slog.Logger

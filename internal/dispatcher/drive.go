@@ -245,33 +245,26 @@ func (r *runner) queue(ctx context.Context, calls []batch.Queue) error {
 	if len(calls) == 0 {
 		return nil
 	}
-	routes := make([]batch.Route, len(calls))
-	requests := make([]events.Requested, len(calls))
-	for i, c := range calls {
-		routes[i], requests[i] = c.Route, c.Request
-	}
 	return broker.RetryFull(ctx, r.log, func() error {
-		full := 0 // how many were refused for want of room: only those are tried again
 		reconnects := r.d.b.Reconnects()
 		if r.queueReconnects == nil {
 			r.queueReconnects = &reconnects
 		}
-		var refused error
-		for n, q := range r.d.b.QueueAll(ctx, r.m.State().Plan.Lane, routes, requests) {
-			switch {
+		var refused []batch.Queue // for want of room: only those are tried again
+		var full error
+		for n, q := range r.d.b.QueueAll(ctx, r.m.State().Plan.Lane, calls) {
+			switch c := &calls[n]; {
 			case errors.Is(q.Err, broker.ErrFull):
-				routes[full], requests[full] = routes[n], requests[n]
-				full++
-				refused = q.Err
+				refused, full = append(refused, *c), q.Err
 			case q.Err != nil:
 				return q.Err
 			default:
-				r.queued[requests[n].Calls[0].Index] = queued{routes[n], q.Seq, reconnects}
+				r.queued[c.Request.Calls[0].Index] = queued{c.Route, q.Seq, reconnects}
 			}
 		}
-		failpoint.HitIf(full == 0, failpoint.CallsQueued)
-		routes, requests = routes[:full], requests[:full]
-		return refused
+		failpoint.HitIf(full == nil, failpoint.CallsQueued)
+		calls = refused
+		return full
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/failpoint"
+	"github.com/toolyard/toolyard/internal/hooks"
 	"github.com/toolyard/toolyard/internal/ticket"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -21,27 +22,15 @@ import (
 // afterBatchTimeout bounds all hooks that run after a batch; each has a limit of its own.
 const afterBatchTimeout = 2 * time.Minute
 
-// EndedBatch is a batch whose calls have all been answered, as hooks may see it.
-type EndedBatch struct {
-	Key       toolyard.BatchKey
-	Session   toolyard.Session
-	Workspace toolyard.Workspace
-	Calls     []EndedCall // in the order of the calls
-}
-
-// EndedCall is one of its calls. Input is the model's without known secrets, or nil when it cannot be shown.
-type EndedCall struct {
-	Input  json.RawMessage
-	Result toolyard.Result
-}
-
 // notify runs the hooks in a goroutine. If one breaks, the agent is asked to stop, because nobody knows what the
 // hook would have said.
 func (r *runner) notify(ctx context.Context) {
-	over := EndedBatch{Key: r.key, Session: r.m.State().Plan.Session, Workspace: r.m.State().Plan.Workspace}
+	plan := r.m.State().Plan
+	over := hooks.BatchInput{Key: r.key, Session: plan.Session, Workspace: plan.Workspace}
 	inputs := r.m.State().Inputs()
 	for i, c := range r.m.State().Calls {
-		over.Calls = append(over.Calls, EndedCall{Input: r.shown(inputs[i]), Result: *c.Result})
+		over.Calls = append(over.Calls, hooks.BatchCall{CallID: c.Result.CallID, Tool: c.Result.Tool,
+			Input: r.shown(inputs[i]), Code: c.Result.Code, Text: c.Result.Text(), IsError: c.Result.IsError})
 	}
 	go func() {
 		telling, cancel := context.WithTimeout(ctx, afterBatchTimeout)
@@ -58,7 +47,7 @@ func (r *runner) notify(ctx context.Context) {
 	}()
 }
 
-// shown returns an input without known secrets.
+// shown returns an input without known secrets, or nil when it cannot be shown.
 func (r *runner) shown(input json.RawMessage) json.RawMessage {
 	clean := input
 	if redact := r.d.cfg.Planner.Pipeline.Redact; redact != nil {

@@ -105,8 +105,8 @@ func (y *yard) queueFor(a toolyard.Agent, lane int, name string, change ...func(
 	req := events.Requested{Agent: a, Batch: toolyard.BatchID(broker.NewID()),
 		Session: toolyard.DefaultSession, Workspace: toolyard.DefaultWorkspace, QueuedAt: time.Now(), MaxAttempts: 3,
 		RemainingMS: time.Hour.Milliseconds(), Calls: []events.RequestedCall{call}}
-	q := y.b.QueueAll(y.Context(), lane, []batch.Route{{Pool: toolyard.DefaultPool, Class: judgement.Class}},
-		[]events.Requested{req})
+	q := y.b.QueueAll(y.Context(), lane, []batch.Queue{{
+		Route: batch.Route{Pool: toolyard.DefaultPool, Class: judgement.Class}, Request: req}})
 	if q[0].Err != nil {
 		y.Fatal(q[0].Err)
 	}

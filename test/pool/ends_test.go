@@ -296,11 +296,11 @@ func TestAReadIsQueuedOnce(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")
 	route := batch.Route{Pool: "default", Class: toolyard.ReadOnly}
-	req := events.Requested{Agent: "a", Batch: "b", QueuedAt: time.Now(),
-		Calls: []events.RequestedCall{{Input: []byte("{}")}}}
+	call := []batch.Queue{{Route: route, Request: events.Requested{Agent: "a", Batch: "b", QueuedAt: time.Now(),
+		Calls: []events.RequestedCall{{Input: []byte("{}")}}}}}
 	var seqs []uint64
 	for range 2 {
-		for _, q := range b.QueueAll(t.Context(), 3, []batch.Route{route}, []events.Requested{req}) {
+		for _, q := range b.QueueAll(t.Context(), 3, call) {
 			if q.Err != nil {
 				t.Fatal(q.Err)
 			}
@@ -311,8 +311,8 @@ func TestAReadIsQueuedOnce(t *testing.T) {
 		t.Errorf("the message was stored as %d and as %d", seqs[0], seqs[1])
 	}
 	// Behind another event of the call's chain it is another message.
-	req.Calls[0].Expected = 7
-	again := b.QueueAll(t.Context(), 3, []batch.Route{route}, []events.Requested{req})[0]
+	call[0].Request.Calls[0].Expected = 7
+	again := b.QueueAll(t.Context(), 3, call)[0]
 	if again.Err != nil || again.Seq == seqs[0] {
 		t.Errorf("%+v", again)
 	}
