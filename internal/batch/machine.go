@@ -74,7 +74,7 @@ type tickets struct {
 type flight struct {
 	queued   map[int]time.Time // since when each call that this owner has queued is in the work queue
 	active   map[int]bool      // calls that are queued, or claimed by a worker
-	retrying map[int]bool      // calls that wait for another attempt
+	retrying map[int]bool      // calls that wait to be queued for another attempt
 	next     int               // the place in the current group before which every call was queued once, or is answered
 }
 
@@ -156,7 +156,7 @@ func (m *Machine) update(i int) {
 	_, queued := m.flight.queued[i]
 	open := c.Result == nil
 	set(m.flight.active, i, open && (queued || c.Status == Claimed))
-	set(m.flight.retrying, i, open && (c.Status == Retrying || c.Status == Decided && !queued))
+	set(m.flight.retrying, i, open && !queued && (c.Status == Retrying || c.Status == Decided))
 	set(m.approvals.waiting, i, c.Status == Waiting)
 	if r := c.Result; r != nil && r.IsError {
 		if m.index.failed < 0 || i < m.index.failed {
