@@ -9,7 +9,6 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/gate"
-	"github.com/toolyard/toolyard/internal/outcome"
 	"github.com/toolyard/toolyard/internal/pipeline"
 )
 
@@ -94,26 +93,6 @@ func (r *running) leftBehind() bool {
 }
 
 func (r *running) key() callKey { return callKey{r.d.Key(), r.call.Index} }
-
-// claimsFirst reports whether a call is claimed even when it is delivered for the first time. A call that needs no
-// claim of its own skips it only where nobody can have ended the call: in its first attempt, and, if its group
-// holds the workspace, soon after it was queued.
-func claimsFirst(d *broker.Delivery, c *events.RequestedCall) bool {
-	return c.Claim || c.Again || c.Attempt > 1 || d.Ticket > 0 && !d.Fresh()
-}
-
-// mustClaim reports whether the call is claimed before it begins.
-func (r *running) mustClaim() bool {
-	return r.d.Deliveries > 1 || r.d.Reconnected() || claimsFirst(r.d, &r.call)
-}
-
-// earlierEvidence is what is known of the call's executions before this delivery.
-func (r *running) earlierEvidence() outcome.Evidence {
-	return outcome.Evidence{
-		Judgement: r.call.Judgement, Started: r.call.Attempt - 1, MayHaveStarted: r.call.Again && !r.call.Claim &&
-			r.call.Attempt == 1,
-	}
-}
 
 func (w *Worker) addRunning(r *running) bool {
 	w.mu.Lock()

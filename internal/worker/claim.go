@@ -10,8 +10,29 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/failpoint"
+	"github.com/toolyard/toolyard/internal/outcome"
 	"github.com/toolyard/toolyard/internal/pipeline"
 )
+
+// claimsFirst reports whether a call is claimed even when it is delivered for the first time. A call that needs no
+// claim of its own skips it only where nobody can have ended the call: in its first attempt, and, if its group
+// holds the workspace, soon after it was queued.
+func claimsFirst(d *broker.Delivery, c *events.RequestedCall) bool {
+	return c.Claim || c.Again || c.Attempt > 1 || d.Ticket > 0 && !d.Fresh()
+}
+
+// mustClaim reports whether the call is claimed before it begins.
+func (r *running) mustClaim() bool {
+	return r.d.Deliveries > 1 || r.d.Reconnected() || claimsFirst(r.d, &r.call)
+}
+
+// earlierEvidence is what is known of the call's executions before this delivery.
+func (r *running) earlierEvidence() outcome.Evidence {
+	return outcome.Evidence{
+		Judgement: r.call.Judgement, Started: r.call.Attempt - 1, MayHaveStarted: r.call.Again && !r.call.Claim &&
+			r.call.Attempt == 1,
+	}
+}
 
 // findEarlierRun finds out what became of a call that a worker could have begun without a claim. An earlier
 // delivery that was not given back counts as an attempt.
