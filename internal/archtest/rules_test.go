@@ -238,6 +238,21 @@ var impureCalls = map[string][]string{
 // bannedNames say nothing about what is inside, so everything ends up there.
 var bannedNames = []string{"util", "utils", "common", "helper", "helpers", "model", "models", "misc"}
 
+// stories are the packages that tell one story: each file's functions call those of the files behind it, never back.
+// What a later step finds out reaches an earlier one as a result.
+var stories = map[string][]string{
+	"internal/dispatcher": {
+		"dispatcher.go", "admit.go", "take.go", "drive.go", "observe.go", "plan.go", "park.go", "settle.go",
+		"newer.go", "meter.go", "queue.go", "keep.go", "store.go", "workers.go", "planner.go", "failpoints.go",
+		"next.go", "today.go",
+	},
+	"internal/worker": {
+		"worker.go", "take.go", "judge.go", "run.go", "drain.go", "job.go", "finish.go", "claim.go", "register.go",
+		"progress.go", "lease.go", "call.go", "aborts.go", "slots.go", "isolation.go", "surfaces.go", "tools.go",
+		"toolset.go", "permission.go",
+	},
+}
+
 // maxFileLines is what can be read in one sitting. A longer file tells two stories.
 const maxFileLines = 700
 

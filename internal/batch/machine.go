@@ -74,7 +74,7 @@ type tickets struct {
 type flight struct {
 	queued   map[int]time.Time // since when each call that this owner has queued is in the work queue
 	active   map[int]bool      // calls that are queued, or claimed by a worker
-	retrying map[int]bool      // calls that wait for another attempt
+	retrying map[int]bool      // calls that wait to be queued for another attempt
 	next     int               // the place in the current group before which every call was queued once, or is answered
 }
 
@@ -156,7 +156,7 @@ func (m *Machine) update(i int) {
 	_, queued := m.flight.queued[i]
 	open := c.Result == nil
 	set(m.flight.active, i, open && (queued || c.Status == Claimed))
-	set(m.flight.retrying, i, open && (c.Status == Retrying || c.Status == Decided && !queued))
+	set(m.flight.retrying, i, open && !queued && (c.Status == Retrying || c.Status == Decided))
 	set(m.approvals.waiting, i, c.Status == Waiting)
 	if r := c.Result; r != nil && r.IsError {
 		if m.index.failed < 0 || i < m.index.failed {
@@ -635,35 +635,24 @@ func (m *Machine) queueCalls(g events.Group, number uint64) []Effect {
 	context := s.Context() // exclusive calls change it, so it is the same for all calls of a group
 	out := make([]Effect, len(handed))
 	for n, i := range handed {
-		out[n] = m.queue(i, g, number, context)
+		out[n] = m.queue(i, number, context)
 	}
 	return out
 }
 
-func (m *Machine) queue(i int, g events.Group, number uint64, context map[string]string) Queue {
-	s, plan, sub := &m.state, m.state.Plan, m.state.Submission
-	c := plan.Calls[i]
-	as := s.call(i).Tool
-	if as == c.Tool {
-		as = ""
+func (m *Machine) queue(i int, number uint64, context map[string]string) Queue {
+	s, plan := &m.state, m.state.Plan
+	req := s.Request(i, s.approved(i))
+	req.Group, req.Ticket, req.WasConcurrent = m.group, number, len(m.flight.active) > 1
+	req.Context = context
+	req.CallTimeoutMS = s.Submission.Options.CallTimeoutMS
+	req.RemainingMS = max(0, plan.Deadline.Sub(m.now).Milliseconds())
+	req.QueuedAt, req.MaxAttempts = m.now, m.cfg.MaxAttempts
+	p, given, c := &plan.Calls[i], s.call(i), &req.Calls[0]
+	c.Input, c.Echo, c.Claim = given.Input, given.Echo, p.Claim
+	c.Expected, c.Attempt, c.Again = s.Calls[i].Seq, s.Calls[i].Attempt+1, s.Takeovers > 0 || m.lapsed
+	if given.Tool != c.Tool {
+		c.As = given.Tool
 	}
-	return Queue{
-		Route: Route{Pool: c.Pool, Class: c.Judgement.Class},
-		Request: events.Requested{
-			Agent: s.Key.Agent, Batch: s.Key.ID, Session: plan.Session, Workspace: plan.Workspace,
-			Interactive: sub.Interactive && !plan.Unattended, Group: m.group, Ticket: number,
-			WasConcurrent: len(m.flight.active) > 1,
-			Deny:          slices.Concat(sub.Options.Deny, plan.Deny), Ask: slices.Concat(sub.Options.Ask, plan.Ask),
-			CallTimeoutMS: sub.Options.CallTimeoutMS,
-			RemainingMS:   max(0, plan.Deadline.Sub(m.now).Milliseconds()), QueuedAt: m.now,
-			MaxAttempts: m.cfg.MaxAttempts,
-			Remembered:  plan.Remembered, Context: context, Surface: plan.Surface,
-			Calls: []events.RequestedCall{{
-				Index: i, ID: c.ID, Tool: c.Tool, Input: s.call(i).Input, Declaration: c.Declaration,
-				Judgement: c.Judgement, Claim: c.Claim, Expected: s.Calls[i].Seq, Attempt: s.Calls[i].Attempt + 1,
-				Again: s.Takeovers > 0 || m.lapsed, Approved: s.approved(i), Echo: s.call(i).Echo,
-				As: as,
-			}},
-		},
-	}
+	return Queue{Route: Route{Pool: p.Pool, Class: p.Judgement.Class}, Request: req}
 }

@@ -31,7 +31,7 @@ var update = flag.Bool("update", false, "rewrite the golden traces")
 //	> append rw           calls are appended to an open batch (plan rr open); > close, and no more follow
 //	> after 30s           time passes
 //	> wait 0              a worker asks a person about call 0; > decide 0 allow, or deny, is the answer
-//	> withdrawn 1         no worker was ever handed call 1; without numbers nothing is known
+//	> withdrawn 1         no worker was ever handed call 1
 //	> lapse               the owner was silent for so long that another may have the batch
 //	> notice red          hooks say something of a batch that is over (plan r hooks)
 //	> interrupt           the session is interrupted
@@ -39,7 +39,8 @@ var update = flag.Bool("update", false, "rewrite the golden traces")
 //	> adopt               the owner dies and another goes on from the log; > wake, and one takes a parked batch up
 //	> conflict            the next append finds that somebody else was faster, see the trace
 //
-// What the machine appends is stored at once, and is its next input.
+// What the machine appends is stored at once, and is its next input. What happens is what a pool can do: see
+// [player.possible].
 func TestTraces(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -75,10 +76,89 @@ type player struct {
 	hooks     bool
 	// conflict and overtake say how many appends from now on find a worker's result, or a worker's claim, instead.
 	conflict, overtake int
+	// requests are those that were queued, by call. The others are what else the shell was asked for.
+	requests          map[int][]events.Requested
+	withdrawn, ticket map[int]bool
+	notified          bool
+}
+
+// possible reports what keeps a line of a trace from happening in a pool; "" when nothing does.
+func (p *player) possible(args []string) string {
+	switch args[0] {
+	case "claim", "finish", "die", "retry", "wait":
+		i := p.num(args[1])
+		early := len(args) > 3 && args[3] == "early" // the tool was not started
+		claimed := p.m.State().Calls[i].Status == Claimed
+		switch {
+		case len(p.requests[i]) == 0:
+			return "no worker was handed the call"
+		case claimed && (args[0] == "claim" || args[0] == "wait"):
+			return "a worker has claimed the call"
+		case args[0] != "claim" && args[0] != "wait" && !claimed && !early && !p.runsUnclaimed(i):
+			return "no worker runs the call without a claim"
+		}
+	case "withdrawn":
+		if len(args) == 1 || slices.ContainsFunc(args[1:], func(a string) bool { return !p.withdrawn[p.num(a)] }) {
+			return "the calls were not asked about"
+		}
+	case "grant":
+		if !p.ticket[p.num(args[1])] {
+			return "the batch does not wait for the ticket"
+		}
+	case "notice":
+		if !p.notified {
+			return "hooks were not told"
+		}
+	case "append", "close":
+		if s := p.m.State(); !s.Submission.Open || s.InputClosed {
+			return "the batch is not open"
+		}
+	case "observe":
+		for _, a := range args[1:] {
+			i, dropped := strings.CutPrefix(a, "dropped=")
+			if dropped && p.m.State().Calls[p.num(i)].Status != Claimed {
+				return "nobody has claimed the call"
+			}
+		}
+	}
+	return ""
+}
+
+// runsUnclaimed reports whether a worker may run a call without a claim: it was handed the call behind the last event
+// of its chain, for the first time.
+func (p *player) runsUnclaimed(i int) bool {
+	return slices.ContainsFunc(p.requests[i], func(r events.Requested) bool {
+		c := r.Calls[0]
+		return c.Expected == p.m.State().Calls[i].Seq && !c.Claim && !c.Again && c.Attempt == 1
+	})
+}
+
+// note notes what the shell is told to do.
+func (p *player) note(e Effect) {
+	switch e := e.(type) {
+	case Queue:
+		i := e.Request.Calls[0].Index
+		p.requests[i] = append(p.requests[i], e.Request)
+	case Withdraw:
+		for _, i := range e.Calls {
+			p.withdrawn[i] = true
+		}
+	case TakeTicket:
+		p.ticket[e.Group] = true
+	case ReleaseTickets:
+		clear(p.ticket)
+	case Notify:
+		p.notified = true
+	}
+}
+
+func newPlayer(t *testing.T) *player {
+	return &player{t: t, now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), requests: map[int][]events.Requested{},
+		withdrawn: map[int]bool{}, ticket: map[int]bool{}}
 }
 
 func play(t *testing.T, script []byte) []byte {
-	p := &player{t: t, now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
+	p := newPlayer(t)
 	lines := bufio.NewScanner(bytes.NewReader(script))
 	for lines.Scan() {
 		line := lines.Text()
@@ -94,6 +174,9 @@ func play(t *testing.T, script []byte) []byte {
 }
 
 func (p *player) do(args []string) {
+	if why := p.possible(args); why != "" {
+		p.t.Errorf("%v cannot happen: %s", args, why)
+	}
 	switch args[0] {
 	case "plan":
 		sub, planned := planFor(args[1], args[2:], p.now)
@@ -161,8 +244,11 @@ func (p *player) do(args []string) {
 	case "close":
 		p.step(Stored{p.store(Record{Chain: ChainInput, Body: events.Closed{By: "agent"}})})
 	case "retry":
-		b := events.AttemptFailed{Attempt: p.m.State().Calls[p.num(args[1])].Attempt + 1,
-			Code: toolyard.DependencyUnavailable}
+		c := p.m.State().Calls[p.num(args[1])]
+		b := events.AttemptFailed{Attempt: c.Attempt, Code: toolyard.DependencyUnavailable}
+		if c.Status != Claimed {
+			b.Attempt++
+		}
 		if len(args) > 2 {
 			b.RetryAfterMS = int64(p.num(args[2]))
 		}
@@ -243,6 +329,7 @@ func (p *player) step(inputs ...Input) {
 		inputs = nil
 		for _, e := range effects {
 			fmt.Fprintln(&p.out, line(e))
+			p.note(e)
 			a, ok := e.(Append)
 			if x, extend := e.(Extend); extend {
 				a, ok = Append{Chain: ChainBatch, Expected: x.Expected, Body: extendFor(p.m.State())}, true
@@ -270,6 +357,17 @@ func (p *player) step(inputs ...Input) {
 	}
 	if at := p.m.Wake(); !at.IsZero() && !at.After(p.now) {
 		p.t.Fatalf("Wake is %s; a step at %s has decided all that was due then", at, p.now)
+	}
+	// What the machine keeps so that a step costs little follows from its state, and from what it has queued.
+	again := New(p.m.cfg, *p.m.State())
+	again.flight.queued = p.m.flight.queued
+	again.reindex()
+	kept := func(m *Machine) string {
+		return fmt.Sprintf("%+v, active %v, retrying %v, waiting %v", m.index, m.flight.active, m.flight.retrying,
+			m.approvals.waiting)
+	}
+	if got, want := kept(p.m), kept(again); got != want {
+		p.t.Fatalf("the machine has\n%s\nfrom its state follows\n%s", got, want)
 	}
 	// Whatever the machine believes, the fold of the log says the same.
 	var s State

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/events"
@@ -47,8 +46,9 @@ var situations = []situation{
 		p.do([]string{"observe", "dropped=0"})
 		p.do([]string{"after", "1s"})
 	}, true},
-	{"a write whose first attempt failed", "w", nil, 0, func(p *player) {
+	{"a repeatable write whose first attempt failed", "i", nil, 0, func(p *player) {
 		p.grant(0)
+		p.do([]string{"claim", "0", "w1"})
 		p.do([]string{"retry", "0"})
 	}, true},
 	{"a write whose first attempt was not started", "w", nil, 0, func(p *player) {
@@ -59,8 +59,9 @@ var situations = []situation{
 		p.grant(0)
 		p.do([]string{"wait", "0"})
 	}, false},
-	{"a write that waits for a person after an attempt", "w", nil, 0, func(p *player) {
+	{"a repeatable write that waits for a person after an attempt", "i", nil, 0, func(p *player) {
 		p.grant(0)
+		p.do([]string{"claim", "0", "w1"})
 		p.do([]string{"retry", "0"})
 		p.do([]string{"after", "1s"})
 		p.do([]string{"wait", "0"})
@@ -99,7 +100,7 @@ func TestWhatIsSaidOfEffects(t *testing.T) {
 	said := 0
 	for name, end := range endings {
 		for _, sit := range situations {
-			p := &player{t: t, now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
+			p := newPlayer(t)
 			p.do(append([]string{"plan", sit.plan}, sit.opts...))
 			sit.happens(p)
 			if p.m.State().Parked && name != "rejected" && name != "expired" {
@@ -132,7 +133,7 @@ func TestWhatIsSaidOfEffects(t *testing.T) {
 		t.Errorf("only %d endings were looked at", said)
 	}
 	// The rest have one situation each.
-	p := &player{t: t, now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
+	p := newPlayer(t)
 	p.do([]string{"plan", "rr", "partition=ordered_halt"})
 	p.grant(0)
 	p.do([]string{"finish", "0", "execution_failed"})

@@ -111,7 +111,7 @@ type Control interface {
 type Queue interface {
 	// QueueAll queues calls of one batch for the workers of their routes in a lane, one message each, and returns an
 	// outcome for each.
-	QueueAll(ctx context.Context, lane int, routes []batch.Route, requests []events.Requested) []Queued
+	QueueAll(ctx context.Context, lane int, calls []batch.Queue) []Queued
 	// Unqueue removes a message from the queue, wherever it is. Withdraw removes those of one route and lane, and
 	// returns those that were never delivered to a worker.
 	Unqueue(ctx context.Context, seq uint64) error

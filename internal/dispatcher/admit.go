@@ -25,131 +25,6 @@ const (
 	maxRejecting = 16
 )
 
-// admissionQueue is the shell around [admission.Queue]: the submissions that were delivered to this dispatcher,
-// those that wait and those that run. Waiting ones stay unacknowledged, and are kept alive.
-type admissionQueue struct {
-	mu      sync.Mutex
-	queue   *admission.Queue
-	lanes   *admission.Lanes
-	waiting map[toolyard.BatchKey]*broker.Submission
-	running map[toolyard.BatchKey]*runner
-	// store is the room in the store, as measured last.
-	store store
-	// rejecting is a semaphore for concurrent rejections.
-	rejecting chan struct{}
-	// freed signals that another batch may start.
-	freed chan struct{}
-}
-
-func newAdmissionQueue(cfg *Config) *admissionQueue {
-	return &admissionQueue{
-		queue: admission.NewQueue(admission.Limits{
-			Running: cfg.MaxBatches, AgentRunning: cfg.MaxAgentBatches, Waiting: cfg.MaxWaiting,
-			AgentWaiting: cfg.MaxAgentWaiting,
-			Spare:        cfg.MaxBatches, Idle: cfg.MaxOpen,
-		}),
-		lanes: admission.NewLanes(broker.Lanes, broker.LaneOf), waiting: map[toolyard.BatchKey]*broker.Submission{},
-		running: map[toolyard.BatchKey]*runner{}, rejecting: make(chan struct{}, maxRejecting),
-		freed: make(chan struct{}, 1),
-	}
-}
-
-// laneOf is the lane of an agent's calls.
-func (l *admissionQueue) laneOf(a toolyard.Agent) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.lanes.Of(a)
-}
-
-// takeRedelivery reports whether a batch runs or waits here already. The batch is then kept by the new delivery.
-func (l *admissionQueue) takeRedelivery(sub *broker.Submission) bool {
-	l.mu.Lock()
-	r, runs := l.running[sub.Key]
-	_, waits := l.waiting[sub.Key]
-	if waits {
-		sub.Release()
-		l.waiting[sub.Key] = sub
-	}
-	l.mu.Unlock()
-	if runs {
-		r.redeliver(sub)
-	}
-	return runs || waits
-}
-
-// add takes a submission in. It returns the one that is rejected for it, if any, and why.
-func (l *admissionQueue) add(sub *broker.Submission, underWay bool) (*broker.Submission, admission.Reason) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.waiting[sub.Key] = sub
-	k, why := l.queue.Add(sub.Key, underWay)
-	if why == admission.Admitted {
-		return nil, why
-	}
-	away := l.waiting[k]
-	delete(l.waiting, k)
-	return away, why
-}
-
-// startOne starts the batch whose turn it is.
-func (d *Dispatcher) startOne() (*runner, bool) {
-	l := d.admission
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	k, ok := l.queue.Next()
-	if !ok {
-		return nil, false
-	}
-	r := d.newRunner(l.waiting[k])
-	delete(l.waiting, k)
-	l.running[k] = r
-	l.lanes.Enter(k.Agent)
-	return r, true
-}
-
-// remove takes out a batch that no longer runs here.
-func (l *admissionQueue) remove(k toolyard.BatchKey) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.running, k)
-	l.queue.Remove(k)
-	l.lanes.Leave(k.Agent)
-}
-
-// setIdle notes whether an open batch has nothing to do. While it has nothing, another may start in its place. It
-// goes on as soon as it has something again.
-func (l *admissionQueue) setIdle(k toolyard.BatchKey, idle bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !idle {
-		l.queue.Busy(k)
-		return
-	}
-	l.queue.Idle(k)
-	select {
-	case l.freed <- struct{}{}:
-	default: // it is signalled already
-	}
-}
-
-// load is how many batches run, wait, and are open and idle.
-func (l *admissionQueue) load() (running, waiting, idle int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.queue.Load()
-}
-
-// submissions returns those that wait.
-func (l *admissionQueue) submissions() []*broker.Submission {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	out := make([]*broker.Submission, 0, len(l.waiting))
-	for _, s := range l.waiting {
-		out = append(out, s)
-	}
-	return out
-}
-
 // receive takes a delivery in: its batch runs, waits or is rejected.
 func (d *Dispatcher) receive(ctx context.Context, work *sync.WaitGroup, sub *broker.Submission) {
 	if d.admission.takeRedelivery(sub) {
@@ -167,15 +42,6 @@ func (d *Dispatcher) receive(ctx context.Context, work *sync.WaitGroup, sub *bro
 	}
 	d.startNext(ctx, work)
 	d.admission.dropPayload(sub)
-}
-
-// dropPayload drops the payload of a submission that waits; it is fetched again when the batch starts.
-func (l *admissionQueue) dropPayload(sub *broker.Submission) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.waiting[sub.Key] == sub {
-		sub.Release()
-	}
 }
 
 // underWay reports whether a batch was planned before, so that others may wait for what it holds. It returns true
@@ -209,13 +75,13 @@ func (d *Dispatcher) startFreed(ctx context.Context, work *sync.WaitGroup) error
 // startNext starts as many batches as may run. Each starts others when it ends.
 func (d *Dispatcher) startNext(ctx context.Context, work *sync.WaitGroup) {
 	for ctx.Err() == nil {
-		r, ok := d.startOne()
+		k, ok := d.admission.start()
 		if !ok {
 			return
 		}
 		work.Go(func() {
-			d.serve(ctx, r)
-			d.admission.remove(r.key)
+			d.serve(ctx, k)
+			d.admission.remove(k.key)
 			d.startNext(ctx, work)
 		})
 	}
@@ -285,9 +151,7 @@ func (d *Dispatcher) tooMany(k toolyard.BatchKey, why admission.Reason) events.R
 
 // Crowded returns why a new batch of an agent would be rejected now, or "".
 func (d *Dispatcher) Crowded(agent toolyard.Agent) string {
-	d.admission.mu.Lock()
-	why := d.admission.queue.WouldReject(agent)
-	d.admission.mu.Unlock()
+	why := d.admission.wouldReject(agent)
 	if why == admission.Admitted {
 		return ""
 	}
@@ -317,12 +181,12 @@ func (d *Dispatcher) reject(ctx context.Context, work *sync.WaitGroup, sub *brok
 		return
 	}
 	select {
-	case d.admission.rejecting <- struct{}{}:
+	case d.rejecting <- struct{}{}:
 	case <-ctx.Done():
 		return
 	}
 	work.Go(func() {
-		defer func() { <-d.admission.rejecting }()
+		defer func() { <-d.rejecting }()
 		refusing, cancel := context.WithTimeout(ctx, broker.Lease(d.b.Settings().BatchAckWait))
 		defer cancel()
 		switch err := sub.TurnAway(refusing, why); {

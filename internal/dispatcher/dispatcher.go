@@ -1,18 +1,3 @@
-// Package dispatcher takes batches and runs them: the shell around package batch.
-//
-// Authority: the log. A dispatcher owns a batch from its own planned or adopted event until another's adopted event;
-// it learns that it lost one by an append that conflicts, and then it stops. It holds nothing that the
-// log does not say, so that any dispatcher can go on with any batch.
-//
-//	submission ─▶ admit ─▶ take ─▶ plan ─▶ [ drive ─▶ observe ]* ─▶ settle or park
-//
-// Each step has a file of its name.
-//
-// Ordering: agents take turns at starting batches; those that were planned before go first. One goroutine a batch;
-// effects are performed in the machine's order, each before the next.
-//
-// Failure: whatever happens to a dispatcher, its submissions are delivered to another when the ack wait is over. An
-// error that is not a loss stops one batch and is logged; the batch is tried again by redelivery.
 package dispatcher
 
 import (
@@ -24,9 +9,9 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
-	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/hooks"
 	"github.com/toolyard/toolyard/internal/lock"
 	"github.com/toolyard/toolyard/internal/registry"
 )
@@ -97,18 +82,10 @@ type Config struct {
 	Room func() broker.Room
 	// AfterBatch is told of each batch that is over, before its last reply says so: at least once, and once again
 	// after a takeover. What it returns goes with that reply. Nil: nobody is told.
-	AfterBatch func(context.Context, EndedBatch) (*toolyard.Notice, error)
+	AfterBatch func(context.Context, hooks.BatchInput) (*toolyard.Notice, error)
 	// Meter counts what the dispatcher does. Nil: nobody counts.
 	Meter Meter
 	Log   *slog.Logger
-}
-
-func (c *Config) machine(callAckWait time.Duration) batch.Config {
-	return batch.Config{
-		WorkerWait: c.WorkerWait, MaxAttempts: maxAttempts, AbortEvery: abortEvery, OpenIdle: c.OpenIdle,
-		QueueWait: c.QueueWait, Hooks: c.AfterBatch != nil,
-		EndGrace: broker.Patience(callAckWait),
-	}
 }
 
 // Dispatcher owns batches. Make it with [New], run it with [Dispatcher.Run].
@@ -120,7 +97,10 @@ type Dispatcher struct {
 	workers *workerRegistry
 
 	admission *admissionQueue
+	// rejecting is a semaphore for concurrent rejections.
+	rejecting chan struct{}
 	newer     newerBatches
+	store     storeWatch
 
 	mu       sync.Mutex
 	surfaces map[string]time.Time // when this dispatcher last stored a surface
@@ -178,10 +158,10 @@ func New(b Broker, cfg Config) *Dispatcher {
 		cfg.Log = slog.Default()
 	}
 	log := b.Quiet(cfg.Log).With("dispatcher", cfg.ID)
-	lobby := newAdmissionQueue(&cfg)
 	return &Dispatcher{
 		b: b, cfg: cfg, log: log, workers: newWorkerRegistry(b, log, cfg.Base),
-		admission: lobby, surfaces: map[string]time.Time{},
+		admission: newAdmissionQueue(&cfg, log), rejecting: make(chan struct{}, maxRejecting),
+		surfaces: map[string]time.Time{},
 	}
 }
 

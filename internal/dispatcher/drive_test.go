@@ -13,13 +13,13 @@ import (
 func TestAnAnswerToAnEarlierQuestion(t *testing.T) {
 	r := &runner{ticketRequests: 2}
 	for _, err := range []error{nil, ticket.ErrPassed, errors.New("lost")} {
-		if got := r.ticketAnswer(t.Context(), grantAnswer{take: 1, group: 0, t: ticket.Ticket{N: 7},
-			err: err}); got != nil || len(r.pending) != 0 {
-			t.Errorf("an answer with %v: %v, and %v is brought in", err, got, r.pending)
+		inputs, got := r.ticketAnswer(grantAnswer{take: 1, group: 0, t: ticket.Ticket{N: 7}, err: err})
+		if got != nil || len(inputs) != 0 {
+			t.Errorf("an answer with %v: %v, and %v is brought in", err, got, inputs)
 		}
 	}
-	if err := r.ticketAnswer(t.Context(), grantAnswer{take: 2, group: 1, t: ticket.Ticket{N: 8}}); err != nil ||
-		len(r.pending) != 1 || r.pending[0] != (batch.Granted{Group: 1, Ticket: 8}) {
-		t.Errorf("the answer that counts: %v, and %v is brought in", err, r.pending)
+	inputs, err := r.ticketAnswer(grantAnswer{take: 2, group: 1, t: ticket.Ticket{N: 8}})
+	if err != nil || len(inputs) != 1 || inputs[0] != (batch.Granted{Group: 1, Ticket: 8}) {
+		t.Errorf("the answer that counts: %v, and %v is brought in", err, inputs)
 	}
 }

@@ -36,6 +36,6 @@ func (d *Dispatcher) Load() Load {
 	running, waiting, idle := d.admission.load()
 	return Load{
 		Running: running, Idle: idle, Waiting: waiting, Workers: workers, Stalls: stalls,
-		StoreFill: d.admission.lastStore().fill.Percent,
+		StoreFill: d.store.last().fill.Percent,
 	}
 }

@@ -18,15 +18,15 @@ import (
 // lives. It is never ended here.
 
 const (
-	// lookAgain is how long it is taken for granted that a batch is still not for this version: what stood in the way
-	// may go.
+	// retryNewerAfter is how long it is taken for granted that a batch is still not for this version: what stood in the
+	// way may go.
 	retryNewerAfter = 5 * time.Second
-	// leftFor is how long a batch that was left counts as waiting for a newer dispatcher, if it is not handed out here
-	// again.
+	// newerKeptFor is how long a batch that was left counts as waiting for a newer dispatcher, if it is not handed out
+	// here again.
 	newerKeptFor = time.Minute
-	// tellNewerEvery is how often the log says that batches are left for one reason.
+	// logNewerEvery is how often the log says that batches are left for one reason.
 	logNewerEvery = time.Minute
-	// maxTold is how many reasons are told apart.
+	// maxNewerReasons is how many reasons are told apart.
 	maxNewerReasons = 100
 )
 
@@ -85,23 +85,23 @@ func (l *newerBatches) shouldLog(reason string, now time.Time) bool {
 }
 
 // leaveToNewer gives a batch back for a newer dispatcher, unless it has its last reply.
-func (d *Dispatcher) leaveToNewer(ctx context.Context, r *runner, why error) {
-	sub := r.submission()
-	if over, err := d.finishReplied(ctx, r); err != nil {
-		r.log.Warn("it cannot be told whether the batch is over; it is looked at again", "error", err)
+func (d *Dispatcher) leaveToNewer(ctx context.Context, k *kept, why error) {
+	sub := k.submission()
+	if over, err := d.finishReplied(ctx, k); err != nil {
+		k.log.Warn("it cannot be told whether the batch is over; it is looked at again", "error", err)
 	} else if over {
 		return
 	}
-	all, agents := d.newer.add(r.key, time.Now())
+	all, agents := d.newer.add(k.key, time.Now())
 	d.logNewer(why, all)
-	r.log.Info("left the batch to a newer dispatcher", "deliveries", sub.Deliveries, "error", why)
+	k.log.Info("left the batch to a newer dispatcher", "deliveries", sub.Deliveries, "error", why)
 	if all > d.cfg.MaxWaiting || agents > d.cfg.MaxAgentWaiting {
 		switch done, err := d.refuseNewer(ctx, sub); {
 		case done:
-			d.newer.remove(r.key)
+			d.newer.remove(k.key)
 			return
 		case err != nil:
-			r.log.Warn("a batch could not be refused; it is looked at again", "error", err)
+			k.log.Warn("a batch could not be refused; it is looked at again", "error", err)
 		}
 	}
 	d.giveBack(sub)
@@ -109,21 +109,21 @@ func (d *Dispatcher) leaveToNewer(ctx context.Context, r *runner, why error) {
 
 // finishReplied finishes a batch that has its last reply, whose owner died before it could. Whatever a newer
 // version wrote about it, nothing of it runs any more.
-func (d *Dispatcher) finishReplied(ctx context.Context, r *runner) (over bool, err error) {
-	replied := batch.State{Key: r.key}
+func (d *Dispatcher) finishReplied(ctx context.Context, k *kept) (over bool, err error) {
+	replied := batch.State{Key: k.key}
 	if err := d.b.CatchUp(ctx, &replied, batch.ChainReply, 0); errors.Is(err, events.ErrNewer) {
 		return false, nil
 	} else if err != nil || !replied.Completed && replied.Refused == nil {
 		return false, err
 	}
-	s, err := r.submission().Read(ctx)
+	s, err := k.submission().Read(ctx)
 	if err == nil {
-		err = d.locks.ReleaseAll(ctx, s.Submission.Workspace, r.key)
+		err = d.locks.ReleaseAll(ctx, s.Submission.Workspace, k.key)
 	}
 	if err != nil && !errors.Is(err, events.ErrNewer) { // who waits for the workspace sweeps it then
 		return false, err
 	}
-	return true, r.submission().Done(ctx)
+	return true, k.submission().Done(ctx)
 }
 
 func (d *Dispatcher) giveBack(sub *broker.Submission) {

@@ -2,14 +2,9 @@
 
 package dispatcher
 
-import (
-	"context"
+import "github.com/toolyard/toolyard/internal/events"
 
-	"github.com/toolyard/toolyard/internal/batch"
-	"github.com/toolyard/toolyard/internal/events"
-)
-
-// note appends what the next version writes behind a plan.
-func (d *Dispatcher) note(ctx context.Context, r *runner, s batch.State) (batch.State, error) {
-	return d.becomeOwner(ctx, r, s, events.Noted{Note: "planned by the next version"})
+// behindPlan is what the next version appends behind a plan.
+func behindPlan() []events.Body {
+	return []events.Body{events.Noted{Note: "planned by the next version"}}
 }

@@ -126,12 +126,28 @@ const (
 	rereadIdle  = 10 * time.Second
 )
 
+// copies takes in a live copy of an event, and those that came meanwhile: they are one step, and one reply.
+func (r *runner) copies(ctx context.Context, m *broker.LiveMsg) (inputs []batch.Input, err error) {
+	for {
+		news, err := r.live(ctx, m)
+		if err != nil {
+			return nil, err
+		}
+		inputs = append(inputs, news...)
+		select {
+		case m = <-r.feed.Copies():
+		default:
+			return inputs, nil
+		}
+	}
+}
+
 // live takes in a live copy of an event. If it shows a gap, the chain is read instead.
-func (r *runner) live(ctx context.Context, m *broker.LiveMsg) error {
-	unread := func(err error) error {
+func (r *runner) live(ctx context.Context, m *broker.LiveMsg) ([]batch.Input, error) {
+	unread := func(err error) ([]batch.Input, error) {
 		r.log.Warn("a live event cannot be read; reading the stream instead", "error", err)
 		r.lastNews = time.Time{}
-		return nil
+		return nil, nil
 	}
 	head, err := r.feed.Head(m)
 	if err != nil {
@@ -150,20 +166,20 @@ func (r *runner) live(ctx context.Context, m *broker.LiveMsg) error {
 		last = s.InputSeq
 	case batch.ChainCall:
 		if head.Index >= len(s.Calls) {
-			return errLost // the next owner has extended the batch
+			return nil, errLost // the next owner has extended the batch
 		}
 		last = s.Calls[head.Index].Seq
 		r.lastHeard[head.Index] = r.lastNews
 	}
 	switch {
 	case head.Seq <= last: // the copies of this owner's own events, for the most part
-		return nil
+		return nil, nil
 	case head.Chain == batch.ChainBatch:
-		return errLost // the owner knows all events of this chain but those of the next owner
+		return nil, errLost // the owner knows all events of this chain but those of the next owner
 	}
 	rec, before, err := r.feed.Record(ctx, m)
 	if errors.Is(err, events.ErrNewer) {
-		return err
+		return nil, err
 	}
 	if err != nil {
 		return unread(err)
@@ -172,42 +188,38 @@ func (r *runner) live(ctx context.Context, m *broker.LiveMsg) error {
 		return r.read(ctx, rec.Chain, rec.Index)
 	}
 	failpoint.HitIf(failpoint.Enabled && r.someIn(rec), failpoint.ResultSeen)
-	r.stored(rec)
-	return nil
+	return r.stored(rec), nil
 }
 
 // read takes in what a chain has beyond the state.
-func (r *runner) read(ctx context.Context, c batch.Chain, index int) error {
+func (r *runner) read(ctx context.Context, c batch.Chain, index int) ([]batch.Input, error) {
 	records, err := r.d.b.Newer(ctx, r.m.State(), c, index)
-	if err != nil {
-		return err
-	}
-	for _, rec := range records {
-		r.stored(rec)
-	}
-	return nil
+	return r.stored(records...), err
 }
 
-// stored takes in an event. What a worker has written is a sign of its life.
-func (r *runner) stored(rec batch.Record) {
-	if c, ok := rec.Body.(events.Claimed); ok {
-		r.d.workers.heardFrom(c.Worker)
+// stored takes in events. What a worker has written is a sign of its life.
+func (r *runner) stored(records ...batch.Record) (inputs []batch.Input) {
+	for _, rec := range records {
+		if c, ok := rec.Body.(events.Claimed); ok {
+			r.d.workers.heardFrom(c.Worker)
+		}
+		inputs = append(inputs, batch.Stored{Record: rec})
 	}
-	r.pending = append(r.pending, batch.Stored{Record: rec})
+	return inputs
 }
 
 // beat looks at the workers, and reads what the feed may have missed.
-func (r *runner) beat(ctx context.Context) error {
-	if g := r.retryTicket; g != nil {
-		if r.retryTicket = nil; g.take == r.ticketRequests {
-			r.takeTicket(ctx, g.group, g.mode)
-		}
-	}
+func (r *runner) beat(ctx context.Context) (inputs []batch.Input, err error) {
 	s := r.m.State()
 	routes := map[batch.Route]bool{}
 	observed := batch.Observed{Dropped: map[int]uint64{}}
 	var claimed []int
 	reads := 0
+	read := func(c batch.Chain, index int) error {
+		news, err := r.read(ctx, c, index)
+		inputs = append(inputs, news...)
+		return err
+	}
 	trust := rereadAfter
 	if r.idle.Load() && !r.feed.Lost() {
 		trust = rereadIdle
@@ -224,16 +236,16 @@ func (r *runner) beat(ctx context.Context) error {
 		}
 		if time.Since(r.lastHeard[i]) >= rereadAfter && reads < maxReads {
 			reads++
-			if err := r.read(ctx, batch.ChainCall, i); err != nil {
-				return err
+			if err := read(batch.ChainCall, i); err != nil {
+				return nil, err
 			}
 			r.lastHeard[i] = time.Now()
 		}
 	}
 	if quiet {
 		for _, c := range []batch.Chain{batch.ChainControl, batch.ChainInput} {
-			if err := r.read(ctx, c, 0); err != nil {
-				return err
+			if err := read(c, 0); err != nil {
+				return nil, err
 			}
 		}
 		r.lastNews = time.Now()
@@ -248,27 +260,31 @@ func (r *runner) beat(ctx context.Context) error {
 		if !all && r.d.workers.registered(s.Calls[i].Worker) {
 			continue
 		}
-		if err := r.askHolder(ctx, i, silent, &observed); err != nil {
-			return err
+		news, dropped, err := r.askHolder(ctx, i, silent)
+		if err != nil {
+			return nil, err
+		}
+		inputs = append(inputs, news...)
+		if dropped { // just this claim: the worker may come back and make others
+			observed.Dropped[i] = s.Calls[i].Seq
 		}
 	}
 	observed.Absent = r.d.workers.unserved(routes)
-	r.pending = append(r.pending, observed)
-	return nil
+	return append(inputs, observed), nil
 }
 
-// askHolder finds out whether the worker that claimed a call still has it. A claim is given up only when its holder
+// askHolder finds out whether the worker that claimed a call still has it. The claim is dropped only when its holder
 // says that it does not have the call, or is proven to be silent.
 //
 // silent are the workers that did not answer in this round, and are not asked again.
-func (r *runner) askHolder(ctx context.Context, i int, silent map[string]bool, observed *batch.Observed) error {
+func (r *runner) askHolder(ctx context.Context, i int, silent map[string]bool,
+) (inputs []batch.Input, dropped bool, err error) {
 	c := r.m.State().Calls[i]
 	var has, answered bool
 	if !silent[c.Worker] {
-		var err error
 		if has, answered, err = r.d.b.Holds(ctx, c.Worker, r.key, i); err != nil {
 			r.log.Warn("the holder of a claim could not be asked", "worker", c.Worker, "call", i, "error", err)
-			return nil
+			return nil, false, nil
 		}
 		silent[c.Worker] = !answered
 	}
@@ -277,28 +293,17 @@ func (r *runner) askHolder(ctx context.Context, i int, silent map[string]bool, o
 	}
 	switch {
 	case has:
+		return nil, false, nil
 	case answered:
 		// It lets go of a call only after it has written what became of it: that is there now, if ever.
-		records, err := r.d.b.Newer(ctx, r.m.State(), batch.ChainCall, i)
-		if err != nil {
-			return err
-		}
-		if len(records) == 0 {
-			observed.Dropped[i] = c.Seq
-		}
-		for _, rec := range records {
-			r.stored(rec)
-		}
-	default:
-		gone, err := r.d.workers.provenSilent(ctx, c.Worker)
-		if err != nil {
-			r.log.Warn("the holder of a claim does not answer, and its entry cannot be read", "worker", c.Worker,
-				"call", i, "error", err)
-			return nil
-		}
-		if gone {
-			observed.Dropped[i] = c.Seq // just this claim: the worker may come back and make others
-		}
+		inputs, err = r.read(ctx, batch.ChainCall, i)
+		return inputs, err == nil && len(inputs) == 0, err
 	}
-	return nil
+	gone, err := r.d.workers.provenSilent(ctx, c.Worker)
+	if err != nil {
+		r.log.Warn("the holder of a claim does not answer, and its entry cannot be read", "worker", c.Worker,
+			"call", i, "error", err)
+		return nil, false, nil
+	}
+	return nil, gone, nil
 }

@@ -49,9 +49,8 @@ func (r *runner) park(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.complete = true
-	r.index(ctx, s)
 	r.indexing.Wait()
+	r.d.index(r.log, s)(ctx)
 	r.log.Info("the batch waits for a person", "calls", len(r.m.InFlight()))
 	return r.submission().Done(ctx)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -13,66 +14,65 @@ import (
 	"github.com/toolyard/toolyard/internal/registry"
 )
 
-// plan decides about a new batch and becomes its owner, unless another dispatcher was faster.
-func (d *Dispatcher) plan(ctx context.Context, r *runner, s batch.State) (batch.State, error) {
+// plan decides about a new batch. It returns the event that makes this dispatcher the owner, unless another one is
+// faster, and what the batch sees.
+func (d *Dispatcher) plan(ctx context.Context, k *kept, s *batch.State) (planned events.Planned, _ *registry.Surface,
+	err error) {
 	session, err := d.b.Session(ctx, s.Key.Agent, s.Submission.Session)
 	if err != nil {
-		return s, err
+		return planned, nil, err
 	}
-	plan, err := d.planned(ctx, r, &s, session.Loaded)
+	plan, err := d.planned(ctx, k.log, s.Submission, session.Loaded)
 	if err != nil {
-		return s, err
+		return planned, nil, err
 	}
-	d.askJudges(ctx, r, plan)
+	d.askJudges(ctx, k.log, plan)
 	stored, err := plan.Surface.Encode()
 	if err != nil {
-		return s, err
+		return planned, nil, err
 	}
 	if err := d.keepSurface(ctx, plan.Surface.Hash, stored); err != nil {
-		return s, err
+		return planned, nil, err
 	}
 	if s.Submission.Options.Supersede { // before the plan: whoever takes the batch up again does it again
-		if err := d.supersede(ctx, &s); err != nil {
-			return s, err
+		if err := d.supersede(ctx, s); err != nil {
+			return planned, nil, err
 		}
 	}
 	timeout := d.cfg.BatchTimeout
 	if ms := s.Submission.Options.TimeoutMS; ms > 0 {
 		timeout = time.Duration(min(ms, d.b.Settings().Lifetime.Milliseconds())) * time.Millisecond
 	}
-	r.surface = &plan.Surface
-	planned := plan.Finish(d.cfg.ID, r.submission().Seq, time.Now().Add(timeout).UTC())
+	planned = plan.Finish(d.cfg.ID, k.submission().Seq, time.Now().Add(timeout).UTC())
 	planned.Lane = d.admission.laneOf(s.Key.Agent)
 	planned.Remembered, planned.Context, planned.Unattended = session.Remembered, session.Context, session.Alone
 	planned.ApprovalWaitMS, planned.End = d.cfg.ApprovalWait.Milliseconds(),
 		s.SubmittedAt.Add(d.b.Settings().Lifetime).UTC()
-	if s, err = d.becomeOwner(ctx, r, s, planned); err != nil {
-		return s, err
-	}
-	return d.note(ctx, r, s)
+	return planned, &plan.Surface, nil
 }
 
 // planned makes the plan of a new batch. Before it answers that nobody has a tool it catches up with the worker
 // registry. When nobody serves the workspace, and workers may still come, it waits.
-func (d *Dispatcher) planned(ctx context.Context, r *runner, s *batch.State, loaded []string) (*Plan, error) {
+func (d *Dispatcher) planned(ctx context.Context, log *slog.Logger, sub *toolyard.Batch, loaded []string,
+) (*Plan, error) {
 	for looked := false; ; {
 		early, changed := d.workers.settling(d.cfg.WorkerWait)
-		reg, err := d.workers.tools(s.Submission.Workspace)
+		reg, err := d.workers.tools(sub.Workspace)
 		if err != nil {
 			return nil, err
 		}
-		plan, err := d.cfg.Planner.Plan(reg, s.Submission, loaded)
+		plan, err := d.cfg.Planner.Plan(reg, sub, loaded)
 		_, refused := errors.AsType[*toolyard.InputError](err)
 		if !looked && (refused || err == nil && plan.Unknown()) {
 			d.workers.catchUp(ctx)
 			looked = true
 			continue
 		}
-		if err != nil || early <= 0 || !plan.Unserved(d.workers.refuses(s.Submission.Workspace)) {
+		if err != nil || early <= 0 || !plan.Unserved(d.workers.refuses(sub.Workspace)) {
 			return plan, err
 		}
-		r.log.Info("a batch waits for a worker that serves its workspace",
-			"workspace", s.Submission.Workspace, "at_most", early)
+		log.Info("a batch waits for a worker that serves its workspace",
+			"workspace", sub.Workspace, "at_most", early)
 		select {
 		case <-changed:
 		case <-time.After(early):
@@ -84,14 +84,14 @@ func (d *Dispatcher) planned(ctx context.Context, r *runner, s *batch.State, loa
 
 // askJudges has workers judge the calls that only they can, and answers those that no worker can run. A call
 // without an answer is UNSAFE.
-func (d *Dispatcher) askJudges(ctx context.Context, r *runner, plan *Plan) {
+func (d *Dispatcher) askJudges(ctx context.Context, log *slog.Logger, plan *Plan) {
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	for pool, calls := range plan.Asks() {
 		asking.Go(func() {
 			judged, err := d.b.Judge(ctx, pool, calls)
 			if err != nil {
-				r.log.Warn("calls were not judged; they count as UNSAFE", "pool", pool, "error", err)
+				log.Warn("calls were not judged; they count as UNSAFE", "pool", pool, "error", err)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -103,9 +103,10 @@ func (d *Dispatcher) askJudges(ctx context.Context, r *runner, plan *Plan) {
 }
 
 // extend plans the calls that were appended to an open batch, on the surface that it sees.
-func (d *Dispatcher) extend(ctx context.Context, r *runner, s *batch.State) (events.Extended, error) {
+func (r *runner) extend(ctx context.Context) (events.Extended, error) {
+	s := r.m.State()
 	if r.surface == nil { // the batch was adopted
-		stored, err := d.b.Surface(ctx, s.Plan.Surface)
+		stored, err := r.d.b.Surface(ctx, s.Plan.Surface)
 		if err != nil {
 			return events.Extended{}, err
 		}
@@ -113,8 +114,8 @@ func (d *Dispatcher) extend(ctx context.Context, r *runner, s *batch.State) (eve
 			return events.Extended{}, err
 		}
 	}
-	plan := d.cfg.Planner.Extend(*r.surface, s)
-	d.askJudges(ctx, r, plan)
+	plan := r.d.cfg.Planner.Extend(*r.surface, s)
+	r.d.askJudges(ctx, r.log, plan)
 	return plan.FinishExtending(s), nil
 }
 

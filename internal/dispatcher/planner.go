@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -54,15 +53,10 @@ type Plan struct {
 	from    int
 	entries []registry.Entry
 	planned events.Planned
-	asks    []asked
+	// asks are the calls that only a worker of their pool can judge. Their index is that in calls.
+	asks map[toolyard.Pool][]broker.JudgeCall
 	// full says that the batch has as many calls as it may have: it is closed.
 	full bool
-}
-
-// asked is a call that only a worker can judge.
-type asked struct {
-	index int // in the plan's calls
-	input json.RawMessage
 }
 
 // Plan pins the surface, resolves each call's tool, checks each input against its schema and judges its class. A rule
@@ -147,6 +141,7 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 	ownName := plan.Surface.Unmangler() // providers allow fewer names than we do
 	plan.entries = make([]registry.Entry, len(plan.calls))
 	plan.planned.Calls = make([]events.PlannedCall, len(plan.calls))
+	plan.asks = map[toolyard.Pool][]broker.JudgeCall{}
 	for i, call := range plan.calls {
 		call.Tool = ownName(call.Tool)
 		entry, input, failed := p.Pipeline.Preflight(call, &plan.Surface, isLoaded, patterns)
@@ -170,7 +165,8 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 		default:
 			var ask bool
 			if c.Judgement, ask = registry.Judge(entry.Declaration, input, shell.Classify); ask {
-				plan.asks = append(plan.asks, asked{i, input})
+				plan.asks[entry.Pool] = append(plan.asks[entry.Pool], broker.JudgeCall{Index: i, Tool: entry.Name,
+					Declaration: entry.Hash, Input: input})
 			}
 		}
 		c.AbortsSiblings, c.Interruptible = entry.FailureAbortsSiblings(), entry.Interrupt == tool.Cancel
@@ -180,15 +176,7 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 }
 
 // Asks returns, for each pool, the calls that only a worker of it can judge.
-func (p *Plan) Asks() map[toolyard.Pool][]broker.JudgeCall {
-	out := map[toolyard.Pool][]broker.JudgeCall{}
-	for _, a := range p.asks {
-		e := p.entries[a.index]
-		out[e.Pool] = append(out[e.Pool], broker.JudgeCall{Index: a.index, Tool: e.Name, Declaration: e.Hash,
-			Input: a.input})
-	}
-	return out
-}
+func (p *Plan) Asks() map[toolyard.Pool][]broker.JudgeCall { return p.asks }
 
 // Answer takes a worker's judgements. What was not judged stays UNSAFE, and its judgement says why.
 func (p *Plan) Answer(js []broker.Judged) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -11,33 +13,24 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/failpoint"
+	"github.com/toolyard/toolyard/internal/hooks"
+	"github.com/toolyard/toolyard/internal/ticket"
 	"github.com/toolyard/toolyard/tool"
 )
 
 // afterBatchTimeout bounds all hooks that run after a batch; each has a limit of its own.
 const afterBatchTimeout = 2 * time.Minute
 
-// EndedBatch is a batch whose calls have all been answered, as hooks may see it.
-type EndedBatch struct {
-	Key       toolyard.BatchKey
-	Session   toolyard.Session
-	Workspace toolyard.Workspace
-	Calls     []EndedCall // in the order of the calls
-}
-
-// EndedCall is one of its calls. Input is the model's without known secrets, or nil when it cannot be shown.
-type EndedCall struct {
-	Input  json.RawMessage
-	Result toolyard.Result
-}
-
 // notify runs the hooks in a goroutine. If one breaks, the agent is asked to stop, because nobody knows what the
 // hook would have said.
 func (r *runner) notify(ctx context.Context) {
-	over := EndedBatch{Key: r.key, Session: r.m.State().Plan.Session, Workspace: r.workspace}
+	plan := r.m.State().Plan
+	over := hooks.BatchInput{Key: r.key, Session: plan.Session, Workspace: plan.Workspace}
 	inputs := r.m.State().Inputs()
 	for i, c := range r.m.State().Calls {
-		over.Calls = append(over.Calls, EndedCall{Input: r.shown(inputs[i]), Result: *c.Result})
+		over.Calls = append(over.Calls, hooks.BatchCall{CallID: c.Result.CallID, Tool: c.Result.Tool,
+			Input: r.shown(inputs[i]), Code: c.Result.Code, Text: c.Result.Text(), IsError: c.Result.IsError})
 	}
 	go func() {
 		telling, cancel := context.WithTimeout(ctx, afterBatchTimeout)
@@ -54,7 +47,7 @@ func (r *runner) notify(ctx context.Context) {
 	}()
 }
 
-// shown returns an input without known secrets.
+// shown returns an input without known secrets, or nil when it cannot be shown.
 func (r *runner) shown(input json.RawMessage) json.RawMessage {
 	clean := input
 	if redact := r.d.cfg.Planner.Pipeline.Redact; redact != nil {
@@ -84,33 +77,47 @@ func (r *runner) remember(ctx context.Context, change tool.SessionChange) error 
 	return err
 }
 
+// settle releases a batch that is complete: its entry in the index says so, and then its submission is acknowledged.
+func (r *runner) settle(ctx context.Context) error {
+	r.meter()
+	failpoint.Hit(failpoint.BatchOver)
+	r.indexing.Wait()
+	r.d.index(r.log, r.m.State())(ctx)
+	if err := r.submission().Done(ctx); err != nil {
+		// It will be delivered again, to whomever, who finds the batch complete.
+		level := slog.LevelInfo
+		if ctx.Err() != nil { // this dispatcher is being stopped
+			level = slog.LevelDebug
+		}
+		r.log.Log(ctx, level, "the batch is complete, but its submission could not be acknowledged", "error", err)
+	}
+	return nil
+}
+
 // indexTimeout bounds the writing of an entry of the index: a batch does not wait long for it.
 const indexTimeout = 15 * time.Second
 
-// index begins to write the batch's status into the index. A batch is not released before that is done: otherwise
-// the next dispatcher would write an older status behind it.
-func (r *runner) index(ctx context.Context, s *batch.State) {
+// index returns what writes the batch's status, as it is now, into the index. A batch is not released before that is
+// done: otherwise the next dispatcher would write an older status behind it.
+func (d *Dispatcher) index(log *slog.Logger, s *batch.State) (write func(context.Context)) {
 	e := broker.Entry{
-		Agent: r.key.Agent, ID: r.key.ID, Session: s.Plan.Session, Workspace: s.Plan.Workspace, Status: s.Status(),
+		Agent: s.Key.Agent, ID: s.Key.ID, Session: s.Plan.Session, Workspace: s.Plan.Workspace, Status: s.Status(),
 		Calls: len(s.Calls), Submitted: s.SubmittedAt, Place: s.SubmissionSeq, Revision: s.BatchSeq,
 	}
-	put := r.d.b.Index().Change
+	put := d.b.Index().Change
 	if e.Live() && s.Takeovers == 0 && !s.Parked { // it was just planned
-		put = r.d.b.Index().Add
+		put = d.b.Index().Add
 	}
-	r.putIn(ctx, put, e)
+	return func(ctx context.Context) { putEntry(ctx, log, put, e) }
 }
 
-// putIn begins to write an entry of the index, behind the one that was begun before.
-func (r *runner) putIn(ctx context.Context, put func(context.Context, broker.Entry) error, e broker.Entry) {
-	r.indexing.Wait()
-	r.indexing.Go(func() {
-		within, cancel := context.WithTimeout(ctx, indexTimeout)
-		defer cancel()
-		if err := put(within, e); err != nil && ctx.Err() == nil {
-			r.log.Warn("the batch is not in the index as it stands", "status", e.Status, "error", err)
-		}
-	})
+// putEntry writes an entry of the index.
+func putEntry(ctx context.Context, log *slog.Logger, put func(context.Context, broker.Entry) error, e broker.Entry) {
+	within, cancel := context.WithTimeout(ctx, indexTimeout)
+	defer cancel()
+	if err := put(within, e); err != nil && ctx.Err() == nil {
+		log.Warn("the batch is not in the index as it stands", "status", e.Status, "error", err)
+	}
 }
 
 // meter counts the batch that is over.
@@ -124,62 +131,75 @@ func (r *runner) meter() {
 	r.d.cfg.Meter.Completed(s.Status())
 }
 
+// holder is who holds the tickets of a batch up to a group, under the owner that the state names.
+func holder(s *batch.State, group int) ticket.Holder {
+	return ticket.Holder{Agent: s.Key.Agent, Batch: s.Key.ID, Group: group, Term: s.Takeovers}
+}
+
 // leaveAndDone acknowledges a batch that is complete. Its owner may have died before it released the workspace.
-func (d *Dispatcher) leaveAndDone(ctx context.Context, r *runner, s *batch.State) error {
-	if s.Refused != nil && s.ReplySeq == 0 { // turned away by one that died before it could answer
-		return r.refuse(ctx, *s.Refused)
-	}
+func (d *Dispatcher) leaveAndDone(ctx context.Context, k *kept, s *batch.State) error {
 	held := func(g events.Group) bool { return g.Ticket }
 	if s.Plan != nil && len(s.Started) > 0 && slices.ContainsFunc(s.Plan.Groups, held) {
-		r.term = s.Takeovers
-		if err := d.locks.Release(ctx, s.Plan.Workspace, r.holder(len(s.Plan.Groups)-1)); err != nil {
+		if err := d.locks.Release(ctx, s.Plan.Workspace, holder(s, len(s.Plan.Groups)-1)); err != nil {
 			return err
 		}
 	}
 	if s.Plan != nil {
-		r.index(ctx, s)
-		r.indexing.Wait()
+		d.index(k.log, s)(ctx)
 	}
-	return r.submission().Done(ctx)
+	return k.submission().Done(ctx)
 }
+
+// permanent reports whether a retry cannot help: a contradiction in the log, an event that cannot be read, or a
+// panic.
+func permanent(err error) bool {
+	_, crashed := errors.AsType[*panicError](err)
+	_, contradicts := errors.AsType[*batch.InvariantError](err)
+	_, unreadable := errors.AsType[*events.UnreadableError](err)
+	return contradicts || unreadable || crashed || errors.Is(err, broker.ErrDamaged)
+}
+
+// panicError is a panic while a batch was run.
+type panicError struct{ value any }
+
+func (e *panicError) Error() string { return fmt.Sprintf("the dispatcher crashed on it: %v", e.value) }
 
 // giveUp ends a batch that cannot be run, because its log contradicts itself or cannot be read. It answers the open
 // calls, releases the workspace, and acknowledges the submission.
-func (d *Dispatcher) giveUp(ctx context.Context, r *runner, why error) error {
-	s, err := r.submission().Read(ctx)
+func (d *Dispatcher) giveUp(ctx context.Context, k *kept, why error) error {
+	s, err := k.submission().Read(ctx)
 	if errors.Is(err, events.ErrNewer) {
 		return err
 	}
 	sub := s.Submission
 	if err != nil {
 		var planned error
-		if sub, planned = d.b.AsPlanned(ctx, r.key); planned != nil && !permanent(planned) {
+		if sub, planned = d.b.AsPlanned(ctx, k.key); planned != nil && !permanent(planned) {
 			return planned
 		}
-		r.log.Warn("the submission cannot be read", "planned", sub != nil, "error", err)
+		k.log.Warn("the submission cannot be read", "planned", sub != nil, "error", err)
 	}
 	if sub == nil { // who waits is told, and that is all
 		refused := events.Refused{Type: "about:blank", Title: "Internal Server Error", Status: 500,
 			Detail: "the submission cannot be read: " + err.Error()}
 		d.cfg.Meter.Refused(refused.Status)
-		err = d.b.RefuseBehind(ctx, r.key, refused)
+		err = d.b.RefuseBehind(ctx, k.key, refused)
 	} else {
-		err = d.answerAll(ctx, r.key, sub, why)
+		err = d.answerAll(ctx, k.key, sub, why)
 	}
 	if err != nil {
 		return err
 	}
 	if s.Submission != nil {
-		r.putIn(ctx, d.b.Index().Change, broker.Entry{
-			Agent: r.key.Agent, ID: r.key.ID, Session: sub.Session, Workspace: sub.Workspace,
+		putEntry(ctx, k.log, d.b.Index().Change, broker.Entry{
+			Agent: k.key.Agent, ID: k.key.ID, Session: sub.Session, Workspace: sub.Workspace,
 			Status: toolyard.StatusCompleted, Calls: len(sub.Calls), Submitted: s.SubmittedAt, Place: s.SubmissionSeq,
 		})
-		r.indexing.Wait()
 	}
-	if err := r.submission().BuryBatch(ctx, why.Error()); err != nil {
+	if err := k.submission().BuryBatch(ctx, why.Error()); err != nil {
 		return err
 	}
-	return r.submission().Done(ctx)
+	return k.submission().Done(ctx)
 }
 
 // answerAll answers all open calls of a batch, and releases its workspace once none of them can run any more.

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/toolyard/toolyard/internal/broker"
@@ -27,7 +28,7 @@ func (d *Dispatcher) watchStore(ctx context.Context) error {
 func (d *Dispatcher) lookAtStore(ctx context.Context) {
 	looking, cancel := context.WithTimeout(ctx, d.cfg.StoreEvery)
 	defer cancel()
-	was := d.admission.lastStore()
+	was := d.store.last()
 	now := was
 	fill, err := d.b.Fill(looking)
 	if err == nil {
@@ -42,9 +43,7 @@ func (d *Dispatcher) lookAtStore(ctx context.Context) {
 	} else if ctx.Err() == nil {
 		d.log.Info("it cannot be told what room the disk has", "error", err)
 	}
-	d.admission.mu.Lock()
-	d.admission.store = now
-	d.admission.mu.Unlock()
+	d.store.set(now)
 	most := d.cfg.AdmitPercent
 	switch before, after := was.fullness(most), now.fullness(most); {
 	case before == "" && after != "":
@@ -58,7 +57,7 @@ func (d *Dispatcher) lookAtStore(ctx context.Context) {
 	}
 }
 
-// store is the room in the store, as measured last.
+// store is the room in the store.
 type store struct {
 	fill broker.Fill
 	disk broker.Room
@@ -76,16 +75,28 @@ func (s store) fullness(most int) string {
 	return ""
 }
 
-func (l *admissionQueue) lastStore() store {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.store
+// storeWatch has the room in the store, as measured last.
+type storeWatch struct {
+	mu    sync.Mutex
+	store store
+}
+
+func (w *storeWatch) last() store {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.store
+}
+
+func (w *storeWatch) set(now store) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.store = now
 }
 
 // storeNow returns the room now. A server in this process is asked for its disk; otherwise the last measurement
 // counts.
 func (d *Dispatcher) storeNow() store {
-	s := d.admission.lastStore()
+	s := d.store.last()
 	if d.cfg.Room != nil {
 		s.disk = d.cfg.Room()
 	}

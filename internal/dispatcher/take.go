@@ -13,121 +13,175 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/failpoint"
+	"github.com/toolyard/toolyard/internal/registry"
 )
 
-// errLost: the batch has another owner. This one stops and tells nobody.
-var errLost = errors.New("the batch has another owner")
-
 // serve runs one batch here, from a delivery of its submission until it ends or goes elsewhere.
-func (d *Dispatcher) serve(ctx context.Context, r *runner) {
+func (d *Dispatcher) serve(ctx context.Context, k *kept) {
 	running, stop := context.WithCancel(ctx)
 	var keeping sync.WaitGroup
-	keeping.Go(func() { r.keepAlive(running) })
-	err := d.attempt(running, r)
+	keeping.Go(func() { k.keepAlive(running, d.b.Settings().BatchAckWait) })
+	deadline, err := d.attempt(running, k)
 	stop()
 	keeping.Wait()
 	switch {
 	case err == nil || ctx.Err() != nil:
 	case errors.Is(err, errLost):
-		r.log.Info("another dispatcher owns the batch now")
+		k.log.Info("another dispatcher owns the batch now")
 	case errors.Is(err, events.ErrNewer):
-		d.leaveToNewer(ctx, r, err)
-	case broker.IsSubmissionLost(err), (permanent(err) || d.overdue(r)) &&
-		r.submission().Deliveries >= d.cfg.MaxDeliveries:
-		r.log.Error("the batch cannot go on; its open calls are answered as internal_error",
-			"deliveries", r.submission().Deliveries, "error", err)
-		if err := d.giveUp(ctx, r, err); errors.Is(err, events.ErrNewer) {
-			d.leaveToNewer(ctx, r, err)
+		d.leaveToNewer(ctx, k, err)
+	case broker.IsSubmissionLost(err), (permanent(err) || overdue(deadline)) &&
+		k.submission().Deliveries >= d.cfg.MaxDeliveries:
+		k.log.Error("the batch cannot go on; its open calls are answered as internal_error",
+			"deliveries", k.submission().Deliveries, "error", err)
+		if err := d.giveUp(ctx, k, err); errors.Is(err, events.ErrNewer) {
+			d.leaveToNewer(ctx, k, err)
 		} else if err != nil {
-			r.log.Error("the batch could not be ended; it is tried again", "error", err)
+			k.log.Error("the batch could not be ended; it is tried again", "error", err)
 		}
 	default:
-		r.log.Error("the batch stopped here; it will be taken up again", "error", err)
-		if err := r.submission().Return(backoff(r.submission().Deliveries)); err != nil {
-			r.log.Warn("the submission was not given back; it is delivered again when its wait is over", "error", err)
+		k.log.Error("the batch stopped here; it will be taken up again", "error", err)
+		if err := k.submission().Return(backoff(k.submission().Deliveries)); err != nil {
+			k.log.Warn("the submission was not given back; it is delivered again when its wait is over", "error", err)
 		}
 	}
 }
 
-// attempt accepts a batch and runs it if this dispatcher owns it. A panic stops this batch and not the others.
-func (d *Dispatcher) attempt(ctx context.Context, r *runner) (err error) {
+// attempt accepts a batch and runs it if this dispatcher owns it: then it returns the batch's deadline. A panic stops
+// this batch and not the others.
+func (d *Dispatcher) attempt(ctx context.Context, k *kept) (deadline time.Time, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = &panicError{value: p}
-			r.log.Error("a batch crashed its dispatcher's code", "panic", p, "stack", string(debug.Stack()))
+			k.log.Error("a batch crashed its dispatcher's code", "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
 	// follow before reading, so that nothing is missed in between
-	if r.feed, err = d.b.FollowEvents(r.key); err != nil {
-		return err
+	feed, err := d.b.FollowEvents(k.key)
+	if err != nil {
+		return deadline, err
 	}
 	defer func() {
-		if err := r.feed.Stop(); err != nil {
-			r.log.Warn("a batch's feed was not stopped", "error", err)
+		if err := feed.Stop(); err != nil {
+			k.log.Warn("a batch's feed was not stopped", "error", err)
 		}
 	}()
-	s, owned, err := d.accept(ctx, r)
-	if err != nil || !owned {
-		return err
+	o, err := d.accept(ctx, k)
+	if err != nil || o == nil {
+		return deadline, err
 	}
-	return r.run(ctx, s)
+	deadline = o.state.Plan.Deadline
+	return deadline, d.newRunner(k, feed, o).run(ctx)
 }
 
-// accept decides about a delivered submission: it plans or adopts the batch, or answers the delivery and is done with
-// it. owned reports whether the batch is this dispatcher's now, to be run from the state s.
-func (d *Dispatcher) accept(ctx context.Context, r *runner) (s batch.State, owned bool, err error) {
-	sub := r.submission()
-	failpoint.Hit(failpoint.BatchReceived)
-	s, err = sub.Read(ctx)
-	if sub.Parked != 0 && errors.Is(err, broker.ErrNoBatch) { // there is nothing left to wake
-		return s, false, sub.Done(ctx)
-	}
-	if refused, ok := refusal(err); ok {
-		return s, false, r.refuse(ctx, refused)
-	}
-	if err != nil {
-		return s, false, err
-	}
-	if sub.Deliveries > 1 || sub.Parked != 0 {
-		if s, err = d.b.Resume(ctx, r.key); err != nil {
-			return s, false, err
-		}
-	}
-	if age := time.Since(s.SubmittedAt); age > d.b.Settings().Lifetime && s.Plan == nil {
-		return s, false, r.refuse(ctx, events.Refused{Type: "about:blank", Title: "Gone", Status: 410,
-			Detail: fmt.Sprintf(
-				"the batch was submitted %s ago; batches live for %s", age.Round(time.Second),
-				d.b.Settings().Lifetime)})
-	}
-	if s.Refused != nil || s.Completed {
-		return s, false, d.leaveAndDone(ctx, r, &s)
-	}
+// owned is a batch whose owner this dispatcher has become.
+type owned struct {
+	state batch.State
+	// surface is what the batch sees; nil when it was adopted: then it is read when it is needed.
+	surface *registry.Surface
+}
+
+// action is what is done about a delivery.
+type action string
+
+// The actions. Only planning and adopting make this dispatcher the owner; the others answer the delivery.
+const (
+	actPlan   action = "plan"
+	actAdopt  action = "adopt"
+	actRefuse action = "refuse"
+	actLeave  action = "leave" // the batch is over, and its owner may have died before it left the workspace
+	actWake   action = "wake"  // the batch is parked, and this message cannot keep it any more
+	actDone   action = "done"  // another message keeps the batch or wakes it, or there is nothing to wake
+)
+
+// decide says what to do about a delivery of a batch, as its log has it now, and why it is refused.
+func decide(s *batch.State, sub *broker.Submission, now time.Time, lifetime time.Duration) (action, events.Refused) {
+	age := now.Sub(s.SubmittedAt)
 	switch {
+	case s.Plan == nil && age > lifetime:
+		return actRefuse, events.Refused{Type: "about:blank", Title: "Gone", Status: 410, Detail: fmt.Sprintf(
+			"the batch was submitted %s ago; batches live for %s", age.Round(time.Second), lifetime)}
+	case s.Refused != nil && s.ReplySeq == 0: // by one that died before it could answer
+		return actRefuse, *s.Refused
+	case s.Refused != nil || s.Completed:
+		return actLeave, events.Refused{}
 	case s.Plan == nil && sub.Parked != 0: // a batch without a plan was never parked
-		return s, false, sub.Done(ctx)
+		return actDone, events.Refused{}
 	case s.Plan == nil:
-		if err = sub.CheckFields(ctx); err == nil {
-			s, err = d.plan(ctx, r, s)
-		}
+		return actPlan, events.Refused{}
 	case s.Parked && s.Handle == sub.Seq:
 		// Its owner fell silent before it released the batch. It may acknowledge this message at any time, so the
 		// message can no longer keep the batch: another message must wake it.
-		if _, err = d.b.WakeIfParked(ctx, r.key); err != nil {
-			return s, false, err
-		}
-		return s, false, sub.Done(ctx)
+		return actWake, events.Refused{}
 	case s.Handle == sub.Seq, s.Parked && s.BatchSeq == sub.Parked:
-		s, err = d.adopt(ctx, r, s)
+		return actAdopt, events.Refused{}
 	case sub.Parked == 0 && s.Plan.SubmissionSeq != sub.Seq:
-		err = &toolyard.InputError{Field: "id", Problem: fmt.Sprintf(
-			"%q was used before, and what that batch left is still kept; use a new id", r.key.ID)}
-	default: // another message keeps the batch, or wakes it
-		return s, false, sub.Done(ctx)
+		return actRefuse, events.Refuse(&toolyard.InputError{Field: "id", Problem: fmt.Sprintf(
+			"%q was used before, and what that batch left is still kept; use a new id", sub.Key.ID)})
+	}
+	return actDone, events.Refused{}
+}
+
+// accept takes a delivery in. It makes this dispatcher the owner of the batch, or answers the delivery and returns
+// nil.
+func (d *Dispatcher) accept(ctx context.Context, k *kept) (*owned, error) {
+	sub := k.submission()
+	failpoint.Hit(failpoint.BatchReceived)
+	s, err := sub.Read(ctx)
+	if sub.Parked != 0 && errors.Is(err, broker.ErrNoBatch) { // there is nothing left to wake
+		return nil, sub.Done(ctx)
+	}
+	if refused, ok := refusal(err); ok {
+		return nil, d.refuse(ctx, k, refused)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if sub.Deliveries > 1 || sub.Parked != 0 {
+		if s, err = d.b.Resume(ctx, k.key); err != nil {
+			return nil, err
+		}
+	}
+	switch act, why := decide(&s, sub, time.Now(), d.b.Settings().Lifetime); act {
+	case actPlan:
+		return d.planNew(ctx, k, s)
+	case actAdopt:
+		by := adoption(&s, sub, d.cfg.ID, time.Now(), d.b.Settings().Lifetime)
+		k.log.Info("adopting a batch", "former", s.Owner, "takeover", by.Takeover, "parked", s.Parked)
+		if s, err = d.becomeOwner(ctx, k, s, by); err != nil {
+			return nil, err
+		}
+		return &owned{state: s}, nil
+	case actRefuse:
+		return nil, d.refuse(ctx, k, why)
+	case actLeave:
+		return nil, d.leaveAndDone(ctx, k, &s)
+	case actWake:
+		if _, err = d.b.WakeIfParked(ctx, k.key); err != nil {
+			return nil, err
+		}
+	}
+	return nil, sub.Done(ctx)
+}
+
+// planNew plans a batch and becomes its owner. A submission that is wrong is refused.
+func (d *Dispatcher) planNew(ctx context.Context, k *kept, s batch.State) (*owned, error) {
+	err := k.submission().CheckFields(ctx)
+	var planned events.Planned
+	var surface *registry.Surface
+	if err == nil {
+		planned, surface, err = d.plan(ctx, k, &s)
 	}
 	if input, ok := errors.AsType[*toolyard.InputError](err); ok {
-		return s, false, r.refuse(ctx, events.Refuse(input))
+		return nil, d.refuse(ctx, k, events.Refuse(input))
 	}
-	return s, err == nil, err
+	if err != nil {
+		return nil, err
+	}
+	if s, err = d.becomeOwner(ctx, k, s, append([]events.Body{planned}, behindPlan()...)...); err != nil {
+		return nil, err
+	}
+	return &owned{state: s, surface: surface}, nil
 }
 
 // refusal makes the problem document of an error that says that the submission is wrong.
@@ -141,43 +195,49 @@ func refusal(err error) (events.Refused, bool) {
 	return events.Refused{}, false
 }
 
-func (r *runner) refuse(ctx context.Context, why events.Refused) error {
-	r.d.cfg.Meter.Refused(why.Status)
-	r.log.Info("refused a submission", "status", why.Status, "detail", why.Detail)
-	return r.submission().Refuse(ctx, why)
+func (d *Dispatcher) refuse(ctx context.Context, k *kept, why events.Refused) error {
+	d.cfg.Meter.Refused(why.Status)
+	k.log.Info("refused a submission", "status", why.Status, "detail", why.Detail)
+	return k.submission().Refuse(ctx, why)
 }
 
-// adopt goes on with a batch whose former owner fell silent, or that was parked and has been woken. A parked batch
-// gets the time that was left.
-func (d *Dispatcher) adopt(ctx context.Context, r *runner, s batch.State) (batch.State, error) {
-	by := events.Adopted{Owner: d.cfg.ID, Takeover: s.Takeovers + 1}
-	if seq := r.submission().Seq; seq != s.Handle {
-		by.Handle = seq
+// adoption is the event by which an owner goes on with a batch whose former owner fell silent, or that was parked and
+// has been woken. A parked batch gets the time that was left.
+func adoption(s *batch.State, sub *broker.Submission, owner string, now time.Time, lifetime time.Duration,
+) events.Adopted {
+	by := events.Adopted{Owner: owner, Takeover: s.Takeovers + 1}
+	if sub.Seq != s.Handle {
+		by.Handle = sub.Seq
 	}
 	if s.Parked {
-		by.Deadline = time.Now().Add(s.Remaining).UTC()
-		if end := s.SubmittedAt.Add(d.b.Settings().Lifetime).UTC(); end.Before(by.Deadline) {
+		by.Deadline = now.Add(s.Remaining).UTC()
+		if end := s.SubmittedAt.Add(lifetime).UTC(); end.Before(by.Deadline) {
 			by.Deadline = end
 		}
 	}
-	r.log.Info("adopting a batch", "former", s.Owner, "takeover", by.Takeover, "parked", s.Parked)
-	return d.becomeOwner(ctx, r, s, by)
+	return by
 }
 
-// becomeOwner appends the event that makes this dispatcher the owner.
-func (d *Dispatcher) becomeOwner(ctx context.Context, r *runner, s batch.State, by events.Body) (batch.State, error) {
-	var rec batch.Record
-	err := broker.RetryFull(ctx, r.log, func() (err error) {
-		rec, err = d.b.Append(ctx, r.key, batch.ChainBatch, "", 0, s.BatchSeq, by)
-		return err
-	})
-	if errors.Is(err, broker.ErrConflict) {
-		return s, errLost
+// becomeOwner appends the event that makes this dispatcher the owner, and what belongs behind it.
+func (d *Dispatcher) becomeOwner(ctx context.Context, k *kept, s batch.State, bodies ...events.Body,
+) (batch.State, error) {
+	for _, by := range bodies {
+		var rec batch.Record
+		err := broker.RetryFull(ctx, k.log, func() (err error) {
+			rec, err = d.b.Append(ctx, k.key, batch.ChainBatch, "", 0, s.BatchSeq, by)
+			return err
+		})
+		if errors.Is(err, broker.ErrConflict) {
+			return s, errLost
+		}
+		if err == nil {
+			err = s.Apply(rec)
+		}
+		if err != nil {
+			return s, err
+		}
 	}
-	if err != nil {
-		return s, err
-	}
-	return s, s.Apply(rec)
+	return s, nil
 }
 
 // backoff is how long a batch that stopped waits before it is taken up again: about a minute in all.
@@ -185,27 +245,9 @@ func backoff(deliveries uint64) time.Duration {
 	return min(time.Second<<min(deliveries, 10)/4, 10*time.Second)
 }
 
-// permanent reports whether a retry cannot help: a contradiction in the log, an event that cannot be read, or a
-// panic.
-func permanent(err error) bool {
-	_, crashed := errors.AsType[*panicError](err)
-	_, contradicts := errors.AsType[*batch.InvariantError](err)
-	_, unreadable := errors.AsType[*events.UnreadableError](err)
-	return contradicts || unreadable || crashed || errors.Is(err, broker.ErrDamaged)
-}
-
 // overdueBy is how long after its deadline a batch may still be retried for an error that may pass.
 const overdueBy = time.Minute
 
-// overdue reports whether a batch should have ended a while ago, so that running it is of no use.
-func (d *Dispatcher) overdue(r *runner) bool {
-	if r.m == nil || r.m.State().Plan == nil {
-		return false
-	}
-	return time.Since(r.m.State().Plan.Deadline) > overdueBy
-}
-
-// panicError is a panic while a batch was run.
-type panicError struct{ value any }
-
-func (e *panicError) Error() string { return fmt.Sprintf("the dispatcher crashed on it: %v", e.value) }
+// overdue reports whether a batch should have ended a while ago, so that running it is of no use. It was not run when
+// its deadline is not known.
+func overdue(deadline time.Time) bool { return !deadline.IsZero() && time.Since(deadline) > overdueBy }

@@ -2,13 +2,7 @@
 
 package dispatcher
 
-import (
-	"context"
+import "github.com/toolyard/toolyard/internal/events"
 
-	"github.com/toolyard/toolyard/internal/batch"
-)
-
-// note appends what the next version writes behind a plan.
-func (d *Dispatcher) note(_ context.Context, _ *runner, s batch.State) (batch.State, error) {
-	return s, nil
-}
+// behindPlan is what the next version appends behind a plan.
+func behindPlan() []events.Body { return nil }

@@ -162,32 +162,3 @@ func (w *Worker) claimed(r *running, end batch.Record) bool {
 	c, ok := end.Body.(events.Claimed)
 	return ok && c.Worker == w.cfg.ID && c.Attempt == r.call.Attempt
 }
-
-// attemptKey names one attempt of a call.
-type attemptKey struct {
-	callKey
-	attempt int
-}
-
-// noteBegun notes that an attempt was started, until its end is stored.
-func (w *Worker) noteBegun(r *running) {
-	if r.call.Judgement.Idempotent {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.begun[attemptKey{r.key(), r.call.Attempt}] = true
-}
-
-// noteEnded notes that the end of an attempt is stored.
-func (w *Worker) noteEnded(r *running) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.begun, attemptKey{r.key(), r.call.Attempt})
-}
-
-func (w *Worker) hasBegun(r *running) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.begun[attemptKey{r.key(), r.call.Attempt}]
-}

@@ -81,7 +81,7 @@ func (b *bench) hand(judgement tool.Judgement) {
 		}},
 	}
 	route := batch.Route{Pool: toolyard.DefaultPool, Class: judgement.Class}
-	for _, q := range b.b.QueueAll(b.t.Context(), 0, []batch.Route{route}, []events.Requested{req}) {
+	for _, q := range b.b.QueueAll(b.t.Context(), 0, []batch.Queue{{Route: route, Request: req}}) {
 		if q.Err != nil {
 			b.t.Fatal(q.Err)
 		}

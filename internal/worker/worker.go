@@ -1,18 +1,3 @@
-// Package worker takes calls from the work queues of its pool and runs them: the shell around package pipeline.
-//
-// Authority: the log. A worker may execute a call that needs a claim only after its own claimed event is stored, and
-// its result counts only when its finished event is: both are appended behind what the worker was told, and a
-// conflict means that somebody else has answered. Being handed a message gives no right to anything.
-//
-//	take ─▶ resolve … permission ─▶ claim ─▶ execute … persist ─▶ finished ─▶ acknowledge
-//	└──────────── lease: kept by answered heartbeats, checked at commit points ───────────┘
-//
-// Ordering: each class has slots, and each slot runs one message at a time. Agents queue in lanes, which are served
-// side by side: each holds a few messages at most that wait for a slot, and slots are given to the agents of these in
-// turn.
-//
-// Failure: when the worker dies, the message is delivered to another, who finds the claim or runs the call. When the
-// worker cannot renew its delivery, it stops the tool before anyone else may act.
 package worker
 
 import (
@@ -132,12 +117,6 @@ type Worker struct {
 	peers peers
 	// aborts are the calls that were aborted not long ago, under mu.
 	aborts aborts
-}
-
-// callKey names a call among all.
-type callKey struct {
-	batch toolyard.BatchKey
-	index int
 }
 
 // New makes a worker on a broker. It fails when its configuration does not hold together.

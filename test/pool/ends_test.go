@@ -159,39 +159,6 @@ func TestAnAbortedReadIsNotBesideTheNextWrite(t *testing.T) {
 	}
 }
 
-// TestADeafToolCostsItsSlot: one that goes on after its call has ended keeps its slot, and gives it back when it
-// returns.
-func TestADeafToolCostsItsSlot(t *testing.T) {
-	t.Parallel()
-	s := hurried(t)
-	release := make(chan struct{})
-	startWorker(t, s, worker.Config{Slots: map[toolyard.Class]int{toolyard.ReadOnly: 1}, Tools: []tool.Tool{
-		make1(t, reader("deaf"), func(context.Context, tool.Env) (string, error) { <-release; return "", nil }),
-		make1(t, reader("read"), says("x")),
-	}})
-	startDispatcher(t, s, dispatcher.Config{})
-	c := startClient(t, s)
-	got := results(t, c, toolyard.Batch{Calls: calls("deaf"), Options: toolyard.Options{CallTimeoutMS: 50}})
-	if codes(got) != "timeout" {
-		t.Fatalf("the results are %s", codes(got))
-	}
-	sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("read")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := testenv.Broker(t, s, "/test")
-	awaitStart(t, b, sub.Key())
-	for end := time.Now().Add(2 * b.Settings().CallAckWait); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if r := settled(t, b, sub.Key()); r != nil {
-			t.Fatalf("a second call ran beside the tool, in one slot: %+v", r)
-		}
-	}
-	close(release)
-	if got := collect(t, t.Context(), sub); codes(got) != "ok" {
-		t.Errorf("when the tool has returned the results are %s", codes(got))
-	}
-}
-
 // TestACallThatNoWorkerWasHanded is taken out of the queue when it is canceled, and it is known at once that it did not
 // run.
 func TestACallThatNoWorkerWasHanded(t *testing.T) {
@@ -240,26 +207,6 @@ func TestACallThatNoWorkerWasHanded(t *testing.T) {
 	}
 	close(release)
 	collect(t, t.Context(), holding)
-}
-
-// TestTheOnlyWorkerDiesAfterItsEffect: a write that may run twice, and no worker is left for the second time. It is not
-// said that it did not run.
-func TestTheOnlyWorkerDiesAfterItsEffect(t *testing.T) {
-	t.Parallel()
-	s := hurried(t)
-	m, still := startMute(t, s)
-	startDispatcher(t, s, dispatcher.Config{WorkerWait: time.Second})
-	sub, err := startClient(t, s).Submit(t.Context(), toolyard.Batch{Calls: calls("put")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.claim(sub)
-	still()
-	got := collect(t, t.Context(), sub)
-	if codes(got) != "dependency_unavailable" || strings.Contains(got[0].Error, "did not run") ||
-		!strings.Contains(got[0].Error, "taken effect") || got[0].Attempts != 1 {
-		t.Errorf("%s, %d attempts: %s", codes(got), got[0].Attempts, got[0].Error)
-	}
 }
 
 // TestAttemptsAreWhatWasTaken: a read that was handed to a worker which died counts an attempt more, and one that a
@@ -349,11 +296,11 @@ func TestAReadIsQueuedOnce(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")
 	route := batch.Route{Pool: "default", Class: toolyard.ReadOnly}
-	req := events.Requested{Agent: "a", Batch: "b", QueuedAt: time.Now(),
-		Calls: []events.RequestedCall{{Input: []byte("{}")}}}
+	call := []batch.Queue{{Route: route, Request: events.Requested{Agent: "a", Batch: "b", QueuedAt: time.Now(),
+		Calls: []events.RequestedCall{{Input: []byte("{}")}}}}}
 	var seqs []uint64
 	for range 2 {
-		for _, q := range b.QueueAll(t.Context(), 3, []batch.Route{route}, []events.Requested{req}) {
+		for _, q := range b.QueueAll(t.Context(), 3, call) {
 			if q.Err != nil {
 				t.Fatal(q.Err)
 			}
@@ -364,8 +311,8 @@ func TestAReadIsQueuedOnce(t *testing.T) {
 		t.Errorf("the message was stored as %d and as %d", seqs[0], seqs[1])
 	}
 	// Behind another event of the call's chain it is another message.
-	req.Calls[0].Expected = 7
-	again := b.QueueAll(t.Context(), 3, []batch.Route{route}, []events.Requested{req})[0]
+	call[0].Request.Calls[0].Expected = 7
+	again := b.QueueAll(t.Context(), 3, call)[0]
 	if again.Err != nil || again.Seq == seqs[0] {
 		t.Errorf("%+v", again)
 	}

@@ -3,7 +3,6 @@ package pool
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -11,11 +10,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard"
-	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
-	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/registry"
@@ -100,63 +97,6 @@ func TestAWorkerWhoseToolsCannotBeRead(t *testing.T) {
 	}
 	close(release)
 	if got := collect(t, t.Context(), sub); codes(got) != "ok" {
-		t.Errorf("the results are %s", codes(got))
-	}
-}
-
-// TestABatchThatCannotBeFollowed has an event in its log that nobody can read. It is ended, and its workspace is free.
-func TestABatchThatCannotBeFollowed(t *testing.T) {
-	t.Parallel()
-	s := testenv.Server(t)
-	b := testenv.Broker(t, s, "/test")
-	var sub toolyard.Batch
-	sub.Calls = calls("read", "write")
-	sub.Normalize("broken")
-	if err := b.Submit(t.Context(), sub); err != nil {
-		t.Fatal(err)
-	}
-	js := jetStream(t, s)
-	if _, err := js.Publish(t.Context(), "ty.event.default.broken._.batch", []byte("what is this")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.ChangeTickets(t.Context(), broker.TicketQueue{Workspace: "default"}, joined("broken")); err != nil {
-		t.Fatal(err)
-	}
-	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x")),
-		make1(t, writer("write"), says("y"))}})
-	startDispatcher(t, s, dispatcher.Config{MaxDeliveries: 2})
-	c := startClient(t, s)
-	if got := codes(results(t, c, toolyard.Batch{Calls: calls("write")})); got != "ok" {
-		t.Errorf("the next batch in the workspace: %s", got)
-	}
-	if got := codes(repliesOf(t, b, sub.Key())); got != "internal_error internal_error" {
-		t.Errorf("the broken batch: %s", got)
-	}
-	eventually(t, "both batches are listed as completed", func() bool {
-		page, _, err := b.Index().Page(t.Context(), broker.Filter{Status: toolyard.StatusCompleted})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(page) == 2 && page[1].ID == "broken"
-	})
-}
-
-// TestACancelBeforeThePlan stands in the log when the batch is taken up.
-func TestACancelBeforeThePlan(t *testing.T) {
-	t.Parallel()
-	s := testenv.Server(t)
-	b := testenv.Broker(t, s, "/test")
-	sub := toolyard.Batch{Calls: calls("read", "read")}
-	sub.Normalize("late")
-	if err := b.Submit(t.Context(), sub); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Cancel(t.Context(), sub.Key(), "changed my mind"); err != nil {
-		t.Fatal(err)
-	}
-	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x"))}})
-	startDispatcher(t, s, dispatcher.Config{})
-	if got := collect(t, t.Context(), startClient(t, s).Batch(sub.Key())); codes(got) != "canceled canceled" {
 		t.Errorf("the results are %s", codes(got))
 	}
 }
@@ -250,61 +190,6 @@ func TestEverybodyReadsTheSystemsSettings(t *testing.T) {
 	}
 }
 
-// TestAReadThatKillsItsWorker is started as often as an idempotent call may be, and no more.
-func TestAReadThatKillsItsWorker(t *testing.T) {
-	t.Parallel()
-	s := hurried(t)
-	b := testenv.Broker(t, s, "/test")
-	startDispatcher(t, s, dispatcher.Config{})
-	// A worker that dies as soon as it has taken the call, again and again.
-	w := broker.Worker{ID: "mortal", Pool: "default", Classes: toolyard.Classes}
-	surface, err := surfaceOf(make1(t, reader("read"), says("x")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	encoded, err := surface.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.Toolset = surface.Hash
-	if err := errors.Join(b.PutSurface(t.Context(), surface.Hash, encoded), b.Beat(t.Context(), w)); err != nil {
-		t.Fatal(err)
-	}
-	c := startClient(t, s)
-	sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("read")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	lane, err := b.Lane(t.Context(), batch.Route{Pool: "default", Class: toolyard.ReadOnly},
-		broker.LaneOf(toolyard.DefaultAgent), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lane.Stop()
-	taken := 0
-	for range 3 { // the first time without a claim, then with one, as a real worker does
-		d := testenv.Take(t, lane)
-		taken++
-		call := d.Calls[0]
-		if d.Deliveries > 1 || call.Claim || call.Again || call.Attempt > 1 {
-			if taken == 2 { // the first time counts
-				call.Attempt++
-			}
-			if _, err := b.Append(t.Context(), sub.Key(), batch.ChainCall, "default", 0, call.Expected,
-				events.Claimed{Worker: "dead", Attempt: call.Attempt}); err != nil {
-				t.Fatal(err)
-			}
-			if err := d.Done(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	got := collect(t, t.Context(), sub)
-	if codes(got) != "outcome_unknown" || got[0].Attempts != 3 {
-		t.Errorf("after %d deliveries and %d attempts the results are %s", taken, got[0].Attempts, codes(got))
-	}
-}
-
 // TestAProgramsOwnTools through the public package.
 func TestAProgramsOwnTools(t *testing.T) {
 	t.Parallel()
@@ -338,87 +223,6 @@ func TestAProgramsOwnTools(t *testing.T) {
 		!strings.Contains(err.Error(), "allow") {
 		t.Errorf("a rule that cannot be read: %v", err)
 	}
-}
-
-// TestAFloodOfOneAgent does not keep another's calls waiting for all of it: lanes are served in turn.
-func TestAFloodOfOneAgent(t *testing.T) {
-	t.Parallel()
-	s := testenv.Server(t)
-	quiet, flood := toolyard.Agent("quiet"), toolyard.Agent("flood")
-	for n := 0; broker.LaneOf(flood) == broker.LaneOf(quiet); n++ {
-		flood = toolyard.Agent(fmt.Sprint("flood ", n))
-	}
-	gate := make(chan struct{})
-	var order []toolyard.Agent
-	record := make(chan toolyard.Agent, 1000)
-	startWorker(t, s, worker.Config{Slots: map[toolyard.Class]int{toolyard.ReadOnly: 2}, Tools: []tool.Tool{
-		make1(t, reader("read"), func(_ context.Context, env tool.Env) (string, error) {
-			<-gate
-			record <- env.Agent
-			return "", nil
-		}),
-	}})
-	startDispatcher(t, s, dispatcher.Config{})
-	c := startClient(t, s)
-	many := toolyard.Batch{Agent: flood, Options: toolyard.Options{MaxConcurrency: 200}}
-	for range 200 {
-		many.Calls = append(many.Calls, toolyard.Call{Tool: "read"})
-	}
-	flooding, err := c.Submit(t.Context(), many)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := testenv.Broker(t, s, "/test")
-	awaitStart(t, b, flooding.Key())
-	one, err := c.Submit(t.Context(), toolyard.Batch{Agent: quiet, Calls: calls("read")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() { // one call after the other gets through
-		for range 201 {
-			gate <- struct{}{}
-		}
-	}()
-	collect(t, t.Context(), one)
-	collect(t, t.Context(), flooding)
-	close(record)
-	for a := range record {
-		order = append(order, a)
-	}
-	for n, a := range order {
-		if a == quiet {
-			t.Logf("the quiet agent's call was number %d of %d", n+1, len(order))
-			if n > 100 {
-				t.Errorf("the quiet agent's call was number %d of %d", n+1, len(order))
-			}
-		}
-	}
-}
-
-func surfaceOf(tools ...tool.Tool) (registry.Surface, error) {
-	var entries []registry.Entry
-	for _, t := range tools {
-		entries = append(entries, registry.Entry{Declaration: t.Declaration, Origin: registry.Toolset, Pool: "default"})
-	}
-	reg, err := registry.Registry{}.Register(entries...)
-	if err != nil {
-		return registry.Surface{}, err
-	}
-	return registry.Assemble(reg, nil)
-}
-
-// repliesOf reads a batch's replies from the stream alone.
-func repliesOf(t *testing.T, b *natsbroker.Broker, k toolyard.BatchKey) []toolyard.Result {
-	t.Helper()
-	records, err := b.Replies(t.Context(), k, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []toolyard.Result
-	for _, r := range records {
-		out = append(out, r.Body.(events.Reply).Results...)
-	}
-	return out
 }
 
 // joined makes the change by which a batch's first group stands in line alone.

@@ -25,39 +25,6 @@ type talker struct {
 	stop   func()
 }
 
-// TestOpenBatchesHoldNoSlot: many more agents have an open batch than batches may run. Each gets the result of each
-// call, while all the others stay open.
-func TestOpenBatchesHoldNoSlot(t *testing.T) {
-	t.Parallel()
-	s := testenv.Server(t)
-	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x"))}})
-	startDispatcher(t, s, dispatcher.Config{MaxBatches: 4})
-	c := startClient(t, s)
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-	defer cancel()
-	talkers := openAll(t, ctx, c, 60)
-	for turn := range 2 {
-		var wg sync.WaitGroup
-		for i, a := range talkers {
-			wg.Go(func() {
-				if err := a.say(ctx); err != nil {
-					t.Errorf("agent %d, turn %d: %v", i, turn, err)
-				}
-			})
-		}
-		wg.Wait()
-	}
-	for _, a := range talkers {
-		if err := a.stream.Close(ctx); err != nil {
-			t.Error(err)
-		}
-		if _, err, more := a.next(); err != nil || more {
-			t.Errorf("a batch that is closed goes on: %v", err)
-		}
-		a.stop()
-	}
-}
-
 // openAll opens a batch for each of so many agents.
 func openAll(t testing.TB, ctx context.Context, c *client.Client, n int) []*talker {
 	t.Helper()

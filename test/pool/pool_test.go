@@ -13,11 +13,9 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
-	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
-	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
@@ -357,68 +355,6 @@ func TestToolsComeAndGo(t *testing.T) {
 	}
 }
 
-// TestAWorkerThatIsStopped finishes what it can within its grace, and hands over what it cannot.
-func TestAWorkerThatIsStopped(t *testing.T) {
-	t.Parallel()
-	s := testenv.Server(t)
-	began, ended := make(chan struct{}, 4), make(chan error, 4)
-	release := make(chan struct{})
-	first := startWorker(t, s, worker.Config{DrainGrace: 300 * time.Millisecond, Tools: []tool.Tool{
-		make1(t, reader("read"), stuck(began, ended)), make1(t, writer("write"), stuck(began, ended)),
-	}})
-	startDispatcher(t, s, dispatcher.Config{})
-	c := startClient(t, s)
-	read, err := c.Submit(t.Context(), toolyard.Batch{Workspace: "a", Calls: calls("read")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	write, err := c.Submit(t.Context(), toolyard.Batch{Workspace: "b", Calls: calls("write")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	within(t, "both calls run", began)
-	within(t, "both calls run", began)
-	close(release)
-	first.end(t)
-	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("again")),
-		make1(t, writer("write"), says("again"))}})
-	if got := collect(t, t.Context(), read); codes(got) != "ok" || got[0].Output != "again" {
-		t.Errorf("the read was not handed over: %+v", got)
-	}
-	if got := collect(t, t.Context(), write); codes(got) != "outcome_unknown" || got[0].Attempts != 1 {
-		t.Errorf("the write that was stopped in the middle: %+v", got)
-	}
-}
-
-// TestADispatcherThatIsStopped hands its batches to another, or to itself when it starts again.
-func TestADispatcherThatIsStopped(t *testing.T) {
-	t.Parallel()
-	s := testenv.Server(t)
-	began := make(chan struct{}, 1)
-	release := make(chan struct{})
-	ran := 0
-	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, writer("write"),
-		func(ctx context.Context, _ tool.Env) (string, error) {
-			ran++ // one call at a time holds the workspace, and one batch has one
-			began <- struct{}{}
-			<-release
-			return "done", nil
-		})}})
-	first := startDispatcher(t, s, dispatcher.Config{})
-	c := startClient(t, s)
-	sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("write")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	within(t, "the call runs", began)
-	first.end(t)
-	close(release)
-	startDispatcher(t, s, dispatcher.Config{})
-	if got := collect(t, t.Context(), sub); codes(got) != "ok" || ran != 1 {
-		t.Errorf("the results are %s, the call ran %d times", codes(got), ran)
-	}
-}
-
 // TestRefusedSubmissions: what reached the stream and cannot be accepted is answered, and the next batch runs.
 func TestRefusedSubmissions(t *testing.T) {
 	t.Parallel()
@@ -529,32 +465,6 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestACallThatItsWorkerForgot: a claim stands in the log of a live worker that does not have the call, as after a
-// claim whose answer was lost. The owner asks, and settles the call.
-func TestACallThatItsWorkerForgot(t *testing.T) {
-	t.Parallel()
-	s := testenv.Server(t)
-	other := make1(t, reader("other"), says("x"))
-	// The worker takes no writes: the test claims the write in its name.
-	startWorker(t, s, worker.Config{ID: "forgetful", Classes: []toolyard.Class{toolyard.ReadOnly},
-		Tools: []tool.Tool{other, make1(t, writer("write"), says("x"))}})
-	startDispatcher(t, s, dispatcher.Config{WorkerWait: time.Minute})
-	c := startClient(t, s)
-	sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("write", "other")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := testenv.Broker(t, s, "/worker/forgetful")
-	awaitStart(t, b, sub.Key())
-	if _, err := b.Append(t.Context(), sub.Key(), batch.ChainCall, "default", 0, 0,
-		events.Claimed{Worker: "forgetful", Attempt: 1}); err != nil {
-		t.Fatal(err)
-	}
-	if got := collect(t, t.Context(), sub); codes(got) != "outcome_unknown ok" {
-		t.Errorf("the results are %s", codes(got))
-	}
-}
-
 // TestWhatOneWorkerFindsDown is known to the others within a heartbeat: they do not try it either.
 func TestWhatOneWorkerFindsDown(t *testing.T) {
 	t.Parallel()
@@ -656,32 +566,5 @@ func TestStreaming(t *testing.T) {
 			t.Errorf("%s: streamed %s in %v (%s), at once %s in %v", strategy, got, view.Groups, view.Status, want,
 				wholeView.Groups)
 		}
-	}
-}
-
-// TestAnOpenBatchThatIsLeftAlone is closed when nothing comes for too long, and taken over when its owner dies.
-func TestAnOpenBatchThatIsLeftAlone(t *testing.T) {
-	t.Parallel()
-	s := testenv.Server(t)
-	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x"))}})
-	first := startDispatcher(t, s, dispatcher.Config{OpenIdle: time.Hour})
-	c := startClient(t, s)
-	st, err := c.Open(t.Context(), toolyard.Batch{Calls: calls("read")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range st.Results(t.Context()) {
-		break // the first result is there while the batch is open
-	}
-	first.end(t)
-	if err := st.Append(t.Context(), calls("read", "unknown")...); err != nil {
-		t.Fatal(err)
-	}
-	startDispatcher(t, s, dispatcher.Config{OpenIdle: time.Second})
-	if got := collect(t, t.Context(), c.Batch(st.Key())); codes(got) != "ok ok unknown_tool" {
-		t.Errorf("the results are %s", codes(got))
-	}
-	if err := st.Append(t.Context(), calls("read")...); !errors.Is(err, client.ErrClosed) {
-		t.Errorf("a call after the end: %v, want ErrClosed", err)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/toolyard/toolyard"
-	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/hooks"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/redact"
@@ -145,17 +144,12 @@ func (g *Guard) set(tools []tool.Tool, mode policy.Mode, log *slog.Logger) (*hoo
 
 // AfterBatch returns what tells the hooks of batches that are over, for a dispatcher; nil when there are none.
 func (g *Guard) AfterBatch(tools []tool.Tool, mode policy.Mode,
-	log *slog.Logger) (func(context.Context, dispatcher.EndedBatch) (*toolyard.Notice, error), error) {
+	log *slog.Logger) (func(context.Context, hooks.BatchInput) (*toolyard.Notice, error), error) {
 	set, err := g.set(tools, mode, log)
 	if err != nil || set == nil || !set.HasBatch() {
 		return nil, err
 	}
-	return func(ctx context.Context, b dispatcher.EndedBatch) (*toolyard.Notice, error) {
-		in := hooks.BatchInput{Key: b.Key, Session: b.Session, Workspace: b.Workspace}
-		for _, c := range b.Calls {
-			in.Calls = append(in.Calls, hooks.BatchCall{CallID: c.Result.CallID, Tool: c.Result.Tool, Input: c.Input,
-				Code: c.Result.Code, Text: c.Result.Text(), IsError: c.Result.IsError})
-		}
+	return func(ctx context.Context, in hooks.BatchInput) (*toolyard.Notice, error) {
 		v, err := set.Batch(ctx, in)
 		if err != nil || v == (hooks.BatchVerdict{}) {
 			return nil, err

@@ -75,7 +75,8 @@ func TestOurBrokerRunsOnIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		req := events.Requested{Agent: k.Agent, Batch: k.ID, Calls: []events.RequestedCall{{Index: 0}}}
-		q := owner.QueueAll(ctx, 0, []batch.Route{{Class: toolyard.ReadOnly, Pool: "p"}}, []events.Requested{req})
+		q := owner.QueueAll(ctx, 0, []batch.Queue{{Route: batch.Route{Class: toolyard.ReadOnly, Pool: "p"},
+			Request: req}})
 		if q[0].Err != nil {
 			t.Fatal(q[0].Err)
 		}

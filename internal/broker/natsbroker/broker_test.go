@@ -327,11 +327,12 @@ func TestWorkIsTakenOnceAndComesBack(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")
 	r := batch.Route{Pool: "default", Class: toolyard.ReadOnly}
-	reqs := []events.Requested{
-		{Agent: "a", Batch: "b", Calls: []events.RequestedCall{{Index: 0, Input: json.RawMessage(`{}`)}}},
-		{Agent: "a", Batch: "b", Calls: []events.RequestedCall{{Index: 1, Input: json.RawMessage(`{}`)}}},
+	var queue []batch.Queue
+	for i := range 2 {
+		queue = append(queue, batch.Queue{Route: r, Request: events.Requested{Agent: "a", Batch: "b",
+			Calls: []events.RequestedCall{{Index: i, Input: json.RawMessage(`{}`)}}}})
 	}
-	for i, q := range b.QueueAll(t.Context(), broker.LaneOf("a"), []batch.Route{r, r}, reqs) {
+	for i, q := range b.QueueAll(t.Context(), broker.LaneOf("a"), queue) {
 		if q.Err != nil || q.Seq == 0 {
 			t.Fatalf("call %d: %+v", i, q)
 		}

@@ -47,14 +47,13 @@ func (d dialer) Dial(network, address string) (net.Conn, error) { return d(netwo
 // queue queues calls of agent a, numbered from first.
 func queue(t *testing.T, b *natsbroker.Broker, first, n int) {
 	t.Helper()
-	var routes []batch.Route
-	var reqs []events.Requested
+	var calls []batch.Queue
 	for i := range n {
-		routes = append(routes, batch.Route{Pool: "default", Class: toolyard.ReadOnly})
 		call := events.RequestedCall{Index: first + i, Input: json.RawMessage(`{}`)}
-		reqs = append(reqs, events.Requested{Agent: "a", Batch: "b", Calls: []events.RequestedCall{call}})
+		calls = append(calls, batch.Queue{Route: batch.Route{Pool: "default", Class: toolyard.ReadOnly},
+			Request: events.Requested{Agent: "a", Batch: "b", Calls: []events.RequestedCall{call}}})
 	}
-	for i, q := range b.QueueAll(t.Context(), broker.LaneOf("a"), routes, reqs) {
+	for i, q := range b.QueueAll(t.Context(), broker.LaneOf("a"), calls) {
 		if q.Err != nil {
 			t.Fatalf("call %d: %v", first+i, q.Err)
 		}

@@ -25,15 +25,14 @@ const headerAgain = "Toolyard-Again"
 // QueueAll queues calls of one batch for the workers of their routes in a lane, one message each, all published at
 // once, and returns an outcome for each. A call that is already in the queue, after the same event of its chain, is not
 // changed.
-func (b *Broker) QueueAll(ctx context.Context, lane int, routes []batch.Route,
-	requests []events.Requested) []broker.Queued {
-	out := make([]broker.Queued, len(requests))
-	msgs := make([]*nats.Msg, len(requests))
-	futures := make([]jetstream.PubAckFuture, len(requests))
-	for i := range requests {
-		req := &requests[i]
+func (b *Broker) QueueAll(ctx context.Context, lane int, calls []batch.Queue) []broker.Queued {
+	out := make([]broker.Queued, len(calls))
+	msgs := make([]*nats.Msg, len(calls))
+	futures := make([]jetstream.PubAckFuture, len(calls))
+	for i := range calls {
+		req := &calls[i].Request
 		k := toolyard.BatchKey{Agent: req.Agent, ID: req.Batch}
-		subject := subjectCall(routes[i], lane, k, &req.Calls[0])
+		subject := subjectCall(calls[i].Route, lane, k, &req.Calls[0])
 		if msgs[i], out[i].Err = b.message(ctx, subject, b.meta(k, aboutCall(k, req.Calls[0].Index)),
 			*req); out[i].Err != nil {
 			continue
@@ -43,10 +42,11 @@ func (b *Broker) QueueAll(ctx context.Context, lane int, routes []batch.Route,
 			jetstream.WithExpectLastSequencePerSubject(0),
 			jetstream.WithRetryAttempts(0))
 	}
-	for i, req := range requests {
+	for i := range calls {
 		if out[i].Err != nil {
 			continue
 		}
+		req := &calls[i].Request
 		failpoint.HitIf(i > 0, failpoint.CallsPartlyQueued)
 		if out[i].Seq, out[i].Err = b.await(ctx, futures[i], msgs[i]); out[i].Err != nil {
 			out[i].Err = fmt.Errorf("queue call %d of %s/%s: %w", req.Calls[0].Index, req.Agent, req.Batch, out[i].Err)

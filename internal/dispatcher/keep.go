@@ -1,0 +1,85 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+// errLost: the batch has another owner. This one stops and tells nobody.
+var errLost = errors.New("the batch has another owner")
+
+// kept is a batch that runs here, with the delivery by which this dispatcher keeps it.
+type kept struct {
+	key  toolyard.BatchKey
+	log  *slog.Logger
+	idle atomic.Bool // the batch is open and has nothing to do
+
+	mu  sync.Mutex // of sub
+	sub *broker.Submission
+}
+
+// submission is the delivery by which this dispatcher keeps the batch.
+func (k *kept) submission() *broker.Submission {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.sub
+}
+
+// redeliver takes a new delivery of the message by which the batch is kept. Another message (a wake, of a batch
+// that runs or is being parked) is given back, and looked at again after a pause.
+func (k *kept) redeliver(sub *broker.Submission) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if sub.Seq == k.sub.Seq {
+		if !sub.Follows(k.sub) {
+			sub.Suspect()
+		}
+		k.sub = sub
+		return
+	}
+	if err := sub.Return(wakePause(sub.Deliveries)); err != nil {
+		k.log.Warn("a wake was not given back; it is delivered again when its wait is over", "error", err)
+	}
+}
+
+// wakePause is how long a wake waits that was given back: short at first, because a batch that is being parked is
+// woken soon, and longer for one that goes on running.
+func wakePause(deliveries uint64) time.Duration {
+	return min(50*time.Millisecond<<min(deliveries, 10), 10*time.Second)
+}
+
+// keepAlive keeps the delivery alive until ctx ends, whatever the runner is waiting for. When no answer comes, the
+// next append finds out whose the batch is.
+func (k *kept) keepAlive(ctx context.Context, wait time.Duration) {
+	tick := time.NewTicker(broker.Heartbeat(wait))
+	defer tick.Stop()
+	var telling sync.WaitGroup
+	defer telling.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if k.idle.Load() { // there are many of these, and nothing runs that an answer would keep safe
+			if err := k.submission().Hold(); err != nil && ctx.Err() == nil {
+				k.log.Info("the submission could not be kept", "error", err)
+			}
+			continue
+		}
+		telling.Go(func() {
+			alive, cancel := context.WithTimeout(ctx, broker.Lease(wait))
+			defer cancel()
+			if err := k.submission().Alive(alive); err != nil && ctx.Err() == nil {
+				k.log.Info("the submission could not be kept", "error", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,151 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/gate"
+	"github.com/toolyard/toolyard/internal/pipeline"
+)
+
+var (
+	// errForgotten ends a call that this worker has begun before, and whose end it could not store.
+	errForgotten = fmt.Errorf("the call was begun before: %w", pipeline.ErrLost)
+	// errClaimed says that a call that would wait for a person is claimed already, by this worker.
+	errClaimed = fmt.Errorf("the call was claimed before: %w", pipeline.ErrLost)
+	// errShutdown stops a tool when the worker's drain grace is over.
+	errShutdown = fmt.Errorf("the worker is shutting down: %w", pipeline.ErrLost)
+)
+
+// callKey names a call among all.
+type callKey struct {
+	batch toolyard.BatchKey
+	index int
+}
+
+// running is a call that this worker has.
+type running struct {
+	d      *broker.Delivery
+	call   events.RequestedCall
+	log    *slog.Logger
+	cancel context.CancelCauseFunc
+	lease  lease
+	// proving is held by who proves the right to the call anew.
+	proving gate.Gate
+
+	mu gate.Gate // of what follows
+	// term is that of the worker's registration in which the right to the call was last proven.
+	term     int
+	seq      uint64      // what the next append on the call's chain expects
+	claimed  bool        // the claim is this worker's
+	conflict bool        // the call is another's, or answered: that was seen in the log
+	other    events.Body // what another has written at the end of the call's chain, when a result met it there
+	started  bool        // the tool may have begun
+	// returned is closed when the tool has returned; nil while it has not begun.
+	returned chan struct{}
+}
+
+// began reports whether the tool may have begun.
+func (r *running) began() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.started
+}
+
+// wasStopped reports whether a result met the end of a call that was stopped: its owner has written that.
+func (r *running) wasStopped() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	end, ok := r.other.(events.Finished)
+	if !ok {
+		return false
+	}
+	switch end.Result.Code {
+	case toolyard.Canceled, toolyard.SiblingCanceled, toolyard.DeadlineExceeded, toolyard.Skipped:
+		return true
+	}
+	return false
+}
+
+// whenReturned is closed when the tool has returned; nil when it has not begun.
+func (r *running) whenReturned() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.returned
+}
+
+// leftBehind reports whether the tool has begun and has not returned.
+func (r *running) leftBehind() bool {
+	returned := r.whenReturned()
+	if returned == nil {
+		return false
+	}
+	select {
+	case <-returned:
+		return false
+	default:
+		return true
+	}
+}
+
+func (r *running) key() callKey { return callKey{r.d.Key(), r.call.Index} }
+
+func (w *Worker) addRunning(r *running) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.running[r.key()]; ok {
+		return false
+	}
+	w.running[r.key()] = r
+	if why := w.aborts.reason(r.key()); why != nil {
+		r.cancel(why)
+	}
+	return true
+}
+
+// holds reports whether this worker has a call.
+func (w *Worker) holds(k toolyard.BatchKey, index int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, ok := w.running[callKey{k, index}]
+	return ok
+}
+
+func (w *Worker) removeRunning(r *running) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.running, r.key())
+}
+
+// attemptKey names one attempt of a call.
+type attemptKey struct {
+	callKey
+	attempt int
+}
+
+// noteBegun notes that an attempt was started, until its end is stored.
+func (w *Worker) noteBegun(r *running) {
+	if r.call.Judgement.Idempotent {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.begun[attemptKey{r.key(), r.call.Attempt}] = true
+}
+
+// noteEnded notes that the end of an attempt is stored.
+func (w *Worker) noteEnded(r *running) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.begun, attemptKey{r.key(), r.call.Attempt})
+}
+
+func (w *Worker) hasBegun(r *running) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.begun[attemptKey{r.key(), r.call.Attempt}]
+}

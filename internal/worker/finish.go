@@ -1,0 +1,99 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/outcome"
+)
+
+// storeTimeout is how long a worker tries to store a result. It is longer than any election or restart of NATS.
+const storeTimeout = 2 * time.Minute
+
+// answered reports whether a call has an answer in the log after an append: this one's, or another's.
+func answered(err error) bool { return err == nil || errors.Is(err, broker.ErrConflict) }
+
+// finish stores a result as the call's. It wraps [broker.ErrConflict] when the call has one already.
+func (w *Worker) finish(ctx context.Context, r *running, res toolyard.Result) error {
+	return w.appendCall(ctx, r, events.Finished{Result: res})
+}
+
+// appendCall appends to the call's chain. It retries behind this worker's own claim, whose answer was lost, and
+// waits while the stream is full.
+func (w *Worker) appendCall(ctx context.Context, r *running, body events.Body) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	// What a call came to is worth waiting for, also when the worker is being stopped, though not for long then.
+	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(goodbyeTimeout, cancel) })()
+	for {
+		var rec batch.Record
+		err := broker.RetryFull(storing, w.log.With("batch", r.d.Key(), "call", r.call.Index), func() (err error) {
+			rec, err = w.b.Append(storing, r.d.Key(), batch.ChainCall, w.cfg.Pool, r.call.Index, r.seq, body)
+			return err
+		})
+		switch {
+		case err == nil:
+			r.seq = rec.Seq
+			w.noteEnded(r)
+			return nil
+		case errors.Is(err, broker.ErrConflict) && !r.conflict:
+			expected, claimed := r.seq, r.claimed
+			if end, lookErr := w.recogniseLocked(ctx, r); lookErr != nil || r.seq == expected {
+				if lookErr == nil { // somebody else has stored an end
+					r.conflict, r.other = true, end.Body
+					w.noteEnded(r)
+				}
+				return errors.Join(err, lookErr)
+			}
+			// not behind a claim, under which something may have begun
+			if body.EventType() == events.CallWaiting && !claimed {
+				return errClaimed
+			}
+		default:
+			return err
+		}
+	}
+}
+
+// toolUnavailable is the result of a call whose tool no worker of the pool has as it was planned.
+func (w *Worker) toolUnavailable(r *running) toolyard.Result {
+	res := w.ended(r, toolyard.PhaseSchedule, toolyard.DependencyUnavailable,
+		fmt.Sprintf("No worker has the tool %s as it was when this batch was planned.%s Call again.", r.call.Tool,
+			r.earlierEvidence().Sentence()),
+		fmt.Errorf("declaration %.12s after %d deliveries", r.call.Declaration, r.d.Deliveries))
+	res.Retryable = true
+	return res
+}
+
+// toolWithdrawn is the result of a call whose tool was withdrawn.
+func (w *Worker) toolWithdrawn(r *running) toolyard.Result {
+	return w.ended(r, toolyard.PhaseResolveTool, toolyard.UnknownTool,
+		fmt.Sprintf("There is no tool %q any more: it was withdrawn while this "+
+			"batch ran.%s "+
+			"Do without it, or use another tool.", r.call.Tool, r.earlierEvidence().Sentence()),
+		errors.New("no worker of the pool has the tool now"))
+}
+
+// ended is a result that the worker makes without the pipeline.
+func (w *Worker) ended(
+	r *running, at toolyard.Phase, code toolyard.Code, message string, why error,
+) toolyard.Result {
+	res := outcome.Ended(toolyard.Result{
+		Index: r.call.Index, CallID: r.call.ID, Tool: r.call.Tool, Echo: r.call.Echo, Code: code,
+		Error: message, Detail: why.Error(),
+		Class: r.call.Judgement.Class, WasConcurrent: r.d.WasConcurrent && r.began(), Worker: w.cfg.ID,
+		Attempts: r.call.Attempt - 1,
+	}, at, why.Error())
+	if r.began() {
+		res.Attempts = r.call.Attempt
+	}
+	return res
+}

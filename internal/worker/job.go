@@ -1,0 +1,51 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// job is the call as the pipeline sees it.
+func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
+	d, call := r.d, r.call
+	deny, err := policy.ParseRules(d.Deny) // the dispatcher has read them before
+	if err != nil {
+		return pipeline.Job{}, err
+	}
+	ask, err := policy.ParseRules(d.Ask)
+	if err != nil {
+		return pipeline.Job{}, err
+	}
+	input := call.Input
+	var approved *pipeline.Approved
+	if a := call.Approved; a != nil {
+		approved = &pipeline.Approved{By: a.By, InputHash: a.InputSHA256, Edited: a.Input != "",
+			Waited: time.Duration(a.WaitedMS) * time.Millisecond, Context: a.Context}
+		if a.Input != "" {
+			if input, err = w.b.ChangedInput(broker.ForCall(ctx, d.Key(), call.Index), d.Agent, a.Input); err != nil {
+				return pipeline.Job{}, fmt.Errorf("read the approved input: %w", err)
+			}
+		}
+	}
+	return pipeline.Job{
+		Approved: approved, Remembered: d.Remembered, Context: d.Context,
+		CallContext: pipeline.CallContext{
+			Key: d.Key(), Index: call.Index, Session: d.Session, Workspace: d.Workspace, Interactive: d.Interactive,
+			WorkspaceDir: w.cfg.Workspaces[d.Workspace], Root: w.roots[d.Workspace],
+		},
+		Call:        toolyard.Call{ID: call.ID, Tool: call.Tool, Input: input, Echo: call.Echo},
+		Start:       func(ctx context.Context) (func(), error) { return w.start(ctx, r) },
+		Declaration: call.Declaration, Judgement: call.Judgement, WasConcurrent: d.WasConcurrent, Attempt: call.Attempt,
+		As: call.As, FencingToken: d.Ticket,
+		CallTimeout: time.Duration(d.CallTimeoutMS) * time.Millisecond, Rules: policy.Rules{Deny: deny, Ask: ask},
+		CommitPoint: func() error { return w.commit(ctx, r) }, Blobs: agentBlobs{w.b, d.Key(), call.Index},
+		Tools: func(ctx context.Context) ([]tool.Offered, error) { return w.surfaces.offered(ctx, w.b, d.Surface) },
+	}, nil
+}

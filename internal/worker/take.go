@@ -1,0 +1,179 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/outcome"
+)
+
+// maxBesideLane is how many calls of tools with a cap wait in a worker beside each lane, so that what stands behind
+// them in the lane is taken. More are given back, for a while that grows up to longestReturn.
+const (
+	maxBesideLane = 32
+	longestReturn = 5 * time.Second
+)
+
+// callsPerRequest is how many messages a worker asks a lane for at a time, if it has slots for them. With more, one
+// agent's calls are taken faster, and more of them may wait before another lane's when all slots are taken.
+const callsPerRequest = 8
+
+// serve takes messages of one lane while slots are free, and runs each in a slot. It returns when the lane is
+// stopped and all of them are done.
+func (w *Worker) serve(taking, calls context.Context, lane broker.Lane, at laneKey) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	most := callsPerRequest
+	if !at.class.Safe() {
+		most = 1 // one exclusive call holds the workspace
+	}
+	last := time.Now()
+	for {
+		free, err := w.slots.awaitFree(taking, at.class)
+		if err != nil {
+			return nil
+		}
+		for d, err := range lane.Take(calls, min(free, most)) {
+			bad, isBad := errors.AsType[*broker.BadWorkError](err)
+			newer, isNewer := errors.AsType[*events.NewerError](err)
+			switch {
+			case errors.Is(err, broker.ErrStopped) && taking.Err() == nil:
+				return errors.New("taking calls has ended, which it does when the connection to NATS is closed")
+			case errors.Is(err, broker.ErrStopped):
+				return nil
+			case isNewer:
+				w.logNewer(newer)
+			case isBad:
+				w.log.Error("a message on the work queue cannot be run", "error", err)
+				if !bad.Again {
+					w.answerUnreadable(calls, bad)
+				}
+			case err != nil:
+				return err
+			default:
+				w.countStall(d, at, last)
+				w.runInSlot(taking, calls, d, at, &running)
+			}
+			last = time.Now()
+		}
+	}
+}
+
+// runInSlot runs a message in a slot, beside its lane. A message that gets no slot within half a lease is given
+// back, because another worker may have one. Of tools with a cap only so many wait, and more are given back at
+// once.
+func (w *Worker) runInSlot(taking, calls context.Context, d *broker.Delivery, at laneKey, running *sync.WaitGroup) {
+	c := w.newWaiter(d, at.class)
+	if c.cap > 0 && !w.slots.addBeside(at) {
+		w.returnUnstarted(calls, d, min(returnPause<<min(d.Deliveries, 8), longestReturn))
+		return
+	}
+	w.slots.enqueue(c)
+	running.Go(func() {
+		has := w.slots.await(taking, c, time.Until(d.Received.Add(broker.Lease(w.b.Settings().CallAckWait)/2)))
+		if c.cap > 0 {
+			w.slots.removeBeside(at)
+		}
+		switch {
+		case has:
+			defer w.slots.release(c)
+			w.runMessage(calls, d)
+		case w.aborted(d): // it ends without a slot: nothing of it begins
+			w.runMessage(calls, d)
+		default:
+			w.returnUnstarted(calls, d, returnPause)
+		}
+	})
+}
+
+// stalledAfter is how long a call may lie in the queue beside a worker that has room and asks for calls.
+const stalledAfter = time.Second
+
+// countStall counts a message that was in the queue although this worker was asking for it all the time. asked is
+// when the lane was asked last without an answer.
+//
+// It sees a lost request when the next one brings the message. It cannot tell that from an outage of NATS, and it
+// does not see a message that never comes. It does not see calls that wait for a slot: a slot that is never
+// released looks like a long call. The time when a message was stored is the server's: where its clock and this
+// machine's differ by more than a second, the count is wrong. So nothing is decided by it.
+func (w *Worker) countStall(d *broker.Delivery, at laneKey, asked time.Time) {
+	room, ok := w.slots.freeSince(at.class)
+	if !ok || d.Deliveries > 1 { // it was given back, or to a worker that fell silent
+		return
+	}
+	if waited := stalled(d.Received, d.Stored, asked, room); waited > stalledAfter {
+		w.log.Warn("a call lay in the queue beside this worker, which had room and had asked for calls",
+			"batch", d.Key(), "call", d.Calls[0].Index, "class", at.class, "lane", at.lane,
+			"waited", waited, "stalls", w.stalls.Add(1))
+	}
+}
+
+// stalled returns how long a message was in the queue while the lane was asked and a slot was free.
+func stalled(received, stored, asked, room time.Time) time.Duration {
+	return min(received.Sub(stored), received.Sub(asked), received.Sub(room))
+}
+
+// maxNewerTypes is how many types of messages of newer versions a worker tells apart.
+const maxNewerTypes = 100
+
+// logNewer logs, once for each type, that calls are left to workers of a newer version. They have been given back.
+func (w *Worker) logNewer(e *events.NewerError) {
+	w.mu.Lock()
+	what := fmt.Sprintf("%s of wire version %d", e.Type, e.Needs())
+	told := w.newer[what] || len(w.newer) >= maxNewerTypes
+	if !told {
+		w.newer[what] = true
+	}
+	w.mu.Unlock()
+	if !told {
+		w.log.Warn("calls that a newer version has queued are left to a worker of that version; start one",
+			"type", e.Type, "wire_version", e.Needs(), "own_wire_version", toolyard.WireVersion)
+	}
+}
+
+// newWaiter makes a message's waiter: for its first tool with a cap, or for a toolset, if one of its calls is of
+// one.
+func (w *Worker) newWaiter(d *broker.Delivery, class toolyard.Class) *waiter {
+	c := &waiter{class: class, agent: d.Agent}
+	for _, call := range d.Calls {
+		_, e, ok := w.tools.Lookup(call.Tool)
+		if !ok {
+			continue
+		}
+		if set := w.tools.setOf(&e); set != nil {
+			c.tool, c.cap, c.ofToolset = "toolset "+set.Name(), set.Slots(), true
+			break
+		}
+		if e.MaxInFlight > 0 {
+			c.tool, c.cap = e.Name, e.MaxInFlight
+			break
+		}
+	}
+	return c
+}
+
+// answerUnreadable answers a call whose message cannot be read, so that its batch goes on. A call that has an event
+// already is left to its owner, who knows more.
+func (w *Worker) answerUnreadable(ctx context.Context, bad *broker.BadWorkError) {
+	if bad.Key.ID == "" {
+		return // its subject names no call: nobody waits for it
+	}
+	res := outcome.Ended(toolyard.Result{
+		Index: bad.Index, Code: toolyard.InternalError, Class: toolyard.Unsafe, Worker: w.cfg.ID,
+		Detail: bad.Err.Error(),
+		Error:  "Internal error: the worker could not read this call. It did not run.",
+	}, toolyard.PhaseSchedule, "")
+	storing, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	_, err := w.b.Append(storing, bad.Key, batch.ChainCall, w.cfg.Pool, bad.Index, 0, events.Finished{Result: res})
+	if err != nil && !errors.Is(err, broker.ErrConflict) {
+		w.log.Error("a call that cannot be read was not answered", "batch", bad.Key, "call", bad.Index, "error", err)
+	}
+}
