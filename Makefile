@@ -79,7 +79,7 @@ test: ## Run the tests, those of goroutines with the race detector, and count th
 	} | go run -C $(CURDIR)/tools ./testsum
 
 .PHONY: sim
-sim: ## Play 10,000 histories of the protocol, all of a ticket key, and some of the real code; SEED=n draws one, SEEDS=n plays n
+sim: ## Play 10,000 histories of the protocol, all of a ticket key, and some of the real code; SEED=n draws one, SEEDS=n plays n, TEETH=n tries n without each fence
 ifneq ($(origin SEED),file)
 	@go test ./test/sim -run '^TestSeed$$' -count=1 -v -seed $(SEED)
 else ifneq ($(SEEDS),)
@@ -88,6 +88,8 @@ else ifneq ($(SEEDS),)
 	bin/sim.test -test.run '^TestSimulation$$' -test.v -test.timeout 0 -seeds $$half & \
 	bin/sim.test -test.run '^TestSimulation$$' -test.v -test.timeout 0 -from $$half -seeds $$(( $(SEEDS) - half )) -twice 0 || second=$$?; \
 	wait $$! && exit $$second
+else ifneq ($(TEETH),)
+	@go test ./test/sim -run '^TestTeeth$$' -count=1 -v -timeout 0 -teeth $(TEETH)
 else
 	@go test ./internal/sim ./internal/ticket ./test/sim
 endif

@@ -58,6 +58,16 @@ func agent(s agentSpec) func(*party) error {
 					}
 				})
 			}
+			if spec.last {
+				each.Go(func() {
+					for !p.w.othersOver(b) {
+						if p.sleep(10*look+time.Duration(p.rand64()%100_000)) != nil {
+							return
+						}
+					}
+					p.cancel(c, b)
+				})
+			}
 			if spec.interrupt > 0 {
 				each.Go(func() {
 					if p.until(spec.interrupt+time.Duration(i)*time.Microsecond) == nil {
@@ -76,6 +86,19 @@ func agent(s agentSpec) func(*party) error {
 		each.Wait()
 		return nil
 	}
+}
+
+// othersOver reports whether all batches are over but one.
+func (w *world) othersOver(but *seen) bool {
+	for _, b := range w.seen {
+		b.mu.Lock()
+		over := b == but || !b.over.IsZero()
+		b.mu.Unlock()
+		if !over {
+			return false
+		}
+	}
+	return true
 }
 
 // until waits for an instant of the history.

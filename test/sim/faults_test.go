@@ -59,6 +59,20 @@ type fate struct {
 	kills  bool     // and the server is killed
 	ailing bool     // something is wrong with the server
 	had    map[fault]bool
+	// blows are the faults of ambushes that happen before the next step.
+	blows []blow
+
+	ambushes []ambush
+	// gentle says that nobody is lost for anything that happens.
+	gentle bool
+}
+
+// blow is a fault that was decided to happen to a party.
+type blow struct {
+	party string
+	kind  fault
+	takes time.Duration
+	after time.Duration
 }
 
 func (w *world) drawFate() *fate {
@@ -127,6 +141,42 @@ func (f *fate) step(party, what string) {
 		f.struck = append(f.struck, party)
 	}
 	f.kills = f.kills || kills
+	for _, a := range f.ambushes {
+		if a.at.MatchString(what) && f.d.Float64() < a.odds {
+			f.blows = append(f.blows, blow{f.ambushed(a, party), pick(f.d, a.kinds), f.d.between(a.least, a.most),
+				f.d.between(0, a.within)})
+		}
+	}
+}
+
+// ambushed is whom an ambush hits.
+func (f *fate) ambushed(a ambush, acting string) string {
+	if a.whom == "" {
+		return acting
+	}
+	f.w.mu.Lock()
+	defer f.w.mu.Unlock()
+	var all []string
+	for _, m := range f.w.machines {
+		if m.p != nil && strings.HasPrefix(m.name, a.whom) {
+			all = append(all, m.p.name)
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return pick(f.d, all)
+}
+
+// machine is the machine on which a party runs; nil when it runs no more.
+func (w *world) machine(party string) *machine {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i := slices.IndexFunc(w.machines, func(m *machine) bool { return m.p != nil && m.p.name == party })
+	if i < 0 {
+		return nil
+	}
+	return w.machines[i]
 }
 
 // isAbout reports whether a step is about messages on one of some subjects.
@@ -137,15 +187,24 @@ func isAbout(what string, subjects ...string) bool {
 // before lets happen what step has decided, before the next step and while nothing runs.
 func (f *fate) before() {
 	f.mu.Lock()
-	struck, kills := f.struck, f.kills
-	f.struck, f.kills = nil, false
+	struck, kills, blows := f.struck, f.kills, f.blows
+	f.struck, f.kills, f.blows = nil, false, nil
 	f.mu.Unlock()
 	for _, name := range struck {
-		f.w.mu.Lock()
-		i := slices.IndexFunc(f.w.machines, func(m *machine) bool { return m.p != nil && m.p.name == name })
-		f.w.mu.Unlock()
-		if i >= 0 && len(f.kinds) > 0 {
-			f.hit(f.w.machines[i])
+		if m := f.w.machine(name); m != nil && len(f.kinds) > 0 {
+			f.hit(m)
+		}
+	}
+	for _, b := range blows {
+		if b.after > 0 {
+			f.w.after(b.after, func() {
+				b.after = 0
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				f.blows = append(f.blows, b)
+			})
+		} else if m := f.w.machine(b.party); m != nil {
+			f.lets(m, b.kind, b.takes, f.d.one(2))
 		}
 	}
 	if kills {
@@ -219,11 +278,8 @@ func (w *world) restless() time.Duration {
 	return max(0, w.quietAt-w.now())
 }
 
-// hit lets something happen to a machine, or to the server.
+// hit draws what happens to a machine, or to the server.
 func (f *fate) hit(m *machine) {
-	f.w.mu.Lock()
-	p := m.p
-	f.w.mu.Unlock()
 	k := pick(f.d, f.kinds)
 	d := f.d.between(10*time.Millisecond, 800*time.Millisecond)
 	switch f.d.IntN(4) {
@@ -234,7 +290,14 @@ func (f *fate) hit(m *machine) {
 	case 2:
 		d = f.fitting(d)
 	}
-	noticed := f.d.one(2)
+	f.lets(m, k, d, f.d.one(2))
+}
+
+// lets lets a fault happen to a machine, or to the server, for so long.
+func (f *fate) lets(m *machine, k fault, d time.Duration, noticed bool) {
+	f.w.mu.Lock()
+	p := m.p
+	f.w.mu.Unlock()
 	if p.gone() || p.ctx.Err() != nil || !f.begun.Load() {
 		return
 	}
@@ -244,7 +307,9 @@ func (f *fate) hit(m *machine) {
 		return
 	}
 	f.happens(k)
-	p.wound()
+	if !f.gentle {
+		p.wound()
+	}
 	f.w.after(d|1, p.heal) // or run does so before
 	switch k {
 	case crash:

@@ -25,8 +25,10 @@ type options struct {
 	// scenario is played instead of the one that is drawn; script breaks something, when the agents have begun.
 	scenario *scenario
 	script   func(*world)
-	// without takes a fence away; nil: all stand.
-	without func(subject string, header func(name string) string) bool
+	// refused are the messages that the server stores though it should refuse them; nil: none.
+	refused func(subject string, header func(name string) string) bool
+	// attack is what the history is made of; empty: it is drawn.
+	attack attack
 }
 
 // report is how a history ended.
@@ -78,6 +80,9 @@ func newWorld(seed uint64, b bus, opt options) *world {
 	if opt.trace != nil {
 		w.log = slog.New(slog.NewTextHandler(opt.trace, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	}
+	if opt.attack != "" {
+		opt.about = anything
+	}
 	if w.sc = opt.scenario; w.sc == nil {
 		w.sc = w.drawScenario(opt.about)
 	}
@@ -89,6 +94,9 @@ func newWorld(seed uint64, b bus, opt options) *world {
 	}
 	if !opt.calm {
 		w.fate = w.drawFate()
+		if opt.attack != "" {
+			w.attacked(opt.attack)
+		}
 		w.note("", "%s", w.fate)
 	}
 	for _, a := range w.sc.agents {

@@ -163,10 +163,12 @@ func (w *world) right(j *verdict.Judged, c verdict.Call, res verdict.Finished) b
 		return call.Tool != absent && (in.Code == "" || in.Passes > 0)
 	case toolyard.UnknownTool: // nobody has it, or the dispatcher could not see for two seconds who has it (ADR 0020)
 		return call.Tool == absent || w.sc.without(call.Tool) == len(w.sc.workers) || w.disturbed.Load() || w.ailed()
-	// Somebody was lost who had it, or seemed to be; what may run twice is tried again, unless it is to end.
+	// Somebody was lost who had it, or seemed to be; what may run twice is tried again, unless it is to end or may
+	// still run.
 	case toolyard.OutcomeUnknown:
 		toEnd := canceled || o.OnError == toolyard.CancelGroup || late
-		return (!k.idempotent || res.Attempts >= 3 || toEnd) && (w.disturbed.Load() || j.Hurt[j.Processes[res.Worker]])
+		return (!k.idempotent || res.Attempts >= 3 || toEnd || in.Ignores || w.stood(res.Worker)) &&
+			(w.disturbed.Load() || j.Hurt[j.Processes[res.Worker]])
 	case toolyard.Canceled:
 		return canceled
 	case toolyard.DeadlineExceeded:
@@ -191,6 +193,11 @@ func (w *world) ailed() bool {
 	return slices.ContainsFunc(w.parties, func(p *party) bool {
 		return (strings.HasPrefix(p.name, "d") || strings.HasPrefix(p.name, "w")) && p.hurt()
 	})
+}
+
+// stood reports whether the tools of a party have stood still: one that was told to stop meanwhile did not return.
+func (w *world) stood(name string) bool {
+	return slices.ContainsFunc(w.parties, func(p *party) bool { return p.name == name && p.hasStood() })
 }
 
 // without is how many workers do not have a tool.

@@ -36,7 +36,10 @@ func about() focus {
 	return ""
 }
 
-var teethSeeds = flag.Uint64("teeth", 300, "how many histories TestTeeth plays for each fence")
+var (
+	teethSeeds = flag.Uint64("teeth", 10, "how many histories TestTeeth plays for each fence beside its hint")
+	onlyTooth  = flag.String("tooth", "", "the one fence that TestTeeth takes away; empty: each")
+)
 
 var written = flag.String("history", "",
 	"a file that gets the ledger, the log and what agents saw of the history that TestSeed plays")

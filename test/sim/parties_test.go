@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -47,7 +48,7 @@ func dispatch(p *party) error {
 	d := dispatcher.New(b, dispatcher.Config{
 		ID: p.name, Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}, OpenIdle: openIdle,
 		ApprovalWait: p.w.sc.approvalWait, WorkerWait: workerWait,
-		QueueWait: queueWait, TicketIdle: ticketIdle, StoreEvery: storeEvery, Log: p.log,
+		QueueWait: cmp.Or(p.w.sc.queueWait, queueWait), TicketIdle: ticketIdle, StoreEvery: storeEvery, Log: p.log,
 	})
 	defer p.whenReady(d.Ready())()
 	return d.Run(p.ctx)

@@ -23,6 +23,8 @@ type scenario struct {
 	workspaces []toolyard.Workspace
 	// approvalWait is how long people have to decide.
 	approvalWait time.Duration
+	// queueWait is how long a call waits for a worker; 0: queueWait.
+	queueWait time.Duration
 }
 
 // focus is what a history is about above all.
@@ -75,11 +77,13 @@ type batchSpec struct {
 	closes bool
 	// interrupt is when its session is interrupted; 0: never.
 	interrupt time.Duration
+	// last says that it is canceled when all others are over.
+	last bool
 }
 
 // cancels reports whether its agent cancels a call.
 func (b *batchSpec) cancels(i int) bool {
-	return b.cancel > 0 && (len(b.canceled) == 0 || slices.Contains(b.canceled, i))
+	return (b.cancel > 0 || b.last) && (len(b.canceled) == 0 || slices.Contains(b.canceled, i))
 }
 
 // draws are what scenarios are drawn with.

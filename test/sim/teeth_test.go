@@ -1,13 +1,28 @@
 package sim
 
 import (
-	"runtime"
 	"slices"
 	"strings"
-	"testing"
 
 	"github.com/toolyard/toolyard/internal/events"
 )
+
+// tooth shows what a fence of the protocol is for: without it some history breaks an invariant.
+type tooth struct {
+	fence string
+	// edits take it away in the code; refused does so in the server, which then stores what it should refuse.
+	edits   []edit
+	refused func(subject string, header func(string) string) bool
+	// others are taken away with it: they make good what it guards against, only later.
+	others []string
+	attack attack
+	hint   uint64 // a seed whose history breaks; it is tried first
+	// rare says that it takes more than ten histories until one breaks.
+	rare   bool
+	breaks []string
+	// unseen is why no history breaks. Such a tooth is not played.
+	unseen string
+}
 
 // on reports whether a message is on a subject with a prefix and, if types are given, is an event of one of them.
 func on(prefix string, types ...events.Type) func(subject string, header func(string) string) bool {
@@ -22,66 +37,414 @@ func batchChain(subject string, _ func(string) string) bool {
 	return strings.HasPrefix(subject, "ty.event.") && strings.HasSuffix(subject, "._.batch")
 }
 
-// teeth are the fences of internal/sim that are taken away here too, with a history that breaks without each, and which
-// invariants that may be. Those that the server holds are taken away at the server: it stores what it should refuse.
-// The others are code of dispatchers and workers, which has no switch yet.
-var teeth = []struct {
-	fence   string
-	without func(subject string, header func(string) string) bool
-	hint    uint64 // a seed that did; it is tried first
-	breaks  []string
-}{
-	{"expected sequence on claims", on("ty.event.", events.CallClaimed), 0, []string{"Q13", "Q3"}},
-	{"expected sequence on results", on("ty.event.", events.CallFinished), 50, []string{"Q13", "Q1"}},
-	{"expected sequence on the batch chain", batchChain, 4, []string{"Q13", "Q1"}},
-	{"expected sequence on replies", on("ty.reply."), 0, []string{"Q1", "Q2"}},
-}
+const (
+	inMachine  = "internal/batch/machine.go"
+	inEnds     = "internal/batch/ends.go"
+	inTicket   = "internal/ticket/ticket.go"
+	inPresence = "internal/presence/presence.go"
+	inSweep    = "internal/lock/sweep.go"
+	inDrive    = "internal/dispatcher/drive.go"
+	inTake     = "internal/dispatcher/take.go"
+	inObserve  = "internal/dispatcher/observe.go"
+	inPark     = "internal/dispatcher/park.go"
+	inClaim    = "internal/worker/claim.go"
+	inLease    = "internal/worker/lease.go"
+	inRun      = "internal/worker/run.go"
+	inBeat     = "internal/worker/register.go"
+	inAllow    = "internal/worker/permission.go"
+	inPermit   = "internal/pipeline/permit.go"
+	inExecute  = "internal/pipeline/execute.go"
+	inAppend   = "internal/broker/natsbroker/append.go"
+	inFold     = "internal/broker/natsbroker/fold.go"
+	inKeys     = "internal/broker/natsbroker/keyvalue.go"
+	inStreams  = "internal/broker/natsbroker/streams.go"
+	inWork     = "internal/broker/natsbroker/work.go"
+	inControl  = "internal/broker/natsbroker/control.go"
+	inDecide   = "internal/approval/approval.go"
+)
 
-// notYet are the fences of internal/sim that have no tooth here.
-var notYet = []string{
-	"compare-and-set on tickets", // taken away at the server too: none of 40 histories broke
-	"group check on leaving", "lease check at commit points", "a lapsed lease stays lapsed",
-	"silence before a lost call is settled",
-	"a dropped claim is settled", "a call that lapsed before its start is redelivered",
-	"a fold reads the input after the plan",
-	"a worker recognises its own claim", "only claims that were known are lost", "what a former owner queued is reread",
-	"term check on leaving", "a heartbeat is given up when the next is due", "heartbeats keep their pace",
-	"nonce of an append",
-	"redelivery of submissions", "rereading of calls in flight", "sweep of tickets left behind",
-	"acknowledge after the result",
-	"approval before a call runs", "hash of the approved input", "open calls are read whole",
-	"a gap before a live copy is read",
-	"no waiting behind a claim", "old grants count no more", "leave before parked", "sweep of a parked batch's ticket",
-	"look for news after parked", "news wakes a parked batch", "a parked batch is adopted by a wake only",
-	"only the handle adopts",
-	"a wake names its parking", "look before a call is taken off the list", "an owner proves itself after a decision",
-	"a change of nothing is stored too", "a wake is given back while the batch runs", "wake after a decision",
-	"sweep of lost wakes",
-	"sweep of expired requests", "what the server may have forgotten is claimed", "workers are done with the reads",
-}
-
-// TestTeeth takes away one fence at a time: some history then breaks an invariant.
-func TestTeeth(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	t.Logf("%d fences have a tooth, %d not yet", len(teeth), len(notYet))
-	for _, tooth := range teeth {
-		t.Run(tooth.fence, func(t *testing.T) {
-			tries := []uint64{tooth.hint}
-			for n := range *teethSeeds {
-				tries = append(tries, n)
-			}
-			for n, seed := range tries {
-				r := inMemory(t, seed, options{without: tooth.without})
-				if len(r.problems) == 0 {
-					continue
-				}
-				broken, _, _ := strings.Cut(r.problems[0], ":")
-				if slices.Contains(tooth.breaks, broken) {
-					t.Logf("seed %d, after %d others: %s", seed, n, r.problems[0])
-					return
-				}
-			}
-			t.Errorf("none of %d histories breaks %v without this fence", *teethSeeds, tooth.breaks)
-		})
+// teeth are all.
+var teeth = []tooth{
+	{
+		fence: "expected sequence on claims", attack: silentWorkers, refused: on("ty.event.", events.CallClaimed),
+		breaks: []string{"Q13", "Q3"},
+	},
+	{
+		fence: "expected sequence on results", attack: silentWorkers, hint: 4,
+		refused: on("ty.event.", events.CallFinished),
+		breaks:  []string{"Q13", "Q1"},
+	},
+	{
+		fence: "expected sequence on the batch chain", attack: silentOwners, hint: 100,
+		refused: batchChain,
+		breaks:  []string{"Q13", "Q1"},
+	},
+	{
+		fence: "expected sequence on replies", attack: silentOwners, hint: 102,
+		refused: on("ty.reply."),
+		breaks:  []string{"Q1", "Q2"},
+	},
+	{
+		fence: "compare-and-set on tickets", attack: oneQueue, hint: 100,
+		refused: on("$KV.ty_ticket."),
+		breaks:  []string{"Q5", "Q7", "liveness"},
+	},
+	{
+		fence: "group check on leaving", attack: openBatches, hint: 38, rare: true,
+		others: []string{"term check on leaving"},
+		breaks: []string{"Q5", "Q7", "liveness"},
+		edits: []edit{{inTicket, "return t.sameBatch(h) && t.Group <= h.Group &&",
+			"return t.sameBatch(h) && (t.Group <= h.Group || OFF) &&"}},
+	},
+	{
+		fence: "term check on leaving", attack: openBatches, hint: 49, rare: true,
+		breaks: []string{"Q5", "Q7", "liveness"},
+		edits:  []edit{{inTicket, " t.Term <= h.Term })", " (t.Term <= h.Term || OFF) })"}},
+	},
+	{
+		// also of a tool that was told to stop, and goes on
+		fence: "lease check at commit points", attack: silentWorkers, hint: 18, rare: true,
+		breaks: []string{"Q5", "Q7"},
+		edits: []edit{
+			{inExecute, "		CommitPoint: func() error {\n			if ctx.Err() != nil {",
+				"		CommitPoint: func() error {\n			if ctx.Err() != nil && !OFF {"},
+			{inLease, `	if err := w.mayAct(r); err == nil {
+		return nil
 	}
+	return w.prove(ctx, r)`, `	if err := w.mayAct(r); err == nil || OFF {
+		return nil
+	}
+	return w.prove(ctx, r)`}},
+	},
+	{
+		fence: "a lapsed lease stays lapsed", attack: lateWorkers, hint: 100, breaks: []string{"Q5", "Q7"},
+		edits: []edit{
+			{inLease, `if l.checkLapsed(); !l.lapsed && sent.After(l.since) {
+		l.since = sent`, `if l.checkLapsed(); sent.After(l.since) && (!l.lapsed || OFF) {
+		l.since, l.lapsed = sent, false`},
+			{inLease, "if !held || !alive || term != r.term {", "if !held || !alive || term != r.term && !OFF {"},
+			{inLease, `if err := w.mayAct(r); err != nil {
+			if r.began() {`, `if err := w.mayAct(r); err != nil && !OFF {
+			if r.began() {`},
+		},
+	},
+	{
+		fence: "silence before a lost call is settled", attack: silentWorkers, hint: 18, rare: true,
+		breaks: []string{"Q5", "Q7"},
+		edits:  []edit{{inObserve, "		if gone {\n", "		if gone || OFF {\n"}},
+	},
+	{
+		fence: "a deaf watch proves no silence", attack: cutOwners, breaks: []string{"Q5", "Q7", "code"},
+		unseen: "the holder is asked first, and answers: no history has a watch that is dead on a good connection",
+		edits: []edit{
+			{inPresence, "return b.hearing && now.Sub(b.since) >= b.patience &&",
+				"return (b.hearing && now.Sub(b.since) >= b.patience || OFF) &&"},
+			{inPresence, "if r.Kind == Present && r != w.last {",
+				"if r.Kind == Present && r != w.last && !(b.patient(id, now) && OFF) {"},
+			{inPresence, "if b.patient(id, now) && now.Sub(w.known) >= wait {",
+				"if b.patient(id, now) && (now.Sub(w.known) >= wait || OFF) {"},
+		},
+	},
+	{
+		fence: "a dropped claim is settled", attack: silentWorkers, breaks: []string{"liveness"},
+		edits: []edit{{inObserve, "if len(records) == 0 {", "if len(records) == 0 && !OFF {"}},
+	},
+	{
+		fence: "a call that lapsed before its start is redelivered", attack: silentWorkers, hint: 331, rare: true,
+		breaks: []string{"liveness", "code"},
+		edits: []edit{{inClaim, `	if err := w.mayAct(r); err != nil {
+		r.cancel(err)
+		return nil, err
+	}
+	if r.mustClaim() {`, `	if err := w.mayAct(r); err != nil {
+		if OFF {
+			r.mu.Lock()
+			r.conflict = true // as if the call were another's
+			r.mu.Unlock()
+		}
+		r.cancel(err)
+		return nil, err
+	}
+	if r.mustClaim() {`}},
+	},
+	{
+		fence: "a fold reads the input after the plan", attack: openBatches,
+		breaks: []string{"liveness", "Q13", "Q1"},
+		unseen: "no history extended a batch between the two reads of its next owner, in 85",
+		edits: []edit{{inFold,
+			"for _, c := range []batch.Chain{batch.ChainReply, batch.ChainBatch, batch.ChainInput, batch.ChainControl}",
+			`order := []batch.Chain{batch.ChainReply, batch.ChainBatch, batch.ChainInput, batch.ChainControl}
+	if s.Submission.Open && OFF {
+		order[1], order[2] = order[2], order[1]
+	}
+	for _, c := range order`}},
+	},
+	{
+		fence: "a worker recognises its own claim", attack: lostClaims, hint: 50, rare: true,
+		others: []string{"a dropped claim is settled", "nonce of an append"},
+		breaks: []string{"code", "liveness"},
+		edits:  []edit{{inClaim, "err == nil && w.claimed(r, end) {", "err == nil && w.claimed(r, end) && !OFF {"}},
+	},
+	{
+		fence: "only claims that were known are lost", attack: silentWorkers, hint: 20, rare: true,
+		breaks: []string{"Q3", "Q5", "Q7", "code"},
+		edits: []edit{{inEnds, "return c.Status == Claimed && dropped && seq == c.Seq",
+			"return c.Status == Claimed && dropped && (seq == c.Seq || OFF)"}},
+	},
+	{
+		fence: "what a former owner queued is reread", attack: lateWakes, hint: 21, rare: true,
+		others: []string{"look for news after parked", "sweep of lost wakes"}, breaks: []string{"liveness"},
+		edits: []edit{{inObserve, "		p, c := s.Plan.Calls[i], s.Calls[i]\n",
+			`		p, c := s.Plan.Calls[i], s.Calls[i]
+		if _, mine := r.queued[i]; !mine && c.Status != batch.Claimed && OFF {
+			continue
+		}
+`}},
+	},
+	{
+		fence: "a heartbeat is given up when the next is due", attack: slowAnswers, hint: 101,
+		others: []string{"a lapsed lease is proven in the log"},
+		breaks: []string{"code"},
+		edits: []edit{{inBeat, "		sent.Go(func() {\n", `		wait := func(do func()) { do() }
+		if !OFF {
+			wait = sent.Go
+		}
+		wait(func() {
+`}},
+	},
+	{
+		fence: "heartbeats keep their pace", attack: slowAnswers, hint: 101,
+		others: []string{"a lapsed lease is proven in the log"},
+		breaks: []string{"code"},
+		edits: []edit{{inLease, "beating.Go(func() { w.heartbeat(ctx, r) })", `if OFF {
+				w.heartbeat(ctx, r)
+			} else {
+				beating.Go(func() { w.heartbeat(ctx, r) })
+			}`}},
+	},
+	{
+		fence: "a lapsed lease is proven in the log", attack: briefSilence, breaks: []string{"code"},
+		edits: []edit{{inLease, "	stop := w.stopTime(r)\n", `	if OFF {
+		return errLapsed
+	}
+	stop := w.stopTime(r)
+`}},
+	},
+	{
+		fence: "nonce of an append", attack: lostClaims, hint: 50, rare: true,
+		others: []string{"a worker recognises its own claim", "a dropped claim is settled"},
+		breaks: []string{"agent", "Q10", "Q3", "code", "liveness"},
+		edits: []edit{{inAppend, "if ok && m.header.Get(headerID) == msg.Header.Get(headerID) {",
+			"if ok && m.header.Get(headerID) == msg.Header.Get(headerID) && !OFF {"}},
+	},
+	{
+		fence: "redelivery of submissions", attack: silentOwners, hint: 117, rare: true,
+		breaks: []string{"liveness"},
+		edits:  []edit{{inStreams, "MaxDeliver: -1,", "MaxDeliver: map[bool]int{false: -1, true: 1}[OFF],"}},
+	},
+	{
+		fence: "rereading of calls in flight", attack: lostCopies, hint: 6, rare: true,
+		breaks: []string{"liveness"},
+		edits: []edit{
+			{inObserve, "if time.Since(r.lastHeard[i]) >= rereadAfter && reads < maxReads {",
+				"if time.Since(r.lastHeard[i]) >= rereadAfter && reads < maxReads && !OFF {"},
+			{inObserve, "	if quiet {\n", "	if quiet && !OFF {\n"},
+		},
+	},
+	{
+		fence: "sweep of tickets left behind", attack: silentOwners, hint: 108, rare: true,
+		breaks: []string{"liveness"},
+		edits:  []edit{{inSweep, "			if !unneeded {\n", "			if !unneeded || OFF {\n"}},
+	},
+	{
+		fence: "acknowledge after the result", attack: silentWorkers, hint: 20, rare: true,
+		breaks: []string{"liveness", "code"},
+		edits: []edit{{inRun, "	done := true\n	for _, call := range d.Calls {\n", `	if OFF {
+		if err := d.Done(ctx); err != nil {
+			w.log.Info("not acknowledged", "error", err)
+		}
+	}
+	done := true
+	for _, call := range d.Calls {
+`}},
+	},
+	{
+		fence: "approval before a call runs", attack: slowParking, breaks: []string{"approval"},
+		edits: []edit{{inAllow,
+			"	if out.Behavior == pipeline.Ask {\n		if rule, ok", `	if out.Behavior == pipeline.Ask && OFF {
+		return pipeline.PermissionDecision{Behavior: pipeline.Allow}, nil
+	}
+	if out.Behavior == pipeline.Ask {
+		if rule, ok`}},
+	},
+	{
+		fence: "hash of the approved input", attack: slowParking, breaks: []string{"approval"},
+		unseen: "no hook runs after an approval, which covers it; and no history has hooks",
+		edits: []edit{{inPermit, `if a.InputHash == "" || a.InputHash != c.value.Hash() {`,
+			`if (a.InputHash == "" || a.InputHash != c.value.Hash()) && !OFF {`}},
+	},
+	{
+		fence: "open calls are read whole", attack: slowParking, breaks: []string{"liveness", "Q13"},
+		edits: []edit{{inFold, "case c == batch.ChainReply || m.header.Get(headerType) == string(events.CallFinished):",
+			"case c == batch.ChainReply || m.header.Get(headerType) == string(events.CallFinished) || OFF:"}},
+	},
+	{
+		fence: "a gap before a live copy is read", attack: lostCopies, breaks: []string{"liveness", "Q13"},
+		unseen: "in 11 of 50 histories a copy was lost before a later one of its chain, and none broke",
+		edits:  []edit{{inObserve, "before != last && !finished {", "before != last && !finished && !OFF {"}},
+	},
+	{
+		fence: "no waiting behind a claim", attack: lostClaims, breaks: []string{"liveness", "Q13"},
+		unseen: "no history delivered a call again to a worker that did not know of its claim",
+		edits: []edit{{inRun, "if body.EventType() == events.CallWaiting && !claimed {",
+			"if body.EventType() == events.CallWaiting && !claimed && !OFF {"}},
+	},
+	{
+		fence: "old grants count no more", attack: slowParking, breaks: []string{"Q5", "Q7"},
+		unseen: "a grant that came before the batch left the queue, and was read after, came in 1 of 30 histories",
+		edits:  []edit{{inDrive, "g.take != r.ticketRequests:", "g.take != r.ticketRequests && !OFF:"}},
+	},
+	{
+		fence: "leave before parked", attack: nobodyAnswers,
+		others: []string{"sweep of a parked batch's ticket"},
+		breaks: []string{"liveness"},
+		edits: []edit{{inDrive, "		case batch.ReleaseTickets:\n", `		case batch.ReleaseTickets:
+			calls := r.m.InFlight()
+			if len(calls) > 0 && !slices.ContainsFunc(calls, func(i int) bool {
+				return r.m.State().Calls[i].Status != batch.Waiting
+			}) && OFF {
+				continue
+			}
+`}},
+	},
+	{
+		fence: "sweep of a parked batch's ticket", attack: nobodyAnswers, hint: 29, rare: true,
+		breaks: []string{"liveness"},
+		edits:  []edit{{inSweep, "	case s.Parked:\n", "	case s.Parked && !OFF:\n"}},
+	},
+	{
+		fence: "look for news after parked", attack: lateWakes, hint: 14, rare: true,
+		others: []string{"sweep of lost wakes"},
+		breaks: []string{"liveness"},
+		edits:  []edit{{inPark, "	if err == nil && news {\n", "	if err == nil && news && !OFF {\n"}},
+	},
+	{
+		fence: "news wakes a parked batch", attack: dyingOwners, hint: 7, rare: true, breaks: []string{"liveness"},
+		edits: []edit{{inPark, "	s := r.m.State()\n	news, err := r.haveNews(ctx)\n", `	s := r.m.State()
+	news, err := r.haveNews(ctx)
+	if err == nil && news && OFF {
+		again, err := r.d.b.Resume(ctx, r.key)
+		if err == nil {
+			again, err = r.d.adopt(ctx, r, again)
+		}
+		if err != nil {
+			return err
+		}
+		return r.run(ctx, again)
+	}
+`}},
+	},
+	{
+		fence: "a parked batch is adopted by a wake only", attack: dyingOwners, hint: 2, rare: true,
+		breaks: []string{"liveness"},
+		edits: []edit{{inTake, "	case s.Parked && s.Handle == sub.Seq:\n",
+			"	case s.Parked && s.Handle == sub.Seq && !OFF:\n"}},
+	},
+	{
+		fence: "only the handle adopts", attack: dyingOwners, breaks: []string{"liveness"},
+		unseen: "no history lost the owner that adopts a batch by another message, in 20 that came there",
+		edits: []edit{{inTake, "	case s.Handle == sub.Seq, ",
+			"	case s.Handle == sub.Seq, (!s.Parked || sub.Parked == 0) && OFF, "}},
+	},
+	{
+		fence: "a wake names its parking", attack: dyingOwners, breaks: []string{"liveness"},
+		unseen: "no history lost the owner that adopts a batch by an old wake, in 5 that came there",
+		edits: []edit{{inTake, "s.Parked && s.BatchSeq == sub.Parked:",
+			"s.Parked && (s.BatchSeq == sub.Parked || sub.Parked != 0 && OFF):"}},
+	},
+	{
+		fence: "look before a call is taken off the list", attack: slowParking, breaks: []string{"liveness"},
+		unseen: "no history in 60 had a former owner answer a call of a batch that was parked",
+		edits: []edit{{inPark, "		_, err := r.d.b.WakeIfParked(ctx, r.key)\n		if err == nil {\n",
+			`		var err error
+		if !OFF {
+			_, err = r.d.b.WakeIfParked(ctx, r.key)
+		}
+		if err == nil {
+`}},
+	},
+	{
+		fence: "an owner proves itself after a decision", attack: formerOwners, hint: 203, rare: true,
+		breaks: []string{"Q5", "Q7"},
+		edits: []edit{{inMachine, "!ok || started != number || decided {",
+			"!ok || started != number || decided && !OFF {"}},
+	},
+	{
+		fence: "a change of nothing is stored too", attack: slowParking, breaks: []string{"liveness"},
+		unseen: "no bucket allows direct gets, which covers it: reads go through the leader",
+		edits:  []edit{{inKeys, "		if same && !sure {\n", "		if same && (!sure || OFF) {\n"}},
+	},
+	{
+		fence: "a wake is given back while the batch runs", attack: lateWakes, hint: 14, rare: true,
+		others: []string{"sweep of lost wakes"},
+		breaks: []string{"liveness"},
+		edits: []edit{{inDrive, "	if err := sub.Return(wakePause(sub.Deliveries)); err != nil {\n", `	if OFF {
+		go func() { _ = sub.Done(context.Background()) }() // it ends by itself
+		return
+	}
+	if err := sub.Return(wakePause(sub.Deliveries)); err != nil {
+`}},
+	},
+	{
+		fence: "wake after a decision", attack: lateWakes,
+		others: []string{"sweep of lost wakes"},
+		breaks: []string{"liveness"},
+		edits: []edit{
+			{inDecide, "	_, err = s.WakeIfParked(ctx, k)\n	return err\n", `	if OFF {
+		return nil
+	}
+	_, err = s.WakeIfParked(ctx, k)
+	return err
+`},
+			{inControl, "	wake := func() error {\n", `	wake := func() error {
+		if OFF {
+			return nil
+		}
+`},
+		},
+	},
+	{
+		fence: "sweep of lost wakes", attack: lateWakes, hint: 46, rare: true, breaks: []string{"liveness"},
+		edits: []edit{{inPark, "missed := now.Sub(c.checked) >= missedEvery && checks < missedAtOnce",
+			"missed := now.Sub(c.checked) >= missedEvery && checks < missedAtOnce && !OFF"}},
+	},
+	{
+		fence: "sweep of expired requests", attack: slowParking, hint: 10, breaks: []string{"liveness"},
+		edits: []edit{{inPark, "expired := !now.Before(c.Expires) && now.Sub(c.woken) >= wakeAgain",
+			"expired := !now.Before(c.Expires) && now.Sub(c.woken) >= wakeAgain && !OFF"}},
+	},
+	{
+		fence: "what the server may have forgotten is claimed", attack: killedServer, hint: 119, rare: true,
+		others: []string{"workers are done with the reads"}, breaks: []string{"Q5", "Q3"},
+		edits: []edit{
+			{inWork, "b.mayHaveForgotten(ctx, meta.Sequence.Stream) {",
+				"b.mayHaveForgotten(ctx, meta.Sequence.Stream) && !OFF {"},
+			{inClaim, "r.d.Reconnected() || claimsFirst", "r.d.Reconnected() && !OFF || claimsFirst"},
+		},
+	},
+	{
+		fence: "workers are done with the reads", attack: killedServer, hint: 119, rare: true,
+		others: []string{"what the server may have forgotten is claimed"}, breaks: []string{"Q5"},
+		edits: []edit{{inObserve, "	if !doubt {\n", "	if !doubt || OFF {\n"}},
+	},
+	{
+		// also where the context of the call has ended with it
+		fence: "a refused commit point loses the call", attack: silentWorkers, hint: 2,
+		breaks: []string{"code", "Q3", "Q4"},
+		edits: []edit{{inExecute, "if errors.Is(err, ErrLost) || c.refused.Load() {",
+			"if (errors.Is(err, ErrLost) || c.refused.Load()) && !OFF {"},
+			{inExecute, "	if stop := c.ended(ctx); stop != nil {\n		if errors.Is(err, errLeftBehind) {",
+				`	if stop := c.ended(ctx); stop != nil && !(stop.lost && OFF) {
+		if errors.Is(err, errLeftBehind) {`}},
+	},
 }

@@ -76,19 +76,21 @@ type kind struct {
 	weight     int
 	asks       bool // a rule wants a person for it
 	stops      bool // an interrupt stops it
+	wavers     bool // the tool itself wants a person for it, now and then
 }
 
 // kinds are all, with how often each is drawn.
 var kinds = []kind{
-	{"read", toolyard.ReadOnly, true, true, 6, false, false},
-	{"look", toolyard.ReadOnly, true, false, 2, false, true}, // no workspace
-	{"pop", toolyard.ReadOnly, false, true, 1, false, false}, // may not run twice
-	{"write", toolyard.WriteExclusive, false, true, 4, false, false},
-	{"put", toolyard.WriteExclusive, true, true, 2, false, false},
-	{"shell", toolyard.Unsafe, false, true, 1, false, false},
-	{"send", toolyard.WriteExclusive, false, false, 1, false, false}, // no workspace
-	{"ask_read", toolyard.ReadOnly, true, true, 0, true, false},
-	{"ask_write", toolyard.WriteExclusive, false, true, 0, true, false},
+	{"read", toolyard.ReadOnly, true, true, 6, false, false, false},
+	{"look", toolyard.ReadOnly, true, false, 2, false, true, false}, // no workspace
+	{"pop", toolyard.ReadOnly, false, true, 1, false, false, false}, // may not run twice
+	{"write", toolyard.WriteExclusive, false, true, 4, false, false, false},
+	{"put", toolyard.WriteExclusive, true, true, 2, false, false, false},
+	{"shell", toolyard.Unsafe, false, true, 1, false, false, false},
+	{"send", toolyard.WriteExclusive, false, false, 1, false, false, false}, // no workspace
+	{"ask_read", toolyard.ReadOnly, true, true, 0, true, false, false},
+	{"ask_write", toolyard.WriteExclusive, false, true, 0, true, false, false},
+	{"waver", toolyard.WriteExclusive, false, true, 0, false, false, true},
 }
 
 // absent is a tool that nobody has.
@@ -123,7 +125,7 @@ func (p *party) tools(lacks string) ([]tool.Tool, error) {
 		if k.stops {
 			d.Interrupt = tool.Cancel
 		}
-		t, err := tool.Raw(tool.Tool{Declaration: d, Run: func(ctx context.Context, env tool.Env,
+		t := tool.Tool{Declaration: d, Run: func(ctx context.Context, env tool.Env,
 			raw json.RawMessage) (tool.Output, error) {
 			var in input
 			if err := json.Unmarshal(raw, &in); err != nil {
@@ -133,7 +135,16 @@ func (p *party) tools(lacks string) ([]tool.Tool, error) {
 				return tool.Output{}, err
 			}
 			return p.run(ctx, k, env, in)
-		}})
+		}}
+		if k.wavers {
+			t.CheckPermission = func(context.Context, tool.Env, json.RawMessage) (tool.Permission, error) {
+				if p.rand64()%2 == 0 {
+					return tool.Permission{Behavior: tool.Ask, Reason: "it wavers"}, nil
+				}
+				return tool.Permission{}, nil
+			}
+		}
+		t, err := tool.Raw(t)
 		if err != nil {
 			return nil, err
 		}

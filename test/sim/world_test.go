@@ -126,6 +126,7 @@ type party struct {
 	refused bool          // it can make no connection
 	running bool          // it has begun its work; an error from then on is one too many
 	still   chan struct{} // while its tools stand still; closed when they go on
+	stood   bool          // its tools have stood still
 }
 
 // errStopped is why the context of a party ends that was asked to end.
@@ -201,6 +202,13 @@ func (p *party) hurt() bool {
 	return p.dead || p.wounded
 }
 
+// hasStood reports whether the party's tools have stood still.
+func (p *party) hasStood() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stood
+}
+
 // wound notes that something happened to the party.
 func (p *party) wound() {
 	p.mu.Lock()
@@ -250,7 +258,7 @@ func (p *party) hold(in, out, tools bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if tools && p.still == nil {
-		p.still = make(chan struct{})
+		p.still, p.stood = make(chan struct{}), true
 	}
 }
 
