@@ -49,7 +49,9 @@ const (
 	inPark     = "internal/dispatcher/park.go"
 	inClaim    = "internal/worker/claim.go"
 	inLease    = "internal/worker/lease.go"
+	inKeep     = "internal/dispatcher/keep.go"
 	inRun      = "internal/worker/run.go"
+	inFinish   = "internal/worker/finish.go"
 	inBeat     = "internal/worker/register.go"
 	inAllow    = "internal/worker/permission.go"
 	inPermit   = "internal/pipeline/permit.go"
@@ -131,7 +133,7 @@ var teeth = []tooth{
 	{
 		fence: "silence before a lost call is settled", attack: silentWorkers, hint: 18, rare: true,
 		breaks: []string{"Q5", "Q7"},
-		edits:  []edit{{inObserve, "		if gone {\n", "		if gone || OFF {\n"}},
+		edits:  []edit{{inObserve, "	return nil, gone, nil\n", "	return nil, gone || OFF, nil\n"}},
 	},
 	{
 		fence: "a deaf watch proves no silence", attack: cutOwners, breaks: []string{"Q5", "Q7", "code"},
@@ -147,7 +149,7 @@ var teeth = []tooth{
 	},
 	{
 		fence: "a dropped claim is settled", attack: silentWorkers, breaks: []string{"liveness"},
-		edits: []edit{{inObserve, "if len(records) == 0 {", "if len(records) == 0 && !OFF {"}},
+		edits: []edit{{inObserve, "err == nil && len(inputs) == 0, err", "err == nil && len(inputs) == 0 && !OFF, err"}},
 	},
 	{
 		fence: "a call that lapsed before its start is redelivered", attack: silentWorkers, hint: 331, rare: true,
@@ -296,7 +298,7 @@ var teeth = []tooth{
 	{
 		fence: "no waiting behind a claim", attack: lostClaims, breaks: []string{"liveness", "Q13"},
 		unseen: "no history delivered a call again to a worker that did not know of its claim",
-		edits: []edit{{inRun, "if body.EventType() == events.CallWaiting && !claimed {",
+		edits: []edit{{inFinish, "if body.EventType() == events.CallWaiting && !claimed {",
 			"if body.EventType() == events.CallWaiting && !claimed && !OFF {"}},
 	},
 	{
@@ -335,12 +337,14 @@ var teeth = []tooth{
 	if err == nil && news && OFF {
 		again, err := r.d.b.Resume(ctx, r.key)
 		if err == nil {
-			again, err = r.d.adopt(ctx, r, again)
+			settings := r.d.b.Settings()
+			by := adoption(&again, r.submission(), r.d.cfg.ID, time.Now(), settings.Lifetime)
+			again, err = r.d.becomeOwner(ctx, r.kept, again, by)
 		}
 		if err != nil {
 			return err
 		}
-		return r.run(ctx, again)
+		return r.d.newRunner(r.kept, r.feed, &owned{state: again}).run(ctx)
 	}
 `}},
 	},
@@ -388,7 +392,7 @@ var teeth = []tooth{
 		fence: "a wake is given back while the batch runs", attack: lateWakes, hint: 14, rare: true,
 		others: []string{"sweep of lost wakes"},
 		breaks: []string{"liveness"},
-		edits: []edit{{inDrive, "	if err := sub.Return(wakePause(sub.Deliveries)); err != nil {\n", `	if OFF {
+		edits: []edit{{inKeep, "	if err := sub.Return(wakePause(sub.Deliveries)); err != nil {\n", `	if OFF {
 		go func() { _ = sub.Done(context.Background()) }() // it ends by itself
 		return
 	}
