@@ -55,6 +55,14 @@ type Decision struct {
 // ErrNoApproval says that the call does not wait for a person, or no longer.
 var ErrNoApproval = broker.ErrNoApproval
 
+// ErrUnchecked says that no worker has looked at the input of an approval, so that the call goes on waiting.
+var ErrUnchecked = broker.ErrUnchecked
+
+// ParseApprovalID says which call an approval's id means. It fails with [ErrNoApproval] when it is none.
+func ParseApprovalID(id string) (k toolyard.BatchKey, index int, err error) {
+	return broker.ParseApprovalID(id)
+}
+
 // Approvals returns the calls that wait for a person, those that were asked about last first: of one agent, or of all
 // when it is empty. At most 10,000 are listed.
 func (c *Client) Approvals(ctx context.Context, agent toolyard.Agent) ([]Approval, error) {

@@ -64,7 +64,7 @@ func (e *RefusedError) Is(target error) bool {
 // Submitting the same batch again is answered the same.
 func (c *Client) Submit(ctx context.Context, b toolyard.Batch) (*Batch, error) {
 	agent := b.Agent
-	b.Normalize(toolyard.BatchID(broker.NewID()))
+	b.Normalize(NewBatchID())
 	if err := b.Validate(); err != nil {
 		return nil, err
 	}
@@ -75,6 +75,9 @@ func (c *Client) Submit(ctx context.Context, b toolyard.Batch) (*Batch, error) {
 	}
 	return &Batch{c: c, key: k, submitted: true}, nil
 }
+
+// NewBatchID makes an id that no other batch has: for a program that wants to know it before it submits the batch.
+func NewBatchID() toolyard.BatchID { return toolyard.BatchID(broker.NewID()) }
 
 // Batch returns a batch that was submitted before, by whomever.
 func (c *Client) Batch(k toolyard.BatchKey) *Batch { return &Batch{c: c, key: k} }
@@ -108,11 +111,10 @@ func (b *Batch) View(ctx context.Context) (toolyard.BatchView, error) { return b
 func (b *Batch) Events(ctx context.Context) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		err := b.c.t.follow(ctx, b.key, false, func(l logged) error {
-			e, err := l.json()
-			if err == nil && !yield(e, nil) {
-				err = errLeft
+			if !yield(l.json, nil) {
+				return errLeft
 			}
-			return err
+			return nil
 		})
 		if err != nil && !errors.Is(err, errLeft) {
 			yield(nil, err)

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"maps"
-	"reflect"
-	"slices"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -58,7 +55,7 @@ func (c *Client) Feed(ctx context.Context, form Format, b toolyard.Batch, r io.R
 		return ctx, func() {}
 	}
 	var s *Stream
-	sent, before := map[string]toolyard.Call{}, map[string]toolyard.Call{} // before the response began anew
+	anew := false // the response has begun anew: the same calls may come again
 	cut, err := provider.Pump(d, r, provider.Sink{
 		Begin: func() (err error) {
 			if s, err = c.Open(ctx, b); err == nil && opened != nil {
@@ -69,16 +66,21 @@ func (c *Client) Feed(ctx context.Context, form Format, b toolyard.Batch, r io.R
 		Append: func(calls []toolyard.Call) error {
 			ctx, done := live()
 			defer done()
-			calls = slices.DeleteFunc(slices.Clone(calls), func(c toolyard.Call) bool {
-				b, ok := before[c.ID]
-				return ok && reflect.DeepEqual(b, c)
-			})
-			for _, c := range calls {
-				sent[c.ID] = c
+			if !anew {
+				return s.Append(ctx, calls...)
 			}
-			return s.Append(ctx, calls...)
+			for _, call := range calls { // some of which may be there
+				if err := s.Append(ctx, call); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
-		Anew: func() { before = maps.Clone(sent) },
+		Anew: func() {
+			if anew = true; s != nil {
+				s.in = c.t.input(s.key, nil)
+			}
+		},
 		Close: func(error) error {
 			if s == nil {
 				return nil

@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"github.com/toolyard/toolyard/client"
-	"github.com/toolyard/toolyard/internal/broker"
 )
 
 type approvalsInput struct {
@@ -38,7 +37,7 @@ type Decided struct {
 }
 
 func (s *Server) decide(ctx context.Context, x *exchange, in *approvalPath) (*struct{ Body Decided }, error) {
-	k, index, err := broker.ParseApprovalID(in.ID)
+	k, index, err := client.ParseApprovalID(in.ID)
 	if err != nil {
 		return nil, err
 	}

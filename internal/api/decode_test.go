@@ -120,19 +120,6 @@ func TestLoopbackHosts(t *testing.T) {
 	}
 }
 
-func TestCursors(t *testing.T) {
-	for id, want := range map[string]cursor{"0.0": {}, "12.3": {12, 3}} {
-		if c, err := parseCursor(id); err != nil || c != want || c.String() != id {
-			t.Errorf("%q: %+v, %v", id, c, err)
-		}
-	}
-	for _, id := range []string{"", "1", "1.", "-1.0", "01.0", "1.2x", " 1.2", "99999999999999999999.0"} {
-		if c, err := parseCursor(id); err == nil {
-			t.Errorf("%q is %+v", id, c)
-		}
-	}
-}
-
 // TestEnter: whoever may be anybody is bounded with all others only, and a token may have a bound of its own.
 func TestEnter(t *testing.T) {
 	q := quota.New(5, 2)
@@ -190,8 +177,8 @@ func FuzzBodies(f *testing.F) {
 		}
 		calls, err := decodeCalls(data)
 		if mistake(err); err == nil {
-			if at, ok := repeated(calls, calls); len(calls) == 0 || !ok && calls[0].ID != "" || ok && at != 0 {
-				t.Errorf("calls are not known again: %d, %t", at, ok)
+			if len(calls) == 0 {
+				t.Error("there are no calls to append")
 			}
 			_, err := new(submission.Input).Fit(calls)
 			mistake(err)

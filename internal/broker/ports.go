@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"log/slog"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -63,8 +62,6 @@ type Log interface {
 	// Tail reads everything stored about a batch, from its submission on; TailAt begins after two sequences.
 	Tail(k toolyard.BatchKey) Tail
 	TailAt(k toolyard.BatchKey, event, reply uint64) Tail
-	// Follow calls see with everything stored about a batch and then, if live is set, with each event as it is stored.
-	Follow(ctx context.Context, k toolyard.BatchKey, live bool, reread time.Duration, see func(Logged) error) error
 }
 
 // Tail reads what is stored about one batch: each event once, none left out, and no reply before the results in it. It
@@ -236,15 +233,11 @@ type LiveMsg = nats.Msg
 
 // Live is live copies of what is stored. They are hints to read: some may be missing.
 type Live interface {
-	// FollowEvents and FollowReplies start a feed of one batch. Subscribe first, then read, so that nothing is missed.
+	// FollowEvents starts a feed of one batch's events. Subscribe first, then read: nothing falls between.
 	FollowEvents(k toolyard.BatchKey) (Feed, error)
-	FollowReplies(k toolyard.BatchKey) (Feed, error)
-	// FollowProgress starts a feed of the progress of the batch's running calls.
-	FollowProgress(k toolyard.BatchKey) (ProgressFeed, error)
-	// Subscribe starts to follow all batches of an agent; "" means all agents.
-	Subscribe(ctx context.Context, agent toolyard.Agent) (Subscription, error)
-	// Hub is the live copies of all batches for one process.
-	Hub() Hub
+	// Hub is the live copies of batches for one process: with all through one subscription for each kind, else through
+	// one for each batch that is followed.
+	Hub(all bool) Hub
 }
 
 // Feed is the live copies of what is stored about one batch.
@@ -261,27 +254,7 @@ type Feed interface {
 	Stop() error
 }
 
-// ProgressFeed is the progress of the calls of one batch, from its creation on.
-type ProgressFeed interface {
-	Copies() <-chan *LiveMsg
-	// Read reads a message; ok is false if it has no progress.
-	Read(m *LiveMsg) (p Progress, ok bool)
-	Stop() error
-}
-
-// Subscription is the live copies of all batches of an agent, or of all agents. It is not safe for concurrent use, but
-// the channel is.
-type Subscription interface {
-	Copies() <-chan *LiveMsg
-	// Read reads a message. gap says that an earlier event of the same chain is missing.
-	Read(ctx context.Context, m *LiveMsg) (k toolyard.BatchKey, e Logged, gap bool, err error)
-	// Missed describes what was lost since the last call; "" if no loss is known.
-	Missed() string
-	Stop() error
-}
-
-// Hub is the live copies of all batches for one process: one subscription of each kind, whatever the number of
-// followers.
+// Hub is the live copies of batches for one process, however many follow.
 type Hub interface {
 	// Follower follows a batch after these sequences of events and replies, ReplyFollower after one of replies.
 	Follower(ctx context.Context, k toolyard.BatchKey, event, reply uint64) (Follower, error)

@@ -139,11 +139,7 @@ func TestCutConnections(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		raw, err := e.JSON()
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = append(got, string(raw))
+		got = append(got, string(e.JSON))
 	}
 	if len(got) != len(want) {
 		t.Errorf("watched %d events, %d are stored", len(got), len(want))

@@ -15,24 +15,36 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
 )
 
-// bare is a server without a pool behind it: none of its calls may get that far.
+// bare is a server whose pool has nothing.
 func bare(t testing.TB) *Server {
 	t.Helper()
-	s, err := New(Config{
-		Client: &client.Client{}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		Blob: func(context.Context, toolyard.Agent, string) ([]byte, error) { return nil, tool.ErrNoBlob },
-	})
+	c, err := client.ConnectHTTP(t.Context(), "http://pool.example",
+		client.HTTPOptions{Client: &http.Client{Transport: nothing{}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Config{Client: c, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stop)
 	return s
+}
+
+// nothing is a server that is healthy and has nothing else.
+type nothing struct{}
+
+func (nothing) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	if r.URL.Path != "/healthz" {
+		http.NotFound(w, r)
+	}
+	return w.Result(), nil
 }
 
 func surfaceOf(t *testing.T, schemas map[string]string) registry.Surface {
