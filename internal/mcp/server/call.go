@@ -48,7 +48,10 @@ func (s *Server) callTool(t listed) mcp.ToolHandler {
 				return s.unreachable("load a deferred tool", err), nil
 			}
 		}
-		b, err := s.cfg.Client.Submit(ctx, batch)
+		// A request that is canceled meanwhile waits for the answer: what was stored runs, and has to be canceled.
+		storing, done := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+		defer done()
+		b, err := s.cfg.Client.Submit(storing, batch)
 		if err != nil {
 			return s.notSubmitted(err)
 		}

@@ -46,6 +46,8 @@ const (
 	listTTL = 10 * time.Second
 	// resourceTTL is how long a client may keep a part of an offloaded result. Its name is made from its content.
 	resourceTTL = time.Hour
+	// storeTimeout bounds how long a batch is stored.
+	storeTimeout = time.Minute
 	// stopTimeout bounds what is still done for a call whose client has gone.
 	stopTimeout = 10 * time.Second
 	// keepAlive is how often a silent response says that it is there.
