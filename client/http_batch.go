@@ -231,7 +231,7 @@ func (t *overHTTP) cancel(ctx context.Context, k toolyard.BatchKey, reason strin
 		nil)
 }
 
-func (t *overHTTP) batches(ctx context.Context, f Filter) ([]Listed, bool, error) {
+func (t *overHTTP) batches(ctx context.Context, f Filter) ([]BatchInfo, bool, error) {
 	q := of(f.Agent)
 	for name, value := range map[string]string{"session": string(f.Session), "status": string(f.Status)} {
 		if value != "" {
@@ -247,8 +247,8 @@ func (t *overHTTP) batches(ctx context.Context, f Filter) ([]Listed, bool, error
 	}
 	q.Set("limit", strconv.Itoa(limit))
 	var page struct {
-		Batches []Listed `json:"batches"`
-		Next    uint64   `json:"next"`
+		Batches []BatchInfo `json:"batches"`
+		Next    uint64      `json:"next"`
 	}
 	err := t.ask(ctx, request{method: http.MethodGet, path: "/v1/batches", query: q}, &page)
 	return page.Batches, page.Next > 0, err

@@ -2,6 +2,8 @@ package client
 
 import (
 	"encoding/json"
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/toolyard/toolyard"
@@ -29,5 +31,28 @@ func TestRepeated(t *testing.T) {
 		if at, again := repeated(have, c.calls); again != c.again || again && at != c.at {
 			t.Errorf("%s: at %d, %t", name, at, again)
 		}
+	}
+}
+
+// TestDecisionsAreChecked: a decision says yes or no and whose it is, and a denial has nothing that goes with an
+// approval.
+func TestDecisionsAreChecked(t *testing.T) {
+	for field, d := range map[string]Decision{
+		"":             {Verdict: Allow, By: "ann", Input: json.RawMessage(`{}`), InputSHA256: "00", ForSession: true},
+		"decision":     {By: "ann"},
+		"by":           {Verdict: Deny},
+		"reason":       {Verdict: Deny, By: "ann", Reason: strings.Repeat("r", MaxReasonBytes+1)},
+		"input":        {Verdict: Deny, By: "ann", Input: json.RawMessage(`{}`)},
+		"input_sha256": {Verdict: Deny, By: "ann", InputSHA256: "00"},
+		"remember":     {Verdict: Deny, By: "ann", ForSession: true},
+	} {
+		err := d.check()
+		if in, ok := errors.AsType[*toolyard.InputError](err); field == "" && err != nil ||
+			field != "" && (!ok || in.Field != field) {
+			t.Errorf("%q: %v", field, err)
+		}
+	}
+	if err := (&Decision{Verdict: Deny, By: "ann", Reason: "no"}).check(); err != nil {
+		t.Error(err)
 	}
 }

@@ -193,7 +193,7 @@ func (t overNATS) approvals(ctx context.Context, agent toolyard.Agent) ([]Approv
 	return out, nil
 }
 
-func (t overNATS) decide(ctx context.Context, id string, allow bool, d Decision) error {
+func (t overNATS) decide(ctx context.Context, id string, d Decision) error {
 	if err := t.platformOnly("decides"); err != nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func (t overNATS) decide(ctx context.Context, id string, allow bool, d Decision)
 		return err
 	}
 	decided := events.Decided{By: d.By, Reason: d.Reason}
-	if !allow {
+	if d.Verdict == Deny {
 		decided.Decision = events.Reject
 		return approval.Decide(ctx, t.b, k, index, decided)
 	}
@@ -222,7 +222,8 @@ func (t overNATS) session(ctx context.Context, a toolyard.Agent, s toolyard.Sess
 }
 
 func sessionOf(v broker.Session) Session {
-	return Session{Alone: v.Alone, Loaded: v.Loaded, Remembered: v.Remembered, Context: v.Context, Changed: v.Changed}
+	return Session{Unattended: v.Unattended, Loaded: v.Loaded, Remembered: v.Remembered, Context: v.Context,
+		Changed: v.Changed}
 }
 
 func (t overNATS) changeSession(ctx context.Context, a toolyard.Agent, s toolyard.Session, c sessionChange) (Session,
@@ -231,8 +232,8 @@ func (t overNATS) changeSession(ctx context.Context, a toolyard.Agent, s toolyar
 		return Session{}, err
 	}
 	v, err := t.b.ChangeSession(ctx, a, s, func(v *broker.Session) {
-		if c.alone != nil {
-			v.Alone = *c.alone
+		if c.unattended != nil {
+			v.Unattended = *c.unattended
 		}
 		if c.forget {
 			v.Remembered = nil
@@ -248,7 +249,7 @@ func (t overNATS) interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Se
 	return t.b.Interrupt(ctx, a, s, reason)
 }
 
-func (t overNATS) batches(ctx context.Context, f Filter) (page []Listed, more bool, err error) {
+func (t overNATS) batches(ctx context.Context, f Filter) (page []BatchInfo, more bool, err error) {
 	if err := t.platformOnly("lists batches"); err != nil {
 		return nil, false, err
 	}
@@ -256,9 +257,9 @@ func (t overNATS) batches(ctx context.Context, f Filter) (page []Listed, more bo
 		Agent: f.Agent, Session: f.Session, Status: f.Status, After: f.After, Limit: f.Limit,
 	})
 	for _, e := range entries {
-		page = append(page, Listed{
+		page = append(page, BatchInfo{
 			ID: e.ID, Agent: e.Agent, Session: e.Session, Workspace: e.Workspace, Status: e.Status, Calls: e.Calls,
-			Submitted: e.Submitted, Changed: e.Changed, Place: e.Place,
+			Submitted: e.Submitted, Changed: e.Changed, Cursor: e.Place,
 		})
 	}
 	return page, more, err

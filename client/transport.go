@@ -30,12 +30,12 @@ type transport interface {
 
 	cancel(ctx context.Context, k toolyard.BatchKey, reason string, calls []int) error
 	approvals(ctx context.Context, agent toolyard.Agent) ([]Approval, error)
-	decide(ctx context.Context, id string, allow bool, d Decision) error
+	decide(ctx context.Context, id string, d Decision) error
 
 	session(ctx context.Context, a toolyard.Agent, s toolyard.Session) (Session, error)
 	changeSession(ctx context.Context, a toolyard.Agent, s toolyard.Session, c sessionChange) (Session, error)
 	interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, reason string) (int, error)
-	batches(ctx context.Context, f Filter) ([]Listed, bool, error)
+	batches(ctx context.Context, f Filter) ([]BatchInfo, bool, error)
 	workers(ctx context.Context) ([]Worker, error)
 	surface(ctx context.Context, a toolyard.Agent, w toolyard.Workspace, deny []string) (json.RawMessage, error)
 	// blob reads what a result of an agent refers to; it wraps [tool.ErrNoBlob] when there is no such thing.
@@ -49,8 +49,8 @@ type logged struct {
 	json   []byte
 }
 
-// sessionChange is what [Client.SetAlone] and [Client.Forget] change; nil and false leave things as they are.
+// sessionChange is what [Client.SetUnattended] and [Client.Forget] change; nil and false leave things as they are.
 type sessionChange struct {
-	alone  *bool
-	forget bool
+	unattended *bool
+	forget     bool
 }

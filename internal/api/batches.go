@@ -257,8 +257,8 @@ type listInput struct {
 
 // Page is a part of the list of batches.
 type Page struct {
-	Batches []client.Listed `json:"batches" doc:"The newest first, in the order of submission. The list may be a moment behind."`
-	Next    uint64          `json:"next,omitempty" doc:"The after of the next page; left out when this is the last."`
+	Batches []client.BatchInfo `json:"batches" doc:"The newest first, in the order of submission. The list may be a moment behind."`
+	Next    uint64             `json:"next,omitempty" doc:"The after of the next page; left out when this is the last."`
 }
 
 func (s *Server) list(ctx context.Context, x *exchange, in *listInput) (*struct{ Body Page }, error) {
@@ -278,9 +278,9 @@ func (s *Server) list(ctx context.Context, x *exchange, in *listInput) (*struct{
 	if err != nil {
 		return nil, err
 	}
-	out := Page{Batches: append([]client.Listed{}, page...)}
+	out := Page{Batches: append([]client.BatchInfo{}, page...)}
 	if more && len(page) > 0 {
-		out.Next = page[len(page)-1].Place
+		out.Next = page[len(page)-1].Cursor
 	}
 	return &struct{ Body Page }{out}, nil
 }

@@ -39,8 +39,8 @@ func (s *Server) session(ctx context.Context, x *exchange, in *sessionPath) (*se
 
 // SessionChange is what may be changed of a session. What is left out stays.
 type SessionChange struct {
-	Alone  *bool `json:"alone,omitempty" doc:"Whether nobody is there to ask. Only an operator's token says that somebody is."`
-	Forget bool  `json:"forget,omitempty" doc:"Ask again for all that people have allowed in the session."`
+	Unattended *bool `json:"alone,omitempty" doc:"Whether nobody is there to ask. Only an operator's token says that somebody is."`
+	Forget     bool  `json:"forget,omitempty" doc:"Ask again for all that people have allowed in the session."`
 }
 
 func (s *Server) changeSession(ctx context.Context, x *exchange, in *sessionPath) (*sessionAnswer, error) {
@@ -56,13 +56,14 @@ func (s *Server) changeSession(ctx context.Context, x *exchange, in *sessionPath
 	if err != nil {
 		return nil, err
 	}
-	if change.Alone != nil && !*change.Alone && !x.who.interactive() { // with somebody to ask, more is possible
+	if change.Unattended != nil && !*change.Unattended &&
+		!x.who.interactive() { // with somebody to ask, more is possible
 		return nil, newProblem(http.StatusForbidden, "alone",
 			"an agent does not say that somebody is there; use an operator's token")
 	}
 	v, err := s.cfg.Client.Session(ctx, agent, name)
-	if err == nil && change.Alone != nil {
-		v, err = s.cfg.Client.SetAlone(ctx, agent, name, *change.Alone)
+	if err == nil && change.Unattended != nil {
+		v, err = s.cfg.Client.SetUnattended(ctx, agent, name, *change.Unattended)
 	}
 	if err == nil && change.Forget {
 		v, err = s.cfg.Client.Forget(ctx, agent, name)
@@ -89,7 +90,7 @@ func decodeSessionChange(data []byte) (c SessionChange, err error) {
 		if err != nil {
 			return c, err
 		}
-		c.Alone = &alone
+		c.Unattended = &alone
 	}
 	c.Forget, err = o.OptionalBool("forget")
 	return c, err

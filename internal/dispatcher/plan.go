@@ -43,7 +43,7 @@ func (d *Dispatcher) plan(ctx context.Context, r *runner, s batch.State) (batch.
 	r.surface = &plan.Surface
 	planned := plan.Finish(d.cfg.ID, r.submission().Seq, time.Now().Add(timeout).UTC())
 	planned.Lane = d.admission.laneOf(s.Key.Agent)
-	planned.Remembered, planned.Context, planned.Unattended = session.Remembered, session.Context, session.Alone
+	planned.Remembered, planned.Context, planned.Unattended = session.Remembered, session.Context, session.Unattended
 	planned.ApprovalWaitMS, planned.End = d.cfg.ApprovalWait.Milliseconds(),
 		s.SubmittedAt.Add(d.b.Settings().Lifetime).UTC()
 	if s, err = d.becomeOwner(ctx, r, s, planned); err != nil {

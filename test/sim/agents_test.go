@@ -260,9 +260,9 @@ func person(n int) func(*party) error {
 					continue // this one says nothing about it
 				}
 				if d.one(4) {
-					err = c.Deny(p.ctx, a.ID, client.Decision{By: p.name})
+					err = c.Decide(p.ctx, a.ID, client.Decision{Verdict: client.Deny, By: p.name})
 				} else {
-					err = c.Approve(p.ctx, a.ID, client.Decision{By: p.name, InputSHA256: a.InputSHA256})
+					err = c.Decide(p.ctx, a.ID, client.Decision{Verdict: client.Allow, By: p.name, InputSHA256: a.InputSHA256})
 				}
 				p.w.note(p.name, "decides about %s/%s/%d: %v", a.Agent, a.Batch, a.Index, err)
 			}
