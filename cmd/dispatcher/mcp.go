@@ -23,6 +23,7 @@ import (
 	"github.com/toolyard/toolyard/internal/mcp/server"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/version"
 )
 
 // The MCP server of a process: its path over HTTP, and how long it waits beyond the time limit of a batch.
@@ -83,7 +84,7 @@ type mcpParts struct {
 // newMCP makes an MCP server whose tools follow the workers', from when it returns until ctx ends.
 func newMCP(ctx context.Context, p mcpParts, cfg server.Config) (*server.Server, error) {
 	p.log = p.broker.Quiet(p.log)
-	cfg.Client, cfg.Log, cfg.Version = p.client, p.log, toolyard.Build()
+	cfg.Client, cfg.Log, cfg.Version = p.client, p.log, version.Build()
 	cfg.Load = func(ctx context.Context, agent toolyard.Agent, session toolyard.Session, tool string) error {
 		_, err := p.broker.ChangeSession(ctx, agent, session, func(s *broker.Session) { s.Load(tool) })
 		return err

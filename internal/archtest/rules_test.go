@@ -36,6 +36,8 @@ var packages = []struct {
 }{
 	{"", vocabulary, "what agents hand in and get back: others' programs compile against it"},
 
+	{"internal/version", vocabulary, "the version of what is written, and of the build"},
+
 	{"tool", values, "a tool author's view: declarations and typed handlers"},
 	{"internal/access", values, "who may do what on NATS: principals and grants"},
 	{"internal/protect", values, "the list of protected places: what runs or is obeyed by itself in a workspace"},

@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/outcome"
+	"github.com/toolyard/toolyard/internal/version"
 )
 
 // slots bound how many calls of each class run at a time, and how many of each tool that has a cap. A call gets
@@ -324,7 +325,7 @@ func (w *Worker) logNewer(e *events.NewerError) {
 	w.mu.Unlock()
 	if !told {
 		w.log.Warn("calls that a newer version has queued are left to a worker of that version; start one",
-			"type", e.Type, "wire_version", e.Needs(), "own_wire_version", toolyard.WireVersion)
+			"type", e.Type, "wire_version", e.Needs(), "own_wire_version", version.Wire)
 	}
 }
 

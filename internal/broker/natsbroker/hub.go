@@ -47,7 +47,9 @@ type Hub struct {
 }
 
 // NewHub makes a hub on the broker's connection.
-func NewHub(b *Broker, all bool) *Hub { return &Hub{b: b, all: all, lines: map[string]*hubSubscription{}} }
+func NewHub(b *Broker, all bool) *Hub {
+	return &Hub{b: b, all: all, lines: map[string]*hubSubscription{}}
+}
 
 // Hub is a new hub on the connection.
 func (b *Broker) Hub(all bool) broker.Hub { return NewHub(b, all) }
