@@ -1,14 +1,3 @@
-// Package client is how a Go program hands batches to Toolyard and gets their results.
-//
-//	c, err := client.Connect(ctx, nc, client.Options{}) // or client.ConnectHTTP(ctx, "http://127.0.0.1:8080", client.HTTPOptions{})
-//	b, err := c.Submit(ctx, toolyard.Batch{Agent: "agent-1", Calls: calls})
-//	for result, err := range b.Results(ctx) {
-//		...
-//	}
-//
-// Submit returns when the batch is stored: from then on each call gets exactly one result, whatever dies. Results come
-// in emission order, each as soon as all before it are there. A program that was away asks for the same batch again,
-// with [Client.Batch], and goes on where it likes.
 package client
 
 import (

@@ -149,7 +149,7 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 			failed = incomplete(call, entry)
 		}
 		plan.entries[i] = entry
-		c := events.PlannedCall{ID: call.ID, Tool: toolyard.ShownName(call.Tool), Pool: entry.Pool,
+		c := events.PlannedCall{ID: call.ID, Tool: submission.ShownName(call.Tool), Pool: entry.Pool,
 			Declaration: entry.Hash, InputSHA256: inputHash(call.Input)}
 		if entry.Name != "" {
 			c.Tool = entry.Name

@@ -4,12 +4,13 @@ import (
 	"slices"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/submission"
 )
 
 // NotRun is the result of a call that was turned away before its tool was looked at. message is for the model, why for
 // the log.
 func NotRun(index int, c toolyard.Call, code toolyard.Code, message, why string) toolyard.Result {
-	return Ended(toolyard.Result{Index: index, CallID: c.ID, Tool: toolyard.ShownName(c.Tool), Echo: c.Echo, Code: code,
+	return Ended(toolyard.Result{Index: index, CallID: c.ID, Tool: submission.ShownName(c.Tool), Echo: c.Echo, Code: code,
 		Class: toolyard.Unsafe, Error: message}, toolyard.PhaseResolveTool, why)
 }
 
