@@ -6,7 +6,8 @@
 //		...
 //	}
 //
-// A [Client] speaks NATS ([Connect]) or HTTP ([ConnectHTTP]), and does the same over both unless a method says otherwise.
+// A [Client] speaks NATS ([Connect]) or HTTP ([ConnectHTTP]), and does the same over both unless a method says
+// otherwise.
 //
 // [Client.Submit] returns when the batch is stored: from then on each call gets exactly one result, whatever fails.
 // Results come in the order of the calls, each as soon as all before it are there. A program that was away asks for the
@@ -18,6 +19,6 @@
 // [Client.Approvals] and [Client.Decide] are for people who decide about calls, and [Client.Batches], [Client.Watch],
 // [Client.Workers] and [Client.DeadLetters] for operators.
 //
-// Methods wait for the system when it is away for a moment, for as long as their context allows. What fails for a reason
-// that programs act on wraps one of the Err values, and what was handed in wrong is a [*toolyard.InputError].
+// Methods wait for the system when it is away for a moment, for as long as their context allows. An error that programs
+// act on wraps one of the Err values, and what was handed in wrong is a [*toolyard.InputError].
 package client

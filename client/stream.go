@@ -49,9 +49,9 @@ func (c *Client) Open(ctx context.Context, b toolyard.Batch) (*Stream, error) {
 	return &Stream{Batch: sub, in: c.t.input(sub.key, b.Calls)}, nil
 }
 
-// Reopen returns an open batch to append to that was opened before, by whomever: a program that was away goes on with
-// it. Calls that the batch has already may be appended again, and are found by their ids. That there is no such open
-// batch shows when calls are appended or it is closed: [ErrNoBatch], [ErrNotOpened].
+// Reopen returns an open batch to append to that was opened before: a program that was away goes on with it. Calls that
+// the batch has already may be appended again, and are found by their ids. That there is no such open batch shows when
+// calls are appended or it is closed: [ErrNoBatch], [ErrNotOpened].
 func (c *Client) Reopen(k toolyard.BatchKey) *Stream {
 	return &Stream{Batch: c.Batch(k), in: c.t.input(k, nil)}
 }

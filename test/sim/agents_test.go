@@ -262,7 +262,8 @@ func person(n int) func(*party) error {
 				if d.one(4) {
 					err = c.Decide(p.ctx, a.ID, client.Decision{Verdict: client.Deny, By: p.name})
 				} else {
-					err = c.Decide(p.ctx, a.ID, client.Decision{Verdict: client.Allow, By: p.name, InputSHA256: a.InputSHA256})
+					err = c.Decide(p.ctx, a.ID,
+						client.Decision{Verdict: client.Allow, By: p.name, InputSHA256: a.InputSHA256})
 				}
 				p.w.note(p.name, "decides about %s/%s/%d: %v", a.Agent, a.Batch, a.Index, err)
 			}
