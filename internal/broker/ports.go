@@ -50,8 +50,7 @@ type Log interface {
 	// AsPlanned returns the batch as its plan describes it, for use if its submission is lost; nil if it has no plan.
 	AsPlanned(ctx context.Context, k toolyard.BatchKey) (*toolyard.Batch, error)
 
-	// Replies reads the replies of a batch after a sequence, in order. RepliesFrom reads at most most of them.
-	Replies(ctx context.Context, k toolyard.BatchKey, after uint64) ([]batch.Record, error)
+	// RepliesFrom reads the replies of a batch after a sequence, in order, and so many at most.
 	RepliesFrom(ctx context.Context, k toolyard.BatchKey, after uint64, most int) ([]batch.Record, error)
 	// Ended reports whether no reply of a batch follows one, as far as is stored now.
 	Ended(ctx context.Context, k toolyard.BatchKey, seq uint64) (bool, error)
@@ -77,9 +76,7 @@ type Inbox interface {
 	// Submit stores a batch. If it returns nil, the batch is accepted. Submitting the same batch again is accepted
 	// again and runs nothing; other content under its id wraps [ErrOtherContent].
 	Submit(ctx context.Context, sub toolyard.Batch) error
-	// Input appends calls to an open batch, or closes it. It wraps [ErrClosed] if the batch is closed.
-	Input(ctx context.Context, k toolyard.BatchKey, after uint64, body events.Body) (uint64, error)
-	// Submissions starts the delivery of submissions to one dispatcher.
+	// Submissions starts to take submissions for one dispatcher.
 	Submissions() (Submissions, error)
 	// WakeIfParked wakes a batch if it is parked. Controlled reports whether anything was requested of it since.
 	WakeIfParked(ctx context.Context, k toolyard.BatchKey) (parked bool, err error)

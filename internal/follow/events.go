@@ -202,32 +202,17 @@ func (r *Reader) liveEvents(ctx context.Context, k toolyard.BatchKey, at *Cursor
 		return false, nil
 	}
 	defer leave()
-	for {
-		got, err := f.take(ctx)
-		switch {
-		case err != nil:
-			return true, err
-		case got.behind && slow != nil && slow():
-			return true, ErrBehind
-		case got.behind:
-			return false, nil
-		}
+	return f.each(ctx, slow, func(all []Event) (over bool, err error) {
 		var fresh []Event
-		over := false
-		for _, e := range got.items {
+		for _, e := range all {
 			if at.pass(&e.Logged) {
 				e.At = *at
 				fresh = append(fresh, e)
 			}
 			over = over || e.over()
 		}
-		if err := send(fresh); err != nil || over {
-			return true, err
-		}
-		if got.ended {
-			return true, got.err
-		}
-	}
+		return over, send(fresh)
+	})
 }
 
 // readEvents fills a topic with the events of a batch.

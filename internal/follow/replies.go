@@ -127,25 +127,14 @@ func (r *Reader) liveReplies(ctx context.Context, k toolyard.BatchKey, slow func
 		return false, nil
 	}
 	defer leave()
-	for {
-		got, err := f.take(ctx)
-		switch {
-		case err != nil:
-			return true, err
-		case got.behind && slow != nil && slow():
-			return true, ErrBehind
-		case got.behind:
-			return false, nil
-		}
-		for _, p := range got.items {
-			if done, err := take(p); done || err != nil {
+	return f.each(ctx, slow, func(all []Reply) (over bool, err error) {
+		for _, p := range all {
+			if over, err := take(p); over || err != nil {
 				return true, err
 			}
 		}
-		if got.ended {
-			return true, got.err
-		}
-	}
+		return false, nil
+	})
 }
 
 // readReplies fills a topic with the replies of a batch.

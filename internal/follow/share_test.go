@@ -228,7 +228,7 @@ func TestASlowFollowerIsDropped(t *testing.T) {
 			go func() {
 				done, err := r.liveEvents(t.Context(), k, &at, func() bool { return slow }, func(es []Event) error {
 					sent += uint64(len(es))
-					if es[len(es)-1].At.Event != sent {
+					if len(es) > 0 && es[len(es)-1].At.Event != sent {
 						t.Errorf("event %d is at %s", sent, es[len(es)-1].At)
 					}
 					<-goOn
