@@ -193,7 +193,8 @@ func (h *Hub) line(ctx context.Context, prefix, key string) (*hubSubscription, e
 		l.close.Stop()
 		return l, nil
 	}
-	l := &hubSubscription{h: h, prefix: prefix, subject: subject, users: 1, followers: map[string]map[*hubFollower]bool{},
+	l := &hubSubscription{h: h, prefix: prefix, subject: subject, users: 1,
+		followers:  map[string]map[*hubFollower]bool{},
 		reconnects: h.b.Reconnects()}
 	switch whole := subject == prefix+">" && h.b.guest == nil; {
 	case prefix == prefixProgress:
